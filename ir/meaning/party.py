@@ -1,0 +1,225 @@
+"""What each party-level node computes, in NumPy: the oracle of protocols and of lowering.
+
+Words are uint64 arrays of the value in [0, 2^k); planes are uint8 arrays of bits with the planes
+on a new first axis. Rings may be of any width, 8 bits and fewer included.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from veilgraph.ir.party import Draw, Node, Program, Shape
+from veilgraph.ir.types import Kind, Type
+
+Array = npt.NDArray[Any]
+DrawSource = Callable[[Draw, Shape, Type], Array]
+
+
+@dataclass
+class Evaluation:
+    """Every node's value; what each party received, as (node, value); outputs by (party, name)."""
+
+    values: list[Array]
+    received: dict[int, list[tuple[Node, Array]]] = field(default_factory=dict)
+    outputs: dict[tuple[int, str], Array] = field(default_factory=dict)
+
+
+def uniform_draws(generator: np.random.Generator) -> DrawSource:
+    """Draws for tests, from an explicit generator; the same array for every holder of a draw."""
+    made: dict[int, Array] = {}
+
+    def draw(draw: Draw, shape: Shape, type: Type) -> Array:
+        if draw.number not in made:
+            if type.kind is Kind.PLANES:
+                made[draw.number] = generator.integers(0, 2, (type.bits, *shape), dtype=np.uint8)
+            else:
+                raw = generator.integers(0, 2**64, shape, dtype=np.uint64, endpoint=False)
+                made[draw.number] = reduce(raw, type.bits)
+        return made[draw.number]
+
+    return draw
+
+
+def reduce(x: Array, bits: int) -> Array:
+    """x modulo 2^bits."""
+    return x & np.uint64((1 << bits) - 1)
+
+
+def evaluate(
+    program: Program,
+    sources: Mapping[str, Array],
+    draws: DrawSource,
+    constants: Sequence[Array] = (),
+) -> Evaluation:
+    """Runs all parties' nodes in order.
+
+    Args:
+        sources: integers in [0, 2^k) of each input and weight, by name.
+        draws: makes the values of draws.
+        constants: the plan's public tensors, by number.
+    """
+    result = Evaluation([])
+    for node in program.nodes:
+        args = [result.values[i] for i in node.args]
+        value = _evaluate_node(program, node, args, sources, draws, constants)
+        result.values.append(value)
+        if node.op == "send":
+            result.received.setdefault(node.party, []).append((node, value))
+        elif node.op == "output":
+            result.outputs[node.party, node["name"]] = value
+    return result
+
+
+def _evaluate_node(
+    program: Program,
+    node: Node,
+    args: list[Array],
+    sources: Mapping[str, Array],
+    draws: DrawSource,
+    constants: Sequence[Array],
+) -> Array:
+    if node.op in ("input", "weight"):
+        return reduce(np.asarray(sources[node["name"]], np.uint64), node.type.bits)
+    if node.op == "draw":
+        return draws(program.draws[node["number"]], node.shape, node.type)
+    if node.op == "constant":
+        return reduce(np.asarray(constants[node["number"]], np.uint64), node.type.bits)
+    if node.op == "const":
+        return _splat(node)
+    types = [program.nodes[i].type for i in node.args]
+    value = OPS[node.op](node, args, types)
+    return reduce(value, node.type.bits) if node.type.kind is Kind.WORDS else value
+
+
+def _splat(node: Node) -> Array:
+    if node.type.kind is Kind.WORDS:
+        return np.full(node.shape, node["value"], np.uint64)
+    return np.full((node.type.bits, *node.shape), node["value"], np.uint8)
+
+
+def _pack(node: Node, args: list[Array], types: list[Type]) -> Array:
+    low = node["low"]
+    return np.stack([((args[0] >> np.uint64(low + j)) & 1) for j in range(node.type.bits)]).astype(
+        np.uint8
+    )
+
+
+def _unpack(node: Node, args: list[Array], types: list[Type]) -> Array:
+    value = np.zeros(args[0].shape[1:], np.uint64)
+    for j, plane in enumerate(args[0]):
+        value += plane.astype(np.uint64) << np.uint64(j)
+    return value
+
+
+def _planes(node: Node, args: list[Array], types: list[Type]) -> Array:
+    start, step = node["start"], node["step"]
+    return args[0][start : start + (node.type.bits - 1) * step + 1 : step]
+
+
+def _chunk(node: Node, args: list[Array], types: list[Type]) -> Array:
+    start, length = node["start"], node.elements
+    if node.type.kind is Kind.PLANES:
+        return args[0].reshape(node.type.bits, -1)[:, start : start + length]
+    return args[0].reshape(-1)[start : start + length]
+
+
+def _reshape(node: Node, args: list[Array], types: list[Type]) -> Array:
+    lead = (node.type.bits,) if node.type.kind is Kind.PLANES else ()
+    return args[0].reshape(lead + node.shape)
+
+
+def _not(node: Node, args: list[Array], types: list[Type]) -> Array:
+    return ~args[0] if node.type.kind is Kind.WORDS else args[0] ^ 1
+
+
+def _matmul(node: Node, args: list[Array], types: list[Type]) -> Array:
+    pairs = zip(args[::2], args[1::2], strict=True)
+    return sum((np.matmul(a, b) for a, b in pairs), np.zeros(node.shape, np.uint64))
+
+
+def _conv2d(node: Node, args: list[Array], types: list[Type]) -> Array:
+    pairs = zip(args[::2], args[1::2], strict=True)
+    return sum((conv2d(node, x, w) for x, w in pairs), np.zeros(node.shape, np.uint64))
+
+
+def conv2d(node: Node, x: Array, w: Array) -> Array:
+    """[N,C,H,W] with [O,C/groups,KH,KW], one kernel position at a time."""
+    groups, (top, left), (dh, dw) = node["groups"], node["pads_low"], node["dilations"]
+    out = np.zeros(node.shape, np.uint64)
+    for g in range(groups):
+        xs = np.split(x, groups, axis=1)[g]
+        ws = np.split(w, groups, axis=0)[g]
+        channels = slice(g * ws.shape[0], (g + 1) * ws.shape[0])
+        for i in range(w.shape[2]):
+            for j in range(w.shape[3]):
+                window = _window(node, xs, i * dh - top, j * dw - left)
+                out[:, channels] += np.einsum("nchw,oc->nohw", window, ws[:, :, i, j])
+    return out
+
+
+def _window(node: Node, x: Array, top: int, left: int) -> Array:
+    """For each output position, the image's element at the same position of the kernel."""
+    (sh, sw), (height, width) = node["strides"], node.shape[2:]
+    rows = top + sh * np.arange(height)
+    columns = left + sw * np.arange(width)
+    inside = ((rows >= 0) & (rows < x.shape[2]))[:, None] & (
+        (columns >= 0) & (columns < x.shape[3])
+    )
+    taken = x[:, :, rows.clip(0, x.shape[2] - 1)][:, :, :, columns.clip(0, x.shape[3] - 1)]
+    return taken * inside.astype(np.uint64)
+
+
+def _pool_sum(node: Node, args: list[Array], types: list[Type]) -> Array:
+    (kh, kw), (top, left) = node["kernel"], node["pads_low"]
+    windows = (_window(node, args[0], i - top, j - left) for i in range(kh) for j in range(kw))
+    return sum(windows, np.zeros(node.shape, np.uint64))
+
+
+def _slice(node: Node, args: list[Array], types: list[Type]) -> Array:
+    index = tuple(
+        np.arange(start, start + step * size, step)
+        for start, step, size in zip(node["starts"], node["steps"], node.shape, strict=True)
+    )
+    return args[0][np.ix_(*index)]
+
+
+def _pad(node: Node, args: list[Array], types: list[Type]) -> Array:
+    return np.pad(args[0], list(zip(node["low"], node["high"], strict=True)))
+
+
+OPS: dict[str, Callable[[Node, list[Array], list[Type]], Array]] = {
+    "add": lambda n, a, t: a[0] + a[1],
+    "sub": lambda n, a, t: a[0] - a[1],
+    "mul": lambda n, a, t: a[0] * a[1],
+    "neg": lambda n, a, t: np.uint64(0) - a[0],
+    "and": lambda n, a, t: a[0] & a[1],
+    "xor": lambda n, a, t: a[0] ^ a[1],
+    "not": _not,
+    "shl": lambda n, a, t: a[0] << np.uint64(n["bits"]),
+    "shr": lambda n, a, t: a[0] >> np.uint64(n["bits"]),
+    "cast": lambda n, a, t: a[0],
+    "select": lambda n, a, t: np.where(a[0][0] == 1, a[1], a[2]),
+    "pack": _pack,
+    "unpack": _unpack,
+    "planes": _planes,
+    "stack": lambda n, a, t: np.concatenate(a),
+    "reshape": _reshape,
+    "chunk": _chunk,
+    "join": lambda n, a, t: np.concatenate([x.reshape(-1) for x in a]),
+    "concat": lambda n, a, t: np.concatenate(a, axis=n["axis"]),
+    "transpose": lambda n, a, t: a[0].transpose(n["permutation"]),
+    "slice": _slice,
+    "pad": _pad,
+    "broadcast": lambda n, a, t: np.broadcast_to(a[0], n.shape),
+    "matmul": _matmul,
+    "conv2d": _conv2d,
+    "pool_sum": _pool_sum,
+    "reduce_sum": lambda n, a, t: a[0].sum(axis=n["axes"], keepdims=True, dtype=np.uint64),
+    "send": lambda n, a, t: a[0],
+    "output": lambda n, a, t: a[0],
+}

@@ -1,0 +1,223 @@
+"""The plan level: for each party one ordered table of steps, and what people want to know about it.
+
+A party host needs this file, `runtime/` and `kernels/` and nothing else. A plan is untrusted
+input: `ir/plan_file.py` checks it when it is read, and each kernel's own `check` proves every step
+in bounds before anything runs.
+
+Tables are flat, little-endian and memory-mappable. A step is a kernel call over buffers, or a
+round: all messages that a party can send without receiving another; it sends, then receives.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import IntEnum
+from functools import cached_property
+
+import numpy as np
+import numpy.typing as npt
+
+FORMAT_VERSION = 1
+MAX_RANK = 6
+ROUND = 0xFFFF  # in place of a kernel's number: this step is a round
+
+STEP = np.dtype(
+    [
+        ("kernel", "<u2"),  # index into veilgraph.kernels.KERNELS, or ROUND
+        ("phase", "u1"),  # Phase
+        ("reserved", "u1"),
+        ("layer", "<u4"),  # index into Plan.layers
+        ("first_buffer", "<u4"),
+        ("buffer_count", "<u4"),
+        ("first_param", "<u8"),
+        ("param_count", "<u4"),
+        (
+            "round",
+            "<u4",
+        ),  # the round's number in its phase, counted from 0; for kernels: the next one
+    ]
+)
+
+BUFFER = np.dtype(
+    [
+        ("offset", "<u8"),  # bytes from the start of its region
+        ("region", "<u4"),  # Region
+        ("kind", "<u4"),  # BufferKind
+        ("bits", "<u4"),
+        ("rank", "<u4"),
+        ("shape", "<i8", (MAX_RANK,)),
+        ("strides", "<i8", (MAX_RANK,)),
+        ("reserved", "<u8"),
+    ]
+)
+
+MESSAGE = np.dtype(
+    [
+        ("phase", "u1"),
+        ("direction", "u1"),  # Direction
+        ("peer", "<u2"),
+        ("round", "<u4"),
+        ("offset", "<u8"),  # in the arena, a multiple of 8
+        ("bytes", "<u8"),
+    ]
+)
+assert (STEP.itemsize, BUFFER.itemsize, MESSAGE.itemsize) == (32, 128, 24)
+
+
+class Phase(IntEnum):
+    """When a step runs: once a session, once an inference without its input, or with it."""
+
+    SETUP = 0
+    OFFLINE = 1
+    ONLINE = 2
+
+
+class Region(IntEnum):
+    """What a buffer's offset counts from."""
+
+    ARENA = 0
+    CONSTANTS = 1
+
+
+class BufferKind(IntEnum):
+    """How a buffer's elements lie in memory; kernels/abi.h has the layout of each."""
+
+    WORDS32 = 0
+    WORDS64 = 1
+    PACKED = 2
+    PLANES = 3
+
+
+class Direction(IntEnum):
+    """Of a message, seen from the party whose table it is in."""
+
+    SEND = 0
+    RECEIVE = 1
+
+
+@dataclass(frozen=True)
+class Tensor:
+    """A named input, weight or output of the program, as one party holds it in its arena.
+
+    `shape` in elements; `ring_bits` and `frac_bits` of its encoding; `offset` in bytes; `low` and
+    `high` bound the real values that its owner may give (infinite where nothing is declared).
+    """
+
+    name: str
+    shape: tuple[int, ...]
+    ring_bits: int
+    frac_bits: int
+    owner: str
+    offset: int
+    low: float = float("-inf")
+    high: float = float("inf")
+
+    @property
+    def elements(self) -> int:
+        return int(np.prod(self.shape, dtype=np.int64))
+
+
+@dataclass(frozen=True)
+class PartyPlan:
+    """What one party executes: its tables, the kernels' parameters and the size of its arena."""
+
+    party: str
+    steps: npt.NDArray[np.void]
+    buffers: npt.NDArray[np.void]
+    messages: npt.NDArray[np.void]
+    params: npt.NDArray[np.int64]
+    arena_bytes: int
+    keys: tuple[tuple[str, ...], ...]  # key number -> names of the parties that know it
+    inputs: tuple[Tensor, ...] = ()
+    weights: tuple[Tensor, ...] = ()
+    outputs: tuple[Tensor, ...] = ()
+
+
+@dataclass(frozen=True)
+class Layer:
+    """One op of the secret level, as `inspect` shows it.
+
+    `name` is the model's own (an ONNX node); counts are of all parties together. `seconds` is not
+    here: it depends on the network.
+    """
+
+    name: str
+    op: str
+    protocol: str = ""
+    ring_bits: int = 0
+    frac_bits: int = 0
+    range_low: float = float("-inf")
+    range_high: float = float("inf")
+    range_source: str = ""  # "proven", "calibrated", "assumed"
+    online_bits: int = 0
+    offline_bits: int = 0
+    multiply_adds: int = 0
+    rounds: int = 0
+
+
+@dataclass(frozen=True)
+class Disclosure:
+    """One thing that a party learns besides its outputs: a shape, a scale, a constant, a range."""
+
+    what: str
+    to: str
+    why: str = ""
+
+
+@dataclass(frozen=True)
+class Manifest:
+    """What the plan says to people; YAML in the file."""
+
+    veilgraph_version: str
+    suite: str
+    security: str
+    parties: tuple[str, ...]
+    owners: Mapping[str, str]
+    receivers: Mapping[str, tuple[str, ...]]
+    network: str
+    ring_bits: int
+    encoding: str  # how ranges were found, in a sentence
+    disclosures: tuple[Disclosure, ...] = ()
+    options: Mapping[str, object] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Plan:
+    """A compiled program: manifest, every party's tables, public constants, layers, IR text."""
+
+    manifest: Manifest
+    programs: Mapping[str, PartyPlan]
+    layers: tuple[Layer, ...]
+    constants: bytes = b""
+    ir: Mapping[str, str] = field(default_factory=dict)
+
+    @cached_property
+    def digest(self) -> str:
+        """SHA-256 in hex over everything that decides what is computed and sent."""
+        from veilgraph.ir.plan_file import digest
+
+        return digest(self)
+
+    def party(self, name: str) -> PartyPlan:
+        return self.programs[name]
+
+    def rounds(self, phase: Phase) -> int:
+        """Rounds of messages in a phase, as any party counts them."""
+        numbers = [
+            int(m["round"]) + 1
+            for p in self.programs.values()
+            for m in p.messages[p.messages["phase"] == phase]
+        ]
+        return max(numbers, default=0)
+
+    def sent_bytes(self, phase: Phase) -> dict[str, int]:
+        """Payload by link, as {"alice->bob": bytes}, of one phase."""
+        names = self.manifest.parties
+        total: dict[str, int] = {}
+        for party, program in self.programs.items():
+            for m in program.messages:
+                if m["phase"] == phase and m["direction"] == Direction.SEND:
+                    link = f"{party}->{names[int(m['peer'])]}"
+                    total[link] = total.get(link, 0) + int(m["bytes"])
+        return dict(sorted(total.items()))

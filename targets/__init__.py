@@ -1,0 +1,1 @@
+"""Targets: protocol suites, parties and networks."""

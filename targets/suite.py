@@ -1,0 +1,161 @@
+"""What a protocol suite is: protocols under one security model, written on values seen from above.
+
+A suite is one file in targets/suites/. Each protocol is an ordinary function of the parties, the
+secret op and its operands; it returns a sharing. It has no loop over elements, no socket, no
+device.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import Any
+
+from veilgraph.ir.party import Program, Shape, Value
+from veilgraph.ir.types import Type, words
+
+
+class Form(Enum):
+    """How a sharing's parts are held."""
+
+    REPLICATED = "replicated"  # part j at every party but one
+    ADDITIVE = "additive"  # part j at party j alone, not masked by a zero sharing
+    CLEAR = "clear"  # one part, the value itself
+    PUBLIC = "public"  # one part, held by every party and meant to be
+
+
+@dataclass(frozen=True, eq=False)
+class Sharing:
+    """A secret (or public) value as parts whose sum, or XOR for planes, it is."""
+
+    parts: tuple[Value, ...]
+    form: Form
+
+    @property
+    def shape(self) -> Shape:
+        return self.parts[0].shape
+
+    @property
+    def type(self) -> Type:
+        return self.parts[0].type
+
+    @property
+    def elements(self) -> int:
+        return self.parts[0].elements
+
+    def __getitem__(self, part: int) -> Value:
+        """Part `part`, counted modulo the number of parts, as papers index them."""
+        return self.parts[part % len(self.parts)]
+
+    def map(self, body: Callable[[Value], Value]) -> Sharing:
+        """A linear map, applied to each part."""
+        return Sharing(tuple(body(part) for part in self.parts), self.form)
+
+    def rotated(self, by: int) -> Sharing:
+        """The same value with part j + by in place of part j."""
+        count = len(self.parts)
+        return Sharing(tuple(self.parts[(j + by) % count] for j in range(count)), self.form)
+
+
+@dataclass(frozen=True)
+class Operation:
+    """One op of the secret level, without MLIR: its name, result shape and ring, and attributes."""
+
+    name: str
+    shape: Shape
+    ring_bits: int
+    attrs: Mapping[str, Any]
+
+    def __getitem__(self, name: str) -> Any:
+        return self.attrs[name]
+
+    @property
+    def type(self) -> Type:
+        return words(self.ring_bits)
+
+
+@dataclass(frozen=True)
+class Parties:
+    """The computing parties in the roles of a protocol: role i is party `order[i]`.
+
+    Protocols name roles. `rotated` gives the same parties in other roles, so that the work and the
+    links of a protocol that treats its parties differently can be balanced.
+    """
+
+    program: Program
+    order: tuple[int, ...]
+    reshared: dict[Sharing, Sharing] = field(default_factory=dict)
+
+    def __iter__(self) -> Iterator[int]:
+        return iter(range(len(self.order)))
+
+    def __len__(self) -> int:
+        return len(self.order)
+
+    def rotated(self, by: int) -> Parties:
+        count = len(self.order)
+        return Parties(
+            self.program, tuple(self.order[(i + by) % count] for i in self), self.reshared
+        )
+
+    def role(self, party: int) -> int:
+        return self.order.index(party)
+
+    def at(self, value: Value, *roles: int) -> Value:
+        """The copies of `value` at these roles alone."""
+        return value.only(*(self.order[i] for i in roles))
+
+    def draw(self, roles: Sequence[int], shape: Shape, type: Type) -> Value:
+        """Fresh uniform randomness, known to these roles alone."""
+        count = len(self.order)
+        return self.program.draw((self.order[i % count] for i in roles), shape, type)
+
+    def send(self, value: Value, sender: int, receiver: int, declared: str = "") -> Value:
+        count = len(self.order)
+        return self.program.send(
+            value, self.order[sender % count], self.order[receiver % count], declared
+        )
+
+
+Protocol = Callable[..., Sharing]
+
+
+@dataclass(frozen=True)
+class Security:
+    """Against whom a suite protects. There is no default that a party can read."""
+
+    parties: tuple[int, int]  # fewest and most computing parties
+    adversary: str  # "semi-honest", "malicious", "none"
+    threshold: str  # how many parties may collude, in words
+    dealer: bool = False
+
+    def __str__(self) -> str:
+        return f"{self.adversary} adversary: {self.threshold}"
+
+
+@dataclass(frozen=True)
+class Suite:
+    """Protocols by the name of the secret op that they compute, and how values enter and leave."""
+
+    name: str
+    security: Security
+    summary: str
+    needs_consent: bool = False  # must be asked for by name, and says so in the manifest
+    protocols: dict[str, Protocol] = field(default_factory=dict)
+
+    def protocol(self, *ops: str) -> Callable[[Protocol], Protocol]:
+        """Registers a function as the protocol of secret ops (or of "share", "reveal")."""
+
+        def register(function: Protocol) -> Protocol:
+            for op in ops:
+                assert op not in self.protocols, f"{self.name} has two protocols for {op}"
+                self.protocols[op] = function
+            return function
+
+        return register
+
+    def include(self, protocols: Mapping[str, Protocol]) -> None:
+        """Adds protocols shared with other suites, where this one has none of its own."""
+        for op, function in protocols.items():
+            self.protocols.setdefault(op, function)

@@ -1,0 +1,7 @@
+"""Protocol suites: one file each, read beside its paper. `SUITES` is all there are."""
+
+from veilgraph.targets.suite import Suite
+from veilgraph.targets.suites.cleartext import CLEARTEXT
+from veilgraph.targets.suites.rep3 import REP3
+
+SUITES: dict[str, Suite] = {suite.name: suite for suite in (REP3, CLEARTEXT)}

@@ -1,0 +1,71 @@
+"""cleartext: one party computes the same fixed-point program on values that it sees.
+
+No protection at all: the oracle of tests, and a way to try a model's encoding. It must be asked for
+by name, and every input, weight and output must belong to its one party.
+"""
+
+from __future__ import annotations
+
+from veilgraph.ir.party import Value, select
+from veilgraph.targets.linear import LINEAR, product
+from veilgraph.targets.maxima import max_pool_with, reduce_max_with
+from veilgraph.targets.suite import Form, Operation, Parties, Security, Sharing, Suite
+
+CLEARTEXT = Suite(
+    name="cleartext",
+    security=Security(parties=(1, 1), adversary="none", threshold="the one party sees everything"),
+    summary="one party, no protection: for tests",
+    needs_consent=True,
+)
+
+
+@CLEARTEXT.protocol("share")
+def share(p: Parties, owner: int, x: Value) -> Sharing:
+    return Sharing((x,), Form.CLEAR)
+
+
+@CLEARTEXT.protocol("reveal")
+def reveal(p: Parties, receiver: int, x: Sharing) -> Value:
+    return x[0]
+
+
+@CLEARTEXT.protocol("mul", "matmul", "conv")
+def bilinear(p: Parties, op: Operation, x: Sharing, y: Sharing) -> Sharing:
+    return Sharing((product(op, [(x[0], y[0])]),), Form.CLEAR)
+
+
+def _truncated(x: Value, f: int, K: int) -> Value:
+    """round(x / 2^f) of a signed x, shifted up by half the ring while no sign may be in the way."""
+    k = x.type.bits
+    lifted = (x + ((1 << (k - 1)) + (1 << (f - 1)))) >> f
+    return (lifted - (1 << (k - 1 - f))).mod(K)
+
+
+def _relu(x: Value) -> Value:
+    zero = x.program.const(0, x.shape, x.type)
+    return select(x.bits(x.type.bits - 1), zero, x)
+
+
+@CLEARTEXT.protocol("truncate")
+def truncate(p: Parties, op: Operation, x: Sharing) -> Sharing:
+    return x.map(lambda v: _truncated(v, int(op["bits"]), op.ring_bits))
+
+
+@CLEARTEXT.protocol("truncate_relu")
+def truncate_relu(p: Parties, op: Operation, x: Sharing) -> Sharing:
+    return x.map(lambda v: _relu(_truncated(v, int(op["bits"]), op.ring_bits)))
+
+
+@CLEARTEXT.protocol("relu")
+def relu(p: Parties, op: Operation, x: Sharing) -> Sharing:
+    return x.map(_relu)
+
+
+@CLEARTEXT.protocol("maximum")
+def maximum(p: Parties, op: Operation, x: Sharing, y: Sharing) -> Sharing:
+    return Sharing((_relu(x[0] - y[0]) + y[0],), Form.CLEAR)
+
+
+CLEARTEXT.protocol("max_pool")(max_pool_with(maximum))
+CLEARTEXT.protocol("reduce_max")(reduce_max_with(maximum))
+CLEARTEXT.include(LINEAR)

@@ -1,0 +1,469 @@
+"""rep3: three parties, replicated secret sharing, one semi-honest party.
+
+Araki, Furukawa, Lindell, Nof, Ohara, CCS 2016, for sharing and multiplication; the truncation, the
+comparison and the fused ReLU are constructions of this project (docs/protocols.md has the
+arguments, and the tests check values and views over every secret and mask in small rings).
+
+x = x[0] + x[1] + x[2] modulo 2^k. Party i holds x[i] and x[i + 1], so part j is known to parties
+j - 1 and j, and so is key j. Boolean sharing is the same with XOR, on bit planes. Indices count
+modulo 3, and are roles: a protocol that treats the parties differently runs on three chunks of its
+tensor with the roles rotated, so that links and work are balanced.
+
+Costs below are bits of all three parties together, an element. k is the ring's width.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from veilgraph.ir.party import Value, join, select, stack
+from veilgraph.ir.types import Kind, planes, words
+from veilgraph.targets.linear import LINEAR, additive, bilinear_with_public, product
+from veilgraph.targets.maxima import max_pool_with, reduce_max_with
+from veilgraph.targets.suite import Form, Operation, Parties, Security, Sharing, Suite
+
+REP3 = Suite(
+    name="rep3",
+    security=Security(
+        parties=(3, 3), adversary="semi-honest", threshold="one of three parties may be curious"
+    ),
+    summary="three parties, replicated sharing, no dealer",
+)
+
+BIT = planes(1)
+SMALLEST_CHUNK = 64  # elements: bit planes are sent in 64-bit words
+
+
+# Sharing and revealing
+
+
+@REP3.protocol("share")
+def share(p: Parties, owner: int, x: Value) -> Sharing:
+    """[x] of what party `owner` knows.  1 round; k bits.
+
+    Part `owner` is drawn with the party before, part `owner` + 1 is the rest, the third is zero.
+    """
+    return share_known(p, owner, x, drawn=owner, sent=owner + 1)
+
+
+def share_known(p: Parties, owner: int, x: Value, drawn: int, sent: int) -> Sharing:
+    """[x] of a value that `owner` knows, one message of its width.
+
+    Part `drawn` is drawn from its key; part `sent` is x minus that and goes to its other holder,
+    which does not know key `drawn`: the draw masks it. The third part is zero.
+    """
+    mask = p.draw((drawn - 1, drawn), x.shape, x.type)
+    rest = p.at(x ^ mask if x.type.kind is Kind.PLANES else x - mask, owner)
+    other = sent - 1 if sent % 3 == owner else sent
+    zero = p.program.const(0, x.shape, x.type)
+    parts = {
+        drawn % 3: mask,
+        sent % 3: p.send(rest, owner, other),
+    }
+    for j in p:
+        parts.setdefault(j, p.at(zero, (j - 1) % 3, j))
+    return Sharing((parts[0], parts[1], parts[2]), Form.REPLICATED)
+
+
+@REP3.protocol("reveal")
+def reveal(p: Parties, receiver: int, x: Sharing) -> Value:
+    """x at `receiver`.  1 round; k bits replicated, 2k bits additive (a zero sharing masks them).
+
+    A replicated receiver lacks one part, and that part is the output minus its own two: nothing
+    new.
+    """
+    i = receiver
+    if x.form is Form.REPLICATED:
+        missing = p.send(p.at(x[i + 2], (i + 2) % 3), i + 2, i, declared="reveal")
+        return p.at(x[i] + x[i + 1] + missing, i)
+    a = masked(p, x)
+    first = p.send(a[i + 1], i + 1, i, declared="reveal")
+    second = p.send(a[i + 2], i + 2, i, declared="reveal")
+    return p.at(a[i] + first + second, i)
+
+
+def zero_sharing(p: Parties, x: Sharing) -> tuple[Value, ...]:
+    """Parts of zero, one a party, each masked by a key that every other party lacks one of."""
+    key = [p.draw((j - 1, j), x.shape, x.type) for j in p]
+    if x.type.kind is Kind.PLANES:
+        return tuple(p.at(key[i] ^ key[(i + 1) % 3], i) for i in p)
+    return tuple(p.at(key[i] - key[(i + 1) % 3], i) for i in p)
+
+
+def masked(p: Parties, z: Sharing) -> Sharing:
+    """The additive z with a zero sharing added: each part alone is uniform.  0 rounds."""
+    zeros = zero_sharing(p, z)
+    if z.type.kind is Kind.PLANES:
+        parts = tuple(z[i] ^ zeros[i] for i in p)
+    else:
+        parts = tuple(z[i] + zeros[i] for i in p)
+    return Sharing(parts, Form.ADDITIVE)
+
+
+def reshare(p: Parties, z: Sharing) -> Sharing:
+    """Additive to replicated.  1 round; 3k bits."""
+    a = masked(p, z)
+    return Sharing(tuple(p.send(a[i], i, i - 1) for i in p), Form.REPLICATED)
+
+
+def replicated(p: Parties, x: Sharing) -> Sharing:
+    """x in replicated form, reshared once however many need it."""
+    if x.form is not Form.ADDITIVE:
+        return x
+    if x not in p.reshared:
+        p.reshared[x] = reshare(p, x)
+    return p.reshared[x]
+
+
+# Multiplication
+
+
+@REP3.protocol("mul", "matmul", "conv")
+def bilinear(p: Parties, op: Operation, x: Sharing, y: Sharing) -> Sharing:
+    """[x] (*) [y], additive.  0 rounds, 0 bits; two products a party.
+
+    z[i] = x[i] (*) (y[i] + y[i + 1]) + x[i + 1] (*) y[i].  Araki et al., section 2. The sum is
+    taken over the operand that is known earlier: for weights it is made once a session.
+    """
+    if Form.PUBLIC in (x.form, y.form):
+        return bilinear_with_public(p, op, x, y)
+    x, y = replicated(p, x), replicated(p, y)
+    if max(part.phase for part in x.parts) < max(part.phase for part in y.parts):
+        pairs = [[(x[i] + x[i + 1], y[i]), (x[i], y[i + 1])] for i in p]
+    else:
+        pairs = [[(x[i], y[i] + y[i + 1]), (x[i + 1], y[i])] for i in p]
+    return Sharing(tuple(p.at(product(op, pairs[i]), i) for i in p), Form.ADDITIVE)
+
+
+def and_planes(p: Parties, x: Sharing, y: Sharing) -> Sharing:
+    """[x] and [y], additive, plane by plane.  0 rounds, 0 bits."""
+    parts = tuple((x[i] & (y[i] ^ y[i + 1])) ^ (x[i + 1] & y[i]) for i in p)
+    return Sharing(tuple(p.at(part, i) for i, part in enumerate(parts)), Form.ADDITIVE)
+
+
+# Truncation
+
+
+def opened(p: Parties, z: Sharing, r: Value) -> Value:
+    """c = z + r at party 0, for a mask r that party 2 alone knows.  1 round; 2k bits (k
+    replicated).
+
+    Party 0 sees z[1] under a draw that parties 1 and 2 share, and a sum under r.
+    """
+    if z.form is Form.REPLICATED:
+        return p.at(z[0] + z[1] + p.send(p.at(z[2] + r, 2), 2, 0), 0)
+    rho = p.draw((1, 2), z.shape, z.type)
+    first = p.send(p.at(z[1] + rho, 1), 1, 0)
+    second = p.send(p.at(z[2] - rho + r, 2), 2, 0)
+    return p.at(z[0] + first + second, 0)
+
+
+def truncated_chunk(p: Parties, z: Sharing, f: int, K: int) -> tuple[Sharing, Value, Value]:
+    """[y] in Z_2^K, y = floor((z + tau) / 2^f), and c = z + 2^(k-2) + r at party 0 with its mask r.
+
+    2 rounds; 2k + K + 2 bits online and K + 2e offline, e = max(0, K - k + f). Needs |z| < 2^(k-2)
+    (the lower bound included). tau is uniform in [0, 2^f): unbiased rounding, at most one unit in
+    the last place, never a failure. Party 0 (from c) and party 2 (from r) know the rounding
+    threshold of their own view.  With c_m, r_m the top bits, c overflowed its low k - 1 bits
+    exactly when c_m xor r_m = 1, because z + 2^(k-2) has top bit 0: y is corrected by that bit,
+    which is c_m + r_m - 2 c_m r_m, from a sharing of u = r_m and the pad g of c_m.
+    """
+    k = z.type.bits
+    e = max(0, K - k + f)
+    assert 0 < f <= k - 2, f"truncation by {f} bits in a ring of {k}"
+    assert e > 0, f"truncation by {f} bits from {k} to {K}: no overflow bit is needed there"
+    ring, shift = words(K), k - f
+    # Offline: party 2 shares what the mask r contributes; party 1 the product of g and u.
+    r = p.draw((2,), z.shape, z.type)
+    r_top = r.bits(k - 1).to_words(K)
+    rest = (r.mod(k - 1) >> f).mod(K)
+    B = share_known(p, 2, (r_top << (k - 1 - f)) - rest, drawn=0, sent=2)
+    u = share_known(p, 2, r.bits(k - 1).to_words(e), drawn=0, sent=2)
+    g = p.draw((0, 1), z.shape, BIT)
+    zero = p.program.const(0, z.shape, words(e))
+    gu = share_known(p, 1, p.at(select(g, u[2], zero), 1), drawn=1, sent=2)
+    # Round 1: open c. Round 2: its top bit under g, and what c contributes.
+    c = opened(p, z, r) + (1 << (k - 2))
+    d = p.send(p.send(c.bits(k - 1) ^ g, 0, 1), 0, 2)
+    c_top = c.bits(k - 1)
+    low = (c.mod(k - 1) >> f).mod(K) + (c_top.to_words(K) << (k - 1 - f))
+    scaled_u0 = u[0].mod(K) << shift
+    v = share_known(p, 0, low - select(c_top, scaled_u0, ring_zero(p, c, K)), drawn=0, sent=1)
+    gu1, gu2, u2 = (part.mod(K) << shift for part in (gu[1], gu[2], u[2]))
+    y0 = v[0] + B[0]
+    y1 = v[1] + select(d, gu1, -gu1) - p.program.const(1 << (k - 2 - f), (), ring)
+    y2 = B[2] + select(d, gu2 - u2, -gu2)
+    return Sharing((y0, y1, y2), Form.REPLICATED), c, r
+
+
+def ring_zero(p: Parties, like: Value, bits: int) -> Value:
+    return p.program.const(0, like.shape, words(bits))
+
+
+@REP3.protocol("truncate")
+def truncate(p: Parties, op: Operation, z: Sharing) -> Sharing:
+    """floor((z + tau) / 2^bits).  2 rounds; 3k + 2 bits online, k + 2 bits(f) offline at one ring.
+
+    See `truncated_chunk`. A replicated z is opened with k bits less.
+    """
+
+    def body(q: Parties, part: Sharing) -> Sharing:
+        return truncated_chunk(q, part, int(op["bits"]), op.ring_bits)[0]
+
+    return in_thirds(p, op, body, z)
+
+
+# Comparison
+
+
+def digits(p: Parties, c: Value, r: Value, low: int, count: int) -> tuple[Sharing, Sharing | None]:
+    """Borrow digits of c < r on `count` bits from `low` up: generate [G] and propagate [P], bit
+    planes.
+
+    Two-bit digits (the top one has a single bit if `count` is odd), lowest first; P has no plane
+    for the lowest digit. Party 0 knows c, party 2 knows r. 1 round; 3 count - 1 bits online, 7 a
+    digit offline. Party 1 may know c (it shares the pad g with party 0): c is masked by r.
+    """
+    pairs = count // 2
+    g = p.draw((0, 1), c.shape, planes(count))
+    d = p.send(p.send(c.bits(low, count) ^ g, 0, 1), 0, 2)
+    known = {"r": r.bits(low, count), "g": g, "d": d, "c": p.at(d ^ g, 0, 1)}
+    even = {name: v.plane(0, pairs, 2) for name, v in known.items()}
+    odd = {name: v.plane(1, pairs, 2) for name, v in known.items()}
+    top = {name: v.plane(count - 1, 1) for name, v in known.items()}
+    if count == 1:
+        return single_digit(p, top)[0], None
+    G, P = pair_digits(p, even, odd, pairs)
+    if count % 2 == 0:
+        return G, P
+    top_G, top_P = single_digit(p, top)
+    return stacked([G, top_G]), stacked([P, top_P]) if P else top_P
+
+
+def pair_digits(
+    p: Parties, even: dict[str, Value], odd: dict[str, Value], pairs: int
+) -> tuple[Sharing, Sharing | None]:
+    """Digits of two bits: G = [c < r], P = [c = r]; c0, c1 are opened as d0, d1 under g0, g1."""
+    r0, r1 = even["r"], odd["r"]
+    g0, g1, d0, d1 = even["g"], odd["g"], even["d"], odd["d"]
+    c0, c1 = even["c"], odd["c"]
+    s0, s1, s01 = (share_known(p, 2, x, drawn=0, sent=2) for x in (r0, r1, r0 & r1))
+
+    def at_1(x: Value) -> Sharing:
+        return share_known(p, 1, p.at(x, 1), drawn=1, sent=2)
+
+    T0, T1 = at_1(g1 & s0[2]), at_1(g0 & s0[2])
+    T2 = at_1((g1 & (s1[2] ^ s0[2])) ^ (g0 & (s0[2] ^ s01[2])) ^ (g0 & g1 & s0[2]))
+    vG = (c1 & (s1[0] ^ s0[0])) ^ (c0 & (s0[0] ^ s01[0])) ^ (c0 & c1 & s0[0])
+    vG_shared = share_known(p, 0, p.at(vG, 0), drawn=0, sent=1)
+    on_r = [s0[j] ^ s1[j] ^ s01[j] for j in (0, 2)]
+    crossed = (d1 & (s1[2] ^ s0[2])) ^ (d0 & (s0[2] ^ s01[2])) ^ (d0 & d1 & s0[2])
+    G = Sharing(
+        (
+            on_r[0] ^ vG_shared[0],
+            vG_shared[1] ^ (d0 & T0[1]) ^ (d1 & T1[1]) ^ T2[1],
+            on_r[1] ^ crossed ^ (d0 & T0[2]) ^ (d1 & T1[2]) ^ T2[2],
+        ),
+        Form.REPLICATED,
+    )
+    if pairs == 1:
+        return G, None
+    g0, g1, d0, d1, c0, c1 = (x.plane(1, pairs - 1) for x in (g0, g1, d0, d1, c0, c1))
+    e0, e1 = picked(s0, 1, pairs - 1), picked(s1, 1, pairs - 1)
+    T3 = at_1((g1 & e0[2]) ^ (g0 & e1[2]))
+    vP = share_known(p, 0, p.at((c1 & e0[0]) ^ (c0 & e1[0]), 0), drawn=0, sent=1)
+    r_low, r_high = (x.plane(1, pairs - 1) for x in on_r)
+    P = Sharing(
+        (
+            r_low ^ vP[0],
+            vP[1] ^ T3[1] ^ (~c0 & ~c1),
+            r_high ^ (d1 & e0[2]) ^ (d0 & e1[2]) ^ T3[2],
+        ),
+        Form.REPLICATED,
+    )
+    return G, P
+
+
+def single_digit(p: Parties, bit: dict[str, Value]) -> tuple[Sharing, Sharing]:
+    """A digit of one bit: G = r and not c, P = not (c xor r)."""
+    s = share_known(p, 2, bit["r"], drawn=0, sent=2)
+    T = share_known(p, 1, p.at(bit["g"] & s[2], 1), drawn=1, sent=2)
+    v = share_known(p, 0, p.at(bit["c"] & s[0], 0), drawn=0, sent=1)
+    G = Sharing((s[0] ^ v[0], v[1] ^ T[1], s[2] ^ (bit["d"] & s[2]) ^ T[2]), Form.REPLICATED)
+    P = Sharing((s[0], ~bit["c"], s[2]), Form.REPLICATED)
+    return G, P
+
+
+def stacked(sharings: list[Sharing]) -> Sharing:
+    """The planes of several sharings, one after another."""
+    return Sharing(tuple(stack([s[j] for s in sharings]) for j in range(3)), sharings[0].form)
+
+
+def borrow(p: Parties, G: Sharing, P: Sharing | None) -> Sharing:
+    """The carry tree over digits, lowest first: [c < r], additive and not yet masked.
+
+    (G, P) o (G', P') = (G + P G', P P'). ceil(log2 D) - 1 rounds, and one that the caller's opening
+    takes: the last gate is not reshared. 3 bits a gate, 2 (D - 1) - ceil(log2 D) gates in all.
+    """
+    while G.type.bits > 2:
+        assert P is not None
+        G, P = tree_level(p, G, P)
+    if P is None:
+        return additive(G)
+    last = and_planes(p, P, picked(G, 0, 1))
+    return xor(last, additive(picked(G, 1, 1)))
+
+
+def tree_level(p: Parties, G: Sharing, P: Sharing) -> tuple[Sharing, Sharing | None]:
+    """Neighbours joined, an odd top digit passed on.  1 round; 3 (2 floor(D / 2) - 1) bits."""
+    count = G.type.bits
+    half, odd = count // 2, count % 2
+    high_P = picked(P, 0, half, 2)
+    gates = and_planes(
+        p,
+        stacked([high_P, picked(high_P, 1, half - 1)]),
+        stacked([picked(G, 0, half, 2), picked(P, 1, half - 1, 2)]),
+    )
+    done = reshare(p, gates)
+    new_G = xor(picked(G, 1, half, 2), picked(done, 0, half))
+    new_P = picked(done, half, half - 1)
+    if odd:
+        new_G = stacked([new_G, picked(G, count - 1, 1)])
+        new_P = stacked([new_P, picked(P, count - 2, 1)])
+    return new_G, new_P
+
+
+def picked(x: Sharing, start: int, count: int, step: int = 1) -> Sharing:
+    """Planes start, start + step, ... of a sharing."""
+    return x.map(lambda part: part.plane(start, count, step))
+
+
+def xor(x: Sharing, y: Sharing) -> Sharing:
+    return Sharing(tuple(a ^ b for a, b in zip(x.parts, y.parts, strict=True)), x.form)
+
+
+def non_negative(p: Parties, c: Value, r: Value, window: int, dropped: int) -> Sharing:
+    """[s], s = 1 where z = c - r >= 0, additive and masked, from bits dropped .. window - 1.
+
+    z lies in [-2^(w-1), 2^(w-1) - 2^t]. Exact for t = 0; else z in (-2^t, 0) may be called
+    non-negative, z >= 0 never negative.  1 + ceil(log2 D) rounds, the opening's included.
+    """
+    n = window - dropped - 1
+    G, P = digits(p, c, r, dropped, n)
+    s = masked(p, borrow(p, G, P))
+    tops = p.at(~c.bits(window - 1), 0), p.at(r.bits(window - 1), 2)
+    return Sharing((s[0] ^ tops[0], s[1], s[2] ^ tops[1]), Form.ADDITIVE)
+
+
+# ReLU and maximum
+
+
+def shared_bit(p: Parties, y: Sharing) -> tuple[tuple[Value, ...], Sharing]:
+    """A daBit: a random bit that nobody knows, as boolean parts and as [p] in y's ring.
+
+    Offline; 3k bits. p = p0 xor p1 xor p2 with pj known to the holders of part j.
+    """
+    k = y.type.bits
+    bit = [p.draw((j - 1, j), y.shape, BIT) for j in p]
+    zero = ring_zero(p, y[0], k)
+    q = share_known(p, 0, p.at(bit[0] ^ bit[1], 0).to_words(k), drawn=0, sent=1)
+    a = share_known(p, 2, p.at(select(bit[2], q[0], zero), 2), drawn=2, sent=0)
+    b = share_known(p, 1, p.at(select(bit[2], q[1], zero), 1), drawn=1, sent=2)
+    parts = [q[j] - ((a[j] + b[j]) << 1) for j in p]
+    parts[2] = parts[2] + bit[2].to_words(k)
+    return tuple(p.at(bit[i], i) for i in p), Sharing(tuple(parts), Form.REPLICATED)
+
+
+def keep_where(p: Parties, y: Sharing, sign: Callable[[], Sharing]) -> Sharing:
+    """[s y] for the additive, masked bit s that `sign` makes.
+
+    [p y] for a daBit p is made while the comparison runs; e = s xor p is opened; s y = e y +
+    (1 - 2e) p y.  6 bits and 3k online, 3k offline; the opening is s's last round.
+    """
+    bits, pad = shared_bit(p, y)
+    times = Operation("mul", y.shape, y.type.bits, {})
+    py = reshare(p, bilinear(p, times, pad, y))
+    s = sign()
+    e = open_bit(p, [s[i] ^ bits[i] for i in p])
+    return Sharing(
+        tuple(select(e, y[j] - py[j], py[j]) for j in p),
+        Form.REPLICATED,
+    )
+
+
+def open_bit(p: Parties, parts: list[Value]) -> Value:
+    """The XOR of one part a party, at all three: masked by the caller.  1 round; 6 bits."""
+    sent = [p.send(p.send(part, i, i + 1), i, i + 2) for i, part in enumerate(parts)]
+    return sent[0] ^ sent[1] ^ sent[2]
+
+
+@REP3.protocol("truncate_relu")
+def truncate_relu(p: Parties, op: Operation, z: Sharing) -> Sharing:
+    """max(floor((z + tau) / 2^f), 0).  2 + ceil(log2 D) rounds, D = ceil((m - 1) / 2), m = w - t.
+
+    The comparison reads the same masked c as the truncation: its top bits cost nothing. With t <= f
+    it equals max(y, 0) of the truncated y exactly.
+    """
+    f, window, dropped = int(op["bits"]), int(op["window_bits"]), int(op["dropped_bits"])
+    assert dropped <= f
+    assert window < z.type.bits
+
+    def body(q: Parties, part: Sharing) -> Sharing:
+        y, c, r = truncated_chunk(q, part, f, op.ring_bits)
+        unshifted = c - (1 << (z.type.bits - 2))
+        return keep_where(q, y, lambda: non_negative(q, unshifted, r, window, dropped))
+
+    return in_thirds(p, op, body, z)
+
+
+@REP3.protocol("relu")
+def relu(p: Parties, op: Operation, x: Sharing) -> Sharing:
+    """max(x, 0).  2 + ceil(log2 D) rounds; w bits to open x modulo 2^w."""
+    window, dropped = int(op["window_bits"]), int(op["dropped_bits"])
+
+    def body(q: Parties, part: Sharing) -> Sharing:
+        low = part.map(lambda v: v.mod(window))
+        r = q.draw((2,), low.shape, low.type)
+        c = opened(q, low, r)
+        return keep_where(q, part, lambda: non_negative(q, c, r, window, dropped))
+
+    return in_thirds(p, op, body, replicated(p, x))
+
+
+@REP3.protocol("maximum")
+def maximum(p: Parties, op: Operation, x: Sharing, y: Sharing) -> Sharing:
+    """max(x, y) = y + max(x - y, 0).  As relu; the window bounds x - y."""
+    x, y = replicated(p, x), replicated(p, y)
+    difference = Sharing(tuple(a - b for a, b in zip(x.parts, y.parts, strict=True)), x.form)
+    above = relu(p, op, difference)
+    return Sharing(tuple(a + b for a, b in zip(above.parts, y.parts, strict=True)), x.form)
+
+
+REP3.protocol("max_pool")(max_pool_with(maximum))
+REP3.protocol("reduce_max")(reduce_max_with(maximum))
+
+
+# Balance
+
+
+def in_thirds(
+    p: Parties, op: Operation, body: Callable[[Parties, Sharing], Sharing], x: Sharing
+) -> Sharing:
+    """`body` on three equal chunks with the roles rotated; a small tensor is one chunk."""
+    done = []
+    for role, (start, length) in enumerate(thirds(x.elements)):
+        turn = (role + p.program.layer) % 3
+        chunk = x.map(lambda part, s=start, n=length: part.chunk(s, n))
+        done.append(body(p.rotated(turn), chunk.rotated(turn)).rotated(-turn))
+    return Sharing(tuple(join([chunk[j] for chunk in done], op.shape) for j in p), Form.REPLICATED)
+
+
+def thirds(elements: int) -> list[tuple[int, int]]:
+    """(start, length) of the chunks: multiples of 64 but for the last, none empty."""
+    size = -(-elements // (3 * SMALLEST_CHUNK)) * SMALLEST_CHUNK
+    starts = range(0, elements, size) if elements >= 3 * SMALLEST_CHUNK else [0]
+    size = size if elements >= 3 * SMALLEST_CHUNK else elements
+    return [(start, min(size, elements - start)) for start in starts]
+
+
+REP3.include(LINEAR)

@@ -1,0 +1,93 @@
+"""What a program is compiled for: a suite, its parties by name, and who owns and receives what."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from veilgraph.ir.errors import UsageError
+from veilgraph.targets.networks import Network, network
+from veilgraph.targets.suite import Suite
+from veilgraph.targets.suites import SUITES
+
+DEFAULT_PARTIES = ("alice", "bob", "carol")
+
+
+@dataclass(frozen=True)
+class Target:
+    """A checked target; `target()` makes one from what a user writes."""
+
+    suite: Suite
+    parties: tuple[str, ...]
+    network: Network
+    owners: Mapping[str, str] = field(default_factory=dict)  # by input name, and "weights"
+    receivers: Mapping[str, tuple[str, ...]] = field(default_factory=dict)  # by output name
+
+    @property
+    def default_owner(self) -> str:
+        """Of inputs, and the receiver of outputs, that nobody was named for."""
+        return self.parties[0]
+
+    @property
+    def weights_owner(self) -> str:
+        return self.owners.get("weights", self.parties[min(1, len(self.parties) - 1)])
+
+    def owner(self, name: str) -> str:
+        return self.owners.get(name, self.default_owner)
+
+    def receiver(self, name: str) -> tuple[str, ...]:
+        return self.receivers.get(name, (self.default_owner,))
+
+    def check_names(self, inputs: Sequence[str], outputs: Sequence[str]) -> None:
+        """Raises UsageError for an owner or receiver of what the model does not have."""
+        for name in self.owners:
+            if name != "weights" and name not in inputs:
+                raise UsageError(
+                    f"The model has no input `{name}`.",
+                    f"Its inputs are {', '.join(inputs)}; `weights` names all weights.",
+                )
+        for name in self.receivers:
+            if name not in outputs:
+                raise UsageError(
+                    f"The model has no output `{name}`.", f"Its outputs are {', '.join(outputs)}."
+                )
+
+
+def target(
+    suite: str = "rep3",
+    parties: Sequence[str] | None = None,
+    network_name: str = "lan",
+    owners: Mapping[str, str] | None = None,
+    receivers: Mapping[str, Sequence[str]] | None = None,
+) -> Target:
+    """The target that a user asked for.
+
+    Raises:
+        UsageError: no such suite, the wrong number of parties, or a name that is no party.
+    """
+    if suite not in SUITES:
+        raise UsageError(f"There is no suite `{suite}`.", f"Use one of {', '.join(SUITES)}.")
+    chosen = SUITES[suite]
+    fewest, most = chosen.security.parties
+    names = tuple(parties) if parties is not None else DEFAULT_PARTIES[:most]
+    if not fewest <= len(names) <= most:
+        count = str(fewest) if fewest == most else f"{fewest} to {most}"
+        raise UsageError(
+            f"Suite {suite} has {count} parties, and {len(names)} were named.",
+            f"Give {count} different names with --parties.",
+        )
+    if len(set(names)) != len(names) or not all(n and n.isidentifier() for n in names):
+        raise UsageError(
+            f"Parties are named {', '.join(names)}.", "Names must be different plain words."
+        )
+    owners, receivers = dict(owners or {}), dict(receivers or {})
+    for what, who in [*owners.items(), *((w, p) for w, ps in receivers.items() for p in ps)]:
+        if who not in names:
+            raise UsageError(f"`{what}` is given to {who}, who is no party.", f"Parties: {names}.")
+    return Target(
+        chosen,
+        names,
+        network(network_name),
+        owners,
+        {name: tuple(who) for name, who in receivers.items()},
+    )

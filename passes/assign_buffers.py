@@ -1,0 +1,307 @@
+"""assign_buffers: an offset in one arena for everything a party has in memory.
+
+Values live from the step that makes them to the last that reads them; setup's values that a later
+phase reads live as long as the session. Views lie in their base's memory, chunks that are joined
+are made in place, messages of one round to one peer lie side by side so that they are sent as they
+are. All of it is static, so a plan states its peak memory.
+
+    before:  %5 = add (12 KiB)   %6 = chunk %5   %9 = join %7 %8
+    after:   %5 at 4096, %6 at 4096 + 2048, %9 at 16384, %7 at 16384, %8 at 16384 + 6144
+"""
+
+from __future__ import annotations
+
+import bisect
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from math import prod
+
+from veilgraph.ir.party import Node, Program
+from veilgraph.ir.plan import BufferKind, Phase
+from veilgraph.ir.types import Kind, Type
+from veilgraph.passes.batch_rounds import Position
+from veilgraph.passes.fuse_local import Action, LocalSteps, Segment, base_of
+
+ALIGNMENT = 64
+FOREVER = 1 << 60
+
+
+@dataclass(frozen=True)
+class Location:
+    """Where a value lies: bytes from the start of the arena, and how its elements are laid out."""
+
+    offset: int
+    kind: BufferKind
+    bits: int
+    elements: int
+
+
+@dataclass(frozen=True)
+class Message:
+    """All that one party sends another in one round: `sends` side by side from `offset`."""
+
+    position: Position
+    peer: int
+    is_send: bool
+    offset: int
+    bytes: int
+
+
+@dataclass
+class Memory:
+    """One party's arena."""
+
+    arena_bytes: int = 0
+    values: dict[int, Location] = field(default_factory=dict)
+    messages_of: dict[int, Location] = field(default_factory=dict)  # sends, as on the wire
+    messages: list[Message] = field(default_factory=list)
+    placed: frozenset[int] = frozenset()  # nodes made inside the join that takes them
+
+
+@dataclass
+class Block:
+    """An allocation under way: its size, first and last time, and what lies in it where."""
+
+    bytes: int
+    first: int
+    last: int
+    contents: list[tuple[str, int, int]] = field(default_factory=list)
+
+
+def message_bytes(type: Type, elements: int) -> int:
+    """Bytes of one tensor on the wire: exact bits, padded once to 8 bytes (planes: each plane)."""
+    if type.kind is Kind.PLANES:
+        return type.bits * -(-elements // 64) * 8
+    return -(-elements * type.bits // 64) * 8
+
+
+def assign_buffers(steps: LocalSteps) -> tuple[Memory, ...]:
+    """The arena of each party."""
+    return tuple(_Assignment(steps, party).run() for party in range(len(steps.segments)))
+
+
+class _Assignment:
+    """Lifetimes and offsets of one party's values. Time counts actions, and rounds between them."""
+
+    def __init__(self, steps: LocalSteps, party: int) -> None:
+        self.steps = steps
+        self.schedule = steps.schedule
+        self.program: Program = steps.schedule.program
+        self.party = party
+        self.memory = Memory()
+        self.time = 0
+        self.round_time: dict[Position, int] = {}
+        self.first: dict[int, int] = {}
+        self.last: dict[int, int] = {}
+        self.online_from = 0
+        self.setup_until = 0
+
+    def run(self) -> Memory:
+        self._number_times()
+        placed = dict(self._placed_in_joins())
+        self.memory.placed = frozenset(placed)
+        blocks = [*self._value_blocks(placed), *self._message_blocks()]
+        self._allocate(blocks)
+        return self.memory
+
+    # Time
+
+    def _number_times(self) -> None:
+        for position, segment in self._positions():
+            if position == (Phase.ONLINE, 0):
+                self.online_from = self.time
+            for action in segment.actions if segment else ():
+                self._visit(action)
+                self.time += 1
+            self.round_time[position] = self.time
+            self.time += 1
+            if position[0] == Phase.SETUP:
+                self.setup_until = self.time
+        for node in self._outputs():
+            self.last[base_of(self.program, node.args[0]).id] = self.time
+
+    def _positions(self) -> Iterator[tuple[Position, Segment | None]]:
+        segments = {s.position: s for s in self.steps.segments[self.party]}
+        for phase in Phase:
+            for level in range(self.schedule.rounds[phase] + 1):
+                yield (phase, level), segments.get((phase, level))
+
+    def _visit(self, action: Action) -> None:
+        for i in action.nodes:
+            self.first.setdefault(i, self.time)
+        for i in action.reads:
+            self.last[i] = self.time
+
+    def _outputs(self) -> Iterator[Node]:
+        nodes = self.program.nodes
+        return (
+            nodes[i]
+            for i in self.schedule.live
+            if nodes[i].op == "output" and nodes[i].party == self.party
+        )
+
+    # Blocks
+
+    def _own(self) -> Iterator[Node]:
+        """Nodes of this party with memory of their own, not that of a message."""
+        for i in sorted(self.steps.stored):
+            node = self.program.nodes[i]
+            as_received = node.op == "send" and i not in self.steps.unpacked
+            if node.party == self.party and not as_received:
+                yield node
+
+    def _placed_in_joins(self) -> Iterator[tuple[int, tuple[int, int]]]:
+        """(node, (join, byte offset)) for operands of joins that can be made in place."""
+        seen: set[int] = set()
+        for node in self._own():
+            if node.op != "join":
+                continue
+            offset = 0
+            for arg in node.args:
+                base = base_of(self.program, arg)
+                in_place = base.op not in ("send", "input", "weight", "constant", "const", "join")
+                whole = base.elements == self.program.nodes[arg].elements
+                if in_place and whole and base.id not in seen and base.id in self.first:
+                    seen.add(base.id)
+                    yield base.id, (node.id, offset)
+                offset += base_bytes(self.program.nodes[arg])
+
+    def _value_blocks(self, placed: dict[int, tuple[int, int]]) -> Iterator[Block]:
+        blocks: dict[int, Block] = {}
+        for node in self._own():
+            if node.id not in placed:
+                block = Block(base_bytes(node), *self._lifetime(node))
+                block.contents.append(("value", node.id, 0))
+                blocks[node.id] = block
+        for i, (join, offset) in placed.items():
+            block = blocks[join]
+            first, last = self._lifetime(self.program.nodes[i])
+            block.first, block.last = min(block.first, first), max(block.last, last)
+            block.contents.append(("value", i, offset))
+        yield from blocks.values()
+
+    def _lifetime(self, node: Node) -> tuple[int, int]:
+        if node.op == "input":
+            first = self.online_from
+        elif node.op in ("weight", "constant"):
+            first = 0
+        else:
+            first = self.first[node.id]
+        last = self.last.get(node.id, first)
+        if first < self.setup_until <= last:
+            last = FOREVER
+        return first, last
+
+    def _message_blocks(self) -> Iterator[Block]:
+        groups: dict[tuple[Position, int, bool], list[Node]] = {}
+        nodes = self.program.nodes
+        for i in self.schedule.live:
+            node = nodes[i]
+            if node.op != "send":
+                continue
+            sender = nodes[node.args[0]].party
+            position = (node.phase, self.schedule.round_of(node))
+            if sender == self.party:
+                groups.setdefault((position, node.party, True), []).append(node)
+            elif node.party == self.party:
+                groups.setdefault((position, sender, False), []).append(node)
+        for (position, peer, is_send), sends in sorted(groups.items()):
+            yield self._message_block(position, peer, is_send, sends)
+
+    def _message_block(
+        self, position: Position, peer: int, is_send: bool, sends: list[Node]
+    ) -> Block:
+        sizes = [message_bytes(node.type, node.elements) for node in sends]
+        at_round = self.round_time[position]
+        block = Block(sum(sizes), at_round, at_round)
+        for k, node in enumerate(sends):
+            block.contents.append(("out" if is_send else "in", node.id, sum(sizes[:k])))
+            if is_send:
+                block.first = min(block.first, self.first.get(node.id, at_round))
+            else:
+                block.last = max(block.last, self.last.get(node.id, at_round))
+        if not is_send and position[0] == Phase.SETUP and block.last >= self.setup_until:
+            block.last = FOREVER
+        block.contents.append(("message", len(self.memory.messages), 0))
+        self.memory.messages.append(Message(position, peer, is_send, 0, block.bytes))
+        return block
+
+    # Offsets
+
+    def _allocate(self, blocks: list[Block]) -> None:
+        arena = Arena()
+        ends: list[tuple[int, int, int]] = []
+        for block in sorted(blocks, key=lambda b: (b.first, -b.bytes)):
+            while ends and ends[0][0] < block.first:
+                _, offset, size = ends.pop(0)
+                arena.free(offset, size)
+            size = -(-block.bytes // ALIGNMENT) * ALIGNMENT
+            offset = arena.take(size)
+            bisect.insort(ends, (block.last, offset, size))
+            self._settle(block, offset)
+        self.memory.arena_bytes = arena.end
+
+    def _settle(self, block: Block, offset: int) -> None:
+        for what, number, within in block.contents:
+            if what == "message":
+                m = self.memory.messages[number]
+                self.memory.messages[number] = Message(
+                    m.position, m.peer, m.is_send, offset, m.bytes
+                )
+                continue
+            node = self.program.nodes[number]
+            packed = what != "value"
+            kind = layout_of(node.type, packed)
+            place = Location(offset + within, kind, node.type.bits, node.elements)
+            as_message = what == "out" or (what == "in" and number in self.steps.unpacked)
+            (self.memory.messages_of if as_message else self.memory.values)[number] = place
+
+
+def base_bytes(node: Node) -> int:
+    if node.type.kind is Kind.PLANES:
+        return message_bytes(node.type, node.elements)
+    return prod(node.shape) * node.type.word_bits // 8
+
+
+def layout_of(type: Type, packed: bool) -> BufferKind:
+    if type.kind is Kind.PLANES:
+        return BufferKind.PLANES
+    if packed and type.bits not in (32, 64):
+        return BufferKind.PACKED
+    return BufferKind.WORDS32 if type.word_bits == 32 else BufferKind.WORDS64
+
+
+class Arena:
+    """Free stretches of one address range, by offset; the best fit is taken."""
+
+    def __init__(self) -> None:
+        self.end = 0
+        self.stretches: list[tuple[int, int]] = []  # (offset, bytes), sorted, never adjacent
+
+    def take(self, size: int) -> int:
+        fits = [(bytes_, offset) for offset, bytes_ in self.stretches if bytes_ >= size]
+        if not fits:
+            offset = self.end
+            if self.stretches and sum(self.stretches[-1]) == self.end:
+                offset, _ = self.stretches.pop()
+            self.end = offset + size
+            return offset
+        found, offset = min(fits)
+        place = bisect.bisect_left(self.stretches, (offset, found))
+        if found == size:
+            del self.stretches[place]
+        else:
+            self.stretches[place] = (offset + size, found - size)
+        return offset
+
+    def free(self, offset: int, size: int) -> None:
+        if size == 0:
+            return
+        place = bisect.bisect_left(self.stretches, (offset, size))
+        if place < len(self.stretches) and offset + size == self.stretches[place][0]:
+            size += self.stretches.pop(place)[1]
+        if place and sum(self.stretches[place - 1]) == offset:
+            before, bytes_ = self.stretches[place - 1]
+            self.stretches[place - 1] = (before, bytes_ + size)
+        else:
+            self.stretches.insert(place, (offset, size))

@@ -1,0 +1,128 @@
+"""expand_protocols: each secret op becomes the messages and local steps of its protocol in the
+suite.
+
+    before:  %2 = secret.truncate %1 {bits = 12}
+    after:   %7 = draw @carol   %9 = send %8 @alice   ...   (rep3: two rounds)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+import numpy as np
+import numpy.typing as npt
+from torch_mlir import ir
+
+from veilgraph.ir.party import Program, Value
+from veilgraph.ir.plan import Phase
+from veilgraph.ir.secret import Argument, SecretProgram
+from veilgraph.ir.secret_ops import attributes_of
+from veilgraph.ir.secret_types import RealRange, Tensor
+from veilgraph.ir.types import words
+from veilgraph.targets.suite import Form, Operation, Parties, Sharing
+from veilgraph.targets.target import Target
+
+
+@dataclass(frozen=True)
+class LayerNote:
+    """What the secret level knows of a layer: its op, encoding and range."""
+
+    name: str
+    op: str
+    tensor: Tensor | None = None
+    range: RealRange | None = None
+
+
+@dataclass
+class Expanded:
+    """A party-level program, its public tensors, and a note on each of its layers."""
+
+    program: Program
+    constants: list[npt.NDArray[np.int64]] = field(default_factory=list)
+    constant_rings: list[int] = field(default_factory=list)
+    notes: list[LayerNote] = field(default_factory=lambda: [LayerNote("", "")])
+
+
+def expand_protocols(secret: SecretProgram, target: Target) -> Expanded:
+    """The program of all parties, in the target's suite."""
+    return _Expansion(secret, target).run()
+
+
+class _Expansion:
+    def __init__(self, secret: SecretProgram, target: Target) -> None:
+        self.secret = secret
+        self.target = target
+        self.program = Program(target.parties)
+        self.parties = Parties(self.program, tuple(range(len(target.parties))))
+        self.expanded = Expanded(self.program)
+        self.sharings: dict[ir.Value, Sharing] = {}
+
+    def run(self) -> Expanded:
+        arguments = zip(self.secret.block.arguments, self.secret.arguments, strict=True)
+        for value, argument in arguments:
+            self.sharings[value] = self._argument(argument)
+        for op in self.secret.operations:
+            self.sharings[op.operation.results[0]] = self._operation(op)
+        for name, value in self.secret.outputs.items():
+            self._output(name, value)
+        return self.expanded
+
+    def _argument(self, argument: Argument) -> Sharing:
+        owner = self.target.parties.index(argument.owner)
+        phase = Phase.SETUP if argument.role == "weight" else Phase.OFFLINE
+        note = LayerNote(argument.name, argument.role, argument.tensor, argument.range)
+        with self._layer(note), self.program.in_phase(phase):
+            type = words(argument.tensor.encoding.ring_bits)
+            value = self.program.source(
+                argument.role, argument.name, owner, argument.tensor.shape, type
+            )
+            return self._protocol("share")(self.parties, owner, value)
+
+    def _operation(self, op: ir.OpView) -> Sharing:
+        name = op.operation.name.removeprefix("secret.")
+        result = Tensor.of(op.operation.results[0])
+        attrs = attributes_of(op)
+        if name == "constant":
+            return Sharing((self._constant(attrs["value"], result),), Form.PUBLIC)
+        place = op.location.name_str if isinstance(op.location, ir.Location) else ""
+        note = LayerNote(place, name, result, RealRange.of(op))
+        with self._layer(note):
+            operation = Operation(name, result.shape, result.encoding.ring_bits, attrs)
+            operands = [self.sharings[value] for value in op.operation.operands]
+            return self._protocol(name)(self.parties, operation, *operands)
+
+    def _constant(self, value: npt.NDArray[np.int64], result: Tensor) -> Value:
+        type = words(result.encoding.ring_bits)
+        if value.size and (value == value.flat[0]).all():
+            return self.program.const(int(value.flat[0]), result.shape, type)
+        self.expanded.constants.append(value)
+        self.expanded.constant_rings.append(type.bits)
+        return self.program.constant(len(self.expanded.constants) - 1, result.shape, type)
+
+    def _output(self, name: str, value: ir.Value) -> None:
+        sharing = self.sharings[value]
+        tensor = Tensor.of(value)
+        for receiver in self.target.receiver(name):
+            party = self.target.parties.index(receiver)
+            with self._layer(LayerNote(name, "reveal", tensor)):
+                clear = self._revealed(party, sharing)
+                self.program.output(clear, party, name, tensor.encoding.frac_bits)
+
+    def _revealed(self, party: int, sharing: Sharing) -> Value:
+        if sharing.form is Form.PUBLIC:
+            return sharing[0]
+        revealed: Value = self.target.suite.protocols["reveal"](self.parties, party, sharing)
+        return revealed
+
+    def _protocol(self, op: str):  # type: ignore[no-untyped-def]
+        return self.target.suite.protocols[op]
+
+    def _layer(self, note: LayerNote):  # type: ignore[no-untyped-def]
+        self.expanded.notes.append(note)
+        return self.program.in_layer(note.name)
+
+
+def sources_of(secret: SecretProgram) -> Mapping[str, Argument]:
+    """Inputs and weights by name."""
+    return {argument.name: argument for argument in secret.arguments}

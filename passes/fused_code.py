@@ -1,0 +1,449 @@
+"""The fused program of an action: registers, instructions and streams, from party nodes.
+
+Words above a ring's width are junk until something reads them; what does (a shift right, an
+extension) masks first. Stacking planes and taking some of them costs nothing: a value of planes is
+a list of bit registers. Registers are freed after their last use.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+import numpy.typing as npt
+
+from veilgraph.ir.party import Node, Program, broadcast_pattern
+from veilgraph.ir.types import Kind
+from veilgraph.kernels.fused.declaration import INSTRUCTION, Op
+from veilgraph.passes.batch_rounds import Position
+from veilgraph.passes.fuse_local import Action, LocalSteps, is_inline, through_reshapes
+
+BINARY = {"add": Op.ADD, "sub": Op.SUB, "mul": Op.MUL, "and": Op.AND, "xor": Op.XOR}
+WITH_CONST = {"add": Op.ADD_CONST, "mul": Op.MUL_CONST, "and": Op.AND_CONST}
+ON_BITS = {"and": Op.AND_BITS, "xor": Op.XOR_BITS, "not": Op.NOT_BITS}
+
+
+@dataclass(frozen=True)
+class Stream:
+    """One buffer of a program: a node's memory, or a send's place in an outgoing message."""
+
+    node: int
+    message: bool = False
+
+
+@dataclass
+class Code:
+    """A fused program."""
+
+    elements: int
+    streams: list[Stream]
+    params: npt.NDArray[np.int64]
+
+
+@dataclass
+class Held:
+    """Where a value is: one word register, or one bit register a plane."""
+
+    registers: tuple[int, ...]
+    is_word: bool
+    clean: bool = False  # word: nothing above the ring's width
+
+
+@dataclass
+class Registers:
+    """One register file: who uses each register, and how many there ever were."""
+
+    references: list[int] = field(default_factory=list)
+
+    def take(self, count: int) -> tuple[int, ...]:
+        """`count` neighbouring free registers."""
+        run = 0
+        for i, references in enumerate(self.references):
+            run = run + 1 if references == 0 else 0
+            if run == count:
+                return tuple(range(i - count + 1, i + 1))
+        first = len(self.references) - run
+        self.references.extend([0] * (count - run))
+        return tuple(range(first, first + count))
+
+
+class FusedCode:
+    """Compiles one action of one party."""
+
+    def __init__(self, steps: LocalSteps, party: int, keys: dict[frozenset[int], int]) -> None:
+        self.program: Program = steps.schedule.program
+        self.steps = steps
+        self.party = party
+        self.keys = keys
+
+    def compile(self, action: Action, position: Position) -> Code:
+        self.position = position
+        self.code: list[tuple[int, ...]] = []
+        self.temporary: list[Held] = []
+        self.streams: dict[Stream, int] = {}
+        self.words, self.bits = Registers(), Registers()
+        self.held: dict[int, Held] = {}
+        self.inside = frozenset(action.nodes)
+        nodes = [self.program.nodes[i] for i in action.nodes]
+        self.elements = nodes[0].elements
+        self.uses = Counter(key for node in nodes for key in self._operand_keys(node))
+        for node in nodes:
+            self._emit(node)
+            for held in self.temporary:
+                self._drop(held)
+            self.temporary.clear()
+        return Code(self.elements, list(self.streams), self._params())
+
+    def _params(self) -> npt.NDArray[np.int64]:
+        instructions = np.array(self.code, dtype=INSTRUCTION)
+        sizes = (len(self.words.references), len(self.bits.references), len(self.code))
+        head = np.array([self.elements, *sizes], np.int64)
+        return np.concatenate([head, instructions.view(np.int64)])
+
+    # Operands
+
+    def _operand_keys(self, node: Node) -> Iterator[int]:
+        """What a node's operands are held under: the node itself, or the view for a broadcast."""
+        if node.op == "send" and node.party == self.party:
+            return
+        for position, arg in enumerate(node.args):
+            if self._immediate(node, position) is None:
+                near = through_reshapes(self.program, arg)
+                yield near.id if near.elements == self.elements else arg
+
+    def _immediate(self, node: Node, position: int) -> int | None:
+        """The operand as an instruction's constant, where there is a form with one."""
+        if node.type.kind is not Kind.WORDS or position != 1:
+            return None
+        near = through_reshapes(self.program, node.args[1])
+        if near.op != "const" or node.op not in (*WITH_CONST, "sub"):
+            return None
+        value = int(near["value"])
+        return _signed(-value if node.op == "sub" else value)
+
+    def _fetch(self, node: Node, position: int) -> Held:
+        key = node.args[position]
+        near = through_reshapes(self.program, key)
+        if near.elements == self.elements:
+            key = near.id
+        if key not in self.held:
+            self._keep(key, self._load(near, node, key))
+        return self.held[key]
+
+    def _load(self, near: Node, user: Node, key: int) -> Held:
+        if near.op == "const":
+            return self._constant(near)
+        if near.op == "draw" and is_inline(near, user, self.position):
+            return self._draw(near)
+        stream = self._stream(Stream(key))
+        if near.type.kind is Kind.PLANES:
+            held = self._new_bits(near.type.bits)
+            self._bits(Op.LOAD_BITS, held.registers[0], a=stream, a_step=1, count=near.type.bits)
+            return held
+        inner, period = self._pattern(key, user)
+        held = self._new_word()
+        self._word(Op.LOAD, near.type.word_bits, held.registers[0], stream, inner, period)
+        held.clean = near.type.bits in (32, 64) or self._is_packed(near)
+        return held
+
+    def _pattern(self, key: int, user: Node) -> tuple[int, int]:
+        view = self.program.nodes[key]
+        if view.elements == user.elements:
+            return 0, 0
+        pattern = broadcast_pattern(view.shape, user.shape)
+        assert pattern is not None, "a broadcast that LOAD cannot express was not made explicit"
+        return pattern
+
+    def _is_packed(self, near: Node) -> bool:
+        return near.op == "send" and near.id not in self.steps.unpacked
+
+    def _constant(self, node: Node) -> Held:
+        value = int(node["value"])
+        if node.type.kind is Kind.PLANES:
+            held = self._new_bits(node.type.bits)
+            for register in held.registers:
+                self._bits(Op.CONST_BITS, register, count=1, immediate=value)
+            return held
+        held = self._new_word()
+        self._word(Op.CONST, node.type.word_bits, held.registers[0], immediate=_signed(value))
+        held.clean = True
+        return held
+
+    def _draw(self, node: Node) -> Held:
+        draw = self.program.draws[node["number"]]
+        key = self.keys[draw.holders]
+        if node.type.kind is Kind.PLANES:
+            held = self._new_bits(node.type.bits)
+            self._bits(
+                Op.DRAW_BITS,
+                held.registers[0],
+                a=key,
+                a_step=1,
+                count=node.type.bits,
+                immediate=draw.number,
+            )
+            return held
+        lane = next(bits for bits in (8, 16, 32, 64) if bits >= node.type.bits)
+        held = self._new_word()
+        self._word(
+            Op.DRAW,
+            node.type.word_bits,
+            held.registers[0],
+            key,
+            count=lane,
+            immediate=draw.number,
+        )
+        held.clean = lane == node.type.bits
+        return held
+
+    # Nodes
+
+    def _emit(self, node: Node) -> None:
+        if node.op == "send":
+            self._emit_send(node)
+            return
+        if node.op == "draw":
+            held = self._draw(node)
+        elif node.type.kind is Kind.PLANES:
+            held = self._emit_bits(node)
+        else:
+            held = self._emit_word(node)
+        self._keep(node.id, held)
+        if node.id in self.steps.stored:
+            self._store(held, Stream(node.id), node)
+        self._release(node)
+
+    def _emit_send(self, node: Node) -> None:
+        if node.party == self.party:
+            word = self._new_word()
+            packed = self._stream(Stream(node.id, message=True))
+            self._word(Op.LOAD, node.type.word_bits, word.registers[0], packed)
+            self._store(word, Stream(node.id), node)
+            return
+        self._store(self._fetch(node, 0), Stream(node.id, message=True), node)
+        self._release(node)
+
+    def _store(self, held: Held, stream: Stream, node: Node) -> None:
+        index = self._stream(stream)
+        if held.is_word:
+            self._word(Op.STORE, node.type.word_bits, 0, index, held.registers[0])
+            return
+        for start, step, count in runs(held.registers):
+            self._bits(
+                Op.STORE_BITS,
+                0,
+                a=index,
+                a_step=1,
+                b=held.registers[start],
+                b_step=step,
+                count=count,
+                immediate=start,
+            )
+
+    def _emit_word(self, node: Node) -> Held:
+        if node.op == "cast":
+            return self._emit_cast(node)
+        width = node.type.word_bits
+        if node.op == "select":
+            bit, one, zero = (self._fetch(node, i).registers[0] for i in range(3))
+            result = self._new_word()
+            self._word(Op.SELECT, width, result.registers[0], bit, one, zero)
+            return result
+        if node.op == "unpack":
+            return self._emit_unpack(node)
+        a = self._fetch(node, 0)
+        if node.op == "shr":
+            a = self._masked(a, node.type.bits, width)
+        immediate = self._immediate(node, 1) if len(node.args) > 1 else None
+        if immediate is not None:
+            result = self._new_word()
+            op = WITH_CONST["add" if node.op == "sub" else node.op]
+            self._word(op, width, result.registers[0], a.registers[0], immediate=immediate)
+        elif node.op in BINARY:
+            b = self._fetch(node, 1).registers[0]
+            result = self._new_word()
+            self._word(BINARY[node.op], width, result.registers[0], a.registers[0], b)
+        else:
+            op = {"neg": Op.NEG, "not": Op.NOT, "shl": Op.SHL, "shr": Op.SHR}[node.op]
+            shift = int(node["bits"]) if node.op in ("shl", "shr") else 0
+            result = self._new_word()
+            self._word(op, width, result.registers[0], a.registers[0], immediate=shift)
+            result.clean = node.op == "shr"
+        return result
+
+    def _emit_cast(self, node: Node) -> Held:
+        source = self.program.nodes[node.args[0]].type
+        a = self._fetch(node, 0)
+        grows = node.type.bits > source.bits
+        if grows:
+            a = self._masked(a, source.bits, source.word_bits)
+        clean = a.clean if grows else (a.clean and node.type.bits in (32, 64))
+        if node.type.word_bits == source.word_bits:
+            return Held(a.registers, True, clean)
+        result = self._new_word()
+        op = Op.WIDEN if node.type.word_bits == 64 else Op.NARROW
+        self._word(op, node.type.word_bits, result.registers[0], a.registers[0])
+        result.clean = clean
+        return result
+
+    def _masked(self, a: Held, bits: int, width: int) -> Held:
+        if a.clean or bits in (32, 64):
+            return a
+        result = self._new_word()
+        mask = _signed((1 << bits) - 1)
+        self._word(Op.AND_CONST, width, result.registers[0], a.registers[0], immediate=mask)
+        result.clean = True
+        return result
+
+    def _emit_unpack(self, node: Node) -> Held:
+        planes = self._fetch(node, 0).registers
+        total: Held | None = None
+        for start, step, count in runs(planes):
+            part = self._new_word()
+            self._instruction(
+                Op.UNPACK,
+                word=node.type.word_bits,
+                dst=part.registers[0],
+                a=planes[start],
+                a_step=step,
+                count=count,
+                immediate=start,
+            )
+            if total is not None:
+                both = self._new_word()
+                registers = (total.registers[0], part.registers[0])
+                self._word(Op.ADD, node.type.word_bits, both.registers[0], *registers)
+                part = both
+            total = part
+        assert total is not None
+        total.clean = True
+        return total
+
+    def _emit_bits(self, node: Node) -> Held:
+        if node.op == "planes":
+            registers = self._fetch(node, 0).registers
+            start, step = int(node["start"]), int(node["step"])
+            last = start + (node.type.bits - 1) * step + 1
+            return Held(registers[start:last:step], False)
+        if node.op == "stack":
+            parts = [self._fetch(node, i).registers for i in range(len(node.args))]
+            return Held(tuple(r for part in parts for r in part), False)
+        if node.op == "pack":
+            source = self.program.nodes[node.args[0]].type
+            word = self._fetch(node, 0)
+            result = self._new_bits(node.type.bits)
+            self._instruction(
+                Op.PACK,
+                word=source.word_bits,
+                dst=result.registers[0],
+                dst_step=1,
+                a=word.registers[0],
+                count=node.type.bits,
+                immediate=int(node["low"]),
+            )
+            return result
+        operands = [self._fetch(node, i).registers for i in range(len(node.args))]
+        result = self._new_bits(node.type.bits)
+        for start, steps, count in common_runs([result.registers, *operands]):
+            a, b = operands[0], operands[-1]
+            self._bits(
+                ON_BITS[node.op],
+                result.registers[start],
+                dst_step=steps[0],
+                a=a[start],
+                a_step=steps[1],
+                b=b[start] if len(operands) > 1 else 0,
+                b_step=steps[-1] if len(operands) > 1 else 0,
+                count=count,
+            )
+        return result
+
+    # Registers, streams and instructions
+
+    def _file(self, held: Held) -> list[int]:
+        return (self.words if held.is_word else self.bits).references
+
+    def _keep(self, key: int, held: Held) -> None:
+        self.held[key] = held
+        for register in held.registers:
+            self._file(held)[register] += 1
+
+    def _release(self, node: Node) -> None:
+        for key in self._operand_keys(node):
+            self.uses[key] -= 1
+            self._free_if_dead(key)
+        if node.op != "send":
+            self._free_if_dead(node.id)
+
+    def _free_if_dead(self, key: int) -> None:
+        if self.uses[key] <= 0 and key in self.held:
+            self._drop(self.held.pop(key))
+
+    def _drop(self, held: Held) -> None:
+        for register in held.registers:
+            self._file(held)[register] -= 1
+
+    def _new_word(self) -> Held:
+        held = Held(self.words.take(1), True)
+        self.words.references[held.registers[0]] += 1
+        self.temporary.append(held)
+        return held
+
+    def _new_bits(self, count: int) -> Held:
+        held = Held(self.bits.take(count), False)
+        for register in held.registers:
+            self.bits.references[register] += 1
+        self.temporary.append(held)
+        return held
+
+    def _stream(self, stream: Stream) -> int:
+        return self.streams.setdefault(stream, len(self.streams))
+
+    def _word(
+        self,
+        op: Op,
+        word: int,
+        dst: int,
+        a: int = 0,
+        b: int = 0,
+        c: int = 0,
+        count: int = 0,
+        immediate: int = 0,
+    ) -> None:
+        self._instruction(op, word=word, dst=dst, a=a, b=b, c=c, count=count, immediate=immediate)
+
+    def _bits(self, op: Op, dst: int, **fields: int) -> None:
+        fields.setdefault("dst_step", 1)
+        self._instruction(op, dst=dst, **fields)
+
+    def _instruction(self, op: Op, **fields: int) -> None:
+        names = INSTRUCTION.names or ()
+        self.code.append(tuple(op if n == "op" else fields.get(n, 0) for n in names))
+
+
+def _signed(value: int) -> int:
+    """value modulo 2^64 as a signed 64-bit integer."""
+    value %= 1 << 64
+    return value - (1 << 64) if value >> 63 else value
+
+
+def runs(registers: Sequence[int]) -> Iterator[tuple[int, int, int]]:
+    """(start, step, count) of the stretches of a list of registers that have one step."""
+    for start, steps, count in common_runs([registers]):
+        yield start, steps[0], count
+
+
+def common_runs(lists: Sequence[Sequence[int]]) -> Iterator[tuple[int, tuple[int, ...], int]]:
+    """(start, steps, count) of the stretches in which each list of registers has one step."""
+    start, length = 0, len(lists[0])
+    while start < length:
+        steps = tuple(x[start + 1] - x[start] if start + 1 < length else 1 for x in lists)
+        end = start + 1
+        while end < length and all(
+            x[end] - x[end - 1] == step for x, step in zip(lists, steps, strict=True)
+        ):
+            end += 1
+        yield start, steps, end - start
+        start = end

@@ -1,0 +1,92 @@
+"""Interval arithmetic over the graph level, element by element, through the weights' values.
+
+Every operation here is one of three: monotone in each operand (relu, pools, maxima, sums, layout),
+bilinear (products, matmul, convolution), or a difference. In float64: what rounding may add is
+far below the slack that proven ranges are given.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+from torch_mlir import ir
+
+from veilgraph.ir.graph import Graph, kind_of, name_of
+from veilgraph.ir.meaning.graph import apply
+
+Floats = NDArray[np.float64]
+BILINEAR = ("mul", "matmul", "conv")
+
+
+@dataclass(frozen=True)
+class Interval:
+    """Every element lies in [low, high]."""
+
+    low: Floats
+    high: Floats
+
+    @staticmethod
+    def between(low: Floats, high: Floats) -> Interval:
+        return Interval(np.asarray(low, np.float64), np.asarray(high, np.float64))
+
+    @property
+    def center(self) -> Floats:
+        return (self.low + self.high) / 2
+
+    @property
+    def radius(self) -> Floats:
+        return (self.high - self.low) / 2
+
+
+def propagate(graph: Graph, inputs: Mapping[str, Interval]) -> Iterator[tuple[str, Interval]]:
+    """The interval of every operation by name, in program order."""
+    known = {value: inputs[name] for name, value in graph.inputs.items()}
+    for name, value in graph.parameters.items():
+        known[value] = Interval.between(graph.weights[name], graph.weights[name])
+    left = {value: sum(1 for _ in value.uses) for value in known}
+    for op in graph.operations:
+        operands = list(op.operation.operands)
+        result = op.operation.results[0]
+        known[result] = _through(op, [known[value] for value in operands])
+        left[result] = sum(1 for _ in result.uses)
+        yield name_of(op), known[result]
+        for value in operands:
+            left[value] -= 1
+            if not left[value]:
+                del known[value]
+
+
+def _through(op: ir.OpView, operands: Sequence[Interval]) -> Interval:
+    kind = kind_of(op)
+
+    def run(*arrays: Floats) -> Floats:
+        return apply(op, arrays, np.float64)
+
+    if kind in BILINEAR:
+        return _bilinear(run, operands)
+    if kind in ("sub", "neg"):
+        *first, last = operands
+        flipped = [*first, Interval(last.high, last.low)]
+        return _monotone(run, flipped)
+    return _monotone(run, operands)
+
+
+def _monotone(run: Callable[..., Floats], operands: Sequence[Interval]) -> Interval:
+    return Interval(run(*(x.low for x in operands)), run(*(x.high for x in operands)))
+
+
+def _bilinear(run: Callable[..., Floats], operands: Sequence[Interval]) -> Interval:
+    """(c1 + r1)(c2 + r2) lies within |c1| r2 + r1 |c2| + r1 r2 of c1 c2; a bias is added."""
+    x, y, *bias = operands
+    center = run(x.center, y.center, *(b.center for b in bias))
+    zeros = [np.zeros_like(b.center) for b in bias]
+    radius = run(x.radius, np.abs(y.center) + y.radius, *zeros)
+    if np.any(y.radius):
+        radius = radius + run(np.abs(x.center), y.radius, *zeros)
+    for b in bias:
+        extra = b.radius[:, None, None] if center.ndim == 4 else b.radius
+        radius = radius + extra
+    return Interval(center - radius, center + radius)

@@ -1,0 +1,240 @@
+"""verify_masking: every message hides what it carries, or the plan is not emitted.
+
+For each coalition that the suite protects against, each message to it from outside needs a
+**witness**: a draw that the coalition does not know and that is added (or XORed) to the rest of
+the message, which does not depend on it. Bits of a value that is so masked need no other witness
+than the value's. The messages must have an order in which each one's witness appears in none
+before it: then the map from witnesses to messages is triangular, and what the coalition sees is
+uniform whatever the secrets are. An output that is a sum of what its receiver holds and of
+revealed messages determines one of them, which needs no witness: it says nothing that the output
+does not.
+
+    accepted:  %3 = draw @alice @bob   %4 = add %1 %3   send %4 @carol
+    refused:   send %1 @carol          (a share of a product without its zero sharing)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from veilgraph.ir.party import Node, Program
+from veilgraph.ir.types import Kind
+from veilgraph.passes.batch_rounds import Schedule
+
+ADDITIVE = {"add": (1, 1), "sub": (1, -1), "xor": (1, 1), "neg": (-1,)}
+SAME = frozenset(("send", "reshape"))
+MOST_TERMS = 64  # a longer sum is left as it is: its deeper draws are no witnesses of this message
+
+
+class MaskingError(AssertionError):
+    """A message that no draw hides: a bug in a protocol. Nothing is emitted."""
+
+
+@dataclass(frozen=True)
+class Claim:
+    """What is to be hidden: a message, or a masked value of which messages carry bits."""
+
+    messages: tuple[int, ...]
+    depends: int  # bit set of draws that the coalition does not know
+    witnesses: tuple[int, ...]  # draws that hide it
+
+
+@dataclass
+class Sum:
+    """A value as a sum: node ids with their signs (0: a draw that meets itself)."""
+
+    terms: dict[int, int] = field(default_factory=dict)
+
+    def key(self) -> tuple[tuple[int, int], ...]:
+        return tuple(sorted(self.terms.items()))
+
+
+def verify_masking(schedule: Schedule, coalitions: Iterable[Sequence[int]]) -> None:
+    """Checks all messages to every coalition.
+
+    Raises:
+        MaskingError: naming the first message without a witness, and its layer.
+    """
+    for coalition in coalitions:
+        _View(schedule, frozenset(coalition)).verify()
+
+
+class _View:
+    """What one coalition sees."""
+
+    def __init__(self, schedule: Schedule, coalition: frozenset[int]) -> None:
+        self.program: Program = schedule.program
+        self.schedule = schedule
+        self.coalition = coalition
+        self.hidden = [not (d.holders & coalition) for d in self.program.draws]
+        self.depends = self._dependencies()
+
+    def _dependencies(self) -> list[int]:
+        depends = [0] * len(self.program.nodes)
+        for i in self.schedule.live:
+            node = self.program.nodes[i]
+            if node.op == "draw":
+                depends[i] = 1 << node["number"] if self.hidden[node["number"]] else 0
+            for arg in node.args:
+                depends[i] |= depends[arg]
+        return depends
+
+    def verify(self) -> None:
+        claims = self._claims()
+        draws = sorted({w for claim in claims for w in claim.witnesses})
+        column = {draw: c for c, draw in enumerate(draws)}
+        appears = np.zeros((len(claims), len(draws)), bool)
+        for row, claim in enumerate(claims):
+            for draw in draws:
+                appears[row, column[draw]] = claim.depends >> draw & 1
+        counts = appears.sum(axis=0)
+        left = set(range(len(claims)))
+        ready = sorted(left)
+        while ready:
+            done = [r for r in ready if self._unique(claims[r], counts, column)]
+            for row in done:
+                if self._unique(claims[row], counts, column):
+                    counts -= appears[row]
+                    left.discard(row)
+            ready = sorted(left) if done else []
+        self._report([claims[row] for row in sorted(left)])
+
+    def _unique(self, claim: Claim, counts: np.ndarray, column: dict[int, int]) -> bool:
+        return any(counts[column[w]] == 1 for w in claim.witnesses)
+
+    def _report(self, unhidden: list[Claim]) -> None:
+        if unhidden:
+            node = self.program.nodes[unhidden[0].messages[0]]
+            names = ", ".join(self.program.parties[i] for i in sorted(self.coalition))
+            layer = self.program.layers[node.layer]
+            raise MaskingError(f"message %{node.id} of layer {layer!r} is not hidden from {names}")
+
+    def _determined(self) -> frozenset[int]:
+        """For each output to the coalition, the last revealed message that it is a sum with."""
+        found = set()
+        for i in self.schedule.live:
+            node = self.program.nodes[i]
+            if node.op == "output" and node.party in self.coalition:
+                reveals = list(self._reveals(node.args[0]))
+                found.update(reveals[-1:])
+        return frozenset(found)
+
+    def _reveals(self, start: int) -> Iterator[int]:
+        """Revealed messages among the terms of a sum, without looking behind any message."""
+        node = self.program.nodes[start]
+        if node.op == "send" and node["declared"] == "reveal":
+            yield start
+        elif node.op in ADDITIVE or node.op == "reshape":
+            for arg in node.args:
+                yield from self._reveals(arg)
+
+    # Claims
+
+    def _claims(self) -> list[Claim]:
+        whole: list[Claim] = []
+        parts: dict[tuple[tuple[int, int], ...], list[int]] = {}
+        sums: dict[tuple[tuple[int, int], ...], tuple[Node, Sum]] = {}
+        determined = self._determined()
+        for i in self.schedule.live:
+            node = self.program.nodes[i]
+            if i in determined or not self._is_received(node):
+                continue
+            total = self._sum(node.args[0])
+            witnesses = self._witnesses(node, total)
+            source = None if witnesses else self._masked_source(total)
+            if source is not None:
+                masked = self._without_known(self._sum(source.id))
+                parts.setdefault(masked.key(), []).append(i)
+                sums[masked.key()] = source, masked
+            else:
+                whole.append(Claim((i,), self.depends[i], witnesses))
+        for key, messages in parts.items():
+            source, masked = sums[key]
+            witnesses = self._witnesses(source, masked)
+            whole.append(Claim(tuple(messages), self.depends[source.id], witnesses))
+        return whole
+
+    def _is_received(self, node: Node) -> bool:
+        if node.op != "send" or node.party not in self.coalition or node["declared"] == "open":
+            return False
+        return self.program.nodes[node.args[0]].party not in self.coalition
+
+    def _sum(self, start: int) -> Sum:
+        """`start` as a sum of values, draws named by the node of their first holder."""
+        total = Sum()
+        todo = [(start, 1)]
+        steps = 0
+        while todo:
+            i, sign = todo.pop()
+            node = self.program.nodes[i]
+            steps += 1
+            signs = ADDITIVE.get(node.op)
+            if steps < MOST_TERMS and self._is_transparent(node):
+                todo.append((node.args[0], sign))
+            elif steps < MOST_TERMS and signs and all(self._same_size(node, a) for a in node.args):
+                todo.extend((a, sign * s) for a, s in zip(node.args, signs, strict=True))
+            else:
+                key = self._canonical(node)
+                total.terms[key] = 0 if key in total.terms else sign
+        return total
+
+    def _is_transparent(self, node: Node) -> bool:
+        """A value read as it is: passed on, or reduced to fewer bits."""
+        if node.op == "cast":
+            return node.type.bits <= self.program.nodes[node.args[0]].type.bits
+        return node.op in SAME
+
+    def _same_size(self, node: Node, arg: int) -> bool:
+        operand = self.program.nodes[arg]
+        return operand.elements == node.elements or operand.op == "const"
+
+    def _canonical(self, node: Node) -> int:
+        """One id for the copies of a draw: minus its number, minus one."""
+        return -1 - int(node["number"]) if node.op == "draw" else node.id
+
+    def _without_known(self, total: Sum) -> Sum:
+        return Sum({key: s for key, s in total.terms.items() if not self._is_known(key)})
+
+    def _is_known(self, key: int) -> bool:
+        if key < 0:
+            return not self.hidden[-1 - key]
+        return self.program.nodes[key].op in ("const", "constant")
+
+    def _witnesses(self, value: Node, total: Sum) -> tuple[int, ...]:
+        """Hidden draws, wide enough, that the sum has once and in none of its other terms."""
+        found = []
+        for key, sign in total.terms.items():
+            if key >= 0 or sign == 0 or not self.hidden[-1 - key]:
+                continue
+            draw = -1 - key
+            others = (t for t in total.terms if t >= 0)
+            if self._covers(draw, value) and not any(self.depends[t] >> draw & 1 for t in others):
+                found.append(draw)
+        return tuple(found)
+
+    def _covers(self, draw: int, value: Node) -> bool:
+        node = self._draw_nodes()[draw]
+        wide = node.type.bits >= value.type.bits
+        if value.type.kind is Kind.PLANES:
+            wide = node.type.bits == value.type.bits
+        return node.type.kind is value.type.kind and wide and node.elements == value.elements
+
+    def _draw_nodes(self) -> dict[int, Node]:
+        if not hasattr(self, "_by_number"):
+            nodes = (self.program.nodes[i] for i in self.schedule.live)
+            self._by_number = {n["number"]: n for n in nodes if n.op == "draw"}
+        return self._by_number
+
+    def _masked_source(self, total: Sum) -> Node | None:
+        """The value whose bits the sum is, once what the coalition knows is taken away."""
+        terms = list(self._without_known(total).terms)
+        if len(terms) != 1 or terms[0] < 0:
+            return None
+        node = self.program.nodes[terms[0]]
+        while node.op in ("pack", "planes", "shr", "not", "unpack", "cast", *SAME):
+            node = self.program.nodes[node.args[0]]
+        masked = self._without_known(self._sum(node.id))
+        return node if self._witnesses(node, masked) else None

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 from torch_mlir import ir
 
 from veilgraph.ir.graph import Graph, kind_of, name_of
@@ -29,7 +29,7 @@ class Interval:
     high: Floats
 
     @staticmethod
-    def between(low: Floats, high: Floats) -> Interval:
+    def between(low: ArrayLike, high: ArrayLike) -> Interval:
         return Interval(np.asarray(low, np.float64), np.asarray(high, np.float64))
 
     @property
@@ -40,9 +40,22 @@ class Interval:
     def radius(self) -> Floats:
         return (self.high - self.low) / 2
 
+    def within(self, low: float, high: float) -> Interval:
+        """The part of the interval that lies in [low, high]."""
+        return Interval(self.low.clip(low, high), self.high.clip(low, high))
 
-def propagate(graph: Graph, inputs: Mapping[str, Interval]) -> Iterator[tuple[str, Interval]]:
-    """The interval of every operation by name, in program order."""
+
+def propagate(
+    graph: Graph,
+    inputs: Mapping[str, Interval],
+    bounds: Mapping[str, tuple[float, float]],
+) -> Iterator[tuple[str, Interval]]:
+    """The interval of every operation by name, in program order.
+
+    Args:
+        inputs: the interval of each input.
+        bounds: what is known of operations besides, by name.
+    """
     known = {value: inputs[name] for name, value in graph.inputs.items()}
     for name, value in graph.parameters.items():
         known[value] = Interval.between(graph.weights[name], graph.weights[name])
@@ -50,7 +63,9 @@ def propagate(graph: Graph, inputs: Mapping[str, Interval]) -> Iterator[tuple[st
     for op in graph.operations:
         operands = list(op.operation.operands)
         result = op.operation.results[0]
-        known[result] = _through(op, [known[value] for value in operands])
+        interval = _through(op, [known[value] for value in operands])
+        limits = bounds.get(name_of(op), (-np.inf, np.inf))
+        known[result] = interval.within(*limits)
         left[result] = sum(1 for _ in result.uses)
         yield name_of(op), known[result]
         for value in operands:

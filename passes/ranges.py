@@ -17,17 +17,16 @@ import numpy as np
 from numpy.typing import NDArray
 from torch_mlir import ir
 
-from veilgraph.ir.attributes import element_count, shape_of
+from veilgraph.ir.attributes import shape_of
 from veilgraph.ir.graph import Graph, name_of
 from veilgraph.ir.meaning.graph import evaluate
 from veilgraph.ir.secret_types import RangeSource, RealRange
 from veilgraph.passes.bounds import declared_bounds
 from veilgraph.passes.intervals import Interval, propagate
 
-Floats = NDArray[np.float64]
+Array = NDArray[np.float32]
 STEPS = 16  # of rounding, a factor of two
 SNAP = 1 / 64  # of a step: how far below a bound a value may stay unrounded
-ASSUMED_MEAN_SQUARE = 1.0
 
 
 @dataclass(frozen=True)
@@ -60,7 +59,7 @@ def assume(graph: Graph) -> Ranges:
     return Ranges({}, {name: _statistics(b) for name, b in declared_bounds(graph).items()})
 
 
-def calibrate(graph: Graph, samples: Mapping[str, NDArray[np.float32]]) -> Ranges:
+def calibrate(graph: Graph, samples: Mapping[str, Array]) -> Ranges:
     """Runs the program on each sample and keeps every value's extremes and mean square.
 
     Args:
@@ -69,7 +68,7 @@ def calibrate(graph: Graph, samples: Mapping[str, NDArray[np.float32]]) -> Range
     seen: dict[str, _Seen] = {}
     given: dict[str, _Seen] = {}
 
-    def observe(name: str, value: NDArray[np.float32]) -> None:
+    def observe(name: str, value: Array) -> None:
         seen.setdefault(name, _Seen()).add(value)
 
     for number in range(min(len(array) for array in samples.values())):
@@ -88,17 +87,17 @@ def prove(graph: Graph, inputs: Mapping[str, tuple[float, float]]) -> Ranges:
     """Interval arithmetic from the inputs' declared ranges, through the weights' values."""
     start = {
         name: Interval.between(np.full(shape_of(value), low), np.full(shape_of(value), high))
-        for (name, value) in graph.inputs.items()
-        for (low, high) in (inputs[name],)
+        for name, value in graph.inputs.items()
+        for low, high in (inputs[name],)
     }
-    operations = {name: _bounded(interval) for name, interval in propagate(graph, start)}
+    found = propagate(graph, start, declared_bounds(graph))
     return Ranges(
         {name: _bounded(interval) for name, interval in start.items()},
-        operations | _tighter(operations, declared_bounds(graph)),
+        {name: _bounded(interval) for name, interval in found},
     )
 
 
-def weight_statistics(array: NDArray[np.float32]) -> Statistics:
+def weight_statistics(array: Array) -> Statistics:
     """Of a weight, whose values are known to the one who compiles."""
     seen = _Seen()
     seen.add(array)
@@ -117,7 +116,7 @@ class _Seen:
         self.squares = 0.0
         self.count = 0
 
-    def add(self, value: NDArray[np.float32]) -> None:
+    def add(self, value: Array) -> None:
         if value.size:
             self.low = min(self.low, float(value.min()))
             self.high = max(self.high, float(value.max()))

@@ -1,0 +1,92 @@
+"""The user's samples for calibration: an .npz file with one array an input.
+
+Samples lie on a new first axis. The file is untrusted: every header is checked before its array is
+read.
+"""
+
+from __future__ import annotations
+
+import math
+import zipfile
+from collections.abc import Mapping
+from pathlib import Path
+from typing import IO
+
+import numpy as np
+from numpy.typing import DTypeLike, NDArray
+
+from veilgraph.ir.errors import UsageError
+
+Shape = tuple[int, ...]
+HINT = "Save it with numpy.savez(file, NAME=array), one array an input, samples on the first axis."
+HEADERS = {
+    (1, 0): np.lib.format.read_array_header_1_0,
+    (2, 0): np.lib.format.read_array_header_2_0,
+}
+
+
+def read_samples(path: str | Path, inputs: Mapping[str, Shape]) -> dict[str, NDArray[np.float32]]:
+    """The samples in `path` for inputs of these shapes.
+
+    Raises:
+        UsageError: no such file, none of this kind, or arrays that are missing, unknown, of another
+            shape, of different numbers of samples, no real numbers, or not finite.
+    """
+    try:
+        with zipfile.ZipFile(path) as archive:
+            names = [name.removesuffix(".npy") for name in archive.namelist()]
+            _check_names(path, names, inputs)
+            samples = {n: _read_array(path, archive, n, shape) for n, shape in inputs.items()}
+    except (OSError, ValueError, zipfile.BadZipFile) as error:
+        raise UsageError(f"{path} can't be read as an .npz file: {error}", HINT) from error
+    counts = {name: len(array) for name, array in samples.items()}
+    _require(len(set(counts.values())) <= 1, f"{path} has different numbers of samples: {counts}.")
+    return samples
+
+
+def _check_names(path: str | Path, names: list[str], inputs: Mapping[str, Shape]) -> None:
+    missing = [name for name in inputs if name not in names]
+    extra = [name for name in names if name not in inputs]
+    known = ", ".join(inputs)
+    _require(not missing, f"{path} has no array for {', '.join(missing)}; the inputs are {known}.")
+    _require(not extra, f"{path} has arrays that are no input: {', '.join(extra)}; not {known}.")
+
+
+def _read_array(
+    path: str | Path, archive: zipfile.ZipFile, name: str, shape: Shape
+) -> NDArray[np.float32]:
+    stored = archive.getinfo(f"{name}.npy").file_size
+    with archive.open(f"{name}.npy") as file:
+        given, dtype = _read_header(file)
+    _check_header(path, name, given, dtype, shape)
+    whole = math.prod(given) * np.dtype(dtype).itemsize <= stored
+    _require(whole, f"{name} in {path} is cut short.")
+    with archive.open(f"{name}.npy") as file:
+        array = np.lib.format.read_array(file, allow_pickle=False).astype(np.float32)
+    finite = bool(np.isfinite(array).all())
+    _require(finite, f"{name} in {path} holds a NaN or an infinite number.")
+    return array
+
+
+def _read_header(file: IO[bytes]) -> tuple[Shape, DTypeLike]:
+    version = np.lib.format.read_magic(file)
+    if version not in HEADERS:
+        raise ValueError(f"version {version} of its arrays isn't known")
+    shape, _, dtype = HEADERS[version](file)
+    return shape, dtype
+
+
+def _check_header(
+    path: str | Path, name: str, given: Shape, dtype: DTypeLike, shape: Shape
+) -> None:
+    wanted = " x ".join(map(str, ("samples", *shape)))
+    found = " x ".join(map(str, given)) or "a single number"
+    fits = len(given) == len(shape) + 1 and given[1:] == shape and given[0] > 0
+    _require(fits, f"{name} in {path} is {found}, but must be {wanted}.")
+    real = np.dtype(dtype).kind in "fiub"
+    _require(real, f"{name} in {path} holds {dtype}, but must hold real numbers.")
+
+
+def _require(condition: bool, message: str) -> None:
+    if not condition:
+        raise UsageError(message, HINT)

@@ -1,0 +1,193 @@
+"""Which values share a scale, and which are sums of products that wait for a truncation.
+
+    %a = conv %x, %w        a product: pending, at the accumulator's scale s(x) + s(w)
+    %b = add %a, %r         still pending, one unit with %a; the residual %r is shifted up to it
+    %c = relu %b            needs the stored scale: %a, %b, %c share one
+    %d = sum_pool %c        and so does %d
+
+The unit of ENCODING.md: all products that meet in a sum, until the step that needs fewer bits.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+from torch_mlir import ir
+
+from veilgraph.ir.attributes import element_count, shape_of
+from veilgraph.ir.graph import Graph, attributes, defining, kind_of
+
+PRODUCTS = frozenset(("mul", "matmul", "conv"))
+SUMS = frozenset(("add", "sub"))
+LAYOUT = frozenset(
+    ("constant", "reshape", "transpose", "concat", "slice", "pad", "expand", "neg")
+)
+NONLINEAR = frozenset(("relu", "maximum", "max_pool", "reduce_max"))
+MAX_FACTOR = 1 << 8  # of a multiplication by an integer that needs no truncation
+
+
+class Ties:
+    """Classes of values that share a number."""
+
+    def __init__(self) -> None:
+        self._parents: dict[ir.Value, ir.Value] = {}
+
+    def root(self, value: ir.Value) -> ir.Value:
+        """The value that stands for the class of `value`: its first one."""
+        parent = self._parents.get(value, value)
+        if parent == value:
+            return value
+        self._parents[value] = self.root(parent)
+        return self._parents[value]
+
+    def tie(self, later: ir.Value, earlier: ir.Value) -> None:
+        """Joins two classes; the class of `earlier` lends the root."""
+        first, second = self.root(earlier), self.root(later)
+        if first != second:
+            self._parents[second] = first
+
+
+@dataclass(frozen=True)
+class Product:
+    """result = x times y, where `inner` products are added for each element."""
+
+    result: ir.Value
+    x: ir.Value
+    y: ir.Value
+    inner: int
+
+
+@dataclass(frozen=True)
+class Factor:
+    """A public number m 2^e, m a small integer: multiplying by it needs no truncation."""
+
+    integer: int
+    exponent: int
+
+
+@dataclass
+class Structure:
+    """How scales depend on each other.
+
+    Attributes:
+        stored: classes of values stored at one scale.
+        units: classes of pending values, which meet in one accumulator.
+        pending: values that are sums of products, not truncated yet.
+        adaptable: weights and constants, that can be encoded at any scale; and their layouts.
+        products: in program order.
+        residuals: (pending sum, stored operand of it).
+        offsets: (sum or concatenation, adaptable operand of it).
+        factors: (result, operand, factor) of multiplications that need no truncation.
+    """
+
+    stored: Ties = field(default_factory=Ties)
+    units: Ties = field(default_factory=Ties)
+    pending: set[ir.Value] = field(default_factory=set)
+    adaptable: set[ir.Value] = field(default_factory=set)
+    products: list[Product] = field(default_factory=list)
+    residuals: list[tuple[ir.Value, ir.Value]] = field(default_factory=list)
+    offsets: list[tuple[ir.Value, ir.Value]] = field(default_factory=list)
+    factors: list[tuple[ir.Value, ir.Value, Factor]] = field(default_factory=list)
+
+
+def analyse(graph: Graph) -> Structure:
+    """The structure of a program in the vocabulary that `encode_fixed_point` takes."""
+    structure = Structure(adaptable=set(graph.parameters.values()))
+    for op in graph.operations:
+        _analyse(op, structure)
+    return structure
+
+
+def _analyse(op: ir.OpView, structure: Structure) -> None:
+    result, kind = op.operation.results[0], kind_of(op)
+    operands = list(op.operation.operands)
+    if kind in LAYOUT and all(value in structure.adaptable for value in operands):
+        structure.adaptable.add(result)
+        for value in operands:
+            structure.stored.tie(result, value)
+    elif (scaled := scaling(op)) is not None:
+        operand, factor = scaled
+        structure.pending.add(result)
+        structure.factors.append((result, operand, factor))
+    elif kind in PRODUCTS:
+        structure.pending.add(result)
+        structure.products.append(Product(result, operands[0], operands[1], inner_products(op)))
+        structure.offsets += [(result, bias) for bias in operands[2:]]
+    elif kind in SUMS:
+        _analyse_sum(result, operands, structure)
+    else:
+        _analyse_tied(result, operands, structure, kind in NONLINEAR)
+
+
+def _analyse_sum(result: ir.Value, operands: Sequence[ir.Value], structure: Structure) -> None:
+    pending = [value for value in operands if value in structure.pending]
+    adaptable = [value for value in operands if value in structure.adaptable]
+    stored = [value for value in operands if value not in (*pending, *adaptable)]
+    structure.offsets += [(result, value) for value in adaptable]
+    if not pending:
+        for value in stored:
+            structure.stored.tie(result, value)
+        return
+    structure.pending.add(result)
+    structure.residuals += [(result, value) for value in stored]
+    for value in pending:
+        structure.stored.tie(result, value)
+        structure.units.tie(result, value)
+
+
+def _analyse_tied(
+    result: ir.Value, operands: Sequence[ir.Value], structure: Structure, nonlinear: bool
+) -> None:
+    structure.offsets += [(result, value) for value in operands if value in structure.adaptable]
+    others = [value for value in operands if value not in structure.adaptable]
+    for value in others:
+        structure.stored.tie(result, value)
+    if not nonlinear and all(value in structure.pending for value in others):
+        structure.pending.add(result)
+        for value in others:
+            structure.units.tie(result, value)
+
+
+def inner_products(op: ir.OpView) -> int:
+    """How many products one element of the result of a mul, matmul or conv adds."""
+    if kind_of(op) == "mul":
+        return 1
+    if kind_of(op) == "matmul":
+        return int(shape_of(op.operation.operands[0])[-1])
+    return element_count(shape_of(op.operation.operands[1])[1:])
+
+
+def constant_of(value: ir.Value) -> float | None:
+    """The one number that all of a public constant is; None for anything else."""
+    op = defining(value)
+    if op is None or kind_of(op) != "constant":
+        return None
+    numbers = np.asarray(attributes(op)["value"], np.float64)
+    first = float(numbers.flat[0])
+    return first if bool(np.all(numbers == first)) else None
+
+
+def scaling(op: ir.OpView) -> tuple[ir.Value, Factor] | None:
+    """The operand and the factor, where `op` multiplies by a number of few bits."""
+    if kind_of(op) != "mul":
+        return None
+    lhs, rhs = op.operation.operands
+    for operand, other in ((lhs, rhs), (rhs, lhs)):
+        number = constant_of(other)
+        same = shape_of(operand) == shape_of(op.operation.results[0])
+        if same and number is not None and (factor := _factor(number)) is not None:
+            return operand, factor
+    return None
+
+
+def _factor(number: float) -> Factor | None:
+    """number = integer 2^exponent, the integer odd and small."""
+    numerator, denominator = number.as_integer_ratio()
+    if numerator == 0:
+        return None
+    trailing = (numerator & -numerator).bit_length() - 1
+    integer = numerator >> trailing
+    exponent = trailing - (denominator.bit_length() - 1)
+    return Factor(integer, exponent) if abs(integer) <= MAX_FACTOR else None

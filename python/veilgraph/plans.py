@@ -1,0 +1,80 @@
+"""A plan as users hold it: saved, loaded, and priced on a network."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields
+from pathlib import Path
+from typing import Self
+
+from veilgraph.ir import plan as ir_plan
+from veilgraph.ir import plan_file
+from veilgraph.ir.plan import Phase
+from veilgraph.targets.networks import network as named_network
+
+
+@dataclass(frozen=True)
+class PhaseCost:
+    """One phase on a network.
+
+    Attributes:
+        rounds: of messages.
+        sent_bytes: payload by link, {"alice->bob": bytes}.
+        network_seconds: rounds at half the round-trip time each, and the busiest link's bytes.
+        multiply_adds: ring products of all parties together (online only).
+    """
+
+    rounds: int
+    sent_bytes: dict[str, int]
+    network_seconds: float
+    multiply_adds: int = 0
+
+    @property
+    def total_bytes(self) -> int:
+        return sum(self.sent_bytes.values())
+
+
+@dataclass(frozen=True)
+class Cost:
+    """What a plan costs on a network, phase by phase, counted on its messages."""
+
+    network: str
+    setup: PhaseCost
+    offline: PhaseCost
+    online: PhaseCost
+    peak_memory_bytes: dict[str, int]
+
+
+@dataclass(frozen=True)
+class Plan(ir_plan.Plan):
+    """A compiled program; `ir.plan.Plan` with what a user does with it."""
+
+    @classmethod
+    def of(cls, plan: ir_plan.Plan) -> Self:
+        return cls(**{f.name: getattr(plan, f.name) for f in fields(ir_plan.Plan)})
+
+    @classmethod
+    def load(cls, path: str | Path) -> Self:
+        """Reads model.plan; see `ir.plan_file.load` for what is refused."""
+        return cls.of(plan_file.load(path))
+
+    def save(self, path: str | Path) -> None:
+        """Writes model.plan; the same plan gives the same bytes."""
+        plan_file.save(self, path)
+
+    def cost(self, network: str | None = None) -> Cost:
+        """Rounds, bytes and network seconds on a network: `lan`, `wan` or a YAML file.
+
+        Args:
+            network: the one that the plan was compiled for if None.
+        """
+        chosen = named_network(network or self.manifest.network)
+        multiply_adds = sum(layer.multiply_adds for layer in self.layers)
+        phases = []
+        for phase in Phase:
+            sent = self.sent_bytes(phase)
+            rounds = self.rounds(phase)
+            seconds = chosen.seconds(rounds, max(sent.values(), default=0))
+            count = multiply_adds if phase == Phase.ONLINE else 0
+            phases.append(PhaseCost(rounds, sent, seconds, count))
+        memory = {name: program.arena_bytes for name, program in self.programs.items()}
+        return Cost(chosen.name, *phases, peak_memory_bytes=memory)

@@ -1,0 +1,188 @@
+"""One party of a session: its device, its links, and the plan's steps in order.
+
+The setup phase runs once and shares the weights; then each inference runs the offline phase and the
+online one. Nothing here knows a protocol: what is computed, drawn and sent is in the plan.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from types import TracebackType
+from typing import Self
+
+import numpy as np
+import numpy.typing as npt
+
+from veilgraph.ir.errors import UsageError
+from veilgraph.ir.plan import ROUND, Direction, PartyPlan, Phase, Plan, Tensor
+from veilgraph.runtime.devices import open_device
+from veilgraph.runtime.links import Links
+from veilgraph.runtime.randomness import SessionKeys
+from veilgraph.runtime.shares import Words, decode, encode, word_dtype
+from veilgraph.runtime.transcript import PhaseRecord, Transcript
+
+Array = npt.NDArray[np.float32]
+
+
+@dataclass(frozen=True)
+class Stretch:
+    """Kernel steps [first, last), then a round if `sends` or `receives` has a peer."""
+
+    first: int
+    last: int
+    name: str
+    sends: dict[int, npt.NDArray[np.uint8]]
+    receives: dict[int, npt.NDArray[np.uint8]]
+
+
+class Party:
+    """A party's part in one session.
+
+    Args:
+        plan: the plan, already compared with the other parties'.
+        party: this party's name.
+        links: open links to the others.
+        keys: this session's keys.
+        device, threads, isa: where and with what to compute.
+    """
+
+    def __init__(
+        self,
+        plan: Plan,
+        party: str,
+        links: Links,
+        keys: SessionKeys,
+        device: str = "cpu",
+        threads: int = 1,
+        isa: str | None = None,
+    ) -> None:
+        self.plan = plan
+        self.program: PartyPlan = plan.party(party)
+        self.links = links
+        index = {name: i for i, name in enumerate(plan.manifest.parties)}
+        table = keys.table([index[name] for name in holders] for holders in self.program.keys)
+        self.device = open_device(device, self.program, plan.constants, table, threads, isa)
+        self.stretches = {phase: self._stretches(phase) for phase in Phase}
+        self.setup = Transcript()
+        self.runs = 0
+
+    def share_weights(self, weights: Mapping[str, npt.ArrayLike]) -> Transcript:
+        """The setup phase; `weights` are this party's own, by name.
+
+        Raises:
+            UsageError: a weight that is missing or has another shape.
+        """
+        for tensor in self.program.weights:
+            if tensor.name not in weights:
+                raise UsageError(
+                    f"{self.program.party} owns weight `{tensor.name}`, and it is not there.",
+                    "Give the weights file that was written beside the plan.",
+                )
+            self._write(tensor, encode(weights[tensor.name], tensor))
+        self._run(Phase.SETUP, self.setup)
+        return self.setup
+
+    def infer(self, inputs: Mapping[str, npt.ArrayLike]) -> tuple[dict[str, Array], Transcript]:
+        """One inference: this party's outputs by name, and what it took.
+
+        Raises:
+            UsageError: an input that is missing, unknown, of another shape or not finite.
+            AccuracyError: an input outside its declared range.
+        """
+        encoded = self.encoded(inputs)
+        transcript = Transcript()
+        self.runs += 1
+        self._run(Phase.OFFLINE, transcript)
+        for tensor, words in encoded:
+            self._write(tensor, words)
+        self._run(Phase.ONLINE, transcript)
+        return {t.name: decode(self._words(t), t) for t in self.program.outputs}, transcript
+
+    def encoded(self, inputs: Mapping[str, npt.ArrayLike]) -> list[tuple[Tensor, Words]]:
+        """This party's inputs as ring elements; see `infer` for what is refused."""
+        names = [tensor.name for tensor in self.program.inputs]
+        for name in inputs:
+            if name not in names:
+                owned = ", ".join(f"`{n}`" for n in names) or "none"
+                raise UsageError(
+                    f"{self.program.party} has no input `{name}`.", f"Its inputs: {owned}."
+                )
+        for name in names:
+            if name not in inputs:
+                raise UsageError(
+                    f"{self.program.party} owns input `{name}`, and it was not given.",
+                    f"Give it with --input {name}=@FILE.npy.",
+                )
+        return [(t, encode(inputs[t.name], t)) for t in self.program.inputs]
+
+    def close(self) -> None:
+        """Wipes the memory and closes the links."""
+        self.device.wipe()
+        self.links.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.device.wipe()
+        self.links.__exit__(kind, error, trace)
+
+    # Steps
+
+    def _run(self, phase: Phase, transcript: Transcript) -> None:
+        record = transcript.phases[phase] = PhaseRecord()
+        self.links.reset_counters()
+        start = time.perf_counter()
+        for stretch in self.stretches[phase]:
+            if stretch.last > stretch.first:
+                self.device.run(stretch.first, stretch.last, self.runs)
+            if stretch.sends or stretch.receives:
+                before = time.perf_counter()
+                self.links.exchange(stretch.sends, stretch.receives, stretch.name)
+                record.network_seconds += time.perf_counter() - before
+                record.rounds += 1
+        record.seconds = time.perf_counter() - start
+        record.sent_bytes = {p: n for p, n in self.links.sent_bytes.items() if n}
+        record.received_bytes = {p: n for p, n in self.links.received_bytes.items() if n}
+        transcript.check(self.program, phase)
+
+    def _stretches(self, phase: Phase) -> list[Stretch]:
+        steps = self.program.steps
+        own = np.flatnonzero(steps["phase"] == phase)
+        if not len(own):
+            return []
+        found, first = [], int(own[0])
+        for i in own[steps["kernel"][own] == ROUND]:
+            found.append(self._stretch(phase, first, int(i), int(steps["round"][i])))
+            first = int(i) + 1
+        found.append(Stretch(first, int(own[-1]) + 1, "", {}, {}))
+        return found
+
+    def _stretch(self, phase: Phase, first: int, last: int, number: int) -> Stretch:
+        messages = self.program.messages
+        chosen = messages[(messages["phase"] == phase) & (messages["round"] == number)]
+        views: dict[Direction, dict[int, npt.NDArray[np.uint8]]] = {d: {} for d in Direction}
+        for row in chosen:
+            start, size = int(row["offset"]), int(row["bytes"])
+            view = self.device.arena[start : start + size]
+            views[Direction(row["direction"])][int(row["peer"])] = view
+        name = f"{phase.name.lower()} round {number + 1}"
+        return Stretch(first, last, name, views[Direction.SEND], views[Direction.RECEIVE])
+
+    # Tensors
+
+    def _words(self, tensor: Tensor) -> Words:
+        dtype = word_dtype(tensor.ring_bits)
+        size = tensor.elements * dtype.itemsize
+        view = self.device.arena[tensor.offset : tensor.offset + size]
+        return view.view(dtype).reshape(tensor.shape)
+
+    def _write(self, tensor: Tensor, words: Words) -> None:
+        self._words(tensor)[...] = words

@@ -1,0 +1,164 @@
+"""All parties of a plan in one process, each on a thread of its own, with real randomness.
+
+The same tables, machine and rounds as on separate hosts; only the links are queues. It shows what a
+plan computes and sends. It protects nothing: one process sees all secrets.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import TypeVar
+
+import numpy as np
+import numpy.typing as npt
+
+from veilgraph.ir.errors import PeerError, UsageError
+from veilgraph.ir.plan import Phase, Plan
+from veilgraph.runtime.handshake import open_session
+from veilgraph.runtime.links import Links
+from veilgraph.runtime.loopback import loopback
+from veilgraph.runtime.party import Party
+from veilgraph.runtime.transcript import Transcript
+
+Arrays = Mapping[str, npt.ArrayLike]
+T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class Run:
+    """One inference of all parties.
+
+    Attributes:
+        outputs: by name, float32.
+        transcripts: of the inference, by party.
+    """
+
+    outputs: dict[str, npt.NDArray[np.float32]]
+    transcripts: dict[str, Transcript]
+
+    def seconds(self, phase: Phase) -> float:
+        """Of the slowest party."""
+        return max(t.phases[phase].seconds for t in self.transcripts.values())
+
+
+@dataclass(frozen=True)
+class Answer:
+    """Outputs of one inference (or the last of several), and what all of them took.
+
+    Attributes:
+        outputs: by name, float32.
+        rounds: of the online phase.
+        sent_bytes: offline and online, by all parties together; setup apart.
+        setup_seconds: once a session; sharing the weights.
+        runs: every inference.
+    """
+
+    plan: Plan
+    outputs: dict[str, npt.NDArray[np.float32]]
+    setup_seconds: float
+    runs: tuple[Run, ...]
+
+    @property
+    def rounds(self) -> int:
+        return self.plan.rounds(Phase.ONLINE)
+
+    @property
+    def sent_bytes(self) -> int:
+        phases = (Phase.OFFLINE, Phase.ONLINE)
+        return sum(sum(self.plan.sent_bytes(phase).values()) for phase in phases)
+
+    @property
+    def online_seconds(self) -> float:
+        """Median over the runs, of the slowest party."""
+        return float(np.median([run.seconds(Phase.ONLINE) for run in self.runs]))
+
+    @property
+    def offline_seconds(self) -> float:
+        """Median over the runs, of the slowest party."""
+        return float(np.median([run.seconds(Phase.OFFLINE) for run in self.runs]))
+
+
+def split_inputs(plan: Plan, inputs: Arrays) -> dict[str, dict[str, npt.ArrayLike]]:
+    """Each party's own inputs; UsageError for a name that is no input of the model."""
+    owners = {t.name: party for party, p in plan.programs.items() for t in p.inputs}
+    for name in inputs:
+        if name not in plan.manifest.owners:
+            known = ", ".join(n for n in plan.manifest.owners if n != "weights")
+            raise UsageError(f"The model has no input `{name}`.", f"Its inputs are {known}.")
+    return {
+        party: {name: x for name, x in inputs.items() if owners.get(name) == party}
+        for party in plan.manifest.parties
+    }
+
+
+def simulate(
+    plan: Plan,
+    weights: Arrays,
+    inputs: Arrays,
+    *,
+    iterations: int = 1,
+    threads: int = 1,
+    isa: str | None = None,
+) -> Answer:
+    """Runs a plan with all parties in this process.
+
+    Args:
+        weights: all weights by name.
+        inputs: all inputs by name.
+        iterations: inferences in one session, on the same inputs.
+        threads: that each party's kernels may use.
+
+    Raises:
+        UsageError, AccuracyError: as `Party.infer` and `Party.share_weights`.
+    """
+    return simulate_many(plan, weights, [inputs] * iterations, threads=threads, isa=isa)
+
+
+def simulate_many(
+    plan: Plan,
+    weights: Arrays,
+    batches: list[Arrays],
+    *,
+    threads: int = 1,
+    isa: str | None = None,
+) -> Answer:
+    """One session in which every one of `batches` is an inference; see `simulate`."""
+    own = [split_inputs(plan, inputs) for inputs in batches]
+
+    def work(
+        links: Links,
+    ) -> tuple[float, list[tuple[dict[str, npt.NDArray[np.float32]], Transcript]]]:
+        name = plan.manifest.parties[links.party]
+        with links:
+            digest = bytes.fromhex(plan.digest)
+            session = open_session(links, digest, plan.manifest.ring_bits, None)
+            with Party(plan, name, links, session.keys, threads=threads, isa=isa) as party:
+                setup = party.share_weights(weights)
+                done = [party.infer(inputs[name]) for inputs in own]
+            return setup.phases[Phase.SETUP].seconds, done
+
+    results = in_threads(work, loopback(len(plan.manifest.parties), plan.manifest.parties))
+    runs = []
+    for number in range(len(batches)):
+        outputs: dict[str, npt.NDArray[np.float32]] = {}
+        for _, done in results:
+            outputs.update(done[number][0])
+        transcripts = {
+            name: done[number][1]
+            for name, (_, done) in zip(plan.manifest.parties, results, strict=True)
+        }
+        runs.append(Run(outputs, transcripts))
+    return Answer(plan, runs[-1].outputs, max(s for s, _ in results), tuple(runs))
+
+
+def in_threads(work: Callable[[Links], T], links: list[Links]) -> list[T]:
+    """`work` for each party at once; raises the first cause, not the parties it stopped."""
+    with ThreadPoolExecutor(len(links)) as pool:
+        futures = [pool.submit(work, link) for link in links]
+        errors = [error for f in futures if (error := f.exception()) is not None]
+    causes = [error for error in errors if not isinstance(error, PeerError)]
+    if errors:
+        raise (causes or errors)[0]
+    return [future.result() for future in futures]

@@ -1,0 +1,52 @@
+"""What a party did, counted while it ran: rounds, bytes by link, seconds by phase.
+
+It must equal what the plan predicts, byte for byte; a difference is a bug, and ends the run.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from veilgraph.ir.plan import Direction, PartyPlan, Phase
+
+
+@dataclass
+class PhaseRecord:
+    """One phase of one party: seconds in all, and those spent in links."""
+
+    seconds: float = 0.0
+    network_seconds: float = 0.0
+    rounds: int = 0
+    sent_bytes: dict[int, int] = field(default_factory=dict)
+    received_bytes: dict[int, int] = field(default_factory=dict)
+
+
+@dataclass
+class Transcript:
+    """The phases of a session's setup, or of one inference."""
+
+    phases: dict[Phase, PhaseRecord] = field(default_factory=dict)
+
+    def check(self, program: PartyPlan, phase: Phase) -> None:
+        """Compares a phase with the plan's prediction for this party."""
+        record, predicted = self.phases[phase], predict(program, phase)
+        counted = (record.rounds, record.sent_bytes, record.received_bytes)
+        expected = (predicted.rounds, predicted.sent_bytes, predicted.received_bytes)
+        if counted != expected:
+            raise AssertionError(
+                f"{program.party}, {phase.name.lower()}: the transcript has {counted} (rounds, "
+                f"bytes sent and received by peer), and the plan predicts {expected}"
+            )
+
+
+def predict(program: PartyPlan, phase: Phase) -> PhaseRecord:
+    """Rounds that this party takes part in, and bytes by peer, as the plan states them."""
+    record = PhaseRecord()
+    messages = program.messages[program.messages["phase"] == phase]
+    record.rounds = len(set(messages["round"].tolist()))
+    for row in messages:
+        is_send = row["direction"] == Direction.SEND
+        by_peer = record.sent_bytes if is_send else record.received_bytes
+        peer = int(row["peer"])
+        by_peer[peer] = by_peer.get(peer, 0) + int(row["bytes"])
+    return record

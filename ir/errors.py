@@ -20,7 +20,7 @@ class VeilgraphError(Exception):
     exit_code = 1
 
     def __init__(self, message: str, hint: str = "") -> None:
-        super().__init__(message)
+        super().__init__(message, hint)
         self.message = message
         self.hint = hint
 
@@ -58,6 +58,9 @@ class UnsupportedError(VeilgraphError):
             way = f" {o.way_out}" if o.way_out else ""
             lines.append(f"  {o.node}: {o.operator} ({o.source}): {o.reason}{way}")
         super().__init__("\n".join(lines), hint or "`veilgraph ops` lists what is supported.")
+
+    def __reduce__(self) -> tuple[type[UnsupportedError], tuple[tuple[Offender, ...], str]]:
+        return type(self), (self.offenders, self.hint)
 
 
 class AccuracyError(VeilgraphError):

@@ -5,9 +5,9 @@ For each coalition that the suite protects against, each message to it from outs
 the message, which does not depend on it. Bits of a value that is so masked need no other witness
 than the value's. The messages must have an order in which each one's witness appears in none
 before it: then the map from witnesses to messages is triangular, and what the coalition sees is
-uniform whatever the secrets are. An output that is a sum of what its receiver holds and of
-revealed messages determines one of them, which needs no witness: it says nothing that the output
-does not.
+uniform whatever the secrets are. A draw of the setup is the same in every inference, and hides
+nothing that is sent in one. An output that is a sum of what its receiver holds and of revealed
+messages determines one of them, which needs no witness: it says nothing that the output does not.
 
     accepted:  %3 = draw @alice @bob   %4 = add %1 %3   send %4 @carol
     refused:   send %1 @carol          (a share of a product without its zero sharing)
@@ -15,18 +15,32 @@ does not.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections import Counter
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
+from itertools import combinations
 
 import numpy as np
 
 from veilgraph.ir.party import Node, Program
+from veilgraph.ir.plan import Phase
 from veilgraph.ir.types import Kind
 from veilgraph.passes.batch_rounds import Schedule
+from veilgraph.targets.target import Target
 
-ADDITIVE = {"add": (1, 1), "sub": (1, -1), "xor": (1, 1), "neg": (-1,)}
+# How operands count in a sum, of words and of bits: XOR of words would not be a sum.
+SIGNS = {
+    Kind.WORDS: {"add": (1, 1), "sub": (1, -1), "neg": (-1,)},
+    Kind.PLANES: {"xor": (1, 1)},
+}
 SAME = frozenset(("send", "reshape"))
 MOST_TERMS = 64  # a longer sum is left as it is: its deeper draws are no witnesses of this message
+
+
+def coalitions(target: Target) -> list[tuple[int, ...]]:
+    """The sets of parties that the suite protects against: the largest are enough."""
+    size = target.suite.security.coalition
+    return list(combinations(range(len(target.parties)), size)) if size else []
 
 
 class MaskingError(AssertionError):
@@ -44,9 +58,14 @@ class Claim:
 
 @dataclass
 class Sum:
-    """A value as a sum: node ids with their signs (0: a draw that meets itself)."""
+    """A value as a sum: node ids, how often each is added, never zero (for bits: never even)."""
 
     terms: dict[int, int] = field(default_factory=dict)
+
+    def add(self, key: int, times: int, kind: Kind) -> None:
+        total = self.terms.pop(key, 0) + times
+        if total % 2 if kind is Kind.PLANES else total:
+            self.terms[key] = total
 
     def key(self) -> tuple[tuple[int, int], ...]:
         return tuple(sorted(self.terms.items()))
@@ -86,24 +105,19 @@ class _View:
         claims = self._claims()
         draws = sorted({w for claim in claims for w in claim.witnesses})
         column = {draw: c for c, draw in enumerate(draws)}
-        appears = np.zeros((len(claims), len(draws)), bool)
-        for row, claim in enumerate(claims):
-            for draw in draws:
-                appears[row, column[draw]] = claim.depends >> draw & 1
-        counts = appears.sum(axis=0)
-        left = set(range(len(claims)))
-        ready = sorted(left)
-        while ready:
-            done = [r for r in ready if self._unique(claims[r], counts, column)]
-            for row in done:
-                if self._unique(claims[row], counts, column):
+        appears = np.array([[c.depends >> d & 1 for d in draws] for c in claims], np.int64)
+        counts = appears.sum(axis=0) if claims else np.zeros(0, np.int64)
+        left, before = list(range(len(claims))), -1
+        while left and len(left) != before:
+            before, kept = len(left), []
+            # From the last on: a message's witness is seldom in an earlier one.
+            for row in reversed(left):
+                if any(counts[column[w]] == 1 for w in claims[row].witnesses):
                     counts -= appears[row]
-                    left.discard(row)
-            ready = sorted(left) if done else []
-        self._report([claims[row] for row in sorted(left)])
-
-    def _unique(self, claim: Claim, counts: np.ndarray, column: dict[int, int]) -> bool:
-        return any(counts[column[w]] == 1 for w in claim.witnesses)
+                else:
+                    kept.append(row)
+            left = kept[::-1]
+        self._report([claims[row] for row in left])
 
     def _report(self, unhidden: list[Claim]) -> None:
         if unhidden:
@@ -113,23 +127,27 @@ class _View:
             raise MaskingError(f"message %{node.id} of layer {layer!r} is not hidden from {names}")
 
     def _determined(self) -> frozenset[int]:
-        """For each output to the coalition, the last revealed message that it is a sum with."""
-        found = set()
+        """For each output to the coalition, the last revealed message that no other output has."""
+        nodes = self.program.nodes
+        later: set[int] = set()
+        sums = []
         for i in self.schedule.live:
-            node = self.program.nodes[i]
-            if node.op == "output" and node.party in self.coalition:
-                reveals = list(self._reveals(node.args[0]))
-                found.update(reveals[-1:])
-        return frozenset(found)
+            if self._is_reveal(i) or not later.isdisjoint(nodes[i].args):
+                later.add(i)
+            if nodes[i].op == "output" and nodes[i].party in self.coalition:
+                terms = self._sum(nodes[i].args[0], behind_messages=False).terms
+                revealed = [key for key in terms if key in later]
+                if all(self._is_reveal(key) for key in revealed):
+                    sums.append(
+                        {k for k in revealed if terms[k] % 2 and nodes[k].type == nodes[i].type}
+                    )
+        counts = Counter(key for revealed in sums for key in revealed)
+        alone = ([key for key in revealed if counts[key] == 1] for revealed in sums)
+        return frozenset(max(keys) for keys in alone if keys)
 
-    def _reveals(self, start: int) -> Iterator[int]:
-        """Revealed messages among the terms of a sum, without looking behind any message."""
-        node = self.program.nodes[start]
-        if node.op == "send" and node["declared"] == "reveal":
-            yield start
-        elif node.op in ADDITIVE or node.op == "reshape":
-            for arg in node.args:
-                yield from self._reveals(arg)
+    def _is_reveal(self, i: int) -> bool:
+        node = self.program.nodes[i]
+        return node.op == "send" and node.party in self.coalition and node["declared"] == "reveal"
 
     # Claims
 
@@ -162,8 +180,8 @@ class _View:
             return False
         return self.program.nodes[node.args[0]].party not in self.coalition
 
-    def _sum(self, start: int) -> Sum:
-        """`start` as a sum of values, draws named by the node of their first holder."""
+    def _sum(self, start: int, behind_messages: bool = True) -> Sum:
+        """`start` as a sum of values and draws; a message as what was sent, or as it is."""
         total = Sum()
         todo = [(start, 1)]
         steps = 0
@@ -171,14 +189,15 @@ class _View:
             i, sign = todo.pop()
             node = self.program.nodes[i]
             steps += 1
-            signs = ADDITIVE.get(node.op)
-            if steps < MOST_TERMS and self._is_transparent(node):
+            signs = SIGNS[node.type.kind].get(node.op)
+            if node.op == "send" and not behind_messages:
+                total.add(i, sign, node.type.kind)
+            elif steps < MOST_TERMS and self._is_transparent(node):
                 todo.append((node.args[0], sign))
             elif steps < MOST_TERMS and signs and all(self._same_size(node, a) for a in node.args):
                 todo.extend((a, sign * s) for a, s in zip(node.args, signs, strict=True))
             else:
-                key = self._canonical(node)
-                total.terms[key] = 0 if key in total.terms else sign
+                total.add(self._canonical(node), sign, node.type.kind)
         return total
 
     def _is_transparent(self, node: Node) -> bool:
@@ -204,10 +223,10 @@ class _View:
         return self.program.nodes[key].op in ("const", "constant")
 
     def _witnesses(self, value: Node, total: Sum) -> tuple[int, ...]:
-        """Hidden draws, wide enough, that the sum has once and in none of its other terms."""
+        """Hidden draws that the sum has an odd number of times, and in none of its other terms."""
         found = []
-        for key, sign in total.terms.items():
-            if key >= 0 or sign == 0 or not self.hidden[-1 - key]:
+        for key, times in total.terms.items():
+            if key >= 0 or times % 2 == 0 or not self.hidden[-1 - key]:
                 continue
             draw = -1 - key
             others = (t for t in total.terms if t >= 0)
@@ -216,7 +235,10 @@ class _View:
         return tuple(found)
 
     def _covers(self, draw: int, value: Node) -> bool:
+        """Whether the draw is as wide as the value, and made as often: in setup, only once."""
         node = self._draw_nodes()[draw]
+        if node.phase == Phase.SETUP < value.phase:
+            return False
         wide = node.type.bits >= value.type.bits
         if value.type.kind is Kind.PLANES:
             wide = node.type.bits == value.type.bits

@@ -128,6 +128,7 @@ class Security:
     parties: tuple[int, int]  # fewest and most computing parties
     adversary: str  # "semi-honest", "malicious", "none"
     threshold: str  # how many parties may collude, in words
+    coalition: int  # and as a number: what any so many parties see together says nothing
     dealer: bool = False
 
     def __str__(self) -> str:

@@ -1,1 +1,36 @@
-"""Veilgraph."""
+"""Veilgraph compiles ONNX graphs to plans for secure multi-party computation, and runs them.
+
+    plan, weights = veilgraph.compile("model.onnx", suite="rep3", calibrate="samples.npz")
+    answer = veilgraph.simulate(plan, weights, {"x": x})         # all parties here
+    with veilgraph.Session(plan, party="alice", config="parties.yaml") as session:
+        outputs = session.run({"x": x})                           # one party of several hosts
+"""
+
+from importlib import import_module
+from importlib.metadata import version
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from veilgraph.compilation import compile
+    from veilgraph.ir.errors import VeilgraphError
+    from veilgraph.plans import Plan
+    from veilgraph.runtime.simulate import simulate
+    from veilgraph.session import Session
+
+__all__ = ["Plan", "Session", "VeilgraphError", "compile", "simulate"]
+__version__ = version("veilgraph")
+
+# Loaded where they are used: a party host has no compiler, and the command line starts fast.
+_PLACES = {
+    "compile": "veilgraph.compilation",
+    "Plan": "veilgraph.plans",
+    "Session": "veilgraph.session",
+    "VeilgraphError": "veilgraph.ir.errors",
+    "simulate": "veilgraph.runtime.simulate",
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _PLACES:
+        raise AttributeError(f"module 'veilgraph' has no attribute {name!r}")
+    return getattr(import_module(_PLACES[name]), name)

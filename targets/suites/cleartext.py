@@ -13,7 +13,9 @@ from veilgraph.targets.suite import Form, Operation, Parties, Security, Sharing,
 
 CLEARTEXT = Suite(
     name="cleartext",
-    security=Security(parties=(1, 1), adversary="none", threshold="the one party sees everything"),
+    security=Security(
+        parties=(1, 1), adversary="none", threshold="the one party sees everything", coalition=0
+    ),
     summary="one party, no protection: for tests",
     needs_consent=True,
 )

@@ -25,7 +25,10 @@ from veilgraph.targets.suite import Form, Operation, Parties, Security, Sharing,
 REP3 = Suite(
     name="rep3",
     security=Security(
-        parties=(3, 3), adversary="semi-honest", threshold="one of three parties may be curious"
+        parties=(3, 3),
+        adversary="semi-honest",
+        threshold="one of three parties may be curious",
+        coalition=1,
     ),
     summary="three parties, replicated sharing, no dealer",
 )

@@ -1,0 +1,159 @@
+"""The ordered list of passes, a reason a line. `compilation.py` runs it; `--dump-phases` shows it.
+
+A stage reads and replaces parts of one `Program`; what a level's text looks like after each stage
+is in `Program.text`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+
+import numpy as np
+import numpy.typing as npt
+
+from veilgraph.ir.graph import Graph
+from veilgraph.ir.secret import SecretProgram
+from veilgraph.passes.approximate import Approximate
+from veilgraph.passes.assign_buffers import Memory, assign_buffers
+from veilgraph.passes.batch_rounds import Schedule, batch_rounds
+from veilgraph.passes.choose_comparison import ChooseComparison
+from veilgraph.passes.encode_fixed_point import EncodeFixedPoint
+from veilgraph.passes.expand_protocols import Expanded, expand_protocols
+from veilgraph.passes.fold_batch_norm import FoldBatchNorm
+from veilgraph.passes.fold_constants import FoldConstants
+from veilgraph.passes.fold_divisors import FoldDivisors
+from veilgraph.passes.fuse_local import LocalSteps, fuse_local
+from veilgraph.passes.infer_visibility import InferVisibility, Visibility
+from veilgraph.passes.merge_truncations import MergeTruncations
+from veilgraph.passes.pool_average import PoolAverage
+from veilgraph.passes.ranges import Ranges, assume, calibrate
+from veilgraph.passes.verify_masking import coalitions, verify_masking
+from veilgraph.targets.target import Target
+
+Samples = Mapping[str, npt.NDArray[np.float32]]
+
+
+@dataclass(frozen=True)
+class Options:
+    """What a user may decide about the passes.
+
+    Attributes:
+        samples: real inputs for calibration, samples on a new first axis; None: ranges unknown.
+        ring_bits: width of every ring; None lets the encoding choose.
+        frac_bits: of every value; None lets the encoding choose.
+        average_pools: take average pools in place of max pools.
+    """
+
+    samples: Samples | None = None
+    ring_bits: int | None = None
+    frac_bits: int | None = None
+    average_pools: bool = False
+
+
+@dataclass
+class Program:
+    """A program on its way down; each level is there once a stage has made it."""
+
+    target: Target
+    options: Options
+    graph: Graph
+    visibility: Visibility = field(init=False)
+    ranges: Ranges = field(init=False)
+    secret: SecretProgram = field(init=False)
+    expanded: Expanded = field(init=False)
+    schedule: Schedule = field(init=False)
+    steps: LocalSteps = field(init=False)
+    memories: tuple[Memory, ...] = field(init=False)
+
+
+Stage = tuple[str, str, Callable[[Program], None]]
+
+
+def _graph(run: Callable[[Program], Graph]) -> Callable[[Program], None]:
+    def stage(program: Program) -> None:
+        program.graph = run(program)
+
+    return stage
+
+
+def _pool_average(program: Program) -> None:
+    if program.options.average_pools:
+        program.graph = PoolAverage().run(program.graph)
+
+
+def _infer_visibility(program: Program) -> None:
+    target, graph = program.target, program.graph
+    owners = {name: target.owner(name) for name in graph.inputs}
+    named = owners | {"weights": target.weights_owner}
+    program.visibility = InferVisibility(named).run(graph)
+
+
+def _ranges(program: Program) -> None:
+    samples, graph = program.options.samples, program.graph
+    program.ranges = assume(graph) if samples is None else calibrate(graph, samples)
+
+
+def _encode(program: Program) -> None:
+    options = program.options
+    encode = EncodeFixedPoint(ring_bits=options.ring_bits, frac_bits=options.frac_bits)
+    program.secret = encode.run(program.graph, program.visibility, program.ranges)
+
+
+def _secret(run: Callable[[SecretProgram], SecretProgram]) -> Callable[[Program], None]:
+    def stage(program: Program) -> None:
+        program.secret = run(program.secret)
+
+    return stage
+
+
+def _expand(program: Program) -> None:
+    program.expanded = expand_protocols(program.secret, program.target)
+
+
+def _batch_rounds(program: Program) -> None:
+    program.schedule = batch_rounds(program.expanded.program)
+
+
+def _verify_masking(program: Program) -> None:
+    verify_masking(program.schedule, coalitions(program.target))
+
+
+def _fuse_local(program: Program) -> None:
+    program.steps = fuse_local(program.schedule)
+
+
+def _assign_buffers(program: Program) -> None:
+    program.memories = assign_buffers(program.steps)
+
+
+PIPELINE: tuple[Stage, ...] = (
+    # graph: tensor maths on real numbers
+    ("fold_constants", "what depends on weights alone is computed once, where they are known",
+     _graph(lambda p: FoldConstants().run(p.graph))),
+    ("pool_average", "only on request: a max pool costs comparisons, an average pool nothing",
+     _pool_average),
+    ("fold_batch_norm", "a scale and a shift of a convolution are its weights'",
+     _graph(lambda p: FoldBatchNorm().run(p.graph))),
+    ("approximate", "real functions become sums, products and comparisons",
+     _graph(lambda p: Approximate().run(p.graph))),
+    ("fold_divisors", "an average is a sum; its divisor goes into the next layer's weights",
+     _graph(lambda p: FoldDivisors().run(p.graph))),
+    ("fold_constants again", "the passes above left arithmetic on weights",
+     _graph(lambda p: FoldConstants().run(p.graph))),
+    ("infer_visibility", "what is public needs no protocol", _infer_visibility),
+    ("ranges", "scales and windows come from where values lie", _ranges),
+    # secret: fixed-point ring maths
+    ("encode_fixed_point", "rings and scales by the depth still to come", _encode),
+    ("merge_truncations", "one truncation a linear chain, fused with the comparison after it",
+     _secret(lambda s: MergeTruncations().run(s))),
+    ("choose_comparison", "a comparison looks at the bits that can differ, and no others",
+     _secret(lambda s: ChooseComparison().run(s))),
+    # party: messages, draws, local computation
+    ("expand_protocols", "each op becomes its protocol in the suite", _expand),
+    ("batch_rounds", "messages that need no other message share a round", _batch_rounds),
+    ("verify_masking", "a message that nothing hides stops the compiler", _verify_masking),
+    ("fuse_local", "between two rounds, one pass over memory", _fuse_local),
+    ("assign_buffers", "every buffer has its place before anything runs", _assign_buffers),
+    # emit_plan follows: it makes the plan from the tables above
+)  # fmt: skip

@@ -1,0 +1,243 @@
+"""From a model to a plan: the whole pipeline on a page.
+
+Runs where the model's owner is: the weights are known here, and leave in a file of their own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from importlib.metadata import version
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
+
+from veilgraph.frontend.onnx import import_model
+from veilgraph.ir.errors import UsageError
+from veilgraph.ir.graph import Graph, attributes, kind_of, name_of
+from veilgraph.ir.party_text import print_program
+from veilgraph.ir.plan import Disclosure, Manifest, Tensor
+from veilgraph.ir.secret import Argument, SecretProgram
+from veilgraph.ir.secret_types import RangeSource
+from veilgraph.ir.secret_types import Tensor as SecretTensor
+from veilgraph.passes.emit_plan import emit_plan
+from veilgraph.passes.pipeline import PIPELINE, Options, Program
+from veilgraph.passes.samples import read_samples
+from veilgraph.plans import Plan
+from veilgraph.targets.target import Target, target
+
+if TYPE_CHECKING:
+    from onnx import ModelProto
+
+Weights = dict[str, npt.NDArray[np.float32]]
+Samples = Mapping[str, npt.ArrayLike]
+Progress = Callable[[str], None]
+
+
+def compile(
+    model: str | Path | bytes | ModelProto,
+    *,
+    suite: str = "rep3",
+    parties: Sequence[str] | None = None,
+    network: str = "lan",
+    owners: Mapping[str, str] | None = None,
+    receivers: Mapping[str, Sequence[str]] | None = None,
+    shapes: Mapping[str, Sequence[int]] | None = None,
+    calibrate: str | Path | Samples | None = None,
+    ring: int | str = "auto",
+    frac_bits: int | None = None,
+    avgpool: bool = False,
+    dump_phases: str | Path | None = None,
+    progress: Progress | None = None,
+) -> tuple[Plan, Weights]:
+    """Compiles an ONNX model.
+
+    Args:
+        model: a path, the file's bytes, or a model in memory.
+        suite: the protocols, hence the security: "rep3", or "cleartext" for tests.
+        parties: names in the order P0, P1, ...; alice, bob, carol if None.
+        network: "lan", "wan" or a YAML file; what choices between protocols are made for.
+        owners: party by input name; "weights" names all weights. The first party owns the inputs,
+        and
+            the second the weights, unless told otherwise.
+        receivers: parties by output name; the first party unless told otherwise.
+        shapes: shapes of inputs that the model leaves open, by name.
+        calibrate: samples of all inputs, one array an input with samples on a new first axis, or an
+            .npz file of them. Without it ranges are unknown, and the ring is 64 bits wide.
+        ring: bits of the ring, a multiple of 8 up to 64, or "auto".
+        frac_bits: fraction bits of every value, in place of those that the encoding chooses.
+        avgpool: take average pools in place of max pools.
+        dump_phases: a folder for the program's text after each pass.
+        progress: called with the name of each pass as it begins.
+
+    Returns:
+        The plan, and the weights that its owner keeps (`runtime.weights.save_weights` writes them).
+
+    Raises:
+        UsageError: an option or a file that makes no sense.
+        UnsupportedError: all nodes that can't be compiled.
+        AccuracyError: a value that does not fit the ring.
+    """
+    chosen = target(suite, parties, network, owners, receivers)
+    say = progress or (lambda name: None)
+    say("import")
+    graph = import_model(model, shapes)
+    chosen.check_names(list(graph.inputs), list(graph.outputs))
+    options = Options(
+        samples=_samples(calibrate, graph),
+        ring_bits=_ring_bits(ring),
+        frac_bits=frac_bits,
+        average_pools=avgpool,
+    )
+    program = Program(chosen, options, graph)
+    dump = _Dump(dump_phases)
+    for name, _, run in PIPELINE:
+        say(name)
+        run(program)
+        dump.write(name, program)
+    say("emit_plan")
+    plan = emit_plan(
+        program.expanded,
+        program.steps,
+        program.memories,
+        _manifest(program),
+        list(_tensors(program.secret, chosen)),
+        {
+            "graph": program.graph.text(),
+            "secret": str(program.secret.module),
+            "party": print_program(program.expanded.program, program.schedule.live),
+        },
+    )
+    weights = {t.name: program.secret.weights[t.name] for t in _owned_weights(plan)}
+    return Plan.of(plan), weights
+
+
+def _owned_weights(plan: Any) -> list[Tensor]:
+    return [tensor for program in plan.programs.values() for tensor in program.weights]
+
+
+def _ring_bits(ring: int | str) -> int | None:
+    if ring == "auto":
+        return None
+    try:
+        return int(ring)
+    except ValueError:
+        raise UsageError(f"A ring of {ring!r} bits makes no sense.", "Use auto or bits.") from None
+
+
+def _samples(calibrate: str | Path | Samples | None, graph: Graph) -> Weights | None:
+    if calibrate is None:
+        return None
+    shapes = {name: tuple(value.type.shape) for name, value in graph.inputs.items()}
+    if isinstance(calibrate, str | Path):
+        return read_samples(calibrate, shapes)
+    for name, shape in shapes.items():
+        given = np.shape(calibrate[name]) if name in calibrate else None
+        if given is None or given[1:] != shape:
+            raise UsageError(
+                f"Samples of `{name}` have shape {given}.",
+                f"Give an array of shape (samples, {', '.join(map(str, shape))}).",
+            )
+    return {name: np.asarray(calibrate[name], np.float32) for name in shapes}
+
+
+# What people are told
+
+
+def _manifest(program: Program) -> Manifest:
+    chosen, secret = program.target, program.secret
+    rings = [SecretTensor.of(op.operation.results[0]).encoding for op in secret.operations]
+    inputs = [a.name for a in secret.arguments if a.role == "input"]
+    return Manifest(
+        veilgraph_version=version("veilgraph"),
+        suite=chosen.suite.name,
+        security=str(chosen.suite.security),
+        parties=chosen.parties,
+        owners={name: chosen.owner(name) for name in inputs} | {"weights": chosen.weights_owner},
+        receivers={name: chosen.receiver(name) for name in secret.outputs},
+        network=chosen.network.name,
+        ring_bits=max((e.ring_bits for e in rings), default=64),
+        encoding=secret.encoding,
+        disclosures=tuple(_disclosures(program)),
+        options={
+            "ring": program.options.ring_bits or "auto",
+            "frac_bits": program.options.frac_bits,
+            "avgpool": program.options.average_pools,
+        },
+    )
+
+
+def _disclosures(program: Program) -> Iterator[Disclosure]:
+    everyone = "every party"
+    for name, receivers in program.target.receivers.items() or ():
+        yield Disclosure(f"output {name}", ", ".join(receivers), "asked for")
+    for name in program.secret.outputs:
+        if name not in program.target.receivers:
+            yield Disclosure(f"output {name}", program.target.default_owner, "the default")
+    yield Disclosure("the graph: operators, shapes, strides", everyone, "it is in the plan")
+    yield Disclosure(
+        "ring, fraction bits, window and range of every tensor",
+        everyone,
+        "scales follow from ranges: weights and samples show in them to a power of two",
+    )
+    for op in program.graph.operations:
+        if kind_of(op) == "constant":
+            value = attributes(op)["value"]
+            what = f"constant {name_of(op)} = {np.asarray(value).ravel().tolist()}"
+            yield Disclosure(what, everyone, "single numbers are public")
+
+
+def _tensors(secret: SecretProgram, chosen: Target) -> Iterator[Tensor]:
+    """Inputs, weights and outputs, their places still open."""
+    for argument in secret.arguments:
+        low, high = _accepted(argument, secret.margin)
+        encoding = argument.tensor.encoding
+        yield Tensor(
+            argument.name,
+            argument.tensor.shape,
+            encoding.ring_bits,
+            encoding.frac_bits,
+            argument.owner,
+            0,
+            low,
+            high,
+        )
+    for name, value in secret.outputs.items():
+        tensor = SecretTensor.of(value)
+        encoding = tensor.encoding
+        owner = ",".join(chosen.receiver(name))
+        yield Tensor(name, tensor.shape, encoding.ring_bits, encoding.frac_bits, owner, 0)
+
+
+def _accepted(argument: Argument, margin: float) -> tuple[float, float]:
+    """What an owner may give: the range, with its margin where samples showed it."""
+    found = argument.range
+    if argument.role == "weight" or found.source is RangeSource.ASSUMED:
+        return float("-inf"), float("inf")
+    if found.source is RangeSource.PROVEN:
+        return found.low, found.high
+    return -margin * found.bound, margin * found.bound
+
+
+class _Dump:
+    """The text of the level that a pass works on, numbered in order."""
+
+    def __init__(self, folder: str | Path | None) -> None:
+        self.folder = Path(folder) if folder is not None else None
+        self.count = 0
+        if self.folder is not None:
+            self.folder.mkdir(parents=True, exist_ok=True)
+
+    def write(self, name: str, program: Program) -> None:
+        if self.folder is None:
+            return
+        self.count += 1
+        if hasattr(program, "expanded"):
+            text, suffix = print_program(program.expanded.program), "party"
+        elif hasattr(program, "secret"):
+            text, suffix = str(program.secret.module), "secret.mlir"
+        else:
+            text, suffix = program.graph.text(), "graph.mlir"
+        file = self.folder / f"{self.count:02}-{name.replace(' ', '-')}.{suffix}"
+        file.write_text(text)

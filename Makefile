@@ -1,0 +1,64 @@
+# Two commands on a fresh machine (Python 3.11, g++, cmake, make): `make demo` and `make test`.
+# Everything they install goes into .venv; `make clean` takes it away again.
+
+PYTHON ?= $(shell command -v python3.11 || command -v python3)
+JOBS ?= 2
+
+VENV := .venv
+BIN := $(VENV)/bin
+PIP := $(BIN)/python -m pip --disable-pip-version-check
+
+# The install is a plain one, which copies the sources (mypy and the tests then see what users get),
+# so any change to them calls for another; it compiles again only the native code that changed.
+# Folders are listed with their files: a file that was removed shows in its folder's date alone.
+FOLDERS := python frontend ir passes targets kernels runtime
+SOURCES := pyproject.toml CMakeLists.txt \
+	$(shell find $(FOLDERS) \( -name '.*' -o -name __pycache__ \) -prune -o -print)
+BUILD_REQUIRES = import tomllib; \
+	print(*tomllib.load(open("pyproject.toml", "rb"))["build-system"]["requires"])
+NATIVE = find kernels runtime \( -name '*.cpp' -o -name '*.h' -o -name '*.cu' \) -exec
+
+.PHONY: help demo test test-all lint format clean
+.DELETE_ON_ERROR:
+
+help: ## list these targets
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-9s %s\n", $$1, $$2 }' Makefile
+
+demo: $(VENV)/installed ## classify handwritten digits among three processes
+	$(BIN)/veilgraph demo
+
+test: $(VENV)/installed ## run the tests, save those marked slow
+	$(BIN)/pytest -n $(JOBS) -m "not slow"
+
+test-all: $(VENV)/installed ## run every test
+	$(BIN)/pytest -n $(JOBS)
+
+lint: $(VENV)/installed ## check style and types, change nothing
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy -p veilgraph
+	$(BIN)/mypy --explicit-package-bases examples tests
+	$(NATIVE) $(BIN)/clang-format --dry-run --Werror {} +
+
+format: $(VENV)/installed ## format the sources in place
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+	$(NATIVE) $(BIN)/clang-format -i {} +
+
+clean: ## remove the environment and everything built
+	rm -rf $(VENV) build .mypy_cache .pytest_cache .ruff_cache .hypothesis
+	find $(FOLDERS) tests examples -name __pycache__ -prune -exec rm -rf {} +
+
+$(VENV)/created:
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and \
+		"Veilgraph needs Python 3.11 or newer: make PYTHON=/path/to/python3.11")'
+	$(PYTHON) -m venv $(VENV)
+	@touch $@
+
+$(VENV)/installed: $(VENV)/created $(SOURCES)
+	@echo "Installing Veilgraph into $(VENV)"
+	@$(PIP) install --quiet $$($(BIN)/python -c '$(BUILD_REQUIRES)')
+	@CMAKE_BUILD_PARALLEL_LEVEL=$$(getconf _NPROCESSORS_ONLN) \
+		$(PIP) install --quiet --no-build-isolation \
+		--config-settings=build-dir=$(VENV)/build ".[compile,test,dev]"
+	@touch $@

@@ -1,0 +1,243 @@
+"""Keys and certificates: each organisation makes its own, and pins those of the others.
+
+There is no certificate authority, because nobody is trusted by all: `init` makes an organisation's
+private key and a self-signed certificate for it, and the others name that very certificate (or its
+SHA-256 fingerprint) in their parties.yaml. A link accepts that certificate and no other, so what it
+says about hosts or issuers decides nothing. `issue` makes a new certificate for the key that is
+there: before the old one expires, or when the host's name changes.
+
+Keys are ECDSA on P-256 (FIPS 186-5), files are PEM: `NAME.key` (PKCS 8, mode 0600) and `NAME.crt`.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import ipaddress
+import os
+import re
+import tempfile
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+from cryptography import x509
+from cryptography.exceptions import UnsupportedAlgorithm
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
+
+from veilgraph.ir.errors import UsageError
+
+VALID_DAYS = 825
+_CLOCK_SKEW = timedelta(minutes=5)
+_MAX_PEM_BYTES = 1 << 16
+_PARTY_NAME = re.compile(r"[A-Za-z][A-Za-z0-9_-]{0,30}")
+
+
+@dataclass(frozen=True)
+class CertificateFiles:
+    """Where a party's key and certificate lie, and the fingerprint that the others may pin."""
+
+    key: Path
+    certificate: Path
+    fingerprint: str
+
+
+def init(
+    directory: Path,
+    name: str,
+    hosts: Sequence[str] = (),
+    *,
+    days: int = VALID_DAYS,
+    force: bool = False,
+) -> CertificateFiles:
+    """Makes a party's private key and its first certificate.
+
+    Args:
+        directory: where the files go; made (mode 0700) if it is not there.
+        name: the party's name, as parties.yaml has it.
+        hosts: names and addresses that the certificate mentions, for people.
+        days: how long the certificate is valid.
+        force: replace a key that is there; every other party must then pin anew.
+
+    Raises:
+        UsageError: a name that is none, a key that is there already, a directory not writable.
+    """
+    files = _files(directory, check_party_name(name))
+    if not force and (files[0].exists() or files[1].exists()):
+        raise UsageError(
+            f"{directory} already holds a key or a certificate of {name}.",
+            "`cert issue` renews the certificate; --force replaces both, and every other party "
+            "must then pin the new one.",
+        )
+    key = ec.generate_private_key(ec.SECP256R1())
+    certificate = self_signed(key, name, hosts, datetime.now(UTC), days)
+    pem = key.private_bytes(
+        serialization.Encoding.PEM,
+        serialization.PrivateFormat.PKCS8,
+        serialization.NoEncryption(),
+    )
+    try:
+        directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+        _write(files[0], pem, 0o600)
+    except OSError as error:
+        raise _unwritable(files[0], error) from error
+    return _store(files, certificate)
+
+
+def issue(
+    directory: Path, name: str, hosts: Sequence[str] = (), *, days: int = VALID_DAYS
+) -> CertificateFiles:
+    """Makes a new certificate for the key that `init` made, in place of the old one.
+
+    Raises:
+        UsageError: no such key, one that can't be read, or a directory that can't be written.
+    """
+    files = _files(directory, check_party_name(name))
+    key = load_private_key(files[0])
+    return _store(files, self_signed(key, name, hosts, datetime.now(UTC), days))
+
+
+def self_signed(
+    key: ec.EllipticCurvePrivateKey,
+    name: str,
+    hosts: Sequence[str],
+    start: datetime,
+    days: int,
+) -> x509.Certificate:
+    """A certificate of `key` by itself, for both ends of TLS; valid a little before `start`.
+
+    Raises:
+        UsageError: days that are none, or a host that can't stand in a certificate.
+    """
+    if days < 1:
+        raise UsageError(f"A certificate can't be valid for {days} days.", "Give at least 1.")
+    subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)])
+    purposes = [ExtendedKeyUsageOID.SERVER_AUTH, ExtendedKeyUsageOID.CLIENT_AUTH]
+    builder = (
+        x509.CertificateBuilder()
+        .subject_name(subject)
+        .issuer_name(subject)
+        .public_key(key.public_key())
+        .serial_number(x509.random_serial_number())
+        .not_valid_before(start - _CLOCK_SKEW)
+        .not_valid_after(start + timedelta(days=days))
+        .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
+        .add_extension(x509.ExtendedKeyUsage(purposes), critical=False)
+    )
+    if hosts:
+        names = x509.SubjectAlternativeName([_general_name(host) for host in hosts])
+        builder = builder.add_extension(names, critical=False)
+    return builder.sign(key, hashes.SHA256())
+
+
+def load_certificate(path: Path) -> bytes:
+    """The first certificate of a PEM file, as DER.
+
+    Raises:
+        UsageError: a file that can't be read or holds no certificate.
+    """
+    try:
+        certificate = x509.load_pem_x509_certificate(_read(path, "certificate"))
+    except ValueError as error:
+        raise UsageError(
+            f"{path} holds no certificate.", "Give the .crt file that `cert init` made."
+        ) from error
+    return certificate.public_bytes(serialization.Encoding.DER)
+
+
+def load_private_key(path: Path) -> ec.EllipticCurvePrivateKey:
+    """The private key of a PEM file that only its owner may read.
+
+    Raises:
+        UsageError: a file that can't be read, that others can read, or that holds no such key.
+    """
+    pem = _read(path, "key")
+    if path.stat().st_mode & 0o077:
+        raise UsageError(f"Others on this host can read the key {path}.", f"chmod 600 {path}")
+    try:
+        key = serialization.load_pem_private_key(pem, password=None)
+    except (ValueError, TypeError, UnsupportedAlgorithm) as error:
+        raise UsageError(
+            f"{path} holds no private key that can be read without a password.",
+            "Give the .key file that `cert init` made.",
+        ) from error
+    if not isinstance(key, ec.EllipticCurvePrivateKey):
+        raise UsageError(f"The key {path} is not an elliptic-curve key.", "Make one: `cert init`.")
+    return key
+
+
+def fingerprint(der: bytes) -> bytes:
+    """The SHA-256 of a certificate, 32 bytes: what parties.yaml may pin."""
+    return hashlib.sha256(der).digest()
+
+
+def check_party_name(name: str) -> str:
+    """The name, if it can stand in file names, lists and messages; else UsageError."""
+    if not _PARTY_NAME.fullmatch(name):
+        raise UsageError(
+            f"{name!r} can't be a party's name.",
+            "A letter, then at most 30 letters, digits, hyphens and underscores.",
+        )
+    return name
+
+
+def _files(directory: Path, name: str) -> tuple[Path, Path]:
+    return directory / f"{name}.key", directory / f"{name}.crt"
+
+
+def _store(files: tuple[Path, Path], certificate: x509.Certificate) -> CertificateFiles:
+    try:
+        _write(files[1], certificate.public_bytes(serialization.Encoding.PEM), 0o644)
+    except OSError as error:
+        raise _unwritable(files[1], error) from error
+    return CertificateFiles(*files, certificate.fingerprint(hashes.SHA256()).hex())
+
+
+def _write(path: Path, content: bytes, mode: int) -> None:
+    """Puts a whole file in place at once; nobody else can ever read one of mode 0600."""
+    descriptor, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+    try:
+        with os.fdopen(descriptor, "wb") as file:
+            os.fchmod(file.fileno(), mode)
+            file.write(content)
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(temporary, path)
+    except BaseException:
+        os.unlink(temporary)
+        raise
+
+
+def _read(path: Path, what: str) -> bytes:
+    try:
+        with path.open("rb") as file:
+            content = file.read(_MAX_PEM_BYTES + 1)
+    except OSError as error:
+        reason = error.strerror or type(error).__name__
+        raise UsageError(
+            f"The {what} {path} can't be read: {reason}.", "`cert init` makes one."
+        ) from error
+    if len(content) > _MAX_PEM_BYTES:
+        raise UsageError(f"The {what} {path} is far too long.", "Give a PEM file.")
+    return content
+
+
+def _unwritable(path: Path, error: OSError) -> UsageError:
+    return UsageError(
+        f"{path} can't be written: {error.strerror}.", "Choose a directory that is yours."
+    )
+
+
+def _general_name(host: str) -> x509.GeneralName:
+    try:
+        return x509.IPAddress(ipaddress.ip_address(host))
+    except ValueError:
+        pass
+    try:
+        return x509.DNSName(host)
+    except ValueError as error:
+        raise UsageError(
+            f"{host!r} is no host name or address.", "Write names beyond ASCII in punycode."
+        ) from error

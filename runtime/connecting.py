@@ -1,0 +1,293 @@
+"""How links come about: dial the parties before me, await those after me, prove who each one is.
+
+After the greeting (greeting.py) comes TLS 1.3, in which either side trusts exactly the certificate
+that the other has shown and parties.yaml pins. It proves who has the key; the side that was dialed
+then says so with one byte, so that a dialer knows it was let in. Python's `ssl` leaves the choice
+of the TLS 1.3 cipher to OpenSSL: AES-256-GCM by default.
+
+A stranger at the port can't end the run: whoever doesn't get through is dropped, and awaiting goes
+on until the timeout, whose error says who was turned away. A dialer that is refused stops.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import socket
+import ssl
+import threading
+import time
+from concurrent.futures import FIRST_EXCEPTION, Future, ThreadPoolExecutor, wait
+from dataclasses import dataclass, field
+
+from veilgraph.ir.errors import PeerError, UsageError
+from veilgraph.runtime.certificates import load_certificate
+from veilgraph.runtime.config import Config, PartyAddress
+from veilgraph.runtime.greeting import Dropped, Introduction, Verdict, validity
+
+_MAX_CALLERS = 16  # looked at at the same time
+_SLICE_SECONDS = 0.1  # how soon a failure elsewhere is seen
+_CALL_SECONDS = 5.0  # one attempt to reach a host
+_PROVEN = b"\x06"
+
+
+@dataclass
+class _Search:
+    """What the threads that look for peers share: when to end, and what came of it."""
+
+    config: Config
+    plaintext: bool
+    timeout_seconds: float
+    ended: threading.Event = field(default_factory=threading.Event)
+    found: dict[int, socket.socket] = field(default_factory=dict)
+    turned_away: list[str] = field(default_factory=list)
+    lock: threading.Lock = field(default_factory=threading.Lock)
+
+    def __post_init__(self) -> None:
+        self.deadline = time.monotonic() + self.timeout_seconds
+
+    def remaining(self, most: float) -> float:
+        """Seconds that one act may take: at least a moment, at most `most`."""
+        return max(0.01, min(most, self.deadline - time.monotonic()))
+
+    def over(self) -> bool:
+        return self.ended.is_set() or time.monotonic() >= self.deadline
+
+    def introduce(self, connection: socket.socket) -> Introduction:
+        return Introduction(connection, self.config, self.plaintext, self.remaining(_CALL_SECONDS))
+
+    def keep(self, peer: int, connection: socket.socket) -> None:
+        """Takes a connection as the link to a peer; the first one stays."""
+        with self.lock:
+            if peer in self.found or self.ended.is_set():
+                raise Dropped(f"a second connection of {self.config.names[peer]}")
+            self.found[peer] = connection
+
+    def check_complete(self) -> None:
+        """PeerError if a party has not come; it says what was tried, and who was turned away."""
+        parties = enumerate(self.config.parties)
+        missing = [p for i, p in parties if i not in self.found and i != self.config.party]
+        if missing:
+            away = f" Turned away: {'; '.join(self.turned_away[-3:])}." if self.turned_away else ""
+            addresses = ", ".join(f"{each.name} ({each.host}:{each.port})" for each in missing)
+            raise PeerError(
+                f"No link to {addresses} within {self.timeout_seconds:g} seconds.{away}",
+                f"Start {missing[0].name}, and look at addresses and firewalls in between.",
+            )
+
+
+def connect(
+    config: Config, timeout_seconds: float, *, insecure_plaintext: bool = False
+) -> dict[int, socket.socket]:
+    """A connection to every other party, by index, each proven to be with the party meant.
+
+    Raises:
+        PeerError: a peer that did not come in time, or certificates that don't fit.
+        UsageError: an address that can't be listened at, or plaintext beyond loopback.
+    """
+    if insecure_plaintext:
+        _check_loopback(config)
+    else:
+        _check_validity(config)
+    awaits = config.party + 1 < len(config.parties)
+    listener = _listen(config) if awaits else None
+    search = _Search(config, insecure_plaintext, timeout_seconds)
+    threads = ThreadPoolExecutor(len(config.parties), "veilgraph-connect")
+    jobs = [threads.submit(_dial, search, peer) for peer in range(config.party)]
+    if listener is not None:
+        jobs.append(threads.submit(_await_callers, search, listener))
+    try:
+        done, _ = wait(jobs, return_when=FIRST_EXCEPTION)
+        for job in done:
+            job.result()
+        search.check_complete()
+    except BaseException:
+        with search.lock:
+            search.ended.set()
+        for connection in search.found.values():
+            connection.close()
+        raise
+    finally:
+        search.ended.set()
+        threads.shutdown(wait=False)  # what is still under way sees that the search has ended
+    return search.found
+
+
+def _check_loopback(config: Config) -> None:
+    """UsageError unless every address, and the one listened at, is this very host."""
+    for host in [*(party.host for party in config.parties), config.listen]:
+        try:
+            found = {str(each[4][0]) for each in socket.getaddrinfo(host, None)}
+        except OSError:
+            found = set()
+        if not found or not all(ipaddress.ip_address(each).is_loopback for each in found):
+            raise UsageError(
+                f"Plaintext links are for this host alone, and {host} is not a loopback address.",
+                "Leave out --insecure-plaintext, or use 127.0.0.1 for every party.",
+            )
+
+
+def _check_validity(config: Config) -> None:
+    """PeerError if a certificate that is already here can't be used today, before anyone waits."""
+    for party in config.parties:
+        der = load_certificate(config.certificate) if party == config.me else party.certificate
+        verdict = validity(der) if der is not None else Verdict.WELCOME
+        if verdict is not Verdict.WELCOME:
+            raise PeerError(
+                f"The certificate of {party.name} can't be used: {verdict.reason}.",
+                f"{party.name} makes a new one with `veilgraph cert issue`, and everyone pins it.",
+            )
+
+
+def _listen(config: Config) -> socket.socket:
+    port = config.me.port
+    try:
+        found = socket.getaddrinfo(config.listen, port, type=socket.SOCK_STREAM)
+        family, _, _, _, address = found[0]
+        listener = socket.create_server(address[:2], family=family, backlog=_MAX_CALLERS)
+    except OSError as error:
+        raise UsageError(
+            f"{config.me.name} can't listen at {config.listen}:{port}: {error.strerror}.",
+            "Free the port, or name another address under `me.listen` in parties.yaml.",
+        ) from error
+    listener.settimeout(_SLICE_SECONDS)
+    return listener
+
+
+def _await_callers(search: _Search, listener: socket.socket) -> None:
+    """Takes connections until every party after me has come, or time is up."""
+    config = search.config
+    awaited = set(range(config.party + 1, len(config.parties)))
+    callers: list[Future[None]] = []
+    threads = ThreadPoolExecutor(_MAX_CALLERS, "veilgraph-caller")
+    with listener:
+        while not search.over() and not awaited <= search.found.keys():
+            try:
+                connection, (host, port, *_) = listener.accept()
+            except TimeoutError:
+                continue
+            callers.append(threads.submit(_receive, search, connection, f"{host}:{port}"))
+    threads.shutdown(wait=False)
+    for caller in callers:
+        if caller.done():
+            caller.result()
+
+
+def _receive(search: _Search, connection: socket.socket, address: str) -> None:
+    """Finds out who called, and keeps the connection if it is one of those awaited."""
+    try:
+        introduction = search.introduce(connection)
+        shown = introduction.read_shown()
+        peer, verdict = introduction.identify(shown)
+        if verdict is Verdict.WELCOME and peer <= search.config.party:
+            verdict = Verdict.SWAPPED
+        introduction.show()
+        introduction.answer(verdict)
+        if verdict is not Verdict.WELCOME:
+            raise Dropped(f"it showed {introduction.describe(shown)}: {verdict.reason}")
+        theirs = introduction.read_answer()
+        if theirs is not Verdict.WELCOME:
+            raise Dropped(f"it refused this party's certificate: {theirs.reason}")
+        if not search.plaintext:
+            connection = _secure(search, connection, shown, server=True)
+            connection.sendall(_PROVEN)
+        search.keep(peer, connection)
+    except (Dropped, OSError) as error:
+        search.turned_away.append(f"{address} ({error})")
+        connection.close()
+
+
+def _dial(search: _Search, peer: int) -> None:
+    """Connects to a party before me, again and again until it answers or time is up."""
+    party = search.config.parties[peer]
+    pause, latest = 0.02, ""
+    while not search.over():
+        try:
+            _call(search, peer)
+            return
+        except (Dropped, OSError) as error:
+            latest = f"{party.host}:{party.port} ({error})"
+        search.ended.wait(search.remaining(pause))
+        pause = min(0.5, 2 * pause)
+    search.turned_away.append(latest)
+
+
+def _call(search: _Search, peer: int) -> None:
+    """One attempt to reach a party; PeerError where another attempt would not help."""
+    party = search.config.parties[peer]
+    address = (party.host, party.port)
+    connection = socket.create_connection(address, search.remaining(_CALL_SECONDS))
+    try:
+        introduction = search.introduce(connection)
+        introduction.show()
+        shown = introduction.read_shown()
+        theirs = introduction.read_answer()
+        found, mine = introduction.identify(shown)
+        if mine is Verdict.WELCOME and found != peer:
+            mine = Verdict.SWAPPED
+        if theirs is Verdict.WELCOME:
+            introduction.answer(mine)
+        if mine is not Verdict.WELCOME:
+            raise _wrong_party(party, introduction.describe(shown), mine)
+        if theirs is not Verdict.WELCOME:
+            raise _refused(party, theirs)
+        if not search.plaintext:
+            connection = _prove(search, connection, shown, party)
+        search.keep(peer, connection)
+    except BaseException:
+        connection.close()
+        raise
+
+
+def _prove(
+    search: _Search, connection: socket.socket, shown: bytes, party: PartyAddress
+) -> ssl.SSLSocket:
+    """TLS as the dialer; PeerError if one side has a certificate without its key."""
+    try:
+        secured = _secure(search, connection, shown, server=False)
+        proven = secured.recv(1)
+    except ssl.SSLError as error:
+        raise PeerError(
+            f"{party.name} at {party.host}:{party.port} and this party could not prove who they "
+            f"are: {error.reason or error}.",
+            "One of them shows a certificate whose key it does not have.",
+        ) from error
+    if proven != _PROVEN:
+        secured.close()
+        raise Dropped("it closed the connection")
+    return secured
+
+
+def _secure(
+    search: _Search, connection: socket.socket, shown: bytes, *, server: bool
+) -> ssl.SSLSocket:
+    """TLS 1.3 in which the one certificate that the other side has shown is all that is trusted."""
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER if server else ssl.PROTOCOL_TLS_CLIENT)
+    context.minimum_version = ssl.TLSVersion.TLSv1_3
+    context.check_hostname = False  # the certificate itself is pinned, whatever names it carries
+    context.verify_mode = ssl.CERT_REQUIRED
+    context.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN
+    context.load_verify_locations(cadata=shown)
+    context.load_cert_chain(search.config.certificate, search.config.key)
+    if server:
+        context.num_tickets = 0  # no resumption: each connection proves its keys anew
+    secured = context.wrap_socket(connection, server_side=server)
+    if secured.getpeercert(binary_form=True) != shown:
+        secured.close()
+        raise Dropped("its certificate in TLS is another than the one it showed")
+    return secured
+
+
+def _wrong_party(party: PartyAddress, description: str, verdict: Verdict) -> PeerError:
+    return PeerError(
+        f"Who answers at {party.host}:{party.port} is not {party.name}: it showed {description}, "
+        f"and {verdict.reason}.",
+        f"Ask {party.name} which certificate it uses, and look at the address.",
+    )
+
+
+def _refused(party: PartyAddress, verdict: Verdict) -> PeerError:
+    return PeerError(
+        f"{party.name} refused this party's certificate: {verdict.reason}.",
+        f"Give {party.name} the certificate that is in use here; `veilgraph cert issue` makes a "
+        "new one.",
+    )

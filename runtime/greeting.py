@@ -1,0 +1,137 @@
+"""How two parties tell each other who they are, before TLS proves it.
+
+On a fresh connection each side shows its certificate in the clear, the dialer first, and answers
+the other's with a verdict. That is no proof of anything: it lets each side look for the very
+certificate that its parties.yaml pins, be it a file or a fingerprint, and say in a clear sentence
+why it refuses. In plaintext mode a name stands in place of the certificate.
+"""
+
+from __future__ import annotations
+
+import socket
+import struct
+import time
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from enum import IntEnum
+
+from cryptography import x509
+
+from veilgraph.runtime.certificates import fingerprint, load_certificate
+from veilgraph.runtime.config import Config
+
+_HEAD = struct.Struct("<14sH")  # magic, length of what follows: a certificate or a name
+_MAGIC_TLS = b"veilgraph tls\n"
+_MAGIC_PLAINTEXT = b"veilgraph raw\n"
+_MAX_SHOWN_BYTES = 1 << 13
+_SECONDS = 5.0  # a stranger that connects and keeps quiet is dropped after this
+
+
+class Dropped(Exception):
+    """A connection that led to nothing; waiting or dialing goes on."""
+
+
+class Verdict(IntEnum):
+    """What one side thinks of the identity that the other has shown."""
+
+    WELCOME = 0
+    UNKNOWN = 1
+    EXPIRED = 2
+    NOT_YET_VALID = 3
+    SWAPPED = 4  # a known party, but not one that belongs at this end
+
+    @property
+    def reason(self) -> str:
+        """Why not, to go on after "refused this party's certificate: "."""
+        return {
+            Verdict.WELCOME: "it is fine",
+            Verdict.UNKNOWN: "it is none that parties.yaml names",
+            Verdict.EXPIRED: "it has expired",
+            Verdict.NOT_YET_VALID: "it is not valid yet",
+            Verdict.SWAPPED: "it belongs to another party than the one expected here",
+        }[self]
+
+
+@dataclass
+class Introduction:
+    """The greeting on one connection: shows who I am, and reads who the other says it is.
+
+    Whoever is too slow, closes, or speaks something else raises Dropped or OSError.
+    """
+
+    connection: socket.socket
+    config: Config
+    plaintext: bool
+    seconds: float = _SECONDS
+
+    def __post_init__(self) -> None:
+        self._deadline = time.monotonic() + min(self.seconds, _SECONDS)
+        self.connection.settimeout(_SECONDS)
+        # Rounds wait for each other, so nothing may linger. Buffer sizes stay the system's: it fits
+        # them to the link, while a size set by hand is cut to net.core.wmem_max.
+        self.connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+
+    def show(self) -> None:
+        if self.plaintext:
+            shown, magic = self.config.me.name.encode(), _MAGIC_PLAINTEXT
+        else:
+            shown, magic = load_certificate(self.config.certificate), _MAGIC_TLS
+        self.connection.sendall(_HEAD.pack(magic, len(shown)) + shown)
+
+    def read_shown(self) -> bytes:
+        """The other's certificate (DER) or name: bytes that prove nothing yet."""
+        magic, length = _HEAD.unpack(self._read(_HEAD.size))
+        if magic != (_MAGIC_PLAINTEXT if self.plaintext else _MAGIC_TLS):
+            raise Dropped("it speaks no veilgraph, or one side uses --insecure-plaintext")
+        if length > _MAX_SHOWN_BYTES:
+            raise Dropped("its greeting is too long")
+        return self._read(length)
+
+    def answer(self, verdict: Verdict) -> None:
+        self.connection.sendall(bytes([verdict]))
+
+    def read_answer(self) -> Verdict:
+        code = self._read(1)[0]
+        if code not in Verdict.__members__.values():
+            raise Dropped("it speaks no veilgraph")
+        return Verdict(code)
+
+    def identify(self, shown: bytes) -> tuple[int, Verdict]:
+        """The index of the party that has this certificate or name (else -1), and a verdict."""
+        digest = fingerprint(shown)
+        for index, party in enumerate(self.config.parties):
+            if self.plaintext and party.name.encode() == shown:
+                return index, Verdict.WELCOME
+            if not self.plaintext and party.fingerprint == digest:
+                return index, validity(shown)
+        return -1, Verdict.UNKNOWN
+
+    def describe(self, shown: bytes) -> str:
+        """What was shown, for a message."""
+        if self.plaintext:
+            return f"the name {shown[:40]!r}"
+        peer, _ = self.identify(shown)
+        owner = f"the certificate of {self.config.names[peer]}" if peer >= 0 else "a certificate"
+        return f"{owner} ({fingerprint(shown).hex()[:16]}...)"
+
+    def _read(self, count: int) -> bytes:
+        content = b""
+        while len(content) < count:
+            self.connection.settimeout(max(0.01, self._deadline - time.monotonic()))
+            piece = self.connection.recv(count - len(content))
+            if not piece:
+                raise Dropped("it closed the connection")
+            content += piece
+        return content
+
+
+def validity(der: bytes) -> Verdict:
+    """Whether a certificate (DER) may be used now; UNKNOWN if it is no certificate at all."""
+    try:
+        certificate = x509.load_der_x509_certificate(der)
+    except ValueError:
+        return Verdict.UNKNOWN
+    now = datetime.now(UTC)
+    if now > certificate.not_valid_after_utc:
+        return Verdict.EXPIRED
+    return Verdict.NOT_YET_VALID if now < certificate.not_valid_before_utc else Verdict.WELCOME

@@ -1,0 +1,215 @@
+"""Rounds of messages between parties: what a link promises, and links over TLS 1.3.
+
+Sends never wait for receives: sockets don't block, the start of each frame goes out at once, and
+what the sockets don't take yet is sent while frames come in. A round of short messages is one
+`send` and one `recv_into` a peer on the calling thread; in longer ones each link has a thread,
+since OpenSSL works outside the interpreter's lock (but one connection never on two threads).
+
+AES-GCM's limit of 2^24.5 records under one key (RFC 8446, section 5.5) is 24 million rounds or
+380 GB a session and direction; sessions are far shorter.
+"""
+
+from __future__ import annotations
+
+import socket
+import threading
+import time
+from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from types import TracebackType
+from typing import Protocol, Self, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+
+from veilgraph.ir.errors import VeilgraphError
+from veilgraph.runtime.config import Config
+from veilgraph.runtime.connecting import connect
+from veilgraph.runtime.frames import FramedConnection
+
+Buffer: TypeAlias = bytes | bytearray | memoryview | npt.NDArray[np.uint8]
+
+_THREADED_BYTES = 1 << 20  # from here on a round's links work in parallel
+_POLL_MS = 100  # how soon a thread sees that another link failed
+
+
+class Links(Protocol):
+    """One party's links to all others.
+
+    `party` is my index in the plan's parties, `names` are theirs in that order. `sent_bytes` and
+    `received_bytes` count payload by peer, without framing and TLS.
+    """
+
+    party: int
+    names: tuple[str, ...]
+    sent_bytes: dict[int, int]
+    received_bytes: dict[int, int]
+
+    def exchange(
+        self, sends: Mapping[int, Buffer], receives: Mapping[int, Buffer], step: str
+    ) -> None:
+        """One round: sends each buffer to its peer, and fills each receive buffer from its peer.
+
+        Buffers are contiguous bytes; those sent may change again when this returns. After an error
+        the links are closed, and the other parties are told.
+
+        Args:
+            sends: what goes to whom, by party index.
+            receives: what is awaited from whom; the length is the buffer's.
+            step: a name for people of what is being done.
+
+        Raises:
+            PeerError: a peer that is gone or silent, named with the step.
+            SecurityAbort: a message that is not the one expected, or was changed on the way.
+        """
+
+    def reset_counters(self) -> None:
+        """Counts bytes from 0 again."""
+
+    def close(self) -> None:
+        """Ends all links; nothing can be sent or received any more."""
+
+    def __enter__(self) -> Self: ...
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        """Closes; after an error the other parties are told that this one stopped."""
+
+
+def byte_view(buffer: Buffer) -> memoryview:
+    """The bytes of a contiguous buffer, without a copy."""
+    view = buffer.data if isinstance(buffer, np.ndarray) else memoryview(buffer)
+    return view.cast("B") if view.nbytes else memoryview(bytearray())
+
+
+class TlsLinks:
+    """Links over TLS 1.3, made by `connect`; see Links."""
+
+    def __init__(
+        self,
+        party: int,
+        names: Sequence[str],
+        connections: Mapping[int, socket.socket],
+        timeout_seconds: float,
+    ) -> None:
+        self.party = party
+        self.names = tuple(names)
+        self.timeout_seconds = timeout_seconds
+        self._links = {
+            p: FramedConnection(p, self.names, connections[p]) for p in sorted(connections)
+        }
+        self._threads = ThreadPoolExecutor(max(1, len(connections) - 1), "veilgraph-link")
+        self._failed = threading.Event()
+        self._closed = False
+        self.reset_counters()
+
+    @classmethod
+    def connect(
+        cls,
+        config: Config,
+        *,
+        insecure_plaintext: bool = False,
+        timeout_seconds: float | None = None,
+    ) -> Self:
+        """Connects to all parties of a parties.yaml: dials those before me, awaits those after.
+
+        Args:
+            config: the parties, in the plan's order.
+            insecure_plaintext: no TLS; for measurements, and only where all hosts are loopback.
+            timeout_seconds: in place of the file's; for connecting, and for a peer's silence later.
+
+        Raises:
+            PeerError: a peer that does not come, or does not show its certificate.
+            UsageError: an address that can't be listened at, or plaintext beyond loopback.
+        """
+        timeout = config.timeout_seconds if timeout_seconds is None else timeout_seconds
+        connections = connect(config, timeout, insecure_plaintext=insecure_plaintext)
+        return cls(config.party, config.names, connections, timeout)
+
+    def reset_counters(self) -> None:
+        self.sent_bytes = dict.fromkeys(self._links, 0)
+        self.received_bytes = dict.fromkeys(self._links, 0)
+
+    def exchange(
+        self, sends: Mapping[int, Buffer], receives: Mapping[int, Buffer], step: str
+    ) -> None:
+        assert not self._closed, "these links were closed"
+        longest_bytes = 0
+        try:
+            for peer, buffer in receives.items():
+                payload = byte_view(buffer)
+                self._links[peer].expect_frame(payload, step)
+                self.received_bytes[peer] += len(payload)
+                longest_bytes = max(longest_bytes, len(payload))
+            for peer, buffer in sends.items():
+                payload = byte_view(buffer)
+                self._links[peer].send_frame(payload, step)
+                self.sent_bytes[peer] += len(payload)
+            self._finish(longest_bytes)
+        except BaseException:
+            self._stop()
+            raise
+
+    def _finish(self, longest_bytes: int) -> None:
+        """Works on all links until the round is complete."""
+        links = [link for link in self._links.values() if link.sending or link.receiving]
+        if longest_bytes < _THREADED_BYTES and not any(link.sending for link in links):
+            for link in links:
+                link.receive_within(self.timeout_seconds)
+            return
+        others = [self._threads.submit(self._work, link) for link in links[1:]]
+        try:
+            self._work(links[0])
+        except BaseException:
+            self._failed.set()
+            raise
+        finally:
+            errors = [each.exception() for each in others]
+        for error in errors:
+            if error is not None:
+                raise error
+
+    def _work(self, link: FramedConnection) -> None:
+        """Sends and receives on one link until its part of the round is complete."""
+        last = time.monotonic()
+        try:
+            while (link.sending or link.receiving) and not self._failed.is_set():
+                if link.wait(_POLL_MS):
+                    while link.receive_some() | link.send_some():
+                        last = time.monotonic()
+                elif time.monotonic() - last > self.timeout_seconds:
+                    raise link.silent(self.timeout_seconds)
+        except VeilgraphError:
+            self._failed.set()
+            raise
+
+    def _stop(self) -> None:
+        """Ends all links after an error, and says to each peer who was the reason."""
+        blamed = [link.blamed for link in self._links.values() if link.blamed is not None]
+        reason = blamed[0] if blamed else self.party
+        for link in self._links.values():
+            link.stop(reason)
+        self.close()
+
+    def close(self) -> None:
+        self._closed = True
+        for link in self._links.values():
+            link.close()
+        self._threads.shutdown()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        if error is not None and not self._closed:
+            self._stop()
+        self.close()

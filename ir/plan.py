@@ -178,6 +178,7 @@ class Manifest:
     network: str
     ring_bits: int
     encoding: str  # how ranges were found, in a sentence
+    dealer: str = ""  # one of the parties, which deals and does not compute; empty: none
     disclosures: tuple[Disclosure, ...] = ()
     options: Mapping[str, object] = field(default_factory=dict)
 

@@ -53,8 +53,9 @@ class _Expansion:
     def __init__(self, secret: SecretProgram, target: Target) -> None:
         self.secret = secret
         self.target = target
-        self.program = Program(target.parties)
-        self.parties = Parties(self.program, tuple(range(len(target.parties))))
+        self.program = Program(target.everyone)
+        count = len(target.parties)
+        self.parties = Parties(self.program, tuple(range(count)), count if target.dealer else None)
         self.expanded = Expanded(self.program)
         self.sharings: dict[ir.Value, Sharing] = {}
 
@@ -70,7 +71,7 @@ class _Expansion:
 
     def _argument(self, argument: Argument) -> Sharing:
         owner = self.target.parties.index(argument.owner)
-        phase = Phase.SETUP if argument.role == "weight" else Phase.OFFLINE
+        phase = Phase.SETUP if argument.role == "weight" else Phase.ONLINE
         note = LayerNote(argument.name, argument.role, argument.tensor, argument.range)
         with self._layer(note), self.program.in_phase(phase):
             type = words(argument.tensor.encoding.ring_bits)

@@ -38,9 +38,12 @@ MOST_TERMS = 64  # a longer sum is left as it is: its deeper draws are no witnes
 
 
 def coalitions(target: Target) -> list[tuple[int, ...]]:
-    """The sets of parties that the suite protects against: the largest are enough."""
+    """The sets of parties that the suite protects against, the largest of them."""
+    count = len(target.parties)
     size = target.suite.security.coalition
-    return list(combinations(range(len(target.parties)), size)) if size else []
+    curious = combinations(range(count), size if size >= 0 else count + size)
+    dealer = [(count,)] if target.dealer else []
+    return [*(c for c in curious if c), *dealer]
 
 
 class MaskingError(AssertionError):
@@ -147,7 +150,7 @@ class _View:
 
     def _is_reveal(self, i: int) -> bool:
         node = self.program.nodes[i]
-        return node.op == "send" and node.party in self.coalition and node["declared"] == "reveal"
+        return self._is_received(node) and node["declared"] == "reveal"
 
     # Claims
 
@@ -156,6 +159,7 @@ class _View:
         parts: dict[tuple[tuple[int, int], ...], list[int]] = {}
         sums: dict[tuple[tuple[int, int], ...], tuple[Node, Sum]] = {}
         determined = self._determined()
+        told: set[int] = set()
         for i in self.schedule.live:
             node = self.program.nodes[i]
             if i in determined or not self._is_received(node):
@@ -167,13 +171,21 @@ class _View:
                 masked = self._without_known(self._sum(source.id))
                 parts.setdefault(masked.key(), []).append(i)
                 sums[masked.key()] = source, masked
-            else:
+            elif self._original(node) not in told:
+                # The same value sent to two members of the coalition is one thing to hide.
+                told.add(self._original(node))
                 whole.append(Claim((i,), self.depends[i], witnesses))
         for key, messages in parts.items():
             source, masked = sums[key]
             witnesses = self._witnesses(source, masked)
             whole.append(Claim(tuple(messages), self.depends[source.id], witnesses))
         return whole
+
+    def _original(self, node: Node) -> int:
+        """The node whose value a message is, behind any messages that brought it to the sender."""
+        while node.op == "send":
+            node = self.program.nodes[node.args[0]]
+        return node.id
 
     def _is_received(self, node: Node) -> bool:
         if node.op != "send" or node.party not in self.coalition or node["declared"] == "open":

@@ -14,10 +14,22 @@ from veilgraph.targets.suite import Form, Operation, Parties, Protocol, Sharing
 
 
 def align(x: Sharing, y: Sharing) -> tuple[Sharing, Sharing]:
-    """Both in one form: replicated parts are additive ones too."""
+    """Both in one form: replicated parts are additive ones too, public values one of the parts."""
+    if x.form is Form.PUBLIC or y.form is Form.PUBLIC:
+        return embedded(x, y), embedded(y, x)
     if x.form == y.form:
         return x, y
     return additive(x), additive(y)
+
+
+def embedded(x: Sharing, like: Sharing) -> Sharing:
+    """A public x in the form of `like`: its first part, where that is held; the others zero."""
+    if x.form is not Form.PUBLIC:
+        return x
+    zero = x[0].program.const(0, x.shape, x.type)
+    first, *rest = like.parts
+    parts = (x[0].only(*first.at), *(zero.only(*part.at) for part in rest))
+    return Sharing(parts, like.form)
 
 
 def additive(x: Sharing) -> Sharing:

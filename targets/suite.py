@@ -16,6 +16,16 @@ from veilgraph.ir.party import Program, Shape, Value
 from veilgraph.ir.types import Type, words
 
 
+class Dealer(Enum):
+    """The role of a party that deals correlated randomness and computes nothing."""
+
+    DEALER = "dealer"
+
+
+DEALER = Dealer.DEALER
+Role = int | Dealer
+
+
 class Form(Enum):
     """How a sharing's parts are held."""
 
@@ -85,7 +95,8 @@ class Parties:
 
     program: Program
     order: tuple[int, ...]
-    reshared: dict[Sharing, Sharing] = field(default_factory=dict)
+    dealer: int | None = None
+    made: dict[Sharing, Any] = field(default_factory=dict)  # what a suite makes of a sharing once
 
     def __iter__(self) -> Iterator[int]:
         return iter(range(len(self.order)))
@@ -96,26 +107,29 @@ class Parties:
     def rotated(self, by: int) -> Parties:
         count = len(self.order)
         return Parties(
-            self.program, tuple(self.order[(i + by) % count] for i in self), self.reshared
+            self.program, tuple(self.order[(i + by) % count] for i in self), self.dealer, self.made
         )
 
     def role(self, party: int) -> int:
         return self.order.index(party)
 
-    def at(self, value: Value, *roles: int) -> Value:
+    def index(self, role: Role) -> int:
+        """The party in a role; roles count modulo their number, as papers index them."""
+        if isinstance(role, Dealer):
+            assert self.dealer is not None, "this target has no dealer"
+            return self.dealer
+        return self.order[role % len(self.order)]
+
+    def at(self, value: Value, *roles: Role) -> Value:
         """The copies of `value` at these roles alone."""
-        return value.only(*(self.order[i] for i in roles))
+        return value.only(*map(self.index, roles))
 
-    def draw(self, roles: Sequence[int], shape: Shape, type: Type) -> Value:
+    def draw(self, roles: Sequence[Role], shape: Shape, type: Type) -> Value:
         """Fresh uniform randomness, known to these roles alone."""
-        count = len(self.order)
-        return self.program.draw((self.order[i % count] for i in roles), shape, type)
+        return self.program.draw(map(self.index, roles), shape, type)
 
-    def send(self, value: Value, sender: int, receiver: int, declared: str = "") -> Value:
-        count = len(self.order)
-        return self.program.send(
-            value, self.order[sender % count], self.order[receiver % count], declared
-        )
+    def send(self, value: Value, sender: Role, receiver: Role, declared: str = "") -> Value:
+        return self.program.send(value, self.index(sender), self.index(receiver), declared)
 
 
 Protocol = Callable[..., Sharing]
@@ -128,7 +142,7 @@ class Security:
     parties: tuple[int, int]  # fewest and most computing parties
     adversary: str  # "semi-honest", "malicious", "none"
     threshold: str  # how many parties may collude, in words
-    coalition: int  # and as a number: what any so many parties see together says nothing
+    coalition: int  # so many see nothing together; counted from all computing parties if negative
     dealer: bool = False
 
     def __str__(self) -> str:

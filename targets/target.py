@@ -18,10 +18,16 @@ class Target:
     """A checked target; `target()` makes one from what a user writes."""
 
     suite: Suite
-    parties: tuple[str, ...]
+    parties: tuple[str, ...]  # that compute
     network: Network
     owners: Mapping[str, str] = field(default_factory=dict)  # by input name, and "weights"
     receivers: Mapping[str, tuple[str, ...]] = field(default_factory=dict)  # by output name
+    dealer: str = ""
+
+    @property
+    def everyone(self) -> tuple[str, ...]:
+        """The computing parties, then the dealer if there is one: the plan's parties."""
+        return (*self.parties, *((self.dealer,) if self.dealer else ()))
 
     @property
     def default_owner(self) -> str:
@@ -59,6 +65,7 @@ def target(
     network_name: str = "lan",
     owners: Mapping[str, str] | None = None,
     receivers: Mapping[str, Sequence[str]] | None = None,
+    dealer: str | None = None,
 ) -> Target:
     """The target that a user asked for.
 
@@ -69,13 +76,14 @@ def target(
         raise UsageError(f"There is no suite `{suite}`.", f"Use one of {', '.join(SUITES)}.")
     chosen = SUITES[suite]
     fewest, most = chosen.security.parties
-    names = tuple(parties) if parties is not None else DEFAULT_PARTIES[:most]
+    names = tuple(parties) if parties is not None else DEFAULT_PARTIES[:fewest]
     if not fewest <= len(names) <= most:
         count = str(fewest) if fewest == most else f"{fewest} to {most}"
         raise UsageError(
             f"Suite {suite} has {count} parties, and {len(names)} were named.",
             f"Give {count} different names with --parties.",
         )
+    dealt_by = _dealer(chosen, names, dealer)
     if len(set(names)) != len(names) or not all(n and n.isidentifier() for n in names):
         raise UsageError(
             f"Parties are named {', '.join(names)}.", "Names must be different plain words."
@@ -90,4 +98,24 @@ def target(
         network(network_name),
         owners,
         {name: tuple(who) for name, who in receivers.items()},
+        dealt_by,
     )
+
+
+def _dealer(suite: Suite, parties: Sequence[str], dealer: str | None) -> str:
+    """The dealer's name, empty for a suite that has none; never one that is there by default."""
+    if not suite.security.dealer:
+        if dealer is not None:
+            raise UsageError(f"Suite {suite.name} has no dealer.", "Leave out --dealer.")
+        return ""
+    if dealer is None:
+        raise UsageError(
+            f"Suite {suite.name} needs a dealer, a host of its own that colludes with nobody.",
+            "Name one with --dealer.",
+        )
+    if dealer in parties:
+        raise UsageError(
+            f"{dealer} can't be the dealer and compute: it would know every mask.",
+            "Name a host of its own with --dealer.",
+        )
+    return dealer

@@ -40,6 +40,7 @@ def compile(
     *,
     suite: str = "rep3",
     parties: Sequence[str] | None = None,
+    dealer: str | None = None,
     network: str = "lan",
     owners: Mapping[str, str] | None = None,
     receivers: Mapping[str, Sequence[str]] | None = None,
@@ -57,6 +58,7 @@ def compile(
         model: a path, the file's bytes, or a model in memory.
         suite: the protocols, hence the security: "rep3", or "cleartext" for tests.
         parties: names in the order P0, P1, ...; alice, bob, carol if None.
+        dealer: name of the host that deals correlated randomness, for suites that have one.
         network: "lan", "wan" or a YAML file; what choices between protocols are made for.
         owners: party by input name; "weights" names all weights. The first party owns the inputs,
         and
@@ -79,7 +81,7 @@ def compile(
         UnsupportedError: all nodes that can't be compiled.
         AccuracyError: a value that does not fit the ring.
     """
-    chosen = target(suite, parties, network, owners, receivers)
+    chosen = target(suite, parties, network, owners, receivers, dealer)
     say = progress or (lambda name: None)
     say("import")
     graph = import_model(model, shapes)
@@ -153,7 +155,8 @@ def _manifest(program: Program) -> Manifest:
         veilgraph_version=version("veilgraph"),
         suite=chosen.suite.name,
         security=str(chosen.suite.security),
-        parties=chosen.parties,
+        parties=chosen.everyone,
+        dealer=chosen.dealer,
         owners={name: chosen.owner(name) for name in inputs} | {"weights": chosen.weights_owner},
         receivers={name: chosen.receiver(name) for name in secret.outputs},
         network=chosen.network.name,

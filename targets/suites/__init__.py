@@ -1,7 +1,8 @@
 """Protocol suites: one file each, read beside its paper. `SUITES` is all there are."""
 
 from veilgraph.targets.suite import Suite
+from veilgraph.targets.suites.additive import ADDITIVE
 from veilgraph.targets.suites.cleartext import CLEARTEXT
 from veilgraph.targets.suites.rep3 import REP3
 
-SUITES: dict[str, Suite] = {suite.name: suite for suite in (REP3, CLEARTEXT)}
+SUITES: dict[str, Suite] = {suite.name: suite for suite in (REP3, ADDITIVE, CLEARTEXT)}

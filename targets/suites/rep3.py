@@ -16,9 +16,16 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from veilgraph.ir.party import Value, join, select, stack
+from veilgraph.ir.party import Value, join, select
 from veilgraph.ir.types import Kind, planes, words
-from veilgraph.targets.linear import LINEAR, additive, bilinear_with_public, product
+from veilgraph.targets.carry import borrow, picked, stacked
+from veilgraph.targets.linear import (
+    LINEAR,
+    add,
+    bilinear_with_public,
+    product,
+    subtract,
+)
 from veilgraph.targets.maxima import max_pool_with, reduce_max_with
 from veilgraph.targets.suite import Form, Operation, Parties, Security, Sharing, Suite
 
@@ -113,9 +120,10 @@ def replicated(p: Parties, x: Sharing) -> Sharing:
     """x in replicated form, reshared once however many need it."""
     if x.form is not Form.ADDITIVE:
         return x
-    if x not in p.reshared:
-        p.reshared[x] = reshare(p, x)
-    return p.reshared[x]
+    if x not in p.made:
+        p.made[x] = reshare(p, x)
+    made: Sharing = p.made[x]
+    return made
 
 
 # Multiplication
@@ -142,6 +150,11 @@ def and_planes(p: Parties, x: Sharing, y: Sharing) -> Sharing:
     """[x] and [y], additive, plane by plane.  0 rounds, 0 bits."""
     parts = tuple((x[i] & (y[i] ^ y[i + 1])) ^ (x[i + 1] & y[i]) for i in p)
     return Sharing(tuple(p.at(part, i) for i, part in enumerate(parts)), Form.ADDITIVE)
+
+
+def resharing_and(p: Parties, x: Sharing, y: Sharing) -> Sharing:
+    """[x] and [y], replicated.  1 round; 3 bits a gate."""
+    return reshare(p, and_planes(p, x, y))
 
 
 # Truncation
@@ -297,54 +310,6 @@ def single_digit(p: Parties, bit: dict[str, Value]) -> tuple[Sharing, Sharing]:
     return G, P
 
 
-def stacked(sharings: list[Sharing]) -> Sharing:
-    """The planes of several sharings, one after another."""
-    return Sharing(tuple(stack([s[j] for s in sharings]) for j in range(3)), sharings[0].form)
-
-
-def borrow(p: Parties, G: Sharing, P: Sharing | None) -> Sharing:
-    """The carry tree over digits, lowest first: [c < r], additive and not yet masked.
-
-    (G, P) o (G', P') = (G + P G', P P'). ceil(log2 D) - 1 rounds, and one that the caller's opening
-    takes: the last gate is not reshared. 3 bits a gate, 2 (D - 1) - ceil(log2 D) gates in all.
-    """
-    while G.type.bits > 2:
-        assert P is not None
-        G, P = tree_level(p, G, P)
-    if P is None:
-        return additive(G)
-    last = and_planes(p, P, picked(G, 0, 1))
-    return xor(last, additive(picked(G, 1, 1)))
-
-
-def tree_level(p: Parties, G: Sharing, P: Sharing) -> tuple[Sharing, Sharing | None]:
-    """Neighbours joined, an odd top digit passed on.  1 round; 3 (2 floor(D / 2) - 1) bits."""
-    count = G.type.bits
-    half, odd = count // 2, count % 2
-    high_P = picked(P, 0, half, 2)
-    gates = and_planes(
-        p,
-        stacked([high_P, picked(high_P, 1, half - 1)]),
-        stacked([picked(G, 0, half, 2), picked(P, 1, half - 1, 2)]),
-    )
-    done = reshare(p, gates)
-    new_G = xor(picked(G, 1, half, 2), picked(done, 0, half))
-    new_P = picked(done, half, half - 1)
-    if odd:
-        new_G = stacked([new_G, picked(G, count - 1, 1)])
-        new_P = stacked([new_P, picked(P, count - 2, 1)])
-    return new_G, new_P
-
-
-def picked(x: Sharing, start: int, count: int, step: int = 1) -> Sharing:
-    """Planes start, start + step, ... of a sharing."""
-    return x.map(lambda part: part.plane(start, count, step))
-
-
-def xor(x: Sharing, y: Sharing) -> Sharing:
-    return Sharing(tuple(a ^ b for a, b in zip(x.parts, y.parts, strict=True)), x.form)
-
-
 def non_negative(p: Parties, c: Value, r: Value, window: int, dropped: int) -> Sharing:
     """[s], s = 1 where z = c - r >= 0, additive and masked, from bits dropped .. window - 1.
 
@@ -352,8 +317,9 @@ def non_negative(p: Parties, c: Value, r: Value, window: int, dropped: int) -> S
     non-negative, z >= 0 never negative.  1 + ceil(log2 D) rounds, the opening's included.
     """
     n = window - dropped - 1
-    G, P = digits(p, c, r, dropped, n)
-    s = masked(p, borrow(p, G, P))
+    zero = p.program.const(0, c.shape, BIT)
+    none = Sharing((zero, zero, zero), Form.ADDITIVE)
+    s = masked(p, borrow(p, *digits(p, c, r, dropped, n), resharing_and, and_planes) if n else none)
     tops = p.at(~c.bits(window - 1), 0), p.at(r.bits(window - 1), 2)
     return Sharing((s[0] ^ tops[0], s[1], s[2] ^ tops[1]), Form.ADDITIVE)
 
@@ -437,9 +403,7 @@ def relu(p: Parties, op: Operation, x: Sharing) -> Sharing:
 def maximum(p: Parties, op: Operation, x: Sharing, y: Sharing) -> Sharing:
     """max(x, y) = y + max(x - y, 0).  As relu; the window bounds x - y."""
     x, y = replicated(p, x), replicated(p, y)
-    difference = Sharing(tuple(a - b for a, b in zip(x.parts, y.parts, strict=True)), x.form)
-    above = relu(p, op, difference)
-    return Sharing(tuple(a + b for a, b in zip(above.parts, y.parts, strict=True)), x.form)
+    return add(p, op, relu(p, op, subtract(p, op, x, y)), y)
 
 
 REP3.protocol("max_pool")(max_pool_with(maximum))

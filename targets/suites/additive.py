@@ -1,0 +1,327 @@
+"""additive: two or more parties and a dealer, additive secret sharing.
+
+All but one of the computing parties may be curious, together. The dealer is a party of its own: it
+sees nothing but the plan, deals correlated randomness before anything is computed, takes no part
+online, and must not collude with anyone. Beaver, CRYPTO 1991, with one triple of matrices an
+operation; truncation and comparison by one opening are constructions of this project.
+
+x = x[0] + ... + x[n-1] modulo 2^k, part i at party i. The dealer shares a key with each party: what
+is only to be random is a sum of everyone's draws and costs no message; of what the dealer deals all
+parties but the last draw their parts, and the last is sent its own: k bits a value, whatever n is.
+
+Costs below are of one party to one other, an element.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from veilgraph.ir.party import Value, select, stack
+from veilgraph.ir.plan import Phase
+from veilgraph.ir.types import Kind, Type, planes
+from veilgraph.targets.carry import borrow, stacked
+from veilgraph.targets.linear import LINEAR, bilinear_with_public, product
+from veilgraph.targets.maxima import max_pool_with, reduce_max_with
+from veilgraph.targets.suite import DEALER, Form, Operation, Parties, Security, Sharing, Suite
+
+ADDITIVE = Suite(
+    name="additive",
+    security=Security(
+        parties=(2, 8),
+        adversary="semi-honest",
+        threshold="all but one of the computing parties may be curious together; "
+        "the dealer colludes with nobody",
+        coalition=-1,
+        dealer=True,
+    ),
+    summary="two to eight parties and a dealer, additive sharing",
+)
+
+
+# Sharing, dealing, opening
+
+
+def plus(x: Value, y: Value) -> Value:
+    return x ^ y if x.type.kind is Kind.PLANES else x + y
+
+
+def minus(x: Value, y: Value) -> Value:
+    return x ^ y if x.type.kind is Kind.PLANES else x - y
+
+
+@ADDITIVE.protocol("share")
+def share(p: Parties, owner: int, x: Value) -> Sharing:
+    """[x] of what party `owner` knows.  0 rounds, 0 bits: the others' parts are keys' draws."""
+    parts = {j: p.draw((owner, j), x.shape, x.type) for j in p if j != owner}
+    rest = x
+    for part in parts.values():
+        rest = minus(rest, part)
+    parts[owner] = p.at(rest, owner)
+    return Sharing(tuple(p.at(parts[j], j) for j in p), Form.ADDITIVE)
+
+
+@dataclass(frozen=True)
+class Dealt:
+    """A sharing of what the dealer knows: its parts, and the value at the dealer."""
+
+    parts: tuple[Value, ...]
+    value: Value
+
+
+def random(p: Parties, shape: tuple[int, ...], type: Type) -> Dealt:
+    """A random value that nobody but the dealer knows.  Nothing is sent."""
+    parts = tuple(p.draw((i, DEALER), shape, type) for i in p)
+    total = parts[0]
+    for part in parts[1:]:
+        total = plus(p.at(total, DEALER), p.at(part, DEALER))
+    return Dealt(tuple(p.at(part, i) for i, part in enumerate(parts)), p.at(total, DEALER))
+
+
+def deal(p: Parties, value: Value) -> tuple[Value, ...]:
+    """Parts of what the dealer knows.  Offline; one value of `value`'s width to the last party."""
+    parts = [p.draw((i, DEALER), value.shape, value.type) for i in range(len(p) - 1)]
+    rest = p.at(value, DEALER)
+    for part in parts:
+        rest = minus(rest, p.at(part, DEALER))
+    own = p.at(p.send(rest, DEALER, len(p) - 1), len(p) - 1)
+    return (*(p.at(part, i) for i, part in enumerate(parts)), own)
+
+
+def opened(p: Parties, parts: Sequence[Value]) -> Value:
+    """The sum of one part a party, at all of them: masked by the caller.  1 round."""
+    total: Value | None = None
+    for i, part in enumerate(parts):
+        for j in p:
+            if j != i:
+                part = p.send(part, i, j)
+        total = part if total is None else plus(total, part)
+    assert total is not None
+    return total
+
+
+def plus_public(p: Parties, parts: Sequence[Value], public: Value) -> tuple[Value, ...]:
+    """Parts of the value plus what all parties know."""
+    return (plus(parts[0], p.at(public, 0)), *parts[1:])
+
+
+def zero_sharing(p: Parties, x: Sharing) -> list[Value]:
+    """Parts of zero, one a party, from the keys of pairs."""
+    parts = [p.at(p.program.const(0, x.shape, x.type), i) for i in p]
+    for i in p:
+        for j in range(i + 1, len(p)):
+            pad = p.draw((i, j), x.shape, x.type)
+            parts[i] = plus(parts[i], p.at(pad, i))
+            parts[j] = minus(parts[j], p.at(pad, j))
+    return parts
+
+
+@ADDITIVE.protocol("reveal")
+def reveal(p: Parties, receiver: int, x: Sharing) -> Value:
+    """x at `receiver`.  1 round; k bits from each other party, under a zero sharing."""
+    parts = [plus(part, zero) for part, zero in zip(x.parts, zero_sharing(p, x), strict=True)]
+    total = parts[receiver]
+    for i in p:
+        if i != receiver:
+            sent = p.send(parts[i], i, receiver, declared="reveal")
+            total = plus(total, p.at(sent, receiver))
+    return total
+
+
+# Products
+
+
+@dataclass(frozen=True)
+class Masked:
+    """An operand less a random mask: the difference at all parties, and the mask."""
+
+    difference: Value
+    mask: Dealt
+
+
+def masked(p: Parties, x: Sharing) -> Masked:
+    """x - A opened, once however many products need it.  1 round; k bits.
+
+    Weights are masked and opened in the setup phase, once a session.
+    """
+    if x not in p.made:
+        setup = all(part.phase == Phase.SETUP for part in x.parts)
+        with p.program.in_phase(Phase.SETUP if setup else Phase.OFFLINE):
+            mask = random(p, x.shape, x.type)
+        parts = [minus(part, a) for part, a in zip(x.parts, mask.parts, strict=True)]
+        p.made[x] = Masked(opened(p, parts), mask)
+    made: Masked = p.made[x]
+    return made
+
+
+@ADDITIVE.protocol("mul", "matmul", "conv")
+def bilinear(p: Parties, op: Operation, x: Sharing, y: Sharing) -> Sharing:
+    """[x] (*) [y].  1 round: the openings of x and y, k bits each; k bits an output offline.
+
+    With E = x - A, F = y - B and a dealt A (*) B: z = E (*) F + E (*) [B] + [A] (*) F + [A (*) B].
+    Party 0 adds F to its part of B: two products a party.
+    """
+    if Form.PUBLIC in (x.form, y.form):
+        return bilinear_with_public(p, op, x, y)
+    left, right = masked(p, x), masked(p, y)
+    E, F, A, B = left.difference, right.difference, left.mask, right.mask
+    triple = deal(p, product(op, [(A.value, B.value)]))
+    parts = []
+    for i, (a, b, c) in enumerate(zip(A.parts, B.parts, triple, strict=True)):
+        factor = F + b if i == 0 else b
+        parts.append(p.at(product(op, [(E, factor), (a, F)]) + c, i))
+    return Sharing(tuple(parts), Form.ADDITIVE)
+
+
+def and_planes(p: Parties, x: Sharing, y: Sharing) -> Sharing:
+    """[x] and [y], plane by plane.  1 round; 2 bits a gate; 1 bit a gate offline."""
+    # One mask and one opening for both operands, their planes side by side.
+    count = x.type.bits
+    mask = random(p, x.shape, planes(2 * count))
+    triple = deal(p, mask.value.plane(0, count) & mask.value.plane(count, count))
+    operands = zip(x.parts, y.parts, mask.parts, strict=True)
+    both = opened(p, [stack([u, v]) ^ m for u, v, m in operands])
+    d, e = both.plane(0, count), both.plane(count, count)
+    parts = []
+    for i, (m, c) in enumerate(zip(mask.parts, triple, strict=True)):
+        a, b = m.plane(0, count), m.plane(count, count)
+        parts.append((d & (e ^ b if i == 0 else b)) ^ (a & e) ^ c)
+    return _at_each(p, parts)
+
+
+# Truncation
+
+
+def truncated(p: Parties, z: Sharing, f: int, K: int) -> tuple[Sharing, Value, Value]:
+    """[y] in Z_2^K, y = floor((z + tau) / 2^f), the opened c = z + 2^(k-2) + r, and r at the
+    dealer.
+
+    1 round; k bits; 2K bits offline. Needs |z| < 2^(k-2) (the lower bound included). tau is
+    uniform in [0, 2^f): at most one unit in the last place, never a failure. All computing parties
+    know c, hence the rounding threshold of their own view. c overflowed its low k - 1 bits exactly
+    when its top bit and r's differ, because z + 2^(k-2) has top bit 0.
+    """
+    k = z.type.bits
+    assert 0 < f <= k - 2, f"truncation by {f} bits in a ring of {k}"
+    r = random(p, z.shape, z.type)
+    low = deal(p, (r.value.mod(k - 1) >> f).mod(K))
+    top = deal(p, r.value.bits(k - 1).to_words(K))
+    offset = p.program.const(1 << (k - 2), (), z.type)
+    c = opened(p, [x + m for x, m in zip(z.parts, r.parts, strict=True)]) + offset
+    c_top = c.bits(k - 1)
+    known = (c.mod(k - 1) >> f).mod(K) + (c_top.to_words(K) << (k - 1 - f))
+    known = known - (1 << (k - 2 - f))
+    parts = []
+    for i, (rest, bit) in enumerate(zip(low, top, strict=True)):
+        scaled = bit << (k - 1 - f)
+        parts.append(p.at(select(c_top, -scaled, scaled) - rest, i))
+    return Sharing(plus_public(p, parts, known), Form.ADDITIVE), c, r.value
+
+
+@ADDITIVE.protocol("truncate")
+def truncate(p: Parties, op: Operation, z: Sharing) -> Sharing:
+    """floor((z + tau) / 2^bits).  1 round; k bits; see `truncated`."""
+    return truncated(p, z, int(op["bits"]), op.ring_bits)[0]
+
+
+# Comparison
+
+
+def digits(p: Parties, c: Value, r: Value, low: int, count: int) -> tuple[Sharing, Sharing | None]:
+    """Digits of c < r on `count` bits from `low` up: generate [G] and propagate [P], bit planes.
+
+    Two-bit digits (the top one has one bit if `count` is odd), lowest first; P has no plane for
+    the lowest. 0 rounds; 3 bits a digit offline: c is public, and the dealer shares the monomials
+    of r's bits.
+    """
+    pairs = count // 2
+    bits, free = r.bits(low, count), ~c.bits(low, count)
+    G, P = [], []
+    if pairs:
+        r0, r1 = bits.plane(0, pairs, 2), bits.plane(1, pairs, 2)
+        n0, n1 = free.plane(0, pairs, 2), free.plane(1, pairs, 2)
+        s0, s1, s01 = (Sharing(deal(p, x), Form.ADDITIVE) for x in (r0, r1, r0 & r1))
+        generate = [(n1 & s1[i]) ^ (n0 & ((n1 & s0[i]) ^ s01[i])) for i in p]
+        propagate = plus_public(p, [(n1 & s0[i]) ^ (n0 & s1[i]) ^ s01[i] for i in p], n0 & n1)
+        G.append(_at_each(p, generate))
+        if pairs > 1:
+            P.append(_at_each(p, [x.plane(1, pairs - 1) for x in propagate]))
+    if count % 2:
+        s, n = deal(p, bits.plane(count - 1, 1)), free.plane(count - 1, 1)
+        G.append(_at_each(p, [n & x for x in s]))
+        if pairs:
+            P.append(_at_each(p, plus_public(p, s, n)))
+    return stacked(G), stacked(P) if P else None
+
+
+def _at_each(p: Parties, parts: Sequence[Value]) -> Sharing:
+    return Sharing(tuple(p.at(part, i) for i, part in enumerate(parts)), Form.ADDITIVE)
+
+
+def non_negative(p: Parties, c: Value, r: Value, window: int, dropped: int) -> Sharing:
+    """[s], s = 1 where z = c - r >= 0, from bits dropped .. window - 1.  ceil(log2 D) rounds.
+
+    z lies in [-2^(w-1), 2^(w-1) - 2^t]. Exact for t = 0; else z in (-2^t, 0) may be called
+    non-negative, z >= 0 never negative.
+    """
+    G, P = digits(p, c, r, dropped, window - dropped - 1)
+    below = borrow(p, G, P, and_planes)
+    top = deal(p, r.bits(window - 1))
+    parts = [b ^ t for b, t in zip(below.parts, top, strict=True)]
+    return Sharing(plus_public(p, parts, ~c.bits(window - 1)), Form.ADDITIVE)
+
+
+# ReLU and maximum
+
+
+def keep_where(p: Parties, y: Sharing, sign: Callable[[], Sharing]) -> Sharing:
+    """[s y] for the bit s that `sign` makes.  k + 1 bits; 3k bits offline; 1 round after s.
+
+    With a dealt bit q, [q], a mask a and [q a]: delta = y - a is opened while the comparison runs,
+    so q y = delta [q] + [q a]; e = s xor q is opened; s y = e y + (1 - 2e) q y.
+    """
+    bit, a = random(p, y.shape, planes(1)), random(p, y.shape, y.type)
+    zero = p.program.const(0, y.shape, y.type)
+    q = deal(p, bit.value.to_words(y.type.bits))
+    qa = deal(p, select(bit.value, a.value, p.at(zero, DEALER)))
+    delta = opened(p, [v - m for v, m in zip(y.parts, a.parts, strict=True)])
+    qy = [p.at(delta * u + v, i) for i, (u, v) in enumerate(zip(q, qa, strict=True))]
+    s = sign()
+    e = opened(p, [v ^ b for v, b in zip(s.parts, bit.parts, strict=True)])
+    return _at_each(p, [select(e, v - w, w) for v, w in zip(y.parts, qy, strict=True)])
+
+
+@ADDITIVE.protocol("truncate_relu")
+def truncate_relu(p: Parties, op: Operation, z: Sharing) -> Sharing:
+    """max(floor((z + tau) / 2^f), 0).  2 + ceil(log2 D) rounds, D = ceil((w - t - 1) / 2).
+
+    The comparison reads the c that the truncation opened.
+    """
+    f, window, dropped = int(op["bits"]), int(op["window_bits"]), int(op["dropped_bits"])
+    assert dropped <= f
+    y, c, r = truncated(p, z, f, op.ring_bits)
+    unshifted = c - (1 << (z.type.bits - 2))
+    return keep_where(p, y, lambda: non_negative(p, unshifted, r, window, dropped))
+
+
+@ADDITIVE.protocol("relu")
+def relu(p: Parties, op: Operation, x: Sharing) -> Sharing:
+    """max(x, 0).  2 + ceil(log2 D) rounds; w bits to open x modulo 2^w."""
+    window, dropped = int(op["window_bits"]), int(op["dropped_bits"])
+    low = x.map(lambda part: part.mod(window))
+    r = random(p, low.shape, low.type)
+    c = opened(p, [v + m for v, m in zip(low.parts, r.parts, strict=True)])
+    return keep_where(p, x, lambda: non_negative(p, c, r.value, window, dropped))
+
+
+@ADDITIVE.protocol("maximum")
+def maximum(p: Parties, op: Operation, x: Sharing, y: Sharing) -> Sharing:
+    """max(x, y) = y + max(x - y, 0).  As relu; the window bounds x - y."""
+    difference = Sharing(tuple(a - b for a, b in zip(x.parts, y.parts, strict=True)), x.form)
+    above = relu(p, op, difference)
+    return Sharing(tuple(a + b for a, b in zip(above.parts, y.parts, strict=True)), x.form)
+
+
+ADDITIVE.protocol("max_pool")(max_pool_with(maximum))
+ADDITIVE.protocol("reduce_max")(reduce_max_with(maximum))
+ADDITIVE.include(LINEAR)

@@ -6,27 +6,31 @@ alone, in a folder that only this user can read and that is removed afterwards.
 
 from __future__ import annotations
 
-import multiprocessing
+import json
 import resource
 import socket
+import subprocess
+import sys
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from dataclasses import dataclass
-from multiprocessing.connection import Connection, wait
-from multiprocessing.process import BaseProcess
+from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import yaml
 
+from veilgraph.ir import errors
 from veilgraph.ir.errors import PeerError, VeilgraphError
+from veilgraph.ir.plan import Phase
 from veilgraph.plans import Plan
 from veilgraph.runtime import certificates
 from veilgraph.runtime.simulate import Answer, Run, split_inputs
-from veilgraph.runtime.transcript import Transcript
-from veilgraph.runtime.weights import load_weights, save_weights
+from veilgraph.runtime.transcript import PhaseRecord, Transcript
+from veilgraph.runtime.weights import save_weights
 from veilgraph.session import Session
 
 Outputs = dict[str, npt.NDArray[np.float32]]
@@ -35,11 +39,10 @@ LOOPBACK = "127.0.0.1"
 
 @dataclass(frozen=True)
 class Job:
-    """What one party's process does."""
+    """What one party's process does; its inputs are arrays in the folder."""
 
-    folder: Path
     party: str
-    batches: list[dict[str, npt.ArrayLike]]
+    runs: int
     threads: int
     isa: str | None
     insecure_plaintext: bool
@@ -78,11 +81,11 @@ def simulate_processes(
         plan.save(folder / "model.plan")
         save_weights(weights, folder / "model.weights", plan.digest)
         write_configs(folder, plan.manifest.parties)
-        jobs = [
-            Job(folder, p, [inputs[p] for inputs in own], threads, isa, insecure_plaintext)
-            for p in plan.manifest.parties
-        ]
-        reports = dict(zip(plan.manifest.parties, _in_processes(jobs), strict=True))
+        jobs = [Job(p, len(own), threads, isa, insecure_plaintext) for p in plan.manifest.parties]
+        for number, inputs in enumerate(own):
+            for party, arrays in inputs.items():
+                np.savez(_arrays(folder, party, "in", number), **_numbers(arrays))
+        reports = dict(zip(plan.manifest.parties, _in_processes(folder, jobs), strict=True))
     runs = []
     for number in range(len(batches)):
         outputs: Outputs = {}
@@ -119,68 +122,99 @@ def free_ports(count: int) -> Iterator[list[int]]:
             s.close()
 
 
-def _in_processes(jobs: Sequence[Job]) -> list[Report]:
-    context = multiprocessing.get_context("spawn")
-    pipes = [context.Pipe(duplex=False) for _ in jobs]
+def _arrays(folder: Path, party: str, what: str, number: int) -> Path:
+    return folder / f"{party}.{what}.{number}.npz"
+
+
+def _numbers(arrays: Mapping[str, npt.ArrayLike]) -> dict[str, npt.NDArray[Any]]:
+    """As arrays; what is no array of numbers goes as NaN, for its owner to refuse."""
+    found = {name: np.asarray(value) for name, value in arrays.items()}
+    return {n: x if x.dtype.kind in "fiub" else np.array(np.nan) for n, x in found.items()}
+
+
+def _in_processes(folder: Path, jobs: Sequence[Job]) -> list[Report]:
+    command = [sys.executable, "-m", "veilgraph.processes", str(folder)]
     processes = [
-        context.Process(target=_work, args=(job, sender), daemon=True)
-        for job, (_, sender) in zip(jobs, pipes, strict=True)
+        subprocess.Popen([*command, json.dumps(asdict(job))], stdout=subprocess.PIPE)
+        for job in jobs
     ]
-    for process, (_, sender) in zip(processes, pipes, strict=True):
-        process.start()
-        sender.close()
     try:
-        return _collect([job.party for job in jobs], [receiver for receiver, _ in pipes])
+        with ThreadPoolExecutor(len(jobs)) as pool:
+            printed = list(pool.map(lambda process: process.communicate()[0], processes))
     finally:
-        _end(processes)
+        for process in processes:
+            process.kill()
+            process.wait()
+    results = [_read(folder, job, text) for job, text in zip(jobs, printed, strict=True)]
+    failures = [r for r in results if isinstance(r, VeilgraphError)]
+    causes = [error for error in failures if not isinstance(error, PeerError)]
+    if failures:
+        raise (causes or failures)[0]
+    return [r for r in results if isinstance(r, Report)]
 
 
-def _end(processes: Sequence[BaseProcess]) -> None:
-    for process in processes:
-        process.join(timeout=5)
-        if process.is_alive():
-            process.terminate()
+def _read(folder: Path, job: Job, printed: bytes) -> Report | VeilgraphError:
+    if not printed:
+        return PeerError(f"The process of {job.party} ended without an answer.")
+    fields = json.loads(printed)
+    if "error" in fields:
+        kind: type[VeilgraphError] = getattr(errors, fields["error"])
+        return kind(fields["message"], fields["hint"])
+    runs = []
+    for number, phases in enumerate(fields["runs"]):
+        with np.load(_arrays(folder, job.party, "out", number), allow_pickle=False) as arrays:
+            runs.append(({name: arrays[name] for name in arrays.files}, _transcript(phases)))
+    profile = {kernel: (calls, ns) for kernel, (calls, ns) in fields["profile"].items()}
+    return Report(fields["setup_seconds"], runs, profile, fields["peak_bytes"])
 
 
-def _collect(parties: Sequence[str], receivers: Sequence[Connection]) -> list[Report]:
-    results: dict[int, Report | VeilgraphError] = {}
-    while len(results) < len(receivers):
-        waiting = [r for i, r in enumerate(receivers) if i not in results]
-        for ready in wait(waiting):
-            i = receivers.index(ready)  # type: ignore[arg-type]
-            try:
-                results[i] = receivers[i].recv()
-            except EOFError:
-                results[i] = PeerError(f"The process of {parties[i]} ended without an answer.")
-    errors = [r for r in results.values() if isinstance(r, VeilgraphError)]
-    causes = [error for error in errors if not isinstance(error, PeerError)]
-    if errors:
-        raise (causes or errors)[0]
-    return [r for _, r in sorted(results.items()) if isinstance(r, Report)]
+def _transcript(phases: Mapping[str, dict[str, Any]]) -> Transcript:
+    transcript = Transcript()
+    for name, fields in phases.items():
+        for by_peer in ("sent_bytes", "received_bytes"):
+            fields[by_peer] = {int(peer): count for peer, count in fields[by_peer].items()}
+        transcript.phases[Phase[name]] = PhaseRecord(**fields)
+    return transcript
 
 
-def _work(job: Job, sender: Connection) -> None:
-    """The body of one party's process."""
-    try:
-        sender.send(_run(job))
-    except VeilgraphError as error:
-        sender.send(error)
+# One party's process
 
 
-def _run(job: Job) -> Report:
-    plan = Plan.load(job.folder / "model.plan")
+def _run(folder: Path, job: Job) -> dict[str, Any]:
+    plan = Plan.load(folder / "model.plan")
     owns = bool(plan.party(job.party).weights)
-    weights = load_weights(job.folder / "model.weights", plan.digest) if owns else None
     with Session(
         plan,
         job.party,
-        job.folder / f"{job.party}.yaml",
-        weights=weights,
+        folder / f"{job.party}.yaml",
+        weights=folder / "model.weights" if owns else None,
         threads=job.threads,
         isa=job.isa,
         insecure_plaintext=job.insecure_plaintext,
     ) as session:
-        outputs = [session.run(inputs) for inputs in job.batches]
-        peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
-        runs = list(zip(outputs, session.transcripts, strict=True))
-        return Report(session.setup_seconds, runs, session.profile, peak)
+        for number in range(job.runs):
+            with np.load(_arrays(folder, job.party, "in", number), allow_pickle=False) as arrays:
+                inputs = {name: arrays[name] for name in arrays.files}
+            np.savez(_arrays(folder, job.party, "out", number), **session.run(inputs))
+        return {
+            "setup_seconds": session.setup_seconds,
+            "runs": [
+                {phase.name: asdict(record) for phase, record in t.phases.items()}
+                for t in session.transcripts
+            ],
+            "profile": session.profile,
+            "peak_bytes": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024,
+        }
+
+
+def main(folder: str, job: str) -> None:
+    """Does the job, and prints its report, or the error that ended it, as one JSON object."""
+    try:
+        report = _run(Path(folder), Job(**json.loads(job)))
+    except VeilgraphError as error:
+        report = {"error": type(error).__name__, "message": error.message, "hint": error.hint}
+    print(json.dumps(report))
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

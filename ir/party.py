@@ -287,6 +287,8 @@ class Value:
 
     def __rshift__(self, bits: int) -> Value:
         """Logical shift of the value in [0, 2^k)."""
+        if bits >= self.type.bits:
+            return self.program.const(0, self.shape, self.type).only(*self.at)
         return self if bits == 0 else apply("shr", (self,), self.shape, self.type, bits=bits)
 
     def mod(self, bits: int) -> Value:

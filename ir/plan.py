@@ -62,6 +62,9 @@ MESSAGE = np.dtype(
         ("bytes", "<u8"),
     ]
 )
+
+# A stretch of the arena that holds what a phase leaves for the phases after it.
+KEPT = np.dtype([("phase", "u1"), ("reserved", "u1", (7,)), ("offset", "<u8"), ("bytes", "<u8")])
 assert (STEP.itemsize, BUFFER.itemsize, MESSAGE.itemsize) == (32, 128, 24)
 
 
@@ -120,13 +123,18 @@ class Tensor:
 
 @dataclass(frozen=True)
 class PartyPlan:
-    """What one party executes: its tables, the kernels' parameters and the size of its arena."""
+    """What one party executes: its tables, the kernels' parameters and the size of its arena.
+
+    `kept` has a row for each stretch of memory that setup leaves for the session, or the offline
+    phase for the online one; it is all that a store of prepared inferences holds.
+    """
 
     party: str
     steps: npt.NDArray[np.void]
     buffers: npt.NDArray[np.void]
     messages: npt.NDArray[np.void]
     params: npt.NDArray[np.int64]
+    kept: npt.NDArray[np.void]
     arena_bytes: int
     keys: tuple[tuple[str, ...], ...]  # key number -> names of the parties that know it
     inputs: tuple[Tensor, ...] = ()
@@ -175,7 +183,7 @@ class Manifest:
     parties: tuple[str, ...]
     owners: Mapping[str, str]
     receivers: Mapping[str, tuple[str, ...]]
-    network: str
+    network: Mapping[str, object]  # name, bytes_per_second, round_trip_seconds
     ring_bits: int
     encoding: str  # how ranges were found, in a sentence
     dealer: str = ""  # one of the parties, which deals and does not compute; empty: none

@@ -29,6 +29,7 @@ from veilgraph.ir.errors import SecurityAbort, UsageError
 from veilgraph.ir.plan import (
     BUFFER,
     FORMAT_VERSION,
+    KEPT,
     MESSAGE,
     STEP,
     Direction,
@@ -49,17 +50,17 @@ TABLES = {
     "buffers.bin": BUFFER,
     "messages.bin": MESSAGE,
     "params.bin": np.dtype("<i8"),
+    "kept.bin": KEPT,
 }
 HINT = "Compile the model again, or ask for the plan again."
 
 
 def digest(plan: Plan) -> str:
-    """SHA-256 in hex over everything but the IR's text, which explains and decides nothing."""
+    """SHA-256 in hex over every entry: its name, length and content."""
     found = hashlib.sha256()
     for name, content in _entries(plan):
-        if not name.startswith("ir/"):
-            found.update(f"{name}:{len(content)}\n".encode())
-            found.update(content)
+        found.update(f"{name}:{len(content)}\n".encode())
+        found.update(content)
     return found.hexdigest()
 
 
@@ -111,7 +112,7 @@ def _entries(plan: Plan) -> list[tuple[str, bytes]]:
         ("constants.bin", plan.constants),
     ]
     for name, program in plan.programs.items():
-        tables = (program.steps, program.buffers, program.messages, program.params)
+        tables = (program.steps, program.buffers, program.messages, program.params, program.kept)
         for file, table in zip(TABLES, tables, strict=True):
             entries.append((f"parties/{name}/{file}", table.astype(TABLES[file]).tobytes()))
     entries.extend((f"ir/{level}", text.encode()) for level, text in sorted(plan.ir.items()))
@@ -220,9 +221,8 @@ def _program(
         tables.append(np.frombuffer(archive.read(entry), dtype))
     keys = tuple(tuple(map(str, holders)) for holders in fields["keys"])
     tensors = (tuple(map(_tensor, fields[k])) for k in ("inputs", "weights", "outputs"))
-    steps, buffers, messages, params = tables
     arena_bytes = int(fields["arena_bytes"])
-    return PartyPlan(name, steps, buffers, messages, params, arena_bytes, keys, *tensors)
+    return PartyPlan(name, *tables, arena_bytes, keys, *tensors)
 
 
 def _tensor(fields: Mapping[str, Any]) -> Tensor:
@@ -247,11 +247,18 @@ def _check(plan: Plan) -> None:
         raise ValueError("its programs are not those of its parties")
     for name, program in plan.programs.items():
         _check_messages(program, len(parties), parties.index(name))
+        _check_kept(program)
         for tensor in (*program.inputs, *program.weights, *program.outputs):
             _check_tensor(tensor, program.arena_bytes)
         if any(name not in holders for holders in program.keys):
             raise ValueError(f"{name} has a key that it does not hold")
     _check_links(plan)
+
+
+def _check_kept(program: PartyPlan) -> None:
+    ends = program.kept["offset"].astype(object) + program.kept["bytes"].astype(object)
+    if (ends > program.arena_bytes).any() or (program.kept["phase"] > Phase.OFFLINE).any():
+        raise ValueError("what it keeps lies outside its party's memory")
 
 
 def _check_messages(program: PartyPlan, parties: int, me: int) -> None:

@@ -56,6 +56,7 @@ class Memory:
     messages_of: dict[int, Location] = field(default_factory=dict)  # sends, as on the wire
     messages: list[Message] = field(default_factory=list)
     placed: frozenset[int] = frozenset()  # nodes made inside the join that takes them
+    kept: list[tuple[Phase, int, int]] = field(default_factory=list)  # (made in, offset, bytes)
 
 
 @dataclass
@@ -143,11 +144,13 @@ class _Assignment:
     # Blocks
 
     def _own(self) -> Iterator[Node]:
-        """Nodes of this party with memory of their own, not that of a message."""
+        """Nodes of this party with memory of their own, not that of a message or the constants."""
+        outputs = {base_of(self.program, node.args[0]).id for node in self._outputs()}
         for i in sorted(self.steps.stored):
             node = self.program.nodes[i]
             as_received = node.op == "send" and i not in self.steps.unpacked
-            if node.party == self.party and not as_received:
+            elsewhere = as_received or (node.op == "constant" and i not in outputs)
+            if node.party == self.party and not elsewhere:
                 yield node
 
     def _placed_in_joins(self) -> Iterator[tuple[int, tuple[int, int]]]:
@@ -239,7 +242,15 @@ class _Assignment:
             offset = arena.take(size)
             bisect.insort(ends, (block.last, offset, size))
             self._settle(block, offset)
+            self._note_kept(block, offset)
         self.memory.arena_bytes = arena.end
+
+    def _note_kept(self, block: Block, offset: int) -> None:
+        """Notes what a later phase reads of an earlier one: all there is to store between them."""
+        if block.last == FOREVER:
+            self.memory.kept.append((Phase.SETUP, offset, block.bytes))
+        elif self.setup_until <= block.first < self.online_from <= block.last:
+            self.memory.kept.append((Phase.OFFLINE, offset, block.bytes))
 
     def _settle(self, block: Block, offset: int) -> None:
         for what, number, within in block.contents:
@@ -250,8 +261,9 @@ class _Assignment:
                 )
                 continue
             node = self.program.nodes[number]
-            packed = what != "value"
-            kind = layout_of(node.type, packed)
+            kind = layout_of(node.type, packed=what != "value")
+            if what == "out" and kind == BufferKind.WORDS32 and node.elements % 2:
+                kind = BufferKind.PACKED  # pads with zeros: what lay there before must not be sent
             place = Location(offset + within, kind, node.type.bits, node.elements)
             as_message = what == "out" or (what == "in" and number in self.steps.unpacked)
             (self.memory.messages_of if as_message else self.memory.values)[number] = place

@@ -16,6 +16,7 @@ import numpy.typing as npt
 from veilgraph.ir.party import Node, Shape
 from veilgraph.ir.plan import (
     BUFFER,
+    KEPT,
     MAX_RANK,
     MESSAGE,
     ROUND,
@@ -126,6 +127,9 @@ class _Emission:
             buffers=np.array(self.tables.buffers, dtype=BUFFER),
             messages=np.array(self._messages(), dtype=MESSAGE),
             params=np.concatenate([np.zeros(0, np.int64), *self.tables.params]),
+            kept=np.array(
+                [(p, (0,) * 7, o, n) for p, o, n in sorted(self.memory.kept)], dtype=KEPT
+            ),
             arena_bytes=self.memory.arena_bytes,
             keys=tuple(tuple(names[i] for i in sorted(h)) for h in self.keys),
             inputs=tuple(t for op, t in sources if op == "input"),
@@ -153,9 +157,9 @@ class _Emission:
             if node.party == self.party and node.op in ("input", "weight", "output"):
                 if node.id not in self.steps.stored and node.op != "output":
                     continue  # only the name of something that nobody needs
-                view = self._view(node.args[0] if node.op == "output" else i)
-                size = node.type.word_bits // 8
-                offset = view.location.offset + view.start * size
+                value = node.args[0] if node.op == "output" else i
+                place = self.memory.values[base_of(self.program, value).id]
+                offset = place.offset + self._view(value).start * node.type.word_bits // 8
                 tensor = owned[node["name"]]
                 found.append((node.op, replace(tensor, offset=offset)))
         return found
@@ -208,7 +212,7 @@ class _Emission:
             rows = [self._stream(stream) for stream in code.streams]
             layer = self.program.nodes[action.nodes[-1]].layer
             self.tables.step("fused", position, layer, rows, code.params)
-        elif node.op != "output":
+        else:
             getattr(self, "_emit_" + node.op)(node, position)
 
     def _stream(self, stream: Stream) -> tuple[object, ...]:
@@ -247,6 +251,14 @@ class _Emission:
         value = int(node["value"])
         signed = value - (1 << 64) if value >> 63 else value
         self._call("fill", node, position, [self._view(node.id)], signed)
+
+    def _emit_output(self, node: Node, position: Position) -> None:
+        """Nothing, but for a public constant: outputs are read from the arena."""
+        base = base_of(self.program, node.args[0])
+        if base.op == "constant":
+            place = self.memory.values[base.id]
+            to = View(place, Region.ARENA, 0, base.shape, contiguous(base.shape))
+            self._copy(base, position, to, self._view(base.id))
 
     def _copy(self, node: Node, position: Position, to: View, source: View) -> None:
         self._call("copy", node, position, [to, source])

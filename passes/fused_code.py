@@ -22,6 +22,7 @@ from veilgraph.passes.fuse_local import Action, LocalSteps, is_inline, through_r
 
 BINARY = {"add": Op.ADD, "sub": Op.SUB, "mul": Op.MUL, "and": Op.AND, "xor": Op.XOR}
 WITH_CONST = {"add": Op.ADD_CONST, "mul": Op.MUL_CONST, "and": Op.AND_CONST}
+Key = tuple[int, int, int]  # a node, and the repetition and period with which LOAD reads it
 ON_BITS = {"and": Op.AND_BITS, "xor": Op.XOR_BITS, "not": Op.NOT_BITS}
 
 
@@ -84,7 +85,7 @@ class FusedCode:
         self.temporary: list[Held] = []
         self.streams: dict[Stream, int] = {}
         self.words, self.bits = Registers(), Registers()
-        self.held: dict[int, Held] = {}
+        self.held: dict[Key, Held] = {}
         self.inside = frozenset(action.nodes)
         nodes = [self.program.nodes[i] for i in action.nodes]
         self.elements = nodes[0].elements
@@ -104,14 +105,23 @@ class FusedCode:
 
     # Operands
 
-    def _operand_keys(self, node: Node) -> Iterator[int]:
-        """What a node's operands are held under: the node itself, or the view for a broadcast."""
+    def _operand_keys(self, node: Node) -> Iterator[Key]:
+        """What a node's operands are held under."""
         if node.op == "send" and node.party == self.party:
             return
-        for position, arg in enumerate(node.args):
+        for position in range(len(node.args)):
             if self._immediate(node, position) is None:
-                near = through_reshapes(self.program, arg)
-                yield near.id if near.elements == self.elements else arg
+                yield self._key(node, position)
+
+    def _key(self, node: Node, position: int) -> Key:
+        """The node behind reshapes; for a broadcast the view itself, and how it is repeated."""
+        arg = node.args[position]
+        near = through_reshapes(self.program, arg)
+        if near.op == "const" or near.elements == self.elements:
+            return near.id, 0, 0
+        pattern = broadcast_pattern(self.program.nodes[arg].shape, node.shape)
+        assert pattern is not None, "a broadcast that LOAD cannot express was not made explicit"
+        return arg, *pattern
 
     def _immediate(self, node: Node, position: int) -> int | None:
         """The operand as an instruction's constant, where there is a form with one."""
@@ -124,37 +134,26 @@ class FusedCode:
         return _signed(-value if node.op == "sub" else value)
 
     def _fetch(self, node: Node, position: int) -> Held:
-        key = node.args[position]
-        near = through_reshapes(self.program, key)
-        if near.elements == self.elements:
-            key = near.id
+        key = self._key(node, position)
         if key not in self.held:
+            near = through_reshapes(self.program, node.args[position])
             self._keep(key, self._load(near, node, key))
         return self.held[key]
 
-    def _load(self, near: Node, user: Node, key: int) -> Held:
+    def _load(self, near: Node, user: Node, key: Key) -> Held:
         if near.op == "const":
             return self._constant(near)
         if near.op == "draw" and is_inline(near, user, self.position):
             return self._draw(near)
-        stream = self._stream(Stream(key))
+        stream = self._stream(Stream(key[0]))
         if near.type.kind is Kind.PLANES:
             held = self._new_bits(near.type.bits)
             self._bits(Op.LOAD_BITS, held.registers[0], a=stream, a_step=1, count=near.type.bits)
             return held
-        inner, period = self._pattern(key, user)
         held = self._new_word()
-        self._word(Op.LOAD, near.type.word_bits, held.registers[0], stream, inner, period)
+        self._word(Op.LOAD, near.type.word_bits, held.registers[0], stream, *key[1:])
         held.clean = near.type.bits in (32, 64) or self._is_packed(near)
         return held
-
-    def _pattern(self, key: int, user: Node) -> tuple[int, int]:
-        view = self.program.nodes[key]
-        if view.elements == user.elements:
-            return 0, 0
-        pattern = broadcast_pattern(view.shape, user.shape)
-        assert pattern is not None, "a broadcast that LOAD cannot express was not made explicit"
-        return pattern
 
     def _is_packed(self, near: Node) -> bool:
         return near.op == "send" and near.id not in self.steps.unpacked
@@ -210,7 +209,7 @@ class FusedCode:
             held = self._emit_bits(node)
         else:
             held = self._emit_word(node)
-        self._keep(node.id, held)
+        self._keep((node.id, 0, 0), held)
         if node.id in self.steps.stored:
             self._store(held, Stream(node.id), node)
         self._release(node)
@@ -318,7 +317,7 @@ class FusedCode:
                 part = both
             total = part
         assert total is not None
-        total.clean = True
+        total.clean = len(planes) <= node.type.bits
         return total
 
     def _emit_bits(self, node: Node) -> Held:
@@ -365,7 +364,7 @@ class FusedCode:
     def _file(self, held: Held) -> list[int]:
         return (self.words if held.is_word else self.bits).references
 
-    def _keep(self, key: int, held: Held) -> None:
+    def _keep(self, key: Key, held: Held) -> None:
         self.held[key] = held
         for register in held.registers:
             self._file(held)[register] += 1
@@ -375,9 +374,9 @@ class FusedCode:
             self.uses[key] -= 1
             self._free_if_dead(key)
         if node.op != "send":
-            self._free_if_dead(node.id)
+            self._free_if_dead((node.id, 0, 0))
 
-    def _free_if_dead(self, key: int) -> None:
+    def _free_if_dead(self, key: Key) -> None:
         if self.uses[key] <= 0 and key in self.held:
             self._drop(self.held.pop(key))
 

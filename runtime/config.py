@@ -80,6 +80,19 @@ class Config:
     def names(self) -> tuple[str, ...]:
         return tuple(party.name for party in self.parties)
 
+    def without(self, name: str) -> Config:
+        """The same, for a session in which one of the others takes no part.
+
+        Raises:
+            UsageError: it is this party that takes no part.
+        """
+        if self.me.name == name:
+            raise UsageError(
+                f"{name} takes no part in the online phase.", "Its work is done: start the others."
+            )
+        parties = tuple(party for party in self.parties if party.name != name)
+        return replace(self, parties=parties, party=parties.index(self.me))
+
     @staticmethod
     def load(path: Path) -> Config:
         """Reads and checks a parties.yaml and the files that it names.

@@ -37,6 +37,14 @@ class Stretch:
     receives: dict[int, npt.NDArray[np.uint8]]
 
 
+@dataclass(frozen=True)
+class Prepared:
+    """An inference whose offline phase is done: its number, and what that left in memory."""
+
+    number: int
+    memory: bytes
+
+
 class Party:
     """A party's part in one session.
 
@@ -61,6 +69,7 @@ class Party:
         self.plan = plan
         self.program: PartyPlan = plan.party(party)
         self.links = links
+        self.keys = keys
         index = {name: i for i, name in enumerate(plan.manifest.parties)}
         table = keys.table([index[name] for name in holders] for holders in self.program.keys)
         self.device = open_device(device, self.program, plan.constants, table, threads, isa)
@@ -84,8 +93,14 @@ class Party:
         self._run(Phase.SETUP, self.setup)
         return self.setup
 
-    def infer(self, inputs: Mapping[str, npt.ArrayLike]) -> tuple[dict[str, Array], Transcript]:
+    def infer(
+        self, inputs: Mapping[str, npt.ArrayLike], prepared: Prepared | None = None
+    ) -> tuple[dict[str, Array], Transcript]:
         """One inference: this party's outputs by name, and what it took.
+
+        Args:
+            inputs: this party's own, by name.
+            prepared: its offline phase, run before; None runs it now.
 
         Raises:
             UsageError: an input that is missing, unknown, of another shape or not finite.
@@ -93,12 +108,41 @@ class Party:
         """
         encoded = self.encoded(inputs)
         transcript = Transcript()
-        self.runs += 1
-        self._run(Phase.OFFLINE, transcript)
+        if prepared is None:
+            self.runs += 1
+            self._run(Phase.OFFLINE, transcript)
+        else:
+            assert prepared.number > self.runs, "the draws of an inference are made once"
+            self.runs = prepared.number
+            self.restore(Phase.OFFLINE, prepared.memory)
+            transcript.phases[Phase.OFFLINE] = PhaseRecord()
         for tensor, words in encoded:
             self._write(tensor, words)
         self._run(Phase.ONLINE, transcript)
         return {t.name: decode(self._words(t), t) for t in self.program.outputs}, transcript
+
+    def prepare(self) -> tuple[Prepared, Transcript]:
+        """The next inference's offline phase alone, and what it leaves for the online one."""
+        transcript = Transcript()
+        self.runs += 1
+        self._run(Phase.OFFLINE, transcript)
+        return Prepared(self.runs, self.kept(Phase.OFFLINE)), transcript
+
+    def kept(self, phase: Phase) -> bytes:
+        """What a phase left in memory for the phases after it."""
+        return b"".join(view.tobytes() for view in self._kept(phase))
+
+    def restore(self, phase: Phase, memory: bytes) -> None:
+        """Puts back what `kept` gave."""
+        start = 0
+        for view in self._kept(phase):
+            view[...] = np.frombuffer(memory, np.uint8, len(view), start)
+            start += len(view)
+        assert start == len(memory), "a store of another plan"
+
+    def _kept(self, phase: Phase) -> list[npt.NDArray[np.uint8]]:
+        rows = self.program.kept[self.program.kept["phase"] == phase]
+        return [self.device.arena[int(r["offset"]) :][: int(r["bytes"])] for r in rows]
 
     def encoded(self, inputs: Mapping[str, npt.ArrayLike]) -> list[tuple[Tensor, Words]]:
         """This party's inputs as ring elements; see `infer` for what is refused."""

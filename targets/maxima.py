@@ -44,23 +44,29 @@ def _pool_axis(p: Parties, op: Operation, x: Sharing, axis: int, maximum: Maximu
     kernel, stride, dilation = (op[n][axis] for n in ("kernel", "strides", "dilations"))
     if kernel == 1 and stride == 1:
         return x
-    x = _repeat_edges(x, 2 + axis, op["pads_low"][axis], op["pads_high"][axis])
+    x = _repeat_edges(x, 2 + axis, op["pads_low"][axis], op["pads_high"][axis], dilation)
     size = op.shape[2 + axis]
     windows = [_slice(x, 2 + axis, i * dilation, stride, size) for i in range(kernel)]
     return _tree(p, op, windows, maximum)
 
 
-def _repeat_edges(x: Sharing, axis: int, low: int, high: int) -> Sharing:
-    """Padding that never wins: the edge's own elements again, which each such window holds."""
+def _repeat_edges(x: Sharing, axis: int, low: int, high: int, dilation: int) -> Sharing:
+    """Padding that never wins: elements near the edge again, which each such window holds.
+
+    Those are whole dilations further in; without dilation, the edge's own.
+    """
     if low == high == 0:
         return x
-    first, last = _slice(x, axis, 0, 1, 1), _slice(x, axis, x.shape[axis] - 1, 1, 1)
-    shape = list(x.shape)
-    shape[axis] += low + high
-    parts = []
-    for j in range(len(x.parts)):
-        pieces = [first.parts[j]] * low + [x.parts[j]] + [last.parts[j]] * high
-        parts.append(apply("concat", pieces, tuple(shape), x.type, axis=axis))
+    size = x.shape[axis]
+    first = [min(-j % dilation, size - 1) for j in range(low, 0, -1)]
+    last = [max(size - 1 - (-j % dilation), 0) for j in range(1, high + 1)]
+    before, after = ([_slice(x, axis, i, 1, 1) for i in edge] for edge in (first, last))
+    pieces = [*before, x, *after]
+    shape = tuple(n + low + high if i == axis else n for i, n in enumerate(x.shape))
+    parts = (
+        apply("concat", [piece.parts[j] for piece in pieces], shape, x.type, axis=axis)
+        for j in range(len(x.parts))
+    )
     return Sharing(tuple(parts), x.form)
 
 

@@ -66,7 +66,8 @@ def evaluate(
     result = Evaluation([])
     for node in program.nodes:
         args = [result.values[i] for i in node.args]
-        value = _evaluate_node(program, node, args, sources, draws, constants)
+        with np.errstate(over="ignore"):  # NumPy warns of rank 0 alone
+            value = _evaluate_node(program, node, args, sources, draws, constants)
         result.values.append(value)
         if node.op == "send":
             result.received.setdefault(node.party, []).append((node, value))

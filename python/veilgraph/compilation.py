@@ -6,6 +6,7 @@ Runs where the model's owner is: the weights are known here, and leave in a file
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import asdict
 from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -107,7 +108,7 @@ def compile(
         list(_tensors(program.secret, chosen)),
         {
             "graph": program.graph.text(),
-            "secret": str(program.secret.module),
+            "secret": program.secret.module.operation.get_asm(enable_debug_info=True),
             "party": print_program(program.expanded.program, program.schedule.live),
         },
     )
@@ -159,7 +160,7 @@ def _manifest(program: Program) -> Manifest:
         dealer=chosen.dealer,
         owners={name: chosen.owner(name) for name in inputs} | {"weights": chosen.weights_owner},
         receivers={name: chosen.receiver(name) for name in secret.outputs},
-        network=chosen.network.name,
+        network=dict(asdict(chosen.network)),
         ring_bits=max((e.ring_bits for e in rings), default=64),
         encoding=secret.encoding,
         disclosures=tuple(_disclosures(program)),
@@ -167,6 +168,7 @@ def _manifest(program: Program) -> Manifest:
             "ring": program.options.ring_bits or "auto",
             "frac_bits": program.options.frac_bits,
             "avgpool": program.options.average_pools,
+            "margin": secret.margin,
         },
     )
 

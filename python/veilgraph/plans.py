@@ -9,6 +9,7 @@ from typing import Self
 from veilgraph.ir import plan as ir_plan
 from veilgraph.ir import plan_file
 from veilgraph.ir.plan import Phase
+from veilgraph.targets.networks import Network
 from veilgraph.targets.networks import network as named_network
 
 
@@ -67,7 +68,8 @@ class Plan(ir_plan.Plan):
         Args:
             network: the one that the plan was compiled for if None.
         """
-        chosen = named_network(network or self.manifest.network)
+        own = Network(**self.manifest.network)  # type: ignore[arg-type]
+        chosen = own if network is None else named_network(network)
         multiply_adds = sum(layer.multiply_adds for layer in self.layers)
         phases = []
         for phase in Phase:

@@ -7,7 +7,6 @@ alone, in a folder that only this user can read and that is removed afterwards.
 from __future__ import annotations
 
 import json
-import resource
 import socket
 import subprocess
 import sys
@@ -203,8 +202,14 @@ def _run(folder: Path, job: Job) -> dict[str, Any]:
                 for t in session.transcripts
             ],
             "profile": session.profile,
-            "peak_bytes": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024,
+            "peak_bytes": _peak_bytes(),
         }
+
+
+def _peak_bytes() -> int:
+    """Most memory that this process ever had; getrusage would count its parent's, before exec."""
+    lines = Path("/proc/self/status").read_text().splitlines()
+    return next(int(line.split()[1]) << 10 for line in lines if line.startswith("VmHWM:"))
 
 
 def main(folder: str, job: str) -> None:

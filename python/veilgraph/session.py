@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from pathlib import Path
 from types import TracebackType
-from typing import Self
+from typing import Any, Self
 
 import numpy as np
 import numpy.typing as npt
@@ -13,7 +13,14 @@ import numpy.typing as npt
 from veilgraph.ir.errors import UsageError
 from veilgraph.ir.plan import Phase, Tensor
 from veilgraph.plans import Plan
-from veilgraph.runtime.joining import config_of, join
+from veilgraph.runtime.joining import (
+    FromStore,
+    config_of,
+    join,
+    join_from_store,
+    prepare,
+    store_at,
+)
 from veilgraph.runtime.transcript import Transcript
 from veilgraph.runtime.weights import load_weights
 
@@ -31,6 +38,7 @@ class Session:
         isa: instruction set of the kernels; the best of this CPU if None.
         insecure_plaintext: no TLS, for measurements; refused beyond loopback.
         timeout_seconds: how long a peer may be silent, in place of parties.yaml's.
+        store: a folder that `prepare` filled: weights and offline phases come from there.
 
     Raises:
         UsageError: a file, a name or an option that makes no sense.
@@ -50,34 +58,46 @@ class Session:
         isa: str | None = None,
         insecure_plaintext: bool = False,
         timeout_seconds: float | None = None,
+        store: str | Path | None = None,
     ) -> None:
         self.plan = plan if isinstance(plan, Plan) else Plan.load(plan)
+        self._config = config_of(config, party)
+        options: dict[str, Any] = {
+            "device": device,
+            "threads": threads,
+            "isa": isa,
+            "insecure_plaintext": insecure_plaintext,
+            "timeout_seconds": timeout_seconds,
+        }
         if party not in self.plan.manifest.parties:
             names = ", ".join(self.plan.manifest.parties)
             raise UsageError(f"{party} is no party of this plan.", f"Its parties are {names}.")
+        self.transcripts: list[Transcript] = []
+        self._from_store: FromStore | None = None
+        if store is not None:
+            self._from_store = join_from_store(self.plan, self._config, Path(store), **options)
+            self._party = self._from_store.party
+            return
+        own = self._own_weights(party, weights)
+        joined = join(self.plan, self._config, **options)
+        self._party, self._session_id = joined.party, joined.session_id
+        try:
+            self._party.share_weights(own)
+        except BaseException as error:
+            self._party.__exit__(type(error), error, error.__traceback__)
+            raise
+
+    def _own_weights(
+        self, party: str, weights: str | Path | Mapping[str, npt.ArrayLike] | None
+    ) -> Mapping[str, npt.ArrayLike]:
         if isinstance(weights, str | Path):
             weights = load_weights(weights, self.plan.digest)
-        program = self.plan.party(party)
-        if program.weights and weights is None:
+        if self.plan.party(party).weights and weights is None:
             raise UsageError(
                 f"{party} owns the weights, and none were given.",
                 "Give model.weights, which `compile` wrote beside the plan, with --weights.",
             )
-        self.transcripts: list[Transcript] = []
-        self._party = join(
-            self.plan,
-            config_of(config, party),
-            device=device,
-            threads=threads,
-            isa=isa,
-            insecure_plaintext=insecure_plaintext,
-            timeout_seconds=timeout_seconds,
-        )
-        try:
-            self.setup = self._party.share_weights(weights or {})
-        except BaseException as error:
-            self._party.__exit__(type(error), error, error.__traceback__)
-            raise
+        return weights or {}
 
     @property
     def inputs(self) -> tuple[Tensor, ...]:
@@ -91,7 +111,8 @@ class Session:
 
     @property
     def setup_seconds(self) -> float:
-        return self.setup.phases[Phase.SETUP].seconds
+        setup = self._party.setup.phases.get(Phase.SETUP)
+        return setup.seconds if setup else 0.0
 
     @property
     def profile(self) -> dict[str, tuple[int, int]]:
@@ -107,9 +128,22 @@ class Session:
         Returns:
             This party's outputs by name, float32; {} where it receives none.
         """
-        outputs, transcript = self._party.infer(inputs)
+        source = self._from_store or self._party
+        outputs, transcript = source.infer(inputs)
         self.transcripts.append(transcript)
         return outputs
+
+    def prepare(self, store: str | Path, count: int) -> None:
+        """Runs `count` offline phases together with all parties, into a folder for later sessions.
+
+        Raises:
+            UsageError: the folder holds a store already, or this session runs on one itself.
+            ResourceLimitError: no room; what was stored before is whole.
+        """
+        if self._from_store is not None:
+            raise UsageError("This session runs on a store.", "Prepare in a session without one.")
+        folder = store_at(Path(store), self._config)
+        self.transcripts.extend(prepare(self._party, self._session_id, folder, count))
 
     def close(self) -> None:
         self._party.close()

@@ -21,7 +21,7 @@ from veilgraph.ir.party import Value, select, stack
 from veilgraph.ir.plan import Phase
 from veilgraph.ir.types import Kind, Type, planes
 from veilgraph.targets.carry import borrow, stacked
-from veilgraph.targets.linear import LINEAR, bilinear_with_public, product
+from veilgraph.targets.linear import LINEAR, add, bilinear_with_public, product, subtract
 from veilgraph.targets.maxima import max_pool_with, reduce_max_with
 from veilgraph.targets.suite import DEALER, Form, Operation, Parties, Security, Sharing, Suite
 
@@ -264,10 +264,11 @@ def non_negative(p: Parties, c: Value, r: Value, window: int, dropped: int) -> S
     z lies in [-2^(w-1), 2^(w-1) - 2^t]. Exact for t = 0; else z in (-2^t, 0) may be called
     non-negative, z >= 0 never negative.
     """
-    G, P = digits(p, c, r, dropped, window - dropped - 1)
-    below = borrow(p, G, P, and_planes)
-    top = deal(p, r.bits(window - 1))
-    parts = [b ^ t for b, t in zip(below.parts, top, strict=True)]
+    n = window - dropped - 1
+    parts = deal(p, r.bits(window - 1))
+    if n:
+        below = borrow(p, *digits(p, c, r, dropped, n), and_planes)
+        parts = tuple(b ^ t for b, t in zip(below.parts, parts, strict=True))
     return Sharing(plus_public(p, parts, ~c.bits(window - 1)), Form.ADDITIVE)
 
 
@@ -317,9 +318,7 @@ def relu(p: Parties, op: Operation, x: Sharing) -> Sharing:
 @ADDITIVE.protocol("maximum")
 def maximum(p: Parties, op: Operation, x: Sharing, y: Sharing) -> Sharing:
     """max(x, y) = y + max(x - y, 0).  As relu; the window bounds x - y."""
-    difference = Sharing(tuple(a - b for a, b in zip(x.parts, y.parts, strict=True)), x.form)
-    above = relu(p, op, difference)
-    return Sharing(tuple(a + b for a, b in zip(above.parts, y.parts, strict=True)), x.form)
+    return add(p, op, relu(p, op, subtract(p, op, x, y)), y)
 
 
 ADDITIVE.protocol("max_pool")(max_pool_with(maximum))

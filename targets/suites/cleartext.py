@@ -40,7 +40,7 @@ def _truncated(x: Value, f: int, K: int) -> Value:
     """round(x / 2^f) of a signed x, shifted up by half the ring while no sign may be in the way."""
     k = x.type.bits
     lifted = (x + ((1 << (k - 1)) + (1 << (f - 1)))) >> f
-    return (lifted - (1 << (k - 1 - f))).mod(K)
+    return lifted.mod(K) - (1 << (k - 1 - f))
 
 
 def _relu(x: Value) -> Value:

@@ -177,17 +177,20 @@ def opened(p: Parties, z: Sharing, r: Value) -> Value:
 def truncated_chunk(p: Parties, z: Sharing, f: int, K: int) -> tuple[Sharing, Value, Value]:
     """[y] in Z_2^K, y = floor((z + tau) / 2^f), and c = z + 2^(k-2) + r at party 0 with its mask r.
 
-    2 rounds; 2k + K + 2 bits online and K + 2e offline, e = max(0, K - k + f). Needs |z| < 2^(k-2)
-    (the lower bound included). tau is uniform in [0, 2^f): unbiased rounding, at most one unit in
-    the last place, never a failure. Party 0 (from c) and party 2 (from r) know the rounding
-    threshold of their own view.  With c_m, r_m the top bits, c overflowed its low k - 1 bits
-    exactly when c_m xor r_m = 1, because z + 2^(k-2) has top bit 0: y is corrected by that bit,
-    which is c_m + r_m - 2 c_m r_m, from a sharing of u = r_m and the pad g of c_m.
+    2 rounds; 2k + K + 2 bits online and K + 2e offline, e = K - k + f (where that is not positive,
+    y is made in a wider ring and reduced). Needs |z| < 2^(k-2) (the lower bound included). tau is
+    uniform in [0, 2^f): unbiased rounding, at most one unit in the last place, never a failure.
+    Party 0 (from c) and party 2 (from r) know the rounding threshold of their own view.  With c_m,
+    r_m the top bits, c overflowed its low k - 1 bits exactly when c_m xor r_m = 1, because
+    z + 2^(k-2) has top bit 0: y is corrected by that bit, which is c_m + r_m - 2 c_m r_m, from a
+    sharing of u = r_m and the pad g of c_m.
     """
     k = z.type.bits
-    e = max(0, K - k + f)
+    e = K - k + f
     assert 0 < f <= k - 2, f"truncation by {f} bits in a ring of {k}"
-    assert e > 0, f"truncation by {f} bits from {k} to {K}: no overflow bit is needed there"
+    if e <= 0:
+        y, c, r = truncated_chunk(p, z, f, k - f + 1)
+        return y.map(lambda part: part.mod(K)), c, r
     ring, shift = words(K), k - f
     # Offline: party 2 shares what the mask r contributes; party 1 the product of g and u.
     r = p.draw((2,), z.shape, z.type)

@@ -1,0 +1,391 @@
+"""From torch-mlir's aten core to the graph level: one table, one row an operator.
+
+A row reads the operands of one aten operation and builds graph operations for it, the one that
+computes its result last; what it can't express it refuses with a reason.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+
+from torch_mlir import ir
+
+from veilgraph.frontend import windows
+from veilgraph.frontend.reading import Aten, Refusal, binary, number_of
+from veilgraph.ir import graph_ops as ops
+from veilgraph.ir.attributes import shape_of
+from veilgraph.ir.graph import attributes, defining
+
+Row = Callable[[Aten], ir.Value]
+INFINITY = math.inf
+
+
+def unary(kind: type[ops.Unary]) -> Row:
+    """An operation of one tensor."""
+    return lambda a: kind.build(a.tensor(0))
+
+
+def gelu(a: Aten) -> ir.Value:
+    return ops.Gelu.build(a.tensor(0), approximate=a.text(1))
+
+
+def leaky_relu(a: Aten) -> ir.Value:
+    return ops.LeakyRelu.build(a.tensor(0), alpha=a.number(1))
+
+
+def add(a: Aten) -> ir.Value:
+    """x + alpha y."""
+    return binary(ops.Add, a.tensor(0), scaled(a.tensor(1), a.number(2)), a.shape)
+
+
+def sub(a: Aten) -> ir.Value:
+    """x - alpha y."""
+    return binary(ops.Sub, a.tensor(0), scaled(a.tensor(1), a.number(2)), a.shape)
+
+
+def mul(a: Aten) -> ir.Value:
+    return binary(ops.Mul, a.tensor(0), a.tensor(1), a.shape)
+
+
+def div(a: Aten) -> ir.Value:
+    """x / y; by a number it is a multiplication."""
+    divisor = number_of(a.tensor(1))
+    if divisor:
+        return binary(ops.Mul, a.tensor(0), ops.constant(1 / divisor), a.shape)
+    return binary(ops.Div, a.tensor(0), a.tensor(1), a.shape)
+
+
+def add_number(a: Aten) -> ir.Value:
+    return ops.Add.build(a.tensor(0), ops.constant(a.number(1) * a.number(2)))
+
+
+def sub_number(a: Aten) -> ir.Value:
+    return ops.Add.build(a.tensor(0), ops.constant(-a.number(1) * a.number(2)))
+
+
+def mul_number(a: Aten) -> ir.Value:
+    return scaled(a.tensor(0), a.number(1))
+
+
+def div_number(a: Aten) -> ir.Value:
+    if not a.number(1):
+        raise Refusal("It divides by zero.")
+    return scaled(a.tensor(0), 1 / a.number(1))
+
+
+def scaled(x: ir.Value, factor: float) -> ir.Value:
+    """factor times x."""
+    return x if factor == 1 else ops.Mul.build(x, ops.constant(factor))
+
+
+def maximum(a: Aten) -> ir.Value:
+    """max(x, y); with a number it is a clip from below."""
+    for x, bound in ((a.tensor(0), a.tensor(1)), (a.tensor(1), a.tensor(0))):
+        number = number_of(bound)
+        if number is not None and shape_of(x) == a.shape:
+            return clipped(x, number, INFINITY)
+    return binary(ops.Maximum, a.tensor(0), a.tensor(1), a.shape)
+
+
+def minimum(a: Aten) -> ir.Value:
+    """min(x, y); with a number it is a clip from above."""
+    for x, bound in ((a.tensor(0), a.tensor(1)), (a.tensor(1), a.tensor(0))):
+        number = number_of(bound)
+        if number is not None and shape_of(x) == a.shape:
+            return clipped(x, -INFINITY, number)
+    return binary(ops.Minimum, a.tensor(0), a.tensor(1), a.shape)
+
+
+def clamp(a: Aten) -> ir.Value:
+    """min(max(x, low), high) for bounds that are tensors of one number, or left out."""
+    bounds = []
+    for bound, default in ((a.optional(1), -INFINITY), (a.optional(2), INFINITY)):
+        number = default if bound is None else number_of(bound)
+        if number is None:
+            raise Refusal("Its bounds are computed from data.", "Make them constants.")
+        bounds.append(number)
+    return clipped(a.tensor(0), *bounds)
+
+
+def clipped(x: ir.Value, low: float, high: float) -> ir.Value:
+    """x clipped, in one step with a clip just before where that is the same."""
+    op = defining(x)
+    if isinstance(op, ops.Clip):
+        before = attributes(op)
+        if low <= before["max"] and before["min"] <= high:
+            x = op.operation.operands[0]
+            low, high = max(low, before["min"]), min(high, before["max"])
+    if (low, high) == (0.0, INFINITY):
+        return ops.Relu.build(x)
+    return ops.Clip.build(x, min=float(low), max=float(high))
+
+
+def power(a: Aten) -> ir.Value:
+    """x to a known power."""
+    return _power(a.tensor(0), a.number(1))
+
+
+def _power(x: ir.Value, exponent: float) -> ir.Value:
+    if exponent < 0:
+        return ops.Reciprocal.build(_power(x, -exponent))
+    if exponent in (1, 2, 3, 4):
+        y = x
+        for _ in range(int(exponent) - 1):
+            y = ops.Mul.build(y, x)
+        return y
+    if exponent == 0.5:
+        return ops.Sqrt.build(x)
+    if exponent in (0.25, 0.75):
+        root = ops.Sqrt.build(x)
+        fourth = ops.Sqrt.build(root)
+        return fourth if exponent == 0.25 else ops.Mul.build(root, fourth)
+    if exponent.is_integer() or not math.isfinite(exponent):
+        raise Refusal(f"The power {exponent:g} isn't supported, only up to 4 and fractions.")
+    return ops.Exp.build(scaled(ops.Log.build(x), exponent))
+
+
+def prelu(a: Aten) -> ir.Value:
+    """max(x, 0) - slope max(-x, 0)."""
+    x, slope = a.tensor(0), a.tensor(1)
+    if shape_of(slope) == (1,):
+        slope = ops.Reshape.build(slope, shape=())
+    elif len(shape_of(slope)) == 1 and len(a.shape) > 2:
+        # ONNX would count it along the last axis, PyTorch along the second.
+        raise Refusal("Its slopes are a plain vector.", "Give them the shape [C, 1, 1].")
+    negative = ops.Relu.build(ops.Neg.build(x))
+    return ops.Sub.build(ops.Relu.build(x), ops.Mul.build(slope, negative))
+
+
+def elu(a: Aten) -> ir.Value:
+    """scale (max(x, 0) + alpha (e^(input_scale min(x, 0)) - 1))."""
+    x, alpha, scale, input_scale = a.tensor(0), a.number(1), a.number(2), a.number(3)
+    tail = ops.Exp.build(scaled(clipped(x, -INFINITY, 0.0), input_scale))
+    tail = scaled(ops.Add.build(tail, ops.constant(-1.0)), alpha)
+    return scaled(ops.Add.build(ops.Relu.build(x), tail), scale)
+
+
+def softplus(a: Aten) -> ir.Value:
+    """ln(1 + e^x)."""
+    if a.number(1) != 1:
+        raise Refusal("Softplus is supported with beta 1 only.")
+    return _softplus(a.tensor(0))
+
+
+def _softplus(x: ir.Value) -> ir.Value:
+    """max(x, 0) + ln(1 + e^-|x|), which doesn't overflow."""
+    tail = ops.Exp.build(ops.Neg.build(ops.Abs.build(x)))
+    return ops.Add.build(ops.Relu.build(x), ops.Log.build(ops.Add.build(tail, ops.constant(1.0))))
+
+
+def mish(a: Aten) -> ir.Value:
+    """x tanh(ln(1 + e^x))."""
+    return ops.Mul.build(a.tensor(0), ops.Tanh.build(_softplus(a.tensor(0))))
+
+
+def matmul(a: Aten) -> ir.Value:
+    return ops.Matmul.build(a.tensor(0), a.tensor(1))
+
+
+def batch_norm(a: Aten) -> ir.Value:
+    """aten.batch_norm(x, gamma, beta, mean, variance, training, momentum, epsilon, ...)."""
+    if a.flag(5):
+        raise Refusal("It normalises by the batch's own statistics.", "Export for inference.")
+    return ops.BatchNorm.build(*(a.tensor(index) for index in range(5)), epsilon=a.number(7))
+
+
+def instance_norm(a: Aten) -> ir.Value:
+    """gamma (x - mean) / sqrt(variance + epsilon) + beta, statistics over each image's channel."""
+    x, epsilon = a.tensor(0), a.number(7)
+    axes = tuple(range(2, len(a.shape)))
+    column = (a.shape[1], *(1 for _ in axes))
+    gamma, beta = (ops.Reshape.build(a.tensor(index), shape=column) for index in (1, 2))
+    centred = ops.Sub.build(x, ops.ReduceMean.build(x, axes=axes, keepdims=True))
+    square = ops.Mul.build(centred, centred)
+    variance = ops.ReduceMean.build(square, axes=axes, keepdims=True)
+    scale = ops.Rsqrt.build(ops.Add.build(variance, ops.constant(epsilon)))
+    return ops.Add.build(ops.Mul.build(ops.Mul.build(centred, scale), gamma), beta)
+
+
+def along_axis(kind: type[ops.AlongAxis]) -> Row:
+    """A softmax."""
+    return lambda a: kind.build(a.tensor(0), axis=a.axis(1, len(a.shape)))
+
+
+def reduction(kind: type[ops.Reduction]) -> Row:
+    """aten.sum and aten.mean(x, axes, keepdim, ...)."""
+
+    def row(a: Aten) -> ir.Value:
+        rank = len(shape_of(a.tensor(0)))
+        axes = tuple(sorted(axis % rank for axis in a.integers(1))) if rank else ()
+        return kind.build(a.tensor(0), axes=axes, keepdims=a.flag(2))
+
+    return row
+
+
+def reduce_max(a: Aten) -> ir.Value:
+    """aten.max.dim(x, axis, keepdim), of which only the values are offered."""
+    x = a.tensor(0)
+    axis = a.axis(1, len(shape_of(x)))
+    return ops.ReduceMax.build(x, axes=(axis,), keepdims=a.flag(2))
+
+
+def reduce_min(a: Aten) -> ir.Value:
+    """aten.min.dim(x, axis, keepdim): minus the maximum of minus x."""
+    x = a.tensor(0)
+    axis = a.axis(1, len(shape_of(x)))
+    largest = ops.ReduceMax.build(ops.Neg.build(x), axes=(axis,), keepdims=a.flag(2))
+    return ops.Neg.build(largest)
+
+
+def reshape(a: Aten) -> ir.Value:
+    """Any change of shape that keeps the order of elements."""
+    x = a.tensor(0)
+    op = defining(x)
+    if isinstance(op, ops.Reshape):
+        x = op.operation.operands[0]
+    return x if shape_of(x) == a.shape else ops.Reshape.build(x, shape=a.shape)
+
+
+def transpose(a: Aten) -> ir.Value:
+    """aten.transpose.int(x, i, j)."""
+    axes = list(range(len(a.shape)))
+    i, j = a.axis(1, len(axes)), a.axis(2, len(axes))
+    axes[i], axes[j] = j, i
+    return _transposed(a.tensor(0), axes)
+
+
+def permute(a: Aten) -> ir.Value:
+    """aten.permute(x, axes)."""
+    return _transposed(a.tensor(0), [axis % len(a.shape) for axis in a.integers(1)])
+
+
+def _transposed(x: ir.Value, axes: list[int]) -> ir.Value:
+    """x transposed, in one step with a transposition just before."""
+    op = defining(x)
+    if isinstance(op, ops.Transpose):
+        before = attributes(op)["permutation"]
+        x, axes = op.operation.operands[0], [before[axis] for axis in axes]
+    if axes == sorted(axes):
+        return x
+    return ops.Transpose.build(x, permutation=tuple(axes))
+
+
+def concat(a: Aten) -> ir.Value:
+    """aten.cat(tensors, axis)."""
+    values = a.tensors(0)
+    return values[0] if len(values) == 1 else ops.concat(values, a.axis(1, len(a.shape)))
+
+
+def slice_(a: Aten) -> ir.Value:
+    """aten.slice.Tensor(x, axis, start, end, step); the result's type says the extent."""
+    axis, start, step = a.axis(1, len(a.shape)), a.integer(2), a.integer(4)
+    extent = shape_of(a.tensor(0))[axis]
+    start = min(max(start + extent if start < 0 else start, 0), extent - (step < 0))
+    return _slice(a, axis, start, step)
+
+
+def index_select(a: Aten) -> ir.Value:
+    """aten.index_select(x, axis, indices) of one known index."""
+    axis, indices = a.axis(1, len(a.shape)), a.indices(2)
+    if len(indices) != 1:
+        raise Refusal("Picking several elements by index isn't supported.", "Slice instead.")
+    return _slice(a, axis, indices[0] % shape_of(a.tensor(0))[axis], 1)
+
+
+def _slice(a: Aten, axis: int, start: int, step: int) -> ir.Value:
+    rank = len(a.shape)
+    starts = tuple(start if i == axis else 0 for i in range(rank))
+    steps = tuple(step if i == axis else 1 for i in range(rank))
+    if a.shape == shape_of(a.tensor(0)) and step == 1:
+        return a.tensor(0)
+    return ops.Slice.build(a.tensor(0), shape=a.shape, starts=starts, steps=steps)
+
+
+def pad(a: Aten) -> ir.Value:
+    """aten.constant_pad_nd(x, [low, high] from the last axis on, value); negative ones crop."""
+    x, given = a.tensor(0), a.integers(1)
+    shape = shape_of(x)
+    rest = (0,) * (len(shape) - len(given) // 2)
+    low, high = rest + given[-2::-2], rest + given[::-2]
+    if min(given) < 0:
+        starts = tuple(max(-before, 0) for before in low)
+        cropped = [s + min(b, 0) + min(c, 0) for s, b, c in zip(shape, low, high, strict=True)]
+        x = ops.Slice.build(x, shape=tuple(cropped), starts=starts, steps=(1,) * len(shape))
+        low, high = (tuple(max(p, 0) for p in pads) for pads in (low, high))
+    return ops.Pad.build(x, low=low, high=high, value=a.number(2))
+
+
+def expand(a: Aten) -> ir.Value:
+    """aten.broadcast_to(x, shape)."""
+    if shape_of(a.tensor(0)) == a.shape:
+        return a.tensor(0)
+    return ops.Expand.build(a.tensor(0), shape=a.shape)
+
+
+ROWS: Mapping[str, Row] = {
+    "torch.aten.relu": unary(ops.Relu),
+    "torch.aten.abs": unary(ops.Abs),
+    "torch.aten.neg": unary(ops.Neg),
+    "torch.aten.exp": unary(ops.Exp),
+    "torch.aten.log": unary(ops.Log),
+    "torch.aten.sqrt": unary(ops.Sqrt),
+    "torch.aten.rsqrt": unary(ops.Rsqrt),
+    "torch.aten.reciprocal": unary(ops.Reciprocal),
+    "torch.aten.sigmoid": unary(ops.Sigmoid),
+    "torch.aten.tanh": unary(ops.Tanh),
+    "torch.aten.erf": unary(ops.Erf),
+    "torch.aten.sign": unary(ops.Sign),
+    "torch.aten.silu": unary(ops.Silu),
+    "torch.aten.hardswish": unary(ops.HardSwish),
+    "torch.aten.hardsigmoid": unary(ops.HardSigmoid),
+    "torch.aten.gelu": gelu,
+    "torch.aten.leaky_relu": leaky_relu,
+    "torch.aten.prelu": prelu,
+    "torch.aten.elu": elu,
+    "torch.aten.softplus": softplus,
+    "torch.aten.mish": mish,
+    "torch.aten.clamp.Tensor": clamp,
+    "torch.aten.pow.Tensor_Scalar": power,
+    "torch.aten.add.Tensor": add,
+    "torch.aten.sub.Tensor": sub,
+    "torch.aten.mul.Tensor": mul,
+    "torch.aten.div.Tensor": div,
+    "torch.aten.add.Scalar": add_number,
+    "torch.aten.sub.Scalar": sub_number,
+    "torch.aten.mul.Scalar": mul_number,
+    "torch.aten.div.Scalar": div_number,
+    "torch.aten.maximum": maximum,
+    "torch.aten.minimum": minimum,
+    "torch.aten.mm": matmul,
+    "torch.aten.bmm": matmul,
+    "torch.aten.matmul": matmul,
+    "torch.aten.convolution": windows.convolution,
+    "torch.aten.max_pool1d": windows.max_pool,
+    "torch.aten.max_pool2d": windows.max_pool,
+    "torch.aten.avg_pool1d": windows.avg_pool,
+    "torch.aten.avg_pool2d": windows.avg_pool,
+    "torch.aten.avg_pool3d": windows.channel_pool,
+    "torch.aten.batch_norm": batch_norm,
+    "torch.aten.instance_norm": instance_norm,
+    "torch.aten.softmax.int": along_axis(ops.Softmax),
+    "torch.aten.log_softmax.int": along_axis(ops.LogSoftmax),
+    "torch.aten.sum.dim_IntList": reduction(ops.ReduceSum),
+    "torch.aten.mean.dim": reduction(ops.ReduceMean),
+    "torch.aten.max.dim": reduce_max,
+    "torch.aten.min.dim": reduce_min,
+    "torch.aten.view": reshape,
+    "torch.aten.reshape": reshape,
+    "torch.aten.flatten.using_ints": reshape,
+    "torch.aten.squeeze": reshape,
+    "torch.aten.squeeze.dim": reshape,
+    "torch.aten.unsqueeze": reshape,
+    "torch.prims.collapse": reshape,
+    "torch.aten.transpose.int": transpose,
+    "torch.aten.permute": permute,
+    "torch.aten.cat": concat,
+    "torch.aten.slice.Tensor": slice_,
+    "torch.aten.index_select": index_select,
+    "torch.aten.constant_pad_nd": pad,
+    "torch.aten.broadcast_to": expand,
+}

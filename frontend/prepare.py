@@ -1,0 +1,285 @@
+"""An ONNX model made ready for the importer: fixed shapes, weights apart, names, a current opset.
+
+Weights become inputs of the prepared model, so that their values never enter MLIR. A weight is
+every float32 tensor of more than one element, however it is written (initialiser, Constant,
+ConstantOfShape, folded arithmetic), unless its value is needed to infer a shape; a single number
+is public.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import onnx
+from numpy.typing import NDArray
+from onnx import (
+    GraphProto,
+    ModelProto,
+    TensorProto,
+    helper,
+    numpy_helper,
+    version_converter,
+)
+
+from veilgraph.frontend.decompositions import decompose
+from veilgraph.frontend.literals import Literals, fold, infer, needed_for_shapes, replace_nodes
+from veilgraph.frontend.load import NOT_A_MODEL, Model, byte_count, load
+from veilgraph.frontend.pools import round_down
+from veilgraph.frontend.shapes import bind_shapes
+from veilgraph.ir.errors import UsageError
+
+Array = NDArray[np.float32]
+OLDEST_OPSET = 7
+TARGET_OPSET = 21  # what torch-mlir's importer knows well; newer models go in as they are
+TARGET_IR_VERSION = 10  # of that opset; from 4 on, initialisers needn't be inputs
+MAX_TENSOR_ELEMENTS = 1 << 31
+MASK_DOMAIN = "veilgraph.refused"
+
+
+@dataclass(frozen=True)
+class Prepared:
+    """A model whose trailing inputs are its weights.
+
+    Attributes:
+        model: the ONNX model.
+        weights: the weights' values by input name.
+        source: what to call the model in messages.
+    """
+
+    model: ModelProto
+    weights: dict[str, Array]
+    source: str
+
+
+def draft(model: Model, shapes: Mapping[str, Sequence[int]]) -> Prepared:
+    """The model with fixed input shapes, unique node names, weights apart and literals folded.
+
+    It may still hold operators that can't be imported, and has its own opset.
+
+    Raises:
+        UsageError: no legal ONNX model, an opset too old or too new, shapes that are missing or
+            don't fit, or a weight that is no finite number.
+    """
+    proto, source = load(model)
+    graph = proto.graph
+    _check_opset(proto, source)
+    initialised = {tensor.name for tensor in graph.initializer}
+    _keep(graph.input, [info for info in graph.input if info.name not in initialised])
+    del graph.value_info[:]
+    graph.name = "main"
+    proto.ir_version = max(proto.ir_version, TARGET_IR_VERSION)
+    name_nodes(graph)
+    bind_shapes(graph, shapes)
+    weights, literals = _split_tensors(graph)
+    _declare(graph, weights, literals)
+    _check(proto, source)
+    _require_sane_numbers(proto)
+    del graph.initializer[:]
+    round_down(proto, literals)
+    literals = fold(proto, literals)
+    round_down(proto, literals)  # those whose input's shape was computed
+    disguised = _fill(graph, literals) | _disguised(graph, literals)
+    _declare(graph, disguised, {n: t for n, t in literals.items() if n not in disguised})
+    return Prepared(infer(proto), weights | disguised, source)
+
+
+def convert(prepared: Prepared) -> Prepared:
+    """The same model in an opset that the importer knows.
+
+    Raises:
+        RuntimeError, ConvertError, UsageError: an operator that can't be converted.
+    """
+    proto = ModelProto()
+    proto.CopyFrom(prepared.model)
+    if opset(proto) < TARGET_OPSET:
+        names = {output: node.name for node in proto.graph.node for output in node.output}
+        proto = version_converter.convert_version(proto, TARGET_OPSET)
+        for node in proto.graph.node:
+            # The converter may put its own nodes after one of ours: a name stays with its output.
+            node.name = names.get(node.output[0], node.output[0])
+    replace_nodes(proto.graph, [part for node in proto.graph.node for part in decompose(node)])
+    name_nodes(proto.graph)
+    literals = fold(proto, {tensor.name: tensor for tensor in proto.graph.initializer})
+    del proto.graph.initializer[:]
+    _declare(proto.graph, {}, literals)
+    return Prepared(infer(proto), prepared.weights, prepared.source)
+
+
+def opset(proto: ModelProto) -> int:
+    """Version of the default operator set; 0 where the model names none."""
+    return max((entry.version for entry in proto.opset_import if not entry.domain), default=0)
+
+
+def name_nodes(graph: GraphProto) -> None:
+    """Gives every node a name of its own: its own, or its first output's."""
+    taken: set[str] = set()
+    for node in graph.node:
+        names = (node.name, node.output[0] if node.output else node.op_type)
+        name = next((name for name in names if name and name not in taken), "")
+        count = 2
+        while not name:
+            candidate = f"{names[0] or names[1]}.{count}"
+            name = candidate if candidate not in taken else ""
+            count += 1
+        node.name = name
+        taken.add(name)
+
+
+def node_outputs(model: ModelProto) -> dict[str, str]:
+    """The tensor that each node of a prepared model computes, by the node's name.
+
+    A node of several outputs has more entries, "split", "split:1", "split:2"; these are the names
+    that operations of the graph level have.
+    """
+    return {
+        node.name if position == 0 else f"{node.name}:{position}": tensor
+        for node in model.graph.node
+        for position, tensor in enumerate(node.output)
+        if tensor
+    }
+
+
+def _check_opset(proto: ModelProto, source: str) -> None:
+    for entry in proto.opset_import:
+        if entry.domain == "ai.onnx":  # the default domain's other name
+            entry.domain = ""
+    for node in proto.graph.node:
+        if node.domain == "ai.onnx":
+            node.domain = ""
+    newest = onnx.defs.onnx_opset_version()
+    if not OLDEST_OPSET <= opset(proto) <= newest:
+        raise UsageError(
+            f"{source} has ONNX opset {opset(proto)}; {OLDEST_OPSET} to {newest} are supported.",
+            "Export it again with another opset version, or update the package onnx.",
+        )
+
+
+def _check(proto: ModelProto, source: str) -> None:
+    """Raises UsageError unless the model is legal ONNX, apart from operators nobody knows."""
+    masked = ModelProto()
+    masked.CopyFrom(proto)
+    for node in masked.graph.node:
+        if not node.domain and not onnx.defs.has(node.op_type, max_inclusive_version=opset(proto)):
+            node.domain = MASK_DOMAIN  # the checker passes over operators of other domains
+    masked.opset_import.append(helper.make_opsetid(MASK_DOMAIN, 1))
+    for info in masked.graph.output:
+        info.type.tensor_type.shape.SetInParent()  # forgotten for now, but the checker wants one
+    try:
+        onnx.checker.check_model(masked)
+    except onnx.checker.ValidationError as error:
+        reason = str(error).strip().splitlines()[0].rstrip(".")
+        raise UsageError(f"{source} is no legal ONNX model: {reason}.", NOT_A_MODEL) from error
+
+
+def _require_sane_numbers(proto: ModelProto) -> None:
+    """Refuses attributes that no shape can need, before any library is trusted with them."""
+    for node in proto.graph.node:
+        for attribute in node.attribute:
+            numbers = (*attribute.ints, attribute.i)
+            sane = node.op_type == "Slice" or all(abs(n) < MAX_TENSOR_ELEMENTS for n in numbers)
+            if attribute.name == "num_outputs":
+                sane = attribute.i == len(node.output)
+            if not sane:
+                raise UsageError(
+                    f"Attribute {attribute.name} of node {node.name} ({node.op_type}) makes no "
+                    f"sense: {max(numbers, key=abs)}.",
+                    NOT_A_MODEL,
+                )
+
+
+def _keep(field: object, items: Iterable[object]) -> None:
+    """Lets the repeated field of a protobuf hold `items` alone."""
+    kept = list(items)
+    del field[:]  # type: ignore[attr-defined]
+    field.extend(kept)  # type: ignore[attr-defined]
+
+
+def _split_tensors(graph: GraphProto) -> tuple[dict[str, Array], Literals]:
+    """Takes initialisers and Constant nodes out of the graph: weights, and what is public."""
+    needed = needed_for_shapes(graph)
+    found = {tensor.name: tensor for tensor in graph.initializer}
+    if len(found) < len(graph.initializer):
+        raise UsageError("Two initialisers of the model share a name.", NOT_A_MODEL)
+    rest = []
+    for node in graph.node:
+        value = next((a.t for a in node.attribute if a.name == "value"), None)
+        if node.op_type == "Constant" and not node.domain and value is not None:
+            found[node.output[0]] = value
+        else:
+            rest.append(node)
+    weights = {
+        name: weight_array(name, tensor)
+        for name, tensor in found.items()
+        if _is_weight(tensor) and name not in needed
+    }
+    literals = {name: _renamed(t, name) for name, t in found.items() if name not in weights}
+    del graph.initializer[:]
+    replace_nodes(graph, rest)
+    return weights, literals
+
+
+def _is_weight(tensor: TensorProto) -> bool:
+    return bool(tensor.data_type == TensorProto.FLOAT) and math.prod(tensor.dims) > 1
+
+
+def _renamed(tensor: TensorProto, name: str) -> TensorProto:
+    copy = TensorProto()
+    copy.CopyFrom(tensor)
+    copy.name = name
+    return copy
+
+
+def weight_array(name: str, tensor: TensorProto) -> Array:
+    """The float32 values of a weight, checked."""
+    try:
+        if tensor.HasField("raw_data") and len(tensor.raw_data) != byte_count(tensor):
+            raise ValueError(f"{len(tensor.raw_data)} bytes for {byte_count(tensor)}")
+        array = np.asarray(numpy_helper.to_array(tensor), dtype=np.float32)
+    except ValueError as error:
+        raise UsageError(f"Weight {name} doesn't fit its shape: {error}.", NOT_A_MODEL) from error
+    if not np.isfinite(array).all():
+        raise UsageError(f"Weight {name} holds a NaN or an infinity.", "Train or export it again.")
+    return array
+
+
+def _fill(graph: GraphProto, literals: Literals) -> dict[str, Array]:
+    """Takes out the ConstantOfShape nodes of known shape that make float32 tensors."""
+    filled: dict[str, Array] = {}
+    rest = []
+    for node in graph.node:
+        if node.op_type != "ConstantOfShape" or node.input[0] not in literals:
+            rest.append(node)
+            continue
+        extents = tuple(int(v) for v in numpy_helper.to_array(literals[node.input[0]]))
+        if min(extents, default=0) < 0 or math.prod(extents) > MAX_TENSOR_ELEMENTS:
+            raise UsageError(f"Node {node.name} makes a tensor of shape {extents}.", NOT_A_MODEL)
+        value = next((numpy_helper.to_array(a.t) for a in node.attribute), np.zeros(1))
+        filled[node.output[0]] = np.broadcast_to(value.astype(np.float32).reshape(()), extents)
+    replace_nodes(graph, rest)
+    for name in [name for name, array in filled.items() if array.size == 1]:
+        literals[name] = numpy_helper.from_array(np.ascontiguousarray(filled.pop(name)), name)
+    return filled
+
+
+def _disguised(graph: GraphProto, literals: Literals) -> dict[str, Array]:
+    """The folded float32 tensors of more than one element that the graph reads as data."""
+    needed = needed_for_shapes(graph)
+    read = {name for node in graph.node for name in node.input}
+    read |= {info.name for info in graph.output}
+    return {
+        name: weight_array(name, tensor)
+        for name, tensor in literals.items()
+        if name in read and name not in needed and _is_weight(tensor)
+    }
+
+
+def _declare(graph: GraphProto, weights: Mapping[str, Array], literals: Literals) -> None:
+    """Appends weights to the inputs, and the literals that are read to the initialisers."""
+    for name, array in weights.items():
+        graph.input.append(helper.make_tensor_value_info(name, TensorProto.FLOAT, array.shape))
+    read = {name for node in graph.node for name in node.input}
+    read |= {info.name for info in graph.output}
+    graph.initializer.extend(tensor for name, tensor in literals.items() if name in read)

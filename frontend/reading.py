@@ -1,0 +1,147 @@
+"""The operands of one aten operation, read as graph values or as Python numbers."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+from numpy.typing import NDArray
+from torch_mlir import ir
+
+from veilgraph.ir import graph_ops as ops
+from veilgraph.ir import shapes
+from veilgraph.ir.attributes import Shape, dense_value, shape_of
+from veilgraph.ir.graph import attributes, defining
+
+
+class Refusal(Exception):
+    """What the graph level can't say, with the reason and the nearest way out."""
+
+    def __init__(self, reason: str, way_out: str = "") -> None:
+        super().__init__(reason)
+        self.reason = reason
+        self.way_out = way_out
+
+
+class Aten:
+    """One aten operation, whose tensors are looked up among the graph values built so far."""
+
+    def __init__(self, op: ir.OpView, values: Mapping[ir.Value, ir.Value]) -> None:
+        self._operands = list(op.operation.operands)
+        self._values = values
+        self.shape = vtensor_shape(op.operation.results[0])
+
+    def tensor(self, index: int) -> ir.Value:
+        """Operand `index` as a graph value."""
+        return self._graph_value(self._operands[index])
+
+    def optional(self, index: int) -> ir.Value | None:
+        """Operand `index` as a graph value; None where it is left out."""
+        if _kind(self._operands[index]) == "torch.constant.none":
+            return None
+        return self.tensor(index)
+
+    def tensors(self, index: int) -> list[ir.Value]:
+        """Operand `index`, a list of tensors."""
+        return [self._graph_value(value) for value in _list(self._operands[index])]
+
+    def number(self, index: int) -> float:
+        """Operand `index`, an integer or a real number that is known."""
+        return float(_literal(self._operands[index]))
+
+    def integer(self, index: int) -> int:
+        """Operand `index`, a known integer."""
+        return int(_literal(self._operands[index]))
+
+    def flag(self, index: int) -> bool:
+        """Operand `index`, a known truth value."""
+        return bool(_literal(self._operands[index]))
+
+    def text(self, index: int) -> str:
+        """Operand `index`, a string."""
+        return str(self._operands[index].owner.attributes["value"].value)
+
+    def integers(self, index: int) -> tuple[int, ...]:
+        """Operand `index`, a list of known integers."""
+        return tuple(int(_literal(value)) for value in _list(self._operands[index]))
+
+    def axis(self, index: int, rank: int) -> int:
+        """Operand `index`, an axis, counted from the front."""
+        axis = self.integer(index)
+        if not -rank <= axis < rank:
+            raise Refusal(f"Axis {axis} is outside rank {rank}.")
+        return axis % rank
+
+    def indices(self, index: int) -> tuple[int, ...]:
+        """Operand `index`, a tensor of known integers."""
+        value = self._operands[index]
+        if _kind(value) != "torch.vtensor.literal":
+            raise Refusal("Its indices are computed from data.")
+        return tuple(int(v) for v in np.asarray(value.owner.attributes["value"]).reshape(-1))
+
+    def _graph_value(self, value: ir.Value) -> ir.Value:
+        if value not in self._values:
+            raise Refusal("It reads a tensor that isn't float32.")
+        return self._values[value]
+
+
+def vtensor_shape(value: ir.Value) -> Shape:
+    """The shape of a `!torch.vtensor<[1,3],f32>`; Refusal for any other type."""
+    text = str(value.type)
+    head, _, tail = text.partition("<[")
+    extents, _, element = tail.partition("],")
+    if head != "!torch.vtensor" or element != "f32>" or "?" in extents:
+        raise Refusal(f"It makes a {text.removeprefix('!torch.')}, not float32 of a fixed shape.")
+    return tuple(int(extent) for extent in extents.split(",") if extent)
+
+
+def literal_array(op: ir.OpView) -> NDArray[np.float32] | None:
+    """The value of a `torch.vtensor.literal` of float32; None for other elements."""
+    value = op.operation.attributes["value"]
+    floats = isinstance(value.type.element_type, ir.F32Type)
+    return dense_value(value) if floats else None
+
+
+def _kind(value: ir.Value) -> str:
+    return "" if isinstance(value, ir.BlockArgument) else str(value.owner.operation.name)
+
+
+def _list(value: ir.Value) -> list[ir.Value]:
+    if _kind(value) == "torch.constant.none":
+        return []
+    if _kind(value) != "torch.prim.ListConstruct":
+        raise Refusal("It takes a list that isn't known beforehand.")
+    return list(value.owner.operation.operands)
+
+
+def _literal(value: ir.Value) -> float | int | bool:
+    if _kind(value) not in ("torch.constant.int", "torch.constant.float", "torch.constant.bool"):
+        raise Refusal("It takes a number that isn't known beforehand.")
+    number: float | int | bool = value.owner.attributes["value"].value
+    return number
+
+
+def number_of(value: ir.Value) -> float | None:
+    """The number that a graph value holds in every element, where that is known."""
+    op = defining(value)
+    if not isinstance(op, ops.Constant):
+        return None
+    array = np.asarray(attributes(op)["value"])
+    return float(array.flat[0]) if (array == array.flat[0]).all() else None
+
+
+def binary(kind: type[ops.Binary], a: ir.Value, b: ir.Value, shape: Shape) -> ir.Value:
+    """`kind` of two values, without the expansions that broadcasting makes needless."""
+    for x, y in ((_narrow(a), _narrow(b)), (_narrow(a), b), (a, _narrow(b))):
+        if shapes.broadcast(shape_of(x), shape_of(y)) == shape:
+            return kind.build(x, y)
+    return kind.build(a, b)
+
+
+def _narrow(value: ir.Value) -> ir.Value:
+    """What `value` was expanded from."""
+    op = defining(value)
+    if isinstance(op, ops.Expand):
+        return op.operation.operands[0]
+    number = number_of(value)
+    return value if number is None or not shape_of(value) else ops.constant(number)

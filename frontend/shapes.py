@@ -1,0 +1,88 @@
+"""Input shapes of an ONNX model, fixed by the model or by the user."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from onnx import GraphProto, ValueInfoProto
+
+from veilgraph.ir.errors import UsageError
+
+MAX_EXTENT = 1 << 31
+
+
+def bind_shapes(graph: GraphProto, shapes: Mapping[str, Sequence[int]]) -> None:
+    """Fixes every extent of every input; one symbol has one extent in all inputs.
+
+    Args:
+        graph: changed in place; shapes its outputs declare are forgotten.
+        shapes: the user's shapes by input name, for inputs that the model leaves open.
+
+    Raises:
+        UsageError: an unknown input, a shape that contradicts the model, or an extent left open.
+    """
+    inputs = {info.name: info for info in graph.input}
+    symbols: dict[str, int] = {}
+    for name, shape in shapes.items():
+        if name not in inputs:
+            known = ", ".join(inputs)
+            raise UsageError(f"The model has no input {name}.", f"Its inputs are: {known}.")
+        _bind(inputs[name], tuple(shape), symbols)
+    for info in inputs.values():
+        for dim in info.type.tensor_type.shape.dim:
+            if not dim.dim_value and dim.dim_param in symbols:
+                dim.dim_value = symbols[dim.dim_param]
+        _require_fixed(info)
+    for info in graph.output:
+        if info.type.HasField("tensor_type"):
+            info.type.tensor_type.ClearField("shape")
+
+
+def _bind(info: ValueInfoProto, shape: tuple[int, ...], symbols: dict[str, int]) -> None:
+    """Fixes the input's extents to `shape`, and remembers what its symbols stand for."""
+    tensor = info.type.tensor_type
+    given = "x".join(map(str, shape))
+    if not all(isinstance(extent, int) and 1 <= extent <= MAX_EXTENT for extent in shape):
+        raise UsageError(f"Shape {given} of input {info.name} isn't a list of positive numbers.")
+    if not tensor.HasField("shape"):
+        for _ in shape:
+            tensor.shape.dim.add()
+    if len(tensor.shape.dim) != len(shape):
+        raise UsageError(
+            f"Input {info.name} has {len(tensor.shape.dim)} dimensions, but {given} was given.",
+            f"Give it as {suggestion(info)}.",
+        )
+    for position, (dim, extent) in enumerate(zip(tensor.shape.dim, shape, strict=True)):
+        fixed = dim.dim_value or symbols.get(dim.dim_param, extent)
+        if fixed != extent:
+            raise UsageError(
+                f"Dimension {position} of input {info.name} is {fixed}, but {given} was given.",
+                "Export the model with another shape, or leave this one.",
+            )
+        if dim.dim_param:
+            symbols[dim.dim_param] = extent
+        dim.dim_value = extent
+
+
+def _require_fixed(info: ValueInfoProto) -> None:
+    """Raises unless every extent of a tensor input is fixed and positive."""
+    if not info.type.HasField("tensor_type"):
+        return  # no tensor: reported as unsupported later, with all the rest
+    if not info.type.tensor_type.HasField("shape"):
+        raise UsageError(
+            f"Input {info.name} has no shape in the model.",
+            f"Say its shape, as in --shape {info.name}=1x3x224x224.",
+        )
+    for position, dim in enumerate(info.type.tensor_type.shape.dim):
+        if not 1 <= dim.dim_value <= MAX_EXTENT:
+            symbol = f" ({dim.dim_param})" if dim.dim_param else ""
+            raise UsageError(
+                f"Dimension {position}{symbol} of input {info.name} has no fixed extent.",
+                f"Say it, for example with {suggestion(info)}.",
+            )
+
+
+def suggestion(info: ValueInfoProto) -> str:
+    """The option that would fix the input's shape, with 1 for what is open."""
+    extents = (max(dim.dim_value, 1) for dim in info.type.tensor_type.shape.dim)
+    return f"--shape {info.name}={'x'.join(map(str, extents))}"

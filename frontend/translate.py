@@ -1,0 +1,131 @@
+"""A lowered function of aten operations as a program of the graph level."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+import numpy as np
+from numpy.typing import NDArray
+from torch_mlir import ir
+
+from veilgraph.frontend.aten import ROWS
+from veilgraph.frontend.lowering import Lowered
+from veilgraph.frontend.reading import Aten, Refusal, literal_array, vtensor_shape
+from veilgraph.ir import graph_ops as ops
+from veilgraph.ir.graph import Graph, defining, name_of, take_name
+
+READ_IN_PLACE = ("torch.constant.", "torch.prim.ListConstruct")  # operands that rows read
+
+
+@dataclass(frozen=True)
+class Refused:
+    """An operation that isn't in the table, or is so in a form that no row takes."""
+
+    node: str
+    operation: str
+    reason: str
+    way_out: str
+
+
+class Untranslatable(Exception):
+    """A function with operations that the graph level can't say, all of them."""
+
+    def __init__(self, refused: list[Refused]) -> None:
+        super().__init__(", ".join(f"{entry.node}: {entry.reason}" for entry in refused))
+        self.refused = refused
+
+
+def translate(lowered: Lowered, weights: Mapping[str, NDArray[np.float32]]) -> Graph:
+    """Builds the program, with `weights` (by argument name) beside it.
+
+    Raises:
+        Untranslatable: operations that have no row, or that their row refuses.
+    """
+    block = lowered.module.body.operations[0].regions[0].blocks[0]
+    arguments = dict(zip(lowered.arguments, block.arguments, strict=True))
+    inputs = {n: vtensor_shape(v) for n, v in arguments.items() if n not in weights}
+    graph = Graph.create(lowered.module.context, inputs, weights)
+    values = {arguments[n]: v for n, v in (graph.inputs | graph.parameters).items()}
+    *body, returned = block.operations
+    names: dict[ir.Value, str] = {}
+    for value, node in zip(returned.operands, lowered.nodes, strict=True):
+        names.setdefault(value, node)
+    translation = Translation(graph, values, names)
+    for op in body:
+        if not op.operation.name.startswith(READ_IN_PLACE):
+            translation.add(op)
+    if translation.refused:
+        raise Untranslatable(translation.refused)
+    outputs = zip(lowered.outputs, returned.operands, strict=False)
+    graph.finish({name: values[value] for name, value in outputs})
+    return graph
+
+
+@dataclass
+class Translation:
+    """A program while it is built.
+
+    Attributes:
+        graph: what is built so far.
+        values: the graph value of each aten value.
+        names: the node whose output an aten value is.
+        refused: what has no graph operation.
+        lost: aten values of which nothing is known, because they or their operands were refused.
+    """
+
+    graph: Graph
+    values: dict[ir.Value, ir.Value]
+    names: Mapping[ir.Value, str]
+    refused: list[Refused] = field(default_factory=list)
+    lost: set[ir.Value] = field(default_factory=set)
+
+    def add(self, op: ir.OpView) -> None:
+        """Builds graph operations for one aten operation, or notes why there are none."""
+        results = list(op.operation.results)
+        if not self.lost.isdisjoint(_read(op)):
+            self.lost.update(results)
+            return
+        exact, node = self.names.get(results[0], ""), name_of(op)
+        try:
+            with self.graph.end(f"{exact or node}/"):
+                value = self._build(op)
+        except (Refusal, ValueError) as error:
+            self.lost.update(results)
+            self.refused.append(_refused(op, error))
+            return
+        if value is not None:
+            self.values[results[0]] = value
+            if exact:
+                take_name(value, exact)
+
+    def _build(self, op: ir.OpView) -> ir.Value | None:
+        """The operation's result; None for a literal that is read in place."""
+        kind = op.operation.name
+        if kind == "torch.vtensor.literal":
+            array = literal_array(op)
+            return None if array is None else ops.Constant.build(value=array)
+        if kind == "torch.operator":
+            kind = f"ONNX {op.operation.attributes['name'].value.removeprefix('onnx.')}"
+        if kind not in ROWS:
+            raise Refusal(f"{kind.removeprefix('torch.')} isn't supported.")
+        return ROWS[kind](Aten(op, self.values))
+
+
+def _refused(op: ir.OpView, error: Refusal | ValueError) -> Refused:
+    if isinstance(error, Refusal):
+        return Refused(name_of(op), op.operation.name, error.reason, error.way_out)
+    # A builder says which extents or attributes of the model don't fit.
+    return Refused(name_of(op), op.operation.name, f"It isn't legal: {error}.", "")
+
+
+def _read(op: ir.OpView) -> list[ir.Value]:
+    """The values that an operation reads, those in lists included."""
+    found: list[ir.Value] = []
+    for value in op.operation.operands:
+        maker = defining(value)
+        if maker is not None and maker.operation.name == "torch.prim.ListConstruct":
+            found.extend(maker.operation.operands)
+        else:
+            found.append(value)
+    return found

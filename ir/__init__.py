@@ -1,0 +1,1 @@
+"""The four levels of intermediate representation: graph, secret, party, plan."""

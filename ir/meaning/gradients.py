@@ -1,0 +1,233 @@
+"""Derivatives of graph programs in NumPy, backwards through one run, and what they say about noise.
+
+For the operations that are left when a program is about to be encoded: sums, products, maxima and
+layout.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from torch_mlir import ir
+
+from veilgraph.ir.attributes import shape_of
+from veilgraph.ir.graph import Graph, attributes, kind_of
+from veilgraph.ir.meaning.graph import apply, evaluate, padded, shifted_views, slice_
+
+Array = NDArray[Any]
+
+
+def gradients(
+    graph: Graph, inputs: Mapping[str, Array], seeds: Mapping[str, Array]
+) -> Iterator[tuple[ir.Value, Array]]:
+    """The derivative of sum(seed * output) with respect to every value that bears on it.
+
+    Args:
+        inputs: where to differentiate, by name.
+        seeds: one array an output, of its shape.
+
+    Yields:
+        Values from the outputs back to the arguments, each with its derivative.
+    """
+    values = _forward(graph, inputs)
+    found: dict[ir.Value, Array] = {}
+    for name, value in graph.outputs.items():
+        found[value] = found.get(value, 0) + np.asarray(seeds[name], np.float32)
+    for op in reversed(graph.operations):
+        result = op.operation.results[0]
+        y, reached = values.pop(result), found.pop(result, None)
+        if reached is None:
+            continue
+        yield result, reached
+        operands = list(op.operation.operands)
+        back = BACK[kind_of(op)](op, [values[v] for v in operands], y, reached)
+        for operand, part in zip(operands, back, strict=True):
+            found[operand] = found.get(operand, 0) + part
+    yield from found.items()
+
+
+def _forward(graph: Graph, inputs: Mapping[str, Array]) -> dict[ir.Value, Array]:
+    values: dict[ir.Value, Array] = {v: graph.weights[n] for n, v in graph.parameters.items()}
+    values |= {v: np.asarray(inputs[n], np.float32) for n, v in graph.inputs.items()}
+    for op in graph.operations:
+        operands = [values[value] for value in op.operation.operands]
+        values[op.operation.results[0]] = apply(op, operands)
+    return values
+
+
+def noise_gains(
+    graph: Graph, samples: Sequence[Mapping[str, Array]], generator: np.random.Generator
+) -> dict[ir.Value, float]:
+    """For each value: the outputs' mean square if each of its elements had noise of variance 1.
+
+    The outputs' noise is counted relative to their own mean square. One run with random signs a
+    sample is an unbiased estimate of the sum of the squared derivatives of all outputs
+    (Hutchinson, 1990).
+    """
+    gains: dict[ir.Value, float] = {}
+    powers = _powers(graph, samples)
+    shapes = {name: shape_of(value) for name, value in graph.outputs.items()}
+    for sample in samples:
+        seeds = {
+            name: (generator.integers(0, 2, shape) * 2 - 1)
+            / math.sqrt(powers[name] * math.prod(shape) * len(shapes))
+            for name, shape in shapes.items()
+        }
+        for value, derivative in gradients(graph, sample, seeds):
+            square = float(np.sum(np.square(derivative, dtype=np.float64)))
+            gains[value] = gains.get(value, 0.0) + square / len(samples)
+    return gains
+
+
+def _powers(graph: Graph, samples: Sequence[Mapping[str, Array]]) -> dict[str, float]:
+    """Mean squares of the outputs; 1 for outputs that are zero throughout."""
+    powers = dict.fromkeys(graph.outputs, 0.0)
+    for sample in samples:
+        for name, value in evaluate(graph, sample).items():
+            powers[name] += float(np.mean(np.square(value, dtype=np.float64))) / len(samples)
+    return {name: power or 1.0 for name, power in powers.items()}
+
+
+def _fitted(derivative: Array, shape: tuple[int, ...]) -> Array:
+    """Summed over the axes along which an operand of `shape` was broadcast."""
+    extra = tuple(range(derivative.ndim - len(shape)))
+    total = derivative.sum(axis=extra)
+    wide = tuple(axis for axis, extent in enumerate(shape) if extent != total.shape[axis])
+    fitted: Array = total.sum(axis=wide, keepdims=True)
+    return fitted
+
+
+def _mul(op: ir.OpView, x: list[Array], y: Array, d: Array) -> list[Array]:
+    return [_fitted(d * x[1], x[0].shape), _fitted(d * x[0], x[1].shape)]
+
+
+def _sum(sign: int) -> Callable[[ir.OpView, list[Array], Array, Array], list[Array]]:
+    return lambda op, x, y, d: [_fitted(d, x[0].shape), _fitted(sign * d, x[1].shape)]
+
+
+def _matmul(op: ir.OpView, x: list[Array], y: Array, d: Array) -> list[Array]:
+    a, b = x
+    rows = a[None] if a.ndim == 1 else a
+    columns = b[:, None] if b.ndim == 1 else b
+    full = d[..., None, :] if a.ndim == 1 else d
+    full = full[..., None] if b.ndim == 1 else full
+    to_a = _fitted(np.matmul(full, columns.swapaxes(-1, -2)), rows.shape)
+    to_b = _fitted(np.matmul(rows.swapaxes(-1, -2), full), columns.shape)
+    return [to_a.reshape(a.shape), to_b.reshape(b.shape)]
+
+
+def _conv(op: ir.OpView, x: list[Array], y: Array, d: Array) -> list[Array]:
+    """Through the unrolled windows: W^T d is scattered back, d times the windows is for W."""
+    image, w, *bias = x
+    named: dict[str, Any] = attributes(op)
+    groups, (channels, inner, *kernel) = named["groups"], w.shape
+    spread = padded(image, named["pads_low"], named["pads_high"])
+    views = list(_views(spread, y, kernel, named))
+    columns = np.stack([view for _, _, view in views], axis=2)
+    columns = columns.reshape(len(image), groups, inner * len(views), -1)
+    flat_w = w.reshape(groups, channels // groups, -1)
+    flat_d = d.reshape(len(d), groups, channels // groups, -1)
+    to_w = np.matmul(flat_d, columns.swapaxes(-1, -2)).sum(axis=0).reshape(w.shape)
+    back = np.matmul(flat_w.swapaxes(-1, -2), flat_d)
+    back = back.reshape(len(image), groups * inner, len(views), *y.shape[2:])
+    total = np.zeros_like(spread)
+    for number, (_, _, view) in enumerate(_views(total, y, kernel, named)):
+        view += back[:, :, number]
+    to_bias = [d.sum(axis=(0, 2, 3)) for _ in bias]
+    return [_inside(total, image, named["pads_low"]), to_w, *to_bias]
+
+
+def _views(
+    x: Array, y: Array, kernel: Sequence[int], named: Mapping[str, Any]
+) -> Iterator[tuple[int, int, Array]]:
+    out, size = (y.shape[2], y.shape[3]), (kernel[0], kernel[1])
+    return shifted_views(x, out, size, named["strides"], named.get("dilations", (1, 1)))
+
+
+def _inside(spread: Array, image: Array, low: Sequence[int]) -> Array:
+    """The part of a padded image that is no padding."""
+    height, width = image.shape[2:]
+    return spread[:, :, low[0] : low[0] + height, low[1] : low[1] + width]
+
+
+def _max_pool(op: ir.OpView, x: list[Array], y: Array, d: Array) -> list[Array]:
+    """To the first maximum of each window."""
+    named: dict[str, Any] = attributes(op)
+    spread = padded(x[0], named["pads_low"], named["pads_high"], -np.inf)
+    total, left = np.zeros_like(spread), np.ones(y.shape, bool)
+    sources = _views(spread, y, named["kernel"], named)
+    for (_, _, view), (_, _, goal) in zip(
+        sources, _views(total, y, named["kernel"], named), strict=True
+    ):
+        taken = left & (view == y)
+        goal += d * taken
+        left &= ~taken
+    return [_inside(total, x[0], named["pads_low"])]
+
+
+def _sum_pool(op: ir.OpView, x: list[Array], y: Array, d: Array) -> list[Array]:
+    named: dict[str, Any] = attributes(op)
+    total = np.zeros_like(padded(x[0], named["pads_low"], named["pads_high"]))
+    for _, _, goal in _views(total, y, named["kernel"], named):
+        goal += d
+    return [_inside(total, x[0], named["pads_low"])]
+
+
+def _kept(op: ir.OpView, x: Array, d: Array) -> Array:
+    """What a reduction made, with the axes that it dropped."""
+    axes = np.asarray(attributes(op)["axes"])
+    return d.reshape([1 if axis in axes else extent for axis, extent in enumerate(x.shape)])
+
+
+def _reduce_max(op: ir.OpView, x: list[Array], y: Array, d: Array) -> list[Array]:
+    winners = x[0] == _kept(op, x[0], y)
+    return [winners * _kept(op, x[0], d)]
+
+
+def _transpose(op: ir.OpView, x: list[Array], y: Array, d: Array) -> list[Array]:
+    return [d.transpose(np.argsort(np.asarray(attributes(op)["permutation"])))]
+
+
+def _slice(op: ir.OpView, x: list[Array], y: Array, d: Array) -> list[Array]:
+    total = np.zeros_like(x[0])
+    slice_(y.shape, total, **dict[str, Any](attributes(op)))[...] += d
+    return [total]
+
+
+def _pad(op: ir.OpView, x: list[Array], y: Array, d: Array) -> list[Array]:
+    low: Any = attributes(op)["low"]
+    inside = tuple(slice(a, a + extent) for a, extent in zip(low, x[0].shape, strict=True))
+    return [d[inside]]
+
+
+def _concat(op: ir.OpView, x: list[Array], y: Array, d: Array) -> list[Array]:
+    axis: Any = attributes(op)["axis"]
+    ends = np.cumsum([part.shape[axis] for part in x])[:-1]
+    return list(np.split(d, ends, axis=axis))
+
+
+BACK: Mapping[str, Callable[[ir.OpView, list[Array], Array, Array], list[Array]]] = {
+    "constant": lambda op, x, y, d: [],
+    "neg": lambda op, x, y, d: [-d],
+    "relu": lambda op, x, y, d: [d * (y > 0)],
+    "add": _sum(1),
+    "sub": _sum(-1),
+    "mul": _mul,
+    "maximum": lambda op, x, y, d: [_fitted(d * (part == y), part.shape) for part in x],
+    "matmul": _matmul,
+    "conv": _conv,
+    "max_pool": _max_pool,
+    "sum_pool": _sum_pool,
+    "reduce_sum": lambda op, x, y, d: [np.broadcast_to(_kept(op, x[0], d), x[0].shape)],
+    "reduce_max": _reduce_max,
+    "reshape": lambda op, x, y, d: [d.reshape(x[0].shape)],
+    "transpose": _transpose,
+    "slice": _slice,
+    "pad": _pad,
+    "expand": lambda op, x, y, d: [_fitted(d, x[0].shape)],
+    "concat": _concat,
+}

@@ -1,0 +1,242 @@
+"""What each operation of the secret level computes: exact integers modulo 2^K, in NumPy.
+
+The oracle of the suites' protocols, and the engine of `veilgraph check`. Integers are int64, the
+representatives nearest to zero.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from torch_mlir import ir
+
+from veilgraph.ir.meaning import integers
+from veilgraph.ir.meaning.integers import Floats, Integers, Windows
+from veilgraph.ir.secret import SecretProgram
+from veilgraph.ir.secret_ops import SecretOp, attributes_of
+from veilgraph.ir.secret_types import RealRange, Tensor
+
+Observer = Callable[[SecretOp, Integers, Floats], None]
+
+
+class Rounding(Enum):
+    """Which tau of a truncation's [0, 2^bits) is taken, where it isn't drawn."""
+
+    FLOOR = "floor"
+    NEAREST = "nearest"
+
+
+@dataclass(frozen=True)
+class Excursion:
+    """Values of one operation that left the range that it declares, margin included."""
+
+    name: str
+    op: str
+    declared: RealRange
+    low: float
+    high: float
+    count: int
+
+    def __str__(self) -> str:
+        declared = f"[{self.declared.low:.6g}, {self.declared.high:.6g}]"
+        values = f"{self.count} value{'s' if self.count > 1 else ''} in {self.op} {self.name!r}"
+        return f"{values} left {declared}: they reach from {self.low:.6g} to {self.high:.6g}"
+
+
+@dataclass
+class Evaluation:
+    """Real numbers and integers of each output, and what left its range on the way."""
+
+    outputs: dict[str, Floats] = field(default_factory=dict)
+    integers: dict[str, Integers] = field(default_factory=dict)
+    excursions: list[Excursion] = field(default_factory=list)
+
+
+def evaluate(
+    program: SecretProgram,
+    inputs: Mapping[str, NDArray[Any]],
+    rounding: Rounding | np.random.Generator = Rounding.NEAREST,
+    observe: Observer | None = None,
+) -> Evaluation:
+    """Runs the program on one set of inputs.
+
+    Args:
+        inputs: by name, real numbers to encode, or integers that are encoded already.
+        rounding: how truncations round; from a generator as the protocols do, at random.
+        observe: called with each operation, its integers and the real numbers they stand for, in
+            program order.
+
+    Raises:
+        ValueError: an input is missing, unknown or of another shape.
+        OverflowError: an input or weight doesn't fit its encoding.
+    """
+    values = _arguments(program, inputs)
+    outputs = program.outputs
+    left = {value: sum(1 for _ in value.uses) for value in program.block.arguments}
+    evaluation = Evaluation()
+    for op in program.operations:
+        result = op.operation.results[0]
+        values[result] = apply(op, [values[v] for v in op.operation.operands], rounding)
+        left[result] = sum(1 for _ in result.uses)
+        reals = _decoded(result, values[result])
+        evaluation.excursions += _excursions(op, reals, program.margin)
+        if observe is not None:
+            observe(op, values[result], reals)
+        for operand in op.operation.operands:
+            left[operand] -= 1
+            if not left[operand]:
+                del values[operand]
+    evaluation.integers = {name: values[value] for name, value in outputs.items()}
+    evaluation.outputs = {name: _decoded(v, values[v]) for name, v in outputs.items()}
+    return evaluation
+
+
+def _arguments(
+    program: SecretProgram, inputs: Mapping[str, NDArray[Any]]
+) -> dict[ir.Value, Integers]:
+    arguments = program.arguments
+    wanted = {a.name: a.tensor.shape for a in arguments if a.role == "input"}
+    given = {name: np.shape(array) for name, array in inputs.items()}
+    if wanted != given:
+        raise ValueError(f"inputs {given}, but the program takes {wanted}")
+    values = {}
+    for argument, value in zip(arguments, program.block.arguments, strict=True):
+        source = inputs if argument.role == "input" else program.weights
+        values[value] = encode(np.asarray(source[argument.name]), argument.tensor)
+    return values
+
+
+def encode(array: NDArray[Any], tensor: Tensor) -> Integers:
+    """Real numbers as `tensor` encodes them; integers as they are, modulo 2^K."""
+    if np.issubdtype(array.dtype, np.integer):
+        return integers.center(array.astype(np.int64), tensor.encoding.ring_bits)
+    return integers.encode(array, tensor.encoding.frac_bits, tensor.encoding.ring_bits)
+
+
+def _decoded(value: ir.Value, z: Integers) -> Floats:
+    return integers.decode(z, Tensor.of(value).encoding.frac_bits)
+
+
+def _excursions(op: SecretOp, reals: Floats, margin: float) -> list[Excursion]:
+    declared = RealRange.of(op)
+    low, high = declared.widened(margin)
+    if reals.size == 0 or (reals.min() >= low and reals.max() <= high):
+        return []
+    outside = int(np.count_nonzero((reals < low) | (reals > high)))
+    kind = op.operation.name.partition(".")[2]
+    extremes = float(reals.min()), float(reals.max())
+    return [Excursion(op.location.name_str, kind, declared, *extremes, outside)]
+
+
+class Tau:
+    """The thresholds of truncations: `tau(bits, shape)` lies in [0, 2^bits)."""
+
+    def __init__(self, rounding: Rounding | np.random.Generator) -> None:
+        self._rounding = rounding
+
+    def __call__(self, bits: int, shape: tuple[int, ...]) -> Integers | int:
+        if bits == 0 or self._rounding is Rounding.FLOOR:
+            return 0
+        if isinstance(self._rounding, np.random.Generator):
+            return self._rounding.integers(0, 1 << bits, shape, dtype=np.int64)
+        return 1 << (bits - 1)
+
+
+def apply(
+    op: SecretOp,
+    operands: list[Integers],
+    rounding: Rounding | np.random.Generator = Rounding.NEAREST,
+) -> Integers:
+    """The integers of one operation for the integers of its operands."""
+    result = Tensor.of(op.operation.results[0])
+    meaning = MEANING[op.operation.name]
+    value = meaning(Call(result, attributes_of(op), Tau(rounding)), *operands)
+    return integers.center(value, result.encoding.ring_bits)
+
+
+@dataclass(frozen=True)
+class Call:
+    """What an operation's meaning may depend on besides its operands."""
+
+    result: Tensor
+    attributes: Mapping[str, Any]
+    tau: Tau
+
+    def __getitem__(self, name: str) -> Any:
+        return self.attributes[name]
+
+    def windows(self, kernel: tuple[int, ...]) -> Windows:
+        """The windows that the attributes describe, of this kernel."""
+        dilations = self.attributes.get("dilations", (1,) * len(kernel))
+        return Windows(kernel, self["strides"], self["pads_low"], self["pads_high"], dilations)
+
+
+def _conv(call: Call, x: Integers, w: Integers) -> Integers:
+    return integers.conv(x, w, call.windows(w.shape[2:]), call["groups"])
+
+
+def _truncate(call: Call, z: Integers) -> Integers:
+    return integers.truncate(z, call["bits"], call.tau(call["bits"], z.shape))
+
+
+def _relu(call: Call, z: Integers) -> Integers:
+    """z where z + tau >= 0 for tau in [0, 2^dropped_bits), else 0."""
+    return np.where(z + call.tau(call["dropped_bits"], z.shape) >= 0, z, 0)
+
+
+def _truncate_relu(call: Call, z: Integers) -> Integers:
+    return np.maximum(_truncate(call, z), 0)
+
+
+def _maximum(call: Call, x: Integers, y: Integers) -> Integers:
+    return y + _relu(call, integers.center(x - y, call.result.encoding.ring_bits))
+
+
+def _reduce_sum(call: Call, x: Integers) -> Integers:
+    total: Integers = x.sum(axis=call["axes"], keepdims=call["keepdims"], dtype=np.int64)
+    return total
+
+
+def _reduce_max(call: Call, x: Integers) -> Integers:
+    largest: Integers = x.max(axis=call["axes"], keepdims=call["keepdims"])
+    return largest
+
+
+def _slice(call: Call, x: Integers) -> Integers:
+    return x[integers.slices(call["starts"], call["steps"], call.result.shape)]
+
+
+def _pad(call: Call, x: Integers) -> Integers:
+    return np.pad(x, list(zip(call["low"], call["high"], strict=True)))
+
+
+MEANING: Mapping[str, Callable[..., Integers]] = {
+    "secret.constant": lambda call: call["value"],
+    "secret.add": lambda call, x, y: x + y,
+    "secret.sub": lambda call, x, y: x - y,
+    "secret.neg": lambda call, x: -x,
+    "secret.mul": lambda call, x, y: x * y,
+    "secret.matmul": lambda call, x, y: integers.matmul(x, y),
+    "secret.conv": _conv,
+    "secret.scale": lambda call, x: x * np.int64(call["factor"]),
+    "secret.reinterpret": lambda call, x: x,
+    "secret.truncate": _truncate,
+    "secret.relu": _relu,
+    "secret.truncate_relu": _truncate_relu,
+    "secret.maximum": _maximum,
+    "secret.sum_pool": lambda call, x: integers.sum_pool(x, call.windows(call["kernel"])),
+    "secret.max_pool": lambda call, x: integers.max_pool(x, call.windows(call["kernel"])),
+    "secret.reduce_sum": _reduce_sum,
+    "secret.reduce_max": _reduce_max,
+    "secret.reshape": lambda call, x: x.reshape(call.result.shape),
+    "secret.transpose": lambda call, x: x.transpose(call["permutation"]),
+    "secret.concat": lambda call, x, y: np.concatenate([x, y], axis=call["axis"]),
+    "secret.slice": _slice,
+    "secret.pad": _pad,
+    "secret.broadcast": lambda call, x: np.broadcast_to(x, call.result.shape),
+}

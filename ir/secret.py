@@ -1,0 +1,147 @@
+"""The secret level: a program on public and secret fixed-point tensors; no parties, no protocols.
+
+One function `main`. Its arguments are the inputs, then the weights, each with the attributes
+`secret.name`, `secret.role` ("input" or "weight"), `secret.owner`, `secret.range` and
+`secret.range_source`; each result has `secret.name`. The weights' values stay outside MLIR, as real
+numbers: their owner encodes them when it shares them. An operation's location is the name of the
+graph operation that it comes from. The operations are in `secret_ops.py`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+
+import numpy as np
+from numpy.typing import NDArray
+from torch_mlir import ir
+from torch_mlir.dialects import func
+
+from veilgraph.ir.secret_ops import SecretOp
+from veilgraph.ir.secret_types import RangeSource, RealRange, Tensor
+
+Array = NDArray[np.float32]
+
+
+@dataclass(frozen=True)
+class Argument:
+    """What `main` is given: a tensor of one owner, and the real numbers it may hold."""
+
+    name: str
+    role: str  # "input" or "weight"
+    owner: str
+    tensor: Tensor
+    range: RealRange
+
+    def attributes(self) -> ir.DictAttr:
+        """As the function carries it, but for the type."""
+        texts = {"name": self.name, "role": self.role, "owner": self.owner}
+        return ir.DictAttr.get(
+            {f"secret.{name}": ir.StringAttr.get(text) for name, text in texts.items()}
+            | {f"secret.{name}": value for name, value in self.range.attributes().items()}
+        )
+
+    @staticmethod
+    def of(value: ir.Value, attributes: ir.DictAttr) -> Argument:
+        """The argument that `value` is, by what the function says about it."""
+        name, role, owner = (attributes[f"secret.{key}"].value for key in ("name", "role", "owner"))
+        source = RangeSource(attributes["secret.range_source"].value)
+        low, high = attributes["secret.range"]
+        return Argument(name, role, owner, Tensor.of(value), RealRange(low, high, source))
+
+
+@dataclass(frozen=True)
+class SecretProgram:
+    """A program of the secret level.
+
+    Attributes:
+        module: the MLIR module that holds `func.func @main`.
+        weights: the value of each weight argument, float32, to be encoded as its type says.
+        encoding: how rings, scales and ranges were found, in a sentence for people.
+        margin: values may be this many times larger than their range says before anything breaks.
+    """
+
+    module: ir.Module
+    weights: Mapping[str, Array] = field(default_factory=dict)
+    encoding: str = ""
+    margin: float = 1.0
+
+    @staticmethod
+    def create(
+        context: ir.Context,
+        arguments: Sequence[Argument],
+        weights: Mapping[str, Array],
+        encoding: str = "",
+        margin: float = 1.0,
+    ) -> SecretProgram:
+        """A program without operations: build under `at(name)`, then call `finish`."""
+        with context, ir.Location.unknown():
+            module = ir.Module.create()
+            with ir.InsertionPoint(module.body):
+                function = func.FuncOp("main", ([a.tensor.type() for a in arguments], []))
+            function.add_entry_block([ir.Location.name(a.name) for a in arguments])
+            entries = [argument.attributes() for argument in arguments]
+            function.attributes["arg_attrs"] = ir.ArrayAttr.get(entries)
+        return SecretProgram(module, weights, encoding, margin)
+
+    @staticmethod
+    def parse(
+        context: ir.Context, text: str, weights: Mapping[str, Array], margin: float = 1.0
+    ) -> SecretProgram:
+        """The program that `text` says; ir.MLIRError where it isn't one."""
+        return SecretProgram(ir.Module.parse(text, context), weights, margin=margin)
+
+    @property
+    def function(self) -> func.FuncOp:
+        return self.module.body.operations[0]
+
+    @property
+    def block(self) -> ir.Block:
+        return self.function.entry_block
+
+    @property
+    def operations(self) -> list[SecretOp]:
+        """The operations in program order, without the return."""
+        return list(self.block.operations)[:-1]
+
+    @property
+    def arguments(self) -> list[Argument]:
+        """What `main` is given, in order."""
+        values = list(self.block.arguments)
+        entries = self.function.attributes["arg_attrs"] if values else ()
+        return [Argument.of(v, entry) for v, entry in zip(values, entries, strict=True)]
+
+    @property
+    def outputs(self) -> dict[str, ir.Value]:
+        """The returned values by the result's name."""
+        names = [entry["secret.name"].value for entry in self.function.attributes["res_attrs"]]
+        returned = list(self.block.operations)[-1]
+        return dict(zip(names, returned.operands, strict=True))
+
+    @contextmanager
+    def at(self, name: str) -> Iterator[None]:
+        """Builds at the end of a program that isn't finished, under `name`."""
+        with self.module.context, ir.InsertionPoint(self.block), ir.Location.name(name):
+            yield
+
+    @contextmanager
+    def before(self, op: ir.OpView) -> Iterator[None]:
+        """Builds before `op`, under the name of `op`."""
+        with self.module.context, ir.InsertionPoint(op), op.location:
+            yield
+
+    def finish(self, outputs: Mapping[str, ir.Value]) -> None:
+        """Ends the program: returns `outputs` and drops what nothing uses."""
+        with self.module.context, ir.Location.unknown():
+            with ir.InsertionPoint(self.block):
+                func.ReturnOp(list(outputs.values()))
+            names = [ir.DictAttr.get({"secret.name": ir.StringAttr.get(n)}) for n in outputs]
+            self.function.attributes["res_attrs"] = ir.ArrayAttr.get(names)
+            given = [value.type for value in self.block.arguments]
+            kind = ir.FunctionType.get(given, [value.type for value in outputs.values()])
+            self.function.attributes["function_type"] = ir.TypeAttr.get(kind)
+        for op in reversed(self.operations):
+            if not any(True for _ in op.operation.results[0].uses):
+                op.operation.erase()
+        assert self.module.operation.verify(), "the program that a pass built is not legal"

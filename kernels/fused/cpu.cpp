@@ -1,0 +1,256 @@
+// The fused program's interpreter: every instruction runs on one block of elements whose registers
+// lie in cache, then the next block.
+#include <cstdint>
+#include <cstring>
+
+#include "kernels/abi.h"
+#include "kernels/aes.h"
+#include "kernels/fused/check.h"
+#include "kernels/fused/program.h"
+#include "kernels/fused/words.h"
+#include "kernels/parallel.h"
+#include "kernels/planes.h"
+
+namespace veil {
+namespace {
+
+// One thread's view of a call while it walks over blocks.
+class Interpreter {
+ public:
+  Interpreter(const VeilCall& call, const Program& program, const RegisterFile& file,
+              uint8_t* scratch)
+      : call_(call),
+        program_(program),
+        file_(file),
+        words_(scratch),
+        bits_(reinterpret_cast<uint64_t*>(scratch + program.word_registers * file.word_bytes)) {}
+
+  void run_block(int64_t number) {
+    block_.first = number * file_.block;
+    const int64_t left = program_.elements - block_.first;
+    block_.count = left < file_.block ? left : file_.block;
+    block_.padded = (block_.count + 63) / 64 * 64;
+    vector_words_ = (block_.padded / 64 + 7) / 8 * 8;
+    for (int64_t i = 0; i < program_.count; ++i) {
+      const Instruction& ins = program_.instructions[i];
+      if (ins.word == 64) {
+        run_words<uint64_t>(ins);
+      } else if (ins.word == 32) {
+        run_words<uint32_t>(ins);
+      } else {
+        run_bits(ins);
+      }
+    }
+  }
+
+ private:
+  template <class T>
+  T* word(int64_t r) const {
+    return static_cast<T*>(__builtin_assume_aligned(words_ + r * file_.word_bytes, 64));
+  }
+
+  uint64_t* bit(int64_t r) const {
+    return static_cast<uint64_t*>(__builtin_assume_aligned(bits_ + r * file_.bit_words, 64));
+  }
+
+  const VeilBuffer& buffer(int64_t number) const { return call_.buffers[number]; }
+
+  uint64_t nonce(const Instruction& ins) const {
+    return call_.context->run | static_cast<uint64_t>(ins.immediate) << 32;
+  }
+
+  // The expanded key; a program draws from one or two keys, so a small cache always hits.
+  const AesKey& key(int32_t number) {
+    CachedKey& entry = keys_[number % kCachedKeys];
+    if (entry.number != number) {
+      entry.expanded = aes_expand(call_.context->keys + 16 * int64_t{number});
+      entry.number = number;
+    }
+    return entry.expanded;
+  }
+
+  template <class T>
+  void run_words(const Instruction& ins) {
+    if (ins.op >= ADD && ins.op <= NARROW) return run_arithmetic<T>(ins);
+    switch (ins.op) {
+      case LOAD:
+        return load(word<T>(ins.dst), buffer(ins.a), block_, ins);
+      case STORE:
+        return store(buffer(ins.a), word<T>(ins.b), block_);
+      case LOOKUP:
+        return lookup(word<T>(ins.dst), buffer(ins.a), word<T>(ins.b), block_.padded);
+      case DRAW:
+        return draw(word<T>(ins.dst), key(ins.a), nonce(ins), block_, ins.count);
+      case CONST:
+        return fill_words(word<T>(ins.dst), static_cast<T>(ins.immediate), block_.padded);
+      case SELECT:
+        return select_words(word<T>(ins.dst), bit(ins.a), word<T>(ins.b), word<T>(ins.c),
+                            block_.padded / 64);
+      case PACK:
+        return words_to_planes(bit(ins.dst), ins.dst_step * file_.bit_words, word<T>(ins.a),
+                               block_.padded / 64, ins.immediate, ins.count);
+      case UNPACK:
+        return planes_to_words(word<T>(ins.dst), bit(ins.a), ins.a_step * file_.bit_words,
+                               block_.padded / 64, ins.immediate, ins.count);
+    }
+  }
+
+  template <class T>
+  void run_arithmetic(const Instruction& ins) {
+    if (ins.op == WIDEN)
+      return widen(word<uint64_t>(ins.dst), word<uint32_t>(ins.a), block_.padded);
+    if (ins.op == NARROW) {
+      return narrow(word<uint32_t>(ins.dst), word<uint64_t>(ins.a), block_.padded);
+    }
+    const int64_t n = block_.padded;
+    T* out = word<T>(ins.dst);
+    const T* a = word<T>(ins.a);
+    const T* b = ins.op <= XOR ? word<T>(ins.b) : nullptr;
+    const T c = static_cast<T>(ins.immediate);
+    switch (ins.op) {
+      case ADD:
+        return each(n, out, a, b, [](T x, T y) { return T(x + y); });
+      case SUB:
+        return each(n, out, a, b, [](T x, T y) { return T(x - y); });
+      case MUL:
+        return each(n, out, a, b, [](T x, T y) { return T(x * y); });
+      case AND:
+        return each(n, out, a, b, [](T x, T y) { return T(x & y); });
+      case OR:
+        return each(n, out, a, b, [](T x, T y) { return T(x | y); });
+      case XOR:
+        return each(n, out, a, b, [](T x, T y) { return T(x ^ y); });
+      case NEG:
+        return each(n, out, a, [](T x) { return T(-x); });
+      case NOT:
+        return each(n, out, a, [](T x) { return T(~x); });
+      case ADD_CONST:
+        return each(n, out, a, [c](T x) { return T(x + c); });
+      case MUL_CONST:
+        return each(n, out, a, [c](T x) { return T(x * c); });
+      case AND_CONST:
+        return each(n, out, a, [c](T x) { return T(x & c); });
+      case SHL:
+        return each(n, out, a, [c](T x) { return T(x << c); });
+      case SHR:
+        return each(n, out, a, [c](T x) { return T(x >> c); });
+    }
+  }
+
+  void run_bits(const Instruction& ins) {
+    switch (ins.op) {
+      case LOAD_BITS:
+        return load_bits(ins);
+      case STORE_BITS:
+        return store_bits(ins);
+      case DRAW_BITS:
+        return draw_bits(ins);
+      default:
+        break;
+    }
+    for (int64_t j = 0; j < ins.count; ++j) {
+      uint64_t* out = bit(ins.dst + j * ins.dst_step);
+      if (ins.op == CONST_BITS) {
+        fill_words(out, -static_cast<uint64_t>(ins.immediate), vector_words_);
+        continue;
+      }
+      const uint64_t* a = bit(ins.a + j * ins.a_step);
+      const uint64_t* b = ins.op == NOT_BITS ? a : bit(ins.b + j * ins.b_step);
+      switch (ins.op) {
+        case XOR_BITS:
+          each_vector(out, a, b, [](uint64_t x, uint64_t y) { return x ^ y; });
+          break;
+        case AND_BITS:
+          each_vector(out, a, b, [](uint64_t x, uint64_t y) { return x & y; });
+          break;
+        case NOT_BITS:
+          each_vector(out, a, b, [](uint64_t x, uint64_t) { return ~x; });
+          break;
+      }
+    }
+  }
+
+  template <class F>
+  void each_vector(uint64_t* out, const uint64_t* a, const uint64_t* b, F f) const {
+    for (int64_t i = 0; i < vector_words_; i += 8) {
+#pragma GCC ivdep
+      for (int64_t k = i; k < i + 8; ++k) out[k] = f(a[k], b[k]);
+    }
+  }
+
+  uint64_t* plane(const Instruction& ins, int64_t j) const {
+    const VeilBuffer& b = buffer(ins.a);
+    const int64_t number = ins.immediate + j * ins.a_step;
+    return reinterpret_cast<uint64_t*>(b.data) + number * plane_words(b) + block_.first / 64;
+  }
+
+  void load_bits(const Instruction& ins) const {
+    for (int64_t j = 0; j < ins.count; ++j) {
+      std::memcpy(bit(ins.dst + j * ins.dst_step), plane(ins, j), block_.padded / 8);
+    }
+  }
+
+  void store_bits(const Instruction& ins) const {
+    const int64_t tail = block_.count % 64;
+    for (int64_t j = 0; j < ins.count; ++j) {
+      uint64_t* to = plane(ins, j);
+      std::memcpy(to, bit(ins.b + j * ins.b_step), block_.padded / 8);
+      if (tail != 0) to[block_.count / 64] &= (uint64_t{1} << tail) - 1;
+    }
+  }
+
+  // Plane p of a draw of n elements begins at keystream block p * ceil(n / 128).
+  void draw_bits(const Instruction& ins) {
+    const uint64_t plane_blocks = (program_.elements + 127) / 128;
+    CounterRows rows;
+    rows.nonce = nonce(ins);
+    rows.first = ins.b * plane_blocks + block_.first / 128;
+    rows.row_step = static_cast<int64_t>(ins.a_step) * plane_blocks;
+    rows.rows = ins.count;
+    rows.blocks = (block_.padded + 127) / 128;
+    rows.out = reinterpret_cast<uint8_t*>(bit(ins.dst));
+    rows.out_step = ins.dst_step * file_.bit_words * 8;
+    aes_counter(key(ins.a), rows);
+  }
+
+  static constexpr int kCachedKeys = 4;
+  struct CachedKey {
+    int32_t number = -1;
+    AesKey expanded;
+  };
+
+  const VeilCall& call_;
+  const Program& program_;
+  const RegisterFile& file_;
+  uint8_t* words_;
+  uint64_t* bits_;
+  Block block_{};
+  int64_t vector_words_ =
+      0;  // 64-bit words of a bit register that this block fills, in whole vectors
+  CachedKey keys_[kCachedKeys];
+};
+
+int64_t scratch_bytes(const VeilCall* call) { return register_file(program_of(*call)).bytes; }
+
+const char* run(const VeilCall* call) {
+  const Program program = program_of(*call);
+  const RegisterFile file = register_file(program);
+  const int64_t blocks = (program.elements + file.block - 1) / file.block;
+  // A thread is worth waking for some 50 microseconds of work.
+  constexpr int64_t kGrain = int64_t{1} << 17;
+  const int64_t work = saturating_product(program.elements, program.count);
+  auto part = [&](int64_t, int64_t first, int64_t last, uint8_t* scratch) {
+    Interpreter interpreter(*call, program, file, scratch);
+    for (int64_t b = first; b < last; ++b) interpreter.run_block(b);
+  };
+  parallel_grid(*call->context, 1, blocks, work, kGrain, part);
+  return nullptr;
+}
+
+const char* check(const VeilCall* call, int64_t* at) { return check_program(*call, at); }
+
+}  // namespace
+}  // namespace veil
+
+extern const VeilKernel veil_fused;
+const VeilKernel veil_fused = {"fused", veil::check, veil::scratch_bytes, veil::run};

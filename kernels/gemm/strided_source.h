@@ -1,0 +1,48 @@
+// A strided matrix as a source of panels: lanes are rows of the left factor or columns of the right
+// one.
+#pragma once
+#include <cstdint>
+
+namespace veil {
+
+template <class T>
+struct StridedSource {
+  const T* data;
+  int64_t lane_stride, depth_stride;
+
+  // Calls emit(k, values) for k in [0, depth): `values` are `Width` elements at depth `first` + k,
+  // of `count` lanes from `lane` on, zeros beyond those.
+  template <int Width, class Emit>
+  void panel(int64_t lane, int64_t count, int64_t first, int64_t depth, Emit&& emit) const {
+    const T* from = data + lane * lane_stride + first * depth_stride;
+    if (depth_stride == 1 && lane_stride != 1) return transposed<Width>(from, count, depth, emit);
+    alignas(64) T values[Width] = {};
+    for (int64_t k = 0; k < depth; ++k, from += depth_stride) {
+      if (lane_stride == 1 && count == Width) {
+        for (int i = 0; i < Width; ++i) values[i] = from[i];
+      } else {
+        for (int64_t i = 0; i < count; ++i) values[i] = from[i * lane_stride];
+      }
+      emit(k, values);
+    }
+  }
+
+ private:
+  // Each lane's elements follow one another: eight of every lane at a time, turned in a small
+  // square.
+  template <int Width, class Emit>
+  void transposed(const T* from, int64_t count, int64_t depth, Emit&& emit) const {
+    constexpr int kSteps = 8;
+    alignas(64) T square[kSteps][Width] = {};
+    for (int64_t k = 0; k < depth; k += kSteps, from += kSteps) {
+      const int64_t steps = depth - k < kSteps ? depth - k : kSteps;
+      for (int64_t i = 0; i < count; ++i) {
+        const T* lane = from + i * lane_stride;
+        for (int64_t s = 0; s < steps; ++s) square[s][i] = lane[s];
+      }
+      for (int64_t s = 0; s < steps; ++s) emit(k + s, square[s]);
+    }
+  }
+};
+
+}  // namespace veil

@@ -1,0 +1,35 @@
+"""The native kernel libraries: where they are, and which of them this processor can run."""
+
+from __future__ import annotations
+
+import ctypes
+from functools import cache
+from importlib.metadata import distribution
+from pathlib import Path
+
+INSTRUCTION_SETS: tuple[str, ...] = ("portable", "avx2", "avx512")  # slowest first
+
+
+def _path(isa: str) -> Path:
+    """Of the installed library; an editable install keeps it apart from this file."""
+    return Path(str(distribution("veilgraph").locate_file(f"veilgraph/kernels/libveil_{isa}.so")))
+
+
+@cache
+def supported() -> tuple[str, ...]:
+    """Instruction sets that this processor can run, slowest first."""
+    processor = ctypes.CDLL(str(_path("portable"))).veil_instruction_set
+    processor.restype = ctypes.c_int32
+    return INSTRUCTION_SETS[: processor() + 1]
+
+
+def library(isa: str | None = None) -> Path:
+    """The kernel library for an instruction set, by default the fastest one that runs here.
+
+    Raises:
+        ValueError: this processor cannot run `isa`, or there is no such set.
+    """
+    chosen = supported()[-1] if isa is None else isa
+    if chosen not in supported():
+        raise ValueError(f"instruction set {chosen!r} is not one of {', '.join(supported())}")
+    return _path(chosen)

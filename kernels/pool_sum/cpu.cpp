@@ -1,0 +1,78 @@
+// Sums over windows of an image; what lies outside it counts as zero.
+#include <cstdint>
+#include <cstring>
+
+#include "kernels/abi.h"
+#include "kernels/buffers.h"
+#include "kernels/parallel.h"
+#include "kernels/windows.h"
+
+namespace veil {
+namespace {
+
+// Parameters in the order of declaration.py, and the extents.
+Window window_of(const VeilCall& call) {
+  const VeilBuffer &out = call.buffers[0], &in = call.buffers[1];
+  const int64_t* p = call.params;
+  return {in.shape[2], in.shape[3], out.shape[2], out.shape[3], p[0], p[1],
+          p[2],        p[3],        p[4],         p[5],         1,    1};
+}
+
+template <class T>
+void pool_sum(const VeilCall& call) {
+  const VeilBuffer &out = call.buffers[0], &in = call.buffers[1];
+  if (element_count(out) == 0) return;
+  const Window window = window_of(call);
+  const int64_t image = window.h * window.w, pooled = window.oh * window.ow;
+  T* to = reinterpret_cast<T*>(out.data);
+  const T* from = reinterpret_cast<const T*>(in.data);
+  auto piece = [&](int64_t, int64_t first, int64_t last, uint8_t*) {
+    std::memset(to + first * pooled, 0, (last - first) * pooled * sizeof(T));
+    for_each_part(window, [&](const auto& part) {
+      for (int64_t i = first; i < last; ++i) {
+        part.add(to + i * pooled, from + i * image, static_cast<const T*>(nullptr));
+      }
+    });
+  };
+  constexpr int64_t kGrain = int64_t{1} << 15;
+  const int64_t work = element_count(in) + element_count(out);
+  parallel_grid(*call.context, 1, out.shape[0] * out.shape[1], work, kGrain, piece);
+}
+
+const char* check(const VeilCall* call, int64_t* at) {
+  if (const char* reason = check_counts(*call, 2, 6)) return fault(at, -1, reason);
+  if (const char* reason = check_words(*call, at)) return reason;
+  const VeilBuffer &out = call->buffers[0], &in = call->buffers[1];
+  for (int64_t i = 0; i < 2; ++i) {
+    if (call->buffers[i].rank != 4) return fault(at, i, "image is not of rank 4");
+    if (!is_contiguous(call->buffers[i])) return fault(at, i, "image is not contiguous");
+  }
+  if (out.shape[0] != in.shape[0] || out.shape[1] != in.shape[1]) {
+    return fault(at, 1, "images differ in number or channels");
+  }
+  constexpr int64_t kMost = int64_t{1} << 24;  // keeps every coordinate far inside an int64
+  for (int64_t i = 0; i < 6; ++i) {
+    const int64_t least = i < 4 ? 1 : 0;
+    if (call->params[i] < least || call->params[i] > kMost) {
+      return fault(at, i, "parameter out of range");
+    }
+  }
+  return nullptr;
+}
+
+int64_t scratch_bytes(const VeilCall*) { return 0; }
+
+const char* run(const VeilCall* call) {
+  if (call->buffers[0].kind == VEIL_WORDS64) {
+    pool_sum<uint64_t>(*call);
+  } else {
+    pool_sum<uint32_t>(*call);
+  }
+  return nullptr;
+}
+
+}  // namespace
+}  // namespace veil
+
+extern const VeilKernel veil_pool_sum;
+const VeilKernel veil_pool_sum = {"pool_sum", veil::check, veil::scratch_bytes, veil::run};

@@ -1,0 +1,82 @@
+// The Python module veilgraph.runtime._native: only loads and calls.
+#include <nanobind/nanobind.h>
+#include <nanobind/ndarray.h>
+#include <nanobind/stl/string.h>
+
+#include <span>
+
+#include "runtime/native/machine.h"
+
+namespace nb = nanobind;
+using namespace nb::literals;
+
+namespace {
+
+// The bytes of any contiguous Python object of the buffer protocol, for as long as this lives.
+class Bytes {
+ public:
+  explicit Bytes(nb::handle object) {
+    if (PyObject_GetBuffer(object.ptr(), &view_, PyBUF_SIMPLE) != 0) throw nb::python_error();
+  }
+  ~Bytes() { PyBuffer_Release(&view_); }
+  Bytes(const Bytes&) = delete;
+  Bytes& operator=(const Bytes&) = delete;
+
+  std::span<const uint8_t> span() const {
+    return {static_cast<const uint8_t*>(view_.buf), static_cast<size_t>(view_.len)};
+  }
+
+ private:
+  Py_buffer view_;
+};
+
+void make_machine(veil::Machine* self, const std::string& library, nb::object steps,
+                  nb::object buffers, nb::object params, nb::object constants, uint64_t arena_bytes,
+                  nb::object keys, uint32_t threads, uint64_t max_arena_bytes) {
+  const Bytes s(steps), b(buffers), p(params), c(constants), k(keys);
+  veil::Program program{s.span(), b.span(), p.span(), c.span(), k.span(), 0, 0, 0};
+  program.arena_bytes = arena_bytes;
+  program.max_arena_bytes = max_arena_bytes;
+  program.threads = threads;
+  new (self) veil::Machine(library, program);
+}
+
+using ByteArray = nb::ndarray<nb::numpy, uint8_t, nb::ndim<1>>;
+
+// A view that keeps the machine alive.
+ByteArray arena(nb::handle_t<veil::Machine> self) {
+  veil::Pages& pages = nb::cast<veil::Machine&>(self).arena();
+  return ByteArray(pages.data(), {pages.size()}, self);
+}
+
+nb::dict profile(const veil::Machine& machine) {
+  nb::dict times;
+  for (size_t i = 0; i < machine.kernels().size(); ++i) {
+    const veil::KernelTime& time = machine.profile()[i];
+    times[machine.kernels()[i].name] = nb::make_tuple(time.calls, time.nanoseconds);
+  }
+  return times;
+}
+
+nb::tuple kernel_names(const veil::Machine& machine) {
+  nb::list names;
+  for (const VeilKernel& kernel : machine.kernels()) names.append(nb::str(kernel.name));
+  return nb::tuple(names);
+}
+
+}  // namespace
+
+NB_MODULE(_native, m) {
+  nb::class_<veil::Machine>(m, "Machine")
+      .def("__init__", &make_machine, "library"_a, "steps"_a, "buffers"_a, "params"_a,
+           "constants"_a, "arena_bytes"_a, "keys"_a, "threads"_a = 1, nb::kw_only(),
+           "max_arena_bytes"_a = uint64_t{16} << 30)
+      .def("run", &veil::Machine::run, "first"_a, "last"_a, "run"_a,
+           nb::call_guard<nb::gil_scoped_release>())
+      .def("wipe", &veil::Machine::wipe)
+      .def("reset_profile", &veil::Machine::reset_profile)
+      .def("__len__", &veil::Machine::step_count)
+      .def_prop_ro("arena", &arena)
+      .def_prop_ro("kernels", &kernel_names)
+      .def_prop_ro("profile", &profile);
+}

@@ -1,0 +1,69 @@
+// A party's memory and its table of steps, checked once and then run as often as wanted.
+#pragma once
+#include <atomic>
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "kernels/abi.h"
+#include "runtime/native/library.h"
+#include "runtime/native/memory.h"
+#include "runtime/native/pool.h"
+#include "runtime/native/tables.h"
+
+namespace veil {
+
+// What a machine is made from; spans are copied.
+struct Program {
+  std::span<const uint8_t> steps, buffers, params;  // STEP, BUFFER and int64 records
+  std::span<const uint8_t> constants, keys;
+  uint64_t arena_bytes, max_arena_bytes;
+  uint32_t threads;
+};
+
+struct KernelTime {
+  uint64_t calls = 0, nanoseconds = 0;
+};
+
+class Machine {
+ public:
+  // Throws std::invalid_argument, which names the table, buffer or step, unless every step is
+  // proven to stay inside its memory; std::runtime_error where `library` is no kernel library.
+  Machine(const std::string& library, const Program& program);
+  ~Machine();  // wipes arena, keys and scratch memory
+  Machine(const Machine&) = delete;
+  Machine& operator=(const Machine&) = delete;
+
+  // Runs the kernel steps [first, last) as inference number `run`. Throws std::invalid_argument for
+  // steps that are none or a round, std::runtime_error for a step that fails or while another runs.
+  void run(uint64_t first, uint64_t last, uint32_t run);
+  void wipe();
+
+  Pages& arena() { return arena_; }
+  size_t step_count() const { return steps_.size(); }
+  std::span<const VeilKernel> kernels() const { return library_.kernels(); }
+  std::span<const KernelTime> profile() const { return profile_; }
+  void reset_profile();
+
+ private:
+  void check_step(size_t index);
+  void make_scratch();
+  void run_steps(uint64_t first, uint64_t last);
+  std::string step_name(size_t index) const;
+
+  Library library_;
+  Pages arena_, constants_, keys_;
+  std::vector<StepRecord> steps_;
+  std::vector<int64_t> params_;
+  std::vector<VeilBuffer> buffers_;
+  std::vector<VeilCall> calls_;  // one a step; empty for rounds
+  std::unique_ptr<Pages> scratch_;
+  std::unique_ptr<Pool> pool_;
+  VeilContext context_{};
+  std::vector<KernelTime> profile_;
+  std::atomic_flag running_;
+};
+
+}  // namespace veil

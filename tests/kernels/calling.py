@@ -1,0 +1,119 @@
+"""One kernel call on NumPy arrays: a machine of a single step, its arena laid out from them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from veilgraph.ir.plan import BUFFER, MAX_RANK, STEP, BufferKind, Region
+from veilgraph.kernels import KERNELS
+from veilgraph.kernels.fused.reference import Packed, Planes
+from veilgraph.kernels.native import library
+from veilgraph.runtime._native import Machine
+
+Array = npt.NDArray[Any]
+Operand = Array | Packed | Planes
+
+
+def _base(operand: Operand) -> Array:
+    """The whole array that an operand is a view of."""
+    array = operand if isinstance(operand, np.ndarray) else operand.data
+    while isinstance(array.base, np.ndarray):
+        array = array.base
+    return array
+
+
+def _address(array: Array) -> int:
+    return int(array.__array_interface__["data"][0])
+
+
+def record(operand: Operand, offset: int, region: Region = Region.ARENA) -> npt.NDArray[np.void]:
+    """The BUFFER record of an operand whose first element lies `offset` bytes into its region."""
+    out = np.zeros((), BUFFER)
+    out["offset"], out["region"] = offset, region
+    if isinstance(operand, np.ndarray):
+        size = operand.itemsize
+        out["kind"] = BufferKind.WORDS64 if size == 8 else BufferKind.WORDS32
+        out["bits"], out["rank"] = 8 * size, operand.ndim
+        out["shape"][: operand.ndim] = operand.shape
+        out["strides"][: operand.ndim] = [s // size for s in operand.strides]
+        assert operand.ndim <= MAX_RANK
+        return out
+    packed = isinstance(operand, Packed)
+    out["kind"] = BufferKind.PACKED if packed else BufferKind.PLANES
+    out["bits"] = operand.bits if isinstance(operand, Packed) else operand.planes
+    out["rank"], out["shape"][0], out["strides"][0] = 1, operand.elements, 1
+    return out
+
+
+def step(kernel: str, buffers: int, params: int) -> npt.NDArray[np.void]:
+    """The STEP record of a call over the first `buffers` buffers and `params` parameters."""
+    out = np.zeros((), STEP)
+    out["kernel"], out["buffer_count"], out["param_count"] = KERNELS.index(kernel), buffers, params
+    return out
+
+
+class Call:
+    """A kernel call over operands, views of one another included, ready to run.
+
+    Arrays that share memory share it in the arena too. `run` copies the arena's contents back, so
+    the arrays are as the kernel left them.
+    """
+
+    def __init__(
+        self,
+        kernel: str,
+        operands: Sequence[Operand],
+        params: Sequence[int] | npt.NDArray[np.int64] = (),
+        *,
+        isa: str | None = None,
+        threads: int = 1,
+        keys: bytes = b"",
+    ) -> None:
+        self._places: list[tuple[Array, int]] = []
+        records = [self._record(operand) for operand in operands]
+        parameters = np.asarray(params, np.int64)
+        steps = step(kernel, len(records), len(parameters))
+        buffers = np.array(records, BUFFER)
+        path, size = str(library(isa)), self._end()
+        self.machine = Machine(path, steps, buffers, parameters, b"", size, keys, threads)
+
+    def _end(self) -> int:
+        return max(
+            (offset + -(-base.nbytes // 64) * 64 for base, offset in self._places), default=0
+        )
+
+    def _record(self, operand: Operand) -> npt.NDArray[np.void]:
+        base = _base(operand)
+        offsets = [offset for known, offset in self._places if known is base]
+        offset = offsets[0] if offsets else self._end()
+        if not offsets:
+            self._places.append((base, offset))
+        first = operand if isinstance(operand, np.ndarray) else operand.data
+        return record(operand, offset + _address(first) - _address(base))
+
+    def run(self, number: int = 0) -> None:
+        arena = self.machine.arena
+        for base, offset in self._places:
+            arena[offset : offset + base.nbytes] = np.frombuffer(base, np.uint8)
+        self.machine.run(0, 1, number)
+        for base, offset in self._places:
+            if base.flags.writeable:
+                base.reshape(-1).view(np.uint8)[:] = arena[offset : offset + base.nbytes]
+
+
+def call(
+    kernel: str,
+    operands: Sequence[Operand],
+    params: Sequence[int] | npt.NDArray[np.int64] = (),
+    *,
+    isa: str | None = None,
+    threads: int = 1,
+    keys: bytes = b"",
+    run: int = 0,
+) -> None:
+    """Run one kernel once; outputs are written to their operands."""
+    Call(kernel, operands, params, isa=isa, threads=threads, keys=keys).run(run)

@@ -1,16 +1,16 @@
 """Where the values of a program lie: seen on samples, or proven by interval arithmetic.
 
-    calibrate:  x = [-1, 2], [0, 3]              ->  x in [-1, 3.08], mean square 3.5
-    prove:      x in [-1, 3],  y = 2 x - 1       ->  y in [-3, 5]
+    calibrate:  x = [-1, 2], [0, 3]              ->  x in [-1, 3.08]
+    prove:      x in [-1, 3],  y = 2 x - 1       ->  y in [-3, 5.19]
 
-Bounds are rounded outward to 1/16 bit (a factor of 2^(1/16)), mean squares to the nearest, so that
-a plan doesn't depend on the last digits of a CPU's floating point.
+Bounds are rounded outward to 1/16 bit (a factor of 2^(1/16)), gains to the nearest, so that a plan
+doesn't depend on the last digits of a CPU's floating point.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -18,150 +18,166 @@ from numpy.typing import NDArray
 from torch_mlir import ir
 
 from veilgraph.ir.attributes import shape_of
-from veilgraph.ir.graph import Graph, name_of
+from veilgraph.ir.graph import Graph, attributes, kind_of, name_of
+from veilgraph.ir.meaning.gradients import noise_gains
 from veilgraph.ir.meaning.graph import evaluate
 from veilgraph.ir.secret_types import RangeSource, RealRange
 from veilgraph.passes.bounds import declared_bounds
 from veilgraph.passes.intervals import Interval, propagate
 
 Array = NDArray[np.float32]
+Key = tuple[str, str]
+GRADIENT_SAMPLES = 2  # enough: scales follow the fourth root of what they estimate
 STEPS = 16  # of rounding, a factor of two
 SNAP = 1 / 64  # of a step: how far below a bound a value may stay unrounded
 
 
 @dataclass(frozen=True)
 class Statistics:
-    """Where a value lies and the mean of its elements' squares."""
+    """Where a value lies, and what noise on it does.
+
+    `gain` is the outputs' mean square error, relative to their mean square, for noise of variance 1
+    on each element; None where it isn't known, or where a few samples don't tell.
+    """
 
     range: RealRange
-    mean_square: float
+    gain: float | None = None
 
 
 @dataclass(frozen=True)
 class Ranges:
-    """Statistics of a program's inputs and operations, by name; what isn't there is unknown."""
+    """Statistics of inputs, weights and operations, by role ("operation" for those) and name.
 
-    inputs: Mapping[str, Statistics]
-    operations: Mapping[str, Statistics]
+    What isn't there is unknown. `origin` says how it was found, for people.
+    """
+
+    known: Mapping[Key, Statistics]
+    origin: str
 
     def of(self, graph: Graph) -> dict[ir.Value, Statistics]:
-        """By value, the weights among them."""
-        known = {v: weight_statistics(graph.weights[n]) for n, v in graph.parameters.items()}
-        known |= {v: self.inputs[n] for n, v in graph.inputs.items() if n in self.inputs}
+        """By value; weights and constants, whose values are known, always among them."""
+        found = {
+            value: weight_statistics(graph.weights[name])
+            for name, value in graph.parameters.items()
+        }
         for op in graph.operations:
-            if (name := name_of(op)) in self.operations:
-                known[op.operation.results[0]] = self.operations[name]
-        return known
+            if kind_of(op) == "constant":
+                value = np.asarray(attributes(op)["value"], np.float32)
+                found[op.operation.results[0]] = weight_statistics(value)
+        named = _values(graph)
+        return found | {named[key]: known for key, known in self.known.items() if key in named}
+
+
+def _values(graph: Graph) -> dict[Key, ir.Value]:
+    named = {("input", name): value for name, value in graph.inputs.items()}
+    named |= {("weight", name): value for name, value in graph.parameters.items()}
+    return named | {("operation", name_of(o)): o.operation.results[0] for o in graph.operations}
 
 
 def assume(graph: Graph) -> Ranges:
     """Nothing is known but what operations declare by themselves."""
-    return Ranges({}, {name: _statistics(b) for name, b in declared_bounds(graph).items()})
+    return Ranges(_declared(graph), "ranges are assumed: no samples were given")
 
 
 def calibrate(graph: Graph, samples: Mapping[str, Array]) -> Ranges:
-    """Runs the program on each sample and keeps every value's extremes and mean square.
+    """Runs the program on each sample and keeps every value's extremes; gains from the first few.
 
     Args:
         samples: one array an input, samples on a new first axis (passes/samples.py reads them).
     """
-    seen: dict[str, _Seen] = {}
-    given: dict[str, _Seen] = {}
+    seen: dict[Key, _Seen] = {}
 
     def observe(name: str, value: Array) -> None:
-        seen.setdefault(name, _Seen()).add(value)
+        seen.setdefault(("operation", name), _Seen()).add(value)
 
-    for number in range(min(len(array) for array in samples.values())):
-        sample = {name: array[number] for name, array in samples.items()}
+    count = min(len(array) for array in samples.values())
+    each = [{name: array[number] for name, array in samples.items()} for number in range(count)]
+    for sample in each:
         for name, value in sample.items():
-            given.setdefault(name, _Seen()).add(value)
+            seen.setdefault(("input", name), _Seen()).add(value)
         evaluate(graph, sample, observe)
-    operations = {name: s.statistics() for name, s in seen.items()}
-    return Ranges(
-        {name: s.statistics() for name, s in given.items()},
-        operations | _tighter(operations, declared_bounds(graph)),
-    )
+    ranges = {key: extremes.range() for key, extremes in seen.items()}
+    origin = f"ranges are calibrated on {count} sample{'s' if count > 1 else ''}"
+    return Ranges(_with_gains(graph, ranges, each[:GRADIENT_SAMPLES]), origin)
+
+
+def _with_gains(
+    graph: Graph, ranges: Mapping[Key, RealRange], samples: Sequence[Mapping[str, Array]]
+) -> dict[Key, Statistics]:
+    """Ranges with the noise gains found at some samples; weights are added, declared bounds win.
+
+    The random signs that gains are estimated with are no secret, and the same every time.
+    """
+    gains = noise_gains(graph, samples, np.random.default_rng(0))
+    named = {key: nearest(gains[v]) for key, v in _values(graph).items() if v in gains}
+    weights = {("weight", n): weight_statistics(graph.weights[n]).range for n in graph.parameters}
+    every = {**ranges, **weights}
+    found = {key: Statistics(known, named.get(key, 0.0)) for key, known in every.items()}
+    return found | _declared(graph)
 
 
 def prove(graph: Graph, inputs: Mapping[str, tuple[float, float]]) -> Ranges:
-    """Interval arithmetic from the inputs' declared ranges, through the weights' values."""
+    """Interval arithmetic from the inputs' declared ranges, through the weights' values.
+
+    Gains are those at a few points of these ranges, which needs no samples.
+    """
     start = {
         name: Interval.between(np.full(shape_of(value), low), np.full(shape_of(value), high))
         for name, value in graph.inputs.items()
         for low, high in (inputs[name],)
     }
-    found = propagate(graph, start, declared_bounds(graph))
-    return Ranges(
-        {name: _bounded(interval) for name, interval in start.items()},
-        {name: _bounded(interval) for name, interval in found},
-    )
+    found = {("input", name): _proven(interval) for name, interval in start.items()}
+    for name, interval in propagate(graph, start, declared_bounds(graph)):
+        found["operation", name] = _proven(interval)
+    generator = np.random.default_rng(0)
+    points = [
+        {name: generator.uniform(x.low, x.high).astype(np.float32) for name, x in start.items()}
+        for _ in range(GRADIENT_SAMPLES)
+    ]
+    origin = "ranges are proven from the inputs' declared ranges"
+    return Ranges(_with_gains(graph, found, points), origin)
+
+
+def _declared(graph: Graph) -> dict[Key, Statistics]:
+    return {
+        ("operation", name): Statistics(RealRange(*outward(*bounds), RangeSource.PROVEN))
+        for name, bounds in declared_bounds(graph).items()
+    }
+
+
+def _proven(interval: Interval) -> RealRange:
+    low, high = outward(float(interval.low.min()), float(interval.high.max()))
+    return RealRange(low, high, RangeSource.PROVEN)
 
 
 def weight_statistics(array: Array) -> Statistics:
-    """Of a weight, whose values are known to the one who compiles."""
-    seen = _Seen()
-    seen.add(array)
-    known = seen.statistics()
-    return Statistics(
-        RealRange(known.range.low, known.range.high, RangeSource.PROVEN), known.mean_square
-    )
+    """Of a weight or constant, whose values are known to the one who compiles."""
+    low, high = outward(float(array.min(initial=0)), float(array.max(initial=0)))
+    return Statistics(RealRange(low, high, RangeSource.PROVEN))
 
 
 class _Seen:
-    """Extremes and mean square of the arrays added so far."""
+    """Extremes of the arrays added so far."""
 
     def __init__(self) -> None:
-        self.low = math.inf
-        self.high = -math.inf
-        self.squares = 0.0
-        self.count = 0
+        self._low, self._high = math.inf, -math.inf
 
     def add(self, value: Array) -> None:
         if value.size:
-            self.low = min(self.low, float(value.min()))
-            self.high = max(self.high, float(value.max()))
-            self.squares += float(np.square(value, dtype=np.float64).sum())
-            self.count += value.size
+            self._low = min(self._low, float(value.min()))
+            self._high = max(self._high, float(value.max()))
 
-    def statistics(self) -> Statistics:
-        if not self.count:
-            return Statistics(RealRange(0.0, 0.0, RangeSource.CALIBRATED), 0.0)
-        low, high = outward(self.low, self.high)
-        mean_square = nearest(self.squares / self.count)
-        return Statistics(RealRange(low, high, RangeSource.CALIBRATED), mean_square)
-
-
-def _bounded(interval: Interval) -> Statistics:
-    low, high = outward(float(interval.low.min()), float(interval.high.max()))
-    center = (interval.low + interval.high) / 2
-    radius = (interval.high - interval.low) / 2
-    # As if every element were uniform in its interval.
-    mean_square = nearest(float(np.mean(center**2 + radius**2 / 3)))
-    return Statistics(RealRange(low, high, RangeSource.PROVEN), mean_square)
-
-
-def _statistics(bounds: tuple[float, float]) -> Statistics:
-    low, high = outward(*bounds)
-    mean_square = nearest((low * low + low * high + high * high) / 3)
-    return Statistics(RealRange(low, high, RangeSource.PROVEN), mean_square)
-
-
-def _tighter(
-    found: Mapping[str, Statistics], declared: Mapping[str, tuple[float, float]]
-) -> dict[str, Statistics]:
-    """What operations declare of themselves, with the mean squares found."""
-    return {
-        name: Statistics(_statistics(bounds).range, found[name].mean_square)
-        for name, bounds in declared.items()
-        if name in found
-    }
+    def range(self) -> RealRange:
+        if self._low > self._high:
+            return RealRange(0.0, 0.0, RangeSource.CALIBRATED)
+        return RealRange(*outward(self._low, self._high), RangeSource.CALIBRATED)
 
 
 def outward(low: float, high: float) -> tuple[float, float]:
     """The interval, widened to multiples of 1/16 bit."""
     return (
         -_step_up(-low) if low < 0 else _step_down(low),
-        _step_up(high) if high > 0 else -_step_down(-high),
+        -_step_down(-high) if high < 0 else _step_up(high),
     )
 
 

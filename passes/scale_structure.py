@@ -13,19 +13,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-import numpy as np
 from torch_mlir import ir
 
-from veilgraph.ir.attributes import element_count, shape_of
-from veilgraph.ir.graph import Graph, attributes, defining, kind_of
+from veilgraph.ir.graph import Graph, kind_of
+from veilgraph.passes.public_numbers import Factor, scaling
 
 PRODUCTS = frozenset(("mul", "matmul", "conv"))
 SUMS = frozenset(("add", "sub"))
-LAYOUT = frozenset(
-    ("constant", "reshape", "transpose", "concat", "slice", "pad", "expand", "neg")
-)
+LAYOUT = frozenset(("constant", "reshape", "transpose", "concat", "slice", "pad", "expand", "neg"))
 NONLINEAR = frozenset(("relu", "maximum", "max_pool", "reduce_max"))
-MAX_FACTOR = 1 << 8  # of a multiplication by an integer that needs no truncation
 
 
 class Ties:
@@ -51,20 +47,12 @@ class Ties:
 
 @dataclass(frozen=True)
 class Product:
-    """result = x times y, where `inner` products are added for each element."""
+    """A mul, matmul or conv: result = x times y."""
 
+    op: ir.OpView
     result: ir.Value
     x: ir.Value
     y: ir.Value
-    inner: int
-
-
-@dataclass(frozen=True)
-class Factor:
-    """A public number m 2^e, m a small integer: multiplying by it needs no truncation."""
-
-    integer: int
-    exponent: int
 
 
 @dataclass
@@ -113,7 +101,7 @@ def _analyse(op: ir.OpView, structure: Structure) -> None:
         structure.factors.append((result, operand, factor))
     elif kind in PRODUCTS:
         structure.pending.add(result)
-        structure.products.append(Product(result, operands[0], operands[1], inner_products(op)))
+        structure.products.append(Product(op, result, *operands[:2]))
         structure.offsets += [(result, bias) for bias in operands[2:]]
     elif kind in SUMS:
         _analyse_sum(result, operands, structure)
@@ -148,46 +136,3 @@ def _analyse_tied(
         structure.pending.add(result)
         for value in others:
             structure.units.tie(result, value)
-
-
-def inner_products(op: ir.OpView) -> int:
-    """How many products one element of the result of a mul, matmul or conv adds."""
-    if kind_of(op) == "mul":
-        return 1
-    if kind_of(op) == "matmul":
-        return int(shape_of(op.operation.operands[0])[-1])
-    return element_count(shape_of(op.operation.operands[1])[1:])
-
-
-def constant_of(value: ir.Value) -> float | None:
-    """The one number that all of a public constant is; None for anything else."""
-    op = defining(value)
-    if op is None or kind_of(op) != "constant":
-        return None
-    numbers = np.asarray(attributes(op)["value"], np.float64)
-    first = float(numbers.flat[0])
-    return first if bool(np.all(numbers == first)) else None
-
-
-def scaling(op: ir.OpView) -> tuple[ir.Value, Factor] | None:
-    """The operand and the factor, where `op` multiplies by a number of few bits."""
-    if kind_of(op) != "mul":
-        return None
-    lhs, rhs = op.operation.operands
-    for operand, other in ((lhs, rhs), (rhs, lhs)):
-        number = constant_of(other)
-        same = shape_of(operand) == shape_of(op.operation.results[0])
-        if same and number is not None and (factor := _factor(number)) is not None:
-            return operand, factor
-    return None
-
-
-def _factor(number: float) -> Factor | None:
-    """number = integer 2^exponent, the integer odd and small."""
-    numerator, denominator = number.as_integer_ratio()
-    if numerator == 0:
-        return None
-    trailing = (numerator & -numerator).bit_length() - 1
-    integer = numerator >> trailing
-    exponent = trailing - (denominator.bit_length() - 1)
-    return Factor(integer, exponent) if abs(integer) <= MAX_FACTOR else None

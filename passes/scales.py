@@ -7,50 +7,30 @@ For products of activations x (stored with s bits) and weights w, whose sum has 
         4^s = sqrt((a / 6) / (b 4^-S / 12)), and no more than the goal needs
     S - s bits for w
 
-with a and b as in sensitivities.py. Logarithms are rounded to 1/64 bit before they are compared, so
-that every CPU chooses alike.
+with a and b from derivatives (ranges.py), and what bears on s gathered in scale_drafts.py.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 
 from torch_mlir import ir
 
-from veilgraph.ir.attributes import element_count, shape_of
 from veilgraph.ir.graph import Graph, kind_of
 from veilgraph.passes.ranges import Statistics
-from veilgraph.passes.scale_structure import NONLINEAR, Product, Structure
+from veilgraph.passes.scale_drafts import (
+    ROUNDING_NOISE,
+    UNKNOWN_BITS,
+    Budget,
+    Drafts,
+    activations,
+    steady,
+)
+from veilgraph.passes.scale_structure import SUMS, Structure
 
-UNKNOWN_BITS = 16  # of fraction, where nothing is known about a value
-TRUNCATION_NOISE = 1 / 6  # variance of rounding at random, in units of the last place squared
-ROUNDING_NOISE = 1 / 12  # of rounding to the nearest
-LOG_STEPS = 64
-
-
-@dataclass(frozen=True)
-class Budget:
-    """What a plan may use, and what it aims at.
-
-    Attributes:
-        ring_bits: the width K of every ring.
-        margin: how many times larger than calibrated a value may be.
-        goal: error of the outputs, relative to their size, below which comparisons need no more
-            bits.
-        frac_bits: of every stored value and every weight, where the user fixes them.
-    """
-
-    ring_bits: int
-    margin: float
-    goal: float
-    frac_bits: int | None = None
-
-    def room(self, known: Statistics) -> int:
-        """The most fraction bits with which a value fits a truncation: reach 2^S < 2^(K-2)."""
-        reach = known.range.reach(self.margin) or 1.0
-        return self.ring_bits - 2 - math.floor(_steady(math.log2(reach)) + 1)
+MOST_EXTRA_BITS = 6  # for small weights, where nothing is known about what they multiply
 
 
 @dataclass(frozen=True)
@@ -59,46 +39,146 @@ class Scales:
 
     Attributes:
         stored: of every value that isn't pending, and of what a pending one is truncated to.
-        wide: of pending values, the most for which they fit; missing where nothing is known.
+        wide: of pending values, the most for which they fit, where their range is known.
+        error: the outputs' predicted error, relative to their size.
+        loudest: the value whose class adds most of it.
+        misfits: values that don't fit the ring.
     """
 
     stored: Mapping[ir.Value, int]
     wide: Mapping[ir.Value, int]
-
-
-@dataclass
-class _Draft:
-    """What is known about a class of values that share a scale."""
-
-    cap: int | None = None
-    noise: float = 0.0  # that storing with 0 bits would cause
-    spoil: float = 0.0  # that weights with -s bits cause where the class is multiplied: times 4^s
-    compared: int = 0  # elements that are compared
-    unknown: bool = False
-
-    def limit(self, bits: int) -> None:
-        self.cap = bits if self.cap is None else min(self.cap, bits)
+    error: float
+    loudest: ir.Value | None
+    misfits: tuple[ir.Value, ...]
 
 
 def choose_scales(
     graph: Graph,
     structure: Structure,
     statistics: Mapping[ir.Value, Statistics],
-    gains: Mapping[ir.Value, float],
     budget: Budget,
 ) -> Scales:
     """The scales of a program.
 
     Args:
-        statistics: of the values of which anything is known.
-        gains: what noise on each value does to the outputs (sensitivities.py).
+        statistics: of the values of which anything is known; of the weights always.
     """
     wide = _wide(structure, statistics, budget)
-    drafts = _drafts(graph, structure, statistics, wide, gains, budget)
-    price = _price(drafts.values(), budget.goal)
-    classes = {root: _frac_bits(draft, price, budget) for root, draft in drafts.items()}
+    drafts = Drafts(graph, structure, statistics, wide, budget).gather()
+    compared = sum(draft.compared for draft in drafts.values())
+    classes = {root: draft.frac_bits(budget, compared) for root, draft in drafts.items()}
     if budget.frac_bits is None:
         _fit_products(structure, wide, classes)
-    stored = {v: classes[structure.stored.root(v)] for v in _activations(graph, structure)}
-    stored |= _weights(graph, structure, statistics, wide, stored, budget)
-    return Scales(stored, wide)
+    stored = {v: classes[structure.stored.root(v)] for v in activations(graph, structure)}
+    demands = _multiplied(structure, statistics, wide, stored, budget)
+    demands = _added(graph, structure, wide, stored, demands)
+    for value in structure.adaptable:
+        root = structure.stored.root(value)
+        demands[root] = min(demands.get(root, UNKNOWN_BITS), budget.room(statistics[root]))
+    weights = {v: demands[structure.stored.root(v)] for v in structure.adaptable}
+    noises = {root: draft.noise * 4.0 ** -classes[root] for root, draft in drafts.items()}
+    for value in graph.parameters.values():
+        noises[value] = ROUNDING_NOISE * (statistics[value].gain or 0.0) * 4.0 ** -weights[value]
+    return Scales(
+        stored | weights,
+        wide,
+        math.sqrt(sum(noises.values())),
+        max(noises, key=lambda value: noises[value], default=None),
+        tuple(_misfits(structure, statistics, stored | weights, budget)),
+    )
+
+
+def _misfits(
+    structure: Structure,
+    statistics: Mapping[ir.Value, Statistics],
+    stored: Mapping[ir.Value, int],
+    budget: Budget,
+) -> Iterator[ir.Value]:
+    """Products, then values, that have more fraction bits than they have room for."""
+    scales = [(p.result, stored[p.x] + stored[p.y]) for p in structure.products]
+    for value, bits in (*scales, *stored.items()):
+        if value in statistics and bits > budget.room(statistics[value]):
+            yield value
+
+
+def _multiplied(
+    structure: Structure,
+    statistics: Mapping[ir.Value, Statistics],
+    wide: Mapping[ir.Value, int],
+    stored: Mapping[ir.Value, int],
+    budget: Budget,
+) -> dict[ir.Value, int]:
+    """By class of weights, what the accumulators leave for them where they are multiplied."""
+    demands: dict[ir.Value, int] = {}
+    for product in structure.products:
+        for x, w in ((product.x, product.y), (product.y, product.x)):
+            if w in structure.adaptable and x in stored:
+                root = structure.stored.root(w)
+                if budget.frac_bits is not None:
+                    bits = budget.frac_bits
+                elif product.result in wide:
+                    bits = wide[product.result] - stored[x]
+                else:
+                    bits = _significant(statistics[root])
+                demands[root] = min(demands.get(root, bits), bits)
+    return demands
+
+
+def _significant(known: Statistics) -> int:
+    """Enough fraction bits for small weights to have 16 significant bits, up to six more."""
+    magnitude = math.floor(steady(math.log2(known.range.bound or 1.0)))
+    return UNKNOWN_BITS + min(MOST_EXTRA_BITS, max(0, -1 - magnitude))
+
+
+def _added(
+    graph: Graph,
+    structure: Structure,
+    wide: Mapping[ir.Value, int],
+    stored: Mapping[ir.Value, int],
+    demands: dict[ir.Value, int],
+) -> dict[ir.Value, int]:
+    """The same with the scales of what weights are added to, or compared with."""
+    scales = dict(stored) | {
+        value: demands.get(structure.stored.root(value), UNKNOWN_BITS)
+        for value in structure.adaptable
+    }
+    for product in structure.products:
+        scales[product.result] = scales[product.x] + scales[product.y]
+    for result, operand, factor in structure.factors:
+        bits = scales[operand] - factor.exponent
+        scales[result] = min(bits, wide.get(result, bits))
+    for op in graph.operations:
+        if kind_of(op) in SUMS and (result := op.operation.results[0]) in structure.pending:
+            scales[result] = max(scales[v] for v in op.operation.operands if v in stored)
+    wanted = dict(demands)
+    for target, value in structure.offsets:
+        root = structure.stored.root(value)
+        wanted[root] = min(wanted.get(root, scales[target]), scales[target])
+    return wanted
+
+
+def _wide(
+    structure: Structure, statistics: Mapping[ir.Value, Statistics], budget: Budget
+) -> dict[ir.Value, int]:
+    """For each pending value, the most bits for which all of its unit fits."""
+    units: dict[ir.Value, int] = {}
+    for value in structure.pending:
+        if value in statistics:
+            root, bits = structure.units.root(value), budget.room(statistics[value])
+            units[root] = min(units.get(root, bits), bits)
+    roots = {value: structure.units.root(value) for value in structure.pending}
+    return {value: units[root] for value, root in roots.items() if root in units}
+
+
+def _fit_products(
+    structure: Structure, wide: Mapping[ir.Value, int], classes: dict[ir.Value, int]
+) -> None:
+    """Takes bits from both operands of a product of activations until the result fits."""
+    for product in structure.products:
+        if {product.x, product.y} & structure.adaptable or product.result not in wide:
+            continue
+        x, y = structure.stored.root(product.x), structure.stored.root(product.y)
+        excess = max(0, classes[x] + classes[y] - wide[product.result])
+        classes[x] -= (excess + 1) // 2
+        if x != y:
+            classes[y] -= excess // 2

@@ -38,12 +38,15 @@ MOST_TERMS = 64  # a longer sum is left as it is: its deeper draws are no witnes
 
 
 def coalitions(target: Target) -> list[tuple[int, ...]]:
-    """The sets of parties that the suite protects against, the largest of them."""
+    """The sets of parties that the suite protects against, smaller ones too.
+
+    A coalition may see what its own members' secrets explain; fewer of them must not see as much.
+    """
     count = len(target.parties)
     size = target.suite.security.coalition
-    curious = combinations(range(count), size if size >= 0 else count + size)
+    sizes = range(1, (size if size >= 0 else count + size) + 1)
     dealer = [(count,)] if target.dealer else []
-    return [*(c for c in curious if c), *dealer]
+    return [*(c for n in sizes for c in combinations(range(count), n)), *dealer]
 
 
 class MaskingError(AssertionError):

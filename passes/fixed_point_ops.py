@@ -1,0 +1,195 @@
+"""Each graph operation in fixed point: one rule a kind, used by encode_fixed_point.py."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from functools import reduce
+from typing import Any
+
+import numpy as np
+from torch_mlir import ir
+
+from veilgraph.ir import secret_ops
+from veilgraph.ir.attributes import Shape, shape_of
+from veilgraph.ir.graph import Graph, attributes, defining, kind_of, name_of
+from veilgraph.ir.meaning.integers import encode
+from veilgraph.ir.secret import SecretProgram
+from veilgraph.ir.secret_ops import SecretOp, Stated
+from veilgraph.ir.secret_types import Encoding, RealRange, Tensor
+from veilgraph.passes.public_numbers import scaling
+from veilgraph.passes.ranges import Statistics
+from veilgraph.passes.scales import Scales
+
+COMPARING = {
+    "relu": secret_ops.Relu,
+    "maximum": secret_ops.Maximum,
+    "max_pool": secret_ops.MaxPool,
+    "reduce_max": secret_ops.ReduceMax,
+}
+SAME = {
+    "neg": secret_ops.Neg,
+    "sum_pool": secret_ops.SumPool,
+    "reduce_sum": secret_ops.ReduceSum,
+    "reshape": secret_ops.Reshape,
+    "transpose": secret_ops.Transpose,
+    "slice": secret_ops.Slice,
+    "expand": secret_ops.Broadcast,
+}
+PRODUCTS = {"mul": secret_ops.Mul, "matmul": secret_ops.Matmul, "conv": secret_ops.Conv}
+SUMS = {"add": secret_ops.Add, "sub": secret_ops.Sub}
+
+
+class Encoder:
+    """Writes a graph's operations into a program whose arguments are there.
+
+    Args:
+        statistics: of the graph's values of which anything is known.
+        scales: the fraction bits of every value.
+    """
+
+    def __init__(
+        self,
+        graph: Graph,
+        program: SecretProgram,
+        statistics: Mapping[ir.Value, Statistics],
+        scales: Scales,
+        ring_bits: int,
+    ) -> None:
+        self._graph, self._program = graph, program
+        self._statistics, self._ring_bits = statistics, ring_bits
+        self._stored, self._wide = scales.stored, scales.wide
+        given = zip(graph.block.arguments, program.block.arguments, strict=True)
+        self._values: dict[ir.Value, ir.Value] = dict(given)
+
+    def encode(self) -> dict[str, ir.Value]:
+        """Writes all operations; the outputs by name."""
+        for op in self._graph.operations:
+            with self._program.at(name_of(op)):
+                result = op.operation.results[0]
+                wide = self._rule(op)(op, [self._values[v] for v in op.operation.operands])
+                self._values[result] = self._restated(wide, self._stored[result], result)
+        return {name: self._values[value] for name, value in self._graph.outputs.items()}
+
+    def _rule(self, op: ir.OpView) -> Callable[[ir.OpView, Sequence[ir.Value]], ir.Value]:
+        kind = kind_of(op)
+        if kind in COMPARING:
+            return self._comparing
+        if kind in SAME:
+            return self._same
+        if kind in SUMS:
+            return self._sum
+        if kind in PRODUCTS:
+            return self._factor if scaling(op) else self._product
+        return {"constant": self._constant, "concat": self._concat, "pad": self._pad}[kind]
+
+    def _range(self, value: ir.Value, frac_bits: int) -> RealRange:
+        """Of a graph value that is written with so many fraction bits."""
+        known = self._statistics.get(value)
+        return known.range if known else RealRange.assumed(Encoding(self._ring_bits, frac_bits))
+
+    def _build(
+        self,
+        kind: type[SecretOp],
+        operands: Sequence[ir.Value],
+        source: ir.Value,
+        frac_bits: int,
+        named: Mapping[str, Any] | None = None,
+        shape: Shape = (),
+    ) -> ir.Value:
+        """An op that stands for the graph value `source`, in `frac_bits`."""
+        stated = Stated(shape, frac_bits, self._ring_bits)
+        declared = self._range(source, frac_bits)
+        return kind.build(*operands, range=declared, stated=stated, **(named or {}))
+
+    def _restated(self, value: ir.Value, frac_bits: int, source: ir.Value) -> ir.Value:
+        """The same real numbers with other fraction bits: shifted up for nothing, or truncated."""
+        more = frac_bits - _frac_bits(value)
+        op = defining(source)
+        if op is not None and kind_of(op) == "constant":
+            return self._encoded(op, frac_bits)
+        if more > 0:
+            return self._build(secret_ops.Scale, [value], source, frac_bits, {"factor": 1 << more})
+        if more < 0:
+            return self._build(secret_ops.Truncate, [value], source, frac_bits, {"bits": -more})
+        return value
+
+    def _constant(self, op: ir.OpView, operands: Sequence[ir.Value]) -> ir.Value:
+        return self._encoded(op, self._stored[op.operation.results[0]])
+
+    def _encoded(self, op: ir.OpView, bits: int) -> ir.Value:
+        """A public constant, written anew where other fraction bits are wanted."""
+        integers = encode(np.asarray(attributes(op)["value"]), bits, self._ring_bits)
+        return self._build(
+            secret_ops.Constant, [], op.operation.results[0], bits, {"value": integers}
+        )
+
+    def _factor(self, op: ir.OpView, operands: Sequence[ir.Value]) -> ir.Value:
+        """Times m 2^e: times m, and e is a matter of what the integers mean."""
+        scaled = scaling(op)
+        assert scaled is not None
+        operand, factor = scaled
+        value, result = self._values[operand], op.operation.results[0]
+        bits = _frac_bits(value) - factor.exponent
+        if (excess := bits - self._wide.get(result, bits)) > 0:
+            bits -= excess
+            value = self._restated(value, _frac_bits(value) - excess, operand)
+        if factor.integer == 1:
+            return self._build(secret_ops.Reinterpret, [value], result, bits)
+        return self._build(secret_ops.Scale, [value], result, bits, {"factor": factor.integer})
+
+    def _product(self, op: ir.OpView, operands: Sequence[ir.Value]) -> ir.Value:
+        x, y, *biases = operands
+        result = op.operation.results[0]
+        bits = _frac_bits(x) + _frac_bits(y)
+        kind = PRODUCTS[kind_of(op)]
+        if not biases:
+            return self._build(kind, [x, y], result, bits, attributes(op))
+        bias = op.operation.operands[2]
+        total, added = self._range(result, bits), self._range(bias, bits)
+        before = RealRange(total.low - added.high, total.high - added.low, total.source)
+        named: dict[str, Any] = attributes(op)
+        product = kind.build(x, y, range=before, **named)
+        aligned = self._restated(biases[0], bits, bias)
+        column = (*shape_of(aligned), 1, 1)
+        addend = self._build(secret_ops.Reshape, [aligned], bias, bits, shape=column)
+        return self._build(secret_ops.Add, [product, addend], result, bits)
+
+    def _sum(self, op: ir.OpView, operands: Sequence[ir.Value]) -> ir.Value:
+        sources, result = list(op.operation.operands), op.operation.results[0]
+        bits = max(_frac_bits(value) for value in operands)
+        aligned = [self._restated(v, bits, s) for v, s in zip(operands, sources, strict=True)]
+        return self._build(SUMS[kind_of(op)], aligned, result, bits)
+
+    def _concat(self, op: ir.OpView, operands: Sequence[ir.Value]) -> ir.Value:
+        sources, result = list(op.operation.operands), op.operation.results[0]
+        bits = self._stored[result]
+        aligned = [self._restated(v, bits, s) for v, s in zip(operands, sources, strict=True)]
+
+        def join(x: ir.Value, y: ir.Value) -> ir.Value:
+            return self._build(secret_ops.Concat, [x, y], result, bits, attributes(op))
+
+        return reduce(join, aligned)
+
+    def _comparing(self, op: ir.OpView, operands: Sequence[ir.Value]) -> ir.Value:
+        """With the widest window; choose_comparison.py narrows it."""
+        sources, result = list(op.operation.operands), op.operation.results[0]
+        bits = self._stored[result]
+        aligned = [self._restated(v, bits, s) for v, s in zip(operands, sources, strict=True)]
+        window = {"window_bits": self._ring_bits - 1, "dropped_bits": 0}
+        kind = COMPARING[kind_of(op)]
+        return self._build(kind, aligned, result, bits, attributes(op) | window)
+
+    def _same(self, op: ir.OpView, operands: Sequence[ir.Value]) -> ir.Value:
+        result, bits = op.operation.results[0], _frac_bits(operands[0])
+        kind = SAME[kind_of(op)]
+        return self._build(kind, operands, result, bits, attributes(op), shape_of(result))
+
+    def _pad(self, op: ir.OpView, operands: Sequence[ir.Value]) -> ir.Value:
+        named = attributes(op)
+        assert named.pop("value") == 0, "approximate writes other padding as sums"
+        result, bits = op.operation.results[0], _frac_bits(operands[0])
+        return self._build(secret_ops.Pad, operands, result, bits, named)
+
+
+def _frac_bits(value: ir.Value) -> int:
+    return Tensor.of(value).encoding.frac_bits

@@ -1,0 +1,234 @@
+"""Lazy truncation: one truncation after a whole linear chain, none where nothing needs it.
+
+    %1 = conv %x, %w                          %1 = conv %x, %w
+    %2 = truncate %1 {bits = 12}              %2 = scale %r {factor = 4096}
+    %3 = add %2, %r                           %3 = add %1, %2
+    %4 = relu %3                              %4 = truncate_relu %3 {bits = 12}
+
+A value that waits for its truncation is pending: its integers have more fraction bits than it is
+stored with. Sums, sums over windows and changes of layout are done on pending integers, a ReLU
+truncates what it compares, a product's operands are truncated, and an output isn't. A value that is
+needed both ways is truncated once, and read truncated by all.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+from torch_mlir import ir
+
+from veilgraph.ir import secret_ops
+from veilgraph.ir.secret import SecretProgram
+from veilgraph.ir.secret_ops import SecretOp, Stated, attributes_of
+from veilgraph.ir.secret_types import Encoding, RangeSource, RealRange, Tensor
+
+Rule = Callable[[SecretOp, list["Lazy"]], "Lazy"]
+
+# What takes truncated integers only: products, and what has more elements than its operand.
+NARROW = (
+    secret_ops.Mul,  # and its subclasses, matmul and conv
+    secret_ops.Maximum,
+    secret_ops.MaxPool,
+    secret_ops.ReduceMax,
+    secret_ops.Pad,
+    secret_ops.Broadcast,
+)
+
+
+@dataclass(frozen=True)
+class MergeTruncations:
+    """Moves truncations down to where they are needed, merges and fuses them; no options."""
+
+    def run(self, program: SecretProgram) -> SecretProgram:
+        """The same program with fewer truncations; no value is less exact than before."""
+        merged = SecretProgram.create(
+            program.module.context,
+            program.arguments,
+            program.weights,
+            program.encoding,
+            program.margin,
+        )
+        merged.finish(_Rewriter(program, merged).rewrite())
+        return merged
+
+
+@dataclass
+class Lazy:
+    """A value of the old program in the new one.
+
+    Attributes:
+        old: the value.
+        wide: its integers, with `bits` more fraction bits than the old ones.
+        range: where it lies.
+        name: the layer that a truncation of it belongs to.
+        narrow: the same truncated, once something needed it.
+    """
+
+    old: ir.Value
+    wide: ir.Value
+    bits: int
+    range: RealRange
+    name: str
+    narrow: ir.Value | None = None
+
+
+class _Rewriter:
+    def __init__(self, program: SecretProgram, merged: SecretProgram) -> None:
+        self._program, self._merged = program, merged
+        given = zip(program.block.arguments, merged.block.arguments, strict=True)
+        self._values = {
+            old: Lazy(old, new, 0, argument.range, argument.name)
+            for (old, new), argument in zip(given, program.arguments, strict=True)
+        }
+
+    def rewrite(self) -> dict[str, ir.Value]:
+        """Writes the new program; its outputs by name. An output stays pending."""
+        for op in self._program.operations:
+            with self._merged.at(op.location.name_str):
+                operands = [self._values[value] for value in op.operation.operands]
+                self._values[op.operation.results[0]] = self._rule(op)(op, operands)
+        return {name: self._values[value].wide for name, value in self._program.outputs.items()}
+
+    def _rule(self, op: SecretOp) -> Rule:
+        rules: list[tuple[type[SecretOp] | tuple[type[SecretOp], ...], Rule]] = [
+            ((secret_ops.Constant, *NARROW), self._narrow_operands),
+            (secret_ops.TruncateRelu, self._narrow_operands),
+            (secret_ops.Truncate, self._truncate),
+            (secret_ops.Relu, self._relu),
+            (secret_ops.Scale, self._scale),
+            ((secret_ops.Add, secret_ops.Sub, secret_ops.Concat), self._join),
+        ]
+        return next((rule for kind, rule in rules if isinstance(op, kind)), self._pass_on)
+
+    def _narrow_operands(self, op: SecretOp, operands: list[Lazy]) -> Lazy:
+        return self._rebuilt(op, [self._narrow(value) for value in operands], 0)
+
+    def _truncate(self, op: SecretOp, operands: list[Lazy]) -> Lazy:
+        (x,) = operands
+        bits = x.bits + attributes_of(op)["bits"]
+        result = op.operation.results[0]
+        return Lazy(result, x.wide, bits, RealRange.of(op), op.location.name_str)
+
+    def _relu(self, op: SecretOp, operands: list[Lazy]) -> Lazy:
+        """Fused with the truncation; where only an output follows, without one."""
+        (x,) = operands
+        if not x.bits or self._is_needed_narrow(x):
+            return self._narrow_operands(op, operands)
+        window = attributes_of(op)
+        if all(use.owner.operation.name == "func.return" for use in op.operation.results[0].uses):
+            return self._rebuilt(op, [x.wide], x.bits, dropped_bits=x.bits)
+        encoding = Tensor.of(op.operation.results[0]).encoding
+        fused = secret_ops.TruncateRelu.build(
+            x.wide,
+            range=self._range(op, encoding),
+            stated=Stated(ring_bits=encoding.ring_bits),
+            **(window | {"bits": x.bits, "dropped_bits": x.bits}),
+        )
+        return Lazy(op.operation.results[0], fused, 0, RealRange.of(op), op.location.name_str)
+
+    def _scale(self, op: SecretOp, operands: list[Lazy]) -> Lazy:
+        """A shift that only aligns takes back from what is pending."""
+        (x,) = operands
+        old, result = Tensor.of(x.old).encoding, op.operation.results[0]
+        shift = Tensor.of(result).encoding.frac_bits - old.frac_bits
+        aligns = shift > 0 and attributes_of(op)["factor"] == 1 << shift
+        if aligns and shift <= x.bits:
+            bits = x.bits - shift
+            return Lazy(result, x.wide, bits, RealRange.of(op), op.location.name_str)
+        return self._pass_on(op, operands)
+
+    def _join(self, op: SecretOp, operands: list[Lazy]) -> Lazy:
+        """A sum or a concatenation: at the widest operand's scale, where that is worth it."""
+        bits = max(value.bits for value in operands)
+        waiting = [value for value in operands if value.bits]
+        useful = any(not self._is_needed_narrow(value) for value in waiting)
+        if isinstance(op, secret_ops.Concat):
+            useful = bool(waiting) and len({value.bits for value in operands}) == 1 and useful
+        if not (useful and self._fits(op, bits)):
+            return self._narrow_operands(op, operands)
+        return self._rebuilt(op, [self._shifted(v, bits - v.bits) for v in operands], bits)
+
+    def _pass_on(self, op: SecretOp, operands: list[Lazy]) -> Lazy:
+        """Layout, negation, factors and sums of one operand, which may as well stay pending."""
+        (x,) = operands
+        if not x.bits or self._is_needed_narrow(x) or not self._fits(op, x.bits):
+            return self._narrow_operands(op, operands)
+        return self._rebuilt(op, [x.wide], x.bits)
+
+    def _is_needed_narrow(self, value: Lazy) -> bool:
+        """Whether something reads the value truncated in any case."""
+        if value.narrow is not None:
+            return True
+        return any(isinstance(use.owner.opview, NARROW) for use in value.old.uses)
+
+    def _fits(self, op: SecretOp, bits: int) -> bool:
+        """Whether the result, with `bits` more fraction bits, can still be truncated."""
+        declared, encoding = RealRange.of(op), Tensor.of(op.operation.results[0]).encoding
+        room = 2.0 ** (encoding.ring_bits - 2 - encoding.frac_bits - bits)
+        assumed = declared.source is RangeSource.ASSUMED
+        return assumed or declared.reach(self._merged.margin) < room
+
+    def _narrow(self, value: Lazy) -> ir.Value:
+        """The integers as the old program has them, truncated once."""
+        if value.bits and value.narrow is None:
+            encoding = Tensor.of(value.old).encoding
+            with self._merged.at(value.name):
+                value.narrow = secret_ops.Truncate.build(
+                    value.wide,
+                    range=_fitting(value.range, encoding),
+                    stated=Stated(ring_bits=encoding.ring_bits),
+                    bits=value.bits,
+                )
+        return value.wide if value.narrow is None else value.narrow
+
+    def _shifted(self, value: Lazy, bits: int) -> ir.Value:
+        """The pending integers, with still more fraction bits."""
+        if not bits:
+            return value.wide
+        encoding = Tensor.of(value.wide).encoding
+        wider = Encoding(encoding.ring_bits, encoding.frac_bits + bits, encoding.secrecy)
+        constant = _constant(value.wide)
+        if constant is not None:
+            return secret_ops.Constant.build(
+                range=value.range,
+                stated=Stated(frac_bits=wider.frac_bits, ring_bits=wider.ring_bits),
+                value=constant << bits,
+            )
+        return secret_ops.Scale.build(
+            value.wide,
+            range=_fitting(value.range, wider),
+            stated=Stated(frac_bits=wider.frac_bits),
+            factor=1 << bits,
+        )
+
+    def _rebuilt(self, op: SecretOp, operands: list[ir.Value], bits: int, **changed: int) -> Lazy:
+        """The same op on new operands; its result has `bits` more fraction bits."""
+        result = op.operation.results[0]
+        tensor = Tensor.of(result)
+        encoding = tensor.encoding
+        wider = Encoding(encoding.ring_bits, encoding.frac_bits + bits, encoding.secrecy)
+        wide = type(op).build(
+            *operands,
+            range=self._range(op, wider),
+            stated=Stated(tensor.shape, wider.frac_bits, wider.ring_bits),
+            **(attributes_of(op) | changed),
+        )
+        return Lazy(result, wide, bits, RealRange.of(op), op.location.name_str)
+
+    def _range(self, op: SecretOp, encoding: Encoding) -> RealRange:
+        return _fitting(RealRange.of(op), encoding)
+
+
+def _fitting(declared: RealRange, encoding: Encoding) -> RealRange:
+    """A range that is only assumed is what the encoding can hold."""
+    assumed = declared.source is RangeSource.ASSUMED
+    return RealRange.assumed(encoding) if assumed else declared
+
+
+def _constant(value: ir.Value) -> NDArray[np.int64] | None:
+    """The integers of a public constant; None for anything else."""
+    owner = None if isinstance(value, ir.BlockArgument) else value.owner.opview
+    return attributes_of(owner)["value"] if isinstance(owner, secret_ops.Constant) else None

@@ -1,0 +1,1 @@
+"""Being here puts this folder on the path of every test: `from models import light_model`."""

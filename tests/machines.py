@@ -1,0 +1,272 @@
+"""Party-level programs run twice: by the oracle, and lowered, by native machines with known keys.
+
+Both draw the same AES streams, so outputs and messages must be equal bit for bit. Keys that a test
+knows exist here alone: production code can't be seeded.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from types import TracebackType
+from typing import Any, Self
+
+import numpy as np
+import numpy.typing as npt
+
+from veilgraph.ir.meaning.party import DrawSource, Evaluation, evaluate
+from veilgraph.ir.party import Draw, Program, Shape
+from veilgraph.ir.plan import Manifest, Phase, Plan, Tensor
+from veilgraph.ir.types import Kind, Type
+from veilgraph.passes.assign_buffers import assign_buffers, message_bytes
+from veilgraph.passes.batch_rounds import Schedule, batch_rounds
+from veilgraph.passes.emit_plan import emit_plan
+from veilgraph.passes.expand_protocols import Expanded
+from veilgraph.passes.fuse_local import fuse_local
+from veilgraph.runtime.links import Buffer, Links
+from veilgraph.runtime.loopback import loopback
+from veilgraph.runtime.party import Party
+from veilgraph.runtime.randomness import SessionKeys, bits, elements
+from veilgraph.runtime.shares import word_dtype
+from veilgraph.runtime.simulate import in_threads
+
+Array = npt.NDArray[Any]
+Wire = dict[tuple[str, int, int], bytes]  # (round, sender, receiver) -> what was sent
+
+
+def signed(x: Array, bits: int) -> npt.NDArray[np.int64]:
+    """Ring elements as the integers nearest to zero."""
+    above = np.uint64(64 - bits)
+    return (x.astype(np.uint64) << above).view(np.int64) >> above.astype(np.int64)
+
+
+def ring(x: npt.ArrayLike, bits: int) -> npt.NDArray[np.uint64]:
+    """Integers as elements of Z_2^bits."""
+    return np.asarray(x, np.int64).view(np.uint64) & np.uint64((1 << bits) - 1)
+
+
+# Lowering
+
+
+def plan_of(expanded: Expanded, suite: str = "rep3") -> Plan:
+    """The plan of a party-level program, its messages taken as they are (see verify_masking)."""
+    program = expanded.program
+    steps = fuse_local(batch_rounds(program))
+    manifest = Manifest(
+        veilgraph_version="test",
+        suite=suite,
+        security="",
+        parties=program.parties,
+        owners={t.name: t.owner for t in tensors_of(program, ("input",))},
+        receivers={},
+        network="lan",
+        ring_bits=64,
+        encoding="integers",
+    )
+    named = tensors_of(program, ("input", "weight", "output"))
+    return emit_plan(expanded, steps, assign_buffers(steps), manifest, named, {})
+
+
+def tensors_of(program: Program, ops: Sequence[str]) -> list[Tensor]:
+    """The named tensors of a program, as integers (no fraction bits)."""
+    return [
+        Tensor(n["name"], n.shape, n.type.bits, 0, program.parties[n.party], 0)
+        for n in program.nodes
+        if n.op in ops
+    ]
+
+
+# Known randomness
+
+
+def known_keys(parties: int, seed: int) -> list[SessionKeys]:
+    """Every party's keys, from a seed."""
+
+    def key(*holders: int) -> bytes:
+        return hashlib.sha256(f"{seed}:{sorted(holders)}".encode()).digest()[:16]
+
+    return [
+        SessionKeys(i, key(i), {j: key(i, j) for j in range(parties) if j != i})
+        for i in range(parties)
+    ]
+
+
+def known_draws(keys: Sequence[SessionKeys], run: int) -> DrawSource:
+    """The draws of inference `run` under these keys, as runtime/randomness.py defines them."""
+
+    def draw(draw: Draw, shape: Shape, type: Type) -> Array:
+        key = keys[min(draw.holders)][draw.holders]
+        number = 0 if draw.phase == Phase.SETUP else run
+        count = int(np.prod(shape, dtype=np.int64))
+        if type.kind is Kind.PLANES:
+            words = bits(key, number, draw.number, type.bits, count)
+            drawn = np.unpackbits(words.view(np.uint8), axis=1, bitorder="little")[:, :count]
+            return drawn.reshape(type.bits, *shape)
+        lane = next(width for width in (8, 16, 32, 64) if width >= type.bits)
+        raw = elements(key, number, draw.number, count, lane).astype(np.uint64)
+        return (raw & np.uint64((1 << type.bits) - 1)).reshape(shape)
+
+    return draw
+
+
+# The oracle's messages as bytes
+
+
+def packed(value: Array, type: Type) -> bytes:
+    """A value as it is on the wire: its exact bits, padded with zeros to 8 bytes (each plane)."""
+    if type.kind is Kind.WORDS:
+        shifts = np.arange(type.bits, dtype=np.uint64)
+        rows = ((value.reshape(-1, 1) >> shifts) & np.uint64(1)).astype(np.uint8).reshape(1, -1)
+    else:
+        rows = value.reshape(type.bits, -1)
+    padding = np.zeros((len(rows), -rows.shape[1] % 64), np.uint8)
+    return np.packbits(np.hstack([rows, padding]), axis=1, bitorder="little").tobytes()
+
+
+def expected_wire(schedule: Schedule, evaluation: Evaluation) -> Wire:
+    """What each party sends each other in each round, by the oracle."""
+    wire: Wire = {}
+    nodes = schedule.program.nodes
+    for i in schedule.live:
+        node = nodes[i]
+        if node.op == "send":
+            content = packed(evaluation.values[i], node.type)
+            assert len(content) == message_bytes(node.type, node.elements)
+            name = f"{node.phase.name.lower()} round {schedule.round_of(node) + 1}"
+            link = name, nodes[node.args[0]].party, node.party
+            wire[link] = wire.get(link, b"") + content
+    return wire
+
+
+# Machines
+
+
+@dataclass
+class Recorded:
+    """Links that remember what is sent over them."""
+
+    links: Links
+    wire: Wire = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self.party, self.names = self.links.party, self.links.names
+        self.reset_counters()
+
+    def reset_counters(self) -> None:
+        self.links.reset_counters()
+        self.sent_bytes, self.received_bytes = self.links.sent_bytes, self.links.received_bytes
+
+    def exchange(
+        self, sends: Mapping[int, Buffer], receives: Mapping[int, Buffer], step: str
+    ) -> None:
+        for peer, content in sends.items():
+            self.wire[step, self.party, peer] = bytes(content)
+        self.links.exchange(sends, receives, step)
+
+    def close(self) -> None:
+        self.links.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.links.__exit__(kind, error, trace)
+
+
+@dataclass(frozen=True)
+class Ran:
+    """One inference: outputs as ring elements by (party, name), and the bytes of every message.
+
+    The first inference has the setup's messages too.
+    """
+
+    outputs: dict[tuple[int, str], npt.NDArray[np.uint64]]
+    wire: Wire
+
+
+def run_machines(
+    plan: Plan,
+    keys: Sequence[SessionKeys],
+    batches: Sequence[Mapping[str, Array]],
+    weights: Mapping[str, Array] | None = None,
+    threads: int = 1,
+    isa: str | None = None,
+) -> list[Ran]:
+    """A session of all parties on threads, with these keys; one inference a batch of inputs."""
+
+    def work(links: Links) -> list[Ran]:
+        recorded = Recorded(links)
+        name = plan.manifest.parties[links.party]
+        own = {tensor.name for tensor in plan.party(name).inputs}
+        done = []
+        with Party(plan, name, recorded, keys[links.party], threads=threads, isa=isa) as party:
+            party.share_weights(weights or {})
+            for inputs in batches:
+                party.infer({n: x for n, x in inputs.items() if n in own})
+                done.append(Ran(_outputs(party, links.party), recorded.wire.copy()))
+                recorded.wire.clear()
+        return done
+
+    parties = plan.manifest.parties
+    by_party = in_threads(work, loopback(len(parties), parties))
+    return [
+        Ran(
+            {key: value for ran in rans for key, value in ran.outputs.items()},
+            {link: content for ran in rans for link, content in ran.wire.items()},
+        )
+        for rans in zip(*by_party, strict=True)
+    ]
+
+
+def _outputs(party: Party, index: int) -> dict[tuple[int, str], npt.NDArray[np.uint64]]:
+    found = {}
+    for tensor in party.program.outputs:
+        dtype = word_dtype(tensor.ring_bits)
+        end = tensor.offset + tensor.elements * dtype.itemsize
+        raw = party.device.arena[tensor.offset : end].view(dtype).astype(np.uint64)
+        mask = np.uint64((1 << tensor.ring_bits) - 1)
+        found[index, tensor.name] = (raw & mask).reshape(tensor.shape)
+    return found
+
+
+# Both
+
+
+def check_machines(
+    expanded: Expanded,
+    batches: Sequence[Mapping[str, npt.NDArray[np.int64]]],
+    weights: Mapping[str, npt.NDArray[np.int64]] | None = None,
+    seed: int = 1,
+    threads: int = 1,
+) -> list[Evaluation]:
+    """Holds that the machines compute and send what the oracle does; returns the oracle's runs.
+
+    Args:
+        batches: of signed integers that float64 holds exactly, since owners give real numbers.
+    """
+    program = expanded.program
+    keys = known_keys(len(program.parties), seed)
+    plan, schedule = plan_of(expanded), batch_rounds(program)
+    evaluations = []
+    for number, ran in enumerate(run_machines(plan, keys, batches, weights, threads), start=1):
+        given = {**(weights or {}), **batches[number - 1]}
+        sources = {name: value.astype(np.int64).view(np.uint64) for name, value in given.items()}
+        draws = known_draws(keys, number)
+        expected = evaluate(program, sources, draws, expanded.constants)
+        wire = expected_wire(schedule, expected)
+        if number > 1:
+            wire = {link: sent for link, sent in wire.items() if not link[0].startswith("setup")}
+        assert ran.wire.keys() == wire.keys()
+        for link, sent in wire.items():
+            assert ran.wire[link] == sent, f"{link} differs"
+        assert ran.outputs.keys() == expected.outputs.keys()
+        for place, value in expected.outputs.items():
+            np.testing.assert_array_equal(ran.outputs[place], value, err_msg=str(place))
+        evaluations.append(expected)
+    return evaluations

@@ -1,0 +1,33 @@
+"""Ops that every suite computes exactly: sums, products, layout; any ring, any form of operand."""
+
+from __future__ import annotations
+
+import pytest
+from conformance import BILINEAR_CASES, LINEAR_CASES, SETTINGS, Case, Setting
+
+RINGS = (3, 8, 24, 32, 40, 52, 64)
+CASES = (*LINEAR_CASES, *BILINEAR_CASES)
+
+settings = pytest.mark.parametrize("setting", SETTINGS, ids=str)
+
+
+@settings
+@pytest.mark.parametrize("case", CASES, ids=str)
+def test_secret_operands(setting: Setting, case: Case) -> None:
+    for ring_bits in RINGS:
+        case.check(setting, ring_bits, "shared", None)
+
+
+@pytest.mark.parametrize("case", CASES, ids=str)
+def test_additive_and_replicated_operands(case: Case) -> None:
+    replicated = next(s for s in SETTINGS if s.suite.name == "rep3")
+    for ring_bits in RINGS:
+        case.check(replicated, ring_bits, "additive", None)
+
+
+@settings
+@pytest.mark.parametrize("position", [0, 1])
+@pytest.mark.parametrize("case", [c for c in CASES if len(c.operands) == 2], ids=str)
+def test_a_public_operand(setting: Setting, case: Case, position: int) -> None:
+    for ring_bits in RINGS:
+        case.check(setting, ring_bits, "shared", position)

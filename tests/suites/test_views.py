@@ -1,0 +1,255 @@
+"""What a coalition receives is distributed the same for any secrets; without any one mask, it isn't.
+
+The same protocols, with one draw taken out or known to all, are caught here and by verify_masking.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import pytest
+from conformance import SETTINGS, Setting
+from views import (
+    Histograms,
+    Protocol,
+    Sources,
+    differences,
+    exact_view,
+    given,
+    parts_of,
+    sampled_view,
+    unknown_bits,
+)
+
+from veilgraph.ir.party import Program, Shape, Value, stack
+from veilgraph.ir.plan import Phase
+from veilgraph.ir.types import Kind, Type, planes, words
+from veilgraph.passes.verify_masking import MaskingError, coalitions, verify_masking
+from veilgraph.targets.suite import Form, Operation, Parties
+from veilgraph.targets.suites import rep3
+
+REP3_OF_3, ADDITIVE_OF_2, ADDITIVE_OF_3 = (s for s in SETTINGS if s.computing > 1)
+RUNS = 1 << 17
+
+
+@dataclass(frozen=True)
+class Case:
+    """An op of a suite on sharings that are there already; then reshared, so that it says all."""
+
+    setting: Setting
+    op: str
+    bits: int  # of the ring
+    form: Form = Form.ADDITIVE
+    attrs: dict[str, int] = field(default_factory=dict)
+    operands: int = 1
+
+    def __str__(self) -> str:
+        return f"{self.setting}-{self.op}-{self.form.value}-{self.bits}"
+
+    def protocol(self, program: type[Program] = Program) -> Protocol:
+        return Protocol(self.setting, self._body, program)
+
+    def _body(self, p: Parties, elements: int) -> Iterable[Value]:
+        names = [f"x{j}" for j in range(self.operands)]
+        operands = [given(p, name, elements, self.bits, self.form) for name in names]
+        suite = self.setting.suite
+        if self.op == "reveal":
+            revealed: Any = suite.protocols["reveal"](p, 1, *operands)
+            return [revealed]
+        operation = Operation(self.op, (elements,), self.bits, self.attrs)
+        result = suite.protocols[self.op](p, operation, *operands)
+        return (rep3.replicated(p, result) if suite is rep3.REP3 else result).parts
+
+    def sources(self, secrets: Sequence[int], coalition: Sequence[int], seed: int) -> Sources:
+        count = self.setting.computing
+        return {
+            f"x{j}": parts_of(secret, self.bits, self.form, count, coalition, seed + 100 * j)
+            for j, secret in enumerate(secrets)
+        }
+
+    def coalitions(self) -> list[tuple[int, ...]]:
+        """Of computing parties: a dealer receives nothing."""
+        found = coalitions(self.setting.target)
+        return [c for c in found if max(c) < self.setting.computing]
+
+
+REPLICATED = Form.REPLICATED
+SMALL = {"window_bits": 2, "dropped_bits": 0}
+TINY = (
+    Case(REP3_OF_3, "mul", 3, REPLICATED, operands=2),
+    Case(REP3_OF_3, "truncate", 3, REPLICATED, {"bits": 1}),
+    Case(REP3_OF_3, "truncate", 3, attrs={"bits": 1}),
+    Case(REP3_OF_3, "relu", 3, REPLICATED, SMALL),
+    Case(REP3_OF_3, "relu", 2, REPLICATED, {"window_bits": 2, "dropped_bits": 1}),
+    Case(REP3_OF_3, "maximum", 2, REPLICATED, SMALL, operands=2),
+    Case(ADDITIVE_OF_2, "mul", 3, operands=2),
+    Case(ADDITIVE_OF_2, "truncate", 3, attrs={"bits": 1}),
+    Case(ADDITIVE_OF_2, "relu", 2, attrs=SMALL),
+    Case(ADDITIVE_OF_3, "truncate", 3, attrs={"bits": 1}),
+)
+REVEALED = (
+    Case(REP3_OF_3, "reveal", 3, REPLICATED),
+    Case(REP3_OF_3, "reveal", 3),
+    Case(ADDITIVE_OF_2, "reveal", 3),
+    Case(ADDITIVE_OF_3, "reveal", 3),
+)
+WIDE = {"window_bits": 7, "dropped_bits": 0}
+SAMPLED = (
+    Case(REP3_OF_3, "mul", 8, REPLICATED, operands=2),
+    Case(REP3_OF_3, "truncate", 8, attrs={"bits": 3}),
+    Case(REP3_OF_3, "relu", 8, REPLICATED, WIDE),
+    Case(REP3_OF_3, "truncate_relu", 8, attrs={"bits": 3, "window_bits": 7, "dropped_bits": 2}),
+    Case(REP3_OF_3, "maximum", 8, REPLICATED, WIDE, operands=2),
+    Case(ADDITIVE_OF_2, "mul", 8, operands=2),
+    Case(ADDITIVE_OF_2, "truncate_relu", 8, attrs={"bits": 3, **WIDE}),
+    Case(ADDITIVE_OF_3, "relu", 8, attrs={"window_bits": 6, "dropped_bits": 1}),
+)
+
+
+@pytest.fixture(autouse=True)
+def one_role_a_party(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Tensors are not cut into thirds whose roles rotate: all runs are of one and the same view."""
+    monkeypatch.setattr(rep3, "SMALLEST_CHUNK", 1 << 40)
+
+
+@pytest.mark.parametrize("case", TINY, ids=str)
+def test_views_are_the_same_for_all_secrets(case: Case) -> None:
+    """Every secret, and every choice of all that a coalition does not know."""
+    protocol = case.protocol()
+    for coalition in case.coalitions():
+        if unknown_bits(protocol.trace(1), coalition) > 17:
+            assert len(coalition) == 1  # one of three parties: a part of a larger coalition's view
+            continue
+        for seed in range(3):
+            views = [
+                exact_view(protocol, coalition, case.sources([s, t], coalition, seed), seed)
+                for s in range(1 << case.bits)
+                for t in (range(2) if case.operands == 2 else range(1))
+            ]
+            assert all(np.array_equal(view, views[0]) for view in views), (coalition, seed)
+
+
+@pytest.mark.parametrize("case", REVEALED, ids=str)
+def test_a_reveal_says_nothing_but_the_value(case: Case) -> None:
+    """The same value in other parts gives the same view."""
+    protocol = case.protocol()
+    for coalition in case.coalitions():
+        for secret in range(1 << case.bits):
+            views = [
+                exact_view(protocol, coalition, _other_parts(case, secret, coalition, seed), 0)
+                for seed in range(6)
+            ]
+            assert all(np.array_equal(view, views[0]) for view in views), (coalition, secret)
+
+
+def _other_parts(case: Case, secret: int, coalition: Sequence[int], seed: int) -> Sources:
+    """Parts of `secret`: those of the coalition always the same, the others by the seed."""
+    sources = case.sources([secret], coalition, 0)
+    parts = list(sources["x0"])
+    held = {j for i in coalition for j in ((i, i + 1) if case.form is REPLICATED else (i,))}
+    free = [j for j in range(len(parts)) if j not in {h % len(parts) for h in held}]
+    if len(free) > 1:
+        parts[free[0]] = (parts[free[0]] + seed) % (1 << case.bits)
+        parts[free[1]] = (parts[free[1]] - seed) % (1 << case.bits)
+    return {"x0": parts}
+
+
+@pytest.mark.parametrize("case", SAMPLED, ids=str)
+def test_views_in_a_larger_ring(case: Case) -> None:
+    """Chi-square at 1e-6 over 2^17 runs: messages alone, and in pairs with all there is."""
+    for coalition in case.coalitions():
+        assert not sampled_differences(case.protocol(), case, coalition)
+
+
+def sampled_differences(protocol: Protocol, case: Case, coalition: Sequence[int]) -> list[str]:
+    histograms = []
+    for number, secrets in enumerate(([-61, 0], [58, -3])):
+        sources = case.sources(secrets, coalition, 1)
+        found = Histograms()
+        for batch in range(4):
+            seed = 1000 * number + batch
+            found.add(*sampled_view(protocol, coalition, sources, RUNS // 4, seed))
+        histograms.append(found)
+    return differences(*histograms)
+
+
+# Mutants: protocols with one draw that masks nothing
+
+
+class Mutant(Program):
+    """A program in which one draw is not what it should be."""
+
+    target = 0
+    fault = ""
+
+    def __init__(self, parties: Sequence[str]) -> None:
+        super().__init__(parties)
+        self.asked = 0
+
+    def draw(self, holders: Iterable[int], shape: Shape, type: Type) -> Value:
+        self.asked += 1
+        own = frozenset(holders)
+        if self.asked - 1 != self.target:
+            return super().draw(own, shape, type)
+        if self.fault == "known to all":
+            return super().draw(range(len(self.parties)), shape, type)
+        if self.fault == "of the setup":
+            with self.in_phase(Phase.SETUP):
+                return super().draw(own, shape, type)
+        if self.fault == "narrow" and type.bits > 1:
+            return self._narrow(own, shape, type)
+        return self.const(0, shape, type).only(*own)
+
+    def _narrow(self, holders: frozenset[int], shape: Shape, type: Type) -> Value:
+        if type.kind is Kind.WORDS:
+            return super().draw(holders, shape, words(type.bits - 1)).mod(type.bits)
+        zero = self.const(0, shape, planes(1)).only(*holders)
+        return stack([super().draw(holders, shape, planes(type.bits - 1)), zero])
+
+
+def mutant(number: int, what: str) -> type[Program]:
+    return type("OneMutant", (Mutant,), {"target": number, "fault": what})
+
+
+@pytest.mark.parametrize("case", [*TINY, *SAMPLED], ids=str)
+@pytest.mark.parametrize("fault", ["missing", "narrow", "known to all", "of the setup"])
+def test_verify_masking_misses_no_draw(case: Case, fault: str) -> None:
+    schedule = case.protocol().trace(1)
+    every = coalitions(case.setting.target)
+    verify_masking(schedule, every)
+    for number in range(len(schedule.program.draws)):
+        broken = case.protocol(mutant(number, fault)).trace(1)
+        with pytest.raises(MaskingError):
+            verify_masking(broken, every)
+
+
+@pytest.mark.parametrize("case", [c for c in TINY if c.op != "maximum"], ids=str)
+def test_a_missing_draw_shows_in_a_view(case: Case) -> None:
+    """Each draw is needed: without it some coalition's view depends on the secret."""
+    for number in range(len(case.protocol().trace(1).program.draws)):
+        broken = case.protocol(mutant(number, "missing"))
+        assert any(_depends_on_secret(broken, case, c) for c in case.coalitions()), number
+
+
+def _depends_on_secret(protocol: Protocol, case: Case, coalition: Sequence[int]) -> bool:
+    if unknown_bits(protocol.trace(1), coalition) > 17:
+        return False
+    for seed in range(3):
+        first, *others = (
+            exact_view(protocol, coalition, case.sources([s, t], coalition, seed), seed)
+            for s in range(1 << case.bits)
+            for t in range(2)
+        )
+        if any(not np.array_equal(first, other) for other in others):
+            return True
+    return False
+
+
+@pytest.mark.parametrize("case", [c for c in SAMPLED if c.op in ("mul", "truncate")], ids=str)
+def test_a_missing_draw_shows_in_samples(case: Case) -> None:
+    for number in range(len(case.protocol().trace(1).program.draws)):
+        broken = case.protocol(mutant(number, "missing"))
+        assert any(sampled_differences(broken, case, c) for c in case.coalitions()), number

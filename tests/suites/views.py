@@ -1,0 +1,251 @@
+"""What a coalition sees of a protocol, and whether it depends on the secrets.
+
+Exactly, where the draws that the coalition doesn't know can be enumerated; else by chi-square on
+every message, and on every pair of things that the coalition has.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from math import sqrt
+from statistics import NormalDist
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+from conformance import Setting
+
+from veilgraph.ir.meaning.party import DrawSource, Evaluation, evaluate, uniform_draws
+from veilgraph.ir.party import Draw, Program, Shape, Value
+from veilgraph.ir.plan import Phase
+from veilgraph.ir.types import Kind, Type, words
+from veilgraph.passes.batch_rounds import Schedule, batch_rounds
+from veilgraph.targets.suite import Form, Parties, Sharing
+
+Array = npt.NDArray[Any]
+Body = Callable[[Parties, int], Iterable[Value]]  # parties, elements -> what the protocol ends with
+
+ENUMERATED_BITS = 17
+SIGNIFICANCE = 1e-6
+
+
+@dataclass
+class Protocol:
+    """A protocol traced on `elements` independent runs of itself.
+
+    Args:
+        body: gets parties and the number of elements, and returns the values it ends with.
+        program: what to trace into (a mutant, for instance), given the parties' names.
+    """
+
+    setting: Setting
+    body: Body
+    program: Callable[[Sequence[str]], Program] = Program
+
+    def trace(self, elements: int) -> Schedule:
+        program = self.program(self.setting.target.everyone)
+        dealer = self.setting.computing if self.setting.suite.security.dealer else None
+        parties = Parties(program, tuple(range(self.setting.computing)), dealer)
+        for number, value in enumerate(self.body(parties, elements)):
+            for party in value.at:
+                program.output(value, party, f"end{number}", 0)
+        return batch_rounds(program)
+
+
+def given(p: Parties, name: str, elements: int, bits: int, form: Form) -> Sharing:
+    """A sharing that is there already: its part j is the source `name.j` of each of its holders."""
+    count = len(p)
+
+    def part(j: int, holders: Iterable[int]) -> Value:
+        attrs = {"name": f"{name}.{j}"}
+        shape, type = (elements,), words(bits)
+        at = {
+            i: p.program.node("input", i, (), shape, type, Phase.ONLINE, **attrs) for i in holders
+        }
+        return Value(p.program, at, shape, type)
+
+    replicated = form is Form.REPLICATED
+    holders = [{(j - 1) % count, j} if replicated else {j} for j in range(count)]
+    return Sharing(tuple(part(j, sorted(h)) for j, h in enumerate(holders)), form)
+
+
+def parts_of(
+    secret: int, bits: int, form: Form, count: int, coalition: Sequence[int], seed: int
+) -> list[int]:
+    """Parts of a secret; those that the coalition holds depend on the seed alone.
+
+    Of those that it doesn't hold all but one depend on the secret too.
+    """
+    held = {j for i in coalition for j in ((i, i + 1) if form is Form.REPLICATED else (i,))}
+    held = {j % count for j in held}
+    own, others = np.random.default_rng([seed]), np.random.default_rng([seed, secret + (1 << 20)])
+    parts = [int((own if j in held else others).integers(1 << bits)) for j in range(count)]
+    free = max(j for j in range(count) if j not in held)
+    parts[free] = (secret - sum(parts) + parts[free]) % (1 << bits)
+    return parts
+
+
+# Sources of randomness
+
+
+def is_known(draw: Draw, coalition: Sequence[int]) -> bool:
+    return not draw.holders.isdisjoint(coalition)
+
+
+def draw_nodes(schedule: Schedule) -> dict[int, tuple[Draw, Type]]:
+    """The draws that are made, by number."""
+    program = schedule.program
+    nodes = (program.nodes[i] for i in schedule.live)
+    return {n["number"]: (program.draws[n["number"]], n.type) for n in nodes if n.op == "draw"}
+
+
+def unknown_bits(schedule: Schedule, coalition: Sequence[int]) -> int:
+    """Bits of randomness, an element, that the coalition does not know."""
+    made = draw_nodes(schedule).values()
+    return sum(type.bits for draw, type in made if not is_known(draw, coalition))
+
+
+def every_draw(schedule: Schedule, coalition: Sequence[int], seed: int) -> DrawSource:
+    """Element i has the i-th choice of all that is unknown; what is known is the same for all."""
+    place, places = 0, {}
+    for number, (draw, type) in sorted(draw_nodes(schedule).items()):
+        if not is_known(draw, coalition):
+            places[number] = place
+            place += type.bits
+
+    def source(draw: Draw, shape: Shape, type: Type) -> Array:
+        index = np.arange(shape[0], dtype=np.uint64)
+        if draw.number in places:
+            value = index >> np.uint64(places[draw.number])
+        else:
+            rng = np.random.default_rng([seed, draw.number])
+            value = np.full(shape, rng.integers(1 << 63), np.uint64)
+        if type.kind is Kind.WORDS:
+            return value & np.uint64((1 << type.bits) - 1)
+        planes = [value >> np.uint64(j) & np.uint64(1) for j in range(type.bits)]
+        return np.array(planes, np.uint8).reshape(type.bits, *shape)
+
+    return source
+
+
+# Views
+
+
+def received(
+    schedule: Schedule, evaluation: Evaluation, coalition: Sequence[int]
+) -> Iterator[Array]:
+    """Messages to the coalition from outside, each as numbers (planes as the bits of one)."""
+    nodes = schedule.program.nodes
+    for i in schedule.live:
+        node = nodes[i]
+        if node.op == "send" and node.party in coalition:
+            if nodes[node.args[0]].party not in coalition:
+                yield as_numbers(evaluation.values[i], node.type)
+
+
+def as_numbers(value: Array, type: Type) -> npt.NDArray[np.uint64]:
+    if type.kind is Kind.WORDS:
+        return value.astype(np.uint64)
+    weights = np.uint64(1) << np.arange(type.bits, dtype=np.uint64)
+    return np.tensordot(weights, value.astype(np.uint64), axes=1)
+
+
+def known_draws(
+    schedule: Schedule, evaluation: Evaluation, coalition: Sequence[int]
+) -> Iterator[Array]:
+    nodes = schedule.program.nodes
+    for i in schedule.live:
+        if nodes[i].op == "draw" and nodes[i].party == min(coalition):
+            yield as_numbers(evaluation.values[i], nodes[i].type)
+
+
+Sources = Mapping[str, Sequence[int]]  # the parts of each given sharing
+
+
+def run(schedule: Schedule, elements: int, sources: Sources, draws: DrawSource) -> Evaluation:
+    arrays = {
+        f"{name}.{j}": np.full(elements, part, np.uint64)
+        for name, parts in sources.items()
+        for j, part in enumerate(parts)
+    }
+    return evaluate(schedule.program, arrays, draws)
+
+
+def exact_view(
+    protocol: Protocol, coalition: Sequence[int], sources: Sources, seed: int
+) -> npt.NDArray[np.uint64]:
+    """The view for every choice of the unknown draws: a hash of each, sorted."""
+    bits = unknown_bits(protocol.trace(1), coalition)
+    assert bits <= ENUMERATED_BITS, f"{bits} bits to enumerate"
+    schedule = protocol.trace(1 << bits)
+    draws = every_draw(schedule, coalition, seed)
+    evaluation = run(schedule, 1 << bits, sources, draws)
+    digest = np.zeros(1 << bits, np.uint64)
+    for message in received(schedule, evaluation, coalition):
+        digest = (digest ^ message) * np.uint64(0x9E3779B97F4A7C15)
+        digest ^= digest >> np.uint64(29)
+    return np.sort(digest)
+
+
+def sampled_view(
+    protocol: Protocol, coalition: Sequence[int], sources: Sources, runs: int, seed: int
+) -> tuple[list[Array], list[Array]]:
+    """Messages of many runs, and what the coalition knows of the randomness."""
+    schedule = protocol.trace(runs)
+    draws = uniform_draws(np.random.default_rng(seed))
+    evaluation = run(schedule, runs, sources, draws)
+    messages = list(received(schedule, evaluation, coalition))
+    return messages, list(known_draws(schedule, evaluation, coalition))
+
+
+def deviation(a: Array, b: Array) -> float:
+    """Chi-square of two samples of one size, as standard deviations of a normal variable.
+
+    Wilson and Hilferty, PNAS 1931.
+    """
+    total = (a + b).astype(np.float64)
+    seen = total > 0
+    cells = int(seen.sum()) - 1
+    if cells < 1:
+        return 0.0
+    statistic = float(((a - b)[seen] ** 2 / total[seen]).sum())
+    spread = 2 / (9 * cells)
+    return float(((statistic / cells) ** (1 / 3) - 1 + spread) / sqrt(spread))
+
+
+class Histograms:
+    """Counts of each message, and of every message together with anything else."""
+
+    def __init__(self) -> None:
+        self.counts: dict[str, npt.NDArray[np.int64]] = {}
+
+    def add(self, messages: Sequence[Array], known: Sequence[Array]) -> None:
+        view = [*messages, *known]
+        low = [(column & np.uint64(255)).astype(np.uint8) for column in view]
+        high = [(column >> _shift(column) & np.uint64(7)).astype(np.uint8) for column in view]
+        for i in range(len(messages)):
+            self._count(f"message {i}", low[i])
+            for j in range(i + 1, len(view)):
+                self._count(f"{i} - {j}", low[i] - low[j])
+                self._count(f"{i} ^ {j}", low[i] ^ low[j])
+                self._count(f"top of {i}, {j}", high[i] << 3 | high[j])
+
+    def _count(self, name: str, values: npt.NDArray[np.uint8]) -> None:
+        counts = np.bincount(values, minlength=256)
+        self.counts[name] = self.counts.get(name, np.zeros(256, np.int64)) + counts
+
+
+def _shift(column: Array) -> np.uint64:
+    """Where the top three bits of what a column holds begin."""
+    return np.uint64(max(int(column.max()).bit_length() - 3, 0))
+
+
+def differences(first: Histograms, second: Histograms) -> list[str]:
+    """Names of what is distributed differently, at 1e-6 for all tests together."""
+    limit = NormalDist().inv_cdf(1 - SIGNIFICANCE / len(first.counts))
+    return [
+        name
+        for name, counts in first.counts.items()
+        if deviation(counts, second.counts[name]) > limit
+    ]

@@ -25,7 +25,7 @@ from torch_mlir import ir
 from torch_mlir.dialects import func
 
 from veilgraph.ir.attributes import Shape, shape_of, tensor_type
-from veilgraph.ir.graph_ops import attributes_of
+from veilgraph.ir.graph_dialect import attributes_of
 
 Array = NDArray[np.float32]
 

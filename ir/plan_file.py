@@ -221,8 +221,12 @@ def _program(
         tables.append(np.frombuffer(archive.read(entry), dtype))
     keys = tuple(tuple(map(str, holders)) for holders in fields["keys"])
     tensors = (tuple(map(_tensor, fields[k])) for k in ("inputs", "weights", "outputs"))
+    steps, buffers, messages, params, kept = tables
+    inputs, weights, outputs = tensors
     arena_bytes = int(fields["arena_bytes"])
-    return PartyPlan(name, *tables, arena_bytes, keys, *tensors)
+    return PartyPlan(
+        name, steps, buffers, messages, params, kept, arena_bytes, keys, inputs, weights, outputs
+    )
 
 
 def _tensor(fields: Mapping[str, Any]) -> Tensor:

@@ -186,7 +186,9 @@ class _Emission:
         location = view.location
         if location.kind in (BufferKind.PACKED, BufferKind.PLANES):
             assert view.start == 0, "a view of packed bits"
-            shape, strides, offset = (location.elements,), (1,), location.offset
+            shape: Shape = (location.elements,)
+            strides: Strides = (1,)
+            offset = location.offset
         else:
             size = 4 if location.kind == BufferKind.WORDS32 else 8
             shape, strides = view.shape, view.strides

@@ -7,7 +7,7 @@ suite.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -78,20 +78,23 @@ class _Expansion:
             value = self.program.source(
                 argument.role, argument.name, owner, argument.tensor.shape, type
             )
-            return self._protocol("share")(self.parties, owner, value)
+            shared: Sharing = self.target.suite.protocols["share"](self.parties, owner, value)
+            return shared
 
     def _operation(self, op: ir.OpView) -> Sharing:
         name = op.operation.name.removeprefix("secret.")
-        result = Tensor.of(op.operation.results[0])
+        tensor = Tensor.of(op.operation.results[0])
         attrs = attributes_of(op)
         if name == "constant":
-            return Sharing((self._constant(attrs["value"], result),), Form.PUBLIC)
+            return Sharing((self._constant(attrs["value"], tensor),), Form.PUBLIC)
         place = op.location.name_str if isinstance(op.location, ir.Location) else ""
-        note = LayerNote(place, name, result, RealRange.of(op))
+        note = LayerNote(place, name, tensor, RealRange.of(op))
         with self._layer(note):
-            operation = Operation(name, result.shape, result.encoding.ring_bits, attrs)
+            operation = Operation(name, tensor.shape, tensor.encoding.ring_bits, attrs)
             operands = [self.sharings[value] for value in op.operation.operands]
-            return self._protocol(name)(self.parties, operation, *operands)
+            protocol = self.target.suite.protocols[name]
+            result: Sharing = protocol(self.parties, operation, *operands)
+            return result
 
     def _constant(self, value: npt.NDArray[np.int64], result: Tensor) -> Value:
         type = words(result.encoding.ring_bits)
@@ -116,14 +119,6 @@ class _Expansion:
         revealed: Value = self.target.suite.protocols["reveal"](self.parties, party, sharing)
         return revealed
 
-    def _protocol(self, op: str):  # type: ignore[no-untyped-def]
-        return self.target.suite.protocols[op]
-
-    def _layer(self, note: LayerNote):  # type: ignore[no-untyped-def]
+    def _layer(self, note: LayerNote) -> AbstractContextManager[None]:
         self.expanded.notes.append(note)
         return self.program.in_layer(note.name)
-
-
-def sources_of(secret: SecretProgram) -> Mapping[str, Argument]:
-    """Inputs and weights by name."""
-    return {argument.name: argument for argument in secret.arguments}

@@ -29,7 +29,7 @@ from veilgraph.passes.batch_rounds import Schedule
 from veilgraph.targets.target import Target
 
 # How operands count in a sum, of words and of bits: XOR of words would not be a sum.
-SIGNS = {
+SIGNS: dict[Kind, dict[str, tuple[int, ...]]] = {
     Kind.WORDS: {"add": (1, 1), "sub": (1, -1), "neg": (-1,)},
     Kind.PLANES: {"xor": (1, 1)},
 }

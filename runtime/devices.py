@@ -69,9 +69,11 @@ def open_device(
     if program.arena_bytes > memory_bytes:
         raise needs
     tables = (program.steps, program.buffers, program.params)
-    views = [np.ascontiguousarray(table).view(np.uint8) for table in tables]
+    steps, buffers, params = (np.ascontiguousarray(table).view(np.uint8) for table in tables)
+    kernels = str(library(isa))
+    size = program.arena_bytes
     try:
-        return Machine(str(library(isa)), *views, constants, program.arena_bytes, keys, threads)
+        return Machine(kernels, steps, buffers, params, constants, size, keys, threads)
     except MemoryError as error:
         raise needs from error
     except ValueError as error:

@@ -6,7 +6,7 @@ plan computes and sends. It protects nothing: one process sees all secrets.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import TypeVar
@@ -153,7 +153,7 @@ def simulate_many(
     return Answer(plan, runs[-1].outputs, max(s for s, _ in results), tuple(runs))
 
 
-def in_threads(work: Callable[[Links], T], links: list[Links]) -> list[T]:
+def in_threads(work: Callable[[Links], T], links: Sequence[Links]) -> list[T]:
     """`work` for each party at once; raises the first cause, not the parties it stopped."""
     with ThreadPoolExecutor(len(links)) as pool:
         futures = [pool.submit(work, link) for link in links]

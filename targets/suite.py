@@ -132,7 +132,9 @@ class Parties:
         return self.program.send(value, self.index(sender), self.index(receiver), declared)
 
 
-Protocol = Callable[..., Sharing]
+# Of the parties, the op and its operands' sharings it makes the result's; "share" makes a sharing
+# of an owner's value, and "reveal" a value of a sharing.
+Protocol = Callable[..., Any]
 
 
 @dataclass(frozen=True)

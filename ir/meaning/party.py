@@ -172,7 +172,8 @@ def _window(node: Node, x: Array, top: int, left: int) -> Array:
         (columns >= 0) & (columns < x.shape[3])
     )
     taken = x[:, :, rows.clip(0, x.shape[2] - 1)][:, :, :, columns.clip(0, x.shape[3] - 1)]
-    return taken * inside.astype(np.uint64)
+    window: Array = taken * inside.astype(np.uint64)
+    return window
 
 
 def _pool_sum(node: Node, args: list[Array], types: list[Type]) -> Array:
@@ -186,7 +187,8 @@ def _slice(node: Node, args: list[Array], types: list[Type]) -> Array:
         np.arange(start, start + step * size, step)
         for start, step, size in zip(node["starts"], node["steps"], node.shape, strict=True)
     )
-    return args[0][np.ix_(*index)]
+    part: Array = args[0][np.ix_(*index)]
+    return part
 
 
 def _pad(node: Node, args: list[Array], types: list[Type]) -> Array:

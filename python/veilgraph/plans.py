@@ -62,14 +62,20 @@ class Plan(ir_plan.Plan):
         """Writes model.plan; the same plan gives the same bytes."""
         plan_file.save(self, path)
 
+    @property
+    def network(self) -> Network:
+        """The network that the plan was compiled for."""
+        own = self.manifest.network
+        seconds = float(str(own["round_trip_seconds"]))
+        return Network(str(own["name"]), float(str(own["bytes_per_second"])), seconds)
+
     def cost(self, network: str | None = None) -> Cost:
         """Rounds, bytes and network seconds on a network: `lan`, `wan` or a YAML file.
 
         Args:
             network: the one that the plan was compiled for if None.
         """
-        own = Network(**self.manifest.network)  # type: ignore[arg-type]
-        chosen = own if network is None else named_network(network)
+        chosen = self.network if network is None else named_network(network)
         multiply_adds = sum(layer.multiply_adds for layer in self.layers)
         phases = []
         for phase in Phase:
@@ -79,4 +85,5 @@ class Plan(ir_plan.Plan):
             count = multiply_adds if phase == Phase.ONLINE else 0
             phases.append(PhaseCost(rounds, sent, seconds, count))
         memory = {name: program.arena_bytes for name, program in self.programs.items()}
-        return Cost(chosen.name, *phases, peak_memory_bytes=memory)
+        setup, offline, online = phases
+        return Cost(chosen.name, setup, offline, online, memory)

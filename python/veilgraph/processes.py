@@ -83,7 +83,7 @@ def simulate_processes(
         jobs = [Job(p, len(own), threads, isa, insecure_plaintext) for p in plan.manifest.parties]
         for number, inputs in enumerate(own):
             for party, arrays in inputs.items():
-                np.savez(_arrays(folder, party, "in", number), **_numbers(arrays))
+                _save(_arrays(folder, party, "in", number), _numbers(arrays))
         reports = dict(zip(plan.manifest.parties, _in_processes(folder, jobs), strict=True))
     runs = []
     for number in range(len(batches)):
@@ -123,6 +123,10 @@ def free_ports(count: int) -> Iterator[list[int]]:
 
 def _arrays(folder: Path, party: str, what: str, number: int) -> Path:
     return folder / f"{party}.{what}.{number}.npz"
+
+
+def _save(path: Path, arrays: Mapping[str, npt.NDArray[Any]]) -> None:
+    np.savez(path, allow_pickle=False, **dict(arrays))
 
 
 def _numbers(arrays: Mapping[str, npt.ArrayLike]) -> dict[str, npt.NDArray[Any]]:
@@ -194,7 +198,7 @@ def _run(folder: Path, job: Job) -> dict[str, Any]:
         for number in range(job.runs):
             with np.load(_arrays(folder, job.party, "in", number), allow_pickle=False) as arrays:
                 inputs = {name: arrays[name] for name in arrays.files}
-            np.savez(_arrays(folder, job.party, "out", number), **session.run(inputs))
+            _save(_arrays(folder, job.party, "out", number), session.run(inputs))
         return {
             "setup_seconds": session.setup_seconds,
             "runs": [

@@ -423,7 +423,7 @@ def in_thirds(
     done = []
     for role, (start, length) in enumerate(thirds(x.elements)):
         turn = (role + p.program.layer) % 3
-        chunk = x.map(lambda part, s=start, n=length: part.chunk(s, n))
+        chunk = Sharing(tuple(part.chunk(start, length) for part in x.parts), x.form)
         done.append(body(p.rotated(turn), chunk.rotated(turn)).rotated(-turn))
     return Sharing(tuple(join([chunk[j] for chunk in done], op.shape) for j in p), Form.REPLICATED)
 

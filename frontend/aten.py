@@ -197,6 +197,8 @@ def batch_norm(a: Aten) -> ir.Value:
 def instance_norm(a: Aten) -> ir.Value:
     """gamma (x - mean) / sqrt(variance + epsilon) + beta, statistics over each image's channel."""
     x, epsilon = a.tensor(0), a.number(7)
+    if len(a.shape) < 3:
+        raise Refusal("It normalises over no axis.")
     axes = tuple(range(2, len(a.shape)))
     column = (a.shape[1], *(1 for _ in axes))
     gamma, beta = (ops.Reshape.build(a.tensor(index), shape=column) for index in (1, 2))

@@ -98,8 +98,11 @@ def _axis_refusal(node: NodeProto, infos: dict[str, ValueInfoProto]) -> str:
     """An axis that its operand doesn't have, on which the importer would crash."""
     info = infos.get(node.input[0]) if node.input else None
     axis = next((attribute.i for attribute in node.attribute if attribute.name == "axis"), 0)
-    rank = 0 if info is None else len(info.type.tensor_type.shape.dim)
-    return f"Its axis, {axis}, is outside rank {rank}." if info and abs(axis) > rank else ""
+    if info is None:
+        return ""
+    rank = len(info.type.tensor_type.shape.dim)
+    legal = axis == 0 or -rank <= axis < rank + (node.op_type == "Flatten")
+    return "" if legal else f"Its axis, {axis}, is outside rank {rank}."
 
 
 def _output_refusal(node: NodeProto, infos: dict[str, ValueInfoProto]) -> str:

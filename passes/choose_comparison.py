@@ -1,8 +1,5 @@
 """How many bits each comparison looks at: the window that its operand's range needs.
 
-    %1 = relu %0 {window_bits = 63, dropped_bits = 0}         %0 in [-3, 5], 10 fraction bits
-    ->   relu %0 {window_bits = 15, dropped_bits = 0}         margin 2: 10 * 2^10 <= 2^14
-
 A value z must lie in [-2^(w-1), 2^(w-1) - 2^t], w = window_bits, t = dropped_bits; the upper bound
 is sharp: beyond it the largest activations would be taken for negative. A maximum compares
 differences.
@@ -23,7 +20,18 @@ from veilgraph.ir.secret_types import Encoding, RangeSource, RealRange, Tensor
 
 @dataclass(frozen=True)
 class ChooseComparison:
-    """Sets window_bits of every comparing op; no options."""
+    """Sets window_bits of every comparing op; no options.
+
+    Here %x lies in [-3, 5], in a program with a margin of 2: 10 * 2^10 <= 2^14.
+
+    Before::
+
+        %1 = relu %x {dropped_bits = 0, window_bits = 63} : 10
+
+    After::
+
+        %1 = relu %x {dropped_bits = 0, window_bits = 15} : 10
+    """
 
     def run(self, program: SecretProgram) -> SecretProgram:
         """`program` itself, changed in place.
@@ -63,7 +71,7 @@ def _window_bits(op: SecretOp, compared: tuple[float, float] | None, encoding: E
     low, high = (math.ldexp(bound, encoding.frac_bits) for bound in compared)
     dropped = attributes_of(op)["dropped_bits"]
     magnitude = max(-low, high + (1 << dropped))
-    bits = 1 + math.ceil(math.log2(magnitude))
+    bits = max(1 + math.ceil(math.log2(magnitude)), dropped + 2)
     if bits > widest:
         reach = max(-compared[0], compared[1])
         raise AccuracyError(

@@ -1,10 +1,5 @@
 """From real numbers to integers modulo 2^K: chooses the ring and every scale, graph to secret.
 
-    %a = graph.conv %x, %w, %b         %0 = secret.conv %x, %w         s(x) + s(w) = S bits
-                                       %1 = secret.add %0, %b          b is encoded with S bits
-                                       %2 = secret.truncate %1         to the stored s(a) bits
-    %c = graph.relu %a                 %3 = secret.relu %2
-
 Plain on purpose: one truncation after each product, every value at its stored scale. What is lazy
 about truncations is in merge_truncations.py; the scales are chosen for what it makes of them.
 """
@@ -36,6 +31,21 @@ UNUSABLE = 0.1  # predicted error beyond which an answer says nothing
 @dataclass(frozen=True)
 class EncodeFixedPoint:
     """Encodes a graph.
+
+    Before::
+
+        %1 = matmul %x, %w
+        %2 = add %1, %b
+        %3 = relu %2
+
+    After, with frac_bits = 8 (each line ends with the fraction bits of its result)::
+
+        %1 = matmul %x, %w : 16
+        %2 = truncate %1 {bits = 8} : 8
+        %3 = scale %2 {factor = 256} : 16
+        %4 = add %3, %b : 16
+        %5 = truncate %4 {bits = 8} : 8
+        %6 = relu %5 : 8
 
     Attributes:
         ring_bits: width of every ring, a multiple of 8 up to 64; None chooses the least of 32, 40

@@ -1,9 +1,5 @@
 """Means become sums, and what they were divided by goes into weights: no truncation, no error.
 
-    %1 = avg_pool %0 {kernel 2x2}             %1 = sum_pool %0 {kernel 2x2}
-    %2 = relu %1                              %2 = relu %1
-    %3 = conv %2, %w                          %3 = conv %2, %w'             w' = w / 4
-
 A public factor is carried forward through what it commutes with (a positive one through relu and
 maxima too) until weights take it; failing that it goes back into the weights that made the value;
 failing that it stays where it is met, as a multiplication by a public number. A value that is no
@@ -34,7 +30,42 @@ SCALED = "scaled"
 
 @dataclass(frozen=True)
 class FoldDivisors:
-    """Folds what means divide by, and other public factors, into weights; no options."""
+    """Folds what means divide by, and other public factors, into weights; no options.
+
+    Here the weights become a fourth of themselves.
+
+    Before::
+
+        func.func @main(%x: tensor<1x1x4x4xf32> {graph.name = "x", graph.role = "input"},
+            %w: tensor<2x1x1x1xf32> {graph.name = "w", graph.role = "weight"})
+            -> (tensor<1x2x2x2xf32> {graph.name = "y"}) {
+          %0 = "graph.avg_pool"(%x) {kernel = array<i64: 2, 2>, strides = array<i64: 2, 2>,
+              pads_low = array<i64: 0, 0>, pads_high = array<i64: 0, 0>, count_include_pad = true}
+              : (tensor<1x1x4x4xf32>) -> tensor<1x1x2x2xf32>
+          %1 = "graph.relu"(%0) : (tensor<1x1x2x2xf32>) -> tensor<1x1x2x2xf32>
+          %2 = "graph.conv"(%1, %w) {strides = array<i64: 1, 1>, pads_low = array<i64: 0, 0>,
+              pads_high = array<i64: 0, 0>, dilations = array<i64: 1, 1>, groups = 1 : i64,
+              operandSegmentSizes = array<i32: 1, 1, 0>}
+              : (tensor<1x1x2x2xf32>, tensor<2x1x1x1xf32>) -> tensor<1x2x2x2xf32>
+          return %2 : tensor<1x2x2x2xf32>
+        }
+
+    After::
+
+        func.func @main(%x: tensor<1x1x4x4xf32> {graph.name = "x", graph.role = "input"},
+            %w: tensor<2x1x1x1xf32> {graph.name = "w", graph.role = "weight"})
+            -> (tensor<1x2x2x2xf32> {graph.name = "y"}) {
+          %0 = "graph.sum_pool"(%x) {kernel = array<i64: 2, 2>, strides = array<i64: 2, 2>,
+              pads_low = array<i64: 0, 0>, pads_high = array<i64: 0, 0>}
+              : (tensor<1x1x4x4xf32>) -> tensor<1x1x2x2xf32>
+          %1 = "graph.relu"(%0) : (tensor<1x1x2x2xf32>) -> tensor<1x1x2x2xf32>
+          %2 = "graph.conv"(%1, %w) {strides = array<i64: 1, 1>, pads_low = array<i64: 0, 0>,
+              pads_high = array<i64: 0, 0>, dilations = array<i64: 1, 1>, groups = 1 : i64,
+              operandSegmentSizes = array<i32: 1, 1, 0>}
+              : (tensor<1x1x2x2xf32>, tensor<2x1x1x1xf32>) -> tensor<1x2x2x2xf32>
+          return %2 : tensor<1x2x2x2xf32>
+        }
+    """
 
     def run(self, graph: Graph) -> Graph:
         """`graph` itself, changed in place."""

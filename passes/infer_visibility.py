@@ -35,6 +35,17 @@ class Visibility:
 class InferVisibility:
     """Marks what is public and what is secret.
 
+    Before, with x owned by alice, weights by bob::
+
+        %1 = constant
+        %2 = add %1, %1
+        %3 = mul %x, %2
+        %4 = add %3, %w
+
+    After::
+
+        %1 public, %2 public, %3 secret, %4 secret
+
     Attributes:
         owners: the party that gives each input and weight, by name; "weights" stands for all
             weights, "public" for a party where everybody knows the value.

@@ -1,10 +1,5 @@
 """Lazy truncation: one truncation after a whole linear chain, none where nothing needs it.
 
-    %1 = conv %x, %w                          %1 = conv %x, %w
-    %2 = truncate %1 {bits = 12}              %2 = scale %r {factor = 4096}
-    %3 = add %2, %r                           %3 = add %1, %2
-    %4 = relu %3                              %4 = truncate_relu %3 {bits = 12}
-
 A value that waits for its truncation is pending: its integers have more fraction bits than it is
 stored with. Sums, sums over windows and changes of layout are done on pending integers, a ReLU
 truncates what it compares, a product's operands are truncated, and an output isn't. A value that is
@@ -40,7 +35,24 @@ NARROW = (
 
 @dataclass(frozen=True)
 class MergeTruncations:
-    """Moves truncations down to where they are needed, merges and fuses them; no options."""
+    """Moves truncations down to where they are needed, merges and fuses them; no options.
+
+    Each line is an op of the secret level, with the fraction bits of its result.
+
+    Before::
+
+        %1 = matmul %x, %w : 24
+        %2 = truncate %1 {bits = 12} : 12
+        %3 = add %2, %r : 12
+        %4 = relu %3 : 12
+
+    After::
+
+        %1 = matmul %x, %w : 24
+        %2 = scale %r {factor = 4096} : 24
+        %3 = add %1, %2 : 24
+        %4 = truncate_relu %3 {bits = 12} : 12
+    """
 
     def run(self, program: SecretProgram) -> SecretProgram:
         """The same program with fewer truncations; no value is less exact than before."""

@@ -33,11 +33,29 @@ def reduce_max_with(maximum: Maximum) -> Protocol:
     def reduce_max(p: Parties, op: Operation, x: Sharing) -> Sharing:
         """max over axes.  ceil(log2 size) comparisons deep, each axis."""
         for axis in sorted(a % len(x.shape) for a in op["axes"]):
-            parts = [_slice(x, axis, i, 1, 1) for i in range(x.shape[axis])]
-            x = _tree(p, op, parts, maximum)
+            x = _halved(p, op, x, axis, maximum)
         return x.map(lambda part: part.reshape(op.shape))
 
     return reduce_max
+
+
+def _halved(p: Parties, op: Operation, x: Sharing, axis: int, maximum: Maximum) -> Sharing:
+    """The maximum along an axis: its first half with its second, until one element is left."""
+    while (size := x.shape[axis]) > 1:
+        half = size // 2
+        first, second = _slice(x, axis, 0, 1, half), _slice(x, axis, half, 1, half)
+        step = Operation("maximum", first.shape, op.ring_bits, op.attrs)
+        above = maximum(p, step, first, second)
+        x = _concat(above, _slice(x, axis, size - 1, 1, 1), axis) if size % 2 else above
+    return x
+
+
+def _concat(x: Sharing, y: Sharing, axis: int) -> Sharing:
+    more = y.shape[axis]
+    shape = tuple(size + (more if i == axis else 0) for i, size in enumerate(x.shape))
+    pairs = zip(x.parts, y.parts, strict=True)
+    parts = (apply("concat", pair, shape, x.type, axis=axis) for pair in pairs)
+    return Sharing(tuple(parts), x.form)
 
 
 def _pool_axis(p: Parties, op: Operation, x: Sharing, axis: int, maximum: Maximum) -> Sharing:

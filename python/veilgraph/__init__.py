@@ -1,9 +1,9 @@
 """Veilgraph compiles ONNX graphs to plans for secure multi-party computation, and runs them.
 
-    plan, weights = veilgraph.compile("model.onnx", suite="rep3", calibrate="samples.npz")
-    answer = veilgraph.simulate(plan, weights, {"x": x})         # all parties here
-    with veilgraph.Session(plan, party="alice", config="parties.yaml") as session:
-        outputs = session.run({"x": x})                           # one party of several hosts
+plan, weights = veilgraph.compile("model.onnx", suite="rep3", calibrate="samples.npz")
+answer = veilgraph.simulate(plan, weights, {"x": x})         # all parties here
+with veilgraph.Session(plan, party="alice", config="parties.yaml") as session:
+    outputs = session.run({"x": x})                           # one party of several hosts
 """
 
 from importlib import import_module

@@ -16,6 +16,7 @@ import hashlib
 import os
 import struct
 from collections.abc import Iterable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -178,7 +179,8 @@ class Store:
                 os.fsync(file.fileno())
             partial.replace(path)
         except OSError as error:
-            partial.unlink(missing_ok=True)
+            with suppress(OSError):
+                partial.unlink()
             raise ResourceLimitError(
                 f"The store {self.folder} can't be written: {error.strerror}.",
                 "What was stored before is whole; give it more room, or prepare fewer inferences.",

@@ -1,0 +1,254 @@
+"""Prepared inferences: encrypted, agreed on, each used once, whatever dies when."""
+
+from __future__ import annotations
+
+import shutil
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+import pytest
+from onnx import TensorProto, helper, numpy_helper
+
+import veilgraph
+from veilgraph.ir.errors import (
+    PeerError,
+    ResourceLimitError,
+    SecurityAbort,
+    UsageError,
+    VeilgraphError,
+)
+from veilgraph.plans import Plan
+from veilgraph.processes import write_configs
+from veilgraph.session import Session
+
+WEIGHTS = np.array([[1.0, -2.0], [0.5, 3.0], [-1.5, 0.25]], np.float32)
+INPUT = np.array([[1.0, -1.0, 2.0]], np.float32)
+EXPECTED = np.maximum(INPUT @ WEIGHTS, 0)
+SUITES: dict[str, dict[str, Any]] = {
+    "rep3": {},
+    "additive": {"parties": ["alice", "bob"], "dealer": "dave"},
+}
+
+
+def small_model() -> onnx.ModelProto:
+    """relu(x w) for a 3x2 matrix."""
+    graph = helper.make_graph(
+        [
+            helper.make_node("MatMul", ["x", "w"], ["p"], name="product"),
+            helper.make_node("Relu", ["p"], ["y"], name="relu"),
+        ],
+        "small",
+        [helper.make_tensor_value_info("x", TensorProto.FLOAT, [1, 3])],
+        [helper.make_tensor_value_info("y", TensorProto.FLOAT, [1, 2])],
+        [numpy_helper.from_array(WEIGHTS, "w")],
+    )
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+
+
+class Hosts:
+    """All parties of a plan, each on a thread, with files of its own."""
+
+    def __init__(self, folder: Path, suite: str) -> None:
+        self.folder = folder
+        self.suite = suite
+        self.plan, self.weights = self.compiled()
+        write_configs(folder, self.plan.manifest.parties)
+
+    def compiled(self, **options: Any) -> tuple[Plan, Any]:
+        return veilgraph.compile(small_model(), suite=self.suite, **SUITES[self.suite], **options)
+
+    @property
+    def online(self) -> list[str]:
+        return [p for p in self.plan.manifest.parties if p != self.plan.manifest.dealer]
+
+    def open(self, party: str, **options: Any) -> Session:
+        config = self.folder / f"{party}.yaml"
+        return Session(self.plan, party, config, timeout_seconds=5, **options)
+
+    def store(self, party: str) -> Path:
+        return self.folder / f"{party}.store"
+
+    def prepare(self, count: int) -> list[Any]:
+        def work(party: str) -> None:
+            with self.open(party, weights=self.weights) as session:
+                session.prepare(self.store(party), count)
+
+        return self.all(self.plan.manifest.parties, work)
+
+    def run(self, times: int = 1) -> list[Any]:
+        def work(party: str) -> list[Any]:
+            inputs = {"x": INPUT} if party == "alice" else {}
+            with self.open(party, store=self.store(party)) as session:
+                return [session.run(inputs) for _ in range(times)]
+
+        return self.all(self.online, work)
+
+    def all(self, parties: Any, work: Callable[[str], Any]) -> list[Any]:
+        """What each party's work gives, or the user error that ended it."""
+        results: dict[str, Any] = {}
+
+        def run(party: str) -> None:
+            try:
+                results[party] = work(party)
+            except VeilgraphError as error:
+                results[party] = error
+
+        threads = [threading.Thread(target=run, args=(party,)) for party in parties]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        return [results[party] for party in parties]
+
+
+@pytest.fixture(params=SUITES)
+def hosts(request: pytest.FixtureRequest, tmp_path: Path) -> Hosts:
+    return Hosts(tmp_path, request.param)
+
+
+@pytest.fixture
+def rep3_hosts(tmp_path: Path) -> Hosts:
+    return Hosts(tmp_path, "rep3")
+
+
+def test_prepared_inferences_give_the_answer_without_offline_rounds(hosts: Hosts) -> None:
+    assert hosts.prepare(2) == [None] * len(hosts.plan.manifest.parties)
+    for outputs in hosts.run(2)[0]:
+        np.testing.assert_allclose(outputs["y"], EXPECTED, atol=1e-3)
+
+
+def test_a_store_that_is_used_up_says_so(hosts: Hosts) -> None:
+    hosts.prepare(1)
+    hosts.run()
+    errors = hosts.run()
+    assert all(isinstance(error, ResourceLimitError) for error in errors)
+    assert "used up" in errors[0].message
+
+
+def test_a_copied_store_is_refused(rep3_hosts: Hosts) -> None:
+    hosts = rep3_hosts
+    hosts.prepare(1)
+    copies = {p: hosts.folder / f"{p}.copy" for p in hosts.online}
+    for party, copy in copies.items():
+        shutil.copytree(hosts.store(party), copy)
+    hosts.run()
+    for party, copy in copies.items():
+        shutil.rmtree(hosts.store(party))
+        copy.rename(hosts.store(party))
+    errors = hosts.run()
+    assert any(isinstance(error, SecurityAbort) for error in errors)
+    assert not any(isinstance(result, list) for result in errors)
+
+
+def test_parties_go_on_with_what_all_of_them_have(rep3_hosts: Hosts) -> None:
+    hosts = rep3_hosts
+    hosts.prepare(3)
+    (hosts.store("bob") / "store.00000001").unlink()  # as if bob had died in the middle of it
+    outputs = hosts.run()[0][0]
+    np.testing.assert_allclose(outputs["y"], EXPECTED, atol=1e-3)
+    left = [sorted(f.name for f in hosts.store(p).iterdir()) for p in hosts.online]
+    assert left == [["store.00000003", "store.session"]] * 3
+
+
+def test_stores_of_two_sessions_do_not_mix(rep3_hosts: Hosts) -> None:
+    hosts = rep3_hosts
+    hosts.prepare(1)
+    shutil.move(hosts.store("bob"), hosts.folder / "bob.first")
+    for party in ("alice", "carol"):
+        shutil.rmtree(hosts.store(party))
+    hosts.prepare(1)
+    shutil.rmtree(hosts.store("bob"))
+    shutil.move(hosts.folder / "bob.first", hosts.store("bob"))
+    errors = hosts.run()
+    assert any(isinstance(e, SecurityAbort) and "another session" in e.message for e in errors)
+
+
+def test_a_changed_file_is_refused(rep3_hosts: Hosts) -> None:
+    hosts = rep3_hosts
+    hosts.prepare(1)
+    file = hosts.store("alice") / "store.session"
+    content = bytearray(file.read_bytes())
+    content[-1] ^= 1
+    file.write_bytes(content)
+    with pytest.raises(SecurityAbort, match="was changed"):
+        hosts.open("alice", store=hosts.store("alice"))
+
+
+def test_a_store_of_another_party_is_refused(rep3_hosts: Hosts) -> None:
+    rep3_hosts.prepare(1)
+    with pytest.raises(SecurityAbort, match="another party's key"):
+        rep3_hosts.open("alice", store=rep3_hosts.store("bob"))
+
+
+def test_a_store_of_another_plan_is_refused(rep3_hosts: Hosts) -> None:
+    rep3_hosts.prepare(1)
+    rep3_hosts.plan, _ = rep3_hosts.compiled(frac_bits=10)
+    with pytest.raises(SecurityAbort, match="another plan"):
+        rep3_hosts.open("alice", store=rep3_hosts.store("alice"))
+
+
+def test_a_store_is_not_overwritten(rep3_hosts: Hosts) -> None:
+    rep3_hosts.prepare(1)
+    errors = rep3_hosts.prepare(1)
+    assert any(isinstance(e, UsageError) and "a store already" in e.message for e in errors)
+
+
+def test_no_store(rep3_hosts: Hosts) -> None:
+    with pytest.raises(UsageError, match=r"has no store\.session"):
+        rep3_hosts.open("alice", store=rep3_hosts.folder / "nothing")
+
+
+def test_a_store_that_cannot_be_written(rep3_hosts: Hosts) -> None:
+    (rep3_hosts.folder / "alice.store").write_text("a file is in the way")
+    errors = rep3_hosts.prepare(1)
+    assert isinstance(errors[0], ResourceLimitError)
+    assert all(isinstance(error, VeilgraphError) for error in errors)
+
+
+def test_the_dealer_takes_no_part_online(tmp_path: Path) -> None:
+    hosts = Hosts(tmp_path, "additive")
+    hosts.prepare(1)
+    with pytest.raises(UsageError, match="takes no part"):
+        hosts.open("dave", store=hosts.store("dave"))
+
+
+def test_a_dealer_that_never_comes(tmp_path: Path) -> None:
+    hosts = Hosts(tmp_path, "additive")
+
+    def work(party: str) -> None:
+        hosts.open(party, weights=hosts.weights)
+
+    errors = hosts.all(hosts.online, work)
+    assert all(isinstance(error, PeerError) for error in errors)
+    assert any("dave" in error.message for error in errors)
+
+
+def test_a_dealer_that_dies_half_way(tmp_path: Path) -> None:
+    hosts = Hosts(tmp_path, "additive")
+
+    def work(party: str) -> None:
+        with hosts.open(party, weights=hosts.weights) as session:
+            session.prepare(hosts.store(party), 1)
+            if party != "dave":
+                session.run({"x": INPUT} if party == "alice" else {})
+
+    errors = hosts.all(hosts.plan.manifest.parties, work)
+    assert any(isinstance(error, PeerError) and "dave" in error.message for error in errors[:2])
+
+
+def test_a_dealer_with_another_plan(tmp_path: Path) -> None:
+    hosts = Hosts(tmp_path, "additive")
+    other, _ = hosts.compiled(frac_bits=10)
+
+    def work(party: str) -> None:
+        plan = other if party == "dave" else hosts.plan
+        config = hosts.folder / f"{party}.yaml"
+        Session(plan, party, config, weights=hosts.weights, timeout_seconds=5).close()
+
+    errors = hosts.all(hosts.plan.manifest.parties, work)
+    assert all(isinstance(error, VeilgraphError) for error in errors)
+    assert any(isinstance(error, SecurityAbort) for error in errors)

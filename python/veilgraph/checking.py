@@ -1,0 +1,241 @@
+"""A plan's exact integers beside ONNX Runtime's real numbers, layer by layer.
+
+The plan's secret level is run in integers modulo 2^K, its truncations rounding at random as the
+protocols' do. Each layer that a node of the model has is compared with that node's tensor. Passes
+move public factors between layers (a mean is kept as a sum), so a layer may hold its node's values
+over a constant: that constant is found on the plan's graph level, where numbers are real.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+from torch_mlir import ir
+
+from veilgraph.frontend.load import Model
+from veilgraph.ir.errors import AccuracyError, UsageError
+from veilgraph.ir.graph import Graph, name_of
+from veilgraph.ir.meaning import graph as real_numbers
+from veilgraph.ir.meaning.secret import Evaluation, Excursion, evaluate
+from veilgraph.ir.mlir import context
+from veilgraph.ir.plan import Tensor
+from veilgraph.ir.secret import SecretProgram
+from veilgraph.ir.secret_ops import SecretOp
+from veilgraph.ir.secret_types import RangeSource, RealRange
+from veilgraph.ir.secret_types import Tensor as SecretTensor
+from veilgraph.layer_errors import Check, Floats, LayerError, OutputError, headroom_bits, proportion
+from veilgraph.plans import Plan
+from veilgraph.references import Array, Feeds, Reference
+from veilgraph.reports import plan_inputs
+
+TOLERANCE = 0.05
+
+
+def check(
+    plan: Plan,
+    weights: Feeds,
+    model: Model,
+    samples: Feeds,
+    tolerance: float = TOLERANCE,
+    tell: Callable[[str], None] = lambda doing: None,
+) -> Check:
+    """Runs a plan's integers and ONNX Runtime on samples, and compares them.
+
+    Args:
+        weights: the plan's own.
+        model: the model that the plan was compiled from.
+        samples: one array an input, samples on a new first axis.
+        tolerance: of a layer's worst difference over its node's largest magnitude.
+        tell: called with what is being done.
+
+    Raises:
+        UsageError: a model that is not the plan's, or a plan that does not carry its program.
+        AccuracyError: a sample or a weight that its encoding can't hold.
+    """
+    averaged = bool(plan.manifest.options.get("avgpool"))
+    reference = Reference.of(model, plan_inputs(plan), averaged)
+    original = Reference.of(model, plan_inputs(plan)) if averaged else reference
+    comparison = _Comparison(plan, weights, reference)
+    count = min(len(array) for array in samples.values())
+    for number in range(count):
+        tell(f"sample {number + 1} of {count}")
+        sample = {name: array[number] for name, array in samples.items()}
+        tensors = reference.run(sample)
+        comparison.add(sample, tensors, original.run(sample) if averaged else tensors)
+    return comparison.result(tolerance)
+
+
+class _Comparison:
+    """The layers that nodes of the model have, and how far they were off so far.
+
+    Args:
+        weights: the plan's own, by name.
+        reference: gives each node's tensor.
+    """
+
+    def __init__(self, plan: Plan, weights: Feeds, reference: Reference) -> None:
+        self._program, self._graph = _programs(plan, weights)
+        self._inputs = plan_inputs(plan)
+        self._reference = reference
+        self._tensors = _tensors_of_layers(self._program, reference.nodes)
+        self._layers: dict[str, LayerError] = {}
+        self._outputs = {
+            name: OutputError(name, ("output",), *_encoding(value))
+            for name, value in self._program.outputs.items()
+        }
+        self._excursions: dict[tuple[str, str], Excursion] = {}
+        self._samples = 0
+        for name in self._outputs:
+            if name not in reference.outputs:
+                raise UsageError(
+                    f"The model has no output `{name}`, which the plan computes.",
+                    "Give the model that the plan was compiled from.",
+                )
+
+    def add(
+        self, sample: Feeds, tensors: Mapping[str, Array], original: Mapping[str, Array]
+    ) -> None:
+        """Compares one sample.
+
+        Args:
+            tensors: ONNX Runtime's, of the model with the plan's pools.
+            original: those of the model as it is.
+        """
+        if not self._samples:
+            self._layers = self._comparable(sample, tensors)
+        evaluation = self._evaluate(sample, tensors)
+        for found in (*_outside(self._inputs, sample), *evaluation.excursions):
+            key = (found.name, found.op)
+            self._excursions[key] = _joined(self._excursions.get(key), found)
+        for name, error in self._outputs.items():
+            error.add(evaluation.outputs[name], original[name])
+        self._samples += 1
+
+    def result(self, tolerance: float) -> Check:
+        """What all samples showed."""
+        outputs = list(self._outputs.values())
+        return Check(
+            list(self._layers.values()), outputs, self._excursions, self._samples, tolerance
+        )
+
+    def _evaluate(self, sample: Feeds, tensors: Mapping[str, Array]) -> Evaluation:
+        """The plan's integers on a sample; adds what they show to the layers."""
+        seen: dict[str, tuple[Floats, float]] = {}
+
+        def observe(op: SecretOp, integers: npt.NDArray[np.int64], reals: Floats) -> None:
+            name = name_of(op)
+            if name in self._layers:  # of several operations the last one counts
+                seen[name] = reals, headroom_bits(op, integers)
+
+        try:
+            # Seeded, so that a check that is repeated says the same; nothing here is secret.
+            rounding = np.random.default_rng(self._samples)
+            evaluation = evaluate(self._program, sample, rounding, observe)
+        except OverflowError as error:
+            raise AccuracyError(
+                f"A sample or a weight does not fit the plan's encoding: {error}.",
+                "Compile with a wider --ring.",
+            ) from error
+        for name, (reals, headroom) in seen.items():
+            layer = self._layers[name]
+            layer.add(reals, tensors[self._tensors[name]])
+            layer.headroom_bits = min(layer.headroom_bits, headroom)
+        return evaluation
+
+    def _comparable(self, sample: Feeds, tensors: Mapping[str, Array]) -> dict[str, LayerError]:
+        """The layers that hold their node's values, or those over a constant."""
+        factors: dict[str, float | None] = {}
+
+        def observe(name: str, value: npt.NDArray[Any]) -> None:
+            if name in self._tensors:
+                factors[name] = proportion(value, tensors[self._tensors[name]])
+
+        real_numbers.evaluate(self._graph, sample, observe)
+        found = {}
+        for name, ops in _ops_by_name(self._program).items():
+            result = ops[-1].operation.results[0]
+            factor = factors.get(name)
+            if factor is None and self._has_shape_of_its_node(name, result, tensors):
+                factor = 1.0  # its values are others: that is what there is to show
+            if factor is not None:
+                kinds = tuple(op.operation.name.partition(".")[2] for op in ops)
+                found[name] = LayerError(name, kinds, *_encoding(result), factor)
+        return found
+
+    def _has_shape_of_its_node(
+        self, name: str, result: ir.Value, tensors: Mapping[str, Array]
+    ) -> bool:
+        if name not in self._reference.nodes or name not in self._tensors:
+            return False
+        return tuple(result.type.shape) == tensors[self._tensors[name]].shape
+
+
+def _programs(plan: Plan, weights: Feeds) -> tuple[SecretProgram, Graph]:
+    """The secret and the graph level that a plan carries, with their weights."""
+    try:
+        margin = float(str(plan.manifest.options["margin"]))
+        program = SecretProgram.parse(context(), plan.ir["secret"], weights, margin)
+        graph = Graph.parse(context(), plan.ir["graph"], dict(weights))
+        if all(name_of(op) for op in program.operations):
+            return program, graph
+    except (KeyError, ValueError, ir.MLIRError):
+        pass
+    raise UsageError(
+        "This plan does not carry its programs at the graph and the secret level.",
+        "Compile the model again.",
+    )
+
+
+def _ops_by_name(program: SecretProgram) -> dict[str, list[SecretOp]]:
+    found: dict[str, list[SecretOp]] = {}
+    for op in program.operations:
+        found.setdefault(name_of(op), []).append(op)
+    return found
+
+
+def _tensors_of_layers(program: SecretProgram, nodes: Mapping[str, str]) -> dict[str, str]:
+    """The tensor of the node that each layer ends, by the layer's name.
+
+    A layer is named after its node, or, as a step on the way, after it and a suffix: "fc1",
+    "fc1/matmul". The last one in the program ends the node.
+    """
+    last: dict[str, str] = {}
+    for name in _ops_by_name(program):
+        node = next((prefix for prefix in _prefixes(name) if prefix in nodes), None)
+        if node is not None:
+            last[node] = name
+    return {name: nodes[node] for node, name in last.items()}
+
+
+def _prefixes(name: str) -> Iterator[str]:
+    """a/b/c, a/b, a."""
+    while name:
+        yield name
+        name = name.rpartition("/")[0]
+
+
+def _encoding(value: ir.Value) -> tuple[int, int]:
+    encoding = SecretTensor.of(value).encoding
+    return encoding.ring_bits, encoding.frac_bits
+
+
+def _outside(inputs: Sequence[Tensor], sample: Feeds) -> Iterator[Excursion]:
+    """Inputs whose owner would be refused by the plan."""
+    for tensor in inputs:
+        x = sample[tensor.name]
+        outside = int(np.count_nonzero((x < tensor.low) | (x > tensor.high)))
+        if outside:
+            declared = RealRange(tensor.low, tensor.high, RangeSource.CALIBRATED)
+            low, high = float(x.min()), float(x.max())
+            yield Excursion(tensor.name, "input", declared, low, high, outside)
+
+
+def _joined(before: Excursion | None, found: Excursion) -> Excursion:
+    """The same operation's excursions on several samples, as one."""
+    if before is None:
+        return found
+    low, high = min(before.low, found.low), max(before.high, found.high)
+    return Excursion(found.name, found.op, found.declared, low, high, before.count + found.count)

@@ -1,0 +1,21 @@
+"""The verbs of the command line: one module each, `commands/<verb>.py`, with its `command`.
+
+A module is loaded when its verb is called, and imports MLIR, ONNX or PyTorch only where it calls
+what needs them: a party's host has none of the three.
+"""
+
+from __future__ import annotations
+
+VERBS: dict[str, str] = {
+    "compile": "Turn a model into a plan, and its weights into a file beside it.",
+    "inspect": "Show what a plan costs, layer by layer, and who learns what.",
+    "check": "Compare a plan's exact integers with ONNX Runtime, layer by layer.",
+    "prepare": "Run offline phases ahead of time, into a party's store.",
+    "run": "Take part in a session as one of the parties.",
+    "simulate": "Run all parties of a plan on this machine.",
+    "bench": "Measure seconds, rounds, bytes and memory of a plan on this machine.",
+    "cert": "Make keys and certificates for mutual TLS.",
+    "ops": "List the ONNX operators that can be compiled.",
+    "doctor": "Look at what this machine has, and what it lacks.",
+    "demo": "Classify handwritten digits among three processes, start to end.",
+}

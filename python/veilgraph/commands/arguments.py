@@ -1,0 +1,143 @@
+"""What verbs take on the command line: `x=1x3x224x224`, `weights=bob`, `x=@x.npy`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import TypeVar
+
+import click
+
+from veilgraph.ir.errors import UsageError
+from veilgraph.kernels.native import INSTRUCTION_SETS, supported
+
+Value = TypeVar("Value")
+Files = tuple[tuple[str, Path], ...]  # what --input and --output give
+
+
+def named(text: str) -> tuple[str, str]:
+    """NAME=VALUE as a pair."""
+    name, equals, value = text.partition("=")
+    if not (name and equals and value):
+        raise click.BadParameter(f"`{text}` should read NAME=..., without spaces.")
+    return name, value
+
+
+def named_shape(text: str) -> tuple[str, tuple[int, ...]]:
+    """NAME=1x3x224x224."""
+    name, value = named(text)
+    extents = value.split("x")
+    if not all(extent.isdecimal() and int(extent) > 0 for extent in extents):
+        raise click.BadParameter(f"`{value}` is no shape like 1x3x224x224, of numbers above zero.")
+    return name, tuple(int(extent) for extent in extents)
+
+
+def named_list(text: str) -> tuple[str, tuple[str, ...]]:
+    """NAME=a,b."""
+    name, value = named(text)
+    return name, comma_list(value)
+
+
+def named_file(text: str) -> tuple[str, Path]:
+    """NAME=@FILE, as the path of the file."""
+    name, value = named(text)
+    if not value.startswith("@") or value == "@":
+        raise click.BadParameter(f"`{text}` should read {name}=@FILE.npy, with an @.")
+    return name, Path(value[1:])
+
+
+def comma_list(text: str) -> tuple[str, ...]:
+    """Names with commas between them."""
+    return tuple(text.split(","))
+
+
+def ring_bits(text: str) -> int | str:
+    """`auto`, or a number of bits."""
+    if text != "auto" and not text.isdecimal():
+        raise click.BadParameter(f"`{text}` is neither `auto` nor a number of bits.")
+    return text if text == "auto" else int(text)
+
+
+def by_name(option: str, pairs: Iterable[tuple[str, Value]]) -> dict[str, Value]:
+    """The pairs of an option that may be repeated, by name.
+
+    Raises:
+        UsageError: one name twice.
+    """
+    found: dict[str, Value] = {}
+    for name, value in pairs:
+        if name in found:
+            raise UsageError(f"{option} names `{name}` twice.", f"Give {option} {name}=... once.")
+        found[name] = value
+    return found
+
+
+def require_known(option: str, given: Mapping[str, object], known: Iterable[str]) -> None:
+    """Raises UsageError for a name that the plan does not have."""
+    names = list(known)
+    for name in given:
+        if name not in names:
+            listed = ", ".join(names) or "none"
+            raise UsageError(
+                f"{option} names `{name}`, which this plan does not have.",
+                f"It can name: {listed}.",
+            )
+
+
+def _runnable(ctx: click.Context, param: click.Parameter, isa: str | None) -> str | None:
+    """The instruction set, if this processor runs it."""
+    if isa is not None and isa not in supported():
+        raise click.BadParameter(f"this processor runs {', '.join(supported())} alone.", ctx, param)
+    return isa
+
+
+PATH = click.Path(path_type=Path)
+json_option = click.option(
+    "--json", "as_json", is_flag=True, help="Print one JSON object instead of tables."
+)
+threads_option = click.option(
+    "--threads",
+    type=click.IntRange(1, 1024),
+    default=1,
+    show_default=True,
+    help="Threads that each party's kernels may use.",
+)
+isa_option = click.option(
+    "--isa",
+    type=click.Choice(INSTRUCTION_SETS),
+    callback=_runnable,
+    help="Instruction set of the kernels.  [default: the best that this processor runs]",
+)
+network_option = click.option(
+    "--network",
+    metavar="lan|wan|FILE",
+    help="Network to predict seconds for: lan, wan or a YAML file.  [default: the plan's own]",
+)
+input_option = click.option(
+    "--input",
+    "sources",
+    type=named_file,
+    metavar="NAME=@FILE.npy",
+    multiple=True,
+    help="An input's array, as a .npy file; once an input.",
+)
+output_option = click.option(
+    "--output",
+    "destinations",
+    type=named_file,
+    metavar="NAME=@FILE.npy",
+    multiple=True,
+    help="Where to write an output, as a .npy file; without it outputs are printed.",
+)
+processes_option = click.option(
+    "--processes",
+    is_flag=True,
+    help="A process a party, with mutual TLS on loopback, rather than threads of this one.",
+)
+device_option = click.option(
+    "--device",
+    type=click.Choice(["cpu"]),
+    default="cpu",
+    show_default=True,
+    help="Where to compute.",
+)

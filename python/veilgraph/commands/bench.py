@@ -1,0 +1,91 @@
+"""`veilgraph bench`: seconds, rounds, bytes and memory of a plan, measured here."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from veilgraph import benching
+from veilgraph.commands import arguments
+from veilgraph.commands.files import read_arrays
+from veilgraph.plans import Plan
+from veilgraph.runtime.weights import load_weights
+from veilgraph.tables import progress, show, show_json
+
+EPILOG = """\b
+Example, three processes over TLS on loopback:
+  veilgraph bench digits.plan --weights digits.weights --iterations 10 --processes
+"""
+
+
+@click.command("bench", epilog=EPILOG)
+@click.argument("plan_file", metavar="PLAN", type=arguments.PATH)
+@click.option(
+    "--weights",
+    "weights_file",
+    type=arguments.PATH,
+    metavar="FILE",
+    help="The weights; without them random ones, which take as long.",
+)
+@arguments.input_option
+@click.option(
+    "--iterations",
+    type=click.IntRange(1, 1_000_000),
+    default=10,
+    show_default=True,
+    help="Inferences to measure, after one that warms up.",
+)
+@arguments.processes_option
+@arguments.threads_option
+@arguments.isa_option
+@arguments.json_option
+def command(
+    plan_file: Path,
+    weights_file: Path | None,
+    sources: arguments.Files,
+    iterations: int,
+    processes: bool,
+    threads: int,
+    isa: str | None,
+    as_json: bool,
+) -> None:
+    """Measure PLAN with all parties on this machine: median, least and most over several runs.
+
+    Seconds are those of the slowest party; setup, which shares the weights, is once a session.
+    Inputs that are not given are drawn at random from their declared range: what a plan does, and
+    how long it takes, depends on no value.
+    """
+    plan = Plan.load(plan_file)
+    arrays = read_arrays(arguments.by_name("--input", sources))
+    drawn = {n: x for n, x in benching.random_inputs(plan).items() if n not in arrays}
+    weights = (
+        benching.random_weights(plan)
+        if weights_file is None
+        else load_weights(weights_file, plan.digest)
+    )
+    with progress(f"running {iterations} inferences"):
+        measured = benching.measure(
+            plan,
+            weights,
+            drawn | arrays,
+            iterations=iterations,
+            warm_up=benching.WARM_UP_RUNS,
+            processes=processes,
+            threads=threads,
+            isa=isa,
+        )
+    made_up = [*drawn, *(["weights"] if weights_file is None else [])]
+    if as_json:
+        settings = {"processes": processes, "threads": threads, "random": made_up}
+        show_json({**settings, **benching.values(measured)})
+        return
+    show(*benching.tables(measured), _sentence(iterations, processes, threads, made_up))
+
+
+def _sentence(iterations: int, processes: bool, threads: int, made_up: list[str]) -> str:
+    """How it was measured."""
+    where = "processes over TLS on loopback" if processes else "threads of one process, no TLS"
+    drawn = f"; random {', '.join(made_up)}" if made_up else ""
+    kernels = "1 thread" if threads == 1 else f"{threads} threads"
+    return f"{iterations} inferences after one to warm up; parties are {where}, {kernels}{drawn}."

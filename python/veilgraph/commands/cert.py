@@ -1,0 +1,91 @@
+"""`veilgraph cert`: keys and certificates, which each organisation makes for itself."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from veilgraph.commands import arguments
+from veilgraph.runtime import certificates
+from veilgraph.runtime.certificates import CertificateFiles
+from veilgraph.tables import show, show_json
+
+EPILOG = """\b
+Example, at alice's: a key that stays there, and a certificate for bob and carol:
+  veilgraph cert init alice --dir keys --host alice.example
+"""
+RENEWAL = """\b
+Example, before the certificate expires:
+  veilgraph cert issue alice --dir keys --host alice.example
+"""
+
+directory_option = click.option(
+    "--dir",
+    "directory",
+    type=arguments.PATH,
+    default=".",
+    show_default=True,
+    help="Where NAME.key and NAME.crt lie.",
+)
+host_option = click.option(
+    "--host",
+    "hosts",
+    multiple=True,
+    metavar="HOST",
+    help="A host name or address to mention in the certificate; what is trusted is the key.",
+)
+days_option = click.option(
+    "--days",
+    type=int,
+    default=certificates.VALID_DAYS,
+    show_default=True,
+    help="How long the certificate is valid.",
+)
+
+
+@click.group("cert")
+def command() -> None:
+    """Make keys and certificates for mutual TLS.
+
+    There is no authority that all trust: each party makes its own key and certificate, and the
+    others name that certificate, or its fingerprint, in their parties.yaml.
+    """
+
+
+@command.command("init", epilog=EPILOG)
+@click.argument("name")
+@directory_option
+@host_option
+@days_option
+@click.option("--force", is_flag=True, help="Replace a key that is there.")
+@arguments.json_option
+def init(
+    name: str, directory: Path, hosts: tuple[str, ...], days: int, force: bool, as_json: bool
+) -> None:
+    """Make a private key for party NAME, and its first certificate."""
+    files = certificates.init(directory, name, hosts, days=days, force=force)
+    _report(name, files, as_json)
+
+
+@command.command("issue", epilog=RENEWAL)
+@click.argument("name")
+@directory_option
+@host_option
+@days_option
+@arguments.json_option
+def issue(name: str, directory: Path, hosts: tuple[str, ...], days: int, as_json: bool) -> None:
+    """Make a new certificate for the key that party NAME has, in place of the old one."""
+    _report(name, certificates.issue(directory, name, hosts, days=days), as_json)
+
+
+def _report(name: str, files: CertificateFiles, as_json: bool) -> None:
+    if as_json:
+        paths = {"key": str(files.key), "certificate": str(files.certificate)}
+        show_json({"name": name, **paths, "fingerprint": files.fingerprint})
+        return
+    show(
+        f"{files.key} is secret, and stays on this host (mode 0600).",
+        f"{files.certificate} is for the other parties, who name it in parties.yaml:",
+        f"  - {{name: {name}, host: HOST, port: PORT, fingerprint: {files.fingerprint}}}",
+    )

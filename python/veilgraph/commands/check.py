@@ -1,0 +1,157 @@
+"""`veilgraph check`: a plan's exact integers beside ONNX Runtime, layer by layer."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import click
+
+from veilgraph import units
+from veilgraph.checking import TOLERANCE, check
+from veilgraph.commands import arguments
+from veilgraph.layer_errors import Check, LayerError, OutputError
+from veilgraph.passes.samples import read_samples
+from veilgraph.plans import Plan
+from veilgraph.reports import plan_inputs
+from veilgraph.runtime.weights import load_weights
+from veilgraph.tables import Table, progress, show, show_json
+
+EPILOG = """\b
+Example, on the samples that the plan was calibrated with:
+  veilgraph check digits.plan --weights digits.weights --model digits.onnx \\
+      --inputs calibration.npz
+"""
+
+
+@click.command("check", epilog=EPILOG)
+@click.argument("plan_file", metavar="PLAN", type=arguments.PATH)
+@click.option(
+    "--weights",
+    "weights_file",
+    type=arguments.PATH,
+    required=True,
+    metavar="FILE",
+    help="The weights that `compile` wrote beside the plan.",
+)
+@click.option("--model", type=arguments.PATH, required=True, metavar="FILE", help="The ONNX model.")
+@click.option(
+    "--inputs",
+    "samples_file",
+    type=arguments.PATH,
+    required=True,
+    metavar="FILE.npz",
+    help="Samples: one array an input, samples on a new first axis.",
+)
+@click.option(
+    "--tolerance",
+    type=click.FloatRange(min=0),
+    default=TOLERANCE,
+    show_default=True,
+    help="How far a layer may be off, as a share of its largest value.",
+)
+@arguments.json_option
+def command(
+    plan_file: Path,
+    weights_file: Path,
+    model: Path,
+    samples_file: Path,
+    tolerance: float,
+    as_json: bool,
+) -> None:
+    """Compare PLAN with its model: the integers of each layer with ONNX Runtime's numbers.
+
+    Runs where the model's owner is, on samples of theirs, without any protocol. The end is exit
+    code 4 where a value left its range or a layer is further off than tolerated.
+    """
+    plan = Plan.load(plan_file)
+    weights = load_weights(weights_file, plan.digest)
+    shapes = {tensor.name: tensor.shape for tensor in plan_inputs(plan)}
+    samples = read_samples(samples_file, shapes)
+    with progress("comparing") as tell:
+        found = check(plan, weights, model, samples, tolerance, tell)
+    if as_json:
+        show_json(_values(found))
+    else:
+        show(*_tables(found))
+    verdict = found.verdict()
+    if verdict is not None:
+        raise verdict
+
+
+def _values(found: Check) -> dict[str, Any]:
+    drift = found.first_drift
+    return {
+        "ok": found.verdict() is None,
+        "samples": found.samples,
+        "tolerance": found.tolerance,
+        "first_drift": None if drift is None else drift.name,
+        "excursions": [
+            {
+                "name": each.name,
+                "op": each.op,
+                "declared": [units.finite(each.declared.low), units.finite(each.declared.high)],
+                "reached": [each.low, each.high],
+                "count": each.count,
+            }
+            for each in found.excursions.values()
+        ],
+        "layers": [_layer_values(layer) for layer in found.layers],
+        "outputs": [
+            {**_layer_values(each), "agreeing": each.agreeing, "decisions": each.decisions}
+            for each in found.outputs
+        ],
+    }
+
+
+def _layer_values(layer: LayerError) -> dict[str, Any]:
+    return {
+        "name": layer.name,
+        "ops": list(layer.ops),
+        "ring_bits": layer.ring_bits,
+        "frac_bits": layer.frac_bits,
+        "factor": layer.factor,
+        "worst_error": layer.worst,
+        "mean_error": layer.mean,
+        "relative_error": layer.relative,
+        "headroom_bits": units.finite(layer.headroom_bits),
+    }
+
+
+def _tables(found: Check) -> list[Table | str]:
+    rows = [
+        (
+            layer.name,
+            "+".join(layer.ops),
+            layer.ring_bits,
+            layer.frac_bits,
+            f"{layer.worst:.2e}",
+            f"{layer.mean:.2e}",
+            f"{100 * layer.relative:.3f}%",
+            f"{layer.headroom_bits:.1f}",
+        )
+        for layer in found.layers
+    ]
+    headings = (
+        "layer|protocols|#ring|#frac|#worst error|#mean error|#worst of largest|#headroom bits"
+    )
+    outside = [str(each) for each in found.excursions.values()]
+    drift = found.first_drift
+    return [
+        Table.of(headings, rows),
+        *(_output_line(output, found.samples) for output in found.outputs),
+        *(outside or ["No value left its range."]),
+        "No layer drifts." if drift is None else f"First layer that drifts: {drift.name}.",
+    ]
+
+
+def _output_line(output: OutputError, samples: int) -> str:
+    agreement = (
+        f"; the largest is at the same place in {output.agreeing} of {output.decisions}"
+        if output.decisions
+        else ""
+    )
+    return (
+        f"Output {output.name} on {samples} samples: {output.worst:.2e} off at the worst, "
+        f"{output.mean:.2e} in the mean, values up to {units.real(output.largest)}{agreement}."
+    )

@@ -1,0 +1,193 @@
+"""`veilgraph compile`: a model in, a plan and its weights out."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import click
+
+import veilgraph
+from veilgraph.commands import arguments
+from veilgraph.commands.files import check_destination
+from veilgraph.comparison import compare_suites, table
+from veilgraph.ir.errors import UsageError
+from veilgraph.plans import Plan
+from veilgraph.pricing import predict
+from veilgraph.reports import costs, plan_values
+from veilgraph.runtime.weights import save_weights
+from veilgraph.tables import progress, remark, show, show_json
+
+EPILOG = """\b
+Example, a classifier of the bank's on a client's image:
+  veilgraph compile digits.onnx -o digits.plan --shape image=1x1x28x28 \\
+      --calibrate calibration.npz --owner image=alice --owner weights=bob \\
+      --reveal logits=alice
+"""
+
+
+@click.command("compile", epilog=EPILOG)
+@click.argument("model", type=arguments.PATH)
+@click.option(
+    "-o",
+    "--output",
+    "destination",
+    type=arguments.PATH,
+    help="The plan to write; its weights go beside it, MODEL.plan and MODEL.weights.",
+)
+@click.option(
+    "--suite",
+    default="rep3",
+    show_default=True,
+    help="Protocols, hence security: rep3, additive, or cleartext for tests (it hides nothing).",
+)
+@click.option(
+    "--compare-suites",
+    "side_by_side",
+    is_flag=True,
+    help="Write nothing; show what the model costs in each suite, and who is trusted there.",
+)
+@click.option(
+    "--network",
+    default="lan",
+    show_default=True,
+    metavar="lan|wan|FILE",
+    help="Network to choose protocols for.",
+)
+@click.option(
+    "--shape",
+    "shapes",
+    type=arguments.named_shape,
+    metavar="NAME=1x3x224x224",
+    multiple=True,
+    help="Shape of an input that the model leaves open, batch included.",
+)
+@click.option(
+    "--calibrate",
+    type=arguments.PATH,
+    metavar="FILE.npz",
+    help="Samples to find ranges with: one array an input, samples on a new first axis.",
+)
+@click.option(
+    "--ring",
+    type=arguments.ring_bits,
+    metavar="auto|BITS",
+    default="auto",
+    show_default=True,
+    help="Width of the ring: a multiple of 8 up to 64.",
+)
+@click.option(
+    "--frac-bits", type=int, metavar="N", help="Fraction bits of every value.  [default: chosen]"
+)
+@click.option("--avgpool", is_flag=True, help="Take average pools in place of max pools.")
+@click.option(
+    "--parties",
+    type=arguments.comma_list,
+    metavar="NAME,NAME,...",
+    help="The parties' names, in order.  [default: alice,bob,carol]",
+)
+@click.option(
+    "--dealer",
+    metavar="NAME",
+    help="The host that deals correlated randomness, for suites that have one.",
+)
+@click.option(
+    "--owner",
+    "owners",
+    type=arguments.named,
+    multiple=True,
+    metavar="NAME=PARTY",
+    help="Who gives an input, or `weights`.  [default: the first party inputs, the second weights]",
+)
+@click.option(
+    "--reveal",
+    "receivers",
+    type=arguments.named_list,
+    multiple=True,
+    metavar="NAME=PARTY,...",
+    help="Who receives an output.  [default: the first party]",
+)
+@click.option(
+    "--dump-phases", type=arguments.PATH, metavar="DIR", help="Write the program after each pass."
+)
+@arguments.json_option
+def command(
+    model: Path, destination: Path | None, side_by_side: bool, as_json: bool, **options: Any
+) -> None:
+    """Compile MODEL, an ONNX file, into a plan: the list of kernels, messages and random draws
+    with which the parties compute it.
+
+    The plan goes to all parties. The weights stay with their owner: nothing of their values is in
+    the plan but what `inspect --reveals` lists.
+    """
+    if side_by_side:
+        _compare(model, as_json, options)
+        return
+    if destination is None:
+        raise UsageError("Nothing says where the plan goes.", "Name it: -o model.plan.")
+    weights_file = _check_files(model, destination)
+    owners = arguments.by_name("--owner", options.pop("owners"))
+    receivers = arguments.by_name("--reveal", options.pop("receivers"))
+    shapes = arguments.by_name("--shape", options.pop("shapes"))
+    with progress("compiling") as tell:
+        plan, weights = veilgraph.compile(
+            model, owners=owners, receivers=receivers, shapes=shapes, progress=tell, **options
+        )
+    save_weights(weights, weights_file, plan.digest)
+    plan.save(destination)
+    if not (options["parties"] and owners and receivers):
+        remark(_who(plan))
+    _report(plan, destination, weights_file, as_json)
+
+
+def _compare(model: Path, as_json: bool, options: dict[str, Any]) -> None:
+    """Shows the suites side by side; parties and owners are each suite's defaults."""
+    kept = {
+        name: options[name] for name in ("network", "calibrate", "ring", "frac_bits", "avgpool")
+    }
+    shapes = arguments.by_name("--shape", options["shapes"])
+    with progress("compiling for each suite") as tell:
+        found = compare_suites(model, shapes=shapes, progress=tell, **kept)
+    if as_json:
+        show_json({"suites": [candidate.values() for candidate in found]})
+        return
+    show(table(found))
+
+
+def _check_files(model: Path, destination: Path) -> Path:
+    """Where the weights go; refuses what would be written over."""
+    check_destination(destination)
+    weights_file = destination.with_suffix(".weights")
+    check_destination(weights_file)
+    for file in (destination, weights_file):
+        if file.exists() and model.exists() and file.samefile(model):
+            raise UsageError(
+                f"{file} is the model itself, and would be overwritten.", "Choose another -o."
+            )
+    if weights_file == destination:
+        raise UsageError(
+            f"{destination} is the name that the weights get.", "Name the plan like -o model.plan."
+        )
+    return weights_file
+
+
+def _who(plan: Plan) -> str:
+    """Who owns and receives what: some of it is a default that nobody spelled out."""
+    manifest = plan.manifest
+    owned = [f"{party} owns {name}" for name, party in manifest.owners.items()]
+    received = [f"{' and '.join(who)} receives {n}" for n, who in manifest.receivers.items()]
+    return f"{'; '.join([*owned, *received])}. --parties, --owner and --reveal change this."
+
+
+def _report(plan: Plan, destination: Path, weights_file: Path, as_json: bool) -> None:
+    predicted = predict(plan)
+    if as_json:
+        files = {"plan": str(destination), "weights": str(weights_file)}
+        show_json({**files, **plan_values(plan, predicted)})
+        return
+    owner = plan.manifest.owners["weights"]
+    show(
+        f"Encoding: {plan.manifest.encoding}.",
+        costs(predicted),
+        f"{destination} is for every party; {weights_file} is {owner}'s alone (mode 0600).",
+    )

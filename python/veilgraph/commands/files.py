@@ -1,0 +1,101 @@
+"""Arrays in files: read with every size checked first, written whole or not at all."""
+
+from __future__ import annotations
+
+import math
+import os
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import IO, Any
+
+import numpy as np
+import numpy.typing as npt
+
+from veilgraph.ir.errors import UsageError
+
+Array = npt.NDArray[Any]
+HINT = "Save the array with numpy.save(FILE, array)."
+HEADERS = {
+    (1, 0): np.lib.format.read_array_header_1_0,
+    (2, 0): np.lib.format.read_array_header_2_0,
+}
+
+
+def read_arrays(paths: Mapping[str, Path]) -> dict[str, Array]:
+    """The array in each .npy file; see `read_array`."""
+    return {name: read_array(path) for name, path in paths.items()}
+
+
+def read_array(path: Path) -> Array:
+    """The array of real numbers in a .npy file.
+
+    Raises:
+        UsageError: no such file, none of this kind, one that is cut short, or other than numbers.
+    """
+    try:
+        with path.open("rb") as file:
+            _check_header(file, path)
+            file.seek(0)
+            array: Array = np.lib.format.read_array(file, allow_pickle=False)
+            return array
+    except OSError as error:
+        raise UsageError(f"{path} can't be read: {error.strerror}.", "Check the path.") from error
+    except ValueError as error:
+        reason = str(error).splitlines()[0].rstrip(".")
+        raise UsageError(f"{path} is no .npy file: {reason}.", HINT) from error
+
+
+def _check_header(file: IO[bytes], path: Path) -> None:
+    version = np.lib.format.read_magic(file)
+    if version not in HEADERS:
+        raise ValueError(f"version {version} isn't known")
+    shape, _, dtype = HEADERS[version](file)
+    if dtype.kind not in "fiub":
+        raise UsageError(f"{path} holds {dtype}, and must hold real numbers.", HINT)
+    if min(shape, default=0) < 0:
+        raise ValueError("an extent is negative")
+    if math.prod(shape) * dtype.itemsize > os.fstat(file.fileno()).st_size:
+        raise UsageError(f"{path} is cut short.", HINT)
+
+
+def check_destination(path: Path) -> None:
+    """Raises UsageError unless a file can be written there; called before any work is done."""
+    if path.is_dir():
+        raise UsageError(f"{path} is a directory.", "Name a file in it.")
+    if not path.parent.is_dir():
+        raise UsageError(f"There is no directory {path.parent}.", "Make it, or choose another.")
+    if not os.access(path.parent, os.W_OK):
+        raise UsageError(f"{path.parent} can't be written to.", "Choose a directory that is yours.")
+
+
+def write_arrays(arrays: Mapping[str, Array], paths: Mapping[str, Path]) -> None:
+    """Writes the arrays that have a path."""
+    for name, path in paths.items():
+        write_array(path, arrays[name])
+
+
+def write_array(path: Path, array: Array) -> None:
+    """Writes a .npy file that only its owner may read; a failure leaves no half of it.
+
+    Raises:
+        UsageError: the file can't be written.
+    """
+    with replacing(path) as file:
+        np.lib.format.write_array(file, np.asarray(array, order="C"), allow_pickle=False)
+
+
+@contextmanager
+def replacing(path: Path) -> Iterator[IO[bytes]]:
+    """A file beside `path` to write to, which takes its place once the block has ended well."""
+    partial = path.with_name(path.name + ".partial")
+    try:
+        partial.unlink(missing_ok=True)
+        with os.fdopen(os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
+            yield file
+        partial.replace(path)
+    except OSError as error:
+        hint = "Choose a place that is yours."
+        raise UsageError(f"{path} can't be written: {error.strerror}.", hint) from error
+    finally:
+        partial.unlink(missing_ok=True)

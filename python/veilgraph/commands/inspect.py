@@ -1,0 +1,70 @@
+"""`veilgraph inspect`: what a plan costs, layer by layer, and who learns what."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from veilgraph import reports
+from veilgraph.commands import arguments
+from veilgraph.ir.errors import UsageError
+from veilgraph.listing import listing
+from veilgraph.plans import Plan
+from veilgraph.pricing import predict
+from veilgraph.tables import show, show_json
+
+LEVELS = ("graph", "secret", "party", "plan")
+EPILOG = """\b
+Example, where the time goes between two continents:
+  veilgraph inspect digits.plan --layers --network wan
+"""
+
+
+@click.command("inspect", epilog=EPILOG)
+@click.argument("plan_file", metavar="PLAN", type=arguments.PATH)
+@click.option("--layers", "want_layers", is_flag=True, help="Show each layer and what it costs.")
+@click.option("--reveals", "want_reveals", is_flag=True, help="Show who learns what, and why.")
+@click.option("--ir", "level", type=click.Choice(LEVELS), help="Print the program of one level.")
+@arguments.network_option
+@arguments.json_option
+def command(
+    plan_file: Path,
+    want_layers: bool,
+    want_reveals: bool,
+    level: str | None,
+    network: str | None,
+    as_json: bool,
+) -> None:
+    """Show what PLAN computes, for whom, at what cost, and who learns what from it.
+
+    Counts are of all parties together. A layer's seconds are as if it ran alone; independent
+    layers may share rounds.
+    """
+    plan = Plan.load(plan_file)
+    text = None if level is None else ir_text(plan, level)
+    predicted = predict(plan, network)
+    if as_json:
+        content = reports.plan_values(plan, predicted)
+        content["layers"] = [reports.layer_values(price) for price in predicted.layers]
+        content["disclosures"] = [vars(found) for found in reports.disclosures(plan)]
+        show_json(content if text is None else {**content, "ir": text})
+        return
+    if text is not None:
+        click.echo(text)
+    if want_layers:
+        show(reports.layers(predicted), reports.assumptions(predicted))
+    if want_reveals:
+        show(*reports.reveals(plan))
+    if not (text is not None or want_layers or want_reveals):
+        show(*reports.summary(plan, predicted), reports.assumptions(predicted))
+
+
+def ir_text(plan: Plan, level: str) -> str:
+    """The program of one level; UsageError if the plan does not carry it."""
+    if level == "plan":
+        return listing(plan)
+    if level not in plan.ir:
+        known = ", ".join([*plan.ir, "plan"])
+        raise UsageError(f"This plan carries no text of level {level}.", f"It has: {known}.")
+    return plan.ir[level]

@@ -1,0 +1,67 @@
+"""`veilgraph prepare`: offline phases ahead of time, into this party's store."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from veilgraph.commands import arguments
+from veilgraph.ir.plan import Phase
+from veilgraph.session import Session
+from veilgraph.tables import remark, show, show_json
+from veilgraph.units import seconds, size
+
+EPILOG = """\b
+Example, on bob's host while alice and carol do the same on theirs:
+  veilgraph prepare digits.plan --party bob --config parties.yaml \\
+      --weights digits.weights --store bob.store --count 100
+  veilgraph run digits.plan --party bob --config parties.yaml --store bob.store
+"""
+
+
+@click.command("prepare", epilog=EPILOG)
+@click.argument("plan", type=arguments.PATH)
+@click.option("--party", required=True, metavar="NAME", help="The party that this host is.")
+@click.option(
+    "--config",
+    type=arguments.PATH,
+    required=True,
+    metavar="FILE",
+    help="This party's parties.yaml.",
+)
+@click.option(
+    "--weights", type=arguments.PATH, metavar="FILE", help="model.weights, at their owner's alone."
+)
+@click.option(
+    "--store", type=arguments.PATH, required=True, metavar="DIR", help="A new folder to fill."
+)
+@click.option(
+    "--count", type=click.IntRange(1), required=True, metavar="N", help="Inferences to prepare."
+)
+@click.option("--threads", type=click.IntRange(1), default=1, help="Threads of the kernels.")
+@arguments.json_option
+def command(
+    plan: Path,
+    party: str,
+    config: Path,
+    weights: Path | None,
+    store: Path,
+    count: int,
+    threads: int,
+    as_json: bool,
+) -> None:
+    """Run the offline phase of inferences to come, together with all parties of PLAN.
+
+    What it leaves is stored in this party's folder, encrypted under its private key. `run --store`
+    uses each prepared inference once; a dealer takes no part in that.
+    """
+    with Session(plan, party, config, weights=weights, threads=threads) as session:
+        session.prepare(store, count)
+        spent = sum(t.phases[Phase.OFFLINE].seconds for t in session.transcripts)
+    used = sum(file.stat().st_size for file in store.iterdir())
+    if as_json:
+        show_json({"prepared": count, "offline_seconds": spent, "store_bytes": used})
+        return
+    show(f"{count} inferences prepared in {seconds(spent)}; {store} holds {size(used)}.")
+    remark("Don't copy the store: each of its inferences can be used once.")

@@ -1,0 +1,69 @@
+"""`veilgraph simulate`: all parties of a plan on this machine."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from veilgraph import benching
+from veilgraph.commands import arguments, outputs
+from veilgraph.commands.files import check_destination, read_arrays
+from veilgraph.plans import Plan
+from veilgraph.reports import plan_outputs
+from veilgraph.runtime.weights import load_weights
+from veilgraph.tables import progress, show, show_json
+
+EPILOG = """\b
+Example, with every party in a process of its own and TLS between them:
+  veilgraph simulate digits.plan --weights digits.weights \\
+      --input image=@image.npy --output logits=@logits.npy --processes
+"""
+
+
+@click.command("simulate", epilog=EPILOG)
+@click.argument("plan_file", metavar="PLAN", type=arguments.PATH)
+@click.option(
+    "--weights",
+    "weights_file",
+    type=arguments.PATH,
+    required=True,
+    metavar="FILE",
+    help="The weights that `compile` wrote beside the plan.",
+)
+@arguments.input_option
+@arguments.output_option
+@arguments.processes_option
+@arguments.threads_option
+@arguments.isa_option
+@arguments.json_option
+def command(
+    plan_file: Path,
+    weights_file: Path,
+    sources: arguments.Files,
+    destinations: arguments.Files,
+    processes: bool,
+    threads: int,
+    isa: str | None,
+    as_json: bool,
+) -> None:
+    """Run all parties of PLAN here, with real randomness and the very steps of separate hosts.
+
+    It shows what a plan computes, sends and takes. It protects nothing: one machine sees all.
+    """
+    plan = Plan.load(plan_file)
+    paths = arguments.by_name("--output", destinations)
+    arguments.require_known("--output", paths, [t.name for t in plan_outputs(plan)])
+    for path in paths.values():
+        check_destination(path)
+    arrays = read_arrays(arguments.by_name("--input", sources))
+    weights = load_weights(weights_file, plan.digest)
+    with progress("running all parties"):
+        measured = benching.measure(
+            plan, weights, arrays, processes=processes, threads=threads, isa=isa
+        )
+    if as_json:
+        answer = {"outputs": outputs.values(measured.outputs, paths)}
+        show_json({**answer, **benching.values(measured)})
+        return
+    show(*outputs.lines(measured.outputs, paths), *benching.tables(measured)[:2])

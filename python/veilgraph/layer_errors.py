@@ -1,0 +1,151 @@
+"""How far a plan's layers are from a model's nodes, added up over samples."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from veilgraph.ir.errors import AccuracyError
+from veilgraph.ir.meaning.secret import Excursion
+from veilgraph.ir.secret_ops import SecretOp, attributes_of
+from veilgraph.ir.secret_types import Tensor
+
+Floats = npt.NDArray[np.float64]
+Array = npt.NDArray[np.float32]
+PROPORTIONAL = 1e-3  # relative residual up to which one tensor is another times a constant
+
+
+@dataclass
+class LayerError:
+    """How far a layer is from its node's tensor, over all samples.
+
+    Attributes:
+        ops: of the secret level, in order.
+        factor: what the layer's values are multiplied by to be the node's.
+        worst: largest absolute difference; `difference_sum` the sum of all `count` of them.
+        largest: the node's largest magnitude.
+        headroom_bits: how many times the layer's largest integer could double and still be right.
+    """
+
+    name: str
+    ops: tuple[str, ...]
+    ring_bits: int
+    frac_bits: int
+    factor: float = 1.0
+    worst: float = 0.0
+    largest: float = 0.0
+    difference_sum: float = 0.0
+    count: int = 0
+    headroom_bits: float = math.inf
+
+    @property
+    def mean(self) -> float:
+        """The mean absolute difference."""
+        return self.difference_sum / max(self.count, 1)
+
+    @property
+    def relative(self) -> float:
+        """The worst difference over the node's largest magnitude."""
+        return self.worst / self.largest if self.largest else self.worst
+
+    def add(self, found: Floats, wanted: Array) -> None:
+        """Takes one sample into account."""
+        if not found.size:
+            return
+        difference = np.abs(self.factor * found - wanted)
+        self.worst = max(self.worst, float(difference.max()))
+        self.largest = max(self.largest, float(np.abs(wanted).max()))
+        self.difference_sum += float(difference.sum())
+        self.count += difference.size
+
+
+@dataclass
+class OutputError(LayerError):
+    """The same of an output; `agreeing` of `decisions` have their largest value at one place."""
+
+    agreeing: int = 0
+    decisions: int = 0
+
+    def add(self, found: Floats, wanted: Array) -> None:
+        super().add(found, wanted)
+        if found.ndim and found.shape[-1] > 1:
+            same = found.argmax(axis=-1) == wanted.argmax(axis=-1)
+            self.agreeing += int(np.count_nonzero(same))
+            self.decisions += same.size
+
+
+@dataclass
+class Check:
+    """What comparing a plan with its model showed.
+
+    Attributes:
+        layers: in program order.
+        outputs: against the model as it is, even where the plan has other pools.
+        excursions: what left its declared range, by name and op.
+        tolerance: of a layer's worst difference over its node's largest magnitude.
+    """
+
+    layers: list[LayerError]
+    outputs: list[OutputError]
+    excursions: dict[tuple[str, str], Excursion]
+    samples: int
+    tolerance: float
+
+    @property
+    def first_drift(self) -> LayerError | None:
+        """The first layer, or else output, whose error is beyond the tolerance."""
+        compared = [*self.layers, *self.outputs]
+        return next((each for each in compared if each.relative > self.tolerance), None)
+
+    def verdict(self) -> AccuracyError | None:
+        """What is wrong, if anything is."""
+        if self.excursions:
+            first = next(iter(self.excursions.values()))
+            return AccuracyError(
+                f"Values left their range: {first}.",
+                "Compile with samples like these in --calibrate.",
+            )
+        if (drifting := self.first_drift) is None:
+            return None
+        return AccuracyError(
+            f"`{drifting.name}` is the first layer that drifts: {drifting.worst:.3g} off, "
+            f"{drifting.relative:.1%} of its largest value, where {self.tolerance:.1%} is allowed.",
+            "Compile with a wider --ring, or with more samples in --calibrate.",
+        )
+
+
+def proportion(found: npt.NDArray[np.float32], wanted: Array) -> float | None:
+    """The constant c with c found = wanted, by least squares; None where there is none."""
+    if found.shape != wanted.shape:
+        return None
+    x, y = found.astype(np.float64).ravel(), wanted.astype(np.float64).ravel()
+    square = float(x @ x)
+    if not square:
+        return None if y.any() else 1.0
+    factor = float(x @ y) / square
+    residual = float(np.abs(factor * x - y).max(initial=0.0))
+    return factor if residual <= PROPORTIONAL * float(np.abs(y).max(initial=0.0)) else None
+
+
+def headroom_bits(op: SecretOp, integers: npt.NDArray[np.int64]) -> float:
+    """How many times the largest integer of an op's result could double and still be right.
+
+    The ring bounds it, and so do a truncation (2^(k-2)) and the window of a comparison that reads
+    it (2^(w-1)).
+    """
+    largest = max(abs(int(integers.min())), abs(int(integers.max()))) if integers.size else 0
+    if not largest:
+        return math.inf
+    result = op.operation.results[0]
+    limits = [Tensor.of(result).encoding.ring_bits - 1]
+    for use in result.uses:
+        reader = use.owner
+        named = attributes_of(reader) if reader.operation.name.startswith("secret.") else {}
+        if "bits" in named:
+            limits.append(Tensor.of(result).encoding.ring_bits - 2)
+        if "window_bits" in named:
+            limits.append(named["window_bits"] - 1)
+    return min(limits) - math.log2(largest)

@@ -1,0 +1,100 @@
+"""The ONNX operators that can be compiled, in which forms, and into what.
+
+One row an operator. What torch-mlir lowers an operator to is `frontend/aten.py`'s to read, and what
+has no protocol yet `passes/approximate.py`'s to refuse; a test compiles a model of each row.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from difflib import get_close_matches
+
+from veilgraph.ir.errors import UsageError
+
+PRODUCT = "products, one truncation"
+COMPARISON = "a comparison"
+COMPARISONS = "comparisons"
+LOCAL = "local"
+FOLDED = "nothing: done at compile time"
+
+
+@dataclass(frozen=True)
+class Operator:
+    """An ONNX operator: the forms of it that can be compiled, and what they cost the parties."""
+
+    name: str
+    forms: str
+    becomes: str
+
+
+OPERATORS: tuple[Operator, ...] = (
+    Operator("Abs", "any", COMPARISON),
+    Operator("Add", "any, broadcasting", LOCAL),
+    Operator("AveragePool", "1 or 2 dimensions; any padding, ceil mode", LOCAL),
+    Operator("BatchNormalization", "for inference", "the weights before it, or a product"),
+    Operator("Cast", "float to float", LOCAL),
+    Operator("Clip", "public bounds", "a comparison a bound"),
+    Operator("Concat", "any", LOCAL),
+    Operator("Constant", "any", FOLDED),
+    Operator("ConstantOfShape", "known shape", FOLDED),
+    Operator("Conv", "1 or 2 dimensions; groups, dilations, strides, any padding", PRODUCT),
+    Operator("DepthToSpace", "any", LOCAL),
+    Operator("Div", "by weights or a public number", PRODUCT),
+    Operator("Dropout", "for inference", LOCAL),
+    Operator("Einsum", "as torch-mlir turns into matrix products", PRODUCT),
+    Operator("Expand", "known shape", LOCAL),
+    Operator("Flatten", "any", LOCAL),
+    Operator("Gather", "one known index", LOCAL),
+    Operator("Gemm", "any transposition, alpha, beta", PRODUCT),
+    Operator("GlobalAveragePool", "2 dimensions", LOCAL),
+    Operator("GlobalMaxPool", "2 dimensions", "a tree of comparisons"),
+    Operator("HardSigmoid", "any", "two comparisons, a truncation"),
+    Operator("HardSwish", "any", "two comparisons, a product"),
+    Operator("Identity", "any", LOCAL),
+    Operator("LeakyRelu", "any", "a comparison, a truncation"),
+    Operator("MatMul", "any rank, broadcasting", PRODUCT),
+    Operator("Max", "any number of tensors, broadcasting", COMPARISONS),
+    Operator(
+        "MaxPool", "1 or 2 dimensions; any padding, dilations, ceil mode", "a tree of comparisons"
+    ),
+    Operator("Mean", "any number of tensors", "a truncation"),
+    Operator("Min", "any number of tensors, broadcasting", COMPARISONS),
+    Operator("Mul", "any, broadcasting", PRODUCT),
+    Operator("Neg", "any", LOCAL),
+    Operator("PRelu", "any", "a comparison, a product"),
+    Operator("Pad", "a constant around", LOCAL),
+    Operator("Pow", "exponents 1, 2, 3 and 4", PRODUCT),
+    Operator("ReduceL1", "any axes", COMPARISON),
+    Operator("ReduceMax", "any axes", "a tree of comparisons"),
+    Operator("ReduceMean", "any axes", LOCAL),
+    Operator("ReduceMin", "any axes", "a tree of comparisons"),
+    Operator("ReduceSum", "any axes", LOCAL),
+    Operator("ReduceSumSquare", "any axes", PRODUCT),
+    Operator("Relu", "any", "a comparison, with the truncation before it"),
+    Operator("Reshape", "known shape", LOCAL),
+    Operator("Shape", "any", FOLDED),
+    Operator("Slice", "known positions, any steps", LOCAL),
+    Operator("Softmax", "one axis", "a maximum, products, truncations"),
+    Operator("SpaceToDepth", "any", LOCAL),
+    Operator("Split", "any", LOCAL),
+    Operator("Squeeze", "any", LOCAL),
+    Operator("Sub", "any, broadcasting", LOCAL),
+    Operator("Sum", "any number of tensors", LOCAL),
+    Operator("Tile", "known repetitions", LOCAL),
+    Operator("Transpose", "any", LOCAL),
+    Operator("Unsqueeze", "any", LOCAL),
+)
+
+
+def find(name: str) -> Operator:
+    """The operator of this name, in any case.
+
+    Raises:
+        UsageError: it can't be compiled, or there is none.
+    """
+    by_name = {operator.name.lower(): operator for operator in OPERATORS}
+    if name.lower() in by_name:
+        return by_name[name.lower()]
+    close = [by_name[found].name for found in get_close_matches(name.lower(), by_name)]
+    hint = f"Did you mean {' or '.join(close)}?" if close else "`veilgraph ops` lists all."
+    raise UsageError(f"`{name}` is no operator that can be compiled.", hint)

@@ -1,0 +1,84 @@
+"""What ONNX Runtime computes at each node of a model: what `check` compares with."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+import onnxruntime
+from onnx import ModelProto, NodeProto, helper
+
+from veilgraph.frontend.load import Model
+from veilgraph.frontend.onnx import node_outputs, prepare
+from veilgraph.ir.plan import Tensor
+
+Array = npt.NDArray[np.float32]
+Feeds = Mapping[str, npt.NDArray[np.float32]]
+POOL_ATTRIBUTES = ("auto_pad", "ceil_mode", "kernel_shape", "pads", "strides")
+
+
+@dataclass(frozen=True)
+class Reference:
+    """A model in ONNX Runtime, every node's output within reach.
+
+    Attributes:
+        nodes: the tensor that each node computes, by the node's name, in the model's order.
+        outputs: names of the model's own outputs.
+    """
+
+    session: onnxruntime.InferenceSession
+    weights: Feeds
+    nodes: Mapping[str, str]
+    outputs: tuple[str, ...]
+
+    @staticmethod
+    def of(model: Model, inputs: Sequence[Tensor], average_pools: bool = False) -> Reference:
+        """The model as the importer sees it, for the shapes of a plan's inputs.
+
+        Args:
+            average_pools: with average pools in place of max pools, as `compile --avgpool`.
+
+        Raises:
+            UsageError, UnsupportedError: as `veilgraph.compile`.
+        """
+        prepared = prepare(model, {tensor.name: tensor.shape for tensor in inputs})
+        proto = ModelProto()
+        proto.CopyFrom(prepared.model)
+        outputs = tuple(info.name for info in proto.graph.output)
+        if average_pools:
+            _average(proto)
+        nodes = node_outputs(proto)
+        extra = [name for name in nodes.values() if name not in outputs]
+        proto.graph.output.extend(helper.make_empty_tensor_value_info(name) for name in extra)
+        return Reference(_session(proto), prepared.weights, nodes, outputs)
+
+    def run(self, sample: Feeds) -> dict[str, Array]:
+        """Every tensor by name, for one array an input."""
+        names = [output.name for output in self.session.get_outputs()]
+        values = self.session.run(names, {**self.weights, **sample})
+        return dict(zip(names, values, strict=True))
+
+
+def _session(proto: ModelProto) -> onnxruntime.InferenceSession:
+    options = onnxruntime.SessionOptions()
+    options.log_severity_level = 3
+    # Nodes are compared one by one: none may be merged with another.
+    options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
+    content = proto.SerializeToString()
+    return onnxruntime.InferenceSession(content, options, providers=["CPUExecutionProvider"])
+
+
+def _average(proto: ModelProto) -> None:
+    """Turns the max pools into average pools that `passes.pool_average` would turn."""
+    for node in proto.graph.node:
+        if node.op_type == "MaxPool" and not _is_dilated(node):
+            kept = [a for a in node.attribute if a.name in POOL_ATTRIBUTES]
+            node.op_type = "AveragePool"
+            del node.attribute[:]
+            node.attribute.extend(kept)
+
+
+def _is_dilated(node: NodeProto) -> bool:
+    return any(a.name == "dilations" and any(d != 1 for d in a.ints) for a in node.attribute)

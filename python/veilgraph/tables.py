@@ -1,0 +1,130 @@
+"""What people read: tables and lines, drawn with rich on a terminal, aligned text elsewhere.
+
+Nothing here knows what the words mean. Standard output carries results, standard error progress
+and remarks; the latter's progress only where it is a terminal.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import IO, Any, Protocol
+
+
+@dataclass(frozen=True)
+class Column:
+    """A column's heading, and whether it holds numbers, which align to the right."""
+
+    heading: str
+    is_number: bool = False
+
+
+@dataclass(frozen=True)
+class Table:
+    """Rows of text under headings; a table without rows is not shown."""
+
+    columns: tuple[Column, ...]
+    rows: tuple[tuple[str, ...], ...]
+    title: str = ""
+
+    @staticmethod
+    def of(headings: str, rows: Sequence[Sequence[object]], title: str = "") -> Table:
+        """A table from headings with | between them; # before the heading of a column of numbers.
+
+        >>> Table.of("layer|#rounds", [("relu1", 5)]).columns[1]
+        Column(heading='rounds', is_number=True)
+        """
+        columns = tuple(Column(h.removeprefix("#"), h.startswith("#")) for h in headings.split("|"))
+        texts = tuple(tuple(str(cell) for cell in row) for row in rows)
+        assert all(len(row) == len(columns) for row in texts), "a row has other columns"
+        return Table(columns, texts, title)
+
+    def plain(self) -> str:
+        """Aligned text, two spaces between columns, nothing cut off."""
+        lines = [tuple(c.heading for c in self.columns), *self.rows]
+        widths = [max(map(len, cells)) for cells in zip(*lines, strict=True)]
+        body = [
+            "  ".join(
+                cell.rjust(width) if column.is_number else cell.ljust(width)
+                for cell, width, column in zip(line, widths, self.columns, strict=True)
+            ).rstrip()
+            for line in lines
+        ]
+        return "\n".join([self.title, *body] if self.title else body)
+
+
+def show(*parts: Table | str) -> None:
+    """Prints tables and lines on standard output, an empty line around each table."""
+    shown = [p for p in parts if isinstance(p, str) or p.rows]
+    if is_terminal(sys.stdout):
+        _show_rich(shown)
+        return
+    for number, part in enumerate(shown):
+        apart = number and (isinstance(part, Table) or isinstance(shown[number - 1], Table))
+        text = part.plain() if isinstance(part, Table) else part
+        print("\n" + text if apart else text)
+
+
+def _show_rich(parts: Sequence[Table | str]) -> None:
+    from rich import box
+    from rich.console import Console
+    from rich.table import Table as RichTable
+    from rich.text import Text
+
+    console = Console(highlight=False)
+    for part in parts:
+        if isinstance(part, str):
+            console.print(Text(part))
+            continue
+        drawn = RichTable(
+            title=Text(part.title) if part.title else None,
+            title_justify="left",
+            title_style="bold",
+            box=box.SIMPLE_HEAD,
+            pad_edge=False,
+        )
+        for column in part.columns:
+            drawn.add_column(
+                column.heading, justify="right" if column.is_number else "left", overflow="fold"
+            )
+        for row in part.rows:
+            drawn.add_row(*(Text(cell) for cell in row))
+        console.print(drawn)
+
+
+def show_json(content: Mapping[str, Any]) -> None:
+    """Prints one JSON object on standard output."""
+    print(json.dumps(content, indent=2, allow_nan=False, ensure_ascii=False))
+
+
+def remark(line: str) -> None:
+    """Prints a line on standard error."""
+    print(line, file=sys.stderr)
+
+
+def is_terminal(stream: IO[str]) -> bool:
+    """Whether someone watches the stream: a terminal that can move its cursor."""
+    return stream.isatty() and os.environ.get("TERM") != "dumb"
+
+
+class Tell(Protocol):
+    """Told what is being done, in a few words."""
+
+    def __call__(self, doing: str, /) -> None: ...
+
+
+@contextmanager
+def progress(doing: str) -> Iterator[Tell]:
+    """Shows on standard error what is being done, while it is; nothing where nobody watches."""
+    if not is_terminal(sys.stderr):
+        yield lambda doing: None
+        return
+    from rich.console import Console
+    from rich.text import Text
+
+    with Console(stderr=True).status(Text(doing)) as status:
+        yield lambda doing: status.update(Text(doing))

@@ -1,0 +1,241 @@
+"""The command line as a whole: verbs, errors, exit codes, and what it loads."""
+
+from __future__ import annotations
+
+import json
+import shlex
+import subprocess
+import sys
+from collections.abc import Iterator
+from importlib import import_module
+from pathlib import Path
+
+import click
+import pytest
+from verbs import DIGITS, Compiled, refusal, run_verb
+
+from veilgraph import demo
+from veilgraph.commands import VERBS
+from veilgraph.ir.errors import (
+    AccuracyError,
+    Offender,
+    PeerError,
+    ResourceLimitError,
+    SecurityAbort,
+    UnsupportedError,
+    UsageError,
+)
+from veilgraph.processes import write_configs
+
+HEAVY = ("torch_mlir", "onnx", "onnxruntime", "torch")
+
+
+def python(*arguments: str, **options: object) -> subprocess.CompletedProcess[str]:
+    """Runs Python beside this process."""
+    command = [sys.executable, *arguments]
+    return subprocess.run(command, capture_output=True, text=True, timeout=60, **options)  # type: ignore[call-overload,no-any-return]
+
+
+@pytest.fixture
+def failing(monkeypatch: pytest.MonkeyPatch) -> list[BaseException]:
+    """A list: `doctor` raises what is put in it."""
+    errors: list[BaseException] = []
+
+    def fail() -> list[object]:
+        raise errors[0]
+
+    monkeypatch.setattr(import_module("veilgraph.commands.doctor"), "diagnose", fail)
+    return errors
+
+
+# What is there
+
+
+def test_every_verb_has_a_module_and_a_summary() -> None:
+    listed = run_verb("--help").stdout
+    for verb, summary in VERBS.items():
+        assert import_module(f"veilgraph.commands.{verb}").command.name == verb
+        assert summary.split(",")[0][:30] in listed
+        assert run_verb(verb, "--help").exit_code == 0
+
+
+def every_command() -> Iterator[tuple[str, click.Command]]:
+    for verb in VERBS:
+        command = import_module(f"veilgraph.commands.{verb}").command
+        if isinstance(command, click.Group):
+            yield from ((f"{verb} {name}", c) for name, c in command.commands.items())
+        else:
+            yield verb, command
+
+
+@pytest.mark.parametrize(("name", "command"), list(every_command()), ids=lambda value: str(value))
+def test_every_option_is_explained_and_help_ends_with_an_example(
+    name: str, command: click.Command
+) -> None:
+    for parameter in command.params:
+        assert not isinstance(parameter, click.Option) or parameter.help, parameter.name
+    shown = run_verb(*name.split(), "--help").stdout
+    assert f"veilgraph {name}" in shown.rpartition("Example")[2]
+
+
+def examples(verb: str) -> list[list[str]]:
+    """The commands in a verb's help, its lines joined, without prompts."""
+    shown = run_verb(*verb.split(), "--help").stdout.rpartition("Example")[2]
+    lines = shown.replace("\\\n", " ").splitlines()
+    found = [line.partition("veilgraph ")[2] for line in lines if "veilgraph " in line]
+    return [shlex.split(line) for line in found]
+
+
+@pytest.mark.parametrize(
+    "verb",
+    ["compile", "inspect", "check", "simulate", "bench", "cert init", "ops", "doctor"],
+)
+def test_examples_of_help_work(copied: Compiled, verb: str) -> None:
+    for arguments in examples(verb):
+        result = run_verb(*arguments)
+        assert result.exit_code == 0, result.output
+        assert result.stdout
+
+
+def test_example_of_renewing_a_certificate_works(copied: Compiled) -> None:
+    for arguments in (*examples("cert init"), *examples("cert issue")):
+        assert run_verb(*arguments).exit_code == 0
+
+
+def test_example_of_run_works_for_three_parties(copied: Compiled) -> None:
+    write_configs(copied.folder, copied.plan.manifest.parties)
+    commands = examples("run")
+    assert [arguments[3] for arguments in commands] == ["alice", "bob", "carol"]
+    processes = [
+        subprocess.Popen([sys.executable, "-m", "veilgraph.cli", *arguments], text=True,
+                         stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+        for arguments in commands
+    ]  # fmt: skip
+    ended = [(*process.communicate(timeout=60), process.returncode) for process in processes]
+    assert [code for _, _, code in ended] == [0, 0, 0], ended
+    assert "logits, 1x10: logits.npy" in ended[0][0]
+    assert "bob receives no output." in ended[1][0]
+    assert (copied.folder / "logits.npy").exists()
+
+
+def test_example_of_demo_works(
+    copied: Compiled, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(demo, "DIGITS", DIGITS)
+    for arguments in examples("demo"):
+        assert run_verb(*arguments).exit_code == 0
+    assert (copied.folder / "out" / "alice.yaml").exists()
+
+
+# What is loaded
+
+
+def test_a_party_host_loads_no_compiler() -> None:
+    modules = [verb for verb in VERBS if verb not in ("check",)]
+    code = (
+        "import sys; from importlib import import_module; import veilgraph.cli\n"
+        "assert 'numpy' not in sys.modules and 'rich' not in sys.modules\n"
+        f"for verb in {modules}: import_module(f'veilgraph.commands.{{verb}}')\n"
+        f"print([name for name in {HEAVY} if name in sys.modules])"
+    )
+    ended = python("-c", code)
+    assert ended.stdout.strip() == "[]", ended.stderr
+
+
+def test_missing_extra_is_told_with_how_to_install_it(digits: Compiled) -> None:
+    code = (
+        "import sys; sys.modules['torch_mlir'] = None\n"
+        "from veilgraph.cli import main; main(prog_name='veilgraph')"
+    )
+    arguments = ("compile", digits.file("digits.onnx"), "-o", digits.file("new.plan"))
+    ended = python("-c", code, *arguments)
+    assert ended.returncode == 2
+    assert ended.stderr.splitlines() == [
+        "Error: This needs the package torch_mlir, which is not installed.",
+        "Hint: pip install 'veilgraph[compile]'",
+    ]
+
+
+def test_installed_script_tells_its_version() -> None:
+    script = Path(sys.executable).with_name("veilgraph")
+    ended = subprocess.run([script, "--version"], capture_output=True, text=True, timeout=60)
+    assert ended.stdout.startswith("veilgraph, version ")
+
+
+# Errors
+
+
+@pytest.mark.parametrize(
+    ("error", "code"),
+    [
+        (UsageError("It is wrong.", "Do it right."), 2),
+        (UnsupportedError([Offender("n", "Op", "m.onnx", "It is odd.")], "Do it right."), 3),
+        (AccuracyError("It is off.", "Do it right."), 4),
+        (PeerError("bob is gone.", "Do it right."), 5),
+        (SecurityAbort("A replay.", "Do it right."), 6),
+        (ResourceLimitError("Too large.", "Do it right."), 7),
+    ],
+)
+def test_errors_are_told_in_a_sentence_and_a_hint(
+    failing: list[BaseException], error: Exception, code: int
+) -> None:
+    failing.append(error)
+    found, told = refusal("doctor")
+    assert found == code
+    message = str(error).removesuffix("\nDo it right.")
+    assert told == f"Error: {message}\nHint: Do it right.\n"
+
+
+def test_error_without_a_hint_is_one_line(failing: list[BaseException]) -> None:
+    failing.append(UsageError("It is wrong."))
+    assert refusal("doctor") == (2, "Error: It is wrong.\n")
+
+
+def test_bug_is_told_in_a_sentence(failing: list[BaseException]) -> None:
+    failing.append(ValueError("first\nsecond"))
+    code, told = refusal("doctor")
+    assert code == 1
+    assert told.splitlines() == [
+        "Error: Something went wrong inside veilgraph (ValueError: first second).",
+        "Hint: This is a bug: `veilgraph --traceback VERB ...` shows where, for the report.",
+    ]
+
+
+def test_traceback_is_shown_on_request(failing: list[BaseException]) -> None:
+    failing.append(UsageError("It is wrong."))
+    result = run_verb("--traceback", "doctor")
+    assert result.exit_code == 2
+    assert "Traceback" in result.stderr
+    assert result.stderr.endswith("Error: It is wrong.\n")
+
+
+def test_out_of_memory_is_a_lack_of_resources(failing: list[BaseException]) -> None:
+    failing.append(MemoryError())
+    code, told = refusal("doctor")
+    assert code == 7
+    assert "ran out of memory" in told
+
+
+def test_interruption_is_no_error(failing: list[BaseException]) -> None:
+    failing.append(KeyboardInterrupt())
+    assert refusal("doctor") == (130, "Interrupted.\n")
+
+
+def test_a_reader_that_leaves_is_no_error() -> None:
+    command = f"{shlex.quote(sys.executable)} -m veilgraph.cli ops --json | head -c 1"
+    ended = subprocess.run(command, shell=True, capture_output=True, text=True, timeout=60)
+    assert ended.stdout == "{"
+    assert ended.stderr == ""
+
+
+def test_unknown_verb_and_option_are_usage_errors() -> None:
+    assert refusal("frobnicate")[0] == 2
+    assert refusal("doctor", "--frobnicate")[0] == 2
+
+
+def test_json_stays_alone_on_standard_output(digits: Compiled) -> None:
+    plan = digits.file("second.plan")
+    shape = ("--shape", "image=1x1x28x28")
+    result = run_verb("compile", digits.file("digits.onnx"), "-o", plan, *shape, "--json")
+    assert json.loads(result.stdout)["plan"] == plan
+    assert "alice owns image" in result.stderr

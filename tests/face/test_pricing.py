@@ -1,0 +1,69 @@
+"""Predicted seconds: how rounds, bytes and multiply-adds add up, by phase and by layer."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from verbs import Compiled
+
+from veilgraph.ir.plan import Layer
+from veilgraph.pricing import Machine, computing_parties, predict
+
+FREE = Machine("an endless one", {64: 1e30}, 1e30)
+
+
+def test_a_machine_has_a_rate_for_each_width() -> None:
+    machine = Machine("m", {32: 1e9, 64: 5e8}, message_bytes_per_second=1e6)
+    assert machine.seconds(1e9, 32, 0) == 1
+    assert machine.seconds(1e9, 40, 0) == 2
+    assert machine.seconds(0, 64, 3e6) == 3
+
+
+def test_network_alone_costs_rounds_and_the_busiest_link(digits: Compiled) -> None:
+    found = predict(digits.plan, "wan", FREE)
+    cost = found.cost
+    busiest = max(cost.online.sent_bytes.values())
+    assert found.online_seconds == pytest.approx(cost.online.rounds * 0.02 + busiest / 12.5e6)
+    assert found.total_seconds == pytest.approx(found.offline_seconds + found.online_seconds)
+
+
+def test_computation_is_shared_by_the_parties(digits: Compiled) -> None:
+    machine = Machine("m", {64: 1e6}, 1e30)
+    slower = predict(digits.plan, "lan", machine).online_seconds
+    network = predict(digits.plan, "lan", FREE).online_seconds
+    multiply_adds = sum(layer.multiply_adds for layer in digits.plan.layers)
+    assert slower - network == pytest.approx(multiply_adds / 3 / 1e6)
+
+
+def test_layers_of_one_name_are_joined_and_weights_left_out(digits: Compiled) -> None:
+    layers = (
+        Layer("x", "input", ring_bits=32, online_bits=96),
+        Layer("w", "weight", ring_bits=32),
+        Layer("fc", "matmul", ring_bits=32, frac_bits=24, multiply_adds=600),
+        Layer("fc", "truncate", ring_bits=32, frac_bits=12, online_bits=800, rounds=2),
+        Layer("fc", "reveal", ring_bits=32, frac_bits=12, online_bits=32, rounds=1),
+    )
+    found = predict(replace(digits.plan, layers=layers), "lan", Machine("m", {64: 1e6}, 1e6))
+    rows = [(p.name, p.ops, p.rounds, p.online_bytes, p.multiply_adds) for p in found.layers]
+    assert rows == [
+        ("x", ("input",), 0, 12, 0),
+        ("fc", ("matmul", "truncate"), 2, 100, 600),
+        ("fc", ("reveal",), 1, 4, 0),
+    ]
+    joined = found.layers[1]
+    assert joined.last.frac_bits == 12
+    seconds = 2 * 1e-4 + (100 // 6) / 1.25e9 + 200 / 1e6 + 100 / 3 / 1e6
+    assert joined.seconds == pytest.approx(seconds)
+    assert sum(price.share for price in found.layers) == pytest.approx(1)
+
+
+def test_a_plan_without_layers_has_no_shares(digits: Compiled) -> None:
+    assert predict(replace(digits.plan, layers=()), "lan").layers == ()
+
+
+def test_a_dealer_does_not_compute(digits: Compiled) -> None:
+    manifest = digits.plan.manifest
+    assert computing_parties(digits.plan) == 3
+    dealt = replace(manifest, dealer=manifest.parties[-1])
+    assert computing_parties(replace(digits.plan, manifest=dealt)) == 2

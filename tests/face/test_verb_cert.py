@@ -1,0 +1,53 @@
+"""`veilgraph cert`: keys and certificates from the command line."""
+
+from __future__ import annotations
+
+import stat
+from pathlib import Path
+
+import pytest
+from verbs import json_of, refusal, run_verb
+
+from veilgraph.runtime.certificates import fingerprint, load_certificate
+
+
+def test_init_makes_a_key_and_tells_the_fingerprint(tmp_path: Path) -> None:
+    folder = tmp_path / "keys"
+    result = run_verb("cert", "init", "alice", "--dir", folder, "--host", "alice.example")
+    assert result.exit_code == 0
+    assert stat.S_IMODE((folder / "alice.key").stat().st_mode) == 0o600
+    found = fingerprint(load_certificate(folder / "alice.crt")).hex()
+    assert f"fingerprint: {found}" in result.stdout
+
+
+def test_issue_keeps_the_key(tmp_path: Path) -> None:
+    first = json_of("cert", "init", "alice", "--dir", tmp_path)
+    key = Path(first["key"]).read_bytes()
+    second = json_of("cert", "issue", "alice", "--dir", tmp_path, "--days", "30")
+    assert Path(second["key"]).read_bytes() == key
+    assert second["fingerprint"] != first["fingerprint"]
+    assert second["name"] == "alice"
+
+
+def test_force_replaces_the_key(tmp_path: Path) -> None:
+    key = Path(json_of("cert", "init", "alice", "--dir", tmp_path)["key"])
+    before = key.read_bytes()
+    assert refusal("cert", "init", "alice", "--dir", tmp_path)[0] == 2
+    assert run_verb("cert", "init", "alice", "--dir", tmp_path, "--force").exit_code == 0
+    assert key.read_bytes() != before
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        (("init", "../alice"), "can't be a party's name"),
+        (("init", "alice", "--days", "0"), "can't be valid for 0 days"),
+        (("issue", "alice"), "alice.key can't be read"),
+        (("init",), "Missing argument 'NAME'"),
+    ],
+)
+def test_refuses(tmp_path: Path, arguments: tuple[str, ...], sentence: str) -> None:
+    code, told = refusal("cert", *arguments, "--dir", tmp_path)
+    assert code == 2
+    assert sentence in told
+    assert not list(tmp_path.iterdir())

@@ -1,0 +1,136 @@
+"""`veilgraph compile`: what it writes, says and refuses."""
+
+from __future__ import annotations
+
+import os
+import stat
+from pathlib import Path
+
+import onnx
+import pytest
+from models import model
+from onnx import helper
+from verbs import Compiled, json_of, refusal, run_verb
+
+SHAPE = ("--shape", "image=1x1x28x28")
+
+
+def test_writes_plan_and_weights_with_their_modes(digits: Compiled) -> None:
+    weights = Path(digits.file("digits.weights"))
+    assert stat.S_IMODE(weights.stat().st_mode) == 0o600
+    assert digits.plan.manifest.owners == {"image": "alice", "weights": "bob"}
+    assert not list(digits.folder.glob("*.partial"))
+
+
+def test_says_who_owns_what_unless_it_was_told(copied: Compiled) -> None:
+    arguments = ("compile", "digits.onnx", "-o", "new.plan", *SHAPE)
+    assert run_verb(*arguments).stderr == (
+        "alice owns image; bob owns weights; alice receives logits. "
+        "--parties, --owner and --reveal change this.\n"
+    )
+    named = (
+        "--parties", "hospital,bank,judge", "--owner", "image=hospital", "--owner", "weights=bank",
+        "--reveal", "logits=hospital,judge",
+    )  # fmt: skip
+    told = run_verb(*arguments, *named)
+    assert told.stderr == ""
+    plan = Compiled(copied.folder).plan.load("new.plan")
+    assert plan.manifest.parties == ("hospital", "bank", "judge")
+    assert plan.manifest.owners == {"image": "hospital", "weights": "bank"}
+    assert plan.manifest.receivers == {"logits": ("hospital", "judge")}
+
+
+def test_summary_states_cost_encoding_and_files(copied: Compiled) -> None:
+    shown = run_verb("compile", "digits.onnx", "-o", "new.plan", *SHAPE, "--ring", "64").stdout
+    assert "Encoding: ring of 64 bits" in shown
+    assert "setup, once a session" in shown
+    assert "new.plan is for every party; new.weights is bob's alone (mode 0600)." in shown
+
+
+def test_json_states_the_prediction(copied: Compiled) -> None:
+    content = json_of("compile", "digits.onnx", "-o", "new.plan", *SHAPE)
+    plan = copied.plan.load("new.plan")
+    assert content["plan"] == "new.plan"
+    assert content["weights"] == "new.weights"
+    assert content["digest"] == plan.digest
+    assert content["ring_bits"] == 64
+    assert content["inputs"][0]["shape"] == [1, 1, 28, 28]
+    assert content["inputs"][0]["range"] == [None, None]
+    assert content["outputs"][0]["receivers"] == ["alice"]
+    assert set(content["sent_bytes"]) == {"setup", "offline", "online"}
+
+
+def test_options_reach_the_compiler(copied: Compiled, tmp_path: Path) -> None:
+    options = ("--ring", "40", "--frac-bits", "12", "--avgpool", "--dump-phases", tmp_path / "ir")
+    samples = ("--calibrate", "calibration.npz", "--network", "wan", "--suite", "cleartext")
+    content = json_of("compile", "digits.onnx", "-o", "n.plan", *SHAPE, *samples, *options)
+    assert content["ring_bits"] == 40
+    assert content["inputs"][0]["frac_bits"] == 12
+    assert content["options"]["avgpool"] is True
+    assert content["network"]["name"] == "wan"
+    assert content["suite"] == "cleartext"
+    assert list((tmp_path / "ir").iterdir())
+
+
+@pytest.mark.parametrize(
+    ("options", "sentence"),
+    [
+        (("-o", "."), "is a directory"),
+        (("-o", "nowhere/new.plan"), "There is no directory nowhere."),
+        (("-o", "digits.onnx"), "digits.onnx is the model itself"),
+        (("-o", "new.weights"), "new.weights is the name that the weights get."),
+        (("-o", "n.plan", *SHAPE, *SHAPE), "--shape names `image` twice."),
+        (("-o", "n.plan", "--shape", "image=1xx28"), "is no shape like"),
+        (("-o", "n.plan", "--shape", "image"), "should read NAME=..."),
+        (("-o", "n.plan", *SHAPE, "--ring", "many"), "neither `auto` nor a number"),
+        (("-o", "n.plan", *SHAPE, "--owner", "weights=eve"), "eve, who is no party"),
+        (("-o", "n.plan", *SHAPE, "--reveal", "label=alice"), "no output `label`"),
+        (("-o", "n.plan", *SHAPE, "--suite", "none"), "no suite `none`"),
+        (("-o", "n.plan", *SHAPE, "--calibrate", "no.npz"), "no.npz"),
+        ((), "Missing option '-o'"),
+    ],
+)
+def test_refuses(copied: Compiled, options: tuple[str, ...], sentence: str) -> None:
+    before = sorted(copied.folder.iterdir())
+    code, told = refusal("compile", "digits.onnx", *options)
+    assert code == 2
+    assert sentence in told
+    assert sorted(copied.folder.iterdir()) == before
+
+
+def test_refuses_a_folder_that_can_not_be_written(
+    copied: Compiled, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("os.access", lambda path, mode: mode != os.W_OK)
+    code, told = refusal("compile", "digits.onnx", "-o", "new.plan", *SHAPE)
+    assert code == 2
+    assert "can't be written to" in told
+
+
+def test_names_every_unsupported_node_at_once(copied: Compiled) -> None:
+    nodes = [
+        helper.make_node("Erf", ["x"], ["a"], name="first"),
+        helper.make_node("Relu", ["a"], ["b"], name="fine"),
+        helper.make_node("Tanh", ["b"], ["y"], name="second"),
+    ]
+    onnx.save(model(nodes, {"x": (2, 3)}, ["y"]), "odd.onnx")
+    code, told = refusal("compile", "odd.onnx", "-o", "new.plan")
+    assert code == 3
+    assert told.startswith("Error: 2 nodes of the model can't be compiled:\n")
+    assert "first" in told
+    assert "second" in told
+    assert "fine" not in told
+    assert not (copied.folder / "new.plan").exists()
+
+
+def test_a_dealer_is_named_and_shown(copied: Compiled) -> None:
+    suite = ("--suite", "additive", "--parties", "alice,bob")
+    arguments = ("compile", "digits.onnx", "-o", "dealt.plan", *SHAPE, *suite)
+    code, told = refusal(*arguments)
+    assert code == 2
+    assert "--dealer" in told
+    assert json_of(*arguments, "--dealer", "dora")["dealer"] == "dora"
+    shown = run_verb("inspect", "dealt.plan").stdout
+    assert [line.split() for line in shown.splitlines() if "dealer " in line][1] == [
+        "dealer", "dora",
+    ]  # fmt: skip

@@ -1,0 +1,85 @@
+"""`veilgraph doctor`: what is found, and what is advised where something lacks."""
+
+from __future__ import annotations
+
+import ssl
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from verbs import json_of, run_verb
+
+from veilgraph import diagnosis
+from veilgraph.diagnosis import Finding, diagnose
+
+
+def finding(what: str) -> Finding:
+    return next(found for found in diagnose() if found.what == what)
+
+
+def test_shows_a_line_a_finding() -> None:
+    result = run_verb("doctor")
+    assert result.exit_code == 0
+    for found in diagnose():
+        status = "ok" if found.is_ok else "warn"
+        assert any(line.startswith(status) and found.what in line
+                   for line in result.stdout.splitlines())  # fmt: skip
+
+
+def test_json_says_what_to_do() -> None:
+    findings = json_of("doctor")["findings"]
+    assert {"what", "found", "advice", "ok"} == set(findings[0])
+    assert all(found["ok"] == (found["advice"] == "") for found in findings)
+
+
+def test_this_machine_can_compile_and_run() -> None:
+    needed = ("Python", "veilgraph", "kernels", "native machine", "TLS", "numpy", "extra compile")
+    assert all(finding(what).is_ok for what in needed)
+
+
+@pytest.mark.parametrize(
+    ("what", "name", "value", "advice"),
+    [
+        ("Python", "sys.version_info", (3, 10), "Use 3.11 or newer."),
+        ("TLS", "ssl.HAS_TLSv1_3", False, "Links need TLS 1.3"),
+        ("kernels", "supported", lambda: ("portable",), "A processor with AVX2"),
+        ("native machine", "importlib.util.find_spec", lambda name: None, "Install veilgraph"),
+        ("numpy", "_version", lambda name: None, "Install veilgraph again."),
+        ("extra compile", "_version", lambda name: None, "pip install 'veilgraph[compile]'"),
+        ("free memory", "_lines", lambda path: ["MemAvailable: 1000 kB"], "Large models need"),
+        ("free memory", "_lines", lambda path: [], "Look yourself"),
+    ],
+)
+def test_what_lacks_is_advised_on(
+    monkeypatch: pytest.MonkeyPatch, what: str, name: str, value: Any, advice: str
+) -> None:
+    monkeypatch.setattr(f"veilgraph.diagnosis.{name}", value)
+    makers: dict[str, Callable[[], Finding]] = {
+        "Python": diagnosis._python,
+        "TLS": diagnosis._tls,
+        "kernels": diagnosis._kernels,
+        "native machine": diagnosis._machine,
+        "numpy": lambda: diagnosis._package("numpy"),
+        "extra compile": lambda: diagnosis._extra("compile"),
+        "free memory": diagnosis._memory,
+    }
+    found = makers[what]()
+    assert not found.is_ok
+    assert advice in found.advice
+
+
+def test_kernels_that_can_not_be_loaded_are_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken() -> tuple[str, ...]:
+        raise OSError("libveil_portable.so: cannot open shared object file")
+
+    monkeypatch.setattr(diagnosis, "supported", broken)
+    found = diagnosis._kernels()
+    assert found.found == "can't be loaded: libveil_portable.so: cannot open shared object file"
+    assert found.advice == "Install veilgraph again."
+
+
+def test_nothing_on_this_machine_is_changed(tmp_path: Path) -> None:
+    before = (ssl.OPENSSL_VERSION, sorted(tmp_path.iterdir()))
+    assert diagnose() == diagnose() or finding("free memory")
+    assert (ssl.OPENSSL_VERSION, sorted(tmp_path.iterdir())) == before

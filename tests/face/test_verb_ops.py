@@ -1,0 +1,136 @@
+"""`veilgraph ops`: each operator that it lists can be compiled, and others can't."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import pytest
+from models import model, run_onnx
+from onnx import helper
+from verbs import json_of, refusal, run_verb
+
+import veilgraph
+from veilgraph.ir.errors import UnsupportedError
+from veilgraph.operators import OPERATORS, find
+from veilgraph.runtime.simulate import simulate
+
+IMAGE = (1, 2, 4, 4)
+
+
+@dataclass(frozen=True)
+class Node:
+    """A node of one operator: shapes of its inputs, constants after them, attributes."""
+
+    shapes: Sequence[tuple[int, ...]] = (IMAGE,)
+    constants: Sequence[Any] = ()
+    attributes: Mapping[str, Any] = field(default_factory=dict)
+
+
+POOL = {"kernel_shape": [2, 2], "strides": [2, 2]}
+NODES: dict[str, Node] = {
+    **{name: Node() for name in ("Abs", "Flatten", "GlobalAveragePool", "GlobalMaxPool", "Neg")},
+    **{name: Node() for name in ("HardSigmoid", "HardSwish", "Identity", "LeakyRelu", "Relu")},
+    **{name: Node() for name in ("Dropout", "Softmax", "Transpose", "ReduceSum", "ReduceMean")},
+    **{name: Node() for name in ("ReduceSumSquare", "ReduceL1")},
+    **{name: Node((IMAGE, IMAGE)) for name in ("Add", "Max", "Mean", "Min", "Mul", "Sub", "Sum")},
+    **{name: Node(attributes=POOL) for name in ("AveragePool", "MaxPool")},
+    **{name: Node(attributes={"blocksize": 2}) for name in ("SpaceToDepth",)},
+    **{name: Node(constants=[np.array([2])]) for name in ("ReduceMax", "ReduceMin")},
+    "BatchNormalization": Node(constants=[np.ones(2, np.float32) * n for n in (2, 1, 3, 4)]),
+    "Cast": Node(attributes={"to": 1}),
+    "Clip": Node(constants=[np.float32(-0.5), np.float32(0.5)]),
+    "Concat": Node((IMAGE, IMAGE), attributes={"axis": 1}),
+    "Conv": Node(constants=[np.ones((3, 2, 3, 3), np.float32)], attributes={"pads": [1] * 4}),
+    "DepthToSpace": Node([(1, 4, 2, 2)], attributes={"blocksize": 2}),
+    "Div": Node(constants=[np.array([2, 4, 5, 8], np.float32)]),
+    "Einsum": Node([(2, 3), (3, 4)], attributes={"equation": "ij,jk->ik"}),
+    "Expand": Node([(1, 2, 1, 4)], [np.array([1, 2, 3, 4])]),
+    "Gather": Node(constants=[np.array(1)], attributes={"axis": 1}),
+    "Gemm": Node([(2, 3), (4, 3)], attributes={"transB": 1, "alpha": 0.5}),
+    "MatMul": Node([(2, 3), (3, 4)]),
+    "PRelu": Node(constants=[np.full((2, 1, 1), 0.2, np.float32)]),
+    "Pad": Node(constants=[np.array([0, 0, 1, 1, 0, 0, 1, 2])]),
+    "Pow": Node(constants=[np.float32(2)]),
+    "Reshape": Node(constants=[np.array([2, -1])]),
+    "Slice": Node(constants=[np.array([1]), np.array([4]), np.array([2]), np.array([2])]),
+    "Split": Node(attributes={"num_outputs": 2, "axis": 1}),
+    "Squeeze": Node([(1, 2, 1, 4)], [np.array([2])]),
+    "Tile": Node(constants=[np.array([1, 2, 1, 1])]),
+    "Unsqueeze": Node(constants=[np.array([0])]),
+}
+FOLDED = ("Constant", "ConstantOfShape", "Shape")  # make no values of the inputs: see below
+UNLISTED = ("Exp", "Log", "Sqrt", "Sigmoid", "Tanh", "Erf", "Gelu", "LogSoftmax", "Reciprocal")
+
+
+def proto_of(operator: str, node: Node) -> Any:
+    inputs = {f"x{i}": shape for i, shape in enumerate(node.shapes)}
+    constants = {f"c{i}": np.asarray(value) for i, value in enumerate(node.constants)}
+    outputs = ["y", "z"] if operator == "Split" else ["y"]
+    names = [*inputs, *constants]
+    made = helper.make_node(operator, names, outputs, name="node", **node.attributes)
+    return model([made], inputs, outputs, constants, opset=21)
+
+
+def test_every_listed_operator_is_tested() -> None:
+    assert sorted([*NODES, *FOLDED]) == [operator.name for operator in OPERATORS]
+
+
+@pytest.mark.parametrize("operator", NODES)
+def test_listed_operator_compiles_and_computes(operator: str) -> None:
+    node = NODES[operator]
+    proto = proto_of(operator, node)
+    rng = np.random.default_rng(len(operator))
+    inputs = {
+        f"x{i}": rng.normal(size=shape).astype(np.float32) for i, shape in enumerate(node.shapes)
+    }
+    samples = {name: x[np.newaxis] for name, x in inputs.items()}
+    plan, weights = veilgraph.compile(proto, calibrate=samples, ring=64)
+    found = simulate(plan, weights, inputs).outputs
+    for name, wanted in run_onnx(proto, inputs).items():
+        np.testing.assert_allclose(found[name], wanted, atol=0.01)
+
+
+def test_folded_operators_compile() -> None:
+    filled = helper.make_tensor("v", 1, [1], [0.5])
+    nodes = [
+        helper.make_node("Shape", ["x"], ["s"]),
+        helper.make_node("ConstantOfShape", ["s"], ["c"], value=filled),
+        helper.make_node("Constant", [], ["k"], value_float=2.0),
+        helper.make_node("Add", ["x", "c"], ["a"]),
+        helper.make_node("Mul", ["a", "k"], ["y"]),
+    ]
+    plan, weights = veilgraph.compile(model(nodes, {"x": (2, 3)}, ["y"]))
+    x = np.arange(6, dtype=np.float32).reshape(2, 3)
+    np.testing.assert_allclose(
+        simulate(plan, weights, {"x": x}).outputs["y"], 2 * (x + 0.5), atol=1e-3
+    )
+
+
+@pytest.mark.parametrize("operator", UNLISTED)
+def test_unlisted_operator_is_refused(operator: str) -> None:
+    with pytest.raises(UnsupportedError):
+        veilgraph.compile(proto_of(operator, Node()))
+
+
+def test_table_and_json_list_all() -> None:
+    lines = run_verb("ops").stdout.splitlines()
+    assert [line.split()[0] for line in lines[1:]] == [operator.name for operator in OPERATORS]
+    listed = json_of("ops")["operators"]
+    assert [operator["name"] for operator in listed] == [o.name for o in OPERATORS]
+
+
+def test_one_operator_is_shown_alone() -> None:
+    assert find("conv").name == "Conv"
+    (listed,) = json_of("ops", "conv")["operators"]
+    assert "groups" in listed["forms"]
+
+
+def test_unknown_operator_is_told_with_the_nearest() -> None:
+    code, told = refusal("ops", "Convo")
+    assert code == 2
+    assert told.splitlines()[0] == "Error: `Convo` is no operator that can be compiled."
+    assert "Conv" in told.splitlines()[1]
+    assert "`veilgraph ops` lists all." in refusal("ops", "zzz")[1]

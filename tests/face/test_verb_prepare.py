@@ -1,0 +1,82 @@
+"""`prepare`, `run --store` and `compile --compare-suites`."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+from click.testing import CliRunner
+
+from veilgraph.cli import main
+from veilgraph.processes import write_configs
+
+DIGITS = Path(__file__).parents[2] / "examples" / "digits"
+COMPILED = ["--shape", "image=1x1x28x28", "--calibrate", str(DIGITS / "calibration.npz")]
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A plan for two parties and a dealer, and everybody's files."""
+    folder = tmp_path_factory.mktemp("prepare")
+    options = ["--suite", "additive", "--parties", "alice,bob", "--dealer", "dave"]
+    plan = str(folder / "digits.plan")
+    done = CliRunner().invoke(
+        main, ["compile", str(DIGITS / "digits.onnx"), "-o", plan, *options, *COMPILED]
+    )
+    assert done.exit_code == 0, done.output
+    write_configs(folder, ("alice", "bob", "dave"))
+    with np.load(DIGITS / "heldout.npz") as heldout:
+        np.save(folder / "image.npy", heldout["images"][:1].astype(np.float32) / 255)
+    return folder
+
+
+def at_all(folder: Path, verb: str, parties: dict[str, list[str]]) -> dict[str, dict[str, object]]:
+    """Runs a verb at each party, as a process each; what each prints as JSON."""
+    started = {}
+    for party, options in parties.items():
+        command = [sys.executable, "-m", "veilgraph", verb, str(folder / "digits.plan")]
+        own = ["--party", party, "--config", str(folder / f"{party}.yaml"), "--json", *options]
+        started[party] = subprocess.Popen([*command, *own], stdout=subprocess.PIPE)
+    printed = {party: process.communicate(timeout=60)[0] for party, process in started.items()}
+    assert all(process.returncode == 0 for process in started.values())
+    return {party: json.loads(text) for party, text in printed.items()}
+
+
+def test_prepare_then_run_without_the_dealer(folder: Path) -> None:
+    stores = {p: ["--store", str(folder / f"{p}.store")] for p in ("alice", "bob", "dave")}
+    ahead = {party: [*store, "--count", "2"] for party, store in stores.items()}
+    ahead["bob"] += ["--weights", str(folder / "digits.weights")]
+    prepared = at_all(folder, "prepare", ahead)
+    assert {party: report["prepared"] for party, report in prepared.items()} == dict.fromkeys(
+        ("alice", "bob", "dave"), 2
+    )
+    image = ["--input", f"image=@{folder / 'image.npy'}"]
+    logits = ["--output", f"logits=@{folder / 'logits.npy'}"]
+    at_all(folder, "run", {"alice": [*stores["alice"], *image, *logits], "bob": stores["bob"]})
+    assert np.load(folder / "logits.npy").shape == (1, 10)
+
+
+def test_compare_suites_shows_each_with_its_trust() -> None:
+    model = str(DIGITS / "digits.onnx")
+    done = CliRunner().invoke(main, ["compile", model, "--compare-suites", "--json", *COMPILED])
+    assert done.exit_code == 0, done.output
+    found = json.loads(done.stdout)["suites"]
+    shown = [(s["suite"], s["computing_parties"], s["dealer"]) for s in found]
+    assert shown == [("rep3", 3, False), ("additive", 2, True), ("additive", 3, True)]
+    assert all(s["sent_bytes"]["online"] > 0 and s["trust"] for s in found)
+
+
+def test_compare_suites_as_a_table() -> None:
+    model = str(DIGITS / "digits.onnx")
+    done = CliRunner().invoke(main, ["compile", model, "--compare-suites", *COMPILED])
+    assert "who may be curious" in done.stdout
+
+
+def test_compile_without_a_place_for_the_plan() -> None:
+    done = CliRunner().invoke(main, ["compile", str(DIGITS / "digits.onnx")])
+    assert done.exit_code == 2
+    assert "-o model.plan" in done.stderr

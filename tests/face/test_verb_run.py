@@ -1,0 +1,109 @@
+"""`veilgraph run`: three parties, each by its own command line, over TLS on loopback."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import numpy as np
+import pytest
+import yaml
+from verbs import Compiled, refusal, run_verb
+
+from veilgraph.ir.plan import Phase
+from veilgraph.processes import write_configs
+
+PARTIES = ("alice", "bob", "carol")
+OWN: Mapping[str, Sequence[str]] = {
+    "alice": ("--input", "image=@image.npy"),
+    "bob": ("--weights", "digits.weights"),
+    "carol": (),
+}
+
+
+def command(party: str, *more: str) -> list[str]:
+    return ["run", "digits.plan", "--party", party, "--config", f"{party}.yaml", *OWN[party], *more]
+
+
+def run_parties(*commands: Sequence[str]) -> list[tuple[int, str, str]]:
+    """Runs these commands at the same time; exit code, output and error of each."""
+    processes = [
+        subprocess.Popen([sys.executable, "-m", "veilgraph.cli", *each], text=True,
+                         stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+        for each in commands
+    ]  # fmt: skip
+    ended = [process.communicate(timeout=60) for process in processes]
+    return [(p.returncode, *e) for p, e in zip(processes, ended, strict=True)]
+
+
+@pytest.fixture
+def configured(copied: Compiled) -> Compiled:
+    """With keys, certificates and a configuration for each party."""
+    write_configs(copied.folder, PARTIES)
+    return copied
+
+
+def test_three_parties_compute_the_answer(configured: Compiled) -> None:
+    options = ("--json", "--iterations", "2", "--threads", "1")
+    ended = run_parties(*(command(party, *options) for party in PARTIES))
+    assert [code for code, _, _ in ended] == [0, 0, 0], ended
+    alice, bob, carol = (json.loads(out) for _, out, _ in ended)
+    assert np.argmax(alice["outputs"]["logits"]["values"]) == 1
+    assert bob["outputs"] == carol["outputs"] == {}
+    plan = configured.plan
+    for phase in Phase:
+        name = phase.name.lower()
+        sent = {**alice["sent_bytes"][name], **bob["sent_bytes"][name], **carol["sent_bytes"][name]}
+        assert sent == plan.sent_bytes(phase)
+    assert bob["party"] == "bob"
+    assert alice["rounds"] == plan.rounds(Phase.ONLINE)
+    assert set(alice["online_seconds"]) == {"median", "min", "max"}
+
+
+def test_parties_with_different_plans_abort(configured: Compiled) -> None:
+    shape = ("--shape", "image=1x1x28x28")
+    run_verb("compile", "digits.onnx", "-o", "other.plan", *shape)
+    carol = ["other.plan" if word == "digits.plan" else word for word in command("carol")]
+    ended = run_parties(command("alice"), command("bob"), carol)
+    assert 6 in [code for code, _, _ in ended]
+    assert all(code in (5, 6) and not out for code, out, _ in ended)
+    assert any("a plan with the digest" in told for _, _, told in ended)
+
+
+def test_a_peer_that_never_comes_ends_the_run(configured: Compiled) -> None:
+    options = ("--timeout", "1", "--output", "logits=@logits.npy")
+    ((code, out, told),) = run_parties(command("alice", *options))
+    assert (code, out) == (5, "")
+    assert "within 1 seconds" in told
+    assert not Path("logits.npy").exists()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        (("digits.plan", "--party", "eve", "--config", "alice.yaml"), "of alice, not of eve"),
+        (("digits.plan", "--party", "bob", "--config", "bob.yaml"), "and none were given"),
+        (("digits.plan", "--party", "carol", "--config", "alice.yaml"), "of alice, not of carol"),
+        (("digits.plan", "--party", "carol", "--config", "no.yaml"), "no.yaml"),
+        (("digits.plan", "--party", "carol"), "Missing option '--config'"),
+        (tuple(command("carol", "--output", "logits=@l.npy")[1:]), "--output names `logits`"),
+        (tuple(command("alice", "--output", "logits=@.")[1:]), ". is a directory."),
+        (tuple(command("alice", "--timeout", "0")[1:]), "Invalid value for '--timeout'"),
+    ],
+)
+def test_refuses(configured: Compiled, arguments: tuple[str, ...], sentence: str) -> None:
+    code, told = refusal("run", *arguments)
+    assert code == 2
+    assert sentence in told
+
+
+def test_plaintext_is_refused_beyond_loopback(configured: Compiled) -> None:
+    content = yaml.safe_load(Path("carol.yaml").read_text())
+    content["parties"][0]["host"] = "192.0.2.1"
+    Path("carol.yaml").write_text(yaml.safe_dump(content))
+    code, told = refusal(*command("carol", "--insecure-plaintext"))
+    assert code == 2
+    assert "not a loopback address" in told

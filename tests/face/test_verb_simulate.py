@@ -1,0 +1,151 @@
+"""`veilgraph simulate` and `veilgraph bench`: answers and measured figures."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import onnxruntime
+import pytest
+from verbs import Compiled, json_of, refusal, run_verb
+
+from veilgraph.benching import Spread, random_inputs, random_weights
+from veilgraph.ir.plan import Phase
+from veilgraph.kernels.native import INSTRUCTION_SETS
+
+FILES = ("digits.plan", "--weights", "digits.weights", "--input", "image=@image.npy")
+SPREAD = {"median", "min", "max"}
+LINKS = {f"{a}->{b}" for a in ("alice", "bob", "carol") for b in ("alice", "bob", "carol")}
+
+
+def test_outputs_are_those_of_onnx_runtime(copied: Compiled) -> None:
+    session = onnxruntime.InferenceSession("digits.onnx", providers=["CPUExecutionProvider"])
+    (wanted,) = session.run(["logits"], {"image": np.load("image.npy")})
+    content = json_of("simulate", *FILES)
+    np.testing.assert_allclose(content["outputs"]["logits"]["values"], wanted, atol=0.05)
+    run_verb("simulate", *FILES, "--output", "logits=@logits.npy", "--threads", "2")
+    np.testing.assert_allclose(np.load("logits.npy"), wanted, atol=0.05)
+    assert not list(copied.folder.glob("*.partial"))
+
+
+def test_measured_figures_are_the_plans(copied: Compiled) -> None:
+    content = json_of("simulate", *FILES)
+    plan = copied.plan
+    assert content["rounds"] == plan.rounds(Phase.ONLINE)
+    for phase in Phase:
+        assert content["sent_bytes"][phase.name.lower()] == plan.sent_bytes(phase)
+    for phase_name in ("setup", "offline", "online", "total"):
+        assert set(content[f"{phase_name}_seconds"]) == SPREAD
+
+
+def test_table_shows_outputs_seconds_and_links(copied: Compiled) -> None:
+    shown = run_verb("simulate", *FILES).stdout
+    assert shown.startswith("logits, 1x10: ")
+    assert "offline and online" in shown
+    assert "alice->bob" in shown
+
+
+def test_processes_give_the_same_figures_and_more(copied: Compiled) -> None:
+    content = json_of("bench", *FILES, "--processes", "--iterations", "3")
+    assert content["runs"] == 3
+    assert content["processes"] is True
+    assert content["random"] == []
+    for name in ("setup", "offline", "online", "total"):
+        spread = content[f"{name}_seconds"]
+        assert 0 < spread["min"] <= spread["median"] <= spread["max"]
+    assert set(content["sent_bytes"]["online"]) <= LINKS
+    assert set(content["peak_memory_bytes"]) == {"alice", "bob", "carol"}
+    assert min(content["peak_memory_bytes"].values()) > 1 << 20
+    assert content["kernel_seconds"]["alice"]["fused"] > 0
+    assert content["network_seconds"]["carol"]["median"] > 0
+
+
+def test_bench_draws_what_it_is_not_given(copied: Compiled) -> None:
+    content = json_of("bench", "digits.plan", "--iterations", "2")
+    assert content["random"] == ["image", "weights"]
+    assert content["kernel_seconds"] == {}
+    shown = run_verb("bench", "digits.plan", "--iterations", "1").stdout
+    assert "1 inferences after one to warm up" in shown
+    assert "random image, weights" in shown
+    assert "median" in shown
+
+
+def test_bench_names_kernels_of_processes(copied: Compiled) -> None:
+    shown = run_verb("bench", *FILES, "--iterations", "1", "--processes").stdout
+    assert "kernel, whole session" in shown
+    assert "processes over TLS on loopback" in shown
+
+
+def test_random_inputs_fill_their_range_and_are_never_the_same(digits: Compiled) -> None:
+    plan = digits.plan
+    image = random_inputs(plan)["image"]
+    (tensor,) = plan.party("alice").inputs
+    assert image.shape == tensor.shape
+    assert tensor.low <= image.min() < 0.9 * tensor.low
+    assert 0.9 * tensor.high < image.max() <= tensor.high
+    assert not np.array_equal(image, random_inputs(plan)["image"])
+    weights = random_weights(plan)
+    assert set(weights) == {tensor.name for tensor in plan.party("bob").weights}
+    assert max(np.abs(w).max() for w in weights.values()) <= 1
+
+
+def test_spread_of_several_values() -> None:
+    assert Spread.of([3.0, 1.0, 2.0, 10.0]) == Spread(2.5, 1.0, 10.0)
+
+
+@pytest.mark.parametrize("verb", ["simulate", "bench"])
+@pytest.mark.parametrize("isa", INSTRUCTION_SETS)
+def test_instruction_set_can_be_chosen(
+    copied: Compiled, verb: str, isa: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("veilgraph.commands.arguments.supported", lambda: ("portable",))
+    result = run_verb(verb, *FILES, "--isa", isa)
+    if isa == "portable":
+        assert result.exit_code == 0
+    else:
+        assert result.exit_code == 2
+        assert "this processor runs portable alone" in result.stderr
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "sentence"),
+    [
+        (FILES[:3], 2, "alice owns input `image`, and it was not given."),
+        ((*FILES, "--input", "image=@image.npy"), 2, "--input names `image` twice."),
+        ((*FILES[:3], "--input", "picture=@image.npy"), 2, "The model has no input `picture`."),
+        ((*FILES[:3], "--input", "image=image.npy"), 2, "should read image=@FILE.npy"),
+        ((*FILES[:3], "--input", "image=@"), 2, "should read image=@FILE.npy"),
+        ((*FILES[:3], "--input", "image=@none.npy"), 2, "none.npy can't be read"),
+        ((*FILES[:3], "--input", "image=@flat.npy"), 2, "`image` has shape 784"),
+        ((*FILES[:3], "--input", "image=@nan.npy"), 2, "not finite"),
+        ((*FILES[:3], "--input", "image=@huge.npy"), 4, "outside the range"),
+        ((*FILES, "--output", "label=@l.npy"), 2, "--output names `label`"),
+        ((*FILES, "--output", "logits=@."), 2, ". is a directory."),
+        ((*FILES, "--output", "logits=@no/l.npy"), 2, "There is no directory no."),
+        ((FILES[0], "--weights", "none", *FILES[3:]), 2, "There is no weights file none."),
+        ((FILES[0], "--weights", "digits.onnx", *FILES[3:]), 2, "holds no weights"),
+    ],
+)
+def test_refuses(copied: Compiled, arguments: tuple[str, ...], code: int, sentence: str) -> None:
+    image = np.load("image.npy")
+    np.save("flat.npy", image.ravel())
+    np.save("nan.npy", np.where(image > 0.5, np.nan, image))
+    np.save("huge.npy", image + 100)
+    before = sorted(copied.folder.iterdir())
+    found, told = refusal("simulate", *arguments)
+    assert found == code
+    assert sentence in told
+    assert sorted(copied.folder.iterdir()) == before
+
+
+def test_nothing_is_printed_where_an_output_can_not_be_written(
+    copied: Compiled, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(self: Path, target: Path) -> Path:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(Path, "replace", full)
+    code, told = refusal("simulate", *FILES, "--output", "logits=@logits.npy")
+    assert code == 2
+    assert "logits.npy can't be written: No space left on device." in told
+    assert not list(copied.folder.glob("logits*"))

@@ -1,4 +1,4 @@
-"""What a coalition receives is distributed the same for any secrets; without any one mask, it isn't.
+"""What a coalition receives is distributed the same for any secrets; with a mask less, it is not.
 
 The same protocols, with one draw taken out or known to all, are caught here and by verify_masking.
 """
@@ -13,10 +13,9 @@ import numpy as np
 import pytest
 from conformance import SETTINGS, Setting
 from views import (
-    Histograms,
     Protocol,
+    Sample,
     Sources,
-    differences,
     exact_view,
     given,
     parts_of,
@@ -165,15 +164,15 @@ def test_views_in_a_larger_ring(case: Case) -> None:
 
 
 def sampled_differences(protocol: Protocol, case: Case, coalition: Sequence[int]) -> list[str]:
-    histograms = []
+    samples = []
     for number, secrets in enumerate(([-61, 0], [58, -3])):
         sources = case.sources(secrets, coalition, 1)
-        found = Histograms()
+        found = Sample()
         for batch in range(4):
             seed = 1000 * number + batch
             found.add(*sampled_view(protocol, coalition, sources, RUNS // 4, seed))
-        histograms.append(found)
-    return differences(*histograms)
+        samples.append(found)
+    return samples[0].differences(samples[1])
 
 
 # Mutants: protocols with one draw that masks nothing

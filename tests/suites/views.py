@@ -1,7 +1,7 @@
 """What a coalition sees of a protocol, and whether it depends on the secrets.
 
-Exactly, where the draws that the coalition doesn't know can be enumerated; else by chi-square on
-every message, and on every pair of things that the coalition has.
+Exactly, where the draws that the coalition doesn't know can be enumerated; else by statistics of
+two samples.
 """
 
 from __future__ import annotations
@@ -28,6 +28,7 @@ Body = Callable[[Parties, int], Iterable[Value]]  # parties, elements -> what th
 
 ENUMERATED_BITS = 17
 SIGNIFICANCE = 1e-6
+MOST_BITS = 48  # whose parities are taken by threes
 
 
 @dataclass
@@ -139,9 +140,9 @@ def received(
     nodes = schedule.program.nodes
     for i in schedule.live:
         node = nodes[i]
-        if node.op == "send" and node.party in coalition:
-            if nodes[node.args[0]].party not in coalition:
-                yield as_numbers(evaluation.values[i], node.type)
+        outside = node.op == "send" and nodes[node.args[0]].party not in coalition
+        if outside and node.party in coalition:
+            yield as_numbers(evaluation.values[i], node.type)
 
 
 def as_numbers(value: Array, type: Type) -> npt.NDArray[np.uint64]:
@@ -199,6 +200,61 @@ def sampled_view(
     return messages, list(known_draws(schedule, evaluation, coalition))
 
 
+# Two samples of a view
+
+
+class Sample:
+    """Statistics of a view over many runs.
+
+    Histograms of each message, and of its difference and XOR with everything else there is; and
+    the parity of every three of the outermost bits of everything (of 48 of them, where more).
+    """
+
+    def __init__(self) -> None:
+        self.runs = 0
+        self.counts: dict[str, npt.NDArray[np.int64]] = {}
+        self.parities: npt.NDArray[np.float32] = np.zeros(0, np.float32)
+
+    def add(self, messages: Sequence[Array], known: Sequence[Array]) -> None:
+        view = [*messages, *known]
+        low = [(column & np.uint64(255)).astype(np.uint8) for column in view]
+        for i in range(len(messages)):
+            self._count(f"message {i}", low[i])
+            for j in range(i + 1, len(view)):
+                self._count(f"{i} - {j}", low[i] - low[j])
+                self._count(f"{i} ^ {j}", low[i] ^ low[j])
+        outermost = [*map(_top, view), *(m & np.uint64(1) for m in messages if m.max() > 1)]
+        chosen = np.random.default_rng(0).permutation(len(outermost))[:MOST_BITS]
+        found = parities([outermost[i] for i in sorted(chosen)])
+        self.parities = self.parities + found if self.runs else found
+        self.runs += len(view[0])
+
+    def _count(self, name: str, values: npt.NDArray[np.uint8]) -> None:
+        counts = np.bincount(values, minlength=256)
+        self.counts[name] = self.counts.get(name, np.zeros(256, np.int64)) + counts
+
+    def differences(self, other: Sample) -> list[str]:
+        """What is distributed differently, at 1e-6 for all tests together."""
+        tests = len(self.counts) + self.parities.size
+        limit = NormalDist().inv_cdf(1 - SIGNIFICANCE / tests)
+        found = [n for n, c in self.counts.items() if deviation(c, other.counts[n]) > limit]
+        apart = np.abs(self.parities - other.parities) / sqrt(2 * self.runs)
+        return [*found, *(f"parity {i}" for i in np.flatnonzero(apart > limit))]
+
+
+def _top(column: Array) -> Array:
+    """The highest bit that a column ever has."""
+    return column >> np.uint64(max(int(column.max()).bit_length() - 1, 0))
+
+
+def parities(bits: Sequence[Array]) -> npt.NDArray[np.float32]:
+    """The sum over runs of the product of any three or fewer bits, as plus and minus one."""
+    signs = np.array([1 - 2 * column.astype(np.float32) for column in (*bits, bits[0] * 0)])
+    return np.concatenate(
+        [((signs[i:] * row) @ signs[i:].T).ravel() for i, row in enumerate(signs)]
+    )
+
+
 def deviation(a: Array, b: Array) -> float:
     """Chi-square of two samples of one size, as standard deviations of a normal variable.
 
@@ -212,40 +268,3 @@ def deviation(a: Array, b: Array) -> float:
     statistic = float(((a - b)[seen] ** 2 / total[seen]).sum())
     spread = 2 / (9 * cells)
     return float(((statistic / cells) ** (1 / 3) - 1 + spread) / sqrt(spread))
-
-
-class Histograms:
-    """Counts of each message, and of every message together with anything else."""
-
-    def __init__(self) -> None:
-        self.counts: dict[str, npt.NDArray[np.int64]] = {}
-
-    def add(self, messages: Sequence[Array], known: Sequence[Array]) -> None:
-        view = [*messages, *known]
-        low = [(column & np.uint64(255)).astype(np.uint8) for column in view]
-        high = [(column >> _shift(column) & np.uint64(7)).astype(np.uint8) for column in view]
-        for i in range(len(messages)):
-            self._count(f"message {i}", low[i])
-            for j in range(i + 1, len(view)):
-                self._count(f"{i} - {j}", low[i] - low[j])
-                self._count(f"{i} ^ {j}", low[i] ^ low[j])
-                self._count(f"top of {i}, {j}", high[i] << 3 | high[j])
-
-    def _count(self, name: str, values: npt.NDArray[np.uint8]) -> None:
-        counts = np.bincount(values, minlength=256)
-        self.counts[name] = self.counts.get(name, np.zeros(256, np.int64)) + counts
-
-
-def _shift(column: Array) -> np.uint64:
-    """Where the top three bits of what a column holds begin."""
-    return np.uint64(max(int(column.max()).bit_length() - 3, 0))
-
-
-def differences(first: Histograms, second: Histograms) -> list[str]:
-    """Names of what is distributed differently, at 1e-6 for all tests together."""
-    limit = NormalDist().inv_cdf(1 - SIGNIFICANCE / len(first.counts))
-    return [
-        name
-        for name, counts in first.counts.items()
-        if deviation(counts, second.counts[name]) > limit
-    ]

@@ -1,0 +1,183 @@
+"""What the documents show is what happens: examples run, paths exist, numbers are the program's."""
+
+from __future__ import annotations
+
+import io
+import re
+from collections.abc import Iterator
+from contextlib import redirect_stdout
+from pathlib import Path
+
+import pytest
+from documents import DIRECTIVES, ROOT, Block, Command, Workplace, blocks, documents, matches
+
+from veilgraph.passes.pipeline import PIPELINE
+
+RUNNABLE = ("python", "console")
+WIDTH = 120
+LINK = re.compile(r"(?<!!)\[[^]]*\]\((?P<target>[^)\s]+)\)|!\[[^]]*\]\((?P<image>[^)\s]+)\)")
+QUOTED = re.compile(r"`([^`\s]+)`")
+ELSEWHERE = re.compile(r"(?<![\w.:/@-])/(work|tmp|root|home|mnt|opt|usr|var)/")
+FOLDERS = {p.name for p in ROOT.iterdir() if p.is_dir() and not p.name.startswith(".")}
+
+each_document = pytest.mark.parametrize(
+    "document", documents(), ids=lambda p: str(p.relative_to(ROOT))
+)
+
+
+@each_document
+def test_examples_do_what_is_shown(
+    document: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    request: pytest.FixtureRequest,
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    differing = list(_differing(document, Workplace(tmp_path)))
+    if differing and request.config.getoption("--update-golden", default=False):
+        _update(document, differing)
+    else:
+        assert not differing, "\n".join(_difference(document, command) for command in differing)
+
+
+def _differing(document: Path, place: Workplace) -> Iterator[Command]:
+    """Runs a document's blocks; the commands that print something else than is shown."""
+    printed = ""
+    for block in blocks(document):
+        if block.word == "file":
+            place.write(block.rest, block.text)
+        elif block.word == "from":
+            _check_excerpt(block, ROOT / block.rest, f"{document.name}, line {block.line}")
+        elif block.word == "not run":
+            continue
+        elif block.language == "console":
+            ran = place.run_console(block)
+            yield from (c for c in ran if c.expected and not matches(c.printed, c.expected))
+        elif block.language == "python":
+            with redirect_stdout(io.StringIO()) as output:
+                place.run_python(block, document)
+            printed = output.getvalue()
+        elif block.language == "text" and block.follows and printed:
+            shown = Command("", "the block above", block.line + 1, list(block.lines))
+            shown.printed = printed.splitlines()
+            if not matches(shown.printed, shown.expected):
+                yield shown
+
+
+def _check_excerpt(block: Block, source: Path, where: str) -> None:
+    """Holds that a file has the block's stretches of lines, in this order."""
+    text = source.read_text()
+    at = 0
+    for part in re.split(r"^ *(?:# )?\.\.\.\n", block.text, flags=re.MULTILINE):
+        found = text.find(part.strip("\n"), at)
+        assert found >= 0, f"{where}: {source.relative_to(ROOT)} has not the lines\n{part}"
+        at = found + len(part.strip("\n"))
+
+
+def _difference(document: Path, command: Command) -> str:
+    shown, printed = "\n".join(command.expected), "\n".join(command.printed)
+    return (
+        f"{document.name}, line {command.line}: {command.text}\n"
+        f"the document shows\n{shown}\nand it prints\n{printed}\n"
+    )
+
+
+def _update(document: Path, differing: list[Command]) -> None:
+    """Puts what was printed in place of what is shown; what `...` stood for is then there too."""
+    lines = document.read_text().splitlines()
+    for command in sorted(differing, key=lambda c: -c.line):
+        first = command.line - 1
+        lines[first : first + len(command.expected)] = [p.rstrip() for p in command.printed]
+    document.write_text("\n".join(lines) + "\n")
+
+
+@each_document
+def test_examples_are_run_or_say_why_not(document: Path) -> None:
+    for block in blocks(document):
+        where = f"{document.name}, line {block.line}"
+        assert block.language, f"{where}: a block without a language"
+        assert block.word in ("", *DIRECTIVES), f"{where}: no such word: {block.word}"
+        quiet = block.word or block.language in (*RUNNABLE, "text")
+        assert quiet, f"{where}: {block.language} is not run, and no comment says why"
+
+
+@each_document
+def test_links_lead_somewhere(document: Path) -> None:
+    for match in LINK.finditer(_prose(document)):
+        target = (match["target"] or match["image"]).partition("#")
+        if target[0].startswith(("https://", "mailto:")):
+            continue
+        path = document.parent / target[0] if target[0] else document
+        assert path.exists(), f"{document.name}: {target[0]}"
+        if target[2]:
+            assert target[2] in _anchors(path), f"{document.name}: {target[0]}#{target[2]}"
+
+
+def _anchors(document: Path) -> set[str]:
+    headings = re.findall(r"^#+ (.+)$", document.read_text(), re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
+
+
+@each_document
+def test_named_paths_exist(document: Path) -> None:
+    for name in QUOTED.findall(_prose(document)):
+        if "/" in name and name.split("/")[0] in FOLDERS:
+            # `ir/graph`, an entry of a plan, may pass for ir/graph.py.
+            path = re.sub(r"<\w+>", "*", name.rstrip("/"))
+            found = [*ROOT.glob(path), *ROOT.glob(f"{path}.*")]
+            assert found, f"{document.name} names {name}"
+
+
+@each_document
+def test_no_path_of_one_machine(document: Path) -> None:
+    found = ELSEWHERE.search(document.read_text())
+    assert found is None, f"{document.name} names {found and found.group()}"
+
+
+@each_document
+def test_prose_is_wrapped(document: Path) -> None:
+    for number, line in enumerate(_prose(document).splitlines(), 1):
+        exempt = line.lstrip().startswith("|") or "](" in line
+        assert exempt or len(line) <= WIDTH, f"{document.name}, line {number} is too long"
+
+
+def test_internals_name_the_passes_in_order() -> None:
+    rows = _rows(ROOT / "docs" / "internals.md", "| pass |")
+    assert [row[0].strip("`") for row in rows] == [*(name for name, _, _ in PIPELINE), "emit_plan"]
+
+
+def _rows(document: Path, heading: str) -> Iterator[list[str]]:
+    """The cells of each row of the table with this heading."""
+    lines = document.read_text().splitlines()
+    first = next(i for i, line in enumerate(lines) if line.startswith(heading))
+    for line in lines[first + 2 :]:
+        if not line.startswith("|"):
+            return
+        yield [cell.strip() for cell in line.strip("|").split("|")]
+
+
+def _prose(document: Path) -> str:
+    """The document with the lines of its blocks left empty."""
+    lines = document.read_text().splitlines()
+    for block in blocks(document):
+        for number in range(block.line, block.line + len(block.lines)):
+            lines[number] = ""
+    return "\n".join(lines)
+
+
+def test_what_is_not_so_is_seen(tmp_path: Path) -> None:
+    document = tmp_path / "wrong.md"
+    document.write_text(
+        "```console\n$ echo one\none\n$ echo 'two  words'\n... words\n$ echo 3\n4\n```\n"
+    )
+    (wrong,) = _differing(document, Workplace(tmp_path))
+    assert (wrong.line, wrong.printed, wrong.expected) == (7, ["3"], ["4"])
+    _update(document, [wrong])
+    assert list(_differing(document, Workplace(tmp_path / "again"))) == []
+
+
+def test_a_command_that_fails_is_seen(tmp_path: Path) -> None:
+    document = tmp_path / "failing.md"
+    document.write_text("```console\nalice$ exit 3\nbob$ echo fine\n```\n")
+    with pytest.raises(AssertionError, match="exit code 3"):
+        list(_differing(document, Workplace(tmp_path)))

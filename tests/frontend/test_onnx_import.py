@@ -1,0 +1,254 @@
+"""What importing promises beyond operators: names, ownership, shapes, opsets, determinism."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import onnx
+import pytest
+from models import model, run_onnx
+from numpy.typing import NDArray
+from onnx import ModelProto, TensorProto, helper, numpy_helper
+
+from veilgraph.frontend.onnx import import_model, node_outputs, prepare
+from veilgraph.ir.errors import UsageError
+from veilgraph.ir.graph import Graph, attributes, kind_of, name_of
+from veilgraph.ir.meaning.graph import evaluate
+
+RNG = np.random.default_rng(0)
+X = RNG.standard_normal((2, 1, 8, 8)).astype(np.float32)
+
+
+def draw(*shape: int) -> NDArray[np.float32]:
+    return RNG.uniform(0.5, 1.5, shape).astype(np.float32)
+
+
+WEIGHTS = {
+    "w": draw(4, 1, 3, 3),
+    "b": draw(4),
+    **{name: draw(4) for name in ("gamma", "beta", "mean", "var")},
+    "fw": draw(10, 64) / 64,
+    "fb": draw(10),
+}
+
+
+def cnn(opset: int) -> ModelProto:
+    """conv, norm, relu, dropout, pool, flatten by shape arithmetic, gemm, softmax; batch open."""
+    size = numpy_helper.from_array(np.array([0]), "index")
+    rest = numpy_helper.from_array(np.array([-1]), "rest")
+    nodes = [
+        helper.make_node("Conv", ["x", "w", "b"], ["c"], name="conv1", pads=[1, 1, 1, 1]),
+        helper.make_node(
+            "BatchNormalization", ["c", "gamma", "beta", "mean", "var"], ["n"], name="bn1"
+        ),
+        helper.make_node("Relu", ["n"], ["r"], name="relu1"),
+        helper.make_node("Dropout", ["r"], ["d"], name="drop"),
+        helper.make_node(
+            "MaxPool", ["d"], ["p"], name="pool1", kernel_shape=[2, 2], strides=[2, 2]
+        ),
+        helper.make_node("Shape", ["p"], ["shape"], name="shape"),
+        helper.make_node("Constant", [], ["index"], value=size),
+        helper.make_node("Constant", [], ["rest"], value=rest),
+        helper.make_node("Gather", ["shape", "index"], ["batch"], name="batch"),
+        helper.make_node("Concat", ["batch", "rest"], ["target"], axis=0),
+        helper.make_node("Reshape", ["p", "target"], ["f"], name="flat"),
+        helper.make_node("Gemm", ["f", "fw", "fb"], ["logits"], name="fc", transB=1),
+        helper.make_node("Softmax", ["logits"], ["y"], axis=1),
+    ]
+    return model(nodes, {"x": ("batch", 1, 8, 8)}, ["y"], WEIGHTS, opset)
+
+
+def names_and_kinds(graph: Graph) -> list[tuple[str, str]]:
+    return [(name_of(op), kind_of(op)) for op in graph.operations]
+
+
+@pytest.mark.parametrize("opset", [7, 9, 10, 11, 12, 13, 17, 18, 21, 22, 24])
+def test_opsets(opset: int) -> None:
+    proto = cnn(opset)
+    graph = import_model(proto, {"x": X.shape})
+    graph.verify()
+    actual = evaluate(graph, {"x": X})["y"]
+    np.testing.assert_allclose(actual, run_onnx(proto, {"x": X})["y"], rtol=1e-5, atol=1e-7)
+
+
+@pytest.mark.parametrize("opset", [7, 9, 21])
+def test_operations_are_named_after_nodes(opset: int) -> None:
+    graph = import_model(cnn(opset), {"x": X.shape})
+    assert names_and_kinds(graph) == [
+        ("conv1", "conv"),
+        ("bn1", "batch_norm"),
+        ("relu1", "relu"),
+        ("pool1", "max_pool"),
+        ("flat", "reshape"),
+        ("fc/transpose", "transpose"),
+        ("fc/matmul", "matmul"),
+        ("fc", "add"),
+        ("y", "softmax"),
+    ]
+
+
+@pytest.mark.parametrize("opset", [7, 21])
+def test_every_named_value_is_that_of_its_node(opset: int) -> None:
+    proto = cnn(opset)
+    seen: dict[str, NDArray[np.float32]] = {}
+    evaluate(import_model(proto, {"x": X.shape}), {"x": X}, lambda n, v: seen.update({n: v}))
+    prepared = prepare(proto, {"x": X.shape})
+    tensors = run_onnx(prepared.model, {"x": X, **prepared.weights}, every=True)
+    outputs = node_outputs(prepared.model)
+    compared = [name for name in seen if name in outputs]
+    assert compared == ["conv1", "bn1", "relu1", "pool1", "flat", "fc", "y"]
+    for name in compared:
+        np.testing.assert_allclose(seen[name], tensors[outputs[name]], rtol=1e-5, atol=1e-6)
+
+
+def test_importing_twice_gives_the_same_text() -> None:
+    texts = {import_model(cnn(9), {"x": X.shape}).text() for _ in range(3)}
+    assert len(texts) == 1
+
+
+def test_bytes_path_and_model_are_the_same(tmp_path: Path) -> None:
+    proto = cnn(13)
+    path = tmp_path / "model.onnx"
+    onnx.save(proto, path)
+    given = [proto, proto.SerializeToString(), path, str(path)]
+    graphs = [import_model(one, {"x": X.shape}) for one in given]
+    assert len({graph.text() for graph in graphs}) == 1
+    assert all(graph.weights.keys() == graphs[0].weights.keys() for graph in graphs)
+
+
+def test_the_given_model_is_left_alone() -> None:
+    proto = cnn(9)
+    before = proto.SerializeToString()
+    import_model(proto, {"x": X.shape})
+    assert proto.SerializeToString() == before
+
+
+def test_nodes_of_one_name_are_told_apart() -> None:
+    nodes = [helper.make_node("Relu", ["x"], ["a"], name="act")]
+    nodes += [helper.make_node("Neg", ["a"], ["b"], name="act")]
+    nodes += [helper.make_node("Abs", ["b"], ["act"], name="act")]
+    nodes += [helper.make_node("Neg", ["act"], ["y"], name="act")]
+    graph = import_model(model(nodes, {"x": (2,)}, ["y"]))
+    assert names_and_kinds(graph) == [("act", "relu"), ("b", "neg"), ("act.2", "abs"), ("y", "neg")]
+
+
+def test_outputs_of_one_node_are_told_apart() -> None:
+    node = helper.make_node("Split", ["x"], ["a", "b"], name="split", axis=0, num_outputs=2)
+    proto = model([node], {"x": (2, 3)}, ["a", "b"])
+    assert names_and_kinds(import_model(proto)) == [("split", "slice"), ("split:1", "slice")]
+    assert node_outputs(prepare(proto).model) == {"split": "a", "split:1": "b"}
+
+
+# --- ownership -----------------------------------------------------------------------------------
+
+
+def test_parameters_in_disguise_are_weights() -> None:
+    values = numpy_helper.from_array(np.array([1, 2], dtype=np.float32))
+    fill = numpy_helper.from_array(np.array([0.5], dtype=np.float32))
+    nodes = [
+        helper.make_node("Constant", [], ["c"], value=values),
+        helper.make_node("Constant", [], ["floats"], value_floats=[3.0, 4.0]),
+        helper.make_node("ConstantOfShape", ["two"], ["filled"], value=fill),
+        helper.make_node("Cast", ["integers"], ["cast"], to=TensorProto.FLOAT),
+        helper.make_node("Sum", ["x", "c", "floats", "filled", "cast", "init"], ["y"]),
+    ]
+    integers = {"two": np.array([2]), "integers": np.array([7, 8])}
+    initialisers = {**integers, "init": np.array([1, 1], dtype=np.float32)}
+    graph = import_model(model(nodes, {"x": (2,)}, ["y"], initialisers))
+    assert {name: array.tolist() for name, array in graph.weights.items()} == {
+        "init": [1, 1],
+        "c": [1, 2],
+        "floats": [3, 4],
+        "filled": [0.5, 0.5],
+        "cast": [7, 8],
+    }
+    assert "constant" not in [kind_of(op) for op in graph.operations]
+    assert evaluate(graph, {"x": np.zeros(2)})["y"].tolist() == [12.5, 15.5]
+
+
+def test_single_numbers_are_constants() -> None:
+    one = np.array([[2.5]], dtype=np.float32)
+    graph = import_model(
+        model([helper.make_node("Mul", ["x", "c"], ["y"])], {"x": (2, 3)}, ["y"], {"c": one})
+    )
+    constant, mul = graph.operations
+    assert (kind_of(constant), kind_of(mul)) == ("constant", "mul")
+    assert np.asarray(attributes(constant)["value"]).tolist() == 2.5
+    assert graph.weights == {}
+
+
+def test_values_that_shapes_need_are_no_weights() -> None:
+    scale = numpy_helper.from_array(np.array([2.0, 0.5], dtype=np.float32))
+    nodes = [
+        helper.make_node("Shape", ["x"], ["shape"]),
+        helper.make_node("Cast", ["shape"], ["floats"], to=TensorProto.FLOAT),
+        helper.make_node("Constant", [], ["scale"], value=scale),
+        helper.make_node("Mul", ["floats", "scale"], ["scaled"]),
+        helper.make_node("Cast", ["scaled"], ["target"], to=TensorProto.INT64),
+        helper.make_node("Reshape", ["x", "target"], ["y"]),
+    ]
+    graph = import_model(model(nodes, {"x": (3, 4)}, ["y"]))
+    assert graph.weights == {}
+    assert evaluate(graph, {"x": np.ones((3, 4))})["y"].shape == (6, 2)
+
+
+def test_weights_that_nothing_reads_are_dropped() -> None:
+    nodes = [helper.make_node("Relu", ["x"], ["y"])]
+    graph = import_model(model(nodes, {"x": (2,)}, ["y"], {"left": draw(3)}))
+    assert graph.weights == {}
+
+
+def test_old_models_list_initialisers_as_inputs() -> None:
+    proto = cnn(9)
+    info = helper.make_tensor_value_info("w", TensorProto.FLOAT, (4, 1, 3, 3))
+    proto.graph.input.append(info)
+    proto.ir_version = 3
+    graph = import_model(proto, {"x": X.shape})
+    assert list(graph.inputs) == ["x"]
+    assert set(graph.weights) == set(WEIGHTS)
+
+
+# --- shapes --------------------------------------------------------------------------------------
+
+PAIR = [helper.make_node("Add", ["a", "b"], ["y"])]
+
+
+def test_a_symbol_is_bound_in_all_inputs() -> None:
+    graph = import_model(model(PAIR, {"a": ("n", 3), "b": ("n", 3)}, ["y"]), {"a": (5, 3)})
+    assert evaluate(graph, {"a": np.ones((5, 3)), "b": np.ones((5, 3))})["y"].shape == (5, 3)
+
+
+def test_an_input_without_a_shape_takes_the_given_one() -> None:
+    proto = model([helper.make_node("Relu", ["x"], ["y"])], {"x": (1,)}, ["y"])
+    proto.graph.input[0].type.tensor_type.ClearField("shape")
+    assert evaluate(import_model(proto, {"x": (2, 3)}), {"x": np.ones((2, 3))})["y"].shape == (2, 3)
+
+
+@pytest.mark.parametrize(
+    ("shapes", "message", "hint"),
+    [
+        ({}, "Dimension 0 (n) of input a has no fixed extent.", "--shape a=1x3."),
+        ({"c": (1, 3)}, "The model has no input c.", "Its inputs are: a, b."),
+        ({"a": (1, 3, 3)}, "Input a has 2 dimensions, but 1x3x3 was given.", "--shape a=1x3."),
+        ({"a": (1, 4)}, "Dimension 1 of input a is 3, but 1x4 was given.", "Export the model"),
+        ({"a": (0, 3)}, "Shape 0x3 of input a isn't a list of positive numbers.", ""),
+        ({"a": (1 << 40, 3)}, "isn't a list of positive numbers.", ""),
+        ({"a": (1, 3), "b": (2, 3)}, "Dimension 0 of input b is 1, but 2x3 was given.", ""),
+    ],
+)
+def test_shapes_that_make_no_sense(
+    shapes: dict[str, tuple[int, ...]], message: str, hint: str
+) -> None:
+    with pytest.raises(UsageError) as caught:
+        import_model(model(PAIR, {"a": ("n", 3), "b": ("n", 3)}, ["y"]), shapes)
+    assert message in caught.value.message
+    assert hint in caught.value.hint
+
+
+def test_an_input_without_a_shape_needs_one() -> None:
+    proto = model([helper.make_node("Relu", ["x"], ["y"])], {"x": (1,)}, ["y"])
+    proto.graph.input[0].type.tensor_type.ClearField("shape")
+    with pytest.raises(UsageError, match="Input x has no shape") as caught:
+        import_model(proto)
+    assert "--shape x=1x3x224x224" in caught.value.hint

@@ -1,0 +1,261 @@
+"""Models that can't be compiled: all offending nodes at once; and files that are no legal model."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+from models import model
+from onnx import ModelProto, NodeProto, TensorProto, helper, numpy_helper
+
+from veilgraph.frontend.onnx import import_model, prepare
+from veilgraph.ir.errors import UnsupportedError, UsageError
+
+IMAGE = (1, 4, 8, 8)
+
+
+def node(operator: str, inputs: str, output: str, **attributes: Any) -> NodeProto:
+    return helper.make_node(operator, inputs.split(), [output], name=f"the_{output}", **attributes)
+
+
+def refusals(proto: ModelProto) -> dict[str, tuple[str, str]]:
+    """Operator and reason of each offending node."""
+    with pytest.raises(UnsupportedError) as caught:
+        import_model(proto)
+    assert caught.value.exit_code == 3
+    assert all(o.source and o.way_out for o in caught.value.offenders)
+    return {o.node: (o.operator, o.reason) for o in caught.value.offenders}
+
+
+def test_everything_unsupported_is_told_at_once() -> None:
+    nodes = [
+        node("Relu", "x", "a"),
+        node("Fancy", "a", "b", domain="com.example"),
+        node("Relu", "b", "c"),
+        node("Nonsense", "a", "d"),
+        node("ConvTranspose", "a w", "e"),
+        node("ArgMax", "a", "f", axis=1),
+        node("Cumsum", "a", "g"),
+        node("CumSum", "a one", "h"),
+        node("Softsign", "a", "i"),
+        node("Sin", "a", "j"),
+        node("Add", "a j", "y"),
+    ]
+    initialisers = {"w": np.ones((4, 2, 3, 3), dtype=np.float32), "one": np.array(1)}
+    proto = model(nodes, {"x": IMAGE}, ["y", "c", "d", "e", "f", "g", "h", "i"], initialisers)
+    proto.opset_import.append(helper.make_opsetid("com.example", 1))
+    found = refusals(proto)
+    assert found == {
+        "the_b": ("com.example.Fancy", "Operators of the domain com.example aren't known."),
+        "the_d": ("Nonsense", "ONNX opset 21 has no such operator."),
+        "the_e": ("ConvTranspose", "Transposed convolutions aren't supported."),
+        "the_f": ("ArgMax", "Its output is int64, not float32."),
+        "the_g": ("Cumsum", "ONNX opset 21 has no such operator."),
+        "the_h": ("CumSum", "aten.cumsum isn't supported."),
+        "the_i": ("Softsign", "The importer lowers no such operator, or not in this form."),
+        "the_j": ("Sin", "aten.sin isn't supported."),
+    }
+
+
+def test_the_report_names_node_operator_source_and_way_out() -> None:
+    with pytest.raises(UnsupportedError) as caught:
+        import_model(model([node("ArgMax", "x", "y", axis=1)], {"x": IMAGE}, ["y"]))
+    assert str(caught.value).splitlines() == [
+        "1 node of the model can't be compiled:",
+        "  the_y: ArgMax (output y in the given model): Its output is int64, not float32. "
+        "End the model before it, and do it on the revealed output.",
+        "`veilgraph ops` lists what is supported.",
+    ]
+
+
+CASES: list[tuple[NodeProto, str]] = [
+    (node("Conv", "v w5", "y"), "Windows over 3 axes aren't supported, only one and two."),
+    (node("MaxPool", "v", "y", kernel_shape=[2, 2, 2]), "max_pool3d isn't supported."),
+    (node("AveragePool", "v", "y", kernel_shape=[2, 2, 2]), "Pools over three axes"),
+    (node("AveragePool", "x", "y", kernel_shape=[2, 2], dilations=[2, 2]), "Dilated average"),
+    (node("Conv", "x w5", "y"), "Its operands don't fit"),
+    (node("Conv", "x wrong", "y"), "It isn't legal: 4 channels in, but w takes 3 x 1 groups"),
+    (node("MatMul", "x v", "y"), "Its operands don't fit: Incompatible dimensions"),
+    (node("Gather", "x pair", "y", axis=1), "Picking several elements by index"),
+    (node("Clip", "x number", "y"), "Its bounds are computed from data."),
+    (node("PRelu", "x vector", "y"), "Its slopes are a plain vector."),
+    (node("Pow", "x x", "y"), "aten.pow.Tensor_Tensor isn't supported."),
+    (node("Pow", "x seven", "y"), "The power 7 isn't supported"),
+    (node("Pad", "x pads", "y", mode="reflect"), "reflection_pad2d isn't supported."),
+    (node("LayerNormalization", "x vector", "y", axis=100), "Its axis, 100, is outside rank 4."),
+    (node("Softmax", "x", "y", axis=9), "outside rank 4"),
+    (node("QuantizeLinear", "x scale", "y"), "Quantised models aren't supported yet."),
+    (node("Cast", "x", "y", to=TensorProto.DOUBLE), "Its output is double, not float32."),
+    (node("NonZero", "x", "y"), "Its output is int64, not float32."),
+    (node("Reshape", "x size", "y"), "It isn't legal: (1, 4, 8, 8) and (5,) differ"),
+    (node("ConstantOfShape", "x", "y"), "can't be inferred|don't fit"),
+]
+EXTRAS = {
+    "w5": np.ones((4, 4, 2, 2, 2), dtype=np.float32),
+    "wrong": np.ones((2, 3, 3, 3), dtype=np.float32),
+    "vector": np.ones(8, dtype=np.float32),
+    "pair": np.array([0, 2]),
+    "seven": np.array(7, dtype=np.float32),
+    "size": np.array([5]),
+    "scale": np.array(0.1, dtype=np.float32),
+    "pads": np.array([0, 0, 1, 1, 0, 0, 1, 1]),
+}
+
+
+@pytest.mark.parametrize(("bad", "reason"), CASES, ids=lambda case: getattr(case, "op_type", ""))
+def test_forms_that_are_not_supported(bad: NodeProto, reason: str) -> None:
+    used = {name: array for name, array in EXTRAS.items() if name in bad.input}
+    inputs = {"x": IMAGE, "v": (1, 4, 5, 5, 5), "number": ()}
+    proto = model([bad], inputs, ["y"], used)
+    ((operator, told),) = refusals(proto).values()
+    assert operator == bad.op_type
+    assert any(part in told for part in reason.split("|"))
+
+
+def test_control_flow_is_refused() -> None:
+    branch = helper.make_graph(
+        [node("Relu", "x", "z")], "branch", [], [helper.make_tensor_value_info("z", 1, IMAGE)]
+    )
+    choose = helper.make_node(
+        "If", ["yes"], ["y"], name="choose", then_branch=branch, else_branch=branch
+    )
+    proto = model([choose], {"x": IMAGE}, ["y"], {"yes": np.array(True)})
+    assert refusals(proto) == {"choose": ("If", "Control flow isn't supported.")}
+
+
+def test_inputs_that_are_not_float32_are_refused() -> None:
+    proto = model([node("Relu", "x", "y")], {"x": IMAGE, "ids": (2,)}, ["y"])
+    proto.graph.input[1].type.tensor_type.elem_type = TensorProto.INT64
+    assert refusals(proto) == {
+        "ids": ("input", "It is int64; inputs are shared as float32 tensors.")
+    }
+    sequence = helper.make_tensor_sequence_value_info("ids", TensorProto.FLOAT, IMAGE)
+    proto.graph.input[1].CopyFrom(sequence)
+    assert refusals(proto) == {
+        "ids": ("input", "It is no tensor; inputs are shared as float32 tensors.")
+    }
+
+
+def test_sparse_initialisers_are_refused() -> None:
+    proto = model([node("Add", "x s", "y")], {"x": (3,)}, ["y"])
+    values = numpy_helper.from_array(np.array([1.0], dtype=np.float32), "s")
+    indices = numpy_helper.from_array(np.array([1]), "i")
+    proto.graph.sparse_initializer.append(helper.make_sparse_tensor(values, indices, [3]))
+    assert "s" in refusals(proto)
+
+
+def test_preparing_refuses_too() -> None:
+    with pytest.raises(UnsupportedError):
+        prepare(model([node("ArgMax", "x", "y")], {"x": IMAGE}, ["y"]))
+
+
+# --- no legal model ------------------------------------------------------------------------------
+
+
+def relu() -> ModelProto:
+    return model([node("Relu", "x", "y")], {"x": IMAGE}, ["y"])
+
+
+def set_opset(proto: ModelProto, version: int) -> None:
+    proto.opset_import[0].version = version
+
+
+def drop_outputs(proto: ModelProto) -> None:
+    del proto.graph.output[:]
+
+
+def read_nothing(proto: ModelProto) -> None:
+    proto.graph.node[0].input[0] = "nowhere"
+
+
+def add_attribute(name: str, value: int) -> Callable[[ModelProto], None]:
+    return lambda proto: proto.graph.node[0].attribute.append(helper.make_attribute(name, value))
+
+
+def double_initialiser(proto: ModelProto) -> None:
+    tensor = numpy_helper.from_array(np.ones(2, dtype=np.float32), "w")
+    proto.graph.initializer.extend([tensor, tensor])
+
+
+def nan_weight(proto: ModelProto) -> None:
+    array = np.array([1, np.nan], dtype=np.float32)
+    proto.graph.initializer.append(numpy_helper.from_array(array, "w"))
+
+
+def short_weight(proto: ModelProto) -> None:
+    tensor = numpy_helper.from_array(np.ones(4, dtype=np.float32), "w")
+    tensor.dims[0] = 1 << 40
+    proto.graph.initializer.append(tensor)
+
+
+def negative_extent(proto: ModelProto) -> None:
+    tensor = numpy_helper.from_array(np.ones((2, 2), dtype=np.float32), "w")
+    tensor.dims[:] = [-2, -2]
+    proto.graph.initializer.append(tensor)
+
+
+def huge_fill(proto: ModelProto) -> None:
+    size = numpy_helper.from_array(np.array([1 << 40, 1 << 20]), "size")
+    proto.graph.initializer.append(size)
+    proto.graph.node.append(node("ConstantOfShape", "size", "z"))
+    proto.graph.node.append(node("Relu", "z", "zz"))
+
+
+def impossible_index(proto: ModelProto) -> None:
+    proto.graph.initializer.append(numpy_helper.from_array(np.array([1, 2]), "list"))
+    proto.graph.initializer.append(numpy_helper.from_array(np.array(5), "index"))
+    proto.graph.node.append(node("Gather", "list index", "z"))
+
+
+def many_outputs(proto: ModelProto) -> None:
+    proto.graph.node.append(node("Split", "x", "z", num_outputs=1 << 30))
+
+
+@pytest.mark.parametrize(
+    ("damage", "message"),
+    [
+        (lambda proto: set_opset(proto, 6), "has ONNX opset 6; 7 to"),
+        (lambda proto: set_opset(proto, 10_000), "has ONNX opset 10000; 7 to"),
+        (lambda proto: proto.ClearField("opset_import"), "has ONNX opset 0"),
+        (drop_outputs, "an ONNX model without nodes or outputs"),
+        (lambda proto: proto.ClearField("graph"), "an ONNX model without nodes or outputs"),
+        (read_nothing, "is no legal ONNX model: Nodes in a graph must be topologically sorted"),
+        (add_attribute("beta", 1), "is no legal ONNX model: Unrecognized attribute: beta"),
+        (double_initialiser, "Two initialisers of the model share a name"),
+        (nan_weight, "Weight w holds a NaN or an infinity"),
+        (short_weight, "Weight w doesn't fit its shape: 16 bytes for 4398046511104"),
+        (negative_extent, "Tensor w has a negative extent"),
+        (huge_fill, "makes a tensor of shape (1099511627776, 1048576)"),
+        (impossible_index, "can't be evaluated"),
+        (many_outputs, "Attribute num_outputs of node the_z (Split) makes no sense: 1073741824"),
+    ],
+)
+def test_damaged_models(damage: Callable[[ModelProto], None], message: str) -> None:
+    proto = relu()
+    damage(proto)
+    with pytest.raises(UsageError) as caught:
+        import_model(proto.SerializeToString())
+    assert message in caught.value.message
+    assert caught.value.hint
+
+
+def test_a_huge_axis_is_refused_before_any_library_sees_it() -> None:
+    proto = model([node("Flatten", "x", "y", axis=1 << 40)], {"x": IMAGE}, ["y"])
+    with pytest.raises(UsageError, match="Attribute axis of node the_y"):
+        import_model(proto)
+
+
+def test_every_prefix_of_a_model_is_refused() -> None:
+    data = relu().SerializeToString()
+    for length in range(len(data)):
+        with pytest.raises(UsageError):
+            import_model(data[:length])
+
+
+def test_names_that_are_no_text_are_refused() -> None:
+    data = relu().SerializeToString()
+    assert b"the_y" in data
+    with pytest.raises(UsageError, match="names that are no text"):
+        import_model(data.replace(b"the_y", b"the_\xff"))

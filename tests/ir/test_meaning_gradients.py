@@ -1,0 +1,107 @@
+"""Derivatives of every operation against differences, and what noise gains predict."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+from torch_mlir import ir
+
+from veilgraph.ir import graph_ops as ops
+from veilgraph.ir.graph import Graph
+from veilgraph.ir.meaning.gradients import BACK, gradients, noise_gains
+from veilgraph.ir.meaning.graph import evaluate
+from veilgraph.ir.mlir import context
+
+GEOMETRY = {"strides": (2, 1), "pads_low": (1, 0), "pads_high": (1, 2), "dilations": (1, 2)}
+POOL = {"kernel": (2, 3), "strides": (2, 1), "pads_low": (1, 0), "pads_high": (0, 2)}
+IMAGE = (2, 4, 6, 5)
+Build = Callable[..., ir.Value]
+
+# (operation, shapes of the operands, how it is built)
+CASES: list[tuple[str, list[tuple[int, ...]], Build]] = [
+    ("add", [(2, 3), (3,)], ops.Add.build),
+    ("sub", [(2, 1), (1, 3)], ops.Sub.build),
+    ("mul", [(2, 3), (1, 3)], ops.Mul.build),
+    ("neg", [(2, 3)], ops.Neg.build),
+    ("relu", [(2, 3)], ops.Relu.build),
+    ("maximum", [(2, 3), (3,)], ops.Maximum.build),
+    ("matmul", [(5, 2, 3), (3, 4)], ops.Matmul.build),
+    ("matmul", [(3,), (5, 3, 2)], ops.Matmul.build),
+    ("matmul", [(2, 3), (3,)], ops.Matmul.build),
+    (
+        "conv",
+        [IMAGE, (6, 2, 3, 2), (6,)],
+        lambda x, w, b: ops.Conv.build(x, w, bias=b, groups=2, **GEOMETRY),
+    ),
+    ("conv", [IMAGE, (4, 1, 1, 3)], lambda x, w: ops.Conv.build(x, w, groups=4, **GEOMETRY)),
+    ("max_pool", [IMAGE], lambda x: ops.MaxPool.build(x, dilations=(1, 1), **POOL)),
+    ("sum_pool", [IMAGE], lambda x: ops.SumPool.build(x, **POOL)),
+    ("reduce_sum", [(2, 3, 4)], lambda x: ops.ReduceSum.build(x, axes=(0, 2), keepdims=False)),
+    ("reduce_max", [(2, 3, 4)], lambda x: ops.ReduceMax.build(x, axes=(1,), keepdims=True)),
+    ("reshape", [(2, 6)], lambda x: ops.Reshape.build(x, shape=(3, 4))),
+    ("transpose", [(2, 3, 4)], lambda x: ops.Transpose.build(x, permutation=(2, 0, 1))),
+    ("slice", [(4, 5)], lambda x: ops.Slice.build(x, starts=(3, 0), steps=(-2, 2), shape=(2, 3))),
+    ("pad", [(2, 3)], lambda x: ops.Pad.build(x, low=(1, 0), high=(0, 2), value=0.0)),
+    ("expand", [(3, 1)], lambda x: ops.Expand.build(x, shape=(2, 3, 4))),
+    ("concat", [(2, 3), (2, 1)], lambda x, y: ops.concat([x, y], 1)),
+]
+
+
+def program(shapes: list[tuple[int, ...]], build: Build) -> Graph:
+    graph = Graph.create(context(), {f"x{i}": shape for i, shape in enumerate(shapes)}, {})
+    with graph.end("op"):
+        y = build(*graph.inputs.values())
+    graph.finish({"y": y})
+    return graph
+
+
+def test_every_operation_but_constants_is_tried() -> None:
+    assert {name for name, _, _ in CASES} | {"constant"} == set(BACK)
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case[0])
+def test_derivatives_are_those_of_differences(
+    case: tuple[str, list[tuple[int, ...]], Build],
+) -> None:
+    _, shapes, build = case
+    graph, generator = program(shapes, build), np.random.default_rng(3)
+    inputs = {f"x{i}": generator.standard_normal(shape) for i, shape in enumerate(shapes)}
+    seed = generator.standard_normal(evaluate(graph, inputs)["y"].shape)
+    found = dict(gradients(graph, inputs, {"y": seed}))
+    for name, value in graph.inputs.items():
+        direction = generator.standard_normal(inputs[name].shape)
+        sides = [
+            np.sum(
+                seed
+                * evaluate(graph, inputs | {name: inputs[name] + h * direction}, dtype=np.float64)[
+                    "y"
+                ]
+            )
+            for h in (1e-5, -1e-5)
+        ]
+        slope = (sides[0] - sides[1]) / 2e-5
+        assert np.sum(found[value] * direction) == pytest.approx(slope, rel=1e-3, abs=1e-3)
+        assert found[value].shape == inputs[name].shape
+
+
+def test_noise_gains_predict_what_noise_does() -> None:
+    generator = np.random.default_rng(5)
+    w = generator.standard_normal((40, 30)).astype(np.float32)
+    v = generator.standard_normal((30, 8)).astype(np.float32)
+    graph = Graph.create(context(), {"x": (1, 40)}, {"w": w, "v": v})
+    with graph.end("hidden"):
+        hidden = ops.Relu.build(ops.Matmul.build(graph.inputs["x"], graph.parameters["w"]))
+    with graph.end("y"):
+        y = ops.Matmul.build(hidden, graph.parameters["v"])
+    graph.finish({"y": y})
+    x = generator.standard_normal((1, 40)).astype(np.float32)
+    draws = [noise_gains(graph, [{"x": x}], generator)[graph.inputs["x"]] for _ in range(200)]
+    exact = evaluate(graph, {"x": x}, dtype=np.float64)["y"]
+    errors = []
+    for _ in range(400):
+        noise = 1e-4 * generator.standard_normal((1, 40))
+        errors.append(evaluate(graph, {"x": x + noise}, dtype=np.float64)["y"] - exact)
+    measured = np.mean(np.square(errors)) / np.mean(np.square(exact)) * 1e8
+    assert np.mean(draws) == pytest.approx(measured, rel=0.25)

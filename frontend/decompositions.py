@@ -20,6 +20,8 @@ CHAINS: Mapping[str, tuple[str, ...]] = {
 
 def decompose(node: NodeProto) -> list[NodeProto]:
     """The node, or nodes of the same result; the last of them has its name and output."""
+    if node.op_type == "Gemm" and not node.domain:
+        return _with_addend(node)
     chain = CHAINS.get(node.op_type, ()) if not node.domain else ()
     if not chain:
         return [node]
@@ -37,3 +39,15 @@ def decompose(node: NodeProto) -> list[NodeProto]:
         nodes.append(part)
         source = output
     return nodes
+
+
+def _with_addend(node: NodeProto) -> list[NodeProto]:
+    """A Gemm with a third operand, zero if it has none: torch-mlir drops alpha of one without."""
+    if len(node.input) > 2 and node.input[2]:
+        return [node]
+    zero = f"{node.output[0]}/zero"
+    full = NodeProto()
+    full.CopyFrom(node)
+    del full.input[2:]
+    full.input.append(zero)
+    return [helper.make_node("Constant", [], [zero], name=zero, value_floats=[0.0]), full]

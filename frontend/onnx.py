@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from onnx import ModelProto, NodeProto, TensorProto, ValueInfoProto, helper, version_converter
+from onnx import NodeProto, TensorProto, ValueInfoProto, version_converter
 from torch_mlir import ir
 from torch_mlir.extras.onnx_importer import OnnxImportError
 
@@ -56,7 +56,8 @@ def import_model(model: Model, shapes: Mapping[str, Sequence[int]] | None = None
     told = {entry.node for entry in offenders}
     offenders += _judge_nodes(drafted, told)
     if not offenders:  # only the whole shows it
-        offenders.append(Offender("the whole", "model", drafted.source, _reason(failure)))
+        advice = "Compile its parts to find out which of them shows it."
+        offenders.append(Offender("the whole", "model", drafted.source, _reason(failure), advice))
     raise UnsupportedError(offenders)
 
 
@@ -82,49 +83,25 @@ def _import(prepared: Prepared) -> Graph:
 
 def _judge_nodes(drafted: Prepared, told: set[str]) -> list[Offender]:
     """What is wrong with each node alone, for those not told yet whose inputs' types are known."""
-    graph = drafted.model.graph
-    infos = {info.name: info for info in (*graph.input, *graph.value_info, *graph.output)}
-    literals = {tensor.name: tensor for tensor in graph.initializer}
+    tensors = drafted.tensors()
     found = []
-    for node in graph.node:
-        names = [*(n for n in node.input if n and n not in literals), *filter(None, node.output)]
-        if node.name in told or not all(_is_float(infos.get(name)) for name in names):
+    for node in drafted.model.graph.node:
+        names = [*filter(None, node.input), *filter(None, node.output)]
+        if node.name in told or not all(_is_readable(tensors.get(name)) for name in names):
             continue
         try:
-            _import(_alone(drafted, node, infos, literals))
+            _import(drafted.alone(node, tensors))
         except FAILURES as error:
             found.append(offender(node, drafted.source, _reason(error), _way_out(node, error)))
     return found
 
 
-def _is_float(info: ValueInfoProto | None) -> bool:
-    if info is None:
-        return False
-    tensor = info.type.tensor_type
-    return bool(tensor.elem_type == TensorProto.FLOAT and tensor.HasField("shape"))
-
-
-def _alone(
-    drafted: Prepared,
-    node: NodeProto,
-    infos: Mapping[str, ValueInfoProto],
-    literals: Mapping[str, TensorProto],
-) -> Prepared:
-    """The model of this node only; what it reads are inputs or literals."""
-    read = list(dict.fromkeys(name for name in node.input if name))
-    graph = helper.make_graph(
-        [node],
-        "main",
-        [infos[name] for name in read if name not in literals],
-        [infos[name] for name in node.output if name],
-        [literals[name] for name in read if name in literals],
-    )
-    model: ModelProto = helper.make_model(
-        graph,
-        opset_imports=list(drafted.model.opset_import),
-        ir_version=drafted.model.ir_version,
-    )
-    return Prepared(model, {}, drafted.source)
+def _is_readable(tensor: TensorProto | ValueInfoProto | None) -> bool:
+    """Whether it is a literal, or a float32 tensor of known shape."""
+    if not isinstance(tensor, ValueInfoProto):
+        return tensor is not None
+    kind = tensor.type.tensor_type
+    return bool(kind.elem_type == TensorProto.FLOAT and kind.HasField("shape"))
 
 
 def _reason(error: Exception) -> str:

@@ -18,7 +18,9 @@ from numpy.typing import NDArray
 from onnx import (
     GraphProto,
     ModelProto,
+    NodeProto,
     TensorProto,
+    ValueInfoProto,
     helper,
     numpy_helper,
     version_converter,
@@ -52,6 +54,27 @@ class Prepared:
     model: ModelProto
     weights: dict[str, Array]
     source: str
+
+    def tensors(self) -> dict[str, TensorProto | ValueInfoProto]:
+        """What is known of each tensor by name: a literal's value, or a type."""
+        graph = self.model.graph
+        infos = (*graph.input, *graph.value_info, *graph.output)
+        literals = {tensor.name: tensor for tensor in graph.initializer}
+        return {info.name: info for info in infos} | literals
+
+    def alone(
+        self, node: NodeProto, tensors: Mapping[str, TensorProto | ValueInfoProto]
+    ) -> Prepared:
+        """The model of this node only, what it reads being inputs or literals."""
+        read = [tensors[name] for name in dict.fromkeys(node.input) if name]
+        made = [tensors[name] for name in node.output if name in tensors]
+        literals = [tensor for tensor in read if isinstance(tensor, TensorProto)]
+        inputs = [info for info in read if isinstance(info, ValueInfoProto)]
+        graph = helper.make_graph([node], "main", inputs, made, literals)
+        model = helper.make_model(
+            graph, opset_imports=list(self.model.opset_import), ir_version=self.model.ir_version
+        )
+        return Prepared(model, {}, self.source)
 
 
 def draft(model: Model, shapes: Mapping[str, Sequence[int]]) -> Prepared:
@@ -165,12 +188,13 @@ def _check(proto: ModelProto, source: str) -> None:
         if not node.domain and not onnx.defs.has(node.op_type, max_inclusive_version=opset(proto)):
             node.domain = MASK_DOMAIN  # the checker passes over operators of other domains
     masked.opset_import.append(helper.make_opsetid(MASK_DOMAIN, 1))
-    for info in masked.graph.output:
-        info.type.tensor_type.shape.SetInParent()  # forgotten for now, but the checker wants one
+    for info in masked.graph.output:  # left to inference, but the checker wants a type
+        info.type.tensor_type.elem_type = TensorProto.FLOAT
+        info.type.tensor_type.shape.SetInParent()
     try:
         onnx.checker.check_model(masked)
     except onnx.checker.ValidationError as error:
-        reason = str(error).strip().splitlines()[0].rstrip(".")
+        reason = " ".join(str(error).partition("\n\n")[0].split()).rstrip(".")
         raise UsageError(f"{source} is no legal ONNX model: {reason}.", NOT_A_MODEL) from error
 
 

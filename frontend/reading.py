@@ -13,6 +13,8 @@ from veilgraph.ir import shapes
 from veilgraph.ir.attributes import Shape, dense_value, shape_of
 from veilgraph.ir.graph import attributes, defining
 
+NUMBERS = ("torch.constant.bool", "torch.constant.float", "torch.constant.int")
+
 
 class Refusal(Exception):
     """What the graph level can't say, with the reason and the nearest way out."""
@@ -24,7 +26,11 @@ class Refusal(Exception):
 
 
 class Aten:
-    """One aten operation, whose tensors are looked up among the graph values built so far."""
+    """One aten operation, whose tensors are looked up among the graph values built so far.
+
+    What its other operands are made by is a literal: operations that compute integers or lists
+    have no row, and what reads them is never translated.
+    """
 
     def __init__(self, op: ir.OpView, values: Mapping[ir.Value, ir.Value]) -> None:
         self._operands = list(op.operation.operands)
@@ -75,8 +81,7 @@ class Aten:
     def indices(self, index: int) -> tuple[int, ...]:
         """Operand `index`, a tensor of known integers."""
         value = self._operands[index]
-        if _kind(value) != "torch.vtensor.literal":
-            raise Refusal("Its indices are computed from data.")
+        assert _kind(value) == "torch.vtensor.literal", "what computes integers was refused"
         return tuple(int(v) for v in np.asarray(value.owner.attributes["value"]).reshape(-1))
 
     def _graph_value(self, value: ir.Value) -> ir.Value:
@@ -109,14 +114,12 @@ def _kind(value: ir.Value) -> str:
 def _list(value: ir.Value) -> list[ir.Value]:
     if _kind(value) == "torch.constant.none":
         return []
-    if _kind(value) != "torch.prim.ListConstruct":
-        raise Refusal("It takes a list that isn't known beforehand.")
+    assert _kind(value) == "torch.prim.ListConstruct", "what computes lists was refused"
     return list(value.owner.operation.operands)
 
 
 def _literal(value: ir.Value) -> float | int | bool:
-    if _kind(value) not in ("torch.constant.int", "torch.constant.float", "torch.constant.bool"):
-        raise Refusal("It takes a number that isn't known beforehand.")
+    assert _kind(value) in NUMBERS, "what computes numbers was refused"
     number: float | int | bool = value.owner.attributes["value"].value
     return number
 

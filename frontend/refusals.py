@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 
 import onnx
-from onnx import AttributeProto, NodeProto, TensorProto, ValueInfoProto
+from onnx import AttributeProto, NodeProto, TensorProto, ValueInfoProto, shape_inference
 
 from veilgraph.frontend.prepare import MAX_TENSOR_ELEMENTS, Prepared, opset
 from veilgraph.ir.errors import Offender
 
+Tensors = Mapping[str, TensorProto | ValueInfoProto]
 QUANTISED = frozenset(
     {
         "ConvInteger",
@@ -55,17 +57,20 @@ def known_refusals(drafted: Prepared) -> list[Offender]:
         Offender(t.values.name, "initialiser", drafted.source, "It is sparse.", "Make it dense.")
         for t in graph.sparse_initializer
     ]
-    infos = {info.name: info for info in (*graph.input, *graph.value_info, *graph.output)}
-    known = {tensor.name for tensor in graph.initializer}
-    known |= {name for name, info in infos.items() if info.type.tensor_type.HasField("shape")}
+    tensors = drafted.tensors()
     for node in graph.node:
-        judged = all(name in known for name in node.input if name)
         reason = _operator_refusal(node, opset(drafted.model))
-        if judged and not reason:
-            reason = _axis_refusal(node, infos) or _output_refusal(node, infos)
+        if not reason and all(_is_known(tensors.get(name)) for name in node.input if name):
+            reason = _axis_refusal(node, tensors) or _output_refusal(node, drafted, tensors)
         if reason:
             found.append(offender(node, drafted.source, reason, way_out(node)))
     return found
+
+
+def _is_known(tensor: TensorProto | ValueInfoProto | None) -> bool:
+    if isinstance(tensor, ValueInfoProto):
+        return bool(tensor.type.tensor_type.HasField("shape"))
+    return tensor is not None
 
 
 def _input_refusal(info: ValueInfoProto) -> str:
@@ -94,23 +99,23 @@ def _operator_refusal(node: NodeProto, version: int) -> str:
     return ""
 
 
-def _axis_refusal(node: NodeProto, infos: dict[str, ValueInfoProto]) -> str:
+def _axis_refusal(node: NodeProto, tensors: Tensors) -> str:
     """An axis that its operand doesn't have, on which the importer would crash."""
-    info = infos.get(node.input[0]) if node.input else None
-    axis = next((attribute.i for attribute in node.attribute if attribute.name == "axis"), 0)
-    if info is None:
+    info = tensors.get(node.input[0]) if node.input else None
+    if not isinstance(info, ValueInfoProto):
         return ""
+    axis = next((attribute.i for attribute in node.attribute if attribute.name == "axis"), 0)
     rank = len(info.type.tensor_type.shape.dim)
     legal = axis == 0 or -rank <= axis < rank + (node.op_type == "Flatten")
     return "" if legal else f"Its axis, {axis}, is outside rank {rank}."
 
 
-def _output_refusal(node: NodeProto, infos: dict[str, ValueInfoProto]) -> str:
+def _output_refusal(node: NodeProto, drafted: Prepared, tensors: Tensors) -> str:
     """What is wrong with the first output; the others matter only where they are read."""
-    info = infos.get(node.output[0])
-    tensor = None if info is None else info.type.tensor_type
-    if tensor is None or not tensor.HasField("shape"):
-        return "The shape of its output can't be inferred."
+    info = tensors.get(node.output[0])
+    if not isinstance(info, ValueInfoProto) or not info.type.tensor_type.HasField("shape"):
+        return _shape_refusal(drafted.alone(node, tensors))
+    tensor = info.type.tensor_type
     extents = [dim.dim_value if dim.HasField("dim_value") else 0 for dim in tensor.shape.dim]
     if tensor.elem_type != TensorProto.FLOAT:
         return f"Its output is {type_name(tensor.elem_type)}, not float32."
@@ -119,3 +124,12 @@ def _output_refusal(node: NodeProto, infos: dict[str, ValueInfoProto]) -> str:
     if math.prod(extents) > MAX_TENSOR_ELEMENTS:
         return f"Its output has {math.prod(extents)} elements."
     return ""
+
+
+def _shape_refusal(alone: Prepared) -> str:
+    """Why inference finds no shape for the output of a model of one node."""
+    try:
+        shape_inference.infer_shapes(alone.model, strict_mode=True, data_prop=True)
+    except shape_inference.InferenceError as error:
+        return f"Its operands don't fit: {str(error).strip().rpartition('] ')[2]}."
+    return "The shape of its output can't be inferred."

@@ -15,7 +15,7 @@ def bind_shapes(graph: GraphProto, shapes: Mapping[str, Sequence[int]]) -> None:
     """Fixes every extent of every input; one symbol has one extent in all inputs.
 
     Args:
-        graph: changed in place; shapes its outputs declare are forgotten.
+        graph: changed in place; types its outputs declare are left to inference.
         shapes: the user's shapes by input name, for inputs that the model leaves open.
 
     Raises:
@@ -34,8 +34,7 @@ def bind_shapes(graph: GraphProto, shapes: Mapping[str, Sequence[int]]) -> None:
                 dim.dim_value = symbols[dim.dim_param]
         _require_fixed(info)
     for info in graph.output:
-        if info.type.HasField("tensor_type"):
-            info.type.tensor_type.ClearField("shape")
+        info.ClearField("type")
 
 
 def _bind(info: ValueInfoProto, shape: tuple[int, ...], symbols: dict[str, int]) -> None:

@@ -13,6 +13,7 @@ from veilgraph.frontend.aten import ROWS
 from veilgraph.frontend.lowering import Lowered
 from veilgraph.frontend.reading import Aten, Refusal, literal_array, vtensor_shape
 from veilgraph.ir import graph_ops as ops
+from veilgraph.ir.attributes import shape_of
 from veilgraph.ir.graph import Graph, defining, name_of, take_name
 
 READ_IN_PLACE = ("torch.constant.", "torch.prim.ListConstruct")  # operands that rows read
@@ -109,7 +110,11 @@ class Translation:
             kind = f"ONNX {op.operation.attributes['name'].value.removeprefix('onnx.')}"
         if kind not in ROWS:
             raise Refusal(f"{kind.removeprefix('torch.')} isn't supported.")
-        return ROWS[kind](Aten(op, self.values))
+        aten = Aten(op, self.values)
+        value = ROWS[kind](aten)
+        if shape_of(value) != aten.shape:
+            raise Refusal(f"It makes {shape_of(value)}, where the model says {aten.shape}.")
+        return value
 
 
 def _refused(op: ir.OpView, error: Refusal | ValueError) -> Refused:

@@ -169,7 +169,7 @@ class Program:
     def send(self, value: Value, sender: int, receiver: int, declared: str = "") -> Value:
         """`value` with one more holder: one message of its width an element.
 
-        `declared` is empty for a masked message; "open", "reveal" name what crosses on purpose.
+        `declared` is empty for a masked message, and "reveal" for a part of an output.
         """
         if sender == receiver or receiver in value.at:
             raise PlacementError(f"party {receiver} holds this value already")

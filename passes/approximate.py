@@ -54,8 +54,8 @@ class Approximate:
         func.func @main(%x: tensor<1x3xf32> {graph.name = "x", graph.role = "input"})
             -> (tensor<1x3xf32> {graph.name = "y"}) {
           %0 = "graph.relu"(%x) : (tensor<1x3xf32>) -> tensor<1x3xf32>
-          %1 = "graph.constant"() {value = dense<6.0> : tensor<1x1xf32>} : () -> tensor<1x1xf32>
-          %2 = "graph.sub"(%x, %1) : (tensor<1x3xf32>, tensor<1x1xf32>) -> tensor<1x3xf32>
+          %1 = "graph.constant"() {value = dense<-6.0> : tensor<1x1xf32>} : () -> tensor<1x1xf32>
+          %2 = "graph.add"(%x, %1) : (tensor<1x3xf32>, tensor<1x1xf32>) -> tensor<1x3xf32>
           %3 = "graph.relu"(%2) : (tensor<1x3xf32>) -> tensor<1x3xf32>
           %4 = "graph.sub"(%0, %3) : (tensor<1x3xf32>, tensor<1x3xf32>) -> tensor<1x3xf32>
           return %4 : tensor<1x3xf32>

@@ -29,6 +29,7 @@ from torch_mlir import ir
 from veilgraph.ir import graph_ops as ops
 from veilgraph.ir.attributes import shape_of
 from veilgraph.ir.graph import Graph, attributes, name_of
+from veilgraph.ir.graph_dialect import GraphOp
 from veilgraph.passes.bounds import Bounds, declare_bounds
 from veilgraph.passes.public_numbers import constant
 
@@ -64,7 +65,7 @@ class _Steps:
     def __call__(
         self,
         name: str,
-        kind: type[ops.GraphOp],
+        kind: type[GraphOp],
         *operands: ir.Value,
         bounds: Bounds | None = None,
         **named: Any,

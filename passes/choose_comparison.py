@@ -69,9 +69,9 @@ def _window_bits(op: SecretOp, compared: tuple[float, float] | None, encoding: E
     if compared is None:
         return widest
     low, high = (math.ldexp(bound, encoding.frac_bits) for bound in compared)
-    dropped = attributes_of(op)["dropped_bits"]
-    magnitude = max(-low, high + (1 << dropped))
-    bits = max(1 + math.ceil(math.log2(magnitude)), dropped + 2)
+    dropped: int = attributes_of(op)["dropped_bits"]
+    magnitude = max(-math.floor(low), math.ceil(high) + (1 << dropped))
+    bits = max(1 + (magnitude - 1).bit_length(), dropped + 2)
     if bits > widest:
         reach = max(-compared[0], compared[1])
         raise AccuracyError(

@@ -261,7 +261,9 @@ def _fold_backward(graph: Graph) -> None:
             _scale_weight(graph, weight, factor)
         chain.operations[0].location = op.location
         for inner in chain.operations[1:]:
-            inner.location = ir.Location.name(f"{name_of(inner)}/{SCALED}", graph.module.context)
+            inner.location = ir.Location.name(
+                f"{name_of(inner)}/{SCALED}", context=graph.module.context
+            )
         graph.replace(op, value)
 
 

@@ -13,6 +13,8 @@ import numpy as np
 import numpy.typing as npt
 
 from veilgraph.ir.graph import Graph
+from veilgraph.ir.legality import check_graph, check_secret
+from veilgraph.ir.party_legality import check_party
 from veilgraph.ir.secret import SecretProgram
 from veilgraph.passes.approximate import Approximate
 from veilgraph.passes.assign_buffers import Memory, assign_buffers
@@ -125,6 +127,18 @@ def _fuse_local(program: Program) -> None:
 
 def _assign_buffers(program: Program) -> None:
     program.memories = assign_buffers(program.steps)
+
+
+def check(program: Program) -> None:
+    """Holds the level that a stage worked on to its grammar: a wrong pass fails at its own exit."""
+    if hasattr(program, "schedule"):
+        return  # the party-level program was checked when it was made; later stages only place it
+    if hasattr(program, "expanded"):
+        check_party(program.expanded.program)
+    elif hasattr(program, "secret"):
+        check_secret(program.secret)
+    else:
+        check_graph(program.graph, encodable=hasattr(program, "visibility"))
 
 
 PIPELINE: tuple[Stage, ...] = (

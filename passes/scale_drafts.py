@@ -164,6 +164,9 @@ class Drafts:
             draft.unknown = True
             return
         bits = self.wide[product.result]
+        if value == partner:
+            draft.limit(bits // 2)
+            return
         draft.half = bits // 2 if draft.half is None else min(draft.half, bits // 2)
         if partner in self.statistics:
             noise = ROUNDING_NOISE if partner in self.structure.adaptable else TRUNCATION_NOISE

@@ -7,7 +7,8 @@ For products of activations x (stored with s bits) and weights w, whose sum has 
         4^s = sqrt((a / 6) / (b 4^-S / 12)), and no more than the goal needs
     S - s bits for w
 
-with a and b from derivatives (ranges.py), and what bears on s gathered in scale_drafts.py.
+with a and b from derivatives (ranges.py), and what bears on s gathered in scale_drafts.py. The
+scales of weights and constants follow from those of what they meet (weight_scales.py).
 """
 
 from __future__ import annotations
@@ -18,19 +19,11 @@ from dataclasses import dataclass
 
 from torch_mlir import ir
 
-from veilgraph.ir.graph import Graph, kind_of
+from veilgraph.ir.graph import Graph
 from veilgraph.passes.ranges import Statistics
-from veilgraph.passes.scale_drafts import (
-    ROUNDING_NOISE,
-    UNKNOWN_BITS,
-    Budget,
-    Drafts,
-    activations,
-    steady,
-)
-from veilgraph.passes.scale_structure import SUMS, Structure
-
-MOST_EXTRA_BITS = 6  # for small weights, where nothing is known about what they multiply
+from veilgraph.passes.scale_drafts import ROUNDING_NOISE, Budget, Drafts, activations
+from veilgraph.passes.scale_structure import Structure
+from veilgraph.passes.weight_scales import WeightScales
 
 
 @dataclass(frozen=True)
@@ -70,91 +63,13 @@ def choose_scales(
     if budget.frac_bits is None:
         _fit_products(structure, wide, classes)
     stored = {v: classes[structure.stored.root(v)] for v in activations(graph, structure)}
-    demands = _multiplied(structure, statistics, wide, stored, budget)
-    demands = _added(graph, structure, wide, stored, demands)
-    for value in structure.adaptable:
-        root = structure.stored.root(value)
-        demands[root] = min(demands.get(root, UNKNOWN_BITS), budget.room(statistics[root]))
-    weights = {v: demands[structure.stored.root(v)] for v in structure.adaptable}
+    stored |= WeightScales(graph, structure, statistics, wide, stored, budget).choose()
     noises = {root: draft.noise * 4.0 ** -classes[root] for root, draft in drafts.items()}
     for value in graph.parameters.values():
-        noises[value] = ROUNDING_NOISE * (statistics[value].gain or 0.0) * 4.0 ** -weights[value]
-    return Scales(
-        stored | weights,
-        wide,
-        math.sqrt(sum(noises.values())),
-        max(noises, key=lambda value: noises[value], default=None),
-        tuple(_misfits(structure, statistics, stored | weights, budget)),
-    )
-
-
-def _misfits(
-    structure: Structure,
-    statistics: Mapping[ir.Value, Statistics],
-    stored: Mapping[ir.Value, int],
-    budget: Budget,
-) -> Iterator[ir.Value]:
-    """Products, then values, that have more fraction bits than they have room for."""
-    scales = [(p.result, stored[p.x] + stored[p.y]) for p in structure.products]
-    for value, bits in (*scales, *stored.items()):
-        if value in statistics and bits > budget.room(statistics[value]):
-            yield value
-
-
-def _multiplied(
-    structure: Structure,
-    statistics: Mapping[ir.Value, Statistics],
-    wide: Mapping[ir.Value, int],
-    stored: Mapping[ir.Value, int],
-    budget: Budget,
-) -> dict[ir.Value, int]:
-    """By class of weights, what the accumulators leave for them where they are multiplied."""
-    demands: dict[ir.Value, int] = {}
-    for product in structure.products:
-        for x, w in ((product.x, product.y), (product.y, product.x)):
-            if w in structure.adaptable and x in stored:
-                root = structure.stored.root(w)
-                if budget.frac_bits is not None:
-                    bits = budget.frac_bits
-                elif product.result in wide:
-                    bits = wide[product.result] - stored[x]
-                else:
-                    bits = _significant(statistics[root])
-                demands[root] = min(demands.get(root, bits), bits)
-    return demands
-
-
-def _significant(known: Statistics) -> int:
-    """Enough fraction bits for small weights to have 16 significant bits, up to six more."""
-    magnitude = math.floor(steady(math.log2(known.range.bound or 1.0)))
-    return UNKNOWN_BITS + min(MOST_EXTRA_BITS, max(0, -1 - magnitude))
-
-
-def _added(
-    graph: Graph,
-    structure: Structure,
-    wide: Mapping[ir.Value, int],
-    stored: Mapping[ir.Value, int],
-    demands: dict[ir.Value, int],
-) -> dict[ir.Value, int]:
-    """The same with the scales of what weights are added to, or compared with."""
-    scales = dict(stored) | {
-        value: demands.get(structure.stored.root(value), UNKNOWN_BITS)
-        for value in structure.adaptable
-    }
-    for product in structure.products:
-        scales[product.result] = scales[product.x] + scales[product.y]
-    for result, operand, factor in structure.factors:
-        bits = scales[operand] - factor.exponent
-        scales[result] = min(bits, wide.get(result, bits))
-    for op in graph.operations:
-        if kind_of(op) in SUMS and (result := op.operation.results[0]) in structure.pending:
-            scales[result] = max(scales[v] for v in op.operation.operands if v in stored)
-    wanted = dict(demands)
-    for target, value in structure.offsets:
-        root = structure.stored.root(value)
-        wanted[root] = min(wanted.get(root, scales[target]), scales[target])
-    return wanted
+        noises[value] = ROUNDING_NOISE * (statistics[value].gain or 0.0) * 4.0 ** -stored[value]
+    loudest = max(noises, key=lambda value: noises[value], default=None)
+    misfits = tuple(_misfits(structure, statistics, stored, budget))
+    return Scales(stored, wide, math.sqrt(sum(noises.values())), loudest, misfits)
 
 
 def _wide(
@@ -175,10 +90,24 @@ def _fit_products(
 ) -> None:
     """Takes bits from both operands of a product of activations until the result fits."""
     for product in structure.products:
-        if {product.x, product.y} & structure.adaptable or product.result not in wide:
+        adapts = product.x in structure.adaptable or product.y in structure.adaptable
+        if adapts or product.result not in wide:
             continue
         x, y = structure.stored.root(product.x), structure.stored.root(product.y)
         excess = max(0, classes[x] + classes[y] - wide[product.result])
         classes[x] -= (excess + 1) // 2
         if x != y:
             classes[y] -= excess // 2
+
+
+def _misfits(
+    structure: Structure,
+    statistics: Mapping[ir.Value, Statistics],
+    stored: Mapping[ir.Value, int],
+    budget: Budget,
+) -> Iterator[ir.Value]:
+    """Products, then values, that have more fraction bits than they have room for."""
+    scales = [(p.result, stored[p.x] + stored[p.y]) for p in structure.products]
+    for value, bits in (*scales, *stored.items()):
+        if value in statistics and bits > budget.room(statistics[value]):
+            yield value

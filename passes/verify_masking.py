@@ -191,7 +191,7 @@ class _View:
         return node.id
 
     def _is_received(self, node: Node) -> bool:
-        if node.op != "send" or node.party not in self.coalition or node["declared"] == "open":
+        if node.op != "send" or node.party not in self.coalition:
             return False
         return self.program.nodes[node.args[0]].party not in self.coalition
 

@@ -60,7 +60,7 @@ def plan_of(expanded: Expanded, suite: str = "rep3") -> Plan:
         parties=program.parties,
         owners={t.name: t.owner for t in tensors_of(program, ("input",))},
         receivers={},
-        network="lan",
+        network={},
         ring_bits=64,
         encoding="integers",
     )

@@ -169,7 +169,7 @@ def encode(x: npt.ArrayLike, frac_bits: int, ring_bits: int) -> Integers:
     limit = 2.0 ** (ring_bits - 1)
     if not bool(np.all((scaled >= -limit) & (scaled < limit))):
         raise OverflowError(f"a value doesn't fit {ring_bits} bits at {frac_bits} fraction bits")
-    return scaled.astype(np.int64)
+    return np.asarray(scaled, np.int64)  # ldexp makes a scalar of a 0-d array
 
 
 def decode(z: Integers, frac_bits: int) -> Floats:

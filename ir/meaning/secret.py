@@ -80,14 +80,14 @@ def evaluate(
     left = {value: sum(1 for _ in value.uses) for value in program.block.arguments}
     evaluation = Evaluation()
     for op in program.operations:
-        result = op.operation.results[0]
-        values[result] = apply(op, [values[v] for v in op.operation.operands], rounding)
+        operands, result = list(op.operation.operands), op.operation.results[0]
+        values[result] = apply(op, [values[v] for v in operands], rounding)
         left[result] = sum(1 for _ in result.uses)
         reals = _decoded(result, values[result])
         evaluation.excursions += _excursions(op, reals, program.margin)
         if observe is not None:
             observe(op, values[result], reals)
-        for operand in op.operation.operands:
+        for operand in operands:
             left[operand] -= 1
             if not left[operand]:
                 del values[operand]

@@ -90,10 +90,7 @@ class _Comparison:
         self._samples = 0
         for name in self._outputs:
             if name not in reference.outputs:
-                raise UsageError(
-                    f"The model has no output `{name}`, which the plan computes.",
-                    "Give the model that the plan was compiled from.",
-                )
+                raise _another_model(f"has no output `{name}`, which the plan computes")
 
     def add(
         self, sample: Feeds, tensors: Mapping[str, Array], original: Mapping[str, Array]
@@ -107,11 +104,14 @@ class _Comparison:
         if not self._samples:
             self._layers = self._comparable(sample, tensors)
         evaluation = self._evaluate(sample, tensors)
-        for found in (*_outside(self._inputs, sample), *evaluation.excursions):
-            key = (found.name, found.op)
-            self._excursions[key] = _joined(self._excursions.get(key), found)
+        for each in (*_outside(self._inputs, sample), *evaluation.excursions):
+            key = (each.name, each.op)
+            self._excursions[key] = _joined(self._excursions.get(key), each)
         for name, error in self._outputs.items():
-            error.add(evaluation.outputs[name], original[name])
+            found, wanted = evaluation.outputs[name], original[name]
+            if found.shape != wanted.shape:
+                raise _another_model(f"has another shape of output `{name}` than the plan")
+            error.add(found, wanted)
         self._samples += 1
 
     def result(self, tolerance: float) -> Check:
@@ -123,12 +123,12 @@ class _Comparison:
 
     def _evaluate(self, sample: Feeds, tensors: Mapping[str, Array]) -> Evaluation:
         """The plan's integers on a sample; adds what they show to the layers."""
-        seen: dict[str, tuple[Floats, float]] = {}
+        values: dict[str, Floats] = {}
 
         def observe(op: SecretOp, integers: npt.NDArray[np.int64], reals: Floats) -> None:
-            name = name_of(op)
-            if name in self._layers:  # of several operations the last one counts
-                seen[name] = reals, headroom_bits(op, integers)
+            if (layer := self._layers.get(name_of(op))) is not None:
+                layer.headroom_bits = min(layer.headroom_bits, headroom_bits(op, integers))
+                values[layer.name] = reals  # of several operations the last one counts
 
         try:
             # Seeded, so that a check that is repeated says the same; nothing here is secret.
@@ -139,10 +139,8 @@ class _Comparison:
                 f"A sample or a weight does not fit the plan's encoding: {error}.",
                 "Compile with a wider --ring.",
             ) from error
-        for name, (reals, headroom) in seen.items():
-            layer = self._layers[name]
-            layer.add(reals, tensors[self._tensors[name]])
-            layer.headroom_bits = min(layer.headroom_bits, headroom)
+        for name, reals in values.items():
+            self._layers[name].add(reals, tensors[self._tensors[name]])
         return evaluation
 
     def _comparable(self, sample: Feeds, tensors: Mapping[str, Array]) -> dict[str, LayerError]:
@@ -187,6 +185,10 @@ def _programs(plan: Plan, weights: Feeds) -> tuple[SecretProgram, Graph]:
         "This plan does not carry its programs at the graph and the secret level.",
         "Compile the model again.",
     )
+
+
+def _another_model(what: str) -> UsageError:
+    return UsageError(f"The model {what}.", "Give the model that the plan was compiled from.")
 
 
 def _ops_by_name(program: SecretProgram) -> dict[str, list[SecretOp]]:

@@ -23,7 +23,7 @@ from veilgraph.ir.secret import Argument, SecretProgram
 from veilgraph.ir.secret_types import RangeSource
 from veilgraph.ir.secret_types import Tensor as SecretTensor
 from veilgraph.passes.emit_plan import emit_plan
-from veilgraph.passes.pipeline import PIPELINE, Options, Program
+from veilgraph.passes.pipeline import PIPELINE, Options, Program, check
 from veilgraph.passes.samples import read_samples
 from veilgraph.plans import Plan
 from veilgraph.targets.target import Target, target
@@ -57,13 +57,13 @@ def compile(
 
     Args:
         model: a path, the file's bytes, or a model in memory.
-        suite: the protocols, hence the security: "rep3", or "cleartext" for tests.
+        suite: the protocols, hence the security: "rep3", "additive" with a dealer, or "cleartext"
+            for tests.
         parties: names in the order P0, P1, ...; alice, bob, carol if None.
         dealer: name of the host that deals correlated randomness, for suites that have one.
-        network: "lan", "wan" or a YAML file; what choices between protocols are made for.
-        owners: party by input name; "weights" names all weights. The first party owns the inputs,
-        and
-            the second the weights, unless told otherwise.
+        network: "lan", "wan" or a YAML file; what costs are predicted for.
+        owners: party by input name; "weights" names all weights. Unless told otherwise the first
+            party owns the inputs, and the second the weights.
         receivers: parties by output name; the first party unless told otherwise.
         shapes: shapes of inputs that the model leaves open, by name.
         calibrate: samples of all inputs, one array an input with samples on a new first axis, or an
@@ -99,6 +99,7 @@ def compile(
         say(name)
         run(program)
         dump.write(name, program)
+        check(program)
     say("emit_plan")
     plan = emit_plan(
         program.expanded,

@@ -10,17 +10,22 @@ Without one, `python` is executed, and `console` too: lines behind a prompt are 
 below them are what they print, wherever lines break, in which `...` stands for anything. `text`
 right behind a `python` block is what that prints. A prompt with a name (`alice$`) is another host:
 a folder of its own, in which commands of one block run beside those of other hosts.
+
+`python tests/docs/documents.py FILE.md` puts what is printed in place of what is shown.
 """
 
 from __future__ import annotations
 
+import io
 import os
 import re
 import socket
 import subprocess
 import sys
+import tempfile
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import chdir, redirect_stdout
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -195,3 +200,57 @@ class Workplace:
 
     def _link_examples(self, place: Path) -> None:
         (place / "examples").symlink_to(ROOT / "examples")
+
+
+def differing(document: Path, place: Workplace) -> Iterator[Command]:
+    """Runs a document's blocks; the commands that print something else than is shown."""
+    printed = ""
+    for block in blocks(document):
+        if block.word == "file":
+            place.write(block.rest, block.text)
+        elif block.word == "from":
+            _check_excerpt(block, ROOT / block.rest, f"{document.name}, line {block.line}")
+        elif block.word == "not run":
+            continue
+        elif block.language == "console":
+            ran = place.run_console(block)
+            yield from (c for c in ran if c.expected and not matches(c.printed, c.expected))
+        elif block.language == "python":
+            with redirect_stdout(io.StringIO()) as output:
+                place.run_python(block, document)
+            printed = output.getvalue()
+        elif block.language == "text" and block.follows and printed:
+            shown = Command("", "the block above", block.line + 1, list(block.lines))
+            shown.printed = printed.splitlines()
+            if not matches(shown.printed, shown.expected):
+                yield shown
+
+
+def _check_excerpt(block: Block, source: Path, where: str) -> None:
+    """Holds that a file has the block's stretches of lines, in this order."""
+    text = source.read_text()
+    at = 0
+    for part in re.split(r"^ *(?:# )?\.\.\.\n", block.text, flags=re.MULTILINE):
+        found = text.find(part.strip("\n"), at)
+        assert found >= 0, f"{where}: {source.relative_to(ROOT)} has not the lines\n{part}"
+        at = found + len(part.strip("\n"))
+
+
+def update(document: Path, differing: list[Command]) -> None:
+    """Puts what was printed in place of what is shown; what `...` stood for is then there too."""
+    lines = document.read_text().splitlines()
+    for command in sorted(differing, key=lambda c: -c.line):
+        first = command.line - 1
+        lines[first : first + len(command.expected)] = [p.rstrip() for p in command.printed]
+    document.write_text("\n".join(lines) + "\n")
+
+
+def main(names: list[str]) -> None:
+    """Brings documents up to date, by their paths."""
+    for document in map(Path.resolve, map(Path, names)):
+        with tempfile.TemporaryDirectory() as folder, chdir(folder):
+            update(document, list(differing(document, Workplace(Path(folder)))))
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

@@ -2,14 +2,21 @@
 
 from __future__ import annotations
 
-import io
 import re
 from collections.abc import Iterator
-from contextlib import redirect_stdout
 from pathlib import Path
 
 import pytest
-from documents import DIRECTIVES, ROOT, Block, Command, Workplace, blocks, documents, matches
+from documents import (
+    DIRECTIVES,
+    ROOT,
+    Command,
+    Workplace,
+    blocks,
+    differing,
+    documents,
+    update,
+)
 
 from veilgraph.passes.pipeline import PIPELINE
 
@@ -27,51 +34,11 @@ each_document = pytest.mark.parametrize(
 
 @each_document
 def test_examples_do_what_is_shown(
-    document: Path,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    request: pytest.FixtureRequest,
+    document: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    differing = list(_differing(document, Workplace(tmp_path)))
-    if differing and request.config.getoption("--update-golden", default=False):
-        _update(document, differing)
-    else:
-        assert not differing, "\n".join(_difference(document, command) for command in differing)
-
-
-def _differing(document: Path, place: Workplace) -> Iterator[Command]:
-    """Runs a document's blocks; the commands that print something else than is shown."""
-    printed = ""
-    for block in blocks(document):
-        if block.word == "file":
-            place.write(block.rest, block.text)
-        elif block.word == "from":
-            _check_excerpt(block, ROOT / block.rest, f"{document.name}, line {block.line}")
-        elif block.word == "not run":
-            continue
-        elif block.language == "console":
-            ran = place.run_console(block)
-            yield from (c for c in ran if c.expected and not matches(c.printed, c.expected))
-        elif block.language == "python":
-            with redirect_stdout(io.StringIO()) as output:
-                place.run_python(block, document)
-            printed = output.getvalue()
-        elif block.language == "text" and block.follows and printed:
-            shown = Command("", "the block above", block.line + 1, list(block.lines))
-            shown.printed = printed.splitlines()
-            if not matches(shown.printed, shown.expected):
-                yield shown
-
-
-def _check_excerpt(block: Block, source: Path, where: str) -> None:
-    """Holds that a file has the block's stretches of lines, in this order."""
-    text = source.read_text()
-    at = 0
-    for part in re.split(r"^ *(?:# )?\.\.\.\n", block.text, flags=re.MULTILINE):
-        found = text.find(part.strip("\n"), at)
-        assert found >= 0, f"{where}: {source.relative_to(ROOT)} has not the lines\n{part}"
-        at = found + len(part.strip("\n"))
+    wrong = list(differing(document, Workplace(tmp_path)))
+    assert not wrong, "\n".join(_difference(document, command) for command in wrong)
 
 
 def _difference(document: Path, command: Command) -> str:
@@ -80,15 +47,6 @@ def _difference(document: Path, command: Command) -> str:
         f"{document.name}, line {command.line}: {command.text}\n"
         f"the document shows\n{shown}\nand it prints\n{printed}\n"
     )
-
-
-def _update(document: Path, differing: list[Command]) -> None:
-    """Puts what was printed in place of what is shown; what `...` stood for is then there too."""
-    lines = document.read_text().splitlines()
-    for command in sorted(differing, key=lambda c: -c.line):
-        first = command.line - 1
-        lines[first : first + len(command.expected)] = [p.rstrip() for p in command.printed]
-    document.write_text("\n".join(lines) + "\n")
 
 
 @each_document
@@ -170,14 +128,14 @@ def test_what_is_not_so_is_seen(tmp_path: Path) -> None:
     document.write_text(
         "```console\n$ echo one\none\n$ echo 'two  words'\n... words\n$ echo 3\n4\n```\n"
     )
-    (wrong,) = _differing(document, Workplace(tmp_path))
+    (wrong,) = differing(document, Workplace(tmp_path))
     assert (wrong.line, wrong.printed, wrong.expected) == (7, ["3"], ["4"])
-    _update(document, [wrong])
-    assert list(_differing(document, Workplace(tmp_path / "again"))) == []
+    update(document, [wrong])
+    assert list(differing(document, Workplace(tmp_path / "again"))) == []
 
 
 def test_a_command_that_fails_is_seen(tmp_path: Path) -> None:
     document = tmp_path / "failing.md"
     document.write_text("```console\nalice$ exit 3\nbob$ echo fine\n```\n")
     with pytest.raises(AssertionError, match="exit code 3"):
-        list(_differing(document, Workplace(tmp_path)))
+        list(differing(document, Workplace(tmp_path)))

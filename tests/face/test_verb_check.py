@@ -121,12 +121,19 @@ def test_average_pools_are_compared_with_average_pools() -> None:
     assert verdict.message.startswith("`y` is the first layer that drifts")
 
 
-def test_refuses_another_model(few: Compiled) -> None:
-    node = helper.make_node("Relu", ["image"], ["other"], name="relu")
-    onnx.save(model([node], {"image": (1, 1, 28, 28)}, ["other"]), "digits.onnx")
+@pytest.mark.parametrize(
+    ("output", "sentence"),
+    [
+        ("other", "The model has no output `logits`, which the plan computes."),
+        ("logits", "The model has another shape of output `logits` than the plan."),
+    ],
+)
+def test_refuses_another_model(few: Compiled, output: str, sentence: str) -> None:
+    node = helper.make_node("Relu", ["image"], [output], name="relu")
+    onnx.save(model([node], {"image": (1, 1, 28, 28)}, [output]), "digits.onnx")
     code, told = refusal("check", *FILES)
     assert code == 2
-    assert "The model has no output `logits`" in told
+    assert sentence in told
 
 
 @pytest.mark.parametrize("level", ["graph", "secret"])

@@ -87,7 +87,7 @@ def test_options_reach_the_compiler(copied: Compiled, tmp_path: Path) -> None:
         (("-o", "n.plan", *SHAPE, "--reveal", "label=alice"), "no output `label`"),
         (("-o", "n.plan", *SHAPE, "--suite", "none"), "no suite `none`"),
         (("-o", "n.plan", *SHAPE, "--calibrate", "no.npz"), "no.npz"),
-        ((), "Missing option '-o'"),
+        ((), "Nothing says where the plan goes."),
     ],
 )
 def test_refuses(copied: Compiled, options: tuple[str, ...], sentence: str) -> None:

@@ -56,7 +56,12 @@ def test_prepare_then_run_without_the_dealer(folder: Path) -> None:
     )
     image = ["--input", f"image=@{folder / 'image.npy'}"]
     logits = ["--output", f"logits=@{folder / 'logits.npy'}"]
-    at_all(folder, "run", {"alice": [*stores["alice"], *image, *logits], "bob": stores["bob"]})
+    own = {"alice": [*stores["alice"], *image, *logits], "bob": stores["bob"]}
+    for party, report in at_all(folder, "run", own).items():
+        sent = report["sent_bytes"]
+        assert isinstance(sent, dict)
+        assert sent["setup"] == sent["offline"] == {}  # these were ahead of time
+        assert [link.partition("->")[0] for link in sent["online"]] == [party]
     assert np.load(folder / "logits.npy").shape == (1, 10)
 
 

@@ -51,7 +51,7 @@ def test_network_equals_onnxruntime_layer_by_layer(network: str) -> None:
     outputs = evaluate(graph, x, lambda name, value: seen.update({name: value}))
     compared = {name: value for name, value in seen.items() if name in expected}
     assert "batch_norm" not in kinds
-    assert len(compared) > 0.5 * len(seen)
+    assert len(compared) >= 20
     assert worst(compared, expected) < 1e-3
     assert worst(outputs, run_onnx(proto, x)) < 1e-3
     assert all(0.01 < value.std() < 100 for value in compared.values() if value.size > 1000)

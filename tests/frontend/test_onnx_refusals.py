@@ -10,6 +10,7 @@ import pytest
 from models import model
 from onnx import ModelProto, NodeProto, TensorProto, helper, numpy_helper
 
+from veilgraph.frontend import onnx as frontend
 from veilgraph.frontend.onnx import import_model, prepare
 from veilgraph.ir.errors import UnsupportedError, UsageError
 
@@ -91,6 +92,11 @@ CASES: list[tuple[NodeProto, str]] = [
     (node("NonZero", "x", "y"), "Its output is int64, not float32."),
     (node("Reshape", "x size", "y"), "It isn't legal: (1, 4, 8, 8) and (5,) differ"),
     (node("ConstantOfShape", "x", "y"), "can't be inferred|don't fit"),
+    (node("Expand", "number huge", "y"), "Its output has 1099511627776 elements."),
+    (node("Slice", "x one one", "y"), "depends on data, or is empty"),
+    (node("Celu", "x", "y", alpha=0.0), "It divides by zero."),
+    (node("BatchNormalization", "x c c c c", "y", training_mode=1), "operands don't fit"),
+    (node("InstanceNormalization", "plane c c", "y"), "It normalises over no axis.|don't fit"),
 ]
 EXTRAS = {
     "w5": np.ones((4, 4, 2, 2, 2), dtype=np.float32),
@@ -99,6 +105,9 @@ EXTRAS = {
     "pair": np.array([0, 2]),
     "seven": np.array(7, dtype=np.float32),
     "size": np.array([5]),
+    "huge": np.array([1 << 20, 1 << 20]),
+    "one": np.array([1]),
+    "c": np.ones(4, dtype=np.float32),
     "scale": np.array(0.1, dtype=np.float32),
     "pads": np.array([0, 0, 1, 1, 0, 0, 1, 1]),
 }
@@ -107,7 +116,7 @@ EXTRAS = {
 @pytest.mark.parametrize(("bad", "reason"), CASES, ids=lambda case: getattr(case, "op_type", ""))
 def test_forms_that_are_not_supported(bad: NodeProto, reason: str) -> None:
     used = {name: array for name, array in EXTRAS.items() if name in bad.input}
-    inputs = {"x": IMAGE, "v": (1, 4, 5, 5, 5), "number": ()}
+    inputs = {"x": IMAGE, "v": (1, 4, 5, 5, 5), "number": (), "plane": (2, 4)}
     proto = model([bad], inputs, ["y"], used)
     ((operator, told),) = refusals(proto).values()
     assert operator == bad.op_type
@@ -144,6 +153,12 @@ def test_sparse_initialisers_are_refused() -> None:
     indices = numpy_helper.from_array(np.array([1]), "i")
     proto.graph.sparse_initializer.append(helper.make_sparse_tensor(values, indices, [3]))
     assert "s" in refusals(proto)
+
+
+def test_what_only_the_whole_shows_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(frontend, "_judge_nodes", lambda drafted, told: [])
+    proto = model([node("Sin", "x", "y")], {"x": IMAGE}, ["y"])
+    assert refusals(proto) == {"the whole": ("model", "aten.sin isn't supported.")}
 
 
 def test_preparing_refuses_too() -> None:

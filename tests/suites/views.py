@@ -206,21 +206,22 @@ def sampled_view(
 class Sample:
     """Statistics of a view over many runs.
 
-    Histograms of each message, and of its difference and XOR with everything else there is; and
-    the parity of every three of the outermost bits of everything (of 48 of them, where more).
+    Histograms of each message, and of its difference and XOR with every other number; and the
+    parity of every three of the outermost bits of everything (of 48 of them, where more).
     """
 
     def __init__(self) -> None:
         self.runs = 0
         self.counts: dict[str, npt.NDArray[np.int64]] = {}
-        self.parities: npt.NDArray[np.float32] = np.zeros(0, np.float32)
+        self.parities = np.zeros(0, np.int64)
 
     def add(self, messages: Sequence[Array], known: Sequence[Array]) -> None:
         view = [*messages, *known]
         low = [(column & np.uint64(255)).astype(np.uint8) for column in view]
+        wide = [i for i, column in enumerate(view) if column.max() > 3]
         for i in range(len(messages)):
             self._count(f"message {i}", low[i])
-            for j in range(i + 1, len(view)):
+            for j in (j for j in wide if i in wide and j > i):
                 self._count(f"{i} - {j}", low[i] - low[j])
                 self._count(f"{i} ^ {j}", low[i] ^ low[j])
         outermost = [*map(_top, view), *(m & np.uint64(1) for m in messages if m.max() > 1)]
@@ -238,7 +239,7 @@ class Sample:
         tests = len(self.counts) + self.parities.size
         limit = NormalDist().inv_cdf(1 - SIGNIFICANCE / tests)
         found = [n for n, c in self.counts.items() if deviation(c, other.counts[n]) > limit]
-        apart = np.abs(self.parities - other.parities) / sqrt(2 * self.runs)
+        apart = np.abs(self.parities - other.parities) / sqrt(self.runs / 2)
         return [*found, *(f"parity {i}" for i in np.flatnonzero(apart > limit))]
 
 
@@ -247,12 +248,13 @@ def _top(column: Array) -> Array:
     return column >> np.uint64(max(int(column.max()).bit_length() - 1, 0))
 
 
-def parities(bits: Sequence[Array]) -> npt.NDArray[np.float32]:
-    """The sum over runs of the product of any three or fewer bits, as plus and minus one."""
-    signs = np.array([1 - 2 * column.astype(np.float32) for column in (*bits, bits[0] * 0)])
-    return np.concatenate(
-        [((signs[i:] * row) @ signs[i:].T).ravel() for i, row in enumerate(signs)]
-    )
+def parities(bits: Sequence[Array]) -> npt.NDArray[np.int64]:
+    """Over runs, how often any three or fewer of the bits have an odd sum."""
+    rows = np.array([*bits, bits[0] * 0], np.uint8)
+    packed = np.packbits(rows, axis=1).view(np.uint64)
+    pairs = (packed[i:, None] ^ packed[i] for i in range(len(packed)))
+    triples = (pair ^ packed[None, i:] for i, pair in enumerate(pairs))
+    return np.concatenate([np.bitwise_count(t).sum(-1, np.int64).ravel() for t in triples])
 
 
 def deviation(a: Array, b: Array) -> float:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 
 import click
+import numpy.typing as npt
 
 from veilgraph import benching
 from veilgraph.commands import arguments
@@ -57,18 +59,13 @@ def command(
     how long it takes, depends on no value.
     """
     plan = Plan.load(plan_file)
-    arrays = read_arrays(arguments.by_name("--input", sources))
-    drawn = {n: x for n, x in benching.random_inputs(plan).items() if n not in arrays}
-    weights = (
-        benching.random_weights(plan)
-        if weights_file is None
-        else load_weights(weights_file, plan.digest)
-    )
+    given = read_arrays(arguments.by_name("--input", sources))
+    drawn = {n: x for n, x in benching.random_inputs(plan).items() if n not in given}
     with progress(f"running {iterations} inferences"):
         measured = benching.measure(
             plan,
-            weights,
-            drawn | arrays,
+            _weights(plan, weights_file),
+            drawn | given,
             iterations=iterations,
             warm_up=benching.WARM_UP_RUNS,
             processes=processes,
@@ -81,6 +78,10 @@ def command(
         show_json({**settings, **benching.values(measured)})
         return
     show(*benching.tables(measured), _sentence(iterations, processes, threads, made_up))
+
+
+def _weights(plan: Plan, file: Path | None) -> Mapping[str, npt.ArrayLike]:
+    return benching.random_weights(plan) if file is None else load_weights(file, plan.digest)
 
 
 def _sentence(iterations: int, processes: bool, threads: int, made_up: list[str]) -> str:

@@ -52,7 +52,7 @@ Example, a classifier of the bank's on a client's image:
     default="lan",
     show_default=True,
     metavar="lan|wan|FILE",
-    help="Network to choose protocols for.",
+    help="Network to predict costs for.",
 )
 @click.option(
     "--shape",

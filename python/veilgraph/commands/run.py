@@ -6,8 +6,6 @@ from pathlib import Path
 from typing import Any
 
 import click
-import numpy as np
-import numpy.typing as npt
 
 from veilgraph import units
 from veilgraph.benching import Spread
@@ -94,11 +92,7 @@ def command(
     same plan; then the weights are shared, once, and each inference is run.
     """
     plan = Plan.load(plan_file)
-    paths = arguments.by_name("--output", destinations)
-    own = plan.programs[party].outputs if party in plan.programs else ()
-    arguments.require_known("--output", paths, [tensor.name for tensor in own])
-    for path in paths.values():
-        check_destination(path)
+    paths = _destinations(plan, party, destinations)
     arrays = read_arrays(arguments.by_name("--input", sources))
     peers = ", ".join(name for name in plan.manifest.parties if name != party)
     with (
@@ -106,14 +100,25 @@ def command(
         Session(plan, party, config_file, weights=weights_file, **options) as session,
     ):
         tell(f"running with {peers}")
-        found: dict[str, npt.NDArray[np.float32]] = {}
-        for _ in range(iterations):
+        found = session.run(arrays)
+        for _ in range(iterations - 1):
             found = session.run(arrays)
     if as_json:
         answer = {"party": party, "outputs": outputs.values(found, paths)}
         show_json({**answer, **_values(session, party)})
         return
-    show(*(outputs.lines(found, paths) or [f"{party} receives no output."]), _table(session, party))
+    shown = outputs.lines(found, paths) or [f"{party} receives no output."]
+    show(*shown, _table(session, party))
+
+
+def _destinations(plan: Plan, party: str, given: arguments.Files) -> dict[str, Path]:
+    """Where this party's outputs go, known to be its own and writable before anything is run."""
+    paths = arguments.by_name("--output", given)
+    own = plan.programs[party].outputs if party in plan.programs else ()
+    arguments.require_known("--output", paths, [tensor.name for tensor in own])
+    for path in paths.values():
+        check_destination(path)
+    return paths
 
 
 def _spreads(session: Session) -> dict[str, Spread]:
@@ -126,36 +131,38 @@ def _spreads(session: Session) -> dict[str, Spread]:
     }
 
 
-def _sent(session: Session, party: str) -> dict[str, dict[str, int]]:
-    """Bytes that this party sent, by phase and link; a transcript equals its plan."""
-    return {
-        phase.name.lower(): {
-            link: count
-            for link, count in session.plan.sent_bytes(phase).items()
-            if link.startswith(f"{party}->")
-        }
-        for phase in Phase
-    }
+def _done(session: Session, party: str) -> dict[str, tuple[int, dict[str, int]]]:
+    """By phase, its rounds and what this party sent by link; nothing of what a store gave."""
+    names = session.plan.manifest.parties
+    last = session.transcripts[-1].phases
+    rounds, sent = session.plan.rounds(Phase.SETUP), session.plan.sent_bytes(Phase.SETUP)
+    own = {link: count for link, count in sent.items() if link.startswith(f"{party}->")}
+    done = {"setup": (rounds, own) if session.setup_seconds else (0, {})}
+    for phase in (Phase.OFFLINE, Phase.ONLINE):
+        record = last[phase]
+        by_link = {f"{party}->{names[p]}": n for p, n in sorted(record.sent_bytes.items())}
+        done[phase.name.lower()] = record.rounds, by_link
+    return done
 
 
 def _values(session: Session, party: str) -> dict[str, Any]:
-    spreads = _spreads(session)
+    spreads, done = _spreads(session), _done(session, party)
     return {
         **{f"{phase}_seconds": vars(spread) for phase, spread in spreads.items()},
         "rounds": session.plan.rounds(Phase.ONLINE),
-        "sent_bytes": _sent(session, party),
+        "sent_bytes": {phase: sent for phase, (_, sent) in done.items()},
     }
 
 
 def _table(session: Session, party: str) -> Table:
-    spreads, sent = _spreads(session), _sent(session, party)
+    spreads = _spreads(session)
     rows = [
         (
-            phase.name.lower(),
-            units.seconds(spreads[phase.name.lower()].median),
-            session.plan.rounds(phase),
-            ", ".join(f"{units.size(n)} {link}" for link, n in sent[phase.name.lower()].items()),
+            phase,
+            units.seconds(spreads[phase].median),
+            rounds,
+            ", ".join(f"{units.size(count)} {link}" for link, count in sent.items()),
         )
-        for phase in Phase
+        for phase, (rounds, sent) in _done(session, party).items()
     ]
     return Table.of("phase|#seconds|#rounds|sent", rows)

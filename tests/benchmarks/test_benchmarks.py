@@ -1,0 +1,89 @@
+"""Each benchmark's smallest case runs and says what it promises; peers are left out."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+ROOT = Path(__file__).parent.parent.parent
+SECONDS = 300
+
+
+def run_python(*arguments: str) -> str:
+    """Standard output of Python in the repository's root."""
+    command = [sys.executable, *arguments]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=SECONDS)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def quick(name: str) -> dict[str, Any]:
+    """The JSON object of a benchmark's smallest case."""
+    found: dict[str, Any] = json.loads(run_python("-m", f"benchmarks.{name}", "--quick", "--json"))
+    assert found["benchmark"] == name
+    assert found["cores"] >= 1
+    return found
+
+
+def test_bytes() -> None:
+    plans = quick("bytes")["plans"]
+    assert {plan["pools"] for plan in plans} == {"average", "max"}
+    by_pool = {plan["pools"]: plan["online_bytes"] for plan in plans}
+    assert 0 < by_pool["average"] < by_pool["max"]
+
+
+def test_kernels() -> None:
+    rates = quick("kernels")["rates"]
+    assert all(rate["rate"] > 0 and rate["reference"] > 0 for rate in rates)
+    for what in ("matmul", "convolutions", "depthwise", "fused draw"):
+        assert any(rate["what"].startswith(what) for rate in rates)
+
+
+@pytest.mark.slow
+def test_whole_path() -> None:
+    found = quick("whole_path")["digits"]
+    assert {(f["suite"], f["ring_bits"]) for f in found} == {
+        (suite, ring) for suite in ("rep3", "additive") for ring in (32, 64)
+    }
+    for figures in found:
+        assert figures["equal_classes"] == figures["digits"]
+        assert figures["worst_error"] < (0.05 if figures["ring_bits"] == 32 else 0.01)
+
+
+SUM_POOLS = """
+import numpy as np
+from benchmarks.workloads import lenet
+network = lenet(2)
+folded = network.with_sum_pools()
+assert [node.op for node in folded.nodes].count("sum_pool") == 2
+assert not any(node.op == "average_pool" for node in folded.nodes)
+linear = [node.inputs[1] for node in network.nodes if node.op in ("conv", "dense")]
+factors = [float(np.median(folded.weights[w] / network.weights[w])) for w in linear]
+np.testing.assert_allclose(factors, [1, 0.25, 0.25, 1], rtol=1e-5)
+"""
+
+
+def test_sum_pools_move_their_divisors_into_the_weights() -> None:
+    run_python("-c", SUM_POOLS)
+
+
+REPLACED = """
+from benchmarks.reporting import replaced
+text = "a\\n<!-- x -->\\nold\\n<!-- /x -->\\nb\\n"
+assert replaced(text, "x", "new") == "a\\n<!-- x -->\\nnew\\n<!-- /x -->\\nb\\n"
+"""
+
+
+def test_results_are_replaced_between_their_markers() -> None:
+    run_python("-c", REPLACED)
+
+
+def test_results_have_the_markers_of_every_script() -> None:
+    text = (ROOT / "benchmarks" / "RESULTS.md").read_text()
+    for name in ("versus_spu", "versus_crypten", "whole_path", "bytes", "kernels"):
+        assert text.count(f"<!-- {name} -->") == text.count(f"<!-- /{name} -->") == 1

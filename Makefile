@@ -37,7 +37,7 @@ lint: $(VENV)/installed ## check style and types, change nothing
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy -p veilgraph
-	$(BIN)/mypy --explicit-package-bases examples
+	$(BIN)/mypy --explicit-package-bases examples benchmarks
 	$(NATIVE) $(BIN)/clang-format --dry-run --Werror {} +
 
 format: $(VENV)/installed ## format the sources in place

@@ -1,0 +1,94 @@
+"""One of two CrypTen processes, at CrypTen's defaults; runs in CrypTen's own environment.
+
+    python crypten_party.py RANK FOLDER
+
+FOLDER holds network.json and arrays.npz (workloads.Network.describe). Weights and inputs are shared
+before anything is timed. Each line {"runs": n} on standard input is answered by {"seconds": [...],
+"bytes": n, "output": [...]}: seconds from a barrier to the end of each execution, and the bytes
+of one, sent and received, as CrypTen's communicator counts them; the first values of the last
+output.
+"""
+
+# mypy: disable-error-code="import-not-found"
+
+import importlib
+import json
+import os
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+# CrypTen 0.4.1 looks here for what torch has moved since.
+sys.modules["torch.onnx._internal.registration"] = importlib.import_module(
+    "torch.onnx._internal.torchscript_exporter.registration"
+)
+import crypten  # noqa: E402
+import crypten.communicator as communicator  # noqa: E402
+
+PARTIES = 2
+SHOWN = 10
+
+OPS: dict[str, Any] = {
+    "conv": lambda x, w, b, kernel, stride, pad: (
+        x.conv2d(w, stride=stride, padding=pad) + b.reshape(1, -1, 1, 1)
+    ),
+    "average_pool": lambda x, kernel, stride, pad: x.avg_pool2d(kernel, stride, pad),
+    "relu": lambda x: x.relu(),
+    "flatten": lambda x: x.reshape(x.size(0), -1),
+    "dense": lambda x, w, b: x.matmul(w.t()) + b,
+    "add": lambda x, y: x + y,
+    "matmul": lambda x, y: x.matmul(y),
+}
+
+
+def evaluate(network: dict[str, Any], values: dict[str, Any]) -> Any:
+    """The network on shared tensors."""
+    values = dict(values)
+    for op, names, output, size in network["nodes"]:
+        x, *others = (values[name] for name in names)
+        values[output] = OPS[op](x, *others, **size)
+    return values[network["output"]]
+
+
+def execute(network: dict[str, Any], values: dict[str, Any], runs: int) -> dict[str, Any]:
+    """`runs` executions, each timed from a barrier on."""
+    link, seconds = communicator.get(), []
+    for _ in range(runs):
+        link.barrier()
+        link.reset_communication_stats()
+        start = time.perf_counter()
+        with crypten.no_grad():
+            output = evaluate(network, values)
+        seconds.append(time.perf_counter() - start)
+        sent = link.get_communication_stats()["bytes"]
+    shown = output.get_plain_text().flatten()[:SHOWN].tolist()
+    return {"seconds": seconds, "bytes": sent, "output": shown}
+
+
+def main(rank: int, folder: Path) -> None:
+    os.environ |= {
+        "WORLD_SIZE": str(PARTIES),
+        "RANK": str(rank),
+        "RENDEZVOUS": f"file://{folder}/rendezvous",
+        "DISTRIBUTED_BACKEND": "gloo",
+    }
+    crypten.init()
+    network = json.loads((folder / "network.json").read_text())
+    with np.load(folder / "arrays.npz") as arrays:
+        values = {
+            name: crypten.cryptensor(
+                torch.from_numpy(arrays[name]), src=network["owners"].get(name, 1)
+            )
+            for name in arrays.files
+        }
+    crypten.cfg.communicator.verbose = True  # it counts bytes only when verbose
+    for line in sys.stdin:
+        print(json.dumps(execute(network, values, json.loads(line)["runs"])), flush=True)
+
+
+if __name__ == "__main__":
+    main(int(sys.argv[1]), Path(sys.argv[2]))

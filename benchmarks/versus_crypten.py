@@ -1,0 +1,87 @@
+"""Our additive suite, two parties and a dealer, beside CrypTen 0.4.1 with two parties: issue 8's
+table.
+
+    python -m benchmarks.versus_crypten [--quick] [--json] [--write] [--environments FOLDER]
+
+CrypTen runs as it comes: 64-bit ring, 16 fraction bits, the dealer inside its first party; in an
+environment of its own (made under --environments at first use; skipped, with the reason, where it
+can't be installed). Bytes are of all parties, offline and online; CrypTen's are what its
+communicator counts, sent and received, halved. `comparing.py` says what is timed: ours has TLS,
+shares its inputs and reveals its output inside the measured time, CrypTen does none of these.
+"""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+
+from benchmarks.comparing import Case, Result, compare
+from benchmarks.peers.environments import DEFAULT_FOLDER, Peer
+from benchmarks.reporting import Findings, parser, report
+from benchmarks.workloads import lenet, relu, vgg16_cifar
+from veilgraph import units
+from veilgraph.tables import Table
+
+# Its dependency `sklearn` is a name on PyPI that refuses to be installed: the others by hand.
+NEEDS = ("numpy", "scipy", "pandas", "pyyaml", "omegaconf", "onnx", "future", "tensorboard")
+CRYPTEN = Peer(
+    "crypten",
+    (("torch==2.13.0", "torchvision==0.28.0", *NEEDS), ("--no-deps", "crypten==0.4.1")),
+    parties=2,
+)
+SECONDS = "workload|#ring bits|#ours|#CrypTen 0.4.1|#times faster|#at least"
+BYTES = "workload|#ring bits|#ours|#CrypTen 0.4.1|#share of its bytes|#at most"
+
+
+def cases(quick: bool) -> list[Case]:
+    """Issue 8's rows, cheapest first."""
+    if quick:
+        return [Case(relu(10_000), {64: 0}, turns=1), Case(lenet(1), {64: 8, 32: 8}, turns=2)]
+    return [
+        Case(lenet(1), {64: 8, 32: 8}),
+        Case(relu(1_000_000), {64: 8, 32: 8}),
+        Case(lenet(128), {64: 8, 32: 8}, turns=2),
+        Case(vgg16_cifar(1), {64: 8, 32: 8}, turns=3),
+    ]
+
+
+def byte_rows(result: Result) -> list[list[str]]:
+    theirs = result.peer_bytes
+    return [
+        [
+            result.case.network.name,
+            str(ring),
+            units.size(ours.sent_bytes),
+            units.size(theirs) if theirs else "skipped",
+            units.percent(ours.sent_bytes / theirs) if theirs else "",
+            "20%",
+        ]
+        for ring, ours in result.ours.items()
+    ]
+
+
+def measure(options: argparse.Namespace) -> Findings:
+    found = Findings(figures={"cases": []})
+    results = []
+    for case in cases(options.quick):
+        result = compare(case, "additive", CRYPTEN, options.environments)
+        results.append(result)
+        found.figures["cases"] += result.figures()
+        if result.skipped:
+            found.notes.append(f"CrypTen left out of {case.network.name}: {result.skipped}")
+    seconds = [row for result in results for row in result.rows()]
+    sizes = [row for result in results for row in byte_rows(result)]
+    found.tables.append(Table.of(SECONDS, seconds, "additive beside CrypTen, offline included"))
+    found.tables.append(Table.of(BYTES, sizes, "Bytes of all parties, offline and online"))
+    return found
+
+
+def main() -> None:
+    made = parser(__doc__)
+    made.add_argument("--environments", type=Path, default=DEFAULT_FOLDER, metavar="FOLDER")
+    options = made.parse_args()
+    report("versus_crypten", options, lambda: measure(options))
+
+
+if __name__ == "__main__":
+    main()

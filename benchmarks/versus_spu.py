@@ -1,0 +1,68 @@
+"""Our rep3 beside SPU 0.9.5, three processes each on loopback: issue 4's table.
+
+    python -m benchmarks.versus_spu [--quick] [--json] [--write] [--environments FOLDER]
+
+SPU runs ABY3 on FM64 with 18 fraction bits, three processes of an environment of its own (made
+under --environments at first use; skipped, with the reason, where it can't be installed). Pools are
+sums by reshape, its faster way. `comparing.py` says what is timed: ours has TLS, shares its inputs
+and reveals its output inside the measured time, SPU does none of these. Medians, with the least
+and the most.
+"""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+
+from benchmarks.comparing import Case, compare
+from benchmarks.peers.environments import DEFAULT_FOLDER, Peer
+from benchmarks.reporting import Findings, parser, report
+from benchmarks.workloads import lenet, matmul, relu, resnet50, vgg16_cifar
+from veilgraph.tables import Table
+
+SPU = Peer("spu", (("spu==0.9.5", "setuptools<81"),), parties=3)
+HEADINGS = "workload|#ring bits|#ours|#SPU 0.9.5|#times faster|#at least"
+
+
+def cases(quick: bool) -> list[Case]:
+    """Issue 4's rows, cheapest first."""
+    if quick:
+        return [
+            Case(relu(10_000), {64: 0, 32: 0}, turns=1),
+            Case(matmul(64), {64: 0}, turns=1),
+            Case(lenet(1), {64: 24, 32: 24}, turns=2),
+        ]
+    return [
+        Case(matmul(256), {64: 7}),
+        Case(lenet(1), {64: 24, 32: 24}),
+        Case(relu(1_000_000), {64: 9, 32: 13}),
+        Case(matmul(1024), {64: 5}),
+        Case(lenet(128), {64: 18, 32: 18}, turns=3),
+        Case(vgg16_cifar(1), {64: 39, 32: 39}, turns=3),
+        Case(vgg16_cifar(16), {32: 0}, turns=1),
+        Case(resnet50(1), {32: 12}, turns=1, runs=3),
+    ]
+
+
+def measure(options: argparse.Namespace) -> Findings:
+    found = Findings(figures={"cases": []})
+    rows = []
+    for case in cases(options.quick):
+        result = compare(case, "rep3", SPU, options.environments, sum_pools=True)
+        rows += result.rows()
+        found.figures["cases"] += result.figures()
+        if result.skipped:
+            found.notes.append(f"SPU left out of {case.network.name}: {result.skipped}")
+    found.tables.append(Table.of(HEADINGS, rows, "rep3 beside SPU, offline included"))
+    return found
+
+
+def main() -> None:
+    made = parser(__doc__)
+    made.add_argument("--environments", type=Path, default=DEFAULT_FOLDER, metavar="FOLDER")
+    options = made.parse_args()
+    report("versus_spu", options, lambda: measure(options))
+
+
+if __name__ == "__main__":
+    main()

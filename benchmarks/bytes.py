@@ -66,7 +66,7 @@ def _row(network: Network, ring: int | str, pools: str) -> tuple[list[str], dict
     shown = f"auto ({chosen})" if ring == "auto" else str(ring)
     rounds = plan.rounds(Phase.ONLINE)
     row = [network.name, shown, pools, *map(units.size, (online, offline, online + offline))]
-    figures = {
+    figures: dict[str, object] = {
         "network": network.name,
         "ring": ring,
         "ring_bits": chosen,

@@ -36,7 +36,11 @@ def leaky_relu(a: Aten) -> ir.Value:
 
 def add(a: Aten) -> ir.Value:
     """x + alpha y."""
-    return binary(ops.Add, a.tensor(0), scaled(a.tensor(1), a.number(2)), a.shape)
+    x, y = a.tensor(0), scaled(a.tensor(1), a.number(2))
+    for value, other in ((x, y), (y, x)):
+        if number_of(other) == 0 and shape_of(value) == a.shape:
+            return value
+    return binary(ops.Add, x, y, a.shape)
 
 
 def sub(a: Aten) -> ir.Value:

@@ -1,7 +1,8 @@
-"""ONNX operators that are written as several simpler ones before the importer sees them.
+"""ONNX operators that are written otherwise before the importer sees them.
 
 torch-mlir would take these reductions apart too, but aborts where all that they reduce has
-extent 1, and computes the last one in double precision.
+extent 1, and computes the last one in double precision. Of a Gemm without an addend it drops
+alpha.
 """
 
 from __future__ import annotations
@@ -42,8 +43,9 @@ def decompose(node: NodeProto) -> list[NodeProto]:
 
 
 def _with_addend(node: NodeProto) -> list[NodeProto]:
-    """A Gemm with a third operand, zero if it has none: torch-mlir drops alpha of one without."""
-    if len(node.input) > 2 and node.input[2]:
+    """A Gemm with a third operand, zero if it has an alpha and none."""
+    scaled = any(a.name == "alpha" and a.f != 1 for a in node.attribute)
+    if not scaled or (len(node.input) > 2 and node.input[2]):
         return [node]
     zero = f"{node.output[0]}/zero"
     full = NodeProto()

@@ -230,10 +230,10 @@ def _split_tensors(graph: GraphProto) -> tuple[dict[str, Array], Literals]:
     rest = []
     for node in graph.node:
         value = next((a.t for a in node.attribute if a.name == "value"), None)
-        if node.op_type == "Constant" and not node.domain and value is not None:
+        if node.op_type == "Constant" and not node.domain and value is not None and node.output:
             found[node.output[0]] = value
         else:
-            rest.append(node)
+            rest.append(node)  # a Constant of another form, or an illegal one
     weights = {
         name: weight_array(name, tensor)
         for name, tensor in found.items()

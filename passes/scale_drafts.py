@@ -10,6 +10,7 @@ from torch_mlir import ir
 
 from veilgraph.ir.attributes import element_count, shape_of
 from veilgraph.ir.graph import Graph, kind_of
+from veilgraph.passes.public_numbers import number_of
 from veilgraph.passes.ranges import Statistics
 from veilgraph.passes.scale_structure import NONLINEAR, Product, Structure
 
@@ -18,6 +19,7 @@ STEEP_BITS = 24  # where its range is known, but not what noise on it does: as f
 TRUNCATION_NOISE = 1 / 6  # variance of rounding at random, in units of the last place squared
 ROUNDING_NOISE = 1 / 12  # of rounding to the nearest
 LOG_STEPS = 64
+EXACT_STEPS = 16  # constants that are multiples of 1/16 are stored exactly
 
 
 def steady(logarithm: float) -> float:
@@ -125,19 +127,34 @@ class Drafts:
             self._add_member(of(value), value)
         for op in self.graph.operations:
             if kind_of(op) in NONLINEAR:
-                first = op.operation.operands[0]
-                of(first).compared += element_count(shape_of(first))
-                if kind_of(op) != "relu" and first in self.statistics:
-                    # Maxima compare differences, which reach twice as far.
-                    of(first).limit(self.budget.room(self.statistics[first]) - 1)
+                self._add_comparison(of(op.operation.results[0]), op)
         for total, value in structure.residuals:
             if total in self.wide:
                 of(value).limit(self.wide[total])
+        for target, value in structure.offsets:
+            if target not in structure.pending:
+                of(target).noise += ROUNDING_NOISE * self._constant_gain(value)
         for product in structure.products:
             for number, value in enumerate((product.x, product.y)):
                 if value not in structure.adaptable:
                     self._add_product(of(value), product, number)
         return drafts
+
+    def _add_comparison(self, draft: Draft, op: ir.OpView) -> None:
+        operands = list(op.operation.operands)
+        draft.compared += element_count(shape_of(operands[0]))
+        if kind_of(op) != "relu":
+            for value in operands:
+                if value in self.statistics:
+                    # Maxima compare differences, which reach twice as far.
+                    draft.limit(self.budget.room(self.statistics[value]) - 1)
+
+    def _constant_gain(self, value: ir.Value) -> float:
+        """The gain of a public constant that isn't exact with a few fraction bits, else 0."""
+        number, known = number_of(value), self.statistics.get(value)
+        if number is None or known is None or (number * EXACT_STEPS).is_integer():
+            return 0.0
+        return known.gain or 0.0
 
     def _add_member(self, draft: Draft, value: ir.Value) -> None:
         known = self.statistics.get(value)

@@ -17,7 +17,7 @@ from veilgraph.passes.ranges import Statistics
 from veilgraph.passes.scale_drafts import UNKNOWN_BITS, Budget, steady
 from veilgraph.passes.scale_structure import SUMS, Structure
 
-MOST_EXTRA_BITS = 6  # for small weights, where nothing is known about what they multiply
+MOST_EXTRA_BITS = 16  # for small weights, where nothing is known about what they multiply
 
 
 @dataclass(frozen=True)

@@ -224,6 +224,37 @@ def run_machines(
     ]
 
 
+def run_prepared(
+    plan: Plan,
+    keys: Sequence[SessionKeys],
+    batches: Sequence[Mapping[str, Array]],
+    weights: Mapping[str, Array] | None = None,
+) -> list[dict[tuple[int, str], npt.NDArray[np.uint64]]]:
+    """As `run_machines`, the offline phases all ahead and on other machines; outputs alone."""
+
+    def work(links: Links) -> list[dict[tuple[int, str], npt.NDArray[np.uint64]]]:
+        name = plan.manifest.parties[links.party]
+        own = {tensor.name for tensor in plan.party(name).inputs}
+        before = Party(plan, name, links, keys[links.party])
+        before.share_weights(weights or {})
+        prepared = [before.prepare()[0] for _ in batches]
+        done = []
+        with Party(plan, name, links, keys[links.party]) as party:
+            party.device.arena[:] = 0xA5  # only what the plan says is kept is there
+            party.restore(Phase.SETUP, before.kept(Phase.SETUP))
+            for inputs, offline in zip(batches, prepared, strict=True):
+                party.infer({n: x for n, x in inputs.items() if n in own}, offline)
+                done.append(_outputs(party, links.party))
+        return done
+
+    parties = plan.manifest.parties
+    by_party = in_threads(work, loopback(len(parties), parties))
+    return [
+        {key: value for outputs in each for key, value in outputs.items()}
+        for each in zip(*by_party, strict=True)
+    ]
+
+
 def _outputs(party: Party, index: int) -> dict[tuple[int, str], npt.NDArray[np.uint64]]:
     found = {}
     for tensor in party.program.outputs:
@@ -247,6 +278,8 @@ def check_machines(
 ) -> list[Evaluation]:
     """Holds that the machines compute and send what the oracle does; returns the oracle's runs.
 
+    With the offline phases in their turn, and with all of them prepared before.
+
     Args:
         batches: of signed integers that float64 holds exactly, since owners give real numbers.
     """
@@ -269,4 +302,9 @@ def check_machines(
         for place, value in expected.outputs.items():
             np.testing.assert_array_equal(ran.outputs[place], value, err_msg=str(place))
         evaluations.append(expected)
+    for outputs, expected in zip(
+        run_prepared(plan, keys, batches, weights), evaluations, strict=True
+    ):
+        for place, value in expected.outputs.items():
+            np.testing.assert_array_equal(outputs[place], value, err_msg=f"prepared, {place}")
     return evaluations

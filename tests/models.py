@@ -54,8 +54,8 @@ def run_onnx(
     options.log_severity_level = 3
     options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
     session = onnxruntime.InferenceSession(copy.SerializeToString(), options)
-    names = [output.name for output in session.get_outputs()]
-    return dict(zip(names, session.run(names, dict(feeds)), strict=True))
+    given = [output.name for output in session.get_outputs()]
+    return dict(zip(given, session.run(given, dict(feeds)), strict=True))
 
 
 def light_model(name: str, seed: int) -> ModelProto:

@@ -9,7 +9,9 @@ x = x[0] + ... + x[n-1] modulo 2^k, part i at party i. The dealer shares a key w
 is only to be random is a sum of everyone's draws and costs no message; of what the dealer deals all
 parties but the last draw their parts, and the last is sent its own: k bits a value, whatever n is.
 
-Costs below are of one party to one other, an element.
+Costs below are bits an element: online of one party to one other, offline of the dealer to the
+last party. Comparing n = w - t - 1 bits takes D = ceil(n / 2) digits and
+G = 2 (D - 1) - ceil(log2 D) gates.
 """
 
 from __future__ import annotations
@@ -52,7 +54,10 @@ def minus(x: Value, y: Value) -> Value:
 
 @ADDITIVE.protocol("share")
 def share(p: Parties, owner: int, x: Value) -> Sharing:
-    """[x] of what party `owner` knows.  0 rounds, 0 bits: the others' parts are keys' draws."""
+    """[x] of what party `owner` knows.  0 rounds; 0 bits online, 0 offline.
+
+    The others' parts are keys' draws.
+    """
     parts = {j: p.draw((owner, j), x.shape, x.type) for j in p if j != owner}
     rest = x
     for part in parts.values():
@@ -156,8 +161,9 @@ def masked(p: Parties, x: Sharing) -> Masked:
 
 @ADDITIVE.protocol("mul", "matmul", "conv")
 def bilinear(p: Parties, op: Operation, x: Sharing, y: Sharing) -> Sharing:
-    """[x] (*) [y].  1 round: the openings of x and y, k bits each; k bits an output offline.
+    """[x] (*) [y].  1 round; 2k bits online, k offline.
 
+    Online are the openings of x and y, in their own shapes, offline is the result's product.
     With E = x - A, F = y - B and a dealt A (*) B: z = E (*) F + E (*) [B] + [A] (*) F + [A (*) B].
     Party 0 adds F to its part of B: two products a party.
     """
@@ -220,7 +226,7 @@ def truncated(p: Parties, z: Sharing, f: int, K: int) -> tuple[Sharing, Value, V
 
 @ADDITIVE.protocol("truncate")
 def truncate(p: Parties, op: Operation, z: Sharing) -> Sharing:
-    """floor((z + tau) / 2^bits).  1 round; k bits; see `truncated`."""
+    """floor((z + tau) / 2^f).  1 round; k bits online, 2k offline; see `truncated`."""
     return truncated(p, z, int(op["bits"]), op.ring_bits)[0]
 
 
@@ -276,7 +282,7 @@ def non_negative(p: Parties, c: Value, r: Value, window: int, dropped: int) -> S
 
 
 def keep_where(p: Parties, y: Sharing, sign: Callable[[], Sharing]) -> Sharing:
-    """[s y] for the bit s that `sign` makes.  k + 1 bits; 3k bits offline; 1 round after s.
+    """[s y] for the bit s that `sign` makes.  k + 1 bits; 2k bits offline; 1 round after s.
 
     With a dealt bit q, [q], a mask a and [q a]: delta = y - a is opened while the comparison runs,
     so q y = delta [q] + [q a]; e = s xor q is opened; s y = e y + (1 - 2e) q y.
@@ -294,7 +300,8 @@ def keep_where(p: Parties, y: Sharing, sign: Callable[[], Sharing]) -> Sharing:
 
 @ADDITIVE.protocol("truncate_relu")
 def truncate_relu(p: Parties, op: Operation, z: Sharing) -> Sharing:
-    """max(floor((z + tau) / 2^f), 0).  2 + ceil(log2 D) rounds, D = ceil((w - t - 1) / 2).
+    """max(floor((z + tau) / 2^f), 0).  2 + ceil(log2 D) rounds; 2k + 1 + 2G bits online,
+    4k + 1 + 3D - 2 (n mod 2) + G offline.
 
     The comparison reads the c that the truncation opened.
     """
@@ -307,7 +314,11 @@ def truncate_relu(p: Parties, op: Operation, z: Sharing) -> Sharing:
 
 @ADDITIVE.protocol("relu")
 def relu(p: Parties, op: Operation, x: Sharing) -> Sharing:
-    """max(x, 0).  2 + ceil(log2 D) rounds; w bits to open x modulo 2^w."""
+    """max(x, 0).  2 + ceil(log2 D) rounds; w + k + 1 + 2G bits online,
+    2k + 1 + 3D - 2 (n mod 2) + G offline.
+
+    x is opened modulo 2^w.
+    """
     window, dropped = int(op["window_bits"]), int(op["dropped_bits"])
     low = x.map(lambda part: part.mod(window))
     r = random(p, low.shape, low.type)
@@ -317,7 +328,10 @@ def relu(p: Parties, op: Operation, x: Sharing) -> Sharing:
 
 @ADDITIVE.protocol("maximum")
 def maximum(p: Parties, op: Operation, x: Sharing, y: Sharing) -> Sharing:
-    """max(x, y) = y + max(x - y, 0).  As relu; the window bounds x - y."""
+    """max(x, y) = y + max(x - y, 0).  2 + ceil(log2 D) rounds, as `relu`.
+
+    The window bounds x - y.
+    """
     return add(p, op, relu(p, op, subtract(p, op, x, y)), y)
 
 

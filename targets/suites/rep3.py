@@ -9,7 +9,8 @@ j - 1 and j, and so is key j. Boolean sharing is the same with XOR, on bit plane
 modulo 3, and are roles: a protocol that treats the parties differently runs on three chunks of its
 tensor with the roles rotated, so that links and work are balanced.
 
-Costs below are bits of all three parties together, an element. k is the ring's width.
+Costs below are bits of all three parties together, an element. k is the ring's width. Comparing
+n = w - t - 1 bits takes D = ceil(n / 2) digits and G = 2 (D - 1) - ceil(log2 D) gates.
 """
 
 from __future__ import annotations
@@ -49,7 +50,7 @@ SMALLEST_CHUNK = 64  # elements: bit planes are sent in 64-bit words
 
 @REP3.protocol("share")
 def share(p: Parties, owner: int, x: Value) -> Sharing:
-    """[x] of what party `owner` knows.  1 round; k bits.
+    """[x] of what party `owner` knows.  1 round; k bits online, 0 offline.
 
     Part `owner` is drawn with the party before, part `owner` + 1 is the rest, the third is zero.
     """
@@ -131,7 +132,7 @@ def replicated(p: Parties, x: Sharing) -> Sharing:
 
 @REP3.protocol("mul", "matmul", "conv")
 def bilinear(p: Parties, op: Operation, x: Sharing, y: Sharing) -> Sharing:
-    """[x] (*) [y], additive.  0 rounds, 0 bits; two products a party.
+    """[x] (*) [y], additive.  0 rounds; 0 bits online, 0 offline; two products a party.
 
     z[i] = x[i] (*) (y[i] + y[i + 1]) + x[i + 1] (*) y[i].  Araki et al., section 2. The sum is
     taken over the operand that is known earlier: for weights it is made once a session.
@@ -221,9 +222,9 @@ def ring_zero(p: Parties, like: Value, bits: int) -> Value:
 
 @REP3.protocol("truncate")
 def truncate(p: Parties, op: Operation, z: Sharing) -> Sharing:
-    """floor((z + tau) / 2^bits).  2 rounds; 3k + 2 bits online, k + 2 bits(f) offline at one ring.
+    """floor((z + tau) / 2^f).  2 rounds; 3k + 2 bits online, k + 2f offline.
 
-    See `truncated_chunk`. A replicated z is opened with k bits less.
+    In one ring; see `truncated_chunk`. A replicated z is opened with k bits less.
     """
 
     def body(q: Parties, part: Sharing) -> Sharing:
@@ -371,10 +372,12 @@ def open_bit(p: Parties, parts: list[Value]) -> Value:
 
 @REP3.protocol("truncate_relu")
 def truncate_relu(p: Parties, op: Operation, z: Sharing) -> Sharing:
-    """max(floor((z + tau) / 2^f), 0).  2 + ceil(log2 D) rounds, D = ceil((m - 1) / 2), m = w - t.
+    """max(floor((z + tau) / 2^f), 0).  2 + max(1, ceil(log2 D)) rounds; 6k + 3n + 4 + 3G bits
+    online, 4k + 2f + 7D - 1 - 5 (n mod 2) offline.
 
-    The comparison reads the same masked c as the truncation: its top bits cost nothing. With t <= f
-    it equals max(y, 0) of the truncated y exactly.
+    For D > 1, in one ring, and z additive. The comparison reads the same masked c as the
+    truncation: its top bits cost nothing. With t <= f it equals max(y, 0) of the truncated y
+    exactly.
     """
     f, window, dropped = int(op["bits"]), int(op["window_bits"]), int(op["dropped_bits"])
     assert dropped <= f
@@ -390,7 +393,11 @@ def truncate_relu(p: Parties, op: Operation, z: Sharing) -> Sharing:
 
 @REP3.protocol("relu")
 def relu(p: Parties, op: Operation, x: Sharing) -> Sharing:
-    """max(x, 0).  2 + ceil(log2 D) rounds; w bits to open x modulo 2^w."""
+    """max(x, 0).  2 + max(1, ceil(log2 D)) rounds; w + 3k + 3n + 2 + 3G bits online,
+    3k + 7D - 1 - 5 (n mod 2) offline.
+
+    For D > 1, and x replicated. x is opened modulo 2^w.
+    """
     window, dropped = int(op["window_bits"]), int(op["dropped_bits"])
 
     def body(q: Parties, part: Sharing) -> Sharing:
@@ -404,7 +411,10 @@ def relu(p: Parties, op: Operation, x: Sharing) -> Sharing:
 
 @REP3.protocol("maximum")
 def maximum(p: Parties, op: Operation, x: Sharing, y: Sharing) -> Sharing:
-    """max(x, y) = y + max(x - y, 0).  As relu; the window bounds x - y."""
+    """max(x, y) = y + max(x - y, 0).  2 + max(1, ceil(log2 D)) rounds, as `relu`.
+
+    The window bounds x - y.
+    """
     x, y = replicated(p, x), replicated(p, y)
     return add(p, op, relu(p, op, subtract(p, op, x, y)), y)
 

@@ -156,6 +156,7 @@ LINEAR = [
     Row("MatMul", [(2, 3), (3,)], kinds="matmul"),
     Row("MatMul", [(3,), (3,)], kinds="matmul"),
     Row("Gemm", [(2, 3), (3, 4)], kinds="matmul"),
+    Row("Gemm", [(2, 3), (3, 4)], {"alpha": 0.5}, kinds="matmul constant mul"),
     Row("Gemm", [(2, 3), (3, 4), (4,)], kinds="matmul add"),
     Row("Gemm", [(2, 3), (4, 3), (4,)], {"transB": 1}, kinds="transpose matmul add"),
     Row("Gemm", [(3, 2), (4, 3), (2, 1)], {"transA": 1, "transB": 1, "alpha": 0.5, "beta": 2.0}),

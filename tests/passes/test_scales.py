@@ -198,3 +198,26 @@ def test_the_loudest_value_is_named() -> None:
     n.say(n["z"], 1.0, 1e6)
     y = n.make(ops.Add, n.make(ops.Matmul, n["x"], n["w"]), n["z"])
     assert n.scales(y, frac_bits=4).loudest == n["z"]
+
+
+def test_a_product_of_a_product_takes_the_stored_scale() -> None:
+    n = Network(w=eye(), v=eye(), b=np.ones(4, np.float32))
+    first = n.make(ops.Matmul, n["x"], n["w"])
+    second = n.make(ops.Matmul, first, n["v"])
+    y = n.make(ops.Add, second, n["b"])
+    scales = n.scales(y)
+    assert scales.stored[n["b"]] == scales.stored[first] + scales.stored[n["v"]]
+    assert scales.misfits == ()
+
+
+def test_a_constant_that_needs_bits_gets_them() -> None:
+    found = []
+    for number in (0.75, 0.8):
+        n = Network(w=eye())
+        with n.graph.end("number"):
+            addend = constant(number, n["x"])
+        n.say(addend, 1.0, 1e6)
+        h = n.make(ops.Relu, n.make(ops.Add, n["x"], addend))
+        y = n.make(ops.Matmul, h, n["w"])
+        found.append(n.scales(y).stored[h])
+    assert found[1] > found[0], "0.75 is exact with two fraction bits, 0.8 never is"

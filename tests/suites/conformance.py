@@ -33,7 +33,8 @@ class Setting:
     computing: int
 
     def __str__(self) -> str:
-        return f"{self.suite.name}{self.computing}"
+        fewest, most = self.suite.security.parties
+        return self.suite.name if fewest == most else f"{self.suite.name}-{self.computing}"
 
     @property
     def target(self) -> Target:

@@ -1,4 +1,4 @@
-"""Suites on the native machines: bit for bit the oracle under known keys, and right under fresh ones."""
+"""Suites on the native machines: bit by bit the oracle under known keys, right under fresh ones."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ COMPARING: tuple[tuple[str, int, dict[str, Any]], ...] = (
 @pytest.mark.parametrize("size", [1, 2, 63, 64, 65, 191, 192, 193, 577])
 def test_ops_with_rounds(setting: Setting, op: tuple[str, int, dict[str, Any]], size: int) -> None:
     name, operands, attrs = op
-    for ring_bits in (20, 32, 40, 64):
+    for ring_bits in (20, 64) if size % 2 else (32, 40):
         trace = Trace(setting, turn=size)
         shared = [trace.share(f"x{j}", (size,), ring_bits) for j in range(operands)]
         trace.reveal(trace.apply(name, (size,), ring_bits, attrs, *shared))

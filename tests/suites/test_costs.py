@@ -1,0 +1,196 @@
+"""What a protocol's docstring claims to cost is what its emitted plan costs."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Mapping
+from typing import Any
+
+import pytest
+from conformance import SETTINGS, Setting, Trace
+from machines import plan_of
+
+from veilgraph.ir.plan import Layer, Phase
+from veilgraph.targets.suite import Sharing
+
+ELEMENTS = 3 * 64 * 64  # thirds are whole words of planes: nothing is padded
+REP3 = SETTINGS[0]
+CLAIM = re.compile(
+    r"(?P<rounds>[^.;:]+?) rounds?"
+    r"(?:; (?P<online>[^;.]+?) bits online, (?P<offline>[^;.]+?) offline)?[.;,:]"
+)
+
+
+def claims(setting: Setting, op: str) -> dict[str, str]:
+    """The formulas of a protocol's docstring: rounds, and bits online and offline if stated."""
+    text = " ".join((setting.suite.protocols[op].__doc__ or "").split())
+    found = CLAIM.search(text)
+    assert found, f"{op} of {setting} does not say how many rounds it takes"
+    return {name: formula for name, formula in found.groupdict().items() if formula}
+
+
+def value(formula: str, names: Mapping[str, float]) -> float:
+    """A formula as papers write it: 3k + 2 (D - 1), ceil(log2 D), n mod 2."""
+    python = re.sub(r"log2 (\w+)", r"log2(\1)", formula.replace(" mod ", " % "))
+    python = re.sub(r"(\d) ?(?=[a-zA-Z(])(?!and\b)", r"\1*", python.replace("log2(", "LOG("))
+    functions = {"ceil": math.ceil, "max": max, "LOG": math.log2}
+    return float(eval(python, {"__builtins__": {}}, {**functions, **names}))
+
+
+def sizes(k: int, attrs: Mapping[str, int]) -> dict[str, float]:
+    w, t = attrs.get("window_bits", 4), attrs.get("dropped_bits", 0)
+    n = w - t - 1
+    D = math.ceil(n / 2)
+    gates = 2 * (D - 1) - math.ceil(math.log2(D))
+    return {"k": k, "f": attrs.get("bits", 0), "w": w, "t": t, "n": n, "D": D, "G": gates}
+
+
+def measured(setting: Setting, op: str, k: int, attrs: Mapping[str, Any], form: str) -> Layer:
+    """The row of `op` in a plan where its operands are computed ones, and all of it is needed."""
+    trace = Trace(setting)
+    shape = (ELEMENTS,)
+    x, y = (trace.share(f"x{j}", shape, k, j % setting.computing) for j in range(2))
+
+    def dense() -> Sharing:
+        product = trace.apply("mul", shape, k, {}, x, y)
+        return trace.apply("truncate", shape, k, {"bits": 3}, product)
+
+    operands = [dense(), dense()]
+    if form == "additive":
+        operands[0] = trace.apply("mul", shape, k, {}, *operands)
+    count = 2 if op in ("mul", "maximum", "add", "sub") else 1
+    result = trace.apply(op, shape, k, attrs, *operands[:count])
+    row = len(trace.expanded.notes) - 1
+    if op == "mul":
+        result = trace.apply("truncate", shape, k, {"bits": 3}, result)
+    for party in range(setting.computing):
+        trace.reveal(result, f"y{party}", party)
+    layer = plan_of(trace.expanded).layers[row]
+    assert layer.op == op
+    return layer
+
+
+def per_element(setting: Setting, layer: Layer) -> tuple[float, float]:
+    """Bits online and offline as the suite's docstrings count them."""
+    links = setting.computing * (setting.computing - 1) if setting.suite.name == "additive" else 1
+    return layer.online_bits / ELEMENTS / links, layer.offline_bits / ELEMENTS
+
+
+FUSED = ({"bits": 12, "window_bits": 29, "dropped_bits": 12},
+         {"bits": 12, "window_bits": 30, "dropped_bits": 12},
+         {"bits": 7, "window_bits": 10, "dropped_bits": 5})  # fmt: skip
+WINDOWED = ({"window_bits": 24, "dropped_bits": 0}, {"window_bits": 20, "dropped_bits": 3})
+CASES: tuple[tuple[str, str, tuple[dict[str, int], ...]], ...] = (
+    ("truncate", "additive", ({"bits": 12}, {"bits": 3})),
+    ("truncate_relu", "additive", FUSED),
+    ("relu", "dense", WINDOWED),
+    ("maximum", "dense", WINDOWED),
+    ("neg", "dense", ({},)),
+    ("add", "dense", ({},)),
+    ("sub", "additive", ({},)),
+    ("scale", "additive", ({"factor": 5},)),
+)
+
+
+@pytest.mark.parametrize("k", [32, 40, 64])
+@pytest.mark.parametrize("case", CASES, ids=lambda case: f"{case[0]}-{case[1]}")
+@pytest.mark.parametrize("setting", [s for s in SETTINGS if s.computing > 1], ids=str)
+def test_docstrings_tell_the_cost(
+    setting: Setting, case: tuple[str, str, tuple[dict[str, int], ...]], k: int
+) -> None:
+    op, form, variants = case
+    for attrs in variants:
+        names, claimed = sizes(k, attrs), claims(setting, op)
+        layer = measured(setting, op, k, attrs, form)
+        online, offline = per_element(setting, layer)
+        found = {"rounds": layer.rounds, "online": online, "offline": offline}
+        if set(claimed) == {"rounds"} and value(claimed["rounds"], names) == 0:
+            claimed = dict.fromkeys(found, "0")
+        expected = {name: value(formula, names) for name, formula in claimed.items()}
+        assert {name: found[name] for name in expected} == expected, attrs
+
+
+@pytest.mark.parametrize("setting", [s for s in SETTINGS if s.computing > 1], ids=str)
+def test_products_and_sharing(setting: Setting) -> None:
+    trace = Trace(setting)
+    x, y = (trace.share(f"x{j}", (ELEMENTS,), 40, j) for j in range(2))
+    z = trace.apply("mul", (ELEMENTS,), 40, {}, x, y)
+    for party in range(setting.computing):
+        trace.reveal(trace.apply("truncate", (ELEMENTS,), 40, {"bits": 4}, z), f"y{party}", party)
+    layers = plan_of(trace.expanded).layers
+    for number, op in ((1, "share"), (3, "mul")):
+        claimed = claims(setting, op)
+        online, offline = per_element(setting, layers[number])
+        found = {"rounds": layers[number].rounds, "online": online, "offline": offline}
+        assert found == {name: value(formula, {"k": 40}) for name, formula in claimed.items()}
+
+
+@pytest.mark.parametrize("form", ["replicated", "additive"])
+def test_a_reveal(form: str) -> None:
+    trace = Trace(REP3)
+    x, y = (trace.share(f"x{j}", (ELEMENTS,), 40, j) for j in range(2))
+    z = trace.apply("mul", (ELEMENTS,), 40, {}, x, y)
+    if form == "replicated":
+        z = trace.apply("truncate", (ELEMENTS,), 40, {"bits": 4}, z)
+    trace.reveal(z)
+    row = plan_of(trace.expanded).layers[-1]
+    words = {"replicated": 1, "additive": 2}[form]
+    assert (row.rounds, row.online_bits / ELEMENTS, row.offline_bits) == (1, words * 40, 0)
+    assert f"{'' if words == 1 else words}k bits {form}" in (
+        REP3.suite.protocols["reveal"].__doc__ or ""
+    )
+
+
+@pytest.mark.parametrize(
+    ("k", "f", "m", "rounds", "online", "offline"),
+    [(32, 12, 17, 5, 277, 207), (64, 16, 24, 6, 511, 366)],
+)
+def test_the_budget_of_a_linear_layer_with_relu(
+    k: int, f: int, m: int, rounds: int, online: int, offline: int
+) -> None:
+    attrs = {"bits": f, "window_bits": m + f, "dropped_bits": f}
+    layer = measured(REP3, "truncate_relu", k, attrs, "additive")
+    assert layer.rounds <= rounds
+    assert layer.online_bits / ELEMENTS <= online
+    assert layer.offline_bits / ELEMENTS <= offline
+
+
+@pytest.mark.parametrize(("k", "most_bytes"), [(32, 31), (64, 43)])
+def test_the_budget_of_a_relu_alone(k: int, most_bytes: int) -> None:
+    layer = measured(REP3, "relu", k, {"window_bits": 24, "dropped_bits": 0}, "dense")
+    assert layer.online_bits / 8 / ELEMENTS <= most_bytes
+
+
+@pytest.mark.parametrize("window", [1, 2, 3])
+def test_the_smallest_windows_take_three_rounds(window: int) -> None:
+    layer = measured(REP3, "relu", 32, {"window_bits": window, "dropped_bits": 0}, "dense")
+    assert layer.rounds == 3 - (window == 1)
+
+
+def test_independent_branches_take_the_rounds_of_the_longer_one() -> None:
+    rounds = []
+    for branches in (1, 3):
+        trace = Trace(REP3)
+        x = trace.share("x", (64,), 32)
+        for number in range(branches):
+            attrs = {"window_bits": 17 - 4 * number, "dropped_bits": 0}
+            trace.reveal(trace.apply("relu", (64,), 32, attrs, x), f"y{number}", number)
+        rounds.append(plan_of(trace.expanded).rounds(Phase.ONLINE))
+    assert rounds[0] == rounds[1] == 1 + 5 + 1
+
+
+def test_links_are_balanced() -> None:
+    """Roles rotate over three chunks: all links of one direction carry the same."""
+    trace = Trace(REP3)
+    x = trace.share("x", (ELEMENTS,), 32)
+    w = trace.share("w", (ELEMENTS,), 32, 1, "weight")
+    attrs = {"bits": 12, "window_bits": 29, "dropped_bits": 12}
+    z = trace.apply("mul", (ELEMENTS,), 32, {}, x, w)
+    y = trace.apply("truncate_relu", (ELEMENTS,), 32, attrs, z)
+    for party in range(3):
+        trace.reveal(y, f"y{party}", party)
+    sent = plan_of(trace.expanded).sent_bytes(Phase.ONLINE)
+    sent["alice->bob"] -= 4 * ELEMENTS  # the input
+    assert sent["alice->bob"] == sent["bob->carol"] == sent["carol->alice"]
+    assert sent["bob->alice"] == sent["carol->bob"] == sent["alice->carol"]

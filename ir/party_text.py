@@ -36,12 +36,18 @@ def _lines(program: Program, nodes: Iterable[int] | None) -> Iterator[str]:
     yield "parties " + " ".join(program.parties)
     for number, name in enumerate(program.layers):
         if name:
-            yield f"layer {number} {name}"
+            yield f"layer {number} {_word(name)}"
     for draw in program.draws:
         holders = " ".join(program.parties[i] for i in sorted(draw.holders))
         yield f"draw {draw.number} {holders} {draw.phase.name.lower()}"
     for i in range(len(program.nodes)) if nodes is None else nodes:
         yield print_node(program, program.nodes[i])
+
+
+def _word(name: str) -> str:
+    """A model's name for a node as it is, quoted if it is not one plain stretch of a line."""
+    plain = name.isprintable() and name == name.strip() and not name.startswith('"')
+    return name if plain else json.dumps(name)
 
 
 def print_node(program: Program, node: Node) -> str:
@@ -67,7 +73,7 @@ def parse_program(text: str) -> Program:
         elif word == "layer":
             number, _, name = rest.partition(" ")
             program.layers.extend([""] * (int(number) + 1 - len(program.layers)))
-            program.layers[int(number)] = name
+            program.layers[int(number)] = json.loads(name) if name.startswith('"') else name
         elif word == "draw":
             program.draws.append(_draw(program, rest.split()))
         elif word:
@@ -103,6 +109,9 @@ def _parse_node(program: Program, line: str) -> None:
 
 
 def _attributes(text: str) -> Iterator[tuple[str, Any]]:
-    for name, value in re.findall(r'(\w+) = (\[[^]]*\]|"[^"]*"|[^,]+)', text):
-        parsed = json.loads(value)
-        yield name, tuple(parsed) if isinstance(parsed, list) else parsed
+    decoder, start = json.JSONDecoder(), 0
+    while start < len(text):
+        name, _, _ = text[start:].partition(" = ")
+        value, start = decoder.raw_decode(text, start + len(name) + len(" = "))
+        start += len(", ")
+        yield name, tuple(value) if isinstance(value, list) else value

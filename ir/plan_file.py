@@ -18,9 +18,10 @@ import hashlib
 import json
 import math
 import zipfile
+import zlib
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, get_type_hints
 
 import numpy as np
 import yaml
@@ -32,19 +33,16 @@ from veilgraph.ir.plan import (
     KEPT,
     MESSAGE,
     STEP,
-    Direction,
-    Disclosure,
     Layer,
     Manifest,
     PartyPlan,
     Phase,
     Plan,
-    Tensor,
 )
+from veilgraph.ir.plan_checks import check, record, typed
 
 DATE = (1980, 1, 1, 0, 0, 0)
-MOST_BYTES = 8 << 30  # of all entries of a plan together
-MOST_TEXT = 64 << 20  # of the manifest, or of the layers
+MOST_TEXT = 64 << 20  # of the manifest, the layers and all IR together
 TABLES = {
     "steps.bin": STEP,
     "buffers.bin": BUFFER,
@@ -53,12 +51,23 @@ TABLES = {
     "kept.bin": KEPT,
 }
 HINT = "Compile the model again, or ask for the plan again."
+DEEPEST = 16  # nested collections of a manifest
+# What zipfile, zlib, PyYAML, json and the checks raise on a file that is no plan; encrypted entries
+# and unknown compressions are RuntimeErrors.
+DAMAGES = (
+    *(zipfile.BadZipFile, zlib.error, yaml.YAMLError, OSError, EOFError),
+    *(KeyError, ValueError, RuntimeError),
+)
 
 
 def digest(plan: Plan) -> str:
-    """SHA-256 in hex over every entry: its name, length and content."""
+    """SHA-256 in hex over every entry: its name, length and content.
+
+    Of the manifest, the fields as JSON: how YAML is laid out is its library's choice.
+    """
     found = hashlib.sha256()
-    for name, content in _entries(plan):
+    entries = dict(_entries(plan)) | {"manifest.yaml": _json(_manifest_fields(plan))}
+    for name, content in entries.items():
         found.update(f"{name}:{len(content)}\n".encode())
         found.update(content)
     return found.hexdigest()
@@ -94,11 +103,9 @@ def load(path: str | Path) -> Plan:
             return _read(archive, Path(path))
     except FileNotFoundError as error:
         raise UsageError(f"There is no plan {path}.") from error
-    except (zipfile.BadZipFile, OSError, EOFError, KeyError, TypeError, ValueError) as error:
-        reason = str(error).splitlines()[0] if str(error) else type(error).__name__
+    except DAMAGES as error:
+        reason = next(iter(str(error).splitlines()), type(error).__name__)
         raise UsageError(f"{path} is no plan, or a damaged one: {reason}", HINT) from error
-    except yaml.YAMLError as error:
-        raise UsageError(f"{path} is no plan: its manifest is not YAML.", HINT) from error
 
 
 # Writing
@@ -126,7 +133,15 @@ def _with_digest(plan: Plan, name: str, content: bytes) -> bytes:
 
 
 def _yaml(fields: Mapping[str, Any]) -> bytes:
-    return yaml.dump(fields, sort_keys=False, allow_unicode=True, width=100).encode()
+    text: str = yaml.dump(fields, Dumper=_Dumper, sort_keys=False, allow_unicode=True, width=100)
+    return text.encode()
+
+
+class _Dumper(yaml.SafeDumper):  # type: ignore[misc]
+    """Plain YAML: the same list twice is written twice."""
+
+    def ignore_aliases(self, data: object) -> bool:
+        return True
 
 
 def _json(value: Any) -> bytes:
@@ -174,131 +189,80 @@ def _program_fields(program: PartyPlan) -> dict[str, Any]:
 
 
 def _read(archive: zipfile.ZipFile, path: Path) -> Plan:
-    sizes = {entry.filename: entry.file_size for entry in archive.infolist()}
-    if len(sizes) != len(archive.infolist()) or sum(sizes.values()) > MOST_BYTES:
-        raise ValueError("its entries are repeated or too large")
-    for name in ("manifest.yaml", "layers.json"):
-        if sizes[name] > MOST_TEXT:
-            raise ValueError(f"{name} is too large")
-    fields = yaml.load(archive.read("manifest.yaml"), Loader=_loader())
+    contents = _contents(archive, path.stat().st_size)
+    fields = _parsed_yaml(contents.pop("manifest.yaml"))
     if not isinstance(fields, dict) or fields.get("format") != FORMAT_VERSION:
         raise ValueError(f"its format is not version {FORMAT_VERSION}")
     stated = fields.pop("digest")
+    names = [f.name for f in dataclasses.fields(Manifest)]
+    layers = json.loads(contents.pop("layers.json"))
     plan = Plan(
-        manifest=_manifest(fields),
-        programs={n: _program(archive, sizes, n, p) for n, p in fields["programs"].items()},
-        layers=tuple(_layer(row) for row in json.loads(archive.read("layers.json"))),
-        constants=archive.read("constants.bin"),
-        ir={n.removeprefix("ir/"): archive.read(n).decode() for n in sizes if n.startswith("ir/")},
+        manifest=record(Manifest, {name: fields[name] for name in names}),
+        programs={
+            name: _program(contents, name, program)
+            for name, program in typed(Mapping[str, object], fields["programs"], "programs").items()
+        },
+        layers=typed(tuple[Layer, ...], layers, "layers"),
+        constants=contents.pop("constants.bin"),
+        ir={
+            name.removeprefix("ir/"): contents.pop(name).decode()
+            for name in list(contents)
+            if name.startswith("ir/")
+        },
     )
-    _check(plan)
+    if contents:
+        raise ValueError(f"it has an entry that no plan has: {min(contents)!r}")
+    check(plan)
+    if fields != _manifest_fields(plan):
+        raise ValueError("its manifest says what its tables do not")
     if plan.digest != stated:
         raise SecurityAbort(f"{path} was changed after it was compiled: its digest differs.", HINT)
     return plan
 
 
-def _loader() -> Any:
-    return getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+def _contents(archive: zipfile.ZipFile, file_bytes: int) -> dict[str, bytes]:
+    """Every entry, once its size is known to be sane: only IR text is compressed."""
+    entries = archive.infolist()
+    if len({entry.filename for entry in entries}) < len(entries):
+        raise ValueError("its entries are repeated")
+    if sum(entry.compress_size for entry in entries) > file_bytes:
+        raise ValueError("its entries are larger than the file")
+    text_bytes = 0
+    for entry in entries:
+        name, is_ir = entry.filename, entry.filename.startswith("ir/")
+        stored = entry.compress_type == zipfile.ZIP_STORED
+        if not is_ir and not (stored and entry.file_size == entry.compress_size):
+            raise ValueError(f"{name} is compressed, or not as long as it says")
+        if is_ir or name in ("manifest.yaml", "layers.json"):
+            text_bytes += entry.file_size
+    if text_bytes > MOST_TEXT:
+        raise ValueError("its text is too large")
+    return {entry.filename: archive.read(entry) for entry in entries}
 
 
-def _manifest(fields: Mapping[str, Any]) -> Manifest:
-    names = [f.name for f in dataclasses.fields(Manifest)]
-    values = {name: fields[name] for name in names}
-    values["parties"] = tuple(str(name) for name in values["parties"])
-    values["receivers"] = {k: tuple(v) for k, v in values["receivers"].items()}
-    values["disclosures"] = tuple(Disclosure(**d) for d in values["disclosures"])
-    return Manifest(**values)
+def _parsed_yaml(text: bytes) -> Any:
+    """YAML without aliases and deep nesting, which grow or recurse without end."""
+    loader: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+    depth = 0
+    for event in yaml.parse(text, Loader=loader):
+        depth += isinstance(event, yaml.CollectionStartEvent)
+        depth -= isinstance(event, yaml.CollectionEndEvent)
+        if depth > DEEPEST or isinstance(event, yaml.AliasEvent):
+            raise ValueError("its manifest has aliases, or is nested without need")
+    return yaml.load(text, Loader=loader)
 
 
-def _program(
-    archive: zipfile.ZipFile, sizes: Mapping[str, int], name: str, fields: Mapping[str, Any]
-) -> PartyPlan:
-    tables = []
+def _program(contents: dict[str, bytes], name: str, fields: object) -> PartyPlan:
+    """A party's program, its tables taken out of `contents`."""
+    tables: dict[str, Any] = {}
     for file, dtype in TABLES.items():
-        entry = f"parties/{name}/{file}"
-        if sizes[entry] % dtype.itemsize:
-            raise ValueError(f"{entry} is cut short")
-        tables.append(np.frombuffer(archive.read(entry), dtype))
-    keys = tuple(tuple(map(str, holders)) for holders in fields["keys"])
-    tensors = (tuple(map(_tensor, fields[k])) for k in ("inputs", "weights", "outputs"))
-    steps, buffers, messages, params, kept = tables
-    inputs, weights, outputs = tensors
-    arena_bytes = int(fields["arena_bytes"])
-    return PartyPlan(
-        name, steps, buffers, messages, params, kept, arena_bytes, keys, inputs, weights, outputs
-    )
-
-
-def _tensor(fields: Mapping[str, Any]) -> Tensor:
-    values = dict(fields)
-    values["shape"] = tuple(int(n) for n in values["shape"])
-    for bound, infinite in (("low", -math.inf), ("high", math.inf)):
-        values[bound] = infinite if values[bound] is None else float(values[bound])
-    return Tensor(**values)
-
-
-def _layer(fields: Mapping[str, Any]) -> Layer:
-    values = dict(fields)
-    for bound, infinite in (("range_low", -math.inf), ("range_high", math.inf)):
-        values[bound] = infinite if values[bound] is None else float(values[bound])
-    return Layer(**values)
-
-
-def _check(plan: Plan) -> None:
-    """What the machine does not check when it opens the tables: messages, tensors and keys."""
-    parties = plan.manifest.parties
-    if set(plan.programs) != set(parties):
-        raise ValueError("its programs are not those of its parties")
-    for name, program in plan.programs.items():
-        _check_messages(program, len(parties), parties.index(name))
-        _check_kept(program)
-        for tensor in (*program.inputs, *program.weights, *program.outputs):
-            _check_tensor(tensor, program.arena_bytes)
-        if any(name not in holders for holders in program.keys):
-            raise ValueError(f"{name} has a key that it does not hold")
-    _check_links(plan)
-
-
-def _check_kept(program: PartyPlan) -> None:
-    ends = program.kept["offset"].astype(object) + program.kept["bytes"].astype(object)
-    if (ends > program.arena_bytes).any() or (program.kept["phase"] > Phase.OFFLINE).any():
-        raise ValueError("what it keeps lies outside its party's memory")
-
-
-def _check_messages(program: PartyPlan, parties: int, me: int) -> None:
-    m = program.messages
-    if not len(m):
-        return
-    offsets, sizes = m["offset"].astype(object), m["bytes"].astype(object)
-    inside = (offsets + sizes <= program.arena_bytes).all() and not (m["offset"] % 8).any()
-    known = (m["peer"] < parties).all() and (m["peer"] != me).all() and (m["phase"] <= 2).all()
-    if not (inside and known and (m["direction"] <= 1).all()):
-        raise ValueError("a message lies outside its party's memory")
-
-
-def _check_tensor(tensor: Tensor, arena_bytes: int) -> None:
-    word = 4 if tensor.ring_bits <= 32 else 8
-    sane = 1 <= tensor.ring_bits <= 64 and all(n >= 0 for n in tensor.shape)
-    size = math.prod(tensor.shape) * word
-    if not sane or not 0 <= tensor.offset <= tensor.offset + size <= arena_bytes:
-        raise ValueError(f"tensor {tensor.name} lies outside its party's memory")
-
-
-def _check_links(plan: Plan) -> None:
-    """What one party sends is what the other receives, message by message."""
-    names = plan.manifest.parties
-
-    def rows(party: str, direction: Direction) -> set[tuple[int, ...]]:
-        messages = plan.programs[party].messages
-        chosen = messages[messages["direction"] == direction]
-        me = names.index(party)
-        ends = (lambda p: (me, p)) if direction == Direction.SEND else (lambda p: (p, me))
-        return {
-            (*ends(int(r["peer"])), int(r["phase"]), int(r["round"]), int(r["bytes"]))
-            for r in chosen
-        }
-
-    sent = set().union(*(rows(n, Direction.SEND) for n in names))
-    received = set().union(*(rows(n, Direction.RECEIVE) for n in names))
-    if sent != received:
-        raise ValueError("its parties do not agree on their messages")
+        content = contents.pop(f"parties/{name}/{file}")
+        if len(content) % dtype.itemsize:
+            raise ValueError(f"{name}'s {file} is cut short")
+        tables[file.removesuffix(".bin")] = np.frombuffer(content, dtype)
+    stated = typed(Mapping[str, object], fields, "programs")
+    hints = get_type_hints(PartyPlan)
+    if stated.keys() != set(hints) - tables.keys() - {"party"}:
+        raise ValueError(f"{name}'s program has not the fields of one")
+    values: dict[str, Any] = {key: typed(hints[key], v, key) for key, v in stated.items()}
+    return PartyPlan(party=name, **values, **tables)

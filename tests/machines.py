@@ -60,7 +60,7 @@ def plan_of(expanded: Expanded, suite: str = "rep3") -> Plan:
         parties=program.parties,
         owners={t.name: t.owner for t in tensors_of(program, ("input",))},
         receivers={},
-        network={},
+        network={"name": "lan", "bytes_per_second": 1.25e9, "round_trip_seconds": 2e-4},
         ring_bits=64,
         encoding="integers",
     )

@@ -24,7 +24,7 @@ MOST_ELEMENTS = 600
 
 def exact(value: npt.NDArray[np.uint64], bits: int) -> npt.NDArray[np.int64]:
     """Integers near these ring elements that float64 holds, and that fit the ring."""
-    signed = (value << np.uint64(64 - bits)).view(np.int64) >> (64 - bits)
+    signed: npt.NDArray[np.int64] = (value << np.uint64(64 - bits)).view(np.int64) >> (64 - bits)
     signed = np.maximum(signed, 1 - (1 << (bits - 1)))  # an owner can't give the least element
     return signed if bits <= 53 else signed >> (bits - 53) << (bits - 53)
 

@@ -72,7 +72,8 @@ class Trace:
         phase = Phase.SETUP if role == "weight" else Phase.ONLINE
         with self._layer(name, role), self.program.in_phase(phase):
             value = self.program.source(role, name, owner, shape, words(ring_bits))
-            return self.setting.suite.protocols["share"](self.parties, owner, value)
+            shared: Sharing = self.setting.suite.protocols["share"](self.parties, owner, value)
+        return shared
 
     def public(self, value: Integers, ring_bits: int) -> Sharing:
         type = words(ring_bits)
@@ -89,7 +90,8 @@ class Trace:
     ) -> Sharing:
         with self._layer(f"{op}{self.program.layer}", op):
             operation = Operation(op, shape, ring_bits, attrs)
-            return self.setting.suite.protocols[op](self.parties, operation, *operands)
+            result: Sharing = self.setting.suite.protocols[op](self.parties, operation, *operands)
+        return result
 
     def reveal(self, x: Sharing, name: str = "y", party: int = 0) -> None:
         with self._layer(name, "reveal"):

@@ -76,7 +76,7 @@ def test_truncate_relu_of_every_secret(setting: Setting, k: int, w: int, t: int)
     z = np.tile(z[(z >= -(1 << (k - 2))) & (z < 1 << (k - 2))], max(1, 4096 >> w))
     for f in {max(t, 1), max(t, k - 2)}:
         for K in (k, k + 3, k - 1):
-            attrs = {"bits": f, "window_bits": w, "dropped_bits": t}
+            attrs: dict[str, Any] = {"bits": f, "window_bits": w, "dropped_bits": t}
             y = computed(setting, "truncate_relu", k, [z], z.shape, K=K, **attrs)
             floor = z >> f
             assert ((y == np.maximum(floor, 0)) | (y == np.maximum(floor + 1, 0))).all()
@@ -89,7 +89,11 @@ def test_truncate_relu_of_every_secret(setting: Setting, k: int, w: int, t: int)
 @pytest.mark.parametrize("setting", [s for s in SETTINGS if s.suite.name == "rep3"], ids=str)
 def test_sizes_and_roles(setting: Setting, op: str, size: int, turn: int, form: str) -> None:
     z = np.resize(np.arange(-64, 64) * 5 % 128 - 64, size)
-    attrs = {"window_bits": 7, "dropped_bits": 0, **({"bits": 2} if op != "relu" else {})}
+    attrs: dict[str, Any] = {
+        "window_bits": 7,
+        "dropped_bits": 0,
+        **({"bits": 2} if op != "relu" else {}),
+    }
     y = computed(setting, op, 8, [z], z.shape, form, turn, **attrs)
     low = np.maximum(z if op == "relu" else z >> 2, 0)
     high = low if op == "relu" else np.maximum((z >> 2) + 1, 0)
@@ -151,8 +155,9 @@ def test_max_pool(setting: Setting, pool: tuple[Shape, ...]) -> None:
     shape, kernel, strides, low, high, dilations, result = pool
     x = np.random.default_rng(1).permutation(np.prod(shape)).reshape(shape) - 40
     expected = integers.max_pool(x, Windows(kernel, strides, low, high, dilations))
-    attrs = {"kernel": kernel, "strides": strides, "pads_low": low, "pads_high": high}
-    attrs = {**attrs, "dilations": dilations, "window_bits": 9, "dropped_bits": 0}
+    attrs: dict[str, Any] = {"kernel": kernel, "strides": strides}
+    attrs |= {"pads_low": low, "pads_high": high}
+    attrs |= {"dilations": dilations, "window_bits": 9, "dropped_bits": 0}
     got = computed(setting, "max_pool", 12, [x], result, **attrs)
     np.testing.assert_array_equal(got, expected)
 
@@ -163,6 +168,11 @@ def test_max_pool(setting: Setting, pool: tuple[Shape, ...]) -> None:
 def test_reduce_max(setting: Setting, axes: tuple[int, ...], keepdims: bool) -> None:
     x = np.random.default_rng(1).permutation(2 * 5 * 3).reshape(2, 5, 3) - 15
     expected = x.max(axes, keepdims=keepdims)
-    attrs = {"axes": axes, "keepdims": keepdims, "window_bits": 6, "dropped_bits": 0}
+    attrs: dict[str, Any] = {
+        "axes": axes,
+        "keepdims": keepdims,
+        "window_bits": 6,
+        "dropped_bits": 0,
+    }
     got = computed(setting, "reduce_max", 9, [x], expected.shape, **attrs)
     np.testing.assert_array_equal(got, expected)

@@ -38,7 +38,9 @@ def test_exact_ops(setting: Setting, case: Case) -> None:
     """Operand 1 is a weight, shared in the setup; two inferences on different inputs."""
     for ring_bits in (13, 32, 40, 64):
         trace = Trace(setting)
-        operands, inputs, weights = [], {}, {}
+        operands: list[Sharing] = []
+        inputs: dict[str, Shape] = {}
+        weights: dict[str, Shape] = {}
         for j, shape in enumerate(case.operands):
             role = "weight" if j else "input"
             operands.append(trace.share(f"x{j}", shape, ring_bits, j % setting.computing, role))
@@ -183,9 +185,8 @@ def test_a_small_network(setting: Setting, ring_bits: int, f: int) -> None:
     trace.reveal(trace.apply("truncate", (2, 5), ring_bits, {"bits": f}, y))
     answer = simulate(plan_of(trace.expanded), {"w": w, "v": v}, {"x": x})
     hidden = integers.conv(x, w, Windows((3, 3), (2, 2), (1, 0), (0, 1), (1, 1)), 1)
-    hidden = integers.max_pool(
-        np.maximum(hidden >> f, 0), Windows(*[(2, 2)] * 2, *[(0, 0)] * 2, (1, 1))
-    )
+    pooling = Windows((2, 2), (2, 2), (0, 0), (0, 0), (1, 1))
+    hidden = integers.max_pool(np.maximum(hidden >> f, 0), pooling)
     expected = hidden.reshape(2, 16) @ v / scale
     slack = np.abs(v).sum(0) / scale + 1
     assert (np.abs(answer.outputs["y"] - expected) <= slack).all()

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from onnx import NodeProto, TensorProto, ValueInfoProto, version_converter
+from onnx import NodeProto, TensorProto, ValueInfoProto, shape_inference, version_converter
 from torch_mlir import ir
 from torch_mlir.extras.onnx_importer import OnnxImportError
 
@@ -28,9 +28,10 @@ __all__ = ["Model", "Prepared", "import_model", "node_outputs", "prepare"]
 FAILURES = (
     ir.MLIRError,
     OnnxImportError,
-    RuntimeError,  # the version converter's assertions
+    RuntimeError,  # an assertion of the version converter
     Untranslatable,
     UsageError,
+    shape_inference.InferenceError,
     version_converter.ConvertError,
 )
 
@@ -105,14 +106,13 @@ def _is_readable(tensor: TensorProto | ValueInfoProto | None) -> bool:
 
 
 def _reason(error: Exception) -> str:
-    match error:
-        case Untranslatable():
-            return error.refused[0].reason
-        case ir.MLIRError():
-            return "The importer lowers no such operator, or not in this form."
-        case UsageError():
-            return error.message
-    return f"It can't be converted: {str(error).strip().splitlines()[0]}."
+    if isinstance(error, Untranslatable):
+        return error.refused[0].reason
+    if isinstance(error, ir.MLIRError):
+        return "The importer lowers no such operator, or not in this form."
+    # The converter's assertions say where they stand in its source, then what failed.
+    detail = str(error).strip().splitlines()[0].rpartition("failed: ")[2].rstrip(".")
+    return f"It can't be converted: {detail}."
 
 
 def _way_out(node: NodeProto, error: Exception) -> str:

@@ -38,6 +38,7 @@ OLDEST_OPSET = 7
 TARGET_OPSET = 21  # what torch-mlir's importer knows well; newer models go in as they are
 TARGET_IR_VERSION = 10  # of that opset; from 4 on, initialisers needn't be inputs
 MAX_TENSOR_ELEMENTS = 1 << 31
+ENDLESS = ("Constant", "Shape", "Slice")  # where exporters write 2^63 - 1 for "to the end"
 MASK_DOMAIN = "veilgraph.refused"
 
 
@@ -203,7 +204,7 @@ def _require_sane_numbers(proto: ModelProto) -> None:
     for node in proto.graph.node:
         for attribute in node.attribute:
             numbers = (*attribute.ints, attribute.i)
-            sane = node.op_type == "Slice" or all(abs(n) < MAX_TENSOR_ELEMENTS for n in numbers)
+            sane = all(abs(n) < MAX_TENSOR_ELEMENTS for n in numbers) or node.op_type in ENDLESS
             if attribute.name == "num_outputs":
                 sane = attribute.i == len(node.output)
             if not sane:
@@ -274,14 +275,15 @@ def _fill(graph: GraphProto, literals: Literals) -> dict[str, Array]:
     filled: dict[str, Array] = {}
     rest = []
     for node in graph.node:
-        if node.op_type != "ConstantOfShape" or node.input[0] not in literals:
+        value = next((numpy_helper.to_array(a.t) for a in node.attribute), np.zeros(1, np.float32))
+        is_fill = node.op_type == "ConstantOfShape" and value.dtype == np.float32
+        if not is_fill or node.input[0] not in literals:
             rest.append(node)
             continue
         extents = tuple(int(v) for v in numpy_helper.to_array(literals[node.input[0]]))
         if min(extents, default=0) < 0 or math.prod(extents) > MAX_TENSOR_ELEMENTS:
             raise UsageError(f"Node {node.name} makes a tensor of shape {extents}.", NOT_A_MODEL)
-        value = next((numpy_helper.to_array(a.t) for a in node.attribute), np.zeros(1))
-        filled[node.output[0]] = np.broadcast_to(value.astype(np.float32).reshape(()), extents)
+        filled[node.output[0]] = np.broadcast_to(value.reshape(()), extents)
     replace_nodes(graph, rest)
     for name in [name for name, array in filled.items() if array.size == 1]:
         literals[name] = numpy_helper.from_array(np.ascontiguousarray(filled.pop(name)), name)

@@ -130,7 +130,7 @@ def number_of(value: ir.Value) -> float | None:
     if not isinstance(op, ops.Constant):
         return None
     array = np.asarray(attributes(op)["value"])
-    return float(array.flat[0]) if (array == array.flat[0]).all() else None
+    return float(array.flat[0]) if array.size and (array == array.flat[0]).all() else None
 
 
 def binary(kind: type[ops.Binary], a: ir.Value, b: ir.Value, shape: Shape) -> ir.Value:

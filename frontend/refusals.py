@@ -131,5 +131,6 @@ def _shape_refusal(alone: Prepared) -> str:
     try:
         shape_inference.infer_shapes(alone.model, strict_mode=True, data_prop=True)
     except shape_inference.InferenceError as error:
-        return f"Its operands don't fit: {str(error).strip().rpartition('] ')[2]}."
+        detail = str(error).strip().rpartition("] ")[2].rstrip(".")
+        return f"Its operands don't fit: {detail}."
     return "The shape of its output can't be inferred."

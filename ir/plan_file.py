@@ -1,7 +1,7 @@
 """Plans on disk: a zip with fixed order and dates, read as untrusted input.
 
-    manifest.yaml             for people: versions, target, owners, outputs, disclosures, cost,
-    digest layers.json               one row a layer
+    manifest.yaml             for people: versions, target, owners, outputs, disclosures, cost, digest
+    layers.json               one row a layer
     constants.bin             public tensors
     parties/NAME/*.bin        STEP, BUFFER, MESSAGE tables and int64 parameters; stored, not
                               compressed, so that they can be memory-mapped
@@ -137,7 +137,7 @@ def _yaml(fields: Mapping[str, Any]) -> bytes:
     return text.encode()
 
 
-class _Dumper(yaml.SafeDumper):  # type: ignore[misc]
+class _Dumper(yaml.SafeDumper):
     """Plain YAML: the same list twice is written twice."""
 
     def ignore_aliases(self, data: object) -> bool:

@@ -10,7 +10,8 @@ import pytest
 
 ROOT = Path(__file__).parents[1]
 COMPILER = {"torch_mlir", "onnx", "onnxruntime", "torch"}
-AUDITED = ("plan.py", "plan_file.py", "types.py", "errors.py")  # of ir/, on every party's host
+# Of ir/, on every party's host.
+AUDITED = ("plan.py", "plan_file.py", "plan_checks.py", "types.py", "errors.py")
 # Folders of ours that each folder may import.
 MAY = {
     "frontend": {"frontend", "ir"},

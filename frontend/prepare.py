@@ -275,19 +275,27 @@ def _fill(graph: GraphProto, literals: Literals) -> dict[str, Array]:
     filled: dict[str, Array] = {}
     rest = []
     for node in graph.node:
-        value = next((numpy_helper.to_array(a.t) for a in node.attribute), np.zeros(1, np.float32))
-        is_fill = node.op_type == "ConstantOfShape" and value.dtype == np.float32
-        if not is_fill or node.input[0] not in literals:
+        number = _fill_number(node)
+        if number is None or node.input[0] not in literals:
             rest.append(node)
             continue
         extents = tuple(int(v) for v in numpy_helper.to_array(literals[node.input[0]]))
         if min(extents, default=0) < 0 or math.prod(extents) > MAX_TENSOR_ELEMENTS:
             raise UsageError(f"Node {node.name} makes a tensor of shape {extents}.", NOT_A_MODEL)
-        filled[node.output[0]] = np.broadcast_to(value.reshape(()), extents)
+        filled[node.output[0]] = np.broadcast_to(number, extents)
     replace_nodes(graph, rest)
     for name in [name for name, array in filled.items() if array.size == 1]:
-        literals[name] = numpy_helper.from_array(np.ascontiguousarray(filled.pop(name)), name)
+        literals[name] = numpy_helper.from_array(np.array(filled.pop(name)), name)
     return filled
+
+
+def _fill_number(node: NodeProto) -> np.float32 | None:
+    """What a ConstantOfShape of float32 fills its tensor with; None for all other nodes."""
+    if node.op_type != "ConstantOfShape" or node.domain:
+        return None
+    values = [numpy_helper.to_array(attribute.t) for attribute in node.attribute]
+    value = values[0] if values else np.zeros(1, dtype=np.float32)
+    return np.float32(value.flat[0]) if value.dtype == np.float32 and value.size == 1 else None
 
 
 def _disguised(graph: GraphProto, literals: Literals) -> dict[str, Array]:

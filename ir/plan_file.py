@@ -1,6 +1,6 @@
 """Plans on disk: a zip with fixed order and dates, read as untrusted input.
 
-    manifest.yaml             for people: versions, target, owners, outputs, disclosures, cost, digest
+    manifest.yaml             for people: target, owners, outputs, disclosures, cost, digest
     layers.json               one row a layer
     constants.bin             public tensors
     parties/NAME/*.bin        STEP, BUFFER, MESSAGE tables and int64 parameters; stored, not

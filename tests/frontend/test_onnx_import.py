@@ -178,6 +178,18 @@ def test_single_numbers_are_constants() -> None:
     assert graph.weights == {}
 
 
+@pytest.mark.parametrize("extents", [[], [1], [1, 1]])
+def test_a_filled_tensor_of_one_element_is_a_constant(extents: list[int]) -> None:
+    shape = {"shape": np.array(extents, dtype=np.int64)}
+    nodes = [
+        helper.make_node("ConstantOfShape", ["shape"], ["zero"]),
+        helper.make_node("Sub", ["zero", "x"], ["y"]),
+    ]
+    graph = import_model(model(nodes, {"x": (2, 3)}, ["y"], shape))
+    assert graph.weights == {}
+    assert evaluate(graph, {"x": np.ones((2, 3))})["y"].tolist() == [[-1] * 3] * 2
+
+
 def test_values_that_shapes_need_are_no_weights() -> None:
     scale = numpy_helper.from_array(np.array([2.0, 0.5], dtype=np.float32))
     nodes = [
@@ -197,6 +209,44 @@ def test_weights_that_nothing_reads_are_dropped() -> None:
     nodes = [helper.make_node("Relu", ["x"], ["y"])]
     graph = import_model(model(nodes, {"x": (2,)}, ["y"], {"left": draw(3)}))
     assert graph.weights == {}
+
+
+def test_sizes_and_parts_of_shapes_are_folded() -> None:
+    nodes = [
+        helper.make_node("Size", ["x"], ["size"]),
+        helper.make_node("Shape", ["x"], ["last"], start=1, end=2),
+        helper.make_node("Div", ["size", "last"], ["rows"]),
+        helper.make_node("Concat", ["last", "rows1"], ["target"], axis=0),
+        helper.make_node("Reshape", ["x", "target"], ["y"]),
+    ]
+    nodes.insert(3, helper.make_node("Unsqueeze", ["rows0", "zero"], ["rows1"]))
+    nodes.insert(3, helper.make_node("Squeeze", ["rows"], ["rows0"]))
+    graph = import_model(model(nodes, {"x": (6, 4)}, ["y"], {"zero": np.array([0])}))
+    assert [kind_of(op) for op in graph.operations] == ["reshape"]
+    assert evaluate(graph, {"x": np.ones((6, 4))})["y"].shape == (4, 6)
+
+
+def test_shapes_from_pools_that_round_up_are_those_of_the_runtime() -> None:
+    """Opset 21 infers an extent of 4 where every runtime computes 3."""
+    pool = {"kernel_shape": [3, 3], "strides": [2, 3], "pads": [1] * 4, "ceil_mode": 1}
+    nodes = [
+        helper.make_node("MaxPool", ["x"], ["p"], name="pool", **pool),
+        helper.make_node("Shape", ["p"], ["last"], start=3, end=4),
+        helper.make_node("Concat", ["rest", "last"], ["target"], axis=0),
+        helper.make_node("Reshape", ["p", "target"], ["y"]),
+    ]
+    proto = model(nodes, {"x": (1, 2, 9, 8)}, ["y"], {"rest": np.array([-1])})
+    x = {"x": draw(1, 2, 9, 8)}
+    actual = evaluate(import_model(proto), x)["y"]
+    assert actual.shape == (10, 3)
+    np.testing.assert_array_equal(actual, run_onnx(proto, x)["y"])
+
+
+def test_the_default_domain_has_two_names() -> None:
+    node = helper.make_node("Relu", ["x"], ["y"], domain="ai.onnx")
+    proto = model([node], {"x": (2,)}, ["y"])
+    proto.opset_import[0].domain = "ai.onnx"
+    assert [kind_of(op) for op in import_model(proto).operations] == ["relu"]
 
 
 def test_old_models_list_initialisers_as_inputs() -> None:

@@ -130,6 +130,17 @@ WINDOWS = [
             ([2, 3], [3, 3], [0, 1, 1, 1]),
         )
     ),
+    Row(
+        "AveragePool",
+        [IMAGE],
+        {"kernel_shape": [3, 3], "strides": [2, 2], "ceil_mode": 1, "count_include_pad": 1},
+        opset=10,
+    ),
+    Row(
+        "MaxPool",
+        [IMAGE],
+        {"kernel_shape": [2, 3], "strides": [2, 2], "ceil_mode": 1, "auto_pad": "SAME_UPPER"},
+    ),
     *(
         Row(operator, [IMAGE], {"kernel_shape": [2, 3], "strides": [2, 2], "auto_pad": pad})
         for operator in ("MaxPool", "AveragePool")
@@ -204,6 +215,7 @@ SHAPES = [
     Row("Split", [IMAGE], {"axis": 2, "num_outputs": 2}, outputs=2),
     Row("Split", [IMAGE], {"axis": 3}, opset=9, outputs=2, kinds="slice slice"),
     Row("Pad", [IMAGE], {}, {"p": ints(0, 0, 1, 1, 0, 0, 2, 2)}, kinds="pad"),
+    Row("Squeeze", [(1, 2, 1)], {}, {"a": ints(0, -1)}, kinds="reshape"),
     Row("Pad", [IMAGE], {}, {"p": ints(0, 1, 1, 1, 1, 0, -2, 2), "v": number(3)}),
     Row("Pad", [IMAGE], {"pads": [0, 0, 1, 1, 0, 0, 2, 2], "value": 0.5}, opset=9, kinds="pad"),
     Row("Expand", [(1, 4, 1, 1)], {}, {"s": ints(3, 1, 2, 1)}, kinds="expand"),

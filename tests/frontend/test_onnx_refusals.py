@@ -11,6 +11,7 @@ from models import model
 from onnx import ModelProto, NodeProto, TensorProto, helper, numpy_helper
 
 from veilgraph.frontend import onnx as frontend
+from veilgraph.frontend.literals import infer
 from veilgraph.frontend.onnx import import_model, prepare
 from veilgraph.ir.errors import UnsupportedError, UsageError
 
@@ -153,6 +154,24 @@ def test_sparse_initialisers_are_refused() -> None:
     indices = numpy_helper.from_array(np.array([1]), "i")
     proto.graph.sparse_initializer.append(helper.make_sparse_tensor(values, indices, [3]))
     assert "s" in refusals(proto)
+
+
+def test_what_the_version_converter_refuses_is_told() -> None:
+    bad = node("BatchNormalization", "x c c c c", "y", spatial=0)
+    proto = model([bad], {"x": IMAGE}, ["y"], {"c": np.ones((4, 8, 8), dtype=np.float32)}, opset=8)
+    expected = "It can't be converted: Attribute spatial must have value 1."
+    assert refusals(proto) == {"the_y": ("BatchNormalization", expected)}
+
+
+def test_shapes_that_inference_refuses() -> None:
+    with pytest.raises(UsageError, match="shapes of the model don't fit together"):
+        infer(model([node("Reshape", "x", "y")], {"x": IMAGE}, ["y"], opset=7))
+
+
+def test_inputs_of_unknown_element_types_are_refused() -> None:
+    proto = model([node("Relu", "x", "y")], {"x": IMAGE, "odd": (2,)}, ["y"])
+    proto.graph.input[1].type.tensor_type.elem_type = 99
+    assert "of an unknown type (99)" in refusals(proto)["odd"][1]
 
 
 def test_what_only_the_whole_shows_is_told(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -149,6 +149,8 @@ def test_pools_are_reductions_of_windows(
     counted = side * side if include else (~np.isnan(seen)).sum(axis=(4, 5))
     mean = meaning.avg_pool(result, x, kernel, strides, low, high, include)
     np.testing.assert_allclose(mean, np.nansum(seen, axis=(4, 5)) / counted)
+    total = meaning.sum_pool(result, x, kernel, strides, low, high)
+    np.testing.assert_allclose(total, np.nansum(seen, axis=(4, 5)), atol=1e-12)
     largest = meaning.max_pool(result, x, kernel, strides, low, high, (1, 1))
     np.testing.assert_array_equal(largest, np.nanmax(seen, axis=(4, 5)))
 

@@ -98,6 +98,33 @@ def conv_over_one_axis(graph: Graph) -> ir.Value:
     return norm(graph, flat)
 
 
+def secret_kernel(graph: Graph) -> ir.Value:
+    """Kernel and bias are inputs: nothing is known to fold into."""
+    x, w, b = graph.inputs.values()
+    y = ops.Conv.build(x, w, bias=b, groups=1, **SIDE)
+    return ops.Add.build(ops.Mul.build(y, graph.parameters["s"]), graph.parameters["t"])
+
+
+def secret_matmul(graph: Graph) -> ir.Value:
+    x, w = graph.inputs.values()
+    return ops.Mul.build(ops.Matmul.build(x, w), graph.parameters["s"])
+
+
+def flattened_first(graph: Graph) -> ir.Value:
+    flat = ops.Reshape.build(conv(graph), shape=(2, 75))
+    return ops.Add.build(ops.Mul.build(flat, graph.parameters["p"]), graph.parameters["p"])
+
+
+def sum_of_secrets(graph: Graph) -> ir.Value:
+    x = graph.inputs["x"]
+    return ops.Mul.build(ops.Add.build(x, ops.Mul.build(x, x)), graph.parameters["s"])
+
+
+def input_plus_then_scaled(graph: Graph) -> ir.Value:
+    shifted = ops.Add.build(graph.inputs["x"], graph.parameters["t"])
+    return ops.Mul.build(shifted, graph.parameters["s"])
+
+
 CONV: tuple[dict[str, Shape], dict[str, Shape]] = (
     {"x": (2, 4, 5, 5)},
     {"w": (3, 4, 3, 3), "b": (3,), "s": (3, 1, 1), "t": (1, 3, 1, 1), **by_channel(3)},
@@ -117,6 +144,21 @@ CASES: list[tuple[Build, dict[str, Shape], dict[str, Shape], str]] = [
         "mul add",
     ),
     (norm_of_a_value_read_twice, *CONV, "conv mul add add"),
+    (
+        secret_kernel,
+        {"x": (2, 4, 5, 5), "w": (3, 4, 3, 3), "b": (3,)},
+        {"s": (3, 1, 1), "t": (3, 1, 1)},
+        "conv mul add",
+    ),
+    (secret_matmul, {"x": (2, 4), "w": (4, 3)}, {"s": (3,)}, "matmul mul"),
+    (
+        flattened_first,
+        {"x": (2, 4, 5, 5)},
+        {"w": (3, 4, 3, 3), "p": (75,)},
+        "conv reshape mul add",
+    ),
+    (sum_of_secrets, {"x": (2, 3, 4)}, {"s": (3, 1)}, "mul add mul"),
+    (input_plus_then_scaled, {"x": (2, 3, 4)}, {"s": (3, 1), "t": (4,)}, "add mul"),
     (spread_over_pixels, {"x": (2, 4, 5, 5)}, {"w": (3, 4, 3, 3), "s": (5, 5)}, "conv mul"),
 ]
 
@@ -138,7 +180,8 @@ def test_folds(
     build: Build, inputs: dict[str, Shape], weights: dict[str, Shape], left: str
 ) -> None:
     graph = program(inputs, weights, build)
-    x = {"x": np.random.default_rng(5).standard_normal(inputs["x"]).astype(np.float32)}
+    rng = np.random.default_rng(5)
+    x = {n: rng.standard_normal(shape).astype(np.float32) for n, shape in inputs.items()}
     expected = evaluate(graph, x)["y"]
     FoldConstants().run(FoldBatchNorm().run(graph)).verify()
     assert " ".join(kind_of(op) for op in graph.operations if kind_of(op) != "constant") == left

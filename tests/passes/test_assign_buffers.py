@@ -1,0 +1,233 @@
+"""No two values that are needed at once share memory; what can share does."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from random_programs import RandomProgram
+
+from veilgraph.ir.party import Program, apply, join
+from veilgraph.ir.plan import BufferKind, Phase
+from veilgraph.ir.types import Type, planes, words
+from veilgraph.passes.assign_buffers import (
+    ALIGNMENT,
+    Arena,
+    Memory,
+    assign_buffers,
+    base_bytes,
+    message_bytes,
+)
+from veilgraph.passes.batch_rounds import Position, batch_rounds
+from veilgraph.passes.fuse_local import Action, LocalSteps, base_of, fuse_local
+
+W = words(32)
+
+
+def assigned(p: Program, party: int = 0) -> tuple[LocalSteps, Memory]:
+    steps = fuse_local(batch_rounds(p))
+    return steps, assign_buffers(steps)[party]
+
+
+@pytest.mark.parametrize(
+    ("type", "elements", "expected"),
+    [
+        (words(32), 1, 8),
+        (words(32), 2, 8),
+        (words(32), 3, 16),
+        (words(64), 3, 24),
+        (words(5), 12, 8),
+        (words(5), 13, 16),
+        (words(40), 8, 40),
+        (planes(1), 64, 8),
+        (planes(1), 65, 16),
+        (planes(7), 65, 7 * 16),
+        (planes(7), 0, 0),
+        (words(40), 0, 0),
+    ],
+)
+def test_bytes_on_the_wire(type: Type, elements: int, expected: int) -> None:
+    """Exact bits, padded once to 8 bytes; planes each."""
+    assert message_bytes(type, elements) == expected
+
+
+def test_docstring_example() -> None:
+    """A chunk lies in its base, what is joined is made inside the join."""
+    p = Program(("alice", "bob"))
+    x = p.source("input", "x", 0, (3072,), W)
+    chunk = x.chunk(512, 1536)
+    first, second = chunk * 3, chunk + 1
+    whole = join([first, second], (3072,))
+    p.output(whole, 0, "y", 0)
+    _, memory = assigned(p)
+    start = memory.values[whole.at[0]].offset
+    assert memory.values[first.at[0]].offset == start
+    assert memory.values[second.at[0]].offset == start + 4 * 1536
+    assert memory.placed == {first.at[0], second.at[0]}
+    assert chunk.at[0] not in memory.values
+
+
+def test_a_chain_reuses_memory() -> None:
+    p = Program(("alice",))
+    x = p.source("input", "x", 0, (1000, 4), W)
+    for _ in range(10):
+        x = apply("transpose", (x,), x.shape[::-1], W, permutation=(1, 0))
+    p.output(x, 0, "y", 0)
+    _, memory = assigned(p)
+    assert memory.arena_bytes <= 3 * 16_000 + 3 * ALIGNMENT
+
+
+def test_messages_of_a_round_lie_side_by_side() -> None:
+    p = Program(("alice", "bob"))
+    x = p.source("input", "x", 0, (5,), W)
+    sent = [p.send(value, 0, 1) for value in (x + 1, x.bits(0, 2), x.mod(7))]
+    for number, value in enumerate(sent):
+        value = value if value.type.bits > 2 else value.to_words(8)
+        p.output(value.only(1), 1, f"y{number}", 0)
+    _, memory = assigned(p)
+    (message,) = memory.messages
+    offsets = [memory.messages_of[value.at[1]].offset - message.offset for value in sent]
+    assert offsets == [0, 24, 40]
+    assert message.bytes == 48
+
+
+def test_an_odd_number_of_words_is_packed_when_sent() -> None:
+    """Only then the padding is written: with zeros."""
+    p = Program(("alice", "bob"))
+    x = p.source("input", "x", 0, (2, 3), W)
+    odd, even = p.send(x.chunk(0, 3) + 1, 0, 1), p.send(x + 1, 0, 1)
+    for number, value in enumerate((odd, even)):
+        p.output(value.only(1), 1, f"y{number}", 0)
+    _, alice = assigned(p, 0)
+    _, bob = assigned(p, 1)
+    assert alice.messages_of[odd.at[1]].kind == BufferKind.PACKED
+    assert alice.messages_of[even.at[1]].kind == BufferKind.WORDS32
+    assert bob.values[odd.at[1]].kind == BufferKind.WORDS32
+
+
+def test_public_constants_take_no_memory_unless_they_are_an_output() -> None:
+    p = Program(("alice",))
+    x = p.source("input", "x", 0, (512,), W)
+    used, shown = (p.constant(number, (512,), W) for number in range(2))
+    p.output(x * used, 0, "y", 0)
+    p.output(shown, 0, "z", 0)
+    _, memory = assigned(p)
+    assert used.at[0] not in memory.values
+    assert shown.at[0] in memory.values
+
+
+def test_what_setup_leaves_is_kept() -> None:
+    p = Program(("alice",))
+    w = p.source("weight", "w", 0, (64,), W)
+    x = p.source("input", "x", 0, (64,), W)
+    squares = apply("reduce_sum", (w * w,), (1,), W, axes=(0,))
+    p.output(x * squares + x, 0, "y", 0)
+    _, memory = assigned(p)
+    assert [(phase, size) for phase, _, size in memory.kept] == [(Phase.SETUP, 4)]
+
+
+# Any program
+
+
+@settings(max_examples=80, deadline=None)
+@given(st.randoms(use_true_random=False), st.integers(1, 40))
+def test_random_programs(choices: random.Random, operations: int) -> None:
+    steps = fuse_local(batch_rounds(RandomProgram(choices).grow(operations).program))
+    for party, memory in enumerate(assign_buffers(steps)):
+        check_memory(steps, party, memory)
+
+
+def check_memory(steps: LocalSteps, party: int, memory: Memory) -> None:
+    """Runs the actions, marking every word with its owner: what is read is still the owner's."""
+    marks = Marks(steps, party, memory)
+    marks.sources("weight")
+    rounds = {m.position for m in memory.messages} | {(Phase.ONLINE, 0)}
+    segments = {s.position: s.actions for s in steps.segments[party]}
+    for position in sorted(rounds | segments.keys()):
+        if position == (Phase.ONLINE, 0):
+            marks.sources("input")
+        for action in segments.get(position, ()):
+            marks.act(action)
+        marks.round(position)
+    marks.check_outputs()
+
+
+class Marks:
+    """Of each four bytes of an arena, whose they are: a node's, or (negative) a message's."""
+
+    def __init__(self, steps: LocalSteps, party: int, memory: Memory) -> None:
+        self.steps, self.party, self.memory = steps, party, memory
+        self.nodes = steps.schedule.program.nodes
+        self.owner: dict[int, int] = {}
+
+    def span(self, i: int, as_message: bool) -> range:
+        place = (self.memory.messages_of if as_message else self.memory.values)[i]
+        node = self.nodes[i]
+        packed = place.kind in (BufferKind.PACKED, BufferKind.PLANES)
+        size = message_bytes(node.type, node.elements) if packed else base_bytes(node)
+        assert place.offset % 4 == 0
+        assert place.offset + size <= self.memory.arena_bytes
+        return range(place.offset, place.offset + size, 4)
+
+    def write(self, i: int, as_message: bool = False) -> None:
+        self.owner.update(dict.fromkeys(self.span(i, as_message), -1 - i if as_message else i))
+
+    def check(self, i: int, as_message: bool = False) -> None:
+        mark = -1 - i if as_message else i
+        assert all(self.owner.get(at) == mark for at in self.span(i, as_message)), i
+
+    def sources(self, op: str) -> None:
+        for i in self.steps.stored:
+            if self.nodes[i].party == self.party and self.nodes[i].op == op:
+                self.write(i)
+
+    def act(self, action: Action) -> None:
+        for i in action.reads:
+            unpacks = self.nodes[i].op == "send" and action.nodes == (i,)
+            if self.nodes[i].op != "constant":
+                self.check(i, as_message=unpacks)
+        for i in action.nodes:
+            if self.nodes[i].op == "send" and self.nodes[i].party != self.party:
+                self.write(i, as_message=True)
+            elif i in self.steps.stored:
+                self.write(i)
+
+    def round(self, position: Position) -> None:
+        """What goes out is whole; then what comes in is there."""
+        schedule = self.steps.schedule
+        sends = (self.nodes[i] for i in schedule.live if self.nodes[i].op == "send")
+        here = [n for n in sends if (n.phase, schedule.round_of(n)) == position]
+        for node in here:
+            if self.nodes[node.args[0]].party == self.party:
+                self.check(node.id, as_message=True)
+        for node in here:
+            if node.party == self.party:
+                self.write(node.id, as_message=node.id in self.steps.unpacked)
+
+    def check_outputs(self) -> None:
+        for i in self.steps.schedule.live:
+            if self.nodes[i].op == "output" and self.nodes[i].party == self.party:
+                base = base_of(self.steps.schedule.program, self.nodes[i].args[0])
+                if base.op != "constant":
+                    self.check(base.id)
+
+
+@settings(max_examples=100, deadline=None)
+@given(st.lists(st.integers(0, 40), max_size=60), st.randoms(use_true_random=False))
+def test_an_arena_never_gives_the_same_twice(sizes: list[int], choices: random.Random) -> None:
+    arena = Arena()
+    taken: list[tuple[int, int]] = []
+    for size in sizes:
+        offset = arena.take(64 * size)
+        assert offset + 64 * size <= arena.end
+        for start, length in taken:
+            assert offset + 64 * size <= start or start + length <= offset or not size or not length
+        taken.append((offset, 64 * size))
+        if choices.random() < 0.6:
+            arena.free(*taken.pop(choices.randrange(len(taken))))
+    for stretch in taken:
+        arena.free(*stretch)
+    assert arena.stretches in ([], [(0, arena.end)])
+    assert arena.take(arena.end) == 0

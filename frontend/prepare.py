@@ -38,6 +38,7 @@ OLDEST_OPSET = 7
 TARGET_OPSET = 21  # what torch-mlir's importer knows well; newer models go in as they are
 TARGET_IR_VERSION = 10  # of that opset; from 4 on, initialisers needn't be inputs
 MAX_TENSOR_ELEMENTS = 1 << 31
+FLAGS = ("ceil_mode", "count_include_pad", "keepdims", "transA", "transB")
 ENDLESS = ("Constant", "Shape", "Slice")  # where exporters write 2^63 - 1 for "to the end"
 MASK_DOMAIN = "veilgraph.refused"
 
@@ -207,6 +208,8 @@ def _require_sane_numbers(proto: ModelProto) -> None:
             sane = all(abs(n) < MAX_TENSOR_ELEMENTS for n in numbers) or node.op_type in ENDLESS
             if attribute.name == "num_outputs":
                 sane = attribute.i == len(node.output)
+            if attribute.name in FLAGS:  # of other numbers every runtime makes something else
+                sane = attribute.i in (0, 1)
             if not sane:
                 raise UsageError(
                     f"Attribute {attribute.name} of node {node.name} ({node.op_type}) makes no "

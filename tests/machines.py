@@ -69,9 +69,16 @@ def plan_of(expanded: Expanded, suite: str = "rep3") -> Plan:
 
 
 def tensors_of(program: Program, ops: Sequence[str]) -> list[Tensor]:
-    """The named tensors of a program, as integers (no fraction bits)."""
+    """The named tensors of a program; what is given is integers (no fraction bits)."""
     return [
-        Tensor(n["name"], n.shape, n.type.bits, 0, program.parties[n.party], 0)
+        Tensor(
+            n["name"],
+            n.shape,
+            n.type.bits,
+            n["frac_bits"] if n.op == "output" else 0,
+            program.parties[n.party],
+            0,
+        )
         for n in program.nodes
         if n.op in ops
     ]

@@ -275,6 +275,12 @@ def test_damaged_models(damage: Callable[[ModelProto], None], message: str) -> N
     assert caught.value.hint
 
 
+def test_a_flag_is_0_or_1() -> None:
+    bad = node("MaxPool", "x", "y", kernel_shape=[2, 2], ceil_mode=-3)
+    with pytest.raises(UsageError, match="Attribute ceil_mode of node the_y"):
+        import_model(model([bad], {"x": IMAGE}, ["y"]))
+
+
 def test_a_huge_axis_is_refused_before_any_library_sees_it() -> None:
     proto = model([node("Flatten", "x", "y", axis=1 << 40)], {"x": IMAGE}, ["y"])
     with pytest.raises(UsageError, match="Attribute axis of node the_y"):

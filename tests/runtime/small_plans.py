@@ -1,0 +1,63 @@
+"""A small plan with all there is: y = truncate(x w) for bob, its sum for alice; rep3."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+from machines import plan_of
+
+from veilgraph.ir.party import Program, Value
+from veilgraph.ir.plan import Phase, Plan
+from veilgraph.ir.types import words
+from veilgraph.passes.expand_protocols import Expanded
+from veilgraph.targets.suite import Operation, Parties, Sharing
+from veilgraph.targets.suites import SUITES
+
+Integers = npt.NDArray[np.int64]
+X: Integers = np.arange(-12, 12).reshape(4, 6) * 16
+W: Integers = np.arange(-9, 9).reshape(6, 3) * 16
+
+
+def small_plan(ring_bits: int = 40) -> Plan:
+    """Input x of alice [4, 6], weight w of carol [6, 3]; outputs y of bob and total of alice."""
+    program = Program(("alice", "bob", "carol"))
+    p, suite = Parties(program, (0, 1, 2)), SUITES["rep3"].protocols
+    x = _shared(p, "input", "x", 0, X.shape, ring_bits)
+    w = _shared(p, "weight", "w", 2, W.shape, ring_bits)
+    y = suite["matmul"](p, Operation("matmul", (4, 3), ring_bits, {}), x, w)
+    y = suite["truncate"](p, Operation("truncate", (4, 3), ring_bits, {"bits": 4}), y)
+    axes = {"axes": (0, 1), "keepdims": False}
+    total = suite["reduce_sum"](p, Operation("reduce_sum", (), ring_bits, axes), y)
+    program.output(_revealed(p, 1, y), 1, "y", 4)
+    program.output(_revealed(p, 0, total), 0, "total", 4)
+    plan = plan_of(Expanded(program))
+    ranged = tuple(replace(t, low=-1000.0, high=1000.0) for t in plan.party("alice").inputs)
+    alice = replace(plan.party("alice"), inputs=ranged)
+    owners = {"x": "alice", "weights": "carol"}
+    manifest = replace(plan.manifest, owners=owners, ring_bits=ring_bits)
+    return replace(plan, manifest=manifest, programs={**plan.programs, "alice": alice})
+
+
+def _shared(
+    p: Parties, role: str, name: str, owner: int, shape: tuple[int, ...], ring_bits: int
+) -> Sharing:
+    phase = Phase.SETUP if role == "weight" else Phase.ONLINE
+    with p.program.in_phase(phase):
+        value = p.program.source(role, name, owner, shape, words(ring_bits))
+        shared: Sharing = SUITES["rep3"].protocols["share"](p, owner, value)
+    return shared
+
+
+def _revealed(p: Parties, receiver: int, x: Sharing) -> Value:
+    value: Any = SUITES["rep3"].protocols["reveal"](p, receiver, x)
+    assert isinstance(value, Value)
+    return value
+
+
+def check_answer(y: npt.NDArray[np.float32], x: Integers = X, w: Integers = W) -> None:
+    """y, of four fraction bits, is x w / 2^4 rounded down or up."""
+    units = y * 16 - (x @ w >> 4)
+    assert set(np.unique(units)) <= {0, 1}

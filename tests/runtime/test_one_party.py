@@ -1,0 +1,254 @@
+"""One party's part: what it refuses, what it counts, and that nothing is left or used twice."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from typing import Any, TypeVar
+
+import numpy as np
+import pytest
+from machines import known_keys, run_machines
+from small_plans import W, X, check_answer, small_plan
+
+from veilgraph.ir.errors import AccuracyError, PeerError, ResourceLimitError, UsageError
+from veilgraph.ir.plan import Direction, Phase, Plan
+from veilgraph.runtime.devices import open_device
+from veilgraph.runtime.links import Links
+from veilgraph.runtime.loopback import loopback
+from veilgraph.runtime.party import Party
+from veilgraph.runtime.simulate import in_threads
+from veilgraph.runtime.transcript import predict
+
+T = TypeVar("T")
+
+
+@pytest.fixture(scope="module")
+def plan() -> Plan:
+    return small_plan()
+
+
+def alone(plan: Plan, name: str) -> Party:
+    """A party whose peers never come: good for what happens before the first message."""
+    index = plan.manifest.parties.index(name)
+    links = loopback(3, plan.manifest.parties, timeout_seconds=0.2)[index]
+    return Party(plan, name, links, known_keys(3, 1)[index])
+
+
+def session(plan: Plan, act: Callable[[Party], T]) -> list[T]:
+    """Every party does `act`, once the weights are shared."""
+    keys = known_keys(3, 1)
+
+    def work(links: Links) -> T:
+        name = plan.manifest.parties[links.party]
+        with Party(plan, name, links, keys[links.party]) as party:
+            party.share_weights({"w": W})
+            return act(party)
+
+    return in_threads(work, loopback(3, plan.manifest.parties, timeout_seconds=5))
+
+
+def inputs_of(party: Party) -> Mapping[str, Any]:
+    return {"x": X} if party.program.inputs else {}
+
+
+# What it refuses
+
+
+def test_a_missing_weight(plan: Plan) -> None:
+    with pytest.raises(UsageError, match="carol owns weight `w`, and it is not there"):
+        alone(plan, "carol").share_weights({"v": W})
+
+
+def test_a_weight_of_another_shape(plan: Plan) -> None:
+    with pytest.raises(UsageError, match="`w` has shape 3x6, and the plan needs 6x3"):
+        alone(plan, "carol").share_weights({"w": W.T})
+
+
+@pytest.mark.parametrize(
+    ("inputs", "error", "message"),
+    [
+        ({}, UsageError, "alice owns input `x`, and it was not given"),
+        ({"x": X, "z": X}, UsageError, "alice has no input `z`"),
+        ({"x": X[:2]}, UsageError, "has shape 2x6"),
+        ({"x": X * np.nan}, UsageError, "not finite"),
+        ({"x": X * 100}, AccuracyError, "outside the range"),
+    ],
+)
+def test_inputs_that_do_not_fit(
+    plan: Plan, inputs: dict[str, Any], error: type[Exception], message: str
+) -> None:
+    """Refused before anything is sent."""
+    party = alone(plan, "alice")
+    with pytest.raises(error, match=message):
+        party.infer(inputs)
+    assert party.runs == 0
+    assert not any(party.links.sent_bytes.values())
+
+
+def test_inputs_of_another_party(plan: Plan) -> None:
+    with pytest.raises(UsageError, match="bob has no input `x`") as caught:
+        alone(plan, "bob").infer({"x": X})
+    assert "none" in caught.value.hint
+
+
+def test_a_peer_that_never_comes(plan: Plan) -> None:
+    start = time.perf_counter()
+    with pytest.raises(PeerError, match="setup round 1"):
+        alone(plan, "alice").share_weights({})
+    assert time.perf_counter() - start < 5
+
+
+def test_no_such_device(plan: Plan) -> None:
+    with pytest.raises(UsageError, match="no device `abacus`"):
+        open_device("abacus", plan.party("alice"), b"", bytes(48))
+
+
+def test_more_memory_than_there_is(plan: Plan) -> None:
+    huge = replace(plan.party("alice"), arena_bytes=1 << 50)
+    with pytest.raises(ResourceLimitError, match=r"needs 1048576\.00 GiB"):
+        open_device("cpu", huge, b"", bytes(48))
+
+
+def test_a_step_out_of_bounds(plan: Plan) -> None:
+    """A plan that passes plan_file's checks still has every step proved by the machine."""
+    program = plan.party("alice")
+    buffers = program.buffers.copy()
+    buffers["offset"] += 1 << 30
+    with pytest.raises(UsageError, match="The plan can't be run"):
+        open_device("cpu", replace(program, buffers=buffers), plan.constants, bytes(48))
+
+
+# What it counts
+
+
+def test_the_transcript_is_the_prediction(plan: Plan) -> None:
+    for name, (setup, done) in zip(
+        plan.manifest.parties,
+        session(plan, lambda p: (p.setup, p.infer(inputs_of(p))[1])),
+        strict=True,
+    ):
+        records = {**setup.phases, **done.phases}
+        assert set(records) == set(Phase)
+        for phase, record in records.items():
+            expected = predict(plan.party(name), phase)
+            assert record.rounds == expected.rounds
+            assert record.sent_bytes == expected.sent_bytes
+            assert record.received_bytes == expected.received_bytes
+            assert record.seconds >= record.network_seconds >= 0
+
+
+def test_predictions_add_up_to_the_plan(plan: Plan) -> None:
+    parties = plan.manifest.parties
+    for phase in Phase:
+        predicted = {
+            f"{name}->{parties[peer]}": size
+            for name in parties
+            for peer, size in predict(plan.party(name), phase).sent_bytes.items()
+        }
+        assert predicted == plan.sent_bytes(phase)
+
+
+def test_a_transcript_that_differs_ends_the_run(plan: Plan) -> None:
+    """If fewer bytes crossed than the plan says, something is wrong with us."""
+    party = alone(plan, "alice")
+    record = predict(party.program, Phase.ONLINE)
+    party.setup.phases[Phase.ONLINE] = replace(record, rounds=record.rounds + 1)
+    with pytest.raises(AssertionError, match="alice, online: the transcript has"):
+        party.setup.check(party.program, Phase.ONLINE)
+
+
+# Inferences
+
+
+def test_inferences_of_one_session_differ_in_all_but_the_answer(plan: Plan) -> None:
+    """Fresh draws each time: no message of an inference is that of another."""
+    first, second = run_machines(plan, known_keys(3, 9), [{"x": X}, {"x": X}], {"w": W})
+    online = [link for link in first.wire if not link[0].startswith("setup")]
+    assert online
+    assert all(first.wire[link] != second.wire[link] for link in online)
+    for run in (first, second):
+        check_answer(run.outputs[1, "y"].view(np.int64).astype(np.float32) / 16)
+
+
+def test_sessions_differ(plan: Plan) -> None:
+    (one,) = run_machines(plan, known_keys(3, 1), [{"x": X}], {"w": W})
+    (other,) = run_machines(plan, known_keys(3, 2), [{"x": X}], {"w": W})
+    assert all(one.wire[link] != other.wire[link] for link in one.wire)
+
+
+@pytest.mark.parametrize("threads", [1, 2])
+def test_threads_change_nothing(plan: Plan, threads: int) -> None:
+    ran = [run_machines(plan, known_keys(3, 1), [{"x": X}], {"w": W}, n) for n in (1, threads)]
+    assert ran[0][0].wire == ran[1][0].wire
+
+
+def test_prepared_inferences_are_used_in_order(plan: Plan) -> None:
+    def act(party: Party) -> Any:
+        first, second = (party.prepare()[0] for _ in range(2))
+        party.runs = 0
+        party.infer(inputs_of(party), first)
+        outputs, transcript = party.infer(inputs_of(party), second)
+        with pytest.raises(AssertionError, match="made once"):
+            party.infer(inputs_of(party), second)
+        assert transcript.phases[Phase.OFFLINE].rounds == 0
+        return outputs
+
+    check_answer(session(plan, act)[1]["y"])
+
+
+def test_memory_is_wiped(plan: Plan) -> None:
+    def act(party: Party) -> Any:
+        party.infer(inputs_of(party))
+        assert party.device.arena.any()
+        return party.device.arena
+
+    assert not any(arena.any() for arena in session(plan, act))
+    party = alone(plan, "bob")
+    party.device.arena[:] = 7
+    party.close()
+    assert not party.device.arena.any()
+
+
+def test_an_error_wipes_too(plan: Plan) -> None:
+    arenas = []
+
+    def act(party: Party) -> None:
+        arenas.append(party.device.arena)
+        if party.program.party == "carol":
+            raise UsageError("enough")
+        party.infer(inputs_of(party))
+
+    with pytest.raises(UsageError, match="enough"):
+        session(plan, act)
+    assert len(arenas) == 3
+    assert not any(arena.any() for arena in arenas)
+
+
+def test_the_first_cause_is_raised_and_stops_the_others(plan: Plan) -> None:
+    """Not the parties that it stopped; and they do not wait for their timeout."""
+    start = time.perf_counter()
+
+    def act(party: Party) -> None:
+        if party.program.party == "bob":
+            raise AccuracyError("bob has had enough")
+        party.infer(inputs_of(party))
+
+    with pytest.raises(AccuracyError, match="bob has had enough"):
+        session(plan, act)
+    assert time.perf_counter() - start < 4
+    assert threading.active_count() < 20
+
+
+def test_every_message_has_its_other_end(plan: Plan) -> None:
+    rows = [
+        (name, Direction(int(m["direction"])), int(m["bytes"]))
+        for name, program in plan.programs.items()
+        for m in program.messages
+    ]
+    sent, received = (
+        sorted(size for _, direction, size in rows if direction == d) for d in Direction
+    )
+    assert sent == received

@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 import pytest
-from machines import known_keys, run_machines
+from machines import known_keys, run_machines, signed
 from small_plans import W, X, check_answer, small_plan
 
 from veilgraph.ir.errors import AccuracyError, PeerError, ResourceLimitError, UsageError
@@ -170,7 +170,7 @@ def test_inferences_of_one_session_differ_in_all_but_the_answer(plan: Plan) -> N
     assert online
     assert all(first.wire[link] != second.wire[link] for link in online)
     for run in (first, second):
-        check_answer(run.outputs[1, "y"].view(np.int64).astype(np.float32) / 16)
+        check_answer((signed(run.outputs[1, "y"], 40) / 16).astype(np.float32))
 
 
 def test_sessions_differ(plan: Plan) -> None:

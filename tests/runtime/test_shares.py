@@ -80,7 +80,7 @@ def test_another_type(value: Any) -> None:
 
 def test_ragged_lists() -> None:
     with pytest.raises(UsageError, match="is no array"):
-        encode([[1.0], [1.0, 2.0]], tensor())  # type: ignore[list-item]
+        encode([[1.0], [1.0, 2.0]], tensor())
 
 
 @pytest.mark.parametrize("dtype", [np.int8, np.uint16, np.int64, np.float16, np.float32, bool])

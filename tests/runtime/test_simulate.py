@@ -81,7 +81,7 @@ def test_an_input_that_the_model_has_not(plan: Plan) -> None:
         ({"w": W}, {}, UsageError),
         ({"w": W}, {"x": X[0]}, UsageError),
         ({"w": W}, {"x": X * 1e6}, AccuracyError),
-        ({"w": W * np.inf}, {"x": X}, UsageError),
+        ({"w": np.full(W.shape, np.inf)}, {"x": X}, UsageError),
     ],
 )
 def test_what_a_party_refuses_is_raised(

@@ -3,6 +3,12 @@
 from __future__ import annotations
 
 import pytest
+from hypothesis import settings
+
+# The same examples each time: what lands is not a matter of luck. `--hypothesis-profile=default`
+# looks for new ones.
+settings.register_profile("pinned", derandomize=True, print_blob=True)
+settings.load_profile("pinned")
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

@@ -37,10 +37,13 @@ class TinyProgram:
         self.values = [self.program.source("input", n, 0, self.shape, RING) for n in "xy"]
         self.messages: list[Value] = []
         self.revealed: list[Value] = []
+        self.most_draws = choices.choice((1, 1, 2, 3, 9))  # with few, masks meet
+        self.masked = choices.choice((0.1, 0.6))  # how often a message gets another mask
 
     def grow(self, steps: int) -> Schedule:
+        self._draw()
         for _ in range(steps):
-            self.choices.choice((self._draw, self._operate, self._operate, self._send))()
+            self.choices.choice((self._draw, self._operate, self._combine, self._send))()
         for _ in range(self.choices.randrange(3)):
             self._send()
         for number, message in enumerate(self.messages):
@@ -64,13 +67,16 @@ class TinyProgram:
         return self.choices.choice(found[-8:]) if found else None
 
     def _draw(self) -> None:
+        if len(self.program.draws) >= self.most_draws:
+            return
         type: Type = self.choices.choice((RING, RING, planes(1), planes(2), words(1)))
         self.values.append(self.program.draw(self.choices.choice(HOLDERS), self.shape, type))
 
     def _like(self, x: Value) -> Value:
         """Of the same type, at someone who has x: another value or a fresh draw."""
         other = self._pick(lambda v: v.type == x.type and bool(v.at.keys() & x.at.keys()))
-        if other is not None and self.choices.random() < 0.7:
+        full = len(self.program.draws) >= self.most_draws
+        if other is not None and (full or self.choices.random() < 0.7):
             return other
         holder = self.choices.choice(sorted(x.at))
         fitting = [h for h in HOLDERS if holder in h]
@@ -89,17 +95,34 @@ class TinyProgram:
                 made.append(stack([x, y]))
         else:
             made = [x + y, x + y, x - y, y - x, x * y, x ^ y, -x, x * 3, x + 1, x >> 1, x << 1]
+            made += [x.bits(0, x.type.bits)] * 3
             made += [x.bits(0, 1), x.bits(x.type.bits - 1, 1), x.mod(1), x.mod(2).mod(1)]
             bit = self._pick(lambda v: v.type == planes(1) and bool(v.at.keys() & x.at.keys()))
             if bit is not None and bit.at.keys() & x.at.keys() & y.at.keys():
                 made.append(select(bit, x, y))
         self.values.append(self.choices.choice(made))
 
+    def _combine(self) -> None:
+        """A sum or difference of a few things that one party has, sometimes again and again."""
+        x = self._pick()
+        if x is None:
+            return
+        total = x
+        for _ in range(self.choices.randint(1, 4)):
+            y = self._like(total)
+            if total.type.kind is Kind.PLANES:
+                total = total ^ y
+            else:
+                total = self.choices.choice((total + y, total + y, total - y, total ^ y))
+        if total.type == RING and self.choices.random() < 0.5:
+            total = total.bits(0, 2)
+        self.values.append(total)
+
     def _send(self) -> None:
         x = self._pick(lambda v: CURIOUS not in v.at)
         if x is None:
             return
-        if self.choices.random() < 0.6:
+        if self.choices.random() < self.masked:
             y = self._like(x)
             x = x ^ y if x.type.kind is Kind.PLANES else x + y
         if CURIOUS in x.at:
@@ -164,4 +187,4 @@ def test_accepted_programs_leak_nothing(seed: int, steps: int) -> None:
 def test_it_is_no_test_of_nothing() -> None:
     """A fair share of the random programs is accepted with messages to judge."""
     judged = [is_sound(seed, 8) for seed in range(300)]
-    assert sum(found is True for found in judged) > 60
+    assert sum(found is True for found in judged) >= 20

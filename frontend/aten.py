@@ -222,9 +222,8 @@ def reduction(kind: type[ops.Reduction]) -> Row:
     """aten.sum and aten.mean(x, axes, keepdim, ...)."""
 
     def row(a: Aten) -> ir.Value:
-        rank = len(shape_of(a.tensor(0)))
-        axes = tuple(sorted(axis % rank for axis in a.integers(1))) if rank else ()
-        return kind.build(a.tensor(0), axes=axes, keepdims=a.flag(2))
+        x = a.tensor(0)
+        return kind.build(x, axes=a.axes(1, len(shape_of(x))), keepdims=a.flag(2))
 
     return row
 

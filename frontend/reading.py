@@ -73,10 +73,11 @@ class Aten:
 
     def axis(self, index: int, rank: int) -> int:
         """Operand `index`, an axis, counted from the front."""
-        axis = self.integer(index)
-        if not -rank <= axis < rank:
-            raise Refusal(f"Axis {axis} is outside rank {rank}.")
-        return axis % rank
+        return _axis(self.integer(index), rank)
+
+    def axes(self, index: int, rank: int) -> tuple[int, ...]:
+        """Operand `index`, axes, counted from the front and in order; all of them for none."""
+        return tuple(sorted(_axis(v, rank) for v in self.integers(index))) or tuple(range(rank))
 
     def indices(self, index: int) -> tuple[int, ...]:
         """Operand `index`, a tensor of known integers."""
@@ -111,6 +112,12 @@ def _kind(value: ir.Value) -> str:
     return "" if isinstance(value, ir.BlockArgument) else str(value.owner.operation.name)
 
 
+def _axis(axis: int, rank: int) -> int:
+    if not -rank <= axis < rank:
+        raise Refusal(f"Axis {axis} is outside rank {rank}.")
+    return axis % rank
+
+
 def _list(value: ir.Value) -> list[ir.Value]:
     if _kind(value) == "torch.constant.none":
         return []
@@ -135,10 +142,9 @@ def number_of(value: ir.Value) -> float | None:
 
 def binary(kind: type[ops.Binary], a: ir.Value, b: ir.Value, shape: Shape) -> ir.Value:
     """`kind` of two values, without the expansions that broadcasting makes needless."""
-    for x, y in ((_narrow(a), _narrow(b)), (_narrow(a), b), (a, _narrow(b))):
-        if shapes.broadcast(shape_of(x), shape_of(y)) == shape:
-            return kind.build(x, y)
-    return kind.build(a, b)
+    pairs = ((_narrow(a), _narrow(b)), (_narrow(a), b), (a, _narrow(b)))
+    fitting = (p for p in pairs if shapes.broadcast(*map(shape_of, p)) == shape)
+    return kind.build(*next(fitting, (a, b)))
 
 
 def _narrow(value: ir.Value) -> ir.Value:

@@ -58,19 +58,21 @@ def known_refusals(drafted: Prepared) -> list[Offender]:
         for t in graph.sparse_initializer
     ]
     tensors = drafted.tensors()
+    unsure = {name for name, tensor in tensors.items() if not _is_known(tensor)}
     for node in graph.node:
         reason = _operator_refusal(node, opset(drafted.model))
-        if not reason and all(_is_known(tensors.get(name)) for name in node.input if name):
+        if not all(name in tensors and name not in unsure for name in node.input if name):
+            unsure.update(node.output)  # what is wrong with it follows from something else
+        elif not reason:
             reason = _axis_refusal(node, tensors) or _output_refusal(node, drafted, tensors)
         if reason:
             found.append(offender(node, drafted.source, reason, way_out(node)))
     return found
 
 
-def _is_known(tensor: TensorProto | ValueInfoProto | None) -> bool:
-    if isinstance(tensor, ValueInfoProto):
-        return bool(tensor.type.tensor_type.HasField("shape"))
-    return tensor is not None
+def _is_known(tensor: TensorProto | ValueInfoProto) -> bool:
+    """Whether it is a literal or has a shape."""
+    return isinstance(tensor, TensorProto) or bool(tensor.type.tensor_type.HasField("shape"))
 
 
 def _input_refusal(info: ValueInfoProto) -> str:

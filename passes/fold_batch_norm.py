@@ -106,8 +106,21 @@ def _move_up(graph: Graph, op: ir.OpView, known: set[ir.Value]) -> None:
                 moved = mover.shifted(a, b)
             case _:
                 moved = mover.shifted(a, mover.note(ops.Neg.build(b)))
-        if moved is not None:
-            graph.replace(op, moved)
+    if moved is not None:
+        graph.replace(op, moved)
+        _erase_dead(defining(a), known)
+
+
+def _erase_dead(op: ir.OpView | None, known: set[ir.Value]) -> None:
+    """Erases a chain that nothing reads any more, lest it count as a reader of what it read.
+
+    Known values stay for now: a new operation may come to lie where an erased one lay, and would
+    pass for known.
+    """
+    while op is not None and not users(op.operation.results[0]):
+        unknown = [operand for operand in op.operation.operands if operand not in known]
+        op.operation.erase()
+        op = defining(unknown[0]) if len(unknown) == 1 else None
 
 
 @dataclass

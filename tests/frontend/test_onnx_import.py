@@ -302,3 +302,79 @@ def test_an_input_without_a_shape_needs_one() -> None:
     with pytest.raises(UsageError, match="Input x has no shape") as caught:
         import_model(proto)
     assert "--shape x=1x3x224x224" in caught.value.hint
+
+
+# --- what several nodes become -------------------------------------------------------------------
+
+PADS = np.array([0, 0, 1, 0, 0, 0, 2, 1])
+POOL = {"kernel_shape": [3, 3], "strides": [2, 2]}
+
+
+@pytest.mark.parametrize(
+    ("pads", "value", "operator", "attributes_", "kinds"),
+    [
+        (PADS, 0.0, "Conv", {}, "conv"),
+        (PADS, 1.0, "Conv", {}, "pad conv"),
+        (np.array([0, 1, 0, 0, 0, 0, 0, 0]), 0.0, "Conv", {}, "pad conv"),
+        (PADS, 0.0, "MaxPool", POOL, "pad max_pool"),
+        (PADS, 0.0, "AveragePool", POOL, "pad avg_pool"),
+    ],
+)
+def test_zeros_around_become_padding_of_a_convolution(
+    pads: NDArray[np.int64],
+    value: float,
+    operator: str,
+    attributes_: dict[str, list[int]],
+    kinds: str,
+) -> None:
+    channels = 2 + int(pads[1])
+    read = ["p", "w"] if operator == "Conv" else ["p"]
+    nodes = [
+        helper.make_node("Pad", ["x", "pads", "value"], ["p"]),
+        helper.make_node(operator, read, ["y"], **attributes_),
+    ]
+    weights = {"w": draw(3, channels, 3, 3)} if operator == "Conv" else {}
+    extra = {"pads": pads, "value": np.array(value, dtype=np.float32), **weights}
+    proto = model(nodes, {"x": (1, 2, 6, 6)}, ["y"], extra)
+    x = {"x": draw(1, 2, 6, 6) - 2}
+    graph = import_model(proto)
+    assert " ".join(kind_of(op) for op in graph.operations) == kinds
+    np.testing.assert_allclose(evaluate(graph, x)["y"], run_onnx(proto, x)["y"], rtol=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("operators", "kinds"),
+    [
+        (["Clip", "Clip"], "clip"),
+        (["Clip", "High"], "clip clip"),
+        (["Transpose", "Transpose"], "transpose"),
+        (["Transpose", "Transpose", "Transpose"], ""),
+        (["Flatten", "Flatten"], "reshape"),
+        (["Grow", "Grow"], "expand"),
+        (["Grow", "Add"], "add"),
+    ],
+)
+def test_chains_become_one_operation(operators: list[str], kinds: str) -> None:
+    forms: dict[str, tuple[str, list[str], dict[str, list[int]]]] = {
+        "Clip": ("Clip", ["zero", "one"], {}),
+        "High": ("Clip", ["two", "three"], {}),
+        "Transpose": ("Transpose", [], {"perm": [1, 2, 0]}),
+        "Flatten": ("Flatten", [], {}),
+        "Grow": ("Expand", ["grown"], {}),
+        "Add": ("Add", ["z"], {}),
+    }
+    nodes = []
+    for step, operator in enumerate(operators):
+        kind, extra, given = forms[operator]
+        nodes.append(helper.make_node(kind, [f"v{step}", *extra], [f"v{step + 1}"], **given))
+    numbers = {
+        n: np.array(v, dtype=np.float32) for v, n in enumerate(("zero", "one", "two", "three"))
+    }
+    literals = {**numbers, "grown": np.array([2, 3, 4])}
+    used = {n: literals[n] for n in literals if any(n in node.input for node in nodes)}
+    output = f"v{len(operators)}"
+    proto = model(nodes, {"v0": (1, 3, 4), "z": (2, 3, 4)}, [output], used)
+    feeds = {"v0": draw(1, 3, 4), "z": draw(2, 3, 4)}
+    graph = import_model(proto)
+    assert " ".join(kind_of(op) for op in graph.operations) == kinds
+    np.testing.assert_allclose(evaluate(graph, feeds)[output], run_onnx(proto, feeds)[output])

@@ -95,6 +95,7 @@ CASES: list[tuple[NodeProto, str]] = [
     (node("ConstantOfShape", "x", "y"), "can't be inferred|don't fit"),
     (node("Expand", "number huge", "y"), "Its output has 1099511627776 elements."),
     (node("Slice", "x one one", "y"), "depends on data, or is empty"),
+    (node("SequenceConstruct", "x", "y"), "The shape of its output can't be inferred."),
     (node("Celu", "x", "y", alpha=0.0), "It divides by zero."),
     (node("BatchNormalization", "x c c c c", "y", training_mode=1), "operands don't fit"),
     (node("InstanceNormalization", "plane c c", "y"), "It normalises over no axis.|don't fit"),
@@ -122,6 +123,17 @@ def test_forms_that_are_not_supported(bad: NodeProto, reason: str) -> None:
     ((operator, told),) = refusals(proto).values()
     assert operator == bad.op_type
     assert any(part in told for part in reason.split("|"))
+
+
+def test_what_depends_on_an_unknown_shape_is_not_told() -> None:
+    nodes = [
+        node("Fancy", "x", "a", domain="com.example"),
+        node("Shape", "a", "b"),
+        node("Reshape", "x b", "y"),
+    ]
+    proto = model(nodes, {"x": IMAGE}, ["y"])
+    proto.opset_import.append(helper.make_opsetid("com.example", 1))
+    assert list(refusals(proto)) == ["the_a"]
 
 
 def test_control_flow_is_refused() -> None:

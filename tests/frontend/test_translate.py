@@ -9,7 +9,7 @@ from torch_mlir.dialects import torch as torch_dialect
 
 from veilgraph.frontend.lowering import Lowered
 from veilgraph.frontend.translate import Untranslatable, translate
-from veilgraph.ir.graph import Graph, kind_of, name_of
+from veilgraph.ir.graph import Graph, attributes, kind_of, name_of
 from veilgraph.ir.meaning.graph import evaluate
 from veilgraph.ir.mlir import context
 
@@ -51,9 +51,23 @@ def test_unary_rows(operator: str) -> None:
     evaluate(graph, {"x": np.ones((1, 2, 4, 4))})
 
 
+def test_a_sum_over_no_named_axes_is_over_all() -> None:
+    graph = program(
+        f"%y = torch.aten.sum.dim_IntList %x, %none, %false, %none : {IMAGE}, !torch.none, "
+        "!torch.bool, !torch.none -> !torch.vtensor<[],f32>",
+        "!torch.vtensor<[],f32>",
+    )
+    assert attributes(graph.operations[0]) == {"axes": (0, 1, 2, 3), "keepdims": False}
+
+
 POOL = "%x, %twos, %twos, %zeros"
 INTS = "!torch.list<int>, !torch.list<int>, !torch.list<int>"
 REFUSED = [
+    (
+        f'%y = "torch.operator"(%x) <{{name = "onnx.Fancy"}}> : ({IMAGE}) -> {IMAGE}',
+        IMAGE,
+        "ONNX Fancy isn't supported.",
+    ),
     (unary("round"), IMAGE, "aten.round isn't supported."),
     (
         f"%y = torch.aten.softplus %x, %two, %c9 : {IMAGE}, !torch.float, !torch.int -> {IMAGE}",

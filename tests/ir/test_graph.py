@@ -95,6 +95,15 @@ def test_false_and_empty_attributes_are_kept() -> None:
     ]
 
 
+def test_tensors_of_different_numbers_are_attributes_too() -> None:
+    numbers = np.array([[1, 2], [3, 4]], dtype=np.float32)
+    graph = Graph.create(context(), {}, {})
+    with graph.end("y"):
+        y = ops.Constant.build(value=numbers.T)
+    graph.finish({"y": y})
+    np.testing.assert_array_equal(attributes(graph.operations[0])["value"], numbers.T)
+
+
 def test_a_replacement_takes_the_name() -> None:
     graph = small()
     concat = graph.operations[-1]

@@ -115,6 +115,23 @@ def flattened_first(graph: Graph) -> ir.Value:
     return ops.Add.build(ops.Mul.build(flat, graph.parameters["p"]), graph.parameters["p"])
 
 
+def secret_bias(graph: Graph) -> ir.Value:
+    x, b = graph.inputs.values()
+    y = ops.Conv.build(x, graph.parameters["w"], bias=b, groups=1, **SIDE)
+    return ops.Add.build(y, graph.parameters["t"])
+
+
+def known_first(graph: Graph) -> ir.Value:
+    scaled = ops.Mul.build(graph.parameters["s"], graph.inputs["x"])
+    shifted = ops.Add.build(graph.parameters["t"], scaled)
+    return ops.Mul.build(graph.parameters["s"], ops.Add.build(shifted, graph.parameters["t"]))
+
+
+def along_the_line(graph: Graph) -> ir.Value:
+    flat = ops.Reshape.build(conv(graph), shape=(2, 3, 25))
+    return ops.Mul.build(flat, graph.parameters["p"])
+
+
 def sum_of_secrets(graph: Graph) -> ir.Value:
     x = graph.inputs["x"]
     return ops.Mul.build(ops.Add.build(x, ops.Mul.build(x, x)), graph.parameters["s"])
@@ -157,6 +174,9 @@ CASES: list[tuple[Build, dict[str, Shape], dict[str, Shape], str]] = [
         {"w": (3, 4, 3, 3), "p": (75,)},
         "conv reshape mul add",
     ),
+    (secret_bias, {"x": (2, 4, 5, 5), "b": (3,)}, {"w": (3, 4, 3, 3), "t": (3, 1, 1)}, "conv add"),
+    (known_first, {"x": (2, 3, 4)}, {"s": (3, 1), "t": (3, 1)}, "mul add"),
+    (along_the_line, {"x": (2, 4, 5, 5)}, {"w": (3, 4, 3, 3), "p": (25,)}, "conv reshape mul"),
     (sum_of_secrets, {"x": (2, 3, 4)}, {"s": (3, 1)}, "mul add mul"),
     (input_plus_then_scaled, {"x": (2, 3, 4)}, {"s": (3, 1), "t": (4,)}, "add mul"),
     (spread_over_pixels, {"x": (2, 4, 5, 5)}, {"w": (3, 4, 3, 3), "s": (5, 5)}, "conv mul"),

@@ -22,7 +22,7 @@ from veilgraph.targets.suites import SUITES
 from veilgraph.targets.target import Target, target
 
 Integers = npt.NDArray[np.int64]
-NAMES = ("alice", "bob", "carol", "dave")
+NAMES = ("alice", "bob", "carol", "erin", "frank")
 
 
 @dataclass(frozen=True)
@@ -46,6 +46,7 @@ SETTINGS = (
     Setting(SUITES["rep3"], 3),
     Setting(SUITES["additive"], 2),
     Setting(SUITES["additive"], 3),
+    Setting(SUITES["additive"], 5),
     Setting(SUITES["cleartext"], 1),
 )
 

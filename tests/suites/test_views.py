@@ -31,7 +31,7 @@ from veilgraph.passes.verify_masking import MaskingError, coalitions, verify_mas
 from veilgraph.targets.suite import Form, Operation, Parties
 from veilgraph.targets.suites import rep3
 
-REP3_OF_3, ADDITIVE_OF_2, ADDITIVE_OF_3 = (s for s in SETTINGS if s.computing > 1)
+REP3_OF_3, ADDITIVE_OF_2, ADDITIVE_OF_3, ADDITIVE_OF_5 = (s for s in SETTINGS if s.computing > 1)
 RUNS = 1 << 17
 
 
@@ -96,6 +96,7 @@ REVEALED = (
     Case(REP3_OF_3, "reveal", 3),
     Case(ADDITIVE_OF_2, "reveal", 3),
     Case(ADDITIVE_OF_3, "reveal", 3),
+    Case(ADDITIVE_OF_5, "reveal", 2),
 )
 WIDE = {"window_bits": 7, "dropped_bits": 0}
 SAMPLED = (
@@ -107,6 +108,8 @@ SAMPLED = (
     Case(ADDITIVE_OF_2, "mul", 8, operands=2),
     Case(ADDITIVE_OF_2, "truncate_relu", 8, attrs={"bits": 3, **WIDE}),
     Case(ADDITIVE_OF_3, "relu", 8, attrs={"window_bits": 6, "dropped_bits": 1}),
+    Case(ADDITIVE_OF_5, "mul", 8, operands=2),
+    Case(ADDITIVE_OF_5, "truncate_relu", 8, attrs={"bits": 3, "window_bits": 6, "dropped_bits": 2}),
 )
 
 

@@ -113,6 +113,8 @@ def _dealer(suite: Suite, parties: Sequence[str], dealer: str | None) -> str:
             f"Suite {suite.name} needs a dealer, a host of its own that colludes with nobody.",
             "Name one with --dealer.",
         )
+    if not dealer.isidentifier():
+        raise UsageError(f"The dealer is named {dealer!r}.", "A name must be a plain word.")
     if dealer in parties:
         raise UsageError(
             f"{dealer} can't be the dealer and compute: it would know every mask.",

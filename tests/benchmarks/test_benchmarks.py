@@ -45,6 +45,17 @@ def test_kernels() -> None:
 
 
 @pytest.mark.slow
+def test_dealing() -> None:
+    found = quick("dealing")
+    for figures in found["growth"]:
+        for phase in ("offline", "online"):
+            assert figures[phase]["measured_bytes"] == figures[phase]["predicted_bytes"] > 0
+    online = [figures["online"]["measured_bytes"] for figures in found["growth"]]
+    assert online == sorted(online)
+    assert all(min(store["bytes"].values()) > 0 for store in found["stores"])
+
+
+@pytest.mark.slow
 def test_whole_path() -> None:
     found = quick("whole_path")["digits"]
     assert {(f["suite"], f["ring_bits"]) for f in found} == {

@@ -67,6 +67,31 @@ def test_takes_the_order_of_a_plan(alice: Path) -> None:
         config.for_parties(["alice", "dave"])
 
 
+def test_parties_that_disagree_on_their_number(alice: Path) -> None:
+    with pytest.raises(UsageError, match=r"for alice, bob; parties\.yaml lists alice"):
+        Config.load(alice).for_parties(["alice", "bob"])
+
+
+def test_a_dealer_that_computes(alice: Path) -> None:
+    """The same host under two names: by its certificate, or by its address."""
+    parties = [{"name": p.name, "host": p.host, "port": p.port} for p in Config.load(alice).parties]
+    for name, party in zip(("alice", "bob", "carol"), parties, strict=True):
+        party["certificate"] = f"{name}.crt"
+    elsewhere = {"name": "dave", "host": "10.0.0.9", "port": 7001, "certificate": "alice.crt"}
+    refused(
+        alice,
+        lambda c: c.update(parties=[*parties, elsewhere]),
+        r"parties\[3\] \(dave\) has the same certificate as alice",
+    )
+    init(alice.parent, "dave")
+    beside = parties[1] | {"name": "dave", "certificate": "dave.crt"}
+    refused(
+        alice,
+        lambda c: c.update(parties=[*parties, beside]),
+        r"parties\[3\] \(dave\) has the same address as bob",
+    )
+
+
 @pytest.mark.parametrize(
     ("change", "match"),
     [

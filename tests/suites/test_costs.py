@@ -15,7 +15,7 @@ from veilgraph.ir.plan import Layer, Phase
 from veilgraph.targets.suite import Sharing
 
 ELEMENTS = 3 * 64 * 64  # thirds are whole words of planes: nothing is padded
-REP3 = SETTINGS[0]
+REP3, ADDITIVE_OF_2 = SETTINGS[:2]
 CLAIM = re.compile(
     r"(?P<rounds>[^.;:]+?) rounds?"
     r"(?:; (?P<online>[^;.]+?) bits online, (?P<offline>[^;.]+?) offline)?[.;,:]"
@@ -154,6 +154,14 @@ def test_the_budget_of_a_linear_layer_with_relu(
     assert layer.rounds <= rounds
     assert layer.online_bits / ELEMENTS <= online
     assert layer.offline_bits / ELEMENTS <= offline
+
+
+@pytest.mark.parametrize("k", [32, 64])
+def test_the_budget_of_a_linear_layer_with_relu_between_two(k: int) -> None:
+    """At most 2k + 44 bits a party for a window of 24 bits, beyond the linear layer's openings."""
+    attrs = {"bits": 7, "window_bits": 24 + 7, "dropped_bits": 7}
+    layer = measured(ADDITIVE_OF_2, "truncate_relu", k, attrs, "additive")
+    assert layer.online_bits / ELEMENTS / 2 <= 2 * k + 44
 
 
 @pytest.mark.parametrize(("k", "most_bytes"), [(32, 31), (64, 43)])

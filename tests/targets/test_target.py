@@ -1,0 +1,44 @@
+"""What a user asks a suite for, and what is refused."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from veilgraph.ir.errors import UsageError
+from veilgraph.targets.target import target
+
+NINE = [f"p{i}" for i in range(9)]
+
+
+def test_who_takes_part() -> None:
+    three = target("rep3", ["x", "y", "z"], owners={"image": "z"}, receivers={"label": ["x", "y"]})
+    assert three.everyone == ("x", "y", "z")
+    assert (three.owner("image"), three.owner("other"), three.weights_owner) == ("z", "x", "y")
+    assert three.receiver("label") == ("x", "y")
+    dealt = target("additive", ["x", "y"], dealer="judge")
+    assert dealt.parties == ("x", "y")
+    assert dealt.everyone == ("x", "y", "judge")
+
+
+@pytest.mark.parametrize(
+    ("suite", "options", "sentence"),
+    [
+        ("none", {}, "no suite `none`"),
+        ("rep3", {"parties": NINE[:2]}, "Suite rep3 has 3 parties, and 2 were named."),
+        ("rep3", {"parties": NINE[:4]}, "Suite rep3 has 3 parties, and 4 were named."),
+        ("rep3", {"dealer": "judge"}, "Suite rep3 has no dealer."),
+        ("rep3", {"parties": ["x", "x", "y"]}, "Parties are named x, x, y."),
+        ("additive", {"dealer": "judge", "parties": NINE[:1]}, "2 to 8 parties, and 1 were named."),
+        ("additive", {"dealer": "judge", "parties": NINE}, "2 to 8 parties, and 9 were named."),
+        ("additive", {}, "needs a dealer, a host of its own"),
+        ("additive", {"dealer": "p0", "parties": NINE[:2]}, "p0 can't be the dealer and compute"),
+        ("additive", {"dealer": "a b", "parties": NINE[:2]}, "The dealer is named 'a b'."),
+    ],
+)
+def test_refuses(suite: str, options: dict[str, Any], sentence: str) -> None:
+    with pytest.raises(UsageError, match=r"\w") as refused:
+        target(suite, **options)
+    assert sentence in refused.value.message
+    assert refused.value.hint

@@ -22,9 +22,13 @@ template <class T, class Body>
 auto with_micro(int64_t bits, Body&& body) {
 #if defined(__AVX512IFMA__) && defined(__AVX512VNNI__)
   if constexpr (sizeof(T) == 8) {
+#if defined(VEIL_QUICK_VPMULLQ)
+    if (bits > 52) return body.template operator()<MicroLanes<T, MultiplyAdd64>>();
+#else
     if (bits > 52) return body.template operator()<Micro64>();
+#endif
   }
-  return body.template operator()<Micro52<T>>();
+  return body.template operator()<MicroLanes<T, MultiplyAdd52>>();
 #elif defined(__AVX2__)
   static_cast<void>(bits);
   if constexpr (sizeof(T) == 8) return body.template operator()<Micro64>();

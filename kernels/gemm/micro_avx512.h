@@ -1,8 +1,8 @@
 // The innermost products with AVX-512: a tile of the output stays in registers while the depth
 // runs.
 //
-// What vpmullq takes three micro-operations for (Intel), 52-bit multiply-adds do in one or two and
-// a half.
+// vpmullq multiplies 64-bit lanes, in one micro-operation on AMD and in three on Intel. There
+// 52-bit multiply-adds do the same in two and a half, and in one for rings of up to 52 bits.
 #pragma once
 #include <immintrin.h>
 
@@ -35,9 +35,23 @@ inline void put_lanes(T* to, __m512i v, bool accumulate) {
 }
 
 // Rings of up to 52 bits: vpmadd52luq is the whole product, since it takes the low 52 bits of its
-// operands and adds the low 52 bits of their product. Operands are packed as 64-bit lanes.
-template <class T>
-struct Micro52 {
+// operands and adds the low 52 bits of their product.
+struct MultiplyAdd52 {
+  static __m512i step(__m512i sum, __m512i left, __m512i right) {
+    return _mm512_madd52lo_epu64(sum, left, right);
+  }
+};
+
+// Rings of up to 64 bits, where vpmullq is quick.
+struct MultiplyAdd64 {
+  static __m512i step(__m512i sum, __m512i left, __m512i right) {
+    return _mm512_add_epi64(sum, _mm512_mullo_epi64(left, right));
+  }
+};
+
+// One multiply-add a product; operands are packed as 64-bit lanes.
+template <class T, class MultiplyAdd>
+struct MicroLanes {
   using Word = T;
   static constexpr int kRows = 8, kColumns = 24, kVectors = kColumns / 8;
   static constexpr int kBytesA = 8, kBytesB = 8;  // of one packed element
@@ -69,7 +83,7 @@ struct Micro52 {
         const __m512i left = _mm512_set1_epi64(a[i]);
 #pragma GCC unroll 4
         for (int v = 0; v < kVectors; ++v) {
-          sum[i][v] = _mm512_madd52lo_epu64(sum[i][v], left, right[v]);
+          sum[i][v] = MultiplyAdd::step(sum[i][v], left, right[v]);
         }
       }
     }
@@ -79,7 +93,7 @@ struct Micro52 {
   }
 };
 
-// Rings of up to 64 bits. With a = a0 + 2^52 a1 and b likewise, modulo 2^64:
+// Rings of up to 64 bits, where vpmullq is slow. With a = a0 + 2^52 a1 and b likewise, modulo 2^64:
 //   a b = low(a0 b0) + 2^52 (high(a0 b0) + a0 b1 + a1 b0)
 // where low and high are the 52-bit halves that IFMA makes, and of the second term only 12 bits
 // count: its two products are of 12-bit numbers, and one vpdpwssd adds both for 16 columns. A

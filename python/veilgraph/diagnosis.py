@@ -26,7 +26,7 @@ PURPOSES = {
     "gpu": "compute on a GPU",
 }
 LEAST_MEMORY_BYTES = 4 << 30
-BITS = {"portable": "no vectors", "avx2": "AVX2", "avx512": "AVX-512"}
+BITS = {"portable": "no vectors", "avx2": "AVX2", "avx512": "AVX-512", "zen4": "AVX-512 (AMD)"}
 
 
 @dataclass(frozen=True)

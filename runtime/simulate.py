@@ -38,9 +38,9 @@ class Run:
     outputs: dict[str, npt.NDArray[np.float32]]
     transcripts: dict[str, Transcript]
 
-    def seconds(self, phase: Phase) -> float:
-        """Of the slowest party."""
-        return max(t.phases[phase].seconds for t in self.transcripts.values())
+    def seconds(self, *phases: Phase) -> float:
+        """Of the slowest party, in these phases together."""
+        return max(sum(t.phases[p].seconds for p in phases) for t in self.transcripts.values())
 
 
 @dataclass(frozen=True)

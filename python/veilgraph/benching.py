@@ -65,8 +65,8 @@ class Measurement:
         return self.runs[-1].outputs
 
     def seconds(self, *phases: Phase) -> Spread:
-        """Of the slowest party in each phase, over the runs."""
-        return Spread.of([sum(run.seconds(phase) for phase in phases) for run in self.runs])
+        """Of the slowest party in these phases together, over the runs."""
+        return Spread.of([run.seconds(*phases) for run in self.runs])
 
     def waiting(self, party: str) -> Spread:
         """Seconds that a party spent in its links, offline and online."""

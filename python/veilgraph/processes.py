@@ -129,6 +129,11 @@ def _save(path: Path, arrays: Mapping[str, npt.NDArray[Any]]) -> None:
     np.savez(path, allow_pickle=False, **dict(arrays))
 
 
+def _load(path: Path) -> dict[str, npt.NDArray[Any]]:
+    with np.load(path, allow_pickle=False) as arrays:
+        return dict(arrays)
+
+
 def _numbers(arrays: Mapping[str, npt.ArrayLike]) -> dict[str, npt.NDArray[Any]]:
     """As arrays; what is no array of numbers goes as NaN, for its owner to refuse."""
     found = {name: np.asarray(value) for name, value in arrays.items()}
@@ -165,8 +170,8 @@ def _read(folder: Path, job: Job, printed: bytes) -> Report | VeilgraphError:
         return kind(fields["message"], fields["hint"])
     runs = []
     for number, phases in enumerate(fields["runs"]):
-        with np.load(_arrays(folder, job.party, "out", number), allow_pickle=False) as arrays:
-            runs.append(({name: arrays[name] for name in arrays.files}, _transcript(phases)))
+        outputs = _load(_arrays(folder, job.party, "out", number))
+        runs.append((outputs, _transcript(phases)))
     profile = {kernel: (calls, ns) for kernel, (calls, ns) in fields["profile"].items()}
     return Report(fields["setup_seconds"], runs, profile, fields["peak_bytes"])
 
@@ -185,6 +190,7 @@ def _transcript(phases: Mapping[str, dict[str, Any]]) -> Transcript:
 
 def _run(folder: Path, job: Job) -> dict[str, Any]:
     plan = Plan.load(folder / "model.plan")
+    inputs = [_load(_arrays(folder, job.party, "in", number)) for number in range(job.runs)]
     owns = bool(plan.party(job.party).weights)
     with Session(
         plan,
@@ -195,10 +201,10 @@ def _run(folder: Path, job: Job) -> dict[str, Any]:
         isa=job.isa,
         insecure_plaintext=job.insecure_plaintext,
     ) as session:
-        for number in range(job.runs):
-            with np.load(_arrays(folder, job.party, "in", number), allow_pickle=False) as arrays:
-                inputs = {name: arrays[name] for name in arrays.files}
-            _save(_arrays(folder, job.party, "out", number), session.run(inputs))
+        # Files are for before and after: the others would wait for them, and count it.
+        outputs = [session.run(each) for each in inputs]
+        for number, arrays in enumerate(outputs):
+            _save(_arrays(folder, job.party, "out", number), arrays)
         return {
             "setup_seconds": session.setup_seconds,
             "runs": [

@@ -7,6 +7,7 @@
 #include "kernels/aes.h"
 #include "kernels/fused/check.h"
 #include "kernels/fused/program.h"
+#include "kernels/fused/streams.h"
 #include "kernels/fused/words.h"
 #include "kernels/parallel.h"
 #include "kernels/planes.h"
@@ -18,12 +19,15 @@ namespace {
 class Interpreter {
  public:
   Interpreter(const VeilCall& call, const Program& program, const RegisterFile& file,
-              uint8_t* scratch)
+              const Streams& streams, uint8_t* scratch)
       : call_(call),
         program_(program),
         file_(file),
+        streams_(streams),
         words_(scratch),
-        bits_(reinterpret_cast<uint64_t*>(scratch + program.word_registers * file.word_bytes)) {}
+        bits_(reinterpret_cast<uint64_t*>(scratch + program.word_registers * file.word_bytes)) {
+    for (int64_t r = 0; r < program.word_registers; ++r) places_[r] = words_ + r * file.word_bytes;
+  }
 
   void run_block(int64_t number) {
     block_.first = number * file_.block;
@@ -44,9 +48,31 @@ class Interpreter {
   }
 
  private:
+  // What a word register holds: in its own memory, or where it was loaded from or is stored.
   template <class T>
   T* word(int64_t r) const {
-    return static_cast<T*>(__builtin_assume_aligned(words_ + r * file_.word_bytes, 64));
+    return static_cast<T*>(__builtin_assume_aligned(places_[r], 64));
+  }
+
+  // Where an instruction's result goes: straight to the buffer that the next one stores it in, if
+  // it may. Operands are looked up before.
+  template <class T>
+  T* result(const Instruction& ins) {
+    const Instruction* next = &ins + 1;
+    T* at = nullptr;
+    if (next < program_.instructions + program_.count && next->op == STORE && next->b == ins.dst &&
+        next->word == 8 * sizeof(T)) {
+      at = in_place<T>(next->a);
+    }
+    if (at == nullptr) at = reinterpret_cast<T*>(words_ + ins.dst * file_.word_bytes);
+    places_[ins.dst] = reinterpret_cast<uint8_t*>(at);
+    return static_cast<T*>(__builtin_assume_aligned(at, 64));
+  }
+
+  // A whole block of a buffer, if a register may be it.
+  template <class T>
+  T* in_place(int64_t number) const {
+    return block_.count == block_.padded ? streams_.in_place<T>(number, block_.first) : nullptr;
   }
 
   uint64_t* bit(int64_t r) const {
@@ -72,40 +98,54 @@ class Interpreter {
   template <class T>
   void run_words(const Instruction& ins) {
     if (ins.op >= ADD && ins.op <= NARROW) return run_arithmetic<T>(ins);
+    const T *b = nullptr, *c = nullptr;
     switch (ins.op) {
       case LOAD:
-        return load(word<T>(ins.dst), buffer(ins.a), block_, ins);
+        return load_words<T>(ins);
       case STORE:
-        return store(buffer(ins.a), word<T>(ins.b), block_);
+        b = word<T>(ins.b);
+        if (b != in_place<T>(ins.a)) store(buffer(ins.a), b, block_);
+        return;
       case LOOKUP:
-        return lookup(word<T>(ins.dst), buffer(ins.a), word<T>(ins.b), block_.padded);
+        b = word<T>(ins.b);
+        return lookup(result<T>(ins), buffer(ins.a), b, block_.padded);
       case DRAW:
-        return draw(word<T>(ins.dst), key(ins.a), nonce(ins), block_, ins.count);
+        return draw(result<T>(ins), key(ins.a), nonce(ins), block_, ins.count);
       case CONST:
-        return fill_words(word<T>(ins.dst), static_cast<T>(ins.immediate), block_.padded);
+        return fill_words(result<T>(ins), static_cast<T>(ins.immediate), block_.padded);
       case SELECT:
-        return select_words(word<T>(ins.dst), bit(ins.a), word<T>(ins.b), word<T>(ins.c),
-                            block_.padded / 64);
+        b = word<T>(ins.b), c = word<T>(ins.c);
+        return select_words(result<T>(ins), bit(ins.a), b, c, block_.padded / 64);
       case PACK:
         return words_to_planes(bit(ins.dst), ins.dst_step * file_.bit_words, word<T>(ins.a),
                                block_.padded / 64, ins.immediate, ins.count);
       case UNPACK:
-        return planes_to_words(word<T>(ins.dst), bit(ins.a), ins.a_step * file_.bit_words,
+        return planes_to_words(result<T>(ins), bit(ins.a), ins.a_step * file_.bit_words,
                                block_.padded / 64, ins.immediate, ins.count);
     }
   }
 
   template <class T>
+  void load_words(const Instruction& ins) {
+    T* at = ins.c == 0 ? in_place<T>(ins.a) : nullptr;
+    if (at == nullptr) return load(result<T>(ins), buffer(ins.a), block_, ins);
+    places_[ins.dst] = reinterpret_cast<uint8_t*>(at);
+  }
+
+  template <class T>
   void run_arithmetic(const Instruction& ins) {
-    if (ins.op == WIDEN)
-      return widen(word<uint64_t>(ins.dst), word<uint32_t>(ins.a), block_.padded);
+    if (ins.op == WIDEN) {
+      const uint32_t* from = word<uint32_t>(ins.a);
+      return widen(result<uint64_t>(ins), from, block_.padded);
+    }
     if (ins.op == NARROW) {
-      return narrow(word<uint32_t>(ins.dst), word<uint64_t>(ins.a), block_.padded);
+      const uint64_t* from = word<uint64_t>(ins.a);
+      return narrow(result<uint32_t>(ins), from, block_.padded);
     }
     const int64_t n = block_.padded;
-    T* out = word<T>(ins.dst);
     const T* a = word<T>(ins.a);
     const T* b = ins.op <= XOR ? word<T>(ins.b) : nullptr;
+    T* out = result<T>(ins);
     const T c = static_cast<T>(ins.immediate);
     switch (ins.op) {
       case ADD:
@@ -222,12 +262,14 @@ class Interpreter {
   const VeilCall& call_;
   const Program& program_;
   const RegisterFile& file_;
+  const Streams& streams_;
   uint8_t* words_;
   uint64_t* bits_;
   Block block_{};
   int64_t vector_words_ =
       0;  // 64-bit words of a bit register that this block fills, in whole vectors
   CachedKey keys_[kCachedKeys];
+  uint8_t* places_[kMaxWordRegisters];
 };
 
 int64_t scratch_bytes(const VeilCall* call) { return register_file(program_of(*call)).bytes; }
@@ -238,9 +280,10 @@ const char* run(const VeilCall* call) {
   const int64_t blocks = (program.elements + file.block - 1) / file.block;
   // A thread is worth waking for some 50 microseconds of work.
   constexpr int64_t kGrain = int64_t{1} << 17;
+  const Streams streams(*call, program);
   const int64_t work = saturating_product(program.elements, program.count);
   auto part = [&](int64_t, int64_t first, int64_t last, uint8_t* scratch) {
-    Interpreter interpreter(*call, program, file, scratch);
+    Interpreter interpreter(*call, program, file, streams, scratch);
     for (int64_t b = first; b < last; ++b) interpreter.run_block(b);
   };
   parallel_grid(*call->context, 1, blocks, work, kGrain, part);

@@ -6,12 +6,21 @@
 // unusual windows.
 #pragma once
 #include <cstdint>
+#include <cstring>
 
 namespace veil {
 
 struct Window {
   int64_t h, w, oh, ow;  // of the image and of the output
   int64_t kh, kw, stride_h, stride_w, pad_top, pad_left, dilation_h, dilation_w;
+};
+
+// What a sum over windows takes of one image: its elements, times kh x kw weights, or (null) as
+// they are.
+template <class T>
+struct WindowTerm {
+  const T* image;
+  const T* weights;
 };
 
 // Outputs [first, end) along one axis whose element stride * y + shift lies in [0, extent).
@@ -40,13 +49,24 @@ inline void add_multiple(T* out, const T* in, T weight, int64_t stride, int64_t 
 }
 
 // All outputs, row by row: each position of the window adds a multiple of a shifted row.
-struct WindowRows {
-  const Window& window;
+class WindowRows {
+ public:
+  explicit WindowRows(const Window& window) : window_(window) {}
 
-  // Adds to `out`; `weights` are kh x kw, or null for ones.
+  // out <- the sum of term(0), ..., term(count - 1).
+  template <class T, class Terms>
+  void put(T* out, int64_t count, Terms&& term) const {
+    std::memset(out, 0, window_.oh * window_.ow * sizeof(T));
+    for (int64_t t = 0; t < count; ++t) {
+      const WindowTerm<T> each = term(t);
+      add(out, each.image, each.weights);
+    }
+  }
+
+ private:
   template <class T>
   void add(T* out, const T* image, const T* weights) const {
-    const Window& win = window;
+    const Window& win = window_;
     for (int64_t y = 0; y < win.oh; ++y) {
       for (int64_t i = 0; i < win.kh; ++i) {
         const int64_t row = y * win.stride_h + i * win.dilation_h - win.pad_top;
@@ -63,6 +83,8 @@ struct WindowRows {
       }
     }
   }
+
+  const Window& window_;
 };
 
 }  // namespace veil
@@ -73,14 +95,15 @@ struct WindowRows {
 
 namespace veil {
 
-// Calls body(part) for parts that together make up all outputs; part.add(out, image, weights) adds
-// to those of one image. What a part knows about the windows serves any number of images.
+// Calls body(part) for parts that together make up all outputs; part.put(out, count, term) writes
+// those of one image, sums of `count` terms. What a part knows about the windows serves any number
+// of images.
 template <class Body>
 void for_each_part(const Window& window, Body&& body) {
 #if defined(__AVX512F__)
   if (WindowVectors::fits(window)) return for_each_vector_part(window, body);
 #endif
-  body(WindowRows{window});
+  body(WindowRows(window));
 }
 
 }  // namespace veil

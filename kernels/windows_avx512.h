@@ -10,52 +10,56 @@
 
 namespace veil {
 
-// 16 elements at base + offset for each lane; zero where the mask is not set.
-struct Lanes16 {
-  __m512i offsets;
-  bool row;  // offsets follow one another
-};
-
-inline void add_products(__m512i* sum, const uint32_t* base, const Lanes16& at, __mmask16 inside,
-                         const uint32_t* weight) {
-  const __m512i x =
-      at.row ? _mm512_maskz_loadu_epi32(
-                   inside, base + _mm_cvtsi128_si32(_mm512_castsi512_si128(at.offsets)))
-             : _mm512_mask_i32gather_epi32(_mm512_setzero_si512(), inside, at.offsets, base, 4);
-  sum[0] = _mm512_add_epi32(
-      sum[0], weight ? _mm512_mullo_epi32(x, _mm512_set1_epi32(static_cast<int>(*weight))) : x);
+// Elements of 16 lanes: one vector of 32-bit words, or two of 64-bit words. Lanes that the mask
+// leaves out are zero.
+inline void load_row(__m512i* x, const uint32_t* from, __mmask16 inside) {
+  x[0] = _mm512_maskz_loadu_epi32(inside, from);
 }
 
-inline void add_products(__m512i* sum, const uint64_t* base, const Lanes16& at, __mmask16 inside,
-                         const uint64_t* weight) {
-  for (int half = 0; half < 2; ++half) {
-    const auto mask = static_cast<__mmask8>(inside >> (8 * half));
-    __m512i x;
-    if (at.row) {
-      const int first = _mm_cvtsi128_si32(_mm512_castsi512_si128(at.offsets));
-      x = _mm512_maskz_loadu_epi64(mask, base + first + 8 * half);
-    } else {
-      const __m256i offsets =
-          half ? _mm512_extracti64x4_epi64(at.offsets, 1) : _mm512_castsi512_si256(at.offsets);
-      x = _mm512_mask_i32gather_epi64(_mm512_setzero_si512(), mask, offsets, base, 8);
-    }
-    const __m512i product =
-        weight ? _mm512_mullo_epi64(x, _mm512_set1_epi64(static_cast<int64_t>(*weight))) : x;
-    sum[half] = _mm512_add_epi64(sum[half], product);
-  }
+inline void load_row(__m512i* x, const uint64_t* from, __mmask16 inside) {
+  x[0] = _mm512_maskz_loadu_epi64(static_cast<__mmask8>(inside), from);
+  x[1] = _mm512_maskz_loadu_epi64(static_cast<__mmask8>(inside >> 8), from + 8);
 }
 
-inline void add_to(uint32_t* out, const __m512i* sum, __mmask16 valid) {
-  const __m512i old = _mm512_maskz_loadu_epi32(valid, out);
-  _mm512_mask_storeu_epi32(out, valid, _mm512_add_epi32(old, sum[0]));
+inline void load_lanes_at(__m512i* x, const uint32_t* base, __m512i offsets, __mmask16 inside) {
+  x[0] = _mm512_mask_i32gather_epi32(_mm512_setzero_si512(), inside, offsets, base, 4);
 }
 
-inline void add_to(uint64_t* out, const __m512i* sum, __mmask16 valid) {
-  for (int half = 0; half < 2; ++half) {
-    const auto mask = static_cast<__mmask8>(valid >> (8 * half));
-    const __m512i old = _mm512_maskz_loadu_epi64(mask, out + 8 * half);
-    _mm512_mask_storeu_epi64(out + 8 * half, mask, _mm512_add_epi64(old, sum[half]));
-  }
+inline void load_lanes_at(__m512i* x, const uint64_t* base, __m512i offsets, __mmask16 inside) {
+  const __m512i zero = _mm512_setzero_si512();
+  x[0] = _mm512_mask_i32gather_epi64(zero, static_cast<__mmask8>(inside),
+                                     _mm512_castsi512_si256(offsets), base, 8);
+  x[1] = _mm512_mask_i32gather_epi64(zero, static_cast<__mmask8>(inside >> 8),
+                                     _mm512_extracti64x4_epi64(offsets, 1), base, 8);
+}
+
+inline void add_products(__m512i* sum, const __m512i* x, uint32_t weight) {
+  const __m512i w = _mm512_set1_epi32(static_cast<int>(weight));
+  sum[0] = _mm512_add_epi32(sum[0], _mm512_mullo_epi32(x[0], w));
+}
+
+inline void add_products(__m512i* sum, const __m512i* x, uint64_t weight) {
+  const __m512i w = _mm512_set1_epi64(static_cast<int64_t>(weight));
+  sum[0] = _mm512_add_epi64(sum[0], _mm512_mullo_epi64(x[0], w));
+  sum[1] = _mm512_add_epi64(sum[1], _mm512_mullo_epi64(x[1], w));
+}
+
+inline void add_lanes(__m512i* sum, const __m512i* x, uint32_t) {
+  sum[0] = _mm512_add_epi32(sum[0], x[0]);
+}
+
+inline void add_lanes(__m512i* sum, const __m512i* x, uint64_t) {
+  sum[0] = _mm512_add_epi64(sum[0], x[0]);
+  sum[1] = _mm512_add_epi64(sum[1], x[1]);
+}
+
+inline void store_row(uint32_t* out, const __m512i* sum, __mmask16 valid) {
+  _mm512_mask_storeu_epi32(out, valid, sum[0]);
+}
+
+inline void store_row(uint64_t* out, const __m512i* sum, __mmask16 valid) {
+  _mm512_mask_storeu_epi64(out, static_cast<__mmask8>(valid), sum[0]);
+  _mm512_mask_storeu_epi64(out + 8, static_cast<__mmask8>(valid >> 8), sum[1]);
 }
 
 // Up to kVectors times 16 outputs, from the flat index `first` on.
@@ -73,7 +77,11 @@ class WindowVectors {
     return side < kMost && (win.h + reach_h) * win.w < kMost && win.kh * win.kw <= kMaxPositions;
   }
 
-  WindowVectors(const Window& win, int64_t first) : window_(win), first_(first) {
+  WindowVectors(const Window& win, int64_t first)
+      : window_(win), first_(first), positions_(win.kh * win.kw) {
+    for (int64_t p = 0; p < positions_; ++p) {
+      shifts_[p] = p / win.kw * win.dilation_h * win.w + p % win.kw * win.dilation_w;
+    }
     const int64_t left = win.oh * win.ow - first;
     outputs_ = left < kOutputs ? left : kOutputs;
     int64_t x = first % win.ow, y = first / win.ow;
@@ -88,28 +96,56 @@ class WindowVectors {
         row = row && offsets[lane] == offsets[0] + lane;
         if (++x == win.ow) x = 0, ++y;
       }
-      at_[v] = {_mm512_load_si512(offsets), row};
+      offsets_[v] = _mm512_load_si512(offsets);
+      row_[v] = row;
       valid_[v] = static_cast<__mmask16>((1u << count) - 1);
       find_inside(v, _mm512_load_si512(top), _mm512_load_si512(beside));
     }
   }
 
-  template <class T>
-  void add(T* out, const T* image, const T* weights) const {
+  // out <- the sum of term(0), ..., term(count - 1), where these outputs lie.
+  template <class T, class Terms>
+  void put(T* out, int64_t count, Terms&& term) const {
     for (int64_t v = 0; 16 * v < outputs_; ++v) {
       __m512i sum[2] = {_mm512_setzero_si512(), _mm512_setzero_si512()};
-      for (int64_t i = 0, p = 0; i < window_.kh; ++i) {
-        const T* base = image + i * window_.dilation_h * window_.w;
-        for (int64_t j = 0; j < window_.kw; ++j, ++p) {
-          add_products(sum, base + j * window_.dilation_w, at_[v], inside_[v][p],
-                       weights ? weights + p : nullptr);
-        }
-      }
-      add_to(out + first_ + 16 * v, sum, valid_[v]);
+      for (int64_t t = 0; t < count; ++t) add(sum, v, term(t));
+      store_row(out + first_ + 16 * v, sum, valid_[v]);
     }
   }
 
  private:
+  template <class T>
+  void add(__m512i* sum, int64_t v, const WindowTerm<T>& term) const {
+    if (row_[v]) {
+      const T* from = term.image + _mm_cvtsi128_si32(_mm512_castsi512_si128(offsets_[v]));
+      add_window(sum, v, term.weights, [&](__m512i* x, int64_t shift, __mmask16 inside) {
+        load_row(x, from + shift, inside);
+      });
+    } else {
+      add_window(sum, v, term.weights, [&](__m512i* x, int64_t shift, __mmask16 inside) {
+        load_lanes_at(x, term.image + shift, offsets_[v], inside);
+      });
+    }
+  }
+
+  template <class T, class Load>
+  void add_window(__m512i* sum, int64_t v, const T* weights, Load load) const {
+    if (weights == nullptr) {
+      for (int64_t p = 0; p < positions_; ++p) {
+        __m512i x[2];
+        load(x, shifts_[p], inside_[v][p]);
+        add_lanes(sum, x, T{});
+      }
+      return;
+    }
+#pragma GCC unroll 3
+    for (int64_t p = 0; p < positions_; ++p) {
+      __m512i x[2];
+      load(x, shifts_[p], inside_[v][p]);
+      add_products(sum, x, weights[p]);
+    }
+  }
+
   // A coordinate is inside when, as an unsigned number, it is below the extent.
   void find_inside(int64_t v, __m512i top, __m512i beside) {
     const __m512i h = _mm512_set1_epi32(static_cast<int>(window_.h));
@@ -126,8 +162,10 @@ class WindowVectors {
   }
 
   const Window& window_;
-  int64_t first_, outputs_;
-  Lanes16 at_[kVectors];
+  int64_t first_, outputs_, positions_;
+  int64_t shifts_[kMaxPositions];  // of each position of a window, from its first
+  __m512i offsets_[kVectors];      // of the windows' first elements
+  bool row_[kVectors];             // they follow one another
   __mmask16 valid_[kVectors], inside_[kVectors][kMaxPositions];
 };
 

@@ -67,16 +67,14 @@ void by_channel(const VeilCall& call, const Convolution& c) {
   const int64_t image = c.oh * c.ow;
   T* out = reinterpret_cast<T*>(call.buffers[0].data);
   auto piece = [&](int64_t n, int64_t first, int64_t last, uint8_t*) {
-    std::memset(out + (n * c.filters + first) * image, 0, (last - first) * image * sizeof(T));
     for_each_part(window, [&](const auto& part) {
       for (int64_t filter = first; filter < last; ++filter) {
         const int64_t channel = n * c.channels + filter / c.group_filters();
-        for (int64_t p = 0; p < pair_count(call); ++p) {
-          const T* x = reinterpret_cast<const T*>(call.buffers[1 + 2 * p].data);
-          const T* w = reinterpret_cast<const T*>(call.buffers[2 + 2 * p].data);
-          part.add(out + (n * c.filters + filter) * image, x + channel * c.h * c.w,
-                   w + filter * c.kh * c.kw);
-        }
+        part.put(out + (n * c.filters + filter) * image, pair_count(call), [&](int64_t pair) {
+          const T* x = reinterpret_cast<const T*>(call.buffers[1 + 2 * pair].data);
+          const T* w = reinterpret_cast<const T*>(call.buffers[2 + 2 * pair].data);
+          return WindowTerm<T>{x + channel * c.h * c.w, w + filter * c.kh * c.kw};
+        });
       }
     });
   };

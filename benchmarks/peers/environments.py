@@ -1,6 +1,6 @@
-"""A virtual environment for each peer, made once, and its parties as processes of it.
+"""Virtual environments made once, for each peer and each source of models, and peers' processes.
 
-A peer's packages are never installed beside ours: theirs ask for versions of their own.
+Their packages are never installed beside ours: theirs ask for versions of their own.
 """
 
 from __future__ import annotations
@@ -24,18 +24,16 @@ class Unavailable(Exception):
 
 
 @dataclass(frozen=True)
-class Peer:
-    """A system to compare with.
+class Environment:
+    """Packages in a folder of their own.
 
     Attributes:
-        name: of its environment's folder, and of its script in this folder.
+        name: of the folder.
         packages: that pip installs one after another, each with the options before it.
-        parties: processes that compute.
     """
 
     name: str
     packages: tuple[tuple[str, ...], ...]
-    parties: int
 
     def interpreter(self, folder: Path) -> Path:
         """The Python of its environment, which is made if it isn't there.
@@ -53,6 +51,17 @@ class Peer:
             _install([str(python), "-m", "pip", "install", "--quiet", *arguments])
         done.write_text(wanted)
         return python
+
+
+@dataclass(frozen=True)
+class Peer(Environment):
+    """A system to compare with, whose script in this folder is named as it is.
+
+    Attributes:
+        parties: processes that compute.
+    """
+
+    parties: int
 
 
 def _install(command: Sequence[str]) -> None:

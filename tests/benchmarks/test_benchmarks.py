@@ -83,6 +83,15 @@ def test_sum_pools_move_their_divisors_into_the_weights() -> None:
     run_python("-c", SUM_POOLS)
 
 
+def test_a_pretrained_network_that_can_not_be_had(tmp_path: Path) -> None:
+    """Left out with the reason: here its environment can't be made where a file lies."""
+    (tmp_path / "file").touch()
+    where = ["--environments", str(tmp_path / "file")]
+    found = json.loads(run_python("-m", "benchmarks.pretrained", "--quick", "--json", *where))
+    assert found["plans"] == []
+    assert "EfficientNet-Lite0 left out: " in found["notes"][0]
+
+
 REPLACED = """
 from benchmarks.reporting import replaced
 text = "a\\n<!-- x -->\\nold\\n<!-- /x -->\\nb\\n"
@@ -96,5 +105,6 @@ def test_results_are_replaced_between_their_markers() -> None:
 
 def test_results_have_the_markers_of_every_script() -> None:
     text = (ROOT / "benchmarks" / "RESULTS.md").read_text()
-    for name in ("versus_spu", "versus_crypten", "whole_path", "bytes", "kernels"):
+    scripts = ("versus_spu", "versus_crypten", "whole_path", "dealing", "pretrained", "bytes")
+    for name in (*scripts, "kernels"):
         assert text.count(f"<!-- {name} -->") == text.count(f"<!-- /{name} -->") == 1

@@ -1,5 +1,6 @@
 """Types of the native module; runtime/native/bindings.cpp is its source."""
 
+from enum import Enum
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -67,3 +68,104 @@ class Machine:
     @property
     def profile(self) -> dict[str, tuple[int, int]]:
         """Calls and nanoseconds by kernel, since the start or `reset_profile`."""
+
+class OpenSsl:
+    """The OpenSSL 3 that a shared library is linked with, such as Python's `_ssl`.
+
+    Raises:
+        RuntimeError: there is none, or another version.
+    """
+
+    def __init__(self, module: str) -> None: ...
+    @property
+    def version(self) -> str: ...
+
+class TlsError(OSError):
+    """One side can't prove who it is, or bytes are not those sent; the text is OpenSSL's reason."""
+
+class Stream:
+    """A connected socket, which is its own from then on, with TLS 1.3 on it or without."""
+
+    @staticmethod
+    def plain(socket: int) -> Stream: ...
+    @staticmethod
+    def secured(
+        openssl: OpenSsl,
+        socket: int,
+        pinned: bytes,
+        certificate: str,
+        key: str,
+        dialed: bool,
+        seconds: float,
+        records_per_key: int,
+    ) -> Stream:
+        """TLS with who has the certificate `pinned` (DER); `certificate` and `key` are PEM files.
+
+        Raises:
+            TlsError: one side can't prove who it is.
+            OSError: the connection broke, or took more than `seconds`.
+        """
+
+    def recv(self, count: int, /) -> bytes:
+        """At most `count` bytes, once some are there; none at the connection's end."""
+
+    def sendall(self, content: bytes, /) -> None:
+        """A few bytes, which must fit the socket's buffer."""
+
+    def close(self) -> None: ...
+    @property
+    def protocol(self) -> str:
+        """The version of TLS, or nothing."""
+
+    @property
+    def cipher(self) -> str:
+        """TLS's name of the cipher suite, or nothing."""
+
+class FaultKind(Enum):
+    SILENT = ...
+    CLOSED = ...
+    BROKEN = ...
+    CHANGED = ...
+    STOPPED = ...
+    UNEXPECTED = ...
+
+class Fault:
+    """Why a round came to no end.
+
+    `peer` is on whose link it showed, `blamed` the party that was the reason, `reason` the system's
+    or OpenSSL's words. Of an unexpected frame: its number and length, and those that were due.
+    """
+
+    kind: FaultKind
+    peer: int
+    blamed: int
+    reason: str
+    number: int
+    bytes: int
+    due_number: int
+    due_bytes: int
+
+class Links:
+    """Rounds of messages over streams by peer, in a plan of so many parties."""
+
+    def __init__(self, streams: dict[int, Stream], parties: int) -> None: ...
+    def exchange(
+        self, sends: dict[int, Any], receives: dict[int, Any], patience: float
+    ) -> Fault | None:
+        """One round, without Python's lock; what ended it early.
+
+        A peer may be silent for `patience` seconds. Signals are seen to while it waits.
+        """
+
+    def stop(self, reason: int) -> None:
+        """Closes, and tells each peer which party was the reason."""
+
+    def close(self) -> None: ...
+    def reset_counters(self) -> None: ...
+    @property
+    def sent_bytes(self) -> dict[int, int]: ...
+    @property
+    def received_bytes(self) -> dict[int, int]: ...
+    @property
+    def times(self) -> tuple[int, int, int]:
+        """Nanoseconds of all links: waiting for bytes, handing them to the system, encrypting."""

@@ -1,9 +1,8 @@
 """How links come about: dial the parties before me, await those after me, prove who each one is.
 
-After the greeting (greeting.py) comes TLS 1.3, in which either side trusts exactly the certificate
-that the other has shown and parties.yaml pins. It proves who has the key; the side that was dialed
-then says so with one byte, so that a dialer knows it was let in. Python's `ssl` leaves the choice
-of the TLS 1.3 cipher to OpenSSL: AES-256-GCM by default.
+After the greeting (greeting.py) comes TLS 1.3 (tls.py), in which either side trusts exactly the
+certificate that the other has shown and parties.yaml pins. It proves who has the key; the side that
+was dialed then says so with one byte, so that a dialer knows it was let in.
 
 A stranger at the port can't end the run: whoever doesn't get through is dropped, and awaiting goes
 on until the timeout, whose error says who was turned away. A dialer that is refused stops.
@@ -18,27 +17,33 @@ import threading
 import time
 from concurrent.futures import FIRST_EXCEPTION, Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass, field
+from typing import Generic, TypeVar
 
 from veilgraph.ir.errors import PeerError, UsageError
+from veilgraph.runtime._native import TlsError
 from veilgraph.runtime.certificates import load_certificate
 from veilgraph.runtime.config import Config, PartyAddress
 from veilgraph.runtime.greeting import Dropped, Introduction, Verdict, validity
+from veilgraph.runtime.tls import Channel, Transport, words
 
 _MAX_CALLERS = 16  # looked at at the same time
 _SLICE_SECONDS = 0.1  # how soon a failure elsewhere is seen
 _CALL_SECONDS = 5.0  # one attempt to reach a host
 _PROVEN = b"\x06"
 
+C = TypeVar("C", bound=Channel)
+
 
 @dataclass
-class _Search:
+class _Search(Generic[C]):
     """What the threads that look for peers share: when to end, and what came of it."""
 
     config: Config
+    transport: Transport[C]
     plaintext: bool
     timeout_seconds: float
     ended: threading.Event = field(default_factory=threading.Event)
-    found: dict[int, socket.socket] = field(default_factory=dict)
+    found: dict[int, C] = field(default_factory=dict)
     turned_away: list[str] = field(default_factory=list)
     lock: threading.Lock = field(default_factory=threading.Lock)
 
@@ -55,12 +60,13 @@ class _Search:
     def introduce(self, connection: socket.socket) -> Introduction:
         return Introduction(connection, self.config, self.plaintext, self.remaining(_CALL_SECONDS))
 
-    def keep(self, peer: int, connection: socket.socket) -> None:
-        """Takes a connection as the link to a peer; the first one stays."""
+    def keep(self, peer: int, channel: C) -> None:
+        """Takes a channel as the link to a peer; the first one stays."""
         with self.lock:
             if peer in self.found or self.ended.is_set():
+                channel.close()
                 raise Dropped(f"a second connection of {self.config.names[peer]}")
-            self.found[peer] = connection
+            self.found[peer] = channel
 
     def check_complete(self) -> None:
         """PeerError if a party has not come; it says what was tried, and who was turned away."""
@@ -76,9 +82,13 @@ class _Search:
 
 
 def connect(
-    config: Config, timeout_seconds: float, *, insecure_plaintext: bool = False
-) -> dict[int, socket.socket]:
-    """A connection to every other party, by index, each proven to be with the party meant.
+    config: Config,
+    timeout_seconds: float,
+    transport: Transport[C],
+    *,
+    insecure_plaintext: bool = False,
+) -> dict[int, C]:
+    """A channel to every other party, by index, each proven to be with the party meant.
 
     Raises:
         PeerError: a peer that did not come in time, or certificates that don't fit.
@@ -90,7 +100,7 @@ def connect(
         _check_validity(config)
     awaits = config.party + 1 < len(config.parties)
     listener = _listen(config) if awaits else None
-    search = _Search(config, insecure_plaintext, timeout_seconds)
+    search = _Search(config, transport, insecure_plaintext, timeout_seconds)
     threads = ThreadPoolExecutor(len(config.parties), "veilgraph-connect")
     jobs = [threads.submit(_dial, search, peer) for peer in range(config.party)]
     if listener is not None:
@@ -103,8 +113,8 @@ def connect(
     except BaseException:
         with search.lock:
             search.ended.set()
-        for connection in search.found.values():
-            connection.close()
+        for channel in search.found.values():
+            channel.close()
         raise
     finally:
         search.ended.set()
@@ -153,7 +163,7 @@ def _listen(config: Config) -> socket.socket:
     return listener
 
 
-def _await_callers(search: _Search, listener: socket.socket) -> None:
+def _await_callers(search: _Search[C], listener: socket.socket) -> None:
     """Takes connections until every party after me has come, or time is up."""
     config = search.config
     awaited = set(range(config.party + 1, len(config.parties)))
@@ -172,13 +182,14 @@ def _await_callers(search: _Search, listener: socket.socket) -> None:
             caller.result()
 
 
-def _receive(search: _Search, connection: socket.socket, address: str) -> None:
+def _receive(search: _Search[C], connection: socket.socket, address: str) -> None:
     """Finds out who called, and keeps the connection if it is one of those awaited."""
     try:
+        config = search.config
         introduction = search.introduce(connection)
         shown = introduction.read_shown()
         peer, verdict = introduction.identify(shown)
-        if verdict is Verdict.WELCOME and peer <= search.config.party:
+        if verdict is Verdict.WELCOME and peer <= config.party:
             verdict = Verdict.SWAPPED
         introduction.show()
         introduction.answer(verdict)
@@ -187,16 +198,18 @@ def _receive(search: _Search, connection: socket.socket, address: str) -> None:
         theirs = introduction.read_answer()
         if theirs is not Verdict.WELCOME:
             raise Dropped(f"it refused this party's certificate: {theirs.reason}")
-        if not search.plaintext:
-            connection = _secure(search, connection, shown, server=True)
-            connection.sendall(_PROVEN)
-        search.keep(peer, connection)
+        if search.plaintext:
+            channel = search.transport.plain(connection)
+        else:
+            channel = search.transport.secured(connection, shown, config, dialed=True)
+            channel.sendall(_PROVEN)
+        search.keep(peer, channel)
     except (Dropped, OSError) as error:
         search.turned_away.append(f"{address} ({error})")
         connection.close()
 
 
-def _dial(search: _Search, peer: int) -> None:
+def _dial(search: _Search[C], peer: int) -> None:
     """Connects to a party before me, again and again until it answers or time is up."""
     party = search.config.parties[peer]
     pause, latest = 0.02, ""
@@ -211,7 +224,7 @@ def _dial(search: _Search, peer: int) -> None:
     search.turned_away.append(latest)
 
 
-def _call(search: _Search, peer: int) -> None:
+def _call(search: _Search[C], peer: int) -> None:
     """One attempt to reach a party; PeerError where another attempt would not help."""
     party = search.config.parties[peer]
     address = (party.host, party.port)
@@ -230,51 +243,31 @@ def _call(search: _Search, peer: int) -> None:
             raise _wrong_party(party, introduction.describe(shown), mine)
         if theirs is not Verdict.WELCOME:
             raise _refused(party, theirs)
-        if not search.plaintext:
-            connection = _prove(search, connection, shown, party)
-        search.keep(peer, connection)
+        if search.plaintext:
+            channel = search.transport.plain(connection)
+        else:
+            channel = _prove(search, connection, shown, party)
+        search.keep(peer, channel)
     except BaseException:
         connection.close()
         raise
 
 
-def _prove(
-    search: _Search, connection: socket.socket, shown: bytes, party: PartyAddress
-) -> ssl.SSLSocket:
+def _prove(search: _Search[C], connection: socket.socket, shown: bytes, party: PartyAddress) -> C:
     """TLS as the dialer; PeerError if one side has a certificate without its key."""
     try:
-        secured = _secure(search, connection, shown, server=False)
-        proven = secured.recv(1)
-    except ssl.SSLError as error:
+        channel = search.transport.secured(connection, shown, search.config, dialed=False)
+        proven = channel.recv(1)
+    except (ssl.SSLError, TlsError) as error:
         raise PeerError(
             f"{party.name} at {party.host}:{party.port} and this party could not prove who they "
-            f"are: {error.reason or error}.",
+            f"are: {words(error)}.",
             "One of them shows a certificate whose key it does not have.",
         ) from error
     if proven != _PROVEN:
-        secured.close()
+        channel.close()
         raise Dropped("it closed the connection")
-    return secured
-
-
-def _secure(
-    search: _Search, connection: socket.socket, shown: bytes, *, server: bool
-) -> ssl.SSLSocket:
-    """TLS 1.3 in which the one certificate that the other side has shown is all that is trusted."""
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER if server else ssl.PROTOCOL_TLS_CLIENT)
-    context.minimum_version = ssl.TLSVersion.TLSv1_3
-    context.check_hostname = False  # the certificate itself is pinned, whatever names it carries
-    context.verify_mode = ssl.CERT_REQUIRED
-    context.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN
-    context.load_verify_locations(cadata=shown)
-    context.load_cert_chain(search.config.certificate, search.config.key)
-    if server:
-        context.num_tickets = 0  # no resumption: each connection proves its keys anew
-    secured = context.wrap_socket(connection, server_side=server)
-    if secured.getpeercert(binary_form=True) != shown:
-        secured.close()
-        raise Dropped("its certificate in TLS is another than the one it showed")
-    return secured
+    return channel
 
 
 def _wrong_party(party: PartyAddress, description: str, verdict: Verdict) -> PeerError:

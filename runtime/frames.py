@@ -24,8 +24,10 @@ from veilgraph.runtime.peer_errors import (
     peer_lost,
     peer_silent,
     peer_stopped,
+    session_too_long,
     unexpected_message,
 )
+from veilgraph.runtime.tls import RECORDS_PER_KEY, words
 
 HEAD = struct.Struct("<QQ")
 STOPPED = (1 << 64) - 1
@@ -56,6 +58,7 @@ class FramedConnection:
         self._connection = connection
         self._sent_frames = 0
         self._received_frames = 0
+        self._records = 0  # that were sent
         self._unsent: list[memoryview] = []
         self._record = memoryview(bytearray(_RECORD_BYTES))
         self._expected = b""  # the head that is due
@@ -68,8 +71,15 @@ class FramedConnection:
         connection.setblocking(False)
 
     def send_frame(self, payload: memoryview, step: str) -> None:
-        """Puts a frame up, and sends its first record and a chunk, if the socket takes them."""
+        """Puts a frame up, and sends its first record and a chunk, if the socket takes them.
+
+        Raises:
+            ResourceLimitError: the key has encrypted as much as it may.
+        """
         self.step = step
+        self._records += -(-(HEAD.size + len(payload)) // _RECORD_BYTES)
+        if self._records > RECORDS_PER_KEY:
+            raise session_too_long(self.name, step)
         head = HEAD.pack(self._sent_frames, len(payload))
         self._unsent.append(memoryview(b"".join((head, payload[:_FIRST_BYTES]))))
         if len(payload) > _FIRST_BYTES:
@@ -195,7 +205,7 @@ class FramedConnection:
     def _broke(self, error: OSError | None) -> VeilgraphError:
         self.blamed = self.peer
         if isinstance(error, ssl.SSLError) and not isinstance(error, _CUT):
-            return bytes_changed(self.name, self.step, str(error.reason or error))
+            return bytes_changed(self.name, self.step, words(error))
         if error is None or isinstance(error, _CUT):
             return peer_lost(self.name, self.step, f"{self.name} closed it")
         return peer_lost(self.name, self.step, error.strerror or type(error).__name__)

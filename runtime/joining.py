@@ -14,7 +14,7 @@ from veilgraph.ir.errors import SecurityAbort, UsageError
 from veilgraph.ir.plan import Phase, Plan
 from veilgraph.runtime.config import Config
 from veilgraph.runtime.handshake import open_session
-from veilgraph.runtime.links import TlsLinks
+from veilgraph.runtime.native_links import open_links
 from veilgraph.runtime.party import Party, Prepared
 from veilgraph.runtime.session_ids import SpentSessions
 from veilgraph.runtime.store import Store, StoredSession
@@ -52,7 +52,7 @@ def join(
     config = config.for_parties(plan.manifest.parties)
     if stored is not None and plan.manifest.dealer:
         config = config.without(plan.manifest.dealer)
-    links = TlsLinks.connect(
+    links = open_links(
         config, insecure_plaintext=insecure_plaintext, timeout_seconds=timeout_seconds
     )
     try:

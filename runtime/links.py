@@ -1,4 +1,7 @@
-"""Rounds of messages between parties: what a link promises, and links over TLS 1.3.
+"""Rounds of messages between parties: what a link promises, and links by Python's `ssl`.
+
+Parties use native links (native_links.py) where they can; these are what they fall back on, and
+what tests compare those with. Both have one wire.
 
 Sends never wait for receives: sockets don't block, the start of each frame goes out at once, and
 what the sockets don't take yet is sent while frames come in. A round of short messages is one
@@ -6,7 +9,7 @@ what the sockets don't take yet is sent while frames come in. A round of short m
 since OpenSSL works outside the interpreter's lock (but one connection never on two threads).
 
 AES-GCM's limit of 2^24.5 records under one key (RFC 8446, section 5.5) is 24 million rounds or
-380 GB a session and direction; sessions are far shorter.
+380 GB a session and direction. Python's `ssl` can't renew a key, so a connection stops before that.
 """
 
 from __future__ import annotations
@@ -26,6 +29,7 @@ from veilgraph.ir.errors import VeilgraphError
 from veilgraph.runtime.config import Config
 from veilgraph.runtime.connecting import connect
 from veilgraph.runtime.frames import FramedConnection
+from veilgraph.runtime.tls import PythonTransport
 
 Buffer: TypeAlias = bytes | bytearray | memoryview | npt.NDArray[np.uint8]
 
@@ -42,8 +46,12 @@ class Links(Protocol):
 
     party: int
     names: tuple[str, ...]
-    sent_bytes: dict[int, int]
-    received_bytes: dict[int, int]
+
+    @property
+    def sent_bytes(self) -> dict[int, int]: ...
+
+    @property
+    def received_bytes(self) -> dict[int, int]: ...
 
     def exchange(
         self, sends: Mapping[int, Buffer], receives: Mapping[int, Buffer], step: str
@@ -87,7 +95,7 @@ def byte_view(buffer: Buffer) -> memoryview:
 
 
 class TlsLinks:
-    """Links over TLS 1.3, made by `connect`; see Links."""
+    """Links over TLS 1.3 by Python's `ssl`, made by `connect`; see Links."""
 
     def __init__(
         self,
@@ -127,7 +135,8 @@ class TlsLinks:
             UsageError: an address that can't be listened at, or plaintext beyond loopback.
         """
         timeout = config.timeout_seconds if timeout_seconds is None else timeout_seconds
-        connections = connect(config, timeout, insecure_plaintext=insecure_plaintext)
+        transport = PythonTransport()
+        connections = connect(config, timeout, transport, insecure_plaintext=insecure_plaintext)
         return cls(config.party, config.names, connections, timeout)
 
     def reset_counters(self) -> None:

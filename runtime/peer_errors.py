@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from veilgraph.ir.errors import PeerError, SecurityAbort
+from veilgraph.ir.errors import PeerError, ResourceLimitError, SecurityAbort
 
 
 def peer_silent(name: str, step: str, seconds: float) -> PeerError:
@@ -40,4 +40,12 @@ def bytes_changed(name: str, step: str, what: str) -> SecurityAbort:
     return SecurityAbort(
         f"Bytes between this party and {name} were changed on the way in step {step} ({what}).",
         "Somebody or something on the network between the two alters traffic.",
+    )
+
+
+def session_too_long(name: str, step: str) -> ResourceLimitError:
+    """The error for a key that has encrypted as much as it may, and can't be renewed."""
+    return ResourceLimitError(
+        f"The key of the link to {name} has encrypted as much as it may, in step {step}.",
+        "Start a new session, or use a Python whose OpenSSL is shared: `veilgraph doctor`.",
     )

@@ -13,6 +13,8 @@ from pathlib import Path
 
 from veilgraph import units
 from veilgraph.kernels.native import INSTRUCTION_SETS, library, supported
+from veilgraph.runtime._native import OpenSsl
+from veilgraph.runtime.tls import openssl
 
 RUNTIME = ("numpy", "pyyaml", "click", "rich", "safetensors", "cryptography")
 EXTRAS = {
@@ -52,6 +54,7 @@ def diagnose() -> list[Finding]:
         _machine(),
         _memory(),
         _tls(),
+        _links(),
         *(_package(name) for name in RUNTIME),
         *(_extra(extra) for extra in EXTRAS),
         _gpu(),
@@ -102,6 +105,14 @@ def _memory() -> Finding:
 def _tls() -> Finding:
     advice = "" if ssl.HAS_TLSv1_3 else "Links need TLS 1.3: use a Python with OpenSSL 1.1.1."
     return Finding("TLS", f"{ssl.OPENSSL_VERSION}, 1.3 {'absent' if advice else 'present'}", advice)
+
+
+def _links() -> Finding:
+    found = openssl()
+    if isinstance(found, OpenSsl):
+        return Finding("links", f"native, with {found.version}")
+    slower = "Rounds take several times longer; a Python with a shared OpenSSL 3 is faster."
+    return Finding("links", f"by Python's ssl: {found}", slower)
 
 
 def _package(name: str) -> Finding:

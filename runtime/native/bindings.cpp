@@ -3,38 +3,27 @@
 #include <nanobind/ndarray.h>
 #include <nanobind/stl/string.h>
 
-#include <span>
-
+#include "runtime/native/link_bindings.h"
 #include "runtime/native/machine.h"
+#include "runtime/native/python_buffers.h"
 
 namespace nb = nanobind;
 using namespace nb::literals;
 
 namespace {
 
-// The bytes of any contiguous Python object of the buffer protocol, for as long as this lives.
-class Bytes {
- public:
-  explicit Bytes(nb::handle object) {
-    if (PyObject_GetBuffer(object.ptr(), &view_, PyBUF_SIMPLE) != 0) throw nb::python_error();
-  }
-  ~Bytes() { PyBuffer_Release(&view_); }
-  Bytes(const Bytes&) = delete;
-  Bytes& operator=(const Bytes&) = delete;
-
-  std::span<const uint8_t> span() const {
-    return {static_cast<const uint8_t*>(view_.buf), static_cast<size_t>(view_.len)};
-  }
-
- private:
-  Py_buffer view_;
-};
-
 void make_machine(veil::Machine* self, const std::string& library, nb::object steps,
                   nb::object buffers, nb::object params, nb::object constants, uint64_t arena_bytes,
                   nb::object keys, uint32_t threads, uint64_t max_arena_bytes) {
-  const Bytes s(steps), b(buffers), p(params), c(constants), k(keys);
-  veil::Program program{s.span(), b.span(), p.span(), c.span(), k.span(), 0, 0, 0};
+  veil::PythonBuffers held;
+  veil::Program program{held.readable(steps),
+                        held.readable(buffers),
+                        held.readable(params),
+                        held.readable(constants),
+                        held.readable(keys),
+                        0,
+                        0,
+                        0};
   program.arena_bytes = arena_bytes;
   program.max_arena_bytes = max_arena_bytes;
   program.threads = threads;
@@ -79,4 +68,5 @@ NB_MODULE(_native, m) {
       .def_prop_ro("arena", &arena)
       .def_prop_ro("kernels", &kernel_names)
       .def_prop_ro("profile", &profile);
+  veil::bind_links(m);
 }

@@ -44,6 +44,14 @@ def test_kernels() -> None:
         assert any(rate["what"].startswith(what) for rate in rates)
 
 
+def test_links() -> None:
+    found = quick("links")
+    assert found["links"] or found["notes"]
+    for figures in found["links"].values():
+        assert min(figures["round_seconds"]) > 0
+        assert min(figures["bytes_per_second"]) > 0
+
+
 @pytest.mark.slow
 def test_dealing() -> None:
     found = quick("dealing")
@@ -106,5 +114,5 @@ def test_results_are_replaced_between_their_markers() -> None:
 def test_results_have_the_markers_of_every_script() -> None:
     text = (ROOT / "benchmarks" / "RESULTS.md").read_text()
     scripts = ("versus_spu", "versus_crypten", "whole_path", "dealing", "pretrained", "bytes")
-    for name in (*scripts, "kernels"):
+    for name in (*scripts, "links", "kernels"):
         assert text.count(f"<!-- {name} -->") == text.count(f"<!-- /{name} -->") == 1

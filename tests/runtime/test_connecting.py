@@ -10,7 +10,17 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from three_parties import connect_all, dated, edit, load_all, pin, run_threads, write_parties
+from three_parties import (
+    Connect,
+    connect_all,
+    dated,
+    edit,
+    load_all,
+    native_transport,
+    pin,
+    run_threads,
+    write_parties,
+)
 
 from veilgraph.ir.errors import PeerError, UsageError
 from veilgraph.runtime.certificates import (
@@ -18,7 +28,9 @@ from veilgraph.runtime.certificates import (
     load_certificate,
 )
 from veilgraph.runtime.config import Config
-from veilgraph.runtime.links import TlsLinks
+from veilgraph.runtime.connecting import connect as channels
+from veilgraph.runtime.links import Links, TlsLinks
+from veilgraph.runtime.native_links import NativeLinks
 
 
 @pytest.fixture
@@ -26,18 +38,18 @@ def files(tmp_path: Path) -> dict[str, Path]:
     return write_parties(tmp_path, 0.7)
 
 
-def try_all(files: dict[str, Path], **options: Any) -> list[Any]:
+def try_all(connect: Connect, files: dict[str, Path], **options: Any) -> list[Any]:
     """What each party gets: links (closed again) or an error."""
 
-    def act(config: Config) -> TlsLinks:
-        with TlsLinks.connect(config, **options) as links:
+    def act(config: Config) -> Links:
+        with connect(config, **options) as links:
             return links
 
     return run_threads([lambda c=c: act(c) for c in load_all(files)])
 
 
 def test_connects_and_encrypts(files: dict[str, Path]) -> None:
-    links = connect_all(load_all(files))
+    links = connect_all(TlsLinks.connect, load_all(files))
     for each in links:
         for link in each._links.values():
             assert isinstance(link._connection, ssl.SSLSocket)
@@ -48,19 +60,26 @@ def test_connects_and_encrypts(files: dict[str, Path]) -> None:
         each.close()
 
 
-def test_fingerprints_are_enough(files: dict[str, Path]) -> None:
+def test_native_streams_encrypt(files: dict[str, Path]) -> None:
+    transport = native_transport()
+    for streams in run_threads([lambda c=c: channels(c, 5, transport) for c in load_all(files)]):
+        assert [stream.protocol for stream in streams.values()] == ["TLSv1.3"] * 2
+        assert [stream.cipher for stream in streams.values()] == ["TLS_AES_128_GCM_SHA256"] * 2
+
+
+def test_fingerprints_are_enough(connect: Connect, files: dict[str, Path]) -> None:
     folder = files["alice"].parent
     for i, name in enumerate(files):
         for file in files.values():
             pin(file, i, load_certificate(folder / f"{name}.crt"))
         edit(files[name], lambda c, name=name: c["me"].update(certificate=f"{name}.crt"))
-    assert all(isinstance(each, TlsLinks) for each in try_all(files))
+    assert all(isinstance(each, TlsLinks | NativeLinks) for each in try_all(connect, files))
 
 
-def test_a_peer_that_never_comes(files: dict[str, Path]) -> None:
+def test_a_peer_that_never_comes(connect: Connect, files: dict[str, Path]) -> None:
     start = time.monotonic()
     alice, carol = run_threads(
-        [lambda n=n: TlsLinks.connect(Config.load(files[n])) for n in ("alice", "carol")]
+        [lambda n=n: connect(Config.load(files[n])) for n in ("alice", "carol")]
     )
     assert time.monotonic() - start < 3
     for error in (alice, carol):
@@ -71,27 +90,27 @@ def test_a_peer_that_never_comes(files: dict[str, Path]) -> None:
     assert "Connection refused" in carol.message
 
 
-def test_a_late_peer_is_awaited(files: dict[str, Path]) -> None:
+def test_a_late_peer_is_awaited(connect: Connect, files: dict[str, Path]) -> None:
     configs = load_all(files)
 
-    def late(config: Config) -> TlsLinks:
+    def late(config: Config) -> Links:
         time.sleep(0.3 * (2 - config.party))
-        return TlsLinks.connect(config, timeout_seconds=5)
+        return connect(config, timeout_seconds=5)
 
     for links in run_threads([lambda c=c: late(c) for c in configs]):
-        assert isinstance(links, TlsLinks), links
+        assert isinstance(links, TlsLinks | NativeLinks), links
         assert links.timeout_seconds == 5
         links.close()
 
 
-def test_an_unknown_certificate_of_a_dialer(files: dict[str, Path]) -> None:
+def test_an_unknown_certificate_of_a_dialer(connect: Connect, files: dict[str, Path]) -> None:
     """carol made a new certificate, and forgot to tell the others."""
     folder = files["alice"].parent
     init(folder / "new", "carol")
     new = {"certificate": "new/carol.crt"}
     edit(files["carol"], lambda c: c["parties"][2].update(new))
     edit(files["carol"], lambda c: c["me"].update(key="new/carol.key"))
-    alice, bob, carol = try_all(files)
+    alice, bob, carol = try_all(connect, files)
     told = [each for each in (alice, bob) if "Turned away" in str(each)]
     assert told  # carol may stop at the first of the two that refuses it
     for error in told:
@@ -104,12 +123,12 @@ def test_an_unknown_certificate_of_a_dialer(files: dict[str, Path]) -> None:
     assert "cert issue" in carol.hint
 
 
-def test_an_unknown_certificate_of_the_one_dialed(files: dict[str, Path]) -> None:
+def test_an_unknown_certificate_of_the_one_dialed(connect: Connect, files: dict[str, Path]) -> None:
     folder = files["alice"].parent
     init(folder / "new", "alice")
     edit(files["alice"], lambda c: c["parties"][0].update(certificate="new/alice.crt"))
     edit(files["alice"], lambda c: c["me"].update(key="new/alice.key"))
-    alice, bob, carol = try_all(files)
+    alice, bob, carol = try_all(connect, files)
     for error in (bob, carol):
         assert isinstance(error, PeerError)
         assert "is not alice: it showed a certificate (" in error.message
@@ -118,7 +137,7 @@ def test_an_unknown_certificate_of_the_one_dialed(files: dict[str, Path]) -> Non
     assert "it refused this party's certificate" in alice.message
 
 
-def test_swapped_certificates(files: dict[str, Path]) -> None:
+def test_swapped_certificates(connect: Connect, files: dict[str, Path]) -> None:
     """carol has exchanged the certificates of alice and bob."""
 
     def swap(content: dict[str, Any]) -> None:
@@ -126,7 +145,7 @@ def test_swapped_certificates(files: dict[str, Path]) -> None:
         alice["certificate"], bob["certificate"] = bob["certificate"], alice["certificate"]
 
     edit(files["carol"], swap)
-    alice, bob, carol = try_all(files)
+    alice, bob, carol = try_all(connect, files)
     assert isinstance(carol, PeerError)
     assert "it belongs to another party than the one expected here" in carol.message
     refused = [each for each in (alice, bob) if "it refused this party's certificate" in str(each)]
@@ -139,31 +158,30 @@ def test_swapped_certificates(files: dict[str, Path]) -> None:
     [(-30, "it has expired"), (30, "it is not valid yet")],
 )
 def test_dates_are_checked_before_anyone_waits(
-    files: dict[str, Path], start: int, sentence: str
+    connect: Connect, files: dict[str, Path], start: int, sentence: str
 ) -> None:
     dated(files["alice"].parent, "bob", datetime.now(UTC) + timedelta(days=start), 10)
     began = time.monotonic()
-    for error in try_all(files):
+    for error in try_all(connect, files):
         assert isinstance(error, PeerError)
         assert error.message == f"The certificate of bob can't be used: {sentence}."
         assert "cert issue" in error.hint
     assert time.monotonic() - began < 0.6
 
 
-def test_a_second_connection_of_one_party(files: dict[str, Path]) -> None:
+def test_a_second_connection_of_one_party(connect: Connect, files: dict[str, Path]) -> None:
     config = Config.load(files["carol"])
     alice, *_ = run_threads(
-        [lambda: TlsLinks.connect(Config.load(files["alice"]))]
-        + [lambda: TlsLinks.connect(config)] * 2
+        [lambda: connect(Config.load(files["alice"]))] + [lambda: connect(config)] * 2
     )
     assert isinstance(alice, PeerError)
     assert "bob (127.0.0.1:" in alice.message
     assert "a second connection of carol" in alice.message
 
 
-def test_one_side_in_plaintext(files: dict[str, Path]) -> None:
-    def act(config: Config) -> TlsLinks:
-        return TlsLinks.connect(config, insecure_plaintext=config.party == 0)
+def test_one_side_in_plaintext(connect: Connect, files: dict[str, Path]) -> None:
+    def act(config: Config) -> Links:
+        return connect(config, insecure_plaintext=config.party == 0)
 
     for error in run_threads([lambda c=c: act(c) for c in load_all(files)]):
         assert isinstance(error, PeerError)
@@ -171,21 +189,21 @@ def test_one_side_in_plaintext(files: dict[str, Path]) -> None:
 
 
 @pytest.mark.parametrize("host", ["10.0.0.1", "0.0.0.0", "no-such-host.invalid"])
-def test_plaintext_is_for_loopback(files: dict[str, Path], host: str) -> None:
+def test_plaintext_is_for_loopback(connect: Connect, files: dict[str, Path], host: str) -> None:
     edit(files["alice"], lambda c: c["parties"][1].update(host=host))
     with pytest.raises(UsageError, match=f"{host} is not a loopback address"):
-        TlsLinks.connect(Config.load(files["alice"]), insecure_plaintext=True)
+        connect(Config.load(files["alice"]), insecure_plaintext=True)
     edit(files["bob"], lambda c: c["me"].update(listen=host))
     with pytest.raises(UsageError, match=f"{host} is not a loopback address") as caught:
-        TlsLinks.connect(Config.load(files["bob"]), insecure_plaintext=True)
+        connect(Config.load(files["bob"]), insecure_plaintext=True)
     assert "--insecure-plaintext" in caught.value.hint
 
 
-def test_a_port_in_use(files: dict[str, Path]) -> None:
+def test_a_port_in_use(connect: Connect, files: dict[str, Path]) -> None:
     config = Config.load(files["alice"])
     with (
         socket.create_server(("127.0.0.1", config.me.port)),
         pytest.raises(UsageError, match="alice can't listen at") as caught,
     ):
-        TlsLinks.connect(config)
+        connect(config)
     assert "me.listen" in caught.value.hint

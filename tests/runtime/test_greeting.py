@@ -12,12 +12,13 @@ from pathlib import Path
 
 import pytest
 from strangers import RAW, caller, mallory, read, shown, signed_by_authority, verdict_on
-from three_parties import dated, pin, run_threads, write_parties
+from three_parties import Connect, dated, pin, run_threads, write_parties
 
 from veilgraph.ir.errors import PeerError
 from veilgraph.runtime.certificates import load_certificate
 from veilgraph.runtime.config import Config
-from veilgraph.runtime.links import TlsLinks
+from veilgraph.runtime.links import Links, TlsLinks
+from veilgraph.runtime.native_links import NativeLinks
 
 
 @pytest.fixture
@@ -25,23 +26,25 @@ def files(tmp_path: Path) -> dict[str, Path]:
     return write_parties(tmp_path, 0.7)
 
 
-def test_a_party_that_dials_those_after_it(files: dict[str, Path]) -> None:
+def test_a_party_that_dials_those_after_it(connect: Connect, files: dict[str, Path]) -> None:
     """alice's certificate at bob's door, where only carol is awaited."""
     folder = files["alice"].parent
     config = Config.load(files["alice"])
     act = verdict_on(shown(load_certificate(folder / "alice.crt")))
-    error, verdict = run_threads([lambda: TlsLinks.connect(config), lambda: caller(config, act)])
+    error, verdict = run_threads([lambda: connect(config), lambda: caller(config, act)])
     assert verdict == 4
     assert "the certificate of alice" in error.message
 
 
 @pytest.mark.parametrize(("start", "code"), [(-30, 2), (30, 3)])
-def test_an_expired_certificate_of_a_dialer(files: dict[str, Path], start: int, code: int) -> None:
+def test_an_expired_certificate_of_a_dialer(
+    connect: Connect, files: dict[str, Path], start: int, code: int
+) -> None:
     der = dated(files["alice"].parent, "carol", datetime.now(UTC) + timedelta(days=start), 10)
     pin(files["alice"], 2, der)
     config = Config.load(files["alice"])
     error, verdict = run_threads(
-        [lambda: TlsLinks.connect(config), lambda: caller(config, verdict_on(shown(der)))]
+        [lambda: connect(config), lambda: caller(config, verdict_on(shown(der)))]
     )
     assert verdict == code
     assert isinstance(error, PeerError)
@@ -49,7 +52,7 @@ def test_an_expired_certificate_of_a_dialer(files: dict[str, Path], start: int, 
     assert ("it has expired", "it is not valid yet")[code - 2] in error.message
 
 
-def test_an_expired_certificate_of_the_one_dialed(files: dict[str, Path]) -> None:
+def test_an_expired_certificate_of_the_one_dialed(connect: Connect, files: dict[str, Path]) -> None:
     der = dated(files["alice"].parent, "alice", datetime.now(UTC) - timedelta(days=30), 10)
     pin(files["carol"], 0, der)
     config = Config.load(files["carol"])
@@ -62,14 +65,14 @@ def test_an_expired_certificate_of_the_one_dialed(files: dict[str, Path]) -> Non
                 connection.sendall(shown(der) + b"\0")
                 return connection.recv(1)
 
-        error, verdict = run_threads([lambda: TlsLinks.connect(config), answer])
+        error, verdict = run_threads([lambda: connect(config), answer])
     assert verdict == b"\2"
     assert isinstance(error, PeerError)
     assert "is not alice: it showed the certificate of alice" in error.message
     assert "it has expired" in error.message
 
 
-def test_being_told_of_an_expired_certificate(files: dict[str, Path]) -> None:
+def test_being_told_of_an_expired_certificate(connect: Connect, files: dict[str, Path]) -> None:
     """carol's clock is right for carol, and alice's for alice."""
     config = Config.load(files["carol"])
     der = load_certificate(files["alice"].parent / "alice.crt")
@@ -81,12 +84,14 @@ def test_being_told_of_an_expired_certificate(files: dict[str, Path]) -> None:
                 connection.recv(4096)
                 connection.sendall(shown(der) + b"\2")
 
-        error, _ = run_threads([lambda: TlsLinks.connect(config), answer])
+        error, _ = run_threads([lambda: connect(config), answer])
     assert isinstance(error, PeerError)
     assert error.message == "alice refused this party's certificate: it has expired."
 
 
-def test_a_dialer_with_a_certificate_but_not_its_key(files: dict[str, Path]) -> None:
+def test_a_dialer_with_a_certificate_but_not_its_key(
+    connect: Connect, files: dict[str, Path]
+) -> None:
     config = Config.load(files["alice"])
     der = load_certificate(files["alice"].parent / "carol.crt")
     greeting = shown(load_certificate(files["alice"].parent / "alice.crt"))
@@ -102,13 +107,15 @@ def test_a_dialer_with_a_certificate_but_not_its_key(files: dict[str, Path]) -> 
         except ssl.SSLError as error:
             return str(error.reason).encode()
 
-    error, got = run_threads([lambda: TlsLinks.connect(config), lambda: caller(config, act)])
+    error, got = run_threads([lambda: connect(config), lambda: caller(config, act)])
     assert b"ALERT" in got
     assert isinstance(error, PeerError)
     assert "certificate verify failed" in error.message
 
 
-def test_a_pinned_authority_does_not_vouch_for_others(files: dict[str, Path]) -> None:
+def test_a_pinned_authority_does_not_vouch_for_others(
+    connect: Connect, files: dict[str, Path]
+) -> None:
     """carol's certificate could sign others; what it signs is still not carol's certificate."""
     authority, context = signed_by_authority(files["alice"].parent)
     pin(files["alice"], 2, authority)
@@ -122,12 +129,14 @@ def test_a_pinned_authority_does_not_vouch_for_others(files: dict[str, Path]) ->
         with context.wrap_socket(connection) as secured:
             return secured.recv(1)
 
-    error, got = run_threads([lambda: TlsLinks.connect(config), lambda: caller(config, act)])
+    error, got = run_threads([lambda: connect(config), lambda: caller(config, act)])
     assert got == b""
     assert "its certificate in TLS is another than the one it showed" in error.message
 
 
-def test_one_dialed_with_a_certificate_but_not_its_key(files: dict[str, Path]) -> None:
+def test_one_dialed_with_a_certificate_but_not_its_key(
+    connect: Connect, files: dict[str, Path]
+) -> None:
     config = Config.load(files["carol"])
     der = load_certificate(files["alice"].parent / "alice.crt")
     with socket.create_server(("127.0.0.1", config.parties[0].port)) as listener:
@@ -142,9 +151,9 @@ def test_one_dialed_with_a_certificate_but_not_its_key(files: dict[str, Path]) -
                     connection, server_side=True
                 )
 
-        error, _ = run_threads([lambda: TlsLinks.connect(config), answer])
+        error, _ = run_threads([lambda: connect(config), answer])
     assert isinstance(error, PeerError)
-    assert "could not prove who they are: CERTIFICATE_VERIFY_FAILED" in error.message
+    assert "could not prove who they are: certificate verify failed" in error.message
 
 
 @pytest.mark.parametrize(
@@ -158,7 +167,9 @@ def test_one_dialed_with_a_certificate_but_not_its_key(files: dict[str, Path]) -
         b"veilgraph",
     ],
 )
-def test_strangers_do_not_stop_the_run(files: dict[str, Path], bad: bytes) -> None:
+def test_strangers_do_not_stop_the_run(
+    connect: Connect, files: dict[str, Path], bad: bytes
+) -> None:
     config = Config.load(files["alice"])
     done = threading.Event()
 
@@ -167,24 +178,24 @@ def test_strangers_do_not_stop_the_run(files: dict[str, Path], bad: bytes) -> No
         done.set()
         time.sleep(0.2)
 
-    def others(name: str) -> TlsLinks:
+    def others(name: str) -> Links:
         done.wait()
-        return TlsLinks.connect(Config.load(files[name]), timeout_seconds=5)
+        return connect(Config.load(files[name]), timeout_seconds=5)
 
     alice, _, bob, carol = run_threads(
         [
-            lambda: TlsLinks.connect(config, timeout_seconds=5),
+            lambda: connect(config, timeout_seconds=5),
             lambda: caller(config, act),
             lambda: others("bob"),
             lambda: others("carol"),
         ]
     )
     for each in (alice, bob, carol):
-        assert isinstance(each, TlsLinks), each
+        assert isinstance(each, TlsLinks | NativeLinks), each
         each.close()
 
 
-def test_one_that_speaks_something_else(files: dict[str, Path]) -> None:
+def test_one_that_speaks_something_else(connect: Connect, files: dict[str, Path]) -> None:
     config = Config.load(files["carol"])
     with socket.create_server(("127.0.0.1", config.parties[0].port)) as listener:
 
@@ -200,18 +211,18 @@ def test_one_that_speaks_something_else(files: dict[str, Path]) -> None:
                     connection.recv(4096)
                     connection.sendall(content)
 
-        error, _ = run_threads([lambda: TlsLinks.connect(config), answer])
+        error, _ = run_threads([lambda: connect(config), answer])
     assert isinstance(error, PeerError)
     assert "No link to alice (127.0.0.1:" in error.message
     assert "bob (127.0.0.1:" in error.message
 
 
-def test_plaintext_knows_who_is_who(files: dict[str, Path]) -> None:
+def test_plaintext_knows_who_is_who(connect: Connect, files: dict[str, Path]) -> None:
     config = Config.load(files["alice"])
 
     act = verdict_on(shown(b"mallory", RAW))
     error, verdict = run_threads(
-        [lambda: TlsLinks.connect(config, insecure_plaintext=True), lambda: caller(config, act)]
+        [lambda: connect(config, insecure_plaintext=True), lambda: caller(config, act)]
     )
     assert verdict == 1
     assert "the name b'mallory'" in error.message

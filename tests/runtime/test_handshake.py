@@ -10,6 +10,7 @@ import pytest
 from three_parties import (
     DIGEST,
     NAMES,
+    Connect,
     connect_all,
     load_all,
     run_processes,
@@ -42,9 +43,11 @@ def keys_of_session(links: Links, folder: Path) -> tuple[bytes, list[tuple[list[
     return session.id, [(sorted(holders), key) for holders, key in session.keys.items()]
 
 
-def test_processes_share_a_session(tmp_path: Path) -> None:
+def test_processes_share_a_session(connect: Connect, tmp_path: Path) -> None:
     files = write_parties(tmp_path)
-    sessions = [run_processes(keys_of_session, files, tmp_path / "state") for _ in range(2)]
+    sessions = [
+        run_processes(connect, keys_of_session, files, tmp_path / "state") for _ in range(2)
+    ]
     for session in sessions:
         assert len({session_id for session_id, _ in session}) == 1
         known: dict[tuple[int, ...], set[bytes]] = {}
@@ -72,8 +75,8 @@ def test_different_plans() -> None:
     assert "model.plan" in results[0].hint
 
 
-def test_different_plans_over_tls(tmp_path: Path) -> None:
-    links = connect_all(load_all(write_parties(tmp_path)))
+def test_different_plans_over_tls(connect: Connect, tmp_path: Path) -> None:
+    links = connect_all(connect, load_all(write_parties(tmp_path)))
     results = all_open(links, [OTHER, DIGEST, DIGEST], [64, 64, 64])
     assert [each.exit_code for each in results] == [6, 6, 6]
     assert "alice runs a plan" in results[1].message

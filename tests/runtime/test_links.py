@@ -14,7 +14,9 @@ from typing import Any
 import numpy as np
 import pytest
 from three_parties import (
+    KINDS,
     NAMES,
+    Connect,
     connect_all,
     edit,
     load_all,
@@ -25,7 +27,7 @@ from three_parties import (
 
 from veilgraph.ir.errors import PeerError, SecurityAbort
 from veilgraph.runtime.config import Config
-from veilgraph.runtime.links import Links, TlsLinks, byte_view
+from veilgraph.runtime.links import Links, byte_view
 from veilgraph.runtime.loopback import loopback
 
 MIB = 1 << 20
@@ -33,7 +35,10 @@ Round = Callable[[Links], Any]
 Make = Callable[[float], list[Links]]
 
 
-@pytest.fixture(params=["tls", "plaintext", "loopback"])
+PLAINTEXT = [f"{kind}, plaintext" for kind in KINDS]
+
+
+@pytest.fixture(params=[*KINDS, *PLAINTEXT, "loopback"])
 def make(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Make]:
     """Makes the links of three parties, given how long they wait for each other."""
     made: list[Links] = []
@@ -43,8 +48,9 @@ def make(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Make]:
             made.extend(loopback(3, NAMES, timeout_seconds))
         else:
             configs = load_all(write_parties(tmp_path))
-            plaintext = request.param == "plaintext"
-            made.extend(connect_all(configs, insecure_plaintext=plaintext))
+            connect = KINDS[request.param.partition(",")[0]]
+            plaintext = request.param in PLAINTEXT
+            made.extend(connect_all(connect, configs, insecure_plaintext=plaintext))
             for each in made:
                 each.timeout_seconds = timeout_seconds  # type: ignore[attr-defined]
         return made
@@ -128,13 +134,13 @@ def test_random_rounds(make: Make) -> None:
     assert total == sum(int(size.sum() - np.trace(size)) for size in sizes)
 
 
-def test_random_rounds_between_processes(tmp_path: Path) -> None:
-    sent = run_processes(random_rounds, write_parties(tmp_path))
+def test_random_rounds_between_processes(connect: Connect, tmp_path: Path) -> None:
+    sent = run_processes(connect, random_rounds, write_parties(tmp_path))
     assert [sorted(each) for each in sent] == [[1, 2], [0, 2], [0, 1]]
 
 
-def test_large_messages_between_processes(tmp_path: Path) -> None:
-    seconds = run_processes(large_round, write_parties(tmp_path))
+def test_large_messages_between_processes(connect: Connect, tmp_path: Path) -> None:
+    seconds = run_processes(connect, large_round, write_parties(tmp_path))
     assert all(isinstance(each, float) and each < 10 for each in seconds), seconds
 
 
@@ -167,9 +173,9 @@ def test_buffers_may_change_once_sent(make: Make) -> None:
     assert each_does(make(10.0), act) == [b"2", b"0", b"1"]
 
 
-def test_a_killed_process_stops_the_others(tmp_path: Path) -> None:
+def test_a_killed_process_stops_the_others(connect: Connect, tmp_path: Path) -> None:
     start = time.monotonic()
-    alice, bob, carol = run_processes(killed_in_the_middle, write_parties(tmp_path, 20.0))
+    alice, bob, carol = run_processes(connect, killed_in_the_middle, write_parties(tmp_path, 20.0))
     assert time.monotonic() - start < 5
     assert bob == -signal.SIGKILL
     for code, sentence in (alice, carol):
@@ -192,8 +198,8 @@ def test_a_silent_peer(make: Make) -> None:
         assert "timeout_seconds" in error.hint
 
 
-def test_a_peer_that_takes_nothing(tmp_path: Path) -> None:
-    links = connect_all(load_all(write_parties(tmp_path)))
+def test_a_peer_that_takes_nothing(connect: Connect, tmp_path: Path) -> None:
+    links = connect_all(connect, load_all(write_parties(tmp_path)))
     links[0].timeout_seconds = 0.3
     links[2].exchange({0: b"x"}, {}, "conv")
     with pytest.raises(PeerError, match=r"bob was silent for 0\.3 seconds in step conv"):
@@ -255,8 +261,9 @@ def test_a_message_of_another_length(make: Make) -> None:
     assert "step round 1" in alice.message
 
 
-def test_a_message_out_of_order(tmp_path: Path) -> None:
-    links = connect_all(load_all(write_parties(tmp_path)))
+@pytest.mark.parametrize("connect", [KINDS["python"], KINDS["mixed"]])
+def test_a_message_out_of_order(connect: Connect, tmp_path: Path) -> None:
+    links = connect_all(connect, load_all(write_parties(tmp_path)))
     links[0]._links[1]._sent_frames = 7  # as a peer would whose messages got lost
     links[0].exchange({1: b"abcd"}, {}, "open")
     with pytest.raises(SecurityAbort) as caught:
@@ -316,11 +323,11 @@ class Tamperer:
             sink.close()
 
 
-def test_a_bit_flipped_on_the_way(tmp_path: Path) -> None:
+def test_a_bit_flipped_on_the_way(connect: Connect, tmp_path: Path) -> None:
     files = write_parties(tmp_path)
     tamperer = Tamperer(Config.load(files["alice"]).me.port)
     edit(files["bob"], lambda c: c["parties"][0].update(port=tamperer.port))
-    links = connect_all(load_all(files))
+    links = connect_all(connect, load_all(files))
     each_does(links, lambda mine: all_to_all(mine, 0, lambda i, j: 100))
     tamperer.flip.set()
     alice, bob, carol = each_does(links, lambda mine: all_to_all(mine, 1, lambda i, j: 100))
@@ -330,6 +337,5 @@ def test_a_bit_flipped_on_the_way(tmp_path: Path) -> None:
     tamperer.listener.close()
     for each in links:
         each.close()
-    assert isinstance(links[0], TlsLinks)
     assert alice is None or isinstance(alice, SecurityAbort | PeerError)
     assert carol is None or isinstance(carol, PeerError)

@@ -8,18 +8,58 @@ import threading
 from collections.abc import Callable, Sequence
 from datetime import datetime
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
+import pytest
 import yaml
 from cryptography.hazmat.primitives import serialization
 
 from veilgraph.ir.errors import VeilgraphError
+from veilgraph.runtime._native import OpenSsl
 from veilgraph.runtime.certificates import fingerprint, init, load_private_key, self_signed
 from veilgraph.runtime.config import Config
-from veilgraph.runtime.links import TlsLinks
+from veilgraph.runtime.links import Links, TlsLinks
+from veilgraph.runtime.native_links import NativeLinks
+from veilgraph.runtime.tls import RECORDS_PER_KEY, NativeTransport, openssl
 
 NAMES = ("alice", "bob", "carol")
 DIGEST = bytes(range(32))
+
+
+class Connect(Protocol):
+    """How a party gets its links; see `TlsLinks.connect`."""
+
+    def __call__(
+        self,
+        config: Config,
+        *,
+        insecure_plaintext: bool = False,
+        timeout_seconds: float | None = None,
+    ) -> Links: ...
+
+
+def native_transport(records_per_key: int = RECORDS_PER_KEY) -> NativeTransport:
+    """Skips the test where this Python's OpenSSL can't be called."""
+    found = openssl()
+    if not isinstance(found, OpenSsl):
+        pytest.skip(found)
+    return NativeTransport(found, records_per_key)
+
+
+def connect_native(config: Config, **options: Any) -> NativeLinks:
+    return NativeLinks.connect(config, native_transport(), **options)
+
+
+def connect_mixed(config: Config, **options: Any) -> Links:
+    """alice's links are Python's, those of the others native."""
+    return (connect_native if config.party else TlsLinks.connect)(config, **options)
+
+
+KINDS: dict[str, Connect] = {
+    "native": connect_native,
+    "python": TlsLinks.connect,
+    "mixed": connect_mixed,
+}
 
 
 def write_parties(folder: Path, timeout_seconds: float = 10.0) -> dict[str, Path]:
@@ -90,15 +130,17 @@ def run_threads(acts: Sequence[Callable[[], Any]]) -> list[Any]:
     return results
 
 
-def connect_all(configs: Sequence[Config], **options: Any) -> list[TlsLinks]:
+def connect_all(connect: Connect, configs: Sequence[Config], **options: Any) -> list[Any]:
     """All parties' links, in this process."""
-    links = run_threads([lambda c=c: TlsLinks.connect(c, **options) for c in configs])
+    links = run_threads([lambda c=c: connect(c, **options) for c in configs])
     for each in links:
-        assert isinstance(each, TlsLinks), each
+        assert isinstance(each, TlsLinks | NativeLinks), each
     return links
 
 
-def run_processes(act: Callable[..., Any], files: dict[str, Path], *args: Any) -> list[Any]:
+def run_processes(
+    connect: Connect, act: Callable[..., Any], files: dict[str, Path], *args: Any
+) -> list[Any]:
     """Runs `act(links, *args)` for each party in its own process, over TLS; results in order.
 
     A user error comes back as (exit code, sentence); a process that died as its exit status.
@@ -106,7 +148,7 @@ def run_processes(act: Callable[..., Any], files: dict[str, Path], *args: Any) -
     context = multiprocessing.get_context("fork")
     pipes = [context.Pipe(duplex=False) for _ in files]
     processes = [
-        context.Process(target=_party, args=(sender, file, act, args))
+        context.Process(target=_party, args=(sender, connect, file, act, args))
         for (_, sender), file in zip(pipes, files.values(), strict=True)
     ]
     for process, (_, sender) in zip(processes, pipes, strict=True):
@@ -124,9 +166,11 @@ def run_processes(act: Callable[..., Any], files: dict[str, Path], *args: Any) -
     return results
 
 
-def _party(sender: Any, file: Path, act: Callable[..., Any], args: tuple[Any, ...]) -> None:
+def _party(
+    sender: Any, connect: Connect, file: Path, act: Callable[..., Any], args: tuple[Any, ...]
+) -> None:
     try:
-        with TlsLinks.connect(Config.load(file)) as links:
+        with connect(Config.load(file)) as links:
             sender.send(act(links, *args))
     except VeilgraphError as error:
         sender.send((error.exit_code, error.message))

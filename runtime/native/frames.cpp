@@ -1,0 +1,134 @@
+#include "runtime/native/frames.h"
+
+#include <algorithm>
+#include <bit>
+#include <cstring>
+
+namespace veil {
+namespace {
+
+static_assert(std::endian::native == std::endian::little, "heads are little endian");
+
+constexpr uint64_t kStopped = ~uint64_t{0};
+constexpr size_t kRecord = size_t{1} << 14;  // the most that one TLS record holds
+constexpr size_t kChunk = size_t{1} << 17;   // moved in one direction before a look at the other
+
+void write_head(uint8_t* to, uint64_t number, uint64_t bytes) {
+  std::memcpy(to, &number, sizeof(number));
+  std::memcpy(to + sizeof(number), &bytes, sizeof(bytes));
+}
+
+}  // namespace
+
+FramedStream::FramedStream(uint32_t peer, uint32_t parties, std::shared_ptr<Stream> stream)
+    : peer_(peer),
+      parties_(parties),
+      stream_(std::move(stream)),
+      record_(std::make_unique<uint8_t[]>(kRecord)) {}
+
+void FramedStream::send_frame(std::span<const uint8_t> payload) {
+  const size_t first = std::min(payload.size(), kRecord - kHead);
+  write_head(record_.get(), sent_frames_++, payload.size());
+  if (first > 0) std::memcpy(record_.get() + kHead, payload.data(), first);
+  staged_ = {record_.get(), kHead + first};
+  unsent_ = payload.subspan(first);
+  sent_bytes += payload.size();
+  send_some();
+}
+
+void FramedStream::expect_frame(std::span<uint8_t> payload) {
+  head_bytes_ = 0;
+  due_bytes_ = payload.size();
+  missing_ = payload;
+  receiving_ = true;
+  received_bytes += payload.size();
+}
+
+bool FramedStream::send_some() {
+  size_t moved = 0;
+  while (sending() && moved < kChunk) {
+    std::span<const uint8_t>& piece = staged_.empty() ? unsent_ : staged_;
+    const Stream::Moved sent = stream_->write(piece.data(), std::min(piece.size(), kChunk));
+    if (sent.status == Stream::Status::kNotNow) break;
+    if (sent.status != Stream::Status::kMoved) fail(sent.status);
+    piece = piece.subspan(sent.bytes);
+    moved += sent.bytes;
+  }
+  return moved > 0;
+}
+
+bool FramedStream::receive_some() {
+  size_t moved = 0;
+  while (receiving_ && moved < kChunk) {
+    const size_t count = receive_piece(Stream::Wait::kNo);
+    if (count == 0) break;
+    moved += count;
+  }
+  return moved > 0;
+}
+
+void FramedStream::receive_within(double seconds) {
+  stream_->set_patience(seconds);
+  while (receiving_) receive_piece(Stream::Wait::kYes);
+}
+
+// Reads once, to the head or to the payload; 0 if nothing is there.
+size_t FramedStream::receive_piece(Stream::Wait wait) {
+  const bool in_head = head_bytes_ < kHead;
+  uint8_t* to = in_head ? head_.data() + head_bytes_ : missing_.data();
+  const size_t room = in_head ? kHead - head_bytes_ : missing_.size();
+  const Stream::Moved got = stream_->read(to, room, wait);
+  if (got.status == Stream::Status::kNotNow) return 0;
+  if (got.status != Stream::Status::kMoved) fail(got.status);
+  if (in_head) {
+    head_bytes_ += got.bytes;
+    if (head_bytes_ == kHead) check_head();
+  } else {
+    missing_ = missing_.subspan(got.bytes);
+  }
+  receiving_ = head_bytes_ < kHead || !missing_.empty();
+  return got.bytes;
+}
+
+void FramedStream::check_head() {
+  uint64_t number = 0, bytes = 0;
+  std::memcpy(&number, head_.data(), sizeof(number));
+  std::memcpy(&bytes, head_.data() + sizeof(number), sizeof(bytes));
+  const uint64_t due = received_frames_;
+  if (number == due && bytes == due_bytes_) {
+    ++received_frames_;
+    return;
+  }
+  if (number == kStopped) {
+    const uint64_t blamed = bytes < parties_ ? bytes : peer_;
+    failed_ = blamed == peer_;
+    throw Fault{Fault::Kind::kStopped, peer_, blamed, "", 0, 0, 0, 0};
+  }
+  failed_ = true;
+  throw Fault{Fault::Kind::kUnexpected, peer_, peer_, "", number, bytes, due, due_bytes_};
+}
+
+Fault FramedStream::silent() {
+  failed_ = true;
+  return {Fault::Kind::kSilent, peer_, peer_, "", 0, 0, 0, 0};
+}
+
+void FramedStream::fail(Stream::Status status) {
+  if (status == Stream::Status::kInterrupted) throw Interrupted{};
+  if (status == Stream::Status::kSilent) throw silent();
+  failed_ = true;
+  const auto kind = status == Stream::Status::kClosed    ? Fault::Kind::kClosed
+                    : status == Stream::Status::kChanged ? Fault::Kind::kChanged
+                                                         : Fault::Kind::kBroken;
+  throw Fault{kind, peer_, peer_, stream_->reason(), 0, 0, 0, 0};
+}
+
+void FramedStream::stop(uint64_t reason) {
+  if (!sending() && !failed_) {
+    write_head(record_.get(), kStopped, reason);
+    stream_->write(record_.get(), kHead);  // what can't be said is no matter: the peer sees the end
+  }
+  close();
+}
+
+}  // namespace veil

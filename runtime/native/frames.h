@@ -1,0 +1,79 @@
+// The frames on the connection to one peer.
+//
+// A message is one frame: its number on the link (64 bits, counted from 0 in each direction) and
+// its length in bytes (64 bits), little endian, then the payload. Peers, lengths and order are the
+// plan's, so a frame's head is only compared with what is due. A head with the number 2^64 - 1 says
+// that the peer stopped, and its length is the index of the party that was the reason. The head and
+// the start of the payload fill one TLS record; runtime/frames.py has the same in Python.
+#pragma once
+#include <array>
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "runtime/native/stream.h"
+
+namespace veil {
+
+// Why a round came to no end.
+struct Fault {
+  enum class Kind : uint8_t { kSilent, kClosed, kBroken, kChanged, kStopped, kUnexpected };
+  Kind kind;
+  uint32_t peer;    // on whose link it showed
+  uint64_t blamed;  // the party that was the reason
+  std::string reason;
+  uint64_t number = 0, bytes = 0;          // of the frame that came
+  uint64_t due_number = 0, due_bytes = 0;  // of the one that is due
+};
+
+// A signal has come that Python has to see to.
+struct Interrupted {};
+
+class FramedStream {
+ public:
+  FramedStream(uint32_t peer, uint32_t parties, std::shared_ptr<Stream> stream);
+
+  // What is under way; all of these are for one thread at a time, and throw Fault or Interrupted.
+  bool sending() const { return staged_.size() > 0 || unsent_.size() > 0; }
+  bool receiving() const { return receiving_; }
+  // Puts a frame up, and sends of it what the socket takes at once, at most a chunk.
+  void send_frame(std::span<const uint8_t> payload);
+  // Awaits the next frame, of exactly this length.
+  void expect_frame(std::span<uint8_t> payload);
+  // Move at most about a chunk; false if there was nothing to do or the socket was not ready.
+  bool send_some();
+  bool receive_some();
+  // Receives the whole frame; the peer may be silent for so long.
+  void receive_within(double seconds);
+  bool wait(int milliseconds) { return stream_->wait(receiving_, sending(), milliseconds); }
+  Fault silent();
+
+  // Ends the link; a peer that is not in the middle of a frame is told who was the reason.
+  void stop(uint64_t reason);
+  void close() { stream_->close(); }
+
+  uint32_t peer() const { return peer_; }
+  Stream& stream() { return *stream_; }
+  uint64_t sent_bytes = 0, received_bytes = 0;  // payload; to be read and reset by the owner
+
+ private:
+  static constexpr size_t kHead = 16;
+  size_t receive_piece(Stream::Wait wait);
+  void check_head();
+  [[noreturn]] void fail(Stream::Status status);
+
+  uint32_t peer_, parties_;
+  std::shared_ptr<Stream> stream_;
+  uint64_t sent_frames_ = 0, received_frames_ = 0;
+  std::unique_ptr<uint8_t[]> record_;  // the first record of the frame that is sent
+  std::span<const uint8_t> staged_, unsent_;
+  std::array<uint8_t, kHead> head_{};
+  size_t head_bytes_ = 0;  // of the head that is awaited, those that have come
+  uint64_t due_bytes_ = 0;
+  std::span<uint8_t> missing_;
+  bool receiving_ = false, failed_ = false;
+};
+
+}  // namespace veil

@@ -1,0 +1,191 @@
+#include "runtime/native/link_bindings.h"
+
+#include <nanobind/stl/optional.h>
+#include <nanobind/stl/shared_ptr.h>
+#include <nanobind/stl/string.h>
+#include <nanobind/stl/unique_ptr.h>
+
+#include <cerrno>
+#include <memory>
+#include <system_error>
+#include <vector>
+
+#include "runtime/native/links.h"
+#include "runtime/native/python_buffers.h"
+
+namespace nb = nanobind;
+using namespace nb::literals;
+
+namespace veil {
+namespace {
+
+// Whether a signal's Python handler has raised something, which is then this thread's exception.
+bool interrupted() {
+  const nb::gil_scoped_acquire lock;
+  return PyErr_CheckSignals() != 0;
+}
+
+void translate(const std::exception_ptr& caught, void*) {
+  try {
+    std::rethrow_exception(caught);
+  } catch (const std::system_error& error) {
+    const int number = error.code().value();
+    PyErr_SetObject(PyExc_OSError, nb::make_tuple(number, error.code().message()).ptr());
+  }
+}
+
+// One connection
+
+std::shared_ptr<Stream> plain(int socket) { return std::make_shared<Stream>(socket); }
+
+std::shared_ptr<Stream> secured(std::shared_ptr<OpenSsl> openssl, int socket, nb::bytes pinned,
+                                const std::string& certificate, const std::string& key, bool dialed,
+                                double seconds, uint64_t records_per_key) {
+  const std::span<const uint8_t> der{static_cast<const uint8_t*>(pinned.data()), pinned.size()};
+  const nb::gil_scoped_release unlocked;
+  return Stream::secured(std::move(openssl), socket, der, {certificate, key}, dialed, seconds,
+                         records_per_key);
+}
+
+[[noreturn]] void refuse(const Stream& stream, Stream::Status status) {
+  if (status == Stream::Status::kChanged) throw TlsError(stream.reason());
+  const int number = status == Stream::Status::kSilent ? ETIMEDOUT : ECONNRESET;
+  throw std::system_error(number, std::generic_category());
+}
+
+nb::bytes receive(Stream& stream, size_t count) {
+  std::vector<uint8_t> content(count);
+  Stream::Moved moved{};
+  do {
+    if (PyErr_CheckSignals() != 0) throw nb::python_error();
+    const nb::gil_scoped_release unlocked;
+    moved = stream.read(content.data(), count, Stream::Wait::kYes);
+  } while (moved.status == Stream::Status::kInterrupted);
+  if (moved.status == Stream::Status::kClosed) return nb::bytes("", 0);
+  if (moved.status != Stream::Status::kMoved) refuse(stream, moved.status);
+  return nb::bytes(content.data(), moved.bytes);
+}
+
+void send_all(Stream& stream, nb::bytes content) {
+  const auto* data = static_cast<const uint8_t*>(content.data());
+  for (size_t at = 0; at < content.size();) {
+    const Stream::Moved moved = stream.write(data + at, content.size() - at);
+    if (moved.status != Stream::Status::kMoved) refuse(stream, moved.status);
+    at += moved.bytes;
+  }
+}
+
+// All of them
+
+std::unique_ptr<Links> join(nb::dict streams, uint32_t parties) {
+  std::vector<std::unique_ptr<FramedStream>> links;
+  for (auto [peer, stream] : streams) {
+    links.push_back(std::make_unique<FramedStream>(nb::cast<uint32_t>(peer), parties,
+                                                   nb::cast<std::shared_ptr<Stream>>(stream)));
+  }
+  return std::make_unique<Links>(std::move(links), interrupted);
+}
+
+uint32_t known(const Links& links, nb::handle peer) {
+  const auto index = nb::cast<uint32_t>(peer);
+  if (!links.has(index)) throw nb::key_error("no link to this peer");
+  return index;
+}
+
+std::optional<Fault> exchange(Links& links, nb::dict sends, nb::dict receives, double patience) {
+  PythonBuffers buffers;
+  std::vector<Sent> sent;
+  std::vector<Awaited> awaited;
+  for (auto [peer, buffer] : sends) {
+    sent.push_back({known(links, peer), buffers.readable(buffer)});
+  }
+  for (auto [peer, buffer] : receives) {
+    awaited.push_back({known(links, peer), buffers.writable(buffer)});
+  }
+  try {
+    const nb::gil_scoped_release unlocked;
+    return links.exchange(sent, awaited, patience);
+  } catch (const Interrupted&) {
+    throw nb::python_error();
+  }
+}
+
+nb::dict sent_bytes(const Links& links) {
+  nb::dict counted;
+  for (const auto& link : links.all()) counted[nb::int_(link->peer())] = link->sent_bytes;
+  return counted;
+}
+
+nb::dict received_bytes(const Links& links) {
+  nb::dict counted;
+  for (const auto& link : links.all()) counted[nb::int_(link->peer())] = link->received_bytes;
+  return counted;
+}
+
+nb::tuple times(const Links& links) {
+  StreamTimes sum;
+  for (const auto& link : links.all()) {
+    const StreamTimes& one = link->stream().times();
+    sum.waiting += one.waiting;
+    sum.sending += one.sending;
+    sum.encryption += one.encryption;
+  }
+  return nb::make_tuple(sum.waiting, sum.sending, sum.encryption);
+}
+
+void reset_counters(Links& links) {
+  for (const auto& link : links.all()) {
+    link->sent_bytes = link->received_bytes = 0;
+    link->stream().reset_times();
+  }
+}
+
+void bind_fault(nb::module_& module) {
+  nb::enum_<Fault::Kind>(module, "FaultKind")
+      .value("SILENT", Fault::Kind::kSilent)
+      .value("CLOSED", Fault::Kind::kClosed)
+      .value("BROKEN", Fault::Kind::kBroken)
+      .value("CHANGED", Fault::Kind::kChanged)
+      .value("STOPPED", Fault::Kind::kStopped)
+      .value("UNEXPECTED", Fault::Kind::kUnexpected);
+  nb::class_<Fault>(module, "Fault")
+      .def_ro("kind", &Fault::kind)
+      .def_ro("peer", &Fault::peer)
+      .def_ro("blamed", &Fault::blamed)
+      .def_ro("reason", &Fault::reason)
+      .def_ro("number", &Fault::number)
+      .def_ro("bytes", &Fault::bytes)
+      .def_ro("due_number", &Fault::due_number)
+      .def_ro("due_bytes", &Fault::due_bytes);
+}
+
+}  // namespace
+
+void bind_links(nb::module_& module) {
+  nb::register_exception_translator(translate);
+  nb::exception<TlsError>(module, "TlsError", PyExc_OSError);
+  nb::class_<OpenSsl>(module, "OpenSsl")
+      .def(nb::init<const std::string&>(), "module"_a)
+      .def_prop_ro("version", [](const OpenSsl& openssl) { return openssl.version(0); });
+  nb::class_<Stream>(module, "Stream")
+      .def_static("plain", &plain, "socket"_a)
+      .def_static("secured", &secured, "openssl"_a, "socket"_a, "pinned"_a, "certificate"_a,
+                  "key"_a, "dialed"_a, "seconds"_a, "records_per_key"_a)
+      .def("recv", &receive, "count"_a)
+      .def("sendall", &send_all, "content"_a)
+      .def("close", &Stream::close)
+      .def_prop_ro("protocol", &Stream::protocol)
+      .def_prop_ro("cipher", &Stream::cipher);
+  bind_fault(module);
+  nb::class_<Links>(module, "Links")
+      .def(nb::new_(&join), "streams"_a, "parties"_a)
+      .def("exchange", &exchange, "sends"_a, "receives"_a, "patience"_a)
+      .def("stop", &Links::stop, "reason"_a)
+      .def("close", &Links::close)
+      .def("reset_counters", &reset_counters)
+      .def_prop_ro("sent_bytes", &sent_bytes)
+      .def_prop_ro("received_bytes", &received_bytes)
+      .def_prop_ro("times", &times);
+}
+
+}  // namespace veil

@@ -1,0 +1,151 @@
+"""Links whose rounds are native code, and the choice between them and those of Python's `ssl`.
+
+Rounds, frames and encryption run without the interpreter's lock; the wire is that of `TlsLinks`, so
+parties with one kind compute with parties of the other.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from types import TracebackType
+from typing import Self
+
+from veilgraph.ir.errors import VeilgraphError
+from veilgraph.runtime._native import Fault, FaultKind, OpenSsl, Stream
+from veilgraph.runtime._native import Links as Rounds
+from veilgraph.runtime.config import Config
+from veilgraph.runtime.connecting import connect
+from veilgraph.runtime.links import Buffer, Links, TlsLinks
+from veilgraph.runtime.peer_errors import (
+    bytes_changed,
+    peer_lost,
+    peer_silent,
+    peer_stopped,
+    unexpected_message,
+)
+from veilgraph.runtime.tls import NativeTransport, openssl
+
+
+class NativeLinks:
+    """Links over TLS 1.3 in native code, made by `connect`; see links.Links.
+
+    Attributes:
+        rounds: what does the work, for whoever runs rounds natively; `error_of` tells its faults.
+    """
+
+    def __init__(
+        self,
+        party: int,
+        names: Sequence[str],
+        streams: Mapping[int, Stream],
+        timeout_seconds: float,
+    ) -> None:
+        self.party = party
+        self.names = tuple(names)
+        self.timeout_seconds = timeout_seconds
+        self.rounds = Rounds({p: streams[p] for p in sorted(streams)}, len(names))
+        self._closed = False
+
+    @classmethod
+    def connect(
+        cls,
+        config: Config,
+        transport: NativeTransport,
+        *,
+        insecure_plaintext: bool = False,
+        timeout_seconds: float | None = None,
+    ) -> Self:
+        """Connects to all parties of a parties.yaml; see `TlsLinks.connect`."""
+        timeout = config.timeout_seconds if timeout_seconds is None else timeout_seconds
+        streams = connect(config, timeout, transport, insecure_plaintext=insecure_plaintext)
+        return cls(config.party, config.names, streams, timeout)
+
+    @property
+    def sent_bytes(self) -> dict[int, int]:
+        return self.rounds.sent_bytes
+
+    @property
+    def received_bytes(self) -> dict[int, int]:
+        return self.rounds.received_bytes
+
+    def reset_counters(self) -> None:
+        self.rounds.reset_counters()
+
+    def exchange(
+        self, sends: Mapping[int, Buffer], receives: Mapping[int, Buffer], step: str
+    ) -> None:
+        assert not self._closed, "these links were closed"
+        try:
+            fault = self.rounds.exchange(dict(sends), dict(receives), self.timeout_seconds)
+        except BaseException:
+            self._stop(self.party)
+            raise
+        if fault is not None:
+            self._stop(fault.blamed)
+            raise self.error_of(fault, step)
+
+    def error_of(self, fault: Fault, step: str) -> VeilgraphError:
+        """What a user reads of a fault in a step."""
+        name = self.names[fault.peer]
+        match fault.kind:
+            case FaultKind.SILENT:
+                return peer_silent(name, step, self.timeout_seconds)
+            case FaultKind.CLOSED:
+                return peer_lost(name, step, f"{name} closed it")
+            case FaultKind.BROKEN:
+                return peer_lost(name, step, fault.reason)
+            case FaultKind.CHANGED:
+                return bytes_changed(name, step, fault.reason)
+            case FaultKind.STOPPED:
+                return peer_stopped(name, self.names[fault.blamed], step)
+        return unexpected_message(
+            name,
+            step,
+            f"message {fault.number} of {fault.bytes} bytes",
+            f"message {fault.due_number} of {fault.due_bytes} bytes",
+        )
+
+    def _stop(self, reason: int) -> None:
+        self._closed = True
+        self.rounds.stop(reason)
+
+    def close(self) -> None:
+        self._closed = True
+        self.rounds.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        if error is not None and not self._closed:
+            self._stop(self.party)
+        self.close()
+
+
+def open_links(
+    config: Config,
+    *,
+    insecure_plaintext: bool = False,
+    timeout_seconds: float | None = None,
+) -> Links:
+    """Links to all parties of a parties.yaml: native ones where this Python's OpenSSL allows it.
+
+    Raises:
+        PeerError, UsageError: as `TlsLinks.connect`.
+    """
+    found = openssl()
+    if isinstance(found, OpenSsl):
+        return NativeLinks.connect(
+            config,
+            NativeTransport(found),
+            insecure_plaintext=insecure_plaintext,
+            timeout_seconds=timeout_seconds,
+        )
+    return TlsLinks.connect(
+        config, insecure_plaintext=insecure_plaintext, timeout_seconds=timeout_seconds
+    )

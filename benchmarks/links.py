@@ -8,7 +8,8 @@ one process to another, who then answers with a byte. Both sides speak TLS 1.3 w
 through the OpenSSL that this Python's `ssl` is linked with. In turns, so that noise hits all;
 medians, with the least and the most. The ratios are of C++'s rate.
 
-"native" is what parties use, "Python" what they fall back on where OpenSSL can't be called.
+"native" is what parties use: a phase of rounds is one call. "native, a call a round" comes from
+Python each time; "Python" is what parties fall back on where OpenSSL can't be called.
 """
 
 from __future__ import annotations
@@ -29,17 +30,22 @@ from typing import Any, Protocol
 from benchmarks.reporting import Findings, parser, report, spread
 from veilgraph import units
 from veilgraph.benching import Spread
+from veilgraph.kernels.native import library
 from veilgraph.processes import free_ports, write_configs
-from veilgraph.runtime._native import OpenSsl
+from veilgraph.runtime._native import Machine, OpenSsl
 from veilgraph.runtime.config import Config
 from veilgraph.runtime.links import Links, TlsLinks
 from veilgraph.runtime.native_links import NativeLinks
+from veilgraph.runtime.phases import NativePhase, Stretch
 from veilgraph.runtime.tls import NativeTransport, openssl
+from veilgraph.runtime.transcript import PhaseRecord
 from veilgraph.tables import Table
 
 SOURCE = Path(__file__).parent / "peers" / "openssl_links.cpp"
 NAMES = ("alice", "bob", "carol")
 REFERENCE = "C++ over OpenSSL"
+KINDS: tuple[str, ...] = ("native", "native, a call a round", "Python")
+PHASE_ROUNDS = 20  # about a LeNet's
 PIECE_BYTES = 1 << 26  # one message of the transfer
 
 
@@ -163,10 +169,11 @@ class Ours:
 
 def _party(kind: str, file: Path, pipe: Any) -> None:
     with _links(kind, Config.load(file)) as links:
+        rounds = _phase(links) if kind == KINDS[0] else lambda count: _rounds(links, count)
         pipe.send("ready")
         piece = bytearray(b"x") * PIECE_BYTES  # touched, so that no page is missing later
         acts: dict[str, Callable[[int], None]] = {
-            "rounds": lambda count: _rounds(links, count),
+            "rounds": rounds,
             "transfer": lambda size: _transfer(links, size, piece),
         }
         while (question := pipe.recv()) is not None:
@@ -177,9 +184,24 @@ def _party(kind: str, file: Path, pipe: Any) -> None:
 
 def _links(kind: str, config: Config) -> Links:
     found = openssl()
-    if kind == "native" and isinstance(found, OpenSsl):
+    if kind in KINDS[:2] and isinstance(found, OpenSsl):
         return NativeLinks.connect(config, NativeTransport(found))
     return TlsLinks.connect(config)
+
+
+def _phase(links: Links) -> Callable[[int], None]:
+    """Runs rounds by phases of PHASE_ROUNDS each, on a machine without steps or memory."""
+    assert isinstance(links, NativeLinks)
+    machine = Machine(str(library()), b"", b"", b"", b"", 0, b"")
+    nothing = {peer: (0, 0) for peer in range(len(NAMES)) if peer != links.party}
+    stretch = Stretch(0, 0, "empty", nothing, nothing)
+    phase = NativePhase(machine, links, [stretch] * PHASE_ROUNDS)
+
+    def run(count: int) -> None:
+        for number in range(count // PHASE_ROUNDS):
+            phase.run(number, PhaseRecord())
+
+    return run
 
 
 def _rounds(links: Links, count: int) -> None:
@@ -221,10 +243,10 @@ def sides(found: Findings) -> Iterator[dict[str, Side]]:
             started[REFERENCE] = alone
         except Unavailable as reason:
             found.notes.append(f"{REFERENCE} left out: {reason}")
-        kinds = ["native", "Python"]
+        kinds = KINDS
         if not isinstance(callable_here := openssl(), OpenSsl):
             found.notes.append(f"native left out: {callable_here}")
-            kinds.remove("native")
+            kinds = KINDS[-1:]
         for kind in kinds:
             inner = folder / kind
             inner.mkdir()

@@ -54,6 +54,16 @@ class Machine:
         """Overwrite the arena and all scratch memory with zeros."""
 
     def reset_profile(self) -> None: ...
+    def trace(self) -> None:
+        """From here on keep when each step ran."""
+
+    def note(self, step: int, start: int, end: int) -> None:
+        """A step that ran elsewhere, such as a round."""
+
+    @property
+    def spans(self) -> list[tuple[int, int, int]]:
+        """Step, start and end (nanoseconds of `time.perf_counter_ns`) of each since `trace`."""
+
     def __len__(self) -> int:
         """The number of steps, rounds included."""
 
@@ -169,3 +179,27 @@ class Links:
     @property
     def times(self) -> tuple[int, int, int]:
         """Nanoseconds of all links: waiting for bytes, handing them to the system, encrypting."""
+
+class Phase:
+    """Stretches of kernel steps on a machine, with a round over links after each.
+
+    Raises:
+        ValueError: steps or messages that the machine or the links don't have.
+    """
+
+    def __init__(self, machine: Machine, links: Links) -> None: ...
+    def add(
+        self,
+        first: int,
+        last: int,
+        sends: dict[int, tuple[int, int]],
+        receives: dict[int, tuple[int, int]],
+    ) -> None:
+        """Kernel steps [first, last), then messages by peer: offset and length in the arena."""
+
+    def run(self, run: int, patience: float) -> tuple[Fault | None, int, int, int]:
+        """Run all, without Python's lock, as inference number `run`.
+
+        Returns:
+            What ended it early, the stretch it came to, rounds, and nanoseconds in links.
+        """

@@ -34,6 +34,16 @@ class Device(Protocol):
 
     def reset_profile(self) -> None: ...
 
+    @property
+    def spans(self) -> list[tuple[int, int, int]]:
+        """Step, start and end of all that ran since `trace`, by `time.perf_counter_ns`."""
+
+    def trace(self) -> None:
+        """From here on keeps when each step ran."""
+
+    def note(self, step: int, start: int, end: int) -> None:
+        """A step that ran elsewhere: a round."""
+
     def wipe(self) -> None:
         """Overwrites the arena with zeros."""
 

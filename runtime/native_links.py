@@ -30,7 +30,7 @@ class NativeLinks:
     """Links over TLS 1.3 in native code, made by `connect`; see links.Links.
 
     Attributes:
-        rounds: what does the work, for whoever runs rounds natively; `error_of` tells its faults.
+        rounds: what does the work, for whoever runs it natively; `ended_by` takes its faults.
     """
 
     def __init__(
@@ -78,14 +78,22 @@ class NativeLinks:
         try:
             fault = self.rounds.exchange(dict(sends), dict(receives), self.timeout_seconds)
         except BaseException:
-            self._stop(self.party)
+            self.stop(self.party)
             raise
         if fault is not None:
-            self._stop(fault.blamed)
-            raise self.error_of(fault, step)
+            raise self.ended_by(fault, step)
 
-    def error_of(self, fault: Fault, step: str) -> VeilgraphError:
-        """What a user reads of a fault in a step."""
+    def ended_by(self, fault: Fault, step: str) -> VeilgraphError:
+        """Stops after a fault in a step; the error that says so."""
+        self.stop(fault.blamed)
+        return self._error(fault, step)
+
+    @property
+    def encryption_seconds(self) -> float:
+        """In TLS itself, on all links together, since `reset_counters`."""
+        return self.rounds.times[2] / 1e9
+
+    def _error(self, fault: Fault, step: str) -> VeilgraphError:
         name = self.names[fault.peer]
         match fault.kind:
             case FaultKind.SILENT:
@@ -105,7 +113,8 @@ class NativeLinks:
             f"message {fault.due_number} of {fault.due_bytes} bytes",
         )
 
-    def _stop(self, reason: int) -> None:
+    def stop(self, reason: int) -> None:
+        """Ends all links, and says to each peer which party was the reason."""
         self._closed = True
         self.rounds.stop(reason)
 
@@ -123,7 +132,7 @@ class NativeLinks:
         trace: TracebackType | None,
     ) -> None:
         if error is not None and not self._closed:
-            self._stop(self.party)
+            self.stop(self.party)
         self.close()
 
 

@@ -16,25 +16,15 @@ import numpy as np
 import numpy.typing as npt
 
 from veilgraph.ir.errors import UsageError
-from veilgraph.ir.plan import ROUND, Direction, PartyPlan, Phase, Plan, Tensor
+from veilgraph.ir.plan import PartyPlan, Phase, Plan, Tensor
 from veilgraph.runtime.devices import open_device
 from veilgraph.runtime.links import Links
+from veilgraph.runtime.phases import PhaseLoop, phase_loop, stretches_of
 from veilgraph.runtime.randomness import SessionKeys
 from veilgraph.runtime.shares import Words, decode, encode, word_dtype
 from veilgraph.runtime.transcript import PhaseRecord, Transcript
 
 Array = npt.NDArray[np.float32]
-
-
-@dataclass(frozen=True)
-class Stretch:
-    """Kernel steps [first, last), then a round if `sends` or `receives` has a peer."""
-
-    first: int
-    last: int
-    name: str
-    sends: dict[int, npt.NDArray[np.uint8]]
-    receives: dict[int, npt.NDArray[np.uint8]]
 
 
 @dataclass(frozen=True)
@@ -73,7 +63,7 @@ class Party:
         index = {name: i for i, name in enumerate(plan.manifest.parties)}
         table = keys.table([index[name] for name in holders] for holders in self.program.keys)
         self.device = open_device(device, self.program, plan.constants, table, threads, isa)
-        self.stretches = {phase: self._stretches(phase) for phase in Phase}
+        self._loops: dict[Phase, PhaseLoop] = {}  # made when first run: not all links may be there
         self.setup = Transcript()
         self.runs = 0
 
@@ -188,43 +178,16 @@ class Party:
 
     def _run(self, phase: Phase, transcript: Transcript) -> None:
         record = transcript.phases[phase] = PhaseRecord()
+        if phase not in self._loops:
+            stretches = stretches_of(self.program, phase)
+            self._loops[phase] = phase_loop(self.device, self.links, stretches)
         self.links.reset_counters()
         start = time.perf_counter()
-        for stretch in self.stretches[phase]:
-            if stretch.last > stretch.first:
-                self.device.run(stretch.first, stretch.last, self.runs)
-            if stretch.sends or stretch.receives:
-                before = time.perf_counter()
-                self.links.exchange(stretch.sends, stretch.receives, stretch.name)
-                record.network_seconds += time.perf_counter() - before
-                record.rounds += 1
+        self._loops[phase].run(self.runs, record)
         record.seconds = time.perf_counter() - start
         record.sent_bytes = {p: n for p, n in self.links.sent_bytes.items() if n}
         record.received_bytes = {p: n for p, n in self.links.received_bytes.items() if n}
         transcript.check(self.program, phase)
-
-    def _stretches(self, phase: Phase) -> list[Stretch]:
-        steps = self.program.steps
-        own = np.flatnonzero(steps["phase"] == phase)
-        if not len(own):
-            return []
-        found, first = [], int(own[0])
-        for i in own[steps["kernel"][own] == ROUND]:
-            found.append(self._stretch(phase, first, int(i), int(steps["round"][i])))
-            first = int(i) + 1
-        found.append(Stretch(first, int(own[-1]) + 1, "", {}, {}))
-        return found
-
-    def _stretch(self, phase: Phase, first: int, last: int, number: int) -> Stretch:
-        messages = self.program.messages
-        chosen = messages[(messages["phase"] == phase) & (messages["round"] == number)]
-        views: dict[Direction, dict[int, npt.NDArray[np.uint8]]] = {d: {} for d in Direction}
-        for row in chosen:
-            start, size = int(row["offset"]), int(row["bytes"])
-            view = self.device.arena[start : start + size]
-            views[Direction(row["direction"])][int(row["peer"])] = view
-        name = f"{phase.name.lower()} round {number + 1}"
-        return Stretch(first, last, name, views[Direction.SEND], views[Direction.RECEIVE])
 
     # Tensors
 

@@ -12,10 +12,14 @@ from veilgraph.ir.plan import Direction, PartyPlan, Phase
 
 @dataclass
 class PhaseRecord:
-    """One phase of one party: seconds in all, and those spent in links."""
+    """One phase of one party: seconds in all, and those spent in links.
+
+    `encryption_seconds` are those of TLS itself, on all links together; None where it isn't known.
+    """
 
     seconds: float = 0.0
     network_seconds: float = 0.0
+    encryption_seconds: float | None = None
     rounds: int = 0
     sent_bytes: dict[int, int] = field(default_factory=dict)
     received_bytes: dict[int, int] = field(default_factory=dict)

@@ -47,6 +47,14 @@ nb::dict profile(const veil::Machine& machine) {
   return times;
 }
 
+nb::list spans(const veil::Machine& machine) {
+  nb::list found;
+  for (const veil::Span& span : machine.spans()) {
+    found.append(nb::make_tuple(span.step, span.start, span.end));
+  }
+  return found;
+}
+
 nb::tuple kernel_names(const veil::Machine& machine) {
   nb::list names;
   for (const VeilKernel& kernel : machine.kernels()) names.append(nb::str(kernel.name));
@@ -64,6 +72,9 @@ NB_MODULE(_native, m) {
            nb::call_guard<nb::gil_scoped_release>())
       .def("wipe", &veil::Machine::wipe)
       .def("reset_profile", &veil::Machine::reset_profile)
+      .def("trace", &veil::Machine::trace)
+      .def("note", &veil::Machine::note, "step"_a, "start"_a, "end"_a)
+      .def_prop_ro("spans", &spans)
       .def("__len__", &veil::Machine::step_count)
       .def_prop_ro("arena", &arena)
       .def_prop_ro("kernels", &kernel_names)

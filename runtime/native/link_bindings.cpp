@@ -1,6 +1,7 @@
 #include "runtime/native/link_bindings.h"
 
 #include <nanobind/stl/optional.h>
+#include <nanobind/stl/pair.h>
 #include <nanobind/stl/shared_ptr.h>
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/unique_ptr.h>
@@ -8,9 +9,11 @@
 #include <cerrno>
 #include <memory>
 #include <system_error>
+#include <utility>
 #include <vector>
 
 #include "runtime/native/links.h"
+#include "runtime/native/phase.h"
 #include "runtime/native/python_buffers.h"
 
 namespace nb = nanobind;
@@ -110,6 +113,34 @@ std::optional<Fault> exchange(Links& links, nb::dict sends, nb::dict receives, d
   }
 }
 
+// A phase of them, on a machine
+
+std::vector<Place> places(nb::dict messages) {
+  std::vector<Place> found;
+  for (auto [peer, place] : messages) {
+    const auto [offset, bytes] = nb::cast<std::pair<uint64_t, uint64_t>>(place);
+    found.push_back({nb::cast<uint32_t>(peer), offset, bytes});
+  }
+  return found;
+}
+
+void add(Phase& phase, uint64_t first, uint64_t last, nb::dict sends, nb::dict receives) {
+  phase.add(first, last, places(sends), places(receives));
+}
+
+nb::tuple run(Phase& phase, uint32_t run, double patience) {
+  Phase::End end;
+  try {
+    const nb::gil_scoped_release unlocked;
+    end = phase.run(run, patience);
+  } catch (const Interrupted&) {
+    throw nb::python_error();
+  }
+  return nb::make_tuple(end.fault, end.stretch, end.rounds, end.network_nanoseconds);
+}
+
+// What was counted
+
 nb::dict sent_bytes(const Links& links) {
   nb::dict counted;
   for (const auto& link : links.all()) counted[nb::int_(link->peer())] = link->sent_bytes;
@@ -186,6 +217,11 @@ void bind_links(nb::module_& module) {
       .def_prop_ro("sent_bytes", &sent_bytes)
       .def_prop_ro("received_bytes", &received_bytes)
       .def_prop_ro("times", &times);
+  nb::class_<Phase>(module, "Phase")
+      .def(nb::init<Machine&, Links&>(), "machine"_a, "links"_a, nb::keep_alive<1, 2>(),
+           nb::keep_alive<1, 3>())
+      .def("add", &add, "first"_a, "last"_a, "sends"_a, "receives"_a)
+      .def("run", &run, "run"_a, "patience"_a);
 }
 
 }  // namespace veil

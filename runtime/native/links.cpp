@@ -1,21 +1,17 @@
 #include "runtime/native/links.h"
 
 #include <algorithm>
-#include <cassert>
-#include <chrono>
 #include <exception>
 #include <utility>
+
+#include "runtime/native/clock.h"
 
 namespace veil {
 namespace {
 
 constexpr size_t kThreadedBytes = size_t{1} << 20;  // from here on a round's links work in parallel
 constexpr int kPollMilliseconds = 100;              // how soon a thread sees another link fail
-
-double seconds() {
-  const auto now = std::chrono::steady_clock::now().time_since_epoch();
-  return std::chrono::duration<double>(now).count();
-}
+constexpr uint64_t kSignalNanoseconds = 100'000'000;
 
 }  // namespace
 
@@ -90,16 +86,24 @@ void Links::receive_in_turn(FramedStream& link, double patience) {
 
 // Sends and receives on one link until its part of the round is complete.
 void Links::work(FramedStream& link, double patience) {
-  double last = seconds();
+  const auto most = static_cast<uint64_t>(patience * 1e9);
+  uint64_t last = nanoseconds();
   while ((link.sending() || link.receiving()) && !failed_.load(std::memory_order_relaxed)) {
     const bool received = link.receive_some(), sent = link.send_some();
     if (received || sent) {
-      last = seconds();
+      last = nanoseconds();
     } else if (!link.wait(kPollMilliseconds)) {
-      if (seconds() - last > patience) throw link.silent();
+      if (nanoseconds() - last > most) throw link.silent();
       if (interrupted_()) throw Interrupted{};
     }
   }
+}
+
+void Links::see_to_signals() {
+  const uint64_t now = nanoseconds();
+  if (now - looked_ < kSignalNanoseconds) return;
+  looked_ = now;
+  if (interrupted_()) throw Interrupted{};
 }
 
 void Links::stop(uint64_t reason) {

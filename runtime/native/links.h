@@ -35,6 +35,8 @@ class Links {
   // a peer may be silent. At most one frame a peer and direction.
   std::optional<Fault> exchange(std::span<const Sent> sends, std::span<const Awaited> receives,
                                 double patience);
+  // Throws Interrupted if a signal has to end the run; looks every so often.
+  void see_to_signals();
   // Ends all links, and says to each peer who was the reason.
   void stop(uint64_t reason);
   void close();
@@ -52,6 +54,7 @@ class Links {
   bool (*interrupted_)();
   Pool pool_;
   std::atomic<bool> failed_{false};
+  uint64_t looked_ = 0;  // when signals were last seen to
 };
 
 }  // namespace veil

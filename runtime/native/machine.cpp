@@ -1,8 +1,9 @@
 #include "runtime/native/machine.h"
 
-#include <chrono>
 #include <cstring>
 #include <stdexcept>
+
+#include "runtime/native/clock.h"
 
 namespace veil {
 namespace {
@@ -22,11 +23,6 @@ uint64_t checked_arena(const Program& program) {
 
 void pool_parallel_for(void* pool, int64_t count, Pool::Body body, void* state) {
   static_cast<Pool*>(pool)->run(count, body, state);
-}
-
-uint64_t nanoseconds() {
-  const auto now = std::chrono::steady_clock::now().time_since_epoch();
-  return std::chrono::duration_cast<std::chrono::nanoseconds>(now).count();
 }
 
 // Clears a flag when a block is left, however it is left.
@@ -124,11 +120,15 @@ void Machine::make_scratch() {
   context_.scratch = scratch_->data();
 }
 
-void Machine::run(uint64_t first, uint64_t last, uint32_t run) {
+void Machine::check_steps(uint64_t first, uint64_t last) const {
   if (first > last || last > steps_.size()) throw std::invalid_argument("steps out of range");
   for (uint64_t i = first; i < last; ++i) {
     if (steps_[i].kernel == kRound) throw std::invalid_argument(step_name(i) + "is a round");
   }
+}
+
+void Machine::run(uint64_t first, uint64_t last, uint32_t run) {
+  check_steps(first, last);
   if (running_.test_and_set(std::memory_order_acquire)) {
     throw std::runtime_error("the machine is running already");
   }
@@ -147,6 +147,7 @@ void Machine::run_steps(uint64_t first, uint64_t last) {
     const uint64_t after = nanoseconds();
     ++profile_[kernel].calls;
     profile_[kernel].nanoseconds += after - before;
+    note(i, before, after);
     before = after;
   }
 }
@@ -158,6 +159,15 @@ void Machine::wipe() {
   const Release release(running_);
   arena_.wipe();
   scratch_->wipe();
+}
+
+void Machine::note(uint64_t step, uint64_t start, uint64_t end) {
+  if (traces_) spans_.push_back({step, start, end});
+}
+
+void Machine::trace() {
+  traces_ = true;
+  spans_.clear();
 }
 
 void Machine::reset_profile() { profile_.assign(profile_.size(), KernelTime{}); }

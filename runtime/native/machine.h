@@ -27,6 +27,11 @@ struct KernelTime {
   uint64_t calls = 0, nanoseconds = 0;
 };
 
+// When a step ran, in nanoseconds of clock.h.
+struct Span {
+  uint64_t step, start, end;
+};
+
 class Machine {
  public:
   // Throws std::invalid_argument, which names the table, buffer or step, unless every step is
@@ -36,8 +41,10 @@ class Machine {
   Machine(const Machine&) = delete;
   Machine& operator=(const Machine&) = delete;
 
-  // Runs the kernel steps [first, last) as inference number `run`. Throws std::invalid_argument for
-  // steps that are none or a round, std::runtime_error for a step that fails or while another runs.
+  // Throws std::invalid_argument unless [first, last) are steps, and none of them a round.
+  void check_steps(uint64_t first, uint64_t last) const;
+  // Runs the kernel steps [first, last) as inference number `run`. Throws as check_steps, and
+  // std::runtime_error for a step that fails or while another runs.
   void run(uint64_t first, uint64_t last, uint32_t run);
   void wipe();
 
@@ -46,6 +53,11 @@ class Machine {
   std::span<const VeilKernel> kernels() const { return library_.kernels(); }
   std::span<const KernelTime> profile() const { return profile_; }
   void reset_profile();
+
+  // From here on keeps when each step ran; `note` adds one that ran elsewhere, such as a round.
+  void trace();
+  void note(uint64_t step, uint64_t start, uint64_t end);
+  std::span<const Span> spans() const { return spans_; }
 
  private:
   void check_step(size_t index);
@@ -63,6 +75,8 @@ class Machine {
   std::unique_ptr<Pool> pool_;
   VeilContext context_{};
   std::vector<KernelTime> profile_;
+  bool traces_ = false;
+  std::vector<Span> spans_;
   std::atomic_flag running_;
 };
 

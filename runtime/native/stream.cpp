@@ -7,11 +7,12 @@
 
 #include <algorithm>
 #include <cerrno>
-#include <chrono>
 #include <climits>
 #include <cmath>
 #include <cstring>
 #include <system_error>
+
+#include "runtime/native/clock.h"
 
 namespace veil {
 namespace {
@@ -19,11 +20,6 @@ namespace {
 // As many bits as the keys that protocols draw with. RFC 8446 has every side offer it.
 constexpr const char* kCipher = "TLS_AES_128_GCM_SHA256";
 constexpr size_t kReadBuffer = size_t{1} << 17;  // taken from the socket at once
-
-uint64_t nanoseconds() {
-  const auto now = std::chrono::steady_clock::now().time_since_epoch();
-  return std::chrono::duration_cast<std::chrono::nanoseconds>(now).count();
-}
 
 // Adds the time of a block to a counter.
 class Timing {

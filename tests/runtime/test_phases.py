@@ -1,0 +1,156 @@
+"""A phase as one native call, and in turns: the same answers, counts and ends."""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from machines import known_keys
+from small_machines import machine, step
+from small_plans import W, X, check_answer, small_plan
+from three_parties import (
+    Connect,
+    connect_all,
+    connect_native,
+    load_all,
+    run_threads,
+    write_parties,
+)
+
+from veilgraph.ir.errors import PeerError
+from veilgraph.ir.plan import ROUND, Phase, Plan
+from veilgraph.runtime._native import Phase as NativeRounds
+from veilgraph.runtime.native_links import NativeLinks
+from veilgraph.runtime.party import Party
+from veilgraph.runtime.phases import NativePhase, Stretch, TurnsPhase, phase_loop
+from veilgraph.runtime.transcript import PhaseRecord, Transcript
+
+
+@pytest.fixture(scope="module")
+def plan() -> Plan:
+    return small_plan()
+
+
+def parties(plan: Plan, connect: Connect, folder: Path) -> list[Party]:
+    links = connect_all(connect, load_all(write_parties(folder)))
+    keys = known_keys(3, 1)
+    names = plan.manifest.parties
+    return [Party(plan, names[i], links[i], keys[i]) for i in range(3)]
+
+
+def each_does(session: list[Party], act: Callable[[Party], Any]) -> list[Any]:
+    def work(party: Party) -> Any:
+        with party:
+            return act(party)
+
+    return run_threads([lambda p=p: work(p) for p in session])
+
+
+def infer(party: Party) -> tuple[dict[str, Any], Transcript]:
+    party.share_weights({"w": W})
+    return party.infer({"x": X} if party.program.inputs else {})
+
+
+def test_every_kind_gives_the_answer(plan: Plan, connect: Connect, tmp_path: Path) -> None:
+    """Transcripts are compared with the plan as they are made."""
+    session = parties(plan, connect, tmp_path)
+    done = each_does(session, infer)
+    check_answer(done[1][0]["y"])
+    for party, (_, transcript) in zip(session, done, strict=True):
+        record = transcript.phases[Phase.ONLINE]
+        assert 0 < record.network_seconds <= record.seconds
+        native = isinstance(party.links, NativeLinks)
+        assert (record.encryption_seconds is not None) == native
+        assert not native or 0 < (record.encryption_seconds or 0) < record.network_seconds
+
+
+def test_native_links_run_native_phases(plan: Plan, connect: Connect, tmp_path: Path) -> None:
+    for party in parties(plan, connect, tmp_path):
+        loop = phase_loop(party.device, party.links, [])
+        kind = NativePhase if isinstance(party.links, NativeLinks) else TurnsPhase
+        assert isinstance(loop, kind)
+        party.close()
+
+
+def test_a_trace_has_every_step_once(plan: Plan, connect: Connect, tmp_path: Path) -> None:
+    def act(party: Party) -> Any:
+        party.share_weights({"w": W})
+        party.device.trace()
+        party.infer({"x": X} if party.program.inputs else {})
+        return party.device.spans
+
+    for name, spans in zip(
+        plan.manifest.parties, each_does(parties(plan, connect, tmp_path), act), strict=True
+    ):
+        steps = plan.party(name).steps
+        ran = [i for i in range(len(steps)) if steps["phase"][i] != Phase.SETUP]
+        assert [step for step, _, _ in spans] == ran
+        assert any(steps["kernel"][i] == ROUND for i in ran)
+        times = [time for _, start, end in spans for time in (start, end)]
+        assert times == sorted(times)
+
+
+def test_a_peer_that_is_gone_is_named_with_the_round(
+    plan: Plan, connect: Connect, tmp_path: Path
+) -> None:
+    def act(party: Party) -> Any:
+        party.share_weights({"w": W})
+        if party.program.party == "bob":
+            return party.links.close()
+        return party.infer({"x": X} if party.program.inputs else {})
+
+    alice, _, carol = each_does(parties(plan, connect, tmp_path), act)
+    for error in (alice, carol):
+        assert isinstance(error, PeerError)
+        assert "bob" in error.message
+        assert "in step o" in error.message or "here: step o" in error.message
+        assert " round " in error.message
+
+
+def test_a_signal_ends_a_phase(tmp_path: Path) -> None:
+    links = connect_all(connect_native, load_all(write_parties(tmp_path)))
+    awaiting = [Stretch(0, 1, "relu round 1", {}, {1: (0, 8)})]
+    threading.Timer(0.2, os.kill, (os.getpid(), signal.SIGINT)).start()
+    with pytest.raises(KeyboardInterrupt):
+        NativePhase(machine(), links[0], awaiting).run(1, PhaseRecord())
+    with pytest.raises(PeerError, match="alice stopped"):
+        links[1].exchange({}, {0: bytearray(8)}, "relu")
+    for each in links:
+        each.close()
+
+
+@pytest.mark.parametrize(
+    ("row", "message"),
+    [
+        ((0, 2, {}, {}), "steps out of range"),
+        ((1, 0, {}, {}), "steps out of range"),
+        ((0, 0, {1: (0, 257)}, {}), "beyond the arena"),
+        ((0, 0, {}, {2: (257, 0)}), "beyond the arena"),
+        ((0, 0, {}, {2: (1 << 63, 1 << 63)}), "beyond the arena"),
+        ((0, 0, {0: (0, 1)}, {}), "party 0, to whom there is no link"),
+        ((0, 0, {}, {9: (0, 1)}), "party 9, to whom there is no link"),
+    ],
+)
+def test_phases_stay_inside_their_machine(
+    tmp_path: Path, row: tuple[Any, ...], message: str
+) -> None:
+    links = connect_all(connect_native, load_all(write_parties(tmp_path)))
+    phase = NativeRounds(machine(), links[0].rounds)
+    with pytest.raises(ValueError, match=message):
+        phase.add(*row)
+    for each in links:
+        each.close()
+
+
+def test_a_round_is_no_kernel_step(tmp_path: Path) -> None:
+    links = connect_all(connect_native, load_all(write_parties(tmp_path)))
+    phase = NativeRounds(machine([step(), step(ROUND, buffer_count=0)]), links[0].rounds)
+    with pytest.raises(ValueError, match="is a round"):
+        phase.add(0, 2, {}, {})
+    for each in links:
+        each.close()

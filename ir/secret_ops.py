@@ -159,18 +159,39 @@ class Reinterpret(Restated, name="reinterpret"):
     """The same integers, meaning other numbers: times a power of two, for nothing."""
 
 
-class Truncate(Unary, name="truncate"):
-    """floor((z + tau) / 2^bits), tau uniform in [0, 2^bits), for -2^(K-2) <= z < 2^(K-2).
+class Reduce(Unary, name="reduce"):
+    """z modulo 2^K, K less than the operand's k, for nothing; the same number where it fits K."""
 
-    The result's ring is stated.
+    @classmethod
+    def encoding(cls, x: Tensor, attributes: Attributes, stated: Stated) -> Encoding:
+        k, K = x.encoding.ring_bits, stated.ring_bits
+        shapes.require(k > K, f"a ring of {k} bits can't be reduced to one of {K}")
+        return Encoding(K, x.encoding.frac_bits, x.encoding.secrecy)
+
+
+class Lift(Unary, name="lift"):
+    """z in Z_2^K, K greater than the operand's k, for -2^(k-2) <= z < 2^(k-2)."""
+
+    @classmethod
+    def encoding(cls, x: Tensor, attributes: Attributes, stated: Stated) -> Encoding:
+        k, K = x.encoding.ring_bits, stated.ring_bits
+        shapes.require(k < K, f"a ring of {k} bits can't be lifted to one of {K}")
+        return Encoding(K, x.encoding.frac_bits, x.encoding.secrecy)
+
+
+class Truncate(Unary, name="truncate"):
+    """floor((z + tau) / 2^bits), tau uniform in [0, 2^bits), for -2^(k-2) <= z < 2^(k-2).
+
+    The result's ring K is stated, and may be wider or narrower than the operand's k. Where
+    K <= k - bits any z will do, and the result is taken modulo 2^K.
     """
 
     bits: I64
 
     @classmethod
     def encoding(cls, x: Tensor, attributes: Attributes, stated: Stated) -> Encoding:
-        bits, ring_bits = attributes["bits"], x.encoding.ring_bits
-        shapes.require(0 < bits <= ring_bits - 2, f"{bits} bits can't go in a ring of {ring_bits}")
+        bits, k = attributes["bits"], x.encoding.ring_bits
+        shapes.require(0 < bits <= k - 2, f"{bits} bits can't go in a ring of {k}")
         return Encoding(stated.ring_bits, x.encoding.frac_bits - bits, x.encoding.secrecy)
 
 

@@ -83,6 +83,17 @@ def reinterpret(p: Parties, op: Operation, x: Sharing) -> Sharing:
     return x
 
 
+def reduce(p: Parties, op: Operation, x: Sharing) -> Sharing:
+    """[x] modulo 2^K, K less than x's ring.  0 rounds."""
+    return reduced(x, op.ring_bits)
+
+
+def reduced(x: Sharing, bits: int) -> Sharing:
+    """x modulo 2^bits, where its ring is wider."""
+    least = min(x.type.bits, bits)
+    return x.map(lambda part: part.mod(least))
+
+
 def product(op: Operation, pairs: Sequence[tuple[Value, Value]]) -> Value:
     """The sum over pairs of the op's bilinear map; pairs with a public zero are left out."""
     kept = [(a, b) for a, b in pairs if 0 not in (a.constant_value(), b.constant_value())]
@@ -186,6 +197,7 @@ LINEAR: dict[str, Protocol] = {
     "neg": negate,
     "scale": scale,
     "reinterpret": reinterpret,
+    "reduce": reduce,
     "sum_pool": sum_pool,
     "reduce_sum": reduce_sum,
     "reshape": reshape,

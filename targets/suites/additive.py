@@ -10,8 +10,9 @@ is only to be random is a sum of everyone's draws and costs no message; of what 
 parties but the last draw their parts, and the last is sent its own: k bits a value, whatever n is.
 
 Costs below are bits an element: online of one party to one other, offline of the dealer to the
-last party. Comparing n = w - t - 1 bits takes D = ceil(n / 2) digits and
-G = 2 (D - 1) - ceil(log2 D) gates.
+last party. k is the ring's width, K that of the result. Comparing n = w - t - 1 bits takes
+D = ceil(n / 2) digits and G = 2 (D - 1) - ceil(log2 D) gates. Truncating by f bits takes
+l = min(k, K + f) bits of the operand, e = max(0, K - k + f) for its overflow, and o = min(e, 1).
 """
 
 from __future__ import annotations
@@ -21,9 +22,9 @@ from dataclasses import dataclass
 
 from veilgraph.ir.party import Value, select, stack
 from veilgraph.ir.plan import Phase
-from veilgraph.ir.types import Kind, Type, planes
+from veilgraph.ir.types import Kind, Type, planes, words
 from veilgraph.targets.carry import borrow, stacked
-from veilgraph.targets.linear import LINEAR, add, bilinear_with_public, product, subtract
+from veilgraph.targets.linear import LINEAR, add, bilinear_with_public, product, reduced, subtract
 from veilgraph.targets.maxima import max_pool_with, reduce_max_with
 from veilgraph.targets.suite import DEALER, Form, Operation, Parties, Security, Sharing, Suite
 
@@ -199,35 +200,56 @@ def and_planes(p: Parties, x: Sharing, y: Sharing) -> Sharing:
 
 
 def truncated(p: Parties, z: Sharing, f: int, K: int) -> tuple[Sharing, Value, Value]:
-    """[y] in Z_2^K, y = floor((z + tau) / 2^f), the opened c = z + 2^(k-2) + r, and r at the
-    dealer.
+    """[y] in Z_2^K, y = floor((z + tau) / 2^f), the opened c = z + r, and r at the dealer.
 
-    1 round; k bits; 2K bits offline. Needs |z| < 2^(k-2) (the lower bound included). tau is
-    uniform in [0, 2^f): at most one unit in the last place, never a failure. All computing parties
-    know c, hence the rounding threshold of their own view. c overflowed its low k - 1 bits exactly
-    when its top bit and r's differ, because z + 2^(k-2) has top bit 0.
+    1 round; k bits; K + e bits offline. tau = r mod 2^f is uniform in [0, 2^f): at most one unit in
+    the last place, never a failure; none at all for f = 0. All computing parties know c, hence the
+    rounding threshold of their own view. (c >> f) - (r >> f) is y modulo 2^(k-f), for any z: enough
+    for K <= k - f. Beyond that an overflow of z + r has to be found.
     """
     k = z.type.bits
-    assert 0 < f <= k - 2, f"truncation by {f} bits in a ring of {k}"
+    assert 0 <= f <= k - 2, f"truncation by {f} bits in a ring of {k}"
     r = random(p, z.shape, z.type)
-    low = deal(p, (r.value.mod(k - 1) >> f).mod(K))
-    top = deal(p, r.value.bits(k - 1).to_words(K))
-    offset = p.program.const(1 << (k - 2), (), z.type)
-    c = opened(p, [x + m for x, m in zip(z.parts, r.parts, strict=True)]) + offset
+    c = opened(p, [x + m for x, m in zip(z.parts, r.parts, strict=True)])
+    if k - f < K:
+        return with_overflow(p, c, r.value, f, K), c, r.value
+    rest = deal(p, -(r.value >> f).mod(K))
+    return Sharing(plus_public(p, rest, (c >> f).mod(K)), Form.ADDITIVE), c, r.value
+
+
+def with_overflow(p: Parties, c: Value, r: Value, f: int, K: int) -> Sharing:
+    """[floor((z + tau) / 2^f)] in Z_2^K, K > k - f, for -2^(k-2) <= z < 2^(k-2).  0 rounds.
+
+    K + e bits offline. c + 2^(k-2) overflowed its low k - 1 bits exactly when its top bit and r's
+    differ, because z + 2^(k-2) has top bit 0: y is corrected by c_m + r_m - 2 c_m r_m.
+    """
+    k = c.type.bits
+    e = K - k + f
+    r_top = r.bits(k - 1)
+    low = (r.mod(k - 1) >> f).mod(K)
+    rest = deal(p, (r_top.to_words(K) << (k - 1 - f)) - low)
+    top = deal(p, r_top.to_words(e))
+    c = c + p.program.const(1 << (k - 2), (), c.type)
     c_top = c.bits(k - 1)
     known = (c.mod(k - 1) >> f).mod(K) + (c_top.to_words(K) << (k - 1 - f))
-    known = known - (1 << (k - 2 - f))
-    parts = []
-    for i, (rest, bit) in enumerate(zip(low, top, strict=True)):
-        scaled = bit << (k - 1 - f)
-        parts.append(p.at(select(c_top, -scaled, scaled) - rest, i))
-    return Sharing(plus_public(p, parts, known), Form.ADDITIVE), c, r.value
+    zero = p.program.const(0, c.shape, words(K))
+    parts = [
+        p.at(b - select(c_top, u.mod(K) << (k - f), zero), i)
+        for i, (b, u) in enumerate(zip(rest, top, strict=True))
+    ]
+    public = known - p.program.const(1 << (k - 2 - f), (), words(K))
+    return Sharing(plus_public(p, parts, public), Form.ADDITIVE)
 
 
-@ADDITIVE.protocol("truncate")
+@ADDITIVE.protocol("truncate", "lift")
 def truncate(p: Parties, op: Operation, z: Sharing) -> Sharing:
-    """floor((z + tau) / 2^f).  1 round; k bits online, 2k offline; see `truncated`."""
-    return truncated(p, z, int(op["bits"]), op.ring_bits)[0]
+    """floor((z + tau) / 2^f) in Z_2^K.  1 round; max(o, 1 / P) l bits online, K + e offline.
+
+    See `truncated`; a lift is f = 0. Bits above l do not bear on the result: z is reduced first.
+    Where there is no overflow to find, of all P parties the first alone needs what is opened.
+    """
+    f, K = int(op.attrs.get("bits", 0)), op.ring_bits
+    return truncated(p, reduced(z, K + f), f, K)[0]
 
 
 # Comparison
@@ -300,16 +322,19 @@ def keep_where(p: Parties, y: Sharing, sign: Callable[[], Sharing]) -> Sharing:
 
 @ADDITIVE.protocol("truncate_relu")
 def truncate_relu(p: Parties, op: Operation, z: Sharing) -> Sharing:
-    """max(floor((z + tau) / 2^f), 0).  2 + ceil(log2 D) rounds; 2k + 1 + 2G bits online,
-    4k + 1 + 3D - 2 (n mod 2) + G offline.
+    """max(floor((z + tau) / 2^f), 0) in Z_2^K.  2 + ceil(log2 D) rounds; l + 1 + 2G
+    + max(o, 1 / P) K bits online, 3K + e + 1 + 3D - 2 (n mod 2) + G + (1 - o) (P - 1) (P - 1) K
+    offline.
 
-    The comparison reads the c that the truncation opened.
+    The comparison reads the c that the truncation opened. Where there is no overflow to find, all
+    parties but the first have their parts of y, and open those of y - a, offline.
     """
     f, window, dropped = int(op["bits"]), int(op["window_bits"]), int(op["dropped_bits"])
+    K = op.ring_bits
     assert dropped <= f
-    y, c, r = truncated(p, z, f, op.ring_bits)
-    unshifted = c - (1 << (z.type.bits - 2))
-    return keep_where(p, y, lambda: non_negative(p, unshifted, r, window, dropped))
+    assert window <= K + f, f"a window of {window} bits, truncated by {f}, overflows {K}"
+    y, c, r = truncated(p, reduced(z, K + f), f, K)
+    return keep_where(p, y, lambda: non_negative(p, c, r, window, dropped))
 
 
 @ADDITIVE.protocol("relu")

@@ -39,8 +39,9 @@ def bilinear(p: Parties, op: Operation, x: Sharing, y: Sharing) -> Sharing:
 def _truncated(x: Value, f: int, K: int) -> Value:
     """round(x / 2^f) of a signed x, shifted up by half the ring while no sign may be in the way."""
     k = x.type.bits
-    lifted = (x + ((1 << (k - 1)) + (1 << (f - 1)))) >> f
-    return lifted.mod(K) - (1 << (k - 1 - f))
+    half = (1 << f) >> 1
+    shifted = (x + ((1 << (k - 1)) + half)) >> f
+    return shifted.mod(K) - (1 << (k - 1 - f))
 
 
 def _relu(x: Value) -> Value:
@@ -48,9 +49,9 @@ def _relu(x: Value) -> Value:
     return select(x.bits(x.type.bits - 1), zero, x)
 
 
-@CLEARTEXT.protocol("truncate")
+@CLEARTEXT.protocol("truncate", "lift")
 def truncate(p: Parties, op: Operation, x: Sharing) -> Sharing:
-    return x.map(lambda v: _truncated(v, int(op["bits"]), op.ring_bits))
+    return x.map(lambda v: _truncated(v, int(op.attrs.get("bits", 0)), op.ring_bits))
 
 
 @CLEARTEXT.protocol("truncate_relu")

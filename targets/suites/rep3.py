@@ -9,8 +9,10 @@ j - 1 and j, and so is key j. Boolean sharing is the same with XOR, on bit plane
 modulo 3, and are roles: a protocol that treats the parties differently runs on three chunks of its
 tensor with the roles rotated, so that links and work are balanced.
 
-Costs below are bits of all three parties together, an element. k is the ring's width. Comparing
-n = w - t - 1 bits takes D = ceil(n / 2) digits and G = 2 (D - 1) - ceil(log2 D) gates.
+Costs below are bits of all three parties together, an element. k is the ring's width, K that of the
+result. Comparing n = w - t - 1 bits takes D = ceil(n / 2) digits and G = 2 (D - 1) - ceil(log2 D)
+gates. Truncating by f bits takes l = min(k, K + f) bits of the operand, e = max(0, K - k + f) for
+its overflow, and o = min(e, 1).
 """
 
 from __future__ import annotations
@@ -25,6 +27,7 @@ from veilgraph.targets.linear import (
     add,
     bilinear_with_public,
     product,
+    reduced,
     subtract,
 )
 from veilgraph.targets.maxima import max_pool_with, reduce_max_with
@@ -176,36 +179,53 @@ def opened(p: Parties, z: Sharing, r: Value) -> Value:
 
 
 def truncated_chunk(p: Parties, z: Sharing, f: int, K: int) -> tuple[Sharing, Value, Value]:
-    """[y] in Z_2^K, y = floor((z + tau) / 2^f), and c = z + 2^(k-2) + r at party 0 with its mask r.
+    """[y] in Z_2^K, y = floor((z + tau) / 2^f); c = z + r at party 0, and its mask r.
 
-    2 rounds; 2k + K + 2 bits online and K + 2e offline, e = K - k + f (where that is not positive,
-    y is made in a wider ring and reduced). Needs |z| < 2^(k-2) (the lower bound included). tau is
-    uniform in [0, 2^f): unbiased rounding, at most one unit in the last place, never a failure.
-    Party 0 (from c) and party 2 (from r) know the rounding threshold of their own view.  With c_m,
-    r_m the top bits, c overflowed its low k - 1 bits exactly when c_m xor r_m = 1, because
-    z + 2^(k-2) has top bit 0: y is corrected by that bit, which is c_m + r_m - 2 c_m r_m, from a
-    sharing of u = r_m and the pad g of c_m.
+    2 rounds; 2k + K + 2o bits online and K + 2e offline. tau = r mod 2^f is uniform in [0, 2^f):
+    unbiased rounding, at most one unit in the last place, never a failure; none at all for f = 0.
+    Party 0 (from c) and party 2 (from r) know the rounding threshold of their own view.
+    (c >> f) - (r >> f) is y modulo 2^(k-f), for any z: enough for K <= k - f. Beyond that an
+    overflow of z + r has to be found, which needs -2^(k-2) <= z < 2^(k-2).
     """
     k = z.type.bits
-    e = K - k + f
-    assert 0 < f <= k - 2, f"truncation by {f} bits in a ring of {k}"
-    if e <= 0:
-        y, c, r = truncated_chunk(p, z, f, k - f + 1)
-        return y.map(lambda part: part.mod(K)), c, r
-    ring, shift = words(K), k - f
-    # Offline: party 2 shares what the mask r contributes; party 1 the product of g and u.
+    assert 0 <= f <= k - 2, f"truncation by {f} bits in a ring of {k}"
     r = p.draw((2,), z.shape, z.type)
-    r_top = r.bits(k - 1).to_words(K)
+    c = opened(p, z, r)
+    y = without_overflow(p, c, r, f, K) if k - f >= K else with_overflow(p, c, r, f, K)
+    return y, c, r
+
+
+def without_overflow(p: Parties, c: Value, r: Value, f: int, K: int) -> Sharing:
+    """[(c >> f) - (r >> f)] in Z_2^K, K <= k - f.  1 round; K bits online and K offline.
+
+    Party 1 may know c >> f, which r masks: of r it sees what a draw of parties 2 and 0 masks.
+    """
+    B = share_known(p, 2, -(r >> f).mod(K), drawn=0, sent=2)
+    upper = p.send(p.at((c >> f).mod(K), 0), 0, 1)
+    return Sharing((B[0], upper, B[2]), Form.REPLICATED)
+
+
+def with_overflow(p: Parties, c: Value, r: Value, f: int, K: int) -> Sharing:
+    """[floor((z + tau) / 2^f)] in Z_2^K, K > k - f.  1 round; K + 2 bits online, K + 2e offline.
+
+    With c_m, r_m the top bits, c + 2^(k-2) overflowed its low k - 1 bits exactly when c_m xor r_m
+    = 1, because z + 2^(k-2) has top bit 0: y is corrected by that bit, which is c_m + r_m - 2 c_m
+    r_m, from a sharing of u = r_m and the pad g of c_m.
+    """
+    k = c.type.bits
+    ring, shift, e = words(K), k - f, K - k + f
+    # Offline: party 2 shares what the mask r contributes; party 1 the product of g and u.
+    r_top = r.bits(k - 1)
     rest = (r.mod(k - 1) >> f).mod(K)
-    B = share_known(p, 2, (r_top << (k - 1 - f)) - rest, drawn=0, sent=2)
-    u = share_known(p, 2, r.bits(k - 1).to_words(e), drawn=0, sent=2)
-    g = p.draw((0, 1), z.shape, BIT)
-    zero = p.program.const(0, z.shape, words(e))
+    B = share_known(p, 2, (r_top.to_words(K) << (k - 1 - f)) - rest, drawn=0, sent=2)
+    u = share_known(p, 2, r_top.to_words(e), drawn=0, sent=2)
+    g = p.draw((0, 1), c.shape, BIT)
+    zero = p.program.const(0, c.shape, words(e))
     gu = share_known(p, 1, p.at(select(g, u[2], zero), 1), drawn=1, sent=2)
-    # Round 1: open c. Round 2: its top bit under g, and what c contributes.
-    c = opened(p, z, r) + (1 << (k - 2))
-    d = p.send(p.send(c.bits(k - 1) ^ g, 0, 1), 0, 2)
+    # Online: the top bit of c under g, and what c contributes.
+    c = c + (1 << (k - 2))
     c_top = c.bits(k - 1)
+    d = p.send(p.send(c_top ^ g, 0, 1), 0, 2)
     low = (c.mod(k - 1) >> f).mod(K) + (c_top.to_words(K) << (k - 1 - f))
     scaled_u0 = u[0].mod(K) << shift
     v = share_known(p, 0, low - select(c_top, scaled_u0, ring_zero(p, c, K)), drawn=0, sent=1)
@@ -213,22 +233,24 @@ def truncated_chunk(p: Parties, z: Sharing, f: int, K: int) -> tuple[Sharing, Va
     y0 = v[0] + B[0]
     y1 = v[1] + select(d, gu1, -gu1) - p.program.const(1 << (k - 2 - f), (), ring)
     y2 = B[2] + select(d, gu2 - u2, -gu2)
-    return Sharing((y0, y1, y2), Form.REPLICATED), c, r
+    return Sharing((y0, y1, y2), Form.REPLICATED)
 
 
 def ring_zero(p: Parties, like: Value, bits: int) -> Value:
     return p.program.const(0, like.shape, words(bits))
 
 
-@REP3.protocol("truncate")
+@REP3.protocol("truncate", "lift")
 def truncate(p: Parties, op: Operation, z: Sharing) -> Sharing:
-    """floor((z + tau) / 2^f).  2 rounds; 3k + 2 bits online, k + 2f offline.
+    """floor((z + tau) / 2^f) in Z_2^K.  2 rounds; 2l + K + 2o bits online, K + 2e offline.
 
-    In one ring; see `truncated_chunk`. A replicated z is opened with k bits less.
+    See `truncated_chunk`; a lift is f = 0. Bits above l do not bear on the result: z is reduced
+    first. A replicated z is opened with l bits less.
     """
+    f, K = int(op.attrs.get("bits", 0)), op.ring_bits
 
     def body(q: Parties, part: Sharing) -> Sharing:
-        return truncated_chunk(q, part, int(op["bits"]), op.ring_bits)[0]
+        return truncated_chunk(q, reduced(part, K + f), f, K)[0]
 
     return in_thirds(p, op, body, z)
 
@@ -372,21 +394,22 @@ def open_bit(p: Parties, parts: list[Value]) -> Value:
 
 @REP3.protocol("truncate_relu")
 def truncate_relu(p: Parties, op: Operation, z: Sharing) -> Sharing:
-    """max(floor((z + tau) / 2^f), 0).  2 + max(1, ceil(log2 D)) rounds; 6k + 3n + 4 + 3G bits
-    online, 4k + 2f + 7D - 1 - 5 (n mod 2) offline.
+    """max(floor((z + tau) / 2^f), 0) in Z_2^K.  2 + max(1, ceil(log2 D)) rounds; 2l + (3 + o) K
+    + 3n + 2 + 2o + 3G bits online, (5 - o) K + 2e + 7D - 1 - 5 (n mod 2) offline.
 
-    For D > 1, in one ring, and z additive. The comparison reads the same masked c as the
-    truncation: its top bits cost nothing. With t <= f it equals max(y, 0) of the truncated y
-    exactly.
+    For D > 1, and z additive. The comparison reads the same masked c as the truncation: its top
+    bits cost nothing. With t <= f it equals max(y, 0) of the truncated y exactly. Where there is
+    no overflow to find, what party 2 has of y is there offline, and so is its part of p y.
     """
     f, window, dropped = int(op["bits"]), int(op["window_bits"]), int(op["dropped_bits"])
+    K = op.ring_bits
     assert dropped <= f
     assert window < z.type.bits
+    assert window <= K + f, f"a window of {window} bits, truncated by {f}, overflows {K}"
 
     def body(q: Parties, part: Sharing) -> Sharing:
-        y, c, r = truncated_chunk(q, part, f, op.ring_bits)
-        unshifted = c - (1 << (z.type.bits - 2))
-        return keep_where(q, y, lambda: non_negative(q, unshifted, r, window, dropped))
+        y, c, r = truncated_chunk(q, reduced(part, K + f), f, K)
+        return keep_where(q, y, lambda: non_negative(q, c, r, window, dropped))
 
     return in_thirds(p, op, body, z)
 

@@ -150,6 +150,16 @@ def test_truncation_into_another_ring() -> None:
         np.testing.assert_array_equal(found, expected)
 
 
+def test_changes_of_the_ring_keep_what_fits() -> None:
+    z = np.array([2**29 - 1, -(2**29), 7, -(2**23), 2**23 - 1])
+    for kind, ring_bits, expected in (
+        (secret_ops.Lift, 40, z),
+        (secret_ops.Reduce, 24, [-1, 0, 7, -(2**23), 2**23 - 1]),
+    ):
+        program = one_op(kind, [z.shape], 32, stated=Stated(ring_bits=ring_bits))
+        np.testing.assert_array_equal(integers_of(program, z), expected)
+
+
 def test_a_comparison_may_pass_small_negatives_for_positive() -> None:
     z = np.array([-9, -8, -7, -1, 0, 3])
     program = one_op(secret_ops.Relu, [z.shape], window_bits=20, dropped_bits=3)

@@ -46,6 +46,8 @@ CASES: list[
     ),
     (secret_ops.Scale, [(2,)], {"factor": -3}, Stated(frac_bits=12), (2,), 12),
     (secret_ops.Reinterpret, [(2,)], {}, Stated(frac_bits=-2), (2,), -2),
+    (secret_ops.Reduce, [(2,)], {}, Stated(ring_bits=24), (2,), 9),
+    (secret_ops.Lift, [(2,)], {}, Stated(ring_bits=48), (2,), 9),
     (secret_ops.Truncate, [(2,)], {"bits": 5}, Stated(ring_bits=40), (2,), 4),
     (secret_ops.Relu, [(2,)], WINDOW, Stated(), (2,), 9),
     (secret_ops.TruncateRelu, [(2,)], {"bits": 9, **WINDOW}, Stated(ring_bits=40), (2,), 0),
@@ -86,7 +88,7 @@ def test_every_op_is_built_verified_and_read_back(
     with made.at("layer"):
         y = kind.build(*made.block.arguments, range=WHOLE, stated=stated, **attributes)
     made.finish({"y": y})
-    assert Tensor.of(y) == Tensor(shape, Encoding(40, frac_bits))
+    assert Tensor.of(y) == Tensor(shape, Encoding(stated.ring_bits or 40, frac_bits))
     text = made.module.operation.get_asm(enable_debug_info=True)
     read = SecretProgram.parse(context(), str(text), {})
     (op,) = read.operations
@@ -130,6 +132,8 @@ def test_secret_and_public_is_secret() -> None:
         (secret_ops.Add, [(2,), (3,)], {}, "broadcast"),
         (secret_ops.Truncate, [(2,)], {"bits": 39}, "can't go"),
         (secret_ops.Truncate, [(2,)], {"bits": 0}, "can't go"),
+        (secret_ops.Reduce, [(2,)], {}, "can't be reduced"),
+        (secret_ops.Lift, [(2,)], {}, "can't be lifted"),
         (secret_ops.Matmul, [(2, 3), (2, 3)], {}, "differ"),
         (secret_ops.Concat, [(2, 3), (3, 3)], {"axis": 1}, "don't join"),
     ],

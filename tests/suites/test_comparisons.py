@@ -75,7 +75,7 @@ def test_truncate_relu_of_every_secret(setting: Setting, k: int, w: int, t: int)
     z = inside(w, t)
     z = np.tile(z[(z >= -(1 << (k - 2))) & (z < 1 << (k - 2))], max(1, 4096 >> w))
     for f in {max(t, 1), max(t, k - 2)}:
-        for K in (k, k + 3, k - 1):
+        for K in {k, k + 3, k - 1, max(2, w - f + 1)}:
             attrs: dict[str, Any] = {"bits": f, "window_bits": w, "dropped_bits": t}
             y = computed(setting, "truncate_relu", k, [z], z.shape, K=K, **attrs)
             floor = z >> f

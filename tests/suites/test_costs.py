@@ -33,20 +33,24 @@ def claims(setting: Setting, op: str) -> dict[str, str]:
 def value(formula: str, names: Mapping[str, float]) -> float:
     """A formula as papers write it: 3k + 2 (D - 1), ceil(log2 D), n mod 2."""
     python = re.sub(r"log2 (\w+)", r"log2(\1)", formula.replace(" mod ", " % "))
-    python = re.sub(r"(\d) ?(?=[a-zA-Z(])(?!and\b)", r"\1*", python.replace("log2(", "LOG("))
+    python = re.sub(r"([\d)]) ?(?=[a-zA-Z(])(?!and\b)", r"\1*", python.replace("log2(", "LOG("))
     functions = {"ceil": math.ceil, "max": max, "LOG": math.log2}
     return float(eval(python, {"__builtins__": {}}, {**functions, **names}))
 
 
-def sizes(k: int, attrs: Mapping[str, int]) -> dict[str, float]:
-    w, t = attrs.get("window_bits", 4), attrs.get("dropped_bits", 0)
+def sizes(k: int, K: int, attrs: Mapping[str, int]) -> dict[str, float]:
+    w, t, f = attrs.get("window_bits", 4), attrs.get("dropped_bits", 0), attrs.get("bits", 0)
     n = w - t - 1
     D = math.ceil(n / 2)
     gates = 2 * (D - 1) - math.ceil(math.log2(D))
-    return {"k": k, "f": attrs.get("bits", 0), "w": w, "t": t, "n": n, "D": D, "G": gates}
+    least, e = min(k, K + f), max(0, K - k + f)
+    overflow = {"l": least, "e": e, "o": min(e, 1)}
+    return {"k": k, "K": K, "f": f, "w": w, "t": t, "n": n, "D": D, "G": gates} | overflow
 
 
-def measured(setting: Setting, op: str, k: int, attrs: Mapping[str, Any], form: str) -> Layer:
+def measured(
+    setting: Setting, op: str, k: int, attrs: Mapping[str, Any], form: str, K: int | None = None
+) -> Layer:
     """The row of `op` in a plan where its operands are computed ones, and all of it is needed."""
     trace = Trace(setting)
     shape = (ELEMENTS,)
@@ -60,7 +64,7 @@ def measured(setting: Setting, op: str, k: int, attrs: Mapping[str, Any], form: 
     if form == "additive":
         operands[0] = trace.apply("mul", shape, k, {}, *operands)
     count = 2 if op in ("mul", "maximum", "add", "sub") else 1
-    result = trace.apply(op, shape, k, attrs, *operands[:count])
+    result = trace.apply(op, shape, K or k, attrs, *operands[:count])
     row = len(trace.expanded.notes) - 1
     if op == "mul":
         result = trace.apply("truncate", shape, k, {"bits": 3}, result)
@@ -81,9 +85,12 @@ FUSED = ({"bits": 12, "window_bits": 29, "dropped_bits": 12},
          {"bits": 12, "window_bits": 30, "dropped_bits": 12},
          {"bits": 7, "window_bits": 10, "dropped_bits": 5})  # fmt: skip
 WINDOWED = ({"window_bits": 24, "dropped_bits": 0}, {"window_bits": 20, "dropped_bits": 3})
-CASES: tuple[tuple[str, str, tuple[dict[str, int], ...]], ...] = (
+CONVERTING: tuple[tuple[str, str, tuple[dict[str, int], ...]], ...] = (
     ("truncate", "additive", ({"bits": 12}, {"bits": 3})),
     ("truncate_relu", "additive", FUSED),
+)
+CASES: tuple[tuple[str, str, tuple[dict[str, int], ...]], ...] = (
+    *CONVERTING,
     ("relu", "dense", WINDOWED),
     ("maximum", "dense", WINDOWED),
     ("neg", "dense", ({},)),
@@ -101,14 +108,37 @@ def test_docstrings_tell_the_cost(
 ) -> None:
     op, form, variants = case
     for attrs in variants:
-        names, claimed = sizes(k, attrs), claims(setting, op)
-        layer = measured(setting, op, k, attrs, form)
-        online, offline = per_element(setting, layer)
-        found = {"rounds": layer.rounds, "online": online, "offline": offline}
-        if set(claimed) == {"rounds"} and value(claimed["rounds"], names) == 0:
-            claimed = dict.fromkeys(found, "0")
-        expected = {name: value(formula, names) for name, formula in claimed.items()}
-        assert {name: found[name] for name in expected} == expected, attrs
+        check_costs(setting, op, form, k, k, attrs)
+
+
+@pytest.mark.parametrize(("k", "K"), [(32, 48), (32, 40), (48, 40), (64, 40), (64, 24), (40, 64)])
+@pytest.mark.parametrize("case", CONVERTING, ids=lambda case: case[0])
+@pytest.mark.parametrize("setting", [s for s in SETTINGS if s.computing > 1], ids=str)
+def test_docstrings_tell_the_cost_of_changing_rings(
+    setting: Setting, case: tuple[str, str, tuple[dict[str, int], ...]], k: int, K: int
+) -> None:
+    op, form, variants = case
+    for attrs in variants:
+        check_costs(setting, op, form, k, K, attrs)
+
+
+@pytest.mark.parametrize(("k", "K"), [(24, 32), (32, 64), (40, 48)])
+@pytest.mark.parametrize("setting", [s for s in SETTINGS if s.computing > 1], ids=str)
+def test_docstrings_tell_the_cost_of_a_lift(setting: Setting, k: int, K: int) -> None:
+    check_costs(setting, "lift", "additive", k, K, {})
+
+
+def check_costs(
+    setting: Setting, op: str, form: str, k: int, K: int, attrs: Mapping[str, int]
+) -> None:
+    names, claimed = sizes(k, K, attrs) | {"P": setting.computing}, claims(setting, op)
+    layer = measured(setting, op, k, attrs, form, K)
+    online, offline = per_element(setting, layer)
+    found = {"rounds": layer.rounds, "online": online, "offline": offline}
+    if set(claimed) == {"rounds"} and value(claimed["rounds"], names) == 0:
+        claimed = dict.fromkeys(found, "0")
+    expected = {name: value(formula, names) for name, formula in claimed.items()}
+    assert {name: found[name] for name in expected} == pytest.approx(expected), attrs
 
 
 @pytest.mark.parametrize("setting", [s for s in SETTINGS if s.computing > 1], ids=str)

@@ -32,9 +32,13 @@ PROTOCOLS: dict[str, tuple[int, dict[str, Any]]] = {  # operands, attributes
 }
 
 
-def digests(setting: Setting, op: str, ring_bits: int) -> str:
+CONVERSIONS = (("truncate", 32, 48), ("truncate", 48, 32), ("truncate_relu", 40, 24),
+               ("truncate_relu", 24, 32), ("lift", 32, 40), ("reduce", 40, 32))  # fmt: skip
+
+
+def digests(setting: Setting, op: str, ring_bits: int, result_bits: int) -> str:
     """One line: the digest of all parties' tables, and that of all messages of two inferences."""
-    operands, attrs = PROTOCOLS[op]
+    operands, attrs = PROTOCOLS.get(op, (1, {}))
     shape, result = ((1, 2, 10, 10), (1, 2, 5, 5)) if op == "max_pool" else ((SIZE,), (SIZE,))
     trace = Trace(setting)
     roles = ("input", "weight")
@@ -42,7 +46,7 @@ def digests(setting: Setting, op: str, ring_bits: int) -> str:
         trace.share(f"x{j}", shape, ring_bits, j % setting.computing, roles[j])
         for j in range(operands)
     ]
-    trace.reveal(trace.apply(op, result, ring_bits, attrs, *shared), party=setting.computing - 1)
+    trace.reveal(trace.apply(op, result, result_bits, attrs, *shared), party=setting.computing - 1)
     plan = plan_of(trace.expanded, setting.suite.name)
     values = [np.random.default_rng(j).integers(-9999, 9999, shape) for j in range(2)]
     weights = {"x1": values[1]} if operands == 2 else {}
@@ -52,7 +56,8 @@ def digests(setting: Setting, op: str, ring_bits: int) -> str:
     for run in runs:
         for link, content in sorted(run.wire.items()):
             sent.update(f"{link} {len(content)}\n".encode() + content)
-    return f"{op} {ring_bits}: tables {_tables(plan)} sent {sent.hexdigest()[:32]}"
+    rings = str(ring_bits) if ring_bits == result_bits else f"{ring_bits} to {result_bits}"
+    return f"{op} {rings}: tables {_tables(plan)} sent {sent.hexdigest()[:32]}"
 
 
 def _tables(plan: Plan) -> str:
@@ -66,7 +71,8 @@ def _tables(plan: Plan) -> str:
 
 @pytest.mark.parametrize("setting", [s for s in SETTINGS if s.computing > 1], ids=str)
 def test_plans_and_messages_are_what_they_were(setting: Setting, update_golden: bool) -> None:
-    found = [digests(setting, op, bits) for op in PROTOCOLS for bits in (32, 40)]
+    every = [(op, bits, bits) for op in PROTOCOLS for bits in (32, 40)]
+    found = [digests(setting, *row) for row in (*every, *CONVERSIONS)]
     path = Path(__file__).with_name(f"{setting}.golden")
     if update_golden:
         path.write_text("\n".join(found) + "\n")

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
-from conformance import BILINEAR_CASES, LINEAR_CASES, SETTINGS, Case, Setting
+from conformance import BILINEAR_CASES, LINEAR_CASES, SETTINGS, Case, Setting, Trace
+
+from veilgraph.ir.meaning.integers import center
+from veilgraph.targets.linear import additive
 
 RINGS = (3, 8, 24, 32, 40, 52, 64)
 CASES = (*LINEAR_CASES, *BILINEAR_CASES)
@@ -31,3 +35,16 @@ def test_additive_and_replicated_operands(case: Case) -> None:
 def test_a_public_operand(setting: Setting, case: Case, position: int) -> None:
     for ring_bits in RINGS:
         case.check(setting, ring_bits, "shared", position)
+
+
+@settings
+@pytest.mark.parametrize(("k", "K"), [(8, 3), (40, 32), (64, 24), (64, 40)])
+@pytest.mark.parametrize("form", ["shared", "additive"])
+def test_reduction_to_a_narrower_ring(setting: Setting, k: int, K: int, form: str) -> None:
+    x = center(np.random.default_rng(k).integers(-(1 << 63), (1 << 63) - 1, 70), k)
+    trace = Trace(setting)
+    shared = trace.share("x", x.shape, k)
+    trace.reveal(
+        trace.apply("reduce", x.shape, K, {}, additive(shared) if form == "additive" else shared)
+    )
+    np.testing.assert_array_equal(trace.run({"x": x}), center(x, K))

@@ -1,4 +1,4 @@
-"""Truncation in every suite: floor or floor plus one, unbiased, for every secret in small rings."""
+"""Truncation in every suite, from any ring into any other: floor or floor plus one, unbiased."""
 
 from __future__ import annotations
 
@@ -7,8 +7,11 @@ import pytest
 from conformance import SETTINGS, Integers, Setting, Trace
 
 from veilgraph.ir.meaning.integers import center
-from veilgraph.ir.meaning.party import uniform_draws
+from veilgraph.ir.meaning.party import Array, DrawSource, uniform_draws
+from veilgraph.ir.party import Draw, Shape
+from veilgraph.ir.types import Type
 from veilgraph.targets.linear import additive
+from veilgraph.targets.suites import rep3
 
 SIZES = (1, 2, 63, 64, 65, 191, 192, 193, 577)
 
@@ -17,13 +20,45 @@ secure = pytest.mark.parametrize("setting", [s for s in SETTINGS if s.computing 
 
 
 def truncated(
-    setting: Setting, z: Integers, k: int, f: int, K: int, form: str = "shared", turn: int = 0
+    setting: Setting,
+    z: Integers,
+    k: int,
+    f: int,
+    K: int,
+    form: str = "shared",
+    turn: int = 0,
+    masks: Integers | None = None,
 ) -> Integers:
+    """What is revealed of z, truncated, or lifted where f is 0; `masks` are a draw's values."""
     trace = Trace(setting, turn)
     x = trace.share("x", z.shape, k)
     x = additive(x) if form == "additive" else x
-    trace.reveal(trace.apply("truncate", z.shape, K, {"bits": f}, x))
-    return trace.run({"x": z}, uniform_draws(np.random.default_rng([k, f, K, z.size])))
+    first = len(trace.program.draws)
+    op, attrs = ("truncate", {"bits": f}) if f else ("lift", {})
+    trace.reveal(trace.apply(op, z.shape, K, attrs, x))
+    draws = uniform_draws(np.random.default_rng([k, f, K, z.size]))
+    if masks is not None:
+        draws = with_mask(draws, range(first, first + parts_of_mask(setting)), masks)
+    return trace.run({"x": z}, draws)
+
+
+def parts_of_mask(setting: Setting) -> int:
+    """How many draws the mask is the sum of: party 2's alone, or every party's with the dealer."""
+    return setting.computing if setting.suite.security.dealer else 1
+
+
+def with_mask(draws: DrawSource, numbers: range, values: Integers) -> DrawSource:
+    """`draws`, but that these add up to `values`."""
+
+    def source(draw: Draw, shape: Shape, type: Type) -> Array:
+        drawn = draws(draw, shape, type)
+        if draw.number not in numbers:
+            return drawn
+        assert values.max() < 1 << type.bits
+        value: Array = values if draw.number == numbers.start else 0 * values
+        return value.astype(np.uint64).reshape(shape)
+
+    return source
 
 
 def rounding(z: Integers, y: Integers, f: int, K: int) -> Integers:
@@ -42,6 +77,30 @@ def test_every_secret_of_a_small_ring(setting: Setting, k: int) -> None:
                 assert set(error) <= {0, 1}, (f, K)
 
 
+@secure
+@pytest.mark.parametrize("k", [4, 5, 6])
+def test_every_secret_under_every_mask(
+    setting: Setting, k: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Into every ring by every f; the probability of rounding up is exactly the fraction dropped.
+
+    Where the result needs no more than the operand's upper bits, every z of the ring is truncated.
+    """
+    monkeypatch.setattr(rep3, "SMALLEST_CHUNK", 1 << 40)  # one mask, of one role
+    for f in range(k - 1):
+        for K in range(2, 10):
+            if f == 0 and k >= K:
+                continue  # that is a reduction
+            least = min(k, K + f)  # the mask's width
+            bound = 1 << (k - 1 if k - f >= K else k - 2)
+            z, r = np.meshgrid(np.arange(-bound, bound), np.arange(1 << least), indexing="ij")
+            y = truncated(setting, z.ravel(), k, f, K, masks=r.ravel()).reshape(z.shape)
+            error = rounding(z, y, f, K)
+            assert set(np.unique(error)) <= {0, 1}, (f, K)
+            share = (z[:, 0] & ((1 << f) - 1)) / (1 << f)
+            np.testing.assert_array_equal(error.mean(axis=1), share, err_msg=str((f, K)))
+
+
 @pytest.mark.parametrize("form", ["shared", "additive"])
 @pytest.mark.parametrize("turn", [0, 1, 2])
 @pytest.mark.parametrize("size", SIZES)
@@ -55,7 +114,8 @@ def test_sizes_and_roles(setting: Setting, size: int, turn: int, form: str) -> N
 @pytest.mark.parametrize(
     ("k", "f", "K"),
     [(24, 8, 24), (32, 12, 32), (32, 30, 32), (40, 14, 40), (52, 1, 52), (64, 16, 64), (64, 62, 64),
-     (64, 20, 40), (40, 10, 32), (32, 8, 64), (24, 4, 40), (33, 9, 31)],
+     (64, 20, 40), (40, 10, 32), (32, 8, 64), (24, 4, 40), (33, 9, 31), (64, 40, 24), (24, 0, 32),
+     (32, 0, 64), (40, 0, 48), (31, 0, 33)],
 )  # fmt: skip
 def test_real_rings_up_to_their_bounds(setting: Setting, k: int, f: int, K: int) -> None:
     low, high = -(1 << (k - 2)), (1 << (k - 2)) - 1
@@ -64,6 +124,8 @@ def test_real_rings_up_to_their_bounds(setting: Setting, k: int, f: int, K: int)
     small = spread >> np.arange(3000) % (k - 1)  # of every magnitude
     z = np.concatenate([np.tile(np.clip(edges, low, high), 20), spread, small])
     assert set(rounding(z, truncated(setting, z, k, f, K), f, K)) <= {0, 1}
+    if f == 0:
+        np.testing.assert_array_equal(truncated(setting, z, k, f, K), z)
 
 
 @secure

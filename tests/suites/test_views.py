@@ -45,9 +45,11 @@ class Case:
     form: Form = Form.ADDITIVE
     attrs: dict[str, int] = field(default_factory=dict)
     operands: int = 1
+    result_bits: int = 0  # of its ring, where it is another
 
     def __str__(self) -> str:
-        return f"{self.setting}-{self.op}-{self.form.value}-{self.bits}"
+        into = f"-{self.result_bits}" if self.result_bits else ""
+        return f"{self.setting}-{self.op}-{self.form.value}-{self.bits}{into}"
 
     def protocol(self, program: type[Program] = Program) -> Protocol:
         return Protocol(self.setting, self._body, program)
@@ -59,7 +61,7 @@ class Case:
         if self.op == "reveal":
             revealed: Any = suite.protocols["reveal"](p, 1, *operands)
             return [revealed]
-        operation = Operation(self.op, (elements,), self.bits, self.attrs)
+        operation = Operation(self.op, (elements,), self.result_bits or self.bits, self.attrs)
         result = suite.protocols[self.op](p, operation, *operands)
         return (rep3.replicated(p, result) if suite is rep3.REP3 else result).parts
 
@@ -82,15 +84,25 @@ TINY = (
     Case(REP3_OF_3, "mul", 3, REPLICATED, operands=2),
     Case(REP3_OF_3, "truncate", 3, REPLICATED, {"bits": 1}),
     Case(REP3_OF_3, "truncate", 3, attrs={"bits": 1}),
+    Case(REP3_OF_3, "truncate", 3, attrs={"bits": 1}, result_bits=2),
+    Case(REP3_OF_3, "truncate", 3, attrs={"bits": 1}, result_bits=4),
+    Case(REP3_OF_3, "lift", 3, attrs={}, result_bits=4),
+    Case(REP3_OF_3, "lift", 2, attrs={}, result_bits=3),
     Case(REP3_OF_3, "relu", 3, REPLICATED, SMALL),
     Case(REP3_OF_3, "relu", 2, REPLICATED, {"window_bits": 2, "dropped_bits": 1}),
     Case(REP3_OF_3, "maximum", 2, REPLICATED, SMALL, operands=2),
     Case(ADDITIVE_OF_2, "mul", 3, operands=2),
     Case(ADDITIVE_OF_2, "truncate", 3, attrs={"bits": 1}),
+    Case(ADDITIVE_OF_2, "truncate", 3, attrs={"bits": 1}, result_bits=2),
+    Case(ADDITIVE_OF_2, "truncate", 3, attrs={"bits": 1}, result_bits=4),
+    Case(ADDITIVE_OF_2, "lift", 3, attrs={}, result_bits=4),
     Case(ADDITIVE_OF_2, "relu", 2, attrs=SMALL),
     Case(ADDITIVE_OF_3, "truncate", 3, attrs={"bits": 1}),
 )
-QUICK = [c for c in TINY if c.op in ("mul", "truncate") or (c.op == "relu" and c.bits == 2)]
+# Where additive opens to one party alone, some of the masks have nothing to hide.
+SPARE = [c for c in TINY if c.setting is ADDITIVE_OF_2 and c.result_bits == 2]
+QUICK = [c for c in TINY if c.op in ("mul", "truncate", "lift") or (c.op == "relu" and c.bits == 2)]
+QUICK = [c for c in QUICK if c not in SPARE]
 REVEALED = (
     Case(REP3_OF_3, "reveal", 3, REPLICATED),
     Case(REP3_OF_3, "reveal", 3),
@@ -104,8 +116,13 @@ SAMPLED = (
     Case(REP3_OF_3, "truncate", 8, attrs={"bits": 3}),
     Case(REP3_OF_3, "relu", 8, REPLICATED, WIDE),
     Case(REP3_OF_3, "truncate_relu", 8, attrs={"bits": 3, "window_bits": 7, "dropped_bits": 2}),
+    Case(REP3_OF_3, "truncate_relu", 8, attrs={"bits": 3, **WIDE}, result_bits=11),
+    Case(REP3_OF_3, "truncate_relu", 10, attrs={"bits": 3, **WIDE}, result_bits=6),
+    Case(REP3_OF_3, "lift", 8, attrs={}, result_bits=11),
     Case(REP3_OF_3, "maximum", 8, REPLICATED, WIDE, operands=2),
     Case(ADDITIVE_OF_2, "mul", 8, operands=2),
+    Case(ADDITIVE_OF_2, "truncate_relu", 8, attrs={"bits": 3, **WIDE}, result_bits=11),
+    Case(ADDITIVE_OF_2, "truncate_relu", 10, attrs={"bits": 3, **WIDE}, result_bits=6),
     Case(ADDITIVE_OF_2, "truncate_relu", 8, attrs={"bits": 3, **WIDE}),
     Case(ADDITIVE_OF_3, "relu", 8, attrs={"window_bits": 6, "dropped_bits": 1}),
     Case(ADDITIVE_OF_5, "mul", 8, operands=2),

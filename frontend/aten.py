@@ -11,13 +11,13 @@ from collections.abc import Callable, Mapping
 
 from torch_mlir import ir
 
-from veilgraph.frontend import windows
+from veilgraph.frontend import logic, windows
 from veilgraph.frontend.reading import Aten, Refusal, binary, number_of
 from veilgraph.ir import graph_ops as ops
 from veilgraph.ir.attributes import shape_of
 from veilgraph.ir.graph import attributes, defining
 
-Row = Callable[[Aten], ir.Value]
+Row = Callable[[Aten], ir.Value | tuple[ir.Value, ...]]  # a result, or all of several
 INFINITY = math.inf
 
 
@@ -228,21 +228,6 @@ def reduction(kind: type[ops.Reduction]) -> Row:
     return row
 
 
-def reduce_max(a: Aten) -> ir.Value:
-    """aten.max.dim(x, axis, keepdim), of which only the values are offered."""
-    x = a.tensor(0)
-    axis = a.axis(1, len(shape_of(x)))
-    return ops.ReduceMax.build(x, axes=(axis,), keepdims=a.flag(2))
-
-
-def reduce_min(a: Aten) -> ir.Value:
-    """aten.min.dim(x, axis, keepdim): minus the maximum of minus x."""
-    x = a.tensor(0)
-    axis = a.axis(1, len(shape_of(x)))
-    largest = ops.ReduceMax.build(ops.Neg.build(x), axes=(axis,), keepdims=a.flag(2))
-    return ops.Neg.build(largest)
-
-
 def reshape(a: Aten) -> ir.Value:
     """Any change of shape that keeps the order of elements."""
     x = a.tensor(0)
@@ -377,8 +362,6 @@ ROWS: Mapping[str, Row] = {
     "torch.aten.log_softmax.int": along_axis(ops.LogSoftmax),
     "torch.aten.sum.dim_IntList": reduction(ops.ReduceSum),
     "torch.aten.mean.dim": reduction(ops.ReduceMean),
-    "torch.aten.max.dim": reduce_max,
-    "torch.aten.min.dim": reduce_min,
     "torch.aten.view": reshape,
     "torch.aten.reshape": reshape,
     "torch.aten.flatten.using_ints": reshape,
@@ -393,4 +376,5 @@ ROWS: Mapping[str, Row] = {
     "torch.aten.index_select": index_select,
     "torch.aten.constant_pad_nd": pad,
     "torch.aten.broadcast_to": expand,
+    **logic.ROWS,
 }

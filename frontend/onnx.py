@@ -17,6 +17,7 @@ from torch_mlir.extras.onnx_importer import OnnxImportError
 
 from veilgraph.frontend.load import Model
 from veilgraph.frontend.lowering import lower
+from veilgraph.frontend.numbers import NUMBERS
 from veilgraph.frontend.prepare import Prepared, convert, draft, node_outputs
 from veilgraph.frontend.refusals import known_refusals, offender, way_out
 from veilgraph.frontend.translate import Untranslatable, translate
@@ -98,11 +99,11 @@ def _judge_nodes(drafted: Prepared, told: set[str]) -> list[Offender]:
 
 
 def _is_readable(tensor: TensorProto | ValueInfoProto | None) -> bool:
-    """Whether it is a literal, or a float32 tensor of known shape."""
+    """Whether it is a literal, or a tensor of numbers of known shape."""
     if not isinstance(tensor, ValueInfoProto):
         return tensor is not None
     kind = tensor.type.tensor_type
-    return bool(kind.elem_type == TensorProto.FLOAT and kind.HasField("shape"))
+    return bool(kind.elem_type in NUMBERS and kind.HasField("shape"))
 
 
 def _reason(error: Exception) -> str:

@@ -29,6 +29,7 @@ from onnx import (
 from veilgraph.frontend.decompositions import decompose
 from veilgraph.frontend.literals import Literals, fold, infer, needed_for_shapes, replace_nodes
 from veilgraph.frontend.load import NOT_A_MODEL, Model, byte_count, load
+from veilgraph.frontend.numbers import as_float32
 from veilgraph.frontend.pools import round_down
 from veilgraph.frontend.shapes import bind_shapes
 from veilgraph.ir.errors import UsageError
@@ -93,6 +94,7 @@ def draft(model: Model, shapes: Mapping[str, Sequence[int]]) -> Prepared:
     _check_opset(proto, source)
     initialised = {tensor.name for tensor in graph.initializer}
     _keep(graph.input, [info for info in graph.input if info.name not in initialised])
+    as_float32(proto)
     del graph.value_info[:]
     graph.name = "main"
     proto.ir_version = max(proto.ir_version, TARGET_IR_VERSION)

@@ -13,6 +13,7 @@ from veilgraph.ir import shapes
 from veilgraph.ir.attributes import Shape, dense_value, shape_of
 from veilgraph.ir.graph import attributes, defining
 
+ELEMENTS = frozenset(("f32", "i1", *(f"{s}i{bits}" for s in "su" for bits in (8, 16, 32, 64))))
 NUMBERS = ("torch.constant.bool", "torch.constant.float", "torch.constant.int")
 
 
@@ -35,11 +36,17 @@ class Aten:
     def __init__(self, op: ir.OpView, values: Mapping[ir.Value, ir.Value]) -> None:
         self._operands = list(op.operation.operands)
         self._values = values
-        self.shape = vtensor_shape(op.operation.results[0])
+        self.shapes = tuple(vtensor_shape(result) for result in op.operation.results)
+        self.shape = self.shapes[0]
+        self.result_element = vtensor_element(op.operation.results[0])
 
     def tensor(self, index: int) -> ir.Value:
         """Operand `index` as a graph value."""
         return self._graph_value(self._operands[index])
+
+    def element(self, index: int) -> str:
+        """The type of operand `index`'s elements: "f32", "si64", "i1" for truth values."""
+        return vtensor_element(self._operands[index])
 
     def optional(self, index: int) -> ir.Value | None:
         """Operand `index` as a graph value; None where it is left out."""
@@ -82,12 +89,13 @@ class Aten:
     def indices(self, index: int) -> tuple[int, ...]:
         """Operand `index`, a tensor of known integers."""
         value = self._operands[index]
-        assert _kind(value) == "torch.vtensor.literal", "what computes integers was refused"
+        if _kind(value) != "torch.vtensor.literal":
+            raise Refusal("Its indices are computed from data.", "Make them constants.")
         return tuple(int(v) for v in np.asarray(value.owner.attributes["value"]).reshape(-1))
 
     def _graph_value(self, value: ir.Value) -> ir.Value:
         if value not in self._values:
-            raise Refusal("It reads a tensor that isn't float32.")
+            raise Refusal("It reads what is no tensor of numbers.")
         return self._values[value]
 
 
@@ -95,17 +103,23 @@ def vtensor_shape(value: ir.Value) -> Shape:
     """The shape of a `!torch.vtensor<[1,3],f32>`; Refusal for any other type."""
     text = str(value.type)
     head, _, tail = text.partition("<[")
-    extents, _, element = tail.partition("],")
-    if head != "!torch.vtensor" or element != "f32>" or "?" in extents:
-        raise Refusal(f"It makes a {text.removeprefix('!torch.')}, not float32 of a fixed shape.")
+    extents = tail.partition("],")[0]
+    if head != "!torch.vtensor" or vtensor_element(value) not in ELEMENTS or "?" in extents:
+        raise Refusal(f"It makes a {text.removeprefix('!torch.')}, not numbers of a fixed shape.")
     return tuple(int(extent) for extent in extents.split(",") if extent)
 
 
-def literal_array(op: ir.OpView) -> NDArray[np.float32] | None:
-    """The value of a `torch.vtensor.literal` of float32; None for other elements."""
+def vtensor_element(value: ir.Value) -> str:
+    """The element type of a `!torch.vtensor`."""
+    return str(value.type).rpartition(",")[2].removesuffix(">")
+
+
+def literal_array(op: ir.OpView) -> NDArray[np.float32]:
+    """The value of a `torch.vtensor.literal`."""
     value = op.operation.attributes["value"]
-    floats = isinstance(value.type.element_type, ir.F32Type)
-    return dense_value(value) if floats else None
+    if isinstance(value.type.element_type, ir.F32Type):
+        return dense_value(value)
+    return np.asarray(value).astype(np.float32).reshape(tuple(value.type.shape))
 
 
 def _kind(value: ir.Value) -> str:

@@ -8,6 +8,7 @@ from collections.abc import Mapping
 import onnx
 from onnx import AttributeProto, NodeProto, TensorProto, ValueInfoProto, shape_inference
 
+from veilgraph.frontend.numbers import NUMBERS
 from veilgraph.frontend.prepare import MAX_TENSOR_ELEMENTS, Prepared, opset
 from veilgraph.ir.errors import Offender
 
@@ -49,7 +50,7 @@ def known_refusals(drafted: Prepared) -> list[Offender]:
     """Inputs and nodes that can't be imported whatever their lowering."""
     graph = drafted.model.graph
     found = [
-        Offender(info.name, "input", drafted.source, _input_refusal(info), "Make it float32.")
+        Offender(info.name, "input", drafted.source, _input_refusal(info), "Make it numbers.")
         for info in graph.input
         if _input_refusal(info)
     ]
@@ -77,9 +78,7 @@ def _is_known(tensor: TensorProto | ValueInfoProto) -> bool:
 
 def _input_refusal(info: ValueInfoProto) -> str:
     kind = info.type.tensor_type.elem_type
-    if kind == TensorProto.FLOAT:
-        return ""
-    return f"It is {type_name(kind)}; inputs are shared as float32 tensors."
+    return "" if kind in NUMBERS else f"It is {type_name(kind)}; inputs are tensors of numbers."
 
 
 def type_name(kind: int) -> str:
@@ -119,8 +118,8 @@ def _output_refusal(node: NodeProto, drafted: Prepared, tensors: Tensors) -> str
         return _shape_refusal(drafted.alone(node, tensors))
     tensor = info.type.tensor_type
     extents = [dim.dim_value if dim.HasField("dim_value") else 0 for dim in tensor.shape.dim]
-    if tensor.elem_type != TensorProto.FLOAT:
-        return f"Its output is {type_name(tensor.elem_type)}, not float32."
+    if tensor.elem_type not in NUMBERS:
+        return f"Its output is {type_name(tensor.elem_type)}, and no tensor of numbers."
     if min(extents, default=1) < 1:
         return "The shape of its output depends on data, or is empty."
     if math.prod(extents) > MAX_TENSOR_ELEMENTS:

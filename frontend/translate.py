@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
@@ -11,7 +12,13 @@ from torch_mlir import ir
 
 from veilgraph.frontend.aten import ROWS
 from veilgraph.frontend.lowering import Lowered
-from veilgraph.frontend.reading import Aten, Refusal, literal_array, vtensor_shape
+from veilgraph.frontend.reading import (
+    Aten,
+    Refusal,
+    literal_array,
+    vtensor_element,
+    vtensor_shape,
+)
 from veilgraph.ir import graph_ops as ops
 from veilgraph.ir.attributes import shape_of
 from veilgraph.ir.graph import Graph, defining, name_of, take_name
@@ -87,34 +94,47 @@ class Translation:
         if not self.lost.isdisjoint(_read(op)):
             self.lost.update(results)
             return
-        exact, node = self.names.get(results[0], ""), name_of(op)
+        exact = [self.names.get(result, "") for result in results]
         try:
-            with self.graph.end(f"{exact or node}/"):
-                value = self._build(op)
+            with self.graph.end(f"{exact[0] or name_of(op)}/"):
+                values = self._build(op)
         except (Refusal, ValueError) as error:
             self.lost.update(results)
             self.refused.append(_refused(op, error))
             return
-        if value is not None:
-            self.values[results[0]] = value
-            if exact:
-                take_name(value, exact)
+        for result, value, name in zip(results, values, exact, strict=True):
+            self.values[result] = value
+            if name:
+                take_name(value, name)
 
-    def _build(self, op: ir.OpView) -> ir.Value | None:
-        """The operation's result; None for a literal that is read in place."""
+    def _build(self, op: ir.OpView) -> tuple[ir.Value, ...]:
+        """The operation's results."""
         kind = op.operation.name
         if kind == "torch.vtensor.literal":
-            array = literal_array(op)
-            return None if array is None else ops.Constant.build(value=array)
+            return (self._literal(op),)
         if kind == "torch.operator":
             kind = f"ONNX {op.operation.attributes['name'].value.removeprefix('onnx.')}"
         if kind not in ROWS:
             raise Refusal(f"{kind.removeprefix('torch.')} isn't supported.")
         aten = Aten(op, self.values)
-        value = ROWS[kind](aten)
-        if shape_of(value) != aten.shape:
-            raise Refusal(f"It makes {shape_of(value)}, where the model says {aten.shape}.")
-        return value
+        made = ROWS[kind](aten)
+        values = made if isinstance(made, tuple) else (made,)
+        for value, shape in zip(values, aten.shapes, strict=True):
+            if shape_of(value) != shape:
+                raise Refusal(f"It makes {shape_of(value)}, where the model says {shape}.")
+        return values
+
+    def _literal(self, op: ir.OpView) -> ir.Value:
+        """Real numbers that the lowering made, and single numbers, are public; integers are not.
+
+        The model's own real numbers are weights, and no literals (see prepare.py).
+        """
+        array, real = literal_array(op), vtensor_element(op.operation.results[0]) == "f32"
+        if real or array.size == 1:
+            return ops.Constant.build(value=array)
+        names = (f"{name_of(op) or 'integers'}.{count}" for count in itertools.count(1))
+        name = next(name for name in names if name not in self.graph.weights)
+        return self.graph.add_weights({name: array})[name]
 
 
 def _refused(op: ir.OpView, error: Refusal | ValueError) -> Refused:

@@ -54,6 +54,10 @@ class Sign(Unary, name="sign"):
     """y = -1, 0 or 1."""
 
 
+class Step(Unary, name="step"):
+    """y = 1 where x >= 0, else 0."""
+
+
 class Relu(Unary, name="relu"):
     """y = max(x, 0)."""
 

@@ -21,7 +21,7 @@ from veilgraph.ir.secret_types import RealRange, Tensor
 ENCODABLE = frozenset(
     (
         *("constant", "add", "sub", "neg", "mul", "matmul", "conv"),
-        *("relu", "maximum", "max_pool", "reduce_max", "sum_pool", "reduce_sum"),
+        *("step", "relu", "maximum", "max_pool", "reduce_max", "sum_pool", "reduce_sum"),
         *("reshape", "transpose", "concat", "slice", "pad", "expand"),
     )
 )

@@ -195,6 +195,17 @@ class Truncate(Unary, name="truncate"):
         return Encoding(stated.ring_bits, x.encoding.frac_bits - bits, x.encoding.secrecy)
 
 
+class Step(Unary, name="step"):
+    """1 where z >= 0, else 0: an integer, whatever the operand's fraction bits."""
+
+    window_bits: I64
+    dropped_bits: I64
+
+    @classmethod
+    def encoding(cls, x: Tensor, attributes: Attributes, stated: Stated) -> Encoding:
+        return Encoding(x.encoding.ring_bits, 0, x.encoding.secrecy)
+
+
 class Relu(Unary, name="relu"):
     """max(z, 0)."""
 
@@ -332,4 +343,4 @@ class Broadcast(Unary, name="broadcast"):
         return shapes.expand(x, stated.shape)
 
 
-COMPARING = (Relu, TruncateRelu, Maximum, MaxPool, ReduceMax)
+COMPARING = (Step, Relu, TruncateRelu, Maximum, MaxPool, ReduceMax)

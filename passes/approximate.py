@@ -21,7 +21,7 @@ from veilgraph.passes.public_numbers import constant, number_of
 
 KEPT = frozenset(
     (
-        *("constant", "add", "sub", "mul", "neg", "matmul", "conv", "relu", "maximum"),
+        *("constant", "add", "sub", "mul", "neg", "matmul", "conv", "step", "relu", "maximum"),
         *("max_pool", "avg_pool", "sum_pool", "reduce_sum", "reduce_mean", "reduce_max"),
         *("reshape", "transpose", "concat", "slice", "expand"),
     )
@@ -32,7 +32,7 @@ BEFOREHAND = "Replace it in the model, or export the model without it."
 RELU_INSTEAD = "Train the model with ReLU, leaky ReLU, hard sigmoid or hard swish in its place."
 WAYS_OUT = {
     **dict.fromkeys(("sigmoid", "tanh", "erf", "gelu", "silu"), RELU_INSTEAD),
-    **dict.fromkeys(("log_softmax", "exp", "log", "sign"), AFTERWARDS),
+    **dict.fromkeys(("log_softmax", "exp", "log"), AFTERWARDS),
 }
 
 
@@ -125,6 +125,12 @@ def _absolute(graph: Graph, op: ir.OpView) -> ir.Value:
     return ops.Sub.build(ops.Mul.build(ops.Relu.build(x), constant(2.0, x)), x)
 
 
+def _sign(graph: Graph, op: ir.OpView) -> ir.Value:
+    """[x >= 0] - [-x >= 0]: zero at zero."""
+    (x,) = op.operation.operands
+    return ops.Sub.build(ops.Step.build(x), ops.Step.build(ops.Neg.build(x)))
+
+
 def _leaky_relu(graph: Graph, op: ir.OpView) -> ir.Value:
     """alpha x + (1 - alpha) relu(x)."""
     (x,), named = op.operation.operands, dict[str, Any](attributes(op))
@@ -164,6 +170,7 @@ REWRITES: Mapping[str, Callable[[Graph, ir.OpView], ir.Value | None]] = {
     "clip": _clip,
     "minimum": _minimum,
     "abs": _absolute,
+    "sign": _sign,
     "leaky_relu": _leaky_relu,
     "hardsigmoid": _hardsigmoid,
     "hardswish": _hardswish,

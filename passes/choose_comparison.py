@@ -57,7 +57,7 @@ def _compared(op: SecretOp, operands: list[RealRange], margin: float) -> tuple[f
     if any(declared.source is RangeSource.ASSUMED for declared in operands):
         return None
     low, high = operands[0].widened(margin)
-    if isinstance(op, secret_ops.Relu | secret_ops.TruncateRelu):
+    if isinstance(op, secret_ops.Step | secret_ops.Relu | secret_ops.TruncateRelu):
         return low, high
     other_low, other_high = operands[-1].widened(margin)
     return low - other_high, high - other_low

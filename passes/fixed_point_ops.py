@@ -80,7 +80,8 @@ class Encoder:
             return self._sum
         if kind in PRODUCTS:
             return self._factor if scaling(op) else self._product
-        return {"constant": self._constant, "concat": self._concat, "pad": self._pad}[kind]
+        rules = {"constant": self._constant, "concat": self._concat, "pad": self._pad}
+        return {**rules, "step": self._step}[kind]
 
     def _range(self, value: ir.Value, frac_bits: int) -> RealRange:
         """Of a graph value that is written with so many fraction bits."""
@@ -178,6 +179,11 @@ class Encoder:
         window = {"window_bits": self._ring_bits - 1, "dropped_bits": 0}
         kind = COMPARING[kind_of(op)]
         return self._build(kind, aligned, result, bits, attributes(op) | window)
+
+    def _step(self, op: ir.OpView, operands: Sequence[ir.Value]) -> ir.Value:
+        """An integer: no fraction bits, whatever its operand has."""
+        window = {"window_bits": self._ring_bits - 1, "dropped_bits": 0}
+        return self._build(secret_ops.Step, operands, op.operation.results[0], 0, window)
 
     def _same(self, op: ir.OpView, operands: Sequence[ir.Value]) -> ir.Value:
         result, bits = op.operation.results[0], _frac_bits(operands[0])

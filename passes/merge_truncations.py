@@ -109,6 +109,7 @@ class _Rewriter:
             ((secret_ops.Constant, *NARROW), self._narrow_operands),
             (secret_ops.TruncateRelu, self._narrow_operands),
             (secret_ops.Truncate, self._truncate),
+            (secret_ops.Step, self._step),
             (secret_ops.Relu, self._relu),
             (secret_ops.Scale, self._scale),
             ((secret_ops.Add, secret_ops.Sub, secret_ops.Concat), self._join),
@@ -123,6 +124,13 @@ class _Rewriter:
         bits = x.bits + attributes_of(op)["bits"]
         result = op.operation.results[0]
         return Lazy(result, x.wide, bits, RealRange.of(op), op.location.name_str)
+
+    def _step(self, op: SecretOp, operands: list[Lazy]) -> Lazy:
+        """The sign of the pending integers; its result is no wider."""
+        (x,) = operands
+        if not x.bits or self._is_needed_narrow(x):
+            return self._narrow_operands(op, operands)
+        return self._rebuilt(op, [x.wide], 0, dropped_bits=x.bits)
 
     def _relu(self, op: SecretOp, operands: list[Lazy]) -> Lazy:
         """Fused with the truncation; where only an output follows, without one."""

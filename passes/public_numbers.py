@@ -38,6 +38,15 @@ def number_of(value: ir.Value) -> float | None:
     return first if bool(np.all(numbers == first)) else None
 
 
+def are_small_integers(value: ir.Value) -> bool:
+    """Whether a public constant holds different integers, by which one multiplies for nothing."""
+    op = defining(value)
+    if op is None or kind_of(op) != "constant" or number_of(value) is not None:
+        return False
+    numbers = np.asarray(attributes(op)["value"], np.float64)
+    return bool(np.all((numbers == np.rint(numbers)) & (np.abs(numbers) <= MAX_FACTOR)))
+
+
 def multiplication(op: ir.OpView) -> tuple[ir.Value, float] | None:
     """The operand and the number, where `op` multiplies by one public number other than zero."""
     if kind_of(op) != "mul":

@@ -60,8 +60,9 @@ class Draft:
         spoil: what weights left with -s bits would do where the class is multiplied: times 4^s.
         compared: how many elements are compared.
         half: half of the accumulators' bits where it is multiplied.
-        steep: whether it isn't known what noise on it does.
+        steep: whether it isn't known what noise on it does; as where it seems to do nothing.
         unknown: whether it is multiplied without its range, or the product's, being known.
+        integral: whether it holds integers alone.
     """
 
     cap: int | None = None
@@ -71,6 +72,7 @@ class Draft:
     half: int | None = None
     steep: bool = False
     unknown: bool = False
+    integral: bool = False
 
     def limit(self, bits: int) -> None:
         """No more than `bits`."""
@@ -78,11 +80,13 @@ class Draft:
 
     def frac_bits(self, budget: Budget, compared: int) -> int:
         """The scale, when `compared` elements share the goal's error by their number."""
+        if self.integral:
+            return 0
         if budget.frac_bits is not None:
             return budget.frac_bits
         if self.unknown or self.cap is None:
             return UNKNOWN_BITS if self.cap is None else min(UNKNOWN_BITS, self.cap)
-        options = [self.cap, STEEP_BITS] if self.steep else [self.cap]
+        options = [self.cap, STEEP_BITS] if self.steep or not self.noise else [self.cap]
         if self.noise and self.spoil and not self.steep:
             options.append(math.floor(steady(math.log2(self.noise / self.spoil) / 4)))
         elif self.half is not None:
@@ -125,6 +129,7 @@ class Drafts:
 
         for value in activations(self.graph, structure):
             self._add_member(of(value), value)
+            of(value).integral |= value in structure.integral
         for op in self.graph.operations:
             if kind_of(op) in NONLINEAR:
                 self._add_comparison(of(op.operation.results[0]), op)

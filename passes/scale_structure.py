@@ -6,6 +6,9 @@
     %d = sum_pool %c        and so does %d
 
 The unit of ENCODING.md: all products that meet in a sum, until the step that needs fewer bits.
+
+Integers that are known to be ones (what a `step` makes, and public tensors of small integers) have
+no fraction bits: a product with them is no product but a linear map, and nothing is truncated.
 """
 
 from __future__ import annotations
@@ -16,7 +19,7 @@ from dataclasses import dataclass, field
 from torch_mlir import ir
 
 from veilgraph.ir.graph import Graph, kind_of
-from veilgraph.passes.public_numbers import Factor, scaling
+from veilgraph.passes.public_numbers import Factor, are_small_integers, number_of, scaling
 
 PRODUCTS = frozenset(("mul", "matmul", "conv"))
 SUMS = frozenset(("add", "sub"))
@@ -63,6 +66,7 @@ class Structure:
         stored: classes of values stored at one scale.
         units: classes of pending values, which meet in one accumulator.
         pending: values that are sums of products, not truncated yet.
+        integral: values without fraction bits; their classes hold nothing else.
         adaptable: weights and constants, that can be encoded at any scale; and their layouts.
         products: in program order.
         residuals: (pending sum, stored operand of it).
@@ -73,6 +77,7 @@ class Structure:
     stored: Ties = field(default_factory=Ties)
     units: Ties = field(default_factory=Ties)
     pending: set[ir.Value] = field(default_factory=set)
+    integral: set[ir.Value] = field(default_factory=set)
     adaptable: set[ir.Value] = field(default_factory=set)
     products: list[Product] = field(default_factory=list)
     residuals: list[tuple[ir.Value, ir.Value]] = field(default_factory=list)
@@ -91,7 +96,14 @@ def analyse(graph: Graph) -> Structure:
 def _analyse(op: ir.OpView, structure: Structure) -> None:
     result, kind = op.operation.results[0], kind_of(op)
     operands = list(op.operation.operands)
-    if kind in LAYOUT and all(value in structure.adaptable for value in operands):
+    if _is_integral(op, structure):
+        structure.integral.add(result)
+    if kind == "step" or (kind == "constant" and result in structure.integral):
+        return
+    if kind in PRODUCTS and any(value in structure.integral for value in operands[:2]):
+        structure.offsets += [(result, bias) for bias in operands[2:]]
+        _analyse_tied(result, operands[:2], structure, nonlinear=True)
+    elif kind in LAYOUT and all(value in structure.adaptable for value in operands):
         structure.adaptable.add(result)
         for value in operands:
             structure.stored.tie(result, value)
@@ -109,10 +121,25 @@ def _analyse(op: ir.OpView, structure: Structure) -> None:
         _analyse_tied(result, operands, structure, kind in NONLINEAR)
 
 
+def _is_integral(op: ir.OpView, structure: Structure) -> bool:
+    """Whether every element of the result is an integer, its operands being what they are."""
+    kind, operands = kind_of(op), list(op.operation.operands)
+    if kind == "constant":
+        return are_small_integers(op.operation.results[0])
+    known = all(_is_whole(value, structure) for value in operands)
+    return kind == "step" or (known and any(value in structure.integral for value in operands))
+
+
+def _is_whole(value: ir.Value, structure: Structure) -> bool:
+    number = number_of(value)
+    return value in structure.integral or (number is not None and number.is_integer())
+
+
 def _analyse_sum(result: ir.Value, operands: Sequence[ir.Value], structure: Structure) -> None:
     pending = [value for value in operands if value in structure.pending]
     adaptable = [value for value in operands if value in structure.adaptable]
     stored = [value for value in operands if value not in (*pending, *adaptable)]
+    stored = _of_one_kind(result, stored, structure)
     structure.offsets += [(result, value) for value in adaptable]
     if not pending:
         for value in stored:
@@ -125,14 +152,23 @@ def _analyse_sum(result: ir.Value, operands: Sequence[ir.Value], structure: Stru
         structure.units.tie(result, value)
 
 
+def _of_one_kind(
+    result: ir.Value, operands: Sequence[ir.Value], structure: Structure
+) -> list[ir.Value]:
+    """The operands that can share a scale with the result: an integer is shifted up to others."""
+    whole = result in structure.integral
+    return [value for value in operands if (value in structure.integral) == whole]
+
+
 def _analyse_tied(
     result: ir.Value, operands: Sequence[ir.Value], structure: Structure, nonlinear: bool
 ) -> None:
     structure.offsets += [(result, value) for value in operands if value in structure.adaptable]
     others = [value for value in operands if value not in structure.adaptable]
+    others = _of_one_kind(result, others, structure)
     for value in others:
         structure.stored.tie(result, value)
-    if not nonlinear and all(value in structure.pending for value in others):
+    if not nonlinear and others and all(value in structure.pending for value in others):
         structure.pending.add(result)
         for value in others:
             structure.units.tie(result, value)

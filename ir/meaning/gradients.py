@@ -213,6 +213,7 @@ def _concat(op: ir.OpView, x: list[Array], y: Array, d: Array) -> list[Array]:
 BACK: Mapping[str, Callable[[ir.OpView, list[Array], Array, Array], list[Array]]] = {
     "constant": lambda op, x, y, d: [],
     "neg": lambda op, x, y, d: [-d],
+    "step": lambda op, x, y, d: [np.zeros_like(x[0])],
     "relu": lambda op, x, y, d: [d * (y > 0)],
     "add": _sum(1),
     "sub": _sum(-1),

@@ -251,6 +251,7 @@ MEANING: Mapping[str, Callable[..., Array]] = {
     "graph.neg": _plain(np.negative),
     "graph.abs": _plain(np.abs),
     "graph.sign": _plain(np.sign),
+    "graph.step": _plain(lambda x: np.where(x >= 0, 1, 0)),
     "graph.relu": _plain(lambda x: np.maximum(x, 0)),
     "graph.exp": _plain(np.exp),
     "graph.log": _plain(np.log),

@@ -184,9 +184,13 @@ def _truncate(call: Call, z: Integers) -> Integers:
     return integers.truncate(z, call["bits"], call.tau(call["bits"], z.shape))
 
 
+def _step(call: Call, z: Integers) -> Integers:
+    """1 where z + tau >= 0 for tau in [0, 2^dropped_bits), else 0."""
+    return np.where(z + call.tau(call["dropped_bits"], z.shape) >= 0, 1, 0)
+
+
 def _relu(call: Call, z: Integers) -> Integers:
-    """z where z + tau >= 0 for tau in [0, 2^dropped_bits), else 0."""
-    return np.where(z + call.tau(call["dropped_bits"], z.shape) >= 0, z, 0)
+    return _step(call, z) * z
 
 
 def _truncate_relu(call: Call, z: Integers) -> Integers:
@@ -228,6 +232,7 @@ MEANING: Mapping[str, Callable[..., Integers]] = {
     "secret.reduce": lambda call, x: x,
     "secret.lift": lambda call, x: x,
     "secret.truncate": _truncate,
+    "secret.step": _step,
     "secret.relu": _relu,
     "secret.truncate_relu": _truncate_relu,
     "secret.maximum": _maximum,

@@ -351,6 +351,25 @@ def relu(p: Parties, op: Operation, x: Sharing) -> Sharing:
     return keep_where(p, x, lambda: non_negative(p, c, r.value, window, dropped))
 
 
+@ADDITIVE.protocol("step")
+def step(p: Parties, op: Operation, x: Sharing) -> Sharing:
+    """1 where x >= 0, else 0.  2 + ceil(log2 D) rounds; w + 1 + 2G bits online,
+    k + 1 + 3D - 2 (n mod 2) + G offline.
+
+    e = s xor q is opened for a dealt bit q: [s] = e + (1 - 2e) [q].
+    """
+    window, dropped = int(op["window_bits"]), int(op["dropped_bits"])
+    low = x.map(lambda part: part.mod(window))
+    r, bit = random(p, low.shape, low.type), random(p, low.shape, planes(1))
+    q = deal(p, bit.value.to_words(x.type.bits))
+    c = opened(p, [v + m for v, m in zip(low.parts, r.parts, strict=True)])
+    s = non_negative(p, c, r.value, window, dropped)
+    e = opened(p, [v ^ b for v, b in zip(s.parts, bit.parts, strict=True)])
+    one = p.program.const(1, x.shape, x.type)
+    first, *rest = q
+    return _at_each(p, [select(e, one - first, first), *(select(e, -v, v) for v in rest)])
+
+
 @ADDITIVE.protocol("maximum")
 def maximum(p: Parties, op: Operation, x: Sharing, y: Sharing) -> Sharing:
     """max(x, y) = y + max(x - y, 0).  2 + ceil(log2 D) rounds, as `relu`.

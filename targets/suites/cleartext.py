@@ -59,6 +59,11 @@ def truncate_relu(p: Parties, op: Operation, x: Sharing) -> Sharing:
     return x.map(lambda v: _relu(_truncated(v, int(op["bits"]), op.ring_bits)))
 
 
+@CLEARTEXT.protocol("step")
+def step(p: Parties, op: Operation, x: Sharing) -> Sharing:
+    return x.map(lambda v: (~v.bits(v.type.bits - 1)).to_words(v.type.bits))
+
+
 @CLEARTEXT.protocol("relu")
 def relu(p: Parties, op: Operation, x: Sharing) -> Sharing:
     return x.map(_relu)

@@ -432,6 +432,30 @@ def relu(p: Parties, op: Operation, x: Sharing) -> Sharing:
     return in_thirds(p, op, body, replicated(p, x))
 
 
+@REP3.protocol("step")
+def step(p: Parties, op: Operation, x: Sharing) -> Sharing:
+    """1 where x >= 0, else 0.  2 + max(1, ceil(log2 D)) rounds; w + 3n + 2 + 3G bits online,
+    3k + 7D - 1 - 5 (n mod 2) offline.
+
+    For D > 1, and x replicated; additive it is opened with w bits more. The bit e = s xor p is
+    opened for a daBit p: [s] = e + (1 - 2e) [p].
+    """
+    window, dropped = int(op["window_bits"]), int(op["dropped_bits"])
+
+    def body(q: Parties, part: Sharing) -> Sharing:
+        low = part.map(lambda v: v.mod(window))
+        r = q.draw((2,), low.shape, low.type)
+        s = non_negative(q, opened(q, low, r), r, window, dropped)
+        bits, pad = shared_bit(q, part)
+        e = open_bit(q, [s[i] ^ bits[i] for i in q])
+        one = q.program.const(1, part.shape, part.type)
+        first, *rest = pad.parts
+        parts = (select(e, one - first, first), *(select(e, -y, y) for y in rest))
+        return Sharing(parts, Form.REPLICATED)
+
+    return in_thirds(p, op, body, x)
+
+
 @REP3.protocol("maximum")
 def maximum(p: Parties, op: Operation, x: Sharing, y: Sharing) -> Sharing:
     """max(x, y) = y + max(x - y, 0).  2 + max(1, ceil(log2 D)) rounds, as `relu`.

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 from models import model, run_onnx
-from onnx import helper
+from onnx import TensorProto, helper
 from verbs import json_of, refusal, run_verb
 
 import veilgraph
@@ -22,13 +22,17 @@ IMAGE = (1, 2, 4, 4)
 
 @dataclass(frozen=True)
 class Node:
-    """A node of one operator: shapes of its inputs, constants after them, attributes."""
+    """A node of one operator: shapes of its inputs, constants after them, attributes, types."""
 
     shapes: Sequence[tuple[int, ...]] = (IMAGE,)
     constants: Sequence[Any] = ()
     attributes: Mapping[str, Any] = field(default_factory=dict)
+    takes: int = TensorProto.FLOAT
+    gives: int = TensorProto.FLOAT
 
 
+BOOL, INT64 = TensorProto.BOOL, TensorProto.INT64
+COMPARISONS = ("Equal", "Greater", "GreaterOrEqual", "Less", "LessOrEqual")
 POOL = {"kernel_shape": [2, 2], "strides": [2, 2]}
 NODES: dict[str, Node] = {
     **{name: Node() for name in ("Abs", "Flatten", "GlobalAveragePool", "GlobalMaxPool", "Neg")},
@@ -39,6 +43,12 @@ NODES: dict[str, Node] = {
     **{name: Node(attributes=POOL) for name in ("AveragePool", "MaxPool")},
     **{name: Node(attributes={"blocksize": 2}) for name in ("SpaceToDepth",)},
     **{name: Node(constants=[np.array([2])]) for name in ("ReduceMax", "ReduceMin")},
+    **{name: Node(gives=INT64, attributes={"axis": 2}) for name in ("ArgMax", "ArgMin")},
+    **{name: Node((IMAGE, IMAGE), gives=BOOL) for name in COMPARISONS},
+    **{name: Node((IMAGE, IMAGE), takes=BOOL, gives=BOOL) for name in ("And", "Or", "Xor")},
+    **{name: Node() for name in ("Sign", "ThresholdedRelu")},
+    "Not": Node(takes=BOOL, gives=BOOL),
+    "Where": Node(constants=[np.ones(IMAGE, np.float32), np.float32(2)], takes=BOOL),
     "BatchNormalization": Node(constants=[np.ones(2, np.float32) * n for n in (2, 1, 3, 4)]),
     "Cast": Node(attributes={"to": 1}),
     "Clip": Node(constants=[np.float32(-0.5), np.float32(0.5)]),
@@ -71,7 +81,11 @@ def proto_of(operator: str, node: Node) -> Any:
     outputs = ["y", "z"] if operator == "Split" else ["y"]
     names = [*inputs, *constants]
     made = helper.make_node(operator, names, outputs, name="node", **node.attributes)
-    return model([made], inputs, outputs, constants, opset=21)
+    proto = model([made], inputs, outputs, constants, opset=21)
+    for infos, kind in ((proto.graph.input, node.takes), (proto.graph.output, node.gives)):
+        for info in infos:
+            info.type.tensor_type.elem_type = kind
+    return proto
 
 
 def test_every_listed_operator_is_tested() -> None:
@@ -83,8 +97,10 @@ def test_listed_operator_compiles_and_computes(operator: str) -> None:
     node = NODES[operator]
     proto = proto_of(operator, node)
     rng = np.random.default_rng(len(operator))
+    kind = helper.tensor_dtype_to_np_dtype(node.takes)
+    drawn = [rng.normal(size=shape) for shape in node.shapes]
     inputs = {
-        f"x{i}": rng.normal(size=shape).astype(np.float32) for i, shape in enumerate(node.shapes)
+        f"x{i}": (x > 0 if node.takes == BOOL else x).astype(kind) for i, x in enumerate(drawn)
     }
     samples = {name: x[np.newaxis] for name, x in inputs.items()}
     plan, weights = veilgraph.compile(proto, calibrate=samples, ring=64)

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from models import model, run_onnx
 from numpy.typing import NDArray
-from onnx import helper
+from onnx import TensorProto, helper
 
 from veilgraph.frontend.onnx import import_model
 from veilgraph.ir.graph import kind_of
@@ -27,6 +27,8 @@ class Row:
         initialisers: constant inputs by name; they follow the inputs, in order.
         kinds: graph operations that must be all there are; not checked where empty.
         positive: inputs are drawn from [0.5, 2) rather than from a normal distribution.
+        gives: element type of the outputs.
+        takes: element type of the inputs; integers are small ones, with many equal.
     """
 
     operator: str
@@ -37,6 +39,8 @@ class Row:
     outputs: int = 1
     kinds: str = ""
     positive: bool = False
+    gives: int = TensorProto.FLOAT
+    takes: int = TensorProto.FLOAT
 
     def __str__(self) -> str:
         named = "-".join(f"{name}={value}" for name, value in self.attributes.items())
@@ -94,6 +98,29 @@ ELEMENTWISE = [
     Row("LRN", [IMAGE], {"size": 3, "alpha": 0.3, "beta": 0.75, "bias": 2.0}),
     Row("LRN", [IMAGE], {"size": 5, "alpha": 0.1, "beta": 0.4}),
     Row("Cast", [IMAGE], {"to": 1}),
+]
+
+BOOL, INT64 = TensorProto.BOOL, TensorProto.INT64
+LOGIC = [
+    *(
+        Row(operator, [IMAGE, (4, 1, 1)], gives=BOOL, takes=kind)
+        for operator in ["Greater", "GreaterOrEqual", "Less", "LessOrEqual", "Equal"]
+        for kind in (TensorProto.FLOAT, INT64)
+    ),
+    Row("Greater", [IMAGE], {}, {"c": number(0.25)}, gives=BOOL),
+    *(Row(op, [IMAGE, (8,)], gives=BOOL, takes=BOOL) for op in ("And", "Or", "Xor", "Equal")),
+    Row("Not", [IMAGE], gives=BOOL, takes=BOOL, kinds="constant sub"),
+    Row("Cast", [IMAGE], {"to": BOOL}, gives=BOOL, takes=INT64),
+    Row("Cast", [IMAGE], {"to": 1}, takes=BOOL),
+    Row("Sign", [IMAGE]),
+    Row("Sign", [IMAGE], takes=INT64, gives=INT64),
+    Row("ThresholdedRelu", [IMAGE], {"alpha": 0.5}),
+    *(
+        Row(operator, [shape], {"axis": axis, "keepdims": keep}, gives=INT64, takes=kind)
+        for operator in ("ArgMax", "ArgMin")
+        for shape, axis, keep in ((IMAGE, 1, 1), (IMAGE, -2, 0), ((7,), 0, 0), ((3, 1), 1, 1))
+        for kind in (TensorProto.FLOAT, TensorProto.INT32)
+    ),
 ]
 
 WINDOWS = [
@@ -237,7 +264,7 @@ SHAPES = [
 ]
 
 
-@pytest.mark.parametrize("row", ELEMENTWISE + WINDOWS + LINEAR + SHAPES, ids=str)
+@pytest.mark.parametrize("row", ELEMENTWISE + LOGIC + WINDOWS + LINEAR + SHAPES, ids=str)
 def test_operator_matches_onnxruntime(row: Row) -> None:
     rng = np.random.default_rng(len(str(row)))
     names = [f"x{index}" for index in range(len(row.shapes))]
@@ -247,7 +274,10 @@ def test_operator_matches_onnxruntime(row: Row) -> None:
     )
     inputs = dict(zip(names, row.shapes, strict=True))
     proto = model([node], inputs, outputs, row.initialisers, row.opset)
-    feeds = {name: _draw(rng, shape, row.positive) for name, shape in inputs.items()}
+    for infos, element in ((proto.graph.input, row.takes), (proto.graph.output, row.gives)):
+        for info in infos:
+            info.type.tensor_type.elem_type = element
+    feeds = {name: _draw(rng, shape, row) for name, shape in inputs.items()}
     graph = import_model(proto)
     graph.verify()
     expected = run_onnx(proto, feeds)
@@ -258,6 +288,10 @@ def test_operator_matches_onnxruntime(row: Row) -> None:
         assert " ".join(kind_of(op) for op in graph.operations) == row.kinds
 
 
-def _draw(rng: np.random.Generator, shape: tuple[int, ...], positive: bool) -> NDArray[np.float32]:
-    values = rng.uniform(0.5, 2, shape) if positive else rng.standard_normal(shape)
+def _draw(rng: np.random.Generator, shape: tuple[int, ...], row: Row) -> NDArray[np.generic]:
+    if row.takes == BOOL:
+        return rng.integers(0, 2, shape).astype(bool)
+    if row.takes != TensorProto.FLOAT:
+        return rng.integers(-3, 4, shape).astype(helper.tensor_dtype_to_np_dtype(row.takes))
+    values = rng.uniform(0.5, 2, shape) if row.positive else rng.standard_normal(shape)
     return values.astype(np.float32)

@@ -106,12 +106,12 @@ REFUSED = [
         f"%y = torch.aten.to.dtype %x, %c1, %false, %false, %none : {IMAGE}, !torch.int, "
         "!torch.bool, !torch.bool, !torch.none -> !torch.vtensor<[1,2,4,4],f64>",
         "!torch.vtensor<[1,2,4,4],f64>",
-        "aten.to.dtype isn't supported.",
+        "It makes a vtensor<[1,2,4,4],f64>, not numbers of a fixed shape.",
     ),
     (
         f"%y = torch.aten.relu %x : {IMAGE} -> !torch.vtensor<[1,?,4,4],f32>",
         "!torch.vtensor<[1,?,4,4],f32>",
-        "It makes a vtensor<[1,?,4,4],f32>, not float32 of a fixed shape.",
+        "It makes a vtensor<[1,?,4,4],f32>, not numbers of a fixed shape.",
     ),
     (
         f"%y = torch.aten.relu %x : {IMAGE} -> {HALF}",
@@ -127,7 +127,7 @@ NORM = (
     f"!torch.bool -> {IMAGE}"
 )
 INTEGERS = (
-    "%n = torch.vtensor.literal(dense<1> : tensor<4xsi64>) : !torch.vtensor<[4],si64>\n"
+    "%n = torch.vtensor.literal(dense<[1, 2, 3, 4]> : tensor<4xsi64>) : !torch.vtensor<[4],si64>\n"
     f"%y = torch.aten.add.Tensor %x, %n, %c1 : {IMAGE}, !torch.vtensor<[4],si64>, !torch.int "
     f"-> {IMAGE}"
 )
@@ -145,9 +145,34 @@ def test_norms_of_training_are_refused() -> None:
         program(NORM, arguments=f"%x: {IMAGE}, %v: {VECTOR}")
 
 
-def test_tensors_of_integers_are_refused() -> None:
-    with pytest.raises(Untranslatable, match="reads a tensor that isn't float32"):
-        program(INTEGERS)
+def test_integers_of_the_model_are_weights() -> None:
+    """They may be the owner's secret; what reads indices reads the literal itself."""
+    graph = program(INTEGERS)
+    (weight,) = graph.weights.values()
+    assert weight.tolist() == [1, 2, 3, 4]
+    assert kind_of(graph.operations[0]) == "add"
+
+
+def test_a_single_integer_is_public() -> None:
+    graph = program(
+        INTEGERS.replace("[1, 2, 3, 4]", "7")
+        .replace("4xsi64", "si64")
+        .replace("[4],si64", "[],si64")
+    )
+    assert not graph.weights
+    assert [kind_of(op) for op in graph.operations] == ["constant", "add"]
+
+
+def test_what_reads_no_tensor_of_numbers_is_refused() -> None:
+    body = (
+        f"%n = torch.aten.size.int %x, %c1 : {IMAGE}, !torch.int -> !torch.int\n"
+        "%i = torch.prim.NumToTensor.Scalar %c1 : !torch.int -> !torch.vtensor<[],f64>\n"
+        f"%y = torch.aten.add.Tensor %x, %i, %c1 : {IMAGE}, !torch.vtensor<[],f64>, !torch.int "
+        f"-> {IMAGE}"
+    )
+    with pytest.raises(Untranslatable) as caught:
+        program(body)
+    assert len(caught.value.refused) == 2
 
 
 def test_what_reads_something_refused_is_not_told() -> None:

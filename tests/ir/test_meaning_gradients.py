@@ -25,6 +25,7 @@ CASES: list[tuple[str, list[tuple[int, ...]], Build]] = [
     ("sub", [(2, 1), (1, 3)], ops.Sub.build),
     ("mul", [(2, 3), (1, 3)], ops.Mul.build),
     ("neg", [(2, 3)], ops.Neg.build),
+    ("step", [(2, 3)], ops.Step.build),
     ("relu", [(2, 3)], ops.Relu.build),
     ("maximum", [(2, 3), (3,)], ops.Maximum.build),
     ("matmul", [(5, 2, 3), (3, 4)], ops.Matmul.build),

@@ -63,6 +63,7 @@ CASES: list[tuple[type[SecretOp], list[np.ndarray], dict[str, object], np.ndarra
     (secret_ops.Matmul, [FLAT, FLAT.T], {}, FLAT @ FLAT.T),
     (secret_ops.Scale, [FLAT], {"factor": -3}, -3 * FLAT),
     (secret_ops.Reinterpret, [FLAT], {}, FLAT),
+    (secret_ops.Step, [FLAT], WIDEST, np.asarray(FLAT >= 0, np.int64)),
     (secret_ops.Relu, [FLAT], WIDEST, np.maximum(FLAT, 0)),
     (secret_ops.Maximum, [FLAT, FLAT[0]], WIDEST, np.maximum(FLAT, FLAT[0])),
     (secret_ops.ReduceSum, [FLAT], {"axes": (1,), "keepdims": False}, FLAT.sum(1)),

@@ -48,6 +48,7 @@ CASES: list[tuple[str, list[tuple[int, ...]], Build]] = [
     ("unbounded", [ROW], lambda x: ops.Clip.build(x, min=-math.inf, max=math.inf)),
     ("minimum", [ROW, ROW], ops.Minimum.build),
     ("abs", [ROW], ops.Abs.build),
+    ("sign", [ROW], ops.Sign.build),
     ("leaky", [ROW], lambda x: ops.LeakyRelu.build(x, alpha=0.1)),
     ("hardsigmoid", [ROW], ops.HardSigmoid.build),
     ("hardswish", [ROW], ops.HardSwish.build),

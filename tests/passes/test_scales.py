@@ -221,3 +221,36 @@ def test_a_constant_that_needs_bits_gets_them() -> None:
         y = n.make(ops.Matmul, h, n["w"])
         found.append(n.scales(y).stored[h])
     assert found[1] > found[0], "0.75 is exact with two fraction bits, 0.8 never is"
+
+
+def test_integers_have_no_fraction_bits_and_cost_no_product() -> None:
+    """x where x >= 0, else z: the truth value is an integer, and nothing waits for a truncation."""
+    n = Network()
+    positive = n.make(ops.Step, n["x"])
+    chosen = n.make(ops.Mul, positive, n.make(ops.Sub, n["x"], n["z"], bound=2.0))
+    y = n.make(ops.Add, chosen, n["z"])
+    scales = n.scales(y)
+    assert scales.stored[positive] == 0
+    assert scales.stored[chosen] == scales.stored[n["x"]] == scales.stored[n["z"]]
+    assert scales.wide == {}
+
+
+def test_a_public_matrix_of_integers_costs_no_truncation() -> None:
+    n = Network()
+    with n.graph.end("sums"):
+        triangle = ops.Constant.build(value=np.tri(4, dtype=np.float32))
+    y = n.make(ops.Matmul, n["x"], triangle, bound=4.0)
+    scales = n.scales(y)
+    assert scales.stored[triangle] == 0
+    assert scales.stored[y] == scales.stored[n["x"]]
+    assert y not in scales.wide
+
+
+def test_an_integer_that_meets_others_is_shifted_up_to_them() -> None:
+    n = Network(w=eye())
+    positive = n.make(ops.Step, n["x"])
+    total = n.make(ops.Add, positive, n["z"], bound=2.0)
+    y = n.make(ops.Matmul, total, n["w"])
+    scales = n.scales(y)
+    assert scales.stored[positive] == 0
+    assert scales.stored[total] == scales.stored[n["z"]] > 0

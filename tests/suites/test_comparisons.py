@@ -70,6 +70,16 @@ def test_relu_of_every_secret(setting: Setting, k: int, w: int, t: int) -> None:
 
 @settings
 @windows
+def test_step_of_every_secret(setting: Setting, k: int, w: int, t: int) -> None:
+    z = np.tile(inside(w, t), max(1, 4096 >> w))
+    for form in ("shared", "additive"):
+        if form == "shared" or setting.suite.name == "rep3":
+            s = computed(setting, "step", k, [z], z.shape, form, window_bits=w, dropped_bits=t)
+            assert ((s == (z >= 0)) | ((z < 0) & (z > -(1 << t)) & (s == 1))).all()
+
+
+@settings
+@windows
 def test_truncate_relu_of_every_secret(setting: Setting, k: int, w: int, t: int) -> None:
     """The ReLU of the truncated value, exactly: never negative."""
     z = inside(w, t)
@@ -82,7 +92,7 @@ def test_truncate_relu_of_every_secret(setting: Setting, k: int, w: int, t: int)
             assert ((y == np.maximum(floor, 0)) | (y == np.maximum(floor + 1, 0))).all()
 
 
-@pytest.mark.parametrize("op", ["relu", "truncate_relu"])
+@pytest.mark.parametrize("op", ["step", "relu", "truncate_relu"])
 @pytest.mark.parametrize("form", ["shared", "additive"])
 @pytest.mark.parametrize("turn", [0, 1, 2])
 @pytest.mark.parametrize("size", SIZES)
@@ -92,11 +102,12 @@ def test_sizes_and_roles(setting: Setting, op: str, size: int, turn: int, form: 
     attrs: dict[str, Any] = {
         "window_bits": 7,
         "dropped_bits": 0,
-        **({"bits": 2} if op != "relu" else {}),
+        **({"bits": 2} if op == "truncate_relu" else {}),
     }
     y = computed(setting, op, 8, [z], z.shape, form, turn, **attrs)
-    low = np.maximum(z if op == "relu" else z >> 2, 0)
-    high = low if op == "relu" else np.maximum((z >> 2) + 1, 0)
+    low = np.maximum(z >> 2, 0) if op == "truncate_relu" else np.maximum(z, 0)
+    low = np.asarray(z >= 0, np.int64) if op == "step" else low
+    high = np.maximum((z >> 2) + 1, 0) if op == "truncate_relu" else low
     assert ((y == low) | (y == high)).all()
 
 

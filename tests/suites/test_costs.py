@@ -91,6 +91,7 @@ CONVERTING: tuple[tuple[str, str, tuple[dict[str, int], ...]], ...] = (
 )
 CASES: tuple[tuple[str, str, tuple[dict[str, int], ...]], ...] = (
     *CONVERTING,
+    ("step", "dense", WINDOWED),
     ("relu", "dense", WINDOWED),
     ("maximum", "dense", WINDOWED),
     ("neg", "dense", ({},)),

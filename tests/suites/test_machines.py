@@ -60,6 +60,7 @@ def test_exact_ops(setting: Setting, case: Case) -> None:
 
 COMPARING: tuple[tuple[str, int, dict[str, Any]], ...] = (
     ("truncate", 1, {"bits": 5}),
+    ("step", 1, {"window_bits": 17, "dropped_bits": 0}),
     ("relu", 1, {"window_bits": 17, "dropped_bits": 0}),
     ("relu", 1, {"window_bits": 12, "dropped_bits": 4}),
     ("truncate_relu", 1, {"bits": 6, "window_bits": 16, "dropped_bits": 6}),
@@ -135,6 +136,7 @@ def window(ring_bits: int) -> dict[str, Any]:
 ATTRIBUTES: dict[str, Any] = {
     "truncate": lambda k: {"bits": 3},
     "truncate_relu": lambda k: {"bits": 3, **window(k)},
+    "step": window,
     "relu": window,
     "neg": lambda k: {},
     "scale": lambda k: {"factor": -5},

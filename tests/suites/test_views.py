@@ -88,6 +88,8 @@ TINY = (
     Case(REP3_OF_3, "truncate", 3, attrs={"bits": 1}, result_bits=4),
     Case(REP3_OF_3, "lift", 3, attrs={}, result_bits=4),
     Case(REP3_OF_3, "lift", 2, attrs={}, result_bits=3),
+    Case(REP3_OF_3, "step", 3, REPLICATED, SMALL),
+    Case(REP3_OF_3, "step", 2, Form.ADDITIVE, SMALL),
     Case(REP3_OF_3, "relu", 3, REPLICATED, SMALL),
     Case(REP3_OF_3, "relu", 2, REPLICATED, {"window_bits": 2, "dropped_bits": 1}),
     Case(REP3_OF_3, "maximum", 2, REPLICATED, SMALL, operands=2),
@@ -96,6 +98,7 @@ TINY = (
     Case(ADDITIVE_OF_2, "truncate", 3, attrs={"bits": 1}, result_bits=2),
     Case(ADDITIVE_OF_2, "truncate", 3, attrs={"bits": 1}, result_bits=4),
     Case(ADDITIVE_OF_2, "lift", 3, attrs={}, result_bits=4),
+    Case(ADDITIVE_OF_2, "step", 2, attrs=SMALL),
     Case(ADDITIVE_OF_2, "relu", 2, attrs=SMALL),
     Case(ADDITIVE_OF_3, "truncate", 3, attrs={"bits": 1}),
 )
@@ -114,6 +117,7 @@ WIDE = {"window_bits": 7, "dropped_bits": 0}
 SAMPLED = (
     Case(REP3_OF_3, "mul", 8, REPLICATED, operands=2),
     Case(REP3_OF_3, "truncate", 8, attrs={"bits": 3}),
+    Case(REP3_OF_3, "step", 8, attrs=WIDE),
     Case(REP3_OF_3, "relu", 8, REPLICATED, WIDE),
     Case(REP3_OF_3, "truncate_relu", 8, attrs={"bits": 3, "window_bits": 7, "dropped_bits": 2}),
     Case(REP3_OF_3, "truncate_relu", 8, attrs={"bits": 3, **WIDE}, result_bits=11),
@@ -124,6 +128,7 @@ SAMPLED = (
     Case(ADDITIVE_OF_2, "truncate_relu", 8, attrs={"bits": 3, **WIDE}, result_bits=11),
     Case(ADDITIVE_OF_2, "truncate_relu", 10, attrs={"bits": 3, **WIDE}, result_bits=6),
     Case(ADDITIVE_OF_2, "truncate_relu", 8, attrs={"bits": 3, **WIDE}),
+    Case(ADDITIVE_OF_3, "step", 8, attrs=WIDE),
     Case(ADDITIVE_OF_3, "relu", 8, attrs={"window_bits": 6, "dropped_bits": 1}),
     Case(ADDITIVE_OF_5, "mul", 8, operands=2),
     Case(ADDITIVE_OF_5, "truncate_relu", 8, attrs={"bits": 3, "window_bits": 6, "dropped_bits": 2}),

@@ -1,0 +1,289 @@
+"""The node cases of `onnx.backend.test`, compiled and run by all parties.
+
+    python -m benchmarks.node_cases [--jobs 2] [--quick] [--json] [PATTERN]
+
+A case is one ONNX node with inputs and expected outputs. What a model gives as a constant (shapes,
+axes, indices, bounds, scales) is an initialiser here; all else is a secret input. Each is run by
+`simulate` with rep3, calibrated on its own input, and by the suite cleartext; it passes if both
+agree with the expected outputs. A case that can't be one is left out for a reason from REASONS.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import re
+import warnings
+from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import asdict, dataclass
+from functools import cache
+from multiprocessing import get_context
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+from onnx import ModelProto, TensorProto, TypeProto, numpy_helper
+from onnx.backend.test.loader import load_model_tests
+
+import veilgraph
+from veilgraph.ir.errors import VeilgraphError
+from veilgraph.runtime.simulate import simulate
+
+TOLERANCE = 2e-3  # of the largest expected magnitude, or of 1 where that is less
+QUICK = r"^(add|relu|where_example|maxpool_2d_default|matmul_2d)$"
+Arrays = dict[str, npt.NDArray[Any]]
+
+REASONS: Mapping[str, str] = {
+    "strings": "strings are no numbers",
+    "sequences": "sequences, optionals and maps are no tensors",
+    "training": "training: losses, optimisers, gradients, batch statistics",
+    "random": "random outputs",
+    "float bits": "the bits of a float, NaN and infinities: a ring has none",
+    "narrow floats": "float8, float4, int4, int2 and complex types",
+    "dynamic": "the shape of an output depends on data",
+    "no data": "nothing is computed from a secret",
+}
+
+
+def named(operators: str) -> frozenset[str]:
+    """The words of a text."""
+    return frozenset(operators.split())
+
+
+WITHOUT: Mapping[str, frozenset[str]] = {
+    "strings": named("StringConcat StringNormalizer StringSplit RegexFullMatch TfIdfVectorizer"),
+    "sequences": named(
+        "SequenceInsert SequenceMap SplitToSequence OptionalGetElement OptionalHasElement"
+    ),
+    "training": named("Adam Adagrad Momentum SoftmaxCrossEntropyLoss NegativeLogLikelihoodLoss"),
+    "random": named("Bernoulli"),
+    "float bits": named("BitCast BitShift BitwiseAnd BitwiseNot BitwiseOr BitwiseXor IsInf IsNaN"),
+    "dynamic": named("NonMaxSuppression NonZero Unique Compress"),
+    "no data": named(
+        "BlackmanWindow HammingWindow HannWindow MelWeightMatrix EyeLike Shape Size Range Constant "
+        "ConstantOfShape ImageDecoder"
+    ),
+}
+PATTERNS: Mapping[str, str] = {  # of names
+    "sequences": r"^(sequence_|identity_opt|identity_sequence|if_opt|if_seq|loop1[36]|optional)",
+    "training": r"^(training_|dropout_.*train|batchnorm_.*training|sce_|nllloss_)",
+    "float bits": r"(nan|inf_|_inf)",
+    "narrow floats": r"(float8|float4|e4m3|e5m2|e8m0|int4|int2|complex|dft)",
+    "strings": r"string",
+}
+NUMERIC = frozenset(
+    (
+        *(TensorProto.FLOAT, TensorProto.DOUBLE, TensorProto.FLOAT16, TensorProto.BFLOAT16),
+        *(TensorProto.INT8, TensorProto.INT16, TensorProto.INT32, TensorProto.INT64),
+        *(TensorProto.UINT8, TensorProto.UINT16, TensorProto.UINT32, TensorProto.UINT64),
+        TensorProto.BOOL,
+    )
+)
+# Inputs that a model gives as constants, by position.
+CONSTANTS: Mapping[str, tuple[int, ...]] = {
+    **dict.fromkeys(named("Reshape Expand Tile Squeeze Unsqueeze Split CumSum TopK Trilu"), (1,)),
+    **dict.fromkeys(named("Gather GatherElements GatherND ReverseSequence CumProd"), (1,)),
+    **dict.fromkeys(named("Scatter ScatterElements ScatterND CenterCropPad AffineGrid"), (1,)),
+    **dict.fromkeys(named("Upsample Pow"), (1,)),
+    **dict.fromkeys(named("Pad Slice Resize"), (1, 2, 3, 4)),
+    **dict.fromkeys(named("Clip DequantizeLinear QuantizeLinear"), (1, 2)),
+    **dict.fromkeys(named("Col2Im Dropout DFT STFT"), (1, 2)),
+    **dict.fromkeys(named("ReduceL1 ReduceL2 ReduceLogSum ReduceLogSumExp ReduceMax"), (1,)),
+    **dict.fromkeys(named("ReduceMean ReduceMin ReduceProd ReduceSum ReduceSumSquare"), (1,)),
+    "BatchNormalization": (1, 2, 3, 4),
+    "OneHot": (1, 2),
+    "If": (0,),
+    "Loop": (0, 1),
+    "MatMulInteger": (2, 3),
+    "ConvInteger": (2, 3),
+    "QLinearConv": (1, 2, 3, 4, 5, 6, 7),
+    "QLinearMatMul": (1, 2, 4, 5, 6, 7),
+    "RNN": (1, 2, 3, 4),
+    "GRU": (1, 2, 3, 4),
+    "LSTM": (1, 2, 3, 4, 6, 7),
+    "RotaryEmbedding": (3,),
+}
+
+
+@dataclass(frozen=True)
+class Case:
+    """One node case.
+
+    Attributes:
+        name: as ONNX names it, without "test_".
+        operator: of its node, or of the node that it was expanded from.
+        left_out: a key of REASONS, "" for a case that is run.
+    """
+
+    name: str
+    operator: str
+    left_out: str
+    model: ModelProto
+    inputs: Arrays
+    expected: Arrays
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What became of a case: "passes", "left out", "refused" or "wrong", and why."""
+
+    name: str
+    operator: str
+    result: str
+    why: str = ""
+
+
+@cache
+def cases() -> tuple[Case, ...]:
+    """All node cases of the installed package, by name."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # of the reference implementations on edge values
+        found = {case.name: case for case in load_model_tests(kind="node")}
+    return tuple(_case(found[name]) for name in sorted(found))
+
+
+def _case(found: Any) -> Case:
+    name = found.name.removeprefix("test_")
+    model = ModelProto()
+    model.CopyFrom(found.model)
+    operator = _operator(name, model)
+    left_out = _left_out(name, operator, model)
+    if left_out:
+        return Case(name, operator, left_out, model, {}, {})
+    (inputs, outputs), *_ = found.data_sets
+    given = {i.name: _array(x) for i, x in zip(model.graph.input, inputs, strict=False)}
+    expected = {o.name: _array(x) for o, x in zip(model.graph.output, outputs, strict=False)}
+    secret = _with_constants(model, operator, given)
+    sized = all(x.size for x in (*secret.values(), *expected.values()))
+    reason = "" if secret and sized else "no data"
+    return Case(name, operator, reason, model, secret, expected)
+
+
+def _array(value: Any) -> npt.NDArray[Any]:
+    tensor = isinstance(value, TensorProto)
+    return np.asarray(numpy_helper.to_array(value) if tensor else value)
+
+
+def _operator(name: str, model: ModelProto) -> str:
+    """The operator that a case tests: of an expanded one, what its nodes' names begin with."""
+    if "_expanded" in name:
+        for node in model.graph.node:
+            for tensor in (*node.output, *node.input):
+                if "_expanded_function_" in tensor:
+                    return tensor.partition("_")[0]
+    return str(model.graph.node[0].op_type)
+
+
+def _left_out(name: str, operator: str, model: ModelProto) -> str:
+    for reason, operators in WITHOUT.items():
+        if operator in operators:
+            return reason
+    for reason, pattern in PATTERNS.items():
+        if re.search(pattern, name):
+            return reason
+    if any(entry.domain == "ai.onnx.preview.training" for entry in model.opset_import):
+        return "training"
+    for info in (*model.graph.input, *model.graph.output):
+        reason = _type_reason(info.type)
+        if reason:
+            return reason
+    return ""
+
+
+def _type_reason(type: TypeProto) -> str:
+    if not type.HasField("tensor_type"):
+        return "sequences"
+    kind = type.tensor_type.elem_type
+    if kind == TensorProto.STRING:
+        return "strings"
+    return "" if kind in NUMERIC else "narrow floats"
+
+
+def _with_constants(model: ModelProto, operator: str, given: Arrays) -> Arrays:
+    """Makes initialisers of the inputs that a model gives as constants; the other inputs."""
+    positions = CONSTANTS.get(operator, ())
+    names = [info.name for info in model.graph.input]
+    if len(model.graph.node) == 1:
+        names = list(model.graph.node[0].input)
+    constant = {names[i] for i in positions if i < len(names) and names[i] in given}
+    kept = [info for info in model.graph.input if info.name not in constant]
+    del model.graph.input[:]
+    model.graph.input.extend(kept)
+    model.graph.initializer.extend(
+        numpy_helper.from_array(given[name], name) for name in sorted(constant)
+    )
+    return {name: x for name, x in given.items() if name not in constant}
+
+
+def judge(case: Case) -> Outcome:
+    """Compiles and runs a case."""
+    if case.left_out:
+        return Outcome(case.name, case.operator, "left out", case.left_out)
+    for suite in ("rep3", "cleartext"):
+        try:
+            found = _run(case, suite)
+        except VeilgraphError as error:
+            return Outcome(case.name, case.operator, "refused", str(error))
+        why = _difference(case, found)
+        if why:
+            return Outcome(case.name, case.operator, "wrong", f"{suite}: {why}")
+    return Outcome(case.name, case.operator, "passes")
+
+
+def _run(case: Case, suite: str) -> Arrays:
+    samples = {name: np.asarray(x, np.float32)[None] for name, x in case.inputs.items()}
+    parties = ["alice"] if suite == "cleartext" else None
+    plan, weights = veilgraph.compile(
+        case.model, suite=suite, parties=parties, calibrate=samples, ring=64
+    )
+    return dict(simulate(plan, weights, case.inputs).outputs)
+
+
+def _difference(case: Case, found: Mapping[str, npt.NDArray[Any]]) -> str:
+    for name, wanted in case.expected.items():
+        wanted = np.asarray(wanted, np.float64)
+        if found[name].shape != wanted.shape:
+            return f"{name} has shape {found[name].shape}, not {wanted.shape}"
+        error = float(np.abs(found[name] - wanted).max(initial=0))
+        if not error <= TOLERANCE * max(1.0, float(np.abs(wanted).max(initial=0))):
+            return f"{name} is off by {error:.3g}"
+    return ""
+
+
+def judge_named(name: str) -> Outcome:
+    """The same by name, for other processes."""
+    return judge(next(case for case in cases() if case.name == name))
+
+
+def judge_all(names: Sequence[str], jobs: int) -> Iterator[Outcome]:
+    """Outcomes in order; a case that breaks the compiler is wrong."""
+    with ProcessPoolExecutor(jobs, mp_context=get_context("fork")) as pool:
+        futures = [pool.submit(judge_named, name) for name in names]
+        for name, future in zip(names, futures, strict=True):
+            error = future.exception()
+            if error is None:
+                yield future.result()
+            else:
+                yield Outcome(name, "", "wrong", f"{type(error).__name__}: {error}")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("pattern", nargs="?", default="")
+    parser.add_argument("--jobs", type=int, default=1)
+    parser.add_argument("--quick", action="store_true")
+    parser.add_argument("--json", action="store_true")
+    given = parser.parse_args()
+    pattern = QUICK if given.quick else given.pattern
+    names = [case.name for case in cases() if re.search(pattern, case.name)]
+    outcomes = list(judge_all(names, given.jobs))
+    if given.json:
+        print(json.dumps({"benchmark": "node_cases", "outcomes": [asdict(o) for o in outcomes]}))
+        return
+    for outcome in outcomes:
+        print(f"{outcome.result:9} {outcome.operator:24} {outcome.name}: {outcome.why}")
+
+
+if __name__ == "__main__":
+    main()

@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 
 from torch_mlir import ir
 
-from veilgraph.frontend import logic, windows
+from veilgraph.frontend import logic, moves, windows
 from veilgraph.frontend.reading import Aten, Refusal, binary, number_of
 from veilgraph.ir import graph_ops as ops
 from veilgraph.ir.attributes import shape_of
@@ -275,14 +275,6 @@ def slice_(a: Aten) -> ir.Value:
     return _slice(a, axis, start, step)
 
 
-def index_select(a: Aten) -> ir.Value:
-    """aten.index_select(x, axis, indices) of one known index."""
-    axis, indices = a.axis(1, len(a.shape)), a.indices(2)
-    if len(indices) != 1:
-        raise Refusal("Picking several elements by index isn't supported.", "Slice instead.")
-    return _slice(a, axis, indices[0] % shape_of(a.tensor(0))[axis], 1)
-
-
 def _slice(a: Aten, axis: int, start: int, step: int) -> ir.Value:
     rank = len(a.shape)
     starts = tuple(start if i == axis else 0 for i in range(rank))
@@ -353,9 +345,10 @@ ROWS: Mapping[str, Row] = {
     "torch.aten.convolution": windows.convolution,
     "torch.aten.max_pool1d": windows.max_pool,
     "torch.aten.max_pool2d": windows.max_pool,
+    "torch.aten.max_pool3d": windows.max_pool3d,
     "torch.aten.avg_pool1d": windows.avg_pool,
     "torch.aten.avg_pool2d": windows.avg_pool,
-    "torch.aten.avg_pool3d": windows.channel_pool,
+    "torch.aten.avg_pool3d": windows.avg_pool3d,
     "torch.aten.batch_norm": batch_norm,
     "torch.aten.instance_norm": instance_norm,
     "torch.aten.softmax.int": along_axis(ops.Softmax),
@@ -373,7 +366,10 @@ ROWS: Mapping[str, Row] = {
     "torch.aten.permute": permute,
     "torch.aten.cat": concat,
     "torch.aten.slice.Tensor": slice_,
-    "torch.aten.index_select": index_select,
+    "torch.aten.index_select": moves.index_select,
+    "torch.aten.gather": moves.gather,
+    "torch.aten.flip": moves.flip,
+    "torch.aten.cumsum": moves.running_sum,
     "torch.aten.constant_pad_nd": pad,
     "torch.aten.broadcast_to": expand,
     **logic.ROWS,

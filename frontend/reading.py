@@ -12,6 +12,7 @@ from veilgraph.ir import graph_ops as ops
 from veilgraph.ir import shapes
 from veilgraph.ir.attributes import Shape, dense_value, shape_of
 from veilgraph.ir.graph import attributes, defining
+from veilgraph.ir.meaning.graph import apply
 
 ELEMENTS = frozenset(("f32", "i1", *(f"{s}i{bits}" for s in "su" for bits in (8, 16, 32, 64))))
 NUMBERS = ("torch.constant.bool", "torch.constant.float", "torch.constant.int")
@@ -33,9 +34,14 @@ class Aten:
     have no row, and what reads them is never translated.
     """
 
-    def __init__(self, op: ir.OpView, values: Mapping[ir.Value, ir.Value]) -> None:
+    def __init__(
+        self,
+        op: ir.OpView,
+        values: Mapping[ir.Value, ir.Value],
+        integers: Mapping[ir.Value, NDArray[np.float32]],
+    ) -> None:
         self._operands = list(op.operation.operands)
-        self._values = values
+        self._values, self._integers = values, integers
         self.shapes = tuple(vtensor_shape(result) for result in op.operation.results)
         self.shape = self.shapes[0]
         self.result_element = vtensor_element(op.operation.results[0])
@@ -86,12 +92,19 @@ class Aten:
         """Operand `index`, axes, counted from the front and in order; all of them for none."""
         return tuple(sorted(_axis(v, rank) for v in self.integers(index))) or tuple(range(rank))
 
-    def indices(self, index: int) -> tuple[int, ...]:
-        """Operand `index`, a tensor of known integers."""
-        value = self._operands[index]
-        if _kind(value) != "torch.vtensor.literal":
+    def indices(self, index: int, extent: int) -> tuple[int, ...]:
+        """Operand `index`, known places along an axis of this extent, counted from the front.
+
+        Those that the lowering computed have been counted from the front already.
+        """
+        array = known_integers(self.tensor(index), self._integers)
+        if array is None:
             raise Refusal("Its indices are computed from data.", "Make them constants.")
-        return tuple(int(v) for v in np.asarray(value.owner.attributes["value"]).reshape(-1))
+        literal = _kind(self._operands[index]) == "torch.vtensor.literal"
+        places = [int(v) for v in array.reshape(-1)]
+        if any(not (-extent if literal else 0) <= place < extent for place in places):
+            raise Refusal(f"An index is outside the extent {extent}.")
+        return tuple(place % extent for place in places)
 
     def _graph_value(self, value: ir.Value) -> ir.Value:
         if value not in self._values:
@@ -143,6 +156,22 @@ def _literal(value: ir.Value) -> float | int | bool:
     assert _kind(value) in NUMBERS, "what computes numbers was refused"
     number: float | int | bool = value.owner.attributes["value"].value
     return number
+
+
+def known_integers(
+    value: ir.Value, integers: Mapping[ir.Value, NDArray[np.float32]]
+) -> NDArray[np.float32] | None:
+    """The value of what is computed from constants and the integers of the model; else None."""
+    if value in integers:
+        return integers[value]
+    op = defining(value)
+    if op is None:
+        return None
+    operands = [known_integers(operand, integers) for operand in op.operation.operands]
+    known = [array for array in operands if array is not None]
+    if len(known) < len(operands):
+        return None
+    return np.asarray(apply(op, known), np.float32)
 
 
 def number_of(value: ir.Value) -> float | None:

@@ -80,6 +80,7 @@ class Translation:
         names: the node whose output an aten value is.
         refused: what has no graph operation.
         lost: aten values of which nothing is known, because they or their operands were refused.
+        integers: the model's integer tensors, by the weight that each one is.
     """
 
     graph: Graph
@@ -87,6 +88,7 @@ class Translation:
     names: Mapping[ir.Value, str]
     refused: list[Refused] = field(default_factory=list)
     lost: set[ir.Value] = field(default_factory=set)
+    integers: dict[ir.Value, NDArray[np.float32]] = field(default_factory=dict)
 
     def add(self, op: ir.OpView) -> None:
         """Builds graph operations for one aten operation, or notes why there are none."""
@@ -116,7 +118,7 @@ class Translation:
             kind = f"ONNX {op.operation.attributes['name'].value.removeprefix('onnx.')}"
         if kind not in ROWS:
             raise Refusal(f"{kind.removeprefix('torch.')} isn't supported.")
-        aten = Aten(op, self.values)
+        aten = Aten(op, self.values, self.integers)
         made = ROWS[kind](aten)
         values = made if isinstance(made, tuple) else (made,)
         for value, shape in zip(values, aten.shapes, strict=True):
@@ -134,7 +136,9 @@ class Translation:
             return ops.Constant.build(value=array)
         names = (f"{name_of(op) or 'integers'}.{count}" for count in itertools.count(1))
         name = next(name for name in names if name not in self.graph.weights)
-        return self.graph.add_weights({name: array})[name]
+        weight = self.graph.add_weights({name: array})[name]
+        self.integers[weight] = array
+        return weight
 
 
 def _refused(op: ir.OpView, error: Refusal | ValueError) -> Refused:

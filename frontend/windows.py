@@ -1,28 +1,33 @@
-"""Rows of the aten table that slide windows: convolutions and pools, in one and two dimensions.
+"""Rows of the aten table that slide windows: convolutions and pools.
 
-What slides over one axis slides over two, the first of extent 1. Zeros padded beforehand, and
+What slides over one axis slides over two, the first of extent 1; a box over three slides over two,
+then over the third. Zeros padded beforehand, and
 minus infinity before a maximum, become the operation's own padding.
 """
 
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 
 from torch_mlir import ir
 
+from veilgraph.frontend.moves import reversed_along
 from veilgraph.frontend.reading import Aten, Refusal
 from veilgraph.ir import graph_ops as ops
 from veilgraph.ir.attributes import Shape, shape_of
 from veilgraph.ir.graph import attributes, defining
 
 Ints = tuple[int, ...]
+Pool = Callable[..., ir.Value]
 LOWEST = -sys.float_info.max  # what torch-mlir pads with where minus infinity is meant
 
 
 def convolution(a: Aten) -> ir.Value:
     """aten.convolution(x, w, bias, stride, padding, dilation, transposed, output_pad, groups)."""
     if a.flag(6):
-        raise Refusal("Transposed convolutions aren't supported.", "Resize and convolve instead.")
+        return transposed_convolution(a)
     x, low, high = _absorb_padding(a.tensor(0), zeros=True)
     rank = _spatial_rank(shape_of(x))
     padding = a.integers(4)
@@ -83,22 +88,110 @@ def avg_pool(a: Aten) -> ir.Value:
     return _back(y, rank, a.shape)
 
 
-def channel_pool(a: Aten) -> ir.Value:
-    """aten.avg_pool3d over one axis of x [N, 1, C, H, W]: the mean over neighbouring channels."""
-    x, kernel, padding = a.tensor(0), a.integers(1), a.integers(3)
-    shape = shape_of(x)
-    if len(shape) != 5 or kernel[1:] != (1, 1) or set(a.integers(2)) != {1} or any(padding):
-        raise Refusal("Pools over three axes aren't supported.")
-    flat = ops.Reshape.build(x, shape=(shape[0] * shape[1], 1, shape[2], shape[3] * shape[4]))
-    y = ops.AvgPool.build(
-        flat,
-        kernel=(kernel[0], 1),
+def transposed_convolution(a: Aten) -> ir.Value:
+    """The convolution of x, zeros between its elements, with the kernel turned round."""
+    x, w = a.tensor(0), a.tensor(1)
+    rank, groups = _spatial_rank(shape_of(x)), a.integer(8)
+    strides, dilations = _pair(a.integers(3), 1), _pair(a.integers(5), 1)
+    padding, extra = _pair(a.integers(4), 0), _pair(a.integers(7) or (0,) * rank, 0)
+    kernel = _turned(_two_axes(w), groups)
+    reach = [d * (k - 1) for d, k in zip(dilations, shape_of(kernel)[2:], strict=True)]
+    low = [r - p for r, p in zip(reach, padding, strict=True)]
+    high = [before + e for before, e in zip(low, extra, strict=True)]
+    spread = _cropped(_spread(_two_axes(x), strides), low, high)
+    y = ops.Conv.build(
+        spread,
+        kernel,
+        bias=a.optional(2),
         strides=(1, 1),
-        pads_low=(0, 0),
-        pads_high=(0, 0),
-        count_include_pad=True,
+        pads_low=tuple(max(p, 0) for p in low),
+        pads_high=tuple(max(p, 0) for p in high),
+        dilations=dilations,
+        groups=groups,
     )
-    return ops.Reshape.build(y, shape=a.shape)
+    return _back(y, rank, a.shape)
+
+
+def _turned(w: ir.Value, groups: int) -> ir.Value:
+    """w [I, O / groups, kh, kw] as [O, I / groups, kh, kw], both spatial axes reversed."""
+    channels_in, channels_out, *kernel = shape_of(w)
+    parts = ops.Reshape.build(
+        reversed_along(w, (2, 3)), shape=(groups, channels_in // groups, channels_out, *kernel)
+    )
+    swapped = ops.Transpose.build(parts, permutation=(0, 2, 1, 3, 4))
+    shape = (groups * channels_out, channels_in // groups, *kernel)
+    return ops.Reshape.build(swapped, shape=shape)
+
+
+def _spread(x: ir.Value, strides: Ints) -> ir.Value:
+    """x [N, C, H, W] with stride - 1 zeros between neighbours along each spatial axis."""
+    if set(strides) == {1}:
+        return x
+    n, c, h, w = shape_of(x)
+    apart = ops.Reshape.build(x, shape=(n, c, h, 1, w, 1))
+    high = (0, 0, 0, strides[0] - 1, 0, strides[1] - 1)
+    wide = ops.Pad.build(apart, low=(0,) * 6, high=high, value=0.0)
+    whole = ops.Reshape.build(wide, shape=(n, c, h * strides[0], w * strides[1]))
+    shape = (n, c, (h - 1) * strides[0] + 1, (w - 1) * strides[1] + 1)
+    return ops.Slice.build(whole, shape=shape, starts=(0,) * 4, steps=(1,) * 4)
+
+
+def _cropped(x: ir.Value, low: Sequence[int], high: Sequence[int]) -> ir.Value:
+    """x without what negative padding takes away."""
+    if min(*low, *high) >= 0:
+        return x
+    starts = (0, 0, *(max(-p, 0) for p in low))
+    sizes = zip(shape_of(x)[2:], low, high, strict=True)
+    shape = (*shape_of(x)[:2], *(size + min(b, 0) + min(c, 0) for size, b, c in sizes))
+    return ops.Slice.build(x, shape=shape, starts=starts, steps=(1,) * 4)
+
+
+def max_pool3d(a: Aten) -> ir.Value:
+    """aten.max_pool3d(x, kernel, stride, padding, dilation, ceil_mode)."""
+    x, low, high = _absorb_padding(a.tensor(0), zeros=False)
+    if a.flag(5):
+        raise Refusal("Its extents are rounded up.", "Give it explicit padding.")
+    kernel, padding = a.integers(1), a.integers(3)
+    windows = {
+        "kernel": kernel,
+        "strides": a.integers(2) or kernel,
+        "pads_low": _sum(low, padding),
+        "pads_high": _sum(high, padding),
+        "dilations": a.integers(4),
+    }
+    return _over_three(x, windows, ops.MaxPool.build)
+
+
+def avg_pool3d(a: Aten) -> ir.Value:
+    """aten.avg_pool3d(x, kernel, stride, padding, ceil_mode, count_include_pad, ...).
+
+    As in two dimensions the strides may be followed by dilations, the padding by that after it.
+    """
+    strides, padding = a.integers(2) or a.integers(1), a.integers(3)
+    if any(dilation != 1 for dilation in strides[3:]):
+        raise Refusal("Dilated average pools aren't supported.")
+    if a.flag(4):
+        raise Refusal("Its extents are rounded up.", "Give it explicit padding.")
+    windows = {
+        "kernel": a.integers(1),
+        "strides": strides[:3],
+        "pads_low": padding[:3],
+        "pads_high": padding[3:] or padding,
+    }
+    include = a.flag(5) or not any(padding)
+    return _over_three(a.tensor(0), windows, partial(ops.AvgPool.build, count_include_pad=include))
+
+
+def _over_three(x: ir.Value, windows: Mapping[str, Ints], pool: Pool) -> ir.Value:
+    """A pool over the last two axes of x [N, C, D, H, W], then over D: the window is a box."""
+    n, c, d, h, w = shape_of(x)
+    planes = ops.Reshape.build(x, shape=(n, c * d, h, w))
+    planes = pool(planes, **{name: values[1:] for name, values in windows.items()})
+    height, width = shape_of(planes)[2:]
+    columns = ops.Reshape.build(planes, shape=(n, c, d, height * width))
+    neutral = {"kernel": 1, "strides": 1, "dilations": 1}
+    columns = pool(columns, **{n: (v[0], neutral.get(n, 0)) for n, v in windows.items()})
+    return ops.Reshape.build(columns, shape=(n, c, shape_of(columns)[2], height, width))
 
 
 def _spatial_rank(shape: Shape) -> int:
@@ -129,8 +222,7 @@ def _back(value: ir.Value, rank: int, shape: Shape) -> ir.Value:
 
 def _absorb_padding(x: ir.Value, zeros: bool) -> tuple[ir.Value, Ints, Ints]:
     """`x` without the padding that was just put around its images, and how much that was."""
-    rank = _spatial_rank(shape_of(x))
-    none = (0,) * rank
+    none = (0,) * (len(shape_of(x)) - 2)
     op = defining(x)
     if not isinstance(op, ops.Pad):
         return x, none, none

@@ -54,6 +54,12 @@ NODES: dict[str, Node] = {
     "Clip": Node(constants=[np.float32(-0.5), np.float32(0.5)]),
     "Concat": Node((IMAGE, IMAGE), attributes={"axis": 1}),
     "Conv": Node(constants=[np.ones((3, 2, 3, 3), np.float32)], attributes={"pads": [1] * 4}),
+    "ConvTranspose": Node(
+        constants=[np.ones((2, 3, 3, 3), np.float32)], attributes={"strides": [2, 2]}
+    ),
+    "CumSum": Node(constants=[np.array(2)]),
+    "GatherElements": Node([(2, 3)], [np.array([[0, 1, 1]])]),
+    "GatherND": Node([(2, 3)], [np.array([[0, 2], [1, 1]])]),
     "DepthToSpace": Node([(1, 4, 2, 2)], attributes={"blocksize": 2}),
     "Div": Node(constants=[np.array([2, 4, 5, 8], np.float32)]),
     "Einsum": Node([(2, 3), (3, 4)], attributes={"equation": "ij,jk->ik"}),

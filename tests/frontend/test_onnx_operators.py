@@ -17,6 +17,7 @@ from veilgraph.ir.graph import kind_of
 from veilgraph.ir.meaning.graph import evaluate
 
 IMAGE = (2, 4, 9, 8)
+BOX = (2, 3, 4, 7, 6)
 
 
 @dataclass(frozen=True)
@@ -139,6 +140,29 @@ WINDOWS = [
     Row("Conv", [IMAGE, (6, 4, 3, 3)], {"auto_pad": "VALID"}, kinds="conv"),
     Row("Conv", [(2, 4, 9), (6, 4, 3), (6,)], {"pads": [1, 0], "strides": [2]}),
     Row("Conv", [(2, 4, 9), (4, 1, 3)], {"pads": [1, 1], "group": 4, "dilations": [2]}),
+    Row("ConvTranspose", [IMAGE, (4, 3, 3, 3), (3,)]),
+    Row("ConvTranspose", [IMAGE, (4, 3, 3, 2)], {"strides": [2, 3], "pads": [1, 0, 1, 0]}),
+    Row("ConvTranspose", [IMAGE, (4, 2, 2, 2)], {"strides": [2, 2], "group": 2}),
+    Row("ConvTranspose", [IMAGE, (4, 3, 1, 1)], {"pads": [1, 1, 1, 1]}),
+    Row(
+        "ConvTranspose",
+        [IMAGE, (4, 3, 3, 3)],
+        {"strides": [3, 2], "dilations": [2, 2], "output_padding": [1, 1]},
+    ),
+    Row("ConvTranspose", [(2, 4, 9), (4, 3, 3)], {"strides": [2]}),
+    Row("MaxPool", [BOX], {"kernel_shape": [2, 3, 2], "strides": [1, 2, 2]}),
+    Row("MaxPool", [BOX], {"kernel_shape": [2, 2, 2], "pads": [1, 0, 1, 0, 1, 1]}),
+    Row("AveragePool", [BOX], {"kernel_shape": [2, 3, 2], "strides": [1, 2, 2]}),
+    *(
+        Row(
+            "AveragePool",
+            [BOX],
+            {"kernel_shape": [2, 2, 2], "pads": [1, 0, 1, 0, 1, 1], "count_include_pad": count},
+        )
+        for count in (0, 1)
+    ),
+    Row("GlobalAveragePool", [BOX]),
+    Row("GlobalMaxPool", [BOX]),
     Row("MaxPool", [IMAGE], {"kernel_shape": [3, 3], "strides": [2, 2]}, kinds="max_pool"),
     Row("MaxPool", [IMAGE], {"kernel_shape": [3, 2], "pads": [1, 0, 2, 1]}, kinds="max_pool"),
     Row("MaxPool", [IMAGE], {"kernel_shape": [3, 3], "dilations": [2, 3]}, kinds="max_pool"),
@@ -249,6 +273,14 @@ SHAPES = [
     Row("Tile", [(2, 3)], {}, {"r": ints(2, 3)}),
     Row("Gather", [IMAGE], {"axis": 1}, {"i": np.array(1)}, kinds="slice reshape"),
     Row("Gather", [IMAGE], {"axis": 2}, {"i": ints(-1)}, kinds="slice"),
+    Row("Gather", [IMAGE], {"axis": 1}, {"i": ints(2, 0, 3, 3)}),
+    Row("Gather", [IMAGE], {"axis": 3}, {"i": np.array([[7, 5, 3], [-8, 1, 2]])}),
+    Row("Gather", [(40,)], {}, {"i": ints(*(7 * i * i % 40 for i in range(60)))}),
+    Row("GatherElements", [(3, 4)], {"axis": 1}, {"i": np.array([[0, 3], [1, -1], [2, 2]])}),
+    Row("GatherND", [(3, 4, 2)], {}, {"i": np.array([[0, 3], [2, 1]])}),
+    Row("CumSum", [IMAGE], {}, {"a": np.array(1)}),
+    Row("CumSum", [IMAGE], {"reverse": 1, "exclusive": 1}, {"a": np.array(3)}),
+    Row("ArgMax", [IMAGE], {"axis": 1, "select_last_index": 1}, gives=INT64),
     Row("DepthToSpace", [IMAGE], {"blocksize": 2}, kinds="reshape transpose reshape"),
     Row("SpaceToDepth", [(1, 4, 8, 8)], {"blocksize": 2}, kinds="reshape transpose reshape"),
     Row("ReduceSum", [IMAGE], {"keepdims": 0}, {"a": ints(2, 3)}, kinds="reduce_sum"),

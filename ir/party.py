@@ -24,7 +24,9 @@ from veilgraph.ir.types import Kind, Type, planes, words
 
 Shape = tuple[int, ...]
 
-WORD_OPS = frozenset(("add", "sub", "mul", "neg", "shl", "shr", "cast", "select", "unpack"))
+WORD_OPS = frozenset(
+    ("add", "sub", "mul", "neg", "shl", "shr", "cast", "select", "unpack", "lookup")
+)
 BIT_OPS = frozenset(("pack", "planes", "stack"))
 ELEMENTWISE = WORD_OPS | BIT_OPS | {"and", "xor", "not", "const", "draw"}
 VIEWS = frozenset(("reshape", "chunk"))
@@ -402,6 +404,27 @@ def broadcast_pattern(source: Shape, target: Shape) -> tuple[int, int] | None:
 def select(bit: Value, one: Value, zero: Value) -> Value:
     """`one` where the plane `bit` is 1, else `zero`."""
     return apply("select", (bit, one, zero), one.shape, one.type)
+
+
+def look_up(table: Value, index: Value) -> Value:
+    """Of a public vector of 2^j words the element at `index` modulo 2^j, for each index."""
+    entries = table.elements
+    if entries & (entries - 1):
+        raise ValueError(f"{entries} entries are no power of two")
+    wide = index.mod(table.type.bits)
+    both = wide.only(*(i for i in wide.at if i in table.at))
+    program, nodes = index.program, index.program.nodes
+    at = {}
+    for i, n in both.at.items():
+        phase = max(nodes[n].phase, nodes[table.at[i]].phase)
+        at[i] = program.node("lookup", i, (n, table.at[i]), index.shape, table.type, phase)
+    return Value(program, at, index.shape, table.type)
+
+
+def copies(*values: Value) -> Value:
+    """One mathematical value of which each party has made its copy in its own way."""
+    at = {i: n for value in values for i, n in value.at.items()}
+    return Value(values[0].program, at, values[0].shape, values[0].type)
 
 
 def stack(values: Sequence[Value]) -> Value:

@@ -25,6 +25,9 @@ KINDS: dict[str, type] = {
     **dict.fromkeys(("strides", "dilations", "kernel", "pads_low", "pads_high"), tuple),
     **dict.fromkeys(("axes", "permutation", "starts", "steps", "low", "high"), tuple),
     **dict.fromkeys(("bits", "window_bits", "dropped_bits", "factor", "groups", "axis"), int),
+    **dict.fromkeys(("first", "step", "constant", "slope", "coefficient_bits"), int),
+    **dict.fromkeys(("cosine_bits", "factor_bits", "sum_bits"), int),
+    **dict.fromkeys(("cosines", "sines"), tuple),
     "keepdims": bool,
     "value": np.ndarray,
 }

@@ -31,6 +31,7 @@ from veilgraph.ir.secret_dialect import (
     attributes_of,
 )
 from veilgraph.ir.secret_types import Encoding, Secrecy, Tensor
+from veilgraph.ir.waves import Waves, low_bits
 
 __all__ = ["SecretDialect", "SecretOp", "Stated", "attributes_of"]
 
@@ -225,6 +226,43 @@ class Maximum(Binary, name="maximum"):
 
     window_bits: I64
     dropped_bits: I64
+
+
+class MaskedFunction(SecretOp, name="masked_function"):
+    """f(z) in the stated ring, a sum of waves as ir/waves.py says, truncated by `bits`.
+
+    z is read modulo 2^window_bits, of which the waves are periodic; the tables are public.
+    """
+
+    operand: Operand[Any]
+    high: Operand[Any]
+    low: Operand[Any]
+    window_bits: I64
+    first: I64
+    step: I64
+    cosines: I64s
+    sines: I64s
+    coefficient_bits: I64
+    constant: I64
+    slope: I64
+    cosine_bits: I64
+    factor_bits: I64
+    sum_bits: I64
+    bits: I64
+    result: Result[Any]
+
+    @classmethod
+    def infer(cls, operands: Sequence[Tensor], attributes: Attributes, stated: Stated) -> Tensor:
+        x, *tables = operands
+        waves, bits = Waves.of(attributes), attributes["bits"]
+        shapes.require(0 < bits <= waves.sum_bits - 2, f"{bits} bits can't go")
+        shapes.require(1 <= waves.window_bits <= x.encoding.ring_bits, "the window leaves the ring")
+        shapes.require(len(waves.cosines) == len(waves.sines) > 0, "cosines and sines differ")
+        low = low_bits(waves.window_bits)
+        sizes = [(2, 1 << (waves.window_bits - low)), (2, 1 << low)]
+        shapes.require([t.shape for t in tables] == sizes, f"the tables must be {sizes}")
+        frac_bits = waves.frac_bits - bits
+        return Tensor(x.shape, Encoding(stated.ring_bits, frac_bits, x.encoding.secrecy))
 
 
 class SumPool(Unary, name="sum_pool"):

@@ -109,7 +109,7 @@ class FusedCode:
         """What a node's operands are held under."""
         if node.op == "send" and node.party == self.party:
             return
-        for position in range(len(node.args)):
+        for position in range(1 if node.op == "lookup" else len(node.args)):
             if self._immediate(node, position) is None:
                 yield self._key(node, position)
 
@@ -252,6 +252,8 @@ class FusedCode:
             return result
         if node.op == "unpack":
             return self._emit_unpack(node)
+        if node.op == "lookup":
+            return self._emit_lookup(node)
         a = self._fetch(node, 0)
         if node.op == "shr":
             a = self._masked(a, node.type.bits, width)
@@ -293,6 +295,15 @@ class FusedCode:
         result = self._new_word()
         mask = _signed((1 << bits) - 1)
         self._word(Op.AND_CONST, width, result.registers[0], a.registers[0], immediate=mask)
+        result.clean = True
+        return result
+
+    def _emit_lookup(self, node: Node) -> Held:
+        """The table is a stream of its own; what is above an index's width doesn't matter."""
+        index = self._fetch(node, 0).registers[0]
+        table = self._stream(Stream(node.args[1]))
+        result = self._new_word()
+        self._word(Op.LOOKUP, node.type.word_bits, result.registers[0], table, index)
         result.clean = True
         return result
 

@@ -25,6 +25,7 @@ Rule = Callable[[SecretOp, list["Lazy"]], "Lazy"]
 # What takes truncated integers only: products, and what has more elements than its operand.
 NARROW = (
     secret_ops.Mul,  # and its subclasses, matmul and conv
+    secret_ops.MaskedFunction,
     secret_ops.Maximum,
     secret_ops.MaxPool,
     secret_ops.ReduceMax,

@@ -9,7 +9,7 @@ from math import prod
 import numpy as np
 import numpy.typing as npt
 
-from veilgraph.ir.party import Program, Shape, Value, apply, join, select, stack
+from veilgraph.ir.party import Program, Shape, Value, apply, join, look_up, select, stack
 from veilgraph.ir.plan import Phase
 from veilgraph.ir.types import Kind, Type, planes, words
 from veilgraph.passes.expand_protocols import Expanded
@@ -166,6 +166,16 @@ class RandomProgram:
         if x is not None:
             self._keep(x.mod(self.choices.choice(RINGS)))
 
+    def _lookup(self) -> None:
+        index = self._words()
+        if index is not None:
+            entries, ring = 1 << self.choices.randrange(7), self._ring()
+            numbers = self._numbers((entries,), ring.bits)
+            self.expanded.constants.append(numbers)
+            self.expanded.constant_rings.append(ring.bits)
+            number = len(self.expanded.constants) - 1
+            self._keep(look_up(self.program.constant(number, (entries,), ring), index))
+
     def _to_bits(self) -> None:
         x = self._words()
         if x is not None:
@@ -295,6 +305,7 @@ STEPS: tuple[Callable[[RandomProgram], None], ...] = (
     RandomProgram._bitwise,
     RandomProgram._shift,
     RandomProgram._cast,
+    RandomProgram._lookup,
     RandomProgram._to_bits,
     RandomProgram._to_words,
     RandomProgram._planes,

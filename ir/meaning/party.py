@@ -207,6 +207,7 @@ OPS: dict[str, Callable[[Node, list[Array], list[Type]], Array]] = {
     "shr": lambda n, a, t: a[0] >> np.uint64(n["bits"]),
     "cast": lambda n, a, t: a[0],
     "select": lambda n, a, t: np.where(a[0][0] == 1, a[1], a[2]),
+    "lookup": lambda n, a, t: a[1].reshape(-1)[a[0] & np.uint64(a[1].size - 1)],
     "pack": _pack,
     "unpack": _unpack,
     "planes": _planes,

@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 from torch_mlir import ir
 
+from veilgraph.ir import waves
 from veilgraph.ir.meaning import integers
 from veilgraph.ir.meaning.integers import Floats, Integers, Windows
 from veilgraph.ir.secret import SecretProgram
@@ -201,6 +202,14 @@ def _maximum(call: Call, x: Integers, y: Integers) -> Integers:
     return y + _relu(call, integers.center(x - y, call.result.encoding.ring_bits))
 
 
+def _masked_function(call: Call, z: Integers, high: Integers, low: Integers) -> Integers:
+    """Under the mask that tau says; tables round what is made of it and of c apart."""
+    found = waves.Waves.of(call.attributes)
+    mask = np.asarray(call.tau(found.window_bits, z.shape), np.int64)
+    total = waves.values(found, z, mask)
+    return integers.truncate(total, call["bits"], call.tau(call["bits"], z.shape))
+
+
 def _reduce_sum(call: Call, x: Integers) -> Integers:
     total: Integers = x.sum(axis=call["axes"], keepdims=call["keepdims"], dtype=np.int64)
     return total
@@ -236,6 +245,7 @@ MEANING: Mapping[str, Callable[..., Integers]] = {
     "secret.relu": _relu,
     "secret.truncate_relu": _truncate_relu,
     "secret.maximum": _maximum,
+    "secret.masked_function": _masked_function,
     "secret.sum_pool": lambda call, x: integers.sum_pool(x, call.windows(call["kernel"])),
     "secret.max_pool": lambda call, x: integers.max_pool(x, call.windows(call["kernel"])),
     "secret.reduce_sum": _reduce_sum,

@@ -23,10 +23,12 @@ from dataclasses import dataclass
 from veilgraph.ir.party import Value, select, stack
 from veilgraph.ir.plan import Phase
 from veilgraph.ir.types import Kind, Type, planes, words
+from veilgraph.ir.waves import Waves
 from veilgraph.targets.carry import borrow, stacked
 from veilgraph.targets.linear import LINEAR, add, bilinear_with_public, product, reduced, subtract
 from veilgraph.targets.maxima import max_pool_with, reduce_max_with
 from veilgraph.targets.suite import DEALER, Form, Operation, Parties, Security, Sharing, Suite
+from veilgraph.targets.waves import of_mask, of_opened, summed
 
 ADDITIVE = Suite(
     name="additive",
@@ -377,6 +379,28 @@ def maximum(p: Parties, op: Operation, x: Sharing, y: Sharing) -> Sharing:
     The window bounds x - y.
     """
     return add(p, op, relu(p, op, subtract(p, op, x, y)), y)
+
+
+@ADDITIVE.protocol("masked_function")
+def masked_function(p: Parties, op: Operation, x: Sharing, high: Sharing, low: Sharing) -> Sharing:
+    """floor((f(x) 2^F + tau) / 2^s), f a sum of N waves (ir/waves.py).  2 rounds; w + m bits
+    online, 2N * m + K + e offline.
+
+    m = sum_bits and e = K - m + s > 0. c = x + r modulo 2^w is opened to all; the dealer shares
+    what the waves have of r.
+    """
+    waves = Waves.of(op.attrs)
+    index = x.map(lambda part: part.mod(waves.window_bits))
+    r = random(p, index.shape, index.type)
+    factors = [deal(p, b) for b in of_mask(waves, r.value, (high, low))]
+    c = opened(p, [v + m for v, m in zip(index.parts, r.parts, strict=True)])
+    known = of_opened(waves, c, (high, low))
+    parts = [summed(known, [b[i] for b in factors]) for i in p]
+    if waves.slope:
+        own = [v.mod(waves.sum_bits) * waves.slope for v in x.parts]
+        parts = [part + v for part, v in zip(parts, own, strict=True)]
+    parts[0] = parts[0] + waves.constant
+    return truncated(p, _at_each(p, parts), int(op["bits"]), op.ring_bits)[0]
 
 
 ADDITIVE.protocol("max_pool")(max_pool_with(maximum))

@@ -7,9 +7,11 @@ by name, and every input, weight and output must belong to its one party.
 from __future__ import annotations
 
 from veilgraph.ir.party import Value, select
+from veilgraph.ir.waves import Waves
 from veilgraph.targets.linear import LINEAR, product
 from veilgraph.targets.maxima import max_pool_with, reduce_max_with
 from veilgraph.targets.suite import Form, Operation, Parties, Security, Sharing, Suite
+from veilgraph.targets.waves import of_mask, of_opened, summed
 
 CLEARTEXT = Suite(
     name="cleartext",
@@ -72,6 +74,19 @@ def relu(p: Parties, op: Operation, x: Sharing) -> Sharing:
 @CLEARTEXT.protocol("maximum")
 def maximum(p: Parties, op: Operation, x: Sharing, y: Sharing) -> Sharing:
     return Sharing((_relu(x[0] - y[0]) + y[0],), Form.CLEAR)
+
+
+@CLEARTEXT.protocol("masked_function")
+def masked_function(p: Parties, op: Operation, x: Sharing, high: Sharing, low: Sharing) -> Sharing:
+    """Under a mask that is zero."""
+    waves = Waves.of(op.attrs)
+    index = x[0].mod(waves.window_bits)
+    zero = p.program.const(0, index.shape, index.type)
+    factors = of_mask(waves, zero, (high, low))
+    total = summed(of_opened(waves, index, (high, low)), factors) + waves.constant
+    if waves.slope:
+        total = total + x[0].mod(waves.sum_bits) * waves.slope
+    return Sharing((_truncated(total, int(op["bits"]), op.ring_bits),), Form.CLEAR)
 
 
 CLEARTEXT.protocol("max_pool")(max_pool_with(maximum))

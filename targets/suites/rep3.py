@@ -19,8 +19,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from veilgraph.ir.party import Value, join, select
+from veilgraph.ir.party import Value, copies, join, select
 from veilgraph.ir.types import Kind, planes, words
+from veilgraph.ir.waves import Waves
 from veilgraph.targets.carry import borrow, picked, stacked
 from veilgraph.targets.linear import (
     LINEAR,
@@ -32,6 +33,7 @@ from veilgraph.targets.linear import (
 )
 from veilgraph.targets.maxima import max_pool_with, reduce_max_with
 from veilgraph.targets.suite import Form, Operation, Parties, Security, Sharing, Suite
+from veilgraph.targets.waves import of_mask, of_opened, summed
 
 REP3 = Suite(
     name="rep3",
@@ -178,7 +180,9 @@ def opened(p: Parties, z: Sharing, r: Value) -> Value:
     return p.at(z[0] + first + second, 0)
 
 
-def truncated_chunk(p: Parties, z: Sharing, f: int, K: int) -> tuple[Sharing, Value, Value]:
+def truncated_chunk(
+    p: Parties, z: Sharing, f: int, K: int, masks: tuple[Value, Value] | None = None
+) -> tuple[Sharing, Value, Value]:
     """[y] in Z_2^K, y = floor((z + tau) / 2^f); c = z + r at party 0, and its mask r.
 
     2 rounds; 2k + K + 2o bits online and K + 2e offline. tau = r mod 2^f is uniform in [0, 2^f):
@@ -186,11 +190,17 @@ def truncated_chunk(p: Parties, z: Sharing, f: int, K: int) -> tuple[Sharing, Va
     Party 0 (from c) and party 2 (from r) know the rounding threshold of their own view.
     (c >> f) - (r >> f) is y modulo 2^(k-f), for any z: enough for K <= k - f. Beyond that an
     overflow of z + r has to be found, which needs -2^(k-2) <= z < 2^(k-2).
+
+    A pair of parts, at parties 0 and 1, has masks of its own: see `opened_pair`.
     """
     k = z.type.bits
     assert 0 <= f <= k - 2, f"truncation by {f} bits in a ring of {k}"
-    r = p.draw((2,), z.shape, z.type)
-    c = opened(p, z, r)
+    if masks is None:
+        r = p.draw((2,), z.shape, z.type)
+        c = opened(p, z, r)
+    else:
+        r = p.at(masks[0] + masks[1], 2)
+        c = opened_pair(p, z, *masks)
     y = without_overflow(p, c, r, f, K) if k - f >= K else with_overflow(p, c, r, f, K)
     return y, c, r
 
@@ -234,6 +244,15 @@ def with_overflow(p: Parties, c: Value, r: Value, f: int, K: int) -> Sharing:
     y1 = v[1] + select(d, gu1, -gu1) - p.program.const(1 << (k - 2 - f), (), ring)
     y2 = B[2] + select(d, gu2 - u2, -gu2)
     return Sharing((y0, y1, y2), Form.REPLICATED)
+
+
+def opened_pair(p: Parties, z: Sharing, p0: Value, p2: Value) -> Value:
+    """c = z + p0 + p2 at party 0, for z whose parts are at parties 0 and 1.  1 round; k bits.
+
+    p0 is drawn by parties 0 and 2, p2 by parties 1 and 2. Were the mask known to party 1, the bit d
+    of the truncation would tell it about z.
+    """
+    return p.at(z[0] + p0 + p.send(p.at(z[1] + p2, 1), 1, 0), 0)
 
 
 def ring_zero(p: Parties, like: Value, bits: int) -> Value:
@@ -468,6 +487,49 @@ def maximum(p: Parties, op: Operation, x: Sharing, y: Sharing) -> Sharing:
 
 REP3.protocol("max_pool")(max_pool_with(maximum))
 REP3.protocol("reduce_max")(reduce_max_with(maximum))
+
+
+# Functions of a masked opening
+
+
+@REP3.protocol("masked_function")
+def masked_function(p: Parties, op: Operation, x: Sharing, high: Sharing, low: Sharing) -> Sharing:
+    """floor((f(x) 2^F + tau) / 2^s), f a sum of N waves (ir/waves.py).  3 rounds; 2w + m + K + 2
+    bits online, 2N * m + K + 2e offline.
+
+    m = sum_bits and e = K - m + s > 0, for x replicated. Parties 0 and 1 learn c = x + r modulo 2^w
+    for a mask r of party 2; what the waves have of r party 2 shares offline. The products make an
+    additive pair, which the truncation opens under masks of its own.
+    """
+    waves = Waves.of(op.attrs)
+    shift, bits = int(op["bits"]), waves.sum_bits
+
+    def body(q: Parties, part: Sharing) -> Sharing:
+        index = part.map(lambda v: v.mod(waves.window_bits))
+        r = q.draw((2,), index.shape, index.type)
+        factors = [share_known(q, 2, b, 0, 2) for b in of_mask(waves, r, (high, low))]
+        known = of_opened(waves, opened_twice(q, index, r), (high, low))
+        first = q.at(summed(known, [b[0] for b in factors]), 0) + waves.constant
+        second = q.at(summed(known, [b[2] for b in factors]), 1)
+        if waves.slope:
+            x0, x1, x2 = (v.mod(bits) for v in part.parts)
+            first, second = first + (x0 + x1) * waves.slope, second + x2 * waves.slope
+        nothing = q.at(ring_zero(q, first, bits), 2)
+        pair = Sharing((first, second, nothing), Form.ADDITIVE)
+        masks = (q.draw((0, 2), first.shape, first.type), q.draw((1, 2), first.shape, first.type))
+        return truncated_chunk(q, pair, shift, op.ring_bits, masks)[0]
+
+    return in_thirds(p, op, body, replicated(p, x))
+
+
+def opened_twice(p: Parties, x: Sharing, r: Value) -> Value:
+    """c = x + r at parties 0 and 1, for a mask r that party 2 alone knows.  1 round; 2w bits.
+
+    Each of the two lacks one part of the replicated x, and sees it under r.
+    """
+    at_0 = p.at(x[0] + x[1] + p.send(p.at(x[2] + r, 2), 2, 0), 0)
+    at_1 = p.at(x[1] + x[2] + p.send(p.at(x[0] + r, 2), 2, 1), 1)
+    return copies(at_0, at_1)
 
 
 # Balance

@@ -11,11 +11,13 @@ from veilgraph.ir.mlir import context
 from veilgraph.ir.secret import Argument, SecretProgram
 from veilgraph.ir.secret_dialect import SecretOp, Stated, attributes_of
 from veilgraph.ir.secret_types import Encoding, RangeSource, RealRange, Secrecy, Tensor
+from veilgraph.ir.waves import Waves
 
 WHOLE = RealRange(-1.0, 1.5, RangeSource.CALIBRATED)
 PUBLIC = Encoding(40, 9, Secrecy.PUBLIC)
 IMAGE = {"strides": (1, 1), "pads_low": (0, 0), "pads_high": (0, 0)}
 WINDOW = {"window_bits": 20, "dropped_bits": 0}
+WAVES = Waves(5, 1, 2, (1 << 20, -3), (0, 7), 20, -9, 4, 14, 16, 40)
 
 
 def program(**shapes: tuple[int, ...]) -> SecretProgram:
@@ -53,6 +55,14 @@ CASES: list[
     (secret_ops.Relu, [(2,)], WINDOW, Stated(), (2,), 9),
     (secret_ops.TruncateRelu, [(2,)], {"bits": 9, **WINDOW}, Stated(ring_bits=40), (2,), 0),
     (secret_ops.Maximum, [(2,), (3, 1)], WINDOW, Stated(), (3, 2), 9),
+    (
+        secret_ops.MaskedFunction,
+        [(3,), (2, 8), (2, 4)],
+        WAVES.attributes() | {"bits": 12},
+        Stated(ring_bits=40),
+        (3,),
+        18,
+    ),
     (secret_ops.SumPool, [(1, 2, 5, 4)], {**IMAGE, "kernel": (2, 2)}, Stated(), (1, 2, 4, 3), 9),
     (
         secret_ops.MaxPool,

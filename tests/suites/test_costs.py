@@ -12,6 +12,7 @@ from conformance import SETTINGS, Setting, Trace
 from machines import plan_of
 
 from veilgraph.ir.plan import Layer, Phase
+from veilgraph.ir.waves import tables
 from veilgraph.targets.suite import Sharing
 
 ELEMENTS = 3 * 64 * 64  # thirds are whole words of planes: nothing is padded
@@ -38,14 +39,15 @@ def value(formula: str, names: Mapping[str, float]) -> float:
     return float(eval(python, {"__builtins__": {}}, {**functions, **names}))
 
 
-def sizes(k: int, K: int, attrs: Mapping[str, int]) -> dict[str, float]:
+def sizes(k: int, K: int, attrs: Mapping[str, Any]) -> dict[str, float]:
     w, t, f = attrs.get("window_bits", 4), attrs.get("dropped_bits", 0), attrs.get("bits", 0)
     n = w - t - 1
     D = math.ceil(n / 2)
     gates = 2 * (D - 1) - math.ceil(math.log2(D))
-    least, e = min(k, K + f), max(0, K - k + f)
-    overflow = {"l": least, "e": e, "o": min(e, 1)}
-    return {"k": k, "K": K, "f": f, "w": w, "t": t, "n": n, "D": D, "G": gates} | overflow
+    truncated = attrs.get("sum_bits", k)  # the ring that bits are dropped from
+    least, e = min(k, K + f), max(0, K - truncated + f)
+    more = {"l": least, "e": e, "o": min(e, 1), "m": truncated, "N": len(attrs.get("cosines", ()))}
+    return {"k": k, "K": K, "f": f, "w": w, "t": t, "n": n, "D": D, "G": gates} | more
 
 
 def measured(
@@ -64,7 +66,9 @@ def measured(
     if form == "additive":
         operands[0] = trace.apply("mul", shape, k, {}, *operands)
     count = 2 if op in ("mul", "maximum", "add", "sub") else 1
-    result = trace.apply(op, shape, K or k, attrs, *operands[:count])
+    public = tables(attrs["window_bits"]) if op == "masked_function" else ()
+    operands = [*operands[:count], *(trace.public(table, 64) for table in public)]
+    result = trace.apply(op, shape, K or k, attrs, *operands)
     row = len(trace.expanded.notes) - 1
     if op == "mul":
         result = trace.apply("truncate", shape, k, {"bits": 3}, result)
@@ -85,15 +89,31 @@ FUSED = ({"bits": 12, "window_bits": 29, "dropped_bits": 12},
          {"bits": 12, "window_bits": 30, "dropped_bits": 12},
          {"bits": 7, "window_bits": 10, "dropped_bits": 5})  # fmt: skip
 WINDOWED = ({"window_bits": 24, "dropped_bits": 0}, {"window_bits": 20, "dropped_bits": 3})
-CONVERTING: tuple[tuple[str, str, tuple[dict[str, int], ...]], ...] = (
+WAVES = {
+    "first": 1,
+    "step": 2,
+    "cosines": (1 << 20,) * 3,
+    "sines": (1, 0, 5),
+    "constant": 9,
+    "coefficient_bits": 20,
+    "slope": 0,
+    "cosine_bits": 14,
+    "factor_bits": 16,
+}
+FUNCTIONS = (
+    {**WAVES, "window_bits": 17, "sum_bits": 35, "bits": 18},
+    {**WAVES, "window_bits": 12, "sum_bits": 40, "bits": 20},
+)
+CONVERTING: tuple[tuple[str, str, tuple[dict[str, Any], ...]], ...] = (
     ("truncate", "additive", ({"bits": 12}, {"bits": 3})),
     ("truncate_relu", "additive", FUSED),
 )
-CASES: tuple[tuple[str, str, tuple[dict[str, int], ...]], ...] = (
+CASES: tuple[tuple[str, str, tuple[dict[str, Any], ...]], ...] = (
     *CONVERTING,
     ("step", "dense", WINDOWED),
     ("relu", "dense", WINDOWED),
     ("maximum", "dense", WINDOWED),
+    ("masked_function", "dense", FUNCTIONS),
     ("neg", "dense", ({},)),
     ("add", "dense", ({},)),
     ("sub", "additive", ({},)),
@@ -105,7 +125,7 @@ CASES: tuple[tuple[str, str, tuple[dict[str, int], ...]], ...] = (
 @pytest.mark.parametrize("case", CASES, ids=lambda case: f"{case[0]}-{case[1]}")
 @pytest.mark.parametrize("setting", [s for s in SETTINGS if s.computing > 1], ids=str)
 def test_docstrings_tell_the_cost(
-    setting: Setting, case: tuple[str, str, tuple[dict[str, int], ...]], k: int
+    setting: Setting, case: tuple[str, str, tuple[dict[str, Any], ...]], k: int
 ) -> None:
     op, form, variants = case
     for attrs in variants:

@@ -16,10 +16,25 @@ from conformance import SETTINGS, Setting, Trace
 from machines import known_keys, plan_of, run_machines
 
 from veilgraph.ir.plan import Plan
+from veilgraph.ir.waves import tables
 
 SIZE = 200  # three chunks, the last of them not whole words
 PAIR = {"window_bits": 17, "dropped_bits": 0}
 POOL = {"kernel": (2, 2), "strides": (2, 2), "pads_low": (0, 0), "pads_high": (0, 0)}
+WAVES = {
+    "first": 1,
+    "step": 2,
+    "cosines": (1 << 20, -5),
+    "sines": (1, 1 << 19),
+    "constant": 9,
+    "coefficient_bits": 20,
+    "slope": 3,
+    "cosine_bits": 14,
+    "factor_bits": 12,
+    "window_bits": 15,
+    "sum_bits": 32,
+    "bits": 14,
+}
 PROTOCOLS: dict[str, tuple[int, dict[str, Any]]] = {  # operands, attributes
     "reshape": (1, {}),  # sharing and revealing alone
     "add": (2, {}),
@@ -29,6 +44,7 @@ PROTOCOLS: dict[str, tuple[int, dict[str, Any]]] = {  # operands, attributes
     "step": (1, PAIR),
     "relu": (1, PAIR),
     "maximum": (2, PAIR),
+    "masked_function": (1, WAVES),
     "max_pool": (1, {**POOL, "dilations": (1, 1), **PAIR}),
 }
 
@@ -47,6 +63,8 @@ def digests(setting: Setting, op: str, ring_bits: int, result_bits: int) -> str:
         trace.share(f"x{j}", shape, ring_bits, j % setting.computing, roles[j])
         for j in range(operands)
     ]
+    if op == "masked_function":
+        shared += [trace.public(table, 64) for table in tables(attrs["window_bits"])]
     trace.reveal(trace.apply(op, result, result_bits, attrs, *shared), party=setting.computing - 1)
     plan = plan_of(trace.expanded, setting.suite.name)
     values = [np.random.default_rng(j).integers(-9999, 9999, shape) for j in range(2)]

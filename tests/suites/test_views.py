@@ -27,8 +27,9 @@ from views import (
 from veilgraph.ir.party import Program, Shape, Value, stack
 from veilgraph.ir.plan import Phase
 from veilgraph.ir.types import Kind, Type, planes, words
+from veilgraph.ir.waves import tables
 from veilgraph.passes.verify_masking import MaskingError, coalitions, verify_masking
-from veilgraph.targets.suite import Form, Operation, Parties
+from veilgraph.targets.suite import Form, Operation, Parties, Sharing
 from veilgraph.targets.suites import rep3
 
 REP3_OF_3, ADDITIVE_OF_2, ADDITIVE_OF_3, ADDITIVE_OF_5 = (s for s in SETTINGS if s.computing > 1)
@@ -43,7 +44,7 @@ class Case:
     op: str
     bits: int  # of the ring
     form: Form = Form.ADDITIVE
-    attrs: dict[str, int] = field(default_factory=dict)
+    attrs: dict[str, Any] = field(default_factory=dict)
     operands: int = 1
     result_bits: int = 0  # of its ring, where it is another
 
@@ -52,7 +53,13 @@ class Case:
         return f"{self.setting}-{self.op}-{self.form.value}-{self.bits}{into}"
 
     def protocol(self, program: type[Program] = Program) -> Protocol:
-        return Protocol(self.setting, self._body, program)
+        return Protocol(self.setting, self._body, program, self.tables())
+
+    def tables(self) -> list[np.ndarray]:
+        """The public operands of a function."""
+        bits = self.attrs.get("window_bits", 0)
+        masked = self.op == "masked_function"
+        return [table.view(np.uint64) for table in tables(bits)] if masked else []
 
     def _body(self, p: Parties, elements: int) -> Iterable[Value]:
         names = [f"x{j}" for j in range(self.operands)]
@@ -61,6 +68,9 @@ class Case:
         if self.op == "reveal":
             revealed: Any = suite.protocols["reveal"](p, 1, *operands)
             return [revealed]
+        for number, table in enumerate(self.tables()):
+            public = p.program.constant(number, table.shape, words(64))
+            operands.append(Sharing((public,), Form.PUBLIC))
         operation = Operation(self.op, (elements,), self.result_bits or self.bits, self.attrs)
         result = suite.protocols[self.op](p, operation, *operands)
         return (rep3.replicated(p, result) if suite is rep3.REP3 else result).parts
@@ -79,6 +89,17 @@ class Case:
 
 
 REPLICATED = Form.REPLICATED
+
+
+def wave(window_bits: int, sum_bits: int, bits: int, **changed: Any) -> dict[str, Any]:
+    """A cosine, its integers as narrow as they can be unless told otherwise."""
+    integers = {"coefficient_bits": 20, "constant": 0, "slope": 0, "first": 1, "step": 1}
+    precision = {"cosine_bits": 0, "factor_bits": 0, "sum_bits": sum_bits, "bits": bits}
+    each = {"cosines": (1 << 20,), "sines": (0,), "window_bits": window_bits}
+    return {**integers, **precision, **each, **changed}
+
+
+FINER = {"sines": (1 << 19,), "cosine_bits": 2, "factor_bits": 3, "slope": 1}
 SMALL = {"window_bits": 2, "dropped_bits": 0}
 TINY = (
     Case(REP3_OF_3, "mul", 3, REPLICATED, operands=2),
@@ -93,6 +114,10 @@ TINY = (
     Case(REP3_OF_3, "relu", 3, REPLICATED, SMALL),
     Case(REP3_OF_3, "relu", 2, REPLICATED, {"window_bits": 2, "dropped_bits": 1}),
     Case(REP3_OF_3, "maximum", 2, REPLICATED, SMALL, operands=2),
+    Case(REP3_OF_3, "masked_function", 3, REPLICATED, wave(1, 3, 1)),
+    Case(REP3_OF_3, "masked_function", 3, REPLICATED, wave(2, 3, 1)),
+    Case(REP3_OF_3, "masked_function", 3, REPLICATED, wave(2, 3, 1, slope=1)),
+    Case(ADDITIVE_OF_2, "masked_function", 3, attrs=wave(1, 3, 1)),
     Case(ADDITIVE_OF_2, "mul", 3, operands=2),
     Case(ADDITIVE_OF_2, "truncate", 3, attrs={"bits": 1}),
     Case(ADDITIVE_OF_2, "truncate", 3, attrs={"bits": 1}, result_bits=2),
@@ -124,6 +149,9 @@ SAMPLED = (
     Case(REP3_OF_3, "truncate_relu", 10, attrs={"bits": 3, **WIDE}, result_bits=6),
     Case(REP3_OF_3, "lift", 8, attrs={}, result_bits=11),
     Case(REP3_OF_3, "maximum", 8, REPLICATED, WIDE, operands=2),
+    Case(REP3_OF_3, "masked_function", 8, REPLICATED, wave(5, 9, 3, **FINER)),
+    Case(ADDITIVE_OF_2, "masked_function", 8, attrs=wave(5, 9, 3, **FINER)),
+    Case(ADDITIVE_OF_3, "masked_function", 8, attrs=wave(5, 9, 3, **FINER)),
     Case(ADDITIVE_OF_2, "mul", 8, operands=2),
     Case(ADDITIVE_OF_2, "truncate_relu", 8, attrs={"bits": 3, **WIDE}, result_bits=11),
     Case(ADDITIVE_OF_2, "truncate_relu", 10, attrs={"bits": 3, **WIDE}, result_bits=6),

@@ -26,7 +26,7 @@ from veilgraph.targets.suite import Form, Parties, Sharing
 Array = npt.NDArray[Any]
 Body = Callable[[Parties, int], Iterable[Value]]  # parties, elements -> what the protocol ends with
 
-ENUMERATED_BITS = 17
+ENUMERATED_BITS = 18
 SIGNIFICANCE = 1e-6
 MOST_BITS = 48  # whose parities are taken by threes
 
@@ -38,11 +38,13 @@ class Protocol:
     Args:
         body: gets parties and the number of elements, and returns the values it ends with.
         program: what to trace into (a mutant, for instance), given the parties' names.
+        constants: public tensors, by number.
     """
 
     setting: Setting
     body: Body
     program: Callable[[Sequence[str]], Program] = Program
+    constants: Sequence[Array] = ()
 
     def trace(self, elements: int) -> Schedule:
         program = self.program(self.setting.target.everyone)
@@ -164,13 +166,19 @@ def known_draws(
 Sources = Mapping[str, Sequence[int]]  # the parts of each given sharing
 
 
-def run(schedule: Schedule, elements: int, sources: Sources, draws: DrawSource) -> Evaluation:
+def run(
+    schedule: Schedule,
+    elements: int,
+    sources: Sources,
+    draws: DrawSource,
+    constants: Sequence[Array] = (),
+) -> Evaluation:
     arrays = {
         f"{name}.{j}": np.full(elements, part, np.uint64)
         for name, parts in sources.items()
         for j, part in enumerate(parts)
     }
-    return evaluate(schedule.program, arrays, draws)
+    return evaluate(schedule.program, arrays, draws, constants)
 
 
 def exact_view(
@@ -181,7 +189,7 @@ def exact_view(
     assert bits <= ENUMERATED_BITS, f"{bits} bits to enumerate"
     schedule = protocol.trace(1 << bits)
     draws = every_draw(schedule, coalition, seed)
-    evaluation = run(schedule, 1 << bits, sources, draws)
+    evaluation = run(schedule, 1 << bits, sources, draws, protocol.constants)
     digest = np.zeros(1 << bits, np.uint64)
     for message in received(schedule, evaluation, coalition):
         digest = (digest ^ message) * np.uint64(0x9E3779B97F4A7C15)
@@ -195,7 +203,7 @@ def sampled_view(
     """Messages of many runs, and what the coalition knows of the randomness."""
     schedule = protocol.trace(runs)
     draws = uniform_draws(np.random.default_rng(seed))
-    evaluation = run(schedule, runs, sources, draws)
+    evaluation = run(schedule, runs, sources, draws, protocol.constants)
     messages = list(received(schedule, evaluation, coalition))
     return messages, list(known_draws(schedule, evaluation, coalition))
 

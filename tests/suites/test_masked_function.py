@@ -1,0 +1,139 @@
+"""Sums of waves of a masked opening: every secret and mask in small rings, and real ones."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from conformance import SETTINGS, Integers, Setting, Trace
+from machines import check_machines
+
+from veilgraph.ir.meaning.integers import center
+from veilgraph.ir.meaning.party import uniform_draws
+from veilgraph.ir.party import Draw, Shape
+from veilgraph.ir.types import Type
+from veilgraph.ir.waves import Waves, tables, values
+from veilgraph.targets.linear import additive
+
+settings = pytest.mark.parametrize("setting", SETTINGS, ids=str)
+
+
+def waves(window_bits: int, sum_bits: int, **changed: object) -> Waves:
+    """cos + sin / 2 of one multiple, unless told otherwise."""
+    given = {
+        "window_bits": window_bits,
+        "first": 1,
+        "step": 2,
+        "cosines": (1 << 20,),
+        "sines": (1 << 19,),
+        "coefficient_bits": 20,
+        "constant": 0,
+        "slope": 0,
+        "cosine_bits": 3,
+        "factor_bits": 3,
+        "sum_bits": sum_bits,
+    }
+    return Waves(**(given | changed))  # type: ignore[arg-type]
+
+
+SMALL = (
+    (waves(3, 11), 8),
+    (waves(4, 12, constant=5, cosines=(1 << 20, -(1 << 18)), sines=(0, 1 << 20)), 8),
+    (waves(5, 13, first=3, step=4, sines=(0, 0), cosines=(1 << 19, 1 << 18)), 5),
+    (waves(2, 9, cosine_bits=2, factor_bits=3), 9),
+    (waves(4, 8, slope=3, cosine_bits=2, factor_bits=2), 8),
+    (waves(1, 10), 4),
+)
+
+
+class Masked:
+    """Draws, and the index's mask among them.
+
+    It is what one party draws alone, chunk by chunk; or the sum of what each draws with the dealer
+    first of all.
+    """
+
+    def __init__(self, setting: Setting, seed: int) -> None:
+        self._draw = uniform_draws(np.random.default_rng(seed))
+        self._setting = setting
+        self._own: dict[int, Integers] = {}
+
+    def __call__(self, draw: Draw, shape: Shape, type: Type) -> np.ndarray:
+        drawn = self._draw(draw, shape, type)
+        if len(draw.holders) == 1 or self._setting.computing in draw.holders:
+            self._own[draw.number] = drawn.astype(np.int64)
+        return drawn
+
+    @property
+    def mask(self) -> Integers | int:
+        drawn = [self._own[number] for number in sorted(self._own)]
+        if not drawn:
+            return 0  # cleartext
+        if self._setting.suite.security.dealer:
+            return sum(drawn[1 : self._setting.computing], drawn[0])
+        return np.concatenate(drawn)
+
+
+def traced(
+    setting: Setting, z: Integers, k: int, found: Waves, bits: int, K: int, form: str = "shared"
+) -> Trace:
+    trace = Trace(setting)
+    x = trace.share("x", z.shape, k)
+    x = additive(x) if form == "additive" else x
+    high, low = (trace.public(table, 64) for table in tables(found.window_bits))
+    attrs = found.attributes() | {"bits": bits}
+    trace.reveal(trace.apply("masked_function", z.shape, K, attrs, x, high, low))
+    return trace
+
+
+def check(
+    setting: Setting, z: Integers, k: int, found: Waves, bits: int, K: int, form: str
+) -> None:
+    draws = Masked(setting, k + K + bits)
+    result = traced(setting, z, k, found, bits, K, form).run({"x": z}, draws)
+    expected = values(found, z, draws.mask)
+    error = center(result - (expected >> bits), K)
+    assert set(np.unique(error)) <= {0, 1}
+
+
+@settings
+@pytest.mark.parametrize(("found", "k"), SMALL, ids=lambda v: getattr(v, "window_bits", v))
+def test_every_secret_under_many_masks(setting: Setting, found: Waves, k: int) -> None:
+    """Rounded down or up, in the ring of the operand or another, for every integer of the ring."""
+    z = np.tile(np.arange(-(1 << (k - 2)), 1 << (k - 2)), max(1, 2048 >> k))
+    if found.slope:
+        z = z % 8 - 4  # the slope's line must fit the sum
+    for bits in (1, 3):
+        for K in (found.sum_bits - bits, found.sum_bits, found.sum_bits + 7):
+            for form in ("shared", "additive"):
+                if form == "shared" or setting.suite.name == "rep3":
+                    check(setting, z, k, found, bits, K, form)
+
+
+@settings
+@pytest.mark.parametrize(("k", "K"), [(32, 32), (40, 32), (64, 64)])
+@pytest.mark.parametrize("size", [1, 65, 577])
+def test_real_rings(setting: Setting, k: int, K: int, size: int) -> None:
+    """The cosine of an angle of 20 bits, to 13 bits after the point."""
+    found = waves(
+        20, 37, cosines=(3 << 22, 1 << 20), sines=(0, -(1 << 21)), coefficient_bits=22,
+        constant=1 << 31, cosine_bits=16, factor_bits=17,
+    )  # fmt: skip
+    z = np.random.default_rng(size).integers(-(1 << 21), 1 << 21, size)
+    draws = uniform_draws(np.random.default_rng(size))
+    result = traced(setting, z, k, found, 20, K).run({"x": z}, draws)
+    angle = 2 * np.pi * z / (1 << 20)
+    wanted = 0.25 + 3 * np.cos(angle) + np.cos(3 * angle) / 4 - np.sin(3 * angle) / 2
+    assert np.abs(result / (1 << 13) - wanted).max() < 2 / (1 << 13)
+
+
+@settings
+@pytest.mark.parametrize("size", [1, 64, 200])
+def test_on_the_machines(setting: Setting, size: int) -> None:
+    """Bit by bit the oracle, lookups included; two inferences."""
+    found, bits = SMALL[1][0], 3
+    z = np.random.default_rng(size).integers(-30, 30, size)
+    trace = traced(setting, z, 32, found, bits, 40)
+    check_machines(trace.expanded, [{"x": z}, {"x": -z}])
+    wide = waves(19, 50, cosine_bits=14, factor_bits=16, slope=1 << 20)
+    trace = traced(setting, z, 64, wide, 20, 64)
+    check_machines(trace.expanded, [{"x": z}, {"x": -z}])

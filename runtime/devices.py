@@ -39,7 +39,7 @@ class Device(Protocol):
         """Step, start and end of all that ran since `trace`, by `time.perf_counter_ns`."""
 
     def trace(self) -> None:
-        """From here on keeps when each step ran."""
+        """From here on keeps when each step ran, and forgets those before."""
 
     def note(self, step: int, start: int, end: int) -> None:
         """A step that ran elsewhere: a round."""

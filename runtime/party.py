@@ -66,6 +66,7 @@ class Party:
         self._loops: dict[Phase, PhaseLoop] = {}  # made when first run: not all links may be there
         self.setup = Transcript()
         self.runs = 0
+        self._traces = False
 
     def share_weights(self, weights: Mapping[str, npt.ArrayLike]) -> Transcript:
         """The setup phase; `weights` are this party's own, by name.
@@ -115,7 +116,15 @@ class Party:
         outputs = {t.name: decode(self._words(t), t) for t in self.program.outputs}
         own_seconds += time.perf_counter() - start
         transcript.phases[Phase.ONLINE].seconds += own_seconds
+        if self._traces:
+            transcript.spans = self.device.spans
+            self.device.trace()
         return outputs, transcript
+
+    def trace(self) -> None:
+        """From here on transcripts of inferences say when each step ran."""
+        self._traces = True
+        self.device.trace()
 
     def prepare(self) -> tuple[Prepared, Transcript]:
         """The next inference's offline phase alone, and what it leaves for the online one."""
@@ -182,9 +191,11 @@ class Party:
             stretches = stretches_of(self.program, phase)
             self._loops[phase] = phase_loop(self.device, self.links, stretches)
         self.links.reset_counters()
+        self.device.reset_profile()
         start = time.perf_counter()
         self._loops[phase].run(self.runs, record)
         record.seconds = time.perf_counter() - start
+        record.kernels = {name: spent for name, spent in self.device.profile.items() if spent[0]}
         record.sent_bytes = {p: n for p, n in self.links.sent_bytes.items() if n}
         record.received_bytes = {p: n for p, n in self.links.received_bytes.items() if n}
         transcript.check(self.program, phase)

@@ -119,12 +119,16 @@ def simulate(
 def simulate_many(
     plan: Plan,
     weights: Arrays,
-    batches: list[Arrays],
+    batches: Sequence[Arrays],
     *,
     threads: int = 1,
     isa: str | None = None,
+    trace: bool = False,
 ) -> Answer:
-    """One session in which every one of `batches` is an inference; see `simulate`."""
+    """One session in which every one of `batches` is an inference; see `simulate`.
+
+    With `trace` the transcripts of the last one say when each step ran.
+    """
     own = [split_inputs(plan, inputs) for inputs in batches]
 
     def work(
@@ -136,7 +140,10 @@ def simulate_many(
             session = open_session(links, digest, plan.manifest.ring_bits, None)
             with Party(plan, name, links, session.keys, threads=threads, isa=isa) as party:
                 setup = party.share_weights(weights)
-                done = [party.infer(inputs[name]) for inputs in own]
+                done = [party.infer(inputs[name]) for inputs in own[:-1]]
+                if trace:
+                    party.trace()
+                done.append(party.infer(own[-1][name]))
             return setup.phases[Phase.SETUP].seconds, done
 
     results = in_threads(work, loopback(len(plan.manifest.parties), plan.manifest.parties))

@@ -15,6 +15,7 @@ class PhaseRecord:
     """One phase of one party: seconds in all, and those spent in links.
 
     `encryption_seconds` are those of TLS itself, on all links together; None where it isn't known.
+    `kernels` has calls and nanoseconds by kernel.
     """
 
     seconds: float = 0.0
@@ -23,13 +24,18 @@ class PhaseRecord:
     rounds: int = 0
     sent_bytes: dict[int, int] = field(default_factory=dict)
     received_bytes: dict[int, int] = field(default_factory=dict)
+    kernels: dict[str, tuple[int, int]] = field(default_factory=dict)
 
 
 @dataclass
 class Transcript:
-    """The phases of a session's setup, or of one inference."""
+    """The phases of a session's setup, or of one inference.
+
+    `spans`: step, start and end in nanoseconds of all that ran, where a trace was asked for.
+    """
 
     phases: dict[Phase, PhaseRecord] = field(default_factory=dict)
+    spans: list[tuple[int, int, int]] = field(default_factory=list)
 
     def check(self, program: PartyPlan, phase: Phase) -> None:
         """Compares a phase with the plan's prediction for this party."""

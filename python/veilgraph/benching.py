@@ -6,7 +6,7 @@ processes that speak TLS on loopback. The first inferences warm up caches and pa
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from statistics import median
 from typing import Any
@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from veilgraph import units
+from veilgraph import timesplit, units
 from veilgraph.ir.plan import Phase, Tensor
 from veilgraph.plans import Plan
 from veilgraph.processes import simulate_processes
@@ -22,8 +22,10 @@ from veilgraph.reports import plan_inputs
 from veilgraph.runtime import randomness
 from veilgraph.runtime.simulate import Answer, Run, simulate_many
 from veilgraph.tables import Table
+from veilgraph.timesplit import TimeSplit
 
 WARM_UP_RUNS = 1
+COUNTED = (Phase.OFFLINE, Phase.ONLINE)  # of an inference; setup is once a session
 UNBOUNDED = 1.0  # what stands for a bound that the plan does not state, if the encoding holds it
 Arrays = dict[str, npt.NDArray[np.float64]]
 
@@ -49,15 +51,14 @@ class Measurement:
         runs: the inferences that count.
         setup_seconds: sharing the weights, once.
         peak_memory_bytes: of each party: its process, or its arena where all share a process.
-        kernels: (calls, nanoseconds) by party and kernel, over the whole session, setup and warm-up
-            included; empty where all share a process.
+        processes: whether each party had one.
     """
 
     plan: Plan
     runs: tuple[Run, ...]
     setup_seconds: float
     peak_memory_bytes: Mapping[str, int]
-    kernels: Mapping[str, Mapping[str, tuple[int, int]]]
+    processes: bool
 
     @property
     def outputs(self) -> dict[str, npt.NDArray[np.float32]]:
@@ -76,6 +77,11 @@ class Measurement:
                 for run in self.runs
             ]
         )
+
+    def splits(self) -> dict[str, TimeSplit]:
+        """Where a run's seconds went, by party: the run whose seconds are the (lower) median."""
+        run = sorted(self.runs, key=lambda run: run.seconds(*COUNTED))[(len(self.runs) - 1) // 2]
+        return {party: TimeSplit.of(t) for party, t in run.transcripts.items()}
 
     def sent_bytes(self) -> dict[str, dict[str, int]]:
         """By phase and link, as the last inference's transcripts counted them."""
@@ -100,6 +106,7 @@ def measure(
     processes: bool = False,
     threads: int = 1,
     isa: str | None = None,
+    trace: bool = False,
 ) -> Measurement:
     """Runs `warm_up` inferences that don't count, then `iterations` that do, in one session.
 
@@ -107,23 +114,22 @@ def measure(
         weights: all weights by name.
         inputs: all inputs by name, the same for every inference.
         processes: a process a party, over TLS on loopback, rather than threads of this one.
+        trace: whether the last run's transcripts say when each step ran.
 
     Raises:
         VeilgraphError: whatever is wrong at a party, as in `simulate`.
     """
     batches = [inputs] * (warm_up + iterations)
-    options: dict[str, Any] = {"threads": threads, "isa": isa}
+    options: dict[str, Any] = {"threads": threads, "isa": isa, "trace": trace}
     answer: Answer
     if processes:
         arrays = {name: np.asarray(w, np.float32) for name, w in weights.items()}
         answer, reports = simulate_processes(plan, arrays, batches, **options)
         memory = {party: report.peak_bytes for party, report in reports.items()}
-        kernels = {party: report.profile for party, report in reports.items()}
     else:
         answer = simulate_many(plan, weights, batches, **options)
         memory = {party: program.arena_bytes for party, program in plan.programs.items()}
-        kernels = {}
-    return Measurement(plan, answer.runs[warm_up:], answer.setup_seconds, memory, kernels)
+    return Measurement(plan, answer.runs[warm_up:], answer.setup_seconds, memory, processes)
 
 
 # Inputs where nobody gave any: no protocol's time depends on values
@@ -155,7 +161,7 @@ def _random(tensor: Tensor) -> npt.NDArray[np.float64]:
 
 def values(measured: Measurement) -> dict[str, Any]:
     """The figures of `bench --json`; DESIGN.md section 6 fixes their names."""
-    plan = measured.plan
+    plan, splits = measured.plan, measured.splits()
     return {
         "runs": len(measured.runs),
         "setup_seconds": vars(Spread.of([measured.setup_seconds])),
@@ -166,19 +172,17 @@ def values(measured: Measurement) -> dict[str, Any]:
         "sent_bytes": measured.sent_bytes(),
         "peak_memory_bytes": dict(measured.peak_memory_bytes),
         "network_seconds": {p: vars(measured.waiting(p)) for p in plan.manifest.parties},
-        "kernel_seconds": {
-            party: {name: nanoseconds / 1e9 for name, (_, nanoseconds) in profile.items()}
-            for party, profile in measured.kernels.items()
-        },
+        "kernel_seconds": {party: dict(split.kernels) for party, split in splits.items()},
+        "encryption_seconds": {party: split.encryption for party, split in splits.items()},
+        "waiting_seconds": {party: split.waiting for party, split in splits.items()},
+        "other_seconds": {party: split.other for party, split in splits.items()},
     }
 
 
 def tables(measured: Measurement) -> list[Table | str]:
     """The figures of `bench` for people."""
-    shown: list[Table | str] = [_seconds(measured), _links(measured), _parties(measured)]
-    if measured.kernels:
-        shown.append(_kernels(measured))
-    return shown
+    split = timesplit.table(measured.splits())
+    return [_seconds(measured), _links(measured), _parties(measured), split]
 
 
 def _seconds(measured: Measurement) -> Table:
@@ -211,7 +215,7 @@ def _links(measured: Measurement) -> Table:
 
 
 def _parties(measured: Measurement) -> Table:
-    memory = "peak memory" if measured.kernels else "arena"
+    memory = "peak memory" if measured.processes else "arena"
     rows = [
         (
             party,
@@ -221,25 +225,3 @@ def _parties(measured: Measurement) -> Table:
         for party in measured.plan.manifest.parties
     ]
     return Table.of(f"party|#{memory}|#in links, median", rows)
-
-
-def _kernels(measured: Measurement) -> Table:
-    """Time by kernel, all parties together, over the whole session."""
-    names = sorted({name for profile in measured.kernels.values() for name in profile})
-
-    def total(name: str, part: Callable[[tuple[int, int]], int]) -> int:
-        return sum(part(profile.get(name, (0, 0))) for profile in measured.kernels.values())
-
-    spent = {name: total(name, lambda pair: pair[1]) for name in names}
-    whole = sum(spent.values()) or 1
-    rows = [
-        (
-            name,
-            units.amount(total(name, lambda pair: pair[0])),
-            units.seconds(spent[name] / 1e9),
-            units.percent(spent[name] / whole),
-        )
-        for name in sorted(names, key=lambda name: -spent[name])
-        if spent[name]
-    ]
-    return Table.of("kernel, whole session|#calls|#seconds, all parties|#share", rows)

@@ -45,6 +45,7 @@ class Job:
     threads: int
     isa: str | None
     insecure_plaintext: bool
+    trace: bool
 
 
 @dataclass(frozen=True)
@@ -53,7 +54,6 @@ class Report:
 
     setup_seconds: float
     runs: list[tuple[Outputs, Transcript]]
-    profile: dict[str, tuple[int, int]]
     peak_bytes: int
 
 
@@ -65,8 +65,11 @@ def simulate_processes(
     threads: int = 1,
     isa: str | None = None,
     insecure_plaintext: bool = False,
+    trace: bool = False,
 ) -> tuple[Answer, dict[str, Report]]:
     """One session with a process a party; every one of `batches` is an inference.
+
+    With `trace` the transcripts of the last one say when each step ran.
 
     Returns:
         The answer as `simulate` gives it, and each party's report.
@@ -80,7 +83,10 @@ def simulate_processes(
         plan.save(folder / "model.plan")
         save_weights(weights, folder / "model.weights", plan.digest)
         write_configs(folder, plan.manifest.parties)
-        jobs = [Job(p, len(own), threads, isa, insecure_plaintext) for p in plan.manifest.parties]
+        jobs = [
+            Job(party, len(own), threads, isa, insecure_plaintext, trace)
+            for party in plan.manifest.parties
+        ]
         for number, inputs in enumerate(own):
             for party, arrays in inputs.items():
                 _save(_arrays(folder, party, "in", number), _numbers(arrays))
@@ -172,8 +178,8 @@ def _read(folder: Path, job: Job, printed: bytes) -> Report | VeilgraphError:
     for number, phases in enumerate(fields["runs"]):
         outputs = _load(_arrays(folder, job.party, "out", number))
         runs.append((outputs, _transcript(phases)))
-    profile = {kernel: (calls, ns) for kernel, (calls, ns) in fields["profile"].items()}
-    return Report(fields["setup_seconds"], runs, profile, fields["peak_bytes"])
+    runs[-1][1].spans = [(step, start, end) for step, start, end in fields["spans"]]
+    return Report(fields["setup_seconds"], runs, fields["peak_bytes"])
 
 
 def _transcript(phases: Mapping[str, dict[str, Any]]) -> Transcript:
@@ -181,6 +187,7 @@ def _transcript(phases: Mapping[str, dict[str, Any]]) -> Transcript:
     for name, fields in phases.items():
         for by_peer in ("sent_bytes", "received_bytes"):
             fields[by_peer] = {int(peer): count for peer, count in fields[by_peer].items()}
+        fields["kernels"] = {kernel: (n, ns) for kernel, (n, ns) in fields["kernels"].items()}
         transcript.phases[Phase[name]] = PhaseRecord(**fields)
     return transcript
 
@@ -202,7 +209,10 @@ def _run(folder: Path, job: Job) -> dict[str, Any]:
         insecure_plaintext=job.insecure_plaintext,
     ) as session:
         # Files are for before and after: the others would wait for them, and count it.
-        outputs = [session.run(each) for each in inputs]
+        outputs = [session.run(each) for each in inputs[:-1]]
+        if job.trace:
+            session.trace()
+        outputs.append(session.run(inputs[-1]))
         for number, arrays in enumerate(outputs):
             _save(_arrays(folder, job.party, "out", number), arrays)
         return {
@@ -211,7 +221,7 @@ def _run(folder: Path, job: Job) -> dict[str, Any]:
                 {phase.name: asdict(record) for phase, record in t.phases.items()}
                 for t in session.transcripts
             ],
-            "profile": session.profile,
+            "spans": session.transcripts[-1].spans,
             "peak_bytes": _peak_bytes(),
         }
 

@@ -114,10 +114,9 @@ class Session:
         setup = self._party.setup.phases.get(Phase.SETUP)
         return setup.seconds if setup else 0.0
 
-    @property
-    def profile(self) -> dict[str, tuple[int, int]]:
-        """Calls and nanoseconds by kernel, since the session began."""
-        return self._party.device.profile
+    def trace(self) -> None:
+        """From here on `transcripts` say when each step ran."""
+        self._party.trace()
 
     def run(self, inputs: Mapping[str, npt.ArrayLike]) -> dict[str, npt.NDArray[np.float32]]:
         """One inference together with all other parties.

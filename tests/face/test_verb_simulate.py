@@ -1,4 +1,4 @@
-"""`veilgraph simulate` and `veilgraph bench`: answers and measured figures."""
+"""`veilgraph simulate`: answers and measured figures."""
 
 from __future__ import annotations
 
@@ -9,13 +9,11 @@ import onnxruntime
 import pytest
 from verbs import Compiled, json_of, refusal, run_verb
 
-from veilgraph.benching import Spread, random_inputs, random_weights
 from veilgraph.ir.plan import Phase
 from veilgraph.kernels.native import INSTRUCTION_SETS
 
 FILES = ("digits.plan", "--weights", "digits.weights", "--input", "image=@image.npy")
 SPREAD = {"median", "min", "max"}
-LINKS = {f"{a}->{b}" for a in ("alice", "bob", "carol") for b in ("alice", "bob", "carol")}
 
 
 def test_outputs_are_those_of_onnx_runtime(copied: Compiled) -> None:
@@ -43,54 +41,6 @@ def test_table_shows_outputs_seconds_and_links(copied: Compiled) -> None:
     assert shown.startswith("logits, 1x10: ")
     assert "offline and online" in shown
     assert "alice->bob" in shown
-
-
-def test_processes_give_the_same_figures_and_more(copied: Compiled) -> None:
-    content = json_of("bench", *FILES, "--processes", "--iterations", "3")
-    assert content["runs"] == 3
-    assert content["processes"] is True
-    assert content["random"] == []
-    for name in ("setup", "offline", "online", "total"):
-        spread = content[f"{name}_seconds"]
-        assert 0 < spread["min"] <= spread["median"] <= spread["max"]
-    assert set(content["sent_bytes"]["online"]) <= LINKS
-    assert set(content["peak_memory_bytes"]) == {"alice", "bob", "carol"}
-    assert min(content["peak_memory_bytes"].values()) > 1 << 20
-    assert content["kernel_seconds"]["alice"]["fused"] > 0
-    assert content["network_seconds"]["carol"]["median"] > 0
-
-
-def test_bench_draws_what_it_is_not_given(copied: Compiled) -> None:
-    content = json_of("bench", "digits.plan", "--iterations", "2")
-    assert content["random"] == ["image", "weights"]
-    assert content["kernel_seconds"] == {}
-    shown = run_verb("bench", "digits.plan", "--iterations", "1").stdout
-    assert "1 inferences after one to warm up" in shown
-    assert "random image, weights" in shown
-    assert "median" in shown
-
-
-def test_bench_names_kernels_of_processes(copied: Compiled) -> None:
-    shown = run_verb("bench", *FILES, "--iterations", "1", "--processes").stdout
-    assert "kernel, whole session" in shown
-    assert "processes over TLS on loopback" in shown
-
-
-def test_random_inputs_fill_their_range_and_are_never_the_same(digits: Compiled) -> None:
-    plan = digits.plan
-    image = random_inputs(plan)["image"]
-    (tensor,) = plan.party("alice").inputs
-    assert image.shape == tensor.shape
-    assert tensor.low <= image.min() < 0.9 * tensor.low
-    assert 0.9 * tensor.high < image.max() <= tensor.high
-    assert not np.array_equal(image, random_inputs(plan)["image"])
-    weights = random_weights(plan)
-    assert set(weights) == {tensor.name for tensor in plan.party("bob").weights}
-    assert max(np.abs(w).max() for w in weights.values()) <= 1
-
-
-def test_spread_of_several_values() -> None:
-    assert Spread.of([3.0, 1.0, 2.0, 10.0]) == Spread(2.5, 1.0, 10.0)
 
 
 @pytest.mark.parametrize("verb", ["simulate", "bench"])

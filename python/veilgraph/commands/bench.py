@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -10,10 +11,11 @@ import numpy.typing as npt
 
 from veilgraph import benching
 from veilgraph.commands import arguments
-from veilgraph.commands.files import read_arrays
+from veilgraph.commands.files import check_destination, read_arrays, replacing
 from veilgraph.plans import Plan
 from veilgraph.runtime.weights import load_weights
 from veilgraph.tables import progress, show, show_json
+from veilgraph.tracing import chrome_trace
 
 EPILOG = """\b
 Example, three processes over TLS on loopback:
@@ -39,6 +41,13 @@ Example, three processes over TLS on loopback:
     help="Inferences to measure, after one that warms up.",
 )
 @arguments.processes_option
+@click.option(
+    "--trace",
+    "trace_file",
+    type=arguments.PATH,
+    metavar="FILE.json",
+    help="Write when each step of the last run ran; https://ui.perfetto.dev shows it.",
+)
 @arguments.threads_option
 @arguments.isa_option
 @arguments.json_option
@@ -48,6 +57,7 @@ def command(
     sources: arguments.Files,
     iterations: int,
     processes: bool,
+    trace_file: Path | None,
     threads: int,
     isa: str | None,
     as_json: bool,
@@ -57,8 +67,13 @@ def command(
     Seconds are those of the slowest party; setup, which shares the weights, is once a session.
     Inputs that are not given are drawn at random from their declared range: what a plan does, and
     how long it takes, depends on no value.
+
+    Where the time of the median run went is split into kernels, encryption (TLS itself), waiting
+    (for the system, and for what others had not sent yet) and the rest.
     """
     plan = Plan.load(plan_file)
+    if trace_file is not None:
+        check_destination(trace_file)
     given = read_arrays(arguments.by_name("--input", sources))
     drawn = {n: x for n, x in benching.random_inputs(plan).items() if n not in given}
     with progress(f"running {iterations} inferences"):
@@ -71,13 +86,22 @@ def command(
             processes=processes,
             threads=threads,
             isa=isa,
+            trace=trace_file is not None,
         )
+    if trace_file is not None:
+        _write_trace(trace_file, measured)
     made_up = [*drawn, *(["weights"] if weights_file is None else [])]
     if as_json:
         settings = {"processes": processes, "threads": threads, "random": made_up}
         show_json({**settings, **benching.values(measured)})
         return
     show(*benching.tables(measured), _sentence(iterations, processes, threads, made_up))
+
+
+def _write_trace(file: Path, measured: benching.Measurement) -> None:
+    trace = chrome_trace(measured.plan, measured.runs[-1].transcripts)
+    with replacing(file) as content:
+        content.write(json.dumps(trace).encode())
 
 
 def _weights(plan: Plan, file: Path | None) -> Mapping[str, npt.ArrayLike]:

@@ -171,7 +171,7 @@ def _operator(name: str, model: ModelProto) -> str:
         for node in model.graph.node:
             for tensor in (*node.output, *node.input):
                 if "_expanded_function_" in tensor:
-                    return tensor.partition("_")[0]
+                    return str(tensor.partition("_")[0])
     return str(model.graph.node[0].op_type)
 
 

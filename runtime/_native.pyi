@@ -131,6 +131,12 @@ class Stream:
     def cipher(self) -> str:
         """TLS's name of the cipher suite, or nothing."""
 
+def forward(near: int, far: int, delay_seconds: float, bytes_per_second: float) -> None:
+    """Hands on what comes from a socket to another, later and slower, and the other way at once.
+
+    Without Python's lock, until both have ended and all has arrived; owns both.
+    """
+
 class FaultKind(Enum):
     SILENT = ...
     CLOSED = ...

@@ -95,7 +95,7 @@ def connect(
         UsageError: an address that can't be listened at, or plaintext beyond loopback.
     """
     if insecure_plaintext:
-        _check_loopback(config)
+        check_loopback(config, "Plaintext links are", "Leave out --insecure-plaintext")
     else:
         _check_validity(config)
     awaits = config.party + 1 < len(config.parties)
@@ -122,7 +122,7 @@ def connect(
     return search.found
 
 
-def _check_loopback(config: Config) -> None:
+def check_loopback(config: Config, what: str, way_out: str) -> None:
     """UsageError unless every address, and the one listened at, is this very host."""
     for host in [*(party.host for party in config.parties), config.listen]:
         try:
@@ -131,8 +131,8 @@ def _check_loopback(config: Config) -> None:
             found = set()
         if not found or not all(ipaddress.ip_address(each).is_loopback for each in found):
             raise UsageError(
-                f"Plaintext links are for this host alone, and {host} is not a loopback address.",
-                "Leave out --insecure-plaintext, or use 127.0.0.1 for every party.",
+                f"{what} for this host alone, and {host} is not a loopback address.",
+                f"{way_out}, or use 127.0.0.1 for every party.",
             )
 
 

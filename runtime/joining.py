@@ -17,6 +17,7 @@ from veilgraph.runtime.handshake import open_session
 from veilgraph.runtime.native_links import open_links
 from veilgraph.runtime.party import Party, Prepared
 from veilgraph.runtime.session_ids import SpentSessions
+from veilgraph.runtime.shaping import Shape
 from veilgraph.runtime.store import Store, StoredSession
 from veilgraph.runtime.transcript import Transcript
 
@@ -38,6 +39,7 @@ def join(
     isa: str | None = None,
     insecure_plaintext: bool = False,
     timeout_seconds: float | None = None,
+    shape: Shape | None = None,
     stored: StoredSession | None = None,
 ) -> Joined:
     """This host's party of `plan`, connected with all others that hold the same plan.
@@ -53,7 +55,10 @@ def join(
     if stored is not None and plan.manifest.dealer:
         config = config.without(plan.manifest.dealer)
     links = open_links(
-        config, insecure_plaintext=insecure_plaintext, timeout_seconds=timeout_seconds
+        config,
+        insecure_plaintext=insecure_plaintext,
+        timeout_seconds=timeout_seconds,
+        shape=shape,
     )
     try:
         spent = SpentSessions(config.state_dir, config.me.name)

@@ -29,7 +29,7 @@ from veilgraph.ir.errors import VeilgraphError
 from veilgraph.runtime.config import Config
 from veilgraph.runtime.connecting import connect
 from veilgraph.runtime.frames import FramedConnection
-from veilgraph.runtime.tls import PythonTransport
+from veilgraph.runtime.tls import PythonTransport, Transport
 
 Buffer: TypeAlias = bytes | bytearray | memoryview | npt.NDArray[np.uint8]
 
@@ -119,6 +119,7 @@ class TlsLinks:
     def connect(
         cls,
         config: Config,
+        transport: Transport[socket.socket] | None = None,
         *,
         insecure_plaintext: bool = False,
         timeout_seconds: float | None = None,
@@ -127,6 +128,7 @@ class TlsLinks:
 
         Args:
             config: the parties, in the plan's order.
+            transport: in place of Python's `ssl` as it is.
             insecure_plaintext: no TLS; for measurements, and only where all hosts are loopback.
             timeout_seconds: in place of the file's; for connecting, and for a peer's silence later.
 
@@ -135,8 +137,8 @@ class TlsLinks:
             UsageError: an address that can't be listened at, or plaintext beyond loopback.
         """
         timeout = config.timeout_seconds if timeout_seconds is None else timeout_seconds
-        transport = PythonTransport()
-        connections = connect(config, timeout, transport, insecure_plaintext=insecure_plaintext)
+        chosen = transport or PythonTransport()
+        connections = connect(config, timeout, chosen, insecure_plaintext=insecure_plaintext)
         return cls(config.party, config.names, connections, timeout)
 
     def reset_counters(self) -> None:

@@ -8,13 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from types import TracebackType
-from typing import Self
+from typing import Self, TypeVar
 
 from veilgraph.ir.errors import VeilgraphError
 from veilgraph.runtime._native import Fault, FaultKind, OpenSsl, Stream
 from veilgraph.runtime._native import Links as Rounds
 from veilgraph.runtime.config import Config
-from veilgraph.runtime.connecting import connect
+from veilgraph.runtime.connecting import check_loopback, connect
 from veilgraph.runtime.links import Buffer, Links, TlsLinks
 from veilgraph.runtime.peer_errors import (
     bytes_changed,
@@ -23,7 +23,16 @@ from veilgraph.runtime.peer_errors import (
     peer_stopped,
     unexpected_message,
 )
-from veilgraph.runtime.tls import NativeTransport, openssl
+from veilgraph.runtime.shaping import Shape, ShapedTransport
+from veilgraph.runtime.tls import (
+    Channel,
+    NativeTransport,
+    PythonTransport,
+    Transport,
+    openssl,
+)
+
+C = TypeVar("C", bound=Channel)
 
 
 class NativeLinks:
@@ -50,7 +59,7 @@ class NativeLinks:
     def connect(
         cls,
         config: Config,
-        transport: NativeTransport,
+        transport: Transport[Stream],
         *,
         insecure_plaintext: bool = False,
         timeout_seconds: float | None = None,
@@ -141,20 +150,33 @@ def open_links(
     *,
     insecure_plaintext: bool = False,
     timeout_seconds: float | None = None,
+    shape: Shape | None = None,
 ) -> Links:
     """Links to all parties of a parties.yaml: native ones where this Python's OpenSSL allows it.
+
+    Args:
+        shape: of a network to imitate; for measurements, and only where all hosts are loopback.
 
     Raises:
         PeerError, UsageError: as `TlsLinks.connect`.
     """
+    if shape is not None:
+        check_loopback(config, "Shaped links are", "Leave out the shape")
     found = openssl()
     if isinstance(found, OpenSsl):
         return NativeLinks.connect(
             config,
-            NativeTransport(found),
+            _in_shape(NativeTransport(found), shape),
             insecure_plaintext=insecure_plaintext,
             timeout_seconds=timeout_seconds,
         )
     return TlsLinks.connect(
-        config, insecure_plaintext=insecure_plaintext, timeout_seconds=timeout_seconds
+        config,
+        _in_shape(PythonTransport(), shape),
+        insecure_plaintext=insecure_plaintext,
+        timeout_seconds=timeout_seconds,
     )
+
+
+def _in_shape(transport: Transport[C], shape: Shape | None) -> Transport[C]:
+    return transport if shape is None else ShapedTransport(transport, shape)

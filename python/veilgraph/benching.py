@@ -20,6 +20,7 @@ from veilgraph.plans import Plan
 from veilgraph.processes import simulate_processes
 from veilgraph.reports import plan_inputs
 from veilgraph.runtime import randomness
+from veilgraph.runtime.shaping import Shape
 from veilgraph.runtime.simulate import Answer, Run, simulate_many
 from veilgraph.tables import Table
 from veilgraph.timesplit import TimeSplit
@@ -107,6 +108,7 @@ def measure(
     threads: int = 1,
     isa: str | None = None,
     trace: bool = False,
+    shape: Shape | None = None,
 ) -> Measurement:
     """Runs `warm_up` inferences that don't count, then `iterations` that do, in one session.
 
@@ -115,6 +117,7 @@ def measure(
         inputs: all inputs by name, the same for every inference.
         processes: a process a party, over TLS on loopback, rather than threads of this one.
         trace: whether the last run's transcripts say when each step ran.
+        shape: of a network to imitate; processes alone can.
 
     Raises:
         VeilgraphError: whatever is wrong at a party, as in `simulate`.
@@ -124,9 +127,10 @@ def measure(
     answer: Answer
     if processes:
         arrays = {name: np.asarray(w, np.float32) for name, w in weights.items()}
-        answer, reports = simulate_processes(plan, arrays, batches, **options)
+        answer, reports = simulate_processes(plan, arrays, batches, shape=shape, **options)
         memory = {party: report.peak_bytes for party, report in reports.items()}
     else:
+        assert shape is None, "links of threads have no shape"
         answer = simulate_many(plan, weights, batches, **options)
         memory = {party: program.arena_bytes for party, program in plan.programs.items()}
     return Measurement(plan, answer.runs[warm_up:], answer.setup_seconds, memory, processes)

@@ -27,6 +27,7 @@ from veilgraph.ir.errors import PeerError, VeilgraphError
 from veilgraph.ir.plan import Phase
 from veilgraph.plans import Plan
 from veilgraph.runtime import certificates
+from veilgraph.runtime.shaping import Shape
 from veilgraph.runtime.simulate import Answer, Run, split_inputs
 from veilgraph.runtime.transcript import PhaseRecord, Transcript
 from veilgraph.runtime.weights import save_weights
@@ -46,6 +47,7 @@ class Job:
     isa: str | None
     insecure_plaintext: bool
     trace: bool
+    shape: Shape | None
 
 
 @dataclass(frozen=True)
@@ -66,10 +68,12 @@ def simulate_processes(
     isa: str | None = None,
     insecure_plaintext: bool = False,
     trace: bool = False,
+    shape: Shape | None = None,
 ) -> tuple[Answer, dict[str, Report]]:
     """One session with a process a party; every one of `batches` is an inference.
 
-    With `trace` the transcripts of the last one say when each step ran.
+    With `trace` the transcripts of the last one say when each step ran; with `shape` links imitate
+    those of a network.
 
     Returns:
         The answer as `simulate` gives it, and each party's report.
@@ -84,7 +88,7 @@ def simulate_processes(
         save_weights(weights, folder / "model.weights", plan.digest)
         write_configs(folder, plan.manifest.parties)
         jobs = [
-            Job(party, len(own), threads, isa, insecure_plaintext, trace)
+            Job(party, len(own), threads, isa, insecure_plaintext, trace, shape)
             for party in plan.manifest.parties
         ]
         for number, inputs in enumerate(own):
@@ -207,6 +211,7 @@ def _run(folder: Path, job: Job) -> dict[str, Any]:
         threads=job.threads,
         isa=job.isa,
         insecure_plaintext=job.insecure_plaintext,
+        shape=job.shape,
     ) as session:
         # Files are for before and after: the others would wait for them, and count it.
         outputs = [session.run(each) for each in inputs[:-1]]
@@ -232,10 +237,15 @@ def _peak_bytes() -> int:
     return next(int(line.split()[1]) << 10 for line in lines if line.startswith("VmHWM:"))
 
 
+def _job(fields: dict[str, Any]) -> Job:
+    shape = fields.pop("shape")
+    return Job(**fields, shape=shape and Shape(**shape))
+
+
 def main(folder: str, job: str) -> None:
     """Does the job, and prints its report, or the error that ended it, as one JSON object."""
     try:
-        report = _run(Path(folder), Job(**json.loads(job)))
+        report = _run(Path(folder), _job(json.loads(job)))
     except VeilgraphError as error:
         report = {"error": type(error).__name__, "message": error.message, "hint": error.hint}
     print(json.dumps(report))

@@ -21,6 +21,7 @@ from veilgraph.runtime.joining import (
     prepare,
     store_at,
 )
+from veilgraph.runtime.shaping import Shape
 from veilgraph.runtime.transcript import Transcript
 from veilgraph.runtime.weights import load_weights
 
@@ -38,6 +39,7 @@ class Session:
         isa: instruction set of the kernels; the best of this CPU if None.
         insecure_plaintext: no TLS, for measurements; refused beyond loopback.
         timeout_seconds: how long a peer may be silent, in place of parties.yaml's.
+        shape: of a network to imitate, for measurements; refused beyond loopback.
         store: a folder that `prepare` filled: weights and offline phases come from there.
 
     Raises:
@@ -58,6 +60,7 @@ class Session:
         isa: str | None = None,
         insecure_plaintext: bool = False,
         timeout_seconds: float | None = None,
+        shape: Shape | None = None,
         store: str | Path | None = None,
     ) -> None:
         self.plan = plan if isinstance(plan, Plan) else Plan.load(plan)
@@ -68,6 +71,7 @@ class Session:
             "isa": isa,
             "insecure_plaintext": insecure_plaintext,
             "timeout_seconds": timeout_seconds,
+            "shape": shape,
         }
         if party not in self.plan.manifest.parties:
             names = ", ".join(self.plan.manifest.parties)

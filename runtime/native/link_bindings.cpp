@@ -15,6 +15,7 @@
 #include "runtime/native/links.h"
 #include "runtime/native/phase.h"
 #include "runtime/native/python_buffers.h"
+#include "runtime/native/shaping.h"
 
 namespace nb = nanobind;
 using namespace nb::literals;
@@ -207,6 +208,8 @@ void bind_links(nb::module_& module) {
       .def("close", &Stream::close)
       .def_prop_ro("protocol", &Stream::protocol)
       .def_prop_ro("cipher", &Stream::cipher);
+  module.def("forward", &forward, "near"_a, "far"_a, "delay_seconds"_a, "bytes_per_second"_a,
+             nb::call_guard<nb::gil_scoped_release>());
   bind_fault(module);
   nb::class_<Links>(module, "Links")
       .def(nb::new_(&join), "streams"_a, "parties"_a)

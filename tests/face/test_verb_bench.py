@@ -97,6 +97,27 @@ def test_a_trace_has_every_step_of_every_party(
         assert sent == sum(own)
 
 
+def test_links_can_be_those_of_a_network(copied: Compiled) -> None:
+    content = json_of("bench", *FILES, "--iterations", "1", "--netem", "20,1000")
+    assert content["processes"] is True
+    assert content["netem"] == {"round_trip_seconds": 0.02, "bytes_per_second": 125e6}
+    assert content["online_seconds"]["min"] > 0.9 * content["rounds"] * 0.01
+    shown = run_verb("bench", *FILES, "--iterations", "1", "--netem", "0.2,10000").stdout
+    assert "processes over TLS on loopback shaped to 200 us and 1.25 GB/s" in shown
+
+
+@pytest.mark.parametrize("text", ["40", "40,100,1", "a,b", "-1,100", "40,0", "1e9,100", "nan,1"])
+def test_refuses_a_network_that_is_none(copied: Compiled, text: str) -> None:
+    code, told = refusal("bench", *FILES, f"--netem={text}")
+    assert code == 2
+    assert f"`{text}`" in told
+
+
+def test_no_run_can_be_shaped(copied: Compiled) -> None:
+    for verb in ("run", "prepare", "simulate"):
+        assert "--netem" not in run_verb(verb, "--help").stdout
+
+
 def test_refuses_a_trace_that_can_not_be_written(copied: Compiled) -> None:
     code, told = refusal("bench", *FILES, "--trace", "no/t.json")
     assert (code, "There is no directory no." in told) == (2, True)

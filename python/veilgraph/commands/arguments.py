@@ -10,6 +10,7 @@ import click
 
 from veilgraph.ir.errors import UsageError
 from veilgraph.kernels.native import INSTRUCTION_SETS, supported
+from veilgraph.runtime.shaping import Shape
 
 Value = TypeVar("Value")
 Files = tuple[tuple[str, Path], ...]  # what --input and --output give
@@ -56,6 +57,20 @@ def ring_bits(text: str) -> int | str:
     if text != "auto" and not text.isdecimal():
         raise click.BadParameter(f"`{text}` is neither `auto` nor a number of bits.")
     return text if text == "auto" else int(text)
+
+
+def link_shape(text: str) -> Shape:
+    """RTT_MS,MBIT: milliseconds there and back, megabits a second one way."""
+    parts = text.split(",")
+    try:
+        round_trip_ms, megabits = map(float, parts)
+    except ValueError:
+        raise click.BadParameter(f"`{text}` should read RTT_MS,MBIT, such as 40,100.") from None
+    if not (0 <= round_trip_ms <= 60_000 and 1e-3 <= megabits <= 1e6):
+        raise click.BadParameter(
+            f"`{text}` is beyond 0 to 60000 milliseconds, or 0.001 to 1000000 megabits a second."
+        )
+    return Shape(round_trip_ms / 1e3, megabits * 1e6 / 8)
 
 
 def by_name(option: str, pairs: Iterable[tuple[str, Value]]) -> dict[str, Value]:

@@ -9,10 +9,11 @@ from pathlib import Path
 import click
 import numpy.typing as npt
 
-from veilgraph import benching
+from veilgraph import benching, units
 from veilgraph.commands import arguments
 from veilgraph.commands.files import check_destination, read_arrays, replacing
 from veilgraph.plans import Plan
+from veilgraph.runtime.shaping import Shape
 from veilgraph.runtime.weights import load_weights
 from veilgraph.tables import progress, show, show_json
 from veilgraph.tracing import chrome_trace
@@ -48,6 +49,13 @@ Example, three processes over TLS on loopback:
     metavar="FILE.json",
     help="Write when each step of the last run ran; https://ui.perfetto.dev shows it.",
 )
+@click.option(
+    "--netem",
+    "shape",
+    type=arguments.link_shape,
+    metavar="RTT_MS,MBIT",
+    help="Links as of a network with this round trip and bandwidth; takes --processes as given.",
+)
 @arguments.threads_option
 @arguments.isa_option
 @arguments.json_option
@@ -58,6 +66,7 @@ def command(
     iterations: int,
     processes: bool,
     trace_file: Path | None,
+    shape: Shape | None,
     threads: int,
     isa: str | None,
     as_json: bool,
@@ -72,6 +81,7 @@ def command(
     (for the system, and for what others had not sent yet) and the rest.
     """
     plan = Plan.load(plan_file)
+    processes = processes or shape is not None
     if trace_file is not None:
         check_destination(trace_file)
     given = read_arrays(arguments.by_name("--input", sources))
@@ -87,15 +97,21 @@ def command(
             threads=threads,
             isa=isa,
             trace=trace_file is not None,
+            shape=shape,
         )
     if trace_file is not None:
         _write_trace(trace_file, measured)
     made_up = [*drawn, *(["weights"] if weights_file is None else [])]
     if as_json:
-        settings = {"processes": processes, "threads": threads, "random": made_up}
+        settings = {
+            "processes": processes,
+            "netem": shape and vars(shape),
+            "threads": threads,
+            "random": made_up,
+        }
         show_json({**settings, **benching.values(measured)})
         return
-    show(*benching.tables(measured), _sentence(iterations, processes, threads, made_up))
+    show(*benching.tables(measured), _sentence(iterations, processes, shape, threads, made_up))
 
 
 def _write_trace(file: Path, measured: benching.Measurement) -> None:
@@ -108,9 +124,14 @@ def _weights(plan: Plan, file: Path | None) -> Mapping[str, npt.ArrayLike]:
     return benching.random_weights(plan) if file is None else load_weights(file, plan.digest)
 
 
-def _sentence(iterations: int, processes: bool, threads: int, made_up: list[str]) -> str:
+def _sentence(
+    iterations: int, processes: bool, shape: Shape | None, threads: int, made_up: list[str]
+) -> str:
     """How it was measured."""
     where = "processes over TLS on loopback" if processes else "threads of one process, no TLS"
+    if shape is not None:
+        there_and_back, rate = shape.round_trip_seconds, shape.bytes_per_second
+        where += f" shaped to {units.seconds(there_and_back)} and {units.size(rate)}/s"
     drawn = f"; random {', '.join(made_up)}" if made_up else ""
     kernels = "1 thread" if threads == 1 else f"{threads} threads"
     return f"{iterations} inferences after one to warm up; parties are {where}, {kernels}{drawn}."

@@ -7,7 +7,7 @@ about truncations is in merge_truncations.py; the scales are chosen for what it 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from torch_mlir import ir
 
@@ -16,15 +16,20 @@ from veilgraph.ir.errors import AccuracyError, UsageError
 from veilgraph.ir.graph import Graph, defining, name_of
 from veilgraph.ir.secret import Argument, SecretProgram
 from veilgraph.ir.secret_types import MAX_RING_BITS, Encoding, RealRange, Tensor
+from veilgraph.passes.escalation import Escalation, snapped
 from veilgraph.passes.fixed_point_ops import Encoder
 from veilgraph.passes.infer_visibility import Visibility
 from veilgraph.passes.ranges import Ranges, Statistics
+from veilgraph.passes.rings import RUNGS
 from veilgraph.passes.scale_drafts import Budget
-from veilgraph.passes.scale_structure import analyse
-from veilgraph.passes.scales import Scales, choose_scales
+from veilgraph.passes.scales import ScaleProblem, Scales, Trial, choose_scales
+from veilgraph.passes.traffic import Tracer, Traffic
+from veilgraph.targets.target import Target
+from veilgraph.targets.target import target as named_target
 
-RINGS = (32, 40, 64)  # that `auto` chooses from
-FORESIGHT = 0.5  # of the tolerance: measured errors were up to 1.8 times the predicted ones
+MAX_ERROR = 5e-3  # under 0.5% the classes of all images tried agreed or nearly did (ENCODING.md)
+AIM = 0.75  # of the error allowed: measured errors were 0.70 to 1.29 times the predicted ones
+FINE = 1e-4  # error below which bits are not worth their cost, in a ring that the user chose
 UNUSABLE = 0.1  # predicted error beyond which an answer says nothing
 
 
@@ -48,20 +53,23 @@ class EncodeFixedPoint:
         %6 = relu %5 : 8
 
     Attributes:
-        ring_bits: width of every ring, a multiple of 8 up to 64; None chooses the least of 32, 40
-            and 64 whose predicted error is within the tolerance, 64 where ranges are unknown.
+        ring_bits: width of every ring, a multiple of 8 up to 64; None chooses a rung for each
+            unit, the least bytes with which the predicted error is within the aim, and 64 where
+            ranges are unknown.
         frac_bits: of every stored value and every weight; None chooses them one by one.
         margin: values may be this many times larger than calibrated.
-        goal: error of the outputs relative to their size below which bits are not worth their cost.
-        tolerance: error that the choice of a ring accepts. ENCODING.md: under 0.5% the classes of
-            all images tried agreed or nearly did; at 1.5% one in 16 differed.
+        max_error: mean error of the outputs, relative to their mean size, that is allowed; None
+            allows MAX_ERROR where rings are chosen, and aims at FINE where one is given.
+        aim: share of `max_error` that the prediction must stay within.
+        target: whose protocols are paid for.
     """
 
     ring_bits: int | None = None
     frac_bits: int | None = None
     margin: float = 2.0
-    goal: float = 1e-4
-    tolerance: float = 5e-3
+    max_error: float | None = None
+    aim: float = AIM
+    target: Target = field(default_factory=named_target)
 
     def run(self, graph: Graph, visibility: Visibility, ranges: Ranges) -> SecretProgram:
         """The program in fixed point.
@@ -72,17 +80,24 @@ class EncodeFixedPoint:
         """
         self._check_options()
         statistics = ranges.of(graph)
-        budget, scales = self._choose(graph, statistics)
-        arguments = list(_arguments(graph, visibility, statistics, scales, budget))
+        scales = self._choose(graph, statistics)
+        arguments = list(_arguments(graph, visibility, statistics, scales))
         program = SecretProgram.create(
             graph.module.context,
             arguments,
             dict(graph.weights),
-            _sentence(ranges, budget, scales),
+            self._sentence(ranges, scales),
             self.margin,
         )
-        program.finish(Encoder(graph, program, statistics, scales, budget.ring_bits).encode())
+        program.finish(Encoder(graph, program, statistics, scales).encode())
         return program
+
+    @property
+    def goal(self) -> float:
+        """The error that rings and scales are chosen for."""
+        if self.max_error is not None:
+            return self.aim * self.max_error
+        return FINE if self.ring_bits else self.aim * MAX_ERROR
 
     def _check_options(self) -> None:
         ring, frac = self.ring_bits, self.frac_bits
@@ -95,41 +110,81 @@ class EncodeFixedPoint:
                 f"{frac} fraction bits can't be used in a ring of {ring or MAX_RING_BITS} bits.",
                 "A product has twice as many: take fewer than half of the ring's bits.",
             )
+        if self.max_error is not None and not self.max_error > 0:
+            raise UsageError(
+                f"A largest error of {self.max_error} can't be held.",
+                "Take a share of the outputs' size, like 0.001.",
+            )
         if self.margin < 1:
             raise UsageError(f"A margin of {self.margin} can't be used.", "Take 1 or more.")
 
-    def _choose(
-        self, graph: Graph, statistics: Mapping[ir.Value, Statistics]
-    ) -> tuple[Budget, Scales]:
-        """The ring and the scales: as asked, or the narrowest ring that is good enough."""
-        structure = analyse(graph)
+    def _choose(self, graph: Graph, statistics: Mapping[ir.Value, Statistics]) -> Scales:
+        """Rings and scales: as asked, or the least bytes that are exact enough."""
         known = all(value in statistics for value in graph.inputs.values())
-        rings = (self.ring_bits,) if self.ring_bits else RINGS if known else (MAX_RING_BITS,)
-        for ring_bits in rings:
-            budget = Budget(ring_bits, self.margin, self.goal, self.frac_bits)
-            scales = choose_scales(graph, structure, statistics, budget)
-            if not scales.misfits and scales.error <= FORESIGHT * self.tolerance:
-                break
+        problem = ScaleProblem.of(graph, statistics, Budget(self.margin, self.goal, self.frac_bits))
+        scales = choose_scales(problem, self._trial(problem, known))
         for value in scales.misfits:
-            raise _misfit(value, statistics[value], budget)
+            raise self._misfit(value, statistics[value], scales.rings.of(value))
         if known and self.frac_bits is None and scales.error > UNUSABLE:
-            raise _too_coarse(scales, budget)
-        return budget, scales
+            raise _too_coarse(scales)
+        return scales
+
+    def _trial(self, problem: ScaleProblem, known: bool) -> Trial:
+        if not known:
+            return problem.attempt(problem.one_ring(self.ring_bits or MAX_RING_BITS))
+        if self.frac_bits is not None:
+            return self._narrowest(problem)
+        traffic = Traffic(problem, Tracer(self.target))
+        if self.ring_bits is not None:
+            trial = problem.attempt(problem.one_ring(self.ring_bits))
+        else:
+            trial = Escalation(problem, traffic, self.goal**2).run()
+        return snapped(problem, traffic, trial, self.goal**2)
+
+    def _narrowest(self, problem: ScaleProblem) -> Trial:
+        """With the user's fraction bits: one ring for all, the first that they fit."""
+        for ring_bits in (self.ring_bits,) if self.ring_bits else RUNGS:
+            trial = problem.attempt(problem.one_ring(ring_bits))
+            if not choose_scales(problem, trial).misfits:
+                break
+        return trial
+
+    def _misfit(self, value: ir.Value, known: Statistics, ring_bits: int) -> AccuracyError:
+        reach = known.range.reach(self.margin)
+        return AccuracyError(
+            f"The values of {_name(value)!r} reach {reach:.4g}, margin included, which doesn't fit "
+            f"{ring_bits} bits with {self.frac_bits} fraction bits for each factor.",
+            "Take fewer fraction bits, a wider ring (--ring 64), or leave the choice to "
+            "--calibrate.",
+        )
+
+    def _sentence(self, ranges: Ranges, scales: Scales) -> str:
+        """How the numbers were chosen, for the manifest."""
+        rings = _listed(scales)
+        bits = (
+            f"{self.frac_bits} fraction bits for every value"
+            if self.frac_bits is not None
+            else "fraction bits value by value"
+        )
+        sentence = f"{rings}, {bits}; {ranges.origin}"
+        if not any(role == "input" for role, _ in ranges.known):
+            widest = max(scales.rings.units.values(), default=MAX_RING_BITS)
+            return f"{sentence}; magnitudes of sums may reach 2^{widest - 2} units"
+        return f"{sentence}, margin {self.margin:g}; predicted relative error {scales.error:.1e}"
 
 
-def _misfit(value: ir.Value, known: Statistics, budget: Budget) -> AccuracyError:
-    reach = known.range.reach(budget.margin)
-    return AccuracyError(
-        f"The values of {_name(value)!r} reach {reach:.4g}, margin included, which doesn't fit "
-        f"{budget.ring_bits} bits with {budget.frac_bits} fraction bits for each factor.",
-        "Take fewer fraction bits, a wider ring (--ring 64), or leave the choice to --calibrate.",
-    )
+def _listed(scales: Scales) -> str:
+    """The rings in use: "ring of 32 bits", "rings of 24, 32 and 40 bits"."""
+    found = sorted({*scales.rings.units.values()})
+    *most, last = map(str, found or [MAX_RING_BITS])
+    return f"rings of {', '.join(most)} and {last} bits" if most else f"ring of {last} bits"
 
 
-def _too_coarse(scales: Scales, budget: Budget) -> AccuracyError:
+def _too_coarse(scales: Scales) -> AccuracyError:
     assert scales.loudest is not None
+    widest = max(scales.rings.units.values())
     return AccuracyError(
-        f"In a ring of {budget.ring_bits} bits rounding would change the outputs by "
+        f"In a ring of {widest} bits rounding would change the outputs by "
         f"{scales.error:.0%} of their size, most of it at {_name(scales.loudest)!r}.",
         "Take a wider ring: --ring 64, or --ring auto.",
     )
@@ -140,30 +195,16 @@ def _name(value: ir.Value) -> str:
     return name_of(op) if op is not None else str(value.location.name_str)
 
 
-def _sentence(ranges: Ranges, budget: Budget, scales: Scales) -> str:
-    """How the numbers were chosen, for the manifest."""
-    bits = (
-        f"{budget.frac_bits} fraction bits for every value"
-        if budget.frac_bits is not None
-        else "fraction bits value by value"
-    )
-    sentence = f"ring of {budget.ring_bits} bits, {bits}; {ranges.origin}"
-    if not any(role == "input" for role, _ in ranges.known):
-        return f"{sentence}; magnitudes of sums may reach 2^{budget.ring_bits - 2} units"
-    return f"{sentence}, margin {budget.margin:g}; predicted relative error {scales.error:.1e}"
-
-
 def _arguments(
     graph: Graph,
     visibility: Visibility,
     statistics: Mapping[ir.Value, Statistics],
     scales: Scales,
-    budget: Budget,
 ) -> Iterator[Argument]:
     for role, named in (("input", graph.inputs), ("weight", graph.parameters)):
         for name, value in named.items():
             secrecy = visibility.secrecy(name)
-            encoding = Encoding(budget.ring_bits, scales.stored[value], secrecy)
+            encoding = Encoding(scales.rings.stored(value), scales.stored[value], secrecy)
             known = statistics.get(value)
             declared = known.range if known else RealRange.assumed(encoding)
             tensor = Tensor(shape_of(value), encoding)

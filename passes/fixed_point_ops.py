@@ -42,9 +42,12 @@ SUMS = {"add": secret_ops.Add, "sub": secret_ops.Sub}
 class Encoder:
     """Writes a graph's operations into a program whose arguments are there.
 
+    Each value is at home in the ring that it is stored in. An operation computes in its unit's, or
+    where it is stored; operands change their ring on the way in, once for all that need it.
+
     Args:
         statistics: of the graph's values of which anything is known.
-        scales: the fraction bits of every value.
+        scales: ring and fraction bits of every value.
     """
 
     def __init__(
@@ -53,21 +56,24 @@ class Encoder:
         program: SecretProgram,
         statistics: Mapping[ir.Value, Statistics],
         scales: Scales,
-        ring_bits: int,
     ) -> None:
         self._graph, self._program = graph, program
-        self._statistics, self._ring_bits = statistics, ring_bits
+        self._statistics, self._rings = statistics, scales.rings
         self._stored, self._wide = scales.stored, scales.wide
         given = zip(graph.block.arguments, program.block.arguments, strict=True)
         self._values: dict[ir.Value, ir.Value] = dict(given)
+        self._changed: dict[tuple[ir.Value, int], ir.Value] = {}
 
     def encode(self) -> dict[str, ir.Value]:
         """Writes all operations; the outputs by name."""
         for op in self._graph.operations:
             with self._program.at(name_of(op)):
                 result = op.operation.results[0]
-                wide = self._rule(op)(op, [self._values[v] for v in op.operation.operands])
-                self._values[result] = self._restated(wide, self._stored[result], result)
+                ring_bits = self._rings.of(result)
+                operands = [self._in_ring(v, ring_bits) for v in op.operation.operands]
+                wide = self._rule(op)(op, operands)
+                home = self._rings.stored(result)
+                self._values[result] = self._restated(wide, self._stored[result], result, home)
         return {name: self._values[value] for name, value in self._graph.outputs.items()}
 
     def _rule(self, op: ir.OpView) -> Callable[[ir.OpView, Sequence[ir.Value]], ir.Value]:
@@ -83,10 +89,10 @@ class Encoder:
         rules = {"constant": self._constant, "concat": self._concat, "pad": self._pad}
         return {**rules, "step": self._step}[kind]
 
-    def _range(self, value: ir.Value, frac_bits: int) -> RealRange:
-        """Of a graph value that is written with so many fraction bits."""
+    def _range(self, value: ir.Value, encoding: Encoding) -> RealRange:
+        """Of a graph value that is written so."""
         known = self._statistics.get(value)
-        return known.range if known else RealRange.assumed(Encoding(self._ring_bits, frac_bits))
+        return known.range if known else RealRange.assumed(encoding)
 
     def _build(
         self,
@@ -96,40 +102,75 @@ class Encoder:
         frac_bits: int,
         named: Mapping[str, Any] | None = None,
         shape: Shape = (),
+        ring_bits: int = 0,
     ) -> ir.Value:
-        """An op that stands for the graph value `source`, in `frac_bits`."""
-        stated = Stated(shape, frac_bits, self._ring_bits)
-        declared = self._range(source, frac_bits)
+        """An op that stands for the graph value `source`, in `frac_bits`.
+
+        Args:
+            ring_bits: its result's, where that isn't its operands'.
+        """
+        ring_bits = ring_bits or _ring_bits(operands[0])
+        stated = Stated(shape, frac_bits, ring_bits)
+        declared = self._range(source, Encoding(ring_bits, frac_bits))
         return kind.build(*operands, range=declared, stated=stated, **(named or {}))
 
-    def _restated(self, value: ir.Value, frac_bits: int, source: ir.Value) -> ir.Value:
-        """The same real numbers with other fraction bits: shifted up for nothing, or truncated."""
+    def _in_ring(self, source: ir.Value, ring_bits: int) -> ir.Value:
+        """A graph's value where an operation needs it."""
+        home = self._values[source]
+        key = (home, ring_bits)
+        if key not in self._changed:
+            self._changed[key] = self._change_ring(home, source, ring_bits)
+        return self._changed[key]
+
+    def _change_ring(self, value: ir.Value, source: ir.Value, ring_bits: int) -> ir.Value:
+        """The same integers modulo another power of two: fewer bits for nothing, or lifted."""
+        if ring_bits == _ring_bits(value):
+            return value
+        constant = _constant_of(source)
+        if constant is not None:
+            return self._encoded(constant, _frac_bits(value), ring_bits)
+        kind = secret_ops.Reduce if ring_bits < _ring_bits(value) else secret_ops.Lift
+        return self._build(kind, [value], source, _frac_bits(value), ring_bits=ring_bits)
+
+    def _restated(
+        self, value: ir.Value, frac_bits: int, source: ir.Value, ring_bits: int = 0
+    ) -> ir.Value:
+        """The same real numbers with other fraction bits: shifted up for nothing, or truncated.
+
+        Args:
+            ring_bits: where they are needed, if that isn't where they are.
+        """
+        ring_bits = ring_bits or _ring_bits(value)
         more = frac_bits - _frac_bits(value)
-        op = defining(source)
-        if op is not None and kind_of(op) == "constant":
-            return self._encoded(op, frac_bits)
-        if more > 0:
-            return self._build(secret_ops.Scale, [value], source, frac_bits, {"factor": 1 << more})
+        constant = _constant_of(source)
+        if constant is not None:
+            return self._encoded(constant, frac_bits, ring_bits)
         if more < 0:
-            return self._build(secret_ops.Truncate, [value], source, frac_bits, {"bits": -more})
-        return value
+            named = {"bits": -more}
+            return self._build(
+                secret_ops.Truncate, [value], source, frac_bits, named, ring_bits=ring_bits
+            )
+        if more > 0:
+            value = self._build(secret_ops.Scale, [value], source, frac_bits, {"factor": 1 << more})
+        return self._change_ring(value, source, ring_bits)
 
     def _constant(self, op: ir.OpView, operands: Sequence[ir.Value]) -> ir.Value:
-        return self._encoded(op, self._stored[op.operation.results[0]])
+        result = op.operation.results[0]
+        return self._encoded(op, self._stored[result], self._rings.stored(result))
 
-    def _encoded(self, op: ir.OpView, bits: int) -> ir.Value:
-        """A public constant, written anew where other fraction bits are wanted."""
-        integers = encode(np.asarray(attributes(op)["value"]), bits, self._ring_bits)
-        return self._build(
-            secret_ops.Constant, [], op.operation.results[0], bits, {"value": integers}
-        )
+    def _encoded(self, op: ir.OpView, bits: int, ring_bits: int) -> ir.Value:
+        """A public constant, written anew where other fraction bits or another ring are wanted."""
+        value, result = np.asarray(attributes(op)["value"]), op.operation.results[0]
+        named = {"value": encode(value, bits, ring_bits)}
+        return self._build(secret_ops.Constant, [], result, bits, named, ring_bits=ring_bits)
 
     def _factor(self, op: ir.OpView, operands: Sequence[ir.Value]) -> ir.Value:
         """Times m 2^e: times m, and e is a matter of what the integers mean."""
         scaled = scaling(op)
         assert scaled is not None
         operand, factor = scaled
-        value, result = self._values[operand], op.operation.results[0]
+        result = op.operation.results[0]
+        value = self._in_ring(operand, self._rings.of(result))
         bits = _frac_bits(value) - factor.exponent
         if (excess := bits - self._wide.get(result, bits)) > 0:
             bits -= excess
@@ -146,7 +187,8 @@ class Encoder:
         if not biases:
             return self._build(kind, [x, y], result, bits, attributes(op))
         bias = op.operation.operands[2]
-        total, added = self._range(result, bits), self._range(bias, bits)
+        encoding = Encoding(_ring_bits(x), bits)
+        total, added = self._range(result, encoding), self._range(bias, encoding)
         before = RealRange(total.low - added.high, total.high - added.low, total.source)
         named: dict[str, Any] = attributes(op)
         product = kind.build(x, y, range=before, **named)
@@ -176,7 +218,7 @@ class Encoder:
         sources, result = list(op.operation.operands), op.operation.results[0]
         bits = self._stored[result]
         aligned = [self._restated(v, bits, s) for v, s in zip(operands, sources, strict=True)]
-        window = {"window_bits": self._ring_bits - 1, "dropped_bits": 0}
+        window = {"window_bits": _ring_bits(aligned[0]) - 1, "dropped_bits": 0}
         kind = COMPARING[kind_of(op)]
         return self._build(kind, aligned, result, bits, attributes(op) | window)
 
@@ -197,5 +239,15 @@ class Encoder:
         return self._build(secret_ops.Pad, operands, result, bits, named)
 
 
+def _constant_of(source: ir.Value) -> ir.OpView | None:
+    """The operation that makes a graph value, if that is a constant."""
+    op = defining(source)
+    return op if op is not None and kind_of(op) == "constant" else None
+
+
 def _frac_bits(value: ir.Value) -> int:
     return Tensor.of(value).encoding.frac_bits
+
+
+def _ring_bits(value: ir.Value) -> int:
+    return Tensor.of(value).encoding.ring_bits

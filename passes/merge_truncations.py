@@ -1,9 +1,10 @@
 """Lazy truncation: one truncation after a whole linear chain, none where nothing needs it.
 
 A value that waits for its truncation is pending: its integers have more fraction bits than it is
-stored with. Sums, sums over windows and changes of layout are done on pending integers, a ReLU
-truncates what it compares, a product's operands are truncated, and an output isn't. A value that is
-needed both ways is truncated once, and read truncated by all.
+stored with, or are in another ring. Sums, sums over windows and changes of layout are done on
+pending integers, a ReLU truncates what it compares, a product's operands are truncated, and an
+output isn't. A value that is needed both ways is truncated once, and read truncated by all. A
+truncation changes the ring in passing.
 """
 
 from __future__ import annotations
@@ -32,6 +33,7 @@ NARROW = (
     secret_ops.Pad,
     secret_ops.Broadcast,
 )
+CHANGES = (secret_ops.Reduce, secret_ops.Lift)
 
 
 @dataclass(frozen=True)
@@ -74,10 +76,11 @@ class Lazy:
 
     Attributes:
         old: the value.
-        wide: its integers, with `bits` more fraction bits than the old ones.
+        wide: its integers, with `bits` more fraction bits than the old ones, in any ring.
         range: where it lies.
         name: the layer that a truncation of it belongs to.
-        narrow: the same truncated, once something needed it.
+        narrow: the same truncated, in the old one's ring, once something needed it.
+        origin: the value that this one is in another ring.
     """
 
     old: ir.Value
@@ -86,6 +89,11 @@ class Lazy:
     range: RealRange
     name: str
     narrow: ir.Value | None = None
+    origin: Lazy | None = None
+
+    @property
+    def is_pending(self) -> bool:
+        return self.bits > 0 or _ring_bits(self.wide) != _ring_bits(self.old)
 
 
 class _Rewriter:
@@ -112,6 +120,7 @@ class _Rewriter:
             (secret_ops.Truncate, self._truncate),
             (secret_ops.Step, self._step),
             (secret_ops.Relu, self._relu),
+            (CHANGES, self._change_ring),
             (secret_ops.Scale, self._scale),
             ((secret_ops.Add, secret_ops.Sub, secret_ops.Concat), self._join),
         ]
@@ -138,17 +147,25 @@ class _Rewriter:
         (x,) = operands
         if not x.bits or self._is_needed_narrow(x):
             return self._narrow_operands(op, operands)
-        window = attributes_of(op)
+        window = {"window_bits": _ring_bits(x.wide) - 1, "dropped_bits": x.bits}
         if all(use.owner.operation.name == "func.return" for use in op.operation.results[0].uses):
-            return self._rebuilt(op, [x.wide], x.bits, dropped_bits=x.bits)
+            return self._rebuilt(op, [x.wide], x.bits, **window)
         encoding = Tensor.of(op.operation.results[0]).encoding
         fused = secret_ops.TruncateRelu.build(
             x.wide,
             range=self._range(op, encoding),
             stated=Stated(ring_bits=encoding.ring_bits),
-            **(window | {"bits": x.bits, "dropped_bits": x.bits}),
+            **(window | {"bits": x.bits}),
         )
         return Lazy(op.operation.results[0], fused, 0, RealRange.of(op), op.location.name_str)
+
+    def _change_ring(self, op: SecretOp, operands: list[Lazy]) -> Lazy:
+        """What waits for its truncation is truncated into the ring that it is wanted in."""
+        (x,) = operands
+        if not x.is_pending:
+            return self._narrow_operands(op, operands)
+        result = op.operation.results[0]
+        return Lazy(result, x.wide, x.bits, RealRange.of(op), x.name, origin=x)
 
     def _scale(self, op: SecretOp, operands: list[Lazy]) -> Lazy:
         """A shift that only aligns takes back from what is pending."""
@@ -166,43 +183,44 @@ class _Rewriter:
         bits = max(value.bits for value in operands)
         waiting = [value for value in operands if value.bits]
         useful = any(not self._is_needed_narrow(value) for value in waiting)
+        useful &= len({_ring_bits(value.wide) for value in operands}) == 1
         if isinstance(op, secret_ops.Concat):
             useful = bool(waiting) and len({value.bits for value in operands}) == 1 and useful
-        if not (useful and self._fits(op, bits)):
+        if not (useful and self._fits(op, operands, bits)):
             return self._narrow_operands(op, operands)
         return self._rebuilt(op, [self._shifted(v, bits - v.bits) for v in operands], bits)
 
     def _pass_on(self, op: SecretOp, operands: list[Lazy]) -> Lazy:
         """Layout, negation, factors and sums of one operand, which may as well stay pending."""
         (x,) = operands
-        if not x.bits or self._is_needed_narrow(x) or not self._fits(op, x.bits):
+        if not x.bits or self._is_needed_narrow(x) or not self._fits(op, operands, x.bits):
             return self._narrow_operands(op, operands)
         return self._rebuilt(op, [x.wide], x.bits)
 
     def _is_needed_narrow(self, value: Lazy) -> bool:
-        """Whether something reads the value truncated in any case."""
-        if value.narrow is not None:
+        """Whether something reads the value truncated in any case, in this ring or another."""
+        if value.narrow is not None or _is_read_narrow(value.old):
             return True
-        return any(isinstance(use.owner.opview, NARROW) for use in value.old.uses)
+        return value.origin is not None and self._is_needed_narrow(value.origin)
 
-    def _fits(self, op: SecretOp, bits: int) -> bool:
+    def _fits(self, op: SecretOp, operands: list[Lazy], bits: int) -> bool:
         """Whether the result, with `bits` more fraction bits, can still be truncated."""
         declared, encoding = RealRange.of(op), Tensor.of(op.operation.results[0]).encoding
-        room = 2.0 ** (encoding.ring_bits - 2 - encoding.frac_bits - bits)
+        room = 2.0 ** (_ring_bits(operands[0].wide) - 2 - encoding.frac_bits - bits)
         assumed = declared.source is RangeSource.ASSUMED
         return assumed or declared.reach(self._merged.margin) < room
 
     def _narrow(self, value: Lazy) -> ir.Value:
-        """The integers as the old program has them, truncated once."""
-        if value.bits and value.narrow is None:
-            encoding = Tensor.of(value.old).encoding
+        """The integers as the old program has them, truncated once.
+
+        Where the same value is read in a wider ring too, it is truncated into that, and reduced.
+        """
+        if value.is_pending and value.narrow is None:
+            source = value.wide
+            if value.origin is not None and _serves(value.origin, value):
+                source = self._narrow(value.origin)
             with self._merged.at(value.name):
-                value.narrow = secret_ops.Truncate.build(
-                    value.wide,
-                    range=_fitting(value.range, encoding),
-                    stated=Stated(ring_bits=encoding.ring_bits),
-                    bits=value.bits,
-                )
+                value.narrow = _converted(source, Tensor.of(value.old).encoding, value.range)
         return value.wide if value.narrow is None else value.narrow
 
     def _shifted(self, value: Lazy, bits: int) -> ir.Value:
@@ -230,7 +248,9 @@ class _Rewriter:
         result = op.operation.results[0]
         tensor = Tensor.of(result)
         encoding = tensor.encoding
-        wider = Encoding(encoding.ring_bits, encoding.frac_bits + bits, encoding.secrecy)
+        # A pending result is in its operands' ring, and so is any but what changes the ring.
+        ring_bits = _ring_bits(operands[0]) if bits else encoding.ring_bits
+        wider = Encoding(ring_bits, encoding.frac_bits + bits, encoding.secrecy)
         wide = type(op).build(
             *operands,
             range=self._range(op, wider),
@@ -241,6 +261,35 @@ class _Rewriter:
 
     def _range(self, op: SecretOp, encoding: Encoding) -> RealRange:
         return _fitting(RealRange.of(op), encoding)
+
+
+def _ring_bits(value: ir.Value) -> int:
+    return Tensor.of(value).encoding.ring_bits
+
+
+def _is_read_narrow(old: ir.Value) -> bool:
+    """Whether an operation that takes truncated integers only reads a value, or reads it reduced
+    or lifted."""
+    readers = [use.owner.opview for use in old.uses]
+    changed = (r.operation.results[0] for r in readers if isinstance(r, CHANGES))
+    return any(isinstance(r, NARROW) for r in readers) or any(map(_is_read_narrow, changed))
+
+
+def _serves(origin: Lazy, value: Lazy) -> bool:
+    """Whether a value is to be had from what it is in another ring, by a reduction alone."""
+    narrower = _ring_bits(value.old) < _ring_bits(origin.old)
+    return narrower and (origin.narrow is not None or sum(1 for _ in origin.old.uses) > 1)
+
+
+def _converted(value: ir.Value, encoding: Encoding, declared: RealRange) -> ir.Value:
+    """Truncated to these fraction bits, in this ring."""
+    bits = Tensor.of(value).encoding.frac_bits - encoding.frac_bits
+    named: dict[str, int] = {"bits": bits} if bits else {}
+    narrower = encoding.ring_bits < _ring_bits(value)
+    change: type[SecretOp] = secret_ops.Reduce if narrower else secret_ops.Lift
+    kind = secret_ops.Truncate if bits else change
+    stated = Stated(ring_bits=encoding.ring_bits)
+    return kind.build(value, range=_fitting(declared, encoding), stated=stated, **named)
 
 
 def _fitting(declared: RealRange, encoding: Encoding) -> RealRange:

@@ -6,6 +6,7 @@ is in `Program.text`.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
@@ -20,7 +21,7 @@ from veilgraph.passes.approximate import Approximate
 from veilgraph.passes.assign_buffers import Memory, assign_buffers
 from veilgraph.passes.batch_rounds import Schedule, batch_rounds
 from veilgraph.passes.choose_comparison import ChooseComparison
-from veilgraph.passes.encode_fixed_point import EncodeFixedPoint
+from veilgraph.passes.encode_fixed_point import AIM, MAX_ERROR, UNUSABLE, EncodeFixedPoint
 from veilgraph.passes.expand_protocols import Expanded, expand_protocols
 from veilgraph.passes.fold_batch_norm import FoldBatchNorm
 from veilgraph.passes.fold_constants import FoldConstants
@@ -30,10 +31,13 @@ from veilgraph.passes.infer_visibility import InferVisibility, Visibility
 from veilgraph.passes.merge_truncations import MergeTruncations
 from veilgraph.passes.pool_average import PoolAverage
 from veilgraph.passes.ranges import Ranges, assume, calibrate
+from veilgraph.passes.verify_accuracy import VerifyAccuracy, missed
 from veilgraph.passes.verify_masking import coalitions, verify_masking
 from veilgraph.targets.target import Target
 
 Samples = Mapping[str, npt.NDArray[np.float32]]
+LARGEST_CUT = 0.7  # of the aim, where the samples say that it was too high
+LEAST_AIM = AIM / 64  # below it, more bits don't help
 
 
 @dataclass(frozen=True)
@@ -45,12 +49,15 @@ class Options:
         ring_bits: width of every ring; None lets the encoding choose.
         frac_bits: of every value; None lets the encoding choose.
         average_pools: take average pools in place of max pools.
+        max_error: mean error of the outputs, relative to their mean size, that is allowed on the
+            samples; None leaves it to the encoding.
     """
 
     samples: Samples | None = None
     ring_bits: int | None = None
     frac_bits: int | None = None
     average_pools: bool = False
+    max_error: float | None = None
 
 
 @dataclass
@@ -60,6 +67,7 @@ class Program:
     target: Target
     options: Options
     graph: Graph
+    aim: float = AIM  # share of the error allowed that the encoding predicts at most
     visibility: Visibility = field(init=False)
     ranges: Ranges = field(init=False)
     secret: SecretProgram = field(init=False)
@@ -98,7 +106,13 @@ def _ranges(program: Program) -> None:
 
 def _encode(program: Program) -> None:
     options = program.options
-    encode = EncodeFixedPoint(ring_bits=options.ring_bits, frac_bits=options.frac_bits)
+    encode = EncodeFixedPoint(
+        ring_bits=options.ring_bits,
+        frac_bits=options.frac_bits,
+        max_error=options.max_error,
+        aim=program.aim,
+        target=program.target,
+    )
     program.secret = encode.run(program.graph, program.visibility, program.ranges)
 
 
@@ -107,6 +121,30 @@ def _secret(run: Callable[[SecretProgram], SecretProgram]) -> Callable[[Program]
         program.secret = run(program.secret)
 
     return stage
+
+
+_merge = _secret(lambda secret: MergeTruncations().run(secret))
+_choose = _secret(lambda secret: ChooseComparison().run(secret))
+
+
+def _verify_accuracy(program: Program) -> None:
+    """Encodes again as long as the samples say that it was not exact enough."""
+    options, outputs = program.options, program.ranges.outputs
+    if options.samples is None:
+        return
+    samples = [{n: x[i] for n, x in options.samples.items()} for i in range(len(outputs))]
+    verify = VerifyAccuracy(samples, outputs)
+    chosen = options.ring_bits is None and options.frac_bits is None
+    allowed = options.max_error or (MAX_ERROR if chosen else math.inf)
+    while (error := verify.error(program.secret)) > allowed:
+        if not chosen or program.aim < LEAST_AIM:
+            if options.max_error is None and error <= UNUSABLE:
+                break
+            raise missed(program.secret, error, allowed, chosen)
+        program.aim *= min(LARGEST_CUT, AIM * allowed / error)
+        for stage in (_encode, _merge, _choose):
+            stage(program)
+    program.secret = verify.told(program.secret, error)
 
 
 def _expand(program: Program) -> None:
@@ -162,9 +200,11 @@ PIPELINE: tuple[Stage, ...] = (
     # secret: fixed-point ring maths
     ("encode_fixed_point", "rings and scales by the depth still to come", _encode),
     ("merge_truncations", "one truncation a linear chain, fused with the comparison after it",
-     _secret(lambda s: MergeTruncations().run(s))),
+     _merge),
     ("choose_comparison", "a comparison looks at the bits that can differ, and no others",
-     _secret(lambda s: ChooseComparison().run(s))),
+     _choose),
+    ("verify_accuracy", "a plan is made of what the samples have shown to be exact enough",
+     _verify_accuracy),
     # party: messages, draws, local computation
     ("expand_protocols", "each op becomes its protocol in the suite", _expand),
     ("batch_rounds", "messages that need no other message share a round", _batch_rounds),

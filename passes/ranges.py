@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 from numpy.typing import NDArray
@@ -27,6 +27,7 @@ from veilgraph.passes.intervals import Interval, propagate
 
 Array = NDArray[np.float32]
 Key = tuple[str, str]
+MOST_OUTPUTS = 4  # of samples, that are kept to compare with
 GRADIENT_SAMPLES = 2  # enough: scales follow the fourth root of what they estimate
 STEPS = 16  # of rounding, a factor of two
 SNAP = 1 / 64  # of a step: how far below a bound a value may stay unrounded
@@ -48,11 +49,13 @@ class Statistics:
 class Ranges:
     """Statistics of inputs, weights and operations, by role ("operation" for those) and name.
 
-    What isn't there is unknown. `origin` says how it was found, for people.
+    What isn't there is unknown. `origin` says how it was found, for people; `outputs` are those of
+    the first samples, at most MOST_OUTPUTS.
     """
 
     known: Mapping[Key, Statistics]
     origin: str
+    outputs: Sequence[Mapping[str, Array]] = field(default=(), compare=False)
 
     def of(self, graph: Graph) -> dict[ir.Value, Statistics]:
         """By value; weights and constants, whose values are known, always among them."""
@@ -86,6 +89,7 @@ def calibrate(graph: Graph, samples: Mapping[str, Array]) -> Ranges:
         samples: one array an input, samples on a new first axis (passes/samples.py reads them).
     """
     seen: dict[Key, _Seen] = {}
+    outputs: list[dict[str, Array]] = []
 
     def observe(name: str, value: Array) -> None:
         seen.setdefault(("operation", name), _Seen()).add(value)
@@ -95,10 +99,12 @@ def calibrate(graph: Graph, samples: Mapping[str, Array]) -> Ranges:
     for sample in each:
         for name, value in sample.items():
             seen.setdefault(("input", name), _Seen()).add(value)
-        evaluate(graph, sample, observe)
+        found = evaluate(graph, sample, observe)
+        if len(outputs) < MOST_OUTPUTS:
+            outputs.append(found)
     ranges = {key: extremes.range() for key, extremes in seen.items()}
     origin = f"ranges are calibrated on {count} sample{'s' if count > 1 else ''}"
-    return Ranges(_with_gains(graph, ranges, each[:GRADIENT_SAMPLES]), origin)
+    return Ranges(_with_gains(graph, ranges, each[:GRADIENT_SAMPLES]), origin, outputs)
 
 
 def _with_gains(

@@ -1,10 +1,14 @@
-"""What bears on the scale of each class of stored values: room, noise, products, comparisons."""
+"""What bears on the scale of each class of stored values: room, noise, products, comparisons.
+
+Gathered once for a program; rings are tried on it (scales.py, escalation.py).
+"""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from functools import cached_property
 
 from torch_mlir import ir
 
@@ -29,72 +33,121 @@ def steady(logarithm: float) -> float:
 
 @dataclass(frozen=True)
 class Budget:
-    """What a plan may use, and what it aims at.
+    """What a plan aims at, whatever its rings are.
 
     Attributes:
-        ring_bits: the width K of every ring.
         margin: how many times larger than calibrated a value may be.
         goal: error of the outputs, relative to their size, below which comparisons need no more
             bits.
         frac_bits: of every stored value and every weight, where the user fixes them.
     """
 
-    ring_bits: int
     margin: float
     goal: float
     frac_bits: int | None = None
 
-    def room(self, known: Statistics) -> int:
-        """The most fraction bits with which a value fits a truncation: reach 2^S < 2^(K-2)."""
+    def whole_bits(self, known: Statistics) -> int:
+        """The least b with which every such value stays below 2^b, margin included."""
         reach = known.range.reach(self.margin) or 1.0
-        return self.ring_bits - 2 - (math.floor(steady(math.log2(reach))) + 1)
+        return math.floor(steady(math.log2(reach))) + 1
+
+    def room(self, known: Statistics, ring_bits: int) -> int:
+        """The most fraction bits with which a value fits a truncation: reach 2^S < 2^(k-2)."""
+        return room(ring_bits, self.whole_bits(known))
+
+
+def room(ring_bits: int, whole_bits: int) -> int:
+    """Fraction bits left in a ring where values below 2^whole_bits are to be truncated."""
+    return ring_bits - 2 - whole_bits
+
+
+@dataclass(frozen=True)
+class Spoil:
+    """What rounding does to what a class is multiplied by: `noise` times 4^(s - S).
+
+    Attributes:
+        unit: root of the accumulator with S bits.
+        weights: whether it is weights that are rounded, and not another class's own noise.
+    """
+
+    noise: float
+    unit: ir.Value
+    weights: bool
 
 
 @dataclass
 class Draft:
-    """What bears on the scale s of one class.
+    """What bears on the scale s of one class, whatever the rings are.
 
     Attributes:
-        cap: the most bits that fit.
+        whole_bits: of its largest value, where anything is known.
+        within: roots of accumulators that have to hold it.
+        squared: roots of those in which it is multiplied by itself.
+        multiplied: roots of those in which it is multiplied by another.
         noise: what storing with 0 bits would do to the outputs: times 4^-s.
-        spoil: what weights left with -s bits would do where the class is multiplied: times 4^s.
+        spoils: what its bits cost others.
         compared: how many elements are compared.
-        half: half of the accumulators' bits where it is multiplied.
         steep: whether it isn't known what noise on it does; as where it seems to do nothing.
         unknown: whether it is multiplied without its range, or the product's, being known.
         integral: whether it holds integers alone.
     """
 
-    cap: int | None = None
+    whole_bits: int | None = None
+    within: set[ir.Value] = field(default_factory=set)
+    squared: set[ir.Value] = field(default_factory=set)
+    multiplied: set[ir.Value] = field(default_factory=set)
     noise: float = 0.0
-    spoil: float = 0.0
+    spoils: list[Spoil] = field(default_factory=list)
     compared: int = 0
-    half: int | None = None
     steep: bool = False
     unknown: bool = False
     integral: bool = False
 
-    def limit(self, bits: int) -> None:
-        """No more than `bits`."""
-        self.cap = bits if self.cap is None else min(self.cap, bits)
+    def reaches(self, whole_bits: int) -> None:
+        """Some value of the class needs so many bits before the point."""
+        self.whole_bits = (
+            whole_bits if self.whole_bits is None else max(self.whole_bits, whole_bits)
+        )
 
-    def frac_bits(self, budget: Budget, compared: int) -> int:
-        """The scale, when `compared` elements share the goal's error by their number."""
+    def cap(self, ring_bits: int, wide: Mapping[ir.Value, int]) -> int | None:
+        """The most bits that fit."""
+        limits = [wide[unit] for unit in self.within]
+        limits += [wide[unit] // 2 for unit in self.squared]
+        if self.whole_bits is not None:
+            limits.append(room(ring_bits, self.whole_bits))
+        return min(limits, default=None)
+
+    def frac_bits(
+        self, budget: Budget, compared: int, ring_bits: int, wide: Mapping[ir.Value, int]
+    ) -> int:
+        """The scale, when `compared` elements share the goal's error by their number.
+
+        Args:
+            ring_bits: the class's.
+            wide: S of accumulators, by root.
+        """
         if self.integral:
             return 0
         if budget.frac_bits is not None:
             return budget.frac_bits
-        if self.unknown or self.cap is None:
-            return UNKNOWN_BITS if self.cap is None else min(UNKNOWN_BITS, self.cap)
-        options = [self.cap, STEEP_BITS] if self.steep or not self.noise else [self.cap]
-        if self.noise and self.spoil and not self.steep:
-            options.append(math.floor(steady(math.log2(self.noise / self.spoil) / 4)))
-        elif self.half is not None:
-            options.append(self.half)
+        cap = self.cap(ring_bits, wide)
+        if self.unknown or cap is None:
+            return UNKNOWN_BITS if cap is None else min(UNKNOWN_BITS, cap)
+        options = [cap, STEEP_BITS] if self.steep or not self.noise else [cap]
+        spoil = self.spoil(wide, weights_alone=False)
+        if self.noise and spoil and not self.steep:
+            options.append(math.floor(steady(math.log2(self.noise / spoil) / 4)))
+        elif self.multiplied:
+            options.append(min(wide[unit] for unit in self.multiplied) // 2)
         if self.noise and self.compared and not self.steep:
             share = budget.goal**2 / 4 * self.compared / compared
             options.append(math.ceil(steady(math.log2(self.noise / share) / 2)))
         return min(options)
+
+    def spoil(self, wide: Mapping[ir.Value, int], weights_alone: bool) -> float:
+        """What others' rounding does to the outputs: times 4^s."""
+        each = (s for s in self.spoils if s.weights or not weights_alone)
+        return sum(s.noise * 4.0 ** -wide[s.unit] for s in each)
 
 
 def activations(graph: Graph, structure: Structure) -> Iterator[ir.Value]:
@@ -104,19 +157,31 @@ def activations(graph: Graph, structure: Structure) -> Iterator[ir.Value]:
     yield from (value for value in results if value not in structure.adaptable)
 
 
+def unit_bits(
+    structure: Structure, statistics: Mapping[ir.Value, Statistics], budget: Budget
+) -> dict[ir.Value, int]:
+    """Bits before the point of each unit's largest value, by root, where anything is known."""
+    found: dict[ir.Value, int] = {}
+    for value in structure.pending:
+        if value in statistics:
+            root, bits = structure.units.root(value), budget.whole_bits(statistics[value])
+            found[root] = max(found.get(root, bits), bits)
+    return found
+
+
 @dataclass
 class Drafts:
     """Gathers the drafts of all classes of activations.
 
     Attributes:
         statistics: of the values of which anything is known.
-        wide: of pending values, the most bits for which they fit.
+        units: bits before the point of units, by root.
     """
 
     graph: Graph
     structure: Structure
     statistics: Mapping[ir.Value, Statistics]
-    wide: Mapping[ir.Value, int]
+    units: Mapping[ir.Value, int]
     budget: Budget
 
     def gather(self) -> dict[ir.Value, Draft]:
@@ -134,8 +199,7 @@ class Drafts:
             if kind_of(op) in NONLINEAR:
                 self._add_comparison(of(op.operation.results[0]), op)
         for total, value in structure.residuals:
-            if total in self.wide:
-                of(value).limit(self.wide[total])
+            self._hold(of(value), total)
         for target, value in structure.offsets:
             if target not in structure.pending:
                 of(target).noise += ROUNDING_NOISE * self._constant_gain(value)
@@ -145,6 +209,12 @@ class Drafts:
                     self._add_product(of(value), product, number)
         return drafts
 
+    def _hold(self, draft: Draft, pending: ir.Value) -> None:
+        """The class fits the accumulator that `pending` is in."""
+        root = self.structure.units.root(pending)
+        if root in self.units:
+            draft.within.add(root)
+
     def _add_comparison(self, draft: Draft, op: ir.OpView) -> None:
         operands = list(op.operation.operands)
         draft.compared += element_count(shape_of(operands[0]))
@@ -152,7 +222,7 @@ class Drafts:
             for value in operands:
                 if value in self.statistics:
                     # Maxima compare differences, which reach twice as far.
-                    draft.limit(self.budget.room(self.statistics[value]) - 1)
+                    draft.reaches(self.budget.whole_bits(self.statistics[value]) + 1)
 
     def _constant_gain(self, value: ir.Value) -> float:
         """The gain of a public constant that isn't exact with a few fraction bits, else 0."""
@@ -165,7 +235,9 @@ class Drafts:
         known = self.statistics.get(value)
         if known is None:
             return
-        draft.limit(self.budget.room(known))
+        draft.reaches(self.budget.whole_bits(known))
+        if value in self.structure.pending:
+            self._hold(draft, value)
         if known.gain is None:
             draft.steep = True
         elif isinstance(value, ir.BlockArgument):
@@ -175,21 +247,26 @@ class Drafts:
 
     def _is_truncated(self, value: ir.Value) -> bool:
         """Whether some step needs the stored form of a pending value."""
-        multiplied = {product.result for product in self.structure.products}
         users = [use.owner for use in value.uses]
         results = [user.results[0] for user in users if user.operation.name != "func.return"]
-        return any(r in multiplied or r not in self.structure.pending for r in results)
+        return any(r in self._products or r not in self.structure.pending for r in results)
+
+    @cached_property
+    def _products(self) -> frozenset[ir.Value]:
+        return frozenset(product.result for product in self.structure.products)
 
     def _add_product(self, draft: Draft, product: Product, number: int) -> None:
         value, partner = (product.x, product.y)[number], (product.x, product.y)[1 - number]
-        if value not in self.statistics or product.result not in self.wide:
+        root = self.structure.units.root(product.result)
+        if value not in self.statistics or root not in self.units:
             draft.unknown = True
             return
-        bits = self.wide[product.result]
         if value == partner:
-            draft.limit(bits // 2)
+            draft.squared.add(root)
             return
-        draft.half = bits // 2 if draft.half is None else min(draft.half, bits // 2)
+        draft.multiplied.add(root)
         if partner in self.statistics:
-            noise = ROUNDING_NOISE if partner in self.structure.adaptable else TRUNCATION_NOISE
-            draft.spoil += noise * (self.statistics[partner].gain or 0.0) * 4.0**-bits
+            weights = partner in self.structure.adaptable
+            noise = ROUNDING_NOISE if weights else TRUNCATION_NOISE
+            gain = self.statistics[partner].gain or 0.0
+            draft.spoils.append(Spoil(noise * gain, root, weights))

@@ -65,6 +65,7 @@ class Structure:
     Attributes:
         stored: classes of values stored at one scale.
         units: classes of pending values, which meet in one accumulator.
+        rings: classes of pending values in one ring: units, and what is made of them by factors.
         pending: values that are sums of products, not truncated yet.
         integral: values without fraction bits; their classes hold nothing else.
         adaptable: weights and constants, that can be encoded at any scale; and their layouts.
@@ -76,6 +77,7 @@ class Structure:
 
     stored: Ties = field(default_factory=Ties)
     units: Ties = field(default_factory=Ties)
+    rings: Ties = field(default_factory=Ties)
     pending: set[ir.Value] = field(default_factory=set)
     integral: set[ir.Value] = field(default_factory=set)
     adaptable: set[ir.Value] = field(default_factory=set)
@@ -83,6 +85,11 @@ class Structure:
     residuals: list[tuple[ir.Value, ir.Value]] = field(default_factory=list)
     offsets: list[tuple[ir.Value, ir.Value]] = field(default_factory=list)
     factors: list[tuple[ir.Value, ir.Value, Factor]] = field(default_factory=list)
+
+    def join(self, later: ir.Value, earlier: ir.Value) -> None:
+        """Two pending values meet in one accumulator."""
+        self.units.tie(later, earlier)
+        self.rings.tie(later, earlier)
 
 
 def analyse(graph: Graph) -> Structure:
@@ -111,6 +118,8 @@ def _analyse(op: ir.OpView, structure: Structure) -> None:
         operand, factor = scaled
         structure.pending.add(result)
         structure.factors.append((result, operand, factor))
+        if operand in structure.pending:
+            structure.rings.tie(result, operand)
     elif kind in PRODUCTS:
         structure.pending.add(result)
         structure.products.append(Product(op, result, *operands[:2]))
@@ -149,7 +158,7 @@ def _analyse_sum(result: ir.Value, operands: Sequence[ir.Value], structure: Stru
     structure.residuals += [(result, value) for value in stored]
     for value in pending:
         structure.stored.tie(result, value)
-        structure.units.tie(result, value)
+        structure.join(result, value)
 
 
 def _of_one_kind(
@@ -171,4 +180,4 @@ def _analyse_tied(
     if not nonlinear and others and all(value in structure.pending for value in others):
         structure.pending.add(result)
         for value in others:
-            structure.units.tie(result, value)
+            structure.join(result, value)

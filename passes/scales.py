@@ -1,8 +1,8 @@
-"""How many fraction bits every value is stored with: ENCODING.md's algorithm, one ring a plan.
+"""How many fraction bits every value is stored with, in given rings: ENCODING.md's algorithm.
 
-For products of activations x (stored with s bits) and weights w, whose sum has S bits:
+For products of activations x (stored with s bits) and weights w, whose sum has S bits in Z_2^k:
 
-    S   the most for which every value of the unit fits: reach 2^S < 2^(K-2)
+    S   the most for which every value of the unit fits: reach 2^S < 2^(k-2)
     s   where the noise of rounding x and that of rounding w balance,
         4^s = sqrt((a / 6) / (b 4^-S / 12)), and no more than the goal needs
     S - s bits for w
@@ -15,29 +15,135 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from torch_mlir import ir
 
 from veilgraph.ir.graph import Graph
 from veilgraph.passes.ranges import Statistics
-from veilgraph.passes.scale_drafts import ROUNDING_NOISE, Budget, Drafts, activations
-from veilgraph.passes.scale_structure import Structure
+from veilgraph.passes.rings import Readers, Rings, find_readers
+from veilgraph.passes.scale_drafts import (
+    ROUNDING_NOISE,
+    Budget,
+    Draft,
+    Drafts,
+    activations,
+    room,
+    unit_bits,
+)
+from veilgraph.passes.scale_structure import Structure, analyse
 from veilgraph.passes.weight_scales import WeightScales
+
+NONE: Mapping[ir.Value, int] = {}
+
+
+@dataclass(frozen=True)
+class Trial:
+    """Rings tried on a program.
+
+    Attributes:
+        units: the ring of each unit, by root.
+        classes: that of each class of stored values, by root.
+        wide: fraction bits S of units, by root, where anything is known.
+        scales: fraction bits s of classes of activations, by root.
+        noise: the square of the outputs' predicted error, relative to their size.
+    """
+
+    units: Mapping[ir.Value, int]
+    classes: Mapping[ir.Value, int]
+    wide: Mapping[ir.Value, int]
+    scales: Mapping[ir.Value, int]
+    noise: float
+
+
+@dataclass(frozen=True)
+class ScaleProblem:
+    """What scales depend on but for rings, gathered once for a program.
+
+    Attributes:
+        statistics: of the values of which anything is known; of the weights always.
+        units: bits before the point of units, by root.
+        drafts: by the root of classes of activations.
+        rings: of each unit in `units`, the root of its ring class.
+    """
+
+    graph: Graph
+    structure: Structure
+    statistics: Mapping[ir.Value, Statistics]
+    budget: Budget
+    readers: Readers
+    units: Mapping[ir.Value, int]
+    drafts: Mapping[ir.Value, Draft]
+    rings: Mapping[ir.Value, ir.Value] = field(default_factory=dict)
+
+    @staticmethod
+    def of(graph: Graph, statistics: Mapping[ir.Value, Statistics], budget: Budget) -> ScaleProblem:
+        """The problem of a program in the vocabulary that `encode_fixed_point` takes."""
+        structure = analyse(graph)
+        units = unit_bits(structure, statistics, budget)
+        drafts = Drafts(graph, structure, statistics, units, budget).gather()
+        rings = {root: structure.rings.root(root) for root in units}
+        readers = find_readers(graph, structure)
+        return ScaleProblem(graph, structure, statistics, budget, readers, units, drafts, rings)
+
+    def one_ring(self, ring_bits: int) -> dict[ir.Value, int]:
+        """The same width for all units."""
+        return dict.fromkeys(self.readers.units, ring_bits)
+
+    def attempt(self, units: Mapping[ir.Value, int], most: Mapping[ir.Value, int] = NONE) -> Trial:
+        """The best scales in these rings, and the error that they are predicted to cause.
+
+        Args:
+            most: classes that may have no more bits than this.
+        """
+        classes = self.readers.widths(units)
+        wide = {root: room(units[self.rings[root]], bits) for root, bits in self.units.items()}
+        compared = sum(draft.compared for draft in self.drafts.values())
+        scales = {
+            root: min(
+                draft.frac_bits(self.budget, compared, classes[root], wide),
+                most.get(root, 64),
+            )
+            for root, draft in self.drafts.items()
+        }
+        if self.budget.frac_bits is None:
+            self._fit_products(wide, scales)
+        noise = sum(
+            draft.noise * 4.0 ** -scales[root]
+            + draft.spoil(wide, weights_alone=True) * 4.0 ** scales[root]
+            for root, draft in self.drafts.items()
+        )
+        return Trial(units, classes, wide, scales, noise)
+
+    def _fit_products(self, wide: Mapping[ir.Value, int], scales: dict[ir.Value, int]) -> None:
+        """Takes bits from both operands of a product of activations until the result fits."""
+        structure = self.structure
+        for product in structure.products:
+            adapts = product.x in structure.adaptable or product.y in structure.adaptable
+            unit = structure.units.root(product.result)
+            if adapts or unit not in wide:
+                continue
+            x, y = structure.stored.root(product.x), structure.stored.root(product.y)
+            excess = max(0, scales[x] + scales[y] - wide[unit])
+            scales[x] -= (excess + 1) // 2
+            if x != y:
+                scales[y] -= excess // 2
 
 
 @dataclass(frozen=True)
 class Scales:
-    """Fraction bits of what a plan stores.
+    """Rings and fraction bits of what a plan stores.
 
     Attributes:
+        rings: of every value.
         stored: of every value that isn't pending, and of what a pending one is truncated to.
         wide: of pending values, the most for which they fit, where their range is known.
         error: the outputs' predicted error, relative to their size.
         loudest: the value whose class adds most of it.
-        misfits: values that don't fit the ring.
+        misfits: values that don't fit their ring.
     """
 
+    rings: Rings
     stored: Mapping[ir.Value, int]
     wide: Mapping[ir.Value, int]
     error: float
@@ -45,69 +151,33 @@ class Scales:
     misfits: tuple[ir.Value, ...]
 
 
-def choose_scales(
-    graph: Graph,
-    structure: Structure,
-    statistics: Mapping[ir.Value, Statistics],
-    budget: Budget,
-) -> Scales:
-    """The scales of a program.
-
-    Args:
-        statistics: of the values of which anything is known; of the weights always.
-    """
-    wide = _wide(structure, statistics, budget)
-    drafts = Drafts(graph, structure, statistics, wide, budget).gather()
-    compared = sum(draft.compared for draft in drafts.values())
-    classes = {root: draft.frac_bits(budget, compared) for root, draft in drafts.items()}
-    if budget.frac_bits is None:
-        _fit_products(structure, wide, classes)
-    stored = {v: classes[structure.stored.root(v)] for v in activations(graph, structure)}
-    stored |= WeightScales(graph, structure, statistics, wide, stored, budget).choose()
-    noises = {root: draft.noise * 4.0 ** -classes[root] for root, draft in drafts.items()}
-    for value in graph.parameters.values():
+def choose_scales(problem: ScaleProblem, trial: Trial) -> Scales:
+    """The scales of every single value, in the rings of a trial."""
+    structure, statistics, budget = problem.structure, problem.statistics, problem.budget
+    rings = Rings.of_units(structure, problem.readers, trial.units)
+    roots = {value: structure.units.root(value) for value in structure.pending}
+    wide = {value: trial.wide[root] for value, root in roots.items() if root in trial.wide}
+    stored = {
+        v: trial.scales[structure.stored.root(v)] for v in activations(problem.graph, structure)
+    }
+    weights = WeightScales(problem.graph, structure, statistics, wide, stored, rings, budget)
+    stored |= weights.choose()
+    noises = {root: d.noise * 4.0 ** -trial.scales[root] for root, d in problem.drafts.items()}
+    for value in problem.graph.parameters.values():
         noises[value] = ROUNDING_NOISE * (statistics[value].gain or 0.0) * 4.0 ** -stored[value]
     loudest = max(noises, key=lambda value: noises[value], default=None)
-    misfits = tuple(_misfits(structure, statistics, stored, budget))
-    return Scales(stored, wide, math.sqrt(sum(noises.values())), loudest, misfits)
-
-
-def _wide(
-    structure: Structure, statistics: Mapping[ir.Value, Statistics], budget: Budget
-) -> dict[ir.Value, int]:
-    """For each pending value, the most bits for which all of its unit fits."""
-    units: dict[ir.Value, int] = {}
-    for value in structure.pending:
-        if value in statistics:
-            root, bits = structure.units.root(value), budget.room(statistics[value])
-            units[root] = min(units.get(root, bits), bits)
-    roots = {value: structure.units.root(value) for value in structure.pending}
-    return {value: units[root] for value, root in roots.items() if root in units}
-
-
-def _fit_products(
-    structure: Structure, wide: Mapping[ir.Value, int], classes: dict[ir.Value, int]
-) -> None:
-    """Takes bits from both operands of a product of activations until the result fits."""
-    for product in structure.products:
-        adapts = product.x in structure.adaptable or product.y in structure.adaptable
-        if adapts or product.result not in wide:
-            continue
-        x, y = structure.stored.root(product.x), structure.stored.root(product.y)
-        excess = max(0, classes[x] + classes[y] - wide[product.result])
-        classes[x] -= (excess + 1) // 2
-        if x != y:
-            classes[y] -= excess // 2
+    misfits = tuple(_misfits(problem, rings, stored))
+    return Scales(rings, stored, wide, math.sqrt(sum(noises.values())), loudest, misfits)
 
 
 def _misfits(
-    structure: Structure,
-    statistics: Mapping[ir.Value, Statistics],
-    stored: Mapping[ir.Value, int],
-    budget: Budget,
+    problem: ScaleProblem, rings: Rings, stored: Mapping[ir.Value, int]
 ) -> Iterator[ir.Value]:
     """Products, then values, that have more fraction bits than they have room for."""
-    scales = [(p.result, stored[p.x] + stored[p.y]) for p in structure.products]
-    for value, bits in (*scales, *stored.items()):
-        if value in statistics and bits > budget.room(statistics[value]):
+    products = problem.structure.products
+    scales = [(p.result, stored[p.x] + stored[p.y], rings.of(p.result)) for p in products]
+    scales += [(value, bits, rings.stored(value)) for value, bits in stored.items()]
+    for value, bits, ring_bits in scales:
+        known = problem.statistics.get(value)
+        if known is not None and bits > problem.budget.room(known, ring_bits):
             yield value

@@ -14,6 +14,7 @@ from torch_mlir import ir
 
 from veilgraph.ir.graph import Graph, kind_of
 from veilgraph.passes.ranges import Statistics
+from veilgraph.passes.rings import Rings
 from veilgraph.passes.scale_drafts import UNKNOWN_BITS, Budget, steady
 from veilgraph.passes.scale_structure import SUMS, Structure
 
@@ -27,6 +28,7 @@ class WeightScales:
     Attributes:
         wide: of pending values, the most bits for which they fit, where that is known.
         stored: the fraction bits of activations.
+        rings: of all values.
     """
 
     graph: Graph
@@ -34,6 +36,7 @@ class WeightScales:
     statistics: Mapping[ir.Value, Statistics]
     wide: Mapping[ir.Value, int]
     stored: Mapping[ir.Value, int]
+    rings: Rings
     budget: Budget
 
     def choose(self) -> dict[ir.Value, int]:
@@ -48,7 +51,7 @@ class WeightScales:
         every = {value: self.structure.stored.root(value) for value in self._adaptable()}
         if self.budget.frac_bits is None:
             for root in every.values():
-                room = self.budget.room(self.statistics[root])
+                room = self.budget.room(self.statistics[root], self.rings.stored(root))
                 chosen[root] = min(chosen.get(root, UNKNOWN_BITS), room)
         return {value: chosen.get(root, UNKNOWN_BITS) for value, root in every.items()}
 

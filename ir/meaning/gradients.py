@@ -64,9 +64,9 @@ def noise_gains(
 ) -> dict[ir.Value, float]:
     """For each value: the outputs' mean square if each of its elements had noise of variance 1.
 
-    The outputs' noise is counted relative to their own mean square. One run with random signs a
-    sample is an unbiased estimate of the sum of the squared derivatives of all outputs
-    (Hutchinson, 1990).
+    The outputs' noise is counted relative to their size, so that the root is the mean error over
+    the mean magnitude, for normally distributed errors. One run with random signs a sample is an
+    unbiased estimate of the sum of the squared derivatives of all outputs (Hutchinson, 1990).
     """
     gains: dict[ir.Value, float] = {}
     powers = _powers(graph, samples)
@@ -84,12 +84,12 @@ def noise_gains(
 
 
 def _powers(graph: Graph, samples: Sequence[Mapping[str, Array]]) -> dict[str, float]:
-    """Mean squares of the outputs; 1 for outputs that are zero throughout."""
-    powers = dict.fromkeys(graph.outputs, 0.0)
+    """Variance of normal noise as large as each output in the mean; 1 for outputs that are zero."""
+    means = dict.fromkeys(graph.outputs, 0.0)
     for sample in samples:
         for name, value in evaluate(graph, sample).items():
-            powers[name] += float(np.mean(np.square(value, dtype=np.float64))) / len(samples)
-    return {name: power or 1.0 for name, power in powers.items()}
+            means[name] += float(np.mean(np.abs(value), dtype=np.float64)) / len(samples)
+    return {name: math.pi / 2 * mean**2 or 1.0 for name, mean in means.items()}
 
 
 def _fitted(derivative: Array, shape: tuple[int, ...]) -> Array:

@@ -49,6 +49,7 @@ def compile(
     calibrate: str | Path | Samples | None = None,
     ring: int | str = "auto",
     frac_bits: int | None = None,
+    max_error: float | None = None,
     avgpool: bool = False,
     dump_phases: str | Path | None = None,
     progress: Progress | None = None,
@@ -68,8 +69,11 @@ def compile(
         shapes: shapes of inputs that the model leaves open, by name.
         calibrate: samples of all inputs, one array an input with samples on a new first axis, or an
             .npz file of them. Without it ranges are unknown, and the ring is 64 bits wide.
-        ring: bits of the ring, a multiple of 8 up to 64, or "auto".
+        ring: bits of one ring for all values, a multiple of 8 up to 64, or "auto": a ring for each
+            layer, the least bytes that are exact enough.
         frac_bits: fraction bits of every value, in place of those that the encoding chooses.
+        max_error: mean error of the outputs, relative to their mean size, that is allowed on the
+            samples; 0.005 for "auto" unless told otherwise.
         avgpool: take average pools in place of max pools.
         dump_phases: a folder for the program's text after each pass.
         progress: called with the name of each pass as it begins.
@@ -80,11 +84,16 @@ def compile(
     Raises:
         UsageError: an option or a file that makes no sense.
         UnsupportedError: all nodes that can't be compiled.
-        AccuracyError: a value that does not fit the ring.
+        AccuracyError: a value that does not fit the ring, or outputs that are off by more than is
+            allowed even in rings of 64 bits.
     """
     chosen = target(suite, parties, network, owners, receivers, dealer)
     say = progress or (lambda name: None)
     say("import")
+    if max_error is not None and calibrate is None:
+        raise UsageError(
+            "A largest error is held on samples, and there are none.", "Give some to --calibrate."
+        )
     graph = import_model(model, shapes)
     chosen.check_names(list(graph.inputs), list(graph.outputs))
     options = Options(
@@ -92,6 +101,7 @@ def compile(
         ring_bits=_ring_bits(ring),
         frac_bits=frac_bits,
         average_pools=avgpool,
+        max_error=max_error,
     )
     program = Program(chosen, options, graph)
     dump = _Dump(dump_phases)
@@ -168,6 +178,7 @@ def _manifest(program: Program) -> Manifest:
         options={
             "ring": program.options.ring_bits or "auto",
             "frac_bits": program.options.frac_bits,
+            "max_error": program.options.max_error,
             "avgpool": program.options.average_pools,
             "margin": secret.margin,
         },

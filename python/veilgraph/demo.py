@@ -99,6 +99,7 @@ def run_demo(
         examples / "digits.onnx",
         shapes={INPUT: SHAPE},
         calibrate=examples / "calibration.npz",
+        max_error=0.001,
         progress=lambda name: tell(f"compiling: {name}"),
     )
     batches = [image[np.newaxis].astype(np.float32) / WHITE for image in images]

@@ -26,7 +26,7 @@ class LayerError:
         ops: of the secret level, in order.
         factor: what the layer's values are multiplied by to be the node's.
         worst: largest absolute difference; `difference_sum` the sum of all `count` of them.
-        largest: the node's largest magnitude.
+        largest: the node's largest magnitude; `size_sum` the sum of all of them.
         headroom_bits: how many times the layer's largest integer could double and still be right.
     """
 
@@ -38,6 +38,7 @@ class LayerError:
     worst: float = 0.0
     largest: float = 0.0
     difference_sum: float = 0.0
+    size_sum: float = 0.0
     count: int = 0
     headroom_bits: float = math.inf
 
@@ -45,6 +46,11 @@ class LayerError:
     def mean(self) -> float:
         """The mean absolute difference."""
         return self.difference_sum / max(self.count, 1)
+
+    @property
+    def mean_relative(self) -> float:
+        """The mean difference over the node's mean magnitude: what `compile --max-error` bounds."""
+        return self.difference_sum / (self.size_sum or 1.0)
 
     @property
     def relative(self) -> float:
@@ -59,6 +65,7 @@ class LayerError:
         self.worst = max(self.worst, float(difference.max()))
         self.largest = max(self.largest, float(np.abs(wanted).max()))
         self.difference_sum += float(difference.sum())
+        self.size_sum += float(np.abs(wanted, dtype=np.float64).sum())
         self.count += difference.size
 
 

@@ -100,18 +100,20 @@ def predict(plan: Plan, network_name: str | None = None, machine: Machine = MACH
     """
     cost = plan.cost(network_name)
     chosen = network(network_name) if network_name else plan.network
-    parties, ring_bits = len(plan.manifest.parties), plan.manifest.ring_bits
+    parties = len(plan.manifest.parties)
+    products = [(layer.multiply_adds / parties, layer.ring_bits) for layer in plan.layers]
 
-    def phase_seconds(phase: PhaseCost) -> float:
-        products, sent = phase.multiply_adds / parties, phase.total_bytes / parties
-        return phase.network_seconds + machine.seconds(products, ring_bits, sent)
+    def phase_seconds(phase: PhaseCost, products: Sequence[tuple[float, int]] = ()) -> float:
+        making = machine.seconds(0, 0, phase.total_bytes / parties)
+        computing = sum(machine.seconds(count, ring_bits, 0) for count, ring_bits in products)
+        return phase.network_seconds + making + computing
 
     return Prediction(
         network=chosen,
         cost=cost,
         setup_seconds=phase_seconds(cost.setup),
         offline_seconds=phase_seconds(cost.offline),
-        online_seconds=phase_seconds(cost.online),
+        online_seconds=phase_seconds(cost.online, products),
         layers=_priced(plan, chosen, machine),
     )
 
@@ -147,7 +149,10 @@ def _price(group: Sequence[Layer], parties: int, chosen: Network, machine: Machi
     products = sum(layer.multiply_adds for layer in group)
     links = max(parties * (parties - 1), 1)
     sent = online + offline
-    computing = machine.seconds(products / parties, group[-1].ring_bits, sent / parties)
-    seconds = chosen.seconds(rounds, sent // links) + computing
+    computing = sum(
+        machine.seconds(layer.multiply_adds / parties, layer.ring_bits, 0) for layer in group
+    )
+    making = machine.seconds(0, 0, sent / parties)
+    seconds = chosen.seconds(rounds, sent // links) + computing + making
     ops = tuple(layer.op for layer in group)
     return LayerPrice(group[0].name, ops, group[-1], rounds, online, offline, products, seconds)

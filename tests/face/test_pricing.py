@@ -36,6 +36,16 @@ def test_computation_is_shared_by_the_parties(digits: Compiled) -> None:
     assert slower - network == pytest.approx(multiply_adds / 3 / 1e6)
 
 
+def test_each_layer_computes_in_its_own_ring(digits: Compiled) -> None:
+    machine = Machine("m", {32: 2e6, 64: 1e6}, 1e30)
+    layers = tuple(
+        Layer(f"fc{bits}", "matmul", ring_bits=bits, multiply_adds=300) for bits in (32, 40)
+    )
+    plan = replace(digits.plan, layers=layers)
+    found = predict(plan, "lan", machine).online_seconds - predict(plan, "lan", FREE).online_seconds
+    assert found == pytest.approx(100 / 2e6 + 100 / 1e6)
+
+
 def test_layers_of_one_name_are_joined_and_weights_left_out(digits: Compiled) -> None:
     layers = (
         Layer("x", "input", ring_bits=32, online_bits=96),

@@ -46,11 +46,14 @@ def test_every_node_is_compared(few: Compiled) -> None:
     assert factors["pool1"] == pytest.approx(1 / 4)  # a mean of four, kept as their sum
     for layer in content["layers"]:
         assert 0 < layer["mean_error"] <= layer["worst_error"]
+        assert 0 < layer["mean_relative_error"] < 0.01
         assert layer["relative_error"] < 0.01
         assert layer["headroom_bits"] > 1
     (output,) = content["outputs"]
     assert (output["agreeing"], output["decisions"]) == (4, 4)
     assert output["worst_error"] < 0.05
+    assert output["mean_relative_error"] < 0.001
+    assert content["encoding"].startswith("ring")
 
 
 def test_table_says_the_same(few: Compiled) -> None:
@@ -60,6 +63,9 @@ def test_table_says_the_same(few: Compiled) -> None:
     assert "at the same place in 4 of 4." in result.stdout
     assert "No value left its range." in result.stdout
     assert "No layer drifts." in result.stdout
+    assert "% of the mean size" in result.stdout
+    assert "Encoding: ring" in result.stdout
+    assert "Compiled for a mean error of 0.100%: kept on these samples." in result.stdout
 
 
 def test_a_repeated_check_says_the_same(few: Compiled) -> None:
@@ -110,7 +116,7 @@ def test_average_pools_are_compared_with_average_pools() -> None:
         {"w": np.random.default_rng(1).normal(size=(3, 2, 3, 3)).astype(np.float32)},
     )
     samples = {"x": np.random.default_rng(2).normal(size=(2, 1, 2, 8, 8)).astype(np.float32)}
-    plan, weights = veilgraph.compile(proto, calibrate=samples, avgpool=True)
+    plan, weights = veilgraph.compile(proto, calibrate=samples, avgpool=True, max_error=1e-4)
     found = check(plan, weights, proto, samples)
     nodes = {layer.name.partition("/")[0]: layer for layer in found.layers}
     assert nodes["pool"].relative < 0.001
@@ -179,5 +185,6 @@ def test_errors_add_up_over_samples() -> None:
     layer.add(np.zeros(0), np.zeros(0, np.float32))
     assert layer.worst == 9.0
     assert layer.mean == pytest.approx((0 + 0.5 + 9) / 3)
+    assert layer.mean_relative == pytest.approx((0 + 0.5 + 9) / (1 + 2.5 + 5))
     assert layer.relative == pytest.approx(9 / 5)
     assert math.isinf(layer.headroom_bits)

@@ -72,10 +72,35 @@ def test_options_reach_the_compiler(copied: Compiled, tmp_path: Path) -> None:
     assert list((tmp_path / "ir").iterdir())
 
 
+def test_rings_are_chosen_by_the_error_allowed(copied: Compiled) -> None:
+    samples = ("--calibrate", "calibration.npz")
+    arguments = ("compile", "digits.onnx", "-o", "n.plan", *SHAPE, *samples, "--max-error")
+    coarse = json_of(*arguments, "0.01")
+    assert coarse["options"]["max_error"] == 0.01
+    assert coarse["encoding"].startswith("ring")
+    assert ", measured " in coarse["encoding"]
+    exact = json_of(*arguments, "1e-5")
+    assert exact["ring_bits"] > coarse["ring_bits"]
+    rings = {layer["ring_bits"] for layer in json_of("inspect", "n.plan", "--layers")["layers"]}
+    assert len(rings) > 1
+    shown = run_verb("inspect", "n.plan").stdout
+    assert "predicted relative error" in shown
+
+
+def test_an_error_that_can_not_be_held_ends_with_code_4(copied: Compiled) -> None:
+    samples = ("--calibrate", "calibration.npz", "--ring", "24", "--max-error", "1e-4")
+    code, told = refusal("compile", "digits.onnx", "-o", "n.plan", *SHAPE, *samples)
+    assert code == 4
+    assert "In a ring of 24 bits the outputs are" in told
+    assert not (copied.folder / "n.plan").exists()
+
+
 @pytest.mark.parametrize(
     ("options", "sentence"),
     [
         (("-o", "."), "is a directory"),
+        (("-o", "n.plan", *SHAPE, "--max-error", "0"), "--max-error"),
+        (("-o", "n.plan", *SHAPE, "--max-error", "0.1"), "there are none"),
         (("-o", "nowhere/new.plan"), "There is no directory nowhere."),
         (("-o", "digits.onnx"), "digits.onnx is the model itself"),
         (("-o", "new.weights"), "new.weights is the name that the weights get."),

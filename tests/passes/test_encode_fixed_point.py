@@ -5,8 +5,10 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from before_after import example, listing
+from torch_mlir import ir
 
 from veilgraph.ir import graph_ops as ops
+from veilgraph.ir import secret_ops
 from veilgraph.ir.errors import AccuracyError, UsageError
 from veilgraph.ir.graph import Graph
 from veilgraph.ir.legality import check_secret
@@ -14,7 +16,8 @@ from veilgraph.ir.meaning.graph import evaluate as evaluate_graph
 from veilgraph.ir.meaning.secret import evaluate
 from veilgraph.ir.mlir import context
 from veilgraph.ir.secret import SecretProgram
-from veilgraph.ir.secret_types import Encoding, RangeSource, Secrecy
+from veilgraph.ir.secret_ops import SecretOp
+from veilgraph.ir.secret_types import Encoding, RangeSource, Secrecy, Tensor
 from veilgraph.passes.choose_comparison import ChooseComparison
 from veilgraph.passes.encode_fixed_point import EncodeFixedPoint
 from veilgraph.passes.infer_visibility import InferVisibility
@@ -162,14 +165,53 @@ def test_proven_ranges(build: object) -> None:
     assert error(graph, program) < 1e-3
 
 
-def test_the_least_ring_within_the_tolerance_is_chosen() -> None:
+def rings(program: SecretProgram) -> set[int]:
+    """The rings of all operations' results."""
+    return {Tensor.of(op.operation.results[0]).encoding.ring_bits for op in program.operations}
+
+
+def test_the_narrowest_rings_within_the_error_are_chosen() -> None:
     graph = residual()
     ranges = calibrate(graph, samples(graph))
-    chosen = {
-        tolerance: encoded(graph, ranges, tolerance=tolerance).arguments[0].tensor.encoding
-        for tolerance in (1.0, 2e-4, 1e-9)
-    }
-    assert [encoding.ring_bits for encoding in chosen.values()] == [32, 40, 64]
+    widest = []
+    for allowed in (0.05, 2e-3, 2e-4, 2e-6):
+        program = finished(graph, ranges, max_error=allowed)
+        assert error(graph, program) < allowed
+        widest.append(max(rings(program)))
+    assert widest == sorted(widest)
+    assert widest[0] < widest[1] < widest[3]
+
+
+def test_rings_differ_by_layer() -> None:
+    """What bears little on the outputs is narrower; the change is in a truncation."""
+    graph = residual()
+    program = finished(graph, calibrate(graph, samples(graph)), max_error=2e-3)
+    assert len(rings(program)) > 1
+    assert "rings of " in program.encoding
+    changes = [
+        op
+        for op in program.operations
+        if isinstance(op, secret_ops.Truncate) and _ring_of(op.operation.operands[0]) != _ring(op)
+    ]
+    assert changes
+    assert not any(isinstance(op, secret_ops.Lift) for op in program.operations)
+
+
+def _ring(op: SecretOp) -> int:
+    return _ring_of(op.operation.results[0])
+
+
+def _ring_of(value: ir.Value) -> int:
+    return Tensor.of(value).encoding.ring_bits
+
+
+@pytest.mark.parametrize("ring_bits", [32, 40, 64])
+def test_a_ring_of_the_users_own_is_everywhere(ring_bits: int) -> None:
+    graph = residual()
+    program = finished(graph, calibrate(graph, samples(graph)), ring_bits=ring_bits)
+    assert rings(program) == {ring_bits}
+    assert {a.tensor.encoding.ring_bits for a in program.arguments} == {ring_bits}
+    assert f"ring of {ring_bits} bits" in program.encoding
 
 
 def test_fraction_bits_of_the_users_own() -> None:
@@ -205,6 +247,7 @@ def test_a_ring_in_which_rounding_drowns_the_answer() -> None:
         ({"ring_bits": 32, "frac_bits": 16}, "16 fraction bits"),
         ({"frac_bits": 0}, "0 fraction bits"),
         ({"margin": 0.5}, "margin of 0.5"),
+        ({"max_error": 0.0}, "error of 0.0"),
     ],
 )
 def test_options_that_make_no_sense(options: dict[str, object], message: str) -> None:

@@ -30,7 +30,7 @@ class Writer:
     """Writes ops of a program, all in one range unless told otherwise."""
 
     def __init__(self, program: SecretProgram) -> None:
-        self._program = program
+        self.program = program
 
     def __call__(
         self,
@@ -41,16 +41,17 @@ class Writer:
         shape: tuple[int, ...] = (),
         **named: object,
     ) -> ir.Value:
-        stated = Stated(shape, frac_bits, RING)
-        with self._program.at("layer"):
+        ring_bits = Tensor.of(operands[0]).encoding.ring_bits if operands else RING
+        stated = Stated(shape, frac_bits, ring_bits)
+        with self.program.at("layer"):
             return kind.build(*operands, range=within, stated=stated, **named)
 
     def truncated_product(self, x: ir.Value, w: ir.Value, within: RealRange = SMALL) -> ir.Value:
         product = self(ops.Matmul, x, w, within=within)
         return self(ops.Truncate, product, bits=12, within=within)
 
-    def relu(self, x: ir.Value) -> ir.Value:
-        return self(ops.Relu, x, **WINDOW)
+    def relu(self, x: ir.Value, ring_bits: int = RING) -> ir.Value:
+        return self(ops.Relu, x, **WINDOW | {"window_bits": ring_bits - 1})
 
 
 def program(body: Body) -> SecretProgram:
@@ -251,6 +252,83 @@ def test_what_grows_is_truncated_before(kind: type[SecretOp]) -> None:
 
     kinds = [line.split()[2] for line in merged(body).splitlines()]
     assert kinds[1] == "truncate"
+
+
+# Several rings
+
+
+def rings(program: SecretProgram) -> list[tuple[str, int, int]]:
+    """(kind, operand's ring, result's) of each operation with an operand."""
+    found = []
+    for op in program.operations:
+        operands = list(op.operation.operands)
+        if operands:
+            widths = (Tensor.of(v).encoding.ring_bits for v in (operands[0], op.result))
+            found.append((op.operation.name.partition(".")[2], *widths))
+    return found
+
+
+def changed(write: Writer, value: ir.Value, ring_bits: int) -> ir.Value:
+    """The same value in another ring."""
+    old = Tensor.of(value).encoding
+    kind = ops.Reduce if ring_bits < old.ring_bits else ops.Lift
+    with write.program.at("change"):
+        return kind.build(value, range=SMALL, stated=Stated(ring_bits=ring_bits))
+
+
+def merged_rings(body: Body) -> list[tuple[str, int, int]]:
+    """What is left of a program in several rings, whose values must stay as near."""
+    before = program(body)
+    check_secret(before)
+    after = MergeTruncations().run(before)
+    check_secret(after)
+    generator = np.random.default_rng(0)
+    inputs = {name: generator.uniform(-1, 1, (4, 4)) for name in ("x", "r")}
+    plain = evaluate(before, inputs, Rounding.NEAREST).outputs["y"]
+    lazy = evaluate(after, inputs, Rounding.NEAREST).outputs["y"]
+    np.testing.assert_allclose(lazy, plain, atol=8 * 2.0**-12)
+    return rings(after)
+
+
+@pytest.mark.parametrize(("ring_bits", "op"), [(40, "lift"), (24, "reduce")])
+def test_a_truncation_changes_the_ring_in_passing(ring_bits: int, op: str) -> None:
+    def body(w: Writer, v: Values) -> ir.Value:
+        y = changed(w, w.truncated_product(v["x"], v["w"]), ring_bits)
+        return w.relu(w(ops.Neg, y), ring_bits)
+
+    found = merged_rings(lambda w, v: w(ops.Mul, *2 * [body(w, v)]))
+    kinds = [kind for kind, *_ in found]
+    assert op not in kinds
+    assert ("truncate_relu", 32, ring_bits) in found or ("truncate", 32, ring_bits) in found
+
+
+def test_a_sum_in_the_old_ring_takes_the_change_back() -> None:
+    def body(w: Writer, v: Values) -> ir.Value:
+        home = changed(w, w.truncated_product(v["x"], v["w"]), 48)
+        again = changed(w, home, RING)
+        return w.relu(w(ops.Add, again, w.truncated_product(v["r"], v["v"])))
+
+    found = merged_rings(lambda w, v: w(ops.Matmul, body(w, v), v["w"]))
+    assert [kind for kind, *_ in found] == ["matmul", "matmul", "add", "truncate_relu", "matmul"]
+    assert {(k, K) for _, k, K in found} == {(32, 32)}
+
+
+def test_readers_in_several_rings_share_one_truncation() -> None:
+    def body(w: Writer, v: Values) -> ir.Value:
+        home = changed(w, w.truncated_product(v["x"], v["w"]), 48)
+        narrow = w(ops.Matmul, changed(w, home, RING), v["v"])
+        wide = w(ops.Mul, home, home, frac_bits=24)
+        return w(ops.Add, changed(w, narrow, 48), wide)
+
+    found = merged_rings(body)
+    assert found.count(("truncate", 32, 48)) == 1
+    assert found.count(("reduce", 48, 32)) == 1
+    assert [kind for kind, *_ in found].count("truncate") == 1
+
+
+def test_a_lift_without_a_truncation_stays() -> None:
+    found = merged_rings(lambda w, v: w(ops.Mul, *2 * [changed(w, v["x"], 40)]))
+    assert found == [("lift", 32, 40), ("mul", 40, 40)]
 
 
 def test_assumed_ranges_follow_the_scale() -> None:

@@ -14,7 +14,7 @@ from veilgraph.passes.public_numbers import constant
 from veilgraph.passes.ranges import Statistics, weight_statistics
 from veilgraph.passes.scale_drafts import Budget
 from veilgraph.passes.scale_structure import analyse
-from veilgraph.passes.scales import Scales, choose_scales
+from veilgraph.passes.scales import ScaleProblem, Scales, choose_scales
 
 POOL = {"kernel": (2, 2), "strides": (2, 2), "pads_low": (0, 0), "pads_high": (0, 0)}
 
@@ -42,15 +42,15 @@ class Network:
         with self.graph.end(f"op{len(list(self.graph.block.operations))}"):
             return self.say(build.build(*operands), bound)
 
-    def scales(self, y: ir.Value, **budget: object) -> Scales:
+    def problem(self, y: ir.Value, **budget: object) -> ScaleProblem:
         self.graph.finish({"y": y})
-        options = {"ring_bits": 32, "margin": 2.0, "goal": 1e-9} | budget
-        return choose_scales(
-            self.graph,
-            analyse(self.graph),
-            self.known,
-            Budget(**options),  # type: ignore[arg-type]
-        )
+        options = {"margin": 2.0, "goal": 1e-9} | budget
+        return ScaleProblem.of(self.graph, self.known, Budget(**options))  # type: ignore[arg-type]
+
+    def scales(self, y: ir.Value, ring_bits: int = 32, **budget: object) -> Scales:
+        """The scales where all is in one ring."""
+        problem = self.problem(y, **budget)
+        return choose_scales(problem, problem.attempt(problem.one_ring(ring_bits)))
 
 
 def eye(size: float = 0.5) -> np.ndarray:

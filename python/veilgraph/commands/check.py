@@ -71,9 +71,9 @@ def command(
     with progress("comparing") as tell:
         found = check(plan, weights, model, samples, tolerance, tell)
     if as_json:
-        show_json(_values(found))
+        show_json({"encoding": plan.manifest.encoding, **_values(found)})
     else:
-        show(*_tables(found))
+        show(*_tables(plan, found))
     verdict = found.verdict()
     if verdict is not None:
         raise verdict
@@ -113,12 +113,13 @@ def _layer_values(layer: LayerError) -> dict[str, Any]:
         "factor": layer.factor,
         "worst_error": layer.worst,
         "mean_error": layer.mean,
+        "mean_relative_error": layer.mean_relative,
         "relative_error": layer.relative,
         "headroom_bits": units.finite(layer.headroom_bits),
     }
 
 
-def _tables(found: Check) -> list[Table | str]:
+def _tables(plan: Plan, found: Check) -> list[Table | str]:
     rows = [
         (
             layer.name,
@@ -126,23 +127,35 @@ def _tables(found: Check) -> list[Table | str]:
             layer.ring_bits,
             layer.frac_bits,
             f"{layer.worst:.2e}",
-            f"{layer.mean:.2e}",
+            f"{100 * layer.mean_relative:.3f}%",
             f"{100 * layer.relative:.3f}%",
             f"{layer.headroom_bits:.1f}",
         )
         for layer in found.layers
     ]
     headings = (
-        "layer|protocols|#ring|#frac|#worst error|#mean error|#worst of largest|#headroom bits"
+        "layer|protocols|#ring|#frac|#worst error|#mean of mean|#worst of largest|#headroom bits"
     )
     outside = [str(each) for each in found.excursions.values()]
     drift = found.first_drift
     return [
         Table.of(headings, rows),
         *(_output_line(output, found.samples) for output in found.outputs),
+        f"Encoding: {plan.manifest.encoding}.",
+        *_kept(plan, found),
         *(outside or ["No value left its range."]),
         "No layer drifts." if drift is None else f"First layer that drifts: {drift.name}.",
     ]
+
+
+def _kept(plan: Plan, found: Check) -> list[str]:
+    """Whether the outputs are as exact as the plan was compiled to be, if it was."""
+    allowed = plan.manifest.options.get("max_error")
+    if allowed is None or not found.outputs:
+        return []
+    error = max(output.mean_relative for output in found.outputs)
+    kept = "kept" if error <= float(str(allowed)) else "missed"
+    return [f"Compiled for a mean error of {float(str(allowed)):.3%}: {kept} on these samples."]
 
 
 def _output_line(output: OutputError, samples: int) -> str:
@@ -153,5 +166,6 @@ def _output_line(output: OutputError, samples: int) -> str:
     )
     return (
         f"Output {output.name} on {samples} samples: {output.worst:.2e} off at the worst, "
-        f"{output.mean:.2e} in the mean, values up to {units.real(output.largest)}{agreement}."
+        f"{output.mean:.2e} in the mean, which is {output.mean_relative:.3%} of the mean size; "
+        f"values up to {units.real(output.largest)}{agreement}."
     )

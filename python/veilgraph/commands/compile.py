@@ -74,7 +74,14 @@ Example, a classifier of the bank's on a client's image:
     metavar="auto|BITS",
     default="auto",
     show_default=True,
-    help="Width of the ring: a multiple of 8 up to 64.",
+    help="Width of one ring for all values, a multiple of 8 up to 64; auto chooses layer by layer.",
+)
+@click.option(
+    "--max-error",
+    type=click.FloatRange(min=0, min_open=True),
+    metavar="E",
+    help="Mean error of the outputs that is allowed on the samples, as a share of their mean "
+    "size.  [default: 0.005 for --ring auto]",
 )
 @click.option(
     "--frac-bits", type=int, metavar="N", help="Fraction bits of every value.  [default: chosen]"
@@ -143,7 +150,8 @@ def command(
 def _compare(model: Path, as_json: bool, options: dict[str, Any]) -> None:
     """Shows the suites side by side; parties and owners are each suite's defaults."""
     kept = {
-        name: options[name] for name in ("network", "calibrate", "ring", "frac_bits", "avgpool")
+        name: options[name]
+        for name in ("network", "calibrate", "ring", "frac_bits", "max_error", "avgpool")
     }
     shapes = arguments.by_name("--shape", options["shapes"])
     with progress("compiling for each suite") as tell:

@@ -1,0 +1,227 @@
+"""What a program will send, by the rings that its values live in: the price of a choice of rings.
+
+Which protocols there will be is read off the graph as merge_truncations.py will have it; what each
+sends is counted on a trace of it in the target's suite, never by a formula of its own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from math import prod
+from typing import Any
+
+from torch_mlir import ir
+
+from veilgraph.ir.attributes import Shape, element_count, shape_of
+from veilgraph.ir.graph import attributes, kind_of
+from veilgraph.ir.party import Program
+from veilgraph.ir.plan import Phase
+from veilgraph.ir.types import words
+from veilgraph.passes.batch_rounds import batch_rounds
+from veilgraph.passes.scale_structure import NONLINEAR, PRODUCTS
+from veilgraph.passes.scales import ScaleProblem, Trial
+from veilgraph.targets.linear import additive
+from veilgraph.targets.suite import Operation, Parties, Sharing
+from veilgraph.targets.target import Target
+
+# What reads its operands truncated: as merge_truncations.NARROW, by the graph's names.
+NARROW = PRODUCTS | frozenset(("maximum", "max_pool", "reduce_max", "pad", "expand"))
+SAMPLE = 64  # elements of a trace: bit planes are sent in words of 64
+
+
+@dataclass
+class Tracer:
+    """Bits that protocols send in a suite, all parties together, offline and online."""
+
+    target: Target
+    _known: dict[tuple[Any, ...], float] = field(default_factory=dict)
+
+    def an_element(self, op: str, k: int, K: int, **attrs: int) -> float:
+        """Of an element-wise protocol on an operand in Z_2^k with a result in Z_2^K.
+
+        The operand is as products leave it; "share" is the sharing of an input.
+        """
+        key = (op, k, K, *sorted(attrs.items()))
+        if key not in self._known:
+            self._known[key] = self._element(op, k, K, attrs) / SAMPLE
+        return self._known[key]
+
+    def a_product(self, op: ir.OpView, constant: Sequence[bool]) -> float:
+        """Of a product, for each bit of its ring; `constant` operands are weights."""
+        parties = self._parties()
+        shapes = [shape_of(value) for value in op.operation.operands][:2]
+        operands = [
+            self._shared(parties, f"x{j}", shape, 8, setup)
+            for j, (shape, setup) in enumerate(zip(shapes, constant, strict=True))
+        ]
+        result = shape_of(op.operation.results[0])
+        operation = Operation(kind_of(op), result, 8, dict(attributes(op)))
+        return self._sent(parties, operation, operands) / 8
+
+    def _element(self, op: str, k: int, K: int, attrs: Mapping[str, int]) -> int:
+        parties = self._parties()
+        x = self._shared(parties, "x", (SAMPLE,), k, setup=False)
+        if op == "share":
+            return _sends(x, 0)
+        return self._sent(parties, Operation(op, (SAMPLE,), K, attrs), [additive(x)])
+
+    def _parties(self) -> Parties:
+        count = len(self.target.parties)
+        dealer = count if self.target.dealer else None
+        return Parties(Program(self.target.everyone), tuple(range(count)), dealer)
+
+    def _shared(self, p: Parties, name: str, shape: Shape, bits: int, setup: bool) -> Sharing:
+        role, phase = ("weight", Phase.SETUP) if setup else ("input", Phase.ONLINE)
+        with p.program.in_phase(phase):
+            value = p.program.source(role, name, 0, shape, words(bits))
+            shared: Sharing = self.target.suite.protocols["share"](p, 0, value)
+        return shared
+
+    def _sent(self, p: Parties, operation: Operation, operands: Sequence[Sharing]) -> int:
+        before = len(p.program.nodes)
+        result: Sharing = self.target.suite.protocols[operation.name](p, operation, *operands)
+        return _sends(result, before)
+
+
+def _sends(result: Sharing, first: int) -> int:
+    """Bits of the messages that a result needs, those of the setup and before node `first` apart.
+
+    All parties' parts of it are made.
+    """
+    program = result[0].program
+    for number, part in enumerate(result.parts):
+        for party in part.at:
+            program.output(part, party, f"part{number}", 0)
+    nodes = [program.nodes[i] for i in batch_rounds(program).live if i >= first]
+    sends = (node for node in nodes if node.op == "send" and node.phase != Phase.SETUP)
+    return sum(node.type.bits * node.elements for node in sends)
+
+
+@dataclass(frozen=True)
+class Call:
+    """A protocol on so many elements.
+
+    Attributes:
+        root: of the class that its result belongs to.
+        unit: of a truncation, the root of the accumulator that is truncated.
+        whole_bits: of a comparison, bits before the point of what is compared.
+    """
+
+    op: str
+    elements: int
+    root: ir.Value
+    unit: ir.Value | None = None
+    whole_bits: int | None = None
+
+
+class Traffic:
+    """The bits of a program, for any rings.
+
+    Args:
+        tracer: counts what the target's protocols send.
+    """
+
+    def __init__(self, problem: ScaleProblem, tracer: Tracer) -> None:
+        self._problem, self._tracer = problem, tracer
+        self._calls = list(self._find_calls())
+        self._products = dict(self._find_products())
+
+    def bits(self, trial: Trial) -> float:
+        """What all parties send in one inference, in the rings and scales of a trial."""
+        sent = 0.0
+        for unit, bits in self._products.items():
+            sent += bits * trial.units[unit]
+        for call in self._calls:
+            sent += call.elements * self._price(call, trial)
+        return sent
+
+    def window_bits(self, trial: Trial) -> dict[ir.Value, int]:
+        """The widest comparison of each class that is compared, by root."""
+        found: dict[ir.Value, int] = {}
+        for call in self._calls:
+            if call.whole_bits is not None:
+                bits = trial.scales[call.root] + call.whole_bits + 1  # with the sign's
+                found[call.root] = max(found.get(call.root, 0), bits)
+        return found
+
+    def _price(self, call: Call, trial: Trial) -> float:
+        K, s = trial.classes[call.root], trial.scales[call.root]
+        if call.op == "share":
+            return self._tracer.an_element("share", K, K)
+        compared = max(2, s + (call.whole_bits or 0) + 1)  # bits, the sign's included
+        if call.unit is None:
+            window = min(compared, K - 1)
+            return self._tracer.an_element("relu", K, K, window_bits=window, dropped_bits=0)
+        k = trial.units[self._problem.rings[call.unit]]
+        f = min(trial.wide[call.unit] - s, k - 3)
+        if f <= 0:
+            return self._tracer.an_element("lift", k, K) if k < K else 0.0
+        if call.op == "truncate":
+            return self._tracer.an_element("truncate", k, K, bits=f)
+        window = min(f + compared, k - 1, K + f)
+        return self._tracer.an_element(
+            "truncate_relu", k, K, bits=f, window_bits=window, dropped_bits=f
+        )
+
+    def _find_products(self) -> Iterator[tuple[ir.Value, float]]:
+        """Bits of each unit's products for each bit of its ring."""
+        structure = self._problem.structure
+        found: dict[ir.Value, float] = {}
+        for product in structure.products:
+            unit = structure.rings.root(product.result)
+            constant = [value in structure.adaptable for value in (product.x, product.y)]
+            sent = self._tracer.a_product(product.op, constant)
+            found[unit] = found.get(unit, 0.0) + sent
+        yield from found.items()
+
+    def _find_calls(self) -> Iterator[Call]:
+        problem = self._problem
+        roots = problem.structure.stored
+        for value in problem.graph.inputs.values():
+            yield Call("share", element_count(shape_of(value)), roots.root(value))
+        for op in problem.graph.operations:
+            result = op.operation.results[0]
+            if result in problem.structure.pending and self._is_read_narrow(result):
+                yield from self._truncation("truncate", result)
+            if kind_of(op) in NONLINEAR:
+                yield from self._comparison(op)
+
+    def _is_read_narrow(self, value: ir.Value) -> bool:
+        users = [use.owner for use in value.uses if use.owner.operation.name != "func.return"]
+        return any(kind_of(user) in NARROW for user in users)
+
+    def _truncation(
+        self, op: str, value: ir.Value, whole_bits: int | None = None
+    ) -> Iterator[Call]:
+        structure = self._problem.structure
+        unit = structure.units.root(value)
+        if unit in self._problem.units:
+            count = element_count(shape_of(value))
+            yield Call(op, count, structure.stored.root(value), unit, whole_bits)
+
+    def _comparison(self, op: ir.OpView) -> Iterator[Call]:
+        problem, operands = self._problem, list(op.operation.operands)
+        known = [problem.statistics.get(value) for value in operands]
+        bits = max((problem.budget.whole_bits(k) for k in known if k), default=0)
+        if kind_of(op) == "relu":
+            pending = operands[0] in problem.structure.pending
+            if pending and not self._is_read_narrow(operands[0]):
+                yield from self._truncation("truncate_relu", operands[0], bits)
+                return
+        else:
+            bits += 1  # differences reach twice as far
+        root = problem.structure.stored.root(op.operation.results[0])
+        yield Call("relu", comparisons(op), root, None, bits)
+
+
+def comparisons(op: ir.OpView) -> int:
+    """How many pairs a comparing operation compares."""
+    given, made = shape_of(op.operation.operands[0]), shape_of(op.operation.results[0])
+    if kind_of(op) == "reduce_max":
+        return prod(given) - prod(made)
+    if kind_of(op) == "max_pool":
+        named: dict[str, Any] = attributes(op)
+        rows, columns = (int(extent) for extent in named["kernel"])
+        return prod(made[:2]) * made[3] * (given[2] * (columns - 1) + made[2] * (rows - 1))
+    return prod(made)

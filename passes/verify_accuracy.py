@@ -1,0 +1,76 @@
+"""Whether the exact integers answer as exactly as was promised, on the samples.
+
+    allowed: 0.1%, measured on 2 samples: 0.09%   ->  the program, and its sentence says so
+    allowed: 0.1%, measured on 2 samples: 0.15%   ->  encoded again, for less
+
+Predictions are of first order; this is the last word before a plan is made.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from veilgraph.ir.errors import AccuracyError
+from veilgraph.ir.meaning.secret import evaluate
+from veilgraph.ir.secret import SecretProgram
+from veilgraph.ir.secret_types import Tensor
+
+Sample = Mapping[str, NDArray[np.float32]]
+
+
+@dataclass(frozen=True)
+class VerifyAccuracy:
+    """Runs a program in exact integers, its truncations rounding as the protocols do.
+
+    Attributes:
+        samples: inputs by name.
+        outputs: what the graph makes of them in real numbers.
+    """
+
+    samples: Sequence[Sample]
+    outputs: Sequence[Sample]
+
+    def error(self, program: SecretProgram) -> float:
+        """Mean difference of an output over its mean size, of the output where that is largest.
+
+        Infinite where a sample can't be encoded.
+        """
+        differences = dict.fromkeys(program.outputs, 0.0)
+        sizes = dict.fromkeys(program.outputs, 0.0)
+        # Seeded, so that compiling again says the same; nothing here is secret.
+        rounding = np.random.default_rng(0)
+        for sample, wanted in zip(self.samples, self.outputs, strict=True):
+            found = evaluate(program, sample, rounding).outputs
+            for name in found:
+                differences[name] += float(np.abs(found[name] - wanted[name]).sum())
+                sizes[name] += float(np.abs(wanted[name], dtype=np.float64).sum())
+        return max(differences[name] / (sizes[name] or 1.0) for name in differences)
+
+    def told(self, program: SecretProgram, error: float) -> SecretProgram:
+        """The program, its sentence with what was measured."""
+        measured = f"measured {error:.1e} on {_counted(self.samples)}"
+        return replace(program, encoding=f"{program.encoding}, {measured}")
+
+
+def missed(program: SecretProgram, error: float, allowed: float, chosen: bool) -> AccuracyError:
+    """What a user is told whose bound can't be held.
+
+    Args:
+        chosen: whether rings were chosen, and not given.
+    """
+    rings = {Tensor.of(op.operation.results[0]).encoding.ring_bits for op in program.operations}
+    widest = f"{max(rings)} bits"
+    where = f"Even with rings of up to {widest}" if chosen else f"In a ring of {widest}"
+    return AccuracyError(
+        f"{where} the outputs are {error:.2%} of their size off on the samples, where "
+        f"{allowed:.2%} is allowed.",
+        "Allow more with --max-error." if chosen else "Take --ring auto, or allow more.",
+    )
+
+
+def _counted(samples: Sequence[Sample]) -> str:
+    return f"{len(samples)} sample{'s' if len(samples) > 1 else ''}"

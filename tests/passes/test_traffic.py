@@ -1,0 +1,84 @@
+"""The price of rings is what the plan sends: the same choices compiled, and messages counted."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import pytest
+from test_escalation import problem, samples
+
+from veilgraph.ir import graph_ops as ops
+from veilgraph.ir.graph import Graph
+from veilgraph.ir.mlir import context
+from veilgraph.ir.plan import Phase
+from veilgraph.passes.batch_rounds import batch_rounds
+from veilgraph.passes.choose_comparison import ChooseComparison
+from veilgraph.passes.encode_fixed_point import EncodeFixedPoint
+from veilgraph.passes.expand_protocols import expand_protocols
+from veilgraph.passes.infer_visibility import InferVisibility
+from veilgraph.passes.merge_truncations import MergeTruncations
+from veilgraph.passes.ranges import calibrate
+from veilgraph.passes.scales import ScaleProblem, Trial
+from veilgraph.passes.traffic import Tracer, Traffic, comparisons
+from veilgraph.passes.verify_masking import coalitions, verify_masking
+from veilgraph.targets.target import Target, target
+
+TARGETS = [target(), target("additive", ("alice", "bob"), dealer="dave")]
+MIXED = (40, 32, 48, 24)
+
+
+def sent_bits(target: Target, problem: ScaleProblem, trial: Trial) -> float:
+    """Of the expanded program, but for what is revealed."""
+    ranges = calibrate(problem.graph, {"x": samples()})
+    visibility = InferVisibility({"x": "alice", "weights": "bob"}).run(problem.graph)
+    program = Chosen(target=target, trial=trial).run(problem.graph, visibility, ranges)
+    program = ChooseComparison().run(MergeTruncations().run(program))
+    expanded = expand_protocols(program, target)
+    schedule = batch_rounds(expanded.program)
+    verify_masking(schedule, coalitions(target))
+    nodes = [expanded.program.nodes[i] for i in schedule.live]
+    sends = [n for n in nodes if n.op == "send" and n.phase != Phase.SETUP]
+    return float(sum(n.type.bits * n.elements for n in sends if n["declared"] != "reveal"))
+
+
+@dataclass(frozen=True)
+class Chosen(EncodeFixedPoint):
+    """The rings and scales of a trial."""
+
+    trial: Trial | None = None
+
+    def _trial(self, problem: ScaleProblem, known: bool) -> Trial:
+        assert self.trial is not None
+        return self.trial
+
+
+@pytest.mark.parametrize("target", TARGETS, ids=lambda target: target.suite.name)
+def test_the_price_is_what_is_sent(target: Target) -> None:
+    """But that rep3 need not send a part that only meets the part of a weight that is zero."""
+    given = problem(1e-4)
+    trial = given.attempt(dict(zip(given.readers.units, MIXED, strict=True)))
+    predicted = Traffic(given, Tracer(target)).bits(trial)
+    sent = sent_bits(target, given, trial)
+    assert sent <= predicted <= 1.08 * sent
+
+
+def test_a_trace_is_made_once() -> None:
+    tracer = Tracer(TARGETS[0])
+    first = tracer.an_element("truncate", 32, 40, bits=12)
+    assert first == 2 * 32 + 40 + 2 + 40 + 2 * (40 - 32 + 12)
+    assert tracer.an_element("truncate", 32, 40, bits=12) == first
+
+
+def test_comparisons_are_counted() -> None:
+    graph = Graph.create(context(), {"x": (2, 3, 8, 8)}, {})
+    x = graph.inputs["x"]
+    pads = {"pads_low": (0, 0), "pads_high": (0, 0), "dilations": (1, 1)}
+    with graph.end("pool"):
+        pooled = ops.MaxPool.build(x, kernel=(2, 2), strides=(2, 2), **pads)
+    with graph.end("largest"):
+        largest = ops.ReduceMax.build(pooled, axes=(2, 3), keepdims=True)
+    with graph.end("relu"):
+        y = ops.Relu.build(largest)
+    graph.finish({"y": y})
+    counted = [comparisons(op) for op in graph.operations]
+    assert counted == [2 * 3 * (8 * 4 + 4 * 4), 2 * 3 * 15, 2 * 3]

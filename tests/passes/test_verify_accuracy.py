@@ -1,0 +1,114 @@
+"""What the samples say in exact integers: told in the plan, aimed at again, or refused."""
+
+from __future__ import annotations
+
+import re
+from functools import partial
+
+import numpy as np
+import pytest
+from models import model
+from onnx import ModelProto, helper
+
+import veilgraph
+from veilgraph import compilation
+from veilgraph.checking import check
+from veilgraph.ir.errors import AccuracyError, UsageError
+from veilgraph.ir.mlir import context
+from veilgraph.ir.secret import Argument, SecretProgram
+from veilgraph.ir.secret_ops import Neg
+from veilgraph.ir.secret_types import Encoding, RangeSource, RealRange, Tensor
+from veilgraph.passes import pipeline
+from veilgraph.passes.verify_accuracy import VerifyAccuracy, missed
+
+RANGE = RealRange(-4.0, 4.0, RangeSource.CALIBRATED)
+SAMPLES = {"x": np.random.default_rng(3).standard_normal((6, 2, 12)).astype(np.float32)}
+
+
+def layers() -> ModelProto:
+    generator = np.random.default_rng(2)
+    shapes = {"w": (12, 16), "v": (16, 16), "u": (16, 5)}
+    weights = {n: generator.standard_normal(s).astype(np.float32) / 3 for n, s in shapes.items()}
+    node = helper.make_node
+    nodes = [
+        node("MatMul", ["x", "w"], ["a"], "first"),
+        node("Relu", ["a"], ["b"], "relu1"),
+        node("MatMul", ["b", "v"], ["c"], "second"),
+        node("Relu", ["c"], ["d"], "relu2"),
+        node("MatMul", ["d", "u"], ["y"], "third"),
+    ]
+    return model(nodes, {"x": (2, 12)}, ["y"], weights)
+
+
+def told(plan: veilgraph.Plan) -> tuple[float, float]:
+    """The predicted and the measured error that a plan's sentence states."""
+    found = re.search(
+        r"predicted relative error (\S+), measured (\S+) on (\d) samples$", plan.manifest.encoding
+    )
+    assert found is not None, plan.manifest.encoding
+    assert found[3] == "4", "of six samples four are run"
+    return float(found[1]), float(found[2])
+
+
+@pytest.mark.parametrize("max_error", [0.02, 1e-3, 1e-5])
+def test_the_error_is_held_and_told(max_error: float) -> None:
+    plan, weights = veilgraph.compile(layers(), calibrate=SAMPLES, max_error=max_error)
+    predicted, measured = told(plan)
+    assert measured <= max_error
+    assert max_error / 64 < predicted <= 0.76 * max_error
+    assert plan.manifest.options["max_error"] == max_error
+    held_out = {"x": np.random.default_rng(4).standard_normal((8, 2, 12)).astype(np.float32)}
+    (output,) = check(plan, weights, layers(), held_out, tolerance=1.0).outputs
+    assert output.mean / np.abs(SAMPLES["x"]).mean() < max_error
+
+
+def test_a_miss_is_encoded_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Aimed at ten times the error allowed, the first program misses it."""
+    aims = []
+    encode = pipeline.EncodeFixedPoint
+
+    def counted(**options: float) -> object:
+        aims.append(options["aim"])
+        return encode(**options)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(compilation, "Program", partial(pipeline.Program, aim=10.0))
+    monkeypatch.setattr(pipeline, "EncodeFixedPoint", counted)
+    plan, _ = veilgraph.compile(layers(), calibrate=SAMPLES, max_error=1e-3)
+    assert told(plan)[1] <= 1e-3
+    assert len(aims) > 1
+    assert aims == sorted(aims, reverse=True)
+
+
+def test_what_64_bits_can_not_do_is_refused() -> None:
+    with pytest.raises(AccuracyError, match=r"Even with rings of up to 64 bits .* on the samples"):
+        veilgraph.compile(layers(), calibrate=SAMPLES, max_error=1e-14)
+
+
+def test_a_ring_of_the_users_own_is_refused_where_it_misses() -> None:
+    with pytest.raises(AccuracyError, match="In a ring of 24 bits the outputs are") as caught:
+        veilgraph.compile(layers(), calibrate=SAMPLES, ring=24, max_error=1e-4)
+    assert caught.value.exit_code == 4
+    assert "--ring auto" in caught.value.hint
+    plan, _ = veilgraph.compile(layers(), calibrate=SAMPLES, ring=24)
+    assert told(plan)[1] > 1e-4, "without a bound it is only told"
+
+
+def test_an_error_without_samples_is_refused() -> None:
+    with pytest.raises(UsageError, match=r"largest error .* samples"):
+        veilgraph.compile(layers(), max_error=1e-3)
+
+
+def test_of_several_outputs_the_worst_counts() -> None:
+    program = SecretProgram.create(
+        context(), [Argument("x", "input", "a", Tensor((2,), Encoding(32, 4)), RANGE)], {}
+    )
+    x = program.block.arguments[0]
+    with program.at("same"):
+        y = Neg.build(x, range=RANGE)
+    program.finish({"same": x, "negated": y})
+    sample = {"x": np.float32([1.0, -3.0])}
+    wanted = {"same": np.float32([1.0, -3.0]), "negated": np.float32([-1.5, 2.5])}
+    verify = VerifyAccuracy([sample], [wanted])
+    assert verify.error(program) == 1 / 4
+    assert verify.told(program, 1 / 4).encoding.endswith("measured 2.5e-01 on 1 sample")
+    assert "25.00% of their size" in missed(program, 1 / 4, 0.001, chosen=True).message

@@ -61,6 +61,7 @@ class EncodeFixedPoint:
         max_error: mean error of the outputs, relative to their mean size, that is allowed; None
             allows MAX_ERROR where rings are chosen, and aims at FINE where one is given.
         aim: share of `max_error` that the prediction must stay within.
+        spare: rungs of 8 bits that values get in addition whose noise nothing predicts.
         target: whose protocols are paid for.
     """
 
@@ -69,6 +70,7 @@ class EncodeFixedPoint:
     margin: float = 2.0
     max_error: float | None = None
     aim: float = AIM
+    spare: int = 0
     target: Target = field(default_factory=named_target)
 
     def run(self, graph: Graph, visibility: Visibility, ranges: Ranges) -> SecretProgram:
@@ -138,7 +140,7 @@ class EncodeFixedPoint:
         if self.ring_bits is not None:
             trial = problem.attempt(problem.one_ring(self.ring_bits))
         else:
-            trial = Escalation(problem, traffic, self.goal**2).run()
+            trial = Escalation(problem, traffic, self.goal**2, self.spare).run()
         return snapped(problem, traffic, trial, self.goal**2)
 
     def _narrowest(self, problem: ScaleProblem) -> Trial:

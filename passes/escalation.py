@@ -8,8 +8,11 @@ raised, by one rung or two, that takes most of the error away for the bytes it c
               24   32   24     0.5%    11.9 MB
               32   32   24     0.2%    12.5 MB
 
-Then rungs that the goal doesn't need are given back, and windows of 18 to 20 bits snap to 17 where
-the goal allows: a carry tree over 16 bits has a level less.
+Then rungs that the goal doesn't need are given back. Where many units make little difference each,
+one ring for all, with what isn't needed given back, may cost less: the cheaper of the two is taken.
+Units whose noise nothing predicts (a softmax's powers) are in that one ring at the least.
+Windows of 18 to 20 bits snap to 17 where the goal allows: a carry tree over 16 bits has a level
+less.
 """
 
 from __future__ import annotations
@@ -44,22 +47,45 @@ class Escalation:
 
     Attributes:
         noise: the square of the relative error that the outputs may have, by prediction.
-        least: the narrowest ring that a unit may be in.
+        spare: rungs that units whose noise nothing predicts get beyond what others need.
     """
 
     problem: ScaleProblem
     traffic: Traffic
     noise: float
-    least: int = RUNGS[0]
+    spare: int = 0
 
     def run(self) -> Trial:
         """The rings and scales found; those of the widest rings where even these miss the goal."""
-        trial = self._raised()
-        return self._trimmed(trial) if trial.noise <= self.noise else trial
+        ring_bits = self._one_ring()
+        least = self._least(ring_bits)
+        even = {unit: max(ring_bits, floor) for unit, floor in least.items()}
+        starts = [self._raised(least), self.problem.attempt(even)]
+        found = [self._trimmed(trial, least) for trial in starts if trial.noise <= self.noise]
+        return min(found or starts, key=self.traffic.bits if found else lambda trial: trial.noise)
 
-    def _raised(self) -> Trial:
+    def _one_ring(self) -> int:
+        """The narrowest ring that is enough for all."""
+        enough = (
+            ring_bits
+            for ring_bits in RUNGS
+            if self.problem.attempt(self.problem.one_ring(ring_bits)).noise <= self.noise
+        )
+        return next(enough, RUNGS[-1])
+
+    def _least(self, ring_bits: int) -> dict[ir.Value, int]:
+        """The narrowest ring that each unit may be in."""
+        readers = self.problem.readers
+        least = self.problem.one_ring(RUNGS[0])
+        for root, draft in self.problem.drafts.items():
+            if draft.steep:
+                near = (*readers.of[root], *readers.makers.get(root, ()))
+                least |= dict.fromkeys(near, _above(ring_bits, self.spare))
+        return least
+
+    def _raised(self, least: Mapping[ir.Value, int]) -> Trial:
         neighbours = self.problem.readers.neighbours()
-        trial = self.problem.attempt(self.problem.one_ring(self.least))
+        trial = self.problem.attempt(least)
         offers: dict[ir.Value, Offer] = {}
         stale: Iterable[ir.Value] = neighbours
         while trial.noise > self.noise:
@@ -89,22 +115,23 @@ class Escalation:
             if removed > 0:
                 yield Offer(ring_bits, removed / more if more > 0 else math.inf)
 
-    def _trimmed(self, trial: Trial) -> Trial:
-        """Without the rungs that turned out not to be needed, the costliest first."""
+    def _trimmed(self, trial: Trial, least: Mapping[ir.Value, int]) -> Trial:
+        """Without the rungs that turn out not to be needed, the costliest first."""
         bits = self.traffic.bits(trial)
-        lower = [
-            self._lowered(trial, unit) for unit in trial.units if trial.units[unit] > self.least
-        ]
-        saved = {unit: bits - self.traffic.bits(low) for unit, low in lower}
-        for unit in sorted(saved, key=lambda unit: -saved[unit]):
-            _, low = self._lowered(trial, unit)
-            if low.noise <= self.noise and self.traffic.bits(low) < self.traffic.bits(trial):
-                trial = low
-        return trial
+        while True:
+            free = [unit for unit in least if trial.units[unit] > least[unit]]
+            sent = {unit: self.traffic.bits(self._lowered(trial, unit)) for unit in free}
+            before = bits
+            for unit in sorted(sent, key=lambda unit: sent[unit]):
+                low = self._lowered(trial, unit)
+                if low.noise <= self.noise and (less := self.traffic.bits(low)) < bits:
+                    trial, bits = low, less
+            if bits == before:
+                return trial
 
-    def _lowered(self, trial: Trial, unit: ir.Value) -> tuple[ir.Value, Trial]:
+    def _lowered(self, trial: Trial, unit: ir.Value) -> Trial:
         ring_bits = RUNGS[RUNGS.index(trial.units[unit]) - 1]
-        return unit, self.problem.attempt({**trial.units, unit: ring_bits})
+        return self.problem.attempt({**trial.units, unit: ring_bits})
 
 
 def _above(ring_bits: int, steps: int) -> int:

@@ -68,6 +68,7 @@ class Program:
     options: Options
     graph: Graph
     aim: float = AIM  # share of the error allowed that the encoding predicts at most
+    misses: int = 0  # how often the samples said that this was not enough
     visibility: Visibility = field(init=False)
     ranges: Ranges = field(init=False)
     secret: SecretProgram = field(init=False)
@@ -111,6 +112,7 @@ def _encode(program: Program) -> None:
         frac_bits=options.frac_bits,
         max_error=options.max_error,
         aim=program.aim,
+        spare=program.misses,
         target=program.target,
     )
     program.secret = encode.run(program.graph, program.visibility, program.ranges)
@@ -142,6 +144,7 @@ def _verify_accuracy(program: Program) -> None:
                 break
             raise missed(program.secret, error, allowed, chosen)
         program.aim *= min(LARGEST_CUT, AIM * allowed / error)
+        program.misses += 1
         for stage in (_encode, _merge, _choose):
             stage(program)
     program.secret = verify.told(program.secret, error)

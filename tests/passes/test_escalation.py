@@ -87,10 +87,17 @@ def test_what_no_ring_can_do_ends_at_the_widest() -> None:
     assert set(found.units.values()) == {RUNGS[-1]}
 
 
-def test_a_floor_is_kept() -> None:
-    given = problem(0.1)
-    found = Escalation(given, Traffic(given, Tracer(target())), 0.1**2, least=40).run()
-    assert min(found.units.values()) >= 40
+def test_noise_that_nothing_predicts_keeps_its_units_wide() -> None:
+    given = problem(1e-3)
+    traffic = Traffic(given, Tracer(target()))
+    alone = Escalation(given, traffic, 1e-6).run()
+    assert min(alone.units.values()) < 40
+    last = list(given.drafts)[-2]
+    given.drafts[last].steep = True
+    units = {*given.readers.of[last], *given.readers.makers[last]}
+    for spare, ring_bits in ((0, 32), (2, 48)):
+        found = Escalation(given, traffic, 1e-6, spare).run()
+        assert min(found.units[unit] for unit in units) >= ring_bits
 
 
 def test_windows_snap_where_the_error_allows() -> None:

@@ -12,6 +12,7 @@ static_assert(std::endian::native == std::endian::little, "heads are little endi
 constexpr uint64_t kStopped = ~uint64_t{0};
 constexpr size_t kRecord = size_t{1} << 14;  // the most that one TLS record holds
 constexpr size_t kChunk = size_t{1} << 17;   // moved in one direction before a look at the other
+constexpr size_t kEager = size_t{1} << 20;   // sent before a look at other links
 
 void write_head(uint8_t* to, uint64_t number, uint64_t bytes) {
   std::memcpy(to, &number, sizeof(number));
@@ -33,7 +34,7 @@ void FramedStream::send_frame(std::span<const uint8_t> payload) {
   staged_ = {record_.get(), kHead + first};
   unsent_ = payload.subspan(first);
   sent_bytes += payload.size();
-  send_some();
+  for (size_t moved = 0; moved < kEager && send_some();) moved += kChunk;
 }
 
 void FramedStream::expect_frame(std::span<uint8_t> payload) {

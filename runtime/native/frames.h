@@ -38,7 +38,7 @@ class FramedStream {
   // What is under way; all of these are for one thread at a time, and throw Fault or Interrupted.
   bool sending() const { return staged_.size() > 0 || unsent_.size() > 0; }
   bool receiving() const { return receiving_; }
-  // Puts a frame up, and sends of it what the socket takes at once, at most a chunk.
+  // Puts a frame up, and sends of it what the socket takes at once, at most about a megabyte.
   void send_frame(std::span<const uint8_t> payload);
   // Awaits the next frame, of exactly this length.
   void expect_frame(std::span<uint8_t> payload);

@@ -30,7 +30,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
-SECONDS = 60  # that one block may take
+SECONDS = 180  # that one block may take
 END_OF_COMMAND = "-- end of command --"
 DIRECTIVES = ("not run", "file", "from")
 _FENCE = re.compile(r"(?P<indent> *)```(?P<language>\w*)$")

@@ -224,7 +224,7 @@ class Encoder:
 
     def _step(self, op: ir.OpView, operands: Sequence[ir.Value]) -> ir.Value:
         """An integer: no fraction bits, whatever its operand has."""
-        window = {"window_bits": self._ring_bits - 1, "dropped_bits": 0}
+        window = {"window_bits": _ring_bits(operands[0]) - 1, "dropped_bits": 0}
         return self._build(secret_ops.Step, operands, op.operation.results[0], 0, window)
 
     def _same(self, op: ir.OpView, operands: Sequence[ir.Value]) -> ir.Value:

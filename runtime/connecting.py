@@ -169,13 +169,21 @@ def _await_callers(search: _Search[C], listener: socket.socket) -> None:
     awaited = set(range(config.party + 1, len(config.parties)))
     callers: list[Future[None]] = []
     threads = ThreadPoolExecutor(_MAX_CALLERS, "veilgraph-caller")
+    room = threading.BoundedSemaphore(_MAX_CALLERS)
     with listener:
         while not search.over() and not awaited <= search.found.keys():
+            if not room.acquire(timeout=_SLICE_SECONDS):
+                continue  # the rest wait in the system's queue, and take no descriptor
             try:
                 connection, (host, port, *_) = listener.accept()
-            except TimeoutError:
+            except OSError as error:  # nobody called; no descriptor is left; the caller went
+                room.release()
+                if not isinstance(error, TimeoutError):
+                    search.ended.wait(_SLICE_SECONDS)
                 continue
-            callers.append(threads.submit(_receive, search, connection, f"{host}:{port}"))
+            caller = threads.submit(_receive, search, connection, f"{host}:{port}")
+            caller.add_done_callback(lambda _: room.release())
+            callers.append(caller)
     threads.shutdown(wait=False)
     for caller in callers:
         if caller.done():

@@ -117,7 +117,10 @@ class Introduction:
     def _read(self, count: int) -> bytes:
         content = b""
         while len(content) < count:
-            self.connection.settimeout(max(0.01, self._deadline - time.monotonic()))
+            remaining = self._deadline - time.monotonic()
+            if remaining <= 0:
+                raise Dropped("it was too slow")
+            self.connection.settimeout(remaining)
             piece = self.connection.recv(count - len(content))
             if not piece:
                 raise Dropped("it closed the connection")

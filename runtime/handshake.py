@@ -62,7 +62,8 @@ class _Hello:
     @staticmethod
     def unpack(content: bytes) -> _Hello:
         version, party, ring_bits, plan_digest, nonce, names = _HELLO.unpack(content)
-        listed = names.rstrip(b"\0").decode("ascii", "replace")
+        read = names.rstrip(b"\0").decode("ascii", "replace")
+        listed = "".join(c if c.isprintable() else "?" for c in read)  # it may reach a terminal
         return _Hello(version, party, ring_bits, plan_digest, nonce, listed)
 
     def difference(self, other: _Hello, peer: int) -> str:

@@ -28,6 +28,7 @@ FramedStream::FramedStream(uint32_t peer, uint32_t parties, std::shared_ptr<Stre
       record_(std::make_unique<uint8_t[]>(kRecord)) {}
 
 void FramedStream::send_frame(std::span<const uint8_t> payload) {
+  stream_->renew_key_if_due();
   const size_t first = std::min(payload.size(), kRecord - kHead);
   write_head(record_.get(), sent_frames_++, payload.size());
   if (first > 0) std::memcpy(record_.get() + kHead, payload.data(), first);

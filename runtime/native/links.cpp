@@ -13,6 +13,16 @@ constexpr size_t kThreadedBytes = size_t{1} << 20;  // from here on a round's li
 constexpr int kPollMilliseconds = 100;              // how soon a thread sees another link fail
 constexpr uint64_t kSignalNanoseconds = 100'000'000;
 
+bool is_interrupt(const std::exception_ptr& error) {
+  try {
+    std::rethrow_exception(error);
+  } catch (const Interrupted&) {
+    return true;
+  } catch (...) {
+    return false;
+  }
+}
+
 }  // namespace
 
 Links::Links(std::vector<std::unique_ptr<FramedStream>> links, bool (*interrupted)())
@@ -56,6 +66,7 @@ void Links::move_all(size_t longest_bytes, double patience) {
     Links& links;
     double patience;
     std::vector<std::exception_ptr> errors;
+    bool interrupted = false;
   } round{*this, patience, std::vector<std::exception_ptr>(links_.size())};
   pool_.run(
       static_cast<int64_t>(links_.size()),
@@ -68,7 +79,18 @@ void Links::move_all(size_t longest_bytes, double patience) {
           shared.errors[index] = std::current_exception();
         }
       },
-      &round);
+      &round,
+      [](void* state) {  // signals are the calling thread's to see, whichever link is silent
+        Round& shared = *static_cast<Round*>(state);
+        if (shared.interrupted || !shared.links.interrupted_()) return;
+        shared.interrupted = true;
+        shared.links.failed_.store(true, std::memory_order_relaxed);
+      });
+  // A signal comes first: Python's exception is set already.
+  for (const std::exception_ptr& error : round.errors) {
+    if (error && is_interrupt(error)) std::rethrow_exception(error);
+  }
+  if (round.interrupted) throw Interrupted{};
   for (const std::exception_ptr& error : round.errors) {
     if (error) std::rethrow_exception(error);
   }
@@ -87,14 +109,19 @@ void Links::receive_in_turn(FramedStream& link, double patience) {
 // Sends and receives on one link until its part of the round is complete.
 void Links::work(FramedStream& link, double patience) {
   const auto most = static_cast<uint64_t>(patience * 1e9);
-  uint64_t last = nanoseconds();
+  uint64_t last = nanoseconds(), looked = last;
   while ((link.sending() || link.receiving()) && !failed_.load(std::memory_order_relaxed)) {
     const bool received = link.receive_some(), sent = link.send_some();
     if (received || sent) {
       last = nanoseconds();
-    } else if (!link.wait(kPollMilliseconds)) {
-      if (nanoseconds() - last > most) throw link.silent();
-      if (interrupted_()) throw Interrupted{};
+    } else {
+      const bool ready = link.wait(kPollMilliseconds);
+      const uint64_t now = nanoseconds();
+      if (now - last > most) throw link.silent();
+      if (!ready || now - looked > kSignalNanoseconds) {
+        looked = now;
+        if (interrupted_()) throw Interrupted{};
+      }
     }
   }
 }

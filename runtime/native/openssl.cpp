@@ -21,8 +21,9 @@ void* opened(const std::string& module) {
 OpenSsl::OpenSsl(const std::string& module) : library_(opened(module)) {
   const unsigned long major = version_number() >> kMajorShift;
   if (major != kMajor) {
+    const std::string found = version(0);
     dlclose(library_);
-    throw std::runtime_error(std::string(version(0)) + ", which is not OpenSSL 3");
+    throw std::runtime_error(found + ", which is not OpenSSL 3");
   }
 }
 

@@ -1,6 +1,13 @@
 #include "runtime/native/pool.h"
 
+#include <chrono>
+
 namespace veil {
+namespace {
+
+constexpr std::chrono::milliseconds kTick{100};
+
+}  // namespace
 
 Pool::Pool(uint32_t threads) {
   for (uint32_t t = 1; t < threads; ++t) workers_.emplace_back([this, t] { work(t); });
@@ -15,7 +22,7 @@ Pool::~Pool() {
   for (std::thread& worker : workers_) worker.join();
 }
 
-void Pool::run(int64_t count, Body body, void* state) {
+void Pool::run(int64_t count, Body body, void* state, Tick tick) {
   {
     const std::lock_guard lock(mutex_);
     count_ = count;
@@ -28,7 +35,12 @@ void Pool::run(int64_t count, Body body, void* state) {
   start_.notify_all();
   take_all(0);
   std::unique_lock lock(mutex_);
-  done_.wait(lock, [this] { return running_ == 0; });
+  while (!done_.wait_for(lock, kTick, [this] { return running_ == 0; })) {
+    if (tick == nullptr) continue;
+    lock.unlock();
+    tick(state);
+    lock.lock();
+  }
 }
 
 void Pool::take_all(uint32_t thread) {

@@ -12,6 +12,7 @@ namespace veil {
 class Pool {
  public:
   using Body = void (*)(void* state, int64_t index, uint32_t thread);
+  using Tick = void (*)(void* state);
 
   // `threads` counts the one that calls run, so one less is started; none for 1.
   explicit Pool(uint32_t threads);
@@ -20,8 +21,8 @@ class Pool {
   Pool& operator=(const Pool&) = delete;
 
   // Calls body(state, i, thread) for i in [0, count) and returns when all are done. From one
-  // thread.
-  void run(int64_t count, Body body, void* state);
+  // thread, which calls tick(state) ten times a second while it waits for the others.
+  void run(int64_t count, Body body, void* state, Tick tick = nullptr);
 
  private:
   void work(uint32_t thread);

@@ -21,6 +21,7 @@ namespace {
 constexpr const char* kCipher = "TLS_AES_128_GCM_SHA256";
 constexpr size_t kRecord = size_t{1} << 14;  // the most that one holds
 // Taken from the socket at once: fewer calls than a record each, and still in the cache.
+constexpr double kBusySeconds = 1.0;  // that one call may take bytes off the socket without waiting
 constexpr size_t kReadBuffer = size_t{1} << 16;
 
 // Adds the time of a block to a counter.
@@ -195,26 +196,20 @@ Stream::Moved Stream::read(uint8_t* data, size_t bytes, Wait wait) {
 Stream::Moved Stream::write(const uint8_t* data, size_t bytes) {
   if (tls_ == nullptr) return send(data, bytes);
   enter();
-  if (records_ >= records_per_key_ && !record_begun_ && !renew_key()) return failed(-1);
   const uint64_t outside = times_.waiting + times_.sending, start = nanoseconds();
   size_t count = 0;
   const int done = openssl_->write(tls_, data, bytes, &count);
   times_.encryption += nanoseconds() - start - (times_.waiting + times_.sending - outside);
-  if (done != 1) {
-    const Moved moved = failed(done);
-    record_begun_ = moved.status == Status::kNotNow;
-    return moved;
-  }
-  record_begun_ = false;
+  if (done != 1) return failed(done);
   records_ += (count + kRecord - 1) / kRecord;
   return {Status::kMoved, count};
 }
 
 // The next write's record is preceded by one that says so.
-bool Stream::renew_key() {
-  if (openssl_->update_key(tls_, OpenSsl::kUpdateMine) != 1) return false;
-  records_ = 0;
-  return true;
+void Stream::renew_key_if_due() {
+  if (tls_ == nullptr || records_ < records_per_key_) return;
+  enter();
+  if (openssl_->update_key(tls_, OpenSsl::kUpdateMine) == 1) records_ = 0;
 }
 
 // OpenSSL tells failures apart by this thread's list of errors, which others may have left some in.
@@ -222,6 +217,7 @@ void Stream::enter() {
   inside = this;
   openssl_->clear_errors();
   system_ = {Status::kMoved, 0};
+  entered_ = nanoseconds();
 }
 
 // Why a call of TLS moved nothing. The socket's own account comes first: OpenSSL's differs between
@@ -243,6 +239,11 @@ Stream::Moved Stream::failed(int result) {
 
 Stream::Moved Stream::receive(uint8_t* data, size_t bytes) {
   const Timing timing(times_.waiting);
+  // A peer that keeps OpenSSL busy with what is no message must not keep it for ever.
+  const double most = wait_ == Wait::kYes ? patience_ : kBusySeconds;
+  if (tls_ != nullptr && static_cast<double>(nanoseconds() - entered_) > most * 1e9) {
+    return system_ = {wait_ == Wait::kYes ? Status::kSilent : Status::kNotNow, 0};
+  }
   const int flags = wait_ == Wait::kYes ? 0 : MSG_DONTWAIT;
   return from_system(recv(socket_, data, bytes, flags));
 }

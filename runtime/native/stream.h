@@ -68,6 +68,9 @@ class Stream {
   // Waits for bytes to read, or room to write; false if there was none in time.
   bool wait(bool to_read, bool to_write, int milliseconds);
   void close();
+  // Between frames: a fresh key if this one has encrypted enough. OpenSSL reads nothing while its
+  // own update is unsent, so never in the middle of a frame, when both sides may be full.
+  void renew_key_if_due();
 
   const std::string& reason() const { return reason_; }
   // Of TLS; empty without it.
@@ -81,7 +84,6 @@ class Stream {
   void trust(std::span<const uint8_t> pinned);
   void shake_hands(double seconds);
   void check_peer(std::span<const uint8_t> pinned) const;
-  bool renew_key();
   void enter();
   Moved failed(int result);
   Moved receive(uint8_t* data, size_t bytes);
@@ -100,7 +102,7 @@ class Stream {
   double patience_ = -1;
   Wait wait_ = Wait::kNo;
   Moved system_{Status::kNotNow, 0};  // the latest call's
-  bool record_begun_ = false;         // a record that the socket has not taken whole
+  uint64_t entered_ = 0;              // when this thread went into OpenSSL
   uint64_t records_ = 0, records_per_key_ = 0;
   std::string reason_;
   int system_error_ = 0;

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import socket
 import ssl
@@ -17,6 +18,7 @@ from three_parties import Connect, dated, pin, run_threads, write_parties
 from veilgraph.ir.errors import PeerError
 from veilgraph.runtime.certificates import load_certificate
 from veilgraph.runtime.config import Config
+from veilgraph.runtime.greeting import Dropped, Introduction
 from veilgraph.runtime.links import Links, TlsLinks
 from veilgraph.runtime.native_links import NativeLinks
 
@@ -226,3 +228,29 @@ def test_plaintext_knows_who_is_who(connect: Connect, files: dict[str, Path]) ->
     )
     assert verdict == 1
     assert "the name b'mallory'" in error.message
+
+
+def test_a_caller_that_greets_a_byte_at_a_time_is_dropped(files: dict[str, Path]) -> None:
+    """Each byte comes in time, all of them don't."""
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        dialing = socket.create_connection(listener.getsockname())
+        connection, _ = listener.accept()
+    ended = threading.Event()
+
+    def drip() -> None:
+        with contextlib.suppress(OSError):
+            for byte in b"veilgraph tls\n\0\x20" + bytes(8192):  # a length of 8192
+                dialing.sendall(bytes([byte]))
+                ended.wait(0.01)
+
+    caller = threading.Thread(target=drip)
+    caller.start()
+    introduction = Introduction(connection, Config.load(files["alice"]), False, 0.3)
+    start = time.monotonic()
+    with pytest.raises((Dropped, TimeoutError)):
+        introduction.read_shown()
+    assert time.monotonic() - start < 5
+    ended.set()
+    connection.close()
+    caller.join()
+    dialing.close()

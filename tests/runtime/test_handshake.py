@@ -98,6 +98,14 @@ def test_different_parties() -> None:
     assert "bob runs a session of the parties alice,bob,dave" in results[2].message
 
 
+def test_a_name_that_would_paint_the_terminal() -> None:
+    links = loopback(3, NAMES, 5.0)
+    links[1].names = ("alice", "bob", "\x1b]0;owned\x07")
+    results = all_open(links, [DIGEST] * 3, [64] * 3)
+    assert "alice,bob,?]0;owned?" in results[0].message
+    assert results[0].message.isprintable()
+
+
 def test_different_versions(monkeypatch: pytest.MonkeyPatch) -> None:
     class Newer(LoopbackLinks):
         def exchange(

@@ -196,7 +196,8 @@ def _disclosures(program: Program) -> Iterator[Disclosure]:
     yield Disclosure(
         "ring, fraction bits, window and range of every tensor",
         everyone,
-        "scales follow from ranges: weights and samples show in them to a power of two",
+        "scales follow from ranges: weights and samples show in them to a power of two; rings also "
+        "from how much each layer bears on the outputs",
     )
     for op in program.graph.operations:
         if kind_of(op) == "constant":

@@ -26,6 +26,7 @@ from typing import Any
 
 import yaml
 from cryptography import x509
+from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 
 from veilgraph.ir.errors import UsageError
 from veilgraph.runtime.certificates import (
@@ -243,14 +244,15 @@ def _party(section: _Section) -> PartyAddress:
 
 
 def _check_distinct(parties: Sequence[PartyAddress]) -> None:
-    """No two parties have one name, one address or one certificate."""
-    for what in ("name", "address", "certificate"):
+    """No two parties have one name, address, certificate or, where it is known, key."""
+    for what in ("name", "address", "certificate", "key"):
         seen: dict[object, str] = {}
         for i, party in enumerate(parties):
             value = {
                 "name": party.name,
                 "address": (party.host, party.port),
                 "certificate": party.fingerprint,
+                "key": _public_key(party),
             }[what]
             if value in seen:
                 raise UsageError(
@@ -258,6 +260,14 @@ def _check_distinct(parties: Sequence[PartyAddress]) -> None:
                     f"Every party has its own {what}.",
                 )
             seen[value] = party.name
+
+
+def _public_key(party: PartyAddress) -> bytes:
+    """What its certificate certifies (DER); the fingerprint where that is all there is."""
+    if party.certificate is None:
+        return party.fingerprint
+    key = x509.load_der_x509_certificate(party.certificate).public_key()
+    return key.public_bytes(Encoding.DER, PublicFormat.SubjectPublicKeyInfo)
 
 
 def _own_certificate(me: _Section, listed: _Section, party: PartyAddress) -> Path:

@@ -324,19 +324,31 @@ def keep_where(p: Parties, y: Sharing, sign: Callable[[], Sharing]) -> Sharing:
 
 @ADDITIVE.protocol("truncate_relu")
 def truncate_relu(p: Parties, op: Operation, z: Sharing) -> Sharing:
-    """max(floor((z + tau) / 2^f), 0) in Z_2^K.  2 + ceil(log2 D) rounds; l + 1 + 2G
-    + max(o, 1 / P) K bits online, 3K + e + 1 + 3D - 2 (n mod 2) + G + (1 - o) (P - 1) (P - 1) K
-    offline.
+    """max(floor((z + tau) / 2^f), 0) in Z_2^K.  2 + ceil(log2 D) rounds; l + K + 1 + 2G bits
+    online, 3K + e + 1 + 3D - 2 (n mod 2) + G offline.
 
-    The comparison reads the c that the truncation opened. Where there is no overflow to find, all
-    parties but the first have their parts of y, and open those of y - a, offline.
+    The comparison reads the c that the truncation opened.
     """
     f, window, dropped = int(op["bits"]), int(op["window_bits"]), int(op["dropped_bits"])
     K = op.ring_bits
     assert dropped <= f
     assert window <= K + f, f"a window of {window} bits, truncated by {f}, overflows {K}"
     y, c, r = truncated(p, reduced(z, K + f), f, K)
+    if c.type.bits - f >= K:
+        y = spread(p, y, (c >> f).mod(K))
     return keep_where(p, y, lambda: non_negative(p, c, r, window, dropped))
+
+
+def spread(p: Parties, y: Sharing, public: Value) -> Sharing:
+    """The same sharing, of which every part depends on what all parties know online.  0 rounds.
+
+    Parts that were dealt are there before the inputs are, and would be opened offline: whoever
+    computes sends nothing then.
+    """
+    count = len(p)
+    parts = [x - p.at(public, i) for i, x in enumerate(y.parts)]
+    parts[0] = parts[0] + p.at(public * count, 0)
+    return _at_each(p, parts)
 
 
 @ADDITIVE.protocol("relu")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -10,7 +11,7 @@ import pytest
 from three_parties import edit, write_parties
 
 from veilgraph.ir.errors import UsageError
-from veilgraph.runtime.certificates import fingerprint, init, load_certificate
+from veilgraph.runtime.certificates import fingerprint, init, issue, load_certificate
 from veilgraph.runtime.config import Config
 
 Change = Callable[[dict[str, Any]], object]
@@ -89,6 +90,14 @@ def test_a_dealer_that_computes(alice: Path) -> None:
         alice,
         lambda c: c.update(parties=[*parties, beside]),
         r"parties\[3\] \(dave\) has the same address as bob",
+    )
+    shutil.copy(alice.parent / "alice.key", alice.parent / "dave.key")
+    issue(alice.parent, "dave")
+    other = elsewhere | {"certificate": "dave.crt"}
+    refused(
+        alice,
+        lambda c: c.update(parties=[*parties, other]),
+        r"parties\[3\] \(dave\) has the same key as alice",
     )
 
 

@@ -74,9 +74,11 @@ def measured(
         result = trace.apply("truncate", shape, k, {"bits": 3}, result)
     for party in range(setting.computing):
         trace.reveal(result, f"y{party}", party)
-    layer = plan_of(trace.expanded).layers[row]
-    assert layer.op == op
-    return layer
+    plan = plan_of(trace.expanded)
+    if setting.suite.security.dealer:  # nobody else sends ahead
+        assert {link.split("->")[0] for link in plan.sent_bytes(Phase.OFFLINE)} <= {"dealer"}
+    assert plan.layers[row].op == op
+    return plan.layers[row]
 
 
 def per_element(setting: Setting, layer: Layer) -> tuple[float, float]:

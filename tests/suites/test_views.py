@@ -158,6 +158,9 @@ SAMPLED = (
     Case(ADDITIVE_OF_2, "truncate_relu", 8, attrs={"bits": 3, **WIDE}),
     Case(ADDITIVE_OF_3, "step", 8, attrs=WIDE),
     Case(ADDITIVE_OF_3, "relu", 8, attrs={"window_bits": 6, "dropped_bits": 1}),
+    Case(ADDITIVE_OF_2, "maximum", 8, attrs=WIDE, operands=2),
+    Case(ADDITIVE_OF_3, "mul", 8, operands=2),
+    Case(ADDITIVE_OF_3, "truncate_relu", 8, attrs={"bits": 3, **WIDE}),
     Case(ADDITIVE_OF_5, "mul", 8, operands=2),
     Case(ADDITIVE_OF_5, "truncate_relu", 8, attrs={"bits": 3, "window_bits": 6, "dropped_bits": 2}),
 )

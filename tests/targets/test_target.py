@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from veilgraph.ir.errors import UsageError
+from veilgraph.targets.suites import SUITES
 from veilgraph.targets.target import target
 
 NINE = [f"p{i}" for i in range(9)]
@@ -42,3 +43,9 @@ def test_refuses(suite: str, options: dict[str, Any], sentence: str) -> None:
         target(suite, **options)
     assert sentence in refused.value.message
     assert refused.value.hint
+
+
+def test_suites_offer_the_same() -> None:
+    """Whatever compiles in one suite compiles in the others."""
+    offered = {name: set(suite.protocols) for name, suite in SUITES.items()}
+    assert offered["rep3"] == offered["additive"] == offered["cleartext"]

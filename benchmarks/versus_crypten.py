@@ -5,10 +5,11 @@ table.
 
 CrypTen runs as it comes: 64-bit ring, 16 fraction bits, the dealer inside its first party; in an
 environment of its own (made under --environments at first use; skipped, with the reason, where it
-can't be can't be installed). Bytes are of all parties, offline and online, of an inference on weights that
-are shared already; CrypTen's are what its communicator counts, sent and received, halved; ours leave
-out that masked weights are opened, once a session. `comparing.py` says what is timed: ours has TLS,
-shares its inputs and reveals its output inside the measured time, CrypTen does none of these.
+can't be installed). Bytes are of all parties, offline and online, of an inference on weights that
+are shared already; CrypTen's are what its communicator counts, sent and received, halved; ours
+leave out that masked weights are opened, once a session. `comparing.py` says what is timed: ours
+has TLS, shares its inputs and reveals its output inside the measured time, CrypTen does none of
+these.
 """
 
 from __future__ import annotations

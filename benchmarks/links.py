@@ -6,7 +6,8 @@ Rounds: three processes, everyone sends an empty message to everyone and awaits 
 head makes that 16 bytes, which is what the program in peers/openssl_links.cpp sends. One way: from
 one process to another, who then answers with a byte. Both sides speak TLS 1.3 with AES-128-GCM,
 through the OpenSSL that this Python's `ssl` is linked with. In turns, so that noise hits all;
-medians, with the least and the most. The ratios are of C++'s rate.
+medians, with the least and the most. The ratios are of C++'s rate. Processor time is that of all
+three parties together, which other work on the machine hardly changes.
 
 "native" is what parties use: a phase of rounds is one call. "native, a call a round" comes from
 Python each time; "Python" is what parties fall back on where OpenSSL can't be called.
@@ -65,6 +66,8 @@ class Amount:
 class Side(Protocol):
     """Three parties, each a process; seconds of the slowest."""
 
+    pids: list[int]
+
     def rounds(self, count: int) -> float: ...
     def transfer(self, size: int) -> float: ...
 
@@ -87,6 +90,7 @@ class Compiled:
             )
             for party in range(len(NAMES))
         ]
+        self.pids = [process.pid for process in self.processes]
         self._answers()
 
     def close(self) -> None:
@@ -142,12 +146,14 @@ class Ours:
 
     def __init__(self, kind: str, folder: Path) -> None:
         context = multiprocessing.get_context("spawn")
-        self.pipes = []
+        self.pipes, self.pids = [], []
         for name in NAMES:
             mine, theirs = context.Pipe()
             arguments = (kind, folder / f"{name}.yaml", theirs)
-            context.Process(target=_party, args=arguments, daemon=True).start()
+            process = context.Process(target=_party, args=arguments, daemon=True)
+            process.start()
             self.pipes.append(mine)
+            self.pids.append(process.pid or 0)
         for pipe in self.pipes:
             assert pipe.recv() == "ready"
 
@@ -263,6 +269,19 @@ class Times:
 
     rounds: list[float] = field(default_factory=list)
     transfers: list[float] = field(default_factory=list)
+    processor: list[float] = field(default_factory=list)  # of the rounds
+
+    def take(self, side: Side, amount: Amount) -> None:
+        before = _processor_seconds(side.pids)
+        self.rounds.append(side.rounds(amount.rounds))
+        self.processor.append(_processor_seconds(side.pids) - before)
+        self.transfers.append(side.transfer(amount.transfer_bytes))
+
+
+def _processor_seconds(pids: Sequence[int]) -> float:
+    """That all threads of these processes have had so far."""
+    files = [file for pid in pids for file in Path(f"/proc/{pid}/task").glob("*/schedstat")]
+    return sum(int(file.read_text().split()[0]) for file in files) / 1e9
 
 
 def measure(amount: Amount) -> Findings:
@@ -271,18 +290,26 @@ def measure(amount: Amount) -> Findings:
         times = {name: Times() for name in started}
         for _ in range(amount.turns + 1):  # one that isn't counted
             for name, side in started.items():
-                times[name].rounds.append(side.rounds(amount.rounds))
-                times[name].transfers.append(side.transfer(amount.transfer_bytes))
+                times[name].take(side, amount)
     rows = []
     for name, each in times.items():
         a_round = [seconds / amount.rounds for seconds in each.rounds[1:]]
         rates = [amount.transfer_bytes / seconds for seconds in each.transfers[1:]]
-        found.figures[name] = {"round_seconds": a_round, "bytes_per_second": rates}
-        rows.append([name, spread(Spread.of(a_round)), f"{units.size(median(rates))}/s"])
+        processor = [seconds / amount.rounds for seconds in each.processor[1:]]
+        found.figures[name] = {
+            "round_seconds": a_round,
+            "round_processor_seconds": processor,
+            "bytes_per_second": rates,
+        }
+        rate = f"{units.size(median(rates))}/s"
+        rows.append([name, spread(Spread.of(a_round)), units.seconds(median(processor)), rate])
     reference = found.figures.get(REFERENCE)
     for row, figures in zip(rows, found.figures.values(), strict=True):
         row += _ratios(figures, reference) if reference else ["", ""]
-    headings = "links|#a round of three|#one way|#rounds, at least 0.7|#one way, at least 0.8"
+    headings = (
+        "links|#a round of three|#its processor time|#one way|#rounds, at least 0.7"
+        "|#one way, at least 0.8"
+    )
     found.tables.append(Table.of(headings, rows, "Links on loopback, TLS 1.3, AES-128-GCM"))
     found.figures = {"links": found.figures}
     return found
@@ -296,7 +323,7 @@ def _ratios(figures: dict[str, list[float]], reference: dict[str, list[float]]) 
 
 def main() -> None:
     options: argparse.Namespace = parser(__doc__).parse_args()
-    quick, full = Amount(200, 1 << 27, 1), Amount(5000, 1 << 30, 7)
+    quick, full = Amount(200, 1 << 27, 1), Amount(5000, 1 << 29, 7)
     report("links", options, lambda: measure(quick if options.quick else full))
 
 

@@ -56,23 +56,25 @@ def measured_bytes(done: Measurement, phase: Phase) -> int:
 
 
 def store_sizes(ours: Ours) -> dict[str, int]:
-    """Bytes of each party's store of one inference."""
-    parties = ours.plan.manifest.parties
+    """Bytes of each party's store of one inference; the dealer keeps none."""
+    parties, dealer = ours.plan.manifest.parties, ours.plan.manifest.dealer
     with tempfile.TemporaryDirectory(prefix="veilgraph-") as name:
         folder = Path(name)
         write_configs(folder, parties)
 
         def prepare(party: str) -> int:
-            config, store = folder / f"{party}.yaml", folder / f"{party}.store"
+            config = folder / f"{party}.yaml"
+            store = None if party == dealer else folder / f"{party}.store"
             weights = ours.weights if ours.plan.party(party).weights else None
             with Session(
                 ours.plan, party, config, weights=weights, timeout_seconds=TIMEOUT_SECONDS
             ) as session:
                 session.prepare(store, 1)
-            return sum(file.stat().st_size for file in store.iterdir())
+            return sum(file.stat().st_size for file in store.iterdir()) if store else 0
 
         with ThreadPoolExecutor(len(parties)) as threads:
-            return dict(zip(parties, threads.map(prepare, parties), strict=True))
+            sizes = dict(zip(parties, threads.map(prepare, parties), strict=True))
+    return {party: size for party, size in sizes.items() if party != dealer}
 
 
 def stores(network: Network) -> list[dict[str, Any]]:

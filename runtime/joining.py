@@ -51,9 +51,7 @@ def join(
         PeerError: a peer that does not come, or shows another certificate.
         SecurityAbort: a peer with another plan, or a session id that was used before.
     """
-    config = config.for_parties(plan.manifest.parties)
-    if stored is not None and plan.manifest.dealer:
-        config = config.without(plan.manifest.dealer)
+    config = _taking_part(plan, config, from_store=stored is not None)
     links = open_links(
         config,
         insecure_plaintext=insecure_plaintext,
@@ -69,6 +67,12 @@ def join(
     except BaseException as error:
         links.__exit__(type(error), error, error.__traceback__)
         raise
+
+
+def _taking_part(plan: Plan, config: Config, from_store: bool) -> Config:
+    """The configuration with the parties of this session: with stores, not the dealer."""
+    config = config.for_parties(plan.manifest.parties)
+    return config.without(plan.manifest.dealer) if from_store and plan.manifest.dealer else config
 
 
 @dataclass(frozen=True)
@@ -95,19 +99,33 @@ def store_at(folder: Path, config: Config) -> Store:
     return Store(folder, config.key.read_bytes(), spent)
 
 
-def prepare(party: Party, session_id: bytes, store: Store, count: int) -> list[Transcript]:
-    """Fills a store with `count` offline phases; the weights are shared already.
+def require_store(plan: Plan, party: str, store: Path | None) -> None:
+    """UsageError unless a party that computes names a store, and the dealer none."""
+    if party == plan.manifest.dealer and store is not None:
+        raise UsageError(f"{party} is the dealer, and keeps nothing.", "Leave the store out here.")
+    if party != plan.manifest.dealer and store is None:
+        raise UsageError(
+            f"Nothing says where {party} keeps what is prepared.", "Name a folder with --store."
+        )
+
+
+def prepare(party: Party, session_id: bytes, store: Store | None, count: int) -> list[Transcript]:
+    """Runs `count` offline phases into a store; the weights are shared already.
+
+    The dealer takes no part in what comes after, so it has no store, and keeps nothing.
 
     Raises:
         UsageError: the folder holds a store already.
         ResourceLimitError: no room; what was stored before is whole.
     """
     digest = bytes.fromhex(party.plan.digest)
-    store.create(StoredSession(digest, session_id, party.keys, party.kept(Phase.SETUP)))
+    if store is not None:
+        store.create(StoredSession(digest, session_id, party.keys, party.kept(Phase.SETUP)))
     transcripts = []
     for _ in range(count):
         prepared, transcript = party.prepare()
-        store.add(prepared.number, prepared.memory)
+        if store is not None:
+            store.add(prepared.number, prepared.memory)
         transcripts.append(transcript)
     return transcripts
 
@@ -116,8 +134,10 @@ def join_from_store(plan: Plan, config: Config, folder: Path, **options: Any) ->
     """This host's party of `plan`, connected with all others that compute, on a store.
 
     Raises:
+        UsageError: this party is the dealer, who keeps nothing.
         SecurityAbort: a store of another plan; otherwise as `join`, without a dealer.
     """
+    _taking_part(plan, config, from_store=True)
     store = store_at(folder, config)
     stored = store.session()
     if stored.plan_digest.hex() != plan.digest:

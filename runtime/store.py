@@ -75,7 +75,7 @@ class Store:
         if (self.folder / _SESSION).exists():
             raise UsageError(
                 f"{self.folder} holds a store already.",
-                "Use it up, or name another folder with --store.",
+                "Name another folder with --store, or remove this one.",
             )
         party = session.keys.party
         seeds = [session.keys[holders] for holders in session.keys]

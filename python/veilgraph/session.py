@@ -19,6 +19,7 @@ from veilgraph.runtime.joining import (
     join,
     join_from_store,
     prepare,
+    require_store,
     store_at,
 )
 from veilgraph.runtime.shaping import Shape
@@ -136,17 +137,24 @@ class Session:
         self.transcripts.append(transcript)
         return outputs
 
-    def prepare(self, store: str | Path, count: int) -> None:
+    def prepare(self, store: str | Path | None, count: int) -> None:
         """Runs `count` offline phases together with all parties, into a folder for later sessions.
 
+        Args:
+            store: the folder; None at the dealer, who keeps nothing.
+            count: inferences to prepare.
+
         Raises:
-            UsageError: the folder holds a store already, or this session runs on one itself.
+            UsageError: the folder holds a store already, no folder at a party that computes or one
+                at the dealer, or this session runs on a store itself.
             ResourceLimitError: no room; what was stored before is whole.
         """
         if self._from_store is not None:
             raise UsageError("This session runs on a store.", "Prepare in a session without one.")
-        folder = store_at(Path(store), self._config)
-        self.transcripts.extend(prepare(self._party, self._session_id, folder, count))
+        folder = None if store is None else Path(store)
+        require_store(self.plan, self._config.me.name, folder)
+        kept = folder and store_at(folder, self._config)
+        self.transcripts.extend(prepare(self._party, self._session_id, kept, count))
 
     def close(self) -> None:
         self._party.close()

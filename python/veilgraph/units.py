@@ -19,6 +19,11 @@ def amount(number: float) -> str:
     return _scaled(number, COUNTS).rstrip()
 
 
+def counted(count: int, noun: str) -> str:
+    """So many of something: "1 inference", "3 inferences"."""
+    return f"{count} {noun}" if count == 1 else f"{count} {noun}s"
+
+
 def seconds(value: float) -> str:
     """A span of time: "850 us", "12.3 ms", "4.56 s"."""
     if value and value < 0.9995e-3:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import numpy as np
@@ -47,13 +48,15 @@ def at_all(folder: Path, verb: str, parties: dict[str, list[str]]) -> dict[str, 
 
 
 def test_prepare_then_run_without_the_dealer(folder: Path) -> None:
-    stores = {p: ["--store", str(folder / f"{p}.store")] for p in ("alice", "bob", "dave")}
-    ahead = {party: [*store, "--count", "2"] for party, store in stores.items()}
+    stores = {p: ["--store", str(folder / f"{p}.store")] for p in ("alice", "bob")}
+    ahead = {party: [*stores.get(party, []), "--count", "2"] for party in ("alice", "bob", "dave")}
     ahead["bob"] += ["--weights", str(folder / "digits.weights")]
     prepared = at_all(folder, "prepare", ahead)
     assert {party: report["prepared"] for party, report in prepared.items()} == dict.fromkeys(
         ("alice", "bob", "dave"), 2
     )
+    assert [prepared[p]["store_bytes"] != 0 for p in prepared] == [True, True, False]
+    assert not (folder / "dave.store").exists()
     image = ["--input", f"image=@{folder / 'image.npy'}"]
     logits = ["--output", f"logits=@{folder / 'logits.npy'}"]
     own = {"alice": [*stores["alice"], *image, *logits], "bob": stores["bob"]}
@@ -63,6 +66,40 @@ def test_prepare_then_run_without_the_dealer(folder: Path) -> None:
         assert sent["setup"] == sent["offline"] == {}  # these were ahead of time
         assert [link.partition("->")[0] for link in sent["online"]] == [party]
     assert np.load(folder / "logits.npy").shape == (1, 10)
+
+
+def test_what_prepare_says(folder: Path) -> None:
+    ahead = {
+        "alice": ["--store", str(folder / "alice.one")],
+        "bob": ["--store", str(folder / "bob.one"), "--weights", str(folder / "digits.weights")],
+        "dave": [],
+    }
+    said = dict.fromkeys(ahead, "")
+
+    def work(party: str) -> None:
+        own = ["--party", party, "--config", str(folder / f"{party}.yaml"), *ahead[party]]
+        command = [sys.executable, "-m", "veilgraph", "prepare", str(folder / "digits.plan"), *own]
+        done = subprocess.run([*command, "--count", "1"], stdout=subprocess.PIPE, timeout=60)
+        said[party] = done.stdout.decode()
+
+    with ThreadPoolExecutor(len(ahead)) as threads:
+        list(threads.map(work, ahead))
+    assert said["alice"].startswith("1 inference prepared in ")
+    assert said["dave"].startswith("dealt 1 inference in ")
+    assert said["dave"].endswith("the dealer keeps nothing.\n")
+
+
+@pytest.mark.parametrize(
+    ("party", "store", "said"),
+    [("dave", ["--store", "s"], "keeps nothing"), ("bob", [], "where bob keeps what is prepared")],
+)
+def test_prepare_refuses_before_it_connects(
+    folder: Path, party: str, store: list[str], said: str
+) -> None:
+    own = ["--party", party, "--config", str(folder / f"{party}.yaml"), "--count", "1", *store]
+    done = CliRunner().invoke(main, ["prepare", str(folder / "digits.plan"), *own])
+    assert done.exit_code == 2
+    assert said in done.stderr
 
 
 def test_compare_suites_shows_each_with_its_trust() -> None:

@@ -72,10 +72,13 @@ class Hosts:
     def store(self, party: str) -> Path:
         return self.folder / f"{party}.store"
 
+    def kept_by(self, party: str) -> Path | None:
+        return None if party == self.plan.manifest.dealer else self.store(party)
+
     def prepare(self, count: int) -> list[Any]:
         def work(party: str) -> None:
             with self.open(party, weights=self.weights) as session:
-                session.prepare(self.store(party), count)
+                session.prepare(self.kept_by(party), count)
 
         return self.all(self.plan.manifest.parties, work)
 
@@ -193,8 +196,13 @@ def test_a_store_of_another_plan_is_refused(rep3_hosts: Hosts) -> None:
 
 def test_a_store_is_not_overwritten(rep3_hosts: Hosts) -> None:
     rep3_hosts.prepare(1)
+    rep3_hosts.run()
     errors = rep3_hosts.prepare(1)
-    assert any(isinstance(e, UsageError) and "a store already" in e.message for e in errors)
+    refused = [e for e in errors if isinstance(e, UsageError)]
+    assert refused
+    for error in refused:
+        assert "holds a store already" in error.message
+        assert error.hint == "Name another folder with --store, or remove this one."
 
 
 def test_no_store(rep3_hosts: Hosts) -> None:
@@ -207,6 +215,33 @@ def test_a_store_that_cannot_be_written(rep3_hosts: Hosts) -> None:
     errors = rep3_hosts.prepare(1)
     assert isinstance(errors[0], ResourceLimitError)
     assert all(isinstance(error, VeilgraphError) for error in errors)
+
+
+def test_the_dealer_keeps_nothing(tmp_path: Path) -> None:
+    hosts = Hosts(tmp_path, "additive")
+    before = set(tmp_path.iterdir())
+    hosts.prepare(1)
+    states = {tmp_path / f"{party}.state" for party in hosts.plan.manifest.parties}
+    assert set(tmp_path.iterdir()) - before == {*map(hosts.store, hosts.online), *states}
+    assert [file.name for file in (tmp_path / "dave.state").iterdir()] == ["spent-sessions-dave"]
+
+
+@pytest.mark.parametrize(
+    ("misled", "said"), [("dave", "dave is the dealer"), ("bob", "where bob keeps what is prep")]
+)
+def test_who_names_a_store(tmp_path: Path, misled: str, said: str) -> None:
+    hosts = Hosts(tmp_path, "additive")
+
+    def work(party: str) -> None:
+        right = hosts.kept_by(party)
+        wrong = hosts.store(party) if right is None else None
+        with hosts.open(party, weights=hosts.weights) as session:
+            session.prepare(wrong if party == misled else right, 1)
+
+    parties = hosts.plan.manifest.parties
+    error = hosts.all(parties, work)[parties.index(misled)]
+    assert isinstance(error, UsageError)
+    assert said in error.message
 
 
 def test_the_dealer_takes_no_part_online(tmp_path: Path) -> None:
@@ -232,7 +267,7 @@ def test_a_dealer_that_dies_half_way(tmp_path: Path) -> None:
 
     def work(party: str) -> None:
         with hosts.open(party, weights=hosts.weights) as session:
-            session.prepare(hosts.store(party), 1)
+            session.prepare(hosts.kept_by(party), 1)
             if party != "dave":
                 session.run({"x": INPUT} if party == "alice" else {})
 

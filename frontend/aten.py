@@ -54,6 +54,8 @@ def mul(a: Aten) -> ir.Value:
 
 def div(a: Aten) -> ir.Value:
     """x / y; by a number it is a multiplication."""
+    if a.result_element != "f32":
+        raise Refusal("It divides integers, and rounds.", "Divide real numbers.")
     divisor = number_of(a.tensor(1))
     if divisor:
         return binary(ops.Mul, a.tensor(0), ops.constant(1 / divisor), a.shape)
@@ -173,18 +175,12 @@ def softplus(a: Aten) -> ir.Value:
     """ln(1 + e^x)."""
     if a.number(1) != 1:
         raise Refusal("Softplus is supported with beta 1 only.")
-    return _softplus(a.tensor(0))
-
-
-def _softplus(x: ir.Value) -> ir.Value:
-    """max(x, 0) + ln(1 + e^-|x|), which doesn't overflow."""
-    tail = ops.Exp.build(ops.Neg.build(ops.Abs.build(x)))
-    return ops.Add.build(ops.Relu.build(x), ops.Log.build(ops.Add.build(tail, ops.constant(1.0))))
+    return ops.Softplus.build(a.tensor(0))
 
 
 def mish(a: Aten) -> ir.Value:
     """x tanh(ln(1 + e^x))."""
-    return ops.Mul.build(a.tensor(0), ops.Tanh.build(_softplus(a.tensor(0))))
+    return ops.Mul.build(a.tensor(0), ops.Tanh.build(ops.Softplus.build(a.tensor(0))))
 
 
 def matmul(a: Aten) -> ir.Value:
@@ -314,6 +310,8 @@ ROWS: Mapping[str, Row] = {
     "torch.aten.sqrt": unary(ops.Sqrt),
     "torch.aten.rsqrt": unary(ops.Rsqrt),
     "torch.aten.reciprocal": unary(ops.Reciprocal),
+    "torch.aten.sin": unary(ops.Sin),
+    "torch.aten.cos": unary(ops.Cos),
     "torch.aten.sigmoid": unary(ops.Sigmoid),
     "torch.aten.tanh": unary(ops.Tanh),
     "torch.aten.erf": unary(ops.Erf),

@@ -94,6 +94,18 @@ class Erf(Unary, name="erf"):
     """y = 2 / sqrt(pi) times the integral of e^(-t^2) from 0 to x."""
 
 
+class Sin(Unary, name="sin"):
+    """y = sin x."""
+
+
+class Cos(Unary, name="cos"):
+    """y = cos x."""
+
+
+class Softplus(Unary, name="softplus"):
+    """y = ln(1 + e^x)."""
+
+
 class Silu(Unary, name="silu"):
     """y = x sigmoid(x)."""
 

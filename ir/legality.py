@@ -18,11 +18,18 @@ from veilgraph.ir.secret import SecretProgram
 from veilgraph.ir.secret_dialect import SecretOp, attributes_of
 from veilgraph.ir.secret_types import RealRange, Tensor
 
+FUNCTIONS = frozenset(  # of one number, element by element
+    (
+        *("sigmoid", "tanh", "erf", "gelu", "silu", "softplus", "sin", "cos"),
+        *("exp", "log", "sqrt", "rsqrt", "reciprocal"),
+    )
+)
 ENCODABLE = frozenset(
     (
         *("constant", "add", "sub", "neg", "mul", "matmul", "conv"),
         *("step", "relu", "maximum", "max_pool", "reduce_max", "sum_pool", "reduce_sum"),
         *("reshape", "transpose", "concat", "slice", "pad", "expand"),
+        *FUNCTIONS,
     )
 )
 LAYOUT = frozenset(("reshape", "transpose", "concat", "slice", "expand", "neg"))

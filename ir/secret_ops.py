@@ -31,7 +31,7 @@ from veilgraph.ir.secret_dialect import (
     attributes_of,
 )
 from veilgraph.ir.secret_types import Encoding, Secrecy, Tensor
-from veilgraph.ir.waves import Waves, low_bits
+from veilgraph.ir.waves import Split, Waves
 
 __all__ = ["SecretDialect", "SecretOp", "Stated", "attributes_of"]
 
@@ -258,8 +258,8 @@ class MaskedFunction(SecretOp, name="masked_function"):
         shapes.require(0 < bits <= waves.sum_bits - 2, f"{bits} bits can't go")
         shapes.require(1 <= waves.window_bits <= x.encoding.ring_bits, "the window leaves the ring")
         shapes.require(len(waves.cosines) == len(waves.sines) > 0, "cosines and sines differ")
-        low = low_bits(waves.window_bits)
-        sizes = [(2, 1 << (waves.window_bits - low)), (2, 1 << low)]
+        split = Split.of(waves.window_bits)
+        sizes = [(2, 1 << split.high), (2, 1 << split.low)]
         shapes.require([t.shape for t in tables] == sizes, f"the tables must be {sizes}")
         frac_bits = waves.frac_bits - bits
         return Tensor(x.shape, Encoding(stated.ring_bits, frac_bits, x.encoding.secrecy))

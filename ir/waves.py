@@ -25,6 +25,7 @@ import numpy.typing as npt
 
 Words = npt.NDArray[np.uint64]
 FINE_BITS = 30
+MOST_ANGLE_BITS = 28  # 2 pi / 2^28 is less than FINE_BITS show
 GUARD_BITS = 96  # of the arithmetic that makes tables
 TOP = 62  # signed numbers below 2^TOP in magnitude are shifted
 
@@ -90,9 +91,18 @@ def turned(a: Turn, b: Turn) -> Turn:
     )
 
 
-def low_bits(window_bits: int) -> int:
-    """How many bits of an angle the second table is for."""
-    return window_bits // 2
+@dataclass(frozen=True)
+class Split:
+    """How the bits of an angle are cut: those that are dropped, and those of the two tables."""
+
+    dropped: int
+    low: int
+    high: int
+
+    @staticmethod
+    def of(window_bits: int) -> Split:
+        kept = min(window_bits, MOST_ANGLE_BITS)
+        return Split(window_bits - kept, kept // 2, kept - kept // 2)
 
 
 def turns(waves: Waves, turn: Callable[[int], Turn]) -> Iterator[Turn]:
@@ -124,8 +134,8 @@ def known_of_mask(waves: Waves, number: int, found: Turn) -> tuple[Any, Any]:
 @cache
 def tables(window_bits: int) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
     """cos and sin of the high bits of an angle, [2, 2^h], and of the low ones, [2, 2^l]."""
-    low = low_bits(window_bits)
-    return _circle(window_bits - low, 1 << (window_bits - low)), _circle(window_bits, 1 << low)
+    split = Split.of(window_bits)
+    return _circle(split.high, 1 << split.high), _circle(split.high + split.low, 1 << split.low)
 
 
 def _circle(bits: int, count: int) -> npt.NDArray[np.int64]:
@@ -183,11 +193,12 @@ def values(
 
 def _turns_of(waves: Waves, index: Words) -> Iterator[Turn]:
     high, low = (table.view(np.uint64) for table in tables(waves.window_bits))
-    shift = low_bits(waves.window_bits)
+    split = Split.of(waves.window_bits)
+    unused = np.uint64((1 << waves.window_bits) - 1)
 
     def turn(multiple: int) -> Turn:
-        angle = index * np.uint64(multiple)
-        coarse = (angle >> np.uint64(shift)) & np.uint64(high.shape[1] - 1)
+        angle = (index * np.uint64(multiple) & unused) >> np.uint64(split.dropped)
+        coarse = (angle >> np.uint64(split.low)) & np.uint64(high.shape[1] - 1)
         fine = angle & np.uint64(low.shape[1] - 1)
         return turned(
             Turn(*(row[coarse.astype(np.int64)] for row in high)),

@@ -1,6 +1,7 @@
-"""Real functions as sums, products and comparisons, the only things that suites can compute.
+"""Real functions as sums, products, comparisons and functions of one number.
 
-Exact but for softmax, which is in approximate_softmax.py.
+Exact but for softmax, which is in approximate_softmax.py; functions of one number stay whole, and
+become sums of waves where their operand's range and scale are known (function_calls.py).
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from veilgraph.ir import graph_ops as ops
 from veilgraph.ir.attributes import shape_of
 from veilgraph.ir.errors import Offender, UnsupportedError
 from veilgraph.ir.graph import Graph, attributes, kind_of, name_of
+from veilgraph.ir.legality import FUNCTIONS
 from veilgraph.passes.approximate_softmax import softmax
 from veilgraph.passes.public_numbers import constant, number_of
 
@@ -24,16 +26,11 @@ KEPT = frozenset(
         *("constant", "add", "sub", "mul", "neg", "matmul", "conv", "step", "relu", "maximum"),
         *("max_pool", "avg_pool", "sum_pool", "reduce_sum", "reduce_mean", "reduce_max"),
         *("reshape", "transpose", "concat", "slice", "expand"),
+        *FUNCTIONS,
     )
 )
 MAX_PADDING = 1e6  # beyond it something like minus infinity is meant
-AFTERWARDS = "If it ends the model, leave it out and compute it on the revealed output."
 BEFOREHAND = "Replace it in the model, or export the model without it."
-RELU_INSTEAD = "Train the model with ReLU, leaky ReLU, hard sigmoid or hard swish in its place."
-WAYS_OUT = {
-    **dict.fromkeys(("sigmoid", "tanh", "erf", "gelu", "silu"), RELU_INSTEAD),
-    **dict.fromkeys(("log_softmax", "exp", "log"), AFTERWARDS),
-}
 
 
 @dataclass(frozen=True)
@@ -82,8 +79,6 @@ class Approximate:
 
 
 def _is_unknown(op: ir.OpView) -> bool:
-    if kind_of(op) == "div":
-        return number_of(op.operation.operands[1]) is None
     if kind_of(op) == "pad":
         return bool(abs(dict[str, Any](attributes(op))["value"]) > MAX_PADDING)
     return kind_of(op) not in KEPT and kind_of(op) not in REWRITES
@@ -93,7 +88,7 @@ def _offender(op: ir.OpView) -> Offender:
     kind = kind_of(op)
     reason = "It has no approximation yet."
     source = f"a value of shape {list(shape_of(op.operation.results[0]))}"
-    return Offender(name_of(op), kind, source, reason, WAYS_OUT.get(kind, BEFOREHAND))
+    return Offender(name_of(op), kind, source, reason, BEFOREHAND)
 
 
 def _clip(graph: Graph, op: ir.OpView) -> ir.Value:
@@ -151,10 +146,20 @@ def _hardswish(graph: Graph, op: ir.OpView) -> ir.Value:
 
 
 def _divide(graph: Graph, op: ir.OpView) -> ir.Value:
+    """x times 1 / y."""
     x, divisor = op.operation.operands
     number = number_of(divisor)
-    assert number is not None, "the others have been refused"
-    return ops.Mul.build(x, constant(1 / number, x))
+    inverse = constant(1 / number, x) if number else ops.Reciprocal.build(divisor)
+    return ops.Mul.build(x, inverse)
+
+
+def _log_softmax(graph: Graph, op: ir.OpView) -> ir.Value:
+    """d - ln(sum of e^d), d = x - max x."""
+    (x,), named = op.operation.operands, dict[str, Any](attributes(op))
+    axes: dict[str, Any] = {"axes": (named["axis"],), "keepdims": True}
+    shifted = ops.Sub.build(x, ops.ReduceMax.build(x, **axes))
+    total = ops.ReduceSum.build(ops.Exp.build(shifted), **axes)
+    return ops.Sub.build(shifted, ops.Log.build(total))
 
 
 def _pad(graph: Graph, op: ir.OpView) -> ir.Value | None:
@@ -177,4 +182,5 @@ REWRITES: Mapping[str, Callable[[Graph, ir.OpView], ir.Value | None]] = {
     "div": _divide,
     "pad": _pad,
     "softmax": softmax,
+    "log_softmax": _log_softmax,
 }

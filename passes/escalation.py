@@ -10,7 +10,8 @@ raised, by one rung or two, that takes most of the error away for the bytes it c
 
 Then rungs that the goal doesn't need are given back. Where many units make little difference each,
 one ring for all, with what isn't needed given back, may cost less: the cheaper of the two is taken.
-Units whose noise nothing predicts (a softmax's powers) are in that one ring at the least.
+Units whose noise nothing predicts (a softmax's powers) are in that one ring at the least, those
+around a sum of waves in the widest.
 Windows of 18 to 20 bits snap to 17 where the goal allows: a carry tree over 16 bits has a level
 less.
 """
@@ -78,9 +79,12 @@ class Escalation:
         readers = self.problem.readers
         least = self.problem.one_ring(RUNGS[0])
         for root, draft in self.problem.drafts.items():
-            if draft.steep:
-                near = (*readers.of[root], *readers.makers.get(root, ()))
-                least |= dict.fromkeys(near, _above(ring_bits, self.spare))
+            near = (*readers.of[root], *readers.makers.get(root, ()))
+            if draft.waves:
+                least |= dict.fromkeys(near, RUNGS[-1])
+            elif draft.steep:
+                floor = _above(ring_bits, self.spare)
+                least |= {unit: max(least[unit], floor) for unit in near}
         return least
 
     def _raised(self, least: Mapping[ir.Value, int]) -> Trial:

@@ -58,6 +58,7 @@ class _Expansion:
         self.parties = Parties(self.program, tuple(range(count)), count if target.dealer else None)
         self.expanded = Expanded(self.program)
         self.sharings: dict[ir.Value, Sharing] = {}
+        self.numbers: dict[tuple[int, tuple[int, ...], bytes], int] = {}  # equal tensors once
 
     def run(self) -> Expanded:
         arguments = zip(self.secret.block.arguments, self.secret.arguments, strict=True)
@@ -100,9 +101,12 @@ class _Expansion:
         type = words(result.encoding.ring_bits)
         if value.size and (value == value.flat[0]).all():
             return self.program.const(int(value.flat[0]), result.shape, type)
-        self.expanded.constants.append(value)
-        self.expanded.constant_rings.append(type.bits)
-        return self.program.constant(len(self.expanded.constants) - 1, result.shape, type)
+        key = type.bits, value.shape, value.tobytes()
+        if key not in self.numbers:
+            self.numbers[key] = len(self.expanded.constants)
+            self.expanded.constants.append(value)
+            self.expanded.constant_rings.append(type.bits)
+        return self.program.constant(self.numbers[key], result.shape, type)
 
     def _output(self, name: str, value: ir.Value) -> None:
         sharing = self.sharings[value]

@@ -12,10 +12,12 @@ from torch_mlir import ir
 from veilgraph.ir import secret_ops
 from veilgraph.ir.attributes import Shape, shape_of
 from veilgraph.ir.graph import Graph, attributes, defining, kind_of, name_of
+from veilgraph.ir.legality import FUNCTIONS
 from veilgraph.ir.meaning.integers import encode
 from veilgraph.ir.secret import SecretProgram
 from veilgraph.ir.secret_ops import SecretOp, Stated
 from veilgraph.ir.secret_types import Encoding, RealRange, Tensor
+from veilgraph.passes.function_calls import FunctionCall
 from veilgraph.passes.public_numbers import scaling
 from veilgraph.passes.ranges import Statistics
 from veilgraph.passes.scales import Scales
@@ -69,12 +71,17 @@ class Encoder:
         for op in self._graph.operations:
             with self._program.at(name_of(op)):
                 result = op.operation.results[0]
-                ring_bits = self._rings.of(result)
-                operands = [self._in_ring(v, ring_bits) for v in op.operation.operands]
+                operands = [self._operand(op, v) for v in op.operation.operands]
                 wide = self._rule(op)(op, operands)
                 home = self._rings.stored(result)
                 self._values[result] = self._restated(wide, self._stored[result], result, home)
         return {name: self._values[value] for name, value in self._graph.outputs.items()}
+
+    def _operand(self, op: ir.OpView, source: ir.Value) -> ir.Value:
+        """Where the op computes; steps and functions where their operand is, which may be wider."""
+        if kind_of(op) == "step" or kind_of(op) in FUNCTIONS:
+            return self._values[source]
+        return self._in_ring(source, self._rings.of(op.operation.results[0]))
 
     def _rule(self, op: ir.OpView) -> Callable[[ir.OpView, Sequence[ir.Value]], ir.Value]:
         kind = kind_of(op)
@@ -86,6 +93,8 @@ class Encoder:
             return self._sum
         if kind in PRODUCTS:
             return self._factor if scaling(op) else self._product
+        if kind in FUNCTIONS:
+            return self._function
         rules = {"constant": self._constant, "concat": self._concat, "pad": self._pad}
         return {**rules, "step": self._step}[kind]
 
@@ -221,6 +230,21 @@ class Encoder:
         window = {"window_bits": _ring_bits(aligned[0]) - 1, "dropped_bits": 0}
         kind = COMPARING[kind_of(op)]
         return self._build(kind, aligned, result, bits, attributes(op) | window)
+
+    def _function(self, op: ir.OpView, operands: Sequence[ir.Value]) -> ir.Value:
+        """A sum of waves on the operand's range, beyond which it is clipped where it can be."""
+        (source,), (x,), result = op.operation.operands, operands, op.operation.results[0]
+        bits = self._stored[result]
+        call = FunctionCall(
+            " ".join((kind_of(op), *map(str, attributes(op).values()))),
+            self._range(source, Encoding(_ring_bits(x), _frac_bits(x))),
+            _frac_bits(x),
+            bits,
+            _ring_bits(x),
+            self._program.margin,
+        )
+        declared = self._range(result, Encoding(_ring_bits(x), bits))
+        return call.build(x, declared, name_of(op))
 
     def _step(self, op: ir.OpView, operands: Sequence[ir.Value]) -> ir.Value:
         """An integer: no fraction bits, whatever its operand has."""

@@ -15,9 +15,11 @@ from numpy.typing import ArrayLike, NDArray
 from torch_mlir import ir
 
 from veilgraph.ir.graph import Graph, kind_of, name_of
+from veilgraph.ir.legality import FUNCTIONS
 from veilgraph.ir.meaning.graph import apply
 
 Floats = NDArray[np.float64]
+HOLLOWS = {"gelu": -0.171, "silu": -0.279}  # their least values, rounded down
 BILINEAR = ("mul", "matmul", "conv")
 
 
@@ -80,6 +82,8 @@ def _through(op: ir.OpView, operands: Sequence[Interval]) -> Interval:
     def run(*arrays: Floats) -> Floats:
         return apply(op, arrays, np.float64)
 
+    if kind in FUNCTIONS:
+        return _function(kind, run, *operands)
     if kind in BILINEAR:
         return _bilinear(run, operands)
     if kind in ("sub", "neg"):
@@ -87,6 +91,16 @@ def _through(op: ir.OpView, operands: Sequence[Interval]) -> Interval:
         flipped = [*first, Interval(last.high, last.low)]
         return _monotone(run, flipped)
     return _monotone(run, operands)
+
+
+def _function(kind: str, run: Callable[..., Floats], x: Interval) -> Interval:
+    """Monotone functions, and those with one hollow, whose depth is known."""
+    if kind in ("sin", "cos"):
+        ones = np.ones_like(x.low)
+        return Interval(-ones, ones)
+    ends = run(x.low), run(x.high)
+    low, high = np.minimum(*ends), np.maximum(*ends)
+    return Interval(np.minimum(low, HOLLOWS.get(kind, np.inf)), high)
 
 
 def _monotone(run: Callable[..., Floats], operands: Sequence[Interval]) -> Interval:

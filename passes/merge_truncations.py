@@ -234,7 +234,7 @@ class _Rewriter:
             return secret_ops.Constant.build(
                 range=value.range,
                 stated=Stated(frac_bits=wider.frac_bits, ring_bits=wider.ring_bits),
-                value=constant << bits,
+                value=np.asarray(constant << bits),  # NumPy makes a scalar of rank 0
             )
         return secret_ops.Scale.build(
             value.wide,

@@ -192,7 +192,7 @@ PIPELINE: tuple[Stage, ...] = (
      _graph(lambda p: FoldBatchNorm().run(p.graph))),
     ("fold_constants after batch norms", "they left arithmetic on weights",
      _graph(lambda p: FoldConstants().run(p.graph))),
-    ("approximate", "real functions become sums, products and comparisons",
+    ("approximate", "all becomes sums, products, comparisons, functions of one number",
      _graph(lambda p: Approximate().run(p.graph))),
     ("fold_divisors", "an average is a sum; its divisor goes into the next layer's weights",
      _graph(lambda p: FoldDivisors().run(p.graph))),

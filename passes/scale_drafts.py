@@ -14,13 +14,16 @@ from torch_mlir import ir
 
 from veilgraph.ir.attributes import element_count, shape_of
 from veilgraph.ir.graph import Graph, kind_of
+from veilgraph.ir.legality import FUNCTIONS
 from veilgraph.passes.public_numbers import number_of
 from veilgraph.passes.ranges import Statistics
 from veilgraph.passes.scale_structure import NONLINEAR, Product, Structure
 
 UNKNOWN_BITS = 16  # of fraction, where nothing is known about a value
+MOST_FRACTION = 20  # of functions: more waves than more bits would take are not worth it
 STEEP_BITS = 24  # where its range is known, but not what noise on it does: as float32 has
 TRUNCATION_NOISE = 1 / 6  # variance of rounding at random, in units of the last place squared
+FUNCTION_NOISE = 1 / 4  # truncation, and a sum of waves that is half a unit off
 ROUNDING_NOISE = 1 / 12  # of rounding to the nearest
 LOG_STEPS = 64
 EXACT_STEPS = 16  # constants that are multiples of 1/16 are stored exactly
@@ -90,6 +93,8 @@ class Draft:
         steep: whether it isn't known what noise on it does; as where it seems to do nothing.
         unknown: whether it is multiplied without its range, or the product's, being known.
         integral: whether it holds integers alone.
+        most: bits that are enough, if that is known.
+        waves: whether a real function takes or makes it: its sum of waves needs a wide ring.
     """
 
     whole_bits: int | None = None
@@ -102,6 +107,8 @@ class Draft:
     steep: bool = False
     unknown: bool = False
     integral: bool = False
+    most: int | None = None
+    waves: bool = False
 
     def reaches(self, whole_bits: int) -> None:
         """Some value of the class needs so many bits before the point."""
@@ -115,6 +122,8 @@ class Draft:
         limits += [wide[unit] // 2 for unit in self.squared]
         if self.whole_bits is not None:
             limits.append(room(ring_bits, self.whole_bits))
+        if self.most is not None:
+            limits.append(self.most)
         return min(limits, default=None)
 
     def frac_bits(
@@ -198,6 +207,11 @@ class Drafts:
         for op in self.graph.operations:
             if kind_of(op) in NONLINEAR:
                 self._add_comparison(of(op.operation.results[0]), op)
+            elif kind_of(op) in FUNCTIONS:
+                for value in (*op.operation.operands, op.operation.results[0]):
+                    draft = of(value)
+                    draft.most, draft.waves = MOST_FRACTION, True
+                    draft.compared += element_count(shape_of(value))
         for total, value in structure.residuals:
             self._hold(of(value), total)
         for target, value in structure.offsets:
@@ -244,6 +258,8 @@ class Drafts:
             draft.noise += ROUNDING_NOISE * known.gain
         elif value in self.structure.pending and self._is_truncated(value):
             draft.noise += TRUNCATION_NOISE * known.gain
+        elif kind_of(value.owner.opview) in FUNCTIONS:
+            draft.noise += FUNCTION_NOISE * known.gain
 
     def _is_truncated(self, value: ir.Value) -> bool:
         """Whether some step needs the stored form of a pending value."""

@@ -11,11 +11,11 @@ from collections.abc import Iterator, Sequence
 
 from veilgraph.ir.party import Value, look_up
 from veilgraph.ir.waves import (
+    Split,
     Turn,
     Waves,
     known_of_mask,
     known_of_opened,
-    low_bits,
     turned,
     turns,
 )
@@ -50,16 +50,16 @@ def summed(known: Sequence[Value], dealt: Sequence[Value]) -> Value:
 
 def _turns(waves: Waves, index: Value, tables: Sequence[Sharing]) -> Iterator[Turn]:
     high, low = (table[0] for table in tables)
-    shift = low_bits(waves.window_bits)
+    split = Split.of(waves.window_bits)
 
     def row(table: Value, number: int) -> Value:
         count = table.shape[1]
         return table.chunk(number * count, count)
 
     def turn(multiple: int) -> Turn:
-        angle = index * multiple
+        angle = (index * multiple) >> split.dropped
         return turned(
-            Turn(*(look_up(row(high, j), angle >> shift) for j in (0, 1))),
+            Turn(*(look_up(row(high, j), angle >> split.low) for j in (0, 1))),
             Turn(*(look_up(row(low, j), angle) for j in (0, 1))),
         )
 

@@ -16,6 +16,7 @@ from torch_mlir import ir
 
 from veilgraph.ir.attributes import shape_of
 from veilgraph.ir.graph import Graph, attributes, kind_of
+from veilgraph.ir.legality import FUNCTIONS
 from veilgraph.ir.meaning.graph import apply, evaluate, padded, shifted_views, slice_
 
 Array = NDArray[Any]
@@ -177,6 +178,14 @@ def _sum_pool(op: ir.OpView, x: list[Array], y: Array, d: Array) -> list[Array]:
     return [_inside(total, x[0], named["pads_low"])]
 
 
+def _function(op: ir.OpView, x: list[Array], y: Array, d: Array) -> list[Array]:
+    """By a difference, over a ten-thousandth of x or of 1e-3."""
+    wide = np.asarray(x[0], np.float64)
+    step = 1e-4 * np.maximum(np.abs(wide), 1e-3)
+    sides = [apply(op, [wide + side * step], np.float64) for side in (1, -1)]
+    return [d * (sides[0] - sides[1]) / (2 * step)]
+
+
 def _kept(op: ir.OpView, x: Array, d: Array) -> Array:
     """What a reduction made, with the axes that it dropped."""
     axes = np.asarray(attributes(op)["axes"])
@@ -223,6 +232,7 @@ BACK: Mapping[str, Callable[[ir.OpView, list[Array], Array, Array], list[Array]]
     "conv": _conv,
     "max_pool": _max_pool,
     "sum_pool": _sum_pool,
+    **dict.fromkeys(FUNCTIONS, _function),
     "reduce_sum": lambda op, x, y, d: [np.broadcast_to(_kept(op, x[0], d), x[0].shape)],
     "reduce_max": _reduce_max,
     "reshape": lambda op, x, y, d: [d.reshape(x[0].shape)],

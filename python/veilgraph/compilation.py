@@ -20,7 +20,7 @@ from veilgraph.ir.graph import Graph, attributes, kind_of, name_of
 from veilgraph.ir.party_text import print_program
 from veilgraph.ir.plan import Disclosure, Manifest, Tensor
 from veilgraph.ir.secret import Argument, SecretProgram
-from veilgraph.ir.secret_types import RangeSource
+from veilgraph.ir.secret_types import RangeSource, Secrecy
 from veilgraph.ir.secret_types import Tensor as SecretTensor
 from veilgraph.passes.emit_plan import emit_plan
 from veilgraph.passes.pipeline import PIPELINE, Options, Program, check
@@ -161,7 +161,8 @@ def _samples(calibrate: str | Path | Samples | None, graph: Graph) -> Weights | 
 
 def _manifest(program: Program) -> Manifest:
     chosen, secret = program.target, program.secret
-    rings = [SecretTensor.of(op.operation.results[0]).encoding for op in secret.operations]
+    encodings = [SecretTensor.of(op.operation.results[0]).encoding for op in secret.operations]
+    rings = [e for e in encodings if e.secrecy is Secrecy.SECRET]
     inputs = [a.name for a in secret.arguments if a.role == "input"]
     return Manifest(
         veilgraph_version=version("veilgraph"),

@@ -250,9 +250,10 @@ def opened_pair(p: Parties, z: Sharing, p0: Value, p2: Value) -> Value:
     """c = z + p0 + p2 at party 0, for z whose parts are at parties 0 and 1.  1 round; k bits.
 
     p0 is drawn by parties 0 and 2, p2 by parties 1 and 2. Were the mask known to party 1, the bit d
-    of the truncation would tell it about z.
+    of the truncation would tell it about z. Masks are added last: verify_masking looks for them
+    among the nearest terms of a sum.
     """
-    return p.at(z[0] + p0 + p.send(p.at(z[1] + p2, 1), 1, 0), 0)
+    return p.at(z[0] + p.send(p.at(z[1] + p2, 1), 1, 0) + p0, 0)
 
 
 def ring_zero(p: Parties, like: Value, bits: int) -> Value:

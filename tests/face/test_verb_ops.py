@@ -22,13 +22,17 @@ IMAGE = (1, 2, 4, 4)
 
 @dataclass(frozen=True)
 class Node:
-    """A node of one operator: shapes of its inputs, constants after them, attributes, types."""
+    """A node of one operator: shapes of its inputs, constants after them, attributes, types.
+
+    Its inputs are drawn from [0.5, 2) if `positive`.
+    """
 
     shapes: Sequence[tuple[int, ...]] = (IMAGE,)
     constants: Sequence[Any] = ()
     attributes: Mapping[str, Any] = field(default_factory=dict)
     takes: int = TensorProto.FLOAT
     gives: int = TensorProto.FLOAT
+    positive: bool = False
 
 
 BOOL, INT64 = TensorProto.BOOL, TensorProto.INT64
@@ -47,6 +51,13 @@ NODES: dict[str, Node] = {
     **{name: Node((IMAGE, IMAGE), gives=BOOL) for name in COMPARISONS},
     **{name: Node((IMAGE, IMAGE), takes=BOOL, gives=BOOL) for name in ("And", "Or", "Xor")},
     **{name: Node() for name in ("Sign", "ThresholdedRelu")},
+    **{name: Node() for name in ("Sigmoid", "Tanh", "Erf", "Gelu", "Softplus", "Mish", "Exp")},
+    **{name: Node() for name in ("Sin", "Cos", "Elu", "Selu", "Celu", "LogSoftmax")},
+    **{name: Node(positive=True) for name in ("Log", "Sqrt", "Reciprocal")},
+    **{name: Node(positive=True) for name in ("ReduceL2", "ReduceLogSum", "ReduceLogSumExp")},
+    "LRN": Node([(1, 4, 3, 3)], attributes={"size": 3, "alpha": 0.3, "bias": 2.0}),
+    "LayerNormalization": Node([(3, 32)], [np.full(32, 0.5, np.float32)]),
+    "InstanceNormalization": Node(constants=[np.ones(2, np.float32), np.ones(2, np.float32)]),
     "Not": Node(takes=BOOL, gives=BOOL),
     "Where": Node(constants=[np.ones(IMAGE, np.float32), np.float32(2)], takes=BOOL),
     "BatchNormalization": Node(constants=[np.ones(2, np.float32) * n for n in (2, 1, 3, 4)]),
@@ -78,7 +89,7 @@ NODES: dict[str, Node] = {
     "Unsqueeze": Node(constants=[np.array([0])]),
 }
 FOLDED = ("Constant", "ConstantOfShape", "Shape")  # make no values of the inputs: see below
-UNLISTED = ("Exp", "Log", "Sqrt", "Sigmoid", "Tanh", "Erf", "Gelu", "LogSoftmax", "Reciprocal")
+UNLISTED = ("Acos", "Det", "Floor", "NonZero")
 
 
 def proto_of(operator: str, node: Node) -> Any:
@@ -104,7 +115,10 @@ def test_listed_operator_compiles_and_computes(operator: str) -> None:
     proto = proto_of(operator, node)
     rng = np.random.default_rng(len(operator))
     kind = helper.tensor_dtype_to_np_dtype(node.takes)
-    drawn = [rng.normal(size=shape) for shape in node.shapes]
+    drawn = [
+        rng.uniform(0.5, 2, shape) if node.positive else rng.normal(size=shape)
+        for shape in node.shapes
+    ]
     inputs = {
         f"x{i}": (x > 0 if node.takes == BOOL else x).astype(kind) for i, x in enumerate(drawn)
     }

@@ -41,7 +41,7 @@ def test_everything_unsupported_is_told_at_once() -> None:
         node("Cumsum", "a", "g"),
         node("CumSum", "a one", "h"),
         node("Softsign", "a", "i"),
-        node("Sin", "a", "j"),
+        node("Acos", "a", "j"),
         node("Add", "a j", "y"),
     ]
     initialisers = {"w": np.ones((4, 2, 3, 3), dtype=np.float32), "one": np.array(1)}
@@ -53,7 +53,7 @@ def test_everything_unsupported_is_told_at_once() -> None:
         "the_d": ("Nonsense", "ONNX opset 21 has no such operator."),
         "the_g": ("Cumsum", "ONNX opset 21 has no such operator."),
         "the_i": ("Softsign", "The importer lowers no such operator, or not in this form."),
-        "the_j": ("Sin", "aten.sin isn't supported."),
+        "the_j": ("Acos", "aten.acos isn't supported."),
     }
 
 
@@ -157,6 +157,13 @@ def test_inputs_that_are_no_numbers_are_refused() -> None:
     assert refusals(proto) == {"ids": ("input", "It is no tensor; inputs are tensors of numbers.")}
 
 
+def test_quotients_of_integers_are_refused() -> None:
+    proto = model([node("Div", "x z", "y")], {"x": IMAGE, "z": IMAGE}, ["y"])
+    for info in (*proto.graph.input, *proto.graph.output):
+        info.type.tensor_type.elem_type = TensorProto.INT32
+    assert refusals(proto) == {"the_y": ("Div", "It divides integers, and rounds.")}
+
+
 def test_sparse_initialisers_are_refused() -> None:
     proto = model([node("Add", "x s", "y")], {"x": (3,)}, ["y"])
     values = numpy_helper.from_array(np.array([1.0], dtype=np.float32), "s")
@@ -185,8 +192,8 @@ def test_inputs_of_unknown_element_types_are_refused() -> None:
 
 def test_what_only_the_whole_shows_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(frontend, "_judge_nodes", lambda drafted, told: [])
-    proto = model([node("Sin", "x", "y")], {"x": IMAGE}, ["y"])
-    assert refusals(proto) == {"the whole": ("model", "aten.sin isn't supported.")}
+    proto = model([node("Acos", "x", "y")], {"x": IMAGE}, ["y"])
+    assert refusals(proto) == {"the whole": ("model", "aten.acos isn't supported.")}
 
 
 def test_preparing_refuses_too() -> None:

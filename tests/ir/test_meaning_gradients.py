@@ -19,6 +19,27 @@ POOL = {"kernel": (2, 3), "strides": (2, 1), "pads_low": (1, 0), "pads_high": (0
 IMAGE = (2, 4, 6, 5)
 Build = Callable[..., ir.Value]
 
+
+def of_positive(kind: type[ops.Unary]) -> Build:
+    """Of 1 + x^2."""
+    return lambda x: kind.build(ops.Add.build(ops.Mul.build(x, x), ops.constant(1.0)))
+
+
+SMOOTH: dict[str, Build] = {
+    "sigmoid": ops.Sigmoid.build,
+    "tanh": ops.Tanh.build,
+    "erf": ops.Erf.build,
+    "gelu": lambda x: ops.Gelu.build(x, approximate="none"),
+    "silu": ops.Silu.build,
+    "softplus": ops.Softplus.build,
+    "sin": ops.Sin.build,
+    "cos": ops.Cos.build,
+    "exp": ops.Exp.build,
+    "log": of_positive(ops.Log),
+    "sqrt": of_positive(ops.Sqrt),
+    "rsqrt": of_positive(ops.Rsqrt),
+    "reciprocal": of_positive(ops.Reciprocal),
+}
 # (operation, shapes of the operands, how it is built)
 CASES: list[tuple[str, list[tuple[int, ...]], Build]] = [
     ("add", [(2, 3), (3,)], ops.Add.build),
@@ -27,6 +48,7 @@ CASES: list[tuple[str, list[tuple[int, ...]], Build]] = [
     ("neg", [(2, 3)], ops.Neg.build),
     ("step", [(2, 3)], ops.Step.build),
     ("relu", [(2, 3)], ops.Relu.build),
+    *((name, [(2, 3)], build) for name, build in SMOOTH.items()),
     ("maximum", [(2, 3), (3,)], ops.Maximum.build),
     ("matmul", [(5, 2, 3), (3, 4)], ops.Matmul.build),
     ("matmul", [(3,), (5, 3, 2)], ops.Matmul.build),

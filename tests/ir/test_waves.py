@@ -5,18 +5,23 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from veilgraph.ir.waves import FINE_BITS, Waves, low_bits, rounded, tables, values
+from veilgraph.ir.waves import FINE_BITS, Split, Waves, rounded, tables, values
 
 FULL = 2.0**FINE_BITS
 
 
-@pytest.mark.parametrize("window_bits", [1, 2, 3, 4, 9, 16, 25])
+@pytest.mark.parametrize("window_bits", [1, 2, 3, 4, 9, 16, 25, 31])
 def test_tables_are_rounded_cosines_and_sines(window_bits: int) -> None:
     high, low = tables(window_bits)
-    count = 1 << (window_bits - low_bits(window_bits))
+    split = Split.of(window_bits)
+    assert split.dropped + split.high + split.low == window_bits
+    count = 1 << split.high
     assert high.shape == (2, count)
-    assert low.shape == (2, 1 << low_bits(window_bits))
-    for table, angle in ((high, 2 * np.pi / count), (low, 2 * np.pi / 2**window_bits)):
+    assert low.shape == (2, 1 << split.low)
+    for table, angle in (
+        (high, 2 * np.pi / count),
+        (low, 2 * np.pi / 2.0 ** (split.high + split.low)),
+    ):
         angles = angle * np.arange(table.shape[1])
         exact = FULL * np.array([np.cos(angles), np.sin(angles)])
         assert np.abs(table - exact).max() < 0.5 + 1e-5
@@ -29,7 +34,7 @@ def test_signed_numbers_are_rounded_to_the_nearest(bits: int) -> None:
     np.testing.assert_array_equal(found, (v + (1 << bits >> 1)) >> bits)
 
 
-@pytest.mark.parametrize("window_bits", [3, 12, 21])
+@pytest.mark.parametrize("window_bits", [3, 12, 21, 33])
 def test_a_sum_of_waves_is_that_sum_under_any_mask(window_bits: int) -> None:
     rng = np.random.default_rng(window_bits)
     waves = Waves(

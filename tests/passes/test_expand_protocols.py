@@ -153,3 +153,16 @@ def test_the_dealer_holds_nothing_but_keys() -> None:
     assert {n.op for n in dealt} & {"input", "weight", "output"} == set()
     assert not [n for n in dealt if n.op == "send"]  # a send stands at its receiver
     assert {n.phase for n in dealt} <= {Phase.SETUP, Phase.OFFLINE}
+
+
+def test_equal_public_tensors_are_kept_once() -> None:
+    made = SecretProgram.create(context(), [argument("x", "input", "alice", (3,))], {})
+    (y,) = made.block.arguments
+    stated = Stated(ring_bits=RING, frac_bits=4)
+    for value in ([1, 2, 3], [1, 2, 3], [3, 2, 1]):
+        with made.at("add"):
+            public = ops.Constant.build(range=ANY, stated=stated, value=np.array(value))
+            y = ops.Add.build(y, public, range=ANY)
+    made.finish({"y": y})
+    constants = expanded(made, TARGETS["rep3"]()).constants
+    assert [value.tolist() for value in constants] == [[1, 2, 3], [3, 2, 1]]

@@ -1,0 +1,144 @@
+"""A real function at the secret level: a clip where its operand may be far out, then its waves."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from torch_mlir import ir
+
+from veilgraph.ir import secret_ops
+from veilgraph.ir.errors import AccuracyError
+from veilgraph.ir.meaning.integers import encode
+from veilgraph.ir.secret_ops import SecretOp, Stated
+from veilgraph.ir.secret_types import MAX_RING_BITS, RangeSource, RealRange
+from veilgraph.ir.waves import FINE_BITS, Waves, tables
+from veilgraph.passes.real_functions import (
+    FUNCTIONS,
+    TURNING,
+    Tail,
+    clip_of,
+    interval_of,
+    turning,
+    waves_of,
+)
+
+UNIT = RealRange(-1.0, 1.0, RangeSource.PROVEN)
+
+
+@dataclass(frozen=True)
+class FunctionCall:
+    """One function on one operand.
+
+    Attributes:
+        name: of the function, with its form where it has several.
+        known: where the operand lies.
+        in_bits, out_bits: fraction bits of operand and result.
+        margin: how many times larger than calibrated values may be.
+    """
+
+    name: str
+    known: RealRange
+    in_bits: int
+    out_bits: int
+    ring_bits: int
+    margin: float
+
+    def build(self, x: ir.Value, declared: RealRange, layer: str) -> ir.Value:
+        """The result, of range `declared`, at the current place.
+
+        Raises:
+            AccuracyError: no sum of waves is close enough on the operand's range.
+        """
+        if self.name in TURNING:
+            reach = self.known.reach(self.margin)
+            waves = turning(self.name, reach, self.in_bits, self.out_bits, self.ring_bits)
+            return self._waves(x, waves, declared)
+        function = FUNCTIONS[self.name]
+        low, high = interval_of(function, self.known, self.margin)
+        least, most = clip_of(function, low, high, self.out_bits)
+        inner = max(low, least), min(high, most)
+        found = waves_of(self.name, *inner, self.in_bits, self.out_bits, self.ring_bits)
+        if found is None:
+            raise self._too_wide(layer, *inner)
+        clipped, above = self._clipped(x, least, most)
+        y = self._waves(clipped, found, declared)
+        if above is None or function.tail is not Tail.LINE:
+            return y
+        return self._op(secret_ops.Add, [y, self._aligned(above)], declared, self.out_bits)
+
+    def _too_wide(self, layer: str, low: float, high: float) -> AccuracyError:
+        if not (math.isfinite(low) and math.isfinite(high)):
+            return AccuracyError(
+                f"Nothing is known of the numbers whose {self.name} {layer!r} takes.",
+                "Give samples with --calibrate.",
+            )
+        return AccuracyError(
+            f"{layer!r} takes the {self.name} of numbers from {low:.4g} to {high:.4g}, margin "
+            f"included, for which there is no approximation of {self.out_bits} fraction bits.",
+            "Bring them nearer together, away from zero where the function has no value there, "
+            "or take fewer fraction bits.",
+        )
+
+    def _op(
+        self,
+        kind: type[SecretOp],
+        operands: list[ir.Value],
+        declared: RealRange,
+        frac_bits: int,
+        named: Mapping[str, Any] | None = None,
+    ) -> ir.Value:
+        stated = Stated((), frac_bits, self.ring_bits)
+        return kind.build(*operands, range=declared, stated=stated, **(named or {}))
+
+    def _waves(self, x: ir.Value, waves: Waves, declared: RealRange) -> ir.Value:
+        stated = Stated((), FINE_BITS, MAX_RING_BITS)
+        public = [
+            secret_ops.Constant.build(range=UNIT, stated=stated, value=table)
+            for table in tables(waves.window_bits)
+        ]
+        named = waves.attributes() | {"bits": waves.frac_bits - self.out_bits}
+        return self._op(secret_ops.MaskedFunction, [x, *public], declared, self.out_bits, named)
+
+    def _clipped(self, x: ir.Value, least: float, most: float) -> tuple[ir.Value, ir.Value | None]:
+        """x between the bounds, by a comparison each; and how far it was above."""
+        above = self._over(x, most) if math.isfinite(most) else None
+        if math.isfinite(least):
+            x = self._shifted(self._over(x, least), least, self._between(least, math.inf))
+        if above is not None:
+            within = self._between(least, most)
+            x = self._op(secret_ops.Sub, [x, above], within, self.in_bits)
+        return x, above
+
+    def _between(self, low: float, high: float, shift: float = 0.0) -> RealRange:
+        """The operand's range clipped, then shifted; an unknown one stays unknown."""
+        known = self.known
+        if known.source is RangeSource.ASSUMED:
+            return known
+        least, most = (min(max(end, low), high) + shift for end in (known.low, known.high))
+        return RealRange(least, most, known.source)
+
+    def _over(self, x: ir.Value, bound: float) -> ir.Value:
+        """max(x - bound, 0)."""
+        moved = self._shifted(x, -bound, self._between(-math.inf, math.inf, -bound))
+        window = {"window_bits": self.ring_bits - 1, "dropped_bits": 0}
+        positive = self._between(bound, math.inf, -bound)
+        return self._op(secret_ops.Relu, [moved], positive, self.in_bits, window)
+
+    def _shifted(self, x: ir.Value, by: float, declared: RealRange) -> ir.Value:
+        integer = encode(np.asarray(by), self.in_bits, self.ring_bits)
+        number = RealRange(by, by, RangeSource.PROVEN)
+        addend = self._op(secret_ops.Constant, [], number, self.in_bits, {"value": integer})
+        return self._op(secret_ops.Add, [x, addend], declared, self.in_bits)
+
+    def _aligned(self, x: ir.Value) -> ir.Value:
+        """What was above the clip, with the result's fraction bits."""
+        more, known = self.out_bits - self.in_bits, self._between(0.0, math.inf)
+        if more > 0:
+            return self._op(secret_ops.Scale, [x], known, self.out_bits, {"factor": 1 << more})
+        if more < 0:
+            return self._op(secret_ops.Truncate, [x], known, self.out_bits, {"bits": -more})
+        return x

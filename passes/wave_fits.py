@@ -1,0 +1,212 @@
+"""Sums of waves that are close to real functions on an interval, the rest of the period free.
+
+    triangle    x/2 + an even function: odd multiples of cosines     gelu, silu, softplus
+    square      a constant + an odd function: odd multiples of sines     sigmoid, tanh, erf
+    free        every multiple, cosines and sines     exp, log, sqrt, rsqrt, reciprocal
+
+The coefficients are least squares on Chebyshev's points, with as few waves as keep the error under
+a goal that is measured between the points. All in decimal arithmetic of 36 digits, so that every
+machine finds the same integers. A free sum is a Fourier extension (Huybrechs, SIAM J. Numer. Anal.
+2010): a smooth function on part of a period, which needs not be periodic.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from decimal import Decimal, localcontext
+from enum import Enum
+from functools import cache
+from itertools import pairwise
+
+DIGITS = 36
+PI = Decimal("3.14159265358979323846264338327950288419716939937511")
+MOST_WAVES = 48
+COUNTS = (*range(1, 13), *range(14, 25, 2), 27, 30, 34, 38, 43, MOST_WAVES)
+MULTIPLES = (1, 3, 5, 7)  # of the window's own wave: a finer choice of periods than powers of two
+Function = Callable[[Decimal], Decimal]
+
+
+class Family(Enum):
+    """Which waves a function is made of."""
+
+    TRIANGLE = "triangle"
+    SQUARE = "square"
+    FREE = "free"
+
+
+@dataclass(frozen=True)
+class Fit:
+    """constant + sum of cosines[j] cos(k_j t) + sines[j] sin(k_j t), t = 2 pi x / period.
+
+    k_j is 1, 3, 5, ... or, of a free one, 1, 2, 3, ...; `error` is the worst that was found.
+    """
+
+    period: Decimal
+    constant: Decimal
+    cosines: tuple[Decimal, ...]
+    sines: tuple[Decimal, ...]
+    error: Decimal
+
+
+def fit(
+    function: Function,
+    family: Family,
+    interval: tuple[Decimal, Decimal],
+    periods: Sequence[Decimal],
+    goal: Decimal,
+) -> Fit | None:
+    """The fit with the fewest waves; of equal ones that of the first period. None if none will do.
+
+    Args:
+        function: what the waves are to be; even for a triangle, odd for a square.
+        interval: where; for a triangle or a square from 0 on.
+        goal: the error that is good enough.
+    """
+    with localcontext() as context:
+        context.prec = DIGITS
+        best: Fit | None = None
+        for period in periods:
+            for count in COUNTS:
+                if best is not None and count >= len(best.cosines):
+                    break
+                found = _fitted(function, family, interval, period, count, goal)
+                if found.error <= goal:
+                    best = found
+                    break
+        return best
+
+
+def _fitted(
+    function: Function,
+    family: Family,
+    interval: tuple[Decimal, Decimal],
+    period: Decimal,
+    count: int,
+    goal: Decimal,
+) -> Fit:
+    unknowns = 2 * count + 1 if family is Family.FREE else count + 1
+    points = _points(interval, 2 * unknowns + 6)
+    rows = [_row(family, x, period, count) for x in points]
+    weight = (goal / 8) ** 2  # keeps coefficients from growing where waves hardly differ
+    found = _least_squares(rows, [function(x) for x in points], weight)
+    between = _between(interval, points)
+    worst = max(abs(function(x) - _dot(found, _row(family, x, period, count))) for x in between)
+    constant, *rest = found
+    zeros = (Decimal(0),) * count
+    if family is Family.FREE:
+        return Fit(period, constant, tuple(rest[::2]), tuple(rest[1::2]), worst)
+    if family is Family.TRIANGLE:
+        return Fit(period, constant, tuple(rest), zeros, worst)
+    return Fit(period, Decimal(0), zeros, tuple(rest), worst)
+
+
+def _points(interval: tuple[Decimal, Decimal], count: int) -> list[Decimal]:
+    """Chebyshev's, both ends included."""
+    low, high = interval
+    middle, radius = (low + high) / 2, (high - low) / 2
+    return [middle - radius * cos_sin(PI * i / (count - 1))[0] for i in range(count)]
+
+
+def _between(interval: tuple[Decimal, Decimal], points: Sequence[Decimal]) -> Iterator[Decimal]:
+    yield from interval
+    for a, b in pairwise(points):
+        yield from (a + (b - a) * part / 4 for part in (1, 2, 3))
+
+
+def _row(family: Family, x: Decimal, period: Decimal, count: int) -> list[Decimal]:
+    """1 (0 of a square), and the waves at x."""
+    cos, sin = cos_sin(2 * PI * x / period)
+    step = (cos, sin) if family is Family.FREE else _turned((cos, sin), (cos, sin))
+    row = [Decimal(family is not Family.SQUARE)]
+    turn = (cos, sin)
+    for _ in range(count):
+        row += {Family.FREE: turn, Family.TRIANGLE: turn[:1], Family.SQUARE: turn[1:]}[family]
+        turn = _turned(turn, step)
+    return row
+
+
+def _turned(a: tuple[Decimal, Decimal], b: tuple[Decimal, Decimal]) -> tuple[Decimal, Decimal]:
+    return a[0] * b[0] - a[1] * b[1], a[1] * b[0] + a[0] * b[1]
+
+
+def cos_sin(angle: Decimal) -> tuple[Decimal, Decimal]:
+    """By Taylor's series of a 16th of the angle, doubled four times."""
+    part = angle % (2 * PI) / 16
+    cos, sin, term = Decimal(1), part, part
+    number = 1
+    while abs(term) > Decimal(10) ** -(DIGITS + 2):
+        number += 1
+        term = term * part / number
+        if number % 2:
+            sin += -term if number % 4 == 3 else term
+        else:
+            cos += -term if number % 4 == 2 else term
+    for _ in range(4):
+        cos, sin = _turned((cos, sin), (cos, sin))
+    return cos, sin
+
+
+def _dot(a: Sequence[Decimal], b: Sequence[Decimal]) -> Decimal:
+    return sum((x * y for x, y in zip(a, b, strict=True)), Decimal(0))
+
+
+def _least_squares(
+    rows: Sequence[Sequence[Decimal]], wanted: Sequence[Decimal], weight: Decimal
+) -> list[Decimal]:
+    """What makes the sum of squares least, of the errors and, times `weight`, of itself."""
+    columns = list(zip(*rows, strict=True))
+    size = len(columns)
+    matrix = [[_dot(a, b) for b in columns[: i + 1]] for i, a in enumerate(columns)]
+    for i in range(size):
+        matrix[i][i] += weight
+    lower = _cholesky(matrix)
+    return _solved(lower, [_dot(column, wanted) for column in columns])
+
+
+def _cholesky(matrix: list[list[Decimal]]) -> list[list[Decimal]]:
+    """L with L L^T the symmetric matrix, of which the lower half is given."""
+    lower: list[list[Decimal]] = []
+    for i, given in enumerate(matrix):
+        row: list[Decimal] = []
+        for j in range(i):
+            row.append((given[j] - _dot(row, lower[j][:j])) / lower[j][j])
+        row.append((given[i] - _dot(row, row)).sqrt())
+        lower.append(row)
+    return lower
+
+
+def _solved(lower: list[list[Decimal]], right: list[Decimal]) -> list[Decimal]:
+    forward: list[Decimal] = []
+    for row, wanted in zip(lower, right, strict=True):
+        forward.append((wanted - _dot(row[:-1], forward)) / row[-1])
+    size = len(lower)
+    found = [Decimal(0)] * size
+    for i in reversed(range(size)):
+        rest = sum((lower[j][i] * found[j] for j in range(i + 1, size)), Decimal(0))
+        found[i] = (forward[i] - rest) / lower[i][i]
+    return found
+
+
+@cache
+def exp(x: Decimal) -> Decimal:
+    return x.exp()
+
+
+def tanh(x: Decimal) -> Decimal:
+    small = exp(-2 * abs(x))
+    return ((1 - small) / (1 + small)).copy_sign(x)
+
+
+def erf(x: Decimal) -> Decimal:
+    """By its series; 1 where 1 - erf is below 10^-16."""
+    if abs(x) > 6:
+        return Decimal(1).copy_sign(x)
+    with localcontext() as context:
+        context.prec = 2 * DIGITS
+        square, term, total, number = x * x, x, x, 0
+        while abs(term) > Decimal(10) ** -DIGITS:
+            number += 1
+            term = -term * square / number
+            total += term / (2 * number + 1)
+        return total * 2 / PI.sqrt()

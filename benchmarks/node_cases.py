@@ -165,7 +165,8 @@ def _case(found: Any) -> Case:
 
 def _array(value: Any) -> npt.NDArray[Any]:
     tensor = isinstance(value, TensorProto)
-    return np.asarray(numpy_helper.to_array(value) if tensor else value)
+    array = np.asarray(numpy_helper.to_array(value) if tensor else value)
+    return array if array.dtype.kind in "fiub" else array.astype(np.float32)  # bfloat16
 
 
 def _operator(name: str, model: ModelProto) -> str:

@@ -17,6 +17,7 @@ from collections.abc import Callable
 import numpy as np
 from torch_mlir import ir
 
+from veilgraph.frontend.moves import part_along
 from veilgraph.frontend.reading import Aten, Refusal, binary
 from veilgraph.ir import graph_ops as ops
 from veilgraph.ir import shapes
@@ -187,27 +188,16 @@ def _position(x: ir.Value, axis: int) -> ir.Value:
     position = ops.Expand.build(ops.Constant.build(value=numbers), shape=shape)
     while (size := shape_of(x)[axis]) > 1:
         half = size // 2
-        first, second = (_part(x, axis, start, 2, half) for start in (0, 1))
+        first, second = (part_along(x, axis, start, 2, half) for start in (0, 1))
         wins = ops.Step.build(ops.Sub.build(first, second))
         larger = chosen(wins, first, second, shape_of(first))
-        earlier, later = (_part(position, axis, start, 2, half) for start in (0, 1))
+        earlier, later = (part_along(position, axis, start, 2, half) for start in (0, 1))
         place = chosen(wins, earlier, later, shape_of(first))
         if size % 2:
-            larger = ops.concat([larger, _part(x, axis, size - 1, 1, 1)], axis)
-            place = ops.concat([place, _part(position, axis, size - 1, 1, 1)], axis)
+            larger = ops.concat([larger, part_along(x, axis, size - 1, 1, 1)], axis)
+            place = ops.concat([place, part_along(position, axis, size - 1, 1, 1)], axis)
         x, position = larger, place
     return position
-
-
-def _part(x: ir.Value, axis: int, start: int, step: int, count: int) -> ir.Value:
-    """`count` elements along `axis`, from `start` in steps of `step`."""
-    shape = shape_of(x)
-    return ops.Slice.build(
-        x,
-        shape=tuple(count if i == axis else extent for i, extent in enumerate(shape)),
-        starts=tuple(start if i == axis else 0 for i in range(len(shape))),
-        steps=tuple(step if i == axis else 1 for i in range(len(shape))),
-    )
 
 
 ROWS: dict[str, Row] = {

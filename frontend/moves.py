@@ -57,7 +57,7 @@ def index_select(a: Aten) -> ir.Value:
     runs = list(progressions(indices))
     if len(runs) > MOST_SLICES:
         return along_axis(x, axis, np.eye(extent)[:, indices])
-    parts = [_slice(x, axis, *run) for run in runs]
+    parts = [part_along(x, axis, *run) for run in runs]
     return parts[0] if len(parts) == 1 else ops.concat(parts, axis)
 
 
@@ -77,7 +77,8 @@ def progressions(indices: Sequence[int]) -> list[tuple[int, int, int]]:
     return runs
 
 
-def _slice(x: ir.Value, axis: int, start: int, step: int, count: int) -> ir.Value:
+def part_along(x: ir.Value, axis: int, start: int, step: int, count: int) -> ir.Value:
+    """`count` elements along `axis`, from `start` in steps of `step`."""
     shape = shape_of(x)
     return ops.Slice.build(
         x,

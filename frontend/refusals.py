@@ -93,6 +93,8 @@ def _operator_refusal(node: NodeProto, version: int) -> str:
         return f"Operators of the domain {node.domain} aren't known."
     if not onnx.defs.has(node.op_type, max_inclusive_version=version):
         return f"ONNX opset {version} has no such operator."
+    if any(a.name == "mode" and a.s == b"wrap" for a in node.attribute):  # lowering never ends
+        return "Padding that wraps around isn't supported."
     if node.op_type in QUANTISED:
         return "Quantised models aren't supported yet."
     if any(a.type in (AttributeProto.GRAPH, AttributeProto.GRAPHS) for a in node.attribute):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -116,3 +117,30 @@ def test_results_have_the_markers_of_every_script() -> None:
     scripts = ("versus_spu", "versus_crypten", "whole_path", "dealing", "pretrained", "bytes")
     for name in (*scripts, "links", "kernels"):
         assert text.count(f"<!-- {name} -->") == text.count(f"<!-- /{name} -->") == 1
+
+
+def test_node_cases() -> None:
+    lines = run_python("-m", "benchmarks.node_cases", "--quick", "--json").splitlines()
+    outcomes = [json.loads(line) for line in lines]
+    assert [outcome["result"] for outcome in outcomes] == ["passes"] * 5
+
+
+def test_operators_page_is_current() -> None:
+    page = (ROOT / "docs" / "operators.md").read_text().splitlines()
+    lines = run_python("-m", "benchmarks.operators", "--quick").splitlines()
+    assert len(lines) > 80
+    assert [line for line in lines if line not in page] == []
+
+
+@pytest.mark.slow
+def test_node_cases_are_as_the_page_says() -> None:
+    """All that the page is about; an hour on a slow machine."""
+    page = (ROOT / "docs" / "operators.md").read_text()
+    taken = re.search(r"every (\d+)th by name", page)
+    command = [sys.executable, "-m", "benchmarks.node_cases", "--json", "--jobs", "2"]
+    command += ["--every", taken[1] if taken else "1"]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True)
+    outcomes = [json.loads(line) for line in done.stdout.splitlines()]
+    run = [outcome for outcome in outcomes if outcome["result"] != "left out"]
+    passing = sum(outcome["result"] == "passes" for outcome in run)
+    assert f"{passing} of {len(run)} cases pass" in page

@@ -82,6 +82,7 @@ CASES: list[tuple[NodeProto, str]] = [
     (node("PRelu", "x vector", "y"), "Its slopes are a plain vector."),
     (node("Pow", "x x", "y"), "aten.pow.Tensor_Tensor isn't supported."),
     (node("Pow", "x seven", "y"), "The power 7 isn't supported"),
+    (node("Pad", "x pads", "y", mode="wrap"), "Padding that wraps around isn't supported."),
     (node("Pad", "x pads", "y", mode="reflect"), "reflection_pad2d isn't supported."),
     (node("LayerNormalization", "x vector", "y", axis=100), "Its axis, 100, is outside rank 4."),
     (node("Softmax", "x", "y", axis=9), "outside rank 4"),

@@ -1,0 +1,198 @@
+"""Writes docs/operators.md: what can be compiled, how real functions are made, which cases pass.
+
+    python -m benchmarks.operators [--jobs 2] [--every N] [--outcomes FILE] [--quick]
+
+All of it comes from the code: `veilgraph ops`, fits of real functions measured on integers with
+random masks, and the node cases of the package onnx (benchmarks/node_cases.py), which take long:
+their outcomes may come from a file, one JSON object a line, as `node_cases --json` prints them.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from benchmarks.node_cases import REASONS, Outcome, every, judge_all
+from veilgraph.ir.meaning.graph import MEANING
+from veilgraph.ir.waves import Waves, values
+from veilgraph.operators import OPERATORS
+from veilgraph.passes.real_functions import FUNCTIONS, TURNING, Tail, turning, waves_of
+
+PAGE = Path(__file__).parent.parent / "docs" / "operators.md"
+BITS = (12, 16, 20)
+SAMPLES = 50_000
+QUICK = ("erf", "cos")
+DOMAINS = {  # what the table shows; a plan takes the operand's range with its margin
+    **dict.fromkeys(("sigmoid", "gelu none", "gelu tanh", "silu", "softplus"), (-8.0, 8.0)),
+    **dict.fromkeys(("tanh", "erf"), (-4.0, 4.0)),
+    **dict.fromkeys(("sin", "cos"), (-8.0, 8.0)),
+    "exp": (-8.0, 1.0),
+    **dict.fromkeys(("log", "sqrt", "rsqrt", "reciprocal"), (0.25, 4.0)),
+}
+FAR = {
+    Tail.NONE: "refused where the range is too wide",
+    Tail.FLAT: "clipped, two comparisons",
+    Tail.LINE: "clipped, two comparisons, and the line added",
+    Tail.ZERO: "clipped below, a comparison",
+}
+HEAD = """# Operators
+
+What can be compiled, how real functions are computed, and which of ONNX's own test cases pass. Made
+from the code by `python -m benchmarks.operators`; a test holds that it is current.
+
+- [What can be compiled](#what-can-be-compiled)
+- [Real functions](#real-functions)
+- [ONNX's node cases](#onnxs-node-cases)
+
+## What can be compiled
+
+`veilgraph ops` prints the same. Whatever else a model has, `veilgraph compile` names all of it at
+once, with the nearest way out.
+"""
+FUNCTIONS_HEAD = """
+## Real functions
+
+Each is one opening of its operand under a mask, a sum of N waves that is local, and one truncation
+([protocols.md](protocols.md#functions-of-a-masked-opening)): three rounds in `rep3`, two in
+`additive`, no secret multiplication. Offline 2 N numbers are dealt. The waves are fitted when a
+model is compiled, to the range of the operand with its margin, and to the fraction bits of operand
+and result: the domains here are examples. The error is that of the sum, measured on 50,000 numbers
+of the domain under random masks, before the truncation's own unit in the last place. Outside its
+domain a sum is wrong: what lies far out is clipped, or refused.
+
+The functions with a pole (log, sqrt, rsqrt, reciprocal) take numbers of one sign; half and twice
+what was calibrated belong to the domain. Division, powers, ELU, mish, LRN, log-softmax and
+normalisations are made of these.
+"""
+CASES_HEAD = """
+## ONNX's node cases
+
+The package onnx generates cases of single nodes. Those below are run by all parties of `rep3` in a
+ring of 64 bits, each calibrated on its own input, and pass if they agree with the expected outputs
+within 0.2% of their magnitude (`benchmarks/node_cases.py`). What a model gives as a constant, such
+as axes and indices, is one here.
+"""
+
+
+@dataclass(frozen=True)
+class Measured:
+    """A function at some fraction bits: its waves, and the worst error of the sum."""
+
+    waves: Waves
+    error: float
+
+
+def measured(name: str, bits: int) -> Measured | None:
+    """On its domain of the table; None where no sum of waves is close enough."""
+    low, high = DOMAINS[name]
+    waves = (
+        turning(name, high, bits, bits, 64)
+        if name in TURNING
+        else waves_of(name, low, high, bits, bits, 64)
+    )
+    if waves is None:
+        return None
+    rng = np.random.default_rng(bits)
+    x = rng.integers(round(low * 2**bits), round(high * 2**bits), SAMPLES, endpoint=True)
+    r = rng.integers(0, 1 << waves.window_bits, SAMPLES)
+    found = np.ldexp(values(waves, x, r).astype(np.float64), -waves.frac_bits)
+    wanted = _meaning(name)(np.ldexp(x.astype(np.float64), -bits))
+    return Measured(waves, float(np.abs(found - wanted).max()))
+
+
+def _meaning(name: str) -> Callable[[npt.NDArray[Any]], npt.NDArray[Any]]:
+    kind, *form = name.split()
+    named = {"approximate": form[0]} if form else {}
+    return lambda x: MEANING[f"graph.{kind}"](x.shape, x, **named)
+
+
+def table(heading: Sequence[str], rows: Iterable[Sequence[object]]) -> Iterator[str]:
+    yield f"| {' | '.join(heading)} |"
+    yield f"|{' --- |' * len(heading)}"
+    for row in rows:
+        yield f"| {' | '.join(map(str, row))} |"
+
+
+def operators() -> Iterator[str]:
+    rows = [(o.name, o.forms, o.becomes) for o in OPERATORS]
+    yield from table(("operator", "forms", "what it costs the parties"), rows)
+
+
+def functions() -> Iterator[str]:
+    heading = ["function", "waves are", "domain"]
+    heading += [f"{bits} bits: N; error" for bits in BITS]
+    yield from table([*heading, "far out"], map(_function_row, DOMAINS))
+
+
+def _function_row(name: str) -> list[str]:
+    low, high = DOMAINS[name]
+    family = FUNCTIONS[name].family.value if name in FUNCTIONS else "itself"
+    far = FAR[FUNCTIONS[name].tail] if name in FUNCTIONS else "more bits are opened"
+    cells = []
+    for bits in BITS:
+        found = measured(name, bits)
+        cells.append(f"{len(found.waves.cosines)}; {found.error:.1e}" if found else "none")
+    return [name, family, f"[{low:g}, {high:g}]", *cells, far]
+
+
+def node_cases(outcomes: Sequence[Outcome], number: int) -> Iterator[str]:
+    """The pass table, and what was left out and why."""
+    run = [outcome for outcome in outcomes if outcome.result != "left out"]
+    passing = sum(outcome.result == "passes" for outcome in run)
+    if number > 1:
+        yield f"Of the cases that can be run, every {number}th by name was taken."
+        yield ""
+    yield f"{passing} of {len(run)} cases pass, {passing / max(1, len(run)):.0%}."
+    yield ""
+    left = Counter(o.why for o in outcomes if o.result == "left out")
+    rows = [(left[reason], why) for reason, why in REASONS.items() if left[reason]]
+    yield from table(("left out", "because"), rows)
+    yield ""
+    names = sorted({outcome.operator for outcome in run})
+    counts = {n: Counter(o.result for o in run if o.operator == n) for n in names}
+    columns = ("passes", "refused", "wrong")
+    rows_by_name = [(n, *(counts[n][c] or "" for c in columns)) for n in names]
+    yield from table(("operator", *columns), rows_by_name)
+
+
+def page(outcomes: Sequence[Outcome], number: int) -> str:
+    parts = [
+        HEAD,
+        *operators(),
+        FUNCTIONS_HEAD,
+        *functions(),
+        CASES_HEAD,
+        *node_cases(outcomes, number),
+    ]
+    return "\n".join(parts) + "\n"
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("--jobs", type=int, default=1)
+    parser.add_argument("--every", type=int, default=1)
+    parser.add_argument("--outcomes", type=Path)
+    parser.add_argument("--quick", action="store_true", help="print lines of the page; write none")
+    given = parser.parse_args()
+    if given.quick:
+        rows = ("| " + " | ".join(_function_row(name)) + " |" for name in QUICK)
+        print("\n".join((*operators(), *rows)))
+        return
+    if given.outcomes:
+        lines = given.outcomes.read_text().splitlines()
+        outcomes = [Outcome(**json.loads(line)) for line in lines]
+    else:
+        outcomes = list(judge_all(every(given.every), given.jobs))
+    PAGE.write_text(page(outcomes, given.every))
+
+
+if __name__ == "__main__":
+    main()

@@ -10,6 +10,7 @@ from torch_mlir import ir
 
 from veilgraph.ir import graph_ops as ops
 from veilgraph.ir.graph import Graph, name_of
+from veilgraph.ir.legality import FUNCTIONS
 from veilgraph.ir.meaning.graph import evaluate
 from veilgraph.ir.mlir import context
 from veilgraph.ir.secret_types import RangeSource, RealRange
@@ -156,3 +157,21 @@ def test_softmax_is_provable() -> None:
 def test_calibrating_twice_gives_the_same() -> None:
     samples = {"x": np.random.default_rng(0).standard_normal((3, 1, 2, 4, 4)).astype(np.float32)}
     assert calibrate(network(), samples) == calibrate(network(), samples)
+
+
+@pytest.mark.parametrize("kind", sorted(FUNCTIONS))
+def test_intervals_of_functions_hold_their_values(kind: str) -> None:
+    """Monotone, turned round, with a hollow, or turning: on an interval of positive numbers too."""
+    build = next(o for o in ops.Unary.__subclasses__() if f"graph.{kind}" == o.OPERATION_NAME)
+    named = {"approximate": "none"} if kind == "gelu" else {}
+    for low, high in ((0.25, 3.0), (-3.0, 2.0)):
+        if low < 0 and kind in ("log", "sqrt", "rsqrt", "reciprocal"):
+            continue
+        graph = Graph.create(context(), {"x": (50,)}, {})
+        with graph.end("y"):
+            y = build.build(graph.inputs["x"], **named)
+        graph.finish({"y": y})
+        found = prove(graph, {"x": (low, high)}).known["operation", "y"].range
+        values = evaluate(graph, {"x": np.linspace(low, high, 50)})["y"]
+        assert found.low <= values.min()
+        assert values.max() <= found.high

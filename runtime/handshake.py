@@ -2,7 +2,8 @@
 
 Over each fresh link, all to all:
 
-1. hello: protocol version, parties, ring, plan digest and a fresh nonce; they must fit.
+1. hello: protocol version, parties, ring, plan digest, number of inferences, whether they are a
+   store's, and a fresh nonce; they must fit.
 2. The session's id is the SHA-256 of all nonces in the parties' order and the plan's digest. Each
    party records it as spent, and says so; the ids must be the same, and new everywhere.
 3. The lower party of each pair sends the pair's fresh seed.
@@ -27,11 +28,12 @@ from veilgraph.runtime.randomness import (
 )
 from veilgraph.runtime.session_ids import SpentSessions
 
-PROTOCOL_VERSION = 1
-_NAMES_BYTES = 512  # 16 names of at most 31 letters, with their commas
-# version, my index, ring bits; plan digest; nonce; names. The version stays in front and the whole
-# as long as it is, so that all versions can tell each other apart.
-_HELLO = struct.Struct(f"<HHI32s{NONCE_BYTES}s{_NAMES_BYTES}s")
+PROTOCOL_VERSION = 2
+MAX_INFERENCES = (1 << 32) - 1  # of a session: draws count them in four bytes
+_NAMES_BYTES = 511  # 16 names of at most 31 letters, with their commas
+# version, my index, ring bits, inferences; plan digest; nonce; from a store; names. The version
+# stays in front and the whole as long as it is, so that all versions can tell each other apart.
+_HELLO = struct.Struct(f"<HBBI32s{NONCE_BYTES}sB{_NAMES_BYTES}s")
 _CONFIRMATION = struct.Struct("<B32s")  # 1 if the id is new here; the id
 
 
@@ -44,70 +46,101 @@ class Session:
 
 
 @dataclass(frozen=True)
+class Terms:
+    """What this party is about to run; all parties must say the same.
+
+    Args:
+        plan_digest: SHA-256 of the plan, 32 bytes.
+        ring_bits: width of the plan's widest ring.
+        inferences: that the session is for, at most MAX_INFERENCES; 0 where that is left open.
+        from_store: whether their offline phases were run before.
+    """
+
+    plan_digest: bytes
+    ring_bits: int
+    inferences: int = 0
+    from_store: bool = False
+
+
+@dataclass(frozen=True)
 class _Hello:
     version: int
     party: int
-    ring_bits: int
-    plan_digest: bytes
+    terms: Terms
     nonce: bytes
     names: str
 
     def pack(self) -> bytes:
-        assert len(self.plan_digest) == 32
+        terms = self.terms
+        assert len(terms.plan_digest) == 32
         assert len(self.nonce) == NONCE_BYTES
         assert len(self.names) <= _NAMES_BYTES
-        fields = (self.version, self.party, self.ring_bits, self.plan_digest, self.nonce)
-        return _HELLO.pack(*fields, self.names.encode())
+        head = (self.version, self.party, terms.ring_bits, terms.inferences, terms.plan_digest)
+        return _HELLO.pack(*head, self.nonce, terms.from_store, self.names.encode())
 
     @staticmethod
     def unpack(content: bytes) -> _Hello:
-        version, party, ring_bits, plan_digest, nonce, names = _HELLO.unpack(content)
+        version, party, ring_bits, inferences, digest, nonce, stored, names = _HELLO.unpack(content)
         read = names.rstrip(b"\0").decode("ascii", "replace")
         listed = "".join(c if c.isprintable() else "?" for c in read)  # it may reach a terminal
-        return _Hello(version, party, ring_bits, plan_digest, nonce, listed)
+        terms = Terms(digest, ring_bits, inferences, bool(stored))
+        return _Hello(version, party, terms, nonce, listed)
 
     def difference(self, other: _Hello, peer: int) -> str:
         """What keeps `other`, the hello of party `peer`, from fitting mine; empty if nothing."""
+        my, their = self.terms, other.terms
         rows = (
             ("veilgraph's protocol in version", self.version, other.version),
+            ("with", _source(my), _source(their)),
             ("a session of the parties", self.names, other.names),
-            ("a plan with the digest", self.plan_digest.hex(), other.plan_digest.hex()),
-            ("a ring with this many bits:", self.ring_bits, other.ring_bits),
+            ("a plan with the digest", my.plan_digest.hex(), their.plan_digest.hex()),
+            ("a ring with this many bits:", my.ring_bits, their.ring_bits),
             ("as party number", peer, other.party),
         )
         for what, mine, theirs in rows:
             if mine != theirs:
                 return f"runs {what} {theirs}, and this party expects {mine}"
+        if my.inferences != their.inferences:
+            return f"runs {_counted(their)}, and this party expects {my.inferences or _OPEN}"
         return ""
 
 
-def open_session(
-    links: Links, plan_digest: bytes, ring_bits: int, spent: SpentSessions | None
-) -> Session:
+_OPEN = "an open number"
+
+
+def _source(terms: Terms) -> str:
+    return "a store" if terms.from_store else "no store"
+
+
+def _counted(terms: Terms) -> str:
+    noun = "inference" if terms.inferences == 1 else "inferences"
+    return f"{terms.inferences or f'{_OPEN} of'} {noun}"
+
+
+def open_session(links: Links, terms: Terms, spent: SpentSessions | None) -> Session:
     """Agrees with all parties on a session, then starts the links' byte counters anew.
 
     Args:
         links: fresh links to all parties.
-        plan_digest: SHA-256 of the plan, 32 bytes.
-        ring_bits: width of the plan's widest ring.
+        terms: what this party is about to run.
         spent: where ids of sessions are kept; None only where all parties are one process, so that
             nobody else takes part.
 
     Raises:
-        SecurityAbort: versions, parties, plans, rings or ids that differ, or an id used before.
+        SecurityAbort: versions, parties, terms or ids that differ, or an id used before.
         PeerError: a peer that is lost or silent.
     """
-    session_id = agree_on_id(links, plan_digest, ring_bits, fresh_nonce())
+    session_id = agree_on_id(links, terms, fresh_nonce())
     confirm_id(links, session_id, spent)
     keys = exchange_seeds(links)
     links.reset_counters()
     return Session(session_id, keys)
 
 
-def agree_on_id(links: Links, plan_digest: bytes, ring_bits: int, nonce: bytes) -> bytes:
+def agree_on_id(links: Links, terms: Terms, nonce: bytes) -> bytes:
     """Compares hellos with every peer; the session's id, 32 bytes, from everyone's nonces."""
     names = ",".join(links.names)
-    mine = _Hello(PROTOCOL_VERSION, links.party, ring_bits, plan_digest, nonce, names)
+    mine = _Hello(PROTOCOL_VERSION, links.party, terms, nonce, names)
     received = _all_to_all(links, mine.pack(), _HELLO.size, "handshake: hello")
     hellos = {peer: _Hello.unpack(content) for peer, content in received.items()}
     differences = [
@@ -118,11 +151,11 @@ def agree_on_id(links: Links, plan_digest: bytes, ring_bits: int, nonce: bytes) 
     if differences:
         raise SecurityAbort(
             f"The parties don't fit together: {'; '.join(differences)}.",
-            "Give every party the same model.plan, parties.yaml and version of veilgraph.",
+            "Give every party the same model.plan, parties.yaml, options and version of veilgraph.",
         )
     hellos[links.party] = mine
     nonces = b"".join(hellos[party].nonce for party in sorted(hellos))
-    return hashlib.sha256(nonces + plan_digest).digest()
+    return hashlib.sha256(nonces + terms.plan_digest).digest()
 
 
 def confirm_id(links: Links, session_id: bytes, spent: SpentSessions | None) -> None:

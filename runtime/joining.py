@@ -13,7 +13,7 @@ import numpy.typing as npt
 from veilgraph.ir.errors import SecurityAbort, UsageError
 from veilgraph.ir.plan import Phase, Plan
 from veilgraph.runtime.config import Config
-from veilgraph.runtime.handshake import open_session
+from veilgraph.runtime.handshake import Terms, open_session
 from veilgraph.runtime.native_links import open_links
 from veilgraph.runtime.party import Party, Prepared
 from veilgraph.runtime.session_ids import SpentSessions
@@ -34,6 +34,7 @@ def join(
     plan: Plan,
     config: Config,
     *,
+    inferences: int = 0,
     device: str = "cpu",
     threads: int = 1,
     isa: str | None = None,
@@ -49,7 +50,8 @@ def join(
     Raises:
         UsageError: parties.yaml names other parties than the plan.
         PeerError: a peer that does not come, or shows another certificate.
-        SecurityAbort: a peer with another plan, or a session id that was used before.
+        SecurityAbort: a peer with another plan, another number of inferences (0: left open), or
+            without a store where this party has one; or a session id that was used before.
     """
     config = _taking_part(plan, config, from_store=stored is not None)
     links = open_links(
@@ -60,8 +62,10 @@ def join(
     )
     try:
         spent = SpentSessions(config.state_dir, config.me.name)
-        digest = bytes.fromhex(plan.digest)
-        session = open_session(links, digest, plan.manifest.ring_bits, spent)
+        digest, ring_bits = bytes.fromhex(plan.digest), plan.manifest.ring_bits
+        session = open_session(
+            links, Terms(digest, ring_bits, inferences, stored is not None), spent
+        )
         keys = session.keys if stored is None else stored.keys
         return Joined(Party(plan, config.me.name, links, keys, device, threads, isa), session.id)
     except BaseException as error:

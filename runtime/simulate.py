@@ -16,7 +16,7 @@ import numpy.typing as npt
 
 from veilgraph.ir.errors import PeerError, UsageError
 from veilgraph.ir.plan import Phase, Plan
-from veilgraph.runtime.handshake import open_session
+from veilgraph.runtime.handshake import Terms, open_session
 from veilgraph.runtime.links import Links
 from veilgraph.runtime.loopback import loopback
 from veilgraph.runtime.party import Party
@@ -136,8 +136,8 @@ def simulate_many(
     ) -> tuple[float, list[tuple[dict[str, npt.NDArray[np.float32]], Transcript]]]:
         name = plan.manifest.parties[links.party]
         with links:
-            digest = bytes.fromhex(plan.digest)
-            session = open_session(links, digest, plan.manifest.ring_bits, None)
+            terms = Terms(bytes.fromhex(plan.digest), plan.manifest.ring_bits, len(batches))
+            session = open_session(links, terms, None)
             with Party(plan, name, links, session.keys, threads=threads, isa=isa) as party:
                 setup = party.share_weights(weights)
                 done = [party.infer(inputs[name]) for inputs in own[:-1]]

@@ -208,6 +208,7 @@ def _run(folder: Path, job: Job) -> dict[str, Any]:
         job.party,
         folder / f"{job.party}.yaml",
         weights=folder / "model.weights" if owns else None,
+        inferences=job.runs,
         threads=job.threads,
         isa=job.isa,
         insecure_plaintext=job.insecure_plaintext,

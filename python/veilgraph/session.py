@@ -13,6 +13,7 @@ import numpy.typing as npt
 from veilgraph.ir.errors import UsageError
 from veilgraph.ir.plan import Phase, Tensor
 from veilgraph.plans import Plan
+from veilgraph.runtime.handshake import MAX_INFERENCES
 from veilgraph.runtime.joining import (
     FromStore,
     config_of,
@@ -25,6 +26,7 @@ from veilgraph.runtime.joining import (
 from veilgraph.runtime.shaping import Shape
 from veilgraph.runtime.transcript import Transcript
 from veilgraph.runtime.weights import load_weights
+from veilgraph.units import counted
 
 
 class Session:
@@ -35,6 +37,8 @@ class Session:
         party: this party's name.
         config: path of this party's parties.yaml.
         weights: path of model.weights, or arrays by name; the owner of the weights gives them.
+        inferences: to run or prepare in this session, the same number at every party; 0 leaves it
+            open, at every party too.
         device: where to compute.
         threads: that kernels may use.
         isa: instruction set of the kernels; the best of this CPU if None.
@@ -56,6 +60,7 @@ class Session:
         config: str | Path,
         *,
         weights: str | Path | Mapping[str, npt.ArrayLike] | None = None,
+        inferences: int = 0,
         device: str = "cpu",
         threads: int = 1,
         isa: str | None = None,
@@ -66,7 +71,14 @@ class Session:
     ) -> None:
         self.plan = plan if isinstance(plan, Plan) else Plan.load(plan)
         self._config = config_of(config, party)
+        if not 0 <= inferences <= MAX_INFERENCES:
+            raise UsageError(
+                f"A session can't run {inferences} inferences.",
+                f"Give a number up to {MAX_INFERENCES}, or 0 to leave it open.",
+            )
+        self._inferences = inferences
         options: dict[str, Any] = {
+            "inferences": inferences,
             "device": device,
             "threads": threads,
             "isa": isa,
@@ -131,7 +143,11 @@ class Session:
 
         Returns:
             This party's outputs by name, float32; {} where it receives none.
+
+        Raises:
+            UsageError: an input that does not fit, or more inferences than the session is for.
         """
+        self._require_left(1)
         source = self._from_store or self._party
         outputs, transcript = source.infer(inputs)
         self.transcripts.append(transcript)
@@ -151,10 +167,20 @@ class Session:
         """
         if self._from_store is not None:
             raise UsageError("This session runs on a store.", "Prepare in a session without one.")
+        self._require_left(count)
         folder = None if store is None else Path(store)
         require_store(self.plan, self._config.me.name, folder)
-        kept = folder and store_at(folder, self._config)
+        kept = None if folder is None else store_at(folder, self._config)
         self.transcripts.extend(prepare(self._party, self._session_id, kept, count))
+
+    def _require_left(self, count: int) -> None:
+        """UsageError for more inferences than this party told the others."""
+        if self._inferences and len(self.transcripts) + count > self._inferences:
+            raise UsageError(
+                f"This session is for {counted(self._inferences, 'inference')}, and has done "
+                f"{len(self.transcripts)} already.",
+                "Open another, or leave their number open at every party.",
+            )
 
     def close(self) -> None:
         self._party.close()

@@ -46,6 +46,16 @@ def configured(copied: Compiled) -> Compiled:
     return copied
 
 
+def test_numbers_of_inferences_that_differ(configured: Compiled) -> None:
+    alice, bob, carol = run_parties(
+        command("alice", "--iterations", "2"),
+        command("bob", "--iterations", "3"),
+        command("carol", "--iterations", "2"),
+    )
+    assert [code for code, _, _ in (alice, bob, carol)] == [6, 6, 6]
+    assert "bob runs 3 inferences, and this party expects 2." in alice[2].replace("\n", " ")
+
+
 def test_three_parties_compute_the_answer(configured: Compiled) -> None:
     options = ("--json", "--iterations", "2", "--threads", "1")
     ended = run_parties(*(command(party, *options) for party in PARTIES))

@@ -20,7 +20,7 @@ from three_parties import (
 
 from veilgraph.ir.errors import SecurityAbort
 from veilgraph.runtime import handshake
-from veilgraph.runtime.handshake import Session, agree_on_id, confirm_id, open_session
+from veilgraph.runtime.handshake import Session, Terms, agree_on_id, confirm_id, open_session
 from veilgraph.runtime.links import Buffer, Links
 from veilgraph.runtime.loopback import LoopbackLinks, loopback
 from veilgraph.runtime.session_ids import SpentSessions
@@ -28,17 +28,20 @@ from veilgraph.runtime.session_ids import SpentSessions
 OTHER = bytes(32)
 
 
-def all_open(links: list[Any], digests: list[bytes], ring_bits: list[int]) -> list[Any]:
+TERMS = Terms(DIGEST, 64)
+
+
+def all_open(links: list[Any], terms: list[Terms]) -> list[Any]:
     def act(i: int) -> Session:
         with links[i]:
-            return open_session(links[i], digests[i], ring_bits[i], None)
+            return open_session(links[i], terms[i], None)
 
     return run_threads([lambda i=i: act(i) for i in range(3)])
 
 
 def keys_of_session(links: Links, folder: Path) -> tuple[bytes, list[tuple[list[int], bytes]]]:
     spent = SpentSessions(folder, links.names[links.party])
-    session = open_session(links, DIGEST, 64, spent)
+    session = open_session(links, TERMS, spent)
     assert set(links.sent_bytes.values()) == {0}
     return session.id, [(sorted(holders), key) for holders, key in session.keys.items()]
 
@@ -64,7 +67,7 @@ def test_processes_share_a_session(connect: Connect, tmp_path: Path) -> None:
 
 
 def test_different_plans() -> None:
-    results = all_open(loopback(3, NAMES, 5.0), [DIGEST, DIGEST, OTHER], [64, 64, 64])
+    results = all_open(loopback(3, NAMES, 5.0), [TERMS, TERMS, Terms(OTHER, 64)])
     assert all(isinstance(each, SecurityAbort) for each in results), results
     assert results[0].message == (
         f"The parties don't fit together: carol runs a plan with the digest {OTHER.hex()}, and "
@@ -77,23 +80,54 @@ def test_different_plans() -> None:
 
 def test_different_plans_over_tls(connect: Connect, tmp_path: Path) -> None:
     links = connect_all(connect, load_all(write_parties(tmp_path)))
-    results = all_open(links, [OTHER, DIGEST, DIGEST], [64, 64, 64])
+    results = all_open(links, [Terms(OTHER, 64), TERMS, TERMS])
     assert [each.exit_code for each in results] == [6, 6, 6]
     assert "alice runs a plan" in results[1].message
 
 
 def test_different_rings() -> None:
-    results = all_open(loopback(3, NAMES, 5.0), [DIGEST] * 3, [64, 32, 64])
+    results = all_open(loopback(3, NAMES, 5.0), [TERMS, Terms(DIGEST, 32), TERMS])
     assert all(isinstance(each, SecurityAbort) for each in results), results
     assert (
         "bob runs a ring with this many bits: 32, and this party expects 64" in results[0].message
     )
 
 
+@pytest.mark.parametrize(
+    ("bobs", "others", "said"),
+    [
+        (3, 2, "bob runs 3 inferences, and this party expects 2."),
+        (1, 2, "bob runs 1 inference, and this party expects 2."),
+        (0, 2, "bob runs an open number of inferences, and this party expects 2."),
+        (1, 0, "bob runs 1 inference, and this party expects an open number."),
+    ],
+)
+def test_different_numbers_of_inferences(bobs: int, others: int, said: str) -> None:
+    terms = [Terms(DIGEST, 64, inferences) for inferences in (others, bobs, others)]
+    results = all_open(loopback(3, NAMES, 5.0), terms)
+    assert all(isinstance(each, SecurityAbort) for each in results), results
+    assert said in results[0].message
+    assert said in results[2].message
+
+
+def test_a_store_at_some() -> None:
+    stored = Terms(DIGEST, 64, 1, from_store=True)
+    results = all_open(loopback(3, NAMES, 5.0), [stored, Terms(DIGEST, 64, 1), stored])
+    assert all(isinstance(each, SecurityAbort) for each in results), results
+    assert "bob runs with no store, and this party expects a store." in results[0].message
+
+
+def test_the_longest_hello_fits() -> None:
+    names = ",".join(["a" * 31] * 16)
+    terms = Terms(DIGEST, 64, handshake.MAX_INFERENCES, from_store=True)
+    hello = handshake._Hello(handshake.PROTOCOL_VERSION, 15, terms, OTHER, names)
+    assert handshake._Hello.unpack(hello.pack()) == hello
+
+
 def test_different_parties() -> None:
     links = loopback(3, NAMES, 5.0)
     links[1].names = ("alice", "bob", "dave")
-    results = all_open(links, [DIGEST] * 3, [64] * 3)
+    results = all_open(links, [TERMS] * 3)
     assert all(isinstance(each, SecurityAbort) for each in results), results
     assert "bob runs a session of the parties alice,bob,dave" in results[2].message
 
@@ -116,20 +150,25 @@ def test_different_versions(monkeypatch: pytest.MonkeyPatch) -> None:
 
     links = loopback(3, NAMES, 5.0)
     links[1].__class__ = Newer
-    alice, _, carol = all_open(links, [DIGEST] * 3, [64] * 3)
+    alice, _, carol = all_open(links, [TERMS] * 3)
     for error in (alice, carol):
         assert isinstance(error, SecurityAbort)
         assert "bob runs veilgraph's protocol in version 9" in error.message
 
 
+def _hello_as_alice() -> bytes:
+    version = handshake.PROTOCOL_VERSION
+    return handshake._Hello(version, 0, TERMS, OTHER, "alice,bob,carol").pack()
+
+
 def test_a_party_that_claims_to_be_another() -> None:
     def act(i: int) -> bytes:
         if i == 2:
-            claimed = handshake._Hello(1, 0, 64, DIGEST, OTHER, "alice,bob,carol").pack()
+            claimed = _hello_as_alice()
             sink = {p: bytearray(len(claimed)) for p in (0, 1)}
             links[2].exchange(dict.fromkeys((0, 1), claimed), sink, "hello")
             return b""
-        return agree_on_id(links[i], DIGEST, 64, OTHER)
+        return agree_on_id(links[i], TERMS, OTHER)
 
     links = loopback(3, NAMES, 5.0)
     alice, bob, _ = run_threads([lambda i=i: act(i) for i in range(3)])
@@ -142,7 +181,7 @@ def test_the_id_depends_on_every_nonce_and_the_plan() -> None:
     def session_id(nonces: list[bytes], digest: bytes) -> bytes:
         links = loopback(3, NAMES, 5.0)
         ids = run_threads(
-            [lambda i=i: agree_on_id(links[i], digest, 64, nonces[i]) for i in range(3)]
+            [lambda i=i: agree_on_id(links[i], Terms(digest, 64), nonces[i]) for i in range(3)]
         )
         assert len(set(ids)) == 1, ids
         assert len(ids[0]) == 32
@@ -167,7 +206,7 @@ def test_a_replayed_session(tmp_path: Path, forgetful: tuple[int, ...]) -> None:
     def act(links: Links) -> None:
         with links:
             spent = SpentSessions(tmp_path, links.names[links.party])
-            confirm_id(links, agree_on_id(links, DIGEST, 64, OTHER), spent)
+            confirm_id(links, agree_on_id(links, TERMS, OTHER), spent)
 
     def session() -> list[Any]:
         return run_threads([lambda x=x: act(x) for x in loopback(3, NAMES, 5.0)])
@@ -197,7 +236,7 @@ def test_different_nonces_to_different_parties() -> None:
 
     links = loopback(3, NAMES, 5.0)
     links[0].__class__ = TwoFaced
-    alice, bob, carol = all_open(links, [DIGEST] * 3, [64] * 3)
+    alice, bob, carol = all_open(links, [TERMS] * 3)
     for error in (alice, bob, carol):
         assert isinstance(error, SecurityAbort)
         assert "in session" in error.message

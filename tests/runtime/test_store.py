@@ -205,6 +205,40 @@ def test_a_store_is_not_overwritten(rep3_hosts: Hosts) -> None:
         assert error.hint == "Name another folder with --store, or remove this one."
 
 
+def test_more_than_the_session_is_for(rep3_hosts: Hosts) -> None:
+    hosts = rep3_hosts
+
+    def work(party: str) -> None:
+        with hosts.open(party, weights=hosts.weights, inferences=1) as session:
+            session.prepare(hosts.store(party), 1)
+            session.run({"x": INPUT} if party == "alice" else {})
+
+    for error in hosts.all(hosts.online, work):
+        assert isinstance(error, UsageError)
+        assert error.message == "This session is for 1 inference, and has done 1 already."
+
+
+@pytest.mark.parametrize("inferences", [-1, 1 << 32])
+def test_a_number_of_inferences_that_cannot_be(rep3_hosts: Hosts, inferences: int) -> None:
+    with pytest.raises(UsageError, match=f"can't run {inferences} inferences"):
+        rep3_hosts.open("alice", inferences=inferences)
+
+
+def test_one_party_without_its_store(rep3_hosts: Hosts) -> None:
+    hosts = rep3_hosts
+    hosts.prepare(1)
+
+    def work(party: str) -> None:
+        own: dict[str, Any] = {"store": hosts.store(party)}
+        if party == "bob":
+            own = {"weights": hosts.weights}
+        hosts.open(party, **own).close()
+
+    errors = hosts.all(hosts.online, work)
+    assert all(isinstance(error, SecurityAbort) for error in errors), errors
+    assert "bob runs with no store, and this party expects a store." in errors[0].message
+
+
 def test_no_store(rep3_hosts: Hosts) -> None:
     with pytest.raises(UsageError, match=r"has no store\.session"):
         rep3_hosts.open("alice", store=rep3_hosts.folder / "nothing")

@@ -67,7 +67,9 @@ def command(
     """
     plan = Plan.load(plan_file)
     require_store(plan, party, store)
-    with Session(plan, party, config, weights=weights, threads=threads) as session:
+    with Session(
+        plan, party, config, weights=weights, threads=threads, inferences=count
+    ) as session:
         session.prepare(store, count)
         spent = sum(t.phases[Phase.OFFLINE].seconds for t in session.transcripts)
     used = 0 if store is None else sum(file.stat().st_size for file in store.iterdir())

@@ -97,7 +97,9 @@ def command(
     peers = ", ".join(name for name in plan.manifest.parties if name != party)
     with (
         progress(f"waiting for {peers}") as tell,
-        Session(plan, party, config_file, weights=weights_file, **options) as session,
+        Session(
+            plan, party, config_file, weights=weights_file, inferences=iterations, **options
+        ) as session,
     ):
         tell(f"running with {peers}")
         found = session.run(arrays)

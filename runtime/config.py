@@ -62,7 +62,8 @@ class Config:
     """A parties.yaml, checked: all parties in order, and what is my own.
 
     `party` is my index in `parties`; `key` and `certificate` are my PEM files; `listen` is the host
-    to listen at; `timeout_seconds` is how long a peer may be silent.
+    to listen at; `timeout_seconds` is how long a peer may be silent; `absent` are known parties
+    that take no part in this session.
     """
 
     parties: tuple[PartyAddress, ...]
@@ -72,6 +73,7 @@ class Config:
     state_dir: Path
     listen: str
     timeout_seconds: float = TIMEOUT_SECONDS
+    absent: tuple[PartyAddress, ...] = ()
 
     @property
     def me(self) -> PartyAddress:
@@ -92,7 +94,8 @@ class Config:
                 f"{name} takes no part in the online phase.", "Its work is done: start the others."
             )
         parties = tuple(party for party in self.parties if party.name != name)
-        return replace(self, parties=parties, party=parties.index(self.me))
+        absent = tuple(party for party in self.parties if party.name == name)
+        return replace(self, parties=parties, party=parties.index(self.me), absent=absent)
 
     @staticmethod
     def load(path: Path) -> Config:

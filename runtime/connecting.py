@@ -287,6 +287,11 @@ def _wrong_party(party: PartyAddress, description: str, verdict: Verdict) -> Pee
 
 
 def _refused(party: PartyAddress, verdict: Verdict) -> PeerError:
+    if verdict is Verdict.ABSENT:
+        return PeerError(
+            f"{party.name} runs from a store, without the dealer, and this party is the dealer.",
+            "Leave the dealer out where the others run from stores, or start them without --store.",
+        )
     return PeerError(
         f"{party.name} refused this party's certificate: {verdict.reason}.",
         f"Give {party.name} the certificate that is in use here; `veilgraph cert issue` makes a "

@@ -18,7 +18,7 @@ from enum import IntEnum
 from cryptography import x509
 
 from veilgraph.runtime.certificates import fingerprint, load_certificate
-from veilgraph.runtime.config import Config
+from veilgraph.runtime.config import Config, PartyAddress
 
 _HEAD = struct.Struct("<14sH")  # magic, length of what follows: a certificate or a name
 _MAGIC_TLS = b"veilgraph tls\n"
@@ -39,6 +39,7 @@ class Verdict(IntEnum):
     EXPIRED = 2
     NOT_YET_VALID = 3
     SWAPPED = 4  # a known party, but not one that belongs at this end
+    ABSENT = 5  # a known party that takes no part in this session: the dealer of a store
 
     @property
     def reason(self) -> str:
@@ -49,6 +50,7 @@ class Verdict(IntEnum):
             Verdict.EXPIRED: "it has expired",
             Verdict.NOT_YET_VALID: "it is not valid yet",
             Verdict.SWAPPED: "it belongs to another party than the one expected here",
+            Verdict.ABSENT: "it is the dealer's, who takes no part in a run from stores",
         }[self]
 
 
@@ -98,13 +100,16 @@ class Introduction:
 
     def identify(self, shown: bytes) -> tuple[int, Verdict]:
         """The index of the party that has this certificate or name (else -1), and a verdict."""
-        digest = fingerprint(shown)
         for index, party in enumerate(self.config.parties):
-            if self.plaintext and party.name.encode() == shown:
-                return index, Verdict.WELCOME
-            if not self.plaintext and party.fingerprint == digest:
-                return index, validity(shown)
-        return -1, Verdict.UNKNOWN
+            if self._is_of(party, shown):
+                return index, Verdict.WELCOME if self.plaintext else validity(shown)
+        known = any(self._is_of(party, shown) for party in self.config.absent)
+        return -1, Verdict.ABSENT if known else Verdict.UNKNOWN
+
+    def _is_of(self, party: PartyAddress, shown: bytes) -> bool:
+        if self.plaintext:
+            return party.name.encode() == shown
+        return party.fingerprint == fingerprint(shown)
 
     def describe(self, shown: bytes) -> str:
         """What was shown, for a message."""

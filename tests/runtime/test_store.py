@@ -285,6 +285,22 @@ def test_the_dealer_takes_no_part_online(tmp_path: Path) -> None:
         hosts.open("dave", store=hosts.store("dave"))
 
 
+@pytest.mark.parametrize("plaintext", [False, True])
+def test_a_dealer_that_comes_to_a_run_from_stores(tmp_path: Path, plaintext: bool) -> None:
+    hosts = Hosts(tmp_path, "additive")
+    hosts.prepare(1)
+
+    def work(party: str) -> None:
+        hosts.open(party, store=hosts.kept_by(party), insecure_plaintext=plaintext).close()
+
+    error = hosts.all(["dave", "alice"], work)[0]
+    assert isinstance(error, PeerError)
+    assert error.message == (
+        "alice runs from a store, without the dealer, and this party is the dealer."
+    )
+    assert "without --store" in error.hint
+
+
 def test_a_dealer_that_never_comes(tmp_path: Path) -> None:
     hosts = Hosts(tmp_path, "additive")
 

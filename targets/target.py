@@ -78,20 +78,20 @@ def target(
     fewest, most = chosen.security.parties
     names = tuple(parties) if parties is not None else DEFAULT_PARTIES[:fewest]
     if not fewest <= len(names) <= most:
-        count = str(fewest) if fewest == most else f"{fewest} to {most}"
-        raise UsageError(
-            f"Suite {suite} has {count} parties, and {len(names)} were named.",
-            f"Give {count} different names with --parties.",
-        )
+        raise _wrong_count(chosen, len(names))
     dealt_by = _dealer(chosen, names, dealer)
     if len(set(names)) != len(names) or not all(n and n.isidentifier() for n in names):
         raise UsageError(
             f"Parties are named {', '.join(names)}.", "Names must be different plain words."
         )
     owners, receivers = dict(owners or {}), dict(receivers or {})
-    for what, who in [*owners.items(), *((w, p) for w, ps in receivers.items() for p in ps)]:
+    for what, who in owners.items():
         if who not in names:
-            raise UsageError(f"`{what}` is given to {who}, who is no party.", f"Parties: {names}.")
+            raise _no_party(f"{who} owns `{what}`", who, names, dealt_by)
+    for what, given in receivers.items():
+        for who in given:
+            if who not in names:
+                raise _no_party(f"{who} receives `{what}`", who, names, dealt_by)
     return Target(
         chosen,
         names,
@@ -100,6 +100,26 @@ def target(
         {name: tuple(who) for name, who in receivers.items()},
         dealt_by,
     )
+
+
+def _wrong_count(suite: Suite, named: int) -> UsageError:
+    fewest, most = suite.security.parties
+    count = str(most) if fewest == most else f"{fewest} to {most}"
+    parties, names = ("party", "name") if most == 1 else ("parties", "different names")
+    return UsageError(
+        f"Suite {suite.name} has {count} {parties}, and {named} {'was' if named == 1 else 'were'} "
+        "named.",
+        f"Give {count} {names} with --parties.",
+    )
+
+
+def _no_party(act: str, who: str, names: Sequence[str], dealer: str) -> UsageError:
+    """`act` is what `who` was to do, who does not compute: "eve owns `x`"."""
+    if who == dealer:
+        return UsageError(
+            f"{act}, and the dealer owns and receives nothing.", f"Name one of {', '.join(names)}."
+        )
+    return UsageError(f"{act}, and is no party.", f"Name one of {', '.join(names)}.")
 
 
 def _dealer(suite: Suite, parties: Sequence[str], dealer: str | None) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -29,18 +29,23 @@ class Candidate:
     trust: str
     plan: Plan
 
-    def values(self) -> dict[str, Any]:
-        """As JSON."""
+    def values(self, networks: Sequence[str] = NETWORKS) -> dict[str, Any]:
+        """As JSON, with seconds predicted on each of `networks`."""
         cost = self.plan.cost()
+        predicted = {name: predict(self.plan, name) for name in networks}
         return {
             "suite": self.suite,
             "computing_parties": self.computing,
             "dealer": bool(self.plan.manifest.dealer),
             "trust": self.trust,
             "rounds": cost.online.rounds,
-            "sent_bytes": {"offline": cost.offline.total_bytes, "online": cost.online.total_bytes},
-            "online_seconds": {n: predict(self.plan, n).online_seconds for n in NETWORKS},
-            "offline_seconds": {n: predict(self.plan, n).offline_seconds for n in NETWORKS},
+            "sent_bytes": {
+                "setup": cost.setup.total_bytes,
+                "offline": cost.offline.total_bytes,
+                "online": cost.online.total_bytes,
+            },
+            "online_seconds": {name: p.online_seconds for name, p in predicted.items()},
+            "offline_seconds": {name: p.offline_seconds for name, p in predicted.items()},
         }
 
 
@@ -67,22 +72,21 @@ def compare_suites(model: str | Path, **options: Any) -> list[Candidate]:
     return found
 
 
-def table(candidates: list[Candidate]) -> Table:
-    """For people, with seconds predicted as `inspect` does."""
+def table(candidates: list[Candidate], networks: Sequence[str] = NETWORKS) -> Table:
+    """For people, with seconds predicted as `inspect` does; a network of a file has its name."""
     rows = []
     for candidate in candidates:
-        values: Mapping[str, Any] = candidate.values()
+        values: Mapping[str, Any] = candidate.values(networks)
         dealer = " and a dealer" if values["dealer"] else ""
         seconds = [
             units.seconds(values[f"{phase}_seconds"][network])
-            for network in NETWORKS
+            for network in networks
             for phase in ("online", "offline")
         ]
-        sent = [units.size(values["sent_bytes"][phase]) for phase in ("online", "offline")]
+        sent = [units.size(values["sent_bytes"][phase]) for phase in ("online", "offline", "setup")]
         parties = f"{candidate.computing}{dealer}"
         rows.append((candidate.suite, parties, values["rounds"], *sent, *seconds, candidate.trust))
-    return Table.of(
-        "suite|parties|#rounds|#sent online|#offline|#lan online|#lan offline|#wan online|"
-        "#wan offline|who may be curious",
-        rows,
-    )
+    names = [Path(network).stem for network in networks]
+    timed = "".join(f"#{name} online|#{name} offline|" for name in names)
+    sizes = "#sent online|#offline|#setup, once"
+    return Table.of(f"suite|parties|#rounds|{sizes}|{timed}who may be curious", rows)

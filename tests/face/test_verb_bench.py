@@ -45,7 +45,7 @@ def test_inputs_and_weights_that_are_not_given_are_drawn(copied: Compiled) -> No
     assert content["random"] == ["image", "weights"]
     assert content["encryption_seconds"] == dict.fromkeys(PARTIES)
     shown = run_verb("bench", "digits.plan", "--iterations", "1").stdout
-    assert "1 inferences after one to warm up" in shown
+    assert "1 inference after one to warm up" in shown
     assert "random image, weights" in shown
     assert "median" in shown
 

@@ -108,7 +108,7 @@ def test_an_error_that_can_not_be_held_ends_with_code_4(copied: Compiled) -> Non
         (("-o", "n.plan", "--shape", "image=1xx28"), "is no shape like"),
         (("-o", "n.plan", "--shape", "image"), "should read NAME=..."),
         (("-o", "n.plan", *SHAPE, "--ring", "many"), "neither `auto` nor a number"),
-        (("-o", "n.plan", *SHAPE, "--owner", "weights=eve"), "eve, who is no party"),
+        (("-o", "n.plan", *SHAPE, "--owner", "weights=eve"), "eve owns `weights`, and is no party"),
         (("-o", "n.plan", *SHAPE, "--reveal", "label=alice"), "no output `label`"),
         (("-o", "n.plan", *SHAPE, "--suite", "none"), "no suite `none`"),
         (("-o", "n.plan", *SHAPE, "--calibrate", "no.npz"), "no.npz"),

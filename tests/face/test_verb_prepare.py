@@ -110,12 +110,37 @@ def test_compare_suites_shows_each_with_its_trust() -> None:
     shown = [(s["suite"], s["computing_parties"], s["dealer"]) for s in found]
     assert shown == [("rep3", 3, False), ("additive", 2, True), ("additive", 3, True)]
     assert all(s["sent_bytes"]["online"] > 0 and s["trust"] for s in found)
+    assert all(s["sent_bytes"]["setup"] > 0 for s in found)
+    assert all(list(s["online_seconds"]) == ["lan", "wan"] for s in found)
 
 
 def test_compare_suites_as_a_table() -> None:
     model = str(DIGITS / "digits.onnx")
-    done = CliRunner().invoke(main, ["compile", model, "--compare-suites", *COMPILED])
+    options = ["--compare-suites", "--network", "wan", *COMPILED]
+    done = CliRunner().invoke(main, ["compile", model, *options])
     assert "who may be curious" in done.stdout
+    assert "setup, once" in done.stdout
+    assert "wan online" in done.stdout
+    assert "lan online" not in done.stdout
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        ("--output", "y.plan"),
+        ("--suite", "additive"),
+        ("--parties", "a,b,c"),
+        ("--dealer", "x"),
+        ("--owner", "image=a"),
+        ("--reveal", "logits=a"),
+        ("--dump-phases", "phases"),
+    ],
+)
+def test_compare_suites_refuses_what_it_would_ignore(options: tuple[str, str]) -> None:
+    model = str(DIGITS / "digits.onnx")
+    done = CliRunner().invoke(main, ["compile", model, "--compare-suites", *options])
+    assert done.exit_code == 2
+    assert f"{options[0]} makes no sense with --compare-suites." in done.stderr
 
 
 def test_compile_without_a_place_for_the_plan() -> None:

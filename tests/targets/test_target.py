@@ -31,7 +31,7 @@ def test_who_takes_part() -> None:
         ("rep3", {"parties": NINE[:4]}, "Suite rep3 has 3 parties, and 4 were named."),
         ("rep3", {"dealer": "judge"}, "Suite rep3 has no dealer."),
         ("rep3", {"parties": ["x", "x", "y"]}, "Parties are named x, x, y."),
-        ("additive", {"dealer": "judge", "parties": NINE[:1]}, "2 to 8 parties, and 1 were named."),
+        ("additive", {"dealer": "judge", "parties": NINE[:1]}, "2 to 8 parties, and 1 was named."),
         ("additive", {"dealer": "judge", "parties": NINE}, "2 to 8 parties, and 9 were named."),
         ("additive", {}, "needs a dealer, a host of its own"),
         ("additive", {"dealer": "p0", "parties": NINE[:2]}, "p0 can't be the dealer and compute"),
@@ -49,3 +49,31 @@ def test_suites_offer_the_same() -> None:
     """Whatever compiles in one suite compiles in the others."""
     offered = {name: set(suite.protocols) for name, suite in SUITES.items()}
     assert offered["rep3"] == offered["additive"] == offered["cleartext"]
+
+
+def test_the_number_of_names_is_in_the_hint() -> None:
+    with pytest.raises(UsageError, match=r"has 1 party, and 2 were named\.") as refused:
+        target("cleartext", NINE[:2])
+    assert refused.value.hint == "Give 1 name with --parties."
+
+
+@pytest.mark.parametrize(
+    ("options", "sentence"),
+    [
+        ({"owners": {"image": "eve"}}, "eve owns `image`, and is no party."),
+        ({"receivers": {"y": ["p0", "eve"]}}, "eve receives `y`, and is no party."),
+        (
+            {"owners": {"image": "dave"}},
+            "dave owns `image`, and the dealer owns and receives nothing.",
+        ),
+        (
+            {"receivers": {"y": ["dave"]}},
+            "dave receives `y`, and the dealer owns and receives nothing.",
+        ),
+    ],
+)
+def test_owners_and_receivers_compute(options: dict[str, Any], sentence: str) -> None:
+    with pytest.raises(UsageError) as refused:
+        target("additive", NINE[:2], dealer="dave", **options)
+    assert refused.value.message == sentence
+    assert refused.value.hint == "Name one of p0, p1."

@@ -86,7 +86,7 @@ def command(
         check_destination(trace_file)
     given = read_arrays(arguments.by_name("--input", sources))
     drawn = {n: x for n, x in benching.random_inputs(plan).items() if n not in given}
-    with progress(f"running {iterations} inferences"):
+    with progress(f"running {units.counted(iterations, 'inference')}"):
         measured = benching.measure(
             plan,
             _weights(plan, weights_file),
@@ -134,4 +134,5 @@ def _sentence(
         where += f" shaped to {units.seconds(there_and_back)} and {units.size(rate)}/s"
     drawn = f"; random {', '.join(made_up)}" if made_up else ""
     kernels = "1 thread" if threads == 1 else f"{threads} threads"
-    return f"{iterations} inferences after one to warm up; parties are {where}, {kernels}{drawn}."
+    done = units.counted(iterations, "inference")
+    return f"{done} after one to warm up; parties are {where}, {kernels}{drawn}."

@@ -6,11 +6,12 @@ from pathlib import Path
 from typing import Any
 
 import click
+from click.core import ParameterSource
 
 import veilgraph
 from veilgraph.commands import arguments
 from veilgraph.commands.files import check_destination
-from veilgraph.comparison import compare_suites, table
+from veilgraph.comparison import NETWORKS, compare_suites, table
 from veilgraph.ir.errors import UsageError
 from veilgraph.plans import Plan
 from veilgraph.pricing import predict
@@ -24,6 +25,18 @@ Example, a classifier of the bank's on a client's image:
       --calibrate calibration.npz --owner image=alice --owner weights=bob \\
       --reveal logits=alice
 """
+
+
+# With --compare-suites, which takes each suite's own and writes nothing.
+NOT_COMPARED = (
+    "destination",
+    "suite",
+    "parties",
+    "dealer",
+    "owners",
+    "receivers",
+    "dump_phases",
+)
 
 
 @click.command("compile", epilog=EPILOG)
@@ -52,7 +65,7 @@ Example, a classifier of the bank's on a client's image:
     default="lan",
     show_default=True,
     metavar="lan|wan|FILE",
-    help="Network to predict costs for.",
+    help="Network to predict costs for; --compare-suites shows both unless one is named.",
 )
 @click.option(
     "--shape",
@@ -91,7 +104,8 @@ Example, a classifier of the bank's on a client's image:
     "--parties",
     type=arguments.comma_list,
     metavar="NAME,NAME,...",
-    help="The parties' names, in order.  [default: alice,bob,carol]",
+    help="The parties' names, in order.  [default: the first of alice, bob, carol that the suite "
+    "needs]",
 )
 @click.option(
     "--dealer",
@@ -128,6 +142,7 @@ def command(
     the plan but what `inspect --reveals` lists.
     """
     if side_by_side:
+        _require_comparable(click.get_current_context())
         _compare(model, as_json, options)
         return
     if destination is None:
@@ -147,8 +162,24 @@ def command(
     _report(plan, destination, weights_file, as_json)
 
 
+def _given(context: click.Context, name: str) -> bool:
+    return context.get_parameter_source(name) is ParameterSource.COMMANDLINE
+
+
+def _require_comparable(context: click.Context) -> None:
+    """UsageError for options that say what --compare-suites tries itself, or has no use for."""
+    for option in context.command.params:
+        if option.name in NOT_COMPARED and _given(context, option.name):
+            raise UsageError(
+                f"{option.opts[-1]} makes no sense with --compare-suites.",
+                "It tries every suite with parties of its own, and writes nothing: leave one out.",
+            )
+
+
 def _compare(model: Path, as_json: bool, options: dict[str, Any]) -> None:
     """Shows the suites side by side; parties and owners are each suite's defaults."""
+    chosen = _given(click.get_current_context(), "network")
+    networks = (options["network"],) if chosen else NETWORKS
     kept = {
         name: options[name]
         for name in ("network", "calibrate", "ring", "frac_bits", "max_error", "avgpool")
@@ -157,9 +188,9 @@ def _compare(model: Path, as_json: bool, options: dict[str, Any]) -> None:
     with progress("compiling for each suite") as tell:
         found = compare_suites(model, shapes=shapes, progress=tell, **kept)
     if as_json:
-        show_json({"suites": [candidate.values() for candidate in found]})
+        show_json({"suites": [candidate.values(networks) for candidate in found]})
         return
-    show(table(found))
+    show(table(found, networks))
 
 
 def _check_files(model: Path, destination: Path) -> Path:

@@ -17,6 +17,7 @@ COMPARISON = "a comparison"
 COMPARISONS = "comparisons"
 LOCAL = "local"
 FOLDED = "nothing: done at compile time"
+FIRST_OF_EQUALS = "one axis; the first of equal integers, either of real numbers that tie"
 
 
 @dataclass(frozen=True)
@@ -32,8 +33,8 @@ OPERATORS: tuple[Operator, ...] = (
     Operator("Abs", "any", COMPARISON),
     Operator("Add", "any, broadcasting", LOCAL),
     Operator("And", "any", "a product"),
-    Operator("ArgMax", "one axis; the first of equals", "a tree of comparisons and products"),
-    Operator("ArgMin", "one axis; the first of equals", "a tree of comparisons and products"),
+    Operator("ArgMax", FIRST_OF_EQUALS, "a tree of comparisons and products"),
+    Operator("ArgMin", FIRST_OF_EQUALS, "a tree of comparisons and products"),
     Operator("AveragePool", "1 to 3 dimensions; any padding, ceil mode", LOCAL),
     Operator("BatchNormalization", "for inference", "the weights before it, or a product"),
     Operator("Cast", "between real numbers; truth values and integers to them", LOCAL),

@@ -93,7 +93,7 @@ class _Expansion:
         with self._layer(note):
             operation = Operation(name, tensor.shape, tensor.encoding.ring_bits, attrs)
             operands = [self.sharings[value] for value in op.operation.operands]
-            protocol = self.target.suite.protocols[name]
+            protocol = self.target.suite.offered(name, place)
             result: Sharing = protocol(self.parties, operation, *operands)
             return result
 

@@ -80,7 +80,8 @@ class Tracer:
 
     def _sent(self, p: Parties, operation: Operation, operands: Sequence[Sharing]) -> int:
         before = len(p.program.nodes)
-        result: Sharing = self.target.suite.protocols[operation.name](p, operation, *operands)
+        protocol = self.target.suite.offered(operation.name)
+        result: Sharing = protocol(p, operation, *operands)
         return _sends(result, before)
 
 

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any
 
+from veilgraph.ir.errors import Offender, UnsupportedError
 from veilgraph.ir.party import Program, Shape, Value
 from veilgraph.ir.types import Type, words
 
@@ -176,3 +177,15 @@ class Suite:
         """Adds protocols shared with other suites, where this one has none of its own."""
         for op, function in protocols.items():
             self.protocols.setdefault(op, function)
+
+    def offered(self, op: str, node: str = "") -> Protocol:
+        """The protocol of a secret op, which `node` of a model needs.
+
+        Raises:
+            UnsupportedError: this suite has none.
+        """
+        if op not in self.protocols:
+            reason = f"Suite {self.name} has no protocol for it."
+            way_out = "Take another --suite; `compile --compare-suites` shows which can."
+            raise UnsupportedError([Offender(node or op, op, self.name, reason, way_out)])
+        return self.protocols[op]

@@ -9,6 +9,7 @@ from typing import Any
 
 import veilgraph
 from veilgraph import units
+from veilgraph.ir.errors import UnsupportedError
 from veilgraph.plans import Plan
 from veilgraph.pricing import predict
 from veilgraph.tables import Table
@@ -54,21 +55,31 @@ def compare_suites(model: str | Path, **options: Any) -> list[Candidate]:
 
     Args:
         options: of `compile`, but for suite, parties and dealer.
+
+    Raises:
+        UnsupportedError: no suite offers what the model needs; those that lack some are left out.
     """
-    found = []
+    found: list[Candidate] = []
+    refused: UnsupportedError | None = None
     for suite in SUITES.values():
         fewest, most = suite.security.parties
         for computing in range(fewest, min(most, MOST_COMPUTING) + 1):
             if suite.needs_consent:
                 continue
-            plan, _ = veilgraph.compile(
-                model,
-                suite=suite.name,
-                parties=DEFAULT_PARTIES[:computing],
-                dealer=DEALER if suite.security.dealer else None,
-                **options,
-            )
+            try:
+                plan, _ = veilgraph.compile(
+                    model,
+                    suite=suite.name,
+                    parties=DEFAULT_PARTIES[:computing],
+                    dealer=DEALER if suite.security.dealer else None,
+                    **options,
+                )
+            except UnsupportedError as error:
+                refused = error
+                continue
             found.append(Candidate(suite.name, computing, suite.security.threshold, plan))
+    if refused and not found:
+        raise refused
     return found
 
 

@@ -6,7 +6,9 @@ from typing import Any
 
 import pytest
 
-from veilgraph.ir.errors import UsageError
+from veilgraph.ir.errors import UnsupportedError, UsageError
+from veilgraph.targets.linear import LINEAR
+from veilgraph.targets.suite import Suite
 from veilgraph.targets.suites import SUITES
 from veilgraph.targets.target import target
 
@@ -77,3 +79,12 @@ def test_owners_and_receivers_compute(options: dict[str, Any], sentence: str) ->
         target("additive", NINE[:2], dealer="dave", **options)
     assert refused.value.message == sentence
     assert refused.value.hint == "Name one of p0, p1."
+
+
+def test_a_suite_that_offers_less() -> None:
+    """What it lacks is a refusal of the model, not a failure of ours."""
+    partial = Suite("partial", SUITES["rep3"].security, "linear maps alone")
+    partial.include(LINEAR)
+    with pytest.raises(UnsupportedError, match=r"relu1: relu .*Suite partial has no protocol"):
+        partial.offered("relu", "relu1")
+    assert partial.offered("add") is LINEAR["add"]

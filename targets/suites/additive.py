@@ -251,7 +251,13 @@ def truncate(p: Parties, op: Operation, z: Sharing) -> Sharing:
     Where there is no overflow to find, of all P parties the first alone needs what is opened.
     """
     f, K = int(op.attrs.get("bits", 0)), op.ring_bits
-    return truncated(p, reduced(z, K + f), f, K)[0]
+    y, c, _ = truncated(p, reduced(z, K + f), f, K)
+    if c.type.bits - f < K:
+        return y
+    # All parts but the first were dealt, and are there before the inputs are: under these draws
+    # nothing of them can be opened ahead.
+    with p.program.in_phase(Phase.ONLINE):
+        return _at_each(p, [plus(x, o) for x, o in zip(y.parts, zero_sharing(p, y), strict=True)])
 
 
 # Comparison

@@ -135,7 +135,7 @@ def test_different_parties() -> None:
 def test_a_name_that_would_paint_the_terminal() -> None:
     links = loopback(3, NAMES, 5.0)
     links[1].names = ("alice", "bob", "\x1b]0;owned\x07")
-    results = all_open(links, [DIGEST] * 3, [64] * 3)
+    results = all_open(links, [TERMS] * 3)
     assert "alice,bob,?]0;owned?" in results[0].message
     assert results[0].message.isprintable()
 

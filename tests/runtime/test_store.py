@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import multiprocessing
+import os
 import shutil
+import signal
 import threading
 from collections.abc import Callable
 from pathlib import Path
@@ -132,8 +135,7 @@ def test_a_store_that_is_used_up_says_so(hosts: Hosts) -> None:
     assert "used up" in errors[0].message
 
 
-def test_a_copied_store_is_refused(rep3_hosts: Hosts) -> None:
-    hosts = rep3_hosts
+def test_a_copied_store_is_refused(hosts: Hosts) -> None:
     hosts.prepare(1)
     copies = {p: hosts.folder / f"{p}.copy" for p in hosts.online}
     for party, copy in copies.items():
@@ -157,11 +159,10 @@ def test_parties_go_on_with_what_all_of_them_have(rep3_hosts: Hosts) -> None:
     assert left == [["store.00000003", "store.session"]] * 3
 
 
-def test_stores_of_two_sessions_do_not_mix(rep3_hosts: Hosts) -> None:
-    hosts = rep3_hosts
+def test_stores_of_two_sessions_do_not_mix(hosts: Hosts) -> None:
     hosts.prepare(1)
     shutil.move(hosts.store("bob"), hosts.folder / "bob.first")
-    for party in ("alice", "carol"):
+    for party in set(hosts.online) - {"bob"}:
         shutil.rmtree(hosts.store(party))
     hosts.prepare(1)
     shutil.rmtree(hosts.store("bob"))
@@ -323,6 +324,30 @@ def test_a_dealer_that_dies_half_way(tmp_path: Path) -> None:
 
     errors = hosts.all(hosts.plan.manifest.parties, work)
     assert any(isinstance(error, PeerError) and "dave" in error.message for error in errors[:2])
+
+
+def deal_and_die(folder: Path) -> None:
+    """The dealer's process: it is killed after the first of two inferences."""
+    plan = Plan.load(folder / "model.plan")
+    with Session(plan, "dave", folder / "dave.yaml", timeout_seconds=5) as session:
+        session.prepare(None, 1)
+        os.kill(os.getpid(), signal.SIGKILL)
+
+
+def test_a_dealer_that_is_killed(tmp_path: Path) -> None:
+    hosts = Hosts(tmp_path, "additive")
+    hosts.plan.save(hosts.folder / "model.plan")
+    dealer = multiprocessing.get_context("spawn").Process(target=deal_and_die, args=(tmp_path,))
+    dealer.start()
+
+    def work(party: str) -> None:
+        with hosts.open(party, weights=hosts.weights) as session:
+            session.prepare(hosts.store(party), 2)
+
+    errors = hosts.all(hosts.online, work)
+    dealer.join()
+    assert dealer.exitcode == -signal.SIGKILL
+    assert any(isinstance(error, PeerError) and "dave" in error.message for error in errors)
 
 
 def test_a_dealer_with_another_plan(tmp_path: Path) -> None:

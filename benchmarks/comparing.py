@@ -18,7 +18,7 @@ from tempfile import TemporaryDirectory
 import numpy as np
 
 from benchmarks.peers.environments import Parties, Peer, Unavailable
-from benchmarks.reporting import ratio, spread
+from benchmarks.reporting import Findings, ratio, spread
 from benchmarks.sessions import Ours, compiled
 from benchmarks.workloads import Network
 from veilgraph.benching import Spread
@@ -100,6 +100,27 @@ def compare(
             result.skipped, parties = str(reason), None
         _take_turns(result, parties)
     return result
+
+
+def compare_all(
+    cases: Sequence[Case],
+    suite: str,
+    peer: Peer,
+    environments: Path,
+    found: Findings,
+    *,
+    sum_pools: bool = False,
+) -> list[Result]:
+    """Measures all cases; figures, and why a peer was left out, go into `found`."""
+    found.figures["cases"] = []
+    results = []
+    for case in cases:
+        result = compare(case, suite, peer, environments, sum_pools=sum_pools)
+        results.append(result)
+        found.figures["cases"] += result.figures()
+        if result.skipped:
+            found.notes.append(f"{peer.title} left out of {case.network.name}: {result.skipped}")
+    return results
 
 
 def _take_turns(result: Result, parties: Parties | None) -> None:

@@ -20,7 +20,7 @@ from benchmarks.reporting import Findings, parser, report, spread
 from benchmarks.sessions import SUITES, Ours, compiled
 from benchmarks.workloads import Network, lenet, resnet50
 from veilgraph import units
-from veilgraph.benching import Measurement, Spread
+from veilgraph.benching import Spread
 from veilgraph.ir.plan import Phase
 from veilgraph.processes import write_configs
 from veilgraph.session import Session
@@ -38,21 +38,16 @@ def among(count: int, runs: int) -> dict[str, Any]:
     """LeNet among `count` parties and a dealer."""
     ours = compiled(lenet(1), "additive", RING_BITS, parties=list(NAMES[:count]))
     done = ours.run(runs)
+    sent = done.sent_bytes()
     phases = {
         phase.name.lower(): {
-            "measured_bytes": measured_bytes(done, phase),
+            "measured_bytes": sum(sent[phase.name.lower()].values()),
             "predicted_bytes": sum(ours.plan.sent_bytes(phase).values()),
             "seconds": vars(Spread.of([run.seconds(phase) for run in done.runs])),
         }
         for phase in (Phase.OFFLINE, Phase.ONLINE)
     }
     return {"parties": count, "rounds": ours.plan.rounds(Phase.ONLINE), **phases}
-
-
-def measured_bytes(done: Measurement, phase: Phase) -> int:
-    """Of all parties in one inference, as their transcripts have it."""
-    records = [transcript.phases[phase] for transcript in done.runs[-1].transcripts.values()]
-    return sum(sum(record.sent_bytes.values()) for record in records)
 
 
 def store_sizes(ours: Ours) -> dict[str, int]:

@@ -11,7 +11,7 @@ import numpy.typing as npt
 
 from veilgraph.ir.plan import BUFFER, STEP, BufferKind
 from veilgraph.kernels import KERNELS
-from veilgraph.kernels.fused.declaration import INSTRUCTION
+from veilgraph.kernels.fused.declaration import instruction, program
 from veilgraph.kernels.native import library
 from veilgraph.runtime._native import Machine
 
@@ -72,9 +72,4 @@ def fused(
     elements: int, words: int, bits: int, instructions: Sequence[dict[str, int]]
 ) -> npt.NDArray[np.int64]:
     """Parameters of a fused program; fields that an instruction leaves out are 0."""
-    table = np.zeros(len(instructions), INSTRUCTION)
-    for row, instruction in zip(table, instructions, strict=True):
-        for name, value in instruction.items():
-            row[name] = value
-    header = np.array([elements, words, bits, len(table)], np.int64)
-    return np.concatenate([header, table.view(np.int64)])
+    return program(elements, words, bits, [instruction(**each) for each in instructions])

@@ -28,6 +28,7 @@ from statistics import median
 from tempfile import TemporaryDirectory
 from typing import Any, Protocol
 
+from benchmarks.peers.environments import Unavailable
 from benchmarks.reporting import Findings, parser, report, spread
 from veilgraph import units
 from veilgraph.benching import Spread
@@ -48,10 +49,6 @@ REFERENCE = "C++ over OpenSSL"
 KINDS: tuple[str, ...] = ("native", "native, a call a round", "Python")
 PHASE_ROUNDS = 20  # about a LeNet's
 PIECE_BYTES = 1 << 26  # one message of the transfer
-
-
-class Unavailable(Exception):
-    """Why a side can't be measured here."""
 
 
 @dataclass(frozen=True)

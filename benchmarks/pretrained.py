@@ -12,7 +12,6 @@ differences over the sum of their sizes.
 from __future__ import annotations
 
 import argparse
-import subprocess
 import tempfile
 import time
 from dataclasses import asdict, dataclass
@@ -23,9 +22,8 @@ import numpy.typing as npt
 import onnxruntime
 
 import veilgraph
-from benchmarks.peers.environments import DEFAULT_FOLDER, Environment, Unavailable
+from benchmarks.peers.environments import Environment, Unavailable, add_option, run
 from benchmarks.reporting import Findings, parser, report
-from benchmarks.sessions import Ours
 from veilgraph import units
 from veilgraph.runtime.simulate import simulate_many
 from veilgraph.tables import Table
@@ -73,9 +71,7 @@ class Figures:
 def exported(environments: Path, folder: Path) -> dict[str, Array]:
     """Writes the model into the folder; gives the crops."""
     python = LITE0.interpreter(environments)
-    done = subprocess.run([str(python), str(SCRIPT), str(folder)], capture_output=True, text=True)
-    if done.returncode:
-        raise Unavailable((done.stderr.strip() or "no message").splitlines()[-1])
+    run([str(python), str(SCRIPT), str(folder)])
     with np.load(folder / "crops.npz", allow_pickle=False) as crops:
         return dict(crops)
 
@@ -87,17 +83,17 @@ def compared(model: Path, crops: dict[str, Array], ring: int | str, count: int) 
     plan, weights = veilgraph.compile(model, ring=ring, calibrate=calibrate)
     compiled = time.perf_counter()
     images = [{"image": crop[None]} for crop in crops["test"][:count]]
-    runs = simulate_many(plan, weights, images).runs
+    answer = simulate_many(plan, weights, images)
     seconds = time.perf_counter() - compiled
     session = onnxruntime.InferenceSession(model)
     expected = np.concatenate([session.run(["logits"], image)[0] for image in images])
-    found = np.concatenate([run.outputs["logits"] for run in runs])
+    found = np.concatenate([run.outputs["logits"] for run in answer.runs])
     return Figures(
         ring=str(ring),
         crops=count,
         equal_classes=int((found.argmax(1) == expected.argmax(1)).sum()),
         relative_error=float(np.abs(found - expected).sum() / np.abs(expected).sum()),
-        sent_bytes=Ours(plan, weights, {}).sent_bytes,
+        sent_bytes=answer.sent_bytes,
         compile_seconds=compiled - start,
         crop_seconds=seconds / count,
     )
@@ -120,7 +116,7 @@ def measure(options: argparse.Namespace) -> Findings:
 
 def main() -> None:
     made = parser(__doc__)
-    made.add_argument("--environments", type=Path, default=DEFAULT_FOLDER, metavar="FOLDER")
+    add_option(made)
     options = made.parse_args()
     report("pretrained", options, lambda: measure(options))
 

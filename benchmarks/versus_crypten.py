@@ -15,10 +15,9 @@ these.
 from __future__ import annotations
 
 import argparse
-from pathlib import Path
 
-from benchmarks.comparing import Case, Result, compare
-from benchmarks.peers.environments import DEFAULT_FOLDER, Peer
+from benchmarks.comparing import Case, Result, compare_all
+from benchmarks.peers.environments import Peer, add_option
 from benchmarks.reporting import Findings, parser, report
 from benchmarks.workloads import lenet, relu, vgg16_cifar
 from veilgraph import units
@@ -29,6 +28,7 @@ NEEDS = ("numpy", "scipy", "pandas", "pyyaml", "omegaconf", "onnx", "future", "t
 CRYPTEN = Peer(
     "crypten",
     (("torch==2.13.0", "torchvision==0.28.0", *NEEDS), ("--no-deps", "crypten==0.4.1")),
+    title="CrypTen",
     parties=2,
 )
 SECONDS = "workload|#ring bits|#ours|#CrypTen 0.4.1|#times faster|#at least"
@@ -63,14 +63,9 @@ def byte_rows(result: Result) -> list[list[str]]:
 
 
 def measure(options: argparse.Namespace) -> Findings:
-    found = Findings(figures={"cases": []})
-    results = []
-    for case in cases(options.quick):
-        result = compare(case, "additive", CRYPTEN, options.environments)
-        results.append(result)
-        found.figures["cases"] += result.figures()
-        if result.skipped:
-            found.notes.append(f"CrypTen left out of {case.network.name}: {result.skipped}")
+    found = Findings()
+    tried = cases(options.quick)
+    results = compare_all(tried, "additive", CRYPTEN, options.environments, found)
     seconds = [row for result in results for row in result.rows()]
     sizes = [row for result in results for row in byte_rows(result)]
     found.tables.append(Table.of(SECONDS, seconds, "additive beside CrypTen, offline included"))
@@ -80,7 +75,7 @@ def measure(options: argparse.Namespace) -> Findings:
 
 def main() -> None:
     made = parser(__doc__)
-    made.add_argument("--environments", type=Path, default=DEFAULT_FOLDER, metavar="FOLDER")
+    add_option(made)
     options = made.parse_args()
     report("versus_crypten", options, lambda: measure(options))
 

@@ -12,15 +12,14 @@ and the most.
 from __future__ import annotations
 
 import argparse
-from pathlib import Path
 
-from benchmarks.comparing import Case, compare
-from benchmarks.peers.environments import DEFAULT_FOLDER, Peer
+from benchmarks.comparing import Case, compare_all
+from benchmarks.peers.environments import Peer, add_option
 from benchmarks.reporting import Findings, parser, report
 from benchmarks.workloads import lenet, matmul, relu, resnet50, vgg16_cifar
 from veilgraph.tables import Table
 
-SPU = Peer("spu", (("spu==0.9.5", "setuptools<81"),), parties=3)
+SPU = Peer("spu", (("spu==0.9.5", "setuptools<81"),), title="SPU", parties=3)
 HEADINGS = "workload|#ring bits|#ours|#SPU 0.9.5|#times faster|#at least"
 
 
@@ -45,21 +44,17 @@ def cases(quick: bool) -> list[Case]:
 
 
 def measure(options: argparse.Namespace) -> Findings:
-    found = Findings(figures={"cases": []})
-    rows = []
-    for case in cases(options.quick):
-        result = compare(case, "rep3", SPU, options.environments, sum_pools=True)
-        rows += result.rows()
-        found.figures["cases"] += result.figures()
-        if result.skipped:
-            found.notes.append(f"SPU left out of {case.network.name}: {result.skipped}")
+    found = Findings()
+    tried = cases(options.quick)
+    results = compare_all(tried, "rep3", SPU, options.environments, found, sum_pools=True)
+    rows = [row for result in results for row in result.rows()]
     found.tables.append(Table.of(HEADINGS, rows, "rep3 beside SPU, offline included"))
     return found
 
 
 def main() -> None:
     made = parser(__doc__)
-    made.add_argument("--environments", type=Path, default=DEFAULT_FOLDER, metavar="FOLDER")
+    add_option(made)
     options = made.parse_args()
     report("versus_spu", options, lambda: measure(options))
 

@@ -16,7 +16,7 @@ import numpy.typing as npt
 
 from veilgraph.ir.party import Node, Program, broadcast_pattern
 from veilgraph.ir.types import Kind
-from veilgraph.kernels.fused.declaration import INSTRUCTION, Op
+from veilgraph.kernels.fused.declaration import Op, instruction, program
 from veilgraph.passes.batch_rounds import Position
 from veilgraph.passes.fuse_local import Action, LocalSteps, is_inline, through_reshapes
 
@@ -98,10 +98,8 @@ class FusedCode:
         return Code(self.elements, list(self.streams), self._params())
 
     def _params(self) -> npt.NDArray[np.int64]:
-        instructions = np.array(self.code, dtype=INSTRUCTION)
-        sizes = (len(self.words.references), len(self.bits.references), len(self.code))
-        head = np.array([self.elements, *sizes], np.int64)
-        return np.concatenate([head, instructions.view(np.int64)])
+        registers = len(self.words.references), len(self.bits.references)
+        return program(self.elements, *registers, self.code)
 
     # Operands
 
@@ -429,8 +427,7 @@ class FusedCode:
         self._instruction(op, dst=dst, **fields)
 
     def _instruction(self, op: Op, **fields: int) -> None:
-        names = INSTRUCTION.names or ()
-        self.code.append(tuple(op if n == "op" else fields.get(n, 0) for n in names))
+        self.code.append(instruction(op=op, **fields))
 
 
 def _signed(value: int) -> int:

@@ -5,6 +5,7 @@ Their packages are never installed beside ours: theirs ask for versions of their
 
 from __future__ import annotations
 
+import argparse
 import json
 import subprocess
 import sys
@@ -16,7 +17,12 @@ from typing import Any, Self
 
 HERE = Path(__file__).parent
 DEFAULT_FOLDER = Path("~/.cache/veilgraph-peers").expanduser()
-INSTALL_SECONDS = 1800
+MOST_SECONDS = 1800
+
+
+def add_option(made: argparse.ArgumentParser) -> None:
+    """--environments: where they are."""
+    made.add_argument("--environments", type=Path, default=DEFAULT_FOLDER, metavar="FOLDER")
 
 
 class Unavailable(Exception):
@@ -46,9 +52,9 @@ class Environment:
         wanted = repr(self.packages)
         if done.exists() and done.read_text() == wanted:
             return python
-        _install([sys.executable, "-m", "venv", "--clear", str(environment)])
+        run([sys.executable, "-m", "venv", "--clear", str(environment)])
         for arguments in self.packages:
-            _install([str(python), "-m", "pip", "install", "--quiet", *arguments])
+            run([str(python), "-m", "pip", "install", "--quiet", *arguments])
         done.write_text(wanted)
         return python
 
@@ -58,17 +64,24 @@ class Peer(Environment):
     """A system to compare with, whose script in this folder is named as it is.
 
     Attributes:
+        title: its name as people write it.
         parties: processes that compute.
     """
 
+    title: str
     parties: int
 
 
-def _install(command: Sequence[str]) -> None:
+def run(command: Sequence[str]) -> None:
+    """A command to its end.
+
+    Raises:
+        Unavailable: it failed, with the last line that it wrote; or it took too long.
+    """
     try:
-        done = subprocess.run(command, capture_output=True, text=True, timeout=INSTALL_SECONDS)
+        done = subprocess.run(command, capture_output=True, text=True, timeout=MOST_SECONDS)
     except subprocess.TimeoutExpired:
-        raise Unavailable(f"no end after {INSTALL_SECONDS} s: {' '.join(command)}") from None
+        raise Unavailable(f"no end after {MOST_SECONDS} s: {' '.join(command)}") from None
     if done.returncode:
         raise Unavailable((done.stderr.strip() or "no message").splitlines()[-1])
 

@@ -16,9 +16,11 @@ elements stores something, which bounds the time it takes.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from enum import IntEnum
 
 import numpy as np
+import numpy.typing as npt
 
 NAME = "fused"
 MAX_ELEMENTS = 1 << 40
@@ -83,3 +85,23 @@ class Op(IntEnum):
     XOR_BITS = 50
     AND_BITS = 51
     NOT_BITS = 52
+
+
+_FIELDS = INSTRUCTION.names or ()
+
+
+def instruction(**fields: int) -> tuple[int, ...]:
+    """One instruction, in the order of INSTRUCTION; fields that are left out are 0."""
+    return tuple(fields.get(name, 0) for name in _FIELDS)
+
+
+def program(
+    elements: int,
+    word_registers: int,
+    bit_registers: int,
+    instructions: Sequence[tuple[int, ...]],
+) -> npt.NDArray[np.int64]:
+    """The parameters of a call."""
+    table = np.array(instructions, INSTRUCTION)
+    header = np.array([elements, word_registers, bit_registers, len(table)], np.int64)
+    return np.concatenate([header, table.view(np.int64)])

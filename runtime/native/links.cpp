@@ -13,16 +13,6 @@ constexpr size_t kThreadedBytes = size_t{1} << 20;  // from here on a round's li
 constexpr int kPollMilliseconds = 100;              // how soon a thread sees another link fail
 constexpr uint64_t kSignalNanoseconds = 100'000'000;
 
-bool is_interrupt(const std::exception_ptr& error) {
-  try {
-    std::rethrow_exception(error);
-  } catch (const Interrupted&) {
-    return true;
-  } catch (...) {
-    return false;
-  }
-}
-
 }  // namespace
 
 Links::Links(std::vector<std::unique_ptr<FramedStream>> links, bool (*interrupted)())
@@ -66,7 +56,7 @@ void Links::move_all(size_t longest_bytes, double patience) {
     Links& links;
     double patience;
     std::vector<std::exception_ptr> errors;
-    bool interrupted = false;
+    std::atomic<bool> interrupted{false};
   } round{*this, patience, std::vector<std::exception_ptr>(links_.size())};
   pool_.run(
       static_cast<int64_t>(links_.size()),
@@ -74,6 +64,9 @@ void Links::move_all(size_t longest_bytes, double patience) {
         Round& shared = *static_cast<Round*>(state);
         try {
           shared.links.work(*shared.links.links_[index], shared.patience);
+        } catch (const Interrupted&) {
+          shared.links.failed_.store(true, std::memory_order_relaxed);
+          shared.interrupted = true;
         } catch (...) {
           shared.links.failed_.store(true, std::memory_order_relaxed);
           shared.errors[index] = std::current_exception();
@@ -87,9 +80,6 @@ void Links::move_all(size_t longest_bytes, double patience) {
         shared.links.failed_.store(true, std::memory_order_relaxed);
       });
   // A signal comes first: Python's exception is set already.
-  for (const std::exception_ptr& error : round.errors) {
-    if (error && is_interrupt(error)) std::rethrow_exception(error);
-  }
   if (round.interrupted) throw Interrupted{};
   for (const std::exception_ptr& error : round.errors) {
     if (error) std::rethrow_exception(error);

@@ -10,8 +10,7 @@ import numpy as np
 import numpy.typing as npt
 from calling import Operand, call
 
-from veilgraph.kernels.fused import reference
-from veilgraph.kernels.fused.declaration import INSTRUCTION
+from veilgraph.kernels.fused import declaration, reference
 from veilgraph.kernels.fused.reference import Packed, Planes, Stream
 
 KEYS = tuple(bytes(range(start, start + 16)) for start in (0, 77, 200))
@@ -21,12 +20,8 @@ def program(
     elements: int, words: int, bits: int, instructions: Sequence[dict[str, int]]
 ) -> npt.NDArray[np.int64]:
     """Parameters of a program; fields of an instruction that are not given are 0."""
-    table = np.zeros(len(instructions), INSTRUCTION)
-    for row, instruction in zip(table, instructions, strict=True):
-        for name, value in instruction.items():
-            row[name] = value
-    header = np.array([elements, words, bits, len(table)], np.int64)
-    return np.concatenate([header, table.view(np.int64)])
+    given = [declaration.instruction(**each) for each in instructions]
+    return declaration.program(elements, words, bits, given)
 
 
 @dataclass

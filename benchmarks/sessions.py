@@ -14,6 +14,7 @@ from benchmarks.workloads import Network
 from veilgraph.benching import Measurement, measure
 from veilgraph.ir.plan import Phase
 from veilgraph.plans import Plan
+from veilgraph.runtime.shaping import Shape
 
 SUITES: dict[str, dict[str, Any]] = {
     "rep3": {"suite": "rep3"},
@@ -33,13 +34,22 @@ class Ours:
     seconds: list[float] = field(default_factory=list)
     online_seconds: list[float] = field(default_factory=list)
 
-    def run(self, runs: int) -> Measurement:
+    def run(self, runs: int, shape: Shape | None = None) -> Measurement:
         """A session with one inference to warm up and `runs` that count, setup apart.
 
         Seconds are offline and online together, of the slowest party, the dealer included.
+
+        Args:
+            shape: of the network that links are to be like.
         """
         found = measure(
-            self.plan, self.weights, self.inputs, iterations=runs, warm_up=1, processes=True
+            self.plan,
+            self.weights,
+            self.inputs,
+            iterations=runs,
+            warm_up=1,
+            processes=True,
+            shape=shape,
         )
         for done in found.runs:
             self.online_seconds.append(done.seconds(Phase.ONLINE))

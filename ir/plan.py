@@ -18,7 +18,7 @@ from functools import cached_property
 import numpy as np
 import numpy.typing as npt
 
-FORMAT_VERSION = 1
+FORMAT_VERSION = 2
 MAX_RANK = 6
 ROUND = 0xFFFF  # in place of a kernel's number: this step is a round
 
@@ -52,6 +52,10 @@ BUFFER = np.dtype(
     ]
 )
 
+# A piece of a message. What a party sends a peer in a round is one message: its pieces, in order
+# of rows. A piece may be sent when `step`, a fused one, has done its first `elements`
+# elements, or all of them where that is 0; where `step` is the round itself, not before that. One
+# that is received may be put in its place from `step` on: the first before the round, or the round.
 MESSAGE = np.dtype(
     [
         ("phase", "u1"),
@@ -60,12 +64,15 @@ MESSAGE = np.dtype(
         ("round", "<u4"),
         ("offset", "<u8"),  # in the arena, a multiple of 8
         ("bytes", "<u8"),
+        ("step", "<u4"),  # index into the party's steps
+        ("reserved", "<u4"),
+        ("elements", "<u8"),
     ]
 )
 
 # A stretch of the arena that holds what a phase leaves for the phases after it.
 KEPT = np.dtype([("phase", "u1"), ("reserved", "u1", (7,)), ("offset", "<u8"), ("bytes", "<u8")])
-assert (STEP.itemsize, BUFFER.itemsize, MESSAGE.itemsize) == (32, 128, 24)
+assert (STEP.itemsize, BUFFER.itemsize, MESSAGE.itemsize) == (32, 128, 40)
 
 
 class Phase(IntEnum):

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from typing import Any, TypeVar, cast, get_args, get_origin, get_type_hints
 
@@ -118,8 +119,6 @@ def _check_messages(program: PartyPlan, parties: int, me: int) -> None:
     known = (m["peer"] < parties).all() and (m["peer"] != me).all()
     if not (inside and known and (m["phase"] <= max(Phase)).all() and (m["direction"] <= 1).all()):
         raise ValueError("a message lies outside its party's memory")
-    if len(np.unique(m[["phase", "round", "direction", "peer"]])) < len(m):
-        raise ValueError("it has two messages in the place of one")
 
 
 def _ends(table: npt.NDArray[np.void]) -> npt.NDArray[np.object_]:
@@ -137,6 +136,10 @@ def _check_steps(program: PartyPlan) -> None:
     found = [(int(r["phase"]), int(r["round"])) for r in rounds]
     if found != sorted({(int(m["phase"]), int(m["round"])) for m in messages}):
         raise ValueError("its rounds are not those of its messages")
+    if (messages["step"] >= len(program.steps)).any():
+        raise ValueError("a message is made by a step that is not there")
+    if (messages["elements"] >= MOST_EXTENT).any():
+        raise ValueError("a message is made by elements that are not there")
 
 
 def _check_kept(program: PartyPlan) -> None:
@@ -174,17 +177,22 @@ def _is_inside(tensor: Tensor, arena_bytes: int) -> bool:
 
 
 def _check_links(plan: Plan) -> None:
-    """What one party sends is what the other receives, message by message."""
-    sent = {row for name in plan.programs for row in _crossing(plan, name, Direction.SEND)}
-    received = {row for name in plan.programs for row in _crossing(plan, name, Direction.RECEIVE)}
+    """What one party sends is what the other receives, piece by piece."""
+    sent, received = (
+        sorted(row for name in plan.programs for row in _crossing(plan, name, direction))
+        for direction in (Direction.SEND, Direction.RECEIVE)
+    )
     if sent != received:
         raise ValueError("its parties do not agree on their messages")
 
 
 def _crossing(plan: Plan, name: str, direction: Direction) -> Iterator[tuple[int, ...]]:
-    """(sender, receiver, phase, round, bytes) of one party's messages of one direction."""
+    """(sender, receiver, phase, round, number, bytes) of one party's pieces of one direction."""
     me, messages = plan.manifest.parties.index(name), plan.programs[name].messages
+    pieces: Counter[tuple[int, ...]] = Counter()
     for row in messages[messages["direction"] == direction]:
         peer = int(row["peer"])
         ends = (me, peer) if direction == Direction.SEND else (peer, me)
-        yield (*ends, int(row["phase"]), int(row["round"]), int(row["bytes"]))
+        message = (*ends, int(row["phase"]), int(row["round"]))
+        yield (*message, pieces[message], int(row["bytes"]))
+        pieces[message] += 1

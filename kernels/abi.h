@@ -14,6 +14,7 @@ enum VeilBufferKind : uint32_t {
 };
 
 constexpr int VEIL_MAX_RANK = 6;
+constexpr int64_t VEIL_PART_ELEMENTS = 4096;
 
 // Words above a ring's width (bits < 32 or < 64) are junk unless a kernel says otherwise: ring
 // maths modulo 2^32 or 2^64 is ring maths modulo 2^bits, and what is sent is packed to `bits`
@@ -66,6 +67,9 @@ struct VeilKernel {
   int64_t (*scratch_bytes)(const VeilCall* call);
   // Returns null, or what failed in a few words. On a CPU, nothing fails that `check` let pass.
   const char* (*run)(const VeilCall* call);
+  // Null where a call can't be cut, else `run` for elements [first, last) alone, as far as there
+  // are so many: both multiples of VEIL_PART_ELEMENTS, or `last` beyond the end.
+  const char* (*run_part)(const VeilCall* call, int64_t first, int64_t last);
 };
 
 // Exported by each kernel library, one library an instruction set: the kernels in the order of

@@ -3,7 +3,8 @@
 Values live from the step that makes them to the last that reads them; setup's values that a later
 phase reads live as long as the session. Views lie in their base's memory, chunks that are joined
 are made in place, messages of one round to one peer lie side by side so that they are sent as they
-are. All of it is static, so a plan states its peak memory.
+are; what comes in a round of large messages has its place from the segment before it on. All of it
+is static, so a plan states its peak memory.
 
     before:  %5 = add (12 KiB)   %6 = chunk %5   %9 = join %7 %8
     after:   %5 at 4096, %6 at 4096 + 2048, %9 at 16384, %7 at 16384, %8 at 16384 + 6144
@@ -13,7 +14,7 @@ from __future__ import annotations
 
 import bisect
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from math import prod
 
 from veilgraph.ir.party import Node, Program
@@ -23,6 +24,7 @@ from veilgraph.passes.batch_rounds import Position
 from veilgraph.passes.fuse_local import Action, LocalSteps, Segment, base_of
 
 ALIGNMENT = 64
+LARGE_BYTES = 1 << 20  # messages from here on are sent and received while steps still run
 FOREVER = 1 << 60
 
 
@@ -38,13 +40,18 @@ class Location:
 
 @dataclass(frozen=True)
 class Message:
-    """All that one party sends another in one round: `sends` side by side from `offset`."""
+    """All that one party sends another in one round: `sends` side by side from `offset`.
+
+    It may go before the segment has run, if `early`: what is large is sent so, and in the same
+    round all that is received has its place.
+    """
 
     position: Position
     peer: int
     is_send: bool
     offset: int
     bytes: int
+    early: bool = False
 
 
 @dataclass
@@ -76,21 +83,28 @@ def message_bytes(type: Type, elements: int) -> int:
     return -(-elements * type.bits // 64) * 8
 
 
-def assign_buffers(steps: LocalSteps) -> tuple[Memory, ...]:
-    """The arena of each party."""
-    return tuple(_Assignment(steps, party).run() for party in range(len(steps.segments)))
+def assign_buffers(steps: LocalSteps, large_bytes: int = LARGE_BYTES) -> tuple[Memory, ...]:
+    """The arena of each party.
+
+    Args:
+        large_bytes: of messages that go while steps still run.
+    """
+    parties = range(len(steps.segments))
+    return tuple(_Assignment(steps, party, large_bytes).run() for party in parties)
 
 
 class _Assignment:
     """Lifetimes and offsets of one party's values. Time counts actions, and rounds between them."""
 
-    def __init__(self, steps: LocalSteps, party: int) -> None:
+    def __init__(self, steps: LocalSteps, party: int, large_bytes: int) -> None:
         self.steps = steps
+        self.large_bytes = large_bytes
         self.schedule = steps.schedule
         self.program: Program = steps.schedule.program
         self.party = party
         self.memory = Memory()
         self.time = 0
+        self.segment_time: dict[Position, int] = {}
         self.round_time: dict[Position, int] = {}
         self.first: dict[int, int] = {}
         self.last: dict[int, int] = {}
@@ -111,6 +125,7 @@ class _Assignment:
         for position, segment in self._positions():
             if position == (Phase.ONLINE, 0):
                 self.online_from = self.time
+            self.segment_time[position] = self.time
             for action in segment.actions if segment else ():
                 self._visit(action)
                 self.time += 1
@@ -208,15 +223,27 @@ class _Assignment:
                 groups.setdefault((position, node.party, True), []).append(node)
             elif node.party == self.party:
                 groups.setdefault((position, sender, False), []).append(node)
-        for (position, peer, is_send), sends in sorted(groups.items()):
-            yield self._message_block(position, peer, is_send, sends)
+        sizes = {
+            key: [message_bytes(node.type, node.elements) for node in sends]
+            for key, sends in groups.items()
+        }
+        large = {key for key, each in sizes.items() if sum(each) >= self.large_bytes}
+        early = large | {key for key in sizes if not key[2] and any(key[0] == k[0] for k in large)}
+        for key, sends in sorted(groups.items()):
+            yield self._message_block(*key, sends, sizes[key], early=key in early)
 
     def _message_block(
-        self, position: Position, peer: int, is_send: bool, sends: list[Node]
+        self,
+        position: Position,
+        peer: int,
+        is_send: bool,
+        sends: list[Node],
+        sizes: list[int],
+        early: bool,
     ) -> Block:
-        sizes = [message_bytes(node.type, node.elements) for node in sends]
         at_round = self.round_time[position]
-        block = Block(sum(sizes), at_round, at_round)
+        first = self.segment_time[position] if early and not is_send else at_round
+        block = Block(sum(sizes), first, at_round)
         for k, node in enumerate(sends):
             block.contents.append(("out" if is_send else "in", node.id, sum(sizes[:k])))
             if is_send:
@@ -226,7 +253,7 @@ class _Assignment:
         if not is_send and position[0] == Phase.SETUP and block.last >= self.setup_until:
             block.last = FOREVER
         block.contents.append(("message", len(self.memory.messages), 0))
-        self.memory.messages.append(Message(position, peer, is_send, 0, block.bytes))
+        self.memory.messages.append(Message(position, peer, is_send, 0, block.bytes, early))
         return block
 
     # Offsets
@@ -255,10 +282,8 @@ class _Assignment:
     def _settle(self, block: Block, offset: int) -> None:
         for what, number, within in block.contents:
             if what == "message":
-                m = self.memory.messages[number]
-                self.memory.messages[number] = Message(
-                    m.position, m.peer, m.is_send, offset, m.bytes
-                )
+                message = self.memory.messages[number]
+                self.memory.messages[number] = replace(message, offset=offset)
                 continue
             node = self.program.nodes[number]
             kind = layout_of(node.type, packed=what != "value")

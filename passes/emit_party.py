@@ -30,6 +30,8 @@ from veilgraph.ir.plan import (
 from veilgraph.kernels import KERNELS
 from veilgraph.passes.assign_buffers import Location, Memory
 from veilgraph.passes.batch_rounds import Position
+from veilgraph.passes.cut_messages import ROUND as OF_ROUND
+from veilgraph.passes.cut_messages import Piece
 from veilgraph.passes.fuse_local import Action, LocalSteps, base_of
 from veilgraph.passes.fused_code import FusedCode, Stream
 
@@ -84,6 +86,7 @@ class Tables:
 def emit_party(
     steps: LocalSteps,
     memory: Memory,
+    pieces: Sequence[Piece],
     party: int,
     constants: Sequence[int],
     owned: Sequence[Tensor],
@@ -91,22 +94,31 @@ def emit_party(
     """The tables of one party.
 
     Args:
+        pieces: of its messages, in the order of the wire.
         constants: byte offset of each public tensor in the plan's constants.
         owned: inputs, weights and outputs by name, their offsets still zero.
     """
-    return _Emission(steps, memory, party, constants).run({t.name: t for t in owned})
+    return _Emission(steps, memory, pieces, party, constants).run({t.name: t for t in owned})
 
 
 class _Emission:
     def __init__(
-        self, steps: LocalSteps, memory: Memory, party: int, constants: Sequence[int]
+        self,
+        steps: LocalSteps,
+        memory: Memory,
+        pieces: Sequence[Piece],
+        party: int,
+        constants: Sequence[int],
     ) -> None:
         self.steps = steps
         self.program = steps.schedule.program
         self.memory = memory
+        self.pieces = pieces
         self.party = party
         self.constants = constants
         self.tables = Tables()
+        self.step_of: dict[tuple[Position, int], int] = {}  # of a segment's actions, and its round
+        self.first_step: dict[Position, int] = {}
         holders = {d.holders for d in self.program.draws if party in d.holders}
         self.keys = {h: k for k, h in enumerate(sorted(holders, key=sorted))}
         self.fused = FusedCode(steps, party, self.keys)
@@ -115,9 +127,12 @@ class _Emission:
         rounds = {m.position for m in self.memory.messages}
         segments = {s.position: s.actions for s in self.steps.segments[self.party]}
         for position in sorted(rounds | segments.keys()):
-            for action in segments.get(position, ()):
+            self.first_step[position] = len(self.tables.steps)
+            for number, action in enumerate(segments.get(position, ())):
+                self.step_of[position, number] = len(self.tables.steps)
                 self._action(action, position)
             if position in rounds:
+                self.step_of[position, OF_ROUND] = len(self.tables.steps)
                 self.tables.round(position)
         names = self.program.parties
         sources = self._sources(owned)
@@ -138,17 +153,19 @@ class _Emission:
         )
 
     def _messages(self) -> list[tuple[int, ...]]:
-        return [
-            (
-                m.position[0],
-                Direction.SEND if m.is_send else Direction.RECEIVE,
-                m.peer,
-                m.position[1],
-                m.offset,
-                m.bytes,
-            )
-            for m in sorted(self.memory.messages, key=lambda m: (m.position, m.peer))
-        ]
+        return [self._message(piece) for piece in self.pieces]
+
+    def _message(self, piece: Piece) -> tuple[int, ...]:
+        direction = Direction.SEND if piece.is_send else Direction.RECEIVE
+        received_early = piece.early and not piece.is_send
+        step = (
+            self.first_step[piece.position]
+            if received_early
+            else self.step_of[piece.position, piece.action]
+        )
+        phase, number = piece.position
+        place = (piece.offset, piece.bytes)
+        return (phase, direction, piece.peer, number, *place, step, 0, piece.elements)
 
     def _sources(self, owned: dict[str, Tensor]) -> list[tuple[str, Tensor]]:
         found = []

@@ -13,6 +13,7 @@ from veilgraph.ir.party import Node, Program
 from veilgraph.ir.plan import Layer, Manifest, PartyPlan, Phase, Plan, Tensor
 from veilgraph.passes.assign_buffers import Memory, message_bytes
 from veilgraph.passes.batch_rounds import Schedule
+from veilgraph.passes.cut_messages import cut_messages
 from veilgraph.passes.emit_party import emit_party
 from veilgraph.passes.expand_protocols import Expanded
 from veilgraph.passes.fuse_local import LocalSteps
@@ -35,8 +36,10 @@ def emit_plan(
     """
     offsets, constants = pack_constants(expanded)
     programs: dict[str, PartyPlan] = {}
+    pieces = cut_messages(steps, memories)
     for party, name in enumerate(manifest.parties):
-        programs[name] = emit_party(steps, memories[party], party, offsets, tensors)
+        memory, own = memories[party], pieces[party]
+        programs[name] = emit_party(steps, memory, own, party, offsets, tensors)
     return Plan(manifest, programs, layers(expanded, steps.schedule), constants, dict(ir))
 
 

@@ -1,5 +1,6 @@
 """Types of the native module; runtime/native/bindings.cpp is its source."""
 
+from collections.abc import Sequence
 from enum import Enum
 from typing import Any, TypeAlias
 
@@ -198,10 +199,14 @@ class Phase:
         self,
         first: int,
         last: int,
-        sends: dict[int, tuple[int, int]],
-        receives: dict[int, tuple[int, int]],
+        sends: Sequence[tuple[int, int, int, int, int]],
+        receives: Sequence[tuple[int, int, int, int, int]],
     ) -> None:
-        """Kernel steps [first, last), then messages by peer: offset and length in the arena."""
+        """Kernel steps [first, last), then a round of messages, in pieces: see ir.plan.MESSAGE.
+
+        Args:
+            sends, receives: lists of peer, offset and length in the arena, step, elements.
+        """
 
     def run(self, run: int, patience: float) -> tuple[Fault | None, int, int, int]:
         """Run all, without Python's lock, as inference number `run`.

@@ -9,9 +9,10 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Protocol, TypeAlias
+from typing import NamedTuple, Protocol, TypeAlias
 
 import numpy as np
+import numpy.typing as npt
 
 from veilgraph.ir.plan import ROUND, Direction, PartyPlan, Phase
 from veilgraph.runtime import _native
@@ -20,22 +21,33 @@ from veilgraph.runtime.links import Links
 from veilgraph.runtime.native_links import NativeLinks
 from veilgraph.runtime.transcript import PhaseRecord
 
-Place: TypeAlias = tuple[int, int]  # in the arena: offset and length in bytes
+
+class Place(NamedTuple):
+    """A piece of a peer's message in the arena, and when it may be moved; see ir.plan.MESSAGE."""
+
+    peer: int
+    offset: int
+    bytes: int
+    step: int
+    elements: int
 
 
 @dataclass(frozen=True)
 class Stretch:
-    """Kernel steps [first, last), then the round `last`, if `sends` or `receives` has a peer."""
+    """Kernel steps [first, last), then the round `last`, if `sends` or `receives` has a piece."""
 
     first: int
     last: int
     name: str
-    sends: dict[int, Place]
-    receives: dict[int, Place]
+    sends: list[Place]
+    receives: list[Place]
 
     @property
     def has_round(self) -> bool:
         return bool(self.sends or self.receives)
+
+
+Bytes: TypeAlias = npt.NDArray[np.uint8]
 
 
 class PhaseLoop(Protocol):
@@ -57,18 +69,18 @@ def phase_loop(device: Device, links: Links, stretches: Sequence[Stretch]) -> Ph
 
 
 class TurnsPhase:
-    """Turns between any device and any links."""
+    """Turns between any device and any links: each round after all steps before it."""
 
     def __init__(self, device: Device, links: Links, stretches: Sequence[Stretch]) -> None:
         self._device = device
         self._links = links
+        self._stretches = [(s, self._views(s.sends), self._views(s.receives)) for s in stretches]
 
-        def views(
-            places: dict[int, Place],
-        ) -> dict[int, np.ndarray[tuple[int], np.dtype[np.uint8]]]:
-            return {p: device.arena[start : start + n] for p, (start, n) in places.items()}
-
-        self._stretches = [(s, views(s.sends), views(s.receives)) for s in stretches]
+    def _views(self, places: Sequence[Place]) -> dict[int, list[Bytes]]:
+        found: dict[int, list[Bytes]] = {}
+        for p in places:
+            found.setdefault(p.peer, []).append(self._device.arena[p.offset : p.offset + p.bytes])
+        return found
 
     def run(self, number: int, record: PhaseRecord) -> None:
         for stretch, sends, receives in self._stretches:
@@ -76,15 +88,39 @@ class TurnsPhase:
                 self._device.run(stretch.first, stretch.last, number)
             if stretch.has_round:
                 start = time.perf_counter_ns()
-                self._links.exchange(sends, receives, stretch.name)
+                self._exchange(sends, receives, stretch.name)
                 end = time.perf_counter_ns()
                 self._device.note(stretch.last, start, end)
                 record.network_seconds += (end - start) / 1e9
                 record.rounds += 1
 
+    def _exchange(
+        self, sends: dict[int, list[Bytes]], receives: dict[int, list[Bytes]], name: str
+    ) -> None:
+        """One round; a message of several pieces goes by way of a copy."""
+        whole = {peer: _one(pieces) for peer, pieces in receives.items()}
+        self._links.exchange({p: _joined(pieces) for p, pieces in sends.items()}, whole, name)
+        for peer, pieces in receives.items():
+            if len(pieces) > 1:
+                ends = np.cumsum([len(piece) for piece in pieces])[:-1]
+                for piece, content in zip(pieces, np.split(whole[peer], ends), strict=True):
+                    piece[...] = content
+
+
+def _joined(pieces: list[Bytes]) -> Bytes:
+    return pieces[0] if len(pieces) == 1 else np.concatenate(pieces)
+
+
+def _one(pieces: list[Bytes]) -> Bytes:
+    """Where a message goes that may have several pieces."""
+    return pieces[0] if len(pieces) == 1 else np.empty(sum(map(len, pieces)), np.uint8)
+
 
 class NativePhase:
-    """One native call for all stretches, without the interpreter's lock."""
+    """One native call for all stretches, without the interpreter's lock.
+
+    Large messages are sent and received while the steps before their round run.
+    """
 
     def __init__(
         self, device: _native.Machine, links: NativeLinks, stretches: Sequence[Stretch]
@@ -119,15 +155,15 @@ def stretches_of(program: PartyPlan, phase: Phase) -> list[Stretch]:
     for i in own[steps["kernel"][own] == ROUND]:
         found.append(_stretch(program, phase, first, int(i)))
         first = int(i) + 1
-    found.append(Stretch(first, int(own[-1]) + 1, "", {}, {}))
+    found.append(Stretch(first, int(own[-1]) + 1, "", [], []))
     return found
 
 
 def _stretch(program: PartyPlan, phase: Phase, first: int, last: int) -> Stretch:
     messages, number = program.messages, int(program.steps["round"][last])
-    places: dict[Direction, dict[int, Place]] = {d: {} for d in Direction}
+    places: dict[Direction, list[Place]] = {d: [] for d in Direction}
     for row in messages[(messages["phase"] == phase) & (messages["round"] == number)]:
-        place = int(row["offset"]), int(row["bytes"])
-        places[Direction(row["direction"])][int(row["peer"])] = place
+        fields = (int(row[name]) for name in Place._fields)
+        places[Direction(row["direction"])].append(Place(*fields))
     name = f"{phase.name.lower()} round {number + 1}"
     return Stretch(first, last, name, places[Direction.SEND], places[Direction.RECEIVE])

@@ -114,4 +114,4 @@ const char* run(const VeilCall* call) {
 }  // namespace veil
 
 extern const VeilKernel veil_conv2d;
-const VeilKernel veil_conv2d = {"conv2d", veil::check, veil::scratch_bytes, veil::run};
+const VeilKernel veil_conv2d = {"conv2d", veil::check, veil::scratch_bytes, veil::run, nullptr};

@@ -111,4 +111,4 @@ const char* run(const VeilCall* call) {
 }  // namespace veil
 
 extern const VeilKernel veil_copy;
-const VeilKernel veil_copy = {"copy", veil::check, veil::scratch_bytes, veil::run};
+const VeilKernel veil_copy = {"copy", veil::check, veil::scratch_bytes, veil::run, nullptr};

@@ -44,4 +44,4 @@ const char* run(const VeilCall* call) {
 }  // namespace veil
 
 extern const VeilKernel veil_fill;
-const VeilKernel veil_fill = {"fill", veil::check, veil::scratch_bytes, veil::run};
+const VeilKernel veil_fill = {"fill", veil::check, veil::scratch_bytes, veil::run, nullptr};

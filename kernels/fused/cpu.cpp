@@ -274,21 +274,26 @@ class Interpreter {
 
 int64_t scratch_bytes(const VeilCall* call) { return register_file(program_of(*call)).bytes; }
 
-const char* run(const VeilCall* call) {
+const char* run_part(const VeilCall* call, int64_t first_element, int64_t last_element) {
   const Program program = program_of(*call);
   const RegisterFile file = register_file(program);
-  const int64_t blocks = (program.elements + file.block - 1) / file.block;
+  const int64_t end = last_element < program.elements ? last_element : program.elements;
+  if (first_element >= end) return nullptr;
+  const int64_t before = first_element / file.block;
+  const int64_t blocks = (end + file.block - 1) / file.block - before;
   // A thread is worth waking for some 50 microseconds of work.
   constexpr int64_t kGrain = int64_t{1} << 17;
   const Streams streams(*call, program);
-  const int64_t work = saturating_product(program.elements, program.count);
+  const int64_t work = saturating_product(end - first_element, program.count);
   auto part = [&](int64_t, int64_t first, int64_t last, uint8_t* scratch) {
     Interpreter interpreter(*call, program, file, streams, scratch);
-    for (int64_t b = first; b < last; ++b) interpreter.run_block(b);
+    for (int64_t b = first; b < last; ++b) interpreter.run_block(before + b);
   };
   parallel_grid(*call->context, 1, blocks, work, kGrain, part);
   return nullptr;
 }
+
+const char* run(const VeilCall* call) { return run_part(call, 0, kMaxElements); }
 
 const char* check(const VeilCall* call, int64_t* at) { return check_program(*call, at); }
 
@@ -296,4 +301,5 @@ const char* check(const VeilCall* call, int64_t* at) { return check_program(*cal
 }  // namespace veil
 
 extern const VeilKernel veil_fused;
-const VeilKernel veil_fused = {"fused", veil::check, veil::scratch_bytes, veil::run};
+const VeilKernel veil_fused = {"fused", veil::check, veil::scratch_bytes, veil::run,
+                               veil::run_part};

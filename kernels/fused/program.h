@@ -88,7 +88,7 @@ inline bool uses_64_bits(const Program& p) {
 }
 
 inline RegisterFile register_file(const Program& p) {
-  constexpr int64_t kLeast = 512, kMost = 4096;
+  constexpr int64_t kLeast = 512, kMost = VEIL_PART_ELEMENTS;
   constexpr int64_t kBudget = 32 << 10;  // of registers in the first-level cache
   const int64_t slot = uses_64_bits(p) ? 8 : 4;
   auto bytes = [&](int64_t n) { return n * (p.word_registers * slot) + n / 8 * p.bit_registers; };

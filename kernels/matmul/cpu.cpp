@@ -170,4 +170,4 @@ const char* run(const VeilCall* call) {
 }  // namespace veil
 
 extern const VeilKernel veil_matmul;
-const VeilKernel veil_matmul = {"matmul", veil::check, veil::scratch_bytes, veil::run};
+const VeilKernel veil_matmul = {"matmul", veil::check, veil::scratch_bytes, veil::run, nullptr};

@@ -74,4 +74,4 @@ const char* run(const VeilCall* call) {
 }  // namespace veil
 
 extern const VeilKernel veil_pool_sum;
-const VeilKernel veil_pool_sum = {"pool_sum", veil::check, veil::scratch_bytes, veil::run};
+const VeilKernel veil_pool_sum = {"pool_sum", veil::check, veil::scratch_bytes, veil::run, nullptr};

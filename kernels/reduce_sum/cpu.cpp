@@ -67,4 +67,5 @@ const char* run(const VeilCall* call) {
 }  // namespace veil
 
 extern const VeilKernel veil_reduce_sum;
-const VeilKernel veil_reduce_sum = {"reduce_sum", veil::check, veil::scratch_bytes, veil::run};
+const VeilKernel veil_reduce_sum = {"reduce_sum", veil::check, veil::scratch_bytes, veil::run,
+                                    nullptr};

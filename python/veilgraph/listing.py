@@ -60,7 +60,18 @@ def _messages(plan: Plan, program: PartyPlan, phase: int, number: int) -> Iterat
     for row in table[(table["phase"] == phase) & (table["round"] == number)]:
         verb = "send to" if row["direction"] == Direction.SEND else "receive from"
         peer = plan.manifest.parties[int(row["peer"])]
-        yield f"           {verb} {peer}: {int(row['bytes'])} bytes at {int(row['offset'])}"
+        place = f"{int(row['bytes'])} bytes at {int(row['offset'])}"
+        yield f"           {verb} {peer}: {place}{_moment(program, row)}"
+
+
+def _moment(program: PartyPlan, row: npt.NDArray[np.void]) -> str:
+    """From when on a piece may be sent or received, if that is before its round."""
+    step, elements = int(row["step"]), int(row["elements"])
+    if program.steps["kernel"][step] == ROUND:
+        return ""
+    if row["direction"] == Direction.RECEIVE:
+        return f", from step {step} on"
+    return f", after {elements} elements of step {step}" if elements else f", after step {step}"
 
 
 def _name(kind: type[IntEnum], value: int) -> str:

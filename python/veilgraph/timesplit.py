@@ -18,7 +18,8 @@ class TimeSplit:
         seconds: all of them.
         kernels: in each kernel, by name.
         encryption: in TLS itself; None where links don't tell it from the rest of their time. Links
-            that work at the same time count together.
+            that work at the same time count together, and some do while kernels run: the parts may
+            be more than the whole.
         waiting: in links otherwise: in the system, and for what others had not sent yet.
     """
 

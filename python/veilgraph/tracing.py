@@ -71,6 +71,7 @@ def _round(plan: Plan, program: PartyPlan, phase: Phase, number: int) -> Event:
     moved: dict[str, dict[str, int]] = {"sent_bytes": {}, "received_bytes": {}}
     for row in rows:
         way = "sent_bytes" if row["direction"] == Direction.SEND else "received_bytes"
-        moved[way][plan.manifest.parties[int(row["peer"])]] = int(row["bytes"])
+        peer = plan.manifest.parties[int(row["peer"])]
+        moved[way][peer] = moved[way].get(peer, 0) + int(row["bytes"])
     name = f"{phase.name.lower()} round {number + 1}"
     return {"tid": _ROUNDS, "name": name, "cat": "round", "args": moved}

@@ -27,33 +27,97 @@ FramedStream::FramedStream(uint32_t peer, uint32_t parties, std::shared_ptr<Stre
       stream_(std::move(stream)),
       record_(std::make_unique<uint8_t[]>(kRecord)) {}
 
-void FramedStream::send_frame(std::span<const uint8_t> payload) {
+void FramedStream::send_frame(std::span<const Piece> pieces) {
   stream_->renew_key_if_due();
-  const size_t first = std::min(payload.size(), kRecord - kHead);
-  write_head(record_.get(), sent_frames_++, payload.size());
-  if (first > 0) std::memcpy(record_.get() + kHead, payload.data(), first);
-  staged_ = {record_.get(), kHead + first};
-  unsent_ = payload.subspan(first);
-  sent_bytes += payload.size();
+  released_.store(0, std::memory_order_relaxed);
+  unsent_ = pieces;
+  begun_ = 0;
+  frame_bytes_ = 0;
+  for (const Piece& piece : pieces) frame_bytes_ += piece.bytes.size();
+  head_due_ = true;
+  sent_bytes += frame_bytes_;
   for (size_t moved = 0; moved < kEager && send_some();) moved += kChunk;
 }
 
-void FramedStream::expect_frame(std::span<uint8_t> payload) {
+void FramedStream::release(uint32_t due) {
+  released_.store(due, std::memory_order_release);
+  bell_.ring();
+}
+
+bool FramedStream::released(const Piece& piece) const {
+  return piece.due <= released_.load(std::memory_order_acquire);
+}
+
+// Fills the first record with the head and what is there of the payload.
+void FramedStream::stage() {
+  write_head(record_.get(), sent_frames_++, frame_bytes_);
+  size_t filled = kHead;
+  while (filled < kRecord && !unsent_.empty() && released(unsent_.front())) {
+    const std::span<const uint8_t> rest = unsent_.front().bytes.subspan(begun_);
+    const size_t count = std::min(rest.size(), kRecord - filled);
+    if (count > 0) std::memcpy(record_.get() + filled, rest.data(), count);
+    filled += count;
+    begun_ += count;
+    if (begun_ < unsent_.front().bytes.size()) break;
+    unsent_ = unsent_.subspan(1);
+    begun_ = 0;
+  }
+  staged_ = {record_.get(), filled};
+  head_due_ = false;
+}
+
+// What may be sent now, without the pieces that follow; empty if nothing may.
+std::span<const uint8_t> FramedStream::next_to_send() {
+  if (!staged_.empty()) return staged_;
+  while (!unsent_.empty() && unsent_.front().bytes.empty()) unsent_ = unsent_.subspan(1);
+  const bool nothing = unsent_.empty();
+  if (!nothing && !released(unsent_.front())) return {};
+  if (head_due_) {
+    stage();
+    return staged_;
+  }
+  return nothing ? std::span<const uint8_t>{} : unsent_.front().bytes.subspan(begun_);
+}
+
+void FramedStream::note_sent(size_t bytes) {
+  if (!staged_.empty()) {
+    staged_ = staged_.subspan(bytes);
+    return;
+  }
+  begun_ += bytes;
+  if (begun_ < unsent_.front().bytes.size()) return;
+  unsent_ = unsent_.subspan(1);
+  begun_ = 0;
+}
+
+void FramedStream::expect_frame(std::span<const std::span<uint8_t>> pieces) {
   head_bytes_ = 0;
-  due_bytes_ = payload.size();
-  missing_ = payload;
+  due_bytes_ = 0;
+  for (const std::span<uint8_t>& piece : pieces) due_bytes_ += piece.size();
+  awaited_ = pieces;
+  missing_ = {};
+  next_missing();
   receiving_ = true;
-  received_bytes += payload.size();
+  received_bytes += due_bytes_;
+}
+
+// On to the next piece that is missing anything.
+void FramedStream::next_missing() {
+  while (missing_.empty() && !awaited_.empty()) {
+    missing_ = awaited_.front();
+    awaited_ = awaited_.subspan(1);
+  }
 }
 
 bool FramedStream::send_some() {
   size_t moved = 0;
-  while (sending() && moved < kChunk) {
-    std::span<const uint8_t>& piece = staged_.empty() ? unsent_ : staged_;
+  while (moved < kChunk) {
+    const std::span<const uint8_t> piece = next_to_send();
+    if (piece.empty()) break;
     const Stream::Moved sent = stream_->write(piece.data(), std::min(piece.size(), kChunk));
     if (sent.status == Stream::Status::kNotNow) break;
     if (sent.status != Stream::Status::kMoved) fail(sent.status);
-    piece = piece.subspan(sent.bytes);
+    note_sent(sent.bytes);
     moved += sent.bytes;
   }
   return moved > 0;
@@ -87,6 +151,7 @@ size_t FramedStream::receive_piece(Stream::Wait wait) {
     if (head_bytes_ == kHead) check_head();
   } else {
     missing_ = missing_.subspan(got.bytes);
+    next_missing();
   }
   receiving_ = head_bytes_ < kHead || !missing_.empty();
   return got.bytes;
@@ -126,7 +191,7 @@ void FramedStream::fail(Stream::Status status) {
 }
 
 void FramedStream::stop(uint64_t reason) {
-  if (!sending() && !failed_) {
+  if ((head_due_ || !sending()) && !failed_) {  // no frame, or nothing of it has gone
     write_head(record_.get(), kStopped, reason);
     stream_->write(record_.get(), kHead);  // what can't be said is no matter: the peer sees the end
   }

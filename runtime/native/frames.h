@@ -5,8 +5,12 @@
 // plan's, so a frame's head is only compared with what is due. A head with the number 2^64 - 1 says
 // that the peer stopped, and its length is the index of the party that was the reason. The head and
 // the start of the payload fill one TLS record; runtime/frames.py has the same in Python.
+//
+// A payload is one or more pieces of memory, in the order of the wire. Those that are sent may be
+// still under way when their frame is put up: each goes once it is released.
 #pragma once
 #include <array>
+#include <atomic>
 #include <cstdint>
 #include <memory>
 #include <span>
@@ -31,23 +35,35 @@ struct Fault {
 // A signal has come that Python has to see to.
 struct Interrupted {};
 
+// Bytes to send, once `release` has been called with `due` or more.
+struct Piece {
+  std::span<const uint8_t> bytes;
+  uint32_t due = 0;
+};
+
 class FramedStream {
  public:
   FramedStream(uint32_t peer, uint32_t parties, std::shared_ptr<Stream> stream);
 
   // What is under way; all of these are for one thread at a time, and throw Fault or Interrupted.
-  bool sending() const { return staged_.size() > 0 || unsent_.size() > 0; }
+  bool sending() const { return head_due_ || !staged_.empty() || !unsent_.empty(); }
   bool receiving() const { return receiving_; }
-  // Puts a frame up, and sends of it what the socket takes at once, at most about a megabyte.
-  void send_frame(std::span<const uint8_t> payload);
-  // Awaits the next frame, of exactly this length.
-  void expect_frame(std::span<uint8_t> payload);
+  // Puts a frame up, and sends of it what the socket takes at once, at most about a megabyte. The
+  // pieces stay the caller's, until they are sent. Nothing is released but what is due at 0.
+  void send_frame(std::span<const Piece> pieces);
+  // Awaits the next frame, of exactly these pieces' length; the list stays the caller's too.
+  void expect_frame(std::span<const std::span<uint8_t>> pieces);
+  // From any thread: what is due at `due` may go.
+  void release(uint32_t due);
   // Move at most about a chunk; false if there was nothing to do or the socket was not ready.
   bool send_some();
   bool receive_some();
   // Receives the whole frame; the peer may be silent for so long.
   void receive_within(double seconds);
-  bool wait(int milliseconds) { return stream_->wait(receiving_, sending(), milliseconds); }
+  // Until there may be something to do; false if the time ran out first.
+  bool wait(int milliseconds) {
+    return stream_->wait(receiving_, !next_to_send().empty(), milliseconds, &bell_);
+  }
   Fault silent();
 
   // Ends the link; a peer that is not in the middle of a frame is told who was the reason.
@@ -60,7 +76,12 @@ class FramedStream {
 
  private:
   static constexpr size_t kHead = 16;
+  bool released(const Piece& piece) const;
+  void stage();
+  std::span<const uint8_t> next_to_send();
+  void note_sent(size_t bytes);
   size_t receive_piece(Stream::Wait wait);
+  void next_missing();
   void check_head();
   [[noreturn]] void fail(Stream::Status status);
 
@@ -68,11 +89,18 @@ class FramedStream {
   std::shared_ptr<Stream> stream_;
   uint64_t sent_frames_ = 0, received_frames_ = 0;
   std::unique_ptr<uint8_t[]> record_;  // the first record of the frame that is sent
-  std::span<const uint8_t> staged_, unsent_;
+  uint64_t frame_bytes_ = 0;           // of the payload that is sent
+  bool head_due_ = false;              // the first record is still to be filled
+  std::span<const uint8_t> staged_;    // what is unsent of it
+  std::span<const Piece> unsent_;      // from the piece that is under way on
+  size_t begun_ = 0;                   // bytes of that one that are sent, or in the first record
+  std::atomic<uint32_t> released_{0};
+  Bell bell_;
   std::array<uint8_t, kHead> head_{};
   size_t head_bytes_ = 0;  // of the head that is awaited, those that have come
   uint64_t due_bytes_ = 0;
-  std::span<uint8_t> missing_;
+  std::span<const std::span<uint8_t>> awaited_;  // the pieces after the one that is under way
+  std::span<uint8_t> missing_;                   // of that one
   bool receiving_ = false, failed_ = false;
 };
 

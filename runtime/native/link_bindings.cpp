@@ -1,14 +1,15 @@
 #include "runtime/native/link_bindings.h"
 
 #include <nanobind/stl/optional.h>
-#include <nanobind/stl/pair.h>
 #include <nanobind/stl/shared_ptr.h>
 #include <nanobind/stl/string.h>
+#include <nanobind/stl/tuple.h>
 #include <nanobind/stl/unique_ptr.h>
 
 #include <cerrno>
 #include <memory>
 #include <system_error>
+#include <tuple>
 #include <utility>
 #include <vector>
 
@@ -101,10 +102,10 @@ std::optional<Fault> exchange(Links& links, nb::dict sends, nb::dict receives, d
   std::vector<Sent> sent;
   std::vector<Awaited> awaited;
   for (auto [peer, buffer] : sends) {
-    sent.push_back({known(links, peer), buffers.readable(buffer)});
+    sent.push_back({known(links, peer), {{buffers.readable(buffer), 0}}});
   }
   for (auto [peer, buffer] : receives) {
-    awaited.push_back({known(links, peer), buffers.writable(buffer)});
+    awaited.push_back({known(links, peer), {buffers.writable(buffer)}});
   }
   try {
     const nb::gil_scoped_release unlocked;
@@ -116,16 +117,17 @@ std::optional<Fault> exchange(Links& links, nb::dict sends, nb::dict receives, d
 
 // A phase of them, on a machine
 
-std::vector<Place> places(nb::dict messages) {
+std::vector<Place> places(nb::list pieces) {
+  using Fields = std::tuple<uint32_t, uint64_t, uint64_t, uint64_t, int64_t>;
   std::vector<Place> found;
-  for (auto [peer, place] : messages) {
-    const auto [offset, bytes] = nb::cast<std::pair<uint64_t, uint64_t>>(place);
-    found.push_back({nb::cast<uint32_t>(peer), offset, bytes});
+  for (auto piece : pieces) {
+    const auto [peer, offset, bytes, step, elements] = nb::cast<Fields>(piece);
+    found.push_back({peer, offset, bytes, step, elements});
   }
   return found;
 }
 
-void add(Phase& phase, uint64_t first, uint64_t last, nb::dict sends, nb::dict receives) {
+void add(Phase& phase, uint64_t first, uint64_t last, nb::list sends, nb::list receives) {
   phase.add(first, last, places(sends), places(receives));
 }
 

@@ -18,7 +18,8 @@ constexpr uint64_t kSignalNanoseconds = 100'000'000;
 Links::Links(std::vector<std::unique_ptr<FramedStream>> links, bool (*interrupted)())
     : links_(std::move(links)),
       interrupted_(interrupted),
-      pool_(static_cast<uint32_t>(std::max<size_t>(1, links_.size()))) {}
+      pool_(static_cast<uint32_t>(links_.size() + 1)),
+      errors_(links_.size()) {}
 
 FramedStream* Links::find(uint32_t peer) const {
   for (const auto& link : links_) {
@@ -29,19 +30,25 @@ FramedStream* Links::find(uint32_t peer) const {
 
 std::optional<Fault> Links::exchange(std::span<const Sent> sends, std::span<const Awaited> receives,
                                      double patience) {
-  failed_.store(false, std::memory_order_relaxed);
   try {
-    size_t longest_bytes = 0;
-    for (const Awaited& message : receives) {
-      find(message.peer)->expect_frame(message.payload);
-      longest_bytes = std::max(longest_bytes, message.payload.size());
-    }
-    for (const Sent& message : sends) find(message.peer)->send_frame(message.payload);
-    move_all(longest_bytes, patience);
+    move_all(put_up(sends, receives), patience);
   } catch (const Fault& fault) {
     return fault;
   }
   return std::nullopt;
+}
+
+// The longest frame's bytes that are awaited.
+size_t Links::put_up(std::span<const Sent> sends, std::span<const Awaited> receives) {
+  size_t longest_bytes = 0;
+  for (const Awaited& message : receives) {
+    find(message.peer)->expect_frame(message.pieces);
+    size_t bytes = 0;
+    for (const std::span<uint8_t>& piece : message.pieces) bytes += piece.size();
+    longest_bytes = std::max(longest_bytes, bytes);
+  }
+  for (const Sent& message : sends) find(message.peer)->send_frame(message.pieces);
+  return longest_bytes;
 }
 
 // Works on all links until the round is complete.
@@ -52,36 +59,78 @@ void Links::move_all(size_t longest_bytes, double patience) {
     for (const auto& link : links_) receive_in_turn(*link, patience);
     return;
   }
-  struct Round {
-    Links& links;
-    double patience;
-    std::vector<std::exception_ptr> errors;
-    std::atomic<bool> interrupted{false};
-  } round{*this, patience, std::vector<std::exception_ptr>(links_.size())};
+  prepare(patience);
   pool_.run(
       static_cast<int64_t>(links_.size()),
-      [](void* state, int64_t index, uint32_t) {
-        Round& shared = *static_cast<Round*>(state);
-        try {
-          shared.links.work(*shared.links.links_[index], shared.patience);
-        } catch (const Interrupted&) {
-          shared.links.failed_.store(true, std::memory_order_relaxed);
-          shared.interrupted = true;
-        } catch (...) {
-          shared.links.failed_.store(true, std::memory_order_relaxed);
-          shared.errors[index] = std::current_exception();
-        }
-      },
-      &round,
-      [](void* state) {  // signals are the calling thread's to see, whichever link is silent
-        Round& shared = *static_cast<Round*>(state);
-        if (shared.interrupted || !shared.links.interrupted_()) return;
-        shared.interrupted = true;
-        shared.links.failed_.store(true, std::memory_order_relaxed);
-      });
-  // A signal comes first: Python's exception is set already.
-  if (round.interrupted) throw Interrupted{};
-  for (const std::exception_ptr& error : round.errors) {
+      [](void* self, int64_t index, uint32_t) { static_cast<Links*>(self)->work_in_pool(index); },
+      this, [](void* self) { static_cast<Links*>(self)->look_for_signals(); });
+  rethrow();
+}
+
+std::optional<Fault> Links::begin(std::span<const Sent> sends, std::span<const Awaited> receives,
+                                  double patience) {
+  try {
+    put_up(sends, receives);
+  } catch (const Fault& fault) {
+    return fault;
+  }
+  prepare(patience);
+  computing_ = true;
+  pool_.start(
+      static_cast<int64_t>(links_.size()),
+      [](void* self, int64_t index, uint32_t) { static_cast<Links*>(self)->work_in_pool(index); },
+      this);
+  return std::nullopt;
+}
+
+bool Links::release(uint32_t due) {
+  for (const auto& link : links_) link->release(due);
+  return !failed_.load(std::memory_order_relaxed);
+}
+
+std::optional<Fault> Links::finish() {
+  computing_ = false;
+  pool_.finish(this, [](void* self) { static_cast<Links*>(self)->look_for_signals(); });
+  try {
+    rethrow();
+  } catch (const Fault& fault) {
+    return fault;
+  }
+  return std::nullopt;
+}
+
+void Links::abandon() {
+  failed_ = true;
+  computing_ = false;
+  pool_.finish(this);
+}
+
+void Links::prepare(double patience) {
+  patience_ = patience;
+  failed_ = stopped_ = false;
+  std::fill(errors_.begin(), errors_.end(), nullptr);
+}
+
+void Links::work_in_pool(int64_t index) {
+  try {
+    work(*links_[index]);
+  } catch (const Interrupted&) {
+    failed_ = stopped_ = true;
+  } catch (...) {
+    failed_ = true;
+    errors_[index] = std::current_exception();
+  }
+}
+
+// Signals are the calling thread's to see, whichever link is silent.
+void Links::look_for_signals() {
+  if (!stopped_ && interrupted_()) failed_ = stopped_ = true;
+}
+
+// A signal comes first: Python's exception is set already.
+void Links::rethrow() const {
+  if (stopped_) throw Interrupted{};
+  for (const std::exception_ptr& error : errors_) {
     if (error) std::rethrow_exception(error);
   }
 }
@@ -97,8 +146,8 @@ void Links::receive_in_turn(FramedStream& link, double patience) {
 }
 
 // Sends and receives on one link until its part of the round is complete.
-void Links::work(FramedStream& link, double patience) {
-  const auto most = static_cast<uint64_t>(patience * 1e9);
+void Links::work(FramedStream& link) {
+  const auto most = static_cast<uint64_t>(patience_ * 1e9);
   uint64_t last = nanoseconds(), looked = last;
   while ((link.sending() || link.receiving()) && !failed_.load(std::memory_order_relaxed)) {
     const bool received = link.receive_some(), sent = link.send_some();
@@ -107,6 +156,7 @@ void Links::work(FramedStream& link, double patience) {
     } else {
       const bool ready = link.wait(kPollMilliseconds);
       const uint64_t now = nanoseconds();
+      if (computing_.load(std::memory_order_relaxed)) last = now;
       if (now - last > most) throw link.silent();
       if (!ready || now - looked > kSignalNanoseconds) {
         looked = now;

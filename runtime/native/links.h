@@ -2,7 +2,9 @@
 //
 // Sends never wait for receives: the start of each frame goes out at once, and what the sockets
 // don't take yet is sent while frames come in. A round of short messages is one write and one read
-// a peer on the calling thread; in longer ones each link has a thread.
+// a peer on the calling thread; in longer ones each link has a thread. A round may also begin
+// before all is there that it sends: its links then work on threads of their own, and what is ready
+// is released to them bit by bit.
 #pragma once
 #include <atomic>
 #include <cstdint>
@@ -16,14 +18,15 @@
 
 namespace veil {
 
+// One frame each.
 struct Sent {
   uint32_t peer;
-  std::span<const uint8_t> payload;
+  std::vector<Piece> pieces;
 };
 
 struct Awaited {
   uint32_t peer;
-  std::span<uint8_t> payload;
+  std::vector<std::span<uint8_t>> pieces;
 };
 
 class Links {
@@ -35,6 +38,13 @@ class Links {
   // a peer may be silent. At most one frame a peer and direction.
   std::optional<Fault> exchange(std::span<const Sent> sends, std::span<const Awaited> receives,
                                 double patience);
+  // The same in three: `begin` and `release` return at once, the latter false if the round has
+  // failed. `finish` or `abandon` must follow; patience counts from there on.
+  std::optional<Fault> begin(std::span<const Sent> sends, std::span<const Awaited> receives,
+                             double patience);
+  bool release(uint32_t due);
+  std::optional<Fault> finish();
+  void abandon();
   // Throws Interrupted if a signal has to end the run; looks every so often.
   void see_to_signals();
   // Ends all links, and says to each peer who was the reason.
@@ -46,15 +56,23 @@ class Links {
 
  private:
   FramedStream* find(uint32_t peer) const;
+  size_t put_up(std::span<const Sent> sends, std::span<const Awaited> receives);
   void move_all(size_t longest_bytes, double patience);
   void receive_in_turn(FramedStream& link, double patience);
-  void work(FramedStream& link, double patience);
+  void prepare(double patience);
+  void work_in_pool(int64_t index);
+  void work(FramedStream& link);
+  void look_for_signals();
+  void rethrow() const;
 
   std::vector<std::unique_ptr<FramedStream>> links_;
   bool (*interrupted_)();
-  Pool pool_;
-  std::atomic<bool> failed_{false};
-  uint64_t looked_ = 0;  // when signals were last seen to
+  Pool pool_;  // a thread for each link, and the caller's
+  double patience_ = 0;
+  std::vector<std::exception_ptr> errors_;  // of the links in this round
+  std::atomic<bool> failed_{false}, stopped_{false};
+  std::atomic<bool> computing_{false};  // the caller's steps still run
+  uint64_t looked_ = 0;                 // when signals were last seen to
 };
 
 }  // namespace veil

@@ -127,38 +127,54 @@ void Machine::check_steps(uint64_t first, uint64_t last) const {
   }
 }
 
-void Machine::run(uint64_t first, uint64_t last, uint32_t run) {
-  check_steps(first, last);
+// Runs `body` as inference number `run`, while nothing else may.
+template <class Body>
+void Machine::alone(uint32_t run, Body&& body) {
   if (running_.test_and_set(std::memory_order_acquire)) {
     throw std::runtime_error("the machine is running already");
   }
   const Release release(running_);
   context_.run = run;
-  run_steps(first, last);
+  body();
 }
 
-void Machine::run_steps(uint64_t first, uint64_t last) {
-  uint64_t before = nanoseconds();
-  for (uint64_t i = first; i < last; ++i) {
-    const uint16_t kernel = steps_[i].kernel;
-    if (const char* reason = kernels()[kernel].run(&calls_[i])) {
-      throw std::runtime_error(step_name(i) + reason);
+void Machine::run(uint64_t first, uint64_t last, uint32_t run) {
+  check_steps(first, last);
+  alone(run, [&] {
+    for (uint64_t i = first; i < last; ++i) {
+      const uint64_t before = nanoseconds();
+      timed(i, kernels()[steps_[i].kernel].run(&calls_[i]), before);
+      ++profile_[steps_[i].kernel].calls;
     }
-    const uint64_t after = nanoseconds();
-    ++profile_[kernel].calls;
-    profile_[kernel].nanoseconds += after - before;
-    note(i, before, after);
-    before = after;
-  }
+  });
+}
+
+bool Machine::has_parts(uint64_t step) const {
+  const uint16_t kernel = steps_[step].kernel;
+  return kernel != kRound && kernels()[kernel].run_part != nullptr;
+}
+
+void Machine::run_part(uint64_t step, int64_t from, int64_t to, uint32_t run) {
+  alone(run, [&] {
+    const uint64_t before = nanoseconds();
+    timed(step, kernels()[steps_[step].kernel].run_part(&calls_[step], from, to), before);
+    if (from == 0) ++profile_[steps_[step].kernel].calls;
+  });
+}
+
+// Notes the time of what has run, and throws if it failed.
+void Machine::timed(uint64_t step, const char* failure, uint64_t before) {
+  if (failure) throw std::runtime_error(step_name(step) + failure);
+  const uint64_t after = nanoseconds();
+  profile_[steps_[step].kernel].nanoseconds += after - before;
+  note(step, before, after);
 }
 
 void Machine::wipe() {
-  if (running_.test_and_set(std::memory_order_acquire)) {
-    throw std::runtime_error("the machine is running already");
-  }
-  const Release release(running_);
-  arena_.wipe();
-  scratch_->wipe();
+  alone(context_.run, [&] {
+    arena_.wipe();
+    scratch_->wipe();
+  });
 }
 
 void Machine::note(uint64_t step, uint64_t start, uint64_t end) {

@@ -46,6 +46,10 @@ class Machine {
   // Runs the kernel steps [first, last) as inference number `run`. Throws as check_steps, and
   // std::runtime_error for a step that fails or while another runs.
   void run(uint64_t first, uint64_t last, uint32_t run);
+  // Whether a step's elements can be run in parts.
+  bool has_parts(uint64_t step) const;
+  // Elements [from, to) of a step that has parts, as VeilKernel::run_part. Throws as run.
+  void run_part(uint64_t step, int64_t from, int64_t to, uint32_t run);
   void wipe();
 
   Pages& arena() { return arena_; }
@@ -62,7 +66,9 @@ class Machine {
  private:
   void check_step(size_t index);
   void make_scratch();
-  void run_steps(uint64_t first, uint64_t last);
+  template <class Body>
+  void alone(uint32_t run, Body&& body);
+  void timed(uint64_t step, const char* failure, uint64_t before);
   std::string step_name(size_t index) const;
 
   Library library_;

@@ -10,10 +10,13 @@
 
 namespace veil {
 
-// A message's place in the arena.
+// A piece of a message, in the arena. One to send is there when `step` has done its first
+// `elements` elements, or all if 0; one to receive may be put there from `step` on.
 struct Place {
   uint32_t peer;
   uint64_t offset, bytes;
+  uint64_t step;
+  int64_t elements;
 };
 
 class Phase {
@@ -27,20 +30,32 @@ class Phase {
   // Both must outlive this.
   Phase(Machine& machine, Links& links) : machine_(machine), links_(links) {}
 
-  // Kernel steps [first, last), then a round if there are messages. Throws std::invalid_argument
-  // for steps or messages that this machine or these links don't have.
+  // Kernel steps [first, last), then a round if there are messages, which begins as early as its
+  // pieces say. Throws std::invalid_argument for steps, parts of them or messages that this machine
+  // or these links don't have.
   void add(uint64_t first, uint64_t last, std::span<const Place> sends,
            std::span<const Place> receives);
   // Runs all stretches in order as inference number `run`. Throws as Machine::run, and Interrupted.
   End run(uint32_t run, double patience);
 
  private:
+  // Steps [first, last), or of the one step there elements [from, to).
+  struct Turn {
+    uint64_t first, last;
+    int64_t from, to;
+  };
   struct Stretch {
     uint64_t first, last;
     std::vector<Sent> sends;
     std::vector<Awaited> receives;
+    std::vector<Turn> turns;  // none if the round begins after all steps; else pieces are due
+                              // after one of these, counted from 1
   };
   std::span<uint8_t> memory(const Place& place) const;
+  void cut(Stretch& stretch, std::span<const Place> sends, std::span<const Place> receives) const;
+  void exchange(const Stretch& stretch, double patience, End& end);
+  void overlap(const Stretch& stretch, uint32_t run, double patience, End& end);
+  void note(const Stretch& stretch, uint64_t began, uint64_t waited, End& end);
 
   Machine& machine_;
   Links& links_;

@@ -23,6 +23,12 @@ Pool::~Pool() {
 }
 
 void Pool::run(int64_t count, Body body, void* state, Tick tick) {
+  start(count, body, state);
+  take_all(0);
+  finish(state, tick);
+}
+
+void Pool::start(int64_t count, Body body, void* state) {
   {
     const std::lock_guard lock(mutex_);
     count_ = count;
@@ -33,7 +39,9 @@ void Pool::run(int64_t count, Body body, void* state, Tick tick) {
     ++loop_;
   }
   start_.notify_all();
-  take_all(0);
+}
+
+void Pool::finish(void* state, Tick tick) {
   std::unique_lock lock(mutex_);
   while (!done_.wait_for(lock, kTick, [this] { return running_ == 0; })) {
     if (tick == nullptr) continue;

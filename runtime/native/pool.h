@@ -24,6 +24,10 @@ class Pool {
   // thread, which calls tick(state) ten times a second while it waits for the others.
   void run(int64_t count, Body body, void* state, Tick tick = nullptr);
 
+  // The same on the other threads alone: `start` returns at once, `finish` when all are done.
+  void start(int64_t count, Body body, void* state);
+  void finish(void* state, Tick tick = nullptr);
+
  private:
   void work(uint32_t thread);
   void take_all(uint32_t thread);

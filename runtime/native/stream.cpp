@@ -174,10 +174,13 @@ void Stream::set_patience(double seconds) {
   patience_ = seconds;
 }
 
-bool Stream::wait(bool to_read, bool to_write, int milliseconds) {
+bool Stream::wait(bool to_read, bool to_write, int milliseconds, Bell* bell) {
   const Timing timing(times_.waiting);
-  pollfd one{socket_, static_cast<short>((to_read ? POLLIN : 0) | (to_write ? POLLOUT : 0)), 0};
-  return poll(&one, 1, milliseconds) > 0;
+  const auto events = static_cast<short>((to_read ? POLLIN : 0) | (to_write ? POLLOUT : 0));
+  pollfd either[] = {{socket_, events, 0}, {bell ? bell->descriptor() : -1, POLLIN, 0}};
+  const bool ready = poll(either, bell ? 2 : 1, milliseconds) > 0;
+  if (either[1].revents != 0) bell->hush();
+  return ready;
 }
 
 // What both directions share

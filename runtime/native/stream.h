@@ -7,6 +7,7 @@
 #include <stdexcept>
 #include <string>
 
+#include "runtime/native/bell.h"
 #include "runtime/native/openssl.h"
 
 namespace veil {
@@ -65,8 +66,8 @@ class Stream {
 
   // Seconds that a waiting `read` may take.
   void set_patience(double seconds);
-  // Waits for bytes to read, or room to write; false if there was none in time.
-  bool wait(bool to_read, bool to_write, int milliseconds);
+  // Waits for bytes to read, room to write, or a bell; false if there was none in time.
+  bool wait(bool to_read, bool to_write, int milliseconds, Bell* bell = nullptr);
   void close();
   // Between frames: a fresh key if this one has encrypted enough. OpenSSL reads nothing while its
   // own update is unsent, so never in the middle of a frame, when both sides may be full.

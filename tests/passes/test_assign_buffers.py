@@ -132,10 +132,10 @@ def test_what_setup_leaves_is_kept() -> None:
 
 
 @settings(max_examples=80, deadline=None)
-@given(st.randoms(use_true_random=False), st.integers(1, 40))
-def test_random_programs(choices: random.Random, operations: int) -> None:
+@given(st.randoms(use_true_random=False), st.integers(1, 40), st.sampled_from((1, 24, 1 << 20)))
+def test_random_programs(choices: random.Random, operations: int, large_bytes: int) -> None:
     steps = fuse_local(batch_rounds(RandomProgram(choices).grow(operations).program))
-    for party, memory in enumerate(assign_buffers(steps)):
+    for party, memory in enumerate(assign_buffers(steps, large_bytes)):
         check_memory(steps, party, memory)
 
 
@@ -144,13 +144,18 @@ def check_memory(steps: LocalSteps, party: int, memory: Memory) -> None:
     marks = Marks(steps, party, memory)
     marks.sources("weight")
     rounds = {m.position for m in memory.messages} | {(Phase.ONLINE, 0)}
+    early = {m.position for m in memory.messages if m.early and not m.is_send}
     segments = {s.position: s.actions for s in steps.segments[party]}
     for position in sorted(rounds | segments.keys()):
         if position == (Phase.ONLINE, 0):
             marks.sources("input")
+        if position in early:
+            marks.comes_in(position)
         for action in segments.get(position, ()):
             marks.act(action)
-        marks.round(position)
+        marks.goes_out(position)
+        if position not in early:
+            marks.comes_in(position)
     marks.check_outputs()
 
 
@@ -201,15 +206,20 @@ class Marks:
             elif i in self.steps.stored:
                 self.write(i)
 
-    def round(self, position: Position) -> None:
-        """What goes out is whole; then what comes in is there."""
+    def _sends(self, position: Position) -> list[Node]:
         schedule = self.steps.schedule
         sends = (self.nodes[i] for i in schedule.live if self.nodes[i].op == "send")
-        here = [n for n in sends if (n.phase, schedule.round_of(n)) == position]
-        for node in here:
+        return [n for n in sends if (n.phase, schedule.round_of(n)) == position]
+
+    def goes_out(self, position: Position) -> None:
+        """What is sent in a round is whole."""
+        for node in self._sends(position):
             if self.nodes[node.args[0]].party == self.party:
                 self.check(node.id, as_message=True)
-        for node in here:
+
+    def comes_in(self, position: Position) -> None:
+        """What is received in a round is there."""
+        for node in self._sends(position):
             if node.party == self.party:
                 self.write(node.id, as_message=node.id in self.steps.unpacked)
 

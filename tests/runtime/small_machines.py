@@ -45,6 +45,13 @@ def step(kernel: str | int = "copy", **fields: int) -> Records:
     return out
 
 
+def busy_machine(repeats: int = 8, n: int = 800) -> Machine:
+    """A machine whose steps are so many products of n x n, some tenths of a second each."""
+    product = step("matmul", buffer_count=3, param_count=1)
+    factors = [image(8 * n * n * i, 1, n, n) for i in range(3)]
+    return machine([product] * repeats, factors, [64], arena_bytes=24 * n * n)
+
+
 def machine(
     steps: list[Records] | None = None,
     buffers: list[Records] | None = None,

@@ -8,7 +8,7 @@ import time
 
 import numpy as np
 import pytest
-from small_machines import CONSTANTS, image, machine, step, words
+from small_machines import CONSTANTS, busy_machine, machine, step, words
 
 from veilgraph.ir.plan import ROUND, Region
 from veilgraph.kernels import KERNELS
@@ -75,10 +75,8 @@ def test_profile_counts_calls_and_time() -> None:
 
 def test_lets_other_threads_run() -> None:
     """Long products leave Python's lock to others meanwhile, but let no second call in."""
-    n, repeats = 800, 8
-    product = step("matmul", buffer_count=3, param_count=1)
-    factors = [image(8 * n * n * i, 1, n, n) for i in range(3)]
-    m = machine([product] * repeats, factors, [64], arena_bytes=24 * n * n)
+    repeats = 8
+    m = busy_machine(repeats)
     worker = threading.Thread(target=m.run, args=(0, repeats, 0))
     worker.start()
     time.sleep(0.05)

@@ -5,14 +5,16 @@ from __future__ import annotations
 import os
 import signal
 import threading
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from machines import known_keys
-from small_machines import machine, step
-from small_plans import W, X, check_answer, small_plan
+from small_machines import busy_machine, machine, step
+from small_plans import LARGE, W, X, check_answer, large_plan, small_plan
 from three_parties import (
     Connect,
     connect_all,
@@ -27,7 +29,7 @@ from veilgraph.ir.plan import ROUND, Phase, Plan
 from veilgraph.runtime._native import Phase as NativeRounds
 from veilgraph.runtime.native_links import NativeLinks
 from veilgraph.runtime.party import Party
-from veilgraph.runtime.phases import NativePhase, Stretch, TurnsPhase, phase_loop
+from veilgraph.runtime.phases import NativePhase, Place, Stretch, TurnsPhase, phase_loop
 from veilgraph.runtime.transcript import PhaseRecord, Transcript
 
 
@@ -112,9 +114,71 @@ def test_a_peer_that_is_gone_is_named_with_the_round(
         assert " round " in error.message
 
 
+# Rounds that begin while steps run
+
+
+@pytest.fixture(scope="module")
+def large() -> Plan:
+    return large_plan()
+
+
+def numbers(party: Party) -> dict[str, Any]:
+    values = np.arange(LARGE, dtype=np.float32) - LARGE / 2
+    return {t.name: values for t in party.program.inputs}
+
+
+def test_messages_in_pieces_arrive_whole(large: Plan, connect: Connect, tmp_path: Path) -> None:
+    """Native parties overlap, those of Python's `ssl` take turns; both have one wire."""
+    done = each_does(parties(large, connect, tmp_path), lambda party: party.infer(numbers(party)))
+    expected = np.maximum(np.arange(LARGE) - LARGE / 2, 0) / 16
+    np.testing.assert_array_equal(done[1][0]["y"], expected)
+
+
+def test_a_round_begins_before_its_steps_end(large: Plan, tmp_path: Path) -> None:
+    def act(party: Party) -> int:
+        party.device.trace()
+        party.infer(numbers(party))
+        steps, spans = party.program.steps, party.device.spans
+        rounds = {s: start for s, start, _ in spans if steps["kernel"][s] == ROUND}
+        ends = {s: end for s, _, end in spans}
+        return sum(rounds[s] < ends.get(s - 1, 0) for s in rounds)
+
+    assert all(count > 0 for count in each_does(parties(large, connect_native, tmp_path), act))
+
+
+def test_a_peer_that_goes_while_steps_run_is_named(large: Plan, tmp_path: Path) -> None:
+    def act(party: Party) -> Any:
+        if party.program.party == "bob":
+            return party.links.close()
+        return party.infer(numbers(party))
+
+    alice, _, carol = each_does(parties(large, connect_native, tmp_path), act)
+    for error in (alice, carol):
+        assert isinstance(error, PeerError)
+        assert "bob" in error.message
+
+
+def test_a_step_that_fails_ends_the_round_that_it_was_in(tmp_path: Path) -> None:
+    """The machine is busy: the round is left, and the peers are told."""
+    links = connect_all(connect_native, load_all(write_parties(tmp_path)))
+    busy = busy_machine()
+    stretch = Stretch(0, 1, "relu", [Place(1, 0, 8, 0, 0)], [Place(1, 8, 8, 0, 0)])
+    loop = NativePhase(busy, links[0], [stretch])
+    worker = threading.Thread(target=busy.run, args=(0, 8, 0))
+    worker.start()
+    time.sleep(0.05)
+    with pytest.raises(RuntimeError, match="running already"):
+        loop.run(1, PhaseRecord())
+    worker.join()
+    with pytest.raises(PeerError, match="alice stopped"):
+        links[1].exchange({}, {0: bytearray(8)}, "relu")
+    for each in links:
+        each.close()
+
+
 def test_a_signal_ends_a_phase(tmp_path: Path) -> None:
     links = connect_all(connect_native, load_all(write_parties(tmp_path)))
-    awaiting = [Stretch(0, 1, "relu round 1", {}, {1: (0, 8)})]
+    awaiting = [Stretch(0, 1, "relu round 1", [], [Place(1, 0, 8, 1, 0)])]
     threading.Timer(0.2, os.kill, (os.getpid(), signal.SIGINT)).start()
     with pytest.raises(KeyboardInterrupt):
         NativePhase(machine(), links[0], awaiting).run(1, PhaseRecord())
@@ -127,13 +191,16 @@ def test_a_signal_ends_a_phase(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("row", "message"),
     [
-        ((0, 2, {}, {}), "steps out of range"),
-        ((1, 0, {}, {}), "steps out of range"),
-        ((0, 0, {1: (0, 257)}, {}), "beyond the arena"),
-        ((0, 0, {}, {2: (257, 0)}), "beyond the arena"),
-        ((0, 0, {}, {2: (1 << 63, 1 << 63)}), "beyond the arena"),
-        ((0, 0, {0: (0, 1)}, {}), "party 0, to whom there is no link"),
-        ((0, 0, {}, {9: (0, 1)}), "party 9, to whom there is no link"),
+        ((0, 2, [], []), "steps out of range"),
+        ((1, 0, [], []), "steps out of range"),
+        ((0, 0, [(1, 0, 257, 0, 0)], []), "beyond the arena"),
+        ((0, 0, [], [(2, 257, 0, 0, 0)]), "beyond the arena"),
+        ((0, 0, [], [(2, 1 << 63, 1 << 63, 0, 0)]), "beyond the arena"),
+        ((0, 0, [(0, 0, 1, 0, 0)], []), "party 0, to whom there is no link"),
+        ((0, 0, [], [(9, 0, 1, 0, 0)]), "party 9, to whom there is no link"),
+        ((0, 1, [(1, 0, 8, 0, 4096)], []), "no part of its step"),
+        ((0, 1, [(1, 0, 8, 0, 0), (1, 8, 8, 7, 0)], []), "not made by the steps before it"),
+        ((0, 1, [(1, 0, 8, 0, 0)], [(1, 8, 8, 1, 0)]), "no place yet when its round begins"),
     ],
 )
 def test_phases_stay_inside_their_machine(
@@ -151,6 +218,6 @@ def test_a_round_is_no_kernel_step(tmp_path: Path) -> None:
     links = connect_all(connect_native, load_all(write_parties(tmp_path)))
     phase = NativeRounds(machine([step(), step(ROUND, buffer_count=0)]), links[0].rounds)
     with pytest.raises(ValueError, match="is a round"):
-        phase.add(0, 2, {}, {})
+        phase.add(0, 2, [], [])
     for each in links:
         each.close()

@@ -80,6 +80,23 @@ class Machine:
     def profile(self) -> dict[str, tuple[int, int]]:
         """Calls and nanoseconds by kernel, since the start or `reset_profile`."""
 
+def check_program(
+    library: str,
+    steps: Bytes,
+    buffers: Bytes,
+    params: Bytes,
+    arena_bytes: int,
+    constants_bytes: int,
+    keys: int,
+) -> None:
+    """The proof that a `Machine` makes of every step, for memory of these sizes and so many keys.
+
+    Nothing of these sizes is allocated.
+
+    Raises:
+        ValueError, RuntimeError, MemoryError: as `Machine`.
+    """
+
 class OpenSsl:
     """The OpenSSL 3 that a shared library is linked with, such as Python's `_ssl`.
 

@@ -16,9 +16,7 @@ void make_machine(veil::Machine* self, const std::string& library, nb::object st
                   nb::object buffers, nb::object params, nb::object constants, uint64_t arena_bytes,
                   nb::object keys, uint32_t threads, uint64_t max_arena_bytes) {
   veil::PythonBuffers held;
-  veil::Program program{held.readable(steps),
-                        held.readable(buffers),
-                        held.readable(params),
+  veil::Program program{{held.readable(steps), held.readable(buffers), held.readable(params)},
                         held.readable(constants),
                         held.readable(keys),
                         0,
@@ -28,6 +26,14 @@ void make_machine(veil::Machine* self, const std::string& library, nb::object st
   program.max_arena_bytes = max_arena_bytes;
   program.threads = threads;
   new (self) veil::Machine(library, program);
+}
+
+void check_program(const std::string& library, nb::object steps, nb::object buffers,
+                   nb::object params, uint64_t arena_bytes, uint64_t constants_bytes,
+                   uint32_t keys) {
+  veil::PythonBuffers held;
+  const veil::Tables tables{held.readable(steps), held.readable(buffers), held.readable(params)};
+  veil::check_program(library, tables, arena_bytes, constants_bytes, keys);
 }
 
 using ByteArray = nb::ndarray<nb::numpy, uint8_t, nb::ndim<1>>;
@@ -79,5 +85,7 @@ NB_MODULE(_native, m) {
       .def_prop_ro("arena", &arena)
       .def_prop_ro("kernels", &kernel_names)
       .def_prop_ro("profile", &profile);
+  m.def("check_program", &check_program, "library"_a, "steps"_a, "buffers"_a, "params"_a,
+        "arena_bytes"_a, "constants_bytes"_a, "keys"_a);
   veil::bind_links(m);
 }

@@ -8,16 +8,15 @@
 #include <vector>
 
 #include "kernels/abi.h"
-#include "runtime/native/library.h"
 #include "runtime/native/memory.h"
 #include "runtime/native/pool.h"
-#include "runtime/native/tables.h"
+#include "runtime/native/steps.h"
 
 namespace veil {
 
 // What a machine is made from; spans are copied.
 struct Program {
-  std::span<const uint8_t> steps, buffers, params;  // STEP, BUFFER and int64 records
+  Tables tables;
   std::span<const uint8_t> constants, keys;
   uint64_t arena_bytes, max_arena_bytes;
   uint32_t threads;
@@ -54,7 +53,7 @@ class Machine {
 
   Pages& arena() { return arena_; }
   size_t step_count() const { return steps_.size(); }
-  std::span<const VeilKernel> kernels() const { return library_.kernels(); }
+  std::span<const VeilKernel> kernels() const { return steps_.kernels(); }
   std::span<const KernelTime> profile() const { return profile_; }
   void reset_profile();
 
@@ -64,22 +63,16 @@ class Machine {
   std::span<const Span> spans() const { return spans_; }
 
  private:
-  void check_step(size_t index);
   void make_scratch();
   template <class Body>
   void alone(uint32_t run, Body&& body);
   void timed(uint64_t step, const char* failure, uint64_t before);
-  std::string step_name(size_t index) const;
 
-  Library library_;
   Pages arena_, constants_, keys_;
-  std::vector<StepRecord> steps_;
-  std::vector<int64_t> params_;
-  std::vector<VeilBuffer> buffers_;
-  std::vector<VeilCall> calls_;  // one a step; empty for rounds
+  VeilContext context_;
+  Steps steps_;
   std::unique_ptr<Pages> scratch_;
   std::unique_ptr<Pool> pool_;
-  VeilContext context_{};
   std::vector<KernelTime> profile_;
   bool traces_ = false;
   std::vector<Span> spans_;

@@ -1,18 +1,33 @@
-// Pages of this process's own: zeroed at first, aligned, between two that may not be touched, so
-// that a stray access ends the process instead of reaching other data.
+// Memory of this process's own.
 #pragma once
 #include <cstddef>
 #include <cstdint>
 
 namespace veil {
 
+// A range of addresses with nothing behind them: whoever touches one ends the process.
+class Addresses {
+ public:
+  // Throws std::bad_alloc when so many are not free.
+  explicit Addresses(size_t bytes);
+  ~Addresses();
+  Addresses(const Addresses&) = delete;
+  Addresses& operator=(const Addresses&) = delete;
+
+  uint8_t* data() const { return data_; }
+  size_t size() const { return size_; }
+
+ private:
+  uint8_t* data_;
+  size_t size_;  // whole pages
+};
+
+// Zeroed at first, aligned, between two pages that may not be touched, so that a stray access ends
+// the process instead of reaching other data.
 class Pages {
  public:
   // Throws std::bad_alloc when the system has no such memory to give.
   explicit Pages(size_t bytes);
-  ~Pages();
-  Pages(const Pages&) = delete;
-  Pages& operator=(const Pages&) = delete;
 
   uint8_t* data() const { return data_; }
   size_t size() const { return size_; }
@@ -22,9 +37,10 @@ class Pages {
   void protect();
 
  private:
-  uint8_t* data_ = nullptr;
-  size_t size_ = 0;
-  size_t mapped_ = 0;  // whole pages, without the two around them
+  size_t size_;
+  Addresses all_;
+  uint8_t* data_;
+  size_t mapped_;  // whole pages, without the two around them
   bool writable_ = true;
 };
 

@@ -6,11 +6,12 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+import pytest
 
 from veilgraph.ir.plan import BUFFER, STEP, BufferKind
 from veilgraph.kernels import KERNELS
 from veilgraph.kernels.native import library
-from veilgraph.runtime._native import Machine
+from veilgraph.runtime._native import Machine, check_program
 
 Records = npt.NDArray[np.void]
 ARENA_BYTES = 256
@@ -69,3 +70,25 @@ def machine(
         options.pop("keys", b""),
         **options,
     )
+
+
+def proven(
+    steps: list[Records] | None = None,
+    buffers: list[Records] | None = None,
+    params: list[int] | None = None,
+    **options: Any,
+) -> None:
+    """The proof that `machine` makes of the same tables, without the machine."""
+    check_program(
+        options.pop("library", str(library())),
+        np.array([step()] if steps is None else steps, STEP),
+        np.array([words(0), words(64)] if buffers is None else buffers, BUFFER),
+        np.array(params or [], np.int64),
+        options.pop("arena_bytes", ARENA_BYTES),
+        len(CONSTANTS),
+        options.pop("keys", 0),
+    )
+
+
+# Whatever opens tables refuses the same ones.
+OPENED = pytest.mark.parametrize("opened", [machine, proven])

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from small_machines import Records, image, machine, step, words
+from small_machines import OPENED, Records, image, machine, proven, step, words
 
 from veilgraph.ir.plan import MAX_RANK, BufferKind, Region
 from veilgraph.kernels import KERNELS
@@ -52,10 +53,11 @@ BAD_BUFFERS = {
 }
 
 
+@OPENED
 @pytest.mark.parametrize("name", BAD_BUFFERS)
-def test_bad_buffer_is_refused(name: str) -> None:
+def test_bad_buffer_is_refused(name: str, opened: Callable[..., Any]) -> None:
     with pytest.raises(ValueError, match=f"^buffer 2: {name.split(' (')[0]}$"):
-        machine(buffers=[words(0), words(64), BAD_BUFFERS[name]])
+        opened(buffers=[words(0), words(64), BAD_BUFFERS[name]])
 
 
 BAD_STEPS = {
@@ -70,10 +72,11 @@ BAD_STEPS = {
 }
 
 
+@OPENED
 @pytest.mark.parametrize("name", BAD_STEPS)
-def test_bad_step_is_refused(name: str) -> None:
+def test_bad_step_is_refused(name: str, opened: Callable[..., Any]) -> None:
     with pytest.raises(ValueError, match=rf"^step 1( \(copy\))?: {name.split(' (')[0]}$"):
-        machine([step(), BAD_STEPS[name]], params=[1, 2, 3])
+        opened([step(), BAD_STEPS[name]], params=[1, 2, 3])
 
 
 NARROW: dict[str, int] = {"kind": BufferKind.WORDS32, "bits": 32}
@@ -182,13 +185,14 @@ BAD_CALLS: dict[str, tuple[str, list[Records], list[int]]] = {
 }
 
 
+@OPENED
 @pytest.mark.parametrize("name", BAD_CALLS)
 @pytest.mark.parametrize("isa", supported())
-def test_bad_call_is_refused(isa: str, name: str) -> None:
+def test_bad_call_is_refused(isa: str, name: str, opened: Callable[..., Any]) -> None:
     kernel, buffers, params = BAD_CALLS[name]
     call = step(kernel, buffer_count=len(buffers), param_count=len(params))
     with pytest.raises(ValueError, match=rf"^step 0 \({kernel}\): "):
-        machine([call], buffers, params, library=str(library(isa)))
+        opened([call], buffers, params, library=str(library(isa)))
 
 
 def test_store_to_constants_is_refused() -> None:
@@ -199,6 +203,21 @@ def test_store_to_constants_is_refused() -> None:
     call = step("fused", buffer_count=1, param_count=len(params))
     with pytest.raises(ValueError, match="store to read-only memory"):
         machine([call], [words(**READ_ONLY)], params)
+
+
+def test_a_proof_needs_none_of_the_memory() -> None:
+    """A party's memory on a card may be larger than all that its host has."""
+    far = 2**40 - 32
+    proven(buffers=[words(far), words(64)], arena_bytes=2**40)
+    with pytest.raises(ValueError, match="buffer 0: ends beyond its region"):
+        proven(buffers=[words(far + 8), words(64)], arena_bytes=2**40)
+    with pytest.raises(ValueError, match="key number out of range"):
+        proven(
+            [step("fused", param_count=len(PROGRAM), buffer_count=4)],
+            STREAMS,
+            PROGRAM,
+            arena_bytes=PAGE,
+        )
 
 
 PAGE = 4096  # of arena: what lies beyond it may not be touched

@@ -38,7 +38,7 @@ from veilgraph.runtime._native import Machine, OpenSsl
 from veilgraph.runtime.config import Config
 from veilgraph.runtime.links import Links, TlsLinks
 from veilgraph.runtime.native_links import NativeLinks
-from veilgraph.runtime.phases import NativePhase, Place, Stretch
+from veilgraph.runtime.phases import NativePhase, Piece, Stretch
 from veilgraph.runtime.tls import NativeTransport, openssl
 from veilgraph.runtime.transcript import PhaseRecord
 from veilgraph.tables import Table
@@ -196,7 +196,7 @@ def _phase(links: Links) -> Callable[[int], None]:
     """Runs rounds by phases of PHASE_ROUNDS each, on a machine without steps or memory."""
     assert isinstance(links, NativeLinks)
     machine = Machine(str(library()), b"", b"", b"", b"", 0, b"")
-    nothing = [Place(p, 0, 0, 0, 0) for p in range(len(NAMES)) if p != links.party]
+    nothing = [Piece(p, 0, 0, 0, 0) for p in range(len(NAMES)) if p != links.party]
     stretch = Stretch(0, 0, "empty", nothing, nothing)
     phase = NativePhase(machine, links, [stretch] * PHASE_ROUNDS)
 

@@ -1,51 +1,17 @@
-"""Where a party computes: its memory and the kernels that work on it.
+"""Where a party computes: the door to devices, which are found by name.
 
-A device is never part of the wire: steps, messages and randomness are the same bits on each. There
-is one now, `cpu`; `cuda` has its place here and in each kernel's folder.
+    cpu              this machine's processor (cpu_device.py)
+
+A device holds one party's memory and runs its steps. It is never part of the wire: steps, messages
+and randomness are the same bits on each, so parties on different devices compute together.
 """
 
 from __future__ import annotations
 
-import os
-from typing import Protocol
-
-import numpy as np
-import numpy.typing as npt
-
-from veilgraph.ir.errors import ResourceLimitError, UsageError
+from veilgraph.ir.errors import UsageError
 from veilgraph.ir.plan import PartyPlan
-from veilgraph.kernels.native import library
-from veilgraph.runtime._native import Machine
-
-
-class Device(Protocol):
-    """A party's arena and its table of steps."""
-
-    @property
-    def arena(self) -> npt.NDArray[np.uint8]:
-        """The party's memory, as the host sees it."""
-
-    @property
-    def profile(self) -> dict[str, tuple[int, int]]:
-        """Calls and nanoseconds by kernel since `reset_profile`."""
-
-    def run(self, first: int, last: int, run: int) -> None:
-        """Steps [first, last), none of them a round, as inference number `run`."""
-
-    def reset_profile(self) -> None: ...
-
-    @property
-    def spans(self) -> list[tuple[int, int, int]]:
-        """Step, start and end of all that ran since `trace`, by `time.perf_counter_ns`."""
-
-    def trace(self) -> None:
-        """From here on keeps when each step ran, and forgets those before."""
-
-    def note(self, step: int, start: int, end: int) -> None:
-        """A step that ran elsewhere: a round."""
-
-    def wipe(self) -> None:
-        """Overwrites the arena with zeros."""
+from veilgraph.runtime.cpu_device import CpuDevice
+from veilgraph.runtime.device import Device
 
 
 def open_device(
@@ -70,23 +36,4 @@ def open_device(
     """
     if name != "cpu":
         raise UsageError(f"There is no device `{name}`.", "Use cpu.")
-    memory_bytes = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-    needs = ResourceLimitError(
-        f"{program.party} needs {program.arena_bytes / 2**30:.2f} GiB for this plan, and this "
-        f"machine has {memory_bytes / 2**30:.2f} GiB.",
-        "Compile for a smaller batch with --shape, or a narrower --ring.",
-    )
-    if program.arena_bytes > memory_bytes:
-        raise needs
-    tables = (program.steps, program.buffers, program.params)
-    steps, buffers, params = (np.ascontiguousarray(table).view(np.uint8) for table in tables)
-    kernels = str(library(isa))
-    size = program.arena_bytes
-    try:
-        return Machine(kernels, steps, buffers, params, constants, size, keys, threads)
-    except MemoryError as error:
-        raise needs from error
-    except ValueError as error:
-        raise UsageError(
-            f"The plan can't be run: {error}.", "It may be damaged: compile it again."
-        ) from error
+    return CpuDevice(program, constants, keys, threads, isa)

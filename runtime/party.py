@@ -17,6 +17,7 @@ import numpy.typing as npt
 
 from veilgraph.ir.errors import UsageError
 from veilgraph.ir.plan import PartyPlan, Phase, Plan, Tensor
+from veilgraph.runtime.device import Place
 from veilgraph.runtime.devices import open_device
 from veilgraph.runtime.links import Links
 from veilgraph.runtime.phases import PhaseLoop, phase_loop, stretches_of
@@ -135,19 +136,19 @@ class Party:
 
     def kept(self, phase: Phase) -> bytes:
         """What a phase left in memory for the phases after it."""
-        return b"".join(view.tobytes() for view in self._kept(phase))
+        return b"".join(self.device.copy_out(place).tobytes() for place in self._kept(phase))
 
     def restore(self, phase: Phase, memory: bytes) -> None:
         """Puts back what `kept` gave."""
-        start = 0
-        for view in self._kept(phase):
-            view[...] = np.frombuffer(memory, np.uint8, len(view), start)
-            start += len(view)
-        assert start == len(memory), "a store of another plan"
+        places, start = self._kept(phase), 0
+        assert sum(count for _, count in places) == len(memory), "a store of another plan"
+        for offset, count in places:
+            self.device.copy_in(offset, memory[start : start + count])
+            start += count
 
-    def _kept(self, phase: Phase) -> list[npt.NDArray[np.uint8]]:
+    def _kept(self, phase: Phase) -> list[Place]:
         rows = self.program.kept[self.program.kept["phase"] == phase]
-        return [self.device.arena[int(r["offset"]) :][: int(r["bytes"])] for r in rows]
+        return [(int(row["offset"]), int(row["bytes"])) for row in rows]
 
     def encoded(self, inputs: Mapping[str, npt.ArrayLike]) -> list[tuple[Tensor, Words]]:
         """This party's inputs as ring elements; see `infer` for what is refused."""
@@ -168,7 +169,7 @@ class Party:
 
     def close(self) -> None:
         """Wipes the memory and closes the links."""
-        self.device.wipe()
+        self.device.close()
         self.links.close()
 
     def __enter__(self) -> Self:
@@ -180,7 +181,7 @@ class Party:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        self.device.wipe()
+        self.device.close()
         self.links.__exit__(kind, error, trace)
 
     # Steps
@@ -204,9 +205,9 @@ class Party:
 
     def _words(self, tensor: Tensor) -> Words:
         dtype = word_dtype(tensor.ring_bits)
-        size = tensor.elements * dtype.itemsize
-        view = self.device.arena[tensor.offset : tensor.offset + size]
-        return view.view(dtype).reshape(tensor.shape)
+        content = self.device.copy_out((tensor.offset, tensor.elements * dtype.itemsize))
+        return content.view(dtype).reshape(tensor.shape)
 
     def _write(self, tensor: Tensor, words: Words) -> None:
-        self._words(tensor)[...] = words
+        content = np.ascontiguousarray(words).reshape(-1).view(np.uint8)
+        self.device.copy_in(tensor.offset, content)

@@ -1,7 +1,7 @@
 """How a party runs one phase: stretches of kernel steps, with a round of messages after each.
 
-Where links are native a whole phase is one native call; else Python takes turns between the device
-and the links. Both do the same steps, and count the same.
+Where device and links are both native a whole phase is one native call; else Python takes turns
+between them. Both do the same steps, and count the same.
 """
 
 from __future__ import annotations
@@ -9,20 +9,20 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import NamedTuple, Protocol, TypeAlias
+from typing import NamedTuple, Protocol
 
 import numpy as np
-import numpy.typing as npt
 
 from veilgraph.ir.plan import ROUND, Direction, PartyPlan, Phase
 from veilgraph.runtime import _native
-from veilgraph.runtime.devices import Device
+from veilgraph.runtime.cpu_device import CpuDevice
+from veilgraph.runtime.device import Device, Place
 from veilgraph.runtime.links import Links
 from veilgraph.runtime.native_links import NativeLinks
 from veilgraph.runtime.transcript import PhaseRecord
 
 
-class Place(NamedTuple):
+class Piece(NamedTuple):
     """A piece of a peer's message in the arena, and when it may be moved; see ir.plan.MESSAGE."""
 
     peer: int
@@ -39,15 +39,12 @@ class Stretch:
     first: int
     last: int
     name: str
-    sends: list[Place]
-    receives: list[Place]
+    sends: list[Piece]
+    receives: list[Piece]
 
     @property
     def has_round(self) -> bool:
         return bool(self.sends or self.receives)
-
-
-Bytes: TypeAlias = npt.NDArray[np.uint8]
 
 
 class PhaseLoop(Protocol):
@@ -63,8 +60,8 @@ class PhaseLoop(Protocol):
 
 def phase_loop(device: Device, links: Links, stretches: Sequence[Stretch]) -> PhaseLoop:
     """The fastest way of running these stretches on this device, over these links."""
-    if isinstance(links, NativeLinks) and isinstance(device, _native.Machine):
-        return NativePhase(device, links, stretches)
+    if isinstance(links, NativeLinks) and isinstance(device, CpuDevice):
+        return NativePhase(device.machine, links, stretches)
     return TurnsPhase(device, links, stretches)
 
 
@@ -74,46 +71,34 @@ class TurnsPhase:
     def __init__(self, device: Device, links: Links, stretches: Sequence[Stretch]) -> None:
         self._device = device
         self._links = links
-        self._stretches = [(s, self._views(s.sends), self._views(s.receives)) for s in stretches]
-
-    def _views(self, places: Sequence[Place]) -> dict[int, list[Bytes]]:
-        found: dict[int, list[Bytes]] = {}
-        for p in places:
-            found.setdefault(p.peer, []).append(self._device.arena[p.offset : p.offset + p.bytes])
-        return found
+        self._stretches = [
+            (s, device.round(_places(s.sends), _places(s.receives)) if s.has_round else None)
+            for s in stretches
+        ]
 
     def run(self, number: int, record: PhaseRecord) -> None:
-        for stretch, sends, receives in self._stretches:
+        for stretch, messages in self._stretches:
             if stretch.last > stretch.first:
                 self._device.run(stretch.first, stretch.last, number)
-            if stretch.has_round:
-                start = time.perf_counter_ns()
-                self._exchange(sends, receives, stretch.name)
-                end = time.perf_counter_ns()
-                self._device.note(stretch.last, start, end)
-                record.network_seconds += (end - start) / 1e9
-                record.rounds += 1
-
-    def _exchange(
-        self, sends: dict[int, list[Bytes]], receives: dict[int, list[Bytes]], name: str
-    ) -> None:
-        """One round; a message of several pieces goes by way of a copy."""
-        whole = {peer: _one(pieces) for peer, pieces in receives.items()}
-        self._links.exchange({p: _joined(pieces) for p, pieces in sends.items()}, whole, name)
-        for peer, pieces in receives.items():
-            if len(pieces) > 1:
-                ends = np.cumsum([len(piece) for piece in pieces])[:-1]
-                for piece, content in zip(pieces, np.split(whole[peer], ends), strict=True):
-                    piece[...] = content
+            if messages is None:
+                continue
+            messages.fetch()
+            start = time.perf_counter_ns()
+            self._links.exchange(messages.sends, messages.receives, stretch.name)
+            end = time.perf_counter_ns()
+            messages.deliver()
+            self._device.note(stretch.last, start, end)
+            record.network_seconds += (end - start) / 1e9
+            record.rounds += 1
+        self._device.finish()
 
 
-def _joined(pieces: list[Bytes]) -> Bytes:
-    return pieces[0] if len(pieces) == 1 else np.concatenate(pieces)
-
-
-def _one(pieces: list[Bytes]) -> Bytes:
-    """Where a message goes that may have several pieces."""
-    return pieces[0] if len(pieces) == 1 else np.empty(sum(map(len, pieces)), np.uint8)
+def _places(pieces: Sequence[Piece]) -> dict[int, list[Place]]:
+    """Where each peer's message is, piece by piece."""
+    found: dict[int, list[Place]] = {}
+    for piece in pieces:
+        found.setdefault(piece.peer, []).append((piece.offset, piece.bytes))
+    return found
 
 
 class NativePhase:
@@ -161,9 +146,9 @@ def stretches_of(program: PartyPlan, phase: Phase) -> list[Stretch]:
 
 def _stretch(program: PartyPlan, phase: Phase, first: int, last: int) -> Stretch:
     messages, number = program.messages, int(program.steps["round"][last])
-    places: dict[Direction, list[Place]] = {d: [] for d in Direction}
+    pieces: dict[Direction, list[Piece]] = {d: [] for d in Direction}
     for row in messages[(messages["phase"] == phase) & (messages["round"] == number)]:
-        fields = (int(row[name]) for name in Place._fields)
-        places[Direction(row["direction"])].append(Place(*fields))
+        fields = (int(row[name]) for name in Piece._fields)
+        pieces[Direction(row["direction"])].append(Piece(*fields))
     name = f"{phase.name.lower()} round {number + 1}"
-    return Stretch(first, last, name, places[Direction.SEND], places[Direction.RECEIVE])
+    return Stretch(first, last, name, pieces[Direction.SEND], pieces[Direction.RECEIVE])

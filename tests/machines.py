@@ -247,7 +247,8 @@ def run_prepared(
         prepared = [before.prepare()[0] for _ in batches]
         done = []
         with Party(plan, name, links, keys[links.party]) as party:
-            party.device.arena[:] = 0xA5  # only what the plan says is kept is there
+            # Only what the plan says is kept is there.
+            party.device.copy_in(0, b"\xa5" * party.program.arena_bytes)
             party.restore(Phase.SETUP, before.kept(Phase.SETUP))
             for inputs, offline in zip(batches, prepared, strict=True):
                 party.infer({n: x for n, x in inputs.items() if n in own}, offline)
@@ -266,8 +267,8 @@ def _outputs(party: Party, index: int) -> dict[tuple[int, str], npt.NDArray[np.u
     found = {}
     for tensor in party.program.outputs:
         dtype = word_dtype(tensor.ring_bits)
-        end = tensor.offset + tensor.elements * dtype.itemsize
-        raw = party.device.arena[tensor.offset : end].view(dtype).astype(np.uint64)
+        size = tensor.elements * dtype.itemsize
+        raw = party.device.copy_out((tensor.offset, size)).view(dtype).astype(np.uint64)
         mask = np.uint64((1 << tensor.ring_bits) - 1)
         found[index, tensor.name] = (raw & mask).reshape(tensor.shape)
     return found

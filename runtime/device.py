@@ -1,0 +1,74 @@
+"""What a device promises, and a round of messages between it and the links; see devices.py."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Protocol, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+
+from veilgraph.runtime.links import Buffer
+
+Place: TypeAlias = tuple[int, int]  # in a party's memory: offset and length in bytes
+Places: TypeAlias = Sequence[Place]
+
+
+class Round(Protocol):
+    """The messages of one round where the links find them; made once, used at each inference."""
+
+    @property
+    def sends(self) -> Mapping[int, Buffer]:
+        """What goes to whom, by party; good from `fetch` on."""
+
+    @property
+    def receives(self) -> Mapping[int, Buffer]:
+        """Where what comes from whom has to be; free from `fetch` on."""
+
+    def fetch(self) -> None:
+        """Brings what is sent, as the steps so far left it."""
+
+    def deliver(self) -> None:
+        """Takes what was received to where the steps after this will find it."""
+
+
+class Device(Protocol):
+    """A party's memory and its table of steps, every step of it checked.
+
+    Steps and copies take place in the order of the calls; `run` and `Round.deliver` may return
+    before theirs are done. All calls are from one thread at a time.
+    """
+
+    def run(self, first: int, last: int, run: int) -> None:
+        """Steps [first, last), none of them a round, as inference number `run`."""
+
+    def round(self, sends: Mapping[int, Places], receives: Mapping[int, Places]) -> Round:
+        """A round whose messages, by peer, are at these places, one after another."""
+
+    def copy_in(self, offset: int, content: Buffer) -> None:
+        """Writes bytes to the party's memory."""
+
+    def copy_out(self, place: Place) -> npt.NDArray[np.uint8]:
+        """A copy of what is at a place once all steps so far are done."""
+
+    def finish(self) -> None:
+        """Waits until all that was begun is done."""
+
+    @property
+    def profile(self) -> dict[str, tuple[int, int]]:
+        """Calls and nanoseconds by kernel since `reset_profile`."""
+
+    def reset_profile(self) -> None: ...
+
+    @property
+    def spans(self) -> list[tuple[int, int, int]]:
+        """Step, start and end of all that ran since `trace`, by `time.perf_counter_ns`."""
+
+    def trace(self) -> None:
+        """From here on keeps when each step ran, and forgets those before."""
+
+    def note(self, step: int, start: int, end: int) -> None:
+        """A step that ran elsewhere: a round."""
+
+    def close(self) -> None:
+        """Overwrites with zeros all memory that held secrets; nothing can be run any more."""

@@ -16,7 +16,7 @@ SOURCES := pyproject.toml CMakeLists.txt \
 	$(shell find $(FOLDERS) \( -name '.*' -o -name __pycache__ \) -prune -o -print)
 BUILD_REQUIRES = import tomllib; \
 	print(*tomllib.load(open("pyproject.toml", "rb"))["build-system"]["requires"])
-NATIVE = find kernels runtime \( -name '*.cpp' -o -name '*.h' -o -name '*.cu' \) -exec
+NATIVE = find kernels runtime \( -name '*.cpp' -o -name '*.h' -o -name '*.cu' -o -name '*.cuh' \) -exec
 
 .PHONY: help demo test test-all lint format clean
 .DELETE_ON_ERROR:

@@ -1,8 +1,13 @@
-"""One kernel call on NumPy arrays: a machine of a single step, its arena laid out from them."""
+"""One kernel call on NumPy arrays, on any device: a machine of a single step checks it, its arena
+laid out from the arrays, and either runs it or lends its arena to CUDA kernels on the host.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import cache
+from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import numpy as np
@@ -10,12 +15,20 @@ import numpy.typing as npt
 
 from veilgraph.ir.plan import BUFFER, MAX_RANK, STEP, BufferKind, Region
 from veilgraph.kernels import KERNELS
+from veilgraph.kernels.cuda import DeviceShape, Launch, buffers_of, launches
+from veilgraph.kernels.cuda.shim import ShimRunner
 from veilgraph.kernels.fused.reference import Packed, Planes
-from veilgraph.kernels.native import library
+from veilgraph.kernels.native import library, supported
 from veilgraph.runtime._native import Machine
 
 Array = npt.NDArray[Any]
 Operand = Array | Packed | Planes
+
+SHIM = "shim"  # the CUDA kernels, run by the host
+DEVICES = (*supported(), SHIM)  # an instruction set of the CPU each, and the shim
+
+# Few enough for blocks to walk over several parts of a test's arrays.
+SMALL_DEVICE = DeviceShape(multiprocessors=1)
 
 
 def _base(operand: Operand) -> Array:
@@ -56,6 +69,17 @@ def step(kernel: str, buffers: int, params: int) -> npt.NDArray[np.void]:
     return out
 
 
+@cache
+def _shim_folder() -> TemporaryDirectory[str]:
+    """Kept until the process ends, and removed then."""
+    return TemporaryDirectory(prefix="veilgraph-shim-")
+
+
+@cache
+def _shim() -> ShimRunner:
+    return ShimRunner(Path(_shim_folder().name))
+
+
 class Call:
     """A kernel call over operands, views of one another included, ready to run.
 
@@ -69,17 +93,23 @@ class Call:
         operands: Sequence[Operand],
         params: Sequence[int] | npt.NDArray[np.int64] = (),
         *,
-        isa: str | None = None,
+        device: str | None = None,
         threads: int = 1,
         keys: bytes = b"",
     ) -> None:
+        self._keys = keys
         self._places: list[tuple[Array, int]] = []
         records = [self._record(operand) for operand in operands]
         parameters = np.asarray(params, np.int64)
         steps = step(kernel, len(records), len(parameters))
         buffers = np.array(records, BUFFER)
-        path, size = str(library(isa)), self._end()
+        on_shim = device == SHIM
+        path, size = str(library(None if on_shim else device)), self._end()
         self.machine = Machine(path, steps, buffers, parameters, b"", size, keys, threads)
+        self.launches: tuple[Launch, ...] | None = None
+        if on_shim:
+            values = [int(v) for v in parameters]
+            self.launches = launches(kernel, buffers_of(buffers), values, SMALL_DEVICE)
 
     def _end(self) -> int:
         return max(
@@ -99,7 +129,10 @@ class Call:
         arena = self.machine.arena
         for base, offset in self._places:
             arena[offset : offset + base.nbytes] = np.frombuffer(base, np.uint8)
-        self.machine.run(0, 1, number)
+        if self.launches is None:
+            self.machine.run(0, 1, number)
+        for launch in self.launches or ():
+            _shim().run(launch, [arena], self._keys, number)
         for base, offset in self._places:
             if base.flags.writeable:
                 base.reshape(-1).view(np.uint8)[:] = arena[offset : offset + base.nbytes]
@@ -110,10 +143,10 @@ def call(
     operands: Sequence[Operand],
     params: Sequence[int] | npt.NDArray[np.int64] = (),
     *,
-    isa: str | None = None,
+    device: str | None = None,
     threads: int = 1,
     keys: bytes = b"",
     run: int = 0,
 ) -> None:
     """Run one kernel once; outputs are written to their operands."""
-    Call(kernel, operands, params, isa=isa, threads=threads, keys=keys).run(run)
+    Call(kernel, operands, params, device=device, threads=threads, keys=keys).run(run)

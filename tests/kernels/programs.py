@@ -66,11 +66,11 @@ def data_of(stream: Operand) -> npt.NDArray[Any]:
     return stream if isinstance(stream, np.ndarray) else stream.data
 
 
-def check(params: npt.NDArray[np.int64], streams: Streams, isa: str, threads: int = 1) -> None:
+def check(params: npt.NDArray[np.int64], streams: Streams, device: str, threads: int = 1) -> None:
     """The native interpreter leaves every stream as the reference does."""
     expected, run = streams.copy(), 0xFEDC1234
     reference.run(params, expected, KEYS, run)
     actual = streams.copy()
-    call("fused", actual, params, isa=isa, threads=threads, keys=b"".join(KEYS), run=run)
+    call("fused", actual, params, device=device, threads=threads, keys=b"".join(KEYS), run=run)
     for number, (a, e) in enumerate(zip(actual, expected, strict=True)):
         np.testing.assert_array_equal(data_of(a), data_of(e), f"stream {number}")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from calling import call
+from calling import DEVICES, call
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from programs import Streams, check, program
@@ -17,7 +17,8 @@ WIDE, NARROW = range(4), range(4, 7)  # word registers that hold 64 and 32 bits
 BIT_REGISTERS = 40
 ELEMENTS = st.sampled_from([0, 1, 63, 64, 65, 511, 512, 513, 1000, 4095, 4097, 9000])
 
-isas = pytest.mark.parametrize("isa", supported())
+devices = pytest.mark.parametrize("device", DEVICES)
+cpus = pytest.mark.parametrize("device", supported())
 
 
 def file_of(word: int) -> st.SearchStrategy[int]:
@@ -126,23 +127,25 @@ def ending(streams: Streams) -> list[dict[str, int]]:
     return [*out, {"op": Op.STORE_BITS, "b_step": 1, **planes}]
 
 
-@isas
+@cpus
 @settings(deadline=None, max_examples=40)
 @given(ELEMENTS, st.lists(operation, max_size=12), st.integers(0, 2**32), st.sampled_from([1, 2]))
 def test_random_program(
-    isa: str, elements: int, operations: list[dict[str, int]], seed: int, threads: int
+    device: str, elements: int, operations: list[dict[str, int]], seed: int, threads: int
 ) -> None:
     streams = Streams(elements, np.random.default_rng(seed))
     body = [*beginning(streams), *operations, *ending(streams)]
     params = program(elements, len(WIDE) + len(NARROW), BIT_REGISTERS, body)
-    check(params, streams, isa, threads)
+    check(params, streams, device, threads)
 
 
-@isas
+@cpus
 @pytest.mark.parametrize("word", [32, 64])
 @settings(deadline=None, max_examples=40)
 @given(ELEMENTS, st.integers(1, 64), st.integers(1, 64), st.integers(0, 2**32))
-def test_packed(isa: str, word: int, elements: int, bits_in: int, bits_out: int, seed: int) -> None:
+def test_packed(
+    device: str, word: int, elements: int, bits_in: int, bits_out: int, seed: int
+) -> None:
     streams = Streams(elements, np.random.default_rng(seed))
     a, b = streams.packed(min(bits_in, word)), streams.packed(min(bits_out, word))
     body = [
@@ -150,16 +153,23 @@ def test_packed(isa: str, word: int, elements: int, bits_in: int, bits_out: int,
         {"op": Op.ADD_CONST, "word": word, "immediate": -1},
         {"op": Op.STORE, "word": word, "a": b},
     ]
-    check(program(elements, 1, 0, body), streams, isa)
+    check(program(elements, 1, 0, body), streams, device)
 
 
-@isas
+@cpus
 @pytest.mark.parametrize("word", [32, 64])
 @pytest.mark.parametrize("packed", [False, True])
 @settings(deadline=None, max_examples=40)
 @given(ELEMENTS, st.integers(1, 700), st.integers(1, 700), st.integers(1, 64), st.integers(0, 99))
 def test_broadcast(
-    isa: str, word: int, packed: bool, elements: int, repeat: int, period: int, bits: int, seed: int
+    device: str,
+    word: int,
+    packed: bool,
+    elements: int,
+    repeat: int,
+    period: int,
+    bits: int,
+    seed: int,
 ) -> None:
     streams = Streams(elements, np.random.default_rng(seed))
     source = streams.packed(min(bits, word)) if packed else streams.words(period, word)
@@ -169,13 +179,13 @@ def test_broadcast(
         {"op": Op.LOAD, "word": word, "a": source, "b": repeat, "c": period},
         {"op": Op.STORE, "word": word, "a": out},
     ]
-    check(program(elements, 1, 0, body), streams, isa)
+    check(program(elements, 1, 0, body), streams, device)
 
 
-@isas
+@cpus
 @pytest.mark.parametrize("word", [32, 64])
 @pytest.mark.parametrize("entries", [1, 2, 256])
-def test_lookup(isa: str, word: int, entries: int) -> None:
+def test_lookup(device: str, word: int, entries: int) -> None:
     streams = Streams(700, np.random.default_rng(entries))
     table, index = streams.words(entries, word), streams.words(700, word)
     body = [
@@ -185,11 +195,11 @@ def test_lookup(isa: str, word: int, entries: int) -> None:
         {"op": Op.ADD, "word": word, "dst": 1, "a": 1, "b": 0},
         {"op": Op.STORE, "word": word, "a": index, "b": 1},
     ]
-    check(program(700, 2, 0, body), streams, isa)
+    check(program(700, 2, 0, body), streams, device)
 
 
-@isas
-def test_store_leaves_the_rest_alone(isa: str) -> None:
+@cpus
+def test_store_leaves_the_rest_alone(device: str) -> None:
     """Streams may be longer than the program: words and planes behind its elements stay."""
     streams = Streams(1000, np.random.default_rng(3))
     out, planes = streams.words(1000, 64), streams.planes(3)
@@ -199,15 +209,15 @@ def test_store_leaves_the_rest_alone(isa: str) -> None:
         {"op": Op.STORE, "word": 64, "a": out},
         {"op": Op.STORE_BITS, "a": planes, "immediate": 2, "a_step": -2, "b": 0, "count": 2},
     ]
-    check(program(70, 1, 1, body), streams, isa)
+    check(program(70, 1, 1, body), streams, device)
 
 
-@isas
+@cpus
 @pytest.mark.parametrize(
     "registers",
     [(MAX_WORD_REGISTERS, 0), (3, MAX_BIT_REGISTERS), (MAX_WORD_REGISTERS, MAX_BIT_REGISTERS)],
 )
-def test_largest_register_files(isa: str, registers: tuple[int, int]) -> None:
+def test_largest_register_files(device: str, registers: tuple[int, int]) -> None:
     words, bits = registers
     streams = Streams(1300, np.random.default_rng(4))
     source, out = streams.words(1300, 64), streams.words(1300, 64)
@@ -219,7 +229,7 @@ def test_largest_register_files(isa: str, registers: tuple[int, int]) -> None:
         planes = {"a": streams.planes(1), "count": 1}
         body.append({"op": Op.CONST_BITS, "dst": bits - 1, "immediate": 1, "count": 1})
         body.append({"op": Op.STORE_BITS, "b": bits - 1, **planes})
-    check(program(1300, words, bits, body), streams, isa)
+    check(program(1300, words, bits, body), streams, device)
 
 
 def test_aes_vectors() -> None:
@@ -235,8 +245,8 @@ def test_aes_vectors() -> None:
         assert out.tobytes().hex() == cipher
 
 
-@isas
-def test_draw_is_aes_of_the_counter(isa: str) -> None:
+@cpus
+def test_draw_is_aes_of_the_counter(device: str) -> None:
     """The first block of a draw is AES of run | draw | 0, the run's lowest byte first."""
     run, draw_number = 0x33221100, 0x77665544
     out = np.zeros(2, np.uint64)
@@ -244,7 +254,7 @@ def test_draw_is_aes_of_the_counter(isa: str) -> None:
         {"op": Op.DRAW, "word": 64, "a": 0, "immediate": draw_number, "count": 64},
         {"op": Op.STORE, "word": 64, "a": 0},
     ]
-    call("fused", [out], program(2, 1, 0, body), isa=isa, keys=bytes(range(16)), run=run)
+    call("fused", [out], program(2, 1, 0, body), device=device, keys=bytes(range(16)), run=run)
     counter = bytes.fromhex("0011223344556677") + bytes(8)
     blocks = np.frombuffer(counter, np.uint8)[None]
     assert out.tobytes() == aes.encrypt(aes.expand_key(bytes(range(16))), blocks).tobytes()

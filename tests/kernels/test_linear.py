@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import pytest
-from calling import call
+from calling import DEVICES, call
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -26,7 +26,8 @@ from veilgraph.kernels.reduce_sum.reference import reduce_sum as reduce_sum_refe
 Words = npt.NDArray[Any]
 WORDS = (np.uint32, np.uint64)
 
-isas = pytest.mark.parametrize("isa", supported())
+devices = pytest.mark.parametrize("device", DEVICES)
+cpus = pytest.mark.parametrize("device", supported())
 word_types = pytest.mark.parametrize("word", WORDS)
 threads = st.sampled_from([1, 2])
 seeds = st.integers(0, 2**32)
@@ -75,12 +76,12 @@ def words_of(data: st.DataObject, word: type[Any]) -> int:
 extent = st.one_of(st.integers(0, 5), st.sampled_from([8, 16, 24, 25, 49, 97, 130]))
 
 
-@isas
+@cpus
 @word_types
 @few
 @given(st.data(), st.integers(0, 3), extent, extent, st.lists(extent, min_size=1, max_size=2))
 def test_matmul(
-    isa: str,
+    device: str,
     word: type[Any],
     data: st.DataObject,
     batch: int,
@@ -99,15 +100,15 @@ def test_matmul(
     out = junk((batch, rows, columns), word)
     operands = [out, *(m for pair in pairs for m in pair)]
     params = matmul.Params(bits).values()
-    call("matmul", operands, params, isa=isa, threads=data.draw(threads))
+    call("matmul", operands, params, device=device, threads=data.draw(threads))
     assert_equal_in_ring(out, matmul_reference(pairs), bits)
 
 
-@isas
+@cpus
 @word_types
 @pytest.mark.parametrize("bits", [32, 52, 64])
 @pytest.mark.parametrize("shape", [(200, 400, 1300), (1, 700, 2100), (300, 700, 1), (7, 450, 30)])
-def test_large_matmul(isa: str, word: type[Any], bits: int, shape: tuple[int, int, int]) -> None:
+def test_large_matmul(device: str, word: type[Any], bits: int, shape: tuple[int, int, int]) -> None:
     """Several blocks in each dimension, cut among two threads."""
     if bits > 8 * word().itemsize:
         pytest.skip("ring exceeds the words")
@@ -119,7 +120,7 @@ def test_large_matmul(isa: str, word: type[Any], bits: int, shape: tuple[int, in
     turned = np.ascontiguousarray(b.transpose(0, 2, 1)).transpose(0, 2, 1)
     for right in (b, turned):
         out = junk((1, rows, columns), word)
-        call("matmul", [out, a, right], matmul.Params(bits).values(), isa=isa, threads=2)
+        call("matmul", [out, a, right], matmul.Params(bits).values(), device=device, threads=2)
         assert_equal_in_ring(out, expected, bits)
 
 
@@ -139,12 +140,12 @@ def convolution(draw: st.DrawFn) -> tuple[conv2d.Params, tuple[int, ...], tuple[
     return params, images, weights
 
 
-@isas
+@cpus
 @word_types
 @settings(deadline=None, max_examples=80)
 @given(st.data(), convolution(), st.integers(0, 9), st.integers(0, 9))
 def test_conv2d(
-    isa: str,
+    device: str,
     word: type[Any],
     data: st.DataObject,
     drawn: tuple[conv2d.Params, tuple[int, ...], tuple[int, ...]],
@@ -162,7 +163,7 @@ def test_conv2d(
     out = junk((images[0], weights[0], height, width), word)
     operands = [out, *(m for pair in pairs for m in pair)]
     values = (bits, *params.values()[1:])
-    call("conv2d", operands, values, isa=isa, threads=data.draw(threads))
+    call("conv2d", operands, values, device=device, threads=data.draw(threads))
     assert_equal_in_ring(out, conv2d_reference(pairs, params, height, width), bits)
 
 
@@ -179,10 +180,10 @@ LAYERS = [
 ]
 
 
-@isas
+@cpus
 @word_types
 @pytest.mark.parametrize("layer", LAYERS)
-def test_conv2d_of_networks(isa: str, word: type[Any], layer: tuple[int, ...]) -> None:
+def test_conv2d_of_networks(device: str, word: type[Any], layer: tuple[int, ...]) -> None:
     batch, channels, side, filters, kernel, stride, pad, groups = layer
     rng = np.random.default_rng(kernel)
     bits = 8 * word().itemsize
@@ -191,11 +192,11 @@ def test_conv2d_of_networks(isa: str, word: type[Any], layer: tuple[int, ...]) -
     w = random_words(rng, (filters, channels // groups, kernel, kernel), word)
     extent = (side + 2 * pad - kernel) // stride + 1
     out = junk((batch, filters, extent, extent), word)
-    call("conv2d", [out, x, w], params.values(), isa=isa, threads=2)
+    call("conv2d", [out, x, w], params.values(), device=device, threads=2)
     np.testing.assert_array_equal(out, conv2d_reference([(x, w)], params, extent, extent))
 
 
-@isas
+@cpus
 @word_types
 @few
 @given(
@@ -206,7 +207,7 @@ def test_conv2d_of_networks(isa: str, word: type[Any], layer: tuple[int, ...]) -
     seeds,
 )
 def test_pool_sum(
-    isa: str,
+    device: str,
     word: type[Any],
     shape: tuple[int, ...],
     window: tuple[int, ...],
@@ -217,16 +218,16 @@ def test_pool_sum(
     params = pool_sum.Params(*window)
     x = random_words(np.random.default_rng(seed), shape, word)
     out = junk((*shape[:2], height, width), word)
-    call("pool_sum", [out, x], params.values(), isa=isa)
+    call("pool_sum", [out, x], params.values(), device=device)
     np.testing.assert_array_equal(out, pool_sum_reference(x, params, height, width))
 
 
-@isas
-def test_large_pool_sum_on_threads(isa: str) -> None:
+@cpus
+def test_large_pool_sum_on_threads(device: str) -> None:
     params = pool_sum.Params(3, 3, 2, 2, 1, 1)
     x = random_words(np.random.default_rng(0), (2, 65, 28, 28), np.uint64)
     out = junk((2, 65, 14, 14), np.uint64)
-    call("pool_sum", [out, x], params.values(), isa=isa, threads=2)
+    call("pool_sum", [out, x], params.values(), device=device, threads=2)
     np.testing.assert_array_equal(out, pool_sum_reference(x, params, 14, 14))
 
 
@@ -250,11 +251,11 @@ def view(draw: st.DrawFn, shape: tuple[int, ...], word: type[Any], repeats: bool
     return np.broadcast_to(turned[index], shape)
 
 
-@isas
+@devices
 @word_types
 @settings(deadline=None, max_examples=150)
 @given(st.data(), shapes)
-def test_copy(isa: str, word: type[Any], data: st.DataObject, shape: tuple[int, ...]) -> None:
+def test_copy(device: str, word: type[Any], data: st.DataObject, shape: tuple[int, ...]) -> None:
     x = data.draw(view(shape, word, repeats=True))
     out = data.draw(view(shape, word, repeats=False))
     whole = out
@@ -263,7 +264,7 @@ def test_copy(isa: str, word: type[Any], data: st.DataObject, shape: tuple[int, 
     expected = whole.copy()
     twin = np.ndarray(out.shape, out.dtype, expected.data, _offset(out, whole), out.strides)
     twin[...] = copy_reference(x)
-    call("copy", [out, x], isa=isa)
+    call("copy", [out, x], device=device)
     np.testing.assert_array_equal(whole, expected)
 
 
@@ -271,35 +272,37 @@ def _offset(part: Words, whole: Words) -> int:
     return int(part.__array_interface__["data"][0] - whole.__array_interface__["data"][0])
 
 
-@isas
+@devices
 @word_types
 @pytest.mark.parametrize("axes", [(0, 1, 2), (2, 1, 0), (0, 2, 1), (1, 0, 2), (1, 2, 0)])
-def test_large_copy_on_threads(isa: str, word: type[Any], axes: tuple[int, ...]) -> None:
+def test_large_copy_on_threads(device: str, word: type[Any], axes: tuple[int, ...]) -> None:
     x = random_words(np.random.default_rng(1), (67, 35, 90), word).transpose(axes)
     out = junk(x.shape, word)
-    call("copy", [out, x], isa=isa, threads=2)
+    call("copy", [out, x], device=device, threads=2)
     np.testing.assert_array_equal(out, x)
 
 
-@isas
+@cpus
 @word_types
 @few
 @given(st.data(), shapes)
-def test_reduce_sum(isa: str, word: type[Any], data: st.DataObject, shape: tuple[int, ...]) -> None:
+def test_reduce_sum(
+    device: str, word: type[Any], data: st.DataObject, shape: tuple[int, ...]
+) -> None:
     x = data.draw(view(shape, word, repeats=True))
     reduced = tuple(1 if data.draw(st.booleans()) else e for e in shape)
     out = junk(reduced, word)
-    call("reduce_sum", [out, x], isa=isa)
+    call("reduce_sum", [out, x], device=device)
     np.testing.assert_array_equal(out, reduce_sum_reference(x, reduced))
 
 
-@isas
+@devices
 @word_types
 @few
 @given(st.data(), shapes, st.one_of(st.sampled_from([0, -1, 2**64 - 1]), st.integers(0, 2**64)))
 def test_fill(
-    isa: str, word: type[Any], data: st.DataObject, shape: tuple[int, ...], value: int
+    device: str, word: type[Any], data: st.DataObject, shape: tuple[int, ...], value: int
 ) -> None:
     out = data.draw(view(shape, word, repeats=False))
-    call("fill", [out], fill.Params(value).values(), isa=isa)
+    call("fill", [out], fill.Params(value).values(), device=device)
     np.testing.assert_array_equal(out, fill_reference(value, shape, word))

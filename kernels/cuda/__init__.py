@@ -1,0 +1,47 @@
+"""The CUDA side of the kernels: what a device compiles and launches for each step of a plan.
+
+    launches(kernel, buffers, params, device) -> Launch(source, entry, grid, block, arguments), ...
+
+A device compiles each `Source` once (equal ones have equal digests), binds a launch's arguments to
+addresses, and launches it. Nothing here needs a GPU, a driver or a compiler: printed programs and
+`kernels/*/cuda.cu` are text. `kernels/cuda/shim` runs the same text on the host.
+
+| file | holds |
+| --- | --- |
+| `source.py` | `Source`: a translation unit, its headers, its digest |
+| `launch.py` | `Launch` and its arguments; the layout of key schedules |
+| `buffers.py` | `Buffer`: a row of a plan's buffer table |
+| `strided.py` | walks over strided arrays, as the kernels take them |
+| `steps.py` | `launches` |
+| `shim/` | the host's stand-in for a GPU |
+"""
+
+from veilgraph.kernels.cuda.buffers import Buffer, Kind, buffers_of
+from veilgraph.kernels.cuda.launch import (
+    Argument,
+    DeviceShape,
+    Keys,
+    Launch,
+    Pointer,
+    Run,
+    key_schedules,
+)
+from veilgraph.kernels.cuda.source import FLAGS, ROOT, Source
+from veilgraph.kernels.cuda.steps import launches
+
+__all__ = [
+    "FLAGS",
+    "ROOT",
+    "Argument",
+    "Buffer",
+    "DeviceShape",
+    "Keys",
+    "Kind",
+    "Launch",
+    "Pointer",
+    "Run",
+    "Source",
+    "buffers_of",
+    "key_schedules",
+    "launches",
+]

@@ -1,0 +1,96 @@
+"""One kernel launch, and what its arguments are bound to.
+
+Every kernel parameter is 64 bits wide, or a struct of such: the arguments of a launch, one 64-bit
+word each and in order, are the kernel's parameter buffer as the driver takes it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+
+from veilgraph.kernels.cuda.source import Source
+from veilgraph.kernels.fused.aes import expand_key
+
+KEY_BYTES = 16
+SCHEDULE_BYTES = 176  # 11 round keys
+
+
+@dataclass(frozen=True)
+class Pointer:
+    """An address: `offset` bytes into a region (0: the arena, 1: the public constants)."""
+
+    region: int
+    offset: int
+
+
+@dataclass(frozen=True)
+class Keys:
+    """The address of the session's key schedules, as `key_schedules` lays them out."""
+
+
+@dataclass(frozen=True)
+class Run:
+    """The inference's number in the session; 0 in setup."""
+
+
+Argument: TypeAlias = Pointer | Keys | Run | int
+
+
+@dataclass(frozen=True)
+class DeviceShape:
+    """What the shape of a launch depends on. Results never do."""
+
+    multiprocessors: int
+
+
+@dataclass(frozen=True)
+class Launch:
+    """A kernel `entry` of `source` over a grid of blocks of threads.
+
+    `shared_bytes` is dynamic shared memory. Launches of a step run in order, and so do steps: each
+    sees what those before it wrote.
+    """
+
+    source: Source
+    entry: str
+    grid: tuple[int, int, int]
+    block: tuple[int, int, int]
+    arguments: tuple[Argument, ...]
+    shared_bytes: int = 0
+
+    def bind(self, regions: Sequence[int], keys: int, run: int) -> npt.NDArray[np.uint64]:
+        """The parameter buffer, given the addresses of the regions and of the key schedules."""
+
+        def word(argument: Argument) -> int:
+            if isinstance(argument, Pointer):
+                return regions[argument.region] + argument.offset
+            if isinstance(argument, Keys):
+                return keys
+            return run if isinstance(argument, Run) else argument
+
+        return np.array([word(a) % (1 << 64) for a in self.arguments], np.uint64)
+
+
+def key_schedules(keys: bytes) -> npt.NDArray[np.uint8]:
+    """The schedules of AES-128 keys of 16 bytes each, as [keys, 176] (FIPS 197, section 5.2)."""
+    count = len(keys) // KEY_BYTES
+    assert len(keys) == count * KEY_BYTES
+    out = np.empty((count, SCHEDULE_BYTES), np.uint8)
+    for i in range(count):
+        out[i] = expand_key(keys[KEY_BYTES * i : KEY_BYTES * (i + 1)]).reshape(-1)
+    return out
+
+
+THREADS = 256  # of a block, where nothing asks for another number
+_BLOCKS_PER_MULTIPROCESSOR = 8  # 2048 threads, all that a multiprocessor holds
+
+
+def grid_stride(items: int, device: DeviceShape) -> tuple[int, int, int]:
+    """Blocks of THREADS that walk over `items`, a thread each, in strides of the whole grid."""
+    most = device.multiprocessors * _BLOCKS_PER_MULTIPROCESSOR
+    return min(-(-items // THREADS), most), 1, 1

@@ -1,0 +1,93 @@
+"""The host's stand-in for a GPU: compiles a `Source` with a C++ compiler and runs its kernels.
+
+For tests of index arithmetic where there is no GPU, and for the runtime's logic around a device:
+the text is what a GPU runs, thread for thread (`fibers.cuh`), and nothing is fast.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import subprocess
+from collections.abc import Sequence
+from functools import lru_cache
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from veilgraph.kernels.cuda.launch import Launch, key_schedules
+from veilgraph.kernels.cuda.source import FLAGS, ROOT, Source
+
+_COMPILE: tuple[str, ...] = (
+    *FLAGS, "-O1", "-fno-strict-aliasing", "-fPIC", "-shared", "-U_FORTIFY_SOURCE",
+)  # fmt: skip
+
+_schedules = lru_cache(maxsize=16)(key_schedules)
+
+
+class ShimRunner:
+    """Runs launches over host memory.
+
+    Args:
+        folder: where compiled sources are kept, by digest; of this user alone, for what lies there
+            is loaded as code.
+        compiler: a C++ compiler's command.
+    """
+
+    def __init__(self, folder: Path, compiler: str = "g++") -> None:
+        self._folder = folder
+        self._compiler = compiler
+        self._libraries: dict[str, ctypes.CDLL] = {}
+
+    def library(self, source: Source) -> ctypes.CDLL:
+        """The compiled source, from the folder where it has been compiled before.
+
+        Raises:
+            subprocess.CalledProcessError: the compiler refuses it.
+        """
+        digest = source.digest
+        if digest not in self._libraries:
+            path = self._folder / f"{source.name}-{digest[:32]}.so"
+            if not path.exists():
+                self._compile(source, path)
+            self._libraries[digest] = ctypes.CDLL(str(path))
+        return self._libraries[digest]
+
+    def _compile(self, source: Source, path: Path) -> None:
+        entries = "".join(f"VEIL_SHIM_ENTRY({entry})\n" for entry in source.entries)
+        with TemporaryDirectory(dir=self._folder) as folder:
+            unit, out = Path(folder, "source.cpp"), Path(folder, "source.so")
+            unit.write_text(f"{source.text}\n{entries}", encoding="utf-8")
+            command = [self._compiler, *_COMPILE, "-I", str(ROOT), str(unit), "-o", str(out)]
+            subprocess.run(command, check=True)
+            os.replace(out, path)
+
+    def run(
+        self,
+        launch: Launch,
+        regions: Sequence[npt.NDArray[Any]],
+        keys: bytes = b"",
+        run: int = 0,
+    ) -> None:
+        """One launch over regions of host memory (contiguous arrays, the arena first).
+
+        `keys` are AES-128 keys of 16 bytes each, `run` is the inference's number.
+        """
+        assert launch.shared_bytes == 0, "the shim has no dynamic shared memory"
+        schedules = _schedules(keys)
+        addresses = [region.ctypes.data for region in regions]
+        words = launch.bind(addresses, schedules.ctypes.data, run)
+        entry = self.library(launch.source)[f"shim_{launch.entry}"]
+        entry.restype = ctypes.c_bool
+        shape = (np.array(s, np.uint32) for s in (launch.grid, launch.block))
+        grid, block = shape
+        done = entry(
+            grid.ctypes.data_as(ctypes.c_void_p),
+            block.ctypes.data_as(ctypes.c_void_p),
+            words.ctypes.data_as(ctypes.c_void_p),
+            ctypes.c_int64(len(words)),
+        )
+        assert done, f"{launch.entry}: arguments are not the kernel's parameters"

@@ -1,0 +1,93 @@
+// The part of CUDA C++ that our kernels use, for a host compiler: the same text then runs over host
+// memory, its blocks one after another and the threads of a block as fibers.
+#pragma once
+#include <cstdint>
+#include <cstring>
+#include <tuple>
+#include <utility>
+
+#include "kernels/cuda/shim/fibers.cuh"
+
+#define __global__
+#define __device__
+#define __forceinline__ inline
+#define __launch_bounds__(...)
+#define __shared__ static thread_local
+#define __restrict__ __restrict
+
+#define threadIdx (::veil::shim::Launch::now().fiber().thread)
+#define blockIdx (::veil::shim::Launch::now().fiber().block)
+#define blockDim (::veil::shim::Launch::now().block)
+#define gridDim (::veil::shim::Launch::now().grid)
+
+struct alignas(8) uint2 {
+  uint32_t x, y;
+};
+
+struct alignas(16) uint4 {
+  uint32_t x, y, z, w;
+};
+
+inline uint4 make_uint4(uint32_t x, uint32_t y, uint32_t z, uint32_t w) { return {x, y, z, w}; }
+
+inline void __syncthreads() { ::veil::shim::Launch::now().wait_for_block(); }
+
+template <class T>
+T __shfl_sync(unsigned, T value, unsigned lane) {
+  return ::veil::shim::exchange(value, lane);
+}
+
+template <class T>
+T __shfl_xor_sync(unsigned, T value, unsigned distance) {
+  return ::veil::shim::exchange(value, threadIdx.x % ::veil::shim::kWarp ^ distance);
+}
+
+// Blocks run one after another and fibers hand over at barriers alone.
+template <class T>
+T atomicAdd(T* at, T value) {
+  const T before = *at;
+  *at += value;
+  return before;
+}
+
+inline uint32_t __funnelshift_l(uint32_t low, uint32_t high, unsigned shift) {
+  const uint64_t both = uint64_t{high} << 32 | low;
+  return static_cast<uint32_t>(both << (shift % 32) >> 32);
+}
+
+namespace veil::shim {
+
+template <class T>
+T take(const uint64_t*& words) {
+  static_assert(sizeof(T) % sizeof(uint64_t) == 0, "parameters are 64 bits wide");
+  T value;
+  std::memcpy(&value, words, sizeof(T));
+  words += sizeof(T) / sizeof(uint64_t);
+  return value;
+}
+
+// Runs a kernel over a grid; false where the parameter buffer is not as long as its parameters.
+template <class... Parameters>
+bool launch(void (*kernel)(Parameters...), const unsigned* grid, const unsigned* block,
+            const uint64_t* words, int64_t count) {
+  if (count * 8 != static_cast<int64_t>((sizeof(Parameters) + ... + 0))) return false;
+  struct Call {
+    void (*kernel)(Parameters...);
+    std::tuple<Parameters...> arguments;
+  } call{kernel, std::tuple<Parameters...>{take<Parameters>(words)...}};
+  auto body = [](void* state) {
+    auto* c = static_cast<Call*>(state);
+    std::apply(c->kernel, c->arguments);
+  };
+  Launch({grid[0], grid[1], grid[2]}, {block[0], block[1], block[2]}, body, &call).run();
+  return true;
+}
+
+}  // namespace veil::shim
+
+// A way in for each kernel of a source, written below it.
+#define VEIL_SHIM_ENTRY(entry)                                                                     \
+  extern "C" bool shim_##entry(const unsigned* grid, const unsigned* block, const uint64_t* words, \
+                               int64_t count) {                                                    \
+    return ::veil::shim::launch(entry, grid, block, words, count);                                 \
+  }

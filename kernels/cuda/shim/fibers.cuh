@@ -1,0 +1,183 @@
+// The threads of a block as fibers of one host thread: each runs until it waits for others.
+//
+// A fiber starts on a stack of its own (makecontext) and from then on changes places with the next
+// by _setjmp and _longjmp, which, unlike swapcontext, ask the system for nothing. Whoever waits at
+// a barrier hands on in turn, so a barrier costs a switch a thread, and a kernel without barriers
+// costs one a block.
+#pragma once
+#include <setjmp.h>
+#include <sys/mman.h>
+#include <ucontext.h>
+
+#include <cstdint>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <memory>
+#include <vector>
+
+namespace veil::shim {
+
+struct Index {
+  unsigned x = 0, y = 0, z = 0;
+};
+
+struct Barrier {
+  unsigned arrived = 0;
+  unsigned generation = 0;
+};
+
+constexpr unsigned kWarp = 32;
+constexpr size_t kStackBytes = 256 << 10;
+
+// Threads of a warp meet here. Slots alternate, so that a lane may write the next value while
+// another has yet to read this one.
+struct Warp {
+  Barrier barrier;
+  uint64_t slots[2][kWarp] = {};
+};
+
+struct Fiber {
+  Index thread, block;
+  unsigned number = 0;
+  unsigned parity = 0;
+  bool started = false, done = false;
+  ucontext_t context;
+  jmp_buf place;
+};
+
+// A launch under way: the fibers of a block, which all run one block after another.
+class Launch {
+ public:
+  Launch(Index grid, Index block, void (*body)(void*), void* state)
+      : grid(grid), block(block), body_(body), state_(state), fibers_(block.x * block.y * block.z) {
+    if (fibers_.empty() || fibers_.size() % kWarp != 0) fail("a block is no whole warps");
+    warps_.resize(fibers_.size() / kWarp);
+    const size_t bytes = fibers_.size() * kStackBytes;
+    stacks_ = static_cast<uint8_t*>(mmap(nullptr, bytes, PROT_READ | PROT_WRITE,
+                                         MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0));
+    if (stacks_ == MAP_FAILED) fail("no memory for stacks");
+  }
+
+  ~Launch() { munmap(stacks_, fibers_.size() * kStackBytes); }
+  Launch(const Launch&) = delete;
+  Launch& operator=(const Launch&) = delete;
+
+  static Launch& now() { return *current_; }
+  Fiber& fiber() { return *fiber_; }
+  Warp& warp() { return warps_[fiber_->number / kWarp]; }
+
+  void run() {
+    current_ = this;
+    unsigned number = 0;
+    for (Fiber& f : fibers_) {
+      f.number = number++;
+      f.thread = {f.number % block.x, f.number / block.x % block.y, f.number / block.x / block.y};
+      getcontext(&f.context);
+      f.context.uc_stack.ss_sp = stacks_ + f.number * kStackBytes;
+      f.context.uc_stack.ss_size = kStackBytes;
+      f.context.uc_link = nullptr;
+      makecontext(&f.context, &Launch::enter, 0);
+    }
+    if (_setjmp(finished_) == 0) resume(fibers_[0]);
+    current_ = nullptr;
+  }
+
+  void wait_for_block() { wait(block_barrier_, static_cast<unsigned>(fibers_.size())); }
+  void wait_for_warp() { wait(warp().barrier, kWarp); }
+
+  const Index grid, block;
+
+ private:
+  [[noreturn]] static void fail(const char* what) {
+    std::fprintf(stderr, "shim: %s\n", what);
+    std::abort();
+  }
+
+  static void enter() {
+    Launch& launch = now();
+    launch.walk_over_blocks();
+    launch.leave();
+  }
+
+  void walk_over_blocks() {
+    const Fiber& me = *fiber_;
+    for (unsigned z = 0; z < grid.z; ++z) {
+      for (unsigned y = 0; y < grid.y; ++y) {
+        for (unsigned x = 0; x < grid.x; ++x) {
+          fibers_[me.number].block = {x, y, z};
+          body_(state_);
+          wait_for_block();  // shared memory is the next block's
+        }
+      }
+    }
+  }
+
+  void wait(Barrier& barrier, unsigned expected) {
+    const unsigned generation = barrier.generation;
+    if (++barrier.arrived == expected) {
+      barrier.arrived = 0;
+      ++barrier.generation;
+      idle_ = 0;
+      return;
+    }
+    while (barrier.generation == generation) {
+      if (++idle_ > 2 * fibers_.size()) fail("threads wait at different barriers");
+      hand_on();
+    }
+  }
+
+  void hand_on() {
+    if (_setjmp(fiber_->place) == 0) resume(next());
+  }
+
+  Fiber& next() {
+    size_t number = fiber_->number;
+    do {
+      number = number + 1 == fibers_.size() ? 0 : number + 1;
+    } while (fibers_[number].done);
+    return fibers_[number];
+  }
+
+  [[noreturn]] void resume(Fiber& fiber) {
+    fiber_ = &fiber;
+    if (fiber.started) _longjmp(fiber.place, 1);
+    fiber.started = true;
+    setcontext(&fiber.context);
+    fail("a fiber does not start");
+  }
+
+  [[noreturn]] void leave() {
+    fiber_->done = true;
+    idle_ = 0;
+    if (++finished_fibers_ == fibers_.size()) _longjmp(finished_, 1);
+    resume(next());
+  }
+
+  static inline thread_local Launch* current_ = nullptr;
+  void (*body_)(void*);
+  void* state_;
+  std::vector<Fiber> fibers_;
+  std::vector<Warp> warps_;
+  Barrier block_barrier_;
+  Fiber* fiber_ = nullptr;
+  size_t idle_ = 0, finished_fibers_ = 0;
+  uint8_t* stacks_ = nullptr;
+  jmp_buf finished_;
+};
+
+// What lane `lane` of the warp gave, all lanes giving a value at once.
+template <class T>
+T exchange(T value, unsigned lane) {
+  static_assert(sizeof(T) <= sizeof(uint64_t));
+  Launch& launch = Launch::now();
+  Fiber& me = launch.fiber();
+  uint64_t* slots = launch.warp().slots[me.parity ^= 1];
+  std::memcpy(&slots[me.number % kWarp], &value, sizeof(T));
+  launch.wait_for_warp();
+  T out;
+  std::memcpy(&out, &slots[lane % kWarp], sizeof(T));
+  return out;
+}
+
+}  // namespace veil::shim

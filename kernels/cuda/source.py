@@ -1,0 +1,63 @@
+"""A translation unit of CUDA C++: its text, the headers it includes, and a digest of both."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from dataclasses import dataclass
+from functools import cache, cached_property
+from pathlib import Path
+
+# What `#include "kernels/..."` counts from, in a checkout and in an installed package alike.
+ROOT = Path(__file__).resolve().parents[2]
+
+# Of every compilation, besides the architecture.
+FLAGS: tuple[str, ...] = ("-std=c++20",)
+
+_INCLUDE = re.compile(r'^#include "(kernels/[a-z0-9_/]+\.cuh)"$', re.MULTILINE)
+
+
+@cache
+def _read(path: str) -> str:
+    return (ROOT / path).read_text(encoding="utf-8")
+
+
+@dataclass(frozen=True)
+class Source:
+    """CUDA C++ that a compiler takes as it is, with ROOT among its include folders.
+
+    `name` is for people (logs, files, errors); `entries` are the kernels in it.
+    """
+
+    name: str
+    text: str
+    entries: tuple[str, ...]
+
+    @cached_property
+    def headers(self) -> tuple[str, ...]:
+        """Paths below ROOT of all of our headers that the text includes, directly or not."""
+        found: set[str] = set()
+        open_texts = [self.text]
+        while open_texts:
+            for path in _INCLUDE.findall(open_texts.pop()):
+                if path not in found:
+                    found.add(path)
+                    open_texts.append(_read(path))
+        return tuple(sorted(found))
+
+    @cached_property
+    def digest(self) -> str:
+        """SHA-256 in hex of text, headers and flags: what a compiled module is cached under."""
+        parts = [*FLAGS, self.text, *(part for h in self.headers for part in (h, _read(h)))]
+        digest = hashlib.sha256()
+        for part in parts:
+            content = part.encode()
+            digest.update(len(content).to_bytes(8, "little"))
+            digest.update(content)
+        return digest.hexdigest()
+
+
+@cache
+def file_source(path: str, *entries: str) -> Source:
+    """The source in a file below ROOT, such as "kernels/copy/cuda.cu"."""
+    return Source(path.split("/")[1], _read(path), entries)

@@ -1,0 +1,39 @@
+"""The launches of a plan's step, by its kernel."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Protocol
+
+from veilgraph.kernels.copy import cuda as copy
+from veilgraph.kernels.cuda.buffers import Buffer
+from veilgraph.kernels.cuda.launch import DeviceShape, Launch
+from veilgraph.kernels.fill import cuda as fill
+
+
+class CudaKernel(Protocol):
+    """A kernel's cuda.py."""
+
+    def launches(
+        self, buffers: Sequence[Buffer], params: Sequence[int], device: DeviceShape
+    ) -> tuple[Launch, ...]: ...
+
+
+KERNELS: Mapping[str, CudaKernel] = {"copy": copy, "fill": fill}
+
+
+def launches(
+    kernel: str, buffers: Sequence[Buffer], params: Sequence[int], device: DeviceShape
+) -> tuple[Launch, ...]:
+    """What runs one step of a plan, in order; none where there is nothing to compute.
+
+    Only for steps that the CPU library's `check` has passed on the same tables: nothing is
+    validated here, and kernels trust their arguments.
+
+    Args:
+        kernel: a name of veilgraph.kernels.KERNELS.
+        buffers: the step's rows of the buffer table.
+        params: the step's parameters, int64 each.
+        device: the shape of the device that launches.
+    """
+    return KERNELS[kernel].launches(buffers, params, device)

@@ -1,0 +1,131 @@
+"""The door of the CUDA kernels: sources and their digests, launches and their arguments."""
+
+from __future__ import annotations
+
+import subprocess
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from veilgraph.ir import plan
+from veilgraph.kernels.cuda import (
+    ROOT,
+    Buffer,
+    DeviceShape,
+    Keys,
+    Kind,
+    Launch,
+    Pointer,
+    Run,
+    Source,
+    key_schedules,
+    launches,
+)
+from veilgraph.kernels.cuda.shim import ShimRunner
+
+DEVICE = DeviceShape(multiprocessors=1)
+TEXT = """
+#include "kernels/cuda/strided.cuh"
+extern "C" __global__ void add(uint64_t* out, uint64_t value) { out[threadIdx.x] += value; }
+"""
+ADD = Source("add", TEXT, ("add",))
+
+
+def test_kinds_are_those_of_plans() -> None:
+    assert {k.name: k.value for k in Kind} == {k.name: k.value for k in plan.BufferKind}
+
+
+def test_a_source_knows_all_its_headers() -> None:
+    assert ADD.headers == (
+        "kernels/cuda/prelude.cuh",
+        "kernels/cuda/shim/device.cuh",
+        "kernels/cuda/shim/fibers.cuh",
+        "kernels/cuda/strided.cuh",
+    )
+    assert all((ROOT / path).is_file() for path in ADD.headers)
+
+
+def test_a_digest_says_what_is_compiled() -> None:
+    assert ADD.digest == Source("other name", TEXT, ("add",)).digest
+    assert ADD.digest != Source("add", TEXT + " ", ("add",)).digest
+    shorter = TEXT.replace('#include "kernels/cuda/strided.cuh"', "")
+    assert ADD.digest != Source("add", shorter, ("add",)).digest
+
+
+def test_arguments_are_bound_in_order() -> None:
+    arguments = (Pointer(1, 8), Keys(), Run(), -1, Pointer(0, 0))
+    launch = Launch(ADD, "add", (1, 1, 1), (32, 1, 1), arguments)
+    assert launch.bind([1000, 2000], 3000, 7).tolist() == [2008, 3000, 7, 2**64 - 1, 1000]
+
+
+def test_key_schedules() -> None:
+    """FIPS 197, appendix A.1: the last round key."""
+    keys = bytes(16) + bytes.fromhex("2b7e151628aed2a6abf7158809cf4f3c")
+    schedules = key_schedules(keys)
+    assert schedules.shape == (2, 176)
+    assert schedules[1, 160:].tobytes().hex() == "d014f9a8c9ee2589e13f0cc8b6630ca6"
+
+
+def test_nothing_to_compute_is_no_launch() -> None:
+    empty = Buffer(0, 0, Kind.WORDS32, 32, (3, 0), (0, 1))
+    assert launches("fill", [empty], [1], DEVICE) == ()
+    assert launches("copy", [empty, empty], [], DEVICE) == ()
+
+
+def test_the_shim_compiles_once(tmp_path: Path) -> None:
+    memory = np.zeros(32, np.uint64)
+    for _ in range(2):
+        launch = Launch(ADD, "add", (1, 1, 1), (32, 1, 1), (Pointer(0, 0), 5))
+        ShimRunner(tmp_path).run(launch, [memory])
+    assert memory.tolist() == 32 * [10]
+    assert [path.suffix for path in tmp_path.iterdir()] == [".so"]
+
+
+def test_the_shim_holds_arguments_against_parameters(tmp_path: Path) -> None:
+    launch = Launch(ADD, "add", (1, 1, 1), (32, 1, 1), (Pointer(0, 0),))
+    with pytest.raises(AssertionError, match="not the kernel's parameters"):
+        ShimRunner(tmp_path).run(launch, [np.zeros(32, np.uint64)])
+
+
+def test_the_shim_compiles_no_nonsense(tmp_path: Path) -> None:
+    launch = Launch(Source("bad", "}", ("bad",)), "bad", (1, 1, 1), (32, 1, 1), ())
+    with pytest.raises(subprocess.CalledProcessError):
+        ShimRunner(tmp_path).run(launch, [])
+    assert not list(tmp_path.iterdir())
+
+
+SUM = """
+#include "kernels/cuda/prelude.cuh"
+extern "C" __global__ void sum(uint64_t* out, const uint64_t* in) {
+  __shared__ uint64_t part[256];
+  part[threadIdx.x] = in[blockIdx.x * blockDim.x + threadIdx.x];
+  for (unsigned step = blockDim.x / 2; step >= 32; step /= 2) {
+    __syncthreads();
+    if (threadIdx.x < step) part[threadIdx.x] += part[threadIdx.x + step];
+  }
+  __syncthreads();
+  uint64_t mine = part[threadIdx.x % 32];
+  for (unsigned step = 16; step > 0; step /= 2) {
+    mine += __shfl_xor_sync(veil::kAllLanes, mine, step);
+  }
+  if (threadIdx.x == 0) atomicAdd(out, mine);
+}
+"""
+
+
+@pytest.mark.parametrize("threads", [32, 64, 256])
+def test_threads_of_the_shim_meet(tmp_path: Path, threads: int) -> None:
+    """A sum over blocks through shared memory, shuffles and an atomic addition."""
+    blocks = 5
+    values = np.arange(1 + blocks * threads, dtype=np.uint64)
+    launch = Launch(
+        Source("sum", SUM, ("sum",)),
+        "sum",
+        (blocks, 1, 1),
+        (threads, 1, 1),
+        (Pointer(0, 0), Pointer(0, 8)),
+    )
+    total = int(values[1:].sum())
+    ShimRunner(tmp_path).run(launch, [values])
+    assert int(values[0]) == total

@@ -85,3 +85,9 @@ class ResourceLimitError(VeilgraphError):
     """Not enough memory or disk, said before anything is lost (exit code 7)."""
 
     exit_code = 7
+
+
+class DeviceError(VeilgraphError):
+    """A device that failed while it computed (exit code 7)."""
+
+    exit_code = 7

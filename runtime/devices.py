@@ -1,6 +1,10 @@
 """Where a party computes: the door to devices, which are found by name.
 
-    cpu              this machine's processor (cpu_device.py)
+| name | device |
+| --- | --- |
+| `cpu` | this machine's processor (`cpu_device.py`) |
+| `cuda`, `cuda:N` | its GPU number N, or 0 (`cuda/`) |
+| `host-shim` | the GPU's code on the processor: for tests, where parties are threads |
 
 A device holds one party's memory and runs its steps. It is never part of the wire: steps, messages
 and randomness are the same bits on each, so parties on different devices compute together.
@@ -8,32 +12,84 @@ and randomness are the same bits on each, so parties on different devices comput
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+from pathlib import Path
+
 from veilgraph.ir.errors import UsageError
-from veilgraph.ir.plan import PartyPlan
+from veilgraph.ir.plan import Plan
 from veilgraph.runtime.cpu_device import CpuDevice
+from veilgraph.runtime.cuda.cubins import Cubins, cache_folder, find_nvcc
+from veilgraph.runtime.cuda.device import CudaDevice
+from veilgraph.runtime.cuda.pycuda_driver import PyCudaDriver, load_pycuda
+from veilgraph.runtime.cuda.shim_driver import ShimDriver
 from veilgraph.runtime.device import Device
+
+CPU, CUDA, HOST_SHIM = "cpu", "cuda", "host-shim"
+MOST_CARDS = 1024
+
+
+@dataclass(frozen=True)
+class DeviceName:
+    """A device's kind, and which of this machine's it is."""
+
+    kind: str
+    index: int = 0
+
+    @staticmethod
+    def parse(text: str) -> DeviceName:
+        """`cpu`, `cuda`, `cuda:1`.
+
+        Raises:
+            UsageError: no name of a device.
+        """
+        kind, colon, number = text.partition(":")
+        if text in (CPU, CUDA, HOST_SHIM):
+            return DeviceName(text)
+        if kind == CUDA and colon and number.isdecimal() and int(number) < MOST_CARDS:
+            return DeviceName(kind, int(number))
+        raise UsageError(f"There is no device `{text}`.", "Use cpu, cuda or cuda:N.")
+
+
+def require_device(text: str) -> None:
+    """UsageError unless the text names a device for parties between hosts.
+
+    The shim is none: it compiles kernels with this host's C++ compiler, and is slow.
+    """
+    if DeviceName.parse(text).kind == HOST_SHIM:
+        raise UsageError(
+            "The device `host-shim` imitates a GPU, for tests where parties are threads.",
+            "Use cpu, cuda or cuda:N.",
+        )
 
 
 def open_device(
     name: str,
-    program: PartyPlan,
-    constants: bytes,
+    plan: Plan,
+    party: str,
     keys: bytes,
+    *,
     threads: int = 1,
     isa: str | None = None,
+    cubins: Path | None = None,
 ) -> Device:
     """A device with the program of one party, every step of it checked.
 
     Args:
-        name: "cpu".
+        name: as in the table above.
         keys: the session's keys in the plan's order.
-        threads: that kernels may use.
-        isa: instruction set of the kernels; the best of this CPU if None.
+        threads: that kernels may use on the processor.
+        isa: instruction set of the processor's kernels; its best if None.
+        cubins: a folder of the GPU's kernels that `prepare` compiled; this user's cache comes next.
 
     Raises:
         UsageError: no such device, or a plan with a step that is out of bounds.
-        ResourceLimitError: more memory than this machine has.
+        ResourceLimitError: more memory than the device has.
+        DeviceError: a device that fails.
     """
-    if name != "cpu":
-        raise UsageError(f"There is no device `{name}`.", "Use cpu.")
-    return CpuDevice(program, constants, keys, threads, isa)
+    found = DeviceName.parse(name)
+    if found.kind == CPU:
+        return CpuDevice(plan.party(party), plan.constants, keys, threads, isa)
+    if found.kind == HOST_SHIM:
+        return CudaDevice(plan, party, keys, ShimDriver(cache_folder().with_name("host-shim")))
+    source = Cubins(cache_folder(), cubins, find_nvcc())
+    return CudaDevice(plan, party, keys, PyCudaDriver(load_pycuda(), found.index, source))

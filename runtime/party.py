@@ -9,6 +9,7 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from types import TracebackType
 from typing import Self
 
@@ -44,7 +45,7 @@ class Party:
         party: this party's name.
         links: open links to the others.
         keys: this session's keys.
-        device, threads, isa: where and with what to compute.
+        device, threads, isa, cubins: where and with what to compute; see devices.open_device.
     """
 
     def __init__(
@@ -56,6 +57,7 @@ class Party:
         device: str = "cpu",
         threads: int = 1,
         isa: str | None = None,
+        cubins: Path | None = None,
     ) -> None:
         self.plan = plan
         self.program: PartyPlan = plan.party(party)
@@ -63,7 +65,9 @@ class Party:
         self.keys = keys
         index = {name: i for i, name in enumerate(plan.manifest.parties)}
         table = keys.table([index[name] for name in holders] for holders in self.program.keys)
-        self.device = open_device(device, self.program, plan.constants, table, threads, isa)
+        self.device = open_device(
+            device, plan, party, table, threads=threads, isa=isa, cubins=cubins
+        )
         self._loops: dict[Phase, PhaseLoop] = {}  # made when first run: not all links may be there
         self.setup = Transcript()
         self.runs = 0

@@ -1,6 +1,8 @@
-"""What the tests of links share."""
+"""What the tests of links and devices share."""
 
 from __future__ import annotations
+
+from pathlib import Path
 
 import pytest
 from three_parties import KINDS, Connect
@@ -10,3 +12,9 @@ from three_parties import KINDS, Connect
 def connect(request: pytest.FixtureRequest) -> Connect:
     """Each kind of links, and parties of both kinds together."""
     return KINDS[request.param]
+
+
+@pytest.fixture(scope="session")
+def shim_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Where kernels compiled for the host are kept while the tests run."""
+    return tmp_path_factory.mktemp("host-shim")

@@ -52,6 +52,12 @@ def session(plan: Plan, act: Callable[[Party], T]) -> list[T]:
     return in_threads(work, loopback(3, plan.manifest.parties, timeout_seconds=5))
 
 
+def with_alice(plan: Plan, **fields: Any) -> Plan:
+    """The plan with some fields of alice's program changed."""
+    alice = replace(plan.party("alice"), **fields)
+    return replace(plan, programs={**plan.programs, "alice": alice})
+
+
 def arena_of(party: Party) -> npt.NDArray[np.uint8]:
     """The memory of a party on the CPU, which is there to be seen after its device was closed."""
     assert isinstance(party.device, CpuDevice)
@@ -111,22 +117,21 @@ def test_a_peer_that_never_comes(plan: Plan) -> None:
 
 def test_no_such_device(plan: Plan) -> None:
     with pytest.raises(UsageError, match="no device `abacus`"):
-        open_device("abacus", plan.party("alice"), b"", bytes(48))
+        open_device("abacus", plan, "alice", bytes(48))
 
 
 def test_more_memory_than_there_is(plan: Plan) -> None:
-    huge = replace(plan.party("alice"), arena_bytes=1 << 50)
+    huge = with_alice(plan, arena_bytes=1 << 50)
     with pytest.raises(ResourceLimitError, match=r"needs 1048576\.00 GiB"):
-        open_device("cpu", huge, b"", bytes(48))
+        open_device("cpu", huge, "alice", bytes(48))
 
 
 def test_a_step_out_of_bounds(plan: Plan) -> None:
     """A plan that passes plan_file's checks still has every step proved by the machine."""
-    program = plan.party("alice")
-    buffers = program.buffers.copy()
+    buffers = plan.party("alice").buffers.copy()
     buffers["offset"] += 1 << 30
     with pytest.raises(UsageError, match="The plan can't be run"):
-        open_device("cpu", replace(program, buffers=buffers), plan.constants, bytes(48))
+        open_device("cpu", with_alice(plan, buffers=buffers), "alice", bytes(48))
 
 
 # What it counts

@@ -76,10 +76,13 @@ class ShimRunner:
 
         `keys` are AES-128 keys of 16 bytes each, `run` is the inference's number.
         """
-        assert launch.shared_bytes == 0, "the shim has no dynamic shared memory"
         schedules = _schedules(keys)
         addresses = [region.ctypes.data for region in regions]
-        words = launch.bind(addresses, schedules.ctypes.data, run)
+        self.call(launch, launch.bind(addresses, schedules.ctypes.data, run))
+
+    def call(self, launch: Launch, words: npt.NDArray[np.uint64]) -> None:
+        """One launch with its parameter buffer, as `Launch.bind` lays it out."""
+        assert launch.shared_bytes == 0, "the shim has no dynamic shared memory"
         entry = self.library(launch.source)[f"shim_{launch.entry}"]
         entry.restype = ctypes.c_bool
         shape = (np.array(s, np.uint32) for s in (launch.grid, launch.block))

@@ -1,0 +1,13 @@
+"""The device `cuda`: a party's memory and steps on a GPU, and messages on their way through.
+
+| file | what it is |
+| --- | --- |
+| `driver.py` | what the device asks of a GPU's driver: memory, streams, events, launches |
+| `pycuda_driver.py` | the same from PyCUDA; the only file that needs a GPU |
+| `shim_driver.py` | the same in this process's memory, for tests |
+| `program.py` | a party's steps as launches, once every step is proven to stay in its memory |
+| `cubins.py` | machine code of kernels, by content: prepared, cached, or compiled |
+| `staging.py` | messages between the card and the links |
+| `timeline.py` | when what ran |
+| `device.py` | the device |
+"""

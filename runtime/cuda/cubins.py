@@ -1,0 +1,171 @@
+"""Machine code of kernels, by content: from a folder made ahead of time, from this user's cache, or
+made now by nvcc.
+
+A plan never brings any: files are named by the digest of the kernel's source, and lie in folders
+that nobody but this user (or root) can write to.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import stat
+import subprocess
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+from veilgraph.ir.errors import UsageError
+from veilgraph.kernels.cuda import FLAGS, ROOT, Source
+
+_ARCH = re.compile(r"sm_[0-9]{2,3}[af]?")
+_NVCC = Path("/usr/local/cuda/bin/nvcc")  # where CUDA's own packages put it
+COMPILE_SECONDS = 600
+
+
+def find_nvcc() -> Path | None:
+    """CUDA's compiler, if there is one on the PATH or where its packages put it."""
+    found = shutil.which("nvcc")
+    if found is not None:
+        return Path(found)
+    return _NVCC if _NVCC.exists() else None
+
+
+def check_arch(arch: str) -> str:
+    """The architecture, if it is one as nvcc calls them.
+
+    Raises:
+        UsageError: it is none.
+    """
+    if not _ARCH.fullmatch(arch):
+        raise UsageError(f"`{arch}` is no GPU architecture.", "Name one as nvcc does, like sm_90.")
+    return arch
+
+
+def cache_folder() -> Path:
+    """Where this user's programs keep what can be made again (XDG base directories)."""
+    home = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
+    return Path(home) / "veilgraph" / "cubins"
+
+
+@dataclass(frozen=True)
+class Cubins:
+    """Where machine code is looked for, in order, and kept.
+
+    Attributes:
+        cache: of this user; made when first written to.
+        prepared: a folder that `prepare --gpu-arch` filled, if the user names one.
+        nvcc: the compiler for what is in neither, if there is one.
+    """
+
+    cache: Path
+    prepared: Path | None = None
+    nvcc: Path | None = None
+
+    def cubin(self, source: Source, arch: str) -> bytes:
+        """The machine code of a source for an architecture.
+
+        Raises:
+            UsageError: there is none and no compiler, or a folder that others can write to.
+        """
+        name = _name(source, arch)
+        for folder in (self.prepared, self.cache):
+            if folder is not None and (folder / name).exists():
+                _require_own(folder)
+                _require_own(folder / name)
+                return (folder / name).read_bytes()
+        if self.nvcc is None:
+            raise UsageError(
+                f"There is no machine code of kernel `{source.name}` for {arch}, and no nvcc here.",
+                f"Run `veilgraph prepare PLAN --gpu-arch {arch} --cubins DIR` where CUDA's "
+                "compiler is, and give --cubins DIR.",
+            )
+        content = compiled(source, arch, self.nvcc)
+        store(self.cache, name, content)
+        return content
+
+
+def prepare(sources: Iterable[Source], archs: Iterable[str], folder: Path, nvcc: Path) -> int:
+    """Writes the machine code of all sources for all architectures; how many files there are then.
+
+    Raises:
+        UsageError: the folder can't be written, or the compiler refuses an architecture.
+    """
+    wanted = [(source, check_arch(arch)) for source in sources for arch in archs]
+    for source, arch in wanted:
+        name = _name(source, arch)
+        if not (folder / name).exists():
+            store(folder, name, compiled(source, arch, nvcc))
+    return len(wanted)
+
+
+def compiled(source: Source, arch: str, nvcc: Path) -> bytes:
+    """What nvcc makes of a source.
+
+    Raises:
+        UsageError: nothing: an architecture that this nvcc does not know, or no host compiler.
+    """
+    with TemporaryDirectory(prefix="veilgraph-nvcc-") as folder:
+        text, cubin = Path(folder, f"{source.name}.cu"), Path(folder, "kernel.cubin")
+        text.write_text(source.text, encoding="utf-8")
+        command = [str(nvcc), *FLAGS, "-cubin", f"-arch={check_arch(arch)}", "-I", str(ROOT)]
+        done = subprocess.run(
+            [*command, str(text), "-o", str(cubin)],
+            capture_output=True,
+            text=True,
+            timeout=COMPILE_SECONDS,
+        )
+        if done.returncode != 0:
+            said = [line.strip() for line in done.stderr.splitlines() if line.strip()]
+            raise UsageError(
+                f"nvcc makes nothing of kernel `{source.name}` for {arch}: "
+                f"{said[0] if said else 'it does not say why'}.",
+                "Use nvcc 12 or newer, one that knows this GPU, beside a C++ compiler of its list.",
+            )
+        return cubin.read_bytes()
+
+
+def store(folder: Path, name: str, content: bytes) -> None:
+    """Writes a file whole or not at all, in a folder made for this user alone.
+
+    Raises:
+        UsageError: the folder can't be written, or others can write to it too.
+    """
+    make_own(folder)
+    try:
+        with TemporaryDirectory(prefix=".partial-", dir=folder) as inside:
+            partial = Path(inside, name)
+            partial.write_bytes(content)
+            partial.chmod(0o600)
+            partial.replace(folder / name)
+    except OSError as error:
+        raise UsageError(f"{folder} can't be written: {error.strerror}.") from error
+
+
+def make_own(folder: Path) -> None:
+    """Makes a folder for this user alone, or finds that it is one.
+
+    Raises:
+        UsageError: it can't be made, or others can write to it.
+    """
+    try:
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    except OSError as error:
+        raise UsageError(f"{folder} can't be made: {error.strerror}.") from error
+    _require_own(folder)
+
+
+def _name(source: Source, arch: str) -> str:
+    return f"{source.name}-{source.digest}-{arch}.cubin"
+
+
+def _require_own(path: Path) -> None:
+    """UsageError where somebody else could have put machine code."""
+    status = path.stat()
+    if status.st_uid not in (os.getuid(), 0) or status.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
+        raise UsageError(
+            f"{path} holds machine code, and others can write to it.",
+            f"Make it your own: chmod go-w {path}",
+        )

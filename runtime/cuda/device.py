@@ -1,0 +1,295 @@
+"""The device `cuda`: a party's memory and steps on one card, from input to reveal.
+
+The arena is one allocation, and the public constants and the session's key schedules lie beside it.
+Steps between two rounds are launched one after another with parameters that were laid out when the
+plan was opened; nothing waits for the card but what the host reads.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from veilgraph.ir.errors import DeviceError, ResourceLimitError
+from veilgraph.ir.plan import ROUND, PartyPlan, Phase, Plan
+from veilgraph.kernels import KERNELS
+from veilgraph.kernels.cuda import DeviceShape, Launch, Run, key_schedules
+from veilgraph.runtime.cuda.driver import Driver, DriverFault, Kernel
+from veilgraph.runtime.cuda.program import check, step_launches
+from veilgraph.runtime.cuda.staging import StagedRound, Staging, staging_bytes
+from veilgraph.runtime.cuda.timeline import Timeline
+from veilgraph.runtime.device import Place
+from veilgraph.runtime.links import Buffer, byte_view
+
+GIB = 2**30
+PIECE_BYTES = 1 << 20  # least pinned memory, for inputs and outputs
+
+
+@dataclass
+class Bound:
+    """A launch with its parameters laid out, those that are the inference's number at `runs`."""
+
+    step: int
+    kernel: Kernel
+    words: npt.NDArray[np.uint64]
+    runs: list[int]
+    parameters: bytes
+
+    def for_run(self, run: int) -> None:
+        self.words[self.runs] = run
+        self.parameters = self.words.tobytes()
+
+
+class CudaDevice:
+    """A party's program on a card; see device.Device.
+
+    Args:
+        plan, party: whose program.
+        keys: the session's keys in the plan's order, 16 bytes each.
+        driver: of the card, for this device alone.
+
+    Raises:
+        UsageError: a plan with a step that is out of bounds, or kernels without machine code.
+        ResourceLimitError: more memory than the card has free.
+        DeviceError: the card failed.
+    """
+
+    def __init__(self, plan: Plan, party: str, keys: bytes, driver: Driver) -> None:
+        self._plan, self._program, self._driver = plan, plan.party(party), driver
+        self._failed = self._closed = False
+        self._latest = 0, 0  # the steps that were begun last
+        self._run = 0
+        self._allocations: list[tuple[int, int]] = []  # address and bytes
+        check(self._program, len(plan.constants))
+        with self._on_card():
+            schedules = key_schedules(keys).reshape(-1)
+            self._require_memory(len(plan.constants) + len(schedules))
+            self._compute, self._done = driver.stream(), driver.event()
+            self._arena = self._allocated(self._program.arena_bytes)
+            size = max(PIECE_BYTES, staging_bytes(self._program))
+            self._staging = Staging(driver, self._compute, self._arena, size, self._on_card)
+            self._keys = self._filled(schedules)
+            self._constants = self._filled(np.frombuffer(plan.constants, np.uint8))
+            self._staging.wipe()
+            shape = DeviceShape(driver.card.multiprocessors)
+            self._lay_out(step_launches(self._program, shape))
+            kernels = [int(kernel) for kernel in self._program.steps["kernel"]]
+            names = ["round" if k == ROUND else KERNELS[k] for k in kernels]
+            self._timeline = Timeline(driver, self._compute, names)
+
+    # Steps
+
+    def run(self, first: int, last: int, run: int) -> None:
+        assert 0 <= first <= last < len(self._starts), "steps out of range"
+        self._latest = first, last
+        with self._on_card():
+            if run != self._run:
+                for bound in self._bound:
+                    if bound.runs:
+                        bound.for_run(run)
+                self._run = run
+            (self._run_traced if self._timeline.traces else self._run_all)(first, last)
+
+    def _run_all(self, first: int, last: int) -> None:
+        start = self._timeline.mark()
+        self._launch(first, last)
+        self._timeline.add(first, last, start, self._timeline.mark())
+
+    def _run_traced(self, first: int, last: int) -> None:
+        start = self._timeline.mark()
+        for step in range(first, last):
+            self._launch(step, step + 1)
+            end = self._timeline.mark()
+            self._timeline.add(step, step + 1, start, end)
+            start = end
+
+    def _launch(self, first: int, last: int) -> None:
+        launch = self._compute.launch
+        for bound in self._bound[self._starts[first] : self._starts[last]]:
+            try:
+                launch(bound.kernel, bound.parameters)
+            except DriverFault:
+                self._latest = bound.step, bound.step + 1
+                raise
+
+    def finish(self) -> None:
+        with self._on_card():
+            self._finish()
+
+    def _finish(self) -> None:
+        self._compute.record(self._done)
+        self._done.synchronize()
+
+    # Memory
+
+    def round(self, sends: Mapping[int, Place], receives: Mapping[int, Place]) -> StagedRound:
+        return self._staging.round(sends, receives)
+
+    def copy_in(self, offset: int, content: Buffer) -> None:
+        view = np.frombuffer(byte_view(content), np.uint8)
+        self._require_place((offset, len(view)))
+        with self._on_card():
+            self._write(self._arena + offset, view)
+
+    def _write(self, address: int, content: npt.NDArray[np.uint8]) -> None:
+        self._finish()  # the pinned memory is free then
+        for start, pinned in self._pieces(len(content)):
+            pinned[:] = content[start : start + len(pinned)]
+            self._compute.copy_in(address + start, pinned)
+            self._finish()
+
+    def copy_out(self, place: Place) -> npt.NDArray[np.uint8]:
+        self._require_place(place)
+        offset, count = place
+        found = np.empty(count, np.uint8)
+        with self._on_card():
+            self._finish()
+            for start, pinned in self._pieces(count):
+                self._compute.copy_out(pinned, self._arena + offset + start)
+                self._finish()
+                found[start : start + len(pinned)] = pinned
+        return found
+
+    def _pieces(self, count: int) -> Iterator[tuple[int, npt.NDArray[np.uint8]]]:
+        """Starts of pieces of so many bytes, and pinned memory of each one's length."""
+        pinned = self._staging.pinned
+        for start in range(0, count, len(pinned)):
+            yield start, pinned[: count - start]
+
+    def _require_place(self, place: Place) -> None:
+        offset, count = place
+        end = offset + count
+        assert 0 <= offset <= end <= self._program.arena_bytes, "a place beyond the party's memory"
+
+    # Times
+
+    @property
+    def profile(self) -> dict[str, tuple[int, int]]:
+        with self._on_card():
+            return self._timeline.profile
+
+    def reset_profile(self) -> None:
+        with self._on_card():
+            self._timeline.reset()
+
+    @property
+    def spans(self) -> list[tuple[int, int, int]]:
+        with self._on_card():
+            return self._timeline.spans
+
+    def trace(self) -> None:
+        with self._on_card():
+            self._timeline.trace()
+
+    def note(self, step: int, start: int, end: int) -> None:
+        self._timeline.note(step, start, end)
+
+    # Making and ending
+
+    @contextmanager
+    def _on_card(self) -> Iterator[None]:
+        """In the card's context; a fault there ends the device, and names the step."""
+        assert not self._closed, "this device was closed"
+        try:
+            with self._driver.current():
+                yield
+        except DriverFault as fault:
+            self._failed = True
+            raise self._error(fault) from fault
+
+    def _error(self, fault: DriverFault) -> DeviceError:
+        first, last = self._latest
+        card = self._driver.card.name
+        if first == last:
+            return DeviceError(f"The {card} failed: {fault}.", "`veilgraph doctor` looks at it.")
+        what = self._said(first)
+        if last - first > 1:
+            what = f"one of {what} to {self._said(last - 1)}"
+        return DeviceError(
+            f"{self._program.party}'s {card} failed in {what}: {fault}.",
+            "With CUDA_LAUNCH_BLOCKING=1 in the environment the very step is named.",
+        )
+
+    def _said(self, step: int) -> str:
+        row = self._program.steps[step]
+        layer = self._plan.layers[int(row["layer"])].name if self._plan.layers else ""
+        kernel = KERNELS[int(row["kernel"])]
+        return f"step {step} ({kernel}{f' of layer {layer}' if layer else ''})"
+
+    def _require_memory(self, beside: int) -> None:
+        """ResourceLimitError unless the arena and so many bytes fit what the card has free."""
+        needed, free = self._program.arena_bytes + beside, self._driver.free_bytes()
+        if needed > free:
+            card = self._driver.card.name
+            raise ResourceLimitError(
+                f"{self._program.party} needs {needed / GIB:.2f} GiB for this plan, and the {card} "
+                f"has {free / GIB:.2f} GiB free.",
+                _smaller(self._plan, self._program, needed, free),
+            )
+
+    def _allocated(self, count: int) -> int:
+        """The address of so many zeros."""
+        try:
+            address = self._driver.allocate(max(count, 1))
+        except MemoryError as error:
+            raise ResourceLimitError(
+                f"The {self._driver.card.name} has no {count / GIB:.2f} GiB in one piece.",
+                "End what else uses it, or compile for a smaller batch with --shape.",
+            ) from error
+        self._compute.clear(address, max(count, 1))
+        self._allocations.append((address, max(count, 1)))
+        return address
+
+    def _filled(self, content: npt.NDArray[np.uint8]) -> int:
+        address = self._allocated(len(content))
+        self._write(address, content)
+        return address
+
+    def _lay_out(self, steps: list[tuple[Launch, ...]]) -> None:
+        """Binds all launches; those of step i are at [starts[i], starts[i + 1])."""
+        self._bound: list[Bound] = []
+        self._starts = [0]
+        for step, made in enumerate(steps):
+            for launch in made:
+                words = launch.bind((self._arena, self._constants), self._keys, self._run)
+                runs = [i for i, a in enumerate(launch.arguments) if isinstance(a, Run)]
+                kernel = self._driver.kernel(launch)
+                self._bound.append(Bound(step, kernel, words, runs, words.tobytes()))
+            self._starts.append(len(self._bound))
+
+    def close(self) -> None:
+        """Zeros over shares, keys and messages, and the memory given back.
+
+        After a fault the card takes no more orders: the driver gives its memory to nobody before
+        this process ends, and clears it then.
+        """
+        if self._closed:
+            return
+        self._staging.wipe()
+        if not self._failed:
+            with self._on_card():
+                for address, count in self._allocations:
+                    self._compute.clear(address, count)
+                self._finish()
+                for address, _ in self._allocations:
+                    self._driver.release(address)
+        self._closed = True
+
+
+def _smaller(plan: Plan, program: PartyPlan, needed: int, free: int) -> str:
+    """What to do about too little memory: the largest batch that would fit, if any does.
+
+    What setup keeps stays as it is; the rest of the memory grows with the batch.
+    """
+    batches = {t.shape[0] if t.shape else 1 for p in plan.programs.values() for t in p.inputs}
+    kept = int(program.kept["bytes"][program.kept["phase"] == Phase.SETUP].sum())
+    if len(batches) == 1:
+        batch = batches.pop()
+        fits = (free - kept) * batch // max(needed - kept, 1)
+        if 1 <= fits < batch:
+            return f"Compile for a batch of at most {fits} with --shape, or a narrower --ring."
+    return "Compile for a narrower --ring, or take a card with more memory."

@@ -1,0 +1,106 @@
+"""What a CUDA device asks of a driver, and no more: PyCUDA gives it, and the shim of the tests.
+
+Work goes to streams, which run each their own in order and wait for others at events alone. All
+calls are made while the driver's context is `current`.
+"""
+
+from __future__ import annotations
+
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
+import numpy.typing as npt
+
+from veilgraph.kernels.cuda import Launch
+
+Bytes = npt.NDArray[np.uint8]
+
+
+class DriverFault(Exception):
+    """A driver's own words for what went wrong; the device adds where, and tells the user."""
+
+
+@dataclass(frozen=True)
+class Card:
+    """A GPU: its product's name, its architecture as nvcc calls it, multiprocessors and memory."""
+
+    name: str
+    arch: str
+    multiprocessors: int
+    memory_bytes: int
+
+
+class Event(Protocol):
+    """A mark in a stream, set by `Stream.record`, again and again; never set counts as reached."""
+
+    def synchronize(self) -> None:
+        """Waits until the stream has come to the mark."""
+
+    def seconds_since(self, earlier: Event) -> float:
+        """Between two marks that both were reached."""
+
+
+class Kernel(Protocol):
+    """A kernel's machine code, loaded, with the shape of one launch of it."""
+
+
+class Stream(Protocol):
+    """Work in order; calls return at once, and what they name must stay until the work is done."""
+
+    def launch(self, kernel: Kernel, parameters: bytes) -> None:
+        """Runs a kernel on its parameter buffer, which is copied."""
+
+    def copy_in(self, address: int, content: Bytes) -> None:
+        """From pinned memory to the card."""
+
+    def copy_out(self, content: Bytes, address: int) -> None:
+        """From the card to pinned memory."""
+
+    def clear(self, address: int, count: int) -> None: ...
+
+    def record(self, event: Event) -> None: ...
+
+    def wait(self, event: Event) -> None:
+        """What follows starts after the mark where `event` is now."""
+
+
+class Driver(Protocol):
+    """One card's context.
+
+    Raises:
+        DriverFault: by any call; also for work that an earlier one began.
+    """
+
+    @property
+    def card(self) -> Card: ...
+
+    def current(self) -> AbstractContextManager[None]:
+        """The calling thread works in this context."""
+
+    def free_bytes(self) -> int:
+        """Of the card's memory."""
+
+    def allocate(self, count: int) -> int:
+        """The address of new memory, aligned to 256 bytes, its content junk.
+
+        Raises:
+            MemoryError: the card has no such memory.
+        """
+
+    def release(self, address: int) -> None: ...
+
+    def pinned(self, count: int) -> Bytes:
+        """Host memory from and to which streams copy."""
+
+    def stream(self) -> Stream: ...
+
+    def event(self) -> Event: ...
+
+    def kernel(self, launch: Launch) -> Kernel:
+        """Compiles or loads the kernel of a launch, once for equal sources.
+
+        Raises:
+            VeilgraphError: there is no machine code of it for this card, and none can be made.
+        """

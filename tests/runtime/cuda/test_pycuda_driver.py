@@ -1,0 +1,148 @@
+"""What is said where PyCUDA, its driver or a card is absent, by a stand-in for pycuda.driver.
+
+What works is for the tests that need a card (`-m gpu`).
+"""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import pytest
+
+from veilgraph.ir.errors import UsageError
+from veilgraph.kernels.cuda import Launch, Source
+from veilgraph.runtime.cuda.cubins import Cubins, store
+from veilgraph.runtime.cuda.driver import DriverFault
+from veilgraph.runtime.cuda.pycuda_driver import PyCudaDriver, PyCudaEvent, load_pycuda
+
+ADD = Source("add", "", ("add",))
+
+
+class Error(Exception):
+    """pycuda.driver.Error"""
+
+
+class OutOfMemory(Error):
+    """pycuda.driver.MemoryError"""
+
+
+class Card:
+    """pycuda.driver.Device"""
+
+    cards = 1
+
+    def __init__(self, index: int) -> None:
+        self.index = index
+
+    @classmethod
+    def count(cls) -> int:
+        return cls.cards
+
+    def compute_capability(self) -> tuple[int, int]:
+        return 9, 0
+
+    def get_attribute(self, attribute: str) -> int:
+        return {"MULTIPROCESSOR_COUNT": 132}[attribute]
+
+    def name(self) -> str:
+        return "NVIDIA H200"
+
+    def total_memory(self) -> int:
+        return 139 << 30
+
+    def retain_primary_context(self) -> object:
+        return object()
+
+
+def refuse(error: Exception) -> Any:
+    def call(*args: Any, **named: Any) -> None:
+        raise error
+
+    return call
+
+
+@pytest.fixture
+def cuda(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
+    """A stand-in for pycuda.driver of a machine with one card."""
+    driver: Any = ModuleType("pycuda.driver")
+    driver.Error, driver.MemoryError = Error, OutOfMemory
+    driver.Device = type("Device", (Card,), {})
+    driver.init = lambda: None
+    driver.get_driver_version = lambda: 13000
+    driver.device_attribute = type("", (), {"MULTIPROCESSOR_COUNT": "MULTIPROCESSOR_COUNT"})
+    package: Any = ModuleType("pycuda")
+    package.driver = driver
+    monkeypatch.setitem(sys.modules, "pycuda", package)
+    monkeypatch.setitem(sys.modules, "pycuda.driver", driver)
+    return driver  # type: ignore[no-any-return]
+
+
+def test_no_pycuda(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "pycuda", None)
+    monkeypatch.setitem(sys.modules, "pycuda.driver", None)
+    with pytest.raises(UsageError, match="package pycuda, which is not installed") as caught:
+        load_pycuda()
+    assert "veilgraph[gpu]" in caught.value.hint
+
+
+def test_no_driver(cuda: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    missing = ImportError("libcuda.so.1: cannot open shared object file")
+    monkeypatch.setattr(
+        "veilgraph.runtime.cuda.pycuda_driver.import_module", refuse(missing), raising=True
+    )
+    with pytest.raises(UsageError, match=r"PyCUDA finds no NVIDIA driver: libcuda\.so\.1"):
+        load_pycuda()
+
+
+def test_no_gpu(cuda: Any) -> None:
+    cuda.Device.cards = 0
+    with pytest.raises(UsageError, match="There is no GPU in this machine"):
+        load_pycuda()
+    cuda.init = refuse(Error("cuInit failed: no CUDA-capable device is detected"))
+    with pytest.raises(UsageError, match="finds no GPU: cuInit failed: no CUDA-capable device"):
+        load_pycuda()
+
+
+def test_a_driver_too_old(cuda: Any) -> None:
+    cuda.get_driver_version = lambda: 11080
+    with pytest.raises(UsageError, match=r"too old: it is of CUDA 11\.8, and 12\.0 is the least"):
+        load_pycuda()
+
+
+def test_no_such_card(cuda: Any, tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="no GPU number 1: this machine has 1") as caught:
+        PyCudaDriver(load_pycuda(), 1, Cubins(tmp_path))
+    assert "cuda:0" in caught.value.hint
+
+
+def test_a_card_says_what_it_is(cuda: Any, tmp_path: Path) -> None:
+    card = PyCudaDriver(load_pycuda(), 0, Cubins(tmp_path)).card
+    assert (card.name, card.arch, card.multiprocessors) == ("NVIDIA H200", "sm_90", 132)
+
+
+def test_memory_that_is_not_there(cuda: Any, tmp_path: Path) -> None:
+    driver = PyCudaDriver(load_pycuda(), 0, Cubins(tmp_path))
+    cuda.mem_alloc = refuse(OutOfMemory("cuMemAlloc failed: out of memory"))
+    with pytest.raises(MemoryError, match="out of memory"):
+        driver.allocate(1 << 40)
+    cuda.mem_alloc = refuse(Error("cuMemAlloc failed:\n context is destroyed"))
+    with pytest.raises(DriverFault, match=r"^cuMemAlloc failed: context is destroyed$"):
+        driver.allocate(1)
+
+
+def test_machine_code_that_the_driver_does_not_take(cuda: Any, tmp_path: Path) -> None:
+    store(tmp_path / "cubins", f"add-{ADD.digest}-sm_90.cubin", b"no code")
+    driver = PyCudaDriver(load_pycuda(), 0, Cubins(tmp_path / "cubins"))
+    cuda.module_from_buffer = refuse(Error("device kernel image is invalid"))
+    launch = Launch(ADD, "add", (1, 1, 1), (32, 1, 1), ())
+    with pytest.raises(UsageError, match=r"The driver \(CUDA 13\.0\) takes no machine code of"):
+        driver.kernel(launch)
+
+
+def test_a_mark_that_was_never_set_is_reached(cuda: Any) -> None:
+    """CUDA's own rule, without asking it: some drivers call it an error."""
+    cuda.Event = lambda: None
+    PyCudaEvent(cuda).synchronize()

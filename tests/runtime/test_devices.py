@@ -1,0 +1,32 @@
+"""Devices by name."""
+
+from __future__ import annotations
+
+import pytest
+
+from veilgraph.ir.errors import UsageError
+from veilgraph.runtime.devices import DeviceName, require_device
+
+
+@pytest.mark.parametrize(
+    ("text", "kind", "index"),
+    [("cpu", "cpu", 0), ("cuda", "cuda", 0), ("cuda:0", "cuda", 0), ("cuda:12", "cuda", 12)],
+)
+def test_names(text: str, kind: str, index: int) -> None:
+    assert DeviceName.parse(text) == DeviceName(kind, index)
+    require_device(text)
+
+
+@pytest.mark.parametrize(
+    "text", ["", "gpu", "CPU", "cuda:", "cuda:x", "cuda:-1", "cuda:1024", "cpu:0", "host-shim:0"]
+)
+def test_no_names(text: str) -> None:
+    with pytest.raises(UsageError, match=f"There is no device `{text}`") as caught:
+        require_device(text)
+    assert caught.value.hint == "Use cpu, cuda or cuda:N."
+
+
+def test_the_shim_is_for_tests() -> None:
+    assert DeviceName.parse("host-shim").kind == "host-shim"
+    with pytest.raises(UsageError, match="imitates a GPU, for tests"):
+        require_device("host-shim")

@@ -10,6 +10,8 @@
       certificate: alice.crt          # optional: as the list above has it
       state_dir: state                # spent session ids
       listen: 0.0.0.0                 # optional: where to listen, if not at my host above
+      device: cuda:0                  # optional: where to compute; cpu if left out
+      cubins: cubins                  # optional: a folder of the GPU's kernels, compiled ahead
     timeout_seconds: 60               # optional: how long to wait for a silent peer
 
 The part `parties` is the same for everyone, `me` is each party's own. Paths are relative to the
@@ -63,7 +65,7 @@ class Config:
 
     `party` is my index in `parties`; `key` and `certificate` are my PEM files; `listen` is the host
     to listen at; `timeout_seconds` is how long a peer may be silent; `absent` are known parties
-    that take no part in this session.
+    that take no part in this session; `device` and `cubins` are as in devices.open_device.
     """
 
     parties: tuple[PartyAddress, ...]
@@ -74,6 +76,8 @@ class Config:
     listen: str
     timeout_seconds: float = TIMEOUT_SECONDS
     absent: tuple[PartyAddress, ...] = ()
+    device: str = "cpu"
+    cubins: Path | None = None
 
     @property
     def me(self) -> PartyAddress:
@@ -133,7 +137,10 @@ class _Keys:
 
 _TOP_KEYS = _Keys(frozenset({"parties", "me"}), frozenset({"timeout_seconds"}))
 _PARTY_KEYS = _Keys(frozenset({"name", "host", "port"}), frozenset({"certificate", "fingerprint"}))
-_ME_KEYS = _Keys(frozenset({"name", "key", "state_dir"}), frozenset({"certificate", "listen"}))
+_ME_KEYS = _Keys(
+    frozenset({"name", "key", "state_dir"}),
+    frozenset({"certificate", "listen", "device", "cubins"}),
+)
 
 
 class _Section:
@@ -226,6 +233,8 @@ def _config(top: _Section) -> Config:
         timeout_seconds=(
             top.seconds("timeout_seconds") if "timeout_seconds" in top.values else TIMEOUT_SECONDS
         ),
+        device=me.text("device") if "device" in me.values else "cpu",
+        cubins=me.file("cubins") if "cubins" in me.values else None,
     )
 
 

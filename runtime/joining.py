@@ -13,6 +13,7 @@ import numpy.typing as npt
 from veilgraph.ir.errors import SecurityAbort, UsageError
 from veilgraph.ir.plan import Phase, Plan
 from veilgraph.runtime.config import Config
+from veilgraph.runtime.devices import require_device
 from veilgraph.runtime.handshake import Terms, open_session
 from veilgraph.runtime.native_links import open_links
 from veilgraph.runtime.party import Party, Prepared
@@ -35,9 +36,10 @@ def join(
     config: Config,
     *,
     inferences: int = 0,
-    device: str = "cpu",
+    device: str | None = None,
     threads: int = 1,
     isa: str | None = None,
+    cubins: Path | None = None,
     insecure_plaintext: bool = False,
     timeout_seconds: float | None = None,
     shape: Shape | None = None,
@@ -46,14 +48,17 @@ def join(
     """This host's party of `plan`, connected with all others that hold the same plan.
 
     With `stored` its keys are those of a store, and only parties that compute online take part.
+    `device` and `cubins` are those of parties.yaml unless given.
 
     Raises:
-        UsageError: parties.yaml names other parties than the plan.
+        UsageError: parties.yaml names other parties than the plan, or there is no such device.
         PeerError: a peer that does not come, or shows another certificate.
         SecurityAbort: a peer with another plan, another number of inferences (0: left open), or
             without a store where this party has one; or a session id that was used before.
     """
     config = _taking_part(plan, config, from_store=stored is not None)
+    device, cubins = device or config.device, cubins or config.cubins
+    require_device(device)
     links = open_links(
         config,
         insecure_plaintext=insecure_plaintext,
@@ -67,7 +72,8 @@ def join(
             links, Terms(digest, ring_bits, inferences, stored is not None), spent
         )
         keys = session.keys if stored is None else stored.keys
-        return Joined(Party(plan, config.me.name, links, keys, device, threads, isa), session.id)
+        party = Party(plan, config.me.name, links, keys, device, threads, isa, cubins)
+        return Joined(party, session.id)
     except BaseException as error:
         links.__exit__(type(error), error, error.__traceback__)
         raise

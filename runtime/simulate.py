@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TypeVar
 
 import numpy as np
@@ -16,6 +17,7 @@ import numpy.typing as npt
 
 from veilgraph.ir.errors import PeerError, UsageError
 from veilgraph.ir.plan import Phase, Plan
+from veilgraph.runtime.devices import DeviceName
 from veilgraph.runtime.handshake import Terms, open_session
 from veilgraph.runtime.links import Links
 from veilgraph.runtime.loopback import loopback
@@ -23,6 +25,7 @@ from veilgraph.runtime.party import Party
 from veilgraph.runtime.transcript import Transcript
 
 Arrays = Mapping[str, npt.ArrayLike]
+Devices = str | Mapping[str, str]
 T = TypeVar("T")
 
 
@@ -93,14 +96,33 @@ def split_inputs(plan: Plan, inputs: Arrays) -> dict[str, dict[str, npt.ArrayLik
     }
 
 
+def devices_of(plan: Plan, device: Devices) -> dict[str, str]:
+    """Each party's device: one for all, or by name, `cpu` for those that are not named.
+
+    Raises:
+        UsageError: no party of the plan, or no device.
+    """
+    parties = plan.manifest.parties
+    by_name = dict.fromkeys(parties, device) if isinstance(device, str) else dict(device)
+    for name, each in by_name.items():
+        DeviceName.parse(each)
+        if name not in parties:
+            raise UsageError(
+                f"{name} is no party of this plan.", f"Its parties are {', '.join(parties)}."
+            )
+    return {name: by_name.get(name, "cpu") for name in parties}
+
+
 def simulate(
     plan: Plan,
     weights: Arrays,
     inputs: Arrays,
     *,
     iterations: int = 1,
+    device: Devices = "cpu",
     threads: int = 1,
     isa: str | None = None,
+    cubins: Path | None = None,
 ) -> Answer:
     """Runs a plan with all parties in this process.
 
@@ -108,12 +130,22 @@ def simulate(
         weights: all weights by name.
         inputs: all inputs by name.
         iterations: inferences in one session, on the same inputs.
+        device: where all parties compute, or where each does, by name; see devices.py.
         threads: that each party's kernels may use.
+        cubins: a folder of the GPU's kernels that `prepare` compiled.
 
     Raises:
         UsageError, AccuracyError: as `Party.infer` and `Party.share_weights`.
     """
-    return simulate_many(plan, weights, [inputs] * iterations, threads=threads, isa=isa)
+    return simulate_many(
+        plan,
+        weights,
+        [inputs] * iterations,
+        device=device,
+        threads=threads,
+        isa=isa,
+        cubins=cubins,
+    )
 
 
 def simulate_many(
@@ -121,8 +153,10 @@ def simulate_many(
     weights: Arrays,
     batches: Sequence[Arrays],
     *,
+    device: Devices = "cpu",
     threads: int = 1,
     isa: str | None = None,
+    cubins: Path | None = None,
     trace: bool = False,
 ) -> Answer:
     """One session in which every one of `batches` is an inference; see `simulate`.
@@ -130,6 +164,7 @@ def simulate_many(
     With `trace` the transcripts of the last one say when each step ran.
     """
     own = [split_inputs(plan, inputs) for inputs in batches]
+    devices = devices_of(plan, device)
 
     def work(
         links: Links,
@@ -138,7 +173,8 @@ def simulate_many(
         with links:
             terms = Terms(bytes.fromhex(plan.digest), plan.manifest.ring_bits, len(batches))
             session = open_session(links, terms, None)
-            with Party(plan, name, links, session.keys, threads=threads, isa=isa) as party:
+            place = devices[name], threads, isa, cubins
+            with Party(plan, name, links, session.keys, *place) as party:
                 setup = party.share_weights(weights)
                 done = [party.infer(inputs[name]) for inputs in own[:-1]]
                 if trace:

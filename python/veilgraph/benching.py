@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from statistics import median
 from typing import Any
 
@@ -21,7 +22,7 @@ from veilgraph.processes import simulate_processes
 from veilgraph.reports import plan_inputs
 from veilgraph.runtime import randomness
 from veilgraph.runtime.shaping import Shape
-from veilgraph.runtime.simulate import Answer, Run, simulate_many
+from veilgraph.runtime.simulate import Answer, Devices, Run, simulate_many
 from veilgraph.tables import Table
 from veilgraph.timesplit import TimeSplit
 
@@ -105,8 +106,10 @@ def measure(
     iterations: int = 1,
     warm_up: int = 0,
     processes: bool = False,
+    device: Devices = "cpu",
     threads: int = 1,
     isa: str | None = None,
+    cubins: Path | None = None,
     trace: bool = False,
     shape: Shape | None = None,
 ) -> Measurement:
@@ -116,6 +119,8 @@ def measure(
         weights: all weights by name.
         inputs: all inputs by name, the same for every inference.
         processes: a process a party, over TLS on loopback, rather than threads of this one.
+        device: where all parties compute, or where each does, by name.
+        cubins: a folder of the GPU's kernels that `prepare` compiled.
         trace: whether the last run's transcripts say when each step ran.
         shape: of a network to imitate; processes alone can.
 
@@ -123,7 +128,8 @@ def measure(
         VeilgraphError: whatever is wrong at a party, as in `simulate`.
     """
     batches = [inputs] * (warm_up + iterations)
-    options: dict[str, Any] = {"threads": threads, "isa": isa, "trace": trace}
+    where: dict[str, Any] = {"device": device, "threads": threads, "isa": isa, "cubins": cubins}
+    options = {**where, "trace": trace}
     answer: Answer
     if processes:
         arrays = {name: np.asarray(w, np.float32) for name, w in weights.items()}

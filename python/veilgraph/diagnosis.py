@@ -12,8 +12,11 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
 from veilgraph import units
+from veilgraph.ir.errors import UsageError
 from veilgraph.kernels.native import INSTRUCTION_SETS, library, supported
 from veilgraph.runtime._native import OpenSsl
+from veilgraph.runtime.cuda.cubins import find_nvcc
+from veilgraph.runtime.cuda.pycuda_driver import list_cards, load_pycuda
 from veilgraph.runtime.tls import openssl
 
 RUNTIME = ("numpy", "pyyaml", "click", "rich", "safetensors", "cryptography")
@@ -58,6 +61,7 @@ def diagnose() -> list[Finding]:
         *(_package(name) for name in RUNTIME),
         *(_extra(extra) for extra in EXTRAS),
         _gpu(),
+        _nvcc(),
     ]
 
 
@@ -128,8 +132,24 @@ def _extra(extra: str) -> Finding:
 
 
 def _gpu() -> Finding:
-    count = len(list(Path("/proc/driver/nvidia/gpus").glob("*")))
-    return Finding("GPU", f"{count or 'none'}; this version computes on the CPU alone")
+    """What `--device cuda` would find: cards by PyCUDA, else what NVIDIA's driver shows."""
+    listed = len(list(Path("/proc/driver/nvidia/gpus").glob("*")))
+    try:
+        cards = list_cards(load_pycuda())
+    except UsageError as error:
+        return Finding("GPU", f"{listed or 'none'}: {error.message}", error.hint if listed else "")
+    return Finding("GPU", "; ".join(f"{c.name}, {c.arch}, {_gib(c.memory_bytes)}" for c in cards))
+
+
+def _gib(count: int) -> str:
+    return f"{count / 2**30:.0f} GiB"
+
+
+def _nvcc() -> Finding:
+    found = find_nvcc()
+    if found is None:
+        return Finding("nvcc", "absent; a GPU's kernels can be compiled elsewhere by `prepare`")
+    return Finding("nvcc", str(found))
 
 
 def _version(name: str) -> str | None:

@@ -28,7 +28,7 @@ from veilgraph.ir.plan import Phase
 from veilgraph.plans import Plan
 from veilgraph.runtime import certificates
 from veilgraph.runtime.shaping import Shape
-from veilgraph.runtime.simulate import Answer, Run, split_inputs
+from veilgraph.runtime.simulate import Answer, Devices, Run, devices_of, split_inputs
 from veilgraph.runtime.transcript import PhaseRecord, Transcript
 from veilgraph.runtime.weights import save_weights
 from veilgraph.session import Session
@@ -43,6 +43,8 @@ class Job:
 
     party: str
     runs: int
+    device: str
+    cubins: str | None
     threads: int
     isa: str | None
     insecure_plaintext: bool
@@ -64,8 +66,10 @@ def simulate_processes(
     weights: Mapping[str, npt.NDArray[np.float32]],
     batches: Sequence[Mapping[str, npt.ArrayLike]],
     *,
+    device: Devices = "cpu",
     threads: int = 1,
     isa: str | None = None,
+    cubins: Path | None = None,
     insecure_plaintext: bool = False,
     trace: bool = False,
     shape: Shape | None = None,
@@ -73,7 +77,7 @@ def simulate_processes(
     """One session with a process a party; every one of `batches` is an inference.
 
     With `trace` the transcripts of the last one say when each step ran; with `shape` links imitate
-    those of a network.
+    those of a network. `device` is one for all parties, or each one's by name.
 
     Returns:
         The answer as `simulate` gives it, and each party's report.
@@ -82,14 +86,26 @@ def simulate_processes(
         VeilgraphError: the first cause at any party, not the parties that it stopped.
     """
     own = [split_inputs(plan, inputs) for inputs in batches]
+    devices = devices_of(plan, device)
+    kernels = None if cubins is None else str(cubins.absolute())
     with tempfile.TemporaryDirectory(prefix="veilgraph-") as name:
         folder = Path(name)
         plan.save(folder / "model.plan")
         save_weights(weights, folder / "model.weights", plan.digest)
         write_configs(folder, plan.manifest.parties)
         jobs = [
-            Job(party, len(own), threads, isa, insecure_plaintext, trace, shape)
-            for party in plan.manifest.parties
+            Job(
+                name,
+                len(own),
+                devices[name],
+                kernels,
+                threads,
+                isa,
+                insecure_plaintext,
+                trace,
+                shape,
+            )
+            for name in plan.manifest.parties
         ]
         for number, inputs in enumerate(own):
             for party, arrays in inputs.items():
@@ -209,6 +225,8 @@ def _run(folder: Path, job: Job) -> dict[str, Any]:
         folder / f"{job.party}.yaml",
         weights=folder / "model.weights" if owns else None,
         inferences=job.runs,
+        device=job.device,
+        cubins=job.cubins,
         threads=job.threads,
         isa=job.isa,
         insecure_plaintext=job.insecure_plaintext,

@@ -39,7 +39,8 @@ class Session:
         weights: path of model.weights, or arrays by name; the owner of the weights gives them.
         inferences: to run or prepare in this session, the same number at every party; 0 leaves it
             open, at every party too.
-        device: where to compute.
+        device: where to compute, `cpu` or `cuda:0`; parties.yaml's if None.
+        cubins: a folder of the GPU's kernels that `prepare` compiled; parties.yaml's if None.
         threads: that kernels may use.
         isa: instruction set of the kernels; the best of this CPU if None.
         insecure_plaintext: no TLS, for measurements; refused beyond loopback.
@@ -61,9 +62,10 @@ class Session:
         *,
         weights: str | Path | Mapping[str, npt.ArrayLike] | None = None,
         inferences: int = 0,
-        device: str = "cpu",
+        device: str | None = None,
         threads: int = 1,
         isa: str | None = None,
+        cubins: str | Path | None = None,
         insecure_plaintext: bool = False,
         timeout_seconds: float | None = None,
         shape: Shape | None = None,
@@ -82,6 +84,7 @@ class Session:
             "device": device,
             "threads": threads,
             "isa": isa,
+            "cubins": None if cubins is None else Path(cubins),
             "insecure_plaintext": insecure_plaintext,
             "timeout_seconds": timeout_seconds,
             "shape": shape,

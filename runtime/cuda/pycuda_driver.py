@@ -81,6 +81,17 @@ def load_pycuda() -> Any:
     return cuda
 
 
+def list_cards(cuda: Any) -> list[Card]:
+    """The cards that `cuda:0`, `cuda:1` and so on are."""
+    return [_card(cuda, cuda.Device(index)) for index in range(cuda.Device.count())]
+
+
+def _card(cuda: Any, device: Any) -> Card:
+    major, minor = device.compute_capability()
+    counted = device.get_attribute(cuda.device_attribute.MULTIPROCESSOR_COUNT)
+    return Card(device.name(), f"sm_{major}{minor}", int(counted), int(device.total_memory()))
+
+
 def _said(version: int) -> str:
     return f"{version // 1000}.{version % 1000 // 10}"
 
@@ -185,10 +196,7 @@ class PyCudaDriver:
 
     @_faults
     def _open(self, device: Any) -> None:
-        major, minor = device.compute_capability()
-        counted = device.get_attribute(self._cuda.device_attribute.MULTIPROCESSOR_COUNT)
-        arch = f"sm_{major}{minor}"
-        self.card = Card(device.name(), arch, int(counted), int(device.total_memory()))
+        self.card = _card(self._cuda, device)
         self._context = device.retain_primary_context()
 
     @contextmanager

@@ -12,6 +12,8 @@ from verbs import json_of, run_verb
 
 from veilgraph import diagnosis
 from veilgraph.diagnosis import Finding, diagnose
+from veilgraph.ir.errors import UsageError
+from veilgraph.runtime.cuda.driver import Card
 
 
 def finding(what: str) -> Finding:
@@ -77,6 +79,34 @@ def test_kernels_that_can_not_be_loaded_are_told(monkeypatch: pytest.MonkeyPatch
     found = diagnosis._kernels()
     assert found.found == "can't be loaded: libveil_portable.so: cannot open shared object file"
     assert found.advice == "Install veilgraph again."
+
+
+def test_no_gpu_is_no_fault_and_a_gpu_out_of_reach_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    def unreachable() -> Any:
+        raise UsageError("A GPU is reached through pycuda.", "pip install it.")
+
+    monkeypatch.setattr(diagnosis, "load_pycuda", unreachable)
+    monkeypatch.setattr(Path, "glob", lambda path, pattern: iter([]))
+    assert diagnosis._gpu() == Finding("GPU", "none: A GPU is reached through pycuda.")
+    monkeypatch.setattr(Path, "glob", lambda path, pattern: iter(["0000:00:04.0"]))
+    assert diagnosis._gpu() == Finding(
+        "GPU", "1: A GPU is reached through pycuda.", "pip install it."
+    )
+
+
+def test_cards_are_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    card = Card("NVIDIA H200", "sm_90", 132, 139 << 30)
+    monkeypatch.setattr(diagnosis, "load_pycuda", lambda: None)
+    monkeypatch.setattr(diagnosis, "list_cards", lambda cuda: [card, card])
+    told = "NVIDIA H200, sm_90, 139 GiB"
+    assert diagnosis._gpu() == Finding("GPU", f"{told}; {told}")
+
+
+def test_the_compiler_for_gpus_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(diagnosis, "find_nvcc", lambda: None)
+    assert "absent" in diagnosis._nvcc().found
+    monkeypatch.setattr(diagnosis, "find_nvcc", lambda: Path("/cuda/nvcc"))
+    assert diagnosis._nvcc() == Finding("nvcc", "/cuda/nvcc")
 
 
 def test_nothing_on_this_machine_is_changed(tmp_path: Path) -> None:

@@ -102,6 +102,29 @@ def test_prepare_refuses_before_it_connects(
     assert said in done.stderr
 
 
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        (("--party", "alice", "--count", "1"), "needs --party, --config and --count"),
+        (("--gpu-arch", "sm_90"), "Nothing says where kernels go"),
+        (("--gpu-arch", "sm_90,90", "--cubins", "k"), "`90` is no GPU architecture"),
+    ],
+)
+def test_prepare_refuses_what_is_half_said(folder: Path, options: tuple[str], said: str) -> None:
+    done = CliRunner().invoke(main, ["prepare", str(folder / "digits.plan"), *options])
+    assert done.exit_code == 2
+    assert said in done.stderr
+
+
+def test_kernels_need_a_compiler(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("veilgraph.runtime.cuda.cubins.find_nvcc", lambda: None)
+    options = ["--gpu-arch", "sm_90", "--cubins", str(folder / "cubins")]
+    done = CliRunner().invoke(main, ["prepare", str(folder / "digits.plan"), *options])
+    assert done.exit_code == 2
+    assert "There is no nvcc on this machine." in done.stderr
+    assert not (folder / "cubins").exists()
+
+
 def test_compare_suites_shows_each_with_its_trust() -> None:
     model = str(DIGITS / "digits.onnx")
     done = CliRunner().invoke(main, ["compile", model, "--compare-suites", "--json", *COMPILED])

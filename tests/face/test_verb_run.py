@@ -102,12 +102,24 @@ def test_a_peer_that_never_comes_ends_the_run(configured: Compiled) -> None:
         (tuple(command("carol", "--output", "logits=@l.npy")[1:]), "--output names `logits`"),
         (tuple(command("alice", "--output", "logits=@.")[1:]), ". is a directory."),
         (tuple(command("alice", "--timeout", "0")[1:]), "Invalid value for '--timeout'"),
+        (tuple(command("alice", "--device", "abacus")[1:]), "There is no device `abacus`."),
+        (tuple(command("alice", "--device", "host-shim")[1:]), "imitates a GPU, for tests"),
     ],
 )
 def test_refuses(configured: Compiled, arguments: tuple[str, ...], sentence: str) -> None:
     code, told = refusal("run", *arguments)
     assert code == 2
     assert sentence in told
+
+
+@pytest.mark.parametrize("name", ["abacus", "host-shim"])
+def test_a_device_in_the_configuration_is_looked_at_too(configured: Compiled, name: str) -> None:
+    content = yaml.safe_load(Path("carol.yaml").read_text())
+    content["me"]["device"] = name
+    Path("carol.yaml").write_text(yaml.safe_dump(content))
+    code, told = refusal(*command("carol"))
+    assert code == 2
+    assert name in told
 
 
 def test_plaintext_is_refused_beyond_loopback(configured: Compiled) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -60,6 +61,10 @@ def test_instruction_set_can_be_chosen(
 @pytest.mark.parametrize(
     ("arguments", "code", "sentence"),
     [
+        ((*FILES, "--device", "abacus"), 2, "There is no device `abacus`."),
+        ((*FILES, "--device", "=cpu"), 2, "should read PARTY=DEVICE"),
+        ((*FILES, "--device", "eve=cpu"), 2, "eve is no party of this plan."),
+        ((*FILES, "--device", "bob=cpu", "--device", "bob=cuda"), 2, "--device names `bob` twice."),
         (FILES[:3], 2, "alice owns input `image`, and it was not given."),
         ((*FILES, "--input", "image=@image.npy"), 2, "--input names `image` twice."),
         ((*FILES[:3], "--input", "picture=@image.npy"), 2, "The model has no input `picture`."),
@@ -86,6 +91,14 @@ def test_refuses(copied: Compiled, arguments: tuple[str, ...], code: int, senten
     assert found == code
     assert sentence in told
     assert sorted(copied.folder.iterdir()) == before
+
+
+def test_no_way_to_a_gpu_is_told(copied: Compiled, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "pycuda", None)
+    monkeypatch.setitem(sys.modules, "pycuda.driver", None)
+    code, told = refusal("simulate", *FILES, "--device", "bob=cuda:0")
+    assert code == 2
+    assert "package pycuda, which is not installed" in told
 
 
 def test_nothing_is_printed_where_an_output_can_not_be_written(

@@ -40,7 +40,14 @@ def test_reads_what_is_written(alice: Path) -> None:
     assert config.state_dir == folder / "state"
     assert config.listen == "127.0.0.1"
     assert config.timeout_seconds == 10.0
+    assert (config.device, config.cubins) == ("cpu", None)
     assert config.parties[1].certificate == load_certificate(folder / "bob.crt")
+
+
+def test_reads_where_to_compute(alice: Path) -> None:
+    where = {"device": "cuda:1", "cubins": "kernels"}
+    config = Config.load(edit(alice, lambda content: content["me"].update(where)))
+    assert (config.device, config.cubins) == ("cuda:1", alice.parent / "kernels")
 
 
 def test_fingerprints_stand_for_certificates(alice: Path) -> None:
@@ -143,7 +150,9 @@ def test_says_what_is_wrong(alice: Path, change: Change, match: str) -> None:
 
 def test_says_what_is_known(alice: Path) -> None:
     hint = refused(alice, lambda c: c["me"].update(colour="red"), "no known key").hint
-    assert hint == "Its keys are key, name, state_dir; optional: certificate, listen."
+    assert (
+        hint == "Its keys are key, name, state_dir; optional: certificate, cubins, device, listen."
+    )
 
 
 def test_a_fingerprint_that_is_none(alice: Path) -> None:

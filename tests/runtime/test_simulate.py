@@ -11,7 +11,7 @@ from small_plans import W, X, check_answer, small_plan
 from veilgraph.ir.errors import AccuracyError, UsageError
 from veilgraph.ir.plan import Phase, Plan
 from veilgraph.kernels.native import supported
-from veilgraph.runtime.simulate import simulate, simulate_many, split_inputs
+from veilgraph.runtime.simulate import devices_of, simulate, simulate_many, split_inputs
 
 
 @pytest.fixture(scope="module", params=[32, 40, 64])
@@ -89,3 +89,12 @@ def test_what_a_party_refuses_is_raised(
 ) -> None:
     with pytest.raises(error):
         simulate(plan, weights, inputs)  # type: ignore[arg-type]
+
+
+def test_devices_of_parties(plan: Plan) -> None:
+    assert devices_of(plan, "cuda") == dict.fromkeys(("alice", "bob", "carol"), "cuda")
+    assert devices_of(plan, {"bob": "cuda:1"}) == {"alice": "cpu", "bob": "cuda:1", "carol": "cpu"}
+    with pytest.raises(UsageError, match="eve is no party of this plan"):
+        devices_of(plan, {"eve": "cpu"})
+    with pytest.raises(UsageError, match="There is no device `abacus`"):
+        simulate(plan, {"w": W}, {"x": X}, device={"bob": "abacus"})

@@ -10,6 +10,8 @@ import click
 
 from veilgraph.ir.errors import UsageError
 from veilgraph.kernels.native import INSTRUCTION_SETS, supported
+from veilgraph.runtime.cuda.cubins import check_arch
+from veilgraph.runtime.devices import DeviceName, require_device
 from veilgraph.runtime.shaping import Shape
 
 Value = TypeVar("Value")
@@ -73,6 +75,29 @@ def link_shape(text: str) -> Shape:
     return Shape(round_trip_ms / 1e3, megabits * 1e6 / 8)
 
 
+def party_device(text: str) -> tuple[str, str]:
+    """PARTY=DEVICE, or a DEVICE for all parties, which has no name then."""
+    party, equals, name = text.rpartition("=")
+    if equals and not party:
+        raise click.BadParameter(f"`{text}` should read PARTY=DEVICE, or a device alone.")
+    try:
+        DeviceName.parse(name)
+    except UsageError as error:
+        raise click.BadParameter(f"{error.message} {error.hint}") from error
+    return party, name
+
+
+def devices(given: Iterable[tuple[str, str]], parties: Iterable[str]) -> dict[str, str]:
+    """Each named party's device; one that is given alone is that of all others.
+
+    Raises:
+        UsageError: one party twice, or two devices for all.
+    """
+    found = by_name("--device", given)
+    others = found.pop("", "cpu")
+    return {**dict.fromkeys(parties, others), **found}
+
+
 def by_name(option: str, pairs: Iterable[tuple[str, Value]]) -> dict[str, Value]:
     """The pairs of an option that may be repeated, by name.
 
@@ -104,6 +129,23 @@ def _runnable(ctx: click.Context, param: click.Parameter, isa: str | None) -> st
     if isa is not None and isa not in supported():
         raise click.BadParameter(f"this processor runs {', '.join(supported())} alone.", ctx, param)
     return isa
+
+
+def _own_device(ctx: click.Context, param: click.Parameter, name: str | None) -> str | None:
+    """The device of a party between hosts, if it is one."""
+    try:
+        require_device(name or "cpu")
+    except UsageError as error:
+        raise click.BadParameter(f"{error.message} {error.hint}", ctx, param) from error
+    return name
+
+
+def architectures(text: str) -> tuple[str, ...]:
+    """sm_80,sm_90."""
+    try:
+        return tuple(check_arch(arch) for arch in comma_list(text))
+    except UsageError as error:
+        raise click.BadParameter(f"{error.message} {error.hint}") from error
 
 
 PATH = click.Path(path_type=Path)
@@ -151,8 +193,21 @@ processes_option = click.option(
 )
 device_option = click.option(
     "--device",
-    type=click.Choice(["cpu"]),
-    default="cpu",
-    show_default=True,
-    help="Where to compute.",
+    callback=_own_device,
+    metavar="cpu|cuda:N",
+    help="Where to compute.  [default: as in the configuration, else cpu]",
+)
+devices_option = click.option(
+    "--device",
+    "devices",
+    type=party_device,
+    metavar="[PARTY=]cpu|cuda:N",
+    multiple=True,
+    help="Where all parties compute, or one does; may be repeated.  [default: cpu]",
+)
+cubins_option = click.option(
+    "--cubins",
+    type=PATH,
+    metavar="DIR",
+    help="The GPU's kernels that `prepare --gpu-arch` compiled.  [default: compile, and cache]",
 )

@@ -56,6 +56,8 @@ Example, three processes over TLS on loopback:
     metavar="RTT_MS,MBIT",
     help="Links as of a network with this round trip and bandwidth; takes --processes as given.",
 )
+@arguments.devices_option
+@arguments.cubins_option
 @arguments.threads_option
 @arguments.isa_option
 @arguments.json_option
@@ -67,6 +69,8 @@ def command(
     processes: bool,
     trace_file: Path | None,
     shape: Shape | None,
+    devices: tuple[tuple[str, str], ...],
+    cubins: Path | None,
     threads: int,
     isa: str | None,
     as_json: bool,
@@ -81,6 +85,7 @@ def command(
     (for the system, and for what others had not sent yet) and the rest.
     """
     plan = Plan.load(plan_file)
+    device = arguments.devices(devices, plan.manifest.parties)
     processes = processes or shape is not None
     if trace_file is not None:
         check_destination(trace_file)
@@ -94,8 +99,10 @@ def command(
             iterations=iterations,
             warm_up=benching.WARM_UP_RUNS,
             processes=processes,
+            device=device,
             threads=threads,
             isa=isa,
+            cubins=cubins,
             trace=trace_file is not None,
             shape=shape,
         )
@@ -106,12 +113,14 @@ def command(
         settings = {
             "processes": processes,
             "netem": shape and vars(shape),
+            "device": device,
             "threads": threads,
             "random": made_up,
         }
         show_json({**settings, **benching.values(measured)})
         return
-    show(*benching.tables(measured), _sentence(iterations, processes, shape, threads, made_up))
+    made = _sentence(iterations, processes, shape, device, threads, made_up)
+    show(*benching.tables(measured), made)
 
 
 def _write_trace(file: Path, measured: benching.Measurement) -> None:
@@ -125,7 +134,12 @@ def _weights(plan: Plan, file: Path | None) -> Mapping[str, npt.ArrayLike]:
 
 
 def _sentence(
-    iterations: int, processes: bool, shape: Shape | None, threads: int, made_up: list[str]
+    iterations: int,
+    processes: bool,
+    shape: Shape | None,
+    device: Mapping[str, str],
+    threads: int,
+    made_up: list[str],
 ) -> str:
     """How it was measured."""
     where = "processes over TLS on loopback" if processes else "threads of one process, no TLS"
@@ -135,4 +149,6 @@ def _sentence(
     drawn = f"; random {', '.join(made_up)}" if made_up else ""
     kernels = "1 thread" if threads == 1 else f"{threads} threads"
     done = units.counted(iterations, "inference")
-    return f"{done} after one to warm up; parties are {where}, {kernels}{drawn}."
+    cards = [f"{party} on {name}" for party, name in device.items() if name != "cpu"]
+    computed = ", ".join([kernels, *cards])
+    return f"{done} after one to warm up; parties are {where}, {computed}{drawn}."

@@ -1,4 +1,4 @@
-"""`veilgraph prepare`: offline phases ahead of time, into this party's store."""
+"""`veilgraph prepare`: what an inference needs ahead of time: its offline phase, or kernels."""
 
 from __future__ import annotations
 
@@ -7,11 +7,14 @@ from pathlib import Path
 import click
 
 from veilgraph.commands import arguments
+from veilgraph.ir.errors import UsageError
 from veilgraph.ir.plan import Phase
 from veilgraph.plans import Plan
+from veilgraph.runtime.cuda import cubins as machine_code
+from veilgraph.runtime.cuda.program import sources
 from veilgraph.runtime.joining import require_store
 from veilgraph.session import Session
-from veilgraph.tables import remark, show, show_json
+from veilgraph.tables import progress, remark, show, show_json
 from veilgraph.units import counted, seconds, size
 
 EPILOG = """\b
@@ -19,19 +22,18 @@ Example, on bob's host while alice and carol do the same on theirs:
   veilgraph prepare digits.plan --party bob --config parties.yaml \\
       --weights digits.weights --store bob.store --count 100
   veilgraph run digits.plan --party bob --config parties.yaml --store bob.store
+\b
+Example, kernels for hosts with an A100 or an H100 and no compiler:
+  veilgraph prepare digits.plan --gpu-arch sm_80,sm_90 --cubins cubins
+  veilgraph run digits.plan --party bob --config parties.yaml --device cuda \\
+      --cubins cubins --weights digits.weights
 """
 
 
 @click.command("prepare", epilog=EPILOG)
 @click.argument("plan_file", metavar="PLAN", type=arguments.PATH)
-@click.option("--party", required=True, metavar="NAME", help="The party that this host is.")
-@click.option(
-    "--config",
-    type=arguments.PATH,
-    required=True,
-    metavar="FILE",
-    help="This party's parties.yaml.",
-)
+@click.option("--party", metavar="NAME", help="The party that this host is.")
+@click.option("--config", type=arguments.PATH, metavar="FILE", help="This party's parties.yaml.")
 @click.option(
     "--weights", type=arguments.PATH, metavar="FILE", help="model.weights, at their owner's alone."
 )
@@ -41,34 +43,58 @@ Example, on bob's host while alice and carol do the same on theirs:
     metavar="DIR",
     help="A new folder to fill; none at the dealer, who keeps nothing.",
 )
-@click.option(
-    "--count",
-    type=click.IntRange(1, 1_000_000),
-    required=True,
-    metavar="N",
-    help="Inferences to prepare.",
-)
+@click.option("--count", type=click.IntRange(1, 1_000_000), metavar="N", help="Inferences.")
 @click.option("--threads", type=click.IntRange(1), default=1, help="Threads of the kernels.")
+@arguments.device_option
+@arguments.cubins_option
+@click.option(
+    "--gpu-arch",
+    "archs",
+    type=arguments.architectures,
+    metavar="sm_NN,...",
+    help="Compile the plan's kernels for these GPUs into --cubins; nothing is run.",
+)
 @arguments.json_option
 def command(
     plan_file: Path,
-    party: str,
-    config: Path,
+    party: str | None,
+    config: Path | None,
     weights: Path | None,
     store: Path | None,
-    count: int,
+    count: int | None,
     threads: int,
+    device: str | None,
+    cubins: Path | None,
+    archs: tuple[str, ...] | None,
     as_json: bool,
 ) -> None:
     """Run the offline phase of inferences to come, together with all parties of PLAN.
 
     What it leaves is stored in this party's folder, encrypted under its private key. `run --store`
     uses each prepared inference once. A dealer takes no part in that, so it has no store.
+
+    With --gpu-arch it compiles the kernels that PLAN needs on a GPU instead, for hosts of your own
+    that have no compiler: a plan itself never brings machine code.
     """
     plan = Plan.load(plan_file)
+    if archs is not None:
+        _compile(plan, archs, cubins, as_json)
+        return
+    if party is None or config is None or count is None:
+        raise UsageError(
+            "The offline phase needs --party, --config and --count.",
+            "To compile kernels for GPUs, give --gpu-arch and --cubins.",
+        )
     require_store(plan, party, store)
     with Session(
-        plan, party, config, weights=weights, threads=threads, inferences=count
+        plan,
+        party,
+        config,
+        weights=weights,
+        inferences=count,
+        device=device,
+        threads=threads,
+        cubins=cubins,
     ) as session:
         session.prepare(store, count)
         spent = sum(t.phases[Phase.OFFLINE].seconds for t in session.transcripts)
@@ -82,3 +108,25 @@ def command(
         return
     show(f"{done} prepared in {seconds(spent)}; {store} holds {size(used)}.")
     remark("Don't copy the store: each of its inferences can be used once.")
+
+
+def _compile(plan: Plan, archs: tuple[str, ...], folder: Path | None, as_json: bool) -> None:
+    """All kernels of all parties for these architectures, as files in a folder."""
+    if folder is None:
+        raise UsageError("Nothing says where kernels go.", "Name a folder with --cubins.")
+    nvcc = machine_code.find_nvcc()
+    if nvcc is None:
+        raise UsageError(
+            "There is no nvcc on this machine.", "Install CUDA's compiler, or prepare elsewhere."
+        )
+    found = {
+        source.digest: source
+        for program in plan.programs.values()
+        for source in sources(program, len(plan.constants))
+    }
+    with progress(f"compiling {counted(len(found), 'kernel')}"):
+        files = machine_code.prepare(found.values(), archs, folder, nvcc)
+    if as_json:
+        show_json({"kernels": len(found), "architectures": archs, "files": files})
+        return
+    show(f"{counted(len(found), 'kernel')} for {', '.join(archs)}: {files} files in {folder}.")

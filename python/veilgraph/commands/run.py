@@ -72,6 +72,7 @@ Example, three hosts, each with its own parties.yaml and key:
     help="No TLS, for measurements; refused for any address but loopback.",
 )
 @arguments.device_option
+@arguments.cubins_option
 @arguments.threads_option
 @arguments.isa_option
 @arguments.json_option

@@ -34,6 +34,8 @@ Example, with every party in a process of its own and TLS between them:
 @arguments.input_option
 @arguments.output_option
 @arguments.processes_option
+@arguments.devices_option
+@arguments.cubins_option
 @arguments.threads_option
 @arguments.isa_option
 @arguments.json_option
@@ -43,6 +45,8 @@ def command(
     sources: arguments.Files,
     destinations: arguments.Files,
     processes: bool,
+    devices: tuple[tuple[str, str], ...],
+    cubins: Path | None,
     threads: int,
     isa: str | None,
     as_json: bool,
@@ -60,7 +64,14 @@ def command(
     weights = load_weights(weights_file, plan.digest)
     with progress("running all parties"):
         measured = benching.measure(
-            plan, weights, arrays, processes=processes, threads=threads, isa=isa
+            plan,
+            weights,
+            arrays,
+            processes=processes,
+            device=arguments.devices(devices, plan.manifest.parties),
+            threads=threads,
+            isa=isa,
+            cubins=cubins,
         )
     if as_json:
         answer = {"outputs": outputs.values(measured.outputs, paths)}

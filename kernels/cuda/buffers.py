@@ -53,6 +53,15 @@ class Buffer:
         return -(-self.shape[0] // 64)
 
     @property
+    def bytes(self) -> int:
+        """Of a buffer without gaps."""
+        if self.kind is Kind.PLANES:
+            return 8 * self.bits * self.plane_words
+        if self.kind is Kind.PACKED:
+            return -(-self.elements * self.bits // 64) * 8
+        return self.elements * self.word_bits // 8
+
+    @property
     def pointer(self) -> Pointer:
         return Pointer(self.region, self.offset)
 

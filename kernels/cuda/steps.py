@@ -9,6 +9,7 @@ from veilgraph.kernels.copy import cuda as copy
 from veilgraph.kernels.cuda.buffers import Buffer
 from veilgraph.kernels.cuda.launch import DeviceShape, Launch
 from veilgraph.kernels.fill import cuda as fill
+from veilgraph.kernels.fused import cuda as fused
 
 
 class CudaKernel(Protocol):
@@ -19,7 +20,7 @@ class CudaKernel(Protocol):
     ) -> tuple[Launch, ...]: ...
 
 
-KERNELS: Mapping[str, CudaKernel] = {"copy": copy, "fill": fill}
+KERNELS: Mapping[str, CudaKernel] = {"fused": fused, "copy": copy, "fill": fill}
 
 
 def launches(

@@ -44,6 +44,7 @@ INSTRUCTION = np.dtype(
     ]
 )
 assert INSTRUCTION.itemsize == 40
+HEADER = 4  # parameters before the instructions
 
 
 class Op(IntEnum):

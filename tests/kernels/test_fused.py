@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from calling import DEVICES, call
-from hypothesis import given, settings
+from calling import DEVICES, SHIM, call
+from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 from programs import Streams, check, program
 
@@ -127,10 +127,12 @@ def ending(streams: Streams) -> list[dict[str, int]]:
     return [*out, {"op": Op.STORE_BITS, "b_step": 1, **planes}]
 
 
-@cpus
-@settings(deadline=None, max_examples=40)
-@given(ELEMENTS, st.lists(operation, max_size=12), st.integers(0, 2**32), st.sampled_from([1, 2]))
-def test_random_program(
+programs = given(
+    ELEMENTS, st.lists(operation, max_size=12), st.integers(0, 2**32), st.sampled_from([1, 2])
+)
+
+
+def check_random(
     device: str, elements: int, operations: list[dict[str, int]], seed: int, threads: int
 ) -> None:
     streams = Streams(elements, np.random.default_rng(seed))
@@ -140,10 +142,23 @@ def test_random_program(
 
 
 @cpus
-@pytest.mark.parametrize("word", [32, 64])
 @settings(deadline=None, max_examples=40)
-@given(ELEMENTS, st.integers(1, 64), st.integers(1, 64), st.integers(0, 2**32))
-def test_packed(
+@programs
+def test_random_program(
+    device: str, elements: int, operations: list[dict[str, int]], seed: int, threads: int
+) -> None:
+    check_random(device, elements, operations, seed, threads)
+
+
+@settings(deadline=None, max_examples=12, phases=[Phase.generate])  # each is compiled
+@programs
+def test_random_program_in_cuda(
+    elements: int, operations: list[dict[str, int]], seed: int, threads: int
+) -> None:
+    check_random(SHIM, elements, operations, seed, threads)
+
+
+def check_packed(
     device: str, word: int, elements: int, bits_in: int, bits_out: int, seed: int
 ) -> None:
     streams = Streams(elements, np.random.default_rng(seed))
@@ -158,10 +173,23 @@ def test_packed(
 
 @cpus
 @pytest.mark.parametrize("word", [32, 64])
-@pytest.mark.parametrize("packed", [False, True])
 @settings(deadline=None, max_examples=40)
-@given(ELEMENTS, st.integers(1, 700), st.integers(1, 700), st.integers(1, 64), st.integers(0, 99))
-def test_broadcast(
+@given(ELEMENTS, st.integers(1, 64), st.integers(1, 64), st.integers(0, 2**32))
+def test_packed(
+    device: str, word: int, elements: int, bits_in: int, bits_out: int, seed: int
+) -> None:
+    check_packed(device, word, elements, bits_in, bits_out, seed)
+
+
+@pytest.mark.parametrize("word", [32, 64])
+@pytest.mark.parametrize("bits", [(64, 32), (1, 64), (40, 40), (7, 24), (33, 13)])
+def test_packed_in_cuda(word: int, bits: tuple[int, int]) -> None:
+    """Each pair of widths is compiled once, for tiles and rings of every remainder."""
+    for elements in (1, 63, 65, 127, 129, 1000, 4095, 9001):
+        check_packed(SHIM, word, elements, *bits, seed=elements)
+
+
+def check_broadcast(
     device: str,
     word: int,
     packed: bool,
@@ -184,6 +212,35 @@ def test_broadcast(
 
 @cpus
 @pytest.mark.parametrize("word", [32, 64])
+@pytest.mark.parametrize("packed", [False, True])
+@settings(deadline=None, max_examples=40)
+@given(ELEMENTS, st.integers(1, 700), st.integers(1, 700), st.integers(1, 64), st.integers(0, 99))
+def test_broadcast(
+    device: str,
+    word: int,
+    packed: bool,
+    elements: int,
+    repeat: int,
+    period: int,
+    bits: int,
+    seed: int,
+) -> None:
+    check_broadcast(device, word, packed, elements, repeat, period, bits, seed)
+
+
+@pytest.mark.parametrize("word", [32, 64])
+@pytest.mark.parametrize("packed", [False, True])
+@settings(deadline=None, max_examples=30, phases=[Phase.generate])
+@given(ELEMENTS, st.integers(1, 700), st.integers(1, 700), st.integers(0, 99))
+def test_broadcast_in_cuda(
+    word: int, packed: bool, elements: int, repeat: int, period: int, seed: int
+) -> None:
+    """Four sources a width: with a division or without, with a remainder or without."""
+    check_broadcast(SHIM, word, packed, elements, repeat, period, 24, seed)
+
+
+@devices
+@pytest.mark.parametrize("word", [32, 64])
 @pytest.mark.parametrize("entries", [1, 2, 256])
 def test_lookup(device: str, word: int, entries: int) -> None:
     streams = Streams(700, np.random.default_rng(entries))
@@ -198,7 +255,7 @@ def test_lookup(device: str, word: int, entries: int) -> None:
     check(program(700, 2, 0, body), streams, device)
 
 
-@cpus
+@devices
 def test_store_leaves_the_rest_alone(device: str) -> None:
     """Streams may be longer than the program: words and planes behind its elements stay."""
     streams = Streams(1000, np.random.default_rng(3))
@@ -212,7 +269,7 @@ def test_store_leaves_the_rest_alone(device: str) -> None:
     check(program(70, 1, 1, body), streams, device)
 
 
-@cpus
+@devices
 @pytest.mark.parametrize(
     "registers",
     [(MAX_WORD_REGISTERS, 0), (3, MAX_BIT_REGISTERS), (MAX_WORD_REGISTERS, MAX_BIT_REGISTERS)],
@@ -245,7 +302,7 @@ def test_aes_vectors() -> None:
         assert out.tobytes().hex() == cipher
 
 
-@cpus
+@devices
 def test_draw_is_aes_of_the_counter(device: str) -> None:
     """The first block of a draw is AES of run | draw | 0, the run's lowest byte first."""
     run, draw_number = 0x33221100, 0x77665544

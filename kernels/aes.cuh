@@ -1,0 +1,111 @@
+// AES-128 in counter mode on a GPU (FIPS 197, SP 800-38A): the same stream as kernels/aes.h.
+//
+// A thread encrypts a block of its own. Rounds are looked up in one table of 32-bit words (J.
+// Daemen and V. Rijmen, "The Design of Rijndael", section 4.2) that lies in shared memory once for
+// each lane of a warp, in that lane's bank: no two lanes ever wait for each other, so the time of a
+// look-up depends on neither key nor data. Table entries for the other rows are rotations.
+#pragma once
+
+#include "kernels/cuda/prelude.cuh"
+
+namespace veil {
+
+struct AesWords {
+  uint32_t of[256];
+};
+
+// a times x in GF(2^8) modulo x^8 + x^4 + x^3 + x + 1.
+constexpr uint32_t aes_times_x(uint32_t a) { return (a << 1 ^ (a >> 7) * 0x11b) & 0xff; }
+
+// For each byte a column of MixColumns: 2 S(a), S(a), S(a), 3 S(a), from the lowest byte up.
+constexpr AesWords aes_words() {
+  uint8_t power[256] = {}, log[256] = {};
+  uint32_t unit = 1;
+  for (int i = 0; i < 255; ++i) {
+    power[i] = static_cast<uint8_t>(unit);
+    log[unit] = static_cast<uint8_t>(i);
+    unit ^= aes_times_x(unit);  // times 3, which generates the units
+  }
+  AesWords words = {};
+  for (int a = 0; a < 256; ++a) {
+    const uint32_t inverse = a == 0 ? 0 : power[(255 - log[a]) % 255];
+    uint32_t s = 0x63;
+    for (int k = 0; k < 5; ++k) s ^= (inverse << k | inverse >> (8 - k)) & 0xff;
+    const uint32_t twice = aes_times_x(s);
+    words.of[a] = twice | s << 8 | s << 16 | (twice ^ s) << 24;
+  }
+  return words;
+}
+
+__device__ const AesWords kAesWords = aes_words();
+
+// In shared memory: entry `byte` of lane `lane`.
+struct AesTable {
+  uint32_t at[256][kLanes];
+};
+
+struct AesSchedule {
+  uint4 round[11];
+};
+
+// By all threads of a block, which then meet (__syncthreads) before they use it.
+__device__ __forceinline__ void fill_aes_table(AesTable& table) {
+  for (unsigned i = threadIdx.x; i < 256 * kLanes; i += blockDim.x) {
+    table.at[i / kLanes][i % kLanes] = kAesWords.of[i / kLanes];
+  }
+}
+
+__device__ __forceinline__ void load_aes_schedule(AesSchedule& to, const AesSchedule* schedules,
+                                                  uint64_t number) {
+  if (threadIdx.x < 11) to.round[threadIdx.x] = schedules[number].round[threadIdx.x];
+}
+
+__device__ __forceinline__ uint32_t rotate_left(uint32_t x, unsigned count) {
+  return __funnelshift_l(x, x, count);
+}
+
+// What one thread needs of a block's shared memory.
+struct Aes {
+  const AesTable* table;
+  const AesSchedule* key;
+  unsigned lane;
+
+  __device__ __forceinline__ uint32_t word(uint32_t byte) const { return table->at[byte][lane]; }
+
+  // A column of a round from the four bytes that ShiftRows brings into it.
+  __device__ __forceinline__ uint32_t column(uint32_t a, uint32_t b, uint32_t c, uint32_t d,
+                                             uint32_t key_word) const {
+    return key_word ^ word(a & 0xff) ^ rotate_left(word(b >> 8 & 0xff), 8) ^
+           rotate_left(word(c >> 16 & 0xff), 16) ^ rotate_left(word(d >> 24), 24);
+  }
+
+  // The same without MixColumns: S(a) is the middle bytes of an entry.
+  __device__ __forceinline__ uint32_t last_column(uint32_t a, uint32_t b, uint32_t c, uint32_t d,
+                                                  uint32_t key_word) const {
+    const uint32_t bytes = (word(a & 0xff) >> 8 & 0xff) | (word(b >> 8 & 0xff) & 0xff00) |
+                           (word(c >> 16 & 0xff) & 0xff0000) | (word(d >> 24) << 8 & 0xff000000);
+    return bytes ^ key_word;
+  }
+
+  __device__ __forceinline__ uint4 encrypt(uint4 s) const {
+    const uint4 first = key->round[0];
+    s = make_uint4(s.x ^ first.x, s.y ^ first.y, s.z ^ first.z, s.w ^ first.w);
+#pragma unroll 1  // a program has many draws, and an instruction cache not much room
+    for (int r = 1; r < 10; ++r) {
+      const uint4 k = key->round[r];
+      s = make_uint4(column(s.x, s.y, s.z, s.w, k.x), column(s.y, s.z, s.w, s.x, k.y),
+                     column(s.z, s.w, s.x, s.y, k.z), column(s.w, s.x, s.y, s.z, k.w));
+    }
+    const uint4 k = key->round[10];
+    return make_uint4(last_column(s.x, s.y, s.z, s.w, k.x), last_column(s.y, s.z, s.w, s.x, k.y),
+                      last_column(s.z, s.w, s.x, s.y, k.z), last_column(s.w, s.x, s.y, s.z, k.w));
+  }
+
+  // Block `block` of a draw.
+  __device__ __forceinline__ uint4 counter(uint64_t run, uint64_t draw, uint64_t block) const {
+    return encrypt(make_uint4(static_cast<uint32_t>(run), static_cast<uint32_t>(draw),
+                              static_cast<uint32_t>(block), static_cast<uint32_t>(block >> 32)));
+  }
+};
+
+}  // namespace veil

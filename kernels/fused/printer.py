@@ -1,0 +1,377 @@
+"""A fused program printed as one CUDA kernel.
+
+    ADD dst=2 a=0 b=1        ->   const auto w7 = w3 + w5;
+    XOR_BITS dst=8 a=0 b=16  ->   const auto b9 = b2 ^ moved(tile, b4, 1, 16);
+
+Each instruction is a line; kernels/fused/words.cuh and planes.cuh say what its functions do. What
+programs of one form differ in (elements, numbers of draws and keys, constants that are added or
+multiplied by) are parameters of the kernel, so that they share a source; widths, shifts and counts
+are part of the text.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from veilgraph.kernels.cuda.buffers import Buffer, Kind
+from veilgraph.kernels.cuda.launch import Argument, Keys, Run
+from veilgraph.kernels.cuda.source import Source
+from veilgraph.kernels.fused.declaration import Op
+from veilgraph.kernels.fused.registers import LANES, Plane, lanes_of, moves, pieces
+
+ENTRY = "veil_fused"
+_MASK64 = (1 << 64) - 1
+_SMALL = 1 << 31  # indices below it are divided as 32-bit numbers
+
+_BINARY = {Op.ADD: "+", Op.SUB: "-", Op.MUL: "*", Op.AND: "&", Op.OR: "|", Op.XOR: "^"}
+_UNARY = {Op.NEG: "-", Op.NOT: "~"}
+_WITH_NUMBER = {Op.ADD_CONST: "+", Op.MUL_CONST: "*"}
+_SHIFTS = {Op.SHL: "<<", Op.SHR: ">>"}
+_GATES = {Op.XOR_BITS: "^", Op.AND_BITS: "&"}
+
+Instruction = Mapping[str, int]
+
+
+class Printer:
+    """Prints one program, and lists the arguments of its kernel in the order of its parameters.
+
+    Args:
+        elements: of the program.
+        table: its INSTRUCTION records.
+        buffers: the streams.
+    """
+
+    def __init__(
+        self, elements: int, table: npt.NDArray[np.void], buffers: Sequence[Buffer]
+    ) -> None:
+        self._elements = elements
+        self._buffers = buffers
+        self._lines: list[str] = []
+        self._words: dict[int, tuple[str, int]] = {}
+        self._bits: dict[int, Plane] = {}
+        self._moved: dict[tuple[object, ...], str] = {}
+        self._names = 0
+        self._keys: list[int] = []
+        self._numbers: list[Argument] = []
+        for row in table:
+            self._print(dict(zip(table.dtype.names or (), row.tolist(), strict=True)))
+
+    # The whole
+
+    @property
+    def source(self) -> Source:
+        return Source("fused", self._text(), (ENTRY,))
+
+    @property
+    def draws(self) -> bool:
+        return bool(self._keys)
+
+    @property
+    def arguments(self) -> tuple[Argument, ...]:
+        randomness: tuple[Argument, ...] = (Keys(), Run(), *self._keys) if self._keys else ()
+        pointers = (b.pointer for b in self._buffers)
+        return (self._elements, *randomness, *pointers, *self._numbers)
+
+    def _text(self) -> str:
+        parameters = ["int64_t elements"]
+        if self._keys:
+            parameters += ["const AesSchedule* schedules", "uint64_t run"]
+            parameters += [f"uint64_t key{k}" for k in range(len(self._keys))]
+        alone = "" if self._overlap() else "__restrict__ "
+        parameters += [f"uint8_t* {alone}m{i}" for i in range(len(self._buffers))]
+        parameters += [f"uint64_t n{i}" for i in range(len(self._numbers))]
+        body = "\n    ".join(self._lines)
+        return _KERNEL.format(
+            parameters=",\n    ".join(parameters),
+            randomness=self._randomness(),
+            body=body,
+        )
+
+    def _randomness(self) -> str:
+        """The block's table and key schedules in shared memory."""
+        if not self._keys:
+            return ""
+        lines = [
+            "__shared__ AesTable table;",
+            f"__shared__ AesSchedule keys[{len(self._keys)}];",
+            "fill_aes_table(table);",
+            *(f"load_aes_schedule(keys[{k}], schedules, key{k});" for k in range(len(self._keys))),
+            "__syncthreads();",
+        ]
+        return "".join(f"  {line}\n" for line in lines)
+
+    def _overlap(self) -> bool:
+        """Whether two buffers share memory, so that loads and stores must keep their order."""
+        ranges = sorted((b.region, b.offset, b.offset + b.bytes) for b in self._buffers)
+        return any(a[0] == b[0] and a[2] > b[1] for a, b in pairwise(ranges))
+
+    # Lines
+
+    def _print(self, ins: Instruction) -> None:
+        op = Op(ins["op"])
+        if op in _GATES or op is Op.NOT_BITS:
+            self._gate(op, ins)
+        elif Op.ADD <= op <= Op.NARROW or op in (Op.CONST, Op.SELECT, Op.UNPACK):
+            self._define_word(ins, _EXPRESSIONS[op](self, ins))
+        elif op in (Op.LOAD, Op.LOOKUP, Op.DRAW):
+            self._define_word(ins, _SOURCES[op](self, ins))
+        else:
+            _BIT_LINES[op](self, ins)
+
+    def _name(self, letter: str) -> str:
+        self._names += 1
+        return f"{letter}{self._names}"
+
+    def _define(self, letter: str, expression: str) -> str:
+        name = self._name(letter)
+        self._lines.append(f"const auto {name} = {expression};")
+        return name
+
+    def _define_word(self, ins: Instruction, expression: str) -> None:
+        self._words[ins["dst"]] = self._define("w", expression), ins["word"]
+
+    def _define_planes(
+        self, ins: Instruction, first: int, lanes: Sequence[int], expression: str, **kind: bool
+    ) -> None:
+        """Bit registers number `first` and on of an instruction's results are lanes of one name."""
+        name = self._define("b", expression)
+        for i, lane in enumerate(lanes):
+            self._bits[ins["dst"] + (first + i) * ins["dst_step"]] = Plane(name, lane, **kind)
+
+    def _number(self, value: int) -> str:
+        self._numbers.append(value & _MASK64)
+        return f"n{len(self._numbers) - 1}"
+
+    def _key(self, number: int) -> str:
+        if number not in self._keys:
+            self._keys.append(number)
+        return f"Aes{{&table, &keys[{self._keys.index(number)}], tile.lane}}"
+
+    # Words
+
+    def _word(self, register: int, bits: int) -> str:
+        """A register as words of so many bits; one that nothing wrote is zero."""
+        name, held = self._words.get(register, (f"all_words<uint{bits}_t>(0)", bits))
+        return name if held == bits else f"cast_words<uint{bits}_t>({name})"
+
+    def _binary(self, ins: Instruction) -> str:
+        a, b = (self._word(ins[name], ins["word"]) for name in ("a", "b"))
+        return f"{a} {_BINARY[Op(ins['op'])]} {b}"
+
+    def _unary(self, ins: Instruction) -> str:
+        return f"{_UNARY[Op(ins['op'])]}{self._word(ins['a'], ins['word'])}"
+
+    def _all(self, ins: Instruction) -> str:
+        return f"all_words<uint{ins['word']}_t>({self._number(ins['immediate'])})"
+
+    def _with_number(self, ins: Instruction) -> str:
+        return f"{self._word(ins['a'], ins['word'])} {_WITH_NUMBER[Op(ins['op'])]} {self._all(ins)}"
+
+    def _and_const(self, ins: Instruction) -> str:
+        mask = ins["immediate"] % (1 << ins["word"])
+        a = self._word(ins["a"], ins["word"])
+        return f"{a} & all_words<uint{ins['word']}_t>({mask:#x}u)"
+
+    def _shift(self, ins: Instruction) -> str:
+        return f"{self._word(ins['a'], ins['word'])} {_SHIFTS[Op(ins['op'])]} {ins['immediate']}"
+
+    def _widen(self, ins: Instruction) -> str:
+        return f"cast_words<uint64_t>({self._word(ins['a'], 32)})"
+
+    def _narrow(self, ins: Instruction) -> str:
+        return f"cast_words<uint32_t>({self._word(ins['a'], 64)})"
+
+    def _select(self, ins: Instruction) -> str:
+        plane = self._plane(ins["a"])
+        a, b = (self._word(ins[name], ins["word"]) for name in ("b", "c"))
+        return f"select(tile, {plane.name}, {plane.lane}, {a}, {b})"
+
+    def _unpack(self, ins: Instruction) -> str:
+        planes = self._planes(ins["a"], ins["a_step"], ins["count"])
+        terms = []
+        for first in range(0, len(planes), LANES):
+            part = planes[first : first + LANES]
+            gathered = self._gathered(part, range(len(part)))
+            low = ins["immediate"] + first
+            terms.append(f"unpack<uint{ins['word']}_t>(tile, {gathered}, {len(part)}, {low})")
+        return " | ".join(terms) or f"all_words<uint{ins['word']}_t>(0)"
+
+    # Memory and draws
+
+    def _elements_of(self, ins: Instruction) -> str:
+        """A functor over the elements of buffer `a`."""
+        buffer, word = self._buffers[ins["a"]], ins["word"]
+        if buffer.kind is Kind.PACKED and buffer.bits != word:
+            return f"packed_in<uint{word}_t, {buffer.bits}>(m{ins['a']})"
+        return f"words_in<uint{word}_t>(m{ins['a']})"
+
+    def _load(self, ins: Instruction) -> str:
+        repeat, period = ins["b"], ins["c"]
+        elements = self._elements_of(ins)
+        if period == 0:
+            return f"load<uint{ins['word']}_t>(tile, {elements})"
+        last = max(self._elements - 1, 0)
+        divides, wraps = repeat > 1, last // repeat >= period
+        index = "uint32_t" if last < _SMALL else "uint64_t"
+        types = f"uint{ins['word']}_t, {index}, {str(divides).lower()}, {str(wraps).lower()}"
+        numbers = f"{self._number(repeat)}, {self._number(period)}"
+        return f"load_broadcast<{types}>(tile, {elements}, {numbers})"
+
+    def _lookup(self, ins: Instruction) -> str:
+        entries = self._number(self._buffers[ins["a"]].elements)
+        return f"lookup(m{ins['a']}, {entries}, {self._word(ins['b'], ins['word'])})"
+
+    def _draw(self, ins: Instruction) -> str:
+        types = f"uint{ins['word']}_t, uint{ins['count']}_t"
+        key, number = self._key(ins["a"]), self._number(ins["immediate"])
+        return f"draw_words<{types}>(tile, {key}, run, {number})"
+
+    def _store(self, ins: Instruction) -> None:
+        buffer, value = self._buffers[ins["a"]], self._word(ins["b"], ins["word"])
+        if buffer.kind is Kind.PACKED:
+            self._lines.append(f"store_packed<{buffer.bits}>(tile, m{ins['a']}, {value});")
+        else:
+            self._lines.append(f"store(tile, m{ins['a']}, {value});")
+
+    # Bits
+
+    def _plane(self, register: int) -> Plane:
+        """What a bit register holds; one that nothing wrote is zero."""
+        return self._bits.get(register, Plane("all_planes(false)", 0, uniform=True))
+
+    def _planes(self, register: int, step: int, count: int) -> list[Plane]:
+        return [self._plane(register + j * step) for j in range(count)]
+
+    def _gathered(self, planes: Sequence[Plane], wanted: Sequence[int]) -> str:
+        """A name whose lanes `wanted` are these planes."""
+        key = (tuple(planes), tuple(wanted))
+        if key not in self._moved:
+            self._moved[key] = self._gather(planes, wanted)
+        return self._moved[key]
+
+    def _gather(self, planes: Sequence[Plane], wanted: Sequence[int]) -> str:
+        result = ""
+        for move in moves(planes, wanted):
+            part = move.name
+            if not move.stays:
+                part = self._define("b", f"moved(tile, {part}, {move.step}, {move.start})")
+            if result:
+                part = self._define("b", f"merged(tile, {move.mask:#x}u, {part}, {result})")
+            result = part
+        return result
+
+    def _gate(self, op: Op, ins: Instruction) -> None:
+        """Results lie where the first operand does; the second is brought there."""
+        a = self._planes(ins["a"], ins["a_step"], ins["count"])
+        b = self._planes(ins["b"], ins["b_step"], ins["count"]) if op in _GATES else a
+        done: list[tuple[int, Sequence[int], str]] = []
+        for first, part in pieces(a):
+            lanes = lanes_of(part)
+            left = self._gathered(part, lanes)
+            if op is Op.NOT_BITS:
+                done.append((first, lanes, f"~{left}"))
+            else:
+                right = self._gathered(b[first : first + len(part)], lanes)
+                done.append((first, lanes, f"{left} {_GATES[op]} {right}"))
+        for first, lanes, expression in done:
+            self._define_planes(ins, first, lanes, expression)
+
+    def _pack(self, ins: Instruction) -> None:
+        value = self._word(ins["a"], ins["word"])
+        for first, count in _parts(ins["count"]):
+            low = ins["immediate"] + first
+            self._define_planes(ins, first, range(count), f"pack(tile, {value}, {low})")
+
+    def _stride(self, ins: Instruction) -> tuple[str, str]:
+        """A buffer of planes, and how far apart they lie in 64-bit words."""
+        return f"m{ins['a']}", self._number(self._buffers[ins["a"]].plane_words)
+
+    def _load_bits(self, ins: Instruction) -> None:
+        place = ", ".join(self._stride(ins)) if ins["count"] else ""
+        for first, count in _parts(ins["count"]):
+            start = ins["immediate"] + first * ins["a_step"]
+            expression = f"load_planes(tile, {place}, {start}, {ins['a_step']}, {count})"
+            self._define_planes(ins, first, range(count), expression)
+
+    def _store_bits(self, ins: Instruction) -> None:
+        planes = self._planes(ins["b"], ins["b_step"], ins["count"])
+        place = ", ".join(self._stride(ins)) if planes else ""
+        for first, part in pieces(planes):
+            lanes = lanes_of(part)
+            from_lane = lanes[0]
+            if lanes != tuple(range(from_lane, from_lane + len(lanes))):
+                from_lane = 0
+            value = self._gathered(part, range(from_lane, from_lane + len(part)))
+            start = ins["immediate"] + first * ins["a_step"]
+            where = f"{start}, {ins['a_step']}, {from_lane}, {len(part)}"
+            self._lines.append(f"store_planes(tile, {place}, {where}, {value});")
+
+    def _draw_bits(self, ins: Instruction) -> None:
+        if ins["count"] == 0:
+            return
+        key, number = self._key(ins["a"]), self._number(ins["immediate"])
+        for first, count in _parts(ins["count"]):
+            start = ins["b"] + first * ins["a_step"]
+            places = f"{start}, {ins['a_step']}, {count}"
+            expression = f"draw_planes(tile, {key}, run, {number}, {places})"
+            self._define_planes(ins, first, range(count), expression)
+
+    def _const_bits(self, ins: Instruction) -> None:
+        if ins["count"]:
+            value = "true" if ins["immediate"] else "false"
+            lanes = ins["count"] * [0]
+            self._define_planes(ins, 0, lanes, f"all_planes({value})", uniform=True)
+
+
+def _parts(count: int) -> list[tuple[int, int]]:
+    """First and number of planes of each 32, or fewer at the end."""
+    return [(first, min(LANES, count - first)) for first in range(0, count, LANES)]
+
+
+Expression = Callable[[Printer, Any], str]
+Lines = Callable[[Printer, Any], None]
+
+_EXPRESSIONS: Mapping[Op, Expression] = {
+    **dict.fromkeys(_BINARY, Printer._binary),
+    **dict.fromkeys(_UNARY, Printer._unary),
+    **dict.fromkeys(_WITH_NUMBER, Printer._with_number),
+    **dict.fromkeys(_SHIFTS, Printer._shift),
+    Op.AND_CONST: Printer._and_const,
+    Op.CONST: Printer._all,
+    Op.WIDEN: Printer._widen,
+    Op.NARROW: Printer._narrow,
+    Op.SELECT: Printer._select,
+    Op.UNPACK: Printer._unpack,
+}
+_SOURCES: Mapping[Op, Expression] = {
+    Op.LOAD: Printer._load,
+    Op.LOOKUP: Printer._lookup,
+    Op.DRAW: Printer._draw,
+}
+_BIT_LINES: Mapping[Op, Lines] = {
+    Op.STORE: Printer._store,
+    Op.PACK: Printer._pack,
+    Op.LOAD_BITS: Printer._load_bits,
+    Op.STORE_BITS: Printer._store_bits,
+    Op.DRAW_BITS: Printer._draw_bits,
+    Op.CONST_BITS: Printer._const_bits,
+}
+
+_KERNEL = """\
+#include "kernels/fused/planes.cuh"
+
+using namespace veil;
+
+extern "C" __global__ void __launch_bounds__(256) veil_fused(
+    {parameters}) {{
+{randomness}  const int64_t stride = tile_stride();
+  for (Tile tile = first_tile(elements); tile.first < elements; tile.first += stride) {{
+    {body}
+  }}
+}}
+"""

@@ -7,15 +7,19 @@ that nobody but this user (or root) can write to.
 
 from __future__ import annotations
 
+import fcntl
 import os
 import re
 import shutil
 import stat
 import subprocess
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from typing import TypeVar
 
 from veilgraph.ir.errors import UsageError
 from veilgraph.kernels.cuda import FLAGS, ROOT, Source
@@ -23,6 +27,7 @@ from veilgraph.kernels.cuda import FLAGS, ROOT, Source
 _ARCH = re.compile(r"sm_[0-9]{2,3}[af]?")
 _NVCC = Path("/usr/local/cuda/bin/nvcc")  # where CUDA's own packages put it
 COMPILE_SECONDS = 600
+T = TypeVar("T")
 
 
 def find_nvcc() -> Path | None:
@@ -64,41 +69,88 @@ class Cubins:
     prepared: Path | None = None
     nvcc: Path | None = None
 
+    def make(self, sources: Iterable[Source], arch: str) -> None:
+        """Compiles those sources that there is no machine code of, several at a time.
+
+        Raises:
+            UsageError: as `cubin`.
+        """
+        missing = [source for source in sources if self._place(source, arch) is None]
+        if not missing:
+            return
+        nvcc = self._require_nvcc(missing[0], arch)
+        prepare(missing, [arch], self.cache, nvcc)
+
     def cubin(self, source: Source, arch: str) -> bytes:
         """The machine code of a source for an architecture.
 
         Raises:
             UsageError: there is none and no compiler, or a folder that others can write to.
         """
-        name = _name(source, arch)
-        for folder in (self.prepared, self.cache):
-            if folder is not None and (folder / name).exists():
-                _require_own(folder)
-                _require_own(folder / name)
-                return (folder / name).read_bytes()
+        folder = self._place(source, arch)
+        if folder is None:
+            self.make([source], arch)
+            folder = self.cache
+        require_own(folder)
+        require_own(folder / _name(source, arch))
+        return (folder / _name(source, arch)).read_bytes()
+
+    def _place(self, source: Source, arch: str) -> Path | None:
+        folders = [folder for folder in (self.prepared, self.cache) if folder is not None]
+        return next((each for each in folders if (each / _name(source, arch)).exists()), None)
+
+    def _require_nvcc(self, source: Source, arch: str) -> Path:
         if self.nvcc is None:
             raise UsageError(
                 f"There is no machine code of kernel `{source.name}` for {arch}, and no nvcc here.",
                 f"Run `veilgraph prepare PLAN --gpu-arch {arch} --cubins DIR` where CUDA's "
                 "compiler is, and give --cubins DIR.",
             )
-        content = compiled(source, arch, self.nvcc)
-        store(self.cache, name, content)
-        return content
+        return self.nvcc
 
 
 def prepare(sources: Iterable[Source], archs: Iterable[str], folder: Path, nvcc: Path) -> int:
     """Writes the machine code of all sources for all architectures; how many files there are then.
 
+    Parties that need the same kernels at the same time wait for who came first.
+
     Raises:
         UsageError: the folder can't be written, or the compiler refuses an architecture.
     """
-    wanted = [(source, check_arch(arch)) for source in sources for arch in archs]
-    for source, arch in wanted:
-        name = _name(source, arch)
-        if not (folder / name).exists():
-            store(folder, name, compiled(source, arch, nvcc))
+    wanted = {_name(s, arch): (s, check_arch(arch)) for s in sources for arch in archs}
+
+    def make(name: str) -> None:
+        source, arch = wanted[name]
+        store(folder, name, compiled(source, arch, nvcc))
+
+    with alone(folder):
+        missing = [name for name in wanted if not (folder / name).exists()]
+        in_parallel(make, missing)
     return len(wanted)
+
+
+def in_parallel(make: Callable[[T], object], each: Sequence[T]) -> None:
+    """Calls on all of this machine's cores; the first error ends those that have not begun."""
+    with ThreadPoolExecutor(os.cpu_count()) as pool:
+        for done in [pool.submit(make, one) for one in each]:
+            try:
+                done.result()
+            except BaseException:
+                pool.shutdown(wait=False, cancel_futures=True)
+                raise
+
+
+@contextmanager
+def alone(folder: Path) -> Iterator[None]:
+    """While nobody else, in this process or another, is in here for the same folder.
+
+    Raises:
+        UsageError: as `make_own`.
+    """
+    make_own(folder)
+    with (folder / ".lock").open("w") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        yield
 
 
 def compiled(source: Source, arch: str, nvcc: Path) -> bytes:
@@ -154,14 +206,14 @@ def make_own(folder: Path) -> None:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     except OSError as error:
         raise UsageError(f"{folder} can't be made: {error.strerror}.") from error
-    _require_own(folder)
+    require_own(folder)
 
 
 def _name(source: Source, arch: str) -> str:
     return f"{source.name}-{source.digest}-{arch}.cubin"
 
 
-def _require_own(path: Path) -> None:
+def require_own(path: Path) -> None:
     """UsageError where somebody else could have put machine code."""
     status = path.stat()
     if status.st_uid not in (os.getuid(), 0) or status.st_mode & (stat.S_IWGRP | stat.S_IWOTH):

@@ -19,7 +19,7 @@ from veilgraph.ir.plan import ROUND, PartyPlan, Phase, Plan
 from veilgraph.kernels import KERNELS
 from veilgraph.kernels.cuda import DeviceShape, Launch, Run, key_schedules
 from veilgraph.runtime.cuda.driver import Driver, DriverFault, Kernel
-from veilgraph.runtime.cuda.program import check, step_launches
+from veilgraph.runtime.cuda.program import check, distinct_sources, step_launches
 from veilgraph.runtime.cuda.staging import StagedRound, Staging, staging_bytes
 from veilgraph.runtime.cuda.timeline import Timeline
 from veilgraph.runtime.device import Place
@@ -251,6 +251,7 @@ class CudaDevice:
 
     def _lay_out(self, steps: list[tuple[Launch, ...]]) -> None:
         """Binds all launches; those of step i are at [starts[i], starts[i + 1])."""
+        self._driver.prepare(distinct_sources(steps))
         self._bound: list[Bound] = []
         self._starts = [0]
         for step, made in enumerate(steps):

@@ -6,6 +6,7 @@ calls are made while the driver's context is `current`.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Protocol
@@ -13,7 +14,7 @@ from typing import Protocol
 import numpy as np
 import numpy.typing as npt
 
-from veilgraph.kernels.cuda import Launch
+from veilgraph.kernels.cuda import Launch, Source
 
 Bytes = npt.NDArray[np.uint8]
 
@@ -97,6 +98,13 @@ class Driver(Protocol):
     def stream(self) -> Stream: ...
 
     def event(self) -> Event: ...
+
+    def prepare(self, sources: Iterable[Source]) -> None:
+        """Compiles what there is no machine code of, all at once.
+
+        Raises:
+            VeilgraphError: as `kernel`.
+        """
 
     def kernel(self, launch: Launch) -> Kernel:
         """Compiles or loads the kernel of a launch, once for equal sources.

@@ -6,6 +6,8 @@ nothing of the sizes that they state is allocated for that.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 import numpy as np
 
 from veilgraph.ir.errors import UsageError
@@ -53,6 +55,10 @@ def _launches(program: PartyPlan, row: np.void, shape: DeviceShape) -> tuple[Lau
 def sources(program: PartyPlan, constants_bytes: int) -> list[Source]:
     """All that is compiled for a program on any card, each once."""
     check(program, constants_bytes)
-    made = step_launches(program, DeviceShape(multiprocessors=1))
-    by_digest = {each.source.digest: each.source for step in made for each in step}
+    return distinct_sources(step_launches(program, DeviceShape(multiprocessors=1)))
+
+
+def distinct_sources(steps: Iterable[Iterable[Launch]]) -> list[Source]:
+    """The sources of all launches, each once, in the order of their digests."""
+    by_digest = {each.source.digest: each.source for step in steps for each in step}
     return [by_digest[digest] for digest in sorted(by_digest)]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import wraps
@@ -12,7 +12,7 @@ from typing import Any, Concatenate, ParamSpec, Protocol, TypeVar
 import numpy as np
 
 from veilgraph.ir.errors import UsageError
-from veilgraph.kernels.cuda import Launch
+from veilgraph.kernels.cuda import Launch, Source
 from veilgraph.runtime.cuda.cubins import Cubins
 from veilgraph.runtime.cuda.driver import Bytes, Card, DriverFault, Event, Kernel
 
@@ -237,6 +237,9 @@ class PyCudaDriver:
     @_faults
     def event(self) -> PyCudaEvent:
         return PyCudaEvent(self._cuda)
+
+    def prepare(self, sources: Iterable[Source]) -> None:
+        self._cubins.make(sources, self.card.arch)
 
     @_faults
     def kernel(self, launch: Launch) -> PyCudaKernel:

@@ -7,7 +7,7 @@ behind it, or is done at once where a stream is hasty. What reads or writes too 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterable
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,9 +15,9 @@ from time import perf_counter
 
 import numpy as np
 
-from veilgraph.kernels.cuda import Launch
+from veilgraph.kernels.cuda import Launch, Source
 from veilgraph.kernels.cuda.shim import ShimRunner
-from veilgraph.runtime.cuda.cubins import make_own
+from veilgraph.runtime.cuda.cubins import alone, in_parallel, make_own
 from veilgraph.runtime.cuda.driver import Bytes, Card, Event, Kernel
 
 ALIGNMENT = 256
@@ -126,6 +126,7 @@ class ShimDriver:
         self.card = card
         self._hasty, self._streams = hasty, 0
         make_own(folder)
+        self._folder = folder
         self.runner = ShimRunner(folder)
         self._memory: dict[int, Bytes] = {}
         self.pinned_blocks: list[Bytes] = []
@@ -176,6 +177,9 @@ class ShimDriver:
     def event(self) -> ShimEvent:
         return ShimEvent()
 
+    def prepare(self, sources: Iterable[Source]) -> None:
+        with alone(self._folder):
+            in_parallel(self.runner.library, list(sources))
+
     def kernel(self, launch: Launch) -> ShimKernel:
-        self.runner.library(launch.source)  # now, not at the first launch
         return ShimKernel(launch)

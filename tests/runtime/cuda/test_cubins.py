@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import stat
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -46,6 +47,10 @@ def calls(tmp_path: Path) -> int:
     return len(log.read_text()) if log.exists() else 0
 
 
+def files(folder: Path) -> list[Path]:
+    return sorted(folder.glob("*.cubin"))
+
+
 def test_code_is_made_once(tmp_path: Path, counting: Path) -> None:
     cubins = Cubins(tmp_path / "cache", None, counting)
     first = cubins.cubin(ADD, "sm_90")
@@ -61,14 +66,14 @@ def test_code_is_of_one_source_and_architecture(tmp_path: Path, counting: Path) 
         for arch in ("sm_80", "sm_90a"):
             cubins.cubin(source, arch)
     assert calls(tmp_path) == 4
-    assert len(list((tmp_path / "cache").iterdir())) == 4
+    assert len(files(tmp_path / "cache")) == 4
 
 
 def test_the_cache_is_this_users_alone(tmp_path: Path, counting: Path) -> None:
     folder = tmp_path / "new" / "cache"
     Cubins(folder, None, counting).cubin(ADD, "sm_90")
     assert stat.S_IMODE(folder.stat().st_mode) == 0o700
-    (file,) = folder.iterdir()
+    (file,) = files(folder)
     assert stat.S_IMODE(file.stat().st_mode) == 0o600
 
 
@@ -80,6 +85,15 @@ def test_what_was_prepared_comes_first(tmp_path: Path, counting: Path) -> None:
     found = Cubins(tmp_path / "cache", folder, None).cubin(ADD, "sm_80")
     assert b"sm_80" in found
     assert not (tmp_path / "cache").exists()
+
+
+def test_who_comes_second_waits_for_the_first(tmp_path: Path) -> None:
+    """Three parties on one card compile each kernel once."""
+    slow = f'sleep 0.2; for last; do :; done; echo > "$last"; echo >> {tmp_path / "calls"}'
+    cubins = Cubins(tmp_path / "cache", None, compiler(tmp_path, slow))
+    with ThreadPoolExecutor(3) as pool:
+        list(pool.map(lambda _: cubins.make([ADD, OTHER], "sm_90"), range(3)))
+    assert calls(tmp_path) == 2
 
 
 def test_no_code_and_no_compiler(tmp_path: Path) -> None:
@@ -95,7 +109,7 @@ def test_code_that_others_could_have_written(
 ) -> None:
     folder = tmp_path / "cubins"
     prepare([ADD], ["sm_90"], folder, counting)
-    (next(folder.iterdir()) if whose == "file" else folder).chmod(mode)
+    (files(folder)[0] if whose == "file" else folder).chmod(mode)
     cubins = Cubins(tmp_path, folder) if whose == "prepared" else Cubins(folder)
     with pytest.raises(UsageError, match="holds machine code, and others can write to it"):
         cubins.cubin(ADD, "sm_90")
@@ -131,7 +145,7 @@ def test_a_compiler_that_refuses(tmp_path: Path, script: str, said: str) -> None
     nvcc = compiler(tmp_path, script)
     with pytest.raises(UsageError, match=f"nvcc makes nothing of kernel `add` for sm_90: {said}"):
         Cubins(tmp_path / "cache", None, nvcc).cubin(ADD, "sm_90")
-    assert not (tmp_path / "cache").exists()
+    assert not files(tmp_path / "cache")
 
 
 def test_the_compiler_is_found_on_the_path(counting: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -16,9 +16,11 @@ SOURCES := pyproject.toml CMakeLists.txt \
 	$(shell find $(FOLDERS) \( -name '.*' -o -name __pycache__ \) -prune -o -print)
 BUILD_REQUIRES = import tomllib; \
 	print(*tomllib.load(open("pyproject.toml", "rb"))["build-system"]["requires"])
+GPU_REQUIRES = import tomllib; \
+	print(*tomllib.load(open("pyproject.toml", "rb"))["project"]["optional-dependencies"]["gpu"])
 NATIVE = find kernels runtime \( -name '*.cpp' -o -name '*.h' -o -name '*.cu' -o -name '*.cuh' \) -exec
 
-.PHONY: help demo test test-all lint format clean
+.PHONY: help demo test test-all test-gpu lint format clean
 .DELETE_ON_ERROR:
 
 help: ## list these targets
@@ -32,6 +34,10 @@ test: $(VENV)/installed ## run the tests, save those marked slow
 
 test-all: $(VENV)/installed ## run every test
 	$(BIN)/pytest -n $(JOBS)
+
+test-gpu: $(VENV)/installed ## run the tests that need a GPU, with CUDA's compiler
+	@$(PIP) install --quiet $$($(BIN)/python -c '$(GPU_REQUIRES)')
+	$(BIN)/pytest -m gpu
 
 lint: $(VENV)/installed ## check style and types, change nothing
 	$(BIN)/ruff check .

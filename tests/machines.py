@@ -204,15 +204,20 @@ def run_machines(
     weights: Mapping[str, Array] | None = None,
     threads: int = 1,
     isa: str | None = None,
+    devices: Sequence[str] | None = None,
 ) -> list[Ran]:
-    """A session of all parties on threads, with these keys; one inference a batch of inputs."""
+    """A session of all parties on threads, with these keys; one inference a batch of inputs.
+
+    `devices` are those of the parties in the plan's order; all on the CPU if None.
+    """
 
     def work(links: Links) -> list[Ran]:
         recorded = Recorded(links)
         name = plan.manifest.parties[links.party]
         own = {tensor.name for tensor in plan.party(name).inputs}
         done = []
-        with Party(plan, name, recorded, keys[links.party], threads=threads, isa=isa) as party:
+        place = "cpu" if devices is None else devices[links.party]
+        with Party(plan, name, recorded, keys[links.party], place, threads, isa) as party:
             party.share_weights(weights or {})
             for inputs in batches:
                 party.infer({n: x for n, x in inputs.items() if n in own})
@@ -236,17 +241,19 @@ def run_prepared(
     keys: Sequence[SessionKeys],
     batches: Sequence[Mapping[str, Array]],
     weights: Mapping[str, Array] | None = None,
+    devices: Sequence[str] | None = None,
 ) -> list[dict[tuple[int, str], npt.NDArray[np.uint64]]]:
     """As `run_machines`, the offline phases all ahead and on other machines; outputs alone."""
 
     def work(links: Links) -> list[dict[tuple[int, str], npt.NDArray[np.uint64]]]:
         name = plan.manifest.parties[links.party]
         own = {tensor.name for tensor in plan.party(name).inputs}
-        before = Party(plan, name, links, keys[links.party])
+        place = "cpu" if devices is None else devices[links.party]
+        before = Party(plan, name, links, keys[links.party], place)
         before.share_weights(weights or {})
         prepared = [before.prepare()[0] for _ in batches]
         done = []
-        with Party(plan, name, links, keys[links.party]) as party:
+        with Party(plan, name, links, keys[links.party], place) as party:
             # Only what the plan says is kept is there.
             party.device.copy_in(0, b"\xa5" * party.program.arena_bytes)
             party.restore(Phase.SETUP, before.kept(Phase.SETUP))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
@@ -16,5 +17,8 @@ def connect(request: pytest.FixtureRequest) -> Connect:
 
 @pytest.fixture(scope="session")
 def shim_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Where kernels compiled for the host are kept while the tests run."""
-    return tmp_path_factory.mktemp("host-shim")
+    """Where kernels compiled for the host are kept while the tests run, for all their processes."""
+    own = tmp_path_factory.getbasetemp()
+    folder = own.parent / "host-shim" if "PYTEST_XDIST_WORKER" in os.environ else own / "host-shim"
+    folder.mkdir(mode=0o700, exist_ok=True)
+    return folder

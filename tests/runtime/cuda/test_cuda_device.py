@@ -9,25 +9,40 @@ from typing import Any
 
 import numpy as np
 import pytest
+from cards import pycuda_or_skip
 from copying_plans import BYTES, COUNT, RECEIVE, SEND, copying_plan, fill, rounds
 from small_machines import step, words
 
 from veilgraph.ir.errors import DeviceError, ResourceLimitError, UsageError
 from veilgraph.ir.plan import KEPT, Phase, Plan, Tensor
+from veilgraph.runtime.cuda.cubins import Cubins, cache_folder, find_nvcc
 from veilgraph.runtime.cuda.device import CudaDevice
-from veilgraph.runtime.cuda.driver import DriverFault
+from veilgraph.runtime.cuda.driver import Driver, DriverFault
+from veilgraph.runtime.cuda.pycuda_driver import PyCudaDriver
 from veilgraph.runtime.cuda.shim_driver import SHIM, ShimDriver, ShimStream
 
 COPY = step("copy", first_buffer=0)  # from the second place to the first
 
 
 # Of the streams of steps, of what goes out and of what comes in, those that work at once.
-@pytest.fixture(params=[(), (0,), (1,), (2,), (1, 2)])
-def driver(request: pytest.FixtureRequest, shim_folder: Path) -> ShimDriver:
+HASTY = ((), (0,), (1,), (2,), (1, 2))
+DRIVERS = [*HASTY, pytest.param("card", marks=pytest.mark.gpu)]
+
+
+@pytest.fixture(params=DRIVERS, ids=str)
+def driver(request: pytest.FixtureRequest, shim_folder: Path) -> Driver:
+    """The shim, in any order of work that CUDA allows, and the first card."""
+    if request.param == "card":
+        return PyCudaDriver(pycuda_or_skip(), 0, Cubins(cache_folder(), None, find_nvcc()))
     return ShimDriver(shim_folder, hasty=request.param)
 
 
-def opened(plan: Plan, driver: ShimDriver) -> CudaDevice:
+@pytest.fixture
+def shim(shim_folder: Path) -> ShimDriver:
+    return ShimDriver(shim_folder)
+
+
+def opened(plan: Plan, driver: Driver) -> CudaDevice:
     return CudaDevice(plan, "alice", b"", driver)
 
 
@@ -38,12 +53,12 @@ def whole(device: CudaDevice, plan: Plan) -> np.ndarray[Any, np.dtype[np.uint64]
 # Steps and copies
 
 
-def test_memory_is_zero_at_first(driver: ShimDriver) -> None:
+def test_memory_is_zero_at_first(driver: Driver) -> None:
     plan = copying_plan([COPY])
     assert not whole(opened(plan, driver), plan).any()
 
 
-def test_steps_run_in_order(driver: ShimDriver) -> None:
+def test_steps_run_in_order(driver: Driver) -> None:
     plan = copying_plan([fill(1, 0), COPY, fill(1, 1)], params=[7, 9])
     device = opened(plan, driver)
     device.run(0, 3, 1)
@@ -53,7 +68,7 @@ def test_steps_run_in_order(driver: ShimDriver) -> None:
     assert not found[2 * COUNT :].any()
 
 
-def test_part_of_the_steps(driver: ShimDriver) -> None:
+def test_part_of_the_steps(driver: Driver) -> None:
     plan = copying_plan([fill(1, 0), COPY, fill(1, 1)], params=[7, 9])
     device = opened(plan, driver)
     device.run(2, 3, 1)
@@ -63,7 +78,7 @@ def test_part_of_the_steps(driver: ShimDriver) -> None:
         device.run(2, 4, 1)
 
 
-def test_constants_are_on_the_card(driver: ShimDriver) -> None:
+def test_constants_are_on_the_card(driver: Driver) -> None:
     plan = copying_plan([COPY], buffers=[words(0, 4), words(8, 4, region=1)])
     constants = np.arange(5, dtype=np.uint64)
     device = opened(replace(plan, constants=constants.tobytes()), driver)
@@ -72,7 +87,7 @@ def test_constants_are_on_the_card(driver: ShimDriver) -> None:
 
 
 @pytest.mark.parametrize("places", [1, 300])  # less and more than a piece of pinned memory
-def test_copies_by_place(driver: ShimDriver, places: int) -> None:
+def test_copies_by_place(driver: Driver, places: int) -> None:
     plan = copying_plan([fill(0, 0)], params=[3], places=places)
     device = opened(plan, driver)
     content = np.arange(BYTES * places - 16, dtype=np.uint32).astype(np.uint8)
@@ -84,7 +99,7 @@ def test_copies_by_place(driver: ShimDriver, places: int) -> None:
 
 
 @pytest.mark.parametrize("place", [(-8, 8), (4 * BYTES, 1), (0, 4 * BYTES + 1)])
-def test_places_are_inside_the_memory(driver: ShimDriver, place: tuple[int, int]) -> None:
+def test_places_are_inside_the_memory(driver: Driver, place: tuple[int, int]) -> None:
     device = opened(copying_plan([COPY]), driver)
     with pytest.raises(AssertionError, match="beyond"):
         device.copy_out(place)
@@ -95,7 +110,7 @@ def test_places_are_inside_the_memory(driver: ShimDriver, place: tuple[int, int]
 # Rounds
 
 
-def test_a_round_fetches_what_steps_left_and_delivers_to_those_after(driver: ShimDriver) -> None:
+def test_a_round_fetches_what_steps_left_and_delivers_to_those_after(driver: Driver) -> None:
     messages = [(SEND, 1, 0, 0, BYTES), (RECEIVE, 1, 0, BYTES, BYTES), (SEND, 2, 1, 0, BYTES)]
     steps = [fill(0, 0), *rounds(1), COPY, *rounds(2)[1:]]
     plan = copying_plan(steps, messages, params=[5])
@@ -114,7 +129,7 @@ def test_a_round_fetches_what_steps_left_and_delivers_to_those_after(driver: Shi
         second.deliver()
 
 
-def test_messages_of_one_round_after_another_share_memory(driver: ShimDriver) -> None:
+def test_messages_of_one_round_after_another_share_memory(driver: Driver) -> None:
     """What a round delivered is on the card before the next overwrites it, with no send between."""
     messages = [(RECEIVE, 1, r, BYTES * r, BYTES) for r in range(3)]
     plan = copying_plan(rounds(3), messages)
@@ -127,7 +142,7 @@ def test_messages_of_one_round_after_another_share_memory(driver: ShimDriver) ->
     assert (whole(device, plan)[: 3 * COUNT] == np.repeat([1, 2, 3], COUNT)).all()
 
 
-def test_what_is_received_waits_for_steps_that_read_its_place(driver: ShimDriver) -> None:
+def test_what_is_received_waits_for_steps_that_read_its_place(driver: Driver) -> None:
     messages = [(RECEIVE, 1, 0, BYTES, BYTES)]
     plan = copying_plan([fill(1, 0), COPY, *rounds(1)], messages, params=[5])
     device = opened(plan, driver)
@@ -144,7 +159,7 @@ def test_what_is_received_waits_for_steps_that_read_its_place(driver: ShimDriver
 # Times
 
 
-def test_a_profile_is_of_the_whole_without_a_trace(driver: ShimDriver) -> None:
+def test_a_profile_is_of_the_whole_without_a_trace(driver: Driver) -> None:
     plan = copying_plan([fill(1, 0), COPY], params=[7])
     device = opened(plan, driver)
     device.reset_profile()
@@ -157,7 +172,7 @@ def test_a_profile_is_of_the_whole_without_a_trace(driver: ShimDriver) -> None:
     assert device.profile == {}
 
 
-def test_a_trace_has_each_step(driver: ShimDriver) -> None:
+def test_a_trace_has_each_step(driver: Driver) -> None:
     plan = copying_plan([fill(1, 0), COPY, fill(1, 0)], params=[7])
     device = opened(plan, driver)
     device.run(0, 1, 1)
@@ -174,38 +189,38 @@ def test_a_trace_has_each_step(driver: ShimDriver) -> None:
     assert [span[0] for span in device.spans] == [0, 1, 2, 5]
 
 
-# The end
+# The end, on the shim, whose memory can be looked at
 
 
-def test_closing_wipes_and_gives_back(driver: ShimDriver) -> None:
+def test_closing_wipes_and_gives_back(shim: ShimDriver) -> None:
     plan = copying_plan([fill(1, 0)], params=[7])
-    device = CudaDevice(plan, "alice", bytes(range(16)), driver)
+    device = CudaDevice(plan, "alice", bytes(range(16)), shim)
     device.run(0, 1, 1)
     device.finish()
-    blocks = list(driver.blocks)
+    blocks = list(shim.blocks)
     assert any(block.any() for block in blocks)
     device.close()
     device.close()
     assert not any(block.any() for block in blocks)
-    assert not driver.blocks
+    assert not shim.blocks
     with pytest.raises(AssertionError, match="closed"):
         device.run(0, 1, 1)
 
 
-def test_keys_are_on_the_card_alone(driver: ShimDriver) -> None:
+def test_keys_are_on_the_card_alone(shim: ShimDriver) -> None:
     """Pinned memory through which their schedules went holds zeros."""
-    CudaDevice(copying_plan([COPY]), "alice", bytes(range(16)), driver)
-    assert not any(block.any() for block in driver.pinned_blocks)
+    CudaDevice(copying_plan([COPY]), "alice", bytes(range(16)), shim)
+    assert not any(block.any() for block in shim.pinned_blocks)
 
 
 # What it refuses
 
 
-def test_a_step_out_of_bounds(driver: ShimDriver) -> None:
+def test_a_step_out_of_bounds(shim: ShimDriver) -> None:
     plan = copying_plan([COPY], buffers=[words(0, 4), words(4 * BYTES - 24, 4)])
     with pytest.raises(UsageError, match="can't be run: buffer 1: ends beyond its region"):
-        opened(plan, driver)
-    assert not driver.blocks
+        opened(plan, shim)
+    assert not shim.blocks
 
 
 def with_batch(plan: Plan, batch: int, **fields: Any) -> Plan:
@@ -226,22 +241,22 @@ def test_memory_that_the_card_does_not_have(
     shim_folder: Path, batch: int, kept: int, hint: str
 ) -> None:
     """Of 32 places where 12 are free: setup keeps some, the others are the batch's."""
-    driver = ShimDriver(shim_folder, replace(SHIM, memory_bytes=12 * BYTES + 8))
+    shim = ShimDriver(shim_folder, replace(SHIM, memory_bytes=12 * BYTES + 8))
     rows = np.array([(Phase.SETUP, (0,) * 7, 0, kept * BYTES)], KEPT)
     plan = with_batch(copying_plan([COPY], places=32), batch, kept=rows)
     with pytest.raises(ResourceLimitError, match=r"alice needs 0\.00 GiB for this plan") as caught:
-        opened(plan, driver)
+        opened(plan, shim)
     assert hint in caught.value.hint
-    assert not driver.blocks
+    assert not shim.blocks
 
 
-def test_memory_that_is_not_in_one_piece(driver: ShimDriver, monkeypatch: Any) -> None:
+def test_memory_that_is_not_in_one_piece(shim: ShimDriver, monkeypatch: Any) -> None:
     def refuse(count: int) -> int:
         raise MemoryError
 
-    monkeypatch.setattr(driver, "allocate", refuse)
+    monkeypatch.setattr(shim, "allocate", refuse)
     with pytest.raises(ResourceLimitError, match=r"has no 0\.00 GiB in one piece"):
-        opened(copying_plan([COPY]), driver)
+        opened(copying_plan([COPY]), shim)
 
 
 # What fails
@@ -261,9 +276,9 @@ def failing(name: str, calls: int) -> Callable[..., None]:
     return call
 
 
-def test_a_kernel_that_does_not_start_is_named(driver: ShimDriver, monkeypatch: Any) -> None:
+def test_a_kernel_that_does_not_start_is_named(shim: ShimDriver, monkeypatch: Any) -> None:
     plan = copying_plan([fill(1, 0, layer=1), COPY, fill(1, 0, layer=1)], params=[7])
-    device = opened(plan, driver)
+    device = opened(plan, shim)
     monkeypatch.setattr(ShimStream, "launch", failing("launch", 3))
     with pytest.raises(DeviceError) as caught:
         device.run(0, 3, 1)
@@ -272,14 +287,14 @@ def test_a_kernel_that_does_not_start_is_named(driver: ShimDriver, monkeypatch: 
     )
     assert caught.value.exit_code == 7
     device.close()  # a card that failed takes no more orders
-    assert driver.blocks
+    assert shim.blocks
 
 
 def test_a_kernel_that_fails_later_is_named_with_its_stretch(
-    driver: ShimDriver, monkeypatch: Any
+    shim: ShimDriver, monkeypatch: Any
 ) -> None:
     plan = copying_plan([fill(1, 0, layer=1), COPY], params=[7])
-    device = opened(plan, driver)
+    device = opened(plan, shim)
     device.run(0, 2, 1)
     monkeypatch.setattr(ShimStream, "record", failing("record", 1))
     with pytest.raises(DeviceError) as caught:
@@ -290,7 +305,7 @@ def test_a_kernel_that_fails_later_is_named_with_its_stretch(
     assert "CUDA_LAUNCH_BLOCKING=1" in caught.value.hint
 
 
-def test_a_card_that_fails_before_any_step(driver: ShimDriver, monkeypatch: Any) -> None:
+def test_a_card_that_fails_before_any_step(shim: ShimDriver, monkeypatch: Any) -> None:
     monkeypatch.setattr(ShimStream, "clear", failing("clear", 1))
     with pytest.raises(DeviceError, match="The host shim failed: unspecified"):
-        opened(copying_plan([COPY]), driver)
+        opened(copying_plan([COPY]), shim)

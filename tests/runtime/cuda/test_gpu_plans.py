@@ -1,0 +1,54 @@
+"""Whole plans on a card, alone and beside the CPU; `make test-gpu`, skipped where there is none."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import pytest
+from cards import pycuda_or_skip
+from small_plans import W, X, small_plan
+from whole_plans import check_devices, check_digits, check_prepared
+
+from veilgraph.runtime.cuda.cubins import Cubins, cache_folder, find_nvcc
+from veilgraph.runtime.cuda.pycuda_driver import PyCudaDriver, list_cards
+
+pytestmark = pytest.mark.gpu
+GPU, CPU = "cuda:0", "cpu"
+
+
+@pytest.fixture(autouse=True)
+def card() -> None:
+    pycuda_or_skip()
+
+
+@pytest.mark.parametrize("devices", [(GPU,) * 3, (GPU, GPU, CPU), (CPU, CPU, GPU)])
+@pytest.mark.parametrize("ring_bits", [32, 40])
+def test_a_layer(ring_bits: int, devices: Sequence[str]) -> None:
+    check_devices(small_plan(ring_bits), [{"x": X}, {"x": -X}], {"w": W}, devices)
+
+
+def test_a_layer_from_a_store() -> None:
+    check_prepared(small_plan(), [{"x": X}, {"x": -X}], {"w": W}, (GPU, GPU, CPU))
+
+
+@pytest.mark.parametrize(
+    ("suite", "devices"),
+    [("rep3", (GPU,) * 3), ("rep3", (CPU, GPU, GPU)), ("additive", (GPU, CPU, GPU))],
+)
+def test_a_lenet(suite: str, devices: Sequence[str]) -> None:
+    check_digits(suite, devices)
+
+
+def test_the_card_has_what_it_says() -> None:
+    cuda = pycuda_or_skip()
+    driver = PyCudaDriver(cuda, 0, Cubins(cache_folder(), None, find_nvcc()))
+    assert driver.card == list_cards(cuda)[0]
+    assert driver.card.arch.startswith("sm_")
+    with driver.current():
+        assert 0 < driver.free_bytes() <= driver.card.memory_bytes
+        before = driver.free_bytes()
+        address = driver.allocate(64 << 20)
+        assert address % 256 == 0
+        assert driver.free_bytes() <= before - (64 << 20)
+        driver.release(address)
+        assert driver.free_bytes() == before

@@ -1,4 +1,4 @@
-"""One kernel over random memory, timed in the native machine: no protocol, no message."""
+"""One kernel over random memory, timed on a device: no protocol, no message."""
 
 from __future__ import annotations
 
@@ -9,14 +9,35 @@ from statistics import median
 import numpy as np
 import numpy.typing as npt
 
-from veilgraph.ir.plan import BUFFER, STEP, BufferKind
+from veilgraph.ir.plan import (
+    BUFFER,
+    KEPT,
+    MESSAGE,
+    STEP,
+    BufferKind,
+    Manifest,
+    PartyPlan,
+    Phase,
+    Plan,
+)
 from veilgraph.kernels import KERNELS
 from veilgraph.kernels.fused.declaration import instruction, program
-from veilgraph.kernels.native import library
-from veilgraph.runtime._native import Machine
+from veilgraph.runtime.devices import open_device
 
 KEY = bytes(range(16))
 ALIGNMENT = 64
+PARTY = "alice"
+MANIFEST = Manifest(
+    veilgraph_version="",
+    suite="",
+    security="",
+    parties=(PARTY,),
+    owners={},
+    receivers={},
+    network={},
+    ring_bits=64,
+    encoding="",
+)
 
 
 @dataclass(frozen=True)
@@ -32,40 +53,65 @@ class Words:
 
 
 class Call:
-    """A kernel on buffers that lie one after another in an arena of random bytes."""
+    """A kernel on buffers that lie one after another in an arena of random bytes.
+
+    Args:
+        device: where, by name; see veilgraph.runtime.devices.
+    """
 
     def __init__(
-        self, kernel: str, buffers: Sequence[Words], params: Sequence[int] | npt.NDArray[np.int64]
+        self,
+        kernel: str,
+        buffers: Sequence[Words],
+        params: Sequence[int] | npt.NDArray[np.int64],
+        device: str = "cpu",
     ) -> None:
-        table, end = np.zeros(len(buffers), BUFFER), 0
-        for row, buffer in zip(table, buffers, strict=True):
-            rank = len(buffer.shape)
-            row["offset"], row["bits"], row["rank"] = end, buffer.bits, rank
-            row["kind"] = BufferKind.WORDS64 if buffer.bits == 64 else BufferKind.WORDS32
-            row["shape"][:rank] = buffer.shape
-            row["strides"][:rank] = [int(np.prod(buffer.shape[axis + 1 :])) for axis in range(rank)]
-            end += -(-buffer.size_bytes // ALIGNMENT) * ALIGNMENT
-        step = np.zeros(1, STEP)
-        step["kernel"], step["buffer_count"] = KERNELS.index(kernel), len(buffers)
-        step["param_count"] = len(params)
-        values = np.asarray(params, np.int64)
-        self._machine = Machine(str(library()), step, table, values, b"", end, KEY)
-        arena = self._machine.arena
-        arena[:] = np.random.default_rng(0).integers(0, 256, arena.size, np.uint8)
-        self._kernel, self._number = kernel, 0
+        program = one_step(kernel, buffers, params)
+        plan = Plan(MANIFEST, {PARTY: program}, ())
+        self._device = open_device(device, plan, PARTY, KEY)
+        random = np.random.default_rng(0).integers(0, 256, program.arena_bytes, np.uint8)
+        self._device.copy_in(0, random)
+        self._number = 0
 
     def seconds(self) -> float:
         """Of one call."""
-        self._machine.reset_profile()
+        self._device.reset_profile()
         self._number += 1
-        self._machine.run(0, 1, self._number)
-        nanoseconds: int = self._machine.profile[self._kernel][1]
+        self._device.run(0, 1, self._number)
+        ((_, nanoseconds),) = (each for each in self._device.profile.values() if each[0])
         return nanoseconds / 1e9
 
     def median_seconds(self, runs: int) -> float:
         """Of `runs` calls after one that isn't counted."""
         self.seconds()
         return median(self.seconds() for _ in range(runs))
+
+
+def one_step(
+    kernel: str, buffers: Sequence[Words], params: Sequence[int] | npt.NDArray[np.int64]
+) -> PartyPlan:
+    """The program of a party that only calls this kernel, and knows one key."""
+    table, end = np.zeros(len(buffers), BUFFER), 0
+    for row, buffer in zip(table, buffers, strict=True):
+        rank = len(buffer.shape)
+        row["offset"], row["bits"], row["rank"] = end, buffer.bits, rank
+        row["kind"] = BufferKind.WORDS64 if buffer.bits == 64 else BufferKind.WORDS32
+        row["shape"][:rank] = buffer.shape
+        row["strides"][:rank] = [int(np.prod(buffer.shape[axis + 1 :])) for axis in range(rank)]
+        end += -(-buffer.size_bytes // ALIGNMENT) * ALIGNMENT
+    step = np.zeros(1, STEP)
+    step["kernel"], step["phase"] = KERNELS.index(kernel), Phase.ONLINE
+    step["buffer_count"], step["param_count"] = len(buffers), len(params)
+    return PartyPlan(
+        party=PARTY,
+        steps=step,
+        buffers=table,
+        messages=np.zeros(0, MESSAGE),
+        params=np.asarray(params, np.int64),
+        kept=np.zeros(0, KEPT),
+        arena_bytes=end,
+        keys=((PARTY,),),
+    )
 
 
 def fused(

@@ -208,6 +208,13 @@ def matmul(size: int) -> Network:
     return Network(f"matmul {size} cubed", inputs, nodes, {}, {"x": 0, "y": 1, "v": 1})
 
 
+def dense(inputs: int, outputs: int) -> Network:
+    """One layer, the least that has all that a session has."""
+    net = _Layers(f"dense {inputs} to {outputs}", (1, inputs))
+    net.dense(inputs, outputs)
+    return net.done()
+
+
 def lenet(batch: int) -> Network:
     """conv 1-20 5x5, pool, conv 20-50 5x5, pool, fc 800-500-10 on 1x28x28."""
     net = _Layers(f"LeNet, batch {batch}", (batch, 1, 28, 28))

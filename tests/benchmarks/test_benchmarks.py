@@ -23,9 +23,10 @@ def run_python(*arguments: str) -> str:
     return done.stdout
 
 
-def quick(name: str) -> dict[str, Any]:
+def quick(name: str, *options: str) -> dict[str, Any]:
     """The JSON object of a benchmark's smallest case."""
-    found: dict[str, Any] = json.loads(run_python("-m", f"benchmarks.{name}", "--quick", "--json"))
+    command = ["-m", f"benchmarks.{name}", "--quick", "--json", *options]
+    found: dict[str, Any] = json.loads(run_python(*command))
     assert found["benchmark"] == name
     assert found["cores"] >= 1
     return found
@@ -51,6 +52,25 @@ def test_links() -> None:
     for figures in found["links"].values():
         assert min(figures["round_seconds"]) > 0
         assert min(figures["bytes_per_second"]) > 0
+
+
+def test_gpu_without_a_card(monkeypatch: pytest.MonkeyPatch) -> None:
+    """CUDA shows a process no card where this variable says so."""
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
+    assert quick("gpu")["notes"][0].startswith("Nothing measured: ")
+
+
+@pytest.mark.slow
+def test_gpu_on_the_shim(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """All that the script does, but for the card."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    found = quick("gpu", "--device", "host-shim")
+    assert all(rate["bytes_per_second"] > 0 for rate in found["rates"])
+    (alone,), (shared,) = found["alone"].values(), found["together"].values()
+    assert alone["seconds"]["median"] > 0
+    assert alone["kernels"] > 0
+    assert shared["sent_bytes"] > 0
+    assert set(shared["split"]) == {"alice", "bob", "carol"}
 
 
 @pytest.mark.slow
@@ -115,7 +135,7 @@ def test_results_are_replaced_between_their_markers() -> None:
 def test_results_have_the_markers_of_every_script() -> None:
     text = (ROOT / "benchmarks" / "RESULTS.md").read_text()
     scripts = ("versus_spu", "versus_crypten", "whole_path", "dealing", "pretrained", "bytes")
-    for name in (*scripts, "links", "kernels"):
+    for name in (*scripts, "links", "kernels", "gpu"):
         assert text.count(f"<!-- {name} -->") == text.count(f"<!-- /{name} -->") == 1
 
 

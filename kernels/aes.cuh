@@ -64,13 +64,12 @@ __device__ __forceinline__ uint32_t rotate_left(uint32_t x, unsigned count) {
   return __funnelshift_l(x, x, count);
 }
 
-// What one thread needs of a block's shared memory.
+// What one thread needs of a block's shared memory: its lane's entries, and a key.
 struct Aes {
-  const AesTable* table;
+  const uint32_t* entries;
   const AesSchedule* key;
-  unsigned lane;
 
-  __device__ __forceinline__ uint32_t word(uint32_t byte) const { return table->at[byte][lane]; }
+  __device__ __forceinline__ uint32_t word(uint32_t byte) const { return entries[byte * kLanes]; }
 
   // A column of a round from the four bytes that ShiftRows brings into it.
   __device__ __forceinline__ uint32_t column(uint32_t a, uint32_t b, uint32_t c, uint32_t d,
@@ -107,5 +106,13 @@ struct Aes {
                               static_cast<uint32_t>(block), static_cast<uint32_t>(block >> 32)));
   }
 };
+
+// The lane is hidden from the compiler, which would otherwise OR it into every index: additions
+// have a unit of their own, that shifts and logic leave idle.
+__device__ __forceinline__ Aes aes_of(const AesTable& table, const AesSchedule& key,
+                                      unsigned lane) {
+  asm("" : "+r"(lane));
+  return {&table.at[0][0] + lane, &key};
+}
 
 }  // namespace veil

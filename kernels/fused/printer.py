@@ -150,7 +150,7 @@ class Printer:
     def _key(self, number: int) -> str:
         if number not in self._keys:
             self._keys.append(number)
-        return f"Aes{{&table, &keys[{self._keys.index(number)}], tile.lane}}"
+        return f"aes_of(table, keys[{self._keys.index(number)}], tile.lane)"
 
     # Words
 
@@ -278,8 +278,8 @@ class Printer:
             else:
                 right = self._gathered(b[first : first + len(part)], lanes)
                 done.append((first, lanes, f"{left} {_GATES[op]} {right}"))
-        for first, lanes, expression in done:
-            self._define_planes(ins, first, lanes, expression)
+        for start, places, expression in done:
+            self._define_planes(ins, start, places, expression)
 
     def _pack(self, ins: Instruction) -> None:
         value = self._word(ins["a"], ins["word"])

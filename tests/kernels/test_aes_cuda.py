@@ -20,7 +20,7 @@ extern "C" __global__ void encrypt(uint4* blocks, const veil::AesSchedule* sched
   veil::fill_aes_table(table);
   veil::load_aes_schedule(key, schedules, number);
   __syncthreads();
-  const veil::Aes aes = {&table, &key, threadIdx.x % 32};
+  const veil::Aes aes = veil::aes_of(table, key, threadIdx.x % 32);
   blocks[threadIdx.x] = aes.encrypt(blocks[threadIdx.x]);
 }
 """,

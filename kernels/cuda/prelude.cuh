@@ -21,4 +21,11 @@ __device__ __forceinline__ int64_t grid_threads() {
   return static_cast<int64_t>(gridDim.x) * blockDim.x;
 }
 
+// Atomic additions modulo 2^32 and 2^64.
+__device__ __forceinline__ void add_to(uint32_t* at, uint32_t value) { atomicAdd(at, value); }
+
+__device__ __forceinline__ void add_to(uint64_t* at, uint64_t value) {
+  atomicAdd(reinterpret_cast<unsigned long long*>(at), static_cast<unsigned long long>(value));
+}
+
 }  // namespace veil

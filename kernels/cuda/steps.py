@@ -5,11 +5,15 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Protocol
 
+from veilgraph.kernels.conv2d import cuda as conv2d
 from veilgraph.kernels.copy import cuda as copy
 from veilgraph.kernels.cuda.buffers import Buffer
 from veilgraph.kernels.cuda.launch import DeviceShape, Launch
 from veilgraph.kernels.fill import cuda as fill
 from veilgraph.kernels.fused import cuda as fused
+from veilgraph.kernels.matmul import cuda as matmul
+from veilgraph.kernels.pool_sum import cuda as pool_sum
+from veilgraph.kernels.reduce_sum import cuda as reduce_sum
 
 
 class CudaKernel(Protocol):
@@ -20,7 +24,15 @@ class CudaKernel(Protocol):
     ) -> tuple[Launch, ...]: ...
 
 
-KERNELS: Mapping[str, CudaKernel] = {"fused": fused, "copy": copy, "fill": fill}
+KERNELS: Mapping[str, CudaKernel] = {
+    "fused": fused,
+    "matmul": matmul,
+    "conv2d": conv2d,
+    "pool_sum": pool_sum,
+    "reduce_sum": reduce_sum,
+    "copy": copy,
+    "fill": fill,
+}
 
 
 def launches(

@@ -76,7 +76,7 @@ def words_of(data: st.DataObject, word: type[Any]) -> int:
 extent = st.one_of(st.integers(0, 5), st.sampled_from([8, 16, 24, 25, 49, 97, 130]))
 
 
-@cpus
+@devices
 @word_types
 @few
 @given(st.data(), st.integers(0, 3), extent, extent, st.lists(extent, min_size=1, max_size=2))
@@ -104,7 +104,7 @@ def test_matmul(
     assert_equal_in_ring(out, matmul_reference(pairs), bits)
 
 
-@cpus
+@devices
 @word_types
 @pytest.mark.parametrize("bits", [32, 52, 64])
 @pytest.mark.parametrize("shape", [(200, 400, 1300), (1, 700, 2100), (300, 700, 1), (7, 450, 30)])
@@ -124,6 +124,36 @@ def test_large_matmul(device: str, word: type[Any], bits: int, shape: tuple[int,
         assert_equal_in_ring(out, expected, bits)
 
 
+@devices
+@word_types
+@pytest.mark.parametrize("count", [4, 5, 9])
+def test_many_pairs(device: str, word: type[Any], count: int) -> None:
+    """More than a CUDA launch takes; matrices, then images."""
+    rng = np.random.default_rng(count)
+    bits = 8 * word().itemsize
+    matrices = [
+        (random_words(rng, (2, 5, 20), word), random_words(rng, (2, 20, 7), word))
+        for _ in range(count)
+    ]
+    out = junk((2, 5, 7), word)
+    operands = [out, *(m for pair in matrices for m in pair)]
+    call("matmul", operands, matmul.Params(bits).values(), device=device)
+    np.testing.assert_array_equal(out, matmul_reference(matrices))
+    for groups in (1, 3):
+        params = conv2d.Params(bits, groups=groups)
+        images = [
+            (
+                random_words(rng, (1, 3, 6, 5), word),
+                random_words(rng, (6, 3 // groups, 2, 2), word),
+            )
+            for _ in range(count)
+        ]
+        out = junk((1, 6, 5, 4), word)
+        operands = [out, *(m for pair in images for m in pair)]
+        call("conv2d", operands, params.values(), device=device)
+        np.testing.assert_array_equal(out, conv2d_reference(images, params, 5, 4))
+
+
 @st.composite
 def convolution(draw: st.DrawFn) -> tuple[conv2d.Params, tuple[int, ...], tuple[int, ...]]:
     """Parameters without `bits`, the images' shape and the weights'."""
@@ -140,7 +170,7 @@ def convolution(draw: st.DrawFn) -> tuple[conv2d.Params, tuple[int, ...], tuple[
     return params, images, weights
 
 
-@cpus
+@devices
 @word_types
 @settings(deadline=None, max_examples=80)
 @given(st.data(), convolution(), st.integers(0, 9), st.integers(0, 9))
@@ -180,7 +210,7 @@ LAYERS = [
 ]
 
 
-@cpus
+@devices
 @word_types
 @pytest.mark.parametrize("layer", LAYERS)
 def test_conv2d_of_networks(device: str, word: type[Any], layer: tuple[int, ...]) -> None:
@@ -196,7 +226,7 @@ def test_conv2d_of_networks(device: str, word: type[Any], layer: tuple[int, ...]
     np.testing.assert_array_equal(out, conv2d_reference([(x, w)], params, extent, extent))
 
 
-@cpus
+@devices
 @word_types
 @few
 @given(
@@ -222,7 +252,7 @@ def test_pool_sum(
     np.testing.assert_array_equal(out, pool_sum_reference(x, params, height, width))
 
 
-@cpus
+@devices
 def test_large_pool_sum_on_threads(device: str) -> None:
     params = pool_sum.Params(3, 3, 2, 2, 1, 1)
     x = random_words(np.random.default_rng(0), (2, 65, 28, 28), np.uint64)
@@ -282,7 +312,7 @@ def test_large_copy_on_threads(device: str, word: type[Any], axes: tuple[int, ..
     np.testing.assert_array_equal(out, x)
 
 
-@cpus
+@devices
 @word_types
 @few
 @given(st.data(), shapes)

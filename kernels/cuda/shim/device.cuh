@@ -10,6 +10,7 @@
 
 #define __global__
 #define __device__
+#define __grid_constant__
 #define __forceinline__ inline
 #define __launch_bounds__(...)
 #define __shared__ static thread_local

@@ -55,7 +55,7 @@ def check_digits(suite: str, devices: Sequence[str]) -> None:
     )
     with np.load(DIGITS / "heldout.npz", allow_pickle=False) as heldout:
         image = heldout["images"][:1].astype(np.float32) / 255
-    check_devices(plan, [{"image": image[None]}], weights, devices)
+    check_devices(plan, [{"image": image}], weights, devices)
 
 
 def _check_outputs(

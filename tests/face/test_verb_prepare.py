@@ -116,6 +116,26 @@ def test_prepare_refuses_what_is_half_said(folder: Path, options: tuple[str], sa
     assert said in done.stderr
 
 
+def test_kernels_are_compiled_for_each_architecture(
+    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By a program in nvcc's place, which writes down how it was called."""
+    nvcc = tmp_path / "nvcc"
+    nvcc.write_text('#!/bin/sh\nfor last; do :; done; echo "$@" > "$last"\n')
+    nvcc.chmod(0o700)
+    monkeypatch.setattr("veilgraph.runtime.cuda.cubins.find_nvcc", lambda: nvcc)
+    cubins = tmp_path / "cubins"
+    options = ["prepare", str(folder / "digits.plan"), "--cubins", str(cubins)]
+    done = CliRunner().invoke(main, [*options, "--gpu-arch", "sm_80,sm_90", "--json"])
+    assert done.exit_code == 0, done.output
+    report = json.loads(done.stdout)
+    files = list(cubins.glob("*.cubin"))
+    assert report["files"] == len(files) == 2 * report["kernels"] > 0
+    assert sum("-arch=sm_90" in file.read_text() for file in files) == report["kernels"]
+    again = CliRunner().invoke(main, [*options, "--gpu-arch", "sm_90"])
+    assert f"kernels for sm_90: {report['kernels']} files in {cubins}." in again.stdout
+
+
 def test_kernels_need_a_compiler(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("veilgraph.runtime.cuda.cubins.find_nvcc", lambda: None)
     options = ["--gpu-arch", "sm_90", "--cubins", str(folder / "cubins")]

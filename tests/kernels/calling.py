@@ -1,5 +1,6 @@
 """One kernel call on NumPy arrays, on any device: a machine of a single step checks it, its arena
-laid out from the arrays, and either runs it or lends its arena to CUDA kernels on the host.
+laid out from the arrays, and either runs it or lends its arena to CUDA kernels: on the host, or on
+a card.
 """
 
 from __future__ import annotations
@@ -12,6 +13,8 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+import pytest
+from cards import CardRunner, first_card
 
 from veilgraph.ir.plan import BUFFER, MAX_RANK, STEP, BufferKind, Region
 from veilgraph.kernels import KERNELS
@@ -24,8 +27,9 @@ from veilgraph.runtime._native import Machine
 Array = npt.NDArray[Any]
 Operand = Array | Packed | Planes
 
-SHIM = "shim"  # the CUDA kernels, run by the host
-DEVICES = (*supported(), SHIM)  # an instruction set of the CPU each, and the shim
+SHIM, CARD = "shim", "card"  # the CUDA kernels, run by the host or by a GPU
+# An instruction set of the CPU each, the shim, and a card where there is one.
+DEVICES = (*supported(), SHIM, pytest.param(CARD, marks=pytest.mark.gpu))
 
 # Few enough for blocks to walk over several parts of a test's arrays.
 SMALL_DEVICE = DeviceShape(multiprocessors=1)
@@ -80,6 +84,11 @@ def _shim() -> ShimRunner:
     return ShimRunner(Path(_shim_folder().name))
 
 
+@cache
+def _card() -> CardRunner:
+    return CardRunner(first_card())
+
+
 class Call:
     """A kernel call over operands, views of one another included, ready to run.
 
@@ -103,11 +112,11 @@ class Call:
         parameters = np.asarray(params, np.int64)
         steps = step(kernel, len(records), len(parameters))
         buffers = np.array(records, BUFFER)
-        on_shim = device == SHIM
-        path, size = str(library(None if on_shim else device)), self._end()
+        self._cuda = {SHIM: _shim, CARD: _card}.get(device or "")
+        path, size = str(library(None if self._cuda else device)), self._end()
         self.machine = Machine(path, steps, buffers, parameters, b"", size, keys, threads)
         self.launches: tuple[Launch, ...] | None = None
-        if on_shim:
+        if self._cuda:
             values = [int(v) for v in parameters]
             self.launches = launches(kernel, buffers_of(buffers), values, SMALL_DEVICE)
 
@@ -132,7 +141,8 @@ class Call:
         if self.launches is None:
             self.machine.run(0, 1, number)
         for launch in self.launches or ():
-            _shim().run(launch, [arena], self._keys, number)
+            assert self._cuda is not None
+            self._cuda().run(launch, [arena], self._keys, number)
         for base, offset in self._places:
             if base.flags.writeable:
                 base.reshape(-1).view(np.uint8)[:] = arena[offset : offset + base.nbytes]

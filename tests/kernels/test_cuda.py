@@ -7,6 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from cards import CardRunner
 
 from veilgraph.ir import plan
 from veilgraph.kernels.cuda import (
@@ -23,6 +24,7 @@ from veilgraph.kernels.cuda import (
     launches,
 )
 from veilgraph.kernels.cuda.shim import ShimRunner
+from veilgraph.runtime.cuda.shim_driver import ShimDriver
 
 DEVICE = DeviceShape(multiprocessors=1)
 TEXT = """
@@ -80,6 +82,28 @@ def test_the_shim_compiles_once(tmp_path: Path) -> None:
         ShimRunner(tmp_path).run(launch, [memory])
     assert memory.tolist() == 32 * [10]
     assert [path.suffix for path in tmp_path.iterdir()] == [".so"]
+
+
+def test_a_launch_through_a_driver(tmp_path: Path) -> None:
+    """As kernels are called on a card: over copies of the regions, with key schedules."""
+    text = """
+#include "kernels/cuda/prelude.cuh"
+extern "C" __global__ void mix(uint64_t* out, const uint8_t* keys, uint64_t run) {
+  out[threadIdx.x] += keys[175] + 1000 * run;
+}
+"""
+    launch = Launch(
+        Source("mix", text, ("mix",)),
+        "mix",
+        (1, 1, 1),
+        (32, 1, 1),
+        (Pointer(1, 0), Keys(), Run()),
+    )
+    regions = [np.arange(4, dtype=np.uint64), np.arange(32, dtype=np.uint64)]
+    CardRunner(ShimDriver(tmp_path)).run(launch, regions, bytes(range(16)), 2)
+    last = int(key_schedules(bytes(range(16)))[0, 175])
+    assert regions[0].tolist() == list(range(4))
+    assert regions[1].tolist() == [i + last + 2000 for i in range(32)]
 
 
 def test_the_shim_holds_arguments_against_parameters(tmp_path: Path) -> None:

@@ -9,16 +9,14 @@ from typing import Any
 
 import numpy as np
 import pytest
-from cards import pycuda_or_skip
+from cards import first_card
 from copying_plans import BYTES, COUNT, RECEIVE, SEND, copying_plan, fill, rounds
 from small_machines import step, words
 
 from veilgraph.ir.errors import DeviceError, ResourceLimitError, UsageError
 from veilgraph.ir.plan import KEPT, Phase, Plan, Tensor
-from veilgraph.runtime.cuda.cubins import Cubins, cache_folder, find_nvcc
 from veilgraph.runtime.cuda.device import CudaDevice
 from veilgraph.runtime.cuda.driver import Driver, DriverFault
-from veilgraph.runtime.cuda.pycuda_driver import PyCudaDriver
 from veilgraph.runtime.cuda.shim_driver import SHIM, ShimDriver, ShimStream
 
 COPY = step("copy", first_buffer=0)  # from the second place to the first
@@ -33,7 +31,7 @@ DRIVERS = [*HASTY, pytest.param("card", marks=pytest.mark.gpu)]
 def driver(request: pytest.FixtureRequest, shim_folder: Path) -> Driver:
     """The shim, in any order of work that CUDA allows, and the first card."""
     if request.param == "card":
-        return PyCudaDriver(pycuda_or_skip(), 0, Cubins(cache_folder(), None, find_nvcc()))
+        return first_card()
     return ShimDriver(shim_folder, hasty=request.param)
 
 

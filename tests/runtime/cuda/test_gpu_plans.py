@@ -5,12 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import pytest
-from cards import pycuda_or_skip
+from cards import first_card, pycuda_or_skip
 from small_plans import W, X, small_plan
 from whole_plans import check_devices, check_digits, check_prepared
 
-from veilgraph.runtime.cuda.cubins import Cubins, cache_folder, find_nvcc
-from veilgraph.runtime.cuda.pycuda_driver import PyCudaDriver, list_cards
+from veilgraph.runtime.cuda.pycuda_driver import list_cards
 
 pytestmark = pytest.mark.gpu
 GPU, CPU = "cuda:0", "cpu"
@@ -40,9 +39,8 @@ def test_a_lenet(suite: str, devices: Sequence[str]) -> None:
 
 
 def test_the_card_has_what_it_says() -> None:
-    cuda = pycuda_or_skip()
-    driver = PyCudaDriver(cuda, 0, Cubins(cache_folder(), None, find_nvcc()))
-    assert driver.card == list_cards(cuda)[0]
+    driver = first_card()
+    assert driver.card == list_cards(pycuda_or_skip())[0]
     assert driver.card.arch.startswith("sm_")
     with driver.current():
         assert 0 < driver.free_bytes() <= driver.card.memory_bytes

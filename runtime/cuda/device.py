@@ -22,7 +22,7 @@ from veilgraph.runtime.cuda.driver import Driver, DriverFault, Kernel
 from veilgraph.runtime.cuda.program import check, distinct_sources, step_launches
 from veilgraph.runtime.cuda.staging import StagedRound, Staging, staging_bytes
 from veilgraph.runtime.cuda.timeline import Timeline
-from veilgraph.runtime.device import Place
+from veilgraph.runtime.device import Place, Places
 from veilgraph.runtime.links import Buffer, byte_view
 
 GIB = 2**30
@@ -126,7 +126,7 @@ class CudaDevice:
 
     # Memory
 
-    def round(self, sends: Mapping[int, Place], receives: Mapping[int, Place]) -> StagedRound:
+    def round(self, sends: Mapping[int, Places], receives: Mapping[int, Places]) -> StagedRound:
         return self._staging.round(sends, receives)
 
     def copy_in(self, offset: int, content: Buffer) -> None:

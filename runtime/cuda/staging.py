@@ -17,7 +17,7 @@ import numpy.typing as npt
 
 from veilgraph.ir.plan import PartyPlan
 from veilgraph.runtime.cuda.driver import Bytes, Driver, Stream
-from veilgraph.runtime.device import Place
+from veilgraph.runtime.device import Place, Places
 
 CHUNK_BYTES = 4 << 20
 GAP_BYTES = 4096  # what is copied along to the host rather than start another copy
@@ -73,24 +73,34 @@ class Staging:
         self.outward, self.inward = driver.stream(), driver.stream()
         self.computed, self.fetched, self.delivered = (driver.event() for _ in range(3))
 
-    def round(self, sends: Mapping[int, Place], receives: Mapping[int, Place]) -> StagedRound:
+    def round(self, sends: Mapping[int, Places], receives: Mapping[int, Places]) -> StagedRound:
         sent, outward, end = self._laid(sends, GAP_BYTES, 0)
         received, inward, end = self._laid(receives, 0, end)
         assert end <= len(self.pinned), "a round larger than those of its program"
         return StagedRound(self, sent, received, outward, inward)
 
     def _laid(
-        self, places: Mapping[int, Place], gap: int, end: int
+        self, messages: Mapping[int, Places], gap: int, end: int
     ) -> tuple[dict[int, Bytes], tuple[Copy, ...], int]:
-        """Messages by peer as views from `end` on, the copies that they are, and their end."""
+        """Messages by peer as views from `end` on, the copies that they are, and their end.
+
+        One of several pieces is put together, or taken apart, by its copies.
+        """
         views: dict[int, Bytes] = {}
         copies = []
-        for first, count in merged(places.values(), gap):
+        whole = {peer: pieces[0] for peer, pieces in messages.items() if len(pieces) == 1}
+        for first, count in merged(whole.values(), gap):
             copies.append(Copy(end, first, count))
-            for peer, (offset, size) in places.items():
+            for peer, (offset, size) in whole.items():
                 if first <= offset and offset + size <= first + count:
                     views[peer] = self.pinned[end + offset - first :][:size]
             end += count
+        for peer in messages.keys() - whole.keys():
+            start = end
+            for offset, size in messages[peer]:
+                copies.append(Copy(end, offset, size))
+                end += size
+            views[peer] = self.pinned[start:end]
         return views, tuple(chunk for copy in copies for chunk in _chunks(copy)), end
 
     def wipe(self) -> None:

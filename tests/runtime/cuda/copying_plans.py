@@ -56,7 +56,8 @@ def copying_plan(
     """
     tables = np.array(list(steps), STEP)
     tables["phase"] = Phase.ONLINE
-    rows = [(Phase.ONLINE, d, peer, r, at, size) for d, peer, r, at, size in messages]
+    online = Phase.ONLINE
+    rows = [(online, d, peer, r, at, size, 0, 0, 0) for d, peer, r, at, size in messages]
     laid = buffers or [words(BYTES * i, COUNT) for i in range(places)]
     program = PartyPlan(
         party="alice",

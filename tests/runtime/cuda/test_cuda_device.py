@@ -113,8 +113,8 @@ def test_a_round_fetches_what_steps_left_and_delivers_to_those_after(driver: Dri
     steps = [fill(0, 0), *rounds(1), COPY, *rounds(2)[1:]]
     plan = copying_plan(steps, messages, params=[5])
     device = opened(plan, driver)
-    first = device.round({1: (0, BYTES)}, {1: (BYTES, BYTES)})
-    second = device.round({2: (0, BYTES)}, {})
+    first = device.round({1: [(0, BYTES)]}, {1: [(BYTES, BYTES)]})
+    second = device.round({2: [(0, BYTES)]}, {})
     for received in (11, 12):
         device.run(0, 1, received)
         first.fetch()
@@ -132,7 +132,7 @@ def test_messages_of_one_round_after_another_share_memory(driver: Driver) -> Non
     messages = [(RECEIVE, 1, r, BYTES * r, BYTES) for r in range(3)]
     plan = copying_plan(rounds(3), messages)
     device = opened(plan, driver)
-    made = [device.round({}, {1: (BYTES * r, BYTES)}) for r in range(3)]
+    made = [device.round({}, {1: [(BYTES * r, BYTES)]}) for r in range(3)]
     for number, each in enumerate(made, start=1):
         each.fetch()
         each.receives[1].view(np.uint64)[:] = number
@@ -144,7 +144,7 @@ def test_what_is_received_waits_for_steps_that_read_its_place(driver: Driver) ->
     messages = [(RECEIVE, 1, 0, BYTES, BYTES)]
     plan = copying_plan([fill(1, 0), COPY, *rounds(1)], messages, params=[5])
     device = opened(plan, driver)
-    receive = device.round({}, {1: (BYTES, BYTES)})
+    receive = device.round({}, {1: [(BYTES, BYTES)]})
     device.run(0, 2, 1)
     receive.fetch()
     receive.receives[1][:] = 255

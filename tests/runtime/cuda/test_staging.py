@@ -35,7 +35,7 @@ def test_places_are_merged(places: list[tuple[int, int]], gap: int) -> None:
 
 
 def test_small_messages_are_one_copy(staging: Staging) -> None:
-    made = staging.round({1: (0, 64), 2: (128, 8)}, {1: (256, 64), 2: (320, 8)})
+    made = staging.round({1: [(0, 64)], 2: [(128, 8)]}, {1: [(256, 64)], 2: [(320, 8)]})
     assert [(copy.offset, copy.count) for copy in made.outward] == [(0, 136)]
     assert [(copy.offset, copy.count) for copy in made.inward] == [(256, 72)]
     assert {peer: len(view) for peer, view in made.sends.items()} == {1: 64, 2: 8}
@@ -43,30 +43,30 @@ def test_small_messages_are_one_copy(staging: Staging) -> None:
 
 
 def test_what_lies_between_received_messages_is_not_written(staging: Staging) -> None:
-    made = staging.round({}, {1: (0, 64), 2: (72, 8)})
+    made = staging.round({}, {1: [(0, 64)], 2: [(72, 8)]})
     assert [(copy.offset, copy.count) for copy in made.inward] == [(0, 64), (72, 8)]
 
 
 def test_messages_that_lie_far_apart_are_copies_of_their_own(staging: Staging) -> None:
-    made = staging.round({1: (0, 64), 2: (65 + GAP_BYTES, 8)}, {})
+    made = staging.round({1: [(0, 64)], 2: [(65 + GAP_BYTES, 8)]}, {})
     assert len(made.outward) == 2
 
 
 def test_long_messages_go_in_chunks(staging: Staging) -> None:
     size = 2 * CHUNK_BYTES + 8
-    made = staging.round({1: (64, size)}, {})
+    made = staging.round({1: [(64, size)]}, {})
     assert [copy.count for copy in made.outward] == [CHUNK_BYTES, CHUNK_BYTES, 8]
     assert [copy.offset for copy in made.outward] == [64, 64 + CHUNK_BYTES, size + 56]
 
 
 def test_one_message_for_two(staging: Staging) -> None:
-    made = staging.round({1: (8, 16), 2: (8, 16)}, {})
+    made = staging.round({1: [(8, 16)], 2: [(8, 16)]}, {})
     assert np.shares_memory(made.sends[1], made.sends[2])
     assert len(made.outward) == 1
 
 
 def test_messages_lie_apart(staging: Staging) -> None:
-    made = staging.round({1: (0, 64), 2: (9000, 64)}, {1: (64, 64), 2: (20000, 64)})
+    made = staging.round({1: [(0, 64)], 2: [(9000, 64)]}, {1: [(64, 64)], 2: [(20000, 64)]})
     views = [*made.sends.values(), *made.receives.values()]
     for number, view in enumerate(views, start=1):
         view[:] = number
@@ -78,3 +78,13 @@ def test_a_program_says_how_much_is_needed() -> None:
     program = copying_plan(rounds(2), messages).party("alice")
     assert staging_bytes(program) == 2 * (BYTES + GAP_BYTES)
     assert staging_bytes(copying_plan([]).party("alice")) == 0
+
+
+def test_a_message_in_pieces_is_put_together(staging: Staging) -> None:
+    """In the order of the wire, which is not that of memory; and taken apart again."""
+    made = staging.round({1: [(128, 8), (0, 16)]}, {2: [(512, 8), (256, 8)]})
+    assert [(copy.offset, copy.count) for copy in made.outward] == [(128, 8), (0, 16)]
+    assert [(copy.offset, copy.count) for copy in made.inward] == [(512, 8), (256, 8)]
+    starts = [copy.pinned for copy in (*made.outward, *made.inward)]
+    assert starts == [0, 8, 24, 32]
+    assert (len(made.sends[1]), len(made.receives[2])) == (24, 16)

@@ -33,7 +33,7 @@ from veilgraph.kernels import KERNELS
 from veilgraph.kernels.fused.declaration import Op
 from veilgraph.runtime.cuda.program import sources
 from veilgraph.runtime.cuda.pycuda_driver import list_cards, load_pycuda
-from veilgraph.runtime.devices import CPU, CUDA, DeviceName, open_device
+from veilgraph.runtime.devices import CPU, CUDA, DeviceName, ready
 from veilgraph.runtime.links import Buffer, byte_view
 from veilgraph.runtime.party import Party
 from veilgraph.runtime.randomness import SessionKeys, fresh_seed
@@ -118,7 +118,8 @@ def fused_rates(ours: Ours, device: str, copy: float, runs: int) -> list[Rate]:
     """The typical fused programs of the first party of a plan."""
     party = ours.plan.manifest.parties[0]
     program = ours.plan.party(party)
-    opened = open_device(device, ours.plan, party, b"".join(fresh_seed() for _ in program.keys))
+    keys = b"".join(fresh_seed() for _ in program.keys)
+    opened = ready(device, ours.plan, party).open(keys)
     rates = []
     for number, step in enumerate(typical_steps(program), start=1):
         seconds = []
@@ -183,7 +184,7 @@ def _local(ours: Ours, name: str, device: str, runs: int) -> dict[str, Any]:
     peers = {i: fresh_seed() for i in range(len(parties)) if i != index}
     links, keys = NoNetwork(index, parties), SessionKeys(index, fresh_seed(), peers)
     own = {tensor.name: ours.inputs[tensor.name] for tensor in program.inputs}
-    with Party(ours.plan, name, links, keys, device) as party:
+    with Party(ours.plan, name, links, keys, ready(device, ours.plan, name)) as party:
         party.share_weights(ours.weights or random_weights(ours.plan))
         found = [party.infer(own)[1] for _ in range(runs + 1)][1:]
     seconds = [sum(t.phases[phase].seconds for phase in PHASES) for t in found]

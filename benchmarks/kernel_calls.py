@@ -22,7 +22,7 @@ from veilgraph.ir.plan import (
 )
 from veilgraph.kernels import KERNELS
 from veilgraph.kernels.fused.declaration import instruction, program
-from veilgraph.runtime.devices import open_device
+from veilgraph.runtime.devices import ready
 
 KEY = bytes(range(16))
 ALIGNMENT = 64
@@ -68,7 +68,7 @@ class Call:
     ) -> None:
         program = one_step(kernel, buffers, params)
         plan = Plan(MANIFEST, {PARTY: program}, ())
-        self._device = open_device(device, plan, PARTY, KEY)
+        self._device = ready(device, plan, PARTY).open(KEY)
         random = np.random.default_rng(0).integers(0, 256, program.arena_bytes, np.uint8)
         self._device.copy_in(0, random)
         self._number = 0

@@ -65,7 +65,7 @@ class Config:
 
     `party` is my index in `parties`; `key` and `certificate` are my PEM files; `listen` is the host
     to listen at; `timeout_seconds` is how long a peer may be silent; `absent` are known parties
-    that take no part in this session; `device` and `cubins` are as in devices.open_device.
+    that take no part in this session; `device` and `cubins` are as in devices.ready.
     """
 
     parties: tuple[PartyAddress, ...]

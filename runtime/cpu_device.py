@@ -48,6 +48,19 @@ def _whole(pieces: Sequence[Bytes]) -> Bytes:
     return pieces[0] if len(pieces) == 1 else np.empty(sum(map(len, pieces)), np.uint8)
 
 
+@dataclass(frozen=True)
+class CpuReady:
+    """See device.Ready; the machine is made with the keys, since that takes no time."""
+
+    program: PartyPlan
+    constants: bytes
+    threads: int
+    isa: str | None
+
+    def open(self, keys: bytes) -> CpuDevice:
+        return CpuDevice(self.program, self.constants, keys, self.threads, self.isa)
+
+
 class CpuDevice:
     """A party's program on this machine's processor; see device.Device.
 

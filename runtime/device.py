@@ -1,4 +1,4 @@
-"""What a device promises, and a round of messages between it and the links; see devices.py."""
+"""What devices promise: to be ready, to run, and to meet the links in rounds; see devices.py."""
 
 from __future__ import annotations
 
@@ -72,3 +72,14 @@ class Device(Protocol):
 
     def close(self) -> None:
         """Overwrites with zeros all memory that held secrets; nothing can be run any more."""
+
+
+class Ready(Protocol):
+    """A party's program on a device, made before there is a session: compiled, proven, fitting."""
+
+    def open(self, keys: bytes) -> Device:
+        """The device, with the session's keys in the plan's order, 16 bytes each.
+
+        Raises:
+            VeilgraphError: the device can't be had any more.
+        """

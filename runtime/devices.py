@@ -17,12 +17,13 @@ from pathlib import Path
 
 from veilgraph.ir.errors import UsageError
 from veilgraph.ir.plan import Plan
-from veilgraph.runtime.cpu_device import CpuDevice
+from veilgraph.runtime.cpu_device import CpuReady
 from veilgraph.runtime.cuda.cubins import Cubins, cache_folder, find_nvcc
-from veilgraph.runtime.cuda.device import CudaDevice
+from veilgraph.runtime.cuda.device import CudaReady
+from veilgraph.runtime.cuda.program import CudaProgram
 from veilgraph.runtime.cuda.pycuda_driver import PyCudaDriver, load_pycuda
 from veilgraph.runtime.cuda.shim_driver import ShimDriver
-from veilgraph.runtime.device import Device
+from veilgraph.runtime.device import Ready
 
 CPU, CUDA, HOST_SHIM = "cpu", "cuda", "host-shim"
 MOST_CARDS = 1024
@@ -62,21 +63,21 @@ def require_device(text: str) -> None:
         )
 
 
-def open_device(
+def ready(
     name: str,
     plan: Plan,
     party: str,
-    keys: bytes,
     *,
     threads: int = 1,
     isa: str | None = None,
     cubins: Path | None = None,
-) -> Device:
-    """A device with the program of one party, every step of it checked.
+) -> Ready:
+    """A device that is ready for the program of one party.
+
+    Whatever takes long is done here, so that no peer waits for it: a GPU's kernels are compiled.
 
     Args:
         name: as in the table above.
-        keys: the session's keys in the plan's order.
         threads: that kernels may use on the processor.
         isa: instruction set of the processor's kernels; its best if None.
         cubins: a folder of the GPU's kernels that `prepare` compiled; this user's cache comes next.
@@ -88,8 +89,9 @@ def open_device(
     """
     found = DeviceName.parse(name)
     if found.kind == CPU:
-        return CpuDevice(plan.party(party), plan.constants, keys, threads, isa)
+        return CpuReady(plan.party(party), plan.constants, threads, isa)
     if found.kind == HOST_SHIM:
-        return CudaDevice(plan, party, keys, ShimDriver(cache_folder().with_name("host-shim")))
-    source = Cubins(cache_folder(), cubins, find_nvcc())
-    return CudaDevice(plan, party, keys, PyCudaDriver(load_pycuda(), found.index, source))
+        shim = ShimDriver(cache_folder().with_name("host-shim"))
+        return CudaReady(CudaProgram.prepared(plan, party, shim))
+    card = PyCudaDriver(load_pycuda(), found.index, Cubins(cache_folder(), cubins, find_nvcc()))
+    return CudaReady(CudaProgram.prepared(plan, party, card))

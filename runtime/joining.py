@@ -13,7 +13,7 @@ import numpy.typing as npt
 from veilgraph.ir.errors import SecurityAbort, UsageError
 from veilgraph.ir.plan import Phase, Plan
 from veilgraph.runtime.config import Config
-from veilgraph.runtime.devices import require_device
+from veilgraph.runtime.devices import ready, require_device
 from veilgraph.runtime.handshake import Terms, open_session
 from veilgraph.runtime.native_links import open_links
 from veilgraph.runtime.party import Party, Prepared
@@ -59,6 +59,8 @@ def join(
     config = _taking_part(plan, config, from_store=stored is not None)
     device, cubins = device or config.device, cubins or config.cubins
     require_device(device)
+    name = config.me.name
+    place = ready(device, plan, name, threads=threads, isa=isa, cubins=cubins)
     links = open_links(
         config,
         insecure_plaintext=insecure_plaintext,
@@ -66,14 +68,13 @@ def join(
         shape=shape,
     )
     try:
-        spent = SpentSessions(config.state_dir, config.me.name)
+        spent = SpentSessions(config.state_dir, name)
         digest, ring_bits = bytes.fromhex(plan.digest), plan.manifest.ring_bits
         session = open_session(
             links, Terms(digest, ring_bits, inferences, stored is not None), spent
         )
         keys = session.keys if stored is None else stored.keys
-        party = Party(plan, config.me.name, links, keys, device, threads, isa, cubins)
-        return Joined(party, session.id)
+        return Joined(Party(plan, name, links, keys, place), session.id)
     except BaseException as error:
         links.__exit__(type(error), error, error.__traceback__)
         raise

@@ -9,7 +9,6 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass
-from pathlib import Path
 from types import TracebackType
 from typing import Self
 
@@ -18,8 +17,8 @@ import numpy.typing as npt
 
 from veilgraph.ir.errors import UsageError
 from veilgraph.ir.plan import PartyPlan, Phase, Plan, Tensor
-from veilgraph.runtime.device import Place
-from veilgraph.runtime.devices import open_device
+from veilgraph.runtime.device import Place, Ready
+from veilgraph.runtime.devices import ready
 from veilgraph.runtime.links import Links
 from veilgraph.runtime.phases import PhaseLoop, phase_loop, stretches_of
 from veilgraph.runtime.randomness import SessionKeys
@@ -45,7 +44,7 @@ class Party:
         party: this party's name.
         links: open links to the others.
         keys: this session's keys.
-        device, threads, isa, cubins: where and with what to compute; see devices.open_device.
+        device: where to compute, made ready before; the processor, on one thread, if None.
     """
 
     def __init__(
@@ -54,10 +53,7 @@ class Party:
         party: str,
         links: Links,
         keys: SessionKeys,
-        device: str = "cpu",
-        threads: int = 1,
-        isa: str | None = None,
-        cubins: Path | None = None,
+        device: Ready | None = None,
     ) -> None:
         self.plan = plan
         self.program: PartyPlan = plan.party(party)
@@ -65,9 +61,7 @@ class Party:
         self.keys = keys
         index = {name: i for i, name in enumerate(plan.manifest.parties)}
         table = keys.table([index[name] for name in holders] for holders in self.program.keys)
-        self.device = open_device(
-            device, plan, party, table, threads=threads, isa=isa, cubins=cubins
-        )
+        self.device = (device or ready("cpu", plan, party)).open(table)
         self._loops: dict[Phase, PhaseLoop] = {}  # made when first run: not all links may be there
         self.setup = Transcript()
         self.runs = 0

@@ -17,7 +17,7 @@ import numpy.typing as npt
 
 from veilgraph.ir.errors import PeerError, UsageError
 from veilgraph.ir.plan import Phase, Plan
-from veilgraph.runtime.devices import DeviceName
+from veilgraph.runtime.devices import DeviceName, ready
 from veilgraph.runtime.handshake import Terms, open_session
 from veilgraph.runtime.links import Links
 from veilgraph.runtime.loopback import loopback
@@ -164,7 +164,10 @@ def simulate_many(
     With `trace` the transcripts of the last one say when each step ran.
     """
     own = [split_inputs(plan, inputs) for inputs in batches]
-    devices = devices_of(plan, device)
+    places = {
+        name: ready(each, plan, name, threads=threads, isa=isa, cubins=cubins)
+        for name, each in devices_of(plan, device).items()
+    }
 
     def work(
         links: Links,
@@ -173,8 +176,7 @@ def simulate_many(
         with links:
             terms = Terms(bytes.fromhex(plan.digest), plan.manifest.ring_bits, len(batches))
             session = open_session(links, terms, None)
-            place = devices[name], threads, isa, cubins
-            with Party(plan, name, links, session.keys, *place) as party:
+            with Party(plan, name, links, session.keys, places[name]) as party:
                 setup = party.share_weights(weights)
                 done = [party.infer(inputs[name]) for inputs in own[:-1]]
                 if trace:

@@ -24,6 +24,8 @@ from veilgraph.passes.batch_rounds import Schedule, batch_rounds
 from veilgraph.passes.emit_plan import emit_plan
 from veilgraph.passes.expand_protocols import Expanded
 from veilgraph.passes.fuse_local import fuse_local
+from veilgraph.runtime.device import Ready
+from veilgraph.runtime.devices import ready
 from veilgraph.runtime.links import Buffer, Links
 from veilgraph.runtime.loopback import loopback
 from veilgraph.runtime.party import Party
@@ -210,14 +212,14 @@ def run_machines(
 
     `devices` are those of the parties in the plan's order; all on the CPU if None.
     """
+    places = _places(plan, devices, threads=threads, isa=isa)
 
     def work(links: Links) -> list[Ran]:
         recorded = Recorded(links)
         name = plan.manifest.parties[links.party]
         own = {tensor.name for tensor in plan.party(name).inputs}
         done = []
-        place = "cpu" if devices is None else devices[links.party]
-        with Party(plan, name, recorded, keys[links.party], place, threads, isa) as party:
+        with Party(plan, name, recorded, keys[links.party], places[name]) as party:
             party.share_weights(weights or {})
             for inputs in batches:
                 party.infer({n: x for n, x in inputs.items() if n in own})
@@ -244,16 +246,16 @@ def run_prepared(
     devices: Sequence[str] | None = None,
 ) -> list[dict[tuple[int, str], npt.NDArray[np.uint64]]]:
     """As `run_machines`, the offline phases all ahead and on other machines; outputs alone."""
+    places = _places(plan, devices)
 
     def work(links: Links) -> list[dict[tuple[int, str], npt.NDArray[np.uint64]]]:
         name = plan.manifest.parties[links.party]
         own = {tensor.name for tensor in plan.party(name).inputs}
-        place = "cpu" if devices is None else devices[links.party]
-        before = Party(plan, name, links, keys[links.party], place)
+        before = Party(plan, name, links, keys[links.party], places[name])
         before.share_weights(weights or {})
         prepared = [before.prepare()[0] for _ in batches]
         done = []
-        with Party(plan, name, links, keys[links.party], place) as party:
+        with Party(plan, name, links, keys[links.party], places[name]) as party:
             # Only what the plan says is kept is there.
             party.device.copy_in(0, b"\xa5" * party.program.arena_bytes)
             party.restore(Phase.SETUP, before.kept(Phase.SETUP))
@@ -268,6 +270,12 @@ def run_prepared(
         {key: value for outputs in each for key, value in outputs.items()}
         for each in zip(*by_party, strict=True)
     ]
+
+
+def _places(plan: Plan, devices: Sequence[str] | None, **options: Any) -> dict[str, Ready]:
+    parties = plan.manifest.parties
+    chosen = zip(parties, devices or ["cpu"] * len(parties), strict=True)
+    return {party: ready(device, plan, party, **options) for party, device in chosen}
 
 
 def _outputs(party: Party, index: int) -> dict[tuple[int, str], npt.NDArray[np.uint64]]:

@@ -7,7 +7,7 @@ plan was opened; nothing waits for the card but what the host reads.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 
@@ -15,17 +15,17 @@ import numpy as np
 import numpy.typing as npt
 
 from veilgraph.ir.errors import DeviceError, ResourceLimitError
-from veilgraph.ir.plan import ROUND, PartyPlan, Phase, Plan
+from veilgraph.ir.plan import ROUND
 from veilgraph.kernels import KERNELS
-from veilgraph.kernels.cuda import DeviceShape, Launch, Run, key_schedules
-from veilgraph.runtime.cuda.driver import Driver, DriverFault, Kernel
-from veilgraph.runtime.cuda.program import check, distinct_sources, step_launches
+from veilgraph.kernels.cuda import Launch, Run, key_schedules
+from veilgraph.kernels.cuda.launch import KEY_BYTES
+from veilgraph.runtime.cuda.driver import DriverFault, Kernel
+from veilgraph.runtime.cuda.program import GIB, CudaProgram, require_memory
 from veilgraph.runtime.cuda.staging import StagedRound, Staging, staging_bytes
 from veilgraph.runtime.cuda.timeline import Timeline
 from veilgraph.runtime.device import Place, Places
 from veilgraph.runtime.links import Buffer, byte_view
 
-GIB = 2**30
 PIECE_BYTES = 1 << 20  # least pinned memory, for inputs and outputs
 
 
@@ -44,39 +44,46 @@ class Bound:
         self.parameters = self.words.tobytes()
 
 
+@dataclass(frozen=True)
+class CudaReady:
+    """See device.Ready."""
+
+    made: CudaProgram
+
+    def open(self, keys: bytes) -> CudaDevice:
+        return CudaDevice(self.made, keys)
+
+
 class CudaDevice:
     """A party's program on a card; see device.Device.
 
     Args:
-        plan, party: whose program.
+        made: the program, ready for the card.
         keys: the session's keys in the plan's order, 16 bytes each.
-        driver: of the card, for this device alone.
 
     Raises:
-        UsageError: a plan with a step that is out of bounds, or kernels without machine code.
-        ResourceLimitError: more memory than the card has free.
+        ResourceLimitError: the card has less memory free by now.
         DeviceError: the card failed.
     """
 
-    def __init__(self, plan: Plan, party: str, keys: bytes, driver: Driver) -> None:
-        self._plan, self._program, self._driver = plan, plan.party(party), driver
+    def __init__(self, made: CudaProgram, keys: bytes) -> None:
+        self._plan, self._program, self._driver = made.plan, made.program, made.driver
+        driver = made.driver
+        assert len(keys) == KEY_BYTES * len(made.program.keys), "other keys than the plan's"
         self._failed = self._closed = False
         self._latest = 0, 0  # the steps that were begun last
         self._run = 0
         self._allocations: list[tuple[int, int]] = []  # address and bytes
-        check(self._program, len(plan.constants))
         with self._on_card():
-            schedules = key_schedules(keys).reshape(-1)
-            self._require_memory(len(plan.constants) + len(schedules))
+            require_memory(made.plan, made.program, driver)
             self._compute, self._done = driver.stream(), driver.event()
             self._arena = self._allocated(self._program.arena_bytes)
             size = max(PIECE_BYTES, staging_bytes(self._program))
             self._staging = Staging(driver, self._compute, self._arena, size, self._on_card)
-            self._keys = self._filled(schedules)
-            self._constants = self._filled(np.frombuffer(plan.constants, np.uint8))
+            self._keys = self._filled(key_schedules(keys).reshape(-1))
+            self._constants = self._filled(np.frombuffer(made.plan.constants, np.uint8))
             self._staging.wipe()
-            shape = DeviceShape(driver.card.multiprocessors)
-            self._lay_out(step_launches(self._program, shape))
+            self._lay_out(made.steps)
             kernels = [int(kernel) for kernel in self._program.steps["kernel"]]
             names = ["round" if k == ROUND else KERNELS[k] for k in kernels]
             self._timeline = Timeline(driver, self._compute, names)
@@ -220,17 +227,6 @@ class CudaDevice:
         kernel = KERNELS[int(row["kernel"])]
         return f"step {step} ({kernel}{f' of layer {layer}' if layer else ''})"
 
-    def _require_memory(self, beside: int) -> None:
-        """ResourceLimitError unless the arena and so many bytes fit what the card has free."""
-        needed, free = self._program.arena_bytes + beside, self._driver.free_bytes()
-        if needed > free:
-            card = self._driver.card.name
-            raise ResourceLimitError(
-                f"{self._program.party} needs {needed / GIB:.2f} GiB for this plan, and the {card} "
-                f"has {free / GIB:.2f} GiB free.",
-                _smaller(self._plan, self._program, needed, free),
-            )
-
     def _allocated(self, count: int) -> int:
         """The address of so many zeros."""
         try:
@@ -249,9 +245,8 @@ class CudaDevice:
         self._write(address, content)
         return address
 
-    def _lay_out(self, steps: list[tuple[Launch, ...]]) -> None:
+    def _lay_out(self, steps: Iterable[Iterable[Launch]]) -> None:
         """Binds all launches; those of step i are at [starts[i], starts[i + 1])."""
-        self._driver.prepare(distinct_sources(steps))
         self._bound: list[Bound] = []
         self._starts = [0]
         for step, made in enumerate(steps):
@@ -279,18 +274,3 @@ class CudaDevice:
                 for address, _ in self._allocations:
                     self._driver.release(address)
         self._closed = True
-
-
-def _smaller(plan: Plan, program: PartyPlan, needed: int, free: int) -> str:
-    """What to do about too little memory: the largest batch that would fit, if any does.
-
-    What setup keeps stays as it is; the rest of the memory grows with the batch.
-    """
-    batches = {t.shape[0] if t.shape else 1 for p in plan.programs.values() for t in p.inputs}
-    kept = int(program.kept["bytes"][program.kept["phase"] == Phase.SETUP].sum())
-    if len(batches) == 1:
-        batch = batches.pop()
-        fits = (free - kept) * batch // max(needed - kept, 1)
-        if 1 <= fits < batch:
-            return f"Compile for a batch of at most {fits} with --shape, or a narrower --ring."
-    return "Compile for a narrower --ring, or take a card with more memory."

@@ -7,17 +7,55 @@ nothing of the sizes that they state is allocated for that.
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import dataclass
 
 import numpy as np
 
-from veilgraph.ir.errors import UsageError
-from veilgraph.ir.plan import ROUND, PartyPlan
+from veilgraph.ir.errors import DeviceError, ResourceLimitError, UsageError
+from veilgraph.ir.plan import ROUND, PartyPlan, Phase, Plan
 from veilgraph.kernels import KERNELS
 from veilgraph.kernels.cuda import DeviceShape, Launch, Source, buffers_of, launches
+from veilgraph.kernels.cuda.launch import SCHEDULE_BYTES
 from veilgraph.kernels.native import library
 from veilgraph.runtime._native import check_program
+from veilgraph.runtime.cuda.driver import Driver, DriverFault
 
-KEY_BYTES = 16
+GIB = 2**30
+
+
+@dataclass(frozen=True)
+class CudaProgram:
+    """A party's program for a card: proven, known to fit, laid out in launches, compiled.
+
+    `steps` has the launches of each step, in order; none for rounds.
+    """
+
+    plan: Plan
+    program: PartyPlan
+    driver: Driver
+    steps: tuple[tuple[Launch, ...], ...]
+
+    @staticmethod
+    def prepared(plan: Plan, party: str, driver: Driver) -> CudaProgram:
+        """All that takes long or may be refused, before anybody waits for this party.
+
+        Raises:
+            UsageError: a plan with a step that is out of bounds, or kernels without machine code.
+            ResourceLimitError: more memory than the card has free.
+            DeviceError: the card failed.
+        """
+        program = plan.party(party)
+        check(program, len(plan.constants))
+        try:
+            require_memory(plan, program, driver)
+            steps = step_launches(program, DeviceShape(driver.card.multiprocessors))
+            with driver.current():
+                driver.prepare(distinct_sources(steps))
+        except DriverFault as fault:
+            raise DeviceError(
+                f"The {driver.card.name} failed: {fault}.", "`veilgraph doctor` looks at it."
+            ) from fault
+        return CudaProgram(plan, program, driver, tuple(steps))
 
 
 def check(program: PartyPlan, constants_bytes: int) -> None:
@@ -62,3 +100,31 @@ def distinct_sources(steps: Iterable[Iterable[Launch]]) -> list[Source]:
     """The sources of all launches, each once, in the order of their digests."""
     by_digest = {each.source.digest: each.source for step in steps for each in step}
     return [by_digest[digest] for digest in sorted(by_digest)]
+
+
+def require_memory(plan: Plan, program: PartyPlan, driver: Driver) -> None:
+    """ResourceLimitError unless the arena, constants and keys fit what the card has free."""
+    with driver.current():
+        free = driver.free_bytes()
+    needed = program.arena_bytes + len(plan.constants) + SCHEDULE_BYTES * len(program.keys)
+    if needed > free:
+        raise ResourceLimitError(
+            f"{program.party} needs {needed / GIB:.2f} GiB for this plan, and the "
+            f"{driver.card.name} has {free / GIB:.2f} GiB free.",
+            _smaller(plan, program, needed, free),
+        )
+
+
+def _smaller(plan: Plan, program: PartyPlan, needed: int, free: int) -> str:
+    """What to do about too little memory: the largest batch that would fit, if any does.
+
+    What setup keeps stays as it is; the rest of the memory grows with the batch.
+    """
+    batches = {t.shape[0] if t.shape else 1 for p in plan.programs.values() for t in p.inputs}
+    kept = int(program.kept["bytes"][program.kept["phase"] == Phase.SETUP].sum())
+    if len(batches) == 1:
+        batch = batches.pop()
+        fits = (free - kept) * batch // max(needed - kept, 1)
+        if 1 <= fits < batch:
+            return f"Compile for a batch of at most {fits} with --shape, or a narrower --ring."
+    return "Compile for a narrower --ring, or take a card with more memory."

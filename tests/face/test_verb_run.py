@@ -122,6 +122,17 @@ def test_a_device_in_the_configuration_is_looked_at_too(configured: Compiled, na
     assert name in told
 
 
+def test_a_device_is_made_ready_before_anybody_is_waited_for(
+    configured: Compiled, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A GPU's kernels may take minutes to compile, longer than peers wait."""
+    monkeypatch.setitem(sys.modules, "pycuda", None)
+    monkeypatch.setitem(sys.modules, "pycuda.driver", None)
+    code, told = refusal(*command("carol", "--device", "cuda", "--timeout", "1"))
+    assert code == 2
+    assert "package pycuda" in told
+
+
 def test_plaintext_is_refused_beyond_loopback(configured: Compiled) -> None:
     content = yaml.safe_load(Path("carol.yaml").read_text())
     content["parties"][0]["host"] = "192.0.2.1"

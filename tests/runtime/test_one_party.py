@@ -17,7 +17,7 @@ from small_plans import W, X, check_answer, small_plan
 from veilgraph.ir.errors import AccuracyError, PeerError, ResourceLimitError, UsageError
 from veilgraph.ir.plan import Direction, Phase, Plan
 from veilgraph.runtime.cpu_device import CpuDevice
-from veilgraph.runtime.devices import open_device
+from veilgraph.runtime.devices import ready
 from veilgraph.runtime.links import Links
 from veilgraph.runtime.loopback import loopback
 from veilgraph.runtime.party import Party
@@ -117,13 +117,13 @@ def test_a_peer_that_never_comes(plan: Plan) -> None:
 
 def test_no_such_device(plan: Plan) -> None:
     with pytest.raises(UsageError, match="no device `abacus`"):
-        open_device("abacus", plan, "alice", bytes(48))
+        ready("abacus", plan, "alice")
 
 
 def test_more_memory_than_there_is(plan: Plan) -> None:
     huge = with_alice(plan, arena_bytes=1 << 50)
     with pytest.raises(ResourceLimitError, match=r"needs 1048576\.00 GiB"):
-        open_device("cpu", huge, "alice", bytes(48))
+        ready("cpu", huge, "alice").open(bytes(48))
 
 
 def test_a_step_out_of_bounds(plan: Plan) -> None:
@@ -131,7 +131,7 @@ def test_a_step_out_of_bounds(plan: Plan) -> None:
     buffers = plan.party("alice").buffers.copy()
     buffers["offset"] += 1 << 30
     with pytest.raises(UsageError, match="The plan can't be run"):
-        open_device("cpu", with_alice(plan, buffers=buffers), "alice", bytes(48))
+        ready("cpu", with_alice(plan, buffers=buffers), "alice").open(bytes(48))
 
 
 # What it counts

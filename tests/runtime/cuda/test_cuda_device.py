@@ -17,6 +17,7 @@ from veilgraph.ir.errors import DeviceError, ResourceLimitError, UsageError
 from veilgraph.ir.plan import KEPT, Phase, Plan, Tensor
 from veilgraph.runtime.cuda.device import CudaDevice
 from veilgraph.runtime.cuda.driver import Driver, DriverFault
+from veilgraph.runtime.cuda.program import CudaProgram
 from veilgraph.runtime.cuda.shim_driver import SHIM, ShimDriver, ShimStream
 
 COPY = step("copy", first_buffer=0)  # from the second place to the first
@@ -41,7 +42,7 @@ def shim(shim_folder: Path) -> ShimDriver:
 
 
 def opened(plan: Plan, driver: Driver) -> CudaDevice:
-    return CudaDevice(plan, "alice", b"", driver)
+    return CudaDevice(CudaProgram.prepared(plan, "alice", driver), b"")
 
 
 def whole(device: CudaDevice, plan: Plan) -> np.ndarray[Any, np.dtype[np.uint64]]:
@@ -191,8 +192,8 @@ def test_a_trace_has_each_step(driver: Driver) -> None:
 
 
 def test_closing_wipes_and_gives_back(shim: ShimDriver) -> None:
-    plan = copying_plan([fill(1, 0)], params=[7])
-    device = CudaDevice(plan, "alice", bytes(range(16)), shim)
+    plan = copying_plan([fill(1, 0)], params=[7], keys=(("alice",),))
+    device = CudaDevice(CudaProgram.prepared(plan, "alice", shim), bytes(range(16)))
     device.run(0, 1, 1)
     device.finish()
     blocks = list(shim.blocks)
@@ -207,7 +208,8 @@ def test_closing_wipes_and_gives_back(shim: ShimDriver) -> None:
 
 def test_keys_are_on_the_card_alone(shim: ShimDriver) -> None:
     """Pinned memory through which their schedules went holds zeros."""
-    CudaDevice(copying_plan([COPY]), "alice", bytes(range(16)), shim)
+    plan = copying_plan([COPY], keys=(("alice",),))
+    CudaDevice(CudaProgram.prepared(plan, "alice", shim), bytes(range(16)))
     assert not any(block.any() for block in shim.pinned_blocks)
 
 
@@ -301,6 +303,21 @@ def test_a_kernel_that_fails_later_is_named_with_its_stretch(
         caught.value
     )
     assert "CUDA_LAUNCH_BLOCKING=1" in caught.value.hint
+
+
+def test_a_card_that_fails_while_it_is_made_ready(shim: ShimDriver, monkeypatch: Any) -> None:
+    def fail() -> int:
+        raise DriverFault("cuMemGetInfo failed: unknown error")
+
+    monkeypatch.setattr(shim, "free_bytes", fail)
+    with pytest.raises(DeviceError, match="The host shim failed: cuMemGetInfo failed"):
+        opened(copying_plan([COPY]), shim)
+
+
+def test_keys_are_the_plans(shim: ShimDriver) -> None:
+    made = CudaProgram.prepared(copying_plan([COPY], keys=(("alice",),)), "alice", shim)
+    with pytest.raises(AssertionError, match="other keys"):
+        CudaDevice(made, bytes(32))
 
 
 def test_a_card_that_fails_before_any_step(shim: ShimDriver, monkeypatch: Any) -> None:

@@ -167,7 +167,7 @@ class Party:
 
     def close(self) -> None:
         """Wipes the memory and closes the links."""
-        self.device.close()
+        self._close_device()
         self.links.close()
 
     def __enter__(self) -> Self:
@@ -179,8 +179,12 @@ class Party:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        self.device.close()
+        self._close_device()
         self.links.__exit__(kind, error, trace)
+
+    def _close_device(self) -> None:
+        self._loops.clear()  # its rounds hold memory of the device
+        self.device.close()
 
     # Steps
 

@@ -273,4 +273,8 @@ class CudaDevice:
                 self._finish()
                 for address, _ in self._allocations:
                     self._driver.release(address)
+                # The rest goes with the last reference, and has to go in the card's context.
+                self._bound.clear()
+                del self._staging, self._timeline
+                self._driver.forget()
         self._closed = True

@@ -92,6 +92,9 @@ class Driver(Protocol):
 
     def release(self, address: int) -> None: ...
 
+    def forget(self) -> None:
+        """Lets go of all kernels."""
+
     def pinned(self, count: int) -> Bytes:
         """Host memory from and to which streams copy."""
 

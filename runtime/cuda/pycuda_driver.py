@@ -225,6 +225,9 @@ class PyCudaDriver:
     def release(self, address: int) -> None:
         self._allocations.pop(address).free()
 
+    def forget(self) -> None:
+        self._modules.clear()
+
     @_faults
     def pinned(self, count: int) -> Bytes:
         found: Bytes = self._cuda.pagelocked_empty(max(count, 1), np.uint8)

@@ -161,6 +161,9 @@ class ShimDriver:
                 return block[address - start :][:count]
         raise AssertionError("an address beyond the card's memory")
 
+    def forget(self) -> None:
+        """Nothing to let go of: libraries stay loaded until the process ends."""
+
     def pinned(self, count: int) -> Bytes:
         self.pinned_blocks.append(np.zeros(count, np.uint8))
         return self.pinned_blocks[-1]

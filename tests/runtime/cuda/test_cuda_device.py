@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 from cards import first_card
 from copying_plans import BYTES, COUNT, RECEIVE, SEND, copying_plan, fill, rounds
+from fake_pycuda import FakeCubins, fake_pycuda
 from small_machines import step, words
 
 from veilgraph.ir.errors import DeviceError, ResourceLimitError, UsageError
@@ -18,6 +19,7 @@ from veilgraph.ir.plan import KEPT, Phase, Plan, Tensor
 from veilgraph.runtime.cuda.device import CudaDevice
 from veilgraph.runtime.cuda.driver import Driver, DriverFault
 from veilgraph.runtime.cuda.program import CudaProgram
+from veilgraph.runtime.cuda.pycuda_driver import PyCudaDriver
 from veilgraph.runtime.cuda.shim_driver import SHIM, ShimDriver, ShimStream
 
 COPY = step("copy", first_buffer=0)  # from the second place to the first
@@ -25,14 +27,17 @@ COPY = step("copy", first_buffer=0)  # from the second place to the first
 
 # Of the streams of steps, of what goes out and of what comes in, those that work at once.
 HASTY = ((), (0,), (1,), (2,), (1, 2))
-DRIVERS = [*HASTY, pytest.param("card", marks=pytest.mark.gpu)]
+DRIVERS = [*HASTY, "pycuda", pytest.param("card", marks=pytest.mark.gpu)]
 
 
 @pytest.fixture(params=DRIVERS, ids=str)
 def driver(request: pytest.FixtureRequest, shim_folder: Path) -> Driver:
-    """The shim, in any order of work that CUDA allows, and the first card."""
+    """The shim in any order of work that CUDA allows, PyCUDA's stand-in, and the first card."""
     if request.param == "card":
         return first_card()
+    if request.param == "pycuda":
+        cuda = fake_pycuda(shim_folder)
+        return PyCudaDriver(cuda, 0, FakeCubins(cuda))
     return ShimDriver(shim_folder, hasty=request.param)
 
 

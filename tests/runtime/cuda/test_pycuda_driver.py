@@ -11,50 +11,15 @@ from types import ModuleType
 from typing import Any
 
 import pytest
+from fake_pycuda import fake_pycuda
 
 from veilgraph.ir.errors import UsageError
 from veilgraph.kernels.cuda import Launch, Source
 from veilgraph.runtime.cuda.cubins import Cubins, store
 from veilgraph.runtime.cuda.driver import DriverFault
-from veilgraph.runtime.cuda.pycuda_driver import PyCudaDriver, PyCudaEvent, load_pycuda
+from veilgraph.runtime.cuda.pycuda_driver import PyCudaDriver, load_pycuda
 
 ADD = Source("add", "", ("add",))
-
-
-class Error(Exception):
-    """pycuda.driver.Error"""
-
-
-class OutOfMemory(Error):
-    """pycuda.driver.MemoryError"""
-
-
-class Card:
-    """pycuda.driver.Device"""
-
-    cards = 1
-
-    def __init__(self, index: int) -> None:
-        self.index = index
-
-    @classmethod
-    def count(cls) -> int:
-        return cls.cards
-
-    def compute_capability(self) -> tuple[int, int]:
-        return 9, 0
-
-    def get_attribute(self, attribute: str) -> int:
-        return {"MULTIPROCESSOR_COUNT": 132}[attribute]
-
-    def name(self) -> str:
-        return "NVIDIA H200"
-
-    def total_memory(self) -> int:
-        return 139 << 30
-
-    def retain_primary_context(self) -> object:
-        return object()
 
 
 def refuse(error: Exception) -> Any:
@@ -65,19 +30,13 @@ def refuse(error: Exception) -> Any:
 
 
 @pytest.fixture
-def cuda(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
+def cuda(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
     """A stand-in for pycuda.driver of a machine with one card."""
-    driver: Any = ModuleType("pycuda.driver")
-    driver.Error, driver.MemoryError = Error, OutOfMemory
-    driver.Device = type("Device", (Card,), {})
-    driver.init = lambda: None
-    driver.get_driver_version = lambda: 13000
-    driver.device_attribute = type("", (), {"MULTIPROCESSOR_COUNT": "MULTIPROCESSOR_COUNT"})
     package: Any = ModuleType("pycuda")
-    package.driver = driver
+    package.driver = fake_pycuda(tmp_path)
     monkeypatch.setitem(sys.modules, "pycuda", package)
-    monkeypatch.setitem(sys.modules, "pycuda.driver", driver)
-    return driver  # type: ignore[no-any-return]
+    monkeypatch.setitem(sys.modules, "pycuda.driver", package.driver)
+    return package.driver
 
 
 def test_no_pycuda(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -101,7 +60,7 @@ def test_no_gpu(cuda: Any) -> None:
     cuda.Device.cards = 0
     with pytest.raises(UsageError, match="There is no GPU in this machine"):
         load_pycuda()
-    cuda.init = refuse(Error("cuInit failed: no CUDA-capable device is detected"))
+    cuda.init = refuse(cuda.Error("cuInit failed: no CUDA-capable device is detected"))
     with pytest.raises(UsageError, match="finds no GPU: cuInit failed: no CUDA-capable device"):
         load_pycuda()
 
@@ -125,10 +84,10 @@ def test_a_card_says_what_it_is(cuda: Any, tmp_path: Path) -> None:
 
 def test_memory_that_is_not_there(cuda: Any, tmp_path: Path) -> None:
     driver = PyCudaDriver(load_pycuda(), 0, Cubins(tmp_path))
-    cuda.mem_alloc = refuse(OutOfMemory("cuMemAlloc failed: out of memory"))
+    cuda.mem_alloc = refuse(cuda.MemoryError("cuMemAlloc failed: out of memory"))
     with pytest.raises(MemoryError, match="out of memory"):
         driver.allocate(1 << 40)
-    cuda.mem_alloc = refuse(Error("cuMemAlloc failed:\n context is destroyed"))
+    cuda.mem_alloc = refuse(cuda.Error("cuMemAlloc failed:\n context is destroyed"))
     with pytest.raises(DriverFault, match=r"^cuMemAlloc failed: context is destroyed$"):
         driver.allocate(1)
 
@@ -136,7 +95,7 @@ def test_memory_that_is_not_there(cuda: Any, tmp_path: Path) -> None:
 def test_machine_code_that_the_driver_does_not_take(cuda: Any, tmp_path: Path) -> None:
     store(tmp_path / "cubins", f"add-{ADD.digest}-sm_90.cubin", b"no code")
     driver = PyCudaDriver(load_pycuda(), 0, Cubins(tmp_path / "cubins"))
-    cuda.module_from_buffer = refuse(Error("device kernel image is invalid"))
+    cuda.module_from_buffer = refuse(cuda.Error("device kernel image is invalid"))
     launch = Launch(ADD, "add", (1, 1, 1), (32, 1, 1), ())
     with pytest.raises(UsageError, match=r"The driver \(CUDA 13\.0\) takes no machine code of"):
         driver.kernel(launch)
@@ -144,5 +103,18 @@ def test_machine_code_that_the_driver_does_not_take(cuda: Any, tmp_path: Path) -
 
 def test_a_mark_that_was_never_set_is_reached(cuda: Any) -> None:
     """CUDA's own rule, without asking it: some drivers call it an error."""
-    cuda.Event = lambda: None
-    PyCudaEvent(cuda).synchronize()
+    driver = PyCudaDriver(load_pycuda(), 0, Cubins(Path()))
+    with driver.current():
+        driver.event().synchronize()
+
+
+def test_all_is_freed_in_the_context(cuda: Any) -> None:
+    driver = PyCudaDriver(load_pycuda(), 0, Cubins(Path()))
+    with driver.current():
+        address = driver.allocate(100)
+        assert address % 256 == 0
+        driver.release(address)
+    assert cuda.card.contexts == 0
+    assert not cuda.card.allocated
+    with pytest.raises(DriverFault, match="no currently active context"):
+        driver.allocate(100)

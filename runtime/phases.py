@@ -91,6 +91,8 @@ class TurnsPhase:
             record.network_seconds += (end - start) / 1e9
             record.rounds += 1
         self._device.finish()
+        if isinstance(self._links, NativeLinks):
+            record.encryption_seconds = self._links.encryption_seconds
 
 
 def _places(pieces: Sequence[Piece]) -> dict[int, list[Place]]:

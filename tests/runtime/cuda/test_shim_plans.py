@@ -4,10 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
-from small_plans import W, X, small_plan
+from machines import known_keys
+from small_plans import W, X, check_answer, small_plan
+from three_parties import connect_all, connect_native, load_all, run_threads, write_parties
 from whole_plans import check_devices, check_digits, check_prepared
+
+from veilgraph.ir.plan import Phase
+from veilgraph.runtime.devices import ready
+from veilgraph.runtime.party import Party
+from veilgraph.runtime.phases import TurnsPhase, phase_loop
+from veilgraph.runtime.transcript import Transcript
 
 SHIM, CPU = "host-shim", "cpu"
 
@@ -27,6 +36,26 @@ def test_a_layer(ring_bits: int, devices: Sequence[str]) -> None:
 
 def test_a_layer_from_a_store() -> None:
     check_prepared(small_plan(), [{"x": X}, {"x": -X}], {"w": W}, (SHIM, SHIM, CPU))
+
+
+def test_a_layer_over_tls(tmp_path: Path) -> None:
+    """Native links read and write the memory that messages are staged in."""
+    plan = small_plan()
+    links = connect_all(connect_native, load_all(write_parties(tmp_path)))
+    keys = known_keys(3, 1)
+
+    def act(index: int) -> tuple[dict[str, Any], Transcript]:
+        name = plan.manifest.parties[index]
+        with Party(plan, name, links[index], keys[index], ready(SHIM, plan, name)) as party:
+            assert isinstance(phase_loop(party.device, party.links, []), TurnsPhase)
+            party.share_weights({"w": W})
+            return party.infer({"x": X} if party.program.inputs else {})
+
+    done = run_threads([lambda i=i: act(i) for i in range(3)])
+    check_answer(done[1][0]["y"])
+    for _, transcript in done:
+        record = transcript.phases[Phase.ONLINE]
+        assert 0 < (record.encryption_seconds or 0) < record.network_seconds <= record.seconds
 
 
 @pytest.mark.slow

@@ -56,6 +56,7 @@ class Printer:
         self._bits: dict[int, Plane] = {}
         self._moved: dict[tuple[object, ...], str] = {}
         self._names = 0
+        self._strides: dict[int, str] = {}
         self._keys: list[int] = []
         self._numbers: list[Argument] = []
         for row in table:
@@ -289,7 +290,10 @@ class Printer:
 
     def _stride(self, ins: Instruction) -> tuple[str, str]:
         """A buffer of planes, and how far apart they lie in 64-bit words."""
-        return f"m{ins['a']}", self._number(self._buffers[ins["a"]].plane_words)
+        number = ins["a"]
+        if number not in self._strides:
+            self._strides[number] = self._number(self._buffers[number].plane_words)
+        return f"m{number}", self._strides[number]
 
     def _load_bits(self, ins: Instruction) -> None:
         place = ", ".join(self._stride(ins)) if ins["count"] else ""
@@ -367,7 +371,7 @@ _KERNEL = """\
 
 using namespace veil;
 
-extern "C" __global__ void __launch_bounds__(256) veil_fused(
+extern "C" __global__ void __launch_bounds__(256, 2) veil_fused(
     {parameters}) {{
 {randomness}  const int64_t stride = tile_stride();
   for (Tile tile = first_tile(elements); tile.first < elements; tile.first += stride) {{

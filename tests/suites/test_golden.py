@@ -8,46 +8,14 @@ from __future__ import annotations
 
 import hashlib
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
-from conformance import SETTINGS, Setting, Trace
-from machines import known_keys, plan_of, run_machines
+from conformance import SETTINGS, Setting
+from machines import known_keys, run_machines
+from protocol_plans import PROTOCOLS, operand_shape, protocol_plan
 
 from veilgraph.ir.plan import Plan
-from veilgraph.ir.waves import tables
-
-SIZE = 200  # three chunks, the last of them not whole words
-PAIR = {"window_bits": 17, "dropped_bits": 0}
-POOL = {"kernel": (2, 2), "strides": (2, 2), "pads_low": (0, 0), "pads_high": (0, 0)}
-WAVES = {
-    "first": 1,
-    "step": 2,
-    "cosines": (1 << 20, -5),
-    "sines": (1, 1 << 19),
-    "constant": 9,
-    "coefficient_bits": 20,
-    "slope": 3,
-    "cosine_bits": 14,
-    "factor_bits": 12,
-    "window_bits": 15,
-    "sum_bits": 32,
-    "bits": 14,
-}
-PROTOCOLS: dict[str, tuple[int, dict[str, Any]]] = {  # operands, attributes
-    "reshape": (1, {}),  # sharing and revealing alone
-    "add": (2, {}),
-    "mul": (2, {}),
-    "truncate": (1, {"bits": 6}),
-    "truncate_relu": (1, {"bits": 6, "window_bits": 18, "dropped_bits": 6}),
-    "step": (1, PAIR),
-    "relu": (1, PAIR),
-    "maximum": (2, PAIR),
-    "masked_function": (1, WAVES),
-    "max_pool": (1, {**POOL, "dilations": (1, 1), **PAIR}),
-}
-
 
 CONVERSIONS = (("truncate", 32, 48), ("truncate", 48, 32), ("truncate_relu", 40, 24),
                ("truncate_relu", 24, 32), ("lift", 32, 40), ("reduce", 40, 32))  # fmt: skip
@@ -55,18 +23,9 @@ CONVERSIONS = (("truncate", 32, 48), ("truncate", 48, 32), ("truncate_relu", 40,
 
 def digests(setting: Setting, op: str, ring_bits: int, result_bits: int) -> str:
     """One line: the digest of all parties' tables, and that of all messages of two inferences."""
-    operands, attrs = PROTOCOLS.get(op, (1, {}))
-    shape, result = ((1, 2, 10, 10), (1, 2, 5, 5)) if op == "max_pool" else ((SIZE,), (SIZE,))
-    trace = Trace(setting)
-    roles = ("input", "weight")
-    shared = [
-        trace.share(f"x{j}", shape, ring_bits, j % setting.computing, roles[j])
-        for j in range(operands)
-    ]
-    if op == "masked_function":
-        shared += [trace.public(table, 64) for table in tables(attrs["window_bits"])]
-    trace.reveal(trace.apply(op, result, result_bits, attrs, *shared), party=setting.computing - 1)
-    plan = plan_of(trace.expanded, setting.suite.name)
+    plan = protocol_plan(setting, op, ring_bits, result_bits)
+    operands, _ = PROTOCOLS.get(op, (1, {}))
+    shape = operand_shape(op)
     values = [np.random.default_rng(j).integers(-9999, 9999, shape) for j in range(2)]
     weights = {"x1": values[1]} if operands == 2 else {}
     keys = known_keys(len(setting.target.everyone), seed=2024)

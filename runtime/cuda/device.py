@@ -78,8 +78,7 @@ class CudaDevice:
             require_memory(made.plan, made.program, driver)
             self._compute, self._done = driver.stream(), driver.event()
             self._arena = self._allocated(self._program.arena_bytes)
-            size = max(PIECE_BYTES, staging_bytes(self._program))
-            self._staging = Staging(driver, self._compute, self._arena, size, self._on_card)
+            self._staging = self._staged(max(PIECE_BYTES, staging_bytes(self._program)))
             self._keys = self._filled(key_schedules(keys).reshape(-1))
             self._constants = self._filled(np.frombuffer(made.plan.constants, np.uint8))
             self._staging.wipe()
@@ -239,6 +238,15 @@ class CudaDevice:
         self._compute.clear(address, max(count, 1))
         self._allocations.append((address, max(count, 1)))
         return address
+
+    def _staged(self, count: int) -> Staging:
+        try:
+            return Staging(self._driver, self._compute, self._arena, count, self._on_card)
+        except MemoryError as error:
+            raise ResourceLimitError(
+                f"This host has no {count / GIB:.2f} GiB of memory to pin for messages.",
+                "End what else pins memory, or compile for a smaller batch with --shape.",
+            ) from error
 
     def _filled(self, content: npt.NDArray[np.uint8]) -> int:
         address = self._allocated(len(content))

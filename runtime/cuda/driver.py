@@ -96,7 +96,11 @@ class Driver(Protocol):
         """Lets go of all kernels."""
 
     def pinned(self, count: int) -> Bytes:
-        """Host memory from and to which streams copy."""
+        """Host memory from and to which streams copy.
+
+        Raises:
+            MemoryError: the host has no such memory to pin.
+        """
 
     def stream(self) -> Stream: ...
 

@@ -201,11 +201,19 @@ class PyCudaDriver:
 
     @contextmanager
     def current(self) -> Iterator[None]:
-        self._context.push()
+        self._push()
         try:
             yield
         finally:
-            self._cuda.Context.pop()
+            self._pop()
+
+    @_faults
+    def _push(self) -> None:
+        self._context.push()
+
+    @_faults
+    def _pop(self) -> None:
+        self._cuda.Context.pop()
 
     @_faults
     def free_bytes(self) -> int:
@@ -230,7 +238,10 @@ class PyCudaDriver:
 
     @_faults
     def pinned(self, count: int) -> Bytes:
-        found: Bytes = self._cuda.pagelocked_empty(max(count, 1), np.uint8)
+        try:
+            found: Bytes = self._cuda.pagelocked_empty(max(count, 1), np.uint8)
+        except self._cuda.MemoryError as error:
+            raise MemoryError(str(error)) from error
         return found[:count]
 
     @_faults

@@ -264,6 +264,15 @@ def test_memory_that_is_not_in_one_piece(shim: ShimDriver, monkeypatch: Any) -> 
         opened(copying_plan([COPY]), shim)
 
 
+def test_memory_that_the_host_can_not_pin(shim: ShimDriver, monkeypatch: Any) -> None:
+    def refuse(count: int) -> Any:
+        raise MemoryError
+
+    monkeypatch.setattr(shim, "pinned", refuse)
+    with pytest.raises(ResourceLimitError, match=r"no 0\.00 GiB of memory to pin for messages"):
+        opened(copying_plan([COPY]), shim)
+
+
 # What fails
 
 

@@ -87,6 +87,9 @@ def test_memory_that_is_not_there(cuda: Any, tmp_path: Path) -> None:
     cuda.mem_alloc = refuse(cuda.MemoryError("cuMemAlloc failed: out of memory"))
     with pytest.raises(MemoryError, match="out of memory"):
         driver.allocate(1 << 40)
+    cuda.pagelocked_empty = refuse(cuda.MemoryError("cuMemHostAlloc failed: out of memory"))
+    with pytest.raises(MemoryError, match="cuMemHostAlloc"):
+        driver.pinned(1 << 40)
     cuda.mem_alloc = refuse(cuda.Error("cuMemAlloc failed:\n context is destroyed"))
     with pytest.raises(DriverFault, match=r"^cuMemAlloc failed: context is destroyed$"):
         driver.allocate(1)

@@ -139,30 +139,40 @@ __device__ __forceinline__ Planes draw_planes(const Tile& tile, const Aes& aes, 
   return {{block.x, block.y, block.z, block.w}};
 }
 
-// Lanes of type L, zero-extended. A tile takes 8 sizeof(L) blocks; a lane makes one or two of them
-// and fetches its elements from whoever made theirs.
+// Element `element` of type L of the 32 blocks that the lanes of a warp hold, one each.
+template <class L>
+__device__ __forceinline__ L element_of(const uint4& block, unsigned element) {
+  const unsigned byte = element * sizeof(L), from = byte / 16 % kLanes;
+  const uint32_t x = __shfl_sync(kAllLanes, block.x, from);
+  const uint32_t y = __shfl_sync(kAllLanes, block.y, from);
+  const uint32_t z = __shfl_sync(kAllLanes, block.z, from);
+  const uint32_t w = __shfl_sync(kAllLanes, block.w, from);
+  const uint64_t half = byte & 8 ? uint64_t{w} << 32 | z : uint64_t{y} << 32 | x;
+  return static_cast<L>(half >> byte % 8 * 8);
+}
+
+// Lanes of type L, zero-extended. A tile takes 8 sizeof(L) blocks: up to 32 of them a turn, a lane
+// each, and elements are fetched from whoever made them.
 template <class T, class L>
 __device__ __forceinline__ Words<T> draw_words(const Tile& tile, const Aes& aes, uint64_t run,
                                                uint64_t draw) {
-  constexpr int kSize = sizeof(L), kBlocks = 8 * kSize;
-  constexpr int kEach = (kBlocks + kLanes - 1) / kLanes;
-  uint4 made[kEach];
+  constexpr int kBlocks = 8 * sizeof(L), kTurns = (kBlocks + kLanes - 1) / kLanes;
+  constexpr int kEach = kParts / kTurns;  // parts a turn
+  const int64_t first = tile.first * static_cast<int64_t>(sizeof(L)) / 16 + tile.lane;
+  Words<T> out = all_words<T>(0);
+#pragma unroll 1  // the second turn is the same code; a part's number must be known to the compiler
+  for (int turn = 0; turn < kTurns; ++turn) {
+    const uint4 block = aes.counter(run, draw, first + kLanes * turn);
 #pragma unroll
-  for (int h = 0; h < kEach; ++h) {
-    const int64_t block = tile.first * kSize / 16 + kLanes * h + tile.lane;
-    made[h] = aes.counter(run, draw, block);
+    for (int i = 0; i < kEach; ++i) {
+      const T value = element_of<L>(block, kLanes * i + tile.lane);
+#pragma unroll
+      for (int c = i; c < kParts; c += kEach) {
+        if (c / kEach == turn) out.at[c] = value;
+      }
+    }
   }
-  return each_part<T>([&](int c) {
-    const unsigned byte = (kLanes * c + tile.lane) * kSize;
-    const uint4& block = made[kLanes * c * kSize / 16 / kLanes];
-    const unsigned from = byte / 16 % kLanes;
-    const uint32_t x = __shfl_sync(kAllLanes, block.x, from);
-    const uint32_t y = __shfl_sync(kAllLanes, block.y, from);
-    const uint32_t z = __shfl_sync(kAllLanes, block.z, from);
-    const uint32_t w = __shfl_sync(kAllLanes, block.w, from);
-    const uint64_t half = byte & 8 ? uint64_t{w} << 32 | z : uint64_t{y} << 32 | x;
-    return static_cast<T>(static_cast<L>(half >> byte % 8 * 8));
-  });
+  return out;
 }
 
 }  // namespace veil

@@ -64,25 +64,36 @@ __device__ __forceinline__ uint32_t rotate_left(uint32_t x, unsigned count) {
   return __funnelshift_l(x, x, count);
 }
 
+// One byte, by a permutation: an index then takes one more instruction, a multiplication and
+// addition, while the compiler makes three of shift and mask, which have fewer units.
+template <int Number>
+__device__ __forceinline__ uint32_t byte_of(uint32_t x) {
+  return __byte_perm(x, 0, 0x4440 + Number);
+}
+
 // What one thread needs of a block's shared memory: its lane's entries, and a key.
 struct Aes {
-  const uint32_t* entries;
+  SharedAddress entries;  // of the lane's first
   const AesSchedule* key;
 
-  __device__ __forceinline__ uint32_t word(uint32_t byte) const { return entries[byte * kLanes]; }
+  __device__ __forceinline__ uint32_t word(uint32_t byte) const {
+    return *static_cast<const uint32_t*>(
+        __cvta_shared_to_generic(byte * sizeof(AesTable::at[0]) + entries));
+  }
 
   // A column of a round from the four bytes that ShiftRows brings into it.
   __device__ __forceinline__ uint32_t column(uint32_t a, uint32_t b, uint32_t c, uint32_t d,
                                              uint32_t key_word) const {
-    return key_word ^ word(a & 0xff) ^ rotate_left(word(b >> 8 & 0xff), 8) ^
-           rotate_left(word(c >> 16 & 0xff), 16) ^ rotate_left(word(d >> 24), 24);
+    return key_word ^ word(byte_of<0>(a)) ^ rotate_left(word(byte_of<1>(b)), 8) ^
+           rotate_left(word(byte_of<2>(c)), 16) ^ rotate_left(word(byte_of<3>(d)), 24);
   }
 
   // The same without MixColumns: S(a) is the middle bytes of an entry.
   __device__ __forceinline__ uint32_t last_column(uint32_t a, uint32_t b, uint32_t c, uint32_t d,
                                                   uint32_t key_word) const {
-    const uint32_t bytes = (word(a & 0xff) >> 8 & 0xff) | (word(b >> 8 & 0xff) & 0xff00) |
-                           (word(c >> 16 & 0xff) & 0xff0000) | (word(d >> 24) << 8 & 0xff000000);
+    const uint32_t low = __byte_perm(word(byte_of<0>(a)), word(byte_of<1>(b)), 0x0051);
+    const uint32_t high = __byte_perm(word(byte_of<2>(c)), word(byte_of<3>(d)), 0x0051);
+    const uint32_t bytes = __byte_perm(low, high, 0x5410);
     return bytes ^ key_word;
   }
 
@@ -107,12 +118,12 @@ struct Aes {
   }
 };
 
-// The lane is hidden from the compiler, which would otherwise OR it into every index: additions
-// have a unit of their own, that shifts and logic leave idle.
+// The address is hidden from the compiler, which would otherwise add it up again at every look-up.
 __device__ __forceinline__ Aes aes_of(const AesTable& table, const AesSchedule& key,
                                       unsigned lane) {
-  asm("" : "+r"(lane));
-  return {&table.at[0][0] + lane, &key};
+  auto entries = static_cast<SharedAddress>(__cvta_generic_to_shared(&table.at[0][lane]));
+  asm("" : "+r"(entries));
+  return {entries, &key};
 }
 
 }  // namespace veil

@@ -3,6 +3,10 @@
 
 #if defined(__CUDACC__)
 #include <cstdint>
+
+namespace veil {
+using SharedAddress = uint32_t;  // of shared memory, as its instructions take them
+}
 #else
 #include "kernels/cuda/shim/device.cuh"
 #endif

@@ -56,6 +56,24 @@ inline uint32_t __funnelshift_l(uint32_t low, uint32_t high, unsigned shift) {
   return static_cast<uint32_t>(both << (shift % 32) >> 32);
 }
 
+// Byte i of the result is the one of b:a that nibble i of the selector numbers.
+inline uint32_t __byte_perm(uint32_t a, uint32_t b, unsigned selector) {
+  const uint64_t both = uint64_t{b} << 32 | a;
+  uint32_t out = 0;
+  for (int i = 0; i < 4; ++i) {
+    const unsigned number = selector >> 4 * i & 7;
+    out |= static_cast<uint32_t>(both >> 8 * number & 0xff) << 8 * i;
+  }
+  return out;
+}
+
+namespace veil {
+using SharedAddress = uintptr_t;
+}
+
+inline size_t __cvta_generic_to_shared(const void* at) { return reinterpret_cast<size_t>(at); }
+inline void* __cvta_shared_to_generic(size_t at) { return reinterpret_cast<void*>(at); }
+
 namespace veil::shim {
 
 template <class T>

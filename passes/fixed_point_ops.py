@@ -18,6 +18,7 @@ from veilgraph.ir.secret import SecretProgram
 from veilgraph.ir.secret_ops import SecretOp, Stated
 from veilgraph.ir.secret_types import Encoding, RealRange, Tensor
 from veilgraph.passes.function_calls import FunctionCall
+from veilgraph.passes.normalized_functions import POLES
 from veilgraph.passes.public_numbers import scaling
 from veilgraph.passes.ranges import Statistics
 from veilgraph.passes.scales import Scales
@@ -61,9 +62,10 @@ class Encoder:
     ) -> None:
         self._graph, self._program = graph, program
         self._statistics, self._rings = statistics, scales.rings
-        self._stored, self._wide = scales.stored, scales.wide
+        self._stored, self._most = scales.stored, scales.wide
         given = zip(graph.block.arguments, program.block.arguments, strict=True)
         self._values: dict[ir.Value, ir.Value] = dict(given)
+        self._wide: dict[ir.Value, ir.Value] = {}  # results as they were computed
         self._changed: dict[tuple[ir.Value, int], ir.Value] = {}
 
     def encode(self) -> dict[str, ir.Value]:
@@ -74,11 +76,17 @@ class Encoder:
                 operands = [self._operand(op, v) for v in op.operation.operands]
                 wide = self._rule(op)(op, operands)
                 home = self._rings.stored(result)
+                self._wide[result] = wide
                 self._values[result] = self._restated(wide, self._stored[result], result, home)
         return {name: self._values[value] for name, value in self._graph.outputs.items()}
 
     def _operand(self, op: ir.OpView, source: ir.Value) -> ir.Value:
-        """Where the op computes; steps and functions where their operand is, which may be wider."""
+        """Where the op computes; steps and functions where their operand is, which may be wider.
+
+        Functions with a pole take it as it was computed: its smallest values need the bits.
+        """
+        if kind_of(op) in POLES:
+            return self._wide.get(source, self._values[source])
         if kind_of(op) == "step" or kind_of(op) in FUNCTIONS:
             return self._values[source]
         return self._in_ring(source, self._rings.of(op.operation.results[0]))
@@ -181,7 +189,7 @@ class Encoder:
         result = op.operation.results[0]
         value = self._in_ring(operand, self._rings.of(result))
         bits = _frac_bits(value) - factor.exponent
-        if (excess := bits - self._wide.get(result, bits)) > 0:
+        if (excess := bits - self._most.get(result, bits)) > 0:
             bits -= excess
             value = self._restated(value, _frac_bits(value) - excess, operand)
         if factor.integer == 1:

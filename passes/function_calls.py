@@ -1,4 +1,8 @@
-"""A real function at the secret level: a clip where its operand may be far out, then its waves."""
+"""A real function at the secret level: a sum of waves on the range of its operand.
+
+What may be far out is clipped first, or, for a function with a pole, brought near 1
+(normalized_functions.py).
+"""
 
 from __future__ import annotations
 
@@ -14,11 +18,13 @@ from veilgraph.ir import secret_ops
 from veilgraph.ir.errors import AccuracyError
 from veilgraph.ir.meaning.integers import encode
 from veilgraph.ir.secret_ops import SecretOp, Stated
-from veilgraph.ir.secret_types import MAX_RING_BITS, RangeSource, RealRange
+from veilgraph.ir.secret_types import MAX_RING_BITS, RangeSource, RealRange, Tensor
 from veilgraph.ir.waves import FINE_BITS, Waves, tables
+from veilgraph.passes.normalized_functions import Normalized
 from veilgraph.passes.real_functions import (
     FUNCTIONS,
     TURNING,
+    Domain,
     Tail,
     clip_of,
     interval_of,
@@ -26,7 +32,8 @@ from veilgraph.passes.real_functions import (
     waves_of,
 )
 
-UNIT = RealRange(-1.0, 1.0, RangeSource.PROVEN)
+PROVEN = RangeSource.PROVEN
+UNIT = RealRange(-1.0, 1.0, PROVEN)
 
 
 @dataclass(frozen=True)
@@ -56,19 +63,38 @@ class FunctionCall:
         if self.name in TURNING:
             reach = self.known.reach(self.margin)
             waves = turning(self.name, reach, self.in_bits, self.out_bits, self.ring_bits)
-            return self._waves(x, waves, declared)
+            return self._waves(x, waves, declared, self.out_bits)
         function = FUNCTIONS[self.name]
         low, high = interval_of(function, self.known, self.margin)
         least, most = clip_of(function, low, high, self.out_bits)
         inner = max(low, least), min(high, most)
         found = waves_of(self.name, *inner, self.in_bits, self.out_bits, self.ring_bits)
+        if found is None and function.domain is Domain.POSITIVE:
+            return self._normalized(x, low, high, declared, layer)
         if found is None:
             raise self._too_wide(layer, *inner)
         clipped, above = self._clipped(x, least, most)
-        y = self._waves(clipped, found, declared)
+        y = self._waves(clipped, found, declared, self.out_bits)
         if above is None or function.tail is not Tail.LINE:
             return y
-        return self._op(secret_ops.Add, [y, self._aligned(above)], declared, self.out_bits)
+        tail = self._aligned(above, self._between(0.0, math.inf))
+        return self._op(secret_ops.Add, [y, tail], declared, self.out_bits)
+
+    def _normalized(
+        self, x: ir.Value, low: float, high: float, declared: RealRange, layer: str
+    ) -> ir.Value:
+        """On a range so wide that the operand is brought near 1; 1/x of negative numbers too."""
+        negative = high < 0 and self.name == "reciprocal"
+        least, most = (-high, -low) if negative else (low, high)
+        if not (least > 0 and math.isfinite(most)):
+            raise self._too_wide(layer, low, high)
+        call = Normalized(self.name, least, most, self.in_bits, self.out_bits, self.ring_bits)
+        if call.waves() is None:
+            raise self._too_wide(layer, low, high)
+        if negative:
+            x = self._op(secret_ops.Neg, [x], RealRange(least, most, PROVEN), self.in_bits)
+        y = self._aligned(call.build(x, self._waves), declared)
+        return self._op(secret_ops.Neg, [y], declared, self.out_bits) if negative else y
 
     def _too_wide(self, layer: str, low: float, high: float) -> AccuracyError:
         if not (math.isfinite(low) and math.isfinite(high)):
@@ -94,14 +120,14 @@ class FunctionCall:
         stated = Stated((), frac_bits, self.ring_bits)
         return kind.build(*operands, range=declared, stated=stated, **(named or {}))
 
-    def _waves(self, x: ir.Value, waves: Waves, declared: RealRange) -> ir.Value:
+    def _waves(self, x: ir.Value, waves: Waves, declared: RealRange, frac_bits: int) -> ir.Value:
         stated = Stated((), FINE_BITS, MAX_RING_BITS)
         public = [
             secret_ops.Constant.build(range=UNIT, stated=stated, value=table)
             for table in tables(waves.window_bits)
         ]
-        named = waves.attributes() | {"bits": waves.frac_bits - self.out_bits}
-        return self._op(secret_ops.MaskedFunction, [x, *public], declared, self.out_bits, named)
+        named = waves.attributes() | {"bits": waves.frac_bits - frac_bits}
+        return self._op(secret_ops.MaskedFunction, [x, *public], declared, frac_bits, named)
 
     def _clipped(self, x: ir.Value, least: float, most: float) -> tuple[ir.Value, ir.Value | None]:
         """x between the bounds, by a comparison each; and how far it was above."""
@@ -130,15 +156,16 @@ class FunctionCall:
 
     def _shifted(self, x: ir.Value, by: float, declared: RealRange) -> ir.Value:
         integer = encode(np.asarray(by), self.in_bits, self.ring_bits)
-        number = RealRange(by, by, RangeSource.PROVEN)
+        number = RealRange(by, by, PROVEN)
         addend = self._op(secret_ops.Constant, [], number, self.in_bits, {"value": integer})
         return self._op(secret_ops.Add, [x, addend], declared, self.in_bits)
 
-    def _aligned(self, x: ir.Value) -> ir.Value:
-        """What was above the clip, with the result's fraction bits."""
-        more, known = self.out_bits - self.in_bits, self._between(0.0, math.inf)
+    def _aligned(self, x: ir.Value, declared: RealRange) -> ir.Value:
+        """The same numbers with the result's fraction bits."""
+        more = self.out_bits - Tensor.of(x).encoding.frac_bits
         if more > 0:
-            return self._op(secret_ops.Scale, [x], known, self.out_bits, {"factor": 1 << more})
+            named = {"factor": 1 << more}
+            return self._op(secret_ops.Scale, [x], declared, self.out_bits, named)
         if more < 0:
-            return self._op(secret_ops.Truncate, [x], known, self.out_bits, {"bits": -more})
+            return self._op(secret_ops.Truncate, [x], declared, self.out_bits, {"bits": -more})
         return x

@@ -29,6 +29,7 @@ from veilgraph.passes.fold_divisors import FoldDivisors
 from veilgraph.passes.fuse_local import LocalSteps, fuse_local
 from veilgraph.passes.infer_visibility import InferVisibility, Visibility
 from veilgraph.passes.merge_truncations import MergeTruncations
+from veilgraph.passes.normalize_by_sums import NormalizeBySums
 from veilgraph.passes.pool_average import PoolAverage
 from veilgraph.passes.ranges import Ranges, assume, calibrate
 from veilgraph.passes.verify_accuracy import VerifyAccuracy, missed
@@ -194,6 +195,8 @@ PIPELINE: tuple[Stage, ...] = (
      _graph(lambda p: FoldConstants().run(p.graph))),
     ("approximate", "all becomes sums, products, comparisons, functions of one number",
      _graph(lambda p: Approximate().run(p.graph))),
+    ("normalize_by_sums", "a variance from sums of integers is not truncated, nor is the mean",
+     _graph(lambda p: NormalizeBySums().run(p.graph))),
     ("fold_divisors", "an average is a sum; its divisor goes into the next layer's weights",
      _graph(lambda p: FoldDivisors().run(p.graph))),
     ("fold_constants after divisors", "so did they",

@@ -62,11 +62,11 @@ def multiplication(op: ir.OpView) -> tuple[ir.Value, float] | None:
 def scaling(op: ir.OpView) -> tuple[ir.Value, Factor] | None:
     """The operand and the factor, where `op` multiplies by a number of few bits."""
     found = multiplication(op)
-    factor = _factor(found[1]) if found else None
+    factor = small_factor(found[1]) if found else None
     return (found[0], factor) if found and factor else None
 
 
-def _factor(number: float) -> Factor | None:
+def small_factor(number: float) -> Factor | None:
     """The number as an odd integer and a power of two, if the integer is small."""
     numerator, denominator = number.as_integer_ratio()
     trailing = (numerator & -numerator).bit_length() - 1

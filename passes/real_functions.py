@@ -31,6 +31,7 @@ from veilgraph.passes.wave_fits import (
 
 MOST_COEFFICIENT_BITS = 28
 WIDE = 2.0  # times the flat function's reach, beyond which a clip is cheaper than more waves
+MOST_RATIO = 64.0  # of the ends of an interval, where zero is a pole
 HALF = Decimal("0.5")
 
 
@@ -183,7 +184,7 @@ def waves_of(
     function = FUNCTIONS[name]
     if not (math.isfinite(low) and math.isfinite(high)):
         return None
-    if function.domain is Domain.POSITIVE and low <= 0 <= high:
+    if function.domain is Domain.POSITIVE and not _is_narrow(low, high):
         return None
     with localcontext() as context:
         context.prec = DIGITS
@@ -196,6 +197,11 @@ def waves_of(
         bound = _bound(function, interval)
         most_bits = ring_bits if function.slope else MAX_RING_BITS
         return _integers(function, found, widths[found.period], bound, in_bits, out_bits, most_bits)
+
+
+def _is_narrow(low: float, high: float) -> bool:
+    """Whether the ends, of one sign, are so near that waves may do."""
+    return low * high > 0 and max(low / high, high / low) <= MOST_RATIO
 
 
 def _interval(

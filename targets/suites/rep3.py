@@ -498,9 +498,10 @@ def masked_function(p: Parties, op: Operation, x: Sharing, high: Sharing, low: S
     """floor((f(x) 2^F + tau) / 2^s), f a sum of N waves (ir/waves.py).  3 rounds; 2w + m + K + 2
     bits online, 2N * m + K + 2e offline.
 
-    m = sum_bits and e = K - m + s > 0, for x replicated. Parties 0 and 1 learn c = x + r modulo 2^w
-    for a mask r of party 2; what the waves have of r party 2 shares offline. The products make an
-    additive pair, which the truncation opens under masks of its own.
+    m = sum_bits and e = K - m + s > 0, for x replicated; an additive one is opened with 2w more.
+    Parties 0 and 1 learn c = x + r modulo 2^w for a mask r of party 2; what the waves have of r
+    party 2 shares offline. The products make an additive pair, which the truncation opens under
+    masks of its own.
     """
     waves = Waves.of(op.attrs)
     shift, bits = int(op["bits"]), waves.sum_bits
@@ -520,14 +521,25 @@ def masked_function(p: Parties, op: Operation, x: Sharing, high: Sharing, low: S
         masks = (q.draw((0, 2), first.shape, first.type), q.draw((1, 2), first.shape, first.type))
         return truncated_chunk(q, pair, shift, op.ring_bits, masks)[0]
 
-    return in_thirds(p, op, body, replicated(p, x))
+    # The line of a slope is a sum of two parties' parts.
+    return in_thirds(p, op, body, replicated(p, x) if waves.slope or x in p.made else x)
 
 
 def opened_twice(p: Parties, x: Sharing, r: Value) -> Value:
-    """c = x + r at parties 0 and 1, for a mask r that party 2 alone knows.  1 round; 2w bits.
+    """c = x + r at parties 0 and 1, for a mask r that party 2 alone knows.  1 round; 2w bits, and
+    4w for an additive x.
 
-    Each of the two lacks one part of the replicated x, and sees it under r.
+    Each of the two lacks one part of a replicated x, and sees it under r. Of an additive one it
+    sees the other's part under a draw that this one shares with party 2, and party 2's, less that
+    draw, under r.
     """
+    if x.form is Form.ADDITIVE:
+        each = []
+        for i, other in ((0, 1), (1, 0)):
+            rho = p.draw((other, 2), x.shape, x.type)
+            theirs = p.send(p.at(x[other] + rho, other), other, i)
+            each.append(p.at(x[i] + theirs + p.send(p.at(x[2] - rho + r, 2), 2, i), i))
+        return copies(*each)
     at_0 = p.at(x[0] + x[1] + p.send(p.at(x[2] + r, 2), 2, 0), 0)
     at_1 = p.at(x[1] + x[2] + p.send(p.at(x[0] + r, 2), 2, 1), 1)
     return copies(at_0, at_1)

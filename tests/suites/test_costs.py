@@ -164,6 +164,18 @@ def check_costs(
     assert {name: found[name] for name in expected} == pytest.approx(expected), attrs
 
 
+@pytest.mark.parametrize("attrs", FUNCTIONS)
+def test_a_function_of_an_additive_sharing_is_opened_without_resharing_it(
+    attrs: dict[str, Any],
+) -> None:
+    dense, additive = (
+        measured(REP3, "masked_function", 40, attrs, f) for f in ("dense", "additive")
+    )
+    assert additive.rounds == dense.rounds == 3
+    more = (additive.online_bits - dense.online_bits) / ELEMENTS
+    assert more == 2 * attrs["window_bits"]
+
+
 @pytest.mark.parametrize("setting", [s for s in SETTINGS if s.computing > 1], ids=str)
 def test_products_and_sharing(setting: Setting) -> None:
     trace = Trace(setting)

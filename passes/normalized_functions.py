@@ -1,0 +1,219 @@
+"""Functions with a pole on a wide range of one sign: the operand is brought near 1 first.
+
+    m_i = [x >= 4^i l],   0 < i < I,  l = 4^k <= x < 4^I l     one batch of comparisons
+    w = 4^(I-1-i), v = x w / (4^(I-1) l)    where 4^i l <= x < 4^(i+1) l, so that v is in [1, 4)
+    ln x = ln v + ln (4^i l),  x^a = v^a (4^i l)^a             a = -1, -1/2, 1/2
+
+w and (4^i l)^a are sums of the m_i times public integers, and so is ln (4^i l): x w needs no
+truncation, and the sum of waves that is f(v) opens it as it is. A comparison may take a number for
+larger than it is by a sixteenth: v is then in [15/16, 4), which the waves allow, and the bits below
+are not compared. Rounds in `rep3`: 2 + ceil(log2 D) for D digits of a comparison, 3 for the waves,
+and 2 for the truncation of the product (none for the logarithm); see suites/rep3.py.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+from torch_mlir import ir
+
+from veilgraph.ir import secret_ops
+from veilgraph.ir.attributes import Shape, shape_of
+from veilgraph.ir.secret_ops import SecretOp, Stated
+from veilgraph.ir.secret_types import RangeSource, RealRange, Tensor
+from veilgraph.ir.waves import Waves
+from veilgraph.passes.real_functions import waves_of
+
+EXPONENTS = {"reciprocal": -1.0, "rsqrt": -0.5, "sqrt": 0.5}
+POLES = frozenset(("log", *EXPONENTS))
+STEP_BITS = 2  # of a factor from one threshold to the next
+FUZZY_BITS = 4  # a threshold may be missed by a 16th of it
+NEAR_ONE = (1 - 2.0**-FUZZY_BITS, 2.0**STEP_BITS * (1 + 2.0**-FUZZY_BITS))
+MOST_INTERVALS = 24
+MOST_PRECISION = 22  # bits after the point of f(v)
+LEAST_PRECISION = 6
+GUARD_BITS = 2
+WINDOW_ROOM = 3  # bits of a window above the fraction bits of v, at the least
+WriteWaves = Callable[[ir.Value, Waves, RealRange, int], ir.Value]  # range, fraction bits
+
+
+@dataclass(frozen=True)
+class Normalized:
+    """log, sqrt, rsqrt or reciprocal of numbers from `low` to `high`, 0 < low.
+
+    Attributes:
+        in_bits, out_bits: fraction bits of operand and result.
+        ring_bits: of the operand, and of the result.
+    """
+
+    name: str
+    low: float
+    high: float
+    in_bits: int
+    out_bits: int
+    ring_bits: int
+
+    @property
+    def least_bits(self) -> int:
+        """log2 of l: even, so that the root of a power of 4 is a power of 2."""
+        return 2 * math.floor(math.log2(self.low) / 2)
+
+    @property
+    def intervals(self) -> int:
+        """I."""
+        return max(1, math.ceil((math.log2(self.high) - self.least_bits) / STEP_BITS))
+
+    @property
+    def dropped_bits(self) -> int:
+        """Bits of the operand that would leave the ring once it is multiplied by w."""
+        return max(0, self._normal_bits(self.in_bits) - (self.ring_bits - 2 - WINDOW_ROOM))
+
+    def _normal_bits(self, in_bits: int) -> int:
+        """Fraction bits of v."""
+        return in_bits + self.least_bits + STEP_BITS * (self.intervals - 1)
+
+    @property
+    def powers(self) -> list[int]:
+        """log2 of (4^i l)^a for each i; of the logarithm none."""
+        if self.name == "log":
+            return [0]
+        exponent = EXPONENTS[self.name]
+        return [round(exponent * (self.least_bits + STEP_BITS * i)) for i in range(self.intervals)]
+
+    @property
+    def precision(self) -> int:
+        """Fraction bits of f(v): as many as its largest product needs, and the ring holds."""
+        highest, lowest = max(self.powers), min(self.powers)
+        room = self.ring_bits - 2 - GUARD_BITS - (highest - lowest)
+        if self.name == "log":
+            return min(self.out_bits, room)
+        return min(max(self.out_bits + highest + GUARD_BITS, LEAST_PRECISION), MOST_PRECISION, room)
+
+    def waves(self) -> Waves | None:
+        """f near 1; None where the range is too wide for the ring, or for a batch."""
+        if self.intervals > MOST_INTERVALS or self.precision < LEAST_PRECISION:
+            return None
+        bits = self._normal_bits(self.in_bits - self.dropped_bits)
+        if bits < self.precision // 2:
+            return None
+        return waves_of(self.name, *NEAR_ONE, bits, self.precision, self.ring_bits)
+
+    def build(self, x: ir.Value, sum_of_waves: WriteWaves) -> ir.Value:
+        """The result at the current place, with any fraction bits; `waves` are there.
+
+        Args:
+            sum_of_waves: writes waves of an operand.
+        """
+        waves = self.waves()
+        assert waves is not None, "whoever builds has asked whether there are waves"
+        if self.dropped_bits:
+            x = _op(secret_ops.Truncate, [x], self._range(), bits=self.dropped_bits)
+            fewer = replace(self, in_bits=self.in_bits - self.dropped_bits)
+            return fewer.build(x, sum_of_waves)
+        above = self._compared(x)
+        count = self.intervals
+        widened = self._chosen(above, [1 << STEP_BITS * (count - 1 - i) for i in range(count)])
+        product = _op(secret_ops.Mul, [x, widened], self._normal_range(), 0)
+        bits = self._normal_bits(self.in_bits)
+        near = _between(NEAR_ONE)
+        v = _op(secret_ops.Reinterpret, [product], near, bits)
+        if self.name == "log":
+            y = sum_of_waves(v, waves, _between(map(math.log, NEAR_ONE)), self.precision)
+            return self._plus_logarithm(y, above)
+        return self._times_power(v, waves, above, sum_of_waves)
+
+    def _range(self) -> RealRange:
+        return RealRange(self.low, self.high, RangeSource.PROVEN)
+
+    def _normal_range(self) -> RealRange:
+        """Of x w."""
+        factor = 2.0 ** (self.least_bits + STEP_BITS * (self.intervals - 1))
+        return _between(end * factor for end in NEAR_ONE)
+
+    def _compared(self, x: ir.Value) -> ir.Value | None:
+        """m_i on a new last axis, integers; None where there is no threshold."""
+        if self.intervals == 1:
+            return None
+        bits = self.in_bits + self.least_bits
+        thresholds = [1 << (bits + STEP_BITS * i) for i in range(1, self.intervals)]
+        column = _op(secret_ops.Reshape, [x], self._range(), shape=(*shape_of(x), 1))
+        public = _constant(thresholds, self.in_bits, self.ring_bits)
+        least, most = (math.ldexp(t, -self.in_bits) for t in (thresholds[0], thresholds[-1]))
+        ends = _between((self.low - most, self.high - least))
+        difference = _op(secret_ops.Sub, [column, public], ends)
+        dropped = max(0, bits + STEP_BITS - FUZZY_BITS)
+        window: dict[str, Any] = {"window_bits": self.ring_bits - 1, "dropped_bits": dropped}
+        return _op(secret_ops.Step, [difference], _between((0, 1)), **window)
+
+    def _chosen(self, above: ir.Value | None, numbers: list[int], frac_bits: int = 0) -> ir.Value:
+        """Of one integer an interval the one of x's: n_0 + sum_i m_i (n_i - n_(i-1))."""
+        ring_bits = self.ring_bits
+        first = _constant(numbers[0], frac_bits, ring_bits)
+        if above is None:
+            return first
+        steps = [b - a for a, b in pairwise(numbers)]
+        public = _constant(steps, frac_bits, ring_bits)
+        each = _op(secret_ops.Mul, [above, public], _reals([0, *steps], frac_bits), frac_bits)
+        last = len(shape_of(each)) - 1
+        rest = _reals([number - numbers[0] for number in numbers], frac_bits)
+        total = _op(secret_ops.ReduceSum, [each], rest, frac_bits, axes=(last,), keepdims=False)
+        return _op(secret_ops.Add, [total, first], _reals(numbers, frac_bits), frac_bits)
+
+    def _plus_logarithm(self, y: ir.Value, above: ir.Value | None) -> ir.Value:
+        bits = self.precision
+        logarithms = [
+            round(math.ldexp(math.log(2) * (self.least_bits + STEP_BITS * i), bits))
+            for i in range(self.intervals)
+        ]
+        ends = _between(map(math.log, (self.low * NEAR_ONE[0], self.high)))
+        return _op(secret_ops.Add, [y, self._chosen(above, logarithms, bits)], ends, bits)
+
+    def _times_power(
+        self,
+        v: ir.Value,
+        waves: Waves,
+        above: ir.Value | None,
+        sum_of_waves: WriteWaves,
+    ) -> ir.Value:
+        exponent, lowest = EXPONENTS[self.name], min(self.powers)
+        near = _between(end**exponent for end in NEAR_ONE)
+        y = sum_of_waves(v, waves, near, self.precision)
+        ends = _between(end**exponent for end in (self.low, self.high))
+        power = self._chosen(above, [1 << (bits - lowest) for bits in self.powers])
+        scaled = _between(math.ldexp(end, -lowest) for end in (ends.low, ends.high))
+        product = _op(secret_ops.Mul, [y, power], scaled, self.precision)
+        return _op(secret_ops.Reinterpret, [product], ends, self.precision - lowest)
+
+
+def _between(numbers: Iterable[float]) -> RealRange:
+    found = [float(number) for number in numbers]
+    return RealRange(min(found), max(found), RangeSource.PROVEN)
+
+
+def _reals(integers: Sequence[int], frac_bits: int) -> RealRange:
+    return _between(math.ldexp(integer, -frac_bits) for integer in integers)
+
+
+def _constant(integers: int | Sequence[int], frac_bits: int, ring_bits: int) -> ir.Value:
+    """Public integers, which stand for numbers with `frac_bits`."""
+    value = np.asarray(integers, np.int64)
+    stated = Stated((), frac_bits, ring_bits)
+    declared = _reals(value.ravel().tolist(), frac_bits)
+    return secret_ops.Constant.build(range=declared, stated=stated, value=value)
+
+
+def _op(
+    kind: type[SecretOp],
+    operands: Sequence[ir.Value],
+    declared: RealRange,
+    frac_bits: int = 0,
+    shape: Shape = (),
+    **named: Any,
+) -> ir.Value:
+    stated = Stated(shape, frac_bits, Tensor.of(operands[0]).encoding.ring_bits)
+    return kind.build(*operands, range=declared, stated=stated, **named)

@@ -24,12 +24,14 @@ FUNCTIONS = frozenset(  # of one number, element by element
         *("exp", "log", "sqrt", "rsqrt", "reciprocal"),
     )
 )
+ROW_FUNCTIONS = frozenset(("softmax", "log_softmax"))
+CALLS = FUNCTIONS | ROW_FUNCTIONS  # what becomes functions of masked openings
 ENCODABLE = frozenset(
     (
         *("constant", "add", "sub", "neg", "mul", "matmul", "conv"),
         *("step", "relu", "maximum", "max_pool", "reduce_max", "sum_pool", "reduce_sum"),
         *("reshape", "transpose", "concat", "slice", "pad", "expand"),
-        *FUNCTIONS,
+        *CALLS,
     )
 )
 LAYOUT = frozenset(("reshape", "transpose", "concat", "slice", "expand", "neg"))

@@ -27,6 +27,7 @@ KINDS: dict[str, type] = {
     **dict.fromkeys(("bits", "window_bits", "dropped_bits", "factor", "groups", "axis"), int),
     **dict.fromkeys(("first", "step", "constant", "slope", "coefficient_bits"), int),
     **dict.fromkeys(("cosine_bits", "factor_bits", "sum_bits"), int),
+    **dict.fromkeys(("piece_bits", "multiple", "opened_bits"), int),
     **dict.fromkeys(("cosines", "sines"), tuple),
     "keepdims": bool,
     "value": np.ndarray,

@@ -19,6 +19,7 @@ from torch_mlir.dialects.ext import Operand, Result
 
 from veilgraph.ir import shapes
 from veilgraph.ir.attributes import Shape
+from veilgraph.ir.exponentials import Pieces
 from veilgraph.ir.secret_dialect import (
     I64,
     Attributes,
@@ -263,6 +264,70 @@ class MaskedFunction(SecretOp, name="masked_function"):
         shapes.require([t.shape for t in tables] == sizes, f"the tables must be {sizes}")
         frac_bits = waves.frac_bits - bits
         return Tensor(x.shape, Encoding(stated.ring_bits, frac_bits, x.encoding.secrecy))
+
+
+class ExpSums(SecretOp, name="exp_sums"):
+    """Sums of e^z along the last axis, in whose place come the pieces of z: ir/exponentials.py.
+
+    multiple z lies in [0, (M - 1) 2^piece_bits], M pieces; the result's ring is sum_bits wide.
+    """
+
+    operand: Operand[Any]
+    high: Operand[Any]
+    low: Operand[Any]
+    window_bits: I64
+    piece_bits: I64
+    multiple: I64
+    opened_bits: I64
+    factor_bits: I64
+    sum_bits: I64
+    result: Result[Any]
+
+    @classmethod
+    def infer(cls, operands: Sequence[Tensor], attributes: Attributes, stated: Stated) -> Tensor:
+        x, *tables = operands
+        pieces = _pieces(x, attributes, tables)
+        shape = (*x.shape[:-1], pieces.count)
+        return Tensor(shape, Encoding(pieces.sum_bits, pieces.frac_bits, x.encoding.secrecy))
+
+
+class MaskedExp(SecretOp, name="masked_exp"):
+    """e^z times a constant, in the stated ring, truncated by `bits`: ir/exponentials.py.
+
+    multiple z lies in [0, (M - 1) 2^piece_bits], M pieces; the heights have the constant.
+    """
+
+    operand: Operand[Any]
+    high: Operand[Any]
+    low: Operand[Any]
+    heights: Operand[Any]
+    window_bits: I64
+    piece_bits: I64
+    multiple: I64
+    opened_bits: I64
+    factor_bits: I64
+    sum_bits: I64
+    bits: I64
+    result: Result[Any]
+
+    @classmethod
+    def infer(cls, operands: Sequence[Tensor], attributes: Attributes, stated: Stated) -> Tensor:
+        x, high, low, heights = operands
+        pieces, bits = _pieces(x, attributes, (high, low)), attributes["bits"]
+        shapes.require(0 < bits <= pieces.sum_bits - 2, f"{bits} bits can't go")
+        shapes.require(heights.shape == (pieces.count,), f"there are {pieces.count} heights")
+        encoding = Encoding(stated.ring_bits, pieces.frac_bits - bits, x.encoding.secrecy)
+        return Tensor(x.shape, encoding)
+
+
+def _pieces(x: Tensor, attributes: Attributes, tables: Sequence[Tensor]) -> Pieces:
+    pieces = Pieces.of(attributes)
+    inside = 2 <= pieces.piece_bits < pieces.window_bits <= x.encoding.ring_bits
+    shapes.require(inside, "the window leaves the ring, or has no pieces")
+    shapes.require(len(x.shape) > 0, "a number has no last axis")
+    sizes = [(1 << (pieces.piece_bits - pieces.low_bits),), (1 << pieces.low_bits,)]
+    shapes.require([t.shape for t in tables] == sizes, f"the tables must be {sizes}")
+    return pieces
 
 
 class SumPool(Unary, name="sum_pool"):

@@ -1,7 +1,7 @@
 """Real functions as sums, products, comparisons and functions of one number.
 
-Exact but for softmax, which is in approximate_softmax.py; functions of one number stay whole, and
-become sums of waves where their operand's range and scale are known (function_calls.py).
+Exact. Functions of one number and softmax stay whole: they become functions of masked openings
+where their operand's range and scale are known (function_calls.py, softmax_calls.py).
 """
 
 from __future__ import annotations
@@ -17,8 +17,7 @@ from veilgraph.ir import graph_ops as ops
 from veilgraph.ir.attributes import shape_of
 from veilgraph.ir.errors import Offender, UnsupportedError
 from veilgraph.ir.graph import Graph, attributes, kind_of, name_of
-from veilgraph.ir.legality import FUNCTIONS
-from veilgraph.passes.approximate_softmax import softmax
+from veilgraph.ir.legality import CALLS
 from veilgraph.passes.public_numbers import constant, number_of
 
 KEPT = frozenset(
@@ -26,7 +25,7 @@ KEPT = frozenset(
         *("constant", "add", "sub", "mul", "neg", "matmul", "conv", "step", "relu", "maximum"),
         *("max_pool", "avg_pool", "sum_pool", "reduce_sum", "reduce_mean", "reduce_max"),
         *("reshape", "transpose", "concat", "slice", "expand"),
-        *FUNCTIONS,
+        *CALLS,
     )
 )
 MAX_PADDING = 1e6  # beyond it something like minus infinity is meant
@@ -153,15 +152,6 @@ def _divide(graph: Graph, op: ir.OpView) -> ir.Value:
     return ops.Mul.build(x, inverse)
 
 
-def _log_softmax(graph: Graph, op: ir.OpView) -> ir.Value:
-    """d - ln(sum of e^d), d = x - max x."""
-    (x,), named = op.operation.operands, dict[str, Any](attributes(op))
-    axes: dict[str, Any] = {"axes": (named["axis"],), "keepdims": True}
-    shifted = ops.Sub.build(x, ops.ReduceMax.build(x, **axes))
-    total = ops.ReduceSum.build(ops.Exp.build(shifted), **axes)
-    return ops.Sub.build(shifted, ops.Log.build(total))
-
-
 def _pad(graph: Graph, op: ir.OpView) -> ir.Value | None:
     """Zeros around x - value, plus value."""
     (x,), named = op.operation.operands, dict[str, Any](attributes(op))
@@ -181,6 +171,4 @@ REWRITES: Mapping[str, Callable[[Graph, ir.OpView], ir.Value | None]] = {
     "hardswish": _hardswish,
     "div": _divide,
     "pad": _pad,
-    "softmax": softmax,
-    "log_softmax": _log_softmax,
 }

@@ -12,7 +12,7 @@ from torch_mlir import ir
 from veilgraph.ir import secret_ops
 from veilgraph.ir.attributes import Shape, shape_of
 from veilgraph.ir.graph import Graph, attributes, defining, kind_of, name_of
-from veilgraph.ir.legality import FUNCTIONS
+from veilgraph.ir.legality import CALLS, FUNCTIONS, ROW_FUNCTIONS
 from veilgraph.ir.meaning.integers import encode
 from veilgraph.ir.secret import SecretProgram
 from veilgraph.ir.secret_ops import SecretOp, Stated
@@ -22,6 +22,7 @@ from veilgraph.passes.normalized_functions import POLES
 from veilgraph.passes.public_numbers import scaling
 from veilgraph.passes.ranges import Statistics
 from veilgraph.passes.scales import Scales
+from veilgraph.passes.softmax_calls import SoftmaxCall
 
 COMPARING = {
     "relu": secret_ops.Relu,
@@ -87,7 +88,7 @@ class Encoder:
         """
         if kind_of(op) in POLES:
             return self._wide.get(source, self._values[source])
-        if kind_of(op) == "step" or kind_of(op) in FUNCTIONS:
+        if kind_of(op) == "step" or kind_of(op) in CALLS:
             return self._values[source]
         return self._in_ring(source, self._rings.of(op.operation.results[0]))
 
@@ -103,6 +104,8 @@ class Encoder:
             return self._factor if scaling(op) else self._product
         if kind in FUNCTIONS:
             return self._function
+        if kind in ROW_FUNCTIONS:
+            return self._softmax
         rules = {"constant": self._constant, "concat": self._concat, "pad": self._pad}
         return {**rules, "step": self._step}[kind]
 
@@ -253,6 +256,23 @@ class Encoder:
         )
         declared = self._range(result, Encoding(_ring_bits(x), bits))
         return call.build(x, declared, name_of(op))
+
+    def _softmax(self, op: ir.OpView, operands: Sequence[ir.Value]) -> ir.Value:
+        """Along the last axis, where another is moved to and back from."""
+        (source,), (x,), result = op.operation.operands, operands, op.operation.results[0]
+        ring_bits, bits = _ring_bits(x), self._stored[result]
+        known = self._range(source, Encoding(ring_bits, _frac_bits(x)))
+        declared = self._range(result, Encoding(ring_bits, bits))
+        logarithm, margin = kind_of(op) == "log_softmax", self._program.margin
+        call = SoftmaxCall(logarithm, known, _frac_bits(x), bits, ring_bits, margin)
+        axis: Any = attributes(op)["axis"]
+        order = list(range(len(shape_of(source))))
+        order[axis], order[-1] = order[-1], order[axis]
+        if axis == len(order) - 1:
+            return call.build(x, declared)
+        turned = {"permutation": tuple(order)}
+        last = self._build(secret_ops.Transpose, [x], source, _frac_bits(x), turned)
+        return self._build(secret_ops.Transpose, [call.build(last, declared)], result, bits, turned)
 
     def _step(self, op: ir.OpView, operands: Sequence[ir.Value]) -> ir.Value:
         """An integer: no fraction bits, whatever its operand has."""

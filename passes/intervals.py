@@ -9,13 +9,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from torch_mlir import ir
 
-from veilgraph.ir.graph import Graph, kind_of, name_of
-from veilgraph.ir.legality import FUNCTIONS
+from veilgraph.ir.graph import Graph, attributes, kind_of, name_of
+from veilgraph.ir.legality import FUNCTIONS, ROW_FUNCTIONS
 from veilgraph.ir.meaning.graph import apply
 
 Floats = NDArray[np.float64]
@@ -84,6 +85,8 @@ def _through(op: ir.OpView, operands: Sequence[Interval]) -> Interval:
 
     if kind in FUNCTIONS:
         return _function(kind, run, *operands)
+    if kind in ROW_FUNCTIONS:
+        return _softmax(op, *operands)
     if kind in BILINEAR:
         return _bilinear(run, operands)
     if kind in ("sub", "neg"):
@@ -101,6 +104,22 @@ def _function(kind: str, run: Callable[..., Floats], x: Interval) -> Interval:
     ends = run(x.low), run(x.high)
     low, high = np.minimum(*ends), np.maximum(*ends)
     return Interval(np.minimum(low, HOLLOWS.get(kind, np.inf)), high)
+
+
+def _softmax(op: ir.OpView, x: Interval) -> Interval:
+    """An element is largest where it is as large, and all others of its row as small, as can be."""
+    axis: Any = attributes(op)["axis"]
+
+    def logarithm(own: Floats, others: Floats) -> Floats:
+        most = others.max(axis=axis, keepdims=True)
+        powers = np.exp(others - most)
+        rest = np.maximum(powers.sum(axis=axis, keepdims=True) - powers, 0)
+        with np.errstate(divide="ignore"):  # a row of one element has no others
+            found: Floats = -np.logaddexp(0, np.log(rest) + most - own)
+        return found
+
+    ends = logarithm(x.low, x.high), logarithm(x.high, x.low)
+    return Interval(*(map(np.exp, ends) if kind_of(op) == "softmax" else ends))
 
 
 def _monotone(run: Callable[..., Floats], operands: Sequence[Interval]) -> Interval:

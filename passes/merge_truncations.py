@@ -27,6 +27,8 @@ Rule = Callable[[SecretOp, list["Lazy"]], "Lazy"]
 NARROW = (
     secret_ops.Mul,  # and its subclasses, matmul and conv
     secret_ops.MaskedFunction,
+    secret_ops.ExpSums,
+    secret_ops.MaskedExp,
     secret_ops.Maximum,
     secret_ops.MaxPool,
     secret_ops.ReduceMax,

@@ -14,20 +14,18 @@ and 2 for the truncation of the product (none for the logarithm); see suites/rep
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from itertools import pairwise
 from typing import Any
 
-import numpy as np
 from torch_mlir import ir
 
 from veilgraph.ir import secret_ops
-from veilgraph.ir.attributes import Shape, shape_of
-from veilgraph.ir.secret_ops import SecretOp, Stated
-from veilgraph.ir.secret_types import RangeSource, RealRange, Tensor
+from veilgraph.ir.attributes import shape_of
+from veilgraph.ir.secret_types import RealRange
 from veilgraph.ir.waves import Waves
 from veilgraph.passes.real_functions import waves_of
+from veilgraph.passes.secret_steps import between, chosen, public, step
 
 EXPONENTS = {"reciprocal": -1.0, "rsqrt": -0.5, "sqrt": 0.5}
 POLES = frozenset(("log", *EXPONENTS))
@@ -112,28 +110,28 @@ class Normalized:
         waves = self.waves()
         assert waves is not None, "whoever builds has asked whether there are waves"
         if self.dropped_bits:
-            x = _op(secret_ops.Truncate, [x], self._range(), bits=self.dropped_bits)
+            x = step(secret_ops.Truncate, [x], self._range(), bits=self.dropped_bits)
             fewer = replace(self, in_bits=self.in_bits - self.dropped_bits)
             return fewer.build(x, sum_of_waves)
         above = self._compared(x)
         count = self.intervals
-        widened = self._chosen(above, [1 << STEP_BITS * (count - 1 - i) for i in range(count)])
-        product = _op(secret_ops.Mul, [x, widened], self._normal_range(), 0)
+        widened = self._chosen(above, [1 << STEP_BITS * (count - 1 - i) for i in range(count)], 0)
+        product = step(secret_ops.Mul, [x, widened], self._normal_range())
         bits = self._normal_bits(self.in_bits)
-        near = _between(NEAR_ONE)
-        v = _op(secret_ops.Reinterpret, [product], near, bits)
+        near = between(NEAR_ONE)
+        v = step(secret_ops.Reinterpret, [product], near, bits)
         if self.name == "log":
-            y = sum_of_waves(v, waves, _between(map(math.log, NEAR_ONE)), self.precision)
+            y = sum_of_waves(v, waves, between(map(math.log, NEAR_ONE)), self.precision)
             return self._plus_logarithm(y, above)
         return self._times_power(v, waves, above, sum_of_waves)
 
     def _range(self) -> RealRange:
-        return RealRange(self.low, self.high, RangeSource.PROVEN)
+        return between((self.low, self.high))
 
     def _normal_range(self) -> RealRange:
         """Of x w."""
         factor = 2.0 ** (self.least_bits + STEP_BITS * (self.intervals - 1))
-        return _between(end * factor for end in NEAR_ONE)
+        return between(end * factor for end in NEAR_ONE)
 
     def _compared(self, x: ir.Value) -> ir.Value | None:
         """m_i on a new last axis, integers; None where there is no threshold."""
@@ -141,28 +139,18 @@ class Normalized:
             return None
         bits = self.in_bits + self.least_bits
         thresholds = [1 << (bits + STEP_BITS * i) for i in range(1, self.intervals)]
-        column = _op(secret_ops.Reshape, [x], self._range(), shape=(*shape_of(x), 1))
-        public = _constant(thresholds, self.in_bits, self.ring_bits)
+        column = step(secret_ops.Reshape, [x], self._range(), shape=(*shape_of(x), 1))
+        limits = public(thresholds, self.in_bits, self.ring_bits)
         least, most = (math.ldexp(t, -self.in_bits) for t in (thresholds[0], thresholds[-1]))
-        ends = _between((self.low - most, self.high - least))
-        difference = _op(secret_ops.Sub, [column, public], ends)
+        ends = between((self.low - most, self.high - least))
+        difference = step(secret_ops.Sub, [column, limits], ends)
         dropped = max(0, bits + STEP_BITS - FUZZY_BITS)
         window: dict[str, Any] = {"window_bits": self.ring_bits - 1, "dropped_bits": dropped}
-        return _op(secret_ops.Step, [difference], _between((0, 1)), **window)
+        return step(secret_ops.Step, [difference], between((0, 1)), **window)
 
-    def _chosen(self, above: ir.Value | None, numbers: list[int], frac_bits: int = 0) -> ir.Value:
-        """Of one integer an interval the one of x's: n_0 + sum_i m_i (n_i - n_(i-1))."""
-        ring_bits = self.ring_bits
-        first = _constant(numbers[0], frac_bits, ring_bits)
-        if above is None:
-            return first
-        steps = [b - a for a, b in pairwise(numbers)]
-        public = _constant(steps, frac_bits, ring_bits)
-        each = _op(secret_ops.Mul, [above, public], _reals([0, *steps], frac_bits), frac_bits)
-        last = len(shape_of(each)) - 1
-        rest = _reals([number - numbers[0] for number in numbers], frac_bits)
-        total = _op(secret_ops.ReduceSum, [each], rest, frac_bits, axes=(last,), keepdims=False)
-        return _op(secret_ops.Add, [total, first], _reals(numbers, frac_bits), frac_bits)
+    def _chosen(self, above: ir.Value | None, numbers: Sequence[int], frac_bits: int) -> ir.Value:
+        """The number of the interval that the operand is in."""
+        return chosen(above, numbers, frac_bits, self.ring_bits)
 
     def _plus_logarithm(self, y: ir.Value, above: ir.Value | None) -> ir.Value:
         bits = self.precision
@@ -170,8 +158,8 @@ class Normalized:
             round(math.ldexp(math.log(2) * (self.least_bits + STEP_BITS * i), bits))
             for i in range(self.intervals)
         ]
-        ends = _between(map(math.log, (self.low * NEAR_ONE[0], self.high)))
-        return _op(secret_ops.Add, [y, self._chosen(above, logarithms, bits)], ends, bits)
+        ends = between(map(math.log, (self.low * NEAR_ONE[0], self.high)))
+        return step(secret_ops.Add, [y, self._chosen(above, logarithms, bits)], ends, bits)
 
     def _times_power(
         self,
@@ -181,39 +169,10 @@ class Normalized:
         sum_of_waves: WriteWaves,
     ) -> ir.Value:
         exponent, lowest = EXPONENTS[self.name], min(self.powers)
-        near = _between(end**exponent for end in NEAR_ONE)
+        near = between(end**exponent for end in NEAR_ONE)
         y = sum_of_waves(v, waves, near, self.precision)
-        ends = _between(end**exponent for end in (self.low, self.high))
-        power = self._chosen(above, [1 << (bits - lowest) for bits in self.powers])
-        scaled = _between(math.ldexp(end, -lowest) for end in (ends.low, ends.high))
-        product = _op(secret_ops.Mul, [y, power], scaled, self.precision)
-        return _op(secret_ops.Reinterpret, [product], ends, self.precision - lowest)
-
-
-def _between(numbers: Iterable[float]) -> RealRange:
-    found = [float(number) for number in numbers]
-    return RealRange(min(found), max(found), RangeSource.PROVEN)
-
-
-def _reals(integers: Sequence[int], frac_bits: int) -> RealRange:
-    return _between(math.ldexp(integer, -frac_bits) for integer in integers)
-
-
-def _constant(integers: int | Sequence[int], frac_bits: int, ring_bits: int) -> ir.Value:
-    """Public integers, which stand for numbers with `frac_bits`."""
-    value = np.asarray(integers, np.int64)
-    stated = Stated((), frac_bits, ring_bits)
-    declared = _reals(value.ravel().tolist(), frac_bits)
-    return secret_ops.Constant.build(range=declared, stated=stated, value=value)
-
-
-def _op(
-    kind: type[SecretOp],
-    operands: Sequence[ir.Value],
-    declared: RealRange,
-    frac_bits: int = 0,
-    shape: Shape = (),
-    **named: Any,
-) -> ir.Value:
-    stated = Stated(shape, frac_bits, Tensor.of(operands[0]).encoding.ring_bits)
-    return kind.build(*operands, range=declared, stated=stated, **named)
+        ends = between(end**exponent for end in (self.low, self.high))
+        power = self._chosen(above, [1 << (bits - lowest) for bits in self.powers], 0)
+        scaled = between(math.ldexp(end, -lowest) for end in (ends.low, ends.high))
+        product = step(secret_ops.Mul, [y, power], scaled, self.precision)
+        return step(secret_ops.Reinterpret, [product], ends, self.precision - lowest)

@@ -118,8 +118,8 @@ def _with_gains(
     named = {key: nearest(gains[v]) for key, v in _values(graph).items() if v in gains}
     weights = {("weight", n): weight_statistics(graph.weights[n]).range for n in graph.parameters}
     every = {**ranges, **weights}
-    found = {key: Statistics(known, named.get(key, 0.0)) for key, known in every.items()}
-    return found | _declared(graph)
+    bounds = {key: known.range for key, known in _declared(graph).items()}
+    return {k: Statistics(known, named.get(k, 0.0)) for k, known in (every | bounds).items()}
 
 
 def prove(graph: Graph, inputs: Mapping[str, tuple[float, float]]) -> Ranges:

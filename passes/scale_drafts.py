@@ -14,13 +14,15 @@ from torch_mlir import ir
 
 from veilgraph.ir.attributes import element_count, shape_of
 from veilgraph.ir.graph import Graph, kind_of
-from veilgraph.ir.legality import FUNCTIONS
+from veilgraph.ir.legality import CALLS, ROW_FUNCTIONS
 from veilgraph.passes.public_numbers import number_of
 from veilgraph.passes.ranges import Statistics
 from veilgraph.passes.scale_structure import NONLINEAR, Product, Structure
 
 UNKNOWN_BITS = 16  # of fraction, where nothing is known about a value
 MOST_FRACTION = 20  # of functions: more waves than more bits would take are not worth it
+MIN_FRACTION = -64  # none
+ROW_FRACTION = 12  # of a softmax: samples where one number wins hide what noise does elsewhere
 STEEP_BITS = 24  # where its range is known, but not what noise on it does: as float32 has
 TRUNCATION_NOISE = 1 / 6  # variance of rounding at random, in units of the last place squared
 FUNCTION_NOISE = 1 / 4  # truncation, and a sum of waves that is half a unit off
@@ -94,6 +96,7 @@ class Draft:
         unknown: whether it is multiplied without its range, or the product's, being known.
         integral: whether it holds integers alone.
         most: bits that are enough, if that is known.
+        least: bits that are needed, whatever the samples say, where there is room.
         waves: whether a real function takes or makes it: its sum of waves needs a wide ring.
     """
 
@@ -108,6 +111,7 @@ class Draft:
     unknown: bool = False
     integral: bool = False
     most: int | None = None
+    least: int = MIN_FRACTION
     waves: bool = False
 
     def reaches(self, whole_bits: int) -> None:
@@ -151,7 +155,7 @@ class Draft:
         if self.noise and self.compared and not self.steep:
             share = budget.goal**2 / 4 * self.compared / compared
             options.append(math.ceil(steady(math.log2(self.noise / share) / 2)))
-        return min(options)
+        return max(min(options), min(self.least, cap))
 
     def spoil(self, wide: Mapping[ir.Value, int], weights_alone: bool) -> float:
         """What others' rounding does to the outputs: times 4^s."""
@@ -207,10 +211,12 @@ class Drafts:
         for op in self.graph.operations:
             if kind_of(op) in NONLINEAR:
                 self._add_comparison(of(op.operation.results[0]), op)
-            elif kind_of(op) in FUNCTIONS:
+            elif kind_of(op) in CALLS:
                 for value in (*op.operation.operands, op.operation.results[0]):
                     draft = of(value)
                     draft.most, draft.waves = MOST_FRACTION, True
+                    if kind_of(op) in ROW_FUNCTIONS:
+                        draft.least = max(draft.least, ROW_FRACTION)
                     draft.compared += element_count(shape_of(value))
         for total, value in structure.residuals:
             self._hold(of(value), total)
@@ -258,7 +264,7 @@ class Drafts:
             draft.noise += ROUNDING_NOISE * known.gain
         elif value in self.structure.pending and self._is_truncated(value):
             draft.noise += TRUNCATION_NOISE * known.gain
-        elif kind_of(value.owner.opview) in FUNCTIONS:
+        elif kind_of(value.owner.opview) in CALLS:
             draft.noise += FUNCTION_NOISE * known.gain
 
     def _is_truncated(self, value: ir.Value) -> bool:

@@ -19,7 +19,7 @@ from dataclasses import dataclass, field
 from torch_mlir import ir
 
 from veilgraph.ir.graph import Graph, kind_of
-from veilgraph.ir.legality import FUNCTIONS
+from veilgraph.ir.legality import CALLS
 from veilgraph.passes.public_numbers import Factor, are_small_integers, number_of, scaling
 
 PRODUCTS = frozenset(("mul", "matmul", "conv"))
@@ -106,7 +106,7 @@ def _analyse(op: ir.OpView, structure: Structure) -> None:
     operands = list(op.operation.operands)
     if _is_integral(op, structure):
         structure.integral.add(result)
-    if kind == "step" or kind in FUNCTIONS or (kind == "constant" and result in structure.integral):
+    if kind == "step" or kind in CALLS or (kind == "constant" and result in structure.integral):
         return
     if kind in PRODUCTS and any(value in structure.integral for value in operands[:2]):
         structure.offsets += [(result, bias) for bias in operands[2:]]

@@ -186,6 +186,16 @@ def _function(op: ir.OpView, x: list[Array], y: Array, d: Array) -> list[Array]:
     return [d * (sides[0] - sides[1]) / (2 * step)]
 
 
+def _softmax(op: ir.OpView, x: list[Array], y: Array, d: Array) -> list[Array]:
+    axis: Any = attributes(op)["axis"]
+    return [y * (d - (d * y).sum(axis=axis, keepdims=True))]
+
+
+def _log_softmax(op: ir.OpView, x: list[Array], y: Array, d: Array) -> list[Array]:
+    axis: Any = attributes(op)["axis"]
+    return [d - np.exp(y) * d.sum(axis=axis, keepdims=True)]
+
+
 def _kept(op: ir.OpView, x: Array, d: Array) -> Array:
     """What a reduction made, with the axes that it dropped."""
     axes = np.asarray(attributes(op)["axes"])
@@ -233,6 +243,8 @@ BACK: Mapping[str, Callable[[ir.OpView, list[Array], Array, Array], list[Array]]
     "max_pool": _max_pool,
     "sum_pool": _sum_pool,
     **dict.fromkeys(FUNCTIONS, _function),
+    "softmax": _softmax,
+    "log_softmax": _log_softmax,
     "reduce_sum": lambda op, x, y, d: [np.broadcast_to(_kept(op, x[0], d), x[0].shape)],
     "reduce_max": _reduce_max,
     "reshape": lambda op, x, y, d: [d.reshape(x[0].shape)],

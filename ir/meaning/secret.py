@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 from torch_mlir import ir
 
-from veilgraph.ir import waves
+from veilgraph.ir import exponentials, waves
 from veilgraph.ir.meaning import integers
 from veilgraph.ir.meaning.integers import Floats, Integers, Windows
 from veilgraph.ir.secret import SecretProgram
@@ -210,6 +210,23 @@ def _masked_function(call: Call, z: Integers, high: Integers, low: Integers) -> 
     return integers.truncate(total, call["bits"], call.tau(call["bits"], z.shape))
 
 
+def _exp_sums(call: Call, z: Integers, high: Integers, low: Integers) -> Integers:
+    """Under the mask that tau says."""
+    pieces = exponentials.Pieces.of(call.attributes)
+    mask = np.asarray(call.tau(pieces.window_bits, z.shape), np.int64)
+    return exponentials.sums(pieces, z, mask, (high, low))
+
+
+def _masked_exp(
+    call: Call, z: Integers, high: Integers, low: Integers, heights: Integers
+) -> Integers:
+    """Under the mask that tau says."""
+    pieces = exponentials.Pieces.of(call.attributes)
+    mask = np.asarray(call.tau(pieces.window_bits, z.shape), np.int64)
+    total = exponentials.values(pieces, z, mask, (high, low), heights)
+    return integers.truncate(total, call["bits"], call.tau(call["bits"], z.shape))
+
+
 def _reduce_sum(call: Call, x: Integers) -> Integers:
     total: Integers = x.sum(axis=call["axes"], keepdims=call["keepdims"], dtype=np.int64)
     return total
@@ -246,6 +263,8 @@ MEANING: Mapping[str, Callable[..., Integers]] = {
     "secret.truncate_relu": _truncate_relu,
     "secret.maximum": _maximum,
     "secret.masked_function": _masked_function,
+    "secret.exp_sums": _exp_sums,
+    "secret.masked_exp": _masked_exp,
     "secret.sum_pool": lambda call, x: integers.sum_pool(x, call.windows(call["kernel"])),
     "secret.max_pool": lambda call, x: integers.max_pool(x, call.windows(call["kernel"])),
     "secret.reduce_sum": _reduce_sum,

@@ -4,5 +4,7 @@ from veilgraph.targets.suite import Suite
 from veilgraph.targets.suites.additive import ADDITIVE
 from veilgraph.targets.suites.cleartext import CLEARTEXT
 from veilgraph.targets.suites.rep3 import REP3
+from veilgraph.targets.suites.rep3_functions import FUNCTIONS
 
+REP3.include(FUNCTIONS)
 SUITES: dict[str, Suite] = {suite.name: suite for suite in (REP3, ADDITIVE, CLEARTEXT)}

@@ -20,10 +20,12 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+from veilgraph.ir.exponentials import Pieces
 from veilgraph.ir.party import Value, select, stack
 from veilgraph.ir.plan import Phase
 from veilgraph.ir.types import Kind, Type, planes, words
 from veilgraph.ir.waves import Waves
+from veilgraph.targets import exponentials
 from veilgraph.targets.carry import borrow, stacked
 from veilgraph.targets.linear import LINEAR, add, bilinear_with_public, product, reduced, subtract
 from veilgraph.targets.maxima import max_pool_with, reduce_max_with
@@ -419,6 +421,47 @@ def masked_function(p: Parties, op: Operation, x: Sharing, high: Sharing, low: S
         parts = [part + v for part, v in zip(parts, own, strict=True)]
     parts[0] = parts[0] + waves.constant
     return truncated(p, _at_each(p, parts), int(op["bits"]), op.ring_bits)[0]
+
+
+@ADDITIVE.protocol("exp_sums")
+def exp_sums(p: Parties, op: Operation, x: Sharing, *tables: Sharing) -> Sharing:
+    """The sums of e^x along rows, by M pieces of x (ir/exponentials.py).  1 round; w bits online,
+    M * m offline.
+
+    m = sum_bits. c = mu x + r modulo 2^w is opened to all; for each piece the dealer shares a decay
+    of the lower bits of r, or zero. Parts of all M numbers are turned by the upper bits of c.
+    """
+    pieces = Pieces.of(op.attrs)
+    length = x.shape[-1]
+    rows = x.map(lambda part: part.reshape((part.elements // length, length)))
+    c, dealt = opened_and_dealt(p, rows, pieces, tables)
+    parts = [p.at(exponentials.sums(pieces, c, own, tables), i) for i, own in enumerate(dealt)]
+    return _at_each(p, [part.reshape(op.shape) for part in parts])
+
+
+@ADDITIVE.protocol("masked_exp")
+def masked_exp(p: Parties, op: Operation, x: Sharing, *tables: Sharing) -> Sharing:
+    """floor((e^x 2^F + tau) / 2^s) by M pieces of x (ir/exponentials.py).  2 rounds; w + m bits
+    online, M * m + K + e offline.
+
+    m = sum_bits and e = K - m + s > 0. As `exp_sums`; the numbers of all pieces are multiplied by
+    what their distance from c makes of them, and the sum is truncated.
+    """
+    pieces = Pieces.of(op.attrs)
+    c, dealt = opened_and_dealt(p, x, pieces, tables)
+    parts = [exponentials.power(pieces, c, own, tables) for own in dealt]
+    return truncated(p, _at_each(p, parts), int(op["bits"]), op.ring_bits)[0]
+
+
+def opened_and_dealt(
+    p: Parties, x: Sharing, pieces: Pieces, tables: Sequence[Sharing]
+) -> tuple[Value, list[list[Value]]]:
+    """c = mu x + r at all, and each one's parts of what is dealt of r.  1 round."""
+    index = x.map(lambda part: (part * pieces.multiple).mod(pieces.window_bits))
+    r = random(p, index.shape, index.type)
+    dealt = [deal(p, value) for value in exponentials.of_mask(pieces, r.value, tables)]
+    c = opened(p, [v + m for v, m in zip(index.parts, r.parts, strict=True)])
+    return c, [[parts[i] for parts in dealt] for i in p]
 
 
 ADDITIVE.protocol("max_pool")(max_pool_with(maximum))

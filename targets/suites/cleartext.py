@@ -6,8 +6,12 @@ by name, and every input, weight and output must belong to its one party.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
+from veilgraph.ir.exponentials import Pieces
 from veilgraph.ir.party import Value, select
 from veilgraph.ir.waves import Waves
+from veilgraph.targets import exponentials
 from veilgraph.targets.linear import LINEAR, product
 from veilgraph.targets.maxima import max_pool_with, reduce_max_with
 from veilgraph.targets.suite import Form, Operation, Parties, Security, Sharing, Suite
@@ -87,6 +91,33 @@ def masked_function(p: Parties, op: Operation, x: Sharing, high: Sharing, low: S
     if waves.slope:
         total = total + x[0].mod(waves.sum_bits) * waves.slope
     return Sharing((_truncated(total, int(op["bits"]), op.ring_bits),), Form.CLEAR)
+
+
+@CLEARTEXT.protocol("exp_sums")
+def exp_sums(p: Parties, op: Operation, x: Sharing, *tables: Sharing) -> Sharing:
+    """Under a mask that is zero."""
+    pieces, length = Pieces.of(op.attrs), x.shape[-1]
+    c = _index(pieces, x[0].reshape((x.elements // length, length)))
+    total = exponentials.sums(pieces, c, _dealt(pieces, c, tables), tables)
+    return Sharing((total.reshape(op.shape),), Form.CLEAR)
+
+
+@CLEARTEXT.protocol("masked_exp")
+def masked_exp(p: Parties, op: Operation, x: Sharing, *tables: Sharing) -> Sharing:
+    """Under a mask that is zero."""
+    pieces = Pieces.of(op.attrs)
+    c = _index(pieces, x[0])
+    y = exponentials.power(pieces, c, _dealt(pieces, c, tables), tables)
+    return Sharing((_truncated(y, int(op["bits"]), op.ring_bits),), Form.CLEAR)
+
+
+def _index(pieces: Pieces, x: Value) -> Value:
+    return (x * pieces.multiple).mod(pieces.window_bits)
+
+
+def _dealt(pieces: Pieces, c: Value, tables: Sequence[Sharing]) -> list[Value]:
+    zero = c.program.const(0, c.shape, c.type)
+    return exponentials.of_mask(pieces, zero, tables)
 
 
 CLEARTEXT.protocol("max_pool")(max_pool_with(maximum))

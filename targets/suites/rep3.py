@@ -17,11 +17,10 @@ its overflow, and o = min(e, 1).
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
-from veilgraph.ir.party import Value, copies, join, select
+from veilgraph.ir.party import Value, join, select
 from veilgraph.ir.types import Kind, planes, words
-from veilgraph.ir.waves import Waves
 from veilgraph.targets.carry import borrow, picked, stacked
 from veilgraph.targets.linear import (
     LINEAR,
@@ -33,7 +32,6 @@ from veilgraph.targets.linear import (
 )
 from veilgraph.targets.maxima import max_pool_with, reduce_max_with
 from veilgraph.targets.suite import Form, Operation, Parties, Security, Sharing, Suite
-from veilgraph.targets.waves import of_mask, of_opened, summed
 
 REP3 = Suite(
     name="rep3",
@@ -490,61 +488,6 @@ REP3.protocol("max_pool")(max_pool_with(maximum))
 REP3.protocol("reduce_max")(reduce_max_with(maximum))
 
 
-# Functions of a masked opening
-
-
-@REP3.protocol("masked_function")
-def masked_function(p: Parties, op: Operation, x: Sharing, high: Sharing, low: Sharing) -> Sharing:
-    """floor((f(x) 2^F + tau) / 2^s), f a sum of N waves (ir/waves.py).  3 rounds; 2w + m + K + 2
-    bits online, 2N * m + K + 2e offline.
-
-    m = sum_bits and e = K - m + s > 0, for x replicated; an additive one is opened with 2w more.
-    Parties 0 and 1 learn c = x + r modulo 2^w for a mask r of party 2; what the waves have of r
-    party 2 shares offline. The products make an additive pair, which the truncation opens under
-    masks of its own.
-    """
-    waves = Waves.of(op.attrs)
-    shift, bits = int(op["bits"]), waves.sum_bits
-
-    def body(q: Parties, part: Sharing) -> Sharing:
-        index = part.map(lambda v: v.mod(waves.window_bits))
-        r = q.draw((2,), index.shape, index.type)
-        factors = [share_known(q, 2, b, 0, 2) for b in of_mask(waves, r, (high, low))]
-        known = of_opened(waves, opened_twice(q, index, r), (high, low))
-        first = q.at(summed(known, [b[0] for b in factors]), 0) + waves.constant
-        second = q.at(summed(known, [b[2] for b in factors]), 1)
-        if waves.slope:
-            x0, x1, x2 = (v.mod(bits) for v in part.parts)
-            first, second = first + (x0 + x1) * waves.slope, second + x2 * waves.slope
-        nothing = q.at(ring_zero(q, first, bits), 2)
-        pair = Sharing((first, second, nothing), Form.ADDITIVE)
-        masks = (q.draw((0, 2), first.shape, first.type), q.draw((1, 2), first.shape, first.type))
-        return truncated_chunk(q, pair, shift, op.ring_bits, masks)[0]
-
-    # The line of a slope is a sum of two parties' parts.
-    return in_thirds(p, op, body, replicated(p, x) if waves.slope or x in p.made else x)
-
-
-def opened_twice(p: Parties, x: Sharing, r: Value) -> Value:
-    """c = x + r at parties 0 and 1, for a mask r that party 2 alone knows.  1 round; 2w bits, and
-    4w for an additive x.
-
-    Each of the two lacks one part of a replicated x, and sees it under r. Of an additive one it
-    sees the other's part under a draw that this one shares with party 2, and party 2's, less that
-    draw, under r.
-    """
-    if x.form is Form.ADDITIVE:
-        each = []
-        for i, other in ((0, 1), (1, 0)):
-            rho = p.draw((other, 2), x.shape, x.type)
-            theirs = p.send(p.at(x[other] + rho, other), other, i)
-            each.append(p.at(x[i] + theirs + p.send(p.at(x[2] - rho + r, 2), 2, i), i))
-        return copies(*each)
-    at_0 = p.at(x[0] + x[1] + p.send(p.at(x[2] + r, 2), 2, 0), 0)
-    at_1 = p.at(x[1] + x[2] + p.send(p.at(x[0] + r, 2), 2, 1), 1)
-    return copies(at_0, at_1)
-
-
 # Balance
 
 
@@ -552,12 +495,38 @@ def in_thirds(
     p: Parties, op: Operation, body: Callable[[Parties, Sharing], Sharing], x: Sharing
 ) -> Sharing:
     """`body` on three equal chunks with the roles rotated; a small tensor is one chunk."""
+    return _rotated(p, op, body, x, thirds(x.elements))
+
+
+def in_thirds_of_rows(
+    p: Parties, op: Operation, body: Callable[[Parties, Sharing], Sharing], x: Sharing
+) -> Sharing:
+    """`body` on three equal chunks of whole rows, each a matrix."""
+    length = x.shape[-1]
+    rows = x.elements // length
+    size = -(-rows // 3) if x.elements >= 3 * SMALLEST_CHUNK else rows
+    chunks = [(i * length, min(size, rows - i) * length) for i in range(0, rows, size)]
+
+    def body_of_rows(q: Parties, part: Sharing) -> Sharing:
+        return body(q, part.map(lambda v: v.reshape((v.elements // length, length))))
+
+    return _rotated(p, op, body_of_rows, x, chunks)
+
+
+def _rotated(
+    p: Parties,
+    op: Operation,
+    body: Callable[[Parties, Sharing], Sharing],
+    x: Sharing,
+    chunks: Sequence[tuple[int, int]],
+) -> Sharing:
     done = []
-    for role, (start, length) in enumerate(thirds(x.elements)):
+    for role, (start, length) in enumerate(chunks):
         turn = (role + p.program.layer) % 3
         chunk = Sharing(tuple(part.chunk(start, length) for part in x.parts), x.form)
-        done.append(body(p.rotated(turn), chunk.rotated(turn)).rotated(-turn))
-    return Sharing(tuple(join([chunk[j] for chunk in done], op.shape) for j in p), Form.REPLICATED)
+        made = body(p.rotated(turn), chunk.rotated(turn)).rotated(-turn)
+        done.append(made.map(lambda v: v.reshape((v.elements,))))
+    return Sharing(tuple(join([chunk[j] for chunk in done], op.shape) for j in p), done[0].form)
 
 
 def thirds(elements: int) -> list[tuple[int, int]]:

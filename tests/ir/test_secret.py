@@ -7,6 +7,7 @@ import pytest
 from torch_mlir import ir
 
 from veilgraph.ir import secret_ops
+from veilgraph.ir.exponentials import Pieces
 from veilgraph.ir.mlir import context
 from veilgraph.ir.secret import Argument, SecretProgram
 from veilgraph.ir.secret_dialect import SecretOp, Stated, attributes_of
@@ -17,6 +18,7 @@ WHOLE = RealRange(-1.0, 1.5, RangeSource.CALIBRATED)
 PUBLIC = Encoding(40, 9, Secrecy.PUBLIC)
 IMAGE = {"strides": (1, 1), "pads_low": (0, 0), "pads_high": (0, 0)}
 WINDOW = {"window_bits": 20, "dropped_bits": 0}
+PIECES = Pieces(8, 5, 3, 12, 12, 40)
 WAVES = Waves(5, 1, 2, (1 << 20, -3), (0, 7), 20, -9, 4, 14, 16, 40)
 
 
@@ -62,6 +64,15 @@ CASES: list[
         Stated(ring_bits=40),
         (3,),
         18,
+    ),
+    (secret_ops.ExpSums, [(3, 5), (8,), (4,)], PIECES.attributes(), Stated(), (3, 8), 24),
+    (
+        secret_ops.MaskedExp,
+        [(3, 5), (8,), (4,), (8,)],
+        PIECES.attributes() | {"bits": 10},
+        Stated(ring_bits=40),
+        (3, 5),
+        14,
     ),
     (secret_ops.SumPool, [(1, 2, 5, 4)], {**IMAGE, "kernel": (2, 2)}, Stated(), (1, 2, 4, 3), 9),
     (

@@ -9,13 +9,11 @@ import pytest
 from torch_mlir import ir
 
 from veilgraph.ir import graph_ops as ops
-from veilgraph.ir.graph import Graph, name_of
+from veilgraph.ir.graph import Graph
 from veilgraph.ir.legality import FUNCTIONS
 from veilgraph.ir.meaning.graph import evaluate
 from veilgraph.ir.mlir import context
 from veilgraph.ir.secret_types import RangeSource, RealRange
-from veilgraph.passes.approximate import Approximate
-from veilgraph.passes.bounds import declare_bounds
 from veilgraph.passes.ranges import assume, calibrate, nearest, outward, prove
 
 POOL = {"kernel": (2, 2), "strides": (2, 2), "pads_low": (0, 0), "pads_high": (0, 0)}
@@ -120,20 +118,15 @@ def test_proven_ranges_of_a_linear_layer_are_tight() -> None:
     assert found.high == pytest.approx(outward(0, float(high.max()))[1])
 
 
-def test_declared_bounds_are_taken_as_proven() -> None:
-    graph = network()
-    declare_bounds(graph, {"less": (-5.0, 0.0), "gone": (0.0, 1.0)})
-    declare_bounds(graph, {"square": (0.0, 3.0)})
-    declared = RealRange(-(2 ** (38 / 16)), 0.0, RangeSource.PROVEN)
-    samples = {"x": np.ones((1, 1, 2, 4, 4), np.float32)}
+def test_a_softmax_lies_between_0_and_1_whatever_is_seen() -> None:
+    graph = Graph.create(context(), {"x": (2, 50)}, {})
+    y = steps(graph, softmax=lambda x: ops.Softmax.build(x, axis=1))
+    graph.finish({"y": y})
+    samples = {"x": np.random.default_rng(3).standard_normal((1, 2, 50)).astype(np.float32)}
     for ranges in (assume(graph), calibrate(graph, samples)):
-        less = ranges.known["operation", "less"]
-        assert less.range.source is RangeSource.PROVEN
-        assert (less.range.low, less.range.high) == pytest.approx((declared.low, declared.high))
-        assert less.gain is None
-        assert ("operation", "gone") not in ranges.known
-    proven = prove(graph, {"x": (-1.0, 1.0)}).known
-    assert proven["operation", "square"].range.high <= outward(0, 3)[1]
+        found = ranges.known["operation", "softmax"]
+        assert found.range == RealRange(0.0, 1.0, RangeSource.PROVEN)
+    assert found.gain is not None
 
 
 def test_nothing_is_assumed_of_inputs() -> None:
@@ -143,15 +136,21 @@ def test_nothing_is_assumed_of_inputs() -> None:
     assert set(ranges.of(graph)) == set(graph.parameters.values())
 
 
-def test_softmax_is_provable() -> None:
+@pytest.mark.parametrize("kind", [ops.Softmax, ops.LogSoftmax])
+def test_intervals_of_softmax_hold_its_values(kind: type[ops.AlongAxis]) -> None:
+    """Next to the bounds where one element is at an end and all others at the other one."""
     graph = Graph.create(context(), {"x": (2, 50)}, {})
-    y = steps(graph, softmax=lambda x: ops.Softmax.build(x, axis=1))
-    graph.finish({"y": y})
-    Approximate().run(graph)
-    found = prove(graph, {"x": (-20.0, 20.0)})
-    names = [name_of(op) for op in graph.operations]
-    bounds = [found.known["operation", name].range.bound for name in names]
-    assert max(bounds) <= outward(0, 100)[1]
+    graph.finish({"y": steps(graph, y=lambda x: kind.build(x, axis=1))})
+    found = prove(graph, {"x": (-3.0, 2.0)}).known["operation", "y"].range
+    extremes = []
+    for end, other in ((-3.0, 2.0), (2.0, -3.0)):
+        x = np.full((2, 50), other)
+        x[:, 7] = end
+        extremes.append(evaluate(graph, {"x": x}, dtype=np.float64)["y"][0, 7])
+    assert found.low <= extremes[0]
+    assert found.high >= extremes[1]
+    if kind is ops.LogSoftmax:
+        assert (found.low, found.high) == pytest.approx(extremes, rel=0.05)
 
 
 def test_calibrating_twice_gives_the_same() -> None:

@@ -12,9 +12,9 @@ import numpy.typing as npt
 from veilgraph.ir.meaning import integers
 from veilgraph.ir.meaning.integers import Windows
 from veilgraph.ir.meaning.party import DrawSource, evaluate, uniform_draws
-from veilgraph.ir.party import Program, Shape
+from veilgraph.ir.party import Draw, Program, Shape
 from veilgraph.ir.plan import Phase
-from veilgraph.ir.types import words
+from veilgraph.ir.types import Type, words
 from veilgraph.passes.expand_protocols import Expanded, LayerNote
 from veilgraph.targets.linear import additive
 from veilgraph.targets.suite import Form, Operation, Parties, Sharing, Suite
@@ -108,6 +108,34 @@ class Trace:
         done = evaluate(self.program, sources, draws, self.expanded.constants)
         bits = next(n.type.bits for n in self.program.nodes if n.op == "output")
         return integers.center(done.outputs[party, "y"].view(np.int64), bits)
+
+
+class Masked:
+    """Draws, and the index's mask among them.
+
+    It is what one party draws alone, chunk by chunk; or the sum of what each draws with the dealer
+    first of all.
+    """
+
+    def __init__(self, setting: Setting, seed: int) -> None:
+        self._draw = uniform_draws(np.random.default_rng(seed))
+        self._setting = setting
+        self._own: dict[int, Integers] = {}
+
+    def __call__(self, draw: Draw, shape: Shape, type: Type) -> npt.NDArray[Any]:
+        drawn = self._draw(draw, shape, type)
+        if len(draw.holders) == 1 or self._setting.computing in draw.holders:
+            self._own[draw.number] = drawn.astype(np.int64)
+        return drawn
+
+    @property
+    def mask(self) -> Integers | int:
+        drawn = [self._own[number] for number in sorted(self._own)]
+        if not drawn:
+            return 0  # cleartext
+        if self._setting.suite.security.dealer:
+            return np.ravel(sum(drawn[1 : self._setting.computing], drawn[0]))
+        return np.concatenate([part.ravel() for part in drawn])
 
 
 @dataclass(frozen=True)

@@ -7,6 +7,8 @@ from typing import Any
 from conformance import Setting, Trace
 from machines import plan_of
 
+from veilgraph.ir import exponentials
+from veilgraph.ir.exponentials import Pieces
 from veilgraph.ir.plan import Plan
 from veilgraph.ir.waves import tables
 
@@ -27,6 +29,7 @@ WAVES = {
     "sum_bits": 32,
     "bits": 14,
 }
+PIECES = Pieces(18, 15, 3, 16, 17, 37)
 PROTOCOLS: dict[str, tuple[int, dict[str, Any]]] = {  # operands, attributes
     "reshape": (1, {}),  # sharing and revealing alone
     "add": (2, {}),
@@ -37,19 +40,28 @@ PROTOCOLS: dict[str, tuple[int, dict[str, Any]]] = {  # operands, attributes
     "relu": (1, PAIR),
     "maximum": (2, PAIR),
     "masked_function": (1, WAVES),
+    "exp_sums": (1, PIECES.attributes()),
+    "masked_exp": (1, PIECES.attributes() | {"bits": 20}),
     "max_pool": (1, {**POOL, "dilations": (1, 1), **PAIR}),
 }
 
 
+SHAPES: dict[str, tuple[tuple[int, ...], tuple[int, ...]]] = {  # of operands and result
+    "max_pool": ((1, 2, 10, 10), (1, 2, 5, 5)),
+    "exp_sums": ((5, 40), (5, PIECES.count)),
+}
+
+
 def operand_shape(op: str) -> tuple[int, ...]:
-    return (1, 2, 10, 10) if op == "max_pool" else (SIZE,)
+    return SHAPES.get(op, ((SIZE,), (SIZE,)))[0]
 
 
 def protocol_plan(setting: Setting, op: str, ring_bits: int, result_bits: int) -> Plan:
     """Operand j is `x{j}`: the first an input, the second, where there is one, a weight."""
     operands, attrs = PROTOCOLS.get(op, (1, {}))
-    shape = operand_shape(op)
-    result = (1, 2, 5, 5) if op == "max_pool" else shape
+    shape, result = SHAPES.get(op, ((SIZE,), (SIZE,)))
+    if op == "exp_sums":
+        result_bits = PIECES.sum_bits
     trace = Trace(setting)
     roles = ("input", "weight")
     shared = [
@@ -58,5 +70,9 @@ def protocol_plan(setting: Setting, op: str, ring_bits: int, result_bits: int) -
     ]
     if op == "masked_function":
         shared += [trace.public(table, 64) for table in tables(attrs["window_bits"])]
+    if op in ("exp_sums", "masked_exp"):
+        shared += [trace.public(table, 64) for table in exponentials.tables(PIECES, 12)]
+    if op == "masked_exp":
+        shared.append(trace.public(exponentials.heights(PIECES, 12, 18.0, 1e-6), 64))
     trace.reveal(trace.apply(op, result, result_bits, attrs, *shared), party=setting.computing - 1)
     return plan_of(trace.expanded, setting.suite.name)

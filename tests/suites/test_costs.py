@@ -11,6 +11,8 @@ import pytest
 from conformance import SETTINGS, Setting, Trace
 from machines import plan_of
 
+from veilgraph.ir import exponentials
+from veilgraph.ir.exponentials import Pieces
 from veilgraph.ir.plan import Layer, Phase
 from veilgraph.ir.waves import tables
 from veilgraph.targets.suite import Sharing
@@ -45,8 +47,10 @@ def sizes(k: int, K: int, attrs: Mapping[str, Any]) -> dict[str, float]:
     D = math.ceil(n / 2)
     gates = 2 * (D - 1) - math.ceil(math.log2(D))
     truncated = attrs.get("sum_bits", k)  # the ring that bits are dropped from
+    pieces = 1 << (w - attrs.get("piece_bits", w))
     least, e = min(k, K + f), max(0, K - truncated + f)
     more = {"l": least, "e": e, "o": min(e, 1), "m": truncated, "N": len(attrs.get("cosines", ()))}
+    more["M"] = pieces
     return {"k": k, "K": K, "f": f, "w": w, "t": t, "n": n, "D": D, "G": gates} | more
 
 
@@ -66,10 +70,15 @@ def measured(
     if form == "additive":
         operands[0] = trace.apply("mul", shape, k, {}, *operands)
     count = 2 if op in ("mul", "maximum", "add", "sub") else 1
-    public = tables(attrs["window_bits"]) if op == "masked_function" else ()
-    operands = [*operands[:count], *(trace.public(table, 64) for table in public)]
-    result = trace.apply(op, shape, K or k, attrs, *operands)
+    operands = [*operands[:count], *(trace.public(table, 64) for table in tables_of(op, attrs))]
+    made = shape
+    if op == "exp_sums":
+        operands[0] = trace.apply("reshape", (192, 64), k, {}, operands[0])
+        made, K = (192, Pieces.of(attrs).count), attrs["sum_bits"]
+    result = trace.apply(op, made, K or k, attrs, *operands)
     row = len(trace.expanded.notes) - 1
+    if op == "exp_sums":  # an additive result needs something that takes all of it
+        result = trace.apply("truncate", made, k, {"bits": 9}, result)
     if op == "mul":
         result = trace.apply("truncate", shape, k, {"bits": 3}, result)
     for party in range(setting.computing):
@@ -79,6 +88,17 @@ def measured(
         assert {link.split("->")[0] for link in plan.sent_bytes(Phase.OFFLINE)} <= {"dealer"}
     assert plan.layers[row].op == op
     return plan.layers[row]
+
+
+def tables_of(op: str, attrs: Mapping[str, Any]) -> tuple[Any, ...]:
+    """The public operands of a function."""
+    if op == "masked_function":
+        return tables(attrs["window_bits"])
+    if op not in ("exp_sums", "masked_exp"):
+        return ()
+    pieces = Pieces.of(attrs)
+    found = exponentials.tables(pieces, 12)
+    return (*found, exponentials.heights(pieces, 12, 20.0, 0.0)) if op == "masked_exp" else found
 
 
 def per_element(setting: Setting, layer: Layer) -> tuple[float, float]:
@@ -106,6 +126,10 @@ FUNCTIONS = (
     {**WAVES, "window_bits": 17, "sum_bits": 35, "bits": 18},
     {**WAVES, "window_bits": 12, "sum_bits": 40, "bits": 20},
 )
+EXPONENTIALS: tuple[dict[str, Any], ...] = (
+    Pieces(19, 16, 3, 14, 20, 38).attributes(),
+    Pieces(17, 15, 1, 18, 18, 47).attributes(),
+)
 CONVERTING: tuple[tuple[str, str, tuple[dict[str, Any], ...]], ...] = (
     ("truncate", "additive", ({"bits": 12}, {"bits": 3})),
     ("truncate_relu", "additive", FUSED),
@@ -116,6 +140,8 @@ CASES: tuple[tuple[str, str, tuple[dict[str, Any], ...]], ...] = (
     ("relu", "dense", WINDOWED),
     ("maximum", "dense", WINDOWED),
     ("masked_function", "dense", FUNCTIONS),
+    ("exp_sums", "dense", EXPONENTIALS),
+    ("masked_exp", "dense", tuple(attrs | {"bits": 20} for attrs in EXPONENTIALS)),
     ("neg", "dense", ({},)),
     ("add", "dense", ({},)),
     ("sub", "additive", ({},)),

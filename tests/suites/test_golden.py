@@ -34,7 +34,11 @@ def digests(setting: Setting, op: str, ring_bits: int, result_bits: int) -> str:
     for run in runs:
         for link, content in sorted(run.wire.items()):
             sent.update(f"{link} {len(content)}\n".encode() + content)
-    rings = str(ring_bits) if ring_bits == result_bits else f"{ring_bits} to {result_bits}"
+    rings = (
+        str(ring_bits)
+        if op == "exp_sums" or ring_bits == result_bits
+        else f"{ring_bits} to {result_bits}"
+    )
     return f"{op} {rings}: tables {_tables(plan)} sent {sent.hexdigest()[:32]}"
 
 

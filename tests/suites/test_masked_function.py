@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from conformance import SETTINGS, Integers, Setting, Trace
+from conformance import SETTINGS, Integers, Masked, Setting, Trace
 from machines import check_machines
 
 from veilgraph.ir.meaning.integers import center
 from veilgraph.ir.meaning.party import uniform_draws
-from veilgraph.ir.party import Draw, Shape
-from veilgraph.ir.types import Type
 from veilgraph.ir.waves import Waves, tables, values
 from veilgraph.targets.linear import additive
 
@@ -43,34 +41,6 @@ SMALL = (
     (waves(4, 8, slope=3, cosine_bits=2, factor_bits=2), 8),
     (waves(1, 10), 4),
 )
-
-
-class Masked:
-    """Draws, and the index's mask among them.
-
-    It is what one party draws alone, chunk by chunk; or the sum of what each draws with the dealer
-    first of all.
-    """
-
-    def __init__(self, setting: Setting, seed: int) -> None:
-        self._draw = uniform_draws(np.random.default_rng(seed))
-        self._setting = setting
-        self._own: dict[int, Integers] = {}
-
-    def __call__(self, draw: Draw, shape: Shape, type: Type) -> np.ndarray:
-        drawn = self._draw(draw, shape, type)
-        if len(draw.holders) == 1 or self._setting.computing in draw.holders:
-            self._own[draw.number] = drawn.astype(np.int64)
-        return drawn
-
-    @property
-    def mask(self) -> Integers | int:
-        drawn = [self._own[number] for number in sorted(self._own)]
-        if not drawn:
-            return 0  # cleartext
-        if self._setting.suite.security.dealer:
-            return sum(drawn[1 : self._setting.computing], drawn[0])
-        return np.concatenate(drawn)
 
 
 def traced(

@@ -24,7 +24,9 @@ from views import (
     unknown_bits,
 )
 
-from veilgraph.ir.party import Program, Shape, Value, stack
+from veilgraph.ir import exponentials
+from veilgraph.ir.exponentials import Pieces
+from veilgraph.ir.party import Program, Shape, Value, apply, stack
 from veilgraph.ir.plan import Phase
 from veilgraph.ir.types import Kind, Type, planes, words
 from veilgraph.ir.waves import tables
@@ -57,9 +59,15 @@ class Case:
 
     def tables(self) -> list[np.ndarray]:
         """The public operands of a function."""
-        bits = self.attrs.get("window_bits", 0)
-        masked = self.op == "masked_function"
-        return [table.view(np.uint64) for table in tables(bits)] if masked else []
+        made: tuple[np.ndarray, ...] = ()
+        if self.op == "masked_function":
+            made = tables(self.attrs["window_bits"])
+        elif self.op in ("exp_sums", "masked_exp"):
+            pieces = Pieces.of(self.attrs)
+            made = exponentials.tables(pieces, 2)
+            if self.op == "masked_exp":
+                made = (*made, exponentials.heights(pieces, 2, 1.0, 0.0))
+        return [table.view(np.uint64) for table in made]
 
     def _body(self, p: Parties, elements: int) -> Iterable[Value]:
         names = [f"x{j}" for j in range(self.operands)]
@@ -71,8 +79,16 @@ class Case:
         for number, table in enumerate(self.tables()):
             public = p.program.constant(number, table.shape, words(64))
             operands.append(Sharing((public,), Form.PUBLIC))
-        operation = Operation(self.op, (elements,), self.result_bits or self.bits, self.attrs)
+        shape: Shape = (elements,)
+        if self.op == "exp_sums":  # rows of one element
+            operands[0] = operands[0].map(lambda v: v.reshape((elements, 1)))
+            shape = (elements, Pieces.of(self.attrs).count)
+        operation = Operation(self.op, shape, self.result_bits or self.bits, self.attrs)
         result = suite.protocols[self.op](p, operation, *operands)
+        if (
+            self.op == "exp_sums"
+        ):  # a pair of parts: resharing the third, which is zero, says nothing
+            return [_column(part, j) for part in result.parts for j in range(shape[1])]
         return (rep3.replicated(p, result) if suite is rep3.REP3 else result).parts
 
     def sources(self, secrets: Sequence[int], coalition: Sequence[int], seed: int) -> Sources:
@@ -88,6 +104,12 @@ class Case:
         return [c for c in found if max(c) < self.setting.computing]
 
 
+def _column(x: Value, number: int) -> Value:
+    attrs = {"starts": (0, number), "steps": (1, 1)}
+    column = apply("slice", (x,), (x.shape[0], 1), x.type, **attrs)
+    return column.reshape((x.shape[0],))
+
+
 REPLICATED = Form.REPLICATED
 
 
@@ -97,6 +119,11 @@ def wave(window_bits: int, sum_bits: int, bits: int, **changed: Any) -> dict[str
     precision = {"cosine_bits": 0, "factor_bits": 0, "sum_bits": sum_bits, "bits": bits}
     each = {"cosines": (1 << 20,), "sines": (0,), "window_bits": window_bits}
     return {**integers, **precision, **each, **changed}
+
+
+def exponential(window_bits: int, piece_bits: int, sum_bits: int, **more: int) -> dict[str, Any]:
+    pieces = Pieces(window_bits, piece_bits, 1, min(2, sum_bits - 1), 1, sum_bits)
+    return pieces.attributes() | more
 
 
 FINER = {"sines": (1 << 19,), "cosine_bits": 2, "factor_bits": 3, "slope": 1}
@@ -119,6 +146,10 @@ TINY = (
     Case(REP3_OF_3, "masked_function", 3, REPLICATED, wave(2, 3, 1, slope=1)),
     Case(REP3_OF_3, "masked_function", 2, attrs=wave(1, 3, 1)),
     Case(ADDITIVE_OF_2, "masked_function", 3, attrs=wave(1, 3, 1)),
+    Case(REP3_OF_3, "exp_sums", 3, REPLICATED, exponential(3, 2, 2), result_bits=2),
+    Case(REP3_OF_3, "masked_exp", 3, REPLICATED, exponential(3, 2, 3, bits=1)),
+    Case(ADDITIVE_OF_2, "exp_sums", 3, attrs=exponential(3, 2, 3), result_bits=3),
+    Case(ADDITIVE_OF_2, "masked_exp", 3, attrs=exponential(3, 2, 3, bits=1)),
     Case(ADDITIVE_OF_2, "mul", 3, operands=2),
     Case(ADDITIVE_OF_2, "truncate", 3, attrs={"bits": 1}),
     Case(ADDITIVE_OF_2, "truncate", 3, attrs={"bits": 1}, result_bits=2),
@@ -154,6 +185,10 @@ SAMPLED = (
     Case(REP3_OF_3, "masked_function", 8, attrs=wave(5, 9, 3, **(FINER | {"slope": 0}))),
     Case(ADDITIVE_OF_2, "masked_function", 8, attrs=wave(5, 9, 3, **FINER)),
     Case(ADDITIVE_OF_3, "masked_function", 8, attrs=wave(5, 9, 3, **FINER)),
+    Case(REP3_OF_3, "exp_sums", 8, REPLICATED, exponential(6, 4, 9), result_bits=9),
+    Case(REP3_OF_3, "masked_exp", 8, REPLICATED, exponential(6, 4, 9, bits=2)),
+    Case(ADDITIVE_OF_2, "exp_sums", 8, attrs=exponential(6, 4, 9), result_bits=9),
+    Case(ADDITIVE_OF_3, "masked_exp", 8, attrs=exponential(6, 4, 9, bits=2)),
     Case(ADDITIVE_OF_2, "mul", 8, operands=2),
     Case(ADDITIVE_OF_2, "truncate_relu", 8, attrs={"bits": 3, **WIDE}, result_bits=11),
     Case(ADDITIVE_OF_2, "truncate_relu", 10, attrs={"bits": 3, **WIDE}, result_bits=6),

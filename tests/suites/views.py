@@ -118,7 +118,7 @@ def every_draw(schedule: Schedule, coalition: Sequence[int], seed: int) -> DrawS
             place += type.bits
 
     def source(draw: Draw, shape: Shape, type: Type) -> Array:
-        index = np.arange(shape[0], dtype=np.uint64)
+        index = np.arange(shape[0], dtype=np.uint64).reshape(shape)  # rows are of one element
         if draw.number in places:
             value = index >> np.uint64(places[draw.number])
         else:
@@ -149,9 +149,9 @@ def received(
 
 def as_numbers(value: Array, type: Type) -> npt.NDArray[np.uint64]:
     if type.kind is Kind.WORDS:
-        return value.astype(np.uint64)
+        return value.astype(np.uint64).ravel()
     weights = np.uint64(1) << np.arange(type.bits, dtype=np.uint64)
-    return np.tensordot(weights, value.astype(np.uint64), axes=1)
+    return np.tensordot(weights, value.astype(np.uint64), axes=1).ravel()
 
 
 def known_draws(

@@ -1,0 +1,146 @@
+"""rep3, continued: functions of a masked opening.
+
+Party 2 draws a mask r, parties 0 and 1 get c = x + r, and party 2 deals what a function has of r in
+parts to these two. They multiply with what it has of c: an additive pair. See rep3.py for how costs
+are counted, and docs/protocols.md for the arguments.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from veilgraph.ir.exponentials import Pieces
+from veilgraph.ir.party import Value, copies
+from veilgraph.ir.waves import Waves
+from veilgraph.targets import exponentials
+from veilgraph.targets.suite import Form, Operation, Parties, Protocol, Sharing
+from veilgraph.targets.suites.rep3 import (
+    in_thirds,
+    in_thirds_of_rows,
+    replicated,
+    ring_zero,
+    share_known,
+    truncated_chunk,
+)
+from veilgraph.targets.waves import of_mask, of_opened, summed
+
+
+def masked_function(p: Parties, op: Operation, x: Sharing, high: Sharing, low: Sharing) -> Sharing:
+    """floor((f(x) 2^F + tau) / 2^s), f a sum of N waves (ir/waves.py).  3 rounds; 2w + m + K + 2
+    bits online, 2N * m + K + 2e offline.
+
+    m = sum_bits and e = K - m + s > 0, for x replicated; an additive one is opened with 2w more.
+    Parties 0 and 1 learn c = x + r modulo 2^w for a mask r of party 2; what the waves have of r
+    party 2 shares offline. The products make an additive pair, which the truncation opens under
+    masks of its own.
+    """
+    waves = Waves.of(op.attrs)
+    shift, bits = int(op["bits"]), waves.sum_bits
+
+    def body(q: Parties, part: Sharing) -> Sharing:
+        index = part.map(lambda v: v.mod(waves.window_bits))
+        r = q.draw((2,), index.shape, index.type)
+        dealt = shared_with_two(q, of_mask(waves, r, (high, low)))
+        known = of_opened(waves, opened_twice(q, index, r), (high, low))
+        first, second = (summed(known, own) for own in dealt)
+        first = first + waves.constant
+        if waves.slope:
+            x0, x1, x2 = (v.mod(bits) for v in part.parts)
+            first, second = first + (x0 + x1) * waves.slope, second + x2 * waves.slope
+        return truncated_pair(q, first, second, shift, op.ring_bits)
+
+    # The line of a slope is a sum of two parties' parts.
+    return in_thirds(p, op, body, replicated(p, x) if waves.slope or x in p.made else x)
+
+
+def opened_twice(p: Parties, x: Sharing, r: Value) -> Value:
+    """c = x + r at parties 0 and 1, for a mask r that party 2 alone knows.  1 round; 2w bits, and
+    4w for an additive x.
+
+    Each of the two lacks one part of a replicated x, and sees it under r. Of an additive one it
+    sees the other's part under a draw that this one shares with party 2, and party 2's, less that
+    draw, under r.
+    """
+    if x.form is Form.ADDITIVE:
+        each = []
+        for i, other in ((0, 1), (1, 0)):
+            rho = p.draw((other, 2), x.shape, x.type)
+            theirs = p.send(p.at(x[other] + rho, other), other, i)
+            each.append(p.at(x[i] + theirs + p.send(p.at(x[2] - rho + r, 2), 2, i), i))
+        return copies(*each)
+    at_0 = p.at(x[0] + x[1] + p.send(p.at(x[2] + r, 2), 2, 0), 0)
+    at_1 = p.at(x[1] + x[2] + p.send(p.at(x[0] + r, 2), 2, 1), 1)
+    return copies(at_0, at_1)
+
+
+def shared_with_two(p: Parties, values: Sequence[Value]) -> tuple[list[Value], list[Value]]:
+    """Parts, at parties 0 and 1, of what party 2 knows.  Offline; their width each."""
+    shared = [share_known(p, 2, value, drawn=0, sent=2) for value in values]
+    return [p.at(v[0], 0) for v in shared], [p.at(v[2], 1) for v in shared]
+
+
+def pair_of(p: Parties, first: Value, second: Value) -> Sharing:
+    """What is in parts at parties 0 and 1 alone."""
+    zero = p.at(ring_zero(p, first, first.type.bits), 2)
+    return Sharing((p.at(first, 0), p.at(second, 1), zero), Form.ADDITIVE)
+
+
+def truncated_pair(p: Parties, first: Value, second: Value, bits: int, K: int) -> Sharing:
+    """A pair truncated into Z_2^K.  2 rounds; m + K + 2o bits online, K + 2e offline.
+
+    Its mask is known to party 2, and to neither of the others: see `opened_pair`.
+    """
+    masks = (p.draw((0, 2), first.shape, first.type), p.draw((1, 2), first.shape, first.type))
+    return truncated_chunk(p, pair_of(p, first, second), bits, K, masks)[0]
+
+
+def exp_sums(p: Parties, op: Operation, x: Sharing, *tables: Sharing) -> Sharing:
+    """The sums of e^x along rows, by M pieces of x (ir/exponentials.py).  1 round; 2w bits online,
+    M * m offline.
+
+    Additive; m = sum_bits, for x replicated. Parties 0 and 1 learn c = mu x + r modulo 2^w for a
+    mask r of party 2; for each piece party 2 shares a decay of the lower bits of r, or zero. Which
+    piece an element is in nobody learns: all M numbers are turned by the upper bits of c.
+    """
+    pieces = Pieces.of(op.attrs)
+
+    def body(q: Parties, part: Sharing) -> Sharing:
+        c, dealt = opened_and_dealt(q, part, pieces, tables)
+        rows = [exponentials.sums(pieces, c, own, tables) for own in dealt]
+        return pair_of(q, *rows)
+
+    return in_thirds_of_rows(p, op, body, replicated(p, x))
+
+
+def masked_exp(p: Parties, op: Operation, x: Sharing, *tables: Sharing) -> Sharing:
+    """floor((e^x 2^F + tau) / 2^s) by M pieces of x (ir/exponentials.py).  3 rounds; 2w + m + K + 2
+    bits online, M * m + K + 2e offline.
+
+    m = sum_bits and e = K - m + s > 0, for x replicated. As `exp_sums`; the numbers of all pieces
+    are multiplied by what their distance from c makes of them, and the pair is truncated.
+    """
+    pieces = Pieces.of(op.attrs)
+
+    def body(q: Parties, part: Sharing) -> Sharing:
+        c, dealt = opened_and_dealt(q, part, pieces, tables)
+        first, second = (exponentials.power(pieces, c, own, tables) for own in dealt)
+        return truncated_pair(q, first, second, int(op["bits"]), op.ring_bits)
+
+    return in_thirds(p, op, body, replicated(p, x))
+
+
+def opened_and_dealt(
+    p: Parties, x: Sharing, pieces: Pieces, tables: Sequence[Sharing]
+) -> tuple[Value, tuple[list[Value], list[Value]]]:
+    """c = mu x + r at parties 0 and 1, and their parts of what is dealt of r.  1 round."""
+    index = x.map(lambda v: (v * pieces.multiple).mod(pieces.window_bits))
+    r = p.draw((2,), index.shape, index.type)
+    dealt = shared_with_two(p, exponentials.of_mask(pieces, r, tables))
+    return opened_twice(p, index, r), dealt
+
+
+FUNCTIONS: dict[str, Protocol] = {
+    "masked_function": masked_function,
+    "exp_sums": exp_sums,
+    "masked_exp": masked_exp,
+}

@@ -1,0 +1,116 @@
+"""Exponentials of a masked opening: every secret under many masks in small rings, and real ones."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from conformance import SETTINGS, Integers, Masked, Setting, Trace
+from machines import check_machines
+
+from veilgraph.ir.exponentials import Pieces, heights, sums, tables, values
+from veilgraph.ir.meaning.integers import center
+from veilgraph.targets.linear import additive
+
+settings = pytest.mark.parametrize("setting", SETTINGS, ids=str)
+IN_BITS = 3
+SMALL = (  # window, piece, multiple; precision of c and r; sum
+    Pieces(4, 2, 1, 4, 5, 14),
+    Pieces(5, 4, 1, 3, 3, 9),
+    Pieces(6, 3, 3, 5, 5, 13),
+    Pieces(7, 3, 1, 6, 4, 20),
+)
+
+
+def every(pieces: Pieces) -> Integers:
+    """All z that the pieces are for."""
+    most = (pieces.count - 1) << pieces.piece_bits
+    return np.arange(most // pieces.multiple + 1)
+
+
+def traced(
+    setting: Setting, op: str, z: Integers, pieces: Pieces, in_bits: int, k: int, K: int,
+    top: float = 0.0, form: str = "shared", **attrs: Any,
+) -> Trace:  # fmt: skip
+    trace = Trace(setting)
+    x = trace.share("x", z.shape, k)
+    operands = [additive(x) if form == "additive" else x]
+    operands += [trace.public(table, 64) for table in tables(pieces, in_bits)]
+    shape = (*z.shape[:-1], pieces.count)
+    if op == "masked_exp":
+        operands.append(trace.public(heights(pieces, in_bits, top, 0.0), 64))
+        shape = z.shape
+    trace.reveal(trace.apply(op, shape, K, pieces.attributes() | attrs, *operands))
+    return trace
+
+
+@settings
+@pytest.mark.parametrize("pieces", SMALL, ids=str)
+@pytest.mark.parametrize("form", ["shared", "additive"])
+def test_sums_of_every_secret(setting: Setting, pieces: Pieces, form: str) -> None:
+    """Exactly what the integers say, for rows of every number under many masks."""
+    if form == "additive" and setting.suite.name != "rep3":
+        return
+    z = np.random.default_rng(1).permutation(np.tile(every(pieces), 60)).reshape(-1, 5)
+    draws = Masked(setting, pieces.window_bits)
+    trace = traced(setting, "exp_sums", z, pieces, IN_BITS, 8, pieces.sum_bits, form=form)
+    found = trace.run({"x": z}, draws)
+    mask = np.asarray(draws.mask)
+    mask = np.broadcast_to(mask, z.size) if mask.ndim == 0 else mask
+    expected = sums(pieces, z, mask.reshape(z.shape), tables(pieces, IN_BITS))
+    np.testing.assert_array_equal(found, expected)
+
+
+@settings
+@pytest.mark.parametrize("pieces", SMALL, ids=str)
+def test_powers_of_every_secret(setting: Setting, pieces: Pieces) -> None:
+    """Rounded down or up, in the ring of the operand or another."""
+    z = np.tile(every(pieces), 64)
+    top = float(z.max()) / 2**IN_BITS
+    for bits, K in ((2, 8), (3, pieces.sum_bits), (pieces.frac_bits - 1, 11)):
+        draws = Masked(setting, bits)
+        found = traced(setting, "masked_exp", z, pieces, IN_BITS, 8, K, top, bits=bits).run(
+            {"x": z}, draws
+        )
+        tall = heights(pieces, IN_BITS, top, 0.0)
+        expected = values(pieces, z, np.asarray(draws.mask), tables(pieces, IN_BITS), tall)
+        assert set(np.unique(center(found - (expected >> bits), K))) <= {0, 1}
+
+
+WIDE = Pieces(20, 17, 7, 20, 20, 54)  # eight pieces of 4.57 nats, of numbers of 12 fraction bits
+
+
+@settings
+@pytest.mark.parametrize("rows", [1, 2, 7])
+def test_real_sums(setting: Setting, rows: int) -> None:
+    """Within what rounding a number of each sum may add, relative to the least of its piece."""
+    z = np.random.default_rng(rows).integers(0, 7 * (1 << 17) // 7, (rows, 70))
+    trace = traced(setting, "exp_sums", z, WIDE, 12, 32, WIDE.sum_bits)
+    found = np.ldexp(trace.run({"x": z}).astype(np.float64), -40)
+    unit = 1 / (7 * 2.0**12)
+    ends = (np.arange(8) + 1) * (1 << 17) * unit - unit
+    wanted = np.exp(z / 2.0**12).sum(axis=-1)
+    np.testing.assert_allclose((found * np.exp(ends)).sum(axis=-1), wanted, rtol=1e-3)
+
+
+@settings
+@pytest.mark.parametrize("size", [1, 65, 577])
+def test_real_powers(setting: Setting, size: int) -> None:
+    pieces = Pieces(20, 17, 7, 14, 21, 38)
+    z = np.random.default_rng(size).integers(0, 7 * (1 << 17) // 7, size)
+    z[0] = 1 << 17
+    top = 32.0
+    found = traced(setting, "masked_exp", z, pieces, 12, 32, 32, top, bits=23).run({"x": z})
+    np.testing.assert_allclose(found / 2.0**12, np.exp(z / 2.0**12 - top), atol=3 / 2.0**12)
+
+
+@settings
+@pytest.mark.parametrize("shape", [(3, 5), (2, 40), (7, 64), (5, 130)])
+@pytest.mark.parametrize("op", ["exp_sums", "masked_exp"])
+def test_on_the_machines(setting: Setting, op: str, shape: tuple[int, ...]) -> None:
+    """Bit by bit the oracle; two inferences."""
+    z = np.random.default_rng(shape[0]).integers(0, 7 * (1 << 17) // 7, shape)
+    K, attrs = (40, {"bits": 20}) if op == "masked_exp" else (WIDE.sum_bits, {})
+    trace = traced(setting, op, z, WIDE, 12, 32, K, 32.0, **attrs)
+    check_machines(trace.expanded, [{"x": z}, {"x": z[::-1].copy()}])

@@ -66,5 +66,5 @@ $(VENV)/installed: $(VENV)/created $(SOURCES)
 	@$(PIP) install --quiet $$($(BIN)/python -c '$(BUILD_REQUIRES)')
 	@CMAKE_BUILD_PARALLEL_LEVEL=$$(getconf _NPROCESSORS_ONLN) \
 		$(PIP) install --quiet --no-build-isolation \
-		--config-settings=build-dir=$(VENV)/build ".[compile,test,dev]"
+		--config-settings=build-dir=$(VENV)/build ".[compile,torch,test,dev]"
 	@touch $@

@@ -44,15 +44,24 @@ class Untranslatable(Exception):
         self.refused = refused
 
 
-def translate(lowered: Lowered, weights: Mapping[str, NDArray[np.float32]]) -> Graph:
+def translate(
+    lowered: Lowered,
+    weights: Mapping[str, NDArray[np.float32]],
+    public: Mapping[str, NDArray[np.float32]] | None = None,
+) -> Graph:
     """Builds the program, with `weights` (by argument name) beside it.
+
+    Args:
+        public: arguments that are no inputs either: single numbers, and tensors of integers.
 
     Raises:
         Untranslatable: operations that have no row, or that their row refuses.
     """
     block = lowered.module.body.operations[0].regions[0].blocks[0]
     arguments = dict(zip(lowered.arguments, block.arguments, strict=True))
-    inputs = {n: vtensor_shape(v) for n, v in arguments.items() if n not in weights}
+    known = dict(public or {})
+    given = {n: v for n, v in arguments.items() if n not in weights and n not in known}
+    inputs = {name: vtensor_shape(value) for name, value in given.items()}
     graph = Graph.create(lowered.module.context, inputs, weights)
     values = {arguments[n]: v for n, v in (graph.inputs | graph.parameters).items()}
     *body, returned = block.operations
@@ -60,6 +69,8 @@ def translate(lowered: Lowered, weights: Mapping[str, NDArray[np.float32]]) -> G
     for value, node in zip(returned.operands, lowered.nodes, strict=True):
         names.setdefault(value, node)
     translation = Translation(graph, values, names)
+    for name, array in known.items():
+        translation.values[arguments[name]] = translation.known(name, array)
     for op in body:
         if not op.operation.name.startswith(READ_IN_PLACE):
             translation.add(op)
@@ -135,7 +146,16 @@ class Translation:
         if real or array.size == 1:
             return ops.Constant.build(value=array)
         names = (f"{name_of(op) or 'integers'}.{count}" for count in itertools.count(1))
-        name = next(name for name in names if name not in self.graph.weights)
+        return self._integers(next(n for n in names if n not in self.graph.weights), array)
+
+    def known(self, name: str, array: NDArray[np.float32]) -> ir.Value:
+        """The value of a public argument: a single number, or integers."""
+        if array.size == 1:
+            with self.graph.end(f"{name}/"):
+                return ops.Constant.build(value=array)
+        return self._integers(name, array)
+
+    def _integers(self, name: str, array: NDArray[np.float32]) -> ir.Value:
         weight = self.graph.add_weights({name: array})[name]
         self.integers[weight] = array
         return weight

@@ -1,4 +1,4 @@
-"""Veilgraph compiles ONNX graphs to plans for secure multi-party computation, and runs them.
+"""Veilgraph compiles ONNX and PyTorch models to plans for multi-party computation, and runs them.
 
 plan, weights = veilgraph.compile("model.onnx", suite="rep3", calibrate="samples.npz")
 answer = veilgraph.simulate(plan, weights, {"x": x})         # all parties here

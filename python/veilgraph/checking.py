@@ -1,4 +1,4 @@
-"""A plan's exact integers beside ONNX Runtime's real numbers, layer by layer.
+"""A plan's exact integers beside ONNX Runtime's real numbers, or torch's, layer by layer.
 
 The plan's secret level is run in integers modulo 2^K, its truncations rounding at random as the
 protocols' do. Each layer that a node of the model has is compared with that node's tensor. Passes
@@ -15,7 +15,6 @@ import numpy as np
 import numpy.typing as npt
 from torch_mlir import ir
 
-from veilgraph.frontend.load import Model
 from veilgraph.ir.errors import AccuracyError, UsageError
 from veilgraph.ir.graph import Graph, name_of
 from veilgraph.ir.meaning import graph as real_numbers
@@ -27,8 +26,9 @@ from veilgraph.ir.secret_ops import SecretOp
 from veilgraph.ir.secret_types import RangeSource, RealRange
 from veilgraph.ir.secret_types import Tensor as SecretTensor
 from veilgraph.layer_errors import Check, Floats, LayerError, OutputError, headroom_bits, proportion
+from veilgraph.models import Model
 from veilgraph.plans import Plan
-from veilgraph.references import Array, Feeds, Reference
+from veilgraph.references import Array, Feeds, Reference, reference_of
 from veilgraph.reports import plan_inputs
 
 TOLERANCE = 0.05
@@ -42,7 +42,7 @@ def check(
     tolerance: float = TOLERANCE,
     tell: Callable[[str], None] = lambda doing: None,
 ) -> Check:
-    """Runs a plan's integers and ONNX Runtime on samples, and compares them.
+    """Runs a plan's integers and its model on samples, and compares them.
 
     Args:
         weights: the plan's own.
@@ -56,8 +56,8 @@ def check(
         AccuracyError: a sample or a weight that its encoding can't hold.
     """
     averaged = bool(plan.manifest.options.get("avgpool"))
-    reference = Reference.of(model, plan_inputs(plan), averaged)
-    original = Reference.of(model, plan_inputs(plan)) if averaged else reference
+    reference = reference_of(model, plan_inputs(plan), averaged)
+    original = reference_of(model, plan_inputs(plan)) if averaged else reference
     comparison = _Comparison(plan, weights, reference)
     count = min(len(array) for array in samples.values())
     for number in range(count):

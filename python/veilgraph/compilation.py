@@ -9,12 +9,11 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict
 from importlib.metadata import version
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from veilgraph.frontend.onnx import import_model
 from veilgraph.ir.errors import UsageError
 from veilgraph.ir.graph import Graph, attributes, kind_of, name_of
 from veilgraph.ir.party_text import print_program
@@ -22,14 +21,12 @@ from veilgraph.ir.plan import Disclosure, Manifest, Tensor
 from veilgraph.ir.secret import Argument, SecretProgram
 from veilgraph.ir.secret_types import RangeSource, Secrecy
 from veilgraph.ir.secret_types import Tensor as SecretTensor
+from veilgraph.models import Model, import_model
 from veilgraph.passes.emit_plan import emit_plan
 from veilgraph.passes.pipeline import PIPELINE, Options, Program, check
 from veilgraph.passes.samples import read_samples
 from veilgraph.plans import Plan
 from veilgraph.targets.target import Target, target
-
-if TYPE_CHECKING:
-    from onnx import ModelProto
 
 Weights = dict[str, npt.NDArray[np.float32]]
 Samples = Mapping[str, npt.ArrayLike]
@@ -37,8 +34,9 @@ Progress = Callable[[str], None]
 
 
 def compile(
-    model: str | Path | bytes | ModelProto,
+    model: Model,
     *,
+    example_inputs: Any = None,
     suite: str = "rep3",
     parties: Sequence[str] | None = None,
     dealer: str | None = None,
@@ -54,10 +52,13 @@ def compile(
     dump_phases: str | Path | None = None,
     progress: Progress | None = None,
 ) -> tuple[Plan, Weights]:
-    """Compiles an ONNX model.
+    """Compiles an ONNX or a PyTorch model.
 
     Args:
-        model: a path, the file's bytes, or a model in memory.
+        model: of ONNX a path, the file's bytes, or a model in memory; of PyTorch a module, an
+            exported program, or a `.pt2` archive as path or bytes.
+        example_inputs: what a module is exported with: a tensor, a tuple of tensors, or tensors by
+            argument name. They are the samples too, where `calibrate` gives none.
         suite: the protocols, hence the security: "rep3", "additive" with a dealer, or "cleartext"
             for tests.
         parties: names in the order P0, P1, ...; alice, bob, carol if None.
@@ -90,14 +91,15 @@ def compile(
     chosen = target(suite, parties, network, owners, receivers, dealer)
     say = progress or (lambda name: None)
     say("import")
-    if max_error is not None and calibrate is None:
+    graph, examples = import_model(model, shapes, example_inputs)
+    chosen.check_names(list(graph.inputs), list(graph.outputs))
+    samples = _samples(examples if calibrate is None else calibrate, graph)
+    if max_error is not None and samples is None:
         raise UsageError(
             "A largest error is held on samples, and there are none.", "Give some to --calibrate."
         )
-    graph = import_model(model, shapes)
-    chosen.check_names(list(graph.inputs), list(graph.outputs))
     options = Options(
-        samples=_samples(calibrate, graph),
+        samples=samples,
         ring_bits=_ring_bits(ring),
         frac_bits=frac_bits,
         average_pools=avgpool,

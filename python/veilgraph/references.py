@@ -1,27 +1,66 @@
-"""What ONNX Runtime computes at each node of a model: what `check` compares with."""
+"""What ONNX Runtime computes at each node of a model: what `check` compares with.
+
+For a PyTorch model it is torch itself (torch_references.py); both have the same shape.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Protocol
 
 import numpy as np
 import numpy.typing as npt
 import onnxruntime
 from onnx import ModelProto, NodeProto, helper
 
-from veilgraph.frontend.load import Model
 from veilgraph.frontend.onnx import node_outputs, prepare
 from veilgraph.ir.plan import Tensor
+from veilgraph.models import Model, is_torch
 
 Array = npt.NDArray[np.float32]
 Feeds = Mapping[str, npt.NDArray[np.float32]]
 POOL_ATTRIBUTES = ("auto_pad", "ceil_mode", "kernel_shape", "pads", "strides")
 
 
+class Reference(Protocol):
+    """A model that runs in real numbers, every node's output within reach.
+
+    Attributes:
+        nodes: the tensor that each node computes, by the node's name, in the model's order.
+        outputs: names of the model's own outputs.
+    """
+
+    @property
+    def nodes(self) -> Mapping[str, str]: ...
+
+    @property
+    def outputs(self) -> tuple[str, ...]: ...
+
+    def run(self, sample: Feeds) -> dict[str, Array]:
+        """Every tensor by name, for one array an input."""
+        ...
+
+
+def reference_of(model: Model, inputs: Sequence[Tensor], average_pools: bool = False) -> Reference:
+    """The model as the importer sees it, for the shapes of a plan's inputs.
+
+    Args:
+        average_pools: with average pools in place of max pools, as `compile --avgpool`.
+
+    Raises:
+        UsageError, UnsupportedError: as `veilgraph.compile`.
+    """
+    if is_torch(model):
+        from veilgraph.torch_references import TorchReference
+
+        return TorchReference.of(model, inputs, average_pools)
+    return OnnxReference.of(model, inputs, average_pools)
+
+
 @dataclass(frozen=True)
-class Reference:
-    """A model in ONNX Runtime, every node's output within reach.
+class OnnxReference:
+    """A model in ONNX Runtime.
 
     Attributes:
         nodes: the tensor that each node computes, by the node's name, in the model's order.
@@ -34,15 +73,8 @@ class Reference:
     outputs: tuple[str, ...]
 
     @staticmethod
-    def of(model: Model, inputs: Sequence[Tensor], average_pools: bool = False) -> Reference:
-        """The model as the importer sees it, for the shapes of a plan's inputs.
-
-        Args:
-            average_pools: with average pools in place of max pools, as `compile --avgpool`.
-
-        Raises:
-            UsageError, UnsupportedError: as `veilgraph.compile`.
-        """
+    def of(model: Model, inputs: Sequence[Tensor], average_pools: bool) -> OnnxReference:
+        """See `reference_of`."""
         prepared = prepare(model, {tensor.name: tensor.shape for tensor in inputs})
         proto = ModelProto()
         proto.CopyFrom(prepared.model)
@@ -52,7 +84,7 @@ class Reference:
         nodes = node_outputs(proto)
         extra = [name for name in nodes.values() if name not in outputs]
         proto.graph.output.extend(helper.make_empty_tensor_value_info(name) for name in extra)
-        return Reference(_session(proto), prepared.weights, nodes, outputs)
+        return OnnxReference(_session(proto), prepared.weights, nodes, outputs)
 
     def run(self, sample: Feeds) -> dict[str, Array]:
         """Every tensor by name, for one array an input."""

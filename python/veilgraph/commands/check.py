@@ -1,4 +1,4 @@
-"""`veilgraph check`: a plan's exact integers beside ONNX Runtime, layer by layer."""
+"""`veilgraph check`: a plan's exact integers beside ONNX Runtime or torch, layer by layer."""
 
 from __future__ import annotations
 
@@ -34,7 +34,13 @@ Example, on the samples that the plan was calibrated with:
     metavar="FILE",
     help="The weights that `compile` wrote beside the plan.",
 )
-@click.option("--model", type=arguments.PATH, required=True, metavar="FILE", help="The ONNX model.")
+@click.option(
+    "--model",
+    type=arguments.PATH,
+    required=True,
+    metavar="FILE",
+    help="The ONNX model, or the .pt2 archive.",
+)
 @click.option(
     "--inputs",
     "samples_file",
@@ -59,7 +65,8 @@ def command(
     tolerance: float,
     as_json: bool,
 ) -> None:
-    """Compare PLAN with its model: the integers of each layer with ONNX Runtime's numbers.
+    """Compare PLAN with its model: the integers of each layer with ONNX Runtime's numbers, or
+    torch's.
 
     Runs where the model's owner is, on samples of theirs, without any protocol. The end is exit
     code 4 where a value left its range or a layer is further off than tolerated.

@@ -135,8 +135,8 @@ NOT_COMPARED = (
 def command(
     model: Path, destination: Path | None, side_by_side: bool, as_json: bool, **options: Any
 ) -> None:
-    """Compile MODEL, an ONNX file, into a plan: the list of kernels, messages and random draws
-    with which the parties compute it.
+    """Compile MODEL, an ONNX file or a .pt2 archive, into a plan: the list of kernels, messages and
+    random draws with which the parties compute it.
 
     The plan goes to all parties. The weights stay with their owner: nothing of their values is in
     the plan but what `inspect --reveals` lists.

@@ -1,0 +1,163 @@
+"""Operators of PyTorch that are written otherwise before the importer sees them.
+
+Each entry says in torch what an operator computes, with operators that the aten table has; torch
+itself traces it. Where a form isn't covered an entry gives NotImplemented, and the operator stays.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+aten = torch.ops.aten
+
+
+def clamped(x: Tensor, low: float | None = None, high: float | None = None) -> Tensor:
+    """min(max(x, low), high)."""
+    if low == 0 and high is None:
+        return torch.relu(x)
+    bounds = (-math.inf if low is None else low, math.inf if high is None else high)
+    return torch.nn.functional.hardtanh(x, *bounds)
+
+
+def total(x: Tensor, *, dtype: torch.dtype | None = None) -> Tensor:
+    """The sum of all elements."""
+    return x.sum(tuple(range(x.dim())), dtype=dtype)
+
+
+def average(x: Tensor, *, dtype: torch.dtype | None = None) -> Tensor:
+    """The mean of all elements."""
+    return x.mean(tuple(range(x.dim())), dtype=dtype)
+
+
+def variance(
+    x: Tensor, dim: Sequence[int] | None = None, unbiased: bool = True, keepdim: bool = False
+) -> Tensor:
+    """The mean square distance from the mean, over n or n - 1."""
+    return corrected_variance(x, dim, correction=int(unbiased), keepdim=keepdim)
+
+
+def corrected_variance(
+    x: Tensor,
+    dim: Sequence[int] | None = None,
+    *,
+    correction: float | None = None,
+    keepdim: bool = False,
+) -> Tensor:
+    """The sum of squared distances from the mean, over n - correction."""
+    axes = tuple(dim) if dim else tuple(range(x.dim()))
+    centred = x - x.mean(axes, keepdim=True)
+    count = math.prod(x.shape[axis] for axis in axes)
+    divisor = count - (1 if correction is None else correction)
+    return (centred * centred).sum(axes, keepdim=keepdim) * (1 / divisor)
+
+
+def deviation(*args: Any, **kwargs: Any) -> Tensor:
+    return variance(*args, **kwargs).sqrt()
+
+
+def corrected_deviation(*args: Any, **kwargs: Any) -> Tensor:
+    return corrected_variance(*args, **kwargs).sqrt()
+
+
+def vector_norm(
+    x: Tensor,
+    ord: float = 2,
+    dim: Sequence[int] | None = None,
+    keepdim: bool = False,
+    *,
+    dtype: torch.dtype | None = None,
+) -> Tensor:
+    """The sum of magnitudes, or the root of the sum of squares."""
+    axes = tuple(dim) if dim else tuple(range(x.dim()))
+    if ord == 1:
+        return x.abs().sum(axes, keepdim=keepdim)
+    if ord == 2:
+        return (x * x).sum(axes, keepdim=keepdim).sqrt()
+    return NotImplemented
+
+
+def group_norm(
+    x: Tensor,
+    groups: int,
+    gamma: Tensor | None = None,
+    beta: Tensor | None = None,
+    eps: float = 1e-5,
+    cudnn_enabled: bool = True,
+) -> Tensor:
+    """(x - mean) / sqrt(variance + epsilon) over each image's groups of channels, times gamma plus
+    beta by channel.
+    """
+    grouped = x.reshape(x.shape[0], groups, -1)
+    centred = grouped - grouped.mean(-1, keepdim=True)
+    square = (centred * centred).mean(-1, keepdim=True)
+    y = (centred * torch.rsqrt(square + eps)).reshape(x.shape)
+    column = (-1, *(1 for _ in x.shape[2:]))
+    y = y if gamma is None else y * gamma.view(column)
+    return y if beta is None else y + beta.view(column)
+
+
+def prelu(x: Tensor, slope: Tensor) -> Tensor:
+    """max(x, 0) - slope max(-x, 0), slopes by channel."""
+    if slope.numel() == 1:
+        return NotImplemented
+    return torch.relu(x) - slope.view(-1, *(1 for _ in x.shape[2:])) * torch.relu(-x)
+
+
+def roll(x: Tensor, shifts: Sequence[int], dims: Sequence[int] = ()) -> Tensor:
+    """Elements moved along axes, those that leave coming in again."""
+    if not dims:
+        return roll(x.reshape(-1), shifts, (0,)).reshape(x.shape)
+    for shift, axis in zip(shifts, dims, strict=True):
+        cut = x.shape[axis] - shift % x.shape[axis]
+        rest = x.shape[axis] - cut
+        x = torch.cat([x.narrow(axis, cut, rest), x.narrow(axis, 0, cut)], axis) if rest else x
+    return x
+
+
+def pixel_shuffle(x: Tensor, factor: int) -> Tensor:
+    """[N, C r r, H, W] to [N, C, H r, W r]."""
+    n, c, h, w = x.shape
+    y = x.reshape(n, c // factor**2, factor, factor, h, w).permute(0, 1, 4, 2, 5, 3)
+    return y.reshape(n, c // factor**2, h * factor, w * factor)
+
+
+def nearest(
+    x: Tensor, size: Sequence[int] | None, factors: Sequence[float] | None = None
+) -> Tensor:
+    """Each pixel repeated, for whole factors."""
+    n, c, h, w = x.shape
+    height, width = size or (int(h * (factors or (0, 0))[0]), int(w * (factors or (0, 0))[1]))
+    if height % h or width % w:
+        return NotImplemented
+    rows, columns = height // h, width // w
+    return (
+        x.reshape(n, c, h, 1, w, 1).expand(n, c, h, rows, w, columns).reshape(n, c, height, width)
+    )
+
+
+DECOMPOSITIONS: Mapping[Any, Callable[..., Any]] = {
+    aten.clamp.default: clamped,
+    aten.clamp_min.default: lambda x, low: clamped(x, low),
+    aten.clamp_max.default: lambda x, high: clamped(x, None, high),
+    aten.rsub.Scalar: lambda x, y, alpha=1: torch.neg(x) * alpha + y,
+    aten.log1p.default: lambda x: torch.log(x + 1.0),
+    aten.expm1.default: lambda x: torch.exp(x) - 1.0,
+    aten.square.default: lambda x: x * x,
+    aten.sum.default: total,
+    aten.mean.default: average,
+    aten.var.dim: variance,
+    aten.var.correction: corrected_variance,
+    aten.std.dim: deviation,
+    aten.std.correction: corrected_deviation,
+    aten.linalg_vector_norm.default: vector_norm,
+    aten.group_norm.default: group_norm,
+    aten.prelu.default: prelu,
+    aten.roll.default: roll,
+    aten.pixel_shuffle.default: pixel_shuffle,
+    aten.upsample_nearest2d.vec: nearest,
+}

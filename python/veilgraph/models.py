@@ -1,0 +1,57 @@
+"""Which front door a model takes: ONNX or PyTorch. PyTorch is loaded for its own models alone."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+
+from veilgraph.frontend import onnx
+from veilgraph.ir.errors import UsageError
+from veilgraph.ir.graph import Graph
+
+if TYPE_CHECKING:
+    from onnx import ModelProto
+    from torch.export import ExportedProgram
+    from torch.nn import Module
+
+    Model: TypeAlias = str | Path | bytes | ModelProto | Module | ExportedProgram
+else:
+    Model: TypeAlias = Any
+
+Samples = Mapping[str, npt.NDArray[np.float32]]
+ZIP = b"PK\x03\x04"  # what a .pt2 begins with, and no ONNX model
+
+
+def is_torch(model: Model) -> bool:
+    """Whether it is a module, an exported program, or a `.pt2` archive."""
+    if isinstance(model, bytes):
+        return model.startswith(ZIP)
+    if isinstance(model, str | Path):
+        return Path(model).suffix == ".pt2"
+    torch = sys.modules.get("torch")  # there if the model is one of its own
+    return torch is not None and isinstance(model, torch.nn.Module | torch.export.ExportedProgram)
+
+
+def import_model(
+    model: Model, shapes: Mapping[str, Sequence[int]] | None, example_inputs: Any = None
+) -> tuple[Graph, Samples | None]:
+    """The model at the graph level, and the samples that its example inputs are.
+
+    Raises:
+        UsageError, UnsupportedError: as the front doors do; or examples for an ONNX model.
+    """
+    if is_torch(model):
+        from veilgraph.frontend.torch import export, import_exported
+
+        exported = export(model, example_inputs, shapes)
+        return import_exported(exported), exported.samples or None
+    if example_inputs is not None:
+        raise UsageError(
+            "example_inputs are for PyTorch models.", "Give an ONNX model's samples to calibrate."
+        )
+    return onnx.import_model(model, shapes), None

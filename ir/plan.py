@@ -20,6 +20,8 @@ import numpy.typing as npt
 
 FORMAT_VERSION = 2
 MAX_RANK = 6
+WEIGHTS = "weights"  # stands for all weights among the owners of inputs
+PUBLIC = "public"  # in place of a party that owns the weights: they are constants of the plan
 ROUND = 0xFFFF  # in place of a kernel's number: this step is a round
 
 STEP = np.dtype(

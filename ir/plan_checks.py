@@ -15,7 +15,16 @@ from typing import Any, TypeVar, cast, get_args, get_origin, get_type_hints
 import numpy as np
 import numpy.typing as npt
 
-from veilgraph.ir.plan import ROUND, Direction, PartyPlan, Phase, Plan, Tensor
+from veilgraph.ir.plan import (
+    PUBLIC,
+    ROUND,
+    WEIGHTS,
+    Direction,
+    PartyPlan,
+    Phase,
+    Plan,
+    Tensor,
+)
 
 MOST_PARTIES = 16
 MOST_EXTENT = 1 << 40
@@ -103,7 +112,8 @@ def _check_names(plan: Plan) -> None:
     manifest = plan.manifest
     receivers = (name for each in manifest.receivers.values() for name in each)
     dealer = (manifest.dealer,) if manifest.dealer else ()
-    named = {*manifest.owners.values(), *receivers, *dealer}
+    owners = {who for what, who in manifest.owners.items() if (what, who) != (WEIGHTS, PUBLIC)}
+    named = {*owners, *receivers, *dealer}
     if not named <= set(manifest.parties):
         raise ValueError("it gives something to who is no party")
     if not 1 <= manifest.ring_bits <= 64:

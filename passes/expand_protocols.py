@@ -14,8 +14,9 @@ import numpy as np
 import numpy.typing as npt
 from torch_mlir import ir
 
+from veilgraph.ir.meaning.integers import encode
 from veilgraph.ir.party import Program, Value
-from veilgraph.ir.plan import Phase
+from veilgraph.ir.plan import PUBLIC, Phase
 from veilgraph.ir.secret import Argument, SecretProgram
 from veilgraph.ir.secret_ops import attributes_of
 from veilgraph.ir.secret_types import RealRange, Tensor
@@ -71,6 +72,8 @@ class _Expansion:
         return self.expanded
 
     def _argument(self, argument: Argument) -> Sharing:
+        if argument.owner == PUBLIC:
+            return self._public(argument)
         owner = self.target.parties.index(argument.owner)
         phase = Phase.SETUP if argument.role == "weight" else Phase.ONLINE
         note = LayerNote(argument.name, argument.role, argument.tensor, argument.range)
@@ -81,6 +84,13 @@ class _Expansion:
             )
             shared: Sharing = self.target.suite.protocols["share"](self.parties, owner, value)
             return shared
+
+    def _public(self, argument: Argument) -> Sharing:
+        """A weight that every party has: a constant of the plan."""
+        encoding = argument.tensor.encoding
+        real = self.secret.weights[argument.name]
+        integers = encode(real, encoding.frac_bits, encoding.ring_bits)
+        return Sharing((self._constant(integers, argument.tensor),), Form.PUBLIC)
 
     def _operation(self, op: ir.OpView) -> Sharing:
         name = op.operation.name.removeprefix("secret.")

@@ -13,10 +13,8 @@ from dataclasses import dataclass
 
 from veilgraph.ir.errors import UsageError
 from veilgraph.ir.graph import Graph, name_of
+from veilgraph.ir.plan import PUBLIC, WEIGHTS
 from veilgraph.ir.secret_types import Secrecy
-
-WEIGHTS = "weights"  # stands for all weights that aren't named themselves
-PUBLIC = "public"  # in place of an owner: everybody knows it
 
 
 @dataclass(frozen=True)

@@ -57,7 +57,7 @@ def add(p: Parties, op: Operation, x: Sharing, y: Sharing) -> Sharing:
 
 def _add_public(op: Operation, x: Sharing, public: Value) -> Sharing:
     first, *rest = (_broadcast(part, op.shape) for part in x.parts)
-    return Sharing((first + public, *rest), x.form)
+    return Sharing((first + public, *rest), x.form, x.resent)
 
 
 def negate(p: Parties, op: Operation, x: Sharing) -> Sharing:

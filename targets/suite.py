@@ -38,10 +38,15 @@ class Form(Enum):
 
 @dataclass(frozen=True, eq=False)
 class Sharing:
-    """A secret (or public) value as parts whose sum, or XOR for planes, it is."""
+    """A secret (or public) value as parts whose sum, or XOR for planes, it is.
+
+    `resent` says of a replicated value that the second copy of each part costs a message of its
+    own, which is not sent where nothing reads it.
+    """
 
     parts: tuple[Value, ...]
     form: Form
+    resent: bool = False
 
     @property
     def shape(self) -> Shape:
@@ -61,12 +66,13 @@ class Sharing:
 
     def map(self, body: Callable[[Value], Value]) -> Sharing:
         """A linear map, applied to each part."""
-        return Sharing(tuple(body(part) for part in self.parts), self.form)
+        return Sharing(tuple(body(part) for part in self.parts), self.form, self.resent)
 
     def rotated(self, by: int) -> Sharing:
         """The same value with part j + by in place of part j."""
         count = len(self.parts)
-        return Sharing(tuple(self.parts[(j + by) % count] for j in range(count)), self.form)
+        parts = tuple(self.parts[(j + by) % count] for j in range(count))
+        return Sharing(parts, self.form, self.resent)
 
 
 @dataclass(frozen=True)

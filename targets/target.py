@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from veilgraph.ir.errors import UsageError
+from veilgraph.ir.plan import PUBLIC, WEIGHTS
 from veilgraph.targets.networks import Network, network
 from veilgraph.targets.suite import Suite
 from veilgraph.targets.suites import SUITES
@@ -36,7 +37,8 @@ class Target:
 
     @property
     def weights_owner(self) -> str:
-        return self.owners.get("weights", self.parties[min(1, len(self.parties) - 1)])
+        """A party, or PUBLIC."""
+        return self.owners.get(WEIGHTS, self.parties[min(1, len(self.parties) - 1)])
 
     def owner(self, name: str) -> str:
         return self.owners.get(name, self.default_owner)
@@ -47,7 +49,7 @@ class Target:
     def check_names(self, inputs: Sequence[str], outputs: Sequence[str]) -> None:
         """Raises UsageError for an owner or receiver of what the model does not have."""
         for name in self.owners:
-            if name != "weights" and name not in inputs:
+            if name != WEIGHTS and name not in inputs:
                 raise UsageError(
                     f"The model has no input `{name}`.",
                     f"Its inputs are {', '.join(inputs)}; `weights` names all weights.",
@@ -80,12 +82,16 @@ def target(
     if not fewest <= len(names) <= most:
         raise _wrong_count(chosen, len(names))
     dealt_by = _dealer(chosen, names, dealer)
-    if len(set(names)) != len(names) or not all(n and n.isidentifier() for n in names):
+    plain = all(n and n.isidentifier() and n != PUBLIC for n in names)
+    if len(set(names)) != len(names) or not plain:
         raise UsageError(
-            f"Parties are named {', '.join(names)}.", "Names must be different plain words."
+            f"Parties are named {', '.join(names)}.",
+            f"Names must be different plain words, and none of them `{PUBLIC}`.",
         )
     owners, receivers = dict(owners or {}), dict(receivers or {})
     for what, who in owners.items():
+        if (what, who) == (WEIGHTS, PUBLIC):
+            continue
         if who not in names:
             raise _no_party(f"{who} owns `{what}`", who, names, dealt_by)
     for what, given in receivers.items():

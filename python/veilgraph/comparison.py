@@ -1,4 +1,6 @@
-"""The same model in every suite, side by side: who is trusted with what, and what it costs."""
+"""The same model in every suite, or with private and public weights, side by side: who is trusted
+with what, and what it costs.
+"""
 
 from __future__ import annotations
 
@@ -10,8 +12,9 @@ from typing import Any
 import veilgraph
 from veilgraph import units
 from veilgraph.ir.errors import UnsupportedError
+from veilgraph.ir.plan import PUBLIC, WEIGHTS
 from veilgraph.plans import Plan
-from veilgraph.pricing import predict
+from veilgraph.pricing import computing_parties, predict
 from veilgraph.tables import Table
 from veilgraph.targets.suites import SUITES
 from veilgraph.targets.target import DEFAULT_PARTIES
@@ -23,11 +26,11 @@ MOST_COMPUTING = 3  # parties that a suite of any number is shown with
 
 @dataclass(frozen=True)
 class Candidate:
-    """A suite with some parties, and the model's plan there."""
+    """A suite with some parties, and the model's plan there; `told` is what sets it apart."""
 
     suite: str
     computing: int
-    trust: str
+    told: str
     plan: Plan
 
     def values(self, networks: Sequence[str] = NETWORKS) -> dict[str, Any]:
@@ -38,7 +41,8 @@ class Candidate:
             "suite": self.suite,
             "computing_parties": self.computing,
             "dealer": bool(self.plan.manifest.dealer),
-            "trust": self.trust,
+            "trust": SUITES[self.suite].security.threshold,
+            "weights_owner": self.plan.manifest.owners[WEIGHTS],
             "rounds": cost.online.rounds,
             "sent_bytes": {
                 "setup": cost.setup.total_bytes,
@@ -83,8 +87,33 @@ def compare_suites(model: str | Path, **options: Any) -> list[Candidate]:
     return found
 
 
-def table(candidates: list[Candidate], networks: Sequence[str] = NETWORKS) -> Table:
-    """For people, with seconds predicted as `inspect` does; a network of a file has its name."""
+def compare_owners(
+    model: str | Path, owners: Mapping[str, str] | None = None, **options: Any
+) -> list[Candidate]:
+    """Compiles a model with weights of one party, then with weights that are public.
+
+    Args:
+        owners: of the inputs; and of the weights, where they are private.
+        options: of `compile`.
+    """
+    found = []
+    for chosen in ({}, {WEIGHTS: PUBLIC}):
+        plan, _ = veilgraph.compile(model, owners={**(owners or {}), **chosen}, **options)
+        told = "everyone" if chosen else plan.manifest.owners[WEIGHTS]
+        found.append(Candidate(plan.manifest.suite, computing_parties(plan), told, plan))
+    return found
+
+
+def table(
+    candidates: list[Candidate],
+    networks: Sequence[str] = NETWORKS,
+    heading: str = "who may be curious",
+) -> Table:
+    """For people, with seconds predicted as `inspect` does; a network of a file has its name.
+
+    Args:
+        heading: of what sets the candidates apart.
+    """
     rows = []
     for candidate in candidates:
         values: Mapping[str, Any] = candidate.values(networks)
@@ -96,8 +125,8 @@ def table(candidates: list[Candidate], networks: Sequence[str] = NETWORKS) -> Ta
         ]
         sent = [units.size(values["sent_bytes"][phase]) for phase in ("online", "offline", "setup")]
         parties = f"{candidate.computing}{dealer}"
-        rows.append((candidate.suite, parties, values["rounds"], *sent, *seconds, candidate.trust))
+        rows.append((candidate.suite, parties, values["rounds"], *sent, *seconds, candidate.told))
     names = [Path(network).stem for network in networks]
     timed = "".join(f"#{name} online|#{name} offline|" for name in names)
     sizes = "#sent online|#offline|#setup, once"
-    return Table.of(f"suite|parties|#rounds|{sizes}|{timed}who may be curious", rows)
+    return Table.of(f"suite|parties|#rounds|{sizes}|{timed}{heading}", rows)

@@ -17,7 +17,7 @@ import numpy.typing as npt
 from veilgraph.ir.errors import UsageError
 from veilgraph.ir.graph import Graph, attributes, kind_of, name_of
 from veilgraph.ir.party_text import print_program
-from veilgraph.ir.plan import Disclosure, Manifest, Tensor
+from veilgraph.ir.plan import PUBLIC, WEIGHTS, Disclosure, Manifest, Tensor
 from veilgraph.ir.secret import Argument, SecretProgram
 from veilgraph.ir.secret_types import RangeSource, Secrecy
 from veilgraph.ir.secret_types import Tensor as SecretTensor
@@ -65,7 +65,8 @@ def compile(
         dealer: name of the host that deals correlated randomness, for suites that have one.
         network: "lan", "wan" or a YAML file; what costs are predicted for.
         owners: party by input name; "weights" names all weights. Unless told otherwise the first
-            party owns the inputs, and the second the weights.
+            party owns the inputs, and the second the weights. Weights that are "public" lie in the
+            plan for every party to read, and what is linear in them costs no message.
         receivers: parties by output name; the first party unless told otherwise.
         shapes: shapes of inputs that the model leaves open, by name.
         calibrate: samples of all inputs, one array an input with samples on a new first axis, or an
@@ -80,7 +81,8 @@ def compile(
         progress: called with the name of each pass as it begins.
 
     Returns:
-        The plan, and the weights that its owner keeps (`runtime.weights.save_weights` writes them).
+        The plan, and the weights that their owner keeps (`runtime.weights.save_weights` writes
+        them). Of public weights they are what `check` needs, and no run.
 
     Raises:
         UsageError: an option or a file that makes no sense.
@@ -125,12 +127,7 @@ def compile(
             "party": print_program(program.expanded.program, program.schedule.live),
         },
     )
-    weights = {t.name: program.secret.weights[t.name] for t in _owned_weights(plan)}
-    return Plan.of(plan), weights
-
-
-def _owned_weights(plan: Any) -> list[Tensor]:
-    return [tensor for program in plan.programs.values() for tensor in program.weights]
+    return Plan.of(plan), dict(program.secret.weights)
 
 
 def _ring_bits(ring: int | str) -> int | None:
@@ -172,7 +169,7 @@ def _manifest(program: Program) -> Manifest:
         security=str(chosen.suite.security),
         parties=chosen.everyone,
         dealer=chosen.dealer,
-        owners={name: chosen.owner(name) for name in inputs} | {"weights": chosen.weights_owner},
+        owners={name: chosen.owner(name) for name in inputs} | {WEIGHTS: chosen.weights_owner},
         receivers={name: chosen.receiver(name) for name in secret.outputs},
         network=dict(asdict(chosen.network)),
         ring_bits=max((e.ring_bits for e in rings), default=64),
@@ -195,6 +192,13 @@ def _disclosures(program: Program) -> Iterator[Disclosure]:
     for name in program.secret.outputs:
         if name not in program.target.receivers:
             yield Disclosure(f"output {name}", program.target.default_owner, "the default")
+    if program.target.weights_owner == PUBLIC:
+        count = sum(array.size for array in program.secret.weights.values())
+        yield Disclosure(
+            f"the weights: all {count} numbers, as they are encoded",
+            everyone,
+            "asked for; they are in the plan",
+        )
     yield Disclosure("the graph: operators, shapes, strides", everyone, "it is in the plan")
     yield Disclosure(
         "ring, fraction bits, window and range of every tensor",
@@ -212,6 +216,8 @@ def _disclosures(program: Program) -> Iterator[Disclosure]:
 def _tensors(secret: SecretProgram, chosen: Target) -> Iterator[Tensor]:
     """Inputs, weights and outputs, their places still open."""
     for argument in secret.arguments:
+        if argument.owner == PUBLIC:
+            continue  # a constant
         low, high = _accepted(argument, secret.margin)
         encoding = argument.tensor.encoding
         yield Tensor(

@@ -10,7 +10,7 @@ from dataclasses import asdict
 from typing import Any
 
 from veilgraph import units
-from veilgraph.ir.plan import Disclosure, Layer, Phase, Tensor
+from veilgraph.ir.plan import PUBLIC, WEIGHTS, Disclosure, Layer, Phase, Tensor
 from veilgraph.plans import Plan
 from veilgraph.pricing import MACHINE, LayerPrice, Prediction
 from veilgraph.tables import Table
@@ -39,7 +39,7 @@ def plan_values(plan: Plan, predicted: Prediction) -> dict[str, Any]:
         "parties": list(manifest.parties),
         "dealer": manifest.dealer or None,
         "inputs": [_tensor_values(tensor, "owner") for tensor in plan_inputs(plan)],
-        "weights_owner": manifest.owners.get("weights"),
+        "weights_owner": manifest.owners.get(WEIGHTS),
         "outputs": [_tensor_values(tensor, "receivers") for tensor in plan_outputs(plan)],
         "ring_bits": manifest.ring_bits,
         "encoding": manifest.encoding,
@@ -57,6 +57,12 @@ def plan_outputs(plan: Plan) -> list[Tensor]:
     """Every output of the plan once, however many receive it."""
     outputs = {t.name: t for program in plan.programs.values() for t in program.outputs}
     return list(outputs.values())
+
+
+def weights_holder(plan: Plan) -> str:
+    """Who holds the weights, in a few words."""
+    owner = plan.manifest.owners.get(WEIGHTS)
+    return "public, in the plan" if owner == PUBLIC else f"{owner}'s"
 
 
 def cost_values(plan: Plan, predicted: Prediction) -> dict[str, Any]:
@@ -121,7 +127,7 @@ def summary(plan: Plan, predicted: Prediction) -> list[Table | str]:
         ("parties", ", ".join(manifest.parties)),
         *([("dealer", manifest.dealer)] if manifest.dealer else []),
         *((f"input {t.name}", f"{units.shape(t.shape)}, {t.owner}'s") for t in plan_inputs(plan)),
-        ("weights", f"{manifest.owners.get('weights')}'s"),
+        ("weights", weights_holder(plan)),
         *(
             (f"output {t.name}", f"{units.shape(t.shape)}, to {t.owner.replace(',', ' and ')}")
             for t in plan_outputs(plan)
@@ -209,7 +215,8 @@ def reveals(plan: Plan) -> list[Table | str]:
     owned = [(f"input {t.name}", t.owner, units.shape(t.shape)) for t in plan_inputs(plan)]
     weights = [t for program in plan.programs.values() for t in program.weights]
     count = units.amount(sum(tensor.elements for tensor in weights))
-    owned.append(("weights", str(manifest.owners.get("weights")), f"{count} numbers"))
+    if manifest.owners.get(WEIGHTS) != PUBLIC:
+        owned.append((WEIGHTS, str(manifest.owners.get(WEIGHTS)), f"{count} numbers"))
     learnt = [(d.what, d.to, d.why) for d in disclosures(plan)]
     trust = (
         f"Suite {manifest.suite}, {manifest.security}. Whoever is outside the parties sees sizes "

@@ -25,6 +25,7 @@ from veilgraph.targets.carry import borrow, picked, stacked
 from veilgraph.targets.linear import (
     LINEAR,
     add,
+    additive,
     bilinear_with_public,
     product,
     reduced,
@@ -128,6 +129,20 @@ def replicated(p: Parties, x: Sharing) -> Sharing:
         p.made[x] = reshare(p, x)
     made: Sharing = p.made[x]
     return made
+
+
+def resent(x: Sharing) -> Sharing:
+    """x, of which each part was sent to its second holder online."""
+    return Sharing(x.parts, x.form, resent=True)
+
+
+def parted(z: Sharing) -> Sharing:
+    """z as a masked opening takes it: additive, where that leaves messages before it unsent.
+
+    A replicated z takes one message an element less to open, but the second copies of all that it
+    is a linear map of.
+    """
+    return additive(z) if z.resent else z
 
 
 # Multiplication
@@ -270,7 +285,7 @@ def truncate(p: Parties, op: Operation, z: Sharing) -> Sharing:
     def body(q: Parties, part: Sharing) -> Sharing:
         return truncated_chunk(q, reduced(part, K + f), f, K)[0]
 
-    return in_thirds(p, op, body, z)
+    return in_thirds(p, op, body, parted(z))
 
 
 # Comparison
@@ -429,7 +444,7 @@ def truncate_relu(p: Parties, op: Operation, z: Sharing) -> Sharing:
         y, c, r = truncated_chunk(q, reduced(part, K + f), f, K)
         return keep_where(q, y, lambda: non_negative(q, c, r, window, dropped))
 
-    return in_thirds(p, op, body, z)
+    return resent(in_thirds(p, op, body, parted(z)))
 
 
 @REP3.protocol("relu")
@@ -447,7 +462,7 @@ def relu(p: Parties, op: Operation, x: Sharing) -> Sharing:
         c = opened(q, low, r)
         return keep_where(q, part, lambda: non_negative(q, c, r, window, dropped))
 
-    return in_thirds(p, op, body, replicated(p, x))
+    return resent(in_thirds(p, op, body, replicated(p, x)))
 
 
 @REP3.protocol("step")

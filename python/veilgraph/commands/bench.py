@@ -108,7 +108,8 @@ def command(
         )
     if trace_file is not None:
         _write_trace(trace_file, measured)
-    made_up = [*drawn, *(["weights"] if weights_file is None else [])]
+    owned = any(program.weights for program in plan.programs.values())
+    made_up = [*drawn, *(["weights"] if owned and weights_file is None else [])]
     if as_json:
         settings = {
             "processes": processes,

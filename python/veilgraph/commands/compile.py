@@ -11,8 +11,9 @@ from click.core import ParameterSource
 import veilgraph
 from veilgraph.commands import arguments
 from veilgraph.commands.files import check_destination
-from veilgraph.comparison import NETWORKS, compare_suites, table
+from veilgraph.comparison import NETWORKS, compare_owners, compare_suites, table
 from veilgraph.ir.errors import UsageError
+from veilgraph.ir.plan import PUBLIC, WEIGHTS
 from veilgraph.plans import Plan
 from veilgraph.pricing import predict
 from veilgraph.reports import costs, plan_values
@@ -61,11 +62,17 @@ NOT_COMPARED = (
     help="Write nothing; show what the model costs in each suite, and who is trusted there.",
 )
 @click.option(
+    "--compare-owners",
+    "by_owner",
+    is_flag=True,
+    help="Write nothing; show what the model costs with the weights of one party, and public.",
+)
+@click.option(
     "--network",
     default="lan",
     show_default=True,
     metavar="lan|wan|FILE",
-    help="Network to predict costs for; --compare-suites shows both unless one is named.",
+    help="Network to predict costs for; comparisons show both unless one is named.",
 )
 @click.option(
     "--shape",
@@ -118,7 +125,8 @@ NOT_COMPARED = (
     type=arguments.named,
     multiple=True,
     metavar="NAME=PARTY",
-    help="Who gives an input, or `weights`.  [default: the first party inputs, the second weights]",
+    help="Who gives an input, or `weights`; `weights=public` puts them into the plan, for every "
+    "party to read.  [default: the first party inputs, the second weights]",
 )
 @click.option(
     "--reveal",
@@ -133,7 +141,12 @@ NOT_COMPARED = (
 )
 @arguments.json_option
 def command(
-    model: Path, destination: Path | None, side_by_side: bool, as_json: bool, **options: Any
+    model: Path,
+    destination: Path | None,
+    side_by_side: bool,
+    by_owner: bool,
+    as_json: bool,
+    **options: Any,
 ) -> None:
     """Compile MODEL, an ONNX file or a .pt2 archive, into a plan: the list of kernels, messages and
     random draws with which the parties compute it.
@@ -144,6 +157,10 @@ def command(
     if side_by_side:
         _require_comparable(click.get_current_context())
         _compare(model, as_json, options)
+        return
+    if by_owner:
+        _require_nothing_written(destination)
+        _compare_owners(model, as_json, options)
         return
     if destination is None:
         raise UsageError("Nothing says where the plan goes.", "Name it: -o model.plan.")
@@ -193,6 +210,27 @@ def _compare(model: Path, as_json: bool, options: dict[str, Any]) -> None:
     show(table(found, networks))
 
 
+def _require_nothing_written(destination: Path | None) -> None:
+    if destination is not None:
+        raise UsageError(
+            "--output makes no sense with --compare-owners.", "It writes nothing: leave one out."
+        )
+
+
+def _compare_owners(model: Path, as_json: bool, options: dict[str, Any]) -> None:
+    """Shows private and public weights side by side, under the same options."""
+    chosen = _given(click.get_current_context(), "network")
+    networks = (options["network"],) if chosen else NETWORKS
+    for option, name in (("--owner", "owners"), ("--reveal", "receivers"), ("--shape", "shapes")):
+        options[name] = arguments.by_name(option, options[name])
+    with progress("compiling for each owner") as tell:
+        found = compare_owners(model, progress=tell, **options)
+    if as_json:
+        show_json({"owners": [candidate.values(networks) for candidate in found]})
+        return
+    show(table(found, networks, "who has the weights"))
+
+
 def _check_files(model: Path, destination: Path) -> Path:
     """Where the weights go; refuses what would be written over."""
     check_destination(destination)
@@ -213,7 +251,10 @@ def _check_files(model: Path, destination: Path) -> Path:
 def _who(plan: Plan) -> str:
     """Who owns and receives what: some of it is a default that nobody spelled out."""
     manifest = plan.manifest
-    owned = [f"{party} owns {name}" for name, party in manifest.owners.items()]
+    owned = [
+        f"{name} are public" if party == PUBLIC else f"{party} owns {name}"
+        for name, party in manifest.owners.items()
+    ]
     received = [f"{' and '.join(who)} receives {n}" for n, who in manifest.receivers.items()]
     return f"{'; '.join([*owned, *received])}. --parties, --owner and --reveal change this."
 
@@ -224,9 +265,14 @@ def _report(plan: Plan, destination: Path, weights_file: Path, as_json: bool) ->
         files = {"plan": str(destination), "weights": str(weights_file)}
         show_json({**files, **plan_values(plan, predicted)})
         return
-    owner = plan.manifest.owners["weights"]
+    owner = plan.manifest.owners[WEIGHTS]
+    kept = (
+        f"{weights_file} holds them as real numbers, for `check`"
+        if owner == PUBLIC
+        else f"{weights_file} is {owner}'s alone (mode 0600)"
+    )
     show(
         f"Encoding: {plan.manifest.encoding}.",
         costs(predicted),
-        f"{destination} is for every party; {weights_file} is {owner}'s alone (mode 0600).",
+        f"{destination} is for every party; {kept}.",
     )

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 
 import click
+import numpy.typing as npt
 
 from veilgraph import benching
 from veilgraph.commands import arguments, outputs
 from veilgraph.commands.files import check_destination, read_arrays
+from veilgraph.ir.errors import UsageError
 from veilgraph.plans import Plan
 from veilgraph.reports import plan_outputs
 from veilgraph.runtime.weights import load_weights
@@ -27,9 +30,8 @@ Example, with every party in a process of its own and TLS between them:
     "--weights",
     "weights_file",
     type=arguments.PATH,
-    required=True,
     metavar="FILE",
-    help="The weights that `compile` wrote beside the plan.",
+    help="The weights that `compile` wrote beside the plan; not needed where they are public.",
 )
 @arguments.input_option
 @arguments.output_option
@@ -41,7 +43,7 @@ Example, with every party in a process of its own and TLS between them:
 @arguments.json_option
 def command(
     plan_file: Path,
-    weights_file: Path,
+    weights_file: Path | None,
     sources: arguments.Files,
     destinations: arguments.Files,
     processes: bool,
@@ -61,7 +63,7 @@ def command(
     for path in paths.values():
         check_destination(path)
     arrays = read_arrays(arguments.by_name("--input", sources))
-    weights = load_weights(weights_file, plan.digest)
+    weights = _weights(plan, weights_file)
     with progress("running all parties"):
         measured = benching.measure(
             plan,
@@ -78,3 +80,15 @@ def command(
         show_json({**answer, **benching.values(measured)})
         return
     show(*outputs.lines(measured.outputs, paths), *benching.tables(measured)[:2])
+
+
+def _weights(plan: Plan, file: Path | None) -> Mapping[str, npt.ArrayLike]:
+    """UsageError where a party owns some and no file has them."""
+    if file is not None:
+        return load_weights(file, plan.digest)
+    if any(program.weights for program in plan.programs.values()):
+        raise UsageError(
+            "A party of this plan owns weights, and none were given.",
+            "Give model.weights, which `compile` wrote beside the plan, with --weights.",
+        )
+    return {}

@@ -156,6 +156,18 @@ class Graph:
         with self.module.context, ir.InsertionPoint(self.block), ir.Location.name(name):
             yield
 
+    @contextmanager
+    def ahead_of_return(self, name: str) -> Iterator[None]:
+        """Builds behind all operations of a program that is finished, under `name`."""
+        ending = list(self.block.operations)[-1]
+        with self.module.context, ir.InsertionPoint(ending), ir.Location.name(name):
+            yield
+
+    def replace_outputs(self, outputs: Mapping[str, ir.Value]) -> None:
+        """Lets a program that is finished return `outputs`."""
+        list(self.block.operations)[-1].operation.erase()
+        self.finish(outputs)
+
     def replace(self, op: ir.OpView, value: ir.Value) -> None:
         """Lets `value` take the place of the result of `op`, and its name; erases `op`."""
         take_name(value, name_of(op))

@@ -131,6 +131,12 @@ class SecretProgram:
         with self.module.context, ir.InsertionPoint(op), op.location:
             yield
 
+    def keep_outputs(self, names: Sequence[str]) -> None:
+        """Lets a program that is finished return these of its outputs alone."""
+        kept = {name: value for name, value in self.outputs.items() if name in names}
+        list(self.block.operations)[-1].operation.erase()
+        self.finish(kept)
+
     def finish(self, outputs: Mapping[str, ir.Value]) -> None:
         """Ends the program: returns `outputs` and drops what nothing uses."""
         with self.module.context, ir.Location.unknown():

@@ -32,6 +32,7 @@ from veilgraph.passes.merge_truncations import MergeTruncations
 from veilgraph.passes.normalize_by_sums import NormalizeBySums
 from veilgraph.passes.pool_average import PoolAverage
 from veilgraph.passes.ranges import Ranges, assume, calibrate
+from veilgraph.passes.reveal_as import Form, RevealAs, before
 from veilgraph.passes.verify_accuracy import VerifyAccuracy, missed
 from veilgraph.passes.verify_masking import coalitions, verify_masking
 from veilgraph.targets.target import Target
@@ -51,7 +52,9 @@ class Options:
         frac_bits: of every value; None lets the encoding choose.
         average_pools: take average pools in place of max pools.
         max_error: mean error of the outputs, relative to their mean size, that is allowed on the
-            samples; None leaves it to the encoding.
+            samples; None leaves it to the encoding. Of an output that is revealed as a decision
+            it is that of the numbers it is made of.
+        reveal_as: what is revealed in place of outputs, by name.
     """
 
     samples: Samples | None = None
@@ -59,6 +62,7 @@ class Options:
     frac_bits: int | None = None
     average_pools: bool = False
     max_error: float | None = None
+    reveal_as: Mapping[str, Form] = field(default_factory=dict)
 
 
 @dataclass
@@ -92,6 +96,28 @@ def _graph(run: Callable[[Program], Graph]) -> Callable[[Program], None]:
 def _pool_average(program: Program) -> None:
     if program.options.average_pools:
         program.graph = PoolAverage().run(program.graph)
+
+
+def _reveal_as(program: Program) -> None:
+    if program.options.reveal_as:
+        program.graph = RevealAs(program.options.reveal_as).run(program.graph)
+
+
+def _measured(program: Program) -> list[Mapping[str, npt.NDArray[np.float32]]]:
+    """The outputs that samples are judged by: a decision is right or wrong, and has no error."""
+    decisions = {name for name, form in program.options.reveal_as.items() if form.decides}
+    return [
+        {name: value for name, value in outputs.items() if name not in decisions}
+        for outputs in program.ranges.outputs
+    ]
+
+
+def _keep_decisions(program: Program) -> None:
+    """Drops the outputs that were there to be measured."""
+    hidden = {before(name, form) for name, form in program.options.reveal_as.items()}
+    names = list(program.secret.outputs)
+    if not hidden.isdisjoint(names):
+        program.secret.keep_outputs([name for name in names if name not in hidden])
 
 
 def _infer_visibility(program: Program) -> None:
@@ -132,7 +158,7 @@ _choose = _secret(lambda secret: ChooseComparison().run(secret))
 
 def _verify_accuracy(program: Program) -> None:
     """Encodes again as long as the samples say that it was not exact enough."""
-    options, outputs = program.options, program.ranges.outputs
+    options, outputs = program.options, _measured(program)
     if options.samples is None:
         return
     samples = [{n: x[i] for n, x in options.samples.items()} for i in range(len(outputs))]
@@ -185,6 +211,7 @@ def check(program: Program) -> None:
 
 PIPELINE: tuple[Stage, ...] = (
     # graph: tensor maths on real numbers
+    ("reveal_as", "only on request: a class leaves the computation, and no scores", _reveal_as),
     ("fold_constants", "what depends on weights alone is computed once, where they are known",
      _graph(lambda p: FoldConstants().run(p.graph))),
     ("pool_average", "only on request: a max pool costs comparisons, an average pool nothing",
@@ -211,6 +238,8 @@ PIPELINE: tuple[Stage, ...] = (
      _choose),
     ("verify_accuracy", "a plan is made of what the samples have shown to be exact enough",
      _verify_accuracy),
+    ("keep_decisions", "what a class is made of was there to be measured, and stays secret",
+     _keep_decisions),
     # party: messages, draws, local computation
     ("expand_protocols", "each op becomes its protocol in the suite", _expand),
     ("batch_rounds", "messages that need no other message share a round", _batch_rounds),

@@ -28,7 +28,7 @@ class VerifyAccuracy:
 
     Attributes:
         samples: inputs by name.
-        outputs: what the graph makes of them in real numbers.
+        outputs: what the graph makes of them in real numbers; of those that are measured.
     """
 
     samples: Sequence[Sample]
@@ -39,16 +39,16 @@ class VerifyAccuracy:
 
         Infinite where a sample can't be encoded.
         """
-        differences = dict.fromkeys(program.outputs, 0.0)
-        sizes = dict.fromkeys(program.outputs, 0.0)
+        measured = list(self.outputs[0])
+        differences, sizes = dict.fromkeys(measured, 0.0), dict.fromkeys(measured, 0.0)
         # Seeded, so that compiling again says the same; nothing here is secret.
         rounding = np.random.default_rng(0)
         for sample, wanted in zip(self.samples, self.outputs, strict=True):
             found = evaluate(program, sample, rounding).outputs
-            for name in found:
+            for name in measured:
                 differences[name] += float(np.abs(found[name] - wanted[name]).sum())
                 sizes[name] += float(np.abs(wanted[name], dtype=np.float64).sum())
-        return max(differences[name] / (sizes[name] or 1.0) for name in differences)
+        return max(differences[name] / (sizes[name] or 1.0) for name in measured)
 
     def told(self, program: SecretProgram, error: float) -> SecretProgram:
         """The program, its sentence with what was measured."""

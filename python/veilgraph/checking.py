@@ -25,8 +25,17 @@ from veilgraph.ir.secret import SecretProgram
 from veilgraph.ir.secret_ops import SecretOp
 from veilgraph.ir.secret_types import RangeSource, RealRange
 from veilgraph.ir.secret_types import Tensor as SecretTensor
-from veilgraph.layer_errors import Check, Floats, LayerError, OutputError, headroom_bits, proportion
+from veilgraph.layer_errors import (
+    Check,
+    DecisionError,
+    Floats,
+    LayerError,
+    OutputError,
+    headroom_bits,
+    proportion,
+)
 from veilgraph.models import Model
+from veilgraph.passes.reveal_as import Form
 from veilgraph.plans import Plan
 from veilgraph.references import Array, Feeds, Reference, reference_of
 from veilgraph.reports import plan_inputs
@@ -82,8 +91,9 @@ class _Comparison:
         self._reference = reference
         self._tensors = _tensors_of_layers(self._program, reference.nodes)
         self._layers: dict[str, LayerError] = {}
+        self._forms = _forms(plan)
         self._outputs = {
-            name: OutputError(name, ("output",), *_encoding(value))
+            name: self._error_of(name)(name, ("output",), *_encoding(value))
             for name, value in self._program.outputs.items()
         }
         self._excursions: dict[tuple[str, str], Excursion] = {}
@@ -109,10 +119,16 @@ class _Comparison:
             self._excursions[key] = _joined(self._excursions.get(key), each)
         for name, error in self._outputs.items():
             found, wanted = evaluation.outputs[name], original[name]
+            if name in self._forms:
+                wanted = self._forms[name].of(wanted).astype(np.float32)
             if found.shape != wanted.shape:
                 raise _another_model(f"has another shape of output `{name}` than the plan")
             error.add(found, wanted)
         self._samples += 1
+
+    def _error_of(self, name: str) -> type[OutputError]:
+        decides = name in self._forms and self._forms[name].decides
+        return DecisionError if decides else OutputError
 
     def result(self, tolerance: float) -> Check:
         """What all samples showed."""
@@ -185,6 +201,13 @@ def _programs(plan: Plan, weights: Feeds) -> tuple[SecretProgram, Graph]:
         "This plan does not carry its programs at the graph and the secret level.",
         "Compile the model again.",
     )
+
+
+def _forms(plan: Plan) -> dict[str, Form]:
+    """What the plan reveals in place of outputs."""
+    given = plan.manifest.options.get("reveal_as")
+    named = given.items() if isinstance(given, Mapping) else ()
+    return {str(name): Form.parse(str(form)) for name, form in named}
 
 
 def _another_model(what: str) -> UsageError:

@@ -24,6 +24,7 @@ from veilgraph.ir.secret_types import Tensor as SecretTensor
 from veilgraph.models import Model, import_model
 from veilgraph.passes.emit_plan import emit_plan
 from veilgraph.passes.pipeline import PIPELINE, Options, Program, check
+from veilgraph.passes.reveal_as import Form
 from veilgraph.passes.samples import read_samples
 from veilgraph.plans import Plan
 from veilgraph.targets.target import Target, target
@@ -49,6 +50,7 @@ def compile(
     frac_bits: int | None = None,
     max_error: float | None = None,
     avgpool: bool = False,
+    reveal_as: str | Mapping[str, str] | None = None,
     dump_phases: str | Path | None = None,
     progress: Progress | None = None,
 ) -> tuple[Plan, Weights]:
@@ -77,6 +79,9 @@ def compile(
         max_error: mean error of the outputs, relative to their mean size, that is allowed on the
             samples; 0.005 for "auto" unless told otherwise.
         avgpool: take average pools in place of max pools.
+        reveal_as: "argmax", "topk:5" or "softmax", in place of every output or by output name: the
+            last step is computed in secret, and its receiver learns no more than that. `max_error`
+            is then that of the numbers a decision is made of.
         dump_phases: a folder for the program's text after each pass.
         progress: called with the name of each pass as it begins.
 
@@ -106,6 +111,7 @@ def compile(
         frac_bits=frac_bits,
         average_pools=avgpool,
         max_error=max_error,
+        reveal_as=_forms(reveal_as, list(graph.outputs)),
     )
     program = Program(chosen, options, graph)
     dump = _Dump(dump_phases)
@@ -128,6 +134,19 @@ def compile(
         },
     )
     return Plan.of(plan), dict(program.secret.weights)
+
+
+def _forms(given: str | Mapping[str, str] | None, outputs: Sequence[str]) -> dict[str, Form]:
+    """What is revealed in place of outputs, by name."""
+    if isinstance(given, str):
+        given = dict.fromkeys(outputs, given)
+    for name in given or {}:
+        if name not in outputs:
+            raise UsageError(
+                f"The model has no output `{name}` to reveal.",
+                f"Its outputs are {', '.join(outputs)}.",
+            )
+    return {name: Form.parse(text) for name, text in (given or {}).items()}
 
 
 def _ring_bits(ring: int | str) -> int | None:
@@ -181,17 +200,19 @@ def _manifest(program: Program) -> Manifest:
             "max_error": program.options.max_error,
             "avgpool": program.options.average_pools,
             "margin": secret.margin,
+            "reveal_as": {name: str(form) for name, form in program.options.reveal_as.items()},
         },
     )
 
 
 def _disclosures(program: Program) -> Iterator[Disclosure]:
     everyone = "every party"
-    for name, receivers in program.target.receivers.items() or ():
-        yield Disclosure(f"output {name}", ", ".join(receivers), "asked for")
-    for name in program.secret.outputs:
-        if name not in program.target.receivers:
-            yield Disclosure(f"output {name}", program.target.default_owner, "the default")
+    target, forms = program.target, program.options.reveal_as
+    asked = [(name, target.receivers[name], "asked for") for name in target.receivers]
+    default = [(n, (target.default_owner,), "the default") for n in program.secret.outputs]
+    for name, receivers, why in (*asked, *(d for d in default if d[0] not in target.receivers)):
+        alone = f", its {forms[name]} alone" if name in forms else ""
+        yield Disclosure(f"output {name}{alone}", ", ".join(receivers), why)
     if program.target.weights_owner == PUBLIC:
         count = sum(array.size for array in program.secret.weights.values())
         yield Disclosure(

@@ -85,6 +85,16 @@ class OutputError(LayerError):
 
 
 @dataclass
+class DecisionError(OutputError):
+    """The same of positions: right or wrong, each of them a decision."""
+
+    def add(self, found: Floats, wanted: Array) -> None:
+        LayerError.add(self, found, wanted)
+        self.agreeing += int(np.count_nonzero(found == wanted))
+        self.decisions += found.size
+
+
+@dataclass
 class Check:
     """What comparing a plan with its model showed.
 

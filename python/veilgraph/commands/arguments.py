@@ -49,6 +49,11 @@ def named_file(text: str) -> tuple[str, Path]:
     return name, Path(value[1:])
 
 
+def optionally_named(text: str) -> tuple[str, str]:
+    """NAME=VALUE, or VALUE alone, whose name is then empty."""
+    return named(text) if "=" in text else ("", text)
+
+
 def comma_list(text: str) -> tuple[str, ...]:
     """Names with commas between them."""
     return tuple(text.split(","))

@@ -10,7 +10,7 @@ import click
 from veilgraph import units
 from veilgraph.checking import TOLERANCE, check
 from veilgraph.commands import arguments
-from veilgraph.layer_errors import Check, LayerError, OutputError
+from veilgraph.layer_errors import Check, DecisionError, LayerError, OutputError
 from veilgraph.passes.samples import read_samples
 from veilgraph.plans import Plan
 from veilgraph.reports import plan_inputs
@@ -166,6 +166,9 @@ def _kept(plan: Plan, found: Check) -> list[str]:
 
 
 def _output_line(output: OutputError, samples: int) -> str:
+    if isinstance(output, DecisionError):
+        right = f"{output.agreeing} of {output.decisions}"
+        return f"Output {output.name} on {samples} samples: {right} decisions are the model's."
     agreement = (
         f"; the largest is at the same place in {output.agreeing} of {output.decisions}"
         if output.decisions

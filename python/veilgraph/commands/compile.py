@@ -36,6 +36,7 @@ NOT_COMPARED = (
     "dealer",
     "owners",
     "receivers",
+    "forms",
     "dump_phases",
 )
 
@@ -137,6 +138,14 @@ NOT_COMPARED = (
     help="Who receives an output.  [default: the first party]",
 )
 @click.option(
+    "--reveal-as",
+    "forms",
+    type=arguments.optionally_named,
+    multiple=True,
+    metavar="[NAME=]FORM",
+    help="Reveal no more of an output, or of all, than its argmax, topk:5 or softmax.",
+)
+@click.option(
     "--dump-phases", type=arguments.PATH, metavar="DIR", help="Write the program after each pass."
 )
 @arguments.json_option
@@ -156,8 +165,10 @@ def command(
     """
     if side_by_side:
         _require_comparable(click.get_current_context())
+        del options["forms"]
         _compare(model, as_json, options)
         return
+    options["reveal_as"] = _forms(options.pop("forms"))
     if by_owner:
         _require_nothing_written(destination)
         _compare_owners(model, as_json, options)
@@ -177,6 +188,18 @@ def command(
     if not (options["parties"] and owners and receivers):
         remark(_who(plan))
     _report(plan, destination, weights_file, as_json)
+
+
+def _forms(given: tuple[tuple[str, str], ...]) -> dict[str, str] | str | None:
+    """What --reveal-as says: of outputs by name, or of all of them."""
+    forms = arguments.by_name("--reveal-as", given)
+    if "" not in forms:
+        return forms or None
+    if len(forms) > 1:
+        raise UsageError(
+            "--reveal-as names one output, and gives a form for all.", "Name each, or none."
+        )
+    return forms[""]
 
 
 def _given(context: click.Context, name: str) -> bool:

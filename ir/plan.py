@@ -174,6 +174,19 @@ class Layer:
 
 
 @dataclass(frozen=True)
+class Magnitudes:
+    """How large a layer's values were on the samples.
+
+    shares[i] of 256 of them have a magnitude in [2^(top-i-1), 2^(top-i)); the last of the shares is
+    of all that are smaller, zeros too.
+    """
+
+    name: str
+    top: int
+    shares: tuple[int, ...]
+
+
+@dataclass(frozen=True)
 class Disclosure:
     """One thing that a party learns besides its outputs: a shape, a scale, a constant, a range."""
 
@@ -202,13 +215,17 @@ class Manifest:
 
 @dataclass(frozen=True)
 class Plan:
-    """A compiled program: manifest, every party's tables, public constants, layers, IR text."""
+    """A compiled program: manifest, every party's tables, public constants, layers, IR text.
+
+    `magnitudes` are there only if they were asked for: they say more about the samples than ranges.
+    """
 
     manifest: Manifest
     programs: Mapping[str, PartyPlan]
     layers: tuple[Layer, ...]
     constants: bytes = b""
     ir: Mapping[str, str] = field(default_factory=dict)
+    magnitudes: tuple[Magnitudes, ...] = ()
 
     @cached_property
     def digest(self) -> str:

@@ -55,6 +55,7 @@ class Options:
             samples; None leaves it to the encoding. Of an output that is revealed as a decision
             it is that of the numbers it is made of.
         reveal_as: what is revealed in place of outputs, by name.
+        histograms: keep how large each layer's values are on the samples.
     """
 
     samples: Samples | None = None
@@ -63,6 +64,7 @@ class Options:
     average_pools: bool = False
     max_error: float | None = None
     reveal_as: Mapping[str, Form] = field(default_factory=dict)
+    histograms: bool = False
 
 
 @dataclass
@@ -128,8 +130,12 @@ def _infer_visibility(program: Program) -> None:
 
 
 def _ranges(program: Program) -> None:
-    samples, graph = program.options.samples, program.graph
-    program.ranges = assume(graph) if samples is None else calibrate(graph, samples)
+    options, graph = program.options, program.graph
+    program.ranges = (
+        assume(graph)
+        if options.samples is None
+        else calibrate(graph, options.samples, options.histograms)
+    )
 
 
 def _encode(program: Program) -> None:

@@ -10,6 +10,7 @@ doesn't depend on the last digits of a CPU's floating point.
 from __future__ import annotations
 
 import math
+from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
@@ -19,8 +20,10 @@ from torch_mlir import ir
 
 from veilgraph.ir.attributes import shape_of
 from veilgraph.ir.graph import Graph, attributes, kind_of, name_of
+from veilgraph.ir.magnitudes import MagnitudeCount
 from veilgraph.ir.meaning.gradients import noise_gains
 from veilgraph.ir.meaning.graph import evaluate
+from veilgraph.ir.plan import Magnitudes
 from veilgraph.ir.secret_types import RangeSource, RealRange
 from veilgraph.passes.bounds import declared_bounds
 from veilgraph.passes.intervals import Interval, propagate
@@ -50,12 +53,14 @@ class Ranges:
     """Statistics of inputs, weights and operations, by role ("operation" for those) and name.
 
     What isn't there is unknown. `origin` says how it was found, for people; `outputs` are those of
-    the first samples, at most MOST_OUTPUTS.
+    the first samples, at most MOST_OUTPUTS; `magnitudes` are those of inputs and operations, where
+    they were asked for.
     """
 
     known: Mapping[Key, Statistics]
     origin: str
     outputs: Sequence[Mapping[str, Array]] = field(default=(), compare=False)
+    magnitudes: Sequence[Magnitudes] = field(default=(), compare=False)
 
     def of(self, graph: Graph) -> dict[ir.Value, Statistics]:
         """By value; weights and constants, whose values are known, always among them."""
@@ -82,29 +87,36 @@ def assume(graph: Graph) -> Ranges:
     return Ranges(_declared(graph), "ranges are assumed: no samples were given")
 
 
-def calibrate(graph: Graph, samples: Mapping[str, Array]) -> Ranges:
+def calibrate(graph: Graph, samples: Mapping[str, Array], histograms: bool = False) -> Ranges:
     """Runs the program on each sample and keeps every value's extremes; gains from the first few.
 
     Args:
         samples: one array an input, samples on a new first axis (passes/samples.py reads them).
+        histograms: keep the values' magnitudes too.
     """
-    seen: dict[Key, _Seen] = {}
+    seen: dict[Key, _Seen] = defaultdict(lambda: _Seen(histograms))
     outputs: list[dict[str, Array]] = []
 
     def observe(name: str, value: Array) -> None:
-        seen.setdefault(("operation", name), _Seen()).add(value)
+        seen["operation", name].add(value)
 
     count = min(len(array) for array in samples.values())
     each = [{name: array[number] for name, array in samples.items()} for number in range(count)]
     for sample in each:
         for name, value in sample.items():
-            seen.setdefault(("input", name), _Seen()).add(value)
+            seen["input", name].add(value)
         found = evaluate(graph, sample, observe)
         if len(outputs) < MOST_OUTPUTS:
             outputs.append(found)
     ranges = {key: extremes.range() for key, extremes in seen.items()}
     origin = f"ranges are calibrated on {count} sample{'s' if count > 1 else ''}"
-    return Ranges(_with_gains(graph, ranges, each[:GRADIENT_SAMPLES]), origin, outputs)
+    found_magnitudes = [statistic.magnitudes(name) for (_, name), statistic in seen.items()]
+    return Ranges(
+        _with_gains(graph, ranges, each[:GRADIENT_SAMPLES]),
+        origin,
+        outputs,
+        [found for found in found_magnitudes if found is not None],
+    )
 
 
 def _with_gains(
@@ -163,15 +175,21 @@ def weight_statistics(array: Array) -> Statistics:
 
 
 class _Seen:
-    """Extremes of the arrays added so far."""
+    """Extremes of the arrays added so far, and their magnitudes if asked for."""
 
-    def __init__(self) -> None:
+    def __init__(self, histograms: bool) -> None:
         self._low, self._high = math.inf, -math.inf
+        self._count = MagnitudeCount() if histograms else None
 
     def add(self, value: Array) -> None:
         if value.size:
             self._low = min(self._low, float(value.min()))
             self._high = max(self._high, float(value.max()))
+            if self._count is not None:
+                self._count.add(value)
+
+    def magnitudes(self, name: str) -> Magnitudes | None:
+        return self._count.result(name) if self._count else None
 
     def range(self) -> RealRange:
         if self._low > self._high:

@@ -6,7 +6,7 @@ Runs where the model's owner is: the weights are known here, and leave in a file
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -51,6 +51,7 @@ def compile(
     max_error: float | None = None,
     avgpool: bool = False,
     reveal_as: str | Mapping[str, str] | None = None,
+    histograms: bool = False,
     dump_phases: str | Path | None = None,
     progress: Progress | None = None,
 ) -> tuple[Plan, Weights]:
@@ -82,6 +83,8 @@ def compile(
         reveal_as: "argmax", "topk:5" or "softmax", in place of every output or by output name: the
             last step is computed in secret, and its receiver learns no more than that. `max_error`
             is then that of the numbers a decision is made of.
+        histograms: keep in the plan how large each layer's values are on the samples, for reports.
+            All parties see it, and it says more about samples and weights than their ranges.
         dump_phases: a folder for the program's text after each pass.
         progress: called with the name of each pass as it begins.
 
@@ -112,6 +115,7 @@ def compile(
         average_pools=avgpool,
         max_error=max_error,
         reveal_as=_forms(reveal_as, list(graph.outputs)),
+        histograms=histograms,
     )
     program = Program(chosen, options, graph)
     dump = _Dump(dump_phases)
@@ -133,6 +137,7 @@ def compile(
             "party": print_program(program.expanded.program, program.schedule.live),
         },
     )
+    plan = replace(plan, magnitudes=tuple(program.ranges.magnitudes))
     return Plan.of(plan), dict(program.secret.weights)
 
 
@@ -227,6 +232,12 @@ def _disclosures(program: Program) -> Iterator[Disclosure]:
         "scales follow from ranges: weights and samples show in them to a power of two; rings also "
         "from how much each layer bears on the outputs",
     )
+    if program.ranges.magnitudes:
+        yield Disclosure(
+            "how large each layer's values were on the samples, in shares of 256 by power of two",
+            everyone,
+            "asked for: --histograms",
+        )
     for op in program.graph.operations:
         if kind_of(op) == "constant":
             value = attributes(op)["value"]

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 import numpy.typing as npt
 
 from veilgraph.ir.errors import AccuracyError
+from veilgraph.ir.magnitudes import MagnitudeCount
 from veilgraph.ir.meaning.secret import Excursion
 from veilgraph.ir.secret_ops import SecretOp, attributes_of
 from veilgraph.ir.secret_types import Tensor
@@ -27,6 +28,7 @@ class LayerError:
         factor: what the layer's values are multiplied by to be the node's.
         worst: largest absolute difference; `difference_sum` the sum of all `count` of them.
         largest: the node's largest magnitude; `size_sum` the sum of all of them.
+        magnitudes: of the layer's own values, not those of the node.
         headroom_bits: how many times the layer's largest integer could double and still be right.
     """
 
@@ -41,6 +43,7 @@ class LayerError:
     size_sum: float = 0.0
     count: int = 0
     headroom_bits: float = math.inf
+    magnitudes: MagnitudeCount = field(default_factory=MagnitudeCount)
 
     @property
     def mean(self) -> float:
@@ -61,6 +64,7 @@ class LayerError:
         """Takes one sample into account."""
         if not found.size:
             return
+        self.magnitudes.add(found)
         difference = np.abs(self.factor * found - wanted)
         self.worst = max(self.worst, float(difference.max()))
         self.largest = max(self.largest, float(np.abs(wanted).max()))

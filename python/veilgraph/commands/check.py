@@ -10,9 +10,12 @@ import click
 from veilgraph import units
 from veilgraph.checking import TOLERANCE, check
 from veilgraph.commands import arguments
+from veilgraph.commands.files import check_destination
+from veilgraph.html_report import write_report
 from veilgraph.layer_errors import Check, DecisionError, LayerError, OutputError
 from veilgraph.passes.samples import read_samples
 from veilgraph.plans import Plan
+from veilgraph.pricing import predict
 from veilgraph.reports import plan_inputs
 from veilgraph.runtime.weights import load_weights
 from veilgraph.tables import Table, progress, show, show_json
@@ -56,6 +59,13 @@ Example, on the samples that the plan was calibrated with:
     show_default=True,
     help="How far a layer may be off, as a share of its largest value.",
 )
+@click.option(
+    "--html",
+    "report",
+    type=arguments.PATH,
+    metavar="FILE",
+    help="Write a page with errors and headroom by layer, for a browser.",
+)
 @arguments.json_option
 def command(
     plan_file: Path,
@@ -63,6 +73,7 @@ def command(
     model: Path,
     samples_file: Path,
     tolerance: float,
+    report: Path | None,
     as_json: bool,
 ) -> None:
     """Compare PLAN with its model: the integers of each layer with ONNX Runtime's numbers, or
@@ -77,6 +88,9 @@ def command(
     samples = read_samples(samples_file, shapes)
     with progress("comparing") as tell:
         found = check(plan, weights, model, samples, tolerance, tell)
+    if report is not None:
+        check_destination(report)
+        write_report(report, plan, predict(plan), found)
     if as_json:
         show_json({"encoding": plan.manifest.encoding, **_values(found)})
     else:

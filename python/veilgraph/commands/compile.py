@@ -37,6 +37,7 @@ NOT_COMPARED = (
     "owners",
     "receivers",
     "forms",
+    "histograms",
     "dump_phases",
 )
 
@@ -146,6 +147,12 @@ NOT_COMPARED = (
     help="Reveal no more of an output, or of all, than its argmax, topk:5 or softmax.",
 )
 @click.option(
+    "--histograms",
+    is_flag=True,
+    help="Keep in the plan how large values were on the samples, for `inspect --html`. All parties "
+    "see it.",
+)
+@click.option(
     "--dump-phases", type=arguments.PATH, metavar="DIR", help="Write the program after each pass."
 )
 @arguments.json_option
@@ -165,7 +172,6 @@ def command(
     """
     if side_by_side:
         _require_comparable(click.get_current_context())
-        del options["forms"]
         _compare(model, as_json, options)
         return
     options["reveal_as"] = _forms(options.pop("forms"))

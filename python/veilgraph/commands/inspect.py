@@ -8,6 +8,8 @@ import click
 
 from veilgraph import reports
 from veilgraph.commands import arguments
+from veilgraph.commands.files import check_destination
+from veilgraph.html_report import write_report
 from veilgraph.ir.errors import UsageError
 from veilgraph.listing import listing
 from veilgraph.plans import Plan
@@ -26,6 +28,13 @@ Example, where the time goes between two continents:
 @click.option("--layers", "want_layers", is_flag=True, help="Show each layer and what it costs.")
 @click.option("--reveals", "want_reveals", is_flag=True, help="Show who learns what, and why.")
 @click.option("--ir", "level", type=click.Choice(LEVELS), help="Print the program of one level.")
+@click.option(
+    "--html",
+    "report",
+    type=arguments.PATH,
+    metavar="FILE",
+    help="Write a page with all of this, for a browser; no other site is asked for anything.",
+)
 @arguments.network_option
 @arguments.json_option
 def command(
@@ -33,6 +42,7 @@ def command(
     want_layers: bool,
     want_reveals: bool,
     level: str | None,
+    report: Path | None,
     network: str | None,
     as_json: bool,
 ) -> None:
@@ -44,6 +54,9 @@ def command(
     plan = Plan.load(plan_file)
     text = None if level is None else ir_text(plan, level)
     predicted = predict(plan, network)
+    if report is not None:
+        check_destination(report)
+        write_report(report, plan, predicted)
     if as_json:
         content = reports.plan_values(plan, predicted)
         content["layers"] = [reports.layer_values(price) for price in predicted.layers]
@@ -56,7 +69,9 @@ def command(
         show(reports.layers(predicted), reports.assumptions(predicted))
     if want_reveals:
         show(*reports.reveals(plan))
-    if not (text is not None or want_layers or want_reveals):
+    if report is not None:
+        show(f"{report} is a page for a browser.")
+    elif not (text is not None or want_layers or want_reveals):
         show(*reports.summary(plan, predicted), reports.assumptions(predicted))
 
 

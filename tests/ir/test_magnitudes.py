@@ -1,0 +1,42 @@
+"""How large values are, in shares of 256 by power of two."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from veilgraph.ir.magnitudes import BINS, WHOLE, MagnitudeCount
+from veilgraph.ir.plan import Magnitudes
+
+
+def counted(*arrays: list[float]) -> Magnitudes | None:
+    count = MagnitudeCount()
+    for array in arrays:
+        count.add(np.array(array))
+    return count.result("layer")
+
+
+def test_shares_are_of_powers_of_two_from_the_largest_down() -> None:
+    found = counted([3.0, -2.0, 1.5, 0.75])
+    assert found is not None
+    assert (found.name, found.top) == ("layer", 2)
+    assert found.shares[:3] == (128, 64, 64)
+    assert len(found.shares) == BINS
+    assert sum(found.shares) == WHOLE
+
+
+def test_what_is_small_and_zeros_are_the_last_share() -> None:
+    found = counted([1.0, 0.0], [1e-9, 1.0])
+    assert found is not None
+    assert (found.shares[0], found.shares[-1]) == (128, 128)
+
+
+def test_a_few_large_values_are_told() -> None:
+    found = counted([100.0], [0.1] * 100_000)
+    assert found is not None
+    assert found.top == 7
+    assert found.shares[0] == 1
+
+
+def test_there_are_none_of_zeros() -> None:
+    assert counted([0.0, 0.0]) is None
+    assert counted() is None

@@ -15,6 +15,7 @@ import numpy as np
 import numpy.typing as npt
 from torch_mlir import ir
 
+from veilgraph.accuracies import Accuracy, Decisions, decisions
 from veilgraph.ir.errors import AccuracyError, UsageError
 from veilgraph.ir.graph import Graph, name_of
 from veilgraph.ir.meaning import graph as real_numbers
@@ -50,6 +51,8 @@ def check(
     samples: Feeds,
     tolerance: float = TOLERANCE,
     tell: Callable[[str], None] = lambda doing: None,
+    labels: Decisions | None = None,
+    avgpool: bool = False,
 ) -> Check:
     """Runs a plan's integers and its model on samples, and compares them.
 
@@ -59,21 +62,27 @@ def check(
         samples: one array an input, samples on a new first axis.
         tolerance: of a layer's worst difference over its node's largest magnitude.
         tell: called with what is being done.
+        labels: what is right for each sample, to count right decisions of the first output.
+        avgpool: say also what the model decides with average pools in place of max pools.
 
     Raises:
-        UsageError: a model that is not the plan's, or a plan that does not carry its program.
+        UsageError: labels that don't fit, a model that is not the plan's, or a plan that does not
+            carry its program.
         AccuracyError: a sample or a weight that its encoding can't hold.
     """
     averaged = bool(plan.manifest.options.get("avgpool"))
     reference = reference_of(model, plan_inputs(plan), averaged)
     original = reference_of(model, plan_inputs(plan)) if averaged else reference
-    comparison = _Comparison(plan, weights, reference)
+    pooled = reference_of(model, plan_inputs(plan), True) if avgpool else None
+    accuracy = Accuracy(labels) if labels is not None or avgpool else None
+    comparison = _Comparison(plan, weights, reference, accuracy)
     count = min(len(array) for array in samples.values())
     for number in range(count):
         tell(f"sample {number + 1} of {count}")
         sample = {name: array[number] for name, array in samples.items()}
         tensors = reference.run(sample)
-        comparison.add(sample, tensors, original.run(sample) if averaged else tensors)
+        wanted = original.run(sample) if averaged else tensors
+        comparison.add(sample, tensors, wanted, pooled.run(sample) if pooled else None)
     return comparison.result(tolerance)
 
 
@@ -83,9 +92,13 @@ class _Comparison:
     Args:
         weights: the plan's own, by name.
         reference: gives each node's tensor.
+        accuracy: counts decisions, if that is asked for.
     """
 
-    def __init__(self, plan: Plan, weights: Feeds, reference: Reference) -> None:
+    def __init__(
+        self, plan: Plan, weights: Feeds, reference: Reference, accuracy: Accuracy | None
+    ) -> None:
+        self._options, self._accuracy = plan.manifest.options, accuracy
         self._program, self._graph = _programs(plan, weights)
         self._inputs = plan_inputs(plan)
         self._reference = reference
@@ -103,13 +116,18 @@ class _Comparison:
                 raise _another_model(f"has no output `{name}`, which the plan computes")
 
     def add(
-        self, sample: Feeds, tensors: Mapping[str, Array], original: Mapping[str, Array]
+        self,
+        sample: Feeds,
+        tensors: Mapping[str, Array],
+        original: Mapping[str, Array],
+        pooled: Mapping[str, Array] | None,
     ) -> None:
         """Compares one sample.
 
         Args:
             tensors: ONNX Runtime's, of the model with the plan's pools.
             original: those of the model as it is.
+            pooled: those of the model with average pools, if they are asked for.
         """
         if not self._samples:
             self._layers = self._comparable(sample, tensors)
@@ -124,7 +142,27 @@ class _Comparison:
             if found.shape != wanted.shape:
                 raise _another_model(f"has another shape of output `{name}` than the plan")
             error.add(found, wanted)
+        self._count(evaluation, original, pooled)
         self._samples += 1
+
+    def _count(
+        self,
+        evaluation: Evaluation,
+        original: Mapping[str, Array],
+        pooled: Mapping[str, Array] | None,
+    ) -> None:
+        """Counts the first output's decisions."""
+        if self._accuracy is None:
+            return
+        name = next(iter(self._outputs))
+        if not original[name].ndim or original[name].shape[-1] < 2:
+            raise UsageError(
+                f"Output {name} decides nothing: its last axis has one number.",
+                "Leave out --labels and --avgpool.",
+            )
+        found = decisions(evaluation.outputs[name], self._forms.get(name))
+        averaged = None if pooled is None else decisions(pooled[name])
+        self._accuracy.add(found, decisions(original[name]), averaged)
 
     def _error_of(self, name: str) -> type[OutputError]:
         decides = name in self._forms and self._forms[name].decides
@@ -134,7 +172,13 @@ class _Comparison:
         """What all samples showed."""
         outputs = list(self._outputs.values())
         return Check(
-            list(self._layers.values()), outputs, self._excursions, self._samples, tolerance
+            list(self._layers.values()),
+            outputs,
+            self._excursions,
+            self._samples,
+            tolerance,
+            self._options,
+            self._accuracy,
         )
 
     def _evaluate(self, sample: Feeds, tensors: Mapping[str, Array]) -> Evaluation:

@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 import numpy as np
 import numpy.typing as npt
 
+from veilgraph.accuracies import Accuracy
 from veilgraph.ir.errors import AccuracyError
 from veilgraph.ir.magnitudes import MagnitudeCount
 from veilgraph.ir.meaning.secret import Excursion
 from veilgraph.ir.secret_ops import SecretOp, attributes_of
 from veilgraph.ir.secret_types import Tensor
+from veilgraph.remedies import remedy
 
 Floats = npt.NDArray[np.float64]
 Array = npt.NDArray[np.float32]
@@ -107,6 +110,8 @@ class Check:
         outputs: against the model as it is, even where the plan has other pools.
         excursions: what left its declared range, by name and op.
         tolerance: of a layer's worst difference over its node's largest magnitude.
+        options: that the plan was compiled with.
+        accuracy: of decisions, where it was asked for.
     """
 
     layers: list[LayerError]
@@ -114,6 +119,8 @@ class Check:
     excursions: dict[tuple[str, str], Excursion]
     samples: int
     tolerance: float
+    options: Mapping[str, object] = field(default_factory=dict)
+    accuracy: Accuracy | None = None
 
     @property
     def first_drift(self) -> LayerError | None:
@@ -127,15 +134,25 @@ class Check:
             first = next(iter(self.excursions.values()))
             return AccuracyError(
                 f"Values left their range: {first}.",
-                "Compile with samples like these in --calibrate.",
+                f"Compile with samples like these in --calibrate: {_beyond(first)}.",
             )
         if (drifting := self.first_drift) is None:
             return None
+        worst = max((*self.layers, *self.outputs), key=lambda each: each.relative)
         return AccuracyError(
             f"`{drifting.name}` is the first layer that drifts: {drifting.worst:.3g} off, "
             f"{drifting.relative:.1%} of its largest value, where {self.tolerance:.1%} is allowed.",
-            "Compile with a wider --ring, or with more samples in --calibrate.",
+            remedy(self.options, worst.ring_bits, worst.relative, self.tolerance),
         )
+
+
+def _beyond(excursion: Excursion) -> str:
+    """How far outside its range a value was."""
+    declared = max(abs(excursion.declared.low), abs(excursion.declared.high))
+    reached = max(abs(excursion.low), abs(excursion.high))
+    if not declared or reached <= declared:
+        return "they reach where none was"
+    return f"they reach {reached / declared:.3g} times as far"
 
 
 def proportion(found: npt.NDArray[np.float32], wanted: Array) -> float | None:

@@ -8,6 +8,7 @@ from typing import Any
 import click
 
 from veilgraph import units
+from veilgraph.accuracies import Accuracy, read_labels
 from veilgraph.checking import TOLERANCE, check
 from veilgraph.commands import arguments
 from veilgraph.commands.files import check_destination
@@ -16,6 +17,7 @@ from veilgraph.layer_errors import Check, DecisionError, LayerError, OutputError
 from veilgraph.passes.samples import read_samples
 from veilgraph.plans import Plan
 from veilgraph.pricing import predict
+from veilgraph.remedies import bits_lacking
 from veilgraph.reports import plan_inputs
 from veilgraph.runtime.weights import load_weights
 from veilgraph.tables import Table, progress, show, show_json
@@ -60,6 +62,18 @@ Example, on the samples that the plan was calibrated with:
     help="How far a layer may be off, as a share of its largest value.",
 )
 @click.option(
+    "--labels",
+    "labels_file",
+    type=arguments.PATH,
+    metavar="FILE.npy",
+    help="What is right for each sample, integers: also count right decisions.",
+)
+@click.option(
+    "--avgpool",
+    is_flag=True,
+    help="Also say what the model decides with average pools in place of max pools.",
+)
+@click.option(
     "--html",
     "report",
     type=arguments.PATH,
@@ -73,6 +87,8 @@ def command(
     model: Path,
     samples_file: Path,
     tolerance: float,
+    labels_file: Path | None,
+    avgpool: bool,
     report: Path | None,
     as_json: bool,
 ) -> None:
@@ -86,15 +102,17 @@ def command(
     weights = load_weights(weights_file, plan.digest)
     shapes = {tensor.name: tensor.shape for tensor in plan_inputs(plan)}
     samples = read_samples(samples_file, shapes)
+    count = min(len(array) for array in samples.values())
+    labels = None if labels_file is None else read_labels(labels_file, count)
     with progress("comparing") as tell:
-        found = check(plan, weights, model, samples, tolerance, tell)
+        found = check(plan, weights, model, samples, tolerance, tell, labels, avgpool)
     if report is not None:
         check_destination(report)
         write_report(report, plan, predict(plan), found)
     if as_json:
         show_json({"encoding": plan.manifest.encoding, **_values(found)})
     else:
-        show(*_tables(plan, found))
+        show(*_tables(plan, found), *_accuracy_lines(found, avgpool))
     verdict = found.verdict()
     if verdict is not None:
         raise verdict
@@ -117,15 +135,52 @@ def _values(found: Check) -> dict[str, Any]:
             }
             for each in found.excursions.values()
         ],
-        "layers": [_layer_values(layer) for layer in found.layers],
+        "layers": [_layer_values(layer, found.tolerance) for layer in found.layers],
         "outputs": [
-            {**_layer_values(each), "agreeing": each.agreeing, "decisions": each.decisions}
+            {
+                **_layer_values(each, found.tolerance),
+                "agreeing": each.agreeing,
+                "decisions": each.decisions,
+            }
             for each in found.outputs
         ],
+        "accuracy": _accuracy_values(found.accuracy),
     }
 
 
-def _layer_values(layer: LayerError) -> dict[str, Any]:
+def _accuracy_values(found: Accuracy | None) -> dict[str, Any] | None:
+    if found is None:
+        return None
+    labelled = found.labels is not None
+    return {
+        "decisions": found.decisions,
+        "plan": found.share(found.plan) if labelled else None,
+        "model": found.share(found.model) if labelled else None,
+        "with_average_pools": found.share(found.averaged) if labelled else None,
+        "same_with_average_pools": found.share(found.same),
+    }
+
+
+def _accuracy_lines(found: Check, pools: bool) -> list[str]:
+    accuracy = found.accuracy
+    if accuracy is None:
+        return []
+    lines = []
+    if accuracy.labels is not None:
+        right = [units.percent(accuracy.share(n)) for n in (accuracy.plan, accuracy.model)]
+        lines.append(
+            f"Right of {accuracy.decisions} labelled decisions: {right[0]} of the plan's, "
+            f"{right[1]} of the model's."
+        )
+    if pools:
+        kept = f"{accuracy.same} of {accuracy.decisions} decisions"
+        after = f", {units.percent(accuracy.share(accuracy.averaged))} right"
+        told = after if accuracy.labels is not None else ""
+        lines.append(f"With average pools the model keeps {kept}{told}.")
+    return lines
+
+
+def _layer_values(layer: LayerError, tolerance: float) -> dict[str, Any]:
     return {
         "name": layer.name,
         "ops": list(layer.ops),
@@ -137,6 +192,7 @@ def _layer_values(layer: LayerError) -> dict[str, Any]:
         "mean_relative_error": layer.mean_relative,
         "relative_error": layer.relative,
         "headroom_bits": units.finite(layer.headroom_bits),
+        "bits_lacking": bits_lacking(layer.relative, tolerance),
     }
 
 

@@ -1,0 +1,69 @@
+"""What `check` advises: the smallest change of options that would do, and that it does."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+import pytest
+from verbs import DIGITS
+
+import veilgraph
+from veilgraph.checking import check
+from veilgraph.remedies import bits_lacking, remedy
+
+
+@pytest.mark.parametrize(
+    ("relative", "tolerance", "bits"),
+    [
+        (0.01, 0.05, 0),
+        (0.05, 0.05, 0),
+        (0.06, 0.05, 1),
+        (0.4, 0.05, 3),
+        (0.41, 0.05, 4),
+        (1, 0, 64),
+    ],
+)
+def test_an_error_halves_with_every_bit(relative: float, tolerance: float, bits: int) -> None:
+    assert bits_lacking(relative, tolerance) == bits
+
+
+@pytest.mark.parametrize(
+    ("options", "advice"),
+    [
+        ({"ring": "auto", "max_error": None}, "--max-error 0.0006"),
+        ({"ring": "auto", "max_error": 0.01}, "--max-error 0.001"),
+        ({"ring": 24}, "--ring 32"),
+        ({"ring": 32, "frac_bits": 8}, "--frac-bits 11"),
+        ({"ring": 24, "frac_bits": 8}, "--frac-bits 11 --ring 32"),
+    ],
+)
+def test_the_options_say_what_to_change(options: Mapping[str, object], advice: str) -> None:
+    ring = options["ring"]
+    told = remedy(options, ring if isinstance(ring, int) else 32, 0.4, 0.05)
+    assert told == f"About 3 more bits would do: compile with {advice}."
+
+
+@pytest.mark.parametrize("options", [{"ring": 64}, {"ring": "auto", "frac_bits": 40}])
+def test_where_bits_alone_do_not_help(options: Mapping[str, object]) -> None:
+    told = remedy(options, 64, 0.4, 0.05)
+    assert told == "Give more samples to --calibrate: wider rings alone won't do."
+    assert remedy({"ring": "auto"}, 32, 0.4, 0.0) == told
+
+
+def test_the_advice_does() -> None:
+    """A plan whose layer drifts, compiled again as its verdict says."""
+    with np.load(DIGITS / "calibration.npz", allow_pickle=False) as samples:
+        given = {"image": samples["image"][:4]}
+    model = DIGITS / "digits.onnx"
+    plan, weights = veilgraph.compile(
+        model, shapes={"image": (1, 1, 28, 28)}, calibrate=given, max_error=0.02
+    )
+    found = check(plan, weights, model, given, tolerance=0.002)
+    verdict = found.verdict()
+    assert verdict is not None
+    allowed = float(verdict.hint.rpartition("--max-error ")[2].rstrip("."))
+    again, weights = veilgraph.compile(
+        model, shapes={"image": (1, 1, 28, 28)}, calibrate=given, max_error=allowed
+    )
+    assert check(again, weights, model, given, tolerance=0.002).verdict() is None

@@ -59,7 +59,23 @@ def div(a: Aten) -> ir.Value:
     divisor = number_of(a.tensor(1))
     if divisor:
         return binary(ops.Mul, a.tensor(0), ops.constant(1 / divisor), a.shape)
+    root = defining(a.tensor(1))
+    if isinstance(root, ops.Sqrt):  # one opening in place of two
+        return binary(ops.Mul, a.tensor(0), inverse(a.tensor(1)), a.shape)
     return binary(ops.Div, a.tensor(0), a.tensor(1), a.shape)
+
+
+def reciprocal(a: Aten) -> ir.Value:
+    """1 / x; of a root it is one function."""
+    return inverse(a.tensor(0))
+
+
+def inverse(x: ir.Value) -> ir.Value:
+    """1 / x."""
+    root = defining(x)
+    if isinstance(root, ops.Sqrt):
+        return ops.Rsqrt.build(root.operation.operands[0])
+    return ops.Reciprocal.build(x)
 
 
 def add_number(a: Aten) -> ir.Value:
@@ -134,7 +150,7 @@ def power(a: Aten) -> ir.Value:
 
 def _power(x: ir.Value, exponent: float) -> ir.Value:
     if exponent < 0:
-        return ops.Reciprocal.build(_power(x, -exponent))
+        return inverse(_power(x, -exponent))
     if exponent in (1, 2, 3, 4):
         y = x
         for _ in range(int(exponent) - 1):
@@ -309,7 +325,7 @@ ROWS: Mapping[str, Row] = {
     "torch.aten.log": unary(ops.Log),
     "torch.aten.sqrt": unary(ops.Sqrt),
     "torch.aten.rsqrt": unary(ops.Rsqrt),
-    "torch.aten.reciprocal": unary(ops.Reciprocal),
+    "torch.aten.reciprocal": reciprocal,
     "torch.aten.sin": unary(ops.Sin),
     "torch.aten.cos": unary(ops.Cos),
     "torch.aten.sigmoid": unary(ops.Sigmoid),

@@ -1,55 +1,120 @@
 """ONNX operators that are written otherwise before the importer sees them.
 
-torch-mlir would take these reductions apart too, but aborts where all that they reduce has
-extent 1, and computes the last one in double precision. Of a Gemm without an addend it drops
-alpha.
+Most of them torch-mlir doesn't know, or knows only in some forms; of a Gemm without an addend it
+drops alpha, reductions of what has extent 1 make it abort, and the logarithm of a sum of powers it
+computes in double precision. Written out they are made of what it does know.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
-from onnx import NodeProto, helper
+import numpy as np
+from numpy.typing import NDArray
+from onnx import ModelProto, NodeProto, TensorProto, helper
 
-# In opsets from 18 on, where every reduction takes its axes as an input.
-CHAINS: Mapping[str, tuple[str, ...]] = {
-    "ReduceL2": ("ReduceSumSquare", "Sqrt"),
-    "ReduceLogSum": ("ReduceSum", "Log"),
-    "ReduceLogSumExp": ("Exp", "ReduceSum", "Log"),
+from veilgraph.frontend import attention, elementary, probing, recurrent, resizing
+from veilgraph.frontend.literals import infer, replace_nodes
+from veilgraph.frontend.steps import Facts, Steps
+
+Decomposition = Callable[[Steps], list[NodeProto]]
+
+
+def _chain(*operators: str) -> Decomposition:
+    """Operators one after another; what the node says of axes is for the one that reduces."""
+
+    def decomposition(s: Steps) -> list[NodeProto]:
+        x = s.operand(0)
+        for operator in operators:
+            if operator.startswith("Reduce"):
+                axes = [s.operand(1)] if s.operand(1) else []
+                named = {a.name: helper.get_attribute_value(a) for a in s.node.attribute}
+                x = s(operator, x, *axes, **named)
+            else:
+                x = s(operator, x)
+        return s.finish(x)
+
+    return decomposition
+
+
+def _gemm(s: Steps) -> list[NodeProto]:
+    """With a third operand, zero if it has an alpha and none."""
+    if s.attribute("alpha", 1.0) == 1 or s.operand(2):
+        return [s.node]
+    node = NodeProto()
+    node.CopyFrom(s.node)
+    node.input[:] = [*node.input[:2], s.numbers([0.0])]
+    return [*s.made, node]
+
+
+# After conversion: opsets from 21 on, where every reduction takes its axes as an input.
+DECOMPOSITIONS: Mapping[str, Decomposition] = {
+    "Acosh": elementary.inverse_hyperbolic_cosine,
+    "Asinh": elementary.inverse_hyperbolic_sine,
+    "Atanh": elementary.inverse_hyperbolic_tangent,
+    "Attention": attention.attention,
+    "AveragePool": elementary.average_pool,
+    "CausalConvWithState": recurrent.causal_convolution,
+    "Cosh": elementary.hyperbolic_cosine,
+    "CumProd": elementary.cumulative_product,
+    "GRU": recurrent.layer,
+    "Gather": elementary.gather,
+    "Gemm": _gemm,
+    "GridSample": probing.sampled,
+    "GroupNormalization": elementary.group_normalization,
+    "Hardmax": elementary.hardmax,
+    "LSTM": recurrent.layer,
+    "LinearAttention": recurrent.linear_attention,
+    "LpNormalization": elementary.lp_normalization,
+    "LpPool": elementary.lp_pool,
+    "MeanVarianceNormalization": elementary.mean_variance_normalization,
+    "OneHot": elementary.one_hot,
+    "Pad": elementary.pad,
+    "Pow": elementary.power,
+    "RMSNormalization": attention.rms_normalization,
+    "RNN": recurrent.layer,
+    "ReduceL2": _chain("ReduceSumSquare", "Sqrt"),
+    "ReduceLogSum": _chain("ReduceSum", "Log"),
+    "ReduceLogSumExp": _chain("Exp", "ReduceSum", "Log"),
+    "ReduceProd": elementary.reduce_product,
+    "Resize": resizing.resize,
+    "RotaryEmbedding": attention.rotary_embedding,
+    "Shrink": elementary.shrink,
+    "Sinh": elementary.hyperbolic_sine,
+    "Softsign": elementary.softsign,
+    "SpaceToDepth": elementary.space_to_depth,
+    "SwiGLU": elementary.gated_swish,
+    "Swish": elementary.swish,
+    "Trilu": elementary.trilu,
+    "Upsample": resizing.resize,
+    **dict.fromkeys(probing.MOVES, probing.moves),
+    **dict.fromkeys(probing.LINEAR, probing.linear),
 }
 
 
-def decompose(node: NodeProto) -> list[NodeProto]:
-    """The node, or nodes of the same result; the last of them has its name and output."""
-    if node.op_type == "Gemm" and not node.domain:
-        return _with_addend(node)
-    chain = CHAINS.get(node.op_type, ()) if not node.domain else ()
-    if not chain:
-        return [node]
-    nodes = []
-    source = node.input[0]
-    for step, operator in enumerate(chain, start=1):
-        name = node.name if step == len(chain) else f"{node.name}/{operator}"
-        output = node.output[0] if step == len(chain) else f"{node.output[0]}/{operator}"
-        reduces = operator.startswith("Reduce")
-        part = helper.make_node(
-            operator, [source, *(node.input[1:] if reduces else [])], [output], name=name
-        )
-        if reduces:
-            part.attribute.extend(node.attribute)
-        nodes.append(part)
-        source = output
-    return nodes
+def decompose(model: ModelProto, weights: dict[str, NDArray[np.float32]]) -> None:
+    """Changes the model in place until no node is left that is written otherwise.
+
+    Args:
+        weights: the owner's values by input name; gets those that decompositions make of them.
+
+    Raises:
+        Refusal: a form of an operator that can't be written otherwise.
+    """
+    changed = True
+    while changed:
+        before = set(weights)
+        facts = Facts.of(infer(model), weights)
+        parts = [decomposed(node, facts) for node in model.graph.node]
+        changed = any(new[0] is not old for new, old in zip(parts, model.graph.node, strict=True))
+        replace_nodes(model.graph, [node for part in parts for node in part])
+        for name in weights.keys() - before:
+            shape = weights[name].shape
+            kind = helper.make_tensor_value_info(name, TensorProto.FLOAT, shape)
+            model.graph.input.append(kind)
 
 
-def _with_addend(node: NodeProto) -> list[NodeProto]:
-    """A Gemm with a third operand, zero if it has an alpha and none."""
-    scaled = any(a.name == "alpha" and a.f != 1 for a in node.attribute)
-    if not scaled or (len(node.input) > 2 and node.input[2]):
-        return [node]
-    zero = f"{node.output[0]}/zero"
-    full = NodeProto()
-    full.CopyFrom(node)
-    del full.input[2:]
-    full.input.append(zero)
-    return [helper.make_node("Constant", [], [zero], name=zero, value_floats=[0.0]), full]
+def decomposed(node: NodeProto, facts: Facts) -> list[NodeProto]:
+    """The node, or nodes of the same results; one of them has its name."""
+    decomposition = None if node.domain else DECOMPOSITIONS.get(node.op_type)
+    return decomposition(Steps(node, facts)) if decomposition else [node]

@@ -38,16 +38,19 @@ MOVES = {"Concat", "Flatten", "Gather", "Reshape", "Slice", "Split", "Squeeze", 
 REDUCTIONS = {"ReduceMax", "ReduceMin", "ReduceProd", "ReduceSum"}
 FOLDABLE = frozenset(ARITHMETIC | CHOICES | MAKERS | MOVES | REDUCTIONS | {"Unsqueeze"})
 
-# Operators' inputs whose values, not only shapes, decide the shape of the output.
+# Operators' inputs whose values, not only shapes, decide the shape of the output, or what is
+# computed: the exponents of a power, a window that is slid over a signal.
 SHAPE_INPUTS: Mapping[str, tuple[int, ...]] = {
     "ConstantOfShape": (0,),
     "Expand": (1,),
-    "OneHot": (1,),
+    "OneHot": (1, 2),
     "Pad": (1, 3),
+    "Pow": (1,),
     "Range": (0, 1, 2),
     "Reshape": (1,),
     "Resize": (1, 2, 3),
     "Slice": (1, 2, 3, 4),
+    "STFT": (1, 2, 3),
     "Split": (1,),
     "Squeeze": (1,),
     "Tile": (1, 2),
@@ -56,6 +59,9 @@ SHAPE_INPUTS: Mapping[str, tuple[int, ...]] = {
     "Upsample": (1,),
     **dict.fromkeys(("ReduceMax", "ReduceMean", "ReduceMin", "ReduceProd", "ReduceSum"), (1,)),
 }
+
+# What inference finds no type for, and is of the type of its first operand.
+ALIKE = frozenset(("GroupNormalization", "MeanVarianceNormalization"))
 
 
 def needed_for_shapes(graph: GraphProto) -> set[str]:
@@ -118,12 +124,34 @@ def infer(model: ModelProto) -> ModelProto:
     """
     del model.graph.value_info[:]
     try:
-        return shape_inference.infer_shapes(model, data_prop=True)
+        found = shape_inference.infer_shapes(model, data_prop=True)
+        while _declare_alike(found.graph):
+            found = shape_inference.infer_shapes(found, data_prop=True)
+        return found
     except shape_inference.InferenceError as error:
         raise UsageError(
             f"The shapes of the model don't fit together: {str(error).strip()}.",
             "Check the shapes given, or export the model again.",
         ) from error
+
+
+def _declare_alike(graph: GraphProto) -> bool:
+    """Gives outputs the type of the first operand where inference doesn't; whether it gave any."""
+    infos = {info.name: info for info in (*graph.input, *graph.value_info, *graph.output)}
+    missing = [
+        (node.output[0], infos[node.input[0]].type)
+        for node in graph.node
+        if node.op_type in ALIKE and node.input[0] in infos
+        if infos[node.input[0]].type.tensor_type.HasField("shape")
+        if node.output[0] not in infos
+        or not infos[node.output[0]].type.tensor_type.HasField("shape")
+    ]
+    for name, kind in missing:
+        if name in infos:
+            infos[name].type.CopyFrom(kind)
+        else:
+            graph.value_info.append(ValueInfoProto(name=name, type=kind))
+    return bool(missing)
 
 
 def static_shapes(model: ModelProto, literals: Literals) -> dict[str, tuple[int, ...]]:

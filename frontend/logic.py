@@ -148,7 +148,7 @@ def converted(a: Aten) -> ir.Value:
     x, source, target = a.tensor(0), a.element(0), a.result_element
     if target == "i1":
         return truth(a, 0)
-    if target[0] in "su" and "f" in source:
+    if target[0] in "su" and "f" in source and not a.is_whole(0):
         raise Refusal("It rounds numbers toward zero.", "Leave it out, or round them first.")
     return x
 

@@ -19,6 +19,7 @@ from veilgraph.frontend.load import Model
 from veilgraph.frontend.lowering import lower
 from veilgraph.frontend.numbers import NUMBERS
 from veilgraph.frontend.prepare import Prepared, convert, draft, node_outputs
+from veilgraph.frontend.reading import Refusal
 from veilgraph.frontend.refusals import known_refusals, offender, way_out
 from veilgraph.frontend.translate import Untranslatable, translate
 from veilgraph.ir.errors import Offender, UnsupportedError, UsageError
@@ -29,6 +30,7 @@ __all__ = ["Model", "Prepared", "import_model", "node_outputs", "prepare"]
 FAILURES = (
     ir.MLIRError,
     OnnxImportError,
+    Refusal,
     RuntimeError,  # an assertion of the version converter
     Untranslatable,
     UsageError,
@@ -109,6 +111,8 @@ def _is_readable(tensor: TensorProto | ValueInfoProto | None) -> bool:
 def _reason(error: Exception) -> str:
     if isinstance(error, Untranslatable):
         return error.refused[0].reason
+    if isinstance(error, Refusal):
+        return error.reason
     if isinstance(error, ir.MLIRError):
         return "The importer lowers no such operator, or not in this form."
     # The converter's assertions say where they stand in its source, then what failed.
@@ -117,5 +121,9 @@ def _reason(error: Exception) -> str:
 
 
 def _way_out(node: NodeProto, error: Exception) -> str:
-    given = error.refused[0].way_out if isinstance(error, Untranslatable) else ""
+    given = ""
+    if isinstance(error, Untranslatable):
+        given = error.refused[0].way_out
+    elif isinstance(error, Refusal):
+        given = error.way_out
     return given or way_out(node)

@@ -32,6 +32,7 @@ from veilgraph.frontend.load import NOT_A_MODEL, Model, byte_count, load
 from veilgraph.frontend.numbers import as_float32
 from veilgraph.frontend.pools import round_down
 from veilgraph.frontend.shapes import bind_shapes
+from veilgraph.frontend.steps import following
 from veilgraph.ir.errors import UsageError
 
 Array = NDArray[np.float32]
@@ -117,7 +118,7 @@ def convert(prepared: Prepared) -> Prepared:
     """The same model in an opset that the importer knows.
 
     Raises:
-        RuntimeError, ConvertError, UsageError: an operator that can't be converted.
+        RuntimeError, ConvertError, UsageError, Refusal: an operator that can't be converted.
     """
     proto = ModelProto()
     proto.CopyFrom(prepared.model)
@@ -127,12 +128,16 @@ def convert(prepared: Prepared) -> Prepared:
         for node in proto.graph.node:
             # The converter may put its own nodes after one of ours: a name stays with its output.
             node.name = names.get(node.output[0], node.output[0])
-    replace_nodes(proto.graph, [part for node in proto.graph.node for part in decompose(node)])
+    weights = dict(prepared.weights)
+    decompose(proto, weights)
     name_nodes(proto.graph)
-    literals = fold(proto, {tensor.name: tensor for tensor in proto.graph.initializer})
+    literals = {tensor.name: tensor for tensor in proto.graph.initializer}
+    owned = following(proto.graph, {n for n, t in literals.items() if math.prod(t.dims) > 1})
+    literals = fold(proto, literals)
     del proto.graph.initializer[:]
-    _declare(proto.graph, {}, literals)
-    return Prepared(infer(proto), prepared.weights, prepared.source)
+    disguised = {n: a for n, a in _disguised(proto.graph, literals).items() if n in owned}
+    _declare(proto.graph, disguised, {n: t for n, t in literals.items() if n not in disguised})
+    return Prepared(infer(proto), weights | disguised, prepared.source)
 
 
 def opset(proto: ModelProto) -> int:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 
 import numpy as np
 from numpy.typing import NDArray
@@ -11,10 +11,17 @@ from torch_mlir import ir
 from veilgraph.ir import graph_ops as ops
 from veilgraph.ir import shapes
 from veilgraph.ir.attributes import Shape, dense_value, shape_of
-from veilgraph.ir.graph import attributes, defining
+from veilgraph.ir.graph import attributes, defining, kind_of
 from veilgraph.ir.meaning.graph import apply
 
 ELEMENTS = frozenset(("f32", "i1", *(f"{s}i{bits}" for s in "su" for bits in (8, 16, 32, 64))))
+KEEPING_WHOLE = frozenset(  # operations whose results are integers where their operands are
+    (
+        *("add", "sub", "mul", "neg", "abs", "sign", "matmul", "conv", "relu", "maximum"),
+        *("minimum", "max_pool", "sum_pool", "reduce_sum", "reduce_max", "reshape", "transpose"),
+        *("concat", "slice", "pad", "expand"),
+    )
+)
 NUMBERS = ("torch.constant.bool", "torch.constant.float", "torch.constant.int")
 
 
@@ -39,9 +46,10 @@ class Aten:
         op: ir.OpView,
         values: Mapping[ir.Value, ir.Value],
         integers: Mapping[ir.Value, NDArray[np.float32]],
+        whole: Collection[ir.Value] = (),
     ) -> None:
         self._operands = list(op.operation.operands)
-        self._values, self._integers = values, integers
+        self._values, self._integers, self._whole = values, integers, whole
         self.shapes = tuple(vtensor_shape(result) for result in op.operation.results)
         self.shape = self.shapes[0]
         self.result_element = vtensor_element(op.operation.results[0])
@@ -53,6 +61,10 @@ class Aten:
     def element(self, index: int) -> str:
         """The type of operand `index`'s elements: "f32", "si64", "i1" for truth values."""
         return vtensor_element(self._operands[index])
+
+    def is_whole(self, index: int) -> bool:
+        """Whether operand `index` is known to hold integers alone, whatever its type says."""
+        return is_whole(self.tensor(index), self._whole)
 
     def optional(self, index: int) -> ir.Value | None:
         """Operand `index` as a graph value; None where it is left out."""
@@ -172,6 +184,20 @@ def known_integers(
     if len(known) < len(operands):
         return None
     return np.asarray(apply(op, known), np.float32)
+
+
+def is_whole(value: ir.Value, whole: Collection[ir.Value]) -> bool:
+    """Whether a graph value holds integers alone, given some that do."""
+    op = defining(value)
+    if value in whole or op is None:
+        return value in whole
+    if isinstance(op, ops.Constant):
+        array = np.asarray(attributes(op)["value"])
+        return bool((array == np.rint(array)).all())
+    kept = kind_of(op) in KEEPING_WHOLE
+    return kind_of(op) == "step" or (
+        kept and all(is_whole(x, whole) for x in op.operation.operands)
+    )
 
 
 def number_of(value: ir.Value) -> float | None:

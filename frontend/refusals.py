@@ -93,8 +93,6 @@ def _operator_refusal(node: NodeProto, version: int) -> str:
         return f"Operators of the domain {node.domain} aren't known."
     if not onnx.defs.has(node.op_type, max_inclusive_version=version):
         return f"ONNX opset {version} has no such operator."
-    if any(a.name == "mode" and a.s == b"wrap" for a in node.attribute):  # lowering never ends
-        return "Padding that wraps around isn't supported."
     if node.op_type in QUANTISED:
         return "Quantised models aren't supported yet."
     if any(a.type in (AttributeProto.GRAPH, AttributeProto.GRAPHS) for a in node.attribute):
@@ -109,13 +107,14 @@ def _axis_refusal(node: NodeProto, tensors: Tensors) -> str:
         return ""
     axis = next((attribute.i for attribute in node.attribute if attribute.name == "axis"), 0)
     rank = len(info.type.tensor_type.shape.dim)
-    legal = axis == 0 or -rank <= axis < rank + (node.op_type == "Flatten")
+    more = node.op_type in ("Flatten", "OneHot")  # a place between two axes, or after all
+    legal = axis == 0 or -rank - (node.op_type == "OneHot") <= axis < rank + more
     return "" if legal else f"Its axis, {axis}, is outside rank {rank}."
 
 
 def _output_refusal(node: NodeProto, drafted: Prepared, tensors: Tensors) -> str:
     """What is wrong with the first output; the others matter only where they are read."""
-    info = tensors.get(node.output[0])
+    info = tensors.get(next(filter(None, node.output), ""))
     if not isinstance(info, ValueInfoProto) or not info.type.tensor_type.HasField("shape"):
         return _shape_refusal(drafted.alone(node, tensors))
     tensor = info.type.tensor_type

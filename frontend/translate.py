@@ -68,7 +68,8 @@ def translate(
     names: dict[ir.Value, str] = {}
     for value, node in zip(returned.operands, lowered.nodes, strict=True):
         names.setdefault(value, node)
-    translation = Translation(graph, values, names)
+    whole = {value for v, value in values.items() if vtensor_element(v) != "f32"}
+    translation = Translation(graph, values, names, whole=whole)
     for name, array in known.items():
         translation.values[arguments[name]] = translation.known(name, array)
     for op in body:
@@ -92,6 +93,7 @@ class Translation:
         refused: what has no graph operation.
         lost: aten values of which nothing is known, because they or their operands were refused.
         integers: the model's integer tensors, by the weight that each one is.
+        whole: values of integer types, or that were once of one.
     """
 
     graph: Graph
@@ -100,6 +102,7 @@ class Translation:
     refused: list[Refused] = field(default_factory=list)
     lost: set[ir.Value] = field(default_factory=set)
     integers: dict[ir.Value, NDArray[np.float32]] = field(default_factory=dict)
+    whole: set[ir.Value] = field(default_factory=set)
 
     def add(self, op: ir.OpView) -> None:
         """Builds graph operations for one aten operation, or notes why there are none."""
@@ -129,12 +132,15 @@ class Translation:
             kind = f"ONNX {op.operation.attributes['name'].value.removeprefix('onnx.')}"
         if kind not in ROWS:
             raise Refusal(f"{kind.removeprefix('torch.')} isn't supported.")
-        aten = Aten(op, self.values, self.integers)
+        aten = Aten(op, self.values, self.integers, self.whole)
         made = ROWS[kind](aten)
         values = made if isinstance(made, tuple) else (made,)
         for value, shape in zip(values, aten.shapes, strict=True):
             if shape_of(value) != shape:
                 raise Refusal(f"It makes {shape_of(value)}, where the model says {shape}.")
+        for value, result in zip(values, op.operation.results, strict=True):
+            if vtensor_element(result) != "f32":
+                self.whole.add(value)
         return values
 
     def _literal(self, op: ir.OpView) -> ir.Value:

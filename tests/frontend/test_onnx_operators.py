@@ -2,59 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 import pytest
-from models import model, run_onnx
-from numpy.typing import NDArray
-from onnx import TensorProto, helper
-
-from veilgraph.frontend.onnx import import_model
-from veilgraph.ir.graph import kind_of
-from veilgraph.ir.meaning.graph import evaluate
+from onnx import TensorProto
+from operator_rows import BOOL, INT64, Row, check_matches_onnxruntime, ints, number
 
 IMAGE = (2, 4, 9, 8)
 BOX = (2, 3, 4, 7, 6)
-
-
-@dataclass(frozen=True)
-class Row:
-    """One node: its operator, input shapes, attributes, and what else it needs.
-
-    Attributes:
-        initialisers: constant inputs by name; they follow the inputs, in order.
-        kinds: graph operations that must be all there are; not checked where empty.
-        positive: inputs are drawn from [0.5, 2) rather than from a normal distribution.
-        gives: element type of the outputs.
-        takes: element type of the inputs; integers are small ones, with many equal.
-    """
-
-    operator: str
-    shapes: Sequence[tuple[int, ...]]
-    attributes: Mapping[str, Any] = field(default_factory=dict)
-    initialisers: Mapping[str, NDArray[np.generic]] = field(default_factory=dict)
-    opset: int = 21
-    outputs: int = 1
-    kinds: str = ""
-    positive: bool = False
-    gives: int = TensorProto.FLOAT
-    takes: int = TensorProto.FLOAT
-
-    def __str__(self) -> str:
-        named = "-".join(f"{name}={value}" for name, value in self.attributes.items())
-        shapes = "-".join("x".join(map(str, shape)) for shape in self.shapes)
-        return f"{self.operator}-{shapes}-{named}-{self.opset}".replace(" ", "")
-
-
-def ints(*values: int) -> NDArray[np.int64]:
-    return np.array(values, dtype=np.int64)
-
-
-def number(value: float) -> NDArray[np.float32]:
-    return np.array(value, dtype=np.float32)
 
 
 def plain(operators: str, **options: Any) -> list[Row]:
@@ -101,7 +57,6 @@ ELEMENTWISE = [
     Row("Cast", [IMAGE], {"to": 1}),
 ]
 
-BOOL, INT64 = TensorProto.BOOL, TensorProto.INT64
 LOGIC = [
     *(
         Row(operator, [IMAGE, (4, 1, 1)], gives=BOOL, takes=kind)
@@ -298,32 +253,4 @@ SHAPES = [
 
 @pytest.mark.parametrize("row", ELEMENTWISE + LOGIC + WINDOWS + LINEAR + SHAPES, ids=str)
 def test_operator_matches_onnxruntime(row: Row) -> None:
-    rng = np.random.default_rng(len(str(row)))
-    names = [f"x{index}" for index in range(len(row.shapes))]
-    outputs = [f"y{index}" for index in range(row.outputs)]
-    node = helper.make_node(
-        row.operator, [*names, *row.initialisers], outputs, name="node", **row.attributes
-    )
-    inputs = dict(zip(names, row.shapes, strict=True))
-    proto = model([node], inputs, outputs, row.initialisers, row.opset)
-    for infos, element in ((proto.graph.input, row.takes), (proto.graph.output, row.gives)):
-        for info in infos:
-            info.type.tensor_type.elem_type = element
-    feeds = {name: _draw(rng, shape, row) for name, shape in inputs.items()}
-    graph = import_model(proto)
-    graph.verify()
-    expected = run_onnx(proto, feeds)
-    for name, value in evaluate(graph, feeds).items():
-        np.testing.assert_allclose(value, expected[name], rtol=2e-5, atol=2e-6)
-        assert value.shape == expected[name].shape
-    if row.kinds:
-        assert " ".join(kind_of(op) for op in graph.operations) == row.kinds
-
-
-def _draw(rng: np.random.Generator, shape: tuple[int, ...], row: Row) -> NDArray[np.generic]:
-    if row.takes == BOOL:
-        return rng.integers(0, 2, shape).astype(bool)
-    if row.takes != TensorProto.FLOAT:
-        return rng.integers(-3, 4, shape).astype(helper.tensor_dtype_to_np_dtype(row.takes))
-    values = rng.uniform(0.5, 2, shape) if row.positive else rng.standard_normal(shape)
-    return values.astype(np.float32)
+    check_matches_onnxruntime(row)

@@ -27,6 +27,7 @@ from veilgraph.ir.errors import PeerError, VeilgraphError
 from veilgraph.ir.plan import Phase
 from veilgraph.plans import Plan
 from veilgraph.runtime import certificates
+from veilgraph.runtime.devices import ready, require_device
 from veilgraph.runtime.shaping import Shape
 from veilgraph.runtime.simulate import Answer, Devices, Run, devices_of, split_inputs
 from veilgraph.runtime.transcript import PhaseRecord, Transcript
@@ -87,6 +88,9 @@ def simulate_processes(
     """
     own = [split_inputs(plan, inputs) for inputs in batches]
     devices = devices_of(plan, device)
+    for name, each in devices.items():
+        require_device(each)
+        ready(each, plan, name, isa=isa, cubins=cubins)  # compiled before parties await each other
     kernels = None if cubins is None else str(cubins.absolute())
     with tempfile.TemporaryDirectory(prefix="veilgraph-") as name:
         folder = Path(name)

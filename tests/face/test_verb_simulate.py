@@ -62,6 +62,7 @@ def test_instruction_set_can_be_chosen(
     ("arguments", "code", "sentence"),
     [
         ((*FILES, "--device", "abacus"), 2, "There is no device `abacus`."),
+        ((*FILES, "--processes", "--device", "host-shim"), 2, "imitates a GPU, for tests"),
         ((*FILES, "--device", "=cpu"), 2, "should read PARTY=DEVICE"),
         ((*FILES, "--device", "eve=cpu"), 2, "eve is no party of this plan."),
         ((*FILES, "--device", "bob=cpu", "--device", "bob=cuda"), 2, "--device names `bob` twice."),
@@ -93,10 +94,14 @@ def test_refuses(copied: Compiled, arguments: tuple[str, ...], code: int, senten
     assert sorted(copied.folder.iterdir()) == before
 
 
-def test_no_way_to_a_gpu_is_told(copied: Compiled, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("more", [(), ("--processes",)])
+def test_no_way_to_a_gpu_is_told(
+    copied: Compiled, more: tuple[str, ...], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By this process, before it starts others."""
     monkeypatch.setitem(sys.modules, "pycuda", None)
     monkeypatch.setitem(sys.modules, "pycuda.driver", None)
-    code, told = refusal("simulate", *FILES, "--device", "bob=cuda:0")
+    code, told = refusal("simulate", *FILES, "--device", "bob=cuda:0", *more)
     assert code == 2
     assert "package pycuda, which is not installed" in told
 

@@ -18,7 +18,7 @@ from veilgraph.ir.errors import DeviceError, ResourceLimitError
 from veilgraph.ir.plan import ROUND
 from veilgraph.kernels import KERNELS
 from veilgraph.kernels.cuda import Launch, Run, key_schedules
-from veilgraph.kernels.cuda.launch import KEY_BYTES
+from veilgraph.kernels.cuda.launch import KEY_BYTES, SCHEDULE_BYTES
 from veilgraph.runtime.cuda.driver import DriverFault, Kernel
 from veilgraph.runtime.cuda.program import GIB, CudaProgram, require_memory
 from veilgraph.runtime.cuda.staging import StagedRound, Staging, staging_bytes
@@ -78,14 +78,17 @@ class CudaDevice:
             require_memory(made.plan, made.program, driver)
             self._compute, self._done = driver.stream(), driver.event()
             self._arena = self._allocated(self._program.arena_bytes)
+            self._constants = self._allocated(len(made.plan.constants))
+            self._keys = self._allocated(SCHEDULE_BYTES * len(made.program.keys))
             self._staging = self._staged(max(PIECE_BYTES, staging_bytes(self._program)))
-            self._keys = self._filled(key_schedules(keys).reshape(-1))
-            self._constants = self._filled(np.frombuffer(made.plan.constants, np.uint8))
-            self._staging.wipe()
             self._lay_out(made.steps)
             kernels = [int(kernel) for kernel in self._program.steps["kernel"]]
             names = ["round" if k == ROUND else KERNELS[k] for k in kernels]
             self._timeline = Timeline(driver, self._compute, names)
+            self._write(self._constants, np.frombuffer(made.plan.constants, np.uint8))
+            # Last, so that no secret is on the card of a device that could not be made.
+            self._write(self._keys, key_schedules(keys).reshape(-1))
+            self._staging.wipe()
 
     # Steps
 
@@ -222,7 +225,8 @@ class CudaDevice:
 
     def _said(self, step: int) -> str:
         row = self._program.steps[step]
-        layer = self._plan.layers[int(row["layer"])].name if self._plan.layers else ""
+        layers, number = self._plan.layers, int(row["layer"])
+        layer = layers[number].name if number < len(layers) else ""
         kernel = KERNELS[int(row["kernel"])]
         return f"step {step} ({kernel}{f' of layer {layer}' if layer else ''})"
 
@@ -248,11 +252,6 @@ class CudaDevice:
                 "End what else pins memory, or compile for a smaller batch with --shape.",
             ) from error
 
-    def _filled(self, content: npt.NDArray[np.uint8]) -> int:
-        address = self._allocated(len(content))
-        self._write(address, content)
-        return address
-
     def _lay_out(self, steps: Iterable[Iterable[Launch]]) -> None:
         """Binds all launches; those of step i are at [starts[i], starts[i + 1])."""
         self._bound: list[Bound] = []
@@ -273,16 +272,22 @@ class CudaDevice:
         """
         if self._closed:
             return
-        self._staging.wipe()
-        if not self._failed:
+        if self._failed:
+            self._staging.wipe()
+        else:
             with self._on_card():
-                for address, count in self._allocations:
-                    self._compute.clear(address, count)
-                self._finish()
-                for address, _ in self._allocations:
-                    self._driver.release(address)
-                # The rest goes with the last reference, and has to go in the card's context.
-                self._bound.clear()
-                del self._staging, self._timeline
-                self._driver.forget()
+                self._release()
         self._closed = True
+
+    def _release(self) -> None:
+        self._staging.settle()
+        self._staging.wipe()
+        for address, count in self._allocations:
+            self._compute.clear(address, count)
+        self._finish()
+        for address, _ in self._allocations:
+            self._driver.release(address)
+        # The rest goes with the last reference, and has to go in the card's context.
+        self._bound.clear()
+        del self._staging, self._timeline
+        self._driver.forget()

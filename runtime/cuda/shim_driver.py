@@ -74,6 +74,9 @@ class ShimStream:
             work.act()
             self._done += 1
 
+    def work_to_end(self) -> None:
+        self.work_to(self._done + len(self._work))
+
     def _add(self, work: _Work) -> None:
         self._work.append(work)
         while self._hasty and self._work and self._is_free(self._work[0]):
@@ -124,7 +127,8 @@ class ShimDriver:
 
     def __init__(self, folder: Path, card: Card = SHIM, hasty: Collection[int] = ()) -> None:
         self.card = card
-        self._hasty, self._streams = hasty, 0
+        self._hasty = hasty
+        self._streams: list[ShimStream] = []
         make_own(folder)
         self._folder = folder
         self.runner = ShimRunner(folder)
@@ -174,8 +178,13 @@ class ShimDriver:
         )
 
     def stream(self) -> ShimStream:
-        self._streams += 1
-        return ShimStream(self, self._streams - 1 in self._hasty)
+        self._streams.append(ShimStream(self, len(self._streams) in self._hasty))
+        return self._streams[-1]
+
+    def drain(self) -> None:
+        """Does all work that is left: a card would, sooner or later, whoever waits."""
+        for stream in self._streams:
+            stream.work_to_end()
 
     def event(self) -> ShimEvent:
         return ShimEvent()

@@ -103,6 +103,12 @@ class Staging:
             views[peer] = self.pinned[start:end]
         return views, tuple(chunk for copy in copies for chunk in _chunks(copy)), end
 
+    def settle(self) -> None:
+        """Waits for copies that a round which did not end has left under way."""
+        for stream in (self.outward, self.inward):
+            stream.record(self.fetched)
+            self.fetched.synchronize()
+
     def wipe(self) -> None:
         self.pinned[:] = 0
 

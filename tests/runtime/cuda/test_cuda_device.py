@@ -20,7 +20,7 @@ from veilgraph.runtime.cuda.device import CudaDevice
 from veilgraph.runtime.cuda.driver import Driver, DriverFault
 from veilgraph.runtime.cuda.program import CudaProgram
 from veilgraph.runtime.cuda.pycuda_driver import PyCudaDriver
-from veilgraph.runtime.cuda.shim_driver import SHIM, ShimDriver, ShimStream
+from veilgraph.runtime.cuda.shim_driver import SHIM, ShimDriver, ShimEvent, ShimStream
 
 COPY = step("copy", first_buffer=0)  # from the second place to the first
 
@@ -208,6 +208,52 @@ def test_closing_wipes_and_gives_back(shim: ShimDriver) -> None:
     assert not any(block.any() for block in blocks)
     assert not shim.blocks
     with pytest.raises(AssertionError, match="closed"):
+        device.run(0, 1, 1)
+
+
+@pytest.mark.parametrize("hasty", HASTY)
+def test_a_round_that_is_interrupted_is_wiped_too(
+    shim_folder: Path, hasty: tuple[int, ...], monkeypatch: Any
+) -> None:
+    """Copies that are under way are over before the memory that they fill is."""
+    shim = ShimDriver(shim_folder, hasty=hasty)
+    plan = copying_plan([fill(0, 0), *rounds(1)], [(SEND, 1, 0, 0, BYTES)], params=[7])
+    device = opened(plan, shim)
+    send = device.round({1: (0, BYTES)}, {})
+    device.run(0, 1, 1)
+    with monkeypatch.context() as patched:
+        patched.setattr(ShimEvent, "synchronize", interrupt)
+        with pytest.raises(KeyboardInterrupt):
+            send.fetch()
+    device.close()
+    shim.drain()
+    assert not any(block.any() for block in shim.pinned_blocks)
+
+
+def interrupt(event: ShimEvent) -> None:
+    raise KeyboardInterrupt
+
+
+def test_no_secret_is_on_a_card_whose_device_can_not_be_made(
+    shim: ShimDriver, monkeypatch: Any
+) -> None:
+    plan = copying_plan([COPY], keys=(("alice",),))
+
+    def refuse(launch: Any) -> Any:
+        raise UsageError("no machine code")
+
+    monkeypatch.setattr(shim, "kernel", refuse)
+    with pytest.raises(UsageError, match="no machine code"):
+        CudaDevice(CudaProgram.prepared(plan, "alice", shim), bytes(range(16)))
+    assert not any(block.any() for block in shim.pinned_blocks)
+    assert all((block == 0xA5).all() for block in shim.blocks)  # junk, as it was
+
+
+def test_a_layer_that_is_none_is_left_out(shim: ShimDriver, monkeypatch: Any) -> None:
+    """Of an untrusted plan: its layers are for people, and nobody checks their numbers."""
+    device = opened(copying_plan([fill(1, 0, layer=99)], params=[7]), shim)
+    monkeypatch.setattr(ShimStream, "launch", failing("launch", 1))
+    with pytest.raises(DeviceError, match=r"failed in step 0 \(fill\): "):
         device.run(0, 1, 1)
 
 

@@ -128,14 +128,34 @@ __device__ __forceinline__ void store_planes(const Tile& tile, uint8_t* to, uint
   if (words_left(tile) > 1) words[1] = uint2{kept.at[2], kept.at[3]};
 }
 
-// Lane j < count <- plane start + step j of a draw: block p * ceil(elements / 128) begins plane p.
-__device__ __forceinline__ Planes draw_planes(const Tile& tile, const Aes& aes, uint64_t run,
-                                              uint64_t draw, int64_t start, int step, int count) {
-  const int lane = static_cast<int>(tile.lane);
-  if (lane >= count) return all_planes(false);
+// The plane of a draw that a lane makes, under which of the program's keys.
+struct DrawnPlane {
+  unsigned key;
+  uint64_t draw;
+  int64_t plane;
+};
+
+// Plane start + step j of a draw to lane from_lane + j.
+__device__ __forceinline__ DrawnPlane drawn_plane(const Tile& tile, unsigned key, uint64_t draw,
+                                                  int64_t start, int step, int from_lane) {
+  return {key, draw, start + step * (static_cast<int>(tile.lane) - from_lane)};
+}
+
+// b from lane `lane` up, a below it.
+__device__ __forceinline__ DrawnPlane from_lane(const Tile& tile, unsigned lane,
+                                                const DrawnPlane& a, const DrawnPlane& b) {
+  const bool above = tile.lane >= lane;
+  return {above ? b.key : a.key, above ? b.draw : a.draw, above ? b.plane : a.plane};
+}
+
+// Each lane's plane, for lanes below `count`: block p * ceil(elements / 128) begins plane p.
+__device__ __forceinline__ Planes draw_planes(const Tile& tile, const AesTable& table,
+                                              const AesSchedule* keys, const DrawnPlane& mine,
+                                              uint64_t run, unsigned count) {
+  if (tile.lane >= count) return all_planes(false);
   const int64_t plane_blocks = (tile.elements + kTile - 1) / kTile;
-  const uint4 block =
-      aes.counter(run, draw, (start + step * lane) * plane_blocks + tile.first / kTile);
+  const Aes aes = aes_of(table, keys[mine.key], tile.lane);
+  const uint4 block = aes.counter(run, mine.draw, mine.plane * plane_blocks + tile.first / kTile);
   return {{block.x, block.y, block.z, block.w}};
 }
 

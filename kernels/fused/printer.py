@@ -22,6 +22,7 @@ from veilgraph.kernels.cuda.buffers import Buffer, Kind
 from veilgraph.kernels.cuda.launch import Argument, Keys, Run
 from veilgraph.kernels.cuda.source import Source
 from veilgraph.kernels.fused.declaration import Op
+from veilgraph.kernels.fused.drawn import Segment, segments
 from veilgraph.kernels.fused.registers import LANES, Plane, lanes_of, moves, pieces
 
 ENTRY = "veil_fused"
@@ -59,8 +60,15 @@ class Printer:
         self._strides: dict[int, str] = {}
         self._keys: list[int] = []
         self._numbers: list[Argument] = []
-        for row in table:
-            self._print(dict(zip(table.dtype.names or (), row.tolist(), strict=True)))
+        names = table.dtype.names or ()
+        instructions = [dict(zip(names, row.tolist(), strict=True)) for row in table]
+        self._segments = segments(instructions)
+        self._batches: dict[int, str] = {}
+        for number, ins in enumerate(instructions):
+            if Op(ins["op"]) is Op.DRAW_BITS:
+                self._draw_bits(ins, self._segments[number])
+            else:
+                self._print(ins)
 
     # The whole
 
@@ -117,12 +125,10 @@ class Printer:
         op = Op(ins["op"])
         if op in _GATES or op is Op.NOT_BITS:
             self._gate(op, ins)
-        elif Op.ADD <= op <= Op.NARROW or op in (Op.CONST, Op.SELECT, Op.UNPACK):
-            self._define_word(ins, _EXPRESSIONS[op](self, ins))
-        elif op in (Op.LOAD, Op.LOOKUP, Op.DRAW):
-            self._define_word(ins, _SOURCES[op](self, ins))
+        elif op in _WORDS:
+            self._define_word(ins, _WORDS[op](self, ins))
         else:
-            _BIT_LINES[op](self, ins)
+            _LINES[op](self, ins)
 
     def _name(self, letter: str) -> str:
         self._names += 1
@@ -148,10 +154,11 @@ class Printer:
         self._numbers.append(value & _MASK64)
         return f"n{len(self._numbers) - 1}"
 
-    def _key(self, number: int) -> str:
+    def _key(self, number: int) -> int:
+        """The place of a key among those that the program uses."""
         if number not in self._keys:
             self._keys.append(number)
-        return f"aes_of(table, keys[{self._keys.index(number)}], tile.lane)"
+        return self._keys.index(number)
 
     # Words
 
@@ -229,8 +236,8 @@ class Printer:
 
     def _draw(self, ins: Instruction) -> str:
         types = f"uint{ins['word']}_t, uint{ins['count']}_t"
-        key, number = self._key(ins["a"]), self._number(ins["immediate"])
-        return f"draw_words<{types}>(tile, {key}, run, {number})"
+        aes = f"aes_of(table, keys[{self._key(ins['a'])}], tile.lane)"
+        return f"draw_words<{types}>(tile, {aes}, run, {self._number(ins['immediate'])})"
 
     def _store(self, ins: Instruction) -> None:
         buffer, value = self._buffers[ins["a"]], self._word(ins["b"], ins["word"])
@@ -315,15 +322,28 @@ class Printer:
             where = f"{start}, {ins['a_step']}, {from_lane}, {len(part)}"
             self._lines.append(f"store_planes(tile, {place}, {where}, {value});")
 
-    def _draw_bits(self, ins: Instruction) -> None:
-        if ins["count"] == 0:
-            return
-        key, number = self._key(ins["a"]), self._number(ins["immediate"])
-        for first, count in _parts(ins["count"]):
-            start = ins["b"] + first * ins["a_step"]
-            places = f"{start}, {ins['a_step']}, {count}"
-            expression = f"draw_planes(tile, {key}, run, {number}, {places})"
-            self._define_planes(ins, first, range(count), expression)
+    def _draw_bits(self, ins: Instruction, drawn: Sequence[Segment]) -> None:
+        first = 0
+        for segment in drawn:
+            if segment.batch not in self._batches:
+                self._batches[segment.batch] = self._draw_batch(segment.batch)
+            for i in range(segment.count):
+                register = ins["dst"] + (first + i) * ins["dst_step"]
+                plane = Plane(self._batches[segment.batch], segment.from_lane + i)
+                self._bits[register] = plane
+            first += segment.count
+
+    def _draw_batch(self, batch: int) -> str:
+        """All planes of a batch, of which each lane knows its own."""
+        choice, lanes = "", 0
+        for segment in (s for row in self._segments.values() for s in row if s.batch == batch):
+            key, number = self._key(segment.key), self._number(segment.draw)
+            places = f"{segment.start}, {segment.step}, {segment.from_lane}"
+            mine = f"drawn_plane(tile, {key}, {number}, {places})"
+            if choice:
+                mine = f"from_lane(tile, {segment.from_lane}, {choice}, {mine})"
+            choice, lanes = self._define("d", mine), segment.from_lane + segment.count
+        return self._define("b", f"draw_planes(tile, table, keys, {choice}, run, {lanes})")
 
     def _const_bits(self, ins: Instruction) -> None:
         if ins["count"]:
@@ -340,7 +360,10 @@ def _parts(count: int) -> list[tuple[int, int]]:
 Expression = Callable[[Printer, Any], str]
 Lines = Callable[[Printer, Any], None]
 
-_EXPRESSIONS: Mapping[Op, Expression] = {
+_WORDS: Mapping[Op, Expression] = {  # what makes a word register
+    Op.LOAD: Printer._load,
+    Op.LOOKUP: Printer._lookup,
+    Op.DRAW: Printer._draw,
     **dict.fromkeys(_BINARY, Printer._binary),
     **dict.fromkeys(_UNARY, Printer._unary),
     **dict.fromkeys(_WITH_NUMBER, Printer._with_number),
@@ -352,17 +375,11 @@ _EXPRESSIONS: Mapping[Op, Expression] = {
     Op.SELECT: Printer._select,
     Op.UNPACK: Printer._unpack,
 }
-_SOURCES: Mapping[Op, Expression] = {
-    Op.LOAD: Printer._load,
-    Op.LOOKUP: Printer._lookup,
-    Op.DRAW: Printer._draw,
-}
-_BIT_LINES: Mapping[Op, Lines] = {
+_LINES: Mapping[Op, Lines] = {  # the rest, but for draws of bits and gates
     Op.STORE: Printer._store,
     Op.PACK: Printer._pack,
     Op.LOAD_BITS: Printer._load_bits,
     Op.STORE_BITS: Printer._store_bits,
-    Op.DRAW_BITS: Printer._draw_bits,
     Op.CONST_BITS: Printer._const_bits,
 }
 

@@ -1,4 +1,4 @@
-"""Launches of copy: runs of words as 16-byte vectors, other views word by word."""
+"""Launches of copy: runs as 16-byte vectors, transpositions by squares, other views by words."""
 
 from __future__ import annotations
 
@@ -7,12 +7,16 @@ from collections.abc import Sequence
 from veilgraph.kernels.cuda.buffers import Buffer
 from veilgraph.kernels.cuda.launch import THREADS, Argument, DeviceShape, Launch, grid_stride
 from veilgraph.kernels.cuda.source import file_source
-from veilgraph.kernels.cuda.strided import walk
+from veilgraph.kernels.cuda.strided import Dimension, Walk, walk
 
 SOURCE = file_source(
-    "kernels/copy/cuda.cu", "veil_copy_run", "veil_copy_words32", "veil_copy_words64"
+    "kernels/copy/cuda.cu",
+    "veil_copy_run",
+    *(f"veil_copy_{way}{bits}" for way in ("words", "turned") for bits in (32, 64)),
 )
 VECTOR_BYTES = 16
+SQUARE = 32  # words a side of what passes through shared memory; cuda.cu has it too
+_LEAST = SQUARE // 2  # words along a side for which a square is worth it
 
 
 def launches(
@@ -24,12 +28,33 @@ def launches(
         return ()
     steps = walk(out, x)
     aligned = out.offset % VECTOR_BYTES == x.offset % VECTOR_BYTES == 0
+    arguments: tuple[Argument, ...] = (out.pointer, x.pointer)
+    across = _turned(steps)
     if steps.is_run and aligned:
         words = steps.count * out.word_bits // 32
+        entry, arguments = "veil_copy_run", (*arguments, words)
         grid = grid_stride(-(-words // (VECTOR_BYTES // 4)), device)
-        arguments = (out.pointer, x.pointer, words)
-        return (Launch(SOURCE, "veil_copy_run", grid, (THREADS, 1, 1), arguments),)
-    grid = grid_stride(steps.count, device)
-    entry = f"veil_copy_words{out.word_bits}"
-    strided: tuple[Argument, ...] = (out.pointer, x.pointer, steps.count, *steps.arguments())
-    return (Launch(SOURCE, entry, grid, (THREADS, 1, 1), strided),)
+    elif across is not None:
+        entry, rest = f"veil_copy_turned{out.word_bits}", _squares(steps, across)
+        arguments = (*arguments, *rest)
+        grid = grid_stride(steps.count, device)
+    else:
+        entry = f"veil_copy_words{out.word_bits}"
+        arguments = (*arguments, steps.count, *steps.arguments())
+        grid = grid_stride(steps.count, device)
+    return (Launch(SOURCE, entry, grid, (THREADS, 1, 1), arguments),)
+
+
+def _turned(steps: Walk) -> Dimension | None:
+    """The dimension along which the input runs, where the output runs along another."""
+    *others, inner = steps.dimensions or (Dimension(1, 1, 1),)
+    if inner.out != 1 or abs(inner.x) <= 1 or inner.extent < _LEAST:
+        return None
+    return next((d for d in others if d.x == 1 and d.extent >= _LEAST), None)
+
+
+def _squares(steps: Walk, lines: Dimension) -> tuple[int, ...]:
+    """The structs Turn and Walk: two dimensions, and those that are left."""
+    *others, inner = steps.dimensions
+    outer = Walk(tuple(d for d in others if d is not lines))
+    return lines.extent, lines.out, inner.extent, inner.x, outer.count, *outer.arguments()

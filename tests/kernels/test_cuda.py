@@ -75,6 +75,17 @@ def test_nothing_to_compute_is_no_launch() -> None:
     assert launches("copy", [empty, empty], [], DEVICE) == ()
 
 
+@pytest.mark.parametrize(
+    ("strides", "entry"),
+    [((700, 20, 1), "run"), ((700, 1, 35), "turned64"), ((1, 60, 3), "words64")],
+)
+def test_copies_by_the_way_their_strides_allow(strides: tuple[int, ...], entry: str) -> None:
+    out = Buffer(0, 0, Kind.WORDS64, 64, (3, 35, 20), (700, 20, 1))
+    x = Buffer(0, 1 << 20, Kind.WORDS64, 64, (3, 35, 20), strides)
+    (launch,) = launches("copy", [out, x], [], DEVICE)
+    assert launch.entry == f"veil_copy_{entry}"
+
+
 def test_the_shim_compiles_once(tmp_path: Path) -> None:
     memory = np.zeros(32, np.uint64)
     for _ in range(2):

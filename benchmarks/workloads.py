@@ -27,6 +27,10 @@ Shape = tuple[int, ...]
 OPSET = 21
 BRANCH_GAIN = 0.3  # of what is added to a residual, so that sums don't grow with depth
 SEED = 0
+ONNX_NAMES = {
+    **{"relu": "Relu", "flatten": "Flatten", "add": "Add", "matmul": "MatMul"},
+    **{"softmax": "Softmax", "gelu": "Gelu", "layer_norm": "LayerNormalization"},
+}
 
 
 @dataclass(frozen=True)
@@ -34,8 +38,8 @@ class Node:
     """One layer.
 
     Attributes:
-        op: "conv", "relu", "average_pool", "max_pool", "sum_pool", "flatten", "dense", "add" or
-            "matmul".
+        op: "conv", "relu", "average_pool", "max_pool", "sum_pool", "flatten", "dense", "add",
+            "matmul", "softmax", "gelu" or "layer_norm"; the last three along the last axis.
         inputs: names of values; of conv and dense: the value, the weight [O, C, k, k] or [O, C],
             the bias [O].
         output: the value's name.
@@ -138,8 +142,7 @@ def _onnx_node(node: Node) -> NodeProto:
         case "dense":
             return helper.make_node("Gemm", inputs, outputs, node.output, transB=1)
         case _:
-            names = {"relu": "Relu", "flatten": "Flatten", "add": "Add", "matmul": "MatMul"}
-            return helper.make_node(names[node.op], inputs, outputs, node.output)
+            return helper.make_node(ONNX_NAMES[node.op], inputs, outputs, node.output)
 
 
 class _Layers:
@@ -194,6 +197,28 @@ def relu(elements: int) -> Network:
     """max(x, 0) on a vector of the first party."""
     node = Node("relu", ("x",), "y")
     return Network(f"ReLU {elements:,}", {"x": (elements,)}, (node,), {}, {"x": 0})
+
+
+def softmax(rows: int, classes: int) -> Network:
+    """Of rows of the first party."""
+    node = Node("softmax", ("x",), "y")
+    return Network(f"softmax {rows}x{classes}", {"x": (rows, classes)}, (node,), {}, {"x": 0})
+
+
+def gelu(rows: int, columns: int) -> Network:
+    """x Phi(x) on a matrix of the first party."""
+    node = Node("gelu", ("x",), "y")
+    return Network(f"GELU {rows}x{columns}", {"x": (rows, columns)}, (node,), {}, {"x": 0})
+
+
+def layer_norm(rows: int, columns: int) -> Network:
+    """Each row normalised, times a weight and plus a bias of the second party."""
+    rng = np.random.default_rng(SEED)
+    weights = {"w": 1 + np.float32(0.3) * rng.standard_normal(columns, dtype=np.float32)}
+    weights["b"] = np.float32(0.3) * rng.standard_normal(columns, dtype=np.float32)
+    node = Node("layer_norm", ("x", "w", "b"), "y")
+    inputs = {"x": (rows, columns)}
+    return Network(f"LayerNorm {rows}x{columns}", inputs, (node,), weights, {"x": 0})
 
 
 def matmul(size: int) -> Network:

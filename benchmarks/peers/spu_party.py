@@ -24,6 +24,7 @@ import spu.utils.frontend as frontend
 
 FRACTION_BITS = 18
 SHOWN = 10
+EPSILON = 1e-5  # ONNX's for layer normalisation
 LAYOUT = ("NHWC", "HWIO", "NHWC")
 
 
@@ -59,6 +60,12 @@ def sum_pool(x: Any, kernel: int, stride: int, pad: int) -> Any:
     )
 
 
+def layer_norm(x: Any, w: Any, b: Any) -> Any:
+    centred = x - x.mean(axis=-1, keepdims=True)
+    variance = (centred * centred).mean(axis=-1, keepdims=True)
+    return centred * jax.lax.rsqrt(variance + EPSILON) * w + b
+
+
 OPS: dict[str, Any] = {
     "conv": conv,
     "sum_pool": sum_pool,
@@ -67,6 +74,9 @@ OPS: dict[str, Any] = {
     "dense": lambda x, w, b: x @ w + b,
     "add": lambda x, y: x + y,
     "matmul": lambda x, y: x @ y,
+    "softmax": jax.nn.softmax,
+    "gelu": lambda x: jax.nn.gelu(x, approximate=False),
+    "layer_norm": layer_norm,
 }
 
 

@@ -76,7 +76,7 @@ OPERATORS: tuple[Operator, ...] = (
     Operator("Less", "any, broadcasting", COMPARISON),
     Operator("LessOrEqual", "any, broadcasting", COMPARISON),
     Operator("Log", "positive numbers, calibrated", WAVES),
-    Operator("LogSoftmax", "one axis, calibrated", "a maximum, two openings"),
+    Operator("LogSoftmax", "one axis", "two openings, comparisons by row"),
     Operator("MatMul", "any rank, broadcasting", PRODUCT),
     Operator("Max", "any number of tensors, broadcasting", COMPARISONS),
     Operator(
@@ -110,7 +110,7 @@ OPERATORS: tuple[Operator, ...] = (
     Operator("Sign", "any", "two comparisons, products"),
     Operator("Sin", "any", WAVES),
     Operator("Slice", "known positions, any steps", LOCAL),
-    Operator("Softmax", "one axis", "a maximum, products, truncations"),
+    Operator("Softmax", "one axis", "three openings, comparisons by row"),
     Operator("Softplus", "any", WAVES),
     Operator("SpaceToDepth", "any", LOCAL),
     Operator("Split", "any", LOCAL),

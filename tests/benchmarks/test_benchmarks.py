@@ -135,7 +135,7 @@ def test_results_are_replaced_between_their_markers() -> None:
 def test_results_have_the_markers_of_every_script() -> None:
     text = (ROOT / "benchmarks" / "RESULTS.md").read_text()
     scripts = ("versus_spu", "versus_crypten", "whole_path", "dealing", "pretrained", "bytes")
-    for name in (*scripts, "links", "kernels", "gpu"):
+    for name in (*scripts, "functions", "overlap", "links", "kernels", "gpu"):
         assert text.count(f"<!-- {name} -->") == text.count(f"<!-- /{name} -->") == 1
 
 

@@ -49,6 +49,8 @@ CASES: list[tuple[str, list[tuple[int, ...]], Build]] = [
     ("step", [(2, 3)], ops.Step.build),
     ("relu", [(2, 3)], ops.Relu.build),
     *((name, [(2, 3)], build) for name, build in SMOOTH.items()),
+    ("softmax", [(2, 3, 4)], lambda x: ops.Softmax.build(x, axis=1)),
+    ("log_softmax", [(2, 3)], lambda x: ops.LogSoftmax.build(x, axis=1)),
     ("maximum", [(2, 3), (3,)], ops.Maximum.build),
     ("matmul", [(5, 2, 3), (3, 4)], ops.Matmul.build),
     ("matmul", [(3,), (5, 3, 2)], ops.Matmul.build),

@@ -1,4 +1,4 @@
-"""Softmax, GELU and LayerNorm beside SPU 0.9.5, three processes each on loopback: issue 5's numbers.
+"""Softmax, GELU and LayerNorm beside SPU 0.9.5, three processes each on loopback: issue 5.
 
     python -m benchmarks.functions [--quick] [--json] [--write] [--environments FOLDER]
 

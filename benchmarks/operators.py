@@ -71,13 +71,13 @@ domain a sum is wrong: what lies far out is clipped, or refused.
 
 The functions with a pole (log, sqrt, rsqrt, reciprocal) take numbers of one sign; half and twice
 what was calibrated belong to the domain. Beyond a ratio of 64 their operand is compared with powers
-of four and multiplied by one, so that the waves are those near 1: 9 to 11 rounds in `rep3`. Division,
-powers, ELU, mish, LRN and normalisations are made of these; a layer normalisation of up to 2,048
-numbers takes its variance from sums of integers.
+of four and multiplied by one, so that the waves are those near 1: 9 to 11 rounds in `rep3`.
+Division, powers, ELU, mish, LRN and normalisations are made of these; a layer normalisation of up
+to 2,048 numbers takes its variance from sums of integers.
 
-Softmax and log-softmax take two exponentials of masked openings by pieces of the operand's range,
-and no maximum where that range is at most some 300 nats, margin included: some 17 rounds in `rep3`
-for any number of classes, an absolute error below 2e-4 (softmax) and 5e-4 (log-softmax), measured over
+Softmax and log-softmax take exponentials of masked openings by pieces of the operand's range, and
+no maximum where that range is at most some 300 nats, margin included: some 17 rounds in `rep3` for
+any number of classes, an absolute error below 2e-4 (softmax) and 5e-4 (log-softmax), measured over
 normal logits of deviation 0.01 to 10 and rows of one winner among equals, up to 1000 classes
 ([protocols.md](protocols.md#exponentials-of-a-masked-opening)).
 """

@@ -28,8 +28,13 @@ OPSET = 21
 BRANCH_GAIN = 0.3  # of what is added to a residual, so that sums don't grow with depth
 SEED = 0
 ONNX_NAMES = {
-    **{"relu": "Relu", "flatten": "Flatten", "add": "Add", "matmul": "MatMul"},
-    **{"softmax": "Softmax", "gelu": "Gelu", "layer_norm": "LayerNormalization"},
+    "relu": "Relu",
+    "flatten": "Flatten",
+    "add": "Add",
+    "matmul": "MatMul",
+    "softmax": "Softmax",
+    "gelu": "Gelu",
+    "layer_norm": "LayerNormalization",
 }
 
 

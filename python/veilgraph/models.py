@@ -46,7 +46,8 @@ def import_model(
         UsageError, UnsupportedError: as the front doors do; or examples for an ONNX model.
     """
     if is_torch(model):
-        from veilgraph.frontend.torch import export, import_exported
+        from veilgraph.frontend.torch import import_exported
+        from veilgraph.frontend.torch_export import export
 
         exported = export(model, example_inputs, shapes)
         return import_exported(exported), exported.samples or None

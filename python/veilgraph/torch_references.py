@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from torch import fx
 
-from veilgraph.frontend.torch import Exported, TorchModel, export
+from veilgraph.frontend.torch_export import Exported, TorchModel, export
 from veilgraph.ir.plan import Tensor
 from veilgraph.references import Array, Feeds
 

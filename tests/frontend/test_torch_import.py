@@ -17,7 +17,8 @@ import torch
 from torch import nn
 
 from veilgraph.frontend.onnx import import_model
-from veilgraph.frontend.torch import export, import_torch
+from veilgraph.frontend.torch import import_torch
+from veilgraph.frontend.torch_export import export
 from veilgraph.ir.errors import UnsupportedError, UsageError
 from veilgraph.ir.graph import kind_of, name_of
 from veilgraph.ir.meaning.graph import evaluate

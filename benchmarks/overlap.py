@@ -77,9 +77,10 @@ def _row(network: Network, ring: int, name: str, turns: int) -> tuple[list[str],
 
 def measure(options: argparse.Namespace) -> Findings:
     cases = [(relu(1_000_000), 64), (lenet(128), 64), (vgg16_cifar(1), 32), (resnet50(1), 32)]
+    networks, turns = [*NETWORKS], 5
     if options.quick:
-        cases = [(relu(300_000), 64)]
-    rows = [_row(*case, name, 1 if options.quick else 5) for case in cases for name in NETWORKS]
+        cases, networks, turns = [(relu(300_000), 64)], ["loopback"], 1
+    rows = [_row(*case, name, turns) for case in cases for name in networks]
     found = Findings(figures={"cases": [figures for _, figures in rows]})
     title = "Large messages sent while steps run, beside the same plan with whole messages"
     found.tables.append(Table.of(HEADINGS, [row for row, _ in rows], title))

@@ -54,6 +54,12 @@ def test_links() -> None:
         assert min(figures["bytes_per_second"]) > 0
 
 
+def test_overlap() -> None:
+    (case,) = quick("overlap")["cases"]
+    assert min(case["overlapped_seconds"]) > 0
+    assert min(case["whole_seconds"]) > 0
+
+
 def test_gpu_without_a_card(monkeypatch: pytest.MonkeyPatch) -> None:
     """CUDA shows a process no card where this variable says so."""
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")

@@ -22,6 +22,17 @@ def _read(path: str) -> str:
     return (ROOT / path).read_text(encoding="utf-8")
 
 
+@cache
+def _digest(path: str) -> str:
+    return hashlib.sha256(_read(path).encode()).hexdigest()
+
+
+@cache
+def _included(path: str) -> frozenset[str]:
+    """A header and all that it includes."""
+    return frozenset({path}).union(*map(_included, _INCLUDE.findall(_read(path))))
+
+
 @dataclass(frozen=True)
 class Source:
     """CUDA C++ that a compiler takes as it is, with ROOT among its include folders.
@@ -36,25 +47,14 @@ class Source:
     @cached_property
     def headers(self) -> tuple[str, ...]:
         """Paths below ROOT of all of our headers that the text includes, directly or not."""
-        found: set[str] = set()
-        open_texts = [self.text]
-        while open_texts:
-            for path in _INCLUDE.findall(open_texts.pop()):
-                if path not in found:
-                    found.add(path)
-                    open_texts.append(_read(path))
-        return tuple(sorted(found))
+        return tuple(sorted(set().union(*map(_included, _INCLUDE.findall(self.text)))))
 
     @cached_property
     def digest(self) -> str:
         """SHA-256 in hex of text, headers and flags: what a compiled module is cached under."""
-        parts = [*FLAGS, self.text, *(part for h in self.headers for part in (h, _read(h)))]
-        digest = hashlib.sha256()
-        for part in parts:
-            content = part.encode()
-            digest.update(len(content).to_bytes(8, "little"))
-            digest.update(content)
-        return digest.hexdigest()
+        parts = [*FLAGS, *(part for h in self.headers for part in (h, _digest(h))), self.text]
+        lengths = " ".join(str(len(part)) for part in parts)
+        return hashlib.sha256("\n".join((lengths, *parts)).encode()).hexdigest()
 
 
 @cache

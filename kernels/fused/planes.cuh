@@ -128,6 +128,14 @@ __device__ __forceinline__ void store_planes(const Tile& tile, uint8_t* to, uint
   if (words_left(tile) > 1) words[1] = uint2{kept.at[2], kept.at[3]};
 }
 
+// The lane, hidden from the compiler: what is worked out from it is then not kept in registers from
+// one tile to the next.
+__device__ __forceinline__ unsigned hidden_lane(const Tile& tile) {
+  unsigned lane = tile.lane;
+  asm volatile("" : "+r"(lane));
+  return lane;
+}
+
 // The plane of a draw that a lane makes, under which of the program's keys.
 struct DrawnPlane {
   unsigned key;
@@ -138,13 +146,13 @@ struct DrawnPlane {
 // Plane start + step j of a draw to lane from_lane + j.
 __device__ __forceinline__ DrawnPlane drawn_plane(const Tile& tile, unsigned key, uint64_t draw,
                                                   int64_t start, int step, int from_lane) {
-  return {key, draw, start + step * (static_cast<int>(tile.lane) - from_lane)};
+  return {key, draw, start + step * (static_cast<int>(hidden_lane(tile)) - from_lane)};
 }
 
 // b from lane `lane` up, a below it.
 __device__ __forceinline__ DrawnPlane from_lane(const Tile& tile, unsigned lane,
                                                 const DrawnPlane& a, const DrawnPlane& b) {
-  const bool above = tile.lane >= lane;
+  const bool above = hidden_lane(tile) >= lane;
   return {above ? b.key : a.key, above ? b.draw : a.draw, above ? b.plane : a.plane};
 }
 

@@ -38,8 +38,8 @@ def cases(quick: bool) -> list[Case]:
         small = (softmax(2, 10), gelu(2, 10), layer_norm(2, 10))
         return [Case(network, {64: 0}, turns=1) for network in small]
     return [
-        Case(softmax(128, 1000), {64: 8}),
-        Case(gelu(128, 3072), {64: 9}),
+        Case(softmax(128, 1000), {40: 8}),
+        Case(gelu(128, 3072), {40: 9}),
         Case(layer_norm(128, 768), {64: 0}),
     ]
 

@@ -31,6 +31,8 @@ from veilgraph.passes.wave_fits import (
 
 MOST_COEFFICIENT_BITS = 28
 WIDE = 2.0  # times the flat function's reach, beyond which a clip is cheaper than more waves
+COARSE_WIDE = 3.0  # the same up to COARSE_BITS of fraction, where waves are few and narrow
+COARSE_BITS = 14
 MOST_RATIO = 64.0  # of the ends of an interval, where zero is a pole
 HALF = Decimal("0.5")
 
@@ -151,8 +153,9 @@ def clip_of(function: RealFunction, low: float, high: float, bits: int) -> tuple
     reach = math.ceil(function.reach(bits + 2) * 8) / 8
     if function.tail is Tail.ZERO:
         return (-reach if low < -WIDE * reach else -math.inf), math.inf
-    wide = max(-low, high) > WIDE * reach
-    return (-reach, reach) if wide else (-math.inf, math.inf)
+    wide = COARSE_WIDE if bits <= COARSE_BITS else WIDE
+    clipped = max(-low, high) > wide * reach
+    return (-reach, reach) if clipped else (-math.inf, math.inf)
 
 
 def turning(name: str, reach: float, in_bits: int, out_bits: int, ring_bits: int) -> Waves:

@@ -112,6 +112,8 @@ def test_intervals_and_clips() -> None:
     assert interval_of(FUNCTIONS["sqrt"], proven, 2.0) == (16 / 17, 17 * 17 / 16)
     assert clip_of(FUNCTIONS["tanh"], -5.0, 8.0, 12) == (-math.inf, math.inf)
     assert clip_of(FUNCTIONS["tanh"], -50.0, 8.0, 12) == (-5.25, 5.25)
+    assert clip_of(FUNCTIONS["tanh"], -15.0, 8.0, 12) == (-math.inf, math.inf)
+    assert clip_of(FUNCTIONS["tanh"], -15.0, 8.0, 16) == (-6.625, 6.625)
     assert clip_of(FUNCTIONS["exp"], -50.0, 8.0, 12) == (-9.75, math.inf)
     assert clip_of(FUNCTIONS["log"], 0.0, 1e9, 12) == (-math.inf, math.inf)
 

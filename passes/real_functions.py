@@ -33,6 +33,7 @@ MOST_COEFFICIENT_BITS = 28
 WIDE = 2.0  # times the flat function's reach, beyond which a clip is cheaper than more waves
 COARSE_WIDE = 3.0  # the same up to COARSE_BITS of fraction, where waves are few and narrow
 COARSE_BITS = 14
+MOST_WINDOW_BITS = 62  # masks are int64 where plans are checked
 MOST_RATIO = 64.0  # of the ends of an interval, where zero is a pole
 HALF = Decimal("0.5")
 
@@ -225,7 +226,7 @@ def _periods(
     free = function.family is Family.FREE
     least, most, likely = (1.2, 4.0, 1.8) if free else (2.08, 8.0, 4.3)
     found: dict[Decimal, tuple[int, int]] = {}
-    for window_bits in range(1, ring_bits + 1):
+    for window_bits in range(1, min(ring_bits, MOST_WINDOW_BITS) + 1):
         for multiple in MULTIPLES:
             period = Decimal(2) ** (window_bits - in_bits) / multiple
             if Decimal(least) * length <= period <= Decimal(most) * length:

@@ -43,6 +43,7 @@ STEP = 2 * math.log(2)  # from one threshold to the next
 SLACK = 3 / 8  # what comparisons may miss by, in nats: three eighths of a number
 NEAR = (math.exp(-SLACK), 4 * math.exp(SLACK))  # where S lies
 HEADROOM = 1 / 16  # nats that an error of L may take z - L above 0
+MOST_SPAN = 300.0  # nats: there are pieces for the last exponential too
 FALLEN = 24.0  # nats below a maximum that count
 MOST_PRECISION = 15  # of L
 FEWER = 2  # bits less where its exponential is taken: its error is then relative
@@ -73,7 +74,8 @@ class SoftmaxCall:
         """The result, of range `declared`, at the current place, with its fraction bits."""
         low, high = self.known.widened(self.margin)
         assumed = self.known.source is RangeSource.ASSUMED
-        rows = None if assumed else _Rows.of(high - low, shape_of(x)[-1], self)
+        wide = assumed or high - low > MOST_SPAN
+        rows = None if wide else _Rows.of(high - low, shape_of(x)[-1], self)
         if rows is not None:
             lowest = math.floor(math.ldexp(low, self.in_bits))
             span = between((0.0, high - low))

@@ -100,6 +100,13 @@ def test_where_there_is_none(name: str, low: float, high: float) -> None:
     assert waves_of(name, low, high, 12, 12, 64) is None
 
 
+def test_windows_are_no_wider_than_masks_can_be() -> None:
+    assert waves_of("log", 1.0, 4.0, 61, 12, 64) is None
+    found = waves_of("log", 1.0, 4.0, 58, 12, 64)
+    assert found is not None
+    assert found.window_bits <= 62
+
+
 def test_intervals_and_clips() -> None:
     known = RealRange(-1.0, 4.0, RangeSource.CALIBRATED)
     assert interval_of(FUNCTIONS["tanh"], known, 2.0) == (-5.0, 8.0)

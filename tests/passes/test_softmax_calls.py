@@ -108,6 +108,18 @@ def test_any_axis(axis: int) -> None:
     assert difference(compiled(graph, x[:1]), graph, x[1], axis) < 2e-4
 
 
+def test_a_single_row_and_the_widest_ranges() -> None:
+    """A vector; and samples next to where pieces give way to a maximum."""
+    graph = along((20,), 0)
+    x = np.random.default_rng(0).normal(0, 2, (2, 20)).astype(np.float32)
+    assert difference(compiled(graph, x[:1]), graph, x[1], 1) < 2e-4
+    for span in (280.0, 320.0):
+        x = np.linspace(-span / 4, span / 4, 30, dtype=np.float32).reshape(1, 3, 10)
+        program = compiled(along((3, 10)), x)
+        assert any("max" in op.operation.name for op in program.operations) == (span > 300)
+        assert difference(program, along((3, 10)), x[0], 2) < 2e-4
+
+
 @pytest.mark.parametrize(("ring_bits", "bound"), [(40, 5e-4), (32, 5e-3)])
 def test_narrow_rings(ring_bits: int, bound: float) -> None:
     graph = along((ROWS, 100))

@@ -40,7 +40,7 @@ class Direction:
         parts: what each time step's input contributes to the gates, in the order of time.
         recurrent: [H, gates * H].
         bias: of the recurrent product, [gates * H]; that of the input's is in `parts`.
-        hidden, cell: the state before the first step; `cell` of an LSTM only.
+        hidden, cell: the state before the first step, "" for zeros; `cell` of an LSTM only.
         peepholes: of an LSTM, [3 * H], or "".
         functions: activations by place, then what else the cell needs.
     """
@@ -61,9 +61,17 @@ class Direction:
         return [self.s.slice(x, axis, i * self.size, (i + 1) * self.size) for i in range(count)]
 
     def again(self, hidden: str) -> str:
-        """What the hidden state contributes to all gates."""
-        product = self.s("MatMul", hidden, self.recurrent)
-        return self.s("Add", product, self.bias) if self.bias else product
+        """What the hidden state contributes to all gates; "" for nothing."""
+        product = self.s("MatMul", hidden, self.recurrent) if hidden else ""
+        return summed(self.s, product, self.bias)
+
+
+def summed(s: Steps, *terms: str) -> str:
+    """The sum of the terms that aren't "", which stands for zero."""
+    total = ""
+    for term in filter(None, terms):
+        total = s("Add", total, term) if total else term
+    return total
 
 
 def layer(s: Steps) -> list[NodeProto]:
@@ -116,7 +124,6 @@ def _run(s: Steps, direction: Direction, backwards: bool) -> tuple[list[str], st
 def _direction(
     s: Steps, x: str, shape: tuple[int, ...], number: int, batch_first: bool
 ) -> Direction:
-    length, batch, _ = shape
     kind, size = s.node.op_type, s.shape(2)[-1]
     gates = GATES[kind] * size
 
@@ -125,7 +132,7 @@ def _direction(
 
     def state(index: int) -> str:
         if not s.operand(index):
-            return s.numbers([[0.0] * size] * batch)
+            return ""
         return _row(s, s.operand(index), int(batch_first), number)
 
     weights, recurrent = (s("Transpose", own(index), perm=[1, 0]) for index in (1, 2))
@@ -136,7 +143,7 @@ def _direction(
     return Direction(
         s,
         size,
-        [_row(s, product, 0, time) for time in range(length)],
+        [_row(s, product, 0, time) for time in range(shape[0])],
         recurrent,
         s.slice(biases, 0, gates, 2 * gates) if biases else "",
         state(5),
@@ -178,38 +185,43 @@ def _activation(s: Steps, name: str, numbers: dict[str, Iterator[float]]) -> Cal
 
 def _rnn_cell(d: Direction, part: str, hidden: str, cell: str) -> tuple[str, str]:
     """h = f(x W + h R + b)."""
-    return d.functions[0](d.s("Add", part, d.again(hidden))), ""
+    return d.functions[0](summed(d.s, part, d.again(hidden))), ""
 
 
 def _gru_cell(d: Direction, part: str, hidden: str, cell: str) -> tuple[str, str]:
     """h = (1 - z) n + z h, of gates z, r and n = g(x W + r (h R + b)), or g(x W + (r h) R + b)."""
     s, (f, g) = d.s, d.functions
-    own, again = d.split(part, 3), d.split(d.again(hidden), 3)
-    z, r = (f(s("Add", own[i], again[i])) for i in range(2))
+    again = d.again(hidden)
+    own, more = d.split(part, 3), d.split(again, 3) if again else [""] * 3
+    z, r = (f(summed(s, own[i], more[i])) for i in range(2))
     if s.attribute("linear_before_reset", 0):
-        fresh = s("Mul", r, again[2])
+        fresh = s("Mul", r, more[2]) if again else ""
     else:
         last = s.slice(d.recurrent, 1, 2 * d.size, 3 * d.size)
-        fresh = s("MatMul", s("Mul", r, hidden), last)
-        if d.bias:
-            fresh = s("Add", fresh, s.slice(d.bias, 0, 2 * d.size, 3 * d.size))
-    n = g(s("Add", own[2], fresh))
+        fresh = s("MatMul", s("Mul", r, hidden), last) if hidden else ""
+        fresh = summed(s, fresh, s.slice(d.bias, 0, 2 * d.size, 3 * d.size) if d.bias else "")
+    n = g(summed(s, own[2], fresh))
+    if not hidden:
+        return s("Sub", n, s("Mul", z, n)), ""
     return s("Add", n, s("Mul", z, s("Sub", hidden, n))), ""
 
 
 def _lstm_cell(d: Direction, part: str, hidden: str, cell: str) -> tuple[str, str]:
     """c = f c + i g, h = o t(c); gates i, o, f look at the cell through peepholes."""
     s, (f, g, t) = d.s, d.functions
-    summed = d.split(s("Add", part, d.again(hidden)), 4)
+    gates = d.split(summed(s, part, d.again(hidden)), 4)
     holes = d.split(d.peepholes, 3) if d.peepholes else []
 
     def gate(index: int, seen: str) -> str:
-        x = summed[index]
-        return f(s("Add", x, s("Mul", holes[index], seen)) if holes else x)
+        hole = s("Mul", holes[index], seen) if holes and seen else ""
+        return f(summed(s, gates[index], hole))
 
     i = gate(0, cell)
-    kept = s.plus(s.times(i, -1.0), 1.0) if s.attribute("input_forget", 0) else gate(2, cell)
-    cell = s("Add", s("Mul", kept, cell), s("Mul", i, g(summed[3])))
+    kept = ""
+    if cell:
+        kept = s.plus(s.times(i, -1.0), 1.0) if s.attribute("input_forget", 0) else gate(2, cell)
+        kept = s("Mul", kept, cell)
+    cell = summed(s, kept, s("Mul", i, g(gates[3])))
     return s("Mul", gate(1, cell), t(cell)), cell
 
 

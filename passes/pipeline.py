@@ -6,7 +6,6 @@ is in `Program.text`.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
@@ -170,7 +169,7 @@ def _verify_accuracy(program: Program) -> None:
     samples = [{n: x[i] for n, x in options.samples.items()} for i in range(len(outputs))]
     verify = VerifyAccuracy(samples, outputs)
     chosen = options.ring_bits is None and options.frac_bits is None
-    allowed = options.max_error or (MAX_ERROR if chosen else math.inf)
+    allowed = options.max_error or (MAX_ERROR if chosen else UNUSABLE)
     while (error := verify.error(program.secret)) > allowed:
         if not chosen or program.aim < LEAST_AIM:
             if options.max_error is None and error <= UNUSABLE:

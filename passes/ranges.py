@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 from torch_mlir import ir
 
 from veilgraph.ir.attributes import shape_of
+from veilgraph.ir.errors import AccuracyError
 from veilgraph.ir.graph import Graph, attributes, kind_of, name_of
 from veilgraph.ir.magnitudes import MagnitudeCount
 from veilgraph.ir.meaning.gradients import noise_gains
@@ -93,11 +94,19 @@ def calibrate(graph: Graph, samples: Mapping[str, Array], histograms: bool = Fal
     Args:
         samples: one array an input, samples on a new first axis (passes/samples.py reads them).
         histograms: keep the values' magnitudes too.
+
+    Raises:
+        AccuracyError: a value is infinite, or no number.
     """
     seen: dict[Key, _Seen] = defaultdict(lambda: _Seen(histograms))
     outputs: list[dict[str, Array]] = []
 
     def observe(name: str, value: Array) -> None:
+        if not np.isfinite(value).all():
+            raise AccuracyError(
+                f"The values of {name!r} are not finite on the samples.",
+                "It may divide by zero, or take a root of a negative number: look at the samples.",
+            )
         seen["operation", name].add(value)
 
     count = min(len(array) for array in samples.values())

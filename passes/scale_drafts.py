@@ -20,6 +20,8 @@ from veilgraph.passes.ranges import Statistics
 from veilgraph.passes.scale_structure import NONLINEAR, Product, Structure
 
 UNKNOWN_BITS = 16  # of fraction, where nothing is known about a value
+LEAST_SIGNIFICANT = 8  # bits of the largest value, where they fit
+LEAST_FRACTION = 8  # of functions, where they fit
 MOST_FRACTION = 20  # of functions: more waves than more bits would take are not worth it
 MIN_FRACTION = -64  # none
 ROW_FRACTION = 12  # of a softmax: samples where one number wins hide what noise does elsewhere
@@ -155,7 +157,15 @@ class Draft:
         if self.noise and self.compared and not self.steep:
             share = budget.goal**2 / 4 * self.compared / compared
             options.append(math.ceil(steady(math.log2(self.noise / share) / 2)))
-        return max(min(options), min(self.least, cap))
+        return max(min(options), min(max(self.least, self._significant()), cap))
+
+    def _significant(self) -> int:
+        """Bits that it has at least: what seems to do nothing on the samples may do so by chance.
+
+        A function may be flat there, or noise cancel in all directions that were tried.
+        """
+        significant = LEAST_SIGNIFICANT - (self.whole_bits or 0)
+        return max(significant, LEAST_FRACTION) if self.waves else significant
 
     def spoil(self, wide: Mapping[ir.Value, int], weights_alone: bool) -> float:
         """What others' rounding does to the outputs: times 4^s."""

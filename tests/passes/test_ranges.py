@@ -9,7 +9,8 @@ import pytest
 from torch_mlir import ir
 
 from veilgraph.ir import graph_ops as ops
-from veilgraph.ir.graph import Graph
+from veilgraph.ir.errors import AccuracyError
+from veilgraph.ir.graph import Graph, name_of
 from veilgraph.ir.legality import FUNCTIONS
 from veilgraph.ir.meaning.graph import evaluate
 from veilgraph.ir.mlir import context
@@ -174,3 +175,11 @@ def test_intervals_of_functions_hold_their_values(kind: str) -> None:
         values = evaluate(graph, {"x": np.linspace(low, high, 50)})["y"]
         assert found.low <= values.min()
         assert values.max() <= found.high
+
+
+def test_samples_whose_values_are_not_finite_are_refused() -> None:
+    graph = Graph.create(context(), {"x": (2,)}, {})
+    steps(graph, inverse=ops.Reciprocal.build)
+    graph.finish({"y": graph.block.operations[0].results[0]})
+    with pytest.raises(AccuracyError, match="'inverse' are not finite on the samples"):
+        calibrate(graph, {"x": np.float32([[1, 0]])})

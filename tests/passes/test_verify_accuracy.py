@@ -20,6 +20,7 @@ from veilgraph.ir.secret_ops import Neg
 from veilgraph.ir.secret_types import Encoding, RangeSource, RealRange, Tensor
 from veilgraph.passes import pipeline
 from veilgraph.passes.verify_accuracy import VerifyAccuracy, missed
+from veilgraph.runtime.simulate import simulate
 
 RANGE = RealRange(-4.0, 4.0, RangeSource.CALIBRATED)
 SAMPLES = {"x": np.random.default_rng(3).standard_normal((6, 2, 12)).astype(np.float32)}
@@ -112,3 +113,17 @@ def test_of_several_outputs_the_worst_counts() -> None:
     assert verify.error(program) == 1 / 4
     assert verify.told(program, 1 / 4).encoding.endswith("measured 2.5e-01 on 1 sample")
     assert "25.00% of their size" in missed(program, 1 / 4, 0.001, chosen=True).message
+
+
+def test_a_ring_that_was_given_may_not_make_the_answer_useless() -> None:
+    with pytest.raises(AccuracyError, match="of their size off on the samples"):
+        veilgraph.compile(layers(), calibrate=SAMPLES, ring=64, frac_bits=1)
+
+
+def test_numbers_that_seem_to_do_nothing_keep_their_bits() -> None:
+    # Noise along x cancels in x / |x|, and the signs that gains are estimated with lie along it.
+    node = helper.make_node("LpNormalization", ["x"], ["y"], "norm", axis=0, p=1)
+    samples = {"x": np.float32([[3, 4]])}
+    plan, weights = veilgraph.compile(model([node], {"x": (2,)}, ["y"]), calibrate=samples, ring=64)
+    found = simulate(plan, weights, {"x": samples["x"][0]}).outputs["y"]
+    np.testing.assert_allclose(found, [3 / 7, 4 / 7], atol=2e-3)

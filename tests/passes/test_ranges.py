@@ -10,7 +10,7 @@ from torch_mlir import ir
 
 from veilgraph.ir import graph_ops as ops
 from veilgraph.ir.errors import AccuracyError
-from veilgraph.ir.graph import Graph, name_of
+from veilgraph.ir.graph import Graph
 from veilgraph.ir.legality import FUNCTIONS
 from veilgraph.ir.meaning.graph import evaluate
 from veilgraph.ir.mlir import context

@@ -1,11 +1,13 @@
 """The node cases of `onnx.backend.test`, compiled and run by all parties.
 
-    python -m benchmarks.node_cases [--jobs 2] [--every N] [--quick] [--json] [PATTERN]
+    python -m benchmarks.node_cases [--suite NAME] [--jobs 2] [--every N] [--quick] [--json]
+        [PATTERN]
 
 A case is one ONNX node with inputs and expected outputs. What a model gives as a constant (shapes,
 axes, indices, bounds, scales) is an initialiser here; all else is a secret input. Each is run by
-`simulate` with rep3 in a ring of 64 bits, calibrated on its own input; it passes if it agrees with
-the expected outputs. A case that can't be one is left out for a reason from REASONS.
+`simulate` in a ring of 64 bits, calibrated on its own input, with rep3 unless another suite is
+named ("cleartext" is the fixed-point engine alone); it passes if it agrees with the expected
+outputs. A case that can't be one is left out for a reason from REASONS.
 """
 
 from __future__ import annotations
@@ -228,21 +230,21 @@ def _with_constants(model: ModelProto, operator: str, given: Arrays) -> Arrays:
     return {name: x for name, x in given.items() if name not in constant}
 
 
-def judge(case: Case) -> Outcome:
+def judge(case: Case, suite: str = "rep3") -> Outcome:
     """Compiles and runs a case."""
     if case.left_out:
         return Outcome(case.name, case.operator, "left out", case.left_out)
     try:
-        found = _run(case)
+        found = _run(case, suite)
     except VeilgraphError as error:
         return Outcome(case.name, case.operator, "refused", str(error))
     why = _difference(case, found)
     return Outcome(case.name, case.operator, "wrong" if why else "passes", why)
 
 
-def _run(case: Case) -> Arrays:
+def _run(case: Case, suite: str) -> Arrays:
     samples = {name: np.asarray(x, np.float32)[None] for name, x in case.inputs.items()}
-    plan, weights = veilgraph.compile(case.model, calibrate=samples, ring=64)
+    plan, weights = veilgraph.compile(case.model, suite=suite, calibrate=samples, ring=64)
     return dict(simulate(plan, weights, case.inputs).outputs)
 
 
@@ -258,7 +260,7 @@ def _difference(case: Case, found: Mapping[str, npt.NDArray[Any]]) -> str:
     return ""
 
 
-def judge_all(chosen: Sequence[Case], jobs: int) -> Iterator[Outcome]:
+def judge_all(chosen: Sequence[Case], jobs: int, suite: str = "rep3") -> Iterator[Outcome]:
     """Outcomes, each from a process of its own: a case that breaks it is wrong."""
     context = get_context("fork")
     yield from (judge(case) for case in chosen if case.left_out)
@@ -267,7 +269,7 @@ def judge_all(chosen: Sequence[Case], jobs: int) -> Iterator[Outcome]:
         running = []
         for case in left[first : first + jobs]:
             receiver, sender = context.Pipe(duplex=False)
-            process = context.Process(target=_tell, args=(case, sender))
+            process = context.Process(target=_tell, args=(case, suite, sender))
             process.start()
             sender.close()
             running.append((case, process, receiver))
@@ -283,8 +285,8 @@ def every(number: int) -> list[Case]:
     return [*(case for case in cases() if case.left_out), *left[::number]]
 
 
-def _tell(case: Case, sender: Connection) -> None:
-    sender.send(judge(case))
+def _tell(case: Case, suite: str, sender: Connection) -> None:
+    sender.send(judge(case, suite))
 
 
 def _heard(case: Case, receiver: Connection) -> Outcome:
@@ -300,12 +302,13 @@ def main() -> None:
     parser.add_argument("pattern", nargs="?", default="")
     parser.add_argument("--jobs", type=int, default=1)
     parser.add_argument("--every", type=int, default=1)
+    parser.add_argument("--suite", default="rep3")
     parser.add_argument("--quick", action="store_true")
     parser.add_argument("--json", action="store_true")
     given = parser.parse_args()
     pattern = QUICK if given.quick else given.pattern
     chosen = [case for case in every(given.every) if re.search(pattern, case.name)]
-    for outcome in judge_all(chosen, given.jobs):
+    for outcome in judge_all(chosen, given.jobs, given.suite):
         told = " ".join(outcome.why.split())
         line = f"{outcome.result:9} {outcome.operator:24} {outcome.name}: {told}"
         print(json.dumps(asdict(outcome)) if given.json else line, flush=True)

@@ -86,8 +86,10 @@ CASES_HEAD = """
 
 The package onnx generates cases of single nodes. Those below are run by all parties of `rep3` in a
 ring of 64 bits, each calibrated on its own input, and pass if they agree with the expected outputs
-within 0.2% of their magnitude (`benchmarks/node_cases.py`). What a model gives as a constant, such
-as axes and indices, is one here.
+within 0.2% of their magnitude (`benchmarks/node_cases.py`), or within the precision of bfloat16 and
+float16 where they are of these types. What a model gives as a constant, such as axes, indices and
+the grid that an image is sampled on, is one here. `--suite cleartext` runs the same in fixed-point
+numbers without protocols. "Refused" is a sentence and exit code 3 or 4; "wrong" is a difference.
 """
 
 

@@ -14,8 +14,9 @@ from torch_mlir import ir
 from veilgraph.frontend import logic, moves, windows
 from veilgraph.frontend.reading import Aten, Refusal, binary, number_of
 from veilgraph.ir import graph_ops as ops
-from veilgraph.ir.attributes import shape_of
+from veilgraph.ir.attributes import Shape, shape_of
 from veilgraph.ir.graph import attributes, defining
+from veilgraph.ir.plan import MAX_RANK
 
 Row = Callable[[Aten], ir.Value | tuple[ir.Value, ...]]  # a result, or all of several
 INFINITY = math.inf
@@ -138,6 +139,7 @@ def clipped(x: ir.Value, low: float, high: float) -> ir.Value:
         if low <= before["max"] and before["min"] <= high:
             x = op.operation.operands[0]
             low, high = max(low, before["min"]), min(high, before["max"])
+    low = min(low, high)  # where bounds cross, the upper one wins
     if (low, high) == (0.0, INFINITY):
         return ops.Relu.build(x)
     return ops.Clip.build(x, min=float(low), max=float(high))
@@ -200,7 +202,15 @@ def mish(a: Aten) -> ir.Value:
 
 
 def matmul(a: Aten) -> ir.Value:
-    return ops.Matmul.build(a.tensor(0), a.tensor(1))
+    """A product of any ranks; a vector is a row on the left, a column on the right."""
+    x, y = a.tensor(0), a.tensor(1)
+    if min(len(shape_of(x)), len(shape_of(y))) > 1:
+        return ops.Matmul.build(x, y)
+    if len(shape_of(x)) == 1:
+        x = ops.Reshape.build(x, shape=(1, *shape_of(x)))
+    if len(shape_of(y)) == 1:
+        y = ops.Reshape.build(y, shape=(*shape_of(y), 1))
+    return ops.Reshape.build(ops.Matmul.build(x, y), shape=a.shape)
 
 
 def batch_norm(a: Aten) -> ir.Value:
@@ -314,7 +324,23 @@ def expand(a: Aten) -> ir.Value:
     """aten.broadcast_to(x, shape)."""
     if shape_of(a.tensor(0)) == a.shape:
         return a.tensor(0)
+    if len(a.shape) > MAX_RANK:
+        return _expanded_by_axis(a.tensor(0), a.shape)
     return ops.Expand.build(a.tensor(0), shape=a.shape)
+
+
+def _expanded_by_axis(x: ir.Value, wanted: Shape) -> ir.Value:
+    """x broadcast one axis after another, what is before it and after it laid together."""
+    made = [1] * (len(wanted) - len(shape_of(x))) + list(shape_of(x))
+    op = defining(x)
+    y = op.operation.operands[0] if isinstance(op, ops.Reshape) else x
+    for axis, extent in enumerate(wanted):
+        if made[axis] != extent:
+            before, after = math.prod(made[:axis]), math.prod(made[axis + 1 :])
+            y = ops.Reshape.build(y, shape=(before, 1, after))
+            y = ops.Expand.build(y, shape=(before, extent, after))
+            made[axis] = extent
+    return ops.Reshape.build(y, shape=wanted)
 
 
 ROWS: Mapping[str, Row] = {

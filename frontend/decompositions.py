@@ -1,8 +1,8 @@
 """ONNX operators that are written otherwise before the importer sees them.
 
 Most of them torch-mlir doesn't know, or knows only in some forms; of a Gemm without an addend it
-drops alpha, reductions of what has extent 1 make it abort, and the logarithm of a sum of powers it
-computes in double precision. Written out they are made of what it does know.
+drops alpha, reductions of what has extent 1 make it abort, and the logarithm of a sum of powers
+overflows. Written out they are made of what it does know.
 """
 
 from __future__ import annotations
@@ -57,6 +57,7 @@ DECOMPOSITIONS: Mapping[str, Decomposition] = {
     "CausalConvWithState": recurrent.causal_convolution,
     "Cosh": elementary.hyperbolic_cosine,
     "CumProd": elementary.cumulative_product,
+    "Einsum": elementary.einsum,
     "GRU": recurrent.layer,
     "Gather": elementary.gather,
     "Gemm": _gemm,
@@ -75,7 +76,7 @@ DECOMPOSITIONS: Mapping[str, Decomposition] = {
     "RNN": recurrent.layer,
     "ReduceL2": _chain("ReduceSumSquare", "Sqrt"),
     "ReduceLogSum": _chain("ReduceSum", "Log"),
-    "ReduceLogSumExp": _chain("Exp", "ReduceSum", "Log"),
+    "ReduceLogSumExp": elementary.log_sum_exp,
     "ReduceProd": elementary.reduce_product,
     "Resize": resizing.resize,
     "RotaryEmbedding": attention.rotary_embedding,

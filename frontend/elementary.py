@@ -145,6 +145,20 @@ def _axes(s: Steps) -> list[int]:
     return sorted(int(axis) % rank for axis in given) or list(range(rank))
 
 
+def einsum(s: Steps) -> list[NodeProto]:
+    """A single number is itself; torch-mlir never ends on it."""
+    alone = len(s.node.input) == 1 and not s.shape(0)
+    return s.finish(s.operand(0)) if alone else [s.node]
+
+
+def log_sum_exp(s: Steps) -> list[NodeProto]:
+    """m + ln(sum of e^(x - m)), m the maximum, so that no exponential overflows."""
+    x, axes = s.operand(0), s.integers(*_axes(s))
+    largest = s("ReduceMax", x, axes, keepdims=1)
+    total = s("ReduceSum", s("Exp", s("Sub", x, largest)), axes, keepdims=1)
+    return s.finish(s.reshape(s("Add", s("Log", total), largest), s.result_shape()))
+
+
 def power(s: Steps) -> list[NodeProto]:
     """x to whole known powers by squaring, each power where it is asked for; else e^(y ln x)."""
     exponents = s.known(1)

@@ -2,8 +2,8 @@
 
 Weights become inputs of the prepared model, so that their values never enter MLIR. A weight is
 every float32 tensor of more than one element, however it is written (initialiser, Constant,
-ConstantOfShape, folded arithmetic), unless its value is needed to infer a shape; a single number
-is public.
+ConstantOfShape, folded arithmetic), unless its value is needed to infer a shape or decides what is
+computed (SHAPE_INPUTS of literals.py); a single number is public.
 """
 
 from __future__ import annotations

@@ -32,6 +32,7 @@ ELEMENTWISE = [
     Row("Clip", [IMAGE], {}, {"low": number(0), "high": number(6)}, kinds="clip"),
     Row("Clip", [IMAGE], {}, {"low": number(-0.5)}, kinds="clip"),
     Row("Clip", [IMAGE], {}, {"low": number(0)}, kinds="relu"),
+    Row("Clip", [IMAGE], {}, {"low": number(2), "high": number(1)}, kinds="clip"),
     Row("Clip", [IMAGE], {"min": 0.0, "max": 6.0}, opset=9, kinds="clip"),
     Row(
         "HardSigmoid", [IMAGE], {"alpha": 0.25, "beta": 0.4}, kinds="constant mul constant add clip"
@@ -169,9 +170,9 @@ LINEAR = [
     Row("MatMul", [(2, 3), (3, 4)], kinds="matmul"),
     Row("MatMul", [(5, 2, 3), (3, 4)], kinds="matmul"),
     Row("MatMul", [(5, 1, 2, 3), (2, 3, 4)], kinds="matmul"),
-    Row("MatMul", [(3,), (3, 4)], kinds="matmul"),
-    Row("MatMul", [(2, 3), (3,)], kinds="matmul"),
-    Row("MatMul", [(3,), (3,)], kinds="matmul"),
+    Row("MatMul", [(3,), (3, 4)], kinds="reshape matmul reshape"),
+    Row("MatMul", [(5, 2, 3), (3,)], kinds="reshape matmul reshape"),
+    Row("MatMul", [(3,), (3,)], kinds="reshape reshape matmul reshape"),
     Row("Gemm", [(2, 3), (3, 4)], kinds="matmul"),
     Row("Gemm", [(2, 3), (3, 4)], {"alpha": 0.5}, kinds="matmul constant mul"),
     Row("Gemm", [(2, 3), (3, 4), (4,)], kinds="matmul add"),
@@ -189,6 +190,7 @@ LINEAR = [
     Row("Softmax", [(2, 3, 4)], {"axis": 1}, opset=11),
     Row("LogSoftmax", [IMAGE], {"axis": -2}, kinds="log_softmax"),
     Row("Einsum", [(2, 3), (3, 4)], {"equation": "ij,jk->ik"}),
+    Row("Einsum", [()], {"equation": "->"}),
 ]
 
 SHAPES = [
@@ -226,6 +228,7 @@ SHAPES = [
     Row("Pad", [IMAGE], {"pads": [0, 0, 1, 1, 0, 0, 2, 2], "value": 0.5}, opset=9, kinds="pad"),
     Row("Expand", [(1, 4, 1, 1)], {}, {"s": ints(3, 1, 2, 1)}, kinds="expand"),
     Row("Tile", [(2, 3)], {}, {"r": ints(2, 3)}),
+    Row("Tile", [(2, 3, 1, 2)], {}, {"r": ints(2, 1, 3, 2)}),
     Row("Gather", [IMAGE], {"axis": 1}, {"i": np.array(1)}, kinds="slice reshape"),
     Row("Gather", [IMAGE], {"axis": 2}, {"i": ints(-1)}, kinds="slice"),
     Row("Gather", [IMAGE], {"axis": 1}, {"i": ints(2, 0, 3, 3)}),

@@ -219,7 +219,7 @@ def test_a_round_that_is_interrupted_is_wiped_too(
     shim = ShimDriver(shim_folder, hasty=hasty)
     plan = copying_plan([fill(0, 0), *rounds(1)], [(SEND, 1, 0, 0, BYTES)], params=[7])
     device = opened(plan, shim)
-    send = device.round({1: (0, BYTES)}, {})
+    send = device.round({1: [(0, BYTES)]}, {})
     device.run(0, 1, 1)
     with monkeypatch.context() as patched:
         patched.setattr(ShimEvent, "synchronize", interrupt)

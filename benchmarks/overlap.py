@@ -19,7 +19,7 @@ import numpy.typing as npt
 
 from benchmarks.reporting import Findings, parser, ratio, report, spread
 from benchmarks.sessions import Ours, compiled
-from benchmarks.workloads import Network, lenet, relu, resnet50, vgg16_cifar
+from benchmarks.workloads import Network, lenet, relu, vgg16_cifar
 from veilgraph.benching import Spread
 from veilgraph.ir.plan import ROUND, PartyPlan
 from veilgraph.runtime.shaping import Shape
@@ -76,7 +76,7 @@ def _row(network: Network, ring: int, name: str, turns: int) -> tuple[list[str],
 
 
 def measure(options: argparse.Namespace) -> Findings:
-    cases = [(relu(1_000_000), 64), (lenet(128), 64), (vgg16_cifar(1), 32), (resnet50(1), 32)]
+    cases = [(relu(1_000_000), 64), (lenet(128), 64), (vgg16_cifar(1), 32)]
     networks, turns = [*NETWORKS], 5
     if options.quick:
         cases, networks, turns = [(relu(300_000), 64)], ["loopback"], 1

@@ -11,11 +11,13 @@ Sender and receiver have a message's pieces in one order: that of the wire.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from veilgraph.ir.plan import BufferKind
-from veilgraph.passes.assign_buffers import Location, Memory, Message
+from veilgraph.ir.party import Node
+from veilgraph.ir.types import Kind
+from veilgraph.passes.assign_buffers import Memory, Message, message_bytes
 from veilgraph.passes.batch_rounds import Position
 from veilgraph.passes.fuse_local import LocalSteps
 
@@ -40,6 +42,18 @@ class Piece:
     action: int = ROUND
     elements: int = 0
     early: bool = False
+
+
+@dataclass(frozen=True)
+class Stream:
+    """One tensor of a message: `start` in bytes from the message's."""
+
+    send: Node
+    start: int
+
+    def bytes(self, elements: int) -> int:
+        """Of the first elements; of planes only all."""
+        return message_bytes(self.send.type, elements)
 
 
 @dataclass(frozen=True)
@@ -105,45 +119,38 @@ def _cut(
     cuts: dict[int, list[Cut]] = {m.peer: [] for m in messages}
     starts = {m.peer: m.offset for m in messages}
     for number, action in enumerate(actions):
-        sends = [nodes[i] for i in action.nodes if nodes[i].op == "send"]
         streams = [
-            (node.party, memory.messages_of[node.id])
-            for node in sends
-            if node.party != party and node.party in cuts
+            Stream(node, memory.messages_of[node.id].offset - starts[node.party])
+            for node in (nodes[i] for i in action.nodes)
+            if node.op == "send" and node.party in cuts
         ]
-        elements = nodes[action.nodes[0]].elements
-        for peer, cut in _cut_action(number, streams, elements, piece_bytes):
-            cuts[peer].append(replace(cut, start=cut.start - starts[peer]))
+        for peer, cut in _cut_action(number, streams, piece_bytes):
+            cuts[peer].append(cut)
     for m in messages:
         yield m, _joined(cuts[m.peer])
 
 
 def _cut_action(
-    number: int, streams: Sequence[tuple[int, Location]], elements: int, piece_bytes: int
+    number: int, streams: Sequence[Stream], piece_bytes: int
 ) -> Iterator[tuple[int, Cut]]:
-    """The pieces that one step makes, with their peers; starts are those in the arena."""
-    words = [(peer, at) for peer, at in streams if at.kind != BufferKind.PLANES]
-    most = max((_bytes_to(peer, words) for peer, _ in words), default=0)
-    parts = max(1, most // piece_bytes)
-    length = -(-elements // (parts * PART_ELEMENTS)) * PART_ELEMENTS
+    """The pieces that one step makes, with their peers."""
+    words = [stream for stream in streams if stream.send.type.kind is not Kind.PLANES]
+    elements = words[0].send.elements if words else 0
+    sent: Counter[int] = Counter()
+    for stream in words:
+        sent[stream.send.party] += stream.bytes(elements)
+    parts = max(1, max(sent.values(), default=0) // piece_bytes)
+    length = max(1, -(-elements // (parts * PART_ELEMENTS))) * PART_ELEMENTS
     for first in range(0, elements, length):
         last = min(first + length, elements)
         done = 0 if last == elements else last
-        for peer, at in words:
-            start, end = (_bytes_of(at, e) for e in (first, last))
-            yield peer, Cut(at.offset + start, end - start, number, done)
-    for peer, at in streams:
-        if at.kind == BufferKind.PLANES:
-            yield peer, Cut(at.offset, at.bits * -(-at.elements // 64) * 8, number, 0)
-
-
-def _bytes_to(peer: int, streams: Sequence[tuple[int, Location]]) -> int:
-    return sum(_bytes_of(at, at.elements) for to, at in streams if to == peer)
-
-
-def _bytes_of(at: Location, elements: int) -> int:
-    """What the first elements of a stream are: whole 64-bit words."""
-    return -(-elements * at.bits // 64) * 8
+        for stream in words:
+            start, end = (stream.bytes(e) for e in (first, last))
+            yield stream.send.party, Cut(stream.start + start, end - start, number, done)
+    for stream in streams:
+        if stream.send.type.kind is Kind.PLANES:
+            whole = stream.bytes(stream.send.elements)
+            yield stream.send.party, Cut(stream.start, whole, number, 0)
 
 
 def _joined(cuts: Sequence[Cut]) -> list[Cut]:

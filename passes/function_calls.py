@@ -7,9 +7,7 @@ What may be far out is clipped first, or, for a function with a pole, brought ne
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 from torch_mlir import ir
@@ -17,8 +15,8 @@ from torch_mlir import ir
 from veilgraph.ir import secret_ops
 from veilgraph.ir.errors import AccuracyError
 from veilgraph.ir.meaning.integers import encode
-from veilgraph.ir.secret_ops import SecretOp, Stated
-from veilgraph.ir.secret_types import MAX_RING_BITS, RangeSource, RealRange, Tensor
+from veilgraph.ir.secret_ops import Stated
+from veilgraph.ir.secret_types import MAX_RING_BITS, RangeSource, RealRange
 from veilgraph.ir.waves import FINE_BITS, Waves, tables
 from veilgraph.passes.normalized_functions import Normalized
 from veilgraph.passes.real_functions import (
@@ -31,6 +29,7 @@ from veilgraph.passes.real_functions import (
     turning,
     waves_of,
 )
+from veilgraph.passes.secret_steps import aligned, step
 
 PROVEN = RangeSource.PROVEN
 UNIT = RealRange(-1.0, 1.0, PROVEN)
@@ -77,8 +76,8 @@ class FunctionCall:
         y = self._waves(clipped, found, declared, self.out_bits)
         if above is None or function.tail is not Tail.LINE:
             return y
-        tail = self._aligned(above, self._between(0.0, math.inf))
-        return self._op(secret_ops.Add, [y, tail], declared, self.out_bits)
+        tail = aligned(above, self.out_bits, self._between(0.0, math.inf))
+        return step(secret_ops.Add, [y, tail], declared)
 
     def _normalized(
         self, x: ir.Value, low: float, high: float, declared: RealRange, layer: str
@@ -92,9 +91,9 @@ class FunctionCall:
         if call.waves() is None:
             raise self._too_wide(layer, low, high)
         if negative:
-            x = self._op(secret_ops.Neg, [x], RealRange(least, most, PROVEN), self.in_bits)
-        y = self._aligned(call.build(x, self._waves), declared)
-        return self._op(secret_ops.Neg, [y], declared, self.out_bits) if negative else y
+            x = step(secret_ops.Neg, [x], RealRange(least, most, PROVEN))
+        y = aligned(call.build(x, self._waves), self.out_bits, declared)
+        return step(secret_ops.Neg, [y], declared) if negative else y
 
     def _too_wide(self, layer: str, low: float, high: float) -> AccuracyError:
         if not (math.isfinite(low) and math.isfinite(high)):
@@ -109,17 +108,6 @@ class FunctionCall:
             "or take fewer fraction bits.",
         )
 
-    def _op(
-        self,
-        kind: type[SecretOp],
-        operands: list[ir.Value],
-        declared: RealRange,
-        frac_bits: int,
-        named: Mapping[str, Any] | None = None,
-    ) -> ir.Value:
-        stated = Stated((), frac_bits, self.ring_bits)
-        return kind.build(*operands, range=declared, stated=stated, **(named or {}))
-
     def _waves(self, x: ir.Value, waves: Waves, declared: RealRange, frac_bits: int) -> ir.Value:
         stated = Stated((), FINE_BITS, MAX_RING_BITS)
         public = [
@@ -127,7 +115,7 @@ class FunctionCall:
             for table in tables(waves.window_bits)
         ]
         named = waves.attributes() | {"bits": waves.frac_bits - frac_bits}
-        return self._op(secret_ops.MaskedFunction, [x, *public], declared, frac_bits, named)
+        return step(secret_ops.MaskedFunction, [x, *public], declared, **named)
 
     def _clipped(self, x: ir.Value, least: float, most: float) -> tuple[ir.Value, ir.Value | None]:
         """x between the bounds, by a comparison each; and how far it was above."""
@@ -136,7 +124,7 @@ class FunctionCall:
             x = self._shifted(self._over(x, least), least, self._between(least, math.inf))
         if above is not None:
             within = self._between(least, most)
-            x = self._op(secret_ops.Sub, [x, above], within, self.in_bits)
+            x = step(secret_ops.Sub, [x, above], within)
         return x, above
 
     def _between(self, low: float, high: float, shift: float = 0.0) -> RealRange:
@@ -150,22 +138,14 @@ class FunctionCall:
     def _over(self, x: ir.Value, bound: float) -> ir.Value:
         """max(x - bound, 0)."""
         moved = self._shifted(x, -bound, self._between(-math.inf, math.inf, -bound))
-        window = {"window_bits": self.ring_bits - 1, "dropped_bits": 0}
         positive = self._between(bound, math.inf, -bound)
-        return self._op(secret_ops.Relu, [moved], positive, self.in_bits, window)
+        return step(
+            secret_ops.Relu, [moved], positive, window_bits=self.ring_bits - 1, dropped_bits=0
+        )
 
     def _shifted(self, x: ir.Value, by: float, declared: RealRange) -> ir.Value:
         integer = encode(np.asarray(by), self.in_bits, self.ring_bits)
         number = RealRange(by, by, PROVEN)
-        addend = self._op(secret_ops.Constant, [], number, self.in_bits, {"value": integer})
-        return self._op(secret_ops.Add, [x, addend], declared, self.in_bits)
-
-    def _aligned(self, x: ir.Value, declared: RealRange) -> ir.Value:
-        """The same numbers with the result's fraction bits."""
-        more = self.out_bits - Tensor.of(x).encoding.frac_bits
-        if more > 0:
-            named = {"factor": 1 << more}
-            return self._op(secret_ops.Scale, [x], declared, self.out_bits, named)
-        if more < 0:
-            return self._op(secret_ops.Truncate, [x], declared, self.out_bits, {"bits": -more})
-        return x
+        stated = Stated((), self.in_bits, self.ring_bits)
+        addend = secret_ops.Constant.build(range=number, stated=stated, value=integer)
+        return step(secret_ops.Add, [x, addend], declared)

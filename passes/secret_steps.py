@@ -44,6 +44,16 @@ def step(
     )
 
 
+def aligned(x: ir.Value, frac_bits: int, declared: RealRange) -> ir.Value:
+    """The same numbers with `frac_bits`: shifted up for nothing, or truncated."""
+    more = frac_bits - Tensor.of(x).encoding.frac_bits
+    if more > 0:
+        return step(secret_ops.Scale, [x], declared, frac_bits, factor=1 << more)
+    if more < 0:
+        return step(secret_ops.Truncate, [x], declared, bits=-more)
+    return x
+
+
 def public(integers: ArrayLike, frac_bits: int, ring_bits: int) -> ir.Value:
     """Public integers, which stand for numbers with `frac_bits`."""
     value = np.asarray(integers, np.int64)

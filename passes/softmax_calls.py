@@ -37,7 +37,7 @@ from veilgraph.ir.waves import FINE_BITS
 from veilgraph.ir.waves import tables as wave_tables
 from veilgraph.passes.exponential_pieces import FUZZY_BITS, LOG2_E, pieces_of_power, pieces_of_sums
 from veilgraph.passes.real_functions import waves_of
-from veilgraph.passes.secret_steps import between, chosen, public, step
+from veilgraph.passes.secret_steps import aligned, between, chosen, public, step
 
 STEP = 2 * math.log(2)  # from one threshold to the next
 SLACK = 3 / 8  # what comparisons may miss by, in nats: three eighths of a number
@@ -108,10 +108,10 @@ class SoftmaxCall:
         total = rows.build(z)
         least = -(rows.span + math.log(rows.terms) + HEADROOM)
         below = between((least, HEADROOM)) if minuend == z else declared
-        shifted = self._aligned(minuend, bits, RealRange.of(minuend.owner.opview))
+        shifted = aligned(minuend, bits, RealRange.of(minuend.owner.opview))
         difference = step(secret_ops.Sub, [shifted, total], below)
         if self.logarithm:
-            return self._aligned(difference, self.out_bits, declared)
+            return aligned(difference, self.out_bits, declared)
         return self._power(difference, bits, -least, declared)
 
     def _power(self, d: ir.Value, bits: int, span: float, declared: RealRange) -> ir.Value:
@@ -128,14 +128,6 @@ class SoftmaxCall:
         operands = [z, *_tables(pieces, bits), public(tall, HEIGHT_BITS, MAX_RING_BITS)]
         dropped = pieces.frac_bits - self.out_bits
         return step(secret_ops.MaskedExp, operands, declared, **pieces.attributes(), bits=dropped)
-
-    def _aligned(self, x: ir.Value, frac_bits: int, declared: RealRange) -> ir.Value:
-        more = frac_bits - Tensor.of(x).encoding.frac_bits
-        if more > 0:
-            return step(secret_ops.Scale, [x], declared, frac_bits, factor=1 << more)
-        if more < 0:
-            return step(secret_ops.Truncate, [x], declared, bits=-more)
-        return x
 
 
 @dataclass(frozen=True)

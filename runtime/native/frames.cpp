@@ -90,7 +90,7 @@ void FramedStream::note_sent(size_t bytes) {
   begun_ = 0;
 }
 
-void FramedStream::expect_frame(std::span<const std::span<uint8_t>> pieces) {
+uint64_t FramedStream::expect_frame(std::span<const std::span<uint8_t>> pieces) {
   head_bytes_ = 0;
   due_bytes_ = 0;
   for (const std::span<uint8_t>& piece : pieces) due_bytes_ += piece.size();
@@ -99,6 +99,7 @@ void FramedStream::expect_frame(std::span<const std::span<uint8_t>> pieces) {
   next_missing();
   receiving_ = true;
   received_bytes += due_bytes_;
+  return due_bytes_;
 }
 
 // On to the next piece that is missing anything.

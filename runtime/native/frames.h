@@ -51,8 +51,9 @@ class FramedStream {
   // Puts a frame up, and sends of it what the socket takes at once, at most about a megabyte. The
   // pieces stay the caller's, until they are sent. Nothing is released but what is due at 0.
   void send_frame(std::span<const Piece> pieces);
-  // Awaits the next frame, of exactly these pieces' length; the list stays the caller's too.
-  void expect_frame(std::span<const std::span<uint8_t>> pieces);
+  // Awaits the next frame, of exactly these pieces' length, which is returned; the list stays the
+  // caller's too.
+  uint64_t expect_frame(std::span<const std::span<uint8_t>> pieces);
   // From any thread: what is due at `due` may go.
   void release(uint32_t due);
   // Move at most about a chunk; false if there was nothing to do or the socket was not ready.

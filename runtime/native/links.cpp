@@ -31,40 +31,29 @@ FramedStream* Links::find(uint32_t peer) const {
 std::optional<Fault> Links::exchange(std::span<const Sent> sends, std::span<const Awaited> receives,
                                      double patience) {
   try {
-    move_all(put_up(sends, receives), patience);
+    const size_t longest_bytes = put_up(sends, receives);
+    const bool sent = std::none_of(links_.begin(), links_.end(),
+                                   [](const auto& link) { return link->sending(); });
+    if (sent && longest_bytes < kThreadedBytes) {
+      for (const auto& link : links_) receive_in_turn(*link, patience);
+      return std::nullopt;
+    }
   } catch (const Fault& fault) {
     return fault;
   }
-  return std::nullopt;
+  start(patience);
+  return finish();
 }
 
 // The longest frame's bytes that are awaited.
 size_t Links::put_up(std::span<const Sent> sends, std::span<const Awaited> receives) {
   size_t longest_bytes = 0;
   for (const Awaited& message : receives) {
-    find(message.peer)->expect_frame(message.pieces);
-    size_t bytes = 0;
-    for (const std::span<uint8_t>& piece : message.pieces) bytes += piece.size();
-    longest_bytes = std::max(longest_bytes, bytes);
+    const uint64_t bytes = find(message.peer)->expect_frame(message.pieces);
+    longest_bytes = std::max<size_t>(longest_bytes, bytes);
   }
   for (const Sent& message : sends) find(message.peer)->send_frame(message.pieces);
   return longest_bytes;
-}
-
-// Works on all links until the round is complete.
-void Links::move_all(size_t longest_bytes, double patience) {
-  const bool sent =
-      std::none_of(links_.begin(), links_.end(), [](const auto& link) { return link->sending(); });
-  if (sent && longest_bytes < kThreadedBytes) {
-    for (const auto& link : links_) receive_in_turn(*link, patience);
-    return;
-  }
-  prepare(patience);
-  pool_.run(
-      static_cast<int64_t>(links_.size()),
-      [](void* self, int64_t index, uint32_t) { static_cast<Links*>(self)->work_in_pool(index); },
-      this, [](void* self) { static_cast<Links*>(self)->look_for_signals(); });
-  rethrow();
 }
 
 std::optional<Fault> Links::begin(std::span<const Sent> sends, std::span<const Awaited> receives,
@@ -74,12 +63,7 @@ std::optional<Fault> Links::begin(std::span<const Sent> sends, std::span<const A
   } catch (const Fault& fault) {
     return fault;
   }
-  prepare(patience);
-  computing_ = true;
-  pool_.start(
-      static_cast<int64_t>(links_.size()),
-      [](void* self, int64_t index, uint32_t) { static_cast<Links*>(self)->work_in_pool(index); },
-      this);
+  start(patience);
   return std::nullopt;
 }
 
@@ -105,10 +89,16 @@ void Links::abandon() {
   pool_.finish(this);
 }
 
-void Links::prepare(double patience) {
+// Each link works on a thread of its own from here on, until `finish` or `abandon`.
+void Links::start(double patience) {
   patience_ = patience;
   failed_ = stopped_ = false;
   std::fill(errors_.begin(), errors_.end(), nullptr);
+  computing_ = true;
+  pool_.start(
+      static_cast<int64_t>(links_.size()),
+      [](void* self, int64_t index, uint32_t) { static_cast<Links*>(self)->work_in_pool(index); },
+      this);
 }
 
 void Links::work_in_pool(int64_t index) {

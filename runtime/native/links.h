@@ -57,9 +57,8 @@ class Links {
  private:
   FramedStream* find(uint32_t peer) const;
   size_t put_up(std::span<const Sent> sends, std::span<const Awaited> receives);
-  void move_all(size_t longest_bytes, double patience);
   void receive_in_turn(FramedStream& link, double patience);
-  void prepare(double patience);
+  void start(double patience);
   void work_in_pool(int64_t index);
   void work(FramedStream& link);
   void look_for_signals();

@@ -25,6 +25,8 @@ LEAST_FRACTION = 8  # of functions, where they fit
 MOST_FRACTION = 20  # of functions: more waves than more bits would take are not worth it
 MIN_FRACTION = -64  # none
 ROW_FRACTION = 12  # of a softmax: samples where one number wins hide what noise does elsewhere
+INVERSES = frozenset(("reciprocal", "rsqrt"))
+INVERSE_SIGNIFICANT = 14  # bits of the least inverse, for it multiplies the largest numbers
 STEEP_BITS = 24  # where its range is known, but not what noise on it does: as float32 has
 TRUNCATION_NOISE = 1 / 6  # variance of rounding at random, in units of the last place squared
 FUNCTION_NOISE = 1 / 4  # truncation, and a sum of waves that is half a unit off
@@ -228,6 +230,8 @@ class Drafts:
                     if kind_of(op) in ROW_FUNCTIONS:
                         draft.least = max(draft.least, ROW_FRACTION)
                     draft.compared += element_count(shape_of(value))
+                if kind_of(op) in INVERSES:
+                    self._add_inverse(of(op.operation.results[0]), op.operation.results[0])
         for total, value in structure.residuals:
             self._hold(of(value), total)
         for target, value in structure.offsets:
@@ -238,6 +242,13 @@ class Drafts:
                 if value not in structure.adaptable:
                     self._add_product(of(value), product, number)
         return drafts
+
+    def _add_inverse(self, draft: Draft, inverse: ir.Value) -> None:
+        known = self.statistics.get(inverse)
+        smallest = 0.0 if known is None else max(known.range.low, -known.range.high)
+        if smallest > 0:
+            bits = INVERSE_SIGNIFICANT - math.floor(math.log2(smallest))
+            draft.least = max(draft.least, bits)
 
     def _hold(self, draft: Draft, pending: ir.Value) -> None:
         """The class fits the accumulator that `pending` is in."""

@@ -12,7 +12,7 @@ from veilgraph.ir.mlir import context
 from veilgraph.ir.secret_types import RangeSource, RealRange
 from veilgraph.passes.public_numbers import constant
 from veilgraph.passes.ranges import Statistics, weight_statistics
-from veilgraph.passes.scale_drafts import Budget
+from veilgraph.passes.scale_drafts import INVERSE_SIGNIFICANT, Budget
 from veilgraph.passes.scale_structure import analyse
 from veilgraph.passes.scales import ScaleProblem, Scales, choose_scales
 
@@ -157,6 +157,16 @@ def test_a_goal_that_is_reached_needs_no_more_bits() -> None:
         assert scales.error <= goal
         found.append(scales.stored[h])
     assert found[0] < found[1] < found[2] < 24
+
+
+def test_the_least_inverse_keeps_its_significant_bits() -> None:
+    n = Network(w=eye())
+    z = n.say(n["z"], 64.0)
+    with n.graph.end("root"):
+        root = ops.Rsqrt.build(z)
+    n.known[root] = Statistics(RealRange(0.125, 4.0, RangeSource.CALIBRATED), 1.0)
+    y = n.make(ops.Matmul, n.make(ops.Mul, n["x"], root), n["w"])
+    assert n.scales(y, ring_bits=64, goal=1e-1).stored[root] == 3 + INVERSE_SIGNIFICANT
 
 
 def test_unknown_values_get_sixteen_bits() -> None:

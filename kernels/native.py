@@ -7,15 +7,16 @@ from functools import cache
 from importlib.metadata import distribution
 from pathlib import Path
 
-INSTRUCTION_SETS: tuple[str, ...] = ("portable", "avx2", "avx512", "zen4")
+INSTRUCTION_SETS: tuple[str, ...] = ("portable", "avx2", "avx512", "zen4", "amx")
 
-# What runs, slowest first, by the number that processor.cpp gives a processor. The last two are the
-# same instructions, chosen for processors where 64-bit lanes are multiplied slowly or quickly.
+# What runs, slowest first, by the number that processor.cpp gives a processor. `avx512` and `zen4`
+# are the same instructions, for processors that multiply 64-bit lanes slowly or quickly.
 _RUN_ON: tuple[tuple[str, ...], ...] = (
     ("portable",),
     ("portable", "avx2"),
     ("portable", "avx2", "zen4", "avx512"),
     ("portable", "avx2", "avx512", "zen4"),
+    ("portable", "avx2", "zen4", "avx512", "amx"),
 )
 
 

@@ -36,6 +36,11 @@ struct GroupPairs {
   }
 };
 
+// One group's product.
+Product product_of(const Convolution& c) {
+  return {c.bits, c.group_filters(), c.batch * c.oh * c.ow, c.group_channels() * c.kh * c.kw};
+}
+
 // Multiply-adds of a call, and for how many a thread is worth waking.
 int64_t multiply_adds(const VeilCall& call, const Convolution& c) {
   const int64_t weights = c.group_channels() * c.kh * c.kw * pair_count(call);
@@ -90,15 +95,16 @@ void conv2d(const VeilCall& call) {
     return;
   }
   if (c.group_channels() == 1 && c.groups > 1) return by_channel<T>(call, c);
-  with_micro<T>(c.bits, [&]<class Micro>() { by_product<Micro>(call, c); });
+  with_micro<T>(product_of(c), [&]<class Micro>() { by_product<Micro>(call, c); });
 }
 
 const char* check(const VeilCall* call, int64_t* at) { return check_convolution(*call, at); }
 
 int64_t scratch_bytes(const VeilCall* call) {
   const auto bytes = []<class Micro>() { return Blocking<Micro>::kScratch; };
-  return call->buffers[0].kind == VEIL_WORDS64 ? with_micro<uint64_t>(call->params[0], bytes)
-                                               : with_micro<uint32_t>(call->params[0], bytes);
+  const Product p = product_of(convolution_of(*call));
+  return call->buffers[0].kind == VEIL_WORDS64 ? with_micro<uint64_t>(p, bytes)
+                                               : with_micro<uint32_t>(p, bytes);
 }
 
 const char* run(const VeilCall* call) {

@@ -49,6 +49,10 @@ struct ImageSource {
   const T* images;  // of the group's first channel
   const Convolution& c;
 
+  // Elements are gathered: none lie as a panel wants them.
+  static constexpr bool along_depth() { return false; }
+  const T* at(int64_t, int64_t) const { return images; }
+
   template <int Width, class Emit>
   void panel(int64_t column, int64_t count, int64_t first, int64_t depth, Emit&& emit) const {
     static_assert(Width <= 64);

@@ -8,20 +8,26 @@
 
 namespace veil {
 
-constexpr int64_t round_up(int64_t x, int64_t multiple) {
-  return (x + multiple - 1) / multiple * multiple;
-}
-
 // Rows, columns and depth that are packed at a time.
 template <class Micro>
 struct Blocking {
-  static constexpr int64_t kDepth = 256;
-  static constexpr int64_t kRows = round_up(60, Micro::kRows);
-  static constexpr int64_t kColumns = round_up(768, Micro::kColumns);
+  static constexpr int64_t kDepth = Micro::kBlockDepth;
+  static constexpr int64_t kRows = Micro::kBlockRows;
+  static constexpr int64_t kColumns = Micro::kBlockColumns;
   static constexpr int64_t kBytesA = round_up(kRows * kDepth * Micro::kBytesA, 64);
   static constexpr int64_t kBytesB = kDepth * kColumns * Micro::kBytesB;
   static constexpr int64_t kScratch = kBytesA + kBytesB;
 };
+
+// Bytes of one row of a panel, and of one column.
+template <class Micro>
+constexpr int64_t row_bytes(int64_t depth) {
+  return round_up(depth, Micro::kDepthStep) * Micro::kBytesA;
+}
+template <class Micro>
+constexpr int64_t column_bytes(int64_t depth) {
+  return round_up(depth, Micro::kDepthStep) * Micro::kBytesB;
+}
 
 // Part of a sum of products: `left` gives panels of rows, `right` panels of columns, over `depth`.
 template <class Left, class Right>
@@ -40,10 +46,8 @@ template <class Micro, class Source>
 void pack_rows(uint8_t* to, const Source& left, const Tile& t, int64_t first, int64_t depth) {
   for (int64_t i = 0; i < t.rows; i += Micro::kRows) {
     const int64_t count = t.rows - i < Micro::kRows ? t.rows - i : Micro::kRows;
-    left.template panel<Micro::kRows>(
-        t.row + i, count, first, depth,
-        [&](int64_t k, const typename Micro::Word* values) { Micro::pack_a(to, k, values); });
-    to += Micro::kRows * depth * Micro::kBytesA;
+    Micro::pack_left(to, left, t.row + i, count, first, depth);
+    to += Micro::kRows * row_bytes<Micro>(depth);
   }
 }
 
@@ -51,10 +55,8 @@ template <class Micro, class Source>
 void pack_columns(uint8_t* to, const Source& right, const Tile& t, int64_t first, int64_t depth) {
   for (int64_t j = 0; j < t.columns; j += Micro::kColumns) {
     const int64_t count = t.columns - j < Micro::kColumns ? t.columns - j : Micro::kColumns;
-    right.template panel<Micro::kColumns>(
-        t.column + j, count, first, depth,
-        [&](int64_t k, const typename Micro::Word* values) { Micro::pack_b(to, k, values); });
-    to += Micro::kColumns * depth * Micro::kBytesB;
+    Micro::pack_right(to, right, t.column + j, count, first, depth);
+    to += Micro::kColumns * column_bytes<Micro>(depth);
   }
 }
 
@@ -86,11 +88,12 @@ void multiply_blocks(const uint8_t* a, const uint8_t* b, const Sink& sink, const
   for (int64_t j = 0; j < block.columns; j += Micro::kColumns) {
     const int64_t columns =
         block.columns - j < Micro::kColumns ? block.columns - j : Micro::kColumns;
-    const uint8_t* right = b + j * depth * Micro::kBytesB;
+    const uint8_t* right = b + j * column_bytes<Micro>(depth);
     for (int64_t i = 0; i < block.rows; i += Micro::kRows) {
       const int64_t rows = block.rows - i < Micro::kRows ? block.rows - i : Micro::kRows;
       const Tile tile{block.row + i, rows, block.column + j, columns};
-      multiply_tile<Micro>(a + i * depth * Micro::kBytesA, right, sink, tile, depth, accumulate);
+      const uint8_t* left = a + i * row_bytes<Micro>(depth);
+      multiply_tile<Micro>(left, right, sink, tile, depth, accumulate);
     }
   }
 }
@@ -100,6 +103,7 @@ void multiply_blocks(const uint8_t* a, const uint8_t* b, const Sink& sink, const
 template <class Micro, class Terms, class Sink>
 void multiply(const Terms& terms, const Sink& sink, const Tile& t, uint8_t* scratch) {
   using B = Blocking<Micro>;
+  [[maybe_unused]] const typename Micro::Scope scope(t.rows);
   uint8_t *packed_a = scratch, *packed_b = scratch + B::kBytesA;
   for (int64_t j = 0; j < t.columns; j += B::kColumns) {
     Tile block = t;

@@ -4,6 +4,8 @@
 
 #include <cstdint>
 
+#include "kernels/gemm/stepwise.h"
+
 namespace veil {
 
 inline __m256i load_ymm(const void* from) {
@@ -13,7 +15,7 @@ inline __m256i load_ymm(const void* from) {
 inline void store_ymm(void* to, __m256i v) { _mm256_storeu_si256(static_cast<__m256i*>(to), v); }
 
 // Modulo 2^32: eight words a vector.
-struct Micro32 {
+struct Micro32 : Stepwise<Micro32, 4, 16> {
   using Word = uint32_t;
   static constexpr int kRows = 4, kColumns = 16, kVectors = 2;
   static constexpr int kBytesA = 4, kBytesB = 4;
@@ -60,7 +62,7 @@ struct Micro32 {
 // product; vpmulld makes the other two at once, from the right factor with its halves exchanged,
 // and they are added up apart until the end. A packed element on the right is the word in both
 // forms.
-struct Micro64 {
+struct Micro64 : Stepwise<Micro64, 5, 4> {
   using Word = uint64_t;
   static constexpr int kRows = 5, kColumns = 4;
   static constexpr int kBytesA = 8, kBytesB = 16;

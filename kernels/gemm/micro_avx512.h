@@ -8,6 +8,8 @@
 
 #include <cstdint>
 
+#include "kernels/gemm/stepwise.h"
+
 namespace veil {
 
 // Eight words as 64-bit lanes, and back; what a 32-bit word does not hold is cut off.
@@ -51,7 +53,7 @@ struct MultiplyAdd64 {
 
 // One multiply-add a product; operands are packed as 64-bit lanes.
 template <class T, class MultiplyAdd>
-struct MicroLanes {
+struct MicroLanes : Stepwise<MicroLanes<T, MultiplyAdd>, 8, 24> {
   using Word = T;
   static constexpr int kRows = 8, kColumns = 24, kVectors = kColumns / 8;
   static constexpr int kBytesA = 8, kBytesB = 8;  // of one packed element
@@ -99,7 +101,7 @@ struct MicroLanes {
 // count: its two products are of 12-bit numbers, and one vpdpwssd adds both for 16 columns. A
 // packed element is its 64-bit word, and a pair of 16-bit halves: (a0 mod 2^12, a1) on the left,
 // (b1, b0 mod 2^12) on the right.
-struct Micro64 {
+struct Micro64 : Stepwise<Micro64, 5, 16> {
   using Word = uint64_t;
   static constexpr int kRows = 5, kColumns = 16;
   static constexpr int kBytesA = 12, kBytesB = 12;

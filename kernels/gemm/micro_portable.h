@@ -2,10 +2,12 @@
 #pragma once
 #include <cstdint>
 
+#include "kernels/gemm/stepwise.h"
+
 namespace veil {
 
 template <class T>
-struct MicroScalar {
+struct MicroScalar : Stepwise<MicroScalar<T>, 2, 4> {
   using Word = T;
   static constexpr int kRows = 2, kColumns = 4;
   static constexpr int kBytesA = sizeof(T), kBytesB = sizeof(T);

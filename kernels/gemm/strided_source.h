@@ -10,12 +10,18 @@ struct StridedSource {
   const T* data;
   int64_t lane_stride, depth_stride;
 
+  // Whether steps of the depth follow one another, and lanes do not.
+  bool along_depth() const { return depth_stride == 1 && lane_stride != 1; }
+  const T* at(int64_t lane, int64_t k) const {
+    return data + lane * lane_stride + k * depth_stride;
+  }
+
   // Calls emit(k, values) for k in [0, depth): `values` are `Width` elements at depth `first` + k,
   // of `count` lanes from `lane` on, zeros beyond those.
   template <int Width, class Emit>
   void panel(int64_t lane, int64_t count, int64_t first, int64_t depth, Emit&& emit) const {
-    const T* from = data + lane * lane_stride + first * depth_stride;
-    if (depth_stride == 1 && lane_stride != 1) return transposed<Width>(from, count, depth, emit);
+    const T* from = at(lane, first);
+    if (along_depth()) return transposed<Width>(from, count, depth, emit);
     alignas(64) T values[Width] = {};
     for (int64_t k = 0; k < depth; ++k, from += depth_stride) {
       if (lane_stride == 1 && count == Width) {

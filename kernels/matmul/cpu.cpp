@@ -22,6 +22,12 @@ Extents extents_of(const VeilCall& call) {
   return {out.shape[0], out.shape[1], out.shape[2]};
 }
 
+// What decides on the micro-kernel: the first pair stands for all.
+Product product_of(const VeilCall& call) {
+  const Extents e = extents_of(call);
+  return {call.params[0], e.rows, e.columns, call.buffers[1].shape[2]};
+}
+
 int64_t multiply_adds(const VeilCall& call) {
   int64_t depth = 0;
   for (uint32_t i = 1; i < call.buffer_count; i += 2) depth += call.buffers[i].shape[2];
@@ -121,7 +127,7 @@ void matmul(const VeilCall& call) {
     std::memset(call.buffers[0].data, 0, element_count(call.buffers[0]) * sizeof(T));
     return;
   }
-  with_micro<T>(call.params[0], [&]<class Micro>() { blocked<Micro>(call); });
+  with_micro<T>(product_of(call), [&]<class Micro>() { blocked<Micro>(call); });
 }
 
 const char* check_pair(const VeilBuffer& out, const VeilBuffer& a, const VeilBuffer& b) {
@@ -153,8 +159,9 @@ const char* check(const VeilCall* call, int64_t* at) {
 
 int64_t scratch_bytes(const VeilCall* call) {
   const auto bytes = []<class Micro>() { return Blocking<Micro>::kScratch; };
-  return call->buffers[0].kind == VEIL_WORDS64 ? with_micro<uint64_t>(call->params[0], bytes)
-                                               : with_micro<uint32_t>(call->params[0], bytes);
+  const Product p = product_of(*call);
+  return call->buffers[0].kind == VEIL_WORDS64 ? with_micro<uint64_t>(p, bytes)
+                                               : with_micro<uint32_t>(p, bytes);
 }
 
 const char* run(const VeilCall* call) {

@@ -31,7 +31,13 @@ PURPOSES = {
     "gpu": "compute on a GPU",
 }
 LEAST_MEMORY_BYTES = 4 << 30
-BITS = {"portable": "no vectors", "avx2": "AVX2", "avx512": "AVX-512", "zen4": "AVX-512 (AMD)"}
+BITS = {
+    "portable": "no vectors",
+    "avx2": "AVX2",
+    "avx512": "AVX-512",
+    "zen4": "AVX-512 (AMD)",
+    "amx": "AMX",
+}
 
 
 @dataclass(frozen=True)

@@ -106,7 +106,7 @@ def test_matmul(
 
 @devices
 @word_types
-@pytest.mark.parametrize("bits", [32, 52, 64])
+@pytest.mark.parametrize("bits", [16, 24, 32, 40, 48, 52, 56, 64])
 @pytest.mark.parametrize("shape", [(200, 400, 1300), (1, 700, 2100), (300, 700, 1), (7, 450, 30)])
 def test_large_matmul(device: str, word: type[Any], bits: int, shape: tuple[int, int, int]) -> None:
     """Several blocks in each dimension, cut among two threads."""
@@ -118,10 +118,23 @@ def test_large_matmul(device: str, word: type[Any], bits: int, shape: tuple[int,
     b = random_words(rng, (1, depth, columns), word)
     expected = (a[0] @ b[0])[None]
     turned = np.ascontiguousarray(b.transpose(0, 2, 1)).transpose(0, 2, 1)
-    for right in (b, turned):
+    turned_left = np.ascontiguousarray(a.transpose(0, 2, 1)).transpose(0, 2, 1)
+    for left, right in ((a, b), (a, turned), (turned_left, b)):
         out = junk((1, rows, columns), word)
-        call("matmul", [out, a, right], matmul.Params(bits).values(), device=device, threads=2)
+        call("matmul", [out, left, right], matmul.Params(bits).values(), device=device, threads=2)
         assert_equal_in_ring(out, expected, bits)
+
+
+@devices
+@word_types
+def test_sums_of_the_largest_words(device: str, word: type[Any]) -> None:
+    """Limbs of 255 everywhere: what 32-bit sums hold is counted for these."""
+    bits, depth = 8 * word().itemsize, 1100
+    a, b = (np.full((1, 40, depth), -1, np.int64).astype(word) for _ in range(2))
+    out = junk((1, 40, 40), word)
+    operands = [out, a, b.transpose(0, 2, 1)]
+    call("matmul", operands, matmul.Params(bits).values(), device=device)
+    assert (out == depth).all(), "(-1) (-1), summed up"
 
 
 @devices

@@ -2,8 +2,8 @@
 // share.
 //
 // A window's positions outside the image count as zero. Where there are 512-bit vectors,
-// windows_avx512.h computes 16 outputs at a time; this is the way for all other processors, and for
-// unusual windows.
+// windows_strips.h has the common windows of convolutions and windows_avx512.h almost all others;
+// this is the way for all other processors, and for unusual windows.
 #pragma once
 #include <cstdint>
 #include <cstring>
@@ -91,6 +91,7 @@ class WindowRows {
 
 #if defined(__AVX512F__)
 #include "kernels/windows_avx512.h"
+#include "kernels/windows_strips.h"
 #endif
 
 namespace veil {
@@ -101,6 +102,10 @@ namespace veil {
 template <class Body>
 void for_each_part(const Window& window, Body&& body) {
 #if defined(__AVX512F__)
+  if (WindowStrips<3, 1>::fits(window)) return body(WindowStrips<3, 1>(window));
+  if (WindowStrips<3, 2>::fits(window)) return body(WindowStrips<3, 2>(window));
+  if (WindowStrips<5, 1>::fits(window)) return body(WindowStrips<5, 1>(window));
+  if (WindowStrips<5, 2>::fits(window)) return body(WindowStrips<5, 2>(window));
   if (WindowVectors::fits(window)) return for_each_vector_part(window, body);
 #endif
   body(WindowRows(window));

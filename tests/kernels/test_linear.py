@@ -210,6 +210,45 @@ def test_conv2d(
     assert_equal_in_ring(out, conv2d_reference(pairs, params, height, width), bits)
 
 
+side = st.integers(0, 40)
+
+
+@cpus
+@word_types
+@settings(deadline=None, max_examples=60)
+@given(
+    st.sampled_from([3, 5]),
+    st.sampled_from([1, 2]),
+    st.tuples(st.integers(0, 6), st.integers(0, 6)),
+    st.tuples(side, side),
+    st.tuples(side, side),
+    st.integers(1, 3),
+    seeds,
+)
+def test_depthwise(
+    device: str,
+    word: type[Any],
+    size: int,
+    stride: int,
+    pads: tuple[int, int],
+    sides: tuple[int, int],
+    extents: tuple[int, int],
+    count: int,
+    seed: int,
+) -> None:
+    """Windows that go down strips, and those that miss the image by their padding."""
+    bits, rng = 8 * word().itemsize, np.random.default_rng(seed)
+    params = conv2d.Params(bits, stride, stride, *pads, groups=2)
+    pairs = [
+        (random_words(rng, (1, 2, *sides), word), random_words(rng, (4, 1, size, size), word))
+        for _ in range(count)
+    ]
+    out = junk((1, 4, *extents), word)
+    operands = [out, *(m for pair in pairs for m in pair)]
+    call("conv2d", operands, params.values(), device=device)
+    assert_equal_in_ring(out, conv2d_reference(pairs, params, *extents), bits)
+
+
 LAYERS = [
     # batch, channels, side, filters, kernel, stride, pad, groups
     (1, 3, 40, 64, 7, 2, 3, 1),

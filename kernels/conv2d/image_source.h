@@ -15,33 +15,67 @@
 
 namespace veil {
 
-// values[i] <- data[base + offsets[i]] where bit i of `inside` is set, else 0. `row` says that
+#if defined(__AVX512F__)
+// Words data[offsets[i]] where bit i of `inside` is set, else 0: eight of them. `row` says that
 // offsets follow one another.
-template <int Width, class T>
-inline void gather(T* values, const T* data, const int64_t* offsets, uint64_t inside, bool row) {
+inline __m512i gather_eight(const uint64_t* data, const int64_t* offsets, uint64_t inside,
+                            bool row) {
+  const auto mask = static_cast<__mmask8>(inside);
+  if (row) return _mm512_maskz_loadu_epi64(mask, data + offsets[0]);
+  const __m512i at = _mm512_loadu_si512(offsets);
+  return _mm512_mask_i64gather_epi64(_mm512_setzero_si512(), mask, at, data, 8);
+}
+
+inline __m256i gather_eight(const uint32_t* data, const int64_t* offsets, uint64_t inside,
+                            bool row) {
+  const auto mask = static_cast<__mmask8>(inside);
+  if (row) return _mm256_maskz_loadu_epi32(mask, data + offsets[0]);
+  const __m512i at = _mm512_loadu_si512(offsets);
+  return _mm512_mask_i64gather_epi32(_mm256_setzero_si256(), mask, at, data, 4);
+}
+#endif
+
+// values[i] <- data[offsets[i]] where bit i of `inside` is set, else 0. Whole vectors are stored,
+// for whoever loads them next.
+template <int Width>
+inline void gather(uint64_t* values, const uint64_t* data, const int64_t* offsets, uint64_t inside,
+                   bool row) {
 #if defined(__AVX512F__)
   if constexpr (Width % 8 == 0) {
     for (int i = 0; i < Width; i += 8) {
-      const auto mask = static_cast<__mmask8>(inside >> i);
-      if constexpr (sizeof(T) == 8) {
-        const __m512i v =
-            row ? _mm512_maskz_loadu_epi64(mask, data + offsets[0] + i)
-                : _mm512_mask_i64gather_epi64(_mm512_setzero_si512(), mask,
-                                              _mm512_loadu_si512(offsets + i), data, 8);
-        _mm512_store_si512(values + i, v);
-      } else {
-        const __m256i v =
-            row ? _mm256_maskz_loadu_epi32(mask, data + offsets[0] + i)
-                : _mm512_mask_i64gather_epi32(_mm256_setzero_si256(), mask,
-                                              _mm512_loadu_si512(offsets + i), data, 4);
-        _mm256_store_si256(reinterpret_cast<__m256i*>(values + i), v);
-      }
+      _mm512_store_si512(values + i, gather_eight(data, offsets + i, inside >> i, row));
     }
     return;
   }
 #endif
   static_cast<void>(row);
-  for (int i = 0; i < Width; ++i) values[i] = inside >> i & 1 ? data[offsets[i]] : T{0};
+  for (int i = 0; i < Width; ++i) values[i] = inside >> i & 1 ? data[offsets[i]] : 0;
+}
+
+template <int Width>
+inline void gather(uint32_t* values, const uint32_t* data, const int64_t* offsets, uint64_t inside,
+                   bool row) {
+#if defined(__AVX512F__)
+  if constexpr (Width % 8 == 0) {
+    int i = 0;
+    for (; i + 16 <= Width; i += 16) {
+      const auto mask = static_cast<__mmask16>(inside >> i);
+      const __m512i v =
+          row ? _mm512_maskz_loadu_epi32(mask, data + offsets[0] + i)
+              : _mm512_inserti64x4(
+                    _mm512_castsi256_si512(gather_eight(data, offsets + i, inside >> i, row)),
+                    gather_eight(data, offsets + i + 8, inside >> (i + 8), row), 1);
+      _mm512_storeu_si512(values + i, v);
+    }
+    for (; i < Width; i += 8) {
+      const __m256i v = gather_eight(data, offsets + i, inside >> i, row);
+      _mm256_store_si256(reinterpret_cast<__m256i*>(values + i), v);
+    }
+    return;
+  }
+#endif
+  static_cast<void>(row);
+  for (int i = 0; i < Width; ++i) values[i] = inside >> i & 1 ? data[offsets[i]] : 0;
 }
 
 template <class T>
@@ -57,13 +91,13 @@ struct ImageSource {
   void panel(int64_t column, int64_t count, int64_t first, int64_t depth, Emit&& emit) const {
     static_assert(Width <= 64);
     Columns<Width> columns(c, column, count);
-    const int64_t positions = c.kh * c.kw;
     alignas(64) T values[Width];
-    int64_t channel = first / positions, i = first % positions / c.kw, j = first % c.kw;
+    int64_t channel = first / (c.kh * c.kw), i = first / c.kw % c.kh, j = first % c.kw;
     uint64_t inside[kMaxPositions];
-    const bool remembered = positions <= kMaxPositions;
-    for (int64_t p = 0; remembered && p < positions; ++p) {
-      inside[p] = columns.inside(c, p / c.kw, p % c.kw);
+    const bool remembered = c.kh * c.kw <= kMaxPositions;
+    for (int64_t y = 0, p = 0; remembered && y < c.kh; ++y) {
+      const uint64_t rows = columns.inside_rows(c, y);
+      for (int64_t x = 0; x < c.kw; ++x, ++p) inside[p] = rows & columns.inside_columns(c, x);
     }
     for (int64_t k = 0; k < depth; ++k) {
       const uint64_t mask = remembered ? inside[i * c.kw + j] : columns.inside(c, i, j);
@@ -104,11 +138,23 @@ struct ImageSource {
     }
 
     uint64_t inside(const Convolution& c, int64_t i, int64_t j) const {
+      return inside_rows(c, i) & inside_columns(c, j);
+    }
+
+    // Which windows have their row i, or their column j, inside the image.
+    uint64_t inside_rows(const Convolution& c, int64_t i) const {
+      return within(top, i * c.dilation_h, c.h);
+    }
+    uint64_t inside_columns(const Convolution& c, int64_t j) const {
+      return within(left, j * c.dilation_w, c.w);
+    }
+
+   private:
+    uint64_t within(const int64_t* starts, int64_t shift, int64_t extent) const {
       uint64_t mask = 0;
       for (int64_t lane = 0; lane < count; ++lane) {
-        const int64_t y = top[lane] + i * c.dilation_h, x = left[lane] + j * c.dilation_w;
-        const bool in = y >= 0 && y < c.h && x >= 0 && x < c.w;
-        mask |= uint64_t{in} << lane;
+        const int64_t at = starts[lane] + shift;
+        mask |= uint64_t{at >= 0 && at < extent} << lane;
       }
       return mask;
     }

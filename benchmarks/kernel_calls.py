@@ -57,6 +57,7 @@ class Call:
 
     Args:
         device: where, by name; see veilgraph.runtime.devices.
+        isa: instruction set of a processor's kernels; its best if None.
     """
 
     def __init__(
@@ -65,10 +66,11 @@ class Call:
         buffers: Sequence[Words],
         params: Sequence[int] | npt.NDArray[np.int64],
         device: str = "cpu",
+        isa: str | None = None,
     ) -> None:
         program = one_step(kernel, buffers, params)
         plan = Plan(MANIFEST, {PARTY: program}, ())
-        self._device = ready(device, plan, PARTY).open(KEY)
+        self._device = ready(device, plan, PARTY, isa=isa).open(KEY)
         random = np.random.default_rng(0).integers(0, 256, program.arena_bytes, np.uint8)
         self._device.copy_in(0, random)
         self._number = 0

@@ -66,10 +66,15 @@ def missed(program: SecretProgram, error: float, allowed: float, chosen: bool) -
     widest = f"{max(rings)} bits"
     where = f"Even with rings of up to {widest}" if chosen else f"In a ring of {widest}"
     return AccuracyError(
-        f"{where} the outputs are {error:.2%} of their size off on the samples, where "
-        f"{allowed:.2%} is allowed.",
+        f"{where} the outputs are {_percent(error)} of their size off on the samples, where "
+        f"{_percent(allowed)} is allowed.",
         "Allow more with --max-error." if chosen else "Take --ring auto, or allow more.",
     )
+
+
+def _percent(share: float) -> str:
+    """However small."""
+    return f"{100 * share:.2g}%"
 
 
 def _counted(samples: Sequence[Sample]) -> str:

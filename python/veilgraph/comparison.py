@@ -1,5 +1,5 @@
-"""The same model in every suite, or with private and public weights, side by side: who is trusted
-with what, and what it costs.
+"""The same model in every suite, with private and public weights, or with errors of several sizes,
+side by side: who is trusted with what, and what it costs.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from typing import Any
 
 import veilgraph
 from veilgraph import units
-from veilgraph.ir.errors import UnsupportedError
+from veilgraph.ir.errors import AccuracyError, UnsupportedError
 from veilgraph.ir.plan import PUBLIC, WEIGHTS
 from veilgraph.plans import Plan
 from veilgraph.pricing import computing_parties, predict
@@ -43,6 +43,7 @@ class Candidate:
             "dealer": bool(self.plan.manifest.dealer),
             "trust": SUITES[self.suite].security.threshold,
             "weights_owner": self.plan.manifest.owners[WEIGHTS],
+            "encoding": self.plan.manifest.encoding,
             "rounds": cost.online.rounds,
             "sent_bytes": {
                 "setup": cost.setup.total_bytes,
@@ -100,6 +101,30 @@ def compare_owners(
     for chosen in ({}, {WEIGHTS: PUBLIC}):
         plan, _ = veilgraph.compile(model, owners={**(owners or {}), **chosen}, **options)
         told = "everyone" if chosen else plan.manifest.owners[WEIGHTS]
+        found.append(Candidate(plan.manifest.suite, computing_parties(plan), told, plan))
+    return found
+
+
+def compare_errors(model: str | Path, allowed: Sequence[float], **options: Any) -> list[Candidate]:
+    """Compiles a model for each of the errors allowed, the largest first.
+
+    Args:
+        options: of `compile`, but for max_error; samples among them.
+
+    Raises:
+        AccuracyError: not even the largest can be held; smaller ones are then left out.
+    """
+    found: list[Candidate] = []
+    for error in sorted(allowed, reverse=True):
+        try:
+            plan, _ = veilgraph.compile(model, max_error=error, **options)
+        except AccuracyError:
+            if not found:
+                raise
+            break
+        sentence = plan.manifest.encoding
+        rings, measured = sentence.split(", ")[0], sentence.split(", ")[-1]
+        told = f"{error:g} allowed, {measured}; {rings}"
         found.append(Candidate(plan.manifest.suite, computing_parties(plan), told, plan))
     return found
 

@@ -112,7 +112,7 @@ def test_of_several_outputs_the_worst_counts() -> None:
     verify = VerifyAccuracy([sample], [wanted])
     assert verify.error(program) == 1 / 4
     assert verify.told(program, 1 / 4).encoding.endswith("measured 2.5e-01 on 1 sample")
-    assert "25.00% of their size" in missed(program, 1 / 4, 0.001, chosen=True).message
+    assert "25% of their size" in missed(program, 1 / 4, 0.001, chosen=True).message
 
 
 def test_a_ring_that_was_given_may_not_make_the_answer_useless() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import TypeVar
@@ -57,6 +58,17 @@ def optionally_named(text: str) -> tuple[str, str]:
 def comma_list(text: str) -> tuple[str, ...]:
     """Names with commas between them."""
     return tuple(text.split(","))
+
+
+def errors(text: str) -> tuple[float, ...]:
+    """Positive numbers with commas between them."""
+    try:
+        found = tuple(map(float, comma_list(text)))
+    except ValueError:
+        found = ()
+    if not found or not all(0 < error < math.inf for error in found):
+        raise click.BadParameter(f"`{text}` should read like 0.01,0.001: errors above 0.")
+    return found
 
 
 def ring_bits(text: str) -> int | str:

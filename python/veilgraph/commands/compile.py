@@ -6,12 +6,10 @@ from pathlib import Path
 from typing import Any
 
 import click
-from click.core import ParameterSource
 
 import veilgraph
-from veilgraph.commands import arguments
+from veilgraph.commands import arguments, comparing
 from veilgraph.commands.files import check_destination
-from veilgraph.comparison import NETWORKS, compare_owners, compare_suites, table
 from veilgraph.ir.errors import UsageError
 from veilgraph.ir.plan import PUBLIC, WEIGHTS
 from veilgraph.plans import Plan
@@ -26,20 +24,6 @@ Example, a classifier of the bank's on a client's image:
       --calibrate calibration.npz --owner image=alice --owner weights=bob \\
       --reveal logits=alice
 """
-
-
-# With --compare-suites, which takes each suite's own and writes nothing.
-NOT_COMPARED = (
-    "destination",
-    "suite",
-    "parties",
-    "dealer",
-    "owners",
-    "receivers",
-    "forms",
-    "histograms",
-    "dump_phases",
-)
 
 
 @click.command("compile", epilog=EPILOG)
@@ -68,6 +52,13 @@ NOT_COMPARED = (
     "by_owner",
     is_flag=True,
     help="Write nothing; show what the model costs with the weights of one party, and public.",
+)
+@click.option(
+    "--compare-errors",
+    "errors",
+    type=arguments.errors,
+    metavar="E,E,...",
+    help="Write nothing; show what the model costs with each of these as --max-error.",
 )
 @click.option(
     "--network",
@@ -161,6 +152,7 @@ def command(
     destination: Path | None,
     side_by_side: bool,
     by_owner: bool,
+    errors: tuple[float, ...] | None,
     as_json: bool,
     **options: Any,
 ) -> None:
@@ -171,27 +163,25 @@ def command(
     the plan but what `inspect --reveals` lists.
     """
     if side_by_side:
-        _require_comparable(click.get_current_context())
-        _compare(model, as_json, options)
+        comparing.suites(model, as_json, options)
         return
     options["reveal_as"] = _forms(options.pop("forms"))
+    for option, name in (("--owner", "owners"), ("--reveal", "receivers"), ("--shape", "shapes")):
+        options[name] = arguments.by_name(option, options[name])
     if by_owner:
-        _require_nothing_written(destination)
-        _compare_owners(model, as_json, options)
+        comparing.owners(model, as_json, options)
+        return
+    if errors is not None:
+        comparing.errors(model, errors, as_json, options)
         return
     if destination is None:
         raise UsageError("Nothing says where the plan goes.", "Name it: -o model.plan.")
     weights_file = _check_files(model, destination)
-    owners = arguments.by_name("--owner", options.pop("owners"))
-    receivers = arguments.by_name("--reveal", options.pop("receivers"))
-    shapes = arguments.by_name("--shape", options.pop("shapes"))
     with progress("compiling") as tell:
-        plan, weights = veilgraph.compile(
-            model, owners=owners, receivers=receivers, shapes=shapes, progress=tell, **options
-        )
+        plan, weights = veilgraph.compile(model, progress=tell, **options)
     save_weights(weights, weights_file, plan.digest)
     plan.save(destination)
-    if not (options["parties"] and owners and receivers):
+    if not (options["parties"] and options["owners"] and options["receivers"]):
         remark(_who(plan))
     _report(plan, destination, weights_file, as_json)
 
@@ -206,58 +196,6 @@ def _forms(given: tuple[tuple[str, str], ...]) -> dict[str, str] | str | None:
             "--reveal-as names one output, and gives a form for all.", "Name each, or none."
         )
     return forms[""]
-
-
-def _given(context: click.Context, name: str) -> bool:
-    return context.get_parameter_source(name) is ParameterSource.COMMANDLINE
-
-
-def _require_comparable(context: click.Context) -> None:
-    """UsageError for options that say what --compare-suites tries itself, or has no use for."""
-    for option in context.command.params:
-        if option.name in NOT_COMPARED and _given(context, option.name):
-            raise UsageError(
-                f"{option.opts[-1]} makes no sense with --compare-suites.",
-                "It tries every suite with parties of its own, and writes nothing: leave one out.",
-            )
-
-
-def _compare(model: Path, as_json: bool, options: dict[str, Any]) -> None:
-    """Shows the suites side by side; parties and owners are each suite's defaults."""
-    chosen = _given(click.get_current_context(), "network")
-    networks = (options["network"],) if chosen else NETWORKS
-    kept = {
-        name: options[name]
-        for name in ("network", "calibrate", "ring", "frac_bits", "max_error", "avgpool")
-    }
-    shapes = arguments.by_name("--shape", options["shapes"])
-    with progress("compiling for each suite") as tell:
-        found = compare_suites(model, shapes=shapes, progress=tell, **kept)
-    if as_json:
-        show_json({"suites": [candidate.values(networks) for candidate in found]})
-        return
-    show(table(found, networks))
-
-
-def _require_nothing_written(destination: Path | None) -> None:
-    if destination is not None:
-        raise UsageError(
-            "--output makes no sense with --compare-owners.", "It writes nothing: leave one out."
-        )
-
-
-def _compare_owners(model: Path, as_json: bool, options: dict[str, Any]) -> None:
-    """Shows private and public weights side by side, under the same options."""
-    chosen = _given(click.get_current_context(), "network")
-    networks = (options["network"],) if chosen else NETWORKS
-    for option, name in (("--owner", "owners"), ("--reveal", "receivers"), ("--shape", "shapes")):
-        options[name] = arguments.by_name(option, options[name])
-    with progress("compiling for each owner") as tell:
-        found = compare_owners(model, progress=tell, **options)
-    if as_json:
-        show_json({"owners": [candidate.values(networks) for candidate in found]})
-        return
-    show(table(found, networks, "who has the weights"))
 
 
 def _check_files(model: Path, destination: Path) -> Path:

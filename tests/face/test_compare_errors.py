@@ -1,0 +1,57 @@
+"""`compile --compare-errors`: what each tightening costs, and what it refuses."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+from verbs import DIGITS, json_of, refusal
+
+from veilgraph.cli import main
+
+SHAPE = ("--shape", "image=1x1x28x28")
+SAMPLES = ("--calibrate", DIGITS / "calibration.npz")
+ERRORS = ("--compare-errors", "0.0001,0.02")
+
+
+def test_less_error_costs_more() -> None:
+    found = json_of("compile", DIGITS / "digits.onnx", *ERRORS, *SHAPE, *SAMPLES)["errors"]
+    assert len(found) == 2
+    for loose, tight in pairwise(found):
+        assert loose["sent_bytes"]["online"] < tight["sent_bytes"]["online"]
+        assert "measured" in tight["encoding"]
+
+
+def test_as_a_table_up_to_what_can_be_held() -> None:
+    options = ["--compare-errors", "0.001,1e-12", "--network", "wan"]
+    given = [str(word) for word in (*options, *SHAPE, *SAMPLES)]
+    done = CliRunner().invoke(main, ["compile", str(DIGITS / "digits.onnx"), *given])
+    assert done.exit_code == 0, done.stderr
+    assert "0.001 allowed, measured" in " ".join(done.stdout.split())
+    assert "1e-12 allowed" not in done.stdout
+
+
+def test_an_error_that_no_ring_holds() -> None:
+    given = ("--compare-errors", "1e-12", *SHAPE, *SAMPLES)
+    code, told = refusal("compile", DIGITS / "digits.onnx", *given)
+    assert code == 4
+    assert "1e-10% is allowed" in told
+
+
+@pytest.mark.parametrize(
+    ("options", "sentence"),
+    [
+        ((*ERRORS, *SAMPLES, "-o", "x.plan"), "--output makes no sense with --compare-errors."),
+        ((*ERRORS, *SAMPLES, "--max-error", "1"), "--max-error makes no sense with"),
+        (ERRORS, "--compare-errors needs samples"),
+        (("--compare-errors", "0.1,x"), "should read like 0.01,0.001"),
+        (("--compare-errors", "0.1,-1"), "should read like 0.01,0.001"),
+        (("--compare-errors", ""), "should read like 0.01,0.001"),
+    ],
+)
+def test_what_is_refused(options: tuple[str | Path, ...], sentence: str) -> None:
+    code, told = refusal("compile", DIGITS / "digits.onnx", *SHAPE, *options)
+    assert code == 2
+    assert sentence in told

@@ -12,6 +12,7 @@ from collections.abc import Callable, Mapping
 from torch_mlir import ir
 
 from veilgraph.frontend import logic, moves, windows
+from veilgraph.frontend.logic import toward_zero
 from veilgraph.frontend.reading import Aten, Refusal, binary, number_of
 from veilgraph.ir import graph_ops as ops
 from veilgraph.ir.attributes import Shape, shape_of
@@ -35,6 +36,11 @@ def leaky_relu(a: Aten) -> ir.Value:
     return ops.LeakyRelu.build(a.tensor(0), alpha=a.number(1))
 
 
+def ceiling(a: Aten) -> ir.Value:
+    """Minus the floor of minus x."""
+    return ops.Neg.build(ops.Floor.build(ops.Neg.build(a.tensor(0))))
+
+
 def add(a: Aten) -> ir.Value:
     """x + alpha y."""
     x, y = a.tensor(0), scaled(a.tensor(1), a.number(2))
@@ -55,8 +61,6 @@ def mul(a: Aten) -> ir.Value:
 
 def div(a: Aten) -> ir.Value:
     """x / y; by a number it is a multiplication."""
-    if a.result_element != "f32":
-        raise Refusal("It divides integers, and rounds.", "Divide real numbers.")
     divisor = number_of(a.tensor(1))
     if divisor:
         return binary(ops.Mul, a.tensor(0), ops.constant(1 / divisor), a.shape)
@@ -134,8 +138,8 @@ def clamp(a: Aten) -> ir.Value:
 def clipped(x: ir.Value, low: float, high: float) -> ir.Value:
     """x clipped, in one step with a clip just before where that is the same."""
     op = defining(x)
-    if isinstance(op, ops.Clip):
-        before = attributes(op)
+    if isinstance(op, ops.Clip | ops.Relu):
+        before = attributes(op) or {"min": 0.0, "max": INFINITY}
         if low <= before["max"] and before["min"] <= high:
             x = op.operation.operands[0]
             low, high = max(low, before["min"]), min(high, before["max"])
@@ -352,6 +356,10 @@ ROWS: Mapping[str, Row] = {
     "torch.aten.sqrt": unary(ops.Sqrt),
     "torch.aten.rsqrt": unary(ops.Rsqrt),
     "torch.aten.reciprocal": reciprocal,
+    "torch.aten.floor": unary(ops.Floor),
+    "torch.aten.ceil": ceiling,
+    "torch.aten.round": unary(ops.Round),
+    "torch.aten.trunc": lambda a: toward_zero(a.tensor(0)),
     "torch.aten.sin": unary(ops.Sin),
     "torch.aten.cos": unary(ops.Cos),
     "torch.aten.sigmoid": unary(ops.Sigmoid),

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 from onnx import ModelProto, NodeProto, TensorProto, helper
 
-from veilgraph.frontend import attention, elementary, probing, recurrent, resizing
+from veilgraph.frontend import attention, division, elementary, probing, recurrent, resizing
 from veilgraph.frontend.literals import infer, replace_nodes
 from veilgraph.frontend.steps import Facts, Steps
 
@@ -57,6 +57,7 @@ DECOMPOSITIONS: Mapping[str, Decomposition] = {
     "CausalConvWithState": recurrent.causal_convolution,
     "Cosh": elementary.hyperbolic_cosine,
     "CumProd": elementary.cumulative_product,
+    "Div": division.divide,
     "Einsum": elementary.einsum,
     "GRU": recurrent.layer,
     "Gather": elementary.gather,
@@ -69,6 +70,7 @@ DECOMPOSITIONS: Mapping[str, Decomposition] = {
     "LpNormalization": elementary.lp_normalization,
     "LpPool": elementary.lp_pool,
     "MeanVarianceNormalization": elementary.mean_variance_normalization,
+    "Mod": division.remainder,
     "OneHot": elementary.one_hot,
     "Pad": elementary.pad,
     "Pow": elementary.power,

@@ -144,13 +144,19 @@ def masked_fill(a: Aten) -> ir.Value:
 
 
 def converted(a: Aten) -> ir.Value:
-    """aten.to.dtype(x, type, ...): numbers stay what they are, save that truths are 0 and 1."""
+    """aten.to.dtype(x, type, ...): real numbers lose their fractions, truths are 0 and 1."""
     x, source, target = a.tensor(0), a.element(0), a.result_element
     if target == "i1":
         return truth(a, 0)
     if target[0] in "su" and "f" in source and not a.is_whole(0):
-        raise Refusal("It rounds numbers toward zero.", "Leave it out, or round them first.")
+        return toward_zero(x)
     return x
+
+
+def toward_zero(x: ir.Value) -> ir.Value:
+    """x without its fraction: the floors of what is above zero and of what is below."""
+    above = ops.Relu.build(x)
+    return ops.Sub.build(ops.Floor.build(above), ops.Floor.build(ops.Sub.build(above, x)))
 
 
 def position(sign: int) -> Row:

@@ -20,6 +20,9 @@ INTEGERS = frozenset(
     )
 )
 NUMBERS = REAL | INTEGERS | {TensorProto.BOOL}
+UNLOWERED = frozenset(  # which the importer casts nothing to
+    (TensorProto.INT16, TensorProto.UINT16, TensorProto.UINT32, TensorProto.UINT64)
+)
 TYPES = ("to", "dtype")  # attributes that name a type
 
 
@@ -42,6 +45,25 @@ def as_float32(model: ModelProto) -> None:
                 attribute.i = TensorProto.FLOAT
             if attribute.HasField("t"):
                 _convert(attribute.t)
+
+
+def widen_integers(model: ModelProto) -> None:
+    """Makes integers of types that the importer can't cast to int64, in place.
+
+    A plan's numbers are integers of its own width: none of ONNX's types wraps around in it.
+    """
+    graph = model.graph
+    for info in (*graph.input, *graph.output):
+        if info.type.tensor_type.elem_type in UNLOWERED:
+            info.type.tensor_type.elem_type = TensorProto.INT64
+    made = [a for node in graph.node for a in node.attribute]
+    for attribute in made:
+        if attribute.name in TYPES and attribute.i in UNLOWERED:
+            attribute.i = TensorProto.INT64
+    for tensor in (*graph.initializer, *(a.t for a in made if a.HasField("t"))):
+        if tensor.data_type in UNLOWERED:
+            values = np.asarray(numpy_helper.to_array(tensor)).astype(np.int64)
+            tensor.CopyFrom(numpy_helper.from_array(values, tensor.name))
 
 
 def _convert(tensor: TensorProto) -> None:

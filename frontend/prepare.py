@@ -29,8 +29,9 @@ from onnx import (
 from veilgraph.frontend.decompositions import decompose
 from veilgraph.frontend.literals import Literals, fold, infer, needed_for_shapes, replace_nodes
 from veilgraph.frontend.load import NOT_A_MODEL, Model, byte_count, load
-from veilgraph.frontend.numbers import as_float32
+from veilgraph.frontend.numbers import as_float32, widen_integers
 from veilgraph.frontend.pools import round_down
+from veilgraph.frontend.quantised import decode
 from veilgraph.frontend.shapes import bind_shapes
 from veilgraph.frontend.steps import following
 from veilgraph.ir.errors import UsageError
@@ -101,6 +102,7 @@ def draft(model: Model, shapes: Mapping[str, Sequence[int]]) -> Prepared:
     proto.ir_version = max(proto.ir_version, TARGET_IR_VERSION)
     name_nodes(graph)
     bind_shapes(graph, shapes)
+    decode(proto)
     weights, literals = _split_tensors(graph)
     _declare(graph, weights, literals)
     _check(proto, source)
@@ -130,6 +132,7 @@ def convert(prepared: Prepared) -> Prepared:
             node.name = names.get(node.output[0], node.output[0])
     weights = dict(prepared.weights)
     decompose(proto, weights)
+    widen_integers(proto)
     name_nodes(proto.graph)
     literals = {tensor.name: tensor for tensor in proto.graph.initializer}
     owned = following(proto.graph, {n for n, t in literals.items() if math.prod(t.dims) > 1})

@@ -12,6 +12,7 @@ from veilgraph.ir import graph_ops as ops
 from veilgraph.ir import shapes
 from veilgraph.ir.attributes import Shape, dense_value, shape_of
 from veilgraph.ir.graph import attributes, defining, kind_of
+from veilgraph.ir.legality import INTEGER_VALUED
 from veilgraph.ir.meaning.graph import apply
 
 ELEMENTS = frozenset(("f32", "i1", *(f"{s}i{bits}" for s in "su" for bits in (8, 16, 32, 64))))
@@ -195,7 +196,7 @@ def is_whole(value: ir.Value, whole: Collection[ir.Value]) -> bool:
         array = np.asarray(attributes(op)["value"])
         return bool((array == np.rint(array)).all())
     kept = kind_of(op) in KEEPING_WHOLE
-    return kind_of(op) == "step" or (
+    return kind_of(op) in INTEGER_VALUED or (
         kept and all(is_whole(x, whole) for x in op.operation.operands)
     )
 

@@ -25,7 +25,7 @@ QUANTISED = frozenset(
     }
 )
 AFTERWARDS = "End the model before it, and do it on the revealed output."
-UNQUANTISED = "Export the model in float32, before quantisation."
+UNQUANTISED = "Quantise with constant scales and opset 11 or later, or export in float32."
 UNROLLED = "Export the model with its loops and branches unrolled."
 WAYS_OUT = {
     **dict.fromkeys(("ArgMax", "ArgMin", "NonMaxSuppression", "NonZero", "TopK"), AFTERWARDS),
@@ -94,7 +94,7 @@ def _operator_refusal(node: NodeProto, version: int) -> str:
     if not onnx.defs.has(node.op_type, max_inclusive_version=version):
         return f"ONNX opset {version} has no such operator."
     if node.op_type in QUANTISED:
-        return "Quantised models aren't supported yet."
+        return "Its scale is computed from data, or its integers aren't of 8 or 16 bits."
     if any(a.type in (AttributeProto.GRAPH, AttributeProto.GRAPHS) for a in node.attribute):
         return "Control flow isn't supported."
     return ""

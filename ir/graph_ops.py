@@ -58,6 +58,14 @@ class Step(Unary, name="step"):
     """y = 1 where x >= 0, else 0."""
 
 
+class Floor(Unary, name="floor"):
+    """y = the largest integer that is no more than x."""
+
+
+class Round(Unary, name="round"):
+    """y = the nearest integer; of two the even one."""
+
+
 class Relu(Unary, name="relu"):
     """y = max(x, 0)."""
 

@@ -26,11 +26,13 @@ FUNCTIONS = frozenset(  # of one number, element by element
 )
 ROW_FUNCTIONS = frozenset(("softmax", "log_softmax"))
 CALLS = FUNCTIONS | ROW_FUNCTIONS  # what becomes functions of masked openings
+INTEGER_VALUED = frozenset(("step", "floor", "round"))  # whatever their operand is
 ENCODABLE = frozenset(
     (
         *("constant", "add", "sub", "neg", "mul", "matmul", "conv"),
-        *("step", "relu", "maximum", "max_pool", "reduce_max", "sum_pool", "reduce_sum"),
+        *("relu", "maximum", "max_pool", "reduce_max", "sum_pool", "reduce_sum"),
         *("reshape", "transpose", "concat", "slice", "pad", "expand"),
+        *INTEGER_VALUED,
         *CALLS,
     )
 )

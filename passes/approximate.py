@@ -17,14 +17,15 @@ from veilgraph.ir import graph_ops as ops
 from veilgraph.ir.attributes import shape_of
 from veilgraph.ir.errors import Offender, UnsupportedError
 from veilgraph.ir.graph import Graph, attributes, kind_of, name_of
-from veilgraph.ir.legality import CALLS
+from veilgraph.ir.legality import CALLS, INTEGER_VALUED
 from veilgraph.passes.public_numbers import constant, number_of
 
 KEPT = frozenset(
     (
-        *("constant", "add", "sub", "mul", "neg", "matmul", "conv", "step", "relu", "maximum"),
+        *("constant", "add", "sub", "mul", "neg", "matmul", "conv", "relu", "maximum"),
         *("max_pool", "avg_pool", "sum_pool", "reduce_sum", "reduce_mean", "reduce_max"),
         *("reshape", "transpose", "concat", "slice", "expand"),
+        *INTEGER_VALUED,
         *CALLS,
     )
 )

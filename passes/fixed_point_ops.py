@@ -12,12 +12,13 @@ from torch_mlir import ir
 from veilgraph.ir import secret_ops
 from veilgraph.ir.attributes import Shape, shape_of
 from veilgraph.ir.graph import Graph, attributes, defining, kind_of, name_of
-from veilgraph.ir.legality import CALLS, FUNCTIONS, ROW_FUNCTIONS
+from veilgraph.ir.legality import CALLS, FUNCTIONS, INTEGER_VALUED, ROW_FUNCTIONS
 from veilgraph.ir.meaning.integers import encode
 from veilgraph.ir.secret import SecretProgram
 from veilgraph.ir.secret_ops import SecretOp, Stated
 from veilgraph.ir.secret_types import Encoding, RealRange, Tensor
 from veilgraph.passes.function_calls import FunctionCall
+from veilgraph.passes.integer_parts import INTEGER_PARTS
 from veilgraph.passes.normalized_functions import POLES
 from veilgraph.passes.public_numbers import scaling
 from veilgraph.passes.ranges import Statistics
@@ -82,13 +83,15 @@ class Encoder:
         return {name: self._values[value] for name, value in self._graph.outputs.items()}
 
     def _operand(self, op: ir.OpView, source: ir.Value) -> ir.Value:
-        """Where the op computes; steps and functions where their operand is, which may be wider.
+        """Where the op computes; steps, integer parts and functions where their operand is.
+
+        That may be wider.
 
         Functions with a pole take it as it was computed: its smallest values need the bits.
         """
         if kind_of(op) in POLES:
             return self._wide.get(source, self._values[source])
-        if kind_of(op) == "step" or kind_of(op) in CALLS:
+        if kind_of(op) in INTEGER_VALUED | CALLS:
             return self._values[source]
         return self._in_ring(source, self._rings.of(op.operation.results[0]))
 
@@ -107,7 +110,8 @@ class Encoder:
         if kind in ROW_FUNCTIONS:
             return self._softmax
         rules = {"constant": self._constant, "concat": self._concat, "pad": self._pad}
-        return {**rules, "step": self._step}[kind]
+        integers = {"step": self._step, "floor": self._integer, "round": self._integer}
+        return (rules | integers)[kind]
 
     def _range(self, value: ir.Value, encoding: Encoding) -> RealRange:
         """Of a graph value that is written so."""
@@ -278,6 +282,12 @@ class Encoder:
         """An integer: no fraction bits, whatever its operand has."""
         window = {"window_bits": _ring_bits(operands[0]) - 1, "dropped_bits": 0}
         return self._build(secret_ops.Step, operands, op.operation.results[0], 0, window)
+
+    def _integer(self, op: ir.OpView, operands: Sequence[ir.Value]) -> ir.Value:
+        """A truncation that is put right by comparisons."""
+        (x,), result = operands, op.operation.results[0]
+        declared = self._range(result, Encoding(_ring_bits(x), 0))
+        return INTEGER_PARTS[kind_of(op)](x, declared)
 
     def _same(self, op: ir.OpView, operands: Sequence[ir.Value]) -> ir.Value:
         result, bits = op.operation.results[0], _frac_bits(operands[0])

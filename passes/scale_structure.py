@@ -7,8 +7,9 @@
 
 The unit of ENCODING.md: all products that meet in a sum, until the step that needs fewer bits.
 
-Integers that are known to be ones (what a `step` makes, and public tensors of small integers) have
-no fraction bits: a product with them is no product but a linear map, and nothing is truncated.
+Integers that are known to be ones (what `step`, `floor` and `round` make, and public tensors of
+small integers) have no fraction bits: a product with them is no product but a linear map, and
+nothing is truncated.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from dataclasses import dataclass, field
 from torch_mlir import ir
 
 from veilgraph.ir.graph import Graph, kind_of
-from veilgraph.ir.legality import CALLS
+from veilgraph.ir.legality import CALLS, INTEGER_VALUED
 from veilgraph.passes.public_numbers import Factor, are_small_integers, number_of, scaling
 
 PRODUCTS = frozenset(("mul", "matmul", "conv"))
@@ -106,7 +107,8 @@ def _analyse(op: ir.OpView, structure: Structure) -> None:
     operands = list(op.operation.operands)
     if _is_integral(op, structure):
         structure.integral.add(result)
-    if kind == "step" or kind in CALLS or (kind == "constant" and result in structure.integral):
+    free = INTEGER_VALUED | CALLS
+    if kind in free or (kind == "constant" and result in structure.integral):
         return
     if kind in PRODUCTS and any(value in structure.integral for value in operands[:2]):
         structure.offsets += [(result, bias) for bias in operands[2:]]
@@ -136,8 +138,10 @@ def _is_integral(op: ir.OpView, structure: Structure) -> bool:
     kind, operands = kind_of(op), list(op.operation.operands)
     if kind == "constant":
         return are_small_integers(op.operation.results[0])
+    if kind in INTEGER_VALUED:
+        return True
     known = all(_is_whole(value, structure) for value in operands)
-    return kind == "step" or (known and any(value in structure.integral for value in operands))
+    return known and any(value in structure.integral for value in operands)
 
 
 def _is_whole(value: ir.Value, structure: Structure) -> bool:

@@ -16,7 +16,7 @@ from torch_mlir import ir
 
 from veilgraph.ir.attributes import shape_of
 from veilgraph.ir.graph import Graph, attributes, kind_of
-from veilgraph.ir.legality import FUNCTIONS
+from veilgraph.ir.legality import FUNCTIONS, INTEGER_VALUED
 from veilgraph.ir.meaning.graph import apply, evaluate, padded, shifted_views, slice_
 
 Array = NDArray[Any]
@@ -232,7 +232,7 @@ def _concat(op: ir.OpView, x: list[Array], y: Array, d: Array) -> list[Array]:
 BACK: Mapping[str, Callable[[ir.OpView, list[Array], Array, Array], list[Array]]] = {
     "constant": lambda op, x, y, d: [],
     "neg": lambda op, x, y, d: [-d],
-    "step": lambda op, x, y, d: [np.zeros_like(x[0])],
+    **dict.fromkeys(INTEGER_VALUED, lambda op, x, y, d: [np.zeros_like(x[0])]),
     "relu": lambda op, x, y, d: [d * (y > 0)],
     "add": _sum(1),
     "sub": _sum(-1),

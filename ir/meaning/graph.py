@@ -251,6 +251,8 @@ MEANING: Mapping[str, Callable[..., Array]] = {
     "graph.neg": _plain(np.negative),
     "graph.abs": _plain(np.abs),
     "graph.sign": _plain(np.sign),
+    "graph.floor": _plain(np.floor),
+    "graph.round": _plain(np.rint),
     "graph.step": _plain(lambda x: np.where(x >= 0, 1, 0)),
     "graph.relu": _plain(lambda x: np.maximum(x, 0)),
     "graph.exp": _plain(np.exp),

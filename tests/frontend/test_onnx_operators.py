@@ -56,6 +56,15 @@ ELEMENTWISE = [
     Row("LRN", [IMAGE], {"size": 3, "alpha": 0.3, "beta": 0.75, "bias": 2.0}),
     Row("LRN", [IMAGE], {"size": 5, "alpha": 0.1, "beta": 0.4}),
     Row("Cast", [IMAGE], {"to": 1}),
+    *plain("Floor Ceil Round"),
+    Row("Cast", [IMAGE], {"to": INT64}, gives=INT64, kinds="relu floor sub floor sub"),
+    *(Row("Div", [IMAGE], {}, {"c": ints(n)}, takes=INT64, gives=INT64) for n in (2, -3)),
+    *(
+        Row("Mod", [IMAGE], {"fmod": f}, {"c": ints(n)}, takes=INT64, gives=INT64)
+        for n in (2, -3)
+        for f in (0, 1)
+    ),
+    Row("Mod", [IMAGE], {"fmod": 1}, {"c": number(0.75)}),
 ]
 
 LOGIC = [

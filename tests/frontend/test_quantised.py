@@ -1,0 +1,185 @@
+"""Quantised models are decoded: they compute what ONNX Runtime computes, without its rounding."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+import onnxruntime
+import pytest
+from numpy.typing import NDArray
+from onnx import ModelProto, NodeProto, TensorProto, helper, numpy_helper
+from onnxruntime.quantization import (
+    CalibrationDataReader,
+    QuantFormat,
+    QuantType,
+    quantize_dynamic,
+    quantize_static,
+)
+
+import veilgraph
+from veilgraph.frontend.onnx import import_model
+from veilgraph.frontend.prepare import draft
+from veilgraph.ir.errors import UnsupportedError
+from veilgraph.ir.graph import kind_of
+from veilgraph.runtime.simulate import simulate
+
+Array = NDArray[Any]
+SHAPE = (1, 3, 12, 12)
+
+
+def weight(rng: np.random.Generator, name: str, *shape: int) -> TensorProto:
+    values = rng.normal(size=shape) / np.sqrt(np.prod(shape[1:]))
+    return numpy_helper.from_array(values.astype(np.float32), name)
+
+
+def cnn() -> ModelProto:
+    """Two convolutions, a residual, a dense layer."""
+    rng = np.random.default_rng(0)
+    shapes = {"w1": (8, 3, 3, 3), "b1": (8,), "w2": (8, 8, 3, 3), "b2": (8,), "w3": (10, 8)}
+    weights = [weight(rng, name, *shape) for name, shape in (*shapes.items(), ("b3", (10,)))]
+    nodes = [
+        helper.make_node("Conv", ["x", "w1", "b1"], ["c1"], pads=[1] * 4),
+        helper.make_node("Relu", ["c1"], ["r1"]),
+        helper.make_node("MaxPool", ["r1"], ["p1"], kernel_shape=[2, 2], strides=[2, 2]),
+        helper.make_node("Conv", ["p1", "w2", "b2"], ["c2"], pads=[1] * 4),
+        helper.make_node("LeakyRelu", ["c2"], ["r2"], alpha=0.1),
+        helper.make_node("Add", ["r2", "p1"], ["a2"]),
+        helper.make_node("GlobalAveragePool", ["a2"], ["g"]),
+        helper.make_node("Flatten", ["g"], ["f"]),
+        helper.make_node("Gemm", ["f", "w3", "b3"], ["y"], transB=1),
+    ]
+    x = helper.make_tensor_value_info("x", TensorProto.FLOAT, SHAPE)
+    y = helper.make_tensor_value_info("y", TensorProto.FLOAT, [1, 10])
+    graph = helper.make_graph(nodes, "cnn", [x], [y], weights)
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+
+
+class Samples(CalibrationDataReader):
+    """Feeds of the one input."""
+
+    def __init__(self, samples: Array) -> None:
+        self._feeds: Iterator[dict[str, Array]] = iter([{"x": sample} for sample in samples])
+
+    def get_next(self) -> dict[str, Array] | None:
+        return next(self._feeds, None)
+
+
+def quantised(form: str, folder: Path, samples: Array) -> Path:
+    source, goal = folder / "cnn.onnx", folder / f"{form}.onnx"
+    onnx.save(cnn(), source)
+    if form == "dynamic":
+        quantize_dynamic(source, goal)
+        return goal
+    by_channel = form == "qdq by channel"
+    quantize_static(
+        source,
+        goal,
+        Samples(samples),
+        quant_format=QuantFormat.QOperator if form == "qlinear" else QuantFormat.QDQ,
+        per_channel=by_channel,
+        activation_type=QuantType.QInt8 if by_channel else QuantType.QUInt8,
+    )
+    return goal
+
+
+def run(path: Path, x: Array) -> Array:
+    session = onnxruntime.InferenceSession(path, providers=["CPUExecutionProvider"])
+    return np.asarray(session.run(None, {"x": x})[0])
+
+
+@pytest.mark.parametrize("form", ["qdq", "qdq by channel", "qlinear", "dynamic"])
+def test_a_quantised_network_agrees_with_onnxruntime_to_its_own_noise(
+    form: str, tmp_path: Path
+) -> None:
+    samples = np.random.default_rng(1).normal(size=(6, *SHAPE)).astype(np.float32)
+    path = quantised(form, tmp_path, samples)
+    plan, weights = veilgraph.compile(path, calibrate={"x": samples})
+    for x in samples[:2]:
+        found = simulate(plan, weights, {"x": x}).outputs["y"]
+        theirs, real = run(path, x), run(tmp_path / "cnn.onnx", x)
+        size = np.abs(real).max()
+        assert np.abs(found - theirs).max() < 0.02 * size  # 8 bits an activation
+        # Without the rounding of activations it is no further from the model in real numbers.
+        assert np.abs(found - real).max() < 1.5 * np.abs(theirs - real).max()
+
+
+def test_integer_weights_become_the_owners_real_weights(tmp_path: Path) -> None:
+    samples = np.random.default_rng(1).normal(size=(4, *SHAPE)).astype(np.float32)
+    path = quantised("qlinear", tmp_path, samples)
+    drafted = draft(path, {})
+    literals = [numpy_helper.to_array(t) for t in drafted.model.graph.initializer]
+    assert all(array.size <= 2 for array in literals)  # a bound of a clip, a shape
+    assert {array.shape for array in drafted.weights.values()} >= {(8, 3, 3, 3), (8, 8, 3, 3)}
+    assert not {node.op_type for node in drafted.model.graph.node} & {"QLinearConv", "Cast"}
+
+
+def model(*nodes: NodeProto, shape: tuple[int, ...] = (2, 3), **constants: Any) -> ModelProto:
+    x = helper.make_tensor_value_info("x", TensorProto.FLOAT, shape)
+    y = helper.make_tensor_value_info("y", 0, None)
+    initialisers = [numpy_helper.from_array(np.asarray(v), n) for n, v in constants.items()]
+    graph = helper.make_graph(nodes, "g", [x], [y], initialisers)
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 21)])
+
+
+def node(operator: str, inputs: str, outputs: str = "y", **attributes: Any) -> NodeProto:
+    return helper.make_node(operator, inputs.split(), outputs.split(), outputs, **attributes)
+
+
+CODE = {"s": np.float32(0.5), "z": np.uint8(10)}
+
+
+def test_a_pair_is_a_clip_and_a_second_one_nothing() -> None:
+    kinds = [kind_of(op) for op in import_model(_pairs()).operations]
+    assert kinds == ["clip", "reshape"]
+
+
+def _pairs() -> ModelProto:
+    return model(
+        node("QuantizeLinear", "x s z", "q"),
+        node("DequantizeLinear", "q s z", "r"),
+        node("QuantizeLinear", "r s z", "p"),
+        node("Reshape", "p sizes", "o"),
+        node("DequantizeLinear", "o s z"),
+        sizes=np.array([3, 2]),
+        **CODE,
+    )
+
+
+def test_a_relu_before_makes_the_lower_bound_idle() -> None:
+    proto = model(
+        node("Relu", "x", "r"),
+        node("QuantizeLinear", "r s z", "q"),
+        node("DequantizeLinear", "q s z"),
+        s=np.float32(0.5),
+        z=np.uint8(0),
+    )
+    imported = import_model(proto)
+    assert [kind_of(op) for op in imported.operations] == ["clip"]
+
+
+def test_integers_that_are_asked_for_are_rounded() -> None:
+    x = np.array([[-20, -4.9, 0.26], [3.2, 100, 200]], np.float32)
+    proto = model(node("QuantizeLinear", "x s z"), **CODE)
+    plan, weights = veilgraph.compile(proto, calibrate={"x": x[None]})
+    found = simulate(plan, weights, {"x": x}).outputs["y"]
+    assert found.tolist() == [[0, 0, 11], [16, 210, 255]]
+
+
+@pytest.mark.parametrize(
+    "proto",
+    [
+        model(node("DynamicQuantizeLinear", "x", "y s z")),
+        model(
+            node("ReduceMax", "x", "t", keepdims=0),
+            node("QuantizeLinear", "x t z"),
+            z=np.uint8(0),
+        ),
+    ],
+)
+def test_scales_that_follow_from_data_are_refused(proto: ModelProto) -> None:
+    with pytest.raises(UnsupportedError, match="Its scale is computed from data"):
+        import_model(proto)

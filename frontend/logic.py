@@ -12,6 +12,7 @@ The position of a maximum is carried through a tree of comparisons; of equal one
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 
 import numpy as np
@@ -22,6 +23,7 @@ from veilgraph.frontend.reading import Aten, Refusal, binary
 from veilgraph.ir import graph_ops as ops
 from veilgraph.ir import shapes
 from veilgraph.ir.attributes import Shape, shape_of
+from veilgraph.ir.ranking import Ranked
 
 Row = Callable[[Aten], ir.Value | tuple[ir.Value, ...]]
 Compare = Callable[[ir.Value, ir.Value, Shape], ir.Value]
@@ -206,6 +208,24 @@ def _position(x: ir.Value, axis: int) -> ir.Value:
     return position
 
 
+def top(a: Aten) -> tuple[ir.Value, ir.Value]:
+    """aten.topk(x, k, axis, largest, sorted): the numbers in order, and where they were."""
+    x, count, axis, largest = a.tensor(0), a.integer(1), a.axis(2, len(a.shape)), a.flag(3)
+    order = list(range(len(a.shape)))
+    order[axis], order[-1] = order[-1], order[axis]
+    last = ops.Transpose.build(x, permutation=tuple(order))
+    *before, extent = shape_of(last)
+    rows = ops.Reshape.build(last, shape=(math.prod(before), extent))
+    ranked = Ranked.of(rows if largest else ops.Neg.build(rows), count)
+
+    def back(found: ir.Value) -> ir.Value:
+        apart = ops.Reshape.build(found, shape=(*before, count))
+        return ops.Transpose.build(apart, permutation=tuple(order))
+
+    numbers = ranked.numbers()
+    return back(numbers if largest else ops.Neg.build(numbers)), back(ranked.positions())
+
+
 ROWS: dict[str, Row] = {
     "torch.aten.gt.Tensor": comparing(greater),
     "torch.aten.ge.Tensor": comparing(at_least),
@@ -232,6 +252,7 @@ ROWS: dict[str, Row] = {
     "torch.aten.to.dtype": converted,
     "torch.aten.argmax": position(1),
     "torch.aten.argmin": position(-1),
+    "torch.aten.topk": top,
     "torch.aten.max.dim": reduce_max,
     "torch.aten.min.dim": reduce_min,
 }

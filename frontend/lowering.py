@@ -28,6 +28,7 @@ KEPT_WHOLE = (
     "aten.prelu",
     "aten.softmax.int",
     "aten.softplus",
+    "aten.topk",
 )
 PIPELINE = (
     "builtin.module(torch-onnx-to-torch-backend-pipeline"

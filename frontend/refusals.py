@@ -28,7 +28,7 @@ AFTERWARDS = "End the model before it, and do it on the revealed output."
 UNQUANTISED = "Quantise with constant scales and opset 11 or later, or export in float32."
 UNROLLED = "Export the model with its loops and branches unrolled."
 WAYS_OUT = {
-    **dict.fromkeys(("ArgMax", "ArgMin", "NonMaxSuppression", "NonZero", "TopK"), AFTERWARDS),
+    **dict.fromkeys(("NonMaxSuppression", "NonZero"), AFTERWARDS),
     **dict.fromkeys(QUANTISED, UNQUANTISED),
     **dict.fromkeys(("If", "Loop", "Scan"), UNROLLED),
 }

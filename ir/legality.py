@@ -18,6 +18,7 @@ from veilgraph.ir.secret import SecretProgram
 from veilgraph.ir.secret_dialect import SecretOp, attributes_of
 from veilgraph.ir.secret_types import RealRange, Tensor
 
+MAX_FACTOR = 1 << 10  # public integers up to it multiply without a truncation
 FUNCTIONS = frozenset(  # of one number, element by element
     (
         *("sigmoid", "tanh", "erf", "gelu", "silu", "softplus", "sin", "cos"),

@@ -10,8 +10,7 @@ from torch_mlir import ir
 from veilgraph.ir import graph_ops as ops
 from veilgraph.ir.attributes import shape_of
 from veilgraph.ir.graph import attributes, defining, kind_of
-
-MAX_FACTOR = 1 << 10
+from veilgraph.ir.legality import MAX_FACTOR
 
 
 @dataclass(frozen=True)

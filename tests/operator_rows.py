@@ -26,7 +26,7 @@ class Row:
         initialisers: constant inputs by name; they follow the inputs, in order.
         kinds: graph operations that must be all there are; not checked where empty.
         positive: inputs are drawn from [0.5, 2) rather than from a normal distribution.
-        gives: element type of the outputs.
+        gives: element type of the outputs, or of the first where `then` is that of the others.
         takes: element type of the inputs; integers are small ones, with many equal.
     """
 
@@ -40,6 +40,7 @@ class Row:
     positive: bool = False
     gives: int = TensorProto.FLOAT
     takes: int = TensorProto.FLOAT
+    then: int = 0
 
     def __str__(self) -> str:
         named = "-".join(f"{name}={value}" for name, value in self.attributes.items())
@@ -67,6 +68,8 @@ def model_of(row: Row) -> ModelProto:
     for infos, element in ((proto.graph.input, row.takes), (proto.graph.output, row.gives)):
         for info in infos:
             info.type.tensor_type.elem_type = element
+    for info in list(proto.graph.output)[1:] if row.then else ():
+        info.type.tensor_type.elem_type = row.then
     return proto
 
 

@@ -90,6 +90,18 @@ LOGIC = [
 ]
 
 WINDOWS = [
+    *(
+        Row(
+            "TopK",
+            [shape],
+            {"axis": axis, "largest": largest},
+            {"k": ints(3)},
+            outputs=2,
+            then=INT64,
+        )
+        for shape, a in (((3, 40), -1), (IMAGE, 1), ((7,), 0), ((5, 2), 0))
+        for n in (0, 1)
+    ),
     Row("Conv", [IMAGE, (6, 4, 3, 3), (6,)], {"pads": [1, 1, 1, 1]}, kinds="conv"),
     Row(
         "Conv",

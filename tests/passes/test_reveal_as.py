@@ -11,7 +11,8 @@ from veilgraph.ir.errors import UsageError
 from veilgraph.ir.graph import Graph, kind_of
 from veilgraph.ir.meaning.graph import evaluate
 from veilgraph.ir.mlir import context
-from veilgraph.passes.reveal_as import GROUP, Form, RevealAs, before
+from veilgraph.ir.ranking import GROUP
+from veilgraph.passes.reveal_as import Form, RevealAs, before
 
 
 def revealed(x: NDArray[np.float32], text: str) -> dict[str, NDArray[np.float32]]:

@@ -26,6 +26,7 @@ from onnx import (
     version_converter,
 )
 
+from veilgraph.frontend.control_flow import unroll
 from veilgraph.frontend.decompositions import decompose
 from veilgraph.frontend.literals import Literals, fold, infer, needed_for_shapes, replace_nodes
 from veilgraph.frontend.load import NOT_A_MODEL, Model, byte_count, load
@@ -102,6 +103,9 @@ def draft(model: Model, shapes: Mapping[str, Sequence[int]]) -> Prepared:
     proto.ir_version = max(proto.ir_version, TARGET_IR_VERSION)
     name_nodes(graph)
     bind_shapes(graph, shapes)
+    unroll(proto, _public)
+    as_float32(proto)
+    name_nodes(graph)
     decode(proto)
     weights, literals = _split_tensors(graph)
     _declare(graph, weights, literals)
@@ -114,6 +118,15 @@ def draft(model: Model, shapes: Mapping[str, Sequence[int]]) -> Prepared:
     disguised = _fill(graph, literals) | _disguised(graph, literals)
     _declare(graph, disguised, {n: t for n, t in literals.items() if n not in disguised})
     return Prepared(infer(proto), weights | disguised, source)
+
+
+def _public(proto: ModelProto) -> Literals:
+    """What is public of a model's tensors, by name: the owner's weights are never evaluated."""
+    copy = ModelProto()
+    copy.CopyFrom(proto)
+    weights, literals = _split_tensors(copy.graph)
+    _declare(copy.graph, weights, {})
+    return fold(copy, literals)
 
 
 def convert(prepared: Prepared) -> Prepared:
@@ -327,6 +340,12 @@ def _declare(graph: GraphProto, weights: Mapping[str, Array], literals: Literals
     """Appends weights to the inputs, and the literals that are read to the initialisers."""
     for name, array in weights.items():
         graph.input.append(helper.make_tensor_value_info(name, TensorProto.FLOAT, array.shape))
-    read = {name for node in graph.node for name in node.input}
-    read |= {info.name for info in graph.output}
+    read = _read(graph)
     graph.initializer.extend(tensor for name, tensor in literals.items() if name in read)
+
+
+def _read(graph: GraphProto) -> set[str]:
+    """The names that nodes and outputs read, those of graphs within nodes included."""
+    read = {name for node in graph.node for name in node.input}
+    inner = [attribute.g for node in graph.node for attribute in node.attribute]
+    return read.union({info.name for info in graph.output}, *map(_read, inner))

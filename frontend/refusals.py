@@ -27,6 +27,11 @@ QUANTISED = frozenset(
 AFTERWARDS = "End the model before it, and do it on the revealed output."
 UNQUANTISED = "Quantise with constant scales and opset 11 or later, or export in float32."
 UNROLLED = "Export the model with its loops and branches unrolled."
+UNDECIDED = {
+    "If": "Its condition is computed from data, and its branches may give different shapes.",
+    "Loop": "How often it runs is computed from data, or it runs never, or too often.",
+    "Scan": "The length of its sequences isn't known, or it is older than opset 9.",
+}
 WAYS_OUT = {
     **dict.fromkeys(("NonMaxSuppression", "NonZero"), AFTERWARDS),
     **dict.fromkeys(QUANTISED, UNQUANTISED),
@@ -96,7 +101,7 @@ def _operator_refusal(node: NodeProto, version: int) -> str:
     if node.op_type in QUANTISED:
         return "Its scale is computed from data, or its integers aren't of 8 or 16 bits."
     if any(a.type in (AttributeProto.GRAPH, AttributeProto.GRAPHS) for a in node.attribute):
-        return "Control flow isn't supported."
+        return UNDECIDED.get(node.op_type, "Control flow isn't supported.")
     return ""
 
 

@@ -91,14 +91,7 @@ LOGIC = [
 
 WINDOWS = [
     *(
-        Row(
-            "TopK",
-            [shape],
-            {"axis": axis, "largest": largest},
-            {"k": ints(3)},
-            outputs=2,
-            then=INT64,
-        )
+        Row("TopK", [shape], {"axis": a, "largest": n}, {"k": ints(3)}, outputs=2, then=INT64)
         for shape, a in (((3, 40), -1), (IMAGE, 1), ((7,), 0), ((5, 2), 0))
         for n in (0, 1)
     ),

@@ -144,17 +144,6 @@ def test_what_depends_on_an_unknown_shape_is_not_told() -> None:
     assert list(refusals(proto)) == ["the_a"]
 
 
-def test_control_flow_is_refused() -> None:
-    branch = helper.make_graph(
-        [node("Relu", "x", "z")], "branch", [], [helper.make_tensor_value_info("z", 1, IMAGE)]
-    )
-    choose = helper.make_node(
-        "If", ["yes"], ["y"], name="choose", then_branch=branch, else_branch=branch
-    )
-    proto = model([choose], {"x": IMAGE}, ["y"], {"yes": np.array(True)})
-    assert refusals(proto) == {"choose": ("If", "Control flow isn't supported.")}
-
-
 def test_inputs_that_are_no_numbers_are_refused() -> None:
     proto = model([node("Relu", "x", "y")], {"x": IMAGE, "ids": (2,)}, ["y"])
     proto.graph.input[1].type.tensor_type.elem_type = TensorProto.STRING

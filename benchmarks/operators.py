@@ -33,12 +33,13 @@ SAMPLES = 50_000
 QUICK = ("erf", "cos")
 DOMAINS = {  # what the table shows; a plan takes the operand's range with its margin
     **dict.fromkeys(("sigmoid", "gelu none", "gelu tanh", "silu", "softplus"), (-8.0, 8.0)),
-    **dict.fromkeys(("tanh", "erf"), (-4.0, 4.0)),
+    **dict.fromkeys(("tanh", "erf", "atan"), (-4.0, 4.0)),
     **dict.fromkeys(("sin", "cos"), (-8.0, 8.0)),
     "exp": (-8.0, 1.0),
     **dict.fromkeys(("log", "sqrt", "rsqrt", "reciprocal"), (0.25, 4.0)),
 }
 FAR = {
+    Tail.NONE: "refused",
     Tail.FLAT: "clipped, two comparisons",
     Tail.LINE: "clipped, two comparisons, and the line added",
     Tail.ZERO: "clipped below, a comparison",

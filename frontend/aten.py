@@ -360,6 +360,7 @@ ROWS: Mapping[str, Row] = {
     "torch.aten.ceil": ceiling,
     "torch.aten.round": unary(ops.Round),
     "torch.aten.trunc": lambda a: toward_zero(a.tensor(0)),
+    "torch.aten.atan": unary(ops.Atan),
     "torch.aten.sin": unary(ops.Sin),
     "torch.aten.cos": unary(ops.Cos),
     "torch.aten.sigmoid": unary(ops.Sigmoid),

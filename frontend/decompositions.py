@@ -13,7 +13,15 @@ import numpy as np
 from numpy.typing import NDArray
 from onnx import ModelProto, NodeProto, TensorProto, helper
 
-from veilgraph.frontend import attention, division, elementary, probing, recurrent, resizing
+from veilgraph.frontend import (
+    attention,
+    division,
+    elementary,
+    probing,
+    recurrent,
+    resizing,
+    trigonometry,
+)
 from veilgraph.frontend.literals import infer, replace_nodes
 from veilgraph.frontend.steps import Facts, Steps
 
@@ -49,13 +57,16 @@ def _gemm(s: Steps) -> list[NodeProto]:
 
 # After conversion: opsets from 21 on, where every reduction takes its axes as an input.
 DECOMPOSITIONS: Mapping[str, Decomposition] = {
+    "Acos": trigonometry.inverse_cosine,
     "Acosh": elementary.inverse_hyperbolic_cosine,
+    "Asin": trigonometry.inverse_sine,
     "Asinh": elementary.inverse_hyperbolic_sine,
     "Atanh": elementary.inverse_hyperbolic_tangent,
     "Attention": attention.attention,
     "AveragePool": elementary.average_pool,
     "CausalConvWithState": recurrent.causal_convolution,
     "Cosh": elementary.hyperbolic_cosine,
+    "ConvTranspose": elementary.transposed_convolution,
     "CumProd": elementary.cumulative_product,
     "Div": division.divide,
     "Einsum": elementary.einsum,
@@ -72,6 +83,7 @@ DECOMPOSITIONS: Mapping[str, Decomposition] = {
     "MeanVarianceNormalization": elementary.mean_variance_normalization,
     "Mod": division.remainder,
     "OneHot": elementary.one_hot,
+    "PRelu": elementary.leaky_by_channel,
     "Pad": elementary.pad,
     "Pow": elementary.power,
     "RMSNormalization": attention.rms_normalization,
@@ -88,6 +100,7 @@ DECOMPOSITIONS: Mapping[str, Decomposition] = {
     "SpaceToDepth": elementary.space_to_depth,
     "SwiGLU": elementary.gated_swish,
     "Swish": elementary.swish,
+    "Tan": trigonometry.tangent,
     "Trilu": elementary.trilu,
     "Upsample": resizing.resize,
     **dict.fromkeys(probing.MOVES, probing.moves),

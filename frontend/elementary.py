@@ -387,3 +387,40 @@ def inverse_hyperbolic_tangent(s: Steps) -> list[NodeProto]:
     x = s.operand(0)
     below = s.plus(s.times(x, -1.0), 1.0)
     return s.finish(s.times(s("Sub", s("Log", s.plus(x, 1.0)), s("Log", below)), 0.5))
+
+
+def transposed_convolution(s: Steps) -> list[NodeProto]:
+    """Without padding, then cropped, where the padding isn't even or follows from a shape."""
+    result, shape = s.result_shape()[2:], s.shape(0)[2:]
+    rank = len(shape)
+    pads = s.attribute("pads", [0] * 2 * rank)
+    mode, wanted = s.attribute("auto_pad", "NOTSET"), s.attribute("output_shape", [])
+    if mode in ("NOTSET", "VALID") and not wanted and pads[:rank] == pads[rank:]:
+        return [s.node]
+    given = {name: s.attribute(name, [1] * rank) for name in ("strides", "dilations")}
+    more = s.attribute("output_padding", [0] * rank)
+    whole = s("ConvTranspose", *s.node.input, group=s.attribute("group", 1), **given)
+    low, full = pads[:rank], []
+    for axis, extent in enumerate(shape):
+        stride, dilation, size = given["strides"][axis], given["dilations"][axis], s.shape(1)
+        full.append(stride * (extent - 1) + dilation * (size[2 + axis] - 1) + 1)
+        cut = full[axis] + more[axis] - result[axis]
+        if mode.startswith("SAME") or wanted:
+            low = [*low[:axis], cut // 2 if mode == "SAME_UPPER" else cut - cut // 2]
+    over = [max(at + size - have, 0) for at, size, have in zip(low, result, full, strict=True)]
+    if min(low) < 0:
+        raise Refusal("It would be padded by less than nothing.", "Give it explicit padding.")
+    if any(over):
+        whole = s("Pad", whole, s.integers(*(0,) * (rank + 4), *over))
+    ends = (at + size for at, size in zip(low, result, strict=True))
+    axes = s.integers(*range(2, 2 + rank))
+    return s.finish(s("Slice", whole, s.integers(*low), s.integers(*ends), axes))
+
+
+def leaky_by_channel(s: Steps) -> list[NodeProto]:
+    """PRelu: a plain vector of slopes lies along the last axis."""
+    slopes, shape = s.shape(1), s.shape(0)
+    if len(slopes) != 1 or len(shape) < 3 or slopes[0] != shape[-1]:
+        return [s.node]
+    wide = s.reshape(s.operand(1), (*(1,) * (len(shape) - 1), slopes[0]))
+    return s.finish(s("PRelu", s.operand(0), wide))

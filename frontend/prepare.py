@@ -197,12 +197,23 @@ def _check_opset(proto: ModelProto, source: str) -> None:
     for node in proto.graph.node:
         if node.domain == "ai.onnx":
             node.domain = ""
+    if 0 < opset(proto) < OLDEST_OPSET and all(_is_unchanged(n, proto) for n in proto.graph.node):
+        next(entry for entry in proto.opset_import if not entry.domain).version = OLDEST_OPSET
     newest = onnx.defs.onnx_opset_version()
     if not OLDEST_OPSET <= opset(proto) <= newest:
         raise UsageError(
             f"{source} has ONNX opset {opset(proto)}; {OLDEST_OPSET} to {newest} are supported.",
             "Export it again with another opset version, or update the package onnx.",
         )
+
+
+def _is_unchanged(node: NodeProto, proto: ModelProto) -> bool:
+    """Whether an operator of an opset that is too old is the same in the oldest that isn't."""
+    versions = [opset(proto), OLDEST_OPSET]
+    if not all(onnx.defs.has(node.op_type, max_inclusive_version=v) for v in versions):
+        return False
+    schemas = [onnx.defs.get_schema(node.op_type, v).since_version for v in versions]
+    return not node.domain and schemas[0] == schemas[1]
 
 
 def _check(proto: ModelProto, source: str) -> None:

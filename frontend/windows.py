@@ -1,8 +1,8 @@
 """Rows of the aten table that slide windows: convolutions and pools.
 
-What slides over one axis slides over two, the first of extent 1; a box over three slides over two,
-then over the third. Zeros padded beforehand, and
-minus infinity before a maximum, become the operation's own padding.
+What slides over one axis slides over two, the first of extent 1. A pool over three slides over two,
+then over the third; a convolution over three is one over two (boxes.py). Zeros padded beforehand,
+and minus infinity before a maximum, become the operation's own padding.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from functools import partial
 
 from torch_mlir import ir
 
+from veilgraph.frontend import boxes
 from veilgraph.frontend.moves import reversed_along
 from veilgraph.frontend.reading import Aten, Refusal
 from veilgraph.ir import graph_ops as ops
@@ -29,8 +30,12 @@ def convolution(a: Aten) -> ir.Value:
     if a.flag(6):
         return transposed_convolution(a)
     x, low, high = _absorb_padding(a.tensor(0), zeros=True)
-    rank = _spatial_rank(shape_of(x))
     padding = a.integers(4)
+    if len(shape_of(x)) == 5:
+        pads = (_sum(low, padding), _sum(high, padding))
+        given = boxes.Windows(a.integers(3), *pads, a.integers(5), a.integer(8))
+        return boxes.convolution(x, a.tensor(1), a.optional(2), given)
+    rank = _spatial_rank(shape_of(x))
     y = ops.Conv.build(
         _two_axes(x),
         _two_axes(a.tensor(1)),
@@ -91,6 +96,8 @@ def avg_pool(a: Aten) -> ir.Value:
 def transposed_convolution(a: Aten) -> ir.Value:
     """The convolution of x, zeros between its elements, with the kernel turned round."""
     x, w = a.tensor(0), a.tensor(1)
+    if len(shape_of(x)) == 5:
+        return _transposed_box(a)
     rank, groups = _spatial_rank(shape_of(x)), a.integer(8)
     strides, dilations = _pair(a.integers(3), 1), _pair(a.integers(5), 1)
     padding, extra = _pair(a.integers(4), 0), _pair(a.integers(7) or (0,) * rank, 0)
@@ -112,13 +119,29 @@ def transposed_convolution(a: Aten) -> ir.Value:
     return _back(y, rank, a.shape)
 
 
+def _transposed_box(a: Aten) -> ir.Value:
+    """The same over three axes."""
+    x, w, groups = a.tensor(0), a.tensor(1), a.integer(8)
+    kernel, dilations, padding = _turned(w, groups), a.integers(5), a.integers(4)
+    reach = [d * (k - 1) for d, k in zip(dilations, shape_of(kernel)[2:], strict=True)]
+    low = tuple(r - p for r, p in zip(reach, padding, strict=True))
+    high = _sum(low, a.integers(7) or (0, 0, 0))
+    spread = _cropped(boxes.spread(x, a.integers(3), _spread), low, high)
+    before, after = (tuple(max(p, 0) for p in side) for side in (low, high))
+    given = boxes.Windows((1, 1, 1), before, after, dilations, groups)
+    return boxes.convolution(spread, kernel, a.optional(2), given)
+
+
 def _turned(w: ir.Value, groups: int) -> ir.Value:
-    """w [I, O / groups, kh, kw] as [O, I / groups, kh, kw], both spatial axes reversed."""
+    """w [I, O / groups, kh, kw] as [O, I / groups, kh, kw], all spatial axes reversed."""
     channels_in, channels_out, *kernel = shape_of(w)
+    spatial = range(2, 2 + len(kernel))
     parts = ops.Reshape.build(
-        reversed_along(w, (2, 3)), shape=(groups, channels_in // groups, channels_out, *kernel)
+        reversed_along(w, tuple(spatial)),
+        shape=(groups, channels_in // groups, channels_out, *kernel),
     )
-    swapped = ops.Transpose.build(parts, permutation=(0, 2, 1, 3, 4))
+    order = (0, 2, 1, *(axis + 1 for axis in spatial))
+    swapped = ops.Transpose.build(parts, permutation=order)
     shape = (groups * channels_out, channels_in // groups, *kernel)
     return ops.Reshape.build(swapped, shape=shape)
 
@@ -143,7 +166,7 @@ def _cropped(x: ir.Value, low: Sequence[int], high: Sequence[int]) -> ir.Value:
     starts = (0, 0, *(max(-p, 0) for p in low))
     sizes = zip(shape_of(x)[2:], low, high, strict=True)
     shape = (*shape_of(x)[:2], *(size + min(b, 0) + min(c, 0) for size, b, c in sizes))
-    return ops.Slice.build(x, shape=shape, starts=starts, steps=(1,) * 4)
+    return ops.Slice.build(x, shape=shape, starts=starts, steps=(1,) * len(shape))
 
 
 def max_pool3d(a: Aten) -> ir.Value:
@@ -196,7 +219,7 @@ def _over_three(x: ir.Value, windows: Mapping[str, Ints], pool: Pool) -> ir.Valu
 
 def _spatial_rank(shape: Shape) -> int:
     if len(shape) not in (3, 4):
-        raise Refusal(f"Windows over {len(shape) - 2} axes aren't supported, only one and two.")
+        raise Refusal(f"Windows over {len(shape) - 2} axes aren't supported, only up to three.")
     return len(shape) - 2
 
 

@@ -110,6 +110,10 @@ class Cos(Unary, name="cos"):
     """y = cos x."""
 
 
+class Atan(Unary, name="atan"):
+    """y = the angle whose tangent is x."""
+
+
 class Softplus(Unary, name="softplus"):
     """y = ln(1 + e^x)."""
 

@@ -21,7 +21,7 @@ from veilgraph.ir.secret_types import RealRange, Tensor
 MAX_FACTOR = 1 << 10  # public integers up to it multiply without a truncation
 FUNCTIONS = frozenset(  # of one number, element by element
     (
-        *("sigmoid", "tanh", "erf", "gelu", "silu", "softplus", "sin", "cos"),
+        *("sigmoid", "tanh", "erf", "gelu", "silu", "softplus", "sin", "cos", "atan"),
         *("exp", "log", "sqrt", "rsqrt", "reciprocal"),
     )
 )

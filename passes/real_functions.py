@@ -23,6 +23,7 @@ from veilgraph.passes.wave_fits import (
     Family,
     Fit,
     Function,
+    arctangent,
     erf,
     exp,
     fit,
@@ -102,6 +103,7 @@ FUNCTIONS: Mapping[str, RealFunction] = {
     "erf": RealFunction(
         Family.SQUARE, erf, tail=Tail.FLAT, reach=lambda bits: math.sqrt(_nats(bits))
     ),
+    "atan": RealFunction(Family.SQUARE, arctangent),
     "gelu none": RealFunction(
         Family.TRIANGLE, _gelu, HALF, tail=Tail.LINE, reach=lambda bits: math.sqrt(2 * _nats(bits))
     ),

@@ -210,3 +210,15 @@ def erf(x: Decimal) -> Decimal:
             term = -term * square / number
             total += term / (2 * number + 1)
         return total * 2 / PI.sqrt()
+
+
+def arctangent(x: Decimal) -> Decimal:
+    """By its series, after halving the angle until the tangent is small."""
+    small, halvings = abs(x), 0
+    while small > Decimal("0.1"):
+        small, halvings = small / (1 + (1 + small * small).sqrt()), halvings + 1
+    square, power, total, number = small * small, small, small, 1
+    while abs(power) > Decimal(10) ** -DIGITS:
+        power, number = -power * square, number + 2
+        total += power / number
+    return (total * Decimal(2) ** halvings).copy_sign(x)

@@ -251,6 +251,7 @@ MEANING: Mapping[str, Callable[..., Array]] = {
     "graph.neg": _plain(np.negative),
     "graph.abs": _plain(np.abs),
     "graph.sign": _plain(np.sign),
+    "graph.atan": _plain(np.arctan),
     "graph.floor": _plain(np.floor),
     "graph.round": _plain(np.rint),
     "graph.step": _plain(lambda x: np.where(x >= 0, 1, 0)),

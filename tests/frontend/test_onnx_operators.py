@@ -56,7 +56,8 @@ ELEMENTWISE = [
     Row("LRN", [IMAGE], {"size": 3, "alpha": 0.3, "beta": 0.75, "bias": 2.0}),
     Row("LRN", [IMAGE], {"size": 5, "alpha": 0.1, "beta": 0.4}),
     Row("Cast", [IMAGE], {"to": 1}),
-    *plain("Floor Ceil Round"),
+    *plain("Floor Ceil Round Atan"),
+    Row("PRelu", [IMAGE, (8,)]),
     Row("Cast", [IMAGE], {"to": INT64}, gives=INT64, kinds="relu floor sub floor sub"),
     *(Row("Div", [IMAGE], {}, {"c": ints(n)}, takes=INT64, gives=INT64) for n in (2, -3)),
     *(
@@ -120,6 +121,26 @@ WINDOWS = [
         {"strides": [3, 2], "dilations": [2, 2], "output_padding": [1, 1]},
     ),
     Row("ConvTranspose", [(2, 4, 9), (4, 3, 3)], {"strides": [2]}),
+    Row("Conv", [BOX, (4, 3, 3, 2, 3), (4,)], {"pads": [1, 0, 1, 0, 1, 2]}),
+    Row("Conv", [BOX, (6, 1, 2, 2, 2)], {"group": 3, "strides": [2, 2, 1]}),
+    Row("Conv", [BOX, (2, 3, 2, 2, 3)], {"dilations": [2, 1, 2]}),
+    Row("ConvTranspose", [BOX, (3, 2, 2, 3, 2), (2,)], {"strides": [2, 1, 3]}),
+    Row(
+        "ConvTranspose",
+        [BOX, (3, 2, 3, 3, 2)],
+        {"strides": [2, 2, 1], "pads": [1, 0, 1, 1, 0, 1], "output_padding": [1, 0, 0], "group": 3},
+    ),
+    *(
+        Row("ConvTranspose", [IMAGE, (4, 3, 3, 2)], {"strides": [2, 3], **more})
+        for more in (
+            {"auto_pad": "SAME_UPPER"},
+            {"auto_pad": "SAME_LOWER"},
+            {"pads": [1, 0, 0, 2]},
+            {"output_shape": [17, 23]},
+        )
+    ),
+    Row("AveragePool", [BOX], {"kernel_shape": [2, 2, 2], "dilations": [2, 2, 1]}),
+    Row("LpPool", [BOX], {"kernel_shape": [2, 2, 2], "p": 1}),
     Row("MaxPool", [BOX], {"kernel_shape": [2, 3, 2], "strides": [1, 2, 2]}),
     Row("MaxPool", [BOX], {"kernel_shape": [2, 2, 2], "pads": [1, 0, 1, 0, 1, 1]}),
     Row("AveragePool", [BOX], {"kernel_shape": [2, 3, 2], "strides": [1, 2, 2]}),

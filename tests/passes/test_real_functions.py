@@ -30,6 +30,7 @@ INTERVALS = {  # and how many waves they may take, at 12 and 16 fraction bits
     "sigmoid": (-8, 8, 8, 12),
     "tanh": (-4, 4, 8, 12),
     "erf": (-4, 4, 8, 8),
+    "atan": (-4, 4, 10, 14),
     "gelu none": (-8, 8, 8, 10),
     "gelu tanh": (-8, 8, 8, 10),
     "silu": (-8, 8, 8, 12),

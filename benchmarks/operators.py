@@ -1,10 +1,11 @@
 """Writes docs/operators.md: what can be compiled, how real functions are made, which cases pass.
 
-    python -m benchmarks.operators [--jobs 2] [--every N] [--outcomes FILE] [--quick]
+    python -m benchmarks.operators [--jobs 2] [--every N] [--outcomes FILE FILE] [--quick]
 
 All of it comes from the code: `veilgraph ops`, fits of real functions measured on integers with
 random masks, and the node cases of the package onnx (benchmarks/node_cases.py), which take long:
-their outcomes may come from a file, one JSON object a line, as `node_cases --json` prints them.
+their outcomes, in rep3 and in cleartext, may come from two files, one JSON object a line, as
+`node_cases --json` prints them.
 """
 
 from __future__ import annotations
@@ -52,6 +53,9 @@ from the code by `python -m benchmarks.operators`; a test holds that it is curre
 
 - [What can be compiled](#what-can-be-compiled)
 - [Real functions](#real-functions)
+- [Integers, and what rounds](#integers-and-what-rounds)
+- [Quantised models](#quantised-models)
+- [Control flow](#control-flow)
 - [ONNX's node cases](#onnxs-node-cases)
 
 ## What can be compiled
@@ -83,14 +87,46 @@ normal logits of deviation 0.01 to 10 and rows of one winner among equals, up to
 ([protocols.md](protocols.md#exponentials-of-a-masked-opening)).
 """
 CASES_HEAD = """
+## Integers, and what rounds
+
+Floor, Ceil, Round, casts to integers, quotients and remainders are exact for the number that the
+parties hold, whatever its range: a truncation makes the floor or one more, and a comparison tells
+which (`passes/integer_parts.py`). The number that they hold is the real one to an encoding step:
+where a value is nearer to an integer than that (to a half, for Round), the result may be the next
+integer. So the error of a function of steps is bounded in its operand, not in its result. Inputs
+that are integers, and sums of such, are held exactly. Quotients and remainders take an approximate
+quotient and put it right by comparisons: they are exact while quotients stay below some ten
+thousands, or 2^18 in a ring of 64 bits.
+
+## Quantised models
+
+QDQ and QLinear models, those of `onnxruntime.quantization` among them, are decoded when they are
+read (`frontend/quantised.py`). Integer weights become the real numbers that they stand for, and the
+owner's. A pair of QuantizeLinear and DequantizeLinear, as between all layers, becomes a clip to the
+numbers that its type can say, or nothing where that can't be left; bounds are public, as all single
+numbers are. The rounding in between is left out: a plan computes what the quantised model
+approximates, and differs from ONNX Runtime by the noise of ONNX Runtime's rounding, one part in 255
+of a tensor's range each time. A plan gains nothing from 8-bit numbers, for its rings follow from
+ranges and errors. Only where integers are asked for, as an output or by an operator that isn't
+listed, are they made, rounded as ONNX says. `com.microsoft`'s QGemm and QLinearAdd, AveragePool,
+Concat, GlobalAveragePool, LeakyRelu, Mul and Sigmoid are decoded too. DynamicQuantizeLinear is
+undone where its integers are multiplied and made real again, and refused where they are asked for.
+
+## Control flow
+
+If, Loop and Scan are written out before anything else: `frontend/control_flow.py`. What is decided
+by shapes, constants and the number of the turn is public. A secret condition of an If computes both
+branches and chooses; a Loop whose end depends on data is refused.
+
 ## ONNX's node cases
 
 The package onnx generates cases of single nodes. Those below are run by all parties of `rep3` in a
 ring of 64 bits, each calibrated on its own input, and pass if they agree with the expected outputs
 within 0.2% of their magnitude (`benchmarks/node_cases.py`), or within the precision of bfloat16 and
 float16 where they are of these types. What a model gives as a constant, such as axes, indices and
-the grid that an image is sampled on, is one here. `--suite cleartext` runs the same in fixed-point
-numbers without protocols. "Refused" is a sentence and exit code 3 or 4; "wrong" is a difference.
+the grid that an image is sampled on, is one here. The same cases are run by the suite `cleartext`,
+which is the fixed-point arithmetic alone, without protocols. "Refused" is a sentence and exit code
+3 or 4; "wrong" is a difference. The table is that of `rep3`.
 """
 
 
@@ -161,14 +197,15 @@ def _far_out(name: str) -> str:
     return NORMALIZED if name in POLES else FAR[FUNCTIONS[name].tail]
 
 
-def node_cases(outcomes: Sequence[Outcome], number: int) -> Iterator[str]:
+def node_cases(
+    outcomes: Sequence[Outcome], cleartext: Sequence[Outcome], number: int
+) -> Iterator[str]:
     """The pass table, and what was left out and why."""
     run = [outcome for outcome in outcomes if outcome.result != "left out"]
-    passing = sum(outcome.result == "passes" for outcome in run)
     if number > 1:
         yield f"Of the cases that can be run, every {number}th by name was taken."
         yield ""
-    yield f"{passing} of {len(run)} cases pass, {passing / max(1, len(run)):.0%}."
+    yield f"{counted(outcomes)} in `rep3`, {counted(cleartext)} in `cleartext`."
     yield ""
     left = Counter(o.why for o in outcomes if o.result == "left out")
     rows = [(left[reason], why) for reason, why in REASONS.items() if left[reason]]
@@ -181,14 +218,21 @@ def node_cases(outcomes: Sequence[Outcome], number: int) -> Iterator[str]:
     yield from table(("operator", *columns), rows_by_name)
 
 
-def page(outcomes: Sequence[Outcome], number: int) -> str:
+def counted(outcomes: Sequence[Outcome]) -> str:
+    """How many of the cases that are run pass."""
+    run = [outcome for outcome in outcomes if outcome.result != "left out"]
+    passing = sum(outcome.result == "passes" for outcome in run)
+    return f"{passing} of {len(run)} cases pass ({passing / max(1, len(run)):.0%})"
+
+
+def page(outcomes: Sequence[Outcome], cleartext: Sequence[Outcome], number: int) -> str:
     parts = [
         HEAD,
         *operators(),
         FUNCTIONS_HEAD,
         *functions(),
         CASES_HEAD,
-        *node_cases(outcomes, number),
+        *node_cases(outcomes, cleartext, number),
     ]
     return "\n".join(parts) + "\n"
 
@@ -197,7 +241,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--jobs", type=int, default=1)
     parser.add_argument("--every", type=int, default=1)
-    parser.add_argument("--outcomes", type=Path)
+    parser.add_argument("--outcomes", type=Path, nargs=2)
     parser.add_argument("--quick", action="store_true", help="print lines of the page; write none")
     given = parser.parse_args()
     if given.quick:
@@ -205,11 +249,12 @@ def main() -> None:
         print("\n".join((*operators(), *rows)))
         return
     if given.outcomes:
-        lines = given.outcomes.read_text().splitlines()
-        outcomes = [Outcome(**json.loads(line)) for line in lines]
+        files = [path.read_text().splitlines() for path in given.outcomes]
+        found = [[Outcome(**json.loads(line)) for line in lines] for lines in files]
     else:
-        outcomes = list(judge_all(every(given.every), given.jobs))
-    PAGE.write_text(page(outcomes, given.every))
+        chosen = every(given.every)
+        found = [list(judge_all(chosen, given.jobs, suite)) for suite in ("rep3", "cleartext")]
+    PAGE.write_text(page(*found, given.every))
 
 
 if __name__ == "__main__":

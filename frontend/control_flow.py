@@ -51,7 +51,7 @@ class _Turn:
     """One pass over the nodes of the main graph.
 
     Attributes:
-        nodes: what takes their place.
+        nodes: what takes the place of one.
     """
 
     model: ModelProto
@@ -64,25 +64,26 @@ class _Turn:
         self.version = max(e.version for e in self.model.opset_import if not e.domain)
 
     def run(self, secret: bool) -> bool:
-        """Writes out the first node that can be; whether there was one.
+        """Writes out all nodes that can be, of secret Ifs one; whether there was any.
 
         Args:
             secret: whether a condition may be one.
         """
         rules = {"If": self._both if secret else self._if, "Loop": self._loop, "Scan": self._scan}
-        nodes = list(self.model.graph.node)
-        for position, node in enumerate(nodes):
-            if node.op_type not in CONTROL_FLOW or node.domain:
-                continue
-            before = len(self.model.graph.initializer)
-            self.nodes = []
-            if rules[node.op_type](node) and len(nodes) + len(self.nodes) <= MOST_NODES:
-                replace_nodes(
-                    self.model.graph, [*nodes[:position], *self.nodes, *nodes[position + 1 :]]
-                )
-                return True
-            del self.model.graph.initializer[before:]
-        return False
+        graph, found, progress = self.model.graph, list[NodeProto](), False
+        for node in graph.node:
+            self.nodes, before = [node], len(graph.initializer)
+            if node.op_type in CONTROL_FLOW and not node.domain and not (secret and progress):
+                self.nodes = []
+                if rules[node.op_type](node) and len(found) + len(self.nodes) <= MOST_NODES:
+                    progress = True
+                else:
+                    self.nodes = [node]
+                    del graph.initializer[before:]
+            found += self.nodes
+        if progress:
+            replace_nodes(graph, found)
+        return progress
 
     def _number(self, name: str) -> Any:
         """The one public number that a tensor is, or None."""

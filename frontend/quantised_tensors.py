@@ -10,6 +10,9 @@ import numpy as np
 from numpy.typing import NDArray
 from onnx import ModelProto, NodeProto, TensorProto, helper
 
+from veilgraph.frontend.load import NOT_A_MODEL
+from veilgraph.ir.errors import UsageError
+
 Array: TypeAlias = NDArray[Any]
 Rule: TypeAlias = "Callable[[Decoder, NodeProto], bool]"
 DOMAINS = ("", "com.microsoft")
@@ -54,7 +57,16 @@ class Code:
         """Scales or zero points so that they broadcast with a tensor of this shape."""
         if values.size == 1:
             return values.reshape(())
-        axis = self.axis % len(shape)
+        axis = self.axis % max(len(shape), 1)
+        count = 0 if self.block else values.size
+        if self.block and values.ndim == len(shape):
+            count = values.shape[axis] * self.block
+        if not shape or not shape[axis] <= count < shape[axis] + max(self.block, 1):
+            raise UsageError(
+                f"A scale or zero point of shape {values.shape} doesn't fit a tensor of shape "
+                f"{tuple(shape)} along axis {self.axis}.",
+                NOT_A_MODEL,
+            )
         if self.block:
             wide = np.repeat(values, self.block, axis)
             return wide.take(range(shape[axis]), axis)

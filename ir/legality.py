@@ -27,7 +27,8 @@ FUNCTIONS = frozenset(  # of one number, element by element
 )
 ROW_FUNCTIONS = frozenset(("softmax", "log_softmax"))
 CALLS = FUNCTIONS | ROW_FUNCTIONS  # what becomes functions of masked openings
-INTEGER_VALUED = frozenset(("step", "floor", "round"))  # whatever their operand is
+INTEGER_PARTS = frozenset(("floor", "round"))
+INTEGER_VALUED = INTEGER_PARTS | {"step"}  # integers, whatever their operand is
 ENCODABLE = frozenset(
     (
         *("constant", "add", "sub", "neg", "mul", "matmul", "conv"),

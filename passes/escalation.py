@@ -11,7 +11,7 @@ raised, by one rung or two, that takes most of the error away for the bytes it c
 Then rungs that the goal doesn't need are given back. Where many units make little difference each,
 one ring for all, with what isn't needed given back, may cost less: the cheaper of the two is taken.
 Units whose noise nothing predicts (a softmax's powers) are in that one ring at the least, those
-around a sum of waves in the widest.
+around a sum of waves or an integer part in the widest, and integers in rings that hold them.
 Windows of 18 to 20 bits snap to 17 where the goal allows: a carry tree over 16 bits has a level
 less.
 """
@@ -25,6 +25,7 @@ from dataclasses import dataclass
 from torch_mlir import ir
 
 from veilgraph.passes.rings import RUNGS
+from veilgraph.passes.scale_drafts import Draft, room
 from veilgraph.passes.scales import ScaleProblem, Trial
 from veilgraph.passes.traffic import Traffic
 
@@ -82,8 +83,9 @@ class Escalation:
             near = (*readers.of[root], *readers.makers.get(root, ()))
             if draft.waves:
                 least |= dict.fromkeys(near, RUNGS[-1])
-            elif draft.steep:
-                floor = _above(ring_bits, self.spare)
+            else:
+                floor = _above(ring_bits, self.spare) if draft.steep else RUNGS[0]
+                floor = max(floor, _holding(draft))
                 least |= {unit: max(least[unit], floor) for unit in near}
         return least
 
@@ -141,6 +143,18 @@ class Escalation:
 def _above(ring_bits: int, steps: int) -> int:
     """The rung so many steps higher, or the last one."""
     return RUNGS[min(RUNGS.index(ring_bits) + steps, len(RUNGS) - 1)]
+
+
+def _holding(draft: Draft) -> int:
+    """The narrowest ring that a value fits to its last integer, where it may be one.
+
+    What is known to be an integer has no fewer bits, and where noise seems to do nothing a
+    comparison or an integer part follows, which may need all.
+    """
+    if (draft.noise and not draft.integral) or draft.whole_bits is None:
+        return RUNGS[0]
+    fitting = (bits for bits in RUNGS if room(bits, draft.whole_bits or 0) >= 0)
+    return next(fitting, RUNGS[-1])
 
 
 def snapped(problem: ScaleProblem, traffic: Traffic, trial: Trial, noise: float) -> Trial:

@@ -140,7 +140,8 @@ class _Rewriter:
     def _step(self, op: SecretOp, operands: list[Lazy]) -> Lazy:
         """The sign of the pending integers; its result is no wider."""
         (x,) = operands
-        if not x.bits or self._is_needed_narrow(x):
+        elsewhere = _ring_bits(x.wide) != _ring_bits(x.old)
+        if not x.bits or elsewhere or self._is_needed_narrow(x):
             return self._narrow_operands(op, operands)
         return self._rebuilt(op, [x.wide], 0, dropped_bits=x.bits)
 

@@ -14,7 +14,7 @@ from torch_mlir import ir
 
 from veilgraph.ir.attributes import element_count, shape_of
 from veilgraph.ir.graph import Graph, kind_of
-from veilgraph.ir.legality import CALLS, ROW_FUNCTIONS
+from veilgraph.ir.legality import CALLS, INTEGER_PARTS, ROW_FUNCTIONS
 from veilgraph.passes.public_numbers import number_of
 from veilgraph.passes.ranges import Statistics
 from veilgraph.passes.scale_structure import NONLINEAR, Product, Structure
@@ -101,7 +101,8 @@ class Draft:
         integral: whether it holds integers alone.
         most: bits that are enough, if that is known.
         least: bits that are needed, whatever the samples say, where there is room.
-        waves: whether a real function takes or makes it: its sum of waves needs a wide ring.
+        waves: whether a real function takes or makes it: its sum of waves needs a wide ring. So
+            does what an integer part is taken of: no derivative says what noise does there.
     """
 
     whole_bits: int | None = None
@@ -223,6 +224,8 @@ class Drafts:
         for op in self.graph.operations:
             if kind_of(op) in NONLINEAR:
                 self._add_comparison(of(op.operation.results[0]), op)
+            elif kind_of(op) in INTEGER_PARTS:
+                of(op.operation.operands[0]).waves = True
             elif kind_of(op) in CALLS:
                 for value in (*op.operation.operands, op.operation.results[0]):
                     draft = of(value)

@@ -16,6 +16,10 @@ WAVES = "one opening and a truncation"
 COMPARISON = "a comparison"
 COMPARISONS = "comparisons"
 LOCAL = "local"
+INTEGER_PART = "a truncation, a comparison"
+REMAINDER = "products, a truncation, three comparisons"
+CLIPPED = "products, one truncation, two comparisons"
+ARC = "comparisons, an opening, products"
 UNROLLED = "products and openings, one cell after another"
 FOLDED = "nothing: done at compile time"
 FIRST_OF_EQUALS = "one axis; the first of equal integers, either of real numbers that tie"
@@ -32,23 +36,27 @@ class Operator:
 
 OPERATORS: tuple[Operator, ...] = (
     Operator("Abs", "any", COMPARISON),
+    Operator("Acos", "numbers between -1 and 1, calibrated; to 7e-5", ARC),
     Operator("Acosh", "numbers above 1, calibrated", "two openings"),
     Operator("Add", "any, broadcasting", LOCAL),
     Operator("AffineGrid", "known size", LOCAL),
     Operator("And", "any", "a product"),
     Operator("ArgMax", FIRST_OF_EQUALS, "a tree of comparisons and products"),
     Operator("ArgMin", FIRST_OF_EQUALS, "a tree of comparisons and products"),
+    Operator("Asin", "numbers between -1 and 1, calibrated; to 7e-5", ARC),
     Operator("Asinh", "any, calibrated", "comparisons, two openings"),
+    Operator("Atan", "calibrated, up to some 16", WAVES),
     Operator("Atanh", "numbers between -1 and 1, calibrated", "two openings"),
     Operator(
         "Attention",
         "masks, windows, caches, groups of queries; masked scores can't be told",
         "products, a softmax",
     ),
-    Operator("AveragePool", "1 to 3 dimensions; any padding, ceil mode, gaps over 1 or 2", LOCAL),
+    Operator("AveragePool", "1 to 3 dimensions; any padding, ceil mode, gaps", LOCAL),
     Operator("BatchNormalization", "for inference", "the weights before it, or a product"),
-    Operator("Cast", "between real numbers; truth values and integers to them", LOCAL),
+    Operator("Cast", "between numbers and truth values", "local; integer parts of real numbers"),
     Operator("CausalConvWithState", "any", PRODUCT),
+    Operator("Ceil", "any", INTEGER_PART),
     Operator("Celu", "any", "a comparison, an opening"),
     Operator("CenterCropPad", "known shape", LOCAL),
     Operator("Clip", "public bounds", "a comparison a bound"),
@@ -56,15 +64,20 @@ OPERATORS: tuple[Operator, ...] = (
     Operator("Concat", "any", LOCAL),
     Operator("Constant", "any", FOLDED),
     Operator("ConstantOfShape", "known shape", FOLDED),
-    Operator("Conv", "1 or 2 dimensions; groups, dilations, strides, any padding", PRODUCT),
-    Operator("ConvTranspose", "1 or 2 dimensions; even padding", PRODUCT),
+    Operator("Conv", "1 to 3 dimensions; groups, dilations, strides, any padding", PRODUCT),
+    Operator("ConvInteger", "known zero points; decoded", PRODUCT),
+    Operator("ConvTranspose", "1 to 3 dimensions; any padding", PRODUCT),
     Operator("Cos", "any", WAVES),
     Operator("Cosh", "calibrated", "two openings"),
     Operator("CumProd", "any", "log n products"),
     Operator("CumSum", "any", LOCAL),
     Operator("DepthToSpace", "any", LOCAL),
-    Operator("Div", "by weights, public numbers, or secrets of one sign", PRODUCT),
+    Operator("DequantizeLinear", "known scale and zero point; decoded", LOCAL),
+    Operator("Div", "real: by known numbers, or secrets of one sign; integers", PRODUCT),
     Operator("Dropout", "for inference", LOCAL),
+    Operator(
+        "DynamicQuantizeLinear", "before integer products or DequantizeLinear; decoded", LOCAL
+    ),
     Operator("Einsum", "as torch-mlir turns into matrix products", PRODUCT),
     Operator("Elu", "any", "a comparison, an opening"),
     Operator("Equal", "any, broadcasting", "two comparisons"),
@@ -72,6 +85,7 @@ OPERATORS: tuple[Operator, ...] = (
     Operator("Exp", "calibrated", WAVES),
     Operator("Expand", "known shape", LOCAL),
     Operator("Flatten", "any", LOCAL),
+    Operator("Floor", "any", INTEGER_PART),
     Operator("GRU", "both forms, any direction, sequences of one length", UNROLLED),
     Operator("Gather", "any indices", "local; two comparisons a place for secret indices"),
     Operator("GatherElements", "known indices", LOCAL),
@@ -88,6 +102,7 @@ OPERATORS: tuple[Operator, ...] = (
     Operator("HardSwish", "any", "two comparisons, a product"),
     Operator("Hardmax", "one axis; the first of equals", "a tree of comparisons, two more"),
     Operator("Identity", "any", LOCAL),
+    Operator("If", "known condition, or branches of the same shapes", "one, or both and a product"),
     Operator("InstanceNormalization", "calibrated", "an opening, products"),
     Operator("LRN", "calibrated", "two openings, products"),
     Operator("LSTM", "any direction, peepholes, sequences of one length", UNROLLED),
@@ -98,11 +113,13 @@ OPERATORS: tuple[Operator, ...] = (
     Operator("LinearAttention", "all update rules", UNROLLED),
     Operator("Log", "positive numbers, calibrated", WAVES),
     Operator("LogSoftmax", "one axis", "two openings, comparisons by row"),
+    Operator("Loop", "known count and condition, up to 1024 turns", "its body, each turn"),
     Operator(
         "LpNormalization", "order 1 and 2, calibrated, of no zero vector", "an opening, products"
     ),
     Operator("LpPool", "order 1 to 16, calibrated", "products, an opening or two"),
     Operator("MatMul", "any rank, broadcasting", PRODUCT),
+    Operator("MatMulInteger", "known zero points; decoded", PRODUCT),
     Operator("Max", "any number of tensors, broadcasting", COMPARISONS),
     Operator(
         "MaxPool", "1 to 3 dimensions; any padding, dilations, ceil mode", "a tree of comparisons"
@@ -112,6 +129,7 @@ OPERATORS: tuple[Operator, ...] = (
     Operator("MeanVarianceNormalization", "calibrated", "an opening, products"),
     Operator("Min", "any number of tensors, broadcasting", COMPARISONS),
     Operator("Mish", "any", "two openings, a product"),
+    Operator("Mod", "divisors known to the owner", REMAINDER),
     Operator("Mul", "any, broadcasting", PRODUCT),
     Operator("Neg", "any", LOCAL),
     Operator("Not", "any", LOCAL),
@@ -121,6 +139,13 @@ OPERATORS: tuple[Operator, ...] = (
     Operator("Pad", "a constant around, or what is there", LOCAL),
     Operator(
         "Pow", "whole known exponents up to 16, or positive numbers", "products; two openings"
+    ),
+    Operator("QLinearConv", "known scales and zero points; decoded", CLIPPED),
+    Operator("QLinearMatMul", "known scales and zero points; decoded", CLIPPED),
+    Operator(
+        "QuantizeLinear",
+        "known scale and zero point, 8 or 16 bits; decoded",
+        "two comparisons; an integer part where integers are asked for",
     ),
     Operator("RMSNormalization", "calibrated", "an opening, products"),
     Operator("RNN", "any direction, sequences of one length", UNROLLED),
@@ -140,6 +165,8 @@ OPERATORS: tuple[Operator, ...] = (
     Operator("Resize", "nearest, linear, cubic; all coordinates; known size", LOCAL),
     Operator("ReverseSequence", "known lengths", LOCAL),
     Operator("RotaryEmbedding", "any", PRODUCT),
+    Operator("Round", "any; of two the even one", "a truncation, four comparisons"),
+    Operator("Scan", "from opset 9 on", "its body, each place"),
     Operator("Scatter", "known indices", LOCAL),
     Operator("ScatterElements", "known indices, all reductions", "local; products or comparisons"),
     Operator("ScatterND", "known indices, all reductions", "local; products or comparisons"),
@@ -162,10 +189,12 @@ OPERATORS: tuple[Operator, ...] = (
     Operator("Sum", "any number of tensors", LOCAL),
     Operator("SwiGLU", "any", "an opening, two products"),
     Operator("Swish", "any", "an opening, a product"),
+    Operator("Tan", "cosines of one sign, calibrated", "openings, a product"),
     Operator("Tanh", "any", WAVES),
     Operator("TensorScatter", "known indices", LOCAL),
     Operator("ThresholdedRelu", "any", "a comparison, a product"),
     Operator("Tile", "known repetitions", LOCAL),
+    Operator("TopK", "known count; the first of equals", "comparisons in groups, products"),
     Operator("Transpose", "any", LOCAL),
     Operator("Trilu", "any", LOCAL),
     Operator("Unsqueeze", "any", LOCAL),

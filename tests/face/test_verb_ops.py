@@ -142,9 +142,41 @@ NODES |= {
     "Trilu": Node(),
     "Upsample": Node(constants=[np.array([1, 1, 2, 2], np.float32)], opset=9),
 }
+INT8 = TensorProto.INT8
+CODE = [np.float32(0.25), np.int8(3)]
+NODES |= {
+    **{name: Node() for name in ("Atan", "Ceil", "Floor", "Round")},
+    **{name: Node([(1,)]) for name in ("Acos", "Asin", "Tan")},
+    "ConvInteger": Node(
+        constants=[np.ones((3, 2, 3, 3), np.int8), np.int8(1), np.int8(2)],
+        takes=INT8,
+        gives=TensorProto.INT32,
+    ),
+    "DequantizeLinear": Node(constants=CODE, takes=INT8),
+    "MatMulInteger": Node(
+        [(2, 3)],
+        [np.arange(12, dtype=np.int8).reshape(3, 4), np.int8(1), np.int8(2)],
+        takes=INT8,
+        gives=TensorProto.INT32,
+    ),
+    "Mod": Node(constants=[np.array(3)], takes=INT64, gives=INT64),
+    "QLinearConv": Node(
+        constants=[*CODE, np.ones((3, 2, 3, 3), np.int8), *CODE, *CODE], takes=INT8, gives=INT8
+    ),
+    "QLinearMatMul": Node(
+        [(2, 3)],
+        [*CODE, np.arange(12, dtype=np.int8).reshape(3, 4), *CODE, *CODE],
+        takes=INT8,
+        gives=INT8,
+    ),
+    "QuantizeLinear": Node(constants=CODE, gives=INT8),
+    "TopK": Node([(2, 9)], [np.array([3])]),
+}
+# Their own tests: tests/frontend/test_control_flow.py and test_quantised.py.
+IN_NETWORKS = ("DynamicQuantizeLinear", "If", "Loop", "Scan")
 FOLDED = ("Constant", "ConstantOfShape", "Shape")  # make no values of the inputs: see below
-TWO_OUTPUTS = ("CausalConvWithState", "LinearAttention", "Split")
-UNLISTED = ("Acos", "Det", "Floor", "NonZero")
+TWO_OUTPUTS = ("CausalConvWithState", "LinearAttention", "Split", "TopK")
+UNLISTED = ("Det", "NonZero")
 
 
 def proto_of(operator: str, node: Node) -> Any:
@@ -157,11 +189,13 @@ def proto_of(operator: str, node: Node) -> Any:
     for infos, kind in ((proto.graph.input, node.takes), (proto.graph.output, node.gives)):
         for info in infos:
             info.type.tensor_type.elem_type = kind
+    if operator == "TopK":
+        proto.graph.output[1].type.tensor_type.elem_type = INT64
     return proto
 
 
 def test_every_listed_operator_is_tested() -> None:
-    assert sorted([*NODES, *FOLDED]) == [operator.name for operator in OPERATORS]
+    assert sorted([*NODES, *FOLDED, *IN_NETWORKS]) == [operator.name for operator in OPERATORS]
 
 
 @pytest.mark.parametrize("operator", NODES)

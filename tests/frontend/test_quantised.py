@@ -23,7 +23,7 @@ from onnxruntime.quantization import (
 import veilgraph
 from veilgraph.frontend.onnx import import_model
 from veilgraph.frontend.prepare import draft
-from veilgraph.ir.errors import UnsupportedError
+from veilgraph.ir.errors import UnsupportedError, UsageError
 from veilgraph.ir.graph import kind_of
 from veilgraph.runtime.simulate import simulate
 
@@ -167,6 +167,14 @@ def test_integers_that_are_asked_for_are_rounded() -> None:
     plan, weights = veilgraph.compile(proto, calibrate={"x": x[None]})
     found = simulate(plan, weights, {"x": x}).outputs["y"]
     assert found.tolist() == [[0, 0, 11], [16, 210, 255]]
+
+
+@pytest.mark.parametrize("shape", [(2, 3), ()])
+def test_a_scale_that_does_not_fit_is_told(shape: tuple[int, ...]) -> None:
+    scales = {"s": np.ones(4, np.float32), "z": np.zeros(4, np.uint8)}
+    proto = model(node("QuantizeLinear", "x s z"), shape=shape, **scales)
+    with pytest.raises(UsageError, match=r"of shape \(4,\) doesn't fit"):
+        import_model(proto)
 
 
 @pytest.mark.parametrize(

@@ -197,12 +197,21 @@ def waves_of(
         interval = _interval(function, Decimal(low), Decimal(high), in_bits)
         widths = dict(_periods(function, interval, in_bits, ring_bits))
         goal = Decimal(2) ** -(out_bits + 1)
-        found = fit(function.part, function.family, interval, list(widths), goal)
+        found = _fit(name, interval, tuple(widths), goal)
         if found is None:
             return None
         bound = _bound(function, interval)
         most_bits = ring_bits if function.slope else MAX_RING_BITS
         return _integers(function, found, widths[found.period], bound, in_bits, out_bits, most_bits)
+
+
+@cache
+def _fit(
+    name: str, interval: tuple[Decimal, Decimal], periods: tuple[Decimal, ...], goal: Decimal
+) -> Fit | None:
+    """Calls whose operands differ in nothing but their scales have the same."""
+    function = FUNCTIONS[name]
+    return fit(function.part, function.family, interval, periods, goal)
 
 
 def _is_narrow(low: float, high: float) -> bool:

@@ -18,11 +18,13 @@ from decimal import Decimal, localcontext
 from enum import Enum
 from functools import cache
 from itertools import pairwise
+from operator import mul
 
 DIGITS = 36
 PI = Decimal("3.14159265358979323846264338327950288419716939937511")
 MOST_WAVES = 48
 COUNTS = (*range(1, 13), *range(14, 25, 2), 27, 30, 34, 38, 43, MOST_WAVES)
+FIRST_PLACES = (3, 7, 15, len(COUNTS) - 1)  # in COUNTS, where nothing is known yet
 MULTIPLES = (1, 3, 5, 7)  # of the window's own wave: a finer choice of periods than powers of two
 Function = Callable[[Decimal], Decimal]
 
@@ -58,22 +60,38 @@ def fit(
 ) -> Fit | None:
     """The fit with the fewest waves; of equal ones that of the first period. None if none will do.
 
+    More waves are taken to be closer: each period is tried with fewer waves than the best so far,
+    and with fewer still only where these do.
+
     Args:
         function: what the waves are to be; even for a triangle, odd for a square.
         interval: where; for a triangle or a square from 0 on.
         goal: the error that is good enough.
     """
+
+    def attempt(period: Decimal, place: int) -> Fit | None:
+        found = _fitted(function, family, interval, period, COUNTS[place], goal)
+        return found if found.error <= goal else None
+
     with localcontext() as context:
         context.prec = DIGITS
         best: Fit | None = None
+        place = len(COUNTS)  # in COUNTS, of the best
         for period in periods:
-            for count in COUNTS:
-                if best is not None and count >= len(best.cosines):
+            if place == 0:
+                break
+            least, found = 0, None
+            for tried in FIRST_PLACES if best is None else (place - 1,):
+                if (found := attempt(period, tried)) is not None:
+                    best, place = found, tried
                     break
-                found = _fitted(function, family, interval, period, count, goal)
-                if found.error <= goal:
-                    best = found
-                    break
+                least = tried + 1
+            while found is not None and least < place:
+                middle = (least + place) // 2
+                if (closer := attempt(period, middle)) is None:
+                    least = middle + 1
+                else:
+                    best, place = closer, middle
         return best
 
 
@@ -148,7 +166,7 @@ def cos_sin(angle: Decimal) -> tuple[Decimal, Decimal]:
 
 
 def _dot(a: Sequence[Decimal], b: Sequence[Decimal]) -> Decimal:
-    return sum((x * y for x, y in zip(a, b, strict=True)), Decimal(0))
+    return sum(map(mul, a, b), Decimal(0))
 
 
 def _least_squares(

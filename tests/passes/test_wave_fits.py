@@ -8,7 +8,8 @@ from decimal import Decimal, localcontext
 import numpy as np
 import pytest
 
-from veilgraph.passes.wave_fits import DIGITS, Family, cos_sin, erf, fit, tanh
+from veilgraph.passes import wave_fits
+from veilgraph.passes.wave_fits import COUNTS, DIGITS, Family, cos_sin, erf, fit, tanh
 
 
 @pytest.fixture(autouse=True)
@@ -55,3 +56,27 @@ def test_no_fit_where_waves_are_too_few() -> None:
     steep = fit(lambda x: tanh(1000 * x), Family.SQUARE, (Decimal(0), Decimal(2)), [Decimal(8)],
                 Decimal("1e-4"))  # fmt: skip
     assert steep is None
+
+
+def test_few_fits_are_tried(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A model with an LSTM has hundreds of functions, and each fit takes a tenth of a second."""
+    tried: list[tuple[Decimal, int]] = []
+    solve = wave_fits._fitted
+
+    def counted(function, family, interval, period, count, goal):  # type: ignore[no-untyped-def]
+        tried.append((period, count))
+        return solve(function, family, interval, period, count, goal)
+
+    monkeypatch.setattr(wave_fits, "_fitted", counted)
+    interval, goal = (Decimal(0), Decimal(4)), Decimal("1e-5")
+    periods = [Decimal(18), Decimal(20), Decimal(22), Decimal(24)]
+    found = fit(tanh, Family.SQUARE, interval, periods, goal)
+    assert found is not None
+    assert len(tried) == len(set(tried)) <= 12
+    fewest = min(
+        count
+        for period in periods
+        for count in COUNTS[:12]
+        if solve(tanh, Family.SQUARE, interval, period, count, goal).error <= goal
+    )
+    assert len(found.sines) == fewest

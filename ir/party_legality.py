@@ -8,6 +8,8 @@ from veilgraph.ir.types import Kind
 OPS = ELEMENTWISE | VIEWS | LAYOUT | SUMS | {"matmul", "conv2d"}
 SOURCES = frozenset(("input", "weight", "constant", "const", "draw"))
 ENDS = frozenset(("send", "output"))
+ALL = OPS | SOURCES | ENDS
+MAKES_WORDS = WORD_OPS | SUMS | {"matmul", "conv2d"}
 
 
 class IllegalParty(AssertionError):
@@ -30,7 +32,7 @@ def _illegal(program: Program, node: Node) -> str:
     operands = [program.nodes[i] for i in node.args if i < node.id]
     if len(operands) < len(node.args):
         return "it reads what is made after it"
-    if node.op not in OPS | SOURCES | ENDS:
+    if node.op not in ALL:
         return "there is no such operation"
     if node.op in SOURCES:
         return _illegal_source(program, node)
@@ -57,6 +59,6 @@ def _illegal_kind(node: Node) -> str:
     words = node.type.kind is Kind.WORDS
     if node.op in BIT_OPS and words:
         return "it makes planes"
-    if node.op in (WORD_OPS | SUMS | {"matmul", "conv2d"}) and not words:
+    if node.op in MAKES_WORDS and not words:
         return "it makes words"
     return ""

@@ -18,9 +18,10 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
-from itertools import combinations
+from itertools import accumulate, combinations
 
 import numpy as np
+import numpy.typing as npt
 
 from veilgraph.ir.party import Node, Program
 from veilgraph.ir.plan import Phase
@@ -58,7 +59,7 @@ class Claim:
     """What is to be hidden: a message, or a masked value of which messages carry bits."""
 
     messages: tuple[int, ...]
-    depends: int  # bit set of draws that the coalition does not know
+    depends: int  # bit set of draws that the coalition does not know, as `_View.bit` numbers them
     witnesses: tuple[int, ...]  # draws that hide it
 
 
@@ -87,6 +88,16 @@ def verify_masking(schedule: Schedule, coalitions: Iterable[Sequence[int]]) -> N
         _View(schedule, frozenset(coalition)).verify()
 
 
+def _union(a: int, b: int) -> int:
+    """a | b, one of them itself where it has all."""
+    if not b or a is b:
+        return a
+    both = a | b
+    if both == a:
+        return a
+    return b if both == b else both
+
+
 class _View:
     """What one coalition sees."""
 
@@ -95,31 +106,42 @@ class _View:
         self.schedule = schedule
         self.coalition = coalition
         self.hidden = [not (d.holders & coalition) for d in self.program.draws]
+        self.bit = list(accumulate(self.hidden, initial=0))  # of a draw's number, if it is hidden
         self.depends = self._dependencies()
 
     def _dependencies(self) -> list[int]:
+        """Of each node, the hidden draws as a bit set.
+
+        Nodes that depend on the same ones share a set: a large program has hundreds of thousands
+        of nodes, and tens of thousands of draws.
+        """
         depends = [0] * len(self.program.nodes)
         for i in self.schedule.live:
             node = self.program.nodes[i]
-            if node.op == "draw":
-                depends[i] = 1 << node["number"] if self.hidden[node["number"]] else 0
+            if node.op == "draw" and self.hidden[node["number"]]:
+                depends[i] = 1 << self.bit[node["number"]]
             for arg in node.args:
-                depends[i] |= depends[arg]
+                depends[i] = _union(depends[i], depends[arg])
         return depends
+
+    def _appears(self, claim: Claim) -> npt.NDArray[np.uint8]:
+        """Of each hidden draw, whether the claim depends on it."""
+        size = self.bit[-1] // 8 + 1
+        packed = np.frombuffer(claim.depends.to_bytes(size, "little"), np.uint8)
+        return np.unpackbits(packed, bitorder="little")
 
     def verify(self) -> None:
         claims = self._claims()
-        draws = sorted({w for claim in claims for w in claim.witnesses})
-        column = {draw: c for c, draw in enumerate(draws)}
-        appears = np.array([[c.depends >> d & 1 for d in draws] for c in claims], np.int64)
-        counts = appears.sum(axis=0) if claims else np.zeros(0, np.int64)
+        counts = np.zeros(8 * (self.bit[-1] // 8 + 1), np.int64)
+        for claim in claims:
+            counts += self._appears(claim)
         left, before = list(range(len(claims))), -1
         while left and len(left) != before:
             before, kept = len(left), []
             # From the last on: a message's witness is seldom in an earlier one.
             for row in reversed(left):
-                if any(counts[column[w]] == 1 for w in claims[row].witnesses):
-                    counts -= appears[row]
+                if any(counts[self.bit[w]] == 1 for w in claims[row].witnesses):
+                    counts -= self._appears(claims[row])
                 else:
                     kept.append(row)
             left = kept[::-1]
@@ -245,7 +267,8 @@ class _View:
                 continue
             draw = -1 - key
             others = (t for t in total.terms if t >= 0)
-            if self._covers(draw, value) and not any(self.depends[t] >> draw & 1 for t in others):
+            bit = self.bit[draw]
+            if self._covers(draw, value) and not any(self.depends[t] >> bit & 1 for t in others):
                 found.append(draw)
         return tuple(found)
 

@@ -312,6 +312,22 @@ def test_honest_programs_pass(program: Callable[[Program], None]) -> None:
     verify_masking(batch_rounds(p), [(0,), (1,), (2,)])
 
 
+def test_thousands_of_messages() -> None:
+    """Each masked on its own behind all the others; the last mask of all hides two."""
+    p = Program(("alice", "bob", "carol"))
+    total = x(p)
+    sent = []
+    for _ in range(2000):
+        mask = draw(p, 0)
+        sent.append(crossed(p, total + mask))
+        total = total * mask
+    end(p, *sent)
+    verify_masking(batch_rounds(p), [(1,)])
+    end(p, crossed(p, total * 3 + mask))
+    with pytest.raises(MaskingError, match="not hidden from bob"):
+        verify_masking(batch_rounds(p), [(1,)])
+
+
 def test_a_coalition_knows_what_its_members_do() -> None:
     """Masked from carol by what bob knows: not from both together."""
     p = Program(("alice", "bob", "carol"))

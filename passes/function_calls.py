@@ -128,12 +128,16 @@ class FunctionCall:
         return x, above
 
     def _between(self, low: float, high: float, shift: float = 0.0) -> RealRange:
-        """The operand's range clipped, then shifted; an unknown one stays unknown."""
+        """The operand's range and its margin clipped, then shifted; an unknown one stays unknown.
+
+        What is left of a margin by a clip is no multiple of what is left of the range.
+        """
         known = self.known
         if known.source is RangeSource.ASSUMED:
             return known
-        least, most = (min(max(end, low), high) + shift for end in (known.low, known.high))
-        return RealRange(least, most, known.source)
+        ends = known.widened(self.margin)
+        least, most = (min(max(end, low), high) + shift for end in ends)
+        return RealRange(least, most, PROVEN)
 
     def _over(self, x: ir.Value, bound: float) -> ir.Value:
         """max(x - bound, 0)."""

@@ -11,6 +11,7 @@ from models import model, run_onnx
 from onnx import helper
 
 import veilgraph
+from veilgraph.checking import check
 from veilgraph.ir.errors import AccuracyError
 from veilgraph.ir.legality import FUNCTIONS as KINDS
 from veilgraph.ir.meaning.graph import MEANING
@@ -170,3 +171,17 @@ def test_a_range_that_is_too_wide_is_refused() -> None:
     x = np.geomspace(1e-2, 1e14, 70).astype(np.float32)
     with pytest.raises(AccuracyError, match=r"takes the log of numbers from .* to .*, margin"):
         veilgraph.compile(one_node("Log"), calibrate={"x": x[None]})
+
+
+@pytest.mark.parametrize(
+    ("operator", "tolerance"), [("Sigmoid", 2e-3), ("Softplus", 0.05), ("Tanh", 2e-3)]
+)
+def test_what_is_clipped_holds_the_whole_margin(operator: str, tolerance: float) -> None:
+    """On both sides: a margin of two lets numbers come far below the least that was seen."""
+    proto = one_node(operator)
+    seen = np.linspace(-1, 60, 70, dtype=np.float32)
+    plan, weights = veilgraph.compile(proto, ring=64, calibrate={"x": seen[None]})
+    x = np.linspace(-60, 119, 70, dtype=np.float32)
+    found = check(plan, weights, proto, {"x": x[None]})
+    assert not found.excursions
+    assert found.outputs[0].worst < tolerance

@@ -12,13 +12,14 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 from torch_mlir import ir
 from torch_mlir.dialects import func
 
-from veilgraph.ir.secret_ops import SecretOp
+from veilgraph.ir.secret_ops import Constant, SecretOp
 from veilgraph.ir.secret_types import RangeSource, RealRange, Tensor
 
 Array = NDArray[np.float32]
@@ -138,7 +139,10 @@ class SecretProgram:
         self.finish(kept)
 
     def finish(self, outputs: Mapping[str, ir.Value]) -> None:
-        """Ends the program: returns `outputs` and drops what nothing uses."""
+        """Ends the program: returns `outputs`, drops what nothing uses, has equal constants once.
+
+        A function's tables are large, and all functions of equal windows have the same.
+        """
         with self.module.context, ir.Location.unknown():
             with ir.InsertionPoint(self.block):
                 func.ReturnOp(list(outputs.values()))
@@ -150,4 +154,15 @@ class SecretProgram:
         for op in reversed(self.operations):
             if not any(True for _ in op.operation.results[0].uses):
                 op.operation.erase()
+        self._merge_constants()
         assert self.module.operation.verify(), "the program that a pass built is not legal"
+
+    def _merge_constants(self) -> None:
+        first: dict[tuple[Any, ...], ir.Value] = {}
+        for op in self.operations:
+            if isinstance(op, Constant):
+                named, result = op.operation.attributes, op.operation.results[0]
+                key = (result.type, *(named[name] for name in sorted(named)))
+                if (kept := first.setdefault(key, result)) != result:
+                    result.replace_all_uses_with(kept)
+                    op.operation.erase()

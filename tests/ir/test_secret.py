@@ -8,6 +8,7 @@ from torch_mlir import ir
 
 from veilgraph.ir import secret_ops
 from veilgraph.ir.exponentials import Pieces
+from veilgraph.ir.meaning.secret import evaluate
 from veilgraph.ir.mlir import context
 from veilgraph.ir.secret import Argument, SecretProgram
 from veilgraph.ir.secret_dialect import SecretOp, Stated, attributes_of
@@ -223,3 +224,23 @@ def test_unused_operations_are_dropped() -> None:
         )
     made.finish({"x": made.block.arguments[0]})
     assert made.operations == []
+
+
+def test_equal_constants_are_there_once() -> None:
+    made = program(x=(2,))
+    stated = Stated((), 9, 40)
+    with made.at("sum"):
+        total = made.block.arguments[0]
+        for number in (5, 7, 5):
+            value = np.array(number)
+            addend = secret_ops.Constant.build(range=WHOLE, stated=stated, value=value)
+            total = secret_ops.Add.build(total, addend, range=WHOLE)
+    made.finish({"y": total})
+    kinds = [op.operation.name for op in made.operations]
+    assert kinds.count("secret.constant") == 2
+    assert kinds.count("secret.add") == 3
+    x = {"x": np.zeros(2, np.float32)}
+    expected = 17 / 2**9
+    np.testing.assert_array_equal(
+        evaluate(made, x, np.random.default_rng(0)).outputs["y"], expected
+    )

@@ -44,7 +44,7 @@ from veilgraph.ir.plan import (
 from veilgraph.ir.plan_checks import check, record, typed
 
 DATE = (1980, 1, 1, 0, 0, 0)
-MOST_TEXT = 64 << 20  # of the manifest, the layers and all IR together
+MOST_TEXT = 256 << 20  # of the manifest, the layers and all IR together
 TABLES = {
     "steps.bin": STEP,
     "buffers.bin": BUFFER,
@@ -77,9 +77,19 @@ def digest(plan: Plan) -> str:
 
 
 def save(plan: Plan, path: str | Path) -> None:
-    """Writes the plan; the same plan gives the same bytes. A failure leaves no half file."""
+    """Writes the plan; the same plan gives the same bytes. A failure leaves no half file.
+
+    Raises:
+        UsageError: a place that can't be written to, or a plan that no party would read.
+    """
     path = Path(path)
     partial = path.with_name(path.name + ".partial")
+    if (text_bytes := sum(len(text) for text in plan.ir.values())) > MOST_TEXT:
+        raise UsageError(
+            f"The plan's programs are {text_bytes >> 20} MiB of text, and a party reads no more "
+            f"than {MOST_TEXT >> 20} MiB.",
+            "Split the model into parts with fewer operations.",
+        )
     try:
         with zipfile.ZipFile(partial, "w") as archive:
             for name, content in _entries(plan):

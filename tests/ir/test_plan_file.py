@@ -371,14 +371,26 @@ def test_compressed_tables(file: Path, method: int) -> None:
     refused(file, "is compressed")
 
 
-def test_text_that_is_a_bomb(file: Path) -> None:
+def test_text_that_is_a_bomb(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(plan_file, "MOST_TEXT", 1 << 20)
     contents = entries(file)
     with zipfile.ZipFile(file, "w") as archive:
         for name, content in contents.items():
             archive.writestr(name, content)
         for number in range(3):
-            archive.writestr(f"ir/{number}", b" " * (30 << 20), zipfile.ZIP_DEFLATED)
+            archive.writestr(f"ir/{number}", b" " * (1 << 19), zipfile.ZIP_DEFLATED)
     refused(file, "its text is too large")
+
+
+def test_no_plan_is_written_that_nobody_reads(
+    file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plan = plan_file.load(file)
+    size = sum(map(len, plan.ir.values()))
+    monkeypatch.setattr(plan_file, "MOST_TEXT", size - 1)
+    with pytest.raises(UsageError, match=r"MiB of text, and a party reads no more"):
+        plan_file.save(plan, tmp_path / "large.plan")
+    assert not (tmp_path / "large.plan").exists()
 
 
 def test_sizes_larger_than_the_file(file: Path) -> None:

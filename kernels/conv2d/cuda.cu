@@ -1,72 +1,9 @@
 // Convolutions as matrix products: weights [filters, depth] times windows [depth, pixels], whose
 // elements are looked up where the image has them. Groups with few filters, a thread an output.
+#include "kernels/conv2d/windows.cuh"
 #include "kernels/gemm/tiled.cuh"
 
 namespace veil {
-
-constexpr int kMaxPairs = 4;  // of a launch; kernels/conv2d/cuda.py has it too
-
-// Parameters in the order of declaration.py, then extents: images [batch, channels, h, w], weights
-// [filters, channels / groups, kh, kw], outputs [batch, filters, oh, ow].
-struct Convolution {
-  int64_t stride_h, stride_w, pad_top, pad_left, dilation_h, dilation_w, groups;
-  int64_t batch, channels, h, w, filters, kh, kw, oh, ow;
-
-  __device__ __forceinline__ int64_t group_channels() const { return channels / groups; }
-  __device__ __forceinline__ int64_t group_filters() const { return filters / groups; }
-  __device__ __forceinline__ int64_t depth() const { return group_channels() * kh * kw; }
-  __device__ __forceinline__ int64_t image() const { return oh * ow; }
-};
-
-struct Pair {
-  uint64_t image, weights;
-};
-
-struct Pairs {
-  int64_t count;
-  Pair pair[kMaxPairs];
-};
-
-// The place of one output among the images: where its window begins.
-struct Window {
-  int64_t number, y, x;
-};
-
-__device__ __forceinline__ Window window_of(const Convolution& c, int64_t pixel) {
-  const int64_t number = pixel / c.image(), rest = pixel - number * c.image();
-  const int64_t y = rest / c.ow, x = rest - y * c.ow;
-  return {number, y * c.stride_h - c.pad_top, x * c.stride_w - c.pad_left};
-}
-
-// The windows of one group's channels as a matrix [depth, pixels].
-template <class T>
-struct Windows {
-  const T* data;  // the group's first channel of the first image
-  const Convolution* c;
-
-  using Line = Window;
-  struct Depth {
-    int64_t channel, y, x;
-  };
-
-  __device__ __forceinline__ Line line(int64_t pixel) const { return window_of(*c, pixel); }
-
-  // Depths of a product fit 32 bits wherever its weights fit memory.
-  __device__ __forceinline__ Depth depth(int64_t k) const {
-    const auto kernel = static_cast<uint32_t>(c->kh * c->kw), kw = static_cast<uint32_t>(c->kw);
-    const uint32_t channel = static_cast<uint32_t>(k) / kernel;
-    const uint32_t rest = static_cast<uint32_t>(k) - channel * kernel, i = rest / kw;
-    return {channel, i * c->dilation_h, (rest - i * kw) * c->dilation_w};
-  }
-
-  __device__ __forceinline__ T at(const Line& line, const Depth& depth) const {
-    const int64_t y = line.y + depth.y, x = line.x + depth.x;
-    if (y < 0 || y >= c->h || x < 0 || x >= c->w) return T{0};
-    return data[((line.number * c->channels + depth.channel) * c->h + y) * c->w + x];
-  }
-
-  __device__ __forceinline__ bool runs_along_depth() const { return false; }
-};
 
 template <class T, int Rows, int Columns>
 __device__ __forceinline__ void conv2d(T* out, int64_t parts, bool adds, const Convolution& c,
@@ -110,7 +47,10 @@ __device__ __forceinline__ void conv2d_thin(T* out, int64_t outputs, bool adds,
       const Windows<T> windows = {
           reinterpret_cast<const T*>(pairs.pair[p].image) + channel * c.h * c.w, &c};
       const T* weights = reinterpret_cast<const T*>(pairs.pair[p].weights) + filter * depth;
-      for (int64_t k = 0; k < depth; ++k) sum += windows.at(window, windows.depth(k)) * weights[k];
+      for (int64_t k = 0; k < depth; ++k) {
+        const T* at = windows.address(window, windows.depth(k));
+        if (at) sum += *at * weights[k];
+      }
     }
     put_sum(out + i, sum, adds);
   }

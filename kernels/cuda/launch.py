@@ -38,14 +38,28 @@ class Run:
     """The inference's number in the session; 0 in setup."""
 
 
+_SHARED_KIB = {"sm_80": 163, "sm_87": 163, "sm_90": 227, "sm_100": 227, "sm_103": 227}
+_LEAST_SHARED_KIB = 99  # of sm_86, sm_89 and sm_120
+
 Argument: TypeAlias = Pointer | Keys | Run | int
 
 
 @dataclass(frozen=True)
 class DeviceShape:
-    """What the shape of a launch depends on. Results never do."""
+    """What the shape of a launch depends on. Results never do.
+
+    Attributes:
+        multiprocessors: how many blocks work at a time; what is compiled doesn't depend on it.
+        arch: the architecture, as nvcc calls it.
+    """
 
     multiprocessors: int
+    arch: str = "sm_80"
+
+    @property
+    def shared_bytes(self) -> int:
+        """The most that a block gets (CUDA C++ Programming Guide, "Compute Capabilities")."""
+        return _SHARED_KIB.get(self.arch, _LEAST_SHARED_KIB) << 10
 
 
 @dataclass(frozen=True)

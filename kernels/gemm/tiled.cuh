@@ -27,8 +27,12 @@ struct Strided {
   using Depth = int64_t;
   __device__ __forceinline__ Line line(int64_t i) const { return i * stride; }
   __device__ __forceinline__ Depth depth(int64_t k) const { return k * depth_stride; }
-  __device__ __forceinline__ T at(Line line, Depth depth) const { return data[line + depth]; }
+  // Null where the matrix is zero.
+  __device__ __forceinline__ const T* address(Line line, Depth depth) const {
+    return data + line + depth;
+  }
   __device__ __forceinline__ bool runs_along_depth() const { return depth_stride == 1; }
+  static constexpr bool kHasVectors = true;  // words that are side by side in memory may be read so
 };
 
 // A thread's share of the fetches of one matrix: one depth, every kAlong-th line.
@@ -58,7 +62,8 @@ class Fetch {
     const typename Source::Depth depth = source_.depth(k < end ? k : 0);
 #pragma unroll
     for (int i = 0; i < kEach; ++i) {
-      held_[i] = k < end && inside_[i] ? source_.at(lines_[i], depth) : T{0};
+      const T* from = k < end && inside_[i] ? source_.address(lines_[i], depth) : nullptr;
+      held_[i] = from ? *from : T{0};
     }
   }
 

@@ -1,30 +1,7 @@
 // Sums of matrix products by tiles; z of the grid walks over the batch and the parts of the depth.
-#include "kernels/gemm/tiled.cuh"
+#include "kernels/matmul/pairs.cuh"
 
 namespace veil {
-
-constexpr int kMaxPairs = 4;  // of a launch; kernels/matmul/cuda.py has it too
-
-// A factor: its address, and its strides in elements over batch, rows or columns, and depth.
-struct Factor {
-  uint64_t data;
-  int64_t batch_stride, stride, depth_stride;
-
-  template <class T>
-  __device__ __forceinline__ Strided<T> entry(int64_t batch) const {
-    return {reinterpret_cast<const T*>(data) + batch * batch_stride, stride, depth_stride};
-  }
-};
-
-struct Pair {
-  Factor a, b;
-  int64_t depth;
-};
-
-struct Pairs {
-  int64_t count;
-  Pair pair[kMaxPairs];
-};
 
 template <class T, int Rows, int Columns>
 __device__ __forceinline__ void matmul(T* out, int64_t batch, int64_t rows, int64_t columns,

@@ -1,4 +1,6 @@
-"""Launches of matmul: tiles, with the depth cut where the output alone keeps no device busy."""
+"""Launches of matmul: on tensor cores by limbs, or on the integer units by tiles where those would
+be mostly empty; with the depth cut where the output alone keeps no device busy.
+"""
 
 from __future__ import annotations
 
@@ -8,9 +10,10 @@ from veilgraph.kernels.cuda.buffers import Buffer
 from veilgraph.kernels.cuda.launch import THREADS, Argument, DeviceShape, Launch
 from veilgraph.kernels.cuda.source import file_source
 from veilgraph.kernels.fill import cuda as fill
+from veilgraph.kernels.gemm import limbs
 from veilgraph.kernels.gemm.tiles import SHAPES, tiling
 
-MAX_PAIRS = 4  # of a launch; cuda.cu has it too
+MAX_PAIRS = 4  # of a launch; pairs.cuh has it too
 _PAIR_WORDS = 9
 SOURCE = file_source(
     "kernels/matmul/cuda.cu",
@@ -21,26 +24,73 @@ SOURCE = file_source(
 def launches(
     buffers: Sequence[Buffer], params: Sequence[int], device: DeviceShape
 ) -> tuple[Launch, ...]:
-    """One launch for each MAX_PAIRS pairs; with more, or parts, zeros first, to which they add."""
-    out, *factors = buffers
+    """By the way that is expected to be faster."""
+    out = buffers[0]
     if out.elements == 0:
         return ()
+    ring, depths = limbs.Ring.of(out.word_bits, params[0]), [a.shape[2] for a in buffers[1::2]]
+    batch, rows, columns = out.shape
+    if limbs.is_worth(ring, (batch, rows, columns), depths, device):
+        return by_limbs(buffers, params, device)
+    return by_integers(buffers, params, device)
+
+
+def by_limbs(
+    buffers: Sequence[Buffer], params: Sequence[int], device: DeviceShape
+) -> tuple[Launch, ...]:
+    """On tensor cores; extents are at most limbs.MAX_EXTENT."""
+    out, *factors = buffers
+    batch, rows, columns = out.shape
+    pairs = list(zip(factors[::2], factors[1::2], strict=True))
+    ring, depths = limbs.Ring.of(out.word_bits, params[0]), [a.shape[2] for a, _ in pairs]
+    made = limbs.tiling(ring, (batch, rows, columns), depths, device)
+    left = limbs.access((a, a.strides[1], a.strides[2]) for a, _ in pairs)
+    right = limbs.access((b, b.strides[2], b.strides[1]) for _, b in pairs)
+    adds = made.parts > 1 or len(pairs) > MAX_PAIRS
+    source, entry = made.source("matmul")
+    head: list[Argument] = [out.pointer, batch, rows, columns, made.parts, int(adds)]
+    head.append(left + 4 * right)
+    return (
+        *_zeros(out, device, adds),
+        *(
+            Launch(source, entry, made.grid, (THREADS, 1, 1), (*head, *each), made.shared_bytes)
+            for each in _in_launches(pairs)
+        ),
+    )
+
+
+def by_integers(
+    buffers: Sequence[Buffer], params: Sequence[int], device: DeviceShape
+) -> tuple[Launch, ...]:
+    """On the integer units."""
+    out, *factors = buffers
     batch, rows, columns = out.shape
     pairs = list(zip(factors[::2], factors[1::2], strict=True))
     depth = sum(a.shape[2] for a, _ in pairs)
     tiles = tiling(out.word_bits, (batch, rows, columns), depth, device)
     adds = tiles.parts > 1 or len(pairs) > MAX_PAIRS
-    steps = list(fill.launches([out], [0], device)) if adds else []
     entry = f"veil_matmul{out.word_bits}{tiles.suffix}"
-    for first in range(0, len(pairs), MAX_PAIRS):
-        arguments: list[Argument] = [out.pointer, batch, rows, columns, tiles.parts, int(adds)]
-        arguments += _pairs(pairs[first : first + MAX_PAIRS])
-        steps.append(Launch(SOURCE, entry, tiles.grid, (THREADS, 1, 1), tuple(arguments)))
-    return tuple(steps)
+    head: list[Argument] = [out.pointer, batch, rows, columns, tiles.parts, int(adds)]
+    return (
+        *_zeros(out, device, adds),
+        *(
+            Launch(SOURCE, entry, tiles.grid, (THREADS, 1, 1), (*head, *each))
+            for each in _in_launches(pairs)
+        ),
+    )
+
+
+def _zeros(out: Buffer, device: DeviceShape, adds: bool) -> tuple[Launch, ...]:
+    """What makes the output zero, where launches add to it."""
+    return fill.launches([out], [0], device) if adds else ()
+
+
+def _in_launches(pairs: Sequence[tuple[Buffer, Buffer]]) -> list[list[Argument]]:
+    """The struct Pairs of pairs.cuh for each launch."""
+    return [_pairs(pairs[first : first + MAX_PAIRS]) for first in range(0, len(pairs), MAX_PAIRS)]
 
 
 def _pairs(pairs: Sequence[tuple[Buffer, Buffer]]) -> list[Argument]:
-    """The struct Pairs of cuda.cu."""
     words: list[Argument] = [len(pairs)]
     for a, b in pairs:
         words += [a.pointer, *a.strides]

@@ -48,7 +48,8 @@ class CudaProgram:
         check(program, len(plan.constants))
         try:
             require_memory(plan, program, driver)
-            steps = step_launches(program, DeviceShape(driver.card.multiprocessors))
+            shape = DeviceShape(driver.card.multiprocessors, driver.card.arch)
+            steps = step_launches(program, shape)
             with driver.current():
                 driver.prepare(distinct_sources(steps))
         except DriverFault as fault:
@@ -90,10 +91,10 @@ def _launches(program: PartyPlan, row: np.void, shape: DeviceShape) -> tuple[Lau
     return launches(KERNELS[int(row["kernel"])], buffers, params, shape)
 
 
-def sources(program: PartyPlan, constants_bytes: int) -> list[Source]:
-    """All that is compiled for a program on any card, each once."""
+def sources(program: PartyPlan, constants_bytes: int, arch: str) -> list[Source]:
+    """All that is compiled for a program on cards of an architecture, each once."""
     check(program, constants_bytes)
-    return distinct_sources(step_launches(program, DeviceShape(multiprocessors=1)))
+    return distinct_sources(step_launches(program, DeviceShape(multiprocessors=1, arch=arch)))
 
 
 def distinct_sources(steps: Iterable[Iterable[Launch]]) -> list[Source]:

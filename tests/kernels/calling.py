@@ -5,8 +5,8 @@ a card.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from functools import cache
+from collections.abc import Callable, Sequence
+from functools import cache, partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -18,7 +18,7 @@ from cards import CardRunner, first_card
 
 from veilgraph.ir.plan import BUFFER, MAX_RANK, STEP, BufferKind, Region
 from veilgraph.kernels import KERNELS
-from veilgraph.kernels.cuda import DeviceShape, Launch, buffers_of, launches
+from veilgraph.kernels.cuda import Buffer, DeviceShape, Launch, buffers_of, launches
 from veilgraph.kernels.cuda.shim import ShimRunner
 from veilgraph.kernels.fused.reference import Packed, Planes
 from veilgraph.kernels.native import library, supported
@@ -26,6 +26,7 @@ from veilgraph.runtime._native import Machine
 
 Array = npt.NDArray[Any]
 Operand = Array | Packed | Planes
+Way = Callable[[Sequence[Buffer], Sequence[int], DeviceShape], tuple[Launch, ...]]
 
 SHIM, CARD = "shim", "card"  # the CUDA kernels, run by the host or by a GPU
 # An instruction set of the CPU each, the shim, and a card where there is one.
@@ -93,7 +94,8 @@ class Call:
     """A kernel call over operands, views of one another included, ready to run.
 
     Arrays that share memory share it in the arena too. `run` copies the arena's contents back, so
-    the arrays are as the kernel left them.
+    the arrays are as the kernel left them. `way` makes the launches in place of the kernel's own
+    choice, on a device of `shape`.
     """
 
     def __init__(
@@ -105,6 +107,8 @@ class Call:
         device: str | None = None,
         threads: int = 1,
         keys: bytes = b"",
+        way: Way | None = None,
+        shape: DeviceShape = SMALL_DEVICE,
     ) -> None:
         self._keys = keys
         self._places: list[tuple[Array, int]] = []
@@ -118,7 +122,8 @@ class Call:
         self.launches: tuple[Launch, ...] | None = None
         if self._cuda:
             values = [int(v) for v in parameters]
-            self.launches = launches(kernel, buffers_of(buffers), values, SMALL_DEVICE)
+            made = way or partial(launches, kernel)
+            self.launches = made(buffers_of(buffers), values, shape)
 
     def _end(self) -> int:
         return max(
@@ -157,6 +162,11 @@ def call(
     threads: int = 1,
     keys: bytes = b"",
     run: int = 0,
+    way: Way | None = None,
+    shape: DeviceShape = SMALL_DEVICE,
 ) -> None:
     """Run one kernel once; outputs are written to their operands."""
-    Call(kernel, operands, params, device=device, threads=threads, keys=keys).run(run)
+    made = Call(
+        kernel, operands, params, device=device, threads=threads, keys=keys, way=way, shape=shape
+    )
+    made.run(run)

@@ -6,9 +6,11 @@ suite, as the golden files have them.
 
 from __future__ import annotations
 
+import os
 import re
 import shutil
 import subprocess
+import sysconfig
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
@@ -19,6 +21,7 @@ from protocol_plans import protocol_plan
 from veilgraph.ir.plan import ROUND, Plan
 from veilgraph.kernels import KERNELS
 from veilgraph.kernels.cuda import FLAGS, ROOT, DeviceShape, Source, buffers_of, launches
+from veilgraph.kernels.gemm.limbs import Ring, Tiling, stages_of, tiles_of
 
 NVCC = shutil.which("nvcc")
 needs_nvcc = pytest.mark.skipif(NVCC is None, reason="there is no nvcc on the path")
@@ -28,6 +31,9 @@ TARGETS = (
     "-gencode=arch=compute_90,code=compute_90",
 )
 WRITTEN = tuple(kernel for kernel in KERNELS if (ROOT / "kernels" / kernel / "cuda.cu").is_file())
+RINGS = tuple(
+    Ring(bits, limbs) for bits, limbs in ((32, 3), (32, 4), (64, 5), (64, 6), (64, 7), (64, 8))
+)
 PROTOCOLS = ("mul", "truncate_relu", "masked_function")
 
 
@@ -66,6 +72,28 @@ def printed(plan: Plan) -> dict[str, Source]:
     return found
 
 
+def limb_kernels(kernel: str, ring: Ring, device: DeviceShape) -> str:
+    """All that tilings of a ring may choose on an architecture, as one unit."""
+    sources = [
+        Tiling(ring, tile, stages_of(ring, tile, device), (1, 1, 1), 1).source(kernel)[0]
+        for tile in tiles_of(ring, device)
+    ]
+    return "\n".join(source.text for source in sources)
+
+
+def instructions(cubin: Path) -> str:
+    """The disassembly of machine code; skips the test where there is no cuobjdump."""
+    packaged = Path(sysconfig.get_path("purelib")).glob("nvidia/*/bin/cuobjdump")
+    found = shutil.which("cuobjdump") or next(map(str, packaged), None)
+    if found is None:
+        pytest.skip("there is no cuobjdump: pip install nvidia-cuda-cuobjdump nvidia-cuda-nvdisasm")
+    path = f"{Path(found).parent}:{os.environ['PATH']}"  # it calls nvdisasm
+    command = [found, "-sass", str(cubin)]
+    done = subprocess.run(command, capture_output=True, text=True, env={**os.environ, "PATH": path})
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
 def spills(report: str) -> bool:
     return " 0 bytes spill stores, 0 bytes spill loads" not in report
 
@@ -78,6 +106,28 @@ def test_written_kernels(tmp_path: Path, kernel: str) -> None:
     reports = compiled(tmp_path, text)
     assert reports
     assert not [name for name, report in reports.items() if spills(report)]
+
+
+@needs_nvcc
+@pytest.mark.slow
+@pytest.mark.parametrize("kernel", ["matmul"])
+@pytest.mark.parametrize("ring", RINGS, ids=lambda ring: f"{ring.word_bits}-{ring.limbs}")
+@pytest.mark.parametrize("arch", ["sm_80", "sm_90"])
+def test_limbs_are_on_tensor_cores(tmp_path: Path, kernel: str, ring: Ring, arch: str) -> None:
+    """No spills, and in each kernel at least the integer matrix instructions of a step."""
+    device = DeviceShape(1, arch)
+    unit, cubin = tmp_path / "unit.cu", tmp_path / "unit.cubin"
+    unit.write_text(limb_kernels(kernel, ring, device), encoding="utf-8")
+    command = [str(NVCC), *FLAGS, "-cubin", f"-arch={arch}", "-Xptxas", "-v", "-I", str(ROOT)]
+    done = subprocess.run(
+        [*command, str(unit), "-o", str(cubin)], cwd=tmp_path, capture_output=True, text=True
+    )
+    assert done.returncode == 0, done.stderr
+    reports = done.stderr.split("Compiling entry function")[1:]
+    assert len(reports) == len(tiles_of(ring, device))
+    assert not [report for report in reports if spills(report)]
+    of_a_step = sum(ring.products * tile.down * tile.across for tile in tiles_of(ring, device))
+    assert instructions(cubin).count("IMMA.16832.S8.S8") == of_a_step
 
 
 @needs_nvcc

@@ -82,7 +82,6 @@ class ShimRunner:
 
     def call(self, launch: Launch, words: npt.NDArray[np.uint64]) -> None:
         """One launch with its parameter buffer, as `Launch.bind` lays it out."""
-        assert launch.shared_bytes == 0, "the shim has no dynamic shared memory"
         entry = self.library(launch.source)[f"shim_{launch.entry}"]
         entry.restype = ctypes.c_bool
         shape = (np.array(s, np.uint32) for s in (launch.grid, launch.block))
@@ -90,6 +89,7 @@ class ShimRunner:
         done = entry(
             grid.ctypes.data_as(ctypes.c_void_p),
             block.ctypes.data_as(ctypes.c_void_p),
+            ctypes.c_uint64(launch.shared_bytes),
             words.ctypes.data_as(ctypes.c_void_p),
             ctypes.c_int64(len(words)),
         )

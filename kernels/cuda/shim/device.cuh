@@ -88,7 +88,7 @@ T take(const uint64_t*& words) {
 // Runs a kernel over a grid; false where the parameter buffer is not as long as its parameters.
 template <class... Parameters>
 bool launch(void (*kernel)(Parameters...), const unsigned* grid, const unsigned* block,
-            const uint64_t* words, int64_t count) {
+            size_t shared_bytes, const uint64_t* words, int64_t count) {
   if (count * 8 != static_cast<int64_t>((sizeof(Parameters) + ... + 0))) return false;
   struct Call {
     void (*kernel)(Parameters...);
@@ -98,7 +98,8 @@ bool launch(void (*kernel)(Parameters...), const unsigned* grid, const unsigned*
     auto* c = static_cast<Call*>(state);
     std::apply(c->kernel, c->arguments);
   };
-  Launch({grid[0], grid[1], grid[2]}, {block[0], block[1], block[2]}, body, &call).run();
+  const Index blocks = {grid[0], grid[1], grid[2]}, threads = {block[0], block[1], block[2]};
+  Launch(blocks, threads, shared_bytes, body, &call).run();
   return true;
 }
 
@@ -106,7 +107,7 @@ bool launch(void (*kernel)(Parameters...), const unsigned* grid, const unsigned*
 
 // A way in for each kernel of a source, written below it.
 #define VEIL_SHIM_ENTRY(entry)                                                                     \
-  extern "C" bool shim_##entry(const unsigned* grid, const unsigned* block, const uint64_t* words, \
-                               int64_t count) {                                                    \
-    return ::veil::shim::launch(entry, grid, block, words, count);                                 \
+  extern "C" bool shim_##entry(const unsigned* grid, const unsigned* block, uint64_t shared_bytes, \
+                               const uint64_t* words, int64_t count) {                             \
+    return ::veil::shim::launch(entry, grid, block, shared_bytes, words, count);                   \
   }

@@ -9,6 +9,7 @@
 #include <sys/mman.h>
 #include <ucontext.h>
 
+#include <algorithm>
 #include <cstdint>
 #include <cstdio>
 #include <cstdlib>
@@ -29,12 +30,22 @@ struct Barrier {
 
 constexpr unsigned kWarp = 32;
 constexpr size_t kStackBytes = 256 << 10;
+constexpr size_t kSharedAlignment = 128;
+constexpr uint8_t kJunk = 0xa5;  // what dynamic shared memory holds when a block begins
 
 // Threads of a warp meet here. Slots alternate, so that a lane may write the next value while
 // another has yet to read this one.
 struct Warp {
   Barrier barrier;
   uint64_t slots[2][kWarp] = {};
+  uint8_t factors[2][(16 + 8) * 32] = {};
+};
+
+// An asynchronous copy that has not been made yet.
+struct Copy {
+  uint8_t* to;
+  const uint8_t* from;
+  int bytes, valid;
 };
 
 struct Fiber {
@@ -42,6 +53,8 @@ struct Fiber {
   unsigned number = 0;
   unsigned parity = 0;
   bool started = false, done = false;
+  std::vector<Copy> copies;    // in the order they were asked for
+  std::vector<size_t> groups;  // how many copies there were when each group ended
   ucontext_t context;
   jmp_buf place;
 };
@@ -49,8 +62,13 @@ struct Fiber {
 // A launch under way: the fibers of a block, which all run one block after another.
 class Launch {
  public:
-  Launch(Index grid, Index block, void (*body)(void*), void* state)
-      : grid(grid), block(block), body_(body), state_(state), fibers_(block.x * block.y * block.z) {
+  Launch(Index grid, Index block, size_t shared_bytes, void (*body)(void*), void* state)
+      : grid(grid),
+        block(block),
+        body_(body),
+        state_(state),
+        fibers_(block.x * block.y * block.z),
+        shared_(shared_bytes + kSharedAlignment, kJunk) {
     if (fibers_.empty() || fibers_.size() % kWarp != 0) fail("a block is no whole warps");
     warps_.resize(fibers_.size() / kWarp);
     const size_t bytes = fibers_.size() * kStackBytes;
@@ -66,6 +84,16 @@ class Launch {
   static Launch& now() { return *current_; }
   Fiber& fiber() { return *fiber_; }
   Warp& warp() { return warps_[fiber_->number / kWarp]; }
+  size_t shared_bytes() const { return shared_.size() - kSharedAlignment; }
+  uint8_t* dynamic_shared() {
+    const auto start = reinterpret_cast<uintptr_t>(shared_.data());
+    return shared_.data() + (kSharedAlignment - start % kSharedAlignment) % kSharedAlignment;
+  }
+
+  [[noreturn]] static void fail(const char* what) {
+    std::fprintf(stderr, "shim: %s\n", what);
+    std::abort();
+  }
 
   void run() {
     current_ = this;
@@ -89,11 +117,6 @@ class Launch {
   const Index grid, block;
 
  private:
-  [[noreturn]] static void fail(const char* what) {
-    std::fprintf(stderr, "shim: %s\n", what);
-    std::abort();
-  }
-
   static void enter() {
     Launch& launch = now();
     launch.walk_over_blocks();
@@ -108,6 +131,8 @@ class Launch {
           fibers_[me.number].block = {x, y, z};
           body_(state_);
           wait_for_block();  // shared memory is the next block's
+          if (me.number == 0) std::fill(shared_.begin(), shared_.end(), kJunk);
+          wait_for_block();
         }
       }
     }
@@ -158,6 +183,7 @@ class Launch {
   void (*body_)(void*);
   void* state_;
   std::vector<Fiber> fibers_;
+  std::vector<uint8_t> shared_;
   std::vector<Warp> warps_;
   Barrier block_barrier_;
   Fiber* fiber_ = nullptr;

@@ -9,6 +9,7 @@ import click
 from veilgraph.commands import arguments
 from veilgraph.ir.errors import UsageError
 from veilgraph.ir.plan import Phase
+from veilgraph.kernels.cuda import Source
 from veilgraph.plans import Plan
 from veilgraph.runtime.cuda import cubins as machine_code
 from veilgraph.runtime.cuda.program import sources
@@ -119,14 +120,23 @@ def _compile(plan: Plan, archs: tuple[str, ...], folder: Path | None, as_json: b
         raise UsageError(
             "There is no nvcc on this machine.", "Install CUDA's compiler, or prepare elsewhere."
         )
-    found = {
+    found = {arch: _sources(plan, arch) for arch in archs}
+    count = len({digest for each in found.values() for digest in each})
+    with progress(f"compiling {counted(count, 'kernel')}"):
+        files = sum(
+            machine_code.prepare(each.values(), [arch], folder, nvcc)
+            for arch, each in found.items()
+        )
+    if as_json:
+        show_json({"kernels": count, "architectures": archs, "files": files})
+        return
+    show(f"{counted(count, 'kernel')} for {', '.join(archs)}: {files} files in {folder}.")
+
+
+def _sources(plan: Plan, arch: str) -> dict[str, Source]:
+    """What all parties need on cards of an architecture, by digest."""
+    return {
         source.digest: source
         for program in plan.programs.values()
-        for source in sources(program, len(plan.constants))
+        for source in sources(program, len(plan.constants), arch)
     }
-    with progress(f"compiling {counted(len(found), 'kernel')}"):
-        files = machine_code.prepare(found.values(), archs, folder, nvcc)
-    if as_json:
-        show_json({"kernels": len(found), "architectures": archs, "files": files})
-        return
-    show(f"{counted(len(found), 'kernel')} for {', '.join(archs)}: {files} files in {folder}.")

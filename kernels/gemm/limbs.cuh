@@ -1,0 +1,533 @@
+// Matrix products in ring words on 8-bit tensor cores, by balanced limbs.
+//
+//     x = sum over i of d_i(x) 256^i,  -128 <= d_i <= 127
+//     a b = sum over weights w of 256^w (sum over i + j = w of d_i(a) d_j(b))   modulo 256^Limbs
+//
+// Weights of Limbs and more vanish, so Limbs (Limbs + 1) / 2 pairs of limbs are left: 10 of 4
+// limbs, 15 of 5, 36 of 8. Those of one weight are added in one 32-bit sum, and the weights in the
+// ring. kernels/gemm/limbs.py says how deep the sums are exact: `Ring::kSteps`.
+//
+// A block makes kRows x kColumns of the output, each of its warps 16 kDown x 8 kAcross of that. A
+// step is 32 depths, and passes three stages:
+//
+//   words   global to shared memory, `kStages` steps ahead, asynchronously. A thread copies four
+//           depths of a line (a row of a, a column of b) at a time, and reads only what it has
+//           copied itself, so this needs no barrier.
+//   limbs   the thread takes its four words apart, and stores the four bytes of each limb as one
+//           word of that limb's plane: [line][32 depths], two planes of everything in turns.
+//   sums    ldmatrix makes fragments of the planes, mma adds them up.
+//
+// Warps of one scheduler split and multiply in opposite order, so that integer units and tensor
+// cores work at the same time.
+#pragma once
+
+#include "kernels/cuda/tensor_core.cuh"
+#include "kernels/gemm/tiled.cuh"
+
+namespace veil {
+
+constexpr int kStepDepth = 32;
+constexpr int kQuad = 4;          // depths of a line that a thread takes at a time
+constexpr int kLinesAtOnce = 32;  // lines of a step that a block copies at a time
+constexpr int kWarps = 8;         // of a block
+constexpr int kLimbThreads = kWarps * kLanes;
+
+// A ring by its words and limbs. A sum of weight w has up to w + 1 products of at most 2^14 a
+// depth. Where the ring takes no more than 32 bits of it, it may wrap; where it takes more it must
+// not: those weights end before 8 Limbs - 32, and the last of them fills up first.
+template <class T, int Limbs>
+struct Ring {
+  using Word = T;
+  static constexpr int kLimbs = Limbs;
+  static constexpr int kWide = Limbs > 4 ? Limbs - 4 : 0;  // weights that must not wrap
+  static constexpr int kMost = 0x7fffffff;
+  static constexpr int kSteps = kWide == 0 ? kMost : kMost / (kWide << 14) / kStepDepth;
+};
+
+// Tiles of `kDown` x `kAcross` of mma's 16 x 8 a warp, of Down x Across warps a block.
+template <class Ring_, int Down, int Across, int WarpsDown, int WarpsAcross, int Stages>
+struct LimbTile {
+  static_assert(WarpsDown * WarpsAcross == kWarps && Across % 2 == 0);
+  using Ring = Ring_;
+  static constexpr int kDown = Down, kAcross = Across, kStages = Stages;
+  static constexpr int kWarpsAcross = WarpsAcross;
+  static constexpr int kRows = 16 * Down * WarpsDown, kColumns = 8 * Across * WarpsAcross;
+};
+
+// The four bytes that each of `Count` limbs has of four words: a transposition of bytes.
+template <int Count>
+__device__ __forceinline__ void transpose_bytes(const uint32_t (&words)[kQuad], uint32_t* limbs) {
+  const uint32_t low01 = __byte_perm(words[0], words[1], 0x5140);
+  const uint32_t low23 = __byte_perm(words[2], words[3], 0x5140);
+  limbs[0] = __byte_perm(low01, low23, 0x5410);
+  if (Count > 1) limbs[1] = __byte_perm(low01, low23, 0x7632);
+  const uint32_t high01 = __byte_perm(words[0], words[1], 0x7362);
+  const uint32_t high23 = __byte_perm(words[2], words[3], 0x7362);
+  if (Count > 2) limbs[2] = __byte_perm(high01, high23, 0x5410);
+  if (Count > 3) limbs[3] = __byte_perm(high01, high23, 0x7632);
+}
+
+// Balanced limbs of four words. With y = x + sum of 128 256^i, limb i is byte i of y less 128,
+// which as a signed byte is that byte with its top bit turned.
+template <int Limbs>
+__device__ __forceinline__ void split(const uint32_t (&x)[kQuad], uint32_t (&limbs)[Limbs]) {
+  static_assert(Limbs <= 4);
+  uint32_t y[kQuad];
+#pragma unroll
+  for (int d = 0; d < kQuad; ++d) y[d] = x[d] + 0x80808080u ^ 0x80808080u;
+  transpose_bytes<Limbs>(y, limbs);
+}
+
+template <int Limbs>
+__device__ __forceinline__ void split(const uint64_t (&x)[kQuad], uint32_t (&limbs)[Limbs]) {
+  static_assert(Limbs > 4 && Limbs <= 8);
+  constexpr uint64_t kHalves = 0x8080808080808080u;
+  uint32_t low[kQuad], high[kQuad];
+#pragma unroll
+  for (int d = 0; d < kQuad; ++d) {
+    const uint64_t y = x[d] + kHalves ^ kHalves;
+    low[d] = static_cast<uint32_t>(y);
+    high[d] = static_cast<uint32_t>(y >> 32);
+  }
+  transpose_bytes<4>(low, limbs);
+  transpose_bytes<Limbs - 4>(high, limbs + 4);
+}
+
+// Where half a line, 16 depths of it, lies in a plane: 128 bytes are four lines, their eight halves
+// changed about by the number of the four. So eight lines' same halves are in all banks, be it
+// lines in a row (ldmatrix), or every second or fourth (the splits' stores).
+__device__ __forceinline__ int place_in_plane(int line, int half) {
+  const int four = line / 4;
+  return four * 128 + (((line % 4 * 2 + half) ^ four % 8) << 4);
+}
+
+// How the threads of a block share the copies of a factor's step, and how wide each copy is. What
+// comes with a vector is 16 bytes of neighbouring words, and begins at a multiple of 16 bytes.
+enum Access : int64_t {
+  kWordsAlongLines = 0,   // neighbouring threads take neighbouring lines
+  kWordsAlongDepths = 1,  // neighbouring threads take neighbouring depths
+  kVectorsAlongDepths = 2,
+  kVectorsAlongLines = 3,  // a thread takes a vector of lines, four depths of it
+};
+
+// Shared memory of a block: words of every stage, then two sets of planes, of a's lines before b's.
+template <class Tile_>
+struct LimbMemory {
+  using T = typename Tile_::Ring::Word;
+  static constexpr int kPiece = 16;  // bytes of a quad that a thread holds side by side
+  static constexpr int kVector = kPiece / static_cast<int>(sizeof(T));  // words of a piece
+  static constexpr int kPieces = kQuad / kVector;                       // of a quad
+  static constexpr int kPassBytes = kPieces * kPiece * kLimbThreads;
+  // A whole number of vectors of lines.
+  static constexpr int passes(int lines) {
+    return (lines + kLinesAtOnce * kVector - 1) / (kLinesAtOnce * kVector) * kVector;
+  }
+  static constexpr int kRowPasses = passes(Tile_::kRows);
+  static constexpr int kColumnPasses = passes(Tile_::kColumns);
+  static constexpr int kStageBytes = (kRowPasses + kColumnPasses) * kPassBytes;
+  static constexpr int kPlaneBytes = (Tile_::kRows + Tile_::kColumns) * kStepDepth;
+  static constexpr int kSetBytes = Tile_::Ring::kLimbs * kPlaneBytes;
+  static constexpr int kBytes = Tile_::kStages * kStageBytes + 2 * kSetBytes;
+
+  // Piece `p` of those that a thread copies of a factor.
+  static __device__ __forceinline__ int piece(int p) {
+    return (p * kLimbThreads + static_cast<int>(threadIdx.x)) * kPiece;
+  }
+};
+
+// The part of a product that a block makes at a time: a tile of the output, and steps [begin, end)
+// of all steps of all pairs.
+struct LimbPart {
+  int rows, columns;  // of the output
+  int first_row, first_column;
+  int begin, end;
+};
+
+// A thread's share of one factor: of every step, four depths of every kLinesAtOnce-th line, or of
+// every kLinesAtOnce-th vector of lines. Nothing of it is kept: registers are the sums'.
+template <class Tile_, int Lines>
+class Quads {
+  using Memory = LimbMemory<Tile_>;
+  using T = typename Tile_::Ring::Word;
+  static constexpr int kVector = Memory::kVector, kPieces = Memory::kPieces;
+  static constexpr int kPasses = (Lines + kLinesAtOnce - 1) / kLinesAtOnce;
+  static constexpr int kVectorPasses = Memory::passes(Lines) / kVector;
+  static constexpr int kLimbs = Tile_::Ring::kLimbs;
+  static constexpr int kWord = sizeof(T);
+
+ public:
+  // Of a warp, lanes take 8 lines, or vectors of them, and 4 quads of each. Addresses follow from
+  // the line, so the compiler can't keep any from step to step.
+  __device__ __forceinline__ explicit Quads(Access access) : access_(access) {
+    const int lane = static_cast<int>(threadIdx.x) % kLanes;
+    const int warp = static_cast<int>(threadIdx.x) / kLanes;
+    const bool along_depths = access == kWordsAlongDepths || access == kVectorsAlongDepths;
+    line_ = made_anew(warp / 2 * 8 + (along_depths ? lane / 4 : lane % 8));
+    quad_ = warp % 2 * 4 + (along_depths ? lane % 4 : lane / 8);
+  }
+
+  // Lines from `first` up to `end`, depths from `k` up to `depth`; zeros beyond.
+  template <class Source>
+  __device__ __forceinline__ void copy(const Source& source, uint8_t* words, int first, int end,
+                                       int k, int depth) const {
+    k += kQuad * quad_;
+    if (Source::kHasVectors && access_ == kVectorsAlongDepths) {
+      copy_depths(source, words, first, end, k, depth - k);
+    } else if (Source::kHasVectors && access_ == kVectorsAlongLines) {
+      copy_lines(source, words, first, end, k, depth - k);
+    } else {
+      copy_words(source, words, first, end, k, depth - k);
+    }
+  }
+
+  // What was copied, as limbs in the planes at `lines`, this factor's first line.
+  __device__ __forceinline__ void split_to(uint8_t* lines, const uint8_t* words) const {
+    if (access_ == kVectorsAlongLines) {
+      split_lines(lines, words);
+    } else {
+      split_depths(lines, words);
+    }
+  }
+
+ private:
+  // Whether line `line` of the tile is beyond one of fewer lines than a block copies at a time.
+  static __device__ __forceinline__ bool is_beside(int line, int at_once) {
+    return Lines % at_once != 0 && line >= Lines;
+  }
+
+  // `words` of a vector that are there, of `rest` that follow.
+  static __device__ __forceinline__ int valid_of(int rest) {
+    return rest <= 0 ? 0 : rest < kVector ? rest : kVector;
+  }
+
+  template <class Source>
+  __device__ __forceinline__ void copy_vector(const Source& source, uint8_t* words, int piece,
+                                              const T* from, int valid) const {
+    copy_async<Memory::kPiece>(shared_address(words + Memory::piece(piece)),
+                               valid > 0 ? from : source.data, valid * kWord);
+  }
+
+  template <class Source>
+  __device__ __forceinline__ void copy_depths(const Source& source, uint8_t* words, int first,
+                                              int end, int k, int left) const {
+#pragma unroll
+    for (int i = 0; i < kPasses; ++i) {
+      if (is_beside(line_ + kLinesAtOnce * i, kLinesAtOnce)) continue;
+      const int line = first + line_ + kLinesAtOnce * i;
+      const T* from = source.address(source.line(line), source.depth(k));
+#pragma unroll
+      for (int p = 0; p < kPieces; ++p) {
+        const int valid = valid_of(line < end ? left - p * kVector : 0);
+        copy_vector(source, words, i * kPieces + p, from + p * kVector, valid);
+      }
+    }
+  }
+
+  template <class Source>
+  __device__ __forceinline__ void copy_lines(const Source& source, uint8_t* words, int first,
+                                             int end, int k, int left) const {
+#pragma unroll
+    for (int i = 0; i < kVectorPasses; ++i) {
+      const int inside = kVector * (line_ + kLinesAtOnce * i);
+      if (is_beside(inside, kVector * kLinesAtOnce)) continue;
+      const int line = first + inside;
+#pragma unroll
+      for (int d = 0; d < kQuad; ++d) {
+        const T* from = source.address(source.line(line), source.depth(k + d));
+        copy_vector(source, words, i * kQuad + d, from, valid_of(d < left ? end - line : 0));
+      }
+    }
+  }
+
+  template <class Source>
+  __device__ __forceinline__ void copy_words(const Source& source, uint8_t* words, int first,
+                                             int end, int k, int left) const {
+#pragma unroll
+    for (int i = 0; i < kPasses; ++i) {
+      if (is_beside(line_ + kLinesAtOnce * i, kLinesAtOnce)) continue;
+      const int number = first + line_ + kLinesAtOnce * i;
+      const typename Source::Line line = source.line(number);
+#pragma unroll
+      for (int d = 0; d < kQuad; ++d) {
+        const bool inside = d < left && number < end;
+        const T* from = inside ? source.address(line, source.depth(k + d)) : nullptr;
+        uint8_t* to = words + Memory::piece(i * kPieces + d / kVector) + d % kVector * kWord;
+        copy_async<kWord>(shared_address(to), from ? from : source.data, from ? kWord : 0);
+      }
+    }
+  }
+
+  // The words of a piece.
+  static __device__ __forceinline__ void read(uint32_t* to, const uint8_t* words, int piece) {
+    const uint4 all = *reinterpret_cast<const uint4*>(words + Memory::piece(piece));
+    to[0] = all.x, to[1] = all.y, to[2] = all.z, to[3] = all.w;
+  }
+
+  static __device__ __forceinline__ void read(uint64_t* to, const uint8_t* words, int piece) {
+    const uint4 two = *reinterpret_cast<const uint4*>(words + Memory::piece(piece));
+    to[0] = static_cast<uint64_t>(two.y) << 32 | two.x;
+    to[1] = static_cast<uint64_t>(two.w) << 32 | two.z;
+  }
+
+  __device__ __forceinline__ void split_depths(uint8_t* lines, const uint8_t* words) const {
+#pragma unroll
+    for (int i = 0; i < kPasses; ++i) {
+      const int line = line_ + kLinesAtOnce * i;
+      if (is_beside(line, kLinesAtOnce)) continue;
+      T quad[kQuad];
+#pragma unroll
+      for (int p = 0; p < kPieces; ++p) read(quad + p * kVector, words, i * kPieces + p);
+      store(lines, line, quad);
+    }
+  }
+
+  __device__ __forceinline__ void split_lines(uint8_t* lines, const uint8_t* words) const {
+#pragma unroll
+    for (int i = 0; i < kVectorPasses; ++i) {
+      const int line = kVector * (line_ + kLinesAtOnce * i);
+      if (is_beside(line, kVector * kLinesAtOnce)) continue;
+      T block[kQuad][kVector];
+#pragma unroll
+      for (int d = 0; d < kQuad; ++d) read(block[d], words, i * kQuad + d);
+#pragma unroll
+      for (int v = 0; v < kVector; ++v) {
+        const T quad[kQuad] = {block[0][v], block[1][v], block[2][v], block[3][v]};
+        store(lines, line + v, quad);
+      }
+    }
+  }
+
+  __device__ __forceinline__ void store(uint8_t* lines, int line, const T (&quad)[kQuad]) const {
+    uint32_t limbs[kLimbs];
+    split(quad, limbs);
+    uint8_t* to = lines + place_in_plane(line, quad_ / 4) + quad_ % 4 * kQuad;
+#pragma unroll
+    for (int limb = 0; limb < kLimbs; ++limb) {
+      *reinterpret_cast<uint32_t*>(to + limb * Memory::kPlaneBytes) = limbs[limb];
+    }
+  }
+
+  Access access_;
+  int line_, quad_;
+};
+
+__device__ __forceinline__ int steps_of(int64_t depth) {
+  return static_cast<int>((depth + kStepDepth - 1) / kStepDepth);
+}
+
+// Steps of both factors over all pairs of a sum, one after another. `Operands` says how many pairs
+// there are, how deep each is, its factors, and how all left and all right ones are read.
+template <class Tile_, class Operands>
+class LimbLoader {
+  using Memory = LimbMemory<Tile_>;
+  using Left = Quads<Tile_, Tile_::kRows>;
+  using Right = Quads<Tile_, Tile_::kColumns>;
+
+ public:
+  __device__ __forceinline__ LimbLoader(const Operands& operands, const LimbPart& part)
+      : operands_(operands), part_(part), left_steps_(part.end - part.begin) {
+    int before = part.begin;
+    while (pair_ + 1 < operands.count() && before >= steps_of(operands.depth(pair_))) {
+      before -= steps_of(operands.depth(pair_++));
+    }
+    k_ = before * kStepDepth;
+  }
+
+  // Begins the copies of the next step, if there is one, as a group of their own.
+  __device__ __forceinline__ void copy(uint8_t* words) {
+    if (left_steps_ > 0) {
+      while (k_ >= operands_.depth(pair_)) {
+        ++pair_;
+        k_ = 0;
+      }
+      const int depth = static_cast<int>(operands_.depth(pair_));
+      left().copy(operands_.left(pair_), words, part_.first_row, part_.rows, k_, depth);
+      right().copy(operands_.right(pair_), words + kRightWords, part_.first_column, part_.columns,
+                   k_, depth);
+      k_ += kStepDepth;
+      --left_steps_;
+    }
+    end_copies();
+  }
+
+  __device__ __forceinline__ void split_to(uint8_t* planes, const uint8_t* words) const {
+    left().split_to(planes, words);
+    right().split_to(planes + Tile_::kRows * kStepDepth, words + kRightWords);
+  }
+
+ private:
+  static constexpr int kRightWords = Memory::kRowPasses * Memory::kPassBytes;
+
+  __device__ __forceinline__ Left left() const { return Left(operands_.left_access()); }
+  __device__ __forceinline__ Right right() const { return Right(operands_.right_access()); }
+
+  const Operands& operands_;
+  const LimbPart& part_;
+  int left_steps_, k_ = 0, pair_ = 0;
+};
+
+// What a warp adds up: of every mma tile, a sum for each weight.
+template <class Tile_>
+class LimbSums {
+  using T = typename Tile_::Ring::Word;
+  using Memory = LimbMemory<Tile_>;
+  static constexpr int kLimbs = Tile_::Ring::kLimbs;
+  static constexpr int kDown = Tile_::kDown, kAcross = Tile_::kAcross;
+
+ public:
+  // Adds one step, from a set of planes.
+  __device__ __forceinline__ void add(const uint8_t* planes) {
+    const int lane = made_anew(static_cast<int>(threadIdx.x) % kLanes);
+    const SharedAddress all = shared_address(planes);
+    SharedAddress left[2], right[2];  // of even and of odd sixteens of lines
+#pragma unroll
+    for (int odd = 0; odd < 2; ++odd) {
+      left[odd] = all + place_in_plane(row() + lane % 16 + 16 * odd, lane / 16);
+      const int line = column() + lane % 8 + lane / 16 * 8 + 16 * odd;
+      right[odd] = all + Tile_::kRows * kStepDepth + place_in_plane(line, lane / 8 % 2);
+    }
+    uint32_t a[kLimbs][kDown][4];
+#pragma unroll
+    for (int i = 0; i < kLimbs; ++i) {
+#pragma unroll
+      for (int m = 0; m < kDown; ++m) {
+        load_matrices(a[i][m], left[m % 2] + i * Memory::kPlaneBytes + m / 2 * 32 * kStepDepth);
+      }
+    }
+#pragma unroll
+    for (int j = 0; j < kLimbs; ++j) {
+      uint32_t b[kAcross][2];
+#pragma unroll
+      for (int n = 0; n < kAcross; n += 2) {
+        uint32_t both[4];
+        load_matrices(both, right[n / 2 % 2] + j * Memory::kPlaneBytes + n / 4 * 32 * kStepDepth);
+        b[n][0] = both[0], b[n][1] = both[1], b[n + 1][0] = both[2], b[n + 1][1] = both[3];
+      }
+#pragma unroll
+      for (int i = kLimbs - 1 - j; i >= 0; --i) {
+#pragma unroll
+        for (int m = 0; m < kDown; ++m) {
+#pragma unroll
+          for (int n = 0; n < kAcross; ++n) multiply_bytes(sums_[i + j][m][n], a[i][m], b[n]);
+        }
+      }
+    }
+  }
+
+  // Calls body(row, column, sum) for what this thread has made, weights put together.
+  template <class Body>
+  __device__ __forceinline__ void for_each(const LimbPart& part, Body body) const {
+    const int lane = made_anew(static_cast<int>(threadIdx.x) % kLanes);
+#pragma unroll
+    for (int m = 0; m < kDown; ++m) {
+#pragma unroll
+      for (int e = 0; e < 4; ++e) {
+        const int at = part.first_row + row() + 16 * m + lane / 4 + e / 2 * 8;
+        if (at >= part.rows) continue;
+#pragma unroll
+        for (int n = 0; n < kAcross; ++n) {
+          const int across = part.first_column + column() + 8 * n + lane % 4 * 2 + e % 2;
+          if (across < part.columns) body(at, across, sum_of(m, n, e));
+        }
+      }
+    }
+  }
+
+ private:
+  // Where the warp's part of the tile begins.
+  static __device__ __forceinline__ int row() {
+    return static_cast<int>(threadIdx.x) / kLanes / Tile_::kWarpsAcross * 16 * kDown;
+  }
+  static __device__ __forceinline__ int column() {
+    return static_cast<int>(threadIdx.x) / kLanes % Tile_::kWarpsAcross * 8 * kAcross;
+  }
+
+  __device__ __forceinline__ T sum_of(int m, int n, int e) const {
+    T sum = 0;
+#pragma unroll
+    for (int w = 0; w < kLimbs; ++w) {
+      sum += static_cast<T>(static_cast<int64_t>(sums_[w][m][n][e])) << 8 * w;
+    }
+    return sum;
+  }
+
+  int32_t sums_[kLimbs][kDown][kAcross][4] = {};
+};
+
+// Adds all steps of a part.
+template <class Tile_, class Operands>
+__device__ __forceinline__ void add_steps(LimbSums<Tile_>& sums, const Operands& operands,
+                                          const LimbPart& part) {
+  using Memory = LimbMemory<Tile_>;
+  constexpr int kStages = Tile_::kStages;
+  uint8_t* words = dynamic_shared();
+  uint8_t* planes = words + kStages * Memory::kStageBytes;
+  LimbLoader<Tile_, Operands> loader(operands, part);
+#pragma unroll 1
+  for (int stage = 0; stage < kStages; ++stage) loader.copy(words + stage * Memory::kStageBytes);
+  int stage = 0, set = 0;
+  const auto split_next = [&](int to) {
+    wait_for_copies<kStages - 1>();
+    uint8_t* from = words + stage * Memory::kStageBytes;
+    loader.split_to(planes + to * Memory::kSetBytes, from);
+    loader.copy(from);
+    stage = stage + 1 == kStages ? 0 : stage + 1;
+  };
+  // In step n, n + 1 is split while n is added up; before the first there is nothing to add.
+#pragma unroll 1
+  for (int step = part.begin - 1; step < part.end; ++step) {
+#pragma unroll 1
+    for (int half = 0; half < 2; ++half) {
+      if (half == static_cast<int>(threadIdx.x) / (kLimbThreads / 2)) {
+        if (step + 1 < part.end) split_next(set ^ 1);
+      } else if (step >= part.begin) {
+        sums.add(planes + set * Memory::kSetBytes);
+      }
+    }
+    set ^= 1;
+    __syncthreads();
+  }
+}
+
+// All of a tile's part of a sum: body(row, column, sum, is_later) for each element, again with
+// is_later where the depth is more than 32-bit sums hold. All threads of a block together.
+template <class Tile_, class Operands, class Body>
+__device__ __forceinline__ void limb_product(const Operands& operands, const Tile& tile,
+                                             Body body) {
+  int64_t steps = 0;
+  for (int p = 0; p < operands.count(); ++p) steps += steps_of(operands.depth(p));
+  const int begin = static_cast<int>(steps * tile.part / tile.parts);
+  const int end = static_cast<int>(steps * (tile.part + 1) / tile.parts);
+  LimbPart part = {static_cast<int>(tile.rows),
+                   static_cast<int>(tile.columns),
+                   static_cast<int>(tile.first_row),
+                   static_cast<int>(tile.first_column),
+                   begin,
+                   begin};
+#pragma unroll 1
+  do {
+    part.begin = part.end;
+    part.end = end - part.begin < Tile_::Ring::kSteps ? end : part.begin + Tile_::Ring::kSteps;
+    LimbSums<Tile_> sums;
+    if (part.begin < part.end) add_steps(sums, operands, part);
+    sums.for_each(part, [&](int row, int column, typename Tile_::Ring::Word sum) {
+      body(row, column, sum, part.begin != begin);
+    });
+  } while (part.end < end);
+}
+
+// Which tile a block makes: eight rows of tiles are walked down together, column by column, so that
+// blocks that run at the same time share as many lines as they can.
+struct TilePlace {
+  int64_t row, column;
+};
+
+__device__ __forceinline__ TilePlace place_of(int64_t number, int64_t down, int64_t across) {
+  constexpr int64_t kBand = 8;
+  const int64_t first = number / (kBand * across) * kBand;
+  const int64_t height = down - first < kBand ? down - first : kBand;
+  const int64_t inside = number - first * across;
+  return {first + inside % height, inside / height};
+}
+
+}  // namespace veil

@@ -1,0 +1,248 @@
+"""Matrix products on 8-bit tensor cores, by balanced limbs: kernels/gemm/limbs.cuh.
+
+An element x of Z_2^k is sum d_i(x) 256^i modulo 2^k, -128 <= d_i <= 127: with
+y = x + sum 128 256^i, d_i is byte i of y less 128. So, of L = ceil(k / 8) limbs,
+
+    a b = sum over w < L of 256^w sum over i + j = w of d_i(a) d_j(b)   modulo 256^L,
+
+L (L + 1) / 2 products of bytes: 10 of 4 limbs, 15 of 5, 36 of 8.
+
+**How deep 32-bit sums are exact.** The products of one weight w, w + 1 of them a depth, are added
+in one sum of 32 bits, which wraps (PTX ISA, mma without .satfinite). The ring takes 8 L - 8 w bits
+of it. Where these are 32 or fewer, w >= L - 4, wrapping changes nothing, at any depth: so for
+L <= 4 never. For w < L - 4 the sum itself must be right. |d_i d_j| <= 2^14, and all limbs -128
+reach it, so weight w is exact for (2^31 - 1) // (2^14 (w + 1)) depths, the least for w = L - 5:
+
+    limbs   5        6       7       8
+    depths  131,071  65,535  43,690  32,767
+
+After as many steps of 32 depths as fit (`exact_depth`), a block adds its sums to the output, and
+begins anew.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from enum import IntEnum
+from functools import cache
+
+from veilgraph.kernels.cuda.buffers import Buffer
+from veilgraph.kernels.cuda.launch import DeviceShape
+from veilgraph.kernels.cuda.source import Source
+
+STEP = 32  # depths of a step; kernels/gemm/limbs.cuh has it too
+# Of rows, columns, and depths of all pairs together: the kernels count in 32 bits.
+MAX_EXTENT = (1 << 31) - (1 << 16)
+_AT_ONCE = 32  # lines that a block copies at a time
+_WARPS = 8
+_LEAST_STEPS = 8  # that are worth a part of their own
+_MAX_PARTS = 64
+_MAX_Z = 65535
+_MAX_STAGES = 3
+
+
+class Access(IntEnum):
+    """How the threads of a block share the copies of a factor; kernels/gemm/limbs.cuh."""
+
+    WORDS_ALONG_LINES = 0
+    WORDS_ALONG_DEPTHS = 1
+    VECTORS_ALONG_DEPTHS = 2
+    VECTORS_ALONG_LINES = 3
+
+
+@dataclass(frozen=True)
+class Ring:
+    """Limbs of a ring in words of 32 or 64 bits."""
+
+    word_bits: int
+    limbs: int
+
+    @staticmethod
+    def of(word_bits: int, bits: int) -> Ring:
+        """Of Z_2^bits; narrow rings get more limbs than they need, rather than kernels of their
+        own."""
+        least = 3 if word_bits == 32 else 5
+        return Ring(word_bits, max(least, -(-bits // 8)))
+
+    @property
+    def products(self) -> int:
+        """Products of bytes for one of ring elements."""
+        return self.limbs * (self.limbs + 1) // 2
+
+    @property
+    def exact_depth(self) -> int | None:
+        """Depths that are added before sums go to the output; None for any."""
+        if self.limbs <= 4:
+            return None
+        return ((1 << 31) - 1) // ((self.limbs - 4) << 14) // STEP * STEP
+
+
+@dataclass(frozen=True)
+class Tile:
+    """`down` x `across` of mma's 16 x 8 for each of warps_down x warps_across warps."""
+
+    down: int
+    across: int
+    warps_down: int
+    warps_across: int
+
+    @property
+    def rows(self) -> int:
+        return 16 * self.down * self.warps_down
+
+    @property
+    def columns(self) -> int:
+        return 8 * self.across * self.warps_across
+
+    def shared_bytes(self, ring: Ring, stages: int) -> int:
+        """Of a block: LimbMemory of kernels/gemm/limbs.cuh."""
+        vector = 128 // ring.word_bits
+        at_once = _AT_ONCE * vector
+        passes = sum(-(-lines // at_once) * vector for lines in (self.rows, self.columns))
+        stage = passes * (ring.word_bits // 8) * 4 * _WARPS * 32
+        planes = ring.limbs * (self.rows + self.columns) * STEP
+        return stages * stage + 2 * planes
+
+
+SMALL = Tile(2, 2, 2, 4)  # 64 x 64
+WIDE = Tile(2, 4, 2, 4)  # 64 x 128, where sums of so many limbs leave registers for it
+FLAT = Tile(1, 2, 1, 8)  # 16 x 128
+TALL = Tile(1, 2, 8, 1)  # 128 x 16
+TILES = (WIDE, SMALL, FLAT, TALL)
+_WIDE_LIMBS = 5
+# What an mma costs in a tile that meets each limb it has loaded with few others.
+_THIN_COST = 1.5
+
+
+@dataclass(frozen=True)
+class Tiling:
+    """A kernel, and the grid that it runs on: tiles in x, batch times parts in z."""
+
+    ring: Ring
+    tile: Tile
+    stages: int
+    grid: tuple[int, int, int]
+    parts: int
+
+    @property
+    def suffix(self) -> str:
+        """Of the kernel's name."""
+        ring, tile = self.ring, self.tile
+        return f"{ring.word_bits}_{ring.limbs}_{tile.rows}x{tile.columns}_{self.stages}"
+
+    @property
+    def shared_bytes(self) -> int:
+        return self.tile.shared_bytes(self.ring, self.stages)
+
+    def source(self, kernel: str) -> tuple[Source, str]:
+        """The kernel of kernels/<kernel>/limbs.cuh for this, and its entry."""
+        return _source(kernel, self.ring, self.tile, self.stages)
+
+
+@cache
+def _source(kernel: str, ring: Ring, tile: Tile, stages: int) -> tuple[Source, str]:
+    tiling = Tiling(ring, tile, stages, (1, 1, 1), 1)
+    entry = f"veil_{kernel}_limbs{tiling.suffix}"
+    shape = f"{tile.down}, {tile.across}, {tile.warps_down}, {tile.warps_across}, {stages}"
+    text = (
+        f'#include "kernels/{kernel}/limbs.cuh"\n\n'
+        f"VEIL_{kernel.upper()}_LIMBS({entry}, {tiling.shared_bytes}, uint{ring.word_bits}_t, "
+        f"{ring.limbs}, {shape})\n"
+    )
+    return Source(f"{kernel}_limbs", text, (entry,)), entry
+
+
+def stages_of(ring: Ring, tile: Tile, device: DeviceShape) -> int:
+    """How many steps ahead words are copied: as many as shared memory holds; 0: not even one."""
+    fitting = [
+        stages
+        for stages in range(1, _MAX_STAGES + 1)
+        if tile.shared_bytes(ring, stages) <= device.shared_bytes
+    ]
+    return max(fitting, default=0)
+
+
+def tiles_of(ring: Ring, device: DeviceShape) -> list[Tile]:
+    """The tiles that a ring's sums leave registers for, and that shared memory holds."""
+    return [
+        tile
+        for tile in TILES
+        if stages_of(ring, tile, device) and (tile is not WIDE or ring.limbs <= _WIDE_LIMBS)
+    ]
+
+
+def tiling(
+    ring: Ring, extents: tuple[int, int, int], depths: Sequence[int], device: DeviceShape
+) -> Tiling:
+    """For outputs [batch, rows, columns], sums of pairs so deep.
+
+    The tile is the one that wastes least on its edges. Outputs with fewer tiles than the device has
+    multiprocessors have their depth cut. What is compiled depends on extents and architecture only.
+    """
+    batch, rows, columns = extents
+
+    def cost(tile: Tile) -> float:
+        padded = -(-rows // tile.rows) * tile.rows * -(-columns // tile.columns) * tile.columns
+        return padded * (_THIN_COST if tile in (FLAT, TALL) else 1.0)
+
+    tile = min(tiles_of(ring, device), key=cost)
+    tiles = -(-rows // tile.rows) * -(-columns // tile.columns)
+    steps = sum(-(-depth // STEP) for depth in depths)
+    wanted = device.multiprocessors // max(1, batch * tiles)
+    parts = max(1, min(wanted, steps // _LEAST_STEPS, _MAX_PARTS))
+    grid = (tiles, 1, min(batch * parts, _MAX_Z))
+    return Tiling(ring, tile, stages_of(ring, tile, device), grid, parts)
+
+
+# What one multiply-add of the integer units costs, in products of bytes on tensor cores: 64 32-bit
+# multiply-adds a clock and multiprocessor (four of them for words of 64 bits), beside 2,048
+# products of bytes or more, less what either way loses.
+_INTEGER_COST = {32: 32, 64: 128}
+_INTEGER_LINES, _INTEGER_DEPTH = 32, 8  # least side of its tiles, and its steps
+
+
+def is_worth(
+    ring: Ring, extents: tuple[int, int, int], depths: Sequence[int], device: DeviceShape
+) -> bool:
+    """Whether limbs are expected to be faster than the integer units (kernels/gemm/tiles.py).
+
+    They are not where most of a tile or of a step is empty.
+    """
+    if max(*extents, sum(depths)) > MAX_EXTENT:
+        return False
+    _, rows, columns = extents
+    tile = tiling(ring, extents, depths, device).tile
+
+    def padded(lines: Sequence[tuple[int, int]], step: int) -> float:
+        area = 1
+        for extent, side in lines:
+            area *= -(-extent // side) * side
+        return area * sum(-(-depth // step) * step for depth in depths)
+
+    by_limbs = padded([(rows, tile.rows), (columns, tile.columns)], STEP) * ring.products
+    least = [(rows, _INTEGER_LINES), (columns, _INTEGER_LINES)]
+    return by_limbs < padded(least, _INTEGER_DEPTH) * _INTEGER_COST[ring.word_bits]
+
+
+def access(factors: Iterable[tuple[Buffer, int, int]]) -> Access:
+    """How factors are read that share a side of the product: each with its strides over lines and
+    over depths, in elements."""
+    known = list(factors)
+    vector = 128 // known[0][0].word_bits
+
+    def is_aligned(buffer: Buffer, *strides: int) -> bool:
+        return buffer.offset % 16 == 0 and all(s % vector == 0 for s in strides)
+
+    # Neither has a batch's stride: the same for all that is read of an entry.
+    if all(d == 1 and is_aligned(b, line, *_batch(b)) for b, line, d in known):
+        return Access.VECTORS_ALONG_DEPTHS
+    if all(line == 1 and is_aligned(b, d, *_batch(b)) for b, line, d in known):
+        return Access.VECTORS_ALONG_LINES
+    along_depths = known[0][2] == 1
+    return Access.WORDS_ALONG_DEPTHS if along_depths else Access.WORDS_ALONG_LINES
+
+
+def _batch(buffer: Buffer) -> tuple[int, ...]:
+    """Strides over what is neither line nor depth."""
+    return buffer.strides[:1] if buffer.shape[0] > 1 else ()

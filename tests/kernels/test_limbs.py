@@ -1,0 +1,179 @@
+"""Products on tensor cores by limbs: every tile, ring and view, and as deep as sums are exact."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pytest
+from calling import CARD, SHIM, call
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from test_linear import assert_equal_in_ring, junk, matrix, random_words, seeds
+
+from veilgraph.kernels.cuda import Buffer, DeviceShape, Kind
+from veilgraph.kernels.gemm.limbs import (
+    FLAT,
+    SMALL,
+    STEP,
+    TALL,
+    TILES,
+    WIDE,
+    Access,
+    Ring,
+    access,
+    is_worth,
+    stages_of,
+    tiling,
+)
+from veilgraph.kernels.matmul import cuda as matmul
+from veilgraph.kernels.matmul.reference import matmul as matmul_reference
+
+Words = npt.NDArray[Any]
+devices = pytest.mark.parametrize("device", [SHIM, pytest.param(CARD, marks=pytest.mark.gpu)])
+SM80, SM89, SM90 = (DeviceShape(1, arch) for arch in ("sm_80", "sm_89", "sm_90"))
+RINGS = [(np.uint32, 24), (np.uint32, 32), *((np.uint64, bits) for bits in (40, 48, 53, 64))]
+rings = pytest.mark.parametrize(("word", "bits"), RINGS)
+
+
+def product(
+    pairs: Sequence[tuple[Words, Words]],
+    bits: int,
+    device: str,
+    shape: DeviceShape = SM80,
+) -> None:
+    """By limbs, held against the reference."""
+    a, b = pairs[0]
+    out = junk((a.shape[0], a.shape[1], b.shape[2]), a.dtype.type)
+    operands = [out, *(each for pair in pairs for each in pair)]
+    call("matmul", operands, [bits], device=device, way=matmul.by_limbs, shape=shape)
+    assert_equal_in_ring(out, matmul_reference(pairs), bits)
+
+
+@devices
+@rings
+@settings(deadline=None, max_examples=15)
+@given(st.data())
+def test_products_of_views(device: str, word: type[Any], bits: int, data: st.DataObject) -> None:
+    batch, rows, columns = (data.draw(st.integers(1, most)) for most in (2, 40, 40))
+    seed = data.draw(seeds)
+    pairs = [
+        (
+            data.draw(matrix((batch, rows, depth), word, seed + p)),
+            data.draw(matrix((batch, depth, columns), word, seed + p + 99)),
+        )
+        for p, depth in enumerate(data.draw(st.lists(st.integers(0, 70), min_size=1, max_size=5)))
+    ]
+    product(pairs, bits, device, DeviceShape(data.draw(st.sampled_from([1, 40])), "sm_80"))
+
+
+@devices
+@rings
+@pytest.mark.parametrize("shape", [(70, 130), (16, 150), (150, 16), (1, 1)])
+@pytest.mark.parametrize("turned", [False, True])
+def test_tiles(
+    device: str, word: type[Any], bits: int, shape: tuple[int, int], turned: bool
+) -> None:
+    """Several tiles each way; steps that are full, and one that isn't."""
+    rng = np.random.default_rng(bits)
+    rows, columns = shape
+    a = random_words(rng, (1, rows, 132), word)
+    b = random_words(rng, (1, 132, columns), word)
+    if turned:
+        a = np.ascontiguousarray(a.transpose(0, 2, 1)).transpose(0, 2, 1)
+        b = np.ascontiguousarray(b.transpose(0, 2, 1)).transpose(0, 2, 1)
+    product([(a, b)], bits, device)
+
+
+def all_least(word: type[Any], shape: tuple[int, ...]) -> Words:
+    """Elements whose limbs are all -128: plus 128 in each byte, zero."""
+    return np.full(shape, -int("80" * word().itemsize, 16) % (1 << 8 * word().itemsize), word)
+
+
+@devices
+@pytest.mark.parametrize(("word", "bits"), [(np.uint32, 32), (np.uint64, 48), (np.uint64, 64)])
+@pytest.mark.parametrize("steps", [-1, 0, 1])
+def test_the_deepest_exact_sums(device: str, word: type[Any], bits: int, steps: int) -> None:
+    """All limbs -128, a step less, as many, and one more than 32-bit sums hold; cut in two too."""
+    ring = Ring.of(8 * word().itemsize, bits)
+    depth = (ring.exact_depth or 8 * STEP) + steps * STEP
+    a = np.broadcast_to(all_least(word, (1, 1, 1)), (1, 2, depth))
+    b = np.broadcast_to(all_least(word, (1, 1, 1)), (1, depth, 3))
+    product([(a, b)], bits, device)
+
+
+def test_where_sums_stop_being_exact() -> None:
+    """Of each weight that must not wrap: what it holds at the depth said, and at a step more."""
+    for limbs in range(5, 9):
+        depth = Ring(64, limbs).exact_depth
+        assert depth is not None
+        most = [(w + 1) * depth << 14 for w in range(limbs) if limbs - w > 4]
+        assert max(most) < 1 << 31 <= max(most) + (limbs - 4) * STEP << 14
+    assert Ring(32, 4).exact_depth is None
+
+
+@devices
+@rings
+def test_parts_are_added(device: str, word: type[Any], bits: int) -> None:
+    """Depths cut into parts, across pairs of different depths and strides."""
+    rng = np.random.default_rng(5)
+    depths = (300, 33, 500)
+    pairs = [
+        (random_words(rng, (1, 9, d), word), random_words(rng, (1, d, 20), word)) for d in depths
+    ]
+    pairs[1] = (pairs[1][0][:, :, ::-1], pairs[1][1][:, ::-1])
+    shape = DeviceShape(3, "sm_80")
+    assert tiling(Ring.of(8 * word().itemsize, bits), (1, 9, 20), depths, shape).parts == 3
+    product(pairs, bits, device, shape)
+
+
+@rings
+@pytest.mark.parametrize("device", [SM80, SM89, SM90], ids=lambda device: device.arch)
+def test_tiles_fit_shared_memory(word: type[Any], bits: int, device: DeviceShape) -> None:
+    """Where a tile doesn't, another is taken, on every architecture."""
+    ring = Ring.of(8 * word().itemsize, bits)
+    for extents in ((1, 512, 512), (1, 1, 512), (1, 512, 1)):
+        made = tiling(ring, extents, [512], device)
+        assert 1 <= made.stages == stages_of(ring, made.tile, device)
+        assert made.shared_bytes <= device.shared_bytes
+        assert made.tile is not WIDE or ring.limbs <= 5
+
+
+def test_tiles_by_shape() -> None:
+    ring = Ring(32, 4)
+    assert tiling(ring, (1, 512, 512), [64], SM90).tile is WIDE
+    assert tiling(ring, (1, 64, 64), [64], SM90).tile is SMALL
+    assert tiling(ring, (1, 8, 512), [64], SM90).tile is FLAT
+    assert tiling(ring, (1, 512, 8), [64], SM90).tile is TALL
+    assert {(t.rows, t.columns) for t in TILES} == {(64, 128), (64, 64), (16, 128), (128, 16)}
+
+
+def test_what_is_compiled_depends_on_no_number_of_multiprocessors() -> None:
+    few, many = (tiling(Ring(64, 8), (1, 100, 100), [1 << 14], DeviceShape(m)) for m in (1, 132))
+    assert few.source("matmul") == many.source("matmul")
+    assert (few.parts, many.parts) == (1, 33)
+
+
+def test_limbs_are_not_worth_it_where_tiles_are_empty() -> None:
+    ring = Ring(64, 8)
+    assert is_worth(ring, (1, 512, 512), [512], SM90)
+    assert is_worth(ring, (1, 1, 1000), [2048], SM90)
+    assert not is_worth(ring, (1, 512, 512), [1], SM90)
+    assert not is_worth(ring, (1, 512, 512), [2**31], SM90)  # counted in 32 bits
+
+
+def test_how_factors_are_read() -> None:
+    def read(strides: tuple[int, int], offset: int = 0, batch: tuple[int, int] = (1, 0)) -> Access:
+        shape, steps = (batch[0], 64, 64), (batch[1], *strides)
+        buffer = Buffer(0, offset, Kind.WORDS64, 64, shape, steps)
+        return access([(buffer, *strides)])
+
+    assert read((64, 1)) is Access.VECTORS_ALONG_DEPTHS
+    assert read((1, 64)) is Access.VECTORS_ALONG_LINES
+    assert read((65, 1)) is Access.WORDS_ALONG_DEPTHS
+    assert read((64, 1), offset=8) is Access.WORDS_ALONG_DEPTHS
+    assert read((64, 1), batch=(2, 65)) is Access.WORDS_ALONG_DEPTHS
+    assert read((1, 65)) is Access.WORDS_ALONG_LINES
+    assert read((-1, 64)) is Access.WORDS_ALONG_LINES

@@ -1,6 +1,6 @@
 // Convolutions as matrix products: weights [filters, depth] times windows [depth, pixels], whose
 // elements are looked up where the image has them. Groups with few filters, a thread an output.
-#include "kernels/conv2d/windows.cuh"
+#include "kernels/conv2d/small_windows.cuh"
 #include "kernels/gemm/tiled.cuh"
 
 namespace veil {
@@ -32,24 +32,46 @@ __device__ __forceinline__ void conv2d(T* out, int64_t parts, bool adds, const C
   }
 }
 
-// One output a thread: too few filters share a window to make it worth fetching together.
+// One output a thread, neighbours next to each other: too few filters share a window to make it
+// worth fetching together. A row of the kernel that lies beside the image is skipped whole.
+template <class T>
+__device__ __forceinline__ T window_sum(const Convolution& c, const T* channel, const T* weights,
+                                        int top, int left) {
+  const int kh = static_cast<int>(c.kh), kw = static_cast<int>(c.kw);
+  const int h = static_cast<int>(c.h), w = static_cast<int>(c.w);
+  T sum = 0;
+  for (int i = 0, y = top; i < kh; ++i, y += static_cast<int>(c.dilation_h), weights += kw) {
+    if (y < 0 || y >= h) continue;
+    const T* row = channel + static_cast<int64_t>(y) * w;
+#pragma unroll 3
+    for (int j = 0, x = left; j < kw; ++j, x += static_cast<int>(c.dilation_w)) {
+      if (x >= 0 && x < w) sum += row[x] * weights[j];
+    }
+  }
+  return sum;
+}
+
 template <class T>
 __device__ __forceinline__ void conv2d_thin(T* out, int64_t outputs, bool adds,
-                                            const Convolution& c, const Pairs& pairs) {
-  const int64_t depth = c.depth();
+                                            const SmallConvolution& small, const Pairs& pairs) {
+  const Convolution& c = small.shape;
+  const int image = static_cast<int>(c.image()), filters = static_cast<int>(c.filters);
+  const int64_t kernel = c.kh * c.kw, plane = c.h * c.w;
   for (int64_t i = grid_thread(); i < outputs; i += grid_threads()) {
-    const int64_t plane = i / c.image(), number = plane / c.filters;
-    const int64_t filter = plane - number * c.filters;
-    const Window window = window_of(c, number * c.image() + i - plane * c.image());
-    const int64_t channel = filter / c.group_filters() * c.group_channels();
+    const int place = small.image.quotient(static_cast<int>(i));
+    const int rest = static_cast<int>(i) - place * image, y = small.row.quotient(rest);
+    const int number = small.filters.quotient(place), filter = place - number * filters;
+    const int group = small.group_filters.quotient(filter);
+    const int64_t first = number * c.channels + group * c.group_channels();
+    const int top = y * static_cast<int>(c.stride_h) - static_cast<int>(c.pad_top);
+    const int left = (rest - y * static_cast<int>(c.ow)) * static_cast<int>(c.stride_w) -
+                     static_cast<int>(c.pad_left);
     T sum = 0;
     for (int p = 0; p < pairs.count; ++p) {
-      const Windows<T> windows = {
-          reinterpret_cast<const T*>(pairs.pair[p].image) + channel * c.h * c.w, &c};
-      const T* weights = reinterpret_cast<const T*>(pairs.pair[p].weights) + filter * depth;
-      for (int64_t k = 0; k < depth; ++k) {
-        const T* at = windows.address(window, windows.depth(k));
-        if (at) sum += *at * weights[k];
+      const T* images = reinterpret_cast<const T*>(pairs.pair[p].image) + first * plane;
+      const T* weights = reinterpret_cast<const T*>(pairs.pair[p].weights) + filter * c.depth();
+      for (int64_t k = 0; k < c.group_channels(); ++k) {
+        sum += window_sum(c, images + k * plane, weights + k * kernel, top, left);
       }
     }
     put_sum(out + i, sum, adds);
@@ -65,11 +87,12 @@ __device__ __forceinline__ void conv2d_thin(T* out, int64_t outputs, bool adds,
     veil::conv2d<uint##bits##_t, rows, columns>(out, parts, adds != 0, c, pairs);               \
   }
 
-#define VEIL_CONV2D_THIN(bits)                                                                  \
-  extern "C" __global__ void __launch_bounds__(256, 1) veil_conv2d##bits##_thin(                \
-      uint##bits##_t* out, int64_t outputs, int64_t adds,                                       \
-      const __grid_constant__ veil::Convolution c, const __grid_constant__ veil::Pairs pairs) { \
-    veil::conv2d_thin<uint##bits##_t>(out, outputs, adds != 0, c, pairs);                       \
+#define VEIL_CONV2D_THIN(bits)                                                     \
+  extern "C" __global__ void __launch_bounds__(256, 1)                             \
+      veil_conv2d##bits##_thin(uint##bits##_t* out, int64_t outputs, int64_t adds, \
+                               const __grid_constant__ veil::SmallConvolution c,   \
+                               const __grid_constant__ veil::Pairs pairs) {        \
+    veil::conv2d_thin<uint##bits##_t>(out, outputs, adds != 0, c, pairs);          \
   }
 
 VEIL_CONV2D(32, 128, 128)

@@ -1,16 +1,23 @@
-"""Launches of conv2d: an implicit matrix product, or a thread an output where groups are thin."""
+"""Launches of conv2d: implicit matrix products on tensor cores or on the integer units, or a thread
+an output where groups are thin.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
 
+from veilgraph.kernels.conv2d.divisors import BOUND, divisor
 from veilgraph.kernels.cuda.buffers import Buffer
 from veilgraph.kernels.cuda.launch import THREADS, Argument, DeviceShape, Launch, grid_stride
 from veilgraph.kernels.cuda.source import file_source
 from veilgraph.kernels.fill import cuda as fill
+from veilgraph.kernels.gemm import limbs
 from veilgraph.kernels.gemm.tiles import SHAPES, tiling
+from veilgraph.kernels.matmul import cuda as matmul
 
-MAX_PAIRS = 4  # of a launch; cuda.cu has it too
+MAX_PAIRS = 4  # of a launch; windows.cuh has it too
 _FEW_FILTERS = 8  # of a group, for which a tile would be mostly empty
 SOURCE = file_source(
     "kernels/conv2d/cuda.cu",
@@ -19,38 +26,212 @@ SOURCE = file_source(
 )
 
 
+@dataclass(frozen=True)
+class Convolution:
+    """A call: out [N, O, OH, OW], images [N, C, H, W] and weights [O, C / groups, KH, KW]."""
+
+    out: Buffer
+    pairs: tuple[tuple[Buffer, Buffer], ...]
+    params: tuple[int, ...]
+
+    @staticmethod
+    def of(buffers: Sequence[Buffer], params: Sequence[int]) -> Convolution:
+        out, *factors = buffers
+        return Convolution(out, tuple(zip(factors[::2], factors[1::2], strict=True)), tuple(params))
+
+    @property
+    def images(self) -> Buffer:
+        return self.pairs[0][0]
+
+    @property
+    def weights(self) -> Buffer:
+        return self.pairs[0][1]
+
+    @property
+    def groups(self) -> int:
+        return self.params[7]
+
+    @property
+    def filters(self) -> int:
+        """Of a group."""
+        return self.weights.shape[0] // self.groups
+
+    @property
+    def pixels(self) -> int:
+        """Of all images: outputs of a filter."""
+        return self.out.elements // self.weights.shape[0]
+
+    @property
+    def depths(self) -> list[int]:
+        """Products that a pair has in an output."""
+        return len(self.pairs) * [self.weights.elements // self.weights.shape[0]]
+
+    @property
+    def extents(self) -> tuple[int, int, int]:
+        """Of the products: groups, rows, columns."""
+        return self.groups, self.filters, self.pixels
+
+    @property
+    def is_thin(self) -> bool:
+        return self.groups > 1 and self.filters < _FEW_FILTERS
+
+    @property
+    def is_small(self) -> bool:
+        """Whether places and coordinates fit 31 bits, with nothing to divide by that is 0."""
+        heights, widths = self.params[1::2], self.params[2::2]
+        stride_h, pad_h, dilation_h = heights[:3]
+        stride_w, pad_w, dilation_w = widths[:3]
+        (_, _, h, w), (_, _, kh, kw), (_, _, oh, ow) = (
+            b.shape for b in (self.images, self.weights, self.out)
+        )
+        reach = max(
+            h + pad_h + oh * stride_h + kh * dilation_h, w + pad_w + ow * stride_w + kw * dilation_w
+        )
+        most = max(self.out.elements, self.weights.elements, reach)
+        return most < limbs.MAX_EXTENT < BOUND and kh * kw > 0
+
+    @property
+    def is_matmul(self) -> bool:
+        """Whether each image is a matrix [channels, pixels] as it lies there: a 1 x 1 kernel over
+        all of it. Images apart may fill their tiles less than all together."""
+        together = -(-self.pixels // limbs.SMALL.columns)
+        apart = self.images.shape[0] * -(
+            -self.out.shape[2] * self.out.shape[3] // limbs.SMALL.columns
+        )
+        return (
+            self.groups == 1
+            and self.weights.shape[2:] == (1, 1)
+            and self.params[1:5] == (1, 1, 0, 0)
+            and self.images.shape[2:] == self.out.shape[2:]
+            and 4 * apart <= 5 * together
+        )
+
+    @cached_property
+    def shape(self) -> tuple[int, ...]:
+        """The struct Convolution of windows.cuh."""
+        images, weights = self.images.shape, self.weights.shape
+        return (*self.params[1:], *images, weights[0], *weights[2:], *self.out.shape[2:])
+
+    @property
+    def small_shape(self) -> tuple[int, ...]:
+        """The struct SmallConvolution of small_windows.cuh."""
+        (kh, kw), (oh, ow) = self.weights.shape[2:], self.out.shape[2:]
+        divided_by = (oh * ow, ow, kh * kw, kw, self.weights.shape[0], self.filters)
+        divisors = map(divisor, divided_by)
+        return (*self.shape, *(word for each in divisors for word in each))
+
+
 def launches(
     buffers: Sequence[Buffer], params: Sequence[int], device: DeviceShape
 ) -> tuple[Launch, ...]:
-    """One launch for each MAX_PAIRS pairs; with more, or parts, zeros first, to which they add."""
-    out, *factors = buffers
-    if out.elements == 0:
+    """By the way that is expected to be fastest."""
+    if buffers[0].elements == 0:
         return ()
-    pairs = list(zip(factors[::2], factors[1::2], strict=True))
-    images, weights = pairs[0]
-    groups = params[7]
-    filters, pixels = weights.shape[0] // groups, out.elements // weights.shape[0]
-    depth = len(pairs) * weights.elements // weights.shape[0]
-    tiles = tiling(out.word_bits, (groups, filters, pixels), depth, device)
-    thin = groups > 1 and filters < _FEW_FILTERS
-    adds = len(pairs) > MAX_PAIRS or (tiles.parts > 1 and not thin)
-    grid, suffix = (grid_stride(out.elements, device), "_thin") if thin else (
-        tiles.grid, tiles.suffix
-    )  # fmt: skip
-    convolution = (*params[1:], *images.shape, *weights.shape[:1], *weights.shape[2:])
-    head: list[Argument] = [out.pointer, out.elements if thin else tiles.parts, int(adds)]
-    head += [*convolution, *out.shape[2:]]
-    steps = list(fill.launches([out], [0], device)) if adds else []
-    for first in range(0, len(pairs), MAX_PAIRS):
-        arguments = (*head, *_pairs(pairs[first : first + MAX_PAIRS]))
-        entry = f"veil_conv2d{out.word_bits}{suffix}"
-        steps.append(Launch(SOURCE, entry, grid, (THREADS, 1, 1), arguments))
-    return tuple(steps)
+    c = Convolution.of(buffers, params)
+    if not c.is_small:
+        return by_integers(buffers, params, device)
+    if c.is_thin:
+        return by_outputs(buffers, params, device)
+    ring = limbs.Ring.of(c.out.word_bits, params[0])
+    if limbs.is_worth(ring, c.extents, c.depths, device):
+        return by_limbs(buffers, params, device)
+    return by_integers(buffers, params, device)
+
+
+def by_limbs(
+    buffers: Sequence[Buffer], params: Sequence[int], device: DeviceShape
+) -> tuple[Launch, ...]:
+    """On tensor cores, for convolutions that are small."""
+    c = Convolution.of(buffers, params)
+    if c.is_matmul:
+        return matmul.by_limbs(_as_matrices(c), params[:1], device)
+    ring = limbs.Ring.of(c.out.word_bits, params[0])
+    made = limbs.tiling(ring, c.extents, c.depths, device)
+    depth = c.depths[0]
+    access = limbs.access((_as_matrix(w, c.weights.shape[0]), depth, 1) for _, w in c.pairs)
+    source, entry = made.source("conv2d")
+    adds = made.parts > 1 or len(c.pairs) > MAX_PAIRS
+    head: list[Argument] = [c.out.pointer, made.parts, int(adds), access, *c.small_shape]
+    return (
+        *_zeros(c.out, device, adds),
+        *(
+            Launch(source, entry, made.grid, (THREADS, 1, 1), (*head, *each), made.shared_bytes)
+            for each in _in_launches(c)
+        ),
+    )
+
+
+def by_integers(
+    buffers: Sequence[Buffer], params: Sequence[int], device: DeviceShape
+) -> tuple[Launch, ...]:
+    """By tiles on the integer units."""
+    c = Convolution.of(buffers, params)
+    tiles = tiling(c.out.word_bits, c.extents, sum(c.depths), device)
+    adds = len(c.pairs) > MAX_PAIRS or tiles.parts > 1
+    head: list[Argument] = [c.out.pointer, tiles.parts, int(adds), *c.shape]
+    return _on_integers(c, device, tiles.grid, tiles.suffix, head, adds)
+
+
+def by_outputs(
+    buffers: Sequence[Buffer], params: Sequence[int], device: DeviceShape
+) -> tuple[Launch, ...]:
+    """A thread an output, for convolutions that are small."""
+    c = Convolution.of(buffers, params)
+    adds = len(c.pairs) > MAX_PAIRS
+    grid = grid_stride(c.out.elements, device)
+    head: list[Argument] = [c.out.pointer, c.out.elements, int(adds), *c.small_shape]
+    return _on_integers(c, device, grid, "_thin", head, adds)
+
+
+def _on_integers(
+    c: Convolution,
+    device: DeviceShape,
+    grid: tuple[int, int, int],
+    suffix: str,
+    head: Sequence[Argument],
+    adds: bool,
+) -> tuple[Launch, ...]:
+    entry = f"veil_conv2d{c.out.word_bits}{suffix}"
+    return (
+        *_zeros(c.out, device, adds),
+        *(Launch(SOURCE, entry, grid, (THREADS, 1, 1), (*head, *each)) for each in _in_launches(c)),
+    )
+
+
+def _zeros(out: Buffer, device: DeviceShape, adds: bool) -> tuple[Launch, ...]:
+    """What makes the output zero, where launches add to it."""
+    return fill.launches([out], [0], device) if adds else ()
+
+
+def _in_launches(c: Convolution) -> list[list[Argument]]:
+    """The struct Pairs of windows.cuh for each launch."""
+    firsts = range(0, len(c.pairs), MAX_PAIRS)
+    return [_pairs(c.pairs[first : first + MAX_PAIRS]) for first in firsts]
 
 
 def _pairs(pairs: Sequence[tuple[Buffer, Buffer]]) -> list[Argument]:
-    """The struct Pairs of cuda.cu."""
     words: list[Argument] = [len(pairs)]
     for image, weights in pairs:
         words += [image.pointer, weights.pointer]
     return words + (MAX_PAIRS - len(pairs)) * 2 * [0]
+
+
+def _view(b: Buffer, shape: tuple[int, ...], strides: tuple[int, ...]) -> Buffer:
+    return Buffer(b.region, b.offset, b.kind, b.bits, shape, strides)
+
+
+def _as_matrix(weights: Buffer, filters: int) -> Buffer:
+    """Weights as [1, filters, depth]."""
+    depth = weights.elements // filters
+    return _view(weights, (1, filters, depth), (0, depth, 1))
+
+
+def _as_matrices(c: Convolution) -> list[Buffer]:
+    """The operands of matmul, an entry an image."""
+    count, channels = c.images.shape[:2]
+    filters, pixels = c.weights.shape[0], c.out.shape[2] * c.out.shape[3]
+    found = [_view(c.out, (count, filters, pixels), (filters * pixels, pixels, 1))]
+    for images, weights in c.pairs:
+        found.append(_view(weights, (count, filters, channels), (0, channels, 1)))
+        found.append(_view(images, (count, channels, pixels), (channels * pixels, pixels, 1)))
+    return found

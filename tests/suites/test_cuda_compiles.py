@@ -110,7 +110,7 @@ def test_written_kernels(tmp_path: Path, kernel: str) -> None:
 
 @needs_nvcc
 @pytest.mark.slow
-@pytest.mark.parametrize("kernel", ["matmul"])
+@pytest.mark.parametrize("kernel", ["matmul", "conv2d"])
 @pytest.mark.parametrize("ring", RINGS, ids=lambda ring: f"{ring.word_bits}-{ring.limbs}")
 @pytest.mark.parametrize("arch", ["sm_80", "sm_90"])
 def test_limbs_are_on_tensor_cores(tmp_path: Path, kernel: str, ring: Ring, arch: str) -> None:

@@ -1,0 +1,68 @@
+// Convolutions on tensor cores: weights [filters, depth] times windows [depth, pixels] of a group,
+// looked up while they are copied. x of the grid is the tile, z walks over groups and parts.
+#pragma once
+
+#include "kernels/conv2d/small_windows.cuh"
+#include "kernels/gemm/limbs.cuh"
+
+namespace veil {
+
+template <class T>
+struct ConvolutionOperands {
+  const SmallConvolution& c;
+  const Pairs& pairs;
+  int64_t group;
+  int64_t access;  // of the weights
+
+  using Left = Strided<T>;
+  using Right = SmallWindows<T>;
+  __device__ __forceinline__ int count() const { return static_cast<int>(pairs.count); }
+  __device__ __forceinline__ int64_t depth(int) const { return c.shape.depth(); }
+  __device__ __forceinline__ Access left_access() const { return Access(access); }
+  __device__ __forceinline__ Access right_access() const { return kWordsAlongLines; }
+  __device__ __forceinline__ Left left(int p) const {
+    const T* weights = reinterpret_cast<const T*>(pairs.pair[p].weights);
+    const int64_t depth = c.shape.depth();
+    return {weights + group * c.shape.group_filters() * depth, depth, 1};
+  }
+  __device__ __forceinline__ Right right(int p) const {
+    const T* image = reinterpret_cast<const T*>(pairs.pair[p].image);
+    return {image + group * c.shape.group_channels() * c.shape.h * c.shape.w, &c};
+  }
+};
+
+template <class Tile_>
+__device__ __forceinline__ void conv2d_limbs(typename Tile_::Ring::Word* out, int64_t parts,
+                                             bool adds, int64_t access, const SmallConvolution& c,
+                                             const Pairs& pairs) {
+  using T = typename Tile_::Ring::Word;
+  const int64_t filters = c.shape.group_filters(), image = c.shape.image();
+  const int64_t pixels = c.shape.batch * image;
+  const int64_t down = (filters + Tile_::kRows - 1) / Tile_::kRows;
+  const int64_t across = (pixels + Tile_::kColumns - 1) / Tile_::kColumns;
+  const TilePlace place = place_of(blockIdx.x, down, across);
+  for (int64_t z = blockIdx.z; z < c.shape.groups * parts; z += gridDim.z) {
+    const int64_t group = z / parts;
+    const Tile tile = {
+        filters,           pixels, place.row * Tile_::kRows, place.column * Tile_::kColumns,
+        z - group * parts, parts};
+    limb_product<Tile_>(ConvolutionOperands<T>{c, pairs, group, access}, tile,
+                        [&](int row, int pixel, T sum, bool is_later) {
+                          const int number = c.image.quotient(pixel);
+                          const int64_t plane = number * c.shape.filters + group * filters + row;
+                          put_sum(out + (plane - number) * image + pixel, sum, adds || is_later);
+                        });
+  }
+}
+
+}  // namespace veil
+
+#define VEIL_CONV2D_LIMBS(entry, shared_bytes, word, limbs, ...)       \
+  extern "C" __global__ void __launch_bounds__(256, 1)                 \
+      entry(word* out, int64_t parts, int64_t adds, int64_t access,    \
+            const __grid_constant__ veil::SmallConvolution c,          \
+            const __grid_constant__ veil::Pairs pairs) {               \
+    using Tile = veil::LimbTile<veil::Ring<word, limbs>, __VA_ARGS__>; \
+    static_assert(veil::LimbMemory<Tile>::kBytes == shared_bytes);     \
+    veil::conv2d_limbs<Tile>(out, parts, adds != 0, access, c, pairs); \
+  }

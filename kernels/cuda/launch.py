@@ -18,11 +18,12 @@ from veilgraph.kernels.fused.aes import expand_key
 
 KEY_BYTES = 16
 SCHEDULE_BYTES = 176  # 11 round keys
+SCRATCH = 2  # the region that launches of one step leave each other something in
 
 
 @dataclass(frozen=True)
 class Pointer:
-    """An address: `offset` bytes into a region (0: the arena, 1: the public constants)."""
+    """An address: `offset` bytes into a region (0: the arena, 1: the public constants, SCRATCH)."""
 
     region: int
     offset: int
@@ -66,8 +67,9 @@ class DeviceShape:
 class Launch:
     """A kernel `entry` of `source` over a grid of blocks of threads.
 
-    `shared_bytes` is dynamic shared memory. Launches of a step run in order, and so do steps: each
-    sees what those before it wrote.
+    `shared_bytes` is dynamic shared memory, `scratch_bytes` what the region SCRATCH has to hold:
+    junk before a step, and secret. Launches of a step run in order, and so do steps: each sees what
+    those before it wrote.
     """
 
     source: Source
@@ -76,6 +78,7 @@ class Launch:
     block: tuple[int, int, int]
     arguments: tuple[Argument, ...]
     shared_bytes: int = 0
+    scratch_bytes: int = 0
 
     def bind(self, regions: Sequence[int], keys: int, run: int) -> npt.NDArray[np.uint64]:
         """The parameter buffer, given the addresses of the regions and of the key schedules."""

@@ -516,18 +516,4 @@ __device__ __forceinline__ void limb_product(const Operands& operands, const Til
   } while (part.end < end);
 }
 
-// Which tile a block makes: eight rows of tiles are walked down together, column by column, so that
-// blocks that run at the same time share as many lines as they can.
-struct TilePlace {
-  int64_t row, column;
-};
-
-__device__ __forceinline__ TilePlace place_of(int64_t number, int64_t down, int64_t across) {
-  constexpr int64_t kBand = 8;
-  const int64_t first = number / (kBand * across) * kBand;
-  const int64_t height = down - first < kBand ? down - first : kBand;
-  const int64_t inside = number - first * across;
-  return {first + inside % height, inside / height};
-}
-
 }  // namespace veil

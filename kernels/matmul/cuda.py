@@ -1,5 +1,6 @@
-"""Launches of matmul: on tensor cores by limbs, or on the integer units by tiles where those would
-be mostly empty; with the depth cut where the output alone keeps no device busy.
+"""Launches of matmul: on tensor cores by limbs, or by residues where those are fewer products, or
+on the integer units where tiles would be mostly empty; with the depth cut where the output alone
+keeps no device busy.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from veilgraph.kernels.cuda.source import file_source
 from veilgraph.kernels.fill import cuda as fill
 from veilgraph.kernels.gemm import limbs
 from veilgraph.kernels.gemm.tiles import SHAPES, tiling
+from veilgraph.kernels.matmul import residues
 
 MAX_PAIRS = 4  # of a launch; pairs.cuh has it too
 _PAIR_WORDS = 9
@@ -31,6 +33,8 @@ def launches(
     ring, depths = limbs.Ring.of(out.word_bits, params[0]), [a.shape[2] for a in buffers[1::2]]
     batch, rows, columns = out.shape
     if limbs.is_worth(ring, (batch, rows, columns), depths, device):
+        if residues.Shape.of(buffers, params[0]).is_worth(device):
+            return residues.by_residues(buffers, params, device)
         return by_limbs(buffers, params, device)
     return by_integers(buffers, params, device)
 

@@ -75,11 +75,12 @@ class CudaDevice:
         self._run = 0
         self._allocations: list[tuple[int, int]] = []  # address and bytes
         with self._on_card():
-            require_memory(made.plan, made.program, driver)
+            require_memory(made.plan, made.program, driver, made.scratch_bytes)
             self._compute, self._done = driver.stream(), driver.event()
             self._arena = self._allocated(self._program.arena_bytes)
             self._constants = self._allocated(len(made.plan.constants))
             self._keys = self._allocated(SCHEDULE_BYTES * len(made.program.keys))
+            self._scratch = self._allocated(made.scratch_bytes)
             self._staging = self._staged(max(PIECE_BYTES, staging_bytes(self._program)))
             self._lay_out(made.steps)
             kernels = [int(kernel) for kernel in self._program.steps["kernel"]]
@@ -256,9 +257,10 @@ class CudaDevice:
         """Binds all launches; those of step i are at [starts[i], starts[i + 1])."""
         self._bound: list[Bound] = []
         self._starts = [0]
+        regions = self._arena, self._constants, self._scratch
         for step, made in enumerate(steps):
             for launch in made:
-                words = launch.bind((self._arena, self._constants), self._keys, self._run)
+                words = launch.bind(regions, self._keys, self._run)
                 runs = [i for i, a in enumerate(launch.arguments) if isinstance(a, Run)]
                 kernel = self._driver.kernel(launch)
                 self._bound.append(Bound(step, kernel, words, runs, words.tobytes()))

@@ -35,6 +35,11 @@ class CudaProgram:
     driver: Driver
     steps: tuple[tuple[Launch, ...], ...]
 
+    @property
+    def scratch_bytes(self) -> int:
+        """What the step that needs most leaves between its launches."""
+        return scratch_bytes(self.steps)
+
     @staticmethod
     def prepared(plan: Plan, party: str, driver: Driver) -> CudaProgram:
         """All that takes long or may be refused, before anybody waits for this party.
@@ -47,9 +52,9 @@ class CudaProgram:
         program = plan.party(party)
         check(program, len(plan.constants))
         try:
-            require_memory(plan, program, driver)
             shape = DeviceShape(driver.card.multiprocessors, driver.card.arch)
             steps = step_launches(program, shape)
+            require_memory(plan, program, driver, scratch_bytes(steps))
             with driver.current():
                 driver.prepare(distinct_sources(steps))
         except DriverFault as fault:
@@ -97,17 +102,23 @@ def sources(program: PartyPlan, constants_bytes: int, arch: str) -> list[Source]
     return distinct_sources(step_launches(program, DeviceShape(multiprocessors=1, arch=arch)))
 
 
+def scratch_bytes(steps: Iterable[Iterable[Launch]]) -> int:
+    """The most that any launch asks for."""
+    return max((each.scratch_bytes for step in steps for each in step), default=0)
+
+
 def distinct_sources(steps: Iterable[Iterable[Launch]]) -> list[Source]:
     """The sources of all launches, each once, in the order of their digests."""
     by_digest = {each.source.digest: each.source for step in steps for each in step}
     return [by_digest[digest] for digest in sorted(by_digest)]
 
 
-def require_memory(plan: Plan, program: PartyPlan, driver: Driver) -> None:
-    """ResourceLimitError unless the arena, constants and keys fit what the card has free."""
+def require_memory(plan: Plan, program: PartyPlan, driver: Driver, scratch: int) -> None:
+    """ResourceLimitError unless arena, constants, keys and scratch fit what the card has free."""
     with driver.current():
         free = driver.free_bytes()
     needed = program.arena_bytes + len(plan.constants) + SCHEDULE_BYTES * len(program.keys)
+    needed += scratch
     if needed > free:
         raise ResourceLimitError(
             f"{program.party} needs {needed / GIB:.2f} GiB for this plan, and the "

@@ -145,9 +145,11 @@ class Call:
             arena[offset : offset + base.nbytes] = np.frombuffer(base, np.uint8)
         if self.launches is None:
             self.machine.run(0, 1, number)
+        scratch = np.full(max((each.scratch_bytes for each in self.launches or ()), default=0), 165)
+        regions = [arena, np.zeros(0, np.uint8), scratch.astype(np.uint8)]
         for launch in self.launches or ():
             assert self._cuda is not None
-            self._cuda().run(launch, [arena], self._keys, number)
+            self._cuda().run(launch, regions, self._keys, number)
         for base, offset in self._places:
             if base.flags.writeable:
                 base.reshape(-1).view(np.uint8)[:] = arena[offset : offset + base.nbytes]

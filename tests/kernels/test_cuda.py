@@ -23,6 +23,7 @@ from veilgraph.kernels.cuda import (
     key_schedules,
     launches,
 )
+from veilgraph.kernels.cuda.launch import SCRATCH
 from veilgraph.kernels.cuda.shim import ShimRunner
 from veilgraph.runtime.cuda.shim_driver import ShimDriver
 
@@ -164,3 +165,8 @@ def test_threads_of_the_shim_meet(tmp_path: Path, threads: int) -> None:
     total = int(values[1:].sum())
     ShimRunner(tmp_path).run(launch, [values])
     assert int(values[0]) == total
+
+
+def test_scratch_memory_is_a_region() -> None:
+    launch = Launch(ADD, "add", (1, 1, 1), (32, 1, 1), (Pointer(SCRATCH, 16),), scratch_bytes=64)
+    assert launch.bind([1000, 2000, 5000], 3000, 0).tolist() == [5016]

@@ -22,6 +22,8 @@ from veilgraph.ir.plan import ROUND, Plan
 from veilgraph.kernels import KERNELS
 from veilgraph.kernels.cuda import FLAGS, ROOT, DeviceShape, Source, buffers_of, launches
 from veilgraph.kernels.gemm.limbs import Ring, Tiling, stages_of, tiles_of
+from veilgraph.kernels.gemm.residues import Basis
+from veilgraph.kernels.gemm.residues import source as residues
 
 NVCC = shutil.which("nvcc")
 needs_nvcc = pytest.mark.skipif(NVCC is None, reason="there is no nvcc on the path")
@@ -94,6 +96,18 @@ def instructions(cubin: Path) -> str:
     return done.stdout
 
 
+def disassembled(folder: Path, text: str, arch: str) -> tuple[list[str], str]:
+    """The assembler's report of each kernel, and the instructions of all."""
+    unit, cubin = folder / "unit.cu", folder / "unit.cubin"
+    unit.write_text(text, encoding="utf-8")
+    command = [str(NVCC), *FLAGS, "-cubin", f"-arch={arch}", "-Xptxas", "-v", "-I", str(ROOT)]
+    done = subprocess.run(
+        [*command, str(unit), "-o", str(cubin)], cwd=folder, capture_output=True, text=True
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stderr.split("Compiling entry function")[1:], instructions(cubin)
+
+
 def spills(report: str) -> bool:
     return " 0 bytes spill stores, 0 bytes spill loads" not in report
 
@@ -110,24 +124,30 @@ def test_written_kernels(tmp_path: Path, kernel: str) -> None:
 
 @needs_nvcc
 @pytest.mark.slow
+@pytest.mark.parametrize("arch", ["sm_80", "sm_90"])
+@pytest.mark.parametrize("basis", [Basis(4, 10), Basis(5, 12), Basis(8, 19)])
+def test_residues_are_on_tensor_cores(tmp_path: Path, basis: Basis, arch: str) -> None:
+    """No spills; products of a step in the kernel that multiplies."""
+    text = residues(32 if basis.limbs <= 4 else 64, basis).text
+    reports, found = disassembled(tmp_path, text, arch)
+    assert len(reports) == 3
+    assert not [report for report in reports if spills(report)]
+    assert found.count("IMMA.16832.S8.S8") == 2 * 4 * 8  # halves of a step, down and across
+
+
+@needs_nvcc
+@pytest.mark.slow
 @pytest.mark.parametrize("kernel", ["matmul", "conv2d"])
 @pytest.mark.parametrize("ring", RINGS, ids=lambda ring: f"{ring.word_bits}-{ring.limbs}")
 @pytest.mark.parametrize("arch", ["sm_80", "sm_90"])
 def test_limbs_are_on_tensor_cores(tmp_path: Path, kernel: str, ring: Ring, arch: str) -> None:
     """No spills, and in each kernel at least the integer matrix instructions of a step."""
     device = DeviceShape(1, arch)
-    unit, cubin = tmp_path / "unit.cu", tmp_path / "unit.cubin"
-    unit.write_text(limb_kernels(kernel, ring, device), encoding="utf-8")
-    command = [str(NVCC), *FLAGS, "-cubin", f"-arch={arch}", "-Xptxas", "-v", "-I", str(ROOT)]
-    done = subprocess.run(
-        [*command, str(unit), "-o", str(cubin)], cwd=tmp_path, capture_output=True, text=True
-    )
-    assert done.returncode == 0, done.stderr
-    reports = done.stderr.split("Compiling entry function")[1:]
+    reports, found = disassembled(tmp_path, limb_kernels(kernel, ring, device), arch)
     assert len(reports) == len(tiles_of(ring, device))
     assert not [report for report in reports if spills(report)]
     of_a_step = sum(ring.products * tile.down * tile.across for tile in tiles_of(ring, device))
-    assert instructions(cubin).count("IMMA.16832.S8.S8") == of_a_step
+    assert found.count("IMMA.16832.S8.S8") == of_a_step
 
 
 @needs_nvcc

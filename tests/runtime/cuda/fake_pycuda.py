@@ -122,6 +122,9 @@ class Event:
         return (self.at - other.at) * 1e3
 
 
+MAX_DYNAMIC_SHARED = 8  # CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
+
+
 class Function:
     """pycuda.driver.Function"""
 
@@ -129,6 +132,11 @@ class Function:
         assert entry in source.entries
         self.card, self.source, self.entry = card, source, entry
         self.arg_format = ""
+        self.most_shared = 48 << 10  # bytes that a block gets without asking
+
+    def set_attribute(self, attribute: int, value: int) -> None:
+        assert attribute == MAX_DYNAMIC_SHARED
+        self.most_shared = value
 
     def prepare(self, arg_types: list[str]) -> Function:
         self.arg_format = "".join(arg_types)
@@ -146,6 +154,7 @@ class Function:
         (parameters,) = args
         assert isinstance(parameters, bytes)
         assert self.arg_format == f"{len(parameters)}s"
+        assert shared_size <= self.most_shared
         launch = Launch(self.source, self.entry, grid, block, (), shared_size)
         self.card.runner.call(launch, np.frombuffer(parameters, np.uint64))
 
@@ -200,6 +209,9 @@ def fake_pycuda(folder: Path) -> Any:
         "init": lambda: None,
         "get_driver_version": lambda: 13000,
         "device_attribute": type("device_attribute", (), {"MULTIPROCESSOR_COUNT": 16}),
+        "function_attribute": type(
+            "function_attribute", (), {"MAX_DYNAMIC_SHARED_SIZE_BYTES": MAX_DYNAMIC_SHARED}
+        ),
         "Device": type("Device", (_Device,), {"card": card}),
         "Context": type("Context", (), {"pop": staticmethod(pop)}),
         "Event": lambda: Event(card),

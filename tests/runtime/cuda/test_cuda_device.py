@@ -12,10 +12,12 @@ import pytest
 from cards import first_card
 from copying_plans import BYTES, COUNT, RECEIVE, SEND, copying_plan, fill, rounds
 from fake_pycuda import FakeCubins, fake_pycuda
-from small_machines import step, words
+from small_machines import image, step, words
 
 from veilgraph.ir.errors import DeviceError, ResourceLimitError, UsageError
 from veilgraph.ir.plan import KEPT, Phase, Plan, Tensor
+from veilgraph.kernels.matmul import cuda as matmul
+from veilgraph.kernels.matmul.residues import by_residues
 from veilgraph.runtime.cuda.device import CudaDevice
 from veilgraph.runtime.cuda.driver import Driver, DriverFault
 from veilgraph.runtime.cuda.program import CudaProgram
@@ -88,6 +90,43 @@ def test_constants_are_on_the_card(driver: Driver) -> None:
     device = opened(replace(plan, constants=constants.tobytes()), driver)
     device.run(0, 1, 1)
     assert whole(device, plan)[:4].tolist() == [1, 2, 3, 4]
+
+
+PRODUCT = step("matmul", buffer_count=3, param_count=1)
+FACTORS = [image(0, 1, 3, 2), image(64, 1, 3, 20), image(1024, 1, 20, 2)]
+
+
+def test_launches_of_a_step_share_scratch_memory(
+    driver: Driver, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A product whose launches leave residues to the next; cleared when the device ends."""
+    monkeypatch.setattr(matmul, "launches", by_residues)
+    plan = copying_plan([PRODUCT], buffers=FACTORS, params=[64])
+    device = opened(plan, driver)
+    rng = np.random.default_rng(1)
+    a, b = (rng.integers(0, 2**64, shape, np.uint64) for shape in ((3, 20), (20, 2)))
+    device.copy_in(64, a)
+    device.copy_in(1024, b)
+    device.run(0, 1, 1)
+    np.testing.assert_array_equal(whole(device, plan)[:6].reshape(3, 2), a @ b)
+    if isinstance(driver, ShimDriver):
+        scratch = next(s for s in driver.blocks if len(s) == scratch_bytes(plan, driver))
+        assert scratch.any()
+        device.close()
+        assert not scratch.any()
+
+
+def scratch_bytes(plan: Plan, driver: Driver) -> int:
+    return CudaProgram.prepared(plan, "alice", driver).scratch_bytes
+
+
+def test_scratch_memory_counts(shim_folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    plan = copying_plan([PRODUCT], buffers=FACTORS, params=[64])
+    card = replace(SHIM, memory_bytes=4 * BYTES + 64)
+    CudaProgram.prepared(plan, "alice", ShimDriver(shim_folder, card))
+    monkeypatch.setattr(matmul, "launches", by_residues)
+    with pytest.raises(ResourceLimitError, match="alice needs"):
+        CudaProgram.prepared(plan, "alice", ShimDriver(shim_folder, card))
 
 
 @pytest.mark.parametrize("places", [1, 300])  # less and more than a piece of pinned memory

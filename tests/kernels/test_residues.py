@@ -1,0 +1,141 @@
+"""Products by residues: the formula in NumPy, then the kernels, on operands at its bounds."""
+
+from __future__ import annotations
+
+from itertools import combinations
+from math import gcd
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pytest
+from calling import CARD, SHIM, call
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from test_limbs import all_least
+from test_linear import assert_equal_in_ring, junk, matrix, random_words, seeds
+
+from veilgraph.kernels.cuda import DeviceShape
+from veilgraph.kernels.gemm.limbs import Ring
+from veilgraph.kernels.gemm.residues import MAX_DEPTH, MODULI, Basis, largest, moduli_count
+from veilgraph.kernels.gemm.residues_reference import combined, product, residues_of
+from veilgraph.kernels.matmul.reference import matmul as matmul_reference
+from veilgraph.kernels.matmul.residues import MAX_SCRATCH, Shape, by_residues
+
+Words = npt.NDArray[Any]
+devices = pytest.mark.parametrize("device", [SHIM, pytest.param(CARD, marks=pytest.mark.gpu)])
+rings = pytest.mark.parametrize(
+    ("word", "bits"), [(np.uint32, 24), (np.uint32, 32), (np.uint64, 40), (np.uint64, 64)]
+)
+SM90 = DeviceShape(132, "sm_90")
+
+
+def all_most(word: type[Any], shape: tuple[int, ...]) -> Words:
+    """Elements whose limbs are all 127."""
+    return np.full(shape, int("7f" * word().itemsize, 16), word)
+
+
+def test_moduli_have_no_common_factor() -> None:
+    assert max(MODULI) == 256
+    assert all(gcd(a, b) == 1 for a, b in combinations(MODULI, 2))
+
+
+def test_how_many_moduli() -> None:
+    """Of what limbs need 36, 15 and 10 products for."""
+    assert [moduli_count(8, depth) for depth in (8192, 10_900, MAX_DEPTH)] == [18, 18, 19]
+    assert moduli_count(5, 8192) == 12
+    assert moduli_count(4, 8192) == 10
+    assert MAX_DEPTH << 14 < 1 << 31
+
+
+@pytest.mark.parametrize("limbs", range(3, 9))
+def test_integers_of_the_range_come_back(limbs: int) -> None:
+    """From their residues alone, around zero and at both ends of what a depth allows."""
+    rng = np.random.default_rng(limbs)
+    for depth in (1, 1000, MAX_DEPTH):
+        basis = Basis(limbs, moduli_count(limbs, depth))
+        most = depth * largest(limbs) ** 2
+        integers = [0, 1, -1, most, -most, most - 1, 1 - most]
+        integers += [int(rng.integers(-(2**62), 2**62)) * most >> 62 for _ in range(200)]
+        residues = np.array([[p % m for p in integers] for m in basis.moduli], np.int64)
+        assert combined(residues, basis).tolist() == [p % (1 << 64) for p in integers]
+
+
+@rings
+@pytest.mark.parametrize("depth", [1, 100, 11_000])
+def test_the_formula(word: type[Any], bits: int, depth: int) -> None:
+    """Random and extreme operands: sums of greatest magnitude, of either sign."""
+    rng = np.random.default_rng(bits)
+    a, b = random_words(rng, (4, depth), word), random_words(rng, (depth, 3), word)
+    a[0], a[1] = all_least(word, (depth,)), all_most(word, (depth,))
+    b[:, 0], b[:, 1] = all_least(word, (depth,)), all_most(word, (depth,))
+    basis = Basis.of(Ring.of(8 * word().itemsize, bits), depth)
+    expected = matmul_reference([(a[None], b[None])])[0]
+    assert_equal_in_ring(product(a, b, basis).astype(word), expected, bits)
+
+
+def test_residues_are_signed_bytes() -> None:
+    basis = Basis(8, 18)
+    x = random_words(np.random.default_rng(0), (1000,), np.uint64)
+    for m, found in zip(basis.moduli, residues_of(x, basis), strict=True):
+        assert (np.abs(found.astype(int)) <= m // 2).all()
+
+
+def by_kernels(
+    pairs: list[tuple[Words, Words]], bits: int, device: str, shape: DeviceShape
+) -> None:
+    a, b = pairs[0]
+    out = junk((a.shape[0], a.shape[1], b.shape[2]), a.dtype.type)
+    operands = [out, *(each for pair in pairs for each in pair)]
+    call("matmul", operands, [bits], device=device, way=by_residues, shape=shape)
+    assert_equal_in_ring(out, matmul_reference(pairs), bits)
+
+
+@devices
+@rings
+@settings(deadline=None, max_examples=8)
+@given(st.data())
+def test_views(device: str, word: type[Any], bits: int, data: st.DataObject) -> None:
+    batch, rows, columns = (data.draw(st.integers(1, most)) for most in (2, 20, 20))
+    seed = data.draw(seeds)
+    pairs = [
+        (
+            data.draw(matrix((batch, rows, 70 + p), word, seed + p)),
+            data.draw(matrix((batch, 70 + p, columns), word, seed + p + 99)),
+        )
+        for p in range(data.draw(st.integers(1, 2)))
+    ]
+    by_kernels(pairs, bits, device, DeviceShape(1))
+
+
+@devices
+@rings
+def test_several_tiles_of_extremes(device: str, word: type[Any], bits: int) -> None:
+    """Rows and columns of the greatest elements among random ones, on edges of tiles."""
+    rng = np.random.default_rng(bits)
+    a, b = random_words(rng, (1, 130, 200), word), random_words(rng, (1, 200, 258), word)
+    a[0, 127], a[0, 128] = all_least(word, (200,)), all_most(word, (200,))
+    b[0, :, 255], b[0, :, 256] = all_least(word, (200,)), all_most(word, (200,))
+    by_kernels([(a, b)], bits, device, DeviceShape(2))
+
+
+def test_when_residues_are_worth_it() -> None:
+    def is_worth(limbs: int, side: int, depth: int) -> bool:
+        ring = Ring(32 if limbs <= 4 else 64, limbs)
+        return Shape(ring, 1, side, side, (depth,)).is_worth(SM90)
+
+    assert is_worth(8, 8192, 8192)
+    assert is_worth(5, 8192, 8192)
+    assert not is_worth(4, 8192, 8192)  # as many products, and bytes to move
+    assert not is_worth(8, 256, 256)
+    assert not is_worth(8, 8192, 64)
+
+
+def test_what_residues_are_not_able_to() -> None:
+    """Sums beyond 32 bits, and more scratch memory than a party should be asked for."""
+    ring = Ring(64, 8)
+    assert Shape(ring, 1, 64, 64, (MAX_DEPTH,)).is_able
+    assert not Shape(ring, 1, 64, 64, (MAX_DEPTH, 1)).is_able
+    large = Shape(ring, 1, 1 << 15, 1 << 15, (8192,))
+    assert large.places[2] > MAX_SCRATCH
+    assert not large.is_able

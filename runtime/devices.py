@@ -6,6 +6,8 @@
 | `cuda`, `cuda:N` | its GPU number N, or 0 (`cuda/`) |
 | `host-shim` | the GPU's code on the processor: for tests, where parties are threads |
 
+Behind a GPU's name, `,no-graphs` has every kernel launched by itself: for debugging.
+
 A device holds one party's memory and runs its steps. It is never part of the wire: steps, messages
 and randomness are the same bits on each, so parties on different devices compute together.
 """
@@ -26,28 +28,32 @@ from veilgraph.runtime.cuda.shim_driver import ShimDriver
 from veilgraph.runtime.device import Ready
 
 CPU, CUDA, HOST_SHIM = "cpu", "cuda", "host-shim"
+NO_GRAPHS = ",no-graphs"
 MOST_CARDS = 1024
 
 
 @dataclass(frozen=True)
 class DeviceName:
-    """A device's kind, and which of this machine's it is."""
+    """A device's kind, which of this machine's it is, and whether it replays graphs."""
 
     kind: str
     index: int = 0
+    graphs: bool = True
 
     @staticmethod
     def parse(text: str) -> DeviceName:
-        """`cpu`, `cuda`, `cuda:1`.
+        """`cpu`, `cuda`, `cuda:1`, `cuda:1,no-graphs`.
 
         Raises:
             UsageError: no name of a device.
         """
-        kind, colon, number = text.partition(":")
-        if text in (CPU, CUDA, HOST_SHIM):
-            return DeviceName(text)
+        plain = text.removesuffix(NO_GRAPHS)
+        graphs = plain == text
+        kind, colon, number = plain.partition(":")
+        if plain in (CUDA, HOST_SHIM) or text == CPU:
+            return DeviceName(plain, graphs=graphs)
         if kind == CUDA and colon and number.isdecimal() and int(number) < MOST_CARDS:
-            return DeviceName(kind, int(number))
+            return DeviceName(kind, int(number), graphs)
         raise UsageError(f"There is no device `{text}`.", "Use cpu, cuda or cuda:N.")
 
 
@@ -92,6 +98,6 @@ def ready(
         return CpuReady(plan.party(party), plan.constants, threads, isa)
     if found.kind == HOST_SHIM:
         shim = ShimDriver(cache_folder().with_name("host-shim"))
-        return CudaReady(CudaProgram.prepared(plan, party, shim))
+        return CudaReady(CudaProgram.prepared(plan, party, shim), found.graphs)
     card = PyCudaDriver(load_pycuda(), found.index, Cubins(cache_folder(), cubins, find_nvcc()))
-    return CudaReady(CudaProgram.prepared(plan, party, card))
+    return CudaReady(CudaProgram.prepared(plan, party, card), found.graphs)

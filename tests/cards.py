@@ -45,14 +45,15 @@ class CardRunner:
     ) -> None:
         """One launch; every region is as the launch left it."""
         driver, schedules = self._driver, key_schedules(keys).reshape(-1)
+        number = np.array([run], np.uint64)
         with driver.current():
             stream, done = driver.stream(), driver.event()
             driver.prepare([launch.source])
             kernel = driver.kernel(launch)
-            with self._copies([*regions, schedules]) as (addresses, pinned):
+            with self._copies([*regions, schedules, number]) as (addresses, pinned):
                 for address, content in zip(addresses, pinned, strict=True):
                     stream.copy_in(address, content)
-                words = launch.bind(addresses[:-1], addresses[-1], run)
+                words = launch.bind(addresses[:-2], *addresses[-2:])
                 stream.launch(kernel, words.tobytes())
                 for address, content in zip(addresses, pinned, strict=True):
                     stream.copy_out(content, address)

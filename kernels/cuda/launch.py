@@ -36,7 +36,10 @@ class Keys:
 
 @dataclass(frozen=True)
 class Run:
-    """The inference's number in the session; 0 in setup."""
+    """The address of the inference's number in the session, 64 bits; the number is 0 in setup.
+
+    Kernels read it when they run, so a launch's parameters are the same in every inference.
+    """
 
 
 _SHARED_KIB = {"sm_80": 163, "sm_87": 163, "sm_90": 227, "sm_100": 227, "sm_103": 227}
@@ -81,7 +84,8 @@ class Launch:
     scratch_bytes: int = 0
 
     def bind(self, regions: Sequence[int], keys: int, run: int) -> npt.NDArray[np.uint64]:
-        """The parameter buffer, given the addresses of the regions and of the key schedules."""
+        """The parameter buffer, given the addresses of the regions, of the key schedules and of
+        the inference's number."""
 
         def word(argument: Argument) -> int:
             if isinstance(argument, Pointer):

@@ -89,7 +89,7 @@ class Printer:
     def _text(self) -> str:
         parameters = ["int64_t elements"]
         if self._keys:
-            parameters += ["const AesSchedule* schedules", "uint64_t run"]
+            parameters += ["const AesSchedule* schedules", "const uint64_t* number"]
             parameters += [f"uint64_t key{k}" for k in range(len(self._keys))]
         alone = "" if self._overlap() else "__restrict__ "
         parameters += [f"uint8_t* {alone}m{i}" for i in range(len(self._buffers))]
@@ -106,6 +106,7 @@ class Printer:
         if not self._keys:
             return ""
         lines = [
+            "const uint64_t run = *number;",
             "__shared__ AesTable table;",
             f"__shared__ AesSchedule keys[{len(self._keys)}];",
             "fill_aes_table(table);",

@@ -2,7 +2,7 @@
 
 The arena is one allocation, and the public constants and the session's key schedules lie beside it.
 Steps between two rounds are launched one after another with parameters that were laid out when the
-plan was opened; nothing waits for the card but what the host reads.
+plan was opened, or replayed as one graph; nothing waits for the card but what the host reads.
 """
 
 from __future__ import annotations
@@ -17,10 +17,17 @@ import numpy.typing as npt
 from veilgraph.ir.errors import DeviceError, ResourceLimitError
 from veilgraph.ir.plan import ROUND
 from veilgraph.kernels import KERNELS
-from veilgraph.kernels.cuda import Launch, Run, key_schedules
-from veilgraph.kernels.cuda.launch import KEY_BYTES, SCHEDULE_BYTES
-from veilgraph.runtime.cuda.driver import DriverFault, Kernel
-from veilgraph.runtime.cuda.program import GIB, CudaProgram, require_memory
+from veilgraph.kernels.cuda import Launch, key_schedules
+from veilgraph.kernels.cuda.launch import KEY_BYTES
+from veilgraph.runtime.cuda.driver import DriverFault, Kernel, Launched
+from veilgraph.runtime.cuda.graphs import Graphs
+from veilgraph.runtime.cuda.program import (
+    GIB,
+    NUMBER_BYTES,
+    CudaProgram,
+    require_memory,
+    session_bytes,
+)
 from veilgraph.runtime.cuda.staging import StagedRound, Staging, staging_bytes
 from veilgraph.runtime.cuda.timeline import Timeline
 from veilgraph.runtime.device import Place, Places
@@ -29,29 +36,24 @@ from veilgraph.runtime.links import Buffer, byte_view
 PIECE_BYTES = 1 << 20  # least pinned memory, for inputs and outputs
 
 
-@dataclass
+@dataclass(frozen=True)
 class Bound:
-    """A launch with its parameters laid out, those that are the inference's number at `runs`."""
+    """A launch with its parameters laid out."""
 
     step: int
     kernel: Kernel
-    words: npt.NDArray[np.uint64]
-    runs: list[int]
     parameters: bytes
-
-    def for_run(self, run: int) -> None:
-        self.words[self.runs] = run
-        self.parameters = self.words.tobytes()
 
 
 @dataclass(frozen=True)
 class CudaReady:
-    """See device.Ready."""
+    """See device.Ready; `graphs` as of a CudaDevice."""
 
     made: CudaProgram
+    graphs: bool = True
 
     def open(self, keys: bytes) -> CudaDevice:
-        return CudaDevice(self.made, keys)
+        return CudaDevice(self.made, keys, self.graphs)
 
 
 class CudaDevice:
@@ -60,13 +62,14 @@ class CudaDevice:
     Args:
         made: the program, ready for the card.
         keys: the session's keys in the plan's order, 16 bytes each.
+        graphs: whether stretches that come again are replayed as graphs.
 
     Raises:
         ResourceLimitError: the card has less memory free by now.
         DeviceError: the card failed.
     """
 
-    def __init__(self, made: CudaProgram, keys: bytes) -> None:
+    def __init__(self, made: CudaProgram, keys: bytes, graphs: bool = True) -> None:
         self._plan, self._program, self._driver = made.plan, made.program, made.driver
         driver = made.driver
         assert len(keys) == KEY_BYTES * len(made.program.keys), "other keys than the plan's"
@@ -79,10 +82,12 @@ class CudaDevice:
             self._compute, self._done = driver.stream(), driver.event()
             self._arena = self._allocated(self._program.arena_bytes)
             self._constants = self._allocated(len(made.plan.constants))
-            self._keys = self._allocated(SCHEDULE_BYTES * len(made.program.keys))
+            self._number = self._allocated(session_bytes(made.program))
+            self._keys = self._number + NUMBER_BYTES
             self._scratch = self._allocated(made.scratch_bytes)
             self._staging = self._staged(max(PIECE_BYTES, staging_bytes(self._program)))
             self._lay_out(made.steps)
+            self._graphs = Graphs(driver, self._launches) if graphs else None
             kernels = [int(kernel) for kernel in self._program.steps["kernel"]]
             names = ["round" if k == ROUND else KERNELS[k] for k in kernels]
             self._timeline = Timeline(driver, self._compute, names)
@@ -95,19 +100,26 @@ class CudaDevice:
 
     def run(self, first: int, last: int, run: int) -> None:
         assert 0 <= first <= last < len(self._starts), "steps out of range"
+        assert 0 <= run < 1 << 32, "no number of an inference"
         self._latest = first, last
         with self._on_card():
             if run != self._run:
-                for bound in self._bound:
-                    if bound.runs:
-                        bound.for_run(run)
+                self._compute.write(self._number, run)
                 self._run = run
             (self._run_traced if self._timeline.traces else self._run_all)(first, last)
 
     def _run_all(self, first: int, last: int) -> None:
         start = self._timeline.mark()
-        self._launch(first, last)
+        graph = self._graphs.find(first, last) if self._graphs else None
+        if graph is None:
+            self._launch(first, last)
+        else:
+            self._compute.replay(graph)
         self._timeline.add(first, last, start, self._timeline.mark())
+
+    def _launches(self, first: int, last: int) -> list[Launched]:
+        steps = self._bound[self._starts[first] : self._starts[last]]
+        return [(bound.kernel, bound.parameters) for bound in steps]
 
     def _run_traced(self, first: int, last: int) -> None:
         start = self._timeline.mark()
@@ -221,7 +233,8 @@ class CudaDevice:
             what = f"one of {what} to {self._said(last - 1)}"
         return DeviceError(
             f"{self._program.party}'s {card} failed in {what}: {fault}.",
-            "With CUDA_LAUNCH_BLOCKING=1 in the environment the very step is named.",
+            "With CUDA_LAUNCH_BLOCKING=1 in the environment, and `,no-graphs` behind the device's "
+            "name, the very step is named.",
         )
 
     def _said(self, step: int) -> str:
@@ -260,10 +273,8 @@ class CudaDevice:
         regions = self._arena, self._constants, self._scratch
         for step, made in enumerate(steps):
             for launch in made:
-                words = launch.bind(regions, self._keys, self._run)
-                runs = [i for i, a in enumerate(launch.arguments) if isinstance(a, Run)]
-                kernel = self._driver.kernel(launch)
-                self._bound.append(Bound(step, kernel, words, runs, words.tobytes()))
+                parameters = launch.bind(regions, self._keys, self._number).tobytes()
+                self._bound.append(Bound(step, self._driver.kernel(launch), parameters))
             self._starts.append(len(self._bound))
 
     def close(self) -> None:
@@ -289,6 +300,8 @@ class CudaDevice:
         self._finish()
         for address, _ in self._allocations:
             self._driver.release(address)
+        if self._graphs:
+            self._graphs.close()
         # The rest goes with the last reference, and has to go in the card's context.
         self._bound.clear()
         del self._staging, self._timeline

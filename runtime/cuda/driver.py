@@ -6,10 +6,10 @@ calls are made while the driver's context is `current`.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Protocol, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -47,11 +47,27 @@ class Kernel(Protocol):
     """A kernel's machine code, loaded, with the shape of one launch of it."""
 
 
+Launched: TypeAlias = tuple[Kernel, bytes]  # a kernel, and its parameter buffer
+
+
+class Graph(Protocol):
+    """Launches, one after another, that a stream replays as one."""
+
+    def close(self) -> None:
+        """Lets go of it; what streams have of it must be done."""
+
+
 class Stream(Protocol):
     """Work in order; calls return at once, and what they name must stay until the work is done."""
 
     def launch(self, kernel: Kernel, parameters: bytes) -> None:
         """Runs a kernel on its parameter buffer, which is copied."""
+
+    def replay(self, graph: Graph) -> None:
+        """Runs the launches of a graph in order, each with the parameters that it was made with."""
+
+    def write(self, address: int, number: int) -> None:
+        """Writes 32 bits, little endian, which are part of the order: nothing else must stay."""
 
     def copy_in(self, address: int, content: Bytes) -> None:
         """From pinned memory to the card."""
@@ -105,6 +121,9 @@ class Driver(Protocol):
     def stream(self) -> Stream: ...
 
     def event(self) -> Event: ...
+
+    def graph(self, launches: Sequence[Launched]) -> Graph:
+        """Launches as one; each kernel has run before."""
 
     def prepare(self, sources: Iterable[Source]) -> None:
         """Compiles what there is no machine code of, all at once.

@@ -21,6 +21,7 @@ from veilgraph.runtime._native import check_program
 from veilgraph.runtime.cuda.driver import Driver, DriverFault
 
 GIB = 2**30
+NUMBER_BYTES = 16  # of an inference's number on the card: 8, and room to align what follows
 
 
 @dataclass(frozen=True)
@@ -117,14 +118,18 @@ def require_memory(plan: Plan, program: PartyPlan, driver: Driver, scratch: int)
     """ResourceLimitError unless arena, constants, keys and scratch fit what the card has free."""
     with driver.current():
         free = driver.free_bytes()
-    needed = program.arena_bytes + len(plan.constants) + SCHEDULE_BYTES * len(program.keys)
-    needed += scratch
+    needed = program.arena_bytes + len(plan.constants) + session_bytes(program) + scratch
     if needed > free:
         raise ResourceLimitError(
             f"{program.party} needs {needed / GIB:.2f} GiB for this plan, and the "
             f"{driver.card.name} has {free / GIB:.2f} GiB free.",
             _smaller(plan, program, needed, free),
         )
+
+
+def session_bytes(program: PartyPlan) -> int:
+    """Of what the session has on the card: an inference's number, then the key schedules."""
+    return NUMBER_BYTES + SCHEDULE_BYTES * len(program.keys)
 
 
 def _smaller(plan: Plan, program: PartyPlan, needed: int, free: int) -> str:

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import wraps
+from functools import cached_property, wraps
 from importlib import import_module
 from typing import Any, Concatenate, ParamSpec, Protocol, TypeVar
 
@@ -14,10 +14,20 @@ import numpy as np
 from veilgraph.ir.errors import UsageError
 from veilgraph.kernels.cuda import Launch, Source
 from veilgraph.runtime.cuda.cubins import Cubins
-from veilgraph.runtime.cuda.driver import Bytes, Card, DriverFault, Event, Kernel
+from veilgraph.runtime.cuda.driver import (
+    Bytes,
+    Card,
+    DriverFault,
+    Event,
+    Graph,
+    Kernel,
+    Launched,
+)
+from veilgraph.runtime.cuda.libcuda import GraphCalls
 
 LEAST_DRIVER = 12000  # CUDA 12.0, as drivers count
 STATIC_SHARED_BYTES = 48 << 10  # what a block gets without asking
+_NON_BLOCKING = 1  # CU_STREAM_NON_BLOCKING: the default stream is no matter to it
 _INSTALL = "pip install 'veilgraph[gpu]', where CUDA's compiler and headers are."
 
 P = ParamSpec("P")
@@ -130,12 +140,27 @@ class PyCudaKernel:
     shared_bytes: int
 
 
+@dataclass(frozen=True)
+class PyCudaGraph:
+    """See driver.Graph; `handle` is the driver's."""
+
+    calls: GraphCalls
+    handle: int
+
+    def close(self) -> None:
+        self.calls.destroy(self.handle)
+
+
 class PyCudaStream:
     """See driver.Stream."""
 
-    def __init__(self, cuda: Any) -> None:
+    def __init__(self, cuda: Any, flags: int = 0) -> None:
         self._cuda = cuda
-        self._stream = cuda.Stream()
+        self._stream = cuda.Stream(flags)
+
+    @property
+    def handle(self) -> int:
+        return int(self._stream.handle)
 
     @_faults
     def launch(self, kernel: Kernel, parameters: bytes) -> None:
@@ -147,6 +172,14 @@ class PyCudaStream:
             parameters,
             shared_size=kernel.shared_bytes,
         )
+
+    def replay(self, graph: Graph) -> None:
+        assert isinstance(graph, PyCudaGraph)
+        graph.calls.launch(graph.handle, self.handle)
+
+    @_faults
+    def write(self, address: int, number: int) -> None:
+        self._cuda.memset_d32_async(address, number, 1, self._stream)
 
     @_faults
     def copy_in(self, address: int, content: Bytes) -> None:
@@ -177,13 +210,16 @@ class PyCudaDriver:
         cuda: the module pycuda.driver, initialised.
         index: the card's number.
         cubins: where machine code comes from.
+        calls: the driver's calls for graphs, looked for when the first is made if None.
 
     Raises:
         UsageError: there is no such card.
     """
 
-    def __init__(self, cuda: Any, index: int, cubins: Cubins) -> None:
-        self._cuda, self._cubins = cuda, cubins
+    def __init__(
+        self, cuda: Any, index: int, cubins: Cubins, calls: GraphCalls | None = None
+    ) -> None:
+        self._cuda, self._cubins, self._given_calls = cuda, cubins, calls
         count = cuda.Device.count()
         if index >= count:
             raise UsageError(
@@ -251,6 +287,23 @@ class PyCudaDriver:
     @_faults
     def event(self) -> PyCudaEvent:
         return PyCudaEvent(self._cuda)
+
+    @cached_property
+    def _calls(self) -> GraphCalls:
+        return self._given_calls or GraphCalls()
+
+    @_faults
+    def graph(self, launches: Sequence[Launched]) -> PyCudaGraph:
+        """By capture, on a stream of its own: PyCUDA's launches are kept as they are."""
+        stream = PyCudaStream(self._cuda, _NON_BLOCKING)
+        self._calls.begin(stream.handle)
+        try:
+            for kernel, parameters in launches:
+                stream.launch(kernel, parameters)
+        except BaseException:
+            self._calls.abandon(stream.handle)
+            raise
+        return PyCudaGraph(self._calls, self._calls.end(stream.handle))
 
     def prepare(self, sources: Iterable[Source]) -> None:
         self._cubins.make(sources, self.card.arch)

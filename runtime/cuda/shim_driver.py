@@ -7,7 +7,7 @@ behind it, or is done at once where a stream is hasty. What reads or writes too 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,7 +18,7 @@ import numpy as np
 from veilgraph.kernels.cuda import Launch, Source
 from veilgraph.kernels.cuda.shim import ShimRunner
 from veilgraph.runtime.cuda.cubins import alone, in_parallel, make_own
-from veilgraph.runtime.cuda.driver import Bytes, Card, Event, Kernel
+from veilgraph.runtime.cuda.driver import Bytes, Card, Event, Graph, Kernel, Launched
 
 ALIGNMENT = 256
 SHIM = Card("host shim", "host", multiprocessors=2, memory_bytes=4 << 30)
@@ -46,6 +46,18 @@ class ShimKernel:
     """See driver.Kernel."""
 
     launch: Launch
+
+
+@dataclass
+class ShimGraph:
+    """See driver.Graph."""
+
+    launches: tuple[Launched, ...]
+    closed: bool = False
+
+    def close(self) -> None:
+        assert not self.closed, "a graph that was let go of before"
+        self.closed = True
 
 
 @dataclass(frozen=True)
@@ -87,9 +99,27 @@ class ShimStream:
         return work.behind is None or work.behind._done >= work.position
 
     def launch(self, kernel: Kernel, parameters: bytes) -> None:
+        self._driver.launches += 1
+        self._add(_Work(lambda: self._call(kernel, parameters)))
+
+    def _call(self, kernel: Kernel, parameters: bytes) -> None:
         assert isinstance(kernel, ShimKernel)
-        words = np.frombuffer(parameters, np.uint64)
-        self._add(_Work(lambda: self._driver.runner.call(kernel.launch, words)))
+        self._driver.runner.call(kernel.launch, np.frombuffer(parameters, np.uint64))
+
+    def replay(self, graph: Graph) -> None:
+        assert isinstance(graph, ShimGraph)
+        self._driver.replays += 1
+
+        def act() -> None:
+            assert not graph.closed, "a graph that was let go of"
+            for launched in graph.launches:
+                self._call(*launched)
+
+        self._add(_Work(act))
+
+    def write(self, address: int, number: int) -> None:
+        word = np.array([number], np.uint32).view(np.uint8)
+        self._add(_Work(lambda: np.copyto(self._driver.at(address, len(word)), word)))
 
     def copy_in(self, address: int, content: Bytes) -> None:
         self._driver.require_pinned(content)
@@ -123,10 +153,14 @@ class ShimDriver:
         folder: where compiled kernels are kept; of this user alone.
         card: what it says it is.
         hasty: which streams, by the order they are made in, work as soon as they may.
+
+    Attributes:
+        launches, replays: how many the streams were asked for.
     """
 
     def __init__(self, folder: Path, card: Card = SHIM, hasty: Collection[int] = ()) -> None:
         self.card = card
+        self.launches = self.replays = 0
         self._hasty = hasty
         self._streams: list[ShimStream] = []
         make_own(folder)
@@ -188,6 +222,9 @@ class ShimDriver:
 
     def event(self) -> ShimEvent:
         return ShimEvent()
+
+    def graph(self, launches: Sequence[Launched]) -> ShimGraph:
+        return ShimGraph(tuple(launches))
 
     def prepare(self, sources: Iterable[Source]) -> None:
         with alone(self._folder):

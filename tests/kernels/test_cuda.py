@@ -100,8 +100,8 @@ def test_a_launch_through_a_driver(tmp_path: Path) -> None:
     """As kernels are called on a card: over copies of the regions, with key schedules."""
     text = """
 #include "kernels/cuda/prelude.cuh"
-extern "C" __global__ void mix(uint64_t* out, const uint8_t* keys, uint64_t run) {
-  out[threadIdx.x] += keys[175] + 1000 * run;
+extern "C" __global__ void mix(uint64_t* out, const uint8_t* keys, const uint64_t* run) {
+  out[threadIdx.x] += keys[175] + 1000 * *run;
 }
 """
     launch = Launch(

@@ -18,7 +18,31 @@ def test_names(text: str, kind: str, index: int) -> None:
 
 
 @pytest.mark.parametrize(
-    "text", ["", "gpu", "CPU", "cuda:", "cuda:x", "cuda:-1", "cuda:1024", "cpu:0", "host-shim:0"]
+    ("text", "kind"), [("cuda:3,no-graphs", "cuda"), ("cuda,no-graphs", "cuda")]
+)
+def test_graphs_may_be_left_out(text: str, kind: str) -> None:
+    found = DeviceName.parse(text)
+    assert (found.kind, found.graphs) == (kind, False)
+    assert DeviceName.parse(text.removesuffix(",no-graphs")).graphs
+    require_device(text)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "cpu,no-graphs",
+        "cuda,graphs",
+        "cuda:1,no-graphs,no-graphs",
+        "",
+        "gpu",
+        "CPU",
+        "cuda:",
+        "cuda:x",
+        "cuda:-1",
+        "cuda:1024",
+        "cpu:0",
+        "host-shim:0",
+    ],
 )
 def test_no_names(text: str) -> None:
     with pytest.raises(UsageError, match=f"There is no device `{text}`") as caught:

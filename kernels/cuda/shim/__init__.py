@@ -78,7 +78,8 @@ class ShimRunner:
         """
         schedules = _schedules(keys)
         addresses = [region.ctypes.data for region in regions]
-        self.call(launch, launch.bind(addresses, schedules.ctypes.data, run))
+        number = np.array([run], np.uint64)
+        self.call(launch, launch.bind(addresses, schedules.ctypes.data, number.ctypes.data))
 
     def call(self, launch: Launch, words: npt.NDArray[np.uint64]) -> None:
         """One launch with its parameter buffer, as `Launch.bind` lays it out."""

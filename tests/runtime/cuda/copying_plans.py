@@ -10,6 +10,7 @@ from dataclasses import replace
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 from small_machines import step, words
 from small_plans import small_plan
 
@@ -25,9 +26,14 @@ from veilgraph.ir.plan import (
     Phase,
     Plan,
 )
+from veilgraph.runtime.cuda.device import CudaDevice
+from veilgraph.runtime.cuda.driver import Driver
+from veilgraph.runtime.cuda.program import CudaProgram
 
 COUNT = 1000  # words of a copy
 BYTES = 8 * COUNT
+# Of the streams of steps, of what goes out and of what comes in, those that work at once.
+HASTY = ((), (0,), (1,), (2,), (1, 2))
 
 
 def fill(buffer: int, param: int, **fields: int) -> Any:
@@ -81,3 +87,14 @@ def rounds(count: int) -> list[Any]:
 
 
 SEND, RECEIVE = Direction.SEND, Direction.RECEIVE
+
+
+def opened(plan: Plan, driver: Driver, graphs: bool = True) -> CudaDevice:
+    """Alice's device; her keys, if she has any, are of bytes 0, 1, 2 and so on."""
+    keys = bytes(range(16 * len(plan.party("alice").keys)))
+    return CudaDevice(CudaProgram.prepared(plan, "alice", driver), keys, graphs)
+
+
+def whole(device: CudaDevice, plan: Plan) -> npt.NDArray[np.uint64]:
+    """All of the party's memory."""
+    return device.copy_out((0, plan.party("alice").arena_bytes)).view(np.uint64)

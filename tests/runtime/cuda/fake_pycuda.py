@@ -19,6 +19,7 @@ import numpy.typing as npt
 from veilgraph.kernels.cuda import Launch, Source
 from veilgraph.kernels.cuda.shim import ShimRunner
 from veilgraph.runtime.cuda.cubins import Cubins
+from veilgraph.runtime.cuda.libcuda import GraphCalls
 
 Bytes = npt.NDArray[np.uint8]
 MEMORY_BYTES = 1 << 30
@@ -58,6 +59,8 @@ class Card:
         self.sources: dict[str, Source] = {}
         self.allocated: dict[int, Bytes] = {}
         self.page_locked: list[Bytes] = []
+        self.streams: dict[int, Stream] = {}
+        self.graphs: dict[int, list[Callable[[], None]]] = {}
 
     def require_context(self) -> None:
         if self.contexts < 1:
@@ -125,6 +128,53 @@ class Event:
 MAX_DYNAMIC_SHARED = 8  # CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
 
 
+class Stream:
+    """pycuda.driver.Stream; `kept` has the launches that it captures, if it does."""
+
+    def __init__(self, card: Card, flags: int = 0) -> None:
+        card.require_context()
+        self.flags, self.handle = flags, 1 + len(card.streams)
+        self.kept: list[Callable[[], None]] | None = None
+        card.streams[self.handle] = self
+
+    def wait_for_event(self, event: Event) -> None:
+        event.card.require_context()
+        assert self.kept is None
+
+
+class FakeGraphCalls(GraphCalls):
+    """What libcuda does for graphs."""
+
+    def __init__(self, card: Card) -> None:
+        self.card = card
+
+    def begin(self, stream: int) -> None:
+        self.card.require_context()
+        assert self.card.streams[stream].flags == 1, "may meet the default stream"
+        self.card.streams[stream].kept = []
+
+    def end(self, stream: int) -> int:
+        kept = self.card.streams[stream].kept
+        assert kept is not None
+        self.card.streams[stream].kept = None
+        handle = 1000 + len(self.card.graphs)
+        self.card.graphs[handle] = kept
+        return handle
+
+    def abandon(self, stream: int) -> None:
+        self.card.streams[stream].kept = None
+
+    def launch(self, graph: int, stream: int) -> None:
+        self.card.require_context()
+        assert self.card.streams[stream].kept is None
+        for call in self.card.graphs[graph]:
+            call()
+
+    def destroy(self, graph: int) -> None:
+        self.card.require_context()
+        self.card.graphs[graph].clear()
+
+
 class Function:
     """pycuda.driver.Function"""
 
@@ -156,7 +206,11 @@ class Function:
         assert self.arg_format == f"{len(parameters)}s"
         assert shared_size <= self.most_shared
         launch = Launch(self.source, self.entry, grid, block, (), shared_size)
-        self.card.runner.call(launch, np.frombuffer(parameters, np.uint64))
+
+        def call() -> None:
+            self.card.runner.call(launch, np.frombuffer(parameters, np.uint64))
+
+        call() if stream.kept is None else stream.kept.append(call)
 
 
 def fake_pycuda(folder: Path) -> Any:
@@ -191,10 +245,8 @@ def fake_pycuda(folder: Path) -> Any:
         found.get_function = lambda entry: Function(card, card.sources[cubin.decode()], entry)
         return found
 
-    def stream() -> Any:
-        made: Any = ModuleType("stream")
-        made.wait_for_event = in_context(lambda event: None)
-        return made
+    def set_words(address: int, value: int, count: int, stream: Stream) -> None:
+        card.at(address, 4 * count).view(np.uint32)[:] = value
 
     def allocate(count: int) -> Allocation:
         used = sum(len(block) for block in card.allocated.values())
@@ -215,7 +267,7 @@ def fake_pycuda(folder: Path) -> Any:
         "Device": type("Device", (_Device,), {"card": card}),
         "Context": type("Context", (), {"pop": staticmethod(pop)}),
         "Event": lambda: Event(card),
-        "Stream": in_context(stream),
+        "Stream": lambda flags=0: Stream(card, flags),
         "mem_get_info": in_context(
             lambda: (
                 MEMORY_BYTES - sum(len(block) for block in card.allocated.values()),
@@ -226,6 +278,7 @@ def fake_pycuda(folder: Path) -> Any:
         "memcpy_htod_async": copy_in,
         "memcpy_dtoh_async": copy_out,
         "memset_d8_async": lambda at, value, count, stream: card.at(at, count).fill(value),
+        "memset_d32_async": set_words,
         "pagelocked_empty": in_context(page_locked),
         "module_from_buffer": in_context(module),
     }

@@ -10,7 +10,18 @@ from typing import Any
 import numpy as np
 import pytest
 from cards import first_card
-from copying_plans import BYTES, COUNT, RECEIVE, SEND, copying_plan, fill, rounds
+from copying_plans import (
+    BYTES,
+    COUNT,
+    HASTY,
+    RECEIVE,
+    SEND,
+    copying_plan,
+    fill,
+    opened,
+    rounds,
+    whole,
+)
 from fake_pycuda import FakeCubins, fake_pycuda
 from small_machines import image, step, words
 
@@ -21,39 +32,9 @@ from veilgraph.kernels.matmul.residues import by_residues
 from veilgraph.runtime.cuda.device import CudaDevice
 from veilgraph.runtime.cuda.driver import Driver, DriverFault
 from veilgraph.runtime.cuda.program import CudaProgram
-from veilgraph.runtime.cuda.pycuda_driver import PyCudaDriver
 from veilgraph.runtime.cuda.shim_driver import SHIM, ShimDriver, ShimEvent, ShimStream
 
 COPY = step("copy", first_buffer=0)  # from the second place to the first
-
-
-# Of the streams of steps, of what goes out and of what comes in, those that work at once.
-HASTY = ((), (0,), (1,), (2,), (1, 2))
-DRIVERS = [*HASTY, "pycuda", pytest.param("card", marks=pytest.mark.gpu)]
-
-
-@pytest.fixture(params=DRIVERS, ids=str)
-def driver(request: pytest.FixtureRequest, shim_folder: Path) -> Driver:
-    """The shim in any order of work that CUDA allows, PyCUDA's stand-in, and the first card."""
-    if request.param == "card":
-        return first_card()
-    if request.param == "pycuda":
-        cuda = fake_pycuda(shim_folder)
-        return PyCudaDriver(cuda, 0, FakeCubins(cuda))
-    return ShimDriver(shim_folder, hasty=request.param)
-
-
-@pytest.fixture
-def shim(shim_folder: Path) -> ShimDriver:
-    return ShimDriver(shim_folder)
-
-
-def opened(plan: Plan, driver: Driver) -> CudaDevice:
-    return CudaDevice(CudaProgram.prepared(plan, "alice", driver), b"")
-
-
-def whole(device: CudaDevice, plan: Plan) -> np.ndarray[Any, np.dtype[np.uint64]]:
-    return device.copy_out((0, plan.party("alice").arena_bytes)).view(np.uint64)
 
 
 # Steps and copies

@@ -11,13 +11,13 @@ from types import ModuleType
 from typing import Any
 
 import pytest
-from fake_pycuda import fake_pycuda
+from fake_pycuda import FakeGraphCalls, fake_pycuda
 
 from veilgraph.ir.errors import UsageError
 from veilgraph.kernels.cuda import Launch, Source
 from veilgraph.runtime.cuda.cubins import Cubins, store
 from veilgraph.runtime.cuda.driver import DriverFault
-from veilgraph.runtime.cuda.pycuda_driver import PyCudaDriver, load_pycuda
+from veilgraph.runtime.cuda.pycuda_driver import PyCudaDriver, PyCudaKernel, load_pycuda
 
 ADD = Source("add", "", ("add",))
 
@@ -109,6 +109,20 @@ def test_a_mark_that_was_never_set_is_reached(cuda: Any) -> None:
     driver = PyCudaDriver(load_pycuda(), 0, Cubins(Path()))
     with driver.current():
         driver.event().synchronize()
+
+
+def test_a_launch_that_is_refused_while_a_graph_is_made(cuda: Any) -> None:
+    """The capture ends, so that the stream's handle is free for others."""
+    driver = PyCudaDriver(load_pycuda(), 0, Cubins(Path()), FakeGraphCalls(cuda.card))
+
+    class Refusing:
+        def prepared_async_call(self, *args: Any, **named: Any) -> None:
+            raise cuda.Error("cuLaunchKernel failed: invalid value")
+
+    with driver.current(), pytest.raises(DriverFault, match="cuLaunchKernel failed"):
+        driver.graph([(PyCudaKernel(Refusing(), (1, 1, 1), (32, 1, 1), 0), b"")])
+    assert all(stream.kept is None for stream in cuda.card.streams.values())
+    assert not cuda.card.graphs
 
 
 def test_all_is_freed_in_the_context(cuda: Any) -> None:

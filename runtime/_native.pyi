@@ -204,6 +204,31 @@ class Links:
     def times(self) -> tuple[int, int, int]:
         """Nanoseconds of all links: waiting for bytes, handing them to the system, encrypting."""
 
+class LongRound:
+    """A round over links that begins before all is there that it sends, made once.
+
+    Of a message, parts go in order, each once `release` was called with its number or more. After
+    `begin` comes `finish` or `abandon`. All work without Python's lock.
+    """
+
+    def __init__(
+        self, links: Links, sends: dict[int, list[tuple[Any, int]]], receives: dict[int, Any]
+    ) -> None: ...
+    def begin(self, patience: float) -> Fault | None:
+        """Returns at once; peers may be silent for so long from the first wait on."""
+
+    def release(self, due: int) -> bool:
+        """False if the round has failed; `finish` says why."""
+
+    def wait_for(self, peer: int, bytes: int) -> bool:
+        """Until so many bytes of a peer's message are there; False if the round has failed."""
+
+    def finish(self) -> Fault | None:
+        """Until all is sent and received; what ended it early."""
+
+    def abandon(self) -> None:
+        """Ends it where it stands: the links are of no use afterwards."""
+
 class Phase:
     """Stretches of kernel steps on a machine, with a round over links after each.
 

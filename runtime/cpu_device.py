@@ -13,7 +13,7 @@ from veilgraph.ir.errors import ResourceLimitError, UsageError
 from veilgraph.ir.plan import PartyPlan
 from veilgraph.kernels.native import library
 from veilgraph.runtime._native import Machine
-from veilgraph.runtime.device import Place, Places
+from veilgraph.runtime.device import Piece, Place, Places
 from veilgraph.runtime.links import Buffer, byte_view
 
 Bytes = npt.NDArray[np.uint8]
@@ -87,6 +87,11 @@ class CpuDevice:
             {peer: [self._view(place) for place in places] for peer, places in sends.items()},
             {peer: [self._view(place) for place in places] for peer, places in receives.items()},
         )
+
+    def long_round(
+        self, first: int, last: int, sends: Sequence[Piece], receives: Sequence[Piece]
+    ) -> None:
+        """None: messages are where they have to be, and native phases overlap by themselves."""
 
     def copy_in(self, offset: int, content: Buffer) -> None:
         view = byte_view(content)

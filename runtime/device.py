@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Protocol, TypeAlias
+from collections.abc import Iterable, Mapping, Sequence
+from typing import NamedTuple, Protocol, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -12,6 +12,16 @@ from veilgraph.runtime.links import Buffer
 
 Place: TypeAlias = tuple[int, int]  # in a party's memory: offset and length in bytes
 Places: TypeAlias = Sequence[Place]
+
+
+class Piece(NamedTuple):
+    """A piece of a peer's message in the arena, and when it may be moved; see ir.plan.MESSAGE."""
+
+    peer: int
+    offset: int
+    bytes: int
+    step: int
+    elements: int
 
 
 class Round(Protocol):
@@ -32,6 +42,32 @@ class Round(Protocol):
         """Takes what was received to where the steps after this will find it."""
 
 
+class LongRound(Protocol):
+    """Steps, and the round after them whose messages move meanwhile; made once, used at each
+    inference: `begin`, then all `parts`, then each delivery in order."""
+
+    @property
+    def sends(self) -> Mapping[int, Sequence[tuple[Buffer, int]]]:
+        """Each peer's message in parts, with the number in `parts` by which each is there."""
+
+    @property
+    def receives(self) -> Mapping[int, Buffer]:
+        """Where what comes from whom has to be; free from `begin` on."""
+
+    @property
+    def arrivals(self) -> Sequence[tuple[int, int]]:
+        """For each delivery a peer, and how many bytes of its message must have come before."""
+
+    def begin(self, run: int) -> None:
+        """Begins the steps, as inference number `run`."""
+
+    def parts(self) -> Iterable[int]:
+        """Waits for what is sent: 1, 2 and so on as parts are there."""
+
+    def deliver(self, number: int) -> None:
+        """Takes the next of what was received to where the steps after this will find it."""
+
+
 class Device(Protocol):
     """A party's memory and its table of steps, every step of it checked.
 
@@ -44,6 +80,11 @@ class Device(Protocol):
 
     def round(self, sends: Mapping[int, Places], receives: Mapping[int, Places]) -> Round:
         """A round whose messages, by peer, are at these places, one after another."""
+
+    def long_round(
+        self, first: int, last: int, sends: Sequence[Piece], receives: Sequence[Piece]
+    ) -> LongRound | None:
+        """Steps [first, last) and a round that begins with them; None if `round` does as well."""
 
     def copy_in(self, offset: int, content: Buffer) -> None:
         """Writes bytes to the party's memory."""

@@ -6,12 +6,13 @@ parties with one kind compute with parties of the other.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from types import TracebackType
 from typing import Self, TypeVar
 
 from veilgraph.ir.errors import VeilgraphError
-from veilgraph.runtime._native import Fault, FaultKind, OpenSsl, Stream
+from veilgraph.runtime._native import Fault, FaultKind, LongRound, OpenSsl, Stream
 from veilgraph.runtime._native import Links as Rounds
 from veilgraph.runtime.config import Config
 from veilgraph.runtime.connecting import check_loopback, connect
@@ -89,6 +90,30 @@ class NativeLinks:
         except BaseException:
             self.stop(self.party)
             raise
+        if fault is not None:
+            raise self.ended_by(fault, step)
+
+    @contextmanager
+    def during(self, messages: LongRound, step: str) -> Iterator[None]:
+        """A round that begins here and is complete at the end.
+
+        Raises:
+            PeerError, SecurityAbort: as `exchange`.
+        """
+        assert not self._closed, "these links were closed"
+        fault = messages.begin(self.timeout_seconds)
+        if fault is None:
+            try:
+                yield
+            except BaseException:
+                messages.abandon()
+                self.stop(self.party)
+                raise
+            try:
+                fault = messages.finish()
+            except BaseException:
+                self.stop(self.party)
+                raise
         if fault is not None:
             raise self.ended_by(fault, step)
 

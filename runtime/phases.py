@@ -9,27 +9,19 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import NamedTuple, Protocol
+from typing import Protocol
 
 import numpy as np
 
 from veilgraph.ir.plan import ROUND, Direction, PartyPlan, Phase
 from veilgraph.runtime import _native
 from veilgraph.runtime.cpu_device import CpuDevice
-from veilgraph.runtime.device import Device, Place
+from veilgraph.runtime.device import Device, LongRound, Piece, Place
 from veilgraph.runtime.links import Links
 from veilgraph.runtime.native_links import NativeLinks
 from veilgraph.runtime.transcript import PhaseRecord
 
-
-class Piece(NamedTuple):
-    """A piece of a peer's message in the arena, and when it may be moved; see ir.plan.MESSAGE."""
-
-    peer: int
-    offset: int
-    bytes: int
-    step: int
-    elements: int
+LONG_BYTES = 1 << 20  # a message from here on moves while the steps before its round run
 
 
 @dataclass(frozen=True)
@@ -45,6 +37,16 @@ class Stretch:
     @property
     def has_round(self) -> bool:
         return bool(self.sends or self.receives)
+
+    @property
+    def longest_bytes(self) -> int:
+        """Of the longest message that is sent or received."""
+        sizes = (
+            sum(count for _, count in places)
+            for pieces in (self.sends, self.receives)
+            for places in _places(pieces).values()
+        )
+        return max(sizes, default=0)
 
 
 class PhaseLoop(Protocol):
@@ -65,34 +67,89 @@ def phase_loop(device: Device, links: Links, stretches: Sequence[Stretch]) -> Ph
     return TurnsPhase(device, links, stretches)
 
 
+class Turn(Protocol):
+    """A stretch of steps and the round after it."""
+
+    def run(self, number: int, record: PhaseRecord) -> None:
+        """As `PhaseLoop.run`."""
+
+
 class TurnsPhase:
-    """Turns between any device and any links: each round after all steps before it."""
+    """Turns between any device and any links."""
 
     def __init__(self, device: Device, links: Links, stretches: Sequence[Stretch]) -> None:
         self._device = device
         self._links = links
-        self._stretches = [
-            (s, device.round(_places(s.sends), _places(s.receives)) if s.has_round else None)
-            for s in stretches
-        ]
+        self._turns = [_turn(device, links, stretch) for stretch in stretches]
 
     def run(self, number: int, record: PhaseRecord) -> None:
-        for stretch, messages in self._stretches:
-            if stretch.last > stretch.first:
-                self._device.run(stretch.first, stretch.last, number)
-            if messages is None:
-                continue
-            messages.fetch()
-            start = time.perf_counter_ns()
-            self._links.exchange(messages.sends, messages.receives, stretch.name)
-            end = time.perf_counter_ns()
-            messages.deliver()
-            self._device.note(stretch.last, start, end)
-            record.network_seconds += (end - start) / 1e9
-            record.rounds += 1
+        for turn in self._turns:
+            turn.run(number, record)
         self._device.finish()
         if isinstance(self._links, NativeLinks):
             record.encryption_seconds = self._links.encryption_seconds
+
+
+def _turn(device: Device, links: Links, stretch: Stretch) -> Turn:
+    if isinstance(links, NativeLinks) and stretch.longest_bytes >= LONG_BYTES:
+        messages = device.long_round(stretch.first, stretch.last, stretch.sends, stretch.receives)
+        if messages is not None:
+            return LongTurn(device, links, stretch, messages)
+    return PlainTurn(device, links, stretch)
+
+
+class PlainTurn:
+    """A round after all steps before it."""
+
+    def __init__(self, device: Device, links: Links, stretch: Stretch) -> None:
+        self._device, self._links, self._stretch = device, links, stretch
+        sends, receives = _places(stretch.sends), _places(stretch.receives)
+        self._messages = device.round(sends, receives) if stretch.has_round else None
+
+    def run(self, number: int, record: PhaseRecord) -> None:
+        stretch, messages = self._stretch, self._messages
+        if stretch.last > stretch.first:
+            self._device.run(stretch.first, stretch.last, number)
+        if messages is None:
+            return
+        messages.fetch()
+        start = time.perf_counter_ns()
+        self._links.exchange(messages.sends, messages.receives, stretch.name)
+        end = time.perf_counter_ns()
+        messages.deliver()
+        self._device.note(stretch.last, start, end)
+        record.network_seconds += (end - start) / 1e9
+        record.rounds += 1
+
+
+class LongTurn:
+    """A round that begins with the steps before it, over native links."""
+
+    def __init__(
+        self, device: Device, links: NativeLinks, stretch: Stretch, messages: LongRound
+    ) -> None:
+        self._device, self._links, self._stretch = device, links, stretch
+        self._messages = messages
+        sends = {peer: list(parts) for peer, parts in messages.sends.items()}
+        self._round = _native.LongRound(links.rounds, sends, dict(messages.receives))
+
+    def run(self, number: int, record: PhaseRecord) -> None:
+        messages, stretch = self._messages, self._stretch
+        messages.begin(number)
+        start = time.perf_counter_ns()
+        with self._links.during(self._round, stretch.name):
+            for part in messages.parts():
+                if not self._round.release(part):
+                    break
+            computed = time.perf_counter_ns()
+            for delivery, (peer, came) in enumerate(messages.arrivals):
+                if not self._round.wait_for(peer, came):
+                    break
+                messages.deliver(delivery)
+        end = time.perf_counter_ns()
+        self._device.note(stretch.last, start, end)
+        record.network_seconds += (end - computed) / 1e9
+        record.rounds += 1
 
 
 def _places(pieces: Sequence[Piece]) -> dict[int, list[Place]]:

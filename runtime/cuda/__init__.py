@@ -10,6 +10,7 @@
 | `cubins.py` | machine code of kernels, by content: prepared, cached, or compiled |
 | `staging.py` | messages between the card and the links |
 | `graphs.py` | steps that come again, as one launch |
+| `long_rounds.py` | messages that move while steps run |
 | `timeline.py` | when what ran |
 | `device.py` | the device |
 """

@@ -7,9 +7,10 @@ plan was opened, or replayed as one graph; nothing waits for the card but what t
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 import numpy.typing as npt
@@ -21,6 +22,7 @@ from veilgraph.kernels.cuda import Launch, key_schedules
 from veilgraph.kernels.cuda.launch import KEY_BYTES
 from veilgraph.runtime.cuda.driver import DriverFault, Kernel, Launched
 from veilgraph.runtime.cuda.graphs import Graphs
+from veilgraph.runtime.cuda.long_rounds import StagedLongRound
 from veilgraph.runtime.cuda.program import (
     GIB,
     NUMBER_BYTES,
@@ -30,7 +32,7 @@ from veilgraph.runtime.cuda.program import (
 )
 from veilgraph.runtime.cuda.staging import StagedRound, Staging, staging_bytes
 from veilgraph.runtime.cuda.timeline import Timeline
-from veilgraph.runtime.device import Place, Places
+from veilgraph.runtime.device import Piece, Place, Places
 from veilgraph.runtime.links import Buffer, byte_view
 
 PIECE_BYTES = 1 << 20  # least pinned memory, for inputs and outputs
@@ -99,9 +101,15 @@ class CudaDevice:
     # Steps
 
     def run(self, first: int, last: int, run: int) -> None:
+        self._run_turn((first, last), first, last, run)
+
+    def _run_turn(self, stretch: tuple[int, int], first: int, last: int, run: int) -> None:
+        """Steps [first, last) of a stretch, of which a fault may be anywhere."""
         assert 0 <= first <= last < len(self._starts), "steps out of range"
         assert 0 <= run < 1 << 32, "no number of an inference"
-        self._latest = first, last
+        self._latest = stretch
+        if first == last:
+            return
         with self._on_card():
             if run != self._run:
                 self._compute.write(self._number, run)
@@ -150,6 +158,12 @@ class CudaDevice:
 
     def round(self, sends: Mapping[int, Places], receives: Mapping[int, Places]) -> StagedRound:
         return self._staging.round(sends, receives)
+
+    def long_round(
+        self, first: int, last: int, sends: Sequence[Piece], receives: Sequence[Piece]
+    ) -> StagedLongRound:
+        steps = partial(self._run_turn, (first, last))
+        return StagedLongRound(self._staging, first, last, sends, receives, steps)
 
     def copy_in(self, offset: int, content: Buffer) -> None:
         view = np.frombuffer(byte_view(content), np.uint8)

@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from veilgraph.ir.plan import PartyPlan
-from veilgraph.runtime.cuda.driver import Bytes, Driver, Stream
+from veilgraph.runtime.cuda.driver import Bytes, Driver, Event, Stream
 from veilgraph.runtime.device import Place, Places
 
 CHUNK_BYTES = 4 << 20
@@ -68,6 +68,8 @@ class Staging:
     def __init__(
         self, driver: Driver, compute: Stream, arena: int, count: int, guard: Guard
     ) -> None:
+        self._driver = driver
+        self._events: list[Event] = []
         self.compute, self.arena, self.guard = compute, arena, guard
         self.pinned = driver.pinned(count)
         self.outward, self.inward = driver.stream(), driver.stream()
@@ -101,7 +103,22 @@ class Staging:
                 copies.append(Copy(end, offset, size))
                 end += size
             views[peer] = self.pinned[start:end]
-        return views, tuple(chunk for copy in copies for chunk in _chunks(copy)), end
+        return views, tuple(chunk for copy in copies for chunk in chunks(copy)), end
+
+    def copy_out(self, copy: Copy) -> None:
+        view = self.pinned[copy.pinned :][: copy.count]
+        self.outward.copy_out(view, self.arena + copy.offset)
+
+    def copy_in(self, copy: Copy) -> None:
+        view = self.pinned[copy.pinned :][: copy.count]
+        self.inward.copy_in(self.arena + copy.offset, view)
+
+    def events(self, count: int) -> list[Event]:
+        """So many events, which rounds share."""
+        if len(self._events) < count:
+            with self.guard():
+                self._events += [self._driver.event() for _ in range(count - len(self._events))]
+        return self._events[:count]
 
     def settle(self) -> None:
         """Waits for copies that a round which did not end has left under way."""
@@ -113,7 +130,8 @@ class Staging:
         self.pinned[:] = 0
 
 
-def _chunks(copy: Copy) -> Iterator[Copy]:
+def chunks(copy: Copy) -> Iterator[Copy]:
+    """The copy in pieces of CHUNK_BYTES, and a rest."""
     for start in range(0, copy.count, CHUNK_BYTES):
         count = min(CHUNK_BYTES, copy.count - start)
         yield Copy(copy.pinned + start, copy.offset + start, count)
@@ -138,8 +156,7 @@ class StagedRound:
                 return
             staging.outward.wait(staging.computed)
             for copy in self.outward:
-                view = staging.pinned[copy.pinned :][: copy.count]
-                staging.outward.copy_out(view, staging.arena + copy.offset)
+                staging.copy_out(copy)
             staging.outward.record(staging.fetched)
             staging.fetched.synchronize()
 
@@ -150,7 +167,6 @@ class StagedRound:
         with staging.guard():
             staging.inward.wait(staging.computed)  # steps that read what was there before
             for copy in self.inward:
-                view = staging.pinned[copy.pinned :][: copy.count]
-                staging.inward.copy_in(staging.arena + copy.offset, view)
+                staging.copy_in(copy)
             staging.inward.record(staging.delivered)
             staging.compute.wait(staging.delivered)

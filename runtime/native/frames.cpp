@@ -93,6 +93,7 @@ void FramedStream::note_sent(size_t bytes) {
 uint64_t FramedStream::expect_frame(std::span<const std::span<uint8_t>> pieces) {
   head_bytes_ = 0;
   due_bytes_ = 0;
+  arrived_.store(0, std::memory_order_relaxed);
   for (const std::span<uint8_t>& piece : pieces) due_bytes_ += piece.size();
   awaited_ = pieces;
   missing_ = {};
@@ -151,6 +152,7 @@ size_t FramedStream::receive_piece(Stream::Wait wait) {
     head_bytes_ += got.bytes;
     if (head_bytes_ == kHead) check_head();
   } else {
+    arrived_.fetch_add(got.bytes, std::memory_order_release);
     missing_ = missing_.subspan(got.bytes);
     next_missing();
   }

@@ -56,6 +56,8 @@ class FramedStream {
   uint64_t expect_frame(std::span<const std::span<uint8_t>> pieces);
   // From any thread: what is due at `due` may go.
   void release(uint32_t due);
+  // From any thread: bytes of the awaited payload that have come, in the order of the wire.
+  uint64_t arrived() const { return arrived_.load(std::memory_order_acquire); }
   // Move at most about a chunk; false if there was nothing to do or the socket was not ready.
   bool send_some();
   bool receive_some();
@@ -100,6 +102,7 @@ class FramedStream {
   std::array<uint8_t, kHead> head_{};
   size_t head_bytes_ = 0;  // of the head that is awaited, those that have come
   uint64_t due_bytes_ = 0;
+  std::atomic<uint64_t> arrived_{0};
   std::span<const std::span<uint8_t>> awaited_;  // the pieces after the one that is under way
   std::span<uint8_t> missing_;                   // of that one
   bool receiving_ = false, failed_ = false;

@@ -115,6 +115,56 @@ std::optional<Fault> exchange(Links& links, nb::dict sends, nb::dict receives, d
   }
 }
 
+// A round that goes bit by bit, and comes again; its buffers are held as long as it is.
+class LongRound {
+ public:
+  LongRound(Links& links, nb::dict sends, nb::dict receives) : links_(links) {
+    for (auto [peer, parts] : sends) {
+      Sent& sent = sent_.emplace_back(known(links, peer), std::vector<Piece>{});
+      for (auto part : parts) {
+        const auto [buffer, due] = nb::cast<std::tuple<nb::object, uint32_t>>(part);
+        sent.pieces.push_back({buffers_.readable(buffer), due});
+      }
+    }
+    for (auto [peer, buffer] : receives) {
+      awaited_.push_back({known(links, peer), {buffers_.writable(buffer)}});
+    }
+  }
+
+  std::optional<Fault> begin(double patience) {
+    const nb::gil_scoped_release unlocked;
+    return links_.begin(sent_, awaited_, patience);
+  }
+
+  bool wait_for(nb::handle peer, uint64_t bytes) {
+    const uint32_t index = known(links_, peer);
+    const nb::gil_scoped_release unlocked;
+    return links_.wait_for(index, bytes);
+  }
+
+  std::optional<Fault> finish() {
+    try {
+      const nb::gil_scoped_release unlocked;
+      return links_.finish();
+    } catch (const Interrupted&) {
+      throw nb::python_error();
+    }
+  }
+
+  void abandon() {
+    const nb::gil_scoped_release unlocked;
+    links_.abandon();
+  }
+
+  bool release(uint32_t due) { return links_.release(due); }
+
+ private:
+  Links& links_;
+  PythonBuffers buffers_;
+  std::vector<Sent> sent_;
+  std::vector<Awaited> awaited_;
+};
+
 // A phase of them, on a machine
 
 std::vector<Place> places(nb::list pieces) {
@@ -222,6 +272,14 @@ void bind_links(nb::module_& module) {
       .def_prop_ro("sent_bytes", &sent_bytes)
       .def_prop_ro("received_bytes", &received_bytes)
       .def_prop_ro("times", &times);
+  nb::class_<LongRound>(module, "LongRound")
+      .def(nb::init<Links&, nb::dict, nb::dict>(), "links"_a, "sends"_a, "receives"_a,
+           nb::keep_alive<1, 2>())
+      .def("begin", &LongRound::begin, "patience"_a)
+      .def("release", &LongRound::release, "due"_a)
+      .def("wait_for", &LongRound::wait_for, "peer"_a, "bytes"_a)
+      .def("finish", &LongRound::finish)
+      .def("abandon", &LongRound::abandon);
   nb::class_<Phase>(module, "Phase")
       .def(nb::init<Machine&, Links&>(), "machine"_a, "links"_a, nb::keep_alive<1, 2>(),
            nb::keep_alive<1, 3>())

@@ -1,6 +1,7 @@
 #include "runtime/native/links.h"
 
 #include <algorithm>
+#include <chrono>
 #include <exception>
 #include <utility>
 
@@ -72,6 +73,27 @@ bool Links::release(uint32_t due) {
   return !failed_.load(std::memory_order_relaxed);
 }
 
+bool Links::wait_for(uint32_t peer, uint64_t bytes) {
+  const FramedStream& link = *find(peer);
+  const auto over = [&] { return link.arrived() >= bytes || failed_.load(); };
+  computing_ = false;
+  std::unique_lock lock(mutex_);
+  while (!moved_.wait_for(lock, std::chrono::milliseconds(kPollMilliseconds), over)) {
+    lock.unlock();
+    look_for_signals();
+    lock.lock();
+  }
+  return !failed_;
+}
+
+// Wakes whoever waits for bytes.
+void Links::tell() {
+  {
+    const std::scoped_lock lock(mutex_);
+  }
+  moved_.notify_one();
+}
+
 std::optional<Fault> Links::finish() {
   computing_ = false;
   pool_.finish(this, [](void* self) { static_cast<Links*>(self)->look_for_signals(); });
@@ -110,6 +132,7 @@ void Links::work_in_pool(int64_t index) {
     failed_ = true;
     errors_[index] = std::current_exception();
   }
+  tell();
 }
 
 // Signals are the calling thread's to see, whichever link is silent.
@@ -141,6 +164,7 @@ void Links::work(FramedStream& link) {
   uint64_t last = nanoseconds(), looked = last;
   while ((link.sending() || link.receiving()) && !failed_.load(std::memory_order_relaxed)) {
     const bool received = link.receive_some(), sent = link.send_some();
+    if (received) tell();
     if (received || sent) {
       last = nanoseconds();
     } else {

@@ -7,8 +7,10 @@
 // is released to them bit by bit.
 #pragma once
 #include <atomic>
+#include <condition_variable>
 #include <cstdint>
 #include <memory>
+#include <mutex>
 #include <optional>
 #include <span>
 #include <vector>
@@ -39,10 +41,12 @@ class Links {
   std::optional<Fault> exchange(std::span<const Sent> sends, std::span<const Awaited> receives,
                                 double patience);
   // The same in three: `begin` and `release` return at once, the latter false if the round has
-  // failed. `finish` or `abandon` must follow; patience counts from there on.
+  // failed. `finish` or `abandon` must follow; patience counts from there on, or from `wait_for`.
   std::optional<Fault> begin(std::span<const Sent> sends, std::span<const Awaited> receives,
                              double patience);
   bool release(uint32_t due);
+  // Until so many bytes of a peer's message have come; false if the round has failed.
+  bool wait_for(uint32_t peer, uint64_t bytes);
   std::optional<Fault> finish();
   void abandon();
   // Throws Interrupted if a signal has to end the run; looks every so often.
@@ -62,6 +66,7 @@ class Links {
   void work_in_pool(int64_t index);
   void work(FramedStream& link);
   void look_for_signals();
+  void tell();
   void rethrow() const;
 
   std::vector<std::unique_ptr<FramedStream>> links_;
@@ -72,6 +77,8 @@ class Links {
   std::atomic<bool> failed_{false}, stopped_{false};
   std::atomic<bool> computing_{false};  // the caller's steps still run
   uint64_t looked_ = 0;                 // when signals were last seen to
+  std::mutex mutex_;
+  std::condition_variable moved_;  // something has come, or a link's part of the round has ended
 };
 
 }  // namespace veil

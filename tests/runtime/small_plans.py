@@ -44,13 +44,13 @@ def small_plan(ring_bits: int = 40) -> Plan:
 LARGE = 300_000
 
 
-def large_plan() -> Plan:
-    """y = max(x, 0) for bob of LARGE numbers of alice: messages that are sent in pieces."""
+def large_plan(elements: int = LARGE) -> Plan:
+    """y = max(x, 0) for bob of so many numbers of alice: messages that are sent in pieces."""
     program = Program(("alice", "bob", "carol"))
     p = Parties(program, (0, 1, 2))
-    x = _shared(p, "input", "x", 0, (LARGE,), 64)
+    x = _shared(p, "input", "x", 0, (elements,), 64)
     window = {"window_bits": 24, "dropped_bits": 0}
-    y = SUITES["rep3"].protocols["relu"](p, Operation("relu", (LARGE,), 64, window), x)
+    y = SUITES["rep3"].protocols["relu"](p, Operation("relu", (elements,), 64, window), x)
     program.output(_revealed(p, 1, y), 1, "y", 4)
     return plan_of(Expanded(program))
 

@@ -20,11 +20,6 @@ from pathlib import Path
 from veilgraph.ir.errors import UsageError
 from veilgraph.ir.plan import Plan
 from veilgraph.runtime.cpu_device import CpuReady
-from veilgraph.runtime.cuda.cubins import Cubins, cache_folder, find_nvcc
-from veilgraph.runtime.cuda.device import CudaReady
-from veilgraph.runtime.cuda.program import CudaProgram
-from veilgraph.runtime.cuda.pycuda_driver import PyCudaDriver, load_pycuda
-from veilgraph.runtime.cuda.shim_driver import ShimDriver
 from veilgraph.runtime.device import Ready
 
 CPU, CUDA, HOST_SHIM = "cpu", "cuda", "host-shim"
@@ -96,8 +91,9 @@ def ready(
     found = DeviceName.parse(name)
     if found.kind == CPU:
         return CpuReady(plan.party(party), plan.constants, threads, isa)
+    # Most parties have no card, and what one takes is a fifth of all that they would load.
+    from veilgraph.runtime.cuda.opening import on_card, on_shim
+
     if found.kind == HOST_SHIM:
-        shim = ShimDriver(cache_folder().with_name("host-shim"))
-        return CudaReady(CudaProgram.prepared(plan, party, shim), found.graphs)
-    card = PyCudaDriver(load_pycuda(), found.index, Cubins(cache_folder(), cubins, find_nvcc()))
-    return CudaReady(CudaProgram.prepared(plan, party, card), found.graphs)
+        return on_shim(plan, party, found.graphs)
+    return on_card(plan, party, found.index, cubins, found.graphs)

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import fcntl
 import os
-import re
 import shutil
 import stat
 import subprocess
@@ -23,8 +22,8 @@ from typing import TypeVar
 
 from veilgraph.ir.errors import UsageError
 from veilgraph.kernels.cuda import FLAGS, ROOT, Source
+from veilgraph.runtime.cuda.archs import check_arch
 
-_ARCH = re.compile(r"sm_[0-9]{2,3}[af]?")
 _NVCC = Path("/usr/local/cuda/bin/nvcc")  # where CUDA's own packages put it
 COMPILE_SECONDS = 600
 T = TypeVar("T")
@@ -36,17 +35,6 @@ def find_nvcc() -> Path | None:
     if found is not None:
         return Path(found)
     return _NVCC if _NVCC.exists() else None
-
-
-def check_arch(arch: str) -> str:
-    """The architecture, if it is one as nvcc calls them.
-
-    Raises:
-        UsageError: it is none.
-    """
-    if not _ARCH.fullmatch(arch):
-        raise UsageError(f"`{arch}` is no GPU architecture.", "Name one as nvcc does, like sm_90.")
-    return arch
 
 
 def cache_folder() -> Path:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
+
 import pytest
 
 from veilgraph.ir.errors import UsageError
@@ -54,3 +57,13 @@ def test_the_shim_is_for_tests() -> None:
     assert DeviceName.parse("host-shim").kind == "host-shim"
     with pytest.raises(UsageError, match="imitates a GPU, for tests"):
         require_device("host-shim")
+
+
+def test_a_party_on_the_processor_loads_nothing_of_gpus() -> None:
+    """It would be a fifth of the time that `run` takes to load."""
+    wanted = (
+        "import sys, veilgraph.commands.run; "
+        "print([m for m in sys.modules if '.cuda.' in m and not m.endswith('archs')])"
+    )
+    done = subprocess.run([sys.executable, "-c", wanted], capture_output=True, text=True)
+    assert done.stdout == "[]\n", done.stderr

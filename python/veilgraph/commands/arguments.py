@@ -11,7 +11,7 @@ import click
 
 from veilgraph.ir.errors import UsageError
 from veilgraph.kernels.native import INSTRUCTION_SETS, supported
-from veilgraph.runtime.cuda.cubins import check_arch
+from veilgraph.runtime.cuda.archs import check_arch
 from veilgraph.runtime.devices import DeviceName, require_device
 from veilgraph.runtime.shaping import Shape
 

@@ -7,10 +7,10 @@ knows exist here alone: production code can't be seeded.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, Self, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -34,6 +34,7 @@ from veilgraph.runtime.shares import word_dtype
 from veilgraph.runtime.simulate import in_threads
 
 Array = npt.NDArray[Any]
+Where: TypeAlias = str | Callable[[Plan, str], Ready]  # a device by name, or one made otherwise
 Wire = dict[tuple[str, int, int], bytes]  # (round, sender, receiver) -> what was sent
 
 
@@ -206,7 +207,7 @@ def run_machines(
     weights: Mapping[str, Array] | None = None,
     threads: int = 1,
     isa: str | None = None,
-    devices: Sequence[str] | None = None,
+    devices: Sequence[Where] | None = None,
 ) -> list[Ran]:
     """A session of all parties on threads, with these keys; one inference a batch of inputs.
 
@@ -243,7 +244,7 @@ def run_prepared(
     keys: Sequence[SessionKeys],
     batches: Sequence[Mapping[str, Array]],
     weights: Mapping[str, Array] | None = None,
-    devices: Sequence[str] | None = None,
+    devices: Sequence[Where] | None = None,
 ) -> list[dict[tuple[int, str], npt.NDArray[np.uint64]]]:
     """As `run_machines`, the offline phases all ahead and on other machines; outputs alone."""
     places = _places(plan, devices)
@@ -272,10 +273,15 @@ def run_prepared(
     ]
 
 
-def _places(plan: Plan, devices: Sequence[str] | None, **options: Any) -> dict[str, Ready]:
+def _places(plan: Plan, devices: Sequence[Where] | None, **options: Any) -> dict[str, Ready]:
     parties = plan.manifest.parties
     chosen = zip(parties, devices or ["cpu"] * len(parties), strict=True)
-    return {party: ready(device, plan, party, **options) for party, device in chosen}
+    return {
+        party: ready(where, plan, party, **options)
+        if isinstance(where, str)
+        else where(plan, party)
+        for party, where in chosen
+    }
 
 
 def _outputs(party: Party, index: int) -> dict[tuple[int, str], npt.NDArray[np.uint64]]:

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-from machines import known_keys, run_machines, run_prepared
+from machines import Where, known_keys, run_machines, run_prepared
 
 import veilgraph
 from veilgraph.ir.plan import Plan
@@ -19,7 +19,7 @@ Arrays = Mapping[str, npt.NDArray[Any]]
 
 
 def check_devices(
-    plan: Plan, batches: Sequence[Arrays], weights: Arrays, devices: Sequence[str], seed: int = 1
+    plan: Plan, batches: Sequence[Arrays], weights: Arrays, devices: Sequence[Where], seed: int = 1
 ) -> None:
     """Every message and every output is that of parties on the CPU, byte for byte."""
     keys = known_keys(len(plan.manifest.parties), seed)
@@ -33,7 +33,7 @@ def check_devices(
 
 
 def check_prepared(
-    plan: Plan, batches: Sequence[Arrays], weights: Arrays, devices: Sequence[str]
+    plan: Plan, batches: Sequence[Arrays], weights: Arrays, devices: Sequence[Where]
 ) -> None:
     """The same for outputs of inferences whose offline phases were run ahead and stored."""
     keys = known_keys(len(plan.manifest.parties), 1)
@@ -43,7 +43,7 @@ def check_prepared(
         _check_outputs(mine, theirs)
 
 
-def check_digits(suite: str, devices: Sequence[str]) -> None:
+def check_digits(suite: str, devices: Sequence[Where]) -> None:
     """A LeNet on one digit: convolutions, comparisons, pools and dense layers."""
     dealer = {"parties": ["alice", "bob"], "dealer": "dave"} if suite == "additive" else {}
     plan, weights = veilgraph.compile(

@@ -58,6 +58,10 @@ class CpuReady:
     threads: int
     isa: str | None
 
+    @property
+    def product(self) -> str:
+        return "the processor"
+
     def open(self, keys: bytes) -> CpuDevice:
         return CpuDevice(self.program, self.constants, keys, self.threads, self.isa)
 

@@ -12,7 +12,7 @@ from itertools import pairwise
 import numpy as np
 import numpy.typing as npt
 
-from veilgraph.ir.plan import ROUND, BufferKind, Direction, PartyPlan, Region
+from veilgraph.ir.plan import ROUND, BufferKind, Direction, PartyPlan, Region, Tensor
 from veilgraph.kernels import KERNELS
 from veilgraph.kernels.fused.declaration import HEADER, INSTRUCTION, Op
 from veilgraph.runtime.device import Place
@@ -112,6 +112,11 @@ def place_of(buffer: np.void) -> Place | None:
     return offset + low * word, (high - low + 1) * word
 
 
+def tensor_place(tensor: Tensor) -> Place:
+    """Where an input, a weight or an output is."""
+    return tensor.offset, tensor.elements * (8 if tensor.ring_bits > 32 else 4)
+
+
 def is_solid(buffer: np.void) -> bool:
     """Whether a buffer's elements fill its place, in whatever order."""
     if BufferKind(int(buffer["kind"])) in (BufferKind.PACKED, BufferKind.PLANES):
@@ -169,6 +174,6 @@ def _all_places(program: PartyPlan, found: Sequence[Access]) -> Iterator[Place]:
         yield from each.reads
         yield from each.writes
     for tensor in (*program.inputs, *program.weights, *program.outputs):
-        yield tensor.offset, tensor.elements * (8 if tensor.ring_bits > 32 else 4)
+        yield tensor_place(tensor)
     for row in program.kept:
         yield int(row["offset"]), int(row["bytes"])

@@ -118,6 +118,10 @@ class Device(Protocol):
 class Ready(Protocol):
     """A party's program on a device, made before there is a session: compiled, proven, fitting."""
 
+    @property
+    def product(self) -> str:
+        """What computes, as people know it."""
+
     def open(self, keys: bytes) -> Device:
         """The device, with the session's keys in the plan's order, 16 bytes each.
 

@@ -4,6 +4,7 @@
 | --- | --- |
 | `cpu` | this machine's processor (`cpu_device.py`) |
 | `cuda`, `cuda:N` | its GPU number N, or 0 (`cuda/`) |
+| `auto`, `auto:N` | both, each step where it is cheaper by a table of costs (`placing.py`) |
 | `host-shim` | the GPU's code on the processor: for tests, where parties are threads |
 
 Behind a GPU's name, `,no-graphs` has every kernel launched by itself: for debugging.
@@ -22,7 +23,7 @@ from veilgraph.ir.plan import Plan
 from veilgraph.runtime.cpu_device import CpuReady
 from veilgraph.runtime.device import Ready
 
-CPU, CUDA, HOST_SHIM = "cpu", "cuda", "host-shim"
+CPU, CUDA, AUTO, HOST_SHIM = "cpu", "cuda", "auto", "host-shim"
 NO_GRAPHS = ",no-graphs"
 MOST_CARDS = 1024
 
@@ -37,7 +38,7 @@ class DeviceName:
 
     @staticmethod
     def parse(text: str) -> DeviceName:
-        """`cpu`, `cuda`, `cuda:1`, `cuda:1,no-graphs`.
+        """`cpu`, `cuda`, `cuda:1`, `auto`, `auto:1`, `cuda:1,no-graphs`.
 
         Raises:
             UsageError: no name of a device.
@@ -45,11 +46,16 @@ class DeviceName:
         plain = text.removesuffix(NO_GRAPHS)
         graphs = plain == text
         kind, colon, number = plain.partition(":")
-        if plain in (CUDA, HOST_SHIM) or text == CPU:
+        if plain in (CUDA, AUTO, HOST_SHIM) or text == CPU:
             return DeviceName(plain, graphs=graphs)
-        if kind == CUDA and colon and number.isdecimal() and int(number) < MOST_CARDS:
+        if kind in (CUDA, AUTO) and colon and number.isdecimal() and int(number) < MOST_CARDS:
             return DeviceName(kind, int(number), graphs)
-        raise UsageError(f"There is no device `{text}`.", "Use cpu, cuda or cuda:N.")
+        raise UsageError(f"There is no device `{text}`.", "Use cpu, cuda, cuda:N, auto or auto:N.")
+
+    @property
+    def card(self) -> str:
+        """The GPU's own name, graphs or not: what tables of costs call it."""
+        return HOST_SHIM if self.kind == HOST_SHIM else f"{CUDA}:{self.index}"
 
 
 def require_device(text: str) -> None:
@@ -60,7 +66,7 @@ def require_device(text: str) -> None:
     if DeviceName.parse(text).kind == HOST_SHIM:
         raise UsageError(
             "The device `host-shim` imitates a GPU, for tests where parties are threads.",
-            "Use cpu, cuda or cuda:N.",
+            "Use cpu, cuda, cuda:N, auto or auto:N.",
         )
 
 
@@ -91,6 +97,14 @@ def ready(
     found = DeviceName.parse(name)
     if found.kind == CPU:
         return CpuReady(plan.party(party), plan.constants, threads, isa)
+    if found.kind == AUTO:
+        from veilgraph.runtime.placing import by_costs
+
+        card = found.card + ("" if found.graphs else NO_GRAPHS)
+        host = CpuReady(plan.party(party), plan.constants, threads, isa)
+        return by_costs(
+            plan, party, found.card, host, lambda: ready(card, plan, party, cubins=cubins)
+        )
     # Most parties have no card, and what one takes is a fifth of all that they would load.
     from veilgraph.runtime.cuda.opening import on_card, on_shim
 

@@ -37,6 +37,10 @@ class MixedReady:
     card: Ready
     placement: Sequence[int]
 
+    @property
+    def product(self) -> str:
+        return f"{self.host.product} and {self.card.product}"
+
     def open(self, keys: bytes) -> MixedDevice:
         host = self.host.open(keys)
         try:

@@ -17,6 +17,7 @@ from veilgraph.kernels.native import INSTRUCTION_SETS, library, supported
 from veilgraph.runtime._native import OpenSsl
 from veilgraph.runtime.cuda.cubins import find_nvcc
 from veilgraph.runtime.cuda.pycuda_driver import list_cards, load_pycuda
+from veilgraph.runtime.devices import CUDA, DeviceName
 from veilgraph.runtime.tls import openssl
 
 RUNTIME = ("numpy", "pyyaml", "click", "rich", "safetensors", "cryptography")
@@ -145,6 +146,15 @@ def _gpu() -> Finding:
     except UsageError as error:
         return Finding("GPU", f"{listed or 'none'}: {error.message}", error.hint if listed else "")
     return Finding("GPU", "; ".join(f"{c.name}, {c.arch}, {_gib(c.memory_bytes)}" for c in cards))
+
+
+def first_card() -> str | None:
+    """What `--device` calls the first GPU that can be used, if there is one."""
+    try:
+        load_pycuda()
+    except UsageError:
+        return None
+    return DeviceName(CUDA).card
 
 
 def _gib(count: int) -> str:

@@ -54,6 +54,10 @@ class CudaReady:
     made: CudaProgram
     graphs: bool = True
 
+    @property
+    def product(self) -> str:
+        return self.made.driver.card.name
+
     def open(self, keys: bytes) -> CudaDevice:
         return CudaDevice(self.made, keys, self.graphs)
 

@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import ssl
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
-from verbs import json_of, run_verb
+from verbs import Compiled, json_of, run_verb
 
 from veilgraph import diagnosis
 from veilgraph.diagnosis import Finding, diagnose
 from veilgraph.ir.errors import UsageError
+from veilgraph.kernels import KERNELS
+from veilgraph.runtime.costs import Copies, Costs, Step, form_of
 from veilgraph.runtime.cuda.driver import Card
 
 
@@ -113,3 +116,79 @@ def test_nothing_on_this_machine_is_changed(tmp_path: Path) -> None:
     before = (ssl.OPENSSL_VERSION, sorted(tmp_path.iterdir()))
     assert diagnose() == diagnose() or finding("free memory")
     assert (ssl.OPENSSL_VERSION, sorted(tmp_path.iterdir())) == before
+
+
+# What steps cost
+
+
+@pytest.fixture
+def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The table of costs, of a user without any; on a machine without a GPU."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    monkeypatch.setattr("veilgraph.commands.doctor.first_card", lambda: None)
+    return tmp_path / "veilgraph" / "costs.json"
+
+
+def test_steps_are_measured(digits: Compiled, cache: Path) -> None:
+    result = run_verb("doctor", "--tune", digits.file("digits.plan"))
+    assert result.exit_code == 0
+    assert "kinds of steps" in result.stdout
+    assert all(kernel in result.stdout for kernel in ("fused", "matmul", "conv2d"))
+    assert f"The table of costs is {cache}." in result.stderr
+    before = cache.read_text()
+    found = json_of("doctor", "--tune", digits.file("digits.plan"))
+    assert found["table"] == str(cache)
+    assert found["parties"] == []
+    assert found["kernels"]["conv2d"]["cpu"] > 0
+    assert cache.read_text() == before  # nothing is measured twice
+
+
+def test_a_card_is_measured_beside_the_processor(
+    digits: Compiled, cache: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def measured(plan: Any, devices: Any, costs: Costs, tell: Any) -> Costs:
+        assert devices == ["cuda:1"]
+        steps = {
+            form_of(plan.party(party), number): Step("fused", 8, {"cpu": 2.0, "cuda:1": 1.0})
+            for party in plan.manifest.parties
+            for number, row in enumerate(plan.party(party).steps)
+            if row["kernel"] < len(KERNELS)
+        }
+        return replace(costs, steps=steps, devices={"cuda:1": Copies("NVIDIA H200", 1e-6, 1e10)})
+
+    monkeypatch.setattr("veilgraph.commands.doctor.measure", measured)
+    result = run_verb("doctor", "--tune", digits.file("digits.plan"), "--device", "cuda:1")
+    assert result.exit_code == 0
+    assert "0 steps on the processor, " in result.stdout
+    found = json_of("doctor", "--tune", digits.file("digits.plan"), "--device", "cuda:1")
+    alice = found["parties"][0]
+    assert alice["party"] == "alice"
+    assert alice["placed_seconds"] < alice["host_seconds"]
+
+
+def test_a_table_of_another_format_is_made_anew(digits: Compiled, cache: Path) -> None:
+    cache.parent.mkdir()
+    cache.write_text('{"version": 0}')
+    result = run_verb("doctor", "--tune", digits.file("digits.plan"), "--threads", "2")
+    assert result.exit_code == 0
+    assert "is of format 0, and this is 1. It is made anew." in result.stderr
+    assert Costs.load(cache).threads == 2
+
+
+def test_a_device_is_for_tuning(digits: Compiled) -> None:
+    result = run_verb("doctor", "--device", "cuda:0")
+    assert result.exit_code == 2
+    assert "--device says what --tune measures." in result.stderr
+    result = run_verb("doctor", "--tune", digits.file("digits.plan"), "--device", "gpu")
+    assert result.exit_code == 2
+    assert "There is no device `gpu`." in result.stderr
+
+
+def test_the_first_card_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    def unreachable() -> Any:
+        raise UsageError("A GPU is reached through pycuda.")
+
+    monkeypatch.setattr(diagnosis, "load_pycuda", lambda: None)
+    assert diagnosis.first_card() == "cuda:0"
+    monkeypatch.setattr(diagnosis, "load_pycuda", unreachable)
+    assert diagnosis.first_card() is None

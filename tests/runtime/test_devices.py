@@ -13,7 +13,14 @@ from veilgraph.runtime.devices import DeviceName, require_device
 
 @pytest.mark.parametrize(
     ("text", "kind", "index"),
-    [("cpu", "cpu", 0), ("cuda", "cuda", 0), ("cuda:0", "cuda", 0), ("cuda:12", "cuda", 12)],
+    [
+        ("cpu", "cpu", 0),
+        ("cuda", "cuda", 0),
+        ("cuda:0", "cuda", 0),
+        ("cuda:12", "cuda", 12),
+        ("auto", "auto", 0),
+        ("auto:3", "auto", 3),
+    ],
 )
 def test_names(text: str, kind: str, index: int) -> None:
     assert DeviceName.parse(text) == DeviceName(kind, index)
@@ -50,7 +57,7 @@ def test_graphs_may_be_left_out(text: str, kind: str) -> None:
 def test_no_names(text: str) -> None:
     with pytest.raises(UsageError, match=f"There is no device `{text}`") as caught:
         require_device(text)
-    assert caught.value.hint == "Use cpu, cuda or cuda:N."
+    assert caught.value.hint == "Use cpu, cuda, cuda:N, auto or auto:N."
 
 
 def test_the_shim_is_for_tests() -> None:

@@ -211,14 +211,14 @@ processes_option = click.option(
 device_option = click.option(
     "--device",
     callback=_own_device,
-    metavar="cpu|cuda:N",
+    metavar="cpu|cuda:N|auto",
     help="Where to compute.  [default: as in the configuration, else cpu]",
 )
 devices_option = click.option(
     "--device",
     "devices",
     type=party_device,
-    metavar="[PARTY=]cpu|cuda:N",
+    metavar="[PARTY=]cpu|cuda:N|auto",
     multiple=True,
     help="Where all parties compute, or one does; may be repeated.  [default: cpu]",
 )

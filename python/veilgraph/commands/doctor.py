@@ -1,29 +1,134 @@
-"""`veilgraph doctor`: what this machine has and lacks."""
+"""`veilgraph doctor`: what this machine has and lacks, and what the steps of a plan cost on it."""
 
 from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
 
 import click
 
 from veilgraph.commands import arguments
-from veilgraph.diagnosis import diagnose
-from veilgraph.tables import Table, show, show_json
+from veilgraph.diagnosis import diagnose, first_card
+from veilgraph.ir.errors import UsageError
+from veilgraph.plans import Plan
+from veilgraph.runtime.costs import CPU, Costs, costs_file
+from veilgraph.runtime.devices import DeviceName
+from veilgraph.runtime.placing import Prediction, predict
+from veilgraph.runtime.tuning import measure
+from veilgraph.tables import Table, progress, remark, show, show_json
+from veilgraph.units import counted, seconds
 
 EPILOG = """\b
-Example, what is missing, for a script:
+Examples, what is missing, for a script; and what a plan's steps cost here:
   veilgraph doctor --json
+  veilgraph doctor --tune digits.plan --device cuda:0
 """
 
 
+def _card(ctx: click.Context, param: click.Parameter, text: str | None) -> str | None:
+    """The processor, or the GPU of that name, as tables of costs call it."""
+    if text is None:
+        return None
+    try:
+        found = DeviceName.parse(text)
+    except UsageError as error:
+        raise click.BadParameter(f"{error.message} {error.hint}") from error
+    return CPU if found.kind == CPU else found.card
+
+
 @click.command("doctor", epilog=EPILOG)
+@click.option(
+    "--tune",
+    type=arguments.PATH,
+    metavar="PLAN",
+    help="Measure what a plan's steps cost on this machine, and keep it for --device auto.",
+)
+@click.option(
+    "--device",
+    callback=_card,
+    metavar="cpu|cuda:N",
+    help="With --tune, what to measure beside the processor.  [default: the first GPU, if any]",
+)
+@arguments.threads_option
 @arguments.json_option
-def command(as_json: bool) -> None:
+def command(tune: Path | None, device: str | None, threads: int, as_json: bool) -> None:
     """Look at processor, kernels, memory, TLS and packages; say what to do about what is missing.
 
-    Nothing is changed, and nothing leaves this machine.
+    Nothing is changed, and nothing leaves this machine. With --tune a table of what steps cost is
+    written into your cache.
     """
+    if tune is not None:
+        _tune(Plan.load(tune), device or first_card() or CPU, threads, as_json)
+        return
+    if device is not None:
+        raise UsageError("--device says what --tune measures.", "Give --tune PLAN too.")
     findings = diagnose()
     if as_json:
         show_json({"findings": [{**vars(found), "ok": found.is_ok} for found in findings]})
         return
     rows = [("ok" if f.is_ok else "warn", f.what, f.found, f.advice) for f in findings]
     show(Table.of("|what|found|what to do", rows))
+
+
+def _tune(plan: Plan, device: str, threads: int, as_json: bool) -> None:
+    """Measures what is not in the table yet, and says where steps are cheaper."""
+    cards = [] if device == CPU else [device]
+    path = costs_file()
+    with progress("measuring") as tell:
+        costs = measure(plan, cards, _known(path, threads), tell)
+    costs.save(path)
+    parties = plan.manifest.parties
+    found = [predict(plan, party, card, costs) for card in cards for party in parties]
+    if as_json:
+        by_party = [vars(each) for each in found]
+        show_json({"table": str(path), "kernels": _totals(costs), "parties": by_party})
+        return
+    tables = [_kernels(costs, [CPU, *cards])]
+    if found:
+        headings = f"party|#cpu|#{device}|#auto|what `--device auto` does"
+        tables.append(Table.of(headings, [_row(each) for each in found]))
+    show(*tables)
+    remark(f"The table of costs is {path}.")
+
+
+def _known(path: Path, threads: int) -> Costs:
+    """The table that is there, if it is of this machine with as many threads; else a new one."""
+    if not path.exists():
+        return Costs.none(threads)
+    try:
+        costs = Costs.load(path)
+    except UsageError as error:
+        remark(f"{error.message} It is made anew.")
+        return Costs.none(threads)
+    return costs if costs.threads == threads else Costs.none(threads)
+
+
+def _totals(costs: Costs) -> dict[str, dict[str, Any]]:
+    """By kernel how many forms of steps there are, and the seconds of one of each by device."""
+    found: dict[str, dict[str, Any]] = {}
+    for step in costs.steps.values():
+        row = found.setdefault(step.kernel, {"forms": 0})
+        row["forms"] += 1
+        for name, spent in step.seconds.items():
+            row[name] = row.get(name, 0.0) + spent
+    return found
+
+
+def _kernels(costs: Costs, devices: Sequence[str]) -> Table:
+    rows = [
+        [kernel, row["forms"], *(seconds(row.get(name, 0.0)) for name in devices)]
+        for kernel, row in _totals(costs).items()
+    ]
+    return Table.of("|".join(["kernel", "#kinds of steps", *(f"#{d}" for d in devices)]), rows)
+
+
+def _row(found: Prediction) -> list[str]:
+    card_steps = counted(found.steps - found.on_host, "step")
+    return [
+        found.party,
+        seconds(found.host_seconds),
+        seconds(found.card_seconds),
+        seconds(found.placed_seconds),
+        f"{counted(found.on_host, 'step')} on the processor, {card_steps} on the GPU",
+    ]

@@ -131,7 +131,9 @@ class MixedDevice:
         missing = segments[~self._good[side, segments]]
         to, source = self._sides[side], self._sides[1 - side]
         for place in self._segments.places(missing):
-            to.copy_in(place[0], source.copy_out(place))
+            content = source.copy_out(place)
+            to.copy_in(place[0], content)
+            content[:] = 0  # shares: nothing of them stays in the host's free memory
         self._good[side, missing] = True
 
     def wrote(self, side: int, segments: Numbers) -> None:

@@ -100,6 +100,21 @@ def test_only_what_is_old_is_copied(monkeypatch: Any) -> None:
     device.close()
 
 
+def test_what_was_copied_is_wiped(monkeypatch: Any) -> None:
+    _, device = opened(PLACINGS["card"])
+    copied = []
+    real = device._sides[HOST].copy_out
+    monkeypatch.setattr(
+        device._sides[HOST], "copy_out", lambda place: copied.append(real(place)) or copied[-1]
+    )
+    device.copy_in(0, b"\x01" * 64)
+    device.bring(CARD, np.arange(len(device._segments)))
+    assert copied
+    assert not any(content.any() for content in copied)
+    assert device._sides[CARD].copy_out((0, 64)).tobytes() == b"\x01" * 64
+    device.close()
+
+
 def test_bytes_in_the_middle_of_a_value() -> None:
     """A copy in or out at any place leaves what is around it as it was."""
     plan, device = opened(PLACINGS["card"])

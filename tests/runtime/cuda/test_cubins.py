@@ -11,10 +11,10 @@ import pytest
 
 from veilgraph.ir.errors import UsageError
 from veilgraph.kernels.cuda import Source
+from veilgraph.runtime.cuda.archs import check_arch
 from veilgraph.runtime.cuda.cubins import (
     Cubins,
     cache_folder,
-    check_arch,
     compiled,
     find_nvcc,
     make_own,

@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 from hypothesis import settings
 
-# The same examples each time: what lands is not a matter of luck. `--hypothesis-profile=default`
-# looks for new ones.
-settings.register_profile("pinned", derandomize=True, print_blob=True)
+# The same examples each time, however long they take: what lands is not a matter of luck.
+# `--hypothesis-profile=default` looks for new ones.
+settings.register_profile("pinned", derandomize=True, print_blob=True, deadline=None)
 settings.load_profile("pinned")
 
 

@@ -9,7 +9,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from cards import first_card
 from copying_plans import (
     BYTES,
     COUNT,
@@ -22,7 +21,6 @@ from copying_plans import (
     rounds,
     whole,
 )
-from fake_pycuda import FakeCubins, fake_pycuda
 from small_machines import image, step, words
 
 from veilgraph.ir.errors import DeviceError, ResourceLimitError, UsageError

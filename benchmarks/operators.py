@@ -1,11 +1,11 @@
 """Writes docs/operators.md: what can be compiled, how real functions are made, which cases pass.
 
-    python -m benchmarks.operators [--jobs 2] [--every N] [--outcomes FILE FILE] [--quick]
+    python -m benchmarks.operators [--jobs 2] [--every N M] [--outcomes FILE FILE] [--quick]
 
 All of it comes from the code: `veilgraph ops`, fits of real functions measured on integers with
 random masks, and the node cases of the package onnx (benchmarks/node_cases.py), which take long:
-their outcomes, in rep3 and in cleartext, may come from two files, one JSON object a line, as
-`node_cases --json` prints them.
+their outcomes, of each Nth in rep3 and each Mth in cleartext, may come from two files, one JSON
+object a line, as `node_cases --json` prints them.
 """
 
 from __future__ import annotations
@@ -32,6 +32,7 @@ PAGE = Path(__file__).parent.parent / "docs" / "operators.md"
 BITS = (12, 16, 20)
 SAMPLES = 50_000
 QUICK = ("erf", "cos")
+SUITES = ("rep3", "cleartext")
 DOMAINS = {  # what the table shows; a plan takes the operand's range with its margin
     **dict.fromkeys(("sigmoid", "gelu none", "gelu tanh", "silu", "softplus"), (-8.0, 8.0)),
     **dict.fromkeys(("tanh", "erf", "atan"), (-4.0, 4.0)),
@@ -197,15 +198,11 @@ def _far_out(name: str) -> str:
     return NORMALIZED if name in POLES else FAR[FUNCTIONS[name].tail]
 
 
-def node_cases(
-    outcomes: Sequence[Outcome], cleartext: Sequence[Outcome], number: int
-) -> Iterator[str]:
+def node_cases(found: Sequence[Sequence[Outcome]], numbers: Sequence[int]) -> Iterator[str]:
     """The pass table, and what was left out and why."""
+    outcomes, _ = found
     run = [outcome for outcome in outcomes if outcome.result != "left out"]
-    if number > 1:
-        yield f"Of the cases that can be run, every {number}th by name was taken."
-        yield ""
-    yield f"{counted(outcomes)} in `rep3`, {counted(cleartext)} in `cleartext`."
+    yield "; ".join(map(counted, found, numbers, SUITES)) + "."
     yield ""
     left = Counter(o.why for o in outcomes if o.result == "left out")
     rows = [(left[reason], why) for reason, why in REASONS.items() if left[reason]]
@@ -218,21 +215,23 @@ def node_cases(
     yield from table(("operator", *columns), rows_by_name)
 
 
-def counted(outcomes: Sequence[Outcome]) -> str:
-    """How many of the cases that are run pass."""
+def counted(outcomes: Sequence[Outcome], number: int, suite: str) -> str:
+    """How many of the cases that are run pass; of each `number`th by name."""
     run = [outcome for outcome in outcomes if outcome.result != "left out"]
     passing = sum(outcome.result == "passes" for outcome in run)
-    return f"{passing} of {len(run)} cases pass ({passing / max(1, len(run)):.0%})"
+    taken = f"of every {number}th by name, " if number > 1 else ""
+    share = passing / max(1, len(run))
+    return f"{taken}{passing} of {len(run)} cases pass ({share:.0%}) in `{suite}`"
 
 
-def page(outcomes: Sequence[Outcome], cleartext: Sequence[Outcome], number: int) -> str:
+def page(found: Sequence[Sequence[Outcome]], numbers: Sequence[int]) -> str:
     parts = [
         HEAD,
         *operators(),
         FUNCTIONS_HEAD,
         *functions(),
         CASES_HEAD,
-        *node_cases(outcomes, cleartext, number),
+        *node_cases(found, numbers),
     ]
     return "\n".join(parts) + "\n"
 
@@ -240,7 +239,7 @@ def page(outcomes: Sequence[Outcome], cleartext: Sequence[Outcome], number: int)
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--jobs", type=int, default=1)
-    parser.add_argument("--every", type=int, default=1)
+    parser.add_argument("--every", type=int, nargs=2, default=(1, 1))
     parser.add_argument("--outcomes", type=Path, nargs=2)
     parser.add_argument("--quick", action="store_true", help="print lines of the page; write none")
     given = parser.parse_args()
@@ -252,9 +251,9 @@ def main() -> None:
         files = [path.read_text().splitlines() for path in given.outcomes]
         found = [[Outcome(**json.loads(line)) for line in lines] for lines in files]
     else:
-        chosen = every(given.every)
-        found = [list(judge_all(chosen, given.jobs, suite)) for suite in ("rep3", "cleartext")]
-    PAGE.write_text(page(*found, given.every))
+        chosen = zip(map(every, given.every), SUITES, strict=True)
+        found = [list(judge_all(cases, given.jobs, suite)) for cases, suite in chosen]
+    PAGE.write_text(page(found, given.every))
 
 
 if __name__ == "__main__":

@@ -72,6 +72,13 @@ def test_opsets(opset: int) -> None:
     np.testing.assert_allclose(actual, run_onnx(proto, {"x": X})["y"], rtol=1e-5, atol=1e-7)
 
 
+@pytest.mark.parametrize("opset", [1, 6])
+def test_older_opsets_are_read_where_no_operator_has_changed_since(opset: int) -> None:
+    proto = model([helper.make_node("Transpose", ["x"], ["y"])], {"x": (2, 3)}, ["y"], {}, opset)
+    x = np.arange(6, dtype=np.float32).reshape(2, 3)
+    np.testing.assert_array_equal(evaluate(import_model(proto), {"x": x})["y"], x.T)
+
+
 @pytest.mark.parametrize("opset", [7, 9, 21])
 def test_operations_are_named_after_nodes(opset: int) -> None:
     graph = import_model(cnn(opset), {"x": X.shape})

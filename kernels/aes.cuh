@@ -60,15 +60,16 @@ __device__ __forceinline__ void load_aes_schedule(AesSchedule& to, const AesSche
   if (threadIdx.x < 11) to.round[threadIdx.x] = schedules[number].round[threadIdx.x];
 }
 
-__device__ __forceinline__ uint32_t rotate_left(uint32_t x, unsigned count) {
-  return __funnelshift_l(x, x, count);
+// The same for `counter`: with the inference's number, the first word of every counter block, in
+// the first round key. What differs between blocks is left, and nothing has to keep the number.
+__device__ __forceinline__ void load_draw_schedule(AesSchedule& to, const AesSchedule* schedules,
+                                                   uint64_t number, const uint64_t* run) {
+  load_aes_schedule(to, schedules, number);
+  if (threadIdx.x == 0) to.round[0].x ^= static_cast<uint32_t>(*run);
 }
 
-// One byte, by a permutation: an index then takes one more instruction, a multiplication and
-// addition, while the compiler makes three of shift and mask, which have fewer units.
-template <int Number>
-__device__ __forceinline__ uint32_t byte_of(uint32_t x) {
-  return __byte_perm(x, 0, 0x4440 + Number);
+__device__ __forceinline__ uint32_t rotate_left(uint32_t x, unsigned count) {
+  return __funnelshift_l(x, x, count);
 }
 
 // What one thread needs of a block's shared memory: its lane's entries, and a key.
@@ -76,23 +77,28 @@ struct Aes {
   SharedAddress entries;  // of the lane's first
   const AesSchedule* key;
 
-  __device__ __forceinline__ uint32_t word(uint32_t byte) const {
-    return *static_cast<const uint32_t*>(
-        __cvta_shared_to_generic(byte * sizeof(AesTable::at[0]) + entries));
+  // The entry of one byte of x. A dot product of bytes takes the byte out, multiplies it and adds
+  // the lane's place in one instruction, where other units than those of shifts and logic are.
+  template <int Number>
+  __device__ __forceinline__ uint32_t word(uint32_t x) const {
+    constexpr uint32_t kRow = sizeof(AesTable::at[0]);
+    static_assert(kRow < 256);
+    const SharedAddress place = __dp4a(x, kRow << 8 * Number, entries);
+    return *static_cast<const uint32_t*>(__cvta_shared_to_generic(place));
   }
 
   // A column of a round from the four bytes that ShiftRows brings into it.
   __device__ __forceinline__ uint32_t column(uint32_t a, uint32_t b, uint32_t c, uint32_t d,
                                              uint32_t key_word) const {
-    return key_word ^ word(byte_of<0>(a)) ^ rotate_left(word(byte_of<1>(b)), 8) ^
-           rotate_left(word(byte_of<2>(c)), 16) ^ rotate_left(word(byte_of<3>(d)), 24);
+    return key_word ^ word<0>(a) ^ rotate_left(word<1>(b), 8) ^ rotate_left(word<2>(c), 16) ^
+           rotate_left(word<3>(d), 24);
   }
 
   // The same without MixColumns: S(a) is the middle bytes of an entry.
   __device__ __forceinline__ uint32_t last_column(uint32_t a, uint32_t b, uint32_t c, uint32_t d,
                                                   uint32_t key_word) const {
-    const uint32_t low = __byte_perm(word(byte_of<0>(a)), word(byte_of<1>(b)), 0x0051);
-    const uint32_t high = __byte_perm(word(byte_of<2>(c)), word(byte_of<3>(d)), 0x0051);
+    const uint32_t low = __byte_perm(word<0>(a), word<1>(b), 0x0051);
+    const uint32_t high = __byte_perm(word<2>(c), word<3>(d), 0x0051);
     const uint32_t bytes = __byte_perm(low, high, 0x5410);
     return bytes ^ key_word;
   }
@@ -111,10 +117,10 @@ struct Aes {
                       last_column(s.z, s.w, s.x, s.y, k.z), last_column(s.w, s.x, s.y, s.z, k.w));
   }
 
-  // Block `block` of a draw.
-  __device__ __forceinline__ uint4 counter(uint64_t run, uint64_t draw, uint64_t block) const {
-    return encrypt(make_uint4(static_cast<uint32_t>(run), static_cast<uint32_t>(draw),
-                              static_cast<uint32_t>(block), static_cast<uint32_t>(block >> 32)));
+  // Block `block` of a draw, by a key of `load_draw_schedule`.
+  __device__ __forceinline__ uint4 counter(uint64_t draw, uint64_t block) const {
+    return encrypt(make_uint4(0, static_cast<uint32_t>(draw), static_cast<uint32_t>(block),
+                              static_cast<uint32_t>(block >> 32)));
   }
 };
 

@@ -159,11 +159,11 @@ __device__ __forceinline__ DrawnPlane from_lane(const Tile& tile, unsigned lane,
 // Each lane's plane, for lanes below `count`: block p * ceil(elements / 128) begins plane p.
 __device__ __forceinline__ Planes draw_planes(const Tile& tile, const AesTable& table,
                                               const AesSchedule* keys, const DrawnPlane& mine,
-                                              uint64_t run, unsigned count) {
+                                              unsigned count) {
   if (tile.lane >= count) return all_planes(false);
   const int64_t plane_blocks = (tile.elements + kTile - 1) / kTile;
   const Aes aes = aes_of(table, keys[mine.key], tile.lane);
-  const uint4 block = aes.counter(run, mine.draw, mine.plane * plane_blocks + tile.first / kTile);
+  const uint4 block = aes.counter(mine.draw, mine.plane * plane_blocks + tile.first / kTile);
   return {{block.x, block.y, block.z, block.w}};
 }
 
@@ -182,15 +182,14 @@ __device__ __forceinline__ L element_of(const uint4& block, unsigned element) {
 // Lanes of type L, zero-extended. A tile takes 8 sizeof(L) blocks: up to 32 of them a turn, a lane
 // each, and elements are fetched from whoever made them.
 template <class T, class L>
-__device__ __forceinline__ Words<T> draw_words(const Tile& tile, const Aes& aes, uint64_t run,
-                                               uint64_t draw) {
+__device__ __forceinline__ Words<T> draw_words(const Tile& tile, const Aes& aes, uint64_t draw) {
   constexpr int kBlocks = 8 * sizeof(L), kTurns = (kBlocks + kLanes - 1) / kLanes;
   constexpr int kEach = kParts / kTurns;  // parts a turn
   const int64_t first = tile.first * static_cast<int64_t>(sizeof(L)) / 16 + tile.lane;
   Words<T> out = all_words<T>(0);
 #pragma unroll 1  // the second turn is the same code; a part's number must be known to the compiler
   for (int turn = 0; turn < kTurns; ++turn) {
-    const uint4 block = aes.counter(run, draw, first + kLanes * turn);
+    const uint4 block = aes.counter(draw, first + kLanes * turn);
 #pragma unroll
     for (int i = 0; i < kEach; ++i) {
       const T value = element_of<L>(block, kLanes * i + tile.lane);

@@ -89,7 +89,7 @@ class Printer:
     def _text(self) -> str:
         parameters = ["int64_t elements"]
         if self._keys:
-            parameters += ["const AesSchedule* schedules", "const uint64_t* number"]
+            parameters += ["const AesSchedule* schedules", "const uint64_t* run"]
             parameters += [f"uint64_t key{k}" for k in range(len(self._keys))]
         alone = "" if self._overlap() else "__restrict__ "
         parameters += [f"uint8_t* {alone}m{i}" for i in range(len(self._buffers))]
@@ -106,11 +106,13 @@ class Printer:
         if not self._keys:
             return ""
         lines = [
-            "const uint64_t run = *number;",
             "__shared__ AesTable table;",
             f"__shared__ AesSchedule keys[{len(self._keys)}];",
             "fill_aes_table(table);",
-            *(f"load_aes_schedule(keys[{k}], schedules, key{k});" for k in range(len(self._keys))),
+            *(
+                f"load_draw_schedule(keys[{k}], schedules, key{k}, run);"
+                for k in range(len(self._keys))
+            ),
             "__syncthreads();",
         ]
         return "".join(f"  {line}\n" for line in lines)
@@ -238,7 +240,7 @@ class Printer:
     def _draw(self, ins: Instruction) -> str:
         types = f"uint{ins['word']}_t, uint{ins['count']}_t"
         aes = f"aes_of(table, keys[{self._key(ins['a'])}], tile.lane)"
-        return f"draw_words<{types}>(tile, {aes}, run, {self._number(ins['immediate'])})"
+        return f"draw_words<{types}>(tile, {aes}, {self._number(ins['immediate'])})"
 
     def _store(self, ins: Instruction) -> None:
         buffer, value = self._buffers[ins["a"]], self._word(ins["b"], ins["word"])
@@ -344,7 +346,7 @@ class Printer:
             if choice:
                 mine = f"from_lane(tile, {segment.from_lane}, {choice}, {mine})"
             choice, lanes = self._define("d", mine), segment.from_lane + segment.count
-        return self._define("b", f"draw_planes(tile, table, keys, {choice}, run, {lanes})")
+        return self._define("b", f"draw_planes(tile, table, keys, {choice}, {lanes})")
 
     def _const_bits(self, ins: Instruction) -> None:
         if ins["count"]:

@@ -67,6 +67,13 @@ inline uint32_t __byte_perm(uint32_t a, uint32_t b, unsigned selector) {
   return out;
 }
 
+// The bytes of a times those of b, added to c, which may be an address and wider here.
+template <class T>
+T __dp4a(uint32_t a, uint32_t b, T c) {
+  for (int i = 0; i < 32; i += 8) c += (a >> i & 0xff) * (b >> i & 0xff);
+  return c;
+}
+
 namespace veil {
 using SharedAddress = uintptr_t;
 }

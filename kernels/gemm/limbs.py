@@ -30,6 +30,7 @@ from functools import cache
 from veilgraph.kernels.cuda.buffers import Buffer
 from veilgraph.kernels.cuda.launch import DeviceShape
 from veilgraph.kernels.cuda.source import Source
+from veilgraph.kernels.gemm.tuning import nearest
 
 STEP = 32  # depths of a step; kernels/gemm/limbs.cuh has it too
 # Of rows, columns, and depths of all pairs together: the kernels count in 32 bits.
@@ -110,6 +111,7 @@ WIDE = Tile(2, 4, 2, 4)  # 64 x 128, where sums of so many limbs leave registers
 FLAT = Tile(1, 2, 1, 8)  # 16 x 128
 TALL = Tile(1, 2, 8, 1)  # 128 x 16
 TILES = (WIDE, SMALL, FLAT, TALL)
+NAMES = {"wide": WIDE, "small": SMALL, "flat": FLAT, "tall": TALL}  # in tuned.json
 _WIDE_LIMBS = 5
 # What an mma costs in a tile that meets each limb it has loaded with few others.
 _THIN_COST = 1.5
@@ -177,10 +179,16 @@ def tiling(
 ) -> Tiling:
     """For outputs [batch, rows, columns], sums of pairs so deep.
 
-    The tile is the one that wastes least on its edges. Outputs with fewer tiles than the device has
+    As measured for the nearest shape (kernels/gemm/tuning.py). Where none is near, the tile is the
+    one that wastes least on its edges, and outputs with fewer tiles than the device has
     multiprocessors have their depth cut. What is compiled depends on extents and architecture only.
     """
     batch, rows, columns = extents
+    row = nearest(device.arch, ring.word_bits, ring.limbs, extents, sum(depths))
+    if row is not None and row.way == "limbs" and NAMES[row.tile] in tiles_of(ring, device):
+        tile = NAMES[row.tile]
+        stages = min(row.stages, stages_of(ring, tile, device))
+        return tiling_of(ring, tile, stages, row.parts, extents, depths)
 
     def cost(tile: Tile) -> float:
         padded = -(-rows // tile.rows) * tile.rows * -(-columns // tile.columns) * tile.columns
@@ -190,9 +198,24 @@ def tiling(
     tiles = -(-rows // tile.rows) * -(-columns // tile.columns)
     steps = sum(-(-depth // STEP) for depth in depths)
     wanted = device.multiprocessors // max(1, batch * tiles)
-    parts = max(1, min(wanted, steps // _LEAST_STEPS, _MAX_PARTS))
-    grid = (tiles, 1, min(batch * parts, _MAX_Z))
-    return Tiling(ring, tile, stages_of(ring, tile, device), grid, parts)
+    parts = min(wanted, steps // _LEAST_STEPS, _MAX_PARTS)
+    return tiling_of(ring, tile, stages_of(ring, tile, device), parts, extents, depths)
+
+
+def tiling_of(
+    ring: Ring,
+    tile: Tile,
+    stages: int,
+    parts: int,
+    extents: tuple[int, int, int],
+    depths: Sequence[int],
+) -> Tiling:
+    """With a tile, stages, and parts, as far as there are so many steps."""
+    batch, rows, columns = extents
+    tiles = -(-rows // tile.rows) * -(-columns // tile.columns)
+    steps = sum(-(-depth // STEP) for depth in depths)
+    parts = max(1, min(parts, steps))
+    return Tiling(ring, tile, stages, (tiles, 1, min(batch * parts, _MAX_Z)), parts)
 
 
 # What one multiply-add of the integer units costs, in products of bytes on tensor cores: 64 32-bit
@@ -205,12 +228,13 @@ _INTEGER_LINES, _INTEGER_DEPTH = 32, 8  # least side of its tiles, and its steps
 def is_worth(
     ring: Ring, extents: tuple[int, int, int], depths: Sequence[int], device: DeviceShape
 ) -> bool:
-    """Whether limbs are expected to be faster than the integer units (kernels/gemm/tiles.py).
-
-    They are not where most of a tile or of a step is empty.
-    """
+    """Whether tensor cores are expected to beat the integer units (kernels/gemm/tiles.py):
+    as measured, or unless most of a tile or of a step is empty."""
     if max(*extents, sum(depths)) > MAX_EXTENT:
         return False
+    row = nearest(device.arch, ring.word_bits, ring.limbs, extents, sum(depths))
+    if row is not None:
+        return row.way != "integers"
     _, rows, columns = extents
     tile = tiling(ring, extents, depths, device).tile
 

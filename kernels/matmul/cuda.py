@@ -40,14 +40,17 @@ def launches(
 
 
 def by_limbs(
-    buffers: Sequence[Buffer], params: Sequence[int], device: DeviceShape
+    buffers: Sequence[Buffer],
+    params: Sequence[int],
+    device: DeviceShape,
+    made: limbs.Tiling | None = None,
 ) -> tuple[Launch, ...]:
-    """On tensor cores; extents are at most limbs.MAX_EXTENT."""
+    """On tensor cores, as `made` or as fits the shape; extents are at most limbs.MAX_EXTENT."""
     out, *factors = buffers
     batch, rows, columns = out.shape
     pairs = list(zip(factors[::2], factors[1::2], strict=True))
     ring, depths = limbs.Ring.of(out.word_bits, params[0]), [a.shape[2] for a, _ in pairs]
-    made = limbs.tiling(ring, (batch, rows, columns), depths, device)
+    made = made or limbs.tiling(ring, (batch, rows, columns), depths, device)
     left = limbs.access((a, a.strides[1], a.strides[2]) for a, _ in pairs)
     right = limbs.access((b, b.strides[2], b.strides[1]) for _, b in pairs)
     adds = made.parts > 1 or len(pairs) > MAX_PAIRS

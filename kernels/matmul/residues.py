@@ -17,6 +17,7 @@ from veilgraph.kernels.cuda.launch import (
 )
 from veilgraph.kernels.gemm import limbs
 from veilgraph.kernels.gemm.residues import MAX_DEPTH, STEP, Basis, entries, source
+from veilgraph.kernels.gemm.tuning import nearest
 
 ROWS, COLUMNS, _STAGES = 128, 256, 4  # of a block's tile; kernels/gemm/residues.cuh has them too
 SHARED_BYTES = _STAGES * (ROWS + COLUMNS) * STEP
@@ -76,13 +77,17 @@ class Shape:
         return self.depth <= MAX_DEPTH and self.places[2] <= MAX_SCRATCH
 
     def is_worth(self, device: DeviceShape) -> bool:
-        """Whether residues are expected to be faster than limbs: products, and bytes moved."""
+        """Whether residues are expected to be faster than limbs: as measured, or by products, and
+        bytes moved."""
         if not self.is_able:
             return False
+        extents, ring = (self.batch, self.rows, self.columns), self.ring
+        row = nearest(device.arch, ring.word_bits, ring.limbs, extents, sum(self.depths))
+        if row is not None:
+            return row.way == "residues"
         area = -(-self.rows // ROWS) * ROWS * -(-self.columns // COLUMNS) * COLUMNS
         moved = (self.rows + self.columns) * self.depth + self.rows * self.columns
         cost = self.basis.count * (area * self.depth + moved * _BYTE_COST)
-        extents = self.batch, self.rows, self.columns
         tile = limbs.tiling(self.ring, extents, self.depths, device).tile
         area = -(-self.rows // tile.rows) * tile.rows
         area *= -(-self.columns // tile.columns) * tile.columns

@@ -79,6 +79,47 @@ def test_gpu_on_the_shim(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Non
     assert set(shared["split"]) == {"alice", "bob", "carol"}
 
 
+@pytest.mark.parametrize("tune", [(), ("--tune",)])
+def test_gpu_matmul_without_a_card(monkeypatch: pytest.MonkeyPatch, tune: tuple[str, ...]) -> None:
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
+    assert quick("gpu_matmul", *tune)["notes"][0].startswith("Nothing measured: ")
+
+
+@pytest.mark.slow
+def test_gpu_matmul_on_the_shim(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """All that the script does, but for the card and cuBLAS."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    found = quick("gpu_matmul", "--device", "host-shim")
+    ways = {(rate["ring"], rate["way"]) for rate in found["rates"]}
+    assert ways == {(b, w) for b in (64, 40, 32) for w in ("integers", "limbs", "residues")}
+    assert all(rate["rate"] > 0 for rate in found["rates"])
+    assert min(found["one_party"].values()) > 0
+
+
+WORK = """
+import json
+from benchmarks.gpu_matmul import bert_base, float64_blocks, products_of, vgg16_layers
+
+print(json.dumps({
+    "limbs": [products_of("limbs", bits, 8192) for bits in (64, 40, 32)],
+    "residues": [products_of("residues", bits, 8192) for bits in (64, 40, 32)],
+    "blocks": [float64_blocks(bits, depth) for bits in (16, 22) for depth in (512, 8192)],
+    "vgg": sum(layer.multiply_adds * layer.count for layer in vgg16_layers()),
+    "bert": sum(shape.multiply_adds // shape.pairs * count for shape, count in bert_base(128)),
+}))
+"""
+
+
+def test_what_gpu_matmul_counts() -> None:
+    """Products of a ring's product, and the multiply-adds of VGG-16 and BERT-base as published."""
+    found = json.loads(run_python("-c", WORK))
+    assert found["limbs"] == [36, 15, 10]
+    assert found["residues"] == [18, 12, 10]
+    assert found["blocks"] == [10, 10, 6, 0]  # 22 + 22 bits and those of 8192 sums are no 53
+    assert found["vgg"] == 15_346_630_656
+    assert found["bert"] == 11_173_625_856
+
+
 @pytest.mark.slow
 def test_dealing() -> None:
     found = quick("dealing")
@@ -141,7 +182,7 @@ def test_results_are_replaced_between_their_markers() -> None:
 def test_results_have_the_markers_of_every_script() -> None:
     text = (ROOT / "benchmarks" / "RESULTS.md").read_text()
     scripts = ("versus_spu", "versus_crypten", "whole_path", "dealing", "pretrained", "bytes")
-    for name in (*scripts, "functions", "overlap", "links", "kernels", "gpu"):
+    for name in (*scripts, "functions", "overlap", "links", "kernels", "gpu", "gpu_matmul"):
         assert text.count(f"<!-- {name} -->") == text.count(f"<!-- /{name} -->") == 1
 
 

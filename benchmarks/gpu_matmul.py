@@ -1,0 +1,448 @@
+"""Ring products on a card: every way beside what others do and what the card can.
+
+    python -m benchmarks.gpu_matmul [--device cuda:0] [--quick] [--tune] [--json] [--write]
+
+Products of large matrices modulo 2^64, 2^40 and 2^32, by limbs, by residues and on the integer
+units; beside cuBLAS: ten float64 products of 16-bit blocks, batched (CryptGPU's way), six of
+22-bit blocks where they are exact (CrypTen's), int8 (the ceiling), fp16 and fp32 (what cleartext
+costs). The float64 ways are charged their products alone, neither splitting nor putting together.
+Then convolutions of ResNet-50 and VGG-16, layer by layer, and all linear layers of one party of a
+ResNet-50 and of a BERT-base, in rep3 two products each. Rates are multiply-adds of the ring a
+second. Issue 7 says what each has to reach. Without a card it says so, and measures nothing.
+
+--tune measures tiles, stages, parts and ways on a grid of shapes, and writes the fastest to
+kernels/gemm/tuned.json, for this card's architecture.
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from functools import partial
+from itertools import product
+from math import prod
+from statistics import median
+from typing import Any
+
+from benchmarks.cublas import FLOAT16, FLOAT32, FLOAT64, INT8, Cublas, Kind, find_cublas
+from benchmarks.kernels import Layer
+from benchmarks.kernels import resnet50 as resnet50_layers
+from benchmarks.reporting import Findings, parser, report
+from veilgraph import units
+from veilgraph.ir.errors import UsageError, VeilgraphError
+from veilgraph.kernels.conv2d import cuda as conv2d
+from veilgraph.kernels.conv2d.declaration import Params as Convolution
+from veilgraph.kernels.cuda import Buffer, DeviceShape, Launch
+from veilgraph.kernels.cuda import Kind as Words
+from veilgraph.kernels.gemm import limbs, tuning
+from veilgraph.kernels.gemm.tuning import Row
+from veilgraph.kernels.matmul import cuda as matmul
+from veilgraph.kernels.matmul.residues import Shape, by_residues
+from veilgraph.runtime.cuda.cubins import Cubins, cache_folder, find_nvcc
+from veilgraph.runtime.cuda.driver import Driver
+from veilgraph.runtime.cuda.pycuda_driver import PyCudaDriver, load_pycuda
+from veilgraph.runtime.cuda.shim_driver import ShimDriver
+from veilgraph.runtime.devices import CPU, HOST_SHIM, DeviceName
+from veilgraph.tables import Table
+
+TERA = 1e12
+RINGS = (64, 40, 32)
+LEAST = {64: 28.0, 40: 45.0, 32: 60.0}  # T multiply-adds a second; issue 7, of an H100 or H200
+LEAST_SHARE = 0.75  # of cuBLAS int8, divided by the products of the way
+LEAST_OVER_FLOAT64 = 8.0
+LEAST_CONVOLUTIONS = 0.6  # of the matmul rate of the ring
+MOST_SECONDS = {"ResNet-50, batch 1": 15e-3, "BERT-base, sequence 128": 12e-3}
+EXACT_FLOAT64_BITS = 53
+FLOAT64_WAYS = {16: 10, 22: 6}  # bits of a block: products modulo 2^64
+GRID = (1, 64, 512, 2048, 8192)  # of --tune: rows and columns; depths without the first
+ALIGNMENT = 256
+PAIRS = 2  # of a product in rep3
+
+Way = Callable[[Sequence[Buffer], Sequence[int], DeviceShape], tuple[Launch, ...]]
+WAYS: dict[str, Way] = {
+    "integers": matmul.by_integers,
+    "limbs": matmul.by_limbs,
+    "residues": by_residues,
+}
+
+
+# Calls
+
+
+def words(shapes: Sequence[tuple[int, ...]], bits: int) -> list[Buffer]:
+    """Contiguous buffers one after another in the arena."""
+    found, end = [], 0
+    kind = Words.WORDS64 if bits > 32 else Words.WORDS32
+    for shape in shapes:
+        strides = tuple(prod(shape[axis + 1 :]) for axis in range(len(shape)))
+        found.append(Buffer(0, end, kind, 64 if bits > 32 else 32, shape, strides))
+        end += -(-found[-1].bytes // ALIGNMENT) * ALIGNMENT
+    return found
+
+
+@dataclass(frozen=True)
+class Product:
+    """[batch, rows, depth] x [batch, depth, columns], `pairs` of them added up."""
+
+    batch: int
+    rows: int
+    columns: int
+    depth: int
+    pairs: int = 1
+
+    @staticmethod
+    def cube(side: int) -> Product:
+        return Product(1, side, side, side)
+
+    @property
+    def multiply_adds(self) -> int:
+        return self.batch * self.rows * self.columns * self.depth * self.pairs
+
+    def buffers(self, bits: int) -> list[Buffer]:
+        a, b = (self.batch, self.rows, self.depth), (self.batch, self.depth, self.columns)
+        return words([(self.batch, self.rows, self.columns), *self.pairs * (a, b)], bits)
+
+
+def convolution_buffers(layer: Layer, batch: int, pairs: int, bits: int) -> list[Buffer]:
+    out, images, weights = (each.shape for each in layer.buffers(64))
+    factors = pairs * ((batch, *images[1:]), weights)
+    return words([(batch, *out[1:]), *factors], bits)
+
+
+class Bench:
+    """A card whose launches are timed over memory of zeros: products take as long of any words."""
+
+    def __init__(self, driver: Driver, runs: int) -> None:
+        self._driver, self._runs = driver, runs
+        self.shape = DeviceShape(driver.card.multiprocessors, driver.card.arch)
+
+    def seconds(
+        self, way: Way, buffers: Sequence[Buffer], params: Sequence[int], repeats: int = 1
+    ) -> float:
+        """The median of the launches of one call, `repeats` of them together."""
+        made = way(buffers, params, self.shape)
+        driver = self._driver
+        driver.prepare({each.source.digest: each.source for each in made}.values())
+        arena = max(b.offset + b.bytes for b in buffers)
+        scratch = max((each.scratch_bytes for each in made), default=0)
+        with self.memory(arena, scratch) as regions:
+            stream, bounds = driver.stream(), [driver.event() for _ in range(2)]
+            bound = [
+                (driver.kernel(each), each.bind((regions[0], 0, regions[1]), 0, 0).tobytes())
+                for each in made
+            ]
+            found = []
+            for _ in range(self._runs + 1):
+                stream.record(bounds[0])
+                for kernel, parameters in bound * repeats:
+                    stream.launch(kernel, parameters)
+                stream.record(bounds[1])
+                bounds[1].synchronize()
+                found.append(bounds[1].seconds_since(bounds[0]) / repeats)
+        return median(found[1:])
+
+    @contextmanager
+    def memory(self, *sizes: int) -> Iterator[list[int]]:
+        """Addresses of so many bytes of zeros each."""
+        with self._driver.current():
+            stream, done = self._driver.stream(), self._driver.event()
+            found = [self._driver.allocate(max(size, ALIGNMENT)) for size in sizes]
+            for address, size in zip(found, sizes, strict=True):
+                stream.clear(address, max(size, ALIGNMENT))
+            stream.record(done)
+            done.synchronize()
+            try:
+                yield found
+            finally:
+                for address in found:
+                    self._driver.release(address)
+
+    def cublas_seconds(self, cublas: Cublas, kind: Kind, shape: Product, count: int = 1) -> float:
+        """Of `count` products, batched, on the context's default stream."""
+        rows, columns, depth = shape.rows, shape.columns, shape.depth
+        sizes = [count * rows * columns * kind.total_bytes]
+        sizes += [count * lines * depth * kind.factor_bytes for lines in (rows, columns)]
+        cuda: Any = load_pycuda()
+        with self.memory(*sizes) as (out, a, b):
+            found = []
+            for _ in range(self._runs + 1):
+                start, end = cuda.Event(), cuda.Event()
+                start.record()
+                cublas.multiply(kind, (rows, columns, depth), (out, a, b), count)
+                end.record()
+                end.synchronize()
+                found.append(float(end.time_since(start)) / 1e3)
+        return median(found[1:])
+
+
+# Large products
+
+
+@dataclass(frozen=True)
+class Rate:
+    """T multiply-adds a second of a way; `products` of bytes each, 0 where it has none."""
+
+    ring: int
+    way: str
+    rate: float
+    products: int = 0
+    asked: float = 0.0
+
+    def row(self, ceiling: float) -> list[str]:
+        share = f"{self.rate * self.products / ceiling:.2f}" if self.products and ceiling else ""
+        asked = f"{self.asked:.0f}" if self.asked else "report"
+        return [f"2^{self.ring}", self.way, f"{self.rate:.2f}", asked, share]
+
+
+def products_of(way: str, bits: int, depth: int) -> int:
+    """Products of bytes for one of the ring."""
+    ring = limbs.Ring.of(64 if bits > 32 else 32, bits)
+    if way == "limbs":
+        return ring.products
+    return Shape(ring, 1, 1, 1, (depth,)).basis.count if way == "residues" else 0
+
+
+def ring_rates(bench: Bench, side: int) -> list[Rate]:
+    """Every way of ours on cubes; the integer units on one of a quarter of the side."""
+    found = []
+    for bits, (name, way) in product(RINGS, WAYS.items()):
+        shape = Product.cube(max(64, side // 4) if name == "integers" else side)
+        seconds = bench.seconds(way, shape.buffers(bits), [bits])
+        rate = shape.multiply_adds / seconds / TERA
+        found.append(Rate(bits, name, rate, products_of(name, bits, side)))
+    for bits in RINGS:
+        best = max((r for r in found if r.ring == bits), key=lambda rate: rate.rate)
+        found[found.index(best)] = replace(best, asked=LEAST[bits])
+    return found
+
+
+def float64_blocks(bits: int, depth: int) -> int:
+    """Products of float64 blocks modulo 2^64; 0 where sums of them are not exact."""
+    exact = 2 * bits + (depth - 1).bit_length() <= EXACT_FLOAT64_BITS
+    return FLOAT64_WAYS[bits] if exact else 0
+
+
+def baselines(bench: Bench, side: int) -> tuple[list[list[str]], dict[str, float], str]:
+    """Rows of cuBLAS, its rates by name, and a note where it is absent."""
+    library = find_cublas()
+    if library is None:
+        return [], {}, "No baselines: there is no libcublas here."
+    with bench.memory():
+        cublas = Cublas(library)
+    rates: dict[str, float] = {}
+    for kind in (INT8, FLOAT16, FLOAT32, FLOAT64):
+        shape = Product.cube(side)
+        seconds = bench.cublas_seconds(cublas, kind, shape)
+        rates[f"cuBLAS {kind.name}"] = shape.multiply_adds / seconds / TERA
+    for bits in FLOAT64_WAYS:
+        for depth in (side, 512):
+            count = float64_blocks(bits, depth)
+            if count:
+                shape = Product(1, side // 2, side // 2, depth)
+                seconds = bench.cublas_seconds(cublas, FLOAT64, shape, count)
+                name = f"2^64 by fp64 blocks of {bits} bits, depth {depth}"
+                rates[name] = shape.multiply_adds / seconds / TERA
+    return [[name, f"{rate:.2f}"] for name, rate in rates.items()], rates, ""
+
+
+# Layers
+
+
+def vgg16_layers() -> list[Layer]:
+    """Of images of 224 x 224."""
+    plan = [(3, 64, 224, 1), (64, 64, 224, 1), (64, 128, 112, 1), (128, 128, 112, 1)]
+    plan += [(128, 256, 56, 1), (256, 256, 56, 2), (256, 512, 28, 1), (512, 512, 28, 2)]
+    plan += [(512, 512, 14, 3)]
+    return [Layer(c, f, size, 3, count=count) for c, f, size, count in plan]
+
+
+def bert_base(sequence: int) -> list[tuple[Product, int]]:
+    """Products of a BERT-base and how often each comes: 12 layers, 12 heads of 64."""
+    hidden, inner, heads, layers = 768, 3072, 12, 12
+    return [
+        (Product(1, sequence, hidden, hidden, PAIRS), 4 * layers),
+        (Product(1, sequence, inner, hidden, PAIRS), layers),
+        (Product(1, sequence, hidden, inner, PAIRS), layers),
+        (Product(heads, sequence, sequence, hidden // heads, PAIRS), layers),
+        (Product(heads, sequence, hidden // heads, sequence, PAIRS), layers),
+    ]
+
+
+def layer_seconds(bench: Bench, layer: Layer, batch: int, pairs: int, bits: int) -> float:
+    pad = layer.kernel // 2
+    params = Convolution(bits, layer.stride, layer.stride, pad, pad, groups=layer.groups)
+    buffers = convolution_buffers(layer, batch, pairs, bits)
+    return bench.seconds(conv2d.launches, buffers, params.values())
+
+
+def convolution_rows(
+    bench: Bench, name: str, layers: Sequence[Layer], batch: int, matmul_rates: dict[int, float]
+) -> list[list[str]]:
+    """Each layer of a network and all of them, in each ring: rate, and share of the matmul rate."""
+    rows = []
+    for bits in RINGS:
+        work, spent = 0, 0.0
+        for layer in layers:
+            seconds = layer_seconds(bench, layer, batch, 1, bits)
+            rate = batch * layer.multiply_adds / seconds / TERA
+            work += batch * layer.multiply_adds * layer.count
+            spent += seconds * layer.count
+            where = f"{layer.channels}x{layer.size} to {layer.filters}, {layer.kernel}x"
+            where += f"{layer.kernel}/{layer.stride}"
+            rows.append([f"{name} {where}", f"2^{bits}", f"{rate:.2f}",
+                         f"{rate / matmul_rates[bits]:.2f}", "report"])  # fmt: skip
+        rate = work / spent / TERA
+        share = f"{rate / matmul_rates[bits]:.2f}"
+        rows.append([f"{name}, all", f"2^{bits}", f"{rate:.2f}", share, f"{LEAST_CONVOLUTIONS}"])
+    return rows
+
+
+def one_party(bench: Bench, quick: bool) -> dict[tuple[str, int], float]:
+    """Seconds of all linear layers of networks, two products each."""
+    found: dict[tuple[str, int], float] = {}
+    resnet, bert = resnet50_layers(), bert_base(128)
+    if quick:
+        resnet, bert = [Layer(4, 4, 8, 3)], [(Product(2, 8, 8, 8, PAIRS), 1)]
+    for bits in RINGS:
+        last = Product(1, 1, 1000, 2048, PAIRS).buffers(bits)
+        dense = bench.seconds(matmul.launches, last, [bits])
+        layers = sum(layer_seconds(bench, each, 1, PAIRS, bits) * each.count for each in resnet)
+        found["ResNet-50, batch 1", bits] = dense + layers
+        found["BERT-base, sequence 128", bits] = sum(
+            count * bench.seconds(matmul.launches, shape.buffers(bits), [bits])
+            for shape, count in bert
+        )
+    return found
+
+
+# Tuning
+
+
+def candidates(bench: Bench, shape: Product, bits: int) -> Iterator[tuple[Row, Way]]:
+    """What may be fastest for a product, and how it is launched."""
+    ring = limbs.Ring.of(64 if bits > 32 else 32, bits)
+    extents = (shape.batch, shape.rows, shape.columns)
+    row = Row(ring.word_bits, ring.limbs, *extents, shape.depth, "integers")
+    yield row, matmul.by_integers
+    if Shape(ring, *extents, (shape.depth,)).is_able:
+        yield replace(row, way="residues"), by_residues
+    for name, tile in limbs.NAMES.items():
+        if tile not in limbs.tiles_of(ring, bench.shape):
+            continue
+        stages = range(1, limbs.stages_of(ring, tile, bench.shape) + 1)
+        for stage, parts in product(stages, (1, 2, 4, 8, 16, 32, 64)):
+            made = limbs.tiling_of(ring, tile, stage, parts, extents, [shape.depth])
+            blocks = made.grid[0] * shape.batch * made.parts
+            if made.parts == parts and (parts == 1 or blocks <= 4 * bench.shape.multiprocessors):
+                found = replace(row, way="limbs", tile=name, stages=stage, parts=parts)
+                yield found, partial(matmul.by_limbs, made=made)
+
+
+def fastest(bench: Bench, shape: Product, bits: int) -> Row:
+    """The best row of a product; the integer units only where they would not take minutes."""
+    times = {}
+    for row, way in candidates(bench, shape, bits):
+        if row.way == "integers" and shape.multiply_adds > 1 << 34:
+            continue
+        times[row] = bench.seconds(way, shape.buffers(bits), [bits], repeats=8)
+    return min(times, key=lambda row: times[row])
+
+
+def tuned(bench: Bench, grid: Sequence[int]) -> list[Row]:
+    shapes = product(grid, grid, grid[1:], (64, 56, 48, 40, 32, 24))
+    return [fastest(bench, Product(1, m, n, k), bits) for m, n, k, bits in shapes]
+
+
+# All
+
+
+def opened(device: str) -> Driver:
+    """The card's driver, or the shim's, to try the script.
+
+    Raises:
+        UsageError: there is no such device.
+    """
+    name = DeviceName.parse(device)
+    if name.kind == HOST_SHIM:
+        return ShimDriver(cache_folder().with_name("host-shim"))
+    if name.kind == CPU:
+        raise UsageError("benchmarks.kernels is for the CPU.", "Name a card, like cuda:0.")
+    return PyCudaDriver(load_pycuda(), name.index, Cubins(cache_folder(), None, find_nvcc()))
+
+
+def figures(bench: Bench, quick: bool, card: str, has_cublas: bool) -> Findings:
+    side, batch = (64, 1) if quick else (8192, 8)
+    found = Findings(notes=[f"On: {card}."])
+    rates = ring_rates(bench, side)
+    rows, others, note = baselines(bench, side) if has_cublas else ([], {}, "No cuBLAS here.")
+    ceiling = others.get("cuBLAS int8", 0.0)
+    best = {bits: max(r.rate for r in rates if r.ring == bits) for bits in RINGS}
+    networks = {"ResNet-50": resnet50_layers(), "VGG-16": vgg16_layers()}
+    if quick:
+        networks = {"quick": [Layer(4, 8, 8, 3)]}
+    convolutions = [
+        row
+        for name, layers in networks.items()
+        for row in convolution_rows(bench, name, layers, batch, best)
+    ]
+    parties = one_party(bench, quick)
+    seconds = [
+        [name, f"2^{bits}", units.seconds(spent), units.seconds(MOST_SECONDS[name])]
+        for (name, bits), spent in parties.items()
+    ]
+    blocks = max((rate for name, rate in others.items() if "blocks" in name), default=0.0)
+    if blocks:
+        found.notes.append(
+            f"2^64 is {best[64] / blocks:.1f} times the best float64 way; {LEAST_OVER_FLOAT64:.0f} "
+            f"asked. Shares of int8 asked: {LEAST_SHARE}."
+        )
+    found.notes += [note] if note else []
+    found.tables = [
+        Table.of("ring|way|#T multiply-adds/s|#at least|#share of int8 / products",
+                 [rate.row(ceiling) for rate in rates]),
+        Table.of("baseline|#T multiply-adds/s", rows),
+        Table.of("convolutions|ring|#T multiply-adds/s|#of matmul|#at least", convolutions),
+        Table.of("all linear layers, one party|ring|#seconds|#at most", seconds),
+    ]  # fmt: skip
+    found.figures = {
+        "card": card,
+        "rates": [vars(rate) for rate in rates],
+        "baselines": others,
+        "one_party": {f"{name}, 2^{bits}": spent for (name, bits), spent in parties.items()},
+    }
+    return found
+
+
+def measured(options: argparse.Namespace) -> Findings:
+    """The figures; a note in their place where the device can't be had."""
+    try:
+        driver = opened(options.device)
+        bench = Bench(driver, 1 if options.quick else 9)
+        if options.tune:
+            rows = tuned(bench, (1, 64) if options.quick else GRID)
+            if not options.quick:
+                tuning.write(driver.card.arch, rows)
+            return Findings(
+                figures={"rows": [vars(row) for row in rows]},
+                notes=[f"{len(rows)} shapes measured on {driver.card.name}."],
+            )
+        has_cublas = isinstance(driver, PyCudaDriver)
+        return figures(bench, options.quick, driver.card.name, has_cublas)
+    except VeilgraphError as error:
+        if options.write or (options.tune and not options.quick):
+            raise SystemExit(error.message) from error
+        return Findings(notes=[f"Nothing measured: {error.message}"])
+
+
+def main() -> None:
+    made = parser(__doc__)
+    made.add_argument("--device", default="cuda:0", help="a card, or host-shim to try the script")
+    made.add_argument("--tune", action="store_true", help="write kernels/gemm/tuned.json")
+    options = made.parse_args()
+    report("gpu_matmul", options, lambda: measured(options))
+
+
+if __name__ == "__main__":
+    main()

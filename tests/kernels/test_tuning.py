@@ -1,0 +1,66 @@
+"""What was measured decides, for shapes that are near."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from veilgraph.kernels.cuda import DeviceShape
+from veilgraph.kernels.gemm import tuning
+from veilgraph.kernels.gemm.limbs import NAMES, SMALL, WIDE, Ring, is_worth, stages_of, tiling
+from veilgraph.kernels.gemm.tuning import Row
+from veilgraph.kernels.matmul.residues import Shape
+
+SM90 = DeviceShape(132, "sm_90")
+RING = Ring(32, 4)
+ROW = Row(32, 4, 1, 1024, 1024, 1024, "limbs", "small", 1, 3)
+
+
+@pytest.fixture
+def measured(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """A table of its own, empty at first."""
+    path = tmp_path / "tuned.json"
+    path.write_text("{}")
+    monkeypatch.setattr(tuning, "TABLE", path)
+    tuning.table.cache_clear()
+    yield path
+    tuning.table.cache_clear()
+
+
+def test_the_table_names_what_there_is() -> None:
+    for arch, rows in tuning.table().items():
+        for row in rows:
+            ring = Ring(row.word_bits, row.limbs)
+            assert row.way in tuning.WAYS
+            if row.way == "limbs":
+                assert 1 <= row.stages <= stages_of(ring, NAMES[row.tile], DeviceShape(1, arch))
+
+
+def test_rows_are_written_and_found(measured: Path) -> None:
+    tuning.write("sm_90", [ROW])
+    tuning.write("sm_80", [])
+    assert json.loads(measured.read_text()) == {"sm_80": [], "sm_90": [vars(ROW)]}
+    assert tuning.nearest("sm_90", 32, 4, (1, 1024, 512), 1024) == ROW
+    assert tuning.nearest("sm_90", 32, 4, (2, 1024, 512), 512) is None  # three octaves away
+
+
+def test_near_shapes_take_the_row(measured: Path) -> None:
+    tuning.write("sm_90", [ROW, replace(ROW, rows=8192, way="integers")])
+    made = tiling(RING, (1, 1000, 2000), [1024], SM90)
+    assert (made.tile, made.stages, made.parts) == (SMALL, 1, 3)
+    assert tiling(RING, (1, 1024, 1024), [32], SM90).tile is WIDE  # five octaves away
+    assert tiling(RING, (1, 1024, 1024), [1024], DeviceShape(132, "sm_80")).tile is WIDE
+    assert tiling(Ring(32, 3), (1, 1024, 1024), [1024], SM90).tile is WIDE
+    assert is_worth(RING, (1, 1024, 1024), [1024], SM90)
+    assert not is_worth(RING, (1, 8192, 1024), [1024], SM90)
+
+
+def test_residues_as_measured(measured: Path) -> None:
+    shape = Shape(RING, 1, 1024, 1024, (1024,))
+    assert not shape.is_worth(SM90)
+    tuning.write("sm_90", [replace(ROW, way="residues")])
+    assert shape.is_worth(SM90)

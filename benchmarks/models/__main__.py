@@ -1,6 +1,6 @@
 """The models that people have, three parties over TLS beside ONNX Runtime: `benchmarks/MODELS.md`.
 
-    python -m benchmarks.models [NAME ...] [--write] [--json] [--quick] [--ring 64] [--list]
+    python -m benchmarks.models [NAME ...] [--write] [--json] [--quick] [--ring 64]
         [--wheels FOLDER] [--environments FOLDER]
 
 A name is a family's (light, mtcnn, transformers, ddddocr, efficientnet, wav2letter) or a model's;
@@ -67,6 +67,8 @@ def _options() -> argparse.Namespace:
 
 def main() -> None:
     options = _options()
+    if options.quick and options.write:
+        raise SystemExit("MODELS.md takes full runs: leave out --quick or --write")
     sources = Sources(Wheels(options.wheels), options.environments)
     reports = []
     for recipe in chosen(QUICK if options.quick else options.names):

@@ -1,9 +1,10 @@
-"""The two networks of the package ddddocr: a reader of letters, and a detector of them.
+"""The networks of the package ddddocr: two readers of letters, and a detector of them.
 
 The reader (`common.onnx`) takes grey pictures 64 high and of any width, bound here to 160: a
-convolutional trunk, an LSTM in both directions, 8,210 characters a column. The detector
+convolutional trunk, an LSTM in both directions, 8,210 characters a column. An older one
+(`common_old.onnx`) is the same, quantised with ONNX Runtime's own operators. The detector
 (`common_det.onnx`) is YOLOX (Ge et al., 2021) on 416x416, with 80 sigmoid units. Pictures are words
-drawn with PIL, on white for the reader and on photographs for the detector. What the networks say
+drawn with PIL, on white for the readers and on photographs for the detector. What the networks say
 is decided as the package does: a column's largest is its letter, and boxes count that score enough
 and overlap no better one.
 """
@@ -38,14 +39,14 @@ def _model(sources: Sources, name: str) -> ModelProto:
     return onnx.load_from_string(sources.wheels.read("ddddocr", f"ddddocr/{name}.onnx"))
 
 
-def _reader(sources: Sources) -> Case:
+def _reader(sources: Sources, name: str = "common") -> Case:
     rng = np.random.default_rng(0)
     drawn = []
     for _ in range(sum(READINGS)):
         image = Image.new("RGB", (READER_WIDTH, READER_HEIGHT), "white")
         write(image, word(rng), rng, size=40)
         drawn.append(np.asarray(image.convert("L"), np.float32)[None, None] / 255)
-    return _case(_model(sources, "common"), "input1", np.stack(drawn), READINGS[0])
+    return _case(_model(sources, name), "input1", np.stack(drawn), READINGS[0])
 
 
 def _detector(sources: Sources) -> Case:
@@ -118,6 +119,16 @@ RECIPES = (
         inputs="words drawn on white, 1x64x160",
         most_error=CNN_ERROR,
         make=_reader,
+        agree=largest(-1),
+        decisions="columns' characters",
+    ),
+    Recipe(
+        name="ddddocr_reader_quantised",
+        title="ddddocr's older reader, quantised",
+        weights="pretrained",
+        inputs="words drawn on white, 1x64x160",
+        most_error=CNN_ERROR,
+        make=lambda sources: _reader(sources, "common_old"),
         agree=largest(-1),
         decisions="columns' characters",
     ),

@@ -62,7 +62,12 @@ def text_of(report: Report) -> str:
 
 
 def write(order: Sequence[str]) -> None:
-    """The page, models in this order."""
+    """Makes the page again from all reports, models in this order."""
+    PAGE.write_text(text(order))
+
+
+def text(order: Sequence[str]) -> str:
+    """The page."""
     kept = [json.loads(path.read_text()) for path in sorted(REPORTS.glob("*.json"))]
     known = [report for report in kept if report["name"] in order]
     known.sort(key=lambda report: order.index(report["name"]))
@@ -73,7 +78,7 @@ def write(order: Sequence[str]) -> None:
         here = [report for report in known if report["ring"] == ring]
         parts += [f"## {title}", *(markdown(table) for table in tables(here)), *notes(here)]
     parts += ["## Where and when", markdown(_places(known))]
-    PAGE.write_text("\n\n".join(parts) + "\n")
+    return "\n\n".join(parts) + "\n"
 
 
 def printed(report: Report) -> str:

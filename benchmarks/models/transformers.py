@@ -27,6 +27,7 @@ CALIBRATIONS, TESTS = 32, 32
 LETTERS, LENGTH = 8, 24  # tokens, and one more that stands first
 DIGITS = "sklearn/datasets/data/digits.csv.gz"
 LARGE_DEPTH, LARGE_WIDTH, LARGE_HEADS = 12, 768, 12
+LARGE_CALIBRATIONS = 4
 
 
 class _Attention(nn.Module):
@@ -170,9 +171,10 @@ def _small_vit(sources: Sources) -> Case:
 
 
 def _large_case(network: nn.Module, shape: tuple[int, ...]) -> Case:
-    samples: npt.NDArray[np.float32] = torch.randn(2, 1, *shape).numpy()
+    samples: npt.NDArray[np.float32] = torch.randn(LARGE_CALIBRATIONS + 1, 1, *shape).numpy()
     model = exported(network, torch.zeros(1, *shape), ["scores"])
-    return Case(model, {"input": samples[:1]}, {"input": samples[1:]})
+    calibrate, test = samples[:LARGE_CALIBRATIONS], samples[LARGE_CALIBRATIONS:]
+    return Case(model, {"input": calibrate}, {"input": test})
 
 
 def _bert_base(sources: Sources) -> Case:

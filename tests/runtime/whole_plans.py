@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -12,10 +12,25 @@ from machines import Where, known_keys, run_machines, run_prepared
 
 import veilgraph
 from veilgraph.ir.plan import Plan
+from veilgraph.runtime.device import Ready
+from veilgraph.runtime.devices import ready
+from veilgraph.runtime.mixed_device import MixedReady
 
 DIGITS = Path(__file__).parents[2] / "examples" / "digits"
 
 Arrays = Mapping[str, npt.NDArray[Any]]
+Placing = Callable[[int], Sequence[int]]  # of so many steps, each one's side
+
+
+def mixed(placing: Placing, card: str = "cpu") -> Where:
+    """A device of the processor and another, each with the steps that a placement gives it."""
+
+    def make(plan: Plan, party: str) -> Ready:
+        program = plan.party(party)
+        placement = placing(len(program.steps))
+        return MixedReady(program, ready("cpu", plan, party), ready(card, plan, party), placement)
+
+    return make
 
 
 def check_devices(

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from pathlib import Path
 
 import pytest
 from cards import first_card, pycuda_or_skip
 from small_plans import W, X, small_plan
-from whole_plans import check_devices, check_digits, check_prepared
+from whole_plans import check_devices, check_digits, check_prepared, mixed
 
+from veilgraph.runtime.costs import Costs, costs_file
 from veilgraph.runtime.cuda.pycuda_driver import list_cards
+from veilgraph.runtime.tuning import measure
 
 pytestmark = pytest.mark.gpu
 GPU, CPU = "cuda:0", "cpu"
@@ -36,6 +39,18 @@ def test_a_layer_from_a_store() -> None:
 )
 def test_a_lenet(suite: str, devices: Sequence[str]) -> None:
     check_digits(suite, devices)
+
+
+def test_every_second_step_on_the_card() -> None:
+    devices = [mixed(lambda count: [step % 2 for step in range(count)], GPU)] * 3
+    check_devices(small_plan(), [{"x": X}, {"x": -X}, {"x": X}], {"w": W}, devices)
+
+
+def test_steps_where_they_are_cheaper(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    costs = measure(small_plan(), [GPU], Costs.none(1), lambda doing: None)
+    costs.save(costs_file())
+    check_devices(small_plan(), [{"x": X}, {"x": -X}], {"w": W}, ["auto"] * 3)
 
 
 def test_the_card_has_what_it_says() -> None:

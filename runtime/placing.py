@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from veilgraph.ir.errors import UsageError
-from veilgraph.ir.plan import PartyPlan, Plan
+from veilgraph.ir.plan import ROUND, PartyPlan, Plan
 from veilgraph.runtime.costs import Costs, costs_file
 from veilgraph.runtime.dataflow import Access, Segments, accesses, tensor_place
 from veilgraph.runtime.device import Ready
@@ -89,18 +89,25 @@ def predict(plan: Plan, party: str, device: str, costs: Costs) -> Prediction:
 
 def by_costs(
     plan: Plan, party: str, card: str, host: Ready, make_card: Callable[[], Ready]
-) -> MixedReady:
+) -> Ready:
     """The processor and a GPU, each step where this user's table of costs has it cheaper.
+
+    One alone where it has all of them: that one's messages then move while its steps run.
 
     Raises:
         UsageError: there is no table, or it lacks this GPU or a step of the plan.
     """
     costs = Costs.load(costs_file())
+    program = plan.party(party)
     placed = placement(plan, party, card, costs)
+    kernels = program.steps["kernel"] != ROUND
+    sides = set(np.array(placed, np.int64)[kernels].tolist())
+    if CARD not in sides:
+        return host
     made, measured = make_card(), costs.devices[card].product
     if made.product != measured:
         raise UsageError(
             f"The table of costs is of a {measured}, and `{card}` is a {made.product}.",
             f"Measure again: veilgraph doctor --tune PLAN --device {card}.",
         )
-    return MixedReady(plan.party(party), host, made, placed)
+    return MixedReady(program, host, made, placed) if HOST in sides else made

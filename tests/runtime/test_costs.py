@@ -211,8 +211,18 @@ def test_a_device_by_costs_has_the_same_wire(plan: Plan) -> None:
     check_devices(plan, [{"x": X}, {"x": -X}], {"w": W}, [auto, auto, "cpu"])
 
 
+@pytest.mark.parametrize(("seconds", "alone"), [(2.0, "the processor"), (0.001, "host shim")])
+def test_a_device_that_has_all_steps_is_alone(plan: Plan, seconds: float, alone: str) -> None:
+    """Its long messages move while its steps run, and no share lies anywhere else."""
+    made_up(plan, lambda kernel, number: (1.0, seconds)).save(costs_file())
+    made = auto(plan, "bob")
+    assert not isinstance(made, MixedReady)
+    assert made.product == alone
+    check_devices(plan, [{"x": X}], {"w": W}, [auto] * 3)
+
+
 def test_a_table_of_another_card(plan: Plan) -> None:
-    costs = made_up(plan, lambda kernel, number: (1.0, 1.0))
+    costs = made_up(plan, lambda kernel, number: (1.0, 0.5))
     replace(costs, devices={SHIM: Copies("NVIDIA H100", 1e-6, 1e10)}).save(costs_file())
     with pytest.raises(UsageError, match="of a NVIDIA H100, and `host-shim` is a host shim"):
         auto(plan, "alice")

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections import Counter
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 import numpy as np
 
 from veilgraph.ir.errors import UsageError
 from veilgraph.ir.plan import ROUND, PartyPlan, Plan
+from veilgraph.kernels import KERNELS
 from veilgraph.runtime.costs import Costs, costs_file
 from veilgraph.runtime.dataflow import Access, Segments, accesses, tensor_place
 from veilgraph.runtime.device import Ready
@@ -64,7 +66,7 @@ class Prediction:
     host_seconds: float
     card_seconds: float
     placed_seconds: float
-    on_host: int  # of the steps as placed
+    on_host: Mapping[str, int]  # of the steps as placed, by kernel
 
 
 def predict(plan: Plan, party: str, device: str, costs: Costs) -> Prediction:
@@ -82,9 +84,11 @@ def predict(plan: Plan, party: str, device: str, costs: Costs) -> Prediction:
     host_seconds, card_seconds, placed_seconds = (
         cost(work, values, sides) for sides in (host, card, placed)
     )
-    free = [side for side, each in zip(placed, work, strict=True) if not each.fixed]
-    on_host = free.count(HOST)
-    return Prediction(party, len(free), host_seconds, card_seconds, placed_seconds, on_host)
+    names = ["" if k == ROUND else KERNELS[int(k)] for k in program.steps["kernel"]]
+    pairs = zip(names, placed, strict=False)
+    on_host = Counter(name for name, side in pairs if name and side == HOST)
+    steps = sum(map(bool, names))
+    return Prediction(party, steps, host_seconds, card_seconds, placed_seconds, on_host)
 
 
 def by_costs(

@@ -164,6 +164,7 @@ def test_a_card_is_measured_beside_the_processor(
     alice = found["parties"][0]
     assert alice["party"] == "alice"
     assert alice["placed_seconds"] < alice["host_seconds"]
+    assert alice["on_host"] == {}
 
 
 def test_a_table_of_another_format_is_made_anew(digits: Compiled, cache: Path) -> None:

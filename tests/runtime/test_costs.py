@@ -163,9 +163,9 @@ def test_products_on_the_card(plan: Plan) -> None:
     assert on_card == {KERNELS.index("matmul")}
     found = predict(plan, "bob", SHIM, costs)
     assert found.placed_seconds < min(found.host_seconds, found.card_seconds)
-    assert found.on_host == sum(int(k) < len(KERNELS) for k in program.steps["kernel"]) - sum(
-        side == CARD for side in placed
-    )
+    assert sum(found.on_host.values()) == found.steps - sum(side == CARD for side in placed)
+    assert "fused" in found.on_host
+    assert "matmul" not in found.on_host
 
 
 def test_copies_that_cost_more_than_they_bring(plan: Plan) -> None:

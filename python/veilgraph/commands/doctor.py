@@ -124,11 +124,13 @@ def _kernels(costs: Costs, devices: Sequence[str]) -> Table:
 
 
 def _row(found: Prediction) -> list[str]:
-    card_steps = counted(found.steps - found.on_host, "step")
+    here = sum(found.on_host.values())
+    of = ", ".join(f"{count} {kernel}" for kernel, count in found.on_host.items())
+    what = f"{counted(here, 'step')} on the processor" + (f" ({of})" if of else "")
     return [
         found.party,
         seconds(found.host_seconds),
         seconds(found.card_seconds),
         seconds(found.placed_seconds),
-        f"{counted(found.on_host, 'step')} on the processor, {card_steps} on the GPU",
+        f"{what}, {counted(found.steps - here, 'step')} on the GPU",
     ]

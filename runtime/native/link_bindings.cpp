@@ -138,8 +138,12 @@ class LongRound {
 
   bool wait_for(nb::handle peer, uint64_t bytes) {
     const uint32_t index = known(links_, peer);
-    const nb::gil_scoped_release unlocked;
-    return links_.wait_for(index, bytes);
+    try {
+      const nb::gil_scoped_release unlocked;
+      return links_.wait_for(index, bytes);
+    } catch (const Interrupted&) {
+      throw nb::python_error();
+    }
   }
 
   std::optional<Fault> finish() {

@@ -80,7 +80,10 @@ bool Links::wait_for(uint32_t peer, uint64_t bytes) {
   std::unique_lock lock(mutex_);
   while (!moved_.wait_for(lock, std::chrono::milliseconds(kPollMilliseconds), over)) {
     lock.unlock();
-    look_for_signals();
+    if (interrupted_()) {
+      failed_ = stopped_ = true;
+      throw Interrupted{};
+    }
     lock.lock();
   }
   return !failed_;

@@ -45,7 +45,8 @@ class Links {
   std::optional<Fault> begin(std::span<const Sent> sends, std::span<const Awaited> receives,
                              double patience);
   bool release(uint32_t due);
-  // Until so many bytes of a peer's message have come; false if the round has failed.
+  // Until so many bytes of a peer's message have come; false if the round has failed. Throws
+  // Interrupted.
   bool wait_for(uint32_t peer, uint64_t bytes);
   std::optional<Fault> finish();
   void abandon();

@@ -26,6 +26,7 @@ from three_parties import (
 
 from veilgraph.ir.errors import PeerError
 from veilgraph.ir.plan import ROUND, Phase, Plan
+from veilgraph.runtime._native import LongRound
 from veilgraph.runtime._native import Phase as NativeRounds
 from veilgraph.runtime.native_links import NativeLinks
 from veilgraph.runtime.party import Party
@@ -184,6 +185,68 @@ def test_a_signal_ends_a_phase(tmp_path: Path) -> None:
         NativePhase(machine(), links[0], awaiting).run(1, PhaseRecord())
     with pytest.raises(PeerError, match="alice stopped"):
         links[1].exchange({}, {0: bytearray(8)}, "relu")
+    for each in links:
+        each.close()
+
+
+# Rounds whose parts another device releases
+
+
+def test_a_long_round_goes_part_by_part(tmp_path: Path) -> None:
+    """Nothing is sent before it is released; what came is told as it comes."""
+    links = connect_all(connect_native, load_all(write_parties(tmp_path)))
+    parts, came = [bytearray(b"a" * 20_000), bytearray(b"b" * 30_000)], bytearray(50_000)
+    sent = LongRound(links[0].rounds, {1: [(parts[0], 1), (parts[1], 2)]}, {})
+    received = LongRound(links[1].rounds, {}, {0: came})
+    for number in (b"1", b"2"):
+        parts[1][:] = number * 30_000
+        with links[1].during(received, "relu"), links[0].during(sent, "relu"):
+            assert sent.release(1)
+            assert received.wait_for(0, 20_000)
+            assert came[:20_000] == parts[0]
+            parts[1][-1:] = b"c"  # it has not gone yet
+            assert sent.release(2)
+            assert received.wait_for(0, 50_000)
+        assert came == parts[0] + parts[1]
+    assert links[0].sent_bytes[1] == links[1].received_bytes[0] == 100_000
+    for each in links:
+        each.close()
+
+
+def test_a_signal_ends_a_long_round(tmp_path: Path) -> None:
+    links = connect_all(connect_native, load_all(write_parties(tmp_path)))
+    awaited = LongRound(links[0].rounds, {}, {1: bytearray(8)})
+    threading.Timer(0.2, os.kill, (os.getpid(), signal.SIGINT)).start()
+    with pytest.raises(KeyboardInterrupt), links[0].during(awaited, "relu"):
+        awaited.wait_for(1, 8)
+    with pytest.raises(PeerError, match="alice stopped"):
+        links[1].exchange({}, {0: bytearray(8)}, "relu")
+    for each in links:
+        each.close()
+
+
+def test_a_peer_that_is_silent_in_a_long_round(tmp_path: Path) -> None:
+    """Patience counts from the first wait on."""
+    links = connect_all(connect_native, load_all(write_parties(tmp_path)))
+    links[0].timeout_seconds = 0.3
+    awaited = LongRound(links[0].rounds, {}, {1: bytearray(8)})
+    with pytest.raises(PeerError, match="bob"), links[0].during(awaited, "relu"):
+        wait_twice(awaited)
+    for each in links:
+        each.close()
+
+
+def wait_twice(awaited: LongRound) -> None:
+    time.sleep(0.6)
+    assert awaited.release(1)
+    assert not awaited.wait_for(1, 8)
+    assert not awaited.release(2)
+
+
+def test_a_long_round_with_nobody(tmp_path: Path) -> None:
+    links = connect_all(connect_native, load_all(write_parties(tmp_path)))
+    with pytest.raises(KeyError, match="no link to this peer"):
+        LongRound(links[0].rounds, {7: [(b"", 0)]}, {})
     for each in links:
         each.close()
 

@@ -108,10 +108,13 @@ numbers that its type can say, or nothing where that can't be left; bounds are p
 numbers are. The rounding in between is left out: a plan computes what the quantised model
 approximates, and differs from ONNX Runtime by the noise of ONNX Runtime's rounding, one part in 255
 of a tensor's range each time. A plan gains nothing from 8-bit numbers, for its rings follow from
-ranges and errors. Only where integers are asked for, as an output or by an operator that isn't
-listed, are they made, rounded as ONNX says. `com.microsoft`'s QGemm and QLinearAdd, AveragePool,
-Concat, GlobalAveragePool, LeakyRelu, Mul and Sigmoid are decoded too. DynamicQuantizeLinear is
-undone where its integers are multiplied and made real again, and refused where they are asked for.
+ranges and errors, and clips are comparisons: a small network of two convolutions and a dense layer
+takes 47 rounds and 121 kB online where the same one in float32 takes 25 and 49 kB. Take the model
+in float32 where there is one. Only where integers are asked for, as an output or by an operator
+that isn't listed, are they made, rounded as ONNX says. `com.microsoft`'s QGemm and QLinearAdd,
+AveragePool, Concat, GlobalAveragePool, LeakyRelu, Mul and Sigmoid are decoded too.
+DynamicQuantizeLinear is undone where its integers are multiplied and made real again, and refused
+where they are asked for.
 
 ## Control flow
 

@@ -186,9 +186,10 @@ class Decoder:
         limits = np.iinfo(helper.tensor_dtype_to_np_dtype(code.kind))
         ends = [(limit - code.zero) * code.scale for limit in (limits.min, limits.max)]
         known = self.bounds.get(real, (-np.inf, np.inf))
+        less = float(code.scale.min()) / 2  # than rounding would change, a clip needn't either
         parts = [
-            ("Max", ends[0], code.is_single and known[0] >= float(ends[0].min())),
-            ("Min", ends[1], code.is_single and known[1] <= float(ends[1].max())),
+            ("Max", ends[0], code.is_single and known[0] >= float(ends[0].min()) - less),
+            ("Min", ends[1], code.is_single and known[1] <= float(ends[1].max()) + less),
         ]
         needed = [(operator, end) for operator, end, idle in parts if not idle]
         for number, (operator, end) in enumerate(needed):
@@ -249,6 +250,12 @@ class Decoder:
             return
         if node.op_type in BOUNDED:
             self.bounds[node.output[0]] = BOUNDED[node.op_type]
+        elif node.op_type == "LeakyRelu" and node.input[0] in self.bounds:
+            low, high = self.bounds[node.input[0]]
+            slope = attributes(node).get("alpha", 0.01)
+            if 0 <= slope <= 1:
+                ends = (low * slope if low < 0 else low, high * slope if high < 0 else high)
+                self.bounds[node.output[0]] = ends
         elif node.op_type in KEEPING_BOUNDS and node.input[0] in self.bounds:
             for name in node.output:
                 self.bounds[name] = self.bounds[node.input[0]]

@@ -124,8 +124,12 @@ def _decoded(value: ir.Value, z: Integers) -> Floats:
 
 
 def _excursions(op: SecretOp, reals: Floats, margin: float) -> list[Excursion]:
+    """What left its range; one that is narrower than a unit in the last place reaches that far."""
     declared = RealRange.of(op)
     low, high = declared.widened(margin)
+    unit = 2.0 ** -Tensor.of(op.operation.results[0]).encoding.frac_bits
+    if max(-low, high) < unit:
+        low, high = -unit, unit
     if reals.size == 0 or (reals.min() >= low and reals.max() <= high):
         return []
     outside = int(np.count_nonzero((reals < low) | (reals > high)))

@@ -161,6 +161,22 @@ def test_a_relu_before_makes_the_lower_bound_idle() -> None:
     assert [kind_of(op) for op in imported.operations] == ["clip"]
 
 
+def test_what_would_cut_less_than_rounding_changes_is_left_out() -> None:
+    narrower = node("QuantizeLinear", "r t z", "p"), node("DequantizeLinear", "p t z", "o")
+    proto = model(
+        node("QuantizeLinear", "x s z", "q"),
+        node("DequantizeLinear", "q s z", "c"),
+        node("LeakyRelu", "c", "r", alpha=0.5),
+        *narrower,
+        node("Neg", "o", "y"),
+        s=np.float32(0.5),
+        t=np.float32(0.4995),
+        z=np.uint8(128),
+    )
+    kinds = [kind_of(op) for op in import_model(proto).operations]
+    assert kinds == ["clip", "leaky_relu", "neg"]
+
+
 def test_integers_that_are_asked_for_are_rounded() -> None:
     x = np.array([[-20, -4.9, 0.26], [3.2, 100, 200]], np.float32)
     proto = model(node("QuantizeLinear", "x s z"), **CODE)

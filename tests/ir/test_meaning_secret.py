@@ -201,6 +201,14 @@ def test_what_left_its_range_is_named() -> None:
     assert str(found) == "3 values in neg 'layer' left [-1, 4]: they reach from -7 to 9"
 
 
+def test_a_range_narrower_than_a_unit_in_the_last_place_is_a_unit() -> None:
+    declared = RealRange(0.0, 0.01, RangeSource.CALIBRATED)
+    program = one_op(secret_ops.Neg, [(3,)], frac_bits=4, declared=declared)
+    assert evaluate(program, {"x0": np.array([1, 0, -1])}).excursions == []
+    (found,) = evaluate(program, {"x0": np.array([2, 0, -1])}).excursions
+    assert found.count == 1
+
+
 def test_every_operation_is_observed() -> None:
     program = one_op(secret_ops.Neg, [(2,)], frac_bits=1)
     seen: list[tuple[str, list[int], list[float]]] = []

@@ -282,13 +282,13 @@ class _Body:
                 continue
             made = NodeProto()
             made.CopyFrom(inner)
-            _rename(made, names)
+            rename(made, names)
             made.name = f"{self.node.name}/{label}{inner.name or inner.output[0]}"
             self.turn.nodes.append(made)
         return [names.get(info.name, info.name) for info in self.graph.output]
 
 
-def _rename(node: NodeProto, names: Mapping[str, str]) -> None:
+def rename(node: NodeProto, names: Mapping[str, str]) -> None:
     """Other names for what a node reads and makes, the graphs within it included."""
     node.input[:] = [names.get(name, name) for name in node.input]
     node.output[:] = [names.get(name, name) for name in node.output]
@@ -299,7 +299,7 @@ def _rename(node: NodeProto, names: Mapping[str, str]) -> None:
             own |= {info.name for info in (*graph.input, *graph.initializer)}
             around = {name: new for name, new in names.items() if name not in own}
             for inner in graph.node:
-                _rename(inner, around)
+                rename(inner, around)
             for info in graph.output:
                 info.name = around.get(info.name, info.name)
 

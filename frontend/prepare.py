@@ -28,6 +28,7 @@ from onnx import (
 
 from veilgraph.frontend.control_flow import unroll
 from veilgraph.frontend.decompositions import decompose
+from veilgraph.frontend.function_bodies import expand
 from veilgraph.frontend.literals import Literals, fold, infer, needed_for_shapes, replace_nodes
 from veilgraph.frontend.load import NOT_A_MODEL, Model, byte_count, load
 from veilgraph.frontend.numbers import as_float32, widen_integers
@@ -103,6 +104,7 @@ def draft(model: Model, shapes: Mapping[str, Sequence[int]]) -> Prepared:
     proto.ir_version = max(proto.ir_version, TARGET_IR_VERSION)
     name_nodes(graph)
     bind_shapes(graph, shapes)
+    expand(proto)
     unroll(proto, _public)
     as_float32(proto)
     name_nodes(graph)

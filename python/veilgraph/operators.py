@@ -85,6 +85,7 @@ OPERATORS: tuple[Operator, ...] = (
     Operator("Exp", "calibrated", WAVES),
     Operator("Expand", "known shape", LOCAL),
     Operator("Flatten", "any", LOCAL),
+    Operator("FlexAttention", "with modifiers; masked scores can't be told", "products, a softmax"),
     Operator("Floor", "any", INTEGER_PART),
     Operator("GRU", "both forms, any direction, sequences of one length", UNROLLED),
     Operator("Gather", "any indices", "local; two comparisons a place for secret indices"),

@@ -172,8 +172,8 @@ NODES |= {
     "QuantizeLinear": Node(constants=CODE, gives=INT8),
     "TopK": Node([(2, 9)], [np.array([3])]),
 }
-# Their own tests: tests/frontend/test_control_flow.py and test_quantised.py.
-IN_NETWORKS = ("DynamicQuantizeLinear", "If", "Loop", "Scan")
+# Their own tests: tests/frontend/test_{control_flow,function_bodies,quantised}.py.
+IN_NETWORKS = ("DynamicQuantizeLinear", "FlexAttention", "If", "Loop", "Scan")
 FOLDED = ("Constant", "ConstantOfShape", "Shape")  # make no values of the inputs: see below
 TWO_OUTPUTS = ("CausalConvWithState", "LinearAttention", "Split", "TopK")
 UNLISTED = ("Det", "NonZero")

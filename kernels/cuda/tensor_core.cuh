@@ -48,6 +48,13 @@ __device__ __forceinline__ void copy_async(SharedAddress to, const void* from, i
                : "memory");
 }
 
+// All of `Bytes` bytes.
+template <int Bytes>
+__device__ __forceinline__ void copy_async(SharedAddress to, const void* from) {
+  asm volatile("cp.async.ca.shared.global [%0], [%1], %2;" ::"r"(to), "l"(from), "n"(Bytes)
+               : "memory");
+}
+
 // Ends a group of this thread's copies; groups are done in order.
 __device__ __forceinline__ void end_copies() {
   asm volatile("cp.async.commit_group;" ::: "memory");

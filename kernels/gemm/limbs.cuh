@@ -170,14 +170,27 @@ class Quads {
   template <class Source>
   __device__ __forceinline__ void copy(const Source& source, uint8_t* words, int first, int end,
                                        int k, int depth) const {
+    const bool is_whole = first + Lines <= end && k + kStepDepth <= depth;
     k += kQuad * quad_;
-    if (Source::kHasVectors && access_ == kVectorsAlongDepths) {
-      copy_depths(source, words, first, end, k, depth - k);
-    } else if (Source::kHasVectors && access_ == kVectorsAlongLines) {
-      copy_lines(source, words, first, end, k, depth - k);
-    } else {
-      copy_words(source, words, first, end, k, depth - k);
+    if constexpr (Source::kHasVectors) {
+      if (access_ == kVectorsAlongDepths) {
+        if (is_whole) {
+          copy_depths<true>(source, words, first, end, k, depth - k);
+        } else {
+          copy_depths<false>(source, words, first, end, k, depth - k);
+        }
+        return;
+      }
+      if (access_ == kVectorsAlongLines) {
+        if (is_whole) {
+          copy_lines<true>(source, words, first, end, k, depth - k);
+        } else {
+          copy_lines<false>(source, words, first, end, k, depth - k);
+        }
+        return;
+      }
     }
+    copy_words(source, words, first, end, k, depth - k);
   }
 
   // What was copied, as limbs in the planes at `lines`, this factor's first line.
@@ -200,41 +213,48 @@ class Quads {
     return rest <= 0 ? 0 : rest < kVector ? rest : kVector;
   }
 
-  template <class Source>
-  __device__ __forceinline__ void copy_vector(const Source& source, uint8_t* words, int piece,
-                                              const T* from, int valid) const {
-    copy_async<Memory::kPiece>(shared_address(words + Memory::piece(piece)),
-                               valid > 0 ? from : source.data, valid * kWord);
+  // A vector of which `valid` words are there, all of them where the step is whole.
+  template <bool Whole, class Source>
+  static __device__ __forceinline__ void copy_vector(const Source& source, uint8_t* words,
+                                                     int piece, const T* from, int rest) {
+    const SharedAddress to = shared_address(words + Memory::piece(piece));
+    if constexpr (Whole) {
+      copy_async<Memory::kPiece>(to, from);
+    } else {
+      const int valid = valid_of(rest);
+      copy_async<Memory::kPiece>(to, valid > 0 ? from : source.data, valid * kWord);
+    }
   }
 
-  template <class Source>
+  template <bool Whole, class Source>
   __device__ __forceinline__ void copy_depths(const Source& source, uint8_t* words, int first,
                                               int end, int k, int left) const {
+    const T* from = source.address(source.line(first + line_), source.depth(k));
+    const int64_t next = kLinesAtOnce * source.stride;
 #pragma unroll
-    for (int i = 0; i < kPasses; ++i) {
+    for (int i = 0; i < kPasses; ++i, from += next) {
       if (is_beside(line_ + kLinesAtOnce * i, kLinesAtOnce)) continue;
-      const int line = first + line_ + kLinesAtOnce * i;
-      const T* from = source.address(source.line(line), source.depth(k));
+      const bool inside = first + line_ + kLinesAtOnce * i < end;
 #pragma unroll
       for (int p = 0; p < kPieces; ++p) {
-        const int valid = valid_of(line < end ? left - p * kVector : 0);
-        copy_vector(source, words, i * kPieces + p, from + p * kVector, valid);
+        const int rest = inside ? left - p * kVector : 0;
+        copy_vector<Whole>(source, words, i * kPieces + p, from + p * kVector, rest);
       }
     }
   }
 
-  template <class Source>
+  template <bool Whole, class Source>
   __device__ __forceinline__ void copy_lines(const Source& source, uint8_t* words, int first,
                                              int end, int k, int left) const {
 #pragma unroll
     for (int i = 0; i < kVectorPasses; ++i) {
       const int inside = kVector * (line_ + kLinesAtOnce * i);
       if (is_beside(inside, kVector * kLinesAtOnce)) continue;
-      const int line = first + inside;
+      const T* from = source.address(source.line(first + inside), source.depth(k));
 #pragma unroll
-      for (int d = 0; d < kQuad; ++d) {
-        const T* from = source.address(source.line(line), source.depth(k + d));
-        copy_vector(source, words, i * kQuad + d, from, valid_of(d < left ? end - line : 0));
+      for (int d = 0; d < kQuad; ++d, from += source.depth_stride) {
+        const int rest = d < left ? end - first - inside : 0;
+        copy_vector<Whole>(source, words, i * kQuad + d, from, rest);
       }
     }
   }

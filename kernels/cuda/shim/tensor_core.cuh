@@ -27,6 +27,11 @@ void copy_async(SharedAddress to, const void* from, int valid) {
       {reinterpret_cast<uint8_t*>(to), static_cast<const uint8_t*>(from), Bytes, valid});
 }
 
+template <int Bytes>
+void copy_async(SharedAddress to, const void* from) {
+  copy_async<Bytes>(to, from, Bytes);
+}
+
 inline void end_copies() {
   Fiber& fiber = Launch::now().fiber();
   fiber.groups.push_back(fiber.copies.size());

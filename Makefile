@@ -20,7 +20,7 @@ GPU_REQUIRES = import tomllib; \
 	print(*tomllib.load(open("pyproject.toml", "rb"))["project"]["optional-dependencies"]["gpu"])
 NATIVE = find kernels runtime \( -name '*.cpp' -o -name '*.h' -o -name '*.cu' -o -name '*.cuh' \) -exec
 
-.PHONY: help demo test test-all test-gpu lint format clean
+.PHONY: help demo test test-all test-gpu sanitize-gpu lint format clean
 .DELETE_ON_ERROR:
 
 help: ## list these targets
@@ -38,6 +38,13 @@ test-all: $(VENV)/installed ## run every test
 test-gpu: $(VENV)/installed ## run the tests that need a GPU, with CUDA's compiler
 	@$(PIP) install --quiet $$($(BIN)/python -c '$(GPU_REQUIRES)')
 	$(BIN)/pytest -m gpu
+
+sanitize-gpu: $(VENV)/installed ## run the kernels' tests on a GPU under compute-sanitizer
+	@$(PIP) install --quiet $$($(BIN)/python -c '$(GPU_REQUIRES)')
+	for tool in memcheck racecheck; do \
+		compute-sanitizer --tool $$tool --target-processes all --error-exitcode 1 \
+			$(BIN)/python -m pytest -m gpu tests/kernels || exit 1; \
+	done
 
 lint: $(VENV)/installed ## check style and types, change nothing
 	$(BIN)/ruff check .

@@ -123,7 +123,7 @@ def require_memory(plan: Plan, program: PartyPlan, driver: Driver, scratch: int)
         raise ResourceLimitError(
             f"{program.party} needs {needed / GIB:.2f} GiB for this plan, and the "
             f"{driver.card.name} has {free / GIB:.2f} GiB free.",
-            _smaller(plan, program, needed, free),
+            _smaller(plan, program, needed - program.arena_bytes, free),
         )
 
 
@@ -132,16 +132,17 @@ def session_bytes(program: PartyPlan) -> int:
     return NUMBER_BYTES + SCHEDULE_BYTES * len(program.keys)
 
 
-def _smaller(plan: Plan, program: PartyPlan, needed: int, free: int) -> str:
-    """What to do about too little memory: the largest batch that would fit, if any does.
+def _smaller(plan: Plan, program: PartyPlan, beside: int, free: int) -> str:
+    """What to do about too little memory: the largest batch that could fit, if any does.
 
-    What setup keeps stays as it is; the rest of the memory grows with the batch.
+    What setup keeps stays as it is, and so does what lies `beside` the arena; all else in the arena
+    is taken to grow with the batch. What does not makes the number too large.
     """
     batches = {t.shape[0] if t.shape else 1 for p in plan.programs.values() for t in p.inputs}
     kept = int(program.kept["bytes"][program.kept["phase"] == Phase.SETUP].sum())
     if len(batches) == 1:
         batch = batches.pop()
-        fits = (free - kept) * batch // max(needed - kept, 1)
+        fits = (free - kept - beside) * batch // max(program.arena_bytes - kept, 1)
         if 1 <= fits < batch:
             return f"Compile for a batch of at most {fits} with --shape, or a narrower --ring."
     return "Compile for a narrower --ring, or take a card with more memory."

@@ -106,7 +106,7 @@ def test_prepare_refuses_before_it_connects(
     ("options", "said"),
     [
         (("--party", "alice", "--count", "1"), "needs --party, --config and --count"),
-        (("--gpu-arch", "sm_90"), "Nothing says where kernels go"),
+        (("--gpu-arch", "sm_75"), "GPUs of sm_75 are too old"),
         (("--gpu-arch", "sm_90,90", "--cubins", "k"), "`90` is no GPU architecture"),
     ],
 )

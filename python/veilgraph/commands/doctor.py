@@ -13,7 +13,7 @@ from veilgraph.diagnosis import diagnose, first_card
 from veilgraph.ir.errors import UsageError
 from veilgraph.plans import Plan
 from veilgraph.runtime.costs import CPU, Costs, costs_file
-from veilgraph.runtime.devices import DeviceName
+from veilgraph.runtime.devices import DeviceName, require_device
 from veilgraph.runtime.placing import Prediction, predict
 from veilgraph.runtime.tuning import measure
 from veilgraph.tables import Table, progress, remark, show, show_json
@@ -58,6 +58,8 @@ def command(tune: Path | None, device: str | None, threads: int, as_json: bool) 
     Nothing is changed, and nothing leaves this machine. With --tune a table of what steps cost is
     written into your cache.
     """
+    if device is not None:
+        require_device(device)
     if tune is not None:
         _tune(Plan.load(tune), device or first_card() or CPU, threads, as_json)
         return
@@ -89,6 +91,8 @@ def _tune(plan: Plan, device: str, threads: int, as_json: bool) -> None:
         headings = f"party|#cpu|#{device}|#auto|what `--device auto` does"
         tables.append(Table.of(headings, [_row(each) for each in found]))
     show(*tables)
+    if not cards:
+        remark("No GPU was measured: none is there, or --device is cpu.")
     remark(f"The table of costs is {path}.")
 
 

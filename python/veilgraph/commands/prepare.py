@@ -53,7 +53,8 @@ Example, kernels for hosts with an A100 or an H100 and no compiler:
     "archs",
     type=arguments.architectures,
     metavar="sm_NN,...",
-    help="Compile the plan's kernels for these GPUs into --cubins; nothing is run.",
+    help="Compile the plan's kernels for these GPUs into --cubins, or else PLAN's name with "
+    ".cubins; nothing is run.",
 )
 @arguments.json_option
 def command(
@@ -79,12 +80,12 @@ def command(
     """
     plan = Plan.load(plan_file)
     if archs is not None:
-        _compile(plan, archs, cubins, as_json)
+        _compile(plan, archs, cubins or plan_file.with_suffix(".cubins"), as_json)
         return
     if party is None or config is None or count is None:
         raise UsageError(
             "The offline phase needs --party, --config and --count.",
-            "To compile kernels for GPUs, give --gpu-arch and --cubins.",
+            "To compile kernels for GPUs, give --gpu-arch.",
         )
     require_store(plan, party, store)
     with Session(
@@ -111,10 +112,8 @@ def command(
     remark("Don't copy the store: each of its inferences can be used once.")
 
 
-def _compile(plan: Plan, archs: tuple[str, ...], folder: Path | None, as_json: bool) -> None:
+def _compile(plan: Plan, archs: tuple[str, ...], folder: Path, as_json: bool) -> None:
     """All kernels of all parties for these architectures, as files in a folder."""
-    if folder is None:
-        raise UsageError("Nothing says where kernels go.", "Name a folder with --cubins.")
     nvcc = machine_code.find_nvcc()
     if nvcc is None:
         raise UsageError(

@@ -137,6 +137,11 @@ def test_no_architecture(arch: str) -> None:
         check_arch(arch)
 
 
+def test_an_architecture_that_is_too_old() -> None:
+    with pytest.raises(UsageError, match="GPUs of sm_75 are too old"):
+        check_arch("sm_75")
+
+
 @pytest.mark.parametrize(
     ("script", "said"),
     [("echo '\nnvcc fatal: no' >&2; exit 1", "nvcc fatal: no"), ("exit 3", "it does not say why")],
@@ -166,5 +171,5 @@ def test_nvcc_makes_code_for_a_card() -> None:
     if nvcc is None:
         pytest.skip("CUDA's compiler is not installed")
     assert compiled(ADD, "sm_80", nvcc).startswith(b"\x7fELF")
-    with pytest.raises(UsageError, match="nvcc makes nothing of kernel `add` for sm_10"):
-        compiled(ADD, "sm_10", nvcc)
+    with pytest.raises(UsageError, match="nvcc makes nothing of kernel `add` for sm_199"):
+        compiled(ADD, "sm_199", nvcc)

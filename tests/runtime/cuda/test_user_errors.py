@@ -79,13 +79,18 @@ def test_no_such_gpu(cuda: Any, simulate: Simulate) -> None:
     told(simulate("cuda:1"), 2, "There is no GPU number 1: this machine has 1.")
 
 
+def test_a_gpu_too_old(cuda: Any, simulate: Simulate, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cuda.Device, "compute_capability", lambda self: (7, 5))
+    told(simulate("cuda:0"), 2, "GPUs of sm_75 are too old for these kernels.", "sm_80")
+
+
 def test_a_driver_too_old(cuda: Any, simulate: Simulate) -> None:
     cuda.get_driver_version = lambda: 11040
     told(simulate("cuda:0"), 2, "driver is too old: it is of CUDA 11.4, and 12.0 is the least.")
 
 
 @pytest.mark.parametrize(
-    ("share", "hint"), [(0.9, "Compile for a batch of at most 2 with --shape"),
+    ("share", "hint"), [(0.9, "Compile for a batch of at most 1 with --shape"),
                         (0.1, "Compile for a narrower --ring")],
 )  # fmt: skip
 def test_too_little_memory(cuda: Any, simulate: Simulate, share: float, hint: str) -> None:

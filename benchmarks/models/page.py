@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import re
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
@@ -15,6 +17,7 @@ from veilgraph.tables import Table
 HERE = Path(__file__).parent
 REPORTS = HERE / "reports"
 PAGE = HERE.parent / "MODELS.md"
+REFUSED = re.compile(r"\s+[^:]+: ([\w.]+) \(output ")  # a node: its operator
 ACCURACY = (
     "model|weights|run on|#samples|decisions equal|#mean error|#at most|#worst error|#left range"
 )
@@ -101,7 +104,17 @@ def tables(reports: Iterable[Report]) -> list[Table]:
 
 def notes(reports: Iterable[Report]) -> list[str]:
     """What stopped short, and why."""
-    return [f"{r['title']}: left out. {r['stopped']}" for r in reports if "stopped" in r]
+    return [
+        f"{r['title']}: left out. {_shortened(r['stopped'])}" for r in reports if "stopped" in r
+    ]
+
+
+def _shortened(reason: str) -> str:
+    """The first line of a reason; of a list of nodes, which operators there are, most of all."""
+    first, *lines = reason.splitlines()
+    counts = Counter(found[1] for line in lines if (found := REFUSED.match(line)))
+    listed = ", ".join(f"{operator} ({count})" for operator, count in counts.most_common())
+    return f"{first} {listed}." if listed else first
 
 
 def _accuracy(report: Report) -> list[str]:

@@ -18,6 +18,7 @@ import json
 import multiprocessing
 from collections.abc import Sequence
 from concurrent.futures import ProcessPoolExecutor
+from datetime import date
 
 from benchmarks.models import page
 from benchmarks.models.families import FAMILIES, RECIPES, measured_by_name
@@ -26,7 +27,7 @@ from benchmarks.models.recipe import Recipe, Sources
 from benchmarks.models.wheels import Wheels
 from benchmarks.models.wheels import add_option as add_wheels
 from benchmarks.peers.environments import add_option as add_environments
-from benchmarks.reporting import parser
+from benchmarks.reporting import commit, machine, parser
 
 QUICK = ("squeezenet",)
 
@@ -80,7 +81,8 @@ def main() -> None:
         if not options.json:
             print(page.printed(report), end="\n\n", flush=True)
     if options.json:
-        print(json.dumps({"benchmark": "models", "models": reports}))
+        place = {**machine(), "commit": commit(), "date": date.today().isoformat()}
+        print(json.dumps({"benchmark": "models", **place, "models": reports}))
 
 
 if __name__ == "__main__":

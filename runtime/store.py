@@ -37,6 +37,7 @@ _NONCE_BYTES = 12
 _HEADER = struct.Struct(f"<{len(MAGIC)}s{SALT_BYTES}s")
 _CHUNK = struct.Struct(f"<{_NONCE_BYTES}sQ")  # nonce, bytes of ciphertext
 _OFFER = struct.Struct("<32sQQ")  # store id, next number, last number
+_ASIDE = ".taken"  # of a file whose inference is about to be spent
 _SESSION = "store.session"
 
 
@@ -145,20 +146,41 @@ class Store:
     def take(self, number: int, store_id: bytes) -> bytes:
         """What was prepared for inference `number`, spent from now on.
 
+        Its file is set aside first: a process that dies in here loses this inference alone, and the
+        next run, which sees no file of it, goes on with the one after.
+
         Raises:
             SecurityAbort: it was used before, or its file was changed.
         """
+        name = _name(number)
+        aside = self._set_aside(name)
         use = hashlib.sha256(store_id + struct.pack("<Q", number)).digest()
         if not self._spent.spend(use):
             raise SecurityAbort(
                 f"Inference {number} of the store {self.folder} was used before.",
                 "A store must not be copied or restored; run `prepare` again.",
             )
-        memory = self._read(_name(number))
+        memory = self._read(name, aside)
         for used in self.numbers():
             if used <= number:
                 (self.folder / _name(used)).unlink(missing_ok=True)
+        for path in self.folder.glob(f"*{_ASIDE}"):
+            path.unlink()
         return memory
+
+    def _set_aside(self, name: str) -> Path:
+        path = self.folder / name
+        aside = path.with_name(name + _ASIDE)
+        try:
+            path.replace(aside)
+            folder = os.open(self.folder, os.O_RDONLY)
+            try:
+                os.fsync(folder)
+            finally:
+                os.close(folder)
+        except OSError as error:
+            raise _missing(path, error) from error
+        return aside
 
     # Files
 
@@ -186,14 +208,13 @@ class Store:
                 "What was stored before is whole; give it more room, or prepare fewer inferences.",
             ) from error
 
-    def _read(self, name: str) -> bytes:
-        path = self.folder / name
+    def _read(self, name: str, path: Path | None = None) -> bytes:
+        """What was written as `name`, which may lie elsewhere by now."""
+        path = path or self.folder / name
         try:
             content = path.read_bytes()
         except OSError as error:
-            raise UsageError(
-                f"The store {self.folder} has no {name}: {error.strerror}.", "Run `prepare` first."
-            ) from error
+            raise _missing(path, error) from error
         try:
             magic, salt = _HEADER.unpack_from(content)
             if magic != MAGIC:
@@ -204,6 +225,12 @@ class Store:
                 f"{path} was changed, or belongs to another party's key.",
                 "Run `prepare` again, into a new folder.",
             ) from error
+
+
+def _missing(path: Path, error: OSError) -> UsageError:
+    return UsageError(
+        f"The store {path.parent} has no {path.name}: {error.strerror}.", "Run `prepare` first."
+    )
 
 
 def _name(number: int) -> str:

@@ -215,9 +215,14 @@ struct MicroAmx {
       for (int i = 0; i < kSquareLanes; ++i) steps[k % 4][i] = values[i];
       if (k % 4 == 3) put(k / 4);
     });
-    for (int64_t k = depth; k < squares(depth) * kSquareSteps; ++k) {
+    for (int64_t k = depth; k % 4 != 0; ++k) {
       std::memset(steps[k % 4], 0, sizeof(steps[0]));
       if (k % 4 == 3) put(k / 4);
+    }
+    const int64_t quad = (depth + 3) / 4, missing = squares(depth) * 16 - quad;
+    uint8_t* rest = to + quad / 16 * Limbs * kSquareBytes + quad % 16 * 64;
+    for (int l = 0; missing > 0 && l < Limbs; ++l) {
+      std::memset(rest + l * kSquareBytes, 0, missing * 64);
     }
   }
 
@@ -230,13 +235,16 @@ struct MicroAmx {
 // about a third more is lost around it; lanes multiply and add 6 words of 64 bits a cycle, or 15 of
 // 52, with all that they lose but for what pads a tile (measured on Granite Rapids).
 inline bool amx_pays(int64_t bits, int64_t rows, int64_t columns, int64_t depth) {
+  const auto real = [](int64_t x, int64_t multiple) {  // products of extents may leave 64 bits
+    return static_cast<double>(round_up(x, multiple));
+  };
   const bool wide = bits > 52;
-  const int64_t limbs = (bits + 7) / 8, high = rows < kSquareLanes ? rows : round_up(rows, 16);
-  const int64_t squares = round_up(columns, kSquareLanes) / 16 * round_up(depth, 64) / 64;
-  const double tiles = 4.0 / 3.0 * static_cast<double>(high * squares * (limbs * (limbs + 1) / 2));
-  const int64_t padded = round_up(rows, wide ? 5 : 8) * round_up(columns, wide ? 16 : 24);
-  const double lanes = static_cast<double>(padded) * static_cast<double>(depth);
-  return tiles < lanes / (wide ? 6 : 15);
+  const int64_t limbs = (bits + 7) / 8;
+  const double high = real(rows, rows < kSquareLanes ? 1 : kSquareLanes);
+  const double squares = real(columns, kSquareLanes) / 16 * real(depth, kSquareSteps) / 64;
+  const double tiles = 4.0 / 3.0 * high * squares * static_cast<double>(limbs * (limbs + 1) / 2);
+  const double padded = real(rows, wide ? 5 : 8) * real(columns, wide ? 16 : 24);
+  return tiles < padded * static_cast<double>(depth) / (wide ? 6 : 15);
 }
 
 // Calls body.template operator()<Micro>() with the micro-kernel of as many limbs as a ring needs.

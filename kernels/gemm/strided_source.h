@@ -25,6 +25,7 @@ struct StridedSource {
     alignas(64) T values[Width] = {};
     for (int64_t k = 0; k < depth; ++k, from += depth_stride) {
       if (lane_stride == 1 && count == Width) {
+        prefetch<Width>(from + kAhead * depth_stride);
         for (int i = 0; i < Width; ++i) values[i] = from[i];
       } else {
         for (int64_t i = 0; i < count; ++i) values[i] = from[i * lane_stride];
@@ -34,6 +35,13 @@ struct StridedSource {
   }
 
  private:
+  static constexpr int64_t kAhead = 24;  // rows that are far apart, which no processor foresees
+
+  template <int Width>
+  static void prefetch(const T* row) {
+    for (int i = 0; i < Width; i += 64 / sizeof(T)) __builtin_prefetch(row + i);
+  }
+
   // Each lane's elements follow one another: eight of every lane at a time, turned in a small
   // square.
   template <int Width, class Emit>

@@ -26,6 +26,7 @@ from veilgraph.ir.errors import (
 )
 from veilgraph.plans import Plan
 from veilgraph.processes import write_configs
+from veilgraph.runtime.store import Store
 from veilgraph.session import Session
 
 WEIGHTS = np.array([[1.0, -2.0], [0.5, 3.0], [-1.5, 0.25]], np.float32)
@@ -157,6 +158,26 @@ def test_parties_go_on_with_what_all_of_them_have(rep3_hosts: Hosts) -> None:
     np.testing.assert_allclose(outputs["y"], EXPECTED, atol=1e-3)
     left = [sorted(f.name for f in hosts.store(p).iterdir()) for p in hosts.online]
     assert left == [["store.00000003", "store.session"]] * 3
+
+
+def test_all_parties_die_once_an_inference_is_spent(
+    rep3_hosts: Hosts, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    hosts = rep3_hosts
+    hosts.prepare(2)
+    read = Store._read
+
+    def dies(self: Store, name: str, path: Path | None = None) -> bytes:
+        if name == "store.00000001":
+            raise ResourceLimitError("Out of power.", "Find some.")
+        return read(self, name, path)
+
+    with monkeypatch.context() as during:
+        during.setattr(Store, "_read", dies)
+        assert not any(isinstance(result, list) for result in hosts.run())
+    np.testing.assert_allclose(hosts.run()[0][0]["y"], EXPECTED, atol=1e-3)
+    left = [sorted(f.name for f in hosts.store(p).iterdir()) for p in hosts.online]
+    assert left == [["store.session"]] * 3
 
 
 def test_stores_of_two_sessions_do_not_mix(hosts: Hosts) -> None:

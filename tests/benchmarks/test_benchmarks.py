@@ -54,6 +54,13 @@ def test_links() -> None:
         assert min(figures["bytes_per_second"]) > 0
 
 
+def test_plans() -> None:
+    (found,) = quick("plans")["plans"]
+    assert found["compile_seconds"] > 0
+    assert len(found["open_seconds"]) == 3
+    assert found["peak_bytes"] > 1 << 20
+
+
 def test_overlap() -> None:
     (case,) = quick("overlap")["cases"]
     assert min(case["overlapped_seconds"]) > 0
@@ -242,8 +249,25 @@ def test_results_are_replaced_between_their_markers() -> None:
 
 def test_results_have_the_markers_of_every_script() -> None:
     text = (ROOT / "benchmarks" / "RESULTS.md").read_text()
-    scripts = ("versus_spu", "versus_crypten", "whole_path", "dealing", "pretrained", "bytes")
-    for name in (*scripts, "functions", "overlap", "links", "kernels", "gpu", "gpu_matmul"):
+    scripts = (
+        "versus_spu",
+        "versus_crypten",
+        "whole_path",
+        "dealing",
+        "pretrained",
+        "bytes",
+        "plans",
+    )
+    for name in (
+        *scripts,
+        "functions",
+        "overlap",
+        "links",
+        "kernels",
+        "plans",
+        "gpu",
+        "gpu_matmul",
+    ):
         assert text.count(f"<!-- {name} -->") == text.count(f"<!-- /{name} -->") == 1
 
 

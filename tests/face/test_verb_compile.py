@@ -134,11 +134,11 @@ def test_refuses_a_folder_that_can_not_be_written(
 
 def test_names_every_unsupported_node_at_once(copied: Compiled) -> None:
     nodes = [
-        helper.make_node("Acos", ["x"], ["a"], name="first"),
-        helper.make_node("Relu", ["a"], ["b"], name="fine"),
-        helper.make_node("Floor", ["b"], ["y"], name="second"),
+        helper.make_node("Det", ["x"], ["a"], name="first"),
+        helper.make_node("Relu", ["x"], ["b"], name="fine"),
+        helper.make_node("Det", ["b"], ["y"], name="second"),
     ]
-    onnx.save(model(nodes, {"x": (2, 3)}, ["y"]), "odd.onnx")
+    onnx.save(model(nodes, {"x": (2, 3, 3)}, ["a", "y"]), "odd.onnx")
     code, told = refusal("compile", "odd.onnx", "-o", "new.plan")
     assert code == 3
     assert told.startswith("Error: 2 nodes of the model can't be compiled:\n")

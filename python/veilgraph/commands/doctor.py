@@ -22,7 +22,7 @@ from veilgraph.units import counted, seconds
 EPILOG = """\b
 Examples, what is missing, for a script; and what a plan's steps cost here:
   veilgraph doctor --json
-  veilgraph doctor --tune digits.plan --device cuda:0
+  veilgraph doctor --tune digits.plan
 """
 
 

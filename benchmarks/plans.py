@@ -1,0 +1,118 @@
+"""What a plan of ResNet-50 takes to compile and to open, and the memory of a party that runs it.
+
+    python -m benchmarks.plans [--quick] [--json] [--write]
+
+Issue 4: compiled in under 20 s, opened by a party in under 1 s, under 2 GiB a party. Average pools,
+224x224, suite rep3, calibrated on two random samples. Each figure is of a fresh process: compiling
+is `veilgraph.compile` alone; opening is reading the plan's file, proving each step and opening the
+device, the least of three parties' and the most; memory is the largest party's over one inference,
+three processes over TLS. Imports are apart. --quick takes a LeNet.
+"""
+
+from __future__ import annotations
+
+import argparse
+import multiprocessing
+import time
+from collections.abc import Callable
+from concurrent.futures import ProcessPoolExecutor
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any, ParamSpec, TypeVar
+
+from benchmarks.reporting import Findings, parser, report
+from benchmarks.sessions import compiled
+from benchmarks.workloads import Network, lenet, resnet50
+from veilgraph import units
+from veilgraph.plans import Plan
+from veilgraph.processes import simulate_processes
+from veilgraph.runtime.devices import ready
+from veilgraph.runtime.weights import load_weights, save_weights
+from veilgraph.tables import Table
+
+RINGS: tuple[int | str, ...] = (32, 64, "auto")
+MOST_SECONDS = {"compiled": 20.0, "opened": 1.0}
+MOST_BYTES = 2 << 30
+HEADINGS = "network|ring|#compiled in|#at most|#opened in|#at most|#memory, a party|#at most"
+Given = ParamSpec("Given")
+Found = TypeVar("Found")
+
+
+def apart(work: Callable[Given, Found], *args: Given.args, **named: Given.kwargs) -> Found:
+    """A call in a fresh process."""
+    spawn = multiprocessing.get_context("spawn")
+    with ProcessPoolExecutor(1, spawn) as pool:
+        return pool.submit(work, *args, **named).result()
+
+
+def compile_seconds(network: Network, ring: int | str, folder: Path) -> float:
+    """Of compiling; the plan and its weights are then in the folder."""
+    start = time.perf_counter()
+    ours = compiled(network, "rep3", ring)
+    seconds = time.perf_counter() - start
+    ours.plan.save(folder / "model.plan")
+    save_weights(ours.weights, folder / "model.weights", ours.plan.digest)
+    return seconds
+
+
+def open_seconds(file: Path, party: str) -> float:
+    start = time.perf_counter()
+    plan = Plan.load(file)
+    device = ready("cpu", plan, party).open(bytes(16 * len(plan.party(party).keys)))
+    seconds = time.perf_counter() - start
+    device.close()
+    return seconds
+
+
+def peak_bytes(network: Network, folder: Path) -> int:
+    """Of the largest party's process."""
+    plan = Plan.load(folder / "model.plan")
+    weights = load_weights(folder / "model.weights", plan.digest)
+    inputs = {name: array[0] for name, array in network.samples(1, seed=1).items()}
+    _, parties = simulate_processes(plan, weights, [inputs])
+    return max(party.peak_bytes for party in parties.values())
+
+
+def figures(network: Network, ring: int | str) -> dict[str, Any]:
+    with TemporaryDirectory(prefix="veilgraph-plans-") as name:
+        folder = Path(name)
+        compiling = apart(compile_seconds, network, ring, folder)
+        parties = Plan.load(folder / "model.plan").manifest.parties
+        opening = [apart(open_seconds, folder / "model.plan", party) for party in parties]
+        return {
+            "network": network.name,
+            "ring": ring,
+            "compile_seconds": compiling,
+            "open_seconds": opening,
+            "peak_bytes": apart(peak_bytes, network, folder),
+        }
+
+
+def _row(found: dict[str, Any]) -> list[str]:
+    opened = found["open_seconds"]
+    return [
+        found["network"],
+        str(found["ring"]),
+        units.seconds(found["compile_seconds"]),
+        units.seconds(MOST_SECONDS["compiled"]),
+        f"{units.seconds(min(opened))} to {units.seconds(max(opened))}",
+        units.seconds(MOST_SECONDS["opened"]),
+        units.size(found["peak_bytes"]),
+        units.size(MOST_BYTES),
+    ]
+
+
+def measure(options: argparse.Namespace) -> Findings:
+    network, rings = (lenet(1), RINGS[:1]) if options.quick else (resnet50(1), RINGS)
+    measured = [figures(network, ring) for ring in rings]
+    table = Table.of(HEADINGS, [_row(each) for each in measured], "Plans, and who opens them")
+    return Findings([table], {"plans": measured})
+
+
+def main() -> None:
+    options = parser(__doc__).parse_args()
+    report("plans", options, lambda: measure(options))
+
+
+if __name__ == "__main__":
+    main()

@@ -28,6 +28,7 @@ from veilgraph.frontend.quantised_tensors import DOMAINS, Array, Code, Decoder, 
 from veilgraph.ir.errors import UsageError
 
 OLDEST_OPSET = 11  # with Round
+TURNS = ("transA", "transB")  # of Gemm: the axes of such an operand lie the other way
 
 
 def decode(model: ModelProto) -> None:
@@ -148,16 +149,17 @@ def _product(operator: str, axes: tuple[int, int], bias: int, result: int) -> Ru
     """A product of two quantised operands, quantised, with a bias or none.
 
     Args:
-        axes: along which the operands' scales lie, where they have several.
+        axes: along which the operands' scales lie, where they have several and none is turned.
         bias, result: places of the bias, and of the result's scale; a result without one is real.
     """
 
     def rule(d: Decoder, node: NodeProto) -> bool:
-        x, y = _operand(d, node, 0, axes[0]), _operand(d, node, 3, axes[1])
+        output, given = node.output[0], attributes(node)
+        turned = [axis ^ given.get(name, 0) for axis, name in zip(axes, TURNS, strict=True)]
+        x, y = _operand(d, node, 0, turned[0]), _operand(d, node, 3, turned[1])
         added = _bias(d, node, bias, (1, 4)) if bias else []
         if not (x and y) or added is None:
             return False
-        output, given = node.output[0], attributes(node)
         is_real = len(node.input) <= result or not node.input[result]
         name = output if is_real else f"{output}/product"
         d.make(operator, x, y, *added, name=name, **given)

@@ -72,13 +72,19 @@ def _require_fixed(info: ValueInfoProto) -> None:
             f"Input {info.name} has no shape in the model.",
             f"Say its shape, as in --shape {info.name}=1x3x224x224.",
         )
-    for position, dim in enumerate(info.type.tensor_type.shape.dim):
-        if not 1 <= dim.dim_value <= MAX_EXTENT:
-            symbol = f" ({dim.dim_param})" if dim.dim_param else ""
-            raise UsageError(
-                f"Dimension {position}{symbol} of input {info.name} has no fixed extent.",
-                f"Say it, for example with {suggestion(info)}.",
-            )
+    unfixed = [
+        f"{position} ({dim.dim_param})" if dim.dim_param else str(position)
+        for position, dim in enumerate(info.type.tensor_type.shape.dim)
+        if not 1 <= dim.dim_value <= MAX_EXTENT
+    ]
+    if not unfixed:
+        return
+    *before, last = unfixed
+    which = f"Dimensions {', '.join(before)} and {last}" if before else f"Dimension {last}"
+    raise UsageError(
+        f"{which} of input {info.name} {'have' if before else 'has'} no fixed extent.",
+        f"Say {'them' if before else 'it'}, for example with {suggestion(info)}.",
+    )
 
 
 def suggestion(info: ValueInfoProto) -> str:

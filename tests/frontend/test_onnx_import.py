@@ -276,6 +276,22 @@ def test_a_symbol_is_bound_in_all_inputs() -> None:
     assert evaluate(graph, {"a": np.ones((5, 3)), "b": np.ones((5, 3))})["y"].shape == (5, 3)
 
 
+@pytest.mark.parametrize(
+    ("shape", "which"),
+    [
+        (("batch", "seq", 4), "Dimensions 0 (batch) and 1 (seq)"),
+        (("n", None, 3, "w"), "Dimensions 0 (n), 1 and 3 (w)"),
+    ],
+)
+def test_all_open_dimensions_are_named(shape: tuple[str | int | None, ...], which: str) -> None:
+    proto = model([helper.make_node("Relu", ["x"], ["y"])], {"x": shape}, ["y"])
+    with pytest.raises(UsageError) as caught:
+        import_model(proto)
+    assert caught.value.message == f"{which} of input x have no fixed extent."
+    fixed = "x".join(str(extent) if isinstance(extent, int) else "1" for extent in shape)
+    assert caught.value.hint == f"Say them, for example with --shape x={fixed}."
+
+
 def test_an_input_without_a_shape_takes_the_given_one() -> None:
     proto = model([helper.make_node("Relu", ["x"], ["y"])], {"x": (1,)}, ["y"])
     proto.graph.input[0].type.tensor_type.ClearField("shape")

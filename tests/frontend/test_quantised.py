@@ -74,12 +74,12 @@ def quantised(form: str, folder: Path, samples: Array) -> Path:
     if form == "dynamic":
         quantize_dynamic(source, goal)
         return goal
-    by_channel = form == "qdq by channel"
+    by_channel = form.endswith("by channel")
     quantize_static(
         source,
         goal,
         Samples(samples),
-        quant_format=QuantFormat.QOperator if form == "qlinear" else QuantFormat.QDQ,
+        quant_format=QuantFormat.QOperator if form.startswith("qlinear") else QuantFormat.QDQ,
         per_channel=by_channel,
         activation_type=QuantType.QInt8 if by_channel else QuantType.QUInt8,
     )
@@ -91,7 +91,7 @@ def run(path: Path, x: Array) -> Array:
     return np.asarray(session.run(None, {"x": x})[0])
 
 
-@pytest.mark.parametrize("form", ["qdq", "qdq by channel", "qlinear", "dynamic"])
+@pytest.mark.parametrize("form", ["qdq", "qdq by channel", "qlinear", "qlinear by channel", "dynamic"])
 def test_a_quantised_network_agrees_with_onnxruntime_to_its_own_noise(
     form: str, tmp_path: Path
 ) -> None:

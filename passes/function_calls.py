@@ -1,13 +1,14 @@
 """A real function at the secret level: a sum of waves on the range of its operand.
 
-What may be far out is clipped first, or, for a function with a pole, brought near 1
+What may be far out is clipped first. A function with a pole takes what is nearer to it than the
+domain for the domain's end, by a clip or where the operand is brought near 1
 (normalized_functions.py).
 """
 
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from torch_mlir import ir
@@ -65,35 +66,60 @@ class FunctionCall:
             return self._waves(x, waves, declared, self.out_bits)
         function = FUNCTIONS[self.name]
         low, high = interval_of(function, self.known, self.margin)
+        if function.domain is Domain.POSITIVE:
+            found = self._with_pole(x, declared)
+            if found is None:
+                raise self._too_wide(layer, low, high)
+            return found
         least, most = clip_of(function, low, high, self.out_bits)
         inner = max(low, least), min(high, most)
-        found = waves_of(self.name, *inner, self.in_bits, self.out_bits, self.ring_bits)
-        if found is None and function.domain is Domain.POSITIVE:
-            return self._normalized(x, low, high, declared, layer)
-        if found is None:
+        waves = waves_of(self.name, *inner, self.in_bits, self.out_bits, self.ring_bits)
+        if waves is None:
             raise self._too_wide(layer, *inner)
         clipped, above = self._clipped(x, least, most)
-        y = self._waves(clipped, found, declared, self.out_bits)
+        y = self._waves(clipped, waves, declared, self.out_bits)
         if above is None or function.tail is not Tail.LINE:
             return y
         tail = aligned(above, self.out_bits, self._between(0.0, math.inf))
         return step(secret_ops.Add, [y, tail], declared)
 
-    def _normalized(
-        self, x: ir.Value, low: float, high: float, declared: RealRange, layer: str
-    ) -> ir.Value:
-        """On a range so wide that the operand is brought near 1; 1/x of negative numbers too."""
-        negative = high < 0 and self.name == "reciprocal"
-        least, most = (-high, -low) if negative else (low, high)
-        if not (least > 0 and math.isfinite(most)):
-            raise self._too_wide(layer, low, high)
-        call = Normalized(self.name, least, most, self.in_bits, self.out_bits, self.ring_bits)
+    def _with_pole(self, x: ir.Value, declared: RealRange) -> ir.Value | None:
+        """On numbers of one sign, brought near 1 where waves alone do not do.
+
+        Where samples showed the range, an operand nearer to the pole than the domain, or beyond it,
+        counts as the domain's end. At the other end the domain ends where the margin does, and what
+        is proven stays inside.
+
+        Returns:
+            None where there is no approximation.
+        """
+        known = self.known
+        if known.high < 0 and self.name == "reciprocal":
+            mirrored = replace(self, known=_mirrored(known))
+            y = mirrored._with_pole(step(secret_ops.Neg, [x], mirrored.known), _mirrored(declared))
+            return None if y is None else step(secret_ops.Neg, [y], declared)
+        low, high = interval_of(FUNCTIONS[self.name], known, self.margin)
+        if not (low > 0 and math.isfinite(high)):
+            return None
+        lowest = low
+        if known.source is RangeSource.CALIBRATED:
+            low = math.ldexp(math.ceil(math.ldexp(low, self.in_bits)), -self.in_bits)
+            high, lowest = max(low, high), -self.margin * known.high
+        waves = waves_of(self.name, low, high, self.in_bits, self.out_bits, self.ring_bits)
+        if waves is not None:
+            return self._waves(self._raised(x, low, lowest), waves, declared, self.out_bits)
+        bits = self.in_bits, self.out_bits, self.ring_bits
+        call = Normalized(self.name, low, high, *bits, lowest)
         if call.waves() is None:
-            raise self._too_wide(layer, low, high)
-        if negative:
-            x = step(secret_ops.Neg, [x], RealRange(least, most, PROVEN))
-        y = aligned(call.build(x, self._waves), self.out_bits, declared)
-        return step(secret_ops.Neg, [y], declared) if negative else y
+            return None
+        return aligned(call.build(x, self._waves), self.out_bits, declared)
+
+    def _raised(self, x: ir.Value, least: float, lowest: float) -> ir.Value:
+        """max(x, least), of numbers from `lowest` on."""
+        if lowest >= least:
+            return x
+        whole = RealRange(lowest / self.margin, self.known.high, RangeSource.CALIBRATED)
+        return replace(self, known=whole)._clipped(x, least, math.inf)[0]
 
     def _too_wide(self, layer: str, low: float, high: float) -> AccuracyError:
         if not (math.isfinite(low) and math.isfinite(high)):
@@ -153,3 +179,7 @@ class FunctionCall:
         stated = Stated((), self.in_bits, self.ring_bits)
         addend = secret_ops.Constant.build(range=number, stated=stated, value=integer)
         return step(secret_ops.Add, [x, addend], declared)
+
+
+def _mirrored(known: RealRange) -> RealRange:
+    return RealRange(-known.high, -known.low, known.source)

@@ -7,8 +7,10 @@
 w and (4^i l)^a are sums of the m_i times public integers, and so is ln (4^i l): x w needs no
 truncation, and the sum of waves that is f(v) opens it as it is. A comparison may take a number for
 larger than it is by a sixteenth: v is then in [15/16, 4), which the waves allow, and the bits below
-are not compared. Rounds in `rep3`: 2 + ceil(log2 D) for D digits of a comparison, 3 for the waves,
-and 2 for the truncation of the product (none for the logarithm); see suites/rep3.py.
+are not compared. Where an operand may lie below the domain, the same batch compares it with the
+domain's low end, which takes its place: w = 0, and v is that of the end. Rounds in `rep3`:
+2 + ceil(log2 D) for D digits of a comparison, 3 for the waves, and 2 for the truncation of the
+product (none for the logarithm); see suites/rep3.py.
 """
 
 from __future__ import annotations
@@ -16,7 +18,6 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
 
 from torch_mlir import ir
 
@@ -45,6 +46,7 @@ class Normalized:
     """log, sqrt, rsqrt or reciprocal of numbers from `low` to `high`, 0 < low.
 
     Attributes:
+        lowest: the smallest operand there may be; what is below `low` counts as `low`.
         in_bits, out_bits: fraction bits of operand and result.
         ring_bits: of the operand, and of the result.
     """
@@ -55,6 +57,12 @@ class Normalized:
     in_bits: int
     out_bits: int
     ring_bits: int
+    lowest: float = math.inf
+
+    @property
+    def is_clipped(self) -> bool:
+        """Whether an operand may be below the domain."""
+        return self.lowest < self.low
 
     @property
     def least_bits(self) -> int:
@@ -97,7 +105,7 @@ class Normalized:
         if self.intervals > MOST_INTERVALS or self.precision < LEAST_PRECISION:
             return None
         bits = self._normal_bits(self.in_bits - self.dropped_bits)
-        if bits < self.precision // 2:
+        if bits < self.precision // 2 or self.in_bits - self.dropped_bits < -self.least_bits - 1:
             return None
         return waves_of(self.name, *NEAR_ONE, bits, self.precision, self.ring_bits)
 
@@ -115,8 +123,13 @@ class Normalized:
             return fewer.build(x, sum_of_waves)
         above = self._compared(x)
         count = self.intervals
-        widened = self._chosen(above, [1 << STEP_BITS * (count - 1 - i) for i in range(count)], 0)
+        factors = [1 << STEP_BITS * (count - 1 - i) for i in range(count)]
+        widened = self._chosen(above, factors, 0, below=0)
         product = step(secret_ops.Mul, [x, widened], self._normal_range())
+        if self.is_clipped:
+            end = self._end * factors[0]
+            instead = self._chosen(above, [0] * count, self.in_bits, below=end)
+            product = step(secret_ops.Add, [product, instead], self._normal_range())
         bits = self._normal_bits(self.in_bits)
         near = between(NEAR_ONE)
         v = step(secret_ops.Reinterpret, [product], near, bits)
@@ -125,8 +138,13 @@ class Normalized:
             return self._plus_logarithm(y, above)
         return self._times_power(v, waves, above, sum_of_waves)
 
+    @property
+    def _end(self) -> int:
+        """The domain's low end, encoded."""
+        return math.ceil(math.ldexp(self.low, self.in_bits))
+
     def _range(self) -> RealRange:
-        return between((self.low, self.high))
+        return between((min(self.low, self.lowest), self.high))
 
     def _normal_range(self) -> RealRange:
         """Of x w."""
@@ -135,21 +153,36 @@ class Normalized:
 
     def _compared(self, x: ir.Value) -> ir.Value | None:
         """m_i on a new last axis, integers; None where there is no threshold."""
-        if self.intervals == 1:
-            return None
         bits = self.in_bits + self.least_bits
         thresholds = [1 << (bits + STEP_BITS * i) for i in range(1, self.intervals)]
+        dropped = bits + STEP_BITS - FUZZY_BITS
+        if self.is_clipped:
+            thresholds.insert(0, self._end)
+            dropped = self._end.bit_length() - 1 - FUZZY_BITS
+        if not thresholds:
+            return None
         column = step(secret_ops.Reshape, [x], self._range(), shape=(*shape_of(x), 1))
         limits = public(thresholds, self.in_bits, self.ring_bits)
         least, most = (math.ldexp(t, -self.in_bits) for t in (thresholds[0], thresholds[-1]))
-        ends = between((self.low - most, self.high - least))
+        ends = between((self._range().low - most, self.high - least))
         difference = step(secret_ops.Sub, [column, limits], ends)
-        dropped = max(0, bits + STEP_BITS - FUZZY_BITS)
-        window: dict[str, Any] = {"window_bits": self.ring_bits - 1, "dropped_bits": dropped}
+        window = {"window_bits": self.ring_bits - 1, "dropped_bits": max(0, dropped)}
         return step(secret_ops.Step, [difference], between((0, 1)), **window)
 
-    def _chosen(self, above: ir.Value | None, numbers: Sequence[int], frac_bits: int) -> ir.Value:
-        """The number of the interval that the operand is in."""
+    def _chosen(
+        self,
+        above: ir.Value | None,
+        numbers: Sequence[int],
+        frac_bits: int,
+        below: int | None = None,
+    ) -> ir.Value:
+        """The number of the interval that the operand is in.
+
+        Args:
+            below: of an operand below the domain; the first interval's unless told.
+        """
+        if self.is_clipped:
+            numbers = [numbers[0] if below is None else below, *numbers]
         return chosen(above, numbers, frac_bits, self.ring_bits)
 
     def _plus_logarithm(self, y: ir.Value, above: ir.Value | None) -> ir.Value:

@@ -65,6 +65,11 @@ def before(name: str, form: Form) -> str:
     return f"{name} before {form}"
 
 
+def scope(name: str, form: Form) -> str:
+    """What the names of the operations begin with that make the output's form."""
+    return f"{name}:{form.kind}/"
+
+
 @dataclass(frozen=True)
 class RevealAs:
     """Lets outputs be what is asked for; decisions keep their operand as an output to measure.
@@ -105,7 +110,7 @@ class RevealAs:
                 outputs[name] = value
                 continue
             _require_axis(name, form, shape_of(value))
-            with graph.ahead_of_return(f"{name}:{form.kind}/"):
+            with graph.ahead_of_return(scope(name, form)):
                 outputs[name] = _revealed(form, value)
             if form.decides:
                 outputs[before(name, form)] = value

@@ -24,7 +24,7 @@ from veilgraph.ir.secret_types import Tensor as SecretTensor
 from veilgraph.models import Model, import_model
 from veilgraph.passes.emit_plan import emit_plan
 from veilgraph.passes.pipeline import PIPELINE, Options, Program, check
-from veilgraph.passes.reveal_as import Form
+from veilgraph.passes.reveal_as import Form, scope
 from veilgraph.passes.samples import read_samples
 from veilgraph.plans import Plan
 from veilgraph.targets.target import Target, target
@@ -32,6 +32,7 @@ from veilgraph.targets.target import Target, target
 Weights = dict[str, npt.NDArray[np.float32]]
 Samples = Mapping[str, npt.ArrayLike]
 Progress = Callable[[str], None]
+LISTED = 8  # numbers of a public constant that a disclosure shows
 
 
 def compile(
@@ -238,11 +239,21 @@ def _disclosures(program: Program) -> Iterator[Disclosure]:
             everyone,
             "asked for: --histograms",
         )
+    rankings = tuple(scope(name, form) for name, form in forms.items())
     for op in program.graph.operations:
-        if kind_of(op) == "constant":
-            value = attributes(op)["value"]
-            what = f"constant {name_of(op)} = {np.asarray(value).ravel().tolist()}"
-            yield Disclosure(what, everyone, "single numbers are public")
+        # The tables that a ranking is made of follow from what was asked for.
+        if kind_of(op) == "constant" and not name_of(op).startswith(rankings):
+            numbers = np.asarray(attributes(op)["value"]).ravel()
+            what = f"constant {name_of(op)} = {_listed(numbers)}"
+            yield Disclosure(what, everyone, "single numbers and integers are public")
+
+
+def _listed(numbers: npt.NDArray[Any]) -> str:
+    """The first of them, and how many there are."""
+    if numbers.size <= LISTED:
+        return str(numbers.tolist())
+    shown = ", ".join(map(str, numbers[:LISTED].tolist()))
+    return f"[{shown}, ...], {numbers.size} numbers"
 
 
 def _tensors(secret: SecretProgram, chosen: Target) -> Iterator[Tensor]:

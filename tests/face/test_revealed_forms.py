@@ -82,6 +82,24 @@ def test_a_class_of_thousands() -> None:
         np.testing.assert_array_equal(found, Form.parse("topk:3").of(x))
 
 
+@pytest.mark.parametrize("text", ["topk:2", "argmax"])
+def test_the_rankings_tables_are_no_disclosure(text: str) -> None:
+    """Nor is a public number of the model left out, nor a long list told in full."""
+    nodes = [
+        helper.make_node("Relu", ["x"], ["r"]),
+        helper.make_node("Add", ["r", "part"], ["a"]),
+        helper.make_node("CumSum", ["a", "axis"], ["y"]),
+    ]
+    numbers = {"part": np.float32(0.75), "axis": np.array(1)}
+    proto = model(nodes, {"x": (1, 40)}, ["y"], numbers)
+    samples = np.random.default_rng(0).standard_normal((3, 1, 40), np.float32)
+    plan, _ = veilgraph.compile(proto, calibrate={"x": samples}, reveal_as=text)
+    told = [d.what for d in plan.manifest.disclosures if d.what.startswith("constant ")]
+    assert any("= [0.75" in what for what in told)
+    assert any(what.endswith("...], 1600 numbers") for what in told)
+    assert not any("y:" in what for what in told)
+
+
 def test_both_suites_decide() -> None:
     with np.load(DIGITS / "heldout.npz", allow_pickle=False) as heldout:
         image = heldout["images"][:1].astype(np.float32) / 255

@@ -91,7 +91,9 @@ def run(path: Path, x: Array) -> Array:
     return np.asarray(session.run(None, {"x": x})[0])
 
 
-@pytest.mark.parametrize("form", ["qdq", "qdq by channel", "qlinear", "qlinear by channel", "dynamic"])
+@pytest.mark.parametrize(
+    "form", ["qdq", "qdq by channel", "qlinear", "qlinear by channel", "dynamic"]
+)
 def test_a_quantised_network_agrees_with_onnxruntime_to_its_own_noise(
     form: str, tmp_path: Path
 ) -> None:

@@ -10,11 +10,19 @@ from models import model, run_onnx
 from onnx import helper
 
 import veilgraph
+from veilgraph.ir import graph_ops as ops
+from veilgraph.ir.attributes import shape_of
 from veilgraph.ir.errors import AccuracyError
+from veilgraph.ir.graph import Graph, kind_of
+from veilgraph.ir.mlir import context
+from veilgraph.passes.encode_fixed_point import EncodeFixedPoint
+from veilgraph.passes.infer_visibility import InferVisibility
 from veilgraph.passes.normalized_functions import EXPONENTS, POLES, Normalized
+from veilgraph.passes.ranges import calibrate, prove
 from veilgraph.runtime.simulate import simulate
 
 OPERATORS = {"log": "Log", "sqrt": "Sqrt", "reciprocal": "Reciprocal"}
+EXACT = {"log": np.log, "sqrt": np.sqrt, "reciprocal": np.reciprocal}
 SIZE = 400
 
 
@@ -76,6 +84,79 @@ def test_division_by_numbers_spread_over_three_orders_of_magnitude() -> None:
     plan, weights = veilgraph.compile(divided(SIZE), calibrate=samples, ring=64)
     found = simulate(plan, weights, given).outputs["y"]
     np.testing.assert_allclose(found, x / d, atol=1e-3)
+
+
+def at_the_edges(low: float, high: float) -> np.ndarray:
+    """The domain's low end and what is around it, below zero too; the middle; the high end."""
+    near = low * np.array([0, 0.001, 0.1, 0.4, 0.46, 0.505, 0.55, 0.6, 1])
+    x = [-2 * high, -high, -low, *near, math.sqrt(low * high), high, 1.99 * high]
+    return np.array(x, np.float32)
+
+
+@pytest.mark.parametrize(
+    ("name", "low", "high"),
+    [
+        *((name, 2**-1.6875, 3.41) for name in OPERATORS),
+        *((name, 2**-6.625, 100.0) for name in OPERATORS),
+        ("log", 2.0, 2.5),
+        ("sqrt", 2.0, 2.5),
+        ("reciprocal", 2.0, 2.5),
+    ],
+)
+@pytest.mark.parametrize("suite", ["cleartext", "rep3"])
+@pytest.mark.parametrize("sign", [1, -1])
+def test_below_the_domain_is_its_low_end(
+    suite: str, name: str, low: float, high: float, sign: int
+) -> None:
+    """Half of what was calibrated, of whatever an input's owner may give; never anything else.
+
+    A sixteenth below the end either will do. Here ends are what ranges are rounded to.
+    """
+    if sign < 0 and name != "reciprocal":
+        return
+    x = at_the_edges(low, high)
+    proto = model([helper.make_node(OPERATORS[name], ["x"], ["y"])], {"x": x.shape}, ["y"])
+    samples = sign * np.geomspace(low, high, x.size).astype(np.float32)
+    options = {"suite": suite, "ring": 64, "frac_bits": 20}
+    plan, weights = veilgraph.compile(proto, calibrate={"x": samples[None]}, **options)
+    found = simulate(plan, weights, {"x": sign * x}).outputs["y"]
+    within = np.maximum(x, low / 2).astype(np.float64)
+    np.testing.assert_allclose(sign * found, EXACT[name](within), atol=2e-3, rtol=1e-3)
+
+
+@pytest.mark.parametrize("name", sorted(OPERATORS))
+def test_inside_a_network_too(name: str) -> None:
+    """What layers make is no input that is refused: it may leave the range by its margin."""
+    nodes = [
+        helper.make_node("Sub", ["x", "d"], ["z"]),
+        helper.make_node(OPERATORS[name], ["z"], ["y"]),
+    ]
+    x, d = np.linspace(2, 4, 9, dtype=np.float32), np.linspace(1, 0.5, 9, dtype=np.float32)
+    proto = model(nodes, {"x": (9,), "d": (9,)}, ["y"])
+    samples = {"x": x[None], "d": d[None]}
+    plan, weights = veilgraph.compile(proto, calibrate=samples, ring=64)
+    found = simulate(plan, weights, {"x": x / 2, "d": 2 * d}).outputs["y"]
+    within = np.maximum(x / 2 - 2 * d, 0.5).astype(np.float64)
+    np.testing.assert_allclose(found, EXACT[name](within), atol=2e-3, rtol=1e-3)
+
+
+@pytest.mark.parametrize(("high", "operation"), [(4.0, "relu"), (400.0, "step")])
+def test_what_is_proven_is_not_compared_with_an_end(high: float, operation: str) -> None:
+    """As many comparisons fewer: the one of waves alone, one of those with powers of four."""
+    graph = Graph.create(context(), {"x": (1,)}, {})
+    with graph.end("node"):
+        y = ops.Log.build(graph.inputs["x"])
+    graph.finish({"y": y})
+    seen = {"x": np.array([[1.0], [high]], np.float32)}
+    counts = []
+    for known in (prove(graph, {"x": (1.0, high)}), calibrate(graph, seen)):
+        visibility = InferVisibility({"x": "alice", "weights": "bob"}).run(graph)
+        program = EncodeFixedPoint(ring_bits=64).run(graph, visibility, known)
+        compared = [op for op in program.operations if kind_of(op) == operation]
+        counts.append(sum(int(np.prod(shape_of(op.operation.results[0]))) for op in compared))
+    thresholds = math.ceil(math.log(high * 17 / 16, 4)) if operation == "step" else 0
+    assert counts[0] == thresholds
+    assert counts[1] > counts[0]
 
 
 def test_around_zero_there_is_no_approximation() -> None:

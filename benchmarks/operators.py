@@ -76,17 +76,17 @@ of the domain under random masks, before the truncation's own unit in the last p
 domain a sum is wrong: what lies far out is clipped, or refused.
 
 The functions with a pole (log, sqrt, rsqrt, reciprocal) take numbers of one sign; half and twice
-what was calibrated belong to the domain. Whatever is nearer to the pole, zero, or of the other sign
-counts as the domain's end: 1/x of -1 is 1/l, where l is the least number of the domain (up to a
-sixteenth below l either will do). Beyond a ratio of 64 the operand is compared with powers of four,
-and with l, and multiplied by one, so that the waves are those near 1: 9 to 11 rounds in `rep3`. Up
-to that ratio the operand is clipped first, by one comparison: 4 rounds more than waves alone, and
-53 bytes a number in place of none (log of numbers from 0.3 to 3.4). In the batch of comparisons the
-end adds no round or one, for a wider window, and a third to a half of the bytes (220 in place of
-145 a number for the log of numbers from 0.01 to 100). Where a range is proven nothing is compared
-with its end. Division, powers, ELU, mish, LRN and normalisations are made of these; a layer
-normalisation of up to 2,048 numbers takes its variance from sums of integers, and what the end adds
-to it is less than 0.1% of its bytes on 128x768 numbers, and no round.
+what was calibrated belong to the domain. Whatever is nearer to zero, or of the other sign, counts
+as the domain's end: 1/x of -1 is 1/l, where l is the least number of the domain (up to a sixteenth
+below l either will do). Beyond a ratio of 64 the operand is compared with powers of four, and with
+l, and multiplied by one, so that the waves are those near 1: 9 to 11 rounds in `rep3`. In that
+batch l adds no round or one, and 24 to 35 bytes a number (the log of numbers from 0.01 to 100: 153
+bytes in place of 129). Up to that ratio a comparison with l runs beside the waves and chooses: 3
+rounds more, 7 in place of 4 for the log of numbers from 0.3 to 3.4, and 46 bytes in place of 28.
+Where a range is proven nothing is compared with l. Division, powers, ELU, mish, LRN and
+normalisations are made of these; a layer normalisation of up to 2,048 numbers takes its variance
+from sums of integers: 6 rounds for 128x768 numbers, with l as without, and 0.1% of its bytes are
+for l.
 
 Softmax and log-softmax take exponentials of masked openings by pieces of the operand's range, and
 no maximum where that range is at most some 300 nats, margin included: some 17 rounds in `rep3` for

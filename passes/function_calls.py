@@ -1,7 +1,7 @@
 """A real function at the secret level: a sum of waves on the range of its operand.
 
 What may be far out is clipped first. A function with a pole takes what is nearer to it than the
-domain for the domain's end, by a clip or where the operand is brought near 1
+domain for the domain's end, chosen behind the waves or where the operand is brought near 1
 (normalized_functions.py).
 """
 
@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
+from decimal import Decimal
 
 import numpy as np
 from torch_mlir import ir
@@ -19,7 +20,7 @@ from veilgraph.ir.meaning.integers import encode
 from veilgraph.ir.secret_ops import Stated
 from veilgraph.ir.secret_types import MAX_RING_BITS, RangeSource, RealRange
 from veilgraph.ir.waves import FINE_BITS, Waves, tables
-from veilgraph.passes.normalized_functions import Normalized
+from veilgraph.passes.normalized_functions import FUZZY_BITS, Normalized
 from veilgraph.passes.real_functions import (
     FUNCTIONS,
     TURNING,
@@ -30,7 +31,7 @@ from veilgraph.passes.real_functions import (
     turning,
     waves_of,
 )
-from veilgraph.passes.secret_steps import aligned, step
+from veilgraph.passes.secret_steps import aligned, between, public, step
 
 PROVEN = RangeSource.PROVEN
 UNIT = RealRange(-1.0, 1.0, PROVEN)
@@ -105,21 +106,40 @@ class FunctionCall:
         if known.source is RangeSource.CALIBRATED:
             low = math.ldexp(math.ceil(math.ldexp(low, self.in_bits)), -self.in_bits)
             high, lowest = max(low, high), -self.margin * known.high
-        waves = waves_of(self.name, low, high, self.in_bits, self.out_bits, self.ring_bits)
+        least = low if lowest == low else low * (1 - 2.0**-FUZZY_BITS)
+        waves = waves_of(self.name, least, high, self.in_bits, self.out_bits, self.ring_bits)
         if waves is not None:
-            return self._waves(self._raised(x, low, lowest), waves, declared, self.out_bits)
+            y = self._waves(x, waves, declared, self.out_bits)
+            return y if lowest == low else self._from_end(x, y, low, lowest, declared)
         bits = self.in_bits, self.out_bits, self.ring_bits
         call = Normalized(self.name, low, high, *bits, lowest)
         if call.waves() is None:
             return None
         return aligned(call.build(x, self._waves), self.out_bits, declared)
 
-    def _raised(self, x: ir.Value, least: float, lowest: float) -> ir.Value:
-        """max(x, least), of numbers from `lowest` on."""
-        if lowest >= least:
-            return x
-        whole = RealRange(lowest / self.margin, self.known.high, RangeSource.CALIBRATED)
-        return replace(self, known=whole)._clipped(x, least, math.inf)[0]
+    def _from_end(
+        self, x: ir.Value, y: ir.Value, low: float, lowest: float, declared: RealRange
+    ) -> ir.Value:
+        """f(low) + [x >= low] (y - f(low)): what is below counts as `low`, whatever y is there.
+
+        The comparison does not wait for y, where a clip of x would be waited for. It may take a
+        number for larger than it is by a sixteenth.
+
+        Args:
+            lowest: the smallest x there may be.
+        """
+        end = int(math.ldexp(low, self.in_bits))
+        ends = RealRange(lowest - low, self.margin * self.known.high - low, PROVEN)
+        dropped = max(0, end.bit_length() - 1 - FUZZY_BITS)
+        window = {"window_bits": self.ring_bits - 1, "dropped_bits": dropped}
+        within = step(secret_ops.Step, [self._shifted(x, -low, ends)], between((0, 1)), **window)
+        value = round(math.ldexp(float(FUNCTIONS[self.name].value(Decimal(low))), self.out_bits))
+        at_end = public(value, self.out_bits, self.ring_bits)
+        reach, moved = declared.reach(self.margin), math.ldexp(value, -self.out_bits)
+        rises = between((-reach - moved, reach - moved))
+        rise = step(secret_ops.Sub, [y, at_end], rises)
+        kept = step(secret_ops.Mul, [rise, within], rises)
+        return step(secret_ops.Add, [kept, at_end], declared)
 
     def _too_wide(self, layer: str, low: float, high: float) -> AccuracyError:
         if not (math.isfinite(low) and math.isfinite(high)):

@@ -1,7 +1,8 @@
-"""The smallest change of options that would bring a layer back under the tolerance.
+"""The change of options that should bring a layer back under the tolerance.
 
 An error halves with every bit: what a layer lacks is the logarithm of how far it is off. For plans
-whose rings were chosen the bound on the outputs' error is scaled instead.
+whose rings were chosen the bound on the outputs' error is scaled instead. That is an estimate, for
+the bits that it buys may go to other layers: SAFETY is left, and another check is advised.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from collections.abc import Mapping
 RUNG_BITS = 8
 WIDEST_BITS = 64
 MAX_ERROR = 5e-3  # what `compile` allows where nothing is said
+SAFETY = 4.0  # two bits: the worst element of a layer does not follow the mean of the outputs
 ELSEWHERE = "Give more samples to --calibrate: wider rings alone won't do."
 
 
@@ -47,7 +49,8 @@ def remedy(options: Mapping[str, object], ring_bits: int, relative: float, toler
         return ELSEWHERE
     given = options.get("max_error")
     allowed = float(given) if isinstance(given, int | float) else MAX_ERROR
-    return f"{lacking}compile with --max-error {_rounded_down(allowed * tolerance / relative)}."
+    wanted = _rounded_down(allowed * tolerance / relative / SAFETY)
+    return f"Probably --max-error {wanted} would do: compile with it, and check again."
 
 
 def _rung(bits: int) -> int:

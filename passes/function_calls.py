@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, replace
 from decimal import Decimal
+from typing import Any
 
 import numpy as np
 from torch_mlir import ir
@@ -74,11 +75,11 @@ class FunctionCall:
             return found
         least, most = clip_of(function, low, high, self.out_bits)
         inner = max(low, least), min(high, most)
-        waves = waves_of(self.name, *inner, self.in_bits, self.out_bits, self.ring_bits)
-        if waves is None:
+        sums = waves_of(self.name, *inner, self.in_bits, self.out_bits, self.ring_bits)
+        if sums is None:
             raise self._too_wide(layer, *inner)
         clipped, above = self._clipped(x, least, most)
-        y = self._waves(clipped, waves, declared, self.out_bits)
+        y = self._waves(clipped, sums, declared, self.out_bits)
         if above is None or function.tail is not Tail.LINE:
             return y
         tail = aligned(above, self.out_bits, self._between(0.0, math.inf))
@@ -131,7 +132,7 @@ class FunctionCall:
         end = int(math.ldexp(low, self.in_bits))
         ends = RealRange(lowest - low, self.margin * self.known.high - low, PROVEN)
         dropped = max(0, end.bit_length() - 1 - FUZZY_BITS)
-        window = {"window_bits": self.ring_bits - 1, "dropped_bits": dropped}
+        window: dict[str, Any] = {"window_bits": self.ring_bits - 1, "dropped_bits": dropped}
         within = step(secret_ops.Step, [self._shifted(x, -low, ends)], between((0, 1)), **window)
         value = round(math.ldexp(float(FUNCTIONS[self.name].value(Decimal(low))), self.out_bits))
         at_end = public(value, self.out_bits, self.ring_bits)

@@ -18,6 +18,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 from torch_mlir import ir
 
@@ -166,7 +167,8 @@ class Normalized:
         least, most = (math.ldexp(t, -self.in_bits) for t in (thresholds[0], thresholds[-1]))
         ends = between((self._range().low - most, self.high - least))
         difference = step(secret_ops.Sub, [column, limits], ends)
-        window = {"window_bits": self.ring_bits - 1, "dropped_bits": max(0, dropped)}
+        dropped = max(0, dropped)
+        window: dict[str, Any] = {"window_bits": self.ring_bits - 1, "dropped_bits": dropped}
         return step(secret_ops.Step, [difference], between((0, 1)), **window)
 
     def _chosen(

@@ -18,8 +18,9 @@ from collections.abc import Callable
 import numpy as np
 from torch_mlir import ir
 
+from veilgraph.frontend.masks import LEAST
 from veilgraph.frontend.moves import part_along
-from veilgraph.frontend.reading import Aten, Refusal, binary
+from veilgraph.frontend.reading import Aten, Refusal, binary, narrow, number_of
 from veilgraph.ir import graph_ops as ops
 from veilgraph.ir import shapes
 from veilgraph.ir.attributes import Shape, shape_of
@@ -124,7 +125,10 @@ def bitwise(row: Row) -> Row:
 
 def where(a: Aten) -> ir.Value:
     """aten.where.self(condition, x, y)."""
-    return chosen(truth(a, 0), a.tensor(1), a.tensor(2), a.shape)
+    condition, x, y = truth(a, 0), a.tensor(1), a.tensor(2)
+    if (number_of(narrow(y)) or 0.0) < LEAST:  # a mask: what it adds is multiplied by a truth value
+        return chosen(complement(condition), y, x, a.shape)
+    return chosen(condition, x, y, a.shape)
 
 
 def chosen(condition: ir.Value, x: ir.Value, y: ir.Value, shape: Shape) -> ir.Value:
@@ -136,13 +140,7 @@ def chosen(condition: ir.Value, x: ir.Value, y: ir.Value, shape: Shape) -> ir.Va
 
 def masked_fill(a: Aten) -> ir.Value:
     """aten.masked_fill.Scalar(x, mask, number)."""
-    number = a.number(2)
-    if abs(number) > 1e6:
-        raise Refusal(
-            f"It fills with {number:g}, which drowns every other number.",
-            "Fill with a smaller number, such as -20 before a softmax.",
-        )
-    return chosen(truth(a, 1), ops.constant(number), a.tensor(0), a.shape)
+    return chosen(truth(a, 1), ops.constant(a.number(2)), a.tensor(0), a.shape)
 
 
 def converted(a: Aten) -> ir.Value:

@@ -70,7 +70,8 @@ def _convert(tensor: TensorProto) -> None:
     if tensor.data_type not in REAL - {TensorProto.FLOAT}:
         return
     try:
-        values = np.asarray(numpy_helper.to_array(tensor)).astype(np.float32)
+        with np.errstate(over="ignore"):  # infinity is judged later: see masks.py
+            values = np.asarray(numpy_helper.to_array(tensor)).astype(np.float32)
     except ValueError as error:
         raise UsageError(
             f"Tensor {tensor.name} doesn't fit its shape: {error}.", NOT_A_MODEL

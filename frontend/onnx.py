@@ -17,6 +17,7 @@ from torch_mlir.extras.onnx_importer import OnnxImportError
 
 from veilgraph.frontend.load import Model
 from veilgraph.frontend.lowering import lower
+from veilgraph.frontend.masks import require_finite
 from veilgraph.frontend.numbers import NUMBERS
 from veilgraph.frontend.prepare import Prepared, convert, draft, node_outputs
 from veilgraph.frontend.reading import Refusal
@@ -54,9 +55,12 @@ def import_model(model: Model, shapes: Mapping[str, Sequence[int]] | None = None
     offenders = known_refusals(drafted)
     if not offenders:
         try:
-            return _import(drafted)
+            graph = _import(drafted)
         except FAILURES as error:
             failure = error
+        else:
+            require_finite(graph)
+            return graph
     told = {entry.node for entry in offenders}
     offenders += _judge_nodes(drafted, told)
     if not offenders:  # only the whole shows it

@@ -212,12 +212,12 @@ def number_of(value: ir.Value) -> float | None:
 
 def binary(kind: type[ops.Binary], a: ir.Value, b: ir.Value, shape: Shape) -> ir.Value:
     """`kind` of two values, without the expansions that broadcasting makes needless."""
-    pairs = ((_narrow(a), _narrow(b)), (_narrow(a), b), (a, _narrow(b)))
+    pairs = ((narrow(a), narrow(b)), (narrow(a), b), (a, narrow(b)))
     fitting = (p for p in pairs if shapes.broadcast(*map(shape_of, p)) == shape)
     return kind.build(*next(fitting, (a, b)))
 
 
-def _narrow(value: ir.Value) -> ir.Value:
+def narrow(value: ir.Value) -> ir.Value:
     """What `value` was expanded from."""
     op = defining(value)
     if isinstance(op, ops.Expand):

@@ -23,6 +23,7 @@ from torch_mlir.extras.fx_importer import FxImporter
 from torch_mlir.passmanager import PassManager
 
 from veilgraph.frontend.lowering import KEPT_WHOLE, Lowered
+from veilgraph.frontend.masks import require_finite
 from veilgraph.frontend.torch_export import Examples, Exported, TorchModel, export
 from veilgraph.frontend.translate import Untranslatable, translate
 from veilgraph.ir.errors import Offender, UnsupportedError
@@ -34,7 +35,7 @@ PIPELINE = (
     f"{{backend-legal-ops={','.join(KEPT_WHOLE)}}})"
 )
 # What the importer raises on operators, types and forms that it doesn't know.
-FAILURES = (ir.MLIRError, Untranslatable, NotImplementedError, RuntimeError, TypeError)
+FAILURES = (ir.MLIRError, Untranslatable, KeyError, NotImplementedError, RuntimeError, TypeError)
 REPLACE = "Replace it in the model by operators that are supported."
 SOURCE = re.compile(r'File "([^"]+)", line ([0-9]+)')
 
@@ -62,9 +63,12 @@ def import_torch(
 def import_exported(exported: Exported) -> Graph:
     """The same for a model that is exported already."""
     try:
-        return _import(exported, exported.program.graph, exported.nodes)
+        graph = _import(exported, exported.program.graph, exported.nodes)
     except FAILURES as error:
         failure = error
+    else:
+        require_finite(graph)
+        return graph
     offenders = [found for node in exported.nodes for found in _judged(exported, node)]
     if not offenders:  # only the whole shows it
         advice = "Compile its parts to find out which of them shows it."

@@ -140,6 +140,43 @@ def nearest(
     )
 
 
+def masked_attention(
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    attn_mask: Tensor | None = None,
+    dropout_p: float = 0.0,
+    is_causal: bool = False,
+    *,
+    scale: float | None = None,
+    enable_gqa: bool = False,
+) -> Tensor:
+    """softmax(scale Q K^T, masked) V; without a mask the importer knows it."""
+    if dropout_p or enable_gqa or (attn_mask is None and not is_causal):
+        return NotImplemented
+    scores = q @ k.transpose(-2, -1) * (q.shape[-1] ** -0.5 if scale is None else scale)
+    if is_causal:
+        attn_mask = torch.ones(scores.shape[-2:], dtype=torch.bool).tril()
+    assert attn_mask is not None
+    if attn_mask.dtype == torch.bool:
+        scores = scores.masked_fill(attn_mask.logical_not(), -math.inf)
+    else:
+        scores = scores + attn_mask
+    return scores.softmax(-1) @ v
+
+
+def embedding(
+    table: Tensor,
+    indices: Tensor,
+    padding_idx: int = -1,
+    scale_grad_by_freq: bool = False,
+    sparse: bool = False,
+) -> Tensor:
+    """The rows of a table at `indices`: one-hot rows times it, for indices that are data."""
+    hot = indices.unsqueeze(-1) == torch.arange(table.shape[0])
+    return hot.float() @ table
+
+
 DECOMPOSITIONS: Mapping[Any, Callable[..., Any]] = {
     aten.clamp.default: clamped,
     aten.clamp_min.default: lambda x, low: clamped(x, low),
@@ -160,4 +197,6 @@ DECOMPOSITIONS: Mapping[Any, Callable[..., Any]] = {
     aten.roll.default: roll,
     aten.pixel_shuffle.default: pixel_shuffle,
     aten.upsample_nearest2d.vec: nearest,
+    aten.embedding.default: embedding,
+    aten.scaled_dot_product_attention.default: masked_attention,
 }

@@ -24,6 +24,7 @@ from torch.export.graph_signature import ConstantArgument, InputKind, OutputKind
 
 from veilgraph.frontend.pt2_archive import read_archive
 from veilgraph.frontend.pt2_program import open_program
+from veilgraph.frontend.torch_constants import fold_constants
 from veilgraph.frontend.torch_decompositions import DECOMPOSITIONS
 from veilgraph.ir.errors import UsageError
 
@@ -183,6 +184,8 @@ def _undo(program: ExportedProgram) -> None:
             part.replace_all_uses_with(whole)
         elif node.target is torch.ops.aten.clone.default and isinstance(node.args[0], fx.Node):
             node.replace_all_uses_with(node.args[0])
+        elif node.target is torch.ops.aten._assert_tensor_metadata.default:
+            graph.erase_node(node)  # it holds for the shapes and types that were traced
     graph.eliminate_dead_code()
 
 
@@ -211,16 +214,18 @@ def _exported(
     program: ExportedProgram, outputs: tuple[str, ...], source: str, examples: Examples | None
 ) -> Exported:
     inputs = tuple(_input_values(program))
+    folded = fold_constants(program.graph)
     weights: dict[str, Array] = {}
     public: dict[str, NDArray[Any]] = {}
     targets = {spec.arg.name: spec.target for spec in program.graph_signature.input_specs}
-    tensors = {**program.constants, **program.state_dict}
+    targets |= {name: name for name in folded}
+    tensors = {**program.constants, **program.state_dict, **folded}
     for name in _read(program.graph):
         if name in inputs:
             continue
         tensor = tensors[targets[name]].detach().to("cpu").contiguous()
         if tensor.is_floating_point() and tensor.numel() > 1:
-            weights[name] = _finite(targets[name], tensor.float().numpy())
+            weights[name] = _numbers(targets[name], tensor.float().numpy())
         else:
             public[name] = tensor.float().numpy()
     names = {name: targets[name] for name in (*weights, *public)}
@@ -262,8 +267,8 @@ def _samples(inputs: Sequence[str], examples: Examples | None) -> dict[str, Arra
     return {name: examples[name].detach().cpu().float().numpy()[None] for name in inputs}
 
 
-def _finite(name: str, array: Array) -> Array:
-    if not np.isfinite(array).all():
+def _numbers(name: str, array: Array) -> Array:
+    if np.isnan(array).any():  # infinities may be masks: see masks.py
         raise UsageError(f"Weight {name} holds a NaN or an infinity.", "Train or export it again.")
     return array
 

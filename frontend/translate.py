@@ -12,6 +12,7 @@ from torch_mlir import ir
 
 from veilgraph.frontend.aten import ROWS
 from veilgraph.frontend.lowering import Lowered
+from veilgraph.frontend.masks import Masks
 from veilgraph.frontend.reading import (
     Aten,
     Refusal,
@@ -69,7 +70,8 @@ def translate(
     for value, node in zip(returned.operands, lowered.nodes, strict=True):
         names.setdefault(value, node)
     whole = {value for v, value in values.items() if vtensor_element(v) != "f32"}
-    translation = Translation(graph, values, names, whole=whole)
+    truths = {value for v, value in values.items() if vtensor_element(v) == "i1"}
+    translation = Translation(graph, values, names, whole=whole, truths=truths)
     for name, array in known.items():
         translation.values[arguments[name]] = translation.known(name, array)
     for op in body:
@@ -77,8 +79,10 @@ def translate(
             translation.add(op)
     if translation.refused:
         raise Untranslatable(translation.refused)
-    outputs = zip(lowered.outputs, returned.operands, strict=False)
-    graph.finish({name: values[value] for name, value in outputs})
+    named = zip(lowered.outputs, returned.operands, strict=False)
+    outputs = {name: values[value] for name, value in named}
+    Masks(graph, outputs.values(), translation.truths, translation.whole).bound()
+    graph.finish(outputs)
     return graph
 
 
@@ -94,6 +98,7 @@ class Translation:
         lost: aten values of which nothing is known, because they or their operands were refused.
         integers: the model's integer tensors, by the weight that each one is.
         whole: values of integer types, or that were once of one.
+        truths: values that are truth values, or were once.
     """
 
     graph: Graph
@@ -103,6 +108,7 @@ class Translation:
     lost: set[ir.Value] = field(default_factory=set)
     integers: dict[ir.Value, NDArray[np.float32]] = field(default_factory=dict)
     whole: set[ir.Value] = field(default_factory=set)
+    truths: set[ir.Value] = field(default_factory=set)
 
     def add(self, op: ir.OpView) -> None:
         """Builds graph operations for one aten operation, or notes why there are none."""
@@ -141,6 +147,8 @@ class Translation:
         for value, result in zip(values, op.operation.results, strict=True):
             if vtensor_element(result) != "f32":
                 self.whole.add(value)
+            if vtensor_element(result) == "i1":
+                self.truths.add(value)
         return values
 
     def _literal(self, op: ir.OpView) -> ir.Value:

@@ -188,7 +188,10 @@ def _too_coarse(scales: Scales) -> AccuracyError:
     return AccuracyError(
         f"In a ring of {widest} bits rounding would change the outputs by "
         f"{scales.error:.0%} of their size, most of it at {_name(scales.loudest)!r}.",
-        "Take a wider ring: --ring 64, or --ring auto.",
+        "No ring is wider, and its numbers are of too different sizes: scale them in the model, or "
+        "clip those that are large."
+        if widest == MAX_RING_BITS
+        else "Take a wider ring: --ring 64, or --ring auto.",
     )
 
 

@@ -179,7 +179,7 @@ class Branching(nn.Module):
         (nn.ReLU().train(), torch.zeros(2), "ReLU is in training mode.", "model.eval()"),
         (Counting(), torch.zeros(2), "The model changes count", "inference"),
         (Clashing(), torch.zeros(2), "both called x", "Rename"),
-        (Infinite(), torch.zeros(2), "Weight mask holds a NaN or an infinity.", "again"),
+        (Infinite(), torch.zeros(2), "Weight mask holds -inf, and is no mask", "again"),
         (Branching(), torch.zeros(2), "torch.export can't trace the model", "yourself"),
     ],
 )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -32,6 +33,18 @@ class Function(nn.Module):
 
     def forward(self, *operands: torch.Tensor) -> torch.Tensor:
         return self.function(*operands)
+
+
+class Causal(nn.Module):
+    """Attention with the mask that torch makes for transformers, as a buffer."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.attention = nn.MultiheadAttention(8, 2, batch_first=True)
+        self.register_buffer("mask", nn.Transformer.generate_square_subsequent_mask(4))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.attention(x, x, x, attn_mask=self.mask, need_weights=False)[0]
 
 
 @dataclass(frozen=True)
@@ -72,6 +85,19 @@ ROWS = [
     Row("attention", nn.MultiheadAttention(8, 2, batch_first=True), ((1, 5, 8),) * 3),
     Row("encoder", nn.TransformerEncoderLayer(8, 2, 16, batch_first=True), ((1, 5, 8),)),
     Row("scaled_dot_product", lambda q: F.scaled_dot_product_attention(q, q, q), ((1, 2, 5, 4),)),
+    Row("causal", lambda q: F.scaled_dot_product_attention(q, q, q, is_causal=True), ((2, 5, 4),)),
+    Row("causal_buffer", Causal(), ((1, 4, 8),)),
+    Row(
+        "triangle",
+        lambda x: x.masked_fill(torch.ones(4, 4).tril() == 0, -math.inf).softmax(-1),
+        ((2, 4, 4),),
+    ),
+    Row(
+        "embedding",
+        lambda x: nn.functional.embedding((x > 0).long() + 1, 3 * torch.eye(4)),
+        ((2, 5),),
+    ),
+    Row("truths", lambda x: x + (x > 0).long().float()),
     Row("max_pool", nn.MaxPool2d(3, 2, 1), kinds="max_pool"),
     Row("avg_pool", nn.AvgPool2d(3, 2, 1), kinds="avg_pool"),
     Row("adaptive_pool", nn.AdaptiveAvgPool2d(1), kinds="avg_pool"),

@@ -236,6 +236,15 @@ def test_a_ring_in_which_rounding_drowns_the_answer() -> None:
     with pytest.raises(AccuracyError, match=r"ring of 16 bits .* most of it at '") as caught:
         encoded(graph, calibrate(graph, samples(graph)), ring_bits=16, margin=64.0)
     assert caught.value.exit_code == 4
+    assert "--ring 64" in caught.value.hint
+
+
+def test_numbers_that_drown_the_answer_in_the_widest_ring() -> None:
+    graph = residual()
+    with pytest.raises(AccuracyError, match=r"ring of 64 bits .* most of it at '") as caught:
+        encoded(graph, calibrate(graph, samples(graph)), margin=1e16)
+    assert "--ring" not in caught.value.hint
+    assert "clip" in caught.value.hint
 
 
 @pytest.mark.parametrize(

@@ -12,6 +12,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch._decomp import get_decompositions as torch_decompositions
 
 aten = torch.ops.aten
 
@@ -101,6 +102,23 @@ def group_norm(
     return y if beta is None else y + beta.view(column)
 
 
+def instance_norm(
+    x: Tensor,
+    gamma: Tensor | None,
+    beta: Tensor | None,
+    mean: Tensor | None,
+    variance: Tensor | None,
+    use_input_stats: bool,
+    momentum: float,
+    eps: float,
+    cudnn_enabled: bool,
+) -> Tensor:
+    """A group for each channel; with weights the importer knows it."""
+    if gamma is not None or not use_input_stats:
+        return NotImplemented
+    return group_norm(x, x.shape[1], None, beta, eps)
+
+
 def prelu(x: Tensor, slope: Tensor) -> Tensor:
     """max(x, 0) - slope max(-x, 0), slopes by channel."""
     if slope.numel() == 1:
@@ -165,6 +183,11 @@ def masked_attention(
     return scores.softmax(-1) @ v
 
 
+def unbound(x: Tensor, dim: int = 0) -> list[Tensor]:
+    """The parts of extent 1 along an axis, without it."""
+    return [x.narrow(dim, place, 1).squeeze(dim) for place in range(x.shape[dim])]
+
+
 def embedding(
     table: Tensor,
     indices: Tensor,
@@ -193,10 +216,20 @@ DECOMPOSITIONS: Mapping[Any, Callable[..., Any]] = {
     aten.std.correction: corrected_deviation,
     aten.linalg_vector_norm.default: vector_norm,
     aten.group_norm.default: group_norm,
+    aten.instance_norm.default: instance_norm,
     aten.prelu.default: prelu,
     aten.roll.default: roll,
     aten.pixel_shuffle.default: pixel_shuffle,
     aten.upsample_nearest2d.vec: nearest,
     aten.embedding.default: embedding,
+    aten.unbind.int: unbound,
     aten.scaled_dot_product_attention.default: masked_attention,
+    **torch_decompositions(  # cell after cell
+        [
+            aten.lstm.input,
+            aten.gru.input,
+            aten.rnn_tanh.input,
+            aten.rnn_relu.input,
+        ]
+    ),
 }

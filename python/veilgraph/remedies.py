@@ -49,8 +49,8 @@ def remedy(options: Mapping[str, object], ring_bits: int, relative: float, toler
         return ELSEWHERE
     given = options.get("max_error")
     allowed = float(given) if isinstance(given, int | float) else MAX_ERROR
-    wanted = _rounded_down(allowed * tolerance / relative / SAFETY)
-    return f"Probably --max-error {wanted} would do: compile with it, and check again."
+    smaller = _rounded_down(allowed * tolerance / relative / SAFETY)
+    return f"Probably --max-error {smaller} would do: compile with it, and check again."
 
 
 def _rung(bits: int) -> int:

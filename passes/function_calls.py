@@ -105,6 +105,10 @@ class FunctionCall:
             return None
         lowest = low
         if known.source is RangeSource.CALIBRATED:
+            whole_bits = math.floor(math.log2((1 + self.margin) * known.high)) + 1
+            if (more := self.in_bits + whole_bits - (self.ring_bits - 2)) > 0:
+                x = step(secret_ops.Truncate, [x], known, bits=more)
+                return replace(self, in_bits=self.in_bits - more)._with_pole(x, declared)
             low = math.ldexp(math.ceil(math.ldexp(low, self.in_bits)), -self.in_bits)
             high, lowest = max(low, high), -self.margin * known.high
         least = low if lowest == low else low * (1 - 2.0**-FUZZY_BITS)

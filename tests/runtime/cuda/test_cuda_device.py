@@ -301,7 +301,7 @@ def with_batch(plan: Plan, batch: int, **fields: Any) -> Plan:
 @pytest.mark.parametrize(
     ("batch", "kept", "hint"),
     [
-        (8, 0, "a batch of at most 3 with --shape"),
+        (8, 0, "a batch of at most 2 with --shape"),
         (8, 9, "a batch of at most 1 with --shape"),
         (2, 0, "narrower --ring, or take a card"),
     ],

@@ -1,7 +1,8 @@
 """Our additive suite, two parties and a dealer, beside CrypTen 0.4.1 with two parties: issue 8's
-table.
+table; with --suite rep3 our three parties beside CrypTen's.
 
-    python -m benchmarks.versus_crypten [--quick] [--json] [--write] [--environments FOLDER]
+    python -m benchmarks.versus_crypten [--suite additive|rep3] [--quick] [--json] [--write]
+        [--environments FOLDER]
 
 CrypTen runs as it comes: 64-bit ring, 16 fraction bits, the dealer inside its first party; in an
 environment of its own (made under --environments at first use; skipped, with the reason, where it
@@ -15,6 +16,7 @@ these.
 from __future__ import annotations
 
 import argparse
+from dataclasses import replace
 
 from benchmarks.comparing import Case, Result, compare_all
 from benchmarks.peers.environments import Peer, add_option
@@ -35,8 +37,11 @@ SECONDS = "workload|#ring bits|#ours|#CrypTen 0.4.1|#times faster|#at least"
 BYTES = "workload|#ring bits|#ours|#CrypTen 0.4.1|#share of its bytes|#at most"
 
 
-def cases(quick: bool) -> list[Case]:
-    """Issue 8's rows, cheapest first."""
+def cases(suite: str, quick: bool) -> list[Case]:
+    """Issue 8's rows, and of issue 4's those that both can run, cheapest first."""
+    if suite == "rep3":
+        networks = (lenet(1),) if quick else (lenet(1), vgg16_cifar(1), relu(1_000_000))
+        return [Case(network, {64: 0, 32: 0}, turns=2) for network in networks]
     if quick:
         return [Case(relu(10_000), {64: 0}, turns=1), Case(lenet(1), {64: 8, 32: 8}, turns=2)]
     return [
@@ -56,7 +61,7 @@ def byte_rows(result: Result) -> list[list[str]]:
             units.size(ours.sent_bytes),
             units.size(theirs) if theirs else "skipped",
             units.percent(ours.sent_bytes / theirs) if theirs else "",
-            "20%",
+            "20%" if result.case.least[ring] else "report",
         ]
         for ring, ours in result.ours.items()
     ]
@@ -64,11 +69,14 @@ def byte_rows(result: Result) -> list[list[str]]:
 
 def measure(options: argparse.Namespace) -> Findings:
     found = Findings()
-    tried = cases(options.quick)
-    results = compare_all(tried, "additive", CRYPTEN, options.environments, found)
+    tried, peer = cases(options.suite, options.quick), CRYPTEN
+    if options.suite == "rep3":
+        peer = replace(CRYPTEN, parties=3)
+    results = compare_all(tried, options.suite, peer, options.environments, found)
     seconds = [row for result in results for row in result.rows()]
     sizes = [row for result in results for row in byte_rows(result)]
-    found.tables.append(Table.of(SECONDS, seconds, "additive beside CrypTen, offline included"))
+    title = f"{options.suite} beside CrypTen, {peer.parties} parties of it, offline included"
+    found.tables.append(Table.of(SECONDS, seconds, title))
     found.tables.append(Table.of(BYTES, sizes, "Bytes of all parties, offline and online"))
     return found
 
@@ -76,8 +84,10 @@ def measure(options: argparse.Namespace) -> Findings:
 def main() -> None:
     made = parser(__doc__)
     add_option(made)
+    made.add_argument("--suite", choices=("additive", "rep3"), default="additive")
     options = made.parse_args()
-    report("versus_crypten", options, lambda: measure(options))
+    name = "versus_crypten" if options.suite == "additive" else "versus_crypten_rep3"
+    report(name, options, lambda: measure(options))
 
 
 if __name__ == "__main__":

@@ -252,6 +252,7 @@ def test_results_have_the_markers_of_every_script() -> None:
     scripts = (
         "versus_spu",
         "versus_crypten",
+        "versus_crypten_rep3",
         "whole_path",
         "dealing",
         "pretrained",

@@ -1,6 +1,6 @@
 """One of two CrypTen processes, at CrypTen's defaults; runs in CrypTen's own environment.
 
-    python crypten_party.py RANK FOLDER
+    python crypten_party.py RANK FOLDER ADDRESS ...
 
 FOLDER holds network.json and arrays.npz (workloads.Network.describe). Weights and inputs are shared
 before anything is timed. Each line {"runs": n} on standard input is answered by {"seconds": [...],
@@ -29,7 +29,6 @@ sys.modules["torch.onnx._internal.registration"] = importlib.import_module(
 import crypten  # noqa: E402
 import crypten.communicator as communicator  # noqa: E402
 
-PARTIES = 2
 SHOWN = 10
 
 OPS: dict[str, Any] = {
@@ -69,9 +68,9 @@ def execute(network: dict[str, Any], values: dict[str, Any], runs: int) -> dict[
     return {"seconds": seconds, "bytes": sent, "output": shown}
 
 
-def main(rank: int, folder: Path) -> None:
+def main(rank: int, folder: Path, parties: int) -> None:
     os.environ |= {
-        "WORLD_SIZE": str(PARTIES),
+        "WORLD_SIZE": str(parties),
         "RANK": str(rank),
         "RENDEZVOUS": f"file://{folder}/rendezvous",
         "DISTRIBUTED_BACKEND": "gloo",
@@ -91,4 +90,4 @@ def main(rank: int, folder: Path) -> None:
 
 
 if __name__ == "__main__":
-    main(int(sys.argv[1]), Path(sys.argv[2]))
+    main(int(sys.argv[1]), Path(sys.argv[2]), len(sys.argv[3:]))

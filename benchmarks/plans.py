@@ -12,15 +12,12 @@ three processes over TLS. Imports are apart. --quick takes a LeNet.
 from __future__ import annotations
 
 import argparse
-import multiprocessing
 import time
-from collections.abc import Callable
-from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any, ParamSpec, TypeVar
+from typing import Any
 
-from benchmarks.reporting import Findings, parser, report
+from benchmarks.reporting import Findings, apart, parser, report
 from benchmarks.sessions import compiled
 from benchmarks.workloads import Network, lenet, resnet50
 from veilgraph import units
@@ -34,15 +31,6 @@ RINGS: tuple[int | str, ...] = (32, 64, "auto")
 MOST_SECONDS = {"compiled": 20.0, "opened": 1.0}
 MOST_BYTES = 2 << 30
 HEADINGS = "network|ring|#compiled in|#at most|#opened in|#at most|#memory, a party|#at most"
-Given = ParamSpec("Given")
-Found = TypeVar("Found")
-
-
-def apart(work: Callable[Given, Found], *args: Given.args, **named: Given.kwargs) -> Found:
-    """A call in a fresh process."""
-    spawn = multiprocessing.get_context("spawn")
-    with ProcessPoolExecutor(1, spawn) as pool:
-        return pool.submit(work, *args, **named).result()
 
 
 def compile_seconds(network: Network, ring: int | str, folder: Path) -> float:

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import argparse
 import json
+import multiprocessing
 import os
 import platform
 import subprocess
 from collections.abc import Callable, Sequence
+from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, field
 from datetime import date
 from pathlib import Path
-from typing import Any
+from typing import Any, ParamSpec, TypeVar
 
 from veilgraph import units
 from veilgraph.benching import Spread
@@ -19,6 +21,8 @@ from veilgraph.tables import Table
 
 ROOT = Path(__file__).parent.parent
 RESULTS = Path(__file__).parent / "RESULTS.md"
+Given = ParamSpec("Given")
+Found = TypeVar("Found")
 
 
 @dataclass
@@ -39,6 +43,13 @@ def parser(description: str | None) -> argparse.ArgumentParser:
     made.add_argument("--json", action="store_true", help="print one JSON object")
     made.add_argument("--write", action="store_true", help="put the tables into RESULTS.md")
     return made
+
+
+def apart(work: Callable[Given, Found], *args: Given.args, **named: Given.kwargs) -> Found:
+    """A call in a process of its own: its memory is the call's, and goes with it."""
+    spawn = multiprocessing.get_context("spawn")
+    with ProcessPoolExecutor(1, spawn) as pool:
+        return pool.submit(work, *args, **named).result()
 
 
 def report(name: str, options: argparse.Namespace, measure: Callable[[], Findings]) -> None:

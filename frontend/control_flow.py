@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import takewhile
 from typing import Any
 
 import numpy as np
@@ -20,6 +21,7 @@ from numpy.typing import ArrayLike
 from onnx import AttributeProto, GraphProto, ModelProto, NodeProto, helper, numpy_helper
 
 from veilgraph.frontend.literals import Literals, replace_nodes, static_shapes
+from veilgraph.frontend.steps import attributes_of
 
 CONTROL_FLOW = frozenset(("If", "Loop", "Scan"))
 MOST_TURNS = 1024
@@ -105,11 +107,7 @@ class _Turn:
             _Body.of(self, node, name).copy(f"{name}/", {})
             for name in ("then_branch", "else_branch")
         ]
-        tried = ModelProto()
-        tried.CopyFrom(self.model)
-        replace_nodes(tried.graph, [*_before(self.model, node), *self.nodes])
-        del tried.graph.output[:]
-        shapes = static_shapes(tried, {})
+        shapes = static_shapes(self._so_far(node), {})
         pairs = list(zip(*branches, strict=True))
         if any(shapes.get(a) is None or shapes.get(a) != shapes.get(b) for a, b in pairs):
             return False
@@ -121,6 +119,15 @@ class _Turn:
         ]
         self._finish(node, found)
         return True
+
+    def _so_far(self, node: NodeProto) -> ModelProto:
+        """The model up to a node, and what was written in its place by now; without outputs."""
+        found = ModelProto()
+        found.CopyFrom(self.model)
+        ahead = takewhile(lambda other: other.name != node.name, self.model.graph.node)
+        replace_nodes(found.graph, [*ahead, *self.nodes])
+        del found.graph.output[:]
+        return found
 
     def _loop(self, node: NodeProto) -> bool:
         """Turn after turn; where the body decides about the next, it must decide in public."""
@@ -163,17 +170,13 @@ class _Turn:
                 return bool(numpy_helper.to_array(tensor).reshape(-1)[0])
         if decision not in makers:
             return self._number(decision)
-        tried = ModelProto()
-        tried.CopyFrom(self.model)
-        replace_nodes(tried.graph, [*_before(self.model, node), *self.nodes])
-        del tried.graph.output[:]
-        tensor = self.known(tried).get(decision)
+        tensor = self.known(self._so_far(node)).get(decision)
         return None if tensor is None else bool(numpy_helper.to_array(tensor).reshape(-1)[0])
 
     def _scan(self, node: NodeProto) -> bool:
         if self.version < OLDEST_SCAN:
             return False
-        body, given = _Body.of(self, node, "body"), _attributes(node)
+        body, given = _Body.of(self, node, "body"), attributes_of(node)
         count = int(given["num_scan_inputs"])
         states, sequences = list(node.input[:-count]), list(node.input[-count:])
         results = len(body.graph.output) - len(states)
@@ -251,10 +254,10 @@ class _Body:
     @staticmethod
     def of(turn: _Turn, node: NodeProto, attribute: str) -> _Body:
         """The body that an attribute is; its constants become those of the model."""
-        graph = _attributes(node)[attribute]
+        graph = attributes_of(node)[attribute]
         constants = list(graph.initializer)
         for inner in graph.node:
-            value = _attributes(inner).get("value") if inner.op_type == "Constant" else None
+            value = attributes_of(inner).get("value") if inner.op_type == "Constant" else None
             if value is not None:
                 constants.append(value)
                 constants[-1].name = inner.output[0]
@@ -302,13 +305,3 @@ def rename(node: NodeProto, names: Mapping[str, str]) -> None:
                 rename(inner, around)
             for info in graph.output:
                 info.name = around.get(info.name, info.name)
-
-
-def _before(model: ModelProto, node: NodeProto) -> list[NodeProto]:
-    """The nodes ahead of one."""
-    nodes = list(model.graph.node)
-    return nodes[: next(i for i, other in enumerate(nodes) if other.name == node.name)]
-
-
-def _attributes(node: NodeProto) -> dict[str, Any]:
-    return {a.name: helper.get_attribute_value(a) for a in node.attribute}

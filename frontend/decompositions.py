@@ -24,7 +24,7 @@ from veilgraph.frontend import (
     trigonometry,
 )
 from veilgraph.frontend.literals import infer, replace_nodes
-from veilgraph.frontend.steps import Facts, Steps
+from veilgraph.frontend.steps import Facts, Steps, attributes_of
 
 Decomposition = Callable[[Steps], list[NodeProto]]
 
@@ -37,8 +37,7 @@ def _chain(*operators: str) -> Decomposition:
         for operator in operators:
             if operator.startswith("Reduce"):
                 axes = [s.operand(1)] if s.operand(1) else []
-                named = {a.name: helper.get_attribute_value(a) for a in s.node.attribute}
-                x = s(operator, x, *axes, **named)
+                x = s(operator, x, *axes, **attributes_of(s.node))
             else:
                 x = s(operator, x)
         return s.finish(x)

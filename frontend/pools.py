@@ -13,6 +13,7 @@ import numpy as np
 from onnx import ModelProto, NodeProto, helper, numpy_helper
 
 from veilgraph.frontend.literals import Literals, replace_nodes, static_shapes
+from veilgraph.frontend.steps import attributes_of
 
 Ints = tuple[int, ...]
 
@@ -40,7 +41,7 @@ def round_down(model: ModelProto, literals: Literals) -> None:
 def _attributes(node: NodeProto) -> dict[str, Any]:
     if node.op_type not in ("AveragePool", "MaxPool") or node.domain:
         return {}
-    return {a.name: helper.get_attribute_value(a) for a in node.attribute}
+    return attributes_of(node)
 
 
 def _is_ready(node: NodeProto, shapes: dict[str, Ints]) -> bool:

@@ -22,9 +22,10 @@ from collections.abc import Mapping
 import numpy as np
 from onnx import ModelProto, NodeProto, TensorProto, numpy_helper, version_converter
 
-from veilgraph.frontend.literals import infer, replace_nodes
+from veilgraph.frontend.literals import replace_nodes, static_shapes
 from veilgraph.frontend.load import NOT_A_MODEL
-from veilgraph.frontend.quantised_tensors import DOMAINS, Array, Code, Decoder, Rule, attributes
+from veilgraph.frontend.quantised_tensors import DOMAINS, Array, Code, Decoder, Rule
+from veilgraph.frontend.steps import attributes_of, constants
 from veilgraph.ir.errors import UsageError
 
 OLDEST_OPSET = 11  # with Round
@@ -43,12 +44,10 @@ def decode(model: ModelProto) -> None:
     if operators.isdisjoint(RULES) or not _current(model):
         return
     graph = model.graph
-    constants = {tensor.name: _array(tensor) for tensor in graph.initializer}
-    for node in graph.node:
-        value = attributes(node).get("value") if node.op_type == "Constant" else None
-        if isinstance(value, TensorProto):
-            constants[node.output[0]] = _array(value)
-    decoder = Decoder(model, constants, _shapes(model), _uses(model))
+    tensors = {tensor.name: tensor for tensor in graph.initializer} | dict(constants(graph))
+    known = {name: _array(tensor) for name, tensor in tensors.items()}
+    shapes = {tensor.name: tuple(tensor.dims) for tensor in graph.initializer}
+    decoder = Decoder(model, known, shapes | static_shapes(model, {}), _uses(model))
     decoder.run(RULES)
     replace_nodes(graph, decoder.nodes)
     read = {name for node in graph.node for name in node.input}
@@ -80,18 +79,6 @@ def _array(tensor: TensorProto) -> Array:
         raise UsageError(
             f"Tensor {tensor.name} doesn't fit its shape: {error}.", NOT_A_MODEL
         ) from error
-
-
-def _shapes(model: ModelProto) -> dict[str, tuple[int, ...]]:
-    copy = ModelProto()
-    copy.CopyFrom(model)
-    graph = infer(copy).graph
-    found = {tensor.name: tuple(tensor.dims) for tensor in graph.initializer}
-    for info in (*graph.input, *graph.value_info, *graph.output):
-        kind = info.type.tensor_type
-        if kind.HasField("shape") and all(d.HasField("dim_value") for d in kind.shape.dim):
-            found[info.name] = tuple(d.dim_value for d in kind.shape.dim)
-    return found
 
 
 def _uses(model: ModelProto) -> dict[str, list[NodeProto | None]]:
@@ -154,7 +141,7 @@ def _product(operator: str, axes: tuple[int, int], bias: int, result: int) -> Ru
     """
 
     def rule(d: Decoder, node: NodeProto) -> bool:
-        output, given = node.output[0], attributes(node)
+        output, given = node.output[0], attributes_of(node)
         turned = [axis ^ given.get(name, 0) for axis, name in zip(axes, TURNS, strict=True)]
         x, y = _operand(d, node, 0, turned[0]), _operand(d, node, 3, turned[1])
         added = _bias(d, node, bias, (1, 4)) if bias else []
@@ -173,7 +160,7 @@ def _elementwise(operator: str, operands: int) -> Rule:
     """A function of quantised operands, quantised; com.microsoft's."""
 
     def rule(d: Decoder, node: NodeProto) -> bool:
-        given = attributes(node)
+        given = attributes_of(node)
         if given.pop("channels_last", 0):
             return False
         reals = [_operand(d, node, 3 * i) for i in range(operands)]
@@ -193,7 +180,7 @@ def _concat(d: Decoder, node: NodeProto) -> bool:
     if not reals or not all(reals):
         return False
     name = f"{node.output[0]}/value"
-    d.make("Concat", *reals, name=name, **attributes(node))
+    d.make("Concat", *reals, name=name, **attributes_of(node))
     return d.encode(node.output[0], name, d.code(node, 0), node.name)
 
 
@@ -218,7 +205,7 @@ def _integer_product(operator: str, axes: tuple[int, int]) -> Rule:
             return False
         floating = node.input[0] in d.real and d.real[node.input[0]][1].kind == TensorProto.FLOAT
         name = output if floating else f"{output}/product"
-        d.make(operator, *reals, name=name, **attributes(node))
+        d.make(operator, *reals, name=name, **attributes_of(node))
         d.nodes[-1].name = node.name
         if not floating:
             d.make("Cast", name, name=output, to=TensorProto.INT32)
@@ -249,7 +236,7 @@ def _is_undone(d: Decoder, node: NodeProto) -> bool:
             found += d.uses.get(reader.output[0], ())
         elif reader.op_type != "DequantizeLinear" or list(reader.input[1:]) != [scale, zero]:
             return False
-    casts = [f for f in found if f and attributes(f).get("to") == TensorProto.FLOAT]
+    casts = [f for f in found if f and attributes_of(f).get("to") == TensorProto.FLOAT]
     return len(casts) == len(found) and None not in d.uses.get(scale, ())
 
 

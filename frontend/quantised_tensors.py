@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from onnx import ModelProto, NodeProto, TensorProto, helper
 
 from veilgraph.frontend.load import NOT_A_MODEL
+from veilgraph.frontend.steps import attributes_of
 from veilgraph.ir.errors import UsageError
 
 Array: TypeAlias = NDArray[Any]
@@ -139,7 +140,7 @@ class Decoder:
         scale, zero = (self.constants.get(name) for name in names)
         if scale is None or (names[1] and zero is None) or not np.all(scale):
             return None
-        given = attributes(node)
+        given = attributes_of(node)
         if zero is None:
             zero = np.zeros((), np.int64)
             kind = kind or given.get("output_dtype", 0) or TensorProto.UINT8
@@ -252,15 +253,10 @@ class Decoder:
             self.bounds[node.output[0]] = BOUNDED[node.op_type]
         elif node.op_type == "LeakyRelu" and node.input[0] in self.bounds:
             low, high = self.bounds[node.input[0]]
-            slope = attributes(node).get("alpha", 0.01)
+            slope = attributes_of(node).get("alpha", 0.01)
             if 0 <= slope <= 1:
                 ends = (low * slope if low < 0 else low, high * slope if high < 0 else high)
                 self.bounds[node.output[0]] = ends
         elif node.op_type in KEEPING_BOUNDS and node.input[0] in self.bounds:
             for name in node.output:
                 self.bounds[name] = self.bounds[node.input[0]]
-
-
-def attributes(node: NodeProto) -> dict[str, Any]:
-    """What a node says beside its operands, by name."""
-    return {a.name: helper.get_attribute_value(a) for a in node.attribute}

@@ -53,7 +53,7 @@ class Facts:
         }
         elements = {name: kind.elem_type for name, kind in types.items()}
         literals = {tensor.name: tensor for tensor in graph.initializer}
-        literals |= dict(_constants(graph))
+        literals |= dict(constants(graph))
         shapes |= {name: tuple(tensor.dims) for name, tensor in literals.items()}
         elements |= {name: tensor.data_type for name, tensor in literals.items()}
         version = max(entry.version for entry in model.opset_import if not entry.domain)
@@ -62,7 +62,13 @@ class Facts:
         return Facts(shapes, elements, literals, weights, version, secret)
 
 
-def _constants(graph: GraphProto) -> Iterator[tuple[str, TensorProto]]:
+def attributes_of(node: NodeProto) -> dict[str, Any]:
+    """What a node says beside its operands, by name."""
+    return {a.name: helper.get_attribute_value(a) for a in node.attribute}
+
+
+def constants(graph: GraphProto) -> Iterator[tuple[str, TensorProto]]:
+    """The tensors that are nodes, by the name of what they make."""
     for node in graph.node:
         if node.op_type == "Constant":
             yield from ((node.output[0], a.t) for a in node.attribute if a.name == "value")
@@ -83,7 +89,7 @@ class Steps:
     def __init__(self, node: NodeProto, facts: Facts) -> None:
         self.node, self.facts = node, facts
         self.made: list[NodeProto] = []
-        self._given = {a.name: helper.get_attribute_value(a) for a in node.attribute}
+        self._given = attributes_of(node)
 
     def attribute(self, name: str, default: Any) -> Any:
         """An attribute of the node; strings as text."""

@@ -19,6 +19,7 @@ import hashlib
 import json
 import math
 import os
+import platform
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
@@ -32,6 +33,7 @@ from veilgraph.ir.errors import UsageError
 from veilgraph.ir.plan import PartyPlan
 from veilgraph.kernels import KERNELS
 from veilgraph.kernels.fused.declaration import HEADER, INSTRUCTION, Op
+from veilgraph.runtime.caches import user_cache
 from veilgraph.runtime.placement import Work
 
 FORMAT = 1
@@ -167,9 +169,8 @@ def form_of(program: PartyPlan, number: int) -> str:
 
 
 def costs_file() -> Path:
-    """Where this user's table is (XDG base directories)."""
-    home = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
-    return Path(home) / "veilgraph" / "costs.json"
+    """Where this user's table is."""
+    return user_cache() / "costs.json"
 
 
 def machine_name() -> str:
@@ -177,8 +178,8 @@ def machine_name() -> str:
     info = Path("/proc/cpuinfo")
     lines = info.read_text().splitlines() if info.exists() else []
     models = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
-    cores = len(os.sched_getaffinity(0))
-    return f"{models[0] if models else os.uname().machine}, {cores} cores"
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
+    return f"{models[0] if models else platform.machine()}, {cores} cores"
 
 
 def today() -> str:

@@ -24,6 +24,14 @@ class Piece(NamedTuple):
     elements: int
 
 
+def by_peer(pieces: Iterable[Piece]) -> dict[int, list[Piece]]:
+    """Each peer's message, its pieces in the order of the wire."""
+    found: dict[int, list[Piece]] = {}
+    for piece in pieces:
+        found.setdefault(piece.peer, []).append(piece)
+    return found
+
+
 class Round(Protocol):
     """The messages of one round where the links find them; made once, used at each inference."""
 

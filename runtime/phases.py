@@ -16,7 +16,7 @@ import numpy as np
 from veilgraph.ir.plan import ROUND, Direction, PartyPlan, Phase
 from veilgraph.runtime import _native
 from veilgraph.runtime.cpu_device import CpuDevice
-from veilgraph.runtime.device import Device, LongRound, Piece, Place
+from veilgraph.runtime.device import Device, LongRound, Piece, Place, by_peer
 from veilgraph.runtime.links import Links
 from veilgraph.runtime.native_links import NativeLinks
 from veilgraph.runtime.transcript import PhaseRecord
@@ -41,12 +41,8 @@ class Stretch:
     @property
     def longest_bytes(self) -> int:
         """Of the longest message that is sent or received."""
-        sizes = (
-            sum(count for _, count in places)
-            for pieces in (self.sends, self.receives)
-            for places in _places(pieces).values()
-        )
-        return max(sizes, default=0)
+        messages = (*by_peer(self.sends).values(), *by_peer(self.receives).values())
+        return max((sum(piece.bytes for piece in pieces) for pieces in messages), default=0)
 
 
 class PhaseLoop(Protocol):
@@ -154,10 +150,10 @@ class LongTurn:
 
 def _places(pieces: Sequence[Piece]) -> dict[int, list[Place]]:
     """Where each peer's message is, piece by piece."""
-    found: dict[int, list[Place]] = {}
-    for piece in pieces:
-        found.setdefault(piece.peer, []).append((piece.offset, piece.bytes))
-    return found
+    return {
+        peer: [(piece.offset, piece.bytes) for piece in message]
+        for peer, message in by_peer(pieces).items()
+    }
 
 
 class NativePhase:

@@ -16,6 +16,15 @@ _ID_BYTES = 32
 _LINE_BYTES = 2 * _ID_BYTES + 1
 
 
+def sync_folder(folder: Path) -> None:
+    """Lets the names of its files outlive a crash."""
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
 class SpentSessions:
     """The file `spent-sessions-PARTY` in a party's `state_dir`: one id a line, in hex, append-only.
 
@@ -50,11 +59,7 @@ class SpentSessions:
         self.path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW
         descriptor = os.open(self.path, flags, 0o600)
-        folder = os.open(self.path.parent, os.O_RDONLY)
-        try:
-            os.fsync(folder)  # so that the file itself outlives a crash
-        finally:
-            os.close(folder)
+        sync_folder(self.path.parent)
         return descriptor
 
     def _append(self, descriptor: int, line: bytes) -> bool:

@@ -28,7 +28,7 @@ from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 from veilgraph.ir.errors import ResourceLimitError, SecurityAbort, UsageError
 from veilgraph.runtime.links import Links
 from veilgraph.runtime.randomness import SEED_BYTES, SessionKeys, fresh_nonce
-from veilgraph.runtime.session_ids import SpentSessions
+from veilgraph.runtime.session_ids import SpentSessions, sync_folder
 
 MAGIC = b"veilstore1"
 SALT_BYTES = 16
@@ -173,11 +173,7 @@ class Store:
         aside = path.with_name(name + _ASIDE)
         try:
             path.replace(aside)
-            folder = os.open(self.folder, os.O_RDONLY)
-            try:
-                os.fsync(folder)
-            finally:
-                os.close(folder)
+            sync_folder(self.folder)
         except OSError as error:
             raise _missing(path, error) from error
         return aside

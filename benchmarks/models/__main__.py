@@ -15,19 +15,16 @@ from __future__ import annotations
 
 import argparse
 import json
-import multiprocessing
 from collections.abc import Sequence
-from concurrent.futures import ProcessPoolExecutor
 from datetime import date
 
 from benchmarks.models import page
 from benchmarks.models.families import FAMILIES, RECIPES, measured_by_name
-from benchmarks.models.measuring import Report
 from benchmarks.models.recipe import Recipe, Sources
 from benchmarks.models.wheels import Wheels
 from benchmarks.models.wheels import add_option as add_wheels
 from benchmarks.peers.environments import add_option as add_environments
-from benchmarks.reporting import commit, machine, parser
+from benchmarks.reporting import apart, commit, machine, parser
 
 QUICK = ("squeezenet",)
 
@@ -44,13 +41,6 @@ def chosen(names: Sequence[str]) -> list[Recipe]:
     wanted = names or list(FAMILIES)
     found = [FAMILIES.get(name) or (RECIPES[name],) for name in wanted]
     return [recipe for recipes in found for recipe in recipes]
-
-
-def measured_apart(name: str, sources: Sources, ring: int | str) -> Report:
-    """`measured_by_name` in a process of its own: its memory is the model's, and goes with it."""
-    spawn = multiprocessing.get_context("spawn")
-    with ProcessPoolExecutor(1, spawn) as pool:
-        return pool.submit(measured_by_name, name, sources, ring).result()
 
 
 def _ring(text: str) -> int | str:
@@ -73,7 +63,7 @@ def main() -> None:
     sources = Sources(Wheels(options.wheels), options.environments)
     reports = []
     for recipe in chosen(QUICK if options.quick else options.names):
-        report = measured_apart(recipe.name, sources, options.ring)
+        report = apart(measured_by_name, recipe.name, sources, options.ring)
         reports.append(report)
         if options.write:
             page.save(report)

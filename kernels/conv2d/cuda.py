@@ -153,7 +153,7 @@ def by_limbs(
     adds = made.parts > 1 or len(c.pairs) > MAX_PAIRS
     head: list[Argument] = [c.out.pointer, made.parts, int(adds), access, *c.small_shape]
     return (
-        *_zeros(c.out, device, adds),
+        *fill.zeros(c.out, device, adds),
         *(
             Launch(source, entry, made.grid, (THREADS, 1, 1), (*head, *each), made.shared_bytes)
             for each in _in_launches(c)
@@ -193,14 +193,9 @@ def _on_integers(
 ) -> tuple[Launch, ...]:
     entry = f"veil_conv2d{c.out.word_bits}{suffix}"
     return (
-        *_zeros(c.out, device, adds),
+        *fill.zeros(c.out, device, adds),
         *(Launch(SOURCE, entry, grid, (THREADS, 1, 1), (*head, *each)) for each in _in_launches(c)),
     )
-
-
-def _zeros(out: Buffer, device: DeviceShape, adds: bool) -> tuple[Launch, ...]:
-    """What makes the output zero, where launches add to it."""
-    return fill.launches([out], [0], device) if adds else ()
 
 
 def _in_launches(c: Convolution) -> list[list[Argument]]:

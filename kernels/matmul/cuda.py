@@ -58,7 +58,7 @@ def by_limbs(
     head: list[Argument] = [out.pointer, batch, rows, columns, made.parts, int(adds)]
     head.append(left + 4 * right)
     return (
-        *_zeros(out, device, adds),
+        *fill.zeros(out, device, adds),
         *(
             Launch(source, entry, made.grid, (THREADS, 1, 1), (*head, *each), made.shared_bytes)
             for each in _in_launches(pairs)
@@ -79,17 +79,12 @@ def by_integers(
     entry = f"veil_matmul{out.word_bits}{tiles.suffix}"
     head: list[Argument] = [out.pointer, batch, rows, columns, tiles.parts, int(adds)]
     return (
-        *_zeros(out, device, adds),
+        *fill.zeros(out, device, adds),
         *(
             Launch(SOURCE, entry, tiles.grid, (THREADS, 1, 1), (*head, *each))
             for each in _in_launches(pairs)
         ),
     )
-
-
-def _zeros(out: Buffer, device: DeviceShape, adds: bool) -> tuple[Launch, ...]:
-    """What makes the output zero, where launches add to it."""
-    return fill.launches([out], [0], device) if adds else ()
 
 
 def _in_launches(pairs: Sequence[tuple[Buffer, Buffer]]) -> list[list[Argument]]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import importlib.util
-import os
 import platform
 import ssl
 import sys
@@ -15,6 +14,7 @@ from veilgraph import units
 from veilgraph.ir.errors import UsageError
 from veilgraph.kernels.native import INSTRUCTION_SETS, library, supported
 from veilgraph.runtime._native import OpenSsl
+from veilgraph.runtime.costs import machine_name
 from veilgraph.runtime.cuda.cubins import find_nvcc
 from veilgraph.runtime.cuda.pycuda_driver import list_cards, load_pycuda
 from veilgraph.runtime.devices import CUDA, DeviceName
@@ -78,11 +78,7 @@ def _python() -> Finding:
 
 
 def _processor() -> Finding:
-    lines = _lines(Path("/proc/cpuinfo"))
-    models = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
-    model = models[0] if models else platform.machine()
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
-    return Finding("processor", f"{model}, {cores} cores for this process")
+    return Finding("processor", f"{machine_name()} for this process")
 
 
 def _kernels() -> Finding:

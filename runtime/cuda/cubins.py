@@ -22,6 +22,7 @@ from typing import TypeVar
 
 from veilgraph.ir.errors import UsageError
 from veilgraph.kernels.cuda import FLAGS, ROOT, Source
+from veilgraph.runtime.caches import user_cache
 from veilgraph.runtime.cuda.archs import check_arch
 
 _NVCC = Path("/usr/local/cuda/bin/nvcc")  # where CUDA's own packages put it
@@ -38,9 +39,8 @@ def find_nvcc() -> Path | None:
 
 
 def cache_folder() -> Path:
-    """Where this user's programs keep what can be made again (XDG base directories)."""
-    home = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
-    return Path(home) / "veilgraph" / "cubins"
+    """Where this user's machine code is kept."""
+    return user_cache() / "cubins"
 
 
 @dataclass(frozen=True)

@@ -13,7 +13,7 @@ from itertools import groupby
 
 from veilgraph.runtime.cuda.driver import Bytes, Event
 from veilgraph.runtime.cuda.staging import Copy, Staging, chunks
-from veilgraph.runtime.device import Piece
+from veilgraph.runtime.device import Piece, by_peer
 
 Steps = Callable[[int, int, int], None]
 
@@ -110,14 +110,6 @@ class StagedLongRound:
             if number == len(self._inward) - 1:
                 staging.inward.record(staging.delivered)
                 staging.compute.wait(staging.delivered)
-
-
-def by_peer(pieces: Sequence[Piece]) -> dict[int, list[Piece]]:
-    """Each peer's message, its pieces in the order of the wire."""
-    found: dict[int, list[Piece]] = {}
-    for piece in pieces:
-        found.setdefault(piece.peer, []).append(piece)
-    return found
 
 
 def _parts(sends: Sequence[Piece], first: int, last: int) -> tuple[list[_Part], int]:

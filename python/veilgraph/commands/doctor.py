@@ -31,9 +31,10 @@ def _card(ctx: click.Context, param: click.Parameter, text: str | None) -> str |
     if text is None:
         return None
     try:
-        found = DeviceName.parse(text)
+        require_device(text)
     except UsageError as error:
         raise click.BadParameter(f"{error.message} {error.hint}") from error
+    found = DeviceName.parse(text)
     return CPU if found.kind == CPU else found.card
 
 
@@ -58,8 +59,6 @@ def command(tune: Path | None, device: str | None, threads: int, as_json: bool) 
     Nothing is changed, and nothing leaves this machine. With --tune a table of what steps cost is
     written into your cache.
     """
-    if device is not None:
-        require_device(device)
     if tune is not None:
         _tune(Plan.load(tune), device or first_card() or CPU, threads, as_json)
         return

@@ -33,44 +33,46 @@ inline __m256i gather_eight(const uint32_t* data, const int64_t* offsets, uint64
   const __m512i at = _mm512_loadu_si512(offsets);
   return _mm512_mask_i64gather_epi32(_mm256_setzero_si256(), mask, at, data, 4);
 }
+
+// Sixteen words of 32 bits as one vector: two halves, stored apart, would be slow to load whole.
+inline __m512i gather_sixteen(const uint32_t* data, const int64_t* offsets, uint64_t inside,
+                              bool row) {
+  if (row) return _mm512_maskz_loadu_epi32(static_cast<__mmask16>(inside), data + offsets[0]);
+  const __m256i low = gather_eight(data, offsets, inside, false);
+  const __m256i high = gather_eight(data, offsets + 8, inside >> 8, false);
+  return _mm512_inserti64x4(_mm512_castsi256_si512(low), high, 1);
+}
+
+// `Width` words, a multiple of eight.
+template <int Width>
+inline void gather_vectors(uint64_t* values, const uint64_t* data, const int64_t* offsets,
+                           uint64_t inside, bool row) {
+  for (int i = 0; i < Width; i += 8) {
+    _mm512_store_si512(values + i, gather_eight(data, offsets + i, inside >> i, row));
+  }
+}
+
+template <int Width>
+inline void gather_vectors(uint32_t* values, const uint32_t* data, const int64_t* offsets,
+                           uint64_t inside, bool row) {
+  int i = 0;
+  for (; i + 16 <= Width; i += 16) {
+    _mm512_storeu_si512(values + i, gather_sixteen(data, offsets + i, inside >> i, row));
+  }
+  for (; i < Width; i += 8) {
+    const __m256i found = gather_eight(data, offsets + i, inside >> i, row);
+    _mm256_store_si256(reinterpret_cast<__m256i*>(values + i), found);
+  }
+}
 #endif
 
 // values[i] <- data[offsets[i]] where bit i of `inside` is set, else 0. Whole vectors are stored,
 // for whoever loads them next.
-template <int Width>
-inline void gather(uint64_t* values, const uint64_t* data, const int64_t* offsets, uint64_t inside,
-                   bool row) {
+template <int Width, class T>
+inline void gather(T* values, const T* data, const int64_t* offsets, uint64_t inside, bool row) {
 #if defined(__AVX512F__)
   if constexpr (Width % 8 == 0) {
-    for (int i = 0; i < Width; i += 8) {
-      _mm512_store_si512(values + i, gather_eight(data, offsets + i, inside >> i, row));
-    }
-    return;
-  }
-#endif
-  static_cast<void>(row);
-  for (int i = 0; i < Width; ++i) values[i] = inside >> i & 1 ? data[offsets[i]] : 0;
-}
-
-template <int Width>
-inline void gather(uint32_t* values, const uint32_t* data, const int64_t* offsets, uint64_t inside,
-                   bool row) {
-#if defined(__AVX512F__)
-  if constexpr (Width % 8 == 0) {
-    int i = 0;
-    for (; i + 16 <= Width; i += 16) {
-      const auto mask = static_cast<__mmask16>(inside >> i);
-      const __m512i v =
-          row ? _mm512_maskz_loadu_epi32(mask, data + offsets[0] + i)
-              : _mm512_inserti64x4(
-                    _mm512_castsi256_si512(gather_eight(data, offsets + i, inside >> i, row)),
-                    gather_eight(data, offsets + i + 8, inside >> (i + 8), row), 1);
-      _mm512_storeu_si512(values + i, v);
-    }
-    for (; i < Width; i += 8) {
-      const __m256i v = gather_eight(data, offsets + i, inside >> i, row);
-      _mm256_store_si256(reinterpret_cast<__m256i*>(values + i), v);
-    }
+    gather_vectors<Width>(values, data, offsets, inside, row);
     return;
   }
 #endif

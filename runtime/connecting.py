@@ -45,6 +45,7 @@ class _Search(Generic[C]):
     ended: threading.Event = field(default_factory=threading.Event)
     found: dict[int, C] = field(default_factory=dict)
     turned_away: list[str] = field(default_factory=list)
+    misfit: PeerError | None = None  # of a caller who proved who it is
     lock: threading.Lock = field(default_factory=threading.Lock)
 
     def __post_init__(self) -> None:
@@ -68,8 +69,14 @@ class _Search(Generic[C]):
                 raise Dropped(f"a second connection of {self.config.names[peer]}")
             self.found[peer] = channel
 
+    def give_up(self, misfit: PeerError) -> None:
+        self.misfit = misfit
+        self.ended.set()
+
     def check_complete(self) -> None:
         """PeerError if a party has not come; it says what was tried, and who was turned away."""
+        if self.misfit is not None:
+            raise self.misfit
         parties = enumerate(self.config.parties)
         missing = [p for i, p in parties if i not in self.found and i != self.config.party]
         if missing:
@@ -211,7 +218,11 @@ def _receive(search: _Search[C], connection: socket.socket, address: str) -> Non
         else:
             channel = search.transport.secured(connection, shown, config, dialed=True)
             channel.sendall(_PROVEN)
+        introduction.check_stores(config.names[peer])
         search.keep(peer, channel)
+    except PeerError as misfit:
+        search.give_up(misfit)
+        connection.close()
     except (Dropped, OSError) as error:
         search.turned_away.append(f"{address} ({error})")
         connection.close()
@@ -255,6 +266,7 @@ def _call(search: _Search[C], peer: int) -> None:
             channel = search.transport.plain(connection)
         else:
             channel = _prove(search, connection, shown, party)
+        introduction.check_stores(party.name)
         search.keep(peer, channel)
     except BaseException:
         connection.close()

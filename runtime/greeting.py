@@ -17,6 +17,7 @@ from enum import IntEnum
 
 from cryptography import x509
 
+from veilgraph.ir.errors import PeerError
 from veilgraph.runtime.certificates import fingerprint, load_certificate
 from veilgraph.runtime.config import Config, PartyAddress
 
@@ -40,6 +41,7 @@ class Verdict(IntEnum):
     NOT_YET_VALID = 3
     SWAPPED = 4  # a known party, but not one that belongs at this end
     ABSENT = 5  # a known party that takes no part in this session: the dealer of a store
+    TO_STORES = 6  # welcome, to a session that runs from stores, without the dealer
 
     @property
     def reason(self) -> str:
@@ -51,6 +53,7 @@ class Verdict(IntEnum):
             Verdict.NOT_YET_VALID: "it is not valid yet",
             Verdict.SWAPPED: "it belongs to another party than the one expected here",
             Verdict.ABSENT: "it is the dealer's, who takes no part in a run from stores",
+            Verdict.TO_STORES: "it is fine",
         }[self]
 
 
@@ -67,6 +70,7 @@ class Introduction:
     seconds: float = _SECONDS
 
     def __post_init__(self) -> None:
+        self._to_stores = False  # what the other said of this session
         self._deadline = time.monotonic() + min(self.seconds, _SECONDS)
         self.connection.settimeout(_SECONDS)
         # Rounds wait for each other, so nothing may linger. Buffer sizes stay the system's: it fits
@@ -90,13 +94,34 @@ class Introduction:
         return self._read(length)
 
     def answer(self, verdict: Verdict) -> None:
+        """Says what this side thinks; a welcome says whether it runs from a store."""
+        if verdict is Verdict.WELCOME and self.config.absent:
+            verdict = Verdict.TO_STORES
         self.connection.sendall(bytes([verdict]))
 
     def read_answer(self) -> Verdict:
         code = self._read(1)[0]
         if code not in Verdict.__members__.values():
             raise Dropped("it speaks no veilgraph")
-        return Verdict(code)
+        self._to_stores = code == Verdict.TO_STORES
+        return Verdict.WELCOME if self._to_stores else Verdict(code)
+
+    def check_stores(self, name: str) -> None:
+        """PeerError if one side awaits the dealer and the other runs from a store, without it.
+
+        They would not meet otherwise: who awaits the dealer is not complete without it. Asked when
+        the other has proven who it is.
+        """
+        if self._to_stores and not self.config.absent:
+            raise PeerError(
+                f"{name} runs from a store, without the dealer, and this party has none.",
+                "Start this party with --store too, or all others without.",
+            )
+        if self.config.absent and not self._to_stores:
+            raise PeerError(
+                f"{name} awaits the dealer, and this party runs from a store, without it.",
+                f"Start {name} with --store too, or all others without.",
+            )
 
     def identify(self, shown: bytes) -> tuple[int, Verdict]:
         """The index of the party that has this certificate or name (else -1), and a verdict."""

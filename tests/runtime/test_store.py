@@ -323,6 +323,27 @@ def test_a_dealer_that_comes_to_a_run_from_stores(tmp_path: Path, plaintext: boo
     assert "without --store" in error.hint
 
 
+@pytest.mark.parametrize("plaintext", [False, True])
+@pytest.mark.parametrize("forgetful", ["alice", "bob"])
+def test_a_party_that_forgets_its_store(tmp_path: Path, forgetful: str, plaintext: bool) -> None:
+    """Neither waits for the dealer, who does not come."""
+    hosts = Hosts(tmp_path, "additive")
+    hosts.prepare(1)
+
+    def work(party: str) -> None:
+        store = None if party == forgetful else hosts.store(party)
+        hosts.open(party, store=store, weights=hosts.weights, insecure_plaintext=plaintext).close()
+
+    with_store = "bob" if forgetful == "alice" else "alice"
+    errors = dict(zip(hosts.online, hosts.all(hosts.online, work), strict=True))
+    expected = {
+        forgetful: f"{with_store} runs from a store, without the dealer, and this party has none.",
+        with_store: f"{forgetful} awaits the dealer, and this party runs from a store, without it.",
+    }
+    assert all(isinstance(error, PeerError) for error in errors.values())
+    assert {party: error.message for party, error in errors.items()} == expected
+
+
 def test_a_dealer_that_never_comes(tmp_path: Path) -> None:
     hosts = Hosts(tmp_path, "additive")
 

@@ -27,7 +27,7 @@ CALIBRATIONS, TESTS = 32, 32
 LETTERS, LENGTH = 8, 24  # tokens, and one more that stands first
 DIGITS = "sklearn/datasets/data/digits.csv.gz"
 LARGE_DEPTH, LARGE_WIDTH, LARGE_HEADS = 12, 768, 12
-LARGE_CALIBRATIONS = 4
+LARGE_CALIBRATIONS, LARGE_TESTS = 8, 2
 
 
 class _Attention(nn.Module):
@@ -171,7 +171,8 @@ def _small_vit(sources: Sources) -> Case:
 
 
 def _large_case(network: nn.Module, shape: tuple[int, ...]) -> Case:
-    samples: npt.NDArray[np.float32] = torch.randn(LARGE_CALIBRATIONS + 1, 1, *shape).numpy()
+    count = LARGE_CALIBRATIONS + LARGE_TESTS
+    samples: npt.NDArray[np.float32] = torch.randn(count, 1, *shape).numpy()
     model = exported(network, torch.zeros(1, *shape), ["scores"])
     calibrate, test = samples[:LARGE_CALIBRATIONS], samples[LARGE_CALIBRATIONS:]
     return Case(model, {"input": calibrate}, {"input": test})
@@ -219,8 +220,9 @@ RECIPES = (
         inputs="noise as embedded tokens, 128x768",
         most_error=TRANSFORMER_ERROR,
         make=_bert_base,
+        agree=largest(1),
+        decisions="classes",
         checked=1,
-        runs=False,
     ),
     Recipe(
         name="vit_b16",
@@ -229,7 +231,8 @@ RECIPES = (
         inputs="noise, 3x224x224",
         most_error=TRANSFORMER_ERROR,
         make=_vit_b16,
+        agree=largest(1),
+        decisions="classes",
         checked=1,
-        runs=False,
     ),
 )

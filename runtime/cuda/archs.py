@@ -1,4 +1,8 @@
-"""Names of GPU architectures."""
+"""Names of GPU architectures: a card's, such as sm_90, and what nvcc makes its machine code for.
+
+A card has no suffix. Its machine code may: sm_90a has the instructions of that one architecture,
+which no later card runs either, and cubins are for one architecture anyhow.
+"""
 
 from __future__ import annotations
 
@@ -8,10 +12,11 @@ from veilgraph.ir.errors import UsageError
 
 _ARCH = re.compile(r"sm_([0-9]{2,3})[af]?")
 LEAST = 80  # Ampere: asynchronous copies
+_BUILT_AS = {"sm_90": "sm_90a"}  # where kernels use what only the suffixed name has: wgmma
 
 
-def check_arch(arch: str) -> str:
-    """The architecture, if it is one as nvcc calls them, and not too old.
+def card_arch(arch: str) -> str:
+    """The architecture of cards that a name of nvcc's stands for: sm_90 for sm_90a too.
 
     Raises:
         UsageError: it is none, or one that kernels can't be compiled for.
@@ -24,4 +29,14 @@ def check_arch(arch: str) -> str:
             f"GPUs of {arch} are too old for these kernels.",
             f"Take one of sm_{LEAST} (an A100, say) or later.",
         )
-    return arch
+    return f"sm_{found[1]}"
+
+
+def build_flag(arch: str) -> str:
+    """What nvcc is told for cards of an architecture.
+
+    Raises:
+        UsageError: as `card_arch`.
+    """
+    card = card_arch(arch)
+    return f"-arch={_BUILT_AS.get(card, card)}"

@@ -23,7 +23,7 @@ from typing import TypeVar
 from veilgraph.ir.errors import UsageError
 from veilgraph.kernels.cuda import FLAGS, ROOT, Source
 from veilgraph.runtime.caches import user_cache
-from veilgraph.runtime.cuda.archs import check_arch
+from veilgraph.runtime.cuda.archs import build_flag, card_arch
 
 _NVCC = Path("/usr/local/cuda/bin/nvcc")  # where CUDA's own packages put it
 COMPILE_SECONDS = 600
@@ -105,7 +105,7 @@ def prepare(sources: Iterable[Source], archs: Iterable[str], folder: Path, nvcc:
     Raises:
         UsageError: the folder can't be written, or the compiler refuses an architecture.
     """
-    wanted = {_name(s, arch): (s, check_arch(arch)) for s in sources for arch in archs}
+    wanted = {_name(s, arch): (s, arch) for s in sources for arch in archs}
 
     def make(name: str) -> None:
         source, arch = wanted[name]
@@ -150,7 +150,7 @@ def compiled(source: Source, arch: str, nvcc: Path) -> bytes:
     with TemporaryDirectory(prefix="veilgraph-nvcc-") as folder:
         text, cubin = Path(folder, f"{source.name}.cu"), Path(folder, "kernel.cubin")
         text.write_text(source.text, encoding="utf-8")
-        command = [str(nvcc), *FLAGS, "-cubin", f"-arch={check_arch(arch)}", "-I", str(ROOT)]
+        command = [str(nvcc), *FLAGS, "-cubin", build_flag(arch), "-I", str(ROOT)]
         done = subprocess.run(
             [*command, str(text), "-o", str(cubin)],
             capture_output=True,
@@ -198,7 +198,7 @@ def make_own(folder: Path) -> None:
 
 
 def _name(source: Source, arch: str) -> str:
-    return f"{source.name}-{source.digest}-{arch}.cubin"
+    return f"{source.name}-{source.digest}-{card_arch(arch)}.cubin"
 
 
 def require_own(path: Path) -> None:

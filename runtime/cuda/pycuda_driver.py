@@ -13,7 +13,7 @@ import numpy as np
 
 from veilgraph.ir.errors import UsageError
 from veilgraph.kernels.cuda import Launch, Source
-from veilgraph.runtime.cuda.archs import check_arch
+from veilgraph.runtime.cuda.archs import card_arch
 from veilgraph.runtime.cuda.cubins import Cubins
 from veilgraph.runtime.cuda.driver import (
     Bytes,
@@ -234,7 +234,7 @@ class PyCudaDriver:
     @_faults
     def _open(self, device: Any) -> None:
         self.card = _card(self._cuda, device)
-        check_arch(self.card.arch)
+        card_arch(self.card.arch)
         self._context = device.retain_primary_context()
 
     @contextmanager

@@ -131,8 +131,8 @@ def test_kernels_are_compiled_for_each_architecture(
     report = json.loads(done.stdout)
     files = list(cubins.glob("*.cubin"))
     assert report["files"] == len(files) == 2 * report["kernels"] > 0
-    assert sum("-arch=sm_90" in file.read_text() for file in files) == report["kernels"]
-    again = CliRunner().invoke(main, [*options, "--gpu-arch", "sm_90"])
+    assert sum("-arch=sm_90a " in file.read_text() for file in files) == report["kernels"]
+    again = CliRunner().invoke(main, [*options, "--gpu-arch", "sm_90a,sm_90"])
     assert f"kernels for sm_90: {report['kernels']} files in {cubins}." in again.stdout
 
 

@@ -11,7 +11,7 @@ import pytest
 
 from veilgraph.ir.errors import UsageError
 from veilgraph.kernels.cuda import Source
-from veilgraph.runtime.cuda.archs import check_arch
+from veilgraph.runtime.cuda.archs import build_flag, card_arch
 from veilgraph.runtime.cuda.cubins import (
     Cubins,
     cache_folder,
@@ -54,7 +54,7 @@ def files(folder: Path) -> list[Path]:
 def test_code_is_made_once(tmp_path: Path, counting: Path) -> None:
     cubins = Cubins(tmp_path / "cache", None, counting)
     first = cubins.cubin(ADD, "sm_90")
-    assert b"-cubin -arch=sm_90" in first
+    assert b"-cubin -arch=sm_90a " in first
     assert cubins.cubin(ADD, "sm_90") == first
     assert Cubins(tmp_path / "cache").cubin(ADD, "sm_90") == first
     assert calls(tmp_path) == 1
@@ -63,7 +63,7 @@ def test_code_is_made_once(tmp_path: Path, counting: Path) -> None:
 def test_code_is_of_one_source_and_architecture(tmp_path: Path, counting: Path) -> None:
     cubins = Cubins(tmp_path / "cache", None, counting)
     for source in (ADD, OTHER):
-        for arch in ("sm_80", "sm_90a"):
+        for arch in ("sm_80", "sm_90"):
             cubins.cubin(source, arch)
     assert calls(tmp_path) == 4
     assert len(files(tmp_path / "cache")) == 4
@@ -131,15 +131,31 @@ def test_a_file_that_cannot_be_written(tmp_path: Path) -> None:
     assert not list((tmp_path / "cubins").iterdir())
 
 
+def test_a_card_of_compute_capability_9_is_given_all_its_instructions(
+    tmp_path: Path, counting: Path
+) -> None:
+    """Whatever it was prepared as, it is found under what a card calls itself."""
+    assert [card_arch(arch) for arch in ("sm_90", "sm_90a", "sm_100f")] == [
+        "sm_90",
+        "sm_90",
+        "sm_100",
+    ]
+    assert [build_flag(arch) for arch in ("sm_80", "sm_90", "sm_90a")] == [
+        "-arch=sm_80", "-arch=sm_90a", "-arch=sm_90a",
+    ]  # fmt: skip
+    prepare([ADD], ["sm_90a"], tmp_path / "cubins", counting)
+    assert Cubins(tmp_path / "cache", tmp_path / "cubins").cubin(ADD, "sm_90")
+
+
 @pytest.mark.parametrize("arch", ["", "90", "sm_9", "sm_90 -x", "compute_90", "sm_90b"])
 def test_no_architecture(arch: str) -> None:
     with pytest.raises(UsageError, match="is no GPU architecture"):
-        check_arch(arch)
+        card_arch(arch)
 
 
 def test_an_architecture_that_is_too_old() -> None:
     with pytest.raises(UsageError, match="GPUs of sm_75 are too old"):
-        check_arch("sm_75")
+        card_arch("sm_75")
 
 
 @pytest.mark.parametrize(

@@ -5,7 +5,7 @@ an output where groups are thin.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 from veilgraph.kernels.conv2d.divisors import BOUND, divisor
@@ -212,7 +212,7 @@ def _pairs(pairs: Sequence[tuple[Buffer, Buffer]]) -> list[Argument]:
 
 
 def _view(b: Buffer, shape: tuple[int, ...], strides: tuple[int, ...]) -> Buffer:
-    return Buffer(b.region, b.offset, b.kind, b.bits, shape, strides)
+    return replace(b, shape=shape, strides=strides)
 
 
 def _as_matrix(weights: Buffer, filters: int) -> Buffer:

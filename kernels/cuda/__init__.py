@@ -10,6 +10,7 @@ addresses, and launches it. Nothing here needs a GPU, a driver or a compiler: pr
 | --- | --- |
 | `source.py` | `Source`: a translation unit, its headers, its digest |
 | `launch.py` | `Launch` and its arguments; the layout of key schedules |
+| `packed.py` | places of what launches want laid out once a session |
 | `buffers.py` | `Buffer`: a row of a plan's buffer table |
 | `strided.py` | walks over strided arrays, as the kernels take them |
 | `steps.py` | `launches` |
@@ -26,6 +27,7 @@ from veilgraph.kernels.cuda.launch import (
     Run,
     key_schedules,
 )
+from veilgraph.kernels.cuda.packed import Placed, placed
 from veilgraph.kernels.cuda.source import FLAGS, ROOT, Source
 from veilgraph.kernels.cuda.steps import launches
 
@@ -38,10 +40,12 @@ __all__ = [
     "Keys",
     "Kind",
     "Launch",
+    "Placed",
     "Pointer",
     "Run",
     "Source",
     "buffers_of",
     "key_schedules",
     "launches",
+    "placed",
 ]

@@ -26,7 +26,8 @@ class Kind(IntEnum):
 class Buffer:
     """Elements in memory: `bits` is the ring's width, of planes their number; strides in elements.
 
-    Packed elements and planes have rank 1.
+    Packed elements and planes have rank 1. One that `is_fixed` is the same at each inference: setup
+    made it, and nothing writes it later.
     """
 
     region: int
@@ -35,6 +36,7 @@ class Buffer:
     bits: int
     shape: tuple[int, ...]
     strides: tuple[int, ...]
+    is_fixed: bool = False
 
     @property
     def elements(self) -> int:

@@ -19,11 +19,13 @@ from veilgraph.kernels.fused.aes import expand_key
 KEY_BYTES = 16
 SCHEDULE_BYTES = 176  # 11 round keys
 SCRATCH = 2  # the region that launches of one step leave each other something in
+PACKED = 3  # the region of what is laid out once a session
 
 
 @dataclass(frozen=True)
 class Pointer:
-    """An address: `offset` bytes into a region (0: the arena, 1: the public constants, SCRATCH)."""
+    """An address: `offset` bytes into a region (0: the arena, 1: the public constants, SCRATCH,
+    PACKED)."""
 
     region: int
     offset: int
@@ -45,7 +47,20 @@ class Run:
 _SHARED_KIB = {"sm_80": 163, "sm_87": 163, "sm_90": 227, "sm_100": 227, "sm_103": 227}
 _LEAST_SHARED_KIB = 99  # of sm_86, sm_89 and sm_120
 
-Argument: TypeAlias = Pointer | Keys | Run | int
+
+@dataclass(frozen=True)
+class Packed:
+    """The address of `bytes` bytes that `launches` write once setup is done, and nothing later.
+
+    In these launches Pointer(PACKED, 0) is where the bytes begin. What is equal is written once;
+    kernels/cuda/packed.py gives each its place.
+    """
+
+    bytes: int
+    launches: tuple[Launch, ...]
+
+
+Argument: TypeAlias = Pointer | Packed | Keys | Run | int
 
 
 @dataclass(frozen=True)
@@ -85,9 +100,10 @@ class Launch:
 
     def bind(self, regions: Sequence[int], keys: int, run: int) -> npt.NDArray[np.uint64]:
         """The parameter buffer, given the addresses of the regions, of the key schedules and of
-        the inference's number."""
+        the inference's number; what is packed has its place."""
 
         def word(argument: Argument) -> int:
+            assert not isinstance(argument, Packed), "what is packed has no place yet"
             if isinstance(argument, Pointer):
                 return regions[argument.region] + argument.offset
             if isinstance(argument, Keys):

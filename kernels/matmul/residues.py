@@ -7,11 +7,13 @@ from dataclasses import dataclass
 
 from veilgraph.kernels.cuda.buffers import Buffer
 from veilgraph.kernels.cuda.launch import (
+    PACKED,
     SCRATCH,
     THREADS,
     Argument,
     DeviceShape,
     Launch,
+    Packed,
     Pointer,
     grid_stride,
 )
@@ -30,20 +32,26 @@ _BYTE_COST = 400
 
 @dataclass(frozen=True)
 class Shape:
-    """A call: outputs [batch, rows, columns], and the depth of each pair."""
+    """A call: outputs [batch, rows, columns], and the depth of each pair.
+
+    `packed` says whether the residues of all left factors, and of all right ones, are made once a
+    session.
+    """
 
     ring: limbs.Ring
     batch: int
     rows: int
     columns: int
     depths: tuple[int, ...]
+    packed: tuple[bool, bool] = (False, False)
 
     @staticmethod
     def of(buffers: Sequence[Buffer], bits: int) -> Shape:
         ring = limbs.Ring.of(buffers[0].word_bits, bits)
         depths = tuple(a.shape[2] for a in buffers[1::2])
         batch, rows, columns = buffers[0].shape
-        return Shape(ring, batch, rows, columns, depths)
+        left, right = (all(b.is_fixed for b in buffers[side::2]) for side in (1, 2))
+        return Shape(ring, batch, rows, columns, depths, (left, right))
 
     @property
     def filled(self) -> tuple[int, ...]:
@@ -65,11 +73,16 @@ class Shape:
 
     @property
     def places(self) -> tuple[int, int, int]:
-        """Where in scratch memory t_i begin, the right factors' residues, and where they end."""
-        planes = self.batch * self.basis.count
-        t = planes * self.rows * self.depth
-        right = t + -(-planes * self.rows * self.pitch // 16) * 16
-        return t, right, right + planes * self.columns * self.depth
+        """Where in scratch memory t_i begin, the right factors' residues, and where they end; the
+        left factors' lie before. What is packed lies elsewhere."""
+        left, right = (0 if packed else 1 for packed in self.packed)
+        t = left * self.factor_bytes(self.rows)
+        start = t + -(-self.batch * self.basis.count * self.rows * self.pitch // 16) * 16
+        return t, start, start + right * self.factor_bytes(self.columns)
+
+    def factor_bytes(self, lines: int) -> int:
+        """Of the residues of one side, of so many rows or columns."""
+        return self.batch * self.basis.count * lines * self.depth
 
     @property
     def is_able(self) -> bool:
@@ -86,7 +99,9 @@ class Shape:
         if row is not None:
             return row.way == "residues"
         area = -(-self.rows // ROWS) * ROWS * -(-self.columns // COLUMNS) * COLUMNS
-        moved = (self.rows + self.columns) * self.depth + self.rows * self.columns
+        sides = zip((self.rows, self.columns), self.packed, strict=True)
+        reduced = sum(lines for lines, packed in sides if not packed)
+        moved = reduced * self.depth + self.rows * self.columns
         cost = self.basis.count * (area * self.depth + moved * _BYTE_COST)
         tile = limbs.tiling(self.ring, extents, self.depths, device).tile
         area = -(-self.rows // tile.rows) * tile.rows
@@ -97,42 +112,64 @@ class Shape:
 def by_residues(
     buffers: Sequence[Buffer], params: Sequence[int], device: DeviceShape
 ) -> tuple[Launch, ...]:
-    """On tensor cores, where a Shape is able: 2 launches a pair, and 2."""
+    """On tensor cores, where a Shape is able: 2 launches a pair, and 2; a launch less for each
+    factor on a side that is packed."""
     out, *factors = buffers
     shape = Shape.of(buffers, params[0])
-    t, right, end = shape.places
+    t, _, end = shape.places
     made = source(out.word_bits, shape.basis)
-    reduce, multiply, combine = entries(out.word_bits, shape.basis)
-    steps = [
-        Launch(made, reduce, grid_stride(quads, device), (THREADS, 1, 1), arguments, 0, end)
-        for quads, arguments in _reductions(factors, shape)
-    ]
+    _, multiply, combine = entries(out.word_bits, shape.basis)
+    left, reductions = _residues(factors[::2], shape, 0, device)
+    right, others = _residues(factors[1::2], shape, 1, device)
     tiles = -(-shape.rows // ROWS) * -(-shape.columns // COLUMNS)
     grid = tiles, 1, min(shape.batch * shape.basis.count, _MAX_Z)
-    places = Pointer(SCRATCH, t), Pointer(SCRATCH, 0), Pointer(SCRATCH, right)
     extents = shape.batch, shape.rows, shape.columns
     block = THREADS, 1, 1
-    products = (*places, *extents, shape.depth, shape.pitch)
-    steps.append(Launch(made, multiply, grid, block, products, SHARED_BYTES, end))
+    products = (Pointer(SCRATCH, t), left, right, *extents, shape.depth, shape.pitch)
     quads = shape.batch * shape.rows * shape.pitch // 4
-    sums = (out.pointer, places[0], *extents, shape.pitch)
-    steps.append(Launch(made, combine, grid_stride(quads, device), block, sums, 0, end))
-    return tuple(steps)
+    sums = (out.pointer, Pointer(SCRATCH, t), *extents, shape.pitch)
+    return (
+        *reductions,
+        *others,
+        Launch(made, multiply, grid, block, products, SHARED_BYTES, end),
+        Launch(made, combine, grid_stride(quads, device), block, sums, 0, end),
+    )
 
 
-def _reductions(factors: Sequence[Buffer], shape: Shape) -> list[tuple[int, tuple[Argument, ...]]]:
-    """For each factor that has depths: quads of it, and the arguments of `reduce`."""
-    found: list[tuple[int, tuple[Argument, ...]]] = []
+def _residues(
+    factors: Sequence[Buffer], shape: Shape, side: int, device: DeviceShape
+) -> tuple[Argument, tuple[Launch, ...]]:
+    """Where the residues of the left (0) or right (1) factors are, and what makes them at each
+    inference."""
+    _, right, end = shape.places
+    if shape.packed[side]:
+        made = _reductions(factors, shape, side, Pointer(PACKED, 0), 0, device)
+        lines = (shape.rows, shape.columns)[side]
+        return Packed(shape.factor_bytes(lines), made), ()
+    out = Pointer(SCRATCH, right if side else 0)
+    return out, _reductions(factors, shape, side, out, end, device)
+
+
+def _reductions(
+    factors: Sequence[Buffer],
+    shape: Shape,
+    side: int,
+    out: Pointer,
+    scratch_bytes: int,
+    device: DeviceShape,
+) -> tuple[Launch, ...]:
+    """For each factor that has depths, the launch that makes its residues."""
+    word_bits = factors[0].word_bits
+    made, entry = source(word_bits, shape.basis), entries(word_bits, shape.basis)[0]
+    found: list[Launch] = []
     at = 0
-    _, right, _ = shape.places
-    for a, b, filled in zip(factors[::2], factors[1::2], shape.filled, strict=True):
-        for buffer, lines, place, strides in (
-            (a, shape.rows, 0, a.strides),
-            (b, shape.columns, right, (b.strides[0], b.strides[2], b.strides[1])),
-        ):
-            arguments: list[Argument] = [Pointer(SCRATCH, place), buffer.pointer, *strides]
-            arguments += [shape.batch, lines, a.shape[2], at, filled, shape.depth]
-            if filled:
-                found.append((shape.batch * lines * filled // 4, tuple(arguments)))
+    for factor, depth, filled in zip(factors, shape.depths, shape.filled, strict=True):
+        batch_stride, *strides = factor.strides
+        lines = factor.shape[1 + side]
+        head = out, factor.pointer, batch_stride, strides[side], strides[1 - side]
+        arguments = (*head, shape.batch, lines, depth, at, filled, shape.depth)
+        grid = grid_stride(shape.batch * lines * filled // 4, device)
+        if filled:
+            found.append(Launch(made, entry, grid, (THREADS, 1, 1), arguments, 0, scratch_bytes))
         at += filled
-    return found
+    return tuple(found)

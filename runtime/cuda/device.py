@@ -7,7 +7,7 @@ plan was opened, or replayed as one graph; nothing waits for the card but what t
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
@@ -18,11 +18,12 @@ import numpy.typing as npt
 from veilgraph.ir.errors import DeviceError, ResourceLimitError
 from veilgraph.ir.plan import ROUND
 from veilgraph.kernels import KERNELS
-from veilgraph.kernels.cuda import Launch, key_schedules
+from veilgraph.kernels.cuda import Launch, Placed, key_schedules
 from veilgraph.kernels.cuda.launch import KEY_BYTES
 from veilgraph.runtime.cuda.driver import DriverFault, Kernel, Launched
 from veilgraph.runtime.cuda.graphs import Graphs
 from veilgraph.runtime.cuda.long_rounds import StagedLongRound
+from veilgraph.runtime.cuda.packing import Freshness
 from veilgraph.runtime.cuda.program import (
     GIB,
     NUMBER_BYTES,
@@ -84,15 +85,17 @@ class CudaDevice:
         self._run = 0
         self._allocations: list[tuple[int, int]] = []  # address and bytes
         with self._on_card():
-            require_memory(made.plan, made.program, driver, made.scratch_bytes)
+            require_memory(made.plan, made.program, driver, made.beside_bytes)
             self._compute, self._done = driver.stream(), driver.event()
             self._arena = self._allocated(self._program.arena_bytes)
             self._constants = self._allocated(len(made.plan.constants))
             self._number = self._allocated(session_bytes(made.program))
             self._keys = self._number + NUMBER_BYTES
             self._scratch = self._allocated(made.scratch_bytes)
+            self._packed = self._allocated(made.laid.bytes)
+            self._freshness = Freshness(self._program, made.packed)
             self._staging = self._staged(max(PIECE_BYTES, staging_bytes(self._program)))
-            self._lay_out(made.steps)
+            self._lay_out(made.laid)
             self._graphs = Graphs(driver, self._launches) if graphs else None
             kernels = [int(kernel) for kernel in self._program.steps["kernel"]]
             names = ["round" if k == ROUND else KERNELS[k] for k in kernels]
@@ -118,6 +121,9 @@ class CudaDevice:
             if run != self._run:
                 self._compute.write(self._number, run)
                 self._run = run
+            if self._freshness.is_due(first, last):
+                for kernel, parameters in self._fills:
+                    self._compute.launch(kernel, parameters)
             (self._run_traced if self._timeline.traces else self._run_all)(first, last)
 
     def _run_all(self, first: int, last: int) -> None:
@@ -174,6 +180,7 @@ class CudaDevice:
         self._require_place((offset, len(view)))
         with self._on_card():
             self._write(self._arena + offset, view)
+        self._freshness.wrote((offset, len(view)))
 
     def _write(self, address: int, content: npt.NDArray[np.uint8]) -> None:
         self._finish()  # the pinned memory is free then
@@ -277,23 +284,27 @@ class CudaDevice:
 
     def _staged(self, count: int) -> Staging:
         try:
-            return Staging(self._driver, self._compute, self._arena, count, self._on_card)
+            wrote = self._freshness.wrote
+            return Staging(self._driver, self._compute, self._arena, count, self._on_card, wrote)
         except MemoryError as error:
             raise ResourceLimitError(
                 f"This host has no {count / GIB:.2f} GiB of memory to pin for messages.",
                 "End what else pins memory, or compile for a smaller batch with --shape.",
             ) from error
 
-    def _lay_out(self, steps: Iterable[Iterable[Launch]]) -> None:
+    def _lay_out(self, laid: Placed) -> None:
         """Binds all launches; those of step i are at [starts[i], starts[i + 1])."""
         self._bound: list[Bound] = []
         self._starts = [0]
-        regions = self._arena, self._constants, self._scratch
-        for step, made in enumerate(steps):
-            for launch in made:
-                parameters = launch.bind(regions, self._keys, self._number).tobytes()
-                self._bound.append(Bound(step, self._driver.kernel(launch), parameters))
+        for step, launches in enumerate(laid.steps):
+            self._bound += [Bound(step, *self._bind(launch)) for launch in launches]
             self._starts.append(len(self._bound))
+        self._fills = [self._bind(launch) for launch in laid.fills]
+
+    def _bind(self, launch: Launch) -> Launched:
+        regions = self._arena, self._constants, self._scratch, self._packed
+        parameters = launch.bind(regions, self._keys, self._number)
+        return self._driver.kernel(launch), parameters.tobytes()
 
     def close(self) -> None:
         """Zeros over shares, keys and messages, and the memory given back.
@@ -322,5 +333,6 @@ class CudaDevice:
             self._graphs.close()
         # The rest goes with the last reference, and has to go in the card's context.
         self._bound.clear()
+        self._fills.clear()
         del self._staging, self._timeline
         self._driver.forget()

@@ -6,19 +6,29 @@ nothing of the sizes that they state is allocated for that.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Container, Iterable
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from veilgraph.ir.errors import DeviceError, ResourceLimitError, UsageError
 from veilgraph.ir.plan import ROUND, PartyPlan, Phase, Plan
 from veilgraph.kernels import KERNELS
-from veilgraph.kernels.cuda import DeviceShape, Launch, Source, buffers_of, launches
+from veilgraph.kernels.cuda import (
+    DeviceShape,
+    Launch,
+    Placed,
+    Source,
+    buffers_of,
+    launches,
+    placed,
+)
 from veilgraph.kernels.cuda.launch import SCHEDULE_BYTES
 from veilgraph.kernels.native import library
 from veilgraph.runtime._native import check_program
 from veilgraph.runtime.cuda.driver import Driver, DriverFault
+from veilgraph.runtime.cuda.packing import fixed_buffers
+from veilgraph.runtime.device import Place
 
 GIB = 2**30
 NUMBER_BYTES = 16  # of an inference's number on the card: 8, and room to align what follows
@@ -28,18 +38,25 @@ NUMBER_BYTES = 16  # of an inference's number on the card: 8, and room to align 
 class CudaProgram:
     """A party's program for a card: proven, known to fit, laid out in launches, compiled.
 
-    `steps` has the launches of each step, in order; none for rounds.
+    `laid` has the launches of each step, in order, none for rounds, and those that pack what lies
+    at the places `packed` of the arena.
     """
 
     plan: Plan
     program: PartyPlan
     driver: Driver
-    steps: tuple[tuple[Launch, ...], ...]
+    laid: Placed
+    packed: tuple[Place, ...]
 
     @property
     def scratch_bytes(self) -> int:
         """What the step that needs most leaves between its launches."""
-        return scratch_bytes(self.steps)
+        return scratch_bytes(self.laid.steps)
+
+    @property
+    def beside_bytes(self) -> int:
+        """Of the kernels' own: scratch memory, and what is packed."""
+        return self.scratch_bytes + self.laid.bytes
 
     @staticmethod
     def prepared(plan: Plan, party: str, driver: Driver) -> CudaProgram:
@@ -54,15 +71,25 @@ class CudaProgram:
         check(program, len(plan.constants))
         try:
             shape = DeviceShape(driver.card.multiprocessors, driver.card.arch)
-            steps = step_launches(program, shape)
-            require_memory(plan, program, driver, scratch_bytes(steps))
+            found = _fitting(plan, program, driver, shape)
+            require_memory(plan, program, driver, found.beside_bytes)
             with driver.current():
-                driver.prepare(distinct_sources(steps))
+                driver.prepare(distinct_sources(found.laid))
         except DriverFault as fault:
             raise DeviceError(
                 f"The {driver.card.name} failed: {fault}.", "`veilgraph doctor` looks at it."
             ) from fault
-        return CudaProgram(plan, program, driver, tuple(steps))
+        return found
+
+
+def _fitting(plan: Plan, program: PartyPlan, driver: Driver, shape: DeviceShape) -> CudaProgram:
+    """With operands packed if there is memory for it; without, kernels lay them out each time."""
+    fixed = fixed_buffers(program)
+    places = tuple(place for place in fixed.values() if place is not None)
+    packed = CudaProgram(plan, program, driver, step_launches(program, shape, fixed), places)
+    if needed_bytes(plan, program, packed.beside_bytes) <= free_bytes(driver):
+        return packed
+    return CudaProgram(plan, program, driver, step_launches(program, shape, ()), ())
 
 
 def check(program: PartyPlan, constants_bytes: int) -> None:
@@ -82,25 +109,35 @@ def check(program: PartyPlan, constants_bytes: int) -> None:
         ) from error
 
 
-def step_launches(program: PartyPlan, shape: DeviceShape) -> list[tuple[Launch, ...]]:
-    """The launches of each step of a program that was checked, in order; none for rounds."""
-    return [
-        () if row["kernel"] == ROUND else _launches(program, row, shape) for row in program.steps
-    ]
+def step_launches(program: PartyPlan, shape: DeviceShape, fixed: Container[int]) -> Placed:
+    """The launches of each step of a program that was checked, in order; none for rounds.
+
+    `fixed` are the rows of its buffer table that may be packed.
+    """
+    return placed(
+        () if row["kernel"] == ROUND else _launches(program, row, shape, fixed)
+        for row in program.steps
+    )
 
 
-def _launches(program: PartyPlan, row: np.void, shape: DeviceShape) -> tuple[Launch, ...]:
+def _launches(
+    program: PartyPlan, row: np.void, shape: DeviceShape, fixed: Container[int]
+) -> tuple[Launch, ...]:
     first, count = int(row["first_buffer"]), int(row["buffer_count"])
     start, length = int(row["first_param"]), int(row["param_count"])
     params: list[int] = program.params[start : start + length].tolist()
-    buffers = buffers_of(program.buffers[first : first + count])
+    buffers = [
+        replace(buffer, is_fixed=number in fixed)
+        for number, buffer in enumerate(buffers_of(program.buffers[first : first + count]), first)
+    ]
     return launches(KERNELS[int(row["kernel"])], buffers, params, shape)
 
 
 def sources(program: PartyPlan, constants_bytes: int, arch: str) -> list[Source]:
     """All that is compiled for a program on cards of an architecture, each once."""
     check(program, constants_bytes)
-    return distinct_sources(step_launches(program, DeviceShape(multiprocessors=1, arch=arch)))
+    shape = DeviceShape(multiprocessors=1, arch=arch)
+    return distinct_sources(step_launches(program, shape, fixed_buffers(program)))
 
 
 def scratch_bytes(steps: Iterable[Iterable[Launch]]) -> int:
@@ -108,17 +145,28 @@ def scratch_bytes(steps: Iterable[Iterable[Launch]]) -> int:
     return max((each.scratch_bytes for step in steps for each in step), default=0)
 
 
-def distinct_sources(steps: Iterable[Iterable[Launch]]) -> list[Source]:
+def distinct_sources(laid: Placed) -> list[Source]:
     """The sources of all launches, each once, in the order of their digests."""
-    by_digest = {each.source.digest: each.source for step in steps for each in step}
+    every = (*laid.fills, *(launch for step in laid.steps for launch in step))
+    by_digest = {each.source.digest: each.source for each in every}
     return [by_digest[digest] for digest in sorted(by_digest)]
 
 
-def require_memory(plan: Plan, program: PartyPlan, driver: Driver, scratch: int) -> None:
-    """ResourceLimitError unless arena, constants, keys and scratch fit what the card has free."""
+def free_bytes(driver: Driver) -> int:
+    """Of the card's memory, now."""
     with driver.current():
-        free = driver.free_bytes()
-    needed = program.arena_bytes + len(plan.constants) + session_bytes(program) + scratch
+        return driver.free_bytes()
+
+
+def needed_bytes(plan: Plan, program: PartyPlan, beside: int) -> int:
+    """Arena, constants, keys, and what the kernels want beside them."""
+    return program.arena_bytes + len(plan.constants) + session_bytes(program) + beside
+
+
+def require_memory(plan: Plan, program: PartyPlan, driver: Driver, beside: int) -> None:
+    """ResourceLimitError unless arena, constants, keys and what kernels want `beside` them fit what
+    the card has free."""
+    free, needed = free_bytes(driver), needed_bytes(plan, program, beside)
     if needed > free:
         raise ResourceLimitError(
             f"{program.party} needs {needed / GIB:.2f} GiB for this plan, and the "

@@ -63,12 +63,19 @@ class Staging:
         arena: the address of the party's memory.
         count: bytes of pinned memory; as many as `staging_bytes` says.
         guard: what makes the card's context current, and names the step of a fault.
+        wrote: told where in the arena something was received.
     """
 
     def __init__(
-        self, driver: Driver, compute: Stream, arena: int, count: int, guard: Guard
+        self,
+        driver: Driver,
+        compute: Stream,
+        arena: int,
+        count: int,
+        guard: Guard,
+        wrote: Callable[[Place], None],
     ) -> None:
-        self._driver = driver
+        self._driver, self._wrote = driver, wrote
         self._events: list[Event] = []
         self.compute, self.arena, self.guard = compute, arena, guard
         self.pinned = driver.pinned(count)
@@ -112,6 +119,7 @@ class Staging:
     def copy_in(self, copy: Copy) -> None:
         view = self.pinned[copy.pinned :][: copy.count]
         self.inward.copy_in(self.arena + copy.offset, view)
+        self._wrote((copy.offset, copy.count))
 
     def events(self, count: int) -> list[Event]:
         """So many events, which rounds share."""

@@ -5,7 +5,8 @@ a card.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import replace
 from functools import cache, partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -18,7 +19,7 @@ from cards import CardRunner, first_card
 
 from veilgraph.ir.plan import BUFFER, MAX_RANK, STEP, BufferKind, Region
 from veilgraph.kernels import KERNELS
-from veilgraph.kernels.cuda import Buffer, DeviceShape, Launch, buffers_of, launches
+from veilgraph.kernels.cuda import Buffer, DeviceShape, Launch, buffers_of, launches, placed
 from veilgraph.kernels.cuda.shim import ShimRunner
 from veilgraph.kernels.fused.reference import Packed, Planes
 from veilgraph.kernels.native import library, supported
@@ -120,10 +121,13 @@ class Call:
         path, size = str(library(None if self._cuda else device)), self._end()
         self.machine = Machine(path, steps, buffers, parameters, b"", size, keys, threads)
         self.launches: tuple[Launch, ...] | None = None
+        self._packed_bytes = 0
         if self._cuda:
             values = [int(v) for v in parameters]
             made = way or partial(launches, kernel)
-            self.launches = made(buffers_of(buffers), values, shape)
+            laid = placed([made(buffers_of(buffers), values, shape)])
+            self.launches = (*laid.fills, *laid.steps[0])
+            self._packed_bytes = laid.bytes
 
     def _end(self) -> int:
         return max(
@@ -145,14 +149,28 @@ class Call:
             arena[offset : offset + base.nbytes] = np.frombuffer(base, np.uint8)
         if self.launches is None:
             self.machine.run(0, 1, number)
-        scratch = np.full(max((each.scratch_bytes for each in self.launches or ()), default=0), 165)
-        regions = [arena, np.zeros(0, np.uint8), scratch.astype(np.uint8)]
+        scratch = max((each.scratch_bytes for each in self.launches or ()), default=0)
+        junk = (np.full(count, 165, np.uint8) for count in (scratch, self._packed_bytes))
+        regions = [arena, np.zeros(0, np.uint8), *junk]
         for launch in self.launches or ():
             assert self._cuda is not None
             self._cuda().run(launch, regions, self._keys, number)
         for base, offset in self._places:
             if base.flags.writeable:
                 base.reshape(-1).view(np.uint8)[:] = arena[offset : offset + base.nbytes]
+
+
+def with_fixed(way: Way, sides: Collection[int]) -> Way:
+    """A product's way where all left (0) or right (1) factors are the same at each inference."""
+
+    def made(
+        buffers: Sequence[Buffer], params: Sequence[int], shape: DeviceShape
+    ) -> tuple[Launch, ...]:
+        out, *factors = buffers
+        marked = (replace(b, is_fixed=number % 2 in sides) for number, b in enumerate(factors))
+        return way([out, *marked], params, shape)
+
+    return made
 
 
 def call(

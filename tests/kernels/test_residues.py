@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
+from dataclasses import replace
 from itertools import combinations
 from math import gcd
 from typing import Any
@@ -9,13 +11,14 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import pytest
-from calling import CARD, SHIM, call
+from calling import CARD, SHIM, call, with_fixed
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from test_limbs import all_least
 from test_linear import assert_equal_in_ring, junk, matrix, random_words, seeds
 
-from veilgraph.kernels.cuda import DeviceShape
+from veilgraph.kernels.cuda import Buffer, DeviceShape, Kind, Pointer, placed
+from veilgraph.kernels.cuda.launch import PACKED, Packed
 from veilgraph.kernels.gemm.limbs import Ring
 from veilgraph.kernels.gemm.residues import MAX_DEPTH, MODULI, Basis, largest, moduli_count
 from veilgraph.kernels.gemm.residues_reference import combined, product, residues_of
@@ -82,12 +85,18 @@ def test_residues_are_signed_bytes() -> None:
 
 
 def by_kernels(
-    pairs: list[tuple[Words, Words]], bits: int, device: str, shape: DeviceShape
+    pairs: list[tuple[Words, Words]],
+    bits: int,
+    device: str,
+    shape: DeviceShape,
+    sides: Collection[int] = (),
 ) -> None:
+    """With the factors of some sides (0: left, 1: right) packed."""
     a, b = pairs[0]
     out = junk((a.shape[0], a.shape[1], b.shape[2]), a.dtype.type)
     operands = [out, *(each for pair in pairs for each in pair)]
-    call("matmul", operands, [bits], device=device, way=by_residues, shape=shape)
+    way = with_fixed(by_residues, sides)
+    call("matmul", operands, [bits], device=device, way=way, shape=shape)
     assert_equal_in_ring(out, matmul_reference(pairs), bits)
 
 
@@ -105,7 +114,8 @@ def test_views(device: str, word: type[Any], bits: int, data: st.DataObject) -> 
         )
         for p in range(data.draw(st.integers(1, 2)))
     ]
-    by_kernels(pairs, bits, device, DeviceShape(1))
+    sides = data.draw(st.sets(st.integers(0, 1)))
+    by_kernels(pairs, bits, device, DeviceShape(1), sides)
 
 
 @devices
@@ -117,6 +127,7 @@ def test_several_tiles_of_extremes(device: str, word: type[Any], bits: int) -> N
     a[0, 127], a[0, 128] = all_least(word, (200,)), all_most(word, (200,))
     b[0, :, 255], b[0, :, 256] = all_least(word, (200,)), all_most(word, (200,))
     by_kernels([(a, b)], bits, device, DeviceShape(2))
+    by_kernels([(a, b)], bits, device, DeviceShape(2), {0, 1})
 
 
 def test_when_residues_are_worth_it() -> None:
@@ -139,3 +150,42 @@ def test_what_residues_are_not_able_to() -> None:
     large = Shape(ring, 1, 1 << 15, 1 << 15, (8192,))
     assert large.places[2] > MAX_SCRATCH
     assert not large.is_able
+
+
+def test_packed_residues_need_no_scratch_memory_and_no_launch() -> None:
+    """What is fixed is reduced once, and counts for less where ways are compared."""
+    moving = buffers_of_product()
+    fixed = [moving[0], moving[1], replace(moving[2], is_fixed=True)]
+    every_time, once = (by_residues(each, [64], SM90) for each in (moving, fixed))
+    assert [launch.entry for launch in every_time[1:]] == [launch.entry for launch in once]
+    assert once[0].scratch_bytes == every_time[0].scratch_bytes - 18 * 96 * 128
+    right = once[1].arguments[2]
+    assert isinstance(right, Packed)
+    assert right.bytes == 18 * 96 * 128
+    assert [launch.entry for launch in right.launches] == [every_time[1].entry]
+    skinny = Shape(Ring(64, 8), 1, 512, 768, (4096,))
+    assert not skinny.is_worth(SM90)
+    assert replace(skinny, packed=(False, True)).is_worth(SM90)
+
+
+def buffers_of_product() -> list[Buffer]:
+    """[1, 64, 96] = [1, 64, 100] x [1, 100, 96] in words of 64 bits."""
+    shapes = ((1, 64, 96), (1, 64, 100), (1, 100, 96))
+    return [
+        Buffer(0, 1 << 20 + i, Kind.WORDS64, 64, s, (s[1] * s[2], s[2], 1))
+        for i, s in enumerate(shapes)
+    ]
+
+
+def test_what_is_packed_twice_has_one_place() -> None:
+    moving = buffers_of_product()
+    fixed = [moving[0], moving[1], replace(moving[2], is_fixed=True)]
+    other = [*fixed[:2], replace(fixed[2], offset=64)]
+    steps = [by_residues(each, [64], SM90) for each in (fixed, other, fixed)]
+    laid = placed(steps)
+    size = 18 * 96 * 128
+    assert laid.bytes == 2 * -(-size // 256) * 256
+    places = [step[1].arguments[2] for step in laid.steps]
+    assert places == [Pointer(PACKED, place) for place in (0, laid.bytes // 2, 0)]
+    assert [fill.arguments[0] for fill in laid.fills] == places[:2]
+    assert [fill.arguments[1] for fill in laid.fills] == [fixed[2].pointer, Pointer(0, 64)]

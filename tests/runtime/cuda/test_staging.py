@@ -20,7 +20,7 @@ from veilgraph.runtime.cuda.staging import CHUNK_BYTES, GAP_BYTES, Staging, merg
 def staging(shim_folder: Path) -> Staging:
     driver = ShimDriver(shim_folder)
     arena = driver.allocate(64 << 20)
-    return Staging(driver, driver.stream(), arena, 20 << 20, nullcontext)
+    return Staging(driver, driver.stream(), arena, 20 << 20, nullcontext, lambda place: None)
 
 
 @given(st.lists(st.tuples(st.integers(0, 200), st.integers(0, 40)), max_size=8), st.integers(0, 30))

@@ -61,12 +61,15 @@ class SecretProgram:
         weights: the value of each weight argument, float32, to be encoded as its type says.
         encoding: how rings, scales and ranges were found, in a sentence for people.
         margin: values may be this many times larger than their range says before anything breaks.
+        predicted_error: of the outputs, relative to their size, by derivatives; 0 where no samples
+            tell.
     """
 
     module: ir.Module
     weights: Mapping[str, Array] = field(default_factory=dict)
     encoding: str = ""
     margin: float = 1.0
+    predicted_error: float = 0.0
 
     @staticmethod
     def create(
@@ -75,6 +78,7 @@ class SecretProgram:
         weights: Mapping[str, Array],
         encoding: str = "",
         margin: float = 1.0,
+        predicted_error: float = 0.0,
     ) -> SecretProgram:
         """A program without operations: build under `at(name)`, then call `finish`."""
         with context, ir.Location.unknown():
@@ -84,7 +88,7 @@ class SecretProgram:
             function.add_entry_block([ir.Location.name(a.name) for a in arguments])
             entries = [argument.attributes() for argument in arguments]
             function.attributes["arg_attrs"] = ir.ArrayAttr.get(entries)
-        return SecretProgram(module, weights, encoding, margin)
+        return SecretProgram(module, weights, encoding, margin, predicted_error)
 
     @staticmethod
     def parse(

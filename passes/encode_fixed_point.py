@@ -55,7 +55,7 @@ class EncodeFixedPoint:
     Attributes:
         ring_bits: width of every ring, a multiple of 8 up to 64; None chooses a rung for each
             unit, the least bytes with which the predicted error is within the aim, and 64 where
-            ranges are unknown.
+            ranges are unknown, or what noise does.
         frac_bits: of every stored value and every weight; None chooses them one by one.
         margin: values may be this many times larger than calibrated.
         max_error: mean error of the outputs, relative to their mean size, that is allowed; None
@@ -90,6 +90,7 @@ class EncodeFixedPoint:
             dict(graph.weights),
             self._sentence(ranges, scales),
             self.margin,
+            scales.error,
         )
         program.finish(Encoder(graph, program, statistics, scales).encode())
         return program
@@ -122,7 +123,8 @@ class EncodeFixedPoint:
 
     def _choose(self, graph: Graph, statistics: Mapping[ir.Value, Statistics]) -> Scales:
         """Rings and scales: as asked, or the least bytes that are exact enough."""
-        known = all(value in statistics for value in graph.inputs.values())
+        inputs = [statistics.get(value) for value in graph.inputs.values()]
+        known = all(found is not None and found.gain is not None for found in inputs)
         problem = ScaleProblem.of(graph, statistics, Budget(self.margin, self.goal, self.frac_bits))
         scales = choose_scales(problem, self._trial(problem, known))
         for value in scales.misfits:
@@ -172,7 +174,9 @@ class EncodeFixedPoint:
         if not any(role == "input" for role, _ in ranges.known):
             widest = max(scales.rings.units.values(), default=MAX_RING_BITS)
             return f"{sentence}; magnitudes of sums may reach 2^{widest - 2} units"
-        return f"{sentence}, margin {self.margin:g}; predicted relative error {scales.error:.1e}"
+        sentence = f"{sentence}, margin {self.margin:g}"
+        predicted = f"predicted relative error {scales.error:.1e}"
+        return f"{sentence}; {predicted}" if scales.error else sentence
 
 
 def _listed(scales: Scales) -> str:

@@ -67,6 +67,7 @@ class MergeTruncations:
             program.weights,
             program.encoding,
             program.margin,
+            program.predicted_error,
         )
         merged.finish(_Rewriter(program, merged).rewrite())
         return merged

@@ -32,13 +32,15 @@ from veilgraph.passes.normalize_by_sums import NormalizeBySums
 from veilgraph.passes.pool_average import PoolAverage
 from veilgraph.passes.ranges import Ranges, assume, calibrate
 from veilgraph.passes.reveal_as import Form, RevealAs, before
-from veilgraph.passes.verify_accuracy import VerifyAccuracy, missed
+from veilgraph.passes.verify_accuracy import Measured, VerifyAccuracy, missed
 from veilgraph.passes.verify_masking import coalitions, verify_masking
 from veilgraph.targets.target import Target
 
 Samples = Mapping[str, npt.NDArray[np.float32]]
 LARGEST_CUT = 0.7  # of the aim, where the samples say that it was too high
-LEAST_AIM = AIM / 64  # below it, more bits don't help
+MOST_CUTS = 4  # before what is predicted is trusted no more
+ON_TARGET = 2  # times less than is aimed at may be predicted: rungs are coarse
+LEAST_AIM = 2.0**-30  # more than any ring can do
 
 
 @dataclass(frozen=True)
@@ -162,7 +164,7 @@ _choose = _secret(lambda secret: ChooseComparison().run(secret))
 
 
 def _verify_accuracy(program: Program) -> None:
-    """Encodes again as long as the samples say that it was not exact enough."""
+    """Encodes again as long as the samples say that it was not exact enough; the best is taken."""
     options, outputs = program.options, _measured(program)
     if options.samples is None:
         return
@@ -170,16 +172,30 @@ def _verify_accuracy(program: Program) -> None:
     verify = VerifyAccuracy(samples, outputs)
     chosen = options.ring_bits is None and options.frac_bits is None
     allowed = options.max_error or (MAX_ERROR if chosen else UNUSABLE)
-    while (error := verify.error(program.secret)) > allowed:
-        if not chosen or program.aim < LEAST_AIM:
-            if options.max_error is None and error <= UNUSABLE:
-                break
-            raise missed(program.secret, error, allowed, chosen)
-        program.aim *= min(LARGEST_CUT, AIM * allowed / error)
-        program.misses += 1
-        for stage in (_encode, _merge, _choose):
-            stage(program)
-    program.secret = verify.told(program.secret, error)
+    best = found = verify.measure(program.secret)
+    while found.error > allowed and options.frac_bits is None and program.misses <= MOST_CUTS:
+        _encode_finer(program, found, allowed)
+        found = verify.measure(program.secret)
+        best = min(best, found, key=lambda measured: measured.error)
+    if best.error > (options.max_error or UNUSABLE):
+        raise missed(best, allowed, chosen)
+    program.secret = verify.told(best, allowed)
+
+
+def _encode_finer(program: Program, found: Measured, allowed: float) -> None:
+    """Encodes for as much less than was predicted as the samples ask for.
+
+    After a few tries derivatives have nothing to say about this program: then all of it is in one
+    ring, its bits shared evenly.
+    """
+    program.misses += 1
+    predicted = ON_TARGET * found.program.predicted_error / allowed
+    cut = min(LARGEST_CUT, AIM * allowed / found.error)
+    program.aim = max(LEAST_AIM, min(program.aim, predicted) * cut)
+    if program.misses > MOST_CUTS:
+        program.ranges = program.ranges.without_gains()
+    for stage in (_encode, _merge, _choose):
+        stage(program)
 
 
 def _expand(program: Program) -> None:

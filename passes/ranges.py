@@ -12,7 +12,7 @@ from __future__ import annotations
 import math
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -62,6 +62,10 @@ class Ranges:
     origin: str
     outputs: Sequence[Mapping[str, Array]] = field(default=(), compare=False)
     magnitudes: Sequence[Magnitudes] = field(default=(), compare=False)
+
+    def without_gains(self) -> Ranges:
+        """Where values lie, and nothing of what noise does."""
+        return replace(self, known={key: Statistics(s.range) for key, s in self.known.items()})
 
     def of(self, graph: Graph) -> dict[ir.Value, Statistics]:
         """By value; weights and constants, whose values are known, always among them."""

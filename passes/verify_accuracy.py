@@ -3,7 +3,7 @@
     allowed: 0.1%, measured on 2 samples: 0.09%   ->  the program, and its sentence says so
     allowed: 0.1%, measured on 2 samples: 0.15%   ->  encoded again, for less
 
-Predictions are of first order; this is the last word before a plan is made.
+Predictions come from derivatives; this is the last word before a plan is made.
 """
 
 from __future__ import annotations
@@ -17,9 +17,17 @@ from numpy.typing import NDArray
 from veilgraph.ir.errors import AccuracyError
 from veilgraph.ir.meaning.secret import evaluate
 from veilgraph.ir.secret import SecretProgram
-from veilgraph.ir.secret_types import Tensor
+from veilgraph.ir.secret_types import MAX_RING_BITS, Tensor
 
 Sample = Mapping[str, NDArray[np.float32]]
+
+
+@dataclass(frozen=True)
+class Measured:
+    """A program, and how far its outputs were off on the samples, relative to their size."""
+
+    program: SecretProgram
+    error: float
 
 
 @dataclass(frozen=True)
@@ -34,11 +42,8 @@ class VerifyAccuracy:
     samples: Sequence[Sample]
     outputs: Sequence[Sample]
 
-    def error(self, program: SecretProgram) -> float:
-        """Mean difference of an output over its mean size, of the output where that is largest.
-
-        Infinite where a sample can't be encoded.
-        """
+    def measure(self, program: SecretProgram) -> Measured:
+        """Mean difference of an output over its mean size, of the output where that is largest."""
         measured = list(self.outputs[0])
         differences, sizes = dict.fromkeys(measured, 0.0), dict.fromkeys(measured, 0.0)
         # Seeded, so that compiling again says the same; nothing here is secret.
@@ -48,25 +53,34 @@ class VerifyAccuracy:
             for name in measured:
                 differences[name] += float(np.abs(found[name] - wanted[name]).sum())
                 sizes[name] += float(np.abs(wanted[name], dtype=np.float64).sum())
-        return max(differences[name] / (sizes[name] or 1.0) for name in measured)
+        errors = (differences[name] / (sizes[name] or 1.0) for name in measured)
+        return Measured(program, max(errors))
 
-    def told(self, program: SecretProgram, error: float) -> SecretProgram:
-        """The program, its sentence with what was measured."""
-        measured = f"measured {error:.1e} on {_counted(self.samples)}"
+    def told(self, found: Measured, allowed: float) -> SecretProgram:
+        """The program, its sentence with what was measured; and that it is much, where it is."""
+        program = found.program
+        measured = f"measured {found.error:.1e} on {_counted(self.samples)}"
+        if found.error > allowed:
+            measured += f": more than the {_percent(allowed)} aimed at, and no ring does better"
         return replace(program, encoding=f"{program.encoding}, {measured}")
 
 
-def missed(program: SecretProgram, error: float, allowed: float, chosen: bool) -> AccuracyError:
+def missed(found: Measured, allowed: float, chosen: bool) -> AccuracyError:
     """What a user is told whose bound can't be held.
 
     Args:
+        found: the most exact program.
         chosen: whether rings were chosen, and not given.
     """
-    rings = {Tensor.of(op.operation.results[0]).encoding.ring_bits for op in program.operations}
-    widest = f"{max(rings)} bits"
-    where = f"Even with rings of up to {widest}" if chosen else f"In a ring of {widest}"
+    operations = found.program.operations
+    rings = {Tensor.of(op.operation.results[0]).encoding.ring_bits for op in operations}
+    where = (
+        f"Even with rings of up to {MAX_RING_BITS} bits"
+        if chosen
+        else f"In a ring of {max(rings)} bits"
+    )
     return AccuracyError(
-        f"{where} the outputs are {_percent(error)} of their size off on the samples, where "
+        f"{where} the outputs are {_percent(found.error)} of their size off on the samples, where "
         f"{_percent(allowed)} is allowed.",
         "Allow more with --max-error." if chosen else "Take --ring auto, or allow more.",
     )

@@ -7,6 +7,7 @@ layout.
 from __future__ import annotations
 
 import math
+from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
@@ -20,21 +21,31 @@ from veilgraph.ir.legality import FUNCTIONS, INTEGER_VALUED
 from veilgraph.ir.meaning.graph import apply, evaluate, padded, shifted_views, slice_
 
 Array = NDArray[Any]
+Blur = Callable[[Array], Array]
+BLUR = 2.0**-8  # relative: as coarse as a number is that is stored with the fewest bits
+QUIET = 2.0**-16  # of the outputs' mean square
+SIGNS = 16  # of outputs, at least, that tell of noise that seems to do nothing
+SURPRISING = 16  # times the gain: a factor of four in the derivative, two bits
+SELECTING = frozenset(("relu", "maximum", "max_pool", "reduce_max", *INTEGER_VALUED))
 
 
 def gradients(
-    graph: Graph, inputs: Mapping[str, Array], seeds: Mapping[str, Array]
-) -> Iterator[tuple[ir.Value, Array]]:
+    graph: Graph,
+    inputs: Mapping[str, Array],
+    seeds: Mapping[str, Array],
+    blur: Blur = lambda array: array,
+) -> Iterator[tuple[ir.Value, Array, Array]]:
     """The derivative of sum(seed * output) with respect to every value that bears on it.
 
     Args:
         inputs: where to differentiate, by name.
         seeds: one array an output, of its shape.
+        blur: what becomes of each number that is computed, before others are computed from it.
 
     Yields:
-        Values from the outputs back to the arguments, each with its derivative.
+        Values from the outputs back to the arguments, each with its numbers and its derivative.
     """
-    values = _forward(graph, inputs)
+    values = _forward(graph, inputs, blur)
     found: dict[ir.Value, Array] = {}
     for name, value in graph.outputs.items():
         found[value] = found.get(value, 0) + np.asarray(seeds[name], np.float32)
@@ -43,20 +54,22 @@ def gradients(
         y, reached = values.pop(result), found.pop(result, None)
         if reached is None:
             continue
-        yield result, reached
+        yield result, y, reached
         operands = list(op.operation.operands)
         back = BACK[kind_of(op)](op, [values[v] for v in operands], y, reached)
         for operand, part in zip(operands, back, strict=True):
             found[operand] = found.get(operand, 0) + part
-    yield from found.items()
+    for value, derivative in found.items():
+        yield value, values[value], derivative
 
 
-def _forward(graph: Graph, inputs: Mapping[str, Array]) -> dict[ir.Value, Array]:
-    values: dict[ir.Value, Array] = {v: graph.weights[n] for n, v in graph.parameters.items()}
-    values |= {v: np.asarray(inputs[n], np.float32) for n, v in graph.inputs.items()}
+def _forward(graph: Graph, inputs: Mapping[str, Array], blur: Blur) -> dict[ir.Value, Array]:
+    values = {v: blur(graph.weights[n]) for n, v in graph.parameters.items()}
+    values |= {v: blur(np.asarray(inputs[n], np.float32)) for n, v in graph.inputs.items()}
     for op in graph.operations:
         operands = [values[value] for value in op.operation.operands]
-        values[op.operation.results[0]] = apply(op, operands)
+        result = apply(op, operands)
+        values[op.operation.results[0]] = result if kind_of(op) in SELECTING else blur(result)
     return values
 
 
@@ -68,9 +81,38 @@ def noise_gains(
     The outputs' noise is counted relative to their size, so that the root is the mean error over
     the mean magnitude, for normally distributed errors. One run with random signs a sample is an
     unbiased estimate of the sum of the squared derivatives of all outputs (Hutchinson, 1990).
+
+    A derivative may vanish where the samples lie and nowhere else: that of a variance by the mean
+    does, for the distances from it add up to nothing. So may what a few signs make of several
+    derivatives. What seems to do nothing even if it were off by its whole size is therefore tried
+    again, with other signs, where every number is off by BLUR of itself.
     """
-    gains: dict[ir.Value, float] = {}
     powers = _powers(graph, samples)
+    gains, effects = _gains(graph, samples, powers, generator)
+    quiet = [value for value, effect in effects.items() if effect < QUIET]
+    if quiet:
+        draws = -(-SIGNS // sum(math.prod(shape_of(y)) for y in graph.outputs.values()))
+        with np.errstate(all="ignore"):  # a root may leave its domain: that tells nothing
+            blurred, _ = _gains(graph, [*samples] * draws, powers, generator, _blur(generator))
+        for value in quiet:
+            if SURPRISING * gains[value] < blurred[value] < math.inf:
+                gains[value] = blurred[value]
+    return gains
+
+
+def _gains(
+    graph: Graph,
+    samples: Sequence[Mapping[str, Array]],
+    powers: Mapping[str, float],
+    generator: np.random.Generator,
+    blur: Blur = lambda array: array,
+) -> tuple[dict[ir.Value, float], dict[ir.Value, float]]:
+    """For noise of variance 1 on each element, and for noise as large as the element.
+
+    What is zero has no size that it could be off by: the second is infinite.
+    """
+    gains: dict[ir.Value, float] = defaultdict(float)
+    effects: dict[ir.Value, float] = defaultdict(float)
     shapes = {name: shape_of(value) for name, value in graph.outputs.items()}
     for sample in samples:
         seeds = {
@@ -78,10 +120,25 @@ def noise_gains(
             / math.sqrt(powers[name] * math.prod(shape) * len(shapes))
             for name, shape in shapes.items()
         }
-        for value, derivative in gradients(graph, sample, seeds):
-            square = float(np.sum(np.square(derivative, dtype=np.float64)))
-            gains[value] = gains.get(value, 0.0) + square / len(samples)
-    return gains
+        for value, numbers, derivative in gradients(graph, sample, seeds, blur):
+            gains[value] += _power(derivative) / len(samples)
+            effect = _power(derivative * numbers) if numbers.any() else math.inf
+            effects[value] += effect / len(samples)
+    return gains, effects
+
+
+def _power(array: Array) -> float:
+    return float(np.sum(np.square(array, dtype=np.float64)))
+
+
+def _blur(generator: np.random.Generator) -> Blur:
+    """Numbers that are off by BLUR of themselves, up or down."""
+
+    def blur(array: Array) -> Array:
+        signs = generator.integers(0, 2, array.shape, np.int8) * 2 - 1
+        return array * (1 + np.float32(BLUR) * signs).astype(np.float32)
+
+    return blur
 
 
 def _powers(graph: Graph, samples: Sequence[Mapping[str, Array]]) -> dict[str, float]:

@@ -97,7 +97,7 @@ def test_derivatives_are_those_of_differences(
     graph, generator = program(shapes, build), np.random.default_rng(3)
     inputs = {f"x{i}": generator.standard_normal(shape) for i, shape in enumerate(shapes)}
     seed = generator.standard_normal(evaluate(graph, inputs)["y"].shape)
-    found = dict(gradients(graph, inputs, {"y": seed}))
+    found = {value: back for value, _, back in gradients(graph, inputs, {"y": seed})}
     for name, value in graph.inputs.items():
         direction = generator.standard_normal(inputs[name].shape)
         sides = [
@@ -133,3 +133,40 @@ def test_noise_gains_predict_what_noise_does() -> None:
         errors.append(evaluate(graph, {"x": x + noise}, dtype=np.float64)["y"] - exact)
     measured = np.mean(np.abs(errors)) / np.mean(np.abs(exact)) * 1e4
     assert np.sqrt(np.mean(draws)) == pytest.approx(measured, rel=0.12)
+
+
+@pytest.mark.parametrize("offset", [0.0, 3.0, 100.0])
+def test_a_derivative_that_vanishes_on_the_samples_alone_is_no_sign_of_silence(
+    offset: float,
+) -> None:
+    """A variance's by the mean: to first order it may be off as far as it likes."""
+    generator = np.random.default_rng(6)
+    w = np.full((10, 1), 0.1, np.float32)
+    graph = Graph.create(context(), {"x": (4, 10)}, {"w": w})
+    with graph.end("y"):
+        mean = ops.Matmul.build(graph.inputs["x"], graph.parameters["w"])
+        distance = ops.Sub.build(graph.inputs["x"], mean)
+        squares = ops.Mul.build(distance, distance)
+        y = ops.ReduceSum.build(squares, axes=(1,), keepdims=False)
+    graph.finish({"y": y})
+    x = {"x": offset + generator.standard_normal((4, 10)).astype(np.float32)}
+    gain = noise_gains(graph, [x], generator)[graph.parameters["w"]]
+    exact = evaluate(graph, x, dtype=np.float64)["y"]
+    graph.weights["w"] = w * np.float32(1 + 2**-8)
+    measured = np.mean(np.abs(evaluate(graph, x, dtype=np.float64)["y"] - exact)) / np.mean(exact)
+    predicted = np.sqrt(gain) * np.linalg.norm(w * 2**-8)
+    assert measured / 2 < predicted < 16 * measured
+
+
+def test_where_blurring_leaves_a_domain_the_plain_gain_counts() -> None:
+    """x^2 - x^2 + 1e-6 may be negative when each is off by 2^-8, and its root no number."""
+    graph = Graph.create(context(), {"x": (2, 8)}, {})
+    with graph.end("y"):
+        x = graph.inputs["x"]
+        squares = [ops.Mul.build(x, x), ops.Mul.build(x, x)]
+        nothing = ops.Add.build(ops.Sub.build(*squares), ops.constant(1e-6))
+        y = ops.Add.build(ops.Sqrt.build(nothing), x)
+    graph.finish({"y": y})
+    x = np.random.default_rng(7).standard_normal((2, 8)).astype(np.float32)
+    gains = noise_gains(graph, [{"x": x}], np.random.default_rng(8))
+    assert all(np.isfinite(gain) for gain in gains.values())

@@ -7,18 +7,20 @@ from functools import partial
 
 import numpy as np
 import pytest
-from models import model
+from models import model, run_onnx
 from onnx import ModelProto, helper
+from torch_mlir import ir
 
 import veilgraph
 from veilgraph import compilation
 from veilgraph.checking import check
 from veilgraph.ir.errors import AccuracyError, UsageError
+from veilgraph.ir.meaning.gradients import noise_gains
 from veilgraph.ir.mlir import context
 from veilgraph.ir.secret import Argument, SecretProgram
 from veilgraph.ir.secret_ops import Neg
 from veilgraph.ir.secret_types import Encoding, RangeSource, RealRange, Tensor
-from veilgraph.passes import pipeline
+from veilgraph.passes import pipeline, ranges
 from veilgraph.passes.verify_accuracy import VerifyAccuracy, missed
 from veilgraph.runtime.simulate import simulate
 
@@ -80,6 +82,80 @@ def test_a_miss_is_encoded_again(monkeypatch: pytest.MonkeyPatch) -> None:
     assert aims == sorted(aims, reverse=True)
 
 
+def spread(kind: str) -> ModelProto:
+    """What is made of the distances of ten numbers from their mean."""
+    node = helper.make_node
+    nodes = [
+        node("ReduceMean", ["x", "axis"], ["m"], "mean"),
+        node("Sub", ["x", "m"], ["d"], "distance"),
+        node("Mul", ["d", "d"], ["q"], "square"),
+        *{
+            "variance": [node("ReduceMean", ["q", "axis"], ["y"], "last")],
+            "distance": [
+                node("ReduceSum", ["q", "axis"], ["s"], "sum"),
+                node("Sqrt", ["s"], ["y"], "last"),
+            ],
+            "mean and deviation": [
+                node("ReduceMean", ["q", "axis"], ["v"], "variance"),
+                node("Sqrt", ["v"], ["s"], "root"),
+                node("Concat", ["m", "s"], ["y"], "last", axis=1),
+            ],
+        }[kind],
+    ]
+    return model(nodes, {"x": (4, 10)}, ["y"], {"axis": np.int64([1])})
+
+
+def spread_samples(centre: float) -> dict[str, np.ndarray]:
+    numbers = np.random.default_rng(1).standard_normal((8, 4, 10))
+    return {"x": (centre + numbers).astype(np.float32)}
+
+
+@pytest.mark.parametrize("max_error", [None, 1e-3, 1e-5])
+@pytest.mark.parametrize("kind", ["variance", "distance", "mean and deviation"])
+@pytest.mark.parametrize("centre", [0.0, 30.0])
+def test_what_is_made_of_distances_from_a_mean(
+    kind: str, centre: float, max_error: float | None
+) -> None:
+    """Their derivative by the mean is nothing, and an error of it is not."""
+    samples = spread_samples(centre)
+    plan, weights = veilgraph.compile(spread(kind), calibrate=samples, max_error=max_error)
+    predicted, measured = told(plan)
+    assert predicted / 8 < measured < 2 * predicted
+    allowed = max_error or pipeline.MAX_ERROR
+    assert measured <= allowed
+    for x in samples["x"][4:]:
+        wanted = run_onnx(spread(kind), {"x": x})["y"]
+        found = simulate(plan, weights, {"x": x}).outputs["y"]
+        assert np.abs(found - wanted).mean() < 3 * allowed * np.abs(wanted).mean()
+
+
+@pytest.mark.parametrize("share", [1e-8, 0.0])
+@pytest.mark.parametrize("max_error", [None, 1e-4])
+def test_a_prediction_that_is_far_too_good_is_mended_by_the_samples(
+    share: float, max_error: float | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def gains(*given: object) -> dict[ir.Value, float]:
+        found = noise_gains(*given)  # type: ignore[arg-type]
+        return {value: gain * share for value, gain in found.items()}
+
+    monkeypatch.setattr(ranges, "noise_gains", gains)
+    plan, weights = veilgraph.compile(layers(), calibrate=SAMPLES, max_error=max_error)
+    allowed = max_error or pipeline.MAX_ERROR
+    found = re.search(r"measured (\S+) on 4 samples$", plan.manifest.encoding)
+    assert found is not None
+    assert float(found[1]) <= allowed
+    (output,) = check(plan, weights, layers(), SAMPLES, tolerance=1.0).outputs
+    assert output.mean / np.abs(SAMPLES["x"]).mean() < 3 * allowed
+
+
+def test_more_than_is_aimed_at_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pipeline, "MAX_ERROR", 1e-12)
+    plan, _ = veilgraph.compile(layers(), calibrate=SAMPLES)
+    assert plan.manifest.encoding.endswith(
+        "on 4 samples: more than the 1e-10% aimed at, and no ring does better"
+    )
+
+
 def test_what_64_bits_can_not_do_is_refused() -> None:
     with pytest.raises(AccuracyError, match=r"Even with rings of up to 64 bits .* on the samples"):
         veilgraph.compile(layers(), calibrate=SAMPLES, max_error=1e-14)
@@ -110,9 +186,11 @@ def test_of_several_outputs_the_worst_counts() -> None:
     sample = {"x": np.float32([1.0, -3.0])}
     wanted = {"same": np.float32([1.0, -3.0]), "negated": np.float32([-1.5, 2.5])}
     verify = VerifyAccuracy([sample], [wanted])
-    assert verify.error(program) == 1 / 4
-    assert verify.told(program, 1 / 4).encoding.endswith("measured 2.5e-01 on 1 sample")
-    assert "25% of their size" in missed(program, 1 / 4, 0.001, chosen=True).message
+    found = verify.measure(program)
+    assert found.error == 1 / 4
+    assert verify.told(found, 1 / 4).encoding.endswith("measured 2.5e-01 on 1 sample")
+    assert "more than the 0.1% aimed at" in verify.told(found, 0.001).encoding
+    assert "25% of their size" in missed(found, 0.001, chosen=True).message
 
 
 def test_a_ring_that_was_given_may_not_make_the_answer_useless() -> None:

@@ -30,6 +30,7 @@ WORD_OPS = frozenset(
 BIT_OPS = frozenset(("pack", "planes", "stack"))
 ELEMENTWISE = WORD_OPS | BIT_OPS | {"and", "xor", "not", "const", "draw"}
 VIEWS = frozenset(("reshape", "chunk"))
+LOADED = frozenset(("input", "weight", "share", "constant"))  # in memory before any step runs
 LAYOUT = frozenset(("join", "concat", "transpose", "slice", "pad", "broadcast"))
 SUMS = frozenset(("pool_sum", "reduce_sum"))
 # Of public zeros these make a public zero, never computed.
@@ -149,6 +150,17 @@ class Program:
         return Value(
             self, {owner: self.node(op, owner, (), shape, type, phase, name=name)}, shape, type
         )
+
+    def share(
+        self, name: str, part: tuple[int, int], holders: Iterable[int], shape: Shape, type: Type
+    ) -> Value:
+        """Part (number, of how many) of weight `name`, dealt before the session to `holders`."""
+        number, parts = part
+        at = {
+            i: self.node("share", i, (), shape, type, Phase.SETUP, name=name, part=number, of=parts)
+            for i in sorted(holders)
+        }
+        return Value(self, at, shape, type)
 
     def constant(self, number: int, shape: Shape, type: Type) -> Value:
         """Public tensor `number` of the plan's constants, at every party."""

@@ -2,11 +2,21 @@
 
 from __future__ import annotations
 
-from veilgraph.ir.party import BIT_OPS, ELEMENTWISE, LAYOUT, SUMS, VIEWS, WORD_OPS, Node, Program
+from veilgraph.ir.party import (
+    BIT_OPS,
+    ELEMENTWISE,
+    LAYOUT,
+    LOADED,
+    SUMS,
+    VIEWS,
+    WORD_OPS,
+    Node,
+    Program,
+)
 from veilgraph.ir.types import Kind
 
 OPS = ELEMENTWISE | VIEWS | LAYOUT | SUMS | {"matmul", "conv2d"}
-SOURCES = frozenset(("input", "weight", "constant", "const", "draw"))
+SOURCES = LOADED | {"const", "draw"}
 ENDS = frozenset(("send", "output"))
 ALL = OPS | SOURCES | ENDS
 MAKES_WORDS = WORD_OPS | SUMS | {"matmul", "conv2d"}

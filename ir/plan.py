@@ -18,10 +18,11 @@ from functools import cached_property
 import numpy as np
 import numpy.typing as npt
 
-FORMAT_VERSION = 2
+FORMAT_VERSION = 3
 MAX_RANK = 6
 WEIGHTS = "weights"  # stands for all weights among the owners of inputs
 PUBLIC = "public"  # in place of a party that owns the weights: they are constants of the plan
+SHARED = "shared"  # in place of such a party: every party has shares of them in a file of its own
 ROUND = 0xFFFF  # in place of a kernel's number: this step is a round
 
 STEP = np.dtype(
@@ -131,6 +132,22 @@ class Tensor:
 
 
 @dataclass(frozen=True)
+class Share(Tensor):
+    """Part `part` of `parts` of a weight that no party knows: ring elements from a party's file.
+
+    The parts' sum in Z_2^ring_bits is the encoded weight.
+    """
+
+    part: int = 0
+    parts: int = 1
+
+    @property
+    def key(self) -> str:
+        """Its name in the file; of no other share."""
+        return f"{self.part}/{self.name}"
+
+
+@dataclass(frozen=True)
 class PartyPlan:
     """What one party executes: its tables, the kernels' parameters and the size of its arena.
 
@@ -148,7 +165,13 @@ class PartyPlan:
     keys: tuple[tuple[str, ...], ...]  # key number -> names of the parties that know it
     inputs: tuple[Tensor, ...] = ()
     weights: tuple[Tensor, ...] = ()
+    shares: tuple[Share, ...] = ()
     outputs: tuple[Tensor, ...] = ()
+
+    @property
+    def tensors(self) -> tuple[Tensor, ...]:
+        """All that is named."""
+        return (*self.inputs, *self.weights, *self.shares, *self.outputs)
 
 
 @dataclass(frozen=True)
@@ -236,6 +259,14 @@ class Plan:
 
     def party(self, name: str) -> PartyPlan:
         return self.programs[name]
+
+    @property
+    def secret_weights(self) -> tuple[Tensor, ...]:
+        """Each weight that the plan does not hold, once: a party's own, or one that is shared."""
+        programs = self.programs.values()
+        owned = [tensor for program in programs for tensor in program.weights]
+        shared = {share.name: share for program in programs for share in program.shares}
+        return (*owned, *shared.values())
 
     def rounds(self, phase: Phase) -> int:
         """Rounds of messages in a phase, as any party counts them."""

@@ -18,11 +18,13 @@ import numpy.typing as npt
 from veilgraph.ir.plan import (
     PUBLIC,
     ROUND,
+    SHARED,
     WEIGHTS,
     Direction,
     PartyPlan,
     Phase,
     Plan,
+    Share,
     Tensor,
 )
 
@@ -105,6 +107,7 @@ def check(plan: Plan) -> None:
         _check_kept(program)
         _check_keys(name, program, set(parties))
         _check_tensors(name, program)
+    _check_shares(plan)
     _check_links(plan)
 
 
@@ -112,7 +115,8 @@ def _check_names(plan: Plan) -> None:
     manifest = plan.manifest
     receivers = (name for each in manifest.receivers.values() for name in each)
     dealer = (manifest.dealer,) if manifest.dealer else ()
-    owners = {who for what, who in manifest.owners.items() if (what, who) != (WEIGHTS, PUBLIC)}
+    nobody = ((WEIGHTS, PUBLIC), (WEIGHTS, SHARED))
+    owners = {who for what, who in manifest.owners.items() if (what, who) not in nobody}
     named = {*owners, *receivers, *dealer}
     if not named <= set(manifest.parties):
         raise ValueError("it gives something to who is no party")
@@ -172,9 +176,9 @@ def _check_tensors(name: str, program: PartyPlan) -> None:
     for kind in (program.inputs, program.weights, program.outputs):
         if len({tensor.name for tensor in kind}) < len(kind):
             raise ValueError(f"{name} has two tensors of one name")
-        for tensor in kind:
-            if not _is_inside(tensor, program.arena_bytes):
-                raise ValueError(f"tensor {tensor.name!r} lies outside its party's memory")
+    for tensor in program.tensors:
+        if not _is_inside(tensor, program.arena_bytes):
+            raise ValueError(f"tensor {tensor.name!r} lies outside its party's memory")
 
 
 def _is_inside(tensor: Tensor, arena_bytes: int) -> bool:
@@ -184,6 +188,23 @@ def _is_inside(tensor: Tensor, arena_bytes: int) -> bool:
     size = math.prod(tensor.shape) * word
     placed = tensor.offset % word == 0 and 0 <= tensor.offset <= arena_bytes - size
     return sane and shaped and placed
+
+
+def _check_shares(plan: Plan) -> None:
+    """Each party's parts are different ones, and all parties mean the same weight."""
+    meant: dict[str, tuple[object, ...]] = {}
+    for name, program in plan.programs.items():
+        if len({share.key for share in program.shares}) < len(program.shares):
+            raise ValueError(f"{name} has one share twice")
+        for share in program.shares:
+            if not 0 <= share.part < share.parts <= MOST_PARTIES:
+                raise ValueError(f"{name} has a share that no weight has")
+            if meant.setdefault(share.name, _meaning(share)) != _meaning(share):
+                raise ValueError(f"its parties do not agree on the weight {share.name!r}")
+
+
+def _meaning(share: Share) -> tuple[object, ...]:
+    return share.shape, share.ring_bits, share.frac_bits, share.parts
 
 
 def _check_links(plan: Plan) -> None:

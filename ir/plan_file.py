@@ -195,7 +195,7 @@ def _program_fields(program: PartyPlan) -> dict[str, Any]:
         "keys": [list(holders) for holders in program.keys],
         **{
             kind: [_plain(t) for t in getattr(program, kind)]
-            for kind in ("inputs", "weights", "outputs")
+            for kind in ("inputs", "weights", "shares", "outputs")
         },
     }
 

@@ -17,7 +17,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from math import prod
 
-from veilgraph.ir.party import Node, Program
+from veilgraph.ir.party import LOADED, Node, Program
 from veilgraph.ir.plan import BufferKind, Phase
 from veilgraph.ir.types import Kind, Type
 from veilgraph.passes.batch_rounds import Position
@@ -177,7 +177,7 @@ class _Assignment:
             offset = 0
             for arg in node.args:
                 base = base_of(self.program, arg)
-                in_place = base.op not in ("send", "input", "weight", "constant", "const", "join")
+                in_place = base.op not in LOADED | {"send", "const", "join"}
                 whole = base.elements == self.program.nodes[arg].elements
                 if in_place and whole and base.id not in seen and base.id in self.first:
                     seen.add(base.id)
@@ -201,7 +201,7 @@ class _Assignment:
     def _lifetime(self, node: Node) -> tuple[int, int]:
         if node.op == "input":
             first = self.online_from
-        elif node.op in ("weight", "constant"):
+        elif node.op in LOADED:
             first = 0
         else:
             first = self.first[node.id]

@@ -25,6 +25,7 @@ from veilgraph.ir.plan import (
     Direction,
     PartyPlan,
     Region,
+    Share,
     Tensor,
 )
 from veilgraph.kernels import KERNELS
@@ -101,6 +102,14 @@ def emit_party(
     return _Emission(steps, memory, pieces, party, constants).run({t.name: t for t in owned})
 
 
+def _placed(node: Node, tensor: Tensor, offset: int) -> Tensor:
+    """What a source or an output is called, and where it is."""
+    placed = replace(tensor, offset=offset)
+    if node.op != "share":
+        return placed
+    return Share(**vars(placed), part=node["part"], parts=node["of"])
+
+
 class _Emission:
     def __init__(
         self,
@@ -149,6 +158,7 @@ class _Emission:
             keys=tuple(tuple(names[i] for i in sorted(h)) for h in self.keys),
             inputs=tuple(t for op, t in sources if op == "input"),
             weights=tuple(t for op, t in sources if op == "weight"),
+            shares=tuple(t for _, t in sources if isinstance(t, Share)),
             outputs=tuple(t for op, t in sources if op == "output"),
         )
 
@@ -171,14 +181,14 @@ class _Emission:
         found = []
         for i in self.steps.schedule.live:
             node = self.program.nodes[i]
-            if node.party == self.party and node.op in ("input", "weight", "output"):
+            if node.party == self.party and node.op in ("input", "weight", "share", "output"):
                 if node.id not in self.steps.stored and node.op != "output":
                     continue  # only the name of something that nobody needs
                 value = node.args[0] if node.op == "output" else i
                 place = self.memory.values[base_of(self.program, value).id]
                 offset = place.offset + self._view(value).start * node.type.word_bits // 8
                 tensor = owned[node["name"]]
-                found.append((node.op, replace(tensor, offset=offset)))
+                found.append((node.op, _placed(node, tensor, offset)))
         return found
 
     # Views

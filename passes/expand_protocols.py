@@ -16,7 +16,7 @@ from torch_mlir import ir
 
 from veilgraph.ir.meaning.integers import encode
 from veilgraph.ir.party import Program, Value
-from veilgraph.ir.plan import PUBLIC, Phase
+from veilgraph.ir.plan import PUBLIC, SHARED, Phase
 from veilgraph.ir.secret import Argument, SecretProgram
 from veilgraph.ir.secret_ops import attributes_of
 from veilgraph.ir.secret_types import RealRange, Tensor
@@ -74,16 +74,22 @@ class _Expansion:
     def _argument(self, argument: Argument) -> Sharing:
         if argument.owner == PUBLIC:
             return self._public(argument)
-        owner = self.target.parties.index(argument.owner)
         phase = Phase.SETUP if argument.role == "weight" else Phase.ONLINE
         note = LayerNote(argument.name, argument.role, argument.tensor, argument.range)
         with self._layer(note), self.program.in_phase(phase):
-            type = words(argument.tensor.encoding.ring_bits)
-            value = self.program.source(
-                argument.role, argument.name, owner, argument.tensor.shape, type
-            )
-            shared: Sharing = self.target.suite.protocols["share"](self.parties, owner, value)
-            return shared
+            return self._shared(argument)
+
+    def _shared(self, argument: Argument) -> Sharing:
+        """What an owner shares, or what all parties have shares of already."""
+        name, shape, protocols = argument.name, argument.tensor.shape, self.target.suite.protocols
+        type = words(argument.tensor.encoding.ring_bits)
+        if argument.owner == SHARED:
+            dealt: Sharing = protocols["from_shares"](self.parties, name, shape, type)
+            return dealt
+        owner = self.target.parties.index(argument.owner)
+        value = self.program.source(argument.role, name, owner, shape, type)
+        shared: Sharing = protocols["share"](self.parties, owner, value)
+        return shared
 
     def _public(self, argument: Argument) -> Sharing:
         """A weight that every party has: a constant of the plan."""

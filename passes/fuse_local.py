@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from veilgraph.ir.party import ELEMENTWISE, VIEWS, Node, Program
+from veilgraph.ir.party import ELEMENTWISE, LOADED, VIEWS, Node, Program
 from veilgraph.ir.plan import Phase
 from veilgraph.passes.batch_rounds import Position, Schedule
 
@@ -119,7 +119,7 @@ def _place(schedule: Schedule) -> dict[tuple[int, Position], list[int]]:
         node = nodes[i]
         if node.op == "send":
             place = (nodes[node.args[0]].party, (node.phase, schedule.round_of(node)))
-        elif node.op in VIEWS or node.op in ("input", "weight", "constant"):
+        elif node.op in VIEWS | LOADED:
             continue
         else:
             place = (node.party, schedule.at[i])

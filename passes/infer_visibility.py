@@ -46,7 +46,8 @@ class InferVisibility:
 
     Attributes:
         owners: the party that gives each input and weight, by name; "weights" stands for all
-            weights, "public" for a party where everybody knows the value.
+            weights, "public" for a party where everybody knows the value, "shared" where no party
+            does.
     """
 
     owners: Mapping[str, str]

@@ -8,6 +8,8 @@ before it: then the map from witnesses to messages is triangular, and what the c
 uniform whatever the secrets are. A draw of the setup is the same in every inference, and hides
 nothing that is sent in one. An output that is a sum of what its receiver holds and of revealed
 messages determines one of them, which needs no witness: it says nothing that the output does not.
+Of a weight that was dealt before the session a coalition has to lack a part: the parts are as many
+uniform numbers but one, and nothing else says what they are.
 
     accepted:  %3 = draw @alice @bob   %4 = add %1 %3   send %4 @carol
     refused:   send %1 @carol          (a share of a product without its zero sharing)
@@ -44,14 +46,14 @@ def coalitions(target: Target) -> list[tuple[int, ...]]:
     A coalition may see what its own members' secrets explain; fewer of them must not see as much.
     """
     count = len(target.parties)
-    size = target.suite.security.coalition
-    sizes = range(1, (size if size >= 0 else count + size) + 1)
+    sizes = range(1, target.coalition + 1)
     dealer = [(count,)] if target.dealer else []
     return [*(c for n in sizes for c in combinations(range(count), n)), *dealer]
 
 
 class MaskingError(AssertionError):
-    """A message that no draw hides: a bug in a protocol. Nothing is emitted."""
+    """A message that no draw hides, or a weight that no part does: a bug in a protocol. Nothing is
+    emitted."""
 
 
 @dataclass(frozen=True)
@@ -82,10 +84,26 @@ def verify_masking(schedule: Schedule, coalitions: Iterable[Sequence[int]]) -> N
     """Checks all messages to every coalition.
 
     Raises:
-        MaskingError: naming the first message without a witness, and its layer.
+        MaskingError: naming the first message without a witness, and its layer; or a weight of
+            which a coalition is dealt all parts.
     """
     for coalition in coalitions:
-        _View(schedule, frozenset(coalition)).verify()
+        members = frozenset(coalition)
+        _verify_dealt(schedule, members)
+        _View(schedule, members).verify()
+
+
+def _verify_dealt(schedule: Schedule, coalition: frozenset[int]) -> None:
+    """That the files of a coalition lack a part of each weight."""
+    program = schedule.program
+    shares = (n for n in program.nodes if n.op == "share" and n.party in coalition)
+    parts: dict[str, set[int]] = {}
+    for node in shares:
+        held = parts.setdefault(node["name"], set())
+        held.add(node["part"])
+        if len(held) >= node["of"]:
+            names = ", ".join(program.parties[i] for i in sorted(coalition))
+            raise MaskingError(f"weight {node['name']!r} is not hidden from {names}")
 
 
 def _union(a: int, b: int) -> int:

@@ -173,7 +173,7 @@ def _all_places(program: PartyPlan, found: Sequence[Access]) -> Iterator[Place]:
     for each in found:
         yield from each.reads
         yield from each.writes
-    for tensor in (*program.inputs, *program.weights, *program.outputs):
+    for tensor in program.tensors:
         yield tensor_place(tensor)
     for row in program.kept:
         yield int(row["offset"]), int(row["bytes"])

@@ -5,7 +5,8 @@ Over each fresh link, all to all:
 1. hello: protocol version, parties, ring, plan digest, number of inferences, whether they are a
    store's, and a fresh nonce; they must fit.
 2. The session's id is the SHA-256 of all nonces in the parties' order and the plan's digest. Each
-   party records it as spent, and says so; the ids must be the same, and new everywhere.
+   party records it as spent, and says so; the ids must be the same, and new everywhere. It also
+   says which dealing its shares of the weights are of, if it has any: they must be of one.
 3. The lower party of each pair sends the pair's fresh seed.
 
 Whoever finds a difference stops with SecurityAbort, which names who has what.
@@ -28,13 +29,15 @@ from veilgraph.runtime.randomness import (
 )
 from veilgraph.runtime.session_ids import SpentSessions
 
-PROTOCOL_VERSION = 2
+PROTOCOL_VERSION = 3
 MAX_INFERENCES = (1 << 32) - 1  # of a session: draws count them in four bytes
 _NAMES_BYTES = 511  # 16 names of at most 31 letters, with their commas
 # version, my index, ring bits, inferences; plan digest; nonce; from a store; names. The version
 # stays in front and the whole as long as it is, so that all versions can tell each other apart.
 _HELLO = struct.Struct(f"<HBBI32s{NONCE_BYTES}sB{_NAMES_BYTES}s")
-_CONFIRMATION = struct.Struct("<B32s")  # 1 if the id is new here; the id
+NO_DEALING = bytes(NONCE_BYTES)
+# 1 if the session's id is new here; that id; the dealing's.
+_CONFIRMATION = struct.Struct(f"<B32s{NONCE_BYTES}s")
 
 
 @dataclass(frozen=True)
@@ -54,12 +57,15 @@ class Terms:
         ring_bits: width of the plan's widest ring.
         inferences: that the session is for, at most MAX_INFERENCES; 0 where that is left open.
         from_store: whether their offline phases were run before.
+        dealing: id of the dealing of which this party loads its shares of the weights; NO_DEALING
+            if it loads none, and then it is not compared.
     """
 
     plan_digest: bytes
     ring_bits: int
     inferences: int = 0
     from_store: bool = False
+    dealing: bytes = NO_DEALING
 
 
 @dataclass(frozen=True)
@@ -127,11 +133,11 @@ def open_session(links: Links, terms: Terms, spent: SpentSessions | None) -> Ses
             nobody else takes part.
 
     Raises:
-        SecurityAbort: versions, parties, terms or ids that differ, or an id used before.
+        SecurityAbort: versions, parties, terms, ids or dealings that differ, or an id used before.
         PeerError: a peer that is lost or silent.
     """
     session_id = agree_on_id(links, terms, fresh_nonce())
-    confirm_id(links, session_id, spent)
+    confirm_id(links, session_id, spent, terms.dealing)
     keys = exchange_seeds(links)
     links.reset_counters()
     return Session(session_id, keys)
@@ -158,15 +164,20 @@ def agree_on_id(links: Links, terms: Terms, nonce: bytes) -> bytes:
     return hashlib.sha256(nonces + terms.plan_digest).digest()
 
 
-def confirm_id(links: Links, session_id: bytes, spent: SpentSessions | None) -> None:
-    """Records the id as spent, and makes sure that everyone has the same one for the first time."""
+def confirm_id(
+    links: Links, session_id: bytes, spent: SpentSessions | None, dealing: bytes = NO_DEALING
+) -> None:
+    """Records the id as spent, and makes sure that everyone has the same one for the first time.
+
+    And that whoever loads shares of weights has them of the same dealing.
+    """
     new = spent is None or spent.spend(session_id)
-    mine = _CONFIRMATION.pack(new, session_id)
+    mine = _CONFIRMATION.pack(new, session_id, dealing)
     received = _all_to_all(links, mine, _CONFIRMATION.size, "handshake: session id")
     if not new:
         raise _replayed("this party", session_id)
     for peer, content in received.items():
-        their_new, their_id = _CONFIRMATION.unpack(content)
+        their_new, their_id, their_dealing = _CONFIRMATION.unpack(content)
         if their_id != session_id:
             raise SecurityAbort(
                 f"{links.names[peer]} is in session {their_id.hex()[:16]}..., this party in "
@@ -175,6 +186,12 @@ def confirm_id(links: Links, session_id: bytes, spent: SpentSessions | None) -> 
             )
         if not their_new:
             raise _replayed(links.names[peer], session_id)
+        if their_dealing != dealing and NO_DEALING not in (their_dealing, dealing):
+            raise SecurityAbort(
+                f"{links.names[peer]} has shares of the weights from another dealing than this "
+                "party.",
+                "Give every party the file that one run of `compile` wrote for it.",
+            )
 
 
 def exchange_seeds(links: Links) -> SessionKeys:

@@ -14,7 +14,7 @@ from veilgraph.ir.errors import SecurityAbort, UsageError
 from veilgraph.ir.plan import Phase, Plan
 from veilgraph.runtime.config import Config
 from veilgraph.runtime.devices import ready, require_device
-from veilgraph.runtime.handshake import Terms, open_session
+from veilgraph.runtime.handshake import NO_DEALING, Terms, open_session
 from veilgraph.runtime.native_links import open_links
 from veilgraph.runtime.party import Party, Prepared
 from veilgraph.runtime.session_ids import SpentSessions
@@ -44,17 +44,20 @@ def join(
     timeout_seconds: float | None = None,
     shape: Shape | None = None,
     stored: StoredSession | None = None,
+    dealing: bytes = NO_DEALING,
 ) -> Joined:
     """This host's party of `plan`, connected with all others that hold the same plan.
 
     With `stored` its keys are those of a store, and only parties that compute online take part.
-    `device` and `cubins` are those of parties.yaml unless given.
+    `device` and `cubins` are those of parties.yaml unless given. `dealing` is the id of the shares
+    of weights that this party loads.
 
     Raises:
         UsageError: parties.yaml names other parties than the plan, or there is no such device.
         PeerError: a peer that does not come, or shows another certificate.
-        SecurityAbort: a peer with another plan, another number of inferences (0: left open), or
-            without a store where this party has one; or a session id that was used before.
+        SecurityAbort: a peer with another plan, another number of inferences (0: left open), shares
+            of another dealing, or without a store where this party has one; or a session id that
+            was used before.
     """
     config = _taking_part(plan, config, from_store=stored is not None)
     device, cubins = device or config.device, cubins or config.cubins
@@ -70,9 +73,8 @@ def join(
     try:
         spent = SpentSessions(config.state_dir, name)
         digest, ring_bits = bytes.fromhex(plan.digest), plan.manifest.ring_bits
-        session = open_session(
-            links, Terms(digest, ring_bits, inferences, stored is not None), spent
-        )
+        terms = Terms(digest, ring_bits, inferences, stored is not None, dealing)
+        session = open_session(links, terms, spent)
         keys = session.keys if stored is None else stored.keys
         return Joined(Party(plan, name, links, keys, place), session.id)
     except BaseException as error:

@@ -17,6 +17,7 @@ import numpy.typing as npt
 
 from veilgraph.ir.errors import UsageError
 from veilgraph.ir.plan import PartyPlan, Phase, Plan, Tensor
+from veilgraph.runtime.dealing import DealtShares
 from veilgraph.runtime.device import Place, Ready
 from veilgraph.runtime.devices import ready
 from veilgraph.runtime.links import Links
@@ -67,8 +68,13 @@ class Party:
         self.runs = 0
         self._traces = False
 
-    def share_weights(self, weights: Mapping[str, npt.ArrayLike]) -> Transcript:
+    def share_weights(
+        self, weights: Mapping[str, npt.ArrayLike], dealt: DealtShares | None = None
+    ) -> Transcript:
         """The setup phase; `weights` are this party's own, by name.
+
+        Args:
+            dealt: this party's shares of weights that nobody owns, checked to fit the plan.
 
         Raises:
             UsageError: a weight that is missing or has another shape.
@@ -80,6 +86,9 @@ class Party:
                     "Give the weights file that was written beside the plan.",
                 )
             self._write(tensor, encode(weights[tensor.name], tensor))
+        for share in self.program.shares:
+            assert dealt is not None, "shares are loaded before a session begins"
+            self._write(share, dealt.words[share.key])
         self._run(Phase.SETUP, self.setup)
         return self.setup
 

@@ -17,8 +17,9 @@ import numpy.typing as npt
 
 from veilgraph.ir.errors import PeerError, UsageError
 from veilgraph.ir.plan import Phase, Plan
+from veilgraph.runtime.dealing import deal
 from veilgraph.runtime.devices import DeviceName, ready
-from veilgraph.runtime.handshake import Terms, open_session
+from veilgraph.runtime.handshake import NO_DEALING, Terms, open_session
 from veilgraph.runtime.links import Links
 from veilgraph.runtime.loopback import loopback
 from veilgraph.runtime.party import Party
@@ -127,7 +128,7 @@ def simulate(
     """Runs a plan with all parties in this process.
 
     Args:
-        weights: all weights by name.
+        weights: all weights by name; those that are shared from files are dealt for this session.
         inputs: all inputs by name.
         iterations: inferences in one session, on the same inputs.
         device: where all parties compute, or where each does, by name; see devices.py.
@@ -164,6 +165,7 @@ def simulate_many(
     With `trace` the transcripts of the last one say when each step ran.
     """
     own = [split_inputs(plan, inputs) for inputs in batches]
+    dealt = deal(plan, weights)
     places = {
         name: ready(each, plan, name, threads=threads, isa=isa, cubins=cubins)
         for name, each in devices_of(plan, device).items()
@@ -174,10 +176,13 @@ def simulate_many(
     ) -> tuple[float, list[tuple[dict[str, npt.NDArray[np.float32]], Transcript]]]:
         name = plan.manifest.parties[links.party]
         with links:
-            terms = Terms(bytes.fromhex(plan.digest), plan.manifest.ring_bits, len(batches))
+            mine = dealt.get(name)
+            dealing = mine.dealing if mine else NO_DEALING
+            digest, ring_bits = bytes.fromhex(plan.digest), plan.manifest.ring_bits
+            terms = Terms(digest, ring_bits, len(batches), dealing=dealing)
             session = open_session(links, terms, None)
             with Party(plan, name, links, session.keys, places[name]) as party:
-                setup = party.share_weights(weights)
+                setup = party.share_weights(weights, mine)
                 done = [party.infer(inputs[name]) for inputs in own[:-1]]
                 if trace:
                     party.trace()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -20,11 +21,22 @@ def save_weights(
     weights: Mapping[str, npt.NDArray[np.float32]], path: str | Path, digest: str
 ) -> None:
     """Writes folded weights by graph name for the plan with this digest; readable by its owner."""
+    write_tensors(weights, path, {"veilgraph.plan": digest})
+
+
+def write_tensors(
+    tensors: Mapping[str, npt.NDArray[Any]], path: str | Path, stated: Mapping[str, str]
+) -> None:
+    """Writes a safetensors file with mode 0600 that states these things, whole or not at all.
+
+    Raises:
+        UsageError: a place that can't be written to.
+    """
     path = Path(path)
     partial = path.with_name(path.name + ".partial")
     content = save(
-        {name: np.ascontiguousarray(weights[name]) for name in sorted(weights)},
-        metadata={"veilgraph.plan": digest},
+        {name: np.ascontiguousarray(tensors[name]) for name in sorted(tensors)},
+        metadata=dict(stated),
     )
     try:
         partial.unlink(missing_ok=True)
@@ -33,7 +45,7 @@ def save_weights(
         partial.replace(path)
     except OSError as error:
         partial.unlink(missing_ok=True)
-        raise UsageError(f"Weights can't be written to {path}: {error.strerror}.") from error
+        raise UsageError(f"{path} can't be written: {error.strerror}.") from error
 
 
 def load_weights(path: str | Path, digest: str) -> Weights:

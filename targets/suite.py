@@ -135,12 +135,20 @@ class Parties:
         """Fresh uniform randomness, known to these roles alone."""
         return self.program.draw(map(self.index, roles), shape, type)
 
+    def share(
+        self, name: str, part: int, parts: int, roles: Sequence[int], shape: Shape, type: Type
+    ) -> Value:
+        """Part `part` of weight `name`, from the files of these roles."""
+        holders = (self.index(role) for role in roles)
+        return self.program.share(name, (part, parts), holders, shape, type)
+
     def send(self, value: Value, sender: Role, receiver: Role, declared: str = "") -> Value:
         return self.program.send(value, self.index(sender), self.index(receiver), declared)
 
 
 # Of the parties, the op and its operands' sharings it makes the result's; "share" makes a sharing
-# of an owner's value, and "reveal" a value of a sharing.
+# of an owner's value, "from_shares" one of a weight whose parts the parties' files hold, and
+# "reveal" a value of a sharing.
 Protocol = Callable[..., Any]
 
 
@@ -169,7 +177,7 @@ class Suite:
     protocols: dict[str, Protocol] = field(default_factory=dict)
 
     def protocol(self, *ops: str) -> Callable[[Protocol], Protocol]:
-        """Registers a function as the protocol of secret ops (or of "share", "reveal")."""
+        """Registers a function as the protocol of secret ops, or of "share" and its like."""
 
         def register(function: Protocol) -> Protocol:
             for op in ops:

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from veilgraph.ir.errors import UsageError
-from veilgraph.ir.plan import PUBLIC, WEIGHTS
+from veilgraph.ir.plan import PUBLIC, SHARED, WEIGHTS
 from veilgraph.targets.networks import Network, network
 from veilgraph.targets.suite import Suite
 from veilgraph.targets.suites import SUITES
@@ -31,13 +31,19 @@ class Target:
         return (*self.parties, *((self.dealer,) if self.dealer else ()))
 
     @property
+    def coalition(self) -> int:
+        """So many computing parties learn nothing together; one more may."""
+        size = self.suite.security.coalition
+        return size if size >= 0 else len(self.parties) + size
+
+    @property
     def default_owner(self) -> str:
         """Of inputs, and the receiver of outputs, that nobody was named for."""
         return self.parties[0]
 
     @property
     def weights_owner(self) -> str:
-        """A party, or PUBLIC."""
+        """A party, PUBLIC or SHARED."""
         return self.owners.get(WEIGHTS, self.parties[min(1, len(self.parties) - 1)])
 
     def owner(self, name: str) -> str:
@@ -82,15 +88,15 @@ def target(
     if not fewest <= len(names) <= most:
         raise _wrong_count(chosen, len(names))
     dealt_by = _dealer(chosen, names, dealer)
-    plain = all(n and n.isidentifier() and n != PUBLIC for n in names)
+    plain = all(n and n.isidentifier() and n not in (PUBLIC, SHARED) for n in names)
     if len(set(names)) != len(names) or not plain:
         raise UsageError(
             f"Parties are named {', '.join(names)}.",
-            f"Names must be different plain words, and none of them `{PUBLIC}`.",
+            f"Names must be different plain words, and none of them `{PUBLIC}` or `{SHARED}`.",
         )
     owners, receivers = dict(owners or {}), dict(receivers or {})
     for what, who in owners.items():
-        if (what, who) == (WEIGHTS, PUBLIC):
+        if what == WEIGHTS and who in (PUBLIC, SHARED):
             continue
         if who not in names:
             raise _no_party(f"{who} owns `{what}`", who, names, dealt_by)

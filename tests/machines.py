@@ -67,7 +67,7 @@ def plan_of(expanded: Expanded, suite: str = "rep3") -> Plan:
         ring_bits=64,
         encoding="integers",
     )
-    named = tensors_of(program, ("input", "weight", "output"))
+    named = tensors_of(program, ("input", "weight", "share", "output"))
     return emit_plan(expanded, steps, assign_buffers(steps), manifest, named, {})
 
 

@@ -59,7 +59,8 @@ def evaluate(
     """Runs all parties' nodes in order.
 
     Args:
-        sources: integers in [0, 2^k) of each input and weight, by name.
+        sources: integers in [0, 2^k) of each input and weight, by name; of each share, by
+            "part/name".
         draws: makes the values of draws.
         constants: the plan's public tensors, by number.
     """
@@ -86,6 +87,9 @@ def _evaluate_node(
 ) -> Array:
     if node.op in ("input", "weight"):
         return reduce(np.asarray(sources[node["name"]], np.uint64), node.type.bits)
+    if node.op == "share":
+        share = sources[f"{node['part']}/{node['name']}"]
+        return reduce(np.asarray(share, np.uint64), node.type.bits)
     if node.op == "draw":
         return draws(program.draws[node["number"]], node.shape, node.type)
     if node.op == "constant":

@@ -14,10 +14,11 @@ if TYPE_CHECKING:
     from veilgraph.compilation import compile
     from veilgraph.ir.errors import VeilgraphError
     from veilgraph.plans import Plan
+    from veilgraph.runtime.dealing import deal
     from veilgraph.runtime.simulate import simulate
     from veilgraph.session import Session
 
-__all__ = ["Plan", "Session", "VeilgraphError", "compile", "simulate"]
+__all__ = ["Plan", "Session", "VeilgraphError", "compile", "deal", "simulate"]
 __version__ = version("veilgraph")
 
 # Loaded where they are used: a party host has no compiler, and the command line starts fast.
@@ -25,6 +26,7 @@ _PLACES = {
     "compile": "veilgraph.compilation",
     "Plan": "veilgraph.plans",
     "Session": "veilgraph.session",
+    "deal": "veilgraph.runtime.dealing",
     "VeilgraphError": "veilgraph.ir.errors",
     "simulate": "veilgraph.runtime.simulate",
 }

@@ -152,8 +152,7 @@ def random_inputs(plan: Plan) -> Arrays:
 
 def random_weights(plan: Plan) -> Arrays:
     """Uniform numbers in place of the weights."""
-    owned = [tensor for program in plan.programs.values() for tensor in program.weights]
-    return {tensor.name: _random(tensor) for tensor in owned}
+    return {tensor.name: _random(tensor) for tensor in plan.secret_weights}
 
 
 def _random(tensor: Tensor) -> npt.NDArray[np.float64]:

@@ -1,5 +1,5 @@
-"""The same model in every suite, with private and public weights, or with errors of several sizes,
-side by side: who is trusted with what, and what it costs.
+"""The same model in every suite, by who has the weights, or with errors of several sizes, side by
+side: who is trusted with what, and what it costs.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import Any
 import veilgraph
 from veilgraph import units
 from veilgraph.ir.errors import AccuracyError, UnsupportedError
-from veilgraph.ir.plan import PUBLIC, WEIGHTS
+from veilgraph.ir.plan import PUBLIC, SHARED, WEIGHTS
 from veilgraph.plans import Plan
 from veilgraph.pricing import computing_parties, predict
 from veilgraph.tables import Table
@@ -91,16 +91,18 @@ def compare_suites(model: str | Path, **options: Any) -> list[Candidate]:
 def compare_owners(
     model: str | Path, owners: Mapping[str, str] | None = None, **options: Any
 ) -> list[Candidate]:
-    """Compiles a model with weights of one party, then with weights that are public.
+    """Compiles a model with weights of one party, with shared ones, and with public ones.
 
     Args:
         owners: of the inputs; and of the weights, where they are private.
         options: of `compile`.
     """
     found = []
-    for chosen in ({}, {WEIGHTS: PUBLIC}):
+    nobody = {SHARED: "no party: shared from files", PUBLIC: "everyone"}
+    for chosen in ({}, {WEIGHTS: SHARED}, {WEIGHTS: PUBLIC}):
         plan, _ = veilgraph.compile(model, owners={**(owners or {}), **chosen}, **options)
-        told = "everyone" if chosen else plan.manifest.owners[WEIGHTS]
+        who = plan.manifest.owners[WEIGHTS]
+        told = nobody.get(who, who)
         found.append(Candidate(plan.manifest.suite, computing_parties(plan), told, plan))
     return found
 

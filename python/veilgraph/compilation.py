@@ -17,7 +17,7 @@ import numpy.typing as npt
 from veilgraph.ir.errors import UsageError
 from veilgraph.ir.graph import Graph, attributes, kind_of, name_of
 from veilgraph.ir.party_text import print_program
-from veilgraph.ir.plan import PUBLIC, WEIGHTS, Disclosure, Manifest, Tensor
+from veilgraph.ir.plan import PUBLIC, SHARED, WEIGHTS, Disclosure, Manifest, Tensor
 from veilgraph.ir.secret import Argument, SecretProgram
 from veilgraph.ir.secret_types import RangeSource, Secrecy
 from veilgraph.ir.secret_types import Tensor as SecretTensor
@@ -70,7 +70,8 @@ def compile(
         network: "lan", "wan" or a YAML file; what costs are predicted for.
         owners: party by input name; "weights" names all weights. Unless told otherwise the first
             party owns the inputs, and the second the weights. Weights that are "public" lie in the
-            plan for every party to read, and what is linear in them costs no message.
+            plan for every party to read, and what is linear in them costs no message. Of weights
+            that are "shared" every party loads shares, which `deal` makes: no party has them.
         receivers: parties by output name; the first party unless told otherwise.
         shapes: shapes of inputs that the model leaves open, by name.
         calibrate: samples of all inputs, one array an input with samples on a new first axis, or an
@@ -91,7 +92,8 @@ def compile(
 
     Returns:
         The plan, and the weights that their owner keeps (`runtime.weights.save_weights` writes
-        them). Of public weights they are what `check` needs, and no run.
+        them). Of public weights they are what `check` needs, and no run; of shared ones what `deal`
+        takes, and they stay where this was called.
 
     Raises:
         UsageError: an option or a file that makes no sense.
@@ -219,13 +221,7 @@ def _disclosures(program: Program) -> Iterator[Disclosure]:
     for name, receivers, why in (*asked, *(d for d in default if d[0] not in target.receivers)):
         alone = f", its {forms[name]} alone" if name in forms else ""
         yield Disclosure(f"output {name}{alone}", ", ".join(receivers), why)
-    if program.target.weights_owner == PUBLIC:
-        count = sum(array.size for array in program.secret.weights.values())
-        yield Disclosure(
-            f"the weights: all {count} numbers, as they are encoded",
-            everyone,
-            "asked for; they are in the plan",
-        )
+    yield from _disclosed_weights(program)
     yield Disclosure("the graph: operators, shapes, strides", everyone, "it is in the plan")
     yield Disclosure(
         "ring, fraction bits, window and range of every tensor",
@@ -246,6 +242,26 @@ def _disclosures(program: Program) -> Iterator[Disclosure]:
             numbers = np.asarray(attributes(op)["value"]).ravel()
             what = f"constant {name_of(op)} = {_listed(numbers)}"
             yield Disclosure(what, everyone, "single numbers and integers are public")
+
+
+def _disclosed_weights(program: Program) -> Iterator[Disclosure]:
+    """To whom they are disclosed where no party owns them."""
+    owner, count = (
+        program.target.weights_owner,
+        sum(a.size for a in program.secret.weights.values()),
+    )
+    what = f"the weights: all {count} numbers, as they are encoded"
+    if owner == PUBLIC:
+        yield Disclosure(what, "every party", "asked for; they are in the plan")
+    if owner == SHARED:
+        parties, least = program.target.parties, program.target.coalition + 1
+        who = "all parties" if least == len(parties) else f"any {least} parties"
+        yield Disclosure(
+            what,
+            f"{who} together" if least > 1 else parties[0],
+            "asked for: their files hold shares, at any time; the file of one dealing alone says "
+            "nothing",
+        )
 
 
 def _listed(numbers: npt.NDArray[Any]) -> str:

@@ -27,6 +27,7 @@ from veilgraph.ir.errors import PeerError, VeilgraphError
 from veilgraph.ir.plan import Phase
 from veilgraph.plans import Plan
 from veilgraph.runtime import certificates
+from veilgraph.runtime.dealing import deal, shares_file
 from veilgraph.runtime.devices import ready, require_device
 from veilgraph.runtime.shaping import Shape
 from veilgraph.runtime.simulate import Answer, Devices, Run, devices_of, split_inputs
@@ -96,6 +97,8 @@ def simulate_processes(
         folder = Path(name)
         plan.save(folder / "model.plan")
         save_weights(weights, folder / "model.weights", plan.digest)
+        for party, dealt in deal(plan, weights).items():
+            dealt.save(shares_file(folder / "model.plan", party))
         write_configs(folder, plan.manifest.parties)
         jobs = [
             Job(
@@ -222,12 +225,11 @@ def _transcript(phases: Mapping[str, dict[str, Any]]) -> Transcript:
 def _run(folder: Path, job: Job) -> dict[str, Any]:
     plan = Plan.load(folder / "model.plan")
     inputs = [_load(_arrays(folder, job.party, "in", number)) for number in range(job.runs)]
-    owns = bool(plan.party(job.party).weights)
     with Session(
         plan,
         job.party,
         folder / f"{job.party}.yaml",
-        weights=folder / "model.weights" if owns else None,
+        weights=_weights_file(plan, job.party, folder),
         inferences=job.runs,
         device=job.device,
         cubins=job.cubins,
@@ -252,6 +254,14 @@ def _run(folder: Path, job: Job) -> dict[str, Any]:
             "spans": session.transcripts[-1].spans,
             "peak_bytes": _peak_bytes(),
         }
+
+
+def _weights_file(plan: Plan, party: str, folder: Path) -> Path | None:
+    """What a party loads in setup."""
+    program = plan.party(party)
+    if program.shares:
+        return shares_file(folder / "model.plan", party)
+    return folder / "model.weights" if program.weights else None
 
 
 def _peak_bytes() -> int:

@@ -10,7 +10,7 @@ from dataclasses import asdict
 from typing import Any
 
 from veilgraph import units
-from veilgraph.ir.plan import PUBLIC, WEIGHTS, Disclosure, Layer, Phase, Tensor
+from veilgraph.ir.plan import PUBLIC, SHARED, WEIGHTS, Disclosure, Layer, Phase, Tensor
 from veilgraph.plans import Plan
 from veilgraph.pricing import MACHINE, LayerPrice, Prediction
 from veilgraph.tables import Table
@@ -62,7 +62,8 @@ def plan_outputs(plan: Plan) -> list[Tensor]:
 def weights_holder(plan: Plan) -> str:
     """Who holds the weights, in a few words."""
     owner = plan.manifest.owners.get(WEIGHTS)
-    return "public, in the plan" if owner == PUBLIC else f"{owner}'s"
+    nobody = {PUBLIC: "public, in the plan", SHARED: "no party's, shared from files"}
+    return nobody.get(str(owner), f"{owner}'s")
 
 
 def cost_values(plan: Plan, predicted: Prediction) -> dict[str, Any]:
@@ -213,10 +214,11 @@ def reveals(plan: Plan) -> list[Table | str]:
     """The trust model, who owns and who receives what, and every disclosure."""
     manifest = plan.manifest
     owned = [(f"input {t.name}", t.owner, units.shape(t.shape)) for t in plan_inputs(plan)]
-    weights = [t for program in plan.programs.values() for t in program.weights]
-    count = units.amount(sum(tensor.elements for tensor in weights))
-    if manifest.owners.get(WEIGHTS) != PUBLIC:
-        owned.append((WEIGHTS, str(manifest.owners.get(WEIGHTS)), f"{count} numbers"))
+    owner = str(manifest.owners.get(WEIGHTS))
+    count = units.amount(sum(tensor.elements for tensor in plan.secret_weights))
+    if owner != PUBLIC:
+        whose = "no party: who compiled" if owner == SHARED else owner
+        owned.append((WEIGHTS, whose, f"{count} numbers"))
     learnt = [(d.what, d.to, d.why) for d in disclosures(plan)]
     trust = (
         f"Suite {manifest.suite}, {manifest.security}. Whoever is outside the parties sees sizes "

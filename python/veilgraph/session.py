@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
@@ -13,7 +14,8 @@ import numpy.typing as npt
 from veilgraph.ir.errors import UsageError
 from veilgraph.ir.plan import Phase, Tensor
 from veilgraph.plans import Plan
-from veilgraph.runtime.handshake import MAX_INFERENCES
+from veilgraph.runtime.dealing import DealtShares, load_shares
+from veilgraph.runtime.handshake import MAX_INFERENCES, NO_DEALING
 from veilgraph.runtime.joining import (
     FromStore,
     config_of,
@@ -28,6 +30,49 @@ from veilgraph.runtime.transcript import Transcript
 from veilgraph.runtime.weights import load_weights
 from veilgraph.units import counted
 
+Given = str | Path | Mapping[str, npt.ArrayLike] | DealtShares | None
+
+
+@dataclass(frozen=True)
+class _Weights:
+    """What a party brings to the setup: weights of its own by name, or its shares of them."""
+
+    arrays: Mapping[str, npt.ArrayLike] = field(default_factory=dict)
+    dealt: DealtShares | None = None
+
+    @property
+    def dealing(self) -> bytes:
+        return self.dealt.dealing if self.dealt else NO_DEALING
+
+    @staticmethod
+    def of(plan: Plan, party: str, given: Given) -> _Weights:
+        """What a user gives; UsageError or SecurityAbort where it is not what the plan needs."""
+        program = plan.party(party)
+        if program.shares:
+            return _Weights(dealt=_dealt(plan, party, given))
+        if isinstance(given, DealtShares):
+            raise UsageError(f"{party} loads no shares of weights.", "Leave out its weights.")
+        if program.weights and given is None:
+            raise UsageError(
+                f"{party} owns the weights, and none were given.",
+                "Give model.weights, which `compile` wrote beside the plan, with --weights.",
+            )
+        if isinstance(given, str | Path):
+            return _Weights(load_weights(given, plan.digest))
+        return _Weights(given or {})
+
+
+def _dealt(plan: Plan, party: str, given: Given) -> DealtShares:
+    if isinstance(given, str | Path):
+        return load_shares(given, plan, party)
+    if isinstance(given, DealtShares):
+        given.check(plan, party)
+        return given
+    raise UsageError(
+        f"{party} loads its shares of the weights, and they were not given.",
+        f"Give model.{party}.shares, which `compile` wrote beside the plan, with --weights.",
+    )
+
 
 class Session:
     """One party, connected with the others; weights are shared once, then it runs inferences.
@@ -36,7 +81,8 @@ class Session:
         plan: a plan, or the path of model.plan; the same at every party.
         party: this party's name.
         config: path of this party's parties.yaml.
-        weights: path of model.weights, or arrays by name; the owner of the weights gives them.
+        weights: path of model.weights, or arrays by name; the owner of the weights gives them. Of
+            weights that are shared from files, this party's file, or what `deal` made for it.
         inferences: to run or prepare in this session, the same number at every party; 0 leaves it
             open, at every party too.
         device: where to compute, `cpu` or `cuda:0`; parties.yaml's if None.
@@ -51,7 +97,7 @@ class Session:
     Raises:
         UsageError: a file, a name or an option that makes no sense.
         PeerError: a peer that is lost, silent or shows another certificate.
-        SecurityAbort: plans, weights or sessions that differ, or a replay.
+        SecurityAbort: plans, weights, dealings or sessions that differ, or a replay.
     """
 
     def __init__(
@@ -60,7 +106,7 @@ class Session:
         party: str,
         config: str | Path,
         *,
-        weights: str | Path | Mapping[str, npt.ArrayLike] | None = None,
+        weights: Given = None,
         inferences: int = 0,
         device: str | None = None,
         threads: int = 1,
@@ -98,26 +144,14 @@ class Session:
             self._from_store = join_from_store(self.plan, self._config, Path(store), **options)
             self._party = self._from_store.party
             return
-        own = self._own_weights(party, weights)
-        joined = join(self.plan, self._config, **options)
+        own = _Weights.of(self.plan, party, weights)
+        joined = join(self.plan, self._config, dealing=own.dealing, **options)
         self._party, self._session_id = joined.party, joined.session_id
         try:
-            self._party.share_weights(own)
+            self._party.share_weights(own.arrays, own.dealt)
         except BaseException as error:
             self._party.__exit__(type(error), error, error.__traceback__)
             raise
-
-    def _own_weights(
-        self, party: str, weights: str | Path | Mapping[str, npt.ArrayLike] | None
-    ) -> Mapping[str, npt.ArrayLike]:
-        if isinstance(weights, str | Path):
-            weights = load_weights(weights, self.plan.digest)
-        if self.plan.party(party).weights and weights is None:
-            raise UsageError(
-                f"{party} owns the weights, and none were given.",
-                "Give model.weights, which `compile` wrote beside the plan, with --weights.",
-            )
-        return weights or {}
 
     @property
     def inputs(self) -> tuple[Tensor, ...]:

@@ -21,7 +21,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from veilgraph.ir.exponentials import Pieces
-from veilgraph.ir.party import Value, select, stack
+from veilgraph.ir.party import Shape, Value, select, stack
 from veilgraph.ir.plan import Phase
 from veilgraph.ir.types import Kind, Type, planes, words
 from veilgraph.ir.waves import Waves
@@ -69,6 +69,13 @@ def share(p: Parties, owner: int, x: Value) -> Sharing:
         rest = minus(rest, part)
     parts[owner] = p.at(rest, owner)
     return Sharing(tuple(p.at(parts[j], j) for j in p), Form.ADDITIVE)
+
+
+@ADDITIVE.protocol("from_shares")
+def from_shares(p: Parties, name: str, shape: Shape, type: Type) -> Sharing:
+    """[x] of a weight that was dealt before the session.  0 rounds; 0 bits online, 0 offline."""
+    parts = (p.share(name, i, len(p), (i,), shape, type) for i in p)
+    return Sharing(tuple(parts), Form.ADDITIVE)
 
 
 @dataclass(frozen=True)

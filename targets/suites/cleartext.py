@@ -9,7 +9,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from veilgraph.ir.exponentials import Pieces
-from veilgraph.ir.party import Value, select
+from veilgraph.ir.party import Shape, Value, select
+from veilgraph.ir.types import Type
 from veilgraph.ir.waves import Waves
 from veilgraph.targets import exponentials
 from veilgraph.targets.linear import LINEAR, product
@@ -30,6 +31,11 @@ CLEARTEXT = Suite(
 @CLEARTEXT.protocol("share")
 def share(p: Parties, owner: int, x: Value) -> Sharing:
     return Sharing((x,), Form.CLEAR)
+
+
+@CLEARTEXT.protocol("from_shares")
+def from_shares(p: Parties, name: str, shape: Shape, type: Type) -> Sharing:
+    return Sharing((p.share(name, 0, 1, (0,), shape, type),), Form.CLEAR)
 
 
 @CLEARTEXT.protocol("reveal")

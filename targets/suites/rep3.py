@@ -19,8 +19,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from veilgraph.ir.party import Value, join, select
-from veilgraph.ir.types import Kind, planes, words
+from veilgraph.ir.party import Shape, Value, join, select
+from veilgraph.ir.types import Kind, Type, planes, words
 from veilgraph.targets.carry import borrow, picked, stacked
 from veilgraph.targets.linear import (
     LINEAR,
@@ -78,6 +78,16 @@ def share_known(p: Parties, owner: int, x: Value, drawn: int, sent: int) -> Shar
     for j in p:
         parts.setdefault(j, p.at(zero, (j - 1) % 3, j))
     return Sharing((parts[0], parts[1], parts[2]), Form.REPLICATED)
+
+
+@REP3.protocol("from_shares")
+def from_shares(p: Parties, name: str, shape: Shape, type: Type) -> Sharing:
+    """[x] of a weight that was dealt before the session.  0 rounds; 0 bits online, 0 offline.
+
+    No part is zero: nobody is left who may know two.
+    """
+    parts = (p.share(name, j, 3, (j - 1, j), shape, type) for j in p)
+    return Sharing(tuple(parts), Form.REPLICATED)
 
 
 @REP3.protocol("reveal")

@@ -88,7 +88,7 @@ def test_simulate_asks_for_weights_that_a_party_owns(folder: Path) -> None:
     assert made.exit_code == 0
     code, told = refusal("simulate", plan, "--input", f"image=@{folder / 'image.npy'}")
     assert code == 2
-    assert "A party of this plan owns weights, and none were given." in told
+    assert "This plan's weights are secret, and none were given." in told
 
 
 @pytest.mark.parametrize("dealer", [None, "dan"])
@@ -109,15 +109,17 @@ def test_both_suites_compute_with_public_weights(dealer: str | None) -> None:
     assert int(answer.outputs["logits"].argmax()) == label
 
 
-def test_compare_owners_shows_both() -> None:
+def test_compare_owners_shows_all_three() -> None:
     options = ["--compare-owners", "--network", "wan", *map(str, (*SHAPE, *SAMPLES))]
     done = CliRunner().invoke(main, ["compile", str(DIGITS / "digits.onnx"), *options])
     assert done.exit_code == 0, done.stderr
     assert "who has the weights" in done.stdout
     assert "everyone" in done.stdout
+    assert "no party: shared from files" in done.stdout
     content = json_of("compile", DIGITS / "digits.onnx", *options)
-    private, public = content["owners"]
-    assert (private["weights_owner"], public["weights_owner"]) == ("bob", "public")
+    private, shared, public = content["owners"]
+    assert [c["weights_owner"] for c in content["owners"]] == ["bob", "shared", "public"]
+    assert shared["sent_bytes"]["setup"] == 0 < private["sent_bytes"]["setup"]
     assert public["sent_bytes"]["online"] < private["sent_bytes"]["online"]
     assert public["sent_bytes"]["setup"] == 0
 
@@ -133,5 +135,5 @@ def test_compare_owners_writes_nothing(tmp_path: Path) -> None:
 def test_only_weights_can_be_public() -> None:
     with pytest.raises(UsageError, match="public owns `x`, and is no party"):
         target(owners={"x": "public"})
-    with pytest.raises(UsageError, match="and none of them `public`"):
+    with pytest.raises(UsageError, match="and none of them `public` or `shared`"):
         target(parties=("alice", "public", "carol"))

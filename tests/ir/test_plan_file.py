@@ -20,7 +20,8 @@ from machines import plan_of
 from veilgraph.ir import plan_file
 from veilgraph.ir.errors import SecurityAbort, UsageError
 from veilgraph.ir.party import Program, apply
-from veilgraph.ir.plan import Disclosure, Layer, Phase, Plan
+from veilgraph.ir.plan import Disclosure, Layer, Phase, Plan, Share
+from veilgraph.ir.plan_checks import check
 from veilgraph.ir.types import words
 from veilgraph.passes.expand_protocols import Expanded
 
@@ -41,7 +42,8 @@ def plan() -> Plan:
     sent = program.send(
         (x * (masked - key) + program.constant(0, (5,), words(32)) + r).only(0), 0, 2
     )
-    total = apply("reduce_sum", (sent - r,), (2, 1), words(32), axes=(1,))
+    part = program.share("v", (1, 3), (0, 2), (5,), words(32))
+    total = apply("reduce_sum", (sent - r + part,), (2, 1), words(32), axes=(1,))
     program.output(total, 2, "y", 3)
     made = plan_of(expanded)
     disclosed = (Disclosure("scale of conv1", "all", "a power of two"),)
@@ -206,8 +208,8 @@ def test_an_edited_plan_is_noticed(plan: Plan, file: Path) -> None:
 EDITS: tuple[tuple[str, str, str], ...] = (
     ("security: ''", "security: fine", "digest differs"),
     ("rounds: 1", "rounds: 0", "says what its tables do not"),
-    ("format: 2", "format: 3", "format is not version 2"),
-    ("format: 2", "note: 1\nformat: 2", "says what its tables do not"),
+    ("format: 3", "format: 4", "format is not version 3"),
+    ("format: 3", "note: 1\nformat: 3", "says what its tables do not"),
     ("- bob\n", "- bob\n- bob\n", "named alike"),
     ("- alice\n", "- ../x\n", "not a plain word"),
     ("arena_bytes: ", "arena_bytes: -", "of no sane size"),
@@ -220,6 +222,9 @@ EDITS: tuple[tuple[str, str, str], ...] = (
     ("owner: alice", "owner: [alice]", "not what it should be"),
     ("name: w\n", "label: w\n", "not the fields"),
     ("bytes_per_second: 1250000000.0", "bytes_per_second: 0", "no sane figures"),
+    ("part: 1\n", "part: 3\n", "a share that no weight has"),
+    ("part: 1\n", "part: -1\n", "a share that no weight has"),
+    ("shares: []", "parts: []", "not the fields"),
 )
 
 
@@ -280,6 +285,23 @@ def replaced(tree: Any, place: tuple[Any, ...], value: Any) -> Any:
     tree = copy.copy(tree)
     tree[place[0]] = replaced(tree[place[0]], place[1:], value)
     return tree
+
+
+def test_shares_that_do_not_fit(plan: Plan) -> None:
+    bob, carol = plan.party("bob"), plan.party("carol")
+    (part,) = carol.shares
+
+    def with_bobs(*shares: Share) -> Plan:
+        return replace(plan, programs={**plan.programs, "bob": replace(bob, shares=shares)})
+
+    check(with_bobs(replace(part, offset=0, part=0)))
+    for changed in ({"parts": 2}, {"ring_bits": 24}, {"frac_bits": 1}, {"shape": (1, 5)}):
+        with pytest.raises(ValueError, match="do not agree on the weight 'v'"):
+            check(with_bobs(replace(part, offset=0, **changed)))
+    with pytest.raises(ValueError, match="bob has one share twice"):
+        check(with_bobs(replace(part, offset=0), replace(part, offset=0)))
+    with pytest.raises(ValueError, match="tensor 'v' lies outside its party's memory"):
+        check(with_bobs(replace(part, offset=bob.arena_bytes)))
 
 
 # Hostile archives

@@ -78,6 +78,26 @@ def test_a_layer(suite: str) -> None:
     np.testing.assert_array_equal(done.outputs[0, "z"].view(np.int64) % 2**RING, x % 2**RING)
 
 
+@pytest.mark.parametrize("suite", TARGETS)
+def test_a_layer_whose_weights_come_from_files(suite: str) -> None:
+    """Setup sends what hides weights at most, and the numbers are the same."""
+    chosen = TARGETS[suite](owners={"weights": "shared"})
+    made = expanded(layer(np.array([[16, -32]]), weights="shared"), chosen)
+    x, w = np.arange(-30, 30, 10).reshape(2, 3), np.arange(-16, 32, 8).reshape(3, 2)
+    parts = np.random.default_rng(3).integers(0, 2**RING, (len(chosen.parties), 3, 2))
+    parts[-1] += w - parts.sum(axis=0)
+    sources = {"x": x, **{f"{j}/w": part for j, part in enumerate(parts)}}
+    draws = uniform_draws(np.random.default_rng(1))
+    done = evaluate(made.program, {n: v.view(np.uint64) for n, v in sources.items()}, draws,
+                    made.constants)  # fmt: skip
+    above = done.outputs[0, "y"].astype(np.int64) - np.maximum((x @ w >> 4) + [[16, -32]], 0)
+    assert set(np.unique(above)) <= {0, 1}
+    nodes = [made.program.nodes[i] for i in batch_rounds(made.program).live]
+    assert not [n for n in nodes if n.op == "weight"]
+    sent = [n for n in nodes if n.op == "send" and n.phase == Phase.SETUP]
+    assert len(sent) == (2 if suite == "additive" else 0)  # its opening under a dealt mask
+
+
 def test_layers_are_noted() -> None:
     made = expanded(layer(np.array([[1, 2]])), TARGETS["rep3"]())
     notes = [(note.name, note.op) for note in made.notes]

@@ -17,6 +17,11 @@ W = words(32)
 SHAPE = (5,)
 
 
+def part(p: Program, number: int, *holders: int) -> Value:
+    """One of three parts of a weight, from files."""
+    return p.share("w", (number, 3), holders, SHAPE, W)
+
+
 def x(p: Program, name: str = "x") -> Value:
     """A secret of party 0."""
     return p.source("input", name, 0, SHAPE, W)
@@ -51,6 +56,19 @@ def scaled(p: Program) -> None:
 
 def mask_known_to_the_receiver(p: Program) -> None:
     end(p, crossed(p, x(p) + draw(p, 0, 1)))
+
+
+def a_share_from_a_file(p: Program) -> None:
+    end(p, crossed(p, part(p, 0, 0, 2)))
+
+
+def masked_by_a_share(p: Program) -> None:
+    """It is the same in every session."""
+    end(p, crossed(p, x(p) + part(p, 0, 0, 2)))
+
+
+def share_under_a_known_mask(p: Program) -> None:
+    end(p, crossed(p, part(p, 0, 0, 2) - draw(p, 0, 1)))
 
 
 def one_mask_twice(p: Program) -> None:
@@ -185,6 +203,9 @@ LEAKS = (
     in_the_clear,
     scaled,
     mask_known_to_the_receiver,
+    a_share_from_a_file,
+    masked_by_a_share,
+    share_under_a_known_mask,
     one_mask_twice,
     mask_sent_too,
     mask_sent_by_another,
@@ -223,6 +244,10 @@ def test_leaks_are_refused(program: Callable[[Program], None]) -> None:
 
 
 # What does not
+
+
+def masked_share(p: Program) -> None:
+    end(p, crossed(p, part(p, 0, 0, 2) * 3 + draw(p, 0, 2)))
 
 
 def masked(p: Program) -> None:
@@ -289,6 +314,7 @@ def came_from_the_receiver(p: Program) -> None:
 
 
 HONEST = (
+    masked_share,
     masked,
     masked_by_three_times,
     masked_by_the_pair,
@@ -343,6 +369,19 @@ def test_coalitions_of_all_sizes() -> None:
     assert coalitions(target("cleartext", ("alice",))) == []
     three = target("additive", ("alice", "bob", "carol"), dealer="dora")
     assert coalitions(three) == [(0,), (1,), (2,), (0, 1), (0, 2), (1, 2), (3,)]
+
+
+def test_a_coalition_lacks_a_part_of_each_weight() -> None:
+    p = Program(("alice", "bob", "carol"))
+    total = part(p, 0, 0, 2).only(0) + part(p, 1, 0, 1).only(0)
+    end(p, total, at=0)
+    verify_masking(batch_rounds(p), [(0,), (1,), (2,)])
+    part(p, 2, 1, 2)
+    with pytest.raises(MaskingError, match="weight 'w' is not hidden from alice, bob"):
+        verify_masking(batch_rounds(p), [(0, 1)])
+    part(p, 2, 0)
+    with pytest.raises(MaskingError, match="weight 'w' is not hidden from alice"):
+        verify_masking(batch_rounds(p), [(0,)])
 
 
 def test_a_small_coalition_is_looked_at_too() -> None:

@@ -13,9 +13,10 @@ from veilgraph.ir.party import Program, Value
 from veilgraph.ir.plan import Phase, Plan
 from veilgraph.ir.types import words
 from veilgraph.passes.expand_protocols import Expanded
-from veilgraph.targets.suite import Operation, Parties, Sharing
+from veilgraph.targets.suite import Operation, Parties, Sharing, Suite
 from veilgraph.targets.suites import SUITES
 
+REP3 = SUITES["rep3"]
 Integers = npt.NDArray[np.int64]
 X: Integers = np.arange(-12, 12).reshape(4, 6) * 16
 W: Integers = np.arange(-9, 9).reshape(6, 3) * 16
@@ -24,15 +25,15 @@ W: Integers = np.arange(-9, 9).reshape(6, 3) * 16
 def small_plan(ring_bits: int = 40) -> Plan:
     """Input x of alice [4, 6], weight w of carol [6, 3]; outputs y of bob and total of alice."""
     program = Program(("alice", "bob", "carol"))
-    p, suite = Parties(program, (0, 1, 2)), SUITES["rep3"].protocols
-    x = _shared(p, "input", "x", 0, X.shape, ring_bits)
-    w = _shared(p, "weight", "w", 2, W.shape, ring_bits)
+    p, suite = Parties(program, (0, 1, 2)), REP3.protocols
+    x = shared(p, "input", "x", 0, X.shape, ring_bits)
+    w = shared(p, "weight", "w", 2, W.shape, ring_bits)
     y = suite["matmul"](p, Operation("matmul", (4, 3), ring_bits, {}), x, w)
     y = suite["truncate"](p, Operation("truncate", (4, 3), ring_bits, {"bits": 4}), y)
     axes = {"axes": (0, 1), "keepdims": False}
     total = suite["reduce_sum"](p, Operation("reduce_sum", (), ring_bits, axes), y)
-    program.output(_revealed(p, 1, y), 1, "y", 4)
-    program.output(_revealed(p, 0, total), 0, "total", 4)
+    program.output(revealed(p, 1, y), 1, "y", 4)
+    program.output(revealed(p, 0, total), 0, "total", 4)
     plan = plan_of(Expanded(program))
     ranged = tuple(replace(t, low=-1000.0, high=1000.0) for t in plan.party("alice").inputs)
     alice = replace(plan.party("alice"), inputs=ranged)
@@ -48,25 +49,31 @@ def large_plan(elements: int = LARGE) -> Plan:
     """y = max(x, 0) for bob of so many numbers of alice: messages that are sent in pieces."""
     program = Program(("alice", "bob", "carol"))
     p = Parties(program, (0, 1, 2))
-    x = _shared(p, "input", "x", 0, (elements,), 64)
+    x = shared(p, "input", "x", 0, (elements,), 64)
     window = {"window_bits": 24, "dropped_bits": 0}
-    y = SUITES["rep3"].protocols["relu"](p, Operation("relu", (elements,), 64, window), x)
-    program.output(_revealed(p, 1, y), 1, "y", 4)
+    y = REP3.protocols["relu"](p, Operation("relu", (elements,), 64, window), x)
+    program.output(revealed(p, 1, y), 1, "y", 4)
     return plan_of(Expanded(program))
 
 
-def _shared(
-    p: Parties, role: str, name: str, owner: int, shape: tuple[int, ...], ring_bits: int
+def shared(
+    p: Parties,
+    role: str,
+    name: str,
+    owner: int,
+    shape: tuple[int, ...],
+    ring_bits: int,
+    suite: Suite = REP3,
 ) -> Sharing:
     phase = Phase.SETUP if role == "weight" else Phase.ONLINE
     with p.program.in_phase(phase):
         value = p.program.source(role, name, owner, shape, words(ring_bits))
-        shared: Sharing = SUITES["rep3"].protocols["share"](p, owner, value)
-    return shared
+        made: Sharing = suite.protocols["share"](p, owner, value)
+    return made
 
 
-def _revealed(p: Parties, receiver: int, x: Sharing) -> Value:
-    value: Any = SUITES["rep3"].protocols["reveal"](p, receiver, x)
+def revealed(p: Parties, receiver: int, x: Sharing, suite: Suite = REP3) -> Value:
+    value: Any = suite.protocols["reveal"](p, receiver, x)
     assert isinstance(value, Value)
     return value
 

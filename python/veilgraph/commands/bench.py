@@ -108,8 +108,7 @@ def command(
         )
     if trace_file is not None:
         _write_trace(trace_file, measured)
-    owned = any(program.weights for program in plan.programs.values())
-    made_up = [*drawn, *(["weights"] if owned and weights_file is None else [])]
+    made_up = [*drawn, *(["weights"] if plan.secret_weights and weights_file is None else [])]
     if as_json:
         settings = {
             "processes": processes,

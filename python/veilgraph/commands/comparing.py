@@ -49,7 +49,7 @@ def suites(model: Path, as_json: bool, options: dict[str, Any]) -> None:
 
 
 def owners(model: Path, as_json: bool, options: dict[str, Any]) -> None:
-    """Shows private and public weights side by side, under the same options."""
+    """Shows who may have the weights side by side, under the same options."""
     _refuse("--compare-owners", ("destination",), "It writes nothing: leave one out.")
     _show("owners", "who has the weights", as_json, compare_owners, model, **options)
 

@@ -11,10 +11,11 @@ import veilgraph
 from veilgraph.commands import arguments, comparing
 from veilgraph.commands.files import check_destination
 from veilgraph.ir.errors import UsageError
-from veilgraph.ir.plan import PUBLIC, WEIGHTS
+from veilgraph.ir.plan import PUBLIC, SHARED, WEIGHTS
 from veilgraph.plans import Plan
 from veilgraph.pricing import predict
 from veilgraph.reports import costs, plan_values
+from veilgraph.runtime.dealing import shares_file
 from veilgraph.runtime.weights import save_weights
 from veilgraph.tables import progress, remark, show, show_json
 
@@ -33,7 +34,7 @@ Example, a classifier of the bank's on a client's image:
     "--output",
     "destination",
     type=arguments.PATH,
-    help="The plan to write; its weights go beside it, MODEL.plan and MODEL.weights.",
+    help="The plan to write; its weights go beside it: MODEL.plan, MODEL.weights.",
 )
 @click.option(
     "--suite",
@@ -51,7 +52,7 @@ Example, a classifier of the bank's on a client's image:
     "--compare-owners",
     "by_owner",
     is_flag=True,
-    help="Write nothing; show what the model costs with the weights of one party, and public.",
+    help="Write nothing; show what the model costs with weights of one party, shared and public.",
 )
 @click.option(
     "--compare-errors",
@@ -118,8 +119,9 @@ Example, a classifier of the bank's on a client's image:
     type=arguments.named,
     multiple=True,
     metavar="NAME=PARTY",
-    help="Who gives an input, or `weights`; `weights=public` puts them into the plan, for every "
-    "party to read.  [default: the first party inputs, the second weights]",
+    help="Who gives an input, or `weights`; `weights=shared` writes a file of shares for each "
+    "party, and none has them; `weights=public` puts them into the plan, for every party to read.  "
+    "[default: the first party inputs, the second weights]",
 )
 @click.option(
     "--reveal",
@@ -179,11 +181,17 @@ def command(
     weights_file = _check_files(model, destination)
     with progress("compiling") as tell:
         plan, weights = veilgraph.compile(model, progress=tell, **options)
+    shares = {name: shares_file(destination, name) for name in plan.programs}
+    dealt = {shares[name]: each for name, each in veilgraph.deal(plan, weights).items()}
+    for file in dealt:
+        _refuse_model(model, file)
     save_weights(weights, weights_file, plan.digest)
+    for file, each in dealt.items():
+        each.save(file)
     plan.save(destination)
     if not (options["parties"] and options["owners"] and options["receivers"]):
         remark(_who(plan))
-    _report(plan, destination, weights_file, as_json)
+    _report(plan, destination, weights_file, list(dealt), as_json)
 
 
 def _forms(given: tuple[tuple[str, str], ...]) -> dict[str, str] | str | None:
@@ -204,10 +212,7 @@ def _check_files(model: Path, destination: Path) -> Path:
     weights_file = destination.with_suffix(".weights")
     check_destination(weights_file)
     for file in (destination, weights_file):
-        if file.exists() and model.exists() and file.samefile(model):
-            raise UsageError(
-                f"{file} is the model itself, and would be overwritten.", "Choose another -o."
-            )
+        _refuse_model(model, file)
     if weights_file == destination:
         raise UsageError(
             f"{destination} is the name that the weights get.", "Name the plan like -o model.plan."
@@ -215,31 +220,52 @@ def _check_files(model: Path, destination: Path) -> Path:
     return weights_file
 
 
+def _refuse_model(model: Path, file: Path) -> None:
+    """UsageError for a file to write that is the model."""
+    if file.exists() and model.exists() and file.samefile(model):
+        raise UsageError(
+            f"{file} is the model itself, and would be overwritten.", "Choose another -o."
+        )
+
+
 def _who(plan: Plan) -> str:
     """Who owns and receives what: some of it is a default that nobody spelled out."""
     manifest = plan.manifest
+    nobody = {PUBLIC: "are public", SHARED: "are shared from files"}
     owned = [
-        f"{name} are public" if party == PUBLIC else f"{party} owns {name}"
-        for name, party in manifest.owners.items()
+        f"{name} {nobody[who]}" if who in nobody else f"{who} owns {name}"
+        for name, who in manifest.owners.items()
     ]
     received = [f"{' and '.join(who)} receives {n}" for n, who in manifest.receivers.items()]
     return f"{'; '.join([*owned, *received])}. --parties, --owner and --reveal change this."
 
 
-def _report(plan: Plan, destination: Path, weights_file: Path, as_json: bool) -> None:
+def _report(
+    plan: Plan, destination: Path, weights_file: Path, shares: list[Path], as_json: bool
+) -> None:
     predicted = predict(plan)
     if as_json:
-        files = {"plan": str(destination), "weights": str(weights_file)}
-        show_json({**files, **plan_values(plan, predicted)})
+        files = {"plan": destination, "weights": weights_file}
+        told = {what: str(file) for what, file in files.items()}
+        show_json({**told, "shares": list(map(str, shares)), **plan_values(plan, predicted)})
         return
-    owner = plan.manifest.owners[WEIGHTS]
-    kept = (
-        f"{weights_file} holds them as real numbers, for `check`"
-        if owner == PUBLIC
-        else f"{weights_file} is {owner}'s alone (mode 0600)"
-    )
+    kept = _kept(plan.manifest.owners[WEIGHTS], weights_file, shares)
     show(
         f"Encoding: {plan.manifest.encoding}.",
         costs(predicted),
         f"{destination} is for every party; {kept}.",
     )
+
+
+def _kept(owner: str, weights_file: Path, shares: list[Path]) -> str:
+    """Whose the files are that hold weights."""
+    if owner == PUBLIC:
+        return f"{weights_file} holds them as real numbers, for `check`"
+    if owner == SHARED:
+        *others, last = map(str, shares)
+        named = f"{', '.join(others)} and {last}" if others else last
+        return (
+            f"{named}: one each, for the party it is named after; {weights_file} stays here, for "
+            "`check` (mode 0600 all)"
+        )
+    return f"{weights_file} is {owner}'s alone (mode 0600)"

@@ -36,7 +36,10 @@ Example, kernels for hosts with an A100 or an H100 and no compiler:
 @click.option("--party", metavar="NAME", help="The party that this host is.")
 @click.option("--config", type=arguments.PATH, metavar="FILE", help="This party's parties.yaml.")
 @click.option(
-    "--weights", type=arguments.PATH, metavar="FILE", help="model.weights, at their owner's alone."
+    "--weights",
+    type=arguments.PATH,
+    metavar="FILE",
+    help="model.weights at their owner's, or model.PARTY.shares.",
 )
 @click.option(
     "--store",

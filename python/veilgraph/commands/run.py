@@ -42,7 +42,7 @@ Example, three hosts, each with its own parties.yaml and key:
     "weights_file",
     type=arguments.PATH,
     metavar="FILE",
-    help="The weights, at their owner.",
+    help="model.weights at their owner's, or model.PARTY.shares where no party has them.",
 )
 @arguments.input_option
 @arguments.output_option

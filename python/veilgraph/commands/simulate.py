@@ -83,12 +83,12 @@ def command(
 
 
 def _weights(plan: Plan, file: Path | None) -> Mapping[str, npt.ArrayLike]:
-    """UsageError where a party owns some and no file has them."""
+    """UsageError where the plan does not have them, and no file does."""
     if file is not None:
         return load_weights(file, plan.digest)
-    if any(program.weights for program in plan.programs.values()):
+    if plan.secret_weights:
         raise UsageError(
-            "A party of this plan owns weights, and none were given.",
+            "This plan's weights are secret, and none were given.",
             "Give model.weights, which `compile` wrote beside the plan, with --weights.",
         )
     return {}

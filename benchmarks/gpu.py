@@ -3,201 +3,130 @@
     python -m benchmarks.gpu [--device cuda:0] [--quick] [--json] [--write]
 
 Kernels: bytes of streams a second of the fused programs that move most in a ResNet-50 plan, beside
-a copy's bytes read and written; and of AES-128-CTR draws. Local work: a party's steps and copies of
-one inference, offline and online, with links that end each round at once, so that nothing waits for
-a network. Three parties: threads of one process on one card, over queues. Memory is a party's
-arena. Issue 6 says how much each has to reach on an H100 or H200. Without a card it says so, and
-measures nothing. --quick takes a dense layer in place of the networks.
+the driver's copy on the card (bytes read and written), and what draws take of them; AES-128-CTR
+draws; depthwise convolutions. Local work: a party's steps and copies of one inference, offline and
+online, with links that end each round at once, so that nothing waits for a network. Three parties:
+threads of one process on one card, over queues; memory is that of all three, by their plans and as
+the card told it. Published figures stand beside, each with its authors' hardware. Each network is
+measured in a process of its own: what goes wrong there is told, and the others' figures stay.
+Issue 6 says how much each has to reach on an H100 or H200. Without a card it says so, and measures
+nothing. --quick takes a dense layer in place of the networks.
 """
 
 from __future__ import annotations
 
 import argparse
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from statistics import median
-from types import TracebackType
-from typing import Any, Self
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures.process import BrokenProcessPool
+from typing import Any, ParamSpec, TypeVar
 
-import numpy as np
-
-from benchmarks.kernel_calls import Call, Words, fused
-from benchmarks.reporting import Findings, parser, report, spread
-from benchmarks.sessions import Ours, compiled
-from benchmarks.workloads import Network, dense, lenet, relu, resnet50, vgg16_cifar
+from benchmarks.alone import local_work
+from benchmarks.card_facts import facts
+from benchmarks.card_rates import (
+    Rate,
+    copies_and_draws,
+    depthwise_layers,
+    depthwise_rates,
+    fused_rates,
+)
+from benchmarks.kernels import Layer
+from benchmarks.published import beside
+from benchmarks.reporting import Findings, apart, parser, report, spread
+from benchmarks.together import PARTS, together, whole_bytes
+from benchmarks.workloads import (
+    Network,
+    alexnet_cifar,
+    alexnet_imagenet,
+    dense,
+    lenet,
+    relu,
+    resnet50,
+    vgg16_cifar,
+)
 from veilgraph import units
-from veilgraph.benching import Spread, measure, random_weights
+from veilgraph.benching import Spread
 from veilgraph.ir.errors import VeilgraphError
-from veilgraph.ir.plan import ROUND, BufferKind, PartyPlan, Phase
-from veilgraph.kernels import KERNELS
-from veilgraph.kernels.fused.declaration import Op
-from veilgraph.runtime.cuda.program import sources
-from veilgraph.runtime.cuda.pycuda_driver import list_cards, load_pycuda
-from veilgraph.runtime.devices import CPU, CUDA, DeviceName, ready
-from veilgraph.runtime.links import Buffer, byte_view
-from veilgraph.runtime.party import Party
-from veilgraph.runtime.randomness import SessionKeys, fresh_seed
+from veilgraph.runtime.cuda.driver import DriverFault
+from veilgraph.runtime.devices import CPU, DeviceName
 from veilgraph.tables import Table
 
-GIGA = 1e9
-COPY_SHARE, DRAW_RATE = 0.8, 250e9  # issue 6, of an H100 or H200
-LOCAL_SECONDS = {
+LOCAL_SECONDS = {  # issue 6, of an H100 or H200
     "ReLU 32,000,000": 40e-3,
     "VGG16-CIFAR, batch 1": 15e-3,
     "ResNet-50, batch 1": 0.12,
 }
-TYPICAL = 3
-LEAST_ARCH = "sm_80"  # what kernels are counted for
-PHASES = (Phase.OFFLINE, Phase.ONLINE)
+MOST_BYTES = {"VGG16-CIFAR, batch 128": 7.2e9}  # Piranha's training pass, 3 parties
+RATES = "kernel|#rate|#at least|#of it draws|#at most"
+LOCAL = "one party, no network|#seconds|#at most|#steps|#rounds|#a round|#kernels|#arena"
+TOGETHER = "three parties, one device|#offline and online|#online|#rounds|#bytes|#in steps|"
+TOGETHER += "#in links|#other|#arenas|#by plan|#taken|#at most"
+
+Given = ParamSpec("Given")
+Found = TypeVar("Found")
 
 
-# Kernels
+def attempted(
+    found: Findings,
+    what: str,
+    work: Callable[Given, Found],
+    *args: Given.args,
+    **named: Given.kwargs,
+) -> Found | None:
+    """A call in a process of its own; None, and a note why, where it failed."""
+    try:
+        return apart(work, *args, **named)
+    except VeilgraphError as error:
+        reason = error.message
+    except DriverFault as fault:
+        reason = f"The driver failed: {fault}."
+    except MemoryError:
+        reason = "This host has no memory for it."
+    except BrokenProcessPool:
+        reason = "Its process was ended."
+    found.notes.append(f"{what} left out: {reason}")
+    return None
 
 
-@dataclass(frozen=True)
-class Rate:
-    """Bytes a second of a kernel on the card, and what it has to reach; 0: report only."""
-
-    what: str
-    bytes_per_second: float
-    least: float = 0.0
-
-    @property
-    def row(self) -> list[str]:
-        least = f"{self.least / GIGA:.0f} GB/s" if self.least else "report"
-        return [self.what, f"{self.bytes_per_second / GIGA:.1f} GB/s", least]
+def kernel_rates(found: Findings, device: str, quick: bool, runs: int) -> list[Rate]:
+    """Copies and draws; then, beside the first copy, what a ResNet-50 and a MobileNetV2 run."""
+    words = 1 << (12 if quick else 28)
+    rates = attempted(found, "Copies and draws", copies_and_draws, device, words, runs) or []
+    bar = rates[0].bytes_per_second if rates else 0.0
+    network = dense(6, 4) if quick else resnet50(1)
+    layers = [Layer(8, 8, 8, 3, groups=8)] if quick else depthwise_layers()
+    rates += attempted(found, "Fused programs", fused_rates, network, device, bar, runs) or []
+    what = "Depthwise convolutions"
+    return rates + (attempted(found, what, depthwise_rates, layers, device, bar, runs) or [])
 
 
-def copy_rate(device: str, words: int, runs: int) -> float:
-    """Bytes a second read and written by the kernel `copy`."""
-    call = Call("copy", [Words((words,), 64)] * 2, (), device)
-    return 2 * 8 * words / call.median_seconds(runs)
+def alone_networks(quick: bool) -> list[Network]:
+    if quick:
+        return [dense(6, 4)]
+    return [relu(32_000_000), relu(1), vgg16_cifar(1), resnet50(1)]
 
 
-def draw_rate(device: str, words: int, runs: int) -> float:
-    """Bytes a second of AES-128-CTR draws, written to memory."""
-    draw = {"op": Op.DRAW, "word": 64, "dst": 0, "a": 0, "count": 64}
-    store = {"op": Op.STORE, "word": 64, "a": 0, "b": 0}
-    call = Call("fused", [Words((words,), 64)], fused(words, 1, 0, [draw, store]), device)
-    return 8 * words / call.median_seconds(runs)
+def shared_networks(quick: bool) -> list[Network]:
+    if quick:
+        return [dense(6, 4)]
+    small = [lenet(1), lenet(128), alexnet_cifar(1), alexnet_cifar(64), alexnet_imagenet(1)]
+    return [*small, relu(32_000_000), vgg16_cifar(1), vgg16_cifar(64), vgg16_cifar(128),
+            resnet50(1), resnet50(8)]  # fmt: skip
 
 
-def stream_bytes(program: PartyPlan, step: int) -> int:
-    """Bytes of the buffers of a step, what is repeated (stride 0) counted once."""
-    row = program.steps[step]
-    first, count = int(row["first_buffer"]), int(row["buffer_count"])
-    return sum(_buffer_bytes(each) for each in program.buffers[first : first + count])
-
-
-def _buffer_bytes(row: np.void) -> int:
-    rank, kind = int(row["rank"]), BufferKind(int(row["kind"]))
-    shape, strides = row["shape"][:rank], row["strides"][:rank]
-    if kind in (BufferKind.WORDS32, BufferKind.WORDS64):
-        words = int(np.prod(shape[strides != 0], dtype=np.int64))
-        return words * (8 if kind is BufferKind.WORDS64 else 4)
-    return int(shape[0]) * int(row["bits"]) // 8
-
-
-def typical_steps(program: PartyPlan) -> list[int]:
-    """Of the fused programs that move most bytes in all, the largest step of each."""
-    kernels = program.steps["kernel"]
-    steps = [int(i) for i in np.flatnonzero(kernels == KERNELS.index("fused"))]
-    by_program: dict[bytes, list[int]] = {}
-    for step in steps:
-        first, count = (int(program.steps[step][f]) for f in ("first_param", "param_count"))
-        code = program.params[first + 1 : first + count]  # without the number of elements
-        by_program.setdefault(code.tobytes(), []).append(step)
-
-    def moved(found: Sequence[int]) -> int:
-        return sum(stream_bytes(program, step) for step in found)
-
-    largest = sorted(by_program.values(), key=moved, reverse=True)[:TYPICAL]
-    return [max(found, key=lambda step: stream_bytes(program, step)) for found in largest]
-
-
-def fused_rates(ours: Ours, device: str, copy: float, runs: int) -> list[Rate]:
-    """The typical fused programs of the first party of a plan."""
-    party = ours.plan.manifest.parties[0]
-    program = ours.plan.party(party)
-    keys = b"".join(fresh_seed() for _ in program.keys)
-    opened = ready(device, ours.plan, party).open(keys)
-    rates = []
-    for number, step in enumerate(typical_steps(program), start=1):
-        seconds = []
-        for _ in range(runs + 1):
-            opened.reset_profile()
-            opened.run(step, step + 1, 1)
-            seconds.append(sum(spent for _, spent in opened.profile.values()) / 1e9)
-        size = stream_bytes(program, step)
-        what = f"fused program {number} of a plan, {units.size(size)}"
-        rates.append(Rate(what, size / median(seconds[1:]), COPY_SHARE * copy))
-    opened.close()
-    return rates
-
-
-# One party alone
-
-
-class NoNetwork:
-    """Links whose rounds end at once: what is sent goes nowhere, what is received is junk."""
-
-    def __init__(self, party: int, names: Sequence[str]) -> None:
-        self.party, self.names = party, tuple(names)
-        self.reset_counters()
-
-    def reset_counters(self) -> None:
-        peers = [i for i in range(len(self.names)) if i != self.party]
-        self.sent_bytes, self.received_bytes = dict.fromkeys(peers, 0), dict.fromkeys(peers, 0)
-
-    def exchange(
-        self, sends: Mapping[int, Buffer], receives: Mapping[int, Buffer], step: str
-    ) -> None:
-        for counted, messages in ((self.sent_bytes, sends), (self.received_bytes, receives)):
-            for peer, content in messages.items():
-                counted[peer] += len(byte_view(content))
-
-    def close(self) -> None:
-        """Nothing to end."""
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self.close()
-
-
-def local_work(ours: Ours, device: str, runs: int) -> dict[str, Any]:
-    """The slowest party's seconds and steps of an inference without waiting for anybody."""
-    return max(
-        (_local(ours, name, device, runs) for name in ours.plan.manifest.parties),
-        key=lambda found: float(found["seconds"]["median"]),
-    )
-
-
-def _local(ours: Ours, name: str, device: str, runs: int) -> dict[str, Any]:
-    parties, program = ours.plan.manifest.parties, ours.plan.party(name)
-    index = parties.index(name)
-    peers = {i: fresh_seed() for i in range(len(parties)) if i != index}
-    links, keys = NoNetwork(index, parties), SessionKeys(index, fresh_seed(), peers)
-    own = {tensor.name: ours.inputs[tensor.name] for tensor in program.inputs}
-    with Party(ours.plan, name, links, keys, ready(device, ours.plan, name)) as party:
-        party.share_weights(ours.weights or random_weights(ours.plan))
-        found = [party.infer(own)[1] for _ in range(runs + 1)][1:]
-    seconds = [sum(t.phases[phase].seconds for phase in PHASES) for t in found]
-    rounds = sum(found[-1].phases[phase].rounds for phase in PHASES)
-    return {
-        "party": name,
-        "seconds": vars(Spread.of(seconds)),
-        "steps": int((program.steps["kernel"] != ROUND).sum()),
-        "rounds": rounds,
-        "memory_bytes": program.arena_bytes,
-        "kernels": len(sources(program, len(ours.plan.constants), LEAST_ARCH)),
-    }
+def each(
+    found: Findings,
+    work: Callable[[Network, str, int], dict[str, Any]],
+    networks: Sequence[Network],
+    device: str,
+    runs: int,
+) -> dict[str, dict[str, Any]]:
+    """What is found of each network, by its name; those that failed are left out."""
+    figures: dict[str, dict[str, Any]] = {}
+    for network in networks:
+        answer = attempted(found, network.name, work, network, device, runs)
+        if answer is not None:
+            figures[network.name] = answer
+    return figures
 
 
 def local_row(name: str, found: Mapping[str, Any]) -> list[str]:
@@ -214,81 +143,37 @@ def local_row(name: str, found: Mapping[str, Any]) -> list[str]:
     ]
 
 
-# Three parties
-
-
-def together(ours: Ours, device: str, runs: int) -> dict[str, Any]:
-    """All parties as threads of this process, on one device."""
-    found = measure(ours.plan, ours.weights, ours.inputs, iterations=runs, warm_up=1, device=device)
-    return {
-        "seconds": vars(found.seconds(*PHASES)),
-        "online_seconds": vars(found.seconds(Phase.ONLINE)),
-        "rounds": sum(ours.plan.rounds(phase) for phase in PHASES),
-        "sent_bytes": ours.sent_bytes,
-        "memory_bytes": max(found.peak_memory_bytes.values()),
-        "split": {party: dict(split.rows()) for party, split in found.splits().items()},
-    }
-
-
 def together_row(name: str, found: Mapping[str, Any]) -> list[str]:
+    asked = MOST_BYTES.get(name)
     return [
         name,
         spread(Spread(**found["seconds"])),
         spread(Spread(**found["online_seconds"])),
         str(found["rounds"]),
         units.size(found["sent_bytes"]),
-        units.size(found["memory_bytes"]),
+        *(units.percent(found["shares"][part]) for part in PARTS),
+        units.size(sum(found["party_bytes"].values())),
+        units.size(whole_bytes(found)),
+        units.size(found["taken_bytes"]),
+        units.size(asked) if asked else "report",
     ]
-
-
-# All
-
-
-def alone_networks(quick: bool) -> list[Network]:
-    if quick:
-        return [dense(6, 4)]
-    return [relu(32_000_000), relu(1), vgg16_cifar(1), resnet50(1)]
-
-
-def shared_networks(quick: bool) -> list[Network]:
-    if quick:
-        return [dense(6, 4)]
-    return [lenet(128), vgg16_cifar(1), vgg16_cifar(64), vgg16_cifar(128), resnet50(1), resnet50(8)]
-
-
-def card_of(device: str) -> str:
-    """The product's name of a card; of another device, its own."""
-    name = DeviceName.parse(device)
-    return list_cards(load_pycuda())[name.index].name if name.kind == CUDA else device
 
 
 def figures(device: str, quick: bool, runs: int) -> Findings:
-    found = Findings()
-    words = 1 << (12 if quick else 28)
-    copy = copy_rate(device, words, runs)
-    rates = [Rate("copy", copy), Rate("AES draws", draw_rate(device, words, runs), DRAW_RATE)]
-    alone, shared = {}, {}
-    for network in alone_networks(quick):
-        ours = compiled(network, "rep3", "auto")
-        alone[network.name] = local_work(ours, device, runs)
-    rates += fused_rates(ours, device, copy, runs)  # of the last, which is the largest
-    for network in shared_networks(quick):
-        shared[network.name] = together(compiled(network, "rep3", "auto"), device, runs)
+    where = facts(device)
+    found = Findings(notes=[f"On: {where}."])
+    rates = kernel_rates(found, device, quick, runs)
+    alone = each(found, local_work, alone_networks(quick), device, runs)
+    shared = each(found, together, shared_networks(quick), device, runs)
     found.tables = [
-        Table.of("kernel|#rate|#at least", [rate.row for rate in rates]),
-        Table.of(
-            "one party, no network|#seconds|#at most|#steps|#rounds|#a round|#kernels|#memory",
-            [local_row(*each) for each in alone.items()],
-        ),
-        Table.of(
-            "three parties, one device|#offline and online|#online|#rounds|#bytes|#memory, a party",
-            [together_row(*each) for each in shared.items()],
-        ),
+        Table.of(RATES, [rate.row for rate in rates]),
+        Table.of(LOCAL, [local_row(*row) for row in alone.items()]),
+        Table.of(TOGETHER, [together_row(*row) for row in shared.items()]),
+        beside({name: row["seconds"]["median"] for name, row in shared.items()}),
     ]
-    found.notes = [f"On: {card_of(device)}."]
     found.figures = {
-        "card": card_of(device),
-        "rates": [vars(r) for r in rates],
+        "card": where,
+        "rates": [vars(rate) for rate in rates],
         "alone": alone,
         "together": shared,
     }

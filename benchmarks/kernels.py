@@ -68,15 +68,19 @@ class Layer:
             Words(weights, word),
         )
 
-    def seconds(self, bits: int, runs: int) -> float:
+    def seconds(self, bits: int, runs: int, device: str = "cpu") -> float:
         word, pad = 32 if bits <= 32 else 64, self.kernel // 2
         params = Convolution(bits, self.stride, self.stride, pad, pad, groups=self.groups)
-        return Call("conv2d", self.buffers(word), params.values()).median_seconds(runs)
+        return Call("conv2d", self.buffers(word), params.values(), device).median_seconds(runs)
+
+    def moved_bytes(self, bits: int) -> int:
+        """Of input, weights and output."""
+        return sum(buffer.size_bytes for buffer in self.buffers(32 if bits <= 32 else 64))
 
     def point(self, bits: int, runs: int) -> tuple[float, float]:
         """Multiply-adds a byte, and multiply-adds a second."""
-        moved = sum(buffer.size_bytes for buffer in self.buffers(32 if bits <= 32 else 64))
-        return self.multiply_adds / moved, self.multiply_adds / self.seconds(bits, runs)
+        rate = self.multiply_adds / self.seconds(bits, runs)
+        return self.multiply_adds / self.moved_bytes(bits), rate
 
 
 def resnet50() -> list[Layer]:
@@ -205,7 +209,7 @@ def depthwise(name: str, layers: list[Layer], copy: float, runs: int) -> list[Ra
     found = [layer for layer in layers if layer.groups > 1]
     rates = []
     for bits in (64, 32):
-        moved = sum(sum(b.size_bytes for b in layer.buffers(bits)) for layer in found)
+        moved = sum(layer.moved_bytes(bits) for layer in found)
         rate = moved / sum(layer.seconds(bits, runs) for layer in found)
         what = f"depthwise of {name}, modulo 2^{bits}"
         rates.append(Rate(what, "GB/s", rate, "copy", copy, 0.5))
@@ -281,7 +285,7 @@ def _draw_roofline(measured: list[Rate]) -> None:
     for name, layers in (("ResNet-50", resnet50()), ("MobileNetV2", mobilenet_v2())):
         points[name] = [layer.point(64, runs=9) for layer in layers]
     bandwidth = next(rate.reference for rate in measured if rate.beside == "copy")
-    draw(RESULTS.with_name("roofline.png"), points, bandwidth, measured[0].rate)
+    draw(RESULTS.with_name("roofline.png"), points, bandwidth, measured[0].rate, "one core")
 
 
 def main() -> None:

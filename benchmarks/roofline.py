@@ -1,5 +1,5 @@
-"""The roofline of the convolutions (Williams et al., CACM 2009): multiply-adds a second of each
-layer over its multiply-adds a byte, under memory bandwidth and the rate of our matmul."""
+"""Rooflines of linear layers (Williams et al., CACM 2009): multiply-adds a second of each layer
+over its multiply-adds a byte, under memory bandwidth and the rate of our matmul."""
 
 # mypy: disable-error-code="import-not-found"
 
@@ -15,13 +15,16 @@ GIGA = 1e9
 Point = tuple[float, float]  # multiply-adds a byte, multiply-adds a second
 
 
-def draw(path: Path, points: Mapping[str, Sequence[Point]], bandwidth: float, peak: float) -> None:
+def draw(
+    path: Path, points: Mapping[str, Sequence[Point]], bandwidth: float, peak: float, where: str
+) -> None:
     """Writes the figure as PNG.
 
     Args:
         points: layers by kind, a colour each.
         bandwidth: bytes a second.
         peak: multiply-adds a second.
+        where: what computes: "one core", or a card's name.
     """
     figure = Figure(figsize=(7, 4.5), layout="constrained")
     axes = figure.subplots()
@@ -32,6 +35,6 @@ def draw(path: Path, points: Mapping[str, Sequence[Point]], bandwidth: float, pe
         intensities, rates = zip(*found, strict=True)
         axes.loglog(intensities, np.array(rates) / GIGA, "o", markersize=4, label=kind)
     axes.set_xlabel("multiply-adds a byte of input, weights and output")
-    axes.set_ylabel("10^9 multiply-adds a second, one core")
+    axes.set_ylabel(f"10^9 multiply-adds a second, {where}")
     axes.legend()
     figure.savefig(path, dpi=150)

@@ -15,6 +15,7 @@ import json
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -259,6 +260,44 @@ def lenet(batch: int) -> Network:
     return net.done()
 
 
+def _alexnet(name: str, shape: Shape) -> _Layers:
+    """Five convolutions with two pools, as Falcon has them: Wagh et al., PETS 2021."""
+    net = _Layers(name, shape)
+    net.conv((3, 96), 11, stride=4, pad=9)
+    net.add("relu")
+    net.pool(3, stride=2)
+    net.conv((96, 256), 5, pad=1)
+    net.add("relu")
+    net.pool(2, stride=1)
+    for channels in ((256, 384), (384, 384), (384, 256)):
+        net.conv(channels, 3, pad=1)
+        net.add("relu")
+    return net
+
+
+def _classifier(net: _Layers, sizes: Sequence[int]) -> Network:
+    """Dense layers with a ReLU between two."""
+    net.add("flatten")
+    for inputs, outputs in pairwise(sizes[:-1]):
+        net.dense(inputs, outputs)
+        net.add("relu")
+    net.dense(*sizes[-2:])
+    return net.done()
+
+
+def alexnet_cifar(batch: int) -> Network:
+    """On 3x32x32, fc 256-256-256-10."""
+    net = _alexnet(f"AlexNet-CIFAR, batch {batch}", (batch, 3, 32, 32))
+    return _classifier(net, (256, 256, 256, 10))
+
+
+def alexnet_imagenet(batch: int) -> Network:
+    """On 3x224x224, one more pool to 6x6, fc 9216-4096-4096-1000."""
+    net = _alexnet(f"AlexNet-ImageNet, batch {batch}", (batch, 3, 224, 224))
+    net.pool(4)
+    return _classifier(net, (9216, 4096, 4096, 1000))
+
+
 VGG16 = (64, 64, 0, 128, 128, 0, 256, 256, 256, 0, 512, 512, 512, 0, 512, 512, 512, 0)
 
 
@@ -273,12 +312,7 @@ def vgg16_cifar(batch: int, plan: Sequence[int] = VGG16) -> Network:
         net.conv((channels, width), 3, pad=1)
         net.add("relu")
         channels = width
-    net.add("flatten")
-    for sizes in ((512, 256), (256, 256)):
-        net.dense(*sizes)
-        net.add("relu")
-    net.dense(256, 10)
-    return net.done()
+    return _classifier(net, (512, 256, 256, 10))
 
 
 def resnet50(batch: int) -> Network:

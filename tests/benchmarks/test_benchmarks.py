@@ -67,10 +67,52 @@ def test_overlap() -> None:
     assert min(case["whole_seconds"]) > 0
 
 
-def test_gpu_without_a_card(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("script", ["gpu", "gpu_roofline"])
+def test_gpu_without_a_card(monkeypatch: pytest.MonkeyPatch, script: str) -> None:
     """CUDA shows a process no card where this variable says so."""
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
-    assert quick("gpu")["notes"][0].startswith("Nothing measured: ")
+    assert quick(script)["notes"][0].startswith("Nothing measured: ")
+
+
+@pytest.mark.slow
+def test_gpu_roofline_on_the_shim(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    found = quick("gpu_roofline", "--device", "host-shim")
+    assert found["bandwidth"] > 0
+    assert found["peak"] > 0
+    ((intensity, rate),) = found["points"]["quick"]
+    assert intensity == pytest.approx(8 * 64 * 36 / (8 * (8 * 64 + 4 * 64 + 8 * 36)))
+    assert rate > 0
+    assert len(found["points"]["BERT-base"]) == 1
+
+
+ROOF = """
+from benchmarks.gpu_roofline import roof_shares, table
+points = [(2.0, 5e9), (100.0, 25e9)]
+assert roof_shares(points, bandwidth=10e9, peak=100e9) == [0.25, 0.25]
+shown = table({"net": points}, 10e9, 100e9)
+assert shown.title == "Under 10 GB/s and 0.10 T multiply-adds a second"
+assert shown.rows[1] == ("net", "100.0", "0.025", "0.25")
+"""
+
+
+def test_the_roof_of_a_layer() -> None:
+    """Bandwidth where few multiply-adds meet a byte, the best product's rate where many do."""
+    run_python("-c", ROOF)
+
+
+DRAWN = """
+import sys
+from pathlib import Path
+from benchmarks.roofline import draw
+draw(Path(sys.argv[1]), {"net": [(2.0, 5e9), (100.0, 25e9)]}, 1e10, 1e11, "a card")
+"""
+
+
+def test_a_roofline_is_drawn(tmp_path: Path) -> None:
+    pytest.importorskip("matplotlib")
+    run_python("-c", DRAWN, str(tmp_path / "roof.png"))
+    assert (tmp_path / "roof.png").read_bytes().startswith(b"\x89PNG")
 
 
 @pytest.mark.slow
@@ -78,12 +120,171 @@ def test_gpu_on_the_shim(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Non
     """All that the script does, but for the card."""
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     found = quick("gpu", "--device", "host-shim")
+    assert found["notes"] == ["On: host-shim."]
     assert all(rate["bytes_per_second"] > 0 for rate in found["rates"])
+    fused = [rate for rate in found["rates"] if rate["what"].startswith("fused program")]
+    assert len(fused) == 3
+    assert any(rate["what"].startswith("depthwise") for rate in found["rates"])
+    assert all(0 <= rate["draws"] < 1 for rate in fused)
     (alone,), (shared,) = found["alone"].values(), found["together"].values()
     assert alone["seconds"]["median"] > 0
     assert alone["kernels"] > 0
     assert shared["sent_bytes"] > 0
-    assert set(shared["split"]) == {"alice", "bob", "carol"}
+    assert set(shared["split"]) == set(shared["party_bytes"]) == {"alice", "bob", "carol"}
+    assert min(shared["beside_bytes"].values()) > 0
+    assert sum(shared["shares"].values()) == pytest.approx(1)
+
+
+ATTEMPTED = """
+import json
+from dataclasses import replace
+from benchmarks import gpu
+from benchmarks.alone import local_work
+from benchmarks.reporting import Findings
+from benchmarks.workloads import dense
+
+if __name__ == "__main__":  # each network has a process, which reads this again
+    good = dense(6, 4)
+    bad = replace(good, name="bad", inputs={"x": (1, 5)})
+    found = Findings()
+    figures = gpu.each(found, local_work, [bad, good], "host-shim", 1)
+    print(json.dumps({"measured": list(figures), "notes": found.notes}))
+"""
+
+
+def test_an_error_in_a_network_is_told_and_does_not_lose_the_others(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    script = tmp_path / "attempted.py"
+    script.write_text(ATTEMPTED)
+    monkeypatch.setenv("PYTHONPATH", str(ROOT))
+    found = json.loads(run_python(str(script)))
+    assert found["measured"] == ["dense 6 to 4"]
+    (note,) = found["notes"]
+    assert note.startswith("bad left out: ")
+
+
+OF_A_CARD = """
+import os, sys
+from pathlib import Path
+from types import ModuleType
+sys.path.insert(0, "tests/runtime/cuda")
+from fake_pycuda import FakeCubins, fake_pycuda
+from benchmarks.card_facts import facts
+from benchmarks.card_rates import driver_copy_rate
+from veilgraph.runtime.cuda.pycuda_driver import PyCudaDriver
+cuda = fake_pycuda(Path(sys.argv[1]))
+sys.modules["pycuda"] = ModuleType("pycuda")
+sys.modules["pycuda.driver"] = cuda
+print(facts("cuda:0"))
+assert driver_copy_rate(cuda, PyCudaDriver(cuda, 0, FakeCubins(cuda)), 1 << 20, 3) > 0
+assert not cuda.card.allocated
+"""
+SMI = """#!/bin/sh
+[ "$1" = --id=00000000:1B:00.0 ] || exit 6
+echo "580.95.05, 345 MHz, 1980 MHz, 3201 MHz, 700.00 W"
+"""
+
+
+@pytest.mark.parametrize("has_smi", [False, True])
+def test_what_is_said_of_a_card(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, has_smi: bool
+) -> None:
+    """By a stand-in for PyCUDA, and one for nvidia-smi or none."""
+    if has_smi:
+        (tmp_path / "nvidia-smi").write_text(SMI)
+        (tmp_path / "nvidia-smi").chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    said = run_python("-c", OF_A_CARD, str(tmp_path))
+    assert said.startswith("NVIDIA H200, driver ")
+    assert "CUDA 13.0 of the driver" in said
+    assert "1980 MHz by CUDA" in said
+    clocks = "driver 580.95.05, multiprocessors at 345 MHz now, 1980 MHz at most"
+    assert (clocks if has_smi else "driver and clocks unknown: no nvidia-smi") in said
+
+
+WATCHED = """
+from time import monotonic
+from benchmarks.together import MemoryWatch
+free = iter([100, 40])
+last = [0]
+def look():
+    last.append(next(free, 70))
+    return last[-1]
+with MemoryWatch(look, 1e-3) as memory:
+    end = monotonic() + 60
+    while last[-1] != 70 and monotonic() < end:
+        pass
+assert memory.taken_bytes == 60
+"""
+
+
+def test_memory_of_a_card_is_watched() -> None:
+    """The least that was free in between counts, not what is free at the end."""
+    run_python("-c", WATCHED)
+
+
+UNDRAWN = """
+import numpy as np
+from benchmarks.card_rates import blocks_an_element, without_draws
+from benchmarks.kernel_calls import fused
+from veilgraph.kernels.fused.declaration import HEADER, INSTRUCTION, Op
+made = fused(256, 2, 80, [
+    {"op": Op.DRAW, "word": 32, "dst": 1, "a": 0, "count": 32},
+    {"op": Op.DRAW_BITS, "dst": 0, "dst_step": 1, "a": 0, "immediate": 1, "count": 70},
+    {"op": Op.UNPACK, "word": 64, "dst": 0, "a": 3, "a_step": 1, "count": 64},
+    {"op": Op.STORE, "word": 64, "a": 0, "b": 0},
+])
+assert blocks_an_element(made) == (32 + 70) / 128
+plain = without_draws(made)
+assert blocks_an_element(plain) == 0
+table = plain[HEADER:].view(INSTRUCTION)
+assert [Op(op).name for op in table["op"]] == [
+    "CONST", "CONST", "PACK", "PACK", "UNPACK", "STORE"
+]
+packed = table[table["op"] == Op.PACK]
+assert packed["dst"].tolist() == [0, 64] and packed["count"].tolist() == [64, 6]
+assert packed["a"].tolist() == [2, 2] and plain[1] == 3
+from veilgraph.kernels.fused import reference
+memory = np.full(256, 7, np.uint64)
+reference.run(plain, [memory], [], 0)
+assert not memory.any()
+"""
+
+
+def test_draws_are_taken_out_of_a_fused_program() -> None:
+    """Zeros in their place: constants for words, and packed constants for planes."""
+    run_python("-c", UNDRAWN)
+
+
+BESIDE = """
+from benchmarks import gpu
+from benchmarks.published import PUBLISHED, beside
+rows = beside({"ResNet-50, batch 1": 0.931, "dense 6 to 4": 1.0}).rows
+assert [row[-3:] for row in rows] == [("9.31 s", "931 ms", "10.0")], rows
+names = {network.name for network in gpu.shared_networks(quick=False)}
+assert {row.network for row in PUBLISHED} <= names
+"""
+
+
+def test_published_figures_stand_beside_networks_that_are_measured() -> None:
+    run_python("-c", BESIDE)
+
+
+ALEXNETS = """
+from benchmarks.workloads import alexnet_cifar, alexnet_imagenet
+import onnx
+for network, fully in ((alexnet_cifar(2), (2, 10)), (alexnet_imagenet(1), (1, 1000))):
+    inferred = onnx.shape_inference.infer_shapes(network.onnx(), strict_mode=True)
+    shape = inferred.graph.output[0].type.tensor_type.shape.dim
+    assert tuple(d.dim_value for d in shape) == fully
+    assert [node.op for node in network.nodes].count("conv") == 5
+"""
+
+
+def test_alexnets_have_the_published_shapes() -> None:
+    run_python("-c", ALEXNETS)
 
 
 @pytest.mark.parametrize("tune", [(), ("--tune",)])
@@ -268,6 +469,9 @@ def test_results_have_the_markers_of_every_script() -> None:
         "plans",
         "gpu",
         "gpu_matmul",
+        "gpu_roofline",
+        "gpu_draws",
+        "gpu_memory",
     ):
         assert text.count(f"<!-- {name} -->") == text.count(f"<!-- /{name} -->") == 1
 

@@ -232,6 +232,9 @@ def fake_pycuda(folder: Path) -> Any:
         card.require_page_locked(content)
         content[:] = card.at(address, len(content))
 
+    def copy_on_card(target: int, source: int, count: int, stream: Any) -> None:
+        card.at(target, count)[:] = card.at(source, count)
+
     def page_locked(count: int, dtype: Any) -> Bytes:
         card.page_locked.append(np.empty(count, dtype))
         return card.page_locked[-1]
@@ -260,7 +263,9 @@ def fake_pycuda(folder: Path) -> Any:
         "MemoryError": MemoryError,
         "init": lambda: None,
         "get_driver_version": lambda: 13000,
-        "device_attribute": type("device_attribute", (), {"MULTIPROCESSOR_COUNT": 16}),
+        "device_attribute": type(
+            "device_attribute", (), {"MULTIPROCESSOR_COUNT": 16, "CLOCK_RATE": 13}
+        ),
         "function_attribute": type(
             "function_attribute", (), {"MAX_DYNAMIC_SHARED_SIZE_BYTES": MAX_DYNAMIC_SHARED}
         ),
@@ -277,6 +282,7 @@ def fake_pycuda(folder: Path) -> Any:
         "mem_alloc": in_context(allocate),
         "memcpy_htod_async": copy_in,
         "memcpy_dtoh_async": copy_out,
+        "memcpy_dtod_async": copy_on_card,
         "memset_d8_async": lambda at, value, count, stream: card.at(at, count).fill(value),
         "memset_d32_async": set_words,
         "pagelocked_empty": in_context(page_locked),
@@ -303,10 +309,13 @@ class _Device:
         return 9, 0
 
     def get_attribute(self, attribute: int) -> int:
-        return {16: 132}[attribute]
+        return {16: 132, 13: 1_980_000}[attribute]
 
     def name(self) -> str:
         return "NVIDIA H200"
+
+    def pci_bus_id(self) -> str:
+        return "00000000:1B:00.0"
 
     def total_memory(self) -> int:
         return MEMORY_BYTES

@@ -1,0 +1,82 @@
+"""One party's local work: its steps and copies of an inference, with nobody to wait for."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from types import TracebackType
+from typing import Any, Self
+
+from benchmarks.sessions import Ours, compiled
+from benchmarks.workloads import Network
+from veilgraph.benching import COUNTED, Spread, random_weights
+from veilgraph.ir.plan import ROUND
+from veilgraph.runtime.cuda.program import sources
+from veilgraph.runtime.devices import ready
+from veilgraph.runtime.links import Buffer, byte_view
+from veilgraph.runtime.party import Party
+from veilgraph.runtime.randomness import SessionKeys, fresh_seed
+
+LEAST_ARCH = "sm_80"  # what kernels are counted for
+
+
+class NoNetwork:
+    """Links whose rounds end at once: what is sent goes nowhere, what is received is junk."""
+
+    def __init__(self, party: int, names: Sequence[str]) -> None:
+        self.party, self.names = party, tuple(names)
+        self.reset_counters()
+
+    def reset_counters(self) -> None:
+        peers = [i for i in range(len(self.names)) if i != self.party]
+        self.sent_bytes, self.received_bytes = dict.fromkeys(peers, 0), dict.fromkeys(peers, 0)
+
+    def exchange(
+        self, sends: Mapping[int, Buffer], receives: Mapping[int, Buffer], step: str
+    ) -> None:
+        for counted, messages in ((self.sent_bytes, sends), (self.received_bytes, receives)):
+            for peer, content in messages.items():
+                counted[peer] += len(byte_view(content))
+
+    def close(self) -> None:
+        """Nothing to end."""
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+
+def local_work(network: Network, device: str, runs: int) -> dict[str, Any]:
+    """The slowest party's seconds and steps of an inference without waiting for anybody."""
+    ours = compiled(network, "rep3", "auto")
+    return max(
+        (_local(ours, name, device, runs) for name in ours.plan.manifest.parties),
+        key=lambda found: float(found["seconds"]["median"]),
+    )
+
+
+def _local(ours: Ours, name: str, device: str, runs: int) -> dict[str, Any]:
+    parties, program = ours.plan.manifest.parties, ours.plan.party(name)
+    index = parties.index(name)
+    peers = {i: fresh_seed() for i in range(len(parties)) if i != index}
+    links, keys = NoNetwork(index, parties), SessionKeys(index, fresh_seed(), peers)
+    own = {tensor.name: ours.inputs[tensor.name] for tensor in program.inputs}
+    with Party(ours.plan, name, links, keys, ready(device, ours.plan, name)) as party:
+        party.share_weights(ours.weights or random_weights(ours.plan))
+        found = [party.infer(own)[1] for _ in range(runs + 1)][1:]
+    seconds = [sum(t.phases[phase].seconds for phase in COUNTED) for t in found]
+    rounds = sum(found[-1].phases[phase].rounds for phase in COUNTED)
+    return {
+        "party": name,
+        "seconds": vars(Spread.of(seconds)),
+        "steps": int((program.steps["kernel"] != ROUND).sum()),
+        "rounds": rounds,
+        "memory_bytes": program.arena_bytes,
+        "kernels": len(sources(program, len(ours.plan.constants), LEAST_ARCH)),
+    }

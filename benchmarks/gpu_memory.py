@@ -1,0 +1,72 @@
+"""What a party and three parties need on one card, by their plans: nothing is run.
+
+    python -m benchmarks.gpu_memory [--quick] [--json] [--write]
+
+Suite rep3, rings chosen, average pools. A party's arena is one allocation, its peak over the whole
+session; beside it lie constants, keys and the scratch memory of the hungriest product on an H100 or
+H200 (sm_90, 132 multiprocessors). The driver's own context, code and pinned host memory are apart:
+only a card tells those (`benchmarks.gpu`). Piranha's 7.2 GB are of a training pass of VGG16 at
+batch 128 among three parties. Compiling, calibration with it, takes the seconds that are told.
+"""
+
+from __future__ import annotations
+
+import argparse
+import time
+from typing import Any
+
+from benchmarks.gpu import MOST_BYTES, shared_networks
+from benchmarks.reporting import Findings, apart, parser, report
+from benchmarks.sessions import compiled
+from benchmarks.together import beside_arena, whole_bytes
+from benchmarks.workloads import Network
+from veilgraph import units
+from veilgraph.runtime.cuda.driver import Card
+from veilgraph.tables import Table
+
+HOPPER = Card("H100 or H200", "sm_90", multiprocessors=132, memory_bytes=80 << 30)
+HEADINGS = "network|#compiled in|#largest arena|#beside it, at most|#largest party|#three parties|"
+HEADINGS += "#at most"
+
+
+def memory(network: Network) -> dict[str, Any]:
+    """Seconds of compiling, and bytes by party."""
+    start = time.perf_counter()
+    plan = compiled(network, "rep3", "auto").plan
+    seconds = time.perf_counter() - start
+    parties = plan.manifest.parties
+    return {
+        "compile_seconds": seconds,
+        "party_bytes": {party: plan.party(party).arena_bytes for party in parties},
+        "beside_bytes": {party: beside_arena(plan, party, HOPPER) for party in parties},
+    }
+
+
+def _row(name: str, found: dict[str, Any]) -> list[str]:
+    arenas, rest = found["party_bytes"], found["beside_bytes"]
+    asked = MOST_BYTES.get(name)
+    return [
+        name,
+        units.seconds(found["compile_seconds"]),
+        units.size(max(arenas.values())),
+        units.size(max(rest.values())),
+        units.size(max(arenas[party] + rest[party] for party in arenas)),
+        units.size(whole_bytes(found)),
+        units.size(asked) if asked else "report",
+    ]
+
+
+def measure(options: argparse.Namespace) -> Findings:
+    networks = shared_networks(options.quick)
+    found = {network.name: apart(memory, network) for network in networks}
+    rows = [_row(name, each) for name, each in found.items()]
+    return Findings([Table.of(HEADINGS, rows, "Memory on a card, by the plan")], {"memory": found})
+
+
+def main() -> None:
+    options = parser(__doc__).parse_args()
+    report("gpu_memory", options, lambda: measure(options))
+
+
+if __name__ == "__main__":
+    main()

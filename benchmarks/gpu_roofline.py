@@ -1,0 +1,129 @@
+"""The roofline of a card: convolutions and products of known networks, in one ring.
+
+    python -m benchmarks.gpu_roofline [--device cuda:0] [--quick] [--json] [--write]
+
+Layers of a ResNet-50 and a VGG-16 at batch 8 and of a MobileNetV2 at batch 1, and the products of a
+BERT-base at 128 tokens, modulo 2^64: multiply-adds a second over multiply-adds a byte of inputs,
+weights and outputs, each counted once. The roof is the card's own copy and the best of our products
+of 8192 cubed. With --write also gpu_roofline.png, if matplotlib is installed. Without a card it
+says so, and measures nothing.
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Mapping, Sequence
+from importlib.util import find_spec
+
+from benchmarks.card_facts import facts
+from benchmarks.card_rates import copies_and_draws
+from benchmarks.gpu_matmul import (
+    TERA,
+    Bench,
+    Product,
+    bert_base,
+    convolution_buffers,
+    layer_seconds,
+    opened,
+    ring_rates,
+    vgg16_layers,
+)
+from benchmarks.kernels import Layer, mobilenet_v2, resnet50
+from benchmarks.reporting import RESULTS, Findings, parser, report
+from veilgraph.ir.errors import VeilgraphError
+from veilgraph.kernels.matmul import cuda as matmul
+from veilgraph.tables import Table
+
+BITS = 64
+GIGA = 1e9
+FIGURE = "gpu_roofline.png"
+Point = tuple[float, float]  # multiply-adds a byte, multiply-adds a second
+
+
+def of_layer(bench: Bench, layer: Layer, batch: int) -> Point:
+    moved = sum(buffer.bytes for buffer in convolution_buffers(layer, batch, 1, BITS))
+    work = batch * layer.multiply_adds
+    return work / moved, work / layer_seconds(bench, layer, batch, 1, BITS)
+
+
+def of_product(bench: Bench, shape: Product) -> Point:
+    buffers = shape.buffers(BITS)
+    moved = sum(buffer.bytes for buffer in buffers)
+    seconds = bench.seconds(matmul.launches, buffers, [BITS])
+    return shape.multiply_adds / moved, shape.multiply_adds / seconds
+
+
+def layer_points(bench: Bench, quick: bool) -> dict[str, list[Point]]:
+    """A point a distinct layer, by network."""
+    if quick:
+        networks, products = {"quick": ([Layer(4, 8, 8, 3)], 1)}, [Product(2, 8, 8, 8)]
+    else:
+        networks = {"ResNet-50": (resnet50(), 8), "VGG-16": (vgg16_layers(), 8)}
+        networks["MobileNetV2"] = mobilenet_v2(), 1
+        products = [shape for shape, _ in bert_base(128)]
+    found = {
+        name: [of_layer(bench, layer, batch) for layer in dict.fromkeys(layers)]
+        for name, (layers, batch) in networks.items()
+    }
+    return found | {"BERT-base": [of_product(bench, shape) for shape in dict.fromkeys(products)]}
+
+
+def roof_shares(points: Sequence[Point], bandwidth: float, peak: float) -> list[float]:
+    """What each layer reaches of what the roof allows it."""
+    return [rate / min(intensity * bandwidth, peak) for intensity, rate in points]
+
+
+def table(points: Mapping[str, Sequence[Point]], bandwidth: float, peak: float) -> Table:
+    rows = []
+    for name, found in points.items():
+        for (intensity, rate), share in zip(
+            found, roof_shares(found, bandwidth, peak), strict=True
+        ):
+            rows.append([name, f"{intensity:.1f}", f"{rate / TERA:.3f}", f"{share:.2f}"])
+    title = f"Under {bandwidth / GIGA:.0f} GB/s and {peak / TERA:.2f} T multiply-adds a second"
+    return Table.of("network|#multiply-adds a byte|#T multiply-adds/s|#of the roof", rows, title)
+
+
+def figures(device: str, quick: bool) -> Findings:
+    where = facts(device)
+    runs, side, copied = (1, 64, 1 << 12) if quick else (9, 8192, 1 << 28)
+    bench = Bench(opened(device), runs)
+    bandwidth = copies_and_draws(device, copied, runs)[0].bytes_per_second
+    peak = TERA * max(r.rate for r in ring_rates(bench, side) if r.ring == BITS)
+    points = layer_points(bench, quick)
+    return Findings(
+        [table(points, bandwidth, peak)],
+        {"card": where, "bandwidth": bandwidth, "peak": peak, "points": points},
+        [f"On: {where}."],
+    )
+
+
+def measured(options: argparse.Namespace) -> Findings:
+    """The figures, with --write drawn; a note in their place where the device can't be had."""
+    try:
+        found = figures(options.device, options.quick)
+    except VeilgraphError as error:
+        if options.write:
+            raise SystemExit(error.message) from error
+        return Findings(notes=[f"Nothing measured: {error.message}"])
+    if options.write and find_spec("matplotlib") is None:
+        found.notes.append("No figure: matplotlib is not installed.")
+    elif options.write:
+        from benchmarks.roofline import draw  # matplotlib is the user's to install
+
+        roof = found.figures["bandwidth"], found.figures["peak"]
+        card = found.figures["card"].partition(",")[0]
+        draw(RESULTS.with_name(FIGURE), found.figures["points"], *roof, card)
+        found.notes.append(f"![Roofline of a card]({FIGURE})")
+    return found
+
+
+def main() -> None:
+    made = parser(__doc__)
+    made.add_argument("--device", default="cuda:0", help="a card, or host-shim to try the script")
+    options = made.parse_args()
+    report("gpu_roofline", options, lambda: measured(options))
+
+
+if __name__ == "__main__":
+    main()

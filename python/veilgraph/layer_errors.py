@@ -14,11 +14,12 @@ from veilgraph.ir.errors import AccuracyError
 from veilgraph.ir.magnitudes import MagnitudeCount
 from veilgraph.ir.meaning.secret import Excursion
 from veilgraph.ir.secret_ops import SecretOp, attributes_of
-from veilgraph.ir.secret_types import Tensor
+from veilgraph.ir.secret_types import RangeSource, RealRange, Tensor
 from veilgraph.remedies import remedy
 
 Floats = npt.NDArray[np.float64]
 Array = npt.NDArray[np.float32]
+FUNCTIONS = frozenset(("secret.masked_function", "secret.exp_sums", "secret.masked_exp"))
 PROPORTIONAL = 1e-3  # relative residual up to which one tensor is another times a constant
 
 
@@ -172,18 +173,20 @@ def headroom_bits(op: SecretOp, integers: npt.NDArray[np.int64]) -> float:
     """How many times the largest integer of an op's result could double and still be right.
 
     The ring bounds it, and so do a truncation (2^(k-2)) and the window of a comparison that reads
-    it (2^(w-1)).
+    it (2^(w-1)). Windows of functions bound what samples showed alone: what has been clipped or
+    brought near 1 for a function fills its window by design, and so do the function's tables.
     """
     largest = max(abs(int(integers.min())), abs(int(integers.max()))) if integers.size else 0
-    if not largest:
+    if not largest or op.operation.name == "secret.constant":
         return math.inf
-    result = op.operation.results[0]
-    limits = [Tensor.of(result).encoding.ring_bits - 1]
-    for use in result.uses:
-        reader = use.owner
-        named = attributes_of(reader) if reader.operation.name.startswith("secret.") else {}
-        if "bits" in named:
-            limits.append(Tensor.of(result).encoding.ring_bits - 2)
-        if "window_bits" in named:
+    ring_bits = Tensor.of(op.operation.results[0]).encoding.ring_bits
+    seen = RealRange.of(op).source is not RangeSource.PROVEN
+    limits = [ring_bits - 1]
+    for use in op.operation.results[0].uses:
+        kind = use.owner.operation.name
+        named = attributes_of(use.owner) if kind.startswith("secret.") else {}
+        if "bits" in named and kind not in FUNCTIONS:
+            limits.append(ring_bits - 2)
+        if "window_bits" in named and (seen or kind not in FUNCTIONS):
             limits.append(named["window_bits"] - 1)
     return min(limits) - math.log2(largest)

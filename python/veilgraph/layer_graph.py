@@ -31,7 +31,8 @@ class LayerGraph:
     Attributes:
         sources: the layers that each layer reads.
         returned: the layers that are outputs, in order.
-        windows: bits, without the sign, of the narrowest comparison that reads a layer.
+        windows: bits, without the sign, of the narrowest comparison or function in another layer
+            that reads a layer's last result.
     """
 
     sources: dict[str, list[str]] = field(default_factory=dict)
@@ -44,21 +45,26 @@ class LayerGraph:
         lines = text.splitlines()[:MOST_LINES]
         places = {found[1]: found[2] for line in lines if (found := PLACE.match(line))}
         graph, makers = LayerGraph(), dict[str, str]()
+        windows, last = dict[str, int](), dict[str, str]()
         for line in lines:
             if "func.func" in line:
                 for value, name, place in ARGUMENT.findall(line):
                     makers[value] = name or places.get(place, "")
+                    last[makers[value]] = value
             elif found := OPERATION.match(line):
                 name = places.get(found[3], "")
-                makers[found[1]] = name
-                read = [makers.get(value, "") for value in VALUE.findall(found[2])]
+                makers[found[1]], last[name] = name, found[1]
+                values = VALUE.findall(found[2])
+                read = [makers.get(value, "") for value in values]
                 known = graph.sources.setdefault(name, [])
                 if window := WINDOW.search(line):
-                    for each in read:
-                        graph.windows[each] = min(graph.windows.get(each, 64), int(window[1]) - 1)
+                    for value in values:
+                        if makers.get(value) != name:
+                            windows[value] = min(windows.get(value, 64), int(window[1]) - 1)
                 known += [each for each in read if each not in (name, "", *known)]
             elif found := RETURN.match(line):
                 graph.returned = [makers.get(value, "") for value in VALUE.findall(found[1])]
+        graph.windows = {name: windows[made] for name, made in last.items() if made in windows}
         return graph
 
     def edges(self, rows: Sequence[str]) -> list[tuple[int, int]]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import re
 
 import numpy as np
 import onnx
@@ -14,7 +15,9 @@ from verbs import Compiled, json_of, refusal, run_verb
 
 import veilgraph
 from veilgraph.checking import check
+from veilgraph.html_report import page
 from veilgraph.layer_errors import LayerError, proportion
+from veilgraph.pricing import predict
 
 FILES = (
     "digits.plan", "--weights", "digits.weights", "--model", "digits.onnx",
@@ -188,3 +191,30 @@ def test_errors_add_up_over_samples() -> None:
     assert layer.mean_relative == pytest.approx((0 + 0.5 + 9) / (1 + 2.5 + 5))
     assert layer.relative == pytest.approx(9 / 5)
     assert math.isinf(layer.headroom_bits)
+
+
+@pytest.mark.parametrize("name", ["Sigmoid", "Gelu", "Exp", "Log", "Sqrt", "Softmax"])
+def test_headroom_of_functions(name: str) -> None:
+    """What is clipped for a function fills its window, and its tables are no values."""
+    node = helper.make_node
+    nodes = [node("Add", ["x", "x"], ["a"], "sum"), node(name, ["a"], ["y"], "function")]
+    proto = model(nodes, {"x": (4, 16)}, ["y"])
+    x = np.random.default_rng(1).uniform(0.5, 1.5, (4, 4, 16)).astype(np.float32)
+    plan, weights = veilgraph.compile(proto, calibrate={"x": x})
+    found = check(plan, weights, proto, {"x": x})
+    assert [layer.name for layer in found.layers] == ["sum", "function"]
+    assert all(1 <= layer.headroom_bits < 64 for layer in found.layers)
+    titles = re.findall(r">([-.\d]+) bits of headroom", page(plan, predict(plan), found))
+    assert titles
+    assert all(float(bits) >= 1 for bits in titles)
+
+
+def test_headroom_ends_where_an_operand_leaves_a_functions_window() -> None:
+    node = helper.make_node
+    nodes = [node("Add", ["x", "x"], ["a"], "sum"), node("Exp", ["a"], ["y"], "function")]
+    proto = model(nodes, {"x": (4, 16)}, ["y"])
+    x = np.random.default_rng(1).uniform(-1, 1, (4, 4, 16)).astype(np.float32)
+    plan, weights = veilgraph.compile(proto, calibrate={"x": x})
+    found = check(plan, weights, proto, {"x": 20 * x}, tolerance=math.inf)
+    assert found.excursions
+    assert found.layers[0].headroom_bits < 0

@@ -24,7 +24,7 @@ namespace veil {
 
 // The block's dynamic shared memory.
 __device__ __forceinline__ uint8_t* dynamic_shared() {
-  extern __shared__ __align__(128) uint8_t veil_dynamic_shared[];
+  extern __shared__ __align__(1024) uint8_t veil_dynamic_shared[];
   return veil_dynamic_shared;
 }
 

@@ -34,8 +34,7 @@ from math import gcd, prod
 from veilgraph.kernels.cuda.source import Source
 from veilgraph.kernels.gemm.limbs import Ring
 
-MAX_DEPTH = (1 << 17) - 64  # of all pairs, each filled up to whole steps: sums below 2^31
-STEP = 64  # depths of a step of products; kernels/gemm/residues.cuh has it too
+MAX_DEPTH = (1 << 17) - 64  # of all pairs, each filled up to whole steps: |r_i| <= 2^31 - 2^20
 FRACTION_BITS = 56  # of a sum of t_i / m_i
 
 
@@ -116,7 +115,7 @@ class Basis:
 
 @cache
 def source(word_bits: int, basis: Basis) -> Source:
-    """The three kernels for a basis."""
+    """The kernels around the products: to residues, and back."""
     name = f"{word_bits}_{basis.limbs}_{basis.count}"
     packed = [
         sum(value % 256 << 8 * j for j, value in enumerate(powers)) for powers in basis.powers
@@ -140,15 +139,15 @@ VEIL_RESIDUES({name}, uint{word_bits}_t)
 
 def _rows(basis: Basis, packed: list[int]) -> str:
     """The struct Modulus of each."""
-    columns = zip(basis.moduli, basis.inverses, packed, basis.weights, basis.fractions, strict=True)
+    columns = zip(basis.moduli, packed, basis.weights, basis.fractions, strict=True)
     return "\n".join(
-        f"    {{{m}, {inverse}, {((1 << 32) - 1) // m}u, {-(-(1 << 32) // m)}u, "
-        f"{-(-(1 << 31) // m)}, {powers & 0xFFFFFFFF}u, {powers >> 32}u, {weight}u, {fraction}u}},"
-        for m, inverse, powers, weight, fraction in columns
+        f"    {{{m}, {-(-(1 << 31) // m)}, {powers & 0xFFFFFFFF}u, {powers >> 32}u, {weight}u, "
+        f"{fraction}u}},"
+        for m, powers, weight, fraction in columns
     )
 
 
-def entries(word_bits: int, basis: Basis) -> tuple[str, str, str]:
-    """Of residues, of products, and of sums put together."""
+def entries(word_bits: int, basis: Basis) -> tuple[str, str]:
+    """Of residues, and of sums put together."""
     name = f"{word_bits}_{basis.limbs}_{basis.count}"
-    return f"veil_reduce_{name}", f"veil_multiply_{name}", f"veil_combine_{name}"
+    return f"veil_reduce_{name}", f"veil_combine_{name}"

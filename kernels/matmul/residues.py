@@ -18,16 +18,28 @@ from veilgraph.kernels.cuda.launch import (
     grid_stride,
 )
 from veilgraph.kernels.gemm import limbs
-from veilgraph.kernels.gemm.residues import MAX_DEPTH, STEP, Basis, entries, source
+from veilgraph.kernels.gemm.byte_products import (
+    COLUMNS,
+    MMA,
+    PIECE,
+    ROWS,
+    STEP,
+    WGMMA,
+    Places,
+    engine_of,
+    multiply,
+    plane_bytes,
+)
+from veilgraph.kernels.gemm.residues import MAX_DEPTH, Basis, entries, source
 from veilgraph.kernels.gemm.tuning import nearest
 
-ROWS, COLUMNS, _STAGES = 128, 256, 4  # of a block's tile; kernels/gemm/residues.cuh has them too
-SHARED_BYTES = _STAGES * (ROWS + COLUMNS) * STEP
 MAX_SCRATCH = 4 << 30
-_MAX_Z = 65535
 # What a byte of residues costs that is written and read again, in products of bytes: a card makes
 # some 600 T of these a second, and moves 3 TB.
 _BYTE_COST = 400
+# What a product of bytes costs by limbs, whose kernel splits as it goes and has mma.sync alone, in
+# products of residues: some 450 T a second beside 620 T by wgmma.
+_LIMB_COST = {MMA: 1.0, WGMMA: 1.4}
 
 
 @dataclass(frozen=True)
@@ -69,7 +81,7 @@ class Shape:
     @property
     def pitch(self) -> int:
         """Bytes from row to row of t_i."""
-        return -(-self.columns // 4) * 4
+        return -(-self.columns // PIECE) * PIECE
 
     @property
     def places(self) -> tuple[int, int, int]:
@@ -77,12 +89,12 @@ class Shape:
         left factors' lie before. What is packed lies elsewhere."""
         left, right = (0 if packed else 1 for packed in self.packed)
         t = left * self.factor_bytes(self.rows)
-        start = t + -(-self.batch * self.basis.count * self.rows * self.pitch // 16) * 16
+        start = t + self.batch * self.basis.count * self.rows * self.pitch
         return t, start, start + right * self.factor_bytes(self.columns)
 
     def factor_bytes(self, lines: int) -> int:
         """Of the residues of one side, of so many rows or columns."""
-        return self.batch * self.basis.count * lines * self.depth
+        return self.batch * self.basis.count * plane_bytes(lines, self.depth)
 
     @property
     def is_able(self) -> bool:
@@ -106,7 +118,7 @@ class Shape:
         tile = limbs.tiling(self.ring, extents, self.depths, device).tile
         area = -(-self.rows // tile.rows) * tile.rows
         area *= -(-self.columns // tile.columns) * tile.columns
-        return cost < area * self.depth * self.ring.products
+        return cost < area * self.depth * self.ring.products * _LIMB_COST[engine_of(device)]
 
 
 def by_residues(
@@ -118,21 +130,18 @@ def by_residues(
     shape = Shape.of(buffers, params[0])
     t, _, end = shape.places
     made = source(out.word_bits, shape.basis)
-    _, multiply, combine = entries(out.word_bits, shape.basis)
+    _, combine = entries(out.word_bits, shape.basis)
     left, reductions = _residues(factors[::2], shape, 0, device)
     right, others = _residues(factors[1::2], shape, 1, device)
-    tiles = -(-shape.rows // ROWS) * -(-shape.columns // COLUMNS)
-    grid = tiles, 1, min(shape.batch * shape.basis.count, _MAX_Z)
+    places = Places(left, Pointer(SCRATCH, t), right)
     extents = shape.batch, shape.rows, shape.columns
-    block = THREADS, 1, 1
-    products = (Pointer(SCRATCH, t), left, right, *extents, shape.depth, shape.pitch)
     quads = shape.batch * shape.rows * shape.pitch // 4
-    sums = (out.pointer, Pointer(SCRATCH, t), *extents, shape.pitch)
+    sums = (out.pointer, places.out, *extents, shape.pitch)
     return (
         *reductions,
         *others,
-        Launch(made, multiply, grid, block, products, SHARED_BYTES, end),
-        Launch(made, combine, grid_stride(quads, device), block, sums, 0, end),
+        multiply(shape.basis, extents, shape.depth, shape.pitch, places, device, end),
+        Launch(made, combine, grid_stride(quads, device), (THREADS, 1, 1), sums, 0, end),
     )
 
 

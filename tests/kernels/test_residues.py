@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Collection
 from dataclasses import replace
-from itertools import combinations
+from itertools import chain, combinations
 from math import gcd
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -17,8 +18,10 @@ from hypothesis import strategies as st
 from test_limbs import all_least
 from test_linear import assert_equal_in_ring, junk, matrix, random_words, seeds
 
-from veilgraph.kernels.cuda import Buffer, DeviceShape, Kind, Pointer, placed
+from veilgraph.kernels.cuda import Buffer, DeviceShape, Kind, Launch, Pointer, Source, placed
 from veilgraph.kernels.cuda.launch import PACKED, Packed
+from veilgraph.kernels.cuda.shim import ShimRunner
+from veilgraph.kernels.gemm.byte_products import MMA, source
 from veilgraph.kernels.gemm.limbs import Ring
 from veilgraph.kernels.gemm.residues import MAX_DEPTH, MODULI, Basis, largest, moduli_count
 from veilgraph.kernels.gemm.residues_reference import combined, product, residues_of
@@ -30,7 +33,7 @@ devices = pytest.mark.parametrize("device", [SHIM, pytest.param(CARD, marks=pyte
 rings = pytest.mark.parametrize(
     ("word", "bits"), [(np.uint32, 24), (np.uint32, 32), (np.uint64, 40), (np.uint64, 64)]
 )
-SM90 = DeviceShape(132, "sm_90")
+engines = pytest.mark.parametrize("arch", ["sm_80", "sm_90"])  # mma.sync, and wgmma
 
 
 def all_most(word: type[Any], shape: tuple[int, ...]) -> Words:
@@ -101,10 +104,11 @@ def by_kernels(
 
 
 @devices
+@engines
 @rings
 @settings(deadline=None, max_examples=8)
 @given(st.data())
-def test_views(device: str, word: type[Any], bits: int, data: st.DataObject) -> None:
+def test_views(device: str, arch: str, word: type[Any], bits: int, data: st.DataObject) -> None:
     batch, rows, columns = (data.draw(st.integers(1, most)) for most in (2, 20, 20))
     seed = data.draw(seeds)
     pairs = [
@@ -115,29 +119,71 @@ def test_views(device: str, word: type[Any], bits: int, data: st.DataObject) -> 
         for p in range(data.draw(st.integers(1, 2)))
     ]
     sides = data.draw(st.sets(st.integers(0, 1)))
-    by_kernels(pairs, bits, device, DeviceShape(1), sides)
+    by_kernels(pairs, bits, device, DeviceShape(1, arch), sides)
 
 
 @devices
+@engines
 @rings
-def test_several_tiles_of_extremes(device: str, word: type[Any], bits: int) -> None:
+def test_several_tiles_of_extremes(device: str, arch: str, word: type[Any], bits: int) -> None:
     """Rows and columns of the greatest elements among random ones, on edges of tiles."""
     rng = np.random.default_rng(bits)
     a, b = random_words(rng, (1, 130, 200), word), random_words(rng, (1, 200, 258), word)
     a[0, 127], a[0, 128] = all_least(word, (200,)), all_most(word, (200,))
     b[0, :, 255], b[0, :, 256] = all_least(word, (200,)), all_most(word, (200,))
-    by_kernels([(a, b)], bits, device, DeviceShape(2))
-    by_kernels([(a, b)], bits, device, DeviceShape(2), {0, 1})
+    by_kernels([(a, b)], bits, device, DeviceShape(2, arch))
+    by_kernels([(a, b)], bits, device, DeviceShape(2, arch), {0, 1})
+
+
+SCALES = """
+extern "C" __global__ void scale(uint32_t* out, const int32_t* sums) {{
+  for (int i = threadIdx.x; i < {count}; i += blockDim.x) {{
+    for (int m = 0; m < {moduli}; ++m) {{
+      const veil::Scale& scale = veil::kScales[m];
+      const uint32_t sum = static_cast<uint32_t>(sums[i]) + scale.begin;
+      out[m * {count} + i] = veil::scaled_residue(sum, scale);
+    }}
+  }}
+}}
+"""
+
+
+def test_scaled_residues_of_all_that_sums_may_be(tmp_path: Path) -> None:
+    """Both ends of |r| <= MAX_DEPTH 2^14, all remainders around zero, and any."""
+    basis, most = Basis(8, 19), MAX_DEPTH << 14
+    rng = np.random.default_rng(7)
+    ends = [range(-most, -most + 600), range(-600, 600), range(most - 600, most + 1)]
+    sums = np.array([*chain(*ends), *rng.integers(-most, most, 3000)], np.int32)
+    text = source(basis, MMA).text + SCALES.format(count=len(sums), moduli=basis.count)
+    out = np.zeros((basis.count, len(sums)), np.uint32)
+    arguments = Pointer(0, 0), Pointer(1, 0)
+    launch = Launch(Source("scale", text, ("scale",)), "scale", (1, 1, 1), (32, 1, 1), arguments)
+    ShimRunner(tmp_path).run(launch, [out, sums])
+    for m, inverse, found in zip(basis.moduli, basis.inverses, out, strict=True):
+        np.testing.assert_array_equal(found, sums.astype(np.int64) * inverse % m)
+
+
+@devices
+@engines
+def test_steps_that_take_their_turns_in_shared_memory(device: str, arch: str) -> None:
+    """More of them than there are places, over several tiles and pairs of odd depths."""
+    rng = np.random.default_rng(11)
+    pairs = [
+        (random_words(rng, (2, 9, k), np.uint32), random_words(rng, (2, k, 21), np.uint32))
+        for k in (1100, 3, 190)
+    ]
+    by_kernels(pairs, 32, device, DeviceShape(3, arch))
 
 
 def test_when_residues_are_worth_it() -> None:
-    def is_worth(limbs: int, side: int, depth: int) -> bool:
+    def is_worth(limbs: int, side: int, depth: int, arch: str = "sm_90") -> bool:
         ring = Ring(32 if limbs <= 4 else 64, limbs)
-        return Shape(ring, 1, side, side, (depth,)).is_worth(SM90)
+        return Shape(ring, 1, side, side, (depth,)).is_worth(DeviceShape(132, arch))
 
     assert is_worth(8, 8192, 8192)
     assert is_worth(5, 8192, 8192)
-    assert not is_worth(4, 8192, 8192)  # as many products, and bytes to move
+    assert is_worth(4, 8192, 8192)  # as many products, but by wgmma
+    assert not is_worth(4, 8192, 8192, "sm_80")  # as many products, and bytes to move
     assert not is_worth(8, 256, 256)
     assert not is_worth(8, 8192, 64)
 

@@ -14,6 +14,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <map>
 #include <memory>
 #include <vector>
 
@@ -30,7 +31,7 @@ struct Barrier {
 
 constexpr unsigned kWarp = 32;
 constexpr size_t kStackBytes = 256 << 10;
-constexpr size_t kSharedAlignment = 128;
+constexpr size_t kSharedAlignment = 1024;
 constexpr uint8_t kJunk = 0xa5;  // what dynamic shared memory holds when a block begins
 
 // Threads of a warp meet here. Slots alternate, so that a lane may write the next value while
@@ -48,6 +49,20 @@ struct Copy {
   int bytes, valid;
 };
 
+// A barrier in shared memory: its phase ends when all have arrived, and the bytes are there that
+// they announced, by copies that have not been made yet.
+struct PhaseBarrier {
+  unsigned arrivals = 0, pending = 0, phase = 0;
+  int expected = 0;
+  std::vector<Copy> copies = {};
+};
+
+// A product of matrices in shared memory that has not been made yet.
+struct LateProduct {
+  int32_t* sums;
+  uint64_t a, b;
+};
+
 struct Fiber {
   Index thread, block;
   unsigned number = 0;
@@ -55,6 +70,9 @@ struct Fiber {
   bool started = false, done = false;
   std::vector<Copy> copies;    // in the order they were asked for
   std::vector<size_t> groups;  // how many copies there were when each group ended
+  bool may_multiply = false;
+  std::vector<LateProduct> products;  // as copies
+  std::vector<size_t> bundles;        // as groups
   ucontext_t context;
   jmp_buf place;
 };
@@ -113,8 +131,24 @@ class Launch {
 
   void wait_for_block() { wait(block_barrier_, static_cast<unsigned>(fibers_.size())); }
   void wait_for_warp() { wait(warp().barrier, kWarp); }
+  void wait_for_some(int number, unsigned threads) { wait(some_barriers_[number], threads); }
+
+  void end_phase(PhaseBarrier& barrier) {
+    barrier.pending = barrier.arrivals;
+    barrier.expected = 0;
+    barrier.copies.clear();
+    ++barrier.phase;
+    idle_ = 0;
+  }
+
+  // Lets others run, in whose hands it is that the wait comes to an end.
+  void pause() {
+    if (++idle_ > 2 * fibers_.size()) fail("threads wait at different barriers");
+    hand_on();
+  }
 
   const Index grid, block;
+  std::map<uintptr_t, PhaseBarrier> phases;  // by address
 
  private:
   static void enter() {
@@ -131,7 +165,7 @@ class Launch {
           fibers_[me.number].block = {x, y, z};
           body_(state_);
           wait_for_block();  // shared memory is the next block's
-          if (me.number == 0) std::fill(shared_.begin(), shared_.end(), kJunk);
+          if (me.number == 0) std::fill(shared_.begin(), shared_.end(), kJunk), phases.clear();
           wait_for_block();
         }
       }
@@ -146,10 +180,7 @@ class Launch {
       idle_ = 0;
       return;
     }
-    while (barrier.generation == generation) {
-      if (++idle_ > 2 * fibers_.size()) fail("threads wait at different barriers");
-      hand_on();
-    }
+    while (barrier.generation == generation) pause();
   }
 
   void hand_on() {
@@ -186,6 +217,7 @@ class Launch {
   std::vector<uint8_t> shared_;
   std::vector<Warp> warps_;
   Barrier block_barrier_;
+  Barrier some_barriers_[16];
   Fiber* fiber_ = nullptr;
   size_t idle_ = 0, finished_fibers_ = 0;
   uint8_t* stacks_ = nullptr;

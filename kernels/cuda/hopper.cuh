@@ -1,0 +1,153 @@
+// Instructions of sm_90a alone, as kernels/cuda/tensor_core.cuh has those of sm_80: matrix products
+// of a group of four warps, copies in bulk, and the barriers in shared memory that tell of them.
+//
+// A factor of wgmma lies in shared memory, and a 64-bit descriptor says where (PTX ISA, "Matrix
+// Descriptor Format"): lines of 64 bytes, whose pieces of 16 are XORed by address bits 7 and 8 (the
+// 64-byte swizzle), eight lines in 512 bytes. Sums are 64 x 256: thread l of warp w of the group,
+// of g = l / 4 and t = l % 4, holds
+//
+//     c[4 j], c[4 j + 1]      row 16 w + g, columns 8 j + 2 t and 8 j + 2 t + 1
+//     c[4 j + 2], c[4 j + 3]  the same, row 16 w + g + 8
+#pragma once
+
+#include "kernels/cuda/tensor_core.cuh"
+#if !defined(__CUDACC__)
+#include "kernels/cuda/shim/hopper.cuh"
+#endif
+
+namespace veil {
+
+constexpr int kGroup = 128;      // threads whose warps multiply together
+constexpr int kGroupSums = 128;  // of a thread
+
+#if defined(__CUDACC__)
+
+// A barrier: 64 bits of shared memory. `arrivals` end a phase, once the bytes that they announced
+// are there.
+__device__ __forceinline__ void make_barrier(SharedAddress barrier, int arrivals) {
+  asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(barrier), "r"(arrivals) : "memory");
+}
+
+// Barriers that this thread has made exist for copies from here on; other threads wait for it.
+__device__ __forceinline__ void show_barriers() {
+  asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
+}
+
+__device__ __forceinline__ void arrive(SharedAddress barrier) {
+  asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" ::"r"(barrier) : "memory");
+}
+
+// Arrives, and says how many bytes the phase is to wait for.
+__device__ __forceinline__ void arrive_and_expect(SharedAddress barrier, int bytes) {
+  asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(barrier), "r"(bytes)
+               : "memory");
+}
+
+// Until the phase of this parity is over: 0 for the first; 1 is over from the start.
+__device__ __forceinline__ void wait_for_phase(SharedAddress barrier, unsigned parity) {
+  asm volatile(
+      "{\n"
+      ".reg .pred done;\n"
+      "again:\n"
+      "mbarrier.try_wait.parity.shared::cta.b64 done, [%0], %1;\n"
+      "@!done bra again;\n"
+      "}" ::"r"(barrier),
+      "r"(parity)
+      : "memory");
+}
+
+// Copies a run to shared memory, and tells the barrier. Addresses and bytes are multiples of 16.
+__device__ __forceinline__ void copy_in_bulk(SharedAddress to, const void* from, int bytes,
+                                             SharedAddress barrier) {
+  asm volatile(
+      "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];" ::
+          "r"(to),
+      "l"(from), "r"(bytes), "r"(barrier)
+      : "memory");
+}
+
+// Until all threads of a group are here; `number` 1 to 15 names the place.
+__device__ __forceinline__ void wait_for_group(int number) {
+  asm volatile("bar.sync %0, %1;" ::"r"(number), "n"(kGroup) : "memory");
+}
+
+// The descriptor of lines of 64 bytes from an address on, of which it takes 32 bytes a line.
+__device__ __forceinline__ uint64_t matrix_at(SharedAddress address) {
+  return uint64_t{(address & 0x3ffff) >> 4} | uint64_t{1} << 16 | uint64_t{512 >> 4} << 32 |
+         uint64_t{2} << 62;
+}
+
+// Before a group's first product, and after anything else has touched its sums.
+__device__ __forceinline__ void begin_products() {
+  asm volatile("wgmma.fence.sync.aligned;" ::: "memory");
+}
+
+// Ends a bundle of products; bundles are done in order.
+__device__ __forceinline__ void end_products() {
+  asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory");
+}
+
+// Until all bundles but the latest `Pending` are done.
+template <int Pending>
+__device__ __forceinline__ void wait_for_products() {
+  asm volatile("wgmma.wait_group.sync.aligned %0;" ::"n"(Pending) : "memory");
+}
+
+// c += a b on signed bytes, 64 x 256 sums of 32 products, modulo 2^32, by a wait that covers it.
+__device__ __forceinline__ void multiply_bytes(int32_t (&c)[kGroupSums], uint64_t a, uint64_t b) {
+  asm volatile(
+      "{\n"
+      ".reg .pred adds;\n"
+      "setp.ne.b32 adds, 1, 0;\n"
+      "wgmma.mma_async.sync.aligned.m64n256k32.s32.s8.s8 "
+      "{%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, "
+      "%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31, "
+      "%32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47, "
+      "%48, %49, %50, %51, %52, %53, %54, %55, %56, %57, %58, %59, %60, %61, %62, %63, "
+      "%64, %65, %66, %67, %68, %69, %70, %71, %72, %73, %74, %75, %76, %77, %78, %79, "
+      "%80, %81, %82, %83, %84, %85, %86, %87, %88, %89, %90, %91, %92, %93, %94, %95, "
+      "%96, %97, %98, %99, %100, %101, %102, %103, %104, %105, %106, %107, %108, %109, %110, %111, "
+      "%112, %113, %114, %115, %116, %117, %118, %119, %120, %121, %122, %123, %124, %125, %126, "
+      "%127}, "
+      "%128, %129, adds;\n"
+      "}"
+      : "+r"(c[0]), "+r"(c[1]), "+r"(c[2]), "+r"(c[3]), "+r"(c[4]), "+r"(c[5]), "+r"(c[6]),
+        "+r"(c[7]), "+r"(c[8]), "+r"(c[9]), "+r"(c[10]), "+r"(c[11]), "+r"(c[12]), "+r"(c[13]),
+        "+r"(c[14]), "+r"(c[15]), "+r"(c[16]), "+r"(c[17]), "+r"(c[18]), "+r"(c[19]), "+r"(c[20]),
+        "+r"(c[21]), "+r"(c[22]), "+r"(c[23]), "+r"(c[24]), "+r"(c[25]), "+r"(c[26]), "+r"(c[27]),
+        "+r"(c[28]), "+r"(c[29]), "+r"(c[30]), "+r"(c[31]), "+r"(c[32]), "+r"(c[33]), "+r"(c[34]),
+        "+r"(c[35]), "+r"(c[36]), "+r"(c[37]), "+r"(c[38]), "+r"(c[39]), "+r"(c[40]), "+r"(c[41]),
+        "+r"(c[42]), "+r"(c[43]), "+r"(c[44]), "+r"(c[45]), "+r"(c[46]), "+r"(c[47]), "+r"(c[48]),
+        "+r"(c[49]), "+r"(c[50]), "+r"(c[51]), "+r"(c[52]), "+r"(c[53]), "+r"(c[54]), "+r"(c[55]),
+        "+r"(c[56]), "+r"(c[57]), "+r"(c[58]), "+r"(c[59]), "+r"(c[60]), "+r"(c[61]), "+r"(c[62]),
+        "+r"(c[63]), "+r"(c[64]), "+r"(c[65]), "+r"(c[66]), "+r"(c[67]), "+r"(c[68]), "+r"(c[69]),
+        "+r"(c[70]), "+r"(c[71]), "+r"(c[72]), "+r"(c[73]), "+r"(c[74]), "+r"(c[75]), "+r"(c[76]),
+        "+r"(c[77]), "+r"(c[78]), "+r"(c[79]), "+r"(c[80]), "+r"(c[81]), "+r"(c[82]), "+r"(c[83]),
+        "+r"(c[84]), "+r"(c[85]), "+r"(c[86]), "+r"(c[87]), "+r"(c[88]), "+r"(c[89]), "+r"(c[90]),
+        "+r"(c[91]), "+r"(c[92]), "+r"(c[93]), "+r"(c[94]), "+r"(c[95]), "+r"(c[96]), "+r"(c[97]),
+        "+r"(c[98]), "+r"(c[99]), "+r"(c[100]), "+r"(c[101]), "+r"(c[102]), "+r"(c[103]),
+        "+r"(c[104]), "+r"(c[105]), "+r"(c[106]), "+r"(c[107]), "+r"(c[108]), "+r"(c[109]),
+        "+r"(c[110]), "+r"(c[111]), "+r"(c[112]), "+r"(c[113]), "+r"(c[114]), "+r"(c[115]),
+        "+r"(c[116]), "+r"(c[117]), "+r"(c[118]), "+r"(c[119]), "+r"(c[120]), "+r"(c[121]),
+        "+r"(c[122]), "+r"(c[123]), "+r"(c[124]), "+r"(c[125]), "+r"(c[126]), "+r"(c[127])
+      : "l"(a), "l"(b));
+}
+
+#else
+
+using shim::arrive;
+using shim::arrive_and_expect;
+using shim::begin_products;
+using shim::copy_in_bulk;
+using shim::end_products;
+using shim::make_barrier;
+using shim::matrix_at;
+using shim::multiply_bytes;
+using shim::show_barriers;
+using shim::wait_for_group;
+using shim::wait_for_phase;
+using shim::wait_for_products;
+
+#endif
+
+}  // namespace veil

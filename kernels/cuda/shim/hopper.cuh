@@ -1,0 +1,145 @@
+// The shim's bodies of kernels/cuda/hopper.cuh, whose head has the layout of sums.
+//
+// What is asynchronous is as late as it may be. A copy in bulk is made by the wait for the barrier
+// that tells of it, and its destination is junk from the moment it is asked for, so that a stage
+// that is handed back too early shows. Products are made by the wait that covers them.
+#pragma once
+#include <cstring>
+
+#include "kernels/cuda/shim/device.cuh"
+#include "kernels/cuda/shim/fibers.cuh"
+#include "kernels/cuda/shim/tensor_core.cuh"
+
+namespace veil::shim {
+
+constexpr unsigned kGroup = 128;
+constexpr uint64_t kSwizzle64 = 2;
+
+inline void make_barrier(SharedAddress address, int arrivals) {
+  if (address % 8 != 0) Launch::fail("a barrier is not aligned");
+  const auto count = static_cast<unsigned>(arrivals);
+  Launch::now().phases[address] = {.arrivals = count, .pending = count};
+}
+
+inline void show_barriers() {}
+
+inline PhaseBarrier& barrier_at(SharedAddress address) {
+  const auto found = Launch::now().phases.find(address);
+  if (found == Launch::now().phases.end()) Launch::fail("a barrier that nobody has made");
+  return found->second;
+}
+
+inline void arrive(SharedAddress address) {
+  PhaseBarrier& barrier = barrier_at(address);
+  if (barrier.pending == 0) Launch::fail("more arrivals than a barrier takes");
+  --barrier.pending;
+  if (barrier.pending == 0 && barrier.expected == 0) Launch::now().end_phase(barrier);
+}
+
+inline void arrive_and_expect(SharedAddress address, int bytes) {
+  barrier_at(address).expected += bytes;
+  arrive(address);
+}
+
+// Makes the copies that end a phase, where all have arrived and all bytes are on their way.
+inline void settle(PhaseBarrier& barrier) {
+  int bytes = 0;
+  for (const Copy& copy : barrier.copies) bytes += copy.bytes;
+  if (barrier.pending > 0 || bytes < barrier.expected) return;
+  if (bytes > barrier.expected) Launch::fail("more bytes than a barrier expects");
+  for (const Copy& copy : barrier.copies) {
+    std::memcpy(copy.to, copy.from, static_cast<size_t>(copy.bytes));
+  }
+  Launch::now().end_phase(barrier);
+}
+
+inline void wait_for_phase(SharedAddress address, unsigned parity) {
+  const PhaseBarrier& barrier = barrier_at(address);
+  while (barrier.phase % 2 == parity) {
+    settle(barrier_at(address));
+    if (barrier.phase % 2 == parity) Launch::now().pause();
+  }
+}
+
+inline void copy_in_bulk(SharedAddress to, const void* from, int bytes, SharedAddress address) {
+  const auto source = reinterpret_cast<uintptr_t>(from);
+  const auto offset = to - reinterpret_cast<uintptr_t>(dynamic_shared());
+  if (to % 16 != 0 || source % 16 != 0 || bytes % 16 != 0) {
+    Launch::fail("a copy in bulk is not aligned");
+  }
+  if (offset + static_cast<size_t>(bytes) > Launch::now().shared_bytes()) {
+    Launch::fail("a copy in bulk beside dynamic shared memory");
+  }
+  auto* place = reinterpret_cast<uint8_t*>(to);
+  std::memset(place, kJunk, static_cast<size_t>(bytes));
+  barrier_at(address).copies.push_back({place, static_cast<const uint8_t*>(from), bytes, bytes});
+}
+
+inline void wait_for_group(int number) { Launch::now().wait_for_some(number, kGroup); }
+
+// As the PTX ISA has it, but for addresses, which count from dynamic shared memory.
+inline uint64_t matrix_at(SharedAddress address) {
+  const auto offset = address - reinterpret_cast<uintptr_t>(dynamic_shared());
+  if (offset % 16 != 0 || offset >= Launch::now().shared_bytes()) {
+    Launch::fail("a matrix beside dynamic shared memory");
+  }
+  return offset >> 4 | uint64_t{1} << 16 | uint64_t{512 >> 4} << 32 | kSwizzle64 << 62;
+}
+
+// 32 bytes of a line of the matrix that a descriptor tells of.
+inline void read_line(int8_t (&to)[32], uint64_t matrix, unsigned line) {
+  const size_t start = (matrix & 0x3fff) << 4, eight_lines = (matrix >> 32 & 0x3fff) << 4;
+  for (size_t piece = 0; piece < 32; piece += 16) {
+    const size_t at = start + line / 8 * eight_lines + line % 8 * 64 + piece;
+    const size_t swizzled = at ^ (at >> 7 & 3) << 4;
+    if (swizzled + 16 > Launch::now().shared_bytes()) Launch::fail("a matrix of other memory");
+    std::memcpy(to + piece, dynamic_shared() + swizzled, 16);
+  }
+}
+
+inline void begin_products() { Launch::now().fiber().may_multiply = true; }
+
+inline void multiply_bytes(int32_t (&c)[128], uint64_t a, uint64_t b) {
+  Fiber& me = Launch::now().fiber();
+  if (!me.may_multiply) Launch::fail("products that have not begun");
+  if (exchange(a, 0) != a || exchange(b, 0) != b) Launch::fail("a warp of several matrices");
+  if (a >> 62 != kSwizzle64 || b >> 62 != kSwizzle64) Launch::fail("a matrix of another swizzle");
+  me.products.push_back({c, a, b});
+}
+
+inline void end_products() {
+  Fiber& me = Launch::now().fiber();
+  me.may_multiply = false;
+  me.bundles.push_back(me.products.size());
+}
+
+// This thread's sums of one product.
+inline void make_product(const LateProduct& product, unsigned thread) {
+  const unsigned row = thread / kWarp * 16 + thread % kWarp / 4, column = thread % 4 * 2;
+  int8_t rows[2][32], line[32];
+  for (unsigned half = 0; half < 2; ++half) read_line(rows[half], product.a, row + 8 * half);
+  for (unsigned i = 0; i < 64; ++i) {
+    read_line(line, product.b, column + i / 2 * 8 + i % 2);
+    for (unsigned half = 0; half < 2; ++half) {
+      int32_t& sum = product.sums[i / 2 * 4 + half * 2 + i % 2];
+      sum = static_cast<int32_t>(static_cast<uint32_t>(sum) +
+                                 static_cast<uint32_t>(dot(rows[half], line)));
+    }
+  }
+}
+
+// A warp's products are done when all of its threads have made theirs.
+template <int Pending>
+void wait_for_products() {
+  Fiber& me = Launch::now().fiber();
+  if (me.bundles.size() > Pending) {
+    const size_t ended = me.bundles.size() - Pending, count = me.bundles[ended - 1];
+    for (size_t i = 0; i < count; ++i) make_product(me.products[i], me.number % kGroup);
+    me.products.erase(me.products.begin(), me.products.begin() + static_cast<ptrdiff_t>(count));
+    me.bundles.erase(me.bundles.begin(), me.bundles.begin() + static_cast<ptrdiff_t>(ended));
+    for (size_t& bundle : me.bundles) bundle -= count;
+  }
+  Launch::now().wait_for_warp();
+}
+
+}  // namespace veil::shim

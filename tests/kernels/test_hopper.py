@@ -1,0 +1,130 @@
+"""The shim's instructions of sm_90a: sums of a group of warps as the PTX ISA has them, and what is
+asynchronous as late as it may be.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+import pytest
+
+from veilgraph.kernels.cuda import Launch, Pointer, Source
+from veilgraph.kernels.cuda.shim import ShimRunner
+
+GROUP, ROWS, COLUMNS, DEPTHS = 128, 64, 256, 64
+MULTIPLY = """
+#include "kernels/cuda/hopper.cuh"
+extern "C" __global__ void multiply(int32_t* sums, int32_t* early, const uint8_t* factors) {
+  uint8_t* shared = veil::dynamic_shared();
+  const int thread = threadIdx.x;
+  for (int i = thread; i < (64 + 256) * 64; i += blockDim.x) shared[i] = factors[i];
+  __syncthreads();
+  int32_t c[128];
+  for (int i = 0; i < 128; ++i) c[i] = sums[128 * thread + i];
+  const auto a = veil::shared_address(shared), b = veil::shared_address(shared + 64 * 64);
+  veil::begin_products();
+  for (int half = 0; half < 2; ++half) {
+    veil::multiply_bytes(c, veil::matrix_at(a + 32 * half), veil::matrix_at(b + 32 * half));
+    veil::end_products();
+    veil::begin_products();
+  }
+  veil::wait_for_products<1>();
+  for (int i = 0; i < 128; ++i) early[128 * thread + i] = c[i];
+  veil::wait_for_products<0>();
+  for (int i = 0; i < 128; ++i) sums[128 * thread + i] = c[i];
+}
+"""
+COPY = """
+#include "kernels/cuda/hopper.cuh"
+extern "C" __global__ void copy(uint8_t* out, const uint8_t* in) {
+  uint8_t* shared = veil::dynamic_shared();
+  const auto barrier = veil::shared_address(shared + 128);
+  const int lane = threadIdx.x;
+  if (lane == 0) {
+    for (int i = 0; i < 128; ++i) shared[i] = 1;
+    veil::make_barrier(barrier, 1);
+    veil::show_barriers();
+  }
+  __syncthreads();
+  veil::wait_for_phase(barrier, 1);
+  for (unsigned turn = 0; turn < 2; ++turn) {
+    if (lane == 0) {
+      veil::arrive_and_expect(barrier, 96);
+      veil::copy_in_bulk(veil::shared_address(shared), in + 96 * turn, 64, barrier);
+      veil::copy_in_bulk(veil::shared_address(shared + 64), in + 96 * turn + 64, 32, barrier);
+    }
+    __syncthreads();
+    for (int i = 0; i < 4; ++i) out[256 * turn + 4 * lane + i] = shared[4 * lane + i];
+    __syncthreads();
+    veil::wait_for_phase(barrier, turn);
+    for (int i = 0; i < 4; ++i) out[256 * turn + 128 + 4 * lane + i] = shared[4 * lane + i];
+    __syncthreads();
+  }
+}
+"""
+
+
+def run(
+    folder: Path,
+    name: str,
+    text: str,
+    threads: int,
+    shared: int,
+    arrays: list[npt.NDArray[np.int8]],
+) -> None:
+    """One block over arrays, a region each."""
+    pointers = tuple(Pointer(i, 0) for i in range(len(arrays)))
+    source = Source(name, text, (name,))
+    launch = Launch(source, name, (1, 1, 1), (threads, 1, 1), pointers, shared)
+    ShimRunner(folder).run(launch, arrays)
+
+
+def swizzled(lines: npt.NDArray[np.int8]) -> npt.NDArray[np.int8]:
+    """Lines of 64 bytes, each piece of 16 where the 64-byte swizzle has it."""
+    out = np.empty_like(lines)
+    for number, line in enumerate(lines):
+        for piece in range(4):
+            place = piece ^ (number // 2) % 4
+            out[number, 16 * place : 16 * place + 16] = line[16 * piece : 16 * piece + 16]
+    return out
+
+
+def of_threads(matrix: npt.NDArray[np.int32]) -> npt.NDArray[np.int32]:
+    """PTX ISA, register fragments of wgmma .m64nNk32: what each thread holds."""
+    out = np.empty((GROUP, GROUP), np.int32)
+    for thread in range(GROUP):
+        warp, lane = divmod(thread, 32)
+        for i in range(GROUP):
+            row = 16 * warp + lane // 4 + 8 * (i // 2 % 2)
+            out[thread, i] = matrix[row, 8 * (i // 4) + lane % 4 * 2 + i % 2]
+    return out
+
+
+@pytest.mark.parametrize("extreme", [False, True])
+def test_sums_of_a_group_are_where_the_isa_has_them(tmp_path: Path, extreme: bool) -> None:
+    """Modulo 2^32, and each bundle of products when a wait covers it."""
+    rng = np.random.default_rng(1)
+    a, b = (rng.integers(-128, 128, (lines, DEPTHS), np.int8) for lines in (ROWS, COLUMNS))
+    c = rng.integers(-(2**31), 2**31, (ROWS, COLUMNS), np.int32)
+    if extreme:
+        a[:], b[:], c[:] = -128, -128, 2**31 - 1
+    sums, early = of_threads(c), np.zeros((GROUP, GROUP), np.int32)
+    factors = np.concatenate([swizzled(a), swizzled(b)])
+    run(tmp_path, "multiply", MULTIPLY, GROUP, factors.nbytes, [sums, early, factors])
+    left, right = a.astype(np.int64), b.astype(np.int64)
+    half = c + left[:, :32] @ right[:, :32].T
+    np.testing.assert_array_equal(early, of_threads(half.astype(np.int32)))
+    both = half + left[:, 32:] @ right[:, 32:].T
+    np.testing.assert_array_equal(sums, of_threads(both.astype(np.int32)))
+
+
+def test_copies_in_bulk_are_there_when_their_phase_is_over(tmp_path: Path) -> None:
+    """Until then there is junk in their place, and nothing else is touched."""
+    values = np.random.default_rng(2).integers(-128, 128, (2, 96), np.int8)
+    out = np.zeros((2, 2, 128), np.int8)
+    run(tmp_path, "copy", COPY, 32, 136, [out, values])
+    assert (out[:, 0, :96].view(np.uint8) == 0xA5).all()
+    np.testing.assert_array_equal(out[:, 1, :96], values)
+    assert (out[:, :, 96:] == 1).all()

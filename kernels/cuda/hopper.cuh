@@ -66,6 +66,42 @@ __device__ __forceinline__ void copy_in_bulk(SharedAddress to, const void* from,
       : "memory");
 }
 
+// The block's number among those that see each other's shared memory, at the same places.
+__device__ __forceinline__ unsigned rank_in_cluster() {
+  unsigned rank;
+  asm("mov.u32 %0, %%cluster_ctarank;" : "=r"(rank));
+  return rank;
+}
+
+// Until all threads of all of them are here, with what they wrote.
+__device__ __forceinline__ void wait_for_cluster() {
+  asm volatile("barrier.cluster.arrive.release;\nbarrier.cluster.wait.acquire;" ::: "memory");
+}
+
+// Arrives at a barrier of the block with this rank. No words pass by that, only leave to write over
+// what products have read: hence no scope of the cluster, which costs a fence.
+__device__ __forceinline__ void arrive_in(SharedAddress barrier, unsigned rank) {
+  asm volatile(
+      "{\n"
+      ".reg .b32 there;\n"
+      "mapa.shared::cluster.u32 there, %0, %1;\n"
+      "mbarrier.arrive.shared::cluster.b64 _, [there];\n"
+      "}" ::"r"(barrier),
+      "r"(rank)
+      : "memory");
+}
+
+// Copies a run to the same place in each of `Blocks` blocks, and tells the barrier of each.
+template <int Blocks>
+__device__ __forceinline__ void copy_in_bulk_to_all(SharedAddress to, const void* from, int bytes,
+                                                    SharedAddress barrier) {
+  asm volatile(
+      "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes.multicast::cluster "
+      "[%0], [%1], %2, [%3], %4;" ::"r"(to),
+      "l"(from), "r"(bytes), "r"(barrier), "h"(static_cast<uint16_t>((1 << Blocks) - 1))
+      : "memory");
+}
+
 // Until all threads of a group are here; `number` 1 to 15 names the place.
 __device__ __forceinline__ void wait_for_group(int number) {
   asm volatile("bar.sync %0, %1;" ::"r"(number), "n"(kGroup) : "memory");
@@ -137,13 +173,17 @@ __device__ __forceinline__ void multiply_bytes(int32_t (&c)[kGroupSums], uint64_
 
 using shim::arrive;
 using shim::arrive_and_expect;
+using shim::arrive_in;
 using shim::begin_products;
 using shim::copy_in_bulk;
+using shim::copy_in_bulk_to_all;
 using shim::end_products;
 using shim::make_barrier;
 using shim::matrix_at;
 using shim::multiply_bytes;
+using shim::rank_in_cluster;
 using shim::show_barriers;
+using shim::wait_for_cluster;
 using shim::wait_for_group;
 using shim::wait_for_phase;
 using shim::wait_for_products;

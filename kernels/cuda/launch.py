@@ -87,7 +87,8 @@ class Launch:
 
     `shared_bytes` is dynamic shared memory, `scratch_bytes` what the region SCRATCH has to hold:
     junk before a step, and secret. Launches of a step run in order, and so do steps: each sees what
-    those before it wrote.
+    those before it wrote. `cluster` is how many neighbouring blocks see each other's shared memory,
+    as the source says too (`__cluster_dims__`).
     """
 
     source: Source
@@ -97,6 +98,7 @@ class Launch:
     arguments: tuple[Argument, ...]
     shared_bytes: int = 0
     scratch_bytes: int = 0
+    cluster: int = 1
 
     def bind(self, regions: Sequence[int], keys: int, run: int) -> npt.NDArray[np.uint64]:
         """The parameter buffer, given the addresses of the regions, of the key schedules and of

@@ -60,11 +60,16 @@ struct ByteProduct {
   uint64_t out, left, right;
   int64_t planes, rows, columns, depth, pitch;
 
-  __device__ __forceinline__ int64_t down() const { return (rows + kByteRows - 1) / kByteRows; }
+  // Tiles along the rows, where so many of them are made together; along the columns; and in all.
+  __device__ __forceinline__ int64_t down(int together) const {
+    return (rows + together * kByteRows - 1) / (together * kByteRows);
+  }
   __device__ __forceinline__ int64_t across() const {
     return (columns + kByteColumns - 1) / kByteColumns;
   }
-  __device__ __forceinline__ int64_t tiles() const { return planes * down() * across(); }
+  __device__ __forceinline__ int64_t tiles(int together) const {
+    return planes * down(together) * across();
+  }
   __device__ __forceinline__ int steps() const { return static_cast<int>(depth / kByteStep); }
 };
 
@@ -72,11 +77,14 @@ struct ByteProduct {
 struct ByteTile {
   int64_t plane, row, column;
 
-  __device__ __forceinline__ ByteTile(const ByteProduct& product, int64_t number) {
-    const int64_t each = product.down() * product.across();
+  // Number `rank` of those that are made together.
+  __device__ __forceinline__ ByteTile(const ByteProduct& product, int64_t number, int together,
+                                      int rank) {
+    const int64_t each = product.down(together) * product.across();
     plane = number / each;
-    const TilePlace place = place_of(number - plane * each, product.down(), product.across());
-    row = place.row * kByteRows, column = place.column * kByteColumns;
+    const TilePlace place =
+        place_of(number - plane * each, product.down(together), product.across());
+    row = (place.row * together + rank) * kByteRows, column = place.column * kByteColumns;
   }
 
   // The first block of each factor, and the next 128 columns' first one.

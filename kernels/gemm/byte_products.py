@@ -1,9 +1,10 @@
 """Products of bytes, modulus by modulus: the step `multiply` of kernels/gemm/residues.py.
 
-Two kernels do it, on the same planes of residues (kernels/gemm/byte_products.cuh) and to the same
-t_i: one by mma.sync, for every card, and one by wgmma, which sm_90 alone has. A tile is
+Three kernels do it, on the same planes of residues (kernels/gemm/byte_products.cuh) and to the same
+t_i: one by mma.sync, for every card, and two by wgmma, which sm_90 alone has. A tile is
 ROWS x COLUMNS for one modulus, and as many blocks as the device has multiprocessors walk over all
-tiles of all moduli and entries.
+tiles of all moduli and entries. Where rows fill them, two blocks of a cluster make tiles one below
+the other and share the right factor, which takes a third off what they read.
 
 **From a sum to t_i.** Sums begin at B = floor(2^31 / m) m, which is 0 modulo m and more than any
 |r| <= MAX_DEPTH 2^14, so r + B is never negative, nor 2^32 or more. Its four bytes times
@@ -13,7 +14,7 @@ by a constant.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 
 from veilgraph.kernels.cuda.launch import Argument, DeviceShape, Launch, Pointer
@@ -29,20 +30,26 @@ PIECE = 16  # bytes of t_i that are stored together: rows are filled up to whole
 
 @dataclass(frozen=True)
 class Engine:
-    """A kernel of kernels/gemm/byte_products_<name>.cuh."""
+    """A kernel of kernels/gemm/byte_products_<name>.cuh; `together` blocks are a cluster."""
 
     name: str
     threads: int
     shared_bytes: int
+    together: int = 1
 
 
 MMA = Engine("mma", 256, 4 * _STEP_BYTES)
 WGMMA = Engine("wgmma", 288, 8 * _STEP_BYTES + _OUT_BYTES + 8 * 16)
+WGMMA_PAIRS = replace(WGMMA, together=2)
+_MOST_EMPTY = 1.1  # rows with what fills up pairs of tiles, less than which pairs save
 
 
-def engine_of(device: DeviceShape) -> Engine:
-    """The fastest that a device has."""
-    return WGMMA if device.arch == "sm_90" else MMA
+def engine_of(device: DeviceShape, rows: int) -> Engine:
+    """The fastest that a device has for outputs of so many rows."""
+    if device.arch != "sm_90":
+        return MMA
+    alone, paired = (-(-rows // lines) * lines for lines in (ROWS, 2 * ROWS))
+    return WGMMA_PAIRS if paired <= _MOST_EMPTY * alone else WGMMA
 
 
 def plane_bytes(lines: int, depth: int) -> int:
@@ -50,15 +57,15 @@ def plane_bytes(lines: int, depth: int) -> int:
     return -(-lines // COLUMNS) * COLUMNS * depth
 
 
-def entry(basis: Basis) -> str:
+def entry(basis: Basis, engine: Engine) -> str:
     """The kernel's name."""
-    return f"veil_multiply_{basis.count}"
+    return f"veil_multiply_{basis.count}_{engine.name}_{engine.together}"
 
 
 @cache
 def source(basis: Basis, engine: Engine) -> Source:
     """The kernel for the moduli of a basis; its limbs don't matter."""
-    return _source(basis.moduli, basis.inverses, entry(basis), engine)
+    return _source(basis.moduli, basis.inverses, entry(basis, engine), engine)
 
 
 @cache
@@ -77,7 +84,7 @@ __device__ const Scale kScales[{len(moduli)}] = {{
 }};
 }}  // namespace veil
 
-VEIL_BYTE_PRODUCTS({name}, {engine.shared_bytes}, {len(moduli)}, veil::kScales)
+VEIL_BYTE_PRODUCTS({name}, {engine.shared_bytes}, {len(moduli)}, {engine.together}, veil::kScales)
 """
     return Source(f"byte_products_{engine.name}", text, (name,))
 
@@ -117,18 +124,20 @@ def multiply(
         scratch_bytes: what the region SCRATCH has to hold.
     """
     batch, rows, columns = extents
-    engine = engine_of(device)
+    engine = engine_of(device, rows)
     planes = batch * basis.count
-    tiles = planes * -(-rows // ROWS) * -(-columns // COLUMNS)
+    tiles = planes * -(-rows // (engine.together * ROWS)) * -(-columns // COLUMNS)
+    clusters = min(tiles, max(1, device.multiprocessors // engine.together))
     arguments: tuple[Argument, ...] = (
         places.out, places.left, places.right, planes, rows, columns, depth, pitch,
     )  # fmt: skip
     return Launch(
         source(basis, engine),
-        entry(basis),
-        (min(tiles, device.multiprocessors), 1, 1),
+        entry(basis, engine),
+        (clusters * engine.together, 1, 1),
         (engine.threads, 1, 1),
         arguments,
         engine.shared_bytes,
         scratch_bytes,
+        engine.together,
     )

@@ -85,8 +85,8 @@ __device__ __forceinline__ void multiply_by_mma(const ByteProduct& product, cons
   const int row = warp / 4 * 16 * kMmaDown, column = warp % 4 * 8 * kMmaAcross;
   const int steps = product.steps();
   uint8_t* stages = dynamic_shared();
-  for (int64_t number = blockIdx.x; number < product.tiles(); number += gridDim.x) {
-    const ByteTile tile(product, number);
+  for (int64_t number = blockIdx.x; number < product.tiles(1); number += gridDim.x) {
+    const ByteTile tile(product, number, 1, 0);
     const uint8_t* from[3] = {tile.left(product), tile.right(product, 0), tile.right(product, 1)};
     const auto copy = [&](int step) {
       if (step < steps) {
@@ -119,9 +119,9 @@ __device__ __forceinline__ void multiply_by_mma(const ByteProduct& product, cons
 
 }  // namespace veil
 
-#define VEIL_BYTE_PRODUCTS(entry, shared_bytes, count, scales)       \
-  extern "C" __global__ void __launch_bounds__(veil::kMmaThreads, 1) \
-      entry(const __grid_constant__ veil::ByteProduct product) {     \
-    static_assert(veil::kMmaSharedBytes == shared_bytes);            \
-    veil::multiply_by_mma<count>(product, scales);                   \
+#define VEIL_BYTE_PRODUCTS(entry, shared_bytes, count, together, scales)   \
+  extern "C" __global__ void __launch_bounds__(veil::kMmaThreads, 1)       \
+      entry(const __grid_constant__ veil::ByteProduct product) {           \
+    static_assert(veil::kMmaSharedBytes == shared_bytes && together == 1); \
+    veil::multiply_by_mma<count>(product, scales);                         \
   }

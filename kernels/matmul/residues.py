@@ -25,6 +25,7 @@ from veilgraph.kernels.gemm.byte_products import (
     ROWS,
     STEP,
     WGMMA,
+    WGMMA_PAIRS,
     Places,
     engine_of,
     multiply,
@@ -38,8 +39,9 @@ MAX_SCRATCH = 4 << 30
 # some 600 T of these a second, and moves 3 TB.
 _BYTE_COST = 400
 # What a product of bytes costs by limbs, whose kernel splits as it goes and has mma.sync alone, in
-# products of residues: some 450 T a second beside 620 T by wgmma.
-_LIMB_COST = {MMA: 1.0, WGMMA: 1.4}
+# products of residues: some 450 T a second beside 620 T by wgmma, 680 T in
+# pairs.
+_LIMB_COST = {MMA: 1.0, WGMMA: 1.4, WGMMA_PAIRS: 1.5}
 
 
 @dataclass(frozen=True)
@@ -118,7 +120,9 @@ class Shape:
         tile = limbs.tiling(self.ring, extents, self.depths, device).tile
         area = -(-self.rows // tile.rows) * tile.rows
         area *= -(-self.columns // tile.columns) * tile.columns
-        return cost < area * self.depth * self.ring.products * _LIMB_COST[engine_of(device)]
+        return (
+            cost < area * self.depth * self.ring.products * _LIMB_COST[engine_of(device, self.rows)]
+        )
 
 
 def by_residues(

@@ -21,7 +21,7 @@ from protocol_plans import protocol_plan
 from veilgraph.ir.plan import ROUND, Plan
 from veilgraph.kernels import KERNELS
 from veilgraph.kernels.cuda import FLAGS, ROOT, DeviceShape, Source, buffers_of, launches
-from veilgraph.kernels.gemm.byte_products import MMA, WGMMA, Engine
+from veilgraph.kernels.gemm.byte_products import MMA, WGMMA, WGMMA_PAIRS, Engine
 from veilgraph.kernels.gemm.byte_products import source as byte_products
 from veilgraph.kernels.gemm.limbs import Ring, Tiling, stages_of, tiles_of
 from veilgraph.kernels.gemm.residues import Basis
@@ -148,6 +148,7 @@ def test_residues_do_not_spill(tmp_path: Path, basis: Basis, arch: str) -> None:
         (MMA, "sm_80", "IMMA.16832.S8.S8", 2 * 4 * 8),  # halves of a step, down and across
         (MMA, "sm_90a", "IMMA.16832.S8.S8", 2 * 4 * 8),
         (WGMMA, "sm_90a", "IGMMA.64x256x32.S8.S8", 2),
+        (WGMMA_PAIRS, "sm_90a", "IGMMA.64x256x32.S8.S8", 2),
     ],
 )
 @pytest.mark.parametrize("basis", BASES, ids=lambda basis: f"{basis.limbs}-{basis.count}")
@@ -160,7 +161,8 @@ def test_byte_products_are_on_tensor_cores(
     assert found.count(instruction) == count
     stores = set(re.findall(r"\bSTG\S*", found))
     assert stores == {"STG.E.128"}
-    assert ("UBLKCP" in found) == (engine is WGMMA)
+    assert ("UBLKCP" in found) == (engine is not MMA)
+    assert ("UBLKCP.S.G.MULTICAST" in found) == (engine is WGMMA_PAIRS)
 
 
 @needs_nvcc

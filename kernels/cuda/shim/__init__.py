@@ -90,6 +90,7 @@ class ShimRunner:
         done = entry(
             grid.ctypes.data_as(ctypes.c_void_p),
             block.ctypes.data_as(ctypes.c_void_p),
+            ctypes.c_uint32(launch.cluster),
             ctypes.c_uint64(launch.shared_bytes),
             words.ctypes.data_as(ctypes.c_void_p),
             ctypes.c_int64(len(words)),

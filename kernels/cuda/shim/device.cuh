@@ -13,6 +13,7 @@
 #define __grid_constant__
 #define __forceinline__ inline
 #define __launch_bounds__(...)
+#define __cluster_dims__(...)
 #define __shared__ static thread_local
 #define __restrict__ __restrict
 
@@ -95,7 +96,7 @@ T take(const uint64_t*& words) {
 // Runs a kernel over a grid; false where the parameter buffer is not as long as its parameters.
 template <class... Parameters>
 bool launch(void (*kernel)(Parameters...), const unsigned* grid, const unsigned* block,
-            size_t shared_bytes, const uint64_t* words, int64_t count) {
+            unsigned cluster, size_t shared_bytes, const uint64_t* words, int64_t count) {
   if (count * 8 != static_cast<int64_t>((sizeof(Parameters) + ... + 0))) return false;
   struct Call {
     void (*kernel)(Parameters...);
@@ -106,15 +107,15 @@ bool launch(void (*kernel)(Parameters...), const unsigned* grid, const unsigned*
     std::apply(c->kernel, c->arguments);
   };
   const Index blocks = {grid[0], grid[1], grid[2]}, threads = {block[0], block[1], block[2]};
-  Launch(blocks, threads, shared_bytes, body, &call).run();
+  Launch(blocks, threads, cluster, shared_bytes, body, &call).run();
   return true;
 }
 
 }  // namespace veil::shim
 
 // A way in for each kernel of a source, written below it.
-#define VEIL_SHIM_ENTRY(entry)                                                                     \
-  extern "C" bool shim_##entry(const unsigned* grid, const unsigned* block, uint64_t shared_bytes, \
-                               const uint64_t* words, int64_t count) {                             \
-    return ::veil::shim::launch(entry, grid, block, shared_bytes, words, count);                   \
+#define VEIL_SHIM_ENTRY(entry)                                                                \
+  extern "C" bool shim_##entry(const unsigned* grid, const unsigned* block, unsigned cluster, \
+                               uint64_t shared_bytes, const uint64_t* words, int64_t count) { \
+    return ::veil::shim::launch(entry, grid, block, cluster, shared_bytes, words, count);     \
   }

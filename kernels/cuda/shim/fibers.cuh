@@ -77,18 +77,24 @@ struct Fiber {
   jmp_buf place;
 };
 
-// A launch under way: the fibers of a block, which all run one block after another.
+// A launch under way: the fibers of a cluster of blocks, which all run one cluster after another.
 class Launch {
  public:
-  Launch(Index grid, Index block, size_t shared_bytes, void (*body)(void*), void* state)
+  Launch(Index grid, Index block, unsigned cluster, size_t shared_bytes, void (*body)(void*),
+         void* state)
       : grid(grid),
         block(block),
         body_(body),
         state_(state),
-        fibers_(block.x * block.y * block.z),
-        shared_(shared_bytes + kSharedAlignment, kJunk) {
-    if (fibers_.empty() || fibers_.size() % kWarp != 0) fail("a block is no whole warps");
+        cluster_(cluster),
+        threads_(block.x * block.y * block.z),
+        fibers_(threads_ * cluster),
+        shared_bytes_(shared_bytes),
+        shared_((cluster + 1) * shared_stride(), kJunk) {
+    if (threads_ == 0 || threads_ % kWarp != 0) fail("a block is no whole warps");
+    if (cluster == 0 || grid.x % cluster != 0) fail("a grid is no whole clusters");
     warps_.resize(fibers_.size() / kWarp);
+    blocks_.resize(cluster);
     const size_t bytes = fibers_.size() * kStackBytes;
     stacks_ = static_cast<uint8_t*>(mmap(nullptr, bytes, PROT_READ | PROT_WRITE,
                                          MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0));
@@ -102,10 +108,13 @@ class Launch {
   static Launch& now() { return *current_; }
   Fiber& fiber() { return *fiber_; }
   Warp& warp() { return warps_[fiber_->number / kWarp]; }
-  size_t shared_bytes() const { return shared_.size() - kSharedAlignment; }
-  uint8_t* dynamic_shared() {
+  unsigned rank() const { return fiber_->number / threads_; }
+  size_t shared_bytes() const { return shared_bytes_; }
+  uint8_t* dynamic_shared() { return dynamic_shared(rank()); }
+  uint8_t* dynamic_shared(unsigned rank) {
     const auto start = reinterpret_cast<uintptr_t>(shared_.data());
-    return shared_.data() + (kSharedAlignment - start % kSharedAlignment) % kSharedAlignment;
+    const size_t first = (kSharedAlignment - start % kSharedAlignment) % kSharedAlignment;
+    return shared_.data() + first + rank * shared_stride();
   }
 
   [[noreturn]] static void fail(const char* what) {
@@ -117,8 +126,9 @@ class Launch {
     current_ = this;
     unsigned number = 0;
     for (Fiber& f : fibers_) {
+      const unsigned in_block = number % threads_;
       f.number = number++;
-      f.thread = {f.number % block.x, f.number / block.x % block.y, f.number / block.x / block.y};
+      f.thread = {in_block % block.x, in_block / block.x % block.y, in_block / block.x / block.y};
       getcontext(&f.context);
       f.context.uc_stack.ss_sp = stacks_ + f.number * kStackBytes;
       f.context.uc_stack.ss_size = kStackBytes;
@@ -129,9 +139,10 @@ class Launch {
     current_ = nullptr;
   }
 
-  void wait_for_block() { wait(block_barrier_, static_cast<unsigned>(fibers_.size())); }
+  void wait_for_block() { wait(blocks_[rank()].all, threads_); }
+  void wait_for_cluster() { wait(cluster_barrier_, threads_ * cluster_); }
   void wait_for_warp() { wait(warp().barrier, kWarp); }
-  void wait_for_some(int number, unsigned threads) { wait(some_barriers_[number], threads); }
+  void wait_for_some(int number, unsigned threads) { wait(blocks_[rank()].some[number], threads); }
 
   void end_phase(PhaseBarrier& barrier) {
     barrier.pending = barrier.arrivals;
@@ -161,12 +172,12 @@ class Launch {
     const Fiber& me = *fiber_;
     for (unsigned z = 0; z < grid.z; ++z) {
       for (unsigned y = 0; y < grid.y; ++y) {
-        for (unsigned x = 0; x < grid.x; ++x) {
-          fibers_[me.number].block = {x, y, z};
+        for (unsigned x = 0; x < grid.x; x += cluster_) {
+          fibers_[me.number].block = {x + rank(), y, z};
           body_(state_);
-          wait_for_block();  // shared memory is the next block's
+          wait_for_cluster();  // shared memory is the next cluster's
           if (me.number == 0) std::fill(shared_.begin(), shared_.end(), kJunk), phases.clear();
-          wait_for_block();
+          wait_for_cluster();
         }
       }
     }
@@ -210,14 +221,26 @@ class Launch {
     resume(next());
   }
 
+  size_t shared_stride() const {
+    return (shared_bytes_ + kSharedAlignment - 1) / kSharedAlignment * kSharedAlignment +
+           kSharedAlignment;
+  }
+
+  // Where the threads of one block meet.
+  struct BlockBarriers {
+    Barrier all, some[16];
+  };
+
   static inline thread_local Launch* current_ = nullptr;
   void (*body_)(void*);
   void* state_;
+  const unsigned cluster_, threads_;  // blocks of a cluster, threads of a block
   std::vector<Fiber> fibers_;
+  const size_t shared_bytes_;
   std::vector<uint8_t> shared_;
   std::vector<Warp> warps_;
-  Barrier block_barrier_;
-  Barrier some_barriers_[16];
+  std::vector<BlockBarriers> blocks_;
+  Barrier cluster_barrier_;
   Fiber* fiber_ = nullptr;
   size_t idle_ = 0, finished_fibers_ = 0;
   uint8_t* stacks_ = nullptr;

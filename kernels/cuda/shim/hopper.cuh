@@ -61,7 +61,13 @@ inline void wait_for_phase(SharedAddress address, unsigned parity) {
   }
 }
 
-inline void copy_in_bulk(SharedAddress to, const void* from, int bytes, SharedAddress address) {
+inline void put_copy(SharedAddress to, const void* from, int bytes, SharedAddress barrier) {
+  auto* place = reinterpret_cast<uint8_t*>(to);
+  std::memset(place, kJunk, static_cast<size_t>(bytes));
+  barrier_at(barrier).copies.push_back({place, static_cast<const uint8_t*>(from), bytes, bytes});
+}
+
+inline void require_copy(SharedAddress to, const void* from, int bytes) {
   const auto source = reinterpret_cast<uintptr_t>(from);
   const auto offset = to - reinterpret_cast<uintptr_t>(dynamic_shared());
   if (to % 16 != 0 || source % 16 != 0 || bytes % 16 != 0) {
@@ -70,9 +76,32 @@ inline void copy_in_bulk(SharedAddress to, const void* from, int bytes, SharedAd
   if (offset + static_cast<size_t>(bytes) > Launch::now().shared_bytes()) {
     Launch::fail("a copy in bulk beside dynamic shared memory");
   }
-  auto* place = reinterpret_cast<uint8_t*>(to);
-  std::memset(place, kJunk, static_cast<size_t>(bytes));
-  barrier_at(address).copies.push_back({place, static_cast<const uint8_t*>(from), bytes, bytes});
+}
+
+inline void copy_in_bulk(SharedAddress to, const void* from, int bytes, SharedAddress barrier) {
+  require_copy(to, from, bytes);
+  put_copy(to, from, bytes, barrier);
+}
+
+inline unsigned rank_in_cluster() { return Launch::now().rank(); }
+
+inline void wait_for_cluster() { Launch::now().wait_for_cluster(); }
+
+// The same place in another block's shared memory.
+inline SharedAddress address_in(SharedAddress address, unsigned rank) {
+  Launch& launch = Launch::now();
+  return address - reinterpret_cast<uintptr_t>(launch.dynamic_shared()) +
+         reinterpret_cast<uintptr_t>(launch.dynamic_shared(rank));
+}
+
+inline void arrive_in(SharedAddress barrier, unsigned rank) { arrive(address_in(barrier, rank)); }
+
+template <int Blocks>
+void copy_in_bulk_to_all(SharedAddress to, const void* from, int bytes, SharedAddress barrier) {
+  require_copy(to, from, bytes);
+  for (unsigned rank = 0; rank < Blocks; ++rank) {
+    put_copy(address_in(to, rank), from, bytes, address_in(barrier, rank));
+  }
 }
 
 inline void wait_for_group(int number) { Launch::now().wait_for_some(number, kGroup); }
@@ -134,7 +163,7 @@ void wait_for_products() {
   Fiber& me = Launch::now().fiber();
   if (me.bundles.size() > Pending) {
     const size_t ended = me.bundles.size() - Pending, count = me.bundles[ended - 1];
-    for (size_t i = 0; i < count; ++i) make_product(me.products[i], me.number % kGroup);
+    for (size_t i = 0; i < count; ++i) make_product(me.products[i], me.thread.x % kGroup);
     me.products.erase(me.products.begin(), me.products.begin() + static_cast<ptrdiff_t>(count));
     me.bundles.erase(me.bundles.begin(), me.bundles.begin() + static_cast<ptrdiff_t>(ended));
     for (size_t& bundle : me.bundles) bundle -= count;

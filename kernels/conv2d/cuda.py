@@ -10,10 +10,18 @@ from functools import cached_property
 
 from veilgraph.kernels.conv2d.divisors import BOUND, divisor
 from veilgraph.kernels.cuda.buffers import Buffer
-from veilgraph.kernels.cuda.launch import THREADS, Argument, DeviceShape, Launch, grid_stride
+from veilgraph.kernels.cuda.launch import (
+    THREADS,
+    Argument,
+    DeviceShape,
+    Launch,
+    Pointer,
+    grid_stride,
+)
 from veilgraph.kernels.cuda.source import file_source
 from veilgraph.kernels.fill import cuda as fill
 from veilgraph.kernels.gemm import limbs
+from veilgraph.kernels.gemm.pack import packed
 from veilgraph.kernels.gemm.tiles import SHAPES, tiling
 from veilgraph.kernels.matmul import cuda as matmul
 
@@ -147,18 +155,40 @@ def by_limbs(
         return matmul.by_limbs(_as_matrices(c), params[:1], device)
     ring = limbs.Ring.of(c.out.word_bits, params[0])
     made = limbs.tiling(ring, c.extents, c.depths, device)
-    depth = c.depths[0]
-    access = limbs.access((_as_matrix(w, c.weights.shape[0]), depth, 1) for _, w in c.pairs)
     source, entry = made.source("conv2d")
     adds = made.parts > 1 or len(c.pairs) > MAX_PAIRS
-    head: list[Argument] = [c.out.pointer, made.parts, int(adds), access, *c.small_shape]
+    access, weights = _weights(c, made, device)
+    head: list[Argument] = [c.out.pointer, made.parts, int(adds), access, *weights[0][1:]]
+    launches = _in_launches(c, [pointer for pointer, *_ in weights])
     return (
         *fill.zeros(c.out, device, adds),
         *(
-            Launch(source, entry, made.grid, (THREADS, 1, 1), (*head, *each), made.shared_bytes)
-            for each in _in_launches(c)
+            Launch(
+                source,
+                entry,
+                made.grid,
+                (THREADS, 1, 1),
+                (*head, *c.small_shape, *each),
+                made.shared_bytes,
+            )
+            for each in launches
         ),
     )
+
+
+def _weights(
+    c: Convolution, made: limbs.Tiling, device: DeviceShape
+) -> tuple[limbs.Access, list[tuple[Argument, int, int, int]]]:
+    """How weights are read, and each pair's as a factor of a product a group: its address, and the
+    strides over groups, filters and depths that all share."""
+    depth = c.depths[0]
+    strides = c.filters * depth, depth, 1
+    access = limbs.access((_as_matrix(w, c.weights.shape[0]), depth, 1) for _, w in c.pairs)
+    if access is not limbs.Access.PACKED:
+        return access, [(w.pointer, *strides) for _, w in c.pairs]
+    extents = c.groups, c.filters, depth
+    rows = made.tile.rows
+    return access, [packed(w, strides, extents, made.ring, rows, device) for _, w in c.pairs]
 
 
 def by_integers(
@@ -192,23 +222,23 @@ def _on_integers(
     adds: bool,
 ) -> tuple[Launch, ...]:
     entry = f"veil_conv2d{c.out.word_bits}{suffix}"
+    pairs = _in_launches(c, [weights.pointer for _, weights in c.pairs])
     return (
         *fill.zeros(c.out, device, adds),
-        *(Launch(SOURCE, entry, grid, (THREADS, 1, 1), (*head, *each)) for each in _in_launches(c)),
+        *(Launch(SOURCE, entry, grid, (THREADS, 1, 1), (*head, *each)) for each in pairs),
     )
 
 
-def _in_launches(c: Convolution) -> list[list[Argument]]:
+def _in_launches(c: Convolution, weights: Sequence[Argument]) -> list[list[Argument]]:
     """The struct Pairs of windows.cuh for each launch."""
-    firsts = range(0, len(c.pairs), MAX_PAIRS)
-    return [_pairs(c.pairs[first : first + MAX_PAIRS]) for first in firsts]
+    images = [image.pointer for image, _ in c.pairs]
+    pairs = list(zip(images, weights, strict=True))
+    return [_pairs(pairs[first : first + MAX_PAIRS]) for first in range(0, len(pairs), MAX_PAIRS)]
 
 
-def _pairs(pairs: Sequence[tuple[Buffer, Buffer]]) -> list[Argument]:
-    words: list[Argument] = [len(pairs)]
-    for image, weights in pairs:
-        words += [image.pointer, weights.pointer]
-    return words + (MAX_PAIRS - len(pairs)) * 2 * [0]
+def _pairs(pairs: Sequence[tuple[Pointer, Argument]]) -> list[Argument]:
+    words = [word for pair in pairs for word in pair]
+    return [len(pairs), *words, *(MAX_PAIRS - len(pairs)) * 2 * [0]]
 
 
 def _view(b: Buffer, shape: tuple[int, ...], strides: tuple[int, ...]) -> Buffer:

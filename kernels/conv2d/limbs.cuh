@@ -7,12 +7,19 @@
 
 namespace veil {
 
+// From group to group, filter to filter and depth to depth, in elements; see Access for those
+// packed.
+struct WeightStrides {
+  int64_t group, filter, depth;
+};
+
 template <class T>
 struct ConvolutionOperands {
   const SmallConvolution& c;
   const Pairs& pairs;
   int64_t group;
   int64_t access;  // of the weights
+  const WeightStrides& strides;
 
   using Left = Strided<T>;
   using Right = SmallWindows<T>;
@@ -22,8 +29,7 @@ struct ConvolutionOperands {
   __device__ __forceinline__ Access right_access() const { return kWordsAlongLines; }
   __device__ __forceinline__ Left left(int p) const {
     const T* weights = reinterpret_cast<const T*>(pairs.pair[p].weights);
-    const int64_t depth = c.shape.depth();
-    return {weights + group * c.shape.group_filters() * depth, depth, 1};
+    return {weights + group * strides.group, strides.filter, strides.depth};
   }
   __device__ __forceinline__ Right right(int p) const {
     const T* image = reinterpret_cast<const T*>(pairs.pair[p].image);
@@ -33,8 +39,9 @@ struct ConvolutionOperands {
 
 template <class Tile_>
 __device__ __forceinline__ void conv2d_limbs(typename Tile_::Ring::Word* out, int64_t parts,
-                                             bool adds, int64_t access, const SmallConvolution& c,
-                                             const Pairs& pairs) {
+                                             bool adds, int64_t access,
+                                             const WeightStrides& strides,
+                                             const SmallConvolution& c, const Pairs& pairs) {
   using T = typename Tile_::Ring::Word;
   const int64_t filters = c.shape.group_filters(), image = c.shape.image();
   const int64_t pixels = c.shape.batch * image;
@@ -46,7 +53,7 @@ __device__ __forceinline__ void conv2d_limbs(typename Tile_::Ring::Word* out, in
     const Tile tile = {
         filters,           pixels, place.row * Tile_::kRows, place.column * Tile_::kColumns,
         z - group * parts, parts};
-    limb_product<Tile_>(ConvolutionOperands<T>{c, pairs, group, access}, tile,
+    limb_product<Tile_>(ConvolutionOperands<T>{c, pairs, group, access, strides}, tile,
                         [&](int row, int pixel, T sum, bool is_later) {
                           const int number = c.image.quotient(pixel);
                           const int64_t plane = number * c.shape.filters + group * filters + row;
@@ -57,12 +64,13 @@ __device__ __forceinline__ void conv2d_limbs(typename Tile_::Ring::Word* out, in
 
 }  // namespace veil
 
-#define VEIL_CONV2D_LIMBS(entry, shared_bytes, word, limbs, ...)       \
-  extern "C" __global__ void __launch_bounds__(256, 1)                 \
-      entry(word* out, int64_t parts, int64_t adds, int64_t access,    \
-            const __grid_constant__ veil::SmallConvolution c,          \
-            const __grid_constant__ veil::Pairs pairs) {               \
-    using Tile = veil::LimbTile<veil::Ring<word, limbs>, __VA_ARGS__>; \
-    static_assert(veil::LimbMemory<Tile>::kBytes == shared_bytes);     \
-    veil::conv2d_limbs<Tile>(out, parts, adds != 0, access, c, pairs); \
+#define VEIL_CONV2D_LIMBS(entry, shared_bytes, word, limbs, ...)                \
+  extern "C" __global__ void __launch_bounds__(256, 1)                          \
+      entry(word* out, int64_t parts, int64_t adds, int64_t access,             \
+            const __grid_constant__ veil::WeightStrides strides,                \
+            const __grid_constant__ veil::SmallConvolution c,                   \
+            const __grid_constant__ veil::Pairs pairs) {                        \
+    using Tile = veil::LimbTile<veil::Ring<word, limbs>, __VA_ARGS__>;          \
+    static_assert(veil::LimbMemory<Tile>::kBytes == shared_bytes);              \
+    veil::conv2d_limbs<Tile>(out, parts, adds != 0, access, strides, c, pairs); \
   }

@@ -108,6 +108,7 @@ enum Access : int64_t {
   kWordsAlongDepths = 1,  // neighbouring threads take neighbouring depths
   kVectorsAlongDepths = 2,
   kVectorsAlongLines = 3,  // a thread takes a vector of lines, four depths of it
+  kPacked = 4,             // limbs are there: kernels/gemm/pack.cuh. Strides are of tiles and steps
 };
 
 // Shared memory of a block: words of every stage, then two sets of planes, of a's lines before b's.
@@ -154,6 +155,9 @@ class Quads {
   static constexpr int kVectorPasses = Memory::passes(Lines) / kVector;
   static constexpr int kLimbs = Tile_::Ring::kLimbs;
   static constexpr int kWord = sizeof(T);
+  static constexpr int kPlanePieces = Lines * kStepDepth / Memory::kPiece;  // of a limb
+  static constexpr int kPackedPasses = (kLimbs * kPlanePieces + kLimbThreads - 1) / kLimbThreads;
+  static_assert(kPackedPasses <= Memory::passes(Lines) * kPieces);
 
  public:
   // Of a warp, lanes take 8 lines, or vectors of them, and 4 quads of each. Addresses follow from
@@ -171,6 +175,12 @@ class Quads {
   __device__ __forceinline__ void copy(const Source& source, uint8_t* words, int first, int end,
                                        int k, int depth) const {
     const bool is_whole = first + Lines <= end && k + kStepDepth <= depth;
+    if constexpr (Source::kHasVectors) {
+      if (access_ == kPacked) {
+        copy_packed(source, words, first / Lines, k / kStepDepth);
+        return;
+      }
+    }
     k += kQuad * quad_;
     if constexpr (Source::kHasVectors) {
       if (access_ == kVectorsAlongDepths) {
@@ -195,7 +205,9 @@ class Quads {
 
   // What was copied, as limbs in the planes at `lines`, this factor's first line.
   __device__ __forceinline__ void split_to(uint8_t* lines, const uint8_t* words) const {
-    if (access_ == kVectorsAlongLines) {
+    if (access_ == kPacked) {
+      move_planes(lines, words);
+    } else if (access_ == kVectorsAlongLines) {
       split_lines(lines, words);
     } else {
       split_depths(lines, words);
@@ -274,6 +286,37 @@ class Quads {
         uint8_t* to = words + Memory::piece(i * kPieces + d / kVector) + d % kVector * kWord;
         copy_async<kWord>(shared_address(to), from ? from : source.data, from ? kWord : 0);
       }
+    }
+  }
+
+  // Piece `i` of this thread's, of all pieces of a packed step.
+  static __device__ __forceinline__ int packed_piece(int i) {
+    return kLimbThreads * i + made_anew(static_cast<int>(threadIdx.x));
+  }
+  static __device__ __forceinline__ bool is_beyond(int number) {
+    return kLimbs * kPlanePieces % kLimbThreads != 0 && number >= kLimbs * kPlanePieces;
+  }
+
+  template <class Source>
+  static __device__ __forceinline__ void copy_packed(const Source& source, uint8_t* words, int tile,
+                                                     int step) {
+    const T* run = source.address(source.line(tile), source.depth(step));
+#pragma unroll
+    for (int i = 0; i < kPackedPasses; ++i) {
+      const int number = packed_piece(i);
+      if (is_beyond(number)) continue;
+      copy_async<Memory::kPiece>(shared_address(words + Memory::piece(i)), run + number * kVector);
+    }
+  }
+
+  static __device__ __forceinline__ void move_planes(uint8_t* lines, const uint8_t* words) {
+#pragma unroll
+    for (int i = 0; i < kPackedPasses; ++i) {
+      const int number = packed_piece(i);
+      if (is_beyond(number)) continue;
+      const int limb = number / kPlanePieces, rest = number % kPlanePieces;
+      *reinterpret_cast<uint4*>(lines + limb * Memory::kPlaneBytes + rest * Memory::kPiece) =
+          *reinterpret_cast<const uint4*>(words + Memory::piece(i));
     }
   }
 

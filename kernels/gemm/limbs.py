@@ -50,6 +50,7 @@ class Access(IntEnum):
     WORDS_ALONG_DEPTHS = 1
     VECTORS_ALONG_DEPTHS = 2
     VECTORS_ALONG_LINES = 3
+    PACKED = 4  # kernels/gemm/pack.py
 
 
 @dataclass(frozen=True)
@@ -258,6 +259,8 @@ def access(factors: Iterable[tuple[Buffer, int, int]]) -> Access:
     def is_aligned(buffer: Buffer, *strides: int) -> bool:
         return buffer.offset % 16 == 0 and all(s % vector == 0 for s in strides)
 
+    if all(b.is_fixed for b, _, _ in known):
+        return Access.PACKED
     # Neither has a batch's stride: the same for all that is read of an entry.
     if all(d == 1 and is_aligned(b, line, *_batch(b)) for b, line, d in known):
         return Access.VECTORS_ALONG_DEPTHS

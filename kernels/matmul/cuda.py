@@ -5,13 +5,14 @@ keeps no device busy.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from veilgraph.kernels.cuda.buffers import Buffer
 from veilgraph.kernels.cuda.launch import THREADS, Argument, DeviceShape, Launch
 from veilgraph.kernels.cuda.source import file_source
 from veilgraph.kernels.fill import cuda as fill
 from veilgraph.kernels.gemm import limbs
+from veilgraph.kernels.gemm.pack import packed
 from veilgraph.kernels.gemm.tiles import SHAPES, tiling
 from veilgraph.kernels.matmul import residues
 
@@ -51,17 +52,24 @@ def by_limbs(
     pairs = list(zip(factors[::2], factors[1::2], strict=True))
     ring, depths = limbs.Ring.of(out.word_bits, params[0]), [a.shape[2] for a, _ in pairs]
     made = made or limbs.tiling(ring, (batch, rows, columns), depths, device)
-    left = limbs.access((a, a.strides[1], a.strides[2]) for a, _ in pairs)
-    right = limbs.access((b, b.strides[2], b.strides[1]) for _, b in pairs)
+    sides = tuple(limbs.access((f, *_strides(f, s)[1:]) for f in factors[s::2]) for s in (0, 1))
+    tile_lines = made.tile.rows, made.tile.columns
+
+    def words(factor: Buffer, side: int) -> tuple[Argument, ...]:
+        if sides[side] is not limbs.Access.PACKED:
+            return _factor(factor, side)
+        extents = batch, factor.shape[1 + side], factor.shape[2 - side]
+        return packed(factor, _strides(factor, side), extents, ring, tile_lines[side], device)
+
     adds = made.parts > 1 or len(pairs) > MAX_PAIRS
     source, entry = made.source("matmul")
     head: list[Argument] = [out.pointer, batch, rows, columns, made.parts, int(adds)]
-    head.append(left + 4 * right)
+    head.append(sides[0] + 8 * sides[1])
     return (
         *fill.zeros(out, device, adds),
         *(
             Launch(source, entry, made.grid, (THREADS, 1, 1), (*head, *each), made.shared_bytes)
-            for each in _in_launches(pairs)
+            for each in _in_launches(pairs, words)
         ),
     )
 
@@ -82,19 +90,30 @@ def by_integers(
         *fill.zeros(out, device, adds),
         *(
             Launch(SOURCE, entry, tiles.grid, (THREADS, 1, 1), (*head, *each))
-            for each in _in_launches(pairs)
+            for each in _in_launches(pairs, _factor)
         ),
     )
 
 
-def _in_launches(pairs: Sequence[tuple[Buffer, Buffer]]) -> list[list[Argument]]:
+def _strides(factor: Buffer, side: int) -> tuple[int, int, int]:
+    """Over entries, lines (rows of a left factor, columns of a right one), and depths."""
+    batch, *others = factor.strides
+    return batch, others[side], others[1 - side]
+
+
+def _factor(factor: Buffer, side: int) -> tuple[Argument, ...]:
+    """The struct Factor of pairs.cuh, of a left (0) or a right (1) one."""
+    return factor.pointer, *_strides(factor, side)
+
+
+def _in_launches(
+    pairs: Sequence[tuple[Buffer, Buffer]], factor: Callable[[Buffer, int], tuple[Argument, ...]]
+) -> list[list[Argument]]:
     """The struct Pairs of pairs.cuh for each launch."""
-    return [_pairs(pairs[first : first + MAX_PAIRS]) for first in range(0, len(pairs), MAX_PAIRS)]
+    each = [[*factor(a, 0), *factor(b, 1), a.shape[2]] for a, b in pairs]
+    return [_pairs(each[first : first + MAX_PAIRS]) for first in range(0, len(pairs), MAX_PAIRS)]
 
 
-def _pairs(pairs: Sequence[tuple[Buffer, Buffer]]) -> list[Argument]:
-    words: list[Argument] = [len(pairs)]
-    for a, b in pairs:
-        words += [a.pointer, *a.strides]
-        words += [b.pointer, b.strides[0], b.strides[2], b.strides[1], a.shape[2]]
-    return words + (MAX_PAIRS - len(pairs)) * _PAIR_WORDS * [0]
+def _pairs(pairs: Sequence[Sequence[Argument]]) -> list[Argument]:
+    words = [word for pair in pairs for word in pair]
+    return [len(pairs), *words, *(MAX_PAIRS - len(pairs)) * _PAIR_WORDS * [0]]

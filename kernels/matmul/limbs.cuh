@@ -11,14 +11,14 @@ template <class T>
 struct MatmulOperands {
   const Pairs& pairs;
   int64_t entry;   // of the batch
-  int64_t access;  // of the left factors, and that of the right ones times 4
+  int64_t access;  // of the left factors, and that of the right ones times 8
 
   using Left = Strided<T>;
   using Right = Strided<T>;
   __device__ __forceinline__ int count() const { return static_cast<int>(pairs.count); }
   __device__ __forceinline__ int64_t depth(int p) const { return pairs.pair[p].depth; }
-  __device__ __forceinline__ Access left_access() const { return Access(access % 4); }
-  __device__ __forceinline__ Access right_access() const { return Access(access / 4); }
+  __device__ __forceinline__ Access left_access() const { return Access(access % 8); }
+  __device__ __forceinline__ Access right_access() const { return Access(access / 8); }
   __device__ __forceinline__ Left left(int p) const { return pairs.pair[p].a.entry<T>(entry); }
   __device__ __forceinline__ Right right(int p) const { return pairs.pair[p].b.entry<T>(entry); }
 };

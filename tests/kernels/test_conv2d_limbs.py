@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from calling import CARD, SHIM, call
+from calling import CARD, SHIM, call, with_fixed
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from test_linear import LAYERS, assert_equal_in_ring, convolution, junk, random_words, seeds
@@ -50,7 +50,8 @@ def test_geometries(
     operands = [out, *(m for pair in pairs for m in pair)]
     values = (bits, *params.values()[1:])
     shape = DeviceShape(data.draw(st.sampled_from([1, 40])))
-    call("conv2d", operands, values, device=device, way=conv2d.by_limbs, shape=shape)
+    way = with_fixed(conv2d.by_limbs, data.draw(st.sampled_from([(), (1,)])))
+    call("conv2d", operands, values, device=device, way=way, shape=shape)
     assert_equal_in_ring(out, conv2d_reference(pairs, params, height, width), bits)
 
 
@@ -66,8 +67,10 @@ def test_layers(device: str, word: type[Any], bits: int, layer: tuple[int, ...],
     w = random_words(rng, (filters, channels // groups, kernel, kernel), word)
     extent = (side + 2 * pad - kernel) // stride + 1
     out = junk((batch, filters, extent, extent), word)
-    call("conv2d", [out, x, w], params.values(), device=device, way=way)
-    assert_equal_in_ring(out, conv2d_reference([(x, w)], params, extent, extent), bits)
+    for sides in ((), (1,)):
+        way = with_fixed(way, sides)
+        call("conv2d", [out, x, w], params.values(), device=device, way=way)
+        assert_equal_in_ring(out, conv2d_reference([(x, w)], params, extent, extent), bits)
 
 
 @given(st.integers(1, BOUND - 1), st.lists(st.integers(0, BOUND - 1)))

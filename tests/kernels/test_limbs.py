@@ -2,20 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import pytest
-from calling import CARD, SHIM, call
+from calling import CARD, SHIM, call, with_fixed
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from test_linear import assert_equal_in_ring, junk, matrix, random_words, seeds
 
 from veilgraph.kernels.cuda import Buffer, DeviceShape, Kind
+from veilgraph.kernels.cuda.launch import Packed
 from veilgraph.kernels.gemm.limbs import (
     FLAT,
+    NAMES,
     SMALL,
     STEP,
     TALL,
@@ -23,11 +26,15 @@ from veilgraph.kernels.gemm.limbs import (
     WIDE,
     Access,
     Ring,
+    Tiling,
     access,
     is_worth,
     stages_of,
+    tiles_of,
     tiling,
+    tiling_of,
 )
+from veilgraph.kernels.gemm.pack import packed
 from veilgraph.kernels.matmul import cuda as matmul
 from veilgraph.kernels.matmul.reference import matmul as matmul_reference
 
@@ -43,12 +50,16 @@ def product(
     bits: int,
     device: str,
     shape: DeviceShape = SM80,
+    sides: Collection[int] = (),
+    made: Tiling | None = None,
 ) -> None:
-    """By limbs, held against the reference."""
+    """By limbs, with the factors of some sides (0: left, 1: right) packed; held against the
+    reference."""
     a, b = pairs[0]
     out = junk((a.shape[0], a.shape[1], b.shape[2]), a.dtype.type)
     operands = [out, *(each for pair in pairs for each in pair)]
-    call("matmul", operands, [bits], device=device, way=matmul.by_limbs, shape=shape)
+    way = with_fixed(partial(matmul.by_limbs, made=made), sides)
+    call("matmul", operands, [bits], device=device, way=way, shape=shape)
     assert_equal_in_ring(out, matmul_reference(pairs), bits)
 
 
@@ -66,7 +77,8 @@ def test_products_of_views(device: str, word: type[Any], bits: int, data: st.Dat
         )
         for p, depth in enumerate(data.draw(st.lists(st.integers(0, 70), min_size=1, max_size=5)))
     ]
-    product(pairs, bits, device, DeviceShape(data.draw(st.sampled_from([1, 40])), "sm_80"))
+    shape = DeviceShape(data.draw(st.sampled_from([1, 40])), "sm_80")
+    product(pairs, bits, device, shape, data.draw(st.sets(st.integers(0, 1))))
 
 
 @devices
@@ -84,7 +96,47 @@ def test_tiles(
     if turned:
         a = np.ascontiguousarray(a.transpose(0, 2, 1)).transpose(0, 2, 1)
         b = np.ascontiguousarray(b.transpose(0, 2, 1)).transpose(0, 2, 1)
-    product([(a, b)], bits, device)
+    for sides in ((), (0, 1)):
+        product([(a, b)], bits, device, sides=sides)
+
+
+@devices
+@pytest.mark.parametrize(("word", "bits"), [(np.uint32, 32), (np.uint64, 40), (np.uint64, 64)])
+@pytest.mark.parametrize("name", NAMES)
+def test_tiles_stages_and_parts_that_a_row_may_choose(
+    device: str, word: type[Any], bits: int, name: str
+) -> None:
+    """Each tile that a ring leaves registers for, from one stage on, with packed factors too."""
+    ring, tile = Ring.of(8 * word().itemsize, bits), NAMES[name]
+    rng = np.random.default_rng(3)
+    extents = 2, tile.rows + 3, tile.columns + 5
+    a = random_words(rng, (2, extents[1], 5 * STEP + 7), word)
+    b = random_words(rng, (2, 5 * STEP + 7, extents[2]), word)
+    a[0, 0], a[0, -1] = all_least(word, (1,)), all_most(word, (1,))
+    b[0, :, 0], b[0, :, -1] = all_least(word, (1,)), all_most(word, (1,))
+    most = stages_of(ring, tile, SM90) if tile in tiles_of(ring, SM90) else 0
+    for stages in range(1, most + 1):
+        made = tiling_of(ring, tile, stages, stages, extents, [a.shape[2]])
+        for sides in ((), (stages % 2,)):
+            product([(a, b)], bits, device, SM90, sides, made)
+
+
+@devices
+def test_a_batch_of_one_matrix_is_packed_once(device: str) -> None:
+    """One of stride 0 over the batch, as weights beside images."""
+    rng = np.random.default_rng(4)
+    a = np.broadcast_to(random_words(rng, (1, 5, 40), np.uint64), (3, 5, 40))
+    product([(a, random_words(rng, (3, 40, 6), np.uint64))], 64, device, sides=(0, 1))
+
+
+def test_what_packed_factors_take() -> None:
+    """Limbs of whole tiles and steps: a byte of each limb, an entry once for all that share it."""
+    buffer = Buffer(0, 0, Kind.WORDS64, 40, (3, 65, 33), (0, 33, 1))
+    found, entry, tile, step = packed(buffer, (0, 33, 1), (3, 65, 33), Ring(64, 5), 64, SM90)
+    assert isinstance(found, Packed)
+    assert found.bytes == 5 * 128 * 64
+    assert (entry, tile * 8, step * 8) == (0, 5 * 64 * 64, 5 * 64 * 32)
+    assert packed(buffer, (1, 1, 1), (3, 65, 33), Ring(64, 5), 64, SM90)[1] * 8 == 5 * 128 * 64
 
 
 def all_least(word: type[Any], shape: tuple[int, ...]) -> Words:
@@ -92,16 +144,23 @@ def all_least(word: type[Any], shape: tuple[int, ...]) -> Words:
     return np.full(shape, -int("80" * word().itemsize, 16) % (1 << 8 * word().itemsize), word)
 
 
+def all_most(word: type[Any], shape: tuple[int, ...]) -> Words:
+    """Elements whose limbs are all 127."""
+    return np.full(shape, int("7f" * word().itemsize, 16), word)
+
+
 @devices
 @pytest.mark.parametrize(("word", "bits"), [(np.uint32, 32), (np.uint64, 48), (np.uint64, 64)])
 @pytest.mark.parametrize("steps", [-1, 0, 1])
 def test_the_deepest_exact_sums(device: str, word: type[Any], bits: int, steps: int) -> None:
-    """All limbs -128, a step less, as many, and one more than 32-bit sums hold; cut in two too."""
+    """All limbs -128 or 127, a step less, as many, and one more than 32-bit sums hold."""
     ring = Ring.of(8 * word().itemsize, bits)
     depth = (ring.exact_depth or 8 * STEP) + steps * STEP
-    a = np.broadcast_to(all_least(word, (1, 1, 1)), (1, 2, depth))
-    b = np.broadcast_to(all_least(word, (1, 1, 1)), (1, depth, 3))
-    product([(a, b)], bits, device)
+    ends = np.concatenate([all_least(word, (1, 1)), all_most(word, (1, 1))])
+    a = np.broadcast_to(ends[None], (1, 2, depth))
+    b = np.broadcast_to(ends.T[None], (1, depth, 2))
+    for sides in ((), (0, 1)):
+        product([(a, b)], bits, device, sides=sides)
 
 
 def test_where_sums_stop_being_exact() -> None:

@@ -16,7 +16,7 @@ from calling import CARD, SHIM, call, with_fixed
 from cards import first_card
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from test_limbs import all_least
+from test_limbs import all_least, all_most
 from test_linear import assert_equal_in_ring, junk, matrix, random_words, seeds
 
 from veilgraph.kernels.cuda import Buffer, DeviceShape, Kind, Launch, Pointer, Source, placed
@@ -43,11 +43,6 @@ rings = pytest.mark.parametrize(
 )
 SM90 = DeviceShape(132, "sm_90")
 engines = pytest.mark.parametrize("arch", ["sm_80", "sm_90"])  # mma.sync, and wgmma
-
-
-def all_most(word: type[Any], shape: tuple[int, ...]) -> Words:
-    """Elements whose limbs are all 127."""
-    return np.full(shape, int("7f" * word().itemsize, 16), word)
 
 
 def test_moduli_have_no_common_factor() -> None:

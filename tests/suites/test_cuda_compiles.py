@@ -24,6 +24,7 @@ from veilgraph.kernels.cuda import FLAGS, ROOT, DeviceShape, Source, buffers_of,
 from veilgraph.kernels.gemm.byte_products import MMA, WGMMA, WGMMA_PAIRS, Engine
 from veilgraph.kernels.gemm.byte_products import source as byte_products
 from veilgraph.kernels.gemm.limbs import Ring, Tiling, stages_of, tiles_of
+from veilgraph.kernels.gemm.pack import source as pack
 from veilgraph.kernels.gemm.residues import Basis
 from veilgraph.kernels.gemm.residues import source as residues
 
@@ -178,6 +179,14 @@ def test_limbs_are_on_tensor_cores(tmp_path: Path, kernel: str, ring: Ring, arch
     assert not [report for report in reports if spills(report)]
     of_a_step = sum(ring.products * tile.down * tile.across for tile in tiles_of(ring, device))
     assert found.count("IMMA.16832.S8.S8") == of_a_step
+
+
+@needs_nvcc
+@pytest.mark.slow
+def test_packing_does_not_spill(tmp_path: Path) -> None:
+    reports = compiled(tmp_path, "\n".join(pack(ring)[0].text for ring in RINGS))
+    assert len(reports) == len(RINGS)
+    assert not [name for name, report in reports.items() if spills(report)]
 
 
 @needs_nvcc

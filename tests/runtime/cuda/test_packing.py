@@ -38,10 +38,10 @@ BUFFERS = [
 ]
 
 
-@pytest.fixture
-def by_way(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Small products too go by residues."""
-    monkeypatch.setattr(matmul, "launches", by_residues)
+@pytest.fixture(params=[by_residues, matmul.by_limbs], ids=["residues", "limbs"])
+def by_way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Small products too are on tensor cores."""
+    monkeypatch.setattr(matmul, "launches", request.param)
 
 
 def plan_of(steps: Sequence[Any], kept: npt.NDArray[np.void] = KEPT_RIGHT, **fields: Any) -> Plan:
@@ -110,9 +110,12 @@ def test_places() -> None:
 # Once a session
 
 
-@pytest.mark.usefixtures("by_way")
-def test_weights_are_reduced_once(shim: ShimDriver) -> None:
-    """Three launches an inference, where the first has a fourth."""
+@pytest.mark.parametrize(("way", "launches"), [(by_residues, 3), (matmul.by_limbs, 1)])
+def test_weights_are_packed_once(
+    shim: ShimDriver, monkeypatch: pytest.MonkeyPatch, way: Any, launches: int
+) -> None:
+    """The first inference has a launch more."""
+    monkeypatch.setattr(matmul, "launches", way)
     rng = np.random.default_rng(1)
     device = opened(plan_of([COPY, PRODUCT]), shim, graphs=False)
     weights = random(rng, 20, 2)
@@ -123,7 +126,7 @@ def test_weights_are_reduced_once(shim: ShimDriver) -> None:
         left, before = random(rng, 3, 20), shim.launches
         np.testing.assert_array_equal(answer(device, left), left @ weights)
         found.append(shim.launches - before)
-    assert found == [4, 3, 3]
+    assert found == [launches + 1, launches, launches]
 
 
 @pytest.mark.usefixtures("by_way")

@@ -18,7 +18,14 @@ from torch_mlir import ir
 from veilgraph.ir.attributes import shape_of
 from veilgraph.ir.graph import Graph, attributes, kind_of
 from veilgraph.ir.legality import FUNCTIONS, INTEGER_VALUED
-from veilgraph.ir.meaning.graph import apply, evaluate, padded, shifted_views, slice_
+from veilgraph.ir.meaning.graph import (
+    apply,
+    evaluate,
+    image_groups,
+    padded,
+    shifted_views,
+    slice_,
+)
 
 Array = NDArray[Any]
 Blur = Callable[[Array], Array]
@@ -184,19 +191,20 @@ def _conv(op: ir.OpView, x: list[Array], y: Array, d: Array) -> list[Array]:
     named: dict[str, Any] = attributes(op)
     groups, (channels, inner, *kernel) = named["groups"], w.shape
     spread = padded(image, named["pads_low"], named["pads_high"])
-    views = list(_views(spread, y, kernel, named))
-    columns = np.stack([view for _, _, view in views], axis=2)
-    columns = columns.reshape(len(image), groups, inner * len(views), -1)
     flat_w = w.reshape(groups, channels // groups, -1)
-    flat_d = d.reshape(len(d), groups, channels // groups, -1)
-    to_w = np.matmul(flat_d, columns.swapaxes(-1, -2)).sum(axis=0).reshape(w.shape)
-    back = np.matmul(flat_w.swapaxes(-1, -2), flat_d)
-    back = back.reshape(len(image), groups * inner, len(views), *y.shape[2:])
-    total = np.zeros_like(spread)
-    for number, (_, _, view) in enumerate(_views(total, y, kernel, named)):
-        view += back[:, :, number]
+    total, to_w = np.zeros_like(spread), np.zeros_like(flat_w)
+    for images in image_groups(spread, math.prod(kernel) * math.prod(y.shape[2:])):
+        part = y[images]
+        views = [view.swapaxes(0, 1) for _, _, view in _views(spread[images], y, kernel, named)]
+        columns = np.stack(views, axis=1).reshape(groups, flat_w.shape[2], -1)
+        flat_d = d[images].swapaxes(0, 1).reshape(groups, channels // groups, -1)
+        to_w += np.matmul(flat_d, columns.swapaxes(-1, -2))
+        back = np.matmul(flat_w.swapaxes(-1, -2), flat_d)
+        back = back.reshape(groups * inner, len(views), len(part), *y.shape[2:])
+        for number, (_, _, view) in enumerate(_views(total[images], y, kernel, named)):
+            view += back[:, number].swapaxes(0, 1)
     to_bias = [d.sum(axis=(0, 2, 3)) for _ in bias]
-    return [_inside(total, image, named["pads_low"]), to_w, *to_bias]
+    return [_inside(total, image, named["pads_low"]), to_w.reshape(w.shape), *to_bias]
 
 
 def _views(

@@ -21,6 +21,8 @@ Array = NDArray[Any]
 Pair = tuple[int, int]
 Observer = Callable[[str, Array], None]
 
+UNROLLED_BYTES = 4 << 20  # of windows at a time: more would leave the cache, and claim new pages
+
 
 def evaluate(
     graph: Graph,
@@ -166,15 +168,24 @@ def _depthwise(x: Array, w: Array, out: Pair, strides: Pair, dilations: Pair) ->
 
 
 def _unrolled(x: Array, w: Array, out: Pair, strides: Pair, dilations: Pair, groups: int) -> Array:
-    """w [G, O/G, I kh kw] times the windows [N, G, I kh kw, H' W']."""
+    """w [G, O/G, I kh kw] times the windows [G, I kh kw, N H' W'], for a few images at a time."""
     channels_out, channels_in, *kernel = w.shape
-    columns = np.empty((x.shape[0], x.shape[1], *kernel, *out), dtype=x.dtype)
-    for i, j, view in shifted_views(x, out, (kernel[0], kernel[1]), strides, dilations):
-        columns[:, :, i, j] = view
-    inner = channels_in * kernel[0] * kernel[1]
-    columns = columns.reshape(x.shape[0], groups, inner, out[0] * out[1])
-    y: Array = np.matmul(w.reshape(groups, channels_out // groups, inner), columns)
-    return y.reshape(x.shape[0], channels_out, *out)
+    flat = w.reshape(groups, channels_out // groups, channels_in * kernel[0] * kernel[1])
+    y = np.empty((x.shape[0], channels_out, *out), dtype=np.result_type(w, x))
+    for images in image_groups(x, math.prod(kernel) * math.prod(out)):
+        part = x[images]
+        columns = np.empty((x.shape[1], *kernel, len(part), *out), dtype=x.dtype)
+        for i, j, view in shifted_views(part, out, (kernel[0], kernel[1]), strides, dilations):
+            columns[:, i, j] = view.swapaxes(0, 1)
+        found = np.matmul(flat, columns.reshape(groups, flat.shape[2], -1))
+        y[images] = found.reshape(channels_out, len(part), *out).swapaxes(0, 1)
+    return y
+
+
+def image_groups(x: Array, elements: int) -> Iterator[slice]:
+    """Images of x [N, C, H, W] whose unrolled windows stay in cache, `elements` a channel each."""
+    count = max(1, UNROLLED_BYTES // max(1, x.shape[1] * elements * x.itemsize))
+    return (slice(first, first + count) for first in range(0, len(x), count))
 
 
 def max_pool(

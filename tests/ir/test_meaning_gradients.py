@@ -114,6 +114,22 @@ def test_derivatives_are_those_of_differences(
         assert found[value].shape == inputs[name].shape
 
 
+def test_derivatives_of_convolutions_take_an_image_at_a_time(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """As those that take all images at once."""
+    _, shapes, build = next(case for case in CASES if case[0] == "conv")
+    graph, generator = program(shapes, build), np.random.default_rng(4)
+    inputs = {f"x{i}": generator.standard_normal(shape) for i, shape in enumerate(shapes)}
+    seed = generator.standard_normal(evaluate(graph, inputs)["y"].shape)
+    at_once = dict(gradients(graph, inputs, {"y": seed}))
+    monkeypatch.setattr("veilgraph.ir.meaning.graph.UNROLLED_BYTES", 1)
+    one_by_one = dict(gradients(graph, inputs, {"y": seed}))
+    assert at_once.keys() == one_by_one.keys()
+    for value, derivative in at_once.items():
+        np.testing.assert_allclose(one_by_one[value], derivative, rtol=1e-4, atol=1e-5)
+
+
 def test_noise_gains_predict_what_noise_does() -> None:
     generator = np.random.default_rng(5)
     w = generator.standard_normal((40, 30)).astype(np.float32)

@@ -21,6 +21,8 @@ Array = NDArray[np.float64]
 PAIRS = st.tuples(st.integers(1, 3), st.integers(1, 3))
 PADS = st.tuples(st.integers(0, 2), st.integers(0, 2))
 
+PLAIN = {"strides": (1, 1), "pads_low": (0, 0), "pads_high": (0, 0), "dilations": (1, 1)}
+
 
 def test_every_operation_has_a_meaning() -> None:
     declared = {op.OPERATION_NAME for op in ops.GraphDialect.operations}
@@ -133,6 +135,19 @@ def test_conv_is_the_sum_over_windows(
     kernels = graph.weights["w"].astype(np.float64).reshape(groups, -1, inner, *kernel)
     expected = np.einsum("ngihwkl,goikl->ngohw", by_group, kernels).reshape(actual.shape)
     np.testing.assert_allclose(actual, expected + graph.weights["b"][:, None, None], atol=1e-12)
+
+
+@pytest.mark.parametrize("at_once", [1, 2, 5])
+def test_convolutions_take_a_few_images_at_a_time(
+    monkeypatch: pytest.MonkeyPatch, at_once: int
+) -> None:
+    rng = np.random.default_rng(at_once)
+    x, w = rng.standard_normal((5, 4, 6, 6)), rng.standard_normal((6, 2, 3, 3))
+    alone = [meaning.conv((1, 6, 4, 4), image[None], w, groups=2, **PLAIN) for image in x]
+    monkeypatch.setattr(meaning, "UNROLLED_BYTES", at_once * 4 * 9 * 16 * 8)
+    assert len(list(meaning.image_groups(x, 9 * 16))) == -(-5 // at_once)
+    together = meaning.conv((5, 6, 4, 4), x, w, groups=2, **PLAIN)
+    np.testing.assert_allclose(together, np.concatenate(alone), atol=1e-12)
 
 
 @settings(max_examples=40, deadline=None)

@@ -1,7 +1,8 @@
 """nvcc takes every CUDA source, for the architectures that are supported and as PTX.
 
-Here and not with the kernels' tests because printed kernels come from plans: of every protocol of a
-suite, as the golden files have them.
+Here and not with the kernels' tests because printed kernels come from plans: of protocols of a
+suite, as the golden files have them, and of a whole network. What is not marked slow takes a minute
+of a processor in all: every written kernel, a ring of each way, and a few printed kernels.
 """
 
 from __future__ import annotations
@@ -11,13 +12,14 @@ import re
 import shutil
 import subprocess
 import sysconfig
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
 import pytest
 from conformance import SETTINGS
 from protocol_plans import protocol_plan
 
+import veilgraph
 from veilgraph.ir.plan import ROUND, Plan
 from veilgraph.kernels import KERNELS
 from veilgraph.kernels.cuda import FLAGS, ROOT, DeviceShape, Source, buffers_of, launches
@@ -28,13 +30,14 @@ from veilgraph.kernels.gemm.pack import source as pack
 from veilgraph.kernels.gemm.residues import Basis
 from veilgraph.kernels.gemm.residues import source as residues
 
+DIGITS = Path(__file__).parents[2] / "examples" / "digits"
 NVCC = shutil.which("nvcc")
 needs_nvcc = pytest.mark.skipif(NVCC is None, reason="there is no nvcc on the path")
-TARGETS = (
-    "-gencode=arch=compute_80,code=sm_80",
+HOPPER = (
     "-gencode=arch=compute_90,code=sm_90",
-    "-gencode=arch=compute_90,code=compute_90",
+    "-gencode=arch=compute_90,code=compute_90",  # PTX
 )
+TARGETS = ("-gencode=arch=compute_80,code=sm_80", *HOPPER)
 WRITTEN = tuple(kernel for kernel in KERNELS if (ROOT / "kernels" / kernel / "cuda.cu").is_file())
 RINGS = tuple(
     Ring(bits, limbs) for bits, limbs in ((32, 3), (32, 4), (64, 5), (64, 6), (64, 7), (64, 8))
@@ -42,18 +45,31 @@ RINGS = tuple(
 BASES = tuple(
     Basis(*each) for each in ((3, 8), (4, 10), (5, 12), (6, 14), (7, 16), (8, 18), (8, 19))
 )
-PROTOCOLS = ("mul", "truncate_relu", "masked_function")
+PROTOCOLS = (
+    "mul",
+    "truncate_relu",
+    "maximum",
+    "max_pool",
+    "masked_function",
+    "exp_sums",
+    "masked_exp",
+)
+SUITES = {setting.suite.name: setting for setting in reversed(SETTINGS)}  # the fewest parties
+Reports = Mapping[tuple[str, str], str]  # by kernel and architecture
 
 
-def compiled(folder: Path, text: str) -> Mapping[str, str]:
-    """What the assembler reports of each kernel, on the last of two architectures."""
+def compiled(folder: Path, text: str, targets: Sequence[str] = TARGETS) -> Reports:
+    """What the assembler reports of each kernel on each architecture of `targets`."""
     unit = folder / "unit.cu"
     unit.write_text(text, encoding="utf-8")
-    command = [str(NVCC), *FLAGS, *TARGETS, "-Xptxas", "-v", "--fatbin", "-I", str(ROOT), str(unit)]
+    command = [str(NVCC), *FLAGS, *targets, "-Xptxas", "-v", "--fatbin", "-I", str(ROOT), str(unit)]
     done = subprocess.run(command, cwd=folder, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
-    reports = re.split(r"Compiling entry function '(\w+)' for 'sm_\d+'", done.stderr)
-    return dict(zip(reports[1::2], reports[2::2], strict=True))
+    parts = re.split(r"Compiling entry function '(\w+)' for '(sm_\d+a?)'", done.stderr)
+    names = zip(parts[1::3], parts[2::3], strict=True)
+    reports = dict(zip(names, parts[3::3], strict=True))
+    assert {arch for _, arch in reports} == set(re.findall(r"code=(sm_\d+a?)", str(targets)))
+    return reports
 
 
 def together(sources: Iterable[Source]) -> str:
@@ -80,13 +96,30 @@ def printed(plan: Plan) -> dict[str, Source]:
     return found
 
 
-def limb_kernels(kernel: str, ring: Ring, device: DeviceShape) -> str:
-    """All that tilings of a ring may choose on an architecture, as one unit."""
-    sources = [
+def limb_kernels(kernel: str, ring: Ring, device: DeviceShape) -> list[Source]:
+    """All that tilings of a ring may choose on an architecture, with the most stages."""
+    return [
         Tiling(ring, tile, stages_of(ring, tile, device), (1, 1, 1), 1).source(kernel)[0]
         for tile in tiles_of(ring, device)
     ]
+
+
+def fewer_stages(kernel: str, ring: Ring, device: DeviceShape) -> list[Source]:
+    """What a table of measured tilings may choose beside them."""
+    return [
+        Tiling(ring, tile, stages, (1, 1, 1), 1).source(kernel)[0]
+        for tile in tiles_of(ring, device)
+        for stages in range(1, stages_of(ring, tile, device))
+    ]
+
+
+def in_one_unit(sources: Iterable[Source]) -> str:
     return "\n".join(source.text for source in sources)
+
+
+def spilling(reports: Reports) -> list[tuple[str, str]]:
+    """Kernels and architectures whose registers do not hold what they need."""
+    return [where for where, report in reports.items() if spills(report)]
 
 
 def instructions(cubin: Path) -> str:
@@ -121,13 +154,64 @@ def spills(report: str) -> bool:
 
 
 @needs_nvcc
-@pytest.mark.slow
 @pytest.mark.parametrize("kernel", WRITTEN)
 def test_written_kernels(tmp_path: Path, kernel: str) -> None:
     text = (ROOT / "kernels" / kernel / "cuda.cu").read_text()
-    reports = compiled(tmp_path, text)
+    reports = compiled(tmp_path, text, HOPPER)
     assert reports
-    assert not [name for name, report in reports.items() if spills(report)]
+    assert not spilling(reports)
+
+
+@needs_nvcc
+@pytest.mark.parametrize("kernel", ["matmul", "conv2d"])
+def test_limbs_of_a_ring(tmp_path: Path, kernel: str) -> None:
+    """The ring of most limbs, as machine code and as PTX."""
+    sources = limb_kernels(kernel, Ring(64, 8), DeviceShape(1, "sm_90"))
+    reports = compiled(tmp_path, in_one_unit(sources), HOPPER)
+    assert len(reports) == len(sources)
+    assert not spilling(reports)
+
+
+@needs_nvcc
+def test_residues_of_a_ring(tmp_path: Path) -> None:
+    reports = compiled(tmp_path, residues(64, Basis(8, 18)).text, HOPPER)
+    assert reports
+    assert not spilling(reports)
+
+
+@needs_nvcc
+@pytest.mark.parametrize(("suite", "op"), [("rep3", "mul"), ("additive", "truncate_relu")])
+def test_a_few_printed_kernels(tmp_path: Path, suite: str, op: str) -> None:
+    sources = printed(protocol_plan(SUITES[suite], op, 40, 40))
+    reports = compiled(tmp_path, together(sources.values()), HOPPER)
+    assert len(reports) == len(sources)
+    assert not spilling(reports)
+
+
+@needs_nvcc
+def test_reports_of_two_architectures_are_kept_apart(tmp_path: Path) -> None:
+    """A kernel that spills on one of them shows, whichever is compiled last."""
+    text = """
+#if __CUDA_ARCH__ == 800
+#define BOUNDS __launch_bounds__(1024, 2)
+#else
+#define BOUNDS
+#endif
+extern "C" __global__ void BOUNDS many(float* x, int step) {
+  float held[64];
+  for (int i = 0; i < 64; ++i) held[i] = x[i * step];
+  for (int i = 0; i < 64; ++i) x[i * step] = held[63 - i] * held[i];
+}
+"""
+    assert spilling(compiled(tmp_path, text)) == [("many", "sm_80")]
+
+
+@needs_nvcc
+@pytest.mark.slow
+@pytest.mark.parametrize("kernel", WRITTEN)
+def test_written_kernels_everywhere(tmp_path: Path, kernel: str) -> None:
+    text = (ROOT / "kernels" / kernel / "cuda.cu").read_text()
+    assert not spilling(compiled(tmp_path, text))
 
 
 @needs_nvcc
@@ -174,7 +258,8 @@ def test_byte_products_are_on_tensor_cores(
 def test_limbs_are_on_tensor_cores(tmp_path: Path, kernel: str, ring: Ring, arch: str) -> None:
     """No spills, and in each kernel at least the integer matrix instructions of a step."""
     device = DeviceShape(1, arch)
-    reports, found = disassembled(tmp_path, limb_kernels(kernel, ring, device), arch)
+    text = in_one_unit(limb_kernels(kernel, ring, device))
+    reports, found = disassembled(tmp_path, text, arch)
     assert len(reports) == len(tiles_of(ring, device))
     assert not [report for report in reports if spills(report)]
     of_a_step = sum(ring.products * tile.down * tile.across for tile in tiles_of(ring, device))
@@ -185,16 +270,50 @@ def test_limbs_are_on_tensor_cores(tmp_path: Path, kernel: str, ring: Ring, arch
 @pytest.mark.slow
 def test_packing_does_not_spill(tmp_path: Path) -> None:
     reports = compiled(tmp_path, "\n".join(pack(ring)[0].text for ring in RINGS))
-    assert len(reports) == len(RINGS)
-    assert not [name for name, report in reports.items() if spills(report)]
+    assert len(reports) == 2 * len(RINGS)
+    assert not spilling(reports)
 
 
 @needs_nvcc
 @pytest.mark.slow
-@pytest.mark.parametrize("op", PROTOCOLS)
-def test_printed_kernels_do_not_spill(tmp_path: Path, op: str) -> None:
-    rep3 = next(setting for setting in SETTINGS if setting.suite.name == "rep3")
-    sources = printed(protocol_plan(rep3, op, 40, 40))
-    reports = compiled(tmp_path, together(sources.values()))
+@pytest.mark.parametrize("kernel", ["matmul", "conv2d"])
+@pytest.mark.parametrize("ring", RINGS, ids=lambda ring: f"{ring.word_bits}-{ring.limbs}")
+def test_limbs_with_fewer_stages(tmp_path: Path, kernel: str, ring: Ring) -> None:
+    """Also as PTX, as the kernels with the most stages are in turn."""
+    device = DeviceShape(1, "sm_90")
+    sources = [*fewer_stages(kernel, ring, device), *limb_kernels(kernel, ring, device)]
+    reports = compiled(tmp_path, in_one_unit(sources), HOPPER)
     assert len(reports) == len(sources)
-    assert not [name for name, report in reports.items() if spills(report)]
+    assert not spilling(reports)
+
+
+@needs_nvcc
+@pytest.mark.slow
+@pytest.mark.parametrize("suite", ["rep3", "additive"])
+@pytest.mark.parametrize("ring_bits", [32, 40, 64])
+@pytest.mark.parametrize("op", PROTOCOLS)
+def test_printed_kernels_do_not_spill(tmp_path: Path, op: str, ring_bits: int, suite: str) -> None:
+    sources = printed(protocol_plan(SUITES[suite], op, ring_bits, ring_bits))
+    reports = compiled(tmp_path, together(sources.values()))
+    assert len(reports) == 2 * len(sources)
+    assert not spilling(reports)
+
+
+@needs_nvcc
+@pytest.mark.slow
+@pytest.mark.parametrize("suite", ["rep3", "additive"])
+@pytest.mark.parametrize("ring", [32, 64])
+def test_printed_kernels_of_a_whole_plan(tmp_path: Path, suite: str, ring: int) -> None:
+    """A LeNet's: convolutions, comparisons, pools and dense layers."""
+    dealer = {"parties": ["alice", "bob"], "dealer": "dave"} if suite == "additive" else {}
+    plan, _ = veilgraph.compile(
+        DIGITS / "digits.onnx",
+        suite=suite,
+        ring=ring,
+        calibrate=DIGITS / "calibration.npz",
+        shapes={"image": (1, 1, 28, 28)},
+        **dealer,
+    )
+    sources = printed(plan)
+    assert len(sources) > 20
+    assert not spilling(compiled(tmp_path, together(sources.values())))

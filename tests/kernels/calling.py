@@ -30,8 +30,10 @@ Operand = Array | Packed | Planes
 Way = Callable[[Sequence[Buffer], Sequence[int], DeviceShape], tuple[Launch, ...]]
 
 SHIM, CARD = "shim", "card"  # the CUDA kernels, run by the host or by a GPU
-# An instruction set of the CPU each, the shim, and a card where there is one.
-DEVICES = (*supported(), SHIM, pytest.param(CARD, marks=pytest.mark.gpu))
+# What runs single launches: the shim, and a card where there is one.
+RUNNERS = (SHIM, pytest.param(CARD, marks=pytest.mark.gpu))
+# An instruction set of the CPU each, and those.
+DEVICES = (*supported(), *RUNNERS)
 
 # Few enough for blocks to walk over several parts of a test's arrays.
 SMALL_DEVICE = DeviceShape(multiprocessors=1)
@@ -91,6 +93,11 @@ def _card() -> CardRunner:
     return CardRunner(first_card())
 
 
+def runner(device: str) -> ShimRunner | CardRunner:
+    """What runs launches on one of RUNNERS; skips the test where there is no card."""
+    return {SHIM: _shim, CARD: _card}[device]()
+
+
 class Call:
     """A kernel call over operands, views of one another included, ready to run.
 
@@ -117,12 +124,12 @@ class Call:
         parameters = np.asarray(params, np.int64)
         steps = step(kernel, len(records), len(parameters))
         buffers = np.array(records, BUFFER)
-        self._cuda = {SHIM: _shim, CARD: _card}.get(device or "")
-        path, size = str(library(None if self._cuda else device)), self._end()
+        self._runner = runner(device) if device in (SHIM, CARD) else None
+        path, size = str(library(None if self._runner else device)), self._end()
         self.machine = Machine(path, steps, buffers, parameters, b"", size, keys, threads)
         self.launches: tuple[Launch, ...] | None = None
         self._packed_bytes = 0
-        if self._cuda:
+        if self._runner:
             values = [int(v) for v in parameters]
             made = way or partial(launches, kernel)
             laid = placed([made(buffers_of(buffers), values, shape)])
@@ -153,8 +160,8 @@ class Call:
         junk = (np.full(count, 165, np.uint8) for count in (scratch, self._packed_bytes))
         regions = [arena, np.zeros(0, np.uint8), *junk]
         for launch in self.launches or ():
-            assert self._cuda is not None
-            self._cuda().run(launch, regions, self._keys, number)
+            assert self._runner is not None
+            self._runner.run(launch, regions, self._keys, number)
         for base, offset in self._places:
             if base.flags.writeable:
                 base.reshape(-1).view(np.uint8)[:] = arena[offset : offset + base.nbytes]

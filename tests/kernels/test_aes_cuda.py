@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import numpy as np
+import pytest
+from calling import RUNNERS, runner
 
 from veilgraph.kernels.cuda import Keys, Launch, Pointer, Source
-from veilgraph.kernels.cuda.shim import ShimRunner
 
 ENCRYPT = Source(
     "encrypt",
@@ -49,21 +48,23 @@ SP_800_38A = [
 ]
 
 
-def encrypted(folder: Path, key: str, blocks: list[str]) -> list[str]:
+def encrypted(device: str, key: str, blocks: list[str]) -> list[str]:
     """AES-128 of up to 64 blocks, one a thread, under the second of two keys."""
     memory = np.zeros(64 * 16, np.uint8)
     given = np.frombuffer(bytes.fromhex("".join(blocks)), np.uint8)
     memory[: len(given)] = given
     launch = Launch(ENCRYPT, "encrypt", (1, 1, 1), (64, 1, 1), (Pointer(0, 0), Keys(), 1))
-    ShimRunner(folder).run(launch, [memory], keys=bytes(16) + bytes.fromhex(key))
+    runner(device).run(launch, [memory], keys=bytes(16) + bytes.fromhex(key))
     return [memory[16 * i : 16 * i + 16].tobytes().hex() for i in range(len(blocks))]
 
 
-def test_fips_197(tmp_path: Path) -> None:
+@pytest.mark.parametrize("device", RUNNERS)
+def test_fips_197(device: str) -> None:
     for key, block, cipher in FIPS_197:
-        assert encrypted(tmp_path, key, [block]) == [cipher]
+        assert encrypted(device, key, [block]) == [cipher]
 
 
-def test_sp_800_38a(tmp_path: Path) -> None:
+@pytest.mark.parametrize("device", RUNNERS)
+def test_sp_800_38a(device: str) -> None:
     counters, keystream = zip(*SP_800_38A, strict=True)
-    assert encrypted(tmp_path, SP_800_38A_KEY, list(counters)) == list(keystream)
+    assert encrypted(device, SP_800_38A_KEY, list(counters)) == list(keystream)

@@ -12,6 +12,7 @@ from collections.abc import Callable, Mapping
 from torch_mlir import ir
 
 from veilgraph.frontend import logic, moves, windows
+from veilgraph.frontend.elementary import MOST_POWER
 from veilgraph.frontend.logic import toward_zero
 from veilgraph.frontend.reading import Aten, Refusal, binary, number_of
 from veilgraph.ir import graph_ops as ops
@@ -162,6 +163,10 @@ def _power(x: ir.Value, exponent: float) -> ir.Value:
         for _ in range(int(exponent) - 1):
             y = ops.Mul.build(y, x)
         return y
+    if exponent.is_integer() and 4 < exponent <= MOST_POWER:
+        half = _power(x, exponent // 2)
+        square = ops.Mul.build(half, half)
+        return ops.Mul.build(square, x) if exponent % 2 else square
     if exponent == 0.5:
         return ops.Sqrt.build(x)
     if exponent in (0.25, 0.75):
@@ -169,7 +174,8 @@ def _power(x: ir.Value, exponent: float) -> ir.Value:
         fourth = ops.Sqrt.build(root)
         return fourth if exponent == 0.25 else ops.Mul.build(root, fourth)
     if exponent.is_integer() or not math.isfinite(exponent):
-        raise Refusal(f"The power {exponent:g} isn't supported, only up to 4 and fractions.")
+        most = f"up to {MOST_POWER} and fractions"
+        raise Refusal(f"The power {exponent:g} isn't supported, only {most}.")
     return ops.Exp.build(scaled(ops.Log.build(x), exponent))
 
 
@@ -411,6 +417,7 @@ ROWS: Mapping[str, Row] = {
     "torch.aten.squeeze.dim": reshape,
     "torch.aten.unsqueeze": reshape,
     "torch.prims.collapse": reshape,
+    "torch.prims.split_dim": reshape,
     "torch.aten.transpose.int": transpose,
     "torch.aten.permute": permute,
     "torch.aten.cat": concat,

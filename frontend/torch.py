@@ -24,7 +24,8 @@ from torch_mlir.passmanager import PassManager
 
 from veilgraph.frontend.lowering import KEPT_WHOLE, Lowered
 from veilgraph.frontend.masks import require_finite
-from veilgraph.frontend.torch_export import Examples, Exported, TorchModel, export
+from veilgraph.frontend.reading import Refusal
+from veilgraph.frontend.torch_export import Examples, Exported, TorchModel, export, is_legal
 from veilgraph.frontend.translate import Untranslatable, translate
 from veilgraph.ir.errors import Offender, UnsupportedError
 from veilgraph.ir.graph import Graph
@@ -34,8 +35,6 @@ PIPELINE = (
     "builtin.module(torchdynamo-export-to-torch-backend-pipeline"
     f"{{backend-legal-ops={','.join(KEPT_WHOLE)}}})"
 )
-# What the importer raises on operators, types and forms that it doesn't know.
-FAILURES = (ir.MLIRError, Untranslatable, KeyError, NotImplementedError, RuntimeError, TypeError)
 REPLACE = "Replace it in the model by operators that are supported."
 SOURCE = re.compile(r'File "([^"]+)", line ([0-9]+)')
 
@@ -64,7 +63,7 @@ def import_exported(exported: Exported) -> Graph:
     """The same for a model that is exported already."""
     try:
         graph = _import(exported, exported.program.graph, exported.nodes)
-    except FAILURES as error:
+    except Exception as error:  # of operators that it doesn't know the importer raises anything
         failure = error
     else:
         require_finite(graph)
@@ -83,10 +82,12 @@ def _import(exported: Exported, graph: fx.Graph, calls: Sequence[fx.Node]) -> Gr
     lowered = _lower(exported, graph, calls)
     weights = {exported.names[n]: a for n, a in exported.weights.items()}
     public = {exported.names[n]: a for n, a in exported.public.items()}
+    matrices = {exported.names[n]: a for n, a in exported.matrices.items()}
     return translate(
         lowered,
         {n: a for n, a in weights.items() if n in lowered.arguments},
         {n: a for n, a in public.items() if n in lowered.arguments},
+        {n: a for n, a in matrices.items() if n in lowered.arguments},
     )
 
 
@@ -157,7 +158,7 @@ def _name_locations(module: ir.Module) -> None:
 
 def _judged(exported: Exported, node: fx.Node) -> Iterator[Offender]:
     """What is wrong with a node alone, its operands being inputs."""
-    if node.target is operator.getitem:
+    if node.target is operator.getitem or not all(map(is_legal, node.all_input_nodes)):
         return  # judged with what makes it
     alone = fx.Graph()
     copied: dict[fx.Node, fx.Node] = {}
@@ -169,10 +170,12 @@ def _judged(exported: Exported, node: fx.Node) -> Iterator[Offender]:
         copied[call] = alone.node_copy(call, lambda old: copied[old])
     alone.output(tuple(copied[call] for call in calls[1:] or calls))
     try:
+        if not is_legal(node):
+            raise Refusal("The shape of its output depends on data, or it makes no real numbers.")
         _import(exported, alone, [])
-    except FAILURES as error:
-        refused = error.refused[0] if isinstance(error, Untranslatable) else None
-        way_out = (refused and refused.way_out) or REPLACE
+    except Exception as error:  # as above
+        refused = error.refused[0] if isinstance(error, Untranslatable) else error
+        way_out = getattr(refused, "way_out", "") or REPLACE
         place, name = _place(exported, node), exported.layers[node.name]
         yield Offender(name, str(node.target), place, _reason(error), way_out)
 
@@ -186,4 +189,6 @@ def _place(exported: Exported, node: fx.Node) -> str:
 def _reason(error: Exception) -> str:
     if isinstance(error, Untranslatable):
         return error.refused[0].reason
+    if isinstance(error, Refusal):
+        return error.reason
     return "The importer lowers no such operator, or not in this form."

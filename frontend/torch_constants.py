@@ -1,60 +1,136 @@
-"""What an exported PyTorch program computes from no tensor of its own: evaluated here.
+"""What an exported PyTorch program computes from no input: evaluated here.
 
 A causal mask is `ones(n, n).tril()` in the code of a model. torch computes it once, while the model
 is compiled, and it becomes a placeholder like a buffer.
+
+Of what decompositions make from extents and known indices alone, the matrix of a resampling for
+instance, everybody may know the numbers: they trace it within `public()`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
 
 import torch
 from torch import fx
+from torch.fx import traceback
 
 MOST_ELEMENTS = 1 << 16  # as ONNX literals have it: larger results are left to the importer
+MOST_PUBLIC_ELEMENTS = 1 << 24
+MARK = "veilgraph"
 
 
-def fold_constants(graph: fx.Graph) -> dict[str, torch.Tensor]:
-    """Takes out the nodes whose results follow from the program's text alone, in place.
+def public() -> AbstractContextManager[None]:
+    """Marks what is traced within: numbers that are no secret, if nothing secret goes in."""
+    marked: AbstractContextManager[None] = traceback.annotate({MARK: "public"})
+    return marked
 
-    Returns:
-        The value of each placeholder that it adds in their place. Tensors that one number fills are
-        left: the importer reads them as that number.
+
+def whole() -> AbstractContextManager[None]:
+    """Operators that are traced within stay what they are."""
+    marked: AbstractContextManager[None] = traceback.annotate({MARK: "whole"})
+    return marked
+
+
+def is_marked() -> bool:
+    """Whether what is being traced is within one of these, and is decomposed no further."""
+    return MARK in (traceback.current_meta.get("custom") or {})
+
+
+@dataclass(frozen=True)
+class Known:
+    """A tensor that follows from no input.
+
+    Attributes:
+        text: it follows from the program's text alone.
+        secret: it follows from real numbers that the model holds, which are its owner's.
     """
-    known: dict[fx.Node, torch.Tensor] = {}
+
+    tensor: torch.Tensor
+    text: bool
+    secret: bool
+
+
+@dataclass(frozen=True)
+class Folded:
+    """The value of each placeholder that was added: the owner's, or public ones."""
+
+    owned: Mapping[str, torch.Tensor]
+    public: Mapping[str, torch.Tensor]
+
+
+def fold_constants(graph: fx.Graph, held: Mapping[str, torch.Tensor]) -> Folded:
+    """Takes out the nodes whose results follow from no input, in place.
+
+    Args:
+        held: what the model holds, by placeholder. Real numbers of it go into nothing but what is
+            marked, integers into integers too.
+    """
+    known = {
+        node: Known(held[node.name], False, held[node.name].is_floating_point())
+        for node in graph.nodes
+        if node.op == "placeholder" and node.name in held
+    }
+    given = set(known)
     for node in graph.nodes:
         if _is_constant(node, known):
-            operands = fx.map_arg((node.args, node.kwargs), lambda operand: known[operand])
+            operands = [known[operand] for operand in node.all_input_nodes]
+            args, kwargs = fx.map_arg((node.args, node.kwargs), lambda x: known[x].tensor)
             with torch.no_grad():
-                known[node] = node.target(*operands[0], **operands[1])
-    added = {}
+                tensor = node.target(*args, **kwargs).contiguous()  # copies were dropped
+            text = all(operand.text for operand in operands)
+            known[node] = Known(tensor, text, any(operand.secret for operand in operands))
+    folded = {node: value for node, value in known.items() if node not in given}
+    return _replaced(graph, folded)
+
+
+def _replaced(graph: fx.Graph, folded: Mapping[fx.Node, Known]) -> Folded:
+    """A placeholder for each folded node that others read."""
+    owned, public = {}, {}
     first = next(iter(graph.nodes))
-    for node in list(_read_elsewhere(known)):
+    for node in list(_read_elsewhere(folded)):
         with graph.inserting_before(first):
             placeholder = graph.placeholder(f"{node.name}_folded")
         placeholder.meta = dict(node.meta)
         node.replace_all_uses_with(placeholder)
-        added[placeholder.name] = known[node]
+        chosen = public if _is_public(node) and not folded[node].secret else owned
+        chosen[placeholder.name] = folded[node].tensor
     graph.eliminate_dead_code()
-    return added
+    return Folded(owned, public)
 
 
-def _is_constant(node: fx.Node, known: dict[fx.Node, torch.Tensor]) -> bool:
-    """Whether a node computes one small tensor, always the same, from what is known."""
+def _is_public(node: fx.Node) -> bool:
+    return (node.meta.get("custom") or {}).get(MARK) == "public"
+
+
+def _is_constant(node: fx.Node, known: Mapping[fx.Node, Known]) -> bool:
+    """Whether a node computes one small tensor, always the same, from what may go into it."""
     value = node.meta.get("val")
     return (
         isinstance(node.target, torch._ops.OpOverload)
         and torch.Tag.nondeterministic_seeded not in node.target.tags
         and isinstance(value, torch.Tensor)
         and all(isinstance(extent, int) for extent in value.shape)
-        and value.numel() <= MOST_ELEMENTS
+        and value.numel() <= (MOST_PUBLIC_ELEMENTS if _is_public(node) else MOST_ELEMENTS)
         and all(operand in known for operand in node.all_input_nodes)
+        and _may_hold(node, value, known)
     )
 
 
-def _read_elsewhere(known: dict[fx.Node, torch.Tensor]) -> Iterator[fx.Node]:
-    """The known nodes of different numbers that others read."""
+def _may_hold(node: fx.Node, value: torch.Tensor, known: Mapping[fx.Node, Known]) -> bool:
+    operands = [known[operand] for operand in node.all_input_nodes]
+    if _is_public(node) or all(operand.text for operand in operands):
+        return True
+    return not value.is_floating_point() and not any(operand.secret for operand in operands)
+
+
+def _read_elsewhere(known: Mapping[fx.Node, Known]) -> Iterator[fx.Node]:
+    """The known nodes that others read, without those that the importer reads as one number."""
     for node, value in known.items():
-        filled = value.numel() < 2 or bool((value == value.flatten()[0]).all())
-        if not filled and any(user not in known for user in node.users):
+        tensor = value.tensor
+        filled = tensor.numel() < 2 or bool((tensor == tensor.flatten()[0]).all())
+        left = filled and value.text and not _is_public(node)
+        if not left and any(user not in known for user in node.users):
             yield node

@@ -12,7 +12,10 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch._decomp import get_decompositions as torch_decompositions
+from torch._decomp import core_aten_decompositions, decomposition_table
+
+from veilgraph.frontend import torch_elementary, torch_moves, torch_resampling
+from veilgraph.frontend.torch_constants import is_marked
 
 aten = torch.ops.aten
 
@@ -73,13 +76,23 @@ def vector_norm(
     *,
     dtype: torch.dtype | None = None,
 ) -> Tensor:
-    """The sum of magnitudes, or the root of the sum of squares."""
+    """(sum of |x|^p)^(1/p), or the largest or the least magnitude."""
     axes = tuple(dim) if dim else tuple(range(x.dim()))
-    if ord == 1:
-        return x.abs().sum(axes, keepdim=keepdim)
     if ord == 2:
         return (x * x).sum(axes, keepdim=keepdim).sqrt()
-    return NotImplemented
+    if math.isinf(ord):
+        return (x.abs().amax if ord > 0 else x.abs().amin)(axes, keepdim=keepdim)
+    if ord == 1:
+        return x.abs().sum(axes, keepdim=keepdim)
+    if ord <= 0:
+        return NotImplemented
+    return (x.abs() ** ord).sum(axes, keepdim=keepdim) ** (1 / ord)
+
+
+def weight_norm(v: Tensor, g: Tensor, dim: int = 0) -> Tensor:
+    """g v / |v|, magnitudes over all axes but one."""
+    axes = [axis for axis in range(v.dim()) if axis != dim % v.dim()]
+    return v * (g / vector_norm(v, 2, axes, keepdim=True))
 
 
 def group_norm(
@@ -144,20 +157,6 @@ def pixel_shuffle(x: Tensor, factor: int) -> Tensor:
     return y.reshape(n, c // factor**2, h * factor, w * factor)
 
 
-def nearest(
-    x: Tensor, size: Sequence[int] | None, factors: Sequence[float] | None = None
-) -> Tensor:
-    """Each pixel repeated, for whole factors."""
-    n, c, h, w = x.shape
-    height, width = size or (int(h * (factors or (0, 0))[0]), int(w * (factors or (0, 0))[1]))
-    if height % h or width % w:
-        return NotImplemented
-    rows, columns = height // h, width // w
-    return (
-        x.reshape(n, c, h, 1, w, 1).expand(n, c, h, rows, w, columns).reshape(n, c, height, width)
-    )
-
-
 def masked_attention(
     q: Tensor,
     k: Tensor,
@@ -169,13 +168,18 @@ def masked_attention(
     scale: float | None = None,
     enable_gqa: bool = False,
 ) -> Tensor:
-    """softmax(scale Q K^T, masked) V; without a mask the importer knows it."""
-    if dropout_p or enable_gqa or (attn_mask is None and not is_causal):
+    """softmax(scale Q K^T, masked) V; without a mask the importer knows it. With fewer keys than
+    queries each goes with several.
+    """
+    if dropout_p or not (enable_gqa or is_causal or attn_mask is not None):
         return NotImplemented
+    if enable_gqa:
+        k, v = (y.repeat_interleave(q.shape[-3] // y.shape[-3], -3) for y in (k, v))
     scores = q @ k.transpose(-2, -1) * (q.shape[-1] ** -0.5 if scale is None else scale)
     if is_causal:
         attn_mask = torch.ones(scores.shape[-2:], dtype=torch.bool).tril()
-    assert attn_mask is not None
+    if attn_mask is None:
+        return scores.softmax(-1) @ v
     if attn_mask.dtype == torch.bool:
         scores = scores.masked_fill(attn_mask.logical_not(), -math.inf)
     else:
@@ -188,19 +192,45 @@ def unbound(x: Tensor, dim: int = 0) -> list[Tensor]:
     return [x.narrow(dim, place, 1).squeeze(dim) for place in range(x.shape[dim])]
 
 
-def embedding(
-    table: Tensor,
-    indices: Tensor,
-    padding_idx: int = -1,
-    scale_grad_by_freq: bool = False,
-    sparse: bool = False,
-) -> Tensor:
-    """The rows of a table at `indices`: one-hot rows times it, for indices that are data."""
-    hot = indices.unsqueeze(-1) == torch.arange(table.shape[0])
-    return hot.float() @ table
+def spread_and_mean(spread: Callable[..., Tensor]) -> Callable[..., tuple[Tensor, Tensor]]:
+    """A variance or a deviation, and the mean."""
+
+    def row(
+        x: Tensor, dim: Sequence[int] | None = None, *args: Any, keepdim: bool = False, **rest: Any
+    ) -> tuple[Tensor, Tensor]:
+        axes = tuple(dim) if dim else tuple(range(x.dim()))
+        return spread(x, axes, *args, keepdim=keepdim, **rest), x.mean(axes, keepdim=keepdim)
+
+    return row
 
 
-DECOMPOSITIONS: Mapping[Any, Callable[..., Any]] = {
+def einsum(equation: str, operands: Sequence[Tensor], *, path: Sequence[int] | None = None) -> Any:
+    """The importer knows it, but for diagonals."""
+    terms = equation.partition("->")[0].split(",")
+    diagonal = any(len(set(term)) < len(term) for term in (t.replace(".", "") for t in terms))
+    return OF_TORCH[aten.einsum.default](equation, operands) if diagonal else NotImplemented
+
+
+def _of_torch(names: str) -> dict[Any, Callable[..., Any]]:
+    """torch's own decompositions of these operators, those of its composite kernels too."""
+    core = core_aten_decompositions()
+    found = {}
+    for name in names.split():
+        packet, _, overload = name.partition(".")
+        operator = getattr(getattr(aten, packet), overload or "default")
+        found[operator] = core[operator] if operator in core else decomposition_table[operator]
+    return found
+
+
+OF_TORCH = _of_torch(
+    "__and__.Tensor __or__.Tensor __xor__.Tensor argsort binary_cross_entropy_with_logits "
+    "channel_shuffle cosine_similarity diag diff dist einsum fill.Tensor gru.input gru_cell kron "
+    "l1_loss linalg_cross linalg_multi_dot linalg_norm lstm.input lstm_cell matrix_power meshgrid "
+    "meshgrid.indexing outer pairwise_distance pixel_unshuffle rnn_relu.input rnn_relu_cell "
+    "rnn_tanh.input rnn_tanh_cell sinc smooth_l1_loss take_along_dim tensordot trace trapezoid.dx "
+    "triplet_margin_loss vdot"
+)
+ROWS: dict[Any, Callable[..., Any]] = {
     aten.clamp.default: clamped,
     aten.clamp_min.default: lambda x, low: clamped(x, low),
     aten.clamp_max.default: lambda x, high: clamped(x, None, high),
@@ -214,22 +244,34 @@ DECOMPOSITIONS: Mapping[Any, Callable[..., Any]] = {
     aten.var.correction: corrected_variance,
     aten.std.dim: deviation,
     aten.std.correction: corrected_deviation,
+    aten.var_mean.dim: spread_and_mean(variance),
+    aten.var_mean.correction: spread_and_mean(corrected_variance),
+    aten.std_mean.dim: spread_and_mean(deviation),
+    aten.std_mean.correction: spread_and_mean(corrected_deviation),
     aten.linalg_vector_norm.default: vector_norm,
+    aten.norm.Scalar: vector_norm,
+    aten.norm.ScalarOpt_dim: vector_norm,
+    aten._weight_norm.default: weight_norm,
     aten.group_norm.default: group_norm,
     aten.instance_norm.default: instance_norm,
     aten.prelu.default: prelu,
     aten.roll.default: roll,
     aten.pixel_shuffle.default: pixel_shuffle,
-    aten.upsample_nearest2d.vec: nearest,
-    aten.embedding.default: embedding,
+    aten.einsum.default: einsum,
     aten.unbind.int: unbound,
+    aten.unsafe_split.Tensor: lambda x, size, dim=0: list(x.split(size, dim)),
     aten.scaled_dot_product_attention.default: masked_attention,
-    **torch_decompositions(  # cell after cell
-        [
-            aten.lstm.input,
-            aten.gru.input,
-            aten.rnn_tanh.input,
-            aten.rnn_relu.input,
-        ]
-    ),
+}
+
+
+def _undecomposed(row: Callable[..., Any]) -> Callable[..., Any]:
+    """A row that leaves alone what another row wants to stay as it is."""
+    return lambda *args, **kwargs: NotImplemented if is_marked() else row(*args, **kwargs)
+
+
+DECOMPOSITIONS: Mapping[Any, Callable[..., Any]] = {
+    operator: _undecomposed(row)
+    for operator, row in (
+        OF_TORCH | ROWS | torch_elementary.ROWS | torch_moves.ROWS | torch_resampling.ROWS
+    ).items()
 }

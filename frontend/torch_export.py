@@ -26,9 +26,12 @@ from veilgraph.frontend.pt2_archive import read_archive
 from veilgraph.frontend.pt2_program import open_program
 from veilgraph.frontend.torch_constants import fold_constants
 from veilgraph.frontend.torch_decompositions import DECOMPOSITIONS
-from veilgraph.ir.errors import UsageError
+from veilgraph.frontend.torch_precision import as_float32
+from veilgraph.ir.errors import Offender, UnsupportedError, UsageError
 
 Array = NDArray[np.float32]
+aten = torch.ops.aten
+COPIES = (aten.clone.default, aten.lift_fresh_copy.default, aten.detach.default, aten.alias.default)
 TorchModel: TypeAlias = torch.nn.Module | ExportedProgram | str | Path | bytes
 Examples: TypeAlias = torch.Tensor | Sequence[torch.Tensor] | Mapping[str, torch.Tensor]
 
@@ -43,6 +46,9 @@ class Exported:
         outputs: names of the outputs, in order.
         weights: the owner's tensors by placeholder; `names` has their torch names.
         public: single numbers, and tensors of integers or truth values, by placeholder.
+        matrices: numbers that the compiler's own decompositions read, which anybody may know, by
+            placeholder.
+        tensors: all that placeholders stand for but inputs, real numbers as float32.
         names: what an argument is called, by placeholder.
         layers: the name of each node that computes a tensor, by the node's name.
         samples: the inputs that it was exported with, by name, each on a new first axis.
@@ -53,6 +59,8 @@ class Exported:
     outputs: tuple[str, ...]
     weights: Mapping[str, Array]
     public: Mapping[str, NDArray[Any]]
+    matrices: Mapping[str, Array]
+    tensors: Mapping[str, torch.Tensor]
     names: Mapping[str, str]
     layers: Mapping[str, str]
     source: str
@@ -87,13 +95,24 @@ def export(
         opened = open_program(archive)
         source, outputs = archive.source, opened.outputs
         program = _trace(opened.module, _zeros(opened.shapes, opened.types, shapes or {}))
-    with torch.no_grad(), warnings.catch_warnings():
-        warnings.simplefilter("ignore", FutureWarning)
-        # Functional from here on: nothing is changed in place.
-        program = program.run_decompositions(dict(DECOMPOSITIONS))
+    program = _decomposed(program)
     _require_pure(program)
     _undo(program)
+    _require_numbers(program, source)
     return _exported(program, outputs, source, examples)
+
+
+def _decomposed(program: ExportedProgram) -> ExportedProgram:
+    """Functional from here on: nothing is changed in place."""
+    try:
+        with torch.no_grad(), warnings.catch_warnings():
+            warnings.simplefilter("ignore", FutureWarning)
+            return program.run_decompositions(dict(DECOMPOSITIONS))
+    except Exception as error:  # torch promises no class of errors here either
+        raise UsageError(
+            f"torch can't write the model without changes in place: {_first_line(error)}",
+            "Compile its parts to find out which of them shows it.",
+        ) from error
 
 
 def _kept_examples(program: ExportedProgram) -> Examples | None:
@@ -130,11 +149,15 @@ def _trace(
             warnings.simplefilter("ignore", FutureWarning)  # torch's own, about its own classes
             return torch.export.export(module, args, kwargs)
     except Exception as error:  # torch.export promises no class of errors
-        lines = [line.strip() for line in str(error).splitlines() if line.strip()]
         raise UsageError(
-            f"torch.export can't trace the model: {(lines or ['no reason given'])[0]}",
+            f"torch.export can't trace the model: {_first_line(error)}",
             "Export it yourself with torch.export.export, and compile the exported program.",
         ) from error
+
+
+def _first_line(error: Exception) -> str:
+    lines = (line.strip() for line in str(error).splitlines())
+    return next(filter(None, lines), "no reason given")
 
 
 def _zeros(
@@ -172,19 +195,19 @@ def _undo(program: ExportedProgram) -> None:
     kept = [spec.kind is OutputKind.USER_OUTPUT for spec in specs]
     ending = graph.output_node()
     ending.args = (tuple(itertools.compress(ending.args[0], kept)),)
-    normalise = torch.ops.aten._native_batch_norm_legit_no_training.default
+    normalise = aten._native_batch_norm_legit_no_training.default
     for node in list(graph.nodes):
         if node.target is normalise:
             x, gamma, beta, mean, variance, momentum, epsilon = node.args
             (part,) = [user for user in node.users if user.args[1] == 0 and user.users]
             given = (x, gamma, beta, mean, variance, False, momentum, epsilon, False)
             with graph.inserting_before(part):
-                whole = graph.call_function(torch.ops.aten.batch_norm.default, given)
+                whole = graph.call_function(aten.batch_norm.default, given)
             whole.meta = dict(part.meta)
             part.replace_all_uses_with(whole)
-        elif node.target is torch.ops.aten.clone.default and isinstance(node.args[0], fx.Node):
+        elif node.target in COPIES and isinstance(node.args[0], fx.Node):
             node.replace_all_uses_with(node.args[0])
-        elif node.target is torch.ops.aten._assert_tensor_metadata.default:
+        elif node.target is aten._assert_tensor_metadata.default:
             graph.erase_node(node)  # it holds for the shapes and types that were traced
     graph.eliminate_dead_code()
 
@@ -214,21 +237,23 @@ def _exported(
     program: ExportedProgram, outputs: tuple[str, ...], source: str, examples: Examples | None
 ) -> Exported:
     inputs = tuple(_input_values(program))
-    folded = fold_constants(program.graph)
+    targets = _targets(program)
+    held = {**program.constants, **program.state_dict}
+    tensors = {n: held[t] for n, t in targets.items() if isinstance(held.get(t), torch.Tensor)}
+    folded = fold_constants(program.graph, tensors)
+    as_float32(program.graph)
+    tensors |= {**folded.owned, **folded.public}
+    tensors = {name: _plain(tensors[name]) for name in _read(program.graph) if name not in inputs}
     weights: dict[str, Array] = {}
     public: dict[str, NDArray[Any]] = {}
-    targets = {spec.arg.name: spec.target for spec in program.graph_signature.input_specs}
-    targets |= {name: name for name in folded}
-    tensors = {**program.constants, **program.state_dict, **folded}
-    for name in _read(program.graph):
-        if name in inputs:
+    for name, tensor in tensors.items():
+        if name in folded.public:
             continue
-        tensor = tensors[targets[name]].detach().to("cpu").contiguous()
         if tensor.is_floating_point() and tensor.numel() > 1:
-            weights[name] = _numbers(targets[name], tensor.float().numpy())
+            weights[name] = _numbers(targets.get(name, name), tensor.numpy())
         else:
             public[name] = tensor.float().numpy()
-    names = {name: targets[name] for name in (*weights, *public)}
+    names = {name: targets.get(name, name) for name in tensors}
     if collisions := set(inputs) & set(names.values()):
         raise UsageError(
             f"An input and a weight of the model are both called {min(collisions)}.",
@@ -240,11 +265,25 @@ def _exported(
         outputs or _output_names(program),
         weights,
         public,
+        {name: t.float().numpy() for name, t in tensors.items() if name in folded.public},
+        tensors,
         names | {name: name for name in inputs},
         _layers(program),
         source,
         _samples(inputs, examples),
     )
+
+
+def _targets(program: ExportedProgram) -> dict[str, str]:
+    """What the model calls the tensor of each placeholder but inputs."""
+    specs = program.graph_signature.input_specs
+    return {spec.arg.name: spec.target for spec in specs if spec.target is not None}
+
+
+def _plain(tensor: torch.Tensor) -> torch.Tensor:
+    """As NumPy takes it, real numbers as float32."""
+    plain = tensor.detach().to("cpu").contiguous()
+    return plain.float() if plain.is_floating_point() else plain
 
 
 def _read(graph: fx.Graph) -> list[str]:
@@ -271,6 +310,28 @@ def _numbers(name: str, array: Array) -> Array:
     if np.isnan(array).any():  # infinities may be masks: see masks.py
         raise UsageError(f"Weight {name} holds a NaN or an infinity.", "Train or export it again.")
     return array
+
+
+def is_legal(node: fx.Node) -> bool:
+    """Whether a node makes numbers of a fixed shape: a tensor of them, or several."""
+    made = node.meta.get("val")
+    return all(
+        isinstance(value, torch.Tensor)
+        and not value.dtype.is_complex
+        and all(isinstance(extent, int) for extent in value.shape)
+        for value in (made if isinstance(made, tuple | list) else [made])
+    )
+
+
+def _require_numbers(program: ExportedProgram, source: str) -> None:
+    """Of placeholders; what nodes make is judged later."""
+    offenders = [
+        Offender(node.name, "placeholder", source, "It is no tensor of real numbers or integers.")
+        for node in program.graph.nodes
+        if node.op == "placeholder" and node.users and not is_legal(node)
+    ]
+    if offenders:
+        raise UnsupportedError(offenders)
 
 
 def _require_pure(program: ExportedProgram) -> None:

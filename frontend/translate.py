@@ -49,18 +49,20 @@ def translate(
     lowered: Lowered,
     weights: Mapping[str, NDArray[np.float32]],
     public: Mapping[str, NDArray[np.float32]] | None = None,
+    matrices: Mapping[str, NDArray[np.float32]] | None = None,
 ) -> Graph:
     """Builds the program, with `weights` (by argument name) beside it.
 
     Args:
         public: arguments that are no inputs either: single numbers, and tensors of integers.
+        matrices: more of them, which become constants of the program.
 
     Raises:
         Untranslatable: operations that have no row, or that their row refuses.
     """
     block = lowered.module.body.operations[0].regions[0].blocks[0]
     arguments = dict(zip(lowered.arguments, block.arguments, strict=True))
-    known = dict(public or {})
+    known = {**(public or {}), **(matrices or {})}
     given = {n: v for n, v in arguments.items() if n not in weights and n not in known}
     inputs = {name: vtensor_shape(value) for name, value in given.items()}
     graph = Graph.create(lowered.module.context, inputs, weights)
@@ -73,7 +75,9 @@ def translate(
     truths = {value for v, value in values.items() if vtensor_element(v) == "i1"}
     translation = Translation(graph, values, names, whole=whole, truths=truths)
     for name, array in known.items():
-        translation.values[arguments[name]] = translation.known(name, array)
+        constant = array.size == 1 or name in (matrices or {})
+        make = translation.constant if constant else translation.integral
+        translation.values[arguments[name]] = make(name, array)
     for op in body:
         if not op.operation.name.startswith(READ_IN_PLACE):
             translation.add(op)
@@ -160,16 +164,15 @@ class Translation:
         if real or array.size == 1:
             return ops.Constant.build(value=array)
         names = (f"{name_of(op) or 'integers'}.{count}" for count in itertools.count(1))
-        return self._integers(next(n for n in names if n not in self.graph.weights), array)
+        return self.integral(next(n for n in names if n not in self.graph.weights), array)
 
-    def known(self, name: str, array: NDArray[np.float32]) -> ir.Value:
-        """The value of a public argument: a single number, or integers."""
-        if array.size == 1:
-            with self.graph.end(f"{name}/"):
-                return ops.Constant.build(value=array)
-        return self._integers(name, array)
+    def constant(self, name: str, array: NDArray[np.float32]) -> ir.Value:
+        """The value of an argument that is a single number, or public otherwise."""
+        with self.graph.end(f"{name}/"):
+            return ops.Constant.build(value=array)
 
-    def _integers(self, name: str, array: NDArray[np.float32]) -> ir.Value:
+    def integral(self, name: str, array: NDArray[np.float32]) -> ir.Value:
+        """The value of a tensor of integers."""
         weight = self.graph.add_weights({name: array})[name]
         self.integers[weight] = array
         return weight

@@ -158,7 +158,7 @@ def _beyond(excursion: Excursion) -> str:
 
 def proportion(found: npt.NDArray[np.float32], wanted: Array) -> float | None:
     """The constant c with c found = wanted, by least squares; None where there is none."""
-    if found.shape != wanted.shape:
+    if found.shape != wanted.shape or not np.isfinite(wanted).all():  # masks are minus infinity
         return None
     x, y = found.astype(np.float64).ravel(), wanted.astype(np.float64).ravel()
     square = float(x @ x)

@@ -73,10 +73,7 @@ class TorchReference:
         if node.name in sample:
             array = np.ascontiguousarray(sample[node.name])
             return torch.from_numpy(array).to(node.meta["val"].dtype)
-        program = self.exported.program
-        return {**program.constants, **program.state_dict}.get(
-            self.exported.names.get(node.name, "")
-        )
+        return self.exported.tensors.get(node.name)
 
 
 def _key(layer: str) -> str:

@@ -112,3 +112,22 @@ def test_a_crafted_archive_ends_in_a_sentence(folder: Path, tmp_path: Path) -> N
 def test_examples_are_for_pytorch_models() -> None:
     with pytest.raises(UsageError, match="example_inputs are for PyTorch models"):
         veilgraph.compile(b"", example_inputs=torch.zeros(1))
+
+
+class Resampled(nn.Module):
+    """Numbers that the compiler finds out: a mask, a matrix, places; float64 on the way."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        y = nn.functional.interpolate(x, (5, 5), mode="bilinear").double()
+        scores = y[:, 0].masked_fill(torch.ones(5, 5).tril() == 0, -torch.inf).softmax(-1)
+        return scores.float()[:, [4, 0]]
+
+
+def test_what_was_folded_is_there_for_check() -> None:
+    x = torch.randn(SHAPE, generator=torch.Generator().manual_seed(0))
+    plan, weights = veilgraph.compile(Resampled().eval(), example_inputs=x)
+    samples = {"x": x.numpy()[None]}
+    found = check(plan, weights, Resampled().eval(), samples)
+    assert found.outputs[0].relative < 1e-3
+    answer = veilgraph.simulate(plan, weights, {"x": x.numpy()}).outputs["output"]
+    np.testing.assert_allclose(answer, Resampled()(x).numpy(), atol=1e-3)

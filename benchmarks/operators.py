@@ -119,9 +119,9 @@ ranges and errors, and clips are comparisons: a small network of two convolution
 takes 47 rounds and 121 kB online where the same one in float32 takes 25 and 49 kB. Take the model
 in float32 where there is one. Only where integers are asked for, as an output or by an operator
 that isn't listed, are they made, rounded as ONNX says. `com.microsoft`'s QGemm and QLinearAdd,
-AveragePool, Concat, GlobalAveragePool, LeakyRelu, Mul and Sigmoid are decoded too.
-DynamicQuantizeLinear is undone where its integers are multiplied and made real again, and refused
-where they are asked for.
+AveragePool, Concat, GlobalAveragePool, LeakyRelu, Mul, Sigmoid and DynamicQuantizeLSTM are decoded
+too. DynamicQuantizeLinear is undone where its integers are multiplied and made real again, with
+biases in units of its scale or without, and refused where they are asked for.
 
 ## Control flow
 

@@ -9,6 +9,7 @@ written in these numbers, before anything else looks at the model:
     layout and maximum pools of quantised tensors the same on real numbers
     MatMulInteger, ConvInteger                    products of q - z
     DynamicQuantizeLinear before these            nothing: scale 1 and zero point 0 do as well
+    DynamicQuantizeLSTM                           an LSTM with weights of real numbers
 
 The rounding in between is left out: the plan computes what the quantised model approximates. Only
 where integers themselves are asked for (an output, or an operator that isn't listed) are they made,
@@ -22,6 +23,7 @@ from collections.abc import Mapping
 import numpy as np
 from onnx import ModelProto, NodeProto, TensorProto, numpy_helper, version_converter
 
+from veilgraph.frontend import dynamic_quantisation
 from veilgraph.frontend.literals import replace_nodes, static_shapes
 from veilgraph.frontend.load import NOT_A_MODEL
 from veilgraph.frontend.quantised_tensors import DOMAINS, Array, Code, Decoder, Rule
@@ -47,7 +49,8 @@ def decode(model: ModelProto) -> None:
     tensors = {tensor.name: tensor for tensor in graph.initializer} | dict(constants(graph))
     known = {name: _array(tensor) for name, tensor in tensors.items()}
     shapes = {tensor.name: tuple(tensor.dims) for tensor in graph.initializer}
-    decoder = Decoder(model, known, shapes | static_shapes(model, {}), _uses(model))
+    makers = {name: node for node in graph.node for name in node.output}
+    decoder = Decoder(model, known, shapes | static_shapes(model, {}), _uses(model), makers)
     decoder.run(RULES)
     replace_nodes(graph, decoder.nodes)
     read = {name for node in graph.node for name in node.input}
@@ -214,36 +217,11 @@ def _integer_product(operator: str, axes: tuple[int, int]) -> Rule:
     return rule
 
 
-def _dynamic(d: Decoder, node: NodeProto) -> bool:
-    """DynamicQuantizeLinear whose integers are made real again: scale 1 and zero point 0 do."""
-    y, scale, zero = node.output
-    if not _is_undone(d, node):
-        return False
-    d.real[y] = (node.input[0], Code(np.ones(()), np.zeros(()), TensorProto.FLOAT))
-    d.constants |= {scale: np.ones((), np.float32), zero: np.zeros((), np.uint8)}
-    d.constant(d.constants[scale], scale)
-    return True
-
-
-def _is_undone(d: Decoder, node: NodeProto) -> bool:
-    """Whether what it quantises is multiplied and read as real numbers, or read as such at once."""
-    y, scale, zero = node.output
-    found: list[NodeProto | None] = []
-    for reader in (*d.uses.get(y, ()), *d.uses.get(zero, ())):
-        if reader is None or reader.input[0] != y or list(reader.input).count(y) > 1:
-            return False
-        if reader.op_type in ("MatMulInteger", "ConvInteger") and zero in reader.input[2:3]:
-            found += d.uses.get(reader.output[0], ())
-        elif reader.op_type != "DequantizeLinear" or list(reader.input[1:]) != [scale, zero]:
-            return False
-    casts = [f for f in found if f and attributes_of(f).get("to") == TensorProto.FLOAT]
-    return len(casts) == len(found) and None not in d.uses.get(scale, ())
-
-
 RULES: Mapping[str, Rule] = {
     "ConvInteger": _integer_product("Conv", (1, 0)),
     "DequantizeLinear": _dequantize,
-    "DynamicQuantizeLinear": _dynamic,
+    "DynamicQuantizeLSTM": dynamic_quantisation.lstm,
+    "DynamicQuantizeLinear": dynamic_quantisation.quantize,
     "MatMulInteger": _integer_product("MatMul", (-2, -1)),
     "QGemm": _product("Gemm", (0, 1), 6, 7),
     "QLinearAdd": _elementwise("Add", 2),

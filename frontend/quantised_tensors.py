@@ -89,20 +89,24 @@ class Decoder:
         constants: known tensors by name.
         shapes: of all tensors where they are fixed.
         uses: of each tensor, what reads it; None for an output.
+        makers: of each tensor, what makes it.
         nodes: the new nodes.
         added: new constants.
         real: of a quantised tensor, the name of its real numbers and what it was coded by.
         bounds: where real numbers are known to lie, by name.
+        exact: results of roundings that are left out.
     """
 
     model: ModelProto
     constants: dict[str, Array]
     shapes: Mapping[str, tuple[int, ...]]
     uses: Mapping[str, list[NodeProto | None]]
+    makers: Mapping[str, NodeProto]
     nodes: list[NodeProto] = field(default_factory=list)
     added: dict[str, Array] = field(default_factory=dict)
     real: dict[str, tuple[str, Code]] = field(default_factory=dict)
     bounds: dict[str, tuple[float, float]] = field(default_factory=dict)
+    exact: set[str] = field(default_factory=set)
 
     def run(self, rules: Mapping[str, Rule]) -> None:
         """Rewrites what `rules` know, and changes of layout of what they made; a rule says whether
@@ -110,6 +114,9 @@ class Decoder:
         """
         for node in self.model.graph.node:
             made = len(self.nodes)
+            if node.output[0] in self.exact:
+                self.add("Identity", node.input, node.output, node.name)
+                continue
             rule = rules.get(node.op_type) if node.domain in DOMAINS else None
             if not (rule and rule(self, node)) and not self._moved(node):
                 del self.nodes[made:]
@@ -122,8 +129,19 @@ class Decoder:
 
     def make(self, operator: str, *inputs: str, name: str, **attributes: Any) -> str:
         """A new node of one output, called like it."""
-        self.nodes.append(helper.make_node(operator, inputs, [name], name=name, **attributes))
+        self.add(operator, inputs, [name], name, **attributes)
         return name
+
+    def add(
+        self,
+        operator: str,
+        inputs: Sequence[str],
+        outputs: Sequence[str],
+        label: str,
+        **attributes: Any,
+    ) -> None:
+        """A new node."""
+        self.nodes.append(helper.make_node(operator, inputs, outputs, name=label, **attributes))
 
     def constant(self, values: Array, name: str) -> str:
         """A new constant of real numbers."""

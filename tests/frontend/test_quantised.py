@@ -195,9 +195,119 @@ def test_a_scale_that_does_not_fit_is_told(shape: tuple[int, ...]) -> None:
         import_model(proto)
 
 
+# Scales from data
+
+
+def of_onnxruntime(proto: ModelProto, x: Array) -> Array:
+    """What ONNX Runtime computes of the one input; the output is said to be real numbers."""
+    typed = ModelProto()
+    typed.CopyFrom(proto)
+    typed.graph.output[0].type.tensor_type.elem_type = TensorProto.FLOAT
+    typed.ir_version = 8
+    session = onnxruntime.InferenceSession(typed.SerializeToString())
+    return np.asarray(session.run(None, {"x": x})[0])
+
+
+def biased_product(divisor: str = "units", rounding: str = "Floor") -> list[NodeProto]:
+    """A convolution as older versions of ONNX Runtime quantised it: its bias in units of the
+    product, rounded to integers."""
+    return [
+        node("DynamicQuantizeLinear", "x", "q s z"),
+        node("Mul", "s ws", "units"),
+        node("Div", f"b {divisor}", "quotient"),
+        node(rounding, "quotient", "whole"),
+        node("Cast", "whole", "integers", to=TensorProto.INT32),
+        node("Reshape", "integers column", "bias"),
+        node("ConvInteger", "q w z wz", "product", pads=[1] * 4),
+        node("Add", "product bias", "sum"),
+        node("Cast", "sum", "real", to=TensorProto.FLOAT),
+        node("Mul", "real units"),
+    ]
+
+
+def conv_weights() -> dict[str, Any]:
+    rng = np.random.default_rng(3)
+    return {
+        "w": rng.integers(-127, 128, (8, 3, 3, 3)).astype(np.int8),
+        "wz": np.int8(3),
+        "ws": np.float32(0.002),
+        "b": rng.normal(size=8).astype(np.float32),
+        "column": np.array([1, -1, 1, 1]),
+    }
+
+
+def test_a_bias_in_units_of_a_dynamic_scale() -> None:
+    proto = model(*biased_product(), shape=SHAPE, **conv_weights())
+    proto.opset_import[0].version = 12
+    graph = import_model(proto)
+    assert {kind_of(op) for op in graph.operations} <= {"conv", "add", "mul", "constant", "reshape"}
+    x = np.random.default_rng(1).normal(size=SHAPE).astype(np.float32)
+    theirs = of_onnxruntime(proto, x)
+    plan, weights = veilgraph.compile(proto, calibrate={"x": x[None]})
+    found = simulate(plan, weights, {"x": x}).outputs["y"]
+    real = {n: np.asarray(a, np.float64) for n, a in conv_weights().items()}
+    exact = onnx_conv(x, (real["w"] - real["wz"]) * real["ws"], real["b"])
+    assert np.abs(found - exact).max() < 0.005 * np.abs(exact).max()
+    assert np.abs(theirs - exact).max() < 0.05 * np.abs(exact).max()
+
+
+def onnx_conv(x: Array, w: Array, b: Array) -> Array:
+    """A convolution with pads of one, by ONNX Runtime."""
+    proto = model(
+        node("Conv", "x w b", pads=[1] * 4),
+        shape=SHAPE,
+        w=w.astype(np.float32),
+        b=b.astype(np.float32),
+    )
+    return of_onnxruntime(proto, x)
+
+
+@pytest.mark.parametrize("by_gate", [False, True])
+def test_an_lstm_of_integers(by_gate: bool) -> None:
+    rng = np.random.default_rng(5)
+    inputs, hidden, steps = 6, 4, 5
+    scales = (2, 4 * hidden) if by_gate else (2,)
+    given: dict[str, Any] = {
+        "w": rng.integers(-127, 128, (2, inputs, 4 * hidden)).astype(np.int8),
+        "r": rng.integers(-127, 128, (2, hidden, 4 * hidden)).astype(np.int8),
+        "b": rng.normal(size=(2, 8 * hidden)).astype(np.float32),
+        "h": rng.normal(size=(2, 1, hidden)).astype(np.float32),
+        "c": rng.normal(size=(2, 1, hidden)).astype(np.float32),
+        "ws": rng.uniform(0.002, 0.006, scales).astype(np.float32),
+        "wz": np.zeros(scales, np.int8),
+        "rs": rng.uniform(0.002, 0.006, scales).astype(np.float32),
+        "rz": np.zeros(scales, np.int8),
+    }
+    names = ["x", "w", "r", "b", "", "h", "c", "", "ws", "wz", "rs", "rz"]
+    more = {"direction": "bidirectional", "hidden_size": hidden, "domain": "com.microsoft"}
+    cell = helper.make_node("DynamicQuantizeLSTM", names, ["y"], "lstm", **more)
+    proto = model(cell, shape=(steps, 1, inputs), **given)
+    proto.opset_import.append(helper.make_opsetid("com.microsoft", 1))
+    x = rng.normal(size=(steps, 1, inputs)).astype(np.float32)
+    theirs = of_onnxruntime(proto, x)
+    plan, weights = veilgraph.compile(proto, calibrate={"x": x[None]})
+    found = simulate(plan, weights, {"x": x}).outputs["y"]
+    assert found.shape == theirs.shape
+    assert np.abs(found - theirs).max() < 0.03
+
+
+def test_an_lstm_whose_scales_do_not_fit() -> None:
+    q = np.zeros((1, 6, 16), np.int8)
+    scales = {name: np.ones(3, np.float32) for name in ("ws", "rs")}
+    zeros = {name: np.zeros(3, np.int8) for name in ("wz", "rz")}
+    names = ["x", "w", "r", "", "", "", "", "", "ws", "wz", "rs", "rz"]
+    cell = helper.make_node("DynamicQuantizeLSTM", names, ["y"], hidden_size=4,
+                            domain="com.microsoft")  # fmt: skip
+    proto = model(cell, shape=(5, 1, 6), w=q, r=q[:, :4], **scales, **zeros)
+    proto.opset_import.append(helper.make_opsetid("com.microsoft", 1))
+    with pytest.raises(UsageError, match=r"of shape \(3,\) doesn't fit weights of shape"):
+        import_model(proto)
+
+
 @pytest.mark.parametrize(
     "proto",
     [
+        model(*biased_product(divisor="ws"), shape=SHAPE, **conv_weights()),
         model(node("DynamicQuantizeLinear", "x", "y s z")),
         model(
             node("ReduceMax", "x", "t", keepdims=0),

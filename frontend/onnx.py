@@ -9,7 +9,7 @@ is told at once.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 from onnx import NodeProto, TensorProto, ValueInfoProto, shape_inference, version_converter
 from torch_mlir import ir
@@ -21,7 +21,13 @@ from veilgraph.frontend.masks import require_finite
 from veilgraph.frontend.numbers import NUMBERS
 from veilgraph.frontend.prepare import Prepared, convert, draft, node_outputs
 from veilgraph.frontend.reading import Refusal
-from veilgraph.frontend.refusals import known_refusals, offender, way_out
+from veilgraph.frontend.refusals import (
+    known_refusals,
+    offender,
+    refused_at_any_shape,
+    way_out,
+)
+from veilgraph.frontend.shapes import OpenShape
 from veilgraph.frontend.translate import Untranslatable, translate
 from veilgraph.ir.errors import Offender, UnsupportedError, UsageError
 from veilgraph.ir.graph import Graph
@@ -49,9 +55,13 @@ def import_model(model: Model, shapes: Mapping[str, Sequence[int]] | None = None
 
     Raises:
         UsageError: no legal model, or an input's shape is missing or doesn't fit.
-        UnsupportedError: nodes that can't be compiled, all of them.
+        UnsupportedError: nodes that can't be compiled, all of them; where a shape is missing too,
+            those that no shape would help, and the input.
     """
-    drafted = draft(model, shapes or {})
+    try:
+        drafted = draft(model, shapes or {})
+    except OpenShape as error:
+        raise _with_what_no_shape_helps(model, shapes or {}, error) from error
     offenders = known_refusals(drafted)
     if not offenders:
         try:
@@ -62,7 +72,7 @@ def import_model(model: Model, shapes: Mapping[str, Sequence[int]] | None = None
             require_finite(graph)
             return graph
     told = {entry.node for entry in offenders}
-    offenders += _judge_nodes(drafted, told)
+    offenders += [_offender(drafted, *failing) for failing in _failing(drafted, told)]
     if not offenders:  # only the whole shows it
         advice = "Compile its parts to find out which of them shows it."
         offenders.append(Offender("the whole", "model", drafted.source, _reason(failure), advice))
@@ -89,10 +99,50 @@ def _import(prepared: Prepared) -> Graph:
     return translate(lower(converted), converted.weights)
 
 
-def _judge_nodes(drafted: Prepared, told: set[str]) -> list[Offender]:
-    """What is wrong with each node alone, for those not told yet whose inputs' types are known."""
+def _with_what_no_shape_helps(
+    model: Model, shapes: Mapping[str, Sequence[int]], missing: OpenShape
+) -> UsageError | UnsupportedError:
+    """What to tell of a model with an open shape: that, and all that is unsupported anyway."""
+    try:
+        drafted = _guessed(model, shapes, missing)
+    except UsageError:
+        return missing  # the guess doesn't fit
+    offenders = refused_at_any_shape(drafted)
+    told = {entry.node for entry in known_refusals(drafted)}
+    if not told and _imports(drafted):
+        return missing
+    offenders += [
+        _offender(drafted, node, error)
+        for node, error in _failing(drafted, told)
+        if isinstance(error, Untranslatable) and error.whatever_shapes
+    ]
+    if not offenders:
+        return missing
+    source = drafted.source
+    shape = Offender(missing.info.name, "input", source, missing.message, missing.hint)
+    return UnsupportedError([shape, *offenders])
+
+
+def _imports(drafted: Prepared) -> bool:
+    try:
+        _import(drafted)
+    except FAILURES:
+        return False
+    return True
+
+
+def _guessed(model: Model, shapes: Mapping[str, Sequence[int]], missing: OpenShape) -> Prepared:
+    """The draft with 1 for every extent that is open."""
+    guessed = {**shapes, missing.info.name: missing.least}
+    try:
+        return draft(model, guessed)
+    except OpenShape as another:
+        return _guessed(model, guessed, another)
+
+
+def _failing(drafted: Prepared, told: set[str]) -> Iterator[tuple[NodeProto, Exception]]:
+    """Nodes that fail alone, of those not told yet whose inputs' types are known."""
     tensors = drafted.tensors()
-    found = []
     for node in drafted.model.graph.node:
         names = [*filter(None, node.input), *filter(None, node.output)]
         if node.name in told or not all(_is_readable(tensors.get(name)) for name in names):
@@ -100,8 +150,11 @@ def _judge_nodes(drafted: Prepared, told: set[str]) -> list[Offender]:
         try:
             _import(drafted.alone(node, tensors))
         except FAILURES as error:
-            found.append(offender(node, drafted.source, _reason(error), _way_out(node, error)))
-    return found
+            yield node, error
+
+
+def _offender(drafted: Prepared, node: NodeProto, error: Exception) -> Offender:
+    return offender(node, drafted.source, _reason(error), _way_out(node, error))
 
 
 def _is_readable(tensor: TensorProto | ValueInfoProto | None) -> bool:

@@ -35,7 +35,7 @@ from veilgraph.frontend.numbers import as_float32, widen_integers
 from veilgraph.frontend.pools import round_down
 from veilgraph.frontend.quantised import decode
 from veilgraph.frontend.shapes import bind_shapes
-from veilgraph.frontend.steps import following
+from veilgraph.frontend.steps import following, names_read
 from veilgraph.ir.errors import UsageError
 
 Array = NDArray[np.float32]
@@ -353,12 +353,5 @@ def _declare(graph: GraphProto, weights: Mapping[str, Array], literals: Literals
     """Appends weights to the inputs, and the literals that are read to the initialisers."""
     for name, array in weights.items():
         graph.input.append(helper.make_tensor_value_info(name, TensorProto.FLOAT, array.shape))
-    read = _read(graph)
+    read = names_read(graph)
     graph.initializer.extend(tensor for name, tensor in literals.items() if name in read)
-
-
-def _read(graph: GraphProto) -> set[str]:
-    """The names that nodes and outputs read, those of graphs within nodes included."""
-    read = {name for node in graph.node for name in node.input}
-    inner = [attribute.g for node in graph.node for attribute in node.attribute]
-    return read.union({info.name for info in graph.output}, *map(_read, inner))

@@ -27,7 +27,7 @@ from veilgraph.frontend import dynamic_quantisation
 from veilgraph.frontend.literals import replace_nodes, static_shapes
 from veilgraph.frontend.load import NOT_A_MODEL
 from veilgraph.frontend.quantised_tensors import DOMAINS, Array, Code, Decoder, Rule
-from veilgraph.frontend.steps import attributes_of, constants
+from veilgraph.frontend.steps import attributes_of, constants, names_read
 from veilgraph.ir.errors import UsageError
 
 OLDEST_OPSET = 11  # with Round
@@ -53,8 +53,7 @@ def decode(model: ModelProto) -> None:
     decoder = Decoder(model, known, shapes | static_shapes(model, {}), _uses(model), makers)
     decoder.run(RULES)
     replace_nodes(graph, decoder.nodes)
-    read = {name for node in graph.node for name in node.input}
-    read |= {info.name for info in graph.output}
+    read = names_read(graph)
     kept = [tensor for tensor in graph.initializer if tensor.name in read]
     made = [numpy_helper.from_array(v, n) for n, v in decoder.added.items() if n in read]
     del graph.initializer[:]

@@ -24,6 +24,7 @@ QUANTISED = frozenset(
         "QuantizeLinear",
     }
 )
+SHAPED_BY_DATA = ("NonMaxSuppression", "NonZero")
 AFTERWARDS = "End the model before it, and do it on the revealed output."
 UNQUANTISED = "Quantise with constant scales and opset 11 or later, or export in float32."
 UNROLLED = "Export the model with its loops and branches unrolled."
@@ -33,7 +34,7 @@ UNDECIDED = {
     "Scan": "The length of its sequences isn't known, or it is older than opset 9.",
 }
 WAYS_OUT = {
-    **dict.fromkeys(("NonMaxSuppression", "NonZero"), AFTERWARDS),
+    **dict.fromkeys(SHAPED_BY_DATA, AFTERWARDS),
     **dict.fromkeys(QUANTISED, UNQUANTISED),
     **dict.fromkeys(("If", "Loop", "Scan"), UNROLLED),
 }
@@ -74,6 +75,19 @@ def known_refusals(drafted: Prepared) -> list[Offender]:
         if reason:
             found.append(offender(node, drafted.source, reason, way_out(node)))
     return found
+
+
+def refused_at_any_shape(drafted: Prepared) -> list[Offender]:
+    """Inputs and nodes that can't be imported whatever the extents of the model's tensors are."""
+    graph, version = drafted.model.graph, opset(drafted.model)
+    kinds = {info.name for info in graph.input if _input_refusal(info)}
+    kinds |= {node.name for node in graph.node if _is_of_no_use(node, version)}
+    return [entry for entry in known_refusals(drafted) if entry.node in kinds]
+
+
+def _is_of_no_use(node: NodeProto, version: int) -> bool:
+    known = not node.domain and onnx.defs.has(node.op_type, max_inclusive_version=version)
+    return not known or node.op_type in SHAPED_BY_DATA
 
 
 def _is_known(tensor: TensorProto | ValueInfoProto) -> bool:

@@ -11,6 +11,26 @@ from veilgraph.ir.errors import UsageError
 MAX_EXTENT = 1 << 31
 
 
+class OpenShape(UsageError):
+    """An input of which the model leaves extents open, and nobody says them.
+
+    Args:
+        info: the input.
+    """
+
+    def __init__(self, message: str, hint: str, info: ValueInfoProto) -> None:
+        super().__init__(message, hint)
+        self.info = info
+
+    @property
+    def least(self) -> tuple[int, ...]:
+        """The input's shape, with 1 for what is open."""
+        return _with_ones(self.info)
+
+    def __reduce__(self) -> tuple[type[OpenShape], tuple[str, str, ValueInfoProto]]:
+        return type(self), (self.message, self.hint, self.info)
+
+
 def bind_shapes(graph: GraphProto, shapes: Mapping[str, Sequence[int]]) -> None:
     """Fixes every extent of every input; one symbol has one extent in all inputs.
 
@@ -19,7 +39,8 @@ def bind_shapes(graph: GraphProto, shapes: Mapping[str, Sequence[int]]) -> None:
         shapes: the user's shapes by input name, for inputs that the model leaves open.
 
     Raises:
-        UsageError: an unknown input, a shape that contradicts the model, or an extent left open.
+        UsageError: an unknown input, or a shape that contradicts the model.
+        OpenShape: an extent left open.
     """
     inputs = {info.name: info for info in graph.input}
     symbols: dict[str, int] = {}
@@ -81,13 +102,17 @@ def _require_fixed(info: ValueInfoProto) -> None:
         return
     *before, last = unfixed
     which = f"Dimensions {', '.join(before)} and {last}" if before else f"Dimension {last}"
-    raise UsageError(
+    raise OpenShape(
         f"{which} of input {info.name} {'have' if before else 'has'} no fixed extent.",
         f"Say {'them' if before else 'it'}, for example with {suggestion(info)}.",
+        info,
     )
 
 
 def suggestion(info: ValueInfoProto) -> str:
     """The option that would fix the input's shape, with 1 for what is open."""
-    extents = (max(dim.dim_value, 1) for dim in info.type.tensor_type.shape.dim)
-    return f"--shape {info.name}={'x'.join(map(str, extents))}"
+    return f"--shape {info.name}={'x'.join(map(str, _with_ones(info)))}"
+
+
+def _with_ones(info: ValueInfoProto) -> tuple[int, ...]:
+    return tuple(max(dim.dim_value, 1) for dim in info.type.tensor_type.shape.dim)

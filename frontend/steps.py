@@ -74,6 +74,13 @@ def constants(graph: GraphProto) -> Iterator[tuple[str, TensorProto]]:
             yield from ((node.output[0], a.t) for a in node.attribute if a.name == "value")
 
 
+def names_read(graph: GraphProto) -> set[str]:
+    """The names that nodes and outputs read, those of graphs within nodes included."""
+    read = {name for node in graph.node for name in node.input}
+    inner = [attribute.g for node in graph.node for attribute in node.attribute]
+    return read.union({info.name for info in graph.output}, *map(names_read, inner))
+
+
 def following(graph: GraphProto, names: Collection[str]) -> frozenset[str]:
     """`names`, and all tensors whose values depend on these."""
     found = set(names)

@@ -44,6 +44,12 @@ class Untranslatable(Exception):
         super().__init__(", ".join(f"{entry.node}: {entry.reason}" for entry in refused))
         self.refused = refused
 
+    @property
+    def whatever_shapes(self) -> bool:
+        """Whether an operation is missing, and not just a form of one."""
+        kinds = (entry.operation for entry in self.refused)
+        return any(kind not in (*ROWS, "torch.operator") for kind in kinds)
+
 
 def translate(
     lowered: Lowered,

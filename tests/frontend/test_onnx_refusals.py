@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pickle
 from collections.abc import Callable
 from typing import Any
 
@@ -52,6 +53,71 @@ def test_everything_unsupported_is_told_at_once() -> None:
         "the_d": ("Nonsense", "ONNX opset 21 has no such operator."),
         "the_g": ("Cumsum", "ONNX opset 21 has no such operator."),
         "the_i": ("Det", "aten.linalg_det isn't supported."),
+    }
+
+
+def test_an_open_shape_hides_nothing_that_no_shape_would_help() -> None:
+    nodes = [
+        node("Relu", "x", "a"),
+        node("Reshape", "x eight", "r"),  # takes 8 and no other extent
+        node("Fancy", "a", "b", domain="com.example"),
+        node("NonZero", "a", "c"),
+        node("Det", "z", "d"),
+        node("Relu", "y", "e"),
+    ]
+    inputs: dict[str, tuple[str | int, ...]] = {"x": ("n", 3), "y": ("m", "n"), "z": (3, 3)}
+    proto = model(nodes, inputs, ["b", "c", "d", "e", "r"], {"eight": np.array([8, 3])})
+    proto.opset_import.append(helper.make_opsetid("com.example", 1))
+    assert refusals(proto) == {
+        "x": ("input", "Dimension 0 (n) of input x has no fixed extent."),
+        "the_b": ("com.example.Fancy", "Operators of the domain com.example aren't known."),
+        "the_c": ("NonZero", "The shape of its output depends on data, or is empty."),
+        "the_d": ("Det", "aten.linalg_det isn't supported."),
+    }
+
+
+@pytest.mark.parametrize("kept", [["a"], ["a", "r"]])
+def test_an_open_shape_alone_is_a_usage_error(kept: list[str]) -> None:
+    nodes = [node("Relu", "x", "a"), node("Reshape", "x eight", "r")]
+    made = [made for made in nodes if made.output[0] in kept]
+    proto = model(made, {"x": ("n", 3)}, kept, {"eight": np.array([8, 3])})
+    with pytest.raises(UsageError, match=r"Dimension 0 \(n\) of input x has no") as caught:
+        import_model(proto)
+    assert caught.value.hint == "Say it, for example with --shape x=1x3."
+    again = pickle.loads(pickle.dumps(caught.value))
+    assert str(again) == str(caught.value)
+
+
+def test_a_loop_on_data_is_refused_beside_quantised_operators() -> None:
+    """What its body alone reads is there still when quantised operators have been rewritten."""
+    body = helper.make_graph(
+        [
+            helper.make_node("Add", ["v", "v"], ["twice"]),
+            helper.make_node("ReduceSum", ["twice"], ["total"], keepdims=0),
+            helper.make_node("Less", ["total", "limit"], ["going"]),
+        ],
+        "body",
+        [
+            helper.make_tensor_value_info("i", TensorProto.INT64, []),
+            helper.make_tensor_value_info("on", TensorProto.BOOL, []),
+            helper.make_tensor_value_info("v", TensorProto.FLOAT, [2, 3]),
+        ],
+        [
+            helper.make_tensor_value_info("going", TensorProto.BOOL, []),
+            helper.make_tensor_value_info("twice", TensorProto.FLOAT, [2, 3]),
+        ],
+    )
+    nodes = [
+        node("Loop", "hundred yes x", "y", body=body),
+        helper.make_node("DynamicQuantizeLinear", ["x"], ["q", "scale", "zero"], name="quantise"),
+    ]
+    arrays = {"hundred": np.array(100), "yes": np.array(True), "limit": np.float32(5)}
+    found = refusals(model(nodes, {"x": (2, 3)}, ["y"], arrays))
+    assert found == {
+        "the_y": (
+            "Loop",
+            "How often it runs is computed from data, or it runs never, or too often.",
+        )
     }
 
 
@@ -186,7 +252,7 @@ def test_inputs_of_unknown_element_types_are_refused() -> None:
 
 
 def test_what_only_the_whole_shows_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(frontend, "_judge_nodes", lambda drafted, told: [])
+    monkeypatch.setattr(frontend, "_failing", lambda drafted, told: [])
     proto = model([node("Det", "x", "y")], {"x": IMAGE}, ["y"])
     assert refusals(proto) == {"the whole": ("model", "aten.linalg_det isn't supported.")}
 

@@ -3,8 +3,9 @@
     scores = scale Q K^T        tanh-capped where asked, then masked
     Y = softmax(scores) V
 
-What is masked gets FAR less before the softmax, which makes its exponential nothing: minus infinity
-is no number of a ring. Causal and window masks follow from the graph, and are public.
+What is masked gets MASKED less before the softmax, which makes its exponential nothing: minus
+infinity is no number of a ring, and a pass bounds this one. Causal and window masks follow from the
+graph, and are public.
 """
 
 from __future__ import annotations
@@ -19,9 +20,9 @@ from onnx import NodeProto, TensorProto
 
 from veilgraph.frontend.reading import Refusal
 from veilgraph.frontend.steps import Steps
+from veilgraph.ir.masks import FAR, MASKED
 
-FAR = 1024.0  # e^-FAR is nothing, as long as masked scores lead by less than FAR - 24
-MASKED = 2  # what qk_matmul_output_mode asks for
+MASKED_SCORES = 2  # what qk_matmul_output_mode asks for
 
 
 @dataclass(frozen=True)
@@ -119,13 +120,13 @@ def _told(s: Steps, *stages: str) -> str:
     mode = int(s.attribute("qk_matmul_output_mode", 0))
     hides = s.operand(6) or s.attribute("is_causal", 0)
     hides = hides or (s.operand(3) and s.element(3) == TensorProto.BOOL)
-    if mode == MASKED and hides and len(s.node.output) > 3 and s.node.output[3]:
+    if mode == MASKED_SCORES and hides and len(s.node.output) > 3 and s.node.output[3]:
         raise Refusal("It gives masked scores, which are minus infinity.", "Give probabilities.")
     return stages[mode]
 
 
 def _masked(s: Steps, scores: str, heads: Heads) -> tuple[str, list[str]]:
-    """Scores less FAR where they are masked; and truth values, as numbers, of what isn't."""
+    """Scores less MASKED where they are masked; and truth values, as numbers, of what isn't."""
     allowed = []
     if s.operand(3):
         mask, whole = s.operand(3), s.shape(3)
@@ -141,7 +142,7 @@ def _masked(s: Steps, scores: str, heads: Heads) -> tuple[str, list[str]]:
     if s.operand(6):
         allowed.extend(_unpadded(s, heads))
     for mask in allowed:
-        scores = s("Add", scores, s.times(s.plus(mask, -1.0), FAR))
+        scores = s("Add", scores, s.times(s.plus(mask, -1.0), MASKED))
     rows_vanish = not frontier.any(axis=-1).all()
     return scores, allowed if rows_vanish or len(allowed) > 1 or s.operand(3) else []
 

@@ -3,10 +3,10 @@
     masked_fill(scores, mask, -inf)    scores + (1 - mask) * finfo.min    scores + causal
 
 Exporters write a mask as minus infinity or the least number of a type, and neither is a number that
-a ring holds beside others. Before a softmax each such constant becomes -FAR, whose exponential is
-nothing as well, as attention.py has it: exact to 1e-10 where the scores of a row lie less than
-FAR - 24 apart. A row that is masked as a whole is the softmax of its scores, or the same everywhere
-where the mask replaced them; by a mask that is public it is not taken for a mask.
+a ring holds beside others. Before a softmax each such constant becomes -MASKED, as attention.py has
+it, and passes/bound_masks.py says how far below its row that is. A row that is masked as a whole is
+the softmax of its scores, or the same everywhere where the mask replaced them; by a mask that is
+public it is not taken for a mask.
 
 A constant is one where it goes everywhere by additions, moves and products with truth values, and
 into softmaxes alone. Integers that the user gives count as truth values: a mask holds 0 and 1.
@@ -21,11 +21,11 @@ import numpy as np
 from numpy.typing import NDArray
 from torch_mlir import ir
 
-from veilgraph.frontend.attention import FAR
 from veilgraph.frontend.reading import is_whole
 from veilgraph.ir import graph_ops as ops
 from veilgraph.ir.errors import UsageError
 from veilgraph.ir.graph import Graph, attributes, defining, kind_of, name_of, users
+from veilgraph.ir.masks import MASKED
 
 LEAST = -1e4  # below it a number stands for minus infinity: float16 ends at -65504
 LARGEST = 1e30  # no ring holds it beside others
@@ -51,7 +51,7 @@ class Masks:
     whole: Collection[ir.Value]
 
     def bound(self) -> None:
-        """Lets the constants and weights that mask hold -FAR for what is masked, in place."""
+        """Lets the constants and weights that mask hold -MASKED for what is masked, in place."""
         for name, value in self.graph.parameters.items():
             if self._masks(value, self.graph.weights[name]):
                 self.graph.weights[name] = _bounded(self.graph.weights[name])
@@ -127,7 +127,7 @@ class Masks:
 
 def _bounded(array: Array) -> Array:
     far = np.abs(array) > -LEAST
-    return np.where(far, np.sign(array) * np.float32(FAR), array).astype(np.float32)
+    return np.where(far, np.sign(array) * np.float32(MASKED), array).astype(np.float32)
 
 
 def _extremes(array: Array) -> Interval | None:

@@ -19,6 +19,7 @@ from veilgraph.ir.secret import SecretProgram
 from veilgraph.passes.approximate import Approximate
 from veilgraph.passes.assign_buffers import Memory, assign_buffers
 from veilgraph.passes.batch_rounds import Schedule, batch_rounds
+from veilgraph.passes.bound_masks import BoundMasks
 from veilgraph.passes.choose_comparison import ChooseComparison
 from veilgraph.passes.encode_fixed_point import AIM, MAX_ERROR, UNUSABLE, EncodeFixedPoint
 from veilgraph.passes.expand_protocols import Expanded, expand_protocols
@@ -232,6 +233,8 @@ def check(program: Program) -> None:
 
 PIPELINE: tuple[Stage, ...] = (
     # graph: tensor maths on real numbers
+    ("bound_masks", "what is masked lies below all scores, and no further than a ring holds",
+     _graph(lambda p: BoundMasks(p.options.samples).run(p.graph))),
     ("reveal_as", "only on request: a class leaves the computation, and no scores", _reveal_as),
     ("fold_constants", "what depends on weights alone is computed once, where they are known",
      _graph(lambda p: FoldConstants().run(p.graph))),

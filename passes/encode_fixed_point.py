@@ -6,20 +6,22 @@ about truncations is in merge_truncations.py; the scales are chosen for what it 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 
 from torch_mlir import ir
 
 from veilgraph.ir.attributes import shape_of
 from veilgraph.ir.errors import AccuracyError, UsageError
-from veilgraph.ir.graph import Graph, defining, name_of
+from veilgraph.ir.graph import Graph, defining, kind_of, name_of
+from veilgraph.ir.legality import CALLS
 from veilgraph.ir.secret import Argument, SecretProgram
 from veilgraph.ir.secret_types import MAX_RING_BITS, Encoding, RealRange, Tensor
 from veilgraph.passes.escalation import Escalation, snapped
 from veilgraph.passes.fixed_point_ops import Encoder
 from veilgraph.passes.infer_visibility import Visibility
 from veilgraph.passes.ranges import Ranges, Statistics
+from veilgraph.passes.reachable import Reach, reachable
 from veilgraph.passes.rings import RUNGS
 from veilgraph.passes.scale_drafts import Budget
 from veilgraph.passes.scales import ScaleProblem, Scales, Trial, choose_scales
@@ -30,6 +32,7 @@ from veilgraph.targets.target import target as named_target
 MAX_ERROR = 5e-3  # under 0.5% the classes of all images tried agreed or nearly did (ENCODING.md)
 AIM = 0.75  # of the error allowed: measured errors were 0.70 to 1.29 times the predicted ones
 FINE = 1e-4  # error below which bits are not worth their cost, in a ring that the user chose
+SHOWN = 8  # layers that a sentence names
 UNUSABLE = 0.1  # predicted error beyond which an answer says nothing
 
 
@@ -63,6 +66,7 @@ class EncodeFixedPoint:
         aim: share of `max_error` that the prediction must stay within.
         spare: rungs of 8 bits that values get in addition whose noise nothing predicts.
         target: whose protocols are paid for.
+        trusts_ranges: functions hold on ranges with their margin, and no further.
     """
 
     ring_bits: int | None = None
@@ -72,6 +76,7 @@ class EncodeFixedPoint:
     aim: float = AIM
     spare: int = 0
     target: Target = field(default_factory=named_target)
+    trusts_ranges: bool = False
 
     def run(self, graph: Graph, visibility: Visibility, ranges: Ranges) -> SecretProgram:
         """The program in fixed point.
@@ -83,17 +88,21 @@ class EncodeFixedPoint:
         self._check_options()
         statistics = ranges.of(graph)
         scales = self._choose(graph, statistics)
+        reach = reachable(graph, statistics, scales, self.margin)
         arguments = list(_arguments(graph, visibility, statistics, scales))
         program = SecretProgram.create(
             graph.module.context,
             arguments,
             dict(graph.weights),
-            self._sentence(ranges, scales),
-            self.margin,
-            scales.error,
+            margin=self.margin,
+            predicted_error=scales.error,
         )
-        program.finish(Encoder(graph, program, statistics, scales).encode())
-        return program
+        guarded = {} if self.trusts_ranges else reach
+        encoder = Encoder(graph, program, statistics, scales, guarded)
+        program.finish(encoder.encode())
+        trusting = _leaving(graph, statistics, reach, self.margin) if self.trusts_ranges else ()
+        domains = _domains(graph, (*trusting, *encoder.trusting))
+        return replace(program, encoding=self._sentence(ranges, scales, domains))
 
     @property
     def goal(self) -> float:
@@ -162,21 +171,48 @@ class EncodeFixedPoint:
             "--calibrate.",
         )
 
-    def _sentence(self, ranges: Ranges, scales: Scales) -> str:
-        """How the numbers were chosen, for the manifest."""
+    def _sentence(self, ranges: Ranges, scales: Scales, domains: str) -> str:
+        """How the numbers were chosen, for the manifest; `domains` is where functions hold."""
         rings = _listed(scales)
         bits = (
             f"{self.frac_bits} fraction bits for every value"
             if self.frac_bits is not None
             else "fraction bits value by value"
         )
-        sentence = f"{rings}, {bits}; {ranges.origin}"
+        sentence = f"{rings}, {bits}{domains}; {ranges.origin}"
         if not any(role == "input" for role, _ in ranges.known):
             widest = max(scales.rings.units.values(), default=MAX_RING_BITS)
             return f"{sentence}; magnitudes of sums may reach 2^{widest - 2} units"
         sentence = f"{sentence}, margin {self.margin:g}"
         predicted = f"predicted relative error {scales.error:.1e}"
         return f"{sentence}; {predicted}" if scales.error else sentence
+
+
+def _leaving(
+    graph: Graph,
+    statistics: Mapping[ir.Value, Statistics],
+    reach: Mapping[ir.Value, Reach],
+    margin: float,
+) -> Iterator[str]:
+    """The real functions whose operand can leave its range."""
+    for op in graph.operations:
+        if kind_of(op) in CALLS:
+            (x,) = op.operation.operands
+            if x in statistics and reach[x].may_leave(statistics[x].range, margin):
+                yield name_of(op)
+
+
+def _domains(graph: Graph, trusting: Sequence[str]) -> str:
+    """Where real functions hold, if there are any, as a part of a sentence."""
+    if trusting:
+        more = f" and {len(trusting) - SHOWN} more" if len(trusting) > SHOWN else ""
+        return (
+            "; trusted to stay in its calibrated range with its margin is what these real "
+            f"functions take: {', '.join(trusting[:SHOWN])}{more}"
+        )
+    if any(kind_of(op) in CALLS for op in graph.operations):
+        return "; real functions hold wherever rings hold what they take"
+    return ""
 
 
 def _listed(scales: Scales) -> str:

@@ -22,6 +22,7 @@ from veilgraph.passes.integer_parts import INTEGER_PARTS
 from veilgraph.passes.normalized_functions import POLES
 from veilgraph.passes.public_numbers import scaling
 from veilgraph.passes.ranges import Statistics
+from veilgraph.passes.reachable import Reach
 from veilgraph.passes.scales import Scales
 from veilgraph.passes.softmax_calls import SoftmaxCall
 
@@ -53,6 +54,10 @@ class Encoder:
     Args:
         statistics: of the graph's values of which anything is known.
         scales: ring and fraction bits of every value.
+        reach: where values can be that leave their range; of none where all are trusted to stay.
+
+    Attributes:
+        trusting: functions that do not hold wherever `reach` says, by name.
     """
 
     def __init__(
@@ -61,14 +66,16 @@ class Encoder:
         program: SecretProgram,
         statistics: Mapping[ir.Value, Statistics],
         scales: Scales,
+        reach: Mapping[ir.Value, Reach],
     ) -> None:
-        self._graph, self._program = graph, program
+        self._graph, self._program, self._reach = graph, program, reach
         self._statistics, self._rings = statistics, scales.rings
         self._stored, self._most = scales.stored, scales.wide
         given = zip(graph.block.arguments, program.block.arguments, strict=True)
         self._values: dict[ir.Value, ir.Value] = dict(given)
         self._wide: dict[ir.Value, ir.Value] = {}  # results as they were computed
         self._changed: dict[tuple[ir.Value, int], ir.Value] = {}
+        self.trusting: list[str] = []
 
     def encode(self) -> dict[str, ir.Value]:
         """Writes all operations; the outputs by name."""
@@ -118,6 +125,9 @@ class Encoder:
         known = self._statistics.get(value)
         return known.range if known else RealRange.assumed(encoding)
 
+    def _reach_of(self, value: ir.Value, known: RealRange) -> Reach:
+        return self._reach.get(value) or Reach.trusted(known)
+
     def _build(
         self,
         kind: type[SecretOp],
@@ -135,7 +145,8 @@ class Encoder:
         """
         ring_bits = ring_bits or _ring_bits(operands[0])
         stated = Stated(shape, frac_bits, ring_bits)
-        declared = self._range(source, Encoding(ring_bits, frac_bits))
+        known = self._range(source, Encoding(ring_bits, frac_bits))
+        declared = self._reach_of(source, known).declared(known, self._program.margin)
         return kind.build(*operands, range=declared, stated=stated, **(named or {}))
 
     def _in_ring(self, source: ir.Value, ring_bits: int) -> ir.Value:
@@ -250,9 +261,11 @@ class Encoder:
         """A sum of waves on the operand's range, beyond which it is clipped where it can be."""
         (source,), (x,), result = op.operation.operands, operands, op.operation.results[0]
         bits = self._stored[result]
+        known = self._range(source, Encoding(_ring_bits(x), _frac_bits(x)))
         call = FunctionCall(
             " ".join((kind_of(op), *map(str, attributes(op).values()))),
-            self._range(source, Encoding(_ring_bits(x), _frac_bits(x))),
+            known,
+            self._reach_of(source, known),
             _frac_bits(x),
             bits,
             _ring_bits(x),
@@ -268,7 +281,10 @@ class Encoder:
         known = self._range(source, Encoding(ring_bits, _frac_bits(x)))
         declared = self._range(result, Encoding(ring_bits, bits))
         logarithm, margin = kind_of(op) == "log_softmax", self._program.margin
-        call = SoftmaxCall(logarithm, known, _frac_bits(x), bits, ring_bits, margin)
+        reach = self._reach_of(source, known)
+        call = SoftmaxCall(logarithm, known, reach, _frac_bits(x), bits, ring_bits, margin)
+        if call.is_trusting:
+            self.trusting.append(name_of(op))
         axis: Any = attributes(op)["axis"]
         order = list(range(len(shape_of(source))))
         order[axis], order[-1] = order[-1], order[axis]

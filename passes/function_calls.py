@@ -22,12 +22,15 @@ from veilgraph.ir.secret_ops import Stated
 from veilgraph.ir.secret_types import MAX_RING_BITS, RangeSource, RealRange
 from veilgraph.ir.waves import FINE_BITS, Waves, tables
 from veilgraph.passes.normalized_functions import FUZZY_BITS, Normalized
+from veilgraph.passes.reachable import Reach
 from veilgraph.passes.real_functions import (
     FUNCTIONS,
+    MOST_OF_ROOM,
     TURNING,
     Domain,
+    Ends,
     Tail,
-    clip_of,
+    clips_of,
     interval_of,
     turning,
     waves_of,
@@ -47,10 +50,12 @@ class FunctionCall:
         known: where the operand lies.
         in_bits, out_bits: fraction bits of operand and result.
         margin: how many times larger than calibrated values may be.
+        reach: where the operand can be, whatever its range says.
     """
 
     name: str
     known: RealRange
+    reach: Reach
     in_bits: int
     out_bits: int
     ring_bits: int
@@ -67,84 +72,188 @@ class FunctionCall:
             waves = turning(self.name, reach, self.in_bits, self.out_bits, self.ring_bits)
             return self._waves(x, waves, declared, self.out_bits)
         function = FUNCTIONS[self.name]
-        low, high = interval_of(function, self.known, self.margin)
         if function.domain is Domain.POSITIVE:
             found = self._with_pole(x, declared)
             if found is None:
-                raise self._too_wide(layer, low, high)
+                raise self._too_wide(layer, *self._usual)
             return found
-        least, most = clip_of(function, low, high, self.out_bits)
+        for clip in clips_of(function, self._usual, self._ends, self.out_bits):
+            y = self._clipped(x, clip, declared)
+            if y is not None:
+                return y
+        raise self._too_wide(layer, *self._usual)
+
+    def _clipped(self, x: ir.Value, clip: Ends, declared: RealRange) -> ir.Value | None:
+        """The function, clipped; None where no sum of waves is close enough in between."""
+        if FUNCTIONS[self.name].tail is Tail.LINE:
+            return self._between_lines(x, clip, declared)
+        waves = self._waves_between(clip)
+        if waves is None:
+            return None
+        y = self._waves(x, waves, declared, self.out_bits)
+        return self._or_ends(x, y, clip, declared)
+
+    def _between_lines(self, x: ir.Value, clip: Ends, declared: RealRange) -> ir.Value | None:
+        """0 far below and x far above: what was clipped above is added again."""
+        (least, most), (low, high) = clip, self._ends
         inner = max(low, least), min(high, most)
-        sums = waves_of(self.name, *inner, self.in_bits, self.out_bits, self.ring_bits)
-        if sums is None:
-            raise self._too_wide(layer, *inner)
-        clipped, above = self._clipped(x, least, most)
-        y = self._waves(clipped, sums, declared, self.out_bits)
-        if above is None or function.tail is not Tail.LINE:
-            return y
+        waves = waves_of(self.name, *inner, self.in_bits, self.out_bits, self.ring_bits)
+        if waves is None:
+            return None
+        if math.isinf(least):
+            return self._waves(x, waves, declared, self.out_bits)
+        above = self._over(x, most)
+        raised = self._shifted(self._over(x, least), least, self._between(least, math.inf))
+        x = step(secret_ops.Sub, [raised, above], self._between(least, most))
+        y = self._waves(x, waves, declared, self.out_bits)
         tail = aligned(above, self.out_bits, self._between(0.0, math.inf))
         return step(secret_ops.Add, [y, tail], declared)
+
+    def _waves_between(self, clip: Ends) -> Waves | None:
+        """On where the operand can be, or to the clip and what comparisons may miss it by."""
+        (least, most), (low, high) = clip, self._ends
+        if math.isfinite(least):
+            low = least - self._missed(least)
+        if math.isfinite(most):
+            high = most + self._missed(most)
+        return waves_of(self.name, low, high, self.in_bits, self.out_bits, self.ring_bits)
+
+    @property
+    def _usual(self) -> Ends:
+        """Where the operand lies, margin included."""
+        return interval_of(FUNCTIONS[self.name], self.known, self.margin)
+
+    @property
+    def _ends(self) -> Ends:
+        """Where it can be."""
+        low, high = self._usual
+        return min(low, self.reach.low), max(high, self.reach.high)
 
     def _with_pole(self, x: ir.Value, declared: RealRange) -> ir.Value | None:
         """On numbers of one sign, brought near 1 where waves alone do not do.
 
-        Where samples showed the range, an operand nearer to the pole than the domain, or beyond it,
-        counts as the domain's end. At the other end the domain ends where the margin does, and what
-        is proven stays inside.
+        An operand that can be nearer to the pole than the domain, or beyond it, counts as the
+        domain's end there. At the other end the domain goes as far as operands can be, or counts
+        for what is beyond it.
 
         Returns:
             None where there is no approximation.
         """
         known = self.known
         if known.high < 0 and self.name == "reciprocal":
-            mirrored = replace(self, known=_mirrored(known))
+            reach = replace(self.reach, low=-self.reach.high, high=-self.reach.low)
+            mirrored = replace(self, known=_mirrored(known), reach=reach)
             y = mirrored._with_pole(step(secret_ops.Neg, [x], mirrored.known), _mirrored(declared))
             return None if y is None else step(secret_ops.Neg, [y], declared)
-        low, high = interval_of(FUNCTIONS[self.name], known, self.margin)
+        low, high = self._usual
         if not (low > 0 and math.isfinite(high)):
             return None
-        lowest = low
+        lowest, highest = low, high
         if known.source is RangeSource.CALIBRATED:
             whole_bits = math.floor(math.log2((1 + self.margin) * known.high)) + 1
             if (more := self.in_bits + whole_bits - (self.ring_bits - 2)) > 0:
                 x = step(secret_ops.Truncate, [x], known, bits=more)
                 return replace(self, in_bits=self.in_bits - more)._with_pole(x, declared)
-            low = math.ldexp(math.ceil(math.ldexp(low, self.in_bits)), -self.in_bits)
-            high, lowest = max(low, high), -self.margin * known.high
-        least = low if lowest == low else low * (1 - 2.0**-FUZZY_BITS)
-        waves = waves_of(self.name, least, high, self.in_bits, self.out_bits, self.ring_bits)
-        if waves is not None:
-            y = self._waves(x, waves, declared, self.out_bits)
-            return y if lowest == low else self._from_end(x, y, low, lowest, declared)
-        bits = self.in_bits, self.out_bits, self.ring_bits
-        call = Normalized(self.name, low, high, *bits, lowest)
-        if call.waves() is None:
-            return None
-        return aligned(call.build(x, self._waves), self.out_bits, declared)
+            room = MOST_OF_ROOM * math.ldexp(1.0, self.ring_bits - 2 - self.in_bits)
+            highest = max(high, min(self.reach.high, room))
+            if self.reach.low < (low + known.low) / 2:
+                low = math.ldexp(math.ceil(math.ldexp(low, self.in_bits)), -self.in_bits)
+                high, highest = max(low, high), max(low, highest)
+                lowest = min(-self.margin * known.high, max(self.reach.low, high - room))
+        return self._near_pole(x, (low, high), (lowest, highest), declared)
 
-    def _from_end(
-        self, x: ir.Value, y: ir.Value, low: float, lowest: float, declared: RealRange
-    ) -> ir.Value:
-        """f(low) + [x >= low] (y - f(low)): what is below counts as `low`, whatever y is there.
-
-        The comparison does not wait for y, where a clip of x would be waited for. It may take a
-        number for larger than it is by a sixteenth.
-
-        Args:
-            lowest: the smallest x there may be.
+    def _near_pole(
+        self, x: ir.Value, domain: Ends, ends: Ends, declared: RealRange
+    ) -> ir.Value | None:
         """
-        end = int(math.ldexp(low, self.in_bits))
-        ends = RealRange(lowest - low, self.margin * self.known.high - low, PROVEN)
-        dropped = max(0, end.bit_length() - 1 - FUZZY_BITS)
-        window: dict[str, Any] = {"window_bits": self.ring_bits - 1, "dropped_bits": dropped}
-        within = step(secret_ops.Step, [self._shifted(x, -low, ends)], between((0, 1)), **window)
-        value = round(math.ldexp(float(FUNCTIONS[self.name].value(Decimal(low))), self.out_bits))
-        at_end = public(value, self.out_bits, self.ring_bits)
-        reach, moved = declared.reach(self.margin), math.ldexp(value, -self.out_bits)
+        Args:
+            domain: where the function holds at the least.
+            ends: where operands can be.
+        """
+        (low, high), (lowest, highest) = domain, ends
+        bits = self.in_bits, self.out_bits, self.ring_bits
+        room = MOST_OF_ROOM * math.ldexp(1.0, self.ring_bits - 2 - self.in_bits)
+        call = replace(self, reach=Reach(lowest, highest, room))
+        for most in (highest, high) if high - lowest <= room else (highest,):
+            clip = low if lowest < low else -math.inf, most if most < highest else math.inf
+            if (waves := call._waves_between(clip)) is not None:
+                y = self._waves(x, waves, declared, self.out_bits)
+                return call._or_ends(x, y, clip, declared)
+        calls = [Normalized(self.name, low, end, *bits, ends) for end in (highest, high)]
+        near = next((c for c in calls if c.dropped_bits <= calls[-1].dropped_bits), calls[-1])
+        if near.waves() is None:
+            return None
+        return aligned(near.build(x, self._waves), self.out_bits, declared)
+
+    def _missed(self, end: float) -> float:
+        """How far beyond an end a comparison with it may take a number to be within."""
+        return math.ldexp(1.0, self._dropped_bits(end) - self.in_bits)
+
+    def _dropped_bits(self, end: float) -> int:
+        """A sixteenth of the end; of a domain around zero, a sixteenth."""
+        if FUNCTIONS[self.name].domain is not Domain.POSITIVE:
+            return max(0, self.in_bits - FUZZY_BITS)
+        return max(0, self._integer(end).bit_length() - 1 - FUZZY_BITS)
+
+    def _integer(self, end: float) -> int:
+        return round(math.ldexp(end, self.in_bits))
+
+    def _or_ends(self, x: ir.Value, y: ir.Value, clip: Ends, declared: RealRange) -> ir.Value:
+        """y, or the function at an end of the clip where x is beyond it, whatever y is there.
+
+            f(low) + [x >= low] (y - f(low))                                    with a low end
+            f(high) - [x <= high] (f(high) - f(low))
+                    + ([x >= low] + [x <= high] - 1) (y - f(low))               with both
+
+        Comparisons do not wait for y, where a clip of x would be waited for.
+        """
+        found = [
+            (compare(x, end), self._at(end))
+            for compare, end in zip((self._at_least, self._at_most), clip, strict=True)
+            if math.isfinite(end)
+        ]
+        if not found:
+            return y
+        (inside, start), (last, end) = found[0], found[-1]
+        reach, moved = declared.reach(self.margin), math.ldexp(start, -self.out_bits)
         rises = between((-reach - moved, reach - moved))
-        rise = step(secret_ops.Sub, [y, at_end], rises)
-        kept = step(secret_ops.Mul, [rise, within], rises)
-        return step(secret_ops.Add, [kept, at_end], declared)
+        rise = step(secret_ops.Sub, [y, self._public(start)], rises)
+        beyond = self._public(end)
+        if len(found) > 1:
+            both = step(secret_ops.Add, [inside, last], between((0, 2)))
+            one = public(1, 0, self.ring_bits)
+            inside = step(secret_ops.Sub, [both, one], between((0, 1)))
+            jump = between((0, math.ldexp(start - end, -self.out_bits)))
+            back = step(secret_ops.Mul, [last, self._public(start - end)], jump)
+            beyond = step(secret_ops.Add, [back, beyond], declared)
+        kept = step(secret_ops.Mul, [rise, inside], rises)
+        return step(secret_ops.Add, [kept, beyond], declared)
+
+    def _at(self, end: float) -> int:
+        """The function there, with the result's fraction bits."""
+        return round(math.ldexp(float(FUNCTIONS[self.name].value(Decimal(end))), self.out_bits))
+
+    def _public(self, integer: int) -> ir.Value:
+        return public(integer, self.out_bits, self.ring_bits)
+
+    def _at_least(self, x: ir.Value, end: float) -> ir.Value:
+        return self._is_positive(self._shifted(x, -end, self._moved(end)), end)
+
+    def _at_most(self, x: ir.Value, end: float) -> ir.Value:
+        moved = self._moved(end)
+        below = RealRange(-moved.high, -moved.low, moved.source)
+        return self._is_positive(step(secret_ops.Neg, [self._shifted(x, -end, moved)], below), end)
+
+    def _is_positive(self, difference: ir.Value, end: float) -> ir.Value:
+        window: dict[str, Any] = {
+            "window_bits": self.ring_bits - 1,
+            "dropped_bits": self._dropped_bits(end),
+        }
+        return step(secret_ops.Step, [difference], between((0, 1)), **window)
+
+    def _moved(self, end: float) -> RealRange:
+        """Where the operand less an end can be."""
+        return self._between(-math.inf, math.inf, -end)
 
     def _too_wide(self, layer: str, low: float, high: float) -> AccuracyError:
         if not (math.isfinite(low) and math.isfinite(high)):
@@ -168,31 +277,23 @@ class FunctionCall:
         named = waves.attributes() | {"bits": waves.frac_bits - frac_bits}
         return step(secret_ops.MaskedFunction, [x, *public], declared, **named)
 
-    def _clipped(self, x: ir.Value, least: float, most: float) -> tuple[ir.Value, ir.Value | None]:
-        """x between the bounds, by a comparison each; and how far it was above."""
-        above = self._over(x, most) if math.isfinite(most) else None
-        if math.isfinite(least):
-            x = self._shifted(self._over(x, least), least, self._between(least, math.inf))
-        if above is not None:
-            within = self._between(least, most)
-            x = step(secret_ops.Sub, [x, above], within)
-        return x, above
-
     def _between(self, low: float, high: float, shift: float = 0.0) -> RealRange:
-        """The operand's range and its margin clipped, then shifted; an unknown one stays unknown.
+        """Where the operand can be, clipped, then shifted; an unknown range stays unknown.
 
-        What is left of a margin by a clip is no multiple of what is left of the range.
+        What its sums cannot hold is left out, so that one waits for its truncation as the operand
+        does. What is left of a margin by a clip is no multiple of what is left of the range.
         """
-        known = self.known
-        if known.source is RangeSource.ASSUMED:
-            return known
-        ends = known.widened(self.margin)
-        least, most = (min(max(end, low), high) + shift for end in ends)
-        return RealRange(least, most, PROVEN)
+        if self.known.source is RangeSource.ASSUMED:
+            return self.known
+        room = self.reach.room * MOST_OF_ROOM
+        usual = [end + shift for end in self.known.widened(self.margin)]
+        least = min(usual[0], max(self._ends[0] + shift, -room))
+        most = max(usual[1], min(self._ends[1] + shift, room))
+        return between(min(max(end, low + shift), high + shift) for end in (least, most))
 
     def _over(self, x: ir.Value, bound: float) -> ir.Value:
         """max(x - bound, 0)."""
-        moved = self._shifted(x, -bound, self._between(-math.inf, math.inf, -bound))
+        moved = self._shifted(x, -bound, self._moved(bound))
         positive = self._between(bound, math.inf, -bound)
         return step(
             secret_ops.Relu, [moved], positive, window_bits=self.ring_bits - 1, dropped_bits=0

@@ -26,7 +26,7 @@ from veilgraph.ir import secret_ops
 from veilgraph.ir.attributes import shape_of
 from veilgraph.ir.secret_types import RealRange
 from veilgraph.ir.waves import Waves
-from veilgraph.passes.real_functions import waves_of
+from veilgraph.passes.real_functions import Ends, waves_of
 from veilgraph.passes.secret_steps import between, chosen, public, step
 
 EXPONENTS = {"reciprocal": -1.0, "rsqrt": -0.5, "sqrt": 0.5}
@@ -47,9 +47,10 @@ class Normalized:
     """log, sqrt, rsqrt or reciprocal of numbers from `low` to `high`, 0 < low.
 
     Attributes:
-        lowest: the smallest operand there may be; what is below `low` counts as `low`.
         in_bits, out_bits: fraction bits of operand and result.
         ring_bits: of the operand, and of the result.
+        ends: the smallest and the largest operand there may be; what is below `low` counts as
+            `low`, and what is above `high` as `high`.
     """
 
     name: str
@@ -58,12 +59,17 @@ class Normalized:
     in_bits: int
     out_bits: int
     ring_bits: int
-    lowest: float = math.inf
+    ends: Ends = (math.inf, -math.inf)
 
     @property
     def is_clipped(self) -> bool:
         """Whether an operand may be below the domain."""
-        return self.lowest < self.low
+        return self.ends[0] < self.low
+
+    @property
+    def is_topped(self) -> bool:
+        """Whether one may be above it."""
+        return self.ends[1] > self.high
 
     @property
     def least_bits(self) -> int:
@@ -125,11 +131,12 @@ class Normalized:
         above = self._compared(x)
         count = self.intervals
         factors = [1 << STEP_BITS * (count - 1 - i) for i in range(count)]
-        widened = self._chosen(above, factors, 0, below=0)
+        widened = self._chosen(above, factors, 0, below=0, beyond=0)
         product = step(secret_ops.Mul, [x, widened], self._normal_range())
-        if self.is_clipped:
-            end = self._end * factors[0]
-            instead = self._chosen(above, [0] * count, self.in_bits, below=end)
+        if self.is_clipped or self.is_topped:
+            instead = self._chosen(
+                above, [0] * count, self.in_bits, below=self._end * factors[0], beyond=self._top
+            )
             product = step(secret_ops.Add, [product, instead], self._normal_range())
         bits = self._normal_bits(self.in_bits)
         near = between(NEAR_ONE)
@@ -144,8 +151,13 @@ class Normalized:
         """The domain's low end, encoded."""
         return math.ceil(math.ldexp(self.low, self.in_bits))
 
+    @property
+    def _top(self) -> int:
+        """Its high end."""
+        return math.floor(math.ldexp(self.high, self.in_bits))
+
     def _range(self) -> RealRange:
-        return between((min(self.low, self.lowest), self.high))
+        return between((self.low, self.high, *(end for end in self.ends if math.isfinite(end))))
 
     def _normal_range(self) -> RealRange:
         """Of x w."""
@@ -160,12 +172,14 @@ class Normalized:
         if self.is_clipped:
             thresholds.insert(0, self._end)
             dropped = self._end.bit_length() - 1 - FUZZY_BITS
+        if self.is_topped:
+            thresholds.append(self._top)
         if not thresholds:
             return None
         column = step(secret_ops.Reshape, [x], self._range(), shape=(*shape_of(x), 1))
         limits = public(thresholds, self.in_bits, self.ring_bits)
         least, most = (math.ldexp(t, -self.in_bits) for t in (thresholds[0], thresholds[-1]))
-        ends = between((self._range().low - most, self.high - least))
+        ends = between((self._range().low - most, self._range().high - least))
         difference = step(secret_ops.Sub, [column, limits], ends)
         dropped = max(0, dropped)
         window: dict[str, Any] = {"window_bits": self.ring_bits - 1, "dropped_bits": dropped}
@@ -177,14 +191,18 @@ class Normalized:
         numbers: Sequence[int],
         frac_bits: int,
         below: int | None = None,
+        beyond: int | None = None,
     ) -> ir.Value:
         """The number of the interval that the operand is in.
 
         Args:
             below: of an operand below the domain; the first interval's unless told.
+            beyond: of one above it; the last interval's unless told.
         """
         if self.is_clipped:
             numbers = [numbers[0] if below is None else below, *numbers]
+        if self.is_topped:
+            numbers = [*numbers, numbers[-1] if beyond is None else beyond]
         return chosen(above, numbers, frac_bits, self.ring_bits)
 
     def _plus_logarithm(self, y: ir.Value, above: ir.Value | None) -> ir.Value:

@@ -58,6 +58,7 @@ class Options:
             it is that of the numbers it is made of.
         reveal_as: what is revealed in place of outputs, by name.
         histograms: keep how large each layer's values are on the samples.
+        trusts_ranges: real functions hold on calibrated ranges with their margin, and no further.
     """
 
     samples: Samples | None = None
@@ -67,6 +68,7 @@ class Options:
     max_error: float | None = None
     reveal_as: Mapping[str, Form] = field(default_factory=dict)
     histograms: bool = False
+    trusts_ranges: bool = False
 
 
 @dataclass
@@ -149,6 +151,7 @@ def _encode(program: Program) -> None:
         aim=program.aim,
         spare=program.misses,
         target=program.target,
+        trusts_ranges=options.trusts_ranges,
     )
     program.secret = encode.run(program.graph, program.visibility, program.ranges)
 

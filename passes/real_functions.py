@@ -34,9 +34,14 @@ MOST_COEFFICIENT_BITS = 28
 WIDE = 2.0  # times the flat function's reach, beyond which a clip is cheaper than more waves
 COARSE_WIDE = 3.0  # the same up to COARSE_BITS of fraction, where waves are few and narrow
 COARSE_BITS = 14
+POWER_SLACK = 1 / 16  # of an exponent, beyond its margin
+ROOM = 2.0  # times a range with its margin, that a product's ring may hold at the most
+MOST_OF_ROOM = 15 / 16  # what a proven range may be of a ring, its slack left out
+EVERYWHERE = (-math.inf, math.inf)
 MOST_WINDOW_BITS = 62  # masks are int64 where plans are checked
 MOST_RATIO = 64.0  # of the ends of an interval, where zero is a pole
 HALF = Decimal("0.5")
+Ends = tuple[float, float]
 
 
 class Tail(Enum):
@@ -132,7 +137,7 @@ TURNING = ("sin", "cos")  # one wave, whatever the range
 KINDS = frozenset((*(name.split()[0] for name in FUNCTIONS), *TURNING))
 
 
-def interval_of(function: RealFunction, known: RealRange, margin: float) -> tuple[float, float]:
+def interval_of(function: RealFunction, known: RealRange, margin: float) -> Ends:
     """Where an operand of this range may lie."""
     if known.source is RangeSource.ASSUMED:
         return -math.inf, math.inf
@@ -140,7 +145,7 @@ def interval_of(function: RealFunction, known: RealRange, margin: float) -> tupl
         return known.widened(margin)
     factor = margin if known.source is RangeSource.CALIBRATED else 17 / 16
     if function.domain is Domain.POWER:
-        more = math.log(factor) + 1 / 16
+        more = math.log(factor) + POWER_SLACK
         return known.low - more, known.high + more
     if known.low > 0:
         return known.low / factor, known.high * factor
@@ -149,16 +154,48 @@ def interval_of(function: RealFunction, known: RealRange, margin: float) -> tupl
     return known.low, known.high
 
 
-def clip_of(function: RealFunction, low: float, high: float, bits: int) -> tuple[float, float]:
+def clip_of(function: RealFunction, low: float, high: float, bits: int) -> Ends:
     """The bounds to clip to, infinite where there needs no clip."""
     if function.tail is Tail.NONE:
-        return -math.inf, math.inf
-    reach = math.ceil(function.reach(bits + 2) * 8) / 8
+        return EVERYWHERE
+    reach = _flat_from(function, bits)
     if function.tail is Tail.ZERO:
         return (-reach if low < -WIDE * reach else -math.inf), math.inf
-    wide = COARSE_WIDE if bits <= COARSE_BITS else WIDE
-    clipped = max(-low, high) > wide * reach
-    return (-reach, reach) if clipped else (-math.inf, math.inf)
+    return (-reach, reach) if max(-low, high) > _wide(function, bits) else EVERYWHERE
+
+
+def clips_of(function: RealFunction, usual: Ends, ends: Ends, bits: int) -> Iterator[Ends]:
+    """The clips that make the function hold wherever its operand can be, the first choice first.
+
+    Waves over all of it, where that is no wider than a product's ring makes of a range for which
+    they are the first choice: they cost no round. A power of e is clipped above, because what is
+    larger than its result's range would be lost further on.
+
+    Args:
+        usual: where the operand lies, margin included.
+        ends: where it can be, `usual` included.
+    """
+    if function.tail is Tail.NONE:
+        yield from (EVERYWHERE, usual)
+    elif function.tail is Tail.ZERO:
+        most = usual[1] - POWER_SLACK if ends[1] > usual[1] else math.inf
+        yield clip_of(function, *ends, bits)[0], most
+        yield usual[0], most
+    else:
+        unclipped = clip_of(function, *usual, bits) == EVERYWHERE
+        if unclipped and max(-ends[0], ends[1]) <= ROOM * _wide(function, bits):
+            yield EVERYWHERE
+        reach = _flat_from(function, bits)
+        yield -reach, reach
+
+
+def _flat_from(function: RealFunction, bits: int) -> float:
+    return math.ceil(function.reach(bits + 2) * 8) / 8
+
+
+def _wide(function: RealFunction, bits: int) -> float:
+    """How far out waves are the cheaper choice."""
+    return (COARSE_WIDE if bits <= COARSE_BITS else WIDE) * _flat_from(function, bits)
 
 
 def turning(name: str, reach: float, in_bits: int, out_bits: int, ring_bits: int) -> Waves:

@@ -36,7 +36,8 @@ from veilgraph.ir.secret_types import MAX_RING_BITS, RangeSource, RealRange, Ten
 from veilgraph.ir.waves import FINE_BITS
 from veilgraph.ir.waves import tables as wave_tables
 from veilgraph.passes.exponential_pieces import FUZZY_BITS, LOG2_E, pieces_of_power, pieces_of_sums
-from veilgraph.passes.real_functions import waves_of
+from veilgraph.passes.reachable import Reach
+from veilgraph.passes.real_functions import MOST_OF_ROOM, ROOM, Ends, waves_of
 from veilgraph.passes.secret_steps import aligned, between, chosen, public, step
 
 STEP = 2 * math.log(2)  # from one threshold to the next
@@ -61,10 +62,12 @@ class SoftmaxCall:
         in_bits, out_bits: fraction bits of operand and result.
         ring_bits: of both.
         margin: how many times larger than calibrated values may be.
+        reach: where the operand can be, whatever its range says.
     """
 
     logarithm: bool
     known: RealRange
+    reach: Reach
     in_bits: int
     out_bits: int
     ring_bits: int
@@ -72,16 +75,42 @@ class SoftmaxCall:
 
     def build(self, x: ir.Value, declared: RealRange) -> ir.Value:
         """The result, of range `declared`, at the current place, with its fraction bits."""
-        low, high = self.known.widened(self.margin)
-        assumed = self.known.source is RangeSource.ASSUMED
-        wide = assumed or high - low > MOST_SPAN
-        rows = None if wide else _Rows.of(high - low, shape_of(x)[-1], self)
+        low, high = self._ends
+        rows = None if self.is_wide else _Rows.of(high - low, shape_of(x)[-1], self)
         if rows is not None:
             lowest = math.floor(math.ldexp(low, self.in_bits))
             span = between((0.0, high - low))
             z = step(secret_ops.Sub, [x, public(lowest, self.in_bits, self.ring_bits)], span)
             return self._finished(z, z, rows, declared)
         return self._below_maximum(x, declared)
+
+    @property
+    def is_wide(self) -> bool:
+        """Whether there are no pieces for where the operand can be: it takes a maximum first."""
+        low, high = self._ends
+        return self.known.source is RangeSource.ASSUMED or high - low > MOST_SPAN
+
+    @property
+    def _usual(self) -> Ends:
+        return self.known.widened(self.margin)
+
+    @property
+    def _ends(self) -> Ends:
+        """Where the operand can be; of a product no more than waits for its truncation."""
+        low, high = self._usual
+        least, most = min(low, self.reach.low), max(high, self.reach.high)
+        if self.reach.is_linear:
+            return least, most
+        more = max(0.0, min(ROOM * (high - low), MOST_OF_ROOM * self.reach.room) - (high - low))
+        below = min(low - least, max(more / 2, more - (most - high)))
+        return low - below, min(most, high + more - below)
+
+    @property
+    def is_trusting(self) -> bool:
+        """Whether the operand can be elsewhere still."""
+        if self.known.source is RangeSource.ASSUMED:
+            return False
+        return self._ends[0] > self.reach.low or self._ends[1] < self.reach.high
 
     def _below_maximum(self, x: ir.Value, declared: RealRange) -> ir.Value:
         """By the maximum, of which numbers far below it are nothing."""
@@ -90,7 +119,7 @@ class SoftmaxCall:
         most = step(secret_ops.ReduceMax, [x], self.known, **last, **window)
         fallen = replace(self.known, high=FALLEN)
         if self.known.source is not RangeSource.ASSUMED:
-            low, high = self.known.widened(self.margin)
+            low, high = self._ends
             fallen = between((low - high, FALLEN))
         difference = step(secret_ops.Sub, [x, most], fallen)
         offset = public(round(math.ldexp(FALLEN, self.in_bits)), self.in_bits, self.ring_bits)

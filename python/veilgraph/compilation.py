@@ -53,6 +53,7 @@ def compile(
     avgpool: bool = False,
     reveal_as: str | Mapping[str, str] | None = None,
     histograms: bool = False,
+    trust_ranges: bool = False,
     dump_phases: str | Path | None = None,
     progress: Progress | None = None,
 ) -> tuple[Plan, Weights]:
@@ -87,6 +88,9 @@ def compile(
             is then that of the numbers a decision is made of.
         histograms: keep in the plan how large each layer's values are on the samples, for reports.
             All parties see it, and it says more about samples and weights than their ranges.
+        trust_ranges: trust that no value leaves its calibrated range with its margin: real
+            functions hold there and no further, which saves bytes and comparisons. Otherwise they
+            hold wherever an input that is accepted can lead, as far as rings hold it.
         dump_phases: a folder for the program's text after each pass.
         progress: called with the name of each pass as it begins.
 
@@ -119,6 +123,7 @@ def compile(
         max_error=max_error,
         reveal_as=_forms(reveal_as, list(graph.outputs)),
         histograms=histograms,
+        trusts_ranges=trust_ranges,
     )
     program = Program(chosen, options, graph)
     dump = _Dump(dump_phases)
@@ -208,6 +213,7 @@ def _manifest(program: Program) -> Manifest:
             "max_error": program.options.max_error,
             "avgpool": program.options.average_pools,
             "margin": secret.margin,
+            "trust_ranges": program.options.trusts_ranges,
             "reveal_as": {name: str(form) for name, form in program.options.reveal_as.items()},
         },
     )
@@ -303,7 +309,7 @@ def _accepted(argument: Argument, margin: float) -> tuple[float, float]:
         return float("-inf"), float("inf")
     if found.source is RangeSource.PROVEN:
         return found.low, found.high
-    return -margin * found.bound, margin * found.bound
+    return found.widened(margin)
 
 
 class _Dump:

@@ -61,12 +61,22 @@ def test_json_states_the_prediction(copied: Compiled) -> None:
 
 
 def test_options_reach_the_compiler(copied: Compiled, tmp_path: Path) -> None:
-    options = ("--ring", "40", "--frac-bits", "12", "--avgpool", "--dump-phases", tmp_path / "ir")
+    options = (
+        "--ring",
+        "40",
+        "--frac-bits",
+        "12",
+        "--avgpool",
+        "--dump-phases",
+        tmp_path / "ir",
+        "--trust-ranges",
+    )
     samples = ("--calibrate", "calibration.npz", "--network", "wan", "--suite", "cleartext")
     content = json_of("compile", "digits.onnx", "-o", "n.plan", *SHAPE, *samples, *options)
     assert content["ring_bits"] == 40
     assert content["inputs"][0]["frac_bits"] == 12
     assert content["options"]["avgpool"] is True
+    assert content["options"]["trust_ranges"] is True
     assert content["network"]["name"] == "wan"
     assert content["suite"] == "cleartext"
     assert list((tmp_path / "ir").iterdir())

@@ -88,9 +88,13 @@ def test_division_by_numbers_spread_over_three_orders_of_magnitude() -> None:
 
 
 def at_the_edges(low: float, high: float) -> np.ndarray:
-    """The domain's low end and what is around it, below zero too; the middle; the high end."""
+    """The domain's low end and what is around it, below zero too; the middle; the high end.
+
+    The least is what a margin of two leaves to an input.
+    """
     near = low * np.array([0, 0.001, 0.1, 0.4, 0.46, 0.505, 0.55, 0.6, 1])
-    x = [-2 * high, -high, -low, *near, math.sqrt(low * high), high, 1.99 * high]
+    least = 0.99 * (low - high)
+    x = [least, least / 2, least / 4, *near, math.sqrt(low * high), high, 1.99 * high]
     return np.array(x, np.float32)
 
 

@@ -33,7 +33,15 @@ NOT_BY_SUITE = (
     "histograms",
     "dump_phases",
 )
-KEPT_BY_SUITE = ("network", "calibrate", "ring", "frac_bits", "max_error", "avgpool")
+KEPT_BY_SUITE = (
+    "network",
+    "calibrate",
+    "ring",
+    "frac_bits",
+    "max_error",
+    "avgpool",
+    "trust_ranges",
+)
 
 
 def suites(model: Path, as_json: bool, options: dict[str, Any]) -> None:

@@ -140,6 +140,12 @@ Example, a classifier of the bank's on a client's image:
     help="Reveal no more of an output, or of all, than its argmax, topk:5 or softmax.",
 )
 @click.option(
+    "--trust-ranges",
+    is_flag=True,
+    help="Trust that no value leaves its calibrated range with its margin of two: real functions "
+    "hold there and no further, and cost less.",
+)
+@click.option(
     "--histograms",
     is_flag=True,
     help="Keep in the plan how large values were on the samples, for `inspect --html`. All parties "

@@ -1,0 +1,206 @@
+"""Functions whose operand leaves what samples showed, by inputs that their owners may give."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from models import Array, model, run_onnx
+from onnx import ModelProto, helper
+
+import veilgraph
+from veilgraph.checking import check
+from veilgraph.ir import graph_ops as ops
+from veilgraph.ir.graph import Graph
+from veilgraph.ir.mlir import context
+from veilgraph.ir.secret_types import RangeSource, RealRange
+from veilgraph.passes.ranges import Statistics, outward
+from veilgraph.passes.reachable import Reach, reachable
+from veilgraph.passes.real_functions import EVERYWHERE, FUNCTIONS, POWER_SLACK, clips_of
+from veilgraph.passes.scale_drafts import Budget
+from veilgraph.passes.scales import ScaleProblem, choose_scales
+from veilgraph.runtime.simulate import simulate
+
+SIZE = 64
+CALIBRATED = RangeSource.CALIBRATED
+
+
+def of_difference(operator: str) -> ModelProto:
+    """f(x - z), whose difference samples may show far smaller than x and z."""
+    nodes = [
+        helper.make_node("Sub", ["x", "z"], ["d"], name="difference"),
+        helper.make_node(operator, ["d"], ["y"], name="node"),
+    ]
+    return model(nodes, {"x": (1, SIZE), "z": (1, SIZE)}, ["y"])
+
+
+def pairs(differences: Array) -> dict[str, Array]:
+    """x and z of up to 30 / 2 more than half a difference."""
+    middles = np.linspace(-15, 15, differences.size).reshape(differences.shape)
+    halves = differences / 2
+    return {k: (v[None]).astype(np.float32) for k, v in
+            {"x": middles + halves, "z": middles - halves}.items()}  # fmt: skip
+
+
+def samples(low: float, high: float) -> dict[str, Array]:
+    return pairs(np.linspace(low, high, SIZE).reshape(1, SIZE))
+
+
+def apart(differences: list[float]) -> dict[str, Array]:
+    halves = np.resize(np.array(differences), (1, 1, SIZE)) / 2
+    return {"x": halves.astype(np.float32), "z": (-halves).astype(np.float32)}
+
+
+SATURATING = ["Sigmoid", "Tanh", "Erf", "Gelu", "Softplus", "Elu", "Mish", "Softmax", "LogSoftmax"]
+
+
+@pytest.mark.parametrize("operator", SATURATING)
+def test_right_far_from_what_was_seen(operator: str) -> None:
+    """Calibrated on differences of up to 1: they reach 6, 20 and -20."""
+    proto = of_difference(operator)
+    plan, weights = veilgraph.compile(proto, ring=64, calibrate=samples(-1, 1))
+    inputs = apart([6.0, -6.0, 20.0, -20.0, 2.0, -2.5, 0.5, 0.0])
+    found = check(plan, weights, proto, inputs).outputs[0]
+    size = np.abs(run_onnx(proto, {k: v[0] for k, v in inputs.items()})["y"]).max()
+    assert found.worst < 2e-3 * max(1.0, size)
+
+
+@pytest.mark.parametrize(
+    ("operator", "low", "high", "ends"),
+    [
+        ("Exp", 0.3, 3.4, (0.0, np.exp(3.4 + np.log(2) + 1 / 8))),
+        ("Exp", -1.0, 1.0, (0.0, np.exp(1.0 + np.log(2) + 1 / 8))),
+        ("Atan", -1.0, 1.0, (-np.pi / 2, np.pi / 2)),
+        ("Log", 0.3, 3.4, (np.log(0.13), np.log(32))),
+        ("Sqrt", 0.3, 3.4, (np.sqrt(0.13), np.sqrt(32))),
+        ("Reciprocal", 0.3, 3.4, (1 / 32, 1 / 0.13)),
+        ("Reciprocal", -3.4, -0.3, (-1 / 0.13, -1 / 32)),
+    ],
+)
+def test_others_count_as_their_domains_end(
+    operator: str, low: float, high: float, ends: tuple[float, float]
+) -> None:
+    """Right on the range with its margin; and nowhere larger than the function can be made."""
+    proto = of_difference(operator)
+    plan, weights = veilgraph.compile(proto, ring=64, calibrate=samples(low, high))
+    inside = np.linspace(low, high, 16).tolist()
+    right = {k: v[0] for k, v in apart(inside).items()}
+    found = simulate(plan, weights, right).outputs["y"]
+    np.testing.assert_allclose(found, run_onnx(proto, right)["y"], rtol=2e-3, atol=2e-3)
+    outside = {k: v[0] for k, v in apart([-30.0, 30.0, 12.0, -12.0, 6.8, -6.8, 0.01]).items()}
+    found = simulate(plan, weights, outside).outputs["y"]
+    assert ends[0] - 1e-2 <= found.min()
+    assert found.max() <= ends[1] * (1.05 if ends[1] > 0 else 0.95)
+
+
+@pytest.mark.parametrize("value", [-3.0, 6.7])
+def test_the_ends_of_what_an_input_may_be(value: float) -> None:
+    """A power's margin is a factor of its result: an input's is far wider."""
+    proto = model([helper.make_node("Exp", ["x"], ["y"], name="e")], {"x": (SIZE,)}, ["y"])
+    seen = np.linspace(0.3, 3.4, SIZE, dtype=np.float32)[None]
+    plan, weights = veilgraph.compile(proto, ring=64, calibrate={"x": seen})
+    found = simulate(plan, weights, {"x": np.full(SIZE, value, np.float32)}).outputs["y"]
+    wanted = np.exp(min(value, 3.4 + np.log(2) + 1 / 8))
+    np.testing.assert_allclose(found, wanted, rtol=0.05, atol=2e-3)
+
+
+@pytest.mark.parametrize(("ring", "far"), [(32, 1 / 8), (64, 1 / 500)])
+def test_a_narrow_ring_ends_the_domain_of_a_pole(ring: int, far: float) -> None:
+    """No bit of an operand is given up for a wider domain: beyond it, numbers count as its end."""
+    differences = np.geomspace(0.01, 4, SIZE).reshape(1, SIZE)
+    middles = np.linspace(-200, 200, SIZE).reshape(1, SIZE)
+    seen = {"x": middles + differences, "z": middles}
+    proto = of_difference("Reciprocal")
+    given = {name: x[None].astype(np.float32) for name, x in seen.items()}
+    plan, weights = veilgraph.compile(proto, ring=ring, calibrate=given)
+    inputs = {name: x[0] for name, x in apart([500.0, -300.0, 0.5, 4.0]).items()}
+    found = simulate(plan, weights, inputs).outputs["y"][0, :4]
+    lowest = 2 / outward(0.01, 4.0)[0]
+    np.testing.assert_allclose(found, [far, lowest, 2.0, 0.25], rtol=0.02, atol=1e-3)
+
+
+def test_clips_in_order() -> None:
+    """No clip up to what a product's ring makes of a range; then the function's own ends."""
+    tanh, exp, atan = (FUNCTIONS[name] for name in ("tanh", "exp", "atan"))
+    assert list(clips_of(tanh, (-5.0, 8.0), (-30.0, 30.0), 12)) == [EVERYWHERE, (-5.25, 5.25)]
+    assert list(clips_of(tanh, (-5.0, 8.0), (-90.0, 30.0), 12)) == [(-5.25, 5.25)]
+    assert list(clips_of(tanh, (-50.0, 8.0), (-50.0, 8.0), 12)) == [(-5.25, 5.25)]
+    top = 8.0 - POWER_SLACK
+    assert list(clips_of(exp, (-5.0, 8.0), (-6.0, 30.0), 12)) == [(-np.inf, top), (-5.0, top)]
+    assert next(clips_of(exp, (-5.0, 8.0), (-60.0, 8.0), 12)) == (-9.75, np.inf)
+    assert list(clips_of(atan, (-5.0, 8.0), (-60.0, 8.0), 12)) == [EVERYWHERE, (-5.0, 8.0)]
+
+
+def of_product() -> ModelProto:
+    nodes = [
+        helper.make_node("MatMul", ["x", "w"], ["p"], name="product"),
+        helper.make_node("Sigmoid", ["p"], ["y"], name="node"),
+    ]
+    return model(nodes, {"x": (4, 8), "w": (8, 4)}, ["y"])
+
+
+def test_trusted_ranges_cost_less_and_are_named() -> None:
+    generator = np.random.default_rng(3)
+    given = {k: generator.normal(size=(4, *s)).astype(np.float32) for k, s in
+             {"x": (4, 8), "w": (8, 4)}.items()}  # fmt: skip
+    plans = [
+        veilgraph.compile(of_product(), ring=64, calibrate=given, trust_ranges=trusts)[0]
+        for trusts in (False, True)
+    ]
+    guarded, trusting = (plan.cost(network="lan").offline.total_bytes for plan in plans)
+    assert trusting < guarded
+    assert "hold wherever rings hold what they take" in plans[0].manifest.encoding
+    assert "these real functions take: node;" in plans[1].manifest.encoding
+    assert plans[1].manifest.options["trust_ranges"] is True
+
+
+def test_what_cannot_leave_is_not_compared() -> None:
+    """1 / (1 + sigmoid x): the sum is 1 at the least, and 2 at the most."""
+    nodes = [
+        helper.make_node("Sigmoid", ["x"], ["s"], name="bounded"),
+        helper.make_node("Add", ["s", "one"], ["t"], name="sum"),
+        helper.make_node("Reciprocal", ["t"], ["y"], name="inverse"),
+    ]
+    proto = model(nodes, {"x": (SIZE,)}, ["y"], {"one": np.ones((), np.float32)})
+    x = np.linspace(-4, 4, SIZE, dtype=np.float32)
+    plan, weights = veilgraph.compile(proto, ring=64, calibrate={"x": x[None]})
+    assert "secret.step" not in plan.ir["secret"]
+    found = simulate(plan, weights, {"x": 2 * x}).outputs["y"]
+    np.testing.assert_allclose(found, run_onnx(proto, {"x": 2 * x})["y"], atol=2e-3)
+
+
+def test_intervals_by_operation() -> None:
+    """Inputs with their margin; products as far as their ring holds."""
+    graph = Graph.create(context(), {"x": (2, 4), "z": (2, 4)}, {})
+    x, z = graph.inputs.values()
+    with graph.end("y"):
+        difference = ops.Sub.build(x, z)
+        product = ops.Mul.build(difference, z)
+        bounded = ops.Sigmoid.build(product)
+        total = ops.ReduceSum.build(ops.Relu.build(bounded), axes=(1,), keepdims=False)
+    graph.finish({"y": total})
+    known = {
+        value: Statistics(RealRange(-1.0, 3.0, CALIBRATED), 1.0)
+        for value in (x, z, difference, product)
+    }
+    known[bounded] = Statistics(RealRange(0.2, 0.9, CALIBRATED), 1.0)
+    known[total] = Statistics(RealRange(1.0, 3.0, CALIBRATED), 1.0)
+    problem = ScaleProblem.of(graph, known, Budget(2.0, 1e-4))
+    scales = choose_scales(problem, problem.attempt(problem.one_ring(64)))
+    found = reachable(graph, known, scales, 2.0)
+    assert (found[x].low, found[x].high) == (-4.0, 6.0)
+    assert (found[difference].low, found[difference].high) == (-10.0, 10.0)
+    assert found[difference].is_linear
+    assert found[product].high == min(60.0, found[product].room)
+    assert not found[product].is_linear
+    assert (found[bounded].low, found[bounded].high) == (0.0, 1.0)
+    assert (found[total].low, found[total].high) == (0.0, 4.0)
+
+
+def test_what_comparisons_go_by() -> None:
+    known = RealRange(-1.0, 3.0, CALIBRATED)
+    near, far = (Reach(-end, end, 100.0, is_linear=True) for end in (8.0, 12.0))
+    assert near.declared(known, 2.0) == known, "a window holds all up to a power of two"
+    assert far.declared(known, 2.0) == RealRange(-12.0, 12.0, RangeSource.PROVEN)
+    assert Reach(-12.0, 12.0, 12.0).declared(known, 2.0) == known, "a ring ends it"
+    assert far.may_leave(known, 2.0)
+    assert not Reach.trusted(known).may_leave(known, 2.0)

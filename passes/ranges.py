@@ -13,6 +13,7 @@ import math
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,7 +24,7 @@ from veilgraph.ir.errors import AccuracyError
 from veilgraph.ir.graph import Graph, attributes, kind_of, name_of
 from veilgraph.ir.magnitudes import MagnitudeCount
 from veilgraph.ir.meaning.gradients import noise_gains
-from veilgraph.ir.meaning.graph import evaluate
+from veilgraph.ir.meaning.onnx_runtime import OnnxProgram
 from veilgraph.ir.plan import Magnitudes
 from veilgraph.ir.secret_types import RangeSource, RealRange
 from veilgraph.passes.bounds import declared_bounds
@@ -93,7 +94,8 @@ def assume(graph: Graph) -> Ranges:
 
 
 def calibrate(graph: Graph, samples: Mapping[str, Array], histograms: bool = False) -> Ranges:
-    """Runs the program on each sample and keeps every value's extremes; gains from the first few.
+    """Runs the program on each sample, in ONNX Runtime, and keeps every value's extremes; gains
+    from the first few.
 
     Args:
         samples: one array an input, samples on a new first axis (passes/samples.py reads them).
@@ -104,42 +106,52 @@ def calibrate(graph: Graph, samples: Mapping[str, Array], histograms: bool = Fal
     """
     seen: dict[Key, _Seen] = defaultdict(lambda: _Seen(histograms))
     outputs: list[dict[str, Array]] = []
-
-    def observe(name: str, value: Array) -> None:
-        if not np.isfinite(value).all():
-            raise AccuracyError(
-                f"The values of {name!r} are not finite on the samples.",
-                "It may divide by zero, or take a root of a negative number: look at the samples.",
-            )
-        seen["operation", name].add(value)
-
+    program = OnnxProgram(graph)
     count = min(len(array) for array in samples.values())
     each = [{name: array[number] for name, array in samples.items()} for number in range(count)]
     for sample in each:
         for name, value in sample.items():
             seen["input", name].add(value)
-        found = evaluate(graph, sample, observe)
+        values = program.run(sample)
+        for op in graph.operations:
+            seen["operation", name_of(op)].add(_finite(op, values))
         if len(outputs) < MOST_OUTPUTS:
-            outputs.append(found)
+            outputs.append({name: values[value] for name, value in graph.outputs.items()})
     ranges = {key: extremes.range() for key, extremes in seen.items()}
     origin = f"ranges are calibrated on {count} sample{'s' if count > 1 else ''}"
     found_magnitudes = [statistic.magnitudes(name) for (_, name), statistic in seen.items()]
     return Ranges(
-        _with_gains(graph, ranges, each[:GRADIENT_SAMPLES]),
+        _with_gains(graph, ranges, program, each[:GRADIENT_SAMPLES], outputs),
         origin,
         outputs,
         [found for found in found_magnitudes if found is not None],
     )
 
 
+def _finite(op: ir.OpView, values: Mapping[ir.Value, Array]) -> Array:
+    """The value of an operation, which has to be a number."""
+    value = values[op.operation.results[0]]
+    if not np.isfinite(value).all():
+        raise AccuracyError(
+            f"The values of {name_of(op)!r} are not finite on the samples.",
+            "It may divide by zero, or take a root of a negative number: look at the samples.",
+        )
+    return value
+
+
 def _with_gains(
-    graph: Graph, ranges: Mapping[Key, RealRange], samples: Sequence[Mapping[str, Array]]
+    graph: Graph,
+    ranges: Mapping[Key, RealRange],
+    program: OnnxProgram,
+    samples: Sequence[Mapping[str, Array]],
+    outputs: Sequence[Mapping[str, Array]],
 ) -> dict[Key, Statistics]:
     """Ranges with the noise gains found at some samples; weights are added, declared bounds win.
 
     The random signs that gains are estimated with are no secret, and the same every time.
     """
-    gains = noise_gains(graph, samples, np.random.default_rng(0))
+    runs = [partial(program.run, sample) for sample in samples]
+    gains = noise_gains(graph, runs, outputs[: len(runs)], np.random.default_rng(0))
     named = {key: nearest(gains[v]) for key, v in _values(graph).items() if v in gains}
     weights = {("weight", n): weight_statistics(graph.weights[n]).range for n in graph.parameters}
     every = {**ranges, **weights}
@@ -157,16 +169,19 @@ def prove(graph: Graph, inputs: Mapping[str, tuple[float, float]]) -> Ranges:
         for name, value in graph.inputs.items()
         for low, high in (inputs[name],)
     }
-    found = {("input", name): _proven(interval) for name, interval in start.items()}
+    ranges = {("input", name): _proven(interval) for name, interval in start.items()}
     for name, interval in propagate(graph, start, declared_bounds(graph)):
-        found["operation", name] = _proven(interval)
+        ranges["operation", name] = _proven(interval)
     generator = np.random.default_rng(0)
     points = [
         {name: generator.uniform(x.low, x.high).astype(np.float32) for name, x in start.items()}
         for _ in range(GRADIENT_SAMPLES)
     ]
     origin = "ranges are proven from the inputs' declared ranges"
-    return Ranges(_with_gains(graph, found, points), origin)
+    program = OnnxProgram(graph)
+    values = [program.run(point) for point in points]
+    outputs = [{name: found[value] for name, value in graph.outputs.items()} for found in values]
+    return Ranges(_with_gains(graph, ranges, program, points, outputs), origin)
 
 
 def _declared(graph: Graph) -> dict[Key, Statistics]:

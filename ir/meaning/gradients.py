@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -18,17 +19,10 @@ from torch_mlir import ir
 from veilgraph.ir.attributes import shape_of
 from veilgraph.ir.graph import Graph, attributes, kind_of
 from veilgraph.ir.legality import FUNCTIONS, INTEGER_VALUED
-from veilgraph.ir.meaning.graph import (
-    apply,
-    evaluate,
-    image_groups,
-    padded,
-    shifted_views,
-    slice_,
-)
+from veilgraph.ir.meaning.graph import apply, image_groups, padded, shifted_views, slice_
 
 Array = NDArray[Any]
-Blur = Callable[[Array], Array]
+Run = Callable[[], dict[ir.Value, Array]]
 BLUR = 2.0**-8  # relative: as coarse as a number is that is stored with the fewest bits
 QUIET = 2.0**-16  # of the outputs' mean square
 SIGNS = 16  # of outputs, at least, that tell of noise that seems to do nothing
@@ -37,22 +31,17 @@ SELECTING = frozenset(("relu", "maximum", "max_pool", "reduce_max", *INTEGER_VAL
 
 
 def gradients(
-    graph: Graph,
-    inputs: Mapping[str, Array],
-    seeds: Mapping[str, Array],
-    blur: Blur = lambda array: array,
+    graph: Graph, values: dict[ir.Value, Array], seeds: Mapping[str, Array]
 ) -> Iterator[tuple[ir.Value, Array, Array]]:
     """The derivative of sum(seed * output) with respect to every value that bears on it.
 
     Args:
-        inputs: where to differentiate, by name.
+        values: every value where to differentiate; those of operations are taken out of it.
         seeds: one array an output, of its shape.
-        blur: what becomes of each number that is computed, before others are computed from it.
 
     Yields:
         Values from the outputs back to the arguments, each with its numbers and its derivative.
     """
-    values = _forward(graph, inputs, blur)
     found: dict[ir.Value, Array] = {}
     for name, value in graph.outputs.items():
         found[value] = found.get(value, 0) + np.asarray(seeds[name], np.float32)
@@ -70,9 +59,17 @@ def gradients(
         yield value, values[value], derivative
 
 
-def _forward(graph: Graph, inputs: Mapping[str, Array], blur: Blur) -> dict[ir.Value, Array]:
-    values = {v: blur(graph.weights[n]) for n, v in graph.parameters.items()}
-    values |= {v: blur(np.asarray(inputs[n], np.float32)) for n, v in graph.inputs.items()}
+def _blurred(graph: Graph, run: Run, generator: np.random.Generator) -> dict[ir.Value, Array]:
+    """Every value, where each number is off by BLUR of itself, up or down, before others are
+    computed from it."""
+
+    def blur(array: Array) -> Array:
+        signs = generator.integers(0, 2, array.shape, np.int8) * 2 - 1
+        return array * (1 + np.float32(BLUR) * signs).astype(np.float32)
+
+    exact = run()
+    arguments = (*graph.parameters.values(), *graph.inputs.values())
+    values = {value: blur(exact[value]) for value in arguments}
     for op in graph.operations:
         operands = [values[value] for value in op.operation.operands]
         result = apply(op, operands)
@@ -81,7 +78,10 @@ def _forward(graph: Graph, inputs: Mapping[str, Array], blur: Blur) -> dict[ir.V
 
 
 def noise_gains(
-    graph: Graph, samples: Sequence[Mapping[str, Array]], generator: np.random.Generator
+    graph: Graph,
+    runs: Sequence[Run],
+    outputs: Sequence[Mapping[str, Array]],
+    generator: np.random.Generator,
 ) -> dict[ir.Value, float]:
     """For each value: the outputs' mean square if each of its elements had noise of variance 1.
 
@@ -93,14 +93,19 @@ def noise_gains(
     does, for the distances from it add up to nothing. So may what a few signs make of several
     derivatives. What seems to do nothing even if it were off by its whole size is therefore tried
     again, with other signs, where every number is off by BLUR of itself.
+
+    Args:
+        runs: of each sample what makes every value of the program, one sample's at a time.
+        outputs: those of each sample.
     """
-    powers = _powers(graph, samples)
-    gains, effects = _gains(graph, samples, powers, generator)
+    powers = {name: _variance([found[name] for found in outputs]) for name in graph.outputs}
+    gains, effects = _gains(graph, runs, powers, generator)
     quiet = [value for value, effect in effects.items() if effect < QUIET]
     if quiet:
         draws = -(-SIGNS // sum(math.prod(shape_of(y)) for y in graph.outputs.values()))
+        off = [partial(_blurred, graph, run, generator) for run in runs] * draws
         with np.errstate(all="ignore"):  # a root may leave its domain: that tells nothing
-            blurred, _ = _gains(graph, [*samples] * draws, powers, generator, _blur(generator))
+            blurred, _ = _gains(graph, off, powers, generator)
         for value in quiet:
             if SURPRISING * gains[value] < blurred[value] < math.inf:
                 gains[value] = blurred[value]
@@ -109,10 +114,9 @@ def noise_gains(
 
 def _gains(
     graph: Graph,
-    samples: Sequence[Mapping[str, Array]],
+    runs: Sequence[Run],
     powers: Mapping[str, float],
     generator: np.random.Generator,
-    blur: Blur = lambda array: array,
 ) -> tuple[dict[ir.Value, float], dict[ir.Value, float]]:
     """For noise of variance 1 on each element, and for noise as large as the element.
 
@@ -121,16 +125,16 @@ def _gains(
     gains: dict[ir.Value, float] = defaultdict(float)
     effects: dict[ir.Value, float] = defaultdict(float)
     shapes = {name: shape_of(value) for name, value in graph.outputs.items()}
-    for sample in samples:
+    for run in runs:
         seeds = {
             name: (generator.integers(0, 2, shape) * 2 - 1)
             / math.sqrt(powers[name] * math.prod(shape) * len(shapes))
             for name, shape in shapes.items()
         }
-        for value, numbers, derivative in gradients(graph, sample, seeds, blur):
-            gains[value] += _power(derivative) / len(samples)
+        for value, numbers, derivative in gradients(graph, run(), seeds):
+            gains[value] += _power(derivative) / len(runs)
             effect = _power(derivative * numbers) if numbers.any() else math.inf
-            effects[value] += effect / len(samples)
+            effects[value] += effect / len(runs)
     return gains, effects
 
 
@@ -138,23 +142,11 @@ def _power(array: Array) -> float:
     return float(np.sum(np.square(array, dtype=np.float64)))
 
 
-def _blur(generator: np.random.Generator) -> Blur:
-    """Numbers that are off by BLUR of themselves, up or down."""
-
-    def blur(array: Array) -> Array:
-        signs = generator.integers(0, 2, array.shape, np.int8) * 2 - 1
-        return array * (1 + np.float32(BLUR) * signs).astype(np.float32)
-
-    return blur
-
-
-def _powers(graph: Graph, samples: Sequence[Mapping[str, Array]]) -> dict[str, float]:
-    """Variance of normal noise as large as each output in the mean; 1 for outputs that are zero."""
-    means = dict.fromkeys(graph.outputs, 0.0)
-    for sample in samples:
-        for name, value in evaluate(graph, sample).items():
-            means[name] += float(np.mean(np.abs(value), dtype=np.float64)) / len(samples)
-    return {name: math.pi / 2 * mean**2 or 1.0 for name, mean in means.items()}
+def _variance(output: Sequence[Array]) -> float:
+    """Variance of normal noise as large as an output in the mean; 1 for one that is zero."""
+    means = [float(np.mean(np.abs(value), dtype=np.float64)) for value in output]
+    mean = sum(means) / max(len(means), 1)
+    return math.pi / 2 * mean**2 or 1.0
 
 
 def _fitted(derivative: Array, shape: tuple[int, ...]) -> Array:

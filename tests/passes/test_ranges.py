@@ -80,6 +80,31 @@ def test_values_that_differ_in_their_last_digits_get_one_range() -> None:
     assert nearest(0.0) == 0.0
 
 
+def test_ranges_are_those_that_the_meaning_has() -> None:
+    """ONNX Runtime runs the samples; NumPy, operation by operation, says the same."""
+    graph, generator = network(), np.random.default_rng(8)
+    x = generator.standard_normal((3, 1, 2, 4, 4)).astype(np.float32)
+    seen: dict[str, list[np.ndarray]] = {}
+    for sample in x:
+        evaluate(graph, {"x": sample}, lambda name, y: seen.setdefault(name, []).append(y))
+    found = {
+        name: s.range
+        for (role, name), s in calibrate(graph, {"x": x}).known.items()
+        if role == "operation"
+    }
+    assert found.keys() == seen.keys()
+    for name, values in seen.items():
+        bounds = outward(min(v.min() for v in values), max(v.max() for v in values))
+        assert (found[name].low, found[name].high) == pytest.approx(bounds, rel=1e-6), name
+
+
+def test_a_program_that_computes_nothing_has_ranges_too() -> None:
+    graph = Graph.create(context(), {"x": (2,)}, {})
+    graph.finish({"y": graph.inputs["x"]})
+    found = calibrate(graph, {"x": np.float32([[1, -2]])})
+    assert (found.known["input", "x"].range.low, found.outputs[0]["y"][1]) == (-2, -2)
+
+
 def test_calibration_sees_the_extremes() -> None:
     graph = Graph.create(context(), {"x": (2,)}, {"w": np.float32([-3, 2])})
     y = steps(graph, scaled=lambda x: ops.Mul.build(x, graph.parameters["w"]))

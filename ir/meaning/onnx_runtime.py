@@ -1,0 +1,224 @@
+"""Programs of the graph level in ONNX Runtime: what calibration runs samples with.
+
+Each operation becomes the node of the same meaning, or two or three of them, and every value is an
+output. It is the final program that runs, and not the model that it came from: what is measured is
+what will be encoded, whichever door it came through. `ir/meaning/graph.py` says what is right.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import onnxruntime
+from numpy.typing import NDArray
+from onnx import GraphProto, ModelProto, NodeProto, TensorProto, helper, numpy_helper
+from torch_mlir import ir
+
+from veilgraph.ir.attributes import shape_of
+from veilgraph.ir.graph import Graph, attributes, kind_of
+
+Array = NDArray[Any]
+OPSET = 21
+VERSION = 10  # of ONNX's format, which ONNX Runtime knows since 1.18
+FIRST = -(1 << 62)  # a backward slice that ends here reaches element 0
+
+Row = Callable[["Draft", Sequence[str], Mapping[str, Any], tuple[int, ...]], str]
+
+
+class OnnxProgram:
+    """A program that was given to ONNX Runtime; its weights are read where they lie."""
+
+    def __init__(self, graph: Graph) -> None:
+        """Of operations that may be encoded (legality.ENCODABLE)."""
+        draft = Draft(graph)
+        self._graph, self._names, self._made = graph, draft.names, draft.made
+        self._session = _session(draft.model()) if draft.made else None
+
+    def run(self, inputs: Mapping[str, Array]) -> dict[ir.Value, Array]:
+        """Every value of the program in program order, for one array an input."""
+        graph = self._graph
+        given = {value: graph.weights[name] for name, value in graph.parameters.items()}
+        given |= {value: np.asarray(inputs[n], np.float32) for n, value in graph.inputs.items()}
+        if self._session is None:  # ONNX Runtime takes no model of no nodes
+            return given
+        feeds = {self._names[value]: array for value, array in given.items()}
+        found = self._session.run([self._names[value] for value in self._made], feeds)
+        return given | dict(zip(self._made, found, strict=True))
+
+
+def _session(model: ModelProto) -> onnxruntime.InferenceSession:
+    options = onnxruntime.SessionOptions()
+    options.log_severity_level = 3
+    content = model.SerializeToString()
+    return onnxruntime.InferenceSession(content, options, providers=["CPUExecutionProvider"])
+
+
+class Draft:
+    """The nodes of a program as they are written.
+
+    Attributes:
+        names: the tensor of each value.
+        made: the values that operations make, in order.
+    """
+
+    def __init__(self, graph: Graph) -> None:
+        self._proto = GraphProto(name="program")
+        arguments = [*graph.inputs.values(), *graph.parameters.values()]
+        self.names = {value: f"argument{i}" for i, value in enumerate(arguments)}
+        self._proto.input.extend(_info(name, shape_of(v)) for v, name in self.names.items())
+        self.made: list[ir.Value] = []
+        for op in graph.operations:
+            (result,) = op.operation.results
+            operands = [self.names[value] for value in op.operation.operands]
+            row = ROWS[kind_of(op)]
+            self.names[result] = row(self, operands, attributes(op), shape_of(result))
+            self.made.append(result)
+        self._proto.output.extend(_info(self.names[v], shape_of(v)) for v in self.made)
+
+    def model(self) -> ModelProto:
+        opset = helper.make_opsetid("", OPSET)
+        return helper.make_model(self._proto, opset_imports=[opset], ir_version=VERSION)
+
+    def __call__(self, kind: str, *operands: str, **named: Any) -> str:
+        """The result of a new node."""
+        node: NodeProto = self._proto.node.add()
+        name = f"value{len(self._proto.node)}"
+        node.CopyFrom(helper.make_node(kind, operands, [name], **named))
+        return name
+
+    def constant(self, array: Array) -> str:
+        """A tensor of known numbers."""
+        name = f"constant{len(self._proto.initializer)}"
+        self._proto.initializer.append(numpy_helper.from_array(np.asarray(array), name))
+        return name
+
+    def numbers(self, *values: float) -> str:
+        return self.constant(np.array(values if len(values) > 1 else values[0], np.float32))
+
+    def integers(self, values: Sequence[int]) -> str:
+        return self.constant(np.array(values, np.int64))
+
+
+def _info(name: str, shape: tuple[int, ...]) -> Any:
+    return helper.make_tensor_value_info(name, TensorProto.FLOAT, shape)
+
+
+def _same(kind: str) -> Row:
+    """A node of the same operands and attributes."""
+    return lambda draft, x, named, shape: draft(kind, *x, **named)
+
+
+def _constant(draft: Draft, x: Sequence[str], named: Mapping[str, Any], shape: Any) -> str:
+    return draft("Identity", draft.constant(np.asarray(named["value"], np.float32)))
+
+
+def _step(draft: Draft, x: Sequence[str], named: Mapping[str, Any], shape: Any) -> str:
+    truth = draft("GreaterOrEqual", *x, draft.numbers(0.0))
+    return draft("Cast", truth, to=TensorProto.FLOAT)
+
+
+def _rsqrt(draft: Draft, x: Sequence[str], named: Mapping[str, Any], shape: Any) -> str:
+    return draft("Reciprocal", draft("Sqrt", *x))
+
+
+def _silu(draft: Draft, x: Sequence[str], named: Mapping[str, Any], shape: Any) -> str:
+    return draft("Mul", *x, draft("Sigmoid", *x))
+
+
+def _windows(named: Mapping[str, Any]) -> dict[str, Any]:
+    """What slides, in ONNX's words."""
+    pads = (*named["pads_low"], *named["pads_high"])
+    given = {"strides": named["strides"], "pads": pads}
+    if "kernel" in named:
+        given["kernel_shape"] = named["kernel"]
+    if "dilations" in named:
+        given["dilations"] = named["dilations"]
+    return given
+
+
+def _conv(draft: Draft, x: Sequence[str], named: Mapping[str, Any], shape: Any) -> str:
+    return draft("Conv", *x, group=named["groups"], **_windows(named))
+
+
+def _max_pool(draft: Draft, x: Sequence[str], named: Mapping[str, Any], shape: Any) -> str:
+    return draft("MaxPool", *x, **_windows(named))
+
+
+def _sum_pool(draft: Draft, x: Sequence[str], named: Mapping[str, Any], shape: Any) -> str:
+    mean = draft("AveragePool", *x, count_include_pad=1, **_windows(named))
+    return draft("Mul", mean, draft.numbers(float(np.prod(named["kernel"]))))
+
+
+def _reduced(kind: str) -> Row:
+    return lambda draft, x, named, shape: draft(
+        kind, *x, draft.integers(named["axes"]), keepdims=int(named["keepdims"])
+    )
+
+
+def _reshape(draft: Draft, x: Sequence[str], named: Mapping[str, Any], shape: Any) -> str:
+    return draft("Reshape", *x, draft.integers(shape))
+
+
+def _expand(draft: Draft, x: Sequence[str], named: Mapping[str, Any], shape: Any) -> str:
+    return draft("Expand", *x, draft.integers(shape))
+
+
+def _transpose(draft: Draft, x: Sequence[str], named: Mapping[str, Any], shape: Any) -> str:
+    return draft("Transpose", *x, perm=named["permutation"])
+
+
+def _slice(draft: Draft, x: Sequence[str], named: Mapping[str, Any], shape: Any) -> str:
+    each = list(zip(named["starts"], named["steps"], shape, strict=True))
+    ends = [start + count * step for start, step, count in each]
+    parts = (named["starts"], [e if e >= 0 else FIRST for e in ends], range(len(each)))
+    lists = [draft.integers(list(part)) for part in (*parts, named["steps"])]
+    return draft("Slice", *x, *lists)
+
+
+def _pad(draft: Draft, x: Sequence[str], named: Mapping[str, Any], shape: Any) -> str:
+    pads = draft.integers((*named["low"], *named["high"]))
+    return draft("Pad", *x, pads, draft.numbers(named["value"]))
+
+
+ROWS: Mapping[str, Row] = {
+    "constant": _constant,
+    "neg": _same("Neg"),
+    "floor": _same("Floor"),
+    "round": _same("Round"),
+    "step": _step,
+    "relu": _same("Relu"),
+    "exp": _same("Exp"),
+    "log": _same("Log"),
+    "sqrt": _same("Sqrt"),
+    "rsqrt": _rsqrt,
+    "reciprocal": _same("Reciprocal"),
+    "sigmoid": _same("Sigmoid"),
+    "tanh": _same("Tanh"),
+    "erf": _same("Erf"),
+    "sin": _same("Sin"),
+    "cos": _same("Cos"),
+    "atan": _same("Atan"),
+    "softplus": _same("Softplus"),
+    "silu": _silu,
+    "gelu": _same("Gelu"),
+    "add": _same("Add"),
+    "sub": _same("Sub"),
+    "mul": _same("Mul"),
+    "maximum": _same("Max"),
+    "matmul": _same("MatMul"),
+    "conv": _conv,
+    "max_pool": _max_pool,
+    "sum_pool": _sum_pool,
+    "reduce_sum": _reduced("ReduceSum"),
+    "reduce_max": _reduced("ReduceMax"),
+    "softmax": _same("Softmax"),
+    "log_softmax": _same("LogSoftmax"),
+    "reshape": _reshape,
+    "transpose": _transpose,
+    "slice": _slice,
+    "pad": _pad,
+    "expand": _expand,
+    "concat": _same("Concat"),
+}

@@ -240,7 +240,8 @@ class Manifest:
 class Plan:
     """A compiled program: manifest, every party's tables, public constants, layers, IR text.
 
-    `magnitudes` are there only if they were asked for: they say more about the samples than ranges.
+    `magnitudes` are known where the plan was calibrated, and there alone: they say more about the
+    samples than ranges, and are neither in the file nor in the digest.
     """
 
     manifest: Manifest

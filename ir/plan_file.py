@@ -2,7 +2,6 @@
 
     manifest.yaml             for people: target, owners, outputs, disclosures, cost, digest
     layers.json               one row a layer
-    magnitudes.json           how large layers' values were on samples; only if asked for
     constants.bin             public tensors
     parties/NAME/*.bin        STEP, BUFFER, MESSAGE tables and int64 parameters; stored, not
                               compressed, so that they can be memory-mapped
@@ -35,7 +34,6 @@ from veilgraph.ir.plan import (
     MESSAGE,
     STEP,
     Layer,
-    Magnitudes,
     Manifest,
     PartyPlan,
     Phase,
@@ -52,7 +50,7 @@ TABLES = {
     "params.bin": np.dtype("<i8"),
     "kept.bin": KEPT,
 }
-TEXTS = ("manifest.yaml", "layers.json", "magnitudes.json")
+TEXTS = ("manifest.yaml", "layers.json")
 HINT = "Compile the model again, or ask for the plan again."
 DEEPEST = 16  # nested collections of a manifest
 # What zipfile, zlib, PyYAML, json and the checks raise on a file that is no plan; encrypted entries
@@ -131,8 +129,6 @@ def _entries(plan: Plan) -> list[tuple[str, bytes]]:
         ("layers.json", _json([_plain(layer) for layer in plan.layers])),
         ("constants.bin", plan.constants),
     ]
-    if plan.magnitudes:
-        entries.append(("magnitudes.json", _json([_plain(m) for m in plan.magnitudes])))
     for name, program in plan.programs.items():
         tables = (program.steps, program.buffers, program.messages, program.params, program.kept)
         for file, table in zip(TABLES, tables, strict=True):
@@ -211,7 +207,6 @@ def _read(archive: zipfile.ZipFile, path: Path) -> Plan:
     stated = fields.pop("digest")
     names = [f.name for f in dataclasses.fields(Manifest)]
     layers = json.loads(contents.pop("layers.json"))
-    magnitudes = json.loads(contents.pop("magnitudes.json", b"[]"))
     plan = Plan(
         manifest=record(Manifest, {name: fields[name] for name in names}),
         programs={
@@ -225,7 +220,6 @@ def _read(archive: zipfile.ZipFile, path: Path) -> Plan:
             for name in list(contents)
             if name.startswith("ir/")
         },
-        magnitudes=typed(tuple[Magnitudes, ...], magnitudes, "magnitudes"),
     )
     if contents:
         raise ValueError(f"it has an entry that no plan has: {min(contents)!r}")

@@ -57,7 +57,6 @@ class Options:
             samples; None leaves it to the encoding. Of an output that is revealed as a decision
             it is that of the numbers it is made of.
         reveal_as: what is revealed in place of outputs, by name.
-        histograms: keep how large each layer's values are on the samples.
         trusts_ranges: real functions hold on calibrated ranges with their margin, and no further.
     """
 
@@ -67,7 +66,6 @@ class Options:
     average_pools: bool = False
     max_error: float | None = None
     reveal_as: Mapping[str, Form] = field(default_factory=dict)
-    histograms: bool = False
     trusts_ranges: bool = False
 
 
@@ -135,11 +133,7 @@ def _infer_visibility(program: Program) -> None:
 
 def _ranges(program: Program) -> None:
     options, graph = program.options, program.graph
-    program.ranges = (
-        assume(graph)
-        if options.samples is None
-        else calibrate(graph, options.samples, options.histograms)
-    )
+    program.ranges = assume(graph) if options.samples is None else calibrate(graph, options.samples)
 
 
 def _encode(program: Program) -> None:

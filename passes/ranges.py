@@ -55,8 +55,7 @@ class Ranges:
     """Statistics of inputs, weights and operations, by role ("operation" for those) and name.
 
     What isn't there is unknown. `origin` says how it was found, for people; `outputs` are those of
-    the first samples, at most MOST_OUTPUTS; `magnitudes` are those of inputs and operations, where
-    they were asked for.
+    the first samples, at most MOST_OUTPUTS; `magnitudes` are those of inputs and operations.
     """
 
     known: Mapping[Key, Statistics]
@@ -93,18 +92,17 @@ def assume(graph: Graph) -> Ranges:
     return Ranges(_declared(graph), "ranges are assumed: no samples were given")
 
 
-def calibrate(graph: Graph, samples: Mapping[str, Array], histograms: bool = False) -> Ranges:
+def calibrate(graph: Graph, samples: Mapping[str, Array]) -> Ranges:
     """Runs the program on each sample, in ONNX Runtime, and keeps every value's extremes; gains
     from the first few.
 
     Args:
         samples: one array an input, samples on a new first axis (passes/samples.py reads them).
-        histograms: keep the values' magnitudes too.
 
     Raises:
         AccuracyError: a value is infinite, or no number.
     """
-    seen: dict[Key, _Seen] = defaultdict(lambda: _Seen(histograms))
+    seen: dict[Key, _Seen] = defaultdict(_Seen)
     outputs: list[dict[str, Array]] = []
     program = OnnxProgram(graph)
     count = min(len(array) for array in samples.values())
@@ -203,21 +201,20 @@ def weight_statistics(array: Array) -> Statistics:
 
 
 class _Seen:
-    """Extremes of the arrays added so far, and their magnitudes if asked for."""
+    """Extremes of the arrays added so far, and their magnitudes."""
 
-    def __init__(self, histograms: bool) -> None:
+    def __init__(self) -> None:
         self._low, self._high = math.inf, -math.inf
-        self._count = MagnitudeCount() if histograms else None
+        self._count = MagnitudeCount()
 
     def add(self, value: Array) -> None:
         if value.size:
             self._low = min(self._low, float(value.min()))
             self._high = max(self._high, float(value.max()))
-            if self._count is not None:
-                self._count.add(value)
+            self._count.add(value)
 
     def magnitudes(self, name: str) -> Magnitudes | None:
-        return self._count.result(name) if self._count else None
+        return self._count.result(name)
 
     def range(self) -> RealRange:
         if self._low > self._high:

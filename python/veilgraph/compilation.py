@@ -52,7 +52,6 @@ def compile(
     max_error: float | None = None,
     avgpool: bool = False,
     reveal_as: str | Mapping[str, str] | None = None,
-    histograms: bool = False,
     trust_ranges: bool = False,
     dump_phases: str | Path | None = None,
     progress: Progress | None = None,
@@ -86,8 +85,6 @@ def compile(
         reveal_as: "argmax", "topk:5" or "softmax", in place of every output or by output name: the
             last step is computed in secret, and its receiver learns no more than that. `max_error`
             is then that of the numbers a decision is made of.
-        histograms: keep in the plan how large each layer's values are on the samples, for reports.
-            All parties see it, and it says more about samples and weights than their ranges.
         trust_ranges: trust that no value leaves its calibrated range with its margin: real
             functions hold there and no further, which saves bytes and comparisons. Otherwise they
             hold wherever an input that is accepted can lead, as far as rings hold it.
@@ -122,7 +119,6 @@ def compile(
         average_pools=avgpool,
         max_error=max_error,
         reveal_as=_forms(reveal_as, list(graph.outputs)),
-        histograms=histograms,
         trusts_ranges=trust_ranges,
     )
     program = Program(chosen, options, graph)
@@ -235,12 +231,6 @@ def _disclosures(program: Program) -> Iterator[Disclosure]:
         "scales follow from ranges: weights and samples show in them to a power of two; rings also "
         "from how much each layer bears on the outputs",
     )
-    if program.ranges.magnitudes:
-        yield Disclosure(
-            "how large each layer's values were on the samples, in shares of 256 by power of two",
-            everyone,
-            "asked for: --histograms",
-        )
     rankings = tuple(scope(name, form) for name, form in forms.items())
     for op in program.graph.operations:
         # The tables that a ranking is made of follow from what was asked for.

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import shutil
+import stat
 import subprocess
+import zipfile
 from collections.abc import Iterator
 from dataclasses import replace
 from html.parser import HTMLParser
@@ -16,10 +19,11 @@ from onnx import helper
 from verbs import Compiled, refusal, run_verb
 
 import veilgraph
+from veilgraph import histograms
+from veilgraph.histograms import load_histograms
 from veilgraph.html_report import page
 from veilgraph.layer_graph import ROW, LayerGraph, drawing
 from veilgraph.markup import tag
-from veilgraph.plans import Plan
 from veilgraph.pricing import predict
 
 BROWSER = shutil.which("chromium") or shutil.which("google-chrome")
@@ -155,21 +159,56 @@ def test_edges_that_meet_have_lanes_of_their_own() -> None:
     assert len(lefts) == 2  # (0, 2) and (1, 3) meet, (3, 5) has the lane of one of them
 
 
-def test_histograms_are_asked_for_and_disclosed(tmp_path: Path, digits: Compiled) -> None:
-    assert digits.plan.magnitudes == ()
-    plan, _ = veilgraph.compile(
-        digits.file("digits.onnx"),
-        shapes={"image": (1, 1, 28, 28)},
-        calibrate=digits.file("calibration.npz"),
-        histograms=True,
-    )
-    plan.save(tmp_path / "told.plan")
-    again = Plan.load(tmp_path / "told.plan")
-    assert again.magnitudes == plan.magnitudes
-    assert {"image", "conv1", "relu1", "fc2"} <= {entry.name for entry in again.magnitudes}
-    assert any(d.what.startswith("how large each layer's") for d in again.manifest.disclosures)
-    read = assert_self_contained(page(again, predict(again)))
-    assert sum(e.get("class") == "share" for e in read.found("rect")) > 40
+def test_histograms_stay_beside_the_plan(copied: Compiled) -> None:
+    """In a file of their own, which its owner alone may read; the plan has none of them."""
+    kept = Path("digits.histograms")
+    assert stat.S_IMODE(kept.stat().st_mode) == 0o600
+    plan = copied.plan
+    assert plan.magnitudes == ()
+    found = load_histograms(plan, kept)
+    assert {"image", "conv1", "relu1", "fc2"} <= {entry.name for entry in found}
+    assert all(200 < sum(entry.shares) < 300 for entry in found)
+    with zipfile.ZipFile("digits.plan") as archive:
+        assert not [name for name in archive.namelist() if "magnitudes" in name]
+    assert replace(plan, magnitudes=found).digest == plan.digest
+
+    def shares() -> int:
+        assert run_verb("inspect", "digits.plan", "--html", "report.html").exit_code == 0
+        read = assert_self_contained(Path("report.html").read_text())
+        return sum(e.get("class") == "share" for e in read.found("rect"))
+
+    assert shares() > 40
+    content = json.loads(kept.read_text())
+    kept.write_text(json.dumps({**content, "plan": "ab" * 32}))
+    assert shares() == 0
+    kept.unlink()
+    assert shares() == 0
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        b"",
+        b"[]",
+        b"\xff",
+        b'{"plan": "PLAN"}',
+        b'{"plan": "PLAN", "magnitudes": {}}',
+        b'{"plan": "PLAN", "magnitudes": [{"name": "x", "top": "1", "shares": []}]}',
+        b"[" * 100_000,
+    ],
+)
+def test_histograms_that_are_none(copied: Compiled, content: bytes) -> None:
+    stated = content.replace(b"PLAN", copied.plan.digest.encode())
+    Path("digits.histograms").write_bytes(stated)
+    code, told = refusal("inspect", "digits.plan", "--html", "report.html")
+    assert code == 2
+    assert "digits.histograms holds no histograms, or damaged ones." in told
+
+
+def test_histograms_that_are_too_large(copied: Compiled, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(histograms, "MOST_BYTES", 100)
+    code, told = refusal("inspect", "digits.plan", "--html", "report.html")
+    assert (code, "or damaged ones" in told) == (2, True)
 
 
 def test_text_is_escaped_and_attributes_too() -> None:

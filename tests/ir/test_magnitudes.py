@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from veilgraph.ir.magnitudes import BINS, WHOLE, MagnitudeCount
+from veilgraph.ir.magnitudes import BINS, PIECE, WHOLE, MagnitudeCount
 from veilgraph.ir.plan import Magnitudes
 
 
@@ -35,6 +35,23 @@ def test_a_few_large_values_are_told() -> None:
     assert found is not None
     assert found.top == 7
     assert found.shares[0] == 1
+
+
+def test_edges_of_powers_of_two_and_of_float32() -> None:
+    """2^(e-1) <= |x| < 2^e, whatever the type and the number of elements."""
+    for value, top in ((0.5, 0), (np.nextafter(np.float32(0.5), 0), -1), (1.0, 1), (2.0**127, 128)):
+        for type in (np.float32, np.float64):
+            count = MagnitudeCount()
+            count.add(np.full((3, PIECE), -value, type))
+            found = count.result("layer")
+            assert found is not None
+            assert (found.top, found.shares[0]) == (top, WHOLE)
+    tiny = counted([1e-40, 0.0])
+    assert tiny is not None
+    assert tiny.shares[0] == WHOLE // 2  # below all exponents, and no zero
+    scalar = MagnitudeCount()
+    scalar.add(np.float64(1e300).reshape(()))
+    assert scalar.result("layer") is not None
 
 
 def test_there_are_none_of_zeros() -> None:

@@ -30,7 +30,6 @@ NOT_BY_SUITE = (
     "owners",
     "receivers",
     "forms",
-    "histograms",
     "dump_phases",
 )
 KEPT_BY_SUITE = (

@@ -10,6 +10,7 @@ import click
 import veilgraph
 from veilgraph.commands import arguments, comparing
 from veilgraph.commands.files import check_destination
+from veilgraph.histograms import histograms_file, save_histograms
 from veilgraph.ir.errors import UsageError
 from veilgraph.ir.plan import PUBLIC, SHARED, WEIGHTS
 from veilgraph.plans import Plan
@@ -146,12 +147,6 @@ Example, a classifier of the bank's on a client's image:
     "hold there and no further, and cost less.",
 )
 @click.option(
-    "--histograms",
-    is_flag=True,
-    help="Keep in the plan how large values were on the samples, for `inspect --html`. All parties "
-    "see it.",
-)
-@click.option(
     "--dump-phases", type=arguments.PATH, metavar="DIR", help="Write the program after each pass."
 )
 @arguments.json_option
@@ -189,11 +184,13 @@ def command(
         plan, weights = veilgraph.compile(model, progress=tell, **options)
     shares = {name: shares_file(destination, name) for name in plan.programs}
     dealt = {shares[name]: each for name, each in veilgraph.deal(plan, weights).items()}
-    for file in dealt:
+    for file in (*dealt, histograms_file(destination)):
         _refuse_model(model, file)
     save_weights(weights, weights_file, plan.digest)
     for file, each in dealt.items():
         each.save(file)
+    if plan.magnitudes:
+        save_histograms(plan, histograms_file(destination))
     plan.save(destination)
     if not (options["parties"] and options["owners"] and options["receivers"]):
         remark(_who(plan))

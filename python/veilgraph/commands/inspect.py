@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import click
@@ -9,6 +10,7 @@ import click
 from veilgraph import reports
 from veilgraph.commands import arguments
 from veilgraph.commands.files import check_destination
+from veilgraph.histograms import histograms_file, load_histograms
 from veilgraph.html_report import write_report
 from veilgraph.ir.errors import UsageError
 from veilgraph.listing import listing
@@ -33,7 +35,8 @@ Example, where the time goes between two continents:
     "report",
     type=arguments.PATH,
     metavar="FILE",
-    help="Write a page with all of this, for a browser; no other site is asked for anything.",
+    help="Write a page with all of this, and the histograms that `compile` kept beside PLAN, for a "
+    "browser; no other site is asked for anything.",
 )
 @arguments.network_option
 @arguments.json_option
@@ -56,7 +59,8 @@ def command(
     predicted = predict(plan, network)
     if report is not None:
         check_destination(report)
-        write_report(report, plan, predicted)
+        magnitudes = load_histograms(plan, histograms_file(plan_file))
+        write_report(report, replace(plan, magnitudes=magnitudes), predicted)
     if as_json:
         content = reports.plan_values(plan, predicted)
         content["layers"] = [reports.layer_values(price) for price in predicted.layers]

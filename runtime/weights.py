@@ -52,13 +52,18 @@ def load_weights(path: str | Path, digest: str) -> Weights:
     """The weights that belong to the plan with this digest.
 
     Raises:
-        UsageError: no such file, or no weights.
+        UsageError: no such file, no weights, or a party's shares of them.
         SecurityAbort: the weights of another plan.
     """
     try:
         with safe_open(str(path), framework="numpy") as file:
-            stated = (file.metadata() or {}).get("veilgraph.plan")
-            if stated != digest:
+            stated = file.metadata() or {}
+            if "veilgraph.party" in stated:
+                raise UsageError(
+                    f"{path} holds one party's shares of the weights, and not the weights.",
+                    "Give model.weights, which `compile` wrote beside the plan.",
+                )
+            if stated.get("veilgraph.plan") != digest:
                 raise SecurityAbort(
                     f"{path} holds the weights of another plan.",
                     "Give the file that `compile` wrote beside this plan.",

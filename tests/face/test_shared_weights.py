@@ -57,8 +57,8 @@ def at_all(
     for party, own in options.items():
         named = ["--party", party, "--config", f"{party}.yaml", "--json", *own]
         command = [sys.executable, "-m", "veilgraph", verb, "digits.plan", *named]
-        pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
-        started[party] = subprocess.Popen(command, cwd=folder, text=True, **pipes)  # type: ignore[call-overload]
+        pipe = subprocess.PIPE
+        started[party] = subprocess.Popen(command, cwd=folder, text=True, stdout=pipe, stderr=pipe)
     done = {party: process.communicate(timeout=60) for party, process in started.items()}
     return {party: (started[party].returncode, *told) for party, told in done.items()}
 
@@ -164,6 +164,9 @@ def test_simulate_check_and_bench(folder: Path, tmp_path: Path) -> None:
         assert content["sent_bytes"]["setup"] == {}
     code, told = refusal("simulate", plan, *given)
     assert (code, "weights are secret, and none were given" in told) == (2, True)
+    shares = ("--weights", folder / "digits.alice.shares")
+    code, told = refusal("simulate", plan, *shares, *given)
+    assert (code, "one party's shares of the weights" in told.replace("\n", " ")) == (2, True)
     with np.load(DIGITS / "calibration.npz", allow_pickle=False) as samples:
         np.savez(tmp_path / "few.npz", image=samples["image"][:2])
     model = ("--model", DIGITS / "digits.onnx", "--inputs", tmp_path / "few.npz")

@@ -53,7 +53,7 @@ def _of_kernel(program: PartyPlan, row: np.void) -> Access:
     buffers = program.buffers[first : first + count]
     if KERNELS[int(row["kernel"])] == "fused":
         start, length = int(row["first_param"]), int(row["param_count"])
-        read, written, whole = _of_program(program.params[start : start + length], buffers)
+        read, written, whole = streams_of(program.params[start : start + length], buffers)
     else:
         read, written, whole = set(range(1, count)), {0}, {0}
     reads, writes = [], []
@@ -68,7 +68,7 @@ def _of_kernel(program: PartyPlan, row: np.void) -> Access:
     return Access(tuple(reads), tuple(writes))
 
 
-def _of_program(
+def streams_of(
     params: npt.NDArray[np.int64], buffers: npt.NDArray[np.void]
 ) -> tuple[set[int], set[int], set[int]]:
     """The streams that a fused program reads, those that it writes, and those it writes whole."""

@@ -25,6 +25,7 @@ from veilgraph.kernels.cuda.launch import (
     Launch,
     Pointer,
     Run,
+    Sums,
     key_schedules,
 )
 from veilgraph.kernels.cuda.packed import Placed, placed
@@ -44,6 +45,7 @@ __all__ = [
     "Pointer",
     "Run",
     "Source",
+    "Sums",
     "buffers_of",
     "key_schedules",
     "launches",

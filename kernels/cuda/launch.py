@@ -82,13 +82,37 @@ class DeviceShape:
 
 
 @dataclass(frozen=True)
+class Sums:
+    """What a launch stores to a buffer, in words a printed program can make in place of loading.
+
+    Attributes:
+        place: the buffer, contiguous.
+        word_bits: of its elements.
+        elements: of it.
+        header: what the program's unit includes and defines.
+        parameters: of its kernel, in C++, a type and a name each.
+        arguments: theirs.
+        expression: the `Words` of a `Tile tile` of the buffer; kernels/fused/words.cuh.
+    """
+
+    place: Pointer
+    word_bits: int
+    elements: int
+    header: str
+    parameters: tuple[str, ...]
+    arguments: tuple[Argument, ...]
+    expression: str
+
+
+@dataclass(frozen=True)
 class Launch:
     """A kernel `entry` of `source` over a grid of blocks of threads.
 
     `shared_bytes` is dynamic shared memory, `scratch_bytes` what the region SCRATCH has to hold:
     junk before a step, and secret. Launches of a step run in order, and so do steps: each sees what
     those before it wrote. `cluster` is how many neighbouring blocks see each other's shared memory,
-    as the source says too (`__cluster_dims__`).
+    as the source says too (`__cluster_dims__`). A launch that does
+    nothing but store what it makes of scratch memory says so in `sums`.
     """
 
     source: Source
@@ -99,6 +123,7 @@ class Launch:
     shared_bytes: int = 0
     scratch_bytes: int = 0
     cluster: int = 1
+    sums: Sums | None = None
 
     def bind(self, regions: Sequence[int], keys: int, run: int) -> npt.NDArray[np.uint64]:
         """The parameter buffer, given the addresses of the regions, of the key schedules and of

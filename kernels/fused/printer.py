@@ -19,7 +19,7 @@ import numpy as np
 import numpy.typing as npt
 
 from veilgraph.kernels.cuda.buffers import Buffer, Kind
-from veilgraph.kernels.cuda.launch import Argument, Keys, Run
+from veilgraph.kernels.cuda.launch import Argument, Keys, Run, Sums
 from veilgraph.kernels.cuda.source import Source
 from veilgraph.kernels.fused.declaration import Op
 from veilgraph.kernels.fused.drawn import Segment, segments
@@ -36,6 +36,7 @@ _SHIFTS = {Op.SHL: "<<", Op.SHR: ">>"}
 _GATES = {Op.XOR_BITS: "^", Op.AND_BITS: "&"}
 
 Instruction = Mapping[str, int]
+NOTHING: Mapping[int, Sums] = {}
 
 
 class Printer:
@@ -45,13 +46,19 @@ class Printer:
         elements: of the program.
         table: its INSTRUCTION records.
         buffers: the streams.
+        given: streams that are made by the kernel and not loaded, one at most.
     """
 
     def __init__(
-        self, elements: int, table: npt.NDArray[np.void], buffers: Sequence[Buffer]
+        self,
+        elements: int,
+        table: npt.NDArray[np.void],
+        buffers: Sequence[Buffer],
+        given: Mapping[int, Sums] = NOTHING,
     ) -> None:
         self._elements = elements
         self._buffers = buffers
+        self._given = given
         self._lines: list[str] = []
         self._words: dict[int, tuple[str, int]] = {}
         self._bits: dict[int, Plane] = {}
@@ -84,7 +91,8 @@ class Printer:
     def arguments(self) -> tuple[Argument, ...]:
         randomness: tuple[Argument, ...] = (Keys(), Run(), *self._keys) if self._keys else ()
         pointers = (b.pointer for b in self._buffers)
-        return (self._elements, *randomness, *pointers, *self._numbers)
+        made = (argument for sums in self._given.values() for argument in sums.arguments)
+        return (self._elements, *randomness, *pointers, *self._numbers, *made)
 
     def _text(self) -> str:
         parameters = ["int64_t elements"]
@@ -94,8 +102,9 @@ class Printer:
         alone = "" if self._overlap() else "__restrict__ "
         parameters += [f"uint8_t* {alone}m{i}" for i in range(len(self._buffers))]
         parameters += [f"uint64_t n{i}" for i in range(len(self._numbers))]
+        parameters += [each for sums in self._given.values() for each in sums.parameters]
         body = "\n    ".join(self._lines)
-        return _KERNEL.format(
+        return "".join(sums.header for sums in self._given.values()) + _KERNEL.format(
             parameters=",\n    ".join(parameters),
             randomness=self._randomness(),
             body=body,
@@ -119,7 +128,8 @@ class Printer:
 
     def _overlap(self) -> bool:
         """Whether two buffers share memory, so that loads and stores must keep their order."""
-        ranges = sorted((b.region, b.offset, b.offset + b.bytes) for b in self._buffers)
+        used = (b for number, b in enumerate(self._buffers) if number not in self._given)
+        ranges = sorted((b.region, b.offset, b.offset + b.bytes) for b in used)
         return any(a[0] == b[0] and a[2] > b[1] for a, b in pairwise(ranges))
 
     # Lines
@@ -222,6 +232,8 @@ class Printer:
         return f"words_in<uint{word}_t>(m{ins['a']})"
 
     def _load(self, ins: Instruction) -> str:
+        if ins["a"] in self._given:
+            return self._given[ins["a"]].expression
         repeat, period = ins["b"], ins["c"]
         elements = self._elements_of(ins)
         if period == 0:

@@ -8,19 +8,10 @@
 #pragma once
 
 #include "kernels/gemm/byte_products.cuh"
+#include "kernels/gemm/modulus.cuh"
 #include "kernels/matmul/pairs.cuh"
 
 namespace veil {
-
-struct Modulus {
-  int32_t m;
-  int32_t half;        // ceil(2^31 / m)
-  uint32_t low, high;  // 256^j mod m, j = 0 .. 7, as signed bytes
-  uint64_t weight;     // M / m modulo 2^64
-  uint64_t fraction;   // 2^56 / m
-};
-
-constexpr int kFractionBits = 56;
 
 // x mod m nearest to zero, as a byte modulo 256, for |x| <= 2^17. The quotient is within 2^-11 of
 // x / m before it is rounded, so the result is off zero by at most m / 2 + 1/8: a signed byte, or
@@ -97,22 +88,17 @@ __device__ __forceinline__ void combine(T* out, const uint32_t* t, int64_t batch
   for (int64_t i = grid_thread(); i < batch * rows * quads; i += grid_threads()) {
     const int64_t line = i / quads, quad = i - line * quads, entry = line / rows;
     const int64_t row = line - entry * rows;
-    uint64_t sums[4] = {}, fractions[4] = {};
+    ModularSum sums[4];
 #pragma unroll
     for (int m = 0; m < Count; ++m) {
       const uint32_t bytes = t[((entry * Count + m) * rows + row) * quads + quad];
 #pragma unroll
-      for (int d = 0; d < 4; ++d) {
-        const uint64_t each = bytes >> 8 * d & 0xff;
-        sums[d] += each * moduli[m].weight;
-        fractions[d] += each * moduli[m].fraction;
-      }
+      for (int d = 0; d < 4; ++d) sums[d].add(bytes >> 8 * d & 0xff, moduli[m]);
     }
 #pragma unroll
     for (int d = 0; d < 4; ++d) {
-      const uint64_t q = fractions[d] + (uint64_t{1} << (kFractionBits - 1)) >> kFractionBits;
       const int64_t column = 4 * quad + d;
-      if (column < columns) out[line * columns + column] = static_cast<T>(sums[d] - q * product);
+      if (column < columns) out[line * columns + column] = static_cast<T>(sums[d].value(product));
     }
   }
 }

@@ -117,12 +117,21 @@ class Basis:
 def source(word_bits: int, basis: Basis) -> Source:
     """The kernels around the products: to residues, and back."""
     name = f"{word_bits}_{basis.limbs}_{basis.count}"
+    text = f"""#include "kernels/gemm/residues.cuh"
+
+{constants(basis)}
+VEIL_RESIDUES({name}, uint{word_bits}_t)
+"""
+    return Source("residues", text, entries(word_bits, basis))
+
+
+@cache
+def constants(basis: Basis) -> str:
+    """What kernels know of a basis."""
     packed = [
         sum(value % 256 << 8 * j for j, value in enumerate(powers)) for powers in basis.powers
     ]
-    text = f"""#include "kernels/gemm/residues.cuh"
-
-namespace veil {{
+    return f"""namespace veil {{
 struct Basis {{
   static constexpr int kCount = {basis.count}, kLimbs = {basis.limbs};
   static constexpr uint64_t kProduct = {basis.product % (1 << 64)}u;
@@ -131,10 +140,7 @@ __device__ const Modulus kModuli[Basis::kCount] = {{
 {_rows(basis, packed)}
 }};
 }}  // namespace veil
-
-VEIL_RESIDUES({name}, uint{word_bits}_t)
 """
-    return Source("residues", text, entries(word_bits, basis))
 
 
 def _rows(basis: Basis, packed: list[int]) -> str:

@@ -15,6 +15,7 @@ from veilgraph.kernels.cuda.launch import (
     Launch,
     Packed,
     Pointer,
+    Sums,
     grid_stride,
 )
 from veilgraph.kernels.gemm import limbs
@@ -31,7 +32,7 @@ from veilgraph.kernels.gemm.byte_products import (
     multiply,
     plane_bytes,
 )
-from veilgraph.kernels.gemm.residues import MAX_DEPTH, Basis, entries, source
+from veilgraph.kernels.gemm.residues import MAX_DEPTH, Basis, constants, entries, source
 from veilgraph.kernels.gemm.tuning import nearest
 
 MAX_SCRATCH = 4 << 30
@@ -145,7 +146,30 @@ def by_residues(
         *reductions,
         *others,
         multiply(shape.basis, extents, shape.depth, shape.pitch, places, device, end),
-        Launch(made, combine, grid_stride(quads, device), (THREADS, 1, 1), sums, 0, end),
+        Launch(
+            made,
+            combine,
+            grid_stride(quads, device),
+            (THREADS, 1, 1),
+            sums,
+            scratch_bytes=end,
+            sums=_sums(out, shape),
+        ),
+    )
+
+
+def _sums(out: Buffer, shape: Shape) -> Sums:
+    """What `combine` stores."""
+    index = "uint32_t" if out.elements < 1 << 31 else "uint64_t"
+    return Sums(
+        out.pointer,
+        out.word_bits,
+        out.elements,
+        f'#include "kernels/gemm/combined.cuh"\n\n{constants(shape.basis)}',
+        ("const uint8_t* t", "uint64_t rows", "uint64_t columns", "uint64_t pitch"),
+        (Pointer(SCRATCH, shape.places[0]), shape.rows, shape.columns, shape.pitch),
+        f"combined<uint{out.word_bits}_t, {index}, Basis::kCount>"
+        "(tile, t, rows, columns, pitch, Basis::kProduct, kModuli)",
     )
 
 

@@ -18,7 +18,7 @@ import numpy.typing as npt
 from veilgraph.ir.errors import DeviceError, ResourceLimitError
 from veilgraph.ir.plan import ROUND
 from veilgraph.kernels import KERNELS
-from veilgraph.kernels.cuda import Launch, Placed, key_schedules
+from veilgraph.kernels.cuda import Launch, key_schedules
 from veilgraph.kernels.cuda.launch import KEY_BYTES
 from veilgraph.runtime.cuda.driver import DriverFault, Kernel, Launched
 from veilgraph.runtime.cuda.graphs import Graphs
@@ -95,7 +95,8 @@ class CudaDevice:
             self._packed = self._allocated(made.laid.bytes)
             self._freshness = Freshness(self._program, made.packed)
             self._staging = self._staged(max(PIECE_BYTES, staging_bytes(self._program)))
-            self._lay_out(made.laid)
+            self._stretches: dict[tuple[int, int], list[Bound]] = {}
+            self._lay_out(made)
             self._graphs = Graphs(driver, self._launches) if graphs else None
             kernels = [int(kernel) for kernel in self._program.steps["kernel"]]
             names = ["round" if k == ROUND else KERNELS[k] for k in kernels]
@@ -112,7 +113,7 @@ class CudaDevice:
 
     def _run_turn(self, stretch: tuple[int, int], first: int, last: int, run: int) -> None:
         """Steps [first, last) of a stretch, of which a fault may be anywhere."""
-        assert 0 <= first <= last < len(self._starts), "steps out of range"
+        assert 0 <= first <= last <= len(self._program.steps), "steps out of range"
         assert 0 <= run < 1 << 32, "no number of an inference"
         self._latest = stretch
         if first == last:
@@ -136,8 +137,18 @@ class CudaDevice:
         self._timeline.add(first, last, start, self._timeline.mark())
 
     def _launches(self, first: int, last: int) -> list[Launched]:
-        steps = self._bound[self._starts[first] : self._starts[last]]
-        return [(bound.kernel, bound.parameters) for bound in steps]
+        return [(bound.kernel, bound.parameters) for bound in self._stretch(first, last)]
+
+    def _stretch(self, first: int, last: int) -> list[Bound]:
+        """The launches of steps [first, last), with the epilogues of those that lie inside."""
+        if (first, last) not in self._stretches:
+            found = {step: self._bound[step] for step in range(first, last)}
+            for epilogue, bound in self._epilogues:
+                if first <= epilogue.product and epilogue.follower < last:
+                    found[epilogue.product] = found[epilogue.product][:-1]
+                    found[epilogue.follower] = [bound]
+            self._stretches[first, last] = [bound for step in found.values() for bound in step]
+        return self._stretches[first, last]
 
     def _run_traced(self, first: int, last: int) -> None:
         start = self._timeline.mark()
@@ -149,7 +160,7 @@ class CudaDevice:
 
     def _launch(self, first: int, last: int) -> None:
         launch = self._compute.launch
-        for bound in self._bound[self._starts[first] : self._starts[last]]:
+        for bound in self._stretch(first, last):
             try:
                 launch(bound.kernel, bound.parameters)
             except DriverFault:
@@ -292,14 +303,16 @@ class CudaDevice:
                 "End what else pins memory, or compile for a smaller batch with --shape.",
             ) from error
 
-    def _lay_out(self, laid: Placed) -> None:
-        """Binds all launches; those of step i are at [starts[i], starts[i + 1])."""
-        self._bound: list[Bound] = []
-        self._starts = [0]
-        for step, launches in enumerate(laid.steps):
-            self._bound += [Bound(step, *self._bind(launch)) for launch in launches]
-            self._starts.append(len(self._bound))
-        self._fills = [self._bind(launch) for launch in laid.fills]
+    def _lay_out(self, made: CudaProgram) -> None:
+        """Binds all launches."""
+        self._bound = [
+            [Bound(step, *self._bind(launch)) for launch in launches]
+            for step, launches in enumerate(made.laid.steps)
+        ]
+        self._epilogues = [
+            (each, Bound(each.follower, *self._bind(each.launch))) for each in made.epilogues
+        ]
+        self._fills = [self._bind(launch) for launch in made.laid.fills]
 
     def _bind(self, launch: Launch) -> Launched:
         regions = self._arena, self._constants, self._scratch, self._packed
@@ -334,5 +347,7 @@ class CudaDevice:
         # The rest goes with the last reference, and has to go in the card's context.
         self._bound.clear()
         self._fills.clear()
+        self._epilogues.clear()
+        self._stretches.clear()
         del self._staging, self._timeline
         self._driver.forget()

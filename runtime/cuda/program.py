@@ -6,7 +6,7 @@ nothing of the sizes that they state is allocated for that.
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterable
+from collections.abc import Container, Iterable, Mapping
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -27,6 +27,7 @@ from veilgraph.kernels.cuda.launch import SCHEDULE_BYTES
 from veilgraph.kernels.native import library
 from veilgraph.runtime._native import check_program
 from veilgraph.runtime.cuda.driver import Driver, DriverFault
+from veilgraph.runtime.cuda.epilogues import Epilogue, epilogues
 from veilgraph.runtime.cuda.packing import fixed_buffers
 from veilgraph.runtime.device import Place
 
@@ -39,7 +40,7 @@ class CudaProgram:
     """A party's program for a card: proven, known to fit, laid out in launches, compiled.
 
     `laid` has the launches of each step, in order, none for rounds, and those that pack what lies
-    at the places `packed` of the arena.
+    at the places `packed` of the arena; `epilogues` may stand for two of its steps.
     """
 
     plan: Plan
@@ -47,6 +48,19 @@ class CudaProgram:
     driver: Driver
     laid: Placed
     packed: tuple[Place, ...]
+    epilogues: tuple[Epilogue, ...]
+
+    @staticmethod
+    def laid_out(
+        plan: Plan, party: str, driver: Driver, fixed: Mapping[int, Place | None]
+    ) -> CudaProgram:
+        """In launches, of a program that was checked, with these buffers packed."""
+        program = plan.party(party)
+        shape = DeviceShape(driver.card.multiprocessors, driver.card.arch)
+        laid = step_launches(program, shape, fixed)
+        places = tuple(place for place in fixed.values() if place is not None)
+        joined = epilogues(program, laid.steps, shape)
+        return CudaProgram(plan, program, driver, laid, places, joined)
 
     @property
     def scratch_bytes(self) -> int:
@@ -70,11 +84,10 @@ class CudaProgram:
         program = plan.party(party)
         check(program, len(plan.constants))
         try:
-            shape = DeviceShape(driver.card.multiprocessors, driver.card.arch)
-            found = _fitting(plan, program, driver, shape)
+            found = _fitting(plan, party, driver)
             require_memory(plan, program, driver, found.beside_bytes)
             with driver.current():
-                driver.prepare(distinct_sources(found.laid))
+                driver.prepare(distinct_sources(found.laid, found.epilogues))
         except DriverFault as fault:
             raise DeviceError(
                 f"The {driver.card.name} failed: {fault}.", "`veilgraph doctor` looks at it."
@@ -82,14 +95,13 @@ class CudaProgram:
         return found
 
 
-def _fitting(plan: Plan, program: PartyPlan, driver: Driver, shape: DeviceShape) -> CudaProgram:
+def _fitting(plan: Plan, party: str, driver: Driver) -> CudaProgram:
     """With operands packed if there is memory for it; without, kernels lay them out each time."""
-    fixed = fixed_buffers(program)
-    places = tuple(place for place in fixed.values() if place is not None)
-    packed = CudaProgram(plan, program, driver, step_launches(program, shape, fixed), places)
+    program = plan.party(party)
+    packed = CudaProgram.laid_out(plan, party, driver, fixed_buffers(program))
     if needed_bytes(plan, program, packed.beside_bytes) <= free_bytes(driver):
         return packed
-    return CudaProgram(plan, program, driver, step_launches(program, shape, ()), ())
+    return CudaProgram.laid_out(plan, party, driver, {})
 
 
 def check(program: PartyPlan, constants_bytes: int) -> None:
@@ -137,7 +149,8 @@ def sources(program: PartyPlan, constants_bytes: int, arch: str) -> list[Source]
     """All that is compiled for a program on cards of an architecture, each once."""
     check(program, constants_bytes)
     shape = DeviceShape(multiprocessors=1, arch=arch)
-    return distinct_sources(step_launches(program, shape, fixed_buffers(program)))
+    laid = step_launches(program, shape, fixed_buffers(program))
+    return distinct_sources(laid, epilogues(program, laid.steps, shape))
 
 
 def scratch_bytes(steps: Iterable[Iterable[Launch]]) -> int:
@@ -145,9 +158,10 @@ def scratch_bytes(steps: Iterable[Iterable[Launch]]) -> int:
     return max((each.scratch_bytes for step in steps for each in step), default=0)
 
 
-def distinct_sources(laid: Placed) -> list[Source]:
+def distinct_sources(laid: Placed, joined: Iterable[Epilogue]) -> list[Source]:
     """The sources of all launches, each once, in the order of their digests."""
-    every = (*laid.fills, *(launch for step in laid.steps for launch in step))
+    of_steps = (launch for step in laid.steps for launch in step)
+    every = (*laid.fills, *of_steps, *(each.launch for each in joined))
     by_digest = {each.source.digest: each.source for each in every}
     return [by_digest[digest] for digest in sorted(by_digest)]
 

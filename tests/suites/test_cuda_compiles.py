@@ -22,13 +22,25 @@ from protocol_plans import protocol_plan
 import veilgraph
 from veilgraph.ir.plan import ROUND, Plan
 from veilgraph.kernels import KERNELS
-from veilgraph.kernels.cuda import FLAGS, ROOT, DeviceShape, Source, buffers_of, launches
+from veilgraph.kernels.cuda import (
+    FLAGS,
+    ROOT,
+    Buffer,
+    DeviceShape,
+    Kind,
+    Source,
+    buffers_of,
+    launches,
+)
+from veilgraph.kernels.fused.cuda import with_sums
+from veilgraph.kernels.fused.declaration import Op, instruction, program
 from veilgraph.kernels.gemm.byte_products import MMA, WGMMA, WGMMA_PAIRS, Engine
 from veilgraph.kernels.gemm.byte_products import source as byte_products
 from veilgraph.kernels.gemm.limbs import Ring, Tiling, stages_of, tiles_of
 from veilgraph.kernels.gemm.pack import source as pack
 from veilgraph.kernels.gemm.residues import Basis
 from veilgraph.kernels.gemm.residues import source as residues
+from veilgraph.kernels.matmul.residues import by_residues
 
 DIGITS = Path(__file__).parents[2] / "examples" / "digits"
 NVCC = shutil.which("nvcc")
@@ -83,14 +95,14 @@ def together(sources: Iterable[Source]) -> str:
 def printed(plan: Plan) -> dict[str, Source]:
     """The distinct fused programs of all parties, by digest."""
     found: dict[str, Source] = {}
-    for program in plan.programs.values():
-        for step in program.steps:
+    for mine in plan.programs.values():
+        for step in mine.steps:
             if step["kernel"] == ROUND or KERNELS[step["kernel"]] != "fused":
                 continue
             first, last = step["first_buffer"], step["first_buffer"] + step["buffer_count"]
             begin, end = step["first_param"], int(step["first_param"]) + int(step["param_count"])
-            params = [int(value) for value in program.params[begin:end]]
-            buffers = buffers_of(program.buffers[first:last])
+            params = [int(value) for value in mine.params[begin:end]]
+            buffers = buffers_of(mine.buffers[first:last])
             for launch in launches("fused", buffers, params, DeviceShape(132)):
                 found[launch.source.digest] = launch.source
     return found
@@ -272,6 +284,21 @@ def test_packing_does_not_spill(tmp_path: Path) -> None:
     reports = compiled(tmp_path, "\n".join(pack(ring)[0].text for ring in RINGS))
     assert len(reports) == 2 * len(RINGS)
     assert not spilling(reports)
+
+
+@needs_nvcc
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", [Kind.WORDS32, Kind.WORDS64])
+def test_sums_made_by_the_program_that_follows_do_not_spill(tmp_path: Path, kind: Kind) -> None:
+    shapes, bits = ((1, 64, 96), (1, 64, 8192), (1, 8192, 96)), 64 if kind is Kind.WORDS64 else 32
+    factors = [Buffer(0, 0, kind, bits, s, (s[1] * s[2], s[2], 1)) for s in shapes]
+    sums = by_residues(factors, [bits], DeviceShape(1))[-1].sums
+    assert sums is not None
+    streams = [Buffer(0, 0, kind, bits, (sums.elements,), (1,))] * 2
+    lines = [instruction(op=op, word=bits, a=a, b=0) for op, a in ((Op.LOAD, 0), (Op.STORE, 1))]
+    params = program(sums.elements, 1, 0, lines).tolist()
+    (launch,) = with_sums(streams, params, DeviceShape(1), {0: sums})
+    assert not spilling(compiled(tmp_path, launch.source.text))
 
 
 @needs_nvcc

@@ -150,5 +150,5 @@ def test_a_graph_that_fails_is_named_with_its_stretch(shim: ShimDriver, monkeypa
 def test_memory_has_room_for_all(shim: ShimDriver) -> None:
     """The arena, what the session has on the card, and no constants and no scratch."""
     device = opened(drawing_plan(), shim)
-    assert sorted(len(block) for block in shim.blocks) == [1, 1, 16 + 176, 4 * BYTES]
+    assert sorted(len(block) for block in shim.blocks) == [1, 1, 1, 16 + 176, 4 * BYTES]
     device.close()

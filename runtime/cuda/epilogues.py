@@ -1,0 +1,157 @@
+"""Products whose sums go into the program that follows, without being stored in between.
+
+The last launch of some products does nothing but put sums together and store them (`Launch.sums`).
+Where a fused step reads all of them before the next round, and nobody reads them later, it makes
+them itself: one launch less, and the sums are neither written nor read. Both steps have to be on
+the card, one after the other, so a device has each of them by itself too, and takes the two
+together in stretches that hold both.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from veilgraph.ir.plan import ROUND, PartyPlan, Phase
+from veilgraph.kernels import KERNELS
+from veilgraph.kernels.cuda import DeviceShape, Launch, Sums, buffers_of
+from veilgraph.kernels.fused.cuda import with_sums
+from veilgraph.kernels.fused.declaration import HEADER, INSTRUCTION, Op
+from veilgraph.runtime.dataflow import Access, accesses, place_of, streams_of, tensor_place
+from veilgraph.runtime.device import Place
+
+_FUSED = KERNELS.index("fused")
+
+
+@dataclass(frozen=True)
+class Epilogue:
+    """A product's step, the fused step that takes its sums, and what both do at last."""
+
+    product: int
+    follower: int
+    launch: Launch
+
+
+def epilogues(
+    program: PartyPlan, steps: Sequence[tuple[Launch, ...]], shape: DeviceShape
+) -> tuple[Epilogue, ...]:
+    """Of a program that was checked, with the launches of each step."""
+    last = {step: made[-1].sums for step, made in enumerate(steps) if made}
+    sums = {step: each for step, each in last.items() if each is not None}
+    if not sums:
+        return ()
+    found = accesses(program)
+    taken: dict[int, Epilogue] = {}
+    for product, each in sums.items():
+        place = _follower(program, steps, found, product, each)
+        if place is not None and place[0] not in taken:
+            follower, stream = place
+            launch = _joined(program, follower, {stream: each}, shape)
+            taken[follower] = Epilogue(product, follower, launch)
+    return tuple(taken.values())
+
+
+def _joined(
+    program: PartyPlan, follower: int, given: dict[int, Sums], shape: DeviceShape
+) -> Launch:
+    row = program.steps[follower]
+    start, length = int(row["first_param"]), int(row["param_count"])
+    params: list[int] = program.params[start : start + length].tolist()
+    (launch,) = with_sums(buffers_of(_streams(program, row)), params, shape, given)
+    return launch
+
+
+def _streams(program: PartyPlan, row: np.void) -> npt.NDArray[np.void]:
+    first, count = int(row["first_buffer"]), int(row["buffer_count"])
+    return program.buffers[first : first + count]
+
+
+def _follower(
+    program: PartyPlan,
+    steps: Sequence[tuple[Launch, ...]],
+    found: Sequence[Access],
+    product: int,
+    sums: Sums,
+) -> tuple[int, int] | None:
+    """The step that alone reads a product's sums, before the next round, and its stream of them."""
+    place = sums.place.offset, sums.elements * sums.word_bits // 8
+    for step in range(product + 1, len(found)):
+        if program.steps[step]["kernel"] == ROUND:
+            return None
+        if _meet([place], found[step].reads):
+            stream = _stream(program, step, place, sums)
+            is_last = stream is not None and not _lives_on(program, found, product, step, place)
+            return (step, stream) if stream is not None and is_last else None
+        scratch = any(launch.scratch_bytes for launch in steps[step])
+        if scratch or _meet([place], found[step].writes):
+            return None
+    return None
+
+
+def _stream(program: PartyPlan, step: int, place: Place, sums: Sums) -> int | None:
+    """Which stream of a step is loaded element for element from a place, if nothing else that it
+    reads or writes in part touches that."""
+    row = program.steps[step]
+    if row["kernel"] != _FUSED:
+        return None
+    buffers = _streams(program, row)
+    start, length = int(row["first_param"]), int(row["param_count"])
+    params = program.params[start : start + length]
+    touching = {
+        number
+        for number, buffer in enumerate(buffers)
+        if (at := place_of(buffer)) is not None and _meet([place], [at])
+    }
+    read, written, whole = streams_of(params, buffers)
+    used = touching & (read | written - whole)
+    if len(used) != 1 or int(params[0]) != sums.elements:
+        return None
+    (stream,) = used
+    loads = [ins for ins in params[HEADER:].view(INSTRUCTION) if _reads(ins, stream)]
+    is_plain = len(loads) == 1 and loads[0]["op"] == Op.LOAD and loads[0]["c"] == 0
+    fits = is_plain and int(loads[0]["word"]) == sums.word_bits and stream not in written
+    return stream if fits and place_of(buffers[stream]) == place else None
+
+
+def _reads(ins: np.void, stream: int) -> bool:
+    return int(ins["op"]) in (Op.LOAD, Op.LOOKUP, Op.LOAD_BITS) and int(ins["a"]) == stream
+
+
+def _lives_on(
+    program: PartyPlan, found: Sequence[Access], product: int, follower: int, place: Place
+) -> bool:
+    """Whether anything of a place is read after a step and before it is written again, be it in the
+    next inference, or outlives its phase."""
+    left = _without([place], found[follower].writes)
+    setup = int((program.steps["phase"] == Phase.SETUP).sum())
+    for step in range(follower + 1, len(found)):
+        if _meet(left, found[step].reads):
+            return True
+        left = _without(left, found[step].writes)
+    kept = program.kept[program.kept["phase"] >= program.steps[product]["phase"]]
+    lasting = [(int(row["offset"]), int(row["bytes"])) for row in kept]
+    if _meet([place], lasting) or _meet(left, map(tensor_place, program.outputs)):
+        return True
+    for step in range(setup, product):
+        if _meet(left, found[step].reads):
+            return True
+        left = _without(left, found[step].writes)
+    return False
+
+
+def _meet(places: Iterable[Place], others: Iterable[Place]) -> bool:
+    known = list(others)
+    return any(a < b + n and b < a + m for a, m in places for b, n in known)
+
+
+def _without(places: Sequence[Place], others: Iterable[Place]) -> list[Place]:
+    """What of places lies in none of others."""
+    left = list(places)
+    for start, count in others:
+        end = start + count
+        cut = (((a, min(a + m, start)), (max(a, end), a + m)) for a, m in left)
+        left = [(low, high - low) for ends in cut for low, high in ends if low < high]
+    return left

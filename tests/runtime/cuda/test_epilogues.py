@@ -1,0 +1,170 @@
+"""Products by residues whose sums the next program makes: the same memory as on the CPU, and where
+it is not done."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import pytest
+from copying_plans import copying_plan
+from small_machines import image, step, words
+from small_plans import W, X, small_plan
+from whole_plans import check_devices
+
+from veilgraph.ir.plan import KEPT, ROUND, BufferKind, Phase, Plan, Tensor
+from veilgraph.kernels.fused.declaration import Op, instruction, program
+from veilgraph.kernels.matmul import cuda as matmul
+from veilgraph.kernels.matmul.residues import by_residues
+from veilgraph.runtime.cuda.device import CudaDevice
+from veilgraph.runtime.cuda.program import CudaProgram
+from veilgraph.runtime.cuda.shim_driver import ShimDriver
+from veilgraph.runtime.devices import ready
+
+KEY = bytes(range(16))
+PLACE = 1 << 16  # bytes of each operand's place
+
+
+@pytest.fixture(autouse=True)
+def by_way(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Small products too go by residues."""
+    monkeypatch.setattr(matmul, "launches", by_residues)
+
+
+def followed(elements: int, word: int, *more: tuple[int, ...]) -> list[int]:
+    """A program of streams sums, bias, message and bits: sums plus bias plus a draw, packed to 24
+    bits, and its lowest three planes."""
+    w: dict[str, Any] = {"word": word}
+    lines = [
+        instruction(op=Op.LOAD, dst=0, a=0, **w),
+        instruction(op=Op.LOAD, dst=1, a=1, b=3, c=5, **w),
+        instruction(op=Op.DRAW, dst=2, a=0, count=word, immediate=7, **w),
+        instruction(op=Op.ADD, dst=1, a=0, b=1, **w),
+        instruction(op=Op.ADD, dst=1, a=1, b=2, **w),
+        instruction(op=Op.STORE, a=2, b=1, **w),
+        instruction(op=Op.PACK, dst=0, dst_step=1, a=1, count=3, **w),
+        instruction(op=Op.STORE_BITS, a=3, a_step=1, b=0, b_step=1, count=3),
+        *more,
+    ]
+    return [int(value) for value in program(elements, 3, 3, lines)]
+
+
+def plan_of(
+    shape: tuple[int, int, int, int] = (1, 5, 7, 20),
+    word: int = 64,
+    between: Sequence[Any] = (),
+    after: Sequence[Any] = (),
+    params: Sequence[int] | None = None,
+    **fields: Any,
+) -> Plan:
+    """[batch, rows, depth] x [batch, depth, columns], then a program of its sums."""
+    batch, rows, columns, depth = shape
+    elements = batch * rows * columns
+    kind = {"kind": BufferKind.WORDS64 if word == 64 else BufferKind.WORDS32, "bits": word}
+    packed = {"kind": BufferKind.PACKED, "bits": 24}
+    planes = {"kind": BufferKind.PLANES, "bits": 3}
+    made = followed(elements, word) if params is None else params
+    buffers = [
+        image(0, batch, rows, columns, **kind),
+        image(PLACE, batch, rows, depth, **kind),
+        image(2 * PLACE, batch, depth, columns, **kind),
+        words(0, elements, **kind),
+        words(3 * PLACE, 5, **kind),
+        words(4 * PLACE, elements, **packed),
+        words(5 * PLACE, elements, **planes),
+        words(6 * PLACE, 4),
+        words(0, 4),
+    ]
+    steps = [
+        step("matmul", buffer_count=3, first_param=0, param_count=1),
+        *between,
+        step("fused", first_buffer=3, buffer_count=4, first_param=1, param_count=len(made)),
+        *after,
+    ]
+    ring = [word, *made]
+    keys = (("alice",),)
+    return copying_plan(steps, (), buffers, ring, keys=keys, arena_bytes=7 * PLACE, **fields)
+
+
+def memory(plan: Plan, device: Any, seed: int) -> np.ndarray[Any, np.dtype[np.uint8]]:
+    """What the steps leave, but for the sums themselves, of an arena of noise."""
+    size = plan.party("alice").arena_bytes
+    noise = np.random.default_rng(seed).integers(0, 256, size).astype(np.uint8)
+    device.copy_in(0, noise)
+    device.run(0, len(plan.party("alice").steps), 3)
+    return device.copy_out((PLACE, size - PLACE))
+
+
+@pytest.mark.parametrize("word", [32, 64])
+@pytest.mark.parametrize("shape", [(1, 1, 1, 1), (2, 3, 43, 70), (3, 5, 64, 9), (1, 1, 129, 20)])
+def test_memory_is_as_on_the_cpu(
+    shim: ShimDriver, word: int, shape: tuple[int, int, int, int]
+) -> None:
+    plan = plan_of(shape, word)
+    made = CudaProgram.prepared(plan, "alice", shim)
+    assert [(each.product, each.follower) for each in made.epilogues] == [(0, 1)]
+    device = CudaDevice(made, KEY)
+    expected = ready("cpu", plan, "alice").open(KEY)
+    for seed in range(2):
+        found = memory(plan, device, seed)
+        np.testing.assert_array_equal(found, memory(plan, expected, seed))
+
+
+def test_a_launch_less_where_both_steps_are_run(shim: ShimDriver) -> None:
+    """Each by itself leaves the sums where the plan says."""
+    plan = plan_of()
+    device = CudaDevice(CudaProgram.prepared(plan, "alice", shim), KEY)
+    together, before = memory(plan, device, 1), shim.launches
+    assert before == 4
+    device.run(0, 1, 3)
+    assert shim.launches - before == 4
+    sums = device.copy_out((0, 8 * 35)).view(np.uint64).reshape(5, 7)
+    left = device.copy_out((PLACE, 8 * 100)).view(np.uint64).reshape(5, 20)
+    right = device.copy_out((2 * PLACE, 8 * 140)).view(np.uint64).reshape(20, 7)
+    np.testing.assert_array_equal(sums, left @ right)
+    device.run(1, 2, 3)
+    np.testing.assert_array_equal(device.copy_out((PLACE, 6 * PLACE)), together)
+
+
+COPY_OUT = step("copy", first_buffer=7)  # reads the sums
+PRODUCT = step("matmul", buffer_count=3, param_count=1)
+LOAD = {"op": Op.LOAD, "word": 64}
+REPEATING = [instruction(a=0, b=1, c=35, **LOAD), instruction(op=Op.STORE, word=64, a=2)]
+OTHERS = {
+    "read later": {"after": [COPY_OUT]},
+    "read before it is written again": {"after": [COPY_OUT, PRODUCT]},
+    "a round between": {"between": [step(ROUND, buffer_count=0)]},
+    "another product between": {"between": [PRODUCT]},
+    "an output": {"outputs": (Tensor("y", (4,), 64, 0, "alice", 8),)},
+    "kept": {"kept": np.array([(Phase.ONLINE, (0,) * 7, 16, 8)], KEPT)},
+    "fewer elements": {"params": followed(34, 64)},
+    "loaded twice": {"params": followed(35, 64, instruction(dst=0, a=0, **LOAD))},
+    "repeated": {"params": [int(value) for value in program(35, 1, 0, REPEATING)]},
+}
+
+
+@pytest.mark.parametrize("fields", OTHERS.values(), ids=OTHERS)
+def test_where_sums_are_stored(shim: ShimDriver, fields: dict[str, Any]) -> None:
+    made = CudaProgram.laid_out(plan_of(**fields), "alice", shim, {})
+    assert not [each for each in made.epilogues if each.product == 0]
+
+
+def test_a_step_between_that_needs_no_scratch_memory(shim: ShimDriver) -> None:
+    """Sums wait in scratch memory; what is written over them later ends them."""
+    other = step("fill", first_buffer=7, buffer_count=1, param_count=1)
+    over = step("fill", first_buffer=0, buffer_count=1, param_count=1)
+    plan = plan_of(between=[other], after=[over, COPY_OUT])
+    made = CudaProgram.prepared(plan, "alice", shim)
+    assert [(each.product, each.follower) for each in made.epilogues] == [(0, 2)]
+    found = memory(plan, CudaDevice(made, KEY), 5)
+    np.testing.assert_array_equal(found, memory(plan, ready("cpu", plan, "alice").open(KEY), 5))
+
+
+def test_a_layer_has_some(shim: ShimDriver, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Parties whose truncation takes all of a product at once."""
+    parties = ("alice", "bob", "carol")
+    made = [CudaProgram.laid_out(small_plan(), party, shim, {}) for party in parties]
+    assert any(each.epilogues for each in made)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(shim._folder))
+    check_devices(small_plan(), [{"x": X}, {"x": -X}], {"w": W}, ("host-shim",) * 3)

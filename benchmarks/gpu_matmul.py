@@ -10,34 +10,37 @@ Then convolutions of ResNet-50 and VGG-16, layer by layer, and all linear layers
 ResNet-50 and of a BERT-base, in rep3 two products each. Rates are multiply-adds of the ring a
 second. Issue 7 says what each has to reach. Without a card it says so, and measures nothing.
 
---tune measures tiles, stages, parts and ways on a grid of shapes, and writes the fastest to
-kernels/gemm/tuned.json, for this card's architecture.
+--tune measures tiles, stages, parts and ways of many calls, the networks' own among them, alone and
+as one party's pairs, and writes the fastest to this checkout's kernels/gemm/tuned.json, for this
+card's architecture. What is installed has them after `make`.
 """
 
 from __future__ import annotations
 
 import argparse
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from functools import partial
 from itertools import product
-from math import prod
-from statistics import median
-from typing import Any
 
-from benchmarks.cublas import FLOAT16, FLOAT32, FLOAT64, INT8, Cublas, Kind, find_cublas
+from benchmarks.cublas import FLOAT16, FLOAT32, FLOAT64, INT8, Cublas, find_cublas
+from benchmarks.gpu_bench import Bench
+from benchmarks.gpu_calls import (
+    PAIRS,
+    Filtered,
+    Product,
+    Way,
+    bert_base,
+    network_calls,
+    vgg16_layers,
+)
+from benchmarks.gpu_tuning import QUICK, grid_calls, tuned
 from benchmarks.kernels import Layer
 from benchmarks.kernels import resnet50 as resnet50_layers
-from benchmarks.reporting import Findings, parser, report
+from benchmarks.reporting import ROOT, Findings, parser, report
 from veilgraph import units
 from veilgraph.ir.errors import UsageError, VeilgraphError
 from veilgraph.kernels.conv2d import cuda as conv2d
-from veilgraph.kernels.conv2d.declaration import Params as Convolution
-from veilgraph.kernels.cuda import Buffer, DeviceShape, Launch
-from veilgraph.kernels.cuda import Kind as Words
 from veilgraph.kernels.gemm import limbs, tuning
-from veilgraph.kernels.gemm.tuning import Row
 from veilgraph.kernels.matmul import cuda as matmul
 from veilgraph.kernels.matmul.residues import Shape, by_residues
 from veilgraph.runtime.cuda.cubins import Cubins, cache_folder, find_nvcc
@@ -56,125 +59,12 @@ LEAST_CONVOLUTIONS = 0.6  # of the matmul rate of the ring
 MOST_SECONDS = {"ResNet-50, batch 1": 15e-3, "BERT-base, sequence 128": 12e-3}
 EXACT_FLOAT64_BITS = 53
 FLOAT64_WAYS = {16: 10, 22: 6}  # bits of a block: products modulo 2^64
-GRID = (1, 64, 512, 2048, 8192)  # of --tune: rows and columns; depths without the first
-ALIGNMENT = 256
-PAIRS = 2  # of a product in rep3
 
-Way = Callable[[Sequence[Buffer], Sequence[int], DeviceShape], tuple[Launch, ...]]
 WAYS: dict[str, Way] = {
     "integers": matmul.by_integers,
     "limbs": matmul.by_limbs,
     "residues": by_residues,
 }
-
-
-# Calls
-
-
-def words(shapes: Sequence[tuple[int, ...]], bits: int) -> list[Buffer]:
-    """Contiguous buffers one after another in the arena."""
-    found, end = [], 0
-    kind = Words.WORDS64 if bits > 32 else Words.WORDS32
-    for shape in shapes:
-        strides = tuple(prod(shape[axis + 1 :]) for axis in range(len(shape)))
-        found.append(Buffer(0, end, kind, 64 if bits > 32 else 32, shape, strides))
-        end += -(-found[-1].bytes // ALIGNMENT) * ALIGNMENT
-    return found
-
-
-@dataclass(frozen=True)
-class Product:
-    """[batch, rows, depth] x [batch, depth, columns], `pairs` of them added up."""
-
-    batch: int
-    rows: int
-    columns: int
-    depth: int
-    pairs: int = 1
-
-    @staticmethod
-    def cube(side: int) -> Product:
-        return Product(1, side, side, side)
-
-    @property
-    def multiply_adds(self) -> int:
-        return self.batch * self.rows * self.columns * self.depth * self.pairs
-
-    def buffers(self, bits: int) -> list[Buffer]:
-        a, b = (self.batch, self.rows, self.depth), (self.batch, self.depth, self.columns)
-        return words([(self.batch, self.rows, self.columns), *self.pairs * (a, b)], bits)
-
-
-def convolution_buffers(layer: Layer, batch: int, pairs: int, bits: int) -> list[Buffer]:
-    out, images, weights = (each.shape for each in layer.buffers(64))
-    factors = pairs * ((batch, *images[1:]), weights)
-    return words([(batch, *out[1:]), *factors], bits)
-
-
-class Bench:
-    """A card whose launches are timed over memory of zeros: products take as long of any words."""
-
-    def __init__(self, driver: Driver, runs: int) -> None:
-        self._driver, self._runs = driver, runs
-        self.shape = DeviceShape(driver.card.multiprocessors, driver.card.arch)
-
-    def seconds(
-        self, way: Way, buffers: Sequence[Buffer], params: Sequence[int], repeats: int = 1
-    ) -> float:
-        """The median of the launches of one call, `repeats` of them together."""
-        made = way(buffers, params, self.shape)
-        driver = self._driver
-        driver.prepare({each.source.digest: each.source for each in made}.values())
-        arena = max(b.offset + b.bytes for b in buffers)
-        scratch = max((each.scratch_bytes for each in made), default=0)
-        with self.memory(arena, scratch) as regions:
-            stream, bounds = driver.stream(), [driver.event() for _ in range(2)]
-            bound = [
-                (driver.kernel(each), each.bind((regions[0], 0, regions[1]), 0, 0).tobytes())
-                for each in made
-            ]
-            found = []
-            for _ in range(self._runs + 1):
-                stream.record(bounds[0])
-                for kernel, parameters in bound * repeats:
-                    stream.launch(kernel, parameters)
-                stream.record(bounds[1])
-                bounds[1].synchronize()
-                found.append(bounds[1].seconds_since(bounds[0]) / repeats)
-        return median(found[1:])
-
-    @contextmanager
-    def memory(self, *sizes: int) -> Iterator[list[int]]:
-        """Addresses of so many bytes of zeros each."""
-        with self._driver.current():
-            stream, done = self._driver.stream(), self._driver.event()
-            found = [self._driver.allocate(max(size, ALIGNMENT)) for size in sizes]
-            for address, size in zip(found, sizes, strict=True):
-                stream.clear(address, max(size, ALIGNMENT))
-            stream.record(done)
-            done.synchronize()
-            try:
-                yield found
-            finally:
-                for address in found:
-                    self._driver.release(address)
-
-    def cublas_seconds(self, cublas: Cublas, kind: Kind, shape: Product, count: int = 1) -> float:
-        """Of `count` products, batched, on the context's default stream."""
-        rows, columns, depth = shape.rows, shape.columns, shape.depth
-        sizes = [count * rows * columns * kind.total_bytes]
-        sizes += [count * lines * depth * kind.factor_bytes for lines in (rows, columns)]
-        cuda: Any = load_pycuda()
-        with self.memory(*sizes) as (out, a, b):
-            found = []
-            for _ in range(self._runs + 1):
-                start, end = cuda.Event(), cuda.Event()
-                start.record()
-                cublas.multiply(kind, (rows, columns, depth), (out, a, b), count)
-                end.record()
-                end.synchronize()
-                found.append(float(end.time_since(start)) / 1e3)
-        return median(found[1:])
 
 
 # Large products
@@ -250,31 +140,9 @@ def baselines(bench: Bench, side: int) -> tuple[list[list[str]], dict[str, float
 # Layers
 
 
-def vgg16_layers() -> list[Layer]:
-    """Of images of 224 x 224."""
-    plan = [(3, 64, 224, 1), (64, 64, 224, 1), (64, 128, 112, 1), (128, 128, 112, 1)]
-    plan += [(128, 256, 56, 1), (256, 256, 56, 2), (256, 512, 28, 1), (512, 512, 28, 2)]
-    plan += [(512, 512, 14, 3)]
-    return [Layer(c, f, size, 3, count=count) for c, f, size, count in plan]
-
-
-def bert_base(sequence: int) -> list[tuple[Product, int]]:
-    """Products of a BERT-base and how often each comes: 12 layers, 12 heads of 64."""
-    hidden, inner, heads, layers = 768, 3072, 12, 12
-    return [
-        (Product(1, sequence, hidden, hidden, PAIRS), 4 * layers),
-        (Product(1, sequence, inner, hidden, PAIRS), layers),
-        (Product(1, sequence, hidden, inner, PAIRS), layers),
-        (Product(heads, sequence, sequence, hidden // heads, PAIRS), layers),
-        (Product(heads, sequence, hidden // heads, sequence, PAIRS), layers),
-    ]
-
-
 def layer_seconds(bench: Bench, layer: Layer, batch: int, pairs: int, bits: int) -> float:
-    pad = layer.kernel // 2
-    params = Convolution(bits, layer.stride, layer.stride, pad, pad, groups=layer.groups)
-    buffers = convolution_buffers(layer, batch, pairs, bits)
-    return bench.seconds(conv2d.launches, buffers, params.values())
+    call = Filtered(layer, batch, pairs)
+    return bench.seconds(conv2d.launches, call.buffers(bits), call.params(bits))
 
 
 def convolution_rows(
@@ -315,44 +183,6 @@ def one_party(bench: Bench, quick: bool) -> dict[tuple[str, int], float]:
             for shape, count in bert
         )
     return found
-
-
-# Tuning
-
-
-def candidates(bench: Bench, shape: Product, bits: int) -> Iterator[tuple[Row, Way]]:
-    """What may be fastest for a product, and how it is launched."""
-    ring = limbs.Ring.of(64 if bits > 32 else 32, bits)
-    extents = (shape.batch, shape.rows, shape.columns)
-    row = Row(ring.word_bits, ring.limbs, *extents, shape.depth, "integers")
-    yield row, matmul.by_integers
-    if Shape(ring, *extents, (shape.depth,)).is_able:
-        yield replace(row, way="residues"), by_residues
-    for name, tile in limbs.NAMES.items():
-        if tile not in limbs.tiles_of(ring, bench.shape):
-            continue
-        stages = range(1, limbs.stages_of(ring, tile, bench.shape) + 1)
-        for stage, parts in product(stages, (1, 2, 4, 8, 16, 32, 64)):
-            made = limbs.tiling_of(ring, tile, stage, parts, extents, [shape.depth])
-            blocks = made.grid[0] * shape.batch * made.parts
-            if made.parts == parts and (parts == 1 or blocks <= 4 * bench.shape.multiprocessors):
-                found = replace(row, way="limbs", tile=name, stages=stage, parts=parts)
-                yield found, partial(matmul.by_limbs, made=made)
-
-
-def fastest(bench: Bench, shape: Product, bits: int) -> Row:
-    """The best row of a product; the integer units only where they would not take minutes."""
-    times = {}
-    for row, way in candidates(bench, shape, bits):
-        if row.way == "integers" and shape.multiply_adds > 1 << 34:
-            continue
-        times[row] = bench.seconds(way, shape.buffers(bits), [bits], repeats=8)
-    return min(times, key=lambda row: times[row])
-
-
-def tuned(bench: Bench, grid: Sequence[int]) -> list[Row]:
-    shapes = product(grid, grid, grid[1:], (64, 56, 48, 40, 32, 24))
-    return [fastest(bench, Product(1, m, n, k), bits) for m, n, k, bits in shapes]
 
 
 # All
@@ -421,9 +251,9 @@ def measured(options: argparse.Namespace) -> Findings:
         driver = opened(options.device)
         bench = Bench(driver, 1 if options.quick else 9)
         if options.tune:
-            rows = tuned(bench, (1, 64) if options.quick else GRID)
+            rows = tuned(bench, QUICK if options.quick else [*grid_calls(), *network_calls()])
             if not options.quick:
-                tuning.write(driver.card.arch, rows)
+                tuning.write(driver.card.arch, rows, ROOT / "kernels/gemm/tuned.json")
             return Findings(
                 figures={"rows": [vars(row) for row in rows]},
                 notes=[f"{len(rows)} shapes measured on {driver.card.name}."],
@@ -439,7 +269,7 @@ def measured(options: argparse.Namespace) -> Findings:
 def main() -> None:
     made = parser(__doc__)
     made.add_argument("--device", default="cuda:0", help="a card, or host-shim to try the script")
-    made.add_argument("--tune", action="store_true", help="write kernels/gemm/tuned.json")
+    made.add_argument("--tune", action="store_true", help="write this checkout's tuned.json")
     options = made.parse_args()
     report("gpu_matmul", options, lambda: measured(options))
 

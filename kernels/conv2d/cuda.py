@@ -141,20 +141,23 @@ def launches(
     if c.is_thin:
         return by_outputs(buffers, params, device)
     ring = limbs.Ring.of(c.out.word_bits, params[0])
-    if limbs.is_worth(ring, c.extents, c.depths, device):
+    if limbs.is_worth(ring, c.extents, c.depths, device, "conv2d"):
         return by_limbs(buffers, params, device)
     return by_integers(buffers, params, device)
 
 
 def by_limbs(
-    buffers: Sequence[Buffer], params: Sequence[int], device: DeviceShape
+    buffers: Sequence[Buffer],
+    params: Sequence[int],
+    device: DeviceShape,
+    made: limbs.Tiling | None = None,
 ) -> tuple[Launch, ...]:
-    """On tensor cores, for convolutions that are small."""
+    """On tensor cores, as `made` or as fits the shape, for convolutions that are small."""
     c = Convolution.of(buffers, params)
     if c.is_matmul:
-        return matmul.by_limbs(_as_matrices(c), params[:1], device)
+        return matmul.by_limbs(_as_matrices(c), params[:1], device, made)
     ring = limbs.Ring.of(c.out.word_bits, params[0])
-    made = limbs.tiling(ring, c.extents, c.depths, device)
+    made = made or limbs.tiling(ring, c.extents, c.depths, device, "conv2d")
     source, entry = made.source("conv2d")
     adds = made.parts > 1 or len(c.pairs) > MAX_PAIRS
     access, weights = _weights(c, made, device)

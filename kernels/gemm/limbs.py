@@ -176,7 +176,11 @@ def tiles_of(ring: Ring, device: DeviceShape) -> list[Tile]:
 
 
 def tiling(
-    ring: Ring, extents: tuple[int, int, int], depths: Sequence[int], device: DeviceShape
+    ring: Ring,
+    extents: tuple[int, int, int],
+    depths: Sequence[int],
+    device: DeviceShape,
+    kernel: str = "matmul",
 ) -> Tiling:
     """For outputs [batch, rows, columns], sums of pairs so deep.
 
@@ -185,7 +189,7 @@ def tiling(
     multiprocessors have their depth cut. What is compiled depends on extents and architecture only.
     """
     batch, rows, columns = extents
-    row = nearest(device.arch, ring.word_bits, ring.limbs, extents, sum(depths))
+    row = nearest(device.arch, ring.word_bits, ring.limbs, extents, depths, kernel)
     if row is not None and row.way == "limbs" and NAMES[row.tile] in tiles_of(ring, device):
         tile = NAMES[row.tile]
         stages = min(row.stages, stages_of(ring, tile, device))
@@ -227,17 +231,21 @@ _INTEGER_LINES, _INTEGER_DEPTH = 32, 8  # least side of its tiles, and its steps
 
 
 def is_worth(
-    ring: Ring, extents: tuple[int, int, int], depths: Sequence[int], device: DeviceShape
+    ring: Ring,
+    extents: tuple[int, int, int],
+    depths: Sequence[int],
+    device: DeviceShape,
+    kernel: str = "matmul",
 ) -> bool:
     """Whether tensor cores are expected to beat the integer units (kernels/gemm/tiles.py):
     as measured, or unless most of a tile or of a step is empty."""
     if max(*extents, sum(depths)) > MAX_EXTENT:
         return False
-    row = nearest(device.arch, ring.word_bits, ring.limbs, extents, sum(depths))
+    row = nearest(device.arch, ring.word_bits, ring.limbs, extents, depths, kernel)
     if row is not None:
         return row.way != "integers"
     _, rows, columns = extents
-    tile = tiling(ring, extents, depths, device).tile
+    tile = tiling(ring, extents, depths, device, kernel).tile
 
     def padded(lines: Sequence[tuple[int, int]], step: int) -> float:
         area = 1

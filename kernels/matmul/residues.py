@@ -110,7 +110,7 @@ class Shape:
         if not self.is_able:
             return False
         extents, ring = (self.batch, self.rows, self.columns), self.ring
-        row = nearest(device.arch, ring.word_bits, ring.limbs, extents, sum(self.depths))
+        row = nearest(device.arch, ring.word_bits, ring.limbs, extents, self.depths)
         if row is not None:
             return row.way == "residues"
         area = -(-self.rows // ROWS) * ROWS * -(-self.columns // COLUMNS) * COLUMNS

@@ -306,7 +306,8 @@ def test_gpu_matmul_on_the_shim(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
 
 WORK = """
 import json
-from benchmarks.gpu_matmul import bert_base, float64_blocks, products_of, vgg16_layers
+from benchmarks.gpu_calls import bert_base, network_calls, vgg16_layers
+from benchmarks.gpu_matmul import float64_blocks, products_of
 
 print(json.dumps({
     "limbs": [products_of("limbs", bits, 8192) for bits in (64, 40, 32)],
@@ -314,6 +315,9 @@ print(json.dumps({
     "blocks": [float64_blocks(bits, depth) for bits in (16, 22) for depth in (512, 8192)],
     "vgg": sum(layer.multiply_adds * layer.count for layer in vgg16_layers()),
     "bert": sum(shape.multiply_adds // shape.pairs * count for shape, count in bert_base(128)),
+    "tuned": [
+        [call.kernel, *call.extents, call.depths, call.multiply_adds] for call in network_calls()
+    ],
 }))
 """
 
@@ -326,6 +330,12 @@ def test_what_gpu_matmul_counts() -> None:
     assert found["blocks"] == [10, 10, 6, 0]  # 22 + 22 bits and those of 8192 sums are no 53
     assert found["vgg"] == 15_346_630_656
     assert found["bert"] == 11_173_625_856
+    pixels = 8 * 56 * 56
+    assert ["conv2d", 1, 64, pixels, [576, 576], 2 * 64 * pixels * 576] in found["tuned"]
+    assert ["matmul", 8, 256, 56 * 56, [64], 256 * pixels * 64] in found["tuned"]  # a 1 x 1 kernel
+    assert ["matmul", 12, 128, 128, [64, 64], 2 * 12 * 128 * 128 * 64] in found["tuned"]
+    for _, batch, rows, columns, depths, multiply_adds in found["tuned"]:
+        assert batch * rows * columns * sum(depths) == multiply_adds
 
 
 @pytest.mark.slow

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -16,6 +17,7 @@ from veilgraph.kernels.conv2d.declaration import Params
 from veilgraph.kernels.conv2d.divisors import BOUND, divisor
 from veilgraph.kernels.conv2d.reference import conv2d as conv2d_reference
 from veilgraph.kernels.cuda import Buffer, DeviceShape, Kind
+from veilgraph.kernels.gemm import limbs
 
 devices = pytest.mark.parametrize("device", [SHIM, pytest.param(CARD, marks=pytest.mark.gpu)])
 rings = pytest.mark.parametrize(
@@ -71,6 +73,26 @@ def test_layers(device: str, word: type[Any], bits: int, layer: tuple[int, ...],
         way = with_fixed(way, sides)
         call("conv2d", [out, x, w], params.values(), device=device, way=way)
         assert_equal_in_ring(out, conv2d_reference([(x, w)], params, extent, extent), bits)
+
+
+@devices
+@pytest.mark.parametrize("kernel", [1, 3])
+@pytest.mark.parametrize("tile", list(limbs.NAMES))
+def test_tilings_that_are_asked_for(device: str, kernel: int, tile: str) -> None:
+    """Each tile, with one stage and the depth cut; a 1 x 1 kernel is a product of matrices."""
+    rng = np.random.default_rng(kernel)
+    params = Params(32, 1, 1, kernel // 2, kernel // 2)
+    x, w = (
+        random_words(rng, (2, 40, 8, 8), np.uint32),
+        random_words(rng, (20, 40, kernel, kernel), np.uint32),
+    )
+    out = junk((2, 20, 8, 8), np.uint32)
+    extents = (2, 20, 64) if kernel == 1 else (1, 20, 128)
+    ring, depth = limbs.Ring(32, 4), 40 * kernel**2
+    made = limbs.tiling_of(ring, limbs.NAMES[tile], 1, 2, extents, [depth])
+    way = partial(conv2d.by_limbs, made=made)
+    call("conv2d", [out, x, w], params.values(), device=device, way=way)
+    assert_equal_in_ring(out, conv2d_reference([(x, w)], params, 8, 8), 32)
 
 
 @given(st.integers(1, BOUND - 1), st.lists(st.integers(0, BOUND - 1)))

@@ -41,15 +41,35 @@ def test_the_table_names_what_there_is() -> None:
 
 
 def test_rows_are_written_and_found(measured: Path) -> None:
-    tuning.write("sm_90", [ROW])
-    tuning.write("sm_80", [])
+    tuning.write("sm_90", [ROW], measured)
+    tuning.write("sm_80", [], measured)
     assert json.loads(measured.read_text()) == {"sm_80": [], "sm_90": [vars(ROW)]}
-    assert tuning.nearest("sm_90", 32, 4, (1, 1024, 512), 1024) == ROW
-    assert tuning.nearest("sm_90", 32, 4, (2, 1024, 512), 512) is None  # three octaves away
+    assert tuning.nearest("sm_90", 32, 4, (1, 1024, 512), [1024]) == ROW
+    assert tuning.nearest("sm_90", 32, 4, (2, 1024, 512), [512]) is None  # three octaves away
+
+
+def test_pairs_and_kernels_have_rows_of_their_own(measured: Path) -> None:
+    two, filtered = replace(ROW, pairs=2, parts=1), replace(ROW, kernel="conv2d", parts=5)
+    tuning.write("sm_90", [ROW, two, filtered], measured)
+    extents = 1, 1024, 1024
+    assert tuning.nearest("sm_90", 32, 4, extents, [512, 512]) == two
+    assert tuning.nearest("sm_90", 32, 4, extents, [1024]) == ROW
+    assert tuning.nearest("sm_90", 32, 4, extents, [1024], "conv2d") == filtered
+    assert tiling(RING, extents, [1024], SM90, "conv2d").parts == 5
+    assert tuning.nearest("sm_90", 32, 3, extents, [1024]) is None
+
+
+def test_the_table_that_is_written_is_the_one_named(measured: Path, tmp_path: Path) -> None:
+    """A checkout's, which need not be the one that is installed."""
+    checkout = tmp_path / "checkout.json"
+    checkout.write_text('{"sm_80": []}')
+    tuning.write("sm_90", [ROW], checkout)
+    assert json.loads(checkout.read_text()) == {"sm_80": [], "sm_90": [vars(ROW)]}
+    assert measured.read_text() == "{}"
 
 
 def test_near_shapes_take_the_row(measured: Path) -> None:
-    tuning.write("sm_90", [ROW, replace(ROW, rows=8192, way="integers")])
+    tuning.write("sm_90", [ROW, replace(ROW, rows=8192, way="integers")], measured)
     made = tiling(RING, (1, 1000, 2000), [1024], SM90)
     assert (made.tile, made.stages, made.parts) == (SMALL, 1, 3)
     assert tiling(RING, (1, 1024, 1024), [32], SM90).tile is WIDE  # five octaves away
@@ -62,5 +82,5 @@ def test_near_shapes_take_the_row(measured: Path) -> None:
 def test_residues_as_measured(measured: Path) -> None:
     shape = Shape(RING, 1, 1024, 1024, (1024,))
     assert not shape.is_worth(SM90)
-    tuning.write("sm_90", [replace(ROW, way="residues")])
+    tuning.write("sm_90", [replace(ROW, way="residues")], measured)
     assert shape.is_worth(SM90)

@@ -1,0 +1,80 @@
+"""Launches and cuBLAS's products, timed on a card."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from statistics import median
+from typing import Any
+
+from benchmarks.cublas import Cublas, Kind
+from benchmarks.gpu_calls import ALIGNMENT, Product, Way
+from veilgraph.kernels.cuda import Buffer, DeviceShape
+from veilgraph.runtime.cuda.driver import Driver
+from veilgraph.runtime.cuda.pycuda_driver import load_pycuda
+
+
+class Bench:
+    """A card whose launches are timed over memory of zeros: products take as long of any words."""
+
+    def __init__(self, driver: Driver, runs: int) -> None:
+        self._driver, self._runs = driver, runs
+        self.shape = DeviceShape(driver.card.multiprocessors, driver.card.arch)
+
+    def seconds(
+        self, way: Way, buffers: Sequence[Buffer], params: Sequence[int], repeats: int = 1
+    ) -> float:
+        """The median of the launches of one call, `repeats` of them together."""
+        made = way(buffers, params, self.shape)
+        driver = self._driver
+        driver.prepare({each.source.digest: each.source for each in made}.values())
+        arena = max(b.offset + b.bytes for b in buffers)
+        scratch = max((each.scratch_bytes for each in made), default=0)
+        with self.memory(arena, scratch) as regions:
+            stream, bounds = driver.stream(), [driver.event() for _ in range(2)]
+            bound = [
+                (driver.kernel(each), each.bind((regions[0], 0, regions[1]), 0, 0).tobytes())
+                for each in made
+            ]
+            found = []
+            for _ in range(self._runs + 1):
+                stream.record(bounds[0])
+                for kernel, parameters in bound * repeats:
+                    stream.launch(kernel, parameters)
+                stream.record(bounds[1])
+                bounds[1].synchronize()
+                found.append(bounds[1].seconds_since(bounds[0]) / repeats)
+        return median(found[1:])
+
+    @contextmanager
+    def memory(self, *sizes: int) -> Iterator[list[int]]:
+        """Addresses of so many bytes of zeros each."""
+        with self._driver.current():
+            stream, done = self._driver.stream(), self._driver.event()
+            found = [self._driver.allocate(max(size, ALIGNMENT)) for size in sizes]
+            for address, size in zip(found, sizes, strict=True):
+                stream.clear(address, max(size, ALIGNMENT))
+            stream.record(done)
+            done.synchronize()
+            try:
+                yield found
+            finally:
+                for address in found:
+                    self._driver.release(address)
+
+    def cublas_seconds(self, cublas: Cublas, kind: Kind, shape: Product, count: int = 1) -> float:
+        """Of `count` products, batched, on the context's default stream."""
+        rows, columns, depth = shape.rows, shape.columns, shape.depth
+        sizes = [count * rows * columns * kind.total_bytes]
+        sizes += [count * lines * depth * kind.factor_bytes for lines in (rows, columns)]
+        cuda: Any = load_pycuda()
+        with self.memory(*sizes) as (out, a, b):
+            found = []
+            for _ in range(self._runs + 1):
+                start, end = cuda.Event(), cuda.Event()
+                start.record()
+                cublas.multiply(kind, (rows, columns, depth), (out, a, b), count)
+                end.record()
+                end.synchronize()
+                found.append(float(end.time_since(start)) / 1e3)
+        return median(found[1:])

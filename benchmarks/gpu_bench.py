@@ -7,15 +7,21 @@ from contextlib import contextmanager
 from statistics import median
 from typing import Any
 
-from benchmarks.cublas import Cublas, Kind
+import numpy as np
+
+from benchmarks.cublas import INT8, Cublas, Kind
 from benchmarks.gpu_calls import ALIGNMENT, Product, Way
 from veilgraph.kernels.cuda import Buffer, DeviceShape
 from veilgraph.runtime.cuda.driver import Driver
 from veilgraph.runtime.cuda.pycuda_driver import load_pycuda
 
+_CHUNK = 16 << 20
+_FINITE = 64  # floats of smaller bytes are neither infinite nor nan
+
 
 class Bench:
-    """A card whose launches are timed over memory of zeros: products take as long of any words."""
+    """A card whose launches are timed over random bytes: products of zeros draw less power, and a
+    card that need not throttle multiplies faster than it would shares."""
 
     def __init__(self, driver: Driver, runs: int) -> None:
         self._driver, self._runs = driver, runs
@@ -47,13 +53,16 @@ class Bench:
         return median(found[1:])
 
     @contextmanager
-    def memory(self, *sizes: int) -> Iterator[list[int]]:
-        """Addresses of so many bytes of zeros each."""
+    def memory(self, *sizes: int, below: int = 256) -> Iterator[list[int]]:
+        """Addresses of so many random bytes each."""
         with self._driver.current():
             stream, done = self._driver.stream(), self._driver.event()
             found = [self._driver.allocate(max(size, ALIGNMENT)) for size in sizes]
+            content = self._driver.pinned(min(_CHUNK, max(sizes, default=0)))
+            content[:] = np.random.default_rng(0).integers(0, below, content.size, np.uint8)
             for address, size in zip(found, sizes, strict=True):
-                stream.clear(address, max(size, ALIGNMENT))
+                for at in range(0, size, _CHUNK):
+                    stream.copy_in(address + at, content[: min(_CHUNK, size - at)])
             stream.record(done)
             done.synchronize()
             try:
@@ -68,7 +77,7 @@ class Bench:
         sizes = [count * rows * columns * kind.total_bytes]
         sizes += [count * lines * depth * kind.factor_bytes for lines in (rows, columns)]
         cuda: Any = load_pycuda()
-        with self.memory(*sizes) as (out, a, b):
+        with self.memory(*sizes, below=256 if kind is INT8 else _FINITE) as (out, a, b):
             found = []
             for _ in range(self._runs + 1):
                 start, end = cuda.Event(), cuda.Event()

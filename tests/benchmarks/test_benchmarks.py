@@ -338,6 +338,37 @@ def test_what_gpu_matmul_counts() -> None:
         assert batch * rows * columns * sum(depths) == multiply_adds
 
 
+SUMS = """
+import sys
+from pathlib import Path
+import numpy as np
+from benchmarks.cublas_residues import sums
+from benchmarks.gpu_calls import Product
+from veilgraph.kernels.cuda import DeviceShape
+from veilgraph.kernels.cuda.shim import ShimRunner
+from veilgraph.kernels.gemm.residues_reference import combined
+from veilgraph.kernels.matmul.residues import Shape
+
+buffers = Product(1, 5, 31, 500).buffers(64)
+basis, rng = Shape.of(buffers, 64).basis, np.random.default_rng(3)
+values = [int(x) * int(y) for x, y in rng.integers(-(2**62), 2**62, (155, 2))]
+r = np.array([[(v + m // 2) % m - m // 2 for v in values] for m in basis.moduli], np.int32)
+r += np.array(basis.moduli, np.int32)[:, None] * rng.integers(-5000, 5000, r.shape, np.int32)
+arena = np.zeros(buffers[-1].offset + buffers[-1].bytes, np.uint8)
+(launch,) = sums(buffers, [64], DeviceShape(1))
+ShimRunner(Path(sys.argv[1])).run(launch, [arena, arena[:0], r])
+out = arena[: buffers[0].bytes].view(np.uint64)
+assert (out == combined(r.astype(np.int64), basis)).all()
+assert out.tolist() == [v % 2**64 for v in values]
+print("right")
+"""
+
+
+def test_sums_that_cublas_would_leave(tmp_path: Path) -> None:
+    """From 32-bit sums of each modulus to words of the ring."""
+    assert run_python("-c", SUMS, str(tmp_path)) == "right\n"
+
+
 @pytest.mark.slow
 def test_dealing() -> None:
     found = quick("dealing")

@@ -52,7 +52,7 @@ struct Scale {
 // 2^-32, is above t by less than 2^-6.
 __device__ __forceinline__ uint32_t scaled_residue(uint32_t r, const Scale& scale) {
   const uint32_t sum = __dp4a(r, scale.powers, 0u);
-  return static_cast<uint32_t>(uint64_t{sum * scale.inverse} * scale.m >> 32);
+  return __umulhi(sum * scale.inverse, scale.m);
 }
 
 // The planes of both factors, and [plane][row][pitch] bytes of t_i; pitch is a multiple of 16.
@@ -101,8 +101,9 @@ struct ByteTile {
 // t_i of two neighbouring columns, to a tile in shared memory.
 __device__ __forceinline__ void put_residues(uint8_t* tile, int row, int column, int32_t r,
                                              int32_t next, const Scale& scale) {
-  const uint32_t both = scaled_residue(static_cast<uint32_t>(r), scale) |
-                        scaled_residue(static_cast<uint32_t>(next), scale) << 8;
+  constexpr unsigned kLowBytes = 0x40;
+  const uint32_t both = __byte_perm(scaled_residue(static_cast<uint32_t>(r), scale),
+                                    scaled_residue(static_cast<uint32_t>(next), scale), kLowBytes);
   *reinterpret_cast<uint16_t*>(tile + row * kByteOutPitch + column) = static_cast<uint16_t>(both);
 }
 

@@ -197,6 +197,14 @@ def test_when_residues_are_worth_it() -> None:
     assert not is_worth(8, 8192, 64)
 
 
+@pytest.mark.parametrize("arch", ["sm_80", "sm_86", "sm_90", "sm_120"])
+def test_kernels_that_a_device_has_the_shared_memory_for(arch: str) -> None:
+    device = DeviceShape(1, arch)
+    for rows in (1, 128, 129, 4096):
+        assert engine_of(device, rows).shared_bytes <= device.shared_bytes
+    assert (engine_of(device, 4096) is MMA) == (arch != "sm_90")
+
+
 def test_what_residues_are_not_able_to() -> None:
     """Sums beyond 32 bits, and more scratch memory than a party should be asked for."""
     ring = Ring(64, 8)

@@ -57,6 +57,10 @@ inline uint32_t __funnelshift_l(uint32_t low, uint32_t high, unsigned shift) {
   return static_cast<uint32_t>(both << (shift % 32) >> 32);
 }
 
+inline uint32_t __umulhi(uint32_t a, uint32_t b) {
+  return static_cast<uint32_t>(uint64_t{a} * b >> 32);
+}
+
 // Byte i of the result is the one of b:a that nibble i of the selector numbers.
 inline uint32_t __byte_perm(uint32_t a, uint32_t b, unsigned selector) {
   const uint64_t both = uint64_t{b} << 32 | a;

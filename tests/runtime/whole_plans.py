@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 from machines import Where, known_keys, run_machines, run_prepared
+from tiny_models import tiny_plan
 
 import veilgraph
 from veilgraph.ir.plan import Plan
@@ -71,6 +72,14 @@ def check_digits(suite: str, devices: Sequence[Where]) -> None:
     with np.load(DIGITS / "heldout.npz", allow_pickle=False) as heldout:
         image = heldout["images"][:1].astype(np.float32) / 255
     check_devices(plan, [{"image": image}], weights, devices)
+
+
+def check_tiny(model: str, suite: str, devices: Sequence[Where]) -> None:
+    """A model of tiny_models.MODELS, in two inferences."""
+    plan, weights, x = tiny_plan(model, suite)
+    if model == "mixed_rings":
+        assert {layer.ring_bits for layer in plan.layers} >= {32, 40}
+    check_devices(plan, [{"x": x}, {"x": -x}], weights, devices)
 
 
 def _check_outputs(

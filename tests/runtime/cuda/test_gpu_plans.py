@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 from cards import first_card, pycuda_or_skip
 from small_plans import W, X, small_plan
-from whole_plans import check_devices, check_digits, check_prepared, mixed
+from tiny_models import MODELS
+from whole_plans import check_devices, check_digits, check_prepared, check_tiny, mixed
 
 from veilgraph.runtime.costs import Costs, costs_file
 from veilgraph.runtime.cuda.pycuda_driver import list_cards
@@ -39,6 +40,14 @@ def test_a_layer_from_a_store() -> None:
 )
 def test_a_lenet(suite: str, devices: Sequence[str]) -> None:
     check_digits(suite, devices)
+
+
+@pytest.mark.parametrize("model", sorted(MODELS))
+@pytest.mark.parametrize(
+    ("suite", "devices"), [("rep3", (GPU, CPU, GPU)), ("additive", (GPU,) * 3)]
+)
+def test_a_tiny_model(model: str, suite: str, devices: Sequence[str]) -> None:
+    check_tiny(model, suite, devices)
 
 
 def test_every_second_step_on_the_card() -> None:

@@ -10,7 +10,7 @@ import pytest
 from machines import known_keys
 from small_plans import W, X, check_answer, small_plan
 from three_parties import connect_all, connect_native, load_all, run_threads, write_parties
-from whole_plans import check_devices, check_digits, check_prepared
+from whole_plans import check_devices, check_digits, check_prepared, check_tiny
 
 from veilgraph.ir.plan import Phase
 from veilgraph.runtime.devices import ready
@@ -64,3 +64,17 @@ def test_a_layer_over_tls(tmp_path: Path) -> None:
 )
 def test_a_lenet(suite: str, devices: Sequence[str]) -> None:
     check_digits(suite, devices)
+
+
+def test_a_gelu() -> None:
+    check_tiny("gelu", "rep3", (SHIM,) * 3)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("model", ["softmax", "attention", "mixed_rings"])
+@pytest.mark.parametrize(
+    ("suite", "devices"), [("rep3", (SHIM, CPU, SHIM)), ("additive", (SHIM,) * 3)]
+)
+def test_a_tiny_model(model: str, suite: str, devices: Sequence[str]) -> None:
+    """Exponentials, quotients, batched products of secrets, words of 32 and of 64 bits."""
+    check_tiny(model, suite, devices)

@@ -17,20 +17,13 @@ from importlib.util import find_spec
 
 from benchmarks.card_facts import facts
 from benchmarks.card_rates import copies_and_draws
-from benchmarks.gpu_matmul import (
-    TERA,
-    Bench,
-    Product,
-    bert_base,
-    convolution_buffers,
-    layer_seconds,
-    opened,
-    ring_rates,
-    vgg16_layers,
-)
+from benchmarks.gpu_bench import Bench
+from benchmarks.gpu_calls import Call, Filtered, Product, bert_base, vgg16_layers
+from benchmarks.gpu_matmul import TERA, opened, ring_rates
 from benchmarks.kernels import Layer, mobilenet_v2, resnet50
 from benchmarks.reporting import RESULTS, Findings, parser, report
 from veilgraph.ir.errors import VeilgraphError
+from veilgraph.kernels.conv2d import cuda as conv2d
 from veilgraph.kernels.matmul import cuda as matmul
 from veilgraph.tables import Table
 
@@ -40,32 +33,27 @@ FIGURE = "gpu_roofline.png"
 Point = tuple[float, float]  # multiply-adds a byte, multiply-adds a second
 
 
-def of_layer(bench: Bench, layer: Layer, batch: int) -> Point:
-    moved = sum(buffer.bytes for buffer in convolution_buffers(layer, batch, 1, BITS))
-    work = batch * layer.multiply_adds
-    return work / moved, work / layer_seconds(bench, layer, batch, 1, BITS)
-
-
-def of_product(bench: Bench, shape: Product) -> Point:
-    buffers = shape.buffers(BITS)
-    moved = sum(buffer.bytes for buffer in buffers)
-    seconds = bench.seconds(matmul.launches, buffers, [BITS])
-    return shape.multiply_adds / moved, shape.multiply_adds / seconds
+def point(bench: Bench, call: Call) -> Point:
+    buffers = call.buffers(BITS)
+    launches = conv2d.launches if isinstance(call, Filtered) else matmul.launches
+    seconds = bench.seconds(launches, buffers, call.params(BITS))
+    return call.multiply_adds / sum(b.bytes for b in buffers), call.multiply_adds / seconds
 
 
 def layer_points(bench: Bench, quick: bool) -> dict[str, list[Point]]:
     """A point a distinct layer, by network."""
     if quick:
-        networks, products = {"quick": ([Layer(4, 8, 8, 3)], 1)}, [Product(2, 8, 8, 8)]
+        calls: dict[str, list[Call]] = {"quick": [Filtered(Layer(4, 8, 8, 3), 1)]}
+        calls["BERT-base"] = [Product(2, 8, 8, 8)]
     else:
         networks = {"ResNet-50": (resnet50(), 8), "VGG-16": (vgg16_layers(), 8)}
         networks["MobileNetV2"] = mobilenet_v2(), 1
-        products = [shape for shape, _ in bert_base(128)]
-    found = {
-        name: [of_layer(bench, layer, batch) for layer in dict.fromkeys(layers)]
-        for name, (layers, batch) in networks.items()
-    }
-    return found | {"BERT-base": [of_product(bench, shape) for shape in dict.fromkeys(products)]}
+        calls = {
+            name: [Filtered(layer, batch) for layer in layers]
+            for name, (layers, batch) in networks.items()
+        }
+        calls["BERT-base"] = [shape for shape, _ in bert_base(128)]
+    return {name: [point(bench, call) for call in dict.fromkeys(c)] for name, c in calls.items()}
 
 
 def roof_shares(points: Sequence[Point], bandwidth: float, peak: float) -> list[float]:

@@ -88,7 +88,8 @@ def fold_constants(graph: fx.Graph, held: Mapping[str, torch.Tensor]) -> Folded:
 
 def _replaced(graph: fx.Graph, folded: Mapping[fx.Node, Known]) -> Folded:
     """A placeholder for each folded node that others read."""
-    owned, public = {}, {}
+    owned: dict[str, torch.Tensor] = {}
+    public: dict[str, torch.Tensor] = {}
     first = next(iter(graph.nodes))
     for node in list(_read_elsewhere(folded)):
         with graph.inserting_before(first):

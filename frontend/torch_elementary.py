@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, TypeAlias
 
 import torch
 from torch import Tensor
@@ -14,7 +14,7 @@ from veilgraph.frontend.trigonometry import ARC
 
 aten = torch.ops.aten
 Row = Callable[..., Any]
-Number = Tensor | float
+Number: TypeAlias = Tensor | float
 
 
 def _sign(y: Number) -> Number:

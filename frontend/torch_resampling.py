@@ -134,10 +134,16 @@ def sampled(
     return (x.flatten(2) @ matrix).reshape(count, channels, *grid.shape[1:-1])
 
 
-def _overhang(x: Tensor, kernel: Ints, strides: Ints, padding: Ints, dilation: Ints) -> list[int]:
+def _overhang(
+    x: Tensor,
+    kernel: Sequence[int],
+    strides: Sequence[int],
+    padding: Sequence[int],
+    dilation: Sequence[int],
+) -> list[int]:
     """How far the last windows reach beyond padding when extents are rounded up."""
     found = []
-    for i in range(rank := len(kernel or ())):
+    for i in range(rank := len(kernel)):
         extent, reach = x.shape[i - rank], dilation[i] * (kernel[i] - 1) + 1
         padded = extent + 2 * padding[i]
         steps = -((reach - padded) // strides[i])

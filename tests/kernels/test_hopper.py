@@ -1,18 +1,22 @@
-"""The shim's instructions of sm_90a: sums of a group of warps as the PTX ISA has them, and what is
-asynchronous as late as it may be.
+"""Instructions of sm_90a: sums of a group of warps as the PTX ISA has them, and copies in bulk, on
+the shim and on a card that has them; on the shim, what is asynchronous is as late as it may be.
 """
 
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import pytest
+from calling import CARD, SHIM
+from cards import CardRunner, first_card
 
 from veilgraph.kernels.cuda import Launch, Pointer, Source
 from veilgraph.kernels.cuda.shim import ShimRunner
 
+devices = pytest.mark.parametrize("device", [SHIM, pytest.param(CARD, marks=pytest.mark.gpu)])
 GROUP, ROWS, COLUMNS, DEPTHS = 128, 64, 256, 64
 MULTIPLY = """
 #include "kernels/cuda/hopper.cuh"
@@ -20,6 +24,9 @@ extern "C" __global__ void multiply(int32_t* sums, int32_t* early, const uint8_t
   uint8_t* shared = veil::dynamic_shared();
   const int thread = threadIdx.x;
   for (int i = thread; i < (64 + 256) * 64; i += blockDim.x) shared[i] = factors[i];
+#if defined(__CUDACC__)
+  asm volatile("fence.proxy.async.shared::cta;" ::: "memory");  // our words, for wgmma to read
+#endif
   __syncthreads();
   int32_t c[128];
   for (int i = 0; i < 128; ++i) c[i] = sums[128 * thread + i];
@@ -30,12 +37,15 @@ extern "C" __global__ void multiply(int32_t* sums, int32_t* early, const uint8_t
     veil::end_products();
     veil::begin_products();
   }
-  veil::wait_for_products<1>();
-  for (int i = 0; i < 128; ++i) early[128 * thread + i] = c[i];
+LOOK
   veil::wait_for_products<0>();
   for (int i = 0; i < 128; ++i) sums[128 * thread + i] = c[i];
 }
 """
+LOOK = """
+  veil::wait_for_products<1>();
+  for (int i = 0; i < 128; ++i) early[128 * thread + i] = c[i];
+"""  # at sums that are not done, which only the shim allows
 COPY = """
 #include "kernels/cuda/hopper.cuh"
 extern "C" __global__ void copy(uint8_t* out, const uint8_t* in) {
@@ -43,7 +53,7 @@ extern "C" __global__ void copy(uint8_t* out, const uint8_t* in) {
   const auto barrier = veil::shared_address(shared + 128);
   const int lane = threadIdx.x;
   if (lane == 0) {
-    for (int i = 0; i < 128; ++i) shared[i] = 1;
+    for (int i = 96; i < 128; ++i) shared[i] = 1;
     veil::make_barrier(barrier, 1);
     veil::show_barriers();
   }
@@ -67,18 +77,24 @@ extern "C" __global__ void copy(uint8_t* out, const uint8_t* in) {
 
 
 def run(
+    device: str,
     folder: Path,
     name: str,
     text: str,
     threads: int,
     shared: int,
-    arrays: list[npt.NDArray[np.int8]],
+    arrays: list[npt.NDArray[Any]],
 ) -> None:
     """One block over arrays, a region each."""
     pointers = tuple(Pointer(i, 0) for i in range(len(arrays)))
     source = Source(name, text, (name,))
     launch = Launch(source, name, (1, 1, 1), (threads, 1, 1), pointers, shared)
-    ShimRunner(folder).run(launch, arrays)
+    if device == SHIM:
+        ShimRunner(folder).run(launch, arrays)
+        return
+    if first_card().card.arch != "sm_90":
+        pytest.skip(f"the card is of {first_card().card.arch}")
+    CardRunner(first_card()).run(launch, arrays)
 
 
 def swizzled(lines: npt.NDArray[np.int8]) -> npt.NDArray[np.int8]:
@@ -102,8 +118,11 @@ def of_threads(matrix: npt.NDArray[np.int32]) -> npt.NDArray[np.int32]:
     return out
 
 
+@devices
 @pytest.mark.parametrize("extreme", [False, True])
-def test_sums_of_a_group_are_where_the_isa_has_them(tmp_path: Path, extreme: bool) -> None:
+def test_sums_of_a_group_are_where_the_isa_has_them(
+    tmp_path: Path, extreme: bool, device: str
+) -> None:
     """Modulo 2^32, and each bundle of products when a wait covers it."""
     rng = np.random.default_rng(1)
     a, b = (rng.integers(-128, 128, (lines, DEPTHS), np.int8) for lines in (ROWS, COLUMNS))
@@ -112,19 +131,23 @@ def test_sums_of_a_group_are_where_the_isa_has_them(tmp_path: Path, extreme: boo
         a[:], b[:], c[:] = -128, -128, 2**31 - 1
     sums, early = of_threads(c), np.zeros((GROUP, GROUP), np.int32)
     factors = np.concatenate([swizzled(a), swizzled(b)])
-    run(tmp_path, "multiply", MULTIPLY, GROUP, factors.nbytes, [sums, early, factors])
+    text = MULTIPLY.replace("LOOK", LOOK if device == SHIM else "")
+    run(device, tmp_path, "multiply", text, GROUP, factors.nbytes, [sums, early, factors])
     left, right = a.astype(np.int64), b.astype(np.int64)
     half = c + left[:, :32] @ right[:, :32].T
-    np.testing.assert_array_equal(early, of_threads(half.astype(np.int32)))
+    if device == SHIM:
+        np.testing.assert_array_equal(early, of_threads(half.astype(np.int32)))
     both = half + left[:, 32:] @ right[:, 32:].T
     np.testing.assert_array_equal(sums, of_threads(both.astype(np.int32)))
 
 
-def test_copies_in_bulk_are_there_when_their_phase_is_over(tmp_path: Path) -> None:
-    """Until then there is junk in their place, and nothing else is touched."""
+@devices
+def test_copies_in_bulk_are_there_when_their_phase_is_over(tmp_path: Path, device: str) -> None:
+    """On the shim there is junk in their place until then; nothing else is touched."""
     values = np.random.default_rng(2).integers(-128, 128, (2, 96), np.int8)
     out = np.zeros((2, 2, 128), np.int8)
-    run(tmp_path, "copy", COPY, 32, 136, [out, values])
-    assert (out[:, 0, :96].view(np.uint8) == 0xA5).all()
+    run(device, tmp_path, "copy", COPY, 32, 136, [out, values])
+    if device == SHIM:
+        assert (out[:, 0, :96].view(np.uint8) == 0xA5).all()
     np.testing.assert_array_equal(out[:, 1, :96], values)
     assert (out[:, :, 96:] == 1).all()

@@ -140,6 +140,8 @@ def launches(
         return by_integers(buffers, params, device)
     if c.is_thin:
         return by_outputs(buffers, params, device)
+    if c.is_matmul:
+        return matmul.launches(_as_matrices(c), params[:1], device)
     ring = limbs.Ring.of(c.out.word_bits, params[0])
     if limbs.is_worth(ring, c.extents, c.depths, device, "conv2d"):
         return by_limbs(buffers, params, device)

@@ -65,7 +65,12 @@ class Shape:
         ring = limbs.Ring.of(buffers[0].word_bits, bits)
         depths = tuple(a.shape[2] for a in buffers[1::2])
         batch, rows, columns = buffers[0].shape
-        left, right = (all(b.is_fixed for b in buffers[side::2]) for side in (1, 2))
+
+        def is_packed(factor: Buffer) -> bool:
+            # One matrix for all entries would be kept as many times.
+            return factor.is_fixed and (batch == 1 or factor.strides[0] != 0)
+
+        left, right = (all(map(is_packed, buffers[side::2])) for side in (1, 2))
         return Shape(ring, batch, rows, columns, depths, (left, right))
 
     @property

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -18,6 +19,7 @@ from veilgraph.kernels.conv2d.divisors import BOUND, divisor
 from veilgraph.kernels.conv2d.reference import conv2d as conv2d_reference
 from veilgraph.kernels.cuda import Buffer, DeviceShape, Kind
 from veilgraph.kernels.gemm import limbs
+from veilgraph.kernels.matmul.residues import Shape
 
 devices = pytest.mark.parametrize("device", [SHIM, pytest.param(CARD, marks=pytest.mark.gpu)])
 rings = pytest.mark.parametrize(
@@ -130,6 +132,36 @@ def test_a_kernel_over_all_of_an_image_is_a_matmul() -> None:
     assert not is_matmul(56, kernel=3, pad_top=1, pad_left=1)
     assert not is_matmul(56, stride_h=2)
     assert not is_matmul(56, pad_left=1)
+
+
+@devices
+def test_a_kernel_over_all_of_an_image_by_residues(
+    device: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Images are entries of a batch, with the same weights in each."""
+    monkeypatch.setattr(Shape, "is_worth", lambda *_: True)
+    monkeypatch.setattr(limbs, "is_worth", lambda *_: True)
+    rng = np.random.default_rng(1)
+    x, w = random_words(rng, (2, 70, 8, 8), np.uint64), random_words(rng, (5, 70, 1, 1), np.uint64)
+    out = junk((2, 5, 8, 8), np.uint64)
+    for sides in ((), (1,)):
+        way = with_fixed(conv2d.launches, sides)
+        call("conv2d", [out, x, w], Params(64).values(), device=device, way=way)
+        assert_equal_in_ring(out, conv2d_reference([(x, w)], Params(64), 8, 8), 64)
+
+
+def test_when_a_kernel_over_all_of_an_image_goes_by_residues() -> None:
+    def entries(batch: int, channels: int, side: int, filters: int, fixed: bool) -> list[str]:
+        shapes = (batch, filters, side, side), (batch, channels, side, side)
+        c = convolution_of(shapes[1], (filters, channels, 1, 1), shapes[0], Params(64))
+        factors = [c.images, replace(c.weights, is_fixed=fixed)]
+        made = conv2d.launches([c.out, *factors], c.params, DeviceShape(132, "sm_80"))
+        return [launch.entry.removeprefix("veil_").split("_")[0] for launch in made]
+
+    assert entries(1, 2048, 64, 1024, False) == ["reduce", "reduce", "multiply", "combine"]
+    assert entries(1, 2048, 64, 1024, True) == ["reduce", "multiply", "combine"]
+    assert entries(2, 2048, 64, 1024, True) == ["reduce", "reduce", "multiply", "combine"]
+    assert entries(1, 256, 56, 64, True) == ["matmul"]
 
 
 def test_what_is_no_small_convolution() -> None:

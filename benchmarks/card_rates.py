@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from benchmarks.alone import LEAST_ARCH
-from benchmarks.gpu_matmul import opened
+from benchmarks.gpu_matmul import Bench, convolution_buffers, layer_seconds, opened
 from benchmarks.kernel_calls import Call, Words, fused
 from benchmarks.kernels import Layer, mobilenet_v2
 from benchmarks.sessions import Ours, compiled
@@ -252,13 +252,16 @@ def _first(ours: Ours) -> PartyPlan:
 # Depthwise convolutions
 
 
-def depthwise_rates(layers: Sequence[Layer], device: str, bar: float, runs: int) -> list[Rate]:
-    """All depthwise layers together: bytes of input, weights and output a second."""
-    rates = []
+def depthwise_rates(
+    layers: Sequence[Layer], batch: int, device: str, bar: float, runs: int
+) -> list[Rate]:
+    """All depthwise layers together: bytes of images, weights and outputs a second."""
+    bench, rates = Bench(opened(device), runs), []
     for bits in (64, 32):
-        moved = sum(layer.moved_bytes(bits) for layer in layers)
-        spent = sum(layer.seconds(bits, runs, device) for layer in layers)
-        what = f"depthwise of MobileNetV2, batch 1, modulo 2^{bits}"
+        buffers = [b for layer in layers for b in convolution_buffers(layer, batch, 1, bits)]
+        moved = sum(buffer.bytes for buffer in buffers)
+        spent = sum(layer_seconds(bench, layer, batch, 1, bits) for layer in layers)
+        what = f"depthwise of MobileNetV2, batch {batch}, modulo 2^{bits}"
         rates.append(Rate(what, moved / spent, DEPTHWISE_SHARE * bar))
     return rates
 

@@ -93,10 +93,10 @@ def kernel_rates(found: Findings, device: str, quick: bool, runs: int) -> list[R
     rates = attempted(found, "Copies and draws", copies_and_draws, device, words, runs) or []
     bar = rates[0].bytes_per_second if rates else 0.0
     network = dense(6, 4) if quick else resnet50(1)
-    layers = [Layer(8, 8, 8, 3, groups=8)] if quick else depthwise_layers()
+    layers, batch = ([Layer(8, 8, 8, 3, groups=8)], 1) if quick else (depthwise_layers(), 32)
     rates += attempted(found, "Fused programs", fused_rates, network, device, bar, runs) or []
     what = "Depthwise convolutions"
-    return rates + (attempted(found, what, depthwise_rates, layers, device, bar, runs) or [])
+    return rates + (attempted(found, what, depthwise_rates, layers, batch, device, bar, runs) or [])
 
 
 def alone_networks(quick: bool) -> list[Network]:

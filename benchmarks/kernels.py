@@ -68,10 +68,10 @@ class Layer:
             Words(weights, word),
         )
 
-    def seconds(self, bits: int, runs: int, device: str = "cpu") -> float:
+    def seconds(self, bits: int, runs: int) -> float:
         word, pad = 32 if bits <= 32 else 64, self.kernel // 2
         params = Convolution(bits, self.stride, self.stride, pad, pad, groups=self.groups)
-        return Call("conv2d", self.buffers(word), params.values(), device).median_seconds(runs)
+        return Call("conv2d", self.buffers(word), params.values()).median_seconds(runs)
 
     def moved_bytes(self, bits: int) -> int:
         """Of input, weights and output."""

@@ -1,5 +1,5 @@
-"""Launches of conv2d: implicit matrix products on tensor cores or on the integer units, or a thread
-an output where groups are thin.
+"""Launches of conv2d: implicit matrix products on tensor cores or on the integer units, or, where
+groups are thin, a thread a strip of outputs or an output.
 """
 
 from __future__ import annotations
@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 
+from veilgraph.kernels.conv2d import depthwise
 from veilgraph.kernels.conv2d.divisors import BOUND, divisor
 from veilgraph.kernels.cuda.buffers import Buffer
 from veilgraph.kernels.cuda.launch import (
@@ -84,6 +85,16 @@ class Convolution:
         return self.groups > 1 and self.filters < _FEW_FILTERS
 
     @property
+    def has_strips(self) -> bool:
+        """Whether there is a kernel that makes its outputs by strips."""
+        return self.is_small and depthwise.is_able(self.params, self.weights.shape)
+
+    @property
+    def strip_threads(self) -> int:
+        count, filters, rows, columns = self.out.shape
+        return count * filters * depthwise.strips_of(rows) * columns
+
+    @property
     def is_small(self) -> bool:
         """Whether places and coordinates fit 31 bits, with nothing to divide by that is 0."""
         heights, widths = self.params[1::2], self.params[2::2]
@@ -139,7 +150,8 @@ def launches(
     if not c.is_small:
         return by_integers(buffers, params, device)
     if c.is_thin:
-        return by_outputs(buffers, params, device)
+        in_strips = c.has_strips and c.strip_threads >= depthwise.LEAST_THREADS
+        return (by_strips if in_strips else by_outputs)(buffers, params, device)
     if c.is_matmul:
         return matmul.launches(_as_matrices(c), params[:1], device)
     ring = limbs.Ring.of(c.out.word_bits, params[0])
@@ -216,6 +228,25 @@ def by_outputs(
     grid = grid_stride(c.out.elements, device)
     head: list[Argument] = [c.out.pointer, c.out.elements, int(adds), *c.small_shape]
     return _on_integers(c, device, grid, "_thin", head, adds)
+
+
+def by_strips(
+    buffers: Sequence[Buffer], params: Sequence[int], device: DeviceShape
+) -> tuple[Launch, ...]:
+    """A thread a strip of a column of outputs, for depthwise convolutions that have strips."""
+    c = Convolution.of(buffers, params)
+    strips, threads = depthwise.strips_of(c.out.shape[2]), c.strip_threads
+    source, entry = depthwise.source(c.out.word_bits, c.weights.shape[3], params[1])
+    adds = len(c.pairs) > MAX_PAIRS
+    head: list[Argument] = [c.out.pointer, threads, strips, *divisor(strips), int(adds)]
+    grid = grid_stride(threads, device)
+    return (
+        *fill.zeros(c.out, device, adds),
+        *(
+            Launch(source, entry, grid, (THREADS, 1, 1), (*head, *c.small_shape, *each))
+            for each in _in_launches(c)
+        ),
+    )
 
 
 def _on_integers(

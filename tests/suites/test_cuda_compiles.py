@@ -13,6 +13,7 @@ import shutil
 import subprocess
 import sysconfig
 from collections.abc import Iterable, Mapping, Sequence
+from itertools import product
 from pathlib import Path
 
 import pytest
@@ -22,6 +23,7 @@ from protocol_plans import protocol_plan
 import veilgraph
 from veilgraph.ir.plan import ROUND, Plan
 from veilgraph.kernels import KERNELS
+from veilgraph.kernels.conv2d import depthwise
 from veilgraph.kernels.cuda import (
     FLAGS,
     ROOT,
@@ -180,6 +182,16 @@ def test_written_kernels(tmp_path: Path, kernel: str) -> None:
 def test_limbs_of_a_ring(tmp_path: Path, kernel: str) -> None:
     """The ring of most limbs, as machine code and as PTX."""
     sources = limb_kernels(kernel, Ring(64, 8), DeviceShape(1, "sm_90"))
+    reports = compiled(tmp_path, in_one_unit(sources), HOPPER)
+    assert len(reports) == len(sources)
+    assert not spilling(reports)
+
+
+@needs_nvcc
+@pytest.mark.parametrize("word_bits", [32, 64])
+def test_depthwise_kernels(tmp_path: Path, word_bits: int) -> None:
+    shapes = product(depthwise.KERNELS, depthwise.STRIDES)
+    sources = [depthwise.source(word_bits, *shape)[0] for shape in shapes]
     reports = compiled(tmp_path, in_one_unit(sources), HOPPER)
     assert len(reports) == len(sources)
     assert not spilling(reports)

@@ -15,6 +15,7 @@ from veilgraph.runtime.devices import ready
 from veilgraph.runtime.links import Buffer, byte_view
 from veilgraph.runtime.party import Party
 from veilgraph.runtime.randomness import SessionKeys, fresh_seed
+from veilgraph.timesplit import TimeSplit
 
 LEAST_ARCH = "sm_80"  # what kernels are counted for
 
@@ -53,7 +54,11 @@ class NoNetwork:
 
 
 def local_work(network: Network, device: str, runs: int) -> dict[str, Any]:
-    """The slowest party's seconds and steps of an inference without waiting for anybody."""
+    """The slowest party's seconds and steps of an inference without waiting for anybody.
+
+    Encoding its inputs and decoding its outputs, on the host, is among them, and so are copies;
+    `steps_seconds` are the device's own.
+    """
     ours = compiled(network, "rep3", "auto")
     return max(
         (_local(ours, name, device, runs) for name in ours.plan.manifest.parties),
@@ -71,10 +76,12 @@ def _local(ours: Ours, name: str, device: str, runs: int) -> dict[str, Any]:
         party.share_weights(ours.weights or random_weights(ours.plan))
         found = [party.infer(own)[1] for _ in range(runs + 1)][1:]
     seconds = [sum(t.phases[phase].seconds for phase in COUNTED) for t in found]
+    in_steps = [sum(TimeSplit.of(t).kernels.values()) for t in found]
     rounds = sum(found[-1].phases[phase].rounds for phase in COUNTED)
     return {
         "party": name,
         "seconds": vars(Spread.of(seconds)),
+        "steps_seconds": vars(Spread.of(in_steps)),
         "steps": int((program.steps["kernel"] != ROUND).sum()),
         "rounds": rounds,
         "memory_bytes": program.arena_bytes,

@@ -57,7 +57,7 @@ LOCAL_SECONDS = {  # issue 6, of an H100 or H200
 }
 MOST_BYTES = {"VGG16-CIFAR, batch 128": 7.2e9}  # Piranha's training pass, 3 parties
 RATES = "kernel|#rate|#at least|#of it draws|#at most"
-LOCAL = "one party, no network|#seconds|#at most|#steps|#rounds|#a round|#kernels|#arena"
+LOCAL = "one party, no network|#seconds|#at most|#in steps|#steps|#rounds|#a round|#kernels|#arena"
 TOGETHER = "three parties, one device|#offline and online|#online|#rounds|#bytes|#in steps|"
 TOGETHER += "#in links|#other|#arenas|#by plan|#taken|#at most"
 
@@ -135,6 +135,7 @@ def local_row(name: str, found: Mapping[str, Any]) -> list[str]:
         name,
         spread(Spread(**found["seconds"])),
         units.seconds(asked) if asked else "report",
+        units.seconds(found["steps_seconds"]["median"]),
         str(found["steps"]),
         str(found["rounds"]),
         units.seconds(found["seconds"]["median"] / max(1, found["rounds"])),

@@ -19,7 +19,7 @@ from veilgraph.kernels.cuda.launch import (
     Pointer,
     grid_stride,
 )
-from veilgraph.kernels.cuda.source import file_source
+from veilgraph.kernels.cuda.source import Source, file_source
 from veilgraph.kernels.fill import cuda as fill
 from veilgraph.kernels.gemm import limbs
 from veilgraph.kernels.gemm.pack import packed
@@ -216,7 +216,7 @@ def by_integers(
     tiles = tiling(c.out.word_bits, c.extents, sum(c.depths), device)
     adds = len(c.pairs) > MAX_PAIRS or tiles.parts > 1
     head: list[Argument] = [c.out.pointer, tiles.parts, int(adds), *c.shape]
-    return _on_integers(c, device, tiles.grid, tiles.suffix, head, adds)
+    return _on_integers(c, device, tiles.grid, _written(c, tiles.suffix), head, adds)
 
 
 def by_outputs(
@@ -227,7 +227,7 @@ def by_outputs(
     adds = len(c.pairs) > MAX_PAIRS
     grid = grid_stride(c.out.elements, device)
     head: list[Argument] = [c.out.pointer, c.out.elements, int(adds), *c.small_shape]
-    return _on_integers(c, device, grid, "_thin", head, adds)
+    return _on_integers(c, device, grid, _written(c, "_thin"), head, adds)
 
 
 def by_strips(
@@ -236,32 +236,31 @@ def by_strips(
     """A thread a strip of a column of outputs, for depthwise convolutions that have strips."""
     c = Convolution.of(buffers, params)
     strips, threads = depthwise.strips_of(c.out.shape[2]), c.strip_threads
-    source, entry = depthwise.source(c.out.word_bits, c.weights.shape[3], params[1])
+    kernel = depthwise.source(c.out.word_bits, c.weights.shape[3], params[1])
     adds = len(c.pairs) > MAX_PAIRS
     head: list[Argument] = [c.out.pointer, threads, strips, *divisor(strips), int(adds)]
     grid = grid_stride(threads, device)
-    return (
-        *fill.zeros(c.out, device, adds),
-        *(
-            Launch(source, entry, grid, (THREADS, 1, 1), (*head, *c.small_shape, *each))
-            for each in _in_launches(c)
-        ),
-    )
+    return _on_integers(c, device, grid, kernel, [*head, *c.small_shape], adds)
+
+
+def _written(c: Convolution, suffix: str) -> tuple[Source, str]:
+    """A kernel of cuda.cu, by the end of its name."""
+    return SOURCE, f"veil_conv2d{c.out.word_bits}{suffix}"
 
 
 def _on_integers(
     c: Convolution,
     device: DeviceShape,
     grid: tuple[int, int, int],
-    suffix: str,
+    kernel: tuple[Source, str],
     head: Sequence[Argument],
     adds: bool,
 ) -> tuple[Launch, ...]:
-    entry = f"veil_conv2d{c.out.word_bits}{suffix}"
+    source, entry = kernel
     pairs = _in_launches(c, [weights.pointer for _, weights in c.pairs])
     return (
         *fill.zeros(c.out, device, adds),
-        *(Launch(SOURCE, entry, grid, (THREADS, 1, 1), (*head, *each)) for each in pairs),
+        *(Launch(source, entry, grid, (THREADS, 1, 1), (*head, *each)) for each in pairs),
     )
 
 

@@ -176,8 +176,15 @@ def _verify_accuracy(program: Program) -> None:
         found = verify.measure(program.secret)
         best = min(best, found, key=lambda measured: measured.error)
     if best.error > (options.max_error or UNUSABLE):
-        raise missed(best, allowed, chosen)
+        raise missed(best, allowed, _given(options))
     program.secret = verify.told(best, allowed)
+
+
+def _given(options: Options) -> str:
+    """What the encoding could not choose."""
+    if options.frac_bits is not None:
+        return f"With {options.frac_bits} fraction bits for every value"
+    return f"In a ring of {options.ring_bits} bits" if options.ring_bits else ""
 
 
 def _encode_finer(program: Program, found: Measured, allowed: float) -> None:

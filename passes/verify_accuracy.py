@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from veilgraph.ir.errors import AccuracyError
 from veilgraph.ir.meaning.secret import evaluate
 from veilgraph.ir.secret import SecretProgram
-from veilgraph.ir.secret_types import MAX_RING_BITS, Tensor
+from veilgraph.ir.secret_types import MAX_RING_BITS
 
 Sample = Mapping[str, NDArray[np.float32]]
 
@@ -65,24 +65,21 @@ class VerifyAccuracy:
         return replace(program, encoding=f"{program.encoding}, {measured}")
 
 
-def missed(found: Measured, allowed: float, chosen: bool) -> AccuracyError:
+def missed(found: Measured, allowed: float, given: str) -> AccuracyError:
     """What a user is told whose bound can't be held.
 
     Args:
         found: the most exact program.
-        chosen: whether rings were chosen, and not given.
+        given: what the user chose in place of the encoding, as in "In a ring of 32 bits"; may be
+            empty.
     """
-    operations = found.program.operations
-    rings = {Tensor.of(op.operation.results[0]).encoding.ring_bits for op in operations}
-    where = (
-        f"Even with rings of up to {MAX_RING_BITS} bits"
-        if chosen
-        else f"In a ring of {max(rings)} bits"
-    )
+    where = given or f"Even with rings of up to {MAX_RING_BITS} bits"
     return AccuracyError(
         f"{where} the outputs are {_percent(found.error)} of their size off on the samples, where "
         f"{_percent(allowed)} is allowed.",
-        "Allow more with --max-error." if chosen else "Take --ring auto, or allow more.",
+        "Take --ring auto without --frac-bits, or allow more."
+        if given
+        else "Allow more with --max-error.",
     )
 
 

@@ -143,8 +143,15 @@ class Check:
         return AccuracyError(
             f"`{drifting.name}` is the first layer that drifts: {drifting.worst:.3g} off, "
             f"{drifting.relative:.1%} of its largest value, where {self.tolerance:.1%} is allowed.",
-            remedy(self.options, worst.ring_bits, worst.relative, self.tolerance),
+            self.advice(worst),
         )
+
+    def advice(self, layer: LayerError) -> str:
+        """The smallest change that should fix a layer; "" for one that is exact enough."""
+        if layer.relative <= self.tolerance:
+            return ""
+        measured = max((output.mean_relative for output in self.outputs), default=0.0)
+        return remedy(self.options, layer.ring_bits, layer.relative, self.tolerance, measured)
 
 
 def _beyond(excursion: Excursion) -> str:

@@ -81,6 +81,9 @@ def test_drift_is_named_and_fails(few: Compiled) -> None:
     content = json.loads(result.stdout)
     assert not content["ok"]
     assert content["first_drift"] == "conv1"
+    drifting = [layer for layer in content["layers"] if layer["relative_error"] > 1e-5]
+    assert all(layer["advice"].startswith("Probably --max-error") for layer in drifting)
+    assert all(layer["advice"] == "" for layer in content["layers"] if layer not in drifting)
     assert result.stderr.startswith("Error: `conv1` is the first layer that drifts:")
 
 

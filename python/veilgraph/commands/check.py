@@ -135,10 +135,10 @@ def _values(found: Check) -> dict[str, Any]:
             }
             for each in found.excursions.values()
         ],
-        "layers": [_layer_values(layer, found.tolerance) for layer in found.layers],
+        "layers": [_layer_values(layer, found) for layer in found.layers],
         "outputs": [
             {
-                **_layer_values(each, found.tolerance),
+                **_layer_values(each, found),
                 "agreeing": each.agreeing,
                 "decisions": each.decisions,
             }
@@ -180,7 +180,7 @@ def _accuracy_lines(found: Check, pools: bool) -> list[str]:
     return lines
 
 
-def _layer_values(layer: LayerError, tolerance: float) -> dict[str, Any]:
+def _layer_values(layer: LayerError, found: Check) -> dict[str, Any]:
     return {
         "name": layer.name,
         "ops": list(layer.ops),
@@ -192,7 +192,8 @@ def _layer_values(layer: LayerError, tolerance: float) -> dict[str, Any]:
         "mean_relative_error": layer.mean_relative,
         "relative_error": layer.relative,
         "headroom_bits": units.finite(layer.headroom_bits),
-        "bits_lacking": bits_lacking(layer.relative, tolerance),
+        "bits_lacking": bits_lacking(layer.relative, found.tolerance),
+        "advice": found.advice(layer),
     }
 
 

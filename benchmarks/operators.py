@@ -21,6 +21,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from benchmarks.function_costs import ALONE, COMPOSED, LIKE, Cost, compiled
 from benchmarks.node_cases import REASONS, Outcome, every, judge_all
 from veilgraph.ir.meaning.graph import MEANING
 from veilgraph.ir.waves import Waves, values
@@ -30,6 +31,8 @@ from veilgraph.passes.real_functions import FUNCTIONS, TURNING, Tail, turning, w
 
 PAGE = Path(__file__).parent.parent / "docs" / "operators.md"
 BITS = (12, 16, 20)
+COST_BITS = 16
+COSTS = "rounds; products; comparisons"
 SAMPLES = 50_000
 QUICK = ("erf", "cos")
 SUITES = ("rep3", "cleartext")
@@ -112,7 +115,18 @@ any number of classes, an absolute error below 2e-4 (softmax) and 5e-4 (log-soft
 normal logits of deviation 0.01 to 10 and rows of one winner among equals, up to 1000 classes
 ([protocols.md](protocols.md#exponentials-of-a-masked-opening)).
 """
+COMPOSED_HEAD = """
+Rounds are those of a plan in `rep3` of this function alone at 16 fraction bits, the sharing of its
+input and the revealing of its output among them; products of two secrets, and comparisons, are an
+element of its input. What is made of functions, on numbers that have the margin of two around them;
+the error is the worst on them, in exact integers, against ONNX Runtime:
+"""
 CASES_HEAD = """
+A Div by a secret takes divisors of one sign: where samples show both, it is refused, for there is
+no bound on its result. A Pow by a whole known exponent up to 16 is squares and products, x^16 four
+of them, and no approximation; by a fraction it is e^(a ln x) of a positive number, and a whole
+exponent above 16 is refused.
+
 ## Integers, and what rounds
 
 Floor, Ceil, Round, casts to integers, quotients and remainders are exact for the number that the
@@ -206,7 +220,21 @@ def operators() -> Iterator[str]:
 def functions() -> Iterator[str]:
     heading = ["function", "waves are", "domain"]
     heading += [f"{bits} bits: N; error" for bits in BITS]
-    yield from table([*heading, "far out"], map(_function_row, DOMAINS))
+    yield from table([*heading, COSTS, "far out"], map(_function_row, DOMAINS))
+    yield COMPOSED_HEAD
+    heading = ["function", "calibrated on", *(f"{bits} bits: error" for bits in BITS), COSTS]
+    yield from table(heading, map(_composed_row, COMPOSED))
+
+
+def _composed_row(name: str) -> list[str]:
+    node = COMPOSED[name]
+    found = {bits: compiled(node, bits) for bits in BITS}
+    errors = [f"{made[1]:.1e}" if made else "refused" for made in found.values()]
+    return [name, node.domain, *errors, _cost(found[COST_BITS])]
+
+
+def _cost(found: tuple[Cost, float] | None) -> str:
+    return str(found[0]) if found else ""
 
 
 def _function_row(name: str) -> list[str]:
@@ -217,7 +245,8 @@ def _function_row(name: str) -> list[str]:
     for bits in BITS:
         found = measured(name, bits)
         cells.append(f"{len(found.waves.cosines)}; {found.error:.1e}" if found else "none")
-    return [name, family, f"[{low:g}, {high:g}]", *cells, far]
+    cost = f"as {LIKE[name]}" if name in LIKE else _cost(compiled(ALONE[name], COST_BITS))
+    return [name, family, f"[{low:g}, {high:g}]", *cells, cost, far]
 
 
 def _far_out(name: str) -> str:

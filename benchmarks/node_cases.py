@@ -28,7 +28,7 @@ import numpy.typing as npt
 from onnx import ModelProto, TensorProto, TypeProto, numpy_helper
 from onnx.backend.test.loader import load_model_tests
 
-import veilgraph
+from veilgraph.compilation import compile
 from veilgraph.ir.errors import VeilgraphError
 from veilgraph.runtime.simulate import simulate
 
@@ -244,7 +244,7 @@ def judge(case: Case, suite: str = "rep3") -> Outcome:
 
 def _run(case: Case, suite: str) -> Arrays:
     samples = {name: np.asarray(x, np.float32)[None] for name, x in case.inputs.items()}
-    plan, weights = veilgraph.compile(case.model, suite=suite, calibrate=samples, ring=64)
+    plan, weights = compile(case.model, suite=suite, calibrate=samples, ring=64)
     return dict(simulate(plan, weights, case.inputs).outputs)
 
 
@@ -261,7 +261,10 @@ def _difference(case: Case, found: Mapping[str, npt.NDArray[Any]]) -> str:
 
 
 def judge_all(chosen: Sequence[Case], jobs: int, suite: str = "rep3") -> Iterator[Outcome]:
-    """Outcomes, each from a process of its own: a case that breaks it is wrong."""
+    """Outcomes, each from a process of its own: a case that breaks it is wrong.
+
+    The compiler is loaded before they part, which takes longer than most cases.
+    """
     context = get_context("fork")
     yield from (judge(case) for case in chosen if case.left_out)
     left = [case for case in chosen if not case.left_out]

@@ -36,6 +36,7 @@ COSTS = "rounds; products; comparisons"
 SAMPLES = 50_000
 QUICK = ("erf", "cos")
 SUITES = ("rep3", "cleartext")
+RESULTS = ("passes", "refused", "wrong")
 DOMAINS = {  # what the table shows; a plan takes the operand's range with its margin
     **dict.fromkeys(("sigmoid", "gelu none", "gelu tanh", "silu", "softplus"), (-8.0, 8.0)),
     **dict.fromkeys(("tanh", "erf", "atan"), (-4.0, 4.0)),
@@ -169,7 +170,7 @@ within 0.2% of their magnitude (`benchmarks/node_cases.py`), or within the preci
 float16 where they are of these types. What a model gives as a constant, such as axes, indices and
 the grid that an image is sampled on, is one here. The same cases are run by the suite `cleartext`,
 which is the fixed-point arithmetic alone, without protocols. "Refused" is a sentence and exit code
-3 or 4; "wrong" is a difference. The table is that of `rep3`.
+3 or 4; "wrong" is a difference.
 """
 
 
@@ -257,19 +258,19 @@ def _far_out(name: str) -> str:
 
 def node_cases(found: Sequence[Sequence[Outcome]], numbers: Sequence[int]) -> Iterator[str]:
     """The pass table, and what was left out and why."""
-    outcomes, _ = found
-    run = [outcome for outcome in outcomes if outcome.result != "left out"]
     yield "; ".join(map(counted, found, numbers, SUITES)) + "."
     yield ""
-    left = Counter(o.why for o in outcomes if o.result == "left out")
+    left = Counter(o.why for o in found[0] if o.result == "left out")
     rows = [(left[reason], why) for reason, why in REASONS.items() if left[reason]]
     yield from table(("left out", "because"), rows)
     yield ""
-    names = sorted({outcome.operator for outcome in run})
-    counts = {n: Counter(o.result for o in run if o.operator == n) for n in names}
-    columns = ("passes", "refused", "wrong")
-    rows_by_name = [(n, *(counts[n][c] or "" for c in columns)) for n in names]
-    yield from table(("operator", *columns), rows_by_name)
+    counts = [Counter((o.operator, o.result) for o in outcomes) for outcomes in found]
+    names = sorted({o.operator for outcomes in found for o in outcomes if o.result != "left out"})
+    columns = [(i, result) for i in range(len(found)) for result in RESULTS]
+    rows_by_name = [(n, *(counts[i][n, result] or "" for i, result in columns)) for n in names]
+    first, *others = RESULTS
+    heading = [word for suite in SUITES for word in (f"{suite}: {first}", *others)]
+    yield from table(("operator", *heading), rows_by_name)
 
 
 def counted(outcomes: Sequence[Outcome], number: int, suite: str) -> str:

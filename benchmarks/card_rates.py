@@ -15,7 +15,9 @@ import numpy as np
 import numpy.typing as npt
 
 from benchmarks.alone import LEAST_ARCH
-from benchmarks.gpu_matmul import Bench, convolution_buffers, layer_seconds, opened
+from benchmarks.gpu_bench import Bench
+from benchmarks.gpu_calls import Filtered
+from benchmarks.gpu_matmul import layer_seconds, opened
 from benchmarks.kernel_calls import Call, Words, fused
 from benchmarks.kernels import Layer, mobilenet_v2
 from benchmarks.sessions import Ours, compiled
@@ -258,7 +260,7 @@ def depthwise_rates(
     """All depthwise layers together: bytes of images, weights and outputs a second."""
     bench, rates = Bench(opened(device), runs), []
     for bits in (64, 32):
-        buffers = [b for layer in layers for b in convolution_buffers(layer, batch, 1, bits)]
+        buffers = [b for layer in layers for b in Filtered(layer, batch).buffers(bits)]
         moved = sum(buffer.bytes for buffer in buffers)
         spent = sum(layer_seconds(bench, layer, batch, 1, bits) for layer in layers)
         what = f"depthwise of MobileNetV2, batch {batch}, modulo 2^{bits}"

@@ -22,6 +22,7 @@ from veilgraph.ir.plan import MAX_RANK
 
 Row = Callable[[Aten], ir.Value | tuple[ir.Value, ...]]  # a result, or all of several
 INFINITY = math.inf
+LEAST_THRESHOLD = 10  # of a softplus: it is a line beyond, which 2^-14 tells from the function
 
 
 def unary(kind: type[ops.Unary]) -> Row:
@@ -203,6 +204,8 @@ def softplus(a: Aten) -> ir.Value:
     """ln(1 + e^x)."""
     if a.number(1) != 1:
         raise Refusal("Softplus is supported with beta 1 only.")
+    if a.number(2) < LEAST_THRESHOLD:
+        raise Refusal(f"Softplus is supported with thresholds of {LEAST_THRESHOLD} and more.")
     return ops.Softplus.build(a.tensor(0))
 
 

@@ -12,7 +12,7 @@ rounding goes the same way as that of the tensor:
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from dataclasses import dataclass, field
 
 import numpy as np
 from onnx import NodeProto, TensorProto
@@ -33,75 +33,121 @@ class _StillIntegers(Exception):
 
 def quantize(d: Decoder, node: NodeProto) -> bool:
     """DynamicQuantizeLinear whose integers are made real again: scale 1 and zero point 0 do."""
-    y, scale, zero = node.output
+    tensor = _Tensor(d, *node.output)
     try:
-        unrounded = list(_roundings(d, node))
+        tensor.follow()
     except _StillIntegers:
         return False
-    d.exact.update(name for each in unrounded for name in each.output)
-    d.real[y] = (node.input[0], Code(np.ones(()), np.zeros(()), TensorProto.FLOAT))
-    d.constants |= {scale: np.ones((), np.float32), zero: np.zeros((), np.uint8)}
-    d.constant(d.constants[scale], scale)
+    d.exact.update(name for each in tensor.roundings for name in each.output)
+    d.real[tensor.y] = (node.input[0], Code(np.ones(()), np.zeros(()), TensorProto.FLOAT))
+    d.constants |= {tensor.scale: np.ones((), np.float32), tensor.zero: np.zeros((), np.uint8)}
+    d.constant(d.constants[tensor.scale], tensor.scale)
     return True
 
 
-def _roundings(d: Decoder, node: NodeProto) -> Iterator[NodeProto]:
-    """What rounds the biases that are added to products of what `node` quantises.
+@dataclass
+class _Tensor:
+    """A tensor quantised with a scale from the data, and what becomes of it.
 
-    Raises:
-        _StillIntegers: not all that reads it makes it real again.
+    Attributes:
+        reals: products of it as real numbers, in units of its scale.
+        quotients: biases over its scale; by what each is divided.
+        roundings: what rounds these.
     """
-    y, scale, zero = node.output
-    if None in d.uses.get(scale, ()):
-        raise _StillIntegers
-    for reader in (*d.uses.get(y, ()), *d.uses.get(zero, ())):
-        if reader is None or reader.input[0] != y or list(reader.input).count(y) > 1:
+
+    d: Decoder
+    y: str
+    scale: str
+    zero: str
+    reals: set[str] = field(default_factory=set)
+    quotients: dict[str, str] = field(default_factory=dict)
+    roundings: list[NodeProto] = field(default_factory=list)
+
+    def follow(self) -> None:
+        """
+        Raises:
+            _StillIntegers: not all that reads it makes it real again, by its scale.
+        """
+        for reader in (*self._readers(self.y), *self._readers(self.zero)):
+            if reader.input[0] != self.y or list(reader.input).count(self.y) > 1:
+                raise _StillIntegers
+            if reader.op_type in PRODUCTS and self.zero in reader.input[2:3]:
+                self._follow_product(reader.output[0])
+            elif not self._is_decoding(reader):
+                raise _StillIntegers
+        scales = self._scales()
+        if not scales.issuperset(self.quotients.values()):
             raise _StillIntegers
-        if reader.op_type in PRODUCTS and zero in reader.input[2:3]:
-            yield from _of_product(d, reader.output[0], scale)
-        elif reader.op_type != "DequantizeLinear" or list(reader.input[1:]) != [scale, zero]:
+        for real in self.reals:
+            if any(r.op_type != "Mul" or scales.isdisjoint(r.input) for r in self._readers(real)):
+                raise _StillIntegers
+
+    def _readers(self, name: str) -> list[NodeProto]:
+        """Those of a tensor that is no output of the model."""
+        readers = [reader for reader in self.d.uses.get(name, ()) if reader is not None]
+        if len(readers) < len(self.d.uses.get(name, ())):
             raise _StillIntegers
+        return readers
 
+    def _is_decoding(self, node: NodeProto) -> bool:
+        named = [self.y, self.scale, self.zero]
+        return node.op_type == "DequantizeLinear" and list(node.input) == named
 
-def _of_product(d: Decoder, product: str, scale: str) -> Iterator[NodeProto]:
-    for reader in d.uses.get(product, ()):
-        if reader is not None and reader.op_type == "Add":
-            (bias,) = [name for name in reader.input if name != product] or [product]
-            yield from _of_bias(d, bias, scale)
-            _require_real(d, reader.output[0])
-        elif reader is None or attributes_of(reader).get("to") != TensorProto.FLOAT:
+    def _follow_product(self, product: str) -> None:
+        for reader in self._readers(product):
+            if reader.op_type == "Add":
+                (bias,) = [name for name in reader.input if name != product] or [product]
+                self._follow_bias(bias)
+                for cast in self._readers(reader.output[0]):
+                    self._add_real(cast)
+            else:
+                self._add_real(reader)
+
+    def _add_real(self, cast: NodeProto) -> None:
+        if attributes_of(cast).get("to") != TensorProto.FLOAT:
             raise _StillIntegers
+        self.reals.add(cast.output[0])
 
-
-def _require_real(d: Decoder, name: str) -> None:
-    for reader in d.uses.get(name, ()):
-        if reader is None or attributes_of(reader).get("to") != TensorProto.FLOAT:
+    def _follow_bias(self, bias: str) -> None:
+        """The roundings of a quotient by the scale, which nothing else reads."""
+        node = self._made_by(bias)
+        while node.op_type in MOVES:
+            node = self._made_by(node.input[0])
+        if node.op_type != "Cast":
             raise _StillIntegers
+        self.roundings.append(node)
+        node = self._made_by(node.input[0])
+        if node.op_type in ROUNDINGS:
+            self.roundings.append(node)
+            node = self._made_by(node.input[0])
+        if node.op_type != "Div":
+            raise _StillIntegers
+        self.quotients[node.output[0]] = node.input[1]
 
+    def _made_by(self, name: str) -> NodeProto:
+        node = self.d.makers.get(name)
+        if node is None or len(self.d.uses.get(name, ())) != 1:
+            raise _StillIntegers
+        return node
 
-def _of_bias(d: Decoder, bias: str, scale: str) -> Iterator[NodeProto]:
-    """The roundings of a quotient by the scale, which nothing else reads."""
-    node = _made_by(d, bias)
-    while node.op_type in MOVES:
-        node = _made_by(d, node.input[0])
-    if node.op_type != "Cast":
-        raise _StillIntegers
-    yield node
-    node = _made_by(d, node.input[0])
-    if node.op_type in ROUNDINGS:
-        yield node
-        node = _made_by(d, node.input[0])
-    divisor = d.makers.get(node.input[1]) if node.op_type == "Div" else None
-    follows = node.op_type == "Div" and node.input[1] == scale
-    if not follows and (divisor is None or divisor.op_type != "Mul" or scale not in divisor.input):
-        raise _StillIntegers
-
-
-def _made_by(d: Decoder, name: str) -> NodeProto:
-    node = d.makers.get(name)
-    if node is None or len(d.uses.get(name, ())) != 1:
-        raise _StillIntegers
-    return node
+    def _scales(self) -> set[str]:
+        """The scale, and what it is a factor of; it is read by products and biases alone."""
+        scales, waiting = {self.scale}, [self.scale]
+        while waiting:
+            name = waiting.pop()
+            for reader in self._readers(name):
+                others = [each for each in reader.input if each != name]
+                if reader.op_type == "Mul" and others and others[0] in self.reals:
+                    continue
+                if reader.op_type == "Div" and reader.output[0] in self.quotients:
+                    continue
+                is_factor = reader.op_type == "Mul" and others and others[0] not in scales
+                if is_factor or (reader.op_type in MOVES and reader.input[0] == name):
+                    scales.add(reader.output[0])
+                    waiting.append(reader.output[0])
+                elif not self._is_decoding(reader):
+                    raise _StillIntegers
+        return scales
 
 
 def lstm(d: Decoder, node: NodeProto) -> bool:

@@ -17,6 +17,8 @@ import torch
 from torch import fx
 from torch.fx import traceback
 
+from veilgraph.ir.errors import UsageError
+
 MOST_ELEMENTS = 1 << 16  # as ONNX literals have it: larger results are left to the importer
 MOST_PUBLIC_ELEMENTS = 1 << 24
 MARK = "veilgraph"
@@ -77,13 +79,35 @@ def fold_constants(graph: fx.Graph, held: Mapping[str, torch.Tensor]) -> Folded:
     for node in graph.nodes:
         if _is_constant(node, known):
             operands = [known[operand] for operand in node.all_input_nodes]
-            args, kwargs = fx.map_arg((node.args, node.kwargs), lambda x: known[x].tensor)
-            with torch.no_grad():
-                tensor = node.target(*args, **kwargs).contiguous()  # copies were dropped
+            tensor = _computed(node, known)
             text = all(operand.text for operand in operands)
             known[node] = Known(tensor, text, any(operand.secret for operand in operands))
     folded = {node: value for node, value in known.items() if node not in given}
     return _replaced(graph, folded)
+
+
+def _computed(node: fx.Node, known: Mapping[fx.Node, Known]) -> torch.Tensor:
+    """
+    Raises:
+        UsageError: torch can't.
+    """
+    args, kwargs = fx.map_arg((node.args, node.kwargs), lambda x: known[x].tensor)
+    assert callable(node.target)
+    try:
+        with torch.no_grad():
+            found: torch.Tensor = node.target(*args, **kwargs)
+            return found.contiguous()  # copies were dropped
+    except Exception as error:  # torch promises no class of errors
+        raise UsageError(
+            f"torch can't compute {node.name!r}, a constant of the model: {first_line(error)}",
+            "Compute it before, and hold it as a buffer.",
+        ) from error
+
+
+def first_line(error: Exception) -> str:
+    """What torch says is wrong, without where."""
+    lines = (line.strip() for line in str(error).splitlines())
+    return next(filter(None, lines), "no reason given")
 
 
 def _replaced(graph: fx.Graph, folded: Mapping[fx.Node, Known]) -> Folded:

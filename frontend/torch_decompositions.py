@@ -24,6 +24,8 @@ def clamped(x: Tensor, low: float | None = None, high: float | None = None) -> T
     """min(max(x, low), high)."""
     if low == 0 and high is None:
         return torch.relu(x)
+    for bound in (low, high):
+        x = x if bound is None else x.to(torch.result_type(x, bound))
     bounds = (-math.inf if low is None else low, math.inf if high is None else high)
     return torch.nn.functional.hardtanh(x, *bounds)
 
@@ -57,6 +59,8 @@ def corrected_variance(
     centred = x - x.mean(axes, keepdim=True)
     count = math.prod(x.shape[axis] for axis in axes)
     divisor = count - (1 if correction is None else correction)
+    if divisor <= 0:
+        raise ValueError(f"a variance over {count} numbers with this correction is no number")
     return (centred * centred).sum(axes, keepdim=keepdim) * (1 / divisor)
 
 
@@ -70,13 +74,14 @@ def corrected_deviation(*args: Any, **kwargs: Any) -> Tensor:
 
 def vector_norm(
     x: Tensor,
-    ord: float = 2,
+    ord: float | None = 2,
     dim: Sequence[int] | None = None,
     keepdim: bool = False,
     *,
     dtype: torch.dtype | None = None,
 ) -> Tensor:
     """(sum of |x|^p)^(1/p), or the largest or the least magnitude."""
+    ord = 2 if ord is None else ord
     axes = tuple(dim) if dim else tuple(range(x.dim()))
     if ord == 2:
         return (x * x).sum(axes, keepdim=keepdim).sqrt()
@@ -90,8 +95,8 @@ def vector_norm(
 
 
 def weight_norm(v: Tensor, g: Tensor, dim: int = 0) -> Tensor:
-    """g v / |v|, magnitudes over all axes but one."""
-    axes = [axis for axis in range(v.dim()) if axis != dim % v.dim()]
+    """g v / |v|, magnitudes over all axes but one, or over all (-1: None as torch writes it)."""
+    axes = [axis for axis in range(v.dim()) if axis != dim]
     return v * (g / vector_norm(v, 2, axes, keepdim=True))
 
 
@@ -151,10 +156,10 @@ def roll(x: Tensor, shifts: Sequence[int], dims: Sequence[int] = ()) -> Tensor:
 
 
 def pixel_shuffle(x: Tensor, factor: int) -> Tensor:
-    """[N, C r r, H, W] to [N, C, H r, W r]."""
-    n, c, h, w = x.shape
-    y = x.reshape(n, c // factor**2, factor, factor, h, w).permute(0, 1, 4, 2, 5, 3)
-    return y.reshape(n, c // factor**2, h * factor, w * factor)
+    """[..., C r r, H, W] to [..., C, H r, W r]."""
+    *lead, c, h, w = x.shape
+    y = x.reshape(-1, c // factor**2, factor, factor, h, w).permute(0, 1, 4, 2, 5, 3)
+    return y.reshape(*lead, c // factor**2, h * factor, w * factor)
 
 
 def masked_attention(
@@ -196,10 +201,11 @@ def spread_and_mean(spread: Callable[..., Tensor]) -> Callable[..., tuple[Tensor
     """A variance or a deviation, and the mean."""
 
     def row(
-        x: Tensor, dim: Sequence[int] | None = None, *args: Any, keepdim: bool = False, **rest: Any
+        x: Tensor, dim: Sequence[int] | None = None, *args: Any, **named: Any
     ) -> tuple[Tensor, Tensor]:
-        axes = tuple(dim) if dim else tuple(range(x.dim()))
-        return spread(x, axes, *args, keepdim=keepdim, **rest), x.mean(axes, keepdim=keepdim)
+        y = spread(x, dim, *args, **named)
+        mean = x.mean(tuple(dim) if dim else tuple(range(x.dim())), keepdim=True)
+        return y, mean.reshape(y.shape)
 
     return row
 

@@ -68,7 +68,7 @@ def power_of_number(base: float, y: Tensor) -> Tensor:
 
 def softplus(x: Tensor, beta: float = 1, threshold: float = 20) -> Tensor:
     """ln(1 + e^(beta x)) / beta."""
-    return NotImplemented if beta == 1 else functional.softplus(x * beta) / beta
+    return NotImplemented if beta == 1 else functional.softplus(x * beta, 1, threshold) / beta
 
 
 def log_sum_exp(x: Tensor, dim: Sequence[int], keepdim: bool = False) -> Tensor:
@@ -126,16 +126,23 @@ def bounded(x: Tensor, low: Tensor | None = None, high: Tensor | None = None) ->
     return y if high is None else torch.minimum(y, high)
 
 
+def _counted(x: Tensor, dtype: torch.dtype | None) -> Tensor:
+    """Of a type, or truth values as integers."""
+    if dtype is None:
+        return x.long() if x.dtype == torch.bool else x
+    return x.to(dtype)
+
+
 def product(x: Tensor, *, dtype: torch.dtype | None = None) -> Tensor:
     """The product of all elements."""
-    return product_along(x.flatten(), 0)
+    return product_along(x.flatten(), 0, dtype=dtype)
 
 
 def product_along(
     x: Tensor, dim: int, keepdim: bool = False, *, dtype: torch.dtype | None = None
 ) -> Tensor:
     """A tree of products."""
-    y = x if dtype is None else x.to(dtype)
+    y = _counted(x, dtype)
     while (size := y.shape[dim]) > 1:
         half = size // 2
         pairs = y.narrow(dim, 0, half) * y.narrow(dim, half, half)
@@ -145,7 +152,7 @@ def product_along(
 
 def running_product(x: Tensor, dim: int, *, dtype: torch.dtype | None = None) -> Tensor:
     """Products of the first 1, 2, 3... elements, in about log n multiplications of all."""
-    y = x if dtype is None else x.to(dtype)
+    y = _counted(x, dtype)
     size, reach = y.shape[dim], 1
     while reach < size:
         moved = y.narrow(dim, reach, size - reach) * y.narrow(dim, 0, size - reach)
@@ -171,6 +178,9 @@ def _count(x: Tensor, dim: Any, keepdim: bool) -> Tensor:
 
 def sorted_(x: Tensor, dim: int = -1, descending: bool = False) -> Any:
     """All numbers in order, and where they were."""
+    if not x.dim():
+        values, places = sorted_(x.reshape(1))
+        return values.reshape(()), places.reshape(())
     return torch.topk(x, x.shape[dim], dim, largest=descending)
 
 

@@ -24,7 +24,7 @@ from torch.export.graph_signature import ConstantArgument, InputKind, OutputKind
 
 from veilgraph.frontend.pt2_archive import read_archive
 from veilgraph.frontend.pt2_program import open_program
-from veilgraph.frontend.torch_constants import fold_constants
+from veilgraph.frontend.torch_constants import first_line, fold_constants
 from veilgraph.frontend.torch_decompositions import DECOMPOSITIONS
 from veilgraph.frontend.torch_precision import as_float32
 from veilgraph.ir.errors import Offender, UnsupportedError, UsageError
@@ -110,7 +110,7 @@ def _decomposed(program: ExportedProgram) -> ExportedProgram:
             return program.run_decompositions(dict(DECOMPOSITIONS))
     except Exception as error:  # torch promises no class of errors here either
         raise UsageError(
-            f"torch can't write the model without changes in place: {_first_line(error)}",
+            f"An operator of the model can't be taken apart: {first_line(error)}",
             "Compile its parts to find out which of them shows it.",
         ) from error
 
@@ -150,14 +150,9 @@ def _trace(
             return torch.export.export(module, args, kwargs)
     except Exception as error:  # torch.export promises no class of errors
         raise UsageError(
-            f"torch.export can't trace the model: {_first_line(error)}",
+            f"torch.export can't trace the model: {first_line(error)}",
             "Export it yourself with torch.export.export, and compile the exported program.",
         ) from error
-
-
-def _first_line(error: Exception) -> str:
-    lines = (line.strip() for line in str(error).splitlines())
-    return next(filter(None, lines), "no reason given")
 
 
 def _zeros(

@@ -63,14 +63,14 @@ def scatter_add(x: Tensor, dim: int, index: Tensor, source: Tensor) -> Tensor:
     """Elements of `source` added to some of x's, along an axis."""
     used = source[tuple(slice(extent) for extent in index.shape)]
     with public():
-        matrix = _hot(_numbers(x).gather(dim, index), x.numel())
+        matrix = _hot(_numbers(x).gather(dim, index), x.numel()).to(source.dtype)
     return x + (used.reshape(1, -1) @ matrix).reshape(x.shape)
 
 
 def index_add(x: Tensor, dim: int, index: Tensor, source: Tensor, *, alpha: float = 1) -> Tensor:
     """Parts of `source` added to some of x's, along an axis."""
     with public():
-        matrix = _hot(index, x.shape[dim])
+        matrix = _hot(index, x.shape[dim]).to(source.dtype)
     return x + along(source, dim, matrix) * alpha
 
 
@@ -102,7 +102,7 @@ def index_put(
     with public():
         places = aten.index.Tensor(_numbers(x), indices)
         if accumulate:
-            matrix = _hot(places, x.numel())
+            matrix = _hot(places, x.numel()).to(values.dtype)
     wide = values.expand(places.shape)
     if accumulate:
         return x + (wide.reshape(1, -1) @ matrix).reshape(x.shape)
@@ -129,7 +129,9 @@ def indexed(x: Tensor, indices: Sequence[Tensor | None]) -> Tensor:
 
 def taken(x: Tensor, index: Tensor) -> Tensor:
     """Elements by number."""
-    return x.flatten().index_select(0, index.flatten()).reshape(index.shape)
+    with public():
+        places = torch.remainder(index.flatten(), x.numel())
+    return x.flatten().index_select(0, places).reshape(index.shape)
 
 
 def padded(x: Tensor, pads: Sequence[int], mode: str = "constant", value: Any = None) -> Tensor:

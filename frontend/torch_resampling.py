@@ -73,7 +73,7 @@ def nearest(operator: Any) -> Row:
             size = None if sizes is None else [sizes[i]]
             factor = None if factors is None else [factors[i]]
             new = size[0] if size else int(extent * (factor or [1.0])[0])
-            if new % extent == 0:
+            if new % extent == 0 and (factor is None or factor[0] * extent == new):
                 wide = x.unsqueeze(i + 3).repeat_interleave(new // extent, i + 3)
                 x = wide.flatten(i + 2, i + 3)
                 continue

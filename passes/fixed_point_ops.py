@@ -145,8 +145,9 @@ class Encoder:
         """
         ring_bits = ring_bits or _ring_bits(operands[0])
         stated = Stated(shape, frac_bits, ring_bits)
-        known = self._range(source, Encoding(ring_bits, frac_bits))
-        declared = self._reach_of(source, known).declared(known, self._program.margin)
+        encoding = Encoding(ring_bits, frac_bits)
+        known = self._range(source, encoding)
+        declared = self._reach_of(source, known).declared(known, self._program.margin, encoding)
         return kind.build(*operands, range=declared, stated=stated, **(named or {}))
 
     def _in_ring(self, source: ir.Value, ring_bits: int) -> ir.Value:

@@ -23,11 +23,17 @@ from torch_mlir import ir
 
 from veilgraph.ir.attributes import element_count, shape_of
 from veilgraph.ir.graph import Graph, attributes, kind_of
-from veilgraph.ir.secret_types import RangeSource, RealRange
+from veilgraph.ir.secret_types import Encoding, RangeSource, RealRange
 from veilgraph.passes.intervals import HOLLOWS
 from veilgraph.passes.public_numbers import scaling
 from veilgraph.passes.ranges import Statistics
-from veilgraph.passes.real_functions import EVERYWHERE, FUNCTIONS, Ends, interval_of
+from veilgraph.passes.real_functions import (
+    EVERYWHERE,
+    FUNCTIONS,
+    MOST_OF_ROOM,
+    Ends,
+    interval_of,
+)
 from veilgraph.passes.scale_structure import PRODUCTS
 from veilgraph.passes.scales import Scales
 
@@ -76,16 +82,20 @@ class Reach:
         calibrated = known.source is RangeSource.CALIBRATED
         return calibrated and (self.low < low or self.high > high)
 
-    def declared(self, known: RealRange, margin: float) -> RealRange:
+    def declared(self, known: RealRange, margin: float, encoding: Encoding) -> RealRange:
         """The range that comparisons go by: a known one, but where more is proven to be possible.
 
-        A window holds all up to a power of two, and so does a product's ring.
+        A window holds all up to a power of two, and so does a product's ring. What the encoding
+        does not hold is left out.
         """
         reach = max(-self.low, self.high)
         if known.source is not RangeSource.CALIBRATED or not self.is_linear:
             return known
         held = 2.0 ** math.ceil(math.log2(known.reach(margin) or 1.0))
-        return known if reach <= held else RealRange(self.low, self.high, RangeSource.PROVEN)
+        held_here = math.ldexp(1.0, encoding.ring_bits - 2 - encoding.frac_bits)
+        room = MOST_OF_ROOM * min(self.room, held_here)
+        ends = max(self.low, -room), min(self.high, room)
+        return known if reach <= held else RealRange(*ends, RangeSource.PROVEN)
 
 
 def reachable(
@@ -170,11 +180,16 @@ class _Reach:
 
     def _product(self, op: ir.OpView) -> Ends:
         x, y, *biases = op.operation.operands
-        terms = {"mul": 1, "matmul": shape_of(x)[-1]}.get(kind_of(op)) or prod(shape_of(y)[1:])
         first, second = self._ends(x), self._ends(y)
         corners = [a * b for a in first for b in second]
-        if x == y:
+        kind, terms = kind_of(op), 1
+        if kind == "mul" and x == y:
             corners = [max(0.0, min(corners)) if min(first) > 0 else 0.0, max(corners)]
+        elif kind == "matmul":
+            terms = shape_of(x)[-1]
+        elif kind == "conv":
+            corners.append(0.0)  # in the padding
+            terms = prod(shape_of(y)[1:])
         low, high = (terms * end for end in (min(corners), max(corners)))
         return _sum(op, [(low, high), *(self._ends(bias) for bias in biases)])
 

@@ -110,7 +110,8 @@ class Introduction:
         """PeerError if one side awaits the dealer and the other runs from a store, without it.
 
         They would not meet otherwise: who awaits the dealer is not complete without it. Asked when
-        the other has proven who it is.
+        the other has proven who it is; but the word itself came in the clear, so who is in between
+        can end the search, as by closing the connection.
         """
         if self._to_stores and not self.config.absent:
             raise PeerError(

@@ -35,7 +35,7 @@ def write_tensors(
     path = Path(path)
     partial = path.with_name(path.name + ".partial")
     content = save(
-        {name: np.ascontiguousarray(tensors[name]) for name in sorted(tensors)},
+        {name: np.asarray(tensors[name], order="C") for name in sorted(tensors)},
         metadata=dict(stated),
     )
     try:

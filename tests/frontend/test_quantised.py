@@ -251,6 +251,45 @@ def test_a_bias_in_units_of_a_dynamic_scale() -> None:
     assert np.abs(theirs - exact).max() < 0.05 * np.abs(exact).max()
 
 
+def scaled_product(*more: NodeProto) -> ModelProto:
+    """[2, 3] x [3, 4] in integers, as onnxruntime.quantization writes it, and what else is read."""
+    rng = np.random.default_rng(4)
+    return model(
+        node("DynamicQuantizeLinear", "x", "q s z"),
+        node("MatMulInteger", "q w z wz", "product"),
+        node("Cast", "product", "real", to=TensorProto.FLOAT),
+        node("Mul", "s ws", "units"),
+        node("Mul", "real units", "scaled"),
+        *more,
+        w=rng.integers(0, 255, (3, 4)).astype(np.uint8),
+        wz=np.uint8(128),
+        ws=np.float32(0.01),
+        column=np.array([1, 1]),
+    )
+
+
+def test_a_scale_that_goes_into_its_products_alone() -> None:
+    graph = import_model(scaled_product(node("Relu", "scaled")))
+    assert "matmul" in [kind_of(op) for op in graph.operations]
+
+
+@pytest.mark.parametrize(
+    "more",
+    [
+        [node("Mul", "x s")],  # the scale itself
+        [node("Mul", "real ws")],  # a product without it
+        [node("Mul", "s s", "square"), node("Mul", "real square")],
+        [node("Mul", "units s", "square"), node("Mul", "real square")],
+        [node("Reshape", "s column", "moved"), node("Add", "scaled moved")],
+        [node("Div", "x units")],
+    ],
+)
+def test_a_scale_from_data_that_is_read_otherwise(more: list[NodeProto]) -> None:
+    """Any scale would do for what it makes real again, and for nothing else."""
+    with pytest.raises(UnsupportedError, match="DynamicQuantizeLinear"):
+        import_model(scaled_product(*more))
+
+
 def onnx_conv(x: Array, w: Array, b: Array) -> Array:
     """A convolution with pads of one, by ONNX Runtime."""
     proto = model(

@@ -12,7 +12,7 @@ from veilgraph.checking import check
 from veilgraph.ir import graph_ops as ops
 from veilgraph.ir.graph import Graph
 from veilgraph.ir.mlir import context
-from veilgraph.ir.secret_types import RangeSource, RealRange
+from veilgraph.ir.secret_types import Encoding, RangeSource, RealRange
 from veilgraph.passes.ranges import Statistics, outward
 from veilgraph.passes.reachable import Reach, reachable
 from veilgraph.passes.real_functions import EVERYWHERE, FUNCTIONS, POWER_SLACK, clips_of
@@ -22,6 +22,8 @@ from veilgraph.runtime.simulate import simulate
 
 SIZE = 64
 CALIBRATED = RangeSource.CALIBRATED
+WIDE = Encoding(64, 16)
+W = np.full((1, 1, 3, 3), 0.5, np.float32)
 
 
 def of_difference(operator: str) -> ModelProto:
@@ -196,11 +198,59 @@ def test_intervals_by_operation() -> None:
     assert (found[total].low, found[total].high) == (0.0, 4.0)
 
 
+def test_a_square_of_a_matrix_is_of_both_signs() -> None:
+    """And padding brings zeros to sums of what is never zero."""
+    graph = Graph.create(context(), {"x": (4, 4), "image": (1, 1, 4, 4)}, {"w": W})
+    x, image = graph.inputs.values()
+    with graph.end("y"):
+        squares, product = ops.Mul.build(x, x), ops.Matmul.build(x, x)
+    with graph.end("z"):
+        steps = {"strides": (1, 1), "dilations": (1, 1), "groups": 1}
+        ends = {"pads_low": (1, 1), "pads_high": (1, 1)}
+        padded = ops.Conv.build(image, graph.parameters["w"], **steps, **ends)
+    with graph.end("sum"):
+        total = ops.Add.build(squares, product)
+    graph.finish({"y": total, "z": padded})
+    known = {x: Statistics(RealRange(-1.0, 1.0, CALIBRATED), 1.0)}
+    known[graph.parameters["w"]] = Statistics(RealRange(0.5, 0.5, RangeSource.PROVEN), 1.0)
+    known[image] = Statistics(RealRange(2.0, 3.0, RangeSource.PROVEN), 1.0)
+    for value in (squares, product, padded, *graph.outputs.values()):
+        known[value] = Statistics(RealRange(-1.0, 30.0, CALIBRATED), 1.0)
+    problem = ScaleProblem.of(graph, known, Budget(2.0, 1e-4))
+    scales = choose_scales(problem, problem.attempt(problem.one_ring(64)))
+    found = reachable(graph, known, scales, 2.0)
+    assert (found[squares].low, found[squares].high) == (0.0, 9.0)
+    assert (found[product].low, found[product].high) == (-36.0, 36.0)
+    assert found[padded].low == 0.0
+
+
+@pytest.mark.parametrize("ring", ["auto", 32])
+def test_a_sum_whose_reach_is_all_that_its_ring_holds(ring: int | str) -> None:
+    """Comparisons of it go by the ring, less what a proven range is widened by."""
+    nodes = [
+        helper.make_node("ReduceSum", ["x"], ["s"], name="sum", keepdims=0),
+        helper.make_node("Sub", ["s", "c"], ["d"], name="difference"),
+        helper.make_node("Relu", ["d"], ["y"], name="relu"),
+    ]
+    proto = model(nodes, {"x": (1, SIZE)}, ["y"], {"c": np.float32(16) * np.ones((), np.float32)})
+    generator = np.random.default_rng(2)
+    seen = generator.normal(0.25, 1, (16, 1, SIZE)).astype(np.float32)
+    plan, weights = veilgraph.compile(proto, ring=ring, calibrate={"x": seen})
+    for x in seen[:4]:
+        found = simulate(plan, weights, {"x": x}).outputs["y"]
+        np.testing.assert_allclose(found, run_onnx(proto, {"x": x})["y"], atol=0.2)
+
+
 def test_what_comparisons_go_by() -> None:
     known = RealRange(-1.0, 3.0, CALIBRATED)
     near, far = (Reach(-end, end, 100.0, is_linear=True) for end in (8.0, 12.0))
-    assert near.declared(known, 2.0) == known, "a window holds all up to a power of two"
-    assert far.declared(known, 2.0) == RealRange(-12.0, 12.0, RangeSource.PROVEN)
-    assert Reach(-12.0, 12.0, 12.0).declared(known, 2.0) == known, "a ring ends it"
+    assert near.declared(known, 2.0, WIDE) == known, "a window holds all up to a power of two"
+    assert far.declared(known, 2.0, WIDE) == RealRange(-12.0, 12.0, RangeSource.PROVEN)
+    assert Reach(-12.0, 12.0, 12.0).declared(known, 2.0, WIDE) == known, "a ring ends it"
+    full = Reach(-16.0, 16.0, 16.0, is_linear=True)
+    assert full.declared(known, 2.0, WIDE) == RealRange(-15.0, 15.0, RangeSource.PROVEN)
+    narrow = Encoding(20, 14)
+    assert full.declared(known, 2.0, narrow) == RealRange(-15.0, 15.0, RangeSource.PROVEN)
+    assert far.declared(RealRange(-1.0, 1.0, CALIBRATED), 2.0, Encoding(20, 15)).high == 7.5
     assert far.may_leave(known, 2.0)
     assert not Reach.trusted(known).may_leave(known, 2.0)

@@ -31,7 +31,7 @@ def test_round_trip(path: Path) -> None:
     found = load_weights(path, DIGEST)
     assert found.keys() == WEIGHTS.keys()
     for name, value in WEIGHTS.items():
-        assert found[name].dtype == np.float32
+        assert (found[name].shape, found[name].dtype) == (value.shape, np.float32)
         np.testing.assert_array_equal(found[name], value)
 
 

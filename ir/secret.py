@@ -63,6 +63,7 @@ class SecretProgram:
         margin: values may be this many times larger than their range says before anything breaks.
         predicted_error: of the outputs, relative to their size, by derivatives; 0 where no samples
             tell.
+        trusting: functions, by name, whose operands are trusted to stay where they were.
     """
 
     module: ir.Module
@@ -70,6 +71,7 @@ class SecretProgram:
     encoding: str = ""
     margin: float = 1.0
     predicted_error: float = 0.0
+    trusting: tuple[str, ...] = ()
 
     @staticmethod
     def create(
@@ -79,6 +81,7 @@ class SecretProgram:
         encoding: str = "",
         margin: float = 1.0,
         predicted_error: float = 0.0,
+        trusting: tuple[str, ...] = (),
     ) -> SecretProgram:
         """A program without operations: build under `at(name)`, then call `finish`."""
         with context, ir.Location.unknown():
@@ -88,7 +91,7 @@ class SecretProgram:
             function.add_entry_block([ir.Location.name(a.name) for a in arguments])
             entries = [argument.attributes() for argument in arguments]
             function.attributes["arg_attrs"] = ir.ArrayAttr.get(entries)
-        return SecretProgram(module, weights, encoding, margin, predicted_error)
+        return SecretProgram(module, weights, encoding, margin, predicted_error, trusting)
 
     @staticmethod
     def parse(

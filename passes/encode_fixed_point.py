@@ -22,6 +22,7 @@ from veilgraph.passes.fixed_point_ops import Encoder
 from veilgraph.passes.infer_visibility import Visibility
 from veilgraph.passes.ranges import Ranges, Statistics
 from veilgraph.passes.reachable import Reach, reachable
+from veilgraph.passes.real_functions import FIT_UNITS
 from veilgraph.passes.rings import RUNGS
 from veilgraph.passes.scale_drafts import Budget
 from veilgraph.passes.scales import ScaleProblem, Scales, Trial, choose_scales
@@ -67,6 +68,7 @@ class EncodeFixedPoint:
         spare: rungs of 8 bits that values get in addition whose noise nothing predicts.
         target: whose protocols are paid for.
         trusts_ranges: functions hold on ranges with their margin, and no further.
+        fit_units: what sums of waves may be off by, in units of their result's last place.
     """
 
     ring_bits: int | None = None
@@ -77,6 +79,7 @@ class EncodeFixedPoint:
     spare: int = 0
     target: Target = field(default_factory=named_target)
     trusts_ranges: bool = False
+    fit_units: float = FIT_UNITS
 
     def run(self, graph: Graph, visibility: Visibility, ranges: Ranges) -> SecretProgram:
         """The program in fixed point.
@@ -98,11 +101,18 @@ class EncodeFixedPoint:
             predicted_error=scales.error,
         )
         guarded = {} if self.trusts_ranges else reach
-        encoder = Encoder(graph, program, statistics, scales, guarded)
+        encoder = Encoder(graph, program, statistics, scales, guarded, self.fit_units)
         program.finish(encoder.encode())
-        trusting = _leaving(graph, statistics, reach, self.margin) if self.trusts_ranges else ()
-        domains = _domains(graph, (*trusting, *encoder.trusting))
-        return replace(program, encoding=self._sentence(ranges, scales, domains))
+        leaving = _leaving(graph, statistics, reach, self.margin) if self.trusts_ranges else ()
+        trusting = (*leaving, *encoder.trusting)
+        sentence = self._sentence(ranges, scales, _domains(graph, trusting))
+        return replace(program, encoding=sentence, trusting=trusting)
+
+    def one_ring(self, graph: Graph, ranges: Ranges) -> int:
+        """The narrowest ring in which all of a program is predicted to be exact enough, or the
+        widest; of a program whose noise is known."""
+        budget = Budget(self.margin, self.goal, self.frac_bits)
+        return ScaleProblem.of(graph, ranges.of(graph), budget).narrowest_ring(self.goal**2)
 
     @property
     def goal(self) -> float:
@@ -179,7 +189,8 @@ class EncodeFixedPoint:
             if self.frac_bits is not None
             else "fraction bits value by value"
         )
-        sentence = f"{rings}, {bits}{domains}; {ranges.origin}"
+        waves = "" if self.fit_units == FIT_UNITS else f", waves within {self.fit_units:g} units"
+        sentence = f"{rings}, {bits}{waves}{domains}; {ranges.origin}"
         if not any(role == "input" for role, _ in ranges.known):
             widest = max(scales.rings.units.values(), default=MAX_RING_BITS)
             return f"{sentence}; magnitudes of sums may reach 2^{widest - 2} units"

@@ -59,21 +59,12 @@ class Escalation:
 
     def run(self) -> Trial:
         """The rings and scales found; those of the widest rings where even these miss the goal."""
-        ring_bits = self._one_ring()
+        ring_bits = self.problem.narrowest_ring(self.noise)
         least = self._least(ring_bits)
         even = {unit: max(ring_bits, floor) for unit, floor in least.items()}
         starts = [self._raised(least), self.problem.attempt(even)]
         found = [self._trimmed(trial, least) for trial in starts if trial.noise <= self.noise]
         return min(found or starts, key=self.traffic.bits if found else lambda trial: trial.noise)
-
-    def _one_ring(self) -> int:
-        """The narrowest ring that is enough for all."""
-        enough = (
-            ring_bits
-            for ring_bits in RUNGS
-            if self.problem.attempt(self.problem.one_ring(ring_bits)).noise <= self.noise
-        )
-        return next(enough, RUNGS[-1])
 
     def _least(self, ring_bits: int) -> dict[ir.Value, int]:
         """The narrowest ring that each unit may be in."""

@@ -55,6 +55,7 @@ class Encoder:
         statistics: of the graph's values of which anything is known.
         scales: ring and fraction bits of every value.
         reach: where values can be that leave their range; of none where all are trusted to stay.
+        fit_units: what sums of waves may be off by, in units of their result's last place.
 
     Attributes:
         trusting: functions that do not hold wherever `reach` says, by name.
@@ -67,8 +68,10 @@ class Encoder:
         statistics: Mapping[ir.Value, Statistics],
         scales: Scales,
         reach: Mapping[ir.Value, Reach],
+        fit_units: float,
     ) -> None:
         self._graph, self._program, self._reach = graph, program, reach
+        self._fit_units = fit_units
         self._statistics, self._rings = statistics, scales.rings
         self._stored, self._most = scales.stored, scales.wide
         given = zip(graph.block.arguments, program.block.arguments, strict=True)
@@ -271,6 +274,7 @@ class Encoder:
             bits,
             _ring_bits(x),
             self._program.margin,
+            self._fit_units,
         )
         declared = self._range(result, Encoding(_ring_bits(x), bits))
         return call.build(x, declared, name_of(op))

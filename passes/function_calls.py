@@ -24,6 +24,7 @@ from veilgraph.ir.waves import FINE_BITS, Waves, tables
 from veilgraph.passes.normalized_functions import FUZZY_BITS, Normalized
 from veilgraph.passes.reachable import Reach
 from veilgraph.passes.real_functions import (
+    FIT_UNITS,
     FUNCTIONS,
     MOST_OF_ROOM,
     TURNING,
@@ -51,6 +52,8 @@ class FunctionCall:
         in_bits, out_bits: fraction bits of operand and result.
         margin: how many times larger than calibrated values may be.
         reach: where the operand can be, whatever its range says.
+        fit_units: what waves may be off by, in units of the result's last place; those of functions
+            with a pole are within FIT_UNITS.
     """
 
     name: str
@@ -60,6 +63,7 @@ class FunctionCall:
     out_bits: int
     ring_bits: int
     margin: float
+    fit_units: float = FIT_UNITS
 
     def build(self, x: ir.Value, declared: RealRange, layer: str) -> ir.Value:
         """The result, of range `declared`, at the current place.
@@ -97,7 +101,7 @@ class FunctionCall:
         """0 far below and x far above: what was clipped above is added again."""
         (least, most), (low, high) = clip, self._ends
         inner = max(low, least), min(high, most)
-        waves = waves_of(self.name, *inner, self.in_bits, self.out_bits, self.ring_bits)
+        waves = self._fit(*inner)
         if waves is None:
             return None
         if math.isinf(least):
@@ -116,7 +120,14 @@ class FunctionCall:
             low = least - self._missed(least)
         if math.isfinite(most):
             high = most + self._missed(most)
-        return waves_of(self.name, low, high, self.in_bits, self.out_bits, self.ring_bits)
+        return self._fit(low, high)
+
+    def _fit(self, low: float, high: float) -> Waves | None:
+        """What has a pole is as exact as ever: an inverse is a large factor of what follows."""
+        has_pole = FUNCTIONS[self.name].domain is Domain.POSITIVE
+        units = FIT_UNITS if has_pole else self.fit_units
+        bits = self.in_bits, self.out_bits, self.ring_bits
+        return waves_of(self.name, low, high, *bits, units)
 
     @property
     def _usual(self) -> Ends:

@@ -68,6 +68,7 @@ class MergeTruncations:
             program.encoding,
             program.margin,
             program.predicted_error,
+            program.trusting,
         )
         merged.finish(_Rewriter(program, merged).rewrite())
         return merged

@@ -7,7 +7,7 @@ is in `Program.text`.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 import numpy.typing as npt
@@ -20,6 +20,7 @@ from veilgraph.passes.approximate import Approximate
 from veilgraph.passes.assign_buffers import Memory, assign_buffers
 from veilgraph.passes.batch_rounds import Schedule, batch_rounds
 from veilgraph.passes.bound_masks import BoundMasks
+from veilgraph.passes.choose_approximations import Choice, ChooseApproximations, Price
 from veilgraph.passes.choose_comparison import ChooseComparison
 from veilgraph.passes.encode_fixed_point import AIM, MAX_ERROR, UNUSABLE, EncodeFixedPoint
 from veilgraph.passes.expand_protocols import Expanded, expand_protocols
@@ -136,9 +137,9 @@ def _ranges(program: Program) -> None:
     program.ranges = assume(graph) if options.samples is None else calibrate(graph, options.samples)
 
 
-def _encode(program: Program) -> None:
+def _encoding(program: Program) -> EncodeFixedPoint:
     options = program.options
-    encode = EncodeFixedPoint(
+    return EncodeFixedPoint(
         ring_bits=options.ring_bits,
         frac_bits=options.frac_bits,
         max_error=options.max_error,
@@ -147,6 +148,10 @@ def _encode(program: Program) -> None:
         target=program.target,
         trusts_ranges=options.trusts_ranges,
     )
+
+
+def _encode(program: Program) -> None:
+    encode = _encoding(program)
     program.secret = encode.run(program.graph, program.visibility, program.ranges)
 
 
@@ -161,13 +166,18 @@ _merge = _secret(lambda secret: MergeTruncations().run(secret))
 _choose = _secret(lambda secret: ChooseComparison().run(secret))
 
 
+def _verifying(program: Program, given: Samples) -> VerifyAccuracy:
+    outputs = _measured(program)
+    samples = [{name: x[i] for name, x in given.items()} for i in range(len(outputs))]
+    return VerifyAccuracy(samples, outputs)
+
+
 def _verify_accuracy(program: Program) -> None:
     """Encodes again as long as the samples say that it was not exact enough; the best is taken."""
-    options, outputs = program.options, _measured(program)
+    options = program.options
     if options.samples is None:
         return
-    samples = [{n: x[i] for n, x in options.samples.items()} for i in range(len(outputs))]
-    verify = VerifyAccuracy(samples, outputs)
+    verify = _verifying(program, options.samples)
     chosen = options.ring_bits is None and options.frac_bits is None
     allowed = options.max_error or (MAX_ERROR if chosen else UNUSABLE)
     best = found = verify.measure(program.secret)
@@ -201,6 +211,31 @@ def _encode_finer(program: Program, found: Measured, allowed: float) -> None:
         program.ranges = program.ranges.without_gains()
     for stage in (_encode, _merge, _choose):
         stage(program)
+
+
+def _choose_approximations(program: Program) -> None:
+    """Where the encoding is free to choose, and the samples have borne out what was predicted."""
+    options, encoding = program.options, _encoding(program)
+    is_free = options.ring_bits is None and options.frac_bits is None
+    is_predicted = program.secret.predicted_error > 0 and not program.misses
+    if options.max_error is None or options.samples is None or not (is_free and is_predicted):
+        return
+    if not ChooseApproximations.applies_to(program.graph):
+        return
+
+    def encoded(choice: Choice) -> SecretProgram:
+        chosen = replace(encoding, ring_bits=choice.ring_bits, fit_units=choice.fit_units)
+        plain = chosen.run(program.graph, program.visibility, program.ranges)
+        return ChooseComparison().run(MergeTruncations().run(plain))
+
+    choose = ChooseApproximations(
+        AIM * options.max_error,
+        _verifying(program, options.samples),
+        encoded,
+        lambda secret: Price.of(secret, program.target),
+    )
+    least_ring_bits = encoding.one_ring(program.graph, program.ranges)
+    program.secret = choose.run(program.secret, least_ring_bits)
 
 
 def _expand(program: Program) -> None:
@@ -266,6 +301,8 @@ PIPELINE: tuple[Stage, ...] = (
      _choose),
     ("verify_accuracy", "a plan is made of what the samples have shown to be exact enough",
      _verify_accuracy),
+    ("choose_approximations", "only with an error allowed: one ring and coarser waves, if cheaper",
+     _choose_approximations),
     ("keep_decisions", "what a class is made of was there to be measured, and stays secret",
      _keep_decisions),
     # party: messages, draws, local computation

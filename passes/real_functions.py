@@ -31,6 +31,7 @@ from veilgraph.passes.wave_fits import (
 )
 
 MOST_COEFFICIENT_BITS = 28
+FIT_UNITS = 0.5  # of the last place, that waves may be off by: as much as rounding is
 WIDE = 2.0  # times the flat function's reach, beyond which a clip is cheaper than more waves
 COARSE_WIDE = 3.0  # the same up to COARSE_BITS of fraction, where waves are few and narrow
 COARSE_BITS = 14
@@ -216,13 +217,20 @@ def turning(name: str, reach: float, in_bits: int, out_bits: int, ring_bits: int
 
 @cache
 def waves_of(
-    name: str, low: float, high: float, in_bits: int, out_bits: int, ring_bits: int
+    name: str,
+    low: float,
+    high: float,
+    in_bits: int,
+    out_bits: int,
+    ring_bits: int,
+    fit_units: float = FIT_UNITS,
 ) -> Waves | None:
     """The function on [low, high]; None where no sum of waves is close enough.
 
     Args:
         in_bits, out_bits: fraction bits of operand and result.
         ring_bits: of the operand; a function with a slope has no wider sum.
+        fit_units: what the waves may be off by, in units of the result's last place.
     """
     function = FUNCTIONS[name]
     if not (math.isfinite(low) and math.isfinite(high)):
@@ -233,7 +241,7 @@ def waves_of(
         context.prec = DIGITS
         interval = _interval(function, Decimal(low), Decimal(high), in_bits)
         widths = dict(_periods(function, interval, in_bits, ring_bits))
-        goal = Decimal(2) ** -(out_bits + 1)
+        goal = Decimal(fit_units) * Decimal(2) ** -out_bits
         found = _fit(name, interval, tuple(widths), goal)
         if found is None:
             return None

@@ -21,7 +21,7 @@ from torch_mlir import ir
 
 from veilgraph.ir.graph import Graph
 from veilgraph.passes.ranges import Statistics
-from veilgraph.passes.rings import Readers, Rings, find_readers
+from veilgraph.passes.rings import RUNGS, Readers, Rings, find_readers
 from veilgraph.passes.scale_drafts import (
     ROUNDING_NOISE,
     Budget,
@@ -89,6 +89,11 @@ class ScaleProblem:
     def one_ring(self, ring_bits: int) -> dict[ir.Value, int]:
         """The same width for all units."""
         return dict.fromkeys(self.readers.units, ring_bits)
+
+    def narrowest_ring(self, noise: float) -> int:
+        """The ring that is enough for all units, with so much noise; the widest if none is."""
+        enough = (k for k in RUNGS if self.attempt(self.one_ring(k)).noise <= noise)
+        return next(enough, RUNGS[-1])
 
     def attempt(self, units: Mapping[ir.Value, int], most: Mapping[ir.Value, int] = NONE) -> Trial:
         """The best scales in these rings, and the error that they are predicted to cause.

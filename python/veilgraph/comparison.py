@@ -125,8 +125,8 @@ def compare_errors(model: str | Path, allowed: Sequence[float], **options: Any) 
                 raise
             break
         sentence = plan.manifest.encoding
-        rings, measured = sentence.split(", ")[0], sentence.split(", ")[-1]
-        told = f"{error:g} allowed, {measured}; {rings}"
+        chosen, measured = sentence.split("; ")[0], sentence.split(", ")[-1]
+        told = f"{error:g} allowed, {measured}; {chosen}"
         found.append(Candidate(plan.manifest.suite, computing_parties(plan), told, plan))
     return found
 

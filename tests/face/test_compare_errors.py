@@ -5,8 +5,12 @@ from __future__ import annotations
 from itertools import pairwise
 from pathlib import Path
 
+import numpy as np
+import onnx
 import pytest
 from click.testing import CliRunner
+from models import model
+from onnx import helper
 from verbs import DIGITS, json_of, refusal
 
 from veilgraph.cli import main
@@ -31,6 +35,27 @@ def test_as_a_table_up_to_what_can_be_held() -> None:
     assert done.exit_code == 0, done.stderr
     assert "0.001 allowed, measured" in " ".join(done.stdout.split())
     assert "1e-12 allowed" not in done.stdout
+
+
+def test_what_was_chosen_is_shown(tmp_path: Path) -> None:
+    rng = np.random.default_rng(2)
+    weights = {name: (rng.standard_normal((16, 16)) / 3).astype(np.float32) for name in ("u", "v")}
+    nodes = [
+        helper.make_node("MatMul", ["x", "u"], ["a"]),
+        helper.make_node("Gelu", ["a"], ["b"]),
+        helper.make_node("MatMul", ["b", "v"], ["y"]),
+    ]
+    onnx.save(model(nodes, {"x": (4, 16)}, ["y"], weights), tmp_path / "gelu.onnx")
+    samples = rng.standard_normal((6, 4, 16)).astype(np.float32)
+    np.savez(tmp_path / "samples.npz", x=samples)
+    given = ("--calibrate", tmp_path / "samples.npz", "--compare-errors", "0.05,0.0001")
+    loose, tight = json_of("compile", tmp_path / "gelu.onnx", *given)["errors"]
+    assert "waves within 8 units" in loose["encoding"]
+    assert sum(loose["sent_bytes"].values()) < sum(tight["sent_bytes"].values())
+    done = CliRunner().invoke(main, ["compile", str(tmp_path / "gelu.onnx"), *map(str, given)])
+    shown = " ".join(done.stdout.split())
+    for words in ("allowed, measured", "waves within 8 units", "24 bits"):
+        assert words in shown
 
 
 def test_an_error_that_no_ring_holds() -> None:

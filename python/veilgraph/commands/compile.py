@@ -96,7 +96,7 @@ Example, a classifier of the bank's on a client's image:
     type=click.FloatRange(min=0, min_open=True),
     metavar="E",
     help="Mean error of the outputs that is allowed on the samples, as a share of their mean "
-    "size.  [default: 0.005 for --ring auto]",
+    "size; approximations are chosen for it too.  [default: 0.005 for --ring auto]",
 )
 @click.option(
     "--frac-bits", type=int, metavar="N", help="Fraction bits of every value.  [default: chosen]"

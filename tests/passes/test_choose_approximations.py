@@ -1,0 +1,223 @@
+"""With real functions: what is cheaper is taken, where the samples pass it and no guard is lost."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from decimal import Decimal
+from functools import cache, partial
+
+import numpy as np
+import pytest
+from models import model, run_onnx
+from onnx import ModelProto, helper
+from torch_mlir import ir
+
+import veilgraph
+from veilgraph import compilation
+from veilgraph.ir.errors import AccuracyError
+from veilgraph.ir.mlir import context
+from veilgraph.ir.secret import Argument, SecretProgram
+from veilgraph.ir.secret_ops import Neg
+from veilgraph.ir.secret_types import Encoding, RangeSource, RealRange, Tensor
+from veilgraph.ir.waves import values
+from veilgraph.passes import pipeline
+from veilgraph.passes.choose_approximations import (
+    COARSE_UNITS,
+    Choice,
+    ChooseApproximations,
+    Price,
+    choices,
+)
+from veilgraph.passes.real_functions import FIT_UNITS, FUNCTIONS, waves_of
+from veilgraph.passes.verify_accuracy import VerifyAccuracy
+from veilgraph.runtime.simulate import simulate
+
+RANGE = RealRange(-4.0, 4.0, RangeSource.CALIBRATED)
+SAMPLES = {"x": np.random.default_rng(3).standard_normal((8, 4, 16)).astype(np.float32)}
+SAMPLE = {"x": np.float32([1.0, -3.0])}
+WANTED = {"y": np.float32([-1.0, 3.0])}
+
+
+def perceptron(*kinds: str) -> ModelProto:
+    """Two linear layers, with `kinds` in between."""
+    generator = np.random.default_rng(2)
+    weights = {
+        name: (generator.standard_normal((16, 16)) / 3).astype(np.float32) for name in ("u", "v")
+    }
+    nodes = [helper.make_node("MatMul", ["x", "u"], ["a"], "first")]
+    last = "a"
+    for number, kind in enumerate(kinds):
+        nodes.append(helper.make_node(kind, [last], [f"f{number}"], f"function{number}"))
+        last = f"f{number}"
+    nodes.append(helper.make_node("MatMul", [last, "v"], ["y"], "second"))
+    return model(nodes, {"x": (4, 16)}, ["y"], weights)
+
+
+def compiled(proto: ModelProto, **options: object) -> tuple[veilgraph.Plan, dict[str, np.ndarray]]:
+    return veilgraph.compile(proto, calibrate=SAMPLES, **options)  # type: ignore[arg-type]
+
+
+def sent(plan: veilgraph.Plan) -> int:
+    cost = plan.cost()
+    return cost.online.total_bytes + cost.offline.total_bytes
+
+
+@cache
+def by_unit(max_error: float) -> tuple[int, int]:
+    """Bytes and rounds with rings chosen one by one, as without a choice."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(ChooseApproximations, "applies_to", staticmethod(lambda graph: False))
+        plan, _ = compiled(perceptron("Gelu"), max_error=max_error)
+    assert "64 bits, " in plan.manifest.encoding
+    return sent(plan), plan.cost().online.rounds
+
+
+@pytest.mark.parametrize("max_error", [0.05, 1e-3])
+def test_the_cheaper_plan_holds_the_error(max_error: float) -> None:
+    plan, weights = compiled(perceptron("Gelu"), max_error=max_error)
+    bytes_before, rounds_before = by_unit(max_error)
+    assert sent(plan) < 0.75 * bytes_before
+    assert plan.cost().online.rounds <= rounds_before
+    assert plan.manifest.encoding.startswith("ring of ")
+    held_out = np.random.default_rng(4).standard_normal((4, 4, 16)).astype(np.float32)
+    wanted = [run_onnx(perceptron("Gelu"), {"x": x})["y"] for x in held_out]
+    found = [simulate(plan, weights, {"x": x}).outputs["y"] for x in held_out]
+    assert np.abs(np.subtract(found, wanted)).mean() < max_error * np.abs(wanted).mean()
+
+
+def test_a_plan_says_what_was_chosen() -> None:
+    loose, _ = compiled(perceptron("Gelu"), max_error=0.05)
+    assert ", waves within 8 units; real functions hold wherever" in loose.manifest.encoding
+    untold, _ = compiled(perceptron("Gelu"))
+    assert "waves within" not in untold.manifest.encoding
+
+
+def test_without_an_error_allowed_nothing_is_chosen(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ChooseApproximations, "run", None)
+    plan, _ = compiled(perceptron("Gelu"))
+    assert "64 bits, " in plan.manifest.encoding
+    ringed, _ = compiled(perceptron("Gelu"), max_error=0.05, ring=48)
+    assert ringed.manifest.encoding.startswith("ring of 48 bits")
+    without, _ = compiled(perceptron("Relu"), max_error=0.05)
+    assert "waves" not in without.manifest.encoding
+
+
+def test_integer_parts_keep_their_rings(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ChooseApproximations, "run", None)
+    plan, _ = compiled(perceptron("Gelu", "Floor"), max_error=0.05)
+    assert "64 bits" in plan.manifest.encoding
+
+
+def test_where_predictions_failed_nothing_is_chosen(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is tried is looked for among rings that are predicted to be enough."""
+    monkeypatch.setattr(ChooseApproximations, "run", None)
+    monkeypatch.setattr(compilation, "Program", partial(pipeline.Program, aim=100.0))
+    plan, _ = compiled(perceptron("Gelu"), max_error=1e-4)
+    assert "64 bits, " in plan.manifest.encoding
+
+
+def test_from_the_cheapest_on() -> None:
+    assert list(choices(32)) == [
+        Choice(32, COARSE_UNITS),
+        Choice(32, FIT_UNITS),
+        Choice(40, COARSE_UNITS),
+        Choice(40, FIT_UNITS),
+    ]
+    assert list(choices(64)) == [Choice(64, COARSE_UNITS), Choice(64, FIT_UNITS)]
+
+
+@pytest.mark.parametrize("name", ["gelu none", "sigmoid", "tanh", "exp"])
+def test_coarser_sums_have_fewer_waves_and_stay_within_their_units(name: str) -> None:
+    fine, coarse = (waves_of(name, -4.0, 2.0, 12, 12, 64, u) for u in (FIT_UNITS, COARSE_UNITS))
+    assert fine is not None
+    assert coarse is not None
+    assert len(coarse.cosines) < len(fine.cosines)
+    x = np.arange(-(4 << 12), 2 << 12, 7)
+    mask = np.random.default_rng(5).integers(0, 1 << coarse.window_bits, x.size)
+    found = np.ldexp(values(coarse, x, mask).astype(np.float64), -coarse.frac_bits)
+    real = [float(FUNCTIONS[name].value(Decimal(int(i)) / 4096)) for i in x]
+    worst = np.abs(found - real).max() * 4096
+    assert 2 * FIT_UNITS < worst <= COARSE_UNITS + FIT_UNITS
+
+
+def test_a_function_with_a_pole_is_as_exact_as_ever() -> None:
+    """What it makes multiplies others; what the choice saves there is nothing."""
+    proto = model([helper.make_node("Reciprocal", ["x"], ["y"])], {"x": (4, 16)}, ["y"])
+    samples = {"x": 1 + SAMPLES["x"] ** 2}
+    plans = [veilgraph.compile(proto, calibrate=samples, max_error=e)[0] for e in (0.05, None)]
+    coarse, fine = ([w for w in plan.layers if w.op == "masked_function"] for plan in plans)
+    assert [w.offline_bits for w in coarse] <= [w.offline_bits for w in fine]
+
+
+def program(factor: int, trusting: tuple[str, ...] = ()) -> SecretProgram:
+    """y = x or y = -x, as `factor` says."""
+    made = SecretProgram.create(
+        context(), [Argument("x", "input", "a", Tensor((2,), Encoding(32, 4)), RANGE)], {}
+    )
+    y: ir.Value = made.block.arguments[0]
+    with made.at("op"):
+        y = Neg.build(y, range=RANGE)
+        y = y if factor < 0 else Neg.build(y, range=RANGE)
+    made.finish({"y": y})
+    return replace(made, trusting=trusting)
+
+
+EXACT, WRONG, TRUSTING = program(-1), program(1), program(-1, ("softmax",))
+VERIFY = VerifyAccuracy([SAMPLE], [WANTED])
+
+
+@pytest.mark.parametrize(
+    ("offered", "before", "prices", "taken"),
+    [
+        ([EXACT], program(-1), (1, 2), 1),
+        ([WRONG, EXACT], program(-1), (1, 2), 2),
+        ([None, EXACT], program(-1), (1, 2), 2),
+        ([EXACT], program(-1), (2, 2), None),
+        ([EXACT], program(-1), (3, 2), None),
+        ([WRONG] * 4, program(-1), (1, 2), None),
+        ([TRUSTING, WRONG, EXACT], program(-1), (1, 2), 3),
+        ([TRUSTING], program(-1, ("softmax", "exp")), (1, 2), 1),
+    ],
+)
+def test_the_first_that_holds_and_costs_less_is_taken(
+    offered: list[SecretProgram | None],
+    before: SecretProgram,
+    prices: tuple[int, int],
+    taken: int | None,
+) -> None:
+    tried: list[Choice] = []
+
+    def encode(choice: Choice) -> SecretProgram:
+        tried.append(choice)
+        found = offered[len(tried) - 1] if len(tried) <= len(offered) else None
+        if found is None:
+            raise AccuracyError("It does not fit.", "Take a wider ring.")
+        return found
+
+    def price(of: SecretProgram) -> Price:
+        return Price(prices[of.module is before.module], 9)
+
+    chosen = ChooseApproximations(0.1, VERIFY, encode, price).run(before, 32)
+    if taken is None:
+        assert chosen is before
+    else:
+        assert chosen.module is offered[taken - 1].module  # type: ignore[union-attr]
+        assert chosen.encoding.endswith("measured 0.0e+00 on 1 sample")
+        assert len(tried) == taken
+    assert tried == list(choices(32))[: len(tried)]
+
+
+def test_a_price_is_what_the_plan_counts(monkeypatch: pytest.MonkeyPatch) -> None:
+    programs: list[pipeline.Program] = []
+
+    def kept(*given: object) -> pipeline.Program:
+        programs.append(pipeline.Program(*given))  # type: ignore[arg-type]
+        return programs[-1]
+
+    monkeypatch.setattr(compilation, "Program", kept)
+    plan, _ = compiled(perceptron("Gelu"), max_error=0.05)
+    found = Price.of(programs[0].secret, programs[0].target)
+    assert found.bits == sum(layer.online_bits + layer.offline_bits for layer in plan.layers)
+    cost = plan.cost()
+    assert found.rounds == cost.online.rounds + cost.offline.rounds
+    assert Price(5, 1) < Price(5, 2) < Price(6, 1)

@@ -76,7 +76,9 @@ Each is one opening of its operand under a mask, a sum of N waves that is local,
 `additive`, no secret multiplication. Offline 2 N numbers are dealt. The waves are fitted when a
 model is compiled, to the range of the operand with its margin, and to the fraction bits of operand
 and result: the domains here are examples. The error is that of the sum, measured on 50,000 numbers
-of the domain under random masks, before the truncation's own unit in the last place.
+of the domain under random masks, before the truncation's own unit in the last place. With
+`compile --max-error` sums may be off by 8 units of it, where samples pass that: plans say so in the
+line "encoding". Those of log, sqrt, rsqrt and reciprocal never are.
 
 Outside of its waves a sum is wrong without a word, so the domain is where an operand can be, and
 not only where samples showed it: the compiler follows what owners may give (the calibrated range

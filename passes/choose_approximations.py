@@ -18,6 +18,7 @@ from veilgraph.ir.graph import Graph, kind_of
 from veilgraph.ir.legality import CALLS, INTEGER_VALUED
 from veilgraph.ir.plan import Phase
 from veilgraph.ir.secret import SecretProgram
+from veilgraph.passes.assign_buffers import message_bytes
 from veilgraph.passes.batch_rounds import batch_rounds
 from veilgraph.passes.expand_protocols import expand_protocols
 from veilgraph.passes.real_functions import FIT_UNITS
@@ -55,7 +56,7 @@ class Price:
         schedule = batch_rounds(expand_protocols(program, target).program)
         nodes = (schedule.program.nodes[i] for i in schedule.live)
         sends = [node for node in nodes if node.op == "send" and node.phase != Phase.SETUP]
-        bits = sum(node.type.bits * node.elements for node in sends)
+        bits = sum(8 * message_bytes(node.type, node.elements) for node in sends)
         return Price(bits, schedule.rounds[Phase.OFFLINE] + schedule.rounds[Phase.ONLINE])
 
 

@@ -10,7 +10,7 @@ which escalation.py does not price. Here plans are priced as they are. A small e
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 from veilgraph.ir.errors import AccuracyError
@@ -21,13 +21,16 @@ from veilgraph.ir.secret import SecretProgram
 from veilgraph.passes.assign_buffers import message_bytes
 from veilgraph.passes.batch_rounds import batch_rounds
 from veilgraph.passes.expand_protocols import expand_protocols
-from veilgraph.passes.real_functions import FIT_UNITS
+from veilgraph.passes.real_functions import FIT_UNITS, FUNCTIONS, Domain
 from veilgraph.passes.rings import RUNGS
 from veilgraph.passes.verify_accuracy import Measured, VerifyAccuracy
 from veilgraph.targets.target import Target
 
 COARSE_UNITS = 8.0  # 16 save 3 to 5% more, for two to three times the error
 MOST_RINGS = 2  # that are tried
+FITTED = frozenset(
+    name.split()[0] for name, f in FUNCTIONS.items() if f.domain is not Domain.POSITIVE
+)
 
 
 @dataclass(frozen=True)
@@ -83,12 +86,14 @@ class ChooseApproximations:
         verify: measures it.
         encode: the program of a choice; may raise AccuracyError.
         price: what a program costs.
+        units: what sums of waves may be off by, the cheapest first.
     """
 
     aim: float
     verify: VerifyAccuracy
     encode: Callable[[Choice], SecretProgram]
     price: Callable[[SecretProgram], Price]
+    units: Sequence[float]
 
     @staticmethod
     def applies_to(graph: Graph) -> bool:
@@ -96,6 +101,12 @@ class ChooseApproximations:
         derivative says how many bits these need, and samples may miss where they turn."""
         kinds = {kind_of(op) for op in graph.operations}
         return not kinds.isdisjoint(CALLS) and kinds.isdisjoint(INTEGER_VALUED)
+
+    @staticmethod
+    def units_of(graph: Graph) -> Sequence[float]:
+        """Coarse ones too where there are functions that they make cheaper."""
+        is_fitted = any(kind_of(op) in FITTED for op in graph.operations)
+        return (COARSE_UNITS, FIT_UNITS) if is_fitted else (FIT_UNITS,)
 
     def run(self, program: SecretProgram, least_ring_bits: int) -> SecretProgram:
         """
@@ -110,7 +121,7 @@ class ChooseApproximations:
 
     def _measured(self, program: SecretProgram, least_ring_bits: int) -> Iterator[Measured]:
         """The choices that may be taken, the cheapest first."""
-        for choice in choices(least_ring_bits):
+        for choice in choices(least_ring_bits, self.units):
             try:
                 tried = self.encode(choice)
             except AccuracyError:
@@ -122,8 +133,8 @@ class ChooseApproximations:
         return measured.error <= self.aim
 
 
-def choices(least_ring_bits: int) -> Iterator[Choice]:
+def choices(least_ring_bits: int, units: Sequence[float]) -> Iterator[Choice]:
     """From the cheapest on: a rung costs more than waves do."""
     rungs = [ring_bits for ring_bits in RUNGS if ring_bits >= least_ring_bits]
     for ring_bits in rungs[:MOST_RINGS]:
-        yield from (Choice(ring_bits, units) for units in (COARSE_UNITS, FIT_UNITS))
+        yield from (Choice(ring_bits, each) for each in units)

@@ -233,6 +233,7 @@ def _choose_approximations(program: Program) -> None:
         _verifying(program, options.samples),
         encoded,
         lambda secret: Price.of(secret, program.target),
+        ChooseApproximations.units_of(program.graph),
     )
     least_ring_bits = encoding.one_ring(program.graph, program.ranges)
     program.secret = choose.run(program.secret, least_ring_bits)

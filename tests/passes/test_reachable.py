@@ -219,8 +219,8 @@ def test_a_square_of_a_matrix_is_of_both_signs() -> None:
     problem = ScaleProblem.of(graph, known, Budget(2.0, 1e-4))
     scales = choose_scales(problem, problem.attempt(problem.one_ring(64)))
     found = reachable(graph, known, scales, 2.0)
-    assert (found[squares].low, found[squares].high) == (0.0, 9.0)
-    assert (found[product].low, found[product].high) == (-36.0, 36.0)
+    assert (found[squares].low, found[squares].high) == (0.0, 4.0)
+    assert (found[product].low, found[product].high) == (-16.0, 16.0)
     assert found[padded].low == 0.0
 
 

@@ -107,6 +107,12 @@ __device__ __forceinline__ void wait_for_group(int number) {
   asm volatile("bar.sync %0, %1;" ::"r"(number), "n"(kGroup) : "memory");
 }
 
+// Words that this thread has written to shared memory are seen by products and copies in bulk that
+// begin behind the next barrier.
+__device__ __forceinline__ void show_words() {
+  asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
+}
+
 // The descriptor of lines of 64 bytes from an address on, of which it takes 32 bytes a line.
 __device__ __forceinline__ uint64_t matrix_at(SharedAddress address) {
   return uint64_t{(address & 0x3ffff) >> 4} | uint64_t{1} << 16 | uint64_t{512 >> 4} << 32 |
@@ -183,6 +189,7 @@ using shim::matrix_at;
 using shim::multiply_bytes;
 using shim::rank_in_cluster;
 using shim::show_barriers;
+using shim::show_words;
 using shim::wait_for_cluster;
 using shim::wait_for_group;
 using shim::wait_for_phase;

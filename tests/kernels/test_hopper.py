@@ -24,9 +24,7 @@ extern "C" __global__ void multiply(int32_t* sums, int32_t* early, const uint8_t
   uint8_t* shared = veil::dynamic_shared();
   const int thread = threadIdx.x;
   for (int i = thread; i < (64 + 256) * 64; i += blockDim.x) shared[i] = factors[i];
-#if defined(__CUDACC__)
-  asm volatile("fence.proxy.async.shared::cta;" ::: "memory");  // our words, for wgmma to read
-#endif
+  veil::show_words();
   __syncthreads();
   int32_t c[128];
   for (int i = 0; i < 128; ++i) c[i] = sums[128 * thread + i];
@@ -46,6 +44,36 @@ LOOK = """
   veil::wait_for_products<1>();
   for (int i = 0; i < 128; ++i) early[128 * thread + i] = c[i];
 """  # at sums that are not done, which only the shim allows
+# Two products, with the registers of the second one's left factor as they are by the wait.
+HELD = """
+#include "kernels/cuda/group_products.cuh"
+extern "C" __global__ void held(int32_t* sums, const uint32_t* left, const uint8_t* right) {
+  constexpr int kColumns = COLUMNS, kBrick = 144, kHalf = kColumns / 8 * kBrick;
+  uint8_t* shared = veil::dynamic_shared();
+  const int thread = threadIdx.x;
+  for (int i = thread; i < 2 * kColumns * 32; i += blockDim.x) {
+    const int line = i / 32 % kColumns, plane = i / 32 / kColumns;
+    shared[plane * 2 * kHalf + i % 32 / 16 * kHalf + line / 8 * kBrick + line % 8 * 16 + i % 16] =
+        right[i];
+  }
+  veil::show_words();
+  __syncthreads();
+  int32_t c[kColumns / 2];
+  for (int i = 0; i < kColumns / 2; ++i) c[i] = sums[kColumns / 2 * thread + i];
+  uint32_t a[2][4];
+  for (int i = 0; i < 8; ++i) a[i / 4][i % 4] = left[8 * thread + i];
+  veil::begin_products();
+  for (int plane = 0; plane < 2; ++plane) {
+    const auto at = veil::shared_address(shared + plane * 2 * kHalf);
+    veil::multiply_bytes(c, a[plane], veil::bricks_at(at, kHalf, kBrick));
+  }
+  veil::end_products();
+LOOK
+  veil::wait_for_products<0>();
+  for (int i = 0; i < kColumns / 2; ++i) sums[kColumns / 2 * thread + i] = c[i];
+}
+"""
+CHANGE = "for (int i = 0; i < 4; ++i) a[1][i] = 0;"  # too early, which only the shim allows
 COPY = """
 #include "kernels/cuda/hopper.cuh"
 extern "C" __global__ void copy(uint8_t* out, const uint8_t* in) {
@@ -109,10 +137,10 @@ def swizzled(lines: npt.NDArray[np.int8]) -> npt.NDArray[np.int8]:
 
 def of_threads(matrix: npt.NDArray[np.int32]) -> npt.NDArray[np.int32]:
     """PTX ISA, register fragments of wgmma .m64nNk32: what each thread holds."""
-    out = np.empty((GROUP, GROUP), np.int32)
+    out = np.empty((GROUP, matrix.shape[1] // 2), np.int32)
     for thread in range(GROUP):
         warp, lane = divmod(thread, 32)
-        for i in range(GROUP):
+        for i in range(matrix.shape[1] // 2):
             row = 16 * warp + lane // 4 + 8 * (i // 2 % 2)
             out[thread, i] = matrix[row, 8 * (i // 4) + lane % 4 * 2 + i % 2]
     return out
@@ -139,6 +167,40 @@ def test_sums_of_a_group_are_where_the_isa_has_them(
         np.testing.assert_array_equal(early, of_threads(half.astype(np.int32)))
     both = half + left[:, 32:] @ right[:, 32:].T
     np.testing.assert_array_equal(sums, of_threads(both.astype(np.int32)))
+
+
+def fragments(lines: npt.NDArray[np.int8]) -> npt.NDArray[np.int8]:
+    """PTX ISA, register fragments of wgmma .m64nNk32: 16 bytes of each thread of 64 x 32."""
+    out = np.empty((GROUP, 4, 4), np.int8)
+    for thread in range(GROUP):
+        warp, lane = divmod(thread, 32)
+        for i in range(4):
+            row, depth = 16 * warp + lane // 4 + i % 2 * 8, lane % 4 * 4 + i // 2 * 16
+            out[thread, i] = lines[row, depth : depth + 4]
+    return out
+
+
+@devices
+@pytest.mark.parametrize("columns", [32, 64, 80])
+@pytest.mark.parametrize("case", ["random", "extreme", "early"])
+def test_left_factors_in_registers(tmp_path: Path, columns: int, case: str, device: str) -> None:
+    """Modulo 2^32; what changes before the wait is multiplied as it is by then."""
+    if case == "early" and device == CARD:
+        pytest.skip("nobody knows what a card makes of that")
+    rng = np.random.default_rng(columns)
+    a, b = (rng.integers(-128, 128, (2, lines, 32), np.int8) for lines in (ROWS, columns))
+    c = rng.integers(-(2**31), 2**31, (ROWS, columns), np.int32)
+    if case == "extreme":
+        a[:], b[:], c[:] = -128, -128, 2**31 - 1
+    sums, left = of_threads(c), np.stack([fragments(each) for each in a], axis=1)
+    text = HELD.replace("COLUMNS", str(columns)).replace("LOOK", CHANGE if case == "early" else "")
+    shared = 2 * 2 * columns // 8 * 144
+    run(device, tmp_path, "held", text, GROUP, shared, [sums, left, b])
+    used = a.astype(np.int64)
+    if case == "early":
+        used[1] = 0
+    expected = c + sum(x @ y.T for x, y in zip(used, b.astype(np.int64), strict=True))
+    np.testing.assert_array_equal(sums, of_threads(expected.astype(np.int32)))
 
 
 @devices

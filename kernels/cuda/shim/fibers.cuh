@@ -57,10 +57,13 @@ struct PhaseBarrier {
   std::vector<Copy> copies = {};
 };
 
-// A product of matrices in shared memory that has not been made yet.
+// A product of matrices that has not been made yet: `count` sums of a thread, the left matrix in
+// shared memory, or the thread's part of it in registers.
 struct LateProduct {
   int32_t* sums;
+  unsigned count;
   uint64_t a, b;
+  const uint32_t* held = nullptr;
 };
 
 struct Fiber {

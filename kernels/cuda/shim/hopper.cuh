@@ -126,6 +126,29 @@ inline void read_line(int8_t (&to)[32], uint64_t matrix, unsigned line) {
   }
 }
 
+// As matrix_at, but of bricks of 8 lines of 16 bytes.
+inline uint64_t bricks_at(SharedAddress address, int next_half, int next_lines) {
+  const auto offset = address - reinterpret_cast<uintptr_t>(dynamic_shared());
+  if (offset % 16 != 0 || offset >= Launch::now().shared_bytes()) {
+    Launch::fail("a matrix beside dynamic shared memory");
+  }
+  if (next_half % 16 != 0 || next_lines % 16 != 0) Launch::fail("bricks that are not aligned");
+  return offset >> 4 | static_cast<uint64_t>(next_half >> 4) << 16 |
+         static_cast<uint64_t>(next_lines >> 4) << 32;
+}
+
+inline void read_bricks(int8_t (&to)[32], uint64_t matrix, unsigned line) {
+  const size_t start = (matrix & 0x3fff) << 4, half = (matrix >> 16 & 0x3fff) << 4;
+  const size_t eight_lines = (matrix >> 32 & 0x3fff) << 4;
+  for (size_t piece = 0; piece < 2; ++piece) {
+    const size_t at = start + piece * half + line / 8 * eight_lines + line % 8 * 16;
+    if (at + 16 > Launch::now().shared_bytes()) Launch::fail("a matrix of other memory");
+    std::memcpy(to + 16 * piece, dynamic_shared() + at, 16);
+  }
+}
+
+inline void show_words() {}
+
 inline void begin_products() { Launch::now().fiber().may_multiply = true; }
 
 inline void multiply_bytes(int32_t (&c)[128], uint64_t a, uint64_t b) {
@@ -133,7 +156,16 @@ inline void multiply_bytes(int32_t (&c)[128], uint64_t a, uint64_t b) {
   if (!me.may_multiply) Launch::fail("products that have not begun");
   if (exchange(a, 0) != a || exchange(b, 0) != b) Launch::fail("a warp of several matrices");
   if (a >> 62 != kSwizzle64 || b >> 62 != kSwizzle64) Launch::fail("a matrix of another swizzle");
-  me.products.push_back({c, a, b});
+  me.products.push_back({c, 128, a, b});
+}
+
+template <int Sums>
+void multiply_bytes(int32_t (&c)[Sums], const uint32_t (&a)[4], uint64_t b) {
+  Fiber& me = Launch::now().fiber();
+  if (!me.may_multiply) Launch::fail("products that have not begun");
+  if (exchange(b, 0) != b) Launch::fail("a warp of several matrices");
+  if (b >> 62 != 0) Launch::fail("a matrix of another swizzle");
+  me.products.push_back({c, Sums, 0, b, a});
 }
 
 inline void end_products() {
@@ -142,13 +174,35 @@ inline void end_products() {
   me.bundles.push_back(me.products.size());
 }
 
+// The two rows of a thread's sums, of a matrix that the warp holds in registers.
+inline void read_held(int8_t (&rows)[2][32], const uint32_t* held) {
+  Launch& launch = Launch::now();
+  Fiber& me = launch.fiber();
+  const unsigned group = me.number % kWarp / 4, place = me.number % 4;
+  auto& matrix = *reinterpret_cast<int8_t (*)[16][32]>(launch.warp().factors[me.parity ^= 1]);
+  for (unsigned i = 0; i < 4; ++i) {
+    std::memcpy(&matrix[group + 8 * (i % 2)][4 * place + 16 * (i / 2)], &held[i], 4);
+  }
+  launch.wait_for_warp();
+  for (unsigned half = 0; half < 2; ++half) std::memcpy(rows[half], matrix[group + 8 * half], 32);
+}
+
 // This thread's sums of one product.
 inline void make_product(const LateProduct& product, unsigned thread) {
   const unsigned row = thread / kWarp * 16 + thread % kWarp / 4, column = thread % 4 * 2;
   int8_t rows[2][32], line[32];
-  for (unsigned half = 0; half < 2; ++half) read_line(rows[half], product.a, row + 8 * half);
-  for (unsigned i = 0; i < 64; ++i) {
-    read_line(line, product.b, column + i / 2 * 8 + i % 2);
+  if (product.held) {
+    read_held(rows, product.held);
+  } else {
+    for (unsigned half = 0; half < 2; ++half) read_line(rows[half], product.a, row + 8 * half);
+  }
+  for (unsigned i = 0; i < product.count / 2; ++i) {
+    const unsigned across = column + i / 2 * 8 + i % 2;
+    if (product.held) {
+      read_bricks(line, product.b, across);
+    } else {
+      read_line(line, product.b, across);
+    }
     for (unsigned half = 0; half < 2; ++half) {
       int32_t& sum = product.sums[i / 2 * 4 + half * 2 + i % 2];
       sum = static_cast<int32_t>(static_cast<uint32_t>(sum) +

@@ -1,0 +1,88 @@
+// Products of a group of four warps whose left factor is in registers (sm_90a), for 80, 64 and 32
+// columns: c of kernels/cuda/hopper.cuh, with as many columns, and a of the warp's 16 rows as
+// kernels/cuda/tensor_core.cuh has it.
+//
+// The right factor lies without a swizzle: bricks of 8 lines of 16 bytes, one after another, in
+// steps that the descriptor tells (PTX ISA, "Matrix Descriptor Format").
+#pragma once
+
+#include "kernels/cuda/hopper.cuh"
+
+namespace veil {
+
+#if defined(__CUDACC__)
+
+// The descriptor of 32 bytes a line in bricks from an address on: so many bytes from the first 16
+// of them to the others, and from eight lines to the next.
+__device__ __forceinline__ uint64_t bricks_at(SharedAddress address, int next_half,
+                                              int next_lines) {
+  return uint64_t{(address & 0x3ffff) >> 4} | static_cast<uint64_t>(next_half >> 4) << 16 |
+         static_cast<uint64_t>(next_lines >> 4) << 32;
+}
+
+// c += a b on signed bytes, 32 products a sum, modulo 2^32, by a wait that covers it; a stays as it
+// is until then.
+__device__ __forceinline__ void multiply_bytes(int32_t (&c)[40], const uint32_t (&a)[4],
+                                               uint64_t b) {
+  asm volatile(
+      "{\n"
+      ".reg .pred adds;\n"
+      "setp.ne.b32 adds, 1, 0;\n"
+      "wgmma.mma_async.sync.aligned.m64n80k32.s32.s8.s8 "
+      "{%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, %16, %17, %18, "
+      "%19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31, %32, %33, %34, %35, "
+      "%36, %37, %38, %39}, "
+      "{%40, %41, %42, %43}, %44, adds;\n"
+      "}"
+      : "+r"(c[0]), "+r"(c[1]), "+r"(c[2]), "+r"(c[3]), "+r"(c[4]), "+r"(c[5]), "+r"(c[6]),
+        "+r"(c[7]), "+r"(c[8]), "+r"(c[9]), "+r"(c[10]), "+r"(c[11]), "+r"(c[12]), "+r"(c[13]),
+        "+r"(c[14]), "+r"(c[15]), "+r"(c[16]), "+r"(c[17]), "+r"(c[18]), "+r"(c[19]), "+r"(c[20]),
+        "+r"(c[21]), "+r"(c[22]), "+r"(c[23]), "+r"(c[24]), "+r"(c[25]), "+r"(c[26]), "+r"(c[27]),
+        "+r"(c[28]), "+r"(c[29]), "+r"(c[30]), "+r"(c[31]), "+r"(c[32]), "+r"(c[33]), "+r"(c[34]),
+        "+r"(c[35]), "+r"(c[36]), "+r"(c[37]), "+r"(c[38]), "+r"(c[39])
+      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b));
+}
+
+__device__ __forceinline__ void multiply_bytes(int32_t (&c)[32], const uint32_t (&a)[4],
+                                               uint64_t b) {
+  asm volatile(
+      "{\n"
+      ".reg .pred adds;\n"
+      "setp.ne.b32 adds, 1, 0;\n"
+      "wgmma.mma_async.sync.aligned.m64n64k32.s32.s8.s8 "
+      "{%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, %16, %17, %18, "
+      "%19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31}, "
+      "{%32, %33, %34, %35}, %36, adds;\n"
+      "}"
+      : "+r"(c[0]), "+r"(c[1]), "+r"(c[2]), "+r"(c[3]), "+r"(c[4]), "+r"(c[5]), "+r"(c[6]),
+        "+r"(c[7]), "+r"(c[8]), "+r"(c[9]), "+r"(c[10]), "+r"(c[11]), "+r"(c[12]), "+r"(c[13]),
+        "+r"(c[14]), "+r"(c[15]), "+r"(c[16]), "+r"(c[17]), "+r"(c[18]), "+r"(c[19]), "+r"(c[20]),
+        "+r"(c[21]), "+r"(c[22]), "+r"(c[23]), "+r"(c[24]), "+r"(c[25]), "+r"(c[26]), "+r"(c[27]),
+        "+r"(c[28]), "+r"(c[29]), "+r"(c[30]), "+r"(c[31])
+      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b));
+}
+
+__device__ __forceinline__ void multiply_bytes(int32_t (&c)[16], const uint32_t (&a)[4],
+                                               uint64_t b) {
+  asm volatile(
+      "{\n"
+      ".reg .pred adds;\n"
+      "setp.ne.b32 adds, 1, 0;\n"
+      "wgmma.mma_async.sync.aligned.m64n32k32.s32.s8.s8 "
+      "{%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15}, "
+      "{%16, %17, %18, %19}, %20, adds;\n"
+      "}"
+      : "+r"(c[0]), "+r"(c[1]), "+r"(c[2]), "+r"(c[3]), "+r"(c[4]), "+r"(c[5]), "+r"(c[6]),
+        "+r"(c[7]), "+r"(c[8]), "+r"(c[9]), "+r"(c[10]), "+r"(c[11]), "+r"(c[12]), "+r"(c[13]),
+        "+r"(c[14]), "+r"(c[15])
+      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b));
+}
+
+#else
+
+using shim::bricks_at;
+using shim::multiply_bytes;
+
+#endif
+
+}  // namespace veil

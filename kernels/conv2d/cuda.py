@@ -204,8 +204,8 @@ def _weights(
     if access is not limbs.Access.PACKED:
         return access, [(w.pointer, *strides) for _, w in c.pairs]
     extents = c.groups, c.filters, depth
-    rows = made.tile.rows
-    return access, [packed(w, strides, extents, made.ring, rows, device) for _, w in c.pairs]
+    tile = made.tile
+    return access, [packed(w, strides, extents, made.ring, tile, 0, device) for _, w in c.pairs]
 
 
 def by_integers(

@@ -44,11 +44,22 @@ struct Ring {
   static constexpr int kSteps = kWide == 0 ? kMost : kMost / (kWide << 14) / kStepDepth;
 };
 
+template <class Tile_>
+struct LimbMemory;
+template <class Tile_, int Lines>
+class Quads;
+template <class Tile_>
+class LimbSums;
+
 // Tiles of `kDown` x `kAcross` of mma's 16 x 8 a warp, of Down x Across warps a block.
 template <class Ring_, int Down, int Across, int WarpsDown, int WarpsAcross, int Stages>
 struct LimbTile {
   static_assert(WarpsDown * WarpsAcross == kWarps && Across % 2 == 0);
   using Ring = Ring_;
+  using Memory = LimbMemory<LimbTile>;
+  using Left = Quads<LimbTile, 16 * Down * WarpsDown>;
+  using Right = Quads<LimbTile, 8 * Across * WarpsAcross>;
+  using Sums = LimbSums<LimbTile>;
   static constexpr int kDown = Down, kAcross = Across, kStages = Stages;
   static constexpr int kWarpsAcross = WarpsAcross;
   static constexpr int kRows = 16 * Down * WarpsDown, kColumns = 8 * Across * WarpsAcross;
@@ -111,29 +122,80 @@ enum Access : int64_t {
   kPacked = 4,             // limbs are there: kernels/gemm/pack.cuh. Strides are of tiles and steps
 };
 
-// Shared memory of a block: words of every stage, then two sets of planes, of a's lines before b's.
+// Words of a step in shared memory, in pieces of 16 bytes that belong to a thread.
 template <class Tile_>
-struct LimbMemory {
+struct WordMemory {
   using T = typename Tile_::Ring::Word;
   static constexpr int kPiece = 16;  // bytes of a quad that a thread holds side by side
-  static constexpr int kVector = kPiece / static_cast<int>(sizeof(T));  // words of a piece
-  static constexpr int kPieces = kQuad / kVector;                       // of a quad
+  static constexpr int kWord = sizeof(T);
+  static constexpr int kVector = kPiece / kWord;   // words of a piece
+  static constexpr int kPieces = kQuad / kVector;  // of a quad
   static constexpr int kPassBytes = kPieces * kPiece * kLimbThreads;
   // A whole number of vectors of lines.
   static constexpr int passes(int lines) {
     return (lines + kLinesAtOnce * kVector - 1) / (kLinesAtOnce * kVector) * kVector;
   }
-  static constexpr int kRowPasses = passes(Tile_::kRows);
-  static constexpr int kColumnPasses = passes(Tile_::kColumns);
-  static constexpr int kStageBytes = (kRowPasses + kColumnPasses) * kPassBytes;
-  static constexpr int kPlaneBytes = (Tile_::kRows + Tile_::kColumns) * kStepDepth;
-  static constexpr int kSetBytes = Tile_::Ring::kLimbs * kPlaneBytes;
-  static constexpr int kBytes = Tile_::kStages * kStageBytes + 2 * kSetBytes;
 
   // Piece `p` of those that a thread copies of a factor.
   static __device__ __forceinline__ int piece(int p) {
     return (p * kLimbThreads + static_cast<int>(threadIdx.x)) * kPiece;
   }
+
+  // A vector as piece `p`, of which `rest` words are there, all of them where the step is whole.
+  template <bool Whole, class Source>
+  static __device__ __forceinline__ void copy_vector(const Source& source, uint8_t* words, int p,
+                                                     const T* from, int rest) {
+    const SharedAddress to = shared_address(words + piece(p));
+    if constexpr (Whole) {
+      copy_async<kPiece>(to, from);
+    } else {
+      const int valid = rest <= 0 ? 0 : rest < kVector ? rest : kVector;
+      copy_async<kPiece>(to, valid > 0 ? from : source.data, valid * kWord);
+    }
+  }
+
+  // Depths from `k` on of a line, `left` of which are there, word by word, from piece `p` on.
+  template <class Source>
+  static __device__ __forceinline__ void copy_words(const Source& source, uint8_t* words, int p,
+                                                    const typename Source::Line& line, int k,
+                                                    int left) {
+#pragma unroll
+    for (int d = 0; d < kQuad; ++d) {
+      const T* from = d < left ? source.address(line, source.depth(k + d)) : nullptr;
+      uint8_t* to = words + piece(p + d / kVector) + d % kVector * kWord;
+      copy_async<kWord>(shared_address(to), from ? from : source.data, from ? kWord : 0);
+    }
+  }
+
+  // The words of a piece.
+  static __device__ __forceinline__ void read(uint32_t* to, const uint8_t* words, int p) {
+    const uint4 all = *reinterpret_cast<const uint4*>(words + piece(p));
+    to[0] = all.x, to[1] = all.y, to[2] = all.z, to[3] = all.w;
+  }
+
+  static __device__ __forceinline__ void read(uint64_t* to, const uint8_t* words, int p) {
+    const uint4 two = *reinterpret_cast<const uint4*>(words + piece(p));
+    to[0] = static_cast<uint64_t>(two.y) << 32 | two.x;
+    to[1] = static_cast<uint64_t>(two.w) << 32 | two.z;
+  }
+};
+
+// Shared memory of a block: words of every stage, then two sets of planes, of a's lines before b's.
+template <class Tile_>
+struct LimbMemory : WordMemory<Tile_> {
+  using Words = WordMemory<Tile_>;
+  static constexpr int kRightWords = Words::passes(Tile_::kRows) * Words::kPassBytes;
+  static constexpr int kStageBytes =
+      kRightWords + Words::passes(Tile_::kColumns) * Words::kPassBytes;
+  static constexpr int kPlaneBytes = (Tile_::kRows + Tile_::kColumns) * kStepDepth;
+  static constexpr int kSetBytes = Tile_::Ring::kLimbs * kPlaneBytes;
+  static constexpr int kBytes = Tile_::kStages * kStageBytes + 2 * kSetBytes;
+
+  static __device__ __forceinline__ int place(int line, int half) {
+    return place_in_plane(line, half);
+  }
+  // Where piece `number` of a packed plane lies.
+  static __device__ __forceinline__ int packed_place(int number) { return number * Words::kPiece; }
 };
 
 // The part of a product that a block makes at a time: a tile of the output, and steps [begin, end)
@@ -148,13 +210,12 @@ struct LimbPart {
 // every kLinesAtOnce-th vector of lines. Nothing of it is kept: registers are the sums'.
 template <class Tile_, int Lines>
 class Quads {
-  using Memory = LimbMemory<Tile_>;
+  using Memory = typename Tile_::Memory;
   using T = typename Tile_::Ring::Word;
   static constexpr int kVector = Memory::kVector, kPieces = Memory::kPieces;
   static constexpr int kPasses = (Lines + kLinesAtOnce - 1) / kLinesAtOnce;
   static constexpr int kVectorPasses = Memory::passes(Lines) / kVector;
   static constexpr int kLimbs = Tile_::Ring::kLimbs;
-  static constexpr int kWord = sizeof(T);
   static constexpr int kPlanePieces = Lines * kStepDepth / Memory::kPiece;  // of a limb
   static constexpr int kPackedPasses = (kLimbs * kPlanePieces + kLimbThreads - 1) / kLimbThreads;
   static_assert(kPackedPasses <= Memory::passes(Lines) * kPieces);
@@ -220,24 +281,6 @@ class Quads {
     return Lines % at_once != 0 && line >= Lines;
   }
 
-  // `words` of a vector that are there, of `rest` that follow.
-  static __device__ __forceinline__ int valid_of(int rest) {
-    return rest <= 0 ? 0 : rest < kVector ? rest : kVector;
-  }
-
-  // A vector of which `valid` words are there, all of them where the step is whole.
-  template <bool Whole, class Source>
-  static __device__ __forceinline__ void copy_vector(const Source& source, uint8_t* words,
-                                                     int piece, const T* from, int rest) {
-    const SharedAddress to = shared_address(words + Memory::piece(piece));
-    if constexpr (Whole) {
-      copy_async<Memory::kPiece>(to, from);
-    } else {
-      const int valid = valid_of(rest);
-      copy_async<Memory::kPiece>(to, valid > 0 ? from : source.data, valid * kWord);
-    }
-  }
-
   template <bool Whole, class Source>
   __device__ __forceinline__ void copy_depths(const Source& source, uint8_t* words, int first,
                                               int end, int k, int left) const {
@@ -250,7 +293,8 @@ class Quads {
 #pragma unroll
       for (int p = 0; p < kPieces; ++p) {
         const int rest = inside ? left - p * kVector : 0;
-        copy_vector<Whole>(source, words, i * kPieces + p, from + p * kVector, rest);
+        Memory::template copy_vector<Whole>(source, words, i * kPieces + p, from + p * kVector,
+                                            rest);
       }
     }
   }
@@ -266,7 +310,7 @@ class Quads {
 #pragma unroll
       for (int d = 0; d < kQuad; ++d, from += source.depth_stride) {
         const int rest = d < left ? end - first - inside : 0;
-        copy_vector<Whole>(source, words, i * kQuad + d, from, rest);
+        Memory::template copy_vector<Whole>(source, words, i * kQuad + d, from, rest);
       }
     }
   }
@@ -278,14 +322,8 @@ class Quads {
     for (int i = 0; i < kPasses; ++i) {
       if (is_beside(line_ + kLinesAtOnce * i, kLinesAtOnce)) continue;
       const int number = first + line_ + kLinesAtOnce * i;
-      const typename Source::Line line = source.line(number);
-#pragma unroll
-      for (int d = 0; d < kQuad; ++d) {
-        const bool inside = d < left && number < end;
-        const T* from = inside ? source.address(line, source.depth(k + d)) : nullptr;
-        uint8_t* to = words + Memory::piece(i * kPieces + d / kVector) + d % kVector * kWord;
-        copy_async<kWord>(shared_address(to), from ? from : source.data, from ? kWord : 0);
-      }
+      Memory::copy_words(source, words, i * kPieces, source.line(number), k,
+                         number < end ? left : 0);
     }
   }
 
@@ -314,22 +352,10 @@ class Quads {
     for (int i = 0; i < kPackedPasses; ++i) {
       const int number = packed_piece(i);
       if (is_beyond(number)) continue;
-      const int limb = number / kPlanePieces, rest = number % kPlanePieces;
-      *reinterpret_cast<uint4*>(lines + limb * Memory::kPlaneBytes + rest * Memory::kPiece) =
+      const int limb = number / kPlanePieces, place = Memory::packed_place(number % kPlanePieces);
+      *reinterpret_cast<uint4*>(lines + limb * Memory::kPlaneBytes + place) =
           *reinterpret_cast<const uint4*>(words + Memory::piece(i));
     }
-  }
-
-  // The words of a piece.
-  static __device__ __forceinline__ void read(uint32_t* to, const uint8_t* words, int piece) {
-    const uint4 all = *reinterpret_cast<const uint4*>(words + Memory::piece(piece));
-    to[0] = all.x, to[1] = all.y, to[2] = all.z, to[3] = all.w;
-  }
-
-  static __device__ __forceinline__ void read(uint64_t* to, const uint8_t* words, int piece) {
-    const uint4 two = *reinterpret_cast<const uint4*>(words + Memory::piece(piece));
-    to[0] = static_cast<uint64_t>(two.y) << 32 | two.x;
-    to[1] = static_cast<uint64_t>(two.w) << 32 | two.z;
   }
 
   __device__ __forceinline__ void split_depths(uint8_t* lines, const uint8_t* words) const {
@@ -339,7 +365,7 @@ class Quads {
       if (is_beside(line, kLinesAtOnce)) continue;
       T quad[kQuad];
 #pragma unroll
-      for (int p = 0; p < kPieces; ++p) read(quad + p * kVector, words, i * kPieces + p);
+      for (int p = 0; p < kPieces; ++p) Memory::read(quad + p * kVector, words, i * kPieces + p);
       store(lines, line, quad);
     }
   }
@@ -351,7 +377,7 @@ class Quads {
       if (is_beside(line, kVector * kLinesAtOnce)) continue;
       T block[kQuad][kVector];
 #pragma unroll
-      for (int d = 0; d < kQuad; ++d) read(block[d], words, i * kQuad + d);
+      for (int d = 0; d < kQuad; ++d) Memory::read(block[d], words, i * kQuad + d);
 #pragma unroll
       for (int v = 0; v < kVector; ++v) {
         const T quad[kQuad] = {block[0][v], block[1][v], block[2][v], block[3][v]};
@@ -363,7 +389,7 @@ class Quads {
   __device__ __forceinline__ void store(uint8_t* lines, int line, const T (&quad)[kQuad]) const {
     uint32_t limbs[kLimbs];
     split(quad, limbs);
-    uint8_t* to = lines + place_in_plane(line, quad_ / 4) + quad_ % 4 * kQuad;
+    uint8_t* to = lines + Memory::place(line, quad_ / 4) + quad_ % 4 * kQuad;
 #pragma unroll
     for (int limb = 0; limb < kLimbs; ++limb) {
       *reinterpret_cast<uint32_t*>(to + limb * Memory::kPlaneBytes) = limbs[limb];
@@ -382,9 +408,9 @@ __device__ __forceinline__ int steps_of(int64_t depth) {
 // there are, how deep each is, its factors, and how all left and all right ones are read.
 template <class Tile_, class Operands>
 class LimbLoader {
-  using Memory = LimbMemory<Tile_>;
-  using Left = Quads<Tile_, Tile_::kRows>;
-  using Right = Quads<Tile_, Tile_::kColumns>;
+  using Left = typename Tile_::Left;
+  using Right = typename Tile_::Right;
+  static constexpr int kRightWords = Tile_::Memory::kRightWords;
 
  public:
   __device__ __forceinline__ LimbLoader(const Operands& operands, const LimbPart& part)
@@ -413,14 +439,15 @@ class LimbLoader {
     end_copies();
   }
 
-  __device__ __forceinline__ void split_to(uint8_t* planes, const uint8_t* words) const {
-    left().split_to(planes, words);
-    right().split_to(planes + Tile_::kRows * kStepDepth, words + kRightWords);
+  // The step whose words these are, as limbs where the sums want them.
+  template <class LeftLimbs>
+  __device__ __forceinline__ void split_to(LeftLimbs& left_limbs, uint8_t* right_planes,
+                                           const uint8_t* words) const {
+    right().split_to(right_planes, words + kRightWords);
+    left().split_to(left_limbs, words);
   }
 
  private:
-  static constexpr int kRightWords = Memory::kRowPasses * Memory::kPassBytes;
-
   __device__ __forceinline__ Left left() const { return Left(operands_.left_access()); }
   __device__ __forceinline__ Right right() const { return Right(operands_.right_access()); }
 
@@ -428,6 +455,33 @@ class LimbLoader {
   const LimbPart& part_;
   int left_steps_, k_ = 0, pair_ = 0;
 };
+
+// A sum of weight w in the ring.
+template <class T>
+__device__ __forceinline__ T weighted(int32_t sum, int w) {
+  return static_cast<T>(static_cast<int64_t>(sum)) << 8 * w;
+}
+
+// Calls body(m, n, e, row, column) for sum e of each of Down x Across mma tiles of this thread that
+// is in the output; the warp's begin at `first_row` and `first_column` of the block's tile.
+template <int Down, int Across, class Body>
+__device__ __forceinline__ void for_each_place(const LimbPart& part, int first_row,
+                                               int first_column, Body body) {
+  const int lane = made_anew(static_cast<int>(threadIdx.x) % kLanes);
+#pragma unroll
+  for (int m = 0; m < Down; ++m) {
+#pragma unroll
+    for (int e = 0; e < 4; ++e) {
+      const int row = part.first_row + first_row + 16 * m + lane / 4 + e / 2 * 8;
+      if (row >= part.rows) continue;
+#pragma unroll
+      for (int n = 0; n < Across; ++n) {
+        const int column = part.first_column + first_column + 8 * n + lane % 4 * 2 + e % 2;
+        if (column < part.columns) body(m, n, e, row, column);
+      }
+    }
+  }
+}
 
 // What a warp adds up: of every mma tile, a sum for each weight.
 template <class Tile_>
@@ -480,20 +534,12 @@ class LimbSums {
   // Calls body(row, column, sum) for what this thread has made, weights put together.
   template <class Body>
   __device__ __forceinline__ void for_each(const LimbPart& part, Body body) const {
-    const int lane = made_anew(static_cast<int>(threadIdx.x) % kLanes);
+    for_each_place<kDown, kAcross>(part, row(), column(), [&](int m, int n, int e, int at, int to) {
+      T sum = 0;
 #pragma unroll
-    for (int m = 0; m < kDown; ++m) {
-#pragma unroll
-      for (int e = 0; e < 4; ++e) {
-        const int at = part.first_row + row() + 16 * m + lane / 4 + e / 2 * 8;
-        if (at >= part.rows) continue;
-#pragma unroll
-        for (int n = 0; n < kAcross; ++n) {
-          const int across = part.first_column + column() + 8 * n + lane % 4 * 2 + e % 2;
-          if (across < part.columns) body(at, across, sum_of(m, n, e));
-        }
-      }
-    }
+      for (int w = 0; w < kLimbs; ++w) sum += weighted<T>(sums_[w][m][n][e], w);
+      body(at, to, sum);
+    });
   }
 
  private:
@@ -503,15 +549,6 @@ class LimbSums {
   }
   static __device__ __forceinline__ int column() {
     return static_cast<int>(threadIdx.x) / kLanes % Tile_::kWarpsAcross * 8 * kAcross;
-  }
-
-  __device__ __forceinline__ T sum_of(int m, int n, int e) const {
-    T sum = 0;
-#pragma unroll
-    for (int w = 0; w < kLimbs; ++w) {
-      sum += static_cast<T>(static_cast<int64_t>(sums_[w][m][n][e])) << 8 * w;
-    }
-    return sum;
   }
 
   int32_t sums_[kLimbs][kDown][kAcross][4] = {};
@@ -532,7 +569,8 @@ __device__ __forceinline__ void add_steps(LimbSums<Tile_>& sums, const Operands&
   const auto split_next = [&](int to) {
     wait_for_copies<kStages - 1>();
     uint8_t* from = words + stage * Memory::kStageBytes;
-    loader.split_to(planes + to * Memory::kSetBytes, from);
+    uint8_t* left = planes + to * Memory::kSetBytes;
+    loader.split_to(left, left + Tile_::kRows * kStepDepth, from);
     loader.copy(from);
     stage = stage + 1 == kStages ? 0 : stage + 1;
   };
@@ -571,7 +609,7 @@ __device__ __forceinline__ void limb_product(const Operands& operands, const Til
   do {
     part.begin = part.end;
     part.end = end - part.begin < Tile_::Ring::kSteps ? end : part.begin + Tile_::Ring::kSteps;
-    LimbSums<Tile_> sums;
+    typename Tile_::Sums sums;
     if (part.begin < part.end) add_steps(sums, operands, part);
     sums.for_each(part, [&](int row, int column, typename Tile_::Ring::Word sum) {
       body(row, column, sum, part.begin != begin);

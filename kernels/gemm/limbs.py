@@ -26,6 +26,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from enum import IntEnum
 from functools import cache
+from typing import ClassVar, TypeAlias
 
 from veilgraph.kernels.cuda.buffers import Buffer
 from veilgraph.kernels.cuda.launch import DeviceShape
@@ -81,9 +82,11 @@ class Ring:
 
 
 @dataclass(frozen=True)
-class Tile:
+class MmaTile:
     """`down` x `across` of mma's 16 x 8 for each of warps_down x warps_across warps."""
 
+    header: ClassVar[str] = "limbs"
+    planes: ClassVar[tuple[str, str]] = ("MmaPlane", "MmaPlane")  # kernels/gemm/pack.cuh
     down: int
     across: int
     warps_down: int
@@ -106,16 +109,57 @@ class Tile:
         planes = ring.limbs * (self.rows + self.columns) * STEP
         return stages * stage + 2 * planes
 
+    def text(self, ring: str, stages: int) -> str:
+        """Of it in C++."""
+        shape = f"{self.down}, {self.across}, {self.warps_down}, {self.warps_across}"
+        return f"veil::LimbTile<{ring}, {shape}, {stages}>"
 
-SMALL = Tile(2, 2, 2, 4)  # 64 x 64
-WIDE = Tile(2, 4, 2, 4)  # 64 x 128, where sums of so many limbs leave registers for it
-FLAT = Tile(1, 2, 1, 8)  # 16 x 128
-TALL = Tile(1, 2, 8, 1)  # 128 x 16
-TILES = (WIDE, SMALL, FLAT, TALL)
-NAMES = {"wide": WIDE, "small": SMALL, "flat": FLAT, "tall": TALL}  # in tuned.json
-_WIDE_LIMBS = 5
-# What an mma costs in a tile that meets each limb it has loaded with few others.
-_THIN_COST = 1.5
+
+@dataclass(frozen=True)
+class WgmmaTile:
+    """Two groups of four warps, 64 x `columns` each: kernels/gemm/limbs_wgmma.cuh."""
+
+    columns: int
+    header: ClassVar[str] = "limbs_wgmma"
+    planes: ClassVar[tuple[str, str]] = ("FragmentPlane", "BrickPlane")
+    rows: ClassVar[int] = 128
+
+    def shared_bytes(self, ring: Ring, stages: int) -> int:
+        """Of a block: GroupMemory."""
+        vector = 128 // ring.word_bits
+        at_once = _AT_ONCE * vector
+        passes = self.rows // _AT_ONCE + -(-self.columns // at_once) * vector
+        stage = passes * (ring.word_bits // 8) * 4 * _WARPS * 32
+        brick = 8 * 16 + 16
+        return stages * stage + 4 * ring.limbs * 2 * self.columns // 8 * brick
+
+    def text(self, ring: str, stages: int) -> str:
+        """Of it in C++."""
+        return f"veil::GroupTile<{ring}, {self.columns}, {stages}>"
+
+
+Tile: TypeAlias = MmaTile | WgmmaTile
+SMALL = MmaTile(2, 2, 2, 4)  # 64 x 64
+WIDE = MmaTile(2, 4, 2, 4)  # 64 x 128, where sums of so many limbs leave registers for it
+FLAT = MmaTile(1, 2, 1, 8)  # 16 x 128
+TALL = MmaTile(1, 2, 8, 1)  # 128 x 16
+GROUP_80, GROUP_64, GROUP_32 = (WgmmaTile(columns) for columns in (80, 64, 32))
+TILES = (GROUP_80, GROUP_64, GROUP_32, WIDE, SMALL, FLAT, TALL)
+# In tuned.json.
+NAMES: dict[str, Tile] = {
+    "wide": WIDE, "small": SMALL, "flat": FLAT, "tall": TALL,
+    "group_80": GROUP_80, "group_64": GROUP_64, "group_32": GROUP_32,
+}  # fmt: skip
+# The most limbs whose sums leave registers for a tile.
+_MOST_LIMBS: dict[Tile, int] = {WIDE: 5, GROUP_80: 4, GROUP_64: 5}
+# What a product costs, beside one in WIDE or SMALL: more in tiles that meet each limb they have
+# loaded with few others, less by wgmma, as far as splits and shared memory keep up with it.
+_COSTS: dict[Tile, float] = {FLAT: 1.5, TALL: 1.5, GROUP_80: 0.75, GROUP_64: 0.77, GROUP_32: 0.8}
+
+
+def product_cost(tile: Tile) -> float:
+    """What a product of bytes costs in a tile, beside one in a square tile by mma.sync."""
+    return _COSTS.get(tile, 1.0)
 
 
 @dataclass(frozen=True)
@@ -147,11 +191,11 @@ class Tiling:
 def _source(kernel: str, ring: Ring, tile: Tile, stages: int) -> tuple[Source, str]:
     tiling = Tiling(ring, tile, stages, (1, 1, 1), 1)
     entry = f"veil_{kernel}_limbs{tiling.suffix}"
-    shape = f"{tile.down}, {tile.across}, {tile.warps_down}, {tile.warps_across}, {stages}"
+    word = f"uint{ring.word_bits}_t"
+    shape = tile.text(f"veil::Ring<{word}, {ring.limbs}>", stages)
     text = (
-        f'#include "kernels/{kernel}/limbs.cuh"\n\n'
-        f"VEIL_{kernel.upper()}_LIMBS({entry}, {tiling.shared_bytes}, uint{ring.word_bits}_t, "
-        f"{ring.limbs}, {shape})\n"
+        f'#include "kernels/gemm/{tile.header}.cuh"\n#include "kernels/{kernel}/limbs.cuh"\n\n'
+        f"VEIL_{kernel.upper()}_LIMBS({entry}, {tiling.shared_bytes}, {word}, {shape})\n"
     )
     return Source(f"{kernel}_limbs", text, (entry,)), entry
 
@@ -171,7 +215,9 @@ def tiles_of(ring: Ring, device: DeviceShape) -> list[Tile]:
     return [
         tile
         for tile in TILES
-        if stages_of(ring, tile, device) and (tile is not WIDE or ring.limbs <= _WIDE_LIMBS)
+        if stages_of(ring, tile, device)
+        and ring.limbs <= _MOST_LIMBS.get(tile, ring.limbs)
+        and (device.arch == "sm_90" or isinstance(tile, MmaTile))
     ]
 
 
@@ -197,7 +243,7 @@ def tiling(
 
     def cost(tile: Tile) -> float:
         padded = -(-rows // tile.rows) * tile.rows * -(-columns // tile.columns) * tile.columns
-        return padded * (_THIN_COST if tile in (FLAT, TALL) else 1.0)
+        return padded * product_cost(tile)
 
     tile = min(tiles_of(ring, device), key=cost)
     tiles = -(-rows // tile.rows) * -(-columns // tile.columns)

@@ -2,8 +2,8 @@
 //
 //     [entry][tile of lines][step of depths][limb][a tile's lines in a plane]
 //
-// so that what a block copies in a step is one run of bytes. Lines and depths are filled up with
-// zeros to whole tiles and steps.
+// so that what a block copies in a step is one run of bytes. How a tile's lines lie in a plane is
+// its kernel's matter. Lines and depths are filled up with zeros to whole tiles and steps.
 #pragma once
 
 #include "kernels/gemm/limbs.cuh"
@@ -11,8 +11,30 @@
 
 namespace veil {
 
+// Where the word of a quad of a tile's line is in a plane: as shared memory has it for mma.sync,
+struct MmaPlane {
+  static __device__ __forceinline__ int word(int line, int quad, int64_t) {
+    return place_in_plane(line, quad / 4) / 4 + quad % 4;
+  }
+};
+
+// as threads hold fragments of a left factor for wgmma,
+struct FragmentPlane {
+  static __device__ __forceinline__ int word(int line, int quad, int64_t) {
+    const int thread = line / 16 * kLanes + line % 8 * 4 + quad % 4;
+    return thread * 4 + line / 8 % 2 + quad / 4 * 2;
+  }
+};
+
+// and as shared memory has a right factor for wgmma, without gaps.
+struct BrickPlane {
+  static __device__ __forceinline__ int word(int line, int quad, int64_t lines) {
+    return (quad / 4 * static_cast<int>(lines) + line) * 4 + quad % 4;
+  }
+};
+
 // A thread takes four depths of a line at a time.
-template <class T, int Limbs>
+template <class T, int Limbs, class Plane>
 __device__ __forceinline__ void pack(uint32_t* out, const Factor& factor, int64_t entries,
                                      int64_t lines, int64_t depth, int64_t tile) {
   constexpr int64_t kQuads = kStepDepth / kQuad;
@@ -37,7 +59,7 @@ __device__ __forceinline__ void pack(uint32_t* out, const Factor& factor, int64_
     }
     uint32_t limbs[Limbs];
     split(words, limbs);
-    uint32_t* to = out + run * Limbs * each + place_in_plane(line, quad / 4) / 4 + quad % 4;
+    uint32_t* to = out + run * Limbs * each + Plane::word(line, quad, tile);
 #pragma unroll
     for (int limb = 0; limb < Limbs; ++limb) to[limb * each] = limbs[limb];
   }
@@ -45,9 +67,9 @@ __device__ __forceinline__ void pack(uint32_t* out, const Factor& factor, int64_
 
 }  // namespace veil
 
-#define VEIL_PACK(entry, word, limbs)                                                 \
+#define VEIL_PACK(entry, word, limbs, plane)                                          \
   extern "C" __global__ void __launch_bounds__(256)                                   \
       entry(uint32_t* out, const veil::Factor factor, int64_t entries, int64_t lines, \
             int64_t depth, int64_t tile) {                                            \
-    veil::pack<word, limbs>(out, factor, entries, lines, depth, tile);                \
+    veil::pack<word, limbs, veil::plane>(out, factor, entries, lines, depth, tile);   \
   }

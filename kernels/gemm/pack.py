@@ -22,18 +22,18 @@ from veilgraph.kernels.cuda.launch import (
     grid_stride,
 )
 from veilgraph.kernels.cuda.source import Source
-from veilgraph.kernels.gemm.limbs import STEP, Ring
+from veilgraph.kernels.gemm.limbs import STEP, Ring, Tile
 
 _QUAD = 4  # depths that a thread takes apart at a time
 
 
 @cache
-def source(ring: Ring) -> tuple[Source, str]:
-    """The kernel for a ring, and its entry."""
-    entry = f"veil_pack{ring.word_bits}_{ring.limbs}"
+def source(ring: Ring, plane: str) -> tuple[Source, str]:
+    """The kernel for a ring and a plane of kernels/gemm/pack.cuh, and its entry."""
+    entry = f"veil_pack{ring.word_bits}_{ring.limbs}_{plane}"
     text = (
         '#include "kernels/gemm/pack.cuh"\n\n'
-        f"VEIL_PACK({entry}, uint{ring.word_bits}_t, {ring.limbs})\n"
+        f"VEIL_PACK({entry}, uint{ring.word_bits}_t, {ring.limbs}, {plane})\n"
     )
     return Source("pack", text, (entry,)), entry
 
@@ -43,7 +43,8 @@ def packed(
     strides: tuple[int, int, int],
     extents: tuple[int, int, int],
     ring: Ring,
-    tile_lines: int,
+    tile: Tile,
+    side: int,
     device: DeviceShape,
 ) -> tuple[Argument, int, int, int]:
     """A factor as a struct Factor with its layout's strides, in words: from entry to entry, from
@@ -54,14 +55,16 @@ def packed(
         strides: of it in elements, over entries, lines and depths. What is the same in all entries
             is packed once.
         extents: entries, lines and depths.
-        tile_lines: lines of a tile of the product.
+        tile: of the product.
+        side: 0 for a left factor, 1 for a right one.
     """
     _, lines, depth = extents
+    tile_lines = (tile.rows, tile.columns)[side]
     entries = extents[0] if strides[0] else 1
     steps, tiles = -(-depth // STEP), -(-lines // tile_lines)
     of_step = ring.limbs * tile_lines * STEP * 8 // ring.word_bits
     of_entry = tiles * steps * of_step
-    made, entry = source(ring)
+    made, entry = source(ring, tile.planes[side])
     items = entries * tiles * steps * tile_lines * STEP // _QUAD
     head = Pointer(PACKED, 0), buffer.pointer, *strides
     arguments = (*head, entries, lines, depth, tile_lines)

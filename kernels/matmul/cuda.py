@@ -53,13 +53,12 @@ def by_limbs(
     ring, depths = limbs.Ring.of(out.word_bits, params[0]), [a.shape[2] for a, _ in pairs]
     made = made or limbs.tiling(ring, (batch, rows, columns), depths, device)
     sides = tuple(limbs.access((f, *_strides(f, s)[1:]) for f in factors[s::2]) for s in (0, 1))
-    tile_lines = made.tile.rows, made.tile.columns
 
     def words(factor: Buffer, side: int) -> tuple[Argument, ...]:
         if sides[side] is not limbs.Access.PACKED:
             return _factor(factor, side)
         extents = batch, factor.shape[1 + side], factor.shape[2 - side]
-        return packed(factor, _strides(factor, side), extents, ring, tile_lines[side], device)
+        return packed(factor, _strides(factor, side), extents, ring, made.tile, side, device)
 
     adds = made.parts > 1 or len(pairs) > MAX_PAIRS
     source, entry = made.source("matmul")

@@ -46,11 +46,11 @@ __device__ __forceinline__ void matmul_limbs(typename Tile_::Ring::Word* out, in
 
 }  // namespace veil
 
-#define VEIL_MATMUL_LIMBS(entry, shared_bytes, word, limbs, ...)                                  \
+#define VEIL_MATMUL_LIMBS(entry, shared_bytes, word, ...)                                         \
   extern "C" __global__ void __launch_bounds__(256, 1)                                            \
       entry(word* out, int64_t batch, int64_t rows, int64_t columns, int64_t parts, int64_t adds, \
             int64_t access, const __grid_constant__ veil::Pairs pairs) {                          \
-    using Tile = veil::LimbTile<veil::Ring<word, limbs>, __VA_ARGS__>;                            \
-    static_assert(veil::LimbMemory<Tile>::kBytes == shared_bytes);                                \
+    using Tile = __VA_ARGS__;                                                                     \
+    static_assert(Tile::Memory::kBytes == shared_bytes);                                          \
     veil::matmul_limbs<Tile>(out, batch, rows, columns, parts, adds != 0, access, pairs);         \
   }

@@ -39,9 +39,8 @@ MAX_SCRATCH = 4 << 30
 # What a byte of residues costs that is written and read again, in products of bytes: a card makes
 # some 600 T of these a second, and moves 3 TB.
 _BYTE_COST = 400
-# What a product of bytes costs by limbs, whose kernel splits as it goes and has mma.sync alone, in
-# products of residues: some 450 T a second beside 620 T by wgmma, 680 T in
-# pairs.
+# What a product of bytes costs by limbs on mma.sync, whose kernel splits as it goes, in products of
+# residues: some 450 T a second beside 620 T by wgmma, 680 T in pairs.
 _LIMB_COST = {MMA: 1.0, WGMMA: 1.4, WGMMA_PAIRS: 1.5}
 
 
@@ -126,9 +125,8 @@ class Shape:
         tile = limbs.tiling(self.ring, extents, self.depths, device).tile
         area = -(-self.rows // tile.rows) * tile.rows
         area *= -(-self.columns // tile.columns) * tile.columns
-        return (
-            cost < area * self.depth * self.ring.products * _LIMB_COST[engine_of(device, self.rows)]
-        )
+        product = _LIMB_COST[engine_of(device, self.rows)] * limbs.product_cost(tile)
+        return cost < area * self.depth * self.ring.products * product
 
 
 def by_residues(

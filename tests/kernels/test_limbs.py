@@ -18,6 +18,9 @@ from veilgraph.kernels.cuda import Buffer, DeviceShape, Kind
 from veilgraph.kernels.cuda.launch import Packed
 from veilgraph.kernels.gemm.limbs import (
     FLAT,
+    GROUP_32,
+    GROUP_64,
+    GROUP_80,
     NAMES,
     SMALL,
     STEP,
@@ -26,7 +29,9 @@ from veilgraph.kernels.gemm.limbs import (
     WIDE,
     Access,
     Ring,
+    Tile,
     Tiling,
+    WgmmaTile,
     access,
     is_worth,
     stages_of,
@@ -82,6 +87,35 @@ def test_products_of_views(device: str, word: type[Any], bits: int, data: st.Dat
 
 
 @devices
+@pytest.mark.parametrize(
+    ("tile", "word", "bits"),
+    [
+        (GROUP_80, np.uint32, 24), (GROUP_80, np.uint32, 32), (GROUP_64, np.uint64, 40),
+        (GROUP_32, np.uint64, 48), (GROUP_32, np.uint64, 53), (GROUP_32, np.uint64, 64),
+    ],
+)  # fmt: skip
+@settings(deadline=None, max_examples=8)
+@given(st.data())
+def test_products_of_views_by_groups(
+    device: str, tile: WgmmaTile, word: type[Any], bits: int, data: st.DataObject
+) -> None:
+    """Around one tile and two, with parts that end within a pair."""
+    rows, columns = (data.draw(st.integers(1, side + 3)) for side in (tile.rows, tile.columns))
+    seed = data.draw(seeds)
+    depths = data.draw(st.lists(st.integers(0, 100), min_size=1, max_size=3))
+    pairs = [
+        (
+            data.draw(matrix((1, rows, depth), word, seed + p)),
+            data.draw(matrix((1, depth, columns), word, seed + p + 99)),
+        )
+        for p, depth in enumerate(depths)
+    ]
+    ring, parts = Ring.of(8 * word().itemsize, bits), data.draw(st.integers(1, 3))
+    made = tiling_of(ring, tile, stages_of(ring, tile, SM90), parts, (1, rows, columns), depths)
+    product(pairs, bits, device, SM90, data.draw(st.sets(st.integers(0, 1))), made)
+
+
+@devices
 @rings
 @pytest.mark.parametrize("shape", [(70, 130), (16, 150), (150, 16), (1, 1)])
 @pytest.mark.parametrize("turned", [False, True])
@@ -132,11 +166,13 @@ def test_a_batch_of_one_matrix_is_packed_once(device: str) -> None:
 def test_what_packed_factors_take() -> None:
     """Limbs of whole tiles and steps: a byte of each limb, an entry once for all that share it."""
     buffer = Buffer(0, 0, Kind.WORDS64, 40, (3, 65, 33), (0, 33, 1))
-    found, entry, tile, step = packed(buffer, (0, 33, 1), (3, 65, 33), Ring(64, 5), 64, SM90)
+    found, entry, tile, step = packed(buffer, (0, 33, 1), (3, 65, 33), Ring(64, 5), SMALL, 0, SM90)
     assert isinstance(found, Packed)
     assert found.bytes == 5 * 128 * 64
     assert (entry, tile * 8, step * 8) == (0, 5 * 64 * 64, 5 * 64 * 32)
-    assert packed(buffer, (1, 1, 1), (3, 65, 33), Ring(64, 5), 64, SM90)[1] * 8 == 5 * 128 * 64
+    assert (
+        packed(buffer, (1, 1, 1), (3, 65, 33), Ring(64, 5), SMALL, 0, SM90)[1] * 8 == 5 * 128 * 64
+    )
 
 
 def all_least(word: type[Any], shape: tuple[int, ...]) -> Words:
@@ -152,15 +188,20 @@ def all_most(word: type[Any], shape: tuple[int, ...]) -> Words:
 @devices
 @pytest.mark.parametrize(("word", "bits"), [(np.uint32, 32), (np.uint64, 48), (np.uint64, 64)])
 @pytest.mark.parametrize("steps", [-1, 0, 1])
-def test_the_deepest_exact_sums(device: str, word: type[Any], bits: int, steps: int) -> None:
+@pytest.mark.parametrize("arch", [SM80, SM90], ids=lambda arch: arch.arch)
+def test_the_deepest_exact_sums(
+    device: str, word: type[Any], bits: int, steps: int, arch: DeviceShape
+) -> None:
     """All limbs -128 or 127, a step less, as many, and one more than 32-bit sums hold."""
     ring = Ring.of(8 * word().itemsize, bits)
     depth = (ring.exact_depth or 8 * STEP) + steps * STEP
+    tile: Tile = FLAT if arch is SM80 else GROUP_32
+    made = tiling_of(ring, tile, stages_of(ring, tile, arch), 1, (1, 2, 2), [depth])
     ends = np.concatenate([all_least(word, (1, 1)), all_most(word, (1, 1))])
     a = np.broadcast_to(ends[None], (1, 2, depth))
     b = np.broadcast_to(ends.T[None], (1, depth, 2))
     for sides in ((), (0, 1)):
-        product([(a, b)], bits, device, sides=sides)
+        product([(a, b)], bits, device, arch, sides, made)
 
 
 def test_where_sums_stop_being_exact() -> None:
@@ -198,15 +239,30 @@ def test_tiles_fit_shared_memory(word: type[Any], bits: int, device: DeviceShape
         assert 1 <= made.stages == stages_of(ring, made.tile, device)
         assert made.shared_bytes <= device.shared_bytes
         assert made.tile is not WIDE or ring.limbs <= 5
+        assert not isinstance(made.tile, WgmmaTile) or device is SM90
 
 
 def test_tiles_by_shape() -> None:
     ring = Ring(32, 4)
-    assert tiling(ring, (1, 512, 512), [64], SM90).tile is WIDE
-    assert tiling(ring, (1, 64, 64), [64], SM90).tile is SMALL
-    assert tiling(ring, (1, 8, 512), [64], SM90).tile is FLAT
-    assert tiling(ring, (1, 512, 8), [64], SM90).tile is TALL
-    assert {(t.rows, t.columns) for t in TILES} == {(64, 128), (64, 64), (16, 128), (128, 16)}
+    for device in (SM80, SM90):
+        assert tiling(ring, (1, 64, 64), [64], device).tile is SMALL
+        assert tiling(ring, (1, 8, 512), [64], device).tile is FLAT
+        assert tiling(ring, (1, 512, 8), [64], device).tile is TALL
+    of_mma = {(t.rows, t.columns) for t in TILES if not isinstance(t, WgmmaTile)}
+    assert of_mma == {(64, 128), (64, 64), (16, 128), (128, 16)}
+
+
+def test_tiles_of_groups_are_for_the_one_architecture_that_has_them() -> None:
+    """Of those, the widest that a ring's sums leave registers for; less where it would be empty."""
+    large = 1, 8000, 8000
+    widest = {3: GROUP_80, 4: GROUP_80, 5: GROUP_64, 6: GROUP_32, 7: GROUP_32, 8: GROUP_32}
+    for limbs, tile in widest.items():
+        ring = Ring(32 if limbs <= 4 else 64, limbs)
+        assert tiling(ring, large, [64], SM90).tile is tile
+        for device in (SM80, SM89):
+            assert not isinstance(tiling(ring, large, [64], device).tile, WgmmaTile)
+    assert tiling(Ring(32, 4), (1, 512, 512), [64], SM90).tile is GROUP_64
+    assert tiling(Ring(32, 4), (1, 512, 160), [64], SM90).tile is GROUP_80
 
 
 def test_what_is_compiled_depends_on_no_number_of_multiprocessors() -> None:

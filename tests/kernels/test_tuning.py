@@ -11,7 +11,16 @@ import pytest
 
 from veilgraph.kernels.cuda import DeviceShape
 from veilgraph.kernels.gemm import tuning
-from veilgraph.kernels.gemm.limbs import NAMES, SMALL, WIDE, Ring, is_worth, stages_of, tiling
+from veilgraph.kernels.gemm.limbs import (
+    GROUP_80,
+    NAMES,
+    SMALL,
+    WIDE,
+    Ring,
+    is_worth,
+    stages_of,
+    tiling,
+)
 from veilgraph.kernels.gemm.tuning import Row
 from veilgraph.kernels.matmul.residues import Shape
 
@@ -72,9 +81,9 @@ def test_near_shapes_take_the_row(measured: Path) -> None:
     tuning.write("sm_90", [ROW, replace(ROW, rows=8192, way="integers")], measured)
     made = tiling(RING, (1, 1000, 2000), [1024], SM90)
     assert (made.tile, made.stages, made.parts) == (SMALL, 1, 3)
-    assert tiling(RING, (1, 1024, 1024), [32], SM90).tile is WIDE  # five octaves away
+    assert tiling(RING, (1, 1024, 1024), [32], SM90).tile is GROUP_80  # five octaves away
     assert tiling(RING, (1, 1024, 1024), [1024], DeviceShape(132, "sm_80")).tile is WIDE
-    assert tiling(Ring(32, 3), (1, 1024, 1024), [1024], SM90).tile is WIDE
+    assert tiling(Ring(32, 3), (1, 1024, 1024), [1024], SM90).tile is GROUP_80
     assert is_worth(RING, (1, 1024, 1024), [1024], SM90)
     assert not is_worth(RING, (1, 8192, 1024), [1024], SM90)
 

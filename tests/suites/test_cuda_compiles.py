@@ -38,7 +38,7 @@ from veilgraph.kernels.fused.cuda import with_sums
 from veilgraph.kernels.fused.declaration import Op, instruction, program
 from veilgraph.kernels.gemm.byte_products import MMA, WGMMA, WGMMA_PAIRS, Engine
 from veilgraph.kernels.gemm.byte_products import source as byte_products
-from veilgraph.kernels.gemm.limbs import Ring, Tiling, stages_of, tiles_of
+from veilgraph.kernels.gemm.limbs import TILES, MmaTile, Ring, Tiling, stages_of, tiles_of
 from veilgraph.kernels.gemm.pack import source as pack
 from veilgraph.kernels.gemm.residues import Basis
 from veilgraph.kernels.gemm.residues import source as residues
@@ -48,10 +48,9 @@ from veilgraph.runtime.cuda.archs import build_flag
 DIGITS = Path(__file__).parents[2] / "examples" / "digits"
 NVCC = shutil.which("nvcc")
 needs_nvcc = pytest.mark.skipif(NVCC is None, reason="there is no nvcc on the path")
-HOPPER = (
-    "-gencode=arch=compute_90a,code=sm_90a",
-    "-gencode=arch=compute_90,code=compute_90",  # PTX
-)
+SM_90A = ("-gencode=arch=compute_90a,code=sm_90a",)
+PTX = ("-gencode=arch=compute_90,code=compute_90",)  # which has no wgmma
+HOPPER = SM_90A + PTX
 TARGETS = ("-gencode=arch=compute_80,code=sm_80", *HOPPER)
 WRITTEN = tuple(kernel for kernel in KERNELS if (ROOT / "kernels" / kernel / "cuda.cu").is_file())
 RINGS = tuple(
@@ -180,11 +179,12 @@ def test_written_kernels(tmp_path: Path, kernel: str) -> None:
 @needs_nvcc
 @pytest.mark.parametrize("kernel", ["matmul", "conv2d"])
 def test_limbs_of_a_ring(tmp_path: Path, kernel: str) -> None:
-    """The ring of most limbs, as machine code and as PTX."""
+    """The ring of most limbs, as machine code, and as PTX what is for any card."""
     sources = limb_kernels(kernel, Ring(64, 8), DeviceShape(1, "sm_90"))
-    reports = compiled(tmp_path, in_one_unit(sources), HOPPER)
+    reports = compiled(tmp_path, in_one_unit(sources), SM_90A)
     assert len(reports) == len(sources)
     assert not spilling(reports)
+    compiled(tmp_path, in_one_unit(limb_kernels(kernel, Ring(64, 8), DeviceShape(1))), PTX)
 
 
 @needs_nvcc
@@ -287,15 +287,22 @@ def test_limbs_are_on_tensor_cores(tmp_path: Path, kernel: str, ring: Ring, arch
     reports, found = disassembled(tmp_path, text, arch)
     assert len(reports) == len(tiles_of(ring, device))
     assert not [report for report in reports if spills(report)]
-    of_a_step = sum(ring.products * tile.down * tile.across for tile in tiles_of(ring, device))
+    of_warps = [tile for tile in tiles_of(ring, device) if isinstance(tile, MmaTile)]
+    of_a_step = sum(ring.products * tile.down * tile.across for tile in of_warps)
     assert found.count("IMMA.16832.S8.S8") == of_a_step
+    for tile in set(tiles_of(ring, device)) - set(of_warps):  # two steps; a in registers
+        made = re.findall(rf"IGMMA\.64x{tile.columns}x32\.S8\.S8 R\d+, R\d+, gdesc", found)
+        assert len(made) == 2 * ring.products
 
 
 @needs_nvcc
 @pytest.mark.slow
 def test_packing_does_not_spill(tmp_path: Path) -> None:
-    reports = compiled(tmp_path, "\n".join(pack(ring)[0].text for ring in RINGS))
-    assert len(reports) == 2 * len(RINGS)
+    planes = sorted({plane for tile in TILES for plane in tile.planes})
+    reports = compiled(
+        tmp_path, "\n".join(pack(ring, plane)[0].text for ring in RINGS for plane in planes)
+    )
+    assert len(reports) == 2 * 3 * len(RINGS)
     assert not spilling(reports)
 
 
@@ -319,10 +326,11 @@ def test_sums_made_by_the_program_that_follows_do_not_spill(tmp_path: Path, kind
 @pytest.mark.parametrize("kernel", ["matmul", "conv2d"])
 @pytest.mark.parametrize("ring", RINGS, ids=lambda ring: f"{ring.word_bits}-{ring.limbs}")
 def test_limbs_with_fewer_stages(tmp_path: Path, kernel: str, ring: Ring) -> None:
-    """Also as PTX, as the kernels with the most stages are in turn."""
-    device = DeviceShape(1, "sm_90")
+    """Beside those with the most; what is for any card also as PTX."""
+    device, any_card = DeviceShape(1, "sm_90"), DeviceShape(1)
     sources = [*fewer_stages(kernel, ring, device), *limb_kernels(kernel, ring, device)]
-    reports = compiled(tmp_path, in_one_unit(sources), HOPPER)
+    reports = compiled(tmp_path, in_one_unit(sources), SM_90A)
+    compiled(tmp_path, in_one_unit(fewer_stages(kernel, ring, any_card)), PTX)
     assert len(reports) == len(sources)
     assert not spilling(reports)
 

@@ -113,9 +113,7 @@ def copies_and_draws(device: str, words: int, runs: int) -> list[Rate]:
 
 def stream_bytes(party: PartyPlan, step: int) -> int:
     """Bytes of the buffers of a step, what is repeated (stride 0) counted once."""
-    row = party.steps[step]
-    first, count = int(row["first_buffer"]), int(row["buffer_count"])
-    return sum(_buffer_bytes(each) for each in party.buffers[first : first + count])
+    return sum(_buffer_bytes(each) for each in party.buffers_of(party.steps[step]))
 
 
 def _buffer_bytes(row: np.void) -> int:
@@ -125,12 +123,6 @@ def _buffer_bytes(row: np.void) -> int:
         words = int(np.prod(shape[strides != 0], dtype=np.int64))
         return words * (8 if kind is BufferKind.WORDS64 else 4)
     return int(shape[0]) * int(row["bits"]) // 8
-
-
-def params_of(party: PartyPlan, step: int) -> npt.NDArray[np.int64]:
-    row = party.steps[step]
-    first, count = int(row["first_param"]), int(row["param_count"])
-    return party.params[first : first + count]
 
 
 def inference_steps(party: PartyPlan) -> list[int]:
@@ -156,8 +148,7 @@ def typical_steps(party: PartyPlan) -> list[int]:
 def _source_digest(party: PartyPlan, step: int) -> str:
     """What steps share that run one kernel: draws and constants are its parameters."""
     row = party.steps[step]
-    first, count = int(row["first_buffer"]), int(row["buffer_count"])
-    buffers, params = buffers_of(party.buffers[first : first + count]), params_of(party, step)
+    buffers, params = buffers_of(party.buffers_of(row)), party.params_of(row)
     (launch,) = launches("fused", buffers, params.tolist(), DeviceShape(1, LEAST_ARCH))
     return launch.source.digest
 
@@ -236,7 +227,7 @@ def fused_rates(network: Network, device: str, bar: float, runs: int) -> list[Ra
     party = _first(ours)
     rates = []
     for number, step in enumerate(typical_steps(party), start=1):
-        params, size = params_of(party, step), stream_bytes(party, step)
+        params, size = party.params_of(party.steps[step]), stream_bytes(party, step)
         seconds = step_seconds(ours.plan, party, step, params, device, runs)
         draws = None
         if blocks_an_element(params):

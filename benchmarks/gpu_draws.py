@@ -18,7 +18,6 @@ from benchmarks.card_rates import (
     MOST_DRAWS,
     blocks_an_element,
     inference_steps,
-    params_of,
     stream_bytes,
     typical_steps,
 )
@@ -38,7 +37,7 @@ def counted(party: PartyPlan, steps: list[int]) -> dict[str, float]:
     """Elements, AES blocks and bytes of streams of steps together."""
     found = {"elements": 0.0, "blocks": 0.0, "bytes": 0.0}
     for step in steps:
-        params = params_of(party, step)
+        params = party.params_of(party.steps[step])
         found["elements"] += float(params[0])
         found["blocks"] += float(params[0]) * blocks_an_element(params)
         found["bytes"] += float(stream_bytes(party, step))

@@ -168,6 +168,16 @@ class PartyPlan:
     shares: tuple[Share, ...] = ()
     outputs: tuple[Tensor, ...] = ()
 
+    def buffers_of(self, step: np.void) -> npt.NDArray[np.void]:
+        """The rows of the buffer table that a row of the step table names."""
+        first, count = int(step["first_buffer"]), int(step["buffer_count"])
+        return self.buffers[first : first + count]
+
+    def params_of(self, step: np.void) -> npt.NDArray[np.int64]:
+        """Its parameters."""
+        first, count = int(step["first_param"]), int(step["param_count"])
+        return self.params[first : first + count]
+
     @property
     def tensors(self) -> tuple[Tensor, ...]:
         """All that is named."""

@@ -154,11 +154,8 @@ class Costs:
 def form_of(program: PartyPlan, number: int) -> str:
     """The digest of what a step computes, apart from where and with which keys."""
     row = program.steps[number]
-    first, count = int(row["first_buffer"]), int(row["buffer_count"])
-    start, length = int(row["first_param"]), int(row["param_count"])
-    buffers = program.buffers[first : first + count].copy()
+    buffers, params = program.buffers_of(row).copy(), program.params_of(row).copy()
     buffers["offset"] %= 64  # alignment may matter
-    params = program.params[start : start + length].copy()
     if KERNELS[int(row["kernel"])] == "fused":
         instructions = params[HEADER:].view(INSTRUCTION)
         draws = np.isin(instructions["op"], (Op.DRAW, Op.DRAW_BITS))

@@ -49,13 +49,11 @@ def _of_round(program: PartyPlan, row: np.void) -> Access:
 
 
 def _of_kernel(program: PartyPlan, row: np.void) -> Access:
-    first, count = int(row["first_buffer"]), int(row["buffer_count"])
-    buffers = program.buffers[first : first + count]
+    buffers = program.buffers_of(row)
     if KERNELS[int(row["kernel"])] == "fused":
-        start, length = int(row["first_param"]), int(row["param_count"])
-        read, written, whole = streams_of(program.params[start : start + length], buffers)
+        read, written, whole = streams_of(program.params_of(row), buffers)
     else:
-        read, written, whole = set(range(1, count)), {0}, {0}
+        read, written, whole = set(range(1, len(buffers))), {0}, {0}
     reads, writes = [], []
     for number, buffer in enumerate(buffers):
         place = place_of(buffer)

@@ -41,8 +41,7 @@ def _party(plan: Plan, program: PartyPlan) -> Iterator[str]:
 
 
 def _kernel(plan: Plan, program: PartyPlan, step: np.void) -> str:
-    first, count = int(step["first_buffer"]), int(step["buffer_count"])
-    buffers = " ".join(_buffer(row) for row in program.buffers[first : first + count])
+    buffers = " ".join(_buffer(row) for row in program.buffers_of(step))
     layer = plan.layers[int(step["layer"])].name if step["layer"] < len(plan.layers) else ""
     kernel = int(step["kernel"])
     name = KERNELS[kernel] if kernel < len(KERNELS) else f"kernel {kernel}"

@@ -13,7 +13,6 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 
 from veilgraph.ir.plan import ROUND, PartyPlan, Phase
 from veilgraph.kernels import KERNELS
@@ -58,15 +57,9 @@ def _joined(
     program: PartyPlan, follower: int, given: dict[int, Sums], shape: DeviceShape
 ) -> Launch:
     row = program.steps[follower]
-    start, length = int(row["first_param"]), int(row["param_count"])
-    params: list[int] = program.params[start : start + length].tolist()
-    (launch,) = with_sums(buffers_of(_streams(program, row)), params, shape, given)
+    params: list[int] = program.params_of(row).tolist()
+    (launch,) = with_sums(buffers_of(program.buffers_of(row)), params, shape, given)
     return launch
-
-
-def _streams(program: PartyPlan, row: np.void) -> npt.NDArray[np.void]:
-    first, count = int(row["first_buffer"]), int(row["buffer_count"])
-    return program.buffers[first : first + count]
 
 
 def _follower(
@@ -97,9 +90,7 @@ def _stream(program: PartyPlan, step: int, place: Place, sums: Sums) -> int | No
     row = program.steps[step]
     if row["kernel"] != _FUSED:
         return None
-    buffers = _streams(program, row)
-    start, length = int(row["first_param"]), int(row["param_count"])
-    params = program.params[start : start + length]
+    buffers, params = program.buffers_of(row), program.params_of(row)
     touching = {
         number
         for number, buffer in enumerate(buffers)

@@ -13,7 +13,6 @@ import math
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import partial
 
 import numpy as np
 from numpy.typing import NDArray
@@ -148,8 +147,7 @@ def _with_gains(
 
     The random signs that gains are estimated with are no secret, and the same every time.
     """
-    runs = [partial(program.run, sample) for sample in samples]
-    gains = noise_gains(graph, runs, outputs[: len(runs)], np.random.default_rng(0))
+    gains = noise_gains(program, samples, outputs[: len(samples)], np.random.default_rng(0))
     named = {key: nearest(gains[v]) for key, v in _values(graph).items() if v in gains}
     weights = {("weight", n): weight_statistics(graph.weights[n]).range for n in graph.parameters}
     every = {**ranges, **weights}

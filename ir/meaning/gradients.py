@@ -20,6 +20,7 @@ from veilgraph.ir.attributes import shape_of
 from veilgraph.ir.graph import Graph, attributes, kind_of
 from veilgraph.ir.legality import FUNCTIONS, INTEGER_VALUED
 from veilgraph.ir.meaning.graph import apply, image_groups, padded, shifted_views, slice_
+from veilgraph.ir.meaning.onnx_runtime import OnnxProgram
 
 Array = NDArray[Any]
 Run = Callable[[], dict[ir.Value, Array]]
@@ -59,7 +60,9 @@ def gradients(
         yield value, values[value], derivative
 
 
-def _blurred(graph: Graph, run: Run, generator: np.random.Generator) -> dict[ir.Value, Array]:
+def _blurred(
+    program: OnnxProgram, sample: Mapping[str, Array], generator: np.random.Generator
+) -> dict[ir.Value, Array]:
     """Every value, where each number is off by BLUR of itself, up or down, before others are
     computed from it."""
 
@@ -67,10 +70,8 @@ def _blurred(graph: Graph, run: Run, generator: np.random.Generator) -> dict[ir.
         signs = generator.integers(0, 2, array.shape, np.int8) * 2 - 1
         return array * (1 + np.float32(BLUR) * signs).astype(np.float32)
 
-    exact = run()
-    arguments = (*graph.parameters.values(), *graph.inputs.values())
-    values = {value: blur(exact[value]) for value in arguments}
-    for op in graph.operations:
+    values = {value: blur(array) for value, array in program.arguments(sample).items()}
+    for op in program.graph.operations:
         operands = [values[value] for value in op.operation.operands]
         result = apply(op, operands)
         values[op.operation.results[0]] = result if kind_of(op) in SELECTING else blur(result)
@@ -78,8 +79,8 @@ def _blurred(graph: Graph, run: Run, generator: np.random.Generator) -> dict[ir.
 
 
 def noise_gains(
-    graph: Graph,
-    runs: Sequence[Run],
+    program: OnnxProgram,
+    samples: Sequence[Mapping[str, Array]],
     outputs: Sequence[Mapping[str, Array]],
     generator: np.random.Generator,
 ) -> dict[ir.Value, float]:
@@ -95,15 +96,15 @@ def noise_gains(
     again, with other signs, where every number is off by BLUR of itself.
 
     Args:
-        runs: of each sample what makes every value of the program, one sample's at a time.
         outputs: those of each sample.
     """
+    graph, runs = program.graph, [partial(program.run, sample) for sample in samples]
     powers = {name: _variance([found[name] for found in outputs]) for name in graph.outputs}
     gains, effects = _gains(graph, runs, powers, generator)
     quiet = [value for value, effect in effects.items() if effect < QUIET]
     if quiet:
         draws = -(-SIGNS // sum(math.prod(shape_of(y)) for y in graph.outputs.values()))
-        off = [partial(_blurred, graph, run, generator) for run in runs] * draws
+        off = [partial(_blurred, program, sample, generator) for sample in samples] * draws
         with np.errstate(all="ignore"):  # a root may leave its domain: that tells nothing
             blurred, _ = _gains(graph, off, powers, generator)
         for value in quiet:

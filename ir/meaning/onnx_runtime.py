@@ -33,14 +33,19 @@ class OnnxProgram:
     def __init__(self, graph: Graph) -> None:
         """Of operations that may be encoded (legality.ENCODABLE)."""
         draft = Draft(graph)
-        self._graph, self._names, self._made = graph, draft.names, draft.made
+        self.graph, self._names, self._made = graph, draft.names, draft.made
         self._session = _session(draft.model()) if draft.made else None
+
+    def arguments(self, inputs: Mapping[str, Array]) -> dict[ir.Value, Array]:
+        """Weights and inputs, for one array an input."""
+        graph = self.graph
+        weights = {value: graph.weights[name] for name, value in graph.parameters.items()}
+        given = {value: np.asarray(inputs[n], np.float32) for n, value in graph.inputs.items()}
+        return weights | given
 
     def run(self, inputs: Mapping[str, Array]) -> dict[ir.Value, Array]:
         """Every value of the program in program order, for one array an input."""
-        graph = self._graph
-        given = {value: graph.weights[name] for name, value in graph.parameters.items()}
-        given |= {value: np.asarray(inputs[n], np.float32) for n, value in graph.inputs.items()}
+        given = self.arguments(inputs)
         if self._session is None:  # ONNX Runtime takes no model of no nodes
             return given
         feeds = {self._names[value]: array for value, array in given.items()}

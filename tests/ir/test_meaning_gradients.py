@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from functools import partial
-
 import numpy as np
 import numpy.typing as npt
 import pytest
@@ -86,8 +84,7 @@ def gains_at(
     graph: Graph, x: npt.NDArray[np.float32], generator: np.random.Generator
 ) -> dict[ir.Value, float]:
     """Those of one sample."""
-    run = partial(OnnxProgram(graph).run, {"x": x})
-    return noise_gains(graph, [run], [evaluate(graph, {"x": x})], generator)
+    return noise_gains(OnnxProgram(graph), [{"x": x}], [evaluate(graph, {"x": x})], generator)
 
 
 def test_noise_gains_predict_what_noise_does() -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from threading import Event, Thread
-from types import TracebackType
 from typing import Any, Self
 
 from benchmarks.gpu_matmul import opened
@@ -16,7 +15,7 @@ from veilgraph.kernels.cuda import DeviceShape
 from veilgraph.plans import Plan
 from veilgraph.runtime.cuda.driver import Card, Driver
 from veilgraph.runtime.cuda.packing import fixed_buffers
-from veilgraph.runtime.cuda.program import needed_bytes, scratch_bytes, step_launches
+from veilgraph.runtime.cuda.program import needed_bytes, step_launches
 
 PARTS = ("steps", "links", "other")  # of a run's seconds
 
@@ -39,12 +38,7 @@ class MemoryWatch:
         self._thread.start()
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *exception: object) -> None:
         self._stop.set()
         self._thread.join()
 
@@ -73,8 +67,7 @@ def beside_arena(plan: Plan, party: str, card: Card) -> int:
     program = plan.party(party)
     shape = DeviceShape(card.multiprocessors, card.arch)
     laid = step_launches(program, shape, fixed_buffers(program))
-    beside = scratch_bytes(laid.steps) + laid.bytes
-    return needed_bytes(plan, program, beside) - program.arena_bytes
+    return needed_bytes(plan, program, laid.beside_bytes) - program.arena_bytes
 
 
 def shares(found: Measurement) -> dict[str, float]:

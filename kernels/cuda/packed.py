@@ -24,6 +24,16 @@ class Placed:
     fills: tuple[Launch, ...]
     bytes: int
 
+    @property
+    def scratch_bytes(self) -> int:
+        """What the step that needs most leaves between its launches."""
+        return max((each.scratch_bytes for step in self.steps for each in step), default=0)
+
+    @property
+    def beside_bytes(self) -> int:
+        """Of the kernels' own: scratch memory, and what is packed."""
+        return self.scratch_bytes + self.bytes
+
 
 def placed(steps: Iterable[Sequence[Launch]]) -> Placed:
     """Gives each distinct Packed that launches of steps ask for a place of its own."""

@@ -85,13 +85,13 @@ class CudaDevice:
         self._run = 0
         self._allocations: list[tuple[int, int]] = []  # address and bytes
         with self._on_card():
-            require_memory(made.plan, made.program, driver, made.beside_bytes)
+            require_memory(made.plan, made.program, driver, made.laid.beside_bytes)
             self._compute, self._done = driver.stream(), driver.event()
             self._arena = self._allocated(self._program.arena_bytes)
             self._constants = self._allocated(len(made.plan.constants))
             self._number = self._allocated(session_bytes(made.program))
             self._keys = self._number + NUMBER_BYTES
-            self._scratch = self._allocated(made.scratch_bytes)
+            self._scratch = self._allocated(made.laid.scratch_bytes)
             self._packed = self._allocated(made.laid.bytes)
             self._freshness = Freshness(self._program, made.packed)
             self._staging = self._staged(max(PIECE_BYTES, staging_bytes(self._program)))

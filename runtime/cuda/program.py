@@ -62,16 +62,6 @@ class CudaProgram:
         joined = epilogues(program, laid.steps, shape)
         return CudaProgram(plan, program, driver, laid, places, joined)
 
-    @property
-    def scratch_bytes(self) -> int:
-        """What the step that needs most leaves between its launches."""
-        return scratch_bytes(self.laid.steps)
-
-    @property
-    def beside_bytes(self) -> int:
-        """Of the kernels' own: scratch memory, and what is packed."""
-        return self.scratch_bytes + self.laid.bytes
-
     @staticmethod
     def prepared(plan: Plan, party: str, driver: Driver) -> CudaProgram:
         """All that takes long or may be refused, before anybody waits for this party.
@@ -85,7 +75,7 @@ class CudaProgram:
         check(program, len(plan.constants))
         try:
             found = _fitting(plan, party, driver)
-            require_memory(plan, program, driver, found.beside_bytes)
+            require_memory(plan, program, driver, found.laid.beside_bytes)
             with driver.current():
                 driver.prepare(distinct_sources(found.laid, found.epilogues))
         except DriverFault as fault:
@@ -99,7 +89,7 @@ def _fitting(plan: Plan, party: str, driver: Driver) -> CudaProgram:
     """With operands packed if there is memory for it; without, kernels lay them out each time."""
     program = plan.party(party)
     packed = CudaProgram.laid_out(plan, party, driver, fixed_buffers(program))
-    if needed_bytes(plan, program, packed.beside_bytes) <= free_bytes(driver):
+    if needed_bytes(plan, program, packed.laid.beside_bytes) <= free_bytes(driver):
         return packed
     return CudaProgram.laid_out(plan, party, driver, {})
 
@@ -135,12 +125,12 @@ def step_launches(program: PartyPlan, shape: DeviceShape, fixed: Container[int])
 def _launches(
     program: PartyPlan, row: np.void, shape: DeviceShape, fixed: Container[int]
 ) -> tuple[Launch, ...]:
-    first, count = int(row["first_buffer"]), int(row["buffer_count"])
-    start, length = int(row["first_param"]), int(row["param_count"])
-    params: list[int] = program.params[start : start + length].tolist()
+    params: list[int] = program.params_of(row).tolist()
     buffers = [
         replace(buffer, is_fixed=number in fixed)
-        for number, buffer in enumerate(buffers_of(program.buffers[first : first + count]), first)
+        for number, buffer in enumerate(
+            buffers_of(program.buffers_of(row)), int(row["first_buffer"])
+        )
     ]
     return launches(KERNELS[int(row["kernel"])], buffers, params, shape)
 
@@ -151,11 +141,6 @@ def sources(program: PartyPlan, constants_bytes: int, arch: str) -> list[Source]
     shape = DeviceShape(multiprocessors=1, arch=arch)
     laid = step_launches(program, shape, fixed_buffers(program))
     return distinct_sources(laid, epilogues(program, laid.steps, shape))
-
-
-def scratch_bytes(steps: Iterable[Iterable[Launch]]) -> int:
-    """The most that any launch asks for."""
-    return max((each.scratch_bytes for step in steps for each in step), default=0)
 
 
 def distinct_sources(laid: Placed, joined: Iterable[Epilogue]) -> list[Source]:

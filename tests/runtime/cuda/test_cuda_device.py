@@ -96,7 +96,7 @@ def test_launches_of_a_step_share_scratch_memory(
 
 
 def scratch_bytes(plan: Plan, driver: Driver) -> int:
-    return CudaProgram.prepared(plan, "alice", driver).scratch_bytes
+    return CudaProgram.prepared(plan, "alice", driver).laid.scratch_bytes
 
 
 def test_scratch_memory_counts(shim_folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -167,7 +167,7 @@ def test_packed_memory_counts_and_is_cleared(shim: ShimDriver) -> None:
     plan = plan_of([COPY, PRODUCT])
     made = CudaProgram.prepared(plan, "alice", shim)
     assert made.laid.bytes > 0
-    assert made.beside_bytes == made.scratch_bytes + made.laid.bytes
+    assert made.laid.beside_bytes == made.laid.scratch_bytes + made.laid.bytes
     device = CudaDevice(made, b"")
     device.copy_in(SOURCE, random(np.random.default_rng(3), 20, 2))
     device.run(0, 1, 0)
@@ -186,7 +186,7 @@ def test_a_card_without_the_memory_packs_nothing(shim_folder: Path) -> None:
     alice = plan.party("alice")
     made = CudaProgram.prepared(plan, "alice", ShimDriver(shim_folder))
     plain = CudaProgram.prepared(plan_of([COPY, PRODUCT], KEPT_RIGHT[:0]), "alice", made.driver)
-    enough, little = (needed_bytes(plan, alice, m.beside_bytes) for m in (made, plain))
+    enough, little = (needed_bytes(plan, alice, m.laid.beside_bytes) for m in (made, plain))
     assert little < enough
     found = [
         CudaProgram.prepared(

@@ -16,7 +16,6 @@ from veilgraph.kernels.cuda.launch import (
     Argument,
     DeviceShape,
     Launch,
-    Pointer,
     grid_stride,
 )
 from veilgraph.kernels.cuda.source import Source, file_source
@@ -26,7 +25,6 @@ from veilgraph.kernels.gemm.pack import packed
 from veilgraph.kernels.gemm.tiles import SHAPES, tiling
 from veilgraph.kernels.matmul import cuda as matmul
 
-MAX_PAIRS = 4  # of a launch; windows.cuh has it too
 _FEW_FILTERS = 8  # of a group, for which a tile would be mostly empty
 SOURCE = file_source(
     "kernels/conv2d/cuda.cu",
@@ -173,7 +171,7 @@ def by_limbs(
     ring = limbs.Ring.of(c.out.word_bits, params[0])
     made = made or limbs.tiling(ring, c.extents, c.depths, device, "conv2d")
     source, entry = made.source("conv2d")
-    adds = made.parts > 1 or len(c.pairs) > MAX_PAIRS
+    adds = made.parts > 1 or len(c.pairs) > matmul.MAX_PAIRS
     access, weights = _weights(c, made, device)
     head: list[Argument] = [c.out.pointer, made.parts, int(adds), access, *weights[0][1:]]
     launches = _in_launches(c, [pointer for pointer, *_ in weights])
@@ -214,7 +212,7 @@ def by_integers(
     """By tiles on the integer units."""
     c = Convolution.of(buffers, params)
     tiles = tiling(c.out.word_bits, c.extents, sum(c.depths), device)
-    adds = len(c.pairs) > MAX_PAIRS or tiles.parts > 1
+    adds = len(c.pairs) > matmul.MAX_PAIRS or tiles.parts > 1
     head: list[Argument] = [c.out.pointer, tiles.parts, int(adds), *c.shape]
     return _on_integers(c, device, tiles.grid, _written(c, tiles.suffix), head, adds)
 
@@ -224,7 +222,7 @@ def by_outputs(
 ) -> tuple[Launch, ...]:
     """A thread an output, for convolutions that are small."""
     c = Convolution.of(buffers, params)
-    adds = len(c.pairs) > MAX_PAIRS
+    adds = len(c.pairs) > matmul.MAX_PAIRS
     grid = grid_stride(c.out.elements, device)
     head: list[Argument] = [c.out.pointer, c.out.elements, int(adds), *c.small_shape]
     return _on_integers(c, device, grid, _written(c, "_thin"), head, adds)
@@ -237,7 +235,7 @@ def by_strips(
     c = Convolution.of(buffers, params)
     strips, threads = depthwise.strips_of(c.out.shape[2]), c.strip_threads
     kernel = depthwise.source(c.out.word_bits, c.weights.shape[3], params[1])
-    adds = len(c.pairs) > MAX_PAIRS
+    adds = len(c.pairs) > matmul.MAX_PAIRS
     head: list[Argument] = [c.out.pointer, threads, strips, *divisor(strips), int(adds)]
     grid = grid_stride(threads, device)
     return _on_integers(c, device, grid, kernel, [*head, *c.small_shape], adds)
@@ -267,13 +265,7 @@ def _on_integers(
 def _in_launches(c: Convolution, weights: Sequence[Argument]) -> list[list[Argument]]:
     """The struct Pairs of windows.cuh for each launch."""
     images = [image.pointer for image, _ in c.pairs]
-    pairs = list(zip(images, weights, strict=True))
-    return [_pairs(pairs[first : first + MAX_PAIRS]) for first in range(0, len(pairs), MAX_PAIRS)]
-
-
-def _pairs(pairs: Sequence[tuple[Pointer, Argument]]) -> list[Argument]:
-    words = [word for pair in pairs for word in pair]
-    return [len(pairs), *words, *(MAX_PAIRS - len(pairs)) * 2 * [0]]
+    return matmul.in_launches(list(zip(images, weights, strict=True)))
 
 
 def _view(b: Buffer, shape: tuple[int, ...], strides: tuple[int, ...]) -> Buffer:

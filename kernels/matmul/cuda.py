@@ -15,9 +15,9 @@ from veilgraph.kernels.gemm import limbs
 from veilgraph.kernels.gemm.pack import packed
 from veilgraph.kernels.gemm.tiles import SHAPES, tiling
 from veilgraph.kernels.matmul import residues
+from veilgraph.kernels.matmul.residues import factor_strides
 
-MAX_PAIRS = 4  # of a launch; pairs.cuh has it too
-_PAIR_WORDS = 9
+MAX_PAIRS = 4  # of a launch; pairs.cuh and windows.cuh of conv2d have it too
 SOURCE = file_source(
     "kernels/matmul/cuda.cu",
     *(f"veil_matmul{bits}_{r}x{c}" for bits, shapes in SHAPES.items() for r, c in shapes),
@@ -52,13 +52,15 @@ def by_limbs(
     pairs = list(zip(factors[::2], factors[1::2], strict=True))
     ring, depths = limbs.Ring.of(out.word_bits, params[0]), [a.shape[2] for a, _ in pairs]
     made = made or limbs.tiling(ring, (batch, rows, columns), depths, device)
-    sides = tuple(limbs.access((f, *_strides(f, s)[1:]) for f in factors[s::2]) for s in (0, 1))
+    sides = tuple(
+        limbs.access((f, *factor_strides(f, s)[1:]) for f in factors[s::2]) for s in (0, 1)
+    )
 
     def words(factor: Buffer, side: int) -> tuple[Argument, ...]:
         if sides[side] is not limbs.Access.PACKED:
             return _factor(factor, side)
         extents = batch, factor.shape[1 + side], factor.shape[2 - side]
-        return packed(factor, _strides(factor, side), extents, ring, made.tile, side, device)
+        return packed(factor, factor_strides(factor, side), extents, ring, made.tile, side, device)
 
     adds = made.parts > 1 or len(pairs) > MAX_PAIRS
     source, entry = made.source("matmul")
@@ -94,25 +96,24 @@ def by_integers(
     )
 
 
-def _strides(factor: Buffer, side: int) -> tuple[int, int, int]:
-    """Over entries, lines (rows of a left factor, columns of a right one), and depths."""
-    batch, *others = factor.strides
-    return batch, others[side], others[1 - side]
-
-
 def _factor(factor: Buffer, side: int) -> tuple[Argument, ...]:
     """The struct Factor of pairs.cuh, of a left (0) or a right (1) one."""
-    return factor.pointer, *_strides(factor, side)
+    return factor.pointer, *factor_strides(factor, side)
 
 
 def _in_launches(
     pairs: Sequence[tuple[Buffer, Buffer]], factor: Callable[[Buffer, int], tuple[Argument, ...]]
 ) -> list[list[Argument]]:
     """The struct Pairs of pairs.cuh for each launch."""
-    each = [[*factor(a, 0), *factor(b, 1), a.shape[2]] for a, b in pairs]
-    return [_pairs(each[first : first + MAX_PAIRS]) for first in range(0, len(pairs), MAX_PAIRS)]
+    return in_launches([(*factor(a, 0), *factor(b, 1), a.shape[2]) for a, b in pairs])
 
 
-def _pairs(pairs: Sequence[Sequence[Argument]]) -> list[Argument]:
+def in_launches(pairs: Sequence[tuple[Argument, ...]]) -> list[list[Argument]]:
+    """A struct Pairs for each launch: how many there are, and the words of MAX_PAIRS."""
+    firsts = range(0, len(pairs), MAX_PAIRS)
+    return [_pairs(pairs[first : first + MAX_PAIRS]) for first in firsts]
+
+
+def _pairs(pairs: Sequence[tuple[Argument, ...]]) -> list[Argument]:
     words = [word for pair in pairs for word in pair]
-    return [len(pairs), *words, *(MAX_PAIRS - len(pairs)) * _PAIR_WORDS * [0]]
+    return [len(pairs), *words, *(MAX_PAIRS - len(pairs)) * len(pairs[0]) * [0]]

@@ -129,6 +129,12 @@ class Shape:
         return cost < area * self.depth * self.ring.products * product
 
 
+def factor_strides(factor: Buffer, side: int) -> tuple[int, int, int]:
+    """Of a left (0) or a right (1) factor, over entries, lines (rows or columns), and depths."""
+    batch, *others = factor.strides
+    return batch, others[side], others[1 - side]
+
+
 def by_residues(
     buffers: Sequence[Buffer], params: Sequence[int], device: DeviceShape
 ) -> tuple[Launch, ...]:
@@ -204,9 +210,8 @@ def _reductions(
     found: list[Launch] = []
     at = 0
     for factor, depth, filled in zip(factors, shape.depths, shape.filled, strict=True):
-        batch_stride, *strides = factor.strides
         lines = factor.shape[1 + side]
-        head = out, factor.pointer, batch_stride, strides[side], strides[1 - side]
+        head = out, factor.pointer, *factor_strides(factor, side)
         arguments = (*head, shape.batch, lines, depth, at, filled, shape.depth)
         grid = grid_stride(shape.batch * lines * filled // 4, device)
         if filled:

@@ -135,6 +135,11 @@ __device__ __forceinline__ void wait_for_products() {
   asm volatile("wgmma.wait_group.sync.aligned %0;" ::"n"(Pending) : "memory");
 }
 
+// Operands of products: sums that are read and written.
+#define VEIL_EIGHT_SUMS(i)                                                                    \
+  "+r"(c[i]), "+r"(c[i + 1]), "+r"(c[i + 2]), "+r"(c[i + 3]), "+r"(c[i + 4]), "+r"(c[i + 5]), \
+      "+r"(c[i + 6]), "+r"(c[i + 7])
+
 // c += a b on signed bytes, 64 x 256 sums of 32 products, modulo 2^32, by a wait that covers it.
 __device__ __forceinline__ void multiply_bytes(int32_t (&c)[kGroupSums], uint64_t a, uint64_t b) {
   asm volatile(
@@ -153,25 +158,10 @@ __device__ __forceinline__ void multiply_bytes(int32_t (&c)[kGroupSums], uint64_
       "%127}, "
       "%128, %129, adds;\n"
       "}"
-      : "+r"(c[0]), "+r"(c[1]), "+r"(c[2]), "+r"(c[3]), "+r"(c[4]), "+r"(c[5]), "+r"(c[6]),
-        "+r"(c[7]), "+r"(c[8]), "+r"(c[9]), "+r"(c[10]), "+r"(c[11]), "+r"(c[12]), "+r"(c[13]),
-        "+r"(c[14]), "+r"(c[15]), "+r"(c[16]), "+r"(c[17]), "+r"(c[18]), "+r"(c[19]), "+r"(c[20]),
-        "+r"(c[21]), "+r"(c[22]), "+r"(c[23]), "+r"(c[24]), "+r"(c[25]), "+r"(c[26]), "+r"(c[27]),
-        "+r"(c[28]), "+r"(c[29]), "+r"(c[30]), "+r"(c[31]), "+r"(c[32]), "+r"(c[33]), "+r"(c[34]),
-        "+r"(c[35]), "+r"(c[36]), "+r"(c[37]), "+r"(c[38]), "+r"(c[39]), "+r"(c[40]), "+r"(c[41]),
-        "+r"(c[42]), "+r"(c[43]), "+r"(c[44]), "+r"(c[45]), "+r"(c[46]), "+r"(c[47]), "+r"(c[48]),
-        "+r"(c[49]), "+r"(c[50]), "+r"(c[51]), "+r"(c[52]), "+r"(c[53]), "+r"(c[54]), "+r"(c[55]),
-        "+r"(c[56]), "+r"(c[57]), "+r"(c[58]), "+r"(c[59]), "+r"(c[60]), "+r"(c[61]), "+r"(c[62]),
-        "+r"(c[63]), "+r"(c[64]), "+r"(c[65]), "+r"(c[66]), "+r"(c[67]), "+r"(c[68]), "+r"(c[69]),
-        "+r"(c[70]), "+r"(c[71]), "+r"(c[72]), "+r"(c[73]), "+r"(c[74]), "+r"(c[75]), "+r"(c[76]),
-        "+r"(c[77]), "+r"(c[78]), "+r"(c[79]), "+r"(c[80]), "+r"(c[81]), "+r"(c[82]), "+r"(c[83]),
-        "+r"(c[84]), "+r"(c[85]), "+r"(c[86]), "+r"(c[87]), "+r"(c[88]), "+r"(c[89]), "+r"(c[90]),
-        "+r"(c[91]), "+r"(c[92]), "+r"(c[93]), "+r"(c[94]), "+r"(c[95]), "+r"(c[96]), "+r"(c[97]),
-        "+r"(c[98]), "+r"(c[99]), "+r"(c[100]), "+r"(c[101]), "+r"(c[102]), "+r"(c[103]),
-        "+r"(c[104]), "+r"(c[105]), "+r"(c[106]), "+r"(c[107]), "+r"(c[108]), "+r"(c[109]),
-        "+r"(c[110]), "+r"(c[111]), "+r"(c[112]), "+r"(c[113]), "+r"(c[114]), "+r"(c[115]),
-        "+r"(c[116]), "+r"(c[117]), "+r"(c[118]), "+r"(c[119]), "+r"(c[120]), "+r"(c[121]),
-        "+r"(c[122]), "+r"(c[123]), "+r"(c[124]), "+r"(c[125]), "+r"(c[126]), "+r"(c[127])
+      : VEIL_EIGHT_SUMS(0), VEIL_EIGHT_SUMS(8), VEIL_EIGHT_SUMS(16), VEIL_EIGHT_SUMS(24),
+        VEIL_EIGHT_SUMS(32), VEIL_EIGHT_SUMS(40), VEIL_EIGHT_SUMS(48), VEIL_EIGHT_SUMS(56),
+        VEIL_EIGHT_SUMS(64), VEIL_EIGHT_SUMS(72), VEIL_EIGHT_SUMS(80), VEIL_EIGHT_SUMS(88),
+        VEIL_EIGHT_SUMS(96), VEIL_EIGHT_SUMS(104), VEIL_EIGHT_SUMS(112), VEIL_EIGHT_SUMS(120)
       : "l"(a), "l"(b));
 }
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import re
 import subprocess
 from typing import Any
@@ -18,6 +19,11 @@ _ASKED = {  # of nvidia-smi, and how its answer is said
     "power.limit": "power limit {}",
 }
 SECONDS = 30
+
+
+def add_option(made: argparse.ArgumentParser) -> None:
+    """--device: what is measured."""
+    made.add_argument("--device", default="cuda:0", help="a card, or host-shim to try the script")
 
 
 def facts(device: str) -> str:

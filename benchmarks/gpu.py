@@ -21,6 +21,7 @@ from concurrent.futures.process import BrokenProcessPool
 from typing import Any, ParamSpec, TypeVar
 
 from benchmarks.alone import local_work
+from benchmarks.card_facts import add_option as add_device
 from benchmarks.card_facts import facts
 from benchmarks.card_rates import (
     Rate,
@@ -194,7 +195,7 @@ def measured(options: argparse.Namespace) -> Findings:
 
 def main() -> None:
     made = parser(__doc__)
-    made.add_argument("--device", default="cuda:0", help="a card, or host-shim to try the script")
+    add_device(made)
     options = made.parse_args()
     report("gpu", options, lambda: measured(options))
 

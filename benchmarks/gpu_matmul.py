@@ -24,6 +24,7 @@ from dataclasses import dataclass, replace
 from itertools import product
 
 from benchmarks import cublas_residues
+from benchmarks.card_facts import add_option as add_device
 from benchmarks.cublas import FLOAT16, FLOAT32, FLOAT64, INT8, Cublas, find_cublas
 from benchmarks.gpu_bench import Bench
 from benchmarks.gpu_calls import (
@@ -277,7 +278,7 @@ def measured(options: argparse.Namespace) -> Findings:
 
 def main() -> None:
     made = parser(__doc__)
-    made.add_argument("--device", default="cuda:0", help="a card, or host-shim to try the script")
+    add_device(made)
     made.add_argument("--tune", action="store_true", help="write this checkout's tuned.json")
     options = made.parse_args()
     report("gpu_matmul", options, lambda: measured(options))

@@ -15,6 +15,7 @@ import argparse
 from collections.abc import Mapping, Sequence
 from importlib.util import find_spec
 
+from benchmarks.card_facts import add_option as add_device
 from benchmarks.card_facts import facts
 from benchmarks.card_rates import copies_and_draws
 from benchmarks.gpu_bench import Bench
@@ -108,7 +109,7 @@ def measured(options: argparse.Namespace) -> Findings:
 
 def main() -> None:
     made = parser(__doc__)
-    made.add_argument("--device", default="cuda:0", help="a card, or host-shim to try the script")
+    add_device(made)
     options = made.parse_args()
     report("gpu_roofline", options, lambda: measured(options))
 

@@ -4,26 +4,16 @@ from __future__ import annotations
 
 from typing import Any
 
-import numpy as np
 import pytest
 import torch
 from torch import nn
 from torch.nn import functional as F
+from torch_cases import Function, assert_as_torch
 
 from veilgraph.frontend.torch import import_torch
 from veilgraph.ir.errors import UnsupportedError, UsageError
-from veilgraph.ir.meaning.graph import evaluate
 
 IMAGE = (2, 3, 4, 3)
-
-
-class Function(nn.Module):
-    def __init__(self, function: Any) -> None:
-        super().__init__()
-        self.function = function
-
-    def forward(self, x: torch.Tensor) -> Any:
-        return self.function(x)
 
 
 def spreads(x: torch.Tensor) -> torch.Tensor:
@@ -69,13 +59,7 @@ def test_as_torch_computes_it(name: str) -> None:
     made, shape = CASES[name]
     module = (made if isinstance(made, nn.Module) else Function(made)).eval()
     torch.manual_seed(2)
-    x = torch.randn(shape)
-    graph = import_torch(module, x)
-    with torch.no_grad():
-        wanted = module(x.clone())
-    (found,) = evaluate(graph, {next(iter(graph.inputs)): x.numpy()}).values()
-    assert found.shape == tuple(wanted.shape)
-    np.testing.assert_allclose(found, wanted.float().numpy(), rtol=2e-5, atol=2e-5)
+    assert_as_torch(module, [torch.randn(shape)], 2e-5)
 
 
 @pytest.mark.parametrize("made", [lambda x: F.softplus(x, 1, 0.5), lambda x: F.softplus(x, 2, 1)])

@@ -7,7 +7,6 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
 import pytest
 
 pytest.importorskip("torch", reason="PyTorch, the extra `torch`, is not installed")
@@ -15,24 +14,13 @@ pytest.importorskip("torch", reason="PyTorch, the extra `torch`, is not installe
 import torch
 import torch.nn.functional as F
 from torch import nn
+from torch_cases import Function, assert_as_torch
 
 from veilgraph.frontend.torch import import_torch
 from veilgraph.ir.errors import UnsupportedError
 from veilgraph.ir.graph import kind_of
-from veilgraph.ir.meaning.graph import evaluate
 
 IMAGE = (2, 4, 9, 8)
-
-
-class Function(nn.Module):
-    """A function as a module."""
-
-    def __init__(self, function: Callable[..., torch.Tensor]) -> None:
-        super().__init__()
-        self.function = function
-
-    def forward(self, *operands: torch.Tensor) -> torch.Tensor:
-        return self.function(*operands)
 
 
 class Causal(nn.Module):
@@ -383,15 +371,7 @@ ROWS += [
 def test_module_matches_torch(row: Row) -> None:
     made = module(row)
     inputs = tuple(torch.randn(shape) for shape in row.shapes)
-    graph = import_torch(made, inputs)
-    graph.verify()
-    with torch.no_grad():
-        wanted = made(*(x.clone() for x in inputs))
-    wanted = wanted[0] if isinstance(wanted, tuple) else wanted
-    feeds = {name: x.numpy() for name, x in zip(graph.inputs, inputs, strict=True)}
-    found = next(iter(evaluate(graph, feeds).values()))
-    np.testing.assert_allclose(found, wanted.float().numpy(), rtol=2e-5, atol=row.within)
-    assert found.shape == tuple(wanted.shape)
+    graph = assert_as_torch(made, inputs, row.within)
     if row.kinds:
         assert " ".join(kind_of(op) for op in graph.operations) == row.kinds
 

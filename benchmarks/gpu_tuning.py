@@ -32,7 +32,7 @@ def candidates(bench: Bench, call: Call, bits: int) -> Iterator[tuple[Row, Way]]
     for name, tile in limbs.NAMES.items():
         if tile not in limbs.tiles_of(ring, bench.shape):
             continue
-        stages = range(1, limbs.stages_of(ring, tile, bench.shape) + 1)
+        stages = limbs.stages_worth(ring, tile, bench.shape)
         for stage, parts in product(stages, (1, 2, 4, 8, 16, 32, 64)):
             made = limbs.tiling_of(ring, tile, stage, parts, extents, depths)
             blocks = made.grid[0] * extents[0] * made.parts

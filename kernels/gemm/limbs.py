@@ -210,6 +210,13 @@ def stages_of(ring: Ring, tile: Tile, device: DeviceShape) -> int:
     return max(fitting, default=0)
 
 
+def stages_worth(ring: Ring, tile: Tile, device: DeviceShape) -> range:
+    """What may be fastest. One stage copies next to nothing ahead, so it is for where no more
+    fit."""
+    most = stages_of(ring, tile, device)
+    return range(min(2, most), most + 1)
+
+
 def tiles_of(ring: Ring, device: DeviceShape) -> list[Tile]:
     """The tiles that a ring's sums leave registers for, and that shared memory holds."""
     return [

@@ -38,7 +38,15 @@ from veilgraph.kernels.fused.cuda import with_sums
 from veilgraph.kernels.fused.declaration import Op, instruction, program
 from veilgraph.kernels.gemm.byte_products import MMA, WGMMA, WGMMA_PAIRS, Engine
 from veilgraph.kernels.gemm.byte_products import source as byte_products
-from veilgraph.kernels.gemm.limbs import TILES, MmaTile, Ring, Tiling, stages_of, tiles_of
+from veilgraph.kernels.gemm.limbs import (
+    TILES,
+    MmaTile,
+    Ring,
+    Tiling,
+    stages_of,
+    stages_worth,
+    tiles_of,
+)
 from veilgraph.kernels.gemm.pack import source as pack
 from veilgraph.kernels.gemm.residues import Basis
 from veilgraph.kernels.gemm.residues import source as residues
@@ -123,7 +131,7 @@ def fewer_stages(kernel: str, ring: Ring, device: DeviceShape) -> list[Source]:
     return [
         Tiling(ring, tile, stages, (1, 1, 1), 1).source(kernel)[0]
         for tile in tiles_of(ring, device)
-        for stages in range(1, stages_of(ring, tile, device))
+        for stages in stages_worth(ring, tile, device)[:-1]
     ]
 
 

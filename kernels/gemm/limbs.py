@@ -33,7 +33,7 @@ from veilgraph.kernels.cuda.launch import DeviceShape
 from veilgraph.kernels.cuda.source import Source
 from veilgraph.kernels.gemm.tuning import nearest
 
-STEP = 32  # depths of a step; kernels/gemm/limbs.cuh has it too
+STEP = 32  # depths of a step; kernels/gemm/quads.cuh has it too
 # Of rows, columns, and depths of all pairs together: the kernels count in 32 bits.
 MAX_EXTENT = (1 << 31) - (1 << 16)
 _AT_ONCE = 32  # lines that a block copies at a time
@@ -45,7 +45,7 @@ _MAX_STAGES = 3
 
 
 class Access(IntEnum):
-    """How the threads of a block share the copies of a factor; kernels/gemm/limbs.cuh."""
+    """How the threads of a block share the copies of a factor; kernels/gemm/quads.cuh."""
 
     WORDS_ALONG_LINES = 0
     WORDS_ALONG_DEPTHS = 1

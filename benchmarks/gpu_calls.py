@@ -12,7 +12,8 @@ from typing import ClassVar, TypeAlias
 from benchmarks.kernels import Layer
 from benchmarks.kernels import resnet50 as resnet50_layers
 from veilgraph.kernels.conv2d import cuda as conv2d
-from veilgraph.kernels.conv2d.declaration import Params as Convolution
+from veilgraph.kernels.conv2d.convolution import Convolution
+from veilgraph.kernels.conv2d.declaration import Params
 from veilgraph.kernels.cuda import Buffer, DeviceShape, Launch
 from veilgraph.kernels.cuda import Kind as Words
 from veilgraph.kernels.gemm import limbs
@@ -104,7 +105,7 @@ class Filtered:
 
     def params(self, bits: int) -> list[int]:
         layer, pad = self.layer, self.layer.kernel // 2
-        made = Convolution(bits, layer.stride, layer.stride, pad, pad, groups=layer.groups)
+        made = Params(bits, layer.stride, layer.stride, pad, pad, groups=layer.groups)
         return [int(value) for value in made.values()]
 
     def ways(self) -> dict[str, Way]:
@@ -122,7 +123,7 @@ class Filtered:
     def is_product(self) -> bool:
         """Whether its kernel is matmul's."""
         buffers = self.buffers(64)
-        return conv2d.Convolution.of(buffers, self.params(64)).is_matmul
+        return Convolution.of(buffers, self.params(64)).is_matmul
 
     def as_product(self) -> Product:
         """Images as matrices [channels, pixels], where it is one."""

@@ -5,11 +5,12 @@ groups are thin, a thread a strip of outputs or an output.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
-from functools import cached_property
+from dataclasses import replace
 
-from veilgraph.kernels.conv2d import depthwise
-from veilgraph.kernels.conv2d.divisors import BOUND, divisor
+from veilgraph.kernels.conv2d import costs, depthwise
+from veilgraph.kernels.conv2d.convolution import Convolution
+from veilgraph.kernels.conv2d.divisors import divisor
+from veilgraph.kernels.conv2d.residues import by_residues
 from veilgraph.kernels.cuda.buffers import Buffer
 from veilgraph.kernels.cuda.launch import (
     THREADS,
@@ -25,117 +26,11 @@ from veilgraph.kernels.gemm.pack import packed
 from veilgraph.kernels.gemm.tiles import SHAPES, tiling
 from veilgraph.kernels.matmul import cuda as matmul
 
-_FEW_FILTERS = 8  # of a group, for which a tile would be mostly empty
 SOURCE = file_source(
     "kernels/conv2d/cuda.cu",
     *(f"veil_conv2d{bits}_{r}x{c}" for bits, shapes in SHAPES.items() for r, c in shapes),
     *(f"veil_conv2d{bits}_thin" for bits in SHAPES),
 )
-
-
-@dataclass(frozen=True)
-class Convolution:
-    """A call: out [N, O, OH, OW], images [N, C, H, W] and weights [O, C / groups, KH, KW]."""
-
-    out: Buffer
-    pairs: tuple[tuple[Buffer, Buffer], ...]
-    params: tuple[int, ...]
-
-    @staticmethod
-    def of(buffers: Sequence[Buffer], params: Sequence[int]) -> Convolution:
-        out, *factors = buffers
-        return Convolution(out, tuple(zip(factors[::2], factors[1::2], strict=True)), tuple(params))
-
-    @property
-    def images(self) -> Buffer:
-        return self.pairs[0][0]
-
-    @property
-    def weights(self) -> Buffer:
-        return self.pairs[0][1]
-
-    @property
-    def groups(self) -> int:
-        return self.params[7]
-
-    @property
-    def filters(self) -> int:
-        """Of a group."""
-        return self.weights.shape[0] // self.groups
-
-    @property
-    def pixels(self) -> int:
-        """Of all images: outputs of a filter."""
-        return self.out.elements // self.weights.shape[0]
-
-    @property
-    def depths(self) -> list[int]:
-        """Products that a pair has in an output."""
-        return len(self.pairs) * [self.weights.elements // self.weights.shape[0]]
-
-    @property
-    def extents(self) -> tuple[int, int, int]:
-        """Of the products: groups, rows, columns."""
-        return self.groups, self.filters, self.pixels
-
-    @property
-    def is_thin(self) -> bool:
-        return self.groups > 1 and self.filters < _FEW_FILTERS
-
-    @property
-    def has_strips(self) -> bool:
-        """Whether there is a kernel that makes its outputs by strips."""
-        return self.is_small and depthwise.is_able(self.params, self.weights.shape)
-
-    @property
-    def strip_threads(self) -> int:
-        count, filters, rows, columns = self.out.shape
-        return count * filters * depthwise.strips_of(rows) * columns
-
-    @property
-    def is_small(self) -> bool:
-        """Whether places and coordinates fit 31 bits, with nothing to divide by that is 0."""
-        heights, widths = self.params[1::2], self.params[2::2]
-        stride_h, pad_h, dilation_h = heights[:3]
-        stride_w, pad_w, dilation_w = widths[:3]
-        (_, _, h, w), (_, _, kh, kw), (_, _, oh, ow) = (
-            b.shape for b in (self.images, self.weights, self.out)
-        )
-        reach = max(
-            h + pad_h + oh * stride_h + kh * dilation_h, w + pad_w + ow * stride_w + kw * dilation_w
-        )
-        most = max(self.out.elements, self.weights.elements, reach)
-        return most < limbs.MAX_EXTENT < BOUND and kh * kw > 0
-
-    @property
-    def is_matmul(self) -> bool:
-        """Whether each image is a matrix [channels, pixels] as it lies there: a 1 x 1 kernel over
-        all of it. Images apart may fill their tiles less than all together."""
-        together = -(-self.pixels // limbs.SMALL.columns)
-        apart = self.images.shape[0] * -(
-            -self.out.shape[2] * self.out.shape[3] // limbs.SMALL.columns
-        )
-        return (
-            self.groups == 1
-            and self.weights.shape[2:] == (1, 1)
-            and self.params[1:5] == (1, 1, 0, 0)
-            and self.images.shape[2:] == self.out.shape[2:]
-            and 4 * apart <= 5 * together
-        )
-
-    @cached_property
-    def shape(self) -> tuple[int, ...]:
-        """The struct Convolution of windows.cuh."""
-        images, weights = self.images.shape, self.weights.shape
-        return (*self.params[1:], *images, weights[0], *weights[2:], *self.out.shape[2:])
-
-    @property
-    def small_shape(self) -> tuple[int, ...]:
-        """The struct SmallConvolution of small_windows.cuh."""
-        (kh, kw), (oh, ow) = self.weights.shape[2:], self.out.shape[2:]
-        divided_by = (oh * ow, ow, kh * kw, kw, self.weights.shape[0], self.filters)
-        divisors = map(divisor, divided_by)
-        return (*self.shape, *(word for each in divisors for word in each))
 
 
 def launches(
@@ -150,12 +45,21 @@ def launches(
     if c.is_thin:
         in_strips = c.has_strips and c.strip_threads >= depthwise.LEAST_THREADS
         return (by_strips if in_strips else by_outputs)(buffers, params, device)
-    if c.is_matmul:
-        return matmul.launches(_as_matrices(c), params[:1], device)
     ring = limbs.Ring.of(c.out.word_bits, params[0])
-    if limbs.is_worth(ring, c.extents, c.depths, device, "conv2d"):
-        return by_limbs(buffers, params, device)
-    return by_integers(buffers, params, device)
+    is_worth = limbs.is_worth(ring, c.extents, c.depths, device, "conv2d")
+    is_one_matrix = c.is_matmul and c.images.shape[0] == 1
+    if is_worth and not is_one_matrix and costs.is_worth(c, device):
+        return by_residues(buffers, params, device)
+    if c.is_matmul:
+        return by_matrices(buffers, params, device)
+    return (by_limbs if is_worth else by_integers)(buffers, params, device)
+
+
+def by_matrices(
+    buffers: Sequence[Buffer], params: Sequence[int], device: DeviceShape
+) -> tuple[Launch, ...]:
+    """As a product of matrices an image, by whatever is fastest there."""
+    return matmul.launches(_as_matrices(Convolution.of(buffers, params)), params[:1], device)
 
 
 def by_limbs(

@@ -6,7 +6,7 @@ BOUND = 1 << 31  # of dividends
 
 
 def divisor(d: int) -> tuple[int, int]:
-    """The struct Divisor of kernels/conv2d/small_windows.cuh: n // d = n m >> s for 0 <= n < BOUND.
+    """The struct Divisor of kernels/conv2d/divisor.cuh: n // d = n m >> s for 0 <= n < BOUND.
 
     With 2^(l-1) < d <= 2^l, s = 31 + l and m = floor(2^s / d) + 1, 2^s < m d <= 2^s + 2^l, which is
     what T. Granlund and P. Montgomery, "Division by invariant integers using multiplication"

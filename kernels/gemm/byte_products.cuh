@@ -55,8 +55,11 @@ __device__ __forceinline__ uint32_t scaled_residue(uint32_t r, const Scale& scal
   return __umulhi(sum * scale.inverse, scale.m);
 }
 
+struct BlockSteps;
+
 // The planes of both factors, and [plane][row][pitch] bytes of t_i; pitch is a multiple of 16.
 struct ByteProduct {
+  using Right = BlockSteps;
   uint64_t out, left, right;
   int64_t planes, rows, columns, depth, pitch;
 
@@ -87,14 +90,29 @@ struct ByteTile {
     row = (place.row * together + rank) * kByteRows, column = place.column * kByteColumns;
   }
 
-  // The first block of each factor, and the next 128 columns' first one.
+  // The first block of the left factor.
   __device__ __forceinline__ const uint8_t* left(const ByteProduct& p) const {
     return reinterpret_cast<const uint8_t*>(p.left) + plane * byte_plane(p.rows, p.depth) +
            row * p.depth;
   }
-  __device__ __forceinline__ const uint8_t* right(const ByteProduct& p, int half) const {
-    return reinterpret_cast<const uint8_t*>(p.right) + plane * byte_plane(p.columns, p.depth) +
-           (column + half * kByteLines) * p.depth;
+};
+
+// The steps of a tile's right factor, one after another: where the runs of memory begin that a step
+// is, and where a piece of 16 depths of a line is among them. Here they are blocks.
+struct BlockSteps {
+  static constexpr int kRuns = kByteColumns / kByteLines, kRunBytes = kByteBlock;
+  static constexpr bool kIsSwizzled = true;
+  const uint8_t* from;
+  int64_t next;  // from 128 columns to the next ones
+
+  __device__ __forceinline__ BlockSteps(const ByteProduct& p, const ByteTile& tile)
+      : from(reinterpret_cast<const uint8_t*>(p.right) +
+             tile.plane * byte_plane(p.columns, p.depth) + tile.column * p.depth),
+        next(kByteLines * p.depth) {}
+  __device__ __forceinline__ const uint8_t* run(int i) const { return from + i * next; }
+  __device__ __forceinline__ void advance() { from += kByteBlock; }
+  static __device__ __forceinline__ int place(int line, int piece) {
+    return place_in_block(line, piece);
   }
 };
 

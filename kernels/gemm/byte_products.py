@@ -57,26 +57,38 @@ def plane_bytes(lines: int, depth: int) -> int:
     return -(-lines // COLUMNS) * COLUMNS * depth
 
 
+@dataclass(frozen=True)
+class Right:
+    """How planes of right factors lie, in C++: what a kernel's parameter is, and its header."""
+
+    type: str
+    header: str
+
+
+BLOCKS = Right("ByteProduct", "kernels/gemm/byte_products.cuh")
+
+
 def entry(basis: Basis, engine: Engine) -> str:
     """The kernel's name."""
     return f"veil_multiply_{basis.count}_{engine.name}_{engine.together}"
 
 
 @cache
-def source(basis: Basis, engine: Engine) -> Source:
+def source(basis: Basis, engine: Engine, right: Right = BLOCKS) -> Source:
     """The kernel for the moduli of a basis; its limbs don't matter."""
-    return _source(basis.moduli, basis.inverses, entry(basis, engine), engine)
+    return _source(basis.moduli, basis.inverses, entry(basis, engine), engine, right)
 
 
 @cache
 def _source(
-    moduli: tuple[int, ...], inverses: tuple[int, ...], name: str, engine: Engine
+    moduli: tuple[int, ...], inverses: tuple[int, ...], name: str, engine: Engine, right: Right
 ) -> Source:
     rows = "\n".join(
         f"    {{{m}u, {(1 << 31) // m * m}u, {_powers(m, inverse)}u, {-(-(1 << 32) // m)}u}},"
         for m, inverse in zip(moduli, inverses, strict=True)
     )
     text = f"""#include "kernels/gemm/byte_products_{engine.name}.cuh"
+#include "{right.header}"
 
 namespace veil {{
 __device__ const Scale kScales[{len(moduli)}] = {{
@@ -84,7 +96,8 @@ __device__ const Scale kScales[{len(moduli)}] = {{
 }};
 }}  // namespace veil
 
-VEIL_BYTE_PRODUCTS({name}, {engine.shared_bytes}, {len(moduli)}, {engine.together}, veil::kScales)
+VEIL_BYTE_PRODUCTS({name}, {right.type}, {engine.shared_bytes}, {len(moduli)}, {engine.together},
+                   veil::kScales)
 """
     return Source(f"byte_products_{engine.name}", text, (name,))
 
@@ -96,11 +109,16 @@ def _powers(m: int, inverse: int) -> int:
 
 @dataclass(frozen=True)
 class Places:
-    """Of the left factor's planes, of t_i, and of the right factor's planes."""
+    """Of the left factor's planes, of t_i, and of the right factor's planes.
+
+    `layout` is the right factor's, and `more` what the kernel has to know of it.
+    """
 
     left: Argument
     out: Pointer
     right: Argument
+    layout: Right = BLOCKS
+    more: tuple[int, ...] = ()
 
 
 def multiply(
@@ -129,10 +147,10 @@ def multiply(
     tiles = planes * -(-rows // (engine.together * ROWS)) * -(-columns // COLUMNS)
     clusters = min(tiles, max(1, device.multiprocessors // engine.together))
     arguments: tuple[Argument, ...] = (
-        places.out, places.left, places.right, planes, rows, columns, depth, pitch,
+        places.out, places.left, places.right, planes, rows, columns, depth, pitch, *places.more,
     )  # fmt: skip
     return Launch(
-        source(basis, engine),
+        source(basis, engine, places.layout),
         entry(basis, engine),
         (clusters * engine.together, 1, 1),
         (engine.threads, 1, 1),

@@ -25,6 +25,7 @@ struct ByteSums {
   int32_t of[kMmaDown][kMmaAcross][4];
 };
 
+template <class Right>
 __device__ __forceinline__ void add_bytes(ByteSums& sums, const uint8_t* stage, int row,
                                           int column) {
   const int lane = made_anew(static_cast<int>(threadIdx.x) % kLanes);
@@ -38,9 +39,10 @@ __device__ __forceinline__ void add_bytes(ByteSums& sums, const uint8_t* stage, 
     }
 #pragma unroll
     for (int n = 0; n < kMmaAcross; n += 2) {
-      const int line = kByteRows + column + 8 * n + lane % 8 + lane / 16 * 8;
+      const int line = column + 8 * n + lane % 8 + lane / 16 * 8;
+      const int place = kByteBlock + Right::place(line, 2 * half + lane / 8 % 2);
       uint32_t both[4];
-      load_matrices(both, shared_address(stage + place_in_block(line, 2 * half + lane / 8 % 2)));
+      load_matrices(both, shared_address(stage + place));
       b[n][0] = both[0], b[n][1] = both[1], b[n + 1][0] = both[2], b[n + 1][1] = both[3];
     }
 #pragma unroll
@@ -79,22 +81,26 @@ __device__ __forceinline__ void put_residues(uint8_t* tile, const ByteSums& sums
   }
 }
 
-template <int Count>
-__device__ __forceinline__ void multiply_by_mma(const ByteProduct& product, const Scale* scales) {
+template <int Count, class Product>
+__device__ __forceinline__ void multiply_by_mma(const Product& product, const Scale* scales) {
+  using Right = typename Product::Right;
   const int warp = static_cast<int>(threadIdx.x) / kLanes;
   const int row = warp / 4 * 16 * kMmaDown, column = warp % 4 * 8 * kMmaAcross;
   const int steps = product.steps();
   uint8_t* stages = dynamic_shared();
   for (int64_t number = blockIdx.x; number < product.tiles(1); number += gridDim.x) {
     const ByteTile tile(product, number, 1, 0);
-    const uint8_t* from[3] = {tile.left(product), tile.right(product, 0), tile.right(product, 1)};
+    const uint8_t* left = tile.left(product);
+    Right right(product, tile);
     const auto copy = [&](int step) {
       if (step < steps) {
         uint8_t* to = stages + step % kMmaStages * kByteStage;
+        copy_run<kByteBlock>(to, left + int64_t{step} * kByteBlock);
 #pragma unroll
-        for (int i = 0; i < 3; ++i) {
-          copy_run<kByteBlock>(to + i * kByteBlock, from[i] + int64_t{step} * kByteBlock);
+        for (int i = 0; i < Right::kRuns; ++i) {
+          copy_run<Right::kRunBytes>(to + kByteBlock + i * Right::kRunBytes, right.run(i));
         }
+        right.advance();
       }
       end_copies();
     };
@@ -107,7 +113,7 @@ __device__ __forceinline__ void multiply_by_mma(const ByteProduct& product, cons
       wait_for_copies<kMmaStages - 2>();
       __syncthreads();
       copy(step + kMmaStages - 1);
-      add_bytes(sums, stages + step % kMmaStages * kByteStage, row, column);
+      add_bytes<Right>(sums, stages + step % kMmaStages * kByteStage, row, column);
     }
     __syncthreads();
     put_residues(stages, sums, row, column, scale);
@@ -119,9 +125,9 @@ __device__ __forceinline__ void multiply_by_mma(const ByteProduct& product, cons
 
 }  // namespace veil
 
-#define VEIL_BYTE_PRODUCTS(entry, shared_bytes, count, together, scales)   \
-  extern "C" __global__ void __launch_bounds__(veil::kMmaThreads, 1)       \
-      entry(const __grid_constant__ veil::ByteProduct product) {           \
-    static_assert(veil::kMmaSharedBytes == shared_bytes && together == 1); \
-    veil::multiply_by_mma<count>(product, scales);                         \
+#define VEIL_BYTE_PRODUCTS(entry, type, shared_bytes, count, together, scales) \
+  extern "C" __global__ void __launch_bounds__(veil::kMmaThreads, 1)           \
+      entry(const __grid_constant__ veil::type product) {                      \
+    static_assert(veil::kMmaSharedBytes == shared_bytes && together == 1);     \
+    veil::multiply_by_mma<count>(product, scales);                             \
   }

@@ -8,7 +8,7 @@
 // L2 cache instead of 24, which at the full rate of products would be 11 TB/s.
 #pragma once
 
-#include "kernels/cuda/hopper.cuh"
+#include "kernels/cuda/group_products.cuh"
 #include "kernels/gemm/byte_products.cuh"
 
 namespace veil {
@@ -47,12 +47,17 @@ struct ByteCluster {
     const unsigned lane = threadIdx.x % kLanes;
     if (lane < Together) arrive_in(empty, lane);
   }
-  static __device__ __forceinline__ void copy_right(SharedAddress to, const ByteProduct& product,
-                                                    const ByteTile& tile, int64_t at,
+  template <class Right>
+  static __device__ __forceinline__ void copy_right(SharedAddress to, const Right& right,
                                                     SharedAddress full) {
-    static_assert(Together * kByteLines == kByteColumns);
-    copy_in_bulk_to_all<Together>(to + rank() * kByteBlock, tile.right(product, rank()) + at,
-                                  kByteBlock, full);
+    constexpr int kEach = Right::kRuns / Together;
+    static_assert(kEach * Together == Right::kRuns);
+#pragma unroll
+    for (int i = 0; i < kEach; ++i) {
+      const int run = rank() * kEach + i;
+      copy_in_bulk_to_all<Together>(to + run * Right::kRunBytes, right.run(run), Right::kRunBytes,
+                                    full);
+    }
   }
 };
 
@@ -63,12 +68,12 @@ struct ByteCluster<1> {
   static __device__ __forceinline__ void hand_back(SharedAddress empty) {
     if (threadIdx.x % kLanes == 0) arrive(empty);
   }
-  static __device__ __forceinline__ void copy_right(SharedAddress to, const ByteProduct& product,
-                                                    const ByteTile& tile, int64_t at,
+  template <class Right>
+  static __device__ __forceinline__ void copy_right(SharedAddress to, const Right& right,
                                                     SharedAddress full) {
 #pragma unroll
-    for (int half = 0; half < 2; ++half) {
-      copy_in_bulk(to + half * kByteBlock, tile.right(product, half) + at, kByteBlock, full);
+    for (int run = 0; run < Right::kRuns; ++run) {
+      copy_in_bulk(to + run * Right::kRunBytes, right.run(run), Right::kRunBytes, full);
     }
   }
 };
@@ -83,28 +88,37 @@ __device__ __forceinline__ void make_barriers(SharedAddress memory) {
 }
 
 // All steps of all of this block's tiles, in order; one thread's work.
-template <int Together>
-__device__ __forceinline__ void copy_steps(SharedAddress memory, const ByteProduct& product) {
+template <int Together, class Product>
+__device__ __forceinline__ void copy_steps(SharedAddress memory, const Product& product) {
   using Cluster = ByteCluster<Together>;
   ByteStage stage;
   const int64_t tiles = product.tiles(Together), each = gridDim.x / Together;
   for (int64_t number = blockIdx.x / Together; number < tiles; number += each) {
     const ByteTile tile(product, number, Together, Cluster::rank());
     const uint8_t* left = tile.left(product);
+    typename Product::Right right(product, tile);
 #pragma unroll 1
     for (int step = 0; step < product.steps(); ++step, ++stage.number) {
       const SharedAddress to = memory + stage.place(), full = stage.full(memory);
-      const int64_t at = int64_t{step} * kByteBlock;
       wait_for_phase(stage.empty(memory), stage.parity() ^ 1);
       arrive_and_expect(full, kByteStage);
-      copy_in_bulk(to, left + at, kByteBlock, full);
-      Cluster::copy_right(to + kByteBlock, product, tile, at, full);
+      copy_in_bulk(to, left + int64_t{step} * kByteBlock, kByteBlock, full);
+      Cluster::copy_right(to + kByteBlock, right, full);
+      right.advance();
     }
   }
 }
 
+// The descriptor of half of a step's depths of the right factor: swizzled blocks, or a run a piece
+// of 16 depths.
+template <class Right>
+__device__ __forceinline__ uint64_t right_matrix(SharedAddress step, int half) {
+  if constexpr (Right::kIsSwizzled) return matrix_at(step + 32 * half);
+  return bricks_at(step + 2 * half * Right::kRunBytes, Right::kRunBytes, 8 * 16);
+}
+
 // Adds all steps of a tile. Of the stages, a step's is handed back when the next step is under way.
-template <int Together>
+template <int Together, class Right>
 __device__ __forceinline__ void add_steps(int32_t (&sums)[kGroupSums], SharedAddress memory,
                                           int group, int steps, ByteStage& stage) {
   using Cluster = ByteCluster<Together>;
@@ -116,7 +130,7 @@ __device__ __forceinline__ void add_steps(int32_t (&sums)[kGroupSums], SharedAdd
     begin_products();
 #pragma unroll
     for (int half = 0; half < 2; ++half) {
-      multiply_bytes(sums, matrix_at(left + 32 * half), matrix_at(right + 32 * half));
+      multiply_bytes(sums, matrix_at(left + 32 * half), right_matrix<Right>(right, half));
     }
     end_products();
     wait_for_products<1>();
@@ -135,8 +149,8 @@ __device__ __forceinline__ void put_residues(uint8_t* tile, const int32_t (&sums
   }
 }
 
-template <int Count, int Together>
-__device__ __forceinline__ void multiply_tiles(uint8_t* memory, const ByteProduct& product,
+template <int Count, int Together, class Product>
+__device__ __forceinline__ void multiply_tiles(uint8_t* memory, const Product& product,
                                                const Scale* scales) {
   const int group = static_cast<int>(threadIdx.x) / kGroup;
   const int thread = static_cast<int>(threadIdx.x) % kGroup;
@@ -150,7 +164,8 @@ __device__ __forceinline__ void multiply_tiles(uint8_t* memory, const ByteProduc
     const uint32_t begin = scale.begin;
 #pragma unroll
     for (int i = 0; i < kGroupSums; ++i) sums[i] = static_cast<int32_t>(begin);
-    add_steps<Together>(sums, shared_address(memory), group, product.steps(), stage);
+    add_steps<Together, typename Product::Right>(sums, shared_address(memory), group,
+                                                 product.steps(), stage);
     wait_for_group(1 + group);  // the last tile has left
     put_residues(out, sums, thread, scale);
     wait_for_group(1 + group);
@@ -158,8 +173,8 @@ __device__ __forceinline__ void multiply_tiles(uint8_t* memory, const ByteProduc
   }
 }
 
-template <int Count, int Together>
-__device__ __forceinline__ void multiply_by_wgmma(const ByteProduct& product, const Scale* scales) {
+template <int Count, int Together, class Product>
+__device__ __forceinline__ void multiply_by_wgmma(const Product& product, const Scale* scales) {
   uint8_t* memory = dynamic_shared();
   if (threadIdx.x == 0) make_barriers<Together>(shared_address(memory));
   ByteCluster<Together>::wait();
@@ -173,9 +188,9 @@ __device__ __forceinline__ void multiply_by_wgmma(const ByteProduct& product, co
 
 }  // namespace veil
 
-#define VEIL_BYTE_PRODUCTS(entry, shared_bytes, count, together, scales)                 \
-  extern "C" __global__ void __cluster_dims__(together, 1, 1) __launch_bounds__(         \
-      veil::kWgmmaThreads, 1) entry(const __grid_constant__ veil::ByteProduct product) { \
-    static_assert(veil::kWgmmaSharedBytes == shared_bytes);                              \
-    veil::multiply_by_wgmma<count, together>(product, scales);                           \
+#define VEIL_BYTE_PRODUCTS(entry, type, shared_bytes, count, together, scales)    \
+  extern "C" __global__ void __cluster_dims__(together, 1, 1) __launch_bounds__(  \
+      veil::kWgmmaThreads, 1) entry(const __grid_constant__ veil::type product) { \
+    static_assert(veil::kWgmmaSharedBytes == shared_bytes);                       \
+    veil::multiply_by_wgmma<count, together>(product, scales);                    \
   }

@@ -7,6 +7,16 @@
 
 namespace veil {
 
+// The sum whose t_i lie `plane` bytes from one another.
+template <int Count>
+__device__ __forceinline__ uint64_t combined_sum(const uint8_t* t, int64_t plane, uint64_t product,
+                                                 const Modulus* moduli) {
+  ModularSum sum;
+#pragma unroll
+  for (int m = 0; m < Count; ++m) sum.add(t[m * plane], moduli[m]);
+  return sum.value(product);
+}
+
 // Elements of [entry][row][column] from t_i [entry][modulus][row][pitch]; Index holds every
 // element.
 template <class T, class Index, int Count>
@@ -21,10 +31,7 @@ __device__ __forceinline__ Words<T> combined(const Tile& tile, const uint8_t* t,
     const int64_t row = line - entry * static_cast<Index>(rows);
     const int64_t column = i - line * static_cast<Index>(columns);
     const uint8_t* from = t + (int64_t{entry} * Count * plane + row * pitch + column);
-    ModularSum sum;
-#pragma unroll
-    for (int m = 0; m < Count; ++m) sum.add(from[m * plane], moduli[m]);
-    return static_cast<T>(sum.value(product));
+    return static_cast<T>(combined_sum<Count>(from, plane, product, moduli));
   });
 }
 

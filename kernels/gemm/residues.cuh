@@ -43,6 +43,21 @@ __device__ __forceinline__ int32_t dot_limbs(uint64_t x, const Modulus& modulus)
                    dot_bytes(static_cast<uint32_t>(y >> 32), modulus.high, 0));
 }
 
+// Residues of four words, a word of bytes for each modulus: `next` words lie between them.
+template <class T, int Count>
+__device__ __forceinline__ void put_quads(uint32_t* out, const T (&words)[4], int64_t next,
+                                          const Modulus* moduli) {
+#pragma unroll
+  for (int m = 0; m < Count; ++m) {
+    uint32_t bytes = 0;
+#pragma unroll
+    for (int d = 0; d < 4; ++d) {
+      bytes |= nearest_residue(dot_limbs(words[d], moduli[m]), moduli[m]) << 8 * d;
+    }
+    out[m * next] = bytes;
+  }
+}
+
 // Residues of a factor's entries: of `lines` lines and `depth` depths each, at depths `at` to
 // at + filled of `pitch` in all. A thread takes four depths of a line at a time.
 template <class T, int Count>
@@ -67,23 +82,17 @@ __device__ __forceinline__ void reduce(uint32_t* out, const Factor& factor, int6
       const int64_t k = 4 * quad + d;
       words[d] = k < depth ? *source.address(source.line(line), source.depth(k)) : T{0};
     }
-#pragma unroll
-    for (int m = 0; m < Count; ++m) {
-      uint32_t bytes = 0;
-#pragma unroll
-      for (int d = 0; d < 4; ++d) {
-        bytes |= nearest_residue(dot_limbs(words[d], moduli[m]), moduli[m]) << 8 * d;
-      }
-      out[((entry * Count + m) * byte_plane(lines, pitch) + place) / 4] = bytes;
-    }
+    const int64_t plane = byte_plane(lines, pitch);
+    put_quads<T, Count>(out + (entry * Count * plane + place) / 4, words, plane / 4, moduli);
   }
 }
 
-// Words of entries of rows x columns; a thread takes four columns at a time.
-template <class T, int Count>
-__device__ __forceinline__ void combine(T* out, const uint32_t* t, int64_t batch, int64_t rows,
-                                        int64_t columns, int64_t pitch, uint64_t product,
-                                        const Modulus* moduli) {
+// Words of entries of so many rows, for put(line, column, word), where lines are rows of all
+// entries; a thread takes four columns at a time.
+template <int Count, class Put>
+__device__ __forceinline__ void combine(const uint32_t* t, int64_t batch, int64_t rows,
+                                        int64_t pitch, uint64_t product, const Modulus* moduli,
+                                        Put put) {
   const int64_t quads = pitch / 4;
   for (int64_t i = grid_thread(); i < batch * rows * quads; i += grid_threads()) {
     const int64_t line = i / quads, quad = i - line * quads, entry = line / rows;
@@ -96,10 +105,7 @@ __device__ __forceinline__ void combine(T* out, const uint32_t* t, int64_t batch
       for (int d = 0; d < 4; ++d) sums[d].add(bytes >> 8 * d & 0xff, moduli[m]);
     }
 #pragma unroll
-    for (int d = 0; d < 4; ++d) {
-      const int64_t column = 4 * quad + d;
-      if (column < columns) out[line * columns + column] = static_cast<T>(sums[d].value(product));
-    }
+    for (int d = 0; d < 4; ++d) put(line, 4 * quad + d, sums[d].value(product));
   }
 }
 
@@ -114,6 +120,10 @@ __device__ __forceinline__ void combine(T* out, const uint32_t* t, int64_t batch
   }                                                                                                \
   extern "C" __global__ void __launch_bounds__(256) veil_combine_##name(                           \
       word* out, const uint32_t* t, int64_t batch, int64_t rows, int64_t columns, int64_t pitch) { \
-    veil::combine<word, veil::Basis::kCount>(out, t, batch, rows, columns, pitch,                  \
-                                             veil::Basis::kProduct, veil::kModuli);                \
+    veil::combine<veil::Basis::kCount>(t, batch, rows, pitch, veil::Basis::kProduct,               \
+                                       veil::kModuli,                                              \
+                                       [&](int64_t line, int64_t column, uint64_t sum) {           \
+                                         if (column < columns)                                     \
+                                           out[line * columns + column] = static_cast<word>(sum);  \
+                                       });                                                         \
   }

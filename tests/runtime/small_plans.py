@@ -56,6 +56,22 @@ def large_plan(elements: int = LARGE) -> Plan:
     return plan_of(Expanded(program))
 
 
+FILTERED: Integers = np.arange(-75, 75).reshape(2, 3, 5, 5) * 16
+FILTERS: Integers = np.arange(-54, 54).reshape(4, 3, 3, 3) * 16
+
+
+def filtered_plan() -> Plan:
+    """y = images x of alice, filtered by weights w of carol, for bob."""
+    program = Program(("alice", "bob", "carol"))
+    p = Parties(program, (0, 1, 2))
+    x = shared(p, "input", "x", 0, FILTERED.shape, 40)
+    w = shared(p, "weight", "w", 2, FILTERS.shape, 40)
+    attrs = {"strides": (2, 1), "pads_low": (1, 1), "dilations": (1, 1), "groups": 1}
+    y = REP3.protocols["conv"](p, Operation("conv", (2, 4, 3, 5), 40, attrs), x, w)
+    program.output(revealed(p, 1, y), 1, "y", 8)
+    return plan_of(Expanded(program))
+
+
 def shared(
     p: Parties,
     role: str,

@@ -12,8 +12,9 @@ import re
 import shutil
 import subprocess
 import sysconfig
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import product
+from math import prod
 from pathlib import Path
 
 import pytest
@@ -24,6 +25,10 @@ import veilgraph
 from veilgraph.ir.plan import ROUND, Plan
 from veilgraph.kernels import KERNELS
 from veilgraph.kernels.conv2d import depthwise
+from veilgraph.kernels.conv2d.declaration import Params as Convolution
+from veilgraph.kernels.conv2d.residues import IMAGES
+from veilgraph.kernels.conv2d.residues import by_residues as convolution_by_residues
+from veilgraph.kernels.conv2d.residues import source as image_residues
 from veilgraph.kernels.cuda import (
     FLAGS,
     ROOT,
@@ -36,7 +41,7 @@ from veilgraph.kernels.cuda import (
 )
 from veilgraph.kernels.fused.cuda import with_sums
 from veilgraph.kernels.fused.declaration import Op, instruction, program
-from veilgraph.kernels.gemm.byte_products import MMA, WGMMA, WGMMA_PAIRS, Engine
+from veilgraph.kernels.gemm.byte_products import BLOCKS, MMA, WGMMA, WGMMA_PAIRS, Engine, Right
 from veilgraph.kernels.gemm.byte_products import source as byte_products
 from veilgraph.kernels.gemm.limbs import (
     TILES,
@@ -206,8 +211,9 @@ def test_depthwise_kernels(tmp_path: Path, word_bits: int) -> None:
 
 
 @needs_nvcc
-def test_residues_of_a_ring(tmp_path: Path) -> None:
-    reports = compiled(tmp_path, residues(64, Basis(8, 18)).text, HOPPER)
+@pytest.mark.parametrize("made", [residues, image_residues])
+def test_residues_of_a_ring(tmp_path: Path, made: Callable[[int, Basis], Source]) -> None:
+    reports = compiled(tmp_path, made(64, Basis(8, 18)).text, HOPPER)
     assert reports
     assert not spilling(reports)
 
@@ -251,10 +257,13 @@ def test_written_kernels_everywhere(tmp_path: Path, kernel: str) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("arch", ["sm_80", "sm_90"])
 @pytest.mark.parametrize("basis", BASES, ids=lambda basis: f"{basis.limbs}-{basis.count}")
-def test_residues_do_not_spill(tmp_path: Path, basis: Basis, arch: str) -> None:
-    text = residues(32 if basis.limbs <= 4 else 64, basis).text
+@pytest.mark.parametrize(("made", "count"), [(residues, 2), (image_residues, 3)])
+def test_residues_do_not_spill(
+    tmp_path: Path, made: Callable[[int, Basis], Source], count: int, basis: Basis, arch: str
+) -> None:
+    text = made(32 if basis.limbs <= 4 else 64, basis).text
     reports, _ = disassembled(tmp_path, text, arch)
-    assert len(reports) == 2
+    assert len(reports) == count
     assert not [report for report in reports if spills(report)]
 
 
@@ -269,12 +278,19 @@ def test_residues_do_not_spill(tmp_path: Path, basis: Basis, arch: str) -> None:
         (WGMMA_PAIRS, "sm_90", "IGMMA.64x256x32.S8.S8", 2),
     ],
 )
+@pytest.mark.parametrize("right", [BLOCKS, IMAGES], ids=lambda right: right.type)
 @pytest.mark.parametrize("basis", BASES, ids=lambda basis: f"{basis.limbs}-{basis.count}")
 def test_byte_products_are_on_tensor_cores(
-    tmp_path: Path, basis: Basis, engine: Engine, arch: str, instruction: str, count: int
+    tmp_path: Path,
+    basis: Basis,
+    right: Right,
+    engine: Engine,
+    arch: str,
+    instruction: str,
+    count: int,
 ) -> None:
     """No spills, no products that wait for each other, and bytes are stored 16 at a time."""
-    (report,), found = disassembled(tmp_path, byte_products(basis, engine).text, arch)
+    (report,), found = disassembled(tmp_path, byte_products(basis, engine, right).text, arch)
     assert not spills(report)
     assert found.count(instruction) == count
     stores = set(re.findall(r"\bSTG\S*", found))
@@ -318,15 +334,26 @@ def test_packing_does_not_spill(tmp_path: Path) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", [Kind.WORDS32, Kind.WORDS64])
 def test_sums_made_by_the_program_that_follows_do_not_spill(tmp_path: Path, kind: Kind) -> None:
-    shapes, bits = ((1, 64, 96), (1, 64, 8192), (1, 8192, 96)), 64 if kind is Kind.WORDS64 else 32
-    factors = [Buffer(0, 0, kind, bits, s, (s[1] * s[2], s[2], 1)) for s in shapes]
-    sums = by_residues(factors, [bits], DeviceShape(1))[-1].sums
-    assert sums is not None
-    streams = [Buffer(0, 0, kind, bits, (sums.elements,), (1,))] * 2
-    lines = [instruction(op=op, word=bits, a=a, b=0) for op, a in ((Op.LOAD, 0), (Op.STORE, 1))]
-    params = program(sums.elements, 1, 0, lines).tolist()
-    (launch,) = with_sums(streams, params, DeviceShape(1), {0: sums})
-    assert not spilling(compiled(tmp_path, launch.source.text))
+    bits = 64 if kind is Kind.WORDS64 else 32
+
+    def buffers(*shapes: tuple[int, ...]) -> list[Buffer]:
+        strides = ([prod(s[axis + 1 :]) for axis in range(len(s))] for s in shapes)
+        return [Buffer(0, 0, kind, bits, s, tuple(t)) for s, t in zip(shapes, strides, strict=True)]
+
+    matrices = buffers((1, 64, 96), (1, 64, 8192), (1, 8192, 96))
+    images = buffers((2, 64, 14, 14), (2, 512, 14, 14), (64, 512, 3, 3))
+    params = [int(value) for value in Convolution(bits, pad_top=1, pad_left=1).values()]
+    for made in (
+        by_residues(matrices, [bits], DeviceShape(1)),
+        convolution_by_residues(images, params, DeviceShape(1)),
+    ):
+        sums = made[-1].sums
+        assert sums is not None
+        streams = [Buffer(0, 0, kind, bits, (sums.elements,), (1,))] * 2
+        lines = [instruction(op=op, word=bits, a=a, b=0) for op, a in ((Op.LOAD, 0), (Op.STORE, 1))]
+        copied = program(sums.elements, 1, 0, lines).tolist()
+        (launch,) = with_sums(streams, copied, DeviceShape(1), {0: sums})
+        assert not spilling(compiled(tmp_path, launch.source.text))
 
 
 @needs_nvcc

@@ -155,7 +155,8 @@ inline void multiply_bytes(int32_t (&c)[128], uint64_t a, uint64_t b) {
   Fiber& me = Launch::now().fiber();
   if (!me.may_multiply) Launch::fail("products that have not begun");
   if (exchange(a, 0) != a || exchange(b, 0) != b) Launch::fail("a warp of several matrices");
-  if (a >> 62 != kSwizzle64 || b >> 62 != kSwizzle64) Launch::fail("a matrix of another swizzle");
+  if (a >> 62 != kSwizzle64) Launch::fail("a matrix of another swizzle");
+  if (b >> 62 != kSwizzle64 && b >> 62 != 0) Launch::fail("a matrix of another swizzle");
   me.products.push_back({c, 128, a, b});
 }
 
@@ -198,10 +199,10 @@ inline void make_product(const LateProduct& product, unsigned thread) {
   }
   for (unsigned i = 0; i < product.count / 2; ++i) {
     const unsigned across = column + i / 2 * 8 + i % 2;
-    if (product.held) {
-      read_bricks(line, product.b, across);
-    } else {
+    if (product.b >> 62 == kSwizzle64) {
       read_line(line, product.b, across);
+    } else {
+      read_bricks(line, product.b, across);
     }
     for (unsigned half = 0; half < 2; ++half) {
       int32_t& sum = product.sums[i / 2 * 4 + half * 2 + i % 2];

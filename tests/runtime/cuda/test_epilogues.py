@@ -14,6 +14,9 @@ from small_plans import W, X, small_plan
 from whole_plans import check_devices
 
 from veilgraph.ir.plan import KEPT, ROUND, BufferKind, Phase, Plan, Tensor
+from veilgraph.kernels.conv2d import cuda as conv2d
+from veilgraph.kernels.conv2d.declaration import Params
+from veilgraph.kernels.conv2d.residues import by_residues as convolution_by_residues
 from veilgraph.kernels.fused.declaration import Op, instruction, program
 from veilgraph.kernels.matmul import cuda as matmul
 from veilgraph.kernels.matmul.residues import by_residues
@@ -30,6 +33,7 @@ PLACE = 1 << 16  # bytes of each operand's place
 def by_way(monkeypatch: pytest.MonkeyPatch) -> None:
     """Small products too go by residues."""
     monkeypatch.setattr(matmul, "launches", by_residues)
+    monkeypatch.setattr(conv2d, "launches", convolution_by_residues)
 
 
 def followed(elements: int, word: int, *more: tuple[int, ...]) -> list[int]:
@@ -60,15 +64,28 @@ def plan_of(
 ) -> Plan:
     """[batch, rows, depth] x [batch, depth, columns], then a program of its sums."""
     batch, rows, columns, depth = shape
-    elements = batch * rows * columns
+    shapes = (batch, rows, columns), (batch, rows, depth), (batch, depth, columns)
+    return plan_with("matmul", [word], shapes, word, between, after, params, **fields)
+
+
+def plan_with(
+    kernel: str,
+    ring: Sequence[int],
+    shapes: Sequence[tuple[int, ...]],
+    word: int,
+    between: Sequence[Any] = (),
+    after: Sequence[Any] = (),
+    params: Sequence[int] | None = None,
+    **fields: Any,
+) -> Plan:
+    """A product's output and factors of these shapes, its parameters, and the same program."""
+    elements = int(np.prod(shapes[0]))
     kind = {"kind": BufferKind.WORDS64 if word == 64 else BufferKind.WORDS32, "bits": word}
     packed = {"kind": BufferKind.PACKED, "bits": 24}
     planes = {"kind": BufferKind.PLANES, "bits": 3}
     made = followed(elements, word) if params is None else params
     buffers = [
-        image(0, batch, rows, columns, **kind),
-        image(PLACE, batch, rows, depth, **kind),
-        image(2 * PLACE, batch, depth, columns, **kind),
+        *(image(number * PLACE, *shape, **kind) for number, shape in enumerate(shapes)),
         words(0, elements, **kind),
         words(3 * PLACE, 5, **kind),
         words(4 * PLACE, elements, **packed),
@@ -77,14 +94,20 @@ def plan_of(
         words(0, 4),
     ]
     steps = [
-        step("matmul", buffer_count=3, first_param=0, param_count=1),
+        step(kernel, buffer_count=3, first_param=0, param_count=len(ring)),
         *between,
-        step("fused", first_buffer=3, buffer_count=4, first_param=1, param_count=len(made)),
+        step(
+            "fused",
+            first_buffer=3,
+            buffer_count=4,
+            first_param=len(ring),
+            param_count=len(made),
+        ),
         *after,
     ]
-    ring = [word, *made]
     keys = (("alice",),)
-    return copying_plan(steps, (), buffers, ring, keys=keys, arena_bytes=7 * PLACE, **fields)
+    every = [*ring, *made]
+    return copying_plan(steps, (), buffers, every, keys=keys, arena_bytes=7 * PLACE, **fields)
 
 
 def memory(plan: Plan, device: Any, seed: int) -> np.ndarray[Any, np.dtype[np.uint8]]:
@@ -101,7 +124,22 @@ def memory(plan: Plan, device: Any, seed: int) -> np.ndarray[Any, np.dtype[np.ui
 def test_memory_is_as_on_the_cpu(
     shim: ShimDriver, word: int, shape: tuple[int, int, int, int]
 ) -> None:
-    plan = plan_of(shape, word)
+    check_joined(plan_of(shape, word), shim)
+
+
+@pytest.mark.parametrize("word", [32, 64])
+@pytest.mark.parametrize("groups", [1, 3])
+def test_memory_is_as_on_the_cpu_after_a_convolution(
+    shim: ShimDriver, word: int, groups: int
+) -> None:
+    """Images with gaps between rows, of two phases."""
+    shapes = (2, 12, 5, 4), (2, 9, 9, 7), (12, 9 // groups, 3, 3)
+    params = Params(word, 2, 2, 1, 1, groups=groups).values()
+    check_joined(plan_with("conv2d", [int(value) for value in params], shapes, word), shim)
+
+
+def check_joined(plan: Plan, shim: ShimDriver) -> None:
+    """The product's sums are made by the program that follows, and all else is as on the CPU."""
     made = CudaProgram.prepared(plan, "alice", shim)
     assert [(each.product, each.follower) for each in made.epilogues] == [(0, 1)]
     device = CudaDevice(made, KEY)

@@ -8,11 +8,13 @@ from typing import Any
 
 import pytest
 from machines import known_keys
-from small_plans import W, X, check_answer, small_plan
+from small_plans import FILTERED, FILTERS, W, X, check_answer, filtered_plan, small_plan
 from three_parties import connect_all, connect_native, load_all, run_threads, write_parties
 from whole_plans import check_devices, check_digits, check_prepared, check_tiny
 
 from veilgraph.ir.plan import Phase
+from veilgraph.kernels.conv2d import cuda as conv2d
+from veilgraph.kernels.conv2d.residues import by_residues
 from veilgraph.runtime.devices import ready
 from veilgraph.runtime.party import Party
 from veilgraph.runtime.phases import TurnsPhase, phase_loop
@@ -68,6 +70,13 @@ def test_a_lenet(suite: str, devices: Sequence[str]) -> None:
 
 def test_a_gelu() -> None:
     check_tiny("gelu", "rep3", (SHIM,) * 3)
+
+
+def test_a_convolution_by_residues(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two pairs, of weights that setup makes: packed once for both inferences."""
+    monkeypatch.setattr(conv2d, "launches", by_residues)
+    images = [{"x": FILTERED}, {"x": -FILTERED}]
+    check_devices(filtered_plan(), images, {"w": FILTERS}, (SHIM, CPU, SHIM))
 
 
 @pytest.mark.slow

@@ -1,0 +1,158 @@
+// Around the products of a convolution by residues: images and weights to planes of bytes, and t_i
+// to words. kernels/conv2d/image_planes.py has the layout.
+#pragma once
+
+#include "kernels/conv2d/byte_images.cuh"
+#include "kernels/conv2d/divisor.cuh"
+#include "kernels/gemm/residues.cuh"
+
+namespace veil {
+
+// Rows or columns of images: of phase p of `phases` those at (first + p step) % stride, and every
+// `stride` from there on, as far as `used` of them.
+struct ImageAxis {
+  int64_t extent, stride, first, step, phases, used;
+
+  // Where number i of a phase is in the image; negative beside it.
+  __device__ __forceinline__ int place(int phase, int i) const {
+    const int at = static_cast<int>(first) + phase * static_cast<int>(step);
+    const int place = i * static_cast<int>(stride) + at % static_cast<int>(stride);
+    return i < used && place < extent ? place : -1;
+  }
+};
+
+// Lines from the first on that a tap reads: images after each other, of rows with gaps between
+// them, from `front` on.
+struct ImageLines {
+  int64_t images, front;
+  int64_t of_image, of_row;
+  Divisor image, row;  // the same
+
+  struct Place {
+    int image, row, column;
+  };
+  __device__ __forceinline__ Place place(int64_t line) const {
+    const int at = static_cast<int>(line - front + of_image);  // one image more: not negative
+    const int number = image.quotient(at), rest = at - number * static_cast<int>(of_image);
+    const int y = row.quotient(rest);
+    return {number - 1, y, rest - y * static_cast<int>(of_row)};
+  }
+};
+
+// A pair's images and where its residues go: bytes from plane to plane, from 64 channels to the
+// next, and from 16 to the next, of which phases are the next 64 of; `at` is the pair's first
+// block.
+struct ImageReduction {
+  int64_t groups, channels;  // of a group
+  ImageAxis rows, columns;
+  ImageLines lines;
+  int64_t filled;  // lines that are read
+  int64_t plane, block, piece;
+  int64_t blocks, at;
+};
+
+// A thread takes four channels of a line at a time; a warp 16 channels of eight lines.
+template <class T, int Count>
+__device__ __forceinline__ void reduce_images(uint32_t* out, const T* images,
+                                              const ImageReduction& r, const Modulus* moduli) {
+  constexpr unsigned kLines = 8, kPieces = kByteStep / kPieceBytes;
+  const auto across = static_cast<unsigned>((r.filled + kLines - 1) / kLines);
+  const auto wide = static_cast<unsigned>(r.columns.phases);
+  const auto phases = static_cast<unsigned>(r.rows.phases) * wide;
+  const auto blocks = static_cast<unsigned>(r.blocks);
+  const unsigned warps = static_cast<unsigned>(r.groups) * blocks * phases * kPieces * across;
+  const unsigned lane = threadIdx.x % kLanes,
+                 first_warp = static_cast<unsigned>(grid_thread()) / kLanes;
+  const int64_t size = r.rows.extent * r.columns.extent;
+  for (unsigned i = first_warp; i < warps; i += static_cast<unsigned>(grid_threads()) / kLanes) {
+    const unsigned run = i / across, of_phase = run / kPieces, of_block = of_phase / phases;
+    const unsigned group = of_block / blocks, block = of_block - group * blocks;
+    const unsigned piece = run % kPieces, phase = of_phase - of_block * phases;
+    const int64_t line = (i - run * across) * kLines + lane % kLines;
+    if (line >= r.filled) continue;
+    const ImageLines::Place place = r.lines.place(line);
+    const int y = r.rows.place(static_cast<int>(phase / wide), place.row);
+    const int x = r.columns.place(static_cast<int>(phase % wide), place.column);
+    const bool is_inside = place.image >= 0 && place.image < r.lines.images && y >= 0 && x >= 0;
+    const int64_t channel = block * kByteStep + piece * kPieceBytes + lane / kLines * 4;
+    const int64_t number = (int64_t{place.image} * r.groups + group) * r.channels + channel;
+    const T* from = images + number * size + y * r.columns.extent + x;
+    T words[4];
+#pragma unroll
+    for (int d = 0; d < 4; ++d) {
+      words[d] = is_inside && channel + d < r.channels ? from[d * size] : T{0};
+    }
+    const int64_t at = group * Count * r.plane + (r.at + block) * r.block +
+                       (int64_t{phase} * kPieces + piece) * r.piece + line * kPieceBytes;
+    put_quads<T, Count>(out + at / 4 + lane / kLines, words, r.plane / 4, moduli);
+  }
+}
+
+// A pair's weights [groups, filters, channels, taps], `at` its first block of 64 channels of all
+// taps, among `depth` depths.
+struct WeightReduction {
+  int64_t groups, filters, channels, taps;
+  int64_t blocks, at, depth;
+};
+
+// A thread takes four channels of a filter, tap by tap.
+template <class T, int Count>
+__device__ __forceinline__ void reduce_weights(uint32_t* out, const T* weights,
+                                               const WeightReduction& r, const Modulus* moduli) {
+  constexpr int64_t kQuads = kByteStep / 4;
+  const int64_t plane = byte_plane(r.filters, r.depth), each = r.blocks * kQuads;
+  for (int64_t i = grid_thread(); i < r.groups * r.filters * each; i += grid_threads()) {
+    const int64_t line = i / each, quad = i - line * each, group = line / r.filters;
+    const int64_t block = quad / kQuads, within = quad % kQuads * 4;
+    const T* from = weights + (line * r.channels + 4 * quad) * r.taps;
+    for (int64_t tap = 0; tap < r.taps; ++tap) {
+      T words[4];
+#pragma unroll
+      for (int d = 0; d < 4; ++d) {
+        words[d] = 4 * quad + d < r.channels ? from[d * r.taps + tap] : T{0};
+      }
+      const int64_t depth = ((r.at + block) * r.taps + tap) * kByteStep + within;
+      const int64_t place = place_in_plane(line - group * r.filters, depth, r.depth);
+      put_quads<T, Count>(out + (group * Count * plane + place) / 4, words, plane / 4, moduli);
+    }
+  }
+}
+
+// Outputs [images, groups, filters, rows, columns] among t_i [group][modulus][filter][pitch], whose
+// lines begin with the first output.
+struct OutputPlanes {
+  int64_t groups, filters, rows, columns, pitch;
+  ImageLines lines;
+};
+
+template <class T, int Count>
+__device__ __forceinline__ void combine_images(T* out, const uint32_t* t, const OutputPlanes& o,
+                                               uint64_t product, const Modulus* moduli) {
+  const int64_t all = o.groups * o.filters;
+  combine<Count>(t, o.groups, o.filters, o.pitch, product, moduli,
+                 [&](int64_t filter, int64_t line, uint64_t sum) {
+                   const ImageLines::Place place = o.lines.place(line);
+                   if (place.image >= o.lines.images || place.row >= o.rows) return;
+                   if (place.column >= o.columns) return;
+                   const int64_t row = (place.image * all + filter) * o.rows + place.row;
+                   out[row * o.columns + place.column] = static_cast<T>(sum);
+                 });
+}
+
+}  // namespace veil
+
+#define VEIL_IMAGE_RESIDUES(name, word)                                                            \
+  extern "C" __global__ void __launch_bounds__(256) veil_reduce_images_##name(                     \
+      uint32_t* out, const word* images, const __grid_constant__ veil::ImageReduction reduction) { \
+    veil::reduce_images<word, veil::Basis::kCount>(out, images, reduction, veil::kModuli);         \
+  }                                                                                                \
+  extern "C" __global__ void __launch_bounds__(256)                                                \
+      veil_reduce_weights_##name(uint32_t* out, const word* weights,                               \
+                                 const __grid_constant__ veil::WeightReduction reduction) {        \
+    veil::reduce_weights<word, veil::Basis::kCount>(out, weights, reduction, veil::kModuli);       \
+  }                                                                                                \
+  extern "C" __global__ void __launch_bounds__(256) veil_combine_images_##name(                    \
+      word* out, const uint32_t* t, const __grid_constant__ veil::OutputPlanes planes) {           \
+    veil::combine_images<word, veil::Basis::kCount>(out, t, planes, veil::Basis::kProduct,         \
+                                                    veil::kModuli);                                \
+  }

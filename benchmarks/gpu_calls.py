@@ -12,13 +12,14 @@ from typing import ClassVar, TypeAlias
 from benchmarks.kernels import Layer
 from benchmarks.kernels import resnet50 as resnet50_layers
 from veilgraph.kernels.conv2d import cuda as conv2d
+from veilgraph.kernels.conv2d import residues as filtered
 from veilgraph.kernels.conv2d.convolution import Convolution
 from veilgraph.kernels.conv2d.declaration import Params
 from veilgraph.kernels.cuda import Buffer, DeviceShape, Launch
 from veilgraph.kernels.cuda import Kind as Words
 from veilgraph.kernels.gemm import limbs
 from veilgraph.kernels.matmul import cuda as matmul
-from veilgraph.kernels.matmul.residues import by_residues
+from veilgraph.kernels.matmul.residues import Shape, by_residues
 
 ALIGNMENT = 256
 PAIRS = 2  # of a product in rep3
@@ -68,8 +69,17 @@ class Product:
     def params(self, bits: int) -> list[int]:
         return [bits]
 
-    def ways(self) -> dict[str, Way]:
-        return {"integers": matmul.by_integers, "residues": by_residues}
+    def ways(self, bits: int) -> dict[str, Way]:
+        """All but limbs."""
+        found: dict[str, Way] = {"integers": matmul.by_integers}
+        if Shape.of(self.buffers(bits), bits).is_able:
+            found["residues"] = by_residues
+        return found
+
+    @property
+    def has_tilings(self) -> bool:
+        """Whether `by_limbs` is a way of its own."""
+        return True
 
     def by_limbs(self, made: limbs.Tiling) -> Way:
         return partial(matmul.by_limbs, made=made)
@@ -81,13 +91,18 @@ class Product:
 
 @dataclass(frozen=True)
 class Filtered:
-    """A convolution of `batch` images, `pairs` of them added up; as products, a group an entry."""
+    """A convolution of `batch` images, `pairs` of them added up; as products, a group an entry.
+
+    Weights are the same at each inference, as a model's are.
+    """
 
     layer: Layer
     batch: int
     pairs: int = 1
 
-    kernel: ClassVar[str] = "conv2d"
+    @property
+    def kernel(self) -> str:
+        return self.convolution(64).kernel
 
     @property
     def extents(self) -> tuple[int, int, int]:
@@ -108,8 +123,19 @@ class Filtered:
         made = Params(bits, layer.stride, layer.stride, pad, pad, groups=layer.groups)
         return [int(value) for value in made.values()]
 
-    def ways(self) -> dict[str, Way]:
-        return {"integers": conv2d.by_integers}
+    def ways(self, bits: int) -> dict[str, Way]:
+        """All but limbs."""
+        found: dict[str, Way] = {"integers": conv2d.by_integers}
+        if self.is_product:
+            found = {"matrices": conv2d.by_matrices}
+        if filtered.Shape.of(self.convolution(bits)).is_able:
+            found["residues"] = filtered.by_residues
+        return found
+
+    @property
+    def has_tilings(self) -> bool:
+        """Whether `by_limbs` is a way of its own: else each image is a Product's."""
+        return not self.is_product
 
     def by_limbs(self, made: limbs.Tiling) -> Way:
         return partial(conv2d.by_limbs, made=made)
@@ -117,13 +143,16 @@ class Filtered:
     def buffers(self, bits: int) -> list[Buffer]:
         out, images, weights = (each.shape for each in self.layer.buffers(64))
         factors = self.pairs * ((self.batch, *images[1:]), weights)
-        return words([(self.batch, *out[1:]), *factors], bits)
+        result, *made = words([(self.batch, *out[1:]), *factors], bits)
+        return [result, *(replace(b, is_fixed=number % 2 == 1) for number, b in enumerate(made))]
+
+    def convolution(self, bits: int) -> Convolution:
+        return Convolution.of(self.buffers(bits), self.params(bits))
 
     @property
     def is_product(self) -> bool:
-        """Whether its kernel is matmul's."""
-        buffers = self.buffers(64)
-        return Convolution.of(buffers, self.params(64)).is_matmul
+        """Whether each image is a matrix as it lies there."""
+        return self.convolution(64).is_matmul
 
     def as_product(self) -> Product:
         """Images as matrices [channels, pixels], where it is one."""
@@ -165,7 +194,10 @@ def network_calls() -> list[Call]:
         (1, PAIRS),
     ):
         call = Filtered(layer, batch, pairs)
-        found[call.as_product() if call.is_product else call] = None
+        if call.is_product:
+            found[call.as_product()] = None
+        if batch > 1 or not call.is_product:
+            found[call] = None
     dense = [(1000, 2048), (4096, 25088), (4096, 4096), (1000, 4096)]  # of ResNet-50, and VGG-16
     products = [Product(1, batch, *each) for batch in (1, 8) for each in dense]
     products += [shape for shape, _ in bert_base(128)]

@@ -11,7 +11,6 @@ from benchmarks.gpu_calls import PAIRS, Call, Filtered, Product, Way
 from benchmarks.kernels import Layer
 from veilgraph.kernels.gemm import limbs
 from veilgraph.kernels.gemm.tuning import Row
-from veilgraph.kernels.matmul.residues import Shape
 
 GRID = (1, 64, 512, 2048, 8192)  # rows and columns; depths without the first
 RINGS = (64, 56, 48, 40, 32, 24)
@@ -25,12 +24,10 @@ def candidates(bench: Bench, call: Call, bits: int) -> Iterator[tuple[Row, Way]]
         ring.word_bits, ring.limbs, *extents, sum(depths), "integers",
         pairs=len(depths), kernel=call.kernel,
     )  # fmt: skip
-    for name, way in call.ways().items():
-        if name == "residues" and not Shape(ring, *extents, tuple(depths)).is_able:
-            continue
+    for name, way in call.ways(bits).items():
         yield replace(row, way=name), way
     for name, tile in limbs.NAMES.items():
-        if tile not in limbs.tiles_of(ring, bench.shape):
+        if not call.has_tilings or tile not in limbs.tiles_of(ring, bench.shape):
             continue
         stages = limbs.stages_worth(ring, tile, bench.shape)
         for stage, parts in product(stages, (1, 2, 4, 8, 16, 32, 64)):
@@ -60,4 +57,8 @@ def grid_calls() -> list[Call]:
     return [Product(1, m, n, k) for m, n, k in product(GRID, GRID, GRID[1:])]
 
 
-QUICK: list[Call] = [Filtered(Layer(4, 8, 8, 3), 1, PAIRS), Product(1, 1, 64, 64)]
+QUICK: list[Call] = [
+    Filtered(Layer(4, 8, 8, 3), 1, PAIRS),
+    Filtered(Layer(4, 8, 8, 1), 2),
+    Product(1, 1, 64, 64),
+]

@@ -104,6 +104,11 @@ class Convolution:
             and 4 * apart <= 5 * together
         )
 
+    @property
+    def kernel(self) -> str:
+        """What rows of kernels/gemm/tuned.json call it."""
+        return "conv2d_matrices" if self.is_matmul else "conv2d"
+
     @cached_property
     def shape(self) -> tuple[int, ...]:
         """The struct Convolution of windows.cuh."""

@@ -27,7 +27,7 @@ def is_worth(c: Convolution, device: DeviceShape) -> bool:
     if not shape.is_able:
         return False
     ring = shape.ring
-    row = nearest(device.arch, ring.word_bits, ring.limbs, c.extents, c.depths, "conv2d")
+    row = nearest(device.arch, ring.word_bits, ring.limbs, c.extents, c.depths, c.kernel)
     if row is not None:
         return row.way == "residues"
     usual = DeviceShape(_MULTIPROCESSORS.get(device.arch, 108), device.arch)

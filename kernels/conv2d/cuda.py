@@ -46,7 +46,7 @@ def launches(
         in_strips = c.has_strips and c.strip_threads >= depthwise.LEAST_THREADS
         return (by_strips if in_strips else by_outputs)(buffers, params, device)
     ring = limbs.Ring.of(c.out.word_bits, params[0])
-    is_worth = limbs.is_worth(ring, c.extents, c.depths, device, "conv2d")
+    is_worth = limbs.is_worth(ring, c.extents, c.depths, device, c.kernel)
     is_one_matrix = c.is_matmul and c.images.shape[0] == 1
     if is_worth and not is_one_matrix and costs.is_worth(c, device):
         return by_residues(buffers, params, device)

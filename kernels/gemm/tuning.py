@@ -18,7 +18,7 @@ from pathlib import Path
 
 TABLE = Path(__file__).with_name("tuned.json")
 FURTHEST = 2.0
-WAYS = ("integers", "limbs", "residues")
+WAYS = ("integers", "limbs", "residues", "matrices")
 
 
 @dataclass(frozen=True)
@@ -28,10 +28,10 @@ class Row:
     Attributes:
         batch: groups, where `kernel` is conv2d; `rows` are its filters, `columns` its pixels.
         depth: of all pairs together.
-        way: one of WAYS.
+        way: one of WAYS; `matrices` is a product of matrices an image, of conv2d_matrices alone.
         tile, stages, parts: of the way `limbs`; parts are those of the depth.
         pairs: products that are added up.
-        kernel: matmul or conv2d.
+        kernel: matmul or conv2d, or conv2d_matrices, whose images are matrices as they lie there.
     """
 
     word_bits: int

@@ -333,6 +333,7 @@ def test_what_gpu_matmul_counts() -> None:
     pixels = 8 * 56 * 56
     assert ["conv2d", 1, 64, pixels, [576, 576], 2 * 64 * pixels * 576] in found["tuned"]
     assert ["matmul", 8, 256, 56 * 56, [64], 256 * pixels * 64] in found["tuned"]  # a 1 x 1 kernel
+    assert ["conv2d_matrices", 1, 256, pixels, [64], 256 * pixels * 64] in found["tuned"]
     assert ["matmul", 12, 128, 128, [64, 64], 2 * 12 * 128 * 128 * 64] in found["tuned"]
     for _, batch, rows, columns, depths, multiply_adds in found["tuned"]:
         assert batch * rows * columns * sum(depths) == multiply_adds

@@ -8,7 +8,10 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from test_conv2d_limbs import convolution_of
 
+from veilgraph.kernels.conv2d import costs
+from veilgraph.kernels.conv2d.declaration import Params
 from veilgraph.kernels.cuda import DeviceShape
 from veilgraph.kernels.gemm import tuning
 from veilgraph.kernels.gemm.limbs import (
@@ -93,3 +96,20 @@ def test_residues_as_measured(measured: Path) -> None:
     assert not shape.is_worth(SM90)
     tuning.write("sm_90", [replace(ROW, way="residues")], measured)
     assert shape.is_worth(SM90)
+
+
+def test_convolutions_as_measured(measured: Path) -> None:
+    """Images that are matrices as they lie there have rows of their own."""
+
+    def is_worth(kernel: int) -> bool:
+        shapes = (2, 32, 16, 16), (64, 32, kernel, kernel), (2, 64, 16, 16)
+        params = Params(64, pad_top=kernel // 2, pad_left=kernel // 2)
+        return costs.is_worth(convolution_of(*shapes, params), SM90)
+
+    matrices = Row(64, 8, 1, 64, 512, 32, "residues", kernel="conv2d_matrices")
+    windows = replace(matrices, depth=288, kernel="conv2d", way="limbs", tile="small", stages=1)
+    tuning.write("sm_90", [matrices, windows], measured)
+    assert (is_worth(1), is_worth(3)) == (True, False)
+    others = [replace(matrices, way="matrices"), replace(windows, way="residues")]
+    tuning.write("sm_90", others, measured)
+    assert (is_worth(1), is_worth(3)) == (False, True)

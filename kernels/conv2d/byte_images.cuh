@@ -30,9 +30,10 @@ struct ImageSteps {
   const uint8_t* block;
   int tap = 0;
 
-  __device__ __forceinline__ ImageSteps(const ByteConvolution& p, const ByteTile& tile)
+  // From run number `first` of each step on.
+  __device__ __forceinline__ ImageSteps(const ByteConvolution& p, const ByteTile& tile, int first)
       : product(p),
-        block(reinterpret_cast<const uint8_t*>(p.right) + tile.plane * p.plane +
+        block(reinterpret_cast<const uint8_t*>(p.right) + tile.plane * p.plane + first * p.piece +
               tile.column * kPieceBytes) {}
   __device__ __forceinline__ const uint8_t* run(int i) const {
     return block + product.tap[tap] + i * product.piece;

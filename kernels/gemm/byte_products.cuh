@@ -105,9 +105,11 @@ struct BlockSteps {
   const uint8_t* from;
   int64_t next;  // from 128 columns to the next ones
 
-  __device__ __forceinline__ BlockSteps(const ByteProduct& p, const ByteTile& tile)
+  // From run number `first` of each step on.
+  __device__ __forceinline__ BlockSteps(const ByteProduct& p, const ByteTile& tile, int first)
       : from(reinterpret_cast<const uint8_t*>(p.right) +
-             tile.plane * byte_plane(p.columns, p.depth) + tile.column * p.depth),
+             tile.plane * byte_plane(p.columns, p.depth) +
+             (tile.column + first * kByteLines) * p.depth),
         next(kByteLines * p.depth) {}
   __device__ __forceinline__ const uint8_t* run(int i) const { return from + i * next; }
   __device__ __forceinline__ void advance() { from += kByteBlock; }

@@ -39,7 +39,7 @@ class Engine:
 
 
 MMA = Engine("mma", 256, 4 * _STEP_BYTES)
-WGMMA = Engine("wgmma", 288, 8 * _STEP_BYTES + _OUT_BYTES + 8 * 16)
+WGMMA = Engine("wgmma", 320, 8 * _STEP_BYTES + _OUT_BYTES + 8 * 16)
 WGMMA_PAIRS = replace(WGMMA, together=2)
 _MOST_EMPTY = 1.1  # rows with what fills up pairs of tiles, less than which pairs save
 

@@ -91,7 +91,7 @@ __device__ __forceinline__ void multiply_by_mma(const Product& product, const Sc
   for (int64_t number = blockIdx.x; number < product.tiles(1); number += gridDim.x) {
     const ByteTile tile(product, number, 1, 0);
     const uint8_t* left = tile.left(product);
-    Right right(product, tile);
+    Right right(product, tile, 0);
     const auto copy = [&](int step) {
       if (step < steps) {
         uint8_t* to = stages + step % kMmaStages * kByteStage;

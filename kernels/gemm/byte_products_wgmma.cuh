@@ -1,7 +1,7 @@
 // Products of bytes by wgmma (sm_90a): two groups of four warps make 64 x 256 of a tile each, from
-// shared memory, where one thread of a ninth warp has whole blocks copied in bulk, eight steps
-// ahead, and into the next tile while this one leaves. A step is `full` when its bytes are there,
-// and `empty` when all warps have multiplied them.
+// shared memory, where a thread of a ninth warp has the left factor copied in bulk and one of a
+// tenth the right one, eight steps ahead, and into the next tile while this one leaves. A step is
+// `full` when its bytes are there, and `empty` when all warps have multiplied them.
 //
 // Where there are rows for it, `Together` = 2 blocks of threads make tiles one below the other.
 // They share the right factor: each has half of it copied, to both. That is 16 KiB a step from the
@@ -15,7 +15,7 @@ namespace veil {
 
 constexpr int kWgmmaStages = 8, kWgmmaGroups = 2;
 constexpr int kWgmmaWarps = kWgmmaGroups * kGroup / kLanes;  // that multiply
-constexpr int kWgmmaThreads = (kWgmmaWarps + 1) * kLanes;
+constexpr int kWgmmaThreads = (kWgmmaWarps + 2) * kLanes;
 constexpr int kGroupRows = kByteRows / kWgmmaGroups;
 constexpr int kWgmmaOut = kWgmmaStages * kByteStage;  // where a tile leaves from
 constexpr int kWgmmaBarriers = kWgmmaOut + kByteRows * kByteOutPitch;
@@ -47,17 +47,9 @@ struct ByteCluster {
     const unsigned lane = threadIdx.x % kLanes;
     if (lane < Together) arrive_in(empty, lane);
   }
-  template <class Right>
-  static __device__ __forceinline__ void copy_right(SharedAddress to, const Right& right,
-                                                    SharedAddress full) {
-    constexpr int kEach = Right::kRuns / Together;
-    static_assert(kEach * Together == Right::kRuns);
-#pragma unroll
-    for (int i = 0; i < kEach; ++i) {
-      const int run = rank() * kEach + i;
-      copy_in_bulk_to_all<Together>(to + run * Right::kRunBytes, right.run(run), Right::kRunBytes,
-                                    full);
-    }
+  static __device__ __forceinline__ void copy(SharedAddress to, const uint8_t* from, int bytes,
+                                              SharedAddress full) {
+    copy_in_bulk_to_all<Together>(to, from, bytes, full);
   }
 };
 
@@ -68,13 +60,9 @@ struct ByteCluster<1> {
   static __device__ __forceinline__ void hand_back(SharedAddress empty) {
     if (threadIdx.x % kLanes == 0) arrive(empty);
   }
-  template <class Right>
-  static __device__ __forceinline__ void copy_right(SharedAddress to, const Right& right,
-                                                    SharedAddress full) {
-#pragma unroll
-    for (int run = 0; run < Right::kRuns; ++run) {
-      copy_in_bulk(to + run * Right::kRunBytes, right.run(run), Right::kRunBytes, full);
-    }
+  static __device__ __forceinline__ void copy(SharedAddress to, const uint8_t* from, int bytes,
+                                              SharedAddress full) {
+    copy_in_bulk(to, from, bytes, full);
   }
 };
 
@@ -87,26 +75,52 @@ __device__ __forceinline__ void make_barriers(SharedAddress memory) {
   show_barriers();
 }
 
-// All steps of all of this block's tiles, in order; one thread's work.
-template <int Together, class Product>
-__device__ __forceinline__ void copy_steps(SharedAddress memory, const Product& product) {
-  using Cluster = ByteCluster<Together>;
-  ByteStage stage;
+// Calls body(tile) for each of this block's tiles, in order.
+template <int Together, class Body>
+__device__ __forceinline__ void for_each_tile(const ByteProduct& product, Body body) {
   const int64_t tiles = product.tiles(Together), each = gridDim.x / Together;
   for (int64_t number = blockIdx.x / Together; number < tiles; number += each) {
-    const ByteTile tile(product, number, Together, Cluster::rank());
-    const uint8_t* left = tile.left(product);
-    typename Product::Right right(product, tile);
+    body(ByteTile(product, number, Together, ByteCluster<Together>::rank()));
+  }
+}
+
+// All steps of the left factor, and how many bytes a step is; one thread's work.
+template <int Together>
+__device__ __forceinline__ void copy_left(SharedAddress memory, const ByteProduct& product) {
+  ByteStage stage;
+  for_each_tile<Together>(product, [&](const ByteTile& tile) {
+    const uint8_t* from = tile.left(product);
+#pragma unroll 1
+    for (int step = 0; step < product.steps(); ++step, ++stage.number, from += kByteBlock) {
+      wait_for_phase(stage.empty(memory), stage.parity() ^ 1);
+      arrive_and_expect(stage.full(memory), kByteStage);
+      copy_in_bulk(memory + stage.place(), from, kByteBlock, stage.full(memory));
+    }
+  });
+}
+
+// All steps of the right factor; another thread's.
+template <int Together, class Product>
+__device__ __forceinline__ void copy_right(SharedAddress memory, const Product& product) {
+  using Right = typename Product::Right;
+  constexpr int kEach = Right::kRuns / Together;
+  static_assert(kEach * Together == Right::kRuns);
+  const int first = ByteCluster<Together>::rank() * kEach;
+  ByteStage stage;
+  for_each_tile<Together>(product, [&](const ByteTile& tile) {
+    Right right(product, tile, first);
 #pragma unroll 1
     for (int step = 0; step < product.steps(); ++step, ++stage.number) {
-      const SharedAddress to = memory + stage.place(), full = stage.full(memory);
       wait_for_phase(stage.empty(memory), stage.parity() ^ 1);
-      arrive_and_expect(full, kByteStage);
-      copy_in_bulk(to, left + int64_t{step} * kByteBlock, kByteBlock, full);
-      Cluster::copy_right(to + kByteBlock, right, full);
+      const SharedAddress to = memory + stage.place() + kByteBlock + first * Right::kRunBytes;
+#pragma unroll
+      for (int i = 0; i < kEach; ++i) {
+        ByteCluster<Together>::copy(to + i * Right::kRunBytes, right.run(i), Right::kRunBytes,
+                                    stage.full(memory));
+      }
       right.advance();
     }
-  }
+  });
 }
 
 // The descriptor of half of a step's depths of the right factor: swizzled blocks, or a run a piece
@@ -156,9 +170,7 @@ __device__ __forceinline__ void multiply_tiles(uint8_t* memory, const Product& p
   const int thread = static_cast<int>(threadIdx.x) % kGroup;
   uint8_t* out = memory + kWgmmaOut + group * kGroupRows * kByteOutPitch;
   ByteStage stage;
-  const int64_t tiles = product.tiles(Together), each = gridDim.x / Together;
-  for (int64_t number = blockIdx.x / Together; number < tiles; number += each) {
-    const ByteTile tile(product, number, Together, ByteCluster<Together>::rank());
+  for_each_tile<Together>(product, [&](const ByteTile& tile) {
     const Scale& scale = scales[tile.plane % Count];
     int32_t sums[kGroupSums];
     const uint32_t begin = scale.begin;
@@ -170,7 +182,7 @@ __device__ __forceinline__ void multiply_tiles(uint8_t* memory, const Product& p
     put_residues(out, sums, thread, scale);
     wait_for_group(1 + group);
     store_residues<kGroupRows, kGroup>(out, product, tile, group * kGroupRows, thread);
-  }
+  });
 }
 
 template <int Count, int Together, class Product>
@@ -181,7 +193,9 @@ __device__ __forceinline__ void multiply_by_wgmma(const Product& product, const 
   if (threadIdx.x < kWgmmaWarps * kLanes) {
     multiply_tiles<Count, Together>(memory, product, scales);
   } else if (threadIdx.x == kWgmmaWarps * kLanes) {
-    copy_steps<Together>(shared_address(memory), product);
+    copy_left<Together>(shared_address(memory), product);
+  } else if (threadIdx.x == (kWgmmaWarps + 1) * kLanes) {
+    copy_right<Together>(shared_address(memory), product);
   }
   ByteCluster<Together>::wait();  // others may still arrive here
 }

@@ -1,24 +1,56 @@
-"""Which convolutions go by residues: what was measured, or what costs less by count.
+"""Which convolutions go by residues: what was measured, or what takes fewer clocks by count.
 
-What is counted is time of a whole card, in products of bytes: tiles run in waves, a tile a
-multiprocessor, and a wave takes as long whether it is full or not. How many multiprocessors there
-are follows from the architecture here, for what is compiled must not depend on more.
+Counted is the time of a whole card: tiles run in waves, a tile a multiprocessor, and a wave takes
+as long whether it is full or not; what passes through memory around the products; and the start of
+each launch. Rates are predictions (benchmarks/RESULTS.md, "Ring products on tensor cores"), and
+`python -m benchmarks.gpu_predictions` prints what follows from them. How many multiprocessors there
+are is the architecture's usual number here, for what is compiled must not depend on more.
 """
 
 from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
 
 from veilgraph.kernels.conv2d.convolution import Convolution
 from veilgraph.kernels.conv2d.residues import Shape
 from veilgraph.kernels.cuda.launch import DeviceShape
 from veilgraph.kernels.gemm import limbs
-from veilgraph.kernels.gemm.byte_products import COLUMNS, ROWS, engine_of
+from veilgraph.kernels.gemm.byte_products import COLUMNS, ROWS, STEP, engine_of
 from veilgraph.kernels.gemm.tuning import nearest
-from veilgraph.kernels.matmul.residues import BYTE_COST, LIMB_COST
 
-_MULTIPROCESSORS = {"sm_80": 108, "sm_90": 132}
-# What a launch costs beside one launch for all: 2 to 3 microseconds in a graph, in products of
-# bytes.
-_LAUNCH_COST = 1_500_000_000
+
+@dataclass(frozen=True)
+class Card:
+    """A usual card of an architecture.
+
+    Attributes:
+        multiprocessors: how many it has.
+        paired, alone: products of bytes a clock and multiprocessor by residues, in pairs of blocks
+            and in single ones.
+        mma: the same by limbs, on mma.sync.
+        groups: the same by limbs, on wgmma.
+        moved: bytes a clock, from and to memory.
+    """
+
+    multiprocessors: int
+    paired: float
+    alone: float
+    mma: float
+    groups: Mapping[limbs.Tile, float]
+    moved: float
+
+
+# 0.74, 0.66 and 0.62 x 0.75 of 4,096; by limbs on wgmma, the products of a step by the clocks of
+# what decides there (packed weights modulo 2^32, else shared memory, and power).
+_GROUPS: dict[limbs.Tile, float] = {
+    limbs.GROUP_80: 3280, limbs.GROUP_64: 2660, limbs.GROUP_32: 3030,
+}  # fmt: skip
+_SM_90 = Card(132, 3030, 2700, 1900, _GROUPS, 1420)
+_SM_80 = Card(108, 1540, 1540, 1540, {}, 1000)  # 0.75 of 2,048
+_START = 3000  # clocks before a launch's first product or word, and before a tile's by limbs
+_TILE = 2500  # from a tile's sums to t_i
+_SLOTS = 96  # instructions of threads that a multiprocessor issues a clock: 0.75 of 128
 
 
 def is_worth(c: Convolution, device: DeviceShape) -> bool:
@@ -30,32 +62,62 @@ def is_worth(c: Convolution, device: DeviceShape) -> bool:
     row = nearest(device.arch, ring.word_bits, ring.limbs, c.extents, c.depths, c.kernel)
     if row is not None:
         return row.way == "residues"
-    usual = DeviceShape(_MULTIPROCESSORS.get(device.arch, 108), device.arch)
-    return residues_cost(shape, usual) < limbs_cost(c, ring, usual)
+    return residues_clocks(shape, device.arch) < limbs_clocks(c, ring, device.arch)
 
 
-def residues_cost(shape: Shape, device: DeviceShape) -> float:
-    """Of the products, of what passes through memory around them, and of more launches."""
-    groups, filters, outputs = shape.extents
-    planes, count = shape.planes, shape.basis.count
-    together = engine_of(device, filters).together
-    tiles = groups * count * -(-filters // (together * ROWS)) * -(-outputs // COLUMNS)
-    waves = -(-tiles // (device.multiprocessors // together))
-    products = waves * device.multiprocessors * ROWS * COLUMNS * planes.depth
-    moved = planes.filled * planes.depth // planes.taps * planes.rows.phases * planes.columns.phases
-    moved += filters * (outputs + (0 if shape.is_packed else planes.depth))
-    launches = planes.pairs * (1 if shape.is_packed else 2) + 1
-    return products + groups * count * moved * BYTE_COST + launches * _LAUNCH_COST
+def _card(arch: str) -> Card:
+    return _SM_90 if arch == "sm_90" else _SM_80
 
 
-def limbs_cost(c: Convolution, ring: limbs.Ring, device: DeviceShape) -> float:
-    """Of the products, in those of residues."""
-    kernel, extents = "conv2d", c.extents
+def limbs_clocks(c: Convolution, ring: limbs.Ring, arch: str) -> float:
+    """Of a convolution by limbs, an image at a time where images are matrices."""
+    card, kernel, extents = _card(arch), "conv2d", c.extents
     if c.is_matmul:
         images, filters, *sides = c.out.shape
         kernel, extents = "matmul", (images, filters, sides[0] * sides[1])
-    made = limbs.tiling(ring, extents, c.depths, device, kernel)
-    waves = -(-made.grid[0] * extents[0] * made.parts // device.multiprocessors)
-    area = waves * device.multiprocessors * made.tile.rows * made.tile.columns
-    product = LIMB_COST[engine_of(device, c.filters)] * limbs.product_cost(made.tile)
-    return area * sum(c.depths) / made.parts * ring.products * product
+    usual = DeviceShape(card.multiprocessors, arch)
+    made = limbs.tiling(ring, extents, c.depths, usual, kernel)
+    waves = -(-made.grid[0] * extents[0] * made.parts // card.multiprocessors)
+    steps = -(-sum(-(-depth // limbs.STEP) for depth in c.depths) // made.parts)
+    products = made.tile.rows * made.tile.columns * limbs.STEP * ring.products
+    rate = card.groups.get(made.tile, card.mma / limbs.product_cost(made.tile))
+    return waves * (steps * products / rate + _START) + _START
+
+
+def residues_clocks(shape: Shape, arch: str) -> float:
+    """Of all launches of a convolution by residues."""
+    card, planes, count = _card(arch), shape.planes, shape.basis.count
+    groups, filters, outputs = shape.extents
+    word, pixels = shape.ring.word_bits // 8, planes.rows.size * planes.columns.size
+    read = groups * planes.channels * planes.images * pixels
+    phases = planes.rows.phases * planes.columns.phases
+    made = groups * planes.blocks * STEP * phases * planes.filled
+    clocks = planes.pairs * _reduced(card, count, made, read * word)
+    if not shape.is_packed:
+        weights = groups * filters * planes.depth
+        clocks += _reduced(card, count, weights, weights * word) + planes.pairs * _START
+    sums = groups * filters * outputs
+    return clocks + _multiplied(card, shape, arch) + _combined(card, count, sums, sums * word)
+
+
+def _multiplied(card: Card, shape: Shape, arch: str) -> float:
+    groups, filters, outputs = shape.extents
+    together = engine_of(DeviceShape(card.multiprocessors, arch), filters).together
+    tiles = groups * shape.basis.count * -(-filters // (together * ROWS)) * -(-outputs // COLUMNS)
+    waves = -(-tiles // (card.multiprocessors // together))
+    rate = card.paired if together > 1 else card.alone
+    return waves * (ROWS * COLUMNS * shape.planes.depth / rate + _TILE) + _START
+
+
+def _reduced(card: Card, count: int, made: int, read_bytes: int) -> float:
+    """Words to so many bytes a modulus: 360 + 36 N instructions for four, as disassembled."""
+    return _streamed(card, made * (90 + 9 * count), read_bytes + made * count)
+
+
+def _combined(card: Card, count: int, sums: int, written_bytes: int) -> float:
+    """So many sums to words: 470 + 27 N instructions for four."""
+    return _streamed(card, sums * (118 + 7 * count), sums * count + written_bytes)
+
+
+def _streamed(card: Card, instructions: int, moved: int) -> float:
+    return max(instructions / (_SLOTS * card.multiprocessors), moved / card.moved) + _START

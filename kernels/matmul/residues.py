@@ -38,10 +38,10 @@ from veilgraph.kernels.gemm.tuning import nearest
 MAX_SCRATCH = 4 << 30
 # What a byte of residues costs that is written and read again, in products of bytes: a card makes
 # some 600 T of these a second, and moves 3 TB.
-BYTE_COST = 400
+_BYTE_COST = 400
 # What a product of bytes costs by limbs on mma.sync, whose kernel splits as it goes, in products of
 # residues: some 450 T a second beside 620 T by wgmma, 680 T in pairs.
-LIMB_COST = {MMA: 1.0, WGMMA: 1.4, WGMMA_PAIRS: 1.5}
+_LIMB_COST = {MMA: 1.0, WGMMA: 1.4, WGMMA_PAIRS: 1.5}
 
 
 @dataclass(frozen=True)
@@ -121,11 +121,11 @@ class Shape:
         sides = zip((self.rows, self.columns), self.packed, strict=True)
         reduced = sum(lines for lines, packed in sides if not packed)
         moved = reduced * self.depth + self.rows * self.columns
-        cost = self.basis.count * (area * self.depth + moved * BYTE_COST)
+        cost = self.basis.count * (area * self.depth + moved * _BYTE_COST)
         tile = limbs.tiling(self.ring, extents, self.depths, device).tile
         area = -(-self.rows // tile.rows) * tile.rows
         area *= -(-self.columns // tile.columns) * tile.columns
-        product = LIMB_COST[engine_of(device, self.rows)] * limbs.product_cost(tile)
+        product = _LIMB_COST[engine_of(device, self.rows)] * limbs.product_cost(tile)
         return cost < area * self.depth * self.ring.products * product
 
 

@@ -287,6 +287,13 @@ def test_alexnets_have_the_published_shapes() -> None:
     run_python("-c", ALEXNETS)
 
 
+def test_predictions_of_layers() -> None:
+    (layer, whole) = quick("gpu_predictions")["rows"]
+    assert layer[0] == "VGG-16 512x14 to 512, 3x3/1"
+    assert [layer[3], layer[6], layer[9]] == ["residues", "residues", "limbs"]
+    assert layer[1] == whole[1]
+
+
 @pytest.mark.parametrize("tune", [(), ("--tune",)])
 def test_gpu_matmul_without_a_card(monkeypatch: pytest.MonkeyPatch, tune: tuple[str, ...]) -> None:
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")

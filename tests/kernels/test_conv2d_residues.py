@@ -216,7 +216,6 @@ def test_when_residues_are_worth_it() -> None:
     for device in (SM90, DeviceShape(108, "sm_80")):
         assert entries((8, 512, 28, 28), 512, 3, True, device) == around
         assert entries((8, 1024, 14, 14), 2048, 1, True, device, 2) == around
-        assert entries((8, 512, 7, 7), 2048, 1, True, device) == around
         assert entries((8, 3, 224, 224), 64, 3, True, device) == ["conv2d_limbs64"]
         assert entries((1, 512, 7, 7), 512, 3, True, device)[-1] == "conv2d_limbs64"
     assert entries((8, 256, 56, 56), 256, 3, False) == ["reduce_weights", *around]
@@ -265,6 +264,5 @@ def test_weights_that_are_packed_need_no_launch_and_no_scratch_memory() -> None:
     assert isinstance(left, Packed)
     assert left.bytes == size
     assert [launch.entry for launch in left.launches] == [every_time[0].entry]
-    assert costs.residues_cost(Shape.of(c), SM90) > costs.residues_cost(
-        replace(Shape.of(c), is_packed=True), SM90
-    )
+    packed = replace(Shape.of(c), is_packed=True)
+    assert costs.residues_clocks(packed, "sm_90") < costs.residues_clocks(Shape.of(c), "sm_90")

@@ -110,8 +110,8 @@ def _multiplied(card: Card, shape: Shape, arch: str) -> float:
 
 
 def _reduced(card: Card, count: int, made: int, read_bytes: int) -> float:
-    """Words to so many bytes a modulus: 360 + 36 N instructions for four, as disassembled."""
-    return _streamed(card, made * (90 + 9 * count), read_bytes + made * count)
+    """Words to so many bytes a modulus: 280 + 32 N instructions for four, as disassembled."""
+    return _streamed(card, made * (70 + 8 * count), read_bytes + made * count)
 
 
 def _combined(card: Card, count: int, sums: int, written_bytes: int) -> float:

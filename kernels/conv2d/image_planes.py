@@ -83,7 +83,8 @@ class Axis:
 
     def arguments(self) -> tuple[int, ...]:
         """The struct ImageAxis of residues.cuh."""
-        return self.size, self.stride, self.first, self.dilation, self.phases, self.used
+        shape = self.size, self.stride, self.first, self.dilation, self.used, self.phases
+        return (*shape, *divisor(self.stride), *divisor(self.phases))
 
 
 @dataclass(frozen=True)

@@ -11,13 +11,15 @@ namespace veil {
 // Rows or columns of images: of phase p of `phases` those at (first + p step) % stride, and every
 // `stride` from there on, as far as `used` of them.
 struct ImageAxis {
-  int64_t extent, stride, first, step, phases, used;
+  int64_t extent, stride, first, step, used, phases;
+  Divisor by_stride, by_phases;
 
   // Where number i of a phase is in the image; negative beside it.
   __device__ __forceinline__ int place(int phase, int i) const {
     const int at = static_cast<int>(first) + phase * static_cast<int>(step);
-    const int place = i * static_cast<int>(stride) + at % static_cast<int>(stride);
-    return i < used && place < extent ? place : -1;
+    const int turns = i - by_stride.quotient(at);
+    const int place = turns * static_cast<int>(stride) + at;
+    return i < static_cast<int>(used) && place < static_cast<int>(extent) ? place : -1;
   }
 };
 
@@ -49,42 +51,44 @@ struct ImageReduction {
   int64_t filled;  // lines that are read
   int64_t plane, block, piece;
   int64_t blocks, at;
+  int64_t across;  // of eight lines
+  Divisor by_blocks, by_across;
 };
 
 // A thread takes four channels of a line at a time; a warp 16 channels of eight lines.
 template <class T, int Count>
 __device__ __forceinline__ void reduce_images(uint32_t* out, const T* images,
                                               const ImageReduction& r, const Modulus* moduli) {
-  constexpr unsigned kLines = 8, kPieces = kByteStep / kPieceBytes;
-  const auto across = static_cast<unsigned>((r.filled + kLines - 1) / kLines);
-  const auto wide = static_cast<unsigned>(r.columns.phases);
-  const auto phases = static_cast<unsigned>(r.rows.phases) * wide;
-  const auto blocks = static_cast<unsigned>(r.blocks);
-  const unsigned warps = static_cast<unsigned>(r.groups) * blocks * phases * kPieces * across;
-  const unsigned lane = threadIdx.x % kLanes,
-                 first_warp = static_cast<unsigned>(grid_thread()) / kLanes;
+  constexpr int kLines = 8, kPieces = kByteStep / kPieceBytes;
+  const int across = static_cast<int>(r.across), blocks = static_cast<int>(r.blocks);
+  const int high = static_cast<int>(r.rows.phases), wide = static_cast<int>(r.columns.phases);
+  const int warps = static_cast<int>(r.groups) * blocks * high * wide * kPieces * across;
+  const int lane = static_cast<int>(threadIdx.x) % kLanes, quad = lane / kLines;
+  const int channels = static_cast<int>(r.channels);
   const int64_t size = r.rows.extent * r.columns.extent;
-  for (unsigned i = first_warp; i < warps; i += static_cast<unsigned>(grid_threads()) / kLanes) {
-    const unsigned run = i / across, of_phase = run / kPieces, of_block = of_phase / phases;
-    const unsigned group = of_block / blocks, block = of_block - group * blocks;
-    const unsigned piece = run % kPieces, phase = of_phase - of_block * phases;
-    const int64_t line = (i - run * across) * kLines + lane % kLines;
+  for (int64_t i = grid_thread() / kLanes; i < warps; i += grid_threads() / kLanes) {
+    const int run = r.by_across.quotient(static_cast<int>(i)), of_phase = run / kPieces;
+    const int of_row = r.columns.by_phases.quotient(of_phase);
+    const int of_block = r.rows.by_phases.quotient(of_row);
+    const int group = r.by_blocks.quotient(of_block), block = of_block - group * blocks;
+    const int line = (static_cast<int>(i) - run * across) * kLines + lane % kLines;
     if (line >= r.filled) continue;
     const ImageLines::Place place = r.lines.place(line);
-    const int y = r.rows.place(static_cast<int>(phase / wide), place.row);
-    const int x = r.columns.place(static_cast<int>(phase % wide), place.column);
+    const int y = r.rows.place(of_row - of_block * high, place.row);
+    const int x = r.columns.place(of_phase - of_row * wide, place.column);
     const bool is_inside = place.image >= 0 && place.image < r.lines.images && y >= 0 && x >= 0;
-    const int64_t channel = block * kByteStep + piece * kPieceBytes + lane / kLines * 4;
-    const int64_t number = (int64_t{place.image} * r.groups + group) * r.channels + channel;
+    const int channel = block * kByteStep + run % kPieces * kPieceBytes + 4 * quad;
+    const int64_t number = (int64_t{place.image} * r.groups + group) * channels + channel;
     const T* from = images + number * size + y * r.columns.extent + x;
     T words[4];
 #pragma unroll
-    for (int d = 0; d < 4; ++d) {
-      words[d] = is_inside && channel + d < r.channels ? from[d * size] : T{0};
+    for (int d = 0; d < 4; ++d, from += size) {
+      words[d] = is_inside && channel + d < channels ? *from : T{0};
     }
-    const int64_t at = group * Count * r.plane + (r.at + block) * r.block +
-                       (int64_t{phase} * kPieces + piece) * r.piece + line * kPieceBytes;
-    put_quads<T, Count>(out + at / 4 + lane / kLines, words, r.plane / 4, moduli);
+    const int of_piece = run - of_block * (high * wide * kPieces);
+    const int64_t at = int64_t{group} * Count * r.plane + (r.at + block) * r.block +
+                       of_piece * r.piece + line * kPieceBytes;
+    put_quads<T, Count>(out + at / 4 + quad, words, r.plane / 4, moduli);
   }
 }
 

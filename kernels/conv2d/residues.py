@@ -172,15 +172,16 @@ def _reduced_weights(
 
 def _reduced_images(c: Convolution, shape: Shape, pair: int, device: DeviceShape) -> Launch:
     planes = shape.planes
+    phases = planes.rows.phases * planes.columns.phases
+    across = -(-planes.filled // _LINES)
     arguments: tuple[Argument, ...] = (
         Pointer(SCRATCH, shape.places[1]), c.pairs[pair][0].pointer,
         shape.groups, planes.channels, *planes.rows.arguments(), *planes.columns.arguments(),
         *planes.lines(planes.front), planes.filled,
         planes.plane_bytes, planes.block_bytes, planes.piece_bytes,
-        planes.blocks, pair * planes.blocks,
+        planes.blocks, pair * planes.blocks, across, *divisor(planes.blocks), *divisor(across),
     )  # fmt: skip
-    phases = planes.rows.phases * planes.columns.phases
-    lines = shape.groups * planes.blocks * phases * -(-planes.filled // _LINES) * _LINES
+    lines = shape.groups * planes.blocks * phases * across * _LINES
     return _launch(c, shape, "reduce_images", lines * STEP // _QUAD, arguments, device)
 
 

@@ -7,8 +7,7 @@
 namespace veil {
 
 struct Modulus {
-  int32_t m;
-  int32_t half;        // ceil(2^31 / m)
+  float m, inverse;    // 1 / m, rounded
   uint32_t low, high;  // 256^j mod m, j = 0 .. 7, as signed bytes
   uint64_t weight;     // M / m modulo 2^64
   uint64_t fraction;   // 2^56 / m

@@ -13,12 +13,18 @@
 
 namespace veil {
 
-// x mod m nearest to zero, as a byte modulo 256, for |x| <= 2^17. The quotient is within 2^-11 of
-// x / m before it is rounded, so the result is off zero by at most m / 2 + 1/8: a signed byte, or
-// 128 where m is 256, which is -128 there.
-__device__ __forceinline__ uint32_t nearest_residue(int32_t x, const Modulus& modulus) {
-  const int32_t quotient = static_cast<int32_t>(int64_t{x << 13} * modulus.half >> 32);
-  return static_cast<uint32_t>(x - (quotient + (1 << 11) >> 12) * modulus.m) & 0xff;
+// A float of 2^23 or more whose bits are those of another one, kWhole, plus an integer.
+constexpr float kWhole = 3 << 22;
+constexpr int32_t kWholeBits = 0x4b400000;
+
+// x mod m nearest to zero, in the lowest byte, for |x| <= 2^17 that has been added to kWholeBits.
+// Sums that are as large as kWhole are integers, so adding it rounds. 1 / m is off by 2^-24 of
+// itself, and the quotient by 2^-7 / m before it is rounded: the result is off zero by at most
+// m / 2, and 128 is -128 where m is 256. All other steps are exact.
+__device__ __forceinline__ uint32_t nearest_residue(int32_t bits, const Modulus& modulus) {
+  const float x = __int_as_float(bits);
+  const float quotient = __fmaf_rn(x - kWhole, modulus.inverse, kWhole) - kWhole;
+  return static_cast<uint32_t>(__float_as_int(__fmaf_rn(-quotient, modulus.m, x)));
 }
 
 // The sum of products of the signed bytes of a and b, and c.
@@ -32,15 +38,16 @@ __device__ __forceinline__ int32_t dot_bytes(uint32_t a, uint32_t b, int32_t c) 
 #endif
 }
 
-__device__ __forceinline__ int32_t dot_limbs(uint32_t x, const Modulus& modulus) {
-  return dot_bytes(x + 0x80808080u ^ 0x80808080u, modulus.low, 0);
+// The sum of x's limbs times 256^j mod m, and c.
+__device__ __forceinline__ int32_t dot_limbs(uint32_t x, const Modulus& modulus, int32_t c) {
+  return dot_bytes(x + 0x80808080u ^ 0x80808080u, modulus.low, c);
 }
 
-__device__ __forceinline__ int32_t dot_limbs(uint64_t x, const Modulus& modulus) {
+__device__ __forceinline__ int32_t dot_limbs(uint64_t x, const Modulus& modulus, int32_t c) {
   constexpr uint64_t kHalves = 0x8080808080808080u;
   const uint64_t y = x + kHalves ^ kHalves;
   return dot_bytes(static_cast<uint32_t>(y), modulus.low,
-                   dot_bytes(static_cast<uint32_t>(y >> 32), modulus.high, 0));
+                   dot_bytes(static_cast<uint32_t>(y >> 32), modulus.high, c));
 }
 
 // Residues of four words, a word of bytes for each modulus: `next` words lie between them.
@@ -49,12 +56,14 @@ __device__ __forceinline__ void put_quads(uint32_t* out, const T (&words)[4], in
                                           const Modulus* moduli) {
 #pragma unroll
   for (int m = 0; m < Count; ++m) {
-    uint32_t bytes = 0;
+    constexpr unsigned kLowBytes = 0x40, kLowHalves = 0x5410;
+    uint32_t each[4];
 #pragma unroll
     for (int d = 0; d < 4; ++d) {
-      bytes |= nearest_residue(dot_limbs(words[d], moduli[m]), moduli[m]) << 8 * d;
+      each[d] = nearest_residue(dot_limbs(words[d], moduli[m], kWholeBits), moduli[m]);
     }
-    out[m * next] = bytes;
+    out[m * next] = __byte_perm(__byte_perm(each[0], each[1], kLowBytes),
+                                __byte_perm(each[2], each[3], kLowBytes), kLowHalves);
   }
 }
 

@@ -147,7 +147,7 @@ def _rows(basis: Basis, packed: list[int]) -> str:
     """The struct Modulus of each."""
     columns = zip(basis.moduli, packed, basis.weights, basis.fractions, strict=True)
     return "\n".join(
-        f"    {{{m}, {-(-(1 << 31) // m)}, {powers & 0xFFFFFFFF}u, {powers >> 32}u, {weight}u, "
+        f"    {{{m}.0f, 1.0f / {m}.0f, {powers & 0xFFFFFFFF}u, {powers >> 32}u, {weight}u, "
         f"{fraction}u}},"
         for m, powers, weight, fraction in columns
     )

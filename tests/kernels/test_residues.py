@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 from calling import CARD, SHIM, call, with_fixed
-from cards import first_card
+from cards import CardRunner, first_card
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from test_limbs import all_least, all_most
@@ -32,6 +32,7 @@ from veilgraph.kernels.gemm.byte_products import (
 )
 from veilgraph.kernels.gemm.limbs import Ring
 from veilgraph.kernels.gemm.residues import MAX_DEPTH, MODULI, Basis, largest, moduli_count
+from veilgraph.kernels.gemm.residues import source as residues_source
 from veilgraph.kernels.gemm.residues_reference import combined, product, residues_of
 from veilgraph.kernels.matmul.reference import matmul as matmul_reference
 from veilgraph.kernels.matmul.residues import MAX_SCRATCH, Shape, by_residues
@@ -169,6 +170,35 @@ def test_scaled_residues_of_all_that_sums_may_be(tmp_path: Path) -> None:
     ShimRunner(tmp_path).run(launch, [out, sums])
     for m, inverse, found in zip(basis.moduli, basis.inverses, out, strict=True):
         np.testing.assert_array_equal(found, sums.astype(np.int64) * inverse % m)
+
+
+NEAREST = """
+extern "C" __global__ void nearest(int8_t* out, const int32_t* sums) {{
+  for (int i = threadIdx.x; i < {count}; i += blockDim.x) {{
+    for (int m = 0; m < {moduli}; ++m) {{
+      const uint32_t found = veil::nearest_residue(sums[i] + veil::kWholeBits, veil::kModuli[m]);
+      out[m * {count} + i] = static_cast<int8_t>(found);
+    }}
+  }}
+}}
+"""
+
+
+@devices
+def test_nearest_residues_of_all_that_limbs_add_up_to(device: str, tmp_path: Path) -> None:
+    """Every |x| <= 2^17, for every modulus that sums may take."""
+    basis = Basis(8, len(MODULI))
+    sums = np.arange(-(1 << 17), (1 << 17) + 1, dtype=np.int32)
+    text = residues_source(64, basis).text + NEAREST.format(count=len(sums), moduli=basis.count)
+    out = np.zeros((basis.count, len(sums)), np.int8)
+    arguments = Pointer(0, 0), Pointer(1, 0)
+    source = Source("nearest", text, ("nearest",))
+    launch = Launch(source, "nearest", (1, 1, 1), (256, 1, 1), arguments)
+    runner = ShimRunner(tmp_path) if device == SHIM else CardRunner(first_card())
+    runner.run(launch, [out, sums])
+    for m, found in zip(basis.moduli, out, strict=True):
+        assert ((sums - found) % m == 0).all()
+        assert (np.abs(found.astype(int)) <= m // 2).all()
 
 
 @devices

@@ -1,6 +1,7 @@
 // The part of CUDA C++ that our kernels use, for a host compiler: the same text then runs over host
 // memory, its blocks one after another and the threads of a block as fibers.
 #pragma once
+#include <cmath>
 #include <cstdint>
 #include <cstring>
 #include <tuple>
@@ -71,6 +72,20 @@ inline uint32_t __byte_perm(uint32_t a, uint32_t b, unsigned selector) {
   }
   return out;
 }
+
+inline float __int_as_float(int32_t bits) {
+  float value;
+  std::memcpy(&value, &bits, sizeof value);
+  return value;
+}
+
+inline int32_t __float_as_int(float value) {
+  int32_t bits;
+  std::memcpy(&bits, &value, sizeof bits);
+  return bits;
+}
+
+inline float __fmaf_rn(float a, float b, float c) { return std::fma(a, b, c); }
 
 // The bytes of a times those of b, added to c, which may be an address and wider here.
 template <class T>

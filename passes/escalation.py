@@ -10,8 +10,10 @@ raised, by one rung or two, that takes most of the error away for the bytes it c
 
 Then rungs that the goal doesn't need are given back. Where many units make little difference each,
 one ring for all, with what isn't needed given back, may cost less: the cheaper of the two is taken.
-Units whose noise nothing predicts (a softmax's powers) are in that one ring at the least, those
-around a sum of waves or an integer part in the widest, and integers in rings that hold them.
+Units whose noise nothing predicts (a softmax's powers) are in that one ring at the least, integers
+in rings that hold them, and those around a real function no more than a rung below that one ring:
+derivatives say less of what noise does there. Where there are integer parts or truth values they
+are in the widest.
 Windows of 18 to 20 bits snap to 17 where the goal allows: a carry tree over 16 bits has a level
 less.
 """
@@ -30,6 +32,7 @@ from veilgraph.passes.scales import ScaleProblem, Trial
 from veilgraph.passes.traffic import Traffic
 
 LARGEST_STEP = 2  # rungs
+WIDEST = len(RUNGS)  # rungs above any ring
 SNAPPED_BITS = 17  # of a window: 16 are compared, in 8 digits
 WIDEST_TO_SNAP = 20
 NEARLY_FREE = 1.05  # times the error, that snapping may cost where the goal is missed anyway
@@ -50,12 +53,15 @@ class Escalation:
     Attributes:
         noise: the square of the relative error that the outputs may have, by prediction.
         spare: rungs that units whose noise nothing predicts get beyond what others need.
+        around_functions: rungs that units around real functions get beyond one ring for all, at
+            the least; below 0 they may be narrower.
     """
 
     problem: ScaleProblem
     traffic: Traffic
     noise: float
     spare: int = 0
+    around_functions: int = WIDEST
 
     def run(self) -> Trial:
         """The rings and scales found; those of the widest rings where even these miss the goal."""
@@ -71,14 +77,23 @@ class Escalation:
         readers = self.problem.readers
         least = self.problem.one_ring(RUNGS[0])
         for root, draft in self.problem.drafts.items():
-            near = (*readers.of[root], *readers.makers.get(root, ()))
-            if draft.waves:
-                least |= dict.fromkeys(near, RUNGS[-1])
-            else:
-                floor = _above(ring_bits, self.spare) if draft.steep else RUNGS[0]
-                floor = max(floor, _holding(draft))
-                least |= {unit: max(least[unit], floor) for unit in near}
+            floor = self._floor(draft, ring_bits)
+            for unit in (*readers.of[root], *readers.makers.get(root, ())):
+                least[unit] = max(least[unit], floor)
         return least
+
+    def _floor(self, draft: Draft, ring_bits: int) -> int:
+        """What a class asks of the units around it.
+
+        Args:
+            ring_bits: the one ring that is enough for all.
+        """
+        floors = [_holding(draft)]
+        if draft.steep:
+            floors.append(_above(ring_bits, self.spare))
+        if draft.waves:
+            floors.append(_above(ring_bits, self.spare + self.around_functions))
+        return max(floors)
 
     def _raised(self, least: Mapping[ir.Value, int]) -> Trial:
         neighbours = self.problem.readers.neighbours()
@@ -132,8 +147,8 @@ class Escalation:
 
 
 def _above(ring_bits: int, steps: int) -> int:
-    """The rung so many steps higher, or the last one."""
-    return RUNGS[min(RUNGS.index(ring_bits) + steps, len(RUNGS) - 1)]
+    """The rung so many steps higher, or the last one; the first, where steps lead below it."""
+    return RUNGS[min(max(RUNGS.index(ring_bits) + steps, 0), len(RUNGS) - 1)]
 
 
 def _holding(draft: Draft) -> int:

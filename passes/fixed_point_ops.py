@@ -56,9 +56,6 @@ class Encoder:
         scales: ring and fraction bits of every value.
         reach: where values can be that leave their range; of none where all are trusted to stay.
         fit_units: what sums of waves may be off by, in units of their result's last place.
-
-    Attributes:
-        trusting: functions that do not hold wherever `reach` says, by name.
     """
 
     def __init__(
@@ -78,7 +75,6 @@ class Encoder:
         self._values: dict[ir.Value, ir.Value] = dict(given)
         self._wide: dict[ir.Value, ir.Value] = {}  # results as they were computed
         self._changed: dict[tuple[ir.Value, int], ir.Value] = {}
-        self.trusting: list[str] = []
 
     def encode(self) -> dict[str, ir.Value]:
         """Writes all operations; the outputs by name."""
@@ -288,8 +284,6 @@ class Encoder:
         logarithm, margin = kind_of(op) == "log_softmax", self._program.margin
         reach = self._reach_of(source, known)
         call = SoftmaxCall(logarithm, known, reach, _frac_bits(x), bits, ring_bits, margin)
-        if call.is_trusting:
-            self.trusting.append(name_of(op))
         axis: Any = attributes(op)["axis"]
         order = list(range(len(shape_of(source))))
         order[axis], order[-1] = order[-1], order[axis]

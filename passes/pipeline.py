@@ -20,7 +20,7 @@ from veilgraph.passes.approximate import Approximate
 from veilgraph.passes.assign_buffers import Memory, assign_buffers
 from veilgraph.passes.batch_rounds import Schedule, batch_rounds
 from veilgraph.passes.bound_masks import BoundMasks
-from veilgraph.passes.choose_approximations import Choice, ChooseApproximations, Price
+from veilgraph.passes.choose_approximations import COARSE_UNITS, ChooseApproximations, Price
 from veilgraph.passes.choose_comparison import ChooseComparison
 from veilgraph.passes.encode_fixed_point import AIM, MAX_ERROR, UNUSABLE, EncodeFixedPoint
 from veilgraph.passes.expand_protocols import Expanded, expand_protocols
@@ -216,16 +216,16 @@ def _encode_finer(program: Program, found: Measured, allowed: float) -> None:
 def _choose_approximations(program: Program) -> None:
     """Where the encoding is free to choose, and the samples have borne out what was predicted."""
     options, encoding = program.options, _encoding(program)
-    is_free = options.ring_bits is None and options.frac_bits is None
     is_predicted = program.secret.predicted_error > 0 and not program.misses
-    if options.max_error is None or options.samples is None or not (is_free and is_predicted):
+    if options.max_error is None or options.samples is None or not is_predicted:
         return
-    if not ChooseApproximations.applies_to(program.graph):
+    is_free = encoding.narrows(program.graph, program.ranges)
+    if not (is_free and ChooseApproximations.applies_to(program.graph)):
         return
 
-    def encoded(choice: Choice) -> SecretProgram:
-        chosen = replace(encoding, ring_bits=choice.ring_bits, fit_units=choice.fit_units)
-        plain = chosen.run(program.graph, program.visibility, program.ranges)
+    def encoded() -> SecretProgram:
+        coarse = replace(encoding, fit_units=COARSE_UNITS)
+        plain = coarse.run(program.graph, program.visibility, program.ranges)
         return ChooseComparison().run(MergeTruncations().run(plain))
 
     choose = ChooseApproximations(
@@ -233,10 +233,8 @@ def _choose_approximations(program: Program) -> None:
         _verifying(program, options.samples),
         encoded,
         lambda secret: Price.of(secret, program.target),
-        ChooseApproximations.units_of(program.graph),
     )
-    least_ring_bits = encoding.one_ring(program.graph, program.ranges)
-    program.secret = choose.run(program.secret, least_ring_bits)
+    program.secret = choose.run(program.secret)
 
 
 def _expand(program: Program) -> None:
@@ -302,7 +300,7 @@ PIPELINE: tuple[Stage, ...] = (
      _choose),
     ("verify_accuracy", "a plan is made of what the samples have shown to be exact enough",
      _verify_accuracy),
-    ("choose_approximations", "only with an error allowed: one ring and coarser waves, if cheaper",
+    ("choose_approximations", "only with an error allowed: coarser sums of waves, if cheaper",
      _choose_approximations),
     ("keep_decisions", "what a class is made of was there to be measured, and stays secret",
      _keep_decisions),

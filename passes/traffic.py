@@ -15,19 +15,24 @@ from torch_mlir import ir
 
 from veilgraph.ir.attributes import Shape, element_count, shape_of
 from veilgraph.ir.graph import attributes, kind_of
+from veilgraph.ir.legality import CALLS
 from veilgraph.ir.party import Program
 from veilgraph.ir.plan import Phase
+from veilgraph.ir.secret_types import MAX_RING_BITS
 from veilgraph.ir.types import words
+from veilgraph.ir.waves import FINE_BITS, Split, Waves
 from veilgraph.passes.batch_rounds import batch_rounds
 from veilgraph.passes.scale_structure import NONLINEAR, PRODUCTS
 from veilgraph.passes.scales import ScaleProblem, Trial
 from veilgraph.targets.linear import additive
-from veilgraph.targets.suite import Operation, Parties, Sharing
+from veilgraph.targets.suite import Form, Operation, Parties, Sharing
 from veilgraph.targets.target import Target
 
 # What reads its operands truncated: as merge_truncations.NARROW, by the graph's names.
 NARROW = PRODUCTS | frozenset(("maximum", "max_pool", "reduce_max", "pad", "expand"))
 SAMPLE = 64  # elements of a trace: bit planes are sent in words of 64
+WAVES_A_BIT = 2 / 3  # of a result's precision: measured 0.5 to 1, by function and range
+PERIOD_BITS = 4  # before the point, of what a function opens
 
 
 @dataclass
@@ -45,6 +50,15 @@ class Tracer:
         key = (op, k, K, *sorted(attrs.items()))
         if key not in self._known:
             self._known[key] = self._element(op, k, K, attrs) / SAMPLE
+        return self._known[key]
+
+    def a_function(self, k: int, in_bits: int, out_bits: int) -> float:
+        """Of an element of a typical real function in Z_2^k: which waves it takes is known when
+        they are fitted, which is too late."""
+        key = ("function", k, in_bits, out_bits)
+        if key not in self._known:
+            waves = typical_waves(k, in_bits, out_bits)
+            self._known[key] = self._function(k, waves, waves.frac_bits - out_bits) / SAMPLE
         return self._known[key]
 
     def a_product(self, op: ir.OpView, constant: Sequence[bool]) -> float:
@@ -65,6 +79,19 @@ class Tracer:
         if op == "share":
             return _sends(x, 0)
         return self._sent(parties, Operation(op, (SAMPLE,), K, attrs), [additive(x)])
+
+    def _function(self, k: int, waves: Waves, dropped_bits: int) -> int:
+        parties = self._parties()
+        x = self._shared(parties, "x", (SAMPLE,), k, setup=False)
+        split = Split.of(waves.window_bits)
+        made = (
+            parties.program.constant(number, (2, 1 << bits), words(MAX_RING_BITS))
+            for number, bits in enumerate((split.high, split.low))
+        )
+        tables = [Sharing((table,), Form.PUBLIC) for table in made]
+        attrs = waves.attributes() | {"bits": dropped_bits}
+        operation = Operation("masked_function", (SAMPLE,), k, attrs)
+        return self._sent(parties, operation, [x, *tables])
 
     def _parties(self) -> Parties:
         count = len(self.target.parties)
@@ -99,12 +126,33 @@ def _sends(result: Sharing, first: int) -> int:
     return sum(node.type.bits * node.elements for node in sends)
 
 
+def typical_waves(k: int, in_bits: int, out_bits: int) -> Waves:
+    """As many as a function with so many fraction bits is likely to be a sum of, in Z_2^k."""
+    out_bits = max(1, out_bits)
+    count = max(1, round(WAVES_A_BIT * out_bits))
+    cosine_bits, factor_bits = out_bits + 2, out_bits + 2 + count.bit_length()
+    return Waves(
+        window_bits=max(1, min(in_bits + PERIOD_BITS, k)),
+        first=1,
+        step=1,
+        cosines=(1,) * count,
+        sines=(1,) * count,
+        coefficient_bits=FINE_BITS,
+        constant=0,
+        slope=0,
+        cosine_bits=cosine_bits,
+        factor_bits=factor_bits,
+        sum_bits=min(cosine_bits + factor_bits + PERIOD_BITS, MAX_RING_BITS),
+    )
+
+
 @dataclass(frozen=True)
 class Call:
     """A protocol on so many elements.
 
     Attributes:
         root: of the class that its result belongs to.
+        operand: of a real function, the root of the class that it takes.
         unit: of a truncation, the root of the accumulator that is truncated.
         whole_bits: of a comparison, bits before the point of what is compared.
     """
@@ -113,6 +161,7 @@ class Call:
     elements: int
     root: ir.Value
     unit: ir.Value | None = None
+    operand: ir.Value | None = None
     whole_bits: int | None = None
 
 
@@ -150,6 +199,10 @@ class Traffic:
         K, s = trial.classes[call.root], trial.scales[call.root]
         if call.op == "share":
             return self._tracer.an_element("share", K, K)
+        if call.operand is not None:
+            k = trial.classes[call.operand]
+            sent = self._tracer.a_function(k, trial.scales[call.operand], s)
+            return sent + (self._tracer.an_element("lift", k, K) if k < K else 0.0)
         compared = max(2, s + (call.whole_bits or 0) + 1)  # bits, the sign's included
         if call.unit is None:
             window = min(compared, K - 1)
@@ -187,6 +240,10 @@ class Traffic:
                 yield from self._truncation("truncate", result)
             if kind_of(op) in NONLINEAR:
                 yield from self._comparison(op)
+            elif kind_of(op) in CALLS:
+                operand = roots.root(op.operation.operands[0])
+                count = element_count(shape_of(result))
+                yield Call("function", count, roots.root(result), operand=operand)
 
     def _is_read_narrow(self, value: ir.Value) -> bool:
         users = [use.owner for use in value.uses if use.owner.operation.name != "func.return"]
@@ -199,7 +256,8 @@ class Traffic:
         unit = structure.units.root(value)
         if unit in self._problem.units:
             count = element_count(shape_of(value))
-            yield Call(op, count, structure.stored.root(value), unit, whole_bits)
+            root = structure.stored.root(value)
+            yield Call(op, count, root, unit, whole_bits=whole_bits)
 
     def _comparison(self, op: ir.OpView) -> Iterator[Call]:
         problem, operands = self._problem, list(op.operation.operands)
@@ -213,7 +271,7 @@ class Traffic:
         else:
             bits += 1  # differences reach twice as far
         root = problem.structure.stored.root(op.operation.results[0])
-        yield Call("relu", comparisons(op), root, None, bits)
+        yield Call("relu", comparisons(op), root, whole_bits=bits)
 
 
 def comparisons(op: ir.OpView) -> int:

@@ -11,7 +11,13 @@ import pytest
 from veilgraph.ir import graph_ops as ops
 from veilgraph.ir.graph import Graph
 from veilgraph.ir.mlir import context
-from veilgraph.passes.escalation import SNAPPED_BITS, WIDEST_TO_SNAP, Escalation, snapped
+from veilgraph.passes.escalation import (
+    SNAPPED_BITS,
+    WIDEST,
+    WIDEST_TO_SNAP,
+    Escalation,
+    snapped,
+)
 from veilgraph.passes.ranges import calibrate
 from veilgraph.passes.rings import RUNGS
 from veilgraph.passes.scale_drafts import Budget
@@ -98,6 +104,24 @@ def test_noise_that_nothing_predicts_keeps_its_units_wide() -> None:
     for spare, ring_bits in ((0, 32), (2, 48)):
         found = Escalation(given, traffic, 1e-6, spare).run()
         assert min(found.units[unit] for unit in units) >= ring_bits
+
+
+def test_units_around_functions_are_no_more_than_a_rung_below_one_ring_for_all() -> None:
+    given = problem(3e-3)
+    traffic = Traffic(given, Tracer(target()))
+    one_ring = given.narrowest_ring(9e-6)
+    last = list(given.drafts)[-2]
+    given.drafts[last].waves = True
+    units = {*given.readers.of[last], *given.readers.makers[last]}
+
+    def least(around_functions: int) -> int:
+        found = Escalation(given, traffic, 9e-6, around_functions=around_functions).run()
+        return min(found.units[unit] for unit in units)
+
+    assert least(-len(RUNGS)) == least(-1) == one_ring - 8
+    assert least(0) == one_ring
+    assert least(2) == one_ring + 16
+    assert least(WIDEST) == RUNGS[-1]
 
 
 def test_windows_snap_where_the_error_allows() -> None:

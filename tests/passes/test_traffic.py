@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+import numpy as np
 import pytest
 from test_escalation import problem, samples
 
@@ -18,8 +19,10 @@ from veilgraph.passes.expand_protocols import expand_protocols
 from veilgraph.passes.infer_visibility import InferVisibility
 from veilgraph.passes.merge_truncations import MergeTruncations
 from veilgraph.passes.ranges import calibrate
+from veilgraph.passes.real_functions import waves_of
+from veilgraph.passes.scale_drafts import Budget
 from veilgraph.passes.scales import ScaleProblem, Trial
-from veilgraph.passes.traffic import Tracer, Traffic, comparisons
+from veilgraph.passes.traffic import SAMPLE, Tracer, Traffic, comparisons
 from veilgraph.passes.verify_masking import coalitions, verify_masking
 from veilgraph.targets.target import Target, target
 
@@ -67,6 +70,44 @@ def test_a_trace_is_made_once() -> None:
     first = tracer.an_element("truncate", 32, 40, bits=12)
     assert first == 2 * 32 + 40 + 2 + 40 + 2 * (40 - 32 + 12)
     assert tracer.an_element("truncate", 32, 40, bits=12) == first
+
+
+@pytest.mark.parametrize("name", ["gelu none", "sigmoid", "exp"])
+@pytest.mark.parametrize("bits", [8, 12, 16])
+def test_a_typical_function_costs_what_real_ones_do(name: str, bits: int) -> None:
+    tracer = Tracer(TARGETS[0])
+    waves = waves_of(name, -8.0, 8.0 if name != "exp" else 1.0, bits, bits, 64)
+    assert waves is not None
+    sent = tracer._function(48, waves, waves.frac_bits - bits) / SAMPLE
+    assert 0.8 * sent < tracer.a_function(48, bits, bits) < 1.2 * sent
+
+
+def test_a_function_is_paid_for_and_lifted_to_where_it_is_read() -> None:
+    graph = Graph.create(context(), {"x": (4, 16)}, {"w": np.eye(16) / 2, "v": np.eye(16)})
+    with graph.end("first"):
+        x = ops.Matmul.build(graph.inputs["x"], graph.parameters["w"])
+    with graph.end("function"):
+        x = ops.Sigmoid.build(x)
+    with graph.end("second"):
+        graph.finish({"y": ops.Matmul.build(x, graph.parameters["v"])})
+    given = np.random.default_rng(1).standard_normal((3, 4, 16)).astype(np.float32)
+    statistics = calibrate(graph, {"x": given}).of(graph)
+    found = ScaleProblem.of(graph, statistics, Budget(margin=2.0, goal=1e-3))
+    tracer = Tracer(TARGETS[0])
+    first, second = found.readers.units
+    low, high = (found.attempt({first: 32, second: bits}) for bits in (32, 40))
+    operand, result = (
+        found.structure.stored.root(op.operation.results[0]) for op in list(graph.operations)[:2]
+    )
+    assert high.classes[operand] < high.classes[result]
+    calls = [
+        64 * tracer.a_function(32, trial.scales[operand], trial.scales[result])
+        for trial in (low, high)
+    ]
+    lifted = 64 * tracer.an_element("lift", 32, 40)
+    more = Traffic(found, tracer).bits(high) - Traffic(found, tracer).bits(low)
+    products = [tracer.a_product(p.op, (False, True)) for p in found.structure.products]
+    assert more == calls[1] - calls[0] + lifted + 8 * products[1]
 
 
 def test_comparisons_are_counted() -> None:

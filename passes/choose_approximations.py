@@ -1,9 +1,9 @@
 """Coarser sums of waves, where an error is allowed and they cost less.
 
-Rings are chosen already (escalation.py). A small encoder, 5% allowed:
+Rings are chosen already (escalation.py). A perceptron with two GELUs, 5% allowed:
 
-    waves within half a unit     MB, rounds
-    waves within 8 units         MB, rounds
+    waves within half a unit     328 kB
+    waves within 8 units         286 kB
 """
 
 from __future__ import annotations

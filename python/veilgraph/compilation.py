@@ -80,8 +80,8 @@ def compile(
             layer, the least bytes that are exact enough.
         frac_bits: fraction bits of every value, in place of those that the encoding chooses.
         max_error: mean error of the outputs, relative to their mean size, that is allowed on the
-            samples; 0.005 for "auto" unless told otherwise. With it approximations of real
-            functions are chosen too, by what plans send.
+            samples; 0.005 for "auto" unless told otherwise. With it coarser approximations of real
+            functions are tried too, and taken where plans send less.
         avgpool: take average pools in place of max pools.
         reveal_as: "argmax", "topk:5" or "softmax", in place of every output or by output name: the
             last step is computed in secret, and its receiver learns no more than that. `max_error`

@@ -75,6 +75,7 @@ class EncodeFixedPoint:
         fit_units: what sums of waves may be off by, in units of their result's last place.
         around_functions: rungs of 8 bits that values around real functions get beyond one ring for
             all, at the least.
+        decisions: what the names of operations begin with that only decide by measured numbers.
     """
 
     ring_bits: int | None = None
@@ -87,6 +88,7 @@ class EncodeFixedPoint:
     trusts_ranges: bool = False
     fit_units: float = FIT_UNITS
     around_functions: int = WIDEST
+    decisions: tuple[str, ...] = ()
 
     def run(self, graph: Graph, visibility: Visibility, ranges: Ranges) -> SecretProgram:
         """The program in fixed point.
@@ -115,8 +117,12 @@ class EncodeFixedPoint:
 
     def narrows(self, graph: Graph, ranges: Ranges) -> bool:
         """Whether rings around real functions are a choice: there are some, and neither integer
-        parts nor truth values, of which no derivative says how many bits they need."""
-        kinds = {kind_of(op) for op in graph.operations}
+        parts nor truth values, of which no derivative says how many bits they need.
+
+        Those of decisions apart: the numbers that these are made of are measured.
+        """
+        kept = (op for op in graph.operations if not name_of(op).startswith(self.decisions))
+        kinds = {kind_of(op) for op in kept}
         is_free = self.ring_bits is None and self.frac_bits is None
         is_smooth = not kinds.isdisjoint(CALLS) and kinds.isdisjoint(INTEGER_VALUED)
         return is_free and is_smooth and _is_known(graph, ranges.of(graph))

@@ -33,7 +33,7 @@ from veilgraph.passes.merge_truncations import MergeTruncations
 from veilgraph.passes.normalize_by_sums import NormalizeBySums
 from veilgraph.passes.pool_average import PoolAverage
 from veilgraph.passes.ranges import Ranges, assume, calibrate
-from veilgraph.passes.reveal_as import Form, RevealAs, before
+from veilgraph.passes.reveal_as import Form, RevealAs, before, scope
 from veilgraph.passes.verify_accuracy import Measured, VerifyAccuracy, missed
 from veilgraph.passes.verify_masking import coalitions, verify_masking
 from veilgraph.targets.target import Target
@@ -147,6 +147,7 @@ def _encoding(program: Program) -> EncodeFixedPoint:
         spare=program.misses,
         target=program.target,
         trusts_ranges=options.trusts_ranges,
+        decisions=tuple(scope(*named) for named in options.reveal_as.items() if named[1].decides),
     )
 
 

@@ -27,7 +27,8 @@ class Buffer:
     """Elements in memory: `bits` is the ring's width, of planes their number; strides in elements.
 
     Packed elements and planes have rank 1. One that `is_fixed` is the same at each inference: setup
-    made it, and nothing writes it later.
+    made it, and nothing writes it later. One with an `addend` is the sum of what lies in it and of
+    what lies in the same strides at that address; only products take such, and as factors.
     """
 
     region: int
@@ -37,6 +38,7 @@ class Buffer:
     shape: tuple[int, ...]
     strides: tuple[int, ...]
     is_fixed: bool = False
+    addend: Pointer | None = None
 
     @property
     def elements(self) -> int:

@@ -43,14 +43,16 @@ struct LimbMemory;
 template <class Tile_>
 class LimbSums;
 
-// Tiles of `kDown` x `kAcross` of mma's 16 x 8 a warp, of Down x Across warps a block.
-template <class Ring_, int Down, int Across, int WarpsDown, int WarpsAcross, int Stages>
+// Tiles of `kDown` x `kAcross` of mma's 16 x 8 a warp, of Down x Across warps a block; a factor may
+// be a sum of two terms.
+template <class Ring_, int Down, int Across, int WarpsDown, int WarpsAcross, int Stages,
+          int LeftTerms = 1, int RightTerms = 1>
 struct LimbTile {
   static_assert(WarpsDown * WarpsAcross == kWarps && Across % 2 == 0);
   using Ring = Ring_;
   using Memory = LimbMemory<LimbTile>;
-  using Left = Quads<LimbTile, 16 * Down * WarpsDown>;
-  using Right = Quads<LimbTile, 8 * Across * WarpsAcross>;
+  using Left = Quads<LimbTile, 16 * Down * WarpsDown, LeftTerms>;
+  using Right = Quads<LimbTile, 8 * Across * WarpsAcross, RightTerms>;
   using Sums = LimbSums<LimbTile>;
   static constexpr int kDown = Down, kAcross = Across, kStages = Stages;
   static constexpr int kWarpsAcross = WarpsAcross;
@@ -69,9 +71,8 @@ __device__ __forceinline__ int place_in_plane(int line, int half) {
 template <class Tile_>
 struct LimbMemory : WordMemory<Tile_> {
   using Words = WordMemory<Tile_>;
-  static constexpr int kRightWords = Words::passes(Tile_::kRows) * Words::kPassBytes;
-  static constexpr int kStageBytes =
-      kRightWords + Words::passes(Tile_::kColumns) * Words::kPassBytes;
+  static constexpr int kRightWords = Tile_::Left::kTerms * Tile_::Left::kTermBytes;
+  static constexpr int kStageBytes = kRightWords + Tile_::Right::kTerms * Tile_::Right::kTermBytes;
   static constexpr int kPlaneBytes = (Tile_::kRows + Tile_::kColumns) * kStepDepth;
   static constexpr int kSetBytes = Tile_::Ring::kLimbs * kPlaneBytes;
   static constexpr int kBytes = Tile_::kStages * kStageBytes + 2 * kSetBytes;
@@ -96,7 +97,8 @@ __device__ __forceinline__ int steps_of(int64_t depth) {
 }
 
 // Steps of both factors over all pairs of a sum, one after another. `Operands` says how many pairs
-// there are, how deep each is, its factors, and how all left and all right ones are read.
+// there are, how deep each is, its factors, how all left and all right ones are read, and, where
+// those of a side may be sums, what is added to each.
 template <class Tile_, class Operands>
 class LimbLoader {
   using Left = typename Tile_::Left;
@@ -124,6 +126,15 @@ class LimbLoader {
       left().copy(operands_.left(pair_), words, part_.first_row, part_.rows, k_, depth);
       right().copy(operands_.right(pair_), words + kRightWords, part_.first_column, part_.columns,
                    k_, depth);
+      if constexpr (Left::kTerms == 2) {
+        left().copy(operands_.left_addend(pair_), words + Left::kTermBytes, part_.first_row,
+                    part_.rows, k_, operands_.has_left_addend(pair_) ? depth : 0);
+      }
+      if constexpr (Right::kTerms == 2) {
+        right().copy(operands_.right_addend(pair_), words + kRightWords + Right::kTermBytes,
+                     part_.first_column, part_.columns, k_,
+                     operands_.has_right_addend(pair_) ? depth : 0);
+      }
       k_ += kStepDepth;
       --left_steps_;
     }

@@ -23,7 +23,7 @@ begins anew.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import IntEnum
 from functools import cache
 from typing import ClassVar, TypeAlias
@@ -42,6 +42,9 @@ _LEAST_STEPS = 8  # that are worth a part of their own
 _MAX_PARTS = 64
 _MAX_Z = 65535
 _MAX_STAGES = 3
+# Addends of left and of right factors: one each, or two where factors may be sums.
+Terms: TypeAlias = tuple[int, int]
+_PLAIN: Terms = (1, 1)
 
 
 class Access(IntEnum):
@@ -86,6 +89,7 @@ class MmaTile:
     """`down` x `across` of mma's 16 x 8 for each of warps_down x warps_across warps."""
 
     header: ClassVar[str] = "limbs"
+    least_stages: ClassVar[int] = 1  # with which words are copied while others are multiplied
     planes: ClassVar[tuple[str, str]] = ("MmaPlane", "MmaPlane")  # kernels/gemm/pack.cuh
     down: int
     across: int
@@ -100,19 +104,20 @@ class MmaTile:
     def columns(self) -> int:
         return 8 * self.across * self.warps_across
 
-    def shared_bytes(self, ring: Ring, stages: int) -> int:
+    def shared_bytes(self, ring: Ring, stages: int, terms: Terms = _PLAIN) -> int:
         """Of a block: LimbMemory of kernels/gemm/limbs.cuh."""
         vector = 128 // ring.word_bits
         at_once = _AT_ONCE * vector
-        passes = sum(-(-lines // at_once) * vector for lines in (self.rows, self.columns))
+        sides = zip((self.rows, self.columns), terms, strict=True)
+        passes = sum(-(-lines // at_once) * vector * count for lines, count in sides)
         stage = passes * (ring.word_bits // 8) * 4 * _WARPS * 32
         planes = ring.limbs * (self.rows + self.columns) * STEP
         return stages * stage + 2 * planes
 
-    def text(self, ring: str, stages: int) -> str:
+    def text(self, ring: str, stages: int, terms: Terms = _PLAIN) -> str:
         """Of it in C++."""
         shape = f"{self.down}, {self.across}, {self.warps_down}, {self.warps_across}"
-        return f"veil::LimbTile<{ring}, {shape}, {stages}>"
+        return f"veil::LimbTile<{ring}, {shape}, {stages}, {terms[0]}, {terms[1]}>"
 
 
 @dataclass(frozen=True)
@@ -121,21 +126,22 @@ class WgmmaTile:
 
     columns: int
     header: ClassVar[str] = "limbs_wgmma"
+    least_stages: ClassVar[int] = 2
     planes: ClassVar[tuple[str, str]] = ("FragmentPlane", "BrickPlane")
     rows: ClassVar[int] = 128
 
-    def shared_bytes(self, ring: Ring, stages: int) -> int:
+    def shared_bytes(self, ring: Ring, stages: int, terms: Terms = _PLAIN) -> int:
         """Of a block: GroupMemory."""
         vector = 128 // ring.word_bits
-        at_once = _AT_ONCE * vector
-        passes = self.rows // _AT_ONCE + -(-self.columns // at_once) * vector
+        right = -(-self.columns // (_AT_ONCE * vector)) * vector
+        passes = self.rows // _AT_ONCE * terms[0] + right * terms[1]
         stage = passes * (ring.word_bits // 8) * 4 * _WARPS * 32
         brick = 8 * 16 + 16
         return stages * stage + 4 * ring.limbs * 2 * self.columns // 8 * brick
 
-    def text(self, ring: str, stages: int) -> str:
+    def text(self, ring: str, stages: int, terms: Terms = _PLAIN) -> str:
         """Of it in C++."""
-        return f"veil::GroupTile<{ring}, {self.columns}, {stages}>"
+        return f"veil::GroupTile<{ring}, {self.columns}, {stages}, {terms[0]}, {terms[1]}>"
 
 
 Tile: TypeAlias = MmaTile | WgmmaTile
@@ -171,28 +177,38 @@ class Tiling:
     stages: int
     grid: tuple[int, int, int]
     parts: int
+    terms: Terms = _PLAIN
 
     @property
     def suffix(self) -> str:
         """Of the kernel's name."""
         ring, tile = self.ring, self.tile
-        return f"{ring.word_bits}_{ring.limbs}_{tile.rows}x{tile.columns}_{self.stages}"
+        sums = "" if self.terms == _PLAIN else f"_{self.terms[0]}{self.terms[1]}"
+        return f"{ring.word_bits}_{ring.limbs}_{tile.rows}x{tile.columns}_{self.stages}{sums}"
+
+    def of_sums(self, terms: Terms, device: DeviceShape) -> Tiling | None:
+        """The same where factors may be sums, with as many stages as shared memory holds then; None
+        where it holds too few."""
+        stages = min(self.stages, stages_of(self.ring, self.tile, device, terms))
+        if stages < min(self.stages, self.tile.least_stages):
+            return None
+        return replace(self, stages=stages, terms=terms)
 
     @property
     def shared_bytes(self) -> int:
-        return self.tile.shared_bytes(self.ring, self.stages)
+        return self.tile.shared_bytes(self.ring, self.stages, self.terms)
 
     def source(self, kernel: str) -> tuple[Source, str]:
         """The kernel of kernels/<kernel>/limbs.cuh for this, and its entry."""
-        return _source(kernel, self.ring, self.tile, self.stages)
+        return _source(kernel, self.ring, self.tile, self.stages, self.terms)
 
 
 @cache
-def _source(kernel: str, ring: Ring, tile: Tile, stages: int) -> tuple[Source, str]:
-    tiling = Tiling(ring, tile, stages, (1, 1, 1), 1)
+def _source(kernel: str, ring: Ring, tile: Tile, stages: int, terms: Terms) -> tuple[Source, str]:
+    tiling = Tiling(ring, tile, stages, (1, 1, 1), 1, terms)
     entry = f"veil_{kernel}_limbs{tiling.suffix}"
     word = f"uint{ring.word_bits}_t"
-    shape = tile.text(f"veil::Ring<{word}, {ring.limbs}>", stages)
+    shape = tile.text(f"veil::Ring<{word}, {ring.limbs}>", stages, terms)
     text = (
         f'#include "kernels/gemm/{tile.header}.cuh"\n#include "kernels/{kernel}/limbs.cuh"\n\n'
         f"VEIL_{kernel.upper()}_LIMBS({entry}, {tiling.shared_bytes}, {word}, {shape})\n"
@@ -200,12 +216,12 @@ def _source(kernel: str, ring: Ring, tile: Tile, stages: int) -> tuple[Source, s
     return Source(f"{kernel}_limbs", text, (entry,)), entry
 
 
-def stages_of(ring: Ring, tile: Tile, device: DeviceShape) -> int:
+def stages_of(ring: Ring, tile: Tile, device: DeviceShape, terms: Terms = _PLAIN) -> int:
     """How many steps ahead words are copied: as many as shared memory holds; 0: not even one."""
     fitting = [
         stages
         for stages in range(1, _MAX_STAGES + 1)
-        if tile.shared_bytes(ring, stages) <= device.shared_bytes
+        if tile.shared_bytes(ring, stages, terms) <= device.shared_bytes
     ]
     return max(fitting, default=0)
 
@@ -318,7 +334,9 @@ def access(factors: Iterable[tuple[Buffer, int, int]]) -> Access:
     vector = 128 // known[0][0].word_bits
 
     def is_aligned(buffer: Buffer, *strides: int) -> bool:
-        return buffer.offset % 16 == 0 and all(s % vector == 0 for s in strides)
+        second = buffer.addend or buffer.pointer
+        begins = buffer.offset % 16 == 0 and second.offset % 16 == 0
+        return begins and all(s % vector == 0 for s in strides)
 
     if all(b.is_fixed for b, _, _ in known):
         return Access.PACKED

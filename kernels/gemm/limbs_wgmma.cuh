@@ -18,17 +18,17 @@ namespace veil {
 
 template <class Tile_>
 struct GroupMemory;
-template <class Tile_>
+template <class Tile_, int Terms>
 class Fragments;
 template <class Tile_>
 class GroupSums;
 
-template <class Ring_, int Columns, int Stages>
+template <class Ring_, int Columns, int Stages, int LeftTerms = 1, int RightTerms = 1>
 struct GroupTile {
   using Ring = Ring_;
   using Memory = GroupMemory<GroupTile>;
-  using Left = Fragments<GroupTile>;
-  using Right = Quads<GroupTile, Columns>;
+  using Left = Fragments<GroupTile, LeftTerms>;
+  using Right = Quads<GroupTile, Columns, RightTerms>;
   using Sums = GroupSums<GroupTile>;
   static constexpr int kRows = 16 * kWarps, kColumns = Columns, kStages = Stages;
 };
@@ -41,9 +41,8 @@ template <class Tile_>
 struct GroupMemory : WordMemory<Tile_> {
   using Words = WordMemory<Tile_>;
   static constexpr int kSets = 4, kQuads = 4;  // quads of a step of the left factor, a thread
-  static constexpr int kRightWords = kQuads * Words::kPassBytes;
-  static constexpr int kStageBytes =
-      kRightWords + Words::passes(Tile_::kColumns) * Words::kPassBytes;
+  static constexpr int kRightWords = Tile_::Left::kTerms * Tile_::Left::kTermBytes;
+  static constexpr int kStageBytes = kRightWords + Tile_::Right::kTerms * Tile_::Right::kTermBytes;
   static constexpr int kBrick = 9 * Words::kPiece;
   static constexpr int kHalf = Tile_::kColumns / 8 * kBrick;
   static constexpr int kPlaneBytes = 2 * kHalf;
@@ -60,7 +59,7 @@ struct GroupMemory : WordMemory<Tile_> {
 };
 
 // A thread's share of the left factor: quads t and t + 4 of lines g and g + 8 of its warp's 16.
-template <class Tile_>
+template <class Tile_, int Terms>
 class Fragments {
   using Memory = typename Tile_::Memory;
   using T = typename Tile_::Ring::Word;
@@ -69,6 +68,9 @@ class Fragments {
   static_assert(kLimbs <= kQuads * kPieces);
 
  public:
+  static constexpr int kTerms = Terms;
+  static constexpr int kTermBytes = kQuads * Memory::kPassBytes;
+
   using Limbs = uint32_t[kLimbs][kQuads];
 
   __device__ __forceinline__ explicit Fragments(Access access) : access_(access) {}
@@ -77,7 +79,7 @@ class Fragments {
   template <class Source>
   __device__ __forceinline__ void copy(const Source& source, uint8_t* words, int first, int end,
                                        int k, int depth) const {
-    if (access_ == kPacked) {
+    if (Terms == 1 && access_ == kPacked) {
       copy_packed(source, words, first / Tile_::kRows, k / kStepDepth);
     } else if (access_ != kVectorsAlongDepths) {
       copy_words(source, words, first, end, k, depth);
@@ -90,7 +92,7 @@ class Fragments {
 
   // What was copied, as fragments of each limb.
   __device__ __forceinline__ void split_to(Limbs& limbs, const uint8_t* words) const {
-    if (access_ == kPacked) {
+    if (Terms == 1 && access_ == kPacked) {
 #pragma unroll
       for (int limb = 0; limb < kLimbs; ++limb) Memory::read(limbs[limb], words, limb);
       return;
@@ -99,7 +101,9 @@ class Fragments {
     for (int q = 0; q < kQuads; ++q) {
       T quad[kQuad];
 #pragma unroll
-      for (int p = 0; p < kPieces; ++p) Memory::read(quad + p * kVector, words, q * kPieces + p);
+      for (int p = 0; p < kPieces; ++p) {
+        Memory::template read_sum<Terms, kTermBytes>(quad + p * kVector, words, q * kPieces + p);
+      }
       uint32_t each[kLimbs];
       split(quad, each);
 #pragma unroll
@@ -235,7 +239,9 @@ __device__ __forceinline__ void add_steps(GroupSums<Tile_>& sums, const Operands
     __syncthreads();
   };
   const int steps = part.end - part.begin;
-  split(0, 0);
+  // Left sums in a branch of their own: else the assembler splits them behind the barrier, and both
+  // addends take more registers until then than there are.
+  if (Tile_::Left::kTerms == 1 || made_anew(1)) split(0, 0);
 #pragma unroll 1
   for (int step = 0; step < steps; step += 2) {
 #pragma unroll

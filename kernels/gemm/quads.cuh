@@ -78,11 +78,25 @@ struct WordMemory {
     to[0] = static_cast<uint64_t>(two.y) << 32 | two.x;
     to[1] = static_cast<uint64_t>(two.w) << 32 | two.z;
   }
+
+  // The same of a factor that is a sum of `Terms`, each with its words `Bytes` behind the last's.
+  template <int Terms, int Bytes>
+  static __device__ __forceinline__ void read_sum(T* to, const uint8_t* words, int p) {
+    read(to, words, p);
+#pragma unroll
+    for (int term = 1; term < Terms; ++term) {
+      T more[kVector];
+      read(more, words + term * Bytes, p);
+#pragma unroll
+      for (int v = 0; v < kVector; ++v) to[v] += more[v];
+    }
+  }
 };
 
 // A thread's share of one factor: of every step, four depths of every kLinesAtOnce-th line, or of
-// every kLinesAtOnce-th vector of lines. Nothing of it is kept: registers are the sums'.
-template <class Tile_, int Lines>
+// every kLinesAtOnce-th vector of lines. Nothing of it is kept: registers are the sums'. A factor
+// of two terms is the sum of two matrices, whose words are added up when they are split.
+template <class Tile_, int Lines, int Terms>
 class Quads {
   using Memory = typename Tile_::Memory;
   using T = typename Tile_::Ring::Word;
@@ -95,6 +109,9 @@ class Quads {
   static_assert(kPackedPasses <= Memory::passes(Lines) * kPieces);
 
  public:
+  static constexpr int kTerms = Terms;
+  static constexpr int kTermBytes = Memory::passes(Lines) * Memory::kPassBytes;
+
   // Of a warp, lanes take 8 lines, or vectors of them, and 4 quads of each. Addresses follow from
   // the line, so the compiler can't keep any from step to step.
   __device__ __forceinline__ explicit Quads(Access access) : access_(access) {
@@ -111,7 +128,7 @@ class Quads {
                                        int k, int depth) const {
     const bool is_whole = first + Lines <= end && k + kStepDepth <= depth;
     if constexpr (Source::kHasVectors) {
-      if (access_ == kPacked) {
+      if (Terms == 1 && access_ == kPacked) {
         copy_packed(source, words, first / Lines, k / kStepDepth);
         return;
       }
@@ -140,7 +157,7 @@ class Quads {
 
   // What was copied, as limbs in the planes at `lines`, this factor's first line.
   __device__ __forceinline__ void split_to(uint8_t* lines, const uint8_t* words) const {
-    if (access_ == kPacked) {
+    if (Terms == 1 && access_ == kPacked) {
       move_planes(lines, words);
     } else if (access_ == kVectorsAlongLines) {
       split_lines(lines, words);
@@ -232,6 +249,10 @@ class Quads {
     }
   }
 
+  static __device__ __forceinline__ void read(T* to, const uint8_t* words, int p) {
+    Memory::template read_sum<Terms, kTermBytes>(to, words, p);
+  }
+
   __device__ __forceinline__ void split_depths(uint8_t* lines, const uint8_t* words) const {
 #pragma unroll
     for (int i = 0; i < kPasses; ++i) {
@@ -239,7 +260,7 @@ class Quads {
       if (is_beside(line, kLinesAtOnce)) continue;
       T quad[kQuad];
 #pragma unroll
-      for (int p = 0; p < kPieces; ++p) Memory::read(quad + p * kVector, words, i * kPieces + p);
+      for (int p = 0; p < kPieces; ++p) read(quad + p * kVector, words, i * kPieces + p);
       store(lines, line, quad);
     }
   }
@@ -251,7 +272,7 @@ class Quads {
       if (is_beside(line, kVector * kLinesAtOnce)) continue;
       T block[kQuad][kVector];
 #pragma unroll
-      for (int d = 0; d < kQuad; ++d) Memory::read(block[d], words, i * kQuad + d);
+      for (int d = 0; d < kQuad; ++d) read(block[d], words, i * kQuad + d);
 #pragma unroll
       for (int v = 0; v < kVector; ++v) {
         const T quad[kQuad] = {block[0][v], block[1][v], block[2][v], block[3][v]};

@@ -68,11 +68,12 @@ __device__ __forceinline__ void put_quads(uint32_t* out, const T (&words)[4], in
 }
 
 // Residues of a factor's entries: of `lines` lines and `depth` depths each, at depths `at` to
-// at + filled of `pitch` in all. A thread takes four depths of a line at a time.
+// at + filled of `pitch` in all. A thread takes four depths of a line at a time. Where there is an
+// `addend`, entries are sums with what lies there in the same strides.
 template <class T, int Count>
 __device__ __forceinline__ void reduce(uint32_t* out, const Factor& factor, int64_t batch,
                                        int64_t lines, int64_t depth, int64_t at, int64_t filled,
-                                       int64_t pitch, const Modulus* moduli) {
+                                       int64_t pitch, uint64_t addend, const Modulus* moduli) {
   // Neighbouring threads read neighbouring words: 4 quads of 8 lines, or quads alone.
   const int64_t side = factor.depth_stride == 1 ? 1 : 8, each = 32 / side;
   const int64_t quads = filled / 4, across = (quads + each - 1) / each;
@@ -83,13 +84,14 @@ __device__ __forceinline__ void reduce(uint32_t* out, const Factor& factor, int6
     const int64_t line = rest / across * side + lane % side;
     const int64_t quad = rest % across * each + lane / side;
     if (line >= lines || quad >= quads) continue;
-    const Strided<T> source = factor.entry<T>(entry);
+    const Strided<T> source = factor.entry<T>(entry), more = factor.at(addend).entry<T>(entry);
     const int64_t place = place_in_plane(line, at + 4 * quad, pitch);
     T words[4];
 #pragma unroll
     for (int d = 0; d < 4; ++d) {
       const int64_t k = 4 * quad + d;
       words[d] = k < depth ? *source.address(source.line(line), source.depth(k)) : T{0};
+      if (addend && k < depth) words[d] += *more.address(more.line(line), more.depth(k));
     }
     const int64_t plane = byte_plane(lines, pitch);
     put_quads<T, Count>(out + (entry * Count * plane + place) / 4, words, plane / 4, moduli);
@@ -121,11 +123,11 @@ __device__ __forceinline__ void combine(const uint32_t* t, int64_t batch, int64_
 }  // namespace veil
 
 #define VEIL_RESIDUES(name, word)                                                                  \
-  extern "C" __global__ void __launch_bounds__(256)                                                \
-      veil_reduce_##name(uint32_t* out, const veil::Factor factor, int64_t batch, int64_t lines,   \
-                         int64_t depth, int64_t at, int64_t filled, int64_t pitch) {               \
+  extern "C" __global__ void __launch_bounds__(256) veil_reduce_##name(                            \
+      uint32_t* out, const veil::Factor factor, int64_t batch, int64_t lines, int64_t depth,       \
+      int64_t at, int64_t filled, int64_t pitch, uint64_t addend) {                                \
     veil::reduce<word, veil::Basis::kCount>(out, factor, batch, lines, depth, at, filled, pitch,   \
-                                            veil::kModuli);                                        \
+                                            addend, veil::kModuli);                                \
   }                                                                                                \
   extern "C" __global__ void __launch_bounds__(256) veil_combine_##name(                           \
       word* out, const uint32_t* t, int64_t batch, int64_t rows, int64_t columns, int64_t pitch) { \

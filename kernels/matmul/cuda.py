@@ -6,6 +6,7 @@ keeps no device busy.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from typing import TypeAlias
 
 from veilgraph.kernels.cuda.buffers import Buffer
 from veilgraph.kernels.cuda.launch import THREADS, Argument, DeviceShape, Launch
@@ -17,7 +18,11 @@ from veilgraph.kernels.gemm.tiles import SHAPES, tiling
 from veilgraph.kernels.matmul import residues
 from veilgraph.kernels.matmul.residues import factor_strides
 
+Way: TypeAlias = Callable[[Sequence[Buffer], Sequence[int], DeviceShape], tuple[Launch, ...]]
+
 MAX_PAIRS = 4  # of a launch; pairs.cuh and windows.cuh of conv2d have it too
+# What a card moves in the time that a launch takes: two microseconds at 3 TB/s.
+_LAUNCH_BYTES = 6_000_000
 SOURCE = file_source(
     "kernels/matmul/cuda.cu",
     *(f"veil_matmul{bits}_{r}x{c}" for bits, shapes in SHAPES.items() for r, c in shapes),
@@ -28,16 +33,68 @@ def launches(
     buffers: Sequence[Buffer], params: Sequence[int], device: DeviceShape
 ) -> tuple[Launch, ...]:
     """By the way that is expected to be faster."""
-    out = buffers[0]
-    if out.elements == 0:
+    return way_of(buffers, params, device)(buffers, params, device) if buffers[0].elements else ()
+
+
+def launches_of_sums(
+    buffers: Sequence[Buffer], params: Sequence[int], device: DeviceShape
+) -> tuple[Launch, ...]:
+    """The same where factors are sums (`Buffer.addend`), which are made while they are loaded; none
+    where they had better be made before.
+
+    Residues of each factor are made once, so of a sum too. By limbs each tile of the output makes
+    the sums that it needs: as long as the second addend, read once a tile, is no more bytes than
+    a step of its own reads and writes, and moves in the time of its launch.
+    """
+    if buffers[0].elements == 0:
         return ()
+    way = way_of(buffers, params, device)
+    if way is residues.by_residues:
+        return way(buffers, params, device)
+    plain = _tiling(buffers, params, device) if way is by_limbs else None
+    made = plain.of_sums(_terms(buffers), device) if plain else None
+    if made is None or not _saves(buffers, made.tile):
+        return ()
+    return by_limbs(buffers, params, device, made)
+
+
+def way_of(buffers: Sequence[Buffer], params: Sequence[int], device: DeviceShape) -> Way:
+    """What makes the launches of a product that is not empty."""
+    out = buffers[0]
     ring, depths = limbs.Ring.of(out.word_bits, params[0]), [a.shape[2] for a in buffers[1::2]]
     batch, rows, columns = out.shape
     if limbs.is_worth(ring, (batch, rows, columns), depths, device):
-        if residues.Shape.of(buffers, params[0]).is_worth(device):
-            return residues.by_residues(buffers, params, device)
-        return by_limbs(buffers, params, device)
-    return by_integers(buffers, params, device)
+        is_large = residues.Shape.of(buffers, params[0]).is_worth(device)
+        return residues.by_residues if is_large else by_limbs
+    return by_integers
+
+
+def _tiling(buffers: Sequence[Buffer], params: Sequence[int], device: DeviceShape) -> limbs.Tiling:
+    out = buffers[0]
+    batch, rows, columns = out.shape
+    ring, depths = limbs.Ring.of(out.word_bits, params[0]), [a.shape[2] for a in buffers[1::2]]
+    return limbs.tiling(ring, (batch, rows, columns), depths, device)
+
+
+def _terms(buffers: Sequence[Buffer]) -> limbs.Terms:
+    """How many addends left and right factors have."""
+    left, right = (any(f.addend for f in buffers[side::2]) for side in (1, 2))
+    return 1 + left, 1 + right
+
+
+def _saves(buffers: Sequence[Buffer], tile: limbs.Tile) -> bool:
+    """Whether what tiles read of second addends is no more than what the sums' own steps move."""
+    out, *factors = buffers
+    _, rows, columns = out.shape
+    tiles = -(-columns // tile.columns), -(-rows // tile.rows)  # that read a line of either side
+    again = moved = 0
+    for number, factor in enumerate(factors):
+        if factor.addend is None:
+            continue
+        size = factor.elements * factor.word_bits // 8
+        again += size * tiles[number % 2]
+        moved += 3 * size // (factor.shape[0] if factor.strides[0] == 0 else 1) + _LAUNCH_BYTES
+    return again <= moved
 
 
 def by_limbs(
@@ -46,12 +103,13 @@ def by_limbs(
     device: DeviceShape,
     made: limbs.Tiling | None = None,
 ) -> tuple[Launch, ...]:
-    """On tensor cores, as `made` or as fits the shape; extents are at most limbs.MAX_EXTENT."""
+    """On tensor cores, as `made` or as fits the shape; extents are at most limbs.MAX_EXTENT. `made`
+    says which factors may be sums."""
     out, *factors = buffers
     batch, rows, columns = out.shape
     pairs = list(zip(factors[::2], factors[1::2], strict=True))
-    ring, depths = limbs.Ring.of(out.word_bits, params[0]), [a.shape[2] for a, _ in pairs]
-    made = made or limbs.tiling(ring, (batch, rows, columns), depths, device)
+    made = made or _tiling(buffers, params, device)
+    assert made.terms == _terms(buffers), "a kernel of other sums"
     sides = tuple(
         limbs.access((f, *factor_strides(f, s)[1:]) for f in factors[s::2]) for s in (0, 1)
     )
@@ -60,7 +118,8 @@ def by_limbs(
         if sides[side] is not limbs.Access.PACKED:
             return _factor(factor, side)
         extents = batch, factor.shape[1 + side], factor.shape[2 - side]
-        return packed(factor, factor_strides(factor, side), extents, ring, made.tile, side, device)
+        strides = factor_strides(factor, side)
+        return packed(factor, strides, extents, made.ring, made.tile, side, device)
 
     adds = made.parts > 1 or len(pairs) > MAX_PAIRS
     source, entry = made.source("matmul")
@@ -105,7 +164,12 @@ def _in_launches(
     pairs: Sequence[tuple[Buffer, Buffer]], factor: Callable[[Buffer, int], tuple[Argument, ...]]
 ) -> list[list[Argument]]:
     """The struct Pairs of pairs.cuh for each launch."""
-    return in_launches([(*factor(a, 0), *factor(b, 1), a.shape[2]) for a, b in pairs])
+    return in_launches(
+        [
+            (*factor(a, 0), *factor(b, 1), a.shape[2], a.addend or 0, b.addend or 0)
+            for a, b in pairs
+        ]
+    )
 
 
 def in_launches(pairs: Sequence[tuple[Argument, ...]]) -> list[list[Argument]]:

@@ -21,6 +21,15 @@ struct MatmulOperands {
   __device__ __forceinline__ Access right_access() const { return Access(access / 8); }
   __device__ __forceinline__ Left left(int p) const { return pairs.pair[p].a.entry<T>(entry); }
   __device__ __forceinline__ Right right(int p) const { return pairs.pair[p].b.entry<T>(entry); }
+
+  __device__ __forceinline__ bool has_left_addend(int p) const { return pairs.pair[p].a_addend; }
+  __device__ __forceinline__ bool has_right_addend(int p) const { return pairs.pair[p].b_addend; }
+  __device__ __forceinline__ Left left_addend(int p) const {
+    return pairs.pair[p].a.at(pairs.pair[p].a_addend).template entry<T>(entry);
+  }
+  __device__ __forceinline__ Right right_addend(int p) const {
+    return pairs.pair[p].b.at(pairs.pair[p].b_addend).template entry<T>(entry);
+  }
 };
 
 template <class Tile_>

@@ -16,11 +16,17 @@ struct Factor {
   __device__ __forceinline__ Strided<T> entry(int64_t batch) const {
     return {reinterpret_cast<const T*>(data) + batch * batch_stride, stride, depth_stride};
   }
+
+  // The same strides at an address, if it is one.
+  __device__ __forceinline__ Factor at(uint64_t address) const {
+    return {address ? address : data, batch_stride, stride, depth_stride};
+  }
 };
 
 struct Pair {
   Factor a, b;
   int64_t depth;
+  uint64_t a_addend, b_addend;  // where a factor is a sum, its second term's address, or zero
 };
 
 struct Pairs {

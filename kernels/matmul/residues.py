@@ -212,7 +212,8 @@ def _reductions(
     for factor, depth, filled in zip(factors, shape.depths, shape.filled, strict=True):
         lines = factor.shape[1 + side]
         head = out, factor.pointer, *factor_strides(factor, side)
-        arguments = (*head, shape.batch, lines, depth, at, filled, shape.depth)
+        extents = shape.batch, lines, depth, at, filled, shape.depth
+        arguments = (*head, *extents, factor.addend or 0)
         grid = grid_stride(shape.batch * lines * filled // 4, device)
         if filled:
             found.append(Launch(made, entry, grid, (THREADS, 1, 1), arguments, 0, scratch_bytes))

@@ -82,6 +82,7 @@ PROTOCOLS = (
     "masked_exp",
 )
 SUITES = {setting.suite.name: setting for setting in reversed(SETTINGS)}  # the fewest parties
+SUMS = ((1, 2), (2, 1), (2, 2))  # addends of left and right factors
 Reports = Mapping[tuple[str, str], str]  # by kernel and architecture
 
 
@@ -129,6 +130,16 @@ def limb_kernels(kernel: str, ring: Ring, device: DeviceShape) -> list[Source]:
         Tiling(ring, tile, stages_of(ring, tile, device), (1, 1, 1), 1).source(kernel)[0]
         for tile in tiles_of(ring, device)
     ]
+
+
+def kernels_of_sums(ring: Ring, device: DeviceShape) -> list[Source]:
+    """Those of matmul that make sums of shares while they load them."""
+    plain = (
+        Tiling(ring, tile, stages_of(ring, tile, device), (1, 1, 1), 1)
+        for tile in tiles_of(ring, device)
+    )
+    made = (each.of_sums(terms, device) for each, terms in product(plain, SUMS))
+    return [each.source("matmul")[0] for each in made if each is not None]
 
 
 def fewer_stages(kernel: str, ring: Ring, device: DeviceShape) -> list[Source]:
@@ -198,6 +209,15 @@ def test_limbs_of_a_ring(tmp_path: Path, kernel: str) -> None:
     assert len(reports) == len(sources)
     assert not spilling(reports)
     compiled(tmp_path, in_one_unit(limb_kernels(kernel, Ring(64, 8), DeviceShape(1))), PTX)
+
+
+@needs_nvcc
+def test_sums_in_products_of_a_ring(tmp_path: Path) -> None:
+    """The ring of most limbs, by groups and by warps, where no room is left in registers."""
+    sources = kernels_of_sums(Ring(64, 8), DeviceShape(1, "sm_90"))
+    reports = compiled(tmp_path, in_one_unit(sources), SM_90A)
+    assert len(reports) == len(sources)
+    assert not spilling(reports)
 
 
 @needs_nvcc
@@ -317,6 +337,22 @@ def test_limbs_are_on_tensor_cores(tmp_path: Path, kernel: str, ring: Ring, arch
     for tile in set(tiles_of(ring, device)) - set(of_warps):  # two steps; a in registers
         made = re.findall(rf"IGMMA\.64x{tile.columns}x32\.S8\.S8 R\d+, R\d+, gdesc", found)
         assert len(made) == 2 * ring.products
+
+
+@needs_nvcc
+@pytest.mark.slow
+@pytest.mark.parametrize("ring", RINGS, ids=lambda ring: f"{ring.word_bits}-{ring.limbs}")
+@pytest.mark.parametrize("arch", ["sm_80", "sm_90"])
+def test_sums_in_products_do_not_spill(tmp_path: Path, ring: Ring, arch: str) -> None:
+    """And are multiplied by the same instructions as factors from memory."""
+    sources = kernels_of_sums(ring, DeviceShape(1, arch))
+    reports, found = disassembled(tmp_path, in_one_unit(sources), arch)
+    assert len(reports) == len(sources)
+    assert not [report for report in reports if spills(report)]
+    of_groups = sum("GroupTile" in source.text for source in sources)
+    assert found.count("IGMMA.") == 2 * ring.products * of_groups
+    of_warps = [source for source in sources if "LimbTile" in source.text]
+    assert found.count("IMMA.16832.S8.S8") >= ring.products * len(of_warps)
 
 
 @needs_nvcc

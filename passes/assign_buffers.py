@@ -3,8 +3,9 @@
 Values live from the step that makes them to the last that reads them; setup's values that a later
 phase reads live as long as the session. Views lie in their base's memory, chunks that are joined
 are made in place, messages of one round to one peer lie side by side so that they are sent as they
-are; what comes in a round of large messages has its place from the segment before it on. All of it
-is static, so a plan states its peak memory.
+are; what comes in a round of large messages has its place from the segment before it on. What a sum
+adds that matrix products alone read lives as long as the sum: a device may add while it multiplies
+(runtime/cuda/prologues.py). All of it is static, so a plan states its peak memory.
 
     before:  %5 = add (12 KiB)   %6 = chunk %5   %9 = join %7 %8
     after:   %5 at 4096, %6 at 4096 + 2048, %9 at 16384, %7 at 16384, %8 at 16384 + 6144
@@ -13,7 +14,7 @@ is static, so a plan states its peak memory.
 from __future__ import annotations
 
 import bisect
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from math import prod
 
@@ -126,9 +127,11 @@ class _Assignment:
             if position == (Phase.ONLINE, 0):
                 self.online_from = self.time
             self.segment_time[position] = self.time
-            for action in segment.actions if segment else ():
+            actions = segment.actions if segment else ()
+            for action in actions:
                 self._visit(action)
                 self.time += 1
+            self._hold_addends(actions)
             self.round_time[position] = self.time
             self.time += 1
             if position[0] == Phase.SETUP:
@@ -147,6 +150,17 @@ class _Assignment:
             self.first.setdefault(i, self.time)
         for i in action.reads:
             self.last[i] = self.time
+
+    def _hold_addends(self, actions: Sequence[Action]) -> None:
+        """Addends of sums that products of the same segment read stay until these are done."""
+        nodes = self.program.nodes
+        products = [action for action in actions if nodes[action.nodes[0]].op == "matmul"]
+        read = {i for action in products for i in action.reads}
+        for action in actions:
+            (first, *others) = action.nodes
+            if nodes[first].op == "add" and not others and first in read:
+                for i in action.reads:
+                    self.last[i] = max(self.last[i], self.last[first])
 
     def _outputs(self) -> Iterator[Node]:
         nodes = self.program.nodes

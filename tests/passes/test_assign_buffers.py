@@ -79,6 +79,25 @@ def test_a_chain_reuses_memory() -> None:
     assert memory.arena_bytes <= 3 * 16_000 + 3 * ALIGNMENT
 
 
+@pytest.mark.parametrize(("op", "stays"), [("matmul", True), ("transpose", False)])
+def test_addends_stay_while_products_read_their_sum(op: str, stays: bool) -> None:
+    """A device may add while it multiplies then; other readers have the sum itself."""
+    p = Program(("alice",))
+    left, one, other = (p.source("input", name, 0, (1, 8, 8), W) for name in "xyz")
+    total = one + other
+    if op == "matmul":
+        made = apply("matmul", (left, total), (1, 8, 8), W)
+    else:
+        made = apply("transpose", (total,), (1, 8, 8), W, permutation=(0, 2, 1))
+    made = apply("transpose", (made,), (1, 8, 8), W, permutation=(0, 2, 1))
+    p.output(made, 0, "w", 0)
+    p.output(left, 0, "v", 0)
+    _, memory = assigned(p)
+    first = p.nodes[p.nodes[made.at[0]].args[0]].id
+    addends = {memory.values[i].offset for value in (one, other) for i in value.at.values()}
+    assert (memory.values[first].offset not in addends) == stays
+
+
 def test_messages_of_a_round_lie_side_by_side() -> None:
     p = Program(("alice", "bob"))
     x = p.source("input", "x", 0, (5,), W)

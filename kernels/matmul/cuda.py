@@ -165,10 +165,7 @@ def _in_launches(
 ) -> list[list[Argument]]:
     """The struct Pairs of pairs.cuh for each launch."""
     return in_launches(
-        [
-            (*factor(a, 0), *factor(b, 1), a.shape[2], a.addend or 0, b.addend or 0)
-            for a, b in pairs
-        ]
+        [(*factor(a, 0), *factor(b, 1), a.shape[2], a.addend or 0, b.addend or 0) for a, b in pairs]
     )
 
 

@@ -7,7 +7,7 @@ plan was opened, or replayed as one graph; nothing waits for the card but what t
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
@@ -140,9 +140,12 @@ class CudaDevice:
         return [(bound.kernel, bound.parameters) for bound in self._stretch(first, last)]
 
     def _stretch(self, first: int, last: int) -> list[Bound]:
-        """The launches of steps [first, last), with the epilogues of those that lie inside."""
+        """The launches of steps [first, last), those joined that lie inside."""
         if (first, last) not in self._stretches:
             found = {step: self._bound[step] for step in range(first, last)}
+            for prologue, products in self._prologues:
+                if first <= prologue.first and prologue.last < last:
+                    found.update({step: [] for step in prologue.sums} | products)
             for epilogue, bound in self._epilogues:
                 if first <= epilogue.product and epilogue.follower < last:
                     found[epilogue.product] = found[epilogue.product][:-1]
@@ -305,14 +308,18 @@ class CudaDevice:
 
     def _lay_out(self, made: CudaProgram) -> None:
         """Binds all launches."""
-        self._bound = [
-            [Bound(step, *self._bind(launch)) for launch in launches]
-            for step, launches in enumerate(made.laid.steps)
+        self._bound = [self._bind_step(*each) for each in enumerate(made.laid.steps)]
+        self._prologues = [
+            (each, {step: self._bind_step(step, made) for step, made in each.products.items()})
+            for each in made.prologues
         ]
         self._epilogues = [
             (each, Bound(each.follower, *self._bind(each.launch))) for each in made.epilogues
         ]
         self._fills = [self._bind(launch) for launch in made.laid.fills]
+
+    def _bind_step(self, step: int, launches: Iterable[Launch]) -> list[Bound]:
+        return [Bound(step, *self._bind(launch)) for launch in launches]
 
     def _bind(self, launch: Launch) -> Launched:
         regions = self._arena, self._constants, self._scratch, self._packed
@@ -347,6 +354,7 @@ class CudaDevice:
         # The rest goes with the last reference, and has to go in the card's context.
         self._bound.clear()
         self._fills.clear()
+        self._prologues.clear()
         self._epilogues.clear()
         self._stretches.clear()
         del self._staging, self._timeline

@@ -9,17 +9,18 @@ together in stretches that hold both.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
-from veilgraph.ir.plan import ROUND, PartyPlan, Phase
+from veilgraph.ir.plan import ROUND, PartyPlan
 from veilgraph.kernels import KERNELS
 from veilgraph.kernels.cuda import DeviceShape, Launch, Sums, buffers_of
 from veilgraph.kernels.fused.cuda import with_sums
 from veilgraph.kernels.fused.declaration import HEADER, INSTRUCTION, Op
-from veilgraph.runtime.dataflow import Access, accesses, place_of, streams_of, tensor_place
+from veilgraph.runtime.cuda.lifetimes import lives_on, meet
+from veilgraph.runtime.dataflow import Access, accesses, place_of, streams_of
 from veilgraph.runtime.device import Place
 
 _FUSED = KERNELS.index("fused")
@@ -74,12 +75,12 @@ def _follower(
     for step in range(product + 1, len(found)):
         if program.steps[step]["kernel"] == ROUND:
             return None
-        if _meet([place], found[step].reads):
+        if meet([place], found[step].reads):
             stream = _stream(program, step, place, sums)
-            is_last = stream is not None and not _lives_on(program, found, product, step, place)
+            is_last = stream is not None and not lives_on(program, found, product, step, place)
             return (step, stream) if stream is not None and is_last else None
         scratch = any(launch.scratch_bytes for launch in steps[step])
-        if scratch or _meet([place], found[step].writes):
+        if scratch or meet([place], found[step].writes):
             return None
     return None
 
@@ -94,7 +95,7 @@ def _stream(program: PartyPlan, step: int, place: Place, sums: Sums) -> int | No
     touching = {
         number
         for number, buffer in enumerate(buffers)
-        if (at := place_of(buffer)) is not None and _meet([place], [at])
+        if (at := place_of(buffer)) is not None and meet([place], [at])
     }
     read, written, whole = streams_of(params, buffers)
     used = touching & (read | written - whole)
@@ -109,40 +110,3 @@ def _stream(program: PartyPlan, step: int, place: Place, sums: Sums) -> int | No
 
 def _reads(ins: np.void, stream: int) -> bool:
     return int(ins["op"]) in (Op.LOAD, Op.LOOKUP, Op.LOAD_BITS) and int(ins["a"]) == stream
-
-
-def _lives_on(
-    program: PartyPlan, found: Sequence[Access], product: int, follower: int, place: Place
-) -> bool:
-    """Whether anything of a place is read after a step and before it is written again, be it in the
-    next inference, or outlives its phase."""
-    left = _without([place], found[follower].writes)
-    setup = int((program.steps["phase"] == Phase.SETUP).sum())
-    for step in range(follower + 1, len(found)):
-        if _meet(left, found[step].reads):
-            return True
-        left = _without(left, found[step].writes)
-    kept = program.kept[program.kept["phase"] >= program.steps[product]["phase"]]
-    lasting = [(int(row["offset"]), int(row["bytes"])) for row in kept]
-    if _meet([place], lasting) or _meet(left, map(tensor_place, program.outputs)):
-        return True
-    for step in range(setup, product):
-        if _meet(left, found[step].reads):
-            return True
-        left = _without(left, found[step].writes)
-    return False
-
-
-def _meet(places: Iterable[Place], others: Iterable[Place]) -> bool:
-    known = list(others)
-    return any(a < b + n and b < a + m for a, m in places for b, n in known)
-
-
-def _without(places: Sequence[Place], others: Iterable[Place]) -> list[Place]:
-    """What of places lies in none of others."""
-    left = list(places)
-    for start, count in others:
-        end = start + count
-        cut = (((a, min(a + m, start)), (max(a, end), a + m)) for a, m in left)
-        left = [(low, high - low) for ends in cut for low, high in ends if low < high]
-    return left

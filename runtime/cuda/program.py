@@ -6,8 +6,9 @@ nothing of the sizes that they state is allocated for that.
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterable, Mapping
+from collections.abc import Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 
 import numpy as np
 
@@ -15,6 +16,7 @@ from veilgraph.ir.errors import DeviceError, ResourceLimitError, UsageError
 from veilgraph.ir.plan import ROUND, PartyPlan, Phase, Plan
 from veilgraph.kernels import KERNELS
 from veilgraph.kernels.cuda import (
+    Buffer,
     DeviceShape,
     Launch,
     Placed,
@@ -29,6 +31,7 @@ from veilgraph.runtime._native import check_program
 from veilgraph.runtime.cuda.driver import Driver, DriverFault
 from veilgraph.runtime.cuda.epilogues import Epilogue, epilogues
 from veilgraph.runtime.cuda.packing import fixed_buffers
+from veilgraph.runtime.cuda.prologues import Prologue, prologues
 from veilgraph.runtime.device import Place
 
 GIB = 2**30
@@ -40,7 +43,8 @@ class CudaProgram:
     """A party's program for a card: proven, known to fit, laid out in launches, compiled.
 
     `laid` has the launches of each step, in order, none for rounds, and those that pack what lies
-    at the places `packed` of the arena; `epilogues` may stand for two of its steps.
+    at the places `packed` of the arena; `prologues` and `epilogues` may stand for several of its
+    steps.
     """
 
     plan: Plan
@@ -48,6 +52,7 @@ class CudaProgram:
     driver: Driver
     laid: Placed
     packed: tuple[Place, ...]
+    prologues: tuple[Prologue, ...]
     epilogues: tuple[Epilogue, ...]
 
     @staticmethod
@@ -57,10 +62,14 @@ class CudaProgram:
         """In launches, of a program that was checked, with these buffers packed."""
         program = plan.party(party)
         shape = DeviceShape(driver.card.multiprocessors, driver.card.arch)
-        laid = step_launches(program, shape, fixed)
+        laid, before, after = step_launches(program, shape, fixed)
         places = tuple(place for place in fixed.values() if place is not None)
-        joined = epilogues(program, laid.steps, shape)
-        return CudaProgram(plan, program, driver, laid, places, joined)
+        return CudaProgram(plan, program, driver, laid, places, before, after)
+
+    @property
+    def sources(self) -> list[Source]:
+        """All that is compiled, each once."""
+        return _distinct_sources(self.laid, self.prologues, self.epilogues)
 
     @staticmethod
     def prepared(plan: Plan, party: str, driver: Driver) -> CudaProgram:
@@ -77,7 +86,7 @@ class CudaProgram:
             found = _fitting(plan, party, driver)
             require_memory(plan, program, driver, found.laid.beside_bytes)
             with driver.current():
-                driver.prepare(distinct_sources(found.laid, found.epilogues))
+                driver.prepare(found.sources)
         except DriverFault as fault:
             raise DeviceError(
                 f"The {driver.card.name} failed: {fault}.", "`veilgraph doctor` looks at it."
@@ -111,27 +120,50 @@ def check(program: PartyPlan, constants_bytes: int) -> None:
         ) from error
 
 
-def step_launches(program: PartyPlan, shape: DeviceShape, fixed: Container[int]) -> Placed:
-    """The launches of each step of a program that was checked, in order; none for rounds.
-
-    `fixed` are the rows of its buffer table that may be packed.
-    """
-    return placed(
-        () if row["kernel"] == ROUND else _launches(program, row, shape, fixed)
+def step_launches(
+    program: PartyPlan, shape: DeviceShape, fixed: Container[int]
+) -> tuple[Placed, tuple[Prologue, ...], tuple[Epilogue, ...]]:
+    """The launches of each step of a program that was checked, in order, none for rounds; and what
+    stands for several of them. `fixed` are the rows of its buffer table that may be packed."""
+    buffers = partial(_buffers, program, fixed)
+    steps = [
+        () if row["kernel"] == ROUND else _launches(program, row, buffers(row), shape)
         for row in program.steps
+    ]
+    before = prologues(program, steps, buffers, shape)
+    laid = placed([*steps, *(each for made in before for each in made.products.values())])
+    left_out = {step for made in before for step in made.sums}
+    after = epilogues(program, laid.steps[: len(steps)], shape)
+    return (
+        replace(laid, steps=laid.steps[: len(steps)]),
+        _bound(before, laid.steps[len(steps) :]),
+        tuple(each for each in after if each.follower not in left_out),
     )
 
 
-def _launches(
-    program: PartyPlan, row: np.void, shape: DeviceShape, fixed: Container[int]
-) -> tuple[Launch, ...]:
-    params: list[int] = program.params_of(row).tolist()
-    buffers = [
+def _bound(
+    made: Sequence[Prologue], launches: Sequence[tuple[Launch, ...]]
+) -> tuple[Prologue, ...]:
+    """With the launches of all their products, in order."""
+    rest = iter(launches)
+    return tuple(
+        replace(each, products={step: next(rest) for step in each.products}) for each in made
+    )
+
+
+def _buffers(program: PartyPlan, fixed: Container[int], row: np.void) -> list[Buffer]:
+    return [
         replace(buffer, is_fixed=number in fixed)
         for number, buffer in enumerate(
             buffers_of(program.buffers_of(row)), int(row["first_buffer"])
         )
     ]
+
+
+def _launches(
+    program: PartyPlan, row: np.void, buffers: Sequence[Buffer], shape: DeviceShape
+) -> tuple[Launch, ...]:
+    params: list[int] = program.params_of(row).tolist()
     return launches(KERNELS[int(row["kernel"])], buffers, params, shape)
 
 
@@ -139,14 +171,16 @@ def sources(program: PartyPlan, constants_bytes: int, arch: str) -> list[Source]
     """All that is compiled for a program on cards of an architecture, each once."""
     check(program, constants_bytes)
     shape = DeviceShape(multiprocessors=1, arch=arch)
-    laid = step_launches(program, shape, fixed_buffers(program))
-    return distinct_sources(laid, epilogues(program, laid.steps, shape))
+    return _distinct_sources(*step_launches(program, shape, fixed_buffers(program)))
 
 
-def distinct_sources(laid: Placed, joined: Iterable[Epilogue]) -> list[Source]:
+def _distinct_sources(
+    laid: Placed, before: Iterable[Prologue], after: Iterable[Epilogue]
+) -> list[Source]:
     """The sources of all launches, each once, in the order of their digests."""
-    of_steps = (launch for step in laid.steps for launch in step)
-    every = (*laid.fills, *of_steps, *(each.launch for each in joined))
+    of_products = (step for made in before for step in made.products.values())
+    of_steps = (launch for step in (*laid.steps, *of_products) for launch in step)
+    every = (*laid.fills, *of_steps, *(each.launch for each in after))
     by_digest = {each.source.digest: each.source for each in every}
     return [by_digest[digest] for digest in sorted(by_digest)]
 

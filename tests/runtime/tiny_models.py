@@ -17,12 +17,12 @@ Array = npt.NDArray[np.float32]
 
 def softmax() -> ModelProto:
     """A maximum, exponentials, sums of them and a quotient."""
-    return _model((2, 5), [helper.make_node("Softmax", ["x"], ["y"])], {})
+    return model_of((2, 5), [helper.make_node("Softmax", ["x"], ["y"])], {})
 
 
 def gelu() -> ModelProto:
     """A sum of waves with a product."""
-    return _model((2, 4), [helper.make_node("Gelu", ["x"], ["y"])], {})
+    return model_of((2, 4), [helper.make_node("Gelu", ["x"], ["y"])], {})
 
 
 def attention() -> ModelProto:
@@ -36,7 +36,7 @@ def attention() -> ModelProto:
         helper.make_node("Softmax", ["scores"], ["weights"]),
         helper.make_node("MatMul", ["weights", "xv"], ["y"]),
     ]
-    return _model((2, 3, 4), made, projections)
+    return model_of((2, 3, 4), made, projections)
 
 
 def mixed_rings() -> ModelProto:
@@ -53,7 +53,7 @@ def mixed_rings() -> ModelProto:
         helper.make_node("Flatten", ["p"], ["f"]),
         helper.make_node("MatMul", ["f", "d"], ["y"]),
     ]
-    return _model((1, 3, 4, 4), made, weights)
+    return model_of((1, 3, 4, 4), made, weights)
 
 
 MAX_ERROR = {"mixed_rings": 1e-4}
@@ -74,7 +74,7 @@ def tiny_plan(name: str, suite: str) -> tuple[Plan, dict[str, Array], Array]:
     return plan, weights, samples[0]
 
 
-def _model(
+def model_of(
     shape: Sequence[int], nodes: list[NodeProto], weights: dict[str, npt.NDArray[np.float64]]
 ) -> ModelProto:
     """From `x` to `y`."""

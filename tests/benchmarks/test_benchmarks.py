@@ -521,6 +521,7 @@ def test_results_have_the_markers_of_every_script() -> None:
         "gpu_roofline",
         "gpu_draws",
         "gpu_memory",
+        "gpu_predictions",
     ):
         assert text.count(f"<!-- {name} -->") == text.count(f"<!-- /{name} -->") == 1
 

@@ -66,7 +66,7 @@ def beside_arena(plan: Plan, party: str, card: Card) -> int:
     weights laid out for its kernels."""
     program = plan.party(party)
     shape = DeviceShape(card.multiprocessors, card.arch)
-    laid, *_ = step_launches(program, shape, fixed_buffers(program))
+    laid, _ = step_launches(program, shape, fixed_buffers(program))
     return needed_bytes(plan, program, laid.beside_bytes) - program.arena_bytes
 
 

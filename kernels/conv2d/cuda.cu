@@ -6,17 +6,17 @@
 namespace veil {
 
 template <class T, int Rows, int Columns>
-__device__ __forceinline__ void conv2d(T* out, int64_t parts, bool adds, const Convolution& c,
-                                       const Pairs& pairs) {
+__device__ __forceinline__ void conv2d(T* out, int64_t parts, int64_t pitch, bool adds,
+                                       const Convolution& c, const Pairs& pairs) {
   const int64_t filters = c.group_filters(), depth = c.depth();
   for (int64_t z = blockIdx.z; z < c.groups * parts; z += gridDim.z) {
     const int64_t group = z / parts;
-    const Tile tile = {filters,
-                       c.batch * c.image(),
-                       static_cast<int64_t>(blockIdx.y) * Rows,
-                       static_cast<int64_t>(blockIdx.x) * Columns,
-                       z % parts,
-                       parts};
+    const TilePart tile = {filters,
+                           c.batch * c.image(),
+                           static_cast<int64_t>(blockIdx.y) * Rows,
+                           static_cast<int64_t>(blockIdx.x) * Columns,
+                           z % parts,
+                           parts};
     Product<T, Rows, Columns> product;
     for (int p = 0; p < pairs.count; ++p) {
       const T* image = reinterpret_cast<const T*>(pairs.pair[p].image);
@@ -24,10 +24,11 @@ __device__ __forceinline__ void conv2d(T* out, int64_t parts, bool adds, const C
       product.add(Strided<T>{weights + group * filters * depth, depth, 1},
                   Windows<T>{image + group * c.group_channels() * c.h * c.w, &c}, depth, tile);
     }
+    T* to = out + tile.part * pitch;
     product.for_each(tile, [&](int64_t row, int64_t pixel, T sum) {
       const int64_t number = pixel / c.image(), filter = group * filters + row;
       const int64_t at = (number * c.filters + filter) * c.image() + pixel - number * c.image();
-      put_sum(out + at, sum, adds);
+      put_sum(to + at, sum, adds);
     });
   }
 }
@@ -80,19 +81,19 @@ __device__ __forceinline__ void conv2d_thin(T* out, int64_t outputs, bool adds,
 
 }  // namespace veil
 
-#define VEIL_CONV2D(bits, rows, columns)                                                        \
-  extern "C" __global__ void __launch_bounds__(256, 1) veil_conv2d##bits##_##rows##x##columns(  \
-      uint##bits##_t* out, int64_t parts, int64_t adds,                                         \
-      const __grid_constant__ veil::Convolution c, const __grid_constant__ veil::Pairs pairs) { \
-    veil::conv2d<uint##bits##_t, rows, columns>(out, parts, adds != 0, c, pairs);               \
+#define VEIL_CONV2D(bits, rows, columns)                                                       \
+  extern "C" __global__ void __launch_bounds__(256, 1) veil_conv2d##bits##_##rows##x##columns( \
+      uint##bits##_t* out, int64_t parts, int64_t pitch,                                       \
+      const __grid_constant__ veil::Convolution c, int64_t adds,                               \
+      const __grid_constant__ veil::Pairs pairs) {                                             \
+    veil::conv2d<uint##bits##_t, rows, columns>(out, parts, pitch, adds != 0, c, pairs);       \
   }
 
-#define VEIL_CONV2D_THIN(bits)                                                     \
-  extern "C" __global__ void __launch_bounds__(256, 1)                             \
-      veil_conv2d##bits##_thin(uint##bits##_t* out, int64_t outputs, int64_t adds, \
-                               const __grid_constant__ veil::SmallConvolution c,   \
-                               const __grid_constant__ veil::Pairs pairs) {        \
-    veil::conv2d_thin<uint##bits##_t>(out, outputs, adds != 0, c, pairs);          \
+#define VEIL_CONV2D_THIN(bits)                                                                \
+  extern "C" __global__ void __launch_bounds__(256, 1) veil_conv2d##bits##_thin(              \
+      uint##bits##_t* out, int64_t outputs, const __grid_constant__ veil::SmallConvolution c, \
+      int64_t adds, const __grid_constant__ veil::Pairs pairs) {                              \
+    veil::conv2d_thin<uint##bits##_t>(out, outputs, adds != 0, c, pairs);                     \
   }
 
 VEIL_CONV2D(32, 128, 128)

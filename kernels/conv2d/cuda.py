@@ -20,9 +20,9 @@ from veilgraph.kernels.cuda.launch import (
     grid_stride,
 )
 from veilgraph.kernels.cuda.source import Source, file_source
-from veilgraph.kernels.fill import cuda as fill
 from veilgraph.kernels.gemm import limbs
 from veilgraph.kernels.gemm.pack import packed
+from veilgraph.kernels.gemm.parts import Parts
 from veilgraph.kernels.gemm.tiles import SHAPES, tiling
 from veilgraph.kernels.matmul import cuda as matmul
 
@@ -75,23 +75,26 @@ def by_limbs(
     ring = limbs.Ring.of(c.out.word_bits, params[0])
     made = made or limbs.tiling(ring, c.extents, c.depths, device, "conv2d")
     source, entry = made.source("conv2d")
-    adds = made.parts > 1 or len(c.pairs) > matmul.MAX_PAIRS
+    parts = Parts(c.out, made.parts)
     access, weights = _weights(c, made, device)
-    head: list[Argument] = [c.out.pointer, made.parts, int(adds), access, *weights[0][1:]]
-    launches = _in_launches(c, [pointer for pointer, *_ in weights])
+    head = access, *weights[0][1:], *c.small_shape
+    pairs = _in_launches(c, [pointer for pointer, *_ in weights])
+    ending = made.ending("conv2d", c.out, c.depths) if len(pairs) == 1 else None
     return (
-        *fill.zeros(c.out, device, adds),
         *(
             Launch(
                 source,
                 entry,
                 made.grid,
                 (THREADS, 1, 1),
-                (*head, *c.small_shape, *each),
+                (*head, *each, parts.pointer, parts.pitch, int(number > 0)),
                 made.shared_bytes,
+                parts.scratch_bytes,
+                ending=ending,
             )
-            for each in launches
+            for number, each in enumerate(pairs)
         ),
+        *parts.added(device),
     )
 
 
@@ -116,9 +119,10 @@ def by_integers(
     """By tiles on the integer units."""
     c = Convolution.of(buffers, params)
     tiles = tiling(c.out.word_bits, c.extents, sum(c.depths), device)
-    adds = len(c.pairs) > matmul.MAX_PAIRS or tiles.parts > 1
-    head: list[Argument] = [c.out.pointer, tiles.parts, int(adds), *c.shape]
-    return _on_integers(c, device, tiles.grid, _written(c, tiles.suffix), head, adds)
+    parts = Parts(c.out, tiles.parts)
+    head: list[Argument] = [parts.pointer, parts.count, parts.pitch, *c.shape]
+    made = _on_integers(c, tiles.grid, _written(c, tiles.suffix), head, parts.scratch_bytes)
+    return (*made, *parts.added(device))
 
 
 def by_outputs(
@@ -126,10 +130,9 @@ def by_outputs(
 ) -> tuple[Launch, ...]:
     """A thread an output, for convolutions that are small."""
     c = Convolution.of(buffers, params)
-    adds = len(c.pairs) > matmul.MAX_PAIRS
     grid = grid_stride(c.out.elements, device)
-    head: list[Argument] = [c.out.pointer, c.out.elements, int(adds), *c.small_shape]
-    return _on_integers(c, device, grid, _written(c, "_thin"), head, adds)
+    head: list[Argument] = [c.out.pointer, c.out.elements, *c.small_shape]
+    return _on_integers(c, grid, _written(c, "_thin"), head)
 
 
 def by_strips(
@@ -139,10 +142,8 @@ def by_strips(
     c = Convolution.of(buffers, params)
     strips, threads = depthwise.strips_of(c.out.shape[2]), c.strip_threads
     kernel = depthwise.source(c.out.word_bits, c.weights.shape[3], params[1])
-    adds = len(c.pairs) > matmul.MAX_PAIRS
-    head: list[Argument] = [c.out.pointer, threads, strips, *divisor(strips), int(adds)]
-    grid = grid_stride(threads, device)
-    return _on_integers(c, device, grid, kernel, [*head, *c.small_shape], adds)
+    head: list[Argument] = [c.out.pointer, threads, strips, *divisor(strips), *c.small_shape]
+    return _on_integers(c, grid_stride(threads, device), kernel, head)
 
 
 def _written(c: Convolution, suffix: str) -> tuple[Source, str]:
@@ -152,22 +153,20 @@ def _written(c: Convolution, suffix: str) -> tuple[Source, str]:
 
 def _on_integers(
     c: Convolution,
-    device: DeviceShape,
     grid: tuple[int, int, int],
     kernel: tuple[Source, str],
     head: Sequence[Argument],
-    adds: bool,
+    scratch: int = 0,
 ) -> tuple[Launch, ...]:
     source, entry = kernel
-    pairs = _in_launches(c, [weights.pointer for _, weights in c.pairs])
-    return (
-        *fill.zeros(c.out, device, adds),
-        *(Launch(source, entry, grid, (THREADS, 1, 1), (*head, *each)) for each in pairs),
+    return tuple(
+        Launch(source, entry, grid, (THREADS, 1, 1), (*head, int(number > 0), *each), 0, scratch)
+        for number, each in enumerate(_in_launches(c, [weights.pointer for _, weights in c.pairs]))
     )
 
 
 def _in_launches(c: Convolution, weights: Sequence[Argument]) -> list[list[Argument]]:
-    """The struct Pairs of windows.cuh for each launch."""
+    """The struct Pairs of windows.cuh for each launch; all but the first add to what is stored."""
     images = [image.pointer for image, _ in c.pairs]
     return matmul.in_launches(list(zip(images, weights, strict=True)))
 

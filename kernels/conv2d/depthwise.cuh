@@ -85,7 +85,7 @@ __device__ __forceinline__ void conv2d_depthwise(T* out, int64_t threads, int64_
 #define VEIL_CONV2D_DEPTHWISE(entry, T, kernel, stride)                                         \
   extern "C" __global__ void __launch_bounds__(256, kernel* stride == 3 ? 2 : 1) entry(         \
       T* out, int64_t threads, int64_t strips, const __grid_constant__ veil::Divisor by_strips, \
-      int64_t adds, const __grid_constant__ veil::SmallConvolution c,                           \
+      const __grid_constant__ veil::SmallConvolution c, int64_t adds,                           \
       const __grid_constant__ veil::Pairs pairs) {                                              \
     veil::conv2d_depthwise<T, kernel, stride>(out, threads, strips, by_strips, adds != 0, c,    \
                                               pairs);                                           \

@@ -1,5 +1,6 @@
 // Convolutions on tensor cores: weights [filters, depth] times windows [depth, pixels] of a group,
-// looked up while they are copied. x of the grid is the tile, z walks over groups and parts.
+// looked up while they are copied. x of the grid is the tile, y the part of the depth, and z walks
+// over groups.
 #pragma once
 
 #include "kernels/conv2d/small_windows.cuh"
@@ -37,40 +38,40 @@ struct ConvolutionOperands {
   }
 };
 
-template <class Tile_>
-__device__ __forceinline__ void conv2d_limbs(typename Tile_::Ring::Word* out, int64_t parts,
-                                             bool adds, int64_t access,
-                                             const WeightStrides& strides,
-                                             const SmallConvolution& c, const Pairs& pairs) {
+template <class Tile_, class Ending>
+__device__ __forceinline__ void conv2d_limbs(int64_t access, const WeightStrides& strides,
+                                             const SmallConvolution& c, const Pairs& pairs,
+                                             const Ending& ending) {
   using T = typename Tile_::Ring::Word;
   const int64_t filters = c.shape.group_filters(), image = c.shape.image();
   const int64_t pixels = c.shape.batch * image;
   const int64_t down = (filters + Tile_::kRows - 1) / Tile_::kRows;
   const int64_t across = (pixels + Tile_::kColumns - 1) / Tile_::kColumns;
   const TilePlace place = place_of(blockIdx.x, down, across);
-  for (int64_t z = blockIdx.z; z < c.shape.groups * parts; z += gridDim.z) {
-    const int64_t group = z / parts;
-    const Tile tile = {
-        filters,           pixels, place.row * Tile_::kRows, place.column * Tile_::kColumns,
-        z - group * parts, parts};
+  for (int64_t group = blockIdx.z; group < c.shape.groups; group += gridDim.z) {
+    const TilePart tile = {
+        filters,    pixels,   place.row * Tile_::kRows, place.column * Tile_::kColumns,
+        blockIdx.y, gridDim.y};
     limb_product<Tile_>(ConvolutionOperands<T>{c, pairs, group, access, strides}, tile,
-                        [&](int row, int pixel, T sum, bool is_later) {
-                          const int number = c.image.quotient(pixel);
-                          const int64_t plane = number * c.shape.filters + group * filters + row;
-                          put_sum(out + (plane - number) * image + pixel, sum, adds || is_later);
+                        [&](const auto& sums, const LimbPart& part, bool is_later) {
+                          ending.end(sums, part, is_later, [&](int row, int pixel) {
+                            const int number = c.image.quotient(pixel);
+                            const int64_t plane = number * c.shape.filters + group * filters + row;
+                            return (plane - number) * image + pixel;
+                          });
                         });
   }
 }
 
 }  // namespace veil
 
-#define VEIL_CONV2D_LIMBS(entry, shared_bytes, word, ...)                       \
-  extern "C" __global__ void __launch_bounds__(256, 1)                          \
-      entry(word* out, int64_t parts, int64_t adds, int64_t access,             \
-            const __grid_constant__ veil::WeightStrides strides,                \
-            const __grid_constant__ veil::SmallConvolution c,                   \
-            const __grid_constant__ veil::Pairs pairs) {                        \
-    using Tile = __VA_ARGS__;                                                   \
-    static_assert(Tile::Memory::kBytes == shared_bytes);                        \
-    veil::conv2d_limbs<Tile>(out, parts, adds != 0, access, strides, c, pairs); \
+// `Ending` is Stored, or Followed by a program; kernels/gemm/limbs.py prints both.
+#define VEIL_CONV2D_LIMBS(entry, shared_bytes, Ending, ...)                                     \
+  extern "C" __global__ void __launch_bounds__(256, 1)                                          \
+      entry(int64_t access, const __grid_constant__ veil::WeightStrides strides,                \
+            const __grid_constant__ veil::SmallConvolution c,                                   \
+            const __grid_constant__ veil::Pairs pairs, const __grid_constant__ Ending ending) { \
+    using Tile = __VA_ARGS__;                                                                   \
+    static_assert(Tile::Memory::kBytes == shared_bytes);                                        \
+    veil::conv2d_limbs<Tile>(access, strides, c, pairs, ending);                                \
   }

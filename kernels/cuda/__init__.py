@@ -21,6 +21,7 @@ from veilgraph.kernels.cuda.buffers import Buffer, Kind, buffers_of
 from veilgraph.kernels.cuda.launch import (
     Argument,
     DeviceShape,
+    Ending,
     Keys,
     Launch,
     Pointer,
@@ -38,6 +39,7 @@ __all__ = [
     "Argument",
     "Buffer",
     "DeviceShape",
+    "Ending",
     "Keys",
     "Kind",
     "Launch",

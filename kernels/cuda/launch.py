@@ -105,6 +105,27 @@ class Sums:
 
 
 @dataclass(frozen=True)
+class Ending:
+    """How a launch that stores sums takes a program of words in place of its stores.
+
+    Attributes:
+        place, word_bits, elements: of the buffer that it stores to, as in Sums.
+        name, entry: of the source and the kernel with the program.
+        header, kernel: the source before and after the program, which is `veil::Program`.
+        stored: how many of the launch's last arguments the program's take the place of.
+    """
+
+    place: Pointer
+    word_bits: int
+    elements: int
+    name: str
+    entry: str
+    header: str
+    kernel: str
+    stored: int
+
+
+@dataclass(frozen=True)
 class Launch:
     """A kernel `entry` of `source` over a grid of blocks of threads.
 
@@ -112,7 +133,8 @@ class Launch:
     junk before a step, and secret. Launches of a step run in order, and so do steps: each sees what
     those before it wrote. `cluster` is how many neighbouring blocks see each other's shared memory,
     as the source says too (`__cluster_dims__`). A launch that does
-    nothing but store what it makes of scratch memory says so in `sums`.
+    nothing but store what it makes of scratch memory says so in `sums`, and one that could hand its
+    sums to a program instead in `ending`.
     """
 
     source: Source
@@ -124,6 +146,7 @@ class Launch:
     scratch_bytes: int = 0
     cluster: int = 1
     sums: Sums | None = None
+    ending: Ending | None = None
 
     def bind(self, regions: Sequence[int], keys: int, run: int) -> npt.NDArray[np.uint64]:
         """The parameter buffer, given the addresses of the regions, of the key schedules and of

@@ -23,8 +23,3 @@ def launches(
     arguments: tuple[Argument, ...] = (out.pointer, params[0], steps.count, *steps.arguments())
     grid = grid_stride(steps.count, device)
     return (Launch(SOURCE, f"veil_fill{out.word_bits}", grid, (THREADS, 1, 1), arguments),)
-
-
-def zeros(out: Buffer, device: DeviceShape, adds: bool) -> tuple[Launch, ...]:
-    """What makes an output zero, where launches add to it."""
-    return launches([out], [0], device) if adds else ()

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 import numpy as np
 
-from veilgraph.kernels.cuda.buffers import Buffer
+from veilgraph.kernels.cuda.buffers import Buffer, Kind
 from veilgraph.kernels.cuda.launch import DeviceShape, Launch, Sums
-from veilgraph.kernels.fused.declaration import HEADER, INSTRUCTION
+from veilgraph.kernels.cuda.source import Source
+from veilgraph.kernels.fused.declaration import HEADER, INSTRUCTION, Op
 from veilgraph.kernels.fused.printer import ENTRY, NOTHING, Printer
 
 TILE = 128  # elements of a warp's tile; kernels/fused/words.cuh has it too
@@ -16,6 +18,8 @@ WARP = 32
 _WARPS = 8  # of a block
 # A multiprocessor holds 64 warps; of blocks with a table in shared memory, six.
 _BLOCKS, _BLOCKS_WITH_TABLE = 8, 6
+# What needs no other thread of a warp.
+_ELEMENTWISE = frozenset(range(Op.ADD, Op.NARROW + 1)) | {Op.LOAD, Op.STORE, Op.LOOKUP, Op.CONST}
 
 
 def launches(
@@ -23,6 +27,33 @@ def launches(
 ) -> tuple[Launch, ...]:
     """One launch: a warp a tile, in strides of the grid."""
     return with_sums(buffers, params, device, NOTHING)
+
+
+def is_elementwise(buffers: Sequence[Buffer], params: Sequence[int]) -> bool:
+    """Whether each thread may do any elements of a program by itself: words, without draws, bits
+    and what is stored packed."""
+    table = np.array(params[HEADER:], np.int64).view(INSTRUCTION)
+    packed = {number for number, b in enumerate(buffers) if b.kind is Kind.PACKED}
+    stored = {int(ins["a"]) for ins in table if ins["op"] == Op.STORE}
+    return not packed & stored and all(int(ins["op"]) in _ELEMENTWISE for ins in table)
+
+
+def ended(buffers: Sequence[Buffer], params: Sequence[int], launch: Launch, stream: int) -> Launch:
+    """A launch that makes a program's stream, with the program in place of storing it: one that
+    `is_elementwise`."""
+    ending = launch.ending
+    assert ending is not None, "a launch that takes no program"
+    sums = Sums(ending.place, ending.word_bits, ending.elements, "", (), (), "sums")
+    table = np.array(params[HEADER:], np.int64).view(INSTRUCTION)
+    program = Printer(params[0], table, buffers, {stream: sums})
+    text = f"{ending.header}{program.ending}{ending.kernel}"
+    return replace(
+        launch,
+        source=Source(ending.name, text, (ending.entry,)),
+        entry=ending.entry,
+        arguments=(*launch.arguments[: -ending.stored], *program.arguments),
+        ending=None,
+    )
 
 
 def with_sums(

@@ -110,6 +110,18 @@ class Printer:
             body=body,
         )
 
+    @property
+    def ending(self) -> str:
+        """A program of words as what ends another kernel, where its given stream is `sums`."""
+        fields = [f"uint8_t* m{i};" for i in range(len(self._buffers))]
+        fields += [f"uint64_t n{i};" for i in range(len(self._numbers))]
+        (given,) = self._given.values()
+        return _ENDING.format(
+            word=f"uint{given.word_bits}_t",
+            fields="\n  ".join(fields),
+            body="\n    ".join(self._lines),
+        )
+
     def _randomness(self) -> str:
         """The block's table and key schedules in shared memory."""
         if not self._keys:
@@ -397,6 +409,24 @@ _LINES: Mapping[Op, Lines] = {  # the rest, but for draws of bits and gates
     Op.STORE_BITS: Printer._store_bits,
     Op.CONST_BITS: Printer._const_bits,
 }
+
+_ENDING = """\
+namespace veil {{
+
+struct Program {{
+  using Word = {word};
+  int64_t elements;
+  {fields}
+
+  template <class Tile_>
+  __device__ __forceinline__ void operator()(const Tile_& tile, const Words<Word>& sums) const {{
+    {body}
+  }}
+}};
+
+}}  // namespace veil
+
+"""
 
 _KERNEL = """\
 #include "kernels/fused/planes.cuh"

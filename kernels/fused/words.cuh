@@ -135,9 +135,9 @@ __device__ __forceinline__ PackedIn<T, Bits> packed_in(const uint8_t* data) {
   return {reinterpret_cast<const uint64_t*>(data)};
 }
 
-// Element i of the program, those behind its last one zero.
-template <class T, class Source>
-__device__ __forceinline__ Words<T> load(const Tile& tile, const Source& source) {
+// Element i of the program, those behind its last one zero. A `Tile_` has elements anywhere.
+template <class T, class Tile_, class Source>
+__device__ __forceinline__ Words<T> load(const Tile_& tile, const Source& source) {
   return each_part<T>([&](int c) {
     const int64_t i = tile.element(c);
     return i < tile.elements ? source(i) : T{0};
@@ -146,8 +146,8 @@ __device__ __forceinline__ Words<T> load(const Tile& tile, const Source& source)
 
 // Element (i / repeat) % period; the printer says which of the two it takes, and that Index holds
 // every i.
-template <class T, class Index, bool Divides, bool Wraps, class Source>
-__device__ __forceinline__ Words<T> load_broadcast(const Tile& tile, const Source& source,
+template <class T, class Index, bool Divides, bool Wraps, class Tile_, class Source>
+__device__ __forceinline__ Words<T> load_broadcast(const Tile_& tile, const Source& source,
                                                    uint64_t repeat, uint64_t period) {
   return each_part<T>([&](int c) {
     if (tile.element(c) >= tile.elements) return T{0};
@@ -165,8 +165,8 @@ __device__ __forceinline__ Words<T> lookup(const uint8_t* table, uint64_t entrie
   return each_part<T>([&](int c) { return from[index.at[c] & static_cast<T>(entries - 1)]; });
 }
 
-template <class T>
-__device__ __forceinline__ void store(const Tile& tile, uint8_t* to, const Words<T>& value) {
+template <class T, class Tile_>
+__device__ __forceinline__ void store(const Tile_& tile, uint8_t* to, const Words<T>& value) {
 #pragma unroll
   for (int c = 0; c < kParts; ++c) {
     const int64_t i = tile.element(c);

@@ -185,6 +185,22 @@ __device__ __forceinline__ void for_each_place(const LimbPart& part, int first_r
   }
 }
 
+// Calls body(m, n, row, column) for each of Down x Across mma tiles of this thread: its sum e is at
+// row + e / 2 * 8 and column + e % 2, be that in the output or not.
+template <int Down, int Across, class Body>
+__device__ __forceinline__ void for_each_tile(const LimbPart& part, int first_row, int first_column,
+                                              Body body) {
+  const int lane = made_anew(static_cast<int>(threadIdx.x) % kLanes);
+#pragma unroll
+  for (int m = 0; m < Down; ++m) {
+#pragma unroll
+    for (int n = 0; n < Across; ++n) {
+      body(m, n, part.first_row + first_row + 16 * m + lane / 4,
+           part.first_column + first_column + 8 * n + lane % 4 * 2);
+    }
+  }
+}
+
 // What a warp adds up: of every mma tile, a sum for each weight.
 template <class Tile_>
 class LimbSums {
@@ -237,14 +253,26 @@ class LimbSums {
   template <class Body>
   __device__ __forceinline__ void for_each(const LimbPart& part, Body body) const {
     for_each_place<kDown, kAcross>(part, row(), column(), [&](int m, int n, int e, int at, int to) {
-      T sum = 0;
-#pragma unroll
-      for (int w = 0; w < kLimbs; ++w) sum += weighted<T>(sums_[w][m][n][e], w);
-      body(at, to, sum);
+      body(at, to, sum(m, n, e));
+    });
+  }
+
+  // Calls body(row, column, sums) for each mma tile's four.
+  template <class Body>
+  __device__ __forceinline__ void for_each_four(const LimbPart& part, Body body) const {
+    for_each_tile<kDown, kAcross>(part, row(), column(), [&](int m, int n, int at, int to) {
+      const T four[4] = {sum(m, n, 0), sum(m, n, 1), sum(m, n, 2), sum(m, n, 3)};
+      body(at, to, four);
     });
   }
 
  private:
+  __device__ __forceinline__ T sum(int m, int n, int e) const {
+    T sum = 0;
+#pragma unroll
+    for (int w = 0; w < kLimbs; ++w) sum += weighted<T>(sums_[w][m][n][e], w);
+    return sum;
+  }
   // Where the warp's part of the tile begins.
   static __device__ __forceinline__ int row() {
     return static_cast<int>(threadIdx.x) / kLanes / Tile_::kWarpsAcross * 16 * kDown;
@@ -292,11 +320,31 @@ __device__ __forceinline__ void add_steps(LimbSums<Tile_>& sums, const Operands&
   }
 }
 
-// All of a tile's part of a sum: body(row, column, sum, is_later) for each element, again with
-// is_later where the depth is more than 32-bit sums hold. All threads of a block together.
-template <class Tile_, class Operands, class Body>
-__device__ __forceinline__ void limb_product(const Operands& operands, const Tile& tile,
-                                             Body body) {
+// Where the sums of each part of the depth go: stored, or added to what a launch before or the
+// block itself has stored.
+template <class T>
+struct Stored {
+  T* out;
+  int64_t pitch;  // from part to part
+  int64_t adds;
+
+  // `place(row, column)` is where a sum's element is in the output.
+  template <class Sums, class Place>
+  __device__ __forceinline__ void end(const Sums& sums, const LimbPart& part, bool is_later,
+                                      Place place) const {
+    T* to = out;
+    if (pitch != 0) to += made_anew(static_cast<int>(blockIdx.y)) * pitch;
+    sums.for_each(part, [&](int row, int column, T sum) {
+      put_sum(to + place(row, column), sum, adds != 0 || is_later);
+    });
+  }
+};
+
+// All of a tile's part of a sum: end(sums, part, is_later) when they are made, again with is_later
+// where the depth is more than 32-bit sums hold. All threads of a block together.
+template <class Tile_, class Operands, class End>
+__device__ __forceinline__ void limb_product(const Operands& operands, const TilePart& tile,
+                                             End end_sums) {
   int64_t steps = 0;
   for (int p = 0; p < operands.count(); ++p) steps += steps_of(operands.depth(p));
   const int begin = static_cast<int>(steps * tile.part / tile.parts);
@@ -313,9 +361,7 @@ __device__ __forceinline__ void limb_product(const Operands& operands, const Til
     part.end = end - part.begin < Tile_::Ring::kSteps ? end : part.begin + Tile_::Ring::kSteps;
     typename Tile_::Sums sums;
     if (part.begin < part.end) add_steps(sums, operands, part);
-    sums.for_each(part, [&](int row, int column, typename Tile_::Ring::Word sum) {
-      body(row, column, sum, part.begin != begin);
-    });
+    end_sums(sums, part, part.begin != begin);
   } while (part.end < end);
 }
 

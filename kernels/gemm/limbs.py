@@ -29,13 +29,14 @@ from functools import cache
 from typing import ClassVar, TypeAlias
 
 from veilgraph.kernels.cuda.buffers import Buffer
-from veilgraph.kernels.cuda.launch import DeviceShape
+from veilgraph.kernels.cuda.launch import DeviceShape, Ending
 from veilgraph.kernels.cuda.source import Source
 from veilgraph.kernels.gemm.tuning import nearest
 
 STEP = 32  # depths of a step; kernels/gemm/quads.cuh has it too
 # Of rows, columns, and depths of all pairs together: the kernels count in 32 bits.
 MAX_EXTENT = (1 << 31) - (1 << 16)
+STORED = 3  # arguments of Stored in kernels/gemm/limbs.cuh, behind all others
 _AT_ONCE = 32  # lines that a block copies at a time
 _WARPS = 8
 _LEAST_STEPS = 8  # that are worth a part of their own
@@ -158,6 +159,8 @@ NAMES: dict[str, Tile] = {
 }  # fmt: skip
 # The most limbs whose sums leave registers for a tile.
 _MOST_LIMBS: dict[Tile, int] = {WIDE: 5, GROUP_80: 4, GROUP_64: 5}
+# Convolutions whose main loop takes all registers: with a program behind it, some were spilled.
+_FULL = {(WIDE, 5), (GROUP_64, 5), (GROUP_32, 8)}
 # What a product costs, beside one in WIDE or SMALL: more in tiles that meet each limb they have
 # loaded with few others, less by wgmma, as far as splits and shared memory keep up with it.
 _COSTS: dict[Tile, float] = {FLAT: 1.5, TALL: 1.5, GROUP_80: 0.75, GROUP_64: 0.77, GROUP_32: 0.8}
@@ -170,14 +173,18 @@ def product_cost(tile: Tile) -> float:
 
 @dataclass(frozen=True)
 class Tiling:
-    """A kernel, and the grid that it runs on: tiles in x, batch times parts in z."""
+    """A kernel, and the grid that it runs on: tiles in x, parts in y, the batch in z."""
 
     ring: Ring
     tile: Tile
     stages: int
     grid: tuple[int, int, int]
-    parts: int
     terms: Terms = _PLAIN
+
+    @property
+    def parts(self) -> int:
+        """Of the depth."""
+        return self.grid[1]
 
     @property
     def suffix(self) -> str:
@@ -202,18 +209,36 @@ class Tiling:
         """The kernel of kernels/<kernel>/limbs.cuh for this, and its entry."""
         return _source(kernel, self.ring, self.tile, self.stages, self.terms)
 
+    def ending(self, kernel: str, out: Buffer, depths: Sequence[int]) -> Ending | None:
+        """How a program takes the sums of all pairs' depths, if a block makes each at once."""
+        steps, exact = sum(-(-depth // STEP) for depth in depths), self.ring.exact_depth
+        is_full = kernel == "conv2d" and (self.tile, self.ring.limbs) in _FULL
+        if is_full or self.parts > 1 or (exact is not None and STEP * steps > exact):
+            return None
+        entry = f"veil_{kernel}_limbs{self.suffix}_followed"
+        header = f'{self._includes(kernel)}#include "kernels/gemm/followed.cuh"\n\n'
+        text = self._instance(kernel, entry, "veil::Followed<veil::Program>")
+        name = f"{kernel}_limbs_followed"
+        return Ending(out.pointer, out.word_bits, out.elements, name, entry, header, text, STORED)
+
+    def _includes(self, kernel: str) -> str:
+        headers = f"kernels/gemm/{self.tile.header}.cuh", f"kernels/{kernel}/limbs.cuh"
+        return "".join(f'#include "{header}"\n' for header in headers)
+
+    def _instance(self, kernel: str, entry: str, ending: str) -> str:
+        """A kernel of which sums have this end."""
+        ring = self.ring
+        word = f"veil::Ring<uint{ring.word_bits}_t, {ring.limbs}>"
+        shape = self.tile.text(word, self.stages, self.terms)
+        return f"VEIL_{kernel.upper()}_LIMBS({entry}, {self.shared_bytes}, {ending}, {shape})\n"
+
 
 @cache
 def _source(kernel: str, ring: Ring, tile: Tile, stages: int, terms: Terms) -> tuple[Source, str]:
-    tiling = Tiling(ring, tile, stages, (1, 1, 1), 1, terms)
+    tiling = Tiling(ring, tile, stages, (1, 1, 1), terms)
     entry = f"veil_{kernel}_limbs{tiling.suffix}"
-    word = f"uint{ring.word_bits}_t"
-    shape = tile.text(f"veil::Ring<{word}, {ring.limbs}>", stages, terms)
-    text = (
-        f'#include "kernels/gemm/{tile.header}.cuh"\n#include "kernels/{kernel}/limbs.cuh"\n\n'
-        f"VEIL_{kernel.upper()}_LIMBS({entry}, {tiling.shared_bytes}, {word}, {shape})\n"
-    )
-    return Source(f"{kernel}_limbs", text, (entry,)), entry
+    text = tiling._instance(kernel, entry, f"veil::Stored<uint{ring.word_bits}_t>")
+    return Source(f"{kernel}_limbs", f"{tiling._includes(kernel)}\n{text}", (entry,)), entry
 
 
 def stages_of(ring: Ring, tile: Tile, device: DeviceShape, terms: Terms = _PLAIN) -> int:
@@ -289,7 +314,7 @@ def tiling_of(
     tiles = -(-rows // tile.rows) * -(-columns // tile.columns)
     steps = sum(-(-depth // STEP) for depth in depths)
     parts = max(1, min(parts, steps))
-    return Tiling(ring, tile, stages, (tiles, 1, min(batch * parts, _MAX_Z)), parts)
+    return Tiling(ring, tile, stages, (tiles, parts, min(batch, _MAX_Z)))
 
 
 # What one multiply-add of the integer units costs, in products of bytes on tensor cores: 64 32-bit

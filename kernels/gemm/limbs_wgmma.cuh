@@ -198,16 +198,30 @@ class GroupSums {
   // Calls body(row, column, sum) for what this thread has made, weights put together.
   template <class Body>
   __device__ __forceinline__ void for_each(const LimbPart& part, Body body) const {
-    const int row = static_cast<int>(threadIdx.x) / kLanes * 16;
-    for_each_place<1, kAcross>(part, row, 0, [&](int, int n, int e, int at, int to) {
-      T sum = 0;
-#pragma unroll
-      for (int w = 0; w < kLimbs; ++w) sum += weighted<T>(sums_[w][4 * n + e], w);
-      body(at, to, sum);
+    for_each_place<1, kAcross>(
+        part, row(), 0, [&](int, int n, int e, int at, int to) { body(at, to, sum(4 * n + e)); });
+  }
+
+  // Calls body(row, column, sums) for four at a time, as in an mma tile.
+  template <class Body>
+  __device__ __forceinline__ void for_each_four(const LimbPart& part, Body body) const {
+    for_each_tile<1, kAcross>(part, row(), 0, [&](int, int n, int at, int to) {
+      const T four[4] = {sum(4 * n), sum(4 * n + 1), sum(4 * n + 2), sum(4 * n + 3)};
+      body(at, to, four);
     });
   }
 
  private:
+  // Where the warp's part of the tile begins.
+  static __device__ __forceinline__ int row() {
+    return static_cast<int>(threadIdx.x) / kLanes * 16;
+  }
+  __device__ __forceinline__ T sum(int number) const {
+    T sum = 0;
+#pragma unroll
+    for (int w = 0; w < kLimbs; ++w) sum += weighted<T>(sums_[w][number], w);
+    return sum;
+  }
   int32_t sums_[kLimbs][4 * kAcross] = {};
 };
 

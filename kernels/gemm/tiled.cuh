@@ -4,8 +4,9 @@
 //
 // A block of 16 x 16 threads makes Rows x Columns of the output, a thread every 16th column of
 // Rows/16 neighbouring rows, in registers. Eight depths at a time lie in shared memory; the next
-// eight are fetched into registers meanwhile. Where the depth is cut among blocks, or pairs among
-// launches, parts are added atomically: in a ring, sums have no order.
+// eight are fetched into registers meanwhile. Where the depth is cut among blocks, each part has a
+// place of its own (kernels/gemm/parts.py); where pairs are cut among launches, later ones add to
+// what the first has stored.
 #pragma once
 
 #include "kernels/cuda/prelude.cuh"
@@ -82,7 +83,7 @@ class Fetch {
 
 // The part of the output that a block makes, and the depths of every pair that it takes: those of
 // part `part` of `parts`.
-struct Tile {
+struct TilePart {
   int64_t rows, columns;  // of the output
   int64_t first_row, first_column;
   int64_t part, parts;
@@ -95,7 +96,7 @@ class Product {
  public:
   // Adds one pair's product; all threads of a block together.
   template <class A, class B>
-  __device__ __forceinline__ void add(const A& a, const B& b, int64_t depth, const Tile& tile) {
+  __device__ __forceinline__ void add(const A& a, const B& b, int64_t depth, const TilePart& tile) {
     __shared__ T left[kDepth][Rows];
     __shared__ T right[kDepth][Columns];
     const int64_t steps = (depth + kDepth - 1) / kDepth;
@@ -122,7 +123,7 @@ class Product {
 
   // Calls body(row, column, sum) for what this thread has made.
   template <class Body>
-  __device__ __forceinline__ void for_each(const Tile& tile, Body body) const {
+  __device__ __forceinline__ void for_each(const TilePart& tile, Body body) const {
 #pragma unroll
     for (int j = 0; j < kColumnsEach; ++j) {
       const int64_t column = tile.first_column + threadIdx.x % kSide + kSide * j;
@@ -158,7 +159,8 @@ class Product {
   T sums_[kRowsEach][kColumnsEach] = {};
 };
 
-// One sum to the output, or to what is there already.
+// One sum to its place, or to what is there already: atomically not for others' sake, but because
+// then nobody waits for what is there.
 template <class T>
 __device__ __forceinline__ void put_sum(T* to, T sum, bool adds) {
   if (adds) {

@@ -11,9 +11,9 @@ from typing import TypeAlias
 from veilgraph.kernels.cuda.buffers import Buffer
 from veilgraph.kernels.cuda.launch import THREADS, Argument, DeviceShape, Launch
 from veilgraph.kernels.cuda.source import file_source
-from veilgraph.kernels.fill import cuda as fill
 from veilgraph.kernels.gemm import limbs
 from veilgraph.kernels.gemm.pack import packed
+from veilgraph.kernels.gemm.parts import Parts
 from veilgraph.kernels.gemm.tiles import SHAPES, tiling
 from veilgraph.kernels.matmul import residues
 from veilgraph.kernels.matmul.residues import factor_strides
@@ -121,16 +121,19 @@ def by_limbs(
         strides = factor_strides(factor, side)
         return packed(factor, strides, extents, made.ring, made.tile, side, device)
 
-    adds = made.parts > 1 or len(pairs) > MAX_PAIRS
-    source, entry = made.source("matmul")
-    head: list[Argument] = [out.pointer, batch, rows, columns, made.parts, int(adds)]
-    head.append(sides[0] + 8 * sides[1])
+    parts, (source, entry) = Parts(out, made.parts), made.source("matmul")
+    head = batch, rows, columns, sides[0] + 8 * sides[1]
+    block, shared, scratch = (THREADS, 1, 1), made.shared_bytes, parts.scratch_bytes
+    each = _in_launches(pairs, words)
+    ending = made.ending("matmul", out, [a.shape[2] for a, _ in pairs]) if len(each) == 1 else None
+    stored = ((parts.pointer, parts.pitch, int(number > 0)) for number in range(len(each)))
+    arguments = [(*head, *words, *end) for words, end in zip(each, stored, strict=True)]
     return (
-        *fill.zeros(out, device, adds),
         *(
-            Launch(source, entry, made.grid, (THREADS, 1, 1), (*head, *each), made.shared_bytes)
-            for each in _in_launches(pairs, words)
+            Launch(source, entry, made.grid, block, every, shared, scratch, ending=ending)
+            for every in arguments
         ),
+        *parts.added(device),
     )
 
 
@@ -143,15 +146,15 @@ def by_integers(
     pairs = list(zip(factors[::2], factors[1::2], strict=True))
     depth = sum(a.shape[2] for a, _ in pairs)
     tiles = tiling(out.word_bits, (batch, rows, columns), depth, device)
-    adds = tiles.parts > 1 or len(pairs) > MAX_PAIRS
-    entry = f"veil_matmul{out.word_bits}{tiles.suffix}"
-    head: list[Argument] = [out.pointer, batch, rows, columns, tiles.parts, int(adds)]
+    parts, entry = Parts(out, tiles.parts), f"veil_matmul{out.word_bits}{tiles.suffix}"
+    head: list[Argument] = [parts.pointer, batch, rows, columns, parts.count, parts.pitch]
+    block, scratch = (THREADS, 1, 1), parts.scratch_bytes
     return (
-        *fill.zeros(out, device, adds),
         *(
-            Launch(SOURCE, entry, tiles.grid, (THREADS, 1, 1), (*head, *each))
-            for each in _in_launches(pairs, _factor)
+            Launch(SOURCE, entry, tiles.grid, block, (*head, int(number > 0), *each), 0, scratch)
+            for number, each in enumerate(_in_launches(pairs, _factor))
         ),
+        *parts.added(device),
     )
 
 
@@ -163,7 +166,7 @@ def _factor(factor: Buffer, side: int) -> tuple[Argument, ...]:
 def _in_launches(
     pairs: Sequence[tuple[Buffer, Buffer]], factor: Callable[[Buffer, int], tuple[Argument, ...]]
 ) -> list[list[Argument]]:
-    """The struct Pairs of pairs.cuh for each launch."""
+    """The struct Pairs of pairs.cuh for each launch; all but the first add to what is stored."""
     return in_launches(
         [(*factor(a, 0), *factor(b, 1), a.shape[2], a.addend or 0, b.addend or 0) for a, b in pairs]
     )

@@ -1,5 +1,5 @@
-// Sums of matrix products on tensor cores: x of the grid is the tile, z walks over the batch and
-// the parts of the depth.
+// Sums of matrix products on tensor cores: x of the grid is the tile, y the part of the depth, and
+// z walks over the batch.
 #pragma once
 
 #include "kernels/gemm/limbs.cuh"
@@ -32,34 +32,35 @@ struct MatmulOperands {
   }
 };
 
-template <class Tile_>
-__device__ __forceinline__ void matmul_limbs(typename Tile_::Ring::Word* out, int64_t batch,
-                                             int64_t rows, int64_t columns, int64_t parts,
-                                             bool adds, int64_t access, const Pairs& pairs) {
+template <class Tile_, class Ending>
+__device__ __forceinline__ void matmul_limbs(int64_t batch, int64_t rows, int64_t columns,
+                                             int64_t access, const Pairs& pairs,
+                                             const Ending& ending) {
   using T = typename Tile_::Ring::Word;
   const int64_t down = (rows + Tile_::kRows - 1) / Tile_::kRows;
   const int64_t across = (columns + Tile_::kColumns - 1) / Tile_::kColumns;
   const TilePlace place = place_of(blockIdx.x, down, across);
-  for (int64_t z = blockIdx.z; z < batch * parts; z += gridDim.z) {
-    const int64_t entry = z / parts;
-    const Tile tile = {
-        rows, columns, place.row * Tile_::kRows, place.column * Tile_::kColumns, z - entry * parts,
-        parts};
-    T* to = out + entry * rows * columns;
+  for (int64_t entry = blockIdx.z; entry < batch; entry += gridDim.z) {
+    const TilePart tile = {
+        rows,       columns,  place.row * Tile_::kRows, place.column * Tile_::kColumns,
+        blockIdx.y, gridDim.y};
     limb_product<Tile_>(MatmulOperands<T>{pairs, entry, access}, tile,
-                        [&](int row, int64_t column, T sum, bool is_later) {
-                          put_sum(to + row * columns + column, sum, adds || is_later);
+                        [&](const auto& sums, const LimbPart& part, bool is_later) {
+                          ending.end(sums, part, is_later, [&](int row, int column) {
+                            return (entry * rows + row) * columns + column;
+                          });
                         });
   }
 }
 
 }  // namespace veil
 
-#define VEIL_MATMUL_LIMBS(entry, shared_bytes, word, ...)                                         \
-  extern "C" __global__ void __launch_bounds__(256, 1)                                            \
-      entry(word* out, int64_t batch, int64_t rows, int64_t columns, int64_t parts, int64_t adds, \
-            int64_t access, const __grid_constant__ veil::Pairs pairs) {                          \
-    using Tile = __VA_ARGS__;                                                                     \
-    static_assert(Tile::Memory::kBytes == shared_bytes);                                          \
-    veil::matmul_limbs<Tile>(out, batch, rows, columns, parts, adds != 0, access, pairs);         \
+// `Ending` is Stored, or Followed by a program; kernels/gemm/limbs.py prints both.
+#define VEIL_MATMUL_LIMBS(entry, shared_bytes, Ending, ...)                                     \
+  extern "C" __global__ void __launch_bounds__(256, 1)                                          \
+      entry(int64_t batch, int64_t rows, int64_t columns, int64_t access,                       \
+            const __grid_constant__ veil::Pairs pairs, const __grid_constant__ Ending ending) { \
+    using Tile = __VA_ARGS__;                                                                   \
+    static_assert(Tile::Memory::kBytes == shared_bytes);                                        \
+    veil::matmul_limbs<Tile>(batch, rows, columns, access, pairs, ending);                      \
   }

@@ -2,9 +2,11 @@
 
 The last launch of some products does nothing but put sums together and store them (`Launch.sums`).
 Where a fused step reads all of them before the next round, and nobody reads them later, it makes
-them itself: one launch less, and the sums are neither written nor read. Both steps have to be on
-the card, one after the other, so a device has each of them by itself too, and takes the two
-together in stretches that hold both.
+them itself: one launch less, and the sums are neither written nor read. Where the only launch of a
+product could take a program (`Launch.ending`), and the step is one of words, it takes that: then
+blocks read factors while others store results, in the step's place and not the product's, so
+nothing up to there may write factors. Both steps have to be on the card, one after the other, so a
+device has each of them by itself too, and takes the two together in stretches that hold both.
 """
 
 from __future__ import annotations
@@ -16,8 +18,8 @@ import numpy as np
 
 from veilgraph.ir.plan import ROUND, PartyPlan
 from veilgraph.kernels import KERNELS
-from veilgraph.kernels.cuda import DeviceShape, Launch, Sums, buffers_of
-from veilgraph.kernels.fused.cuda import with_sums
+from veilgraph.kernels.cuda import DeviceShape, Ending, Launch, Sums, buffers_of
+from veilgraph.kernels.fused.cuda import ended, is_elementwise, with_sums
 from veilgraph.kernels.fused.declaration import HEADER, INSTRUCTION, Op
 from veilgraph.runtime.cuda.lifetimes import lives_on, meet
 from veilgraph.runtime.dataflow import Access, accesses, place_of, streams_of
@@ -39,36 +41,51 @@ def epilogues(
     program: PartyPlan, steps: Sequence[tuple[Launch, ...]], shape: DeviceShape
 ) -> tuple[Epilogue, ...]:
     """Of a program that was checked, with the launches of each step."""
-    last = {step: made[-1].sums for step, made in enumerate(steps) if made}
-    sums = {step: each for step, each in last.items() if each is not None}
-    if not sums:
-        return ()
-    found = accesses(program)
     taken: dict[int, Epilogue] = {}
-    for product, each in sums.items():
-        place = _follower(program, steps, found, product, each)
-        if place is not None and place[0] not in taken:
-            follower, stream = place
-            launch = _joined(program, follower, {stream: each}, shape)
-            taken[follower] = Epilogue(product, follower, launch)
+    for each in candidates(program, steps, shape):
+        between = steps[each.product + 1 : each.follower]
+        scratch = any(launch.scratch_bytes for step in between for launch in step)
+        if not scratch and each.follower not in taken:
+            taken[each.follower] = each
     return tuple(taken.values())
 
 
-def _joined(
-    program: PartyPlan, follower: int, given: dict[int, Sums], shape: DeviceShape
-) -> Launch:
+def candidates(
+    program: PartyPlan, steps: Sequence[tuple[Launch, ...]], shape: DeviceShape
+) -> tuple[Epilogue, ...]:
+    """The same where scratch memory kept all that is left in it, and a step could take several
+    products' sums: every epilogue that the program has on any card where no more products leave
+    some."""
+    last = {step: made[-1] for step, made in enumerate(steps) if made}
+    open_ended = {step: each for step, each in last.items() if each.sums or each.ending}
+    found = accesses(program) if open_ended else ()
+    every = (_epilogue(program, found, step, each, shape) for step, each in open_ended.items())
+    return tuple(each for each in every if each is not None)
+
+
+def _epilogue(
+    program: PartyPlan, found: Sequence[Access], product: int, last: Launch, shape: DeviceShape
+) -> Epilogue | None:
+    """Of a product with this last launch."""
+    made = last.sums or last.ending
+    place = None if made is None else _follower(program, found, product, made)
+    if place is None:
+        return None
+    follower, stream = place
     row = program.steps[follower]
     params: list[int] = program.params_of(row).tolist()
-    (launch,) = with_sums(buffers_of(program.buffers_of(row)), params, shape, given)
-    return launch
+    buffers = buffers_of(program.buffers_of(row))
+    if last.sums is not None:
+        (launch,) = with_sums(buffers, params, shape, {stream: last.sums})
+        return Epilogue(product, follower, launch)
+    written = [place for step in found[product + 1 : follower + 1] for place in step.writes]
+    if meet(written, found[product].reads) or not is_elementwise(buffers, params):
+        return None
+    return Epilogue(product, follower, ended(buffers, params, last, stream))
 
 
 def _follower(
-    program: PartyPlan,
-    steps: Sequence[tuple[Launch, ...]],
-    found: Sequence[Access],
-    product: int,
-    sums: Sums,
+    program: PartyPlan, found: Sequence[Access], product: int, sums: Sums | Ending
 ) -> tuple[int, int] | None:
     """The step that alone reads a product's sums, before the next round, and its stream of them."""
     place = sums.place.offset, sums.elements * sums.word_bits // 8
@@ -79,13 +96,12 @@ def _follower(
             stream = _stream(program, step, place, sums)
             is_last = stream is not None and not lives_on(program, found, product, step, place)
             return (step, stream) if stream is not None and is_last else None
-        scratch = any(launch.scratch_bytes for launch in steps[step])
-        if scratch or meet([place], found[step].writes):
+        if meet([place], found[step].writes):
             return None
     return None
 
 
-def _stream(program: PartyPlan, step: int, place: Place, sums: Sums) -> int | None:
+def _stream(program: PartyPlan, step: int, place: Place, sums: Sums | Ending) -> int | None:
     """Which stream of a step is loaded element for element from a place, if nothing else that it
     reads or writes in part touches that."""
     row = program.steps[step]

@@ -29,12 +29,14 @@ from veilgraph.kernels.cuda.launch import SCHEDULE_BYTES
 from veilgraph.kernels.native import library
 from veilgraph.runtime._native import check_program
 from veilgraph.runtime.cuda.driver import Driver, DriverFault
-from veilgraph.runtime.cuda.epilogues import Epilogue, epilogues
+from veilgraph.runtime.cuda.epilogues import Epilogue, candidates, epilogues
 from veilgraph.runtime.cuda.packing import fixed_buffers
 from veilgraph.runtime.cuda.prologues import Prologue, prologues
 from veilgraph.runtime.device import Place
 
 GIB = 2**30
+# No card has more: with so many every depth is cut that any card cuts, and with one none is.
+MOST_MULTIPROCESSORS = 256
 NUMBER_BYTES = 16  # of an inference's number on the card: 8, and room to align what follows
 
 
@@ -62,7 +64,10 @@ class CudaProgram:
         """In launches, of a program that was checked, with these buffers packed."""
         program = plan.party(party)
         shape = DeviceShape(driver.card.multiprocessors, driver.card.arch)
-        laid, before, after = step_launches(program, shape, fixed)
+        laid, before = step_launches(program, shape, fixed)
+        left_out = {step for made in before for step in made.sums}
+        every = epilogues(program, _open_ended(laid, before), shape)
+        after = tuple(each for each in every if each.follower not in left_out)
         places = tuple(place for place in fixed.values() if place is not None)
         return CudaProgram(plan, program, driver, laid, places, before, after)
 
@@ -122,9 +127,10 @@ def check(program: PartyPlan, constants_bytes: int) -> None:
 
 def step_launches(
     program: PartyPlan, shape: DeviceShape, fixed: Container[int]
-) -> tuple[Placed, tuple[Prologue, ...], tuple[Epilogue, ...]]:
+) -> tuple[Placed, tuple[Prologue, ...]]:
     """The launches of each step of a program that was checked, in order, none for rounds; and what
-    stands for several of them. `fixed` are the rows of its buffer table that may be packed."""
+    stands for sums and the products that read them. `fixed` are the rows of its buffer table that
+    may be packed."""
     buffers = partial(_buffers, program, fixed)
     steps = [
         () if row["kernel"] == ROUND else _launches(program, row, buffers(row), shape)
@@ -132,13 +138,18 @@ def step_launches(
     ]
     before = prologues(program, steps, buffers, shape)
     laid = placed([*steps, *(each for made in before for each in made.products.values())])
-    left_out = {step for made in before for step in made.sums}
-    after = epilogues(program, laid.steps[: len(steps)], shape)
-    return (
-        replace(laid, steps=laid.steps[: len(steps)]),
-        _bound(before, laid.steps[len(steps) :]),
-        tuple(each for each in after if each.follower not in left_out),
-    )
+    first, rest = laid.steps[: len(steps)], laid.steps[len(steps) :]
+    return replace(laid, steps=first), _bound(before, rest)
+
+
+def _open_ended(laid: Placed, before: Iterable[Prologue]) -> list[tuple[Launch, ...]]:
+    """The launches of each step, where a product that makes sums takes no program at its end: that
+    would read what the step of the sum has stored."""
+    steps = list(laid.steps)
+    for step in (step for made in before for step in made.products):
+        *others, last = steps[step]
+        steps[step] = (*others, replace(last, ending=None))
+    return steps
 
 
 def _bound(
@@ -168,10 +179,17 @@ def _launches(
 
 
 def sources(program: PartyPlan, constants_bytes: int, arch: str) -> list[Source]:
-    """All that is compiled for a program on cards of an architecture, each once."""
+    """All that is compiled for a program on cards of an architecture, each once, however many
+    multiprocessors they have."""
     check(program, constants_bytes)
-    shape = DeviceShape(multiprocessors=1, arch=arch)
-    return _distinct_sources(*step_launches(program, shape, fixed_buffers(program)))
+    found: list[Source] = []
+    for multiprocessors in (1, MOST_MULTIPROCESSORS):
+        shape = DeviceShape(multiprocessors, arch)
+        laid, before = step_launches(program, shape, fixed_buffers(program))
+        after = candidates(program, _open_ended(laid, before), shape)
+        found += _distinct_sources(laid, before, after)
+    by_digest = {each.digest: each for each in found}
+    return [by_digest[digest] for digest in sorted(by_digest)]
 
 
 def _distinct_sources(

@@ -130,10 +130,12 @@ def test_kernels_are_compiled_for_each_architecture(
     assert done.exit_code == 0, done.output
     report = json.loads(done.stdout)
     files = list(cubins.glob("*.cubin"))
-    assert report["files"] == len(files) == 2 * report["kernels"] > 0
-    assert sum("-arch=sm_90a " in file.read_text() for file in files) == report["kernels"]
+    of_hopper = [file for file in files if file.name.endswith("-sm_90.cubin")]
+    assert report["files"] == len(files) > report["kernels"] >= len(of_hopper) > 0
+    assert [file for file in files if "-arch=sm_90a " in file.read_text()] == of_hopper
     again = CliRunner().invoke(main, [*options, "--gpu-arch", "sm_90a,sm_90"])
-    assert f"kernels for sm_90: {report['kernels']} files in {cubins}." in again.stdout
+    count = len(of_hopper)
+    assert f"{count} kernels for sm_90: {count} files in {cubins}." in again.stdout
 
 
 def test_kernels_need_a_compiler(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -35,11 +35,12 @@ from veilgraph.kernels.cuda import (
     Buffer,
     DeviceShape,
     Kind,
+    Launch,
     Source,
     buffers_of,
     launches,
 )
-from veilgraph.kernels.fused.cuda import with_sums
+from veilgraph.kernels.fused.cuda import ended, with_sums
 from veilgraph.kernels.fused.declaration import Op, instruction, program
 from veilgraph.kernels.gemm.byte_products import BLOCKS, MMA, WGMMA, WGMMA_PAIRS, Engine, Right
 from veilgraph.kernels.gemm.byte_products import source as byte_products
@@ -55,6 +56,7 @@ from veilgraph.kernels.gemm.limbs import (
 from veilgraph.kernels.gemm.pack import source as pack
 from veilgraph.kernels.gemm.residues import Basis
 from veilgraph.kernels.gemm.residues import source as residues
+from veilgraph.kernels.matmul.cuda import by_limbs
 from veilgraph.kernels.matmul.residues import by_residues
 from veilgraph.runtime.cuda.archs import build_flag
 
@@ -127,7 +129,7 @@ def printed(plan: Plan) -> dict[str, Source]:
 def limb_kernels(kernel: str, ring: Ring, device: DeviceShape) -> list[Source]:
     """All that tilings of a ring may choose on an architecture, with the most stages."""
     return [
-        Tiling(ring, tile, stages_of(ring, tile, device), (1, 1, 1), 1).source(kernel)[0]
+        Tiling(ring, tile, stages_of(ring, tile, device), (1, 1, 1)).source(kernel)[0]
         for tile in tiles_of(ring, device)
     ]
 
@@ -135,7 +137,7 @@ def limb_kernels(kernel: str, ring: Ring, device: DeviceShape) -> list[Source]:
 def kernels_of_sums(ring: Ring, device: DeviceShape) -> list[Source]:
     """Those of matmul that make sums of shares while they load them."""
     plain = (
-        Tiling(ring, tile, stages_of(ring, tile, device), (1, 1, 1), 1)
+        Tiling(ring, tile, stages_of(ring, tile, device), (1, 1, 1))
         for tile in tiles_of(ring, device)
     )
     made = (each.of_sums(terms, device) for each, terms in product(plain, SUMS))
@@ -145,7 +147,7 @@ def kernels_of_sums(ring: Ring, device: DeviceShape) -> list[Source]:
 def fewer_stages(kernel: str, ring: Ring, device: DeviceShape) -> list[Source]:
     """What a table of measured tilings may choose beside them."""
     return [
-        Tiling(ring, tile, stages, (1, 1, 1), 1).source(kernel)[0]
+        Tiling(ring, tile, stages, (1, 1, 1)).source(kernel)[0]
         for tile in tiles_of(ring, device)
         for stages in stages_worth(ring, tile, device)[:-1]
     ]
@@ -228,6 +230,11 @@ def test_depthwise_kernels(tmp_path: Path, word_bits: int) -> None:
     reports = compiled(tmp_path, in_one_unit(sources), HOPPER)
     assert len(reports) == len(sources)
     assert not spilling(reports)
+
+
+@needs_nvcc
+def test_parts_are_added_without_spills(tmp_path: Path) -> None:
+    assert not spilling(compiled(tmp_path, (ROOT / "kernels/gemm/parts.cu").read_text(), HOPPER))
 
 
 @needs_nvcc
@@ -381,6 +388,7 @@ def test_sums_made_by_the_program_that_follows_do_not_spill(tmp_path: Path, kind
     params = [int(value) for value in Convolution(bits, pad_top=1, pad_left=1).values()]
     for made in (
         by_residues(matrices, [bits], DeviceShape(1)),
+        by_limbs(matrices, [bits], DeviceShape(132)),
         convolution_by_residues(images, params, DeviceShape(1)),
     ):
         sums = made[-1].sums
@@ -390,6 +398,36 @@ def test_sums_made_by_the_program_that_follows_do_not_spill(tmp_path: Path, kind
         copied = program(sums.elements, 1, 0, lines).tolist()
         (launch,) = with_sums(streams, copied, DeviceShape(1), {0: sums})
         assert not spilling(compiled(tmp_path, launch.source.text))
+
+
+def with_program(kernel: str, tiling: Tiling) -> str | None:
+    """The kernel of a tiling that ends in the sum of its sums and two streams, if it may."""
+    bits = tiling.ring.word_bits
+    kind = Kind.WORDS64 if bits == 64 else Kind.WORDS32
+    streams = [Buffer(0, i << 20, kind, bits, (4096,), (1,)) for i in range(4)]
+    ending = tiling.ending(kernel, streams[0], [64])
+    if ending is None:
+        return None
+    lines = [
+        *(instruction(op=Op.LOAD, word=bits, dst=i, a=i) for i in range(3)),
+        *(instruction(op=Op.ADD, word=bits, dst=0, a=0, b=i) for i in (1, 2)),
+        instruction(op=Op.STORE, word=bits, a=3, b=0),
+    ]
+    alone = Launch(tiling.source(kernel)[0], "", (1, 1, 1), (1, 1, 1), (0, 0, 0), ending=ending)
+    return ended(streams, program(4096, 3, 0, lines).tolist(), alone, 0).source.text
+
+
+@needs_nvcc
+@pytest.mark.slow
+@pytest.mark.parametrize("kernel", ["matmul", "conv2d"])
+@pytest.mark.parametrize("ring", RINGS, ids=lambda ring: f"{ring.word_bits}-{ring.limbs}")
+@pytest.mark.parametrize("arch", ["sm_80", "sm_90"])
+def test_limbs_that_end_in_a_program(tmp_path: Path, kernel: str, ring: Ring, arch: str) -> None:
+    device, targets = DeviceShape(1, arch), SM_90A if arch == "sm_90" else TARGETS[:1]
+    for tile in tiles_of(ring, device):
+        made = Tiling(ring, tile, stages_of(ring, tile, device), (1, 1, 1))
+        text = with_program(kernel, made)
+        assert text is None or not spilling(compiled(tmp_path, text, targets))
 
 
 @needs_nvcc

@@ -1,39 +1,60 @@
-"""Products by residues whose sums the next program makes: the same memory as on the CPU, and where
-it is not done."""
+"""Products by residues, or in parts, whose sums the next program makes: the same memory as on the
+CPU, and where it is not done."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import pytest
 from copying_plans import copying_plan
+from layer_plans import check_layer, layer_plan
 from small_machines import image, step, words
-from small_plans import W, X, small_plan
-from whole_plans import check_devices
 
 from veilgraph.ir.plan import KEPT, ROUND, BufferKind, Phase, Plan, Tensor
 from veilgraph.kernels.conv2d import cuda as conv2d
 from veilgraph.kernels.conv2d.declaration import Params
 from veilgraph.kernels.conv2d.residues import by_residues as convolution_by_residues
+from veilgraph.kernels.cuda import DeviceShape
 from veilgraph.kernels.fused.declaration import Op, instruction, program
+from veilgraph.kernels.gemm import limbs
 from veilgraph.kernels.matmul import cuda as matmul
 from veilgraph.kernels.matmul.residues import by_residues
 from veilgraph.runtime.cuda.device import CudaDevice
-from veilgraph.runtime.cuda.program import CudaProgram
-from veilgraph.runtime.cuda.shim_driver import ShimDriver
+from veilgraph.runtime.cuda.program import CudaProgram, sources
+from veilgraph.runtime.cuda.shim_driver import SHIM, ShimDriver
 from veilgraph.runtime.devices import ready
 
 KEY = bytes(range(16))
 PLACE = 1 << 16  # bytes of each operand's place
 
 
-@pytest.fixture(autouse=True)
-def by_way(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Small products too go by residues."""
-    monkeypatch.setattr(matmul, "launches", by_residues)
-    monkeypatch.setattr(conv2d, "launches", convolution_by_residues)
+def three_parts(
+    ring: limbs.Ring,
+    extents: tuple[int, int, int],
+    depths: Sequence[int],
+    device: DeviceShape,
+    kernel: str = "matmul",
+) -> limbs.Tiling:
+    """A part a step of the depth, three at most."""
+    return limbs.tiling_of(ring, limbs.SMALL, 1, 3, extents, depths)
+
+
+WAYS = {
+    "residues": (by_residues, convolution_by_residues),
+    "parts": (matmul.by_limbs, conv2d.by_limbs),
+}
+
+
+@pytest.fixture(autouse=True, params=WAYS)
+def by_way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Small products too go by a way that leaves something for the next program to add up."""
+    of_matrices, of_images = WAYS[request.param]
+    monkeypatch.setattr(matmul, "launches", of_matrices)
+    monkeypatch.setattr(conv2d, "launches", of_images)
+    monkeypatch.setattr(limbs, "tiling", three_parts)
 
 
 def followed(elements: int, word: int, *more: tuple[int, ...]) -> list[int]:
@@ -55,7 +76,7 @@ def followed(elements: int, word: int, *more: tuple[int, ...]) -> list[int]:
 
 
 def plan_of(
-    shape: tuple[int, int, int, int] = (1, 5, 7, 20),
+    shape: tuple[int, int, int, int] = (1, 5, 7, 70),
     word: int = 64,
     between: Sequence[Any] = (),
     after: Sequence[Any] = (),
@@ -92,6 +113,7 @@ def plan_with(
         words(5 * PLACE, elements, **planes),
         words(6 * PLACE, 4),
         words(0, 4),
+        *(image(at * PLACE, *shape, **kind) for at, shape in zip((6, 1, 2), shapes, strict=True)),
     ]
     steps = [
         step(kernel, buffer_count=3, first_param=0, param_count=len(ring)),
@@ -120,7 +142,7 @@ def memory(plan: Plan, device: Any, seed: int) -> np.ndarray[Any, np.dtype[np.ui
 
 
 @pytest.mark.parametrize("word", [32, 64])
-@pytest.mark.parametrize("shape", [(1, 1, 1, 1), (2, 3, 43, 70), (3, 5, 64, 9), (1, 1, 129, 20)])
+@pytest.mark.parametrize("shape", [(1, 1, 1, 40), (2, 3, 43, 70), (3, 5, 64, 65), (1, 1, 129, 33)])
 def test_memory_is_as_on_the_cpu(
     shim: ShimDriver, word: int, shape: tuple[int, int, int, int]
 ) -> None:
@@ -133,7 +155,7 @@ def test_memory_is_as_on_the_cpu_after_a_convolution(
     shim: ShimDriver, word: int, groups: int
 ) -> None:
     """Images with gaps between rows, of two phases."""
-    shapes = (2, 12, 5, 4), (2, 9, 9, 7), (12, 9 // groups, 3, 3)
+    shapes = (2, 12, 5, 4), (2, 12, 9, 7), (12, 12 // groups, 3, 3)
     params = Params(word, 2, 2, 1, 1, groups=groups).values()
     check_joined(plan_with("conv2d", [int(value) for value in params], shapes, word), shim)
 
@@ -154,12 +176,11 @@ def test_a_launch_less_where_both_steps_are_run(shim: ShimDriver) -> None:
     plan = plan_of()
     device = CudaDevice(CudaProgram.prepared(plan, "alice", shim), KEY)
     together, before = memory(plan, device, 1), shim.launches
-    assert before == 4
     device.run(0, 1, 3)
-    assert shim.launches - before == 4
+    assert shim.launches == before + before
     sums = device.copy_out((0, 8 * 35)).view(np.uint64).reshape(5, 7)
-    left = device.copy_out((PLACE, 8 * 100)).view(np.uint64).reshape(5, 20)
-    right = device.copy_out((2 * PLACE, 8 * 140)).view(np.uint64).reshape(20, 7)
+    left = device.copy_out((PLACE, 8 * 350)).view(np.uint64).reshape(5, 70)
+    right = device.copy_out((2 * PLACE, 8 * 490)).view(np.uint64).reshape(70, 7)
     np.testing.assert_array_equal(sums, left @ right)
     device.run(1, 2, 3)
     np.testing.assert_array_equal(device.copy_out((PLACE, 6 * PLACE)), together)
@@ -167,13 +188,15 @@ def test_a_launch_less_where_both_steps_are_run(shim: ShimDriver) -> None:
 
 COPY_OUT = step("copy", first_buffer=7)  # reads the sums
 PRODUCT = step("matmul", buffer_count=3, param_count=1)
+ELSEWHERE = step("matmul", first_buffer=9, buffer_count=3, param_count=1)
 LOAD = {"op": Op.LOAD, "word": 64}
 REPEATING = [instruction(a=0, b=1, c=35, **LOAD), instruction(op=Op.STORE, word=64, a=2)]
 OTHERS = {
     "read later": {"after": [COPY_OUT]},
     "read before it is written again": {"after": [COPY_OUT, PRODUCT]},
     "a round between": {"between": [step(ROUND, buffer_count=0)]},
-    "another product between": {"between": [PRODUCT]},
+    "made again between": {"between": [PRODUCT]},
+    "another product between": {"between": [ELSEWHERE]},
     "an output": {"outputs": (Tensor("y", (4,), 64, 0, "alice", 8),)},
     "kept": {"kept": np.array([(Phase.ONLINE, (0,) * 7, 16, 8)], KEPT)},
     "fewer elements": {"params": followed(34, 64)},
@@ -199,10 +222,32 @@ def test_a_step_between_that_needs_no_scratch_memory(shim: ShimDriver) -> None:
     np.testing.assert_array_equal(found, memory(plan, ready("cpu", plan, "alice").open(KEY), 5))
 
 
-def test_a_layer_has_some(shim: ShimDriver, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Parties whose truncation takes all of a product at once."""
-    parties = ("alice", "bob", "carol")
-    made = [CudaProgram.laid_out(small_plan(), party, shim, {}) for party in parties]
+def test_what_is_compiled_ahead_is_enough_for_any_card(
+    shim: ShimDriver, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Be their multiprocessors too few to cut the depth, or what lies between in the way or not."""
+    monkeypatch.undo()
+    for between in ((), (ELSEWHERE,)):
+        plan = plan_of((1, 5, 7, 512), 32, between)
+        ahead = {source.digest for source in sources(plan.party("alice"), 0, SHIM.arch)}
+        joined = set()
+        for multiprocessors in (1, 2, 132):
+            card = replace(SHIM, multiprocessors=multiprocessors)
+            made = CudaProgram.laid_out(plan, "alice", ShimDriver(shim._folder, card), {})
+            joined.add(len(made.epilogues))
+            needed = {source.digest for source in made.sources}
+            assert needed <= ahead
+        assert joined == ({0} if between else {0, 1})
+
+
+@pytest.mark.parametrize(("suite", "ring"), [("rep3", 32), ("rep3", 64), ("additive", 40)])
+@pytest.mark.parametrize(("op", "batch"), [("matmul", 1), ("matmul", 8), ("conv", 1), ("conv", 8)])
+def test_whole_layers(
+    shim: ShimDriver, monkeypatch: pytest.MonkeyPatch, suite: str, ring: int, op: str, batch: int
+) -> None:
+    """The wire is that of parties on the CPU, and some of them have sums made by what follows."""
+    plan = layer_plan(suite, op, ring, batch)
+    made = [CudaProgram.laid_out(plan, party, shim, {}) for party in plan.manifest.parties]
     assert any(each.epilogues for each in made)
     monkeypatch.setenv("XDG_CACHE_HOME", str(shim._folder))
-    check_devices(small_plan(), [{"x": X}, {"x": -X}], {"w": W}, ("host-shim",) * 3)
+    check_layer(plan, op, batch)

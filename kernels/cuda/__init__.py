@@ -13,7 +13,7 @@ addresses, and launches it. Nothing here needs a GPU, a driver or a compiler: pr
 | `packed.py` | places of what launches want laid out once a session |
 | `buffers.py` | `Buffer`: a row of a plan's buffer table |
 | `strided.py` | walks over strided arrays, as the kernels take them |
-| `steps.py` | `launches` |
+| `steps.py` | `launches`: it imports all kernels, and they the rest, so it goes by its own name |
 | `shim/` | the host's stand-in for a GPU |
 """
 
@@ -31,7 +31,6 @@ from veilgraph.kernels.cuda.launch import (
 )
 from veilgraph.kernels.cuda.packed import Placed, placed
 from veilgraph.kernels.cuda.source import FLAGS, ROOT, Source
-from veilgraph.kernels.cuda.steps import launches
 
 __all__ = [
     "FLAGS",
@@ -50,6 +49,5 @@ __all__ = [
     "Sums",
     "buffers_of",
     "key_schedules",
-    "launches",
     "placed",
 ]

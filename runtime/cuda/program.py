@@ -22,10 +22,10 @@ from veilgraph.kernels.cuda import (
     Placed,
     Source,
     buffers_of,
-    launches,
     placed,
 )
 from veilgraph.kernels.cuda.launch import SCHEDULE_BYTES
+from veilgraph.kernels.cuda.steps import launches
 from veilgraph.kernels.native import library
 from veilgraph.runtime._native import check_program
 from veilgraph.runtime.cuda.driver import Driver, DriverFault

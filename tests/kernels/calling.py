@@ -19,8 +19,9 @@ from cards import CardRunner, first_card
 
 from veilgraph.ir.plan import BUFFER, MAX_RANK, STEP, BufferKind, Region
 from veilgraph.kernels import KERNELS
-from veilgraph.kernels.cuda import Buffer, DeviceShape, Launch, buffers_of, launches, placed
+from veilgraph.kernels.cuda import Buffer, DeviceShape, Launch, buffers_of, placed
 from veilgraph.kernels.cuda.shim import ShimRunner
+from veilgraph.kernels.cuda.steps import launches
 from veilgraph.kernels.fused.reference import Packed, Planes
 from veilgraph.kernels.native import library, supported
 from veilgraph.runtime._native import Machine

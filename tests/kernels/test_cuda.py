@@ -21,10 +21,10 @@ from veilgraph.kernels.cuda import (
     Run,
     Source,
     key_schedules,
-    launches,
 )
 from veilgraph.kernels.cuda.launch import SCRATCH
 from veilgraph.kernels.cuda.shim import ShimRunner
+from veilgraph.kernels.cuda.steps import launches
 from veilgraph.runtime.cuda.shim_driver import ShimDriver
 
 DEVICE = DeviceShape(multiprocessors=1)

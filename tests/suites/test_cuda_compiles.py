@@ -38,8 +38,8 @@ from veilgraph.kernels.cuda import (
     Launch,
     Source,
     buffers_of,
-    launches,
 )
+from veilgraph.kernels.cuda.steps import launches
 from veilgraph.kernels.fused.cuda import ended, with_sums
 from veilgraph.kernels.fused.declaration import Op, instruction, program
 from veilgraph.kernels.gemm.byte_products import BLOCKS, MMA, WGMMA, WGMMA_PAIRS, Engine, Right

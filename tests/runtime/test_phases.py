@@ -148,15 +148,19 @@ def test_a_round_begins_before_its_steps_end(large: Plan, tmp_path: Path) -> Non
 
 
 def test_a_peer_that_goes_while_steps_run_is_named(large: Plan, tmp_path: Path) -> None:
+    """By one of the others at least: the last may see first that this one went for it."""
+
     def act(party: Party) -> Any:
         if party.program.party == "bob":
             return party.links.close()
         return party.infer(numbers(party))
 
     alice, _, carol = each_does(parties(large, connect_native, tmp_path), act)
-    for error in (alice, carol):
-        assert isinstance(error, PeerError)
-        assert "bob" in error.message
+    assert isinstance(alice, PeerError)
+    assert isinstance(carol, PeerError)
+    assert "bob" in alice.message or "bob" in carol.message
+    assert "bob" in alice.message or "carol" in alice.message
+    assert "bob" in carol.message or "alice" in carol.message
 
 
 def test_a_step_that_fails_ends_the_round_that_it_was_in(tmp_path: Path) -> None:

@@ -16,6 +16,7 @@ from veilgraph.plans import Plan
 from veilgraph.runtime.cuda.driver import Card, Driver
 from veilgraph.runtime.cuda.packing import fixed_buffers
 from veilgraph.runtime.cuda.program import needed_bytes, step_launches
+from veilgraph.runtime.dataflow import accesses
 
 PARTS = ("steps", "links", "other")  # of a run's seconds
 
@@ -66,7 +67,7 @@ def beside_arena(plan: Plan, party: str, card: Card) -> int:
     weights laid out for its kernels."""
     program = plan.party(party)
     shape = DeviceShape(card.multiprocessors, card.arch)
-    laid, _ = step_launches(program, shape, fixed_buffers(program))
+    laid, _ = step_launches(program, accesses(program), shape, fixed_buffers(program))
     return needed_bytes(plan, program, laid.beside_bytes) - program.arena_bytes
 
 

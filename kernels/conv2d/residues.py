@@ -100,7 +100,7 @@ class Shape:
 @cache
 def source(word_bits: int, basis: Basis) -> Source:
     """The kernels around the products: to residues, and back."""
-    name = _name(word_bits, basis)
+    name = basis.name(word_bits)
     text = f"""#include "kernels/conv2d/residues.cuh"
 
 {constants(basis)}
@@ -108,10 +108,6 @@ VEIL_IMAGE_RESIDUES({name}, uint{word_bits}_t)
 """
     kernels = ("reduce_images", "reduce_weights", "combine_images")
     return Source("image_residues", text, tuple(f"veil_{kernel}_{name}" for kernel in kernels))
-
-
-def _name(word_bits: int, basis: Basis) -> str:
-    return f"{word_bits}_{basis.limbs}_{basis.count}"
 
 
 def by_residues(
@@ -139,7 +135,7 @@ def _launch(
     device: DeviceShape,
 ) -> Launch:
     """A kernel of `source` over so many threads' work."""
-    entry = f"veil_{kernel}_{_name(c.out.word_bits, shape.basis)}"
+    entry = f"veil_{kernel}_{shape.basis.name(c.out.word_bits)}"
     made, grid = source(c.out.word_bits, shape.basis), grid_stride(items, device)
     return Launch(made, entry, grid, (THREADS, 1, 1), arguments, 0, shape.places[2])
 

@@ -81,6 +81,10 @@ class Basis:
         assert depth <= MAX_DEPTH
         return Basis(ring.limbs, moduli_count(ring.limbs, max(depth, 1)))
 
+    def name(self, word_bits: int) -> str:
+        """Of kernels of words of so many bits."""
+        return f"{word_bits}_{self.limbs}_{self.count}"
+
     @property
     def moduli(self) -> tuple[int, ...]:
         return MODULI[: self.count]
@@ -116,7 +120,7 @@ class Basis:
 @cache
 def source(word_bits: int, basis: Basis) -> Source:
     """The kernels around the products: to residues, and back."""
-    name = f"{word_bits}_{basis.limbs}_{basis.count}"
+    name = basis.name(word_bits)
     text = f"""#include "kernels/gemm/residues.cuh"
 
 {constants(basis)}
@@ -155,5 +159,5 @@ def _rows(basis: Basis, packed: list[int]) -> str:
 
 def entries(word_bits: int, basis: Basis) -> tuple[str, str]:
     """Of residues, and of sums put together."""
-    name = f"{word_bits}_{basis.limbs}_{basis.count}"
+    name = basis.name(word_bits)
     return f"veil_reduce_{name}", f"veil_combine_{name}"

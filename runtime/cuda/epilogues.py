@@ -22,7 +22,7 @@ from veilgraph.kernels.cuda import DeviceShape, Ending, Launch, Sums, buffers_of
 from veilgraph.kernels.fused.cuda import ended, is_elementwise, with_sums
 from veilgraph.kernels.fused.declaration import HEADER, INSTRUCTION, Op
 from veilgraph.runtime.cuda.lifetimes import lives_on, meet
-from veilgraph.runtime.dataflow import Access, accesses, place_of, streams_of
+from veilgraph.runtime.dataflow import Access, place_of, streams_of
 from veilgraph.runtime.device import Place
 
 _FUSED = KERNELS.index("fused")
@@ -38,11 +38,14 @@ class Epilogue:
 
 
 def epilogues(
-    program: PartyPlan, steps: Sequence[tuple[Launch, ...]], shape: DeviceShape
+    program: PartyPlan,
+    found: Sequence[Access],
+    steps: Sequence[tuple[Launch, ...]],
+    shape: DeviceShape,
 ) -> tuple[Epilogue, ...]:
-    """Of a program that was checked, with the launches of each step."""
+    """Of a program that was checked, with the accesses and the launches of each step."""
     taken: dict[int, Epilogue] = {}
-    for each in candidates(program, steps, shape):
+    for each in candidates(program, found, steps, shape):
         between = steps[each.product + 1 : each.follower]
         scratch = any(launch.scratch_bytes for step in between for launch in step)
         if not scratch and each.follower not in taken:
@@ -51,15 +54,16 @@ def epilogues(
 
 
 def candidates(
-    program: PartyPlan, steps: Sequence[tuple[Launch, ...]], shape: DeviceShape
+    program: PartyPlan,
+    found: Sequence[Access],
+    steps: Sequence[tuple[Launch, ...]],
+    shape: DeviceShape,
 ) -> tuple[Epilogue, ...]:
     """The same where scratch memory kept all that is left in it, and a step could take several
     products' sums: every epilogue that the program has on any card where no more products leave
     some."""
     last = {step: made[-1] for step, made in enumerate(steps) if made}
-    open_ended = {step: each for step, each in last.items() if each.sums or each.ending}
-    found = accesses(program) if open_ended else ()
-    every = (_epilogue(program, found, step, each, shape) for step, each in open_ended.items())
+    every = (_epilogue(program, found, step, each, shape) for step, each in last.items())
     return tuple(each for each in every if each is not None)
 
 

@@ -32,6 +32,7 @@ from veilgraph.runtime.cuda.driver import Driver, DriverFault
 from veilgraph.runtime.cuda.epilogues import Epilogue, candidates, epilogues
 from veilgraph.runtime.cuda.packing import fixed_buffers
 from veilgraph.runtime.cuda.prologues import Prologue, prologues
+from veilgraph.runtime.dataflow import Access, accesses
 from veilgraph.runtime.device import Place
 
 GIB = 2**30
@@ -64,9 +65,10 @@ class CudaProgram:
         """In launches, of a program that was checked, with these buffers packed."""
         program = plan.party(party)
         shape = DeviceShape(driver.card.multiprocessors, driver.card.arch)
-        laid, before = step_launches(program, shape, fixed)
+        found = accesses(program)
+        laid, before = step_launches(program, found, shape, fixed)
         left_out = {step for made in before for step in made.sums}
-        every = epilogues(program, _open_ended(laid, before), shape)
+        every = epilogues(program, found, _open_ended(laid, before), shape)
         after = tuple(each for each in every if each.follower not in left_out)
         places = tuple(place for place in fixed.values() if place is not None)
         return CudaProgram(plan, program, driver, laid, places, before, after)
@@ -126,17 +128,17 @@ def check(program: PartyPlan, constants_bytes: int) -> None:
 
 
 def step_launches(
-    program: PartyPlan, shape: DeviceShape, fixed: Container[int]
+    program: PartyPlan, found: Sequence[Access], shape: DeviceShape, fixed: Container[int]
 ) -> tuple[Placed, tuple[Prologue, ...]]:
     """The launches of each step of a program that was checked, in order, none for rounds; and what
-    stands for sums and the products that read them. `fixed` are the rows of its buffer table that
-    may be packed."""
+    stands for sums and the products that read them. `found` are its steps' accesses, and `fixed`
+    the rows of its buffer table that may be packed."""
     buffers = partial(_buffers, program, fixed)
     steps = [
         () if row["kernel"] == ROUND else _launches(program, row, buffers(row), shape)
         for row in program.steps
     ]
-    before = prologues(program, steps, buffers, shape)
+    before = prologues(program, found, steps, buffers, shape)
     laid = placed([*steps, *(each for made in before for each in made.products.values())])
     first, rest = laid.steps[: len(steps)], laid.steps[len(steps) :]
     return replace(laid, steps=first), _bound(before, rest)
@@ -182,13 +184,14 @@ def sources(program: PartyPlan, constants_bytes: int, arch: str) -> list[Source]
     """All that is compiled for a program on cards of an architecture, each once, however many
     multiprocessors they have."""
     check(program, constants_bytes)
-    found: list[Source] = []
+    found, fixed = accesses(program), fixed_buffers(program)
+    every: list[Source] = []
     for multiprocessors in (1, MOST_MULTIPROCESSORS):
         shape = DeviceShape(multiprocessors, arch)
-        laid, before = step_launches(program, shape, fixed_buffers(program))
-        after = candidates(program, _open_ended(laid, before), shape)
-        found += _distinct_sources(laid, before, after)
-    by_digest = {each.digest: each for each in found}
+        laid, before = step_launches(program, found, shape, fixed)
+        after = candidates(program, found, _open_ended(laid, before), shape)
+        every += _distinct_sources(laid, before, after)
+    by_digest = {each.digest: each for each in every}
     return [by_digest[digest] for digest in sorted(by_digest)]
 
 

@@ -22,7 +22,7 @@ from veilgraph.kernels.cuda import Buffer, DeviceShape, Kind, Launch, Pointer, b
 from veilgraph.kernels.fused.declaration import HEADER, INSTRUCTION, Op
 from veilgraph.kernels.matmul import cuda as matmul
 from veilgraph.runtime.cuda.lifetimes import lives_on, meet
-from veilgraph.runtime.dataflow import Access, accesses, place_of
+from veilgraph.runtime.dataflow import Access, place_of
 from veilgraph.runtime.device import Place
 
 _FUSED, _MATMUL = KERNELS.index("fused"), KERNELS.index("matmul")
@@ -67,16 +67,16 @@ class _Sum:
 
 def prologues(
     program: PartyPlan,
+    found: Sequence[Access],
     steps: Sequence[tuple[Launch, ...]],
     buffers: Buffers,
     shape: DeviceShape,
 ) -> tuple[Prologue, ...]:
-    """Of a program that was checked, with the launches of each step.
+    """Of a program that was checked, with the accesses and the launches of each step.
 
     Args:
         buffers: of a step, those marked that are the same at each inference.
     """
-    found = accesses(program)
     read = (_read_by_products(program, found, each) for each in _sums(program))
     join = partial(_joined, program, steps, buffers, shape)
     groups = _groups([each for each in read if each.products])

@@ -72,7 +72,7 @@ class Shape:
     @property
     def pitch(self) -> int:
         """Bytes from filter to filter of t_i."""
-        return -(-self.planes.outputs // byte_products.PIECE) * byte_products.PIECE
+        return byte_products.pitch_of(self.planes.outputs)
 
     @property
     def weight_bytes(self) -> int:
@@ -188,9 +188,7 @@ def _product(shape: Shape, left: Argument, device: DeviceShape) -> Launch:
     strides = planes.plane_bytes, planes.block_bytes, planes.piece_bytes
     more = (*strides, len(taps), *taps, *(MOST_TAPS - len(taps)) * (0,))
     places = Places(left, Pointer(SCRATCH, t), Pointer(SCRATCH, right), IMAGES, more)
-    return byte_products.multiply(
-        shape.basis, shape.extents, planes.depth, shape.pitch, places, device, end
-    )
+    return byte_products.multiply(shape.basis, shape.extents, planes.depth, places, device, end)
 
 
 def _combined(c: Convolution, shape: Shape, device: DeviceShape) -> Launch:

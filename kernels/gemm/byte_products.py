@@ -68,6 +68,11 @@ class Right:
 BLOCKS = Right("ByteProduct", "kernels/gemm/byte_products.cuh")
 
 
+def pitch_of(columns: int) -> int:
+    """Bytes from row to row of t_i: columns, in whole PIECEs."""
+    return -(-columns // PIECE) * PIECE
+
+
 def entry(basis: Basis, engine: Engine) -> str:
     """The kernel's name."""
     return f"veil_multiply_{basis.count}_{engine.name}_{engine.together}"
@@ -125,18 +130,16 @@ def multiply(
     basis: Basis,
     extents: tuple[int, int, int],
     depth: int,
-    pitch: int,
     places: Places,
     device: DeviceShape,
     scratch_bytes: int,
 ) -> Launch:
-    """t_i [batch, moduli, rows, pitch] of planes [batch, moduli] of so many depths.
+    """t_i [batch, moduli, rows, pitch_of(columns)] of planes [batch, moduli] of so many depths.
 
     Args:
         basis: the moduli.
         extents: batch, rows and columns of the output.
         depth: of all pairs, whole steps, at most MAX_DEPTH.
-        pitch: bytes from row to row of t_i: columns, in whole PIECEs.
         places: where planes are, and where t_i go.
         device: what launches.
         scratch_bytes: what the region SCRATCH has to hold.
@@ -147,7 +150,8 @@ def multiply(
     tiles = planes * -(-rows // (engine.together * ROWS)) * -(-columns // COLUMNS)
     clusters = min(tiles, max(1, device.multiprocessors // engine.together))
     arguments: tuple[Argument, ...] = (
-        places.out, places.left, places.right, planes, rows, columns, depth, pitch, *places.more,
+        places.out, places.left, places.right, planes, rows, columns, depth, pitch_of(columns),
+        *places.more,
     )  # fmt: skip
     return Launch(
         source(basis, engine, places.layout),

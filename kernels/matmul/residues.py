@@ -22,7 +22,6 @@ from veilgraph.kernels.gemm import limbs
 from veilgraph.kernels.gemm.byte_products import (
     COLUMNS,
     MMA,
-    PIECE,
     ROWS,
     STEP,
     WGMMA,
@@ -30,6 +29,7 @@ from veilgraph.kernels.gemm.byte_products import (
     Places,
     engine_of,
     multiply,
+    pitch_of,
     plane_bytes,
 )
 from veilgraph.kernels.gemm.residues import MAX_DEPTH, Basis, constants, entries, source
@@ -88,7 +88,7 @@ class Shape:
     @property
     def pitch(self) -> int:
         """Bytes from row to row of t_i."""
-        return -(-self.columns // PIECE) * PIECE
+        return pitch_of(self.columns)
 
     @property
     def places(self) -> tuple[int, int, int]:
@@ -154,7 +154,7 @@ def by_residues(
     return (
         *reductions,
         *others,
-        multiply(shape.basis, extents, shape.depth, shape.pitch, places, device, end),
+        multiply(shape.basis, extents, shape.depth, places, device, end),
         Launch(
             made,
             combine,

@@ -135,6 +135,14 @@ __device__ __forceinline__ void wait_for_products() {
   asm volatile("wgmma.wait_group.sync.aligned %0;" ::"n"(Pending) : "memory");
 }
 
+// Behind the last wait: what reads these sums stays behind it. A wait names no register, so a
+// compiler may otherwise move arithmetic on them in front of it.
+template <int Sums>
+__device__ __forceinline__ void take_sums(int32_t (&sums)[Sums]) {
+#pragma unroll
+  for (int i = 0; i < Sums; ++i) asm volatile("" : "+r"(sums[i])::"memory");
+}
+
 // Operands of products: sums that are read and written.
 #define VEIL_EIGHT_SUMS(i)                                                                    \
   "+r"(c[i]), "+r"(c[i + 1]), "+r"(c[i + 2]), "+r"(c[i + 3]), "+r"(c[i + 4]), "+r"(c[i + 5]), \
@@ -180,6 +188,7 @@ using shim::multiply_bytes;
 using shim::rank_in_cluster;
 using shim::show_barriers;
 using shim::show_words;
+using shim::take_sums;
 using shim::wait_for_cluster;
 using shim::wait_for_group;
 using shim::wait_for_phase;

@@ -134,16 +134,18 @@ __device__ __forceinline__ void store_residues(const uint8_t* from, const BytePr
   constexpr int kPieces = kByteColumns / 16;
   const int64_t row = tile.row + first + thread / kPieces;
   const int64_t column = tile.column + thread % kPieces * 16;
-  if (column >= product.pitch) return;
+  const int64_t end = column < product.pitch ? product.rows : 0;
   const uint8_t* piece = from + thread / kPieces * kByteOutPitch + thread % kPieces * 16;
   auto* out = reinterpret_cast<uint8_t*>(product.out) +
               (tile.plane * product.rows + row) * product.pitch + column;
 #pragma unroll
   for (int i = 0; i < Rows; i += Threads / kPieces) {
-    if (row + i >= product.rows) return;
-    *reinterpret_cast<uint4*>(out + i * product.pitch) =
-        *reinterpret_cast<const uint4*>(piece + i * kByteOutPitch);
+    if (row + i < end) {
+      *reinterpret_cast<uint4*>(out + i * product.pitch) =
+          *reinterpret_cast<const uint4*>(piece + i * kByteOutPitch);
+    }
   }
+  __syncwarp();  // the barrier that follows is for whole warps
 }
 
 }  // namespace veil

@@ -46,6 +46,7 @@ struct ByteCluster {
   static __device__ __forceinline__ void hand_back(SharedAddress empty) {
     const unsigned lane = threadIdx.x % kLanes;
     if (lane < Together) arrive_in(empty, lane);
+    __syncwarp();
   }
   static __device__ __forceinline__ void copy(SharedAddress to, const uint8_t* from, int bytes,
                                               SharedAddress full) {
@@ -59,6 +60,7 @@ struct ByteCluster<1> {
   static __device__ __forceinline__ void wait() { __syncthreads(); }
   static __device__ __forceinline__ void hand_back(SharedAddress empty) {
     if (threadIdx.x % kLanes == 0) arrive(empty);
+    __syncwarp();
   }
   static __device__ __forceinline__ void copy(SharedAddress to, const uint8_t* from, int bytes,
                                               SharedAddress full) {
@@ -151,6 +153,7 @@ __device__ __forceinline__ void add_steps(int32_t (&sums)[kGroupSums], SharedAdd
     if (step > 0) Cluster::hand_back(ByteStage{stage.number - 1}.empty(memory));
   }
   wait_for_products<0>();
+  take_sums(sums);
   if (steps > 0) Cluster::hand_back(ByteStage{stage.number - 1}.empty(memory));
 }
 
@@ -197,6 +200,7 @@ __device__ __forceinline__ void multiply_by_wgmma(const Product& product, const 
   } else if (threadIdx.x == (kWgmmaWarps + 1) * kLanes) {
     copy_right<Together>(shared_address(memory), product);
   }
+  __syncwarp();  // one lane of a warp has copied, and the others have waited for nothing
   ByteCluster<Together>::wait();  // others may still arrive here
 }
 

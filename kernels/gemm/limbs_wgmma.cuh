@@ -195,6 +195,12 @@ class GroupSums {
     end_products();
   }
 
+  // Behind the last wait.
+  __device__ __forceinline__ void take() {
+#pragma unroll
+    for (int w = 0; w < kLimbs; ++w) take_sums(sums_[w]);
+  }
+
   // Calls body(row, column, sum) for what this thread has made, weights put together.
   template <class Body>
   __device__ __forceinline__ void for_each(const LimbPart& part, Body body) const {
@@ -267,6 +273,7 @@ __device__ __forceinline__ void add_steps(GroupSums<Tile_>& sums, const Operands
     }
   }
   wait_for_products<0>();
+  sums.take();
   __syncthreads();
 }
 

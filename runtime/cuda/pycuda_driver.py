@@ -27,7 +27,7 @@ from veilgraph.runtime.cuda.driver import (
 from veilgraph.runtime.cuda.libcuda import GraphCalls
 
 LEAST_DRIVER = 12000  # CUDA 12.0, as drivers count
-STATIC_SHARED_BYTES = 48 << 10  # what a block gets without asking
+UNASKED_SHARED_BYTES = 48 << 10  # what a block gets without asking, static memory included
 _NON_BLOCKING = 1  # CU_STREAM_NON_BLOCKING: the default stream is no matter to it
 _INSTALL = "pip install 'veilgraph[gpu]', where CUDA's compiler and headers are."
 
@@ -317,7 +317,7 @@ class PyCudaDriver:
             self._modules[digest] = self._load(launch)
         function = self._modules[digest].get_function(launch.entry)
         function.prepare([f"{8 * len(launch.arguments)}s"])
-        if launch.shared_bytes > STATIC_SHARED_BYTES:
+        if function.shared_size_bytes + launch.shared_bytes > UNASKED_SHARED_BYTES:
             wanted = self._cuda.function_attribute.MAX_DYNAMIC_SHARED_SIZE_BYTES
             function.set_attribute(wanted, launch.shared_bytes)
         return PyCudaKernel(function, launch.grid, launch.block, launch.shared_bytes)

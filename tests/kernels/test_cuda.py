@@ -145,7 +145,7 @@ extern "C" __global__ void sum(uint64_t* out, const uint64_t* in) {
   for (unsigned step = 16; step > 0; step /= 2) {
     mine += __shfl_xor_sync(veil::kAllLanes, mine, step);
   }
-  if (threadIdx.x == 0) atomicAdd(out, mine);
+  if (threadIdx.x == 0) veil::add_to(out, mine);
 }
 """
 
@@ -165,6 +165,14 @@ def test_threads_of_the_shim_meet(tmp_path: Path, threads: int) -> None:
     total = int(values[1:].sum())
     ShimRunner(tmp_path).run(launch, [values])
     assert int(values[0]) == total
+
+
+def test_what_nvcc_refuses_the_shim_refuses(tmp_path: Path) -> None:
+    """CUDA has no atomic addition for uint64_t, which is no unsigned long long on Linux."""
+    text = SUM.replace("veil::add_to(out, mine)", "atomicAdd(out, mine)")
+    launch = Launch(Source("sum", text, ("sum",)), "sum", (1, 1, 1), (32, 1, 1), (Pointer(0, 0),))
+    with pytest.raises(subprocess.CalledProcessError):
+        ShimRunner(tmp_path).run(launch, [np.zeros(1, np.uint64)])
 
 
 def test_scratch_memory_is_a_region() -> None:

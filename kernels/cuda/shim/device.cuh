@@ -45,12 +45,14 @@ T __shfl_xor_sync(unsigned, T value, unsigned distance) {
   return ::veil::shim::exchange(value, threadIdx.x % ::veil::shim::kWarp ^ distance);
 }
 
-// Blocks run one after another and fibers hand over at barriers alone.
-template <class T>
-T atomicAdd(T* at, T value) {
-  const T before = *at;
-  *at += value;
-  return before;
+inline void __syncwarp() { ::veil::shim::Launch::now().wait_for_warp(); }
+
+// Blocks run one after another and fibers hand over at barriers alone. For the types that CUDA has
+// it for: uint64_t is another type than unsigned long long on Linux, and nvcc refuses it.
+inline int atomicAdd(int* at, int value) { return std::exchange(*at, *at + value); }
+inline unsigned atomicAdd(unsigned* at, unsigned value) { return std::exchange(*at, *at + value); }
+inline unsigned long long atomicAdd(unsigned long long* at, unsigned long long value) {
+  return std::exchange(*at, *at + value);
 }
 
 inline uint32_t __funnelshift_l(uint32_t low, uint32_t high, unsigned shift) {

@@ -226,4 +226,12 @@ void wait_for_products() {
   Launch::now().wait_for_warp();
 }
 
+// Sums may be read once no product that adds to them is under way.
+template <int Sums>
+void take_sums(int32_t (&sums)[Sums]) {
+  for (const LateProduct& product : Launch::now().fiber().products) {
+    if (product.sums == sums) Launch::fail("sums that products still add to");
+  }
+}
+
 }  // namespace veil::shim

@@ -56,6 +56,7 @@ class Card:
     def __init__(self, folder: Path) -> None:
         self.runner = ShimRunner(folder)
         self.contexts = 0
+        self.static_shared = 0  # bytes that every kernel has declared
         self.sources: dict[str, Source] = {}
         self.allocated: dict[int, Bytes] = {}
         self.page_locked: list[Bytes] = []
@@ -182,7 +183,9 @@ class Function:
         assert entry in source.entries
         self.card, self.source, self.entry = card, source, entry
         self.arg_format = ""
-        self.most_shared = 48 << 10  # bytes that a block gets without asking
+        self.shared_size_bytes = card.static_shared
+        # Dynamic bytes that a block gets without asking.
+        self.most_shared = (48 << 10) - self.shared_size_bytes
 
     def set_attribute(self, attribute: int, value: int) -> None:
         assert attribute == MAX_DYNAMIC_SHARED

@@ -7,11 +7,11 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
-from types import ModuleType
+from types import ModuleType, SimpleNamespace
 from typing import Any
 
 import pytest
-from fake_pycuda import FakeGraphCalls, fake_pycuda
+from fake_pycuda import FakeGraphCalls, Function, fake_pycuda
 
 from veilgraph.ir.errors import UsageError
 from veilgraph.kernels.cuda import Launch, Source
@@ -102,6 +102,23 @@ def test_machine_code_that_the_driver_does_not_take(cuda: Any, tmp_path: Path) -
     launch = Launch(ADD, "add", (1, 1, 1), (32, 1, 1), ())
     with pytest.raises(UsageError, match=r"The driver \(CUDA 13\.0\) takes no machine code of"):
         driver.kernel(launch)
+
+
+@pytest.mark.parametrize(
+    ("static", "dynamic", "asks"), [(0, 48, False), (0, 49, True), (20, 40, True)]
+)
+def test_a_block_asks_for_more_shared_memory_than_it_gets(
+    cuda: Any, tmp_path: Path, static: int, dynamic: int, asks: bool
+) -> None:
+    """What a kernel declares counts too: 48 KiB are for both."""
+    cuda.card.static_shared = static << 10
+    function = Function(cuda.card, ADD, "add")
+    unasked = function.most_shared
+    cuda.module_from_buffer = lambda cubin: SimpleNamespace(get_function=lambda entry: function)
+    store(tmp_path, f"add-{ADD.digest}-sm_90.cubin", b"code")
+    driver = PyCudaDriver(load_pycuda(), 0, Cubins(tmp_path))
+    driver.kernel(Launch(ADD, "add", (1, 1, 1), (32, 1, 1), (), dynamic << 10))
+    assert function.most_shared == (dynamic << 10 if asks else unasked)
 
 
 def test_a_mark_that_was_never_set_is_reached(cuda: Any) -> None:

@@ -2,7 +2,9 @@
 
 Each operation becomes the node of the same meaning, or two or three of them, and every value is an
 output. It is the final program that runs, and not the model that it came from: what is measured is
-what will be encoded, whichever door it came through. `ir/meaning/graph.py` says what is right.
+what will be encoded, whichever door it came through. Its numbers are real: no product of 8 bits is
+asked for, which ONNX Runtime saturates on some processors. `ir/meaning/graph.py` says what is
+right.
 """
 
 from __future__ import annotations

@@ -1,5 +1,9 @@
 """What ONNX Runtime computes at each node of a model: what `check` compares with.
 
+It computes in real numbers. A quantised model is decoded first, so that none of ONNX Runtime's
+products of 8 bits decides: on a processor with AVX2 and without VNNI these saturate, and its option
+`session.x64quantprecision`, which avoids that, acts in optimisations that are off here.
+
 For a PyTorch model it is torch itself (torch_references.py); both have the same shape.
 """
 
@@ -15,6 +19,7 @@ import onnxruntime
 from onnx import ModelProto, NodeProto, helper
 
 from veilgraph.frontend.onnx import node_outputs, prepare
+from veilgraph.frontend.quantised import RULES
 from veilgraph.ir.plan import Tensor
 from veilgraph.models import Model, is_torch
 
@@ -82,6 +87,7 @@ class OnnxReference:
         if average_pools:
             _average(proto)
         nodes = node_outputs(proto)
+        assert not {node.op_type for node in proto.graph.node} & RULES.keys(), "left undecoded"
         extra = [name for name in nodes.values() if name not in outputs]
         proto.graph.output.extend(helper.make_empty_tensor_value_info(name) for name in extra)
         return OnnxReference(_session(proto), prepared.weights, nodes, outputs)

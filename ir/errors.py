@@ -1,6 +1,7 @@
 """Errors that a user can cause, each with one sentence, a hint and an exit code.
 
-A bug of ours is an assertion or an ordinary exception, never one of these.
+A bug of ours is an assertion or an ordinary exception, never one of these. Sentences quote names
+that strangers chose: no character of theirs steers a terminal (harmless.py).
 """
 
 from __future__ import annotations
@@ -8,21 +9,24 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from veilgraph.ir.harmless import harmless
+
 
 class VeilgraphError(Exception):
     """One clear sentence, and a hint that says what to do about it.
 
     Args:
-        message: what is wrong, one sentence.
+        message: what is wrong, one sentence; or lines, the first of them a sentence.
         hint: the nearest way out, one sentence; may be empty.
     """
 
     exit_code = 1
 
-    def __init__(self, message: str, hint: str = "") -> None:
-        super().__init__(message, hint)
-        self.message = message
-        self.hint = hint
+    def __init__(self, message: str | Sequence[str], hint: str = "") -> None:
+        lines = [message] if isinstance(message, str) else message
+        self.message = "\n".join(map(harmless, lines))
+        self.hint = harmless(hint)
+        super().__init__(self.message, self.hint)
 
     def __str__(self) -> str:
         return f"{self.message}\n{self.hint}" if self.hint else self.message
@@ -57,7 +61,7 @@ class UnsupportedError(VeilgraphError):
         for o in self.offenders:
             way = f" {o.way_out}" if o.way_out else ""
             lines.append(f"  {o.node}: {o.operator} ({o.source}): {o.reason}{way}")
-        super().__init__("\n".join(lines), hint or "`veilgraph ops` lists what is supported.")
+        super().__init__(lines, hint or "`veilgraph ops` lists what is supported.")
 
     def __reduce__(self) -> tuple[type[UnsupportedError], tuple[tuple[Offender, ...], str]]:
         return type(self), (self.offenders, self.hint)

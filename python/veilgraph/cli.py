@@ -7,8 +7,9 @@ Exit codes: 0 ok, 2 usage, 3 unsupported operators, 4 range or accuracy, 5 peer 
 from __future__ import annotations
 
 import errno
-import sys
 import traceback
+from collections.abc import Iterator
+from contextlib import contextmanager
 from importlib import import_module
 from typing import Any
 
@@ -16,6 +17,8 @@ import click
 
 from veilgraph.commands import VERBS
 from veilgraph.ir.errors import ResourceLimitError, UsageError, VeilgraphError
+from veilgraph.ir.harmless import harmless
+from veilgraph.tables import remark
 
 EXTRAS = {
     "onnx": "compile",
@@ -51,10 +54,15 @@ class Verbs(click.Group):
         with formatter.section("Verbs"):
             formatter.write_dl(list(VERBS.items()))
 
+    def make_context(self, *args: Any, **extra: Any) -> click.Context:
+        with _harmless_usage():
+            return super().make_context(*args, **extra)
+
     def invoke(self, ctx: click.Context) -> Any:
         """Runs the verb; an error is told in two lines, and ends with its exit code."""
         try:
-            return super().invoke(ctx)
+            with _harmless_usage():
+                return super().invoke(ctx)
         except (click.ClickException, click.exceptions.Exit, click.Abort):
             raise
         except KeyboardInterrupt as error:
@@ -64,12 +72,23 @@ class Verbs(click.Group):
             if isinstance(error, OSError) and error.errno == errno.EPIPE:
                 raise  # whoever read our output has left: click ends quietly
             if ctx.params["show_traceback"]:
-                traceback.print_exc(file=sys.stderr)
+                for line in traceback.format_exc().splitlines():
+                    remark(line)
             told = user_error(error)
             click.echo(f"Error: {told.message}", err=True)
             if told.hint:
                 click.echo(f"Hint: {told.hint}", err=True)
             raise click.exceptions.Exit(told.exit_code) from error
+
+
+@contextmanager
+def _harmless_usage() -> Iterator[None]:
+    """Makes what click says about a command line harmless: a shell may have put file names in."""
+    try:
+        yield
+    except click.ClickException as error:
+        vars(error)["message"] = harmless(error.message)
+        raise
 
 
 def user_error(error: Exception) -> VeilgraphError:

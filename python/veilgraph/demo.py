@@ -200,8 +200,8 @@ def _costs(demo: Demo) -> Table:
     )
 
 
-def drawing(images: npt.NDArray[np.uint8], in_a_row: int = 5) -> str:
-    """The digits in block characters, half their width and a quarter of their height."""
+def drawing(images: npt.NDArray[np.uint8], in_a_row: int = 5) -> list[str]:
+    """Lines: the digits in block characters, half their width and a quarter of their height."""
     small = images[:, 0].reshape(len(images), 14, 2, 14, 2).max(axis=(2, 4)) > INK
     blocks = small[:, 0::2] * 2 + small[:, 1::2] * 1
     lines = []
@@ -209,4 +209,4 @@ def drawing(images: npt.NDArray[np.uint8], in_a_row: int = 5) -> str:
         for row in range(blocks.shape[1]):
             digits = blocks[first : first + in_a_row, row]
             lines.append("  ".join("".join(SHADES[b] for b in digit) for digit in digits).rstrip())
-    return "\n".join(lines)
+    return lines

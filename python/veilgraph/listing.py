@@ -17,14 +17,15 @@ from enum import IntEnum
 import numpy as np
 import numpy.typing as npt
 
+from veilgraph.ir.harmless import harmless
 from veilgraph.ir.plan import ROUND, BufferKind, Direction, PartyPlan, Phase, Plan, Region
 from veilgraph.kernels import KERNELS
 
 
 def listing(plan: Plan) -> str:
-    """All steps of all parties."""
+    """All steps of all parties, a line each whatever layers and parties are called."""
     lines = [line for program in plan.programs.values() for line in _party(plan, program)]
-    return "\n".join(lines)
+    return "\n".join(map(harmless, lines))
 
 
 def _party(plan: Plan, program: PartyPlan) -> Iterator[str]:

@@ -1,4 +1,7 @@
-"""HTML and SVG as values: whatever text an element is given is escaped when it is written."""
+"""HTML and SVG as values: whatever text an element is given is harmless when it is written.
+
+It is escaped, and so are characters that would turn the text around or hide in it.
+"""
 
 from __future__ import annotations
 
@@ -6,6 +9,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from html import escape
 from typing import TypeAlias
+
+from veilgraph.ir.harmless import harmless
 
 VOID = frozenset(("meta", "br"))  # elements that have no end tag
 
@@ -19,17 +24,21 @@ class Element:
     children: tuple[Node, ...]
 
     def __str__(self) -> str:
-        attributes = "".join(f' {name}="{escape(value)}"' for name, value in self.attributes)
+        attributes = "".join(f' {name}="{_escaped(value)}"' for name, value in self.attributes)
         if self.tag in VOID:
             return f"<{self.tag}{attributes}>"
         inside = "".join(self._written(child) for child in self.children)
         return f"<{self.tag}{attributes}>{inside}</{self.tag}>"
 
     def _written(self, child: Node) -> str:
-        return str(child) if isinstance(child, Element) or self.tag == "style" else escape(child)
+        return str(child) if isinstance(child, Element) or self.tag == "style" else _escaped(child)
 
 
 Node: TypeAlias = Element | str
+
+
+def _escaped(text: str) -> str:
+    return escape(harmless(text, None))  # a path of a drawing may be long
 
 
 def tag(kind: str, /, *children: Node | Iterable[Node], **attributes: object) -> Element:

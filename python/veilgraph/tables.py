@@ -1,18 +1,24 @@
 """What people read: tables and lines, drawn with rich on a terminal, aligned text elsewhere.
 
-Nothing here knows what the words mean. Standard output carries results, standard error progress
-and remarks; the latter's progress only where it is a terminal.
+Nothing here knows what the words mean, nor who chose them: each line and cell is made harmless
+before it is shown, and none is read as markup. Standard output carries results, standard error
+progress and remarks; the latter's progress only where it is a terminal.
 """
 
 from __future__ import annotations
 
 import json
 import os
+import re
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import IO, Any, Protocol
+from typing import IO, Any, Literal, Protocol
+
+from veilgraph.ir.harmless import harmless
+
+_UNUSUAL = re.compile(r"[^\n -~]")  # what harmless() may change
 
 
 @dataclass(frozen=True)
@@ -43,9 +49,14 @@ class Table:
         assert all(len(row) == len(columns) for row in texts), "a row has other columns"
         return Table(columns, texts, title)
 
-    def plain(self) -> str:
-        """Aligned text, two spaces between columns, nothing cut off."""
+    def cells(self) -> list[tuple[str, ...]]:
+        """Headings and rows as they are shown."""
         lines = [tuple(c.heading for c in self.columns), *self.rows]
+        return [tuple(map(harmless, line)) for line in lines]
+
+    def plain(self) -> str:
+        """Aligned text, two spaces between columns, no cell folded."""
+        lines = self.cells()
         widths = [max(map(len, cells)) for cells in zip(*lines, strict=True)]
         body = [
             "  ".join(
@@ -54,18 +65,21 @@ class Table:
             ).rstrip()
             for line in lines
         ]
-        return "\n".join([self.title, *body] if self.title else body)
+        return "\n".join([harmless(self.title), *body] if self.title else body)
 
 
 def show(*parts: Table | str) -> None:
-    """Prints tables and lines on standard output, an empty line around each table."""
+    """Prints tables and lines on standard output, an empty line around each table.
+
+    What breaks the line inside a string is written out: give a string a line.
+    """
     shown = [p for p in parts if isinstance(p, str) or p.rows]
     if is_terminal(sys.stdout):
         _show_rich(shown)
         return
     for number, part in enumerate(shown):
         apart = number and (isinstance(part, Table) or isinstance(shown[number - 1], Table))
-        text = part.plain() if isinstance(part, Table) else part
+        text = part.plain() if isinstance(part, Table) else harmless(part)
         print("\n" + text if apart else text)
 
 
@@ -78,32 +92,43 @@ def _show_rich(parts: Sequence[Table | str]) -> None:
     console = Console(highlight=False)
     for part in parts:
         if isinstance(part, str):
-            console.print(Text(part))
+            console.print(Text(harmless(part)))
             continue
         drawn = RichTable(
-            title=Text(part.title) if part.title else None,
+            title=Text(harmless(part.title)) if part.title else None,
             title_justify="left",
             title_style="bold",
             box=box.SIMPLE_HEAD,
             pad_edge=False,
         )
-        for column in part.columns:
-            drawn.add_column(
-                column.heading, justify="right" if column.is_number else "left", overflow="fold"
-            )
-        for row in part.rows:
+        headings, *rows = part.cells()
+        for column, heading in zip(part.columns, headings, strict=True):
+            side: Literal["left", "right"] = "right" if column.is_number else "left"
+            drawn.add_column(Text(heading), justify=side, overflow="fold")
+        for row in rows:
             drawn.add_row(*(Text(cell) for cell in row))
         console.print(drawn)
 
 
 def show_json(content: Mapping[str, Any]) -> None:
-    """Prints one JSON object on standard output."""
-    print(json.dumps(content, indent=2, allow_nan=False, ensure_ascii=False))
+    """Prints one JSON object on standard output, its text as escapes where it isn't harmless."""
+    text = json.dumps(content, indent=2, allow_nan=False, ensure_ascii=False)
+    print(_UNUSUAL.sub(_json_escape, text))
+
+
+def _json_escape(found: re.Match[str]) -> str:
+    c = found[0]
+    return c if harmless(c) == c else json.dumps(c)[1:-1]
+
+
+def show_text(text: str) -> None:
+    """Prints a program of any length as it is written, each of its lines harmless."""
+    print("\n".join(harmless(line, None) for line in text.split("\n")))
 
 
 def remark(line: str) -> None:
     """Prints a line on standard error."""
-    print(line, file=sys.stderr)
+    print(harmless(line), file=sys.stderr)
 
 
 def is_terminal(stream: IO[str]) -> bool:
@@ -126,5 +151,5 @@ def progress(doing: str) -> Iterator[Tell]:
     from rich.console import Console
     from rich.text import Text
 
-    with Console(stderr=True).status(Text(doing)) as status:
-        yield lambda doing: status.update(Text(doing))
+    with Console(stderr=True).status(Text(harmless(doing))) as status:
+        yield lambda doing: status.update(Text(harmless(doing)))

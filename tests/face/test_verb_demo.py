@@ -79,7 +79,7 @@ def test_drawing_shows_upper_and_lower_halves() -> None:
     images[0, 0, 0, 0] = 255  # upper left: the upper half of the first character
     images[1, 0, 3, 3] = 255  # the lower half of the second character
     images[5, 0, 0:4, 0:2] = 255
-    lines = drawing(images).split("\n")
+    lines = drawing(images)
     assert len(lines) == 14
     assert lines[0] == "▀" + " " * 15 + " ▄"
     assert lines[7] == "█"

@@ -50,7 +50,7 @@ def command(digits: int, examples: Path | None, out: Path | None) -> None:
     with progress("reading the digits") as tell:
         demo = run_demo(folder, digits, out, tell)
     if is_terminal(sys.stdout):
-        show("", drawing(demo.images))
+        show("", *drawing(demo.images))
     show("", *tables(demo))
     if out is not None:
         show("", *_by_hand(out))

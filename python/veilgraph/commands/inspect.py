@@ -16,7 +16,7 @@ from veilgraph.ir.errors import UsageError
 from veilgraph.listing import listing
 from veilgraph.plans import Plan
 from veilgraph.pricing import predict
-from veilgraph.tables import show, show_json
+from veilgraph.tables import show, show_json, show_text
 
 LEVELS = ("graph", "secret", "party", "plan")
 EPILOG = """\b
@@ -68,7 +68,7 @@ def command(
         show_json(content if text is None else {**content, "ir": text})
         return
     if text is not None:
-        click.echo(text)
+        show_text(text)
     if want_layers:
         show(reports.layers(predicted), reports.assumptions(predicted))
     if want_reveals:

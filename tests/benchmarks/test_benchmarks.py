@@ -61,6 +61,14 @@ def test_plans() -> None:
     assert found["peak_bytes"] > 1 << 20
 
 
+def test_look_ups() -> None:
+    found = quick("look_ups")
+    assert found["look_up_nanoseconds"] >= 0
+    sums, _, power = found["ops"]
+    for op in (sums, power):
+        assert 0 < op["two_hosts_bits"] < op["given_mask_bits"] < op["window_bits"]
+
+
 def test_overlap() -> None:
     (case,) = quick("overlap")["cases"]
     assert min(case["overlapped_seconds"]) > 0
@@ -512,6 +520,7 @@ def test_results_have_the_markers_of_every_script() -> None:
     for name in (
         *scripts,
         "functions",
+        "look_ups",
         "overlap",
         "links",
         "kernels",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Iterator
 from contextlib import redirect_stderr, redirect_stdout
@@ -18,6 +19,7 @@ from verbs import DIGITS, Compiled, run_verb
 from veilgraph import tables
 from veilgraph.ir.errors import Offender, UnsupportedError, UsageError
 from veilgraph.ir.harmless import MOST_SHOWN, harmless
+from veilgraph.markup import tag
 from veilgraph.tables import Table
 
 STEERING = {
@@ -106,6 +108,12 @@ def test_json_and_programs(name: str, capsys: pytest.CaptureFixture[str]) -> Non
     check_harmless(capsys.readouterr().out)
 
 
+@pytest.mark.parametrize("name", SEVERAL)
+def test_pages_turn_nothing_around_and_keep_long_drawings(name: str) -> None:
+    check_harmless(str(tag("p", name, title=name)))
+    assert 9_000 * "L1 2" in str(tag("path", d=9_000 * "L1 2"))
+
+
 def test_errors_are_harmless_before_they_are_raised() -> None:
     for name in STEERING.values():
         check_harmless(str(UsageError(f"`{name}` is no input.", f"It has `{name}`.")))
@@ -143,6 +151,7 @@ def hostile(tmp_path_factory: pytest.TempPathFactory) -> Path:
     onnx.save(_model(HOSTILE), folder / "model.onnx")
     np.save(folder / "x.npy", np.ones((4, 1, 3), np.float32))
     np.save(folder / "one.npy", np.ones((1, 3), np.float32))
+    (folder / "parties.yaml").write_text(json.dumps({HOSTILE: {HOSTILE: HOSTILE}}))
     made = run_verb("compile", folder / "model.onnx", "-o", folder / "model.plan")
     check_harmless(made.output)
     assert made.exit_code == 0, made.output
@@ -164,6 +173,7 @@ def _lines(folder: Path) -> Iterator[list[str]]:
         yield [verb, plan, *weights, "--input", f"{named}{folder / HOSTILE.replace('/', '')}"]
     yield ["check", plan, *weights, "--model", model, "--samples", f"{named}{folder / 'x.npy'}"]
     yield ["run", plan, "--party", HOSTILE, "--config", str(folder / HOSTILE.replace("/", ""))]
+    yield ["run", plan, "--party", "alice", "--config", str(folder / "parties.yaml")]
     yield ["prepare", plan, "--party", HOSTILE, "--config", str(folder)]
     yield ["compile", str(folder / f"{HOSTILE.replace('/', '')}.onnx"), "-o", plan]
     yield ["compile", model, "-o", plan, "--shape", f"{HOSTILE}=1x3"]

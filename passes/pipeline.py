@@ -247,7 +247,12 @@ def _batch_rounds(program: Program) -> None:
 
 
 def _verify_masking(program: Program) -> None:
-    verify_masking(program.schedule, coalitions(program.target))
+    target = program.target
+    receivers = {
+        name: [target.parties.index(who) for who in target.receiver(name)]
+        for name in program.secret.outputs
+    }
+    verify_masking(program.schedule, coalitions(target), receivers)
 
 
 def _fuse_local(program: Program) -> None:
@@ -308,7 +313,8 @@ PIPELINE: tuple[Stage, ...] = (
     # party: messages, draws, local computation
     ("expand_protocols", "each op becomes its protocol in the suite", _expand),
     ("batch_rounds", "messages that need no other message share a round", _batch_rounds),
-    ("verify_masking", "a message that nothing hides stops the compiler", _verify_masking),
+    ("verify_masking", "what nothing hides, or nobody asked for, stops the compiler",
+     _verify_masking),
     ("fuse_local", "between two rounds, one pass over memory", _fuse_local),
     ("assign_buffers", "every buffer has its place before anything runs", _assign_buffers),
     # emit_plan follows: it makes the plan from the tables above

@@ -3,13 +3,15 @@
 For each coalition that the suite protects against, each message to it from outside needs a
 **witness**: a draw that the coalition does not know and that is added (or XORed) to the rest of
 the message, which does not depend on it. Bits of a value that is so masked need no other witness
-than the value's. The messages must have an order in which each one's witness appears in none
-before it: then the map from witnesses to messages is triangular, and what the coalition sees is
-uniform whatever the secrets are. A draw of the setup is the same in every inference, and hides
-nothing that is sent in one. An output that is a sum of what its receiver holds and of revealed
-messages determines one of them, which needs no witness: it says nothing that the output does not.
-Of a weight that was dealt before the session a coalition has to lack a part: the parts are as many
-uniform numbers but one, and nothing else says what they are.
+than the value's; of a message that is put together of several values each needs its own. The
+messages must have an order in which each one's witness appears in none before it: then the map
+from witnesses to messages is triangular, and what the coalition sees is uniform whatever the
+secrets are. A draw of the setup is the same in every inference, and hides nothing that is sent in
+one. An output that is a sum of what its receiver holds and of revealed messages determines one of
+them, which needs no witness: it says nothing that the output does not. So outputs must be those
+that were asked for, and no masks (verify_outputs.py). Of a weight that was dealt before the
+session a coalition has to lack a part: the parts are as many uniform numbers but one, and nothing
+else says what they are.
 
     accepted:  %3 = draw @alice @bob   %4 = add %1 %3   send %4 @carol
     refused:   send %1 @carol          (a share of a product without its zero sharing)
@@ -19,25 +21,24 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from itertools import accumulate, combinations
 
 import numpy as np
 import numpy.typing as npt
 
-from veilgraph.ir.party import Node, Program
+from veilgraph.ir.party import LAYOUT, VIEWS, Node, Program
 from veilgraph.ir.plan import Phase
 from veilgraph.ir.types import Kind
 from veilgraph.passes.batch_rounds import Schedule
+from veilgraph.passes.sums import SAME, Sum, Sums
+from veilgraph.passes.verify_outputs import MaskingError as MaskingError
+from veilgraph.passes.verify_outputs import Receivers, verify_outputs, verify_receivers
 from veilgraph.targets.target import Target
 
-# How operands count in a sum, of words and of bits: XOR of words would not be a sum.
-SIGNS: dict[Kind, dict[str, tuple[int, ...]]] = {
-    Kind.WORDS: {"add": (1, 1), "sub": (1, -1), "neg": (-1,)},
-    Kind.PLANES: {"xor": (1, 1)},
-}
-SAME = frozenset(("send", "reshape"))
-MOST_TERMS = 64  # a longer sum is left as it is: its deeper draws are no witnesses of this message
+SECRETS = frozenset(("input", "weight", "share"))
+# A message that is made of its operands so, hides them if each is hidden.
+MADE_OF_EACH = LAYOUT | VIEWS | {"stack", "not"}
 
 
 def coalitions(target: Target) -> list[tuple[int, ...]]:
@@ -51,11 +52,6 @@ def coalitions(target: Target) -> list[tuple[int, ...]]:
     return [*(c for n in sizes for c in combinations(range(count), n)), *dealer]
 
 
-class MaskingError(AssertionError):
-    """A message that no draw hides, or a weight that no part does: a bug in a protocol. Nothing is
-    emitted."""
-
-
 @dataclass(frozen=True)
 class Claim:
     """What is to be hidden: a message, or a masked value of which messages carry bits."""
@@ -65,45 +61,57 @@ class Claim:
     witnesses: tuple[int, ...]  # draws that hide it
 
 
-@dataclass
-class Sum:
-    """A value as a sum: node ids, how often each is added, never zero (for bits: never even)."""
+def verify_masking(
+    schedule: Schedule, coalitions: Iterable[Sequence[int]], receivers: Receivers
+) -> None:
+    """Checks all messages to every coalition, and all outputs.
 
-    terms: dict[int, int] = field(default_factory=dict)
-
-    def add(self, key: int, times: int, kind: Kind) -> None:
-        total = self.terms.pop(key, 0) + times
-        if total % 2 if kind is Kind.PLANES else total:
-            self.terms[key] = total
-
-    def key(self) -> tuple[tuple[int, int], ...]:
-        return tuple(sorted(self.terms.items()))
-
-
-def verify_masking(schedule: Schedule, coalitions: Iterable[Sequence[int]]) -> None:
-    """Checks all messages to every coalition.
+    Args:
+        receivers: of each output by name, the parties that may have it.
 
     Raises:
-        MaskingError: naming the first message without a witness, and its layer; or a weight of
-            which a coalition is dealt all parts.
+        MaskingError: naming an output that was not asked for; the first message without a witness,
+            and its layer; a weight of which a coalition is dealt all parts; or an output that is
+            a mask.
     """
+    _verify_draws(schedule)
+    verify_receivers(schedule, receivers)
     for coalition in coalitions:
         members = frozenset(coalition)
         _verify_dealt(schedule, members)
         _View(schedule, members).verify()
+    verify_outputs(schedule)
+
+
+def _verify_draws(schedule: Schedule) -> None:
+    """That a draw is one and the same for all who make it, and for nobody else."""
+    program = schedule.program
+    made: dict[int, Node] = {}
+    for node in (program.nodes[i] for i in schedule.live):
+        if node.op != "draw":
+            continue
+        draw, first = program.draws[node["number"]], made.setdefault(node["number"], node)
+        same = (node.type, node.shape, node.phase) == (first.type, first.shape, draw.phase)
+        if not same or node.party not in draw.holders:
+            raise MaskingError(f"draw {draw.number} is not the same for all who make it")
 
 
 def _verify_dealt(schedule: Schedule, coalition: frozenset[int]) -> None:
     """That the files of a coalition lack a part of each weight."""
     program = schedule.program
-    shares = (n for n in program.nodes if n.op == "share" and n.party in coalition)
     parts: dict[str, set[int]] = {}
-    for node in shares:
-        held = parts.setdefault(node["name"], set())
-        held.add(node["part"])
-        if len(held) >= node["of"]:
+    fewest: dict[str, int] = {}
+    for node in program.nodes:
+        if node.op == "share":
+            name, of = node["name"], node["of"]
+            held = parts.setdefault(name, set())
+            fewest[name] = min(of, fewest.get(name, of))
+            if node.party in coalition:
+                held.add(node["part"])
+    for name, held in parts.items():
+        if len(held) >= fewest[name]:
             names = ", ".join(program.parties[i] for i in sorted(coalition))
-            raise MaskingError(f"weight {node['name']!r} is not hidden from {names}")
+            raise MaskingError(f"weight {name!r} is not hidden from {names}")
 
 
 def _union(a: int, b: int) -> int:
@@ -123,12 +131,15 @@ class _View:
         self.program: Program = schedule.program
         self.schedule = schedule
         self.coalition = coalition
+        self.sums = Sums(self.program)
         self.hidden = [not (d.holders & coalition) for d in self.program.draws]
-        self.bit = list(accumulate(self.hidden, initial=0))  # of a draw's number, if it is hidden
+        # Of a draw's number, if it is hidden: bit 0 is that of what others hold.
+        self.bit = list(accumulate(self.hidden, initial=1))
         self.depends = self._dependencies()
 
     def _dependencies(self) -> list[int]:
-        """Of each node, the hidden draws as a bit set.
+        """Of each node, as a bit set, the hidden draws, and whether others' inputs or weights are
+        in it.
 
         Nodes that depend on the same ones share a set: a large program has hundreds of thousands
         of nodes, and tens of thousands of draws.
@@ -138,6 +149,8 @@ class _View:
             node = self.program.nodes[i]
             if node.op == "draw" and self.hidden[node["number"]]:
                 depends[i] = 1 << self.bit[node["number"]]
+            elif node.op in SECRETS and node.party not in self.coalition:
+                depends[i] = 1
             for arg in node.args:
                 depends[i] = _union(depends[i], depends[arg])
         return depends
@@ -181,7 +194,7 @@ class _View:
             if self._is_reveal(i) or not later.isdisjoint(nodes[i].args):
                 later.add(i)
             if nodes[i].op == "output" and nodes[i].party in self.coalition:
-                terms = self._sum(nodes[i].args[0], behind_messages=False).terms
+                terms = self.sums.of(nodes[i].args[0], behind_messages=False).terms
                 revealed = [key for key in terms if key in later]
                 if all(self._is_reveal(key) for key in revealed):
                     sums.append(
@@ -199,106 +212,85 @@ class _View:
 
     def _claims(self) -> list[Claim]:
         whole: list[Claim] = []
-        parts: dict[tuple[tuple[int, int], ...], list[int]] = {}
-        sums: dict[tuple[tuple[int, int], ...], tuple[Node, Sum]] = {}
+        parts: dict[tuple[object, ...], list[int]] = {}
+        sums: dict[tuple[object, ...], tuple[Node, Sum]] = {}
         determined = self._determined()
         told: set[int] = set()
-        for i in self.schedule.live:
-            node = self.program.nodes[i]
-            if i in determined or not self._is_received(node):
-                continue
-            total = self._sum(node.args[0])
-            witnesses = self._witnesses(node, total)
+        todo = [
+            (i, self._original(self.program.nodes[i]))
+            for i in reversed(self.schedule.live)
+            if i not in determined and self._is_received(self.program.nodes[i])
+        ]
+        while todo:
+            i, value = todo.pop()
+            total = self.sums.of(value.id)
+            witnesses = self._witnesses(value, total, self.program.nodes[i].phase)
             source = None if witnesses else self._masked_source(total)
             if source is not None:
-                masked = self._without_known(self._sum(source.id))
+                masked = self._without_known(self.sums.of(source.id))
                 parts.setdefault(masked.key(), []).append(i)
                 sums[masked.key()] = source, masked
-            elif self._original(node) not in told:
+            elif not witnesses and value.op in MADE_OF_EACH:
+                todo.extend((i, self._original(self.program.nodes[a])) for a in value.args)
+            elif self.depends[value.id] and value.id not in told:
                 # The same value sent to two members of the coalition is one thing to hide.
-                told.add(self._original(node))
-                whole.append(Claim((i,), self.depends[i], witnesses))
+                told.add(value.id)
+                whole.append(Claim((i,), self.depends[value.id], witnesses))
         for key, messages in parts.items():
             source, masked = sums[key]
-            witnesses = self._witnesses(source, masked)
+            witnesses = self._witnesses(source, masked, source.phase)
             whole.append(Claim(tuple(messages), self.depends[source.id], witnesses))
         return whole
 
-    def _original(self, node: Node) -> int:
+    def _original(self, node: Node) -> Node:
         """The node whose value a message is, behind any messages that brought it to the sender."""
-        while node.op == "send":
+        while node.op in ("send", "reshape"):
             node = self.program.nodes[node.args[0]]
-        return node.id
+        return node
 
     def _is_received(self, node: Node) -> bool:
         if node.op != "send" or node.party not in self.coalition:
             return False
         return self.program.nodes[node.args[0]].party not in self.coalition
 
-    def _sum(self, start: int, behind_messages: bool = True) -> Sum:
-        """`start` as a sum of values and draws; a message as what was sent, or as it is."""
-        total = Sum()
-        todo = [(start, 1)]
-        steps = 0
-        while todo:
-            i, sign = todo.pop()
-            node = self.program.nodes[i]
-            steps += 1
-            signs = SIGNS[node.type.kind].get(node.op)
-            if node.op == "send" and not behind_messages:
-                total.add(i, sign, node.type.kind)
-            elif steps < MOST_TERMS and self._is_transparent(node):
-                todo.append((node.args[0], sign))
-            elif steps < MOST_TERMS and signs and all(self._same_size(node, a) for a in node.args):
-                todo.extend((a, sign * s) for a, s in zip(node.args, signs, strict=True))
-            else:
-                total.add(self._canonical(node), sign, node.type.kind)
-        return total
-
-    def _is_transparent(self, node: Node) -> bool:
-        """A value read as it is: passed on, or reduced to fewer bits."""
-        if node.op == "cast":
-            return node.type.bits <= self.program.nodes[node.args[0]].type.bits
-        return node.op in SAME
-
-    def _same_size(self, node: Node, arg: int) -> bool:
-        operand = self.program.nodes[arg]
-        return operand.elements == node.elements or operand.op == "const"
-
-    def _canonical(self, node: Node) -> int:
-        """One id for the copies of a draw: minus its number, minus one."""
-        return -1 - int(node["number"]) if node.op == "draw" else node.id
-
     def _without_known(self, total: Sum) -> Sum:
-        return Sum({key: s for key, s in total.terms.items() if not self._is_known(key)})
+        known = {k: s for k, s in total.terms.items() if not self._is_known(k)}
+        return Sum(known, total.by_xor)
 
     def _is_known(self, key: int) -> bool:
         if key < 0:
             return not self.hidden[-1 - key]
         return self.program.nodes[key].op in ("const", "constant")
 
-    def _witnesses(self, value: Node, total: Sum) -> tuple[int, ...]:
+    def _witnesses(self, value: Node, total: Sum, phase: Phase) -> tuple[int, ...]:
         """Hidden draws that the sum has an odd number of times, and in none of its other terms."""
         found = []
         for key, times in total.terms.items():
-            if key >= 0 or times % 2 == 0 or not self.hidden[-1 - key]:
+            draw = self.sums.drawn(key)
+            if draw is None or times % 2 == 0 or not self.hidden[draw]:
                 continue
-            draw = -1 - key
-            others = (t for t in total.terms if t >= 0)
-            bit = self.bit[draw]
-            if self._covers(draw, value) and not any(self.depends[t] >> bit & 1 for t in others):
+            others = (t for t in total.terms if t != key)
+            if self._covers(draw, key, value, phase) and not any(
+                self._has(t, draw) for t in others
+            ):
                 found.append(draw)
         return tuple(found)
 
-    def _covers(self, draw: int, value: Node) -> bool:
+    def _has(self, term: int, draw: int) -> bool:
+        if term < 0:
+            return term == -1 - draw
+        return bool(self.depends[term] >> self.bit[draw] & 1)
+
+    def _covers(self, draw: int, key: int, value: Node, phase: Phase) -> bool:
         """Whether the draw is as wide as the value, and made as often: in setup, only once."""
         node = self._draw_nodes()[draw]
-        if node.phase == Phase.SETUP < value.phase:
+        if node.phase == Phase.SETUP < phase:
             return False
         wide = node.type.bits >= value.type.bits
         if value.type.kind is Kind.PLANES:
             wide = node.type.bits == value.type.bits
-        return node.type.kind is value.type.kind and wide and node.elements == value.elements
+        elements = node.elements if key < 0 else self.program.nodes[key].elements
+        return node.type.kind is value.type.kind and wide and elements == value.elements
 
     def _draw_nodes(self) -> dict[int, Node]:
         if not hasattr(self, "_by_number"):
@@ -314,5 +306,5 @@ class _View:
         node = self.program.nodes[terms[0]]
         while node.op in ("pack", "planes", "shr", "not", "unpack", "cast", *SAME):
             node = self.program.nodes[node.args[0]]
-        masked = self._without_known(self._sum(node.id))
-        return node if self._witnesses(node, masked) else None
+        masked = self._without_known(self.sums.of(node.id))
+        return node if self._witnesses(node, masked, node.phase) else None

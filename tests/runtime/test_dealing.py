@@ -49,7 +49,7 @@ def dealt_plan(chosen: Target, ring_bits: int) -> Plan:
     y = suite["matmul"](p, Operation("matmul", (4, 3), ring_bits, {}), x, w)
     y = suite["truncate"](p, Operation("truncate", (4, 3), ring_bits, {"bits": 4}), y)
     program.output(revealed(p, 0, y, chosen.suite), 0, "y", 4)
-    verify_masking(batch_rounds(program), coalitions(chosen))
+    verify_masking(batch_rounds(program), coalitions(chosen), {"y": {0}})
     plan = plan_of(Expanded(program), chosen.suite.name)
     owners = {"x": "alice", "weights": "shared"}
     return replace(plan, manifest=replace(plan.manifest, owners=owners, dealer=chosen.dealer))

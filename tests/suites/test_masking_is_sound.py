@@ -13,6 +13,7 @@ import numpy as np
 import numpy.typing as npt
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from receivers import asked
 from views import ENUMERATED_BITS, Array, every_draw, received, unknown_bits
 
 from veilgraph.ir.meaning.party import evaluate
@@ -167,7 +168,7 @@ def is_sound(seed: int | random.Random, steps: int) -> bool | None:
 
     schedule = build(1)
     try:
-        verify_masking(schedule, [(CURIOUS,)])
+        verify_masking(schedule, [(CURIOUS,)], asked(schedule.program))
     except MaskingError:
         return None
     if unknown_bits(schedule, (CURIOUS,)) > min(12, ENUMERATED_BITS):

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 from conformance import SETTINGS, Setting
+from receivers import asked
 from views import (
     ENUMERATED_BITS,
     Protocol,
@@ -313,14 +314,15 @@ def mutant(number: int, what: str) -> type[Program]:
 def test_verify_masking_misses_no_draw(case: Case, fault: str) -> None:
     every = coalitions(case.setting.target)
     schedule = case.protocol().trace(1)
-    verify_masking(schedule, every)
+    verify_masking(schedule, every, asked(schedule.program))
     for number in range(len(schedule.program.draws)):
         assert is_refused(case.protocol(mutant(number, fault)), every), number
 
 
 def is_refused(protocol: Protocol, every: Sequence[Sequence[int]]) -> bool:
     try:
-        verify_masking(protocol.trace(1), every)
+        schedule = protocol.trace(1)
+        verify_masking(schedule, every, asked(schedule.program))
     except MaskingError:
         return True
     return False

@@ -52,8 +52,14 @@ class Protocol:
         parties = Parties(program, tuple(range(self.setting.computing)), dealer)
         for number, value in enumerate(self.body(parties, elements)):
             for party in value.at:
-                program.output(value, party, f"end{number}", 0)
+                program.output(needed(value), party, f"end{number}", 0)
         return batch_rounds(program)
+
+
+def needed(value: Value) -> Value:
+    """What makes a value needed and tells nothing simple of it: no part of a sharing is told."""
+    value = value if value.type.kind is Kind.WORDS else value.to_words(value.type.bits)
+    return value * value
 
 
 def given(p: Parties, name: str, elements: int, bits: int, form: Form) -> Sharing:

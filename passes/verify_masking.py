@@ -77,10 +77,20 @@ def verify_masking(
     _verify_draws(schedule)
     verify_receivers(schedule, receivers)
     for coalition in coalitions:
-        members = frozenset(coalition)
-        _verify_dealt(schedule, members)
-        _View(schedule, members).verify()
+        _verify_dealt(schedule, frozenset(coalition))
+        verify_view(schedule, coalition)
     verify_outputs(schedule)
+
+
+def verify_view(schedule: Schedule, coalition: Sequence[int]) -> frozenset[int]:
+    """The messages to a coalition that its outputs determine; all others are uniform together.
+
+    Raises:
+        MaskingError: one of the others may not be.
+    """
+    view = _View(schedule, frozenset(coalition))
+    view.verify()
+    return view.determined
 
 
 def _verify_draws(schedule: Schedule) -> None:
@@ -136,6 +146,7 @@ class _View:
         # Of a draw's number, if it is hidden: bit 0 is that of what others hold.
         self.bit = list(accumulate(self.hidden, initial=1))
         self.depends = self._dependencies()
+        self.determined = self._determined()
 
     def _dependencies(self) -> list[int]:
         """Of each node, as a bit set, the hidden draws, and whether others' inputs or weights are
@@ -214,12 +225,11 @@ class _View:
         whole: list[Claim] = []
         parts: dict[tuple[object, ...], list[int]] = {}
         sums: dict[tuple[object, ...], tuple[Node, Sum]] = {}
-        determined = self._determined()
         told: set[int] = set()
         todo = [
             (i, self._original(self.program.nodes[i]))
             for i in reversed(self.schedule.live)
-            if i not in determined and self._is_received(self.program.nodes[i])
+            if i not in self.determined and self._is_received(self.program.nodes[i])
         ]
         while todo:
             i, value = todo.pop()

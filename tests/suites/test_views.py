@@ -234,13 +234,13 @@ def test_a_reveal_says_nothing_but_the_value(case: Case) -> None:
     for coalition in case.coalitions():
         for secret in range(1 << case.bits):
             views = [
-                exact_view(protocol, coalition, _other_parts(case, secret, coalition, seed), 0)
+                exact_view(protocol, coalition, other_parts(case, secret, coalition, seed), 0)
                 for seed in range(6)
             ]
             assert all(np.array_equal(view, views[0]) for view in views), (coalition, secret)
 
 
-def _other_parts(case: Case, secret: int, coalition: Sequence[int], seed: int) -> Sources:
+def other_parts(case: Case, secret: int, coalition: Sequence[int], seed: int) -> Sources:
     """Parts of `secret`: those of the coalition always the same, the others by the seed."""
     sources = case.sources([secret], coalition, 0)
     parts = list(sources["x0"])

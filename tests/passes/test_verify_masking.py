@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 import pytest
 from receivers import asked
 
-from veilgraph.ir.party import Program, Value, stack
+from veilgraph.ir.party import Program, Value, apply, join, select, stack
 from veilgraph.ir.plan import Phase
 from veilgraph.ir.types import planes, words
 from veilgraph.passes.batch_rounds import batch_rounds
@@ -204,7 +204,90 @@ def unrefreshed_reveal(p: Program) -> None:
     p.output(parts[0] + parts[1], 1, "sum", 0)
 
 
+def a_chunk_of_a_draw_twice(p: Program) -> None:
+    r = p.draw((0,), (9,), W)
+    end(p, crossed(p, x(p) + r.chunk(0, 5)), crossed(p, x(p, "z") + r.chunk(3, 5)))
+
+
+def shifted_mask(p: Program) -> None:
+    end(p, crossed(p, x(p) + (draw(p, 0) << 1)))
+
+
+def even_multiple_as_mask(p: Program) -> None:
+    end(p, crossed(p, x(p) + draw(p, 0) * 2))
+
+
+def words_and_bits_of_one_mask(p: Program) -> None:
+    r = draw(p, 0)
+    end(p, crossed(p, x(p) + r), crossed(p, x(p, "z").bits(0, 8) ^ r.bits(0, 8)))
+
+
+def upper_bits_unmasked(p: Program) -> None:
+    end(p, crossed(p, x(p) + (p.draw((0,), SHAPE, words(16)).mod(32) << 16)))
+
+
+def a_mask_and_the_same_turned(p: Program) -> None:
+    r = draw(p, 0)
+    turned = apply("slice", (r,), SHAPE, W, starts=(4,), steps=(-1,))
+    end(p, crossed(p, x(p) + r), crossed(p, x(p, "z") + turned))
+
+
+def one_element_as_mask_of_all(p: Program) -> None:
+    """A slice that takes the same element again and again."""
+    again = apply("slice", (draw(p, 0),), SHAPE, W, starts=(2,), steps=(0,))
+    end(p, crossed(p, x(p) + again))
+
+
+def one_mask_in_two_widths(p: Program) -> None:
+    r = p.draw((0,), SHAPE, words(64))
+    z = p.source("input", "z", 0, SHAPE, words(64))
+    end(p, crossed(p, x(p) + r.mod(32)), crossed(p, (z + r).mod(32)))
+
+
+def mask_or_value(p: Program) -> None:
+    end(p, crossed(p, select(p.draw((0,), SHAPE, planes(1)), x(p), draw(p, 0))))
+
+
+def masks_that_telescope(p: Program) -> None:
+    a, b, c = draw(p, 0), draw(p, 0), draw(p, 0)
+    sums = (x(p) + a - b, x(p, "y") + b - c, x(p, "z") + c - a)
+    end(p, *(crossed(p, value) for value in sums))
+
+
+def masks_that_telescope_through_another(p: Program) -> None:
+    a, b = draw(p, 0), draw(p, 0, 2)
+    end(p, crossed(p, x(p) + a + b), crossed(p, a + x(p) * 2), p.send(b, 2, 1))
+
+
+def one_of_two_joined_is_masked(p: Program) -> None:
+    end(p, crossed(p, join([x(p) + draw(p, 0), x(p, "z")], (10,)).chunk(3, 5)))
+
+
+def joined_under_one_mask(p: Program) -> None:
+    r = draw(p, 0)
+    end(p, crossed(p, join([x(p) + r, x(p, "z") + r], (10,)).chunk(0, 5)))
+
+
+def sent_back_with_more(p: Program) -> None:
+    y = p.source("input", "y", 1, SHAPE, W)
+    end(p, crossed(p, p.send(y, 1, 0) + x(p)))
+
+
 LEAKS = (
+    a_chunk_of_a_draw_twice,
+    shifted_mask,
+    even_multiple_as_mask,
+    words_and_bits_of_one_mask,
+    upper_bits_unmasked,
+    a_mask_and_the_same_turned,
+    one_element_as_mask_of_all,
+    one_mask_in_two_widths,
+    mask_or_value,
+    masks_that_telescope,
+    masks_that_telescope_through_another,
+    one_of_two_joined_is_masked,
+    joined_under_one_mask,
+    sent_back_with_more,
     in_the_clear,
     scaled,
     mask_known_to_the_receiver,
@@ -318,7 +401,50 @@ def came_from_the_receiver(p: Program) -> None:
     end(p, x(p) + p.send(y + draw(p, 1), 1, 0), at=0)
 
 
+def masked_by_xor_of_words(p: Program) -> None:
+    end(p, crossed(p, x(p) ^ draw(p, 0)))
+
+
+def complemented(p: Program) -> None:
+    end(p, crossed(p, ~(x(p).bits(0, 8) ^ p.draw((0,), SHAPE, planes(8)))))
+
+
+def joined_after_masking(p: Program) -> None:
+    end(p, crossed(p, join([x(p) + draw(p, 0), x(p, "z") + draw(p, 0)], (10,))))
+
+
+def turned_after_masking(p: Program) -> None:
+    value = (x(p) + draw(p, 0)).reshape((1, 5))
+    end(p, crossed(p, apply("transpose", (value,), (5, 1), W, permutation=(1, 0))))
+
+
+def masked_by_a_part_of_a_draw(p: Program) -> None:
+    end(p, crossed(p, x(p) + p.draw((0,), (15,), W).chunk(5, 5)))
+
+
+def masked_by_an_odd_multiple(p: Program) -> None:
+    end(p, crossed(p, x(p) - draw(p, 0) * 3))
+
+
+def sent_back(p: Program) -> None:
+    y = p.source("input", "y", 1, SHAPE, W)
+    end(p, p.send((p.send(y + draw(p, 1), 1, 0) * 3).only(0), 0, 1))
+
+
+def planes_masked_apart(p: Program) -> None:
+    bits = [x(p).bits(j) ^ p.draw((0,), SHAPE, planes(1)) for j in range(2)]
+    end(p, crossed(p, stack(bits)))
+
+
 HONEST = (
+    masked_by_xor_of_words,
+    complemented,
+    joined_after_masking,
+    turned_after_masking,
+    masked_by_a_part_of_a_draw,
+    masked_by_an_odd_multiple,
+    sent_back,
+    planes_masked_apart,
     masked_share,
     masked,
     masked_by_three_times,
@@ -400,3 +526,189 @@ def test_a_small_coalition_is_looked_at_too() -> None:
     checked(p, [(0, 1), (1, 2)])
     with pytest.raises(MaskingError):
         checked(p, [(1,)])
+
+
+# Outputs
+
+
+def told(p: Program, value: Value, name: str = "y", at: int = 1) -> None:
+    """What party 0 has, as an output of another's."""
+    p.output(crossed(p, value, at, declared="reveal").only(at), at, name, 0)
+
+
+def rounded(p: Program, c: Value, r: Value, bits: int = 8) -> Value:
+    return (c >> bits) - (r >> bits)
+
+
+def opened(p: Program) -> tuple[Value, Value]:
+    """c = x + r, known to party 1, and r."""
+    r = draw(p, 0)
+    c = x(p) + r
+    sent = crossed(p, c)
+    p.output((sent * sent).only(1), 1, "c", 0)
+    return c, r
+
+
+def output_is_the_mask(p: Program) -> None:
+    told(p, opened(p)[1])
+
+
+def output_is_a_multiple_of_the_mask(p: Program) -> None:
+    told(p, opened(p)[1] * 4)
+
+
+def output_is_the_masked(p: Program) -> None:
+    told(p, opened(p)[0])
+
+
+def output_has_upper_bits_of_the_mask(p: Program) -> None:
+    told(p, opened(p)[1] >> 8)
+
+
+def output_has_lower_bits_of_the_mask(p: Program) -> None:
+    told(p, opened(p)[1].mod(8).mod(32))
+
+
+def output_has_one_bit_of_the_mask(p: Program) -> None:
+    told(p, opened(p)[1].bits(3).to_words(32))
+
+
+def output_is_rounded_by_another_mask(p: Program) -> None:
+    c, _ = opened(p)
+    told(p, rounded(p, c, draw(p, 0)))
+
+
+def output_is_rounded_elsewhere(p: Program) -> None:
+    c, r = opened(p)
+    told(p, (c >> 8) - (r >> 7))
+
+
+def output_is_rounded_upside_down(p: Program) -> None:
+    c, r = opened(p)
+    told(p, (c >> 8) + (r >> 8))
+
+
+def output_is_a_mask_in_a_corner(p: Program) -> None:
+    told(p, join([x(p), draw(p, 0)], (10,)).chunk(3, 5))
+
+
+def output_has_the_mask_of_a_sum(p: Program) -> None:
+    a, b = draw(p, 0), draw(p, 0)
+    told(p, rounded(p, x(p) + a, a + b))
+
+
+MASKS = (
+    output_is_the_mask,
+    output_is_a_multiple_of_the_mask,
+    output_is_the_masked,
+    output_has_upper_bits_of_the_mask,
+    output_has_lower_bits_of_the_mask,
+    output_has_one_bit_of_the_mask,
+    output_is_rounded_by_another_mask,
+    output_is_rounded_elsewhere,
+    output_is_rounded_upside_down,
+    output_is_a_mask_in_a_corner,
+    output_has_the_mask_of_a_sum,
+)
+
+
+@pytest.mark.parametrize("program", MASKS, ids=lambda f: f.__name__)
+def test_outputs_are_no_masks(program: Callable[[Program], None]) -> None:
+    p = Program(("alice", "bob", "carol"))
+    program(p)
+    with pytest.raises(MaskingError, match=r"output 'y' tells bob (bits of )?draw"):
+        checked(p, [(0,), (1,), (2,)])
+
+
+def test_outputs_may_be_rounded_by_a_mask() -> None:
+    """As a truncation does: bob knows c, hence the threshold at which his output was rounded."""
+    p = Program(("alice", "bob", "carol"))
+    c, r = opened(p)
+    told(p, rounded(p, c, r))
+    told(p, rounded(p, c + 9, r, 5).reshape((1, 5)) * 3, "again")
+    checked(p, [(0,), (1,), (2,)])
+
+
+def test_outputs_may_have_masks_of_their_receiver() -> None:
+    p = Program(("alice", "bob", "carol"))
+    told(p, x(p) + draw(p, 0, 1))
+    checked(p, [(0,), (1,), (2,)])
+
+
+def refused(p: Program, receivers: dict[str, list[int]], message: str) -> None:
+    with pytest.raises(MaskingError, match=message):
+        verify_masking(batch_rounds(p), [(0,), (1,), (2,)], receivers)
+
+
+def test_outputs_are_for_their_receivers() -> None:
+    p = Program(("alice", "bob", "carol"))
+    told(p, x(p))
+    verify_masking(batch_rounds(p), [(0,), (1,), (2,)], {"y": [1]})
+    verify_masking(batch_rounds(p), [(0,), (1,), (2,)], {"y": (0, 1), "z": {2}})
+    refused(p, {"y": [0, 2]}, "output 'y' is not for bob")
+    refused(p, {"y": []}, "output 'y' is not for bob")
+    refused(p, {"x": [1]}, "output 'y' is not for bob")
+    told(p, x(p, "z"))
+    refused(p, {"y": [1]}, "output 'y' stands twice at bob")
+
+
+def test_outputs_that_nobody_reveals() -> None:
+    """An input of the receiver's own, and what everybody knows."""
+    p = Program(("alice", "bob", "carol"))
+    p.output(x(p), 0, "x", 0)
+    p.output(p.const(7, SHAPE, W), 2, "seven", 0)
+    verify_masking(batch_rounds(p), [(0,), (1,), (2,)], {"x": [0], "seven": [2]})
+    refused(p, {"x": [0], "seven": [1]}, "output 'seven' is not for carol")
+
+
+def test_an_output_to_two_of_a_coalition() -> None:
+    p = Program(("alice", "bob", "carol"))
+    value = x(p)
+    for at in (1, 2):
+        told(p, value, at=at)
+    every = [(1,), (2,), (1, 2)]
+    verify_masking(batch_rounds(p), every, {"y": [1, 2]})
+    with pytest.raises(MaskingError, match="output 'y' is not for carol"):
+        verify_masking(batch_rounds(p), every, {"y": [1]})
+
+
+def test_what_is_revealed_ends_in_an_output_there() -> None:
+    """A masked message may not pass for a part of an output, whose receivers are told of it."""
+    p = Program(("alice", "bob", "carol"))
+    end(p, crossed(p, x(p) + draw(p, 0), declared="reveal"))
+    with pytest.raises(MaskingError, match="ends in no output"):
+        checked(p, [(0,), (1,), (2,)])
+    p = Program(("alice", "bob", "carol"))
+    passed_on = p.send(crossed(p, x(p) + draw(p, 0, 2), declared="reveal"), 1, 2)
+    p.output((passed_on * passed_on).only(2), 2, "y", 0)
+    with pytest.raises(MaskingError, match="ends in no output"):
+        checked(p, [(0,), (1,)])
+
+
+def test_a_message_is_masked_or_revealed() -> None:
+    p = Program(("alice", "bob", "carol"))
+    end(p, crossed(p, x(p) + draw(p, 0), declared="rounding"))
+    with pytest.raises(MaskingError, match="is declared 'rounding'"):
+        checked(p, [(0,), (1,), (2,)])
+
+
+@pytest.mark.parametrize("party", [0, 1])
+def test_a_draw_is_one(party: int) -> None:
+    """Whoever writes a plan's text may give one number to two draws, or to a stranger."""
+    p = Program(("alice", "bob", "carol"))
+    end(p, crossed(p, x(p) + draw(p, 0)))
+    narrow = p.node(
+        "draw", party, (), SHAPE, words(8) if party == 0 else W, Phase.OFFLINE, number=0
+    )
+    p.output(Value(p, {party: narrow}, SHAPE, p.nodes[narrow].type), party, "again", 0)
+    with pytest.raises(MaskingError, match="draw 0 is not the same for all who make it"):
+        checked(p, [(1,)])
+
+
+def test_a_weight_is_in_as_many_parts_as_its_fewest() -> None:
+    p = Program(("alice", "bob", "carol"))
+    first = p.share("w", (0, 3), (0,), SHAPE, W)
+    second = p.share("w", (1, 2), (0,), SHAPE, W)
+    p.output((first + second) * first, 0, "y", 0)
+    with pytest.raises(MaskingError, match="weight 'w' is not hidden from alice"):
+        checked(p, [(0,)])

@@ -232,6 +232,12 @@ def a_mask_and_the_same_turned(p: Program) -> None:
     end(p, crossed(p, x(p) + r), crossed(p, x(p, "z") + turned))
 
 
+def a_mask_and_itself_turned(p: Program) -> None:
+    """The middle element is under twice its mask, and the others are alike in pairs."""
+    r = draw(p, 0)
+    end(p, crossed(p, x(p) + r + apply("slice", (r,), SHAPE, W, starts=(4,), steps=(-1,))))
+
+
 def one_element_as_mask_of_all(p: Program) -> None:
     """A slice that takes the same element again and again."""
     again = apply("slice", (draw(p, 0),), SHAPE, W, starts=(2,), steps=(0,))
@@ -280,6 +286,7 @@ LEAKS = (
     words_and_bits_of_one_mask,
     upper_bits_unmasked,
     a_mask_and_the_same_turned,
+    a_mask_and_itself_turned,
     one_element_as_mask_of_all,
     one_mask_in_two_widths,
     mask_or_value,

@@ -17,8 +17,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from views import ENUMERATED_BITS, Array, as_numbers, every_draw, unknown_bits
 
-from veilgraph.ir.meaning.party import Evaluation, evaluate
-from veilgraph.ir.party import Node, Program, Value, apply, join, select, stack
+from veilgraph.ir.meaning.party import evaluate
+from veilgraph.ir.party import Program, Value, apply, join, select, stack
 from veilgraph.ir.types import Kind, Type, planes, words
 from veilgraph.passes.batch_rounds import Schedule, batch_rounds
 from veilgraph.passes.verify_masking import MaskingError, verify_view
@@ -26,7 +26,7 @@ from veilgraph.passes.verify_masking import MaskingError, verify_view
 RING = words(2)
 CURIOUS = 1
 HOLDERS = ((0,), (2,), (0, 2), (0, 1), (1, 2))
-Digest = npt.NDArray[np.uint64]
+Rows = npt.NDArray[np.uint8]
 
 
 class TinyProgram:
@@ -137,11 +137,12 @@ class TinyProgram:
 
 @dataclass
 class Seen:
-    """All runs of one secret: what should be uniform, bob's outputs, and what these determine."""
+    """All runs of one secret, a row each: what should be uniform, bob's outputs, and what these
+    determine."""
 
-    uniform: Digest
-    outputs: Digest
-    determined: Digest
+    uniform: Rows
+    outputs: Rows
+    determined: Rows
 
 
 def seen(schedule: Schedule, determined: Set[int], elements: int) -> Iterator[Seen]:
@@ -151,23 +152,18 @@ def seen(schedule: Schedule, determined: Set[int], elements: int) -> Iterator[Se
         sources = {"x": np.full(elements, secret % 4), "y": np.full(elements, secret // 4)}
         done = evaluate(program, sources, every_draw(schedule, (CURIOUS,), 1))
         messages = [n for n, _ in done.received.get(CURIOUS, []) if n.id in live]
-        free = [n for n in messages if n.id not in determined]
-        held = [n for n in messages if n.id in determined]
+        told = {n.id: as_numbers(done.values[n.id], n.type) for n in messages}
         own = [v for (_, name), v in sorted(done.outputs.items()) if "seen" not in name]
+        yield Seen(
+            rows(elements, [v for i, v in told.items() if i not in determined]),
+            rows(elements, own),
+            rows(elements, [v for i, v in told.items() if i in determined]),
+        )
 
-        def values(nodes: Sequence[Node], done: Evaluation = done) -> list[Array]:
-            return [as_numbers(done.values[n.id], n.type) for n in nodes]
 
-        yield Seen(*(digest(elements, v) for v in (values(free), own, values(held))))
-
-
-def digest(elements: int, values: Sequence[Array]) -> Digest:
-    """One number for what each run has."""
-    total = np.zeros(elements, np.uint64)
-    for value in values:
-        total = (total ^ value.astype(np.uint64).ravel()) * np.uint64(0x9E3779B97F4A7C15)
-        total ^= total >> np.uint64(29)
-    return total
+def rows(elements: int, columns: Sequence[Array]) -> Rows:
+    """A row for each run; one column more, so that there is one."""
+    return np.column_stack([np.zeros(elements, np.uint8), *(c.astype(np.uint8) for c in columns)])
 
 
 def says_no_more_than_outputs(runs: Sequence[Seen]) -> bool:
@@ -175,13 +171,12 @@ def says_no_more_than_outputs(runs: Sequence[Seen]) -> bool:
 
     Outputs may depend on draws: then on the same ones, for whoever is told the same messages.
     """
-    first = np.sort(runs[0].uniform)
-    if not all(np.array_equal(np.sort(run.uniform), first) for run in runs):
+    views = [np.unique(run.uniform, axis=0, return_counts=True) for run in runs]
+    if not all(np.array_equal(a, b) for view in views for a, b in zip(view, views[0], strict=True)):
         return False
-    told = np.concatenate([digest(len(first), (run.uniform, run.outputs)) for run in runs])
-    rest = np.concatenate([run.determined for run in runs])
-    both = digest(len(told), (told, rest))
-    return len(np.unique(told)) == len(np.unique(both))
+    told = np.concatenate([np.hstack((run.uniform, run.outputs)) for run in runs])
+    both = np.hstack((told, np.concatenate([run.determined for run in runs])))
+    return len(np.unique(told, axis=0)) == len(np.unique(both, axis=0))
 
 
 def is_sound(seed: int | random.Random, steps: int) -> bool | None:

@@ -188,6 +188,17 @@ def revealed_for_a_few_bits(p: Program) -> None:
     p.output(crossed(p, x(p), declared="reveal").mod(8), 1, "low", 0)
 
 
+def revealed_with_its_square(p: Program) -> None:
+    """m + m^2 is even for all m: the output says less than the message."""
+    m = crossed(p, x(p), declared="reveal")
+    p.output(m + m * m, 1, "y", 0)
+
+
+def revealed_and_doubled(p: Program) -> None:
+    m = crossed(p, x(p), declared="reveal")
+    p.output(m + m, 1, "y", 0)
+
+
 def revealed_for_its_square(p: Program) -> None:
     end(p, crossed(p, x(p), declared="reveal"))
 
@@ -323,6 +334,8 @@ LEAKS = (
     conjunction_as_mask,
     revealed_and_cancelled,
     revealed_for_a_few_bits,
+    revealed_with_its_square,
+    revealed_and_doubled,
     revealed_for_its_square,
     one_sum_revealed_twice,
     unrefreshed_reveal,

@@ -6,7 +6,9 @@ SHA-256 fingerprint) in their parties.yaml. A link accepts that certificate and 
 says about hosts or issuers decides nothing. `issue` makes a new certificate for the key that is
 there: before the old one expires, or when the host's name changes.
 
-Keys are ECDSA on P-256 (FIPS 186-5), files are PEM: `NAME.key` (PKCS 8, mode 0600) and `NAME.crt`.
+Keys are Ed25519 (RFC 8032), whose signatures need no randomness: a copied host, whose randomness
+repeats, gives nothing of its key away. Those that earlier versions made (ECDSA on P-256) go on
+working. Files are PEM: `NAME.key` (PKCS 8, mode 0600) and `NAME.crt`.
 """
 
 from __future__ import annotations
@@ -20,14 +22,17 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from typing import TypeAlias
 
 from cryptography import x509
 from cryptography.exceptions import UnsupportedAlgorithm
 from cryptography.hazmat.primitives import hashes, serialization
-from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.hazmat.primitives.asymmetric import ec, ed25519
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 from veilgraph.ir.errors import UsageError
+
+PrivateKey: TypeAlias = ed25519.Ed25519PrivateKey | ec.EllipticCurvePrivateKey
 
 VALID_DAYS = 825
 _CLOCK_SKEW = timedelta(minutes=5)
@@ -71,7 +76,7 @@ def init(
             "`cert issue` renews the certificate; --force replaces both, and every other party "
             "must then pin the new one.",
         )
-    key = ec.generate_private_key(ec.SECP256R1())
+    key = ed25519.Ed25519PrivateKey.generate()
     certificate = self_signed(key, name, hosts, datetime.now(UTC), days)
     pem = key.private_bytes(
         serialization.Encoding.PEM,
@@ -100,7 +105,7 @@ def issue(
 
 
 def self_signed(
-    key: ec.EllipticCurvePrivateKey,
+    key: PrivateKey,
     name: str,
     hosts: Sequence[str],
     start: datetime,
@@ -129,7 +134,8 @@ def self_signed(
     if hosts:
         names = x509.SubjectAlternativeName([_general_name(host) for host in hosts])
         builder = builder.add_extension(names, critical=False)
-    return builder.sign(key, hashes.SHA256())
+    hashed = None if isinstance(key, ed25519.Ed25519PrivateKey) else hashes.SHA256()
+    return builder.sign(key, hashed)
 
 
 def load_certificate(path: Path) -> bytes:
@@ -147,7 +153,7 @@ def load_certificate(path: Path) -> bytes:
     return certificate.public_bytes(serialization.Encoding.DER)
 
 
-def load_private_key(path: Path) -> ec.EllipticCurvePrivateKey:
+def load_private_key(path: Path) -> PrivateKey:
     """The private key of a PEM file that only its owner may read.
 
     Raises:
@@ -163,8 +169,10 @@ def load_private_key(path: Path) -> ec.EllipticCurvePrivateKey:
             f"{path} holds no private key that can be read without a password.",
             "Give the .key file that `cert init` made.",
         ) from error
-    if not isinstance(key, ec.EllipticCurvePrivateKey):
-        raise UsageError(f"The key {path} is not an elliptic-curve key.", "Make one: `cert init`.")
+    if not isinstance(key, PrivateKey):
+        raise UsageError(
+            f"The key {path} is neither an Ed25519 nor an ECDSA key.", "Make one: `cert init`."
+        )
     return key
 
 

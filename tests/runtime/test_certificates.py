@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from cryptography import x509
 from cryptography.hazmat.primitives import serialization
-from cryptography.hazmat.primitives.asymmetric import ec, ed25519
+from cryptography.hazmat.primitives.asymmetric import ec, ed25519, x25519
 
 from veilgraph.ir.errors import UsageError
 from veilgraph.runtime.certificates import (
@@ -40,6 +40,24 @@ def test_init_makes_a_key_and_its_certificate(tmp_path: Path) -> None:
     left = certificate.not_valid_after_utc - now
     assert timedelta(days=824) < left <= timedelta(days=825)
     assert sorted(os.listdir(tmp_path / "keys")) == ["alice.crt", "alice.key"]
+
+
+def test_keys_are_ed25519(tmp_path: Path) -> None:
+    files = init(tmp_path, "alice")
+    key = load_private_key(files.key)
+    assert isinstance(key, ed25519.Ed25519PrivateKey)
+    assert key.sign(b"twice") == key.sign(b"twice")
+
+
+def test_a_key_of_an_earlier_version_is_renewed(tmp_path: Path) -> None:
+    files = init(tmp_path, "alice")
+    earlier = ec.generate_private_key(ec.SECP256R1())
+    encoding, form = serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8
+    files.key.write_bytes(earlier.private_bytes(encoding, form, serialization.NoEncryption()))
+    der = load_certificate(issue(tmp_path, "alice").certificate)
+    certificate = x509.load_der_x509_certificate(der)
+    assert certificate.public_key() == earlier.public_key()
+    certificate.verify_directly_issued_by(certificate)
 
 
 def test_init_replaces_only_by_force(tmp_path: Path) -> None:
@@ -115,9 +133,9 @@ def test_keys_that_are_none(tmp_path: Path) -> None:
     path.write_bytes(ec.generate_private_key(ec.SECP256R1()).private_bytes(private, pkcs8, locked))
     with pytest.raises(UsageError, match="without a password"):
         load_private_key(path)
-    other = ed25519.Ed25519PrivateKey.generate()
+    other = x25519.X25519PrivateKey.generate()
     path.write_bytes(other.private_bytes(private, pkcs8, serialization.NoEncryption()))
-    with pytest.raises(UsageError, match="not an elliptic-curve key"):
+    with pytest.raises(UsageError, match="neither an Ed25519 nor an ECDSA key"):
         load_private_key(path)
 
 

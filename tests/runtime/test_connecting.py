@@ -10,6 +10,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from cryptography.hazmat.primitives import serialization
+from cryptography.hazmat.primitives.asymmetric import ec
 from three_parties import (
     Connect,
     connect_all,
@@ -23,10 +25,7 @@ from three_parties import (
 )
 
 from veilgraph.ir.errors import PeerError, UsageError
-from veilgraph.runtime.certificates import (
-    init,
-    load_certificate,
-)
+from veilgraph.runtime.certificates import init, issue, load_certificate
 from veilgraph.runtime.config import Config
 from veilgraph.runtime.connecting import connect as channels
 from veilgraph.runtime.links import Links, TlsLinks
@@ -65,6 +64,20 @@ def test_native_streams_encrypt(files: dict[str, Path]) -> None:
     for streams in run_threads([lambda c=c: channels(c, 5, transport) for c in load_all(files)]):
         assert [stream.protocol for stream in streams.values()] == ["TLSv1.3"] * 2
         assert [stream.cipher for stream in streams.values()] == ["TLS_AES_128_GCM_SHA256"] * 2
+
+
+def test_a_key_of_an_earlier_version(connect: Connect, files: dict[str, Path]) -> None:
+    """bob has ECDSA on P-256, the others what `cert init` makes now."""
+    folder = files["bob"].parent
+    pem = ec.generate_private_key(ec.SECP256R1()).private_bytes(
+        serialization.Encoding.PEM,
+        serialization.PrivateFormat.PKCS8,
+        serialization.NoEncryption(),
+    )
+    (folder / "bob.key").write_bytes(pem)
+    issue(folder, "bob")
+    for links in try_all(connect, files):
+        assert isinstance(links, TlsLinks | NativeLinks), links
 
 
 def test_fingerprints_are_enough(connect: Connect, files: dict[str, Path]) -> None:

@@ -11,9 +11,10 @@ from veilgraph.benching import COUNTED, Spread, random_weights
 from veilgraph.ir.plan import ROUND
 from veilgraph.runtime.cuda.program import sources
 from veilgraph.runtime.devices import ready
+from veilgraph.runtime.keys import SessionKeys, holders_of
 from veilgraph.runtime.links import Buffer, byte_view
 from veilgraph.runtime.party import Party
-from veilgraph.runtime.randomness import SessionKeys, fresh_seed
+from veilgraph.runtime.randomness import fresh_nonce
 from veilgraph.timesplit import TimeSplit
 
 LEAST_ARCH = "sm_80"  # what kernels are counted for
@@ -63,8 +64,8 @@ def local_work(network: Network, device: str, runs: int) -> dict[str, Any]:
 def _local(ours: Ours, name: str, device: str, runs: int) -> dict[str, Any]:
     parties, program = ours.plan.manifest.parties, ours.plan.party(name)
     index = parties.index(name)
-    peers = {i: fresh_seed() for i in range(len(parties)) if i != index}
-    links, keys = NoNetwork(index, parties), SessionKeys(index, fresh_seed(), peers)
+    held = [holders for holders in holders_of(ours.plan) if index in holders]
+    links, keys = NoNetwork(index, parties), SessionKeys({each: fresh_nonce() for each in held})
     own = {tensor.name: ours.inputs[tensor.name] for tensor in program.inputs}
     with Party(ours.plan, name, links, keys, ready(device, ours.plan, name)) as party:
         party.share_weights(ours.weights or random_weights(ours.plan))

@@ -51,6 +51,14 @@ class Machine:
             RuntimeError: a step failed (named with its kernel), or the machine is running already.
         """
 
+    def rekey(self, keys: Bytes) -> None:
+        """Draw under these keys from here on; as many as the machine was made with.
+
+        Raises:
+            ValueError: another number of bytes.
+            RuntimeError: the machine is running.
+        """
+
     def wipe(self) -> None:
         """Overwrite the arena and all scratch memory with zeros."""
 

@@ -31,6 +31,7 @@ from cryptography.hazmat.primitives.asymmetric import ec, ed25519
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 from veilgraph.ir.errors import UsageError
+from veilgraph.runtime.keys import derive
 
 PrivateKey: TypeAlias = ed25519.Ed25519PrivateKey | ec.EllipticCurvePrivateKey
 
@@ -174,6 +175,20 @@ def load_private_key(path: Path) -> PrivateKey:
             f"The key {path} is neither an Ed25519 nor an ECDSA key.", "Make one: `cert init`."
         )
     return key
+
+
+def secret_of(path: Path) -> bytes:
+    """32 bytes that only the owner of a private key's file can know, for deriving others from.
+
+    Raises:
+        UsageError: as `load_private_key`.
+    """
+    der = load_private_key(path).private_bytes(
+        serialization.Encoding.DER,
+        serialization.PrivateFormat.PKCS8,
+        serialization.NoEncryption(),
+    )
+    return derive(der, "private key")
 
 
 def fingerprint(der: bytes) -> bytes:

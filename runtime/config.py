@@ -8,7 +8,7 @@
       name: alice
       key: alice.key                  # mode 0600
       certificate: alice.crt          # optional: as the list above has it
-      state_dir: state                # spent session ids
+      state_dir: state                # sessions so far, and where stores stand
       listen: 0.0.0.0                 # optional: where to listen, if not at my host above
       device: cuda:0                  # optional: where to compute; cpu if left out
       cubins: cubins                  # optional: a folder of the GPU's kernels, compiled ahead

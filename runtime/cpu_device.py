@@ -83,6 +83,9 @@ class CpuDevice:
     ) -> None:
         self.machine = _machine(program, constants, keys, threads, isa)
 
+    def rekey(self, keys: bytes) -> None:
+        self.machine.rekey(keys)
+
     def run(self, first: int, last: int, run: int) -> None:
         self.machine.run(first, last, run)
 

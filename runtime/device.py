@@ -83,6 +83,9 @@ class Device(Protocol):
     before theirs are done. All calls are from one thread at a time.
     """
 
+    def rekey(self, keys: bytes) -> None:
+        """Draws are under these keys from here on, as many as the device was opened with."""
+
     def run(self, first: int, last: int, run: int) -> None:
         """Steps [first, last), none of them a round, as inference number `run`."""
 
@@ -131,7 +134,7 @@ class Ready(Protocol):
         """What computes, as people know it."""
 
     def open(self, keys: bytes) -> Device:
-        """The device, with the session's keys in the plan's order, 16 bytes each.
+        """The device, with keys in the plan's order, 16 bytes each.
 
         Raises:
             VeilgraphError: the device can't be had any more.

@@ -5,9 +5,10 @@ Over each fresh link, all to all:
 1. hello: protocol version, parties, ring, plan digest, number of inferences, whether they are a
    store's, and a fresh nonce; they must fit.
 2. The session's id is the SHA-256 of all nonces in the parties' order and the plan's digest. Each
-   party records it as spent, and says so; the ids must be the same, and new everywhere. It also
-   says which dealing its shares of the weights are of, if it has any: they must be of one.
-3. The lower party of each pair sends the pair's fresh seed.
+   party records it as spent, and its peers' nonces, and says which it has seen before; the ids must
+   be the same, and all be new everywhere. It also says which dealing its shares of the weights are
+   of, if it has any: they must be of one.
+3. All holders of a key contribute to it, and derive it; see keys.py.
 
 Whoever finds a difference stops with SecurityAbort, which names who has what.
 """
@@ -16,28 +17,31 @@ from __future__ import annotations
 
 import hashlib
 import struct
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from veilgraph.ir.errors import SecurityAbort
-from veilgraph.runtime.links import Links
-from veilgraph.runtime.randomness import (
-    NONCE_BYTES,
-    SEED_BYTES,
+from veilgraph.runtime.keys import (
+    SECRET_BYTES,
+    Holders,
     SessionKeys,
-    fresh_nonce,
-    fresh_seed,
+    contribution,
+    in_order,
+    key_of,
 )
-from veilgraph.runtime.session_ids import SpentSessions
+from veilgraph.runtime.links import Links
+from veilgraph.runtime.randomness import NONCE_BYTES, fresh_nonce
+from veilgraph.runtime.session_ids import SpentSessions, record_of
 
-PROTOCOL_VERSION = 3
+PROTOCOL_VERSION = 4
 MAX_INFERENCES = (1 << 32) - 1  # of a session: draws count them in four bytes
 _NAMES_BYTES = 511  # 16 names of at most 31 letters, with their commas
 # version, my index, ring bits, inferences; plan digest; nonce; from a store; names. The version
 # stays in front and the whole as long as it is, so that all versions can tell each other apart.
 _HELLO = struct.Struct(f"<HBBI32s{NONCE_BYTES}sB{_NAMES_BYTES}s")
 NO_DEALING = bytes(NONCE_BYTES)
-# 1 if the session's id is new here; that id; the dealing's.
-_CONFIRMATION = struct.Struct(f"<B32s{NONCE_BYTES}s")
+# 1 if the session's id is new here; parties, by bit, whose nonces are not; that id; the dealing's.
+_CONFIRMATION = struct.Struct(f"<BH32s{NONCE_BYTES}s")
 
 
 @dataclass(frozen=True)
@@ -123,7 +127,21 @@ def _counted(terms: Terms) -> str:
     return f"{terms.inferences or f'{_OPEN} of'} {noun}"
 
 
-def open_session(links: Links, terms: Terms, spent: SpentSessions | None) -> Session:
+@dataclass(frozen=True)
+class Agreed:
+    """A session's id, 32 bytes, and the nonces that it is of, by party."""
+
+    id: bytes
+    nonces: Mapping[int, bytes]
+
+
+def open_session(
+    links: Links,
+    terms: Terms,
+    spent: SpentSessions | None,
+    secret: bytes,
+    holders: Iterable[Holders],
+) -> Session:
     """Agrees with all parties on a session, then starts the links' byte counters anew.
 
     Args:
@@ -131,20 +149,23 @@ def open_session(links: Links, terms: Terms, spent: SpentSessions | None) -> Ses
         terms: what this party is about to run.
         spent: where ids of sessions are kept; None only where all parties are one process, so that
             nobody else takes part.
+        secret: 32 bytes that this party alone knows, the same in each of its sessions.
+        holders: of each key that the parties will need, the same everywhere.
 
     Raises:
-        SecurityAbort: versions, parties, terms, ids or dealings that differ, or an id used before.
+        SecurityAbort: versions, parties, terms, ids or dealings that differ, or an id or a nonce
+            used before.
         PeerError: a peer that is lost or silent.
     """
-    session_id = agree_on_id(links, terms, fresh_nonce())
-    confirm_id(links, session_id, spent, terms.dealing)
-    keys = exchange_seeds(links)
+    agreed = agree_on_id(links, terms, fresh_nonce())
+    confirm_id(links, agreed, spent, terms.dealing)
+    keys = agree_on_keys(links, agreed.id, secret, holders)
     links.reset_counters()
-    return Session(session_id, keys)
+    return Session(agreed.id, keys)
 
 
-def agree_on_id(links: Links, terms: Terms, nonce: bytes) -> bytes:
-    """Compares hellos with every peer; the session's id, 32 bytes, from everyone's nonces."""
+def agree_on_id(links: Links, terms: Terms, nonce: bytes) -> Agreed:
+    """Compares hellos with every peer; the session's id is of everyone's nonces."""
     names = ",".join(links.names)
     mine = _Hello(PROTOCOL_VERSION, links.party, terms, nonce, names)
     received = _all_to_all(links, mine.pack(), _HELLO.size, "handshake: hello")
@@ -160,24 +181,28 @@ def agree_on_id(links: Links, terms: Terms, nonce: bytes) -> bytes:
             "Give every party the same model.plan, parties.yaml, options and version of veilgraph.",
         )
     hellos[links.party] = mine
-    nonces = b"".join(hellos[party].nonce for party in sorted(hellos))
-    return hashlib.sha256(nonces + terms.plan_digest).digest()
+    nonces = {party: hellos[party].nonce for party in sorted(hellos)}
+    joined = b"".join(nonces.values())
+    return Agreed(hashlib.sha256(joined + terms.plan_digest).digest(), nonces)
 
 
 def confirm_id(
-    links: Links, session_id: bytes, spent: SpentSessions | None, dealing: bytes = NO_DEALING
+    links: Links, agreed: Agreed, spent: SpentSessions | None, dealing: bytes = NO_DEALING
 ) -> None:
     """Records the id as spent, and makes sure that everyone has the same one for the first time.
 
-    And that whoever loads shares of weights has them of the same dealing.
+    So for the nonces of peers. And whoever loads shares of weights has them of the same dealing.
     """
-    new = spent is None or spent.spend(session_id)
-    mine = _CONFIRMATION.pack(new, session_id, dealing)
+    session_id = agreed.id
+    new, repeated = _recorded(links, agreed, spent)
+    mine = _CONFIRMATION.pack(new, sum(1 << peer for peer in repeated), session_id, dealing)
     received = _all_to_all(links, mine, _CONFIRMATION.size, "handshake: session id")
     if not new:
         raise _replayed("this party", session_id)
+    for peer in repeated:
+        raise _repeats(links.names[peer], "this party")
     for peer, content in received.items():
-        their_new, their_id, their_dealing = _CONFIRMATION.unpack(content)
+        their_new, their_repeated, their_id, their_dealing = _CONFIRMATION.unpack(content)
         if their_id != session_id:
             raise SecurityAbort(
                 f"{links.names[peer]} is in session {their_id.hex()[:16]}..., this party in "
@@ -186,6 +211,10 @@ def confirm_id(
             )
         if not their_new:
             raise _replayed(links.names[peer], session_id)
+        for party, name in enumerate(links.names):
+            if their_repeated >> party & 1:
+                who = "this party" if party == links.party else name
+                raise _repeats(who, links.names[peer])
         if their_dealing != dealing and NO_DEALING not in (their_dealing, dealing):
             raise SecurityAbort(
                 f"{links.names[peer]} has shares of the weights from another dealing than this "
@@ -194,14 +223,39 @@ def confirm_id(
             )
 
 
-def exchange_seeds(links: Links) -> SessionKeys:
-    """One fresh seed a pair, sent by its lower party, and one of my own that nobody else sees."""
-    peers = [peer for peer in range(len(links.names)) if peer != links.party]
-    sent = {peer: fresh_seed() for peer in peers if peer > links.party}
-    received = {peer: bytearray(SEED_BYTES) for peer in peers if peer < links.party}
-    links.exchange(sent, received, "handshake: seeds")
-    pairs = sent | {peer: bytes(seed) for peer, seed in received.items()}
-    return SessionKeys(links.party, fresh_seed(), pairs)
+def _recorded(links: Links, agreed: Agreed, spent: SpentSessions | None) -> tuple[bool, list[int]]:
+    """Whether the id is new here, and the peers whose nonces are not, or are another party's."""
+    nonces = agreed.nonces
+    others = {peer: nonce for peer, nonce in nonces.items() if peer != links.party}
+    seen = {peer for peer, nonce in others.items() if [*nonces.values()].count(nonce) > 1}
+    if spent is None:
+        return True, sorted(seen)
+    new, *fresh = spent.spend(agreed.id, *(record_of(nonce) for nonce in others.values()))
+    seen.update(peer for peer, is_fresh in zip(others, fresh, strict=True) if not is_fresh)
+    return new, sorted(seen)
+
+
+def agree_on_keys(
+    links: Links, session_id: bytes, secret: bytes, holders: Iterable[Holders]
+) -> SessionKeys:
+    """The keys of all sets of holders that this party is in; all holders contribute to each.
+
+    What a party adds to a key goes to the other holders alone, in one message a peer.
+    """
+    me, fresh = links.party, fresh_nonce()
+    held = [each for each in in_order(holders) if me in each]
+    mine = {each: contribution(fresh, secret, session_id, me, each) for each in held}
+    shared = {peer: [each for each in held if peer in each] for peer in range(len(links.names))}
+    del shared[me]
+    sent = {peer: b"".join(mine[each] for each in sets) for peer, sets in shared.items() if sets}
+    received = {peer: bytearray(len(content)) for peer, content in sent.items()}
+    if sent:
+        links.exchange(sent, received, "handshake: keys")
+    added = {each: {me: mine[each]} for each in held}
+    for peer, content in received.items():
+        for number, each in enumerate(shared[peer]):
+            added[each][peer] = bytes(content[SECRET_BYTES * number :][:SECRET_BYTES])
+    return SessionKeys({each: key_of(parts, session_id) for each, parts in added.items()})
 
 
 def _all_to_all(links: Links, mine: bytes, size: int, step: str) -> dict[int, bytes]:
@@ -214,4 +268,12 @@ def _replayed(who: str, session_id: bytes) -> SecurityAbort:
     return SecurityAbort(
         f"Session {session_id.hex()[:16]}... is a replay: {who} has taken part in it before.",
         "Don't run copies of one virtual machine: their randomness may repeat.",
+    )
+
+
+def _repeats(who: str, seen_by: str) -> SecurityAbort:
+    return SecurityAbort(
+        f"The randomness of {who} repeats: {seen_by} has seen its nonce before.",
+        "A copied machine, or one that went back to a snapshot, does that: let its system draw "
+        "fresh randomness (a reboot), and never run two copies.",
     )

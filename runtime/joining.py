@@ -12,14 +12,17 @@ import numpy.typing as npt
 
 from veilgraph.ir.errors import SecurityAbort, UsageError
 from veilgraph.ir.plan import Phase, Plan
+from veilgraph.runtime.certificates import secret_of
 from veilgraph.runtime.config import Config
 from veilgraph.runtime.devices import ready, require_device
 from veilgraph.runtime.handshake import NO_DEALING, Terms, open_session
+from veilgraph.runtime.keys import holders_of
 from veilgraph.runtime.native_links import open_links
 from veilgraph.runtime.party import Party, Prepared
 from veilgraph.runtime.session_ids import SpentSessions
 from veilgraph.runtime.shaping import Shape
-from veilgraph.runtime.store import Store, StoredSession
+from veilgraph.runtime.store import Store, StoredSession, store_id
+from veilgraph.runtime.store_state import StoreState
 from veilgraph.runtime.transcript import Transcript
 
 
@@ -43,12 +46,12 @@ def join(
     insecure_plaintext: bool = False,
     timeout_seconds: float | None = None,
     shape: Shape | None = None,
-    stored: StoredSession | None = None,
+    from_store: bool = False,
     dealing: bytes = NO_DEALING,
 ) -> Joined:
     """This host's party of `plan`, connected with all others that hold the same plan.
 
-    With `stored` its keys are those of a store, and only parties that compute online take part.
+    With `from_store` inferences bring their keys, and only parties that compute online take part.
     `device` and `cubins` are those of parties.yaml unless given. `dealing` is the id of the shares
     of weights that this party loads.
 
@@ -56,10 +59,10 @@ def join(
         UsageError: parties.yaml names other parties than the plan, or there is no such device.
         PeerError: a peer that does not come, or shows another certificate.
         SecurityAbort: a peer with another plan, another number of inferences (0: left open), shares
-            of another dealing, or without a store where this party has one; or a session id that
-            was used before.
+            of another dealing, or without a store where this party has one; a session id that was
+            used before, or a peer whose randomness repeats.
     """
-    config = _taking_part(plan, config, from_store=stored is not None)
+    config = _taking_part(plan, config, from_store=from_store)
     device, cubins = device or config.device, cubins or config.cubins
     require_device(device)
     name = config.me.name
@@ -73,9 +76,10 @@ def join(
     try:
         spent = SpentSessions(config.state_dir, name)
         digest, ring_bits = bytes.fromhex(plan.digest), plan.manifest.ring_bits
-        terms = Terms(digest, ring_bits, inferences, stored is not None, dealing)
-        session = open_session(links, terms, spent)
-        keys = session.keys if stored is None else stored.keys
+        terms = Terms(digest, ring_bits, inferences, from_store, dealing)
+        holders = () if from_store else holders_of(plan)
+        session = open_session(links, terms, spent, secret_of(config.key), holders)
+        keys = None if from_store else session.keys
         return Joined(Party(plan, name, links, keys, place), session.id)
     except BaseException as error:
         links.__exit__(type(error), error, error.__traceback__)
@@ -102,14 +106,14 @@ class FromStore:
         """The next inference that every party still has; see `Party.infer`, `Store`."""
         self.party.encoded(inputs)  # what is wrong with them is said before anything is spent
         number = self.store.agree(self.party.links, self.store_id)
-        memory = self.store.take(number, self.store_id)
-        return self.party.infer(inputs, Prepared(number, memory))
+        taken = self.store.take(number, self.store_id)
+        return self.party.infer(inputs, Prepared(number, taken.keys, taken.memory))
 
 
 def store_at(folder: Path, config: Config) -> Store:
     """The store of this host's party."""
-    spent = SpentSessions(config.state_dir, f"{config.me.name}-store")
-    return Store(folder, config.key.read_bytes(), spent)
+    secret = secret_of(config.key)
+    return Store(folder, secret, StoreState(config.state_dir, config.me.name, secret))
 
 
 def require_store(plan: Plan, party: str, store: Path | None) -> None:
@@ -131,14 +135,16 @@ def prepare(party: Party, session_id: bytes, store: Store | None, count: int) ->
         UsageError: the folder holds a store already.
         ResourceLimitError: no room; what was stored before is whole.
     """
-    digest = bytes.fromhex(party.plan.digest)
+    digest, ratchet = bytes.fromhex(party.plan.digest), party.branch()
+    made = store_id(session_id, ratchet.number)
     if store is not None:
-        store.create(StoredSession(digest, session_id, party.keys, party.kept(Phase.SETUP)))
+        store.create(StoredSession(digest, made, party.kept(Phase.SETUP)), ratchet)
     transcripts = []
     for _ in range(count):
-        prepared, transcript = party.prepare()
+        prepared, transcript = party.prepare(ratchet)
         if store is not None:
-            store.add(prepared.number, prepared.memory)
+            store.add(ratchet, made, prepared.memory)
+        ratchet = ratchet.next()
         transcripts.append(transcript)
     return transcripts
 
@@ -157,7 +163,7 @@ def join_from_store(plan: Plan, config: Config, folder: Path, **options: Any) ->
         raise SecurityAbort(
             f"The store {folder} was prepared for another plan.", "Prepare one for this plan."
         )
-    joined = join(plan, config, stored=stored, **options)
+    joined = join(plan, config, from_store=True, **options)
     joined.party.restore(Phase.SETUP, stored.memory)
     return FromStore(joined.party, store, stored.id)
 

@@ -100,6 +100,10 @@ class MixedDevice:
         self._good = np.ones((2, len(self._segments)), np.bool_)  # zeros on both
         self._runs: dict[tuple[int, int], list[_Run]] = {}
 
+    def rekey(self, keys: bytes) -> None:
+        for side in self._sides:
+            side.rekey(keys)
+
     def run(self, first: int, last: int, run: int) -> None:
         for part in self._parts(first, last):
             self.bring(part.side, part.reads)

@@ -15,14 +15,15 @@ from typing import Self
 import numpy as np
 import numpy.typing as npt
 
-from veilgraph.ir.errors import UsageError
+from veilgraph.ir.errors import SecurityAbort, UsageError
 from veilgraph.ir.plan import PartyPlan, Phase, Plan, Tensor
 from veilgraph.runtime.dealing import DealtShares
 from veilgraph.runtime.device import Place, Ready
 from veilgraph.runtime.devices import ready
+from veilgraph.runtime.keys import DrawKeys, Ratchet, SessionKeys
 from veilgraph.runtime.links import Links
 from veilgraph.runtime.phases import PhaseLoop, phase_loop, stretches_of
-from veilgraph.runtime.randomness import SessionKeys
+from veilgraph.runtime.randomness import fresh_seed, require_number
 from veilgraph.runtime.shares import Words, decode, encode, word_dtype
 from veilgraph.runtime.transcript import PhaseRecord, Transcript
 
@@ -31,9 +32,10 @@ Array = npt.NDArray[np.float32]
 
 @dataclass(frozen=True)
 class Prepared:
-    """An inference whose offline phase is done: its number, and what that left in memory."""
+    """An inference whose offline phase is done: its number, its keys, and what is in memory."""
 
     number: int
+    keys: DrawKeys
     memory: bytes
 
 
@@ -44,7 +46,7 @@ class Party:
         plan: the plan, already compared with the other parties'.
         party: this party's name.
         links: open links to the others.
-        keys: this session's keys.
+        keys: this session's keys; None where all inferences are prepared, and bring their own.
         device: where to compute, made ready before; the processor, on one thread, if None.
     """
 
@@ -53,15 +55,19 @@ class Party:
         plan: Plan,
         party: str,
         links: Links,
-        keys: SessionKeys,
+        keys: SessionKeys | None,
         device: Ready | None = None,
     ) -> None:
         self.plan = plan
         self.program: PartyPlan = plan.party(party)
         self.links = links
-        self.keys = keys
         index = {name: i for i, name in enumerate(plan.manifest.parties)}
-        table = keys.table([index[name] for name in holders] for holders in self.program.keys)
+        self._holders = [frozenset(index[n] for n in holders) for holders in self.program.keys]
+        self._ratchet = None if keys is None else keys.ratchet()
+        if keys is None:  # till then some that nobody shares: no draw is ever under a known key
+            table = b"".join(fresh_seed() for _ in self._holders)
+        else:
+            table = keys.setup().table(self._holders)
         self.device = (device or ready("cpu", plan, party)).open(table)
         self._loops: dict[Phase, PhaseLoop] = {}  # made when first run: not all links may be there
         self.setup = Transcript()
@@ -104,17 +110,16 @@ class Party:
         Raises:
             UsageError: an input that is missing, unknown, of another shape or not finite.
             AccuracyError: an input outside its declared range.
+            SecurityAbort: an inference that was run before.
         """
         start = time.perf_counter()
         encoded = self.encoded(inputs)
         own_seconds = time.perf_counter() - start
         transcript = Transcript()
         if prepared is None:
-            self.runs += 1
-            self._run(Phase.OFFLINE, transcript)
+            self._run_offline(transcript, self._own())
         else:
-            assert prepared.number > self.runs, "the draws of an inference are made once"
-            self.runs = prepared.number
+            self._begin(prepared.number, prepared.keys)
             self.restore(Phase.OFFLINE, prepared.memory)
             transcript.phases[Phase.OFFLINE] = PhaseRecord()
         for tensor, words in encoded:
@@ -134,12 +139,47 @@ class Party:
         self._traces = True
         self.device.trace()
 
-    def prepare(self) -> tuple[Prepared, Transcript]:
-        """The next inference's offline phase alone, and what it leaves for the online one."""
+    def branch(self) -> Ratchet:
+        """The keys of inferences that are prepared from here on; all parties branch at once."""
+        return self._own().branch()
+
+    def prepare(self, ratchet: Ratchet) -> tuple[Prepared, Transcript]:
+        """The next inference's offline phase alone, and what it leaves for the online one.
+
+        Args:
+            ratchet: a branch, at this inference.
+
+        Raises:
+            SecurityAbort: an inference that was run before.
+        """
         transcript = Transcript()
-        self.runs += 1
+        keys = self._run_offline(transcript, ratchet)
+        return Prepared(self.runs, keys, self.kept(Phase.OFFLINE)), transcript
+
+    def _run_offline(self, transcript: Transcript, ratchet: Ratchet) -> DrawKeys:
+        start = time.perf_counter()
+        keys = ratchet.keys()
+        self._begin(ratchet.number, keys)
+        self._ratchet = self._own().at(ratchet.number + 1)  # whatever happens, keys are used once
+        spent = time.perf_counter() - start
         self._run(Phase.OFFLINE, transcript)
-        return Prepared(self.runs, self.kept(Phase.OFFLINE)), transcript
+        transcript.phases[Phase.OFFLINE].seconds += spent
+        return keys
+
+    def _own(self) -> Ratchet:
+        assert self._ratchet is not None, "this party's inferences are prepared ones"
+        return self._ratchet
+
+    def _begin(self, number: int, keys: DrawKeys) -> None:
+        """From here on draws are those of an inference that was never run."""
+        if number <= self.runs:
+            raise SecurityAbort(
+                f"Inference {number} comes after inference {self.runs}: its randomness was used.",
+                "Begin another session.",
+            )
+        require_number(number, 1 << 32)
+        self.runs = number
+        self.device.rekey(keys.table(self._holders))
 
     def kept(self, phase: Phase) -> bytes:
         """What a phase left in memory for the phases after it."""

@@ -1,27 +1,29 @@
-"""All randomness of the protocols: fresh seeds, who shares which, and the stream that a seed opens.
+"""All randomness of the protocols: what is fresh, and the stream that a key opens.
 
-Seeds come from the operating system, one a pair of parties and one of each party's own, fresh each
-session; nothing in production can set them. (The keys of TLS and of certificates are OpenSSL's.)
+What is fresh comes from the operating system; nothing in production can set it. The keys of
+protocols are derived from it (keys.py). (The keys of TLS and of certificates are OpenSSL's.)
 
-The stream of a seed is AES-128 in counter mode (NIST SP 800-38A, section 6.5), with the seed as the
-key. The counter block is 16 bytes, little endian field by field:
+The stream of a key is AES-128 in counter mode (NIST SP 800-38A, section 6.5). The counter block is
+16 bytes, little endian field by field:
 
     bytes  0 ..  3   run: the inference's number in the session
     bytes  4 ..  7   draw: the draw's number in the plan
     bytes  8 .. 15   block: counts the 16-byte blocks of one draw
 
-Every (run, draw) is used once, so no block of a key's stream is ever used twice. The functions here
-are the reference; the kernels produce the same bytes.
+Setup and each inference have keys of their own, and every (run, draw) is used once, so no block of
+a key's stream is ever used twice. The functions here are the reference; the kernels produce the
+same bytes.
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Iterator, Mapping
 
 import numpy as np
 import numpy.typing as npt
 from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
+
+from veilgraph.ir.errors import SecurityAbort
 
 SEED_BYTES = 16
 NONCE_BYTES = 32
@@ -32,56 +34,26 @@ _COUNTER = np.dtype([("run", "<u4"), ("draw", "<u4"), ("block", "<u8")])
 
 
 def fresh_seed() -> bytes:
-    """128 bits from the operating system, for one pair of parties or one party, for one session."""
+    """128 bits from the operating system: a key that nobody else has."""
     return os.urandom(SEED_BYTES)
 
 
 def fresh_nonce() -> bytes:
-    """256 bits from the operating system: what a party adds to the session's id."""
+    """256 bits from the operating system: what a party adds to a session's id, or to its keys."""
     return os.urandom(NONCE_BYTES)
 
 
-class SessionKeys(Mapping[frozenset[int], bytes]):
-    """The keys that one party holds in one session, by the set of parties that know each.
+def require_number(number: int, end: int) -> None:
+    """That a number fits its field of the counter: one cut short would repeat another's stream.
 
-    `keys[frozenset({0, 2})]` is the pair's key, `keys[frozenset({0})]` party 0's own. The order is
-    the party's own key first, then by peer. Immutable; never printed, never written.
-
-    Args:
-        party: whose keys they are, by index.
-        own_seed: 16 bytes that no other party knows.
-        pair_seeds: for each peer, the 16 bytes shared with it alone.
+    Raises:
+        SecurityAbort: it is not in [0, end).
     """
-
-    __slots__ = ("_keys", "party")
-
-    def __init__(self, party: int, own_seed: bytes, pair_seeds: Mapping[int, bytes]) -> None:
-        assert party not in pair_seeds
-        self.party = party
-        self._keys = {frozenset({party}): own_seed}
-        for peer in sorted(pair_seeds):
-            self._keys[frozenset({party, peer})] = pair_seeds[peer]
-        assert all(len(key) == SEED_BYTES for key in self._keys.values())
-
-    def __getitem__(self, holders: frozenset[int]) -> bytes:
-        return self._keys[holders]
-
-    def __iter__(self) -> Iterator[frozenset[int]]:
-        return iter(self._keys)
-
-    def __len__(self) -> int:
-        return len(self._keys)
-
-    def __repr__(self) -> str:
-        return f"SessionKeys(party={self.party}, holders={[sorted(holders) for holders in self]})"
-
-    def table(self, holders: Iterable[Iterable[int]]) -> bytes:
-        """The keys of a plan, in the plan's order, 16 bytes each: what the kernels take.
-
-        Raises:
-            KeyError: a set of holders that this party is not in, or that no key is made for.
-        """
-        return b"".join(self._keys[frozenset(each)] for each in holders)
+    if not 0 <= number < end:
+        raise SecurityAbort(
+            f"Number {number} of a run, draw or block would repeat the randomness of another.",
+            "Begin another session.",
+        )
 
 
 def block(key: bytes, run: int, draw: int, index: int, count: int = 1) -> npt.NDArray[np.uint8]:
@@ -90,9 +62,9 @@ def block(key: bytes, run: int, draw: int, index: int, count: int = 1) -> npt.ND
     `run` and `draw` are below 2^32, `index + count` at most 2^64.
     """
     assert len(key) == SEED_BYTES
-    assert 0 <= run < 1 << 32
-    assert 0 <= draw < 1 << 32
-    assert 0 <= index <= index + count <= 1 << 64
+    require_number(run, 1 << 32)
+    require_number(draw, 1 << 32)
+    require_number(index + count, (1 << 64) + 1)
     counters = np.empty(count, _COUNTER)
     counters["run"] = run
     counters["draw"] = draw

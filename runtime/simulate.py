@@ -20,9 +20,11 @@ from veilgraph.ir.plan import Phase, Plan
 from veilgraph.runtime.dealing import deal
 from veilgraph.runtime.devices import DeviceName, ready
 from veilgraph.runtime.handshake import NO_DEALING, Terms, open_session
+from veilgraph.runtime.keys import holders_of
 from veilgraph.runtime.links import Links
 from veilgraph.runtime.loopback import loopback
 from veilgraph.runtime.party import Party
+from veilgraph.runtime.randomness import fresh_nonce
 from veilgraph.runtime.transcript import Transcript
 
 Arrays = Mapping[str, npt.ArrayLike]
@@ -180,7 +182,8 @@ def simulate_many(
             dealing = mine.dealing if mine else NO_DEALING
             digest, ring_bits = bytes.fromhex(plan.digest), plan.manifest.ring_bits
             terms = Terms(digest, ring_bits, len(batches), dealing=dealing)
-            session = open_session(links, terms, None)
+            # Parties of one process have no private keys: each has a secret of this run alone.
+            session = open_session(links, terms, None, fresh_nonce(), holders_of(plan))
             with Party(plan, name, links, session.keys, places[name]) as party:
                 setup = party.share_weights(weights, mine)
                 done = [party.infer(inputs[name]) for inputs in own[:-1]]

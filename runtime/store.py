@@ -2,53 +2,56 @@
 
 A store is a folder of one party, made by one session together with all other parties:
 
-    store.session     the session's keys, its id, and what setup left in memory
+    store.session     the plan's digest, the store's id, and what setup left in memory
     store.00000001    what the offline phase of inference 1 left for its online phase; and so on
 
-Files are AES-256-GCM under a key derived (HKDF-SHA256) from the party's private key and the store's
-salt. An inference is spent before it is read: its number is recorded for good in the party's
-`state_dir`, so that neither a crash at any instant nor a restored copy of the folder uses it twice.
+and a file in the party's `state_dir` says where the store stands (store_state.py): the ratchet that
+the keys of its inferences come from (keys.py). `store.session` is encrypted under the party's
+private key. What is kept of an inference is encrypted under the ratchet and the private key, so it
+is bound to its store and its number, and the write that spends the inference leaves nothing that
+opens it: neither a crash at any instant nor a restored copy of the folder uses it twice.
 """
 
 from __future__ import annotations
 
 import hashlib
-import os
 import struct
-from collections.abc import Iterable, Iterator
-from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from cryptography.exceptions import InvalidTag
-from cryptography.hazmat.primitives import hashes
-from cryptography.hazmat.primitives.ciphers.aead import AESGCM
-from cryptography.hazmat.primitives.kdf.hkdf import HKDF
-
 from veilgraph.ir.errors import ResourceLimitError, SecurityAbort, UsageError
+from veilgraph.runtime.keys import DrawKeys, Ratchet
 from veilgraph.runtime.links import Links
-from veilgraph.runtime.randomness import SEED_BYTES, SessionKeys, fresh_nonce
-from veilgraph.runtime.session_ids import SpentSessions, sync_folder
+from veilgraph.runtime.sealed_files import read_sealed, write_sealed
+from veilgraph.runtime.session_ids import sync_folder
+from veilgraph.runtime.store_state import StoreState
 
-MAGIC = b"veilstore1"
-SALT_BYTES = 16
-CHUNK_BYTES = 64 << 20  # of one encryption
-_NONCE_BYTES = 12
-_HEADER = struct.Struct(f"<{len(MAGIC)}s{SALT_BYTES}s")
-_CHUNK = struct.Struct(f"<{_NONCE_BYTES}sQ")  # nonce, bytes of ciphertext
 _OFFER = struct.Struct("<32sQQ")  # store id, next number, last number
 _ASIDE = ".taken"  # of a file whose inference is about to be spent
 _SESSION = "store.session"
+_ID_BYTES = 32
 
 
 @dataclass(frozen=True)
 class StoredSession:
-    """What one session of preparing left: the plan's digest, the store's id, keys, and memory."""
+    """What one session of preparing left: the plan's digest, the store's id, and memory."""
 
     plan_digest: bytes
     id: bytes
-    keys: SessionKeys
     memory: bytes
+
+
+@dataclass(frozen=True)
+class Taken:
+    """An inference that is spent: its keys, and what its offline phase left in memory."""
+
+    keys: DrawKeys
+    memory: bytes
+
+
+def store_id(session_id: bytes, first: int) -> bytes:
+    """The id, 32 bytes, of the store that a session began with inference `first`."""
+    return hashlib.sha256(b"veilgraph store\0" + session_id + struct.pack("<Q", first)).digest()
 
 
 class Store:
@@ -56,38 +59,36 @@ class Store:
 
     Args:
         folder: where it is.
-        private_key: bytes of the party's private key, from which the store's is derived.
-        spent: the party's record of what was used.
+        secret: 32 bytes that this party alone knows.
+        state: of the party's stores.
     """
 
-    def __init__(self, folder: Path, private_key: bytes, spent: SpentSessions) -> None:
+    def __init__(self, folder: Path, secret: bytes, state: StoreState) -> None:
         self.folder = folder
-        self._private_key = private_key
-        self._spent = spent
+        self._secret = secret
+        self._state = state
 
     # Making one
 
-    def create(self, session: StoredSession) -> None:
-        """Begins an empty store.
+    def create(self, session: StoredSession, ratchet: Ratchet) -> None:
+        """Begins an empty store, whose first inference is the ratchet's.
 
         Raises:
-            UsageError: the folder holds a store already, or can't be written.
+            UsageError: the folder holds a store already.
+            ResourceLimitError: it can't be written.
         """
         if (self.folder / _SESSION).exists():
             raise UsageError(
                 f"{self.folder} holds a store already.",
                 "Name another folder with --store, or remove this one.",
             )
-        party = session.keys.party
-        seeds = [session.keys[holders] for holders in session.keys]
-        peers = [min(holders - {party}, default=party) for holders in session.keys]
-        head = struct.pack("<HH", party, len(peers)) + struct.pack(f"<{len(peers)}H", *peers)
-        content = session.plan_digest + session.id + head + b"".join(seeds) + session.memory
-        self._write(_SESSION, content)
+        self._state.begin(session.id, ratchet)
+        content = session.plan_digest + session.id + session.memory
+        self._write(_SESSION, self._secret, content)
 
-    def add(self, number: int, memory: bytes) -> None:
-        """Stores what the offline phase of inference `number` left."""
-        self._write(_name(number), memory)
+    def add(self, ratchet: Ratchet, store_id: bytes, memory: bytes) -> None:
+        """Stores what the offline phase of the ratchet's inference left."""
+        self._write(_name(ratchet.number), ratchet.seal(self._secret, store_id), memory)
 
     # Using one
 
@@ -98,15 +99,9 @@ class Store:
             UsageError: no store, or one of another party.
             SecurityAbort: a file that was changed.
         """
-        content = self._read(_SESSION)
-        digest, store_id, rest = content[:32], content[32:64], content[64:]
-        party, count = struct.unpack_from("<HH", rest)
-        peers = struct.unpack_from(f"<{count}H", rest, 4)
-        first = 4 + 2 * count
-        seeds = [rest[first + SEED_BYTES * i :][:SEED_BYTES] for i in range(count)]
-        by_peer = dict(zip(peers, seeds, strict=True))
-        keys = SessionKeys(party, by_peer.pop(party), by_peer)
-        return StoredSession(digest, store_id, keys, rest[first + SEED_BYTES * count :])
+        content = self._read(_SESSION, self.folder / _SESSION, self._secret)
+        start = 32 + _ID_BYTES
+        return StoredSession(content[:32], content[32:start], content[start:])
 
     def numbers(self) -> list[int]:
         """Inferences that are left, in order."""
@@ -117,10 +112,11 @@ class Store:
         """The next inference that every party still has.
 
         Raises:
-            SecurityAbort: parties whose stores were not made together.
+            SecurityAbort: parties whose stores were not made together, or a copied store.
             ResourceLimitError: a store that is used up.
         """
-        left = self.numbers()
+        with self._state.held(store_id) as ratchet:
+            left = self._left(ratchet)
         mine = (store_id, left[0] if left else 1 << 62, left[-1] if left else 0)
         offers = [mine]
         received = {peer: bytearray(_OFFER.size) for peer in links.sent_bytes}
@@ -143,82 +139,72 @@ class Store:
             )
         return number
 
-    def take(self, number: int, store_id: bytes) -> bytes:
-        """What was prepared for inference `number`, spent from now on.
+    def take(self, number: int, store_id: bytes) -> Taken:
+        """What was prepared for inference `number`, spent from now on, and all before it.
 
-        Its file is set aside first: a process that dies in here loses this inference alone, and the
-        next run, which sees no file of it, goes on with the one after.
+        Files are set aside first, so that one which lies in its place and is spent was copied. A
+        process that dies before the state is written has used nothing, one that dies later loses
+        this inference alone.
 
         Raises:
-            SecurityAbort: it was used before, or its file was changed.
+            SecurityAbort: it was used before, or its file was changed, or is another store's.
+            ResourceLimitError: the state can't be written; nothing was used.
         """
         name = _name(number)
-        aside = self._set_aside(name)
-        use = hashlib.sha256(store_id + struct.pack("<Q", number)).digest()
-        if not self._spent.spend(use):
-            raise SecurityAbort(
-                f"Inference {number} of the store {self.folder} was used before.",
-                "A store must not be copied or restored; run `prepare` again.",
-            )
-        memory = self._read(name, aside)
-        for used in self.numbers():
-            if used <= number:
-                (self.folder / _name(used)).unlink(missing_ok=True)
-        for path in self.folder.glob(f"*{_ASIDE}"):
-            path.unlink()
-        return memory
+        with self._state.held(store_id) as ratchet:
+            if number < ratchet.number:
+                raise _used(self.folder, number)
+            self._set_aside([*self._left(ratchet), number], number)
+            ratchet = ratchet.at(number)
+            self._state.advance(store_id, ratchet.next())
+            aside = self.folder / (name + _ASIDE)
+            memory = self._read(name, aside, ratchet.seal(self._secret, store_id))
+            for path in self.folder.glob(f"*{_ASIDE}"):
+                path.unlink()
+        return Taken(ratchet.keys(), memory)
 
-    def _set_aside(self, name: str) -> Path:
-        path = self.folder / name
-        aside = path.with_name(name + _ASIDE)
-        try:
-            path.replace(aside)
-            sync_folder(self.folder)
-        except OSError as error:
-            raise _missing(path, error) from error
-        return aside
+    def _left(self, ratchet: Ratchet) -> list[int]:
+        """Inferences that are left, once files set aside in vain are back in their places."""
+        for path in self.folder.glob(f"store.*{_ASIDE}"):
+            name = path.name.removesuffix(_ASIDE)
+            number = name.removeprefix("store.")
+            if number.isdigit() and int(number) >= ratchet.number:
+                path.replace(self.folder / name)
+        left = self.numbers()
+        if left and left[0] < ratchet.number:
+            raise _used(self.folder, left[0])
+        return left
+
+    def _set_aside(self, numbers: list[int], last: int) -> None:
+        for number in {each for each in numbers if each <= last}:
+            path = self.folder / _name(number)
+            try:
+                path.replace(path.with_name(path.name + _ASIDE))
+            except OSError as error:
+                raise _missing(path, error) from error
+        sync_folder(self.folder)
 
     # Files
 
-    def _key(self, salt: bytes) -> AESGCM:
-        derive = HKDF(hashes.SHA256(), 32, salt, b"veilgraph store")
-        return AESGCM(derive.derive(self._private_key))
-
-    def _write(self, name: str, content: bytes) -> None:
-        path, partial = self.folder / name, self.folder / f"{name}.partial"
-        salt = fresh_nonce()[:SALT_BYTES]
+    def _write(self, name: str, secret: bytes, content: bytes) -> None:
         try:
             self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-            descriptor = os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
-            with os.fdopen(descriptor, "wb") as file:
-                file.write(_HEADER.pack(MAGIC, salt))
-                file.writelines(_sealed(self._key(salt), name, content))
-                file.flush()
-                os.fsync(file.fileno())
-            partial.replace(path)
+            write_sealed(self.folder / name, secret, name.encode(), content)
         except OSError as error:
-            with suppress(OSError):
-                partial.unlink()
             raise ResourceLimitError(
                 f"The store {self.folder} can't be written: {error.strerror}.",
                 "What was stored before is whole; give it more room, or prepare fewer inferences.",
             ) from error
 
-    def _read(self, name: str, path: Path | None = None) -> bytes:
+    def _read(self, name: str, path: Path, secret: bytes) -> bytes:
         """What was written as `name`, which may lie elsewhere by now."""
-        path = path or self.folder / name
         try:
-            content = path.read_bytes()
+            return read_sealed(path.read_bytes(), secret, name.encode())
         except OSError as error:
             raise _missing(path, error) from error
-        try:
-            magic, salt = _HEADER.unpack_from(content)
-            if magic != MAGIC:
-                raise ValueError("no store")
-            return b"".join(_opened(self._key(salt), name, memoryview(content)[_HEADER.size :]))
-        except (InvalidTag, ValueError, struct.error) as error:
+        except ValueError as error:
             raise SecurityAbort(
-                f"{path} was changed, or belongs to another party's key.",
+                f"{path} was changed, or belongs to another store or another party's key.",
                 "Run `prepare` again, into a new folder.",
             ) from error
 
@@ -229,28 +215,12 @@ def _missing(path: Path, error: OSError) -> UsageError:
     )
 
 
+def _used(folder: Path, number: int) -> SecurityAbort:
+    return SecurityAbort(
+        f"Inference {number} of the store {folder} was used before.",
+        "Let one run at a time use a store, and never copy or restore one: `prepare` again.",
+    )
+
+
 def _name(number: int) -> str:
     return f"store.{number:08}"
-
-
-def _bound(name: str, index: int, last: bool) -> bytes:
-    """What a chunk's tag covers besides it: its place, so that none can be moved or left out."""
-    return f"{name}:{index}:{'last' if last else 'more'}".encode()
-
-
-def _sealed(key: AESGCM, name: str, content: bytes) -> Iterator[bytes]:
-    starts = range(0, max(len(content), 1), CHUNK_BYTES)
-    for index, start in enumerate(starts):
-        nonce = fresh_nonce()[:_NONCE_BYTES]
-        bound = _bound(name, index, index == len(starts) - 1)
-        sealed = key.encrypt(nonce, content[start : start + CHUNK_BYTES], bound)
-        yield _CHUNK.pack(nonce, len(sealed)) + sealed
-
-
-def _opened(key: AESGCM, name: str, content: memoryview) -> Iterable[bytes]:
-    index = 0
-    while content or index == 0:
-        nonce, size = _CHUNK.unpack_from(content)
-        sealed, content = content[_CHUNK.size :][:size], content[_CHUNK.size :][size:]
-        yield key.decrypt(nonce, sealed, _bound(name, index, not content))
-        index += 1

@@ -26,10 +26,11 @@ from veilgraph.passes.expand_protocols import Expanded
 from veilgraph.passes.fuse_local import fuse_local
 from veilgraph.runtime.device import Ready
 from veilgraph.runtime.devices import ready
+from veilgraph.runtime.keys import SessionKeys
 from veilgraph.runtime.links import Buffer, Links
 from veilgraph.runtime.loopback import loopback
 from veilgraph.runtime.party import Party
-from veilgraph.runtime.randomness import SessionKeys, bits, elements
+from veilgraph.runtime.randomness import bits, elements
 from veilgraph.runtime.shares import word_dtype
 from veilgraph.runtime.simulate import in_threads
 
@@ -94,20 +95,22 @@ def known_keys(parties: int, seed: int) -> list[SessionKeys]:
     """Every party's keys, from a seed."""
 
     def key(*holders: int) -> bytes:
-        return hashlib.sha256(f"{seed}:{sorted(holders)}".encode()).digest()[:16]
+        return hashlib.sha256(f"{seed}:{sorted(holders)}".encode()).digest()
 
     return [
-        SessionKeys(i, key(i), {j: key(i, j) for j in range(parties) if j != i})
+        SessionKeys({frozenset({i, j}): key(*{i, j}) for j in range(parties)})
         for i in range(parties)
     ]
 
 
 def known_draws(keys: Sequence[SessionKeys], run: int) -> DrawSource:
     """The draws of inference `run` under these keys, as runtime/randomness.py defines them."""
+    setup, own = [each.setup() for each in keys], [each.ratchet().at(run).keys() for each in keys]
 
     def draw(draw: Draw, shape: Shape, type: Type) -> Array:
-        key = keys[min(draw.holders)][draw.holders]
-        number = 0 if draw.phase == Phase.SETUP else run
+        in_setup = draw.phase == Phase.SETUP
+        key = (setup if in_setup else own)[min(draw.holders)][draw.holders]
+        number = 0 if in_setup else run
         count = int(np.prod(shape, dtype=np.int64))
         if type.kind is Kind.PLANES:
             words = bits(key, number, draw.number, type.bits, count)
@@ -254,9 +257,10 @@ def run_prepared(
         own = {tensor.name for tensor in plan.party(name).inputs}
         before = Party(plan, name, links, keys[links.party], places[name])
         before.share_weights(weights or {})
-        prepared = [before.prepare()[0] for _ in batches]
+        ratchet = keys[links.party].ratchet()  # as if it were live: the same draws
+        prepared = [before.prepare(ratchet.at(i + 1))[0] for i in range(len(batches))]
         done = []
-        with Party(plan, name, links, keys[links.party], places[name]) as party:
+        with Party(plan, name, links, None, places[name]) as party:
             # Only what the plan says is kept is there.
             party.device.copy_in(0, b"\xa5" * party.program.arena_bytes)
             party.restore(Phase.SETUP, before.kept(Phase.SETUP))

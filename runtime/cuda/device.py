@@ -35,6 +35,7 @@ from veilgraph.runtime.cuda.staging import StagedRound, Staging, staging_bytes
 from veilgraph.runtime.cuda.timeline import Timeline
 from veilgraph.runtime.device import Piece, Place, Places
 from veilgraph.runtime.links import Buffer, byte_view
+from veilgraph.runtime.randomness import require_number
 
 PIECE_BYTES = 1 << 20  # least pinned memory, for inputs and outputs
 
@@ -68,7 +69,7 @@ class CudaDevice:
 
     Args:
         made: the program, ready for the card.
-        keys: the session's keys in the plan's order, 16 bytes each.
+        keys: in the plan's order, 16 bytes each.
         graphs: whether stretches that come again are replayed as graphs.
 
     Raises:
@@ -79,7 +80,6 @@ class CudaDevice:
     def __init__(self, made: CudaProgram, keys: bytes, graphs: bool = True) -> None:
         self._plan, self._program, self._driver = made.plan, made.program, made.driver
         driver = made.driver
-        assert len(keys) == KEY_BYTES * len(made.program.keys), "other keys than the plan's"
         self._failed = self._closed = False
         self._latest = 0, 0  # the steps that were begun last
         self._run = 0
@@ -103,10 +103,19 @@ class CudaDevice:
             self._timeline = Timeline(driver, self._compute, names)
             self._write(self._constants, np.frombuffer(made.plan.constants, np.uint8))
             # Last, so that no secret is on the card of a device that could not be made.
-            self._write(self._keys, key_schedules(keys).reshape(-1))
-            self._staging.wipe()
+            self._write_keys(keys)
 
     # Steps
+
+    def rekey(self, keys: bytes) -> None:
+        with self._on_card():
+            self._write_keys(keys)
+
+    def _write_keys(self, keys: bytes) -> None:
+        assert len(keys) == KEY_BYTES * len(self._program.keys), "other keys than the plan's"
+        schedules = key_schedules(keys).reshape(-1)
+        self._write(self._keys, schedules)
+        self._staging.pinned[: len(schedules)] = 0
 
     def run(self, first: int, last: int, run: int) -> None:
         self._run_turn((first, last), first, last, run)
@@ -114,7 +123,7 @@ class CudaDevice:
     def _run_turn(self, stretch: tuple[int, int], first: int, last: int, run: int) -> None:
         """Steps [first, last) of a stretch, of which a fault may be anywhere."""
         assert 0 <= first <= last <= len(self._program.steps), "steps out of range"
-        assert 0 <= run < 1 << 32, "no number of an inference"
+        require_number(run, 1 << 32)
         self._latest = stretch
         if first == last:
             return

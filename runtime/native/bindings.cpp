@@ -44,6 +44,11 @@ ByteArray arena(nb::handle_t<veil::Machine> self) {
   return ByteArray(pages.data(), {pages.size()}, self);
 }
 
+void rekey(veil::Machine& machine, nb::object keys) {
+  veil::PythonBuffers held;
+  machine.rekey(held.readable(keys));
+}
+
 nb::dict profile(const veil::Machine& machine) {
   nb::dict times;
   for (size_t i = 0; i < machine.kernels().size(); ++i) {
@@ -76,6 +81,7 @@ NB_MODULE(_native, m) {
            "max_arena_bytes"_a = uint64_t{16} << 30)
       .def("run", &veil::Machine::run, "first"_a, "last"_a, "run"_a,
            nb::call_guard<nb::gil_scoped_release>())
+      .def("rekey", &rekey, "keys"_a)
       .def("wipe", &veil::Machine::wipe)
       .def("reset_profile", &veil::Machine::reset_profile)
       .def("trace", &veil::Machine::trace)

@@ -137,6 +137,11 @@ void Machine::timed(uint64_t step, const char* failure, uint64_t before) {
   note(step, before, after);
 }
 
+void Machine::rekey(std::span<const uint8_t> keys) {
+  if (keys.size() != keys_.size()) throw std::invalid_argument("other keys than the program's");
+  alone(context_.run, [&] { copy_into(keys_, keys); });
+}
+
 void Machine::wipe() {
   alone(context_.run, [&] {
     arena_.wipe();

@@ -49,6 +49,9 @@ class Machine {
   bool has_parts(uint64_t step) const;
   // Elements [from, to) of a step that has parts, as VeilKernel::run_part. Throws as run.
   void run_part(uint64_t step, int64_t from, int64_t to, uint32_t run);
+  // Draws from here on are under these keys, as many as before. Throws std::invalid_argument for
+  // another number of bytes, and std::runtime_error while the machine runs.
+  void rekey(std::span<const uint8_t> keys);
   void wipe();
 
   Pages& arena() { return arena_; }

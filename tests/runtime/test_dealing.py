@@ -24,7 +24,7 @@ from veilgraph.passes.batch_rounds import batch_rounds
 from veilgraph.passes.expand_protocols import Expanded
 from veilgraph.passes.verify_masking import coalitions, verify_masking
 from veilgraph.runtime.dealing import DealtShares, deal, load_shares
-from veilgraph.runtime.handshake import NO_DEALING, Terms, confirm_id
+from veilgraph.runtime.handshake import NO_DEALING, Agreed, Terms, confirm_id
 from veilgraph.runtime.loopback import loopback
 from veilgraph.runtime.simulate import simulate
 from veilgraph.targets.suite import Operation, Parties
@@ -204,9 +204,9 @@ def test_a_file_that_can_not_be_written_leaves_nothing(plan: Plan, tmp_path: Pat
 
 
 def confirmed(dealings: Mapping[int, bytes]) -> list[Any]:
-    links = loopback(3, ("alice", "bob", "carol"), 5.0)
+    links, agreed = loopback(3, ("alice", "bob", "carol"), 5.0), Agreed(bytes(32), {})
     return run_threads(
-        [lambda i=i: confirm_id(links[i], bytes(32), None, dealings[i]) for i in range(3)]
+        [lambda i=i: confirm_id(links[i], agreed, None, dealings[i]) for i in range(3)]
     )
 
 

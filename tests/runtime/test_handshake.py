@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import hashlib
+import itertools
+import threading
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -10,6 +13,7 @@ import pytest
 from three_parties import (
     DIGEST,
     NAMES,
+    PAIRS_AND_OWN,
     Connect,
     connect_all,
     load_all,
@@ -21,8 +25,10 @@ from three_parties import (
 from veilgraph.ir.errors import SecurityAbort
 from veilgraph.runtime import handshake
 from veilgraph.runtime.handshake import Session, Terms, agree_on_id, confirm_id, open_session
+from veilgraph.runtime.keys import Holders
 from veilgraph.runtime.links import Buffer, Links
 from veilgraph.runtime.loopback import LoopbackLinks, loopback
+from veilgraph.runtime.randomness import fresh_nonce
 from veilgraph.runtime.session_ids import SpentSessions
 
 OTHER = bytes(32)
@@ -34,14 +40,14 @@ TERMS = Terms(DIGEST, 64)
 def all_open(links: list[Any], terms: list[Terms]) -> list[Any]:
     def act(i: int) -> Session:
         with links[i]:
-            return open_session(links[i], terms[i], None)
+            return open_session(links[i], terms[i], None, fresh_nonce(), PAIRS_AND_OWN)
 
     return run_threads([lambda i=i: act(i) for i in range(3)])
 
 
 def keys_of_session(links: Links, folder: Path) -> tuple[bytes, list[tuple[list[int], bytes]]]:
     spent = SpentSessions(folder, links.names[links.party])
-    session = open_session(links, TERMS, spent)
+    session = open_session(links, TERMS, spent, fresh_nonce(), PAIRS_AND_OWN)
     assert set(links.sent_bytes.values()) == {0}
     return session.id, [(sorted(holders), key) for holders, key in session.keys.items()]
 
@@ -63,7 +69,8 @@ def test_processes_share_a_session(connect: Connect, tmp_path: Path) -> None:
         assert len(set.union(*known.values())) == 6
     assert sessions[0][0][0] != sessions[1][0][0]
     written = (tmp_path / "state" / "spent-sessions-alice").read_text().split()
-    assert written == [session[0][0].hex() for session in sessions]
+    assert len(written) == 6  # a session: its id, and two peers' nonces
+    assert written[::3] == [session[0][0].hex() for session in sessions]
 
 
 def test_different_plans() -> None:
@@ -168,7 +175,7 @@ def test_a_party_that_claims_to_be_another() -> None:
             sink = {p: bytearray(len(claimed)) for p in (0, 1)}
             links[2].exchange(dict.fromkeys((0, 1), claimed), sink, "hello")
             return b""
-        return agree_on_id(links[i], TERMS, OTHER)
+        return agree_on_id(links[i], TERMS, OTHER).id
 
     links = loopback(3, NAMES, 5.0)
     alice, bob, _ = run_threads([lambda i=i: act(i) for i in range(3)])
@@ -181,7 +188,7 @@ def test_the_id_depends_on_every_nonce_and_the_plan() -> None:
     def session_id(nonces: list[bytes], digest: bytes) -> bytes:
         links = loopback(3, NAMES, 5.0)
         ids = run_threads(
-            [lambda i=i: agree_on_id(links[i], Terms(digest, 64), nonces[i]) for i in range(3)]
+            [lambda i=i: agree_on_id(links[i], Terms(digest, 64), nonces[i]).id for i in range(3)]
         )
         assert len(set(ids)) == 1, ids
         assert len(ids[0]) == 32
@@ -206,7 +213,8 @@ def test_a_replayed_session(tmp_path: Path, forgetful: tuple[int, ...]) -> None:
     def act(links: Links) -> None:
         with links:
             spent = SpentSessions(tmp_path, links.names[links.party])
-            confirm_id(links, agree_on_id(links, TERMS, OTHER), spent)
+            nonce = hashlib.sha256(links.names[links.party].encode()).digest()
+            confirm_id(links, agree_on_id(links, TERMS, nonce), spent)
 
     def session() -> list[Any]:
         return run_threads([lambda x=x: act(x) for x in loopback(3, NAMES, 5.0)])
@@ -240,3 +248,148 @@ def test_different_nonces_to_different_parties() -> None:
     for error in (alice, bob, carol):
         assert isinstance(error, SecurityAbort)
         assert "in session" in error.message
+
+
+class Repeating:
+    """Sources of randomness: those of the hosts named say the same in each session, others do not.
+
+    A party runs on a thread of its own.
+    """
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, *names: str) -> None:
+        self._names, self.here = names, threading.local()
+        monkeypatch.setattr(handshake, "fresh_nonce", self._nonce)
+
+    def begin(self, name: str) -> None:
+        self.here.name, self.here.count = name, 0
+
+    def _nonce(self) -> bytes:
+        if self.here.name not in self._names:
+            return fresh_nonce()
+        self.here.count += 1
+        return hashlib.sha256(f"{self.here.name} {self.here.count}".encode()).digest()
+
+
+ALL_BUT_NONE_OR_ONE = [
+    names for count in (1, 2) for names in itertools.combinations(NAMES, count)
+]  # of three parties: any one, and any all but one
+SECRETS = {name: hashlib.sha256(name.encode()).digest() for name in NAMES}
+# What suites of more parties will ask for: keys of three holders too.
+WITH_TRIPLE = [*PAIRS_AND_OWN, frozenset({0, 1, 2})]
+
+
+def sessions_of(
+    source: Repeating, state: Path | None, holders: list[Holders] = WITH_TRIPLE
+) -> list[Any]:
+    """One session of all parties; without `state` nobody keeps records."""
+
+    def act(links: Links) -> Session:
+        name = links.names[links.party]
+        source.begin(name)
+        spent = None if state is None else SpentSessions(state, name)
+        with links:
+            return open_session(links, TERMS, spent, SECRETS[name], holders)
+
+    return run_threads([lambda x=x: act(x) for x in loopback(3, NAMES, 5.0)])
+
+
+def keys_in(sessions: list[Any]) -> set[bytes]:
+    assert all(isinstance(each, Session) for each in sessions), sessions
+    return {key for session in sessions for key in session.keys.values()}
+
+
+@pytest.mark.parametrize("names", ALL_BUT_NONE_OR_ONE, ids="+".join)
+def test_where_randomness_repeats_no_key_does(
+    monkeypatch: pytest.MonkeyPatch, names: tuple[str, ...]
+) -> None:
+    """One good source of the parties makes all keys new, those of the others' own included."""
+    source = Repeating(monkeypatch, *names)
+    first, second = (keys_in(sessions_of(source, None)) for _ in range(2))
+    assert len(first) == len(second) == 7
+    assert not first & second
+
+
+def test_randomness_of_all_that_repeats_would_repeat_keys(monkeypatch: pytest.MonkeyPatch) -> None:
+    """So the tests around this one see what they look for."""
+    source = Repeating(monkeypatch, *NAMES)
+    first, second = (keys_in(sessions_of(source, None)) for _ in range(2))
+    assert first == second
+
+
+@pytest.mark.parametrize("names", ALL_BUT_NONE_OR_ONE, ids="+".join)
+@pytest.mark.parametrize("restored", [False, True], ids=["kept", "restored"])
+def test_peers_notice_randomness_that_repeats(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, names: tuple[str, ...], restored: bool
+) -> None:
+    """A host that went back to a snapshot went back with its records: the others refuse it."""
+    source = Repeating(monkeypatch, *names)
+    assert len(keys_in(sessions_of(source, tmp_path))) == 7
+    if restored:
+        for name in names:
+            (tmp_path / f"spent-sessions-{name}").unlink()
+    for name, error in zip(NAMES, sessions_of(source, tmp_path), strict=True):
+        assert isinstance(error, SecurityAbort), error
+        assert error.exit_code == 6
+        assert "has seen its nonce before" in error.message
+        assert "snapshot" in error.hint
+        if name not in names:
+            assert f"The randomness of {names[0]} repeats: this party" in error.message
+        elif names == (name,):
+            assert "The randomness of this party repeats: " in error.message
+
+
+def test_two_parties_with_one_randomness(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Clones of one machine that act as two parties, in their very first session."""
+    source = Repeating(monkeypatch)
+    monkeypatch.setattr(
+        handshake, "fresh_nonce", lambda: OTHER if source.here.name != "carol" else fresh_nonce()
+    )
+    alice, bob, carol = sessions_of(source, None)
+    assert "The randomness of bob repeats: this party" in alice.message
+    assert "The randomness of alice repeats: this party" in bob.message
+    assert "The randomness of alice repeats: this party" in carol.message
+
+
+def test_all_holders_of_a_key_have_it_and_nobody_else(monkeypatch: pytest.MonkeyPatch) -> None:
+    sessions = sessions_of(Repeating(monkeypatch), None)
+    known: dict[Holders, list[bytes]] = {}
+    for party, session in enumerate(sessions):
+        for holders, key in session.keys.items():
+            assert party in holders
+            known.setdefault(holders, []).append(key)
+    assert set(known) == set(WITH_TRIPLE)
+    for holders, keys in known.items():
+        assert len(keys) == len(holders)
+        assert len(set(keys)) == 1
+
+
+def test_contributions_go_to_holders_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    sent: dict[tuple[int, int], int] = {}
+
+    class Noting(LoopbackLinks):
+        def exchange(
+            self, sends: Mapping[int, Buffer], receives: Mapping[int, Buffer], step: str
+        ) -> None:
+            if step == "handshake: keys":
+                sent.update({(self.party, peer): len(bytes(b)) for peer, b in sends.items()})
+            super().exchange(sends, receives, step)
+
+    def act(links: Any) -> Session:
+        links.__class__ = Noting
+        with links:
+            return open_session(links, TERMS, None, fresh_nonce(), [frozenset({0, 2})])
+
+    sessions = run_threads([lambda x=x: act(x) for x in loopback(3, NAMES, 5.0)])
+    assert sent == {(0, 2): 32, (2, 0): 32}
+    assert [len(session.keys) for session in sessions] == [1, 0, 1]
+
+
+def test_a_guessed_generator_does_not_give_keys_away(monkeypatch: pytest.MonkeyPatch) -> None:
+    """With all that carol draws, and all nonces, but not her secret, her own key is another."""
+    source = Repeating(monkeypatch, *NAMES)
+    right = sessions_of(source, None)
+    monkeypatch.setitem(SECRETS, "carol", bytes(32))
+    guessed = sessions_of(source, None)
+    assert guessed[0].id == right[0].id
+    for holders, key in right[2].keys.items():
+        assert guessed[2].keys[holders] != key

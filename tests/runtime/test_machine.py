@@ -119,6 +119,28 @@ def test_keys_are_of_16_bytes() -> None:
         machine(keys=bytes(17))
 
 
+def test_other_keys_are_as_many() -> None:
+    made = machine(keys=bytes(32))
+    made.rekey(bytes(range(32)))
+    for wrong in (b"", bytes(16), bytes(48)):
+        with pytest.raises(ValueError, match="other keys than the program's"):
+            made.rekey(wrong)
+
+
+def test_keys_stay_while_the_machine_runs() -> None:
+    made = busy_machine()
+    running = threading.Thread(target=made.run, args=(0, len(made), 0))
+    running.start()
+    refused = 0
+    while running.is_alive():
+        try:
+            made.rekey(b"")
+        except RuntimeError:
+            refused += 1
+    running.join()
+    assert refused
+
+
 @pytest.mark.parametrize("threads", [0, 257])
 def test_threads_out_of_range(threads: int) -> None:
     with pytest.raises(ValueError, match="threads are not between 1 and 256"):

@@ -14,13 +14,19 @@ import pytest
 from machines import known_keys, run_machines, signed
 from small_plans import W, X, check_answer, small_plan
 
-from veilgraph.ir.errors import AccuracyError, PeerError, ResourceLimitError, UsageError
+from veilgraph.ir.errors import (
+    AccuracyError,
+    PeerError,
+    ResourceLimitError,
+    SecurityAbort,
+    UsageError,
+)
 from veilgraph.ir.plan import Direction, Phase, Plan
 from veilgraph.runtime.cpu_device import CpuDevice
 from veilgraph.runtime.devices import ready
 from veilgraph.runtime.links import Links
 from veilgraph.runtime.loopback import loopback
-from veilgraph.runtime.party import Party
+from veilgraph.runtime.party import Party, Prepared
 from veilgraph.runtime.simulate import in_threads
 from veilgraph.runtime.transcript import predict
 
@@ -200,16 +206,24 @@ def test_threads_change_nothing(plan: Plan, threads: int) -> None:
 
 def test_prepared_inferences_are_used_in_order(plan: Plan) -> None:
     def act(party: Party) -> Any:
-        first, second = (party.prepare()[0] for _ in range(2))
+        ratchet = party.branch()
+        first, second = (party.prepare(each)[0] for each in (ratchet, ratchet.next()))
         party.runs = 0
         party.infer(inputs_of(party), first)
         outputs, transcript = party.infer(inputs_of(party), second)
-        with pytest.raises(AssertionError, match="made once"):
+        with pytest.raises(SecurityAbort, match="its randomness was used"):
             party.infer(inputs_of(party), second)
         assert transcript.phases[Phase.OFFLINE].rounds == 0
         return outputs
 
     check_answer(session(plan, act)[1]["y"])
+
+
+def test_more_inferences_than_draws_can_number(plan: Plan) -> None:
+    party = alone(plan, "bob")
+    keys = known_keys(3, 1)[1].setup()
+    with pytest.raises(SecurityAbort, match="would repeat the randomness of another"):
+        party.infer({}, Prepared(1 << 32, keys, b""))
 
 
 def test_memory_is_wiped(plan: Plan) -> None:

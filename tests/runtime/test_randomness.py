@@ -1,12 +1,12 @@
-"""The streams are AES-128 in counter mode with our counter block; keys know who holds them."""
+"""The streams are AES-128 in counter mode with our counter block."""
 
 from __future__ import annotations
 
 import numpy as np
 import pytest
 
+from veilgraph.ir.errors import SecurityAbort
 from veilgraph.runtime.randomness import (
-    SessionKeys,
     bits,
     block,
     elements,
@@ -111,28 +111,15 @@ def test_fresh_seeds_differ() -> None:
     assert len(fresh_nonce()) == 32
 
 
-def test_session_keys_by_holders() -> None:
-    own, with_0, with_2 = (bytes([i]) * 16 for i in range(3))
-    keys = SessionKeys(1, own, {2: with_2, 0: with_0})
-    assert keys[frozenset({1})] == own
-    assert keys[frozenset({0, 1})] == with_0
-    assert [sorted(holders) for holders in keys] == [[1], [0, 1], [1, 2]]
-    assert len(keys) == 3
-    assert keys.table([(2, 1), (1,)]) == with_2 + own
-    with pytest.raises(KeyError):
-        keys.table([(0, 2)])
+@pytest.mark.parametrize(
+    ("run", "draw", "index"), [(1 << 32, 0, 0), (-1, 0, 0), (0, 1 << 32, 0), (0, 0, 1 << 64)]
+)
+def test_numbers_that_would_wrap_are_refused(run: int, draw: int, index: int) -> None:
+    """Not by an assertion: `python -O` has none."""
+    with pytest.raises(SecurityAbort, match="would repeat the randomness of another"):
+        block(KEY, run, draw, index)
 
 
-def test_session_keys_do_not_print_secrets() -> None:
-    keys = SessionKeys(0, b"secretsecretsecr", {1: b"hiddenhiddenhidd"})
-    assert "secret" not in repr(keys)
-    assert "hidden" not in f"{keys}"
-
-
-def test_seeds_of_a_wrong_size_are_a_bug() -> None:
-    with pytest.raises(AssertionError):
-        SessionKeys(0, bytes(8), {1: bytes(16)})
+def test_keys_of_a_wrong_size_are_a_bug() -> None:
     with pytest.raises(AssertionError):
         block(bytes(8), 0, 0, 0)
-    with pytest.raises(AssertionError):
-        block(KEY, 1 << 32, 0, 0)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import multiprocessing
 import os
 import shutil
@@ -26,7 +27,15 @@ from veilgraph.ir.errors import (
 )
 from veilgraph.plans import Plan
 from veilgraph.processes import write_configs
+from veilgraph.runtime import sealed_files, store_state
+from veilgraph.runtime import store as store_module
+from veilgraph.runtime.certificates import secret_of
+from veilgraph.runtime.config import Config
+from veilgraph.runtime.cpu_device import CpuDevice
+from veilgraph.runtime.joining import store_at
+from veilgraph.runtime.sealed_files import read_sealed
 from veilgraph.runtime.store import Store
+from veilgraph.runtime.store_state import StoreState
 from veilgraph.session import Session
 
 WEIGHTS = np.array([[1.0, -2.0], [0.5, 3.0], [-1.5, 0.25]], np.float32)
@@ -167,10 +176,10 @@ def test_all_parties_die_once_an_inference_is_spent(
     hosts.prepare(2)
     read = Store._read
 
-    def dies(self: Store, name: str, path: Path | None = None) -> bytes:
+    def dies(self: Store, name: str, path: Path, secret: bytes) -> bytes:
         if name == "store.00000001":
             raise ResourceLimitError("Out of power.", "Find some.")
-        return read(self, name, path)
+        return read(self, name, path, secret)
 
     with monkeypatch.context() as during:
         during.setattr(Store, "_read", dies)
@@ -205,8 +214,213 @@ def test_a_changed_file_is_refused(rep3_hosts: Hosts) -> None:
 
 def test_a_store_of_another_party_is_refused(rep3_hosts: Hosts) -> None:
     rep3_hosts.prepare(1)
-    with pytest.raises(SecurityAbort, match="another party's key"):
+    with pytest.raises(SecurityAbort, match="another store or another party's key"):
         rep3_hosts.open("alice", store=rep3_hosts.store("bob"))
+
+
+def test_a_file_of_another_store_is_refused(rep3_hosts: Hosts) -> None:
+    """One that was used, put where a new store has its own by somebody who knows no key."""
+    hosts = rep3_hosts
+    hosts.prepare(1)
+    used = (hosts.store("alice") / "store.00000001").read_bytes()
+    hosts.run()
+    for party in hosts.online:
+        shutil.rmtree(hosts.store(party))
+    hosts.prepare(2)
+    mine = hosts.store("alice") / "store.00000001"
+    unused = mine.read_bytes()
+    mine.write_bytes(used)
+    errors = hosts.run()
+    assert isinstance(errors[0], SecurityAbort), errors
+    assert "belongs to another store" in errors[0].message
+    assert not any(isinstance(result, list) for result in errors)
+    (hosts.store("alice") / "store.00000002").write_bytes(unused)  # another number of this store
+    errors = hosts.run()
+    assert isinstance(errors[0], SecurityAbort), errors
+
+
+def test_nothing_that_is_left_opens_a_used_inference(rep3_hosts: Hosts) -> None:
+    """Whoever copied its file before, and gets the whole host afterwards, private key included."""
+    hosts = rep3_hosts
+    hosts.prepare(3)
+    config = Config.load(hosts.folder / "carol.yaml")
+    store = store_at(hosts.store("carol"), config)
+    made = store.session()
+    with store._state.held(made.id) as first:
+        pass
+    backup = {p.name: p.read_bytes() for p in hosts.store("carol").iterdir()}
+    hosts.run(2)
+    hosts.store("carol").joinpath("store.00000002").write_bytes(backup["store.00000002"])
+    left = [p for p in (hosts.folder / "carol.state").iterdir() if p.is_file()]
+    assert sorted(p.name for p in left) == [
+        "spent-sessions-carol",
+        store._state.path(made.id).name,
+        "stores-carol.lock",
+    ]
+    with store._state.held(made.id) as now:
+        assert now.number == 3
+    # The ratchet goes on from where it was, and not back: what it was is nowhere.
+    assert now == first.at(3)
+    past = [first, first.next()]
+    secret, name = secret_of(config.key), "store.00000002"
+    for ratchet in (now, now.next()):
+        with pytest.raises(ValueError, match="sealed otherwise"):
+            read_sealed(backup[name], ratchet.seal(secret, made.id), name.encode())
+    assert read_sealed(backup[name], past[1].seal(secret, made.id), name.encode())
+    gone = [s for r in past for s in (*r.states.values(), *r.keys().values())]
+    disk = b"".join(p.read_bytes() for p in (*left, *hosts.store("carol").iterdir()))
+    known = [*now.states.values(), *now.keys().values(), disk, made.memory]
+    assert not any(each in content for each in gone for content in known)
+
+
+def test_keys_of_a_session_say_nothing_of_its_store_nor_the_other_way(rep3_hosts: Hosts) -> None:
+    """Inferences before, in and after a store of one session; and two stores of it."""
+    hosts = rep3_hosts
+    used: dict[str, list[bytes]] = {}
+    rekey = CpuDevice.rekey
+
+    def work(party: str) -> Any:
+        inputs = {"x": INPUT} if party == "alice" else {}
+        with hosts.open(party, weights=hosts.weights) as session:
+            device = session._party.device
+
+            def noting(keys: bytes) -> None:
+                used.setdefault(party, []).extend(keys[i:][:16] for i in range(0, len(keys), 16))
+                rekey(device, keys)
+
+            device.rekey = noting
+            answers = [session.run(inputs)]
+            session.prepare(hosts.folder / f"{party}.one", 2)
+            answers.append(session.run(inputs))
+            session.prepare(hosts.folder / f"{party}.store", 2)
+        return answers
+
+    for outputs in hosts.all(hosts.online, work)[0]:
+        np.testing.assert_allclose(outputs["y"], EXPECTED, atol=1e-3)
+    for party in hosts.online:
+        assert len(set(used[party])) == len(used[party])
+    state = StoreState(hosts.folder / "alice.state", "alice", secret_of(hosts.folder / "alice.key"))
+    ids = {
+        folder: store_at(
+            hosts.folder / f"alice.{folder}", Config.load(hosts.folder / "alice.yaml")
+        ).session()
+        for folder in ("one", "store")
+    }
+    found = []
+    for each in ids.values():
+        with state.held(each.id) as ratchet:
+            found.append(ratchet)
+    assert [each.number for each in found] == [2, 5]
+    later = [key for i in range(3, 7) for key in found[0].at(i).keys().values()]
+    assert len(set(later) & set(used["alice"])) == len(later) // 4  # inference 3: its own
+    np.testing.assert_allclose(hosts.run(2)[0][1]["y"], EXPECTED, atol=1e-3)
+
+
+@pytest.mark.parametrize("at", ["advance", "sync"])
+def test_a_crash_before_the_state_is_written_uses_nothing(
+    rep3_hosts: Hosts, monkeypatch: pytest.MonkeyPatch, at: str
+) -> None:
+    hosts = rep3_hosts
+    hosts.prepare(2)
+
+    def dies(*_: object) -> None:
+        raise ResourceLimitError("Out of power.", "Find some.")
+
+    with monkeypatch.context() as during:
+        if at == "advance":
+            during.setattr(StoreState, "advance", dies)
+        else:
+            during.setattr(store_module, "sync_folder", dies)
+        assert not any(isinstance(result, list) for result in hosts.run())
+    for outputs in hosts.run(2)[0]:
+        np.testing.assert_allclose(outputs["y"], EXPECTED, atol=1e-3)
+
+
+def test_a_full_disk_while_the_state_is_written(
+    rep3_hosts: Hosts, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    hosts = rep3_hosts
+    hosts.prepare(1)
+
+    def full(*_: object) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    with monkeypatch.context() as during:
+        during.setattr(store_state, "write_sealed", full)
+        errors = hosts.run()
+    assert any(isinstance(e, ResourceLimitError) and "No space left" in e.message for e in errors)
+    np.testing.assert_allclose(hosts.run()[0][0]["y"], EXPECTED, atol=1e-3)
+
+
+def test_preparing_that_is_interrupted_keeps_what_is_whole(
+    rep3_hosts: Hosts, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    hosts = rep3_hosts
+    sync = os.fsync
+
+    def full(descriptor: int) -> None:
+        if os.readlink(f"/proc/self/fd/{descriptor}").endswith("store.00000003.partial"):
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        sync(descriptor)
+
+    with monkeypatch.context() as during:
+        during.setattr(sealed_files.os, "fsync", full)
+        errors = hosts.prepare(4)
+    assert any(isinstance(error, ResourceLimitError) for error in errors)
+    for party in hosts.online:
+        names = {path.name for path in hosts.store(party).iterdir()}
+        assert names == {"store.session", "store.00000001", "store.00000002"}
+    for outputs in hosts.run(2)[0]:
+        np.testing.assert_allclose(outputs["y"], EXPECTED, atol=1e-3)
+
+
+def test_a_store_without_its_state_is_refused(rep3_hosts: Hosts) -> None:
+    """It was taken to another host, or the state was lost."""
+    hosts = rep3_hosts
+    hosts.prepare(1)
+    (state,) = (hosts.folder / "bob.state").glob("store-bob-*")
+    content = state.read_bytes()
+    state.unlink()
+    errors = hosts.run()
+    assert isinstance(errors[1], SecurityAbort)
+    assert "Nothing says where this party's store stands" in errors[1].message
+    state.write_bytes(content[:-1] + bytes([content[-1] ^ 1]))
+    errors = hosts.run()
+    assert isinstance(errors[1], SecurityAbort)
+    assert "was changed" in errors[1].message
+
+
+def test_two_runs_at_once_never_use_one_inference_twice(
+    rep3_hosts: Hosts, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each party's two processes take at the same time; each inference goes to one of them."""
+    hosts = rep3_hosts
+    hosts.prepare(4)
+    config = Config.load(hosts.folder / "alice.yaml")
+    start = threading.Barrier(4)
+    found: list[tuple[int, bytes] | VeilgraphError] = []
+
+    def takes() -> None:
+        store = store_at(hosts.store("alice"), config)
+        made = store.session().id
+        start.wait()
+        for number in (1, 2, 3, 4):
+            try:
+                found.append((number, store.take(number, made).memory))
+            except VeilgraphError as error:
+                found.append(error)
+
+    threads = [threading.Thread(target=takes) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    taken = [each[0] for each in found if isinstance(each, tuple)]
+    assert len(found) == 16
+    assert len(set(taken)) == len(taken)
+    assert max(taken) == 4
+    refused = [each for each in found if isinstance(each, SecurityAbort)]
+    assert len(taken) + len(refused) == 16
 
 
 def test_a_store_of_another_plan_is_refused(rep3_hosts: Hosts) -> None:

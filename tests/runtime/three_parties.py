@@ -18,12 +18,14 @@ from veilgraph.ir.errors import VeilgraphError
 from veilgraph.runtime._native import OpenSsl
 from veilgraph.runtime.certificates import fingerprint, init, load_private_key, self_signed
 from veilgraph.runtime.config import Config
+from veilgraph.runtime.keys import Holders
 from veilgraph.runtime.links import Links, TlsLinks
 from veilgraph.runtime.native_links import NativeLinks
 from veilgraph.runtime.tls import RECORDS_PER_KEY, NativeTransport, openssl
 
 NAMES = ("alice", "bob", "carol")
 DIGEST = bytes(range(32))
+PAIRS_AND_OWN: list[Holders] = [frozenset({i, j}) for i in range(3) for j in range(i + 1)]
 
 
 class Connect(Protocol):

@@ -12,7 +12,8 @@ import pytest
 from conformance import SETTINGS, Integers, Setting, Trace
 from machines import plan_of, run_machines, signed
 
-from veilgraph.runtime.randomness import SEED_BYTES, SessionKeys, fresh_seed
+from veilgraph.runtime.keys import SessionKeys
+from veilgraph.runtime.randomness import fresh_nonce
 
 ELEMENTS = 1_000_000
 secure = pytest.mark.parametrize("setting", SETTINGS[:2], ids=str)
@@ -20,14 +21,8 @@ secure = pytest.mark.parametrize("setting", SETTINGS[:2], ids=str)
 
 def fresh_keys(parties: int) -> list[SessionKeys]:
     """Keys of all parties, as a session makes them."""
-    pairs = {frozenset({i, j}): fresh_seed() for i in range(parties) for j in range(i)}
-    assert all(len(seed) == SEED_BYTES for seed in pairs.values())
-    return [
-        SessionKeys(
-            i, fresh_seed(), {j: pairs[frozenset({i, j})] for j in range(parties) if j != i}
-        )
-        for i in range(parties)
-    ]
+    keys = {frozenset({i, j}): fresh_nonce() for i in range(parties) for j in range(i + 1)}
+    return [SessionKeys({h: key for h, key in keys.items() if i in h}) for i in range(parties)]
 
 
 def computed(setting: Setting, op: str, k: int, z: Integers, **attrs: Any) -> Integers:

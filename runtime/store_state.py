@@ -1,0 +1,132 @@
+"""Where a store stands: the ratchet at its next inference, in the party's `state_dir`.
+
+The file `store-PARTY-ID` is written anew with each use, at once: the write that spends an inference
+is the one that erases its keys. What is erased is as gone as the disk makes it, so `state_dir` must
+be in no backup and no snapshot.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import struct
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from veilgraph.ir.errors import ResourceLimitError, SecurityAbort
+from veilgraph.runtime.keys import SECRET_BYTES, Ratchet
+from veilgraph.runtime.sealed_files import read_sealed, write_sealed
+
+_HEAD = struct.Struct("<QH")  # next inference, number of keys
+_COUNT = struct.Struct("<B")  # holders of a key, whose indices follow, a byte each; then S_i
+
+
+class StoreState:
+    """The state of one store.
+
+    Args:
+        folder: the party's `state_dir`; made (mode 0700) if not there.
+        party: the party's name; parties of one host may share a folder.
+        secret: 32 bytes that this party alone knows.
+    """
+
+    def __init__(self, folder: Path, party: str, secret: bytes) -> None:
+        self._folder, self._party, self._secret = folder, party, secret
+
+    def path(self, store_id: bytes) -> Path:
+        return self._folder / f"store-{self._party}-{store_id.hex()[:32]}"
+
+    def begin(self, store_id: bytes, ratchet: Ratchet) -> None:
+        """Writes the state of a new store.
+
+        Raises:
+            ResourceLimitError: it can't be written.
+        """
+        try:
+            self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        except OSError as error:
+            raise self._unwritable(error) from error
+        self._write(store_id, ratchet)
+
+    @contextmanager
+    def held(self, store_id: bytes) -> Iterator[Ratchet]:
+        """The store's state, which nobody else sees or changes meanwhile.
+
+        Raises:
+            SecurityAbort: none is there, or it was changed.
+        """
+        path = self.path(store_id)
+        try:
+            descriptor = self._locked()
+        except OSError as error:
+            raise _unreadable(path, error) from error
+        try:
+            try:
+                sealed = path.read_bytes()
+            except OSError as error:
+                raise _unreadable(path, error) from error
+            yield self._unpacked(path, store_id, sealed)
+        finally:
+            os.close(descriptor)
+
+    def advance(self, store_id: bytes, ratchet: Ratchet) -> None:
+        """Puts a later state in place of the one that is held; that one is gone then.
+
+        Raises:
+            ResourceLimitError: it can't be written; the one held is there still.
+        """
+        self._write(store_id, ratchet)
+
+    def _locked(self) -> int:
+        """A descriptor that all stores of this party wait for until it is closed."""
+        flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW
+        descriptor = os.open(self._folder / f"stores-{self._party}.lock", flags, 0o600)
+        fcntl.flock(descriptor, fcntl.LOCK_EX)
+        return descriptor
+
+    def _write(self, store_id: bytes, ratchet: Ratchet) -> None:
+        head = _HEAD.pack(ratchet.number, len(ratchet.states))
+        rows = (
+            _COUNT.pack(len(holders)) + bytes(sorted(holders)) + state
+            for holders, state in ratchet.states.items()
+        )
+        content = head + b"".join(rows)
+        try:
+            write_sealed(self.path(store_id), self._secret, _purpose(store_id), content)
+        except OSError as error:
+            raise self._unwritable(error) from error
+
+    def _unpacked(self, path: Path, store_id: bytes, sealed: bytes) -> Ratchet:
+        try:
+            content = read_sealed(sealed, self._secret, _purpose(store_id))
+        except ValueError as error:
+            raise SecurityAbort(
+                f"{path} was changed, or belongs to another party's key.",
+                "Run `prepare` again, into a new folder.",
+            ) from error
+        number, count = _HEAD.unpack_from(content)
+        states, start = {}, _HEAD.size
+        for _ in range(count):
+            (held,) = _COUNT.unpack_from(content, start)
+            first = start + _COUNT.size + held
+            states[frozenset(content[start + _COUNT.size : first])] = content[first:][:SECRET_BYTES]
+            start = first + SECRET_BYTES
+        return Ratchet(number, states)
+
+    def _unwritable(self, error: OSError) -> ResourceLimitError:
+        return ResourceLimitError(
+            f"Where a store stands can't be written in {self._folder}: {error.strerror}.",
+            "Nothing was used; give this party's `state_dir` room.",
+        )
+
+
+def _purpose(store_id: bytes) -> bytes:
+    return b"state of " + store_id
+
+
+def _unreadable(path: Path, error: OSError) -> SecurityAbort:
+    return SecurityAbort(
+        f"Nothing says where this party's store stands: {path} can't be read ({error.strerror}).",
+        "A store goes with the `state_dir` that it was made with; run `prepare` again.",
+    )

@@ -19,11 +19,11 @@ import numpy.typing as npt
 from veilgraph.ir.party import Program
 from veilgraph.ir.plan import Manifest, Plan, Tensor
 from veilgraph.ir.types import words
-from veilgraph.passes.assign_buffers import assign_buffers
 from veilgraph.passes.batch_rounds import batch_rounds
 from veilgraph.passes.emit_plan import emit_plan
 from veilgraph.passes.expand_protocols import Expanded
-from veilgraph.passes.fuse_local import fuse_local
+from veilgraph.passes.lower import LOWERING_VERSION
+from veilgraph.passes.prune import prune
 from veilgraph.runtime.simulate import simulate_many
 from veilgraph.targets.suite import Operation, Parties
 from veilgraph.targets.suites.rep3 import REP3
@@ -44,9 +44,12 @@ def plan_of(op: str, ring_bits: int, **attrs: int) -> Plan:
     program.output(REP3.protocols["reveal"](p, 0, result), 0, "y", 0)
     tensors = [Tensor(name, shape, ring_bits, 0, "alice", 0) for name in "xy"]
     owners, receivers = {"x": "alice"}, {"y": ("alice",)}
-    manifest = Manifest("", "rep3", "", NAMES, owners, receivers, {}, ring_bits, "integers")
-    steps = fuse_local(batch_rounds(program))
-    return emit_plan(Expanded(program), steps, assign_buffers(steps), manifest, tensors, {})
+    version = LOWERING_VERSION
+    manifest = Manifest(
+        "", version, "rep3", "", NAMES, owners, receivers, {}, ring_bits, "integers"
+    )
+    expanded = prune(Expanded(program))
+    return emit_plan(expanded, batch_rounds(expanded.program), manifest, tensors, {})
 
 
 def truncations(batches: int, ring_bits: int, bits: int) -> tuple[int, float]:

@@ -29,6 +29,7 @@ ALIGNMENT = 64
 PARTY = "alice"
 MANIFEST = Manifest(
     veilgraph_version="",
+    lowering=0,
     suite="",
     security="",
     parties=(PARTY,),

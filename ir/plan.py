@@ -18,7 +18,7 @@ from functools import cached_property
 import numpy as np
 import numpy.typing as npt
 
-FORMAT_VERSION = 3
+FORMAT_VERSION = 4
 MAX_RANK = 6
 WEIGHTS = "weights"  # stands for all weights among the owners of inputs
 PUBLIC = "public"  # in place of a party that owns the weights: they are constants of the plan
@@ -233,6 +233,7 @@ class Manifest:
     """What the plan says to people; YAML in the file."""
 
     veilgraph_version: str
+    lowering: int  # version of what made the tables of the party-level program: passes/lower.py
     suite: str
     security: str
     parties: tuple[str, ...]

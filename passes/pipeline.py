@@ -17,7 +17,6 @@ from veilgraph.ir.legality import check_graph, check_secret
 from veilgraph.ir.party_legality import check_party
 from veilgraph.ir.secret import SecretProgram
 from veilgraph.passes.approximate import Approximate
-from veilgraph.passes.assign_buffers import Memory, assign_buffers
 from veilgraph.passes.batch_rounds import Schedule, batch_rounds
 from veilgraph.passes.bound_masks import BoundMasks
 from veilgraph.passes.choose_approximations import COARSE_UNITS, ChooseApproximations, Price
@@ -27,11 +26,11 @@ from veilgraph.passes.expand_protocols import Expanded, expand_protocols
 from veilgraph.passes.fold_batch_norm import FoldBatchNorm
 from veilgraph.passes.fold_constants import FoldConstants
 from veilgraph.passes.fold_divisors import FoldDivisors
-from veilgraph.passes.fuse_local import LocalSteps, fuse_local
 from veilgraph.passes.infer_visibility import InferVisibility, Visibility
 from veilgraph.passes.merge_truncations import MergeTruncations
 from veilgraph.passes.normalize_by_sums import NormalizeBySums
 from veilgraph.passes.pool_average import PoolAverage
+from veilgraph.passes.prune import prune
 from veilgraph.passes.ranges import Ranges, assume, calibrate
 from veilgraph.passes.reveal_as import Form, RevealAs, before, scope
 from veilgraph.passes.verify_accuracy import Measured, VerifyAccuracy, missed
@@ -84,8 +83,6 @@ class Program:
     secret: SecretProgram = field(init=False)
     expanded: Expanded = field(init=False)
     schedule: Schedule = field(init=False)
-    steps: LocalSteps = field(init=False)
-    memories: tuple[Memory, ...] = field(init=False)
 
 
 Stage = tuple[str, str, Callable[[Program], None]]
@@ -242,6 +239,10 @@ def _expand(program: Program) -> None:
     program.expanded = expand_protocols(program.secret, program.target)
 
 
+def _prune(program: Program) -> None:
+    program.expanded = prune(program.expanded)
+
+
 def _batch_rounds(program: Program) -> None:
     program.schedule = batch_rounds(program.expanded.program)
 
@@ -253,14 +254,6 @@ def _verify_masking(program: Program) -> None:
         for name in program.secret.outputs
     }
     verify_masking(program.schedule, coalitions(target), receivers)
-
-
-def _fuse_local(program: Program) -> None:
-    program.steps = fuse_local(program.schedule)
-
-
-def _assign_buffers(program: Program) -> None:
-    program.memories = assign_buffers(program.steps)
 
 
 def check(program: Program) -> None:
@@ -312,10 +305,9 @@ PIPELINE: tuple[Stage, ...] = (
      _keep_decisions),
     # party: messages, draws, local computation
     ("expand_protocols", "each op becomes its protocol in the suite", _expand),
+    ("prune", "the text of a plan is its program, with nothing left out", _prune),
     ("batch_rounds", "messages that need no other message share a round", _batch_rounds),
     ("verify_masking", "what nothing hides, or nobody asked for, stops the compiler",
      _verify_masking),
-    ("fuse_local", "between two rounds, one pass over memory", _fuse_local),
-    ("assign_buffers", "every buffer has its place before anything runs", _assign_buffers),
-    # emit_plan follows: it makes the plan from the tables above
+    # emit_plan follows: it lowers the schedule (passes/lower.py), and makes the plan of its tables
 )  # fmt: skip

@@ -19,11 +19,12 @@ from veilgraph.ir.meaning.party import DrawSource, Evaluation, evaluate
 from veilgraph.ir.party import Draw, Program, Shape
 from veilgraph.ir.plan import Manifest, Phase, Plan, Tensor
 from veilgraph.ir.types import Kind, Type
-from veilgraph.passes.assign_buffers import assign_buffers, message_bytes
+from veilgraph.passes.assign_buffers import message_bytes
 from veilgraph.passes.batch_rounds import Schedule, batch_rounds
 from veilgraph.passes.emit_plan import emit_plan
 from veilgraph.passes.expand_protocols import Expanded
-from veilgraph.passes.fuse_local import fuse_local
+from veilgraph.passes.lower import LOWERING_VERSION
+from veilgraph.passes.prune import prune
 from veilgraph.runtime.device import Ready
 from veilgraph.runtime.devices import ready
 from veilgraph.runtime.keys import SessionKeys
@@ -55,10 +56,11 @@ def ring(x: npt.ArrayLike, bits: int) -> npt.NDArray[np.uint64]:
 
 def plan_of(expanded: Expanded, suite: str = "rep3") -> Plan:
     """The plan of a party-level program, its messages taken as they are (see verify_masking)."""
+    expanded = prune(expanded)
     program = expanded.program
-    steps = fuse_local(batch_rounds(program))
     manifest = Manifest(
         veilgraph_version="test",
+        lowering=LOWERING_VERSION,
         suite=suite,
         security="",
         parties=program.parties,
@@ -69,7 +71,7 @@ def plan_of(expanded: Expanded, suite: str = "rep3") -> Plan:
         encoding="integers",
     )
     named = tensors_of(program, ("input", "weight", "share", "output"))
-    return emit_plan(expanded, steps, assign_buffers(steps), manifest, named, {})
+    return emit_plan(expanded, batch_rounds(program), manifest, named, {})
 
 
 def tensors_of(program: Program, ops: Sequence[str]) -> list[Tensor]:

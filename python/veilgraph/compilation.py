@@ -23,6 +23,7 @@ from veilgraph.ir.secret_types import RangeSource, Secrecy
 from veilgraph.ir.secret_types import Tensor as SecretTensor
 from veilgraph.models import Model, import_model
 from veilgraph.passes.emit_plan import emit_plan
+from veilgraph.passes.lower import LOWERING_VERSION
 from veilgraph.passes.pipeline import PIPELINE, Options, Program, check
 from veilgraph.passes.reveal_as import Form, scope
 from veilgraph.passes.samples import read_samples
@@ -132,14 +133,13 @@ def compile(
     say("emit_plan")
     plan = emit_plan(
         program.expanded,
-        program.steps,
-        program.memories,
+        program.schedule,
         _manifest(program),
         list(_tensors(program.secret, chosen)),
         {
             "graph": program.graph.text(),
             "secret": program.secret.module.operation.get_asm(enable_debug_info=True),
-            "party": print_program(program.expanded.program, program.schedule.live),
+            "party": print_program(program.expanded.program),
         },
     )
     plan = replace(plan, magnitudes=tuple(program.ranges.magnitudes))
@@ -194,6 +194,7 @@ def _manifest(program: Program) -> Manifest:
     inputs = [a.name for a in secret.arguments if a.role == "input"]
     return Manifest(
         veilgraph_version=version("veilgraph"),
+        lowering=LOWERING_VERSION,
         suite=chosen.suite.name,
         security=str(chosen.suite.security),
         parties=chosen.everyone,

@@ -338,7 +338,7 @@ def _outputs(found: Check | None) -> list[Element]:
 
 def _learns(plan: Plan) -> Element:
     parts: list[Node] = [tag("h2", "Who learns what")]
-    for content in reports.reveals(plan):
+    for content in reports.reveals(plan, reports.verified_or_why(plan)):
         if isinstance(content, Table):
             parts.append(_panel([column.heading for column in content.columns], content.rows))
         else:

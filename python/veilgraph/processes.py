@@ -237,6 +237,7 @@ def _run(folder: Path, job: Job) -> dict[str, Any]:
         isa=job.isa,
         insecure_plaintext=job.insecure_plaintext,
         shape=job.shape,
+        trust_author=True,  # all parties are here, whoever compiled the plan
     ) as session:
         # Files are for before and after: the others would wait for them, and count it.
         outputs = [session.run(each) for each in inputs[:-1]]

@@ -10,10 +10,12 @@ from dataclasses import asdict
 from typing import Any
 
 from veilgraph import units
+from veilgraph.ir.errors import SecurityAbort
 from veilgraph.ir.plan import PUBLIC, SHARED, WEIGHTS, Disclosure, Layer, Phase, Tensor
 from veilgraph.plans import Plan
 from veilgraph.pricing import MACHINE, LayerPrice, Prediction
 from veilgraph.tables import Table
+from veilgraph.verification import Verified, verify
 
 ROUNDED = ("truncate", "truncate_relu")  # ops whose result is rounded at a random offset
 ROUNDING = Disclosure(
@@ -210,22 +212,78 @@ def disclosures(plan: Plan) -> list[Disclosure]:
     return [*plan.manifest.disclosures, *caveat]
 
 
-def reveals(plan: Plan) -> list[Table | str]:
-    """The trust model, who owns and who receives what, and every disclosure."""
-    manifest = plan.manifest
-    owned = [(f"input {t.name}", t.owner, units.shape(t.shape)) for t in plan_inputs(plan)]
-    owner = str(manifest.owners.get(WEIGHTS))
-    count = units.amount(sum(tensor.elements for tensor in plan.secret_weights))
-    if owner != PUBLIC:
-        whose = "no party: who compiled" if owner == SHARED else owner
-        owned.append((WEIGHTS, whose, f"{count} numbers"))
-    learnt = [(d.what, d.to, d.why) for d in disclosures(plan)]
-    trust = (
-        f"Suite {manifest.suite}, {manifest.security}. Whoever is outside the parties sees sizes "
-        "and times of messages."
-    )
-    return [
-        trust,
-        Table.of("secret|owner|size", owned, "What stays with its owner"),
-        Table.of("what|who learns it|why", learnt, "What is learnt"),
+def verified(found: Verified) -> list[Table | str]:
+    """What was checked of a plan, and against what."""
+    against = "; ".join(" and ".join(group) for group in found.coalitions) or "nobody"
+    rows = [
+        ("suite", f"{found.suite}, {found.security}"),
+        (
+            "program",
+            f"{units.amount(found.nodes)} nodes, {units.amount(found.draws)} draws",
+        ),
+        (
+            "masks",
+            f"{units.amount(found.messages)} tensors sent, hidden from {against}",
+        ),
+        ("owners, receivers", "as the program has them"),
+        ("tables", f"as lowering {found.lowering} makes them of the program, of every party"),
+        ("layers", f"{found.layers}, with their costs"),
+        ("digest", found.digest),
     ]
+    return [Table.of("verified|", rows)]
+
+
+def revealed(found: Verified) -> list[Table | str]:
+    """What stays with whom, and who learns what, as computed from a plan's program."""
+    whose = {SHARED: "no party: who compiled"}
+    kept = [
+        (
+            s.name if s.name == WEIGHTS else f"input {s.name}",
+            whose.get(s.owner, s.owner),
+            _numbers(s.numbers),
+        )
+        for s in found.secrets
+    ]
+    learnt = [
+        (
+            r.what,
+            _numbers(r.numbers),
+            ", ".join(r.depends),
+            ", ".join(r.to),
+        )
+        for r in found.revealed
+    ]
+    return [
+        Table.of("secret|owner|size", kept, "What stays with its owner"),
+        Table.of("what|size|computed from|who learns it", learnt, "What is learnt, as verified"),
+    ]
+
+
+def _numbers(count: int) -> str:
+    return "1 number" if count == 1 else f"{units.amount(count)} numbers"
+
+
+def verified_or_why(plan: Plan) -> Verified | SecurityAbort:
+    """What holds of a plan, or why it is refused."""
+    try:
+        return verify(plan)
+    except SecurityAbort as error:
+        return error
+
+
+def reveals(plan: Plan, found: Verified | SecurityAbort) -> list[Table | str]:
+    """The trust model, who owns and who learns what, and what the plan's author says besides.
+
+    What can be computed is, from the program; of a plan that is refused, why it is comes first.
+    """
+    if isinstance(found, Verified):
+        trust = (
+            f"Suite {found.suite}, {found.security}. Whoever is outside the parties sees sizes "
+            "and times of messages."
+        )
+        holds = [trust, *revealed(found)]
+    else:
+        holds = [f"NOT VERIFIED. {found.message} {found.hint}"]
+    said = [(d.what, d.to, d.why) for d in disclosures(plan)]
+    title = "What its author says is learnt besides: words that nothing verifies"
+    return [*holds, Table.of("what|who learns it|why", said, title)]

@@ -29,6 +29,7 @@ from veilgraph.runtime.shaping import Shape
 from veilgraph.runtime.transcript import Transcript
 from veilgraph.runtime.weights import load_weights
 from veilgraph.units import counted
+from veilgraph.verified_plans import require_verified
 
 Given = str | Path | Mapping[str, npt.ArrayLike] | DealtShares | None
 
@@ -93,11 +94,14 @@ class Session:
         timeout_seconds: how long a peer may be silent, in place of parties.yaml's.
         shape: of a network to imitate, for measurements; refused beyond loopback.
         store: a folder that `prepare` filled: weights and offline phases come from there.
+        trust_author: don't verify the plan before this party takes part. That trusts whoever
+            compiled it, or changed it since, with all that this party gives.
 
     Raises:
         UsageError: a file, a name or an option that makes no sense.
         PeerError: a peer that is lost, silent or shows another certificate.
-        SecurityAbort: plans, weights, dealings or sessions that differ, or a replay.
+        SecurityAbort: plans, weights, dealings or sessions that differ, a replay, or a plan that
+            does not do what it says, or less than its suite promises.
     """
 
     def __init__(
@@ -116,6 +120,7 @@ class Session:
         timeout_seconds: float | None = None,
         shape: Shape | None = None,
         store: str | Path | None = None,
+        trust_author: bool = False,
     ) -> None:
         self.plan = plan if isinstance(plan, Plan) else Plan.load(plan)
         self._config = config_of(config, party)
@@ -138,6 +143,8 @@ class Session:
         if party not in self.plan.manifest.parties:
             names = ", ".join(self.plan.manifest.parties)
             raise UsageError(f"{party} is no party of this plan.", f"Its parties are {names}.")
+        if not trust_author:
+            require_verified(self.plan, self._config.state_dir)
         self.transcripts: list[Transcript] = []
         self._from_store: FromStore | None = None
         if store is not None:

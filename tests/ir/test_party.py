@@ -12,6 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from random_programs import RandomProgram
 
+from veilgraph.ir import party_text
 from veilgraph.ir.party import (
     Node,
     PlacementError,
@@ -25,7 +26,7 @@ from veilgraph.ir.party import (
 from veilgraph.ir.party_legality import IllegalParty, check_party
 from veilgraph.ir.party_text import parse_program, print_program
 from veilgraph.ir.plan import Phase
-from veilgraph.ir.types import planes, words
+from veilgraph.ir.types import Type, planes, words
 
 W = words(32)
 
@@ -238,19 +239,71 @@ def test_text_of_odd_names(name: str) -> None:
     assert [fields(node) for node in read.nodes] == [fields(node) for node in p.nodes]
 
 
-def test_the_text_of_some_nodes() -> None:
-    p = program()
-    x = source(p)
-    p.output(x + 1, 0, "y", 0)
-    text = print_program(p, [x.at[0]])
-    assert text.splitlines()[-1] == ('%0 = input {name = "x"} : words<32>[4] @alice online 0')
+INPUT = '%0 = input {name = "x"} : words<8>[3] @alice online 0'
 
 
-@pytest.mark.parametrize("line", ["%0 = add", "%1 = input {name = 1} : words<8>[] @alice online 0",
-                                  "nonsense"])  # fmt: skip
+@pytest.mark.parametrize(
+    "line",
+    [
+        "%0 = add",
+        "nonsense",
+        "",
+        INPUT.replace("%0", "%1"),
+        INPUT.replace("%0", "%0" * 99),
+        INPUT.replace("%0", "%\u0660"),
+        INPUT.replace('"x"', "[" * 99999),
+        INPUT.replace('"x"', "true"),
+        INPUT.replace('"x"', '"x", name = "y"'),
+        INPUT.replace('"x"', "[1,,2]"),
+        INPUT.replace("words<8>", "words<65>"),
+        INPUT.replace("words<8>", "planes<99999>"),
+        INPUT.replace("[3]", "[" + "9" * 30 + "]"),
+        INPUT.replace("[3]", "[1048576, 1048576, 2]"),
+        INPUT.replace("[3]", "[" + "1, " * 33 + "1]"),
+        INPUT.replace("[3]", "[-1]"),
+        INPUT.replace("alice", "bob"),
+        INPUT.replace("online", "later"),
+        INPUT.replace("online 0", "online 1"),
+        "layer 99999999999 x",
+        "layer 0 x",
+        'layer 1 "x"',
+        "layer 1 ",
+        'layer 1 "unended',
+        "draw 1 alice online",
+        "draw 0 online",
+        "draw 0 eve online",
+        "draw 0 alice alice online",
+        "draw 0 alice",
+        "parties alice",
+    ],
+)
 def test_text_that_is_no_program(line: str) -> None:
-    with pytest.raises(ValueError, match=r"not a node|out of order"):
+    with pytest.raises(ValueError, match=r"^.{5,500}$") as caught:
         parse_program(f"parties alice\n{line}\n")
+    assert str(caught.value).isprintable()
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "",
+        "parties",
+        "parties alice alice",
+        "parties a-b",
+        "parties  a",
+        "party alice",
+        "parties " + " ".join("abcdefghijklmnopq"),
+    ],
+)
+def test_text_without_parties(line: str) -> None:
+    with pytest.raises(ValueError, match="does not name its parties"):
+        parse_program(line + "\n" + INPUT)
+
+
+def test_text_of_more_nodes_than_a_host_reads(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(party_text, "MOST_NODES", 3)
+    with pytest.raises(ValueError, match="more than 3 nodes"):
+        parse_program("parties alice\n" + "%\n" * 4)
 
 
 # Grammar
@@ -260,20 +313,105 @@ def test_illegal_nodes() -> None:
     p = program()
     x = source(p)
     bob = p.draw((1,), (4,), W)
-    for op, party, args, type, phase, reason in (
-        ("add", 0, (99,), W, Phase.ONLINE, "made after it"),
-        ("divide", 0, (x.at[0],), W, Phase.ONLINE, "no such operation"),
-        ("add", 0, (x.at[0], bob.at[1]), W, Phase.ONLINE, "another party"),
-        ("neg", 0, (x.at[0],), W, Phase.OFFLINE, "later phase"),
-        ("pack", 0, (x.at[0],), W, Phase.ONLINE, "makes planes"),
-        ("add", 0, (x.at[0], x.at[0]), planes(2), Phase.ONLINE, "makes words"),
-        ("send", 0, (x.at[0],), W, Phase.ONLINE, "does not cross"),
-        ("send", 1, (x.at[0],), words(31), Phase.ONLINE, "does not cross"),
-        ("const", 0, (x.at[0],), W, Phase.ONLINE, "no operands"),
+    at, low = x.at[0], (("low", 0),)
+    sent = (("declared", ""), ("number", 9))
+    for op, party, args, attrs, type, phase, reason in (
+        ("add", 0, (99,), (), W, Phase.ONLINE, "made after it"),
+        ("divide", 0, (at,), (), W, Phase.ONLINE, "no such operation"),
+        ("neg", 0, (at,), low, W, Phase.ONLINE, "its attributes are others"),
+        ("shl", 0, (at,), (("bits", "2"),), W, Phase.ONLINE, "its attributes are others"),
+        ("pad", 0, (at,), (("high", (0,)), ("low", ("0",))), W, Phase.ONLINE, "are others"),
+        ("add", 0, (at,), (), W, Phase.ONLINE, "another number of operands"),
+        ("join", 0, (), (), W, Phase.ONLINE, "another number of operands"),
+        ("add", 0, (at, bob.at[1]), (), W, Phase.ONLINE, "another party"),
+        ("neg", 0, (at,), (), W, Phase.OFFLINE, "later phase"),
+        ("neg", 1, (bob.at[1],), (), W, Phase.ONLINE, "an earlier phase"),
+        ("pack", 0, (at,), low, W, Phase.ONLINE, "makes planes"),
+        ("add", 0, (at, at), (), planes(2), Phase.ONLINE, "makes words"),
+        ("add", 0, (at, at), (), words(31), Phase.ONLINE, "changes a type"),
+        ("send", 0, (at,), sent, W, Phase.ONLINE, "does not cross"),
+        ("send", 1, (at,), sent, words(31), Phase.ONLINE, "does not cross"),
+        ("send", 1, (at,), sent, W, Phase.OFFLINE, "in another phase"),
+        ("send", 1, (at,), (("declared", "ok"), sent[1]), W, Phase.ONLINE, "declares what there"),
+        ("const", 0, (at,), (("value", 1),), W, Phase.SETUP, "no operands"),
+        ("const", 0, (), (("value", 1 << 32),), W, Phase.SETUP, "no element"),
+        ("constant", 0, (), (("number", 0),), planes(3), Phase.SETUP, "it makes words"),
+        ("input", 0, (), (("name", "z"),), W, Phase.SETUP, "in another phase"),
+        ("draw", 0, (), (("number", 7),), W, Phase.OFFLINE, "no such draw"),
+        ("draw", 1, (), (("number", 0),), words(8), Phase.OFFLINE, "another elsewhere"),
+        ("draw", 1, (), (("number", 0),), W, Phase.ONLINE, "another elsewhere"),
     ):
-        wrong = Node(len(p.nodes), op, party, args, (), (4,), type, phase, 0)
+        wrong = Node(len(p.nodes), op, party, args, attrs, (4,), type, phase, 0)
         with pytest.raises(IllegalParty, match=reason):
             check_party(_with(p, wrong))
+
+
+@pytest.mark.parametrize(
+    ("op", "shapes", "shape", "attrs"),
+    [
+        ("add", [(4,), (3,)], (4,), {}),
+        ("add", [(2, 4), (4,)], (4,), {}),
+        ("shr", [(4,)], (4,), {"bits": 32}),
+        ("lookup", [(4,), (4,)], (4,), {}),  # no public table
+        ("reshape", [(4,)], (5,), {}),
+        ("chunk", [(4,)], (3,), {"start": 2}),
+        ("chunk", [(4,)], (2,), {"start": -1}),
+        ("join", [(4,), (4,)], (7,), {}),
+        ("concat", [(2, 3), (2, 4)], (2, 8), {"axis": 1}),
+        ("concat", [(2, 3), (3, 4)], (2, 7), {"axis": 1}),
+        ("concat", [(2,), (2,)], (4,), {"axis": 1}),
+        ("transpose", [(2, 3)], (3, 2), {"permutation": (1, 1)}),
+        ("transpose", [(2, 3)], (2, 3), {"permutation": (1, 0)}),
+        ("slice", [(4,)], (2,), {"starts": (3,), "steps": (1,)}),
+        ("slice", [(4,)], (2,), {"starts": (0,), "steps": (-1,)}),
+        ("slice", [(4,)], (2,), {"starts": (), "steps": ()}),
+        ("pad", [(4,)], (5,), {"low": (2,), "high": (-1,)}),
+        ("pad", [(4,)], (5,), {"low": (1,), "high": (1,)}),
+        ("broadcast", [(2, 3)], (2, 4), {}),
+        ("reduce_sum", [(2, 3)], (2, 3), {"axes": (1,)}),
+        ("reduce_sum", [(2, 3)], (2, 1), {"axes": (-1,)}),
+        ("matmul", [(1, 2, 3), (1, 4, 5)], (1, 2, 5), {}),
+        ("matmul", [(1, 2, 3)], (1, 2, 3), {}),
+        ("matmul", [(2, 3), (3, 4)], (2, 4), {}),
+        ("pool_sum", [(1, 1, 4, 4)], (1, 2, 2, 2),
+         {"kernel": (2, 2), "strides": (2, 2), "pads_low": (0, 0)}),
+        ("pool_sum", [(1, 1, 4, 4)], (1, 1, 2, 2),
+         {"kernel": (2, 2), "strides": (0, 2), "pads_low": (0, 0)}),
+        ("conv2d", [(1, 3, 4, 4), (2, 2, 1, 1)], (1, 2, 4, 4),
+         {"strides": (1, 1), "pads_low": (0, 0), "dilations": (1, 1), "groups": 1}),
+        ("conv2d", [(1, 3, 4, 4), (2, 3, 1, 1)], (1, 2, 4, 4),
+         {"strides": (1, 1), "pads_low": (0, -1), "dilations": (1, 1), "groups": 1}),
+        ("conv2d", [(1, 3, 4, 4), (2, 3, 1, 1)], (1, 2, 4, 4),
+         {"strides": (1, 1), "pads_low": (0, 0), "dilations": (1, 1), "groups": 0}),
+        ("output", [(4,)], (2, 2), {"name": "y", "frac_bits": 0}),
+    ],
+)  # fmt: skip
+def test_operands_that_do_not_fit(
+    op: str, shapes: list[tuple[int, ...]], shape: tuple[int, ...], attrs: dict[str, object]
+) -> None:
+    p = program()
+    args = tuple(source(p, shape=s, name=f"x{i}").at[0] for i, s in enumerate(shapes))
+    pairs = tuple(sorted(attrs.items()))
+    wrong = Node(len(p.nodes), op, 0, args, pairs, shape, W, Phase.ONLINE, 0)
+    with pytest.raises(IllegalParty, match=r"fit|looks up in no table"):
+        check_party(_with(p, wrong))
+
+
+@pytest.mark.parametrize(
+    ("op", "type", "attrs"),
+    [
+        ("pack", planes(3), {"low": 30}),
+        ("planes", planes(3), {"start": 0, "step": 1}),
+        ("unpack", W, {}),
+        ("stack", planes(3), {}),
+    ],
+)
+def test_bits_that_are_not_there(op: str, type: Type, attrs: dict[str, int]) -> None:
+    p = program()
+    x = source(p)
+    wrong = Node(1, op, 0, (x.at[0],), tuple(attrs.items()), (4,), type, Phase.ONLINE, 0)
+    with pytest.raises(IllegalParty, match="do not fit"):
+        check_party(_with(p, wrong))
 
 
 def test_a_draw_from_another_key_is_illegal() -> None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 VERBS: dict[str, str] = {
     "compile": "Turn a model into a plan, and its weights into a file beside it.",
     "inspect": "Show what a plan costs, layer by layer, and who learns what.",
+    "verify": "Hold a plan to its program and its suite, before taking part.",
     "check": "Compare a plan's exact integers with ONNX Runtime, layer by layer.",
     "prepare": "Run offline phases ahead of time, into a party's store.",
     "run": "Take part in a session as one of the parties.",

@@ -208,6 +208,12 @@ processes_option = click.option(
     is_flag=True,
     help="A process a party, with mutual TLS on loopback, rather than threads of this one.",
 )
+trust_author_option = click.option(
+    "--trust-author",
+    is_flag=True,
+    help="Don't verify PLAN: trust whoever compiled it, or changed it since, with all that this "
+    "party gives.",
+)
 device_option = click.option(
     "--device",
     callback=_own_device,

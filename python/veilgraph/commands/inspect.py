@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 
 import click
@@ -17,6 +17,7 @@ from veilgraph.listing import listing
 from veilgraph.plans import Plan
 from veilgraph.pricing import predict
 from veilgraph.tables import show, show_json, show_text
+from veilgraph.verification import verify
 
 LEVELS = ("graph", "secret", "party", "plan")
 EPILOG = """\b
@@ -28,7 +29,12 @@ Example, where the time goes between two continents:
 @click.command("inspect", epilog=EPILOG)
 @click.argument("plan_file", metavar="PLAN", type=arguments.PATH)
 @click.option("--layers", "want_layers", is_flag=True, help="Show each layer and what it costs.")
-@click.option("--reveals", "want_reveals", is_flag=True, help="Show who learns what, and why.")
+@click.option(
+    "--reveals",
+    "want_reveals",
+    is_flag=True,
+    help="Verify the plan, and show who learns what from it.",
+)
 @click.option("--ir", "level", type=click.Choice(LEVELS), help="Print the program of one level.")
 @click.option(
     "--html",
@@ -55,6 +61,7 @@ def command(
     layers may share rounds.
     """
     plan = Plan.load(plan_file)
+    found = verify(plan) if want_reveals else None
     text = None if level is None else ir_text(plan, level)
     predicted = predict(plan, network)
     if report is not None:
@@ -65,14 +72,16 @@ def command(
         content = reports.plan_values(plan, predicted)
         content["layers"] = [reports.layer_values(price) for price in predicted.layers]
         content["disclosures"] = [vars(found) for found in reports.disclosures(plan)]
+        if found is not None:
+            content["verified"] = asdict(found)
         show_json(content if text is None else {**content, "ir": text})
         return
     if text is not None:
         show_text(text)
     if want_layers:
         show(reports.layers(predicted), reports.assumptions(predicted))
-    if want_reveals:
-        show(*reports.reveals(plan))
+    if found is not None:
+        show(*reports.reveals(plan, found))
     if report is not None:
         show(f"{report} is a page for a browser.")
     elif not (text is not None or want_layers or want_reveals):

@@ -49,6 +49,7 @@ Example, kernels for hosts with an A100 or an H100 and no compiler:
 )
 @click.option("--count", type=click.IntRange(1, 1_000_000), metavar="N", help="Inferences.")
 @click.option("--threads", type=click.IntRange(1), default=1, help="Threads of the kernels.")
+@arguments.trust_author_option
 @arguments.device_option
 @arguments.cubins_option
 @click.option(
@@ -68,6 +69,7 @@ def command(
     store: Path | None,
     count: int | None,
     threads: int,
+    trust_author: bool,
     device: str | None,
     cubins: Path | None,
     archs: tuple[str, ...] | None,
@@ -100,6 +102,7 @@ def command(
         device=device,
         threads=threads,
         cubins=cubins,
+        trust_author=trust_author,
     ) as session:
         session.prepare(store, count)
         spent = sum(t.phases[Phase.OFFLINE].seconds for t in session.transcripts)

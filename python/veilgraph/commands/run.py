@@ -71,6 +71,7 @@ Example, three hosts, each with its own parties.yaml and key:
     is_flag=True,
     help="No TLS, for measurements; refused for any address but loopback.",
 )
+@arguments.trust_author_option
 @arguments.device_option
 @arguments.cubins_option
 @arguments.threads_option
@@ -89,6 +90,7 @@ def command(
 ) -> None:
     """Take part in a session of PLAN as one party, together with those on the other hosts.
 
+    Before that PLAN is verified, as `veilgraph verify` does, unless this party has done so already.
     All parties start this within the timeout, in any order. They first make sure that they run the
     same plan; then the weights are shared, once, and each inference is run.
     """

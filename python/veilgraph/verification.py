@@ -1,0 +1,380 @@
+"""A plan is verified where it runs: what its tables do is what its program says, and that is safe.
+
+The plan's party text is parsed, held to its grammar, to the owners and receivers that the manifest
+names, and to the masks that its suite's coalitions ask for; then it is lowered again, and every
+table of every party must come out byte for byte. So nobody believes who compiled the plan: what is
+revealed to whom is computed from the program. Needs no MLIR, no model and no weights.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, fields
+
+import numpy as np
+
+from veilgraph.ir.errors import SecurityAbort, UsageError, VeilgraphError
+from veilgraph.ir.party import Node, Program, Shape
+from veilgraph.ir.party_legality import check_party
+from veilgraph.ir.party_text import parse_program
+from veilgraph.ir.plan import (
+    PUBLIC,
+    SHARED,
+    WEIGHTS,
+    Direction,
+    Layer,
+    Manifest,
+    PartyPlan,
+    Phase,
+    Plan,
+    Tensor,
+)
+from veilgraph.ir.plan_checks import check
+from veilgraph.ir.types import Kind
+from veilgraph.passes.assign_buffers import message_bytes
+from veilgraph.passes.batch_rounds import Schedule, batch_rounds
+from veilgraph.passes.cut_messages import PART_ELEMENTS, PIECE_BYTES
+from veilgraph.passes.lower import LOWERING_VERSION, Cost, constants_of, costs, lay_out, lower
+from veilgraph.passes.verify_masking import coalitions, verify_masking
+from veilgraph.targets.suites import SUITES
+from veilgraph.targets.target import Target, target
+
+HINT = "Don't run it: ask who compiled the plan for another, and compare what `verify` says."
+MOST_WITNESSES = 1 << 37  # nodes times draws: what checking masks remembers, in bits, at most
+KINDS = {"input": "inputs", "weight": "weights", "share": "shares", "output": "outputs"}
+TABLES = ("steps", "buffers", "messages", "params", "kept")
+
+
+@dataclass(frozen=True)
+class Secret:
+    """An input, or all weights together: how many numbers, and whose they are."""
+
+    name: str
+    owner: str
+    numbers: int
+
+
+@dataclass(frozen=True)
+class Revealed:
+    """What some parties learn: an output, or what every party reads in the plan.
+
+    `depends` names the inputs that an output is computed from, and "weights".
+    """
+
+    what: str
+    numbers: int
+    to: tuple[str, ...]
+    depends: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Verified:
+    """What was found of a plan that holds; all of it computed, none of it its author's words.
+
+    `coalitions` are the sets of parties whose messages were looked at; `messages` counts tensors
+    that cross between two parties.
+    """
+
+    digest: str
+    suite: str
+    security: str
+    lowering: int
+    coalitions: tuple[tuple[str, ...], ...]
+    nodes: int
+    draws: int
+    messages: int
+    layers: int
+    secrets: tuple[Secret, ...]
+    revealed: tuple[Revealed, ...]
+
+
+class _Lie(Exception):
+    """What does not hold, as the start of a sentence about the plan."""
+
+
+def verify(plan: Plan) -> Verified:
+    """Holds a plan to its program, and its program to what its suite promises.
+
+    Raises:
+        SecurityAbort: what does not hold, the first difference by party, table and row; or a plan
+            of another lowering, and which version has it.
+    """
+    require_lowering(plan.manifest)
+    try:
+        return _verify(plan)
+    except VeilgraphError:
+        raise
+    except Exception as error:
+        # What a stranger wrote may break any assumption of a pass: it is refused all the same.
+        reason = next(iter(str(error).splitlines()), "") or type(error).__name__
+        raise SecurityAbort(f"The plan is refused: {_printable(reason)}.", HINT) from error
+
+
+def require_lowering(manifest: Manifest) -> None:
+    """Raises SecurityAbort unless the plan's tables are of this host's lowering."""
+    if manifest.lowering == LOWERING_VERSION:
+        return
+    known = re.fullmatch(r"[0-9A-Za-z.+!-]{1,40}", manifest.veilgraph_version, re.ASCII)
+    wanted = f"veilgraph {manifest.veilgraph_version}" if known else "the version that made it"
+    raise SecurityAbort(
+        f"The plan is of lowering {manifest.lowering}, and this host verifies lowering "
+        f"{LOWERING_VERSION}.",
+        f"Install {wanted}, or ask for the plan compiled again.",
+    )
+
+
+def _verify(plan: Plan) -> Verified:
+    check(plan)
+    chosen = _target(plan.manifest)
+    program = _program(plan)
+    _check_owners(plan.manifest, program)
+    _check_receivers(plan.manifest, program)
+    _check_constants(plan, program)
+    schedule = batch_rounds(program)
+    if len(schedule.live) < len(program.nodes):
+        raise _Lie("its program has nodes that no output needs")
+    groups = coalitions(chosen)
+    verify_masking(schedule, groups)
+    _check_tables(plan, schedule)
+    _check_layers(plan.layers, costs(schedule))
+    names = program.parties
+    return Verified(
+        plan.digest,
+        chosen.suite.name,
+        str(chosen.suite.security),
+        LOWERING_VERSION,
+        tuple(tuple(names[i] for i in group) for group in groups),
+        len(program.nodes),
+        len(program.draws),
+        sum(node.op == "send" for node in program.nodes),
+        len(program.layers) - 1,
+        tuple(_secrets(plan.manifest, program)),
+        tuple(_revealed(plan, chosen, program)),
+    )
+
+
+def _printable(reason: str) -> str:
+    """A reason that may quote the plan, on one line of a terminal."""
+    text = "".join(c if c.isprintable() else ascii(c)[1:-1] for c in reason)
+    return text.strip().rstrip(".")[:300]
+
+
+# The suite, and the program
+
+
+def _target(manifest: Manifest) -> Target:
+    """What the plan is for, of a suite and with a table of coalitions that are this host's own."""
+    if manifest.suite not in SUITES:
+        known = ", ".join(SUITES)
+        raise _Lie(f"this host knows no suite {manifest.suite[:40]!r}, but {known}")
+    computing = tuple(name for name in manifest.parties if name != manifest.dealer)
+    dealer = manifest.dealer or None
+    try:
+        chosen = target(
+            manifest.suite, computing, "lan", manifest.owners, manifest.receivers, dealer
+        )
+    except UsageError as error:
+        raise _Lie(error.message.rstrip(".")) from error
+    if chosen.everyone != manifest.parties:
+        raise _Lie("its dealer is not the last of its parties")
+    if str(chosen.suite.security) != manifest.security:
+        raise _Lie(f"it promises other security than suite {manifest.suite} gives")
+    return chosen
+
+
+def _program(plan: Plan) -> Program:
+    text = plan.ir.get("party")
+    if text is None:
+        raise _Lie("it carries no text of its program")
+    program = parse_program(text)
+    if program.parties != plan.manifest.parties:
+        raise _Lie("its program is for other parties")
+    if len(program.nodes) * len(program.draws) > MOST_WITNESSES:
+        raise _Lie("its program has more nodes and draws than a host checks")
+    if tuple(layer.name for layer in plan.layers) != tuple(program.layers):
+        raise _Lie("its layers are not those of its program")
+    check_party(program)
+    return program
+
+
+# Owners, receivers, constants
+
+
+def _named(program: Program, *ops: str) -> Iterator[tuple[str, str, Node]]:
+    """Name, party and node of what enters or leaves a program."""
+    for node in program.nodes:
+        if node.op in ops:
+            yield node["name"], program.parties[node.party], node
+
+
+def _check_owners(manifest: Manifest, program: Program) -> None:
+    for name, party, _ in _named(program, "input"):
+        if name == WEIGHTS or manifest.owners.get(name) != party:
+            raise _Lie(f"its program takes input {name!r} from {party}, who is not its owner")
+    holder = manifest.owners.get(WEIGHTS)
+    for name, party, _ in _named(program, "weight"):
+        if holder != party:
+            raise _Lie(f"its program takes weight {name!r} from {party}, who is not its owner")
+    for name, party, _ in _named(program, "share"):
+        if holder != SHARED:
+            raise _Lie(f"its program takes shares of {name!r} from {party}; it says of none")
+
+
+def _check_receivers(manifest: Manifest, program: Program) -> None:
+    stated = {(name, party) for name, to in manifest.receivers.items() for party in to}
+    found = [(name, party) for name, party, _ in _named(program, "output")]
+    if len(set(found)) < len(found):
+        raise _Lie("its program has an output twice")
+    for name, party in sorted(stated.symmetric_difference(found)):
+        said = "its manifest does not" if (name, party) in found else "its manifest alone does"
+        raise _Lie(f"its program and its manifest differ: output {name!r} to {party} ({said})")
+
+
+def _check_constants(plan: Plan, program: Program) -> None:
+    """Their places, and that they are elements of their rings."""
+    found = constants_of(program)
+    offsets, size = lay_out(found)
+    if len(plan.constants) != size:
+        raise _Lie(f"its constants are {len(plan.constants)} bytes, and its program's {size}")
+    used = 0
+    for number, ((type, elements), offset) in enumerate(zip(found, offsets, strict=True)):
+        dtype = "<u4" if type.word_bits == 32 else "<u8"
+        words = np.frombuffer(plan.constants, dtype, elements, offset)
+        if any(plan.constants[used:offset]) or (elements and int(words.max()) >> type.bits):
+            raise _Lie(f"constant {number} is not of its ring")
+        used = offset + words.nbytes
+
+
+# Tables
+
+
+def _check_tables(plan: Plan, schedule: Schedule) -> None:
+    """That each party's tables are what its program is lowered to."""
+    program = schedule.program
+    _check_pieces(plan, schedule)
+    tensors = list(_tensors(plan, program))
+    for name, expected in lower(schedule, tensors).items():
+        _compare(plan.programs[name], expected)
+
+
+def _check_pieces(plan: Plan, schedule: Schedule) -> None:
+    """Large messages become rows, at least half as many as this: taken only if they are there."""
+    nodes = [node for node in schedule.program.nodes if node.op == "send"]
+    least = sum(
+        min(message_bytes(n.type, n.elements) // PIECE_BYTES, n.elements // PART_ELEMENTS)
+        for n in nodes
+        if n.type.kind is Kind.WORDS
+    )
+    sends = sum(
+        int((p.messages["direction"] == Direction.SEND).sum()) for p in plan.programs.values()
+    )
+    if least > 2 * sends + len(nodes):
+        raise _Lie("its messages are not those of its program")
+
+
+def _tensors(plan: Plan, program: Program) -> Iterator[Tensor]:
+    """What the plan says of each named tensor, where it agrees with the program; once by name."""
+    own = {
+        (party, kind, tensor.name): tensor
+        for party, each in plan.programs.items()
+        for kind in KINDS.values()
+        for tensor in getattr(each, kind)
+    }
+    for name, party, node in _named(program, *KINDS):
+        tensor = own.get((party, KINDS[node.op], name))
+        if tensor is None:
+            raise _Lie(f"{party} has no place for {node.op} {name!r}")
+        owner = {"output": ",".join(plan.manifest.receivers.get(name, ())), "share": SHARED}
+        said = (tensor.shape, tensor.ring_bits, tensor.owner)
+        if said != (node.shape, node.type.bits, owner.get(node.op, party)):
+            raise _Lie(f"{party}'s {node.op} {name!r} is not what its program says")
+        if node.op == "output" and tensor.frac_bits != node["frac_bits"]:
+            raise _Lie(f"{party}'s output {name!r} is read at another scale")
+        yield Tensor(**{f.name: getattr(tensor, f.name) for f in fields(Tensor)})
+
+
+def _compare(stated: PartyPlan, expected: PartyPlan) -> None:
+    party = expected.party
+    for table in TABLES:
+        rows, others = getattr(stated, table), getattr(expected, table)
+        if rows.dtype == others.dtype and rows.tobytes() == others.tobytes():
+            continue
+        same = min(len(rows), len(others))
+        differs = np.flatnonzero(rows[:same] != others[:same])
+        row = int(differs[0]) if len(differs) else same
+        raise _Lie(f"{party}'s table {table} is not its program's, first in row {row}")
+    for field in ("arena_bytes", "keys", *KINDS.values()):
+        if getattr(stated, field) != getattr(expected, field):
+            raise _Lie(f"{party}'s {field.replace('_', ' ')} are not its program's")
+
+
+def _check_layers(layers: tuple[Layer, ...], found: Mapping[int, Cost]) -> None:
+    for number, layer in enumerate(layers):
+        cost = found.get(number, Cost())
+        counted = (
+            cost.bits[Phase.ONLINE],
+            cost.bits[Phase.OFFLINE],
+            cost.multiply_adds,
+            len(cost.rounds),
+        )
+        stated = (layer.online_bits, layer.offline_bits, layer.multiply_adds, layer.rounds)
+        if counted != stated:
+            raise _Lie(f"layer {number} costs other than the plan says")
+
+
+# What is revealed
+
+
+def _secrets(manifest: Manifest, program: Program) -> Iterator[Secret]:
+    for name, party, node in _named(program, "input"):
+        yield Secret(name, party, node.elements)
+    yield from _weights(manifest, program)
+
+
+def _weights(manifest: Manifest, program: Program) -> Iterator[Secret]:
+    """All of them together, where they are secret."""
+    shapes: dict[str, Shape] = {
+        name: node.shape for name, _, node in _named(program, "weight", "share")
+    }
+    if shapes:
+        numbers = sum(int(np.prod(shape, dtype=np.int64)) for shape in shapes.values())
+        yield Secret(WEIGHTS, manifest.owners[WEIGHTS], numbers)
+
+
+def _revealed(plan: Plan, chosen: Target, program: Program) -> Iterator[Revealed]:
+    depends = _dependencies(program)
+    receivers: dict[str, list[str]] = {}
+    nodes: dict[str, Node] = {}
+    for name, party, node in _named(program, "output"):
+        receivers.setdefault(name, []).append(party)
+        nodes[name] = node
+    for name, to in receivers.items():
+        yield Revealed(f"output {name}", nodes[name].elements, tuple(to), depends[nodes[name].id])
+    constants = sum(elements for _, elements in constants_of(program))
+    holder, parties = plan.manifest.owners.get(WEIGHTS), chosen.parties
+    if constants:
+        public = ", the weights among them" if holder == PUBLIC else ""
+        yield Revealed(f"constants of the plan{public}", constants, chosen.everyone)
+    if holder == SHARED:
+        numbers = sum(secret.numbers for secret in _weights(plan.manifest, program))
+        least = chosen.coalition + 1
+        yield Revealed(f"the weights, by {least} of these together", numbers, parties)
+
+
+def _dependencies(program: Program) -> dict[int, tuple[str, ...]]:
+    """Of each output's node, the inputs it is computed from, and whether from weights."""
+    names: dict[str, int] = {}
+    found = [0] * len(program.nodes)
+    outputs: dict[int, tuple[str, ...]] = {}
+    for node in program.nodes:
+        bits = 0
+        if node.op in ("input", "weight", "share"):
+            name = node["name"] if node.op == "input" else WEIGHTS
+            bits = 1 << names.setdefault(name, len(names))
+        for arg in node.args:
+            bits |= found[arg]
+        found[node.id] = bits
+        if node.op == "output":
+            outputs[node.id] = tuple(name for name, j in names.items() if bits >> j & 1)
+    return outputs

@@ -8,10 +8,18 @@ from pathlib import Path
 
 import pytest
 
+import veilgraph
+
 ROOT = Path(__file__).parents[1]
 COMPILER = {"torch_mlir", "onnx", "onnxruntime", "torch"}
 # Of ir/, on every party's host.
 AUDITED = ("plan.py", "plan_file.py", "plan_checks.py", "types.py", "errors.py", "harmless.py")
+# Of passes/, on a party's host that verifies plans.
+VERIFIER = {
+    *("assign_buffers", "batch_rounds", "cut_messages", "emit_party", "fuse_local", "fused_code"),
+    *("lower", "sums", "verify_masking", "verify_outputs"),
+}
+PACKAGE = Path(veilgraph.__file__).parent
 # Folders of ours that each folder may import.
 MAY = {
     "frontend": {"frontend", "ir"},
@@ -77,3 +85,30 @@ def test_kernels_need_numpy_alone() -> None:
     for file in files("kernels"):
         for name in imports(file):
             assert name.split(".")[0] not in {"click", "rich", "yaml", "cryptography"}, file
+
+
+def reachable(start: str) -> set[str]:
+    """Modules of ours that one loads, itself included, from wherever in it they are imported."""
+    found, todo = set(), [start]
+    while todo:
+        name = todo.pop()
+        path = PACKAGE / Path(*name.split(".")[1:])
+        file = path.with_suffix(".py") if path.with_suffix(".py").exists() else path / "__init__.py"
+        if name in found or not file.exists():
+            continue  # a name in a module, not a module
+        found.add(name)
+        for imported in imports(file):
+            if imported.startswith("veilgraph."):
+                todo += [imported, imported.rpartition(".")[0]]
+    return found - {"veilgraph"}
+
+
+def test_a_host_that_verifies_needs_no_compiler() -> None:
+    """The verifier adds to what a host loads the party level, its passes and the suites."""
+    found = reachable("veilgraph.verified_plans")
+    for name in found:
+        file = PACKAGE / Path(*name.split(".")[1:])
+        file = file.with_suffix(".py") if file.with_suffix(".py").exists() else file / "__init__.py"
+        assert not {each.split(".")[0] for each in imports(file)} & COMPILER, name
+    passes = {name.split(".")[2] for name in found if name.startswith("veilgraph.passes.")}
+    assert passes == VERIFIER

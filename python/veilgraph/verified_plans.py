@@ -48,7 +48,8 @@ def record(plan: Plan, state_dir: Path) -> None:
     """
     folder = state_dir / FOLDER
     try:
-        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        state_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
+        folder.mkdir(mode=0o700, exist_ok=True)
         descriptor, partial = tempfile.mkstemp(dir=folder)
         with os.fdopen(descriptor, "wb") as file:
             file.write(_content())

@@ -17,6 +17,7 @@ import numpy.typing as npt
 
 from veilgraph.ir.meaning.party import DrawSource, Evaluation, evaluate
 from veilgraph.ir.party import Draw, Program, Shape
+from veilgraph.ir.party_text import print_program
 from veilgraph.ir.plan import Manifest, Phase, Plan, Tensor
 from veilgraph.ir.types import Kind, Type
 from veilgraph.passes.assign_buffers import message_bytes
@@ -71,7 +72,9 @@ def plan_of(expanded: Expanded, suite: str = "rep3") -> Plan:
         encoding="integers",
     )
     named = tensors_of(program, ("input", "weight", "share", "output"))
-    return emit_plan(expanded, batch_rounds(program), manifest, named, {})
+    return emit_plan(
+        expanded, batch_rounds(program), manifest, named, {"party": print_program(program)}
+    )
 
 
 def tensors_of(program: Program, ops: Sequence[str]) -> list[Tensor]:

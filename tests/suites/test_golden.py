@@ -1,12 +1,15 @@
 """Digests of every table that is emitted and every byte that is sent, for each protocol of a suite.
 
 From fixed keys and inputs. A change of a plan or of the wire shows here: `pytest --update-golden`
-rewrites the files, and the commit says why.
+rewrites the files, and the commit says why. The first line is the version of the lowering: where an
+unchanged program is lowered to other tables, hosts that verify plans have to know, so the files are
+rewritten once `LOWERING_VERSION` in passes/lower.py is raised, and not before.
 """
 
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
@@ -16,13 +19,14 @@ from machines import known_keys, run_machines
 from protocol_plans import PROTOCOLS, operand_shape, protocol_plan
 
 from veilgraph.ir.plan import Plan
+from veilgraph.passes.lower import LOWERING_VERSION
 
 CONVERSIONS = (("truncate", 32, 48), ("truncate", 48, 32), ("truncate_relu", 40, 24),
                ("truncate_relu", 24, 32), ("lift", 32, 40), ("reduce", 40, 32))  # fmt: skip
 
 
 def digests(setting: Setting, op: str, ring_bits: int, result_bits: int) -> str:
-    """One line: the digest of all parties' tables, and that of all messages of two inferences."""
+    """One line: digests of the program, of its tables, and of all messages of two inferences."""
     plan = protocol_plan(setting, op, ring_bits, result_bits)
     operands, _ = PROTOCOLS.get(op, (1, {}))
     shape = operand_shape(op)
@@ -39,7 +43,8 @@ def digests(setting: Setting, op: str, ring_bits: int, result_bits: int) -> str:
         if op == "exp_sums" or ring_bits == result_bits
         else f"{ring_bits} to {result_bits}"
     )
-    return f"{op} {rings}: tables {_tables(plan)} sent {sent.hexdigest()[:32]}"
+    program = hashlib.sha256(plan.ir["party"].encode()).hexdigest()[:32]
+    return f"{op} {rings}: program {program} tables {_tables(plan)} sent {sent.hexdigest()[:32]}"
 
 
 def _tables(plan: Plan) -> str:
@@ -54,8 +59,39 @@ def _tables(plan: Plan) -> str:
 @pytest.mark.parametrize("setting", [s for s in SETTINGS if s.computing > 1], ids=str)
 def test_plans_and_messages_are_what_they_were(setting: Setting, update_golden: bool) -> None:
     every = [(op, bits, bits) for op in PROTOCOLS for bits in (32, 40)]
-    found = [digests(setting, *row) for row in (*every, *CONVERSIONS)]
+    version = f"lowering {LOWERING_VERSION}"
+    found = [version, *(digests(setting, *row) for row in (*every, *CONVERSIONS))]
     path = Path(__file__).with_name(f"{setting}.golden")
+    before = path.read_text().splitlines()
+    raised = before[0] != version
+    assert raised or not moved(before, found), "raise LOWERING_VERSION in passes/lower.py"
     if update_golden:
         path.write_text("\n".join(found) + "\n")
-    assert found == path.read_text().splitlines(), "see `pytest --update-golden`"
+        before = found
+    assert found == before, "see `pytest --update-golden`"
+
+
+def moved(before: Sequence[str], found: Sequence[str]) -> list[str]:
+    """What is lowered to other tables, though its program is what it was."""
+    programs, tables = (
+        slice(0, -4),
+        slice(-4, -2),
+    )  # of a line's words; "sent" and its digest end it
+    was = {tuple(line.split()[programs]): line.split()[tables] for line in before[1:]}
+    rows = [line.split() for line in found[1:]]
+    return [row[0] for row in rows if was.get(tuple(row[programs]), row[tables]) != row[tables]]
+
+
+def test_tables_that_moved_are_found() -> None:
+    lines = [
+        "lowering 1",
+        "add 32: program aa tables bb sent cc",
+        "mul 8 to 9: program dd tables ee",
+    ]
+    lines[2] += " sent ff"
+    assert not moved(lines, lines)
+    assert moved(lines, [line.replace("bb", "xx") for line in lines]) == ["add"]
+    assert moved(lines, [line.replace("ee", "xx") for line in lines]) == ["mul"]
+    others = [line.replace("bb", "xx").replace("aa", "yy") for line in lines]
+    assert not moved(lines, others), "another program may have other tables"
+    assert not moved(lines, [line.replace("cc", "xx") for line in lines])

@@ -2,7 +2,7 @@
 believes of a stranger's text before it looks at masks.
 
 Per operation how many operands it takes, which attributes, what becomes of types, and which shapes
-go together, as ir/meaning/party.py computes with them. docs/protocols.md says what follows.
+go together, as ir/meaning/party.py computes with them.
 """
 
 from __future__ import annotations

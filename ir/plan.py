@@ -1,6 +1,7 @@
 """The plan level: for each party one ordered table of steps, and what people want to know about it.
 
-A party host needs this file, `runtime/` and `kernels/` and nothing else. A plan is untrusted
+A party host that runs a plan needs this file, `runtime/` and `kernels/` and nothing else; one that
+verifies it first reads the party level too (python/veilgraph/verification.py). A plan is untrusted
 input: `ir/plan_file.py` checks it when it is read, and each kernel's own `check` proves every step
 in bounds before anything runs.
 

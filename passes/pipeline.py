@@ -236,11 +236,7 @@ def _choose_approximations(program: Program) -> None:
 
 
 def _expand(program: Program) -> None:
-    program.expanded = expand_protocols(program.secret, program.target)
-
-
-def _prune(program: Program) -> None:
-    program.expanded = prune(program.expanded)
+    program.expanded = prune(expand_protocols(program.secret, program.target))
 
 
 def _batch_rounds(program: Program) -> None:
@@ -304,8 +300,8 @@ PIPELINE: tuple[Stage, ...] = (
     ("keep_decisions", "what a class is made of was there to be measured, and stays secret",
      _keep_decisions),
     # party: messages, draws, local computation
-    ("expand_protocols", "each op becomes its protocol in the suite", _expand),
-    ("prune", "the text of a plan is its program, with nothing left out", _prune),
+    ("expand_protocols", "each op becomes its protocol in the suite; what nothing needs is left out",
+     _expand),
     ("batch_rounds", "messages that need no other message share a round", _batch_rounds),
     ("verify_masking", "what nothing hides, or nobody asked for, stops the compiler",
      _verify_masking),

@@ -60,6 +60,8 @@ ATTRIBUTES: Mapping[str, Mapping[str, type]] = {
     "conv2d": {"strides": tuple, "pads_low": tuple, "dilations": tuple, "groups": int},
 }
 
+NOTHING: Mapping[str, type] = {}
+
 
 class IllegalParty(AssertionError):
     """A node that the party level doesn't allow: a bug of a suite or a pass, or a false text."""
@@ -79,9 +81,9 @@ def check_party(program: Program) -> None:
 
 
 def _illegal(program: Program, node: Node, drawn: dict[int, tuple[object, ...]]) -> str:
-    operands = [program.nodes[i] for i in node.args if i < node.id]
-    if len(operands) < len(node.args):
+    if node.args and max(node.args) >= node.id:
         return "it reads what is made after it"
+    operands = [program.nodes[i] for i in node.args]
     if node.op not in ALL:
         return "there is no such operation"
     if not _has_attributes(node):
@@ -92,9 +94,11 @@ def _illegal(program: Program, node: Node, drawn: dict[int, tuple[object, ...]])
         return _illegal_send(node, operands)
     if not (operands if node.op in MANY else len(operands) == COUNTS.get(node.op, 1)):
         return "it has another number of operands"
-    if any(operand.party != node.party for operand in operands):
-        return "it reads what another party has"
-    phase = max([operand.phase for operand in operands])
+    phase = operands[0].phase
+    for operand in operands:
+        if operand.party != node.party:
+            return "it reads what another party has"
+        phase = max(phase, operand.phase)
     if phase > node.phase:
         return "it reads what a later phase makes"
     if phase < node.phase:
@@ -103,7 +107,7 @@ def _illegal(program: Program, node: Node, drawn: dict[int, tuple[object, ...]])
 
 
 def _has_attributes(node: Node) -> bool:
-    known = ATTRIBUTES.get(node.op, {})
+    known = ATTRIBUTES.get(node.op, NOTHING)
     if len(known) != len(node.attrs):
         return False
     for name, value in node.attrs:
@@ -161,12 +165,14 @@ def _illegal_kind(node: Node) -> str:
 
 def _illegal_form(program: Program, node: Node, operands: Sequence[Node]) -> str:
     """Whether types or shapes of the operands are not those of the operation."""
-    if node.op not in CHANGES_TYPE and any(x.type != node.type for x in operands):
-        return "it changes a type"
-    if node.op in ELEMENTWISE and not all(
-        _spreads(x, node) for x in (operands[:1] if node.op == "lookup" else operands)
-    ):
-        return "its operands do not fit its shape"
+    if node.op not in CHANGES_TYPE:
+        for x in operands:
+            if x.type is not node.type and x.type != node.type:
+                return "it changes a type"
+    if node.op in ELEMENTWISE:
+        for x in operands[:1] if node.op == "lookup" else operands:
+            if x.shape != node.shape and not _spreads(x, node):
+                return "its operands do not fit its shape"
     fits = FORMS.get(node.op)
     if node.op == "lookup":
         return "" if _is_table(program, operands[1], node) else "it looks up in no table"
@@ -175,7 +181,7 @@ def _illegal_form(program: Program, node: Node, operands: Sequence[Node]) -> str
 
 def _spreads(x: Node, node: Node) -> bool:
     """Whether element-wise kernels read an operand as it is, or repeat it in passing."""
-    if x.shape == node.shape or (x.op == "const" and x.elements == 1):
+    if x.op == "const" and x.elements == 1:
         return True
     if x.type.kind is Kind.PLANES or len(x.shape) > len(node.shape):
         return False

@@ -24,7 +24,7 @@ from veilgraph.ir.party import Draw, Node, Program, Shape
 from veilgraph.ir.plan import Phase
 from veilgraph.ir.types import Kind, Type
 
-MOST_NODES = 1 << 22
+MOST_LINES = 1 << 21
 MOST_RANK = 32
 MOST_ELEMENTS = 1 << 40
 MOST_PLANES = 256
@@ -90,8 +90,8 @@ class _Reading:
         self.attributes: dict[str, tuple[tuple[str, Any], ...]] = {}
 
     def run(self, text: str) -> Program:
-        if text.count("\n%") > MOST_NODES:
-            raise ValueError(f"it has more than {MOST_NODES} nodes")
+        if text.count("\n") > MOST_LINES:
+            raise ValueError(f"it has more than {MOST_LINES} lines")
         lines = iter(text.removesuffix("\n").split("\n"))
         word, _, rest = next(lines).partition(" ")
         parties = tuple(rest.split(" "))

@@ -16,7 +16,13 @@ import numpy.typing as npt
 
 from veilgraph.ir.party import Node, Program, broadcast_pattern
 from veilgraph.ir.types import Kind
-from veilgraph.kernels.fused.declaration import Op, instruction, program
+from veilgraph.kernels.fused.declaration import (
+    MAX_BIT_REGISTERS,
+    MAX_WORD_REGISTERS,
+    Op,
+    instruction,
+    program,
+)
 from veilgraph.passes.batch_rounds import Position
 from veilgraph.passes.fuse_local import Action, LocalSteps, is_inline, through_reshapes
 
@@ -54,18 +60,25 @@ class Held:
 
 @dataclass
 class Registers:
-    """One register file: who uses each register, and how many there ever were."""
+    """One register file: who uses each register, and how many there ever were, at most `most`."""
 
+    most: int
     references: list[int] = field(default_factory=list)
 
     def take(self, count: int) -> tuple[int, ...]:
-        """`count` neighbouring free registers."""
+        """`count` neighbouring free registers.
+
+        Raises:
+            ValueError: a program that no kernel runs; the text of a stranger's plan may ask for it.
+        """
         run = 0
         for i, references in enumerate(self.references):
             run = run + 1 if references == 0 else 0
             if run == count:
                 return tuple(range(i - count + 1, i + 1))
         first = len(self.references) - run
+        if first + count > self.most:
+            raise ValueError(f"a fused program takes more than {self.most} registers")
         self.references.extend([0] * (count - run))
         return tuple(range(first, first + count))
 
@@ -84,7 +97,7 @@ class FusedCode:
         self.code: list[tuple[int, ...]] = []
         self.temporary: list[Held] = []
         self.streams: dict[Stream, int] = {}
-        self.words, self.bits = Registers(), Registers()
+        self.words, self.bits = Registers(MAX_WORD_REGISTERS), Registers(MAX_BIT_REGISTERS)
         self.held: dict[Key, Held] = {}
         self.inside = frozenset(action.nodes)
         nodes = [self.program.nodes[i] for i in action.nodes]

@@ -300,7 +300,7 @@ PIPELINE: tuple[Stage, ...] = (
     ("keep_decisions", "what a class is made of was there to be measured, and stays secret",
      _keep_decisions),
     # party: messages, draws, local computation
-    ("expand_protocols", "each op becomes its protocol in the suite; what nothing needs is left out",
+    ("expand_protocols", "each op becomes its protocol in the suite; what nothing needs goes",
      _expand),
     ("batch_rounds", "messages that need no other message share a round", _batch_rounds),
     ("verify_masking", "what nothing hides, or nobody asked for, stops the compiler",

@@ -17,8 +17,9 @@ if TYPE_CHECKING:
     from veilgraph.runtime.dealing import deal
     from veilgraph.runtime.simulate import simulate
     from veilgraph.session import Session
+    from veilgraph.verification import verify
 
-__all__ = ["Plan", "Session", "VeilgraphError", "compile", "deal", "simulate"]
+__all__ = ["Plan", "Session", "VeilgraphError", "compile", "deal", "simulate", "verify"]
 __version__ = version("veilgraph")
 
 # Loaded where they are used: a party host has no compiler, and the command line starts fast.
@@ -29,6 +30,7 @@ _PLACES = {
     "deal": "veilgraph.runtime.dealing",
     "VeilgraphError": "veilgraph.ir.errors",
     "simulate": "veilgraph.runtime.simulate",
+    "verify": "veilgraph.verification",
 }
 
 

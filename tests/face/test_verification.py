@@ -265,7 +265,7 @@ def test_more_draws_and_nodes_than_a_host_checks(
     refused(plan, "more nodes and draws than a host checks")
 
 
-@settings(max_examples=150)
+@settings(max_examples=80)
 @given(st.randoms(use_true_random=False))
 def test_changed_texts(plan: Plan, choices: random.Random) -> None:
     """Whatever the text says: refused in a sentence, unless it says the same."""

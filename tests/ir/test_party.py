@@ -300,9 +300,9 @@ def test_text_without_parties(line: str) -> None:
         parse_program(line + "\n" + INPUT)
 
 
-def test_text_of_more_nodes_than_a_host_reads(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(party_text, "MOST_NODES", 3)
-    with pytest.raises(ValueError, match="more than 3 nodes"):
+def test_text_of_more_lines_than_a_host_reads(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(party_text, "MOST_LINES", 3)
+    with pytest.raises(ValueError, match="more than 3 lines"):
         parse_program("parties alice\n" + "%\n" * 4)
 
 

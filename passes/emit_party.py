@@ -97,9 +97,11 @@ def emit_party(
     Args:
         pieces: of its messages, in the order of the wire.
         constants: byte offset of each public tensor in the plan's constants.
-        owned: inputs, weights and outputs by name, their offsets still zero.
+        owned: inputs and weights, then outputs, one of which may have an input's name; their
+            offsets are still zero.
     """
-    return _Emission(steps, memory, pieces, party, constants).run({t.name: t for t in owned})
+    named = {t.name: t for t in reversed(owned)}, {t.name: t for t in owned}
+    return _Emission(steps, memory, pieces, party, constants).run(*named)
 
 
 def _placed(node: Node, tensor: Tensor, offset: int) -> Tensor:
@@ -132,7 +134,7 @@ class _Emission:
         self.keys = {h: k for k, h in enumerate(sorted(holders, key=sorted))}
         self.fused = FusedCode(steps, party, self.keys)
 
-    def run(self, owned: dict[str, Tensor]) -> PartyPlan:
+    def run(self, given: dict[str, Tensor], outputs: dict[str, Tensor]) -> PartyPlan:
         rounds = {m.position for m in self.memory.messages}
         segments = {s.position: s.actions for s in self.steps.segments[self.party]}
         for position in sorted(rounds | segments.keys()):
@@ -144,7 +146,7 @@ class _Emission:
                 self.step_of[position, OF_ROUND] = len(self.tables.steps)
                 self.tables.round(position)
         names = self.program.parties
-        sources = self._sources(owned)
+        sources = self._sources(given, outputs)
         return PartyPlan(
             party=names[self.party],
             steps=np.array(self.tables.steps, dtype=STEP),
@@ -177,7 +179,9 @@ class _Emission:
         place = (piece.offset, piece.bytes)
         return (phase, direction, piece.peer, number, *place, step, 0, piece.elements)
 
-    def _sources(self, owned: dict[str, Tensor]) -> list[tuple[str, Tensor]]:
+    def _sources(
+        self, given: dict[str, Tensor], outputs: dict[str, Tensor]
+    ) -> list[tuple[str, Tensor]]:
         found = []
         for i in self.steps.schedule.live:
             node = self.program.nodes[i]
@@ -187,7 +191,7 @@ class _Emission:
                 value = node.args[0] if node.op == "output" else i
                 place = self.memory.values[base_of(self.program, value).id]
                 offset = place.offset + self._view(value).start * node.type.word_bits // 8
-                tensor = owned[node["name"]]
+                tensor = (outputs if node.op == "output" else given)[node["name"]]
                 found.append((node.op, _placed(node, tensor, offset)))
         return found
 

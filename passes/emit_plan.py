@@ -25,7 +25,7 @@ def emit_plan(
     Args:
         expanded: of which `prune` has left what outputs need.
         manifest: suite, parties, owners, encoding, disclosures.
-        tensors: inputs, weights and outputs, their offsets zero.
+        tensors: inputs and weights, then outputs, their offsets zero.
         ir: text of the levels.
     """
     programs = lower(schedule, tensors)

@@ -42,7 +42,7 @@ def lower(schedule: Schedule, tensors: Sequence[Tensor]) -> dict[str, PartyPlan]
     """The tables of each party, by name, in the program's order.
 
     Args:
-        tensors: inputs, weights and outputs by name; their offsets are not read.
+        tensors: inputs and weights, then outputs; their offsets are not read.
     """
     program = schedule.program
     steps = fuse_local(schedule)

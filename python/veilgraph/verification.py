@@ -135,7 +135,7 @@ def _verify(plan: Plan) -> Verified:
     if len(schedule.live) < len(program.nodes):
         raise _Lie("its program has nodes that no output needs")
     groups = coalitions(chosen)
-    verify_masking(schedule, groups)
+    verify_masking(schedule, groups, _receivers(plan.manifest))
     _check_tables(plan, schedule)
     _check_layers(plan.layers, costs(schedule))
     names = program.parties
@@ -281,7 +281,8 @@ def _tensors(plan: Plan, program: Program) -> Iterator[Tensor]:
         for kind in KINDS.values()
         for tensor in getattr(each, kind)
     }
-    for name, party, node in _named(program, *KINDS):
+    given = _named(program, "input", "weight", "share")
+    for name, party, node in (*given, *_named(program, "output")):
         tensor = own.get((party, KINDS[node.op], name))
         if tensor is None:
             raise _Lie(f"{party} has no place for {node.op} {name!r}")

@@ -13,8 +13,10 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from onnx import TensorProto, helper
 from small_plans_to_verify import SAMPLES, WAYS, bare, compiled, insert, retold
 
+import veilgraph
 from veilgraph import verified_plans
 from veilgraph.ir.errors import SecurityAbort, UsageError
 from veilgraph.ir.party import Node, Program
@@ -67,6 +69,19 @@ def test_what_is_revealed_is_computed(plan: Plan) -> None:
         ("weights", "bob", 50),
     ]
     assert found.coalitions == (("alice",), ("bob",), ("carol",))
+
+
+def test_an_input_that_is_an_output_too() -> None:
+    """One name, of two tensors with owners of their own."""
+    values = [helper.make_tensor_value_info(n, TensorProto.FLOAT, [2, 3]) for n in "xy"]
+    graph = helper.make_graph([helper.make_node("Neg", ["x"], ["y"])], "m", values[:1], values)
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+    made, _ = veilgraph.compile(model, owners={"x": "bob"})
+    assert {r.what: r.to for r in verify(made).revealed} == {
+        "output x": ("alice",), "output y": ("alice",),
+    }  # fmt: skip
+    (x,) = made.party("bob").inputs
+    assert x.owner == "bob"
 
 
 def test_colluding_parties_are_those_of_the_suite() -> None:

@@ -79,16 +79,16 @@ def _earliest(program: Program, live: list[int]) -> list[Position]:
 def _latest(
     program: Program, live: list[int], users: list[list[int]], earliest: list[Position]
 ) -> list[Position]:
-    at = list(earliest)
+    at, nodes = list(earliest), program.nodes
     for i in reversed(live):
-        node = program.nodes[i]
+        node = nodes[i]
         if node.op in EARLY or node.phase == Phase.SETUP:
             continue
-        at[i] = min(_needed(program.nodes[u], at) for u in users[i])
+        at[i] = min([_needed(nodes[u].op, at[u]) for u in users[i]])
         assert at[i] >= earliest[i]
     return at
 
 
-def _needed(user: Node, at: list[Position]) -> Position:
-    phase, level = at[user.id]
-    return (phase, level - 1) if user.op == "send" else (phase, level)
+def _needed(op: str, at: Position) -> Position:
+    """When an operand is needed by a user that runs at a position: a send's is sent before."""
+    return (at[0], at[1] - 1) if op == "send" else at

@@ -88,12 +88,22 @@ class Op(IntEnum):
     NOT_BITS = 52
 
 
-_FIELDS = INSTRUCTION.names or ()
-
-
-def instruction(**fields: int) -> tuple[int, ...]:
-    """One instruction, in the order of INSTRUCTION; fields that are left out are 0."""
-    return tuple(fields.get(name, 0) for name in _FIELDS)
+def instruction(
+    *,
+    op: int,
+    word: int = 0,
+    dst: int = 0,
+    a: int = 0,
+    b: int = 0,
+    c: int = 0,
+    dst_step: int = 0,
+    a_step: int = 0,
+    b_step: int = 0,
+    count: int = 0,
+    immediate: int = 0,
+) -> tuple[int, ...]:
+    """One instruction, in the order of INSTRUCTION."""
+    return op, word, dst, a, b, c, dst_step, a_step, b_step, count, 0, immediate
 
 
 def program(

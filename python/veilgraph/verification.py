@@ -41,7 +41,8 @@ from veilgraph.targets.suites import SUITES
 from veilgraph.targets.target import Target, target
 
 HINT = "Don't run it: ask who compiled the plan for another, and compare what `verify` says."
-MOST_WITNESSES = 1 << 37  # nodes times draws: what checking masks remembers, in bits, at most
+MOST_QUOTED = 300  # characters of a reason, which may quote the plan
+MOST_WITNESSES = 1 << 36  # nodes times draws: what checking masks remembers, in bits, at most
 KINDS = {"input": "inputs", "weight": "weights", "share": "shares", "output": "outputs"}
 TABLES = ("steps", "buffers", "messages", "params", "kept")
 
@@ -108,7 +109,7 @@ def verify(plan: Plan) -> Verified:
     except Exception as error:
         # What a stranger wrote may break any assumption of a pass: it is refused all the same.
         reason = next(iter(str(error).splitlines()), "") or type(error).__name__
-        raise SecurityAbort(f"The plan is refused: {_printable(reason)}.", HINT) from error
+        raise SecurityAbort(f"The plan is refused: {reason.rstrip('. ')[:MOST_QUOTED]}.", HINT) from error
 
 
 def require_lowering(manifest: Manifest) -> None:
@@ -152,12 +153,6 @@ def _verify(plan: Plan) -> Verified:
         tuple(_secrets(plan.manifest, program)),
         tuple(_revealed(plan, chosen, program)),
     )
-
-
-def _printable(reason: str) -> str:
-    """A reason that may quote the plan, on one line of a terminal."""
-    text = "".join(c if c.isprintable() else ascii(c)[1:-1] for c in reason)
-    return text.strip().rstrip(".")[:300]
 
 
 # The suite, and the program
@@ -229,6 +224,12 @@ def _check_receivers(manifest: Manifest, program: Program) -> None:
     for name, party in sorted(stated.symmetric_difference(found)):
         said = "its manifest does not" if (name, party) in found else "its manifest alone does"
         raise _Lie(f"its program and its manifest differ: output {name!r} to {party} ({said})")
+
+
+def _receivers(manifest: Manifest) -> dict[str, set[int]]:
+    """The parties that may have each output, by their numbers."""
+    number = manifest.parties.index
+    return {name: {number(who) for who in to} for name, to in manifest.receivers.items()}
 
 
 def _check_constants(plan: Plan, program: Program) -> None:

@@ -212,9 +212,13 @@ def test_a_plan_may_say_anything(
     text = {level: f"{HOSTILE.replace(chr(10), '')}\n{t}" for level, t in plan.ir.items()}
     forged = replace(plan, layers=layers, ir=text)
     forged.save(tmp_path / "forged.plan")
-    for more in ("--layers", "--reveals", "--json", "--ir=graph", "--ir=secret", "--ir=plan"):
+    for more in ("--layers", "--json", "--ir=graph", "--ir=secret", "--ir=plan"):
         result = run_verb("inspect", tmp_path / "forged.plan", more)
         assert result.exit_code == 0, result.output
+        check_harmless(result.output)
+    for line in (["inspect", "--reveals"], ["verify"]):
+        result = run_verb(*line, tmp_path / "forged.plan")
+        assert result.exit_code == 6, result.output
         check_harmless(result.output)
     one = f"image=@{digits.file('image.npy')}"
     for verb, *rest in (["simulate", "--input", one], ["check", "--model", DIGITS / "digits.onnx"]):

@@ -165,6 +165,7 @@ def forward(near: int, far: int, delay_seconds: float, bytes_per_second: float) 
 
 class FaultKind(Enum):
     SILENT = ...
+    LATE = ...
     CLOSED = ...
     BROKEN = ...
     CHANGED = ...
@@ -192,11 +193,16 @@ class Links:
 
     def __init__(self, streams: dict[int, Stream], parties: int) -> None: ...
     def exchange(
-        self, sends: dict[int, Any], receives: dict[int, Any], patience: float
+        self,
+        sends: dict[int, Any],
+        receives: dict[int, Any],
+        patience: float,
+        least_bytes_per_second: float,
     ) -> Fault | None:
         """One round, without Python's lock; what ended it early.
 
-        A peer may be silent for `patience` seconds. Signals are seen to while it waits.
+        A peer may be silent for `patience` seconds, and takes no longer for the round than that and
+        its bytes at the least rate. Signals are seen to while it waits.
         """
 
     def stop(self, reason: int) -> None:
@@ -222,8 +228,8 @@ class LongRound:
     def __init__(
         self, links: Links, sends: dict[int, list[tuple[Any, int]]], receives: dict[int, Any]
     ) -> None: ...
-    def begin(self, patience: float) -> Fault | None:
-        """Returns at once; peers may be silent for so long from the first wait on."""
+    def begin(self, patience: float, least_bytes_per_second: float) -> Fault | None:
+        """Returns at once; peers have the time of `exchange` from the first wait on."""
 
     def release(self, due: int) -> bool:
         """False if the round has failed; `finish` says why."""
@@ -258,7 +264,9 @@ class Phase:
             sends, receives: lists of peer, offset and length in the arena, step, elements.
         """
 
-    def run(self, run: int, patience: float) -> tuple[Fault | None, int, int, int]:
+    def run(
+        self, run: int, patience: float, least_bytes_per_second: float
+    ) -> tuple[Fault | None, int, int, int]:
         """Run all, without Python's lock, as inference number `run`.
 
         Returns:

@@ -13,6 +13,7 @@
       device: cuda:0                  # optional: where to compute; cpu if left out
       cubins: cubins                  # optional: a folder of the GPU's kernels, compiled ahead
     timeout_seconds: 60               # optional: how long to wait for a silent peer
+    least_bytes_per_second: 62500     # optional: how slow a link may be after that
 
 The part `parties` is the same for everyone, `me` is each party's own. Paths are relative to the
 file.
@@ -39,6 +40,9 @@ from veilgraph.runtime.certificates import (
 )
 
 TIMEOUT_SECONDS = 60.0
+# Half a megabit a second, of one link: two links share an uplink of one megabit, the slowest line
+# that an office has. A round of a megabyte then takes 16 seconds, one of 100 MB half an hour.
+LEAST_BYTES_PER_SECOND = 62_500.0
 MAX_PARTIES = 16
 _MAX_FILE_BYTES = 1 << 20
 _FINGERPRINT = re.compile(r"[0-9a-f]{64}")
@@ -64,8 +68,9 @@ class Config:
     """A parties.yaml, checked: all parties in order, and what is my own.
 
     `party` is my index in `parties`; `key` and `certificate` are my PEM files; `listen` is the host
-    to listen at; `timeout_seconds` is how long a peer may be silent; `absent` are known parties
-    that take no part in this session; `device` and `cubins` are as in devices.ready.
+    to listen at; `timeout_seconds` is how long a peer may be silent, and with its bytes at
+    `least_bytes_per_second` how long a round with it may take; `absent` are known parties that take
+    no part in this session; `device` and `cubins` are as in devices.ready.
     """
 
     parties: tuple[PartyAddress, ...]
@@ -75,6 +80,7 @@ class Config:
     state_dir: Path
     listen: str
     timeout_seconds: float = TIMEOUT_SECONDS
+    least_bytes_per_second: float = LEAST_BYTES_PER_SECOND
     absent: tuple[PartyAddress, ...] = ()
     device: str = "cpu"
     cubins: Path | None = None
@@ -135,7 +141,9 @@ class _Keys:
     optional: frozenset[str] = frozenset()
 
 
-_TOP_KEYS = _Keys(frozenset({"parties", "me"}), frozenset({"timeout_seconds"}))
+_TOP_KEYS = _Keys(
+    frozenset({"parties", "me"}), frozenset({"timeout_seconds", "least_bytes_per_second"})
+)
 _PARTY_KEYS = _Keys(frozenset({"name", "host", "port"}), frozenset({"certificate", "fingerprint"}))
 _ME_KEYS = _Keys(
     frozenset({"name", "key", "state_dir"}),
@@ -186,6 +194,12 @@ class _Section:
             raise self.wrong(key, "a number of seconds above 0, at most 86400")
         return float(value)
 
+    def bytes_per_second(self, key: str) -> float:
+        value = self.values[key]
+        if isinstance(value, bool) or not isinstance(value, int | float) or not 1 <= value <= 1e9:
+            raise self.wrong(key, "a number of bytes a second from 1 to 1e9")
+        return float(value)
+
 
 def _known(keys: _Keys) -> str:
     optional = f"; optional: {', '.join(sorted(keys.optional))}" if keys.optional else ""
@@ -232,6 +246,11 @@ def _config(top: _Section) -> Config:
         listen=me.text("listen") if "listen" in me.values else parties[index].host,
         timeout_seconds=(
             top.seconds("timeout_seconds") if "timeout_seconds" in top.values else TIMEOUT_SECONDS
+        ),
+        least_bytes_per_second=(
+            top.bytes_per_second("least_bytes_per_second")
+            if "least_bytes_per_second" in top.values
+            else LEAST_BYTES_PER_SECOND
         ),
         device=me.text("device") if "device" in me.values else "cpu",
         cubins=me.file("cubins") if "cubins" in me.values else None,

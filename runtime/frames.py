@@ -16,11 +16,13 @@ import select
 import socket
 import ssl
 import struct
+import time
 from collections.abc import Sequence
 
 from veilgraph.ir.errors import PeerError, VeilgraphError
 from veilgraph.runtime.peer_errors import (
     bytes_changed,
+    peer_late,
     peer_lost,
     peer_silent,
     peer_stopped,
@@ -43,8 +45,9 @@ class FramedConnection:
     """The connection to one peer, and how far the frames of the current round have come.
 
     `sending` and `receiving` say whether something is still to be moved. Only `wait` and
-    `receive_within` wait. `blamed` is who was the reason, by index, once the connection has failed:
-    the peer, or the one that the peer named when it stopped.
+    `receive_within` wait. `round_bytes` is the larger direction's payload in the round. `blamed` is
+    who was the reason, by index, once the connection has failed: the peer, or the one that the peer
+    named when it stopped.
     """
 
     def __init__(self, peer: int, names: Sequence[str], connection: socket.socket) -> None:
@@ -53,6 +56,7 @@ class FramedConnection:
         self.step = ""
         self.sending = False
         self.receiving = False
+        self.round_bytes = 0
         self.blamed: int | None = None
         self._names = names
         self._connection = connection
@@ -70,6 +74,10 @@ class FramedConnection:
         self._poll.register(connection, self._events)
         connection.setblocking(False)
 
+    def begin_round(self) -> None:
+        """Before a round's frames are put up and awaited."""
+        self.round_bytes = 0
+
     def send_frame(self, payload: memoryview, step: str) -> None:
         """Puts a frame up, and sends its first record and a chunk, if the socket takes them.
 
@@ -77,6 +85,7 @@ class FramedConnection:
             ResourceLimitError: the key has encrypted as much as it may.
         """
         self.step = step
+        self.round_bytes = max(self.round_bytes, len(payload))
         self._records += -(-(HEAD.size + len(payload)) // _RECORD_BYTES)
         if self._records > RECORDS_PER_KEY:
             raise session_too_long(self.name, step)
@@ -92,6 +101,7 @@ class FramedConnection:
     def expect_frame(self, payload: memoryview, step: str) -> None:
         """Awaits the next frame, of exactly the payload's length."""
         self.step = step
+        self.round_bytes = max(self.round_bytes, len(payload))
         self._expected = HEAD.pack(self._received_frames, len(payload))
         self._payload = payload
         self._missing = self._record[: HEAD.size + min(len(payload), _FIRST_BYTES)]
@@ -131,17 +141,30 @@ class FramedConnection:
             moved += count
         return moved > 0
 
-    def receive_within(self, seconds: float) -> None:
-        """Reads the whole frame; a peer may be silent for so long."""
-        self._connection.settimeout(seconds)
+    def receive_within(self, seconds: float, least_bytes_per_second: float) -> None:
+        """Reads the whole frame; a peer may be silent for so long, and be so slow after that."""
+        left = seconds
+        deadline = time.monotonic() + self.allowed_seconds(seconds, least_bytes_per_second)
+        self._connection.settimeout(left)
         try:
             while self.receiving:
                 self._take(self._connection.recv_into(self._missing))
+                if self.receiving:
+                    left = min(seconds, deadline - time.monotonic())
+                    if left <= 0:
+                        raise self.late(seconds, least_bytes_per_second)
+                    self._connection.settimeout(left)
         except TimeoutError as error:
+            if left < seconds:
+                raise self.late(seconds, least_bytes_per_second) from error
             raise self.silent(seconds) from error
         except OSError as error:
             raise self._broke(error) from error
         self._connection.settimeout(0)
+
+    def allowed_seconds(self, seconds: float, least_bytes_per_second: float) -> float:
+        """How long the round may take on this link."""
+        return seconds + self.round_bytes / least_bytes_per_second
 
     def wait(self, milliseconds: int) -> bool:
         """Waits until there may be something to do; False if the time ran out first."""
@@ -154,6 +177,10 @@ class FramedConnection:
     def silent(self, seconds: float) -> PeerError:
         self.blamed = self.peer
         return peer_silent(self.name, self.step, seconds)
+
+    def late(self, seconds: float, least_bytes_per_second: float) -> PeerError:
+        self.blamed = self.peer
+        return peer_late(self.name, self.step, seconds, least_bytes_per_second)
 
     def stop(self, reason: int) -> None:
         """Ends the link; a peer that isn't in the middle of a frame is told who was the reason."""

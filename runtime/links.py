@@ -26,7 +26,7 @@ import numpy as np
 import numpy.typing as npt
 
 from veilgraph.ir.errors import VeilgraphError
-from veilgraph.runtime.config import Config
+from veilgraph.runtime.config import LEAST_BYTES_PER_SECOND, Config
 from veilgraph.runtime.connecting import connect
 from veilgraph.runtime.frames import FramedConnection
 from veilgraph.runtime.tls import PythonTransport, Transport
@@ -61,13 +61,17 @@ class Links(Protocol):
         Buffers are contiguous bytes; those sent may change again when this returns. After an error
         the links are closed, and the other parties are told.
 
+        A peer may be silent for `timeout_seconds`, and its part of the round may take no longer
+        than that and its bytes, of the larger direction, at `least_bytes_per_second`. Both count
+        from when this party waits for it: what a party computes is no part of a round.
+
         Args:
             sends: what goes to whom, by party index.
             receives: what is awaited from whom; the length is the buffer's.
             step: a name for people of what is being done.
 
         Raises:
-            PeerError: a peer that is gone or silent, named with the step.
+            PeerError: a peer that is gone, silent or too slow, named with the step.
             SecurityAbort: a message that is not the one expected, or was changed on the way.
         """
 
@@ -103,10 +107,12 @@ class TlsLinks:
         names: Sequence[str],
         connections: Mapping[int, socket.socket],
         timeout_seconds: float,
+        least_bytes_per_second: float = LEAST_BYTES_PER_SECOND,
     ) -> None:
         self.party = party
         self.names = tuple(names)
         self.timeout_seconds = timeout_seconds
+        self.least_bytes_per_second = least_bytes_per_second
         self._links = {
             p: FramedConnection(p, self.names, connections[p]) for p in sorted(connections)
         }
@@ -139,7 +145,8 @@ class TlsLinks:
         timeout = config.timeout_seconds if timeout_seconds is None else timeout_seconds
         chosen = transport or PythonTransport()
         connections = connect(config, timeout, chosen, insecure_plaintext=insecure_plaintext)
-        return cls(config.party, config.names, connections, timeout)
+        least = config.least_bytes_per_second
+        return cls(config.party, config.names, connections, timeout, least)
 
     def reset_counters(self) -> None:
         self.sent_bytes = dict.fromkeys(self._links, 0)
@@ -151,6 +158,8 @@ class TlsLinks:
         assert not self._closed, "these links were closed"
         longest_bytes = 0
         try:
+            for link in self._links.values():
+                link.begin_round()
             for peer, buffer in receives.items():
                 payload = byte_view(buffer)
                 self._links[peer].expect_frame(payload, step)
@@ -170,7 +179,7 @@ class TlsLinks:
         links = [link for link in self._links.values() if link.sending or link.receiving]
         if longest_bytes < _THREADED_BYTES and not any(link.sending for link in links):
             for link in links:
-                link.receive_within(self.timeout_seconds)
+                link.receive_within(self.timeout_seconds, self.least_bytes_per_second)
             return
         others = [self._threads.submit(self._work, link) for link in links[1:]]
         try:
@@ -186,14 +195,19 @@ class TlsLinks:
 
     def _work(self, link: FramedConnection) -> None:
         """Sends and receives on one link until its part of the round is complete."""
+        silence, least = self.timeout_seconds, self.least_bytes_per_second
         last = time.monotonic()
+        deadline = last + link.allowed_seconds(silence, least)
         try:
             while (link.sending or link.receiving) and not self._failed.is_set():
                 if link.wait(_POLL_MS):
                     while link.receive_some() | link.send_some():
                         last = time.monotonic()
-                elif time.monotonic() - last > self.timeout_seconds:
-                    raise link.silent(self.timeout_seconds)
+                now = time.monotonic()
+                if now - last > silence:
+                    raise link.silent(silence)
+                if now > deadline and (link.sending or link.receiving):
+                    raise link.late(silence, least)
         except VeilgraphError:
             self._failed.set()
             raise

@@ -14,11 +14,12 @@ from typing import Self, TypeVar
 from veilgraph.ir.errors import VeilgraphError
 from veilgraph.runtime._native import Fault, FaultKind, LongRound, OpenSsl, Stream
 from veilgraph.runtime._native import Links as Rounds
-from veilgraph.runtime.config import Config
+from veilgraph.runtime.config import LEAST_BYTES_PER_SECOND, Config
 from veilgraph.runtime.connecting import check_loopback, connect
 from veilgraph.runtime.links import Buffer, Links, TlsLinks
 from veilgraph.runtime.peer_errors import (
     bytes_changed,
+    peer_late,
     peer_lost,
     peer_silent,
     peer_stopped,
@@ -49,10 +50,12 @@ class NativeLinks:
         names: Sequence[str],
         streams: Mapping[int, Stream],
         timeout_seconds: float,
+        least_bytes_per_second: float = LEAST_BYTES_PER_SECOND,
     ) -> None:
         self.party = party
         self.names = tuple(names)
         self.timeout_seconds = timeout_seconds
+        self.least_bytes_per_second = least_bytes_per_second
         self.rounds = Rounds({p: streams[p] for p in sorted(streams)}, len(names))
         self._closed = False
 
@@ -68,7 +71,8 @@ class NativeLinks:
         """Connects to all parties of a parties.yaml; see `TlsLinks.connect`."""
         timeout = config.timeout_seconds if timeout_seconds is None else timeout_seconds
         streams = connect(config, timeout, transport, insecure_plaintext=insecure_plaintext)
-        return cls(config.party, config.names, streams, timeout)
+        least = config.least_bytes_per_second
+        return cls(config.party, config.names, streams, timeout, least)
 
     @property
     def sent_bytes(self) -> dict[int, int]:
@@ -78,6 +82,11 @@ class NativeLinks:
     def received_bytes(self) -> dict[int, int]:
         return self.rounds.received_bytes
 
+    @property
+    def patience(self) -> tuple[float, float]:
+        """What `rounds` are given: seconds of a peer's silence, bytes a second after that."""
+        return self.timeout_seconds, self.least_bytes_per_second
+
     def reset_counters(self) -> None:
         self.rounds.reset_counters()
 
@@ -86,7 +95,7 @@ class NativeLinks:
     ) -> None:
         assert not self._closed, "these links were closed"
         try:
-            fault = self.rounds.exchange(dict(sends), dict(receives), self.timeout_seconds)
+            fault = self.rounds.exchange(dict(sends), dict(receives), *self.patience)
         except BaseException:
             self.stop(self.party)
             raise
@@ -101,7 +110,7 @@ class NativeLinks:
             PeerError, SecurityAbort: as `exchange`.
         """
         assert not self._closed, "these links were closed"
-        fault = messages.begin(self.timeout_seconds)
+        fault = messages.begin(*self.patience)
         if fault is None:
             try:
                 yield
@@ -132,6 +141,8 @@ class NativeLinks:
         match fault.kind:
             case FaultKind.SILENT:
                 return peer_silent(name, step, self.timeout_seconds)
+            case FaultKind.LATE:
+                return peer_late(name, step, *self.patience)
             case FaultKind.CLOSED:
                 return peer_lost(name, step, f"{name} closed it")
             case FaultKind.BROKEN:

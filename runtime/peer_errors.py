@@ -14,6 +14,16 @@ def peer_silent(name: str, step: str, seconds: float) -> PeerError:
     )
 
 
+def peer_late(name: str, step: str, seconds: float, bytes_per_second: float) -> PeerError:
+    """The error for a peer that moves bytes, but so slowly that the round has no end."""
+    return PeerError(
+        f"{name} was slower than {bytes_per_second:.15g} bytes a second in step {step}, after the "
+        f"{seconds:g} seconds it may be silent.",
+        f"If the link to {name} is no faster, lower `least_bytes_per_second` in parties.yaml; "
+        f"if {name} computes for longer, raise `timeout_seconds`.",
+    )
+
+
 def peer_stopped(name: str, reason: str, step: str) -> PeerError:
     """The error for a peer that said it stopped; `reason` is the party that was to blame."""
     because = f" because of {reason}" if reason != name else ""

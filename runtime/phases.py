@@ -173,9 +173,7 @@ class NativePhase:
 
     def run(self, number: int, record: PhaseRecord) -> None:
         try:
-            fault, reached, rounds, network_ns = self._phase.run(
-                number, self._links.timeout_seconds
-            )
+            fault, reached, rounds, network_ns = self._phase.run(number, *self._links.patience)
         except BaseException:
             self._links.stop(self._links.party)
             raise

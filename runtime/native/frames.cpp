@@ -4,6 +4,8 @@
 #include <bit>
 #include <cstring>
 
+#include "runtime/native/clock.h"
+
 namespace veil {
 namespace {
 
@@ -135,9 +137,16 @@ bool FramedStream::receive_some() {
   return moved > 0;
 }
 
-void FramedStream::receive_within(double seconds) {
-  stream_->set_patience(seconds);
-  while (receiving_) receive_piece(Stream::Wait::kYes);
+void FramedStream::receive_by(uint64_t deadline, double seconds) {
+  while (receiving_) {
+    const uint64_t now = nanoseconds();
+    if (now >= deadline) throw late();
+    const double left = static_cast<double>(deadline - now) / 1e9;
+    // To change the socket's patience is a call of the system: not in a round of short messages.
+    hurried_ = left < seconds * 15 / 16;
+    stream_->set_patience(hurried_ ? left : seconds);
+    receive_piece(Stream::Wait::kYes);
+  }
 }
 
 // Reads once, to the head or to the payload; 0 if nothing is there.
@@ -183,9 +192,14 @@ Fault FramedStream::silent() {
   return {Fault::Kind::kSilent, peer_, peer_, "", 0, 0, 0, 0};
 }
 
+Fault FramedStream::late() {
+  failed_ = true;
+  return {Fault::Kind::kLate, peer_, peer_, "", 0, 0, 0, 0};
+}
+
 void FramedStream::fail(Stream::Status status) {
   if (status == Stream::Status::kInterrupted) throw Interrupted{};
-  if (status == Stream::Status::kSilent) throw silent();
+  if (status == Stream::Status::kSilent) throw hurried_ ? late() : silent();
   failed_ = true;
   const auto kind = status == Stream::Status::kClosed    ? Fault::Kind::kClosed
                     : status == Stream::Status::kChanged ? Fault::Kind::kChanged

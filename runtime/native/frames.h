@@ -9,6 +9,7 @@
 // A payload is one or more pieces of memory, in the order of the wire. Those that are sent may be
 // still under way when their frame is put up: each goes once it is released.
 #pragma once
+#include <algorithm>
 #include <array>
 #include <atomic>
 #include <cstdint>
@@ -17,13 +18,14 @@
 #include <string>
 #include <vector>
 
+#include "runtime/native/patience.h"
 #include "runtime/native/stream.h"
 
 namespace veil {
 
 // Why a round came to no end.
 struct Fault {
-  enum class Kind : uint8_t { kSilent, kClosed, kBroken, kChanged, kStopped, kUnexpected };
+  enum class Kind : uint8_t { kSilent, kLate, kClosed, kBroken, kChanged, kStopped, kUnexpected };
   Kind kind;
   uint32_t peer;    // on whose link it showed
   uint64_t blamed;  // the party that was the reason
@@ -48,6 +50,8 @@ class FramedStream {
   // What is under way; all of these are for one thread at a time, and throw Fault or Interrupted.
   bool sending() const { return head_due_ || !staged_.empty() || !unsent_.empty(); }
   bool receiving() const { return receiving_; }
+  // Before a round's frames are put up and awaited.
+  void begin_round() { frame_bytes_ = due_bytes_ = 0; }
   // Puts a frame up, and sends of it what the socket takes at once, at most about a megabyte. The
   // pieces stay the caller's, until they are sent. Nothing is released but what is due at 0.
   void send_frame(std::span<const Piece> pieces);
@@ -61,13 +65,19 @@ class FramedStream {
   // Move at most about a chunk; false if there was nothing to do or the socket was not ready.
   bool send_some();
   bool receive_some();
-  // Receives the whole frame; the peer may be silent for so long.
-  void receive_within(double seconds);
+  // Receives the whole frame. The peer may be silent for so many seconds, and must be done by the
+  // deadline, to a sixteenth of those seconds.
+  void receive_by(uint64_t deadline, double seconds);
   // Until there may be something to do; false if the time ran out first.
   bool wait(int milliseconds) {
     return stream_->wait(receiving_, !next_to_send().empty(), milliseconds, &bell_);
   }
   Fault silent();
+  Fault late();
+  // Nanoseconds that this link's part of the round may take.
+  uint64_t allowed(const Patience& patience) const {
+    return patience.allowed(std::max(frame_bytes_, due_bytes_));
+  }
 
   // Ends the link; a peer that is not in the middle of a frame is told who was the reason.
   void stop(uint64_t reason);
@@ -92,7 +102,7 @@ class FramedStream {
   std::shared_ptr<Stream> stream_;
   uint64_t sent_frames_ = 0, received_frames_ = 0;
   std::unique_ptr<uint8_t[]> record_;  // the first record of the frame that is sent
-  uint64_t frame_bytes_ = 0;           // of the payload that is sent
+  uint64_t frame_bytes_ = 0;           // of the payload that is sent in this round
   bool head_due_ = false;              // the first record is still to be filled
   std::span<const uint8_t> staged_;    // what is unsent of it
   std::span<const Piece> unsent_;      // from the piece that is under way on
@@ -101,11 +111,12 @@ class FramedStream {
   Bell bell_;
   std::array<uint8_t, kHead> head_{};
   size_t head_bytes_ = 0;  // of the head that is awaited, those that have come
-  uint64_t due_bytes_ = 0;
+  uint64_t due_bytes_ = 0;  // of the payload that is awaited in this round
   std::atomic<uint64_t> arrived_{0};
   std::span<const std::span<uint8_t>> awaited_;  // the pieces after the one that is under way
   std::span<uint8_t> missing_;                   // of that one
   bool receiving_ = false, failed_ = false;
+  bool hurried_ = false;  // the deadline is nearer than the peer's silence may last
 };
 
 }  // namespace veil

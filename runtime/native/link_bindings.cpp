@@ -97,7 +97,8 @@ uint32_t known(const Links& links, nb::handle peer) {
   return index;
 }
 
-std::optional<Fault> exchange(Links& links, nb::dict sends, nb::dict receives, double patience) {
+std::optional<Fault> exchange(Links& links, nb::dict sends, nb::dict receives, double patience,
+                              double least_bytes_per_second) {
   PythonBuffers buffers;
   std::vector<Sent> sent;
   std::vector<Awaited> awaited;
@@ -109,7 +110,7 @@ std::optional<Fault> exchange(Links& links, nb::dict sends, nb::dict receives, d
   }
   try {
     const nb::gil_scoped_release unlocked;
-    return links.exchange(sent, awaited, patience);
+    return links.exchange(sent, awaited, {patience, least_bytes_per_second});
   } catch (const Interrupted&) {
     throw nb::python_error();
   }
@@ -131,9 +132,9 @@ class LongRound {
     }
   }
 
-  std::optional<Fault> begin(double patience) {
+  std::optional<Fault> begin(double patience, double least_bytes_per_second) {
     const nb::gil_scoped_release unlocked;
-    return links_.begin(sent_, awaited_, patience);
+    return links_.begin(sent_, awaited_, {patience, least_bytes_per_second});
   }
 
   bool wait_for(nb::handle peer, uint64_t bytes) {
@@ -185,11 +186,11 @@ void add(Phase& phase, uint64_t first, uint64_t last, nb::list sends, nb::list r
   phase.add(first, last, places(sends), places(receives));
 }
 
-nb::tuple run(Phase& phase, uint32_t run, double patience) {
+nb::tuple run(Phase& phase, uint32_t run, double patience, double least_bytes_per_second) {
   Phase::End end;
   try {
     const nb::gil_scoped_release unlocked;
-    end = phase.run(run, patience);
+    end = phase.run(run, {patience, least_bytes_per_second});
   } catch (const Interrupted&) {
     throw nb::python_error();
   }
@@ -231,6 +232,7 @@ void reset_counters(Links& links) {
 void bind_fault(nb::module_& module) {
   nb::enum_<Fault::Kind>(module, "FaultKind")
       .value("SILENT", Fault::Kind::kSilent)
+      .value("LATE", Fault::Kind::kLate)
       .value("CLOSED", Fault::Kind::kClosed)
       .value("BROKEN", Fault::Kind::kBroken)
       .value("CHANGED", Fault::Kind::kChanged)
@@ -269,7 +271,8 @@ void bind_links(nb::module_& module) {
   bind_fault(module);
   nb::class_<Links>(module, "Links")
       .def(nb::new_(&join), "streams"_a, "parties"_a)
-      .def("exchange", &exchange, "sends"_a, "receives"_a, "patience"_a)
+      .def("exchange", &exchange, "sends"_a, "receives"_a, "patience"_a,
+           "least_bytes_per_second"_a)
       .def("stop", &Links::stop, "reason"_a)
       .def("close", &Links::close)
       .def("reset_counters", &reset_counters)
@@ -279,7 +282,7 @@ void bind_links(nb::module_& module) {
   nb::class_<LongRound>(module, "LongRound")
       .def(nb::init<Links&, nb::dict, nb::dict>(), "links"_a, "sends"_a, "receives"_a,
            nb::keep_alive<1, 2>())
-      .def("begin", &LongRound::begin, "patience"_a)
+      .def("begin", &LongRound::begin, "patience"_a, "least_bytes_per_second"_a)
       .def("release", &LongRound::release, "due"_a)
       .def("wait_for", &LongRound::wait_for, "peer"_a, "bytes"_a)
       .def("finish", &LongRound::finish)
@@ -288,7 +291,7 @@ void bind_links(nb::module_& module) {
       .def(nb::init<Machine&, Links&>(), "machine"_a, "links"_a, nb::keep_alive<1, 2>(),
            nb::keep_alive<1, 3>())
       .def("add", &add, "first"_a, "last"_a, "sends"_a, "receives"_a)
-      .def("run", &run, "run"_a, "patience"_a);
+      .def("run", &run, "run"_a, "patience"_a, "least_bytes_per_second"_a);
 }
 
 }  // namespace veil

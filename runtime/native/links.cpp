@@ -30,7 +30,7 @@ FramedStream* Links::find(uint32_t peer) const {
 }
 
 std::optional<Fault> Links::exchange(std::span<const Sent> sends, std::span<const Awaited> receives,
-                                     double patience) {
+                                     const Patience& patience) {
   try {
     const size_t longest_bytes = put_up(sends, receives);
     const bool sent = std::none_of(links_.begin(), links_.end(),
@@ -49,6 +49,7 @@ std::optional<Fault> Links::exchange(std::span<const Sent> sends, std::span<cons
 // The longest frame's bytes that are awaited.
 size_t Links::put_up(std::span<const Sent> sends, std::span<const Awaited> receives) {
   size_t longest_bytes = 0;
+  for (const auto& link : links_) link->begin_round();
   for (const Awaited& message : receives) {
     const uint64_t bytes = find(message.peer)->expect_frame(message.pieces);
     longest_bytes = std::max<size_t>(longest_bytes, bytes);
@@ -58,7 +59,7 @@ size_t Links::put_up(std::span<const Sent> sends, std::span<const Awaited> recei
 }
 
 std::optional<Fault> Links::begin(std::span<const Sent> sends, std::span<const Awaited> receives,
-                                  double patience) {
+                                  const Patience& patience) {
   try {
     put_up(sends, receives);
   } catch (const Fault& fault) {
@@ -115,7 +116,7 @@ void Links::abandon() {
 }
 
 // Each link works on a thread of its own from here on, until `finish` or `abandon`.
-void Links::start(double patience) {
+void Links::start(const Patience& patience) {
   patience_ = patience;
   failed_ = stopped_ = false;
   std::fill(errors_.begin(), errors_.end(), nullptr);
@@ -151,10 +152,12 @@ void Links::rethrow() const {
   }
 }
 
-void Links::receive_in_turn(FramedStream& link, double patience) {
+void Links::receive_in_turn(FramedStream& link, const Patience& patience) {
+  if (!link.receiving()) return;
+  const uint64_t deadline = nanoseconds() + link.allowed(patience);
   while (link.receiving()) {
     try {
-      link.receive_within(patience);
+      link.receive_by(deadline, patience.seconds);
     } catch (const Interrupted&) {
       if (interrupted_()) throw;
     }
@@ -163,8 +166,9 @@ void Links::receive_in_turn(FramedStream& link, double patience) {
 
 // Sends and receives on one link until its part of the round is complete.
 void Links::work(FramedStream& link) {
-  const auto most = static_cast<uint64_t>(patience_ * 1e9);
-  uint64_t last = nanoseconds(), looked = last;
+  const auto most = static_cast<uint64_t>(patience_.seconds * 1e9);
+  const uint64_t allowed = link.allowed(patience_);
+  uint64_t last = nanoseconds(), began = last, looked = last;
   while ((link.sending() || link.receiving()) && !failed_.load(std::memory_order_relaxed)) {
     const bool received = link.receive_some(), sent = link.send_some();
     if (received) tell();
@@ -173,8 +177,9 @@ void Links::work(FramedStream& link) {
     } else {
       const bool ready = link.wait(kPollMilliseconds);
       const uint64_t now = nanoseconds();
-      if (computing_.load(std::memory_order_relaxed)) last = now;
+      if (computing_.load(std::memory_order_relaxed)) last = began = now;
       if (now - last > most) throw link.silent();
+      if (now - began > allowed) throw link.late();
       if (!ready || now - looked > kSignalNanoseconds) {
         looked = now;
         if (interrupted_()) throw Interrupted{};

@@ -36,14 +36,14 @@ class Links {
   // `interrupted` says whether a signal that came has to end the round.
   Links(std::vector<std::unique_ptr<FramedStream>> links, bool (*interrupted)());
 
-  // One round; what ended it early, if anything. Throws Interrupted. `patience` is how many seconds
-  // a peer may be silent. At most one frame a peer and direction.
+  // One round; what ended it early, if anything. Throws Interrupted. `patience` is each peer's, and
+  // counts from when this party begins to wait for it. At most one frame a peer and direction.
   std::optional<Fault> exchange(std::span<const Sent> sends, std::span<const Awaited> receives,
-                                double patience);
+                                const Patience& patience);
   // The same in three: `begin` and `release` return at once, the latter false if the round has
   // failed. `finish` or `abandon` must follow; patience counts from there on, or from `wait_for`.
   std::optional<Fault> begin(std::span<const Sent> sends, std::span<const Awaited> receives,
-                             double patience);
+                             const Patience& patience);
   bool release(uint32_t due);
   // Until so many bytes of a peer's message have come; false if the round has failed. Throws
   // Interrupted.
@@ -62,8 +62,8 @@ class Links {
  private:
   FramedStream* find(uint32_t peer) const;
   size_t put_up(std::span<const Sent> sends, std::span<const Awaited> receives);
-  void receive_in_turn(FramedStream& link, double patience);
-  void start(double patience);
+  void receive_in_turn(FramedStream& link, const Patience& patience);
+  void start(const Patience& patience);
   void work_in_pool(int64_t index);
   void work(FramedStream& link);
   void look_for_signals();
@@ -73,7 +73,7 @@ class Links {
   std::vector<std::unique_ptr<FramedStream>> links_;
   bool (*interrupted_)();
   Pool pool_;  // a thread for each link, and the caller's
-  double patience_ = 0;
+  Patience patience_{};
   std::vector<std::exception_ptr> errors_;  // of the links in this round
   std::atomic<bool> failed_{false}, stopped_{false};
   std::atomic<bool> computing_{false};  // the caller's steps still run

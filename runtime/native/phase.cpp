@@ -126,7 +126,7 @@ void Phase::cut(Stretch& stretch, std::span<const Place> sends,
   finish_steps(stretch.last);
 }
 
-Phase::End Phase::run(uint32_t run, double patience) {
+Phase::End Phase::run(uint32_t run, const Patience& patience) {
   End end;
   for (const Stretch& stretch : stretches_) {
     if (!stretch.turns.empty()) {
@@ -142,14 +142,14 @@ Phase::End Phase::run(uint32_t run, double patience) {
   return end;
 }
 
-void Phase::exchange(const Stretch& stretch, double patience, End& end) {
+void Phase::exchange(const Stretch& stretch, const Patience& patience, End& end) {
   const uint64_t start = nanoseconds();
   end.fault = links_.exchange(stretch.sends, stretch.receives, patience);
   note(stretch, start, start, end);
 }
 
 // Runs the steps while the round is under way.
-void Phase::overlap(const Stretch& stretch, uint32_t run, double patience, End& end) {
+void Phase::overlap(const Stretch& stretch, uint32_t run, const Patience& patience, End& end) {
   const uint64_t start = nanoseconds();
   end.fault = links_.begin(stretch.sends, stretch.receives, patience);
   if (end.fault) return;

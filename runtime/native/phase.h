@@ -36,7 +36,7 @@ class Phase {
   void add(uint64_t first, uint64_t last, std::span<const Place> sends,
            std::span<const Place> receives);
   // Runs all stretches in order as inference number `run`. Throws as Machine::run, and Interrupted.
-  End run(uint32_t run, double patience);
+  End run(uint32_t run, const Patience& patience);
 
  private:
   // Steps [first, last), or of the one step there elements [from, to).
@@ -53,8 +53,8 @@ class Phase {
   };
   std::span<uint8_t> memory(const Place& place) const;
   void cut(Stretch& stretch, std::span<const Place> sends, std::span<const Place> receives) const;
-  void exchange(const Stretch& stretch, double patience, End& end);
-  void overlap(const Stretch& stretch, uint32_t run, double patience, End& end);
+  void exchange(const Stretch& stretch, const Patience& patience, End& end);
+  void overlap(const Stretch& stretch, uint32_t run, const Patience& patience, End& end);
   void note(const Stretch& stretch, uint64_t began, uint64_t waited, End& end);
 
   Machine& machine_;

@@ -50,6 +50,11 @@ def test_reads_where_to_compute(alice: Path) -> None:
     assert (config.device, config.cubins) == ("cuda:1", alice.parent / "kernels")
 
 
+def test_reads_how_slow_a_link_may_be(alice: Path) -> None:
+    config = Config.load(edit(alice, lambda content: content.update(least_bytes_per_second=2000)))
+    assert config.least_bytes_per_second == 2000.0
+
+
 def test_fingerprints_stand_for_certificates(alice: Path) -> None:
     digest = fingerprint(load_certificate(alice.parent / "bob.crt"))
 
@@ -63,7 +68,7 @@ def test_fingerprints_stand_for_certificates(alice: Path) -> None:
     assert config.parties[1].fingerprint == digest
     assert config.parties[1].certificate is None
     assert config.listen == "0.0.0.0"
-    assert config.timeout_seconds == 60.0
+    assert (config.timeout_seconds, config.least_bytes_per_second) == (60.0, 62_500.0)
 
 
 def test_takes_the_order_of_a_plan(alice: Path) -> None:
@@ -139,6 +144,14 @@ def test_a_dealer_that_computes(alice: Path) -> None:
         (lambda c: c.update(timeout_seconds=0), "timeout_seconds must be a number of seconds"),
         (lambda c: c.update(timeout_seconds="1 s"), "timeout_seconds must be a number"),
         (lambda c: c.update(timeout_seconds=float("nan")), "timeout_seconds must be a number"),
+        (
+            lambda c: c.update(least_bytes_per_second=0),
+            "least_bytes_per_second must be a number",
+        ),
+        (lambda c: c.update(least_bytes_per_second=True), "from 1 to 1e9, not True"),
+        (lambda c: c.update(least_bytes_per_second="fast"), "from 1 to 1e9, not 'fast'"),
+        (lambda c: c.update(least_bytes_per_second=2e9), "from 1 to 1e9, not 2000000000"),
+        (lambda c: c.update(least_bytes_per_second=float("nan")), "from 1 to 1e9, not nan"),
         (lambda c: c["me"].update(key="none.key"), "none.key can't be read"),
         (lambda c: c["me"].update(key="bob.key"), "don't belong together"),
         (lambda c: c["me"].update(certificate="bob.crt"), "another than the one listed for alice"),

@@ -18,6 +18,7 @@ from three_parties import native_transport, run_threads
 
 from veilgraph.runtime._native import FaultKind, Links, Stream
 from veilgraph.runtime.certificates import init, load_certificate
+from veilgraph.runtime.config import LEAST_BYTES_PER_SECOND
 
 PATIENCE_SECONDS = 1.0
 LARGE = 4 << 20  # more than sockets hold
@@ -77,7 +78,8 @@ def test_patience_ends_a_round(tmp_path: Path, attack: Callable[[HostilePeer], N
     thread = threading.Thread(target=attacking)
     thread.start()
     start = time.monotonic()
-    fault = links.exchange({1: bytes(LARGE)}, {1: bytearray(LARGE)}, PATIENCE_SECONDS)
+    messages = {1: bytes(LARGE)}, {1: bytearray(LARGE)}
+    fault = links.exchange(*messages, PATIENCE_SECONDS, LEAST_BYTES_PER_SECOND)
     assert fault is not None
     assert fault.kind == FaultKind.SILENT
     assert time.monotonic() - start < 10 * PATIENCE_SECONDS
@@ -95,9 +97,10 @@ def test_a_signal_is_seen_while_another_link_is_silent(tmp_path: Path) -> None:
     sender = threading.Thread(target=theirs.sendall, args=(frame,))
     sender.start()
     threading.Timer(0.5, os.kill, (os.getpid(), signal.SIGINT)).start()
+    received = {1: bytearray(LARGE), 2: bytearray(LARGE)}
     start = time.monotonic()
     with pytest.raises(KeyboardInterrupt):
-        links.exchange({}, {1: bytearray(LARGE), 2: bytearray(LARGE)}, 60.0)
+        links.exchange({}, received, 60.0, LEAST_BYTES_PER_SECOND)
     assert time.monotonic() - start < 30
     links.close()
     sender.join()

@@ -119,27 +119,41 @@ class OpenSsl:
 class TlsError(OSError):
     """One side can't prove who it is, or bytes are not those sent; the text is OpenSSL's reason."""
 
+class TlsTerms:
+    """TLS with who has the certificate `pinned` (DER); `certificate` and `key` are PEM files.
+
+    Made once for all connections with a peer: to read a key takes longer than to begin with it.
+
+    Args:
+        dialed: the other side dials, so this one is TLS's server.
+
+    Raises:
+        TlsError: these are no certificate and key.
+    """
+
+    def __init__(
+        self, openssl: OpenSsl, pinned: bytes, certificate: str, key: str, dialed: bool
+    ) -> None: ...
+
 class Stream:
     """A connected socket, which is its own from then on, with TLS 1.3 on it or without."""
 
     @staticmethod
     def plain(socket: int) -> Stream: ...
     @staticmethod
-    def secured(
-        openssl: OpenSsl,
-        socket: int,
-        pinned: bytes,
-        certificate: str,
-        key: str,
-        dialed: bool,
-        seconds: float,
-        records_per_key: int,
-    ) -> Stream:
-        """TLS with who has the certificate `pinned` (DER); `certificate` and `key` are PEM files.
+    def secured(terms: TlsTerms, socket: int, seconds: float, records_per_key: int) -> Stream:
+        """With TLS: `shake_hands` comes next; each `recv` after it may take `seconds`."""
+
+    def shake_hands(self) -> int:
+        """Goes on with TLS's handshake without waiting.
+
+        Returns:
+            0 when it is done; else what the socket must be ready for: selectors.EVENT_READ or
+            EVENT_WRITE.
 
         Raises:
             TlsError: one side can't prove who it is.
-            OSError: the connection broke, or took more than `seconds`.
+            OSError: the connection broke.
         """
 
     def recv(self, count: int, /) -> bytes:

@@ -5,7 +5,8 @@ certificate that the other has shown and parties.yaml pins. It proves who has th
 was dialed then says so with one byte, so that a dialer knows it was let in.
 
 A stranger at the port can't end the run: whoever doesn't get through is dropped, and awaiting goes
-on until the timeout, whose error says who was turned away. A dialer that is refused stops.
+on until the timeout, whose error says who was turned away. Nor can strangers keep the right party
+out: none of them is waited for (callers.py). A dialer that is refused stops.
 """
 
 from __future__ import annotations
@@ -15,20 +16,24 @@ import socket
 import ssl
 import threading
 import time
-from concurrent.futures import FIRST_EXCEPTION, Future, ThreadPoolExecutor, wait
+from collections import deque
+from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Generic, TypeVar
 
 from veilgraph.ir.errors import PeerError, UsageError
 from veilgraph.runtime._native import TlsError
+from veilgraph.runtime.callers import Callers
 from veilgraph.runtime.certificates import load_certificate
 from veilgraph.runtime.config import Config, PartyAddress
-from veilgraph.runtime.greeting import Dropped, Introduction, Verdict, validity
+from veilgraph.runtime.greeting import Introduction, Verdict, own_greeting, validity
+from veilgraph.runtime.talking import Dropped, Talk, hold
 from veilgraph.runtime.tls import Channel, Transport, words
 
-_MAX_CALLERS = 16  # looked at at the same time
 _SLICE_SECONDS = 0.1  # how soon a failure elsewhere is seen
-_CALL_SECONDS = 5.0  # one attempt to reach a host
+_CALL_SECONDS = 5.0  # one attempt to reach a host, and as long again to be let in
+_NAMED = 3  # of those turned away, in an error
 _PROVEN = b"\x06"
 
 C = TypeVar("C", bound=Channel)
@@ -44,12 +49,13 @@ class _Search(Generic[C]):
     timeout_seconds: float
     ended: threading.Event = field(default_factory=threading.Event)
     found: dict[int, C] = field(default_factory=dict)
-    turned_away: list[str] = field(default_factory=list)
+    turned_away: deque[str] = field(default_factory=lambda: deque(maxlen=_NAMED))
     misfit: PeerError | None = None  # of a caller who proved who it is
     lock: threading.Lock = field(default_factory=threading.Lock)
 
     def __post_init__(self) -> None:
         self.deadline = time.monotonic() + self.timeout_seconds
+        self.greeting = own_greeting(self.config, self.plaintext)
 
     def remaining(self, most: float) -> float:
         """Seconds that one act may take: at least a moment, at most `most`."""
@@ -59,7 +65,7 @@ class _Search(Generic[C]):
         return self.ended.is_set() or time.monotonic() >= self.deadline
 
     def introduce(self, connection: socket.socket) -> Introduction:
-        return Introduction(connection, self.config, self.plaintext, self.remaining(_CALL_SECONDS))
+        return Introduction(connection, self.config, self.plaintext, self.greeting)
 
     def keep(self, peer: int, channel: C) -> None:
         """Takes a channel as the link to a peer; the first one stays."""
@@ -80,7 +86,7 @@ class _Search(Generic[C]):
         parties = enumerate(self.config.parties)
         missing = [p for i, p in parties if i not in self.found and i != self.config.party]
         if missing:
-            away = f" Turned away: {'; '.join(self.turned_away[-3:])}." if self.turned_away else ""
+            away = f" Turned away: {'; '.join(self.turned_away)}." if self.turned_away else ""
             addresses = ", ".join(f"{each.name} ({each.host}:{each.port})" for each in missing)
             raise PeerError(
                 f"No link to {addresses} within {self.timeout_seconds:g} seconds.{away}",
@@ -160,13 +166,14 @@ def _listen(config: Config) -> socket.socket:
     try:
         found = socket.getaddrinfo(config.listen, port, type=socket.SOCK_STREAM)
         family, _, _, _, address = found[0]
-        listener = socket.create_server(address[:2], family=family, backlog=_MAX_CALLERS)
+        backlog = socket.SOMAXCONN  # the system cuts it to what it allows
+        listener = socket.create_server(address[:2], family=family, backlog=backlog)
     except OSError as error:
         raise UsageError(
             f"{config.me.name} can't listen at {config.listen}:{port}: {error.strerror}.",
             "Free the port, or name another address under `me.listen` in parties.yaml.",
         ) from error
-    listener.settimeout(_SLICE_SECONDS)
+    listener.setblocking(False)
     return listener
 
 
@@ -174,35 +181,17 @@ def _await_callers(search: _Search[C], listener: socket.socket) -> None:
     """Takes connections until every party after me has come, or time is up."""
     config = search.config
     awaited = set(range(config.party + 1, len(config.parties)))
-    callers: list[Future[None]] = []
-    threads = ThreadPoolExecutor(_MAX_CALLERS, "veilgraph-caller")
-    room = threading.BoundedSemaphore(_MAX_CALLERS)
-    with listener:
+    with listener, Callers(listener, partial(_receive, search)) as callers:
         while not search.over() and not awaited <= search.found.keys():
-            if not room.acquire(timeout=_SLICE_SECONDS):
-                continue  # the rest wait in the system's queue, and take no descriptor
-            try:
-                connection, (host, port, *_) = listener.accept()
-            except OSError as error:  # nobody called; no descriptor is left; the caller went
-                room.release()
-                if not isinstance(error, TimeoutError):
-                    search.ended.wait(_SLICE_SECONDS)
-                continue
-            caller = threads.submit(_receive, search, connection, f"{host}:{port}")
-            caller.add_done_callback(lambda _: room.release())
-            callers.append(caller)
-    threads.shutdown(wait=False)
-    for caller in callers:
-        if caller.done():
-            caller.result()
+            callers.listen(_SLICE_SECONDS)
 
 
-def _receive(search: _Search[C], connection: socket.socket, address: str) -> None:
+def _receive(search: _Search[C], connection: socket.socket, address: str) -> Talk[None]:
     """Finds out who called, and keeps the connection if it is one of those awaited."""
     try:
         config = search.config
         introduction = search.introduce(connection)
-        shown = introduction.read_shown()
+        shown = yield from introduction.read_shown()
         peer, verdict = introduction.identify(shown)
         if verdict is Verdict.WELCOME and peer <= config.party:
             verdict = Verdict.SWAPPED
@@ -210,13 +199,13 @@ def _receive(search: _Search[C], connection: socket.socket, address: str) -> Non
         introduction.answer(verdict)
         if verdict is not Verdict.WELCOME:
             raise Dropped(f"it showed {introduction.describe(shown)}: {verdict.reason}")
-        theirs = introduction.read_answer()
+        theirs = yield from introduction.read_answer()
         if theirs is not Verdict.WELCOME:
             raise Dropped(f"it refused this party's certificate: {theirs.reason}")
         if search.plaintext:
             channel = search.transport.plain(connection)
         else:
-            channel = search.transport.secured(connection, shown, config, dialed=True)
+            channel = yield from search.transport.secured(connection, shown, config, dialed=True)
             channel.sendall(_PROVEN)
         introduction.check_stores(config.names[peer])
         search.keep(peer, channel)
@@ -226,6 +215,9 @@ def _receive(search: _Search[C], connection: socket.socket, address: str) -> Non
     except (Dropped, OSError) as error:
         search.turned_away.append(f"{address} ({error})")
         connection.close()
+    except GeneratorExit:
+        connection.close()
+        raise
 
 
 def _dial(search: _Search[C], peer: int) -> None:
@@ -249,34 +241,45 @@ def _call(search: _Search[C], peer: int) -> None:
     address = (party.host, party.port)
     connection = socket.create_connection(address, search.remaining(_CALL_SECONDS))
     try:
-        introduction = search.introduce(connection)
-        introduction.show()
-        shown = introduction.read_shown()
-        theirs = introduction.read_answer()
-        found, mine = introduction.identify(shown)
-        if mine is Verdict.WELCOME and found != peer:
-            mine = Verdict.SWAPPED
-        if theirs is Verdict.WELCOME:
-            introduction.answer(mine)
-        if mine is not Verdict.WELCOME:
-            raise _wrong_party(party, introduction.describe(shown), mine)
-        if theirs is not Verdict.WELCOME:
-            raise _refused(party, theirs)
-        if search.plaintext:
-            channel = search.transport.plain(connection)
-        else:
-            channel = _prove(search, connection, shown, party)
-        introduction.check_stores(party.name)
-        search.keep(peer, channel)
+        deadline = time.monotonic() + search.remaining(_CALL_SECONDS)
+        hold(_get_in(search, connection, peer), deadline)
     except BaseException:
         connection.close()
         raise
 
 
-def _prove(search: _Search[C], connection: socket.socket, shown: bytes, party: PartyAddress) -> C:
+def _get_in(search: _Search[C], connection: socket.socket, peer: int) -> Talk[None]:
+    """Says who I am, finds out who was reached, and keeps the connection."""
+    party = search.config.parties[peer]
+    introduction = search.introduce(connection)
+    introduction.show()
+    shown = yield from introduction.read_shown()
+    theirs = yield from introduction.read_answer()
+    found, mine = introduction.identify(shown)
+    if mine is Verdict.WELCOME and found != peer:
+        mine = Verdict.SWAPPED
+    if theirs is Verdict.WELCOME:
+        introduction.answer(mine)
+    if mine is not Verdict.WELCOME:
+        raise _wrong_party(party, introduction.describe(shown), mine)
+    if theirs is not Verdict.WELCOME:
+        raise _refused(party, theirs)
+    if search.plaintext:
+        channel = search.transport.plain(connection)
+    else:
+        channel = yield from _prove(search, connection, shown, party)
+    introduction.check_stores(party.name)
+    search.keep(peer, channel)
+
+
+def _prove(
+    search: _Search[C], connection: socket.socket, shown: bytes, party: PartyAddress
+) -> Talk[C]:
     """TLS as the dialer; PeerError if one side has a certificate without its key."""
     try:
-        channel = search.transport.secured(connection, shown, search.config, dialed=False)
+        channel = yield from search.transport.secured(
+            connection, shown, search.config, dialed=False
+        )
         proven = channel.recv(1)
     except (ssl.SSLError, TlsError) as error:
         raise PeerError(

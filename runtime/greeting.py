@@ -8,9 +8,9 @@ why it refuses. In plaintext mode a name stands in place of the certificate.
 
 from __future__ import annotations
 
+import selectors
 import socket
 import struct
-import time
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from enum import IntEnum
@@ -20,16 +20,12 @@ from cryptography import x509
 from veilgraph.ir.errors import PeerError
 from veilgraph.runtime.certificates import fingerprint, load_certificate
 from veilgraph.runtime.config import Config, PartyAddress
+from veilgraph.runtime.talking import Awaited, Dropped, Talk
 
 _HEAD = struct.Struct("<14sH")  # magic, length of what follows: a certificate or a name
 _MAGIC_TLS = b"veilgraph tls\n"
 _MAGIC_PLAINTEXT = b"veilgraph raw\n"
 _MAX_SHOWN_BYTES = 1 << 13
-_SECONDS = 5.0  # a stranger that connects and keeps quiet is dropped after this
-
-
-class Dropped(Exception):
-    """A connection that led to nothing; waiting or dialing goes on."""
 
 
 class Verdict(IntEnum):
@@ -61,37 +57,33 @@ class Verdict(IntEnum):
 class Introduction:
     """The greeting on one connection: shows who I am, and reads who the other says it is.
 
-    Whoever is too slow, closes, or speaks something else raises Dropped or OSError.
+    `greeting` is what `own_greeting` says of me. Whoever closes, or speaks something else, raises
+    Dropped or OSError; what is read is waited for as talking.Talk says.
     """
 
     connection: socket.socket
     config: Config
     plaintext: bool
-    seconds: float = _SECONDS
+    greeting: bytes
 
     def __post_init__(self) -> None:
         self._to_stores = False  # what the other said of this session
-        self._deadline = time.monotonic() + min(self.seconds, _SECONDS)
-        self.connection.settimeout(_SECONDS)
+        self.connection.setblocking(False)
         # Rounds wait for each other, so nothing may linger. Buffer sizes stay the system's: it fits
         # them to the link, while a size set by hand is cut to net.core.wmem_max.
         self.connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
 
     def show(self) -> None:
-        if self.plaintext:
-            shown, magic = self.config.me.name.encode(), _MAGIC_PLAINTEXT
-        else:
-            shown, magic = load_certificate(self.config.certificate), _MAGIC_TLS
-        self.connection.sendall(_HEAD.pack(magic, len(shown)) + shown)
+        self.connection.sendall(self.greeting)  # less than a fresh socket takes at once
 
-    def read_shown(self) -> bytes:
+    def read_shown(self) -> Talk[bytes]:
         """The other's certificate (DER) or name: bytes that prove nothing yet."""
-        magic, length = _HEAD.unpack(self._read(_HEAD.size))
+        magic, length = _HEAD.unpack((yield from self._read(_HEAD.size)))
         if magic != (_MAGIC_PLAINTEXT if self.plaintext else _MAGIC_TLS):
             raise Dropped("it speaks no veilgraph, or one side uses --insecure-plaintext")
         if length > _MAX_SHOWN_BYTES:
             raise Dropped("its greeting is too long")
-        return self._read(length)
+        return (yield from self._read(length))
 
     def answer(self, verdict: Verdict) -> None:
         """Says what this side thinks; a welcome says whether it runs from a store."""
@@ -99,8 +91,8 @@ class Introduction:
             verdict = Verdict.TO_STORES
         self.connection.sendall(bytes([verdict]))
 
-    def read_answer(self) -> Verdict:
-        code = self._read(1)[0]
+    def read_answer(self) -> Talk[Verdict]:
+        code = (yield from self._read(1))[0]
         if code not in Verdict.__members__.values():
             raise Dropped("it speaks no veilgraph")
         self._to_stores = code == Verdict.TO_STORES
@@ -145,18 +137,27 @@ class Introduction:
         owner = f"the certificate of {self.config.names[peer]}" if peer >= 0 else "a certificate"
         return f"{owner} ({fingerprint(shown).hex()[:16]}...)"
 
-    def _read(self, count: int) -> bytes:
+    def _read(self, count: int) -> Talk[bytes]:
         content = b""
         while len(content) < count:
-            remaining = self._deadline - time.monotonic()
-            if remaining <= 0:
-                raise Dropped("it was too slow")
-            self.connection.settimeout(remaining)
-            piece = self.connection.recv(count - len(content))
+            try:
+                piece = self.connection.recv(count - len(content))
+            except BlockingIOError:
+                yield Awaited(self.connection.fileno(), selectors.EVENT_READ)
+                continue
             if not piece:
                 raise Dropped("it closed the connection")
             content += piece
         return content
+
+
+def own_greeting(config: Config, plaintext: bool) -> bytes:
+    """What this party says of itself on each connection: its certificate, or its name."""
+    if plaintext:
+        shown, magic = config.me.name.encode(), _MAGIC_PLAINTEXT
+    else:
+        shown, magic = load_certificate(config.certificate), _MAGIC_TLS
+    return _HEAD.pack(magic, len(shown)) + shown
 
 
 def validity(der: bytes) -> Verdict:

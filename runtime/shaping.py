@@ -14,6 +14,7 @@ from typing import Generic, TypeVar
 
 from veilgraph.runtime import _native
 from veilgraph.runtime.config import Config
+from veilgraph.runtime.talking import Talk
 from veilgraph.runtime.tls import Channel, Transport
 
 C = TypeVar("C", bound=Channel)
@@ -39,14 +40,13 @@ class ShapedTransport(Generic[C]):
 
     def secured(
         self, connection: socket.socket, shown: bytes, config: Config, *, dialed: bool
-    ) -> C:
+    ) -> Talk[C]:
         return self.inner.secured(self._shaped(connection), shown, config, dialed=dialed)
 
     def _shaped(self, connection: socket.socket) -> socket.socket:
-        timeout = connection.gettimeout()
         delay, rate = self.shape.round_trip_seconds / 2, self.shape.bytes_per_second
         shaped, near = socket.socketpair()
-        shaped.settimeout(timeout)
+        shaped.setblocking(False)
         ends = near.detach(), connection.detach()
         # No daemon: what is on its way arrives, also when its sender has come to its end.
         threading.Thread(target=_native.forward, args=(*ends, delay, rate)).start()

@@ -10,16 +10,21 @@ to OpenSSL, and can compute with native ones.
 from __future__ import annotations
 
 import _ssl
+import selectors
 import socket
 import ssl
-from typing import Protocol, TypeVar
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import NamedTuple, Protocol, TypeVar
 
-from veilgraph.runtime._native import OpenSsl, Stream
+from veilgraph.runtime._native import OpenSsl, Stream, TlsTerms
 from veilgraph.runtime.config import Config
-from veilgraph.runtime.greeting import Dropped
+from veilgraph.runtime.talking import Awaited, Dropped, Talk
 
 # RFC 8446, section 5.5: AES-GCM may encrypt 2^24.5 full records under one key.
 RECORDS_PER_KEY = 1 << 24
+_SECONDS = 5.0  # that a channel's `recv` may take before links take it over
 
 
 class Channel(Protocol):
@@ -40,11 +45,12 @@ class Transport(Protocol[C_co]):
 
     def secured(
         self, connection: socket.socket, shown: bytes, config: Config, *, dialed: bool
-    ) -> C_co:
-        """TLS 1.3 in which `shown` (DER) is all that is trusted; the socket's timeout holds.
+    ) -> Talk[C_co]:
+        """TLS 1.3 in which `shown` (DER) is all that is trusted, on a socket that does not block.
 
         Args:
-            dialed: the other side dialed, so this one is TLS's server.
+            dialed: the other side dialed, so this one is TLS's server, and does nothing before the
+                other has begun.
 
         Raises:
             OSError: no TLS; ssl.SSLError or TlsError where one side can't prove who it is.
@@ -52,29 +58,79 @@ class Transport(Protocol[C_co]):
         """
 
 
+class _Side(NamedTuple):
+    """What all connections with one peer share, so that the key is read once: it takes long."""
+
+    shown: bytes
+    certificate: Path
+    key: Path
+    dialed: bool
+
+
 class PythonTransport:
     """Sockets of Python's `ssl`."""
 
+    def __init__(self) -> None:
+        self._contexts: dict[_Side, ssl.SSLContext] = {}
+
     def plain(self, connection: socket.socket) -> socket.socket:
+        connection.settimeout(_SECONDS)
         return connection
 
     def secured(
         self, connection: socket.socket, shown: bytes, config: Config, *, dialed: bool
-    ) -> socket.socket:
-        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER if dialed else ssl.PROTOCOL_TLS_CLIENT)
+    ) -> Talk[socket.socket]:
+        with _closed_on_error(connection):
+            if dialed:
+                yield Awaited(connection.fileno(), selectors.EVENT_READ)
+            context = self._context(_Side(shown, config.certificate, config.key, dialed))
+            secured = context.wrap_socket(
+                connection, server_side=dialed, do_handshake_on_connect=False
+            )
+        with _closed_on_error(secured):
+            while event := _shake_hands(secured):
+                yield Awaited(secured.fileno(), event)
+            if secured.getpeercert(binary_form=True) != shown:
+                raise Dropped("its certificate in TLS is another than the one it showed")
+            secured.settimeout(_SECONDS)
+        return secured
+
+    def _context(self, side: _Side) -> ssl.SSLContext:
+        if side in self._contexts:
+            return self._contexts[side]
+        kind = ssl.PROTOCOL_TLS_SERVER if side.dialed else ssl.PROTOCOL_TLS_CLIENT
+        context = ssl.SSLContext(kind)
         context.minimum_version = ssl.TLSVersion.TLSv1_3
         context.check_hostname = False  # the certificate itself is pinned, whatever names it has
         context.verify_mode = ssl.CERT_REQUIRED
         context.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN
-        context.load_verify_locations(cadata=shown)
-        context.load_cert_chain(config.certificate, config.key)
-        if dialed:
+        context.load_verify_locations(cadata=side.shown)
+        context.load_cert_chain(side.certificate, side.key)
+        if side.dialed:
             context.num_tickets = 0  # no resumption: each connection proves its keys anew
-        secured = context.wrap_socket(connection, server_side=dialed)
-        if secured.getpeercert(binary_form=True) != shown:
-            secured.close()
-            raise Dropped("its certificate in TLS is another than the one it showed")
-        return secured
+        self._contexts[side] = context
+        return context
+
+
+def _shake_hands(secured: ssl.SSLSocket) -> int:
+    """As `Stream.shake_hands`."""
+    try:
+        secured.do_handshake()
+    except ssl.SSLWantReadError:
+        return selectors.EVENT_READ
+    except ssl.SSLWantWriteError:
+        return selectors.EVENT_WRITE
+    return 0
+
+
+@contextmanager
+def _closed_on_error(channel: Channel) -> Iterator[None]:
+    """Whatever ends a conversation, an end from outside too."""
+    try:
+        yield
+    except BaseException:
+        channel.close()
+        raise
 
 
 class NativeTransport:
@@ -88,6 +144,7 @@ class NativeTransport:
     def __init__(self, openssl: OpenSsl, records_per_key: int = RECORDS_PER_KEY) -> None:
         self.openssl = openssl
         self.records_per_key = records_per_key
+        self._terms: dict[_Side, TlsTerms] = {}
 
     def plain(self, connection: socket.socket) -> Stream:
         connection.setblocking(True)  # a stream says with each call whether it may wait
@@ -95,20 +152,24 @@ class NativeTransport:
 
     def secured(
         self, connection: socket.socket, shown: bytes, config: Config, *, dialed: bool
-    ) -> Stream:
-        seconds = connection.gettimeout()
-        assert seconds is not None, "a handshake that could last for ever"
-        connection.setblocking(True)
-        return Stream.secured(
-            self.openssl,
-            connection.detach(),
-            shown,
-            str(config.certificate),
-            str(config.key),
-            dialed,
-            seconds,
-            self.records_per_key,
-        )
+    ) -> Talk[Stream]:
+        descriptor = connection.fileno()
+        with _closed_on_error(connection):
+            if dialed:
+                yield Awaited(descriptor, selectors.EVENT_READ)
+            connection.setblocking(True)  # as in `plain`
+            terms = self._terms_of(_Side(shown, config.certificate, config.key, dialed))
+            stream = Stream.secured(terms, connection.detach(), _SECONDS, self.records_per_key)
+        with _closed_on_error(stream):
+            while event := stream.shake_hands():
+                yield Awaited(descriptor, event)
+        return stream
+
+    def _terms_of(self, side: _Side) -> TlsTerms:
+        if side not in self._terms:
+            certificate, key = str(side.certificate), str(side.key)
+            self._terms[side] = TlsTerms(self.openssl, side.shown, certificate, key, side.dialed)
+        return self._terms[side]
 
 
 def words(error: OSError) -> str:

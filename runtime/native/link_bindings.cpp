@@ -43,14 +43,23 @@ void translate(const std::exception_ptr& caught, void*) {
 
 std::shared_ptr<Stream> plain(int socket) { return std::make_shared<Stream>(socket); }
 
-std::shared_ptr<Stream> secured(std::shared_ptr<OpenSsl> openssl, int socket, nb::bytes pinned,
-                                const std::string& certificate, const std::string& key, bool dialed,
-                                double seconds, uint64_t records_per_key) {
+std::shared_ptr<TlsTerms> tls_terms(std::shared_ptr<OpenSsl> openssl, nb::bytes pinned,
+                                    const std::string& certificate, const std::string& key,
+                                    bool dialed) {
   const std::span<const uint8_t> der{static_cast<const uint8_t*>(pinned.data()), pinned.size()};
   const nb::gil_scoped_release unlocked;
-  return Stream::secured(std::move(openssl), socket, der, {certificate, key}, dialed, seconds,
-                         records_per_key);
+  const Identity identity{certificate, key};
+  return std::make_shared<TlsTerms>(std::move(openssl), der, identity, dialed);
 }
+
+std::shared_ptr<Stream> secured(std::shared_ptr<TlsTerms> terms, int socket, double seconds,
+                                uint64_t records_per_key) {
+  return Stream::secured(std::move(terms), socket, seconds, records_per_key);
+}
+
+// As Python's `selectors` has them: 1 to read, 2 to write; 0 when it is done. Keeps Python's lock:
+// to have it back could take longer than a step.
+int shake_hands(Stream& stream) { return static_cast<int>(stream.shake_hands()); }
 
 [[noreturn]] void refuse(const Stream& stream, Stream::Status status) {
   if (status == Stream::Status::kChanged) throw TlsError(stream.reason());
@@ -257,10 +266,12 @@ void bind_links(nb::module_& module) {
   nb::class_<OpenSsl>(module, "OpenSsl")
       .def(nb::init<const std::string&>(), "module"_a)
       .def_prop_ro("version", [](const OpenSsl& openssl) { return openssl.version(0); });
+  nb::class_<TlsTerms>(module, "TlsTerms")
+      .def(nb::new_(&tls_terms), "openssl"_a, "pinned"_a, "certificate"_a, "key"_a, "dialed"_a);
   nb::class_<Stream>(module, "Stream")
       .def_static("plain", &plain, "socket"_a)
-      .def_static("secured", &secured, "openssl"_a, "socket"_a, "pinned"_a, "certificate"_a,
-                  "key"_a, "dialed"_a, "seconds"_a, "records_per_key"_a)
+      .def_static("secured", &secured, "terms"_a, "socket"_a, "seconds"_a, "records_per_key"_a)
+      .def("shake_hands", &shake_hands)
       .def("recv", &receive, "count"_a)
       .def("sendall", &send_all, "content"_a)
       .def("close", &Stream::close)

@@ -61,61 +61,49 @@ openssl::Certificate* parse(const OpenSsl& openssl, std::span<const uint8_t> der
 
 }  // namespace
 
-Stream::Stream(int socket) : socket_(socket) {}
-
-std::unique_ptr<Stream> Stream::secured(std::shared_ptr<const OpenSsl> openssl, int socket,
-                                        std::span<const uint8_t> pinned, const Identity& identity,
-                                        bool dialed, double seconds, uint64_t records_per_key) {
-  auto stream = std::make_unique<Stream>(socket);
-  stream->openssl_ = std::move(openssl);
-  stream->records_per_key_ = records_per_key;
-  stream->enter();
-  stream->open(pinned, identity, dialed);
-  stream->shake_hands(seconds);
-  stream->check_peer(pinned);
-  stream->set_patience(seconds);
-  return stream;
+TlsTerms::TlsTerms(std::shared_ptr<const OpenSsl> openssl, std::span<const uint8_t> pinned,
+                   const Identity& identity, bool dialed)
+    : openssl_(std::move(openssl)), pinned_(pinned.begin(), pinned.end()), dialed_(dialed) {
+  openssl_->clear_errors();
+  try {
+    set_up(identity);
+  } catch (const TlsError&) {
+    openssl_->free_context(context_);
+    openssl_->free_method(method_);
+    throw;
+  }
 }
 
-Stream::~Stream() {
-  close();
-  if (!openssl_) return;
-  openssl_->free_connection(tls_);  // and its BIO
+TlsTerms::~TlsTerms() {
   openssl_->free_context(context_);
   openssl_->free_method(method_);
 }
 
-void Stream::open(std::span<const uint8_t> pinned, const Identity& identity, bool dialed) {
+void TlsTerms::set_up(const Identity& identity) {
   const OpenSsl& o = *openssl_;
   const auto need = [&](bool holds) {
     if (!holds) throw TlsError(o.take_error());
   };
-  need((context_ = o.new_context(dialed ? o.server_method() : o.client_method())) != nullptr);
+  need((context_ = o.new_context(dialed_ ? o.server_method() : o.client_method())) != nullptr);
   need(o.control_context(context_, o.kSetLeastVersion, o.kTls13, nullptr) == 1);
   need(o.set_ciphers(context_, kCipher) == 1);
   need(o.use_certificate(context_, identity.certificate.c_str(), o.kPem) == 1);
   need(o.use_key(context_, identity.key.c_str(), o.kPem) == 1);
-  trust(pinned);
+  trust();
   o.set_verify(context_, o.kVerifyPeer | o.kFailWithoutCertificate, nullptr);
   need(o.set_tickets(context_, 0) == 1);  // no resumption: each connection proves its keys anew
   o.control_context(context_, o.kSetMode, o.kPartialWrites | o.kMovingBuffers, nullptr);
   o.control_context(context_, o.kSetReadAhead, 1, nullptr);
   o.set_read_buffer(context_, kReadBuffer);
   need((method_ = o.new_method(o.kSourceSink, "veilgraph")) != nullptr);
-  need(o.set_read(method_, bio_read) == 1 && o.set_write(method_, bio_write) == 1);
-  need(o.set_control(method_, bio_control) == 1);
-  need((tls_ = o.new_connection(context_)) != nullptr);
-  openssl::Bio* bio = o.new_bio(method_);
-  need(bio != nullptr);
-  o.set_init(bio, 1);
-  o.set_bio(tls_, bio, bio);
-  dialed ? o.accept(tls_) : o.dial(tls_);
+  need(o.set_read(method_, Stream::bio_read) == 1 && o.set_write(method_, Stream::bio_write) == 1);
+  need(o.set_control(method_, Stream::bio_control) == 1);
 }
 
 // The certificate itself is pinned, whatever issuer it names: it ends the chain that is verified.
-void Stream::trust(std::span<const uint8_t> pinned) {
+void TlsTerms::trust() {
   const OpenSsl& o = *openssl_;
-  const Parsed certificate(o, parse(o, pinned));
+  const Parsed certificate(o, parse(o, pinned_));
   openssl::CertificateStore* store = o.store(context_);
   if (certificate.get() == nullptr || o.add_certificate(store, certificate.get()) != 1 ||
       o.set_store_flags(store, o.kPartialChain) != 1) {
@@ -123,29 +111,57 @@ void Stream::trust(std::span<const uint8_t> pinned) {
   }
 }
 
-void Stream::shake_hands(double seconds) {
-  const auto deadline = nanoseconds() + static_cast<uint64_t>(seconds * 1e9);
-  for (;;) {
-    enter();
-    const int done = openssl_->handshake(tls_);
-    if (done == 1) return;
-    const Moved moved = failed(done);
-    if (moved.status == Status::kChanged) throw TlsError(reason_);
-    if (moved.status == Status::kClosed) {
-      throw std::system_error(ECONNRESET, std::generic_category());
-    }
-    if (moved.status == Status::kBroken) {
-      throw std::system_error(system_error_, std::generic_category());
-    }
-    const uint64_t now = nanoseconds();
-    if (now >= deadline) throw std::system_error(ETIMEDOUT, std::generic_category());
-    const bool to_write = openssl_->error_of(tls_, done) == OpenSsl::kWantWrite;
-    wait(!to_write, to_write, static_cast<int>((deadline - now) / 1'000'000 + 1));
-  }
+Stream::Stream(int socket) : socket_(socket) {}
+
+std::unique_ptr<Stream> Stream::secured(std::shared_ptr<const TlsTerms> terms, int socket,
+                                        double seconds, uint64_t records_per_key) {
+  auto stream = std::make_unique<Stream>(socket);
+  stream->openssl_ = terms->openssl_;
+  stream->terms_ = std::move(terms);
+  stream->records_per_key_ = records_per_key;
+  stream->set_patience(seconds);
+  stream->enter();
+  stream->open();
+  return stream;
 }
 
-void Stream::check_peer(std::span<const uint8_t> pinned) const {
-  const Parsed expected(*openssl_, parse(*openssl_, pinned));
+Stream::~Stream() {
+  close();
+  if (openssl_) openssl_->free_connection(tls_);  // and its BIO
+}
+
+void Stream::open() {
+  const OpenSsl& o = *openssl_;
+  tls_ = o.new_connection(terms_->context_);
+  openssl::Bio* bio = tls_ == nullptr ? nullptr : o.new_bio(terms_->method_);
+  if (bio == nullptr) throw TlsError(o.take_error());
+  o.set_init(bio, 1);
+  o.set_bio(tls_, bio, bio);
+  terms_->dialed_ ? o.accept(tls_) : o.dial(tls_);
+}
+
+Stream::Awaits Stream::shake_hands() {
+  wait_ = Wait::kNo;
+  enter();
+  const int done = openssl_->handshake(tls_);
+  if (done == 1) {
+    check_peer();
+    return Awaits::kNothing;
+  }
+  const Moved moved = failed(done);
+  if (moved.status == Status::kChanged) throw TlsError(reason_);
+  if (moved.status == Status::kClosed) {
+    throw std::system_error(ECONNRESET, std::generic_category());
+  }
+  if (moved.status == Status::kBroken) {
+    throw std::system_error(system_error_, std::generic_category());
+  }
+  const bool to_write = openssl_->error_of(tls_, done) == OpenSsl::kWantWrite;
+  return to_write ? Awaits::kWriting : Awaits::kReading;
+}
+
+void Stream::check_peer() const {
+  const Parsed expected(*openssl_, parse(*openssl_, terms_->pinned_));
   const Parsed shown(*openssl_, openssl_->peer_certificate(tls_));
   if (shown.get() == nullptr || openssl_->compare_certificates(expected.get(), shown.get()) != 0) {
     throw TlsError("its certificate in TLS is another than the one it showed");

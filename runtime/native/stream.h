@@ -6,6 +6,7 @@
 #include <span>
 #include <stdexcept>
 #include <string>
+#include <vector>
 
 #include "runtime/native/bell.h"
 #include "runtime/native/openssl.h"
@@ -21,6 +22,29 @@ class TlsError : public std::runtime_error {
 // What this side shows and proves: PEM files.
 struct Identity {
   std::string certificate, key;
+};
+
+// TLS 1.3 with AES-128-GCM, in which the one certificate `pinned` (DER) is all that is trusted. What
+// all connections with one peer share: to read a key takes ten times as long as to begin with it.
+class TlsTerms {
+ public:
+  // Throws TlsError.
+  TlsTerms(std::shared_ptr<const OpenSsl> openssl, std::span<const uint8_t> pinned,
+           const Identity& identity, bool dialed);
+  ~TlsTerms();
+  TlsTerms(const TlsTerms&) = delete;
+  TlsTerms& operator=(const TlsTerms&) = delete;
+
+ private:
+  friend class Stream;
+  void set_up(const Identity& identity);
+  void trust();
+
+  std::shared_ptr<const OpenSsl> openssl_;
+  std::vector<uint8_t> pinned_;
+  bool dialed_;
+  openssl::BioMethod* method_ = nullptr;
+  openssl::Context* context_ = nullptr;
 };
 
 struct StreamTimes {
@@ -50,13 +74,15 @@ class Stream {
   // Without TLS. Owns the socket from here on, as does `secured`.
   explicit Stream(int socket);
 
-  // TLS 1.3 with AES-128-GCM, in which the one certificate `pinned` (DER) is all that is trusted.
-  // Throws TlsError if one side can't prove who it is, std::system_error for a broken or silent
-  // connection; `seconds` is for all of it, and then for each read. A fresh key encrypts after
-  // `records_per_key` records.
-  static std::unique_ptr<Stream> secured(std::shared_ptr<const OpenSsl> openssl, int socket,
-                                         std::span<const uint8_t> pinned, const Identity& identity,
-                                         bool dialed, double seconds, uint64_t records_per_key);
+  // With TLS: `shake_hands` comes first. Each read may take `seconds`, and a fresh key encrypts
+  // after `records_per_key` records. Throws TlsError.
+  static std::unique_ptr<Stream> secured(std::shared_ptr<const TlsTerms> terms, int socket,
+                                         double seconds, uint64_t records_per_key);
+  // What the socket must be ready for before `shake_hands` can go on.
+  enum class Awaits : uint8_t { kNothing, kReading, kWriting };
+  // Goes on with the handshake without waiting, until it is done. Throws TlsError if one side can't
+  // prove who it is, std::system_error for a broken connection.
+  Awaits shake_hands();
   ~Stream();
   Stream(const Stream&) = delete;
   Stream& operator=(const Stream&) = delete;
@@ -81,23 +107,21 @@ class Stream {
   void reset_times() { times_ = {}; }
 
  private:
-  void open(std::span<const uint8_t> pinned, const Identity& identity, bool dialed);
-  void trust(std::span<const uint8_t> pinned);
-  void shake_hands(double seconds);
-  void check_peer(std::span<const uint8_t> pinned) const;
+  void open();
+  void check_peer() const;
   void enter();
   Moved failed(int result);
   Moved receive(uint8_t* data, size_t bytes);
   Moved send(const uint8_t* data, size_t bytes);
   Moved from_system(ssize_t count);
 
+  friend class TlsTerms;
   static int bio_read(openssl::Bio* bio, char* data, int bytes);
   static int bio_write(openssl::Bio* bio, const char* data, int bytes);
   static long bio_control(openssl::Bio* bio, int command, long number, void* pointer);
 
   std::shared_ptr<const OpenSsl> openssl_;
-  openssl::BioMethod* method_ = nullptr;
-  openssl::Context* context_ = nullptr;
+  std::shared_ptr<const TlsTerms> terms_;
   openssl::Connection* tls_ = nullptr;
   int socket_;
   double patience_ = -1;

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import socket
 import ssl
 import struct
@@ -63,6 +64,17 @@ def mallory(folder: Path, *, server: bool) -> ssl.SSLContext:
     context.verify_mode = ssl.CERT_NONE
     context.load_cert_chain(files.certificate, files.key)
     return context
+
+
+def client_hello() -> bytes:
+    """The first that a dialer says in TLS, who needs no key for it."""
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    context.check_hostname = False
+    context.verify_mode = ssl.CERT_NONE
+    said = ssl.MemoryBIO()
+    with contextlib.suppress(ssl.SSLWantReadError):
+        context.wrap_bio(ssl.MemoryBIO(), said).do_handshake()
+    return said.read()
 
 
 def signed_by_authority(folder: Path) -> tuple[bytes, ssl.SSLContext]:

@@ -18,9 +18,10 @@ from three_parties import Connect, dated, pin, run_threads, write_parties
 from veilgraph.ir.errors import PeerError
 from veilgraph.runtime.certificates import load_certificate
 from veilgraph.runtime.config import Config
-from veilgraph.runtime.greeting import Dropped, Introduction
+from veilgraph.runtime.greeting import Introduction, own_greeting
 from veilgraph.runtime.links import Links, TlsLinks
 from veilgraph.runtime.native_links import NativeLinks
+from veilgraph.runtime.talking import Dropped, hold
 
 
 @pytest.fixture
@@ -245,10 +246,11 @@ def test_a_caller_that_greets_a_byte_at_a_time_is_dropped(files: dict[str, Path]
 
     caller = threading.Thread(target=drip)
     caller.start()
-    introduction = Introduction(connection, Config.load(files["alice"]), False, 0.3)
+    config = Config.load(files["alice"])
+    introduction = Introduction(connection, config, False, own_greeting(config, False))
     start = time.monotonic()
-    with pytest.raises((Dropped, TimeoutError)):
-        introduction.read_shown()
+    with pytest.raises(Dropped, match="too slow"):
+        hold(introduction.read_shown(), start + 0.3)
     assert time.monotonic() - start < 5
     ended.set()
     connection.close()

@@ -16,9 +16,10 @@ import pytest
 from hostile_peer import DATA, HANDSHAKE, KEY_UPDATE, HostilePeer
 from three_parties import native_transport, run_threads
 
-from veilgraph.runtime._native import FaultKind, Links, Stream
+from veilgraph.runtime._native import FaultKind, Links, Stream, TlsTerms
 from veilgraph.runtime.certificates import init, load_certificate
 from veilgraph.runtime.config import LEAST_BYTES_PER_SECOND
+from veilgraph.runtime.talking import Awaited, Talk, hold
 
 PATIENCE_SECONDS = 1.0
 LARGE = 4 << 20  # more than sockets hold
@@ -27,21 +28,17 @@ LARGE = 4 << 20  # more than sockets hold
 def victim(folder: Path) -> tuple[Stream, HostilePeer]:
     """A stream of ours, and the one at its other end."""
     ours, theirs = init(folder, "alice"), init(folder, "mallory")
-    transport = native_transport()
+    pinned = load_certificate(theirs.certificate)
+    own = str(ours.certificate), str(ours.key)
+    terms = TlsTerms(native_transport().openssl, pinned, *own, True)
     with socket.create_server(("127.0.0.1", 0)) as listener:
         dialing = socket.create_connection(listener.getsockname())
         connection, _ = listener.accept()
     stream, peer = run_threads(
         [
-            lambda: Stream.secured(
-                transport.openssl,
-                connection.detach(),
-                load_certificate(theirs.certificate),
-                str(ours.certificate),
-                str(ours.key),
-                True,
-                10.0,
-                1 << 24,
+            lambda: shaken(
+                connection.fileno(),
+                Stream.secured(terms, connection.detach(), 10.0, 1 << 24),
             ),
             lambda: HostilePeer(dialing, theirs, folder),
         ]
@@ -49,6 +46,15 @@ def victim(folder: Path) -> tuple[Stream, HostilePeer]:
     assert isinstance(stream, Stream), stream
     assert isinstance(peer, HostilePeer), peer
     return stream, peer
+
+
+def shaken(descriptor: int, stream: Stream) -> Stream:
+    def talk() -> Talk[Stream]:
+        while event := stream.shake_hands():
+            yield Awaited(descriptor, event)
+        return stream
+
+    return hold(talk(), time.monotonic() + 10)
 
 
 def half_an_update(peer: HostilePeer) -> None:

@@ -1,7 +1,7 @@
 """Those who have called at this party's port, and have not proven yet who they are.
 
 One thread listens to all of them, and none is waited for, so that hundreds who keep quiet, or speak
-a byte at a time, or stop in the middle of TLS, cost their descriptors and no time. There are at
+a byte at a time, or stop in the middle of TLS, cost descriptors and little time. There are at
 most half as many as the process may have descriptors. Who calls beyond that takes the place of the
 oldest, among those from the host that has the most, and who calls from a host with few callers is
 heard first: a flood from one network drives out and delays its own.

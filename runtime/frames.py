@@ -45,9 +45,9 @@ class FramedConnection:
     """The connection to one peer, and how far the frames of the current round have come.
 
     `sending` and `receiving` say whether something is still to be moved. Only `wait` and
-    `receive_within` wait. `round_bytes` is the larger direction's payload in the round. `blamed` is
-    who was the reason, by index, once the connection has failed: the peer, or the one that the peer
-    named when it stopped.
+    `receive_within` wait. `sent_bytes` is the payload sent in this round: 0 is set before it.
+    `blamed` is who was the reason, by index, once the connection has failed: the peer, or the one
+    that the peer named when it stopped.
     """
 
     def __init__(self, peer: int, names: Sequence[str], connection: socket.socket) -> None:
@@ -56,7 +56,7 @@ class FramedConnection:
         self.step = ""
         self.sending = False
         self.receiving = False
-        self.round_bytes = 0
+        self.sent_bytes = 0
         self.blamed: int | None = None
         self._names = names
         self._connection = connection
@@ -74,10 +74,6 @@ class FramedConnection:
         self._poll.register(connection, self._events)
         connection.setblocking(False)
 
-    def begin_round(self) -> None:
-        """Before a round's frames are put up and awaited."""
-        self.round_bytes = 0
-
     def send_frame(self, payload: memoryview, step: str) -> None:
         """Puts a frame up, and sends its first record and a chunk, if the socket takes them.
 
@@ -85,7 +81,7 @@ class FramedConnection:
             ResourceLimitError: the key has encrypted as much as it may.
         """
         self.step = step
-        self.round_bytes = max(self.round_bytes, len(payload))
+        self.sent_bytes = len(payload)
         self._records += -(-(HEAD.size + len(payload)) // _RECORD_BYTES)
         if self._records > RECORDS_PER_KEY:
             raise session_too_long(self.name, step)
@@ -101,7 +97,6 @@ class FramedConnection:
     def expect_frame(self, payload: memoryview, step: str) -> None:
         """Awaits the next frame, of exactly the payload's length."""
         self.step = step
-        self.round_bytes = max(self.round_bytes, len(payload))
         self._expected = HEAD.pack(self._received_frames, len(payload))
         self._payload = payload
         self._missing = self._record[: HEAD.size + min(len(payload), _FIRST_BYTES)]
@@ -143,14 +138,14 @@ class FramedConnection:
 
     def receive_within(self, seconds: float, least_bytes_per_second: float) -> None:
         """Reads the whole frame; a peer may be silent for so long, and be so slow after that."""
-        left = seconds
-        deadline = time.monotonic() + self.allowed_seconds(seconds, least_bytes_per_second)
+        left, start = seconds, time.monotonic()
         self._connection.settimeout(left)
         try:
             while self.receiving:
                 self._take(self._connection.recv_into(self._missing))
                 if self.receiving:
-                    left = min(seconds, deadline - time.monotonic())
+                    allowed = self.allowed_seconds(seconds, least_bytes_per_second)
+                    left = min(seconds, start + allowed - time.monotonic())
                     if left <= 0:
                         raise self.late(seconds, least_bytes_per_second)
                     self._connection.settimeout(left)
@@ -163,8 +158,9 @@ class FramedConnection:
         self._connection.settimeout(0)
 
     def allowed_seconds(self, seconds: float, least_bytes_per_second: float) -> float:
-        """How long the round may take on this link."""
-        return seconds + self.round_bytes / least_bytes_per_second
+        """How long the round may take on this link, by the larger direction."""
+        awaited_bytes = len(self._payload) if self.receiving else 0
+        return seconds + max(self.sent_bytes, awaited_bytes) / least_bytes_per_second
 
     def wait(self, milliseconds: int) -> bool:
         """Waits until there may be something to do; False if the time ran out first."""

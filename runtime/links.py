@@ -159,7 +159,7 @@ class TlsLinks:
         longest_bytes = 0
         try:
             for link in self._links.values():
-                link.begin_round()
+                link.sent_bytes = 0
             for peer, buffer in receives.items():
                 payload = byte_view(buffer)
                 self._links[peer].expect_frame(payload, step)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from types import TracebackType
 from typing import Self, TypeVar
 
@@ -95,7 +96,9 @@ class NativeLinks:
     ) -> None:
         assert not self._closed, "these links were closed"
         try:
-            fault = self.rounds.exchange(dict(sends), dict(receives), *self.patience)
+            fault = self.rounds.exchange(
+                dict(sends), dict(receives), self.timeout_seconds, self.least_bytes_per_second
+            )
         except BaseException:
             self.stop(self.party)
             raise
@@ -198,6 +201,8 @@ def open_links(
     """
     if shape is not None:
         check_loopback(config, "Shaped links are", "Leave out the shape")
+        least = min(config.least_bytes_per_second, shape.bytes_per_second / 2)  # slow as asked for
+        config = replace(config, least_bytes_per_second=least)
     found = openssl()
     if isinstance(found, OpenSsl):
         return NativeLinks.connect(

@@ -110,7 +110,7 @@ class FramedStream {
   std::atomic<uint32_t> released_{0};
   Bell bell_;
   std::array<uint8_t, kHead> head_{};
-  size_t head_bytes_ = 0;  // of the head that is awaited, those that have come
+  size_t head_bytes_ = 0;   // of the head that is awaited, those that have come
   uint64_t due_bytes_ = 0;  // of the payload that is awaited in this round
   std::atomic<uint64_t> arrived_{0};
   std::span<const std::span<uint8_t>> awaited_;  // the pieces after the one that is under way

@@ -282,8 +282,7 @@ void bind_links(nb::module_& module) {
   bind_fault(module);
   nb::class_<Links>(module, "Links")
       .def(nb::new_(&join), "streams"_a, "parties"_a)
-      .def("exchange", &exchange, "sends"_a, "receives"_a, "patience"_a,
-           "least_bytes_per_second"_a)
+      .def("exchange", &exchange, "sends"_a, "receives"_a, "patience"_a, "least_bytes_per_second"_a)
       .def("stop", &Links::stop, "reason"_a)
       .def("close", &Links::close)
       .def("reset_counters", &reset_counters)

@@ -24,8 +24,9 @@ struct Identity {
   std::string certificate, key;
 };
 
-// TLS 1.3 with AES-128-GCM, in which the one certificate `pinned` (DER) is all that is trusted. What
-// all connections with one peer share: to read a key takes ten times as long as to begin with it.
+// TLS 1.3 with AES-128-GCM, in which the one certificate `pinned` (DER) is all that is trusted.
+// What all connections with one peer share: to read a key takes ten times as long as to begin with
+// it.
 class TlsTerms {
  public:
   // Throws TlsError.

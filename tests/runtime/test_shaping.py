@@ -121,6 +121,14 @@ def test_links_in_a_shape(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind:
         each.close()
 
 
+def test_a_shape_may_be_slower_than_a_link_may_be(tmp_path: Path) -> None:
+    configs = load_all(write_parties(tmp_path))
+    slow = Shape(round_trip_seconds=0.001, bytes_per_second=10_000)
+    for each in run_threads([lambda c=c: open_links(c, shape=slow) for c in configs]):
+        assert each.least_bytes_per_second == 5000
+        each.close()
+
+
 def test_shapes_are_for_loopback(tmp_path: Path) -> None:
     files = write_parties(tmp_path)
     edit(files["alice"], lambda c: c["parties"][1].update(host="10.0.0.1"))

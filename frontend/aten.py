@@ -123,18 +123,38 @@ def minimum(a: Aten) -> ir.Value:
         number = number_of(bound)
         if number is not None and shape_of(x) == a.shape:
             return clipped(x, -INFINITY, number)
+    for x, bound in ((a.tensor(0), a.tensor(1)), (a.tensor(1), a.tensor(0))):
+        if defining(bound) is None and shape_of(x) == a.shape:
+            return at_most(x, bound)
     return binary(ops.Minimum, a.tensor(0), a.tensor(1), a.shape)
 
 
 def clamp(a: Aten) -> ir.Value:
-    """min(max(x, low), high) for bounds that are tensors of one number, or left out."""
-    bounds = []
-    for bound, default in ((a.optional(1), -INFINITY), (a.optional(2), INFINITY)):
-        number = default if bound is None else number_of(bound)
-        if number is None:
-            raise Refusal("Its bounds are computed from data.", "Make them constants.")
-        bounds.append(number)
-    return clipped(a.tensor(0), *bounds)
+    """min(max(x, low), high) for bounds of one number, or left out."""
+    x, bounds = a.tensor(0), (a.optional(1), a.optional(2))
+    ends = zip(bounds, (-INFINITY, INFINITY), strict=True)
+    numbers = [end if bound is None else number_of(bound) for bound, end in ends]
+    low, high = (None if n is None else float(n) for n in numbers)
+    if low is not None and high is not None:
+        return clipped(x, low, high)
+    below = x if low == -INFINITY else ops.Maximum.build(x, bounds[0])
+    return below if high == INFINITY else at_most(below, bounds[1])
+
+
+def at_most(x: ir.Value, high: ir.Value) -> ir.Value:
+    """min(x, high); of y = max(z, low) it is max(z, low) - max(z - high, 0), in the rounds of one.
+
+    low is no larger than high there: where the owner has both, they are compared when weights are
+    folded. Where bounds cross, the upper one wins.
+    """
+    op = defining(x)
+    if not isinstance(op, ops.Relu | ops.Maximum):
+        return ops.Minimum.build(x, high)
+    z, low = (*op.operation.operands, ops.constant(0.0))[:2]
+    if defining(low) is not None and number_of(low) is None:
+        return ops.Minimum.build(x, high)
+    above = ops.Maximum.build(z, ops.Minimum.build(low, high))
+    return ops.Sub.build(above, ops.Relu.build(ops.Sub.build(z, high)))
 
 
 def clipped(x: ir.Value, low: float, high: float) -> ir.Value:

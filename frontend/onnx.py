@@ -9,9 +9,18 @@ is told at once.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import replace
 
-from onnx import NodeProto, TensorProto, ValueInfoProto, shape_inference, version_converter
+import numpy as np
+from onnx import (
+    NodeProto,
+    TensorProto,
+    ValueInfoProto,
+    numpy_helper,
+    shape_inference,
+    version_converter,
+)
 from torch_mlir import ir
 from torch_mlir.extras.onnx_importer import OnnxImportError
 
@@ -46,22 +55,28 @@ FAILURES = (
 )
 
 
-def import_model(model: Model, shapes: Mapping[str, Sequence[int]] | None = None) -> Graph:
+def import_model(
+    model: Model,
+    shapes: Mapping[str, Sequence[int]] | None = None,
+    public: Collection[str] = (),
+) -> Graph:
     """The model as a program of the graph level, its weights beside it.
 
     Args:
         model: a path, the file's bytes, or a model in memory.
         shapes: shapes of inputs that the model leaves open, by name.
+        public: names of weights that everybody may know: they become constants of the program.
 
     Raises:
-        UsageError: no legal model, or an input's shape is missing or doesn't fit.
+        UsageError: no legal model, an input's shape is missing or doesn't fit, or a public weight
+            isn't there.
         UnsupportedError: nodes that can't be compiled, all of them; where a shape is missing too,
             those that no shape would help, and the input.
     """
     try:
-        drafted = draft(model, shapes or {})
+        drafted = draft(model, shapes or {}, public)
     except OpenShape as error:
-        raise _with_what_no_shape_helps(model, shapes or {}, error) from error
+        raise _with_what_no_shape_helps(model, shapes or {}, public, error) from error
     offenders = known_refusals(drafted)
     if not offenders:
         try:
@@ -79,15 +94,19 @@ def import_model(model: Model, shapes: Mapping[str, Sequence[int]] | None = None
     raise UnsupportedError(offenders)
 
 
-def prepare(model: Model, shapes: Mapping[str, Sequence[int]] | None = None) -> Prepared:
-    """The model as the importer sees it, for comparing layer by layer.
+def prepare(
+    model: Model,
+    shapes: Mapping[str, Sequence[int]] | None = None,
+    public: Collection[str] = (),
+) -> Prepared:
+    """The model as the importer sees it, for comparing layer by layer; arguments as there.
 
     Its tensors are those that `node_outputs` names; its trailing inputs are the weights.
 
     Raises:
         UsageError, UnsupportedError: as `import_model`.
     """
-    drafted = draft(model, shapes or {})
+    drafted = draft(model, shapes or {}, public)
     offenders = known_refusals(drafted)
     if offenders:
         raise UnsupportedError(offenders)
@@ -100,11 +119,14 @@ def _import(prepared: Prepared) -> Graph:
 
 
 def _with_what_no_shape_helps(
-    model: Model, shapes: Mapping[str, Sequence[int]], missing: OpenShape
+    model: Model,
+    shapes: Mapping[str, Sequence[int]],
+    public: Collection[str],
+    missing: OpenShape,
 ) -> UsageError | UnsupportedError:
     """What to tell of a model with an open shape: that, and all that is unsupported anyway."""
     try:
-        drafted = _guessed(model, shapes, missing)
+        drafted = _guessed(model, shapes, public, missing)
     except UsageError:
         return missing  # the guess doesn't fit
     offenders = refused_at_any_shape(drafted)
@@ -131,13 +153,18 @@ def _imports(drafted: Prepared) -> bool:
     return True
 
 
-def _guessed(model: Model, shapes: Mapping[str, Sequence[int]], missing: OpenShape) -> Prepared:
+def _guessed(
+    model: Model,
+    shapes: Mapping[str, Sequence[int]],
+    public: Collection[str],
+    missing: OpenShape,
+) -> Prepared:
     """The draft with 1 for every extent that is open."""
     guessed = {**shapes, missing.info.name: missing.least}
     try:
-        return draft(model, guessed)
+        return draft(model, guessed, public)
     except OpenShape as another:
-        return _guessed(model, guessed, another)
+        return _guessed(model, guessed, public, another)
 
 
 def _failing(drafted: Prepared, told: set[str]) -> Iterator[tuple[NodeProto, Exception]]:
@@ -154,7 +181,27 @@ def _failing(drafted: Prepared, told: set[str]) -> Iterator[tuple[NodeProto, Exc
 
 
 def _offender(drafted: Prepared, node: NodeProto, error: Exception) -> Offender:
+    names = _numbers_to_publish(drafted, node)
+    if names:
+        operands = f"{' and '.join(names)}, which it computes with,"
+        reason = f"{operands} would have to be public: each is the owner's."
+        flags = " ".join(f"--public {name}" for name in names)
+        return offender(node, drafted.source, reason, f"If all may know it: {flags}.")
     return offender(node, drafted.source, _reason(error), _way_out(node, error))
+
+
+def _numbers_to_publish(drafted: Prepared, node: NodeProto) -> list[str]:
+    """The weights that a node reads, if it could be imported were they public."""
+    names = [name for name in node.input if name in drafted.weights]
+    if not names:
+        return []
+    known = {n: numpy_helper.from_array(np.asarray(drafted.weights[n]), n) for n in names}
+    alone = drafted.alone(node, drafted.tensors() | known)
+    try:
+        _import(replace(alone, weights={}, public=tuple(names)))
+    except FAILURES:
+        return []
+    return names
 
 
 def _is_readable(tensor: TensorProto | ValueInfoProto | None) -> bool:

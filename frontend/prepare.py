@@ -1,15 +1,17 @@
 """An ONNX model made ready for the importer: fixed shapes, weights apart, names, a current opset.
 
 Weights become inputs of the prepared model, so that their values never enter MLIR. A weight is
-every float32 tensor of more than one element, however it is written (initialiser, Constant,
+every float32 tensor, one of a single number included, however it is written (initialiser, Constant,
 ConstantOfShape, folded arithmetic), unless its value is needed to infer a shape or decides what is
-computed (SHAPE_INPUTS of literals.py); a single number is public.
+computed (SHAPE_INPUTS of literals.py), or its owner names it public. Public too are single numbers
+that architectures are written with (written_numbers.py), in Constant nodes, as exponents and as
+what pads or masks, and single numbers that follow from these by folding.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -35,7 +37,8 @@ from veilgraph.frontend.numbers import as_float32, widen_integers
 from veilgraph.frontend.pools import round_down
 from veilgraph.frontend.quantised import decode
 from veilgraph.frontend.shapes import bind_shapes
-from veilgraph.frontend.steps import following, names_read
+from veilgraph.frontend.steps import attributes_of, following, names_read
+from veilgraph.frontend.written_numbers import are_written, require_known
 from veilgraph.ir.errors import UsageError
 
 Array = NDArray[np.float32]
@@ -45,6 +48,8 @@ TARGET_IR_VERSION = 10  # of that opset; from 4 on, initialisers needn't be inpu
 MAX_TENSOR_ELEMENTS = 1 << 31
 FLAGS = ("ceil_mode", "count_include_pad", "keepdims", "transA", "transB")
 ENDLESS = ("Constant", "Shape", "Slice")  # where exporters write 2^63 - 1 for "to the end"
+OPERATOR_INPUTS = {"Dropout": (1,), "Pad": (2,), "Pow": (1,)}
+LEAST_MASK = 1e4  # in magnitude: written so large, a number stands for infinity, and is not learnt
 MASK_DOMAIN = "veilgraph.refused"
 
 
@@ -56,11 +61,13 @@ class Prepared:
         model: the ONNX model.
         weights: the weights' values by input name.
         source: what to call the model in messages.
+        public: names of weights that everybody may know, which are literals.
     """
 
     model: ModelProto
     weights: dict[str, Array]
     source: str
+    public: tuple[str, ...] = ()
 
     def tensors(self) -> dict[str, TensorProto | ValueInfoProto]:
         """What is known of each tensor by name: a literal's value, or a type."""
@@ -81,17 +88,25 @@ class Prepared:
         model = helper.make_model(
             graph, opset_imports=list(self.model.opset_import), ir_version=self.model.ir_version
         )
-        return Prepared(model, {}, self.source)
+        weights = {
+            info.name: self.weights[info.name] for info in inputs if info.name in self.weights
+        }
+        return Prepared(model, weights, self.source, self.public)
 
 
-def draft(model: Model, shapes: Mapping[str, Sequence[int]]) -> Prepared:
+def draft(
+    model: Model, shapes: Mapping[str, Sequence[int]], public: Collection[str] = ()
+) -> Prepared:
     """The model with fixed input shapes, unique node names, weights apart and literals folded.
 
     It may still hold operators that can't be imported, and has its own opset.
 
+    Args:
+        public: names of weights that everybody may know: they are literals.
+
     Raises:
         UsageError: no legal ONNX model, an opset too old or too new, shapes that are missing or
-            don't fit, or a weight that is no finite number.
+            don't fit, a weight that is no finite number, or a public one that isn't there.
     """
     proto, source = load(model)
     graph = proto.graph
@@ -109,7 +124,7 @@ def draft(model: Model, shapes: Mapping[str, Sequence[int]]) -> Prepared:
     as_float32(proto)
     name_nodes(graph)
     decode(proto)
-    weights, literals = _split_tensors(graph)
+    weights, literals = _split_tensors(graph, public)
     _declare(graph, weights, literals)
     _check(proto, source)
     _require_sane_numbers(proto)
@@ -117,16 +132,16 @@ def draft(model: Model, shapes: Mapping[str, Sequence[int]]) -> Prepared:
     round_down(proto, literals)
     literals = fold(proto, literals)
     round_down(proto, literals)  # those whose input's shape was computed
-    disguised = _fill(graph, literals) | _disguised(graph, literals)
+    disguised = _fill(graph, literals) | _disguised(graph, literals, public)
     _declare(graph, disguised, {n: t for n, t in literals.items() if n not in disguised})
-    return Prepared(infer(proto), weights | disguised, source)
+    return Prepared(infer(proto), weights | disguised, source, tuple(public))
 
 
 def _public(proto: ModelProto) -> Literals:
     """What is public of a model's tensors, by name: the owner's weights are never evaluated."""
     copy = ModelProto()
     copy.CopyFrom(proto)
-    weights, literals = _split_tensors(copy.graph)
+    weights, literals = _split_tensors(copy.graph, ())
     _declare(copy.graph, weights, {})
     return fold(copy, literals)
 
@@ -153,9 +168,10 @@ def convert(prepared: Prepared) -> Prepared:
     owned = following(proto.graph, {n for n, t in literals.items() if math.prod(t.dims) > 1})
     literals = fold(proto, literals)
     del proto.graph.initializer[:]
-    disguised = {n: a for n, a in _disguised(proto.graph, literals).items() if n in owned}
+    found = _disguised(proto.graph, literals, prepared.public)
+    disguised = {name: array for name, array in found.items() if name in owned}
     _declare(proto.graph, disguised, {n: t for n, t in literals.items() if n not in disguised})
-    return Prepared(infer(proto), weights | disguised, prepared.source)
+    return Prepared(infer(proto), weights | disguised, prepared.source, prepared.public)
 
 
 def opset(proto: ModelProto) -> int:
@@ -261,32 +277,61 @@ def _keep(field: object, items: Iterable[object]) -> None:
     field.extend(kept)  # type: ignore[attr-defined]
 
 
-def _split_tensors(graph: GraphProto) -> tuple[dict[str, Array], Literals]:
+def _split_tensors(graph: GraphProto, public: Collection[str]) -> tuple[dict[str, Array], Literals]:
     """Takes initialisers and Constant nodes out of the graph: weights, and what is public."""
     needed = needed_for_shapes(graph)
     found = {tensor.name: tensor for tensor in graph.initializer}
     if len(found) < len(graph.initializer):
         raise UsageError("Two initialisers of the model share a name.", NOT_A_MODEL)
-    rest = []
-    for node in graph.node:
-        value = next((a.t for a in node.attribute if a.name == "value"), None)
-        if node.op_type == "Constant" and not node.domain and value is not None and node.output:
-            found[node.output[0]] = value
-        else:
-            rest.append(node)  # a Constant of another form, or an illegal one
-    weights = {
-        name: weight_array(name, tensor)
-        for name, tensor in found.items()
-        if _is_weight(tensor) and name not in needed
-    }
+    nodes = _constants(graph)
+    found |= nodes
+    # A Constant of another form, or an illegal one, stays.
+    rest = [node for node in graph.node if not (node.output and node.output[0] in nodes)]
+    require_known(public, found)
+    told = _told_by_operators(graph)
+    weights = {}
+    for name, tensor in found.items():
+        if name in public or not _is_weight(tensor) or (name in needed and name not in told):
+            continue
+        array = weight_array(name, tensor)
+        masks = array.size == 1 and abs(array.flat[0]) >= LEAST_MASK
+        text = name in told or masks or (name in nodes and array.size == 1)
+        if not (text and are_written(array)):
+            weights[name] = array
     literals = {name: _renamed(t, name) for name, t in found.items() if name not in weights}
     del graph.initializer[:]
     replace_nodes(graph, rest)
     return weights, literals
 
 
+def _told_by_operators(graph: GraphProto) -> set[str]:
+    """Names of the operands that say which function an operator is."""
+    return {
+        node.input[position]
+        for node in graph.node
+        for position in OPERATOR_INPUTS.get(node.op_type, ())
+        if position < len(node.input) and node.input[position]
+    }
+
+
+def _constants(graph: GraphProto) -> dict[str, TensorProto]:
+    """The tensors of Constant nodes, by the name of what they make."""
+    found = {}
+    for node in graph.node:
+        if node.op_type != "Constant" or node.domain or not node.output:
+            continue
+        for name, value in attributes_of(node).items():
+            if name == "value":
+                found[node.output[0]] = value
+            if name in ("value_float", "value_floats"):
+                array = np.asarray(value, np.float32)
+                found[node.output[0]] = numpy_helper.from_array(array, node.output[0])
+    return found
+
+
 def _is_weight(tensor: TensorProto) -> bool:
-    return bool(tensor.data_type == TensorProto.FLOAT) and math.prod(tensor.dims) > 1
+    """Whether it holds real numbers: the owner's, but for what `_split_tensors` lets out."""
+    return bool(tensor.data_type == TensorProto.FLOAT) and math.prod(tensor.dims) > 0
 
 
 def _renamed(tensor: TensorProto, name: str) -> TensorProto:
@@ -337,7 +382,7 @@ def _fill_number(node: NodeProto) -> np.float32 | None:
     return np.float32(value.flat[0]) if value.dtype == np.float32 and value.size == 1 else None
 
 
-def _disguised(graph: GraphProto, literals: Literals) -> dict[str, Array]:
+def _disguised(graph: GraphProto, literals: Literals, public: Collection[str]) -> dict[str, Array]:
     """The folded float32 tensors of more than one element that the graph reads as data."""
     needed = needed_for_shapes(graph)
     read = {name for node in graph.node for name in node.input}
@@ -345,7 +390,8 @@ def _disguised(graph: GraphProto, literals: Literals) -> dict[str, Array]:
     return {
         name: weight_array(name, tensor)
         for name, tensor in literals.items()
-        if name in read and name not in needed and _is_weight(tensor)
+        if name in read and name not in needed and name not in public
+        if _is_weight(tensor) and math.prod(tensor.dims) > 1
     }
 
 

@@ -4,7 +4,8 @@
     -> translate (graph level)
 
 The core, and all that follows, is that of ONNX models. Parameters, buffers and constants are the
-model owner's weights, by their torch names; single numbers and integers are public. Where a step
+model owner's weights, by their torch names, single numbers included; numbers of the code, and
+integers, are public. Where a step
 fails, each node goes the same way alone, so that everything unsupported is told at once.
 """
 
@@ -12,7 +13,7 @@ from __future__ import annotations
 
 import operator
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 
 import torch
@@ -43,6 +44,7 @@ def import_torch(
     model: TorchModel,
     examples: Examples | None = None,
     shapes: Mapping[str, Sequence[int]] | None = None,
+    public: Collection[str] = (),
 ) -> Graph:
     """The model as a program of the graph level, its weights beside it.
 
@@ -51,12 +53,14 @@ def import_torch(
         examples: inputs that a module is exported with: a tensor, a sequence of positional ones, or
             arguments by name.
         shapes: shapes of inputs that an exported program leaves open, by name.
+        public: torch names of weights that everybody may know: they become constants.
 
     Raises:
-        UsageError: no legal model, a missing example or shape, or weights that aren't finite.
+        UsageError: no legal model, a missing example or shape, weights that aren't finite, or a
+            public one that isn't there.
         UnsupportedError: operators that can't be compiled, all of them.
     """
-    return import_exported(export(model, examples, shapes))
+    return import_exported(export(model, examples, shapes, public))
 
 
 def import_exported(exported: Exported) -> Graph:

@@ -10,7 +10,7 @@ import itertools
 import re
 import warnings
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeAlias
@@ -27,6 +27,7 @@ from veilgraph.frontend.pt2_program import open_program
 from veilgraph.frontend.torch_constants import first_line, fold_constants
 from veilgraph.frontend.torch_decompositions import DECOMPOSITIONS
 from veilgraph.frontend.torch_precision import as_float32
+from veilgraph.frontend.written_numbers import are_written, require_known
 from veilgraph.ir.errors import Offender, UnsupportedError, UsageError
 
 Array = NDArray[np.float32]
@@ -45,9 +46,9 @@ class Exported:
         inputs: names of the placeholders that are the user's inputs, in order.
         outputs: names of the outputs, in order.
         weights: the owner's tensors by placeholder; `names` has their torch names.
-        public: single numbers, and tensors of integers or truth values, by placeholder.
-        matrices: numbers that the compiler's own decompositions read, which anybody may know, by
-            placeholder.
+        public: numbers of the code, and tensors of integers or truth values, by placeholder.
+        matrices: what everybody may know, by placeholder: numbers that the compiler's own
+            decompositions read, and weights that the user names public.
         tensors: all that placeholders stand for but inputs, real numbers as float32.
         names: what an argument is called, by placeholder.
         layers: the name of each node that computes a tensor, by the node's name.
@@ -76,8 +77,9 @@ def export(
     model: TorchModel,
     examples: Examples | None = None,
     shapes: Mapping[str, Sequence[int]] | None = None,
+    public: Collection[str] = (),
 ) -> Exported:
-    """The model, traced for inference; raises what `import_torch` raises."""
+    """The model, traced for inference; takes and raises what `import_torch` does."""
     outputs: tuple[str, ...] = ()
     if isinstance(model, ExportedProgram):
         source, program = "the exported program", model
@@ -99,7 +101,7 @@ def export(
     _require_pure(program)
     _undo(program)
     _require_numbers(program, source)
-    return _exported(program, outputs, source, examples)
+    return _exported(program, outputs, source, examples, public)
 
 
 def _decomposed(program: ExportedProgram) -> ExportedProgram:
@@ -229,7 +231,11 @@ def _input_values(program: ExportedProgram) -> dict[str, torch.Tensor]:
 
 
 def _exported(
-    program: ExportedProgram, outputs: tuple[str, ...], source: str, examples: Examples | None
+    program: ExportedProgram,
+    outputs: tuple[str, ...],
+    source: str,
+    examples: Examples | None,
+    named: Collection[str],
 ) -> Exported:
     inputs = tuple(_input_values(program))
     targets = _targets(program)
@@ -239,15 +245,21 @@ def _exported(
     as_float32(program.graph)
     tensors |= {**folded.owned, **folded.public}
     tensors = {name: _plain(tensors[name]) for name in _read(program.graph) if name not in inputs}
+    require_known(named, [targets.get(name, name) for name in tensors])
+    given = {name for name in tensors if targets.get(name, name) in named}
+    matrices = {name: tensors[name].float().numpy() for name in given | set(folded.public)}
+    literals = _literals(program)
     weights: dict[str, Array] = {}
     public: dict[str, NDArray[Any]] = {}
     for name, tensor in tensors.items():
-        if name in folded.public:
+        array = tensor.float().numpy()
+        text = name in literals and array.size == 1 and are_written(array)
+        if name in matrices:
             continue
-        if tensor.is_floating_point() and tensor.numel() > 1:
-            weights[name] = _numbers(targets.get(name, name), tensor.numpy())
+        if tensor.is_floating_point() and array.size > 0 and not text:
+            weights[name] = _numbers(targets.get(name, name), array)
         else:
-            public[name] = tensor.float().numpy()
+            public[name] = array
     names = {name: targets.get(name, name) for name in tensors}
     if collisions := set(inputs) & set(names.values()):
         raise UsageError(
@@ -260,13 +272,19 @@ def _exported(
         outputs or _output_names(program),
         weights,
         public,
-        {name: t.float().numpy() for name, t in tensors.items() if name in folded.public},
+        matrices,
         tensors,
         names | {name: name for name in inputs},
         _layers(program),
         source,
         _samples(inputs, examples),
     )
+
+
+def _literals(program: ExportedProgram) -> set[str]:
+    """Placeholders of the tensors that the code of the model writes: `torch.tensor(0.5)`."""
+    specs = program.graph_signature.input_specs
+    return {spec.arg.name for spec in specs if spec.kind is InputKind.CONSTANT_TENSOR}
 
 
 def _targets(program: ExportedProgram) -> dict[str, str]:

@@ -12,7 +12,7 @@ round: all messages that a party can send without receiving another; it sends, t
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import IntEnum
 from functools import cached_property
 
@@ -190,7 +190,8 @@ class Layer:
     """One op of the secret level, as `inspect` shows it.
 
     `name` is the model's own (an ONNX node); counts are of all parties together. `seconds` is not
-    here: it depends on the network.
+    here: it depends on the network. The range is rounded outward, to a power of two with both
+    signs: the exact one says more of weights and samples than a party needs (`Plan.ranges`).
     """
 
     name: str
@@ -252,8 +253,9 @@ class Manifest:
 class Plan:
     """A compiled program: manifest, every party's tables, public constants, layers, IR text.
 
-    `magnitudes` are known where the plan was calibrated, and there alone: they say more about the
-    samples than ranges, and are neither in the file nor in the digest.
+    `ranges`, the exact one of each layer, and `magnitudes` are known where the plan was compiled,
+    and there alone: they say more about weights and samples than the layers do, and are neither in
+    the file nor in the digest.
     """
 
     manifest: Manifest
@@ -262,6 +264,15 @@ class Plan:
     constants: bytes = b""
     ir: Mapping[str, str] = field(default_factory=dict)
     magnitudes: tuple[Magnitudes, ...] = ()
+    ranges: tuple[tuple[float, float], ...] = ()
+
+    @property
+    def known_layers(self) -> tuple[Layer, ...]:
+        """The layers, with their exact ranges where these are known."""
+        if not self.ranges:
+            return self.layers
+        pairs = zip(self.layers, self.ranges, strict=True)
+        return tuple(replace(layer, range_low=e[0], range_high=e[1]) for layer, e in pairs)
 
     @cached_property
     def digest(self) -> str:

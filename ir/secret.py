@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -19,8 +19,9 @@ from numpy.typing import NDArray
 from torch_mlir import ir
 from torch_mlir.dialects import func
 
+from veilgraph.ir.plan import PUBLIC
 from veilgraph.ir.secret_ops import Constant, SecretOp
-from veilgraph.ir.secret_types import RangeSource, RealRange, Tensor
+from veilgraph.ir.secret_types import Encoding, RangeSource, RealRange, Tensor
 
 Array = NDArray[np.float32]
 
@@ -138,6 +139,40 @@ class SecretProgram:
         """Builds before `op`, under the name of `op`."""
         with self.module.context, ir.InsertionPoint(op), op.location:
             yield
+
+    def text(self) -> str:
+        """For a plan: each range is rounded outward, to a power of two with both signs."""
+        copy = SecretProgram(self.module.operation.clone().opview)
+        copy.state_ranges([r.rounded(encoding) for r, encoding in self._ranges()])
+        text: str = copy.module.operation.get_asm(enable_debug_info=True)
+        return text
+
+    def stated_ranges(self) -> Iterator[tuple[RealRange, bool]]:
+        """Those of arguments, then of operations, and whether each is a layer of a plan."""
+        for argument in self.arguments:
+            yield argument.range, argument.owner != PUBLIC
+        for op in self.operations:
+            yield RealRange.of(op), not isinstance(op, Constant)
+
+    def _ranges(self) -> Iterator[tuple[RealRange, Encoding]]:
+        """Of arguments, then of operations."""
+        for argument in self.arguments:
+            yield argument.range, argument.tensor.encoding
+        for op in self.operations:
+            yield RealRange.of(op), Tensor.of(op.operation.results[0]).encoding
+
+    def state_ranges(self, ranges: Sequence[RealRange]) -> None:
+        """Gives arguments, then operations, these ranges, in place."""
+        arguments = self.arguments
+        with self.module.context:
+            entries = [
+                replace(argument, range=known).attributes()
+                for argument, known in zip(arguments, ranges, strict=False)
+            ]
+            self.function.attributes["arg_attrs"] = ir.ArrayAttr.get(entries)
+            for op, known in zip(self.operations, ranges[len(arguments) :], strict=True):
+                for name, value in known.attributes().items():
+                    op.operation.attributes[name] = value
 
     def keep_outputs(self, names: Sequence[str]) -> None:
         """Lets a program that is finished return these of its outputs alone."""

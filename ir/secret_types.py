@@ -7,6 +7,7 @@ The integer z stands for the real number z / 2^frac_bits; a negative one is 2^ri
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from enum import Enum
 
@@ -62,6 +63,12 @@ class RealRange:
         """The largest magnitude of the widened range."""
         low, high = self.widened(margin)
         return max(-low, high, 0.0)
+
+    def rounded(self, encoding: Encoding) -> RealRange:
+        """What a plan says: outward to a power of two, with both signs, of one unit at least."""
+        largest = max(abs(self.low), abs(self.high), math.ldexp(1.0, -encoding.frac_bits))
+        bound = math.ldexp(1.0, math.ceil(math.log2(largest)))
+        return RealRange(-bound, bound, self.source)
 
     def attributes(self) -> dict[str, ir.Attribute]:
         """As an op or an argument carries it."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from math import inf
 
 import numpy as np
 
@@ -63,7 +64,15 @@ def layers(expanded: Expanded, schedule: Schedule) -> tuple[Layer, ...]:
             encoding = note.tensor.encoding
             row = replace(row, ring_bits=encoding.ring_bits, frac_bits=encoding.frac_bits)
         if note.range is not None:
-            low, high, source = note.range.low, note.range.high, note.range.source.value
-            row = replace(row, range_low=low, range_high=high, range_source=source)
+            told = note.range if note.tensor is None else note.range.rounded(note.tensor.encoding)
+            row = replace(row, range_low=told.low, range_high=told.high)
+            row = replace(row, range_source=told.source.value)
         rows.append(row)
     return tuple(rows)
+
+
+def exact_ranges(expanded: Expanded) -> tuple[tuple[float, float], ...]:
+    """Those of the layers, which stay where the plan is compiled; endless where there is none."""
+    endless = (-inf, inf)
+    notes = expanded.notes
+    return tuple((n.range.low, n.range.high) if n.range is not None else endless for n in notes)

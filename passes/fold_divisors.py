@@ -245,7 +245,7 @@ def _weight_behind(graph: Graph, value: ir.Value) -> ir.Value | None:
 def _scale_weight(graph: Graph, weight: ir.Value, factor: float) -> None:
     name = next(name for name, value in graph.parameters.items() if value == weight)
     scaled = graph.weights[name].astype(np.float64) * factor
-    graph.weights[name] = scaled.astype(np.float32)
+    graph.weights[name] = np.asarray(scaled, np.float32)  # of one number NumPy makes no array
 
 
 def _fold_backward(graph: Graph) -> None:

@@ -58,6 +58,8 @@ class Options:
             it is that of the numbers it is made of.
         reveal_as: what is revealed in place of outputs, by name.
         trusts_ranges: real functions hold on calibrated ranges with their margin, and no further.
+        public: the model's parameters that every party may know, which the front door made
+            constants.
     """
 
     samples: Samples | None = None
@@ -67,6 +69,7 @@ class Options:
     max_error: float | None = None
     reveal_as: Mapping[str, Form] = field(default_factory=dict)
     trusts_ranges: bool = False
+    public: tuple[str, ...] = ()
 
 
 @dataclass

@@ -71,9 +71,9 @@ def check(
         AccuracyError: a sample or a weight that its encoding can't hold.
     """
     averaged = bool(plan.manifest.options.get("avgpool"))
-    reference = reference_of(model, plan_inputs(plan), averaged)
-    original = reference_of(model, plan_inputs(plan)) if averaged else reference
-    pooled = reference_of(model, plan_inputs(plan), True) if avgpool else None
+    reference = _reference(plan, model, averaged)
+    original = _reference(plan, model, False) if averaged else reference
+    pooled = _reference(plan, model, True) if avgpool else None
     accuracy = Accuracy(labels) if labels is not None or avgpool else None
     comparison = _Comparison(plan, weights, reference, accuracy)
     count = min(len(array) for array in samples.values())
@@ -84,6 +84,12 @@ def check(
         wanted = original.run(sample) if averaged else tensors
         comparison.add(sample, tensors, wanted, pooled.run(sample) if pooled else None)
     return comparison.result(tolerance)
+
+
+def _reference(plan: Plan, model: Model, average_pools: bool) -> Reference:
+    named = plan.manifest.options.get("public")
+    public = [str(name) for name in named] if isinstance(named, list | tuple) else []
+    return reference_of(model, plan_inputs(plan), average_pools, public)
 
 
 class _Comparison:
@@ -238,6 +244,7 @@ def _programs(plan: Plan, weights: Feeds) -> tuple[SecretProgram, Graph]:
         program = SecretProgram.parse(context(), plan.ir["secret"], weights, margin)
         graph = Graph.parse(context(), plan.ir["graph"], dict(weights))
         if all(name_of(op) for op in program.operations):
+            _state_ranges(program, plan)
             return program, graph
     except (KeyError, ValueError, ir.MLIRError):
         pass
@@ -245,6 +252,22 @@ def _programs(plan: Plan, weights: Feeds) -> tuple[SecretProgram, Graph]:
         "This plan does not carry its programs at the graph and the secret level.",
         "Compile the model again.",
     )
+
+
+def _state_ranges(program: SecretProgram, plan: Plan) -> None:
+    """Lets a program have the plan's exact ranges, where they are known.
+
+    Layers are the arguments that some party owns, then the operations but for constants, in order;
+    what is public keeps the range that the text says.
+    """
+    if not plan.ranges:
+        return
+    exact = iter(plan.ranges[1:])  # behind the layer of what belongs to none
+    stated = []
+    for known, is_layer in program.stated_ranges():
+        low, high = next(exact) if is_layer else (known.low, known.high)
+        stated.append(RealRange(low, high, known.source))
+    program.state_ranges(stated)
 
 
 def _forms(plan: Plan) -> dict[str, Form]:

@@ -16,13 +16,14 @@ import numpy.typing as npt
 
 from veilgraph.ir.errors import UsageError
 from veilgraph.ir.graph import Graph, attributes, kind_of, name_of
+from veilgraph.ir.legality import CALLS
 from veilgraph.ir.party_text import print_program
 from veilgraph.ir.plan import PUBLIC, SHARED, WEIGHTS, Disclosure, Manifest, Tensor
 from veilgraph.ir.secret import Argument, SecretProgram
 from veilgraph.ir.secret_types import RangeSource, Secrecy
 from veilgraph.ir.secret_types import Tensor as SecretTensor
 from veilgraph.models import Model, import_model
-from veilgraph.passes.emit_plan import emit_plan
+from veilgraph.passes.emit_plan import emit_plan, exact_ranges
 from veilgraph.passes.lower import LOWERING_VERSION
 from veilgraph.passes.pipeline import PIPELINE, Options, Program, check
 from veilgraph.passes.reveal_as import Form, scope
@@ -34,6 +35,7 @@ Weights = dict[str, npt.NDArray[np.float32]]
 Samples = Mapping[str, npt.ArrayLike]
 Progress = Callable[[str], None]
 LISTED = 8  # numbers of a public constant that a disclosure shows
+PUBLIC_NUMBERS = "the architecture's, an integer of the model, or asked for with --public"
 
 
 def compile(
@@ -47,6 +49,7 @@ def compile(
     owners: Mapping[str, str] | None = None,
     receivers: Mapping[str, Sequence[str]] | None = None,
     shapes: Mapping[str, Sequence[int]] | None = None,
+    public: Sequence[str] = (),
     calibrate: str | Path | Samples | None = None,
     ring: int | str = "auto",
     frac_bits: int | None = None,
@@ -75,6 +78,9 @@ def compile(
             that are "shared" every party loads shares, which `deal` makes: no party has them.
         receivers: parties by output name; the first party unless told otherwise.
         shapes: shapes of inputs that the model leaves open, by name.
+        public: names of the model's own parameters that every party may know: an ONNX initialiser's
+            or what a Constant node makes, PyTorch's `fc.bias`. All others are the owner's, single
+            numbers included.
         calibrate: samples of all inputs, one array an input with samples on a new first axis, or an
             .npz file of them. Without it ranges are unknown, and the ring is 64 bits wide.
         ring: bits of one ring for all values, a multiple of 8 up to 64, or "auto": a ring for each
@@ -107,7 +113,7 @@ def compile(
     chosen = target(suite, parties, network, owners, receivers, dealer)
     say = progress or (lambda name: None)
     say("import")
-    graph, examples = import_model(model, shapes, example_inputs)
+    graph, examples = import_model(model, shapes, example_inputs, public)
     chosen.check_names(list(graph.inputs), list(graph.outputs))
     samples = _samples(examples if calibrate is None else calibrate, graph)
     if max_error is not None and samples is None:
@@ -122,6 +128,7 @@ def compile(
         max_error=max_error,
         reveal_as=_forms(reveal_as, list(graph.outputs)),
         trusts_ranges=trust_ranges,
+        public=tuple(public),
     )
     program = Program(chosen, options, graph)
     dump = _Dump(dump_phases)
@@ -138,11 +145,12 @@ def compile(
         list(_tensors(program.secret, chosen)),
         {
             "graph": program.graph.text(),
-            "secret": program.secret.module.operation.get_asm(enable_debug_info=True),
+            "secret": program.secret.text(),
             "party": print_program(program.expanded.program),
         },
     )
-    plan = replace(plan, magnitudes=tuple(program.ranges.magnitudes))
+    kept, magnitudes = exact_ranges(program.expanded), tuple(program.ranges.magnitudes)
+    plan = replace(plan, ranges=kept, magnitudes=magnitudes)
     return Plan.of(plan), dict(program.secret.weights)
 
 
@@ -212,6 +220,7 @@ def _manifest(program: Program) -> Manifest:
             "avgpool": program.options.average_pools,
             "margin": secret.margin,
             "trust_ranges": program.options.trusts_ranges,
+            "public": list(program.options.public),
             "reveal_as": {name: str(form) for name, form in program.options.reveal_as.items()},
         },
     )
@@ -228,18 +237,24 @@ def _disclosures(program: Program) -> Iterator[Disclosure]:
     yield from _disclosed_weights(program)
     yield Disclosure("the graph: operators, shapes, strides", everyone, "it is in the plan")
     yield Disclosure(
-        "ring, fraction bits, window and range of every tensor",
+        "ring, fraction bits and window of every tensor, its range to a power of two",
         everyone,
         "scales follow from ranges: weights and samples show in them to a power of two; rings also "
         "from how much each layer bears on the outputs",
     )
+    if any(kind_of(op) in CALLS for op in program.graph.operations):
+        yield Disclosure(
+            "the interval on which each real function holds, to 1/16 bit",
+            everyone,
+            "its coefficients, bounds and thresholds follow from its operand's range and margin",
+        )
     rankings = tuple(scope(name, form) for name, form in forms.items())
     for op in program.graph.operations:
         # The tables that a ranking is made of follow from what was asked for.
         if kind_of(op) == "constant" and not name_of(op).startswith(rankings):
             numbers = np.asarray(attributes(op)["value"]).ravel()
             what = f"constant {name_of(op)} = {_listed(numbers)}"
-            yield Disclosure(what, everyone, "single numbers and integers are public")
+            yield Disclosure(what, everyone, PUBLIC_NUMBERS)
 
 
 def _disclosed_weights(program: Program) -> Iterator[Disclosure]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
@@ -38,7 +38,10 @@ def is_torch(model: Model) -> bool:
 
 
 def import_model(
-    model: Model, shapes: Mapping[str, Sequence[int]] | None, example_inputs: Any = None
+    model: Model,
+    shapes: Mapping[str, Sequence[int]] | None,
+    example_inputs: Any = None,
+    public: Collection[str] = (),
 ) -> tuple[Graph, Samples | None]:
     """The model at the graph level, and the samples that its example inputs are.
 
@@ -49,10 +52,10 @@ def import_model(
         from veilgraph.frontend.torch import import_exported
         from veilgraph.frontend.torch_export import export
 
-        exported = export(model, example_inputs, shapes)
+        exported = export(model, example_inputs, shapes, public)
         return import_exported(exported), exported.samples or None
     if example_inputs is not None:
         raise UsageError(
             "example_inputs are for PyTorch models.", "Give an ONNX model's samples to calibrate."
         )
-    return onnx.import_model(model, shapes), None
+    return onnx.import_model(model, shapes, public), None

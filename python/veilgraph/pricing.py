@@ -131,7 +131,7 @@ def computing_parties(plan: Plan) -> int:
 def _priced(plan: Plan, chosen: Network, machine: Machine) -> tuple[LayerPrice, ...]:
     """Each layer's price as if it ran alone, and its share of their sum."""
     groups: dict[tuple[str, bool], list[Layer]] = {}
-    for layer in plan.layers:
+    for layer in plan.known_layers:
         if layer.name and layer.op != "weight":
             # An output may have the name of the layer that computes it, and an input any name.
             key = (layer.name, layer.op in ("input", "reveal"))

@@ -47,11 +47,17 @@ class Reference(Protocol):
         ...
 
 
-def reference_of(model: Model, inputs: Sequence[Tensor], average_pools: bool = False) -> Reference:
+def reference_of(
+    model: Model,
+    inputs: Sequence[Tensor],
+    average_pools: bool = False,
+    public: Sequence[str] = (),
+) -> Reference:
     """The model as the importer sees it, for the shapes of a plan's inputs.
 
     Args:
         average_pools: with average pools in place of max pools, as `compile --avgpool`.
+        public: parameters that everybody may know, as `compile --public`.
 
     Raises:
         UsageError, UnsupportedError: as `veilgraph.compile`.
@@ -59,8 +65,8 @@ def reference_of(model: Model, inputs: Sequence[Tensor], average_pools: bool = F
     if is_torch(model):
         from veilgraph.torch_references import TorchReference
 
-        return TorchReference.of(model, inputs, average_pools)
-    return OnnxReference.of(model, inputs, average_pools)
+        return TorchReference.of(model, inputs, average_pools, public)
+    return OnnxReference.of(model, inputs, average_pools, public)
 
 
 @dataclass(frozen=True)
@@ -78,9 +84,11 @@ class OnnxReference:
     outputs: tuple[str, ...]
 
     @staticmethod
-    def of(model: Model, inputs: Sequence[Tensor], average_pools: bool) -> OnnxReference:
+    def of(
+        model: Model, inputs: Sequence[Tensor], average_pools: bool, public: Sequence[str]
+    ) -> OnnxReference:
         """See `reference_of`."""
-        prepared = prepare(model, {tensor.name: tensor.shape for tensor in inputs})
+        prepared = prepare(model, {tensor.name: tensor.shape for tensor in inputs}, public)
         proto = ModelProto()
         proto.CopyFrom(prepared.model)
         outputs = tuple(info.name for info in proto.graph.output)

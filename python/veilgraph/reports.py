@@ -45,6 +45,7 @@ def plan_values(plan: Plan, predicted: Prediction) -> dict[str, Any]:
         "outputs": [_tensor_values(tensor, "receivers") for tensor in plan_outputs(plan)],
         "ring_bits": manifest.ring_bits,
         "encoding": manifest.encoding,
+        "exact_ranges": bool(plan.ranges),
         "options": dict(manifest.options),
         **cost_values(plan, predicted),
     }
@@ -193,6 +194,13 @@ def layers(predicted: Prediction) -> Table:
         f"#time on {predicted.network.name}"
     )
     return Table.of(headings, rows)
+
+
+def ranges(plan: Plan) -> str:
+    """Whether ranges are those that were found, or the plan's own."""
+    if plan.ranges:
+        return "Ranges are exact: they were kept beside the plan where it was compiled."
+    return "Ranges are rounded to powers of two: the exact ones stay where the plan was compiled."
 
 
 def _range(layer: Layer) -> str:

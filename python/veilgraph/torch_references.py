@@ -37,13 +37,15 @@ class TorchReference:
         return self.exported.outputs
 
     @staticmethod
-    def of(model: TorchModel, inputs: Sequence[Tensor], average_pools: bool) -> TorchReference:
+    def of(
+        model: TorchModel, inputs: Sequence[Tensor], average_pools: bool, public: Sequence[str]
+    ) -> TorchReference:
         """See `references.reference_of`."""
         shapes = {tensor.name: tensor.shape for tensor in inputs}
         examples = None
         if isinstance(model, torch.nn.Module):
             examples = {name: torch.zeros(shape) for name, shape in shapes.items()}
-        exported = export(model, examples, None if examples else shapes)
+        exported = export(model, examples, None if examples else shapes, public)
         if average_pools:
             _average(exported.program.graph)
         return TorchReference(exported, {layer: _key(layer) for layer in exported.layers.values()})

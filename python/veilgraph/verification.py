@@ -109,7 +109,8 @@ def verify(plan: Plan) -> Verified:
     except Exception as error:
         # What a stranger wrote may break any assumption of a pass: it is refused all the same.
         reason = next(iter(str(error).splitlines()), "") or type(error).__name__
-        raise SecurityAbort(f"The plan is refused: {reason.rstrip('. ')[:MOST_QUOTED]}.", HINT) from error
+        quoted = reason.rstrip(". ")[:MOST_QUOTED]
+        raise SecurityAbort(f"The plan is refused: {quoted}.", HINT) from error
 
 
 def require_lowering(manifest: Manifest) -> None:

@@ -19,9 +19,9 @@ from onnx import helper
 from verbs import Compiled, refusal, run_verb
 
 import veilgraph
-from veilgraph import histograms
-from veilgraph.histograms import load_histograms
+from veilgraph import kept_ranges
 from veilgraph.html_report import page
+from veilgraph.kept_ranges import with_ranges
 from veilgraph.layer_graph import ROW, LayerGraph, drawing
 from veilgraph.markup import tag
 from veilgraph.pricing import predict
@@ -161,11 +161,11 @@ def test_edges_that_meet_have_lanes_of_their_own() -> None:
 
 def test_histograms_stay_beside_the_plan(copied: Compiled) -> None:
     """In a file of their own, which its owner alone may read; the plan has none of them."""
-    kept = Path("digits.histograms")
+    kept = Path("digits.ranges")
     assert stat.S_IMODE(kept.stat().st_mode) == 0o600
     plan = copied.plan
     assert plan.magnitudes == ()
-    found = load_histograms(plan, kept)
+    found = with_ranges(plan, kept).magnitudes
     assert {"image", "conv1", "relu1", "fc2"} <= {entry.name for entry in found}
     assert all(200 < sum(entry.shares) < 300 for entry in found)
     with zipfile.ZipFile("digits.plan") as archive:
@@ -192,21 +192,26 @@ def test_histograms_stay_beside_the_plan(copied: Compiled) -> None:
         b"[]",
         b"\xff",
         b'{"plan": "PLAN"}',
-        b'{"plan": "PLAN", "magnitudes": {}}',
-        b'{"plan": "PLAN", "magnitudes": [{"name": "x", "top": "1", "shares": []}]}',
+        b'{"plan": "PLAN", "ranges": [], "magnitudes": {}}',
+        b'{"plan": "PLAN", "ranges": [], "magnitudes": []}',
+        b'{"plan": "PLAN", "ranges": [[1]], "magnitudes": []}',
+        b'{"plan": "PLAN", "ranges": [[1, 0]], "magnitudes": []}',
+        b'{"plan": "PLAN", "ranges": [[NaN, 0]], "magnitudes": []}',
+        b'{"plan": "PLAN", "ranges": [["0", 1]], "magnitudes": []}',
+        b'{"plan": "PLAN", "ranges": [], "magnitudes": [{"name": "x", "top": "1", "shares": []}]}',
         b"[" * 100_000,
     ],
 )
 def test_histograms_that_are_none(copied: Compiled, content: bytes) -> None:
     stated = content.replace(b"PLAN", copied.plan.digest.encode())
-    Path("digits.histograms").write_bytes(stated)
+    Path("digits.ranges").write_bytes(stated)
     code, told = refusal("inspect", "digits.plan", "--html", "report.html")
     assert code == 2
-    assert "digits.histograms holds no histograms, or damaged ones." in told
+    assert "digits.ranges holds no ranges, or damaged ones." in told
 
 
 def test_histograms_that_are_too_large(copied: Compiled, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(histograms, "MOST_BYTES", 100)
+    monkeypatch.setattr(kept_ranges, "MOST_BYTES", 100)
     code, told = refusal("inspect", "digits.plan", "--html", "report.html")
     assert (code, "or damaged ones" in told) == (2, True)
 

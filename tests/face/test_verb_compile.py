@@ -116,6 +116,7 @@ def test_an_error_that_can_not_be_held_ends_with_code_4(copied: Compiled) -> Non
         (("-o", "new.weights"), "new.weights is the name that the weights get."),
         (("-o", "n.plan", *SHAPE, *SHAPE), "--shape names `image` twice."),
         (("-o", "n.plan", "--shape", "image=1xx28"), "is no shape like"),
+        (("-o", "n.plan", *SHAPE, "--public", "fc9"), "no parameter 'fc9' to make public."),
         (("-o", "n.plan", "--shape", "image"), "should read NAME=..."),
         (("-o", "n.plan", *SHAPE, "--ring", "many"), "neither `auto` nor a number"),
         (("-o", "n.plan", *SHAPE, "--owner", "weights=eve"), "eve owns `weights`, and is no party"),

@@ -9,7 +9,7 @@ import onnx
 import pytest
 from models import model, run_onnx
 from numpy.typing import NDArray
-from onnx import ModelProto, TensorProto, helper, numpy_helper
+from onnx import ModelProto, NodeProto, TensorProto, helper, numpy_helper
 
 from veilgraph.frontend.onnx import import_model, node_outputs, prepare
 from veilgraph.ir.errors import UsageError
@@ -174,15 +174,73 @@ def test_parameters_in_disguise_are_weights() -> None:
     assert evaluate(graph, {"x": np.zeros(2)})["y"].tolist() == [12.5, 15.5]
 
 
-def test_single_numbers_are_constants() -> None:
-    one = np.array([[2.5]], dtype=np.float32)
-    graph = import_model(
-        model([helper.make_node("Mul", ["x", "c"], ["y"])], {"x": (2, 3)}, ["y"], {"c": one})
-    )
-    constant, mul = graph.operations
-    assert (kind_of(constant), kind_of(mul)) == ("constant", "mul")
-    assert np.asarray(attributes(constant)["value"]).tolist() == 2.5
+@pytest.mark.parametrize("form", ["value", "value_float", "value_floats"])
+@pytest.mark.parametrize(("number", "is_public"), [(2.5, True), (0.2137, False)])
+def test_single_numbers_of_constant_nodes_are_public_where_people_write_such(
+    form: str, number: float, is_public: bool
+) -> None:
+    value = {"value": numpy_helper.from_array(np.array([number], np.float32))}
+    given = value.get(form) or ([number] if form == "value_floats" else number)
+    nodes = [
+        helper.make_node("Constant", [], ["c"], **{form: given}),
+        helper.make_node("Mul", ["x", "c"], ["y"]),
+    ]
+    graph = import_model(model(nodes, {"x": (2, 3)}, ["y"], {}))
+    assert list(graph.weights) == ([] if is_public else ["c"])
+    if is_public:
+        constant, _ = graph.operations
+        assert float(np.asarray(attributes(constant)["value"])) == number
+    found = evaluate(graph, {"x": np.ones((2, 3))})["y"]
+    np.testing.assert_allclose(found, np.full((2, 3), number), rtol=1e-6)
+
+
+@pytest.mark.parametrize("number", [2.5, 0.0, 0.2137])
+def test_single_numbers_of_initialisers_are_the_owners_unless_named_public(number: float) -> None:
+    one = np.array([[number]], dtype=np.float32)
+    proto = model([helper.make_node("Mul", ["x", "c"], ["y"])], {"x": (2, 3)}, ["y"], {"c": one})
+    graph = import_model(proto)
+    assert {name: array.tolist() for name, array in graph.weights.items()} == {"c": one.tolist()}
+    public = import_model(proto, public=("c",))
+    assert public.weights == {}
+    assert [kind_of(op) for op in public.operations] == ["constant", "mul"]
+
+
+def test_a_tensor_that_is_named_public_is_a_constant() -> None:
+    c = draw(2, 3)
+    proto = model([helper.make_node("Mul", ["x", "c"], ["y"])], {"x": (2, 3)}, ["y"], {"c": c})
+    graph = import_model(proto, public=("c",))
     assert graph.weights == {}
+    np.testing.assert_allclose(evaluate(graph, {"x": np.ones((2, 3))})["y"], c)
+
+
+def test_a_public_name_that_is_none_is_told() -> None:
+    c = draw(2, 3)
+    proto = model([helper.make_node("Mul", ["x", "c"], ["y"])], {"x": (2, 3)}, ["y"], {"c": c})
+    with pytest.raises(UsageError, match="no parameter 'cc' to make public") as caught:
+        import_model(proto, public=("cc",))
+    assert caught.value.hint == "Parameters with names like it: c."
+
+
+@pytest.mark.parametrize("exponent", [2.0, 2.1234])
+def test_an_exponent_that_is_learnt_is_the_owners(exponent: float) -> None:
+    number = np.array(exponent, np.float32)
+    proto = model([helper.make_node("Pow", ["x", "p"], ["y"])], {"x": (2, 3)}, ["y"], {"p": number})
+    graph = import_model(proto)
+    assert list(graph.weights) == ([] if exponent == 2.0 else ["p"])
+    x = {"x": draw(2, 3) ** 2 + 1}
+    np.testing.assert_allclose(evaluate(graph, x)["y"], run_onnx(proto, x)["y"], rtol=1e-4)
+
+
+@pytest.mark.parametrize(("low", "high"), [(-0.537, 0.777), (0.537, -0.777)])
+def test_a_clip_to_bounds_of_the_owners_publishes_neither(low: float, high: float) -> None:
+    bounds = {"low": np.array(low, np.float32), "high": np.array(high, np.float32)}
+    clip = helper.make_node("Clip", ["x", "low", "high"], ["y"])
+    proto = model([clip], {"x": (2, 3)}, ["y"], bounds)
+    graph = import_model(proto)
+    assert set(graph.weights) == {"low", "high"}
+    x = {"x": 2 * draw(2, 3)}
+    found, wanted = evaluate(graph, x)["y"], run_onnx(proto, x)["y"]
+    np.testing.assert_allclose(found, wanted, rtol=1e-5, atol=1e-6)
 
 
 @pytest.mark.parametrize("extents", [[], [1], [1, 1]])
@@ -365,6 +423,10 @@ def test_zeros_around_become_padding_of_a_convolution(
     np.testing.assert_allclose(evaluate(graph, x)["y"], run_onnx(proto, x)["y"], rtol=1e-5)
 
 
+def _constant(name: str, value: NDArray[np.float32]) -> NodeProto:
+    return helper.make_node("Constant", [], [name], value=numpy_helper.from_array(value))
+
+
 @pytest.mark.parametrize(
     ("operators", "kinds"),
     [
@@ -396,7 +458,8 @@ def test_chains_become_one_operation(operators: list[str], kinds: str) -> None:
     literals = {**numbers, "grown": np.array([2, 3, 4])}
     used = {n: literals[n] for n in literals if any(n in node.input for node in nodes)}
     output = f"v{len(operators)}"
-    proto = model(nodes, {"v0": (1, 3, 4), "z": (2, 3, 4)}, [output], used)
+    bounds = [_constant(name, used.pop(name)) for name in numbers if name in used]
+    proto = model([*bounds, *nodes], {"v0": (1, 3, 4), "z": (2, 3, 4)}, [output], used)
     feeds = {"v0": draw(1, 3, 4), "z": draw(2, 3, 4)}
     graph = import_model(proto)
     assert " ".join(kind_of(op) for op in graph.operations) == kinds

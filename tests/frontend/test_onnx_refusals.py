@@ -141,8 +141,8 @@ CASES: list[tuple[NodeProto, str]] = [
     (node("Gather", "x outside", "y", axis=1), "An index is outside the extent 4."),
     (node("GatherElements", "x outsides", "y", axis=3), "An index is outside the extent 8."),
     (node("CumSum", "long last", "y"), "It would take a public matrix of 100000000 elements."),
-    (node("Clip", "x number", "y"), "Its bounds are computed from data."),
     (node("PRelu", "x c", "y"), "Its slopes are a plain vector."),
+    (node("Pad", "x pads learnt", "y"), "learnt, which it computes with, would have to be public"),
     (node("Pow", "x seventeen", "y"), "The power 17 isn't supported"),
     (node("GridSample", "x grid", "y"), "Its grid is computed from data."),
     (node("ScatterElements", "x places x", "y"), "Its places are computed from data."),
@@ -175,6 +175,7 @@ EXTRAS = {
     "outsides": np.array([[[[-9, 1]]]]),
     "last": np.array(1),
     "nought": np.array(0, dtype=np.float32),
+    "learnt": np.array(0.2137, dtype=np.float32),
     "seventeen": np.array(17, dtype=np.float32),
     "rw": np.ones((1, 2, 4), dtype=np.float32),
     "rr": np.ones((1, 2, 2), dtype=np.float32),
@@ -376,3 +377,18 @@ def test_names_that_are_no_text_are_refused() -> None:
     assert b"the_y" in data
     with pytest.raises(UsageError, match="names that are no text"):
         import_model(data.replace(b"the_y", b"the_\xff"))
+
+
+def test_each_number_that_would_have_to_be_public_is_named_with_the_way_out() -> None:
+    pads = np.array([0, 0, 1, 1, 0, 0, 1, 1])
+    numbers = {name: np.array(0.2137, np.float32) for name in ("edge", "margin")}
+    nodes = [node("Pad", "x pads edge", "h"), node("Pad", "h pads margin", "y")]
+    proto = model(nodes, {"x": IMAGE}, ["y"], {"pads": pads, **numbers})
+    with pytest.raises(UnsupportedError) as caught:
+        import_model(proto)
+    told = {entry.node: entry.way_out for entry in caught.value.offenders}
+    assert list(told.values()) == [
+        "If all may know it: --public edge.",
+        "If all may know it: --public margin.",
+    ]
+    assert not import_model(proto, public=tuple(numbers)).weights

@@ -13,12 +13,13 @@ from veilgraph.checking import TOLERANCE, check
 from veilgraph.commands import arguments
 from veilgraph.commands.files import check_destination
 from veilgraph.html_report import write_report
+from veilgraph.kept_ranges import ranges_file, with_ranges
 from veilgraph.layer_errors import Check, DecisionError, LayerError, OutputError
 from veilgraph.passes.samples import read_samples
 from veilgraph.plans import Plan
 from veilgraph.pricing import predict
 from veilgraph.remedies import bits_lacking
-from veilgraph.reports import plan_inputs
+from veilgraph.reports import plan_inputs, ranges
 from veilgraph.runtime.weights import load_weights
 from veilgraph.tables import Table, progress, show, show_json
 
@@ -98,7 +99,7 @@ def command(
     Runs where the model's owner is, on samples of theirs, without any protocol. The end is exit
     code 4 where a value left its range or a layer is further off than tolerated.
     """
-    plan = Plan.load(plan_file)
+    plan = with_ranges(Plan.load(plan_file), ranges_file(plan_file))
     weights = load_weights(weights_file, plan.digest)
     shapes = {tensor.name: tensor.shape for tensor in plan_inputs(plan)}
     samples = read_samples(samples_file, shapes)
@@ -222,6 +223,7 @@ def _tables(plan: Plan, found: Check) -> list[Table | str]:
         f"Encoding: {plan.manifest.encoding}.",
         *_kept(plan, found),
         *(outside or ["No value left its range."]),
+        ranges(plan),
         "No layer drifts." if drift is None else f"First layer that drifts: {drift.name}.",
     ]
 

@@ -10,9 +10,9 @@ import click
 import veilgraph
 from veilgraph.commands import arguments, comparing
 from veilgraph.commands.files import check_destination
-from veilgraph.histograms import histograms_file, save_histograms
 from veilgraph.ir.errors import UsageError
 from veilgraph.ir.plan import PUBLIC, SHARED, WEIGHTS
+from veilgraph.kept_ranges import ranges_file, save_ranges
 from veilgraph.plans import Plan
 from veilgraph.pricing import predict
 from veilgraph.reports import costs, plan_values
@@ -76,6 +76,13 @@ Example, a classifier of the bank's on a client's image:
     metavar="NAME=1x3x224x224",
     multiple=True,
     help="Shape of an input that the model leaves open, batch included.",
+)
+@click.option(
+    "--public",
+    metavar="NAME",
+    multiple=True,
+    help="A parameter of the model that every party may know, whatever its size; all others are "
+    "the owner's, single numbers included.",
 )
 @click.option(
     "--calibrate",
@@ -184,13 +191,12 @@ def command(
         plan, weights = veilgraph.compile(model, progress=tell, **options)
     shares = {name: shares_file(destination, name) for name in plan.programs}
     dealt = {shares[name]: each for name, each in veilgraph.deal(plan, weights).items()}
-    for file in (*dealt, histograms_file(destination)):
+    for file in (*dealt, ranges_file(destination)):
         _refuse_model(model, file)
     save_weights(weights, weights_file, plan.digest)
     for file, each in dealt.items():
         each.save(file)
-    if plan.magnitudes:
-        save_histograms(plan, histograms_file(destination))
+    save_ranges(plan, ranges_file(destination))
     plan.save(destination)
     if not (options["parties"] and options["owners"] and options["receivers"]):
         remark(_who(plan))

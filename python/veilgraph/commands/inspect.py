@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, replace
+from dataclasses import asdict
 from pathlib import Path
 
 import click
@@ -10,9 +10,9 @@ import click
 from veilgraph import reports
 from veilgraph.commands import arguments
 from veilgraph.commands.files import check_destination
-from veilgraph.histograms import histograms_file, load_histograms
 from veilgraph.html_report import write_report
 from veilgraph.ir.errors import UsageError
+from veilgraph.kept_ranges import ranges_file, with_ranges
 from veilgraph.listing import listing
 from veilgraph.plans import Plan
 from veilgraph.pricing import predict
@@ -41,8 +41,8 @@ Example, where the time goes between two continents:
     "report",
     type=arguments.PATH,
     metavar="FILE",
-    help="Write a page with all of this, and the histograms that `compile` kept beside PLAN, for a "
-    "browser; no other site is asked for anything.",
+    help="Write a page with all of this, and the ranges and histograms that `compile` kept beside "
+    "PLAN, for a browser; no other site is asked for anything.",
 )
 @arguments.network_option
 @arguments.json_option
@@ -60,14 +60,13 @@ def command(
     Counts are of all parties together. A layer's seconds are as if it ran alone; independent
     layers may share rounds.
     """
-    plan = Plan.load(plan_file)
+    plan = with_ranges(Plan.load(plan_file), ranges_file(plan_file))
     found = verify(plan) if want_reveals else None
     text = None if level is None else ir_text(plan, level)
     predicted = predict(plan, network)
     if report is not None:
         check_destination(report)
-        magnitudes = load_histograms(plan, histograms_file(plan_file))
-        write_report(report, replace(plan, magnitudes=magnitudes), predicted)
+        write_report(report, plan, predicted)
     if as_json:
         content = reports.plan_values(plan, predicted)
         content["layers"] = [reports.layer_values(price) for price in predicted.layers]
@@ -79,7 +78,7 @@ def command(
     if text is not None:
         show_text(text)
     if want_layers:
-        show(reports.layers(predicted), reports.assumptions(predicted))
+        show(reports.layers(predicted), reports.ranges(plan), reports.assumptions(predicted))
     if found is not None:
         show(*reports.reveals(plan, found))
     if report is not None:

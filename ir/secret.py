@@ -177,8 +177,12 @@ class SecretProgram:
     def keep_outputs(self, names: Sequence[str]) -> None:
         """Lets a program that is finished return these of its outputs alone."""
         kept = {name: value for name, value in self.outputs.items() if name in names}
-        list(self.block.operations)[-1].operation.erase()
+        self.reopen()
         self.finish(kept)
+
+    def reopen(self) -> None:
+        """Takes the return off a program that is finished: build under `at`, and `finish` again."""
+        list(self.block.operations)[-1].operation.erase()
 
     def finish(self, outputs: Mapping[str, ir.Value]) -> None:
         """Ends the program: returns `outputs`, drops what nothing uses, has equal constants once.

@@ -197,6 +197,10 @@ class Truncate(Unary, name="truncate"):
         return Encoding(stated.ring_bits, x.encoding.frac_bits - bits, x.encoding.secrecy)
 
 
+class RoundOff(Truncate, name="round_off"):
+    """floor(z / 2^bits + 1/2): as `truncate`, but rounded to the nearest, halves up, always."""
+
+
 class Step(Unary, name="step"):
     """1 where z >= 0, else 0: an integer, whatever the operand's fraction bits."""
 

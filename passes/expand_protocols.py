@@ -7,6 +7,7 @@ suite.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 
@@ -18,7 +19,7 @@ from veilgraph.ir.meaning.integers import encode
 from veilgraph.ir.party import Program, Value
 from veilgraph.ir.plan import PUBLIC, SHARED, Phase
 from veilgraph.ir.secret import Argument, SecretProgram
-from veilgraph.ir.secret_ops import attributes_of
+from veilgraph.ir.secret_ops import SecretOp, Truncate, attributes_of
 from veilgraph.ir.secret_types import RealRange, Tensor
 from veilgraph.ir.types import words
 from veilgraph.targets.suite import Form, Operation, Parties, Sharing
@@ -45,20 +46,39 @@ class Expanded:
     notes: list[LayerNote] = field(default_factory=lambda: [LayerNote("", "")])
 
 
-def expand_protocols(secret: SecretProgram, target: Target) -> Expanded:
-    """The program of all parties, in the target's suite."""
-    return _Expansion(secret, target).run()
+def expand_protocols(secret: SecretProgram, target: Target, fixed_roles: bool = False) -> Expanded:
+    """The program of all parties, in the target's suite.
+
+    Args:
+        fixed_roles: the receiver's role is that which knows no threshold, in every truncation that
+            has one.
+    """
+    return _Expansion(secret, target, fixed_roles).run()
+
+
+def only_receiver(secret: SecretProgram, target: Target) -> int | None:
+    """The one party that receives outputs and does not have the weights, if there is one."""
+    receiving = {who for name in secret.outputs for who in target.receiver(name)}
+    asking = receiving - {target.weights_owner}
+    return target.parties.index(asking.pop()) if len(asking) == 1 else None
 
 
 class _Expansion:
-    def __init__(self, secret: SecretProgram, target: Target) -> None:
+    def __init__(self, secret: SecretProgram, target: Target, fixed_roles: bool) -> None:
         self.secret = secret
         self.target = target
         self.program = Program(target.everyone)
         count = len(target.parties)
-        self.parties = Parties(self.program, tuple(range(count)), count if target.dealer else None)
+        self.parties = Parties(
+            self.program,
+            tuple(range(count)),
+            count if target.dealer else None,
+            receiver=only_receiver(secret, target),
+            fixed_roles=fixed_roles,
+        )
         self.expanded = Expanded(self.program)
         self.sharings: dict[ir.Value, Sharing] = {}
+        self.rounded = dict(self._rounded())
         self.numbers: dict[tuple[int, tuple[int, ...], bytes], int] = {}  # equal tensors once
 
     def run(self) -> Expanded:
@@ -66,10 +86,22 @@ class _Expansion:
         for value, argument in arguments:
             self.sharings[value] = self._argument(argument)
         for op in self.secret.operations:
-            self.sharings[op.operation.results[0]] = self._operation(op)
+            result = op.operation.results[0]
+            if result not in self.rounded:
+                self.sharings[result] = self._operation(op)
         for name, value in self.secret.outputs.items():
             self._output(name, value)
         return self.expanded
+
+    def _rounded(self) -> Iterator[tuple[ir.Value, SecretOp]]:
+        """What is truncated for one receiver alone: that is done as it is revealed."""
+        if "reveal_truncated" not in self.target.suite.protocols:
+            return
+        for name, value in self.secret.outputs.items():
+            op = None if isinstance(value, ir.BlockArgument) else value.owner.opview
+            is_alone = sum(1 for _ in value.uses) == len(self.target.receiver(name)) == 1
+            if type(op) is Truncate and is_alone and _keeps_range(op):
+                yield value, op
 
     def _argument(self, argument: Argument) -> Sharing:
         if argument.owner == PUBLIC:
@@ -125,15 +157,23 @@ class _Expansion:
         return self.program.constant(self.numbers[key], result.shape, type)
 
     def _output(self, name: str, value: ir.Value) -> None:
-        sharing = self.sharings[value]
         tensor = Tensor.of(value)
         for receiver in self.target.receiver(name):
             party = self.target.parties.index(receiver)
             with self._layer(LayerNote(name, "reveal", tensor)):
-                clear = self._revealed(party, sharing)
+                clear = self._revealed(party, value)
                 self.program.output(clear, party, name, tensor.encoding.frac_bits)
 
-    def _revealed(self, party: int, sharing: Sharing) -> Value:
+    def _revealed(self, party: int, value: ir.Value) -> Value:
+        if value in self.rounded:
+            op = self.rounded[value]
+            wide = self.sharings[op.operation.operands[0]]
+            tensor, protocol = Tensor.of(value), self.target.suite.protocols["reveal_truncated"]
+            ring_bits = tensor.encoding.ring_bits
+            operation = Operation("reveal_truncated", tensor.shape, ring_bits, attributes_of(op))
+            rounded: Value = protocol(self.parties, operation, party, wide)
+            return rounded
+        sharing = self.sharings[value]
         if sharing.form is Form.PUBLIC:
             return sharing[0]
         revealed: Value = self.target.suite.protocols["reveal"](self.parties, party, sharing)
@@ -142,3 +182,10 @@ class _Expansion:
     def _layer(self, note: LayerNote) -> AbstractContextManager[None]:
         self.expanded.notes.append(note)
         return self.program.in_layer(note.name)
+
+
+def _keeps_range(op: SecretOp) -> bool:
+    """Whether a truncation's result has all bits that are left, and no overflow to correct."""
+    (operand,), result = op.operation.operands, op.operation.results[0]
+    left: int = Tensor.of(operand).encoding.ring_bits - attributes_of(op)["bits"]
+    return Tensor.of(result).encoding.ring_bits == left

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
+from enum import Enum
 
 import numpy as np
 import numpy.typing as npt
@@ -15,13 +16,16 @@ import numpy.typing as npt
 from veilgraph.ir.graph import Graph
 from veilgraph.ir.legality import check_graph, check_secret
 from veilgraph.ir.party_legality import check_party
+from veilgraph.ir.plan import PUBLIC
 from veilgraph.ir.secret import SecretProgram
 from veilgraph.passes.approximate import Approximate
 from veilgraph.passes.batch_rounds import Schedule, batch_rounds
 from veilgraph.passes.bound_masks import BoundMasks
 from veilgraph.passes.choose_approximations import COARSE_UNITS, ChooseApproximations, Price
 from veilgraph.passes.choose_comparison import ChooseComparison
-from veilgraph.passes.encode_fixed_point import AIM, MAX_ERROR, UNUSABLE, EncodeFixedPoint
+from veilgraph.passes.count_questions import CountQuestions, Questions
+from veilgraph.passes.encode_fixed_point import AIM, FINE, MAX_ERROR, UNUSABLE, EncodeFixedPoint
+from veilgraph.passes.exact_rounding import ExactRounding
 from veilgraph.passes.expand_protocols import Expanded, expand_protocols
 from veilgraph.passes.fold_batch_norm import FoldBatchNorm
 from veilgraph.passes.fold_constants import FoldConstants
@@ -33,6 +37,7 @@ from veilgraph.passes.pool_average import PoolAverage
 from veilgraph.passes.prune import prune
 from veilgraph.passes.ranges import Ranges, assume, calibrate
 from veilgraph.passes.reveal_as import Form, RevealAs, before, scope
+from veilgraph.passes.round_outputs import UNKNOWN_BITS, RoundOutputs, enough_bits, mean_sizes
 from veilgraph.passes.verify_accuracy import Measured, VerifyAccuracy, missed
 from veilgraph.passes.verify_masking import coalitions, verify_masking
 from veilgraph.targets.target import Target
@@ -42,6 +47,14 @@ LARGEST_CUT = 0.7  # of the aim, where the samples say that it was too high
 MOST_CUTS = 4  # before what is predicted is trusted no more
 ON_TARGET = 2  # times less than is aimed at may be predicted: rungs are coarse
 LEAST_AIM = 2.0**-30  # more than any ring can do
+
+
+class Protection(Enum):
+    """What is done about thresholds of inner truncations that a receiver knows."""
+
+    NONE = "none"
+    ROLES = "roles"  # the receiver has the role that knows none, where a protocol has one
+    EXACT = "exact"  # truncations are put right by comparisons
 
 
 @dataclass(frozen=True)
@@ -60,6 +73,7 @@ class Options:
         trusts_ranges: real functions hold on calibrated ranges with their margin, and no further.
         public: the model's parameters that every party may know, which the front door made
             constants.
+        protection: of weights from a receiver who knows how values are rounded.
     """
 
     samples: Samples | None = None
@@ -70,6 +84,7 @@ class Options:
     reveal_as: Mapping[str, Form] = field(default_factory=dict)
     trusts_ranges: bool = False
     public: tuple[str, ...] = ()
+    protection: Protection = Protection.NONE
 
 
 @dataclass
@@ -86,6 +101,7 @@ class Program:
     secret: SecretProgram = field(init=False)
     expanded: Expanded = field(init=False)
     schedule: Schedule = field(init=False)
+    questions: list[Questions] = field(init=False)
 
 
 Stage = tuple[str, str, Callable[[Program], None]]
@@ -117,10 +133,14 @@ def _measured(program: Program) -> list[Mapping[str, npt.NDArray[np.float32]]]:
     ]
 
 
+def _hidden(program: Program) -> set[str]:
+    """The outputs that are there to be measured."""
+    return {before(name, form) for name, form in program.options.reveal_as.items()}
+
+
 def _keep_decisions(program: Program) -> None:
     """Drops the outputs that were there to be measured."""
-    hidden = {before(name, form) for name, form in program.options.reveal_as.items()}
-    names = list(program.secret.outputs)
+    hidden, names = _hidden(program), list(program.secret.outputs)
     if not hidden.isdisjoint(names):
         program.secret.keep_outputs([name for name in names if name not in hidden])
 
@@ -164,7 +184,34 @@ def _secret(run: Callable[[SecretProgram], SecretProgram]) -> Callable[[Program]
 
 
 _merge = _secret(lambda secret: MergeTruncations().run(secret))
+
+
+def _exact_rounding(program: Program) -> None:
+    if program.options.protection is Protection.EXACT:
+        program.secret = ExactRounding().run(program.secret)
+
+
 _choose = _secret(lambda secret: ChooseComparison().run(secret))
+
+
+def _rounded(program: Program, secret: SecretProgram) -> SecretProgram:
+    """With outputs as coarse as the user says, or as the error allowed lets them be."""
+    options = program.options
+    decisions = {name for name, form in options.reveal_as.items() if form.decides}
+    exact = decisions | _hidden(program)
+    revealed = [name for name in secret.outputs if name not in exact]
+    bits = dict.fromkeys(revealed, options.frac_bits or UNKNOWN_BITS)
+    if options.frac_bits is None and program.ranges.outputs:
+        # In a ring that the user chose nothing is allowed, but an error is aimed at, or predicted.
+        met = MAX_ERROR if options.ring_bits is None else max(FINE, secret.predicted_error)
+        sizes = mean_sizes(program.ranges.outputs)
+        allowed = options.max_error or met
+        bits = {n: enough_bits(sizes[n], allowed) for n in revealed if n in sizes}
+    return RoundOutputs(bits).run(secret)
+
+
+def _round_outputs(program: Program) -> None:
+    program.secret = _rounded(program, program.secret)
 
 
 def _verifying(program: Program, given: Samples) -> VerifyAccuracy:
@@ -210,7 +257,7 @@ def _encode_finer(program: Program, found: Measured, allowed: float) -> None:
     program.aim = max(LEAST_AIM, min(program.aim, predicted) * cut)
     if program.misses > MOST_CUTS:
         program.ranges = program.ranges.without_gains()
-    for stage in (_encode, _merge, _choose):
+    for stage in (_encode, _merge, _exact_rounding, _choose, _round_outputs):
         stage(program)
 
 
@@ -227,7 +274,10 @@ def _choose_approximations(program: Program) -> None:
     def encoded() -> SecretProgram:
         coarse = replace(encoding, fit_units=COARSE_UNITS)
         plain = coarse.run(program.graph, program.visibility, program.ranges)
-        return ChooseComparison().run(MergeTruncations().run(plain))
+        merged = MergeTruncations().run(plain)
+        if options.protection is Protection.EXACT:
+            merged = ExactRounding().run(merged)
+        return _rounded(program, ChooseComparison().run(merged))
 
     choose = ChooseApproximations(
         AIM * options.max_error,
@@ -239,7 +289,8 @@ def _choose_approximations(program: Program) -> None:
 
 
 def _expand(program: Program) -> None:
-    program.expanded = prune(expand_protocols(program.secret, program.target))
+    fixed_roles = program.options.protection is Protection.ROLES
+    program.expanded = prune(expand_protocols(program.secret, program.target, fixed_roles))
 
 
 def _batch_rounds(program: Program) -> None:
@@ -253,6 +304,17 @@ def _verify_masking(program: Program) -> None:
         for name in program.secret.outputs
     }
     verify_masking(program.schedule, coalitions(target), receivers)
+
+
+def _count_questions(program: Program) -> None:
+    """Of receivers of numbers who do not have the weights."""
+    target, forms, secret = program.target, program.options.reveal_as, program.secret
+    numbers = [name for name in secret.outputs if name not in forms or not forms[name].decides]
+    asking = {who for name in numbers for who in target.receiver(name)} - {target.weights_owner}
+    count = CountQuestions(program.ranges, program.expanded, program.schedule)
+    known = {who: target.parties.index(who) for who in target.parties if who in asking}
+    is_hidden = target.weights_owner != PUBLIC and len(target.parties) > 1
+    program.questions = count.run(secret, known) if is_hidden else []
 
 
 def check(program: Program) -> None:
@@ -294,8 +356,12 @@ PIPELINE: tuple[Stage, ...] = (
     ("encode_fixed_point", "rings and scales by the depth still to come", _encode),
     ("merge_truncations", "one truncation a linear chain, fused with the comparison after it",
      _merge),
+    ("exact_rounding", "only on request: a value alone says how it is rounded, and no threshold",
+     _exact_rounding),
     ("choose_comparison", "a comparison looks at the bits that can differ, and no others",
      _choose),
+    ("round_outputs", "bits that the error allowed does not need tell of weights alone",
+     _round_outputs),
     ("verify_accuracy", "a plan is made of what the samples have shown to be exact enough",
      _verify_accuracy),
     ("choose_approximations", "only with an error allowed: coarser sums of waves, if cheaper",
@@ -308,5 +374,7 @@ PIPELINE: tuple[Stage, ...] = (
     ("batch_rounds", "messages that need no other message share a round", _batch_rounds),
     ("verify_masking", "what nothing hides, or nobody asked for, stops the compiler",
      _verify_masking),
+    ("count_questions", "whoever receives numbers may fit weights to how they were rounded",
+     _count_questions),
     # emit_plan follows: it lowers the schedule (passes/lower.py), and makes the plan of its tables
 )  # fmt: skip

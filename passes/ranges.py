@@ -42,11 +42,13 @@ class Statistics:
     """Where a value lies, and what noise on it does.
 
     `gain` is the outputs' mean square error, relative to their mean square, for noise of variance 1
-    on each element; None where it isn't known, or where a few samples don't tell.
+    on each element; None where it isn't known, or where a few samples don't tell. `peak` is the
+    same of the one element that bears most on them.
     """
 
     range: RealRange
     gain: float | None = None
+    peak: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -156,12 +158,18 @@ def _with_gains(
 
     The random signs that gains are estimated with are no secret, and the same every time.
     """
-    gains = noise_gains(program, samples, outputs[: len(samples)], np.random.default_rng(0))
+    found: dict[ir.Value, float] = {}
+    generator = np.random.default_rng(0)
+    gains = noise_gains(program, samples, outputs[: len(samples)], generator, found)
     named = {key: nearest(gains[v]) for key, v in _values(graph).items() if v in gains}
+    peaks = {key: found.get(v, 0.0) for key, v in _values(graph).items()}
     weights = {("weight", n): weight_statistics(graph.weights[n]).range for n in graph.parameters}
     every = {**ranges, **weights}
     bounds = {key: known.range for key, known in _declared(graph).items()}
-    return {k: Statistics(known, named.get(k, 0.0)) for k, known in (every | bounds).items()}
+    return {
+        k: Statistics(known, named.get(k, 0.0), peaks.get(k, 0.0))
+        for k, known in (every | bounds).items()
+    }
 
 
 def prove(graph: Graph, inputs: Mapping[str, tuple[float, float]]) -> Ranges:

@@ -8,7 +8,7 @@ device.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import Enum
 from typing import Any
 
@@ -104,6 +104,8 @@ class Parties:
     order: tuple[int, ...]
     dealer: int | None = None
     made: dict[Sharing, Any] = field(default_factory=dict)  # what a suite makes of a sharing once
+    receiver: int | None = None  # who is to know as little as can be of how values are rounded
+    fixed_roles: bool = False  # in every truncation, though links are then not balanced
 
     def __iter__(self) -> Iterator[int]:
         return iter(range(len(self.order)))
@@ -113,9 +115,7 @@ class Parties:
 
     def rotated(self, by: int) -> Parties:
         count = len(self.order)
-        return Parties(
-            self.program, tuple(self.order[(i + by) % count] for i in self), self.dealer, self.made
-        )
+        return replace(self, order=tuple(self.order[(i + by) % count] for i in self))
 
     def role(self, party: int) -> int:
         return self.order.index(party)
@@ -173,6 +173,7 @@ class Suite:
     name: str
     security: Security
     summary: str
+    safe_role: bool = False  # one that knows no threshold of a truncation may be fixed
     needs_consent: bool = False  # must be asked for by name, and says so in the manifest
     protocols: dict[str, Protocol] = field(default_factory=dict)
 

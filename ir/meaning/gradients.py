@@ -83,6 +83,7 @@ def noise_gains(
     samples: Sequence[Mapping[str, Array]],
     outputs: Sequence[Mapping[str, Array]],
     generator: np.random.Generator,
+    peaks: dict[ir.Value, float] | None = None,
 ) -> dict[ir.Value, float]:
     """For each value: the outputs' mean square if each of its elements had noise of variance 1.
 
@@ -97,10 +98,12 @@ def noise_gains(
 
     Args:
         outputs: those of each sample.
+        peaks: takes, for each value, what noise of variance 1 on the one element does that bears
+            most on the outputs, for the signs that were drawn.
     """
     graph, runs = program.graph, [partial(program.run, sample) for sample in samples]
     powers = {name: _variance([found[name] for found in outputs]) for name in graph.outputs}
-    gains, effects = _gains(graph, runs, powers, generator)
+    gains, effects = _gains(graph, runs, powers, generator, peaks)
     quiet = [value for value, effect in effects.items() if effect < QUIET]
     if quiet:
         draws = -(-SIGNS // sum(math.prod(shape_of(y)) for y in graph.outputs.values()))
@@ -118,6 +121,7 @@ def _gains(
     runs: Sequence[Run],
     powers: Mapping[str, float],
     generator: np.random.Generator,
+    peaks: dict[ir.Value, float] | None = None,
 ) -> tuple[dict[ir.Value, float], dict[ir.Value, float]]:
     """For noise of variance 1 on each element, and for noise as large as the element.
 
@@ -134,6 +138,9 @@ def _gains(
         }
         for value, numbers, derivative in gradients(graph, run(), seeds):
             gains[value] += _power(derivative) / len(runs)
+            if peaks is not None:
+                peak = float(np.abs(derivative).max(initial=0.0)) ** 2
+                peaks[value] = max(peaks.get(value, 0.0), peak)
             effect = _power(derivative * numbers) if numbers.any() else math.inf
             effects[value] += effect / len(runs)
     return gains, effects
@@ -146,7 +153,11 @@ def _power(array: Array) -> float:
 def _variance(output: Sequence[Array]) -> float:
     """Variance of normal noise as large as an output in the mean; 1 for one that is zero."""
     means = [float(np.mean(np.abs(value), dtype=np.float64)) for value in output]
-    mean = sum(means) / max(len(means), 1)
+    return normal_power(sum(means) / max(len(means), 1))
+
+
+def normal_power(mean: float) -> float:
+    """Mean square of normally distributed numbers of a mean magnitude; 1 for zeros."""
     return math.pi / 2 * mean**2 or 1.0
 
 

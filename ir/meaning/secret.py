@@ -189,6 +189,10 @@ def _truncate(call: Call, z: Integers) -> Integers:
     return integers.truncate(z, call["bits"], call.tau(call["bits"], z.shape))
 
 
+def _round_off(call: Call, z: Integers) -> Integers:
+    return integers.truncate(z, call["bits"], 1 << (call["bits"] - 1))
+
+
 def _step(call: Call, z: Integers) -> Integers:
     """1 where z + tau >= 0 for tau in [0, 2^dropped_bits), else 0."""
     return np.where(z + call.tau(call["dropped_bits"], z.shape) >= 0, 1, 0)
@@ -262,6 +266,7 @@ MEANING: Mapping[str, Callable[..., Integers]] = {
     "secret.reduce": lambda call, x: x,
     "secret.lift": lambda call, x: x,
     "secret.truncate": _truncate,
+    "secret.round_off": _round_off,
     "secret.step": _step,
     "secret.relu": _relu,
     "secret.truncate_relu": _truncate_relu,

@@ -37,6 +37,7 @@ from veilgraph.layer_errors import (
 )
 from veilgraph.models import Model
 from veilgraph.passes.reveal_as import Form
+from veilgraph.passes.round_outputs import as_revealed
 from veilgraph.plans import Plan
 from veilgraph.references import Array, Feeds, Reference, reference_of
 from veilgraph.reports import plan_inputs
@@ -283,8 +284,10 @@ def _another_model(what: str) -> UsageError:
 
 def _ops_by_name(program: SecretProgram) -> dict[str, list[SecretOp]]:
     found: dict[str, list[SecretOp]] = {}
+    rounded = {as_revealed(name) for name in program.outputs}  # no layer drifts by that
     for op in program.operations:
-        found.setdefault(name_of(op), []).append(op)
+        if name_of(op) not in rounded:
+            found.setdefault(name_of(op), []).append(op)
     return found
 
 

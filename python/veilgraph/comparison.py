@@ -12,7 +12,7 @@ from typing import Any
 import veilgraph
 from veilgraph import units
 from veilgraph.ir.errors import AccuracyError, UnsupportedError
-from veilgraph.ir.plan import PUBLIC, SHARED, WEIGHTS
+from veilgraph.ir.plan import DERIVATIVES, PUBLIC, SHARED, WEIGHTS
 from veilgraph.plans import Plan
 from veilgraph.pricing import computing_parties, predict
 from veilgraph.tables import Table
@@ -103,6 +103,24 @@ def compare_owners(
         plan, _ = veilgraph.compile(model, owners={**(owners or {}), **chosen}, **options)
         who = plan.manifest.owners[WEIGHTS]
         told = nobody.get(who, who)
+        found.append(Candidate(plan.manifest.suite, computing_parties(plan), told, plan))
+    return found
+
+
+def compare_protections(model: str | Path, **options: Any) -> list[Candidate]:
+    """Compiles a model without protection of its weights beyond rounded outputs, with fixed roles
+    where the suite has a safe one, and with exact rounding.
+
+    Args:
+        options: of `compile`, but for protect_weights.
+    """
+    found = []
+    for protection in (None, "roles", "exact"):
+        if protection == "roles" and not SUITES[options.get("suite", "rep3")].safe_role:
+            continue
+        plan, _ = veilgraph.compile(model, protect_weights=protection, **options)
+        disclosed = (d.why for d in plan.manifest.disclosures if d.what == DERIVATIVES)
+        told = f"{protection or 'default'}: {'; '.join(disclosed) or 'no threshold is known'}"
         found.append(Candidate(plan.manifest.suite, computing_parties(plan), told, plan))
     return found
 

@@ -18,14 +18,22 @@ from veilgraph.ir.errors import UsageError
 from veilgraph.ir.graph import Graph, attributes, kind_of, name_of
 from veilgraph.ir.legality import CALLS
 from veilgraph.ir.party_text import print_program
-from veilgraph.ir.plan import PUBLIC, SHARED, WEIGHTS, Disclosure, Manifest, Tensor
+from veilgraph.ir.plan import (
+    DERIVATIVES,
+    PUBLIC,
+    SHARED,
+    WEIGHTS,
+    Disclosure,
+    Manifest,
+    Tensor,
+)
 from veilgraph.ir.secret import Argument, SecretProgram
 from veilgraph.ir.secret_types import RangeSource, Secrecy
 from veilgraph.ir.secret_types import Tensor as SecretTensor
 from veilgraph.models import Model, import_model
 from veilgraph.passes.emit_plan import emit_plan, exact_ranges
 from veilgraph.passes.lower import LOWERING_VERSION
-from veilgraph.passes.pipeline import PIPELINE, Options, Program, check
+from veilgraph.passes.pipeline import PIPELINE, Options, Program, Protection, check
 from veilgraph.passes.reveal_as import Form, scope
 from veilgraph.passes.samples import read_samples
 from veilgraph.plans import Plan
@@ -57,6 +65,7 @@ def compile(
     avgpool: bool = False,
     reveal_as: str | Mapping[str, str] | None = None,
     trust_ranges: bool = False,
+    protect_weights: str | None = None,
     dump_phases: str | Path | None = None,
     progress: Progress | None = None,
 ) -> tuple[Plan, Weights]:
@@ -96,6 +105,10 @@ def compile(
         trust_ranges: trust that no value leaves its calibrated range with its margin: real
             functions hold there and no further, which saves bytes and comparisons. Otherwise they
             hold wherever an input that is accepted can lead, as far as rings hold it.
+        protect_weights: against a receiver who asks equal questions and knows how values were
+            rounded: "roles" gives it the role that knows no threshold in every truncation that has
+            one (rep3), "exact" rounds by comparisons, after which thresholds say nothing. Outputs
+            are rounded in either case.
         dump_phases: a folder for the program's text after each pass.
         progress: called with the name of each pass as it begins.
 
@@ -129,6 +142,7 @@ def compile(
         reveal_as=_forms(reveal_as, list(graph.outputs)),
         trusts_ranges=trust_ranges,
         public=tuple(public),
+        protection=_protection(protect_weights, chosen),
     )
     program = Program(chosen, options, graph)
     dump = _Dump(dump_phases)
@@ -165,6 +179,22 @@ def _forms(given: str | Mapping[str, str] | None, outputs: Sequence[str]) -> dic
                 f"Its outputs are {', '.join(outputs)}.",
             )
     return {name: Form.parse(text) for name, text in (given or {}).items()}
+
+
+def _protection(given: str | None, chosen: Target) -> Protection:
+    """What is asked for, of what the suite has."""
+    try:
+        protection = Protection(given or "none")
+    except ValueError:
+        raise UsageError(
+            f"Weights can't be protected by {given!r}.", "Take roles or exact."
+        ) from None
+    if protection is Protection.ROLES and not chosen.suite.safe_role:
+        raise UsageError(
+            f"In suite {chosen.suite.name} no role is without thresholds to know.",
+            "Take --protect-weights exact, or --suite rep3.",
+        )
+    return protection
 
 
 def _ring_bits(ring: int | str) -> int | None:
@@ -219,6 +249,7 @@ def _manifest(program: Program) -> Manifest:
             "max_error": program.options.max_error,
             "avgpool": program.options.average_pools,
             "margin": secret.margin,
+            "protect_weights": program.options.protection.value,
             "trust_ranges": program.options.trusts_ranges,
             "public": list(program.options.public),
             "reveal_as": {name: str(form) for name, form in program.options.reveal_as.items()},
@@ -234,6 +265,7 @@ def _disclosures(program: Program) -> Iterator[Disclosure]:
     for name, receivers, why in (*asked, *(d for d in default if d[0] not in target.receivers)):
         alone = f", its {forms[name]} alone" if name in forms else ""
         yield Disclosure(f"output {name}{alone}", ", ".join(receivers), why)
+    yield from (Disclosure(DERIVATIVES, q.receiver, str(q)) for q in program.questions)
     yield from _disclosed_weights(program)
     yield Disclosure("the graph: operators, shapes, strides", everyone, "it is in the plan")
     yield Disclosure(

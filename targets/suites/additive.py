@@ -260,13 +260,33 @@ def truncate(p: Parties, op: Operation, z: Sharing) -> Sharing:
     Where there is no overflow to find, of all P parties the first alone needs what is opened.
     """
     f, K = int(op.attrs.get("bits", 0)), op.ring_bits
-    y, c, _ = truncated(p, reduced(z, K + f), f, K)
+    # The one party that gets c is not the receiver, who then knows nothing of the rounding.
+    turn = 0 if p.receiver is None else p.receiver + 1
+    q, x = p.rotated(turn), z.rotated(turn)
+    y, c, _ = truncated(q, reduced(x, K + f), f, K)
     if c.type.bits - f < K:
-        return y
+        return y.rotated(-turn)
     # All parts but the first were dealt, and are there before the inputs are: under these draws
     # nothing of them can be opened ahead.
     with p.program.in_phase(Phase.ONLINE):
-        return _at_each(p, [plus(x, o) for x, o in zip(y.parts, zero_sharing(p, y), strict=True)])
+        parts = [plus(part, o) for part, o in zip(y.parts, zero_sharing(q, y), strict=True)]
+        return _at_each(q, parts).rotated(-turn)
+
+
+@ADDITIVE.protocol("reveal_truncated")
+def reveal_truncated(p: Parties, op: Operation, receiver: int, z: Sharing) -> Value:
+    """floor((z + tau) / 2^f) in Z_2^K at `receiver` alone.  2 rounds; max(K, k / P) + K / P bits
+    online, K offline.
+
+    For K = k - f. Of all P parties the one after the receiver alone gets c: the receiver by itself
+    knows nothing of tau.
+    """
+    f, K = int(op["bits"]), op.ring_bits
+    q, x = p.rotated(receiver + 1), z.rotated(receiver + 1)
+    assert x.type.bits - f == K, f"{x.type.bits} bits less {f} are not {K}"
+    y = truncated(q, x, f, K)[0]
+    rounded: Value = reveal(q, q.role(p.index(receiver)), y)
+    return rounded
 
 
 # Comparison
@@ -315,6 +335,27 @@ def non_negative(p: Parties, c: Value, r: Value, window: int, dropped: int) -> S
         below = borrow(p, *digits(p, c, r, dropped, n), and_planes)
         parts = tuple(b ^ t for b, t in zip(below.parts, parts, strict=True))
     return Sharing(plus_public(p, parts, ~c.bits(window - 1)), Form.ADDITIVE)
+
+
+@ADDITIVE.protocol("round_off")
+def round_off(p: Parties, op: Operation, z: Sharing) -> Sharing:
+    """floor(z / 2^f + 1/2) in Z_2^K.  2 + ceil(log2 D) rounds; l + 1 + 2G bits online,
+    2K + e + 3D - 2 (f mod 2) + G offline.
+
+    For D = ceil(f / 2). The truncation of z + 2^(f-1) was rounded up where the low bits of c are
+    below those of r: that bit is taken off again, opened for a dealt bit as in `step`.
+    """
+    f, K = int(op["bits"]), op.ring_bits
+    low = reduced(z, K + f)
+    half = p.program.const(1 << (f - 1), low.shape, low.type)
+    y, c, r = truncated(p, _at_each(p, plus_public(p, low.parts, half)), f, K)
+    up, bit = borrow(p, *digits(p, c, r, 0, f), and_planes), random(p, y.shape, planes(1))
+    q = deal(p, bit.value.to_words(K))
+    e = opened(p, [v ^ b for v, b in zip(up.parts, bit.parts, strict=True)])
+    one = p.program.const(1, y.shape, y.type)
+    first, *rest = q
+    taken = [select(e, one - first, first), *(select(e, -v, v) for v in rest)]
+    return _at_each(p, [part - own for part, own in zip(y.parts, taken, strict=True)])
 
 
 # ReLU and maximum

@@ -61,9 +61,14 @@ def _relu(x: Value) -> Value:
     return select(x.bits(x.type.bits - 1), zero, x)
 
 
-@CLEARTEXT.protocol("truncate", "lift")
+@CLEARTEXT.protocol("truncate", "round_off", "lift")
 def truncate(p: Parties, op: Operation, x: Sharing) -> Sharing:
     return x.map(lambda v: _truncated(v, int(op.attrs.get("bits", 0)), op.ring_bits))
+
+
+@CLEARTEXT.protocol("reveal_truncated")
+def reveal_truncated(p: Parties, op: Operation, receiver: int, x: Sharing) -> Value:
+    return _truncated(x[0], int(op["bits"]), op.ring_bits)
 
 
 @CLEARTEXT.protocol("truncate_relu")

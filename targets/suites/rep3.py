@@ -43,6 +43,7 @@ REP3 = Suite(
         coalition=1,
     ),
     summary="three parties, replicated sharing, no dealer",
+    safe_role=True,
 )
 
 BIT = planes(1)
@@ -295,7 +296,27 @@ def truncate(p: Parties, op: Operation, z: Sharing) -> Sharing:
     def body(q: Parties, part: Sharing) -> Sharing:
         return truncated_chunk(q, reduced(part, K + f), f, K)[0]
 
-    return in_thirds(p, op, body, parted(z))
+    return rounded_in_thirds(p, op, body, parted(z))
+
+
+@REP3.protocol("reveal_truncated")
+def reveal_truncated(p: Parties, op: Operation, receiver: int, z: Sharing) -> Value:
+    """floor((z + tau) / 2^f) in Z_2^K at `receiver` alone.  2 rounds; 2k + K bits online, K
+    offline.
+
+    For K = k - f, and z additive; replicated it is opened with k bits less. The receiver is role
+    1: it gets (c >> f) + B from party 0 and -(r >> f) - B from party 2, B a draw of these two, and
+    knows nothing of tau.
+    """
+    f, K = int(op["bits"]), op.ring_bits
+    q, x = p.rotated(receiver - 1), parted(z).rotated(receiver - 1)
+    assert x.type.bits - f == K, f"{x.type.bits} bits less {f} are not {K}"
+    r = q.draw((2,), x.shape, x.type)
+    c = opened(q, x, r)
+    B = q.draw((2, 0), x.shape, op.type)
+    dealt = q.send(q.at(-(r >> f).mod(K) - B, 2), 2, 1)
+    upper = q.send(q.at((c >> f).mod(K) + B, 0), 0, 1, declared="reveal")
+    return q.at(dealt + upper, 1)
 
 
 # Comparison
@@ -393,6 +414,37 @@ def non_negative(p: Parties, c: Value, r: Value, window: int, dropped: int) -> S
     return Sharing((s[0] ^ tops[0], s[1], s[2] ^ tops[1]), Form.ADDITIVE)
 
 
+@REP3.protocol("round_off")
+def round_off(p: Parties, op: Operation, z: Sharing) -> Sharing:
+    """floor(z / 2^f + 1/2) in Z_2^K.  2 + max(1, ceil(log2 D)) rounds; 2l + K + 2o + 3f + 2 + 3G
+    bits online, 4K + 2e + 7D - 1 - 5 (f mod 2) offline.
+
+    For f > 2, D = ceil(f / 2), and z additive. The truncation of z + 2^(f-1) was rounded up where
+    the low bits of c are below those of r: that bit is taken off again, opened for a daBit as in
+    `step`. What is left is a function of z, whatever a party knows of c and r.
+    """
+    f, K = int(op["bits"]), op.ring_bits
+
+    def body(q: Parties, part: Sharing) -> Sharing:
+        low = reduced(part, K + f)
+        half = q.program.const(1 << (f - 1), low.shape, low.type)
+        y, c, r = truncated_chunk(q, plus_public(low, half), f, K)
+        up = masked(q, borrow(q, *digits(q, c, r, 0, f), resharing_and, and_planes))
+        bits, pad = shared_bit(q, y)
+        e = open_bit(q, [up[i] ^ bits[i] for i in q])
+        one = q.program.const(1, y.shape, y.type)
+        first, *rest = pad.parts
+        parts = (select(e, one - first, first), *(select(e, -v, v) for v in rest))
+        return Sharing(tuple(y[i] - part for i, part in enumerate(parts)), Form.REPLICATED)
+
+    return resent(in_thirds(p, op, body, parted(z)))
+
+
+def plus_public(x: Sharing, public: Value) -> Sharing:
+    """x plus what all parties know."""
+    return Sharing((x[0] + public, x[1], x[2]), x.form, x.resent)
+
+
 # ReLU and maximum
 
 
@@ -454,7 +506,7 @@ def truncate_relu(p: Parties, op: Operation, z: Sharing) -> Sharing:
         y, c, r = truncated_chunk(q, reduced(part, K + f), f, K)
         return keep_where(q, y, lambda: non_negative(q, c, r, window, dropped))
 
-    return resent(in_thirds(p, op, body, parted(z)))
+    return resent(rounded_in_thirds(p, op, body, parted(z)))
 
 
 @REP3.protocol("relu")
@@ -523,6 +575,19 @@ def in_thirds(
     return _rotated(p, op, body, x, thirds(x.elements))
 
 
+def rounded_in_thirds(
+    p: Parties, op: Operation, body: Callable[[Parties, Sharing], Sharing], x: Sharing
+) -> Sharing:
+    """As `in_thirds`; where roles are fixed, one chunk whose role 1 is the receiver's.
+
+    Role 1 knows nothing of how a truncation rounds.
+    """
+    if p.receiver is None or not p.fixed_roles:
+        return in_thirds(p, op, body, x)
+    turn = p.receiver - 1
+    return _turned(p, op, body, x, [(0, x.elements, turn)])
+
+
 def in_thirds_of_rows(
     p: Parties, op: Operation, body: Callable[[Parties, Sharing], Sharing], x: Sharing
 ) -> Sharing:
@@ -545,9 +610,20 @@ def _rotated(
     x: Sharing,
     chunks: Sequence[tuple[int, int]],
 ) -> Sharing:
+    turned = ((*chunk, (role + p.program.layer) % 3) for role, chunk in enumerate(chunks))
+    return _turned(p, op, body, x, list(turned))
+
+
+def _turned(
+    p: Parties,
+    op: Operation,
+    body: Callable[[Parties, Sharing], Sharing],
+    x: Sharing,
+    chunks: Sequence[tuple[int, int, int]],
+) -> Sharing:
+    """Chunks are (start, length, how far roles are rotated)."""
     done = []
-    for role, (start, length) in enumerate(chunks):
-        turn = (role + p.program.layer) % 3
+    for start, length, turn in chunks:
         chunk = Sharing(tuple(part.chunk(start, length) for part in x.parts), x.form)
         made = body(p.rotated(turn), chunk.rotated(turn)).rotated(-turn)
         done.append(made.map(lambda v: v.reshape((v.elements,))))

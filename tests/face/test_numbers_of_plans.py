@@ -29,6 +29,7 @@ W, B = RNG.normal(size=(4, 4)).astype(np.float32), np.float32([0.2137, -0.7713, 
 X = RNG.normal(size=(8, 1, 4)).astype(np.float32)
 MANIFEST = {  # of the manifest, by path
     "format": "the version of this format",
+    "lowering": "the version of what made the tables",
     "network.*": "the network that costs are predicted for, as asked for",
     "ring_bits": "the widest ring",
     "options.*": "as asked for",

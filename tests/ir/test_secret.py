@@ -54,6 +54,7 @@ CASES: list[
     (secret_ops.Reduce, [(2,)], {}, Stated(ring_bits=24), (2,), 9),
     (secret_ops.Lift, [(2,)], {}, Stated(ring_bits=48), (2,), 9),
     (secret_ops.Truncate, [(2,)], {"bits": 5}, Stated(ring_bits=40), (2,), 4),
+    (secret_ops.RoundOff, [(2,)], {"bits": 5}, Stated(ring_bits=40), (2,), 4),
     (secret_ops.Step, [(2,)], WINDOW, Stated(), (2,), 0),
     (secret_ops.Relu, [(2,)], WINDOW, Stated(), (2,), 9),
     (secret_ops.TruncateRelu, [(2,)], {"bits": 9, **WINDOW}, Stated(ring_bits=40), (2,), 0),

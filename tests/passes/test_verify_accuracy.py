@@ -21,6 +21,7 @@ from veilgraph.ir.secret import Argument, SecretProgram
 from veilgraph.ir.secret_ops import Neg
 from veilgraph.ir.secret_types import Encoding, RangeSource, RealRange, Tensor
 from veilgraph.passes import pipeline, ranges
+from veilgraph.passes.round_outputs import SHARE
 from veilgraph.passes.verify_accuracy import VerifyAccuracy, missed
 from veilgraph.runtime.simulate import simulate
 
@@ -120,8 +121,8 @@ def test_what_is_made_of_distances_from_a_mean(
     samples = spread_samples(centre)
     plan, weights = veilgraph.compile(spread(kind), calibrate=samples, max_error=max_error)
     predicted, measured = told(plan)
-    assert predicted / 8 < measured < 2 * predicted
     allowed = max_error or pipeline.MAX_ERROR
+    assert predicted / 8 < measured < 2 * predicted + SHARE * allowed  # the outputs' own rounding
     assert measured <= allowed
     for x in samples["x"][4:]:
         wanted = run_onnx(spread(kind), {"x": x})["y"]

@@ -36,6 +36,7 @@ PROTOCOLS: dict[str, tuple[int, dict[str, Any]]] = {  # operands, attributes
     "mul": (2, {}),
     "truncate": (1, {"bits": 6}),
     "truncate_relu": (1, {"bits": 6, "window_bits": 18, "dropped_bits": 6}),
+    "round_off": (1, {"bits": 6}),
     "step": (1, PAIR),
     "relu": (1, PAIR),
     "maximum": (2, PAIR),

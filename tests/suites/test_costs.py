@@ -130,9 +130,11 @@ EXPONENTIALS: tuple[dict[str, Any], ...] = (
     Pieces(19, 16, 3, 14, 20, 38).attributes(),
     Pieces(17, 15, 1, 18, 18, 47).attributes(),
 )
+ROUNDED_OFF = tuple({"bits": f, "window_bits": f + 1, "dropped_bits": 0} for f in (12, 7))  # n = f
 CONVERTING: tuple[tuple[str, str, tuple[dict[str, Any], ...]], ...] = (
     ("truncate", "additive", ({"bits": 12}, {"bits": 3})),
     ("truncate_relu", "additive", FUSED),
+    ("round_off", "additive", ROUNDED_OFF),
 )
 CASES: tuple[tuple[str, str, tuple[dict[str, Any], ...]], ...] = (
     *CONVERTING,

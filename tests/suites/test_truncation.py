@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from conformance import SETTINGS, Integers, Setting, Trace
@@ -10,7 +12,10 @@ from veilgraph.ir.meaning.integers import center
 from veilgraph.ir.meaning.party import Array, DrawSource, uniform_draws
 from veilgraph.ir.party import Draw, Shape
 from veilgraph.ir.types import Type
+from veilgraph.passes.batch_rounds import batch_rounds
+from veilgraph.passes.verify_masking import coalitions, verify_masking
 from veilgraph.targets.linear import additive
+from veilgraph.targets.suite import Operation
 from veilgraph.targets.suites import rep3
 
 SIZES = (1, 2, 63, 64, 65, 191, 192, 193, 577)
@@ -140,3 +145,64 @@ def test_rounding_is_unbiased(setting: Setting, k: int, f: int) -> None:
     share = np.arange(1 << f) / (1 << f)
     assert up[0] == 0
     assert (np.abs(up - share) <= 6 * np.sqrt(share * (1 - share) / repeats)).all()
+
+
+@settings
+@pytest.mark.parametrize(
+    ("k", "f", "K"), [(8, 3, 4), (8, 3, 8), (7, 1, 6), (9, 2, 12), (24, 9, 16)]
+)
+def test_rounding_off_is_a_function_of_the_value(setting: Setting, k: int, f: int, K: int) -> None:
+    """Whatever the mask is: halves go up."""
+    bound = 1 << (min(k, 12) - 2)
+    z = np.repeat(np.arange(-bound, bound - (1 << (f - 1)), dtype=np.int64), 16)
+    trace = Trace(setting)
+    x = additive(trace.share("x", z.shape, k))
+    trace.reveal(trace.apply("round_off", z.shape, K, {"bits": f}, x))
+    found = trace.run({"x": z}, uniform_draws(np.random.default_rng([k, f, K])))
+    np.testing.assert_array_equal(found, center((z + (1 << (f - 1))) >> f, K))
+
+
+@secure
+@pytest.mark.parametrize("form", ["shared", "additive"])
+@pytest.mark.parametrize("receiver", [0, 1])
+def test_what_is_truncated_for_one_receiver(setting: Setting, receiver: int, form: str) -> None:
+    """Unbiased, at most one unit off, for any z; and the receiver shifts nothing by itself."""
+    k, f = 10, 4
+    z = np.repeat(np.arange(-512, 512, dtype=np.int64), 64)
+    trace = Trace(setting)
+    x = trace.share("x", z.shape, k)
+    x = additive(x) if form == "additive" else x
+    op = Operation("reveal_truncated", z.shape, k - f, {"bits": f})
+    protocol = setting.suite.protocols["reveal_truncated"]
+    clear = protocol(trace.parties, op, receiver, x)
+    trace.program.output(clear, receiver, "y", 0)
+    found = trace.run({"x": z}, uniform_draws(np.random.default_rng(receiver)), receiver)
+    up = rounding(z, found, f, k - f)
+    assert set(up) <= {0, 1}
+    expected = (z.reshape(-1, 64)[:, 0] % (1 << f)) / (1 << f)
+    assert np.abs(up.reshape(-1, 64).mean(1) - expected).max() < 0.4
+    assert abs(up.mean() - expected.mean()) < 0.01
+    schedule = batch_rounds(trace.program)
+    live = [schedule.program.nodes[i] for i in schedule.live]
+    assert not [n for n in live if n.party == receiver and n.op == "shr"]
+    verify_masking(schedule, coalitions(setting.target))
+
+
+@pytest.mark.parametrize("op", ["truncate", "truncate_relu"])
+def test_a_receiver_is_given_the_role_without_a_threshold(op: str) -> None:
+    """In rep3, for each party that may receive; in additive where one party alone gets c."""
+    attrs = {"bits": 4, "window_bits": 9, "dropped_bits": 4}
+    for setting in (s for s in SETTINGS if s.computing > 1):
+        if op == "truncate_relu" and setting.suite.security.dealer:
+            continue  # all get c
+        for receiver in range(setting.computing):
+            trace = Trace(setting)
+            trace.parties = replace(trace.parties, receiver=receiver, fixed_roles=True)
+            z = np.arange(-120, 120, dtype=np.int64)
+            x = additive(trace.share("x", z.shape, 12))
+            trace.reveal(trace.apply(op, z.shape, 8, attrs, x))
+            schedule = batch_rounds(trace.program)
+            live = [schedule.program.nodes[i] for i in schedule.live]
+            assert {n.party for n in live if n.op == "shr"} - {receiver, setting.computing}
+            assert not [n for n in live if n.op == "shr" and n.party == receiver]
+            verify_masking(schedule, coalitions(setting.target))

@@ -15,6 +15,7 @@ from veilgraph.comparison import (
     Candidate,
     compare_errors,
     compare_owners,
+    compare_protections,
     compare_suites,
     table,
 )
@@ -40,6 +41,7 @@ KEPT_BY_SUITE = (
     "max_error",
     "avgpool",
     "trust_ranges",
+    "protect_weights",
 )
 
 
@@ -59,6 +61,17 @@ def owners(model: Path, as_json: bool, options: dict[str, Any]) -> None:
     """Shows who may have the weights side by side, under the same options."""
     _refuse("--compare-owners", ("destination",), "It writes nothing: leave one out.")
     _show("owners", "who has the weights", as_json, compare_owners, model, **options)
+
+
+def protections(model: Path, as_json: bool, options: dict[str, Any]) -> None:
+    """Shows side by side what keeps a receiver from fitting weights to how values were rounded."""
+    _refuse(
+        "--compare-protections",
+        ("destination", "protect_weights"),
+        "It writes nothing, and tries each protection itself: leave one out.",
+    )
+    kept = {name: value for name, value in options.items() if name != "protect_weights"}
+    _show("protections", "what a receiver learns", as_json, compare_protections, model, **kept)
 
 
 def errors(model: Path, allowed: tuple[float, ...], as_json: bool, options: dict[str, Any]) -> None:

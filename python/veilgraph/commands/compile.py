@@ -11,7 +11,7 @@ import veilgraph
 from veilgraph.commands import arguments, comparing
 from veilgraph.commands.files import check_destination
 from veilgraph.ir.errors import UsageError
-from veilgraph.ir.plan import PUBLIC, SHARED, WEIGHTS
+from veilgraph.ir.plan import DERIVATIVES, PUBLIC, SHARED, WEIGHTS
 from veilgraph.kept_ranges import ranges_file, save_ranges
 from veilgraph.plans import Plan
 from veilgraph.pricing import predict
@@ -61,6 +61,12 @@ Example, a classifier of the bank's on a client's image:
     type=arguments.errors,
     metavar="E,E,...",
     help="Write nothing; show what the model costs with each of these as --max-error.",
+)
+@click.option(
+    "--compare-protections",
+    "by_protection",
+    is_flag=True,
+    help="Write nothing; show what the model costs with each of --protect-weights.",
 )
 @click.option(
     "--network",
@@ -154,6 +160,13 @@ Example, a classifier of the bank's on a client's image:
     "hold there and no further, and cost less.",
 )
 @click.option(
+    "--protect-weights",
+    type=click.Choice(["roles", "exact"]),
+    help="Against a receiver who asks equal questions and knows how values were rounded: roles "
+    "gives it the role that knows no threshold, where a protocol of rep3 has one; exact rounds by "
+    "comparisons. --compare-protections shows what each costs.",
+)
+@click.option(
     "--dump-phases", type=arguments.PATH, metavar="DIR", help="Write the program after each pass."
 )
 @arguments.json_option
@@ -163,6 +176,7 @@ def command(
     side_by_side: bool,
     by_owner: bool,
     errors: tuple[float, ...] | None,
+    by_protection: bool,
     as_json: bool,
     **options: Any,
 ) -> None:
@@ -180,6 +194,9 @@ def command(
         options[name] = arguments.by_name(option, options[name])
     if by_owner:
         comparing.owners(model, as_json, options)
+        return
+    if by_protection:
+        comparing.protections(model, as_json, options)
         return
     if errors is not None:
         comparing.errors(model, errors, as_json, options)
@@ -259,9 +276,11 @@ def _report(
         show_json({**told, "shares": list(map(str, shares)), **plan_values(plan, predicted)})
         return
     kept = _kept(plan.manifest.owners[WEIGHTS], weights_file, shares)
+    derivatives = [d.why for d in plan.manifest.disclosures if d.what == DERIVATIVES]
     show(
         f"Encoding: {plan.manifest.encoding}.",
         costs(predicted),
+        *(f"{sentence}." for sentence in derivatives),
         f"{destination} is for every party; {kept}.",
     )
 

@@ -7,6 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from conformance import SETTINGS, Integers, Setting, Trace
+from receivers import asked
 
 from veilgraph.ir.meaning.integers import center
 from veilgraph.ir.meaning.party import Array, DrawSource, uniform_draws
@@ -185,7 +186,7 @@ def test_what_is_truncated_for_one_receiver(setting: Setting, receiver: int, for
     schedule = batch_rounds(trace.program)
     live = [schedule.program.nodes[i] for i in schedule.live]
     assert not [n for n in live if n.party == receiver and n.op == "shr"]
-    verify_masking(schedule, coalitions(setting.target))
+    verify_masking(schedule, coalitions(setting.target), asked(schedule.program))
 
 
 @pytest.mark.parametrize("op", ["truncate", "truncate_relu"])
@@ -205,4 +206,4 @@ def test_a_receiver_is_given_the_role_without_a_threshold(op: str) -> None:
             live = [schedule.program.nodes[i] for i in schedule.live]
             assert {n.party for n in live if n.op == "shr"} - {receiver, setting.computing}
             assert not [n for n in live if n.op == "shr" and n.party == receiver]
-            verify_masking(schedule, coalitions(setting.target))
+            verify_masking(schedule, coalitions(setting.target), asked(schedule.program))

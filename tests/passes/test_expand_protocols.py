@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 import pytest
+from receivers import asked
 
 from veilgraph.ir import secret_ops as ops
 from veilgraph.ir.meaning.party import evaluate, uniform_draws
@@ -56,7 +57,7 @@ def layer(constant: np.ndarray, owner: str = "alice", weights: str = "bob") -> S
 def expanded(secret: SecretProgram, chosen: Target) -> Expanded:
     made = expand_protocols(secret, chosen)
     check_party(made.program)
-    verify_masking(batch_rounds(made.program), coalitions(chosen))
+    verify_masking(batch_rounds(made.program), coalitions(chosen), asked(made.program))
     return made
 
 

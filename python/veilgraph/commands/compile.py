@@ -271,7 +271,11 @@ def _report(
 ) -> None:
     predicted = predict(plan)
     if as_json:
-        files = {"plan": destination, "weights": weights_file}
+        files = {
+            "plan": destination,
+            "weights": weights_file,
+            "ranges": ranges_file(destination),
+        }
         told = {what: str(file) for what, file in files.items()}
         show_json({**told, "shares": list(map(str, shares)), **plan_values(plan, predicted)})
         return
@@ -282,6 +286,7 @@ def _report(
         costs(predicted),
         *(f"{sentence}." for sentence in derivatives),
         f"{destination} is for every party; {kept}.",
+        f"{ranges_file(destination)} has exact ranges, and stays here (mode 0600).",
     )
 
 

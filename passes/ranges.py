@@ -1,10 +1,10 @@
 """Where the values of a program lie: seen on samples, or proven by interval arithmetic.
 
-    calibrate:  x = [-1, 2], [0, 3]              ->  x in [-1, 4]
+    calibrate:  x = [-1, 2], [0, 3]              ->  x in [-1, 3.08]
     prove:      x in [-1, 3],  y = 2 x - 1       ->  y in [-3, 5.19]
 
 Bounds are rounded outward to 1/16 bit (a factor of 2^(1/16)), gains to the nearest, so that a plan
-doesn't depend on the last digits of a CPU's floating point; those of inputs to powers of two.
+doesn't depend on the last digits of a CPU's floating point.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ Key = tuple[str, str]
 MOST_OUTPUTS = 4  # of samples, that are kept to compare with
 GRADIENT_SAMPLES = 2  # enough: scales follow the fourth root of what they estimate
 STEPS = 16  # of rounding, a factor of two
-SNAP = 1 / 1024  # of a factor of two: how far beyond a bound a value may stay unrounded
+SNAP = 1 / 64  # of a step: how far below a bound a value may stay unrounded
 
 
 @dataclass(frozen=True)
@@ -97,10 +97,6 @@ def calibrate(graph: Graph, samples: Mapping[str, Array]) -> Ranges:
     """Runs the program on each sample, in ONNX Runtime, and keeps every value's extremes; gains
     from the first few.
 
-    What an input's owner may give is in the plan, for all parties to read. So each end of its range
-    is rounded outward to a power of two before anything follows from it: all is made for what is
-    accepted. Zero stays: that samples have one sign shows.
-
     Args:
         samples: one array an input, samples on a new first axis (passes/samples.py reads them).
 
@@ -121,7 +117,6 @@ def calibrate(graph: Graph, samples: Mapping[str, Array]) -> Ranges:
         if len(outputs) < MOST_OUTPUTS:
             outputs.append({name: values[value] for name, value in graph.outputs.items()})
     ranges = {key: extremes.range() for key, extremes in seen.items()}
-    ranges |= {key: _told(known) for key, known in ranges.items() if key[0] == "input"}
     origin = f"ranges are calibrated on {count} sample{'s' if count > 1 else ''}"
     found_magnitudes = [statistic.magnitudes(name) for (_, name), statistic in seen.items()]
     return Ranges(
@@ -130,10 +125,6 @@ def calibrate(graph: Graph, samples: Mapping[str, Array]) -> Ranges:
         outputs,
         [found for found in found_magnitudes if found is not None],
     )
-
-
-def _told(known: RealRange) -> RealRange:
-    return RealRange(*outward(known.low, known.high, 1), known.source)
 
 
 def _finite(op: ir.OpView, values: Mapping[ir.Value, Array]) -> Array:
@@ -237,11 +228,11 @@ class _Seen:
         return RealRange(*outward(self._low, self._high), RangeSource.CALIBRATED)
 
 
-def outward(low: float, high: float, steps: int = STEPS) -> tuple[float, float]:
-    """The interval, widened to multiples of 1/16 bit, or of 1/`steps`."""
+def outward(low: float, high: float) -> tuple[float, float]:
+    """The interval, widened to multiples of 1/16 bit."""
     return (
-        -_step_up(-low, steps) if low < 0 else _step_down(low, steps),
-        -_step_down(-high, steps) if high < 0 else _step_up(high, steps),
+        -_step_up(-low) if low < 0 else _step_down(low),
+        -_step_down(-high) if high < 0 else _step_up(high),
     )
 
 
@@ -250,9 +241,9 @@ def nearest(x: float) -> float:
     return 2.0 ** (round(math.log2(x) * STEPS) / STEPS) if x > 0 else 0.0
 
 
-def _step_up(x: float, steps: int) -> float:
-    return float(2.0 ** (math.ceil((math.log2(x) - SNAP) * steps) / steps)) if x > 0 else 0.0
+def _step_up(x: float) -> float:
+    return float(2.0 ** (math.ceil(math.log2(x) * STEPS - SNAP) / STEPS)) if x > 0 else 0.0
 
 
-def _step_down(x: float, steps: int) -> float:
-    return float(2.0 ** (math.floor((math.log2(x) + SNAP) * steps) / steps)) if x > 0 else 0.0
+def _step_down(x: float) -> float:
+    return float(2.0 ** (math.floor(math.log2(x) * STEPS + SNAP) / STEPS)) if x > 0 else 0.0

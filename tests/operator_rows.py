@@ -28,6 +28,7 @@ class Row:
         positive: inputs are drawn from [0.5, 2) rather than from a normal distribution.
         gives: element type of the outputs, or of the first where `then` is that of the others.
         takes: element type of the inputs; integers are small ones, with many equal.
+        public: whether every party knows the initialisers, and not their owner alone.
     """
 
     operator: str
@@ -41,6 +42,7 @@ class Row:
     gives: int = TensorProto.FLOAT
     takes: int = TensorProto.FLOAT
     then: int = 0
+    public: bool = False
 
     def __str__(self) -> str:
         named = "-".join(f"{name}={value}" for name, value in self.attributes.items())
@@ -82,7 +84,7 @@ def feeds_of(row: Row) -> dict[str, NDArray[np.generic]]:
 def check_matches_onnxruntime(row: Row) -> None:
     """The imported program computes what ONNX Runtime computes, and is made of what it should."""
     proto, feeds = model_of(row), feeds_of(row)
-    graph = import_model(proto)
+    graph = import_model(proto, public=row.initialisers if row.public else ())
     graph.verify()
     expected = run_onnx(proto, feeds)
     for name, value in evaluate(graph, feeds).items():

@@ -269,7 +269,8 @@ def _disclosures(program: Program) -> Iterator[Disclosure]:
     yield from _disclosed_weights(program)
     yield Disclosure("the graph: operators, shapes, strides", everyone, "it is in the plan")
     yield Disclosure(
-        "ring, fraction bits and window of every tensor, its range to a power of two",
+        "ring, fraction bits and window of every tensor, its range to a power of two; what inputs "
+        "may be, to 1/16 bit",
         everyone,
         "scales follow from ranges: weights and samples show in them to a power of two; rings also "
         "from how much each layer bears on the outputs",

@@ -59,7 +59,7 @@ OPERATORS: tuple[Operator, ...] = (
     Operator("Ceil", "any", INTEGER_PART),
     Operator("Celu", "any", "a comparison, an opening"),
     Operator("CenterCropPad", "known shape", LOCAL),
-    Operator("Clip", "public bounds", "a comparison a bound"),
+    Operator("Clip", "bounds of one number, the owner's too", "a comparison a bound"),
     Operator("Col2Im", "any", LOCAL),
     Operator("Concat", "any", LOCAL),
     Operator("Constant", "any", FOLDED),

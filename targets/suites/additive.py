@@ -285,7 +285,9 @@ def reveal_truncated(p: Parties, op: Operation, receiver: int, z: Sharing) -> Va
     q, x = p.rotated(receiver + 1), z.rotated(receiver + 1)
     assert x.type.bits - f == K, f"{x.type.bits} bits less {f} are not {K}"
     y = truncated(q, x, f, K)[0]
-    rounded: Value = reveal(q, q.role(p.index(receiver)), y)
+    # Dealt parts are there before the inputs are; who computes sends nothing until then.
+    with p.program.in_phase(Phase.ONLINE):
+        rounded: Value = reveal(q, q.role(p.index(receiver)), y)
     return rounded
 
 

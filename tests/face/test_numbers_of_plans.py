@@ -21,7 +21,9 @@ import veilgraph
 from veilgraph.ir.graph import Graph
 from veilgraph.ir.mlir import context
 from veilgraph.ir.secret import SecretProgram
+from veilgraph.ir.secret_types import RangeSource, RealRange
 from veilgraph.kept_ranges import ranges_file, save_ranges, with_ranges
+from veilgraph.passes.ranges import outward
 from veilgraph.plans import Plan
 
 RNG = np.random.default_rng(7)
@@ -117,9 +119,8 @@ def test_each_number_of_the_manifest_and_of_layers_has_a_reason(
             assert row["range_low"] == -row["range_high"]
             assert is_power(row["range_high"])
     (given,) = manifest["programs"]["alice"]["inputs"]
-    for end in (given["low"], given["high"]):  # a power of two, and the margin another
-        mantissa = math.frexp(abs(end))[0]
-        assert any(is_power(mantissa - 2.0**-i) or mantissa == 0.5 for i in range(1, 12))
+    ends = outward(float(X.min()), float(X.max()))  # to 1/16 bit, and their margin
+    assert (given["low"], given["high"]) == RealRange(*ends, RangeSource.CALIBRATED).widened(2.0)
     assert all(t["low"] is None for t in manifest["programs"]["bob"]["weights"])
 
 

@@ -17,6 +17,7 @@ def plain(operators: str, **options: Any) -> list[Row]:
     return [Row(operator, [IMAGE], **options) for operator in operators.split()]
 
 
+SECRET_CLIP = "minimum maximum sub relu sub"  # of bounds that their owner alone knows
 ELEMENTWISE = [
     *plain("Relu Neg Abs Exp Sigmoid Tanh Erf HardSwish Softplus Mish Identity Dropout Elu Selu"),
     *plain("Celu HardSigmoid"),
@@ -29,23 +30,29 @@ ELEMENTWISE = [
     Row("PRelu", [IMAGE, (4, 1, 1)]),
     Row("PRelu", [IMAGE, (1,)]),
     Row("PRelu", [(3, 4), (4,)]),
-    Row("Clip", [IMAGE], {}, {"low": number(0), "high": number(6)}, kinds="clip"),
-    Row("Clip", [IMAGE], {}, {"low": number(-0.5)}, kinds="clip"),
-    Row("Clip", [IMAGE], {}, {"low": number(0)}, kinds="relu"),
-    Row("Clip", [IMAGE], {}, {"low": number(2), "high": number(1)}, kinds="clip"),
+    Row("Clip", [IMAGE], {}, {"low": number(0), "high": number(6)}, kinds="clip", public=True),
+    Row("Clip", [IMAGE], {}, {"low": number(-0.5)}, kinds="clip", public=True),
+    Row("Clip", [IMAGE], {}, {"low": number(0)}, kinds="relu", public=True),
+    Row("Clip", [IMAGE], {}, {"low": number(2), "high": number(1)}, kinds="clip", public=True),
+    Row("Clip", [IMAGE], {}, {"low": number(-0.5), "high": number(0.5)}, kinds=SECRET_CLIP),
+    Row("Clip", [IMAGE], {}, {"low": number(2), "high": number(1)}, kinds=SECRET_CLIP),
+    Row("Clip", [IMAGE], {}, {"low": number(-0.5)}, kinds="maximum"),
     Row("Clip", [IMAGE], {"min": 0.0, "max": 6.0}, opset=9, kinds="clip"),
     Row(
         "HardSigmoid", [IMAGE], {"alpha": 0.25, "beta": 0.4}, kinds="constant mul constant add clip"
     ),
-    Row("Max", [IMAGE], {}, {"c": number(0)}, kinds="relu"),
-    Row("Min", [IMAGE], {}, {"c": number(0.5)}, kinds="clip"),
+    Row("Max", [IMAGE], {}, {"c": number(0)}, kinds="relu", public=True),
+    Row("Max", [IMAGE], {}, {"c": number(0.5)}, kinds="maximum"),
+    Row("Min", [IMAGE], {}, {"c": number(0.5)}, kinds="clip", public=True),
+    Row("Min", [IMAGE], {}, {"c": number(0.5)}, kinds="minimum"),
     Row("Max", [IMAGE, (4, 1, 1), (8,)], kinds="maximum maximum"),
     Row("Min", [IMAGE, (4, 1, 1)], kinds="minimum"),
     Row("Add", [IMAGE, (4, 1, 1)], kinds="add"),
     Row("Sub", [IMAGE, (2, 1, 1, 8)], kinds="sub"),
     Row("Mul", [IMAGE, (8,)], kinds="mul"),
     Row("Div", [IMAGE, IMAGE], positive=True, kinds="div"),
-    Row("Div", [IMAGE], {}, {"c": number(3)}, kinds="constant mul"),
+    Row("Div", [IMAGE], {}, {"c": number(3)}, kinds="constant mul", public=True),
+    Row("Div", [IMAGE], {}, {"c": number(3)}, kinds="div"),
     Row("Mul", [(4, 1), (1, 5)], kinds="mul"),
     Row("Sum", [IMAGE, (4, 1, 1), IMAGE], kinds="add add"),
     Row("Mean", [IMAGE, (4, 1, 1)], kinds="add constant mul"),

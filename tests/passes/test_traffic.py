@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 import pytest
+from receivers import asked
 from test_escalation import problem, samples
 
 from veilgraph.ir import graph_ops as ops
@@ -38,7 +39,7 @@ def sent_bits(target: Target, problem: ScaleProblem, trial: Trial) -> float:
     program = ChooseComparison().run(MergeTruncations().run(program))
     expanded = expand_protocols(program, target)
     schedule = batch_rounds(expanded.program)
-    verify_masking(schedule, coalitions(target))
+    verify_masking(schedule, coalitions(target), asked(expanded.program))
     nodes = [expanded.program.nodes[i] for i in schedule.live]
     sends = [n for n in nodes if n.op == "send" and n.phase != Phase.SETUP]
     return float(sum(n.type.bits * n.elements for n in sends if n["declared"] != "reveal"))

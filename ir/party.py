@@ -423,6 +423,8 @@ def look_up(table: Value, index: Value) -> Value:
     entries = table.elements
     if entries & (entries - 1):
         raise ValueError(f"{entries} entries are no power of two")
+    if (value := table.constant_value()) is not None:
+        return index.program.const(value, index.shape, table.type).only(*index.at)
     wide = index.mod(table.type.bits)
     both = wide.only(*(i for i in wide.at if i in table.at))
     program, nodes = index.program, index.program.nodes

@@ -31,6 +31,7 @@ ALL = OPS | SOURCES | ENDS
 MAKES_WORDS = WORD_OPS | SUMS | {"matmul", "conv2d", "lookup", "output", *LOADED}
 # Element-wise, with operands of the result's type.
 ALIKE = frozenset(("add", "sub", "mul", "neg", "and", "xor", "not", "shl", "shr"))
+MOVES = LAYOUT | {"chunk"}  # elements from place to place
 CHANGES_TYPE = frozenset(("cast", "select", "unpack", "lookup", "pack", "planes", "stack"))
 MANY = frozenset(("stack", "join", "concat", "matmul", "conv2d"))  # of any number of operands
 COUNTS = {"add": 2, "sub": 2, "mul": 2, "and": 2, "xor": 2, "select": 3, "lookup": 2}  # others: 1
@@ -160,6 +161,8 @@ def _illegal_kind(node: Node) -> str:
         return "it makes planes"
     if node.op in MAKES_WORDS and not words:
         return "it makes words"
+    if node.op in MOVES and not words:
+        return "it moves words alone: planes are padded"
     return ""
 
 
@@ -175,7 +178,9 @@ def _illegal_form(program: Program, node: Node, operands: Sequence[Node]) -> str
                 return "its operands do not fit its shape"
     fits = FORMS.get(node.op)
     if node.op == "lookup":
-        return "" if _is_table(program, operands[1], node) else "it looks up in no table"
+        index, table = operands
+        is_sound = index.type == node.type and _is_table(program, table, node)
+        return "" if is_sound else "it looks up in no table, or at no words"
     return "" if fits is None or fits(node, operands) else "its operands do not fit it"
 
 
@@ -191,11 +196,11 @@ def _spreads(x: Node, node: Node) -> bool:
 
 
 def _is_table(program: Program, table: Node, node: Node) -> bool:
-    """A public tensor of 2^j entries, or a view of one."""
+    """A public tensor of 2^j entries, or a view of one: it lies in memory, as no `const` does."""
     entries, type = table.elements, table.type
     while table.op in VIEWS:
         table = program.nodes[table.args[0]]
-    is_public = table.op in ("constant", "const")
+    is_public = table.op == "constant"
     return is_public and entries > 0 and not entries & (entries - 1) and type == node.type
 
 
@@ -213,7 +218,7 @@ def _select(node: Node, x: Sequence[Node]) -> bool:
 
 
 def _unpack(node: Node, x: Sequence[Node]) -> bool:
-    return x[0].type.kind is Kind.PLANES and 1 <= x[0].type.bits <= 64
+    return x[0].type.kind is Kind.PLANES and 1 <= x[0].type.bits <= node.type.word_bits
 
 
 def _pack(node: Node, x: Sequence[Node]) -> bool:

@@ -202,8 +202,14 @@ def _program_fields(program: PartyPlan) -> dict[str, Any]:
 def _read(archive: zipfile.ZipFile, path: Path) -> Plan:
     contents = _contents(archive, path.stat().st_size)
     fields = _parsed_yaml(contents.pop("manifest.yaml"))
-    if not isinstance(fields, dict) or fields.get("format") != FORMAT_VERSION:
-        raise ValueError(f"its format is not version {FORMAT_VERSION}")
+    if not isinstance(fields, dict) or not isinstance(fields.get("format"), int):
+        raise ValueError("its manifest names no format")
+    if fields["format"] != FORMAT_VERSION:
+        raise UsageError(
+            f"{path} is a plan of format {fields['format']}, and this Veilgraph reads format "
+            f"{FORMAT_VERSION}.",
+            "Compile the model again with this version, at all parties.",
+        )
     stated = fields.pop("digest")
     names = [f.name for f in dataclasses.fields(Manifest)]
     layers = json.loads(contents.pop("layers.json"))

@@ -183,7 +183,11 @@ class _Assignment:
                 yield node
 
     def _placed_in_joins(self) -> Iterator[tuple[int, tuple[int, int]]]:
-        """(node, (join, byte offset)) for operands of joins that can be made in place."""
+        """(node, (join, byte offset)) for operands of joins that can be made in place.
+
+        What setup leaves is kept once a session, and what comes after it once an inference: no
+        block is of both.
+        """
         seen: set[int] = set()
         for node in self._own():
             if node.op != "join":
@@ -192,6 +196,7 @@ class _Assignment:
             for arg in node.args:
                 base = base_of(self.program, arg)
                 in_place = base.op not in LOADED | {"send", "const", "join"}
+                in_place = in_place and (base.phase > Phase.SETUP) == (node.phase > Phase.SETUP)
                 whole = base.elements == self.program.nodes[arg].elements
                 if in_place and whole and base.id not in seen and base.id in self.first:
                     seen.add(base.id)

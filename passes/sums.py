@@ -25,6 +25,8 @@ MOVES = LAYOUT | VIEWS
 MOST_TERMS = 64  # a longer sum is left as it is: its deeper draws are no witnesses of this message
 MOST_OUTPUT_TERMS = 1 << 14  # of an output; a longer one is not looked into
 MOST_MASKED_TERMS = 1 << 8  # of what an output has bits of
+MOST_STEPS = 1 << 20  # of all outputs together: a stranger's program ends in time, too
+MOST_MOVES = 64  # of elements, from a term to its output
 
 Path = tuple[tuple[object, ...], ...]  # moves of elements, the last first
 
@@ -65,6 +67,7 @@ class Sums:
 
     def __init__(self, program: Program) -> None:
         self.program = program
+        self._steps = 0  # of `moved` so far
 
     def of(self, start: int, behind_messages: bool = True) -> Sum:
         """`start` as a sum of values and draws; a message as what was sent, or as it is."""
@@ -98,8 +101,8 @@ class Sums:
         while todo:
             i, sign, path = todo.pop()
             node = self.program.nodes[i]
-            steps += 1
-            if steps > most:
+            steps, self._steps = steps + 1, self._steps + 1
+            if steps > most or self._steps > MOST_STEPS or len(path) > MOST_MOVES:
                 return Moved(complete=False)
             parts = self._parts(node)
             if parts is None:

@@ -177,16 +177,19 @@ class _View:
         counts = np.zeros(8 * (self.bit[-1] // 8 + 1), np.int64)
         for claim in claims:
             counts += self._appears(claim)
-        left, before = list(range(len(claims))), -1
-        while left and len(left) != before:
-            before, kept = len(left), []
-            # From the last on: a message's witness is seldom in an earlier one.
-            for row in reversed(left):
-                if any(counts[self.bit[w]] == 1 for w in claims[row].witnesses):
-                    counts -= self._appears(claims[row])
-                else:
-                    kept.append(row)
-            left = kept[::-1]
+        left, todo = dict.fromkeys(range(len(claims))), list(range(len(claims)))
+        waiting: dict[int, list[int]] = {}  # claims by the bits of their witnesses
+        for row, claim in enumerate(claims):
+            for witness in claim.witnesses:
+                waiting.setdefault(self.bit[witness], []).append(row)
+        while todo:  # from the last on: a message's witness is seldom in an earlier one
+            row = todo.pop()
+            if row in left and any(counts[self.bit[w]] == 1 for w in claims[row].witnesses):
+                del left[row]
+                appears = self._appears(claims[row])
+                counts -= appears
+                for bit in np.flatnonzero(appears & (counts == 1)).tolist():
+                    todo.extend(waiting.get(bit, ()))
         self._report([claims[row] for row in left])
 
     def _report(self, unhidden: list[Claim]) -> None:

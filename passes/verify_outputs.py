@@ -21,6 +21,7 @@ from veilgraph.passes.sums import MOST_MASKED_TERMS, Moved, Path, Sums
 
 BITS = frozenset(("shr", "shl", "cast", "pack", "planes", "unpack", "not"))
 DECLARED = ("", "reveal")
+MOST_BITS = 256  # terms of an output that are bits of something; with more it is not looked into
 Receivers = Mapping[str, Collection[int]]
 
 
@@ -102,7 +103,7 @@ def _mask_told(program: Program, sums: Sums, receiver: int, total: Moved) -> str
                 return f"draw {-1 - key}"
         elif found := _bits_of(program, sums, key):
             bits[path, key] = found
-    for at, of_mask in bits.items():
+    for at, of_mask in bits.items() if len(bits) <= MOST_BITS else ():
         draws = _only_draws(program, receiver, of_mask.base)
         if draws and not any(
             other[0] == at[0]

@@ -11,6 +11,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, fields
+from importlib.metadata import version
 
 import numpy as np
 
@@ -42,8 +43,9 @@ from veilgraph.targets.target import Target, target
 
 HINT = "Don't run it: ask who compiled the plan for another, and compare what `verify` says."
 MOST_QUOTED = 300  # characters of a reason, which may quote the plan
-MOST_WITNESSES = 1 << 36  # nodes times draws: what checking masks remembers, in bits, at most
+MOST_WITNESSES = 1 << 35  # nodes times draws: what checking masks remembers, in bits, at most
 KINDS = {"input": "inputs", "weight": "weights", "share": "shares", "output": "outputs"}
+PACKAGE = "veilgraph"
 TABLES = ("steps", "buffers", "messages", "params", "kept")
 
 
@@ -117,8 +119,9 @@ def require_lowering(manifest: Manifest) -> None:
     """Raises SecurityAbort unless the plan's tables are of this host's lowering."""
     if manifest.lowering == LOWERING_VERSION:
         return
-    known = re.fullmatch(r"[0-9A-Za-z.+!-]{1,40}", manifest.veilgraph_version, re.ASCII)
-    wanted = f"veilgraph {manifest.veilgraph_version}" if known else "the version that made it"
+    stated = manifest.veilgraph_version
+    known = re.fullmatch(r"[0-9A-Za-z.+!-]{1,40}", stated, re.ASCII) and stated != version(PACKAGE)
+    wanted = f"veilgraph {stated}" if known else "the checkout that made it"
     raise SecurityAbort(
         f"The plan is of lowering {manifest.lowering}, and this host verifies lowering "
         f"{LOWERING_VERSION}.",
@@ -347,13 +350,11 @@ def _weights(manifest: Manifest, program: Program) -> Iterator[Secret]:
 
 def _revealed(plan: Plan, chosen: Target, program: Program) -> Iterator[Revealed]:
     depends = _dependencies(program)
-    receivers: dict[str, list[str]] = {}
-    nodes: dict[str, Node] = {}
+    receivers: dict[tuple[str, int, tuple[str, ...]], list[str]] = {}
     for name, party, node in _named(program, "output"):
-        receivers.setdefault(name, []).append(party)
-        nodes[name] = node
-    for name, to in receivers.items():
-        yield Revealed(f"output {name}", nodes[name].elements, tuple(to), depends[nodes[name].id])
+        receivers.setdefault((name, node.elements, depends[node.id]), []).append(party)
+    for (name, elements, of), to in receivers.items():
+        yield Revealed(f"output {name}", elements, tuple(to), of)
     constants = sum(elements for _, elements in constants_of(program))
     holder, parties = plan.manifest.owners.get(WEIGHTS), chosen.parties
     if constants:

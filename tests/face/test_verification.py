@@ -21,6 +21,8 @@ from veilgraph import verified_plans
 from veilgraph.ir.errors import SecurityAbort, UsageError
 from veilgraph.ir.party import Node, Program
 from veilgraph.ir.plan import Layer, Phase
+from veilgraph.passes.expand_protocols import Expanded
+from veilgraph.passes.prune import prune
 from veilgraph.plans import Plan
 from veilgraph.verification import verify
 from veilgraph.verified_plans import is_recorded, require_verified
@@ -82,6 +84,23 @@ def test_an_input_that_is_an_output_too() -> None:
     }  # fmt: skip
     (x,) = made.party("bob").inputs
     assert x.owner == "bob"
+
+
+def test_what_two_receivers_of_one_name_learn_is_told_apart() -> None:
+    """The first is given public zeros in place of the model's answer."""
+    made = compiled(receivers={"y": ("alice", "carol")})
+
+    def zeros(program: Program) -> None:
+        y = next(n for n in program.nodes if n.op == "output" and n.party == 0)
+        same = (y.shape, y.type, Phase.SETUP, y.layer)
+        insert(program, Node(y.id, "const", 0, (), (("value", 0),), *same))
+        y = next(n for n in program.nodes if n.op == "output" and n.party == 0)
+        program.nodes[y.id] = replace(y, args=(y.id - 1,), phase=Phase.SETUP)
+        every = [np.zeros(0, np.int64)] * len(program.nodes)
+        program.nodes = prune(Expanded(program, every, [0] * len(every))).program.nodes
+
+    told = {r.to: r.depends for r in verify(retold(made, zeros)).revealed if r.what == "output y"}
+    assert told == {("alice",): (), ("carol",): ("x", "weights")}
 
 
 def test_colluding_parties_are_those_of_the_suite() -> None:

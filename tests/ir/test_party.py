@@ -20,6 +20,7 @@ from veilgraph.ir.party import (
     Value,
     broadcast_pattern,
     join,
+    look_up,
     select,
     stack,
 )
@@ -411,6 +412,38 @@ def test_bits_that_are_not_there(op: str, type: Type, attrs: dict[str, int]) -> 
     x = source(p)
     wrong = Node(1, op, 0, (x.at[0],), tuple(attrs.items()), (4,), type, Phase.ONLINE, 0)
     with pytest.raises(IllegalParty, match="do not fit"):
+        check_party(_with(p, wrong))
+
+
+def test_an_index_of_planes_is_illegal() -> None:
+    """A kernel would read the register of words that has the number of the planes'."""
+    p = program()
+    table, index = p.constant(0, (8,), W), source(p).bits(0, 3)
+    args = (index.at[0], table.at[0])
+    wrong = Node(len(p.nodes), "lookup", 0, args, (), (4,), W, Phase.ONLINE, 0)
+    with pytest.raises(IllegalParty, match="at no words"):
+        check_party(_with(p, wrong))
+
+
+def test_a_table_that_is_not_in_memory_is_illegal() -> None:
+    """A table of one number is that number; as a node it would be looked up where nothing lies."""
+    p = program()
+    index, table = source(p), p.const(5, (8,), W)
+    assert look_up(table, index).constant_value() == 5
+    args = (index.at[0], table.at[0])
+    wrong = Node(len(p.nodes), "lookup", 0, args, (), (4,), W, Phase.ONLINE, 0)
+    with pytest.raises(IllegalParty, match="no table"):
+        check_party(_with(p, wrong))
+
+
+@pytest.mark.parametrize("op", ["join", "chunk", "broadcast"])
+def test_moving_planes_is_illegal(op: str) -> None:
+    """Each plane is padded, so a part of a plane lies nowhere."""
+    p = program()
+    bits = source(p).bits(0, 1)
+    attrs = (("start", 0),) if op == "chunk" else ()
+    wrong = Node(len(p.nodes), op, 0, (bits.at[0],), attrs, (4,), planes(1), Phase.ONLINE, 0)
+    with pytest.raises(IllegalParty, match="moves words alone"):
         check_party(_with(p, wrong))
 
 

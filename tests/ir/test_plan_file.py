@@ -208,7 +208,7 @@ def test_an_edited_plan_is_noticed(plan: Plan, file: Path) -> None:
 EDITS: tuple[tuple[str, str, str], ...] = (
     ("security: ''", "security: fine", "digest differs"),
     ("rounds: 1", "rounds: 0", "says what its tables do not"),
-    ("format: 4", "format: 5", "format is not version 4"),
+    ("format: 4", "format: 5", "a plan of format 5, and this Veilgraph reads format 4"),
     ("format: 4", "note: 1\nformat: 4", "says what its tables do not"),
     ("- bob\n", "- bob\n- bob\n", "named alike"),
     ("- alice\n", "- ../x\n", "not a plain word"),

@@ -147,6 +147,22 @@ def test_what_setup_leaves_is_kept() -> None:
     assert [(phase, size) for phase, _, size in memory.kept] == [(Phase.SETUP, 4)]
 
 
+def test_what_setup_leaves_shares_no_block_with_an_inference() -> None:
+    """A store keeps setup's memory once: a mask of an inference may not lie there."""
+    p = Program(("alice",))
+    with p.in_phase(Phase.SETUP):
+        fixed = apply("reduce_sum", (p.draw((0,), (8,), W),), (1,), W, axes=(0,))
+    fresh = p.draw((0,), (16,), W)
+    x = p.source("input", "x", 0, (17,), W)
+    p.output(x + join([fixed, fresh], (17,)), 0, "y", 0)
+    _, memory = assigned(p)
+    assert memory.placed  # in the join
+    assert all(p.nodes[i].phase > Phase.SETUP for i in memory.placed)
+    assert [(phase, size) for phase, _, size in memory.kept if phase == Phase.SETUP] == [
+        (Phase.SETUP, 4)
+    ]
+
+
 # Any program
 
 

@@ -26,6 +26,7 @@ PUBLIC = "public"  # in place of a party that owns the weights: they are constan
 SHARED = "shared"  # in place of such a party: every party has shares of them in a file of its own
 # What a disclosure is of that says how many equal questions tell a weight.
 DERIVATIVES = "derivatives of outputs by hidden units"
+AS_REVEALED = " as revealed"  # behind an output's name: the operation that rounds it
 ROUND = 0xFFFF  # in place of a kernel's number: this step is a round
 
 STEP = np.dtype(

@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from torch_mlir import ir
 
 from veilgraph.ir import secret_ops
+from veilgraph.ir.plan import AS_REVEALED
 from veilgraph.ir.secret import SecretProgram
 from veilgraph.ir.secret_ops import Stated
 from veilgraph.ir.secret_types import Encoding, RangeSource, RealRange, Secrecy, Tensor
@@ -51,7 +52,7 @@ def mean_sizes(outputs: Sequence[Mapping[str, NDArray[np.float32]]]) -> dict[str
 
 def as_revealed(name: str) -> str:
     """What the operation is called that rounds an output: a layer of no node of the model."""
-    return f"{name} as revealed"
+    return f"{name}{AS_REVEALED}"
 
 
 @dataclass(frozen=True)

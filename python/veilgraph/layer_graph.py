@@ -10,6 +10,7 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
+from veilgraph.ir.plan import AS_REVEALED
 from veilgraph.markup import Element, tag
 
 PLACE = re.compile(r"^(#loc\d*) = loc\(\"((?:[^\"\\]|\\.)*)\"\)$")
@@ -53,8 +54,11 @@ class LayerGraph:
                     last[makers[value]] = value
             elif found := OPERATION.match(line):
                 name = places.get(found[3], "")
-                makers[found[1]], last[name] = name, found[1]
                 values = VALUE.findall(found[2])
+                if name.endswith(AS_REVEALED):  # no layer of the model: an output, rounded
+                    makers[found[1]] = makers.get(values[0], "")
+                    continue
+                makers[found[1]], last[name] = name, found[1]
                 read = [makers.get(value, "") for value in values]
                 known = graph.sources.setdefault(name, [])
                 if window := WINDOW.search(line):

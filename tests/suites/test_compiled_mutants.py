@@ -27,26 +27,25 @@ from veilgraph.targets.suites.additive import opened
 from veilgraph.targets.suites.rep3 import masked
 
 REP3, ADDITIVE = SUITES["rep3"], SUITES["additive"]
-PERCEPTRON = model(
-    [
-        helper.make_node("Gemm", ["x", "w", "b"], ["z"]),
-        helper.make_node("Relu", ["z"], ["a"]),
-        helper.make_node("Gemm", ["a", "v", "c"], ["y"]),
-    ],
-    {"x": (1, 4)},
-    ["y"],
-    {
-        "w": np.linspace(-1, 1, 12, dtype=np.float32).reshape(4, 3),
-        "b": np.array([0.1, -0.2, 0.3], np.float32),
-        "v": np.linspace(1, -1, 6, dtype=np.float32).reshape(3, 2),
-        "c": np.array([0.5, -0.5], np.float32),
-    },
-)
+LAYERS = [
+    helper.make_node("Gemm", ["x", "w", "b"], ["z"]),
+    helper.make_node("Relu", ["z"], ["a"]),
+    helper.make_node("Gemm", ["a", "v", "c"], ["y"]),
+]
+WEIGHTS = {
+    "w": np.linspace(-1, 1, 12, dtype=np.float32).reshape(4, 3),
+    "b": np.array([0.1, -0.2, 0.3], np.float32),
+    "v": np.linspace(1, -1, 6, dtype=np.float32).reshape(3, 2),
+    "c": np.array([0.5, -0.5], np.float32),
+}
 DEALERS = {"rep3": None, "additive": "dora"}
 
 
-def compiled(suite: str) -> veilgraph.Plan:
-    plan, _ = veilgraph.compile(PERCEPTRON, suite=suite, dealer=DEALERS[suite], ring=32)
+def compiled(suite: str, as_it_is: bool = False) -> veilgraph.Plan:
+    """A perceptron, whose output is rounded; or its first layer, which is as coarse as needed."""
+    nodes = [LAYERS[0], helper.make_node("Relu", ["z"], ["y"])] if as_it_is else LAYERS
+    proto = model(nodes, {"x": (1, 4)}, ["y"], WEIGHTS)
+    plan, _ = veilgraph.compile(proto, suite=suite, dealer=DEALERS[suite], ring=32)
     return plan
 
 
@@ -132,6 +131,18 @@ def told_in_parts(p: Parties, receiver: int, x: Sharing) -> Value:
     return p.at(total, receiver)
 
 
+def rounded_in_the_open(p: Parties, op: Operation, receiver: int, z: Sharing) -> Value:
+    """The receiver is told all of z, and rounds it itself."""
+    return (told_in_parts(p, receiver, z) >> int(op["bits"])).mod(op.ring_bits)
+
+
+def rounded_for_one_more(p: Parties, op: Operation, receiver: int, z: Sharing) -> Value:
+    found: Value = REP3.protocols["reveal_truncated"](p, op, receiver, z)
+    other: Value = REP3.protocols["reveal_truncated"](p, op, receiver + 1, z)
+    p.program.output(other, p.index(receiver + 1), "y", 0)
+    return found
+
+
 SAYING_TOO_MUCH: tuple[tuple[Suite, str, Callable[..., Any], str], ...] = (
     (REP3, "share", shares_in_the_clear, "is not hidden from"),
     (REP3, "share", masked_from_the_setup, "is not hidden from"),
@@ -142,6 +153,8 @@ SAYING_TOO_MUCH: tuple[tuple[Suite, str, Callable[..., Any], str], ...] = (
     (REP3, "reveal", told_a_mask, "output 'y' tells alice draw"),
     (ADDITIVE, "truncate_relu", opened_without_a_mask, "is not hidden from"),
     (REP3, "reveal", told_in_parts, "is not hidden from"),
+    (REP3, "reveal_truncated", rounded_in_the_open, "is not hidden from|ends in no output"),
+    (REP3, "reveal_truncated", rounded_for_one_more, "output 'y' is not for bob"),
 )
 
 
@@ -160,7 +173,7 @@ def test_no_plan_of_a_suite_that_says_too_much(
     spoilt = replace(suite, protocols=suite.protocols | {op: protocol})
     monkeypatch.setitem(SUITES, suite.name, spoilt)
     with pytest.raises(MaskingError, match=message):
-        compiled(suite.name)
+        compiled(suite.name, as_it_is=op == "reveal")
 
 
 @pytest.mark.parametrize("suite", ["rep3", "additive"])

@@ -24,8 +24,10 @@ MAX_RANK = 6
 WEIGHTS = "weights"  # stands for all weights among the owners of inputs
 PUBLIC = "public"  # in place of a party that owns the weights: they are constants of the plan
 SHARED = "shared"  # in place of such a party: every party has shares of them in a file of its own
-# What a disclosure is of that says how many equal questions tell a weight.
+# What a disclosure is of that says how many equal questions tell a weight, or that none do.
 DERIVATIVES = "derivatives of outputs by hidden units"
+NO_DERIVATIVES = "no derivative of an output by a hidden unit"
+QUESTIONS = (DERIVATIVES, NO_DERIVATIVES)
 AS_REVEALED = " as revealed"  # behind an output's name: the operation that rounds it
 ROUND = 0xFFFF  # in place of a kernel's number: this step is a round
 

@@ -9,14 +9,15 @@ deviation after
     n = 6 (s / V)^2        s^2 = sum of all inner roundings' V^2 / 6 + 1/6 of the output's own unit
 
 Li et al., USENIX Security 2023, describe the thresholds; docs/protocols.md says which role knows
-one. What is fitted here is a sum of all outputs with random signs, as calibration differentiates
-them.
+one. What is fitted here is a sum of outputs with random signs, as calibration differentiates them:
+a rounding that bears on several outputs is counted with what it does to all of them. A receiver's
+figure is the least over the outputs that it gets, each with the roundings that it depends on.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from torch_mlir import ir
@@ -43,19 +44,29 @@ class Questions:
     """The least number over layers and units that a receiver has a threshold of.
 
     Attributes:
+        layer: "" where it has no threshold of what its outputs depend on.
         count: None where no samples tell.
     """
 
     receiver: str
-    layer: str
-    count: float | None
+    layer: str = ""
+    count: float | None = None
 
     def __str__(self) -> str:
+        if not self.layer:
+            return (
+                f"{self.receiver} knows no threshold of a rounding that its outputs depend on: "
+                "equal questions give outputs to average, and nothing to fit them to"
+            )
         if self.count is None:
-            return f"Without samples it is not known how many equal questions tell {self.receiver}"
+            return (
+                "Without samples it is not known how many equal questions tell "
+                f"{self.receiver} a weight"
+            )
+        count = _round(self.count)
         return (
             f"{self.receiver} learns one derivative of layer {self.layer} to one standard "
-            f"deviation from about {_round(self.count):,} equal questions"
+            f"deviation from about {count:,} equal question{'s' if count > 1 else ''}"
         )
 
 
@@ -79,72 +90,91 @@ class CountQuestions:
     expanded: Expanded
     schedule: Schedule
 
-    def run(self, program: SecretProgram, receivers: Mapping[str, int]) -> list[Questions]:
-        """One a receiver that knows a threshold.
+    def run(
+        self, program: SecretProgram, receivers: Mapping[str, tuple[int, Sequence[str]]]
+    ) -> list[Questions]:
+        """One a receiver.
 
         Args:
-            receivers: of numbers, not of decisions alone, by name; each with its party's number.
+            receivers: of numbers, not of decisions alone, by name; each with its party's number,
+                and with the outputs that it receives as numbers.
         """
-        rounded = dict(_roundings(program))
-        found = []
-        for name, party in receivers.items():
-            known = self._known(party, rounded)
-            if known:
-                found.append(self._least(name, rounded, known, program))
-        return found
-
-    def _known(self, party: int, rounded: Mapping[str, SecretOp]) -> list[str]:
-        """The layers whose thresholds a party knows."""
-        shifting = set()
-        for i in self.schedule.live:
-            node = self.schedule.program.nodes[i]
-            if node.party == party and node.op == "shr":
-                shifting.add((self.expanded.notes[node.layer].name, node["bits"]))
-        layers = {name for name, _ in shifting}
         return [
-            name
-            for name, op in rounded.items()
-            if (name in layers if isinstance(op, FUNCTIONS) else (name, _bits(op)) in shifting)
+            self._least(receiver, party, outputs, program)
+            for receiver, (party, outputs) in receivers.items()
         ]
 
     def _least(
-        self, receiver: str, rounded: Mapping[str, SecretOp], known: list[str], p: SecretProgram
+        self, receiver: str, party: int, outputs: Sequence[str], program: SecretProgram
     ) -> Questions:
-        noise, rows = self._own_noise(p), _rows(p)
-        for name, op in rounded.items():
-            noise += ROUNDING * _unit(op) ** 2 * (self._of(name).gain or 0.0)
-        heard = {name: self._of(name).peak * rows * _unit(rounded[name]) ** 2 for name in known}
-        layer = max(heard, key=lambda name: heard[name])
-        if not heard[layer]:
-            return Questions(receiver, layer, None)
-        return Questions(receiver, layer, max(1.0, noise / (ROUNDING * heard[layer])))
+        """The least over outputs; a layer of which nothing is known where no samples tell."""
+        shifting, rows = self._shifting(party), _rows(program)
+        found = Questions(receiver)
+        for name in outputs:
+            rounded = _roundings(program, name)
+            known = {n: op for n, op in rounded.items() if _is_known(n, op, shifting)}
+            heard = {n: self._of(n).peak * rows * _unit(op) ** 2 for n, op in known.items()}
+            if not heard:
+                continue
+            layer = max(heard, key=lambda n: heard[n])
+            if not heard[layer]:
+                found = found if found.layer else Questions(receiver, layer)
+                continue
+            noise = self._own_noise(program, name)
+            for n, op in rounded.items():
+                noise += ROUNDING * _unit(op) ** 2 * (self._of(n).gain or 0.0)
+            count = max(1.0, noise / (ROUNDING * heard[layer]))
+            if found.count is None or count < found.count:
+                found = Questions(receiver, layer, count)
+        return found
+
+    def _shifting(self, party: int) -> set[tuple[str, int]]:
+        """The layers in which a party shifts what was opened, or its mask, and by how many bits."""
+        nodes = (self.schedule.program.nodes[i] for i in self.schedule.live)
+        return {
+            (self.expanded.notes[node.layer].name, node["bits"])
+            for node in nodes
+            if node.party == party and node.op == "shr"
+        }
 
     def _of(self, name: str) -> Statistics:
         """A layer is an operation's, or an input's that is truncated before anything else."""
         known = self.ranges.known
         return known.get(("operation", name)) or known.get(("input", name)) or UNKNOWN
 
-    def _own_noise(self, program: SecretProgram) -> float:
-        """Variance of the outputs' own rounding, relative to their size as gains are."""
-        if not self.ranges.outputs:
+    def _own_noise(self, program: SecretProgram, name: str) -> float:
+        """Variance of an output's own rounding, relative to its size as gains are."""
+        value = program.outputs[name]
+        if not self.ranges.outputs or isinstance(value, ir.BlockArgument):
             return 0.0
-        sizes, noise = mean_sizes(self.ranges.outputs), [0.0]
-        for name, value in program.outputs.items():
-            if isinstance(value, ir.BlockArgument):
-                continue
-            op = value.owner.opview
-            if op.location.name_str == as_revealed(name):
-                noise.append(ROUNDING * _unit(op) ** 2 / normal_power(sizes.get(name, 0.0)))
-        return sum(noise) / len(program.outputs)
+        op, sizes = value.owner.opview, mean_sizes(self.ranges.outputs)
+        if op.location.name_str not in map(as_revealed, program.outputs):  # equal ones share it
+            return 0.0
+        power = normal_power(sizes.get(name, 0.0))
+        return ROUNDING * _unit(op) ** 2 / power / len(program.outputs)
 
 
-def _roundings(program: SecretProgram) -> Iterator[tuple[str, SecretOp]]:
-    """The last rounding of each layer, at random, by the layer's name; none of outputs."""
+def _is_known(name: str, op: SecretOp, shifting: set[tuple[str, int]]) -> bool:
+    """Whether who shifts so much in these layers knows a layer's threshold."""
+    if isinstance(op, FUNCTIONS):
+        return name in {layer for layer, _ in shifting}
+    return (name, _bits(op)) in shifting
+
+
+def _roundings(program: SecretProgram, output: str) -> dict[str, SecretOp]:
+    """The last rounding at random of each layer that an output depends on, by the layer's name;
+    none of outputs."""
     outputs = {as_revealed(name) for name in program.outputs}
-    for op in program.operations:
+    borne, found = {program.outputs[output]}, dict[str, SecretOp]()
+    for op in reversed(program.operations):
+        if op.operation.results[0] not in borne:
+            continue
+        borne.update(op.operation.operands)
+        name = op.location.name_str
         at_random = isinstance(op, ROUNDED) and not isinstance(op, secret_ops.RoundOff)
-        if at_random and op.location.name_str not in outputs:
-            yield op.location.name_str, op
+        if at_random and name not in outputs:
+            found.setdefault(name, op)
+    return found
 
 
 def _bits(op: SecretOp) -> int:

@@ -310,11 +310,15 @@ def _count_questions(program: Program) -> None:
     """Of receivers of numbers who do not have the weights."""
     target, forms, secret = program.target, program.options.reveal_as, program.secret
     numbers = [name for name in secret.outputs if name not in forms or not forms[name].decides]
-    asking = {who for name in numbers for who in target.receiver(name)} - {target.weights_owner}
+    received = {
+        who: (party, [name for name in numbers if who in target.receiver(name)])
+        for party, who in enumerate(target.parties)
+        if who != target.weights_owner
+    }
     count = CountQuestions(program.ranges, program.expanded, program.schedule)
-    known = {who: target.parties.index(who) for who in target.parties if who in asking}
     is_hidden = target.weights_owner != PUBLIC and len(target.parties) > 1
-    program.questions = count.run(secret, known) if is_hidden else []
+    asking = {who: (party, names) for who, (party, names) in received.items() if names}
+    program.questions = count.run(secret, asking) if is_hidden else []
 
 
 def check(program: Program) -> None:

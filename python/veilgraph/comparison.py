@@ -12,7 +12,7 @@ from typing import Any
 import veilgraph
 from veilgraph import units
 from veilgraph.ir.errors import AccuracyError, UnsupportedError
-from veilgraph.ir.plan import DERIVATIVES, PUBLIC, SHARED, WEIGHTS
+from veilgraph.ir.plan import PUBLIC, QUESTIONS, SHARED, WEIGHTS
 from veilgraph.plans import Plan
 from veilgraph.pricing import computing_parties, predict
 from veilgraph.tables import Table
@@ -119,7 +119,7 @@ def compare_protections(model: str | Path, **options: Any) -> list[Candidate]:
         if protection == "roles" and not SUITES[options.get("suite", "rep3")].safe_role:
             continue
         plan, _ = veilgraph.compile(model, protect_weights=protection, **options)
-        disclosed = (d.why for d in plan.manifest.disclosures if d.what == DERIVATIVES)
+        disclosed = (d.why for d in plan.manifest.disclosures if d.what in QUESTIONS)
         told = f"{protection or 'default'}: {'; '.join(disclosed) or 'no threshold is known'}"
         found.append(Candidate(plan.manifest.suite, computing_parties(plan), told, plan))
     return found

@@ -20,6 +20,7 @@ from veilgraph.ir.legality import CALLS
 from veilgraph.ir.party_text import print_program
 from veilgraph.ir.plan import (
     DERIVATIVES,
+    NO_DERIVATIVES,
     PUBLIC,
     SHARED,
     WEIGHTS,
@@ -265,7 +266,9 @@ def _disclosures(program: Program) -> Iterator[Disclosure]:
     for name, receivers, why in (*asked, *(d for d in default if d[0] not in target.receivers)):
         alone = f", its {forms[name]} alone" if name in forms else ""
         yield Disclosure(f"output {name}{alone}", ", ".join(receivers), why)
-    yield from (Disclosure(DERIVATIVES, q.receiver, str(q)) for q in program.questions)
+    for asked_alike in program.questions:
+        kind = DERIVATIVES if asked_alike.layer else NO_DERIVATIVES
+        yield Disclosure(kind, asked_alike.receiver, str(asked_alike))
     yield from _disclosed_weights(program)
     yield Disclosure("the graph: operators, shapes, strides", everyone, "it is in the plan")
     yield Disclosure(

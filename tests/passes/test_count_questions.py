@@ -7,10 +7,11 @@ import pytest
 from models import model
 from onnx import ModelProto, helper
 
-from veilgraph.compilation import DERIVATIVES, compile
+from veilgraph.compilation import compile
 from veilgraph.ir.errors import UsageError
 from veilgraph.ir.meaning.integers import Floats, Integers
 from veilgraph.ir.meaning.secret import encode, evaluate
+from veilgraph.ir.plan import QUESTIONS
 from veilgraph.ir.secret import SecretProgram
 from veilgraph.ir.secret_ops import SecretOp
 from veilgraph.ir.secret_types import Tensor
@@ -94,18 +95,18 @@ def test_least_squares_need_as_many(suite: str) -> None:
 
 def test_a_figure_says_little_by_itself() -> None:
     assert str(Questions("alice", "relu", 1999.0)).endswith("from about 1,000 equal questions")
-    assert str(Questions("alice", "relu", 0.3)).endswith("from about 1 equal questions")
-    assert str(Questions("alice", "relu", None)).startswith("Without samples")
+    assert str(Questions("alice", "relu", 0.3)).endswith("from about 1 equal question")
+    assert str(Questions("alice", "relu")).endswith("equal questions tell alice a weight")
 
 
-def told(**options: object) -> list[str]:
-    plan, _ = compile(perceptron(3), **options)  # type: ignore[arg-type]
-    return [d.why for d in plan.manifest.disclosures if d.what == DERIVATIVES]
+def told(network: ModelProto | None = None, **options: object) -> list[str]:
+    plan, _ = compile(network or perceptron(3), **options)  # type: ignore[arg-type]
+    return [d.why for d in plan.manifest.disclosures if d.what in QUESTIONS]
 
 
 def test_what_is_said_of_whom() -> None:
     assert told(calibrate=samples())[0].startswith("alice learns one derivative of layer relu")
-    assert told() == [str(Questions("alice", "relu", None))]
+    assert told() == [str(Questions("alice", "relu"))]
     assert told(reveal_as="argmax", calibrate=samples()) == []
     assert told(receivers={"y": ("bob",)}, calibrate=samples()) == []
     assert told(owners={"weights": "public"}, calibrate=samples()) == []
@@ -159,7 +160,7 @@ def test_exact_outputs_give_weights_and_rounded_ones_do_not() -> None:
 @pytest.mark.parametrize("suite", ["rep3", "additive"])
 def test_exact_rounding_leaves_nothing_to_fit(suite: str) -> None:
     program = compiled(suite, Protection.EXACT)
-    assert program.questions == []
+    assert program.questions == [Questions("alice")]
     x = np.tile(np.ones(INPUTS, np.float32), (ROWS, 1))
     seen = []
 
@@ -172,7 +173,44 @@ def test_exact_rounding_leaves_nothing_to_fit(suite: str) -> None:
 
 
 def test_a_receiver_without_a_threshold_is_told_of_none() -> None:
-    assert compiled("rep3", Protection.ROLES).questions == []
+    assert compiled("rep3", Protection.ROLES).questions == [Questions("alice")]
+
+
+def linear() -> ModelProto:
+    nodes = [helper.make_node("Gemm", ["x", "w"], ["y"], "fc")]
+    return model(nodes, {"x": (2, 3)}, ["y"], {"w": np.full((3, 2), 0.37, np.float32)})
+
+
+def test_a_linear_model_has_no_threshold_to_know() -> None:
+    x = np.random.default_rng(5).normal(size=(4, 2, 3)).astype(np.float32)
+    assert told(linear(), calibrate={"x": x}) == [str(Questions("alice"))]
+
+
+def branches() -> ModelProto:
+    """y is read early; s comes after one more unit, and is coarse."""
+    rng = np.random.default_rng(6)
+    weights = {"w1": rng.normal(size=(4, 16)), "w2": rng.normal(size=(16, 3))}
+    weights |= {"w3": rng.normal(size=(3, 16)), "w4": rng.normal(size=(16, 3))}
+    nodes = [
+        helper.make_node("Gemm", ["x", "w1"], ["h"], "fc1"),
+        helper.make_node("Relu", ["h"], ["a"], "early"),
+        helper.make_node("Gemm", ["a", "w2"], ["y"], "fc2"),
+        helper.make_node("Gemm", ["y", "w3"], ["g"], "fc3"),
+        helper.make_node("Relu", ["g"], ["b"], "late"),
+        helper.make_node("Gemm", ["b", "w4"], ["s"], "fc4"),
+    ]
+    named = {name: value.astype(np.float32) for name, value in weights.items()}
+    return model(nodes, {"x": (8, 4)}, ["y", "s"], named)
+
+
+def test_a_receiver_learns_of_layers_that_its_outputs_depend_on() -> None:
+    x = np.random.default_rng(4).normal(size=(2, 8, 4)).astype(np.float32)
+    receivers = {"y": ("alice",), "s": ("carol",)}
+    alice, carol = told(branches(), calibrate={"x": x}, receivers=receivers)
+    assert alice.startswith("alice learns one derivative of layer early ")
+    assert carol.startswith("carol learns one derivative of layer ")
+    both = told(branches(), calibrate={"x": x}, receivers={"y": ("alice",), "s": ("alice",)})
+    assert len(both) == 1
 
 
 def test_protections_that_are_not_there() -> None:

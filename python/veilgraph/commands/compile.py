@@ -11,7 +11,7 @@ import veilgraph
 from veilgraph.commands import arguments, comparing
 from veilgraph.commands.files import check_destination
 from veilgraph.ir.errors import UsageError
-from veilgraph.ir.plan import DERIVATIVES, PUBLIC, SHARED, WEIGHTS
+from veilgraph.ir.plan import PUBLIC, QUESTIONS, SHARED, WEIGHTS
 from veilgraph.kept_ranges import ranges_file, save_ranges
 from veilgraph.plans import Plan
 from veilgraph.pricing import predict
@@ -280,11 +280,11 @@ def _report(
         show_json({**told, "shares": list(map(str, shares)), **plan_values(plan, predicted)})
         return
     kept = _kept(plan.manifest.owners[WEIGHTS], weights_file, shares)
-    derivatives = [d.why for d in plan.manifest.disclosures if d.what == DERIVATIVES]
+    questions = [d.why for d in plan.manifest.disclosures if d.what in QUESTIONS]
     show(
         f"Encoding: {plan.manifest.encoding}.",
         costs(predicted),
-        *(f"{sentence}." for sentence in derivatives),
+        *(f"{sentence}." for sentence in questions),
         f"{destination} is for every party; {kept}.",
         f"{ranges_file(destination)} has exact ranges, and stays here (mode 0600).",
     )

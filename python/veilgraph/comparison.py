@@ -115,12 +115,12 @@ def compare_protections(model: str | Path, **options: Any) -> list[Candidate]:
         options: of `compile`, but for protect_weights.
     """
     found = []
-    for protection in (None, "roles", "exact"):
+    for protection in ("none", "roles", "exact"):
         if protection == "roles" and not SUITES[options.get("suite", "rep3")].safe_role:
             continue
         plan, _ = veilgraph.compile(model, protect_weights=protection, **options)
         disclosed = (d.why for d in plan.manifest.disclosures if d.what in QUESTIONS)
-        told = f"{protection or 'default'}: {'; '.join(disclosed) or 'no threshold is known'}"
+        told = f"{protection}: {'; '.join(disclosed) or 'no threshold is known'}"
         found.append(Candidate(plan.manifest.suite, computing_parties(plan), told, plan))
     return found
 

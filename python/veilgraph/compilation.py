@@ -66,7 +66,7 @@ def compile(
     avgpool: bool = False,
     reveal_as: str | Mapping[str, str] | None = None,
     trust_ranges: bool = False,
-    protect_weights: str | None = None,
+    protect_weights: str = "none",
     dump_phases: str | Path | None = None,
     progress: Progress | None = None,
 ) -> tuple[Plan, Weights]:
@@ -108,8 +108,9 @@ def compile(
             hold wherever an input that is accepted can lead, as far as rings hold it.
         protect_weights: against a receiver who asks equal questions and knows how values were
             rounded: "roles" gives it the role that knows no threshold in every truncation that has
-            one (rep3), "exact" rounds by comparisons, after which thresholds say nothing. Outputs
-            are rounded in either case.
+            one (rep3), "exact" rounds by comparisons, after which thresholds say nothing; "none"
+            does neither. Functions of a masked opening (GELU, softmax) stay rounded at random, and
+            outputs are rounded, in each case.
         dump_phases: a folder for the program's text after each pass.
         progress: called with the name of each pass as it begins.
 
@@ -182,13 +183,13 @@ def _forms(given: str | Mapping[str, str] | None, outputs: Sequence[str]) -> dic
     return {name: Form.parse(text) for name, text in (given or {}).items()}
 
 
-def _protection(given: str | None, chosen: Target) -> Protection:
+def _protection(given: str, chosen: Target) -> Protection:
     """What is asked for, of what the suite has."""
     try:
-        protection = Protection(given or "none")
+        protection = Protection(given)
     except ValueError:
         raise UsageError(
-            f"Weights can't be protected by {given!r}.", "Take roles or exact."
+            f"Weights can't be protected by {given!r}.", "Take none, roles or exact."
         ) from None
     if protection is Protection.ROLES and not chosen.suite.safe_role:
         raise UsageError(

@@ -6,6 +6,7 @@ import os
 import stat
 from pathlib import Path
 
+import numpy as np
 import onnx
 import pytest
 from models import model
@@ -45,6 +46,38 @@ def test_summary_states_cost_encoding_and_files(copied: Compiled) -> None:
     assert "Encoding: ring of 64 bits" in shown
     assert "setup, once a session" in shown
     assert "new.plan is for every party; new.weights is bob's alone (mode 0600)." in shown
+
+
+def test_says_what_a_protection_of_weights_leaves(copied: Compiled) -> None:
+    to = ("--parties", "alice,bob,carol", "--owner", "image=alice", "--owner", "weights=bob")
+    digits = ("compile", "digits.onnx", "-o", "new.plan", *SHAPE, *to)
+    alone = ("--reveal", "logits=alice")
+    assert run_verb(*digits, *alone).stderr == ""
+    assert copied.plan.load("new.plan").manifest.options["protect_weights"] == "none"
+    assert run_verb(*digits, *alone, "--protect-weights", "roles").stderr == ""
+    assert copied.plan.load("new.plan").manifest.options["protect_weights"] == "roles"
+    both = ("--reveal", "logits=alice,carol", "--protect-weights", "roles")
+    assert "roles changed nothing" in (told := run_verb(*digits, *both).stderr)
+    assert "and there are 2." in told
+    nobody = ("--reveal", "logits=bob", "--protect-weights", "roles")
+    assert "and there are none." in run_verb(*digits, *nobody).stderr
+
+
+@pytest.mark.parametrize("protection", ["roles", "exact"])
+def test_masked_functions_keep_their_thresholds(copied: Compiled, protection: str) -> None:
+    rng = np.random.default_rng(2)
+    nodes = [
+        helper.make_node("Gemm", ["x", "w"], ["h"], "fc1"),
+        helper.make_node("Sigmoid", ["h"], ["a"], "sigmoid"),
+        helper.make_node("Gemm", ["a", "v"], ["y"], "fc2"),
+    ]
+    weights = {name: rng.normal(size=(4, 4)).astype(np.float32) for name in "wv"}
+    onnx.save(model(nodes, {"x": (2, 4)}, ["y"], weights), "sigmoid.onnx")
+    np.savez("x.npz", x=rng.normal(size=(3, 2, 4)).astype(np.float32))
+    options = ("--calibrate", "x.npz", "--protect-weights", protection)
+    done = run_verb("compile", "sigmoid.onnx", "-o", "s.plan", *options)
+    assert f"--protect-weights {protection} leaves alice thresholds to know" in done.stderr
+    assert "alice learns one derivative of layer sigmoid" in done.stdout
 
 
 def test_json_states_the_prediction(copied: Compiled) -> None:

@@ -11,7 +11,7 @@ import veilgraph
 from veilgraph.commands import arguments, comparing
 from veilgraph.commands.files import check_destination
 from veilgraph.ir.errors import UsageError
-from veilgraph.ir.plan import PUBLIC, QUESTIONS, SHARED, WEIGHTS
+from veilgraph.ir.plan import DERIVATIVES, PUBLIC, QUESTIONS, SHARED, WEIGHTS
 from veilgraph.kept_ranges import ranges_file, save_ranges
 from veilgraph.plans import Plan
 from veilgraph.pricing import predict
@@ -161,10 +161,13 @@ Example, a classifier of the bank's on a client's image:
 )
 @click.option(
     "--protect-weights",
-    type=click.Choice(["roles", "exact"]),
+    type=click.Choice(["none", "roles", "exact"]),
+    default="none",
+    show_default=True,
     help="Against a receiver who asks equal questions and knows how values were rounded: roles "
     "gives it the role that knows no threshold, where a protocol of rep3 has one; exact rounds by "
-    "comparisons. --compare-protections shows what each costs.",
+    "comparisons. Neither covers masked functions (GELU, softmax). --compare-protections shows "
+    "what each costs.",
 )
 @click.option(
     "--dump-phases", type=arguments.PATH, metavar="DIR", help="Write the program after each pass."
@@ -217,6 +220,8 @@ def command(
     plan.save(destination)
     if not (options["parties"] and options["owners"] and options["receivers"]):
         remark(_who(plan))
+    if left := _left(plan):
+        remark(left)
     _report(plan, destination, weights_file, list(dealt), as_json)
 
 
@@ -264,6 +269,26 @@ def _who(plan: Plan) -> str:
     ]
     received = [f"{' and '.join(who)} receives {n}" for n, who in manifest.receivers.items()]
     return f"{'; '.join([*owned, *received])}. --parties, --owner and --reveal change this."
+
+
+def _left(plan: Plan) -> str:
+    """What --protect-weights does not do, where it was asked for."""
+    manifest = plan.manifest
+    chosen = str(manifest.options["protect_weights"])
+    receiving = {who for names in manifest.receivers.values() for who in names}
+    asking = len(receiving - {manifest.owners[WEIGHTS]})
+    if chosen == "roles" and asking != 1:
+        return (
+            "--protect-weights roles changed nothing: it is for one receiver who does not have the "
+            f"weights, and there are {asking or 'none'}."
+        )
+    known = [d.to for d in manifest.disclosures if d.what == DERIVATIVES]
+    if chosen == "none" or not known:
+        return ""
+    return (
+        f"--protect-weights {chosen} leaves {' and '.join(known)} thresholds to know: those of "
+        "functions of a masked opening (GELU, softmax), which stay rounded at random."
+    )
 
 
 def _report(

@@ -5,7 +5,7 @@ side: who is trusted with what, and what it costs.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -20,18 +20,23 @@ from veilgraph.targets.suites import SUITES
 from veilgraph.targets.target import DEFAULT_PARTIES
 
 DEALER = "dealer"
+ROLES = "roles"  # a protection that not every suite has
 NETWORKS = ("lan", "wan")
 MOST_COMPUTING = 3  # parties that a suite of any number is shown with
 
 
 @dataclass(frozen=True)
 class Candidate:
-    """A suite with some parties, and the model's plan there; `told` is what sets it apart."""
+    """A suite with some parties, and the model's plan there.
+
+    `told` is what sets it apart, for people; `apart` the same as JSON, where nothing else says it.
+    """
 
     suite: str
     computing: int
     told: str
     plan: Plan
+    apart: Mapping[str, Any] = field(default_factory=dict)
 
     def values(self, networks: Sequence[str] = NETWORKS) -> dict[str, Any]:
         """As JSON, with seconds predicted on each of `networks`."""
@@ -52,6 +57,7 @@ class Candidate:
             },
             "online_seconds": {name: p.online_seconds for name, p in predicted.items()},
             "offline_seconds": {name: p.offline_seconds for name, p in predicted.items()},
+            **self.apart,
         }
 
 
@@ -59,17 +65,19 @@ def compare_suites(model: str | Path, **options: Any) -> list[Candidate]:
     """Compiles a model for every suite that protects, with two and three computing parties.
 
     Args:
-        options: of `compile`, but for suite, parties and dealer.
+        options: of `compile`, but for suite, parties and dealer; suites are left out that don't
+            have the protection of weights asked for.
 
     Raises:
         UnsupportedError: no suite offers what the model needs; those that lack some are left out.
     """
     found: list[Candidate] = []
     refused: UnsupportedError | None = None
+    roles = options.get("protect_weights") == ROLES
     for suite in SUITES.values():
         fewest, most = suite.security.parties
         for computing in range(fewest, min(most, MOST_COMPUTING) + 1):
-            if suite.needs_consent:
+            if suite.needs_consent or (roles and not suite.safe_role):
                 continue
             try:
                 plan, _ = veilgraph.compile(
@@ -115,14 +123,25 @@ def compare_protections(model: str | Path, **options: Any) -> list[Candidate]:
         options: of `compile`, but for protect_weights.
     """
     found = []
-    for protection in ("none", "roles", "exact"):
-        if protection == "roles" and not SUITES[options.get("suite", "rep3")].safe_role:
+    for protection in ("none", ROLES, "exact"):
+        suite = SUITES[options.get("suite", "rep3")]
+        if protection == ROLES and not suite.safe_role:
             continue
         plan, _ = veilgraph.compile(model, protect_weights=protection, **options)
-        disclosed = (d.why for d in plan.manifest.disclosures if d.what in QUESTIONS)
-        told = f"{protection}: {'; '.join(disclosed) or 'no threshold is known'}"
-        found.append(Candidate(plan.manifest.suite, computing_parties(plan), told, plan))
+        questions = _questions(plan)
+        apart = {"protection": protection, "questions": questions}
+        told = f"{protection}: {'; '.join(questions)}"
+        computing = computing_parties(plan)
+        found.append(Candidate(plan.manifest.suite, computing, told, plan, apart))
     return found
+
+
+def _questions(plan: Plan) -> list[str]:
+    """What equal questions tell each receiver, or why they tell nobody anything."""
+    if plan.manifest.owners[WEIGHTS] == PUBLIC:
+        return ["the weights are public"]
+    told = [d.why for d in plan.manifest.disclosures if d.what in QUESTIONS]
+    return told or ["nobody receives numbers who does not have the weights"]
 
 
 def compare_errors(model: str | Path, allowed: Sequence[float], **options: Any) -> list[Candidate]:

@@ -35,6 +35,7 @@ NOT_BY_SUITE = (
 )
 KEPT_BY_SUITE = (
     "network",
+    "public",
     "calibrate",
     "ring",
     "frac_bits",

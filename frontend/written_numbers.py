@@ -29,6 +29,7 @@ from veilgraph.ir.errors import UsageError
 MOST_INTEGER, MOST_FOURTH_ROOT = 4096, 1024
 MOST_BITS = 8
 DIGITS, EXPONENTS = 2, range(-38, 38)
+LISTED = 8  # parameters, at most, for who named none
 LARGEST = float(np.finfo(np.float32).max)
 NAMED = (
     *(math.pi, 2 * math.pi, math.pi / 2, math.pi / 180, math.e, math.log(2), math.log(10)),
@@ -53,11 +54,20 @@ def require_known(public: Collection[str], known: Collection[str]) -> None:
     """Raises UsageError for the name of a weight to publish that the model doesn't have."""
     for name in public:
         if name not in known:
-            near = get_close_matches(name, known, n=3, cutoff=0.3)
             raise UsageError(
-                f"The model has no parameter {name!r} to make public.",
-                f"Parameters with names like it: {', '.join(near)}." if near else "It has none.",
+                f"The model has no parameter {name!r} to make public.", _named(name, known)
             )
+
+
+def _named(name: str, known: Collection[str]) -> str:
+    """Parameters with names like this one; the first few of all where there are none."""
+    if near := get_close_matches(name, known, n=3, cutoff=0.3):
+        return f"Parameters with names like it: {', '.join(near)}."
+    if not known:
+        return "It has none."
+    others = len(known) - LISTED
+    more = f", and {others} more" if others > 0 else ""
+    return f"Its parameters are: {', '.join(list(known)[:LISTED])}{more}."
 
 
 @cache

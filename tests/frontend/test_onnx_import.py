@@ -221,6 +221,27 @@ def test_a_public_name_that_is_none_is_told() -> None:
     assert caught.value.hint == "Parameters with names like it: c."
 
 
+@pytest.mark.parametrize(
+    ("count", "hint"),
+    [
+        (0, "It has none."),
+        (2, "Its parameters are: c0, c1."),
+        (10, "Its parameters are: c0, c1, c2, c3, c4, c5, c6, c7, and 2 more."),
+    ],
+)
+def test_a_public_name_like_none_lists_parameters(count: int, hint: str) -> None:
+    names = [f"c{i}" for i in range(count)]
+    sums = ["x", *(f"y{i}" for i in range(count))]
+    nodes = [
+        helper.make_node("Add", [sums[i], name], [sums[i + 1]]) for i, name in enumerate(names)
+    ]
+    nodes.append(helper.make_node("Relu", [sums[-1]], ["y"]))
+    proto = model(nodes, {"x": (2, 3)}, ["y"], {name: draw(2, 3) for name in names})
+    with pytest.raises(UsageError) as caught:
+        import_model(proto, public=("temperature",))
+    assert caught.value.hint == hint
+
+
 @pytest.mark.parametrize("exponent", [2.0, 2.1234])
 def test_an_exponent_that_is_learnt_is_the_owners(exponent: float) -> None:
     number = np.array(exponent, np.float32)

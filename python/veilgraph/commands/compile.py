@@ -88,7 +88,7 @@ Example, a classifier of the bank's on a client's image:
     metavar="NAME",
     multiple=True,
     help="A parameter of the model that every party may know, whatever its size; all others are "
-    "the owner's, single numbers included.",
+    "the owner's, single numbers included. May be repeated.",
 )
 @click.option(
     "--calibrate",

@@ -16,6 +16,7 @@ from veilgraph.ir.errors import UsageError
 from veilgraph.ir.plan import Magnitudes
 from veilgraph.ir.plan_checks import typed
 from veilgraph.plans import Plan
+from veilgraph.tables import remark
 
 MOST_BYTES = 256 << 20
 HINT = "Remove it, or compile again."
@@ -40,7 +41,8 @@ def save_ranges(plan: Plan, path: Path) -> None:
 
 
 def with_ranges(plan: Plan, path: Path) -> Plan:
-    """The plan with what was kept for it; as it is if there is no file, or another plan's.
+    """The plan with what was kept for it; as it is if there is no file, or another plan's, which is
+    told on standard error.
 
     Raises:
         UsageError: a file that holds something else.
@@ -51,7 +53,8 @@ def with_ranges(plan: Plan, path: Path) -> Plan:
         if path.stat().st_size > MOST_BYTES:
             raise ValueError("too large")
         content = json.loads(path.read_text(encoding="utf-8"))
-        if content["plan"] != plan.digest:
+        if typed(str, content["plan"], "plan") != plan.digest:
+            remark(f"{path.name} is another plan's; ranges are shown to a power of two.")
             return plan
         magnitudes = typed(tuple[Magnitudes, ...], content["magnitudes"], "magnitudes")
         ranges = tuple(_ends(pair) for pair in typed(tuple[Ends, ...], content["ranges"], "ranges"))

@@ -191,6 +191,7 @@ def test_histograms_stay_beside_the_plan(copied: Compiled) -> None:
         b"",
         b"[]",
         b"\xff",
+        b'{"plan": 3}',
         b'{"plan": "PLAN"}',
         b'{"plan": "PLAN", "ranges": [], "magnitudes": {}}',
         b'{"plan": "PLAN", "ranges": [], "magnitudes": []}',
@@ -208,6 +209,16 @@ def test_histograms_that_are_none(copied: Compiled, content: bytes) -> None:
     code, told = refusal("inspect", "digits.plan", "--html", "report.html")
     assert code == 2
     assert "digits.ranges holds no ranges, or damaged ones." in told
+
+
+@pytest.mark.parametrize("verb", ["inspect", "check"])
+def test_histograms_of_another_plan_are_told_of(copied: Compiled, verb: str) -> None:
+    Path("digits.ranges").write_text(json.dumps({"plan": "0" * 64}))
+    given = ("--weights", "digits.weights", "--model", "digits.onnx", "--inputs", "calibration.npz")
+    done = run_verb(verb, "digits.plan", *(given if verb == "check" else ()))
+    assert done.exit_code == 0
+    told = "digits.ranges is another plan's; ranges are shown to a power of two."
+    assert done.stderr.count(told) == 1
 
 
 def test_histograms_that_are_too_large(copied: Compiled, monkeypatch: pytest.MonkeyPatch) -> None:

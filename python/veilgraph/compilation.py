@@ -279,6 +279,12 @@ def _disclosures(program: Program) -> Iterator[Disclosure]:
         "scales follow from ranges: weights and samples show in them to a power of two; rings also "
         "from how much each layer bears on the outputs",
     )
+    if program.options.samples is not None:
+        yield Disclosure(
+            "the outputs' error on the samples, predicted and measured, to two digits",
+            everyone,
+            "the plan says how exact it is; the error follows from the weights and the samples",
+        )
     if any(kind_of(op) in CALLS for op in program.graph.operations):
         yield Disclosure(
             "the interval on which each real function holds, to 1/16 bit",

@@ -29,7 +29,7 @@ from veilgraph.runtime.certificates import load_certificate
 from veilgraph.runtime.config import Config, PartyAddress
 from veilgraph.runtime.greeting import Introduction, Verdict, own_greeting, validity
 from veilgraph.runtime.talking import Dropped, Talk, hold
-from veilgraph.runtime.tls import Channel, Transport, words
+from veilgraph.runtime.tls import CUT, Channel, Transport, words
 
 _SLICE_SECONDS = 0.1  # how soon a failure elsewhere is seen
 _CALL_SECONDS = 5.0  # one attempt to reach a host, and as long again to be let in
@@ -281,6 +281,8 @@ def _prove(
             connection, shown, search.config, dialed=False
         )
         proven = channel.recv(1)
+    except CUT as error:
+        raise Dropped("it closed the connection in the middle of TLS") from error
     except (ssl.SSLError, TlsError) as error:
         raise PeerError(
             f"{party.name} at {party.host}:{party.port} and this party could not prove who they "

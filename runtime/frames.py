@@ -29,7 +29,7 @@ from veilgraph.runtime.peer_errors import (
     session_too_long,
     unexpected_message,
 )
-from veilgraph.runtime.tls import RECORDS_PER_KEY, words
+from veilgraph.runtime.tls import CUT, RECORDS_PER_KEY, words
 
 HEAD = struct.Struct("<QQ")
 STOPPED = (1 << 64) - 1
@@ -38,7 +38,6 @@ _FIRST_BYTES = _RECORD_BYTES - HEAD.size  # of the payload, in the frame's first
 _CHUNK_BYTES = 1 << 17  # moved in one direction before a look at the other; measured, flat here
 _NOTHING = memoryview(b"")
 _NOT_NOW = (ssl.SSLWantReadError, ssl.SSLWantWriteError, BlockingIOError)
-_CUT = (ssl.SSLEOFError, ssl.SSLZeroReturnError, ssl.SSLSyscallError)
 
 
 class FramedConnection:
@@ -227,8 +226,8 @@ class FramedConnection:
 
     def _broke(self, error: OSError | None) -> VeilgraphError:
         self.blamed = self.peer
-        if isinstance(error, ssl.SSLError) and not isinstance(error, _CUT):
+        if isinstance(error, ssl.SSLError) and not isinstance(error, CUT):
             return bytes_changed(self.name, self.step, words(error))
-        if error is None or isinstance(error, _CUT):
+        if error is None or isinstance(error, CUT):
             return peer_lost(self.name, self.step, f"{self.name} closed it")
         return peer_lost(self.name, self.step, error.strerror or type(error).__name__)

@@ -24,6 +24,8 @@ from veilgraph.runtime.talking import Awaited, Dropped, Talk
 
 # RFC 8446, section 5.5: AES-GCM may encrypt 2^24.5 full records under one key.
 RECORDS_PER_KEY = 1 << 24
+# What `ssl` raises where the connection ended or broke, which says nothing of who the other is.
+CUT = (ssl.SSLEOFError, ssl.SSLZeroReturnError, ssl.SSLSyscallError)
 _SECONDS = 5.0  # that a channel's `recv` may take before links take it over
 
 

@@ -6,6 +6,7 @@ import contextlib
 import os
 import socket
 import ssl
+import struct
 import threading
 import time
 from datetime import UTC, datetime, timedelta
@@ -157,6 +158,36 @@ def test_one_dialed_with_a_certificate_but_not_its_key(
         error, _ = run_threads([lambda: connect(config), answer])
     assert isinstance(error, PeerError)
     assert "could not prove who they are: certificate verify failed" in error.message
+
+
+@pytest.mark.parametrize("reset", [False, True])
+def test_a_connection_that_ends_inside_tls_is_dialed_again(
+    connect: Connect, files: dict[str, Path], reset: bool
+) -> None:
+    """It says nothing of the other's key: a listener that makes room does the same."""
+    config = Config.load(files["carol"])
+    der = load_certificate(files["alice"].parent / "alice.crt")
+    calls: list[bytes] = []
+    with socket.create_server(("127.0.0.1", config.parties[0].port)) as listener:
+        listener.settimeout(1.0)
+
+        def answer() -> None:
+            with contextlib.suppress(TimeoutError):
+                while True:
+                    connection, _ = listener.accept()
+                    with connection:
+                        read(connection, len(shown(load_certificate(config.certificate))))
+                        connection.sendall(shown(der) + b"\0")
+                        read(connection, 6)  # the verdict, and the head of TLS's first record
+                        if reset:
+                            linger = struct.pack("ii", 1, 0)
+                            connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, linger)
+                        calls.append(connection.recv(1 << 16))
+
+        error, _ = run_threads([lambda: connect(config), answer])
+    assert len(calls) > 1
+    assert isinstance(error, PeerError)
+    assert error.message.startswith("No link to alice (127.0.0.1:")
 
 
 @pytest.mark.parametrize(

@@ -135,17 +135,25 @@ def prepare(party: Party, session_id: bytes, store: Store | None, count: int) ->
         UsageError: the folder holds a store already.
         ResourceLimitError: no room; what was stored before is whole.
     """
-    digest, ratchet = bytes.fromhex(party.plan.digest), party.branch()
-    made = store_id(session_id, ratchet.number)
     if store is not None:
-        store.create(StoredSession(digest, made, party.kept(Phase.SETUP)), ratchet)
-    transcripts = []
-    for _ in range(count):
-        prepared, transcript = party.prepare(ratchet)
+        store.claim()
+    digest, ratchet = bytes.fromhex(party.plan.digest), party.branch()
+    first = ratchet.number
+    made = store_id(session_id, first)
+    transcripts: list[Transcript] = []
+    try:
         if store is not None:
-            store.add(ratchet, made, prepared.memory)
-        ratchet = ratchet.next()
-        transcripts.append(transcript)
+            store.create(StoredSession(digest, made, party.kept(Phase.SETUP)), ratchet)
+        for _ in range(count):
+            prepared, transcript = party.prepare(ratchet)
+            if store is not None:
+                store.add(ratchet, made, prepared.memory)
+            ratchet = ratchet.next()
+            transcripts.append(transcript)
+    except BaseException:
+        if store is not None and not transcripts:
+            store.discard(made, first)  # another try, once it can work, finds the folder free
+        raise
     return transcripts
 
 

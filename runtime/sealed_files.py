@@ -11,6 +11,7 @@ from __future__ import annotations
 import hashlib
 import os
 import struct
+import tempfile
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from pathlib import Path
@@ -38,21 +39,21 @@ def write_sealed(path: Path, secret: bytes, purpose: bytes, content: bytes) -> N
     Raises:
         OSError: no such folder, or no room; what was there before is whole.
     """
-    partial = path.with_name(path.name + ".partial")
     context = fresh_nonce() + hashlib.sha256(content).digest()
     salt = derive(secret, "salt", context, purpose)
+    # A fresh file under a name of its own: never one that lay there, a link, or another process's.
+    descriptor, partial = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
     try:
-        descriptor = os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
         with os.fdopen(descriptor, "wb") as file:
             file.write(_HEADER.pack(MAGIC, salt))
             file.writelines(_sealed(_key(secret, purpose, salt), content))
             file.flush()
             os.fsync(file.fileno())
-        partial.replace(path)
+        os.replace(partial, path)
         sync_folder(path.parent)
-    except OSError:
+    except BaseException:
         with suppress(OSError):
-            partial.unlink()
+            os.unlink(partial)
         raise
 
 

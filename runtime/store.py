@@ -15,7 +15,9 @@ opens it: neither a crash at any instant nor a restored copy of the folder uses 
 from __future__ import annotations
 
 import hashlib
+import os
 import struct
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -70,21 +72,42 @@ class Store:
 
     # Making one
 
-    def create(self, session: StoredSession, ratchet: Ratchet) -> None:
-        """Begins an empty store, whose first inference is the ratchet's.
+    def claim(self) -> None:
+        """Takes the folder for a new store, before any work for it is done; `create` comes next.
 
         Raises:
-            UsageError: the folder holds a store already.
+            UsageError: the folder holds a store already, or another `prepare` is making one there.
             ResourceLimitError: it can't be written.
         """
-        if (self.folder / _SESSION).exists():
+        try:
+            self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+            os.close(os.open(self.folder / _SESSION, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600))
+        except FileExistsError as error:
+            if not os.path.lexists(self.folder / _SESSION):  # a file is where the folder goes
+                raise self._unwritable(error) from error
             raise UsageError(
                 f"{self.folder} holds a store already.",
                 "Name another folder with --store, or remove this one.",
-            )
+            ) from error
+        except OSError as error:
+            raise self._unwritable(error) from error
+
+    def create(self, session: StoredSession, ratchet: Ratchet) -> None:
+        """Begins an empty store in the folder claimed, whose first inference is the ratchet's.
+
+        Raises:
+            ResourceLimitError: it can't be written.
+        """
         self._state.begin(session.id, ratchet)
         content = session.plan_digest + session.id + session.memory
         self._write(_SESSION, self._secret, content)
+
+    def discard(self, store_id: bytes, first: int) -> None:
+        """Gives the folder back where not even the first inference, of this number, was stored."""
+        self._state.forget(store_id)
+        for name in (_name(first), _SESSION):
+            with suppress(OSError):
+                (self.folder / name).unlink()
 
     def add(self, ratchet: Ratchet, store_id: bytes, memory: bytes) -> None:
         """Stores what the offline phase of the ratchet's inference left."""
@@ -106,7 +129,7 @@ class Store:
     def numbers(self) -> list[int]:
         """Inferences that are left, in order."""
         found = (path.name.removeprefix("store.") for path in self.folder.glob("store.*"))
-        return sorted(int(name) for name in found if name.isdigit())
+        return sorted(int(name) for name in found if _is_number(name))
 
     def agree(self, links: Links, store_id: bytes) -> int:
         """The next inference that every party still has.
@@ -168,7 +191,7 @@ class Store:
         for path in self.folder.glob(f"store.*{_ASIDE}"):
             name = path.name.removesuffix(_ASIDE)
             number = name.removeprefix("store.")
-            if number.isdigit() and int(number) >= ratchet.number:
+            if _is_number(number) and int(number) >= ratchet.number:
                 path.replace(self.folder / name)
         left = self.numbers()
         if left and left[0] < ratchet.number:
@@ -188,13 +211,9 @@ class Store:
 
     def _write(self, name: str, secret: bytes, content: bytes) -> None:
         try:
-            self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
             write_sealed(self.folder / name, secret, name.encode(), content)
         except OSError as error:
-            raise ResourceLimitError(
-                f"The store {self.folder} can't be written: {error.strerror}.",
-                "What was stored before is whole; give it more room, or prepare fewer inferences.",
-            ) from error
+            raise self._unwritable(error) from error
 
     def _read(self, name: str, path: Path, secret: bytes) -> bytes:
         """What was written as `name`, which may lie elsewhere by now."""
@@ -208,6 +227,12 @@ class Store:
                 "Run `prepare` again, into a new folder.",
             ) from error
 
+    def _unwritable(self, error: OSError) -> ResourceLimitError:
+        return ResourceLimitError(
+            f"The store {self.folder} can't be written: {error.strerror}.",
+            "What was stored before is whole; give it more room, or prepare fewer inferences.",
+        )
+
 
 def _missing(path: Path, error: OSError) -> UsageError:
     return UsageError(
@@ -220,6 +245,10 @@ def _used(folder: Path, number: int) -> SecurityAbort:
         f"Inference {number} of the store {folder} was used before.",
         "Let one run at a time use a store, and never copy or restore one: `prepare` again.",
     )
+
+
+def _is_number(name: str) -> bool:
+    return name.isascii() and name.isdecimal()
 
 
 def _name(number: int) -> str:

@@ -11,7 +11,7 @@ import fcntl
 import os
 import struct
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from veilgraph.ir.errors import ResourceLimitError, SecurityAbort
@@ -77,6 +77,11 @@ class StoreState:
             ResourceLimitError: it can't be written; the one held is there still.
         """
         self._write(store_id, ratchet)
+
+    def forget(self, store_id: bytes) -> None:
+        """Removes the state of a store that came to nothing, if it is there."""
+        with suppress(OSError):
+            self.path(store_id).unlink()
 
     def _locked(self) -> int:
         """A descriptor that all stores of this party wait for until it is closed."""

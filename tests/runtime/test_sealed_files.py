@@ -70,3 +70,34 @@ def test_a_write_that_fails_leaves_what_was_there(
         written(tmp_path, b"after")
     assert [path.name for path in tmp_path.iterdir()] == ["file"]
     assert (tmp_path / "file").read_bytes() == before
+
+
+def test_what_lies_beside_it_is_neither_followed_nor_taken_over(tmp_path: Path) -> None:
+    """A file of another's making, or a link out of the folder, in the place of any fixed name."""
+    victim = tmp_path / "victim"
+    victim.write_text("precious")
+    folder = tmp_path / "folder"
+    folder.mkdir()
+    for name in ("file", "file.partial"):
+        (folder / name).symlink_to(victim)
+    written(folder, b"content")
+    assert victim.read_text() == "precious"
+    assert not (folder / "file").is_symlink()
+    (folder / "file").chmod(0o666)
+    written(folder, b"content")
+    assert (folder / "file").stat().st_mode & 0o777 == 0o600
+
+
+def test_two_writers_at_once_leave_one_content_whole(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sync, contents = os.fsync, [b"one" * 1000, b"another" * 500]
+
+    def meanwhile(descriptor: int) -> None:
+        monkeypatch.setattr(os, "fsync", sync)
+        written(tmp_path, contents[1])
+        sync(descriptor)
+
+    monkeypatch.setattr(os, "fsync", meanwhile)
+    assert read_sealed(written(tmp_path, contents[0]), SECRET, b"test") == contents[0]
+    assert [path.name for path in tmp_path.iterdir()] == ["file"]

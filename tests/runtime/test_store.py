@@ -359,7 +359,7 @@ def test_preparing_that_is_interrupted_keeps_what_is_whole(
     sync = os.fsync
 
     def full(descriptor: int) -> None:
-        if os.readlink(f"/proc/self/fd/{descriptor}").endswith("store.00000003.partial"):
+        if ".store.00000003." in os.readlink(f"/proc/self/fd/{descriptor}"):
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
         sync(descriptor)
 
@@ -372,6 +372,67 @@ def test_preparing_that_is_interrupted_keeps_what_is_whole(
         assert names == {"store.session", "store.00000001", "store.00000002"}
     for outputs in hosts.run(2)[0]:
         np.testing.assert_allclose(outputs["y"], EXPECTED, atol=1e-3)
+
+
+def test_preparing_that_fails_at_once_leaves_no_store_anywhere(rep3_hosts: Hosts) -> None:
+    """alice's folder is taken; the others can try again when it is not."""
+    hosts = rep3_hosts
+    hosts.store("alice").mkdir()
+    taken = hosts.store("alice") / "store.session"
+    taken.write_bytes(b"taken")
+    errors = hosts.prepare(1)
+    assert isinstance(errors[0], UsageError)
+    assert "holds a store already" in errors[0].message
+    assert taken.read_bytes() == b"taken"
+    for party in hosts.online:
+        assert not list((hosts.folder / f"{party}.state").glob("store-*"))
+    for party in ("bob", "carol"):
+        assert not list(hosts.store(party).iterdir())
+    taken.unlink()
+    assert hosts.prepare(1) == [None] * 3
+    np.testing.assert_allclose(hosts.run()[0][0]["y"], EXPECTED, atol=1e-3)
+
+
+def test_a_first_inference_that_cannot_be_stored_leaves_no_store(
+    rep3_hosts: Hosts, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(*_: object) -> None:
+        raise ResourceLimitError("Full.", "Make room.")
+
+    with monkeypatch.context() as during:
+        during.setattr(Store, "add", full)
+        assert all(isinstance(error, VeilgraphError) for error in rep3_hosts.prepare(2))
+    for party in rep3_hosts.online:
+        assert not list(rep3_hosts.store(party).iterdir())
+        assert not list((rep3_hosts.folder / f"{party}.state").glob("store-*"))
+
+
+def test_of_two_that_claim_one_folder_one_gets_it(rep3_hosts: Hosts) -> None:
+    config = Config.load(rep3_hosts.folder / "alice.yaml")
+    start, found = threading.Barrier(4), []
+
+    def claims() -> None:
+        store = store_at(rep3_hosts.store("alice"), config)
+        start.wait()
+        try:
+            found.append(store.claim())
+        except UsageError as error:
+            found.append(error)
+
+    threads = [threading.Thread(target=claims) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert found.count(None) == 1
+    assert all("holds a store already" in e.message for e in found if e is not None)
+
+
+def test_files_with_other_names_are_no_inferences(rep3_hosts: Hosts) -> None:
+    rep3_hosts.prepare(1)
+    for name in ("store.\u00b2", "store.\u0663", "store.\u00b2.taken", "store.x"):
+        (rep3_hosts.store("alice") / name).touch()
+    np.testing.assert_allclose(rep3_hosts.run()[0][0]["y"], EXPECTED, atol=1e-3)
 
 
 def test_a_store_without_its_state_is_refused(rep3_hosts: Hosts) -> None:

@@ -180,15 +180,17 @@ def load_private_key(path: Path) -> PrivateKey:
 def secret_of(path: Path) -> bytes:
     """32 bytes that only the owner of a private key's file can know, for deriving others from.
 
+    They are of the key itself, not of how a file or a library writes it: RFC 8032's 32 bytes, or
+    ECDSA's number, big endian, in as many bytes as the curve's order has.
+
     Raises:
         UsageError: as `load_private_key`.
     """
-    der = load_private_key(path).private_bytes(
-        serialization.Encoding.DER,
-        serialization.PrivateFormat.PKCS8,
-        serialization.NoEncryption(),
-    )
-    return derive(der, "private key")
+    key = load_private_key(path)
+    if isinstance(key, ed25519.Ed25519PrivateKey):
+        return derive(key.private_bytes_raw(), "private key ed25519")
+    number = key.private_numbers().private_value
+    return derive(number.to_bytes(-(-key.key_size // 8), "big"), f"private key {key.curve.name}")
 
 
 def fingerprint(der: bytes) -> bytes:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hmac
 import os
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -10,6 +11,7 @@ import pytest
 from cryptography import x509
 from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import ec, ed25519, x25519
+from cryptography.hazmat.primitives.serialization import NoEncryption
 
 from veilgraph.ir.errors import UsageError
 from veilgraph.runtime.certificates import (
@@ -19,6 +21,7 @@ from veilgraph.runtime.certificates import (
     issue,
     load_certificate,
     load_private_key,
+    secret_of,
     self_signed,
 )
 
@@ -58,6 +61,26 @@ def test_a_key_of_an_earlier_version_is_renewed(tmp_path: Path) -> None:
     certificate = x509.load_der_x509_certificate(der)
     assert certificate.public_key() == earlier.public_key()
     certificate.verify_directly_issued_by(certificate)
+
+
+def test_the_secret_of_a_key_is_the_keys_alone(tmp_path: Path) -> None:
+    """Not of how it is written: HKDF-SHA256 (RFC 5869) of the raw key, labelled with its kind."""
+    path, encoding, plain = tmp_path / "alice.key", serialization.Encoding.PEM, NoEncryption()
+    forms = serialization.PrivateFormat.PKCS8, serialization.PrivateFormat.TraditionalOpenSSL
+    elliptic, edwards = (
+        ec.derive_private_key(5, ec.SECP256R1()),
+        ed25519.Ed25519PrivateKey.from_private_bytes(bytes(31) + b"\5"),
+    )
+    path.touch(0o600)
+    for key, used, label in (
+        (elliptic, forms, b"secp256r1"),
+        (edwards, forms[:1], b"ed25519"),
+    ):
+        for form in used:
+            path.write_bytes(key.private_bytes(encoding, form, plain))
+            info = b"veilgraph private key " + label + b"\0"
+            extracted = hmac.digest(b"", bytes(31) + b"\5", "sha256")
+            assert secret_of(path) == hmac.digest(extracted, info + b"\1", "sha256")
 
 
 def test_init_replaces_only_by_force(tmp_path: Path) -> None:

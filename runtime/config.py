@@ -44,6 +44,7 @@ TIMEOUT_SECONDS = 60.0
 # that an office has. A round of a megabyte then takes 16 seconds, one of 100 MB half an hour.
 LEAST_BYTES_PER_SECOND = 62_500.0
 MAX_PARTIES = 16
+_MAX_SECONDS = 86_400
 _MAX_FILE_BYTES = 1 << 20
 _FINGERPRINT = re.compile(r"[0-9a-f]{64}")
 
@@ -106,6 +107,22 @@ class Config:
         parties = tuple(party for party in self.parties if party.name != name)
         absent = tuple(party for party in self.parties if party.name == name)
         return replace(self, parties=parties, party=parties.index(self.me), absent=absent)
+
+    def waiting(self, seconds: float | None) -> Config:
+        """The same, with another timeout where one is given.
+
+        Raises:
+            UsageError: as for the file's.
+        """
+        if seconds is None:
+            return self
+        if not 0 < seconds <= _MAX_SECONDS:  # nor NaN
+            raise UsageError(
+                f"The timeout must be a number of seconds above 0, at most {_MAX_SECONDS}, not "
+                f"{seconds:g}.",
+                "Leave it out: parties.yaml has one for all runs.",
+            )
+        return replace(self, timeout_seconds=seconds)
 
     @staticmethod
     def load(path: Path) -> Config:
@@ -190,8 +207,12 @@ class _Section:
 
     def seconds(self, key: str) -> float:
         value = self.values[key]
-        if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value <= 86400:
-            raise self.wrong(key, "a number of seconds above 0, at most 86400")
+        if (
+            isinstance(value, bool)
+            or not isinstance(value, int | float)
+            or not (0 < value <= _MAX_SECONDS)
+        ):
+            raise self.wrong(key, f"a number of seconds above 0, at most {_MAX_SECONDS}")
         return float(value)
 
     def bytes_per_second(self, key: str) -> float:

@@ -44,7 +44,6 @@ def join(
     isa: str | None = None,
     cubins: Path | None = None,
     insecure_plaintext: bool = False,
-    timeout_seconds: float | None = None,
     shape: Shape | None = None,
     from_store: bool = False,
     dealing: bytes = NO_DEALING,
@@ -67,12 +66,7 @@ def join(
     require_device(device)
     name = config.me.name
     place = ready(device, plan, name, threads=threads, isa=isa, cubins=cubins)
-    links = open_links(
-        config,
-        insecure_plaintext=insecure_plaintext,
-        timeout_seconds=timeout_seconds,
-        shape=shape,
-    )
+    links = open_links(config, insecure_plaintext=insecure_plaintext, shape=shape)
     try:
         spent = SpentSessions(config.state_dir, name)
         digest, ring_bits = bytes.fromhex(plan.digest), plan.manifest.ring_bits

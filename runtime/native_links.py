@@ -188,7 +188,6 @@ def open_links(
     config: Config,
     *,
     insecure_plaintext: bool = False,
-    timeout_seconds: float | None = None,
     shape: Shape | None = None,
 ) -> Links:
     """Links to all parties of a parties.yaml: native ones where this Python's OpenSSL allows it.
@@ -205,18 +204,10 @@ def open_links(
         config = replace(config, least_bytes_per_second=least)
     found = openssl()
     if isinstance(found, OpenSsl):
-        return NativeLinks.connect(
-            config,
-            _in_shape(NativeTransport(found), shape),
-            insecure_plaintext=insecure_plaintext,
-            timeout_seconds=timeout_seconds,
-        )
-    return TlsLinks.connect(
-        config,
-        _in_shape(PythonTransport(), shape),
-        insecure_plaintext=insecure_plaintext,
-        timeout_seconds=timeout_seconds,
-    )
+        native = _in_shape(NativeTransport(found), shape)
+        return NativeLinks.connect(config, native, insecure_plaintext=insecure_plaintext)
+    python = _in_shape(PythonTransport(), shape)
+    return TlsLinks.connect(config, python, insecure_plaintext=insecure_plaintext)
 
 
 def _in_shape(transport: Transport[C], shape: Shape | None) -> Transport[C]:

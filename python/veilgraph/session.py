@@ -123,7 +123,7 @@ class Session:
         trust_author: bool = False,
     ) -> None:
         self.plan = plan if isinstance(plan, Plan) else Plan.load(plan)
-        self._config = config_of(config, party)
+        self._config = config_of(config, party).waiting(timeout_seconds)
         if not 0 <= inferences <= MAX_INFERENCES:
             raise UsageError(
                 f"A session can't run {inferences} inferences.",
@@ -137,7 +137,6 @@ class Session:
             "isa": isa,
             "cubins": None if cubins is None else Path(cubins),
             "insecure_plaintext": insecure_plaintext,
-            "timeout_seconds": timeout_seconds,
             "shape": shape,
         }
         if party not in self.plan.manifest.parties:

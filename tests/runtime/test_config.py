@@ -55,6 +55,16 @@ def test_reads_how_slow_a_link_may_be(alice: Path) -> None:
     assert config.least_bytes_per_second == 2000.0
 
 
+def test_another_timeout_is_held_to_the_same(alice: Path) -> None:
+    config = Config.load(alice)
+    assert config.waiting(None) == config
+    assert config.waiting(86400).timeout_seconds == 86400
+    for seconds in (0, -1, 86401, float("inf"), float("nan")):
+        with pytest.raises(UsageError, match="above 0, at most 86400, not") as caught:
+            config.waiting(seconds)
+        assert "parties.yaml" in caught.value.hint
+
+
 def test_fingerprints_stand_for_certificates(alice: Path) -> None:
     digest = fingerprint(load_certificate(alice.parent / "bob.crt"))
 

@@ -56,7 +56,7 @@ Example, three hosts, each with its own parties.yaml and key:
 @click.option(
     "--timeout",
     "timeout_seconds",
-    type=click.FloatRange(min=0, min_open=True),
+    type=click.FloatRange(min=0, max=86_400, min_open=True),
     metavar="SECONDS",
     help="How long a peer may be silent.  [default: as in the configuration]",
 )

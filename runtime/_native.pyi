@@ -142,7 +142,7 @@ class Stream:
     def plain(socket: int) -> Stream: ...
     @staticmethod
     def secured(terms: TlsTerms, socket: int, seconds: float, records_per_key: int) -> Stream:
-        """With TLS: `shake_hands` comes next; each `recv` after it may take `seconds`."""
+        """With TLS: `shake_hands` comes next; a read that waits may take `seconds`."""
 
     def shake_hands(self) -> int:
         """Goes on with TLS's handshake without waiting.
@@ -156,8 +156,8 @@ class Stream:
             OSError: the connection broke.
         """
 
-    def recv(self, count: int, /) -> bytes:
-        """At most `count` bytes, once some are there; none at the connection's end."""
+    def recv_now(self, count: int, /) -> bytes | None:
+        """At most `count` bytes, none at the connection's end; None where nothing is there yet."""
 
     def sendall(self, content: bytes, /) -> None:
         """A few bytes, which must fit the socket's buffer."""

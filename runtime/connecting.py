@@ -1,8 +1,10 @@
 """How links come about: dial the parties before me, await those after me, prove who each one is.
 
 After the greeting (greeting.py) comes TLS 1.3 (tls.py), in which either side trusts exactly the
-certificate that the other has shown and parties.yaml pins. It proves who has the key; the side that
-was dialed then says so with one byte, so that a dialer knows it was let in.
+certificate that the other has shown and parties.yaml pins. It proves who has the key; each side
+then says so with one byte, so that a dialer knows it was let in, and who was dialed that the dialer
+has not given up meanwhile. A party that begins anew, while others are still awaited, takes the
+place of its own earlier connection.
 
 A stranger at the port can't end the run: whoever doesn't get through is dropped, and awaiting goes
 on until the timeout, whose error says who was turned away. Nor can strangers keep the right party
@@ -34,7 +36,6 @@ from veilgraph.runtime.tls import CUT, Channel, Transport, words
 _SLICE_SECONDS = 0.1  # how soon a failure elsewhere is seen
 _CALL_SECONDS = 5.0  # one attempt to reach a host, and as long again to be let in
 _NAMED = 3  # of those turned away, in an error
-_PROVEN = b"\x06"
 
 C = TypeVar("C", bound=Channel)
 
@@ -68,11 +69,17 @@ class _Search(Generic[C]):
         return Introduction(connection, self.config, self.plaintext, self.greeting)
 
     def keep(self, peer: int, channel: C) -> None:
-        """Takes a channel as the link to a peer; the first one stays."""
+        """Takes a channel as the link to a peer, in place of one that the peer made earlier.
+
+        Both proved who they are, and nobody dials again who has not given the earlier one up.
+        """
         with self.lock:
-            if peer in self.found or self.ended.is_set():
+            if self.ended.is_set():
                 channel.close()
-                raise Dropped(f"a second connection of {self.config.names[peer]}")
+                raise Dropped("it came after the end")
+            if peer in self.found:
+                self.found[peer].close()
+                self.turned_away.append(f"an earlier connection of {self.config.names[peer]}")
             self.found[peer] = channel
 
     def give_up(self, misfit: PeerError) -> None:
@@ -206,7 +213,6 @@ def _receive(search: _Search[C], connection: socket.socket, address: str) -> Tal
             channel = search.transport.plain(connection)
         else:
             channel = yield from search.transport.secured(connection, shown, config, dialed=True)
-            channel.sendall(_PROVEN)
         introduction.check_stores(config.names[peer])
         search.keep(peer, channel)
     except PeerError as misfit:
@@ -277,10 +283,8 @@ def _prove(
 ) -> Talk[C]:
     """TLS as the dialer; PeerError if one side has a certificate without its key."""
     try:
-        channel = yield from search.transport.secured(
-            connection, shown, search.config, dialed=False
-        )
-        proven = channel.recv(1)
+        secured = search.transport.secured(connection, shown, search.config, dialed=False)
+        return (yield from secured)
     except CUT as error:
         raise Dropped("it closed the connection in the middle of TLS") from error
     except (ssl.SSLError, TlsError) as error:
@@ -289,10 +293,6 @@ def _prove(
             f"are: {words(error)}.",
             "One of them shows a certificate whose key it does not have.",
         ) from error
-    if proven != _PROVEN:
-        channel.close()
-        raise Dropped("it closed the connection")
-    return channel
 
 
 def _wrong_party(party: PartyAddress, description: str, verdict: Verdict) -> PeerError:

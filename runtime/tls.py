@@ -13,8 +13,9 @@ import _ssl
 import selectors
 import socket
 import ssl
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import NamedTuple, Protocol, TypeVar
 
@@ -26,13 +27,13 @@ from veilgraph.runtime.talking import Awaited, Dropped, Talk
 RECORDS_PER_KEY = 1 << 24
 # What `ssl` raises where the connection ended or broke, which says nothing of who the other is.
 CUT = (ssl.SSLEOFError, ssl.SSLZeroReturnError, ssl.SSLSyscallError)
-_SECONDS = 5.0  # that a channel's `recv` may take before links take it over
+_PROVEN = b"\x06"
+_SECONDS = 5.0  # that a channel may wait before links take it over
 
 
 class Channel(Protocol):
     """A connection to a peer, once it is secured, or plaintext where that was asked for."""
 
-    def recv(self, count: int, /) -> bytes: ...
     def sendall(self, content: bytes, /) -> None: ...
     def close(self) -> None: ...
 
@@ -49,6 +50,9 @@ class Transport(Protocol[C_co]):
         self, connection: socket.socket, shown: bytes, config: Config, *, dialed: bool
     ) -> Talk[C_co]:
         """TLS 1.3 in which `shown` (DER) is all that is trusted, on a socket that does not block.
+
+        It ends with a byte each way, the dialed side's first: each knows then that the other has
+        been let in, and is still there.
 
         Args:
             dialed: the other side dialed, so this one is TLS's server, and does nothing before the
@@ -94,6 +98,7 @@ class PythonTransport:
                 yield Awaited(secured.fileno(), event)
             if secured.getpeercert(binary_form=True) != shown:
                 raise Dropped("its certificate in TLS is another than the one it showed")
+            yield from _agree(secured, secured.fileno(), partial(_receive_now, secured), dialed)
             secured.settimeout(_SECONDS)
         return secured
 
@@ -123,6 +128,28 @@ def _shake_hands(secured: ssl.SSLSocket) -> int:
     except ssl.SSLWantWriteError:
         return selectors.EVENT_WRITE
     return 0
+
+
+def _receive_now(secured: ssl.SSLSocket) -> bytes | None:
+    """As `Stream.recv_now`, a byte."""
+    try:
+        return secured.recv(1)
+    except ssl.SSLWantReadError:
+        return None
+
+
+def _agree(
+    channel: Channel, descriptor: int, receive_now: Callable[[], bytes | None], dialed: bool
+) -> Talk[None]:
+    """Without it, who was dialed would keep a connection that the dialer has given up."""
+    if dialed:
+        channel.sendall(_PROVEN)
+    while (heard := receive_now()) is None:
+        yield Awaited(descriptor, selectors.EVENT_READ)
+    if heard != _PROVEN:
+        raise Dropped("it closed the connection")
+    if not dialed:
+        channel.sendall(_PROVEN)
 
 
 @contextmanager
@@ -165,6 +192,7 @@ class NativeTransport:
         with _closed_on_error(stream):
             while event := stream.shake_hands():
                 yield Awaited(descriptor, event)
+            yield from _agree(stream, descriptor, partial(stream.recv_now, 1), dialed)
         return stream
 
     def _terms_of(self, side: _Side) -> TlsTerms:

@@ -67,14 +67,13 @@ int shake_hands(Stream& stream) { return static_cast<int>(stream.shake_hands());
   throw std::system_error(number, std::generic_category());
 }
 
-nb::bytes receive(Stream& stream, size_t count) {
+// What is there, without waiting: none where nothing is yet.
+std::optional<nb::bytes> receive_now(Stream& stream, size_t count) {
   std::vector<uint8_t> content(count);
-  Stream::Moved moved{};
-  do {
-    if (PyErr_CheckSignals() != 0) throw nb::python_error();
-    const nb::gil_scoped_release unlocked;
-    moved = stream.read(content.data(), count, Stream::Wait::kYes);
-  } while (moved.status == Stream::Status::kInterrupted);
+  const Stream::Moved moved = stream.read(content.data(), count, Stream::Wait::kNo);
+  if (moved.status == Stream::Status::kNotNow || moved.status == Stream::Status::kInterrupted) {
+    return std::nullopt;
+  }
   if (moved.status == Stream::Status::kClosed) return nb::bytes("", 0);
   if (moved.status != Stream::Status::kMoved) refuse(stream, moved.status);
   return nb::bytes(content.data(), moved.bytes);
@@ -272,7 +271,7 @@ void bind_links(nb::module_& module) {
       .def_static("plain", &plain, "socket"_a)
       .def_static("secured", &secured, "terms"_a, "socket"_a, "seconds"_a, "records_per_key"_a)
       .def("shake_hands", &shake_hands)
-      .def("recv", &receive, "count"_a)
+      .def("recv_now", &receive_now, "count"_a)
       .def("sendall", &send_all, "content"_a)
       .def("close", &Stream::close)
       .def_prop_ro("protocol", &Stream::protocol)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import socket
 import ssl
+import threading
 import time
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -12,6 +13,7 @@ from typing import Any
 import pytest
 from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import ec
+from strangers import caller, read, shown
 from three_parties import (
     Connect,
     connect_all,
@@ -25,6 +27,7 @@ from three_parties import (
 )
 
 from veilgraph.ir.errors import PeerError, UsageError
+from veilgraph.runtime import connecting
 from veilgraph.runtime.certificates import init, issue, load_certificate
 from veilgraph.runtime.config import Config
 from veilgraph.runtime.connecting import connect as channels
@@ -189,7 +192,66 @@ def test_a_second_connection_of_one_party(connect: Connect, files: dict[str, Pat
     )
     assert isinstance(alice, PeerError)
     assert "bob (127.0.0.1:" in alice.message
-    assert "a second connection of carol" in alice.message
+    assert "an earlier connection of carol" in alice.message
+
+
+@pytest.mark.parametrize("confirms", [False, True])
+def test_a_party_that_begins_anew_is_let_in_again(
+    connect: Connect, files: dict[str, Path], monkeypatch: pytest.MonkeyPatch, confirms: bool
+) -> None:
+    """carol gave up before she heard that she is in, or died afterwards; alice awaits bob still."""
+    alice, bob, carol = load_all(files)
+    gone, met, kept = threading.Event(), threading.Event(), []
+    keep = connecting._Search.keep
+
+    def noting(search: Any, peer: int, channel: Any) -> None:
+        keep(search, peer, channel)
+        if (search.config.party, peer) == (0, 2):
+            kept.append(channel)
+            if len(kept) == 1 + confirms:
+                met.set()
+
+    def comes_and_goes(connection: socket.socket) -> bytes:
+        connection.sendall(shown(load_certificate(carol.certificate)))
+        read(connection, len(shown(load_certificate(alice.certificate))) + 1)
+        connection.sendall(b"\0")
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+        context.check_hostname = False
+        context.verify_mode = ssl.CERT_NONE
+        context.load_cert_chain(carol.certificate, carol.key)
+        with context.wrap_socket(connection) as secured:
+            said = secured.recv(1)
+            if confirms:
+                secured.sendall(said)
+                while not kept:
+                    time.sleep(0.01)
+        gone.set()
+        return said
+
+    def after(event: threading.Event, config: Config) -> Links:
+        assert event.wait(10)
+        return connect(config, timeout_seconds=10)
+
+    monkeypatch.setattr(connecting._Search, "keep", noting)
+    _, *links = run_threads(
+        [
+            lambda: caller(alice, comes_and_goes),
+            lambda: connect(alice, timeout_seconds=10),
+            lambda: after(met, bob),
+            lambda: after(gone, carol),
+        ]
+    )
+
+    def exchange(mine: Any) -> list[bytes]:
+        assert isinstance(mine, TlsLinks | NativeLinks), mine
+        received = {peer: bytearray(2) for peer in mine.sent_bytes}
+        mine.exchange(dict.fromkeys(received, b"hi"), received, "greeting")
+        return [bytes(each) for each in received.values()]
+
+    found = run_threads([lambda each=each: exchange(each) for each in links])
+    assert found == [[b"hi", b"hi"]] * 3
+    for each in links:
+        each.close()
 
 
 def test_one_side_in_plaintext(connect: Connect, files: dict[str, Path]) -> None:

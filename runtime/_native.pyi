@@ -153,7 +153,7 @@ class Stream:
 
         Raises:
             TlsError: one side can't prove who it is.
-            OSError: the connection broke.
+            OSError: the connection broke, or brought more than a handshake has.
         """
 
     def recv_now(self, count: int, /) -> bytes | None:

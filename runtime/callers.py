@@ -4,7 +4,8 @@ One thread listens to all of them, and none is waited for, so that hundreds who 
 a byte at a time, or stop in the middle of TLS, cost descriptors and little time. There are at
 most half as many as the process may have descriptors. Who calls beyond that takes the place of the
 oldest, among those from the host that has the most, and who calls from a host with few callers is
-heard first: a flood from one network drives out and delays its own.
+heard first: a flood from one network drives out and delays its own. Among equals it is who has cost
+the least time so far.
 """
 
 from __future__ import annotations
@@ -35,6 +36,7 @@ class _Caller:
     source: str
     came: float
     awaited: Awaited
+    spent: float = 0.0  # seconds of this thread
 
 
 class Callers:
@@ -64,9 +66,9 @@ class Callers:
         """Goes on with everyone who has said something, or waits for so long for someone to."""
         ready = [key.data for key, _ in self._selector.select(seconds)]
         spoke = [caller for caller in ready if caller is not None]
-        spoke.sort(key=lambda caller: len(self._by_source[caller.source]))
+        spoke.sort(key=lambda caller: (len(self._by_source[caller.source]), caller.spent))
         end = time.monotonic() + _TURN_SECONDS
-        for caller in spoke:
+        for caller in dict.fromkeys(spoke):  # epoll names one twice where a fork holds its number
             self._go_on(caller)
             if time.monotonic() > end:
                 break  # the rest are still ready in the next turn, after others with fewer callers
@@ -114,12 +116,13 @@ class Callers:
         self._go_on(caller, Dropped(reason))
 
     def _go_on(self, caller: _Caller, dropped: Dropped | None = None) -> None:
-        before, talk = caller.awaited, caller.talk
+        before, talk, start = caller.awaited, caller.talk, time.monotonic()
         try:
             caller.awaited = next(talk) if dropped is None else talk.throw(dropped)
         except StopIteration:
             self._forget(caller)
             return
+        caller.spent += time.monotonic() - start
         if caller.awaited != before:
             self._selector.unregister(before.descriptor)
             self._selector.register(*caller.awaited, caller)

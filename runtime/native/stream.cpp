@@ -20,8 +20,13 @@ namespace {
 // As many bits as the keys that protocols draw with. RFC 8446 has everyone implement it.
 constexpr const char* kCipher = "TLS_AES_128_GCM_SHA256";
 constexpr size_t kRecord = size_t{1} << 14;  // the most that one holds
-// Taken from the socket at once: fewer calls than a record each, and still in the cache.
 constexpr double kBusySeconds = 1.0;  // that one call may take bytes off the socket without waiting
+// The same while strangers may be at the other end: each step delays everyone else's.
+constexpr double kShakingSeconds = 0.005;
+// Of a handshake, from the other side: what that says is 0.7 kB, and 8.6 kB with the longest
+// certificate that a greeting may show. In records of a byte, 16 kB take 2 ms.
+constexpr size_t kMostHandshake = size_t{1} << 14;
+// Taken from the socket at once: fewer calls than a record each, and still in the cache.
 constexpr size_t kReadBuffer = size_t{1} << 16;
 
 // Adds the time of a block to a counter.
@@ -116,6 +121,7 @@ Stream::Stream(int socket) : socket_(socket) {}
 std::unique_ptr<Stream> Stream::secured(std::shared_ptr<const TlsTerms> terms, int socket,
                                         double seconds, uint64_t records_per_key) {
   auto stream = std::make_unique<Stream>(socket);
+  stream->shaking_ = true;
   stream->openssl_ = terms->openssl_;
   stream->terms_ = std::move(terms);
   stream->records_per_key_ = records_per_key;
@@ -146,6 +152,7 @@ Stream::Awaits Stream::shake_hands() {
   const int done = openssl_->handshake(tls_);
   if (done == 1) {
     check_peer();
+    shaking_ = false;
     return Awaits::kNothing;
   }
   const Moved moved = failed(done);
@@ -259,12 +266,23 @@ Stream::Moved Stream::failed(int result) {
 Stream::Moved Stream::receive(uint8_t* data, size_t bytes) {
   const Timing timing(times_.waiting);
   // A peer that keeps OpenSSL busy with what is no message must not keep it for ever.
-  const double most = wait_ == Wait::kYes ? patience_ : kBusySeconds;
+  const double busy = shaking_ ? kShakingSeconds : kBusySeconds;
+  const double most = wait_ == Wait::kYes ? patience_ : busy;
   if (tls_ != nullptr && static_cast<double>(nanoseconds() - entered_) > most * 1e9) {
     return system_ = {wait_ == Wait::kYes ? Status::kSilent : Status::kNotNow, 0};
   }
+  if (shaking_) {
+    if (handshake_bytes_ >= kMostHandshake) {
+      system_error_ = EMSGSIZE;
+      reason_ = std::strerror(EMSGSIZE);
+      return system_ = {Status::kBroken, 0};
+    }
+    bytes = std::min(bytes, kMostHandshake - handshake_bytes_);
+  }
   const int flags = wait_ == Wait::kYes ? 0 : MSG_DONTWAIT;
-  return from_system(recv(socket_, data, bytes, flags));
+  from_system(recv(socket_, data, bytes, flags));
+  if (shaking_) handshake_bytes_ += system_.bytes;
+  return system_;
 }
 
 Stream::Moved Stream::send(const uint8_t* data, size_t bytes) {

@@ -82,7 +82,8 @@ class Stream {
   // What the socket must be ready for before `shake_hands` can go on.
   enum class Awaits : uint8_t { kNothing, kReading, kWriting };
   // Goes on with the handshake without waiting, until it is done. Throws TlsError if one side can't
-  // prove who it is, std::system_error for a broken connection.
+  // prove who it is, std::system_error for a broken connection, or for more bytes than a handshake
+  // has.
   Awaits shake_hands();
   ~Stream();
   Stream(const Stream&) = delete;
@@ -128,6 +129,8 @@ class Stream {
   double patience_ = -1;
   Wait wait_ = Wait::kNo;
   Moved system_{Status::kNotNow, 0};  // the latest call's
+  bool shaking_ = false;              // TLS's handshake is not over
+  size_t handshake_bytes_ = 0;        // that came in it
   uint64_t entered_ = 0;              // when this thread went into OpenSSL
   uint64_t records_ = 0, records_per_key_ = 0;
   std::string reason_;

@@ -5,9 +5,11 @@ from __future__ import annotations
 import contextlib
 import errno
 import multiprocessing
+import os
 import resource
 import selectors
 import socket
+import threading
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -16,15 +18,22 @@ from typing import Any
 
 import pytest
 from strangers import client_hello, shown
-from three_parties import Connect, load_all, run_threads, write_parties
+from three_parties import (
+    Connect,
+    connect_all,
+    load_all,
+    native_transport,
+    run_threads,
+    write_parties,
+)
 
 from veilgraph.runtime import callers as module
 from veilgraph.runtime.callers import Callers, most_callers, source_of
-from veilgraph.runtime.certificates import load_certificate
+from veilgraph.runtime.certificates import issue, load_certificate
 from veilgraph.runtime.config import Config
 from veilgraph.runtime.links import TlsLinks
 from veilgraph.runtime.native_links import NativeLinks
-from veilgraph.runtime.talking import Awaited, Dropped, Talk
+from veilgraph.runtime.talking import Awaited, Dropped, Talk, hold
 
 STRANGERS = 300  # sixteen at a time, for five seconds each, would take a minute and a half
 FEW, MANY = "127.0.0.1", "127.0.0.2"  # two hosts
@@ -196,6 +205,75 @@ def test_a_host_with_few_callers_is_heard_first(
         here.callers.listen(5)
     assert here.ends[0] == f"{addresses[-1]} kept"
     assert sorted(here.ends) == sorted(f"{address} kept" for address in addresses)
+
+
+def test_who_has_cost_the_least_is_heard_first(
+    door: Callable[..., Door], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "_TURN_SECONDS", 0.0)  # one caller a turn
+    here = door(most=10)
+    costly, cheap = here.call(FEW), here.call(MANY)
+    next(iter(here.callers._callers)).spent = 1.0
+    for connection in here.dialed:
+        connection.sendall(b"!")
+    for _ in range(2):
+        here.callers.listen(5)
+    assert here.ends == [f"{cheap} kept", f"{costly} kept"]
+
+
+def test_a_descriptor_that_a_fork_holds_still(door: Callable[..., Door]) -> None:
+    """epoll goes on naming its number, which another caller has by then: it is named twice."""
+    here = door(most=10)
+    first = here.call(FEW)
+    here.dialed.append(socket.socket())
+    (caller,) = here.callers._callers
+    held = os.dup(caller.awaited.descriptor)
+    here.dialed[0].sendall(b"!")
+    here.dialed[0].shutdown(socket.SHUT_WR)  # what is left to read, for ever
+    here.callers.listen(5)
+    here.dialed[1].connect(("127.0.0.1", here.port))
+    while not here.callers._callers:
+        here.callers.listen(5)
+    (again,) = here.callers._callers
+    assert again.awaited.descriptor == caller.awaited.descriptor
+    here.dialed[1].sendall(b"!")
+    while here.callers._callers:
+        here.callers.listen(5)
+    os.close(held)
+    assert here.ends == [f"{first} kept", "{}:{} kept".format(*here.dialed[1].getsockname())]
+
+
+def trickle() -> bytes:
+    """A ClientHello of 131 kB in TLS records of a byte."""
+    hello = b"\x01" + (131_000).to_bytes(3, "big") + bytes(131_000)
+    return b"".join(b"\x16\x03\x01\x00\x01" + bytes([byte]) for byte in hello[:-1])
+
+
+def test_a_handshake_of_too_many_bytes_is_refused(tmp_path: Path) -> None:
+    transport, config = native_transport(), load_all(write_parties(tmp_path))[0]
+    der = load_certificate(tmp_path / "bob.crt")
+    ours, theirs = socket.socketpair()
+    ours.setblocking(False)
+    writer = threading.Thread(target=say_all, args=(theirs, trickle()))
+    writer.start()
+    with pytest.raises(OSError, match="Message too long"):
+        hold(transport.secured(ours, der, config, dialed=True), time.monotonic() + 5)
+    writer.join()
+
+
+def test_the_longest_certificate_fits_in_a_handshake(connect: Connect, tmp_path: Path) -> None:
+    """About 8 kB, which a greeting may show."""
+    files = write_parties(tmp_path)
+    hosts = [f"{i:03}.hospital.example" for i in range(355)]
+    issue(tmp_path, "carol", hosts)
+    assert 8000 < len(load_certificate(tmp_path / "carol.crt")) < 8192
+    for links in connect_all(connect, load_all(files)):
+        links.close()
+
+
+def say_all(connection: socket.socket, content: bytes) -> None:
+    with contextlib.suppress(OSError), connection:
+        connection.sendall(content)
 
 
 def test_who_takes_too_long_is_dropped(

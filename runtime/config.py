@@ -45,6 +45,7 @@ TIMEOUT_SECONDS = 60.0
 LEAST_BYTES_PER_SECOND = 62_500.0
 MAX_PARTIES = 16
 _MAX_SECONDS = 86_400
+_RECORD_BYTES = 1 << 14  # the most that one TLS record holds
 _MAX_FILE_BYTES = 1 << 20
 _FINGERPRINT = re.compile(r"[0-9a-f]{64}")
 
@@ -122,7 +123,7 @@ class Config:
                 f"{seconds:g}.",
                 "Leave it out: parties.yaml has one for all runs.",
             )
-        return replace(self, timeout_seconds=seconds)
+        return _patient(replace(self, timeout_seconds=seconds))
 
     @staticmethod
     def load(path: Path) -> Config:
@@ -258,7 +259,7 @@ def _config(top: _Section) -> Config:
     if me.text("name") not in names:
         raise me.wrong("name", f"one of {', '.join(names)}")
     index = names.index(me.text("name"))
-    return Config(
+    config = Config(
         parties=parties,
         party=index,
         key=me.file("key"),
@@ -276,6 +277,21 @@ def _config(top: _Section) -> Config:
         device=me.text("device") if "device" in me.values else "cpu",
         cubins=me.file("cubins") if "cubins" in me.values else None,
     )
+    return _patient(config)
+
+
+def _patient(config: Config) -> Config:
+    """The same, once a record of the slowest link allowed comes within the timeout."""
+    # What a link tells apart from silence is a whole record: bytes of one that is not complete are
+    # with TLS, which can't say whose they are before its end.
+    rate = config.least_bytes_per_second
+    if rate * config.timeout_seconds < _RECORD_BYTES:
+        raise UsageError(
+            f"At least_bytes_per_second, {rate:g}, a record of {_RECORD_BYTES} bytes takes longer "
+            f"than the timeout, {config.timeout_seconds:g} seconds.",
+            "Wait longer, or ask for more bytes a second.",
+        )
+    return config
 
 
 def _party(section: _Section) -> PartyAddress:

@@ -65,6 +65,13 @@ def test_another_timeout_is_held_to_the_same(alice: Path) -> None:
         assert "parties.yaml" in caught.value.hint
 
 
+def test_another_timeout_leaves_time_for_a_record(alice: Path) -> None:
+    config = Config.load(alice)
+    assert config.waiting(0.3).timeout_seconds == 0.3
+    with pytest.raises(UsageError, match=r"than the timeout, 0\.2 seconds"):
+        config.waiting(0.2)
+
+
 def test_fingerprints_stand_for_certificates(alice: Path) -> None:
     digest = fingerprint(load_certificate(alice.parent / "bob.crt"))
 
@@ -162,6 +169,10 @@ def test_a_dealer_that_computes(alice: Path) -> None:
         (lambda c: c.update(least_bytes_per_second="fast"), "from 1 to 1e9, not 'fast'"),
         (lambda c: c.update(least_bytes_per_second=2e9), "from 1 to 1e9, not 2000000000"),
         (lambda c: c.update(least_bytes_per_second=float("nan")), "from 1 to 1e9, not nan"),
+        (
+            lambda c: c.update(least_bytes_per_second=16384 / 10 - 1),
+            "1637.4, a record of 16384 bytes takes longer than the timeout, 10 seconds",
+        ),
         (lambda c: c["me"].update(key="none.key"), "none.key can't be read"),
         (lambda c: c["me"].update(key="bob.key"), "don't belong together"),
         (lambda c: c["me"].update(certificate="bob.crt"), "another than the one listed for alice"),

@@ -10,6 +10,7 @@ from __future__ import annotations
 import fcntl
 import os
 import struct
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -19,6 +20,8 @@ from veilgraph.runtime.keys import SECRET_BYTES, Ratchet
 from veilgraph.runtime.sealed_files import read_sealed, write_sealed
 
 _HEAD = struct.Struct("<QH")  # next inference, number of keys
+_HELD_SECONDS = 30.0  # a run holds the state while it reads one inference, far less
+_RETRY_SECONDS = 0.02
 _COUNT = struct.Struct("<B")  # holders of a key, whose indices follow, a byte each; then S_i
 
 
@@ -55,6 +58,7 @@ class StoreState:
 
         Raises:
             SecurityAbort: none is there, or it was changed.
+            ResourceLimitError: another run of this party holds it for too long.
         """
         path = self.path(store_id)
         try:
@@ -84,10 +88,27 @@ class StoreState:
             self.path(store_id).unlink()
 
     def _locked(self) -> int:
-        """A descriptor that all stores of this party wait for until it is closed."""
+        """A descriptor that all stores of this party wait for until it is closed.
+
+        Raises:
+            ResourceLimitError: they have waited long enough.
+        """
         flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW
-        descriptor = os.open(self._folder / f"stores-{self._party}.lock", flags, 0o600)
-        fcntl.flock(descriptor, fcntl.LOCK_EX)
+        path = self._folder / f"stores-{self._party}.lock"
+        descriptor = os.open(path, flags, 0o600)
+        try:
+            end = time.monotonic() + _HELD_SECONDS
+            while not _lock(descriptor):
+                if time.monotonic() > end:
+                    raise ResourceLimitError(
+                        f"Another run of {self._party} holds {path} for over {_HELD_SECONDS:g} "
+                        "seconds.",
+                        "End that run if it is stopped; nothing was used by this one.",
+                    )
+                time.sleep(_RETRY_SECONDS)
+        except BaseException:
+            os.close(descriptor)
+            raise
         return descriptor
 
     def _write(self, store_id: bytes, ratchet: Ratchet) -> None:
@@ -124,6 +145,14 @@ class StoreState:
             f"Where a store stands can't be written in {self._folder}: {error.strerror}.",
             "Nothing was used; give this party's `state_dir` room.",
         )
+
+
+def _lock(descriptor: int) -> bool:
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
 
 
 def _purpose(store_id: bytes) -> bytes:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import fcntl
 import multiprocessing
 import os
 import shutil
@@ -482,6 +483,20 @@ def test_two_runs_at_once_never_use_one_inference_twice(
     assert max(taken) == 4
     refused = [each for each in found if isinstance(each, SecurityAbort)]
     assert len(taken) + len(refused) == 16
+
+
+def test_a_run_that_holds_the_state_is_not_awaited_for_ever(
+    rep3_hosts: Hosts, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    hosts = rep3_hosts
+    hosts.prepare(1)
+    monkeypatch.setattr(store_state, "_HELD_SECONDS", 0.2)
+    with (hosts.folder / "alice.state" / "stores-alice.lock").open("w") as held:
+        fcntl.flock(held, fcntl.LOCK_EX)
+        errors = hosts.run()
+    assert isinstance(errors[0], ResourceLimitError)
+    assert errors[0].message.startswith("Another run of alice holds ")
+    np.testing.assert_allclose(hosts.run()[0][0]["y"], EXPECTED, atol=1e-3)
 
 
 def test_a_store_of_another_plan_is_refused(rep3_hosts: Hosts) -> None:

@@ -168,12 +168,9 @@ def _bounds(price: LayerPrice, graph: LayerGraph) -> tuple[float | None, float |
 
 def _layers(plan: Plan, predicted: Prediction, rows: Sequence[Row], found: Check | None) -> Element:
     graph = LayerGraph.parse(plan.ir.get("secret", ""))
-    keys = [row.key for row in rows]
     for name, source in zip(plan.manifest.receivers, graph.returned, strict=False):
-        # What is rounded as it is revealed has no row of its own.
-        read = [source] if source in keys else graph.sources.get(source, [])
-        graph.sources[f"output {name}"] = read
-    edges = graph.edges(keys)
+        graph.sources[f"output {name}"] = [source]
+    edges = graph.edges([row.key for row in rows])
     seconds = max((row.price.seconds for row in rows), default=0)
     sent = max((_sent(row) for row in rows), default=0)
     rounds = max((row.price.rounds for row in rows), default=0)

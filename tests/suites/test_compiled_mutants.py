@@ -27,25 +27,29 @@ from veilgraph.targets.suites.additive import opened
 from veilgraph.targets.suites.rep3 import masked
 
 REP3, ADDITIVE = SUITES["rep3"], SUITES["additive"]
-LAYERS = [
-    helper.make_node("Gemm", ["x", "w", "b"], ["z"]),
-    helper.make_node("Relu", ["z"], ["a"]),
-    helper.make_node("Gemm", ["a", "v", "c"], ["y"]),
-]
-WEIGHTS = {
-    "w": np.linspace(-1, 1, 12, dtype=np.float32).reshape(4, 3),
-    "b": np.array([0.1, -0.2, 0.3], np.float32),
-    "v": np.linspace(1, -1, 6, dtype=np.float32).reshape(3, 2),
-    "c": np.array([0.5, -0.5], np.float32),
-}
+PERCEPTRON = model(
+    [
+        helper.make_node("Gemm", ["x", "w", "b"], ["z"]),
+        helper.make_node("Relu", ["z"], ["a"]),
+        helper.make_node("Gemm", ["a", "v", "c"], ["y"]),
+    ],
+    {"x": (1, 4)},
+    ["y"],
+    {
+        "w": np.linspace(-1, 1, 12, dtype=np.float32).reshape(4, 3),
+        "b": np.array([0.1, -0.2, 0.3], np.float32),
+        "v": np.linspace(1, -1, 6, dtype=np.float32).reshape(3, 2),
+        "c": np.array([0.5, -0.5], np.float32),
+    },
+)
 DEALERS = {"rep3": None, "additive": "dora"}
 
 
-def compiled(suite: str, as_it_is: bool = False) -> veilgraph.Plan:
-    """A perceptron, whose output is rounded; or its first layer, which is as coarse as needed."""
-    nodes = [LAYERS[0], helper.make_node("Relu", ["z"], ["y"])] if as_it_is else LAYERS
-    proto = model(nodes, {"x": (1, 4)}, ["y"], WEIGHTS)
-    plan, _ = veilgraph.compile(proto, suite=suite, dealer=DEALERS[suite], ring=32)
+def compiled(suite: str, receivers: tuple[str, ...] = ("alice",)) -> veilgraph.Plan:
+    """For one receiver an output is rounded as it is revealed, for several before that."""
+    plan, _ = veilgraph.compile(
+        PERCEPTRON, suite=suite, dealer=DEALERS[suite], ring=32, receivers={"y": receivers}
+    )
     return plan
 
 
@@ -147,7 +151,7 @@ SAYING_TOO_MUCH: tuple[tuple[Suite, str, Callable[..., Any], str], ...] = (
     (REP3, "share", shares_in_the_clear, "is not hidden from"),
     (REP3, "share", masked_from_the_setup, "is not hidden from"),
     (REP3, "truncate_relu", truncated_in_the_open, "is not hidden from"),
-    (REP3, "reveal", told_to_one_more, "output 'y' is not for bob"),
+    (REP3, "reveal", told_to_one_more, "output 'y' is not for carol"),
     (REP3, "reveal", told_with_an_extra, "output 'more' is not for alice"),
     (REP3, "reveal", told_twice, "output 'y' stands twice at alice"),
     (REP3, "reveal", told_a_mask, "output 'y' tells alice draw"),
@@ -173,7 +177,7 @@ def test_no_plan_of_a_suite_that_says_too_much(
     spoilt = replace(suite, protocols=suite.protocols | {op: protocol})
     monkeypatch.setitem(SUITES, suite.name, spoilt)
     with pytest.raises(MaskingError, match=message):
-        compiled(suite.name, as_it_is=op == "reveal")
+        compiled(suite.name, ("alice", "bob") if op == "reveal" else ("alice",))
 
 
 @pytest.mark.parametrize("suite", ["rep3", "additive"])

@@ -21,11 +21,13 @@ from torch_mlir import ir
 import veilgraph
 from veilgraph.ir.graph import Graph
 from veilgraph.ir.mlir import context
+from veilgraph.ir.party_text import parse_program
 from veilgraph.ir.secret import SecretProgram
 from veilgraph.ir.secret_types import RangeSource, RealRange
 from veilgraph.kept_ranges import ranges_file, save_ranges, with_ranges
 from veilgraph.passes.ranges import outward
 from veilgraph.plans import Plan
+from veilgraph.verification import verify
 
 RNG = np.random.default_rng(7)
 W, B = RNG.normal(size=(4, 4)).astype(np.float32), np.float32([0.2137, -0.7713, 1.317, 0.091])
@@ -64,6 +66,13 @@ SECRET = {
     **dict.fromkeys(("cosine_bits", "factor_bits", "sum_bits", "piece_bits"), "a function's"),
     **dict.fromkeys(("opened_bits", "cosines", "sines"), "a function's"),
     "value": "a constant: of the graph, or a function's",
+}
+PARTY = {
+    **dict.fromkeys(("name", "declared"), "what it is called"),
+    **dict.fromkeys(("number", "part", "of"), "which draw, message, constant or part it is"),
+    **dict.fromkeys((*LAYOUT, "start", "step", "pads_low", "dilations", "groups"), "shapes"),
+    **dict.fromkeys(("bits", "frac_bits"), "scales and windows: parties compute in them"),
+    "value": "an integer of a protocol, or a function's",
 }
 FUNCTIONS = "the interval on which each real function holds, to 1/16 bit"
 
@@ -133,6 +142,16 @@ def test_each_number_of_the_programs_has_a_reason(compiled: Plan) -> None:
     for known, _ in program.stated_ranges():
         assert known.low == -known.high
         assert is_power(known.high)
+
+
+def test_each_number_that_parties_compute_with_has_a_reason(compiled: Plan) -> None:
+    """Of the party level; tables and their parameters are what it is lowered to, and no more."""
+    verify(compiled)
+    nodes = parse_program(compiled.ir["party"]).nodes
+    assert {name for node in nodes for name, _ in node.attrs} <= PARTY.keys()
+    values = {node["value"] for node in nodes if node.op == "const"}
+    if FUNCTIONS not in [d.what for d in compiled.manifest.disclosures]:
+        assert values == {0}
 
 
 def attributes(operations: list[Any]) -> set[str]:

@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+import signal
+
 import pytest
 from hypothesis import settings
+
+# A shell that starts the tests in the background has them ignore interrupts, which some tests send.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 
 # The same examples each time, however long they take: what lands is not a matter of luck.
 # `--hypothesis-profile=default` looks for new ones.

@@ -65,8 +65,8 @@ def layers(expanded: Expanded, schedule: Schedule) -> tuple[Layer, ...]:
             row = replace(row, ring_bits=encoding.ring_bits, frac_bits=encoding.frac_bits)
         if note.range is not None:
             told = note.range if note.tensor is None else note.range.rounded(note.tensor.encoding)
-            row = replace(row, range_low=told.low, range_high=told.high)
-            row = replace(row, range_source=told.source.value)
+            source = told.source.value
+            row = replace(row, range_low=told.low, range_high=told.high, range_source=source)
         rows.append(row)
     return tuple(rows)
 

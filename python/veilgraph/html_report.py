@@ -15,12 +15,14 @@ from typing import TYPE_CHECKING
 
 from veilgraph import reports, units
 from veilgraph.commands.files import replacing
+from veilgraph.ir.errors import SecurityAbort
 from veilgraph.ir.plan import Magnitudes
 from veilgraph.layer_graph import LayerGraph, drawing
 from veilgraph.markup import Element, Node, tag
 from veilgraph.plans import Plan
 from veilgraph.pricing import LayerPrice, Prediction
 from veilgraph.tables import Table
+from veilgraph.verification import Verified
 
 if TYPE_CHECKING:  # a party's host has no MLIR, which checking needs
     from veilgraph.layer_errors import Check, LayerError
@@ -57,17 +59,29 @@ class Row:
         return self.limit - self.reach
 
 
-def write_report(path: Path, plan: Plan, predicted: Prediction, found: Check | None = None) -> None:
+def write_report(
+    path: Path,
+    plan: Plan,
+    predicted: Prediction,
+    found: Check | None = None,
+    verified: Verified | None = None,
+) -> None:
     """Writes the page; UsageError where it can't be written."""
     with replacing(path) as file:
-        file.write(page(plan, predicted, found).encode())
+        file.write(page(plan, predicted, found, verified).encode())
 
 
-def page(plan: Plan, predicted: Prediction, found: Check | None = None) -> str:
+def page(
+    plan: Plan,
+    predicted: Prediction,
+    found: Check | None = None,
+    verified: Verified | None = None,
+) -> str:
     """The page as text.
 
     Args:
         found: what `check` saw, which adds errors and the samples' magnitudes.
+        verified: what holds of the plan; it is verified here if that is not known yet.
     """
     style = files("veilgraph").joinpath("report.css").read_text(encoding="utf-8")
     outputs = ", ".join(plan.manifest.receivers)
@@ -81,7 +95,8 @@ def page(plan: Plan, predicted: Prediction, found: Check | None = None) -> str:
     )
     body = tag("body", _header(plan), _cards(predicted, found), *_verdict(found))
     rows = _rows(plan, predicted, found)
-    sections = [_layers(plan, predicted, rows, found), *_outputs(found), _learns(plan), _end(plan)]
+    sections = [_layers(plan, predicted, rows, found), *_outputs(found)]
+    sections += [_learns(plan, verified or reports.verified_or_why(plan)), _end(plan)]
     body = tag("body", body.children, sections)
     return f"<!doctype html>\n{tag('html', head, body, lang='en')}\n"
 
@@ -336,9 +351,9 @@ def _outputs(found: Check | None) -> list[Element]:
     return [tag("section", parts)]
 
 
-def _learns(plan: Plan) -> Element:
+def _learns(plan: Plan, verified: Verified | SecurityAbort) -> Element:
     parts: list[Node] = [tag("h2", "Who learns what")]
-    for content in reports.reveals(plan, reports.verified_or_why(plan)):
+    for content in reports.reveals(plan, verified):
         if isinstance(content, Table):
             parts.append(_panel([column.heading for column in content.columns], content.rows))
         else:

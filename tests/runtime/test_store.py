@@ -408,6 +408,14 @@ def test_a_first_inference_that_cannot_be_stored_leaves_no_store(
         assert not list((rep3_hosts.folder / f"{party}.state").glob("store-*"))
 
 
+def four_times_at_once(act: Callable[[], None]) -> None:
+    threads = [threading.Thread(target=act) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+
+
 def test_of_two_that_claim_one_folder_one_gets_it(rep3_hosts: Hosts) -> None:
     config = Config.load(rep3_hosts.folder / "alice.yaml")
     start, found = threading.Barrier(4), []
@@ -420,11 +428,7 @@ def test_of_two_that_claim_one_folder_one_gets_it(rep3_hosts: Hosts) -> None:
         except UsageError as error:
             found.append(error)
 
-    threads = [threading.Thread(target=claims) for _ in range(4)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    four_times_at_once(claims)
     assert found.count(None) == 1
     assert all("holds a store already" in e.message for e in found if e is not None)
 
@@ -472,11 +476,7 @@ def test_two_runs_at_once_never_use_one_inference_twice(
             except VeilgraphError as error:
                 found.append(error)
 
-    threads = [threading.Thread(target=takes) for _ in range(4)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    four_times_at_once(takes)
     taken = [each[0] for each in found if isinstance(each, tuple)]
     assert len(found) == 16
     assert len(set(taken)) == len(taken)

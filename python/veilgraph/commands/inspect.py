@@ -61,26 +61,26 @@ def command(
     layers may share rounds.
     """
     plan = with_ranges(Plan.load(plan_file), ranges_file(plan_file))
-    found = verify(plan) if want_reveals else None
+    verified = verify(plan) if want_reveals else None
     text = None if level is None else ir_text(plan, level)
     predicted = predict(plan, network)
     if report is not None:
         check_destination(report)
-        write_report(report, plan, predicted)
+        write_report(report, plan, predicted, verified=verified)
     if as_json:
         content = reports.plan_values(plan, predicted)
         content["layers"] = [reports.layer_values(price) for price in predicted.layers]
         content["disclosures"] = [vars(found) for found in reports.disclosures(plan)]
-        if found is not None:
-            content["verified"] = asdict(found)
+        if verified is not None:
+            content["verified"] = asdict(verified)
         show_json(content if text is None else {**content, "ir": text})
         return
     if text is not None:
         show_text(text)
     if want_layers:
         show(reports.layers(predicted), reports.ranges(plan), reports.assumptions(predicted))
-    if found is not None:
-        show(*reports.reveals(plan, found))
+    if verified is not None:
+        show(*reports.reveals(plan, verified))
     if report is not None:
         show(f"{report} is a page for a browser.")
     elif not (text is not None or want_layers or want_reveals):

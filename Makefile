@@ -52,6 +52,7 @@ lint: $(VENV)/installed ## check style and types, change nothing
 	$(BIN)/mypy -p veilgraph
 	$(BIN)/mypy --explicit-package-bases examples benchmarks
 	$(NATIVE) $(BIN)/clang-format --dry-run --Werror {} +
+	@$(BIN)/python tests/docs/sentences.py
 
 format: $(VENV)/installed ## format the sources in place
 	$(BIN)/ruff check --fix .

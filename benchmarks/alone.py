@@ -7,15 +7,15 @@ from typing import Any, Self
 
 from benchmarks.sessions import Ours, compiled
 from benchmarks.workloads import Network
-from veilgraph.benching import COUNTED, Spread, random_weights
-from veilgraph.ir.plan import ROUND
-from veilgraph.runtime.cuda.program import sources
-from veilgraph.runtime.devices import ready
-from veilgraph.runtime.keys import SessionKeys, holders_of
-from veilgraph.runtime.links import Buffer, byte_view
+from veilgraph.bench.measure import COUNTED, Spread, random_weights
+from veilgraph.ir.plan.tables import ROUND
+from veilgraph.reports.time_split import TimeSplit
+from veilgraph.runtime.devices.choose import ready
+from veilgraph.runtime.devices.cuda.program import sources
+from veilgraph.runtime.links.links import Buffer, byte_view
 from veilgraph.runtime.party import Party
 from veilgraph.runtime.randomness import fresh_nonce
-from veilgraph.timesplit import TimeSplit
+from veilgraph.runtime.session.keys import SessionKeys, holders_of
 
 LEAST_ARCH = "sm_80"  # what kernels are counted for
 
@@ -26,6 +26,10 @@ class NoNetwork:
     def __init__(self, party: int, names: Sequence[str]) -> None:
         self.party, self.names = party, tuple(names)
         self.reset_counters()
+
+    @property
+    def native(self) -> None:
+        """None: there are no rounds."""
 
     def reset_counters(self) -> None:
         peers = [i for i in range(len(self.names)) if i != self.party]

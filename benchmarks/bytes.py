@@ -19,10 +19,10 @@ from dataclasses import replace
 from benchmarks.reporting import Findings, parser, report
 from benchmarks.sessions import compiled
 from benchmarks.workloads import Network, lenet, resnet50, vgg16_cifar
-from veilgraph import units
-from veilgraph.checking import check
-from veilgraph.ir.plan import Phase
-from veilgraph.tables import Table
+from veilgraph.checks.checking import check
+from veilgraph.ir.plan.tables import Phase
+from veilgraph.reports import units
+from veilgraph.reports.tables import Table
 
 RINGS: tuple[int | str, ...] = (32, 40, 64, "auto")
 HEADINGS = "network|#rings|pools|#error|#online|#offline|#in all|#rounds|#at most"

@@ -22,16 +22,17 @@ from benchmarks.kernel_calls import Call, Words, fused
 from benchmarks.kernels import Layer, mobilenet_v2
 from benchmarks.sessions import Ours, compiled
 from benchmarks.workloads import Network
-from veilgraph import units
-from veilgraph.ir.plan import BufferKind, PartyPlan, Phase
+from veilgraph.ir.plan.tables import BufferKind, PartyPlan, Phase
 from veilgraph.kernels import KERNELS
 from veilgraph.kernels.cuda import DeviceShape, buffers_of
 from veilgraph.kernels.cuda.steps import launches
-from veilgraph.kernels.fused.declaration import HEADER, INSTRUCTION, Op, instruction, program
+from veilgraph.kernels.fused.declaration import HEADER, INSTRUCTION, instruction, program
+from veilgraph.kernels.fused.instructions import Op
 from veilgraph.plans import Plan
-from veilgraph.runtime.cuda.driver import Driver
-from veilgraph.runtime.cuda.pycuda_driver import load_pycuda
-from veilgraph.runtime.devices import CUDA, DeviceName, ready
+from veilgraph.reports import units
+from veilgraph.runtime.devices.choose import CUDA, DeviceName, ready
+from veilgraph.runtime.devices.cuda.driver import Driver
+from veilgraph.runtime.devices.cuda.pycuda_driver import load_pycuda
 from veilgraph.runtime.randomness import fresh_seed
 
 GIGA = 1e9

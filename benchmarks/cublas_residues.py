@@ -14,8 +14,8 @@ from benchmarks.gpu_bench import Bench
 from benchmarks.gpu_calls import Product
 from veilgraph.kernels.cuda import Buffer, DeviceShape, Launch, Pointer, Source
 from veilgraph.kernels.cuda.launch import SCRATCH, THREADS, grid_stride
-from veilgraph.kernels.gemm import byte_products, residues
-from veilgraph.kernels.gemm.residues import Basis
+from veilgraph.kernels.gemm.residues import byte_products, residues
+from veilgraph.kernels.gemm.residues.residues import Basis
 from veilgraph.kernels.matmul.residues import Shape, by_residues
 
 _SUMS = """

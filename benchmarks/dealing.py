@@ -19,12 +19,13 @@ from typing import Any
 from benchmarks.reporting import Findings, parser, report, spread
 from benchmarks.sessions import SUITES, Ours, compiled
 from benchmarks.workloads import Network, lenet, resnet50
-from veilgraph import units
-from veilgraph.benching import Spread
-from veilgraph.ir.plan import Phase
-from veilgraph.processes import write_configs
+from veilgraph.bench.measure import Spread
+from veilgraph.bench.processes import write_configs
+from veilgraph.ir.plan.tables import Phase
+from veilgraph.ir.roles import DEALER
+from veilgraph.reports import units
+from veilgraph.reports.tables import Table
 from veilgraph.session import Session
-from veilgraph.tables import Table
 
 NAMES = ("alice", "bob", "carol", "erin", "frank")
 COUNTS = (2, 3, 5)
@@ -52,7 +53,7 @@ def among(count: int, runs: int) -> dict[str, Any]:
 
 def store_sizes(ours: Ours) -> dict[str, int]:
     """Bytes of each party's store of one inference; the dealer keeps none."""
-    parties, dealer = ours.plan.manifest.parties, ours.plan.manifest.dealer
+    parties, (dealer,) = ours.plan.manifest.parties, ours.plan.manifest.named(DEALER)
     with tempfile.TemporaryDirectory(prefix="veilgraph-") as name:
         folder = Path(name)
         write_configs(folder, parties)

@@ -16,16 +16,16 @@ import time
 import numpy as np
 import numpy.typing as npt
 
-from veilgraph.ir.party import Program
-from veilgraph.ir.plan import Manifest, Plan, Tensor
+from veilgraph.ir.party.program import Program
+from veilgraph.ir.plan.tables import Manifest, Plan, Tensor
 from veilgraph.ir.types import words
-from veilgraph.passes.batch_rounds import batch_rounds
-from veilgraph.passes.emit_plan import emit_plan
-from veilgraph.passes.expand_protocols import Expanded
-from veilgraph.passes.lower import LOWERING_VERSION
-from veilgraph.passes.prune import prune
+from veilgraph.passes.party.batch_rounds import batch_rounds
+from veilgraph.passes.party.expand_protocols import Expanded
+from veilgraph.passes.party.prune import prune
+from veilgraph.passes.plan.emit_plan import emit_plan
+from veilgraph.passes.plan.lower import LOWERING_VERSION
 from veilgraph.runtime.simulate import simulate_many
-from veilgraph.targets.suite import Operation, Parties
+from veilgraph.targets.suite import Member, Operation, Parties
 from veilgraph.targets.suites.rep3 import REP3
 
 NAMES = ("alice", "bob", "carol")
@@ -39,14 +39,15 @@ def plan_of(op: str, ring_bits: int, **attrs: int) -> Plan:
     p = Parties(program, (0, 1, 2))
     x = program.source("input", "x", 0, shape, words(ring_bits))
     operation = Operation(op, shape, ring_bits, attrs)
-    shared = REP3.protocols["share"](p, 0, x)
-    result = REP3.protocols[op](p, operation, shared)
-    program.output(REP3.protocols["reveal"](p, 0, result), 0, "y", 0)
+    shared = REP3.share(p, Member(0), x)
+    result = REP3.offered(op)(p, operation, shared)
+    program.output(REP3.reveal(p, Member(0), result), 0, "y", 0)
     tensors = [Tensor(name, shape, ring_bits, 0, "alice", 0) for name in "xy"]
     owners, receivers = {"x": "alice"}, {"y": ("alice",)}
     version = LOWERING_VERSION
+    roles = dict.fromkeys(NAMES, "computing")
     manifest = Manifest(
-        "", version, "rep3", "", NAMES, owners, receivers, {}, ring_bits, "integers"
+        "", version, "rep3", "", NAMES, roles, owners, receivers, {}, ring_bits, "integers"
     )
     expanded = prune(Expanded(program))
     return emit_plan(expanded, batch_rounds(expanded.program), manifest, tensors, {})

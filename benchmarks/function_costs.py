@@ -16,14 +16,15 @@ import numpy.typing as npt
 from onnx import ModelProto, TensorProto, helper
 
 import veilgraph
-from veilgraph.checking import check
-from veilgraph.ir import secret_ops
+from veilgraph.checks.checking import check
 from veilgraph.ir.attributes import shape_of
 from veilgraph.ir.errors import VeilgraphError
 from veilgraph.ir.mlir import context
-from veilgraph.ir.plan import Phase
-from veilgraph.ir.secret import SecretProgram
-from veilgraph.ir.secret_types import Secrecy, Tensor
+from veilgraph.ir.plan.tables import Phase
+from veilgraph.ir.secret import ops as secret_ops
+from veilgraph.ir.secret.facts import Compares
+from veilgraph.ir.secret.program import SecretProgram
+from veilgraph.ir.secret.types import Secrecy, Tensor
 from veilgraph.plans import Plan
 
 Array = npt.NDArray[np.float32]
@@ -100,7 +101,7 @@ def cost(plan: Plan, weights: Samples) -> Cost:
         size = prod(shape_of(op.operation.results[0]))
         if type(op) is secret_ops.Mul and all(secret):
             products += size
-        if isinstance(op, secret_ops.COMPARING):
+        if op.facts.compares is not Compares.NOTHING:
             read = max(prod(shape_of(value)) for value in operands)
             comparisons += read
             products += 0 if isinstance(op, secret_ops.Step) else read
@@ -138,7 +139,7 @@ def quotients(generator: np.random.Generator) -> Samples:
 
 
 LIKE = {"silu": "gelu none", "rsqrt": "sqrt"}  # those that no node of opset 21 is, and their kin
-ALONE: Mapping[str, Node] = {  # by the names of passes/real_functions.py
+ALONE: Mapping[str, Node] = {  # by the names of targets/functions/catalogue.py
     "sigmoid": Node("Sigmoid", "", between(-4, 4)),
     "gelu none": Node("Gelu", "", between(-4, 4)),
     "gelu tanh": Node("Gelu", "", between(-4, 4), {"approximate": "tanh"}),

@@ -23,9 +23,9 @@ from benchmarks.reporting import Findings, parser, report
 from benchmarks.sessions import Ours
 from benchmarks.versus_spu import SPU
 from benchmarks.workloads import gelu, layer_norm, softmax
-from veilgraph.ir.plan import Phase
+from veilgraph.ir.plan.tables import Phase
+from veilgraph.reports.tables import Table
 from veilgraph.runtime.simulate import simulate
-from veilgraph.tables import Table
 
 HEADINGS = (
     "workload|#ring bits|#ours|#SPU 0.9.5|#times faster|#at least|#rounds|#at most|#MB|#at most "

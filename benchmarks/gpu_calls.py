@@ -12,13 +12,14 @@ from typing import ClassVar, TypeAlias
 from benchmarks.kernels import Layer
 from benchmarks.kernels import resnet50 as resnet50_layers
 from veilgraph.kernels.conv2d import cuda as conv2d
-from veilgraph.kernels.conv2d import residues as filtered
 from veilgraph.kernels.conv2d.convolution import Convolution
 from veilgraph.kernels.conv2d.declaration import Params
+from veilgraph.kernels.conv2d.residues import residues as filtered
 from veilgraph.kernels.cuda import Buffer, DeviceShape, Launch
 from veilgraph.kernels.cuda import Kind as Words
 from veilgraph.kernels.gemm import limbs
 from veilgraph.kernels.matmul import cuda as matmul
+from veilgraph.kernels.matmul.declaration import multiply_adds
 from veilgraph.kernels.matmul.residues import Shape, by_residues
 
 ALIGNMENT = 256
@@ -64,7 +65,7 @@ class Product:
 
     @property
     def multiply_adds(self) -> int:
-        return self.batch * self.rows * self.columns * self.depth * self.pairs
+        return multiply_adds([buffer.shape for buffer in self.buffers(64)])
 
     def params(self, bits: int) -> list[int]:
         return [bits]

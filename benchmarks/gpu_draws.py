@@ -24,9 +24,9 @@ from benchmarks.card_rates import (
 from benchmarks.reporting import Findings, parser, report
 from benchmarks.sessions import compiled
 from benchmarks.workloads import Network, lenet, resnet50
-from veilgraph import units
-from veilgraph.ir.plan import PartyPlan
-from veilgraph.tables import Table
+from veilgraph.ir.plan.tables import PartyPlan
+from veilgraph.reports import units
+from veilgraph.reports.tables import Table
 
 DRAWS, MEMORY = 689e9, 4.8e12  # bytes a second
 HEADINGS = "program|#elements|#bytes an element|#blocks an element|#draws alone|#memory alone|"

@@ -40,18 +40,18 @@ from benchmarks.gpu_tuning import QUICK, grid_calls, tuned
 from benchmarks.kernels import Layer
 from benchmarks.kernels import resnet50 as resnet50_layers
 from benchmarks.reporting import ROOT, Findings, parser, report
-from veilgraph import units
 from veilgraph.ir.errors import UsageError, VeilgraphError
 from veilgraph.kernels.conv2d import cuda as conv2d
 from veilgraph.kernels.gemm import limbs, tuning
 from veilgraph.kernels.matmul import cuda as matmul
 from veilgraph.kernels.matmul.residues import Shape, by_residues
-from veilgraph.runtime.cuda.cubins import Cubins, cache_folder, find_nvcc
-from veilgraph.runtime.cuda.driver import Driver
-from veilgraph.runtime.cuda.pycuda_driver import PyCudaDriver, load_pycuda
-from veilgraph.runtime.cuda.shim_driver import ShimDriver
-from veilgraph.runtime.devices import CPU, HOST_SHIM, DeviceName
-from veilgraph.tables import Table
+from veilgraph.reports import units
+from veilgraph.reports.tables import Table
+from veilgraph.runtime.devices.choose import CPU, HOST_SHIM, DeviceName
+from veilgraph.runtime.devices.cuda.cubins import Cubins, cache_folder, find_nvcc
+from veilgraph.runtime.devices.cuda.driver import Driver
+from veilgraph.runtime.devices.cuda.pycuda_driver import PyCudaDriver, load_pycuda
+from veilgraph.runtime.devices.cuda.shim_driver import ShimDriver
 
 TERA = 1e12
 RINGS = (64, 40, 32)

@@ -18,9 +18,9 @@ from benchmarks.kernels import resnet50 as resnet50_layers
 from benchmarks.reporting import Findings, parser, report
 from veilgraph.kernels.conv2d import cuda as conv2d
 from veilgraph.kernels.conv2d.costs import limbs_clocks, residues_clocks
-from veilgraph.kernels.conv2d.residues import Shape
+from veilgraph.kernels.conv2d.residues.residues import Shape
 from veilgraph.kernels.cuda import DeviceShape
-from veilgraph.tables import Table
+from veilgraph.reports.tables import Table
 
 CARD = DeviceShape(132, "sm_90")
 CLOCK = 1.755e9

@@ -26,7 +26,7 @@ from benchmarks.reporting import RESULTS, Findings, parser, report
 from veilgraph.ir.errors import VeilgraphError
 from veilgraph.kernels.conv2d import cuda as conv2d
 from veilgraph.kernels.matmul import cuda as matmul
-from veilgraph.tables import Table
+from veilgraph.reports.tables import Table
 
 BITS = 64
 GIGA = 1e9

@@ -9,7 +9,7 @@ from statistics import median
 import numpy as np
 import numpy.typing as npt
 
-from veilgraph.ir.plan import (
+from veilgraph.ir.plan.tables import (
     BUFFER,
     KEPT,
     MESSAGE,
@@ -22,7 +22,7 @@ from veilgraph.ir.plan import (
 )
 from veilgraph.kernels import KERNELS
 from veilgraph.kernels.fused.declaration import instruction, program
-from veilgraph.runtime.devices import ready
+from veilgraph.runtime.devices.choose import ready
 
 KEY = bytes(range(16))
 ALIGNMENT = 64
@@ -33,6 +33,7 @@ MANIFEST = Manifest(
     suite="",
     security="",
     parties=(PARTY,),
+    roles={PARTY: "computing"},
     owners={},
     receivers={},
     network={},
@@ -57,7 +58,7 @@ class Call:
     """A kernel on buffers that lie one after another in an arena of random bytes.
 
     Args:
-        device: where, by name; see veilgraph.runtime.devices.
+        device: where, by name; see veilgraph.runtime.devices.choose.
         isa: instruction set of a processor's kernels; its best if None.
     """
 

@@ -29,11 +29,11 @@ from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
 
 from benchmarks.kernel_calls import Call, Words, fused
 from benchmarks.reporting import RESULTS, Findings, parser, report
-from veilgraph.kernels.conv2d.declaration import Params as Convolution
-from veilgraph.kernels.fused.declaration import Op
+from veilgraph.kernels.conv2d import declaration as conv2d
+from veilgraph.kernels.fused.instructions import Op
 from veilgraph.kernels.matmul.declaration import Params as Product
 from veilgraph.kernels.native import supported
-from veilgraph.tables import Table
+from veilgraph.reports.tables import Table
 
 LEAST = {64: 0.4, 40: 0.95, 32: 0.9}  # of float64 BLAS; issue 4, Ice Lake's figures
 GIGA = 1e9
@@ -57,8 +57,7 @@ class Layer:
 
     @property
     def multiply_adds(self) -> int:
-        taps = self.channels // self.groups * self.kernel**2
-        return self.filters * self.out_size**2 * taps
+        return conv2d.multiply_adds([buffer.shape for buffer in self.buffers(64)])
 
     def buffers(self, word: int) -> tuple[Words, Words, Words]:
         weights = (self.filters, self.channels // self.groups, self.kernel, self.kernel)
@@ -70,7 +69,7 @@ class Layer:
 
     def seconds(self, bits: int, runs: int) -> float:
         word, pad = 32 if bits <= 32 else 64, self.kernel // 2
-        params = Convolution(bits, self.stride, self.stride, pad, pad, groups=self.groups)
+        params = conv2d.Params(bits, self.stride, self.stride, pad, pad, groups=self.groups)
         return Call("conv2d", self.buffers(word), params.values()).median_seconds(runs)
 
     def moved_bytes(self, bits: int) -> int:

@@ -30,19 +30,19 @@ from typing import Any, Protocol
 
 from benchmarks.peers.environments import Unavailable
 from benchmarks.reporting import Findings, parser, report, spread
-from veilgraph import units
-from veilgraph.benching import Spread
+from veilgraph.bench.measure import Spread
+from veilgraph.bench.processes import free_ports, write_configs
 from veilgraph.kernels.native import library
-from veilgraph.processes import free_ports, write_configs
+from veilgraph.reports import units
+from veilgraph.reports.tables import Table
 from veilgraph.runtime._native import Machine, OpenSsl
-from veilgraph.runtime.config import Config
-from veilgraph.runtime.device import Piece
-from veilgraph.runtime.links import Links, TlsLinks
-from veilgraph.runtime.native_links import NativeLinks
-from veilgraph.runtime.phases import NativePhase, Stretch
-from veilgraph.runtime.tls import NativeTransport, openssl
+from veilgraph.runtime.devices.interface import Piece
+from veilgraph.runtime.links.links import Links, TlsLinks
+from veilgraph.runtime.links.native import NativeLinks
+from veilgraph.runtime.links.tls import NativeTransport, openssl
+from veilgraph.runtime.phases import NativePhase, StepRange
+from veilgraph.runtime.session.config import Config
 from veilgraph.runtime.transcript import PhaseRecord
-from veilgraph.tables import Table
 
 SOURCE = Path(__file__).parent / "peers" / "openssl_links.cpp"
 NAMES = ("alice", "bob", "carol")
@@ -198,7 +198,7 @@ def _phase(links: Links) -> Callable[[int], None]:
     assert isinstance(links, NativeLinks)
     machine = Machine(str(library()), b"", b"", b"", b"", 0, b"")
     nothing = [Piece(p, 0, 0, 0, 0) for p in range(len(NAMES)) if p != links.party]
-    stretch = Stretch(0, 0, "empty", nothing, nothing)
+    stretch = StepRange(0, 0, "empty", nothing, nothing)
     phase = NativePhase(machine, links, [stretch] * PHASE_ROUNDS)
 
     def run(count: int) -> None:

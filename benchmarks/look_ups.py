@@ -24,14 +24,13 @@ from benchmarks.kernel_calls import Call, Words, fused
 from benchmarks.reporting import Findings, parser, report
 from benchmarks.sessions import compiled
 from benchmarks.workloads import gelu, layer_norm, softmax
-from veilgraph.ir.exponentials import Pieces
-from veilgraph.ir.graph import kind_of
 from veilgraph.ir.mlir import context
-from veilgraph.ir.secret import SecretProgram
-from veilgraph.ir.secret_ops import attributes_of
-from veilgraph.ir.waves import Split, Waves
-from veilgraph.kernels.fused.declaration import Op
-from veilgraph.tables import Table
+from veilgraph.ir.secret.exponential import ExpSums
+from veilgraph.ir.secret.fourier import Split, Waves
+from veilgraph.ir.secret.program import SecretProgram
+from veilgraph.kernels.fused.instructions import Op
+from veilgraph.passes.secret.function_protocols import form_of
+from veilgraph.reports.tables import Table
 
 Indices = npt.NDArray[np.uint64]
 WORDS_OF_A_LINE = 8
@@ -42,7 +41,7 @@ HEADINGS = (
 )
 
 
-Found: TypeAlias = Waves | Pieces
+Found: TypeAlias = Waves | ExpSums
 
 
 @dataclass(frozen=True)
@@ -77,15 +76,17 @@ def shown(function: str, op: str, found: Found) -> Shown:
 
 def index_bits(found: Found) -> list[int]:
     """Of each look-up of an element."""
-    if isinstance(found, Pieces):
+    if isinstance(found, ExpSums):
         return [found.piece_bits - found.low_bits, found.low_bits]
     split = Split.of(found.window_bits)
     return [split.high, split.low] * len({found.first, found.step})
 
 
 def places(found: Found, values: Indices, opened: bool) -> list[Indices]:
-    """The indices at which a value is looked up, as targets/waves.py and exponentials.py do."""
-    if isinstance(found, Pieces):
+    """The indices at which a value is looked up, as targets/functions/masked_series.py and
+    exponentials.py do.
+    """
+    if isinstance(found, ExpSums):
         most = np.uint64((1 << found.piece_bits) - 1)
         lower = most - (values & most) if opened else values & most
         return _cut(lower, found.low_bits)
@@ -130,11 +131,9 @@ def of_plan(function: str, text: str) -> list[Shown]:
     program = SecretProgram.parse(context(), text, {}, 1.0)
     found = []
     for op in program.operations:
-        kind = kind_of(op)
-        if kind not in ("masked_function", "exp_sums", "masked_exp"):
-            continue
-        read = (Waves if kind == "masked_function" else Pieces).of(attributes_of(op))
-        found.append(shown(function, kind, read))
+        form = form_of(op)
+        if isinstance(form, Waves | ExpSums):
+            found.append(shown(function, form.block, form))
     return found
 
 

@@ -23,11 +23,13 @@ import numpy.typing as npt
 
 from benchmarks.function_costs import ALONE, COMPOSED, LIKE, Cost, compiled
 from benchmarks.node_cases import REASONS, Outcome, every, judge_all
+from veilgraph.ir.graph import ops as graph_ops
 from veilgraph.ir.meaning.graph import MEANING
-from veilgraph.ir.waves import Waves, values
+from veilgraph.ir.secret.fourier import Waves, values
 from veilgraph.operators import OPERATORS
-from veilgraph.passes.normalized_functions import POLES
-from veilgraph.passes.real_functions import FUNCTIONS, TURNING, Tail, turning, waves_of
+from veilgraph.passes.encode.functions.singularities import SINGULARITIES
+from veilgraph.targets.functions.catalogue import FUNCTIONS, TURNING, Tail
+from veilgraph.targets.functions.fourier_series import turning, waves_of
 
 PAGE = Path(__file__).parent.parent / "docs" / "operators.md"
 BITS = (12, 16, 20)
@@ -82,10 +84,10 @@ line "encoding". Those of log, sqrt, rsqrt and reciprocal never are.
 
 Outside of its waves a sum is wrong without a word, so the domain is where an operand can be, and
 not only where samples showed it: the compiler follows what owners may give (the calibrated range
-with its margin, or what was declared) through every operation (`passes/reachable.py`), and ends it
-where a product's ring ends, for what is larger is lost in the product. Sigmoid of x - z, calibrated
-on differences of up to 1, is right for 20. Where waves over all of that would be too many, or a
-result too large, a comparison chooses what the function is at its domain's end:
+with its margin, or what was declared) through every operation (`passes/ranges/value_ranges.py`),
+and ends it where a product's ring ends, for what is larger is lost in the product. Sigmoid of x -
+z, calibrated on differences of up to 1, is right for 20. Where waves over all of that would be too
+many, or a result too large, a comparison chooses what the function is at its domain's end:
 
 - sigmoid, tanh and erf are their limits there, GELU, SiLU and softplus 0 or x;
 - the exponential counts as that of its calibrated range with its margin of two;
@@ -98,19 +100,19 @@ result too large, a comparison chooses what the function is at its domain's end:
 
 What cannot leave is not compared: 1 / (1 + sigmoid x) has no comparison. After a product the domain
 is up to twice the range with its margin. A perceptron of GELUs dealt 15% more bytes for it in as
-many rounds, a BERT-like encoder of three layers sent 8% more in as many rounds.
-`compile --trust-ranges` saves it, and the comparisons of poles (24 of that encoder's 180 rounds):
+many rounds, a BERT-like encoder of three layers sent 8% more in as many rounds. `compile
+--trust-ranges` saves it, and the comparisons of singularities (24 of that encoder's 180 rounds):
 functions hold on calibrated ranges with their margin alone, and the plan lists those whose operand
 could be elsewhere. Products, and sums of them, trust their ranges always: beyond two to four times
 what was calibrated a ring overflows, which `check` reports. Comparisons of inputs, their sums and
 maxima do not.
 
-Beyond a ratio of 64 the operand of a function with a pole is compared with powers of four, and with
-l, and multiplied by one, so that the waves are those near 1: 9 to 11 rounds in `rep3`. In that
-batch an end adds no round or one, and 24 to 35 bytes a number. Up to that ratio comparisons run
-beside the waves and choose: 3 rounds more, 7 in place of 4 for the log of numbers from 0.3 to 3.4,
-and 46 bytes in place of 28. Division, powers, ELU, mish, LRN and normalisations are made of these;
-a layer normalisation of up to 2,048 numbers takes its variance from sums of integers.
+Beyond a ratio of 64 the operand of a function with a singularity is compared with powers of four,
+and with l, and multiplied by one, so that the waves are those near 1: 9 to 11 rounds in `rep3`. In
+that batch an end adds no round or one, and 24 to 35 bytes a number. Up to that ratio comparisons
+run beside the waves and choose: 3 rounds more, 7 in place of 4 for the log of numbers from 0.3 to
+3.4, and 46 bytes in place of 28. Division, powers, ELU, mish, LRN and normalisations are made of
+these; a layer normalisation of up to 2,048 numbers takes its variance from sums of integers.
 
 Softmax and log-softmax take exponentials of masked openings by pieces of the operand's range, and
 no maximum where what it takes spans at most some 300 nats: some 17 rounds in `rep3` for
@@ -134,35 +136,35 @@ exponent above 16 is refused.
 
 Floor, Ceil, Round, casts to integers, quotients and remainders are exact for the number that the
 parties hold, whatever its range: a truncation makes the floor or one more, and a comparison tells
-which (`passes/integer_parts.py`). The number that they hold is the real one to an encoding step:
-where a value is nearer to an integer than that (to a half, for Round), the result may be the next
-integer. So the error of a function of steps is bounded in its operand, not in its result. Inputs
-that are integers, and sums of such, are held exactly. Quotients and remainders take an approximate
-quotient and put it right by comparisons: they are exact while quotients stay below some ten
-thousands, or 2^18 in a ring of 64 bits.
+which (`passes/encode/integer_parts.py`). The number that they hold is the real one to an encoding
+step: where a value is nearer to an integer than that (to a half, for Round), the result may be the
+next integer. So the error of a function of steps is bounded in its operand, not in its result.
+Inputs that are integers, and sums of such, are held exactly. Quotients and remainders take an
+approximate quotient and put it right by comparisons: they are exact while quotients stay below some
+ten thousands, or 2^18 in a ring of 64 bits.
 
 ## Quantised models
 
 QDQ and QLinear models, those of `onnxruntime.quantization` among them, are decoded when they are
-read (`frontend/quantised.py`). Integer weights become the real numbers that they stand for, and the
-owner's. A pair of QuantizeLinear and DequantizeLinear, as between all layers, becomes a clip to the
-numbers that its type can say, or nothing where that can't be left; bounds are public, as all single
-numbers are. The rounding in between is left out: a plan computes what the quantised model
-approximates, and differs from ONNX Runtime by the noise of ONNX Runtime's rounding, one part in 255
-of a tensor's range each time. A plan gains nothing from 8-bit numbers, for its rings follow from
-ranges and errors, and clips are comparisons: a small network of two convolutions and a dense layer
-takes 47 rounds and 121 kB online where the same one in float32 takes 25 and 49 kB. Take the model
-in float32 where there is one. Only where integers are asked for, as an output or by an operator
-that isn't listed, are they made, rounded as ONNX says. `com.microsoft`'s QGemm and QLinearAdd,
-AveragePool, Concat, GlobalAveragePool, LeakyRelu, Mul, Sigmoid and DynamicQuantizeLSTM are decoded
-too. DynamicQuantizeLinear is undone where its integers are multiplied and made real again, with
-biases in units of its scale or without, and refused where they are asked for.
+read (`frontend/onnx/operators/quantised.py`). Integer weights become the real numbers that they
+stand for, and the owner's. A pair of QuantizeLinear and DequantizeLinear, as between all layers,
+becomes a clip to the numbers that its type can say, or nothing where that can't be left; bounds are
+public, as all single numbers are. The rounding in between is left out: a plan computes what the
+quantised model approximates, and differs from ONNX Runtime by the noise of ONNX Runtime's rounding,
+one part in 255 of a tensor's range each time. A plan gains nothing from 8-bit numbers, for its
+rings follow from ranges and errors, and clips are comparisons: a small network of two convolutions
+and a dense layer takes 47 rounds and 121 kB online where the same one in float32 takes 25 and 49
+kB. Take the model in float32 where there is one. Only where integers are asked for, as an output or
+by an operator that isn't listed, are they made, rounded as ONNX says. `com.microsoft`'s QGemm and
+QLinearAdd, AveragePool, Concat, GlobalAveragePool, LeakyRelu, Mul, Sigmoid and DynamicQuantizeLSTM
+are decoded too. DynamicQuantizeLinear is undone where its integers are multiplied and made real
+again, with biases in units of its scale or without, and refused where they are asked for.
 
 ## Control flow
 
-If, Loop and Scan are written out before anything else: `frontend/control_flow.py`. What is decided
-by shapes, constants and the number of the turn is public. A secret condition of an If computes both
-branches and chooses; a Loop whose end depends on data is refused.
+If, Loop and Scan are written out before anything else: `frontend/onnx/control_flow.py`. What is
+decided by shapes, constants and the number of the turn is public. A secret condition of an If
+computes both branches and chooses; a Loop whose end depends on data is refused.
 
 ## ONNX's node cases
 
@@ -205,7 +207,8 @@ def measured(name: str, bits: int) -> Measured | None:
 def _meaning(name: str) -> Callable[[npt.NDArray[Any]], npt.NDArray[Any]]:
     kind, *form = name.split()
     named = {"approximate": form[0]} if form else {}
-    return lambda x: MEANING[f"graph.{kind}"](x.shape, x, **named)
+    compute = {op.OPERATION_NAME: MEANING[op] for op in graph_ops.OPERATIONS}[f"graph.{kind}"]
+    return lambda x: compute(x.shape, x, **named)
 
 
 def table(heading: Sequence[str], rows: Iterable[Sequence[object]]) -> Iterator[str]:
@@ -255,7 +258,7 @@ def _function_row(name: str) -> list[str]:
 def _far_out(name: str) -> str:
     if name not in FUNCTIONS:
         return "more bits are opened"
-    return NORMALIZED if name in POLES else FAR[FUNCTIONS[name].tail]
+    return NORMALIZED if name in SINGULARITIES else FAR[FUNCTIONS[name].tail]
 
 
 def node_cases(found: Sequence[Sequence[Outcome]], numbers: Sequence[int]) -> Iterator[str]:

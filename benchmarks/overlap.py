@@ -20,10 +20,10 @@ import numpy.typing as npt
 from benchmarks.reporting import Findings, parser, ratio, report, spread
 from benchmarks.sessions import Ours, compiled
 from benchmarks.workloads import Network, lenet, relu, vgg16_cifar
-from veilgraph.benching import Spread
-from veilgraph.ir.plan import ROUND, PartyPlan
-from veilgraph.runtime.shaping import Shape
-from veilgraph.tables import Table
+from veilgraph.bench.measure import Spread
+from veilgraph.ir.plan.tables import ROUND, PartyPlan
+from veilgraph.reports.tables import Table
+from veilgraph.runtime.links.shaping import Shape
 
 NETWORKS: Mapping[str, Shape | None] = {
     "loopback": None,

@@ -21,12 +21,12 @@ from typing import Any
 from benchmarks.reporting import Findings, apart, parser, report
 from benchmarks.sessions import compiled
 from benchmarks.workloads import Network, lenet, resnet50
-from veilgraph import units
+from veilgraph.bench.processes import simulate_processes
 from veilgraph.plans import Plan
-from veilgraph.processes import simulate_processes
-from veilgraph.runtime.devices import ready
-from veilgraph.runtime.weights import load_weights, save_weights
-from veilgraph.tables import Table
+from veilgraph.reports import units
+from veilgraph.reports.tables import Table
+from veilgraph.runtime.devices.choose import ready
+from veilgraph.runtime.store.weights import load_weights, save_weights
 from veilgraph.verification import verify
 
 RINGS: tuple[int | str, ...] = (32, 64, "auto")

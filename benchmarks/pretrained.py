@@ -24,9 +24,9 @@ import onnxruntime
 import veilgraph
 from benchmarks.peers.environments import Environment, Unavailable, add_option, run
 from benchmarks.reporting import Findings, parser, report
-from veilgraph import units
+from veilgraph.reports import units
+from veilgraph.reports.tables import Table
 from veilgraph.runtime.simulate import simulate_many
-from veilgraph.tables import Table
 
 LITE0 = Environment(
     "lite0",

@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from veilgraph import units
-from veilgraph.tables import Table
+from veilgraph.reports import units
+from veilgraph.reports.tables import Table
 
 CRYPTGPU = "CryptGPU", "3 parties, a V100 each, 1.25 GB/s, 0.2 ms"
 PIRANHA = "Piranha P-Falcon", "3 parties, V100; online only, constant randomness"

@@ -15,9 +15,9 @@ from datetime import date
 from pathlib import Path
 from typing import Any, ParamSpec, TypeVar
 
-from veilgraph import units
-from veilgraph.benching import Spread
-from veilgraph.tables import Table
+from veilgraph.bench.measure import Spread
+from veilgraph.reports import units
+from veilgraph.reports.tables import Table
 
 ROOT = Path(__file__).parent.parent
 RESULTS = Path(__file__).parent / "RESULTS.md"

@@ -11,10 +11,10 @@ import numpy.typing as npt
 
 import veilgraph
 from benchmarks.workloads import Network
-from veilgraph.benching import Measurement, measure
-from veilgraph.ir.plan import Phase
+from veilgraph.bench.measure import Measurement, measure
+from veilgraph.ir.plan.tables import Phase
 from veilgraph.plans import Plan
-from veilgraph.runtime.shaping import Shape
+from veilgraph.runtime.links.shaping import Shape
 
 SUITES: dict[str, dict[str, Any]] = {
     "rep3": {"suite": "rep3"},

@@ -9,14 +9,14 @@ from typing import Any, Self
 from benchmarks.gpu_matmul import opened
 from benchmarks.sessions import compiled
 from benchmarks.workloads import Network
-from veilgraph.benching import COUNTED, Measurement, measure
-from veilgraph.ir.plan import Phase
+from veilgraph.bench.measure import COUNTED, Measurement, measure
+from veilgraph.ir.plan.tables import Phase
 from veilgraph.kernels.cuda import DeviceShape
 from veilgraph.plans import Plan
-from veilgraph.runtime.cuda.driver import Card, Driver
-from veilgraph.runtime.cuda.packing import fixed_buffers
-from veilgraph.runtime.cuda.program import needed_bytes, step_launches
-from veilgraph.runtime.dataflow import accesses
+from veilgraph.runtime.devices.cuda.driver import Card, Driver
+from veilgraph.runtime.devices.cuda.packing import fixed_buffers
+from veilgraph.runtime.devices.cuda.program import needed_bytes, step_launches
+from veilgraph.runtime.devices.dataflow import accesses
 
 PARTS = ("steps", "links", "other")  # of a run's seconds
 

@@ -22,8 +22,8 @@ from benchmarks.comparing import Case, Result, compare_all
 from benchmarks.peers.environments import Peer, add_option
 from benchmarks.reporting import Findings, parser, report
 from benchmarks.workloads import lenet, relu, vgg16_cifar
-from veilgraph import units
-from veilgraph.tables import Table
+from veilgraph.reports import units
+from veilgraph.reports.tables import Table
 
 # Its dependency `sklearn` is a name on PyPI that refuses to be installed: the others by hand.
 NEEDS = ("numpy", "scipy", "pandas", "pyyaml", "omegaconf", "onnx", "future", "tensorboard")

@@ -17,7 +17,7 @@ from benchmarks.comparing import Case, compare_all
 from benchmarks.peers.environments import Peer, add_option
 from benchmarks.reporting import Findings, parser, report
 from benchmarks.workloads import lenet, matmul, relu, resnet50, vgg16_cifar
-from veilgraph.tables import Table
+from veilgraph.reports.tables import Table
 
 SPU = Peer("spu", (("spu==0.9.5", "setuptools<81"),), title="SPU", parties=3)
 HEADINGS = "workload|#ring bits|#ours|#SPU 0.9.5|#times faster|#at least|#of runs"

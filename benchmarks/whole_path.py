@@ -25,11 +25,11 @@ import veilgraph
 from benchmarks.reporting import ROOT, Findings, parser, report, spread
 from benchmarks.sessions import SUITES
 from tests.models import light_model
-from veilgraph import units
-from veilgraph.benching import Spread
-from veilgraph.ir.plan import Phase
-from veilgraph.processes import simulate_processes
-from veilgraph.tables import Table
+from veilgraph.bench.measure import Spread
+from veilgraph.bench.processes import simulate_processes
+from veilgraph.ir.plan.tables import Phase
+from veilgraph.reports import units
+from veilgraph.reports.tables import Table
 
 DIGITS = ROOT / "examples" / "digits"
 WARM_UP = 5  # inferences that the latency leaves out

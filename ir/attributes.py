@@ -1,18 +1,20 @@
 """Python values as MLIR attributes and back, one kind each way.
 
 bool: BoolAttr; int: IntegerAttr of 64 bits; float: FloatAttr of 64 bits; str: StringAttr;
-tuple of int: DenseI64ArrayAttr; ndarray of float32: DenseElementsAttr.
+tuple of int: DenseI64ArrayAttr; ndarray of float32: DenseElementsAttr; dict of these by name:
+DictAttr.
 """
 
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 from torch_mlir import ir
 
-AttributeValue = bool | int | float | str | tuple[int, ...] | NDArray[np.float32]
+AttributeValue = bool | int | float | str | tuple[int, ...] | NDArray[np.float32] | dict[str, Any]
 Shape = tuple[int, ...]
 
 
@@ -31,6 +33,8 @@ def to_attribute(value: AttributeValue) -> ir.Attribute:
             return ir.DenseI64ArrayAttr.get(list(value))
         case np.ndarray():
             return ir.DenseElementsAttr.get(np.asarray(value, dtype=np.float32, order="C"))
+        case dict():
+            return ir.DictAttr.get({name: to_attribute(each) for name, each in value.items()})
     raise TypeError(f"no attribute says a {type(value).__name__}")
 
 
@@ -49,6 +53,8 @@ def from_attribute(attribute: ir.Attribute) -> AttributeValue:
             return tuple(attribute)
         case ir.DenseElementsAttr():
             return dense_value(attribute)
+        case ir.DictAttr():
+            return {named.name: from_attribute(named.attr) for named in attribute}
     raise ValueError(f"an attribute of kind {type(attribute).__name__} is not used here")
 
 

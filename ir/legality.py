@@ -12,33 +12,15 @@ from collections.abc import Callable, Iterable
 
 from torch_mlir import ir
 
-from veilgraph.ir import secret_ops
-from veilgraph.ir.graph import Graph, attributes, kind_of, name_of
-from veilgraph.ir.secret import SecretProgram
-from veilgraph.ir.secret_dialect import SecretOp, attributes_of
-from veilgraph.ir.secret_types import RealRange, Tensor
+from veilgraph.ir.graph import ops as graph_ops
+from veilgraph.ir.graph.program import Graph, attributes, name_of
+from veilgraph.ir.secret import ops as secret_ops
+from veilgraph.ir.secret.dialect import SecretOp, attributes_of
+from veilgraph.ir.secret.facts import Compares
+from veilgraph.ir.secret.program import SecretProgram
+from veilgraph.ir.secret.types import RealRange, Tensor
 
 MAX_FACTOR = 1 << 10  # public integers up to it multiply without a truncation
-FUNCTIONS = frozenset(  # of one number, element by element
-    (
-        *("sigmoid", "tanh", "erf", "gelu", "silu", "softplus", "sin", "cos", "atan"),
-        *("exp", "log", "sqrt", "rsqrt", "reciprocal"),
-    )
-)
-ROW_FUNCTIONS = frozenset(("softmax", "log_softmax"))
-CALLS = FUNCTIONS | ROW_FUNCTIONS  # what becomes functions of masked openings
-INTEGER_PARTS = frozenset(("floor", "round"))
-INTEGER_VALUED = INTEGER_PARTS | {"step"}  # integers, whatever their operand is
-ENCODABLE = frozenset(
-    (
-        *("constant", "add", "sub", "neg", "mul", "matmul", "conv"),
-        *("relu", "maximum", "max_pool", "reduce_max", "sum_pool", "reduce_sum"),
-        *("reshape", "transpose", "concat", "slice", "pad", "expand"),
-        *INTEGER_VALUED,
-        *CALLS,
-    )
-)
-LAYOUT = frozenset(("reshape", "transpose", "concat", "slice", "expand", "neg"))
 
 
 class IllegalProgram(AssertionError):
@@ -67,12 +49,12 @@ def check_graph(graph: Graph, encodable: bool = False) -> None:
 
 
 def _encodable(op: ir.OpView, weights: set[ir.Value]) -> Iterable[str]:
-    kind, operands = kind_of(op), list(op.operation.operands)
-    if kind not in ENCODABLE:
+    facts, operands = graph_ops.facts_of(op), list(op.operation.operands)
+    if not facts.is_encoded:
         yield "it must have been approximated or folded"
-    elif kind == "pad" and attributes(op)["value"] != 0:
+    elif isinstance(op, graph_ops.Pad) and attributes(op)["value"] != 0:
         yield "only zeros can be padded"
-    if operands and kind not in LAYOUT and all(value in weights for value in operands):
+    if operands and not facts.is_layout and all(value in weights for value in operands):
         yield "it computes with weights alone and must have been folded"
 
 
@@ -107,7 +89,7 @@ def _ranges(op: SecretOp) -> Iterable[str]:
 
 
 def _windows(op: SecretOp) -> Iterable[str]:
-    if not isinstance(op, secret_ops.COMPARING):
+    if op.facts.compares is Compares.NOTHING:
         return
     named, ring_bits = attributes_of(op), Tensor.of(op.operation.operands[0]).encoding.ring_bits
     window, dropped = named["window_bits"], named["dropped_bits"]

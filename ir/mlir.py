@@ -5,8 +5,8 @@ from __future__ import annotations
 from torch_mlir import ir
 from torch_mlir._mlir_libs import _mlir
 
-from veilgraph.ir.graph_ops import GraphDialect
-from veilgraph.ir.secret_ops import SecretDialect
+from veilgraph.ir.graph.ops import GraphDialect
+from veilgraph.ir.secret.ops import SecretDialect
 
 # Without this each look-up of an operation tries to import `torch_mlir.dialects.<ours>`, in vain
 # and uncached: everything would be ten to thirty times slower.

@@ -1,7 +1,10 @@
 """The ordered list of passes, a reason a line. `compilation.py` runs it; `--dump-phases` shows it.
 
-A stage reads and replaces parts of one `Program`; what a level's text looks like after each stage
-is in `Program.text`.
+A stage reads and replaces parts of one `Program`; `--dump-phases` writes the level's text after
+each. Two stages repeat others: `verify_accuracy` encodes again, for a smaller error, until the
+samples pass, and `choose_approximations` encodes once more with coarser functions. Both call
+`_encoded`, which runs `encode_fixed_point` and the steps of `ENCODED` behind it. `compile` lowers
+the last stage's schedule (passes/plan/lower.py), and `emit_plan` makes the plan.
 """
 
 from __future__ import annotations
@@ -13,39 +16,57 @@ from enum import Enum
 import numpy as np
 import numpy.typing as npt
 
-from veilgraph.ir.graph import Graph
+from veilgraph.ir.graph.program import Graph
 from veilgraph.ir.legality import check_graph, check_secret
-from veilgraph.ir.party_legality import check_party
-from veilgraph.ir.plan import PUBLIC
-from veilgraph.ir.secret import SecretProgram
-from veilgraph.passes.approximate import Approximate
-from veilgraph.passes.batch_rounds import Schedule, batch_rounds
-from veilgraph.passes.bound_masks import BoundMasks
-from veilgraph.passes.choose_approximations import COARSE_UNITS, ChooseApproximations, Price
-from veilgraph.passes.choose_comparison import ChooseComparison
-from veilgraph.passes.count_questions import CountQuestions, Questions
-from veilgraph.passes.encode_fixed_point import AIM, FINE, MAX_ERROR, UNUSABLE, EncodeFixedPoint
-from veilgraph.passes.exact_rounding import ExactRounding
-from veilgraph.passes.expand_protocols import Expanded, expand_protocols
-from veilgraph.passes.fold_batch_norm import FoldBatchNorm
-from veilgraph.passes.fold_constants import FoldConstants
-from veilgraph.passes.fold_divisors import FoldDivisors
-from veilgraph.passes.infer_visibility import InferVisibility, Visibility
-from veilgraph.passes.merge_truncations import MergeTruncations
-from veilgraph.passes.normalize_by_sums import NormalizeBySums
-from veilgraph.passes.pool_average import PoolAverage
-from veilgraph.passes.prune import prune
-from veilgraph.passes.ranges import Ranges, assume, calibrate
-from veilgraph.passes.reveal_as import Form, RevealAs, before, scope
-from veilgraph.passes.round_outputs import UNKNOWN_BITS, RoundOutputs, enough_bits, mean_sizes
-from veilgraph.passes.verify_accuracy import Measured, VerifyAccuracy, missed
-from veilgraph.passes.verify_masking import coalitions, verify_masking
+from veilgraph.ir.party.legality import check_party
+from veilgraph.ir.plan.tables import PUBLIC
+from veilgraph.ir.secret.program import SecretProgram
+from veilgraph.ir.secret.types import RealRange
+from veilgraph.passes.encode.encode_fixed_point import (
+    AIM,
+    FINE,
+    MAX_ERROR,
+    UNUSABLE,
+    EncodeFixedPoint,
+)
+from veilgraph.passes.encode.functions.choose_approximations import (
+    COARSE_UNITS,
+    ChooseApproximations,
+    Price,
+)
+from veilgraph.passes.encode.verify_accuracy import Measured, VerifyAccuracy, missed
+from veilgraph.passes.graph.approximate import Approximate
+from veilgraph.passes.graph.bound_masks import BoundMasks
+from veilgraph.passes.graph.fold_batch_norm import FoldBatchNorm
+from veilgraph.passes.graph.fold_constants import FoldConstants
+from veilgraph.passes.graph.fold_divisors import FoldDivisors
+from veilgraph.passes.graph.infer_visibility import InferVisibility, Visibility
+from veilgraph.passes.graph.normalize_by_sums import NormalizeBySums
+from veilgraph.passes.graph.pool_average import PoolAverage
+from veilgraph.passes.graph.reveal_as import Form, RevealAs, before, scope
+from veilgraph.passes.party.batch_rounds import Schedule, batch_rounds
+from veilgraph.passes.party.expand_protocols import Choices, Expanded, expand_protocols, is_revealed
+from veilgraph.passes.party.prune import prune
+from veilgraph.passes.party.verify_masking import coalitions, verify_masking
+from veilgraph.passes.ranges.calibrate import Ranges, assume, calibrate
+from veilgraph.passes.secret.choose_comparison import ChooseComparison
+from veilgraph.passes.secret.choose_protocols import ChooseProtocols
+from veilgraph.passes.secret.count_questions import CountQuestions, Questions
+from veilgraph.passes.secret.exact_rounding import ExactRounding
+from veilgraph.passes.secret.keep_states import KeepStates
+from veilgraph.passes.secret.merge_truncations import MergeTruncations
+from veilgraph.passes.secret.round_outputs import (
+    UNKNOWN_BITS,
+    RoundOutputs,
+    enough_bits,
+    mean_sizes,
+)
 from veilgraph.targets.target import Target
 
 Samples = Mapping[str, npt.NDArray[np.float32]]
 LARGEST_CUT = 0.7  # of the aim, where the samples say that it was too high
 MOST_CUTS = 4  # before what is predicted is trusted no more
-ON_TARGET = 2  # times less than is aimed at may be predicted: rungs are coarse
+ON_TARGET = 2  # times less than is aimed at may be predicted: widths are coarse
 LEAST_AIM = 2.0**-30  # more than any ring can do
 
 
@@ -74,6 +95,10 @@ class Options:
         public: the model's parameters that every party may know, which the front door made
             constants.
         protection: of weights from a receiver who knows how values are rounded.
+        counts_offline: the offline phase is part of a protocol's price; else it is prepared ahead.
+        states: of each input that is a state, the output that it is in the next run.
+        state_ranges: where states lie.
+        is_joined: one entry of several, which are expanded, and whose masks are checked, together.
     """
 
     samples: Samples | None = None
@@ -85,20 +110,40 @@ class Options:
     trusts_ranges: bool = False
     public: tuple[str, ...] = ()
     protection: Protection = Protection.NONE
+    counts_offline: bool = True
+    states: Mapping[str, str] = field(default_factory=dict)
+    state_ranges: Mapping[str, RealRange] = field(default_factory=dict)
+    is_joined: bool = False
+
+
+class Level(Enum):
+    """How far down a program is: what its last stage worked on."""
+
+    GRAPH = 1
+    VISIBLE = 2  # the graph, whose values are known to be public or secret
+    SECRET = 3
+    PARTY = 4
+    SCHEDULED = 5  # the party level, whose messages have rounds
 
 
 @dataclass
 class Program:
-    """A program on its way down; each level is there once a stage has made it."""
+    """A program on its way down.
+
+    The fields without a default are set by the stage that makes them: `visibility` from the level
+    VISIBLE on, `ranges` before SECRET, `secret`, `expanded` and `schedule` from their levels on.
+    """
 
     target: Target
     options: Options
     graph: Graph
+    level: Level = field(default=Level.GRAPH, kw_only=True)
     aim: float = AIM  # share of the error allowed that the encoding predicts at most
     misses: int = 0  # how often the samples said that this was not enough
     visibility: Visibility = field(init=False)
     ranges: Ranges = field(init=False)
     secret: SecretProgram = field(init=False)
+    choices: Choices = field(init=False)
     expanded: Expanded = field(init=False)
     schedule: Schedule = field(init=False)
     questions: list[Questions] = field(init=False)
@@ -147,14 +192,19 @@ def _keep_decisions(program: Program) -> None:
 
 def _infer_visibility(program: Program) -> None:
     target, graph = program.target, program.graph
-    owners = {name: target.owner(name) for name in graph.inputs}
+    owners = {name: target.owner(name) for name in graph.inputs if name not in graph.states}
     named = owners | {"weights": target.weights_owner}
     program.visibility = InferVisibility(named).run(graph)
+    program.level = Level.VISIBLE
 
 
 def _ranges(program: Program) -> None:
     options, graph = program.options, program.graph
-    program.ranges = assume(graph) if options.samples is None else calibrate(graph, options.samples)
+    if options.samples is None:
+        program.ranges = assume(graph)
+    else:
+        found = calibrate(graph, options.samples)
+        program.ranges = found.stating("input", options.state_ranges)
 
 
 def _encoding(program: Program) -> EncodeFixedPoint:
@@ -174,31 +224,27 @@ def _encoding(program: Program) -> EncodeFixedPoint:
 def _encode(program: Program) -> None:
     encode = _encoding(program)
     program.secret = encode.run(program.graph, program.visibility, program.ranges)
+    program.level = Level.SECRET
 
 
-def _secret(run: Callable[[SecretProgram], SecretProgram]) -> Callable[[Program], None]:
-    def stage(program: Program) -> None:
-        program.secret = run(program.secret)
-
-    return stage
+def _merge(program: Program, secret: SecretProgram) -> SecretProgram:
+    return MergeTruncations().run(secret)
 
 
-_merge = _secret(lambda secret: MergeTruncations().run(secret))
+def _exact_rounding(program: Program, secret: SecretProgram) -> SecretProgram:
+    is_exact = program.options.protection is Protection.EXACT
+    return ExactRounding().run(secret) if is_exact else secret
 
 
-def _exact_rounding(program: Program) -> None:
-    if program.options.protection is Protection.EXACT:
-        program.secret = ExactRounding().run(program.secret)
+def _choose(program: Program, secret: SecretProgram) -> SecretProgram:
+    return ChooseComparison().run(secret)
 
 
-_choose = _secret(lambda secret: ChooseComparison().run(secret))
-
-
-def _rounded(program: Program, secret: SecretProgram) -> SecretProgram:
+def _round_outputs(program: Program, secret: SecretProgram) -> SecretProgram:
     """With outputs as coarse as the user says, or as the error allowed lets them be."""
     options = program.options
     decisions = {name for name, form in options.reveal_as.items() if form.decides}
-    exact = decisions | _hidden(program)
+    exact = decisions | _hidden(program) | set(options.states.values())
     revealed = [name for name in secret.outputs if name not in exact]
     bits = dict.fromkeys(revealed, options.frac_bits or UNKNOWN_BITS)
     if options.frac_bits is None and program.ranges.outputs:
@@ -210,8 +256,45 @@ def _rounded(program: Program, secret: SecretProgram) -> SecretProgram:
     return RoundOutputs(bits).run(secret)
 
 
-def _round_outputs(program: Program) -> None:
-    program.secret = _rounded(program, program.secret)
+def _keep_states(program: Program, secret: SecretProgram) -> SecretProgram:
+    return KeepStates(program.options.states).run(secret)
+
+
+# Behind `encode_fixed_point`, in this order, whenever a program is encoded.
+ENCODED: tuple[tuple[str, str, Callable[[Program, SecretProgram], SecretProgram]], ...] = (
+    ("merge_truncations", "one truncation a linear chain, fused with the comparison after it",
+     _merge),
+    ("exact_rounding", "only on request: a value alone says how it is rounded, and no threshold",
+     _exact_rounding),
+    ("choose_comparison", "a comparison looks at the bits that can differ, and no others",
+     _choose),
+    ("round_outputs", "bits that the error allowed does not need tell of weights alone",
+     _round_outputs),
+    ("keep_states", "a run finds a state in the encoding that another left it in", _keep_states),
+)  # fmt: skip
+
+
+def _secret(
+    run: Callable[[Program, SecretProgram], SecretProgram],
+) -> Callable[[Program], None]:
+    def stage(program: Program) -> None:
+        program.secret = run(program, program.secret)
+
+    return stage
+
+
+def _encoded(program: Program, encode: EncodeFixedPoint) -> SecretProgram:
+    """The graph encoded anew, with all steps behind it."""
+    secret = encode.run(program.graph, program.visibility, program.ranges)
+    for _, _, run in ENCODED:
+        secret = run(program, secret)
+    return secret
+
+
+def revealed(program: Program) -> list[str]:
+    """The outputs that go to somebody."""
+    states, target = program.options.states, program.target
+    return [name for name in program.secret.outputs if is_revealed(name, states, target)]
 
 
 def _verifying(program: Program, given: Samples) -> VerifyAccuracy:
@@ -257,8 +340,7 @@ def _encode_finer(program: Program, found: Measured, allowed: float) -> None:
     program.aim = max(LEAST_AIM, min(program.aim, predicted) * cut)
     if program.misses > MOST_CUTS:
         program.ranges = program.ranges.without_gains()
-    for stage in (_encode, _merge, _exact_rounding, _choose, _round_outputs):
-        stage(program)
+    program.secret = _encoded(program, _encoding(program))
 
 
 def _choose_approximations(program: Program) -> None:
@@ -270,38 +352,42 @@ def _choose_approximations(program: Program) -> None:
     is_free = encoding.narrows(program.graph, program.ranges)
     if not (is_free and ChooseApproximations.applies_to(program.graph)):
         return
-
-    def encoded() -> SecretProgram:
-        coarse = replace(encoding, fit_units=COARSE_UNITS)
-        plain = coarse.run(program.graph, program.visibility, program.ranges)
-        merged = MergeTruncations().run(plain)
-        if options.protection is Protection.EXACT:
-            merged = ExactRounding().run(merged)
-        return _rounded(program, ChooseComparison().run(merged))
-
     choose = ChooseApproximations(
         AIM * options.max_error,
         _verifying(program, options.samples),
-        encoded,
+        lambda: _encoded(program, replace(encoding, fit_units=COARSE_UNITS)),
         lambda secret: Price.of(secret, program.target),
     )
     program.secret = choose.run(program.secret)
 
 
+def _choose_protocols(program: Program) -> None:
+    choose = ChooseProtocols(program.target, program.options.counts_offline)
+    program.choices = choose.run(program.secret)
+
+
 def _expand(program: Program) -> None:
     fixed_roles = program.options.protection is Protection.ROLES
-    program.expanded = prune(expand_protocols(program.secret, program.target, fixed_roles))
+    states = program.options.states
+    expanded = expand_protocols(
+        program.secret, program.target, fixed_roles, program.choices, states
+    )
+    program.expanded = prune(expanded)
+    program.level = Level.PARTY
 
 
 def _batch_rounds(program: Program) -> None:
     program.schedule = batch_rounds(program.expanded.program)
+    program.level = Level.SCHEDULED
 
 
 def _verify_masking(program: Program) -> None:
+    if program.options.is_joined:
+        return
     target = program.target
     receivers = {
-        name: [target.parties.index(who) for who in target.receiver(name)]
-        for name in program.secret.outputs
+        name: [target.member(who).party for who in target.receiver(name)]
+        for name in revealed(program)
     }
     verify_masking(program.schedule, coalitions(target), receivers)
 
@@ -309,28 +395,29 @@ def _verify_masking(program: Program) -> None:
 def _count_questions(program: Program) -> None:
     """Of receivers of numbers who do not have the weights."""
     target, forms, secret = program.target, program.options.reveal_as, program.secret
-    numbers = [name for name in secret.outputs if name not in forms or not forms[name].decides]
+    numbers = [name for name in revealed(program) if name not in forms or not forms[name].decides]
     received = {
         who: (party, [name for name in numbers if who in target.receiver(name)])
-        for party, who in enumerate(target.parties)
+        for party, who in enumerate(target.everyone)
         if who != target.weights_owner
     }
     count = CountQuestions(program.ranges, program.expanded, program.schedule)
-    is_hidden = target.weights_owner != PUBLIC and len(target.parties) > 1
+    is_hidden = target.weights_owner != PUBLIC and len(target.everyone) > 1
     asking = {who: (party, names) for who, (party, names) in received.items() if names}
     program.questions = count.run(secret, asking) if is_hidden else []
 
 
 def check(program: Program) -> None:
     """Holds the level that a stage worked on to its grammar: a wrong pass fails at its own exit."""
-    if hasattr(program, "schedule"):
-        return  # the party-level program was checked when it was made; later stages only place it
-    if hasattr(program, "expanded"):
-        check_party(program.expanded.program)
-    elif hasattr(program, "secret"):
-        check_secret(program.secret)
-    else:
-        check_graph(program.graph, encodable=hasattr(program, "visibility"))
+    match program.level:
+        case Level.GRAPH | Level.VISIBLE:
+            check_graph(program.graph, encodable=program.level is Level.VISIBLE)
+        case Level.SECRET:
+            check_secret(program.secret)
+        case Level.PARTY:
+            check_party(program.expanded.program)
+        case Level.SCHEDULED:
+            pass  # checked when it was made; later stages only place it
 
 
 PIPELINE: tuple[Stage, ...] = (
@@ -358,20 +445,15 @@ PIPELINE: tuple[Stage, ...] = (
     ("ranges", "scales and windows come from where values lie", _ranges),
     # secret: fixed-point ring maths
     ("encode_fixed_point", "rings and scales by the depth still to come", _encode),
-    ("merge_truncations", "one truncation a linear chain, fused with the comparison after it",
-     _merge),
-    ("exact_rounding", "only on request: a value alone says how it is rounded, and no threshold",
-     _exact_rounding),
-    ("choose_comparison", "a comparison looks at the bits that can differ, and no others",
-     _choose),
-    ("round_outputs", "bits that the error allowed does not need tell of weights alone",
-     _round_outputs),
-    ("verify_accuracy", "a plan is made of what the samples have shown to be exact enough",
+    *((name, reason, _secret(run)) for name, reason, run in ENCODED),
+    ("verify_accuracy", "the samples show a plan to be exact enough; else it is encoded again",
      _verify_accuracy),
     ("choose_approximations", "only with an error allowed: coarser sums of waves, if cheaper",
      _choose_approximations),
     ("keep_decisions", "what a class is made of was there to be measured, and stays secret",
      _keep_decisions),
+    ("choose_protocols", "of an op's protocols the cheapest on the network, or what a user named",
+     _choose_protocols),
     # party: messages, draws, local computation
     ("expand_protocols", "each op becomes its protocol in the suite; what nothing needs goes",
      _expand),
@@ -380,5 +462,4 @@ PIPELINE: tuple[Stage, ...] = (
      _verify_masking),
     ("count_questions", "whoever receives numbers may fit weights to how they were rounded",
      _count_questions),
-    # emit_plan follows: it lowers the schedule (passes/lower.py), and makes the plan of its tables
 )  # fmt: skip

@@ -15,7 +15,7 @@ class Machine:
 
     Args:
         library: path of a kernel library (`veilgraph.kernels.native.library`).
-        steps: STEP records of veilgraph.ir.plan; copied, as are the next four.
+        steps: STEP records of veilgraph.ir.plan.tables; copied, as are the next four.
         buffers: BUFFER records.
         params: int64 parameters of the kernels.
         constants: the plan's public constants; read-only for kernels.
@@ -203,9 +203,12 @@ class Fault:
     due_bytes: int
 
 class Links:
-    """Rounds of messages over streams by peer, in a plan of so many parties."""
+    """Rounds of messages over streams by peer, in a plan of so many parties.
 
-    def __init__(self, streams: dict[int, Stream], parties: int) -> None: ...
+    Links work in parallel where a message has `large_bytes`.
+    """
+
+    def __init__(self, streams: dict[int, Stream], parties: int, large_bytes: int) -> None: ...
     def exchange(
         self,
         sends: dict[int, Any],

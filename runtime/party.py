@@ -16,15 +16,15 @@ import numpy as np
 import numpy.typing as npt
 
 from veilgraph.ir.errors import SecurityAbort, UsageError
-from veilgraph.ir.plan import PartyPlan, Phase, Plan, Tensor
-from veilgraph.runtime.dealing import DealtShares
-from veilgraph.runtime.device import Place, Ready
-from veilgraph.runtime.devices import ready
-from veilgraph.runtime.keys import DrawKeys, Ratchet, SessionKeys
-from veilgraph.runtime.links import Links
+from veilgraph.ir.plan.tables import PartyPlan, Phase, Plan, Tensor, rows_of
+from veilgraph.runtime.devices.choose import ready
+from veilgraph.runtime.devices.interface import MemoryRange, Ready
+from veilgraph.runtime.encoding import Words, decode, encode, word_dtype
+from veilgraph.runtime.links.links import Links
 from veilgraph.runtime.phases import PhaseLoop, phase_loop, stretches_of
 from veilgraph.runtime.randomness import fresh_seed, require_number
-from veilgraph.runtime.shares import Words, decode, encode, word_dtype
+from veilgraph.runtime.session.keys import DrawKeys, Ratchet, SessionKeys
+from veilgraph.runtime.store.share_files import DealtShares
 from veilgraph.runtime.transcript import PhaseRecord, Transcript
 
 Array = npt.NDArray[np.float32]
@@ -69,10 +69,12 @@ class Party:
         else:
             table = keys.setup().table(self._holders)
         self.device = (device or ready("cpu", plan, party)).open(table)
-        self._loops: dict[Phase, PhaseLoop] = {}  # made when first run: not all links may be there
+        # By phase and entry, made when first run: not all links may be there.
+        self._loops: dict[tuple[Phase, int], PhaseLoop] = {}
         self.setup = Transcript()
         self.runs = 0
         self._traces = False
+        self._state_is_whole = True
 
     def share_weights(
         self, weights: Mapping[str, npt.ArrayLike], dealt: DealtShares | None = None
@@ -99,40 +101,91 @@ class Party:
         return self.setup
 
     def infer(
-        self, inputs: Mapping[str, npt.ArrayLike], prepared: Prepared | None = None
+        self,
+        inputs: Mapping[str, npt.ArrayLike],
+        prepared: Prepared | None = None,
+        entry: int = 0,
     ) -> tuple[dict[str, Array], Transcript]:
-        """One inference: this party's outputs by name, and what it took.
+        """One run of an entry: this party's outputs by name, and what it took.
+
+        States are replaced when all of it is done; one that breaks off online leaves them lost.
 
         Args:
             inputs: this party's own, by name.
             prepared: its offline phase, run before; None runs it now.
+            entry: its number in the plan; the same at all parties.
 
         Raises:
             UsageError: an input that is missing, unknown, of another shape or not finite.
             AccuracyError: an input outside its declared range.
-            SecurityAbort: an inference that was run before.
+            SecurityAbort: an inference that was run before; another entry than a peer's; or states
+                that a run before has lost.
         """
         start = time.perf_counter()
-        encoded = self.encoded(inputs)
+        self._require_state()
+        encoded = self.encoded(inputs, entry)
+        self._agree_on(entry)
         own_seconds = time.perf_counter() - start
         transcript = Transcript()
         if prepared is None:
-            self._run_offline(transcript, self._own())
+            self._run_offline(transcript, self._own(), entry)
         else:
             self._begin(prepared.number, prepared.keys)
-            self.restore(Phase.OFFLINE, prepared.memory)
+            self.restore(Phase.OFFLINE, prepared.memory, entry)
             transcript.phases[Phase.OFFLINE] = PhaseRecord()
         for tensor, words in encoded:
             self._write(tensor, words)
-        self._run(Phase.ONLINE, transcript)
+        self._state_is_whole = False
+        self._run(Phase.ONLINE, transcript, entry)
+        self._state_is_whole = True
         start = time.perf_counter()
-        outputs = {t.name: decode(self._words(t), t) for t in self.program.outputs}
+        own = (t for t in self.program.outputs if t.entry == entry)
+        outputs = {t.name: decode(self._words(t), t) for t in own}
         own_seconds += time.perf_counter() - start
         transcript.phases[Phase.ONLINE].seconds += own_seconds
         if self._traces:
             transcript.spans = self.device.spans
             self.device.trace()
         return outputs, transcript
+
+    def _require_state(self) -> None:
+        """SecurityAbort where a run broke off: some parties may have the states after it."""
+        if self.plan.manifest.states and not self._state_is_whole:
+            raise SecurityAbort(
+                "A run broke off online, and its states are lost: peers may be a run ahead.",
+                "Begin another session, from the states that all parties saved last.",
+            )
+
+    def _agree_on(self, entry: int) -> None:
+        """That all parties are about to run the same entry; said only where there are several."""
+        names = self.plan.manifest.entries
+        if len(names) == 1:
+            return
+        peers = [i for i in range(len(self.links.names)) if i != self.links.party]
+        received = {peer: bytearray(1) for peer in peers}
+        self.links.exchange(dict.fromkeys(peers, bytes([entry])), received, "entry")
+        for peer, content in received.items():
+            if content[0] != entry:
+                other = names[content[0]] if content[0] < len(names) else "another"
+                raise SecurityAbort(
+                    f"{self.links.names[peer]} runs entry `{other}`, and this party "
+                    f"`{names[entry]}`.",
+                    "Let all parties run the same entries, in the same order.",
+                )
+
+    def state(self) -> dict[str, Words]:
+        """This party's parts of states as the last run left them, by `Share.key`.
+
+        Raises:
+            SecurityAbort: a run that broke off has lost them.
+        """
+        self._require_state()
+        return {part.key: self._words(part) for part in self.program.states}
+
+    def put_state(self, words: Mapping[str, Words]) -> None:
+        """Goes on from what `state` gave, of all parties after the same run."""
+        for part in self.program.states:
+            self._write(part, words[part.key])
 
     def trace(self) -> None:
         """From here on transcripts of inferences say when each step ran."""
@@ -156,13 +209,13 @@ class Party:
         keys = self._run_offline(transcript, ratchet)
         return Prepared(self.runs, keys, self.kept(Phase.OFFLINE)), transcript
 
-    def _run_offline(self, transcript: Transcript, ratchet: Ratchet) -> DrawKeys:
+    def _run_offline(self, transcript: Transcript, ratchet: Ratchet, entry: int = 0) -> DrawKeys:
         start = time.perf_counter()
         keys = ratchet.keys()
         self._begin(ratchet.number, keys)
         self._ratchet = self._own().at(ratchet.number + 1)  # whatever happens, keys are used once
         spent = time.perf_counter() - start
-        self._run(Phase.OFFLINE, transcript)
+        self._run(Phase.OFFLINE, transcript, entry)
         transcript.phases[Phase.OFFLINE].seconds += spent
         return keys
 
@@ -181,25 +234,29 @@ class Party:
         self.runs = number
         self.device.rekey(keys.table(self._holders))
 
-    def kept(self, phase: Phase) -> bytes:
+    def kept(self, phase: Phase, entry: int = 0) -> bytes:
         """What a phase left in memory for the phases after it."""
-        return b"".join(self.device.copy_out(place).tobytes() for place in self._kept(phase))
+        places = self._kept(phase, entry)
+        return b"".join(self.device.copy_out(place).tobytes() for place in places)
 
-    def restore(self, phase: Phase, memory: bytes) -> None:
+    def restore(self, phase: Phase, memory: bytes, entry: int = 0) -> None:
         """Puts back what `kept` gave."""
-        places, start = self._kept(phase), 0
+        places, start = self._kept(phase, entry), 0
         assert sum(count for _, count in places) == len(memory), "a store of another plan"
         for offset, count in places:
             self.device.copy_in(offset, memory[start : start + count])
             start += count
 
-    def _kept(self, phase: Phase) -> list[Place]:
-        rows = self.program.kept[self.program.kept["phase"] == phase]
+    def _kept(self, phase: Phase, entry: int) -> list[MemoryRange]:
+        rows = rows_of(self.program.kept, phase, entry)
         return [(int(row["offset"]), int(row["bytes"])) for row in rows]
 
-    def encoded(self, inputs: Mapping[str, npt.ArrayLike]) -> list[tuple[Tensor, Words]]:
-        """This party's inputs as ring elements; see `infer` for what is refused."""
-        names = [tensor.name for tensor in self.program.inputs]
+    def encoded(
+        self, inputs: Mapping[str, npt.ArrayLike], entry: int = 0
+    ) -> list[tuple[Tensor, Words]]:
+        """This party's inputs to an entry as ring elements; see `infer` for what is refused."""
+        own = [tensor for tensor in self.program.inputs if tensor.entry == entry]
+        names = [tensor.name for tensor in own]
         for name in inputs:
             if name not in names:
                 owned = ", ".join(f"`{n}`" for n in names) or "none"
@@ -212,7 +269,7 @@ class Party:
                     f"{self.program.party} owns input `{name}`, and it was not given.",
                     f"Give it with --input {name}=@FILE.npy.",
                 )
-        return [(t, encode(inputs[t.name], t)) for t in self.program.inputs]
+        return [(t, encode(inputs[t.name], t)) for t in own]
 
     def close(self) -> None:
         """Wipes the memory and closes the links."""
@@ -237,20 +294,20 @@ class Party:
 
     # Steps
 
-    def _run(self, phase: Phase, transcript: Transcript) -> None:
+    def _run(self, phase: Phase, transcript: Transcript, entry: int = 0) -> None:
         record = transcript.phases[phase] = PhaseRecord()
-        if phase not in self._loops:
-            stretches = stretches_of(self.program, phase)
-            self._loops[phase] = phase_loop(self.device, self.links, stretches)
+        if (phase, entry) not in self._loops:
+            stretches = stretches_of(self.program, phase, entry)
+            self._loops[phase, entry] = phase_loop(self.device, self.links, stretches)
         self.links.reset_counters()
         self.device.reset_profile()
         start = time.perf_counter()
-        self._loops[phase].run(self.runs, record)
+        self._loops[phase, entry].run(self.runs, record)
         record.seconds = time.perf_counter() - start
         record.kernels = {name: spent for name, spent in self.device.profile.items() if spent[0]}
         record.sent_bytes = {p: n for p, n in self.links.sent_bytes.items() if n}
         record.received_bytes = {p: n for p, n in self.links.received_bytes.items() if n}
-        transcript.check(self.program, phase)
+        transcript.check(self.program, phase, entry)
 
     # Tensors
 

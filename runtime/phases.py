@@ -13,19 +13,22 @@ from typing import Protocol
 
 import numpy as np
 
-from veilgraph.ir.plan import ROUND, Direction, PartyPlan, Phase
+from veilgraph.ir.plan.tables import (
+    LARGE_MESSAGE_BYTES,
+    ROUND,
+    Direction,
+    PartyPlan,
+    Phase,
+    rows_of,
+)
 from veilgraph.runtime import _native
-from veilgraph.runtime.cpu_device import CpuDevice
-from veilgraph.runtime.device import Device, LongRound, Piece, Place, by_peer
-from veilgraph.runtime.links import Links
-from veilgraph.runtime.native_links import NativeLinks
+from veilgraph.runtime.devices.interface import Device, LongRound, MemoryRange, Piece, by_peer
+from veilgraph.runtime.links.links import Links, NativeRounds
 from veilgraph.runtime.transcript import PhaseRecord
-
-LONG_BYTES = 1 << 20  # a message from here on moves while the steps before its round run
 
 
 @dataclass(frozen=True)
-class Stretch:
+class StepRange:
     """Kernel steps [first, last), then the round `last`, if `sends` or `receives` has a piece."""
 
     first: int
@@ -56,14 +59,15 @@ class PhaseLoop(Protocol):
         """
 
 
-def phase_loop(device: Device, links: Links, stretches: Sequence[Stretch]) -> PhaseLoop:
+def phase_loop(device: Device, links: Links, stretches: Sequence[StepRange]) -> PhaseLoop:
     """The fastest way of running these stretches on this device, over these links."""
-    if isinstance(links, NativeLinks) and isinstance(device, CpuDevice):
-        return NativePhase(device.machine, links, stretches)
+    machine, rounds = device.native, links.native
+    if machine is not None and rounds is not None:
+        return NativePhase(machine, rounds, stretches)
     return TurnsPhase(device, links, stretches)
 
 
-class Turn(Protocol):
+class RoundStep(Protocol):
     """A stretch of steps and the round after it."""
 
     def run(self, number: int, record: PhaseRecord) -> None:
@@ -73,7 +77,7 @@ class Turn(Protocol):
 class TurnsPhase:
     """Turns between any device and any links."""
 
-    def __init__(self, device: Device, links: Links, stretches: Sequence[Stretch]) -> None:
+    def __init__(self, device: Device, links: Links, stretches: Sequence[StepRange]) -> None:
         self._device = device
         self._links = links
         self._turns = [_turn(device, links, stretch) for stretch in stretches]
@@ -82,22 +86,22 @@ class TurnsPhase:
         for turn in self._turns:
             turn.run(number, record)
         self._device.finish()
-        if isinstance(self._links, NativeLinks):
-            record.encryption_seconds = self._links.encryption_seconds
+        if self._links.native is not None:
+            record.encryption_seconds = self._links.native.encryption_seconds
 
 
-def _turn(device: Device, links: Links, stretch: Stretch) -> Turn:
-    if isinstance(links, NativeLinks) and stretch.longest_bytes >= LONG_BYTES:
+def _turn(device: Device, links: Links, stretch: StepRange) -> RoundStep:
+    if links.native is not None and stretch.longest_bytes >= LARGE_MESSAGE_BYTES:
         messages = device.long_round(stretch.first, stretch.last, stretch.sends, stretch.receives)
         if messages is not None:
-            return LongTurn(device, links, stretch, messages)
-    return PlainTurn(device, links, stretch)
+            return LongTurn(device, links.native, stretch, messages)
+    return PlainRounds(device, links, stretch)
 
 
-class PlainTurn:
+class PlainRounds:
     """A round after all steps before it."""
 
-    def __init__(self, device: Device, links: Links, stretch: Stretch) -> None:
+    def __init__(self, device: Device, links: Links, stretch: StepRange) -> None:
         self._device, self._links, self._stretch = device, links, stretch
         sends, receives = _places(stretch.sends), _places(stretch.receives)
         self._messages = device.round(sends, receives) if stretch.has_round else None
@@ -122,7 +126,7 @@ class LongTurn:
     """A round that begins with the steps before it, over native links."""
 
     def __init__(
-        self, device: Device, links: NativeLinks, stretch: Stretch, messages: LongRound
+        self, device: Device, links: NativeRounds, stretch: StepRange, messages: LongRound
     ) -> None:
         self._device, self._links, self._stretch = device, links, stretch
         self._messages = messages
@@ -148,7 +152,7 @@ class LongTurn:
         record.rounds += 1
 
 
-def _places(pieces: Sequence[Piece]) -> dict[int, list[Place]]:
+def _places(pieces: Sequence[Piece]) -> dict[int, list[MemoryRange]]:
     """Where each peer's message is, piece by piece."""
     return {
         peer: [(piece.offset, piece.bytes) for piece in message]
@@ -163,11 +167,11 @@ class NativePhase:
     """
 
     def __init__(
-        self, device: _native.Machine, links: NativeLinks, stretches: Sequence[Stretch]
+        self, machine: _native.Machine, links: NativeRounds, stretches: Sequence[StepRange]
     ) -> None:
         self._links = links
         self._names = [stretch.name for stretch in stretches]
-        self._phase = _native.Phase(device, links.rounds)
+        self._phase = _native.Phase(machine, links.rounds)
         for stretch in stretches:
             self._phase.add(stretch.first, stretch.last, stretch.sends, stretch.receives)
 
@@ -183,25 +187,26 @@ class NativePhase:
             raise self._links.ended_by(fault, self._names[reached])
 
 
-def stretches_of(program: PartyPlan, phase: Phase) -> list[Stretch]:
-    """A party's stretches of one phase, in order."""
+def stretches_of(program: PartyPlan, phase: Phase, entry: int = 0) -> list[StepRange]:
+    """A party's stretches of one phase of an entry, in order."""
     steps = program.steps
-    own = np.flatnonzero(steps["phase"] == phase)
+    own = np.flatnonzero((steps["phase"] == phase) & (steps["entry"] == entry))
     if not len(own):
         return []
     found, first = [], int(own[0])
     for i in own[steps["kernel"][own] == ROUND]:
         found.append(_stretch(program, phase, first, int(i)))
         first = int(i) + 1
-    found.append(Stretch(first, int(own[-1]) + 1, "", [], []))
+    found.append(StepRange(first, int(own[-1]) + 1, "", [], []))
     return found
 
 
-def _stretch(program: PartyPlan, phase: Phase, first: int, last: int) -> Stretch:
-    messages, number = program.messages, int(program.steps["round"][last])
+def _stretch(program: PartyPlan, phase: Phase, first: int, last: int) -> StepRange:
+    row = program.steps[last]
+    messages, number = rows_of(program.messages, phase, int(row["entry"])), int(row["round"])
     pieces: dict[Direction, list[Piece]] = {d: [] for d in Direction}
-    for row in messages[(messages["phase"] == phase) & (messages["round"] == number)]:
+    for row in messages[messages["round"] == number]:
         fields = (int(row[name]) for name in Piece._fields)
         pieces[Direction(row["direction"])].append(Piece(*fields))
     name = f"{phase.name.lower()} round {number + 1}"
-    return Stretch(first, last, name, pieces[Direction.SEND], pieces[Direction.RECEIVE])
+    return StepRange(first, last, name, pieces[Direction.SEND], pieces[Direction.RECEIVE])

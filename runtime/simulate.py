@@ -16,15 +16,15 @@ import numpy as np
 import numpy.typing as npt
 
 from veilgraph.ir.errors import PeerError, UsageError
-from veilgraph.ir.plan import Phase, Plan
-from veilgraph.runtime.dealing import deal
-from veilgraph.runtime.devices import DeviceName, ready
-from veilgraph.runtime.handshake import NO_DEALING, Terms, open_session
-from veilgraph.runtime.keys import holders_of
-from veilgraph.runtime.links import Links
-from veilgraph.runtime.loopback import loopback
+from veilgraph.ir.plan.tables import Phase, Plan
+from veilgraph.runtime.devices.choose import DeviceName, ready
+from veilgraph.runtime.links.links import Links
+from veilgraph.runtime.links.loopback import loopback
 from veilgraph.runtime.party import Party
 from veilgraph.runtime.randomness import fresh_nonce
+from veilgraph.runtime.session.handshake import NO_DEALING, Terms, open_session
+from veilgraph.runtime.session.keys import holders_of
+from veilgraph.runtime.store.share_files import deal
 from veilgraph.runtime.transcript import Transcript
 
 Arrays = Mapping[str, npt.ArrayLike]
@@ -86,9 +86,22 @@ class Answer:
         return float(np.median([run.seconds(Phase.OFFLINE) for run in self.runs]))
 
 
-def split_inputs(plan: Plan, inputs: Arrays) -> dict[str, dict[str, npt.ArrayLike]]:
-    """Each party's own inputs; UsageError for a name that is no input of the model."""
-    owners = {t.name: party for party, p in plan.programs.items() for t in p.inputs}
+def entry_of(plan: Plan, name: str | None) -> int:
+    """The number of an entry; the first one's if nobody names it.
+
+    Raises:
+        UsageError: the plan has none of this name.
+    """
+    entries = plan.manifest.entries
+    if name is not None and name not in entries:
+        raise UsageError(f"The plan has no entry `{name}`.", f"Its entries: {', '.join(entries)}.")
+    return entries.index(name) if name is not None else 0
+
+
+def split_inputs(plan: Plan, inputs: Arrays, entry: int = 0) -> dict[str, dict[str, npt.ArrayLike]]:
+    """Each party's own inputs to an entry; UsageError for a name that is no input of the model."""
+    programs = plan.programs.items()
+    owners = {t.name: party for party, p in programs for t in p.inputs if t.entry == entry}
     for name in inputs:
         if name not in plan.manifest.owners:
             known = ", ".join(n for n in plan.manifest.owners if n != "weights")
@@ -161,12 +174,16 @@ def simulate_many(
     isa: str | None = None,
     cubins: Path | None = None,
     trace: bool = False,
+    entries: Sequence[str] | None = None,
 ) -> Answer:
     """One session in which every one of `batches` is an inference; see `simulate`.
 
-    With `trace` the transcripts of the last one say when each step ran.
+    With `trace` the transcripts of the last one say when each step ran. `entries` names that of
+    each batch; None stands for the plan's first.
     """
-    own = [split_inputs(plan, inputs) for inputs in batches]
+    named: Sequence[str | None] = entries or [None] * len(batches)
+    numbers = [entry_of(plan, name) for name in named]
+    own = [split_inputs(plan, x, number) for x, number in zip(batches, numbers, strict=True)]
     dealt = deal(plan, weights)
     places = {
         name: ready(each, plan, name, threads=threads, isa=isa, cubins=cubins)
@@ -186,10 +203,11 @@ def simulate_many(
             session = open_session(links, terms, None, fresh_nonce(), holders_of(plan))
             with Party(plan, name, links, session.keys, places[name]) as party:
                 setup = party.share_weights(weights, mine)
-                done = [party.infer(inputs[name]) for inputs in own[:-1]]
-                if trace:
-                    party.trace()
-                done.append(party.infer(own[-1][name]))
+                done = []
+                for number, inputs in enumerate(own):
+                    if trace and number == len(own) - 1:
+                        party.trace()
+                    done.append(party.infer(inputs[name], entry=numbers[number]))
             return setup.phases[Phase.SETUP].seconds, done
 
     results = in_threads(work, loopback(len(plan.manifest.parties), plan.manifest.parties))

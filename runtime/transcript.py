@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from veilgraph.ir.plan import Direction, PartyPlan, Phase
+from veilgraph.ir.plan.tables import Direction, PartyPlan, Phase, rows_of
 
 
 @dataclass
@@ -37,9 +37,9 @@ class Transcript:
     phases: dict[Phase, PhaseRecord] = field(default_factory=dict)
     spans: list[tuple[int, int, int]] = field(default_factory=list)
 
-    def check(self, program: PartyPlan, phase: Phase) -> None:
-        """Compares a phase with the plan's prediction for this party."""
-        record, predicted = self.phases[phase], predict(program, phase)
+    def check(self, program: PartyPlan, phase: Phase, entry: int = 0) -> None:
+        """Compares a phase of an entry with the plan's prediction for this party."""
+        record, predicted = self.phases[phase], predict(program, phase, entry)
         counted = (record.rounds, record.sent_bytes, record.received_bytes)
         expected = (predicted.rounds, predicted.sent_bytes, predicted.received_bytes)
         if counted != expected:
@@ -49,10 +49,10 @@ class Transcript:
             )
 
 
-def predict(program: PartyPlan, phase: Phase) -> PhaseRecord:
+def predict(program: PartyPlan, phase: Phase, entry: int = 0) -> PhaseRecord:
     """Rounds that this party takes part in, and bytes by peer, as the plan states them."""
     record = PhaseRecord()
-    messages = program.messages[program.messages["phase"] == phase]
+    messages = rows_of(program.messages, phase, entry)
     record.rounds = len(set(messages["round"].tolist()))
     for row in messages:
         is_send = row["direction"] == Direction.SEND

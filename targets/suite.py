@@ -9,31 +9,56 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from enum import Enum
-from typing import Any
+from typing import Any, ClassVar
 
 from veilgraph.ir.errors import Offender, UnsupportedError
-from veilgraph.ir.party import Program, Shape, Value
-from veilgraph.ir.types import Type, words
+from veilgraph.ir.party.program import Program, Shape, Value
+from veilgraph.ir.roles import Role
+from veilgraph.ir.secret.function_forms import FunctionForm
+from veilgraph.ir.types import Kind, Type, words
+from veilgraph.targets.functions.function_block import Fitted, FunctionBlock, Wanted
+from veilgraph.targets.variants import NOTHING, STANDARD, Needs, Protocol, Rounding, Variant
+
+Holders = Callable[[int, int], frozenset[int]]  # of a part, and of how many: computing parties
 
 
-class Dealer(Enum):
-    """The role of a party that deals correlated randomness and computes nothing."""
+@dataclass(frozen=True)
+class Form:
+    """How a sharing's parts are held. A suite with another way to hold them has a row of its own.
 
-    DEALER = "dealer"
+    Attributes:
+        name: for people.
+        holders: of part j of n, the roles that hold it.
+        keeper: of part j of n, the one of them that keeps it where the sharing is read as an
+            additive one; None where it is one as it is.
+        is_public: its one part is the value, which everyone knows and is meant to.
+    """
+
+    name: str
+    holders: Holders
+    keeper: Callable[[int, int], int] | None = None
+    is_public: bool = False
+
+    REPLICATED: ClassVar[Form]
+    ADDITIVE: ClassVar[Form]
+    CLEAR: ClassVar[Form]
+    PUBLIC: ClassVar[Form]
 
 
-DEALER = Dealer.DEALER
-Role = int | Dealer
+def all_but(lacking: int) -> Holders:
+    """Part j is at every party but party j + `lacking`."""
+    return lambda part, parts: frozenset(range(parts)) - {(part + lacking) % parts}
 
 
-class Form(Enum):
-    """How a sharing's parts are held."""
+def alone(part: int, parts: int) -> frozenset[int]:
+    """Part j is at party j alone."""
+    return frozenset({part})
 
-    REPLICATED = "replicated"  # part j at every party but one
-    ADDITIVE = "additive"  # part j at party j alone, not masked by a zero sharing
-    CLEAR = "clear"  # one part, the value itself
-    PUBLIC = "public"  # one part, held by every party and meant to be
+
+Form.REPLICATED = Form("replicated", all_but(1), lambda part, parts: part)  # of three: j - 1, j
+Form.ADDITIVE = Form("additive", alone)  # not masked by a zero sharing
+Form.CLEAR = Form("clear", alone)  # the value itself
+Form.PUBLIC = Form("public", alone, is_public=True)
 
 
 @dataclass(frozen=True, eq=False)
@@ -93,19 +118,35 @@ class Operation:
 
 
 @dataclass(frozen=True)
+class Member:
+    """One of a program's parties, by its number: who gives a value, gets one, or prepares.
+
+    It may compute or not: `Parties.role` says in which role it does.
+    """
+
+    party: int
+
+
+Place = int | Member  # a role among those that compute, or somebody in particular
+
+
+@dataclass(frozen=True)
 class Parties:
     """The computing parties in the roles of a protocol: role i is party `order[i]`.
 
-    Protocols name roles. `rotated` gives the same parties in other roles, so that the work and the
-    links of a protocol that treats its parties differently can be balanced.
+    Protocols name roles, and members of the program where it matters who they are. `rotated` gives
+    the same parties in other roles, so that the work and the links of a protocol that treats its
+    parties differently can be balanced.
     """
 
     program: Program
     order: tuple[int, ...]
-    dealer: int | None = None
+    host: Member | None = None  # of what the provider prepares
     made: dict[Sharing, Any] = field(default_factory=dict)  # what a suite makes of a sharing once
-    receiver: int | None = None  # who is to know as little as can be of how values are rounded
+    receiver: Member | None = None  # who is to know as little as can be of how values are rounded
     fixed_roles: bool = False  # in every truncation, though links are then not balanced
+    chosen: Mapping[str, Variant] = field(default_factory=dict)  # where not the suite's first
+    used: dict[str, Variant] = field(default_factory=dict)  # by name, what was called
 
     def __iter__(self) -> Iterator[int]:
         return iter(range(len(self.order)))
@@ -113,27 +154,33 @@ class Parties:
     def __len__(self) -> int:
         return len(self.order)
 
+    @property
+    def provider(self) -> Provider:
+        """Where correlated randomness comes from."""
+        assert self.host is not None, "this target has no provider"
+        return Provider(self, self.host)
+
     def rotated(self, by: int) -> Parties:
         count = len(self.order)
         return replace(self, order=tuple(self.order[(i + by) % count] for i in self))
 
-    def role(self, party: int) -> int:
-        return self.order.index(party)
+    def role(self, member: Member) -> int | None:
+        """The role that a member computes in; None if it computes nothing."""
+        return self.order.index(member.party) if member.party in self.order else None
 
-    def index(self, role: Role) -> int:
-        """The party in a role; roles count modulo their number, as papers index them."""
-        if isinstance(role, Dealer):
-            assert self.dealer is not None, "this target has no dealer"
-            return self.dealer
-        return self.order[role % len(self.order)]
+    def index(self, place: Place) -> int:
+        """The party there; roles count modulo their number, as papers index them."""
+        if isinstance(place, Member):
+            return place.party
+        return self.order[place % len(self.order)]
 
-    def at(self, value: Value, *roles: Role) -> Value:
-        """The copies of `value` at these roles alone."""
-        return value.only(*map(self.index, roles))
+    def at(self, value: Value, *places: Place) -> Value:
+        """The copies of `value` at these places alone."""
+        return value.only(*map(self.index, places))
 
-    def draw(self, roles: Sequence[Role], shape: Shape, type: Type) -> Value:
-        """Fresh uniform randomness, known to these roles alone."""
-        return self.program.draw(map(self.index, roles), shape, type)
+    def draw(self, places: Sequence[Place], shape: Shape, type: Type) -> Value:
+        """Fresh uniform randomness, known at these places alone."""
+        return self.program.draw(map(self.index, places), shape, type)
 
     def share(
         self, name: str, part: int, parts: int, roles: Sequence[int], shape: Shape, type: Type
@@ -142,14 +189,79 @@ class Parties:
         holders = (self.index(role) for role in roles)
         return self.program.share(name, (part, parts), holders, shape, type)
 
-    def send(self, value: Value, sender: Role, receiver: Role, declared: str = "") -> Value:
+    def state(
+        self, name: str, part: int, parts: int, roles: Sequence[int], shape: Shape, type: Type
+    ) -> Value:
+        """Part `part` of state `name`, as the last run left it at these roles."""
+        holders = (self.index(role) for role in roles)
+        return self.program.state(name, (part, parts), holders, shape, type)
+
+    def keep(self, value: Value, name: str, part: int, parts: int, roles: Sequence[int]) -> None:
+        """Lets these roles keep their copies of `value` as a part of state `name`."""
+        holders = (self.index(role) for role in roles)
+        self.program.keep(value, name, (part, parts), holders)
+
+    def send(self, value: Value, sender: Place, receiver: Place, declared: str = "") -> Value:
         return self.program.send(value, self.index(sender), self.index(receiver), declared)
 
 
-# Of the parties, the op and its operands' sharings it makes the result's; "share" makes a sharing
-# of an owner's value, "from_shares" one of a weight whose parts the parties' files hold, and
-# "reveal" a value of a sharing.
-Protocol = Callable[..., Any]
+@dataclass(frozen=True)
+class Dealt:
+    """A sharing of what the provider knows: its parts, and the value there."""
+
+    parts: tuple[Value, ...]
+    value: Value
+
+
+@dataclass(frozen=True)
+class Provider:
+    """Correlated randomness for additive sharings, from a host that computes nothing.
+
+    It shares a key with each party: what is only to be random costs no message.
+    """
+
+    parties: Parties
+    host: Member
+
+    def random(self, shape: Shape, type: Type) -> Dealt:
+        """A random value that nobody but the provider knows.  Nothing is sent."""
+        p = self.parties
+        parts = tuple(p.draw((i, self.host), shape, type) for i in p)
+        total = parts[0]
+        for part in parts[1:]:
+            total = plus(self.own(total), self.own(part))
+        return Dealt(tuple(p.at(part, i) for i, part in enumerate(parts)), self.own(total))
+
+    def deal(self, value: Value) -> tuple[Value, ...]:
+        """Parts of what the provider knows.  Offline; one value of its width to the last party."""
+        p, last = self.parties, len(self.parties) - 1
+        parts = [p.draw((i, self.host), value.shape, value.type) for i in range(last)]
+        rest = self.own(value)
+        for part in parts:
+            rest = minus(rest, self.own(part))
+        sent = p.at(p.send(rest, self.host, last), last)
+        return (*(p.at(part, i) for i, part in enumerate(parts)), sent)
+
+    def own(self, value: Value) -> Value:
+        """The provider's copy."""
+        return self.parties.at(value, self.host)
+
+
+def plus(x: Value, y: Value) -> Value:
+    """The sum in the ring, or the XOR of bit planes."""
+    return x + y if x.type.kind is Kind.WORDS else x ^ y
+
+
+def minus(x: Value, y: Value) -> Value:
+    return x - y if x.type.kind is Kind.WORDS else x ^ y
+
+
+# How values enter and leave: sources and receivers are members, who may compute or not.
+Share = Callable[[Parties, Member, Value], Sharing]
+FromShares = Callable[[Parties, str, Shape, Type], Sharing]
+Keep = Callable[[Parties, str, Sharing], None]
+Reveal = Callable[[Parties, Member, Sharing], Value]
+RevealTruncated = Callable[[Parties, Operation, Member, Sharing], Value]
 
 
 @dataclass(frozen=True)
@@ -160,47 +272,140 @@ class Security:
     adversary: str  # "semi-honest", "malicious", "none"
     threshold: str  # how many parties may collude, in words
     coalition: int  # so many see nothing together; counted from all computing parties if negative
-    dealer: bool = False
+    provider: Role | None = None  # in which a host prepares; None: the parties need nobody
 
     def __str__(self) -> str:
         return f"{self.adversary} adversary: {self.threshold}"
 
 
 @dataclass(frozen=True)
+class States:
+    """How secrets last from run to run.
+
+    Attributes:
+        found: a sharing of a state, by name, as the last run left it.
+        keep: puts a sharing in its place, for the next run.
+    """
+
+    found: FromShares
+    keep: Keep
+
+
+@dataclass(frozen=True)
 class Suite:
-    """Protocols by the name of the secret op that they compute, and how values enter and leave."""
+    """Protocols under one security model, and how values enter and leave.
+
+    Attributes:
+        share: a sharing of what one party, the owner, knows.
+        from_shares: a sharing of a weight whose parts the parties' files hold, by name.
+        reveal: the value of a sharing, at one party, the receiver.
+        reveal_truncated: the same of a truncated value, for the receiver alone; None: a value is
+            truncated for all parties, and then revealed.
+        states: what lasts from run to run; None: nothing does.
+        needs_consent: must be asked for by name, and says so in the manifest.
+        functions: the building blocks for real functions; the first that fits a function is taken.
+        protocols: the variants of each op and building block; the first is taken where nothing is
+            chosen.
+    """
 
     name: str
     security: Security
     summary: str
-    safe_role: bool = False  # one that knows no threshold of a truncation may be fixed
-    needs_consent: bool = False  # must be asked for by name, and says so in the manifest
-    protocols: dict[str, Protocol] = field(default_factory=dict)
+    share: Share
+    from_shares: FromShares
+    reveal: Reveal
+    reveal_truncated: RevealTruncated | None = None
+    states: States | None = None
+    needs_consent: bool = False
+    functions: tuple[FunctionBlock, ...] = ()
+    protocols: dict[str, tuple[Variant, ...]] = field(default_factory=dict)
 
-    def protocol(self, *ops: str) -> Callable[[Protocol], Protocol]:
-        """Registers a function as the protocol of secret ops, or of "share" and its like."""
+    @property
+    def safe_role(self) -> bool:
+        """Whether a role knows no threshold of a truncation, and may be fixed."""
+        truncations = self.protocols.get("truncate", ())
+        return any(variant.rounding == Rounding.SAFE_ROLE for variant in truncations[:1])
+
+    def protocol(
+        self,
+        *ops: str,
+        variant: str = STANDARD,
+        needs: Needs = NOTHING,
+        rounding: Rounding = Rounding.EXACT,
+    ) -> Callable[[Protocol], Protocol]:
+        """Registers a function as a protocol of secret ops, or of a building block of others."""
 
         def register(function: Protocol) -> Protocol:
             for op in ops:
-                assert op not in self.protocols, f"{self.name} has two protocols for {op}"
-                self.protocols[op] = function
+                before = self.protocols.get(op, ())
+                assert variant not in [other.name for other in before], (
+                    f"{self.name} has two protocols for {op} that are called {variant}"
+                )
+                made = Variant(variant, function, needs, rounding)
+                self.protocols[op] = (*before, made)
             return function
 
         return register
 
-    def include(self, protocols: Mapping[str, Protocol]) -> None:
+    def include(
+        self, protocols: Mapping[str, Protocol], rounding: Rounding = Rounding.EXACT
+    ) -> None:
         """Adds protocols shared with other suites, where this one has none of its own."""
         for op, function in protocols.items():
-            self.protocols.setdefault(op, function)
+            self.protocols.setdefault(op, (Variant(STANDARD, function, rounding=rounding),))
 
     def offered(self, op: str, node: str = "") -> Protocol:
-        """The protocol of a secret op, which `node` of a model needs.
+        """The first protocol of a secret op, which `node` of a model needs.
 
         Raises:
             UnsupportedError: this suite has none.
         """
         if op not in self.protocols:
-            reason = f"Suite {self.name} has no protocol for it."
-            way_out = "Take another --suite; `compile --compare-suites` shows which can."
-            raise UnsupportedError([Offender(node or op, op, self.name, reason, way_out)])
-        return self.protocols[op]
+            raise self._without(op, node)
+        return self.protocols[op][0].function
+
+    def fit(self, wanted: Wanted) -> Fitted | None:
+        """The form of the first building block that has one; None where none is exact enough.
+
+        Raises:
+            UnsupportedError: this suite has no building block for the function.
+        """
+        blocks = [block for block in self.functions if wanted.function in block.functions]
+        if not blocks:
+            raise self._without(wanted.function)
+        return next((found for block in blocks if (found := block.fit(wanted))), None)
+
+    def typical(self, ring_bits: int, in_bits: int, out_bits: int) -> FunctionForm:
+        """A form that costs what functions of such encodings cost.
+
+        Raises:
+            UnsupportedError: this suite has no building block that knows.
+        """
+        for block in self.functions:
+            if block.typical is not None:
+                return block.typical(ring_bits, in_bits, out_bits)
+        raise self._without("a real function")
+
+    def _without(self, op: str, node: str = "") -> UnsupportedError:
+        reason = f"Suite {self.name} has no protocol for it."
+        way_out = "Take another --suite; `compile --compare-suites` shows which can."
+        return UnsupportedError([Offender(node or op, op, self.name, reason, way_out)])
+
+    def called(self, p: Parties, name: str, node: str = "") -> Protocol:
+        """The protocol of an op or of a building block that was chosen for these parties.
+
+        Protocols call others through it, so that one choice holds wherever a block is used.
+
+        Raises:
+            UnsupportedError: this suite has none.
+        """
+        if name not in p.chosen:
+            self.offered(name, node)
+        variant = p.chosen.get(name) or self.protocols[name][0]
+        p.used[name] = variant
+        return variant.function
+
+    def choices(self, used: Mapping[str, Variant]) -> str:
+        """Of what was called, what there was a choice of: `compare=carry-tree`."""
+        several = (name for name in used if len(self.protocols.get(name, ())) > 1)
+        return ", ".join(f"{name}={used[name].name}" for name in several)

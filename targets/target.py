@@ -3,15 +3,27 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from veilgraph.ir.errors import UsageError
-from veilgraph.ir.plan import PUBLIC, SHARED, WEIGHTS
+from veilgraph.ir.party.program import Program
+from veilgraph.ir.plan.tables import PUBLIC, SHARED, WEIGHTS
+from veilgraph.ir.roles import CLIENT, COMPUTING, DEALER, ROLES, Collusion, Role
 from veilgraph.targets.networks import Network, network
-from veilgraph.targets.suite import Suite
+from veilgraph.targets.suite import Member, Parties, Suite
 from veilgraph.targets.suites import SUITES
+from veilgraph.targets.variants import Variant
 
 DEFAULT_PARTIES = ("alice", "bob", "carol")
+MOST_CLIENTS = 4  # coalitions double with each
+
+
+@dataclass(frozen=True)
+class Party:
+    """One of a target's parties: a name, and what it does."""
+
+    name: str
+    role: Role
 
 
 @dataclass(frozen=True)
@@ -19,16 +31,36 @@ class Target:
     """A checked target; `target()` makes one from what a user writes."""
 
     suite: Suite
-    parties: tuple[str, ...]  # that compute
+    members: tuple[Party, ...]  # in the order of `roles.ROLES`
     network: Network
     owners: Mapping[str, str] = field(default_factory=dict)  # by input name, and "weights"
     receivers: Mapping[str, tuple[str, ...]] = field(default_factory=dict)  # by output name
-    dealer: str = ""
+    protocols: Mapping[str, Variant] = field(default_factory=dict)  # chosen by hand
 
     @property
     def everyone(self) -> tuple[str, ...]:
-        """The computing parties, then the dealer if there is one: the plan's parties."""
-        return (*self.parties, *((self.dealer,) if self.dealer else ()))
+        """The plan's parties: those that compute, clients, then who prepares."""
+        return tuple(party.name for party in self.members)
+
+    @property
+    def parties(self) -> tuple[str, ...]:
+        """Those that compute."""
+        return tuple(party.name for party in self.members if party.role.computes)
+
+    def numbered(self, collusion: Collusion) -> list[int]:
+        """The parties, by their numbers in the plan, that collude so."""
+        return [i for i, party in enumerate(self.members) if party.role.collusion is collusion]
+
+    def member(self, name: str) -> Member:
+        """The source of an input, or the receiver of an output, of this name."""
+        return Member(self.everyone.index(name))
+
+    def placed(self, program: Program) -> Parties:
+        """The parties in their roles in a program; its parties are `everyone`."""
+        provider = self.suite.security.provider
+        hosts = [i for i, party in enumerate(self.members) if party.role == provider]
+        order = range(len(self.parties))
+        return Parties(program, tuple(order), Member(hosts[0]) if hosts else None)
 
     @property
     def coalition(self) -> int:
@@ -52,6 +84,22 @@ class Target:
     def receiver(self, name: str) -> tuple[str, ...]:
         return self.receivers.get(name, (self.default_owner,))
 
+    def variants(self, name: str) -> tuple[Variant, ...]:
+        """Those of an op or building block that may be taken, the suite's first one first.
+
+        What promises less of roundings than the first is taken by hand alone.
+        """
+        if name in self.protocols:
+            return (self.protocols[name],)
+        offered = self.suite.protocols[name]
+        first, *others = offered
+        kept = (v for v in others if v.rounding <= first.rounding and not self.lacks(v))
+        return (first, *kept)
+
+    def lacks(self, variant: Variant) -> str:
+        """Why the parties can't run a variant; empty where they can."""
+        return variant.needs.lacking(len(self.parties), self.suite.security.provider is not None)
+
     def check_names(self, inputs: Sequence[str], outputs: Sequence[str]) -> None:
         """Raises UsageError for an owner or receiver of what the model does not have."""
         for name in self.owners:
@@ -74,44 +122,125 @@ def target(
     owners: Mapping[str, str] | None = None,
     receivers: Mapping[str, Sequence[str]] | None = None,
     dealer: str | None = None,
+    clients: Sequence[str] = (),
+    protocols: Mapping[str, str] | None = None,
 ) -> Target:
     """The target that a user asked for.
 
     Raises:
-        UsageError: no such suite, the wrong number of parties, or a name that is no party.
+        UsageError: no such suite or variant of a protocol, the wrong number of parties, a party in
+            two roles or in none, or a name that is no party.
     """
-    if suite not in SUITES:
-        raise UsageError(f"There is no suite `{suite}`.", f"Use one of {', '.join(SUITES)}.")
-    chosen = SUITES[suite]
-    fewest, most = chosen.security.parties
-    names = tuple(parties) if parties is not None else DEFAULT_PARTIES[:fewest]
+    chosen = _suite(suite)
+    names = tuple(parties) if parties is not None else DEFAULT_PARTIES[: chosen.security.parties[0]]
+    found = _checked(chosen, names, tuple(clients), dealer, network_name, owners, receivers)
+    return _with_protocols(found, protocols or {})
+
+
+def target_of_roles(
+    suite: str,
+    roles: Mapping[str, str],
+    owners: Mapping[str, str],
+    receivers: Mapping[str, Sequence[str]],
+) -> Target:
+    """The target of a plan whose manifest names a role for each party.
+
+    Raises:
+        UsageError: as `target`; or more of a role than there can be.
+    """
+    named = {r: [name for name, role in roles.items() if role == r] for r in ROLES}
+    hosts = named[DEALER.name]
+    if len(hosts) > 1:
+        raise UsageError(f"{' and '.join(hosts)} are both named as the dealer.", "Name one.")
+    host = hosts[0] if hosts else None
+    clients = tuple(named[CLIENT.name])
+    parties = tuple(named[COMPUTING.name])
+    return _checked(_suite(suite), parties, clients, host, "lan", owners, receivers)
+
+
+def _suite(name: str) -> Suite:
+    if name not in SUITES:
+        raise UsageError(f"There is no suite `{name}`.", f"Use one of {', '.join(SUITES)}.")
+    return SUITES[name]
+
+
+def _checked(
+    suite: Suite,
+    names: tuple[str, ...],
+    clients: tuple[str, ...],
+    dealer: str | None,
+    network_name: str,
+    owners: Mapping[str, str] | None,
+    receivers: Mapping[str, Sequence[str]] | None,
+) -> Target:
+    fewest, most = suite.security.parties
     if not fewest <= len(names) <= most:
-        raise _wrong_count(chosen, len(names))
-    dealt_by = _dealer(chosen, names, dealer)
-    plain = all(n and n.isidentifier() and n not in (PUBLIC, SHARED) for n in names)
-    if len(set(names)) != len(names) or not plain:
-        raise UsageError(
-            f"Parties are named {', '.join(names)}.",
-            f"Names must be different plain words, and none of them `{PUBLIC}` or `{SHARED}`.",
-        )
+        raise _wrong_count(suite, len(names))
+    _check_dealer(suite, names, dealer)
+    _check_names(names)
+    _check_clients(clients, names, dealer)
     owners, receivers = dict(owners or {}), dict(receivers or {})
+    members = (
+        *(Party(name, COMPUTING) for name in names),
+        *(Party(name, CLIENT) for name in clients),
+        *(Party(name, DEALER) for name in (dealer,) if name is not None),
+    )
+    giving = [party.name for party in members if party.role.owns]
     for what, who in owners.items():
-        if what == WEIGHTS and who in (PUBLIC, SHARED):
-            continue
-        if who not in names:
-            raise _no_party(f"{who} owns `{what}`", who, names, dealt_by)
+        if not (what == WEIGHTS and who in (PUBLIC, SHARED)) and who not in giving:
+            raise _no_party(f"{who} owns `{what}`", who, giving, dealer)
     for what, given in receivers.items():
         for who in given:
-            if who not in names:
-                raise _no_party(f"{who} receives `{what}`", who, names, dealt_by)
-    return Target(
-        chosen,
-        names,
-        network(network_name),
-        owners,
-        {name: tuple(who) for name, who in receivers.items()},
-        dealt_by,
+            if who not in giving:
+                raise _no_party(f"{who} receives `{what}`", who, giving, dealer)
+    named = {*owners.values(), *(who for given in receivers.values() for who in given)}
+    for client in clients:
+        if client not in named:
+            raise UsageError(
+                f"Client {client} gives nothing and receives nothing.",
+                f"Say what it does, as --owner NAME={client} or --reveal NAME={client}, or leave "
+                "it out.",
+            )
+    given_to = {name: tuple(who) for name, who in receivers.items()}
+    return Target(suite, members, network(network_name), owners, given_to)
+
+
+def _with_protocols(target: Target, named: Mapping[str, str]) -> Target:
+    """The target with variants of protocols that were chosen by hand."""
+    suite = target.suite
+    found = {op: _variant(suite, op, variant) for op, variant in named.items()}
+    for op, variant in found.items():
+        if reason := target.lacks(variant):
+            raise UsageError(f"{op}={variant.name} can't be taken: {reason}.", _others(suite, op))
+    return replace(target, protocols=found)
+
+
+def _variant(suite: Suite, op: str, name: str) -> Variant:
+    """The variant of this name; UsageError if there is none."""
+    if op not in suite.protocols:
+        several = [op for op, found in suite.protocols.items() if len(found) > 1]
+        raise UsageError(
+            f"Suite {suite.name} has no protocol for `{op}`.",
+            f"It has several for {', '.join(several)}."
+            if several
+            else "It has one protocol for each op: leave out --protocol.",
+        )
+    for variant in suite.protocols[op]:
+        if variant.name == name:
+            return variant
+    having = [
+        other.name
+        for other in SUITES.values()
+        if name in [variant.name for variant in other.protocols.get(op, ())]
+    ]
+    hint = f"Suite {' and '.join(having)} has it. " if having else ""
+    raise UsageError(
+        f"Suite {suite.name} has no variant `{name}` of `{op}`.", hint + _others(suite, op)
     )
+
+
+def _others(suite: Suite, op: str) -> str:
+    return f"Here `{op}` is one of {', '.join(v.name for v in suite.protocols[op])}."
 
 
 def _wrong_count(suite: Suite, named: int) -> UsageError:
@@ -125,21 +254,53 @@ def _wrong_count(suite: Suite, named: int) -> UsageError:
     )
 
 
-def _no_party(act: str, who: str, names: Sequence[str], dealer: str) -> UsageError:
-    """`act` is what `who` was to do, who does not compute: "eve owns `x`"."""
+def _no_party(act: str, who: str, names: Sequence[str], dealer: str | None) -> UsageError:
+    """`act` is what `who` was to do, who may not: "eve owns `x`"."""
     if who == dealer:
         return UsageError(
             f"{act}, and the dealer owns and receives nothing.", f"Name one of {', '.join(names)}."
         )
-    return UsageError(f"{act}, and is no party.", f"Name one of {', '.join(names)}.")
+    return UsageError(
+        f"{act}, and is no party.", f"Name one of {', '.join(names)}; or a client, with --client."
+    )
 
 
-def _dealer(suite: Suite, parties: Sequence[str], dealer: str | None) -> str:
-    """The dealer's name, empty for a suite that has none; never one that is there by default."""
-    if not suite.security.dealer:
+def _check_names(names: Sequence[str]) -> None:
+    plain = all(n and n.isidentifier() and n not in (PUBLIC, SHARED) for n in names)
+    if len(set(names)) != len(names) or not plain:
+        raise UsageError(
+            f"Parties are named {', '.join(names)}.",
+            f"Names must be different plain words, and none of them `{PUBLIC}` or `{SHARED}`.",
+        )
+
+
+def _check_clients(clients: Sequence[str], parties: Sequence[str], dealer: str | None) -> None:
+    """That clients are others than those that compute or deal, and no more than are checked."""
+    _check_names(clients)
+    for name in clients:
+        if name in parties:
+            raise UsageError(
+                f"{name} can't be a client and compute.",
+                "Leave it out of --client: a party that computes may own and receive anything.",
+            )
+        if name == dealer:
+            raise UsageError(
+                f"{name} can't be a client and the dealer: it would know every mask of its output.",
+                "Name another host with --client or --dealer.",
+            )
+    if len(clients) > MOST_CLIENTS:
+        raise UsageError(
+            f"{len(clients)} clients are named, and a plan has at most {MOST_CLIENTS}.",
+            "Masks are checked against every coalition with any clients: take fewer in one plan.",
+        )
+
+
+def _check_dealer(suite: Suite, parties: Sequence[str], dealer: str | None) -> None:
+    """One where the suite needs one, and none elsewhere; never one that is there by default."""
+    if suite.security.provider is None:
         if dealer is not None:
             raise UsageError(f"Suite {suite.name} has no dealer.", "Leave out --dealer.")
-        return ""
+        return
     if dealer is None:
         raise UsageError(
             f"Suite {suite.name} needs a dealer, a host of its own that colludes with nobody.",
@@ -152,4 +313,3 @@ def _dealer(suite: Suite, parties: Sequence[str], dealer: str | None) -> str:
             f"{dealer} can't be the dealer and compute: it would know every mask.",
             "Name a host of its own with --dealer.",
         )
-    return dealer

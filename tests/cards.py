@@ -13,9 +13,9 @@ import pytest
 
 from veilgraph.ir.errors import UsageError
 from veilgraph.kernels.cuda import Launch, key_schedules
-from veilgraph.runtime.cuda.cubins import Cubins, cache_folder, find_nvcc
-from veilgraph.runtime.cuda.driver import Driver
-from veilgraph.runtime.cuda.pycuda_driver import PyCudaDriver, load_pycuda
+from veilgraph.runtime.devices.cuda.cubins import Cubins, cache_folder, find_nvcc
+from veilgraph.runtime.devices.cuda.driver import Driver
+from veilgraph.runtime.devices.cuda.pycuda_driver import PyCudaDriver, load_pycuda
 
 Array = npt.NDArray[Any]
 

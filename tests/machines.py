@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import combinations
 from types import TracebackType
 from typing import Any, Self, TypeAlias
 
@@ -16,24 +17,26 @@ import numpy as np
 import numpy.typing as npt
 
 from veilgraph.ir.meaning.party import DrawSource, Evaluation, evaluate
-from veilgraph.ir.party import Draw, Program, Shape
-from veilgraph.ir.party_text import print_program
-from veilgraph.ir.plan import Manifest, Phase, Plan, Tensor
+from veilgraph.ir.party import ops
+from veilgraph.ir.party.ops import PartyOp
+from veilgraph.ir.party.program import Draw, Program, Shape
+from veilgraph.ir.party.text import print_program
+from veilgraph.ir.plan.tables import Manifest, Phase, Plan, Tensor
+from veilgraph.ir.roles import COMPUTING
 from veilgraph.ir.types import Kind, Type
-from veilgraph.passes.assign_buffers import message_bytes
-from veilgraph.passes.batch_rounds import Schedule, batch_rounds
-from veilgraph.passes.emit_plan import emit_plan
-from veilgraph.passes.expand_protocols import Expanded
-from veilgraph.passes.lower import LOWERING_VERSION
-from veilgraph.passes.prune import prune
-from veilgraph.runtime.device import Ready
-from veilgraph.runtime.devices import ready
-from veilgraph.runtime.keys import SessionKeys
-from veilgraph.runtime.links import Buffer, Links
-from veilgraph.runtime.loopback import loopback
+from veilgraph.passes.party.batch_rounds import Schedule, batch_rounds
+from veilgraph.passes.party.expand_protocols import Expanded
+from veilgraph.passes.party.prune import prune
+from veilgraph.passes.plan.emit_plan import emit_plan
+from veilgraph.passes.plan.lower import LOWERING_VERSION
+from veilgraph.runtime.devices.choose import ready
+from veilgraph.runtime.devices.interface import Ready
+from veilgraph.runtime.encoding import word_dtype
+from veilgraph.runtime.links.links import Buffer, Links
+from veilgraph.runtime.links.loopback import loopback
 from veilgraph.runtime.party import Party
 from veilgraph.runtime.randomness import bits, elements
-from veilgraph.runtime.shares import word_dtype
+from veilgraph.runtime.session.keys import Holders, SessionKeys
 from veilgraph.runtime.simulate import in_threads
 
 Array = npt.NDArray[Any]
@@ -65,31 +68,32 @@ def plan_of(expanded: Expanded, suite: str = "rep3") -> Plan:
         suite=suite,
         security="",
         parties=program.parties,
-        owners={t.name: t.owner for t in tensors_of(program, ("input",))},
+        roles=dict.fromkeys(program.parties, COMPUTING.name),
+        owners={t.name: t.owner for t in tensors_of(program, [ops.INPUT])},
         receivers={},
         network={"name": "lan", "bytes_per_second": 1.25e9, "round_trip_seconds": 2e-4},
         ring_bits=64,
         encoding="integers",
     )
-    named = tensors_of(program, ("input", "weight", "share", "output"))
+    named = tensors_of(program, [op for op in ops.ALL if op.listed])
     return emit_plan(
         expanded, batch_rounds(program), manifest, named, {"party": print_program(program)}
     )
 
 
-def tensors_of(program: Program, ops: Sequence[str]) -> list[Tensor]:
+def tensors_of(program: Program, kinds: Sequence[PartyOp]) -> list[Tensor]:
     """The named tensors of a program; what is given is integers (no fraction bits)."""
     return [
         Tensor(
             n["name"],
             n.shape,
             n.type.bits,
-            n["frac_bits"] if n.op == "output" else 0,
+            n["frac_bits"] if n.op is ops.OUTPUT else 0,
             program.parties[n.party],
             0,
         )
         for n in program.nodes
-        if n.op in ops
+        if n.op in kinds
     ]
 
 
@@ -97,15 +101,13 @@ def tensors_of(program: Program, ops: Sequence[str]) -> list[Tensor]:
 
 
 def known_keys(parties: int, seed: int) -> list[SessionKeys]:
-    """Every party's keys, from a seed."""
+    """Every party's keys, from a seed: of up to three holders each."""
 
-    def key(*holders: int) -> bytes:
+    def key(holders: Holders) -> bytes:
         return hashlib.sha256(f"{seed}:{sorted(holders)}".encode()).digest()
 
-    return [
-        SessionKeys({frozenset({i, j}): key(*{i, j}) for j in range(parties)})
-        for i in range(parties)
-    ]
+    sets = [frozenset(c) for n in (1, 2, 3) for c in combinations(range(parties), n)]
+    return [SessionKeys({h: key(h) for h in sets if i in h}) for i in range(parties)]
 
 
 def known_draws(keys: Sequence[SessionKeys], run: int) -> DrawSource:
@@ -121,6 +123,8 @@ def known_draws(keys: Sequence[SessionKeys], run: int) -> DrawSource:
             words = bits(key, number, draw.number, type.bits, count)
             drawn = np.unpackbits(words.view(np.uint8), axis=1, bitorder="little")[:, :count]
             return drawn.reshape(type.bits, *shape)
+        if type.kind is Kind.BLOCKS:
+            return elements(key, number, draw.number, 2 * count, 64).reshape(*shape, 2)
         lane = next(width for width in (8, 16, 32, 64) if width >= type.bits)
         raw = elements(key, number, draw.number, count, lane).astype(np.uint64)
         return (raw & np.uint64((1 << type.bits) - 1)).reshape(shape)
@@ -136,6 +140,8 @@ def packed(value: Array, type: Type) -> bytes:
     if type.kind is Kind.WORDS:
         shifts = np.arange(type.bits, dtype=np.uint64)
         rows = ((value.reshape(-1, 1) >> shifts) & np.uint64(1)).astype(np.uint8).reshape(1, -1)
+    elif type.kind is Kind.BLOCKS:
+        return value.astype("<u8").tobytes()
     else:
         rows = value.reshape(type.bits, -1)
     padding = np.zeros((len(rows), -rows.shape[1] % 64), np.uint8)
@@ -148,9 +154,9 @@ def expected_wire(schedule: Schedule, evaluation: Evaluation) -> Wire:
     nodes = schedule.program.nodes
     for i in schedule.live:
         node = nodes[i]
-        if node.op == "send":
+        if node.op is ops.SEND:
             content = packed(evaluation.values[i], node.type)
-            assert len(content) == message_bytes(node.type, node.elements)
+            assert len(content) == node.type.message_bytes(node.elements)
             name = f"{node.phase.name.lower()} round {schedule.round_of(node) + 1}"
             link = name, nodes[node.args[0]].party, node.party
             wire[link] = wire.get(link, b"") + content
@@ -170,6 +176,10 @@ class Recorded:
     def __post_init__(self) -> None:
         self.party, self.names = self.links.party, self.links.names
         self.reset_counters()
+
+    @property
+    def native(self) -> None:
+        """None: each round is seen here."""
 
     def reset_counters(self) -> None:
         self.links.reset_counters()

@@ -11,8 +11,8 @@ from models import model, run_onnx
 from numpy.typing import NDArray
 from onnx import ModelProto, TensorProto, helper
 
-from veilgraph.frontend.onnx import import_model
-from veilgraph.ir.graph import kind_of
+from veilgraph.frontend.onnx.importer import import_model
+from veilgraph.ir.graph.program import kind_of
 from veilgraph.ir.meaning.graph import evaluate
 
 BOOL, INT64 = TensorProto.BOOL, TensorProto.INT64

@@ -9,10 +9,11 @@ from math import prod
 import numpy as np
 import numpy.typing as npt
 
-from veilgraph.ir.party import Program, Shape, Value, apply, join, look_up, select, stack
-from veilgraph.ir.plan import Phase
+from veilgraph.ir.party import ops
+from veilgraph.ir.party.program import Program, Shape, Value, apply, join, look_up, select, stack
+from veilgraph.ir.plan.tables import Phase
 from veilgraph.ir.types import Kind, Type, planes, words
-from veilgraph.passes.expand_protocols import Expanded
+from veilgraph.passes.party.expand_protocols import Expanded
 
 RINGS = (1, 5, 8, 13, 16, 24, 31, 32, 33, 40, 52, 63, 64)
 SHAPES: tuple[Shape, ...] = (
@@ -237,22 +238,22 @@ class RandomProgram:
             case 0:
                 order = tuple(self.choices.sample(rank, len(rank)))
                 shape = tuple(x.shape[i] for i in order)
-                made = apply("transpose", (x,), shape, x.type, permutation=order)
+                made = apply(ops.TRANSPOSE, (x,), shape, x.type, permutation=order)
             case 1:
                 low, high = (tuple(self.choices.randint(0, 2) for _ in rank) for _ in range(2))
                 shape = tuple(a + n + b for a, n, b in zip(low, x.shape, high, strict=True))
-                made = apply("pad", (x,), shape, x.type, low=low, high=high)
+                made = apply(ops.PAD, (x,), shape, x.type, low=low, high=high)
             case 2:
                 made = self._slice(x)
             case 3:
                 shape = tuple(3 if n == 1 else n for n in x.shape)
                 shape = (*self.choices.choice(((), (2,))), *shape)
-                made = apply("broadcast", (x,), shape, x.type)
+                made = apply(ops.BROADCAST, (x,), shape, x.type)
             case _:
                 axis = self.choices.choice(rank)
                 y = self._like(x, x.shape, x.type)
                 shape = tuple(2 * n if i == axis else n for i, n in enumerate(x.shape))
-                made = apply("concat", (x, y), shape, x.type, axis=axis)
+                made = apply(ops.CONCAT, (x, y), shape, x.type, axis=axis)
         self._keep(made)
 
     def _slice(self, x: Value) -> Value:
@@ -263,7 +264,7 @@ class RandomProgram:
             steps.append(step)
             shape.append(len(range(start, size if step > 0 else -1, step)))
         attributes = {"starts": tuple(starts), "steps": tuple(steps)}
-        return apply("slice", (x,), tuple(shape), x.type, **attributes)
+        return apply(ops.SLICE, (x,), tuple(shape), x.type, **attributes)
 
     def _sum(self) -> None:
         x = self._words(lambda v: len(v.shape) > 1)
@@ -271,13 +272,13 @@ class RandomProgram:
             return
         axes = tuple(sorted(self.choices.sample(range(len(x.shape)), self.choices.randint(1, 2))))
         kept = tuple(1 if i in axes else n for i, n in enumerate(x.shape))
-        self._keep(apply("reduce_sum", (x,), kept, x.type, axes=axes))
+        self._keep(apply(ops.REDUCE_SUM, (x,), kept, x.type, axes=axes))
         image = self._words(lambda v: len(v.shape) == 4 and min(v.shape[2:]) > 1)
         if image is not None:
             n, c, h, w = image.shape
             shape = (n, c, (h + 1 - 2) // 2 + 1, w - 1)
             geometry = {"kernel": (2, 2), "strides": (2, 1), "pads_low": (1, 0)}
-            self._keep(apply("pool_sum", (image,), shape, image.type, **geometry))
+            self._keep(apply(ops.POOL_SUM, (image,), shape, image.type, **geometry))
 
     def _product(self) -> None:
         x = self._words(lambda v: len(v.shape) == 2)
@@ -286,14 +287,14 @@ class RandomProgram:
             y = self._like(x, (1, inner, 4), x.type)
             held = x.only(*(x.at.keys() & y.at.keys())).reshape((1, rows, inner))
             operands = [held, y] * self.choices.randint(1, 2)
-            self._keep(apply("matmul", operands, (1, rows, 4), x.type).reshape((rows, 4)))
+            self._keep(apply(ops.MATMUL, operands, (1, rows, 4), x.type).reshape((rows, 4)))
         image = self._words(lambda v: len(v.shape) == 4)
         if image is not None:
             n, c, h, w = image.shape
             kernel = self._like(image, (2, c, 1, 2), image.type)
             shape = (n, 2, h, (w + 2 - 2) // 2 + 1)
             geometry = {"strides": (1, 2), "pads_low": (0, 1), "dilations": (1, 1), "groups": 1}
-            self._keep(apply("conv2d", (image, kernel), shape, image.type, **geometry))
+            self._keep(apply(ops.CONV2D, (image, kernel), shape, image.type, **geometry))
 
 
 STEPS: tuple[Callable[[RandomProgram], None], ...] = (

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from veilgraph.ir.party import Program
+from veilgraph.ir.party import ops
+from veilgraph.ir.party.program import Program
 
 
 def asked(program: Program) -> dict[str, set[int]]:
     """The parties of each output of the program."""
     found: dict[str, set[int]] = {}
     for node in program.nodes:
-        if node.op == "output":
+        if node.op is ops.OUTPUT:
             found.setdefault(node["name"], set()).add(node.party)
     return found

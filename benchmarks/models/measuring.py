@@ -17,14 +17,14 @@ import veilgraph
 from benchmarks.models.recipe import Arrays, Case, Recipe, Sources
 from benchmarks.peers.environments import Unavailable
 from benchmarks.reporting import commit, machine
-from veilgraph.benching import Spread
-from veilgraph.checking import check
+from veilgraph.bench.measure import Spread
+from veilgraph.bench.pricing import predict
+from veilgraph.bench.processes import simulate_processes
+from veilgraph.checks.checking import check
+from veilgraph.checks.layer_errors import LayerError
 from veilgraph.ir.errors import VeilgraphError
-from veilgraph.ir.plan import Phase
-from veilgraph.layer_errors import LayerError
+from veilgraph.ir.plan.tables import Phase
 from veilgraph.plans import Plan
-from veilgraph.pricing import predict
-from veilgraph.processes import simulate_processes
 
 Report = dict[str, Any]
 Weights = Mapping[str, npt.NDArray[np.float32]]

@@ -11,8 +11,8 @@ from typing import Any
 
 from benchmarks.models.measuring import Report
 from benchmarks.reporting import markdown
-from veilgraph import units
-from veilgraph.tables import Table
+from veilgraph.reports import units
+from veilgraph.reports.tables import Table
 
 HERE = Path(__file__).parent
 REPORTS = HERE / "reports"

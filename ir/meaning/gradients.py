@@ -17,8 +17,9 @@ from numpy.typing import NDArray
 from torch_mlir import ir
 
 from veilgraph.ir.attributes import shape_of
-from veilgraph.ir.graph import Graph, attributes, kind_of
-from veilgraph.ir.legality import FUNCTIONS, INTEGER_VALUED
+from veilgraph.ir.graph import ops
+from veilgraph.ir.graph.facts import Arithmetic
+from veilgraph.ir.graph.program import Graph, attributes
 from veilgraph.ir.meaning.graph import apply, image_groups, padded, shifted_views, slice_
 from veilgraph.ir.meaning.onnx_runtime import OnnxProgram
 
@@ -28,7 +29,6 @@ BLUR = 2.0**-8  # relative: as coarse as a number is that is stored with the few
 QUIET = 2.0**-16  # of the outputs' mean square
 SIGNS = 16  # of outputs, at least, that tell of noise that seems to do nothing
 SURPRISING = 16  # times the gain: a factor of four in the derivative, two bits
-SELECTING = frozenset(("relu", "maximum", "max_pool", "reduce_max", *INTEGER_VALUED))
 
 
 def gradients(
@@ -53,7 +53,7 @@ def gradients(
             continue
         yield result, y, reached
         operands = list(op.operation.operands)
-        back = BACK[kind_of(op)](op, [values[v] for v in operands], y, reached)
+        back = BACK[type(op)](op, [values[v] for v in operands], y, reached)
         for operand, part in zip(operands, back, strict=True):
             found[operand] = found.get(operand, 0) + part
     for value, derivative in found.items():
@@ -74,7 +74,7 @@ def _blurred(
     for op in program.graph.operations:
         operands = [values[value] for value in op.operation.operands]
         result = apply(op, operands)
-        values[op.operation.results[0]] = result if kind_of(op) in SELECTING else blur(result)
+        values[op.operation.results[0]] = result if ops.facts_of(op).selects else blur(result)
     return values
 
 
@@ -298,28 +298,33 @@ def _concat(op: ir.OpView, x: list[Array], y: Array, d: Array) -> list[Array]:
     return list(np.split(d, ends, axis=axis))
 
 
-BACK: Mapping[str, Callable[[ir.OpView, list[Array], Array, Array], list[Array]]] = {
-    "constant": lambda op, x, y, d: [],
-    "neg": lambda op, x, y, d: [-d],
-    **dict.fromkeys(INTEGER_VALUED, lambda op, x, y, d: [np.zeros_like(x[0])]),
-    "relu": lambda op, x, y, d: [d * (y > 0)],
-    "add": _sum(1),
-    "sub": _sum(-1),
-    "mul": _mul,
-    "maximum": lambda op, x, y, d: [_fitted(d * (part == y), part.shape) for part in x],
-    "matmul": _matmul,
-    "conv": _conv,
-    "max_pool": _max_pool,
-    "sum_pool": _sum_pool,
-    **dict.fromkeys(FUNCTIONS, _function),
-    "softmax": _softmax,
-    "log_softmax": _log_softmax,
-    "reduce_sum": lambda op, x, y, d: [np.broadcast_to(_kept(op, x[0], d), x[0].shape)],
-    "reduce_max": _reduce_max,
-    "reshape": lambda op, x, y, d: [d.reshape(x[0].shape)],
-    "transpose": _transpose,
-    "slice": _slice,
-    "pad": _pad,
-    "expand": lambda op, x, y, d: [_fitted(d, x[0].shape)],
-    "concat": _concat,
+def _of(arithmetic: Arithmetic) -> list[type[ir.OpView]]:
+    return [kind for kind in ops.OPERATIONS if ops.facts_of_kind(kind).arithmetic is arithmetic]
+
+
+Back = Callable[[ir.OpView, list[Array], Array, Array], list[Array]]
+BACK: Mapping[type[ir.OpView], Back] = {
+    ops.Constant: lambda op, x, y, d: [],
+    ops.Neg: lambda op, x, y, d: [-d],
+    **dict.fromkeys(_of(Arithmetic.INTEGER), lambda op, x, y, d: [np.zeros_like(x[0])]),
+    ops.Relu: lambda op, x, y, d: [d * (y > 0)],
+    ops.Add: _sum(1),
+    ops.Sub: _sum(-1),
+    ops.Mul: _mul,
+    ops.Maximum: lambda op, x, y, d: [_fitted(d * (part == y), part.shape) for part in x],
+    ops.Matmul: _matmul,
+    ops.Conv: _conv,
+    ops.MaxPool: _max_pool,
+    ops.SumPool: _sum_pool,
+    **dict.fromkeys(_of(Arithmetic.FUNCTION), _function),
+    ops.Softmax: _softmax,
+    ops.LogSoftmax: _log_softmax,
+    ops.ReduceSum: lambda op, x, y, d: [np.broadcast_to(_kept(op, x[0], d), x[0].shape)],
+    ops.ReduceMax: _reduce_max,
+    ops.Reshape: lambda op, x, y, d: [d.reshape(x[0].shape)],
+    ops.Transpose: _transpose,
+    ops.Slice: _slice,
+    ops.Pad: _pad,
+    ops.Expand: lambda op, x, y, d: [_fitted(d, x[0].shape)],
+    ops.Concat: _concat,
 }

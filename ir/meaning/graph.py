@@ -15,7 +15,8 @@ from numpy.typing import DTypeLike, NDArray
 from torch_mlir import ir
 
 from veilgraph.ir.attributes import Shape, shape_of
-from veilgraph.ir.graph import Graph, attributes, name_of
+from veilgraph.ir.graph import ops
+from veilgraph.ir.graph.program import Graph, attributes, name_of
 
 Array = NDArray[Any]
 Pair = tuple[int, int]
@@ -70,7 +71,7 @@ def evaluate(
 def apply(op: ir.OpView, operands: Sequence[Array], dtype: DTypeLike = np.float32) -> Array:
     """The value of one operation for the values of its operands."""
     result = shape_of(op.operation.results[0])
-    value = MEANING[op.operation.name](result, *operands, **attributes(op))
+    value = MEANING[type(op)](result, *operands, **attributes(op))
     return np.asarray(value, dtype=dtype)
 
 
@@ -257,54 +258,54 @@ def _plain(function: Callable[..., Array]) -> Callable[..., Array]:
     return lambda result, *operands, **named: function(*operands, **named)
 
 
-MEANING: Mapping[str, Callable[..., Array]] = {
-    "graph.constant": _plain(lambda value: value),
-    "graph.neg": _plain(np.negative),
-    "graph.abs": _plain(np.abs),
-    "graph.sign": _plain(np.sign),
-    "graph.atan": _plain(np.arctan),
-    "graph.floor": _plain(np.floor),
-    "graph.round": _plain(np.rint),
-    "graph.step": _plain(lambda x: np.where(x >= 0, 1, 0)),
-    "graph.relu": _plain(lambda x: np.maximum(x, 0)),
-    "graph.exp": _plain(np.exp),
-    "graph.log": _plain(np.log),
-    "graph.sqrt": _plain(np.sqrt),
-    "graph.rsqrt": _plain(lambda x: 1 / np.sqrt(x)),
-    "graph.reciprocal": _plain(np.reciprocal),
-    "graph.sigmoid": _plain(sigmoid),
-    "graph.tanh": _plain(np.tanh),
-    "graph.erf": _plain(erf),
-    "graph.sin": _plain(np.sin),
-    "graph.cos": _plain(np.cos),
-    "graph.softplus": _plain(lambda x: np.logaddexp(x, 0)),
-    "graph.silu": _plain(lambda x: x * sigmoid(x)),
-    "graph.hardsigmoid": _plain(hardsigmoid),
-    "graph.hardswish": _plain(lambda x: x * hardsigmoid(x)),
-    "graph.gelu": _plain(gelu),
-    "graph.leaky_relu": _plain(lambda x, alpha: np.where(x > 0, x, alpha * x)),
-    "graph.clip": _plain(lambda x, min, max: np.clip(x, min, max)),
-    "graph.add": _plain(np.add),
-    "graph.sub": _plain(np.subtract),
-    "graph.mul": _plain(np.multiply),
-    "graph.div": _plain(np.divide),
-    "graph.maximum": _plain(np.maximum),
-    "graph.minimum": _plain(np.minimum),
-    "graph.matmul": _plain(np.matmul),
-    "graph.conv": conv,
-    "graph.max_pool": max_pool,
-    "graph.avg_pool": avg_pool,
-    "graph.sum_pool": sum_pool,
-    "graph.reduce_sum": _plain(lambda x, axes, keepdims: x.sum(axis=axes, keepdims=keepdims)),
-    "graph.reduce_mean": _plain(lambda x, axes, keepdims: x.mean(axis=axes, keepdims=keepdims)),
-    "graph.reduce_max": _plain(lambda x, axes, keepdims: x.max(axis=axes, keepdims=keepdims)),
-    "graph.batch_norm": _plain(batch_norm),
-    "graph.softmax": _plain(lambda x, axis: np.exp(log_softmax(x, axis))),
-    "graph.log_softmax": _plain(log_softmax),
-    "graph.reshape": lambda result, x: x.reshape(result),
-    "graph.transpose": _plain(lambda x, permutation: x.transpose(permutation)),
-    "graph.slice": slice_,
-    "graph.pad": pad,
-    "graph.expand": lambda result, x: np.broadcast_to(x, result),
-    "tensor.concat": _plain(lambda *values, axis: np.concatenate(values, axis=axis)),
+MEANING: Mapping[type[ir.OpView], Callable[..., Array]] = {
+    ops.Constant: _plain(lambda value: value),
+    ops.Neg: _plain(np.negative),
+    ops.Abs: _plain(np.abs),
+    ops.Sign: _plain(np.sign),
+    ops.Atan: _plain(np.arctan),
+    ops.Floor: _plain(np.floor),
+    ops.Round: _plain(np.rint),
+    ops.Step: _plain(lambda x: np.where(x >= 0, 1, 0)),
+    ops.Relu: _plain(lambda x: np.maximum(x, 0)),
+    ops.Exp: _plain(np.exp),
+    ops.Log: _plain(np.log),
+    ops.Sqrt: _plain(np.sqrt),
+    ops.Rsqrt: _plain(lambda x: 1 / np.sqrt(x)),
+    ops.Reciprocal: _plain(np.reciprocal),
+    ops.Sigmoid: _plain(sigmoid),
+    ops.Tanh: _plain(np.tanh),
+    ops.Erf: _plain(erf),
+    ops.Sin: _plain(np.sin),
+    ops.Cos: _plain(np.cos),
+    ops.Softplus: _plain(lambda x: np.logaddexp(x, 0)),
+    ops.Silu: _plain(lambda x: x * sigmoid(x)),
+    ops.HardSigmoid: _plain(hardsigmoid),
+    ops.HardSwish: _plain(lambda x: x * hardsigmoid(x)),
+    ops.Gelu: _plain(gelu),
+    ops.LeakyRelu: _plain(lambda x, alpha: np.where(x > 0, x, alpha * x)),
+    ops.Clip: _plain(lambda x, min, max: np.clip(x, min, max)),
+    ops.Add: _plain(np.add),
+    ops.Sub: _plain(np.subtract),
+    ops.Mul: _plain(np.multiply),
+    ops.Div: _plain(np.divide),
+    ops.Maximum: _plain(np.maximum),
+    ops.Minimum: _plain(np.minimum),
+    ops.Matmul: _plain(np.matmul),
+    ops.Conv: conv,
+    ops.MaxPool: max_pool,
+    ops.AvgPool: avg_pool,
+    ops.SumPool: sum_pool,
+    ops.ReduceSum: _plain(lambda x, axes, keepdims: x.sum(axis=axes, keepdims=keepdims)),
+    ops.ReduceMean: _plain(lambda x, axes, keepdims: x.mean(axis=axes, keepdims=keepdims)),
+    ops.ReduceMax: _plain(lambda x, axes, keepdims: x.max(axis=axes, keepdims=keepdims)),
+    ops.BatchNorm: _plain(batch_norm),
+    ops.Softmax: _plain(lambda x, axis: np.exp(log_softmax(x, axis))),
+    ops.LogSoftmax: _plain(log_softmax),
+    ops.Reshape: lambda result, x: x.reshape(result),
+    ops.Transpose: _plain(lambda x, permutation: x.transpose(permutation)),
+    ops.Slice: slice_,
+    ops.Pad: pad,
+    ops.Expand: lambda result, x: np.broadcast_to(x, result),
+    ops.Concat: _plain(lambda *values, axis: np.concatenate(values, axis=axis)),
 }

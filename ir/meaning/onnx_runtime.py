@@ -19,7 +19,8 @@ from onnx import GraphProto, ModelProto, NodeProto, TensorProto, helper, numpy_h
 from torch_mlir import ir
 
 from veilgraph.ir.attributes import shape_of
-from veilgraph.ir.graph import Graph, attributes, kind_of
+from veilgraph.ir.graph import ops
+from veilgraph.ir.graph.program import Graph, attributes
 
 Array = NDArray[Any]
 OPSET = 21
@@ -33,7 +34,7 @@ class OnnxProgram:
     """A program that was given to ONNX Runtime; its weights are read where they lie."""
 
     def __init__(self, graph: Graph) -> None:
-        """Of operations that may be encoded (legality.ENCODABLE)."""
+        """Of operations that may be encoded (`is_encoded` of their facts)."""
         draft = Draft(graph)
         self.graph, self._names, self._made = graph, draft.names, draft.made
         self._session = _session(draft.model()) if draft.made else None
@@ -79,7 +80,7 @@ class Draft:
         for op in graph.operations:
             (result,) = op.operation.results
             operands = [self.names[value] for value in op.operation.operands]
-            row = ROWS[kind_of(op)]
+            row = ROWS[type(op)]
             self.names[result] = row(self, operands, attributes(op), shape_of(result))
             self.made.append(result)
         self._proto.output.extend(_info(self.names[v], shape_of(v)) for v in self.made)
@@ -189,43 +190,21 @@ def _pad(draft: Draft, x: Sequence[str], named: Mapping[str, Any], shape: Any) -
     return draft("Pad", *x, pads, draft.numbers(named["value"]))
 
 
-ROWS: Mapping[str, Row] = {
-    "constant": _constant,
-    "neg": _same("Neg"),
-    "floor": _same("Floor"),
-    "round": _same("Round"),
-    "step": _step,
-    "relu": _same("Relu"),
-    "exp": _same("Exp"),
-    "log": _same("Log"),
-    "sqrt": _same("Sqrt"),
-    "rsqrt": _rsqrt,
-    "reciprocal": _same("Reciprocal"),
-    "sigmoid": _same("Sigmoid"),
-    "tanh": _same("Tanh"),
-    "erf": _same("Erf"),
-    "sin": _same("Sin"),
-    "cos": _same("Cos"),
-    "atan": _same("Atan"),
-    "softplus": _same("Softplus"),
-    "silu": _silu,
-    "gelu": _same("Gelu"),
-    "add": _same("Add"),
-    "sub": _same("Sub"),
-    "mul": _same("Mul"),
-    "maximum": _same("Max"),
-    "matmul": _same("MatMul"),
-    "conv": _conv,
-    "max_pool": _max_pool,
-    "sum_pool": _sum_pool,
-    "reduce_sum": _reduced("ReduceSum"),
-    "reduce_max": _reduced("ReduceMax"),
-    "softmax": _same("Softmax"),
-    "log_softmax": _same("LogSoftmax"),
-    "reshape": _reshape,
-    "transpose": _transpose,
-    "slice": _slice,
-    "pad": _pad,
-    "expand": _expand,
-    "concat": _same("Concat"),
+ROWS: Mapping[type[ir.OpView], Row] = {
+    **{kind: _same(kind.onnx) for kind in ops.OPERATIONS if hasattr(kind, "onnx")},
+    ops.Constant: _constant,
+    ops.Step: _step,
+    ops.Rsqrt: _rsqrt,
+    ops.Silu: _silu,
+    ops.Conv: _conv,
+    ops.MaxPool: _max_pool,
+    ops.SumPool: _sum_pool,
+    ops.ReduceSum: _reduced("ReduceSum"),
+    ops.ReduceMax: _reduced("ReduceMax"),
+    ops.Reshape: _reshape,
+    ops.Transpose: _transpose,
+    ops.Slice: _slice,
+    ops.Pad: _pad,
+    ops.Expand: _expand,
+    ops.Concat: _same("Concat"),
 }

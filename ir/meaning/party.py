@@ -1,7 +1,8 @@
 """What each party-level node computes, in NumPy: the oracle of protocols and of lowering.
 
 Words are uint64 arrays of the value in [0, 2^k); planes are uint8 arrays of bits with the planes
-on a new first axis. Rings may be of any width, 8 bits and fewer included.
+on a new first axis; blocks are uint64 arrays of words of 64 bits on a new last axis, the lower one
+first. Rings may be of any width, 8 bits and fewer included.
 """
 
 from __future__ import annotations
@@ -13,7 +14,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from veilgraph.ir.party import Draw, Node, Program, Shape
+from veilgraph.ir.party import ops
+from veilgraph.ir.party.ops import PartyOp
+from veilgraph.ir.party.program import Draw, Node, Program, Shape
 from veilgraph.ir.types import Kind, Type
 
 Array = npt.NDArray[Any]
@@ -22,11 +25,13 @@ DrawSource = Callable[[Draw, Shape, Type], Array]
 
 @dataclass
 class Evaluation:
-    """Every node's value; what each party received, as (node, value); outputs by (party, name)."""
+    """Every node's value; what each party received, as (node, value); outputs by (party, name);
+    what is kept of states by (party, "part/name")."""
 
     values: list[Array]
     received: dict[int, list[tuple[Node, Array]]] = field(default_factory=dict)
     outputs: dict[tuple[int, str], Array] = field(default_factory=dict)
+    kept: dict[tuple[int, str], Array] = field(default_factory=dict)
 
 
 def uniform_draws(generator: np.random.Generator) -> DrawSource:
@@ -37,6 +42,9 @@ def uniform_draws(generator: np.random.Generator) -> DrawSource:
         if draw.number not in made:
             if type.kind is Kind.PLANES:
                 made[draw.number] = generator.integers(0, 2, (type.bits, *shape), dtype=np.uint8)
+            elif type.kind is Kind.BLOCKS:
+                size = (*shape, type.per_element)
+                made[draw.number] = generator.integers(0, 2**64, size, dtype=np.uint64)
             else:
                 raw = generator.integers(0, 2**64, shape, dtype=np.uint64, endpoint=False)
                 made[draw.number] = reduce(raw, type.bits)
@@ -59,49 +67,63 @@ def evaluate(
     """Runs all parties' nodes in order.
 
     Args:
-        sources: integers in [0, 2^k) of each input and weight, by name; of each share, by
-            "part/name".
+        sources: integers in [0, 2^k) of each input and weight, by name; of each share
+            and each part of a state, by "part/name".
         draws: makes the values of draws.
         constants: the plan's public tensors, by number.
     """
     result = Evaluation([])
+    given = Given(program, sources, draws, constants)
     for node in program.nodes:
         args = [result.values[i] for i in node.args]
         with np.errstate(over="ignore"):  # NumPy warns of rank 0 alone
-            value = _evaluate_node(program, node, args, sources, draws, constants)
+            value = _evaluate_node(given, node, args)
         result.values.append(value)
-        if node.op == "send":
+        if node.op is ops.SEND:
             result.received.setdefault(node.party, []).append((node, value))
-        elif node.op == "output":
+        elif node.op is ops.OUTPUT:
             result.outputs[node.party, node["name"]] = value
+        elif node.op is ops.KEEP:
+            result.kept[node.party, f"{node['part']}/{node['name']}"] = value
     return result
 
 
-def _evaluate_node(
-    program: Program,
-    node: Node,
-    args: list[Array],
-    sources: Mapping[str, Array],
-    draws: DrawSource,
-    constants: Sequence[Array],
-) -> Array:
-    if node.op in ("input", "weight"):
-        return reduce(np.asarray(sources[node["name"]], np.uint64), node.type.bits)
-    if node.op == "share":
-        share = sources[f"{node['part']}/{node['name']}"]
-        return reduce(np.asarray(share, np.uint64), node.type.bits)
-    if node.op == "draw":
-        return draws(program.draws[node["number"]], node.shape, node.type)
-    if node.op == "constant":
-        return reduce(np.asarray(constants[node["number"]], np.uint64), node.type.bits)
-    if node.op == "const":
-        return _splat(node)
-    types = [program.nodes[i].type for i in node.args]
-    value = OPS[node.op](node, args, types)
+@dataclass(frozen=True)
+class Given:
+    """What sources are made of; as the arguments of `evaluate`."""
+
+    program: Program
+    sources: Mapping[str, Array]
+    draws: DrawSource
+    constants: Sequence[Array]
+
+
+def _evaluate_node(given: Given, node: Node, args: list[Array]) -> Array:
+    if node.op in SOURCES:
+        value = SOURCES[node.op](given, node)
+    else:
+        types = [given.program.nodes[i].type for i in node.args]
+        value = OPS[node.op](node, args, types)
     return reduce(value, node.type.bits) if node.type.kind is Kind.WORDS else value
 
 
-def _splat(node: Node) -> Array:
+def _named(given: Given, node: Node) -> Array:
+    return np.asarray(given.sources[node["name"]], np.uint64)
+
+
+def _part(given: Given, node: Node) -> Array:
+    return np.asarray(given.sources[f"{node['part']}/{node['name']}"], np.uint64)
+
+
+def _constant(given: Given, node: Node) -> Array:
+    return np.asarray(given.constants[node["number"]], np.uint64)
+
+
+def _draw(given: Given, node: Node) -> Array:
+    return given.draws(given.program.draws[node["number"]], node.shape, node.type)
+
+
+def _splat(given: Given, node: Node) -> Array:
     if node.type.kind is Kind.WORDS:
         return np.full(node.shape, node["value"], np.uint64)
     return np.full((node.type.bits, *node.shape), node["value"], np.uint8)
@@ -130,12 +152,21 @@ def _chunk(node: Node, args: list[Array], types: list[Type]) -> Array:
     start, length = node["start"], node.elements
     if node.type.kind is Kind.PLANES:
         return args[0].reshape(node.type.bits, -1)[:, start : start + length]
-    return args[0].reshape(-1)[start : start + length]
+    return args[0].reshape(-1, *_words(node.type))[start : start + length]
 
 
 def _reshape(node: Node, args: list[Array], types: list[Type]) -> Array:
     lead = (node.type.bits,) if node.type.kind is Kind.PLANES else ()
-    return args[0].reshape(lead + node.shape)
+    return args[0].reshape((*lead, *node.shape, *_words(node.type)))
+
+
+def _join(node: Node, args: list[Array], types: list[Type]) -> Array:
+    return np.concatenate([x.reshape(-1, *_words(node.type)) for x in args])
+
+
+def _words(type: Type) -> tuple[int, ...]:
+    """The last axis of blocks."""
+    return (type.per_element,) if type.kind is Kind.BLOCKS else ()
 
 
 def _not(node: Node, args: list[Array], types: list[Type]) -> Array:
@@ -199,35 +230,47 @@ def _pad(node: Node, args: list[Array], types: list[Type]) -> Array:
     return np.pad(args[0], list(zip(node["low"], node["high"], strict=True)))
 
 
-OPS: dict[str, Callable[[Node, list[Array], list[Type]], Array]] = {
-    "add": lambda n, a, t: a[0] + a[1],
-    "sub": lambda n, a, t: a[0] - a[1],
-    "mul": lambda n, a, t: a[0] * a[1],
-    "neg": lambda n, a, t: np.uint64(0) - a[0],
-    "and": lambda n, a, t: a[0] & a[1],
-    "xor": lambda n, a, t: a[0] ^ a[1],
-    "not": _not,
-    "shl": lambda n, a, t: a[0] << np.uint64(n["bits"]),
-    "shr": lambda n, a, t: a[0] >> np.uint64(n["bits"]),
-    "cast": lambda n, a, t: a[0],
-    "select": lambda n, a, t: np.where(a[0][0] == 1, a[1], a[2]),
-    "lookup": lambda n, a, t: a[1].reshape(-1)[a[0] & np.uint64(a[1].size - 1)],
-    "pack": _pack,
-    "unpack": _unpack,
-    "planes": _planes,
-    "stack": lambda n, a, t: np.concatenate(a),
-    "reshape": _reshape,
-    "chunk": _chunk,
-    "join": lambda n, a, t: np.concatenate([x.reshape(-1) for x in a]),
-    "concat": lambda n, a, t: np.concatenate(a, axis=n["axis"]),
-    "transpose": lambda n, a, t: a[0].transpose(n["permutation"]),
-    "slice": _slice,
-    "pad": _pad,
-    "broadcast": lambda n, a, t: np.broadcast_to(a[0], n.shape),
-    "matmul": _matmul,
-    "conv2d": _conv2d,
-    "pool_sum": _pool_sum,
-    "reduce_sum": lambda n, a, t: a[0].sum(axis=n["axes"], keepdims=True, dtype=np.uint64),
-    "send": lambda n, a, t: a[0],
-    "output": lambda n, a, t: a[0],
+SOURCES: dict[PartyOp, Callable[[Given, Node], Array]] = {
+    ops.INPUT: _named,
+    ops.WEIGHT: _named,
+    ops.SHARE: _part,
+    ops.STATE: _part,
+    ops.CONSTANT: _constant,
+    ops.CONST: _splat,
+    ops.DRAW: _draw,
+}
+
+# Of everything else, from the node, its operands' values and their types.
+OPS: dict[PartyOp, Callable[[Node, list[Array], list[Type]], Array]] = {
+    ops.ADD: lambda n, a, t: a[0] + a[1],
+    ops.SUB: lambda n, a, t: a[0] - a[1],
+    ops.MUL: lambda n, a, t: a[0] * a[1],
+    ops.NEG: lambda n, a, t: np.uint64(0) - a[0],
+    ops.AND: lambda n, a, t: a[0] & a[1],
+    ops.XOR: lambda n, a, t: a[0] ^ a[1],
+    ops.NOT: _not,
+    ops.SHL: lambda n, a, t: a[0] << np.uint64(n["bits"]),
+    ops.SHR: lambda n, a, t: a[0] >> np.uint64(n["bits"]),
+    ops.CAST: lambda n, a, t: a[0],
+    ops.SELECT: lambda n, a, t: np.where(a[0][0] == 1, a[1], a[2]),
+    ops.LOOKUP: lambda n, a, t: a[1].reshape(-1)[a[0] & np.uint64(a[1].size - 1)],
+    ops.PACK: _pack,
+    ops.UNPACK: _unpack,
+    ops.SOME_PLANES: _planes,
+    ops.STACK: lambda n, a, t: np.concatenate(a),
+    ops.RESHAPE: _reshape,
+    ops.CHUNK: _chunk,
+    ops.JOIN: _join,
+    ops.CONCAT: lambda n, a, t: np.concatenate(a, axis=n["axis"]),
+    ops.TRANSPOSE: lambda n, a, t: a[0].transpose(n["permutation"]),
+    ops.SLICE: _slice,
+    ops.PAD: _pad,
+    ops.BROADCAST: lambda n, a, t: np.broadcast_to(a[0], n.shape),
+    ops.MATMUL: _matmul,
+    ops.CONV2D: _conv2d,
+    ops.POOL_SUM: _pool_sum,
+    ops.REDUCE_SUM: lambda n, a, t: a[0].sum(axis=n["axes"], keepdims=True, dtype=np.uint64),
+    ops.SEND: lambda n, a, t: a[0],
+    ops.OUTPUT: lambda n, a, t: a[0],
+    ops.KEEP: lambda n, a, t: a[0],
 }

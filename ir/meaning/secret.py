@@ -15,12 +15,13 @@ import numpy as np
 from numpy.typing import NDArray
 from torch_mlir import ir
 
-from veilgraph.ir import exponentials, waves
 from veilgraph.ir.meaning import integers
 from veilgraph.ir.meaning.integers import Floats, Integers, Windows
-from veilgraph.ir.secret import SecretProgram
-from veilgraph.ir.secret_ops import SecretOp, attributes_of
-from veilgraph.ir.secret_types import RealRange, Tensor
+from veilgraph.ir.secret import ops as secret_ops
+from veilgraph.ir.secret.function_forms import function_form, row_form
+from veilgraph.ir.secret.ops import SecretOp, attributes_of
+from veilgraph.ir.secret.program import SecretProgram
+from veilgraph.ir.secret.types import RealRange, Tensor
 
 Observer = Callable[[SecretOp, Integers, Floats], None]
 
@@ -101,13 +102,13 @@ def _arguments(
     program: SecretProgram, inputs: Mapping[str, NDArray[Any]]
 ) -> dict[ir.Value, Integers]:
     arguments = program.arguments
-    wanted = {a.name: a.tensor.shape for a in arguments if a.role == "input"}
+    wanted = {a.name: a.tensor.shape for a in arguments if not a.is_weight}
     given = {name: np.shape(array) for name, array in inputs.items()}
     if wanted != given:
         raise ValueError(f"inputs {given}, but the program takes {wanted}")
     values = {}
     for argument, value in zip(arguments, program.block.arguments, strict=True):
-        source = inputs if argument.role == "input" else program.weights
+        source = program.weights if argument.is_weight else inputs
         values[value] = encode(np.asarray(source[argument.name]), argument.tensor)
     return values
 
@@ -159,7 +160,7 @@ def apply(
 ) -> Integers:
     """The integers of one operation for the integers of its operands."""
     result = Tensor.of(op.operation.results[0])
-    meaning = MEANING[op.operation.name]
+    meaning = MEANING[type(op)]
     value = meaning(Call(result, attributes_of(op), Tau(rounding)), *operands)
     return integers.center(value, result.encoding.ring_bits)
 
@@ -210,29 +211,18 @@ def _maximum(call: Call, x: Integers, y: Integers) -> Integers:
     return y + _relu(call, integers.center(x - y, call.result.encoding.ring_bits))
 
 
-def _masked_function(call: Call, z: Integers, high: Integers, low: Integers) -> Integers:
-    """Under the mask that tau says; tables round what is made of it and of c apart."""
-    found = waves.Waves.of(call.attributes)
-    mask = np.asarray(call.tau(found.window_bits, z.shape), np.int64)
-    total = waves.values(found, z, mask)
-    return integers.truncate(total, call["bits"], call.tau(call["bits"], z.shape))
+def _function(call: Call, z: Integers) -> Integers:
+    """As the form says, under the mask that tau says."""
+    form = function_form(call["form"])
+    bits = form.frac_bits - call.result.encoding.frac_bits
+    total = form.values(z, np.asarray(call.tau(form.window_bits, z.shape), np.int64))
+    return integers.truncate(total, bits, call.tau(bits, z.shape))
 
 
-def _exp_sums(call: Call, z: Integers, high: Integers, low: Integers) -> Integers:
-    """Under the mask that tau says."""
-    pieces = exponentials.Pieces.of(call.attributes)
-    mask = np.asarray(call.tau(pieces.window_bits, z.shape), np.int64)
-    return exponentials.sums(pieces, z, mask, (high, low))
-
-
-def _masked_exp(
-    call: Call, z: Integers, high: Integers, low: Integers, heights: Integers
-) -> Integers:
-    """Under the mask that tau says."""
-    pieces = exponentials.Pieces.of(call.attributes)
-    mask = np.asarray(call.tau(pieces.window_bits, z.shape), np.int64)
-    total = exponentials.values(pieces, z, mask, (high, low), heights)
-    return integers.truncate(total, call["bits"], call.tau(call["bits"], z.shape))
+def _row_sums(call: Call, z: Integers) -> Integers:
+    """As the form says, under the mask that tau says."""
+    form = row_form(call["form"])
+    return form.values(z, np.asarray(call.tau(form.window_bits, z.shape), np.int64))
 
 
 def _reduce_sum(call: Call, x: Integers) -> Integers:
@@ -253,35 +243,34 @@ def _pad(call: Call, x: Integers) -> Integers:
     return np.pad(x, list(zip(call["low"], call["high"], strict=True)))
 
 
-MEANING: Mapping[str, Callable[..., Integers]] = {
-    "secret.constant": lambda call: call["value"],
-    "secret.add": lambda call, x, y: x + y,
-    "secret.sub": lambda call, x, y: x - y,
-    "secret.neg": lambda call, x: -x,
-    "secret.mul": lambda call, x, y: x * y,
-    "secret.matmul": lambda call, x, y: integers.matmul(x, y),
-    "secret.conv": _conv,
-    "secret.scale": lambda call, x: x * np.int64(call["factor"]),
-    "secret.reinterpret": lambda call, x: x,
-    "secret.reduce": lambda call, x: x,
-    "secret.lift": lambda call, x: x,
-    "secret.truncate": _truncate,
-    "secret.round_off": _round_off,
-    "secret.step": _step,
-    "secret.relu": _relu,
-    "secret.truncate_relu": _truncate_relu,
-    "secret.maximum": _maximum,
-    "secret.masked_function": _masked_function,
-    "secret.exp_sums": _exp_sums,
-    "secret.masked_exp": _masked_exp,
-    "secret.sum_pool": lambda call, x: integers.sum_pool(x, call.windows(call["kernel"])),
-    "secret.max_pool": lambda call, x: integers.max_pool(x, call.windows(call["kernel"])),
-    "secret.reduce_sum": _reduce_sum,
-    "secret.reduce_max": _reduce_max,
-    "secret.reshape": lambda call, x: x.reshape(call.result.shape),
-    "secret.transpose": lambda call, x: x.transpose(call["permutation"]),
-    "secret.concat": lambda call, x, y: np.concatenate([x, y], axis=call["axis"]),
-    "secret.slice": _slice,
-    "secret.pad": _pad,
-    "secret.broadcast": lambda call, x: np.broadcast_to(x, call.result.shape),
+MEANING: Mapping[type[SecretOp], Callable[..., Integers]] = {
+    secret_ops.Constant: lambda call: call["value"],
+    secret_ops.Add: lambda call, x, y: x + y,
+    secret_ops.Sub: lambda call, x, y: x - y,
+    secret_ops.Neg: lambda call, x: -x,
+    secret_ops.Mul: lambda call, x, y: x * y,
+    secret_ops.Matmul: lambda call, x, y: integers.matmul(x, y),
+    secret_ops.Conv: _conv,
+    secret_ops.Scale: lambda call, x: x * np.int64(call["factor"]),
+    secret_ops.Reinterpret: lambda call, x: x,
+    secret_ops.Reduce: lambda call, x: x,
+    secret_ops.Lift: lambda call, x: x,
+    secret_ops.Truncate: _truncate,
+    secret_ops.RoundOff: _round_off,
+    secret_ops.Step: _step,
+    secret_ops.Relu: _relu,
+    secret_ops.TruncateRelu: _truncate_relu,
+    secret_ops.Maximum: _maximum,
+    secret_ops.Function: _function,
+    secret_ops.RowSums: _row_sums,
+    secret_ops.SumPool: lambda call, x: integers.sum_pool(x, call.windows(call["kernel"])),
+    secret_ops.MaxPool: lambda call, x: integers.max_pool(x, call.windows(call["kernel"])),
+    secret_ops.ReduceSum: _reduce_sum,
+    secret_ops.ReduceMax: _reduce_max,
+    secret_ops.Reshape: lambda call, x: x.reshape(call.result.shape),
+    secret_ops.Transpose: lambda call, x: x.transpose(call["permutation"]),
+    secret_ops.Concat: lambda call, x, y: np.concatenate([x, y], axis=call["axis"]),
+    secret_ops.Slice: _slice,
+    secret_ops.Pad: _pad,
+    secret_ops.Broadcast: lambda call, x: np.broadcast_to(x, call.result.shape),
 }

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from veilgraph.kernels.conv2d import depthwise
+from veilgraph.kernels.conv2d.declaration import Params
 from veilgraph.kernels.conv2d.divisors import BOUND, divisor
 from veilgraph.kernels.cuda.buffers import Buffer
 from veilgraph.kernels.gemm import limbs
@@ -20,12 +21,14 @@ class Convolution:
 
     out: Buffer
     pairs: tuple[tuple[Buffer, Buffer], ...]
-    params: tuple[int, ...]
+    params: Params
 
     @staticmethod
     def of(buffers: Sequence[Buffer], params: Sequence[int]) -> Convolution:
         out, *factors = buffers
-        return Convolution(out, tuple(zip(factors[::2], factors[1::2], strict=True)), tuple(params))
+        return Convolution(
+            out, tuple(zip(factors[::2], factors[1::2], strict=True)), Params.of(params)
+        )
 
     @property
     def images(self) -> Buffer:
@@ -37,7 +40,7 @@ class Convolution:
 
     @property
     def groups(self) -> int:
-        return self.params[7]
+        return self.params.groups
 
     @property
     def filters(self) -> int:
@@ -76,14 +79,13 @@ class Convolution:
     @property
     def is_small(self) -> bool:
         """Whether places and coordinates fit 31 bits, with nothing to divide by that is 0."""
-        heights, widths = self.params[1::2], self.params[2::2]
-        stride_h, pad_h, dilation_h = heights[:3]
-        stride_w, pad_w, dilation_w = widths[:3]
+        p = self.params
         (_, _, h, w), (_, _, kh, kw), (_, _, oh, ow) = (
             b.shape for b in (self.images, self.weights, self.out)
         )
         reach = max(
-            h + pad_h + oh * stride_h + kh * dilation_h, w + pad_w + ow * stride_w + kw * dilation_w
+            h + p.pad_top + oh * p.stride_h + kh * p.dilation_h,
+            w + p.pad_left + ow * p.stride_w + kw * p.dilation_w,
         )
         most = max(self.out.elements, self.weights.elements, reach)
         return most < limbs.MAX_EXTENT < BOUND and kh * kw > 0
@@ -96,10 +98,12 @@ class Convolution:
         apart = self.images.shape[0] * -(
             -self.out.shape[2] * self.out.shape[3] // limbs.SMALL.columns
         )
+        p = self.params
         return (
             self.groups == 1
             and self.weights.shape[2:] == (1, 1)
-            and self.params[1:5] == (1, 1, 0, 0)
+            and p.stride_h == p.stride_w == 1
+            and p.pad_top == p.pad_left == 0
             and self.images.shape[2:] == self.out.shape[2:]
             and 4 * apart <= 5 * together
         )
@@ -113,7 +117,7 @@ class Convolution:
     def shape(self) -> tuple[int, ...]:
         """The struct Convolution of windows.cuh."""
         images, weights = self.images.shape, self.weights.shape
-        return (*self.params[1:], *images, weights[0], *weights[2:], *self.out.shape[2:])
+        return (*self.params.values(), *images, weights[0], *weights[2:], *self.out.shape[2:])
 
     @property
     def small_shape(self) -> tuple[int, ...]:

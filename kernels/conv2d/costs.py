@@ -13,10 +13,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from veilgraph.kernels.conv2d.convolution import Convolution
-from veilgraph.kernels.conv2d.residues import Shape
+from veilgraph.kernels.conv2d.residues.residues import Shape
 from veilgraph.kernels.cuda.launch import DeviceShape
 from veilgraph.kernels.gemm import limbs
-from veilgraph.kernels.gemm.byte_products import COLUMNS, ROWS, STEP, engine_of
+from veilgraph.kernels.gemm.residues.byte_products import COLUMNS, ROWS, STEP, engine_of
 from veilgraph.kernels.gemm.tuning import nearest
 
 

@@ -3,13 +3,13 @@
 #include <cstdint>
 #include <cstring>
 
-#include "kernels/abi.h"
 #include "kernels/conv2d/geometry.h"
 #include "kernels/conv2d/image_source.h"
-#include "kernels/gemm/blocked.h"
-#include "kernels/gemm/strided_source.h"
-#include "kernels/parallel.h"
-#include "kernels/windows.h"
+#include "kernels/cpu/abi.h"
+#include "kernels/cpu/parallel.h"
+#include "kernels/cpu/windows.h"
+#include "kernels/gemm/cpu/blocked.h"
+#include "kernels/gemm/cpu/strided_source.h"
 
 namespace veil {
 namespace {

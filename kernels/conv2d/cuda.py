@@ -10,7 +10,7 @@ from dataclasses import replace
 from veilgraph.kernels.conv2d import costs, depthwise
 from veilgraph.kernels.conv2d.convolution import Convolution
 from veilgraph.kernels.conv2d.divisors import divisor
-from veilgraph.kernels.conv2d.residues import by_residues
+from veilgraph.kernels.conv2d.residues.residues import by_residues
 from veilgraph.kernels.cuda.buffers import Buffer
 from veilgraph.kernels.cuda.launch import (
     THREADS,
@@ -25,6 +25,7 @@ from veilgraph.kernels.gemm.pack import packed
 from veilgraph.kernels.gemm.parts import Parts
 from veilgraph.kernels.gemm.tiles import SHAPES, tiling
 from veilgraph.kernels.matmul import cuda as matmul
+from veilgraph.kernels.matmul.declaration import Params as Product
 
 SOURCE = file_source(
     "kernels/conv2d/cuda.cu",
@@ -45,7 +46,7 @@ def launches(
     if c.is_thin:
         in_strips = c.has_strips and c.strip_threads >= depthwise.LEAST_THREADS
         return (by_strips if in_strips else by_outputs)(buffers, params, device)
-    ring = limbs.Ring.of(c.out.word_bits, params[0])
+    ring = limbs.Ring.of(c.out.word_bits, c.params.bits)
     is_worth = limbs.is_worth(ring, c.extents, c.depths, device, c.kernel)
     is_one_matrix = c.is_matmul and c.images.shape[0] == 1
     if is_worth and not is_one_matrix and costs.is_worth(c, device):
@@ -59,7 +60,8 @@ def by_matrices(
     buffers: Sequence[Buffer], params: Sequence[int], device: DeviceShape
 ) -> tuple[Launch, ...]:
     """As a product of matrices an image, by whatever is fastest there."""
-    return matmul.launches(_as_matrices(Convolution.of(buffers, params)), params[:1], device)
+    c = Convolution.of(buffers, params)
+    return matmul.launches(_as_matrices(c), _matmul_params(c), device)
 
 
 def by_limbs(
@@ -71,8 +73,8 @@ def by_limbs(
     """On tensor cores, as `made` or as fits the shape, for convolutions that are small."""
     c = Convolution.of(buffers, params)
     if c.is_matmul:
-        return matmul.by_limbs(_as_matrices(c), params[:1], device, made)
-    ring = limbs.Ring.of(c.out.word_bits, params[0])
+        return matmul.by_limbs(_as_matrices(c), _matmul_params(c), device, made)
+    ring = limbs.Ring.of(c.out.word_bits, c.params.bits)
     made = made or limbs.tiling(ring, c.extents, c.depths, device, "conv2d")
     source, entry = made.source("conv2d")
     parts = Parts(c.out, made.parts)
@@ -141,7 +143,7 @@ def by_strips(
     """A thread a strip of a column of outputs, for depthwise convolutions that have strips."""
     c = Convolution.of(buffers, params)
     strips, threads = depthwise.strips_of(c.out.shape[2]), c.strip_threads
-    kernel = depthwise.source(c.out.word_bits, c.weights.shape[3], params[1])
+    kernel = depthwise.source(c.out.word_bits, c.weights.shape[3], c.params.stride_h)
     head: list[Argument] = [c.out.pointer, threads, strips, *divisor(strips), *c.small_shape]
     return _on_integers(c, grid_stride(threads, device), kernel, head)
 
@@ -179,6 +181,10 @@ def _as_matrix(weights: Buffer, filters: int) -> Buffer:
     """Weights as [1, filters, depth]."""
     depth = weights.elements // filters
     return _view(weights, (1, filters, depth), (0, depth, 1))
+
+
+def _matmul_params(c: Convolution) -> tuple[int, ...]:
+    return Product(c.params.bits).values()
 
 
 def _as_matrices(c: Convolution) -> list[Buffer]:

@@ -17,30 +17,42 @@ dilation_w, groups.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import astuple, dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Annotated, Any, Self, TypeAlias
 
-NAME = "conv2d"
+from veilgraph.kernels import kernel
+from veilgraph.kernels.kernel import Bits, Kernel, Range, Shape
+
+_MOST = 1 << 20  # keeps every coordinate far inside an int64
+Count: TypeAlias = Annotated[int, Range(1, _MOST)]
+Padding: TypeAlias = Annotated[int, Range(0, _MOST)]
 
 
 @dataclass(frozen=True)
-class Params:
-    bits: int
-    stride_h: int = 1
-    stride_w: int = 1
-    pad_top: int = 0
-    pad_left: int = 0
-    dilation_h: int = 1
-    dilation_w: int = 1
-    groups: int = 1
+class Params(kernel.Params):
+    bits: Bits
+    stride_h: Count = 1
+    stride_w: Count = 1
+    pad_top: Padding = 0
+    pad_left: Padding = 0
+    dilation_h: Count = 1
+    dilation_w: Count = 1
+    groups: Count = 1
 
-    def values(self) -> tuple[int, ...]:
-        return astuple(self)
+    @classmethod
+    def of_op(cls, bits: int, attributes: Mapping[str, Any]) -> Self:
+        names = ("strides", "pads_low", "dilations")
+        axes = (attributes[name][axis] for name in names for axis in (0, 1))
+        return cls.of([bits, *axes, attributes["groups"]])
 
 
-def multiply_adds(params: Params, shapes: Sequence[tuple[int, ...]]) -> int:
+def multiply_adds(shapes: Sequence[Shape]) -> int:
     """Products of ring elements in one call whose buffers have these shapes, padding included."""
     batch, filters, height, width = shapes[0]
     _, channels, kernel_h, kernel_w = shapes[2]
     pairs = (len(shapes) - 1) // 2
     return pairs * batch * filters * height * width * channels * kernel_h * kernel_w
+
+
+KERNEL = Kernel("conv2d", Params, multiply_adds)

@@ -5,19 +5,20 @@ from __future__ import annotations
 from collections.abc import Sequence
 from functools import cache
 
-from veilgraph.kernels.cuda.source import Source
+from veilgraph.kernels.conv2d.declaration import Params
+from veilgraph.kernels.cuda.source import Source, params_struct
 
 STRIP = 7  # rows of outputs that a thread makes; depthwise.cuh has it too
 KERNELS, STRIDES = (3, 5), (1, 2)
 LEAST_THREADS = 1 << 15  # fewer do not hide each other's waiting: a thread an output then
 
 
-def is_able(params: Sequence[int], weights: Sequence[int]) -> bool:
+def is_able(params: Params, weights: Sequence[int]) -> bool:
     """Whether there is a kernel for it: weights are [O, C / groups, KH, KW]."""
-    strides, dilations = params[1:3], params[5:7]
     _, channels, *kernel = weights
-    is_square = kernel[0] == kernel[1] and strides[0] == strides[1]
-    known = kernel[0] in KERNELS and strides[0] in STRIDES and tuple(dilations) == (1, 1)
+    is_square = kernel[0] == kernel[1] and params.stride_h == params.stride_w
+    known = kernel[0] in KERNELS and params.stride_h in STRIDES
+    known = known and params.dilation_h == params.dilation_w == 1
     return channels == 1 and is_square and known
 
 
@@ -30,7 +31,7 @@ def strips_of(rows: int) -> int:
 def source(word_bits: int, kernel: int, stride: int) -> tuple[Source, str]:
     """The kernel for square weights and strides, and its entry."""
     entry = f"veil_conv2d{word_bits}_depthwise_{kernel}_{stride}"
-    text = (
+    text = params_struct("conv2d") + (
         '#include "kernels/conv2d/depthwise.cuh"\n\n'
         f"VEIL_CONV2D_DEPTHWISE({entry}, uint{word_bits}_t, {kernel}, {stride})\n"
     )

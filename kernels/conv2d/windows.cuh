@@ -7,10 +7,9 @@ namespace veil {
 
 constexpr int kMaxPairs = 4;  // of a launch; kernels/conv2d/cuda.py has it too
 
-// Parameters in the order of declaration.py, then extents: images [batch, channels, h, w], weights
-// [filters, channels / groups, kh, kw], outputs [batch, filters, oh, ow].
-struct Convolution {
-  int64_t stride_h, stride_w, pad_top, pad_left, dilation_h, dilation_w, groups;
+// Parameters, which the source begins with (kernels/cuda/source.py), and extents: images [batch,
+// channels, h, w], weights [filters, channels / groups, kh, kw], outputs [batch, filters, oh, ow].
+struct Convolution : Conv2dParams {
   int64_t batch, channels, h, w, filters, kh, kw, oh, ow;
 
   __device__ __forceinline__ int64_t group_channels() const { return channels / groups; }

@@ -10,18 +10,6 @@ Parameters: none.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from veilgraph.kernels.kernel import Kernel, NoParams
 
-NAME = "copy"
-
-
-@dataclass(frozen=True)
-class Params:
-    def values(self) -> tuple[int, ...]:
-        return ()
-
-
-def multiply_adds(params: Params, shapes: Sequence[tuple[int, ...]]) -> int:
-    """None."""
-    return 0
+KERNEL = Kernel("copy", NoParams)

@@ -1,4 +1,6 @@
-"""A row of a plan's buffer table, as kernels see it; kernels/abi.h has the layout of each kind."""
+"""A row of a plan's buffer table, as kernels see it; kernels/cpu/abi.h has the layout of each
+kind.
+"""
 
 from __future__ import annotations
 
@@ -71,7 +73,7 @@ class Buffer:
 
 
 def buffers_of(rows: npt.NDArray[Any]) -> tuple[Buffer, ...]:
-    """The buffers of BUFFER rows (veilgraph.ir.plan), which a machine has checked."""
+    """The buffers of BUFFER rows (veilgraph.ir.plan.tables), which a machine has checked."""
 
     def extents(values: npt.NDArray[np.int64], rank: int) -> tuple[int, ...]:
         return tuple(int(v) for v in values[:rank])

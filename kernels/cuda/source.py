@@ -8,6 +8,9 @@ from dataclasses import dataclass
 from functools import cache, cached_property
 from pathlib import Path
 
+from veilgraph.kernels.cpp import cuda_struct
+from veilgraph.kernels.declared import DECLARED
+
 # What `#include "kernels/..."` counts from, in a checkout and in an installed package alike.
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -59,5 +62,12 @@ class Source:
 
 @cache
 def file_source(path: str, *entries: str) -> Source:
-    """The source in a file below ROOT, such as "kernels/copy/cuda.cu"."""
-    return Source(path.split("/")[1], _read(path), entries)
+    """The source in a file below ROOT, such as "kernels/copy/cuda.cu": the parameters of the kernel
+    whose folder it is in, if they have names, and the file."""
+    name = path.split("/")[1]
+    return Source(name, params_struct(name) + _read(path), entries)
+
+
+def params_struct(kernel: str) -> str:
+    """What the source of a kernel that reads its parameters by name begins with."""
+    return cuda_struct(kernel) if kernel in DECLARED else ""

@@ -3,17 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Protocol
+from importlib import import_module
+from typing import Protocol, cast
 
-from veilgraph.kernels.conv2d import cuda as conv2d
-from veilgraph.kernels.copy import cuda as copy
+from veilgraph.kernels import KERNELS
 from veilgraph.kernels.cuda.buffers import Buffer
 from veilgraph.kernels.cuda.launch import DeviceShape, Launch
-from veilgraph.kernels.fill import cuda as fill
-from veilgraph.kernels.fused import cuda as fused
-from veilgraph.kernels.matmul import cuda as matmul
-from veilgraph.kernels.pool_sum import cuda as pool_sum
-from veilgraph.kernels.reduce_sum import cuda as reduce_sum
 
 
 class CudaKernel(Protocol):
@@ -24,14 +19,8 @@ class CudaKernel(Protocol):
     ) -> tuple[Launch, ...]: ...
 
 
-KERNELS: Mapping[str, CudaKernel] = {
-    "fused": fused,
-    "matmul": matmul,
-    "conv2d": conv2d,
-    "pool_sum": pool_sum,
-    "reduce_sum": reduce_sum,
-    "copy": copy,
-    "fill": fill,
+_CUDA: Mapping[str, CudaKernel] = {
+    name: cast(CudaKernel, import_module(f"veilgraph.kernels.{name}.cuda")) for name in KERNELS
 }
 
 
@@ -49,4 +38,4 @@ def launches(
         params: the step's parameters, int64 each.
         device: the shape of the device that launches.
     """
-    return KERNELS[kernel].launches(buffers, params, device)
+    return _CUDA[kernel].launches(buffers, params, device)

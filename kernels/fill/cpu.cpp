@@ -1,9 +1,9 @@
 // One value to every element of a strided output.
 #include <cstdint>
 
-#include "kernels/abi.h"
-#include "kernels/buffers.h"
-#include "kernels/strided.h"
+#include "kernels/cpu/abi.h"
+#include "kernels/cpu/buffers.h"
+#include "kernels/cpu/strided.h"
 
 namespace veil {
 namespace {
@@ -13,7 +13,7 @@ void fill(const VeilCall& call) {
   const Walk w = walk(call.buffers[0], call.buffers[0]);
   if (w.empty()) return;
   T* out = reinterpret_cast<T*>(call.buffers[0].data);
-  const T value = static_cast<T>(call.params[0]);
+  const T value = static_cast<T>(params_of<FillParams>(call).value);
   const Dimension run = w.inner();
   for_each_index(w, w.rank - 1, 0, 0, [&](int64_t offset, int64_t) {
     if (run.out == 1) {
@@ -25,7 +25,8 @@ void fill(const VeilCall& call) {
 }
 
 const char* check(const VeilCall* call, int64_t* at) {
-  if (const char* reason = check_counts(*call, 1, 1)) return fault(at, -1, reason);
+  if (call->buffer_count != 1) return fault(at, -1, "wrong number of buffers");
+  if (const char* reason = check_params<FillParams>(*call, at)) return reason;
   return check_words(*call, at);
 }
 

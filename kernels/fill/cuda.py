@@ -8,6 +8,7 @@ from veilgraph.kernels.cuda.buffers import Buffer
 from veilgraph.kernels.cuda.launch import THREADS, Argument, DeviceShape, Launch, grid_stride
 from veilgraph.kernels.cuda.source import file_source
 from veilgraph.kernels.cuda.strided import walk
+from veilgraph.kernels.fill.declaration import Params
 
 SOURCE = file_source("kernels/fill/cuda.cu", "veil_fill32", "veil_fill64")
 
@@ -20,6 +21,11 @@ def launches(
     if out.elements == 0:
         return ()
     steps = walk(out, out)
-    arguments: tuple[Argument, ...] = (out.pointer, params[0], steps.count, *steps.arguments())
+    arguments: tuple[Argument, ...] = (
+        out.pointer,
+        Params.of(params).value,
+        steps.count,
+        *steps.arguments(),
+    )
     grid = grid_stride(steps.count, device)
     return (Launch(SOURCE, f"veil_fill{out.word_bits}", grid, (THREADS, 1, 1), arguments),)

@@ -5,14 +5,14 @@ Buffers: out, words of any strides. Parameters (int64): value.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 
-NAME = "fill"
+from veilgraph.kernels import kernel
+from veilgraph.kernels.kernel import Kernel
 
 
 @dataclass(frozen=True)
-class Params:
+class Params(kernel.Params):
     value: int
 
     def values(self) -> tuple[int, ...]:
@@ -20,6 +20,4 @@ class Params:
         return (((self.value + (1 << 63)) % (1 << 64)) - (1 << 63),)
 
 
-def multiply_adds(params: Params, shapes: Sequence[tuple[int, ...]]) -> int:
-    """None."""
-    return 0
+KERNEL = Kernel("fill", Params)

@@ -6,7 +6,7 @@
 
 namespace veil {
 
-// What an instruction's operand names.
+// What an instruction's operand names; instructions.py has the same names.
 enum class Operand : uint8_t {
   kNone,
   kWord,    // a word register
@@ -18,62 +18,27 @@ enum class Operand : uint8_t {
 
 struct Shape {
   bool known;
-  bool words;  // works on words of 32 or 64 bits; else on bits
+  bool word32, word64;  // works on words of 32 or 64 bits; on bits if on neither
   Operand dst, a, b, c;
 };
 
 inline Shape shape_of(uint16_t op) {
   using enum Operand;
   switch (op) {
-    case LOAD:
-      return {true, true, kWord, kBuffer, kNone, kNone};
-    case STORE:
-      return {true, true, kNone, kBuffer, kWord, kNone};
-    case LOOKUP:
-      return {true, true, kWord, kBuffer, kWord, kNone};
-    case DRAW:
-      return {true, true, kWord, kKey, kNone, kNone};
-    case CONST:
-      return {true, true, kWord, kNone, kNone, kNone};
-    case ADD:
-    case SUB:
-    case MUL:
-    case AND:
-    case OR:
-    case XOR:
-      return {true, true, kWord, kWord, kWord, kNone};
-    case NEG:
-    case NOT:
-    case ADD_CONST:
-    case MUL_CONST:
-    case AND_CONST:
-    case SHL:
-    case SHR:
-    case WIDEN:
-    case NARROW:
-      return {true, true, kWord, kWord, kNone, kNone};
-    case SELECT:
-      return {true, true, kWord, kBit, kWord, kWord};
-    case PACK:
-      return {true, true, kBits, kWord, kNone, kNone};
-    case UNPACK:
-      return {true, true, kWord, kBits, kNone, kNone};
-    case LOAD_BITS:
-      return {true, false, kBits, kBuffer, kNone, kNone};
-    case STORE_BITS:
-      return {true, false, kNone, kBuffer, kBits, kNone};
-    case DRAW_BITS:
-      return {true, false, kBits, kKey, kNone, kNone};
-    case CONST_BITS:
-      return {true, false, kBits, kNone, kNone, kNone};
-    case XOR_BITS:
-    case AND_BITS:
-      return {true, false, kBits, kBits, kBits, kNone};
-    case NOT_BITS:
-      return {true, false, kBits, kBits, kNone, kNone};
+#define VEIL_SHAPED(name, number, ...) \
+  case name:                           \
+    return {true, __VA_ARGS__};
+    VEIL_FOR_EACH_INSTRUCTION(VEIL_SHAPED)
+#undef VEIL_SHAPED
     default:
       return {};
   }
+}
+
+inline bool fits_word(const Shape& shape, uint16_t word) {
+  if (word == 32) return shape.word32;
+  if (word == 64) return shape.word64;
+  return word == 0 && !shape.word32 && !shape.word64;
 }
 
 // Whether start, start + step, ... (`count` of them) all lie in [0, end).
@@ -167,10 +132,6 @@ inline const char* check_details(const VeilCall& call, const Program& p, const I
     case SHL:
     case SHR:
       return ins.immediate >= 0 && ins.immediate < ins.word ? nullptr : "shift out of range";
-    case WIDEN:
-      return ins.word == 64 ? nullptr : "widens to other than 64 bits";
-    case NARROW:
-      return ins.word == 32 ? nullptr : "narrows to other than 32 bits";
     case PACK:
     case UNPACK:
       return ins.immediate >= 0 && ins.immediate <= ins.word - ins.count ? nullptr
@@ -189,7 +150,7 @@ inline const char* check_instruction(const VeilCall& call, const Program& p,
                                      const Instruction& ins) {
   const Shape shape = shape_of(ins.op);
   if (!shape.known) return "unknown operation";
-  if (shape.words ? ins.word != 32 && ins.word != 64 : ins.word != 0) return "wrong word width";
+  if (!fits_word(shape, ins.word)) return "wrong word width";
   const struct {
     Operand kind;
     int64_t index, step;
@@ -204,13 +165,16 @@ inline const char* check_instruction(const VeilCall& call, const Program& p,
 }
 
 inline const char* check_header(const VeilCall& call) {
-  if (call.params_count < kHeader) return "program has no header";
-  const int64_t* p = call.params;
-  if (p[0] < 0 || p[0] > kMaxElements) return "number of elements out of range";
-  if (p[1] < 0 || p[1] > kMaxWordRegisters) return "too many word registers";
-  if (p[2] < 0 || p[2] > kMaxBitRegisters) return "too many bit registers";
-  const int64_t room = call.params_count - kHeader;
-  if (p[3] < 0 || p[3] > room / kInstructionParams || p[3] * kInstructionParams != room) {
+  if (call.params_count < FusedParams::kCount) return "program has no header";
+  const auto p = params_of<FusedParams>(call);
+  if (p.elements < 0 || p.elements > kMaxElements) return "number of elements out of range";
+  if (p.word_registers < 0 || p.word_registers > kMaxWordRegisters) {
+    return "too many word registers";
+  }
+  if (p.bit_registers < 0 || p.bit_registers > kMaxBitRegisters) return "too many bit registers";
+  const int64_t room = call.params_count - FusedParams::kCount;
+  const int64_t count = p.instructions;
+  if (count < 0 || count > room / kInstructionParams || count * kInstructionParams != room) {
     return "number of instructions is not that of the parameters";
   }
   return nullptr;
@@ -220,8 +184,8 @@ inline const char* check_program(const VeilCall& call, int64_t* at) {
   if (const char* reason = check_header(call)) return fault(at, -1, reason);
   const Program p = program_of(call);
   bool stores = false;
-  for (int64_t i = 0; i < p.count; ++i) {
-    const Instruction& ins = p.instructions[i];
+  for (int64_t i = 0; i < p.instructions; ++i) {
+    const Instruction& ins = p.table[i];
     if (const char* reason = check_instruction(call, p, ins)) return fault(at, i, reason);
     stores = stores || ins.op == STORE || (ins.op == STORE_BITS && ins.count > 0);
   }

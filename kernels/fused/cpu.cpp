@@ -3,17 +3,24 @@
 #include <cstdint>
 #include <cstring>
 
-#include "kernels/abi.h"
-#include "kernels/aes.h"
+#include "kernels/cpu/abi.h"
+#include "kernels/cpu/aes.h"
+#include "kernels/cpu/parallel.h"
+#include "kernels/cpu/planes.h"
 #include "kernels/fused/check.h"
 #include "kernels/fused/program.h"
 #include "kernels/fused/streams.h"
 #include "kernels/fused/words.h"
-#include "kernels/parallel.h"
-#include "kernels/planes.h"
 
 namespace veil {
 namespace {
+
+// Opcodes as bits of a word: an instruction is looked for in one step.
+#define VEIL_BIT(name, ...) | uint64_t{1} << name
+constexpr uint64_t kBinary = 0 VEIL_FOR_EACH_BINARY(VEIL_BIT);
+constexpr uint64_t kArithmetic = kBinary VEIL_FOR_EACH_WITH_CONSTANT(VEIL_BIT)
+    VEIL_FOR_EACH_UNARY(VEIL_BIT) VEIL_BIT(WIDEN) VEIL_BIT(NARROW);
+#undef VEIL_BIT
 
 // One thread's view of a call while it walks over blocks.
 class Interpreter {
@@ -35,8 +42,8 @@ class Interpreter {
     block_.count = left < file_.block ? left : file_.block;
     block_.padded = (block_.count + 63) / 64 * 64;
     vector_words_ = (block_.padded / 64 + 7) / 8 * 8;
-    for (int64_t i = 0; i < program_.count; ++i) {
-      const Instruction& ins = program_.instructions[i];
+    for (int64_t i = 0; i < program_.instructions; ++i) {
+      const Instruction& ins = program_.table[i];
       if (ins.word == 64) {
         run_words<uint64_t>(ins);
       } else if (ins.word == 32) {
@@ -60,7 +67,7 @@ class Interpreter {
   T* result(const Instruction& ins) {
     const Instruction* next = &ins + 1;
     T* at = nullptr;
-    if (next < program_.instructions + program_.count && next->op == STORE && next->b == ins.dst &&
+    if (next < program_.table + program_.instructions && next->op == STORE && next->b == ins.dst &&
         next->word == 8 * sizeof(T)) {
       at = in_place<T>(next->a);
     }
@@ -97,7 +104,7 @@ class Interpreter {
 
   template <class T>
   void run_words(const Instruction& ins) {
-    if (ins.op >= ADD && ins.op <= NARROW) return run_arithmetic<T>(ins);
+    if (kArithmetic >> ins.op & 1) return run_arithmetic<T>(ins);
     const T *b = nullptr, *c = nullptr;
     switch (ins.op) {
       case LOAD:
@@ -144,36 +151,25 @@ class Interpreter {
     }
     const int64_t n = block_.padded;
     const T* a = word<T>(ins.a);
-    const T* b = ins.op <= XOR ? word<T>(ins.b) : nullptr;
+    const T* b = kBinary >> ins.op & 1 ? word<T>(ins.b) : nullptr;
     T* out = result<T>(ins);
     const T c = static_cast<T>(ins.immediate);
     switch (ins.op) {
-      case ADD:
-        return each(n, out, a, b, [](T x, T y) { return T(x + y); });
-      case SUB:
-        return each(n, out, a, b, [](T x, T y) { return T(x - y); });
-      case MUL:
-        return each(n, out, a, b, [](T x, T y) { return T(x * y); });
-      case AND:
-        return each(n, out, a, b, [](T x, T y) { return T(x & y); });
-      case OR:
-        return each(n, out, a, b, [](T x, T y) { return T(x | y); });
-      case XOR:
-        return each(n, out, a, b, [](T x, T y) { return T(x ^ y); });
-      case NEG:
-        return each(n, out, a, [](T x) { return T(-x); });
-      case NOT:
-        return each(n, out, a, [](T x) { return T(~x); });
-      case ADD_CONST:
-        return each(n, out, a, [c](T x) { return T(x + c); });
-      case MUL_CONST:
-        return each(n, out, a, [c](T x) { return T(x * c); });
-      case AND_CONST:
-        return each(n, out, a, [c](T x) { return T(x & c); });
-      case SHL:
-        return each(n, out, a, [c](T x) { return T(x << c); });
-      case SHR:
-        return each(n, out, a, [c](T x) { return T(x >> c); });
+#define VEIL_RUN(name, sign) \
+  case name:                 \
+    return each(n, out, a, b, [](T x, T y) { return T(x sign y); });
+      VEIL_FOR_EACH_BINARY(VEIL_RUN)
+#undef VEIL_RUN
+#define VEIL_RUN(name, sign) \
+  case name:                 \
+    return each(n, out, a, [c](T x) { return T(x sign c); });
+      VEIL_FOR_EACH_WITH_CONSTANT(VEIL_RUN)
+#undef VEIL_RUN
+#define VEIL_RUN(name, sign) \
+  case name:                 \
+    return each(n, out, a, [](T x) { return T(sign x); });
+      VEIL_FOR_EACH_UNARY(VEIL_RUN)
+#undef VEIL_RUN
     }
   }
 
@@ -197,12 +193,12 @@ class Interpreter {
       const uint64_t* a = bit(ins.a + j * ins.a_step);
       const uint64_t* b = ins.op == NOT_BITS ? a : bit(ins.b + j * ins.b_step);
       switch (ins.op) {
-        case XOR_BITS:
-          each_vector(out, a, b, [](uint64_t x, uint64_t y) { return x ^ y; });
-          break;
-        case AND_BITS:
-          each_vector(out, a, b, [](uint64_t x, uint64_t y) { return x & y; });
-          break;
+#define VEIL_RUN(name, sign)                                                 \
+  case name:                                                                 \
+    each_vector(out, a, b, [](uint64_t x, uint64_t y) { return x sign y; }); \
+    break;
+        VEIL_FOR_EACH_GATE(VEIL_RUN)
+#undef VEIL_RUN
         case NOT_BITS:
           each_vector(out, a, b, [](uint64_t x, uint64_t) { return ~x; });
           break;
@@ -284,7 +280,7 @@ const char* run_part(const VeilCall* call, int64_t first_element, int64_t last_e
   // A thread is worth waking for some 50 microseconds of work.
   constexpr int64_t kGrain = int64_t{1} << 17;
   const Streams streams(*call, program);
-  const int64_t work = saturating_product(end - first_element, program.count);
+  const int64_t work = saturating_product(end - first_element, program.instructions);
   auto part = [&](int64_t, int64_t first, int64_t last, uint8_t* scratch) {
     Interpreter interpreter(*call, program, file, streams, scratch);
     for (int64_t b = first; b < last; ++b) interpreter.run_block(before + b);

@@ -5,12 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-import numpy as np
-
 from veilgraph.kernels.cuda.buffers import Buffer, Kind
 from veilgraph.kernels.cuda.launch import DeviceShape, Launch, Sums
 from veilgraph.kernels.cuda.source import Source
-from veilgraph.kernels.fused.declaration import HEADER, INSTRUCTION, Op
+from veilgraph.kernels.fused.declaration import header_of, instructions_of
+from veilgraph.kernels.fused.instructions import Op
 from veilgraph.kernels.fused.printer import ENTRY, NOTHING, Printer
 
 TILE = 128  # elements of a warp's tile; kernels/fused/words.cuh has it too
@@ -18,8 +17,6 @@ WARP = 32
 _WARPS = 8  # of a block
 # A multiprocessor holds 64 warps; of blocks with a table in shared memory, six.
 _BLOCKS, _BLOCKS_WITH_TABLE = 8, 6
-# What needs no other thread of a warp.
-_ELEMENTWISE = frozenset(range(Op.ADD, Op.NARROW + 1)) | {Op.LOAD, Op.STORE, Op.LOOKUP, Op.CONST}
 
 
 def launches(
@@ -32,10 +29,10 @@ def launches(
 def is_elementwise(buffers: Sequence[Buffer], params: Sequence[int]) -> bool:
     """Whether each thread may do any elements of a program by itself: words, without draws, bits
     and what is stored packed."""
-    table = np.array(params[HEADER:], np.int64).view(INSTRUCTION)
+    table = instructions_of(params)
     packed = {number for number, b in enumerate(buffers) if b.kind is Kind.PACKED}
     stored = {int(ins["a"]) for ins in table if ins["op"] == Op.STORE}
-    return not packed & stored and all(int(ins["op"]) in _ELEMENTWISE for ins in table)
+    return not packed & stored and all(Op(int(ins["op"])).is_elementwise for ins in table)
 
 
 def ended(buffers: Sequence[Buffer], params: Sequence[int], launch: Launch, stream: int) -> Launch:
@@ -44,8 +41,7 @@ def ended(buffers: Sequence[Buffer], params: Sequence[int], launch: Launch, stre
     ending = launch.ending
     assert ending is not None, "a launch that takes no program"
     sums = Sums(ending.place, ending.word_bits, ending.elements, "", (), (), "sums")
-    table = np.array(params[HEADER:], np.int64).view(INSTRUCTION)
-    program = Printer(params[0], table, buffers, {stream: sums})
+    program = Printer(header_of(params).elements, instructions_of(params), buffers, {stream: sums})
     text = f"{ending.header}{program.ending}{ending.kernel}"
     return replace(
         launch,
@@ -63,11 +59,10 @@ def with_sums(
     given: Mapping[int, Sums],
 ) -> tuple[Launch, ...]:
     """The same, where the kernel makes a stream itself that `launches` would load."""
-    elements = params[0]
+    elements = header_of(params).elements
     if elements == 0:
         return ()
-    table = np.array(params[HEADER:], np.int64).view(INSTRUCTION)
-    program = Printer(elements, table, buffers, given)
+    program = Printer(elements, instructions_of(params), buffers, given)
     tiles = -(-elements // TILE)
     warps = min(tiles, _WARPS)
     most = device.multiprocessors * (_BLOCKS_WITH_TABLE if program.draws else _BLOCKS)

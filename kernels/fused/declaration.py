@@ -8,7 +8,8 @@ nothing). Elements never meet each other in a program: every operation is elemen
 may run in any order on any thread.
 
 Parameters of the kernel (int64): elements, word registers, bit registers, instruction count, then
-the instructions (INSTRUCTION records, 5 int64 each). Buffers of the call are the program's streams.
+the instructions (INSTRUCTION records, 5 int64 each; instructions.py has what there are). Buffers of
+the call are the program's streams.
 
 Limits that `check` holds: MAX_ELEMENTS, MAX_WORD_REGISTERS, MAX_BIT_REGISTERS; a program of any
 elements stores something, which bounds the time it takes.
@@ -17,12 +18,14 @@ elements stores something, which bounds the time it takes.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from enum import IntEnum
+from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
 
-NAME = "fused"
+from veilgraph.kernels import kernel
+from veilgraph.kernels.kernel import Kernel
+
 MAX_ELEMENTS = 1 << 40
 MAX_WORD_REGISTERS = 1024
 MAX_BIT_REGISTERS = 16384
@@ -44,48 +47,30 @@ INSTRUCTION = np.dtype(
     ]
 )
 assert INSTRUCTION.itemsize == 40
-HEADER = 4  # parameters before the instructions
 
 
-class Op(IntEnum):
-    """Opcodes. `dst`, `a`, `b`, `c` are registers unless a line says buffer or key."""
+@dataclass(frozen=True)
+class Params(kernel.Params):
+    """What comes before the instructions."""
 
-    # words <- memory.  index of element i: i, or (i // b) % c where c > 0 (broadcast along outer
-    # or inner dimensions)
-    LOAD = 1  # dst <- buffer a (words of the same width, contiguous; or packed, zero-extended)
-    STORE = 2  # buffer a <- b (words; or packed to the buffer's bits, last word's tail zero)
-    LOOKUP = 3  # dst <- buffer a at index b modulo its 2^j entries (words)
-    DRAW = 4  # dst <- lanes of `count` bits (8, 16, 32, 64) of key a, draw `immediate`
-    CONST = 5  # dst <- immediate
-    # words <- words, modulo 2^word
-    ADD = 10
-    SUB = 11
-    MUL = 12
-    AND = 13
-    OR = 14
-    XOR = 15
-    NEG = 16  # dst <- -a
-    NOT = 17
-    ADD_CONST = 20  # dst <- a + immediate
-    MUL_CONST = 21
-    AND_CONST = 22
-    SHL = 23  # dst <- a << immediate, 0 <= immediate < word
-    SHR = 24  # dst <- a >> immediate, logical
-    WIDEN = 25  # 64-bit dst <- 32-bit a, zero-extended (word = 64)
-    NARROW = 26  # 32-bit dst <- low half of 64-bit a (word = 32)
-    # words <-> bits
-    SELECT = 30  # dst <- b where bit register a is 1, else c
-    PACK = 31  # bit registers dst + j dst_step <- bit (immediate + j) of word register a, j < count
-    UNPACK = 32  # word dst <- sum over j < count of bit register (a + j a_step) << (immediate + j)
-    # bits <- memory; `count` planes each
-    LOAD_BITS = 40  # dst + j dst_step <- plane immediate + j a_step of buffer a
-    STORE_BITS = 41  # plane immediate + j a_step of buffer a <- b + j b_step; tail bits zero
-    DRAW_BITS = 42  # dst + j dst_step <- plane b + j a_step of key a, draw `immediate`
-    CONST_BITS = 43  # dst + j dst_step <- immediate (0 or 1)
-    # bits <- bits, for j < count: registers dst + j dst_step, a + j a_step, b + j b_step
-    XOR_BITS = 50
-    AND_BITS = 51
-    NOT_BITS = 52
+    elements: int
+    word_registers: int
+    bit_registers: int
+    instructions: int
+
+
+HEADER = len(Params.ranges())
+KERNEL = Kernel("fused", Params, has_tail=True)
+
+
+def header_of(params: Sequence[int] | npt.NDArray[np.int64]) -> Params:
+    """Of a call's parameters."""
+    return Params(*(int(each) for each in params[:HEADER]))
+
+
+def instructions_of(params: Sequence[int] | npt.NDArray[np.int64]) -> npt.NDArray[np.void]:
+    """The INSTRUCTION records of a call's parameters."""
+    return np.asarray(params[HEADER:], np.int64).view(INSTRUCTION)
 
 
 def instruction(
@@ -114,5 +99,5 @@ def program(
 ) -> npt.NDArray[np.int64]:
     """The parameters of a call."""
     table = np.array(instructions, INSTRUCTION)
-    header = np.array([elements, word_registers, bit_registers, len(table)], np.int64)
-    return np.concatenate([header, table.view(np.int64)])
+    header = Params(elements, word_registers, bit_registers, len(table))
+    return np.concatenate([np.array(header.values(), np.int64), table.view(np.int64)])

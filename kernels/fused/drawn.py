@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from veilgraph.kernels.fused.declaration import Op
+from veilgraph.kernels.fused.instructions import Op
 from veilgraph.kernels.fused.registers import LANES
 
 

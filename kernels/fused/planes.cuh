@@ -7,7 +7,7 @@
 // lanes.
 #pragma once
 
-#include "kernels/aes.cuh"
+#include "kernels/cuda/aes.cuh"
 #include "kernels/fused/words.cuh"
 
 namespace veil {

@@ -21,19 +21,13 @@ import numpy.typing as npt
 from veilgraph.kernels.cuda.buffers import Buffer, Kind
 from veilgraph.kernels.cuda.launch import Argument, Keys, Run, Sums
 from veilgraph.kernels.cuda.source import Source
-from veilgraph.kernels.fused.declaration import Op
 from veilgraph.kernels.fused.drawn import Segment, segments
+from veilgraph.kernels.fused.instructions import Family, Op, of_family
 from veilgraph.kernels.fused.registers import LANES, Plane, lanes_of, moves, pieces
 
 ENTRY = "veil_fused"
 _MASK64 = (1 << 64) - 1
 _SMALL = 1 << 31  # indices below it are divided as 32-bit numbers
-
-_BINARY = {Op.ADD: "+", Op.SUB: "-", Op.MUL: "*", Op.AND: "&", Op.OR: "|", Op.XOR: "^"}
-_UNARY = {Op.NEG: "-", Op.NOT: "~"}
-_WITH_NUMBER = {Op.ADD_CONST: "+", Op.MUL_CONST: "*"}
-_SHIFTS = {Op.SHL: "<<", Op.SHR: ">>"}
-_GATES = {Op.XOR_BITS: "^", Op.AND_BITS: "&"}
 
 Instruction = Mapping[str, int]
 NOTHING: Mapping[int, Sums] = {}
@@ -148,7 +142,7 @@ class Printer:
 
     def _print(self, ins: Instruction) -> None:
         op = Op(ins["op"])
-        if op in _GATES or op is Op.NOT_BITS:
+        if op.row.family is Family.GATE or op is Op.NOT_BITS:
             self._gate(op, ins)
         elif op in _WORDS:
             self._define_word(ins, _WORDS[op](self, ins))
@@ -194,16 +188,16 @@ class Printer:
 
     def _binary(self, ins: Instruction) -> str:
         a, b = (self._word(ins[name], ins["word"]) for name in ("a", "b"))
-        return f"{a} {_BINARY[Op(ins['op'])]} {b}"
+        return f"{a} {_sign(ins)} {b}"
 
     def _unary(self, ins: Instruction) -> str:
-        return f"{_UNARY[Op(ins['op'])]}{self._word(ins['a'], ins['word'])}"
+        return f"{_sign(ins)}{self._word(ins['a'], ins['word'])}"
 
     def _all(self, ins: Instruction) -> str:
         return f"all_words<uint{ins['word']}_t>({self._number(ins['immediate'])})"
 
     def _with_number(self, ins: Instruction) -> str:
-        return f"{self._word(ins['a'], ins['word'])} {_WITH_NUMBER[Op(ins['op'])]} {self._all(ins)}"
+        return f"{self._word(ins['a'], ins['word'])} {_sign(ins)} {self._all(ins)}"
 
     def _and_const(self, ins: Instruction) -> str:
         mask = ins["immediate"] % (1 << ins["word"])
@@ -211,7 +205,7 @@ class Printer:
         return f"{a} & all_words<uint{ins['word']}_t>({mask:#x}u)"
 
     def _shift(self, ins: Instruction) -> str:
-        return f"{self._word(ins['a'], ins['word'])} {_SHIFTS[Op(ins['op'])]} {ins['immediate']}"
+        return f"{self._word(ins['a'], ins['word'])} {_sign(ins)} {ins['immediate']}"
 
     def _widen(self, ins: Instruction) -> str:
         return f"cast_words<uint64_t>({self._word(ins['a'], 32)})"
@@ -303,7 +297,7 @@ class Printer:
     def _gate(self, op: Op, ins: Instruction) -> None:
         """Results lie where the first operand does; the second is brought there."""
         a = self._planes(ins["a"], ins["a_step"], ins["count"])
-        b = self._planes(ins["b"], ins["b_step"], ins["count"]) if op in _GATES else a
+        b = self._planes(ins["b"], ins["b_step"], ins["count"]) if op is not Op.NOT_BITS else a
         done: list[tuple[int, Sequence[int], str]] = []
         for first, part in pieces(a):
             lanes = lanes_of(part)
@@ -312,7 +306,7 @@ class Printer:
                 done.append((first, lanes, f"~{left}"))
             else:
                 right = self._gathered(b[first : first + len(part)], lanes)
-                done.append((first, lanes, f"{left} {_GATES[op]} {right}"))
+                done.append((first, lanes, f"{left} {op.row.sign} {right}"))
         for start, places, expression in done:
             self._define_planes(ins, start, places, expression)
 
@@ -379,6 +373,10 @@ class Printer:
             self._define_planes(ins, 0, lanes, f"all_planes({value})", uniform=True)
 
 
+def _sign(ins: Instruction) -> str:
+    return Op(ins["op"]).row.sign
+
+
 def _parts(count: int) -> list[tuple[int, int]]:
     """First and number of planes of each 32, or fewer at the end."""
     return [(first, min(LANES, count - first)) for first in range(0, count, LANES)]
@@ -391,11 +389,12 @@ _WORDS: Mapping[Op, Expression] = {  # what makes a word register
     Op.LOAD: Printer._load,
     Op.LOOKUP: Printer._lookup,
     Op.DRAW: Printer._draw,
-    **dict.fromkeys(_BINARY, Printer._binary),
-    **dict.fromkeys(_UNARY, Printer._unary),
-    **dict.fromkeys(_WITH_NUMBER, Printer._with_number),
-    **dict.fromkeys(_SHIFTS, Printer._shift),
+    **dict.fromkeys(of_family(Family.BINARY), Printer._binary),
+    **dict.fromkeys(of_family(Family.UNARY), Printer._unary),
+    **dict.fromkeys(of_family(Family.WITH_CONSTANT), Printer._with_number),
     Op.AND_CONST: Printer._and_const,
+    Op.SHL: Printer._shift,
+    Op.SHR: Printer._shift,
     Op.CONST: Printer._all,
     Op.WIDEN: Printer._widen,
     Op.NARROW: Printer._narrow,

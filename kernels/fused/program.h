@@ -1,44 +1,17 @@
-// The fused program as it lies in a call's parameters, and its memory. declaration.py is the
-// contract.
+// The fused program as it lies in a call's parameters, and its memory. declaration.py and
+// instructions.py are the contract.
 #pragma once
 #include <cstdint>
 
-#include "kernels/abi.h"
-#include "kernels/buffers.h"
+#include "kernels/cpu/abi.h"
+#include "kernels/cpu/buffers.h"
 
 namespace veil {
 
 enum Op : uint16_t {
-  LOAD = 1,
-  STORE = 2,
-  LOOKUP = 3,
-  DRAW = 4,
-  CONST = 5,
-  ADD = 10,
-  SUB = 11,
-  MUL = 12,
-  AND = 13,
-  OR = 14,
-  XOR = 15,
-  NEG = 16,
-  NOT = 17,
-  ADD_CONST = 20,
-  MUL_CONST = 21,
-  AND_CONST = 22,
-  SHL = 23,
-  SHR = 24,
-  WIDEN = 25,
-  NARROW = 26,
-  SELECT = 30,
-  PACK = 31,
-  UNPACK = 32,
-  LOAD_BITS = 40,
-  STORE_BITS = 41,
-  DRAW_BITS = 42,
-  CONST_BITS = 43,
-  XOR_BITS = 50,
-  AND_BITS = 51,
-  NOT_BITS = 52,
+#define VEIL_NUMBERED(name, number, ...) name = number,
+  VEIL_FOR_EACH_INSTRUCTION(VEIL_NUMBERED)
+#undef VEIL_NUMBERED
 };
 
 struct Instruction {
@@ -52,20 +25,18 @@ struct Instruction {
 };
 static_assert(sizeof(Instruction) == 40);
 
-constexpr int64_t kHeader = 4;                      // parameters before the instructions
 constexpr int64_t kInstructionParams = 5;           // int64 words of one instruction
 constexpr int64_t kMaxElements = int64_t{1} << 40;  // keeps every bit offset inside an int64
 constexpr int64_t kMaxWordRegisters = 1024;         // keeps a thread's scratch memory under 6 MiB
 constexpr int64_t kMaxBitRegisters = 16384;
 
-struct Program {
-  int64_t elements, word_registers, bit_registers, count;
-  const Instruction* instructions;
+struct Program : FusedParams {
+  const Instruction* table;
 };
 
 inline Program program_of(const VeilCall& call) {
-  const int64_t* p = call.params;
-  return {p[0], p[1], p[2], p[3], reinterpret_cast<const Instruction*>(p + kHeader)};
+  return {params_of<FusedParams>(call),
+          reinterpret_cast<const Instruction*>(call.params + FusedParams::kCount)};
 }
 
 // How a program's registers lie in a thread's scratch memory. A block is a multiple of 512
@@ -80,8 +51,8 @@ struct RegisterFile {
 };
 
 inline bool uses_64_bits(const Program& p) {
-  for (int64_t i = 0; i < p.count; ++i) {
-    const Instruction& ins = p.instructions[i];
+  for (int64_t i = 0; i < p.instructions; ++i) {
+    const Instruction& ins = p.table[i];
     if (ins.word == 64 || ins.op == NARROW) return true;
   }
   return false;

@@ -14,7 +14,8 @@ import numpy as np
 import numpy.typing as npt
 
 from veilgraph.kernels.fused.aes import counter_keystream
-from veilgraph.kernels.fused.declaration import INSTRUCTION, Op
+from veilgraph.kernels.fused.declaration import header_of, instructions_of
+from veilgraph.kernels.fused.instructions import Meaning, Op, Operand, Row
 
 Words = npt.NDArray[np.unsignedinteger[Any]]
 Bits = npt.NDArray[np.uint8]
@@ -77,10 +78,9 @@ def run(
     params: npt.NDArray[np.int64], streams: Sequence[Stream], keys: Sequence[bytes], run: int
 ) -> None:
     """Execute a program, laid out as declaration.py says; stores write to `streams`."""
-    elements, word_registers, bit_registers, count = (int(v) for v in params[:4])
-    program = params[4:].view(INSTRUCTION)
-    assert len(program) == count
-    machine = _Registers(elements, word_registers, bit_registers, streams, keys, run)
+    head, program = header_of(params), instructions_of(params)
+    assert len(program) == head.instructions
+    machine = _Registers(head.elements, head.word_registers, head.bit_registers, streams, keys, run)
     for instruction in program:
         machine.execute(instruction)
 
@@ -106,23 +106,22 @@ class _Registers:
 
     def execute(self, ins: npt.NDArray[np.void]) -> None:
         op = Op(int(ins["op"]))
-        if op in _ARITHMETIC:
-            self._arithmetic(op, ins)
+        if op.row.meaning is not None:
+            of_registers = self._arithmetic if op.row.words else self._gates
+            of_registers(op.row, op.row.meaning, ins)
         elif op <= Op.CONST:
             self._words_from_memory(op, ins)
         elif op <= Op.UNPACK:
             self._between_words_and_bits(op, ins)
-        elif op <= Op.CONST_BITS:
-            self._bits_from_memory(op, ins)
         else:
-            self._gates(op, ins)
+            self._bits_from_memory(op, ins)
 
-    def _arithmetic(self, op: Op, ins: npt.NDArray[np.void]) -> None:
+    def _arithmetic(self, row: Row, meaning: Meaning, ins: npt.NDArray[np.void]) -> None:
         word = _word(ins)
         a = self.words[ins["a"]].astype(word)
-        b = self.words[ins["b"]].astype(word) if op <= Op.XOR else a
+        b = self.words[ins["b"]].astype(word) if row.b is Operand.WORD else a
         constant = word(int(ins["immediate"]) % (1 << int(ins["word"])))
-        self.words[ins["dst"]] = _ARITHMETIC[op](a, b, constant).astype(word)
+        self.words[ins["dst"]] = meaning(a, b, constant).astype(word)
 
     def _words_from_memory(self, op: Op, ins: npt.NDArray[np.void]) -> None:
         word, dst, a, b = _word(ins), int(ins["dst"]), int(ins["a"]), int(ins["b"])
@@ -177,12 +176,13 @@ class _Registers:
             else:
                 self.bits[dst] = np.full(self.elements, immediate, np.uint8)
 
-    def _gates(self, op: Op, ins: npt.NDArray[np.void]) -> None:
+    def _gates(self, row: Row, meaning: Meaning, ins: npt.NDArray[np.void]) -> None:
+        constant = np.uint8(int(ins["immediate"]) & 1)
         for j in range(int(ins["count"])):
             a = self.bits[int(ins["a"]) + j * int(ins["a_step"])]
-            b = a if op == Op.NOT_BITS else self.bits[int(ins["b"]) + j * int(ins["b_step"])]
-            out = {Op.XOR_BITS: a ^ b, Op.AND_BITS: a & b, Op.NOT_BITS: a ^ np.uint8(1)}[op]
-            self.bits[int(ins["dst"]) + j * int(ins["dst_step"])] = out
+            number = int(ins["b"]) + j * int(ins["b_step"])
+            b = self.bits[number] if row.b is Operand.BITS else a
+            self.bits[int(ins["dst"]) + j * int(ins["dst_step"])] = meaning(a, b, constant)
 
     def _keystream(self, ins: npt.NDArray[np.void], blocks: npt.NDArray[np.uint64]) -> Bits:
         return counter_keystream(self.keys[int(ins["a"])], self.run, int(ins["immediate"]), blocks)
@@ -213,22 +213,3 @@ class _Registers:
 def _word(ins: npt.NDArray[np.void]) -> type[Any]:
     """The NumPy type of an instruction's words."""
     return np.uint64 if ins["word"] == 64 else np.uint32
-
-
-_ARITHMETIC = {
-    Op.ADD: lambda a, b, c: a + b,
-    Op.SUB: lambda a, b, c: a - b,
-    Op.MUL: lambda a, b, c: a * b,
-    Op.AND: lambda a, b, c: a & b,
-    Op.OR: lambda a, b, c: a | b,
-    Op.XOR: lambda a, b, c: a ^ b,
-    Op.NEG: lambda a, b, c: np.negative(a),
-    Op.NOT: lambda a, b, c: ~a,
-    Op.ADD_CONST: lambda a, b, c: a + c,
-    Op.MUL_CONST: lambda a, b, c: a * c,
-    Op.AND_CONST: lambda a, b, c: a & c,
-    Op.SHL: lambda a, b, c: a << c,
-    Op.SHR: lambda a, b, c: a >> c,
-    Op.WIDEN: lambda a, b, c: a,
-    Op.NARROW: lambda a, b, c: a,
-}

@@ -3,17 +3,17 @@
 #pragma once
 #include <cstdint>
 
-#include "kernels/buffers.h"
+#include "kernels/cpu/buffers.h"
+#include "kernels/cpu/packed.h"
 #include "kernels/fused/program.h"
-#include "kernels/packed.h"
 
 namespace veil {
 
 class Streams {
  public:
   Streams(const VeilCall& call, const Program& program) : call_(call) {
-    for (int64_t i = 0; i < program.count; ++i) {
-      const Instruction& ins = program.instructions[i];
+    for (int64_t i = 0; i < program.instructions; ++i) {
+      const Instruction& ins = program.table[i];
       if (ins.op == STORE || ins.op == STORE_BITS) exclude_overlaps(ins.a);
     }
   }

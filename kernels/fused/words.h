@@ -4,9 +4,9 @@
 #include <cstring>
 #include <type_traits>
 
-#include "kernels/aes.h"
+#include "kernels/cpu/aes.h"
+#include "kernels/cpu/packed.h"
 #include "kernels/fused/program.h"
-#include "kernels/packed.h"
 
 namespace veil {
 

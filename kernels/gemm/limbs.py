@@ -30,7 +30,7 @@ from typing import ClassVar, TypeAlias
 
 from veilgraph.kernels.cuda.buffers import Buffer
 from veilgraph.kernels.cuda.launch import DeviceShape, Ending
-from veilgraph.kernels.cuda.source import Source
+from veilgraph.kernels.cuda.source import Source, params_struct
 from veilgraph.kernels.gemm.tuning import nearest
 
 STEP = 32  # depths of a step; kernels/gemm/quads.cuh has it too
@@ -223,7 +223,7 @@ class Tiling:
 
     def _includes(self, kernel: str) -> str:
         headers = f"kernels/gemm/{self.tile.header}.cuh", f"kernels/{kernel}/limbs.cuh"
-        return "".join(f'#include "{header}"\n' for header in headers)
+        return params_struct(kernel) + "".join(f'#include "{header}"\n' for header in headers)
 
     def _instance(self, kernel: str, entry: str, ending: str) -> str:
         """A kernel of which sums have this end."""

@@ -2,12 +2,12 @@
 #include <cstdint>
 #include <cstring>
 
-#include "kernels/abi.h"
-#include "kernels/buffers.h"
-#include "kernels/gemm/blocked.h"
-#include "kernels/gemm/strided_source.h"
+#include "kernels/cpu/abi.h"
+#include "kernels/cpu/buffers.h"
+#include "kernels/cpu/parallel.h"
+#include "kernels/gemm/cpu/blocked.h"
+#include "kernels/gemm/cpu/strided_source.h"
 #include "kernels/matmul/vector.h"
-#include "kernels/parallel.h"
 
 namespace veil {
 namespace {
@@ -25,7 +25,7 @@ Extents extents_of(const VeilCall& call) {
 // What decides on the micro-kernel: the first pair stands for all.
 Product product_of(const VeilCall& call) {
   const Extents e = extents_of(call);
-  return {call.params[0], e.rows, e.columns, call.buffers[1].shape[2]};
+  return {params_of<MatmulParams>(call).bits, e.rows, e.columns, call.buffers[1].shape[2]};
 }
 
 int64_t multiply_adds(const VeilCall& call) {
@@ -139,7 +139,7 @@ const char* check_pair(const VeilBuffer& out, const VeilBuffer& a, const VeilBuf
 }
 
 const char* check(const VeilCall* call, int64_t* at) {
-  if (call->params_count != 1) return fault(at, -1, "wrong number of parameters");
+  if (const char* reason = check_params<MatmulParams>(*call, at)) return reason;
   if (call->buffer_count < 3 || call->buffer_count % 2 == 0) {
     return fault(at, -1, "wrong number of buffers");
   }
@@ -147,8 +147,9 @@ const char* check(const VeilCall* call, int64_t* at) {
   const VeilBuffer& out = call->buffers[0];
   if (out.rank != 3) return fault(at, 0, "matrix is not of rank 3");
   if (!is_contiguous(out)) return fault(at, 0, "output is not contiguous");
-  const int64_t most = out.kind == VEIL_WORDS64 ? 64 : 32;
-  if (call->params[0] < 1 || call->params[0] > most) return fault(at, 0, "ring exceeds the words");
+  if (!holds_ring(out, params_of<MatmulParams>(*call).bits)) {
+    return fault(at, MatmulParams::at_bits, "ring exceeds the words");
+  }
   for (uint32_t i = 1; i < call->buffer_count; i += 2) {
     if (const char* reason = check_pair(out, call->buffers[i], call->buffers[i + 1])) {
       return fault(at, i, reason);

@@ -16,6 +16,7 @@ from veilgraph.kernels.gemm.pack import packed
 from veilgraph.kernels.gemm.parts import Parts
 from veilgraph.kernels.gemm.tiles import SHAPES, tiling
 from veilgraph.kernels.matmul import residues
+from veilgraph.kernels.matmul.declaration import Params
 from veilgraph.kernels.matmul.residues import factor_strides
 
 Way: TypeAlias = Callable[[Sequence[Buffer], Sequence[int], DeviceShape], tuple[Launch, ...]]
@@ -61,10 +62,13 @@ def launches_of_sums(
 def way_of(buffers: Sequence[Buffer], params: Sequence[int], device: DeviceShape) -> Way:
     """What makes the launches of a product that is not empty."""
     out = buffers[0]
-    ring, depths = limbs.Ring.of(out.word_bits, params[0]), [a.shape[2] for a in buffers[1::2]]
+    ring, depths = (
+        limbs.Ring.of(out.word_bits, Params.of(params).bits),
+        [a.shape[2] for a in buffers[1::2]],
+    )
     batch, rows, columns = out.shape
     if limbs.is_worth(ring, (batch, rows, columns), depths, device):
-        is_large = residues.Shape.of(buffers, params[0]).is_worth(device)
+        is_large = residues.Shape.of(buffers, Params.of(params).bits).is_worth(device)
         return residues.by_residues if is_large else by_limbs
     return by_integers
 
@@ -72,7 +76,10 @@ def way_of(buffers: Sequence[Buffer], params: Sequence[int], device: DeviceShape
 def _tiling(buffers: Sequence[Buffer], params: Sequence[int], device: DeviceShape) -> limbs.Tiling:
     out = buffers[0]
     batch, rows, columns = out.shape
-    ring, depths = limbs.Ring.of(out.word_bits, params[0]), [a.shape[2] for a in buffers[1::2]]
+    ring, depths = (
+        limbs.Ring.of(out.word_bits, Params.of(params).bits),
+        [a.shape[2] for a in buffers[1::2]],
+    )
     return limbs.tiling(ring, (batch, rows, columns), depths, device)
 
 

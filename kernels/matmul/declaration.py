@@ -13,21 +13,27 @@ cheaper product.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any, Self
 
-NAME = "matmul"
+from veilgraph.kernels import kernel
+from veilgraph.kernels.kernel import Bits, Kernel, Shape
 
 
 @dataclass(frozen=True)
-class Params:
-    bits: int
+class Params(kernel.Params):
+    bits: Bits
 
-    def values(self) -> tuple[int, ...]:
-        return (self.bits,)
+    @classmethod
+    def of_op(cls, bits: int, attributes: Mapping[str, Any]) -> Self:
+        return cls(bits)
 
 
-def multiply_adds(params: Params, shapes: Sequence[tuple[int, ...]]) -> int:
+def multiply_adds(shapes: Sequence[Shape]) -> int:
     """Products of ring elements in one call whose buffers have these shapes."""
     batch, rows, columns = shapes[0]
     return sum(batch * rows * columns * a[2] for a in shapes[1::2])
+
+
+KERNEL = Kernel("matmul", Params, multiply_adds, takes_sums=True)

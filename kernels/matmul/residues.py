@@ -19,7 +19,7 @@ from veilgraph.kernels.cuda.launch import (
     grid_stride,
 )
 from veilgraph.kernels.gemm import limbs
-from veilgraph.kernels.gemm.byte_products import (
+from veilgraph.kernels.gemm.residues.byte_products import (
     COLUMNS,
     MMA,
     ROWS,
@@ -32,8 +32,9 @@ from veilgraph.kernels.gemm.byte_products import (
     pitch_of,
     plane_bytes,
 )
-from veilgraph.kernels.gemm.residues import MAX_DEPTH, Basis, constants, entries, source
+from veilgraph.kernels.gemm.residues.residues import MAX_DEPTH, Basis, constants, entries, source
 from veilgraph.kernels.gemm.tuning import nearest
+from veilgraph.kernels.matmul.declaration import Params
 
 MAX_SCRATCH = 4 << 30
 # What a byte of residues costs that is written and read again, in products of bytes: a card makes
@@ -141,7 +142,7 @@ def by_residues(
     """On tensor cores, where a Shape is able: 2 launches a pair, and 2; a launch less for each
     factor on a side that is packed."""
     out, *factors = buffers
-    shape = Shape.of(buffers, params[0])
+    shape = Shape.of(buffers, Params.of(params).bits)
     t, _, end = shape.places
     made = source(out.word_bits, shape.basis)
     _, combine = entries(out.word_bits, shape.basis)
@@ -174,7 +175,7 @@ def _sums(out: Buffer, shape: Shape) -> Sums:
         out.pointer,
         out.word_bits,
         out.elements,
-        f'#include "kernels/gemm/combined.cuh"\n\n{constants(shape.basis)}',
+        f'#include "kernels/gemm/residues/combined.cuh"\n\n{constants(shape.basis)}',
         ("const uint8_t* t", "uint64_t rows", "uint64_t columns", "uint64_t pitch"),
         (Pointer(SCRATCH, shape.places[0]), shape.rows, shape.columns, shape.pitch),
         f"combined<uint{out.word_bits}_t, {index}, Basis::kCount>"

@@ -1,20 +1,19 @@
 // Sums over windows of an image; what lies outside it counts as zero.
 #include <cstdint>
 
-#include "kernels/abi.h"
-#include "kernels/buffers.h"
-#include "kernels/parallel.h"
-#include "kernels/windows.h"
+#include "kernels/cpu/abi.h"
+#include "kernels/cpu/buffers.h"
+#include "kernels/cpu/parallel.h"
+#include "kernels/cpu/windows.h"
 
 namespace veil {
 namespace {
 
-// Parameters in the order of declaration.py, and the extents.
 Window window_of(const VeilCall& call) {
   const VeilBuffer &out = call.buffers[0], &in = call.buffers[1];
-  const int64_t* p = call.params;
-  return {in.shape[2], in.shape[3], out.shape[2], out.shape[3], p[0], p[1],
-          p[2],        p[3],        p[4],         p[5],         1,    1};
+  const auto p = params_of<PoolSumParams>(call);
+  return {in.shape[2], in.shape[3], out.shape[2], out.shape[3], p.kernel_h, p.kernel_w,
+          p.stride_h,  p.stride_w,  p.pad_top,    p.pad_left,   1,          1};
 }
 
 template <class T>
@@ -39,7 +38,8 @@ void pool_sum(const VeilCall& call) {
 }
 
 const char* check(const VeilCall* call, int64_t* at) {
-  if (const char* reason = check_counts(*call, 2, 6)) return fault(at, -1, reason);
+  if (call->buffer_count != 2) return fault(at, -1, "wrong number of buffers");
+  if (const char* reason = check_params<PoolSumParams>(*call, at)) return reason;
   if (const char* reason = check_words(*call, at)) return reason;
   const VeilBuffer &out = call->buffers[0], &in = call->buffers[1];
   for (int64_t i = 0; i < 2; ++i) {
@@ -48,13 +48,6 @@ const char* check(const VeilCall* call, int64_t* at) {
   }
   if (out.shape[0] != in.shape[0] || out.shape[1] != in.shape[1]) {
     return fault(at, 1, "images differ in number or channels");
-  }
-  constexpr int64_t kMost = int64_t{1} << 24;  // keeps every coordinate far inside an int64
-  for (int64_t i = 0; i < 6; ++i) {
-    const int64_t least = i < 4 ? 1 : 0;
-    if (call->params[i] < least || call->params[i] > kMost) {
-      return fault(at, i, "parameter out of range");
-    }
   }
   return nullptr;
 }

@@ -3,9 +3,8 @@
 
 namespace veil {
 
-// Extents, then parameters in the order of declaration.py.
-struct Pool {
-  int64_t h, w, oh, ow, kernel_h, kernel_w, stride_h, stride_w, pad_top, pad_left;
+struct Pool : PoolSumParams {
+  int64_t h, w, oh, ow;
 };
 
 struct Span {

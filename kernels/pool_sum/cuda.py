@@ -19,7 +19,7 @@ def launches(
     if out.elements == 0:
         return ()
     arguments: tuple[Argument, ...] = (
-        out.pointer, x.pointer, out.elements, *x.shape[2:], *out.shape[2:], *params,
+        out.pointer, x.pointer, out.elements, *params, *x.shape[2:], *out.shape[2:],
     )  # fmt: skip
     grid = grid_stride(out.elements, device)
     return (Launch(SOURCE, f"veil_pool_sum{out.word_bits}", grid, (THREADS, 1, 1), arguments),)

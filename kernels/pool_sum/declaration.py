@@ -12,25 +12,30 @@ Parameters (int64): kernel_h, kernel_w, stride_h, stride_w, pad_top, pad_left.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import astuple, dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Annotated, Any, Self, TypeAlias
 
-NAME = "pool_sum"
+from veilgraph.kernels import kernel
+from veilgraph.kernels.kernel import Kernel, Range
+
+_MOST = 1 << 24  # keeps every coordinate far inside an int64
+Count: TypeAlias = Annotated[int, Range(1, _MOST)]
+Padding: TypeAlias = Annotated[int, Range(0, _MOST)]
 
 
 @dataclass(frozen=True)
-class Params:
-    kernel_h: int
-    kernel_w: int
-    stride_h: int = 1
-    stride_w: int = 1
-    pad_top: int = 0
-    pad_left: int = 0
+class Params(kernel.Params):
+    kernel_h: Count
+    kernel_w: Count
+    stride_h: Count = 1
+    stride_w: Count = 1
+    pad_top: Padding = 0
+    pad_left: Padding = 0
 
-    def values(self) -> tuple[int, ...]:
-        return astuple(self)
+    @classmethod
+    def of_op(cls, bits: int, attributes: Mapping[str, Any]) -> Self:
+        return cls(*attributes["kernel"], *attributes["strides"], *attributes["pads_low"])
 
 
-def multiply_adds(params: Params, shapes: Sequence[tuple[int, ...]]) -> int:
-    """None: only additions."""
-    return 0
+KERNEL = Kernel("pool_sum", Params)

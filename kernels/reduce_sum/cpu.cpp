@@ -1,9 +1,9 @@
 // Sums over whole dimensions.
 #include <cstdint>
 
-#include "kernels/abi.h"
-#include "kernels/buffers.h"
-#include "kernels/strided.h"
+#include "kernels/cpu/abi.h"
+#include "kernels/cpu/buffers.h"
+#include "kernels/cpu/strided.h"
 
 namespace veil {
 namespace {
@@ -39,7 +39,7 @@ void reduce_sum(const VeilCall& call) {
 }
 
 const char* check(const VeilCall* call, int64_t* at) {
-  if (const char* reason = check_counts(*call, 2, 0)) return fault(at, -1, reason);
+  if (const char* reason = check_counts(*call, 2)) return fault(at, -1, reason);
   if (const char* reason = check_words(*call, at)) return reason;
   const VeilBuffer &out = call->buffers[0], &in = call->buffers[1];
   if (out.rank != in.rank) return fault(at, 1, "ranks differ");

@@ -9,6 +9,7 @@ from veilgraph.kernels.cuda.launch import THREADS, Argument, DeviceShape, Launch
 from veilgraph.kernels.cuda.source import file_source
 from veilgraph.kernels.cuda.strided import Dimension, merged
 from veilgraph.kernels.fill import cuda as fill
+from veilgraph.kernels.fill.declaration import Params as Fill
 
 SOURCE = file_source("kernels/reduce_sum/cuda.cu", "veil_reduce_sum32", "veil_reduce_sum64")
 _LEAST_TERMS = 16  # that are worth a part of their own
@@ -27,7 +28,7 @@ def launches(
     # Terms in the order of their memory: the walk sorts by its output's strides.
     inner = merged(tuple(Dimension(n, by, by) for o, n, _, by in steps if o != n))
     parts = max(1, min(device.multiprocessors * _BUSY // out.elements, inner.count // _LEAST_TERMS))
-    zeros = fill.launches([out], [0], device) if parts > 1 else ()
+    zeros = fill.launches([out], Fill(0).values(), device) if parts > 1 else ()
     arguments: tuple[Argument, ...] = (
         out.pointer, x.pointer, out.elements, inner.count, parts,
         *outer.arguments(), *inner.arguments(),

@@ -8,18 +8,6 @@ Parameters: none.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from veilgraph.kernels.kernel import Kernel, NoParams
 
-NAME = "reduce_sum"
-
-
-@dataclass(frozen=True)
-class Params:
-    def values(self) -> tuple[int, ...]:
-        return ()
-
-
-def multiply_adds(params: Params, shapes: Sequence[tuple[int, ...]]) -> int:
-    """None: only additions."""
-    return 0
+KERNEL = Kernel("reduce_sum", NoParams)

@@ -14,8 +14,8 @@ if TYPE_CHECKING:
     from veilgraph.compilation import compile
     from veilgraph.ir.errors import VeilgraphError
     from veilgraph.plans import Plan
-    from veilgraph.runtime.dealing import deal
     from veilgraph.runtime.simulate import simulate
+    from veilgraph.runtime.store.share_files import deal
     from veilgraph.session import Session
     from veilgraph.verification import verify
 
@@ -27,7 +27,7 @@ _PLACES = {
     "compile": "veilgraph.compilation",
     "Plan": "veilgraph.plans",
     "Session": "veilgraph.session",
-    "deal": "veilgraph.runtime.dealing",
+    "deal": "veilgraph.runtime.store.share_files",
     "VeilgraphError": "veilgraph.ir.errors",
     "simulate": "veilgraph.runtime.simulate",
     "verify": "veilgraph.verification",

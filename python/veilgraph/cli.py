@@ -18,7 +18,7 @@ import click
 from veilgraph.commands import VERBS
 from veilgraph.ir.errors import ResourceLimitError, UsageError, VeilgraphError
 from veilgraph.ir.harmless import harmless
-from veilgraph.tables import remark
+from veilgraph.reports.tables import remark
 
 EXTRAS = {
     "onnx": "compile",

@@ -14,46 +14,63 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from veilgraph.entries import (
+    emit_entries,
+    import_entries,
+    names_of,
+    require_entries,
+    tensors_of,
+)
 from veilgraph.ir.errors import UsageError
-from veilgraph.ir.graph import Graph, attributes, kind_of, name_of
-from veilgraph.ir.legality import CALLS
-from veilgraph.ir.party_text import print_program
-from veilgraph.ir.plan import (
+from veilgraph.ir.graph.ops import Constant, facts_of
+from veilgraph.ir.graph.program import Graph, attributes, name_of
+from veilgraph.ir.party.text import print_program
+from veilgraph.ir.plan.tables import (
     DERIVATIVES,
     NO_DERIVATIVES,
+    ONLY_ENTRY,
     PUBLIC,
     SHARED,
     WEIGHTS,
     Disclosure,
     Manifest,
-    Tensor,
 )
-from veilgraph.ir.secret import Argument, SecretProgram
-from veilgraph.ir.secret_types import RangeSource, Secrecy
-from veilgraph.ir.secret_types import Tensor as SecretTensor
-from veilgraph.models import Model, import_model
-from veilgraph.passes.emit_plan import emit_plan, exact_ranges
-from veilgraph.passes.lower import LOWERING_VERSION
-from veilgraph.passes.pipeline import PIPELINE, Options, Program, Protection, check
-from veilgraph.passes.reveal_as import Form, scope
-from veilgraph.passes.samples import read_samples
+from veilgraph.ir.secret.types import Secrecy
+from veilgraph.ir.secret.types import Tensor as SecretTensor
+from veilgraph.models import Model
+from veilgraph.passes.graph.reveal_as import Form, scope
+from veilgraph.passes.pipeline import (
+    PIPELINE,
+    Level,
+    Options,
+    Program,
+    Protection,
+    check,
+    revealed,
+)
+from veilgraph.passes.plan.emit_plan import emit_plan, exact_ranges
+from veilgraph.passes.plan.lower import LOWERING_VERSION
+from veilgraph.passes.ranges.samples import read_samples
 from veilgraph.plans import Plan
+from veilgraph.states import States, ranges_of, rolled, with_states
 from veilgraph.targets.target import Target, target
 
 Weights = dict[str, npt.NDArray[np.float32]]
 Samples = Mapping[str, npt.ArrayLike]
 Progress = Callable[[str], None]
+HINT_SAMPLES = "Give some to --calibrate."
 LISTED = 8  # numbers of a public constant that a disclosure shows
 PUBLIC_NUMBERS = "the architecture's, an integer of the model, or asked for with --public"
 
 
 def compile(
-    model: Model,
+    model: Model | Mapping[str, Model],
     *,
     example_inputs: Any = None,
     suite: str = "rep3",
     parties: Sequence[str] | None = None,
     dealer: str | None = None,
+    clients: Sequence[str] = (),
     network: str = "lan",
     owners: Mapping[str, str] | None = None,
     receivers: Mapping[str, Sequence[str]] | None = None,
@@ -67,6 +84,10 @@ def compile(
     reveal_as: str | Mapping[str, str] | None = None,
     trust_ranges: bool = False,
     protect_weights: str = "none",
+    protocols: Mapping[str, str] | None = None,
+    count_offline: bool = True,
+    state: Mapping[str, str] | None = None,
+    state_range: Mapping[str, tuple[float, float]] | None = None,
     dump_phases: str | Path | None = None,
     progress: Progress | None = None,
 ) -> tuple[Plan, Weights]:
@@ -74,13 +95,15 @@ def compile(
 
     Args:
         model: of ONNX a path, the file's bytes, or a model in memory; of PyTorch a module, an
-            exported program, or a `.pt2` archive as path or bytes.
+            exported program, or a `.pt2` archive as path or bytes. Several by name become entries
+            of one plan, over the same weights and states: {"step": ..., "reveal": ...}.
         example_inputs: what a module is exported with: a tensor, a tuple of tensors, or tensors by
             argument name. They are the samples too, where `calibrate` gives none.
         suite: the protocols, hence the security: "rep3", "additive" with a dealer, or "cleartext"
             for tests.
         parties: names in the order P0, P1, ...; alice, bob, carol if None.
         dealer: name of the host that deals correlated randomness, for suites that have one.
+        clients: names of hosts that compute nothing, and own inputs or weights or receive outputs.
         network: "lan", "wan" or a YAML file; what costs are predicted for.
         owners: party by input name; "weights" names all weights. Unless told otherwise the first
             party owns the inputs, and the second the weights. Weights that are "public" lie in the
@@ -111,6 +134,15 @@ def compile(
             one (rep3), "exact" rounds by comparisons, after which thresholds say nothing; "none"
             does neither. Functions of a masked opening (GELU, softmax) stay rounded at random, and
             outputs are rounded, in each case.
+        protocols: the variant of a suite's protocol by op or building block, for all layers. Of
+            what is not named each layer takes the cheapest on `network`.
+        count_offline: the offline phase is part of that price; False where it is prepared ahead.
+        state: of each input that is a state, the output that it is in the next run: {"count":
+            "count_next"}. Parties keep shares of it from run to run, and nobody sees it; it is zero
+            at first. Its next value is revealed where `receivers` names it, and else to nobody.
+        state_range: where a state lies, (low, high) by name; of others the samples tell, taken as
+            runs one after the other. A state that leaves its range by more than the margin wraps
+            around, and nothing can tell.
         dump_phases: a folder for the program's text after each pass.
         progress: called with the name of each pass as it begins.
 
@@ -125,40 +157,60 @@ def compile(
         AccuracyError: a value that does not fit the ring, or outputs that are off by more than is
             allowed even in rings of 64 bits.
     """
-    chosen = target(suite, parties, network, owners, receivers, dealer)
+    chosen = target(suite, parties, network, owners, receivers, dealer, clients, protocols)
     say = progress or (lambda name: None)
     say("import")
-    graph, examples = import_model(model, shapes, example_inputs, public)
-    chosen.check_names(list(graph.inputs), list(graph.outputs))
-    samples = _samples(examples if calibrate is None else calibrate, graph)
-    if max_error is not None and samples is None:
-        raise UsageError(
-            "A largest error is held on samples, and there are none.", "Give some to --calibrate."
-        )
+    models = dict(model) if isinstance(model, Mapping) else {ONLY_ENTRY: model}
+    require_entries(models, shapes, public, example_inputs)
+    graphs, examples = import_entries(models, shapes, example_inputs, public)
+    inputs, outputs = names_of(graphs)
+    chosen.check_names(inputs, outputs)
+    states = States(dict(state or {}), dict(state_range or {}))
+    states.check(list(graphs.values()), chosen)
+    for graph in graphs.values():
+        graph.declare_states(states.read_by(graph))
+    samples = _samples(examples if calibrate is None else calibrate, graphs)
+    if (states.bounds or max_error is not None) and samples is None:
+        what = "A largest error" if max_error is not None else "The range of a state"
+        raise UsageError(f"{what} is held on samples, and there are none.", HINT_SAMPLES)
+    forms = _forms(reveal_as, [n for g in graphs.values() for n in states.revealed(g, chosen)])
     options = Options(
-        samples=samples,
         ring_bits=_ring_bits(ring),
         frac_bits=frac_bits,
         average_pools=avgpool,
         max_error=max_error,
-        reveal_as=_forms(reveal_as, list(graph.outputs)),
+        reveal_as=forms,
         trusts_ranges=trust_ranges,
         public=tuple(public),
         protection=_protection(protect_weights, chosen),
+        counts_offline=count_offline,
     )
-    program = Program(chosen, options, graph)
+    programs = [
+        Program(chosen, each, graph)
+        for graph, each in zip(
+            graphs.values(), _options_of(graphs, options, states, samples), strict=True
+        )
+    ]
     dump = _Dump(dump_phases)
-    for name, _, run in PIPELINE:
-        say(name)
-        run(program)
-        dump.write(name, program)
-        check(program)
+    for program in programs:
+        for name, _, run in PIPELINE:
+            say(name)
+            run(program)
+            dump.write(name, program)
+            check(program)
     say("emit_plan")
+    if len(programs) == 1:
+        return _emitted(programs[0])
+    return emit_entries(list(graphs), programs, [_manifest(each) for each in programs])
+
+
+def _emitted(program: Program) -> tuple[Plan, Weights]:
+    """The plan of one program, and its weights."""
     plan = emit_plan(
         program.expanded,
         program.schedule,
         _manifest(program),
-        list(_tensors(program.secret, chosen)),
+        list(tensors_of(program.secret, program.target, program.options.states)),
         {
             "graph": program.graph.text(),
             "secret": program.secret.text(),
@@ -168,6 +220,28 @@ def compile(
     kept, magnitudes = exact_ranges(program.expanded), tuple(program.ranges.magnitudes)
     plan = replace(plan, ranges=kept, magnitudes=magnitudes)
     return Plan.of(plan), dict(program.secret.weights)
+
+
+def _options_of(
+    graphs: Mapping[str, Graph], options: Options, states: States, samples: Weights | None
+) -> Iterator[Options]:
+    """What is decided about each program: the same, but for its own inputs, outputs and states."""
+    own = [
+        {name: x for name, x in (samples or {}).items() if name in graph.inputs}
+        for graph in graphs.values()
+    ]
+    reached = [rolled(graph, states, x) for graph, x in zip(graphs.values(), own, strict=True)]
+    ranges = ranges_of(states, reached)
+    for graph, x, found in zip(graphs.values(), own, reached, strict=True):
+        known = samples is not None
+        yield replace(
+            options,
+            samples=with_states(graph, states, x, found, ranges) if known else None,
+            reveal_as={n: form for n, form in options.reveal_as.items() if n in graph.outputs},
+            states=states.kept_by(graph),
+            state_ranges={name: ranges[name] for name in graph.states} if known else {},
+            is_joined=len(graphs) > 1,
+        )
 
 
 def _forms(given: str | Mapping[str, str] | None, outputs: Sequence[str]) -> dict[str, Form]:
@@ -208,10 +282,16 @@ def _ring_bits(ring: int | str) -> int | None:
         raise UsageError(f"A ring of {ring!r} bits makes no sense.", "Use auto or bits.") from None
 
 
-def _samples(calibrate: str | Path | Samples | None, graph: Graph) -> Weights | None:
+def _samples(calibrate: str | Path | Samples | None, graphs: Mapping[str, Graph]) -> Weights | None:
+    """Those of all inputs of all entries; states have none."""
     if calibrate is None:
         return None
-    shapes = {name: tuple(value.type.shape) for name, value in graph.inputs.items()}
+    shapes = {
+        name: tuple(value.type.shape)
+        for graph in graphs.values()
+        for name, value in graph.inputs.items()
+        if name not in graph.states
+    }
     if isinstance(calibrate, str | Path):
         return read_samples(calibrate, shapes)
     for name, shape in shapes.items():
@@ -238,9 +318,10 @@ def _manifest(program: Program) -> Manifest:
         suite=chosen.suite.name,
         security=str(chosen.suite.security),
         parties=chosen.everyone,
-        dealer=chosen.dealer,
+        roles={party.name: party.role.name for party in chosen.members},
         owners={name: chosen.owner(name) for name in inputs} | {WEIGHTS: chosen.weights_owner},
-        receivers={name: chosen.receiver(name) for name in secret.outputs},
+        receivers={name: chosen.receiver(name) for name in revealed(program)},
+        states=dict(program.options.states),
         network=dict(asdict(chosen.network)),
         ring_bits=max((e.ring_bits for e in rings), default=64),
         encoding=secret.encoding,
@@ -254,6 +335,8 @@ def _manifest(program: Program) -> Manifest:
             "protect_weights": program.options.protection.value,
             "trust_ranges": program.options.trusts_ranges,
             "public": list(program.options.public),
+            "protocols": {op: variant.name for op, variant in chosen.protocols.items()},
+            "count_offline": program.options.counts_offline,
             "reveal_as": {name: str(form) for name, form in program.options.reveal_as.items()},
         },
     )
@@ -263,7 +346,7 @@ def _disclosures(program: Program) -> Iterator[Disclosure]:
     everyone = "every party"
     target, forms = program.target, program.options.reveal_as
     asked = [(name, target.receivers[name], "asked for") for name in target.receivers]
-    default = [(n, (target.default_owner,), "the default") for n in program.secret.outputs]
+    default = [(n, (target.default_owner,), "the default") for n in revealed(program)]
     for name, receivers, why in (*asked, *(d for d in default if d[0] not in target.receivers)):
         alone = f", its {forms[name]} alone" if name in forms else ""
         yield Disclosure(f"output {name}{alone}", ", ".join(receivers), why)
@@ -285,7 +368,7 @@ def _disclosures(program: Program) -> Iterator[Disclosure]:
             everyone,
             "the plan says how exact it is; the error follows from the weights and the samples",
         )
-    if any(kind_of(op) in CALLS for op in program.graph.operations):
+    if any(facts_of(op).is_real_function for op in program.graph.operations):
         yield Disclosure(
             "the interval on which each real function holds, to 1/16 bit",
             everyone,
@@ -294,7 +377,7 @@ def _disclosures(program: Program) -> Iterator[Disclosure]:
     rankings = tuple(scope(name, form) for name, form in forms.items())
     for op in program.graph.operations:
         # The tables that a ranking is made of follow from what was asked for.
-        if kind_of(op) == "constant" and not name_of(op).startswith(rankings):
+        if isinstance(op, Constant) and not name_of(op).startswith(rankings):
             numbers = np.asarray(attributes(op)["value"]).ravel()
             what = f"constant {name_of(op)} = {_listed(numbers)}"
             yield Disclosure(what, everyone, PUBLIC_NUMBERS)
@@ -328,40 +411,6 @@ def _listed(numbers: npt.NDArray[Any]) -> str:
     return f"[{shown}, ...], {numbers.size} numbers"
 
 
-def _tensors(secret: SecretProgram, chosen: Target) -> Iterator[Tensor]:
-    """Inputs, weights and outputs, their places still open."""
-    for argument in secret.arguments:
-        if argument.owner == PUBLIC:
-            continue  # a constant
-        low, high = _accepted(argument, secret.margin)
-        encoding = argument.tensor.encoding
-        yield Tensor(
-            argument.name,
-            argument.tensor.shape,
-            encoding.ring_bits,
-            encoding.frac_bits,
-            argument.owner,
-            0,
-            low,
-            high,
-        )
-    for name, value in secret.outputs.items():
-        tensor = SecretTensor.of(value)
-        encoding = tensor.encoding
-        owner = ",".join(chosen.receiver(name))
-        yield Tensor(name, tensor.shape, encoding.ring_bits, encoding.frac_bits, owner, 0)
-
-
-def _accepted(argument: Argument, margin: float) -> tuple[float, float]:
-    """What an owner may give: the range, with its margin where samples showed it."""
-    found = argument.range
-    if argument.role == "weight" or found.source is RangeSource.ASSUMED:
-        return float("-inf"), float("inf")
-    if found.source is RangeSource.PROVEN:
-        return found.low, found.high
-    return found.widened(margin)
-
-
 class _Dump:
     """The text of the level that a pass works on, numbered in order."""
 
@@ -375,11 +424,12 @@ class _Dump:
         if self.folder is None:
             return
         self.count += 1
-        if hasattr(program, "expanded"):
-            text, suffix = print_program(program.expanded.program), "party"
-        elif hasattr(program, "secret"):
-            text, suffix = str(program.secret.module), "secret.mlir"
-        else:
-            text, suffix = program.graph.text(), "graph.mlir"
+        match program.level:
+            case Level.GRAPH | Level.VISIBLE:
+                text, suffix = program.graph.text(), "graph.mlir"
+            case Level.SECRET:
+                text, suffix = str(program.secret.module), "secret.mlir"
+            case Level.PARTY | Level.SCHEDULED:
+                text, suffix = print_program(program.expanded.program), "party"
         file = self.folder / f"{self.count:02}-{name.replace(' ', '-')}.{suffix}"
         file.write_text(text)

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from veilgraph.frontend import onnx
+from veilgraph.frontend.onnx import importer as onnx
 from veilgraph.ir.errors import UsageError
-from veilgraph.ir.graph import Graph
+from veilgraph.ir.graph.program import Graph
 
 if TYPE_CHECKING:
     from onnx import ModelProto
@@ -49,8 +49,8 @@ def import_model(
         UsageError, UnsupportedError: as the front doors do; or examples for an ONNX model.
     """
     if is_torch(model):
-        from veilgraph.frontend.torch import import_exported
-        from veilgraph.frontend.torch_export import export
+        from veilgraph.frontend.torch.export import export
+        from veilgraph.frontend.torch.importer import import_exported
 
         exported = export(model, example_inputs, shapes, public)
         return import_exported(exported), exported.samples or None

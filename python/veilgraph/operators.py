@@ -1,7 +1,8 @@
 """The ONNX operators that can be compiled, in which forms, and into what.
 
-One row an operator. What torch-mlir lowers an operator to is `frontend/aten.py`'s to read, and what
-has no protocol yet `passes/approximate.py`'s to refuse; a test compiles a model of each row.
+One row an operator. What torch-mlir lowers an operator to is `frontend/lowering/aten.py`'s to read,
+and what has no protocol yet `passes/graph/approximate.py`'s to refuse; a test compiles a model of
+each row.
 """
 
 from __future__ import annotations

@@ -6,9 +6,9 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Self
 
-from veilgraph.ir import plan as ir_plan
-from veilgraph.ir import plan_file
-from veilgraph.ir.plan import Phase
+from veilgraph.ir.plan import file as plan_file
+from veilgraph.ir.plan import tables as ir_plan
+from veilgraph.ir.plan.tables import Phase
 from veilgraph.targets.networks import Network
 from veilgraph.targets.networks import network as named_network
 
@@ -69,18 +69,19 @@ class Plan(ir_plan.Plan):
         seconds = float(str(own["round_trip_seconds"]))
         return Network(str(own["name"]), float(str(own["bytes_per_second"])), seconds)
 
-    def cost(self, network: str | None = None) -> Cost:
+    def cost(self, network: str | None = None, entry: int = 0) -> Cost:
         """Rounds, bytes and network seconds on a network: `lan`, `wan` or a YAML file.
 
         Args:
             network: the one that the plan was compiled for if None.
+            entry: of whose runs; the multiply-adds are those of all entries.
         """
         chosen = self.network if network is None else named_network(network)
         multiply_adds = sum(layer.multiply_adds for layer in self.layers)
         phases = []
         for phase in Phase:
-            sent = self.sent_bytes(phase)
-            rounds = self.rounds(phase)
+            sent = self.sent_bytes(phase, entry)
+            rounds = self.rounds(phase, entry)
             seconds = chosen.seconds(rounds, max(sent.values(), default=0))
             count = multiply_adds if phase == Phase.ONLINE else 0
             phases.append(PhaseCost(rounds, sent, seconds, count))

@@ -12,11 +12,13 @@ import numpy as np
 import numpy.typing as npt
 
 from veilgraph.ir.errors import UsageError
-from veilgraph.ir.plan import Phase, Tensor
+from veilgraph.ir.plan.tables import Phase, Tensor
 from veilgraph.plans import Plan
-from veilgraph.runtime.dealing import DealtShares, load_shares
-from veilgraph.runtime.handshake import MAX_INFERENCES, NO_DEALING
-from veilgraph.runtime.joining import (
+from veilgraph.reports.units import counted
+from veilgraph.runtime.links.shaping import Shape
+from veilgraph.runtime.session.certificates import secret_of
+from veilgraph.runtime.session.handshake import MAX_INFERENCES, NO_DEALING, NO_STATE, Origin
+from veilgraph.runtime.session.setup import (
     FromStore,
     config_of,
     join,
@@ -25,10 +27,11 @@ from veilgraph.runtime.joining import (
     require_store,
     store_at,
 )
-from veilgraph.runtime.shaping import Shape
+from veilgraph.runtime.simulate import entry_of
+from veilgraph.runtime.store.share_files import DealtShares, load_shares
+from veilgraph.runtime.store.state_files import SavedState, load_state, save_state
+from veilgraph.runtime.store.weights import load_weights
 from veilgraph.runtime.transcript import Transcript
-from veilgraph.runtime.weights import load_weights
-from veilgraph.units import counted
 from veilgraph.verified_plans import require_verified
 
 Given = str | Path | Mapping[str, npt.ArrayLike] | DealtShares | None
@@ -46,11 +49,11 @@ class _Weights:
         return self.dealt.dealing if self.dealt else NO_DEALING
 
     @staticmethod
-    def of(plan: Plan, party: str, given: Given) -> _Weights:
+    def of(plan: Plan, party: str, given: Given, key: Path) -> _Weights:
         """What a user gives; UsageError or SecurityAbort where it is not what the plan needs."""
         program = plan.party(party)
         if program.shares:
-            return _Weights(dealt=_dealt(plan, party, given))
+            return _Weights(dealt=_dealt(plan, party, given, key))
         if isinstance(given, DealtShares):
             raise UsageError(f"{party} loads no shares of weights.", "Leave out its weights.")
         if program.weights and given is None:
@@ -63,9 +66,9 @@ class _Weights:
         return _Weights(given or {})
 
 
-def _dealt(plan: Plan, party: str, given: Given) -> DealtShares:
+def _dealt(plan: Plan, party: str, given: Given, key: Path) -> DealtShares:
     if isinstance(given, str | Path):
-        return load_shares(given, plan, party)
+        return load_shares(given, plan, party, key)
     if isinstance(given, DealtShares):
         given.check(plan, party)
         return given
@@ -94,14 +97,16 @@ class Session:
         timeout_seconds: how long a peer may be silent, in place of parties.yaml's.
         shape: of a network to imitate, for measurements; refused beyond loopback.
         store: a folder that `prepare` filled: weights and offline phases come from there.
+        resume: a file that this party saved with `save_state`: states begin as they were then, and
+            else as zero. All parties go on from what the same run left, or all from zero.
         trust_author: don't verify the plan before this party takes part. That trusts whoever
             compiled it, or changed it since, with all that this party gives.
 
     Raises:
         UsageError: a file, a name or an option that makes no sense.
         PeerError: a peer that is lost, silent or shows another certificate.
-        SecurityAbort: plans, weights, dealings or sessions that differ, a replay, or a plan that
-            does not do what it says, or less than its suite promises.
+        SecurityAbort: plans, weights, dealings, states or sessions that differ, a replay, or a plan
+            that does not do what it says, or less than its suite promises.
     """
 
     def __init__(
@@ -120,6 +125,7 @@ class Session:
         timeout_seconds: float | None = None,
         shape: Shape | None = None,
         store: str | Path | None = None,
+        resume: str | Path | None = None,
         trust_author: bool = False,
     ) -> None:
         self.plan = plan if isinstance(plan, Plan) else Plan.load(plan)
@@ -144,20 +150,48 @@ class Session:
             raise UsageError(f"{party} is no party of this plan.", f"Its parties are {names}.")
         if not trust_author:
             require_verified(self.plan, self._config.state_dir)
+        saved = None if resume is None else self._loaded(resume)
+        begins = Origin.zero() if self.plan.party(party).states else NO_STATE
+        options["origin"] = saved.origin if saved else begins
         self.transcripts: list[Transcript] = []
         self._from_store: FromStore | None = None
         if store is not None:
             self._from_store = join_from_store(self.plan, self._config, Path(store), **options)
-            self._party = self._from_store.party
+            self._party, self._session_id = self._from_store.party, self._from_store.session_id
+            self._begin_from(saved)
             return
-        own = _Weights.of(self.plan, party, weights)
+        own = _Weights.of(self.plan, party, weights, self._config.key)
         joined = join(self.plan, self._config, dealing=own.dealing, **options)
         self._party, self._session_id = joined.party, joined.session_id
         try:
             self._party.share_weights(own.arrays, own.dealt)
+            self._begin_from(saved)
         except BaseException as error:
             self._party.__exit__(type(error), error, error.__traceback__)
             raise
+
+    def _loaded(self, path: str | Path) -> SavedState:
+        me = self._config.me.name
+        return load_state(path, self.plan, me, secret_of(self._config.key))
+
+    def _begin_from(self, saved: SavedState | None) -> None:
+        if saved is not None:
+            self._party.put_state(saved.words)
+
+    def save_state(self, path: str | Path) -> None:
+        """Writes this party's parts of all states, as the last run left them, encrypted.
+
+        A file that is there becomes `path` with .before behind it. Another session goes on from it
+        with `resume`, if all parties saved after the same run.
+
+        Raises:
+            UsageError: a plan without states, or a place that can't be written to.
+            SecurityAbort: a run that broke off has lost the states.
+            ResourceLimitError: no room; what was there before is whole.
+        """
+        saved = SavedState(self._party.state(), self._session_id, self._party.runs)
+        me = self._config.me.name
+        save_state(path, self.plan, me, saved, secret_of(self._config.key))
 
     @property
     def inputs(self) -> tuple[Tensor, ...]:
@@ -178,21 +212,29 @@ class Session:
         """From here on `transcripts` say when each step ran."""
         self._party.trace()
 
-    def run(self, inputs: Mapping[str, npt.ArrayLike]) -> dict[str, npt.NDArray[np.float32]]:
+    def run(
+        self, inputs: Mapping[str, npt.ArrayLike], entry: str | None = None
+    ) -> dict[str, npt.NDArray[np.float32]]:
         """One inference together with all other parties.
 
         Args:
             inputs: this party's own, by name; {} for one that has none.
+            entry: which of the plan's entries is run, the same at all parties; the first if None.
 
         Returns:
             This party's outputs by name, float32; {} where it receives none.
 
         Raises:
-            UsageError: an input that does not fit, or more inferences than the session is for.
+            UsageError: an input that does not fit, no such entry, or more inferences than the
+                session is for.
+            SecurityAbort: another entry than a peer's, or states that were lost.
         """
         self._require_left(1)
-        source = self._from_store or self._party
-        outputs, transcript = source.infer(inputs)
+        number = entry_of(self.plan, entry)
+        if self._from_store is not None:
+            outputs, transcript = self._from_store.infer(inputs)
+        else:
+            outputs, transcript = self._party.infer(inputs, entry=number)
         self.transcripts.append(transcript)
         return outputs
 
@@ -200,12 +242,12 @@ class Session:
         """Runs `count` offline phases together with all parties, into a folder for later sessions.
 
         Args:
-            store: the folder; None at the dealer, who keeps nothing.
+            store: the folder; None at a party that takes no part online, and keeps nothing.
             count: inferences to prepare.
 
         Raises:
-            UsageError: the folder holds a store already, no folder at a party that computes or one
-                at the dealer, or this session runs on a store itself.
+            UsageError: the folder holds a store already, no folder at a party that takes part
+                online or one at another, or this session runs on a store itself.
             ResourceLimitError: no room; what was stored before is whole.
         """
         if self._from_store is not None:

@@ -16,12 +16,16 @@ from importlib.metadata import version
 import numpy as np
 
 from veilgraph.ir.errors import SecurityAbort, UsageError, VeilgraphError
-from veilgraph.ir.party import Node, Program, Shape
-from veilgraph.ir.party_legality import check_party
-from veilgraph.ir.party_text import parse_program
-from veilgraph.ir.plan import (
+from veilgraph.ir.party import ops
+from veilgraph.ir.party.legality import check_party
+from veilgraph.ir.party.ops import Holds, PartyOp
+from veilgraph.ir.party.program import Node, Program, Shape
+from veilgraph.ir.party.text import parse_program
+from veilgraph.ir.plan.checks import check
+from veilgraph.ir.plan.tables import (
     PUBLIC,
     SHARED,
+    STATE,
     WEIGHTS,
     Direction,
     Layer,
@@ -31,27 +35,26 @@ from veilgraph.ir.plan import (
     Plan,
     Tensor,
 )
-from veilgraph.ir.plan_checks import check
-from veilgraph.ir.types import Kind
-from veilgraph.passes.assign_buffers import message_bytes
-from veilgraph.passes.batch_rounds import Schedule, batch_rounds
-from veilgraph.passes.cut_messages import PART_ELEMENTS, PIECE_BYTES
-from veilgraph.passes.lower import LOWERING_VERSION, Cost, constants_of, costs, lay_out, lower
-from veilgraph.passes.verify_masking import coalitions, verify_masking
+from veilgraph.kernels import PART_ELEMENTS
+from veilgraph.passes.party.batch_rounds import Schedule, batch_rounds
+from veilgraph.passes.party.verify_masking import coalitions, verify_masking
+from veilgraph.passes.plan.cut_messages import PIECE_BYTES
+from veilgraph.passes.plan.lower import LOWERING_VERSION, Cost, constants_of, costs, lay_out, lower
 from veilgraph.targets.suites import SUITES
-from veilgraph.targets.target import Target, target
+from veilgraph.targets.target import Target, target_of_roles
 
 HINT = "Don't run it: ask who compiled the plan for another, and compare what `verify` says."
 MOST_QUOTED = 300  # characters of a reason, which may quote the plan
 MOST_WITNESSES = 1 << 35  # nodes times draws: what checking masks remembers, in bits, at most
-KINDS = {"input": "inputs", "weight": "weights", "share": "shares", "output": "outputs"}
+# Of a party's plan: what has tensors by name.
+LISTED = tuple(dict.fromkeys(op.listed for op in ops.ALL if op.listed))
 PACKAGE = "veilgraph"
 TABLES = ("steps", "buffers", "messages", "params", "kept")
 
 
 @dataclass(frozen=True)
 class Secret:
-    """An input, or all weights together: how many numbers, and whose they are."""
+    """An input, a state, or all weights together: how many numbers, and whose they are."""
 
     name: str
     owner: str
@@ -62,7 +65,7 @@ class Secret:
 class Revealed:
     """What some parties learn: an output, or what every party reads in the plan.
 
-    `depends` names the inputs that an output is computed from, and "weights".
+    `depends` names the inputs and states that an output is computed from, and "weights".
     """
 
     what: str
@@ -135,6 +138,7 @@ def _verify(plan: Plan) -> Verified:
     program = _program(plan)
     _check_owners(plan.manifest, program)
     _check_receivers(plan.manifest, program)
+    _check_entries(plan.manifest, program)
     _check_constants(plan, program)
     schedule = batch_rounds(program)
     if len(schedule.live) < len(program.nodes):
@@ -152,7 +156,7 @@ def _verify(plan: Plan) -> Verified:
         tuple(tuple(names[i] for i in group) for group in groups),
         len(program.nodes),
         len(program.draws),
-        sum(node.op == "send" for node in program.nodes),
+        sum(node.op is ops.SEND for node in program.nodes),
         len(program.layers) - 1,
         tuple(_secrets(plan.manifest, program)),
         tuple(_revealed(plan, chosen, program)),
@@ -167,16 +171,14 @@ def _target(manifest: Manifest) -> Target:
     if manifest.suite not in SUITES:
         known = ", ".join(SUITES)
         raise _Lie(f"this host knows no suite {manifest.suite[:40]!r}, but {known}")
-    computing = tuple(name for name in manifest.parties if name != manifest.dealer)
-    dealer = manifest.dealer or None
     try:
-        chosen = target(
-            manifest.suite, computing, "lan", manifest.owners, manifest.receivers, dealer
+        chosen = target_of_roles(
+            manifest.suite, manifest.roles, manifest.owners, manifest.receivers
         )
     except UsageError as error:
         raise _Lie(error.message.rstrip(".")) from error
     if chosen.everyone != manifest.parties:
-        raise _Lie("its dealer is not the last of its parties")
+        raise _Lie("its parties are not in the order of their roles")
     if str(chosen.suite.security) != manifest.security:
         raise _Lie(f"it promises other security than suite {manifest.suite} gives")
     return chosen
@@ -200,34 +202,44 @@ def _program(plan: Plan) -> Program:
 # Owners, receivers, constants
 
 
-def _named(program: Program, *ops: str) -> Iterator[tuple[str, str, Node]]:
+def _named(program: Program, *kinds: PartyOp) -> Iterator[tuple[str, str, Node]]:
     """Name, party and node of what enters or leaves a program."""
     for node in program.nodes:
-        if node.op in ops:
+        if node.op in kinds:
             yield node["name"], program.parties[node.party], node
 
 
 def _check_owners(manifest: Manifest, program: Program) -> None:
-    for name, party, _ in _named(program, "input"):
+    for name, party, _ in _named(program, ops.INPUT):
         if name == WEIGHTS or manifest.owners.get(name) != party:
             raise _Lie(f"its program takes input {name!r} from {party}, who is not its owner")
     holder = manifest.owners.get(WEIGHTS)
-    for name, party, _ in _named(program, "weight"):
+    for name, party, _ in _named(program, ops.WEIGHT):
         if holder != party:
             raise _Lie(f"its program takes weight {name!r} from {party}, who is not its owner")
-    for name, party, _ in _named(program, "share"):
+    for name, party, _ in _named(program, ops.SHARE):
         if holder != SHARED:
             raise _Lie(f"its program takes shares of {name!r} from {party}; it says of none")
 
 
 def _check_receivers(manifest: Manifest, program: Program) -> None:
     stated = {(name, party) for name, to in manifest.receivers.items() for party in to}
-    found = [(name, party) for name, party, _ in _named(program, "output")]
-    if len(set(found)) < len(found):
+    outputs = [(name, party, n.entry) for name, party, n in _named(program, ops.OUTPUT)]
+    if len(set(outputs)) < len(outputs):
         raise _Lie("its program has an output twice")
+    found = list(dict.fromkeys((name, party) for name, party, _ in outputs))
     for name, party in sorted(stated.symmetric_difference(found)):
         said = "its manifest does not" if (name, party) in found else "its manifest alone does"
         raise _Lie(f"its program and its manifest differ: output {name!r} to {party} ({said})")
+
+
+def _check_entries(manifest: Manifest, program: Program) -> None:
+    """That each node is of an entry that the plan names, and every state one that it names."""
+    if any(node.entry >= len(manifest.entries) for node in program.nodes):
+        raise _Lie("its program has an entry that it does not name")
+    found = {name for name, _, _ in _named(program, ops.STATE, ops.KEEP)}
+    if found != manifest.states.keys():
+        raise _Lie("its program keeps other states than it names")
 
 
 def _receivers(manifest: Manifest) -> dict[str, set[int]]:
@@ -265,11 +277,14 @@ def _check_tables(plan: Plan, schedule: Schedule) -> None:
 
 def _check_pieces(plan: Plan, schedule: Schedule) -> None:
     """Large messages become rows, at least half as many as this: taken only if they are there."""
-    nodes = [node for node in schedule.program.nodes if node.op == "send"]
+    nodes = [node for node in schedule.program.nodes if node.op is ops.SEND]
     least = sum(
-        min(message_bytes(n.type, n.elements) // PIECE_BYTES, n.elements // PART_ELEMENTS)
+        min(
+            n.type.message_bytes(n.elements) // PIECE_BYTES,
+            n.elements * n.type.per_element // PART_ELEMENTS,
+        )
         for n in nodes
-        if n.type.kind is Kind.WORDS
+        if n.type.in_order
     )
     sends = sum(
         int((p.messages["direction"] == Direction.SEND).sum()) for p in plan.programs.values()
@@ -281,21 +296,23 @@ def _check_pieces(plan: Plan, schedule: Schedule) -> None:
 def _tensors(plan: Plan, program: Program) -> Iterator[Tensor]:
     """What the plan says of each named tensor, where it agrees with the program; once by name."""
     own = {
-        (party, kind, tensor.name): tensor
+        (party, kind, tensor.name, tensor.entry): tensor
         for party, each in plan.programs.items()
-        for kind in KINDS.values()
+        for kind in LISTED
         for tensor in getattr(each, kind)
     }
-    given = _named(program, "input", "weight", "share")
-    for name, party, node in (*given, *_named(program, "output")):
-        tensor = own.get((party, KINDS[node.op], name))
+    given = _named(program, ops.INPUT, ops.WEIGHT, ops.SHARE, ops.STATE, ops.KEEP)
+    for name, party, node in (*given, *_named(program, ops.OUTPUT)):
+        entry = 0 if node.op.listed == "states" else node.entry
+        tensor = own.get((party, node.op.listed, name, entry))
         if tensor is None:
             raise _Lie(f"{party} has no place for {node.op} {name!r}")
-        owner = {"output": ",".join(plan.manifest.receivers.get(name, ())), "share": SHARED}
+        owner = {ops.SHARE: SHARED, ops.STATE: STATE, ops.KEEP: STATE}
+        owner[ops.OUTPUT] = ",".join(plan.manifest.receivers.get(name, ()))
         said = (tensor.shape, tensor.ring_bits, tensor.owner)
         if said != (node.shape, node.type.bits, owner.get(node.op, party)):
             raise _Lie(f"{party}'s {node.op} {name!r} is not what its program says")
-        if node.op == "output" and tensor.frac_bits != node["frac_bits"]:
+        if node.op is ops.OUTPUT and tensor.frac_bits != node["frac_bits"]:
             raise _Lie(f"{party}'s output {name!r} is read at another scale")
         yield Tensor(**{f.name: getattr(tensor, f.name) for f in fields(Tensor)})
 
@@ -310,7 +327,7 @@ def _compare(stated: PartyPlan, expected: PartyPlan) -> None:
         differs = np.flatnonzero(rows[:same] != others[:same])
         row = int(differs[0]) if len(differs) else same
         raise _Lie(f"{party}'s table {table} is not its program's, first in row {row}")
-    for field in ("arena_bytes", "keys", *KINDS.values()):
+    for field in ("arena_bytes", "keys", *LISTED):
         if getattr(stated, field) != getattr(expected, field):
             raise _Lie(f"{party}'s {field.replace('_', ' ')} are not its program's")
 
@@ -333,15 +350,18 @@ def _check_layers(layers: tuple[Layer, ...], found: Mapping[int, Cost]) -> None:
 
 
 def _secrets(manifest: Manifest, program: Program) -> Iterator[Secret]:
-    for name, party, node in _named(program, "input"):
+    for name, party, node in _named(program, ops.INPUT):
         yield Secret(name, party, node.elements)
+    states = {name: node.elements for name, _, node in _named(program, ops.KEEP)}
+    for name, elements in states.items():
+        yield Secret(name, STATE, elements)
     yield from _weights(manifest, program)
 
 
 def _weights(manifest: Manifest, program: Program) -> Iterator[Secret]:
     """All of them together, where they are secret."""
     shapes: dict[str, Shape] = {
-        name: node.shape for name, _, node in _named(program, "weight", "share")
+        name: node.shape for name, _, node in _named(program, ops.WEIGHT, ops.SHARE)
     }
     if shapes:
         numbers = sum(int(np.prod(shape, dtype=np.int64)) for shape in shapes.values())
@@ -351,7 +371,7 @@ def _weights(manifest: Manifest, program: Program) -> Iterator[Secret]:
 def _revealed(plan: Plan, chosen: Target, program: Program) -> Iterator[Revealed]:
     depends = _dependencies(program)
     receivers: dict[tuple[str, int, tuple[str, ...]], list[str]] = {}
-    for name, party, node in _named(program, "output"):
+    for name, party, node in _named(program, ops.OUTPUT):
         receivers.setdefault((name, node.elements, depends[node.id]), []).append(party)
     for (name, elements, of), to in receivers.items():
         yield Revealed(f"output {name}", elements, tuple(to), of)
@@ -367,18 +387,19 @@ def _revealed(plan: Plan, chosen: Target, program: Program) -> Iterator[Revealed
 
 
 def _dependencies(program: Program) -> dict[int, tuple[str, ...]]:
-    """Of each output's node, the inputs it is computed from, and whether from weights."""
+    """Of each output's node, the inputs and states that it is computed from, and "weights"."""
     names: dict[str, int] = {}
     found = [0] * len(program.nodes)
     outputs: dict[int, tuple[str, ...]] = {}
     for node in program.nodes:
         bits = 0
-        if node.op in ("input", "weight", "share"):
-            name = node["name"] if node.op == "input" else WEIGHTS
+        if node.op.masking.holds is Holds.SECRET:
+            is_weight = node.op is ops.WEIGHT or node.op is ops.SHARE
+            name = WEIGHTS if is_weight else node["name"]
             bits = 1 << names.setdefault(name, len(names))
         for arg in node.args:
             bits |= found[arg]
         found[node.id] = bits
-        if node.op == "output":
+        if node.op is ops.OUTPUT:
             outputs[node.id] = tuple(name for name, j in names.items() if bits >> j & 1)
     return outputs

@@ -7,14 +7,13 @@ host that verifies with another version.
 
 from __future__ import annotations
 
-import os
-import tempfile
 from importlib.metadata import version
 from pathlib import Path
 
 from veilgraph.ir.errors import UsageError
-from veilgraph.ir.plan import Plan
-from veilgraph.passes.lower import LOWERING_VERSION
+from veilgraph.ir.plan.tables import Plan
+from veilgraph.ir.whole_files import placed_whole
+from veilgraph.passes.plan.lower import LOWERING_VERSION
 from veilgraph.verification import verify
 
 FOLDER = "verified-plans"
@@ -50,10 +49,8 @@ def record(plan: Plan, state_dir: Path) -> None:
     try:
         state_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
         folder.mkdir(mode=0o700, exist_ok=True)
-        descriptor, partial = tempfile.mkstemp(dir=folder)
-        with os.fdopen(descriptor, "wb") as file:
+        with placed_whole(folder / plan.digest) as file:
             file.write(_content())
-        os.replace(partial, folder / plan.digest)
     except OSError as error:
         raise UsageError(
             f"{folder} can't be used: {error.strerror}.",

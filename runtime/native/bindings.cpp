@@ -3,7 +3,7 @@
 #include <nanobind/ndarray.h>
 #include <nanobind/stl/string.h>
 
-#include "runtime/native/link_bindings.h"
+#include "runtime/native/links/link_bindings.h"
 #include "runtime/native/machine.h"
 #include "runtime/native/python_buffers.h"
 

@@ -3,7 +3,7 @@
 #include <span>
 #include <string>
 
-#include "kernels/abi.h"
+#include "kernels/cpu/abi.h"
 
 namespace veil {
 

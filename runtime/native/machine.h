@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "kernels/abi.h"
+#include "kernels/cpu/abi.h"
 #include "runtime/native/memory.h"
 #include "runtime/native/pool.h"
 #include "runtime/native/steps.h"

@@ -52,15 +52,15 @@ class Begun {
 void Phase::add(uint64_t first, uint64_t last, std::span<const Place> sends,
                 std::span<const Place> receives) {
   machine_.check_steps(first, last);
-  Stretch stretch{first, last, {}, {}, {}};
+  StepRange stretch{first, last, {}, {}, {}};
   const auto is_early = [&](const Place& place) { return place.step < last; };
   if (std::any_of(sends.begin(), sends.end(), is_early) ||
       std::any_of(receives.begin(), receives.end(), is_early)) {
     cut(stretch, sends, receives);
   }
-  const std::vector<Turn>& turns = stretch.turns;
+  const std::vector<RoundStep>& turns = stretch.turns;
   for (const Place& place : sends) {
-    const auto is_earlier = [&](const Turn& turn) {
+    const auto is_earlier = [&](const RoundStep& turn) {
       return Moment{turn.last - 1, turn.to} < moment_of(place);
     };
     const auto before = std::count_if(turns.begin(), turns.end(), is_earlier);
@@ -87,7 +87,7 @@ std::span<uint8_t> Phase::memory(const Place& place) const {
 }
 
 // Has a round begin before its stretch runs, which is cut where something may be sent.
-void Phase::cut(Stretch& stretch, std::span<const Place> sends,
+void Phase::cut(StepRange& stretch, std::span<const Place> sends,
                 std::span<const Place> receives) const {
   for (const Place& place : receives) {
     if (place.step > stretch.first) {
@@ -128,7 +128,7 @@ void Phase::cut(Stretch& stretch, std::span<const Place> sends,
 
 Phase::End Phase::run(uint32_t run, const Patience& patience) {
   End end;
-  for (const Stretch& stretch : stretches_) {
+  for (const StepRange& stretch : stretches_) {
     if (!stretch.turns.empty()) {
       overlap(stretch, run, patience, end);
     } else {
@@ -142,20 +142,20 @@ Phase::End Phase::run(uint32_t run, const Patience& patience) {
   return end;
 }
 
-void Phase::exchange(const Stretch& stretch, const Patience& patience, End& end) {
+void Phase::exchange(const StepRange& stretch, const Patience& patience, End& end) {
   const uint64_t start = nanoseconds();
   end.fault = links_.exchange(stretch.sends, stretch.receives, patience);
   note(stretch, start, start, end);
 }
 
 // Runs the steps while the round is under way.
-void Phase::overlap(const Stretch& stretch, uint32_t run, const Patience& patience, End& end) {
+void Phase::overlap(const StepRange& stretch, uint32_t run, const Patience& patience, End& end) {
   const uint64_t start = nanoseconds();
   end.fault = links_.begin(stretch.sends, stretch.receives, patience);
   if (end.fault) return;
   Begun begun(links_);
   uint32_t due = 0;
-  for (const Turn& turn : stretch.turns) {
+  for (const RoundStep& turn : stretch.turns) {
     if (turn.from == 0 && turn.to == kAll) {
       machine_.run(turn.first, turn.last, run);
     } else {
@@ -169,7 +169,7 @@ void Phase::overlap(const Stretch& stretch, uint32_t run, const Patience& patien
 }
 
 // Counts a round that began at one time and was waited for from another.
-void Phase::note(const Stretch& stretch, uint64_t began, uint64_t waited, End& end) {
+void Phase::note(const StepRange& stretch, uint64_t began, uint64_t waited, End& end) {
   const uint64_t now = nanoseconds();
   machine_.note(stretch.last, began, now);
   end.network_nanoseconds += now - waited;

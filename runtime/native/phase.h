@@ -5,7 +5,7 @@
 #include <span>
 #include <vector>
 
-#include "runtime/native/links.h"
+#include "runtime/native/links/links.h"
 #include "runtime/native/machine.h"
 
 namespace veil {
@@ -40,26 +40,26 @@ class Phase {
 
  private:
   // Steps [first, last), or of the one step there elements [from, to).
-  struct Turn {
+  struct RoundStep {
     uint64_t first, last;
     int64_t from, to;
   };
-  struct Stretch {
+  struct StepRange {
     uint64_t first, last;
     std::vector<Sent> sends;
     std::vector<Awaited> receives;
-    std::vector<Turn> turns;  // none if the round begins after all steps; else pieces are due
-                              // after one of these, counted from 1
+    std::vector<RoundStep> turns;  // none if the round begins after all steps; else pieces are due
+                                   // after one of these, counted from 1
   };
   std::span<uint8_t> memory(const Place& place) const;
-  void cut(Stretch& stretch, std::span<const Place> sends, std::span<const Place> receives) const;
-  void exchange(const Stretch& stretch, const Patience& patience, End& end);
-  void overlap(const Stretch& stretch, uint32_t run, const Patience& patience, End& end);
-  void note(const Stretch& stretch, uint64_t began, uint64_t waited, End& end);
+  void cut(StepRange& stretch, std::span<const Place> sends, std::span<const Place> receives) const;
+  void exchange(const StepRange& stretch, const Patience& patience, End& end);
+  void overlap(const StepRange& stretch, uint32_t run, const Patience& patience, End& end);
+  void note(const StepRange& stretch, uint64_t began, uint64_t waited, End& end);
 
   Machine& machine_;
   Links& links_;
-  std::vector<Stretch> stretches_;
+  std::vector<StepRange> stretches_;
 };
 
 }  // namespace veil

@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "kernels/abi.h"
+#include "kernels/cpu/abi.h"
 #include "runtime/native/library.h"
 #include "runtime/native/tables.h"
 

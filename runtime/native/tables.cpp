@@ -8,7 +8,7 @@
 namespace veil {
 namespace {
 
-// What kernels/abi.h promises to kernels: with extents and strides under 2^38, at most 2^56
+// What kernels/cpu/abi.h promises to kernels: with extents and strides under 2^38, at most 2^56
 // elements and offsets under 2^56, no index that a kernel computes leaves an int64.
 constexpr int64_t kMaxExtent = int64_t{1} << 38;
 constexpr int64_t kMaxElements = int64_t{1} << 56;

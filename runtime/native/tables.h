@@ -1,10 +1,11 @@
-// The flat tables of a plan, as veilgraph.ir.plan lays them out, and their way to kernel calls.
+// The flat tables of a plan, as veilgraph.ir.plan.tables lays them out, and their way to kernel
+// calls.
 #pragma once
 #include <cstdint>
 #include <span>
 #include <vector>
 
-#include "kernels/abi.h"
+#include "kernels/cpu/abi.h"
 
 namespace veil {
 

@@ -5,6 +5,7 @@ from veilgraph.targets.suites.additive import ADDITIVE
 from veilgraph.targets.suites.cleartext import CLEARTEXT
 from veilgraph.targets.suites.rep3 import REP3
 from veilgraph.targets.suites.rep3_functions import FUNCTIONS
+from veilgraph.targets.variants import Rounding
 
-REP3.include(FUNCTIONS)
+REP3.include(FUNCTIONS, Rounding.KNOWN)
 SUITES: dict[str, Suite] = {suite.name: suite for suite in (REP3, ADDITIVE, CLEARTEXT)}

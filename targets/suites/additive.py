@@ -20,89 +20,65 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from veilgraph.ir.exponentials import Pieces
-from veilgraph.ir.party import Shape, Value, select, stack
-from veilgraph.ir.plan import Phase
-from veilgraph.ir.types import Kind, Type, planes, words
-from veilgraph.ir.waves import Waves
-from veilgraph.targets import exponentials
-from veilgraph.targets.carry import borrow, stacked
-from veilgraph.targets.linear import LINEAR, add, bilinear_with_public, product, reduced, subtract
-from veilgraph.targets.maxima import max_pool_with, reduce_max_with
-from veilgraph.targets.suite import DEALER, Form, Operation, Parties, Security, Sharing, Suite
-from veilgraph.targets.waves import of_mask, of_opened, summed
-
-ADDITIVE = Suite(
-    name="additive",
-    security=Security(
-        parties=(2, 8),
-        adversary="semi-honest",
-        threshold="all but one of the computing parties may be curious together; "
-        "the dealer colludes with nobody",
-        coalition=-1,
-        dealer=True,
-    ),
-    summary="two to eight parties and a dealer, additive sharing",
+from veilgraph.ir.party.program import Shape, Value, select, stack
+from veilgraph.ir.plan.tables import Phase
+from veilgraph.ir.roles import DEALER
+from veilgraph.ir.secret.exponential import Pieces
+from veilgraph.ir.secret.fourier import Waves
+from veilgraph.ir.types import Type, planes, words
+from veilgraph.targets.blocks.carry import borrow, stacked
+from veilgraph.targets.blocks.linear import (
+    LINEAR,
+    add,
+    bilinear_with_public,
+    product,
+    reduced,
+    subtract,
+    with_zeros,
 )
-
+from veilgraph.targets.blocks.maxima import max_pool_with, reduce_max_with
+from veilgraph.targets.functions import exponential as exponentials
+from veilgraph.targets.functions.masked_openings import MASKED_OPENINGS
+from veilgraph.targets.functions.masked_series import of_mask, of_opened, summed
+from veilgraph.targets.suite import (
+    Dealt,
+    Form,
+    Member,
+    Operation,
+    Parties,
+    Security,
+    Sharing,
+    States,
+    Suite,
+    minus,
+    plus,
+)
+from veilgraph.targets.variants import Rounding
 
 # Sharing, dealing, opening
 
 
-def plus(x: Value, y: Value) -> Value:
-    return x ^ y if x.type.kind is Kind.PLANES else x + y
+def share(p: Parties, source: Member, x: Value) -> Sharing:
+    """[x] of what `source` knows.  0 rounds; 0 bits online, 0 offline.
 
-
-def minus(x: Value, y: Value) -> Value:
-    return x ^ y if x.type.kind is Kind.PLANES else x - y
-
-
-@ADDITIVE.protocol("share")
-def share(p: Parties, owner: int, x: Value) -> Sharing:
-    """[x] of what party `owner` knows.  0 rounds; 0 bits online, 0 offline.
-
-    The others' parts are keys' draws.
+    The others' parts are keys' draws. A source who computes nothing keeps no part: the last party
+    is sent it, masked by all other parts.  1 round; k bits online.
     """
-    parts = {j: p.draw((owner, j), x.shape, x.type) for j in p if j != owner}
+    own = p.role(source)
+    keeper = len(p) - 1 if own is None else own
+    parts = {j: p.draw((source, j), x.shape, x.type) for j in p if j != keeper}
     rest = x
     for part in parts.values():
         rest = minus(rest, part)
-    parts[owner] = p.at(rest, owner)
+    rest = p.at(rest, source)
+    parts[keeper] = p.send(rest, source, keeper) if own is None else rest
     return Sharing(tuple(p.at(parts[j], j) for j in p), Form.ADDITIVE)
 
 
-@ADDITIVE.protocol("from_shares")
 def from_shares(p: Parties, name: str, shape: Shape, type: Type) -> Sharing:
     """[x] of a weight that was dealt before the session.  0 rounds; 0 bits online, 0 offline."""
     parts = (p.share(name, i, len(p), (i,), shape, type) for i in p)
     return Sharing(tuple(parts), Form.ADDITIVE)
-
-
-@dataclass(frozen=True)
-class Dealt:
-    """A sharing of what the dealer knows: its parts, and the value at the dealer."""
-
-    parts: tuple[Value, ...]
-    value: Value
-
-
-def random(p: Parties, shape: tuple[int, ...], type: Type) -> Dealt:
-    """A random value that nobody but the dealer knows.  Nothing is sent."""
-    parts = tuple(p.draw((i, DEALER), shape, type) for i in p)
-    total = parts[0]
-    for part in parts[1:]:
-        total = plus(p.at(total, DEALER), p.at(part, DEALER))
-    return Dealt(tuple(p.at(part, i) for i, part in enumerate(parts)), p.at(total, DEALER))
-
-
-def deal(p: Parties, value: Value) -> tuple[Value, ...]:
-    """Parts of what the dealer knows.  Offline; one value of `value`'s width to the last party."""
-    parts = [p.draw((i, DEALER), value.shape, value.type) for i in range(len(p) - 1)]
-    rest = p.at(value, DEALER)
-    for part in parts:
-        rest = minus(rest, p.at(part, DEALER))
-    own = p.at(p.send(rest, DEALER, len(p) - 1), len(p) - 1)
-    return (*(p.at(part, i) for i, part in enumerate(parts)), own)
 
 
 def opened(p: Parties, parts: Sequence[Value]) -> Value:
@@ -133,16 +109,75 @@ def zero_sharing(p: Parties, x: Sharing) -> list[Value]:
     return parts
 
 
-@ADDITIVE.protocol("reveal")
-def reveal(p: Parties, receiver: int, x: Sharing) -> Value:
+def from_state(p: Parties, name: str, shape: Shape, type: Type) -> Sharing:
+    """[x] of a state, as the last run left it.  0 rounds; 0 bits online, 0 offline."""
+    parts = (p.state(name, i, len(p), (i,), shape, type) for i in p)
+    return Sharing(tuple(parts), Form.ADDITIVE)
+
+
+def keep(p: Parties, name: str, x: Sharing) -> None:
+    """[x] for the next run, its parts drawn anew.  0 rounds; 0 bits online, 0 offline."""
+    whole = with_zeros(x, len(p), Form.ADDITIVE)
+    zeros = zero_sharing(p, whole)
+    for i, (part, zero) in enumerate(zip(whole.parts, zeros, strict=True)):
+        p.keep(p.at(part + zero, i), name, i, len(p), (i,))
+
+
+def reveal(p: Parties, receiver: Member, x: Sharing) -> Value:
     """x at `receiver`.  1 round; k bits from each other party, under a zero sharing."""
     parts = [plus(part, zero) for part, zero in zip(x.parts, zero_sharing(p, x), strict=True)]
-    total = parts[receiver]
+    own = p.role(receiver)
+    total = None if own is None else parts[own]
     for i in p:
-        if i != receiver:
-            sent = p.send(parts[i], i, receiver, declared="reveal")
-            total = plus(total, p.at(sent, receiver))
+        if i != own:
+            sent = p.at(p.send(parts[i], i, receiver, declared="reveal"), receiver)
+            total = sent if total is None else plus(total, sent)
+    assert total is not None
     return total
+
+
+def reveal_truncated(p: Parties, op: Operation, receiver: Member, z: Sharing) -> Value:
+    """floor((z + tau) / 2^f) in Z_2^K at `receiver` alone.  2 rounds; max(K, k / P) + K / P bits
+    online, K offline.
+
+    For K = k - f. Of all P parties the one after the receiver alone gets c, the first for one who
+    computes nothing: the receiver by itself knows nothing of tau.
+    """
+    f, K = int(op["bits"]), op.ring_bits
+    turn = _turn(p, receiver)
+    q, x = p.rotated(turn), z.rotated(turn)
+    assert x.type.bits - f == K, f"{x.type.bits} bits less {f} are not {K}"
+    y = truncated(q, x, f, K)[0]
+    # Dealt parts are there before the inputs are; who computes sends nothing until then.
+    with p.program.in_phase(Phase.ONLINE):
+        rounded: Value = reveal(q, receiver, y)
+    return rounded
+
+
+def _turn(p: Parties, receiver: Member) -> int:
+    """How far roles are rotated for a receiver who computes to be the last."""
+    own = p.role(receiver)
+    return 0 if own is None else own + 1
+
+
+ADDITIVE = Suite(
+    name="additive",
+    security=Security(
+        parties=(2, 8),
+        adversary="semi-honest",
+        threshold="all but one of the computing parties may be curious together; "
+        "the dealer colludes with nobody",
+        coalition=-1,
+        provider=DEALER,
+    ),
+    summary="two to eight parties and a dealer, additive sharing",
+    functions=MASKED_OPENINGS,
+    share=share,
+    from_shares=from_shares,
+    reveal=reveal,
+    reveal_truncated=reveal_truncated,
+    states=States(from_state, keep),
+)
 
 
 # Products
@@ -164,7 +199,7 @@ def masked(p: Parties, x: Sharing) -> Masked:
     if x not in p.made:
         setup = all(part.phase == Phase.SETUP for part in x.parts)
         with p.program.in_phase(Phase.SETUP if setup else Phase.OFFLINE):
-            mask = random(p, x.shape, x.type)
+            mask = p.provider.random(x.shape, x.type)
         parts = [minus(part, a) for part, a in zip(x.parts, mask.parts, strict=True)]
         p.made[x] = Masked(opened(p, parts), mask)
     made: Masked = p.made[x]
@@ -179,11 +214,11 @@ def bilinear(p: Parties, op: Operation, x: Sharing, y: Sharing) -> Sharing:
     With E = x - A, F = y - B and a dealt A (*) B: z = E (*) F + E (*) [B] + [A] (*) F + [A (*) B].
     Party 0 adds F to its part of B: two products a party.
     """
-    if Form.PUBLIC in (x.form, y.form):
+    if x.form.is_public or y.form.is_public:
         return bilinear_with_public(p, op, x, y)
     left, right = masked(p, x), masked(p, y)
     E, F, A, B = left.difference, right.difference, left.mask, right.mask
-    triple = deal(p, product(op, [(A.value, B.value)]))
+    triple = p.provider.deal(product(op, [(A.value, B.value)]))
     parts = []
     for i, (a, b, c) in enumerate(zip(A.parts, B.parts, triple, strict=True)):
         factor = F + b if i == 0 else b
@@ -195,8 +230,8 @@ def and_planes(p: Parties, x: Sharing, y: Sharing) -> Sharing:
     """[x] and [y], plane by plane.  1 round; 2 bits a gate; 1 bit a gate offline."""
     # One mask and one opening for both operands, their planes side by side.
     count = x.type.bits
-    mask = random(p, x.shape, planes(2 * count))
-    triple = deal(p, mask.value.plane(0, count) & mask.value.plane(count, count))
+    mask = p.provider.random(x.shape, planes(2 * count))
+    triple = p.provider.deal(mask.value.plane(0, count) & mask.value.plane(count, count))
     operands = zip(x.parts, y.parts, mask.parts, strict=True)
     both = opened(p, [stack([u, v]) ^ m for u, v, m in operands])
     d, e = both.plane(0, count), both.plane(count, count)
@@ -220,11 +255,11 @@ def truncated(p: Parties, z: Sharing, f: int, K: int) -> tuple[Sharing, Value, V
     """
     k = z.type.bits
     assert 0 <= f <= k - 2, f"truncation by {f} bits in a ring of {k}"
-    r = random(p, z.shape, z.type)
+    r = p.provider.random(z.shape, z.type)
     c = opened(p, [x + m for x, m in zip(z.parts, r.parts, strict=True)])
     if k - f < K:
         return with_overflow(p, c, r.value, f, K), c, r.value
-    rest = deal(p, -(r.value >> f).mod(K))
+    rest = p.provider.deal(-(r.value >> f).mod(K))
     return Sharing(plus_public(p, rest, (c >> f).mod(K)), Form.ADDITIVE), c, r.value
 
 
@@ -238,8 +273,8 @@ def with_overflow(p: Parties, c: Value, r: Value, f: int, K: int) -> Sharing:
     e = K - k + f
     r_top = r.bits(k - 1)
     low = (r.mod(k - 1) >> f).mod(K)
-    rest = deal(p, (r_top.to_words(K) << (k - 1 - f)) - low)
-    top = deal(p, r_top.to_words(e))
+    rest = p.provider.deal((r_top.to_words(K) << (k - 1 - f)) - low)
+    top = p.provider.deal(r_top.to_words(e))
     c = c + p.program.const(1 << (k - 2), (), c.type)
     c_top = c.bits(k - 1)
     known = (c.mod(k - 1) >> f).mod(K) + (c_top.to_words(K) << (k - 1 - f))
@@ -252,7 +287,8 @@ def with_overflow(p: Parties, c: Value, r: Value, f: int, K: int) -> Sharing:
     return Sharing(plus_public(p, parts, public), Form.ADDITIVE)
 
 
-@ADDITIVE.protocol("truncate", "lift")
+@ADDITIVE.protocol("lift")
+@ADDITIVE.protocol("truncate", rounding=Rounding.KNOWN)
 def truncate(p: Parties, op: Operation, z: Sharing) -> Sharing:
     """floor((z + tau) / 2^f) in Z_2^K.  1 round; max(o, 1 / P) l bits online, K + e offline.
 
@@ -261,7 +297,7 @@ def truncate(p: Parties, op: Operation, z: Sharing) -> Sharing:
     """
     f, K = int(op.attrs.get("bits", 0)), op.ring_bits
     # The one party that gets c is not the receiver, who then knows nothing of the rounding.
-    turn = 0 if p.receiver is None else p.receiver + 1
+    turn = 0 if p.receiver is None else _turn(p, p.receiver)
     q, x = p.rotated(turn), z.rotated(turn)
     y, c, _ = truncated(q, reduced(x, K + f), f, K)
     if c.type.bits - f < K:
@@ -271,24 +307,6 @@ def truncate(p: Parties, op: Operation, z: Sharing) -> Sharing:
     with p.program.in_phase(Phase.ONLINE):
         parts = [plus(part, o) for part, o in zip(y.parts, zero_sharing(q, y), strict=True)]
         return _at_each(q, parts).rotated(-turn)
-
-
-@ADDITIVE.protocol("reveal_truncated")
-def reveal_truncated(p: Parties, op: Operation, receiver: int, z: Sharing) -> Value:
-    """floor((z + tau) / 2^f) in Z_2^K at `receiver` alone.  2 rounds; max(K, k / P) + K / P bits
-    online, K offline.
-
-    For K = k - f. Of all P parties the one after the receiver alone gets c: the receiver by itself
-    knows nothing of tau.
-    """
-    f, K = int(op["bits"]), op.ring_bits
-    q, x = p.rotated(receiver + 1), z.rotated(receiver + 1)
-    assert x.type.bits - f == K, f"{x.type.bits} bits less {f} are not {K}"
-    y = truncated(q, x, f, K)[0]
-    # Dealt parts are there before the inputs are; who computes sends nothing until then.
-    with p.program.in_phase(Phase.ONLINE):
-        rounded: Value = reveal(q, q.role(p.index(receiver)), y)
-    return rounded
 
 
 # Comparison
@@ -307,18 +325,32 @@ def digits(p: Parties, c: Value, r: Value, low: int, count: int) -> tuple[Sharin
     if pairs:
         r0, r1 = bits.plane(0, pairs, 2), bits.plane(1, pairs, 2)
         n0, n1 = free.plane(0, pairs, 2), free.plane(1, pairs, 2)
-        s0, s1, s01 = (Sharing(deal(p, x), Form.ADDITIVE) for x in (r0, r1, r0 & r1))
+        s0, s1, s01 = (Sharing(p.provider.deal(x), Form.ADDITIVE) for x in (r0, r1, r0 & r1))
         generate = [(n1 & s1[i]) ^ (n0 & ((n1 & s0[i]) ^ s01[i])) for i in p]
         propagate = plus_public(p, [(n1 & s0[i]) ^ (n0 & s1[i]) ^ s01[i] for i in p], n0 & n1)
         G.append(_at_each(p, generate))
         if pairs > 1:
             P.append(_at_each(p, [x.plane(1, pairs - 1) for x in propagate]))
     if count % 2:
-        s, n = deal(p, bits.plane(count - 1, 1)), free.plane(count - 1, 1)
+        s, n = p.provider.deal(bits.plane(count - 1, 1)), free.plane(count - 1, 1)
         G.append(_at_each(p, [n & x for x in s]))
         if pairs:
             P.append(_at_each(p, plus_public(p, s, n)))
     return stacked(G), stacked(P) if P else None
+
+
+@ADDITIVE.protocol("compare", variant="carry-tree")
+def compare(p: Parties, c: Value, r: Value, low: int, count: int) -> Sharing:
+    """[c < r] on `count` bits from `low` up, a bit plane.  ceil(log2 D) rounds.
+
+    All parties know c, the dealer knows r. What compares asks for it by name.
+    """
+    return borrow(p, *digits(p, c, r, low, count), and_planes)
+
+
+def _compared(p: Parties, c: Value, r: Value, low: int, count: int) -> Sharing:
+    found: Sharing = ADDITIVE.called(p, "compare")(p, c, r, low, count)
+    return found
 
 
 def _at_each(p: Parties, parts: Sequence[Value]) -> Sharing:
@@ -332,9 +364,9 @@ def non_negative(p: Parties, c: Value, r: Value, window: int, dropped: int) -> S
     non-negative, z >= 0 never negative.
     """
     n = window - dropped - 1
-    parts = deal(p, r.bits(window - 1))
+    parts = p.provider.deal(r.bits(window - 1))
     if n:
-        below = borrow(p, *digits(p, c, r, dropped, n), and_planes)
+        below = _compared(p, c, r, dropped, n)
         parts = tuple(b ^ t for b, t in zip(below.parts, parts, strict=True))
     return Sharing(plus_public(p, parts, ~c.bits(window - 1)), Form.ADDITIVE)
 
@@ -351,8 +383,8 @@ def round_off(p: Parties, op: Operation, z: Sharing) -> Sharing:
     low = reduced(z, K + f)
     half = p.program.const(1 << (f - 1), low.shape, low.type)
     y, c, r = truncated(p, _at_each(p, plus_public(p, low.parts, half)), f, K)
-    up, bit = borrow(p, *digits(p, c, r, 0, f), and_planes), random(p, y.shape, planes(1))
-    q = deal(p, bit.value.to_words(K))
+    up, bit = _compared(p, c, r, 0, f), p.provider.random(y.shape, planes(1))
+    q = p.provider.deal(bit.value.to_words(K))
     e = opened(p, [v ^ b for v, b in zip(up.parts, bit.parts, strict=True)])
     one = p.program.const(1, y.shape, y.type)
     first, *rest = q
@@ -369,10 +401,10 @@ def keep_where(p: Parties, y: Sharing, sign: Callable[[], Sharing]) -> Sharing:
     With a dealt bit q, [q], a mask a and [q a]: delta = y - a is opened while the comparison runs,
     so q y = delta [q] + [q a]; e = s xor q is opened; s y = e y + (1 - 2e) q y.
     """
-    bit, a = random(p, y.shape, planes(1)), random(p, y.shape, y.type)
+    bit, a = p.provider.random(y.shape, planes(1)), p.provider.random(y.shape, y.type)
     zero = p.program.const(0, y.shape, y.type)
-    q = deal(p, bit.value.to_words(y.type.bits))
-    qa = deal(p, select(bit.value, a.value, p.at(zero, DEALER)))
+    q = p.provider.deal(bit.value.to_words(y.type.bits))
+    qa = p.provider.deal(select(bit.value, a.value, p.provider.own(zero)))
     delta = opened(p, [v - m for v, m in zip(y.parts, a.parts, strict=True)])
     qy = [p.at(delta * u + v, i) for i, (u, v) in enumerate(zip(q, qa, strict=True))]
     s = sign()
@@ -380,7 +412,7 @@ def keep_where(p: Parties, y: Sharing, sign: Callable[[], Sharing]) -> Sharing:
     return _at_each(p, [select(e, v - w, w) for v, w in zip(y.parts, qy, strict=True)])
 
 
-@ADDITIVE.protocol("truncate_relu")
+@ADDITIVE.protocol("truncate_relu", rounding=Rounding.KNOWN)
 def truncate_relu(p: Parties, op: Operation, z: Sharing) -> Sharing:
     """max(floor((z + tau) / 2^f), 0) in Z_2^K.  2 + ceil(log2 D) rounds; l + K + 1 + 2G bits
     online, 3K + e + 1 + 3D - 2 (n mod 2) + G offline.
@@ -418,7 +450,7 @@ def relu(p: Parties, op: Operation, x: Sharing) -> Sharing:
     """
     window, dropped = int(op["window_bits"]), int(op["dropped_bits"])
     low = x.map(lambda part: part.mod(window))
-    r = random(p, low.shape, low.type)
+    r = p.provider.random(low.shape, low.type)
     c = opened(p, [v + m for v, m in zip(low.parts, r.parts, strict=True)])
     return keep_where(p, x, lambda: non_negative(p, c, r.value, window, dropped))
 
@@ -432,8 +464,8 @@ def step(p: Parties, op: Operation, x: Sharing) -> Sharing:
     """
     window, dropped = int(op["window_bits"]), int(op["dropped_bits"])
     low = x.map(lambda part: part.mod(window))
-    r, bit = random(p, low.shape, low.type), random(p, low.shape, planes(1))
-    q = deal(p, bit.value.to_words(x.type.bits))
+    r, bit = p.provider.random(low.shape, low.type), p.provider.random(low.shape, planes(1))
+    q = p.provider.deal(bit.value.to_words(x.type.bits))
     c = opened(p, [v + m for v, m in zip(low.parts, r.parts, strict=True)])
     s = non_negative(p, c, r.value, window, dropped)
     e = opened(p, [v ^ b for v, b in zip(s.parts, bit.parts, strict=True)])
@@ -448,21 +480,22 @@ def maximum(p: Parties, op: Operation, x: Sharing, y: Sharing) -> Sharing:
 
     The window bounds x - y.
     """
-    return add(p, op, relu(p, op, subtract(p, op, x, y)), y)
+    kept: Sharing = ADDITIVE.called(p, "relu")(p, op, subtract(p, op, x, y))
+    return add(p, op, kept, y)
 
 
-@ADDITIVE.protocol("masked_function")
+@ADDITIVE.protocol("masked_function", rounding=Rounding.KNOWN)
 def masked_function(p: Parties, op: Operation, x: Sharing, high: Sharing, low: Sharing) -> Sharing:
-    """floor((f(x) 2^F + tau) / 2^s), f a sum of N waves (ir/waves.py).  2 rounds; w + m bits
-    online, 2N * m + K + e offline.
+    """floor((f(x) 2^F + tau) / 2^s), f a sum of N waves (ir/secret/fourier.py).  2 rounds; w + m
+    bits online, 2N * m + K + e offline.
 
     m = sum_bits and e = K - m + s > 0. c = x + r modulo 2^w is opened to all; the dealer shares
     what the waves have of r.
     """
     waves = Waves.of(op.attrs)
     index = x.map(lambda part: part.mod(waves.window_bits))
-    r = random(p, index.shape, index.type)
-    factors = [deal(p, b) for b in of_mask(waves, r.value, (high, low))]
+    r = p.provider.random(index.shape, index.type)
+    factors = [p.provider.deal(b) for b in of_mask(waves, r.value, (high, low))]
     c = opened(p, [v + m for v, m in zip(index.parts, r.parts, strict=True)])
     known = of_opened(waves, c, (high, low))
     parts = [summed(known, [b[i] for b in factors]) for i in p]
@@ -473,10 +506,10 @@ def masked_function(p: Parties, op: Operation, x: Sharing, high: Sharing, low: S
     return truncated(p, _at_each(p, parts), int(op["bits"]), op.ring_bits)[0]
 
 
-@ADDITIVE.protocol("exp_sums")
+@ADDITIVE.protocol("exp_sums", rounding=Rounding.KNOWN)
 def exp_sums(p: Parties, op: Operation, x: Sharing, *tables: Sharing) -> Sharing:
-    """The sums of e^x along rows, by M pieces of x (ir/exponentials.py).  1 round; w bits online,
-    M * m offline.
+    """The sums of e^x along rows, by M pieces of x (ir/secret/exponential.py).  1 round; w bits
+    online, M * m offline.
 
     m = sum_bits. c = mu x + r modulo 2^w is opened to all; for each piece the dealer shares a decay
     of the lower bits of r, or zero. Parts of all M numbers are turned by the upper bits of c.
@@ -489,10 +522,10 @@ def exp_sums(p: Parties, op: Operation, x: Sharing, *tables: Sharing) -> Sharing
     return _at_each(p, [part.reshape(op.shape) for part in parts])
 
 
-@ADDITIVE.protocol("masked_exp")
+@ADDITIVE.protocol("masked_exp", rounding=Rounding.KNOWN)
 def masked_exp(p: Parties, op: Operation, x: Sharing, *tables: Sharing) -> Sharing:
-    """floor((e^x 2^F + tau) / 2^s) by M pieces of x (ir/exponentials.py).  2 rounds; w + m bits
-    online, M * m + K + e offline.
+    """floor((e^x 2^F + tau) / 2^s) by M pieces of x (ir/secret/exponential.py).  2 rounds; w + m
+    bits online, M * m + K + e offline.
 
     m = sum_bits and e = K - m + s > 0. As `exp_sums`; the numbers of all pieces are multiplied by
     what their distance from c makes of them, and the sum is truncated.
@@ -508,8 +541,8 @@ def opened_and_dealt(
 ) -> tuple[Value, list[list[Value]]]:
     """c = mu x + r at all, and each one's parts of what is dealt of r.  1 round."""
     index = x.map(lambda part: (part * pieces.multiple).mod(pieces.window_bits))
-    r = random(p, index.shape, index.type)
-    dealt = [deal(p, value) for value in exponentials.of_mask(pieces, r.value, tables)]
+    r = p.provider.random(index.shape, index.type)
+    dealt = [p.provider.deal(value) for value in exponentials.of_mask(pieces, r.value, tables)]
     c = opened(p, [v + m for v, m in zip(index.parts, r.parts, strict=True)])
     return c, [[parts[i] for parts in dealt] for i in p]
 

@@ -8,15 +8,58 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from veilgraph.ir.exponentials import Pieces
-from veilgraph.ir.party import Shape, Value, select
+from veilgraph.ir.party.program import Shape, Value, select
+from veilgraph.ir.secret.exponential import Pieces
+from veilgraph.ir.secret.fourier import Waves
 from veilgraph.ir.types import Type
-from veilgraph.ir.waves import Waves
-from veilgraph.targets import exponentials
-from veilgraph.targets.linear import LINEAR, product
-from veilgraph.targets.maxima import max_pool_with, reduce_max_with
-from veilgraph.targets.suite import Form, Operation, Parties, Security, Sharing, Suite
-from veilgraph.targets.waves import of_mask, of_opened, summed
+from veilgraph.targets.blocks.linear import LINEAR, product
+from veilgraph.targets.blocks.maxima import max_pool_with, reduce_max_with
+from veilgraph.targets.functions import exponential as exponentials
+from veilgraph.targets.functions.masked_openings import MASKED_OPENINGS
+from veilgraph.targets.functions.masked_series import of_mask, of_opened, summed
+from veilgraph.targets.suite import (
+    Form,
+    Member,
+    Operation,
+    Parties,
+    Security,
+    Sharing,
+    States,
+    Suite,
+)
+
+
+def share(p: Parties, source: Member, x: Value) -> Sharing:
+    known = x if p.role(source) is not None else p.send(x, source, 0)
+    return Sharing((p.at(known, 0),), Form.CLEAR)
+
+
+def from_shares(p: Parties, name: str, shape: Shape, type: Type) -> Sharing:
+    return Sharing((p.share(name, 0, 1, (0,), shape, type),), Form.CLEAR)
+
+
+def from_state(p: Parties, name: str, shape: Shape, type: Type) -> Sharing:
+    return Sharing((p.state(name, 0, 1, (0,), shape, type),), Form.CLEAR)
+
+
+def keep(p: Parties, name: str, x: Sharing) -> None:
+    p.keep(x[0], name, 0, 1, (0,))
+
+
+def reveal(p: Parties, receiver: Member, x: Sharing) -> Value:
+    return told(p, receiver, x[0])
+
+
+def told(p: Parties, receiver: Member, value: Value) -> Value:
+    """What the one party knows, at a receiver: itself, or a client."""
+    if p.role(receiver) is not None:
+        return value
+    return p.at(p.send(value, 0, receiver, declared="reveal"), receiver)
+
+
+def reveal_truncated(p: Parties, op: Operation, receiver: Member, x: Sharing) -> Value:
+    return told(p, receiver, _truncated(x[0], int(op["bits"]), op.ring_bits))
+
 
 CLEARTEXT = Suite(
     name="cleartext",
@@ -24,23 +67,14 @@ CLEARTEXT = Suite(
         parties=(1, 1), adversary="none", threshold="the one party sees everything", coalition=0
     ),
     summary="one party, no protection: for tests",
+    functions=MASKED_OPENINGS,
+    share=share,
+    from_shares=from_shares,
+    reveal=reveal,
+    reveal_truncated=reveal_truncated,
+    states=States(from_state, keep),
     needs_consent=True,
 )
-
-
-@CLEARTEXT.protocol("share")
-def share(p: Parties, owner: int, x: Value) -> Sharing:
-    return Sharing((x,), Form.CLEAR)
-
-
-@CLEARTEXT.protocol("from_shares")
-def from_shares(p: Parties, name: str, shape: Shape, type: Type) -> Sharing:
-    return Sharing((p.share(name, 0, 1, (0,), shape, type),), Form.CLEAR)
-
-
-@CLEARTEXT.protocol("reveal")
-def reveal(p: Parties, receiver: int, x: Sharing) -> Value:
-    return x[0]
 
 
 @CLEARTEXT.protocol("mul", "matmul", "conv")
@@ -64,11 +98,6 @@ def _relu(x: Value) -> Value:
 @CLEARTEXT.protocol("truncate", "round_off", "lift")
 def truncate(p: Parties, op: Operation, x: Sharing) -> Sharing:
     return x.map(lambda v: _truncated(v, int(op.attrs.get("bits", 0)), op.ring_bits))
-
-
-@CLEARTEXT.protocol("reveal_truncated")
-def reveal_truncated(p: Parties, op: Operation, receiver: int, x: Sharing) -> Value:
-    return _truncated(x[0], int(op["bits"]), op.ring_bits)
 
 
 @CLEARTEXT.protocol("truncate_relu")

@@ -18,11 +18,12 @@ its overflow, and o = min(e, 1).
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import reduce
 
-from veilgraph.ir.party import Shape, Value, join, select
+from veilgraph.ir.party.program import Shape, Value, join, select
 from veilgraph.ir.types import Kind, Type, planes, words
-from veilgraph.targets.carry import borrow, picked, stacked
-from veilgraph.targets.linear import (
+from veilgraph.targets.blocks.carry import borrow, picked, stacked
+from veilgraph.targets.blocks.linear import (
     LINEAR,
     add,
     additive,
@@ -30,21 +31,23 @@ from veilgraph.targets.linear import (
     product,
     reduced,
     subtract,
+    with_zeros,
 )
-from veilgraph.targets.maxima import max_pool_with, reduce_max_with
-from veilgraph.targets.suite import Form, Operation, Parties, Security, Sharing, Suite
-
-REP3 = Suite(
-    name="rep3",
-    security=Security(
-        parties=(3, 3),
-        adversary="semi-honest",
-        threshold="one of three parties may be curious",
-        coalition=1,
-    ),
-    summary="three parties, replicated sharing, no dealer",
-    safe_role=True,
+from veilgraph.targets.blocks.maxima import max_pool_with, reduce_max_with
+from veilgraph.targets.functions.masked_openings import MASKED_OPENINGS
+from veilgraph.targets.suite import (
+    Form,
+    Member,
+    Operation,
+    Parties,
+    Security,
+    Sharing,
+    States,
+    Suite,
+    minus,
+    plus,
 )
+from veilgraph.targets.variants import Rounding
 
 BIT = planes(1)
 SMALLEST_CHUNK = 64  # elements: bit planes are sent in 64-bit words
@@ -53,13 +56,29 @@ SMALLEST_CHUNK = 64  # elements: bit planes are sent in 64-bit words
 # Sharing and revealing
 
 
-@REP3.protocol("share")
-def share(p: Parties, owner: int, x: Value) -> Sharing:
-    """[x] of what party `owner` knows.  1 round; k bits online, 0 offline.
+def share(p: Parties, source: Member, x: Value) -> Sharing:
+    """[x] of what `source` knows.  1 round; k bits online, 0 offline.
 
-    Part `owner` is drawn with the party before, part `owner` + 1 is the rest, the third is zero.
+    Of party i, part i is drawn with the party before, part i + 1 is the rest, the third is zero. A
+    source who computes nothing may leave no part zero: see `share_from_outside`, of 2k bits.
     """
-    return share_known(p, owner, x, drawn=owner, sent=owner + 1)
+    own = p.role(source)
+    if own is None:
+        return share_from_outside(p, source, x)
+    return share_known(p, own, x, drawn=own, sent=own + 1)
+
+
+def share_from_outside(p: Parties, source: Member, x: Value) -> Sharing:
+    """[x] of what one who computes nothing knows.  1 round; 2k bits online, 0 offline.
+
+    Parts 0 and 1 are drawn from keys that the source shares with both of their holders; part 2 is
+    the rest, and goes to its two holders. Each party lacks one part: one of the draws, or the rest.
+    """
+    drawn = [p.draw((source, j - 1, j), x.shape, x.type) for j in (0, 1)]
+    rest = p.at(minus(minus(x, drawn[0]), drawn[1]), source)
+    rest = p.send(p.send(rest, source, 1), source, 2)
+    parts = (p.at(part, j - 1, j) for j, part in enumerate((*drawn, rest)))
+    return Sharing(tuple(parts), Form.REPLICATED)
 
 
 def share_known(p: Parties, owner: int, x: Value, drawn: int, sent: int) -> Sharing:
@@ -81,7 +100,6 @@ def share_known(p: Parties, owner: int, x: Value, drawn: int, sent: int) -> Shar
     return Sharing((parts[0], parts[1], parts[2]), Form.REPLICATED)
 
 
-@REP3.protocol("from_shares")
 def from_shares(p: Parties, name: str, shape: Shape, type: Type) -> Sharing:
     """[x] of a weight that was dealt before the session.  0 rounds; 0 bits online, 0 offline.
 
@@ -91,14 +109,27 @@ def from_shares(p: Parties, name: str, shape: Shape, type: Type) -> Sharing:
     return Sharing(tuple(parts), Form.REPLICATED)
 
 
-@REP3.protocol("reveal")
-def reveal(p: Parties, receiver: int, x: Sharing) -> Value:
+def from_state(p: Parties, name: str, shape: Shape, type: Type) -> Sharing:
+    """[x] of a state, as the last run left it.  0 rounds; 0 bits online, 0 offline."""
+    parts = (p.state(name, j, 3, (j - 1, j), shape, type) for j in p)
+    return Sharing(tuple(parts), Form.REPLICATED)
+
+
+def keep(p: Parties, name: str, x: Sharing) -> None:
+    """[x] for the next run.  0 rounds; 0 bits replicated; additive 1 round; 3k bits online."""
+    for j, part in enumerate(replicated(p, with_zeros(x, 3, Form.REPLICATED)).parts):
+        p.keep(part, name, j, 3, (j - 1, j))
+
+
+def reveal(p: Parties, receiver: Member, x: Sharing) -> Value:
     """x at `receiver`.  1 round; k bits replicated, 2k bits additive (a zero sharing masks them).
 
     A replicated receiver lacks one part, and that part is the output minus its own two: nothing
-    new.
+    new. One who computes nothing lacks all: see `reveal_outside`, of k bits more.
     """
-    i = receiver
+    i = p.role(receiver)
+    if i is None:
+        return reveal_outside(p, receiver, x)
     if x.form is Form.REPLICATED:
         missing = p.send(p.at(x[i + 2], (i + 2) % 3), i + 2, i, declared="reveal")
         return p.at(x[i] + x[i + 1] + missing, i)
@@ -106,6 +137,67 @@ def reveal(p: Parties, receiver: int, x: Sharing) -> Value:
     first = p.send(a[i + 1], i + 1, i, declared="reveal")
     second = p.send(a[i + 2], i + 2, i, declared="reveal")
     return p.at(a[i] + first + second, i)
+
+
+def reveal_outside(p: Parties, receiver: Member, x: Sharing) -> Value:
+    """x at one who computes nothing.  1 round; 2k bits replicated, 3k bits additive.
+
+    Two parties have all of a replicated x between them, and mask what they send with a draw of
+    theirs: the receiver sees numbers of which only the sum says anything.
+    """
+    if x.form is Form.REPLICATED:
+        pad = p.draw((0, 1), x.shape, x.type)
+        parts = [p.at(plus(plus(x[0], x[1]), pad), 0), p.at(minus(x[2], pad), 1)]
+    else:
+        parts = list(masked(p, x).parts)
+    sent = (p.send(part, i, receiver, declared="reveal") for i, part in enumerate(parts))
+    return reduce(plus, (p.at(part, receiver) for part in sent))
+
+
+def reveal_truncated(p: Parties, op: Operation, receiver: Member, z: Sharing) -> Value:
+    """floor((z + tau) / 2^f) in Z_2^K at `receiver` alone.  2 rounds; 2k + K bits online, K
+    offline.
+
+    For K = k - f, and z additive; replicated it is opened with k bits less. The receiver is role
+    1, or computes nothing: it gets (c >> f) + B from party 0 and -(r >> f) - B from party 2, B a
+    draw of these two, and knows nothing of tau.
+    """
+    f, K = int(op["bits"]), op.ring_bits
+    turn = _turn(p, receiver)
+    q, x = p.rotated(turn), parted(p, z).rotated(turn)
+    assert x.type.bits - f == K, f"{x.type.bits} bits less {f} are not {K}"
+    r = q.draw((2,), x.shape, x.type)
+    c = opened(q, x, r)
+    B = q.draw((2, 0), x.shape, op.type)
+    # Who computes nothing may be curious together with party 0, which knows c.
+    joins = "" if p.role(receiver) is not None else "reveal"
+    dealt = q.send(q.at(-(r >> f).mod(K) - B, 2), 2, receiver, declared=joins)
+    upper = q.send(q.at((c >> f).mod(K) + B, 0), 0, receiver, declared="reveal")
+    return q.at(dealt + upper, receiver)
+
+
+def _turn(p: Parties, receiver: Member) -> int:
+    """How far roles are rotated for a receiver who computes to be role 1."""
+    own = p.role(receiver)
+    return 0 if own is None else own - 1
+
+
+REP3 = Suite(
+    name="rep3",
+    security=Security(
+        parties=(3, 3),
+        adversary="semi-honest",
+        threshold="one of three parties may be curious",
+        coalition=1,
+    ),
+    summary="three parties and nobody else, replicated sharing",
+    functions=MASKED_OPENINGS,
+    share=share,
+    from_shares=from_shares,
+    reveal=reveal,
+    reveal_truncated=reveal_truncated,
+    states=States(from_state, keep),
+)
 
 
 def zero_sharing(p: Parties, x: Sharing) -> tuple[Value, ...]:
@@ -147,13 +239,13 @@ def resent(x: Sharing) -> Sharing:
     return Sharing(x.parts, x.form, resent=True)
 
 
-def parted(z: Sharing) -> Sharing:
+def parted(p: Parties, z: Sharing) -> Sharing:
     """z as a masked opening takes it: additive, where that leaves messages before it unsent.
 
     A replicated z takes one message an element less to open, but the second copies of all that it
     is a linear map of.
     """
-    return additive(z) if z.resent else z
+    return additive(p, z) if z.resent else z
 
 
 # Multiplication
@@ -166,7 +258,7 @@ def bilinear(p: Parties, op: Operation, x: Sharing, y: Sharing) -> Sharing:
     z[i] = x[i] (*) (y[i] + y[i + 1]) + x[i + 1] (*) y[i].  Araki et al., section 2. The sum is
     taken over the operand that is known earlier: for weights it is made once a session.
     """
-    if Form.PUBLIC in (x.form, y.form):
+    if x.form.is_public or y.form.is_public:
         return bilinear_with_public(p, op, x, y)
     x, y = replicated(p, x), replicated(p, y)
     if max(part.phase for part in x.parts) < max(part.phase for part in y.parts):
@@ -284,7 +376,8 @@ def ring_zero(p: Parties, like: Value, bits: int) -> Value:
     return p.program.const(0, like.shape, words(bits))
 
 
-@REP3.protocol("truncate", "lift")
+@REP3.protocol("lift")
+@REP3.protocol("truncate", rounding=Rounding.SAFE_ROLE)
 def truncate(p: Parties, op: Operation, z: Sharing) -> Sharing:
     """floor((z + tau) / 2^f) in Z_2^K.  2 rounds; 2l + K + 2o bits online, K + 2e offline.
 
@@ -296,27 +389,7 @@ def truncate(p: Parties, op: Operation, z: Sharing) -> Sharing:
     def body(q: Parties, part: Sharing) -> Sharing:
         return truncated_chunk(q, reduced(part, K + f), f, K)[0]
 
-    return rounded_in_thirds(p, op, body, parted(z))
-
-
-@REP3.protocol("reveal_truncated")
-def reveal_truncated(p: Parties, op: Operation, receiver: int, z: Sharing) -> Value:
-    """floor((z + tau) / 2^f) in Z_2^K at `receiver` alone.  2 rounds; 2k + K bits online, K
-    offline.
-
-    For K = k - f, and z additive; replicated it is opened with k bits less. The receiver is role
-    1: it gets (c >> f) + B from party 0 and -(r >> f) - B from party 2, B a draw of these two, and
-    knows nothing of tau.
-    """
-    f, K = int(op["bits"]), op.ring_bits
-    q, x = p.rotated(receiver - 1), parted(z).rotated(receiver - 1)
-    assert x.type.bits - f == K, f"{x.type.bits} bits less {f} are not {K}"
-    r = q.draw((2,), x.shape, x.type)
-    c = opened(q, x, r)
-    B = q.draw((2, 0), x.shape, op.type)
-    dealt = q.send(q.at(-(r >> f).mod(K) - B, 2), 2, 1)
-    upper = q.send(q.at((c >> f).mod(K) + B, 0), 0, 1, declared="reveal")
-    return q.at(dealt + upper, 1)
+    return rounded_in_thirds(p, op, body, parted(p, z))
 
 
 # Comparison
@@ -400,6 +473,20 @@ def single_digit(p: Parties, bit: dict[str, Value]) -> tuple[Sharing, Sharing]:
     return G, P
 
 
+@REP3.protocol("compare", variant="carry-tree")
+def compare(p: Parties, c: Value, r: Value, low: int, count: int) -> Sharing:
+    """[c < r] on `count` bits from `low` up, an additive bit plane.  1 + ceil(log2 D) rounds.
+
+    Party 0 knows c, party 2 knows r. What compares asks for it by name.
+    """
+    return borrow(p, *digits(p, c, r, low, count), resharing_and, and_planes)
+
+
+def _compared(p: Parties, c: Value, r: Value, low: int, count: int) -> Sharing:
+    found: Sharing = REP3.called(p, "compare")(p, c, r, low, count)
+    return found
+
+
 def non_negative(p: Parties, c: Value, r: Value, window: int, dropped: int) -> Sharing:
     """[s], s = 1 where z = c - r >= 0, additive and masked, from bits dropped .. window - 1.
 
@@ -409,7 +496,7 @@ def non_negative(p: Parties, c: Value, r: Value, window: int, dropped: int) -> S
     n = window - dropped - 1
     zero = p.program.const(0, c.shape, BIT)
     none = Sharing((zero, zero, zero), Form.ADDITIVE)
-    s = masked(p, borrow(p, *digits(p, c, r, dropped, n), resharing_and, and_planes) if n else none)
+    s = masked(p, _compared(p, c, r, dropped, n) if n else none)
     tops = p.at(~c.bits(window - 1), 0), p.at(r.bits(window - 1), 2)
     return Sharing((s[0] ^ tops[0], s[1], s[2] ^ tops[1]), Form.ADDITIVE)
 
@@ -429,7 +516,7 @@ def round_off(p: Parties, op: Operation, z: Sharing) -> Sharing:
         low = reduced(part, K + f)
         half = q.program.const(1 << (f - 1), low.shape, low.type)
         y, c, r = truncated_chunk(q, plus_public(low, half), f, K)
-        up = masked(q, borrow(q, *digits(q, c, r, 0, f), resharing_and, and_planes))
+        up = masked(q, _compared(q, c, r, 0, f))
         bits, pad = shared_bit(q, y)
         e = open_bit(q, [up[i] ^ bits[i] for i in q])
         one = q.program.const(1, y.shape, y.type)
@@ -437,7 +524,7 @@ def round_off(p: Parties, op: Operation, z: Sharing) -> Sharing:
         parts = (select(e, one - first, first), *(select(e, -v, v) for v in rest))
         return Sharing(tuple(y[i] - part for i, part in enumerate(parts)), Form.REPLICATED)
 
-    return resent(in_thirds(p, op, body, parted(z)))
+    return resent(in_thirds(p, op, body, parted(p, z)))
 
 
 def plus_public(x: Sharing, public: Value) -> Sharing:
@@ -487,7 +574,7 @@ def open_bit(p: Parties, parts: list[Value]) -> Value:
     return sent[0] ^ sent[1] ^ sent[2]
 
 
-@REP3.protocol("truncate_relu")
+@REP3.protocol("truncate_relu", rounding=Rounding.SAFE_ROLE)
 def truncate_relu(p: Parties, op: Operation, z: Sharing) -> Sharing:
     """max(floor((z + tau) / 2^f), 0) in Z_2^K.  2 + max(1, ceil(log2 D)) rounds; 2l + (3 + o) K
     + 3n + 2 + 2o + 3G bits online, (5 - o) K + 2e + 7D - 1 - 5 (n mod 2) offline.
@@ -506,7 +593,7 @@ def truncate_relu(p: Parties, op: Operation, z: Sharing) -> Sharing:
         y, c, r = truncated_chunk(q, reduced(part, K + f), f, K)
         return keep_where(q, y, lambda: non_negative(q, c, r, window, dropped))
 
-    return resent(rounded_in_thirds(p, op, body, parted(z)))
+    return resent(rounded_in_thirds(p, op, body, parted(p, z)))
 
 
 @REP3.protocol("relu")
@@ -558,7 +645,8 @@ def maximum(p: Parties, op: Operation, x: Sharing, y: Sharing) -> Sharing:
     The window bounds x - y.
     """
     x, y = replicated(p, x), replicated(p, y)
-    return add(p, op, relu(p, op, subtract(p, op, x, y)), y)
+    kept: Sharing = REP3.called(p, "relu")(p, op, subtract(p, op, x, y))
+    return add(p, op, kept, y)
 
 
 REP3.protocol("max_pool")(max_pool_with(maximum))
@@ -584,7 +672,7 @@ def rounded_in_thirds(
     """
     if p.receiver is None or not p.fixed_roles:
         return in_thirds(p, op, body, x)
-    turn = p.receiver - 1
+    turn = _turn(p, p.receiver)
     return _turned(p, op, body, x, [(0, x.elements, turn)])
 
 

@@ -9,11 +9,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from veilgraph.ir.exponentials import Pieces
-from veilgraph.ir.party import Value, copies
-from veilgraph.ir.waves import Waves
-from veilgraph.targets import exponentials
-from veilgraph.targets.suite import Form, Operation, Parties, Protocol, Sharing
+from veilgraph.ir.party.program import Value, copies
+from veilgraph.ir.secret.exponential import Pieces
+from veilgraph.ir.secret.fourier import Waves
+from veilgraph.targets.functions import exponential as exponentials
+from veilgraph.targets.functions.masked_series import of_mask, of_opened, summed
+from veilgraph.targets.suite import Form, Operation, Parties, Sharing
 from veilgraph.targets.suites.rep3 import (
     in_thirds,
     in_thirds_of_rows,
@@ -22,12 +23,12 @@ from veilgraph.targets.suites.rep3 import (
     share_known,
     truncated_chunk,
 )
-from veilgraph.targets.waves import of_mask, of_opened, summed
+from veilgraph.targets.variants import Protocol
 
 
 def masked_function(p: Parties, op: Operation, x: Sharing, high: Sharing, low: Sharing) -> Sharing:
-    """floor((f(x) 2^F + tau) / 2^s), f a sum of N waves (ir/waves.py).  3 rounds; 2w + m + K + 2
-    bits online, 2N * m + K + 2e offline.
+    """floor((f(x) 2^F + tau) / 2^s), f a sum of N waves (ir/secret/fourier.py).  3 rounds; 2w + m +
+    K + 2 bits online, 2N * m + K + 2e offline.
 
     m = sum_bits and e = K - m + s > 0, for x replicated; an additive one is opened with 2w more.
     Parties 0 and 1 learn c = x + r modulo 2^w for a mask r of party 2; what the waves have of r
@@ -95,8 +96,8 @@ def truncated_pair(p: Parties, first: Value, second: Value, bits: int, K: int) -
 
 
 def exp_sums(p: Parties, op: Operation, x: Sharing, *tables: Sharing) -> Sharing:
-    """The sums of e^x along rows, by M pieces of x (ir/exponentials.py).  1 round; 2w bits online,
-    M * m offline.
+    """The sums of e^x along rows, by M pieces of x (ir/secret/exponential.py).  1 round; 2w bits
+    online, M * m offline.
 
     Additive; m = sum_bits, for x replicated. Parties 0 and 1 learn c = mu x + r modulo 2^w for a
     mask r of party 2; for each piece party 2 shares a decay of the lower bits of r, or zero. Which
@@ -113,8 +114,8 @@ def exp_sums(p: Parties, op: Operation, x: Sharing, *tables: Sharing) -> Sharing
 
 
 def masked_exp(p: Parties, op: Operation, x: Sharing, *tables: Sharing) -> Sharing:
-    """floor((e^x 2^F + tau) / 2^s) by M pieces of x (ir/exponentials.py).  3 rounds; 2w + m + K + 2
-    bits online, M * m + K + 2e offline.
+    """floor((e^x 2^F + tau) / 2^s) by M pieces of x (ir/secret/exponential.py).  3 rounds; 2w + m +
+    K + 2 bits online, M * m + K + 2e offline.
 
     m = sum_bits and e = K - m + s > 0, for x replicated. As `exp_sums`; the numbers of all pieces
     are multiplied by what their distance from c makes of them, and the pair is truncated.

@@ -177,11 +177,11 @@ OF_A_CARD = """
 import os, sys
 from pathlib import Path
 from types import ModuleType
-sys.path.insert(0, "tests/runtime/cuda")
+sys.path.insert(0, "tests/runtime/devices/cuda")
 from fake_pycuda import FakeCubins, fake_pycuda
 from benchmarks.card_facts import facts
 from benchmarks.card_rates import driver_copy_rate
-from veilgraph.runtime.cuda.pycuda_driver import PyCudaDriver
+from veilgraph.runtime.devices.cuda.pycuda_driver import PyCudaDriver
 cuda = fake_pycuda(Path(sys.argv[1]))
 sys.modules["pycuda"] = ModuleType("pycuda")
 sys.modules["pycuda.driver"] = cuda
@@ -237,7 +237,8 @@ UNDRAWN = """
 import numpy as np
 from benchmarks.card_rates import blocks_an_element, without_draws
 from benchmarks.kernel_calls import fused
-from veilgraph.kernels.fused.declaration import HEADER, INSTRUCTION, Op
+from veilgraph.kernels.fused.declaration import HEADER, INSTRUCTION
+from veilgraph.kernels.fused.instructions import Op
 made = fused(256, 2, 80, [
     {"op": Op.DRAW, "word": 32, "dst": 1, "a": 0, "count": 32},
     {"op": Op.DRAW_BITS, "dst": 0, "dst_step": 1, "a": 0, "immediate": 1, "count": 70},
@@ -362,7 +363,7 @@ from benchmarks.cublas_residues import sums
 from benchmarks.gpu_calls import Product
 from veilgraph.kernels.cuda import DeviceShape
 from veilgraph.kernels.cuda.shim import ShimRunner
-from veilgraph.kernels.gemm.residues_reference import combined
+from veilgraph.kernels.gemm.residues.residues_reference import combined
 from veilgraph.kernels.matmul.residues import Shape
 
 buffers = Product(1, 5, 31, 500).buffers(64)

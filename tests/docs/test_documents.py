@@ -17,6 +17,7 @@ from documents import (
     documents,
     update,
 )
+from sentences import sentences
 
 from veilgraph.passes.pipeline import PIPELINE
 
@@ -80,7 +81,7 @@ def _anchors(document: Path) -> set[str]:
 def test_named_paths_exist(document: Path) -> None:
     for name in QUOTED.findall(_prose(document)):
         if "/" in name and name.split("/")[0] in FOLDERS:
-            # `ir/graph`, an entry of a plan, may pass for ir/graph.py.
+            # `ir/graph`, an entry of a plan, may pass for ir/graph/program.py.
             path = re.sub(r"<\w+>", "*", name.rstrip("/"))
             found = [*ROOT.glob(path), *ROOT.glob(f"{path}.*")]
             assert found, f"{document.name} names {name}"
@@ -139,3 +140,18 @@ def test_a_command_that_fails_is_seen(tmp_path: Path) -> None:
     document.write_text("```console\nalice$ exit 3\nbob$ echo fine\n```\n")
     with pytest.raises(AssertionError, match="exit code 3"):
         list(differing(document, Workplace(tmp_path)))
+
+
+def test_sentences_are_counted_without_code_and_tables() -> None:
+    text = (
+        "# A heading of four words\n\nOne `a b c` two. Three\nfour five! [Six](x.md) of 3.5.\n\n"
+        "| a | table |\n\n```text\nfenced. Code.\n```\n- an entry\n- another one, in\n  two lines\n"
+    )
+    counted = [(each.words, each.text) for each in sentences(text)]
+    assert counted == [
+        (3, "One `a b c` two."),
+        (3, "Three four five!"),
+        (3, "Six of 3.5."),
+        (2, "an entry"),
+        (5, "another one, in two lines"),
+    ]

@@ -9,7 +9,7 @@ import onnxruntime
 import pytest
 
 import veilgraph
-from veilgraph.ir.plan import Phase
+from veilgraph.ir.plan.tables import Phase
 from veilgraph.runtime.simulate import simulate_many
 
 DIGITS = Path(__file__).parents[2] / "examples" / "digits"

@@ -8,8 +8,8 @@ import pytest
 from models import light_model
 
 import veilgraph
-from veilgraph.ir.plan import Phase
-from veilgraph.processes import simulate_processes
+from veilgraph.bench.processes import simulate_processes
+from veilgraph.ir.plan.tables import Phase
 
 SHAPE = (1, 3, 224, 224)
 SIMULATED = ("squeezenet", "resnet50", "vgg19")

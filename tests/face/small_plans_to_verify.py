@@ -11,11 +11,12 @@ import onnx
 from onnx import TensorProto, helper, numpy_helper
 
 import veilgraph
-from veilgraph.ir.party import Node, Program
-from veilgraph.ir.party_text import parse_program, print_program
-from veilgraph.ir.plan import Phase, Tensor
-from veilgraph.passes.batch_rounds import batch_rounds
-from veilgraph.passes.lower import costs, lower
+from veilgraph.ir.party import ops
+from veilgraph.ir.party.program import Node, Program
+from veilgraph.ir.party.text import parse_program, print_program
+from veilgraph.ir.plan.tables import Phase, Tensor
+from veilgraph.passes.party.batch_rounds import batch_rounds
+from veilgraph.passes.plan.lower import costs, lower
 from veilgraph.plans import Plan
 
 DEALT = {"suite": "additive", "parties": ("alice", "bob"), "dealer": "dave"}
@@ -64,9 +65,9 @@ def compiled(**options: Any) -> Plan:
 def bare(program: Program) -> None:
     """Sends the first input without the mask that was taken from it."""
     nodes = program.nodes
-    rests = (nodes[n.args[0]] for n in nodes if n.op == "send")
-    rest = next(n for n in rests if n.args and nodes[n.args[0]].op == "input")
-    nodes[rest.id] = replace(rest, op="reshape", args=rest.args[:1])
+    rests = (nodes[n.args[0]] for n in nodes if n.op is ops.SEND)
+    rest = next(n for n in rests if n.args and nodes[n.args[0]].op is ops.INPUT)
+    nodes[rest.id] = replace(rest, op=ops.RESHAPE, args=rest.args[:1])
 
 
 def retold(plan: Plan, change: Callable[[Program], None]) -> Plan:

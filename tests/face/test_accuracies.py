@@ -9,10 +9,10 @@ import onnx
 import pytest
 from models import model
 from onnx import helper
-from verbs import json_of, refusal, run_verb
+from verbs import json_of, reason, run_verb
 
 import veilgraph
-from veilgraph.runtime.weights import save_weights
+from veilgraph.runtime.store.weights import save_weights
 
 SHAPE = (1, 1, 4, 4)
 
@@ -89,7 +89,7 @@ def test_labels_that_do_not_fit(
     folder: Path, tmp_path: Path, labels: np.ndarray, sentence: str
 ) -> None:
     np.save(tmp_path / "labels.npy", labels)
-    code, told = refusal("check", *files(folder), "--labels", tmp_path / "labels.npy")
+    code, told = reason("check", *files(folder), "--labels", tmp_path / "labels.npy")
     assert code == 2
     assert sentence in told
 
@@ -102,7 +102,7 @@ def test_a_model_that_decides_nothing(tmp_path: Path) -> None:
     plan, weights = veilgraph.compile(proto, calibrate={"x": samples})
     plan.save(tmp_path / "one.plan")
     save_weights(weights, tmp_path / "one.weights", plan.digest)
-    code, told = refusal(
+    code, told = reason(
         "check", tmp_path / "one.plan", "--weights", tmp_path / "one.weights",
         "--model", tmp_path / "one.onnx", "--inputs", tmp_path / "samples.npz", "--avgpool",
     )  # fmt: skip

@@ -12,9 +12,10 @@ from pathlib import Path
 
 import click
 import pytest
-from verbs import DIGITS, Compiled, refusal, run_verb
+from verbs import DIGITS, Compiled, reason, run_verb
 
-from veilgraph import demo
+from veilgraph.bench import demo
+from veilgraph.bench.processes import write_configs
 from veilgraph.commands import VERBS
 from veilgraph.ir.errors import (
     AccuracyError,
@@ -25,7 +26,6 @@ from veilgraph.ir.errors import (
     UnsupportedError,
     UsageError,
 )
-from veilgraph.processes import write_configs
 
 HEAVY = ("torch_mlir", "onnx", "onnxruntime", "torch")
 
@@ -180,7 +180,7 @@ def test_errors_are_told_in_a_sentence_and_a_hint(
     failing: list[BaseException], error: Exception, code: int
 ) -> None:
     failing.append(error)
-    found, told = refusal("doctor")
+    found, told = reason("doctor")
     assert found == code
     message = str(error).removesuffix("\nDo it right.")
     assert told == f"Error: {message}\nHint: Do it right.\n"
@@ -188,12 +188,12 @@ def test_errors_are_told_in_a_sentence_and_a_hint(
 
 def test_error_without_a_hint_is_one_line(failing: list[BaseException]) -> None:
     failing.append(UsageError("It is wrong."))
-    assert refusal("doctor") == (2, "Error: It is wrong.\n")
+    assert reason("doctor") == (2, "Error: It is wrong.\n")
 
 
 def test_bug_is_told_in_a_sentence(failing: list[BaseException]) -> None:
     failing.append(ValueError("first\nsecond"))
-    code, told = refusal("doctor")
+    code, told = reason("doctor")
     assert code == 1
     assert told.splitlines() == [
         "Error: Something went wrong inside veilgraph (ValueError: first second).",
@@ -211,14 +211,14 @@ def test_traceback_is_shown_on_request(failing: list[BaseException]) -> None:
 
 def test_out_of_memory_is_a_lack_of_resources(failing: list[BaseException]) -> None:
     failing.append(MemoryError())
-    code, told = refusal("doctor")
+    code, told = reason("doctor")
     assert code == 7
     assert "ran out of memory" in told
 
 
 def test_interruption_is_no_error(failing: list[BaseException]) -> None:
     failing.append(KeyboardInterrupt())
-    assert refusal("doctor") == (130, "Interrupted.\n")
+    assert reason("doctor") == (130, "Interrupted.\n")
 
 
 def test_a_reader_that_leaves_is_no_error() -> None:
@@ -229,8 +229,8 @@ def test_a_reader_that_leaves_is_no_error() -> None:
 
 
 def test_unknown_verb_and_option_are_usage_errors() -> None:
-    assert refusal("frobnicate")[0] == 2
-    assert refusal("doctor", "--frobnicate")[0] == 2
+    assert reason("frobnicate")[0] == 2
+    assert reason("doctor", "--frobnicate")[0] == 2
 
 
 def test_json_stays_alone_on_standard_output(digits: Compiled) -> None:

@@ -11,7 +11,7 @@ import pytest
 from click.testing import CliRunner
 from models import model
 from onnx import helper
-from verbs import DIGITS, json_of, refusal
+from verbs import DIGITS, json_of, reason
 
 from veilgraph.cli import main
 
@@ -60,7 +60,7 @@ def test_what_was_chosen_is_shown(tmp_path: Path) -> None:
 
 def test_an_error_that_no_ring_holds() -> None:
     given = ("--compare-errors", "1e-12", *SHAPE, *SAMPLES)
-    code, told = refusal("compile", DIGITS / "digits.onnx", *given)
+    code, told = reason("compile", DIGITS / "digits.onnx", *given)
     assert code == 4
     assert "1e-10% is allowed" in told
 
@@ -77,6 +77,6 @@ def test_an_error_that_no_ring_holds() -> None:
     ],
 )
 def test_what_is_refused(options: tuple[str | Path, ...], sentence: str) -> None:
-    code, told = refusal("compile", DIGITS / "digits.onnx", *SHAPE, *options)
+    code, told = reason("compile", DIGITS / "digits.onnx", *SHAPE, *options)
     assert code == 2
     assert sentence in told

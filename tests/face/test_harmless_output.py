@@ -16,11 +16,11 @@ from onnx import TensorProto, helper, numpy_helper
 from test_tables import Terminal
 from verbs import DIGITS, Compiled, run_verb
 
-from veilgraph import tables
 from veilgraph.ir.errors import Offender, UnsupportedError, UsageError
 from veilgraph.ir.harmless import MOST_SHOWN, harmless
-from veilgraph.markup import tag
-from veilgraph.tables import Table
+from veilgraph.reports import tables
+from veilgraph.reports.markup import tag
+from veilgraph.reports.tables import Table
 
 STEERING = {
     "escape": "\x1b[2J",

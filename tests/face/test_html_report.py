@@ -16,15 +16,15 @@ import numpy as np
 import pytest
 from models import model
 from onnx import helper
-from verbs import Compiled, refusal, run_verb
+from verbs import Compiled, reason, run_verb
 
 import veilgraph
-from veilgraph import kept_ranges
-from veilgraph.html_report import page
-from veilgraph.kept_ranges import with_ranges
-from veilgraph.layer_graph import ROW, LayerGraph, drawing
-from veilgraph.markup import tag
-from veilgraph.pricing import predict
+from veilgraph.bench.pricing import predict
+from veilgraph.checks import kept_ranges
+from veilgraph.checks.kept_ranges import with_ranges
+from veilgraph.reports.html import page
+from veilgraph.reports.layer_graph import ROW, LayerGraph, drawing
+from veilgraph.reports.markup import tag
 
 BROWSER = shutil.which("chromium") or shutil.which("google-chrome")
 VOID = ("meta", "br")
@@ -106,7 +106,7 @@ def test_check_adds_errors_and_the_samples_magnitudes(copied: Compiled) -> None:
 
 
 def test_a_page_is_not_written_over_nothing(copied: Compiled) -> None:
-    code, told = refusal("inspect", "digits.plan", "--html", "nowhere/report.html")
+    code, told = reason("inspect", "digits.plan", "--html", "nowhere/report.html")
     assert code == 2
     assert "nowhere" in told
 
@@ -206,7 +206,7 @@ def test_histograms_stay_beside_the_plan(copied: Compiled) -> None:
 def test_histograms_that_are_none(copied: Compiled, content: bytes) -> None:
     stated = content.replace(b"PLAN", copied.plan.digest.encode())
     Path("digits.ranges").write_bytes(stated)
-    code, told = refusal("inspect", "digits.plan", "--html", "report.html")
+    code, told = reason("inspect", "digits.plan", "--html", "report.html")
     assert code == 2
     assert "digits.ranges holds no ranges, or damaged ones." in told
 
@@ -223,7 +223,7 @@ def test_histograms_of_another_plan_are_told_of(copied: Compiled, verb: str) -> 
 
 def test_histograms_that_are_too_large(copied: Compiled, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(kept_ranges, "MOST_BYTES", 100)
-    code, told = refusal("inspect", "digits.plan", "--html", "report.html")
+    code, told = reason("inspect", "digits.plan", "--html", "report.html")
     assert (code, "or damaged ones" in told) == (2, True)
 
 

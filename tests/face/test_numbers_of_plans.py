@@ -19,13 +19,14 @@ from onnx import ModelProto, TensorProto, helper, numpy_helper
 from torch_mlir import ir
 
 import veilgraph
-from veilgraph.ir.graph import Graph
+from veilgraph.checks.kept_ranges import ranges_file, save_ranges, with_ranges
+from veilgraph.ir.graph.program import Graph
 from veilgraph.ir.mlir import context
-from veilgraph.ir.party_text import parse_program
-from veilgraph.ir.secret import SecretProgram
-from veilgraph.ir.secret_types import RangeSource, RealRange
-from veilgraph.kept_ranges import ranges_file, save_ranges, with_ranges
-from veilgraph.passes.ranges import outward
+from veilgraph.ir.party import ops
+from veilgraph.ir.party.text import parse_program
+from veilgraph.ir.secret.program import SecretProgram
+from veilgraph.ir.secret.types import RangeSource, RealRange
+from veilgraph.passes.ranges.calibrate import outward
 from veilgraph.plans import Plan
 from veilgraph.verification import verify
 
@@ -44,6 +45,7 @@ MANIFEST = {  # of the manifest, by path
     "programs.*.ring_bits": "parties compute in it",
     "programs.*.frac_bits": "owners encode by it, receivers decode",
     "programs.*.offset": "where a tensor lies in memory",
+    "programs.*.entry": "which of the plan's programs reads or makes it",
     "programs.*.low": "what an owner may give: see below",
     "programs.*.high": "what an owner may give: see below",
 }
@@ -65,6 +67,8 @@ SECRET = {
     **dict.fromkeys(("first", "step", "constant", "slope", "coefficient_bits"), "a function's"),
     **dict.fromkeys(("cosine_bits", "factor_bits", "sum_bits", "piece_bits"), "a function's"),
     **dict.fromkeys(("opened_bits", "cosines", "sines"), "a function's"),
+    **dict.fromkeys(("function", "least", "most", "origin"), "which function, and where"),
+    **dict.fromkeys(("error", "form"), "how exactly a function is wanted, and what was fitted"),
     "value": "a constant: of the graph, or a function's",
 }
 PARTY = {
@@ -149,7 +153,7 @@ def test_each_number_that_parties_compute_with_has_a_reason(compiled: Plan) -> N
     verify(compiled)
     nodes = parse_program(compiled.ir["party"]).nodes
     assert {name for node in nodes for name, _ in node.attrs} <= PARTY.keys()
-    values = {node["value"] for node in nodes if node.op == "const"}
+    values = {node["value"] for node in nodes if node.op is ops.CONST}
     if FUNCTIONS not in [d.what for d in compiled.manifest.disclosures]:
         assert values == {0}
 

@@ -7,8 +7,8 @@ from dataclasses import replace
 import pytest
 from verbs import Compiled
 
-from veilgraph.ir.plan import Layer
-from veilgraph.pricing import Machine, computing_parties, predict
+from veilgraph.bench.pricing import Machine, computing_parties, predict
+from veilgraph.ir.plan.tables import Layer
 
 FREE = Machine("an endless one", {64: 1e30}, 1e30)
 
@@ -75,5 +75,5 @@ def test_a_plan_without_layers_has_no_shares(digits: Compiled) -> None:
 def test_a_dealer_does_not_compute(digits: Compiled) -> None:
     manifest = digits.plan.manifest
     assert computing_parties(digits.plan) == 3
-    dealt = replace(manifest, dealer=manifest.parties[-1])
+    dealt = replace(manifest, roles={**manifest.roles, manifest.parties[-1]: "dealer"})
     assert computing_parties(replace(digits.plan, manifest=dealt)) == 2

@@ -7,12 +7,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 from click.testing import CliRunner
-from verbs import DIGITS, json_of, refusal, run_verb
+from verbs import DIGITS, json_of, reason, run_verb
 
 import veilgraph
 from veilgraph.cli import main
 from veilgraph.ir.errors import UsageError
-from veilgraph.ir.plan import Phase
+from veilgraph.ir.plan.tables import Phase
 from veilgraph.targets.target import target
 
 SHAPE = ("--shape", "image=1x1x28x28")
@@ -86,7 +86,7 @@ def test_simulate_asks_for_weights_that_a_party_owns(folder: Path) -> None:
     plan = folder / "private.plan"
     made = run_verb("compile", DIGITS / "digits.onnx", "-o", plan, *SHAPE)
     assert made.exit_code == 0
-    code, told = refusal("simulate", plan, "--input", f"image=@{folder / 'image.npy'}")
+    code, told = reason("simulate", plan, "--input", f"image=@{folder / 'image.npy'}")
     assert code == 2
     assert "This plan's weights are secret, and none were given." in told
 
@@ -125,7 +125,7 @@ def test_compare_owners_shows_all_three() -> None:
 
 
 def test_compare_owners_writes_nothing(tmp_path: Path) -> None:
-    code, told = refusal(
+    code, told = reason(
         "compile", DIGITS / "digits.onnx", "--compare-owners", "-o", tmp_path / "x.plan"
     )
     assert code == 2

@@ -13,8 +13,8 @@ from onnx import helper
 from verbs import DIGITS
 
 import veilgraph
-from veilgraph.checking import check
-from veilgraph.remedies import bits_lacking, remedy
+from veilgraph.checks.checking import check
+from veilgraph.checks.suggestions import bits_lacking, suggestion
 
 
 @pytest.mark.parametrize(
@@ -42,7 +42,7 @@ def test_an_error_halves_with_every_bit(relative: float, tolerance: float, bits:
 )
 def test_the_options_say_what_to_change(options: Mapping[str, object], advice: str) -> None:
     ring = options.get("ring")
-    told = remedy(options, ring if isinstance(ring, int) else 32, 0.4, 0.05, 0.1)
+    told = suggestion(options, ring if isinstance(ring, int) else 32, 0.4, 0.05, 0.1)
     assert told == f"5 more bits should do: compile with {advice}."
 
 
@@ -58,25 +58,25 @@ def test_the_options_say_what_to_change(options: Mapping[str, object], advice: s
 def test_a_smaller_bound_is_an_estimate(
     options: Mapping[str, object], measured: float, advice: str
 ) -> None:
-    told = remedy(options, 32, 0.4, 0.05, measured)
+    told = suggestion(options, 32, 0.4, 0.05, measured)
     assert told == f"Probably {advice} would do: compile with it, and check again."
 
 
 def test_a_ring_that_is_given_is_filled_up_to_a_point() -> None:
-    told = remedy({"ring": 24}, 24, 4e-3, 1e-4, 4e-3)
+    told = suggestion({"ring": 24}, 24, 4e-3, 1e-4, 4e-3)
     assert told.startswith("Probably --ring auto --max-error 5e-05 would do")
 
 
 @pytest.mark.parametrize("options", [{"ring": 64}, {"ring": "auto", "frac_bits": 40}])
 def test_where_bits_alone_do_not_help(options: Mapping[str, object]) -> None:
-    told = remedy(options, 64, 0.4, 0.05, 0.1)
+    told = suggestion(options, 64, 0.4, 0.05, 0.1)
     assert told == "Give more samples to --calibrate: wider rings alone won't do."
-    assert remedy({"ring": "auto"}, 32, 0.4, 0.0, 0.1) == told
+    assert suggestion({"ring": "auto"}, 32, 0.4, 0.0, 0.1) == told
 
 
 @pytest.mark.parametrize("tolerance", [0.005, 0.002])
 def test_the_advice_does(tolerance: float) -> None:
-    """A plan whose layer drifts, compiled again as its verdict says."""
+    """A plan whose layer drifts, compiled again as its status says."""
     with np.load(DIGITS / "calibration.npz", allow_pickle=False) as samples:
         given = {"image": samples["image"][:4]}
     digits = DIGITS / "digits.onnx"
@@ -84,13 +84,13 @@ def test_the_advice_does(tolerance: float) -> None:
         digits, shapes={"image": (1, 1, 28, 28)}, calibrate=given, max_error=0.02
     )
     found = check(plan, weights, digits, given, tolerance=tolerance)
-    verdict = found.verdict()
-    assert verdict is not None
-    allowed = float(verdict.hint.partition("--max-error ")[2].partition(" ")[0])
+    status = found.status()
+    assert status is not None
+    allowed = float(status.hint.partition("--max-error ")[2].partition(" ")[0])
     again, weights = veilgraph.compile(
         digits, shapes={"image": (1, 1, 28, 28)}, calibrate=given, max_error=allowed
     )
-    assert check(again, weights, digits, given, tolerance=tolerance).verdict() is None
+    assert check(again, weights, digits, given, tolerance=tolerance).status() is None
 
 
 @pytest.mark.parametrize(
@@ -116,10 +116,10 @@ def test_the_advice_does_whatever_was_given(options: dict[str, Any], tolerance: 
     proto = model(nodes, {"x": (4, 16)}, ["y"], weights)
     samples = {"x": generator.standard_normal((6, 4, 16)).astype(np.float32)}
     plan, owned = veilgraph.compile(proto, calibrate=samples, **options)
-    verdict = check(plan, owned, proto, samples, tolerance=tolerance).verdict()
-    assert verdict is not None
-    told = re.findall(r"--(\S+) (auto|[\de.-]*\d)", verdict.hint)
+    status = check(plan, owned, proto, samples, tolerance=tolerance).status()
+    assert status is not None
+    told = re.findall(r"--(\S+) (auto|[\de.-]*\d)", status.hint)
     kinds = {"max-error": float, "frac-bits": int, "ring": str}
     changed = options | {name.replace("-", "_"): kinds[name](value) for name, value in told}
     again, owned = veilgraph.compile(proto, calibrate=samples, **changed)
-    assert check(again, owned, proto, samples, tolerance=tolerance).verdict() is None
+    assert check(again, owned, proto, samples, tolerance=tolerance).status() is None

@@ -8,11 +8,11 @@ import numpy as np
 import pytest
 from models import model
 from onnx import helper
-from verbs import DIGITS, json_of, refusal, run_verb
+from verbs import DIGITS, json_of, reason, run_verb
 
 import veilgraph
 from veilgraph.ir.errors import UsageError
-from veilgraph.passes.reveal_as import Form
+from veilgraph.passes.graph.reveal_as import Form
 
 SHAPE = ("--shape", "image=1x1x28x28")
 SAMPLES = ("--calibrate", DIGITS / "calibration.npz")
@@ -128,7 +128,7 @@ def test_both_suites_decide() -> None:
 )
 def test_what_makes_no_sense(options: tuple[str, ...], sentence: str, tmp_path: Path) -> None:
     given = [word for option in options for word in ("--reveal-as", option)]
-    code, told = refusal(
+    code, told = reason(
         "compile", DIGITS / "digits.onnx", "-o", tmp_path / "x.plan", *SHAPE, *given
     )
     assert code == 2

@@ -12,12 +12,12 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from verbs import DIGITS, json_of, refusal, run_verb
+from verbs import DIGITS, json_of, reason, run_verb
 
 import veilgraph
+from veilgraph.bench.processes import write_configs
 from veilgraph.ir.errors import SecurityAbort, UsageError
-from veilgraph.ir.plan import Phase
-from veilgraph.processes import write_configs
+from veilgraph.ir.plan.tables import Phase
 from veilgraph.targets.target import target
 
 PARTIES = ("alice", "bob", "carol")
@@ -115,7 +115,7 @@ def test_a_mix_of_two_dealings_is_refused(folder: Path, tmp_path: Path) -> None:
 
 def refused(folder: Path, party: str, *own: object) -> tuple[int, str]:
     config = folder / f"{party}.yaml"
-    code, told = refusal("run", folder / "digits.plan", "--party", party, "--config", config, *own)
+    code, told = reason("run", folder / "digits.plan", "--party", party, "--config", config, *own)
     return code, told.replace("\n", " ")
 
 
@@ -126,15 +126,15 @@ def test_files_that_are_refused_before_anybody_is_waited_for(folder: Path, tmp_p
         "model.carol.shares, which `compile` wrote beside the plan, with --weights. ",
     )
     code, told = refused(folder, "carol", "--weights", folder / "digits.bob.shares")
-    assert (code, "are bob's, and this is carol" in told) == (6, True)
+    assert (code, "is bob's, and this is carol" in told) == (6, True)
     code, told = refused(folder, "carol", "--weights", folder / "digits.weights")
-    assert (code, "holds no shares of weights" in told) == (2, True)
+    assert (code, "holds no shares at rest" in told) == (2, True)
     code, told = refused(folder, "carol", "--weights", folder / "none.shares")
-    assert (code, "There is no file" in told) == (2, True)
+    assert (code, "can't be read: No such file" in told) == (2, True)
     cut = tmp_path / "cut.shares"
     cut.write_bytes((folder / "digits.carol.shares").read_bytes()[:-1])
     code, told = refused(folder, "carol", "--weights", cut)
-    assert (code, "or damaged ones" in told) == (2, True)
+    assert (code, "was changed, or is cut short" in told) == (6, True)
 
 
 def test_shares_of_another_plan_are_refused(folder: Path, tmp_path: Path) -> None:
@@ -142,7 +142,45 @@ def test_shares_of_another_plan_are_refused(folder: Path, tmp_path: Path) -> Non
     made = run_verb("compile", DIGITS / "digits.onnx", "-o", other, *SHAPE, *OPTIONS[-2:])
     assert made.exit_code == 0
     code, told = refused(folder, "carol", "--weights", tmp_path / "digits.carol.shares")
-    assert (code, "those of another plan" in told) == (6, True)
+    assert (code, "belongs to another plan" in told) == (6, True)
+
+
+def test_shares_that_are_encrypted_to_certificates(folder: Path, tmp_path: Path) -> None:
+    """Who compiles says in whose hands a file is safe; the parties do what they did before."""
+    plan, named = tmp_path / "digits.plan", [f"{p}={folder / p}.crt" for p in PARTIES]
+    given = [each for name in named for each in ("--certificate", name)]
+    made = run_verb("compile", DIGITS / "digits.onnx", "-o", plan, *OPTIONS, *given[:4])
+    told = made.stderr.replace("\n", " ")
+    assert "Whoever gets" in told
+    assert "digits.carol.shares has what is in it" in told
+    assert "digits.bob.shares has what" not in told
+    made = run_verb("compile", DIGITS / "digits.onnx", "-o", plan, *OPTIONS, *given)
+    assert "Whoever gets" not in made.stderr
+    hosts = shutil.copytree(folder, tmp_path / "hosts")
+    for party in PARTIES:
+        shutil.copy(tmp_path / f"digits.{party}.shares", hosts)
+    options = {party: own_shares(party) for party in PARTIES}
+    options["alice"] += INPUT
+    done = at_all(hosts, "run", options)
+    assert [code for code, _, _ in done.values()] == [0, 0, 0], done
+    logits = np.array(json.loads(done["alice"][1])["outputs"]["logits"]["values"])
+    assert abs(logits - reference(folder)).max() < 0.01
+
+
+def test_certificates_that_make_no_sense(folder: Path, tmp_path: Path) -> None:
+    compiling = ("compile", DIGITS / "digits.onnx", "-o", tmp_path / "digits.plan", *SHAPE)
+    shared = ("--owner", "weights=shared")
+    alice = ("--certificate", f"alice={folder / 'alice.crt'}")
+    for options, sentence in (
+        (alice, "this plan has none"),
+        ((*shared, *alice, *alice), "names `alice` twice"),
+        ((*shared, *alice, "--certificate", f"bob={folder / 'alice.crt'}"), "have the same key"),
+        ((*shared, "--certificate", f"alice={folder / 'alice.key'}"), "holds no certificate"),
+        ((*shared, "--certificate", f"dave={folder / 'alice.crt'}"), "names `dave`"),
+    ):
+        code, told = reason(*compiling, *options)
+        assert (code, sentence in told.replace("\n", " ")) == (2, True), told
+    assert list(tmp_path.iterdir()) == []
 
 
 # Where it was compiled
@@ -162,10 +200,10 @@ def test_simulate_check_and_bench(folder: Path, tmp_path: Path) -> None:
         logits = np.array(content["outputs"]["logits"]["values"])
         assert abs(logits - reference(folder)).max() < 0.01
         assert content["sent_bytes"]["setup"] == {}
-    code, told = refusal("simulate", plan, *given)
+    code, told = reason("simulate", plan, *given)
     assert (code, "weights are secret, and none were given" in told) == (2, True)
     shares = ("--weights", folder / "digits.alice.shares")
-    code, told = refusal("simulate", plan, *shares, *given)
+    code, told = reason("simulate", plan, *shares, *given)
     assert (code, "one party's shares of the weights" in told.replace("\n", " ")) == (2, True)
     with np.load(DIGITS / "calibration.npz", allow_pickle=False) as samples:
         np.savez(tmp_path / "few.npz", image=samples["image"][:2])
@@ -224,7 +262,7 @@ def test_with_a_dealer_too(folder: Path, parties: tuple[str, ...]) -> None:
 def test_the_model_is_not_written_over(tmp_path: Path) -> None:
     model = tmp_path / "digits.bob.shares"
     shutil.copy(DIGITS / "digits.onnx", model)
-    code, told = refusal("compile", model, "-o", tmp_path / "digits.plan", *SHAPE, *OPTIONS[-2:])
+    code, told = reason("compile", model, "-o", tmp_path / "digits.plan", *SHAPE, *OPTIONS[-2:])
     assert (code, "is the model itself" in told.replace("\n", " ")) == (2, True)
     assert [file.name for file in tmp_path.iterdir()] == ["digits.bob.shares"]
 

@@ -10,10 +10,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from veilgraph import tables, units
 from veilgraph.commands.files import check_destination, read_array, replacing, write_array
 from veilgraph.ir.errors import UsageError
-from veilgraph.tables import Table
+from veilgraph.reports import tables, units
+from veilgraph.reports.tables import Table
 
 TABLE = Table.of("layer|#rounds", [("conv1", 0), ("relu1", 15)], "Cost")
 

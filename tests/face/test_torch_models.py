@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from verbs import json_of, refusal, run_verb
+from verbs import json_of, reason, run_verb
 
 pytest.importorskip("torch", reason="PyTorch, the extra `torch`, is not installed")
 
@@ -15,7 +15,7 @@ import torch
 from torch import nn
 
 import veilgraph
-from veilgraph.checking import check
+from veilgraph.checks.checking import check
 from veilgraph.ir.errors import UsageError
 
 SHAPE = (1, 1, 8, 8)
@@ -102,7 +102,7 @@ def test_a_crafted_archive_ends_in_a_sentence(folder: Path, tmp_path: Path) -> N
         for name in given.namelist():
             content = given.read(name)
             made.writestr(name, content.replace(b'"use_pickle": false', b'"use_pickle": true'))
-    code, told = refusal("compile", crafted, "-o", tmp_path / "crafted.plan")
+    code, told = reason("compile", crafted, "-o", tmp_path / "crafted.plan")
     assert code == 2
     assert "as a pickle, which could run anything when it is read." in told
     assert "Hint: Keep plain tensors alone in the model" in told

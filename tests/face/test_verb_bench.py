@@ -8,12 +8,12 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from verbs import Compiled, json_of, refusal, run_verb
+from verbs import Compiled, json_of, reason, run_verb
 
-from veilgraph.benching import Spread, random_inputs, random_weights
-from veilgraph.ir.plan import ROUND, Phase
+from veilgraph.bench.measure import Spread, random_inputs, random_weights
+from veilgraph.ir.plan.tables import ROUND, Phase
+from veilgraph.reports.time_split import TimeSplit, table
 from veilgraph.runtime.transcript import PhaseRecord, Transcript
-from veilgraph.timesplit import TimeSplit, table
 
 FILES = ("digits.plan", "--weights", "digits.weights", "--input", "image=@image.npy")
 PARTIES = ("alice", "bob", "carol")
@@ -108,7 +108,7 @@ def test_links_can_be_those_of_a_network(copied: Compiled) -> None:
 
 @pytest.mark.parametrize("text", ["40", "40,100,1", "a,b", "-1,100", "40,0", "1e9,100", "nan,1"])
 def test_refuses_a_network_that_is_none(copied: Compiled, text: str) -> None:
-    code, told = refusal("bench", *FILES, f"--netem={text}")
+    code, told = reason("bench", *FILES, f"--netem={text}")
     assert code == 2
     assert f"`{text}`" in told
 
@@ -119,7 +119,7 @@ def test_no_run_can_be_shaped(copied: Compiled) -> None:
 
 
 def test_refuses_a_trace_that_can_not_be_written(copied: Compiled) -> None:
-    code, told = refusal("bench", *FILES, "--trace", "no/t.json")
+    code, told = reason("bench", *FILES, "--trace", "no/t.json")
     assert (code, "There is no directory no." in told) == (2, True)
 
 

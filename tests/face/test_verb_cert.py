@@ -6,9 +6,9 @@ import stat
 from pathlib import Path
 
 import pytest
-from verbs import json_of, refusal, run_verb
+from verbs import json_of, reason, run_verb
 
-from veilgraph.runtime.certificates import fingerprint, load_certificate
+from veilgraph.runtime.session.certificates import fingerprint, load_certificate
 
 
 def test_init_makes_a_key_and_tells_the_fingerprint(tmp_path: Path) -> None:
@@ -32,7 +32,7 @@ def test_issue_keeps_the_key(tmp_path: Path) -> None:
 def test_force_replaces_the_key(tmp_path: Path) -> None:
     key = Path(json_of("cert", "init", "alice", "--dir", tmp_path)["key"])
     before = key.read_bytes()
-    assert refusal("cert", "init", "alice", "--dir", tmp_path)[0] == 2
+    assert reason("cert", "init", "alice", "--dir", tmp_path)[0] == 2
     assert run_verb("cert", "init", "alice", "--dir", tmp_path, "--force").exit_code == 0
     assert key.read_bytes() != before
 
@@ -47,7 +47,7 @@ def test_force_replaces_the_key(tmp_path: Path) -> None:
     ],
 )
 def test_refuses(tmp_path: Path, arguments: tuple[str, ...], sentence: str) -> None:
-    code, told = refusal("cert", *arguments, "--dir", tmp_path)
+    code, told = reason("cert", *arguments, "--dir", tmp_path)
     assert code == 2
     assert sentence in told
     assert not list(tmp_path.iterdir())

@@ -11,13 +11,13 @@ import onnx
 import pytest
 from models import model
 from onnx import helper
-from verbs import Compiled, json_of, refusal, run_verb
+from verbs import Compiled, json_of, reason, run_verb
 
 import veilgraph
-from veilgraph.checking import check
-from veilgraph.html_report import page
-from veilgraph.layer_errors import LayerError, proportion
-from veilgraph.pricing import predict
+from veilgraph.bench.pricing import predict
+from veilgraph.checks.checking import check
+from veilgraph.checks.layer_errors import LayerError, proportion
+from veilgraph.reports.html import page
 
 FILES = (
     "digits.plan", "--weights", "digits.weights", "--model", "digits.onnx",
@@ -103,7 +103,7 @@ def test_values_outside_their_range_are_named_and_fail(few: Compiled) -> None:
 def test_a_sample_that_no_encoding_holds_fails(few: Compiled) -> None:
     with np.load("calibration.npz", allow_pickle=False) as samples:
         np.savez("calibration.npz", image=1e9 * samples["image"])
-    code, told = refusal("check", *FILES)
+    code, told = reason("check", *FILES)
     assert code == 4
     assert "does not fit the plan's encoding" in told
 
@@ -128,9 +128,9 @@ def test_average_pools_are_compared_with_average_pools() -> None:
     assert nodes["pool"].relative < 0.001
     assert nodes["relu"].relative < 0.001
     assert found.outputs[0].relative > 0.05  # the model as it is has max pools
-    verdict = found.verdict()
-    assert verdict is not None
-    assert verdict.message.startswith("`y` is the first layer that drifts")
+    status = found.status()
+    assert status is not None
+    assert status.message.startswith("`y` is the first layer that drifts")
 
 
 @pytest.mark.parametrize(
@@ -143,7 +143,7 @@ def test_average_pools_are_compared_with_average_pools() -> None:
 def test_refuses_another_model(few: Compiled, output: str, sentence: str) -> None:
     node = helper.make_node("Relu", ["image"], [output], name="relu")
     onnx.save(model([node], {"image": (1, 1, 28, 28)}, [output]), "digits.onnx")
-    code, told = refusal("check", *FILES)
+    code, told = reason("check", *FILES)
     assert code == 2
     assert sentence in told
 
@@ -151,20 +151,20 @@ def test_refuses_another_model(few: Compiled, output: str, sentence: str) -> Non
 @pytest.mark.parametrize("level", ["graph", "secret"])
 def test_refuses_a_plan_without_its_programs(few: Compiled, level: str) -> None:
     plan, weights = few.without_text(level)
-    code, told = refusal("check", plan, "--weights", weights, *FILES[3:])
+    code, told = reason("check", plan, "--weights", weights, *FILES[3:])
     assert code == 2
     assert "does not carry its programs" in told
 
 
 def test_refuses_samples_of_another_shape(few: Compiled) -> None:
     np.savez("calibration.npz", image=np.zeros((2, 28, 28), np.float32))
-    assert refusal("check", *FILES)[0] == 2
+    assert reason("check", *FILES)[0] == 2
 
 
 def test_refuses_weights_of_another_plan(few: Compiled) -> None:
     shape = ("--shape", "image=1x1x28x28")
     run_verb("compile", "digits.onnx", "-o", "other.plan", *shape)
-    code, _ = refusal("check", "digits.plan", "--weights", "other.weights", *FILES[3:])
+    code, _ = reason("check", "digits.plan", "--weights", "other.weights", *FILES[3:])
     assert code == 6
 
 

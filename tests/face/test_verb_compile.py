@@ -11,7 +11,7 @@ import onnx
 import pytest
 from models import model
 from onnx import helper
-from verbs import Compiled, json_of, refusal, run_verb
+from verbs import Compiled, json_of, reason, run_verb
 
 SHAPE = ("--shape", "image=1x1x28x28")
 
@@ -20,7 +20,7 @@ def test_writes_plan_and_weights_with_their_modes(digits: Compiled) -> None:
     weights = Path(digits.file("digits.weights"))
     assert stat.S_IMODE(weights.stat().st_mode) == 0o600
     assert digits.plan.manifest.owners == {"image": "alice", "weights": "bob"}
-    assert not list(digits.folder.glob("*.partial"))
+    assert not list(digits.folder.glob(".digits*"))
 
 
 def test_says_who_owns_what_unless_it_was_told(copied: Compiled) -> None:
@@ -132,7 +132,7 @@ def test_rings_are_chosen_by_the_error_allowed(copied: Compiled) -> None:
 
 def test_an_error_that_can_not_be_held_ends_with_code_4(copied: Compiled) -> None:
     samples = ("--calibrate", "calibration.npz", "--ring", "24", "--max-error", "1e-4")
-    code, told = refusal("compile", "digits.onnx", "-o", "n.plan", *SHAPE, *samples)
+    code, told = reason("compile", "digits.onnx", "-o", "n.plan", *SHAPE, *samples)
     assert code == 4
     assert "In a ring of 24 bits the outputs are" in told
     assert not (copied.folder / "n.plan").exists()
@@ -161,7 +161,7 @@ def test_an_error_that_can_not_be_held_ends_with_code_4(copied: Compiled) -> Non
 )
 def test_refuses(copied: Compiled, options: tuple[str, ...], sentence: str) -> None:
     before = sorted(copied.folder.iterdir())
-    code, told = refusal("compile", "digits.onnx", *options)
+    code, told = reason("compile", "digits.onnx", *options)
     assert code == 2
     assert sentence in told
     assert sorted(copied.folder.iterdir()) == before
@@ -171,7 +171,7 @@ def test_refuses_a_folder_that_can_not_be_written(
     copied: Compiled, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("os.access", lambda path, mode: mode != os.W_OK)
-    code, told = refusal("compile", "digits.onnx", "-o", "new.plan", *SHAPE)
+    code, told = reason("compile", "digits.onnx", "-o", "new.plan", *SHAPE)
     assert code == 2
     assert "can't be written to" in told
 
@@ -183,7 +183,7 @@ def test_names_every_unsupported_node_at_once(copied: Compiled) -> None:
         helper.make_node("Det", ["b"], ["y"], name="second"),
     ]
     onnx.save(model(nodes, {"x": (2, 3, 3)}, ["a", "y"]), "odd.onnx")
-    code, told = refusal("compile", "odd.onnx", "-o", "new.plan")
+    code, told = reason("compile", "odd.onnx", "-o", "new.plan")
     assert code == 3
     assert told.startswith("Error: 2 nodes of the model can't be compiled:\n")
     assert "first" in told
@@ -195,7 +195,7 @@ def test_names_every_unsupported_node_at_once(copied: Compiled) -> None:
 def test_a_dealer_is_named_and_shown(copied: Compiled) -> None:
     suite = ("--suite", "additive", "--parties", "alice,bob")
     arguments = ("compile", "digits.onnx", "-o", "dealt.plan", *SHAPE, *suite)
-    code, told = refusal(*arguments)
+    code, told = reason(*arguments)
     assert code == 2
     assert "--dealer" in told
     assert json_of(*arguments, "--dealer", "dora")["dealer"] == "dora"

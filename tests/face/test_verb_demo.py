@@ -6,9 +6,9 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from verbs import DIGITS, refusal, run_verb
+from verbs import DIGITS, reason, run_verb
 
-from veilgraph.demo import drawing, find_examples, run_demo
+from veilgraph.bench.demo import drawing, find_examples, run_demo
 
 
 @pytest.fixture(scope="module")
@@ -54,10 +54,10 @@ def test_examples_are_found_above(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_refuses_where_no_digits_are(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    code, told = refusal("demo")
+    code, told = reason("demo")
     assert code == 2
     assert "Run this in a checkout of veilgraph" in told
-    assert "The digits are not in" in refusal("demo", "--examples", tmp_path)[1]
+    assert "The digits are not in" in reason("demo", "--examples", tmp_path)[1]
 
 
 def test_refuses_more_digits_than_there_are() -> None:

@@ -11,12 +11,12 @@ from typing import Any
 import pytest
 from verbs import Compiled, json_of, run_verb
 
-from veilgraph import diagnosis
-from veilgraph.diagnosis import Finding, diagnose
+from veilgraph.checks import diagnosis
+from veilgraph.checks.diagnosis import Finding, diagnose
 from veilgraph.ir.errors import UsageError
 from veilgraph.kernels import KERNELS
-from veilgraph.runtime.costs import Copies, Costs, Step, form_of
-from veilgraph.runtime.cuda.driver import Card
+from veilgraph.runtime.devices.costs import Copies, Costs, Step, form_of
+from veilgraph.runtime.devices.cuda.driver import Card
 
 
 def finding(what: str) -> Finding:
@@ -59,7 +59,7 @@ def test_this_machine_can_compile_and_run() -> None:
 def test_what_lacks_is_advised_on(
     monkeypatch: pytest.MonkeyPatch, what: str, name: str, value: Any, advice: str
 ) -> None:
-    monkeypatch.setattr(f"veilgraph.diagnosis.{name}", value)
+    monkeypatch.setattr(f"veilgraph.checks.diagnosis.{name}", value)
     makers: dict[str, Callable[[], Finding]] = {
         "Python": diagnosis._python,
         "TLS": diagnosis._tls,

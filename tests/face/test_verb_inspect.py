@@ -7,9 +7,9 @@ import zipfile
 from pathlib import Path
 
 import pytest
-from verbs import Compiled, json_of, refusal, run_verb
+from verbs import Compiled, json_of, reason, run_verb
 
-from veilgraph.ir.plan import Phase
+from veilgraph.ir.plan.tables import Phase
 from veilgraph.kernels import KERNELS
 
 
@@ -117,14 +117,14 @@ def test_listing_has_every_step_and_message(digits: Compiled) -> None:
     ],
 )
 def test_refuses(copied: Compiled, arguments: tuple[str, ...], sentence: str) -> None:
-    code, told = refusal("inspect", *arguments)
+    code, told = reason("inspect", *arguments)
     assert code == 2
     assert sentence in told
 
 
 def test_refuses_a_level_that_the_plan_does_not_carry(copied: Compiled) -> None:
     plan, _ = copied.without_text("party")
-    code, told = refusal("inspect", plan, "--ir", "party")
+    code, told = reason("inspect", plan, "--ir", "party")
     assert code == 2
     assert "carries no text of level party" in told
     assert "It has: graph, secret, plan." in told
@@ -140,4 +140,4 @@ def test_edited_plan_is_a_security_abort(copied: Compiled) -> None:
                 layers[1]["rounds"] += 1
                 content = json.dumps(layers, indent=0, sort_keys=True).encode()
             new.writestr(entry, content)
-    assert refusal("inspect", edited)[0] == 6
+    assert reason("inspect", edited)[0] == 6

@@ -11,7 +11,7 @@ import pytest
 from models import model, run_onnx
 from onnx import TensorProto, helper
 from onnx.reference import ReferenceEvaluator
-from verbs import json_of, refusal, run_verb
+from verbs import json_of, reason, run_verb
 
 import veilgraph
 from veilgraph.ir.errors import UnsupportedError
@@ -257,8 +257,8 @@ def test_one_operator_is_shown_alone() -> None:
 
 
 def test_unknown_operator_is_told_with_the_nearest() -> None:
-    code, told = refusal("ops", "Convo")
+    code, told = reason("ops", "Convo")
     assert code == 2
     assert told.splitlines()[0] == "Error: `Convo` is no operator that can be compiled."
     assert "Conv" in told.splitlines()[1]
-    assert "`veilgraph ops` lists all." in refusal("ops", "zzz")[1]
+    assert "`veilgraph ops` lists all." in reason("ops", "zzz")[1]

@@ -12,8 +12,8 @@ import numpy as np
 import pytest
 from click.testing import CliRunner
 
+from veilgraph.bench.processes import write_configs
 from veilgraph.cli import main
-from veilgraph.processes import write_configs
 
 DIGITS = Path(__file__).parents[2] / "examples" / "digits"
 COMPILED = ["--shape", "image=1x1x28x28", "--calibrate", str(DIGITS / "calibration.npz")]
@@ -123,7 +123,7 @@ def test_kernels_are_compiled_for_each_architecture(
     nvcc = tmp_path / "nvcc"
     nvcc.write_text('#!/bin/sh\nfor last; do :; done; echo "$@" > "$last"\n')
     nvcc.chmod(0o700)
-    monkeypatch.setattr("veilgraph.runtime.cuda.cubins.find_nvcc", lambda: nvcc)
+    monkeypatch.setattr("veilgraph.runtime.devices.cuda.cubins.find_nvcc", lambda: nvcc)
     cubins = tmp_path / "cubins"
     options = ["prepare", str(folder / "digits.plan"), "--cubins", str(cubins)]
     done = CliRunner().invoke(main, [*options, "--gpu-arch", "sm_80,sm_90", "--json"])
@@ -139,7 +139,7 @@ def test_kernels_are_compiled_for_each_architecture(
 
 
 def test_kernels_need_a_compiler(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("veilgraph.runtime.cuda.cubins.find_nvcc", lambda: None)
+    monkeypatch.setattr("veilgraph.runtime.devices.cuda.cubins.find_nvcc", lambda: None)
     options = ["--gpu-arch", "sm_90", "--cubins", str(folder / "cubins")]
     done = CliRunner().invoke(main, ["prepare", str(folder / "digits.plan"), *options])
     assert done.exit_code == 2

@@ -11,10 +11,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 import yaml
-from verbs import Compiled, refusal, run_verb
+from verbs import Compiled, reason, run_verb
 
-from veilgraph.ir.plan import Phase
-from veilgraph.processes import write_configs
+from veilgraph.bench.processes import write_configs
+from veilgraph.ir.plan.tables import Phase
 
 PARTIES = ("alice", "bob", "carol")
 OWN: Mapping[str, Sequence[str]] = {
@@ -110,7 +110,7 @@ def test_a_peer_that_never_comes_ends_the_run(configured: Compiled) -> None:
     ],
 )
 def test_refuses(configured: Compiled, arguments: tuple[str, ...], sentence: str) -> None:
-    code, told = refusal("run", *arguments)
+    code, told = reason("run", *arguments)
     assert code == 2
     assert sentence in told
 
@@ -120,7 +120,7 @@ def test_a_device_in_the_configuration_is_looked_at_too(configured: Compiled, na
     content = yaml.safe_load(Path("carol.yaml").read_text())
     content["me"]["device"] = name
     Path("carol.yaml").write_text(yaml.safe_dump(content))
-    code, told = refusal(*command("carol"))
+    code, told = reason(*command("carol"))
     assert code == 2
     assert name in told
 
@@ -131,7 +131,7 @@ def test_a_device_is_made_ready_before_anybody_is_waited_for(
     """A GPU's kernels may take minutes to compile, longer than peers wait."""
     monkeypatch.setitem(sys.modules, "pycuda", None)
     monkeypatch.setitem(sys.modules, "pycuda.driver", None)
-    code, told = refusal(*command("carol", "--device", "cuda", "--timeout", "1"))
+    code, told = reason(*command("carol", "--device", "cuda", "--timeout", "1"))
     assert code == 2
     assert "package pycuda" in told
 
@@ -140,6 +140,6 @@ def test_plaintext_is_refused_beyond_loopback(configured: Compiled) -> None:
     content = yaml.safe_load(Path("carol.yaml").read_text())
     content["parties"][0]["host"] = "192.0.2.1"
     Path("carol.yaml").write_text(yaml.safe_dump(content))
-    code, told = refusal(*command("carol", "--insecure-plaintext"))
+    code, told = reason(*command("carol", "--insecure-plaintext"))
     assert code == 2
     assert "not a loopback address" in told

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
+import os
 import sys
-from pathlib import Path
 
 import numpy as np
 import onnxruntime
 import pytest
-from verbs import Compiled, json_of, refusal, run_verb
+from verbs import Compiled, json_of, reason, run_verb
 
-from veilgraph.ir.plan import Phase
+from veilgraph.ir.plan.tables import Phase
 from veilgraph.kernels.native import INSTRUCTION_SETS
 
 FILES = ("digits.plan", "--weights", "digits.weights", "--input", "image=@image.npy")
@@ -24,7 +24,7 @@ def test_outputs_are_those_of_onnx_runtime(copied: Compiled) -> None:
     np.testing.assert_allclose(content["outputs"]["logits"]["values"], wanted, atol=0.05)
     run_verb("simulate", *FILES, "--output", "logits=@logits.npy", "--threads", "2")
     np.testing.assert_allclose(np.load("logits.npy"), wanted, atol=0.05)
-    assert not list(copied.folder.glob("*.partial"))
+    assert not list(copied.folder.glob(".*"))
 
 
 def test_measured_figures_are_the_plans(copied: Compiled) -> None:
@@ -88,7 +88,7 @@ def test_refuses(copied: Compiled, arguments: tuple[str, ...], code: int, senten
     np.save("nan.npy", np.where(image > 0.5, np.nan, image))
     np.save("huge.npy", image + 100)
     before = sorted(copied.folder.iterdir())
-    found, told = refusal("simulate", *arguments)
+    found, told = reason("simulate", *arguments)
     assert found == code
     assert sentence in told
     assert sorted(copied.folder.iterdir()) == before
@@ -101,7 +101,7 @@ def test_no_way_to_a_gpu_is_told(
     """By this process, before it starts others."""
     monkeypatch.setitem(sys.modules, "pycuda", None)
     monkeypatch.setitem(sys.modules, "pycuda.driver", None)
-    code, told = refusal("simulate", *FILES, "--device", "bob=cuda:0", *more)
+    code, told = reason("simulate", *FILES, "--device", "bob=cuda:0", *more)
     assert code == 2
     assert "package pycuda, which is not installed" in told
 
@@ -109,11 +109,11 @@ def test_no_way_to_a_gpu_is_told(
 def test_nothing_is_printed_where_an_output_can_not_be_written(
     copied: Compiled, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def full(self: Path, target: Path) -> Path:
+    def full(*_: object) -> None:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(Path, "replace", full)
-    code, told = refusal("simulate", *FILES, "--output", "logits=@logits.npy")
+    monkeypatch.setattr(os, "replace", full)
+    code, told = reason("simulate", *FILES, "--output", "logits=@logits.npy")
     assert code == 2
     assert "logits.npy can't be written: No space left on device." in told
     assert not list(copied.folder.glob("logits*"))

@@ -10,10 +10,10 @@ from pathlib import Path
 
 import pytest
 from small_plans_to_verify import bare, retold
-from verbs import Compiled, json_of, refusal, run_verb
+from verbs import Compiled, json_of, reason, run_verb
 
+from veilgraph.bench.processes import write_configs
 from veilgraph.plans import Plan
-from veilgraph.processes import write_configs
 from veilgraph.verified_plans import is_recorded
 
 BLOCKED = """
@@ -65,11 +65,11 @@ def test_with_a_configuration_run_need_not_verify_again(copied: Compiled) -> Non
 
 
 def test_a_plan_that_leaks_is_refused(leaky: Plan) -> None:
-    told = refusal("verify", "leaky.plan", "--config", "alice.yaml")
+    told = reason("verify", "leaky.plan", "--config", "alice.yaml")
     assert told[0] == 6
     assert "alice's table steps is not its program's" in told[1].replace("\n", " ")
     assert not is_recorded(leaky, Path("alice.state"))
-    assert refusal("inspect", "leaky.plan", "--reveals")[0] == 6
+    assert reason("inspect", "leaky.plan", "--reveals")[0] == 6
 
 
 def test_a_page_says_that_a_plan_is_refused(leaky: Plan) -> None:
@@ -81,16 +81,16 @@ def test_a_plan_that_leaks_is_not_run(leaky: Plan) -> None:
     """Nobody listens or dials: with a timeout alone the answer would be 5."""
     party = ("--party", "alice", "--config", "alice.yaml")
     ran = ("run", "leaky.plan", *party, "--input", "image=@image.npy", "--timeout", "0.5")
-    code, told = refusal(*ran)
+    code, told = reason(*ran)
     assert code == 6
     assert "The plan is refused" in told
-    assert refusal(*ran, "--trust-author")[0] == 5
+    assert reason(*ran, "--trust-author")[0] == 5
     prepared = ("prepare", "leaky.plan", *party, "--store", "alice.store", "--count", "1")
-    assert refusal(*prepared)[0] == 6
+    assert reason(*prepared)[0] == 6
 
 
 def test_a_plan_without_its_text_is_refused(copied: Compiled) -> None:
     plan, _ = copied.without_text("party")
-    code, told = refusal("verify", plan)
+    code, told = reason("verify", plan)
     assert code == 6
     assert "carries no text of its program" in told

@@ -19,10 +19,12 @@ from small_plans_to_verify import SAMPLES, WAYS, bare, compiled, insert, retold
 import veilgraph
 from veilgraph import verified_plans
 from veilgraph.ir.errors import SecurityAbort, UsageError
-from veilgraph.ir.party import Node, Program
-from veilgraph.ir.plan import Layer, Phase
-from veilgraph.passes.expand_protocols import Expanded
-from veilgraph.passes.prune import prune
+from veilgraph.ir.party import ops
+from veilgraph.ir.party.ops import PartyOp
+from veilgraph.ir.party.program import Node, Program
+from veilgraph.ir.plan.tables import Layer, Phase
+from veilgraph.passes.party.expand_protocols import Expanded
+from veilgraph.passes.party.prune import prune
 from veilgraph.plans import Plan
 from veilgraph.verification import verify
 from veilgraph.verified_plans import is_recorded, require_verified
@@ -91,10 +93,10 @@ def test_what_two_receivers_of_one_name_learn_is_told_apart() -> None:
     made = compiled(receivers={"y": ("alice", "carol")})
 
     def zeros(program: Program) -> None:
-        y = next(n for n in program.nodes if n.op == "output" and n.party == 0)
+        y = next(n for n in program.nodes if n.op is ops.OUTPUT and n.party == 0)
         same = (y.shape, y.type, Phase.SETUP, y.layer)
-        insert(program, Node(y.id, "const", 0, (), (("value", 0),), *same))
-        y = next(n for n in program.nodes if n.op == "output" and n.party == 0)
+        insert(program, Node(y.id, ops.CONST, 0, (), (("value", 0),), *same))
+        y = next(n for n in program.nodes if n.op is ops.OUTPUT and n.party == 0)
         program.nodes[y.id] = replace(y, args=(y.id - 1,), phase=Phase.SETUP)
         every = [np.zeros(0, np.int64)] * len(program.nodes)
         program.nodes = prune(Expanded(program, every, [0] * len(every))).program.nodes
@@ -163,39 +165,39 @@ def _layer(**fields: Any) -> Change:
 
 def _tell_bob(program: Program) -> None:
     """Alice's input goes to bob as an output."""
-    x = next(n for n in program.nodes if n.op == "input")
+    x = next(n for n in program.nodes if n.op is ops.INPUT)
     sent = Node(
-        len(program.nodes), "send", 1, (x.id,), (("declared", "reveal"), ("number", 9999)),
+        len(program.nodes), ops.SEND, 1, (x.id,), (("declared", "reveal"), ("number", 9999)),
         x.shape, x.type, x.phase, 0,
     )  # fmt: skip
     program.nodes.append(sent)
     told = (("frac_bits", 0), ("name", "y"))
-    program.nodes.append(replace(sent, id=sent.id + 1, op="output", args=(sent.id,), attrs=told))
+    program.nodes.append(replace(sent, id=sent.id + 1, op=ops.OUTPUT, args=(sent.id,), attrs=told))
 
 
 def _reveal_only(program: Program) -> None:
     """The masked input is declared as part of an output, and has no mask."""
     bare(program)
-    sent = next(n for n in program.nodes if n.op == "send" and n.phase == Phase.ONLINE)
+    sent = next(n for n in program.nodes if n.op is ops.SEND and n.phase == Phase.ONLINE)
     attrs = (("declared", "reveal"), sent.attrs[1])
     program.nodes[sent.id] = replace(sent, attrs=attrs)
 
 
 def _dead(program: Program) -> None:
-    x = next(n for n in program.nodes if n.op == "input")
-    program.nodes.append(replace(x, id=len(program.nodes), op="neg", args=(x.id,), attrs=()))
+    x = next(n for n in program.nodes if n.op is ops.INPUT)
+    program.nodes.append(replace(x, id=len(program.nodes), op=ops.NEG, args=(x.id,), attrs=()))
 
 
-def _of(op: str, **fields: Any) -> Callable[[Program], None]:
+def _of(op: PartyOp, **fields: Any) -> Callable[[Program], None]:
     def change(program: Program) -> None:
-        node = next(n for n in program.nodes if n.op == op)
+        node = next(n for n in program.nodes if n.op is op)
         program.nodes[node.id] = replace(node, **fields)
 
     return change
 
 
 def _given_twice(program: Program) -> None:
-    x = next(n for n in program.nodes if n.op == "input")
+    x = next(n for n in program.nodes if n.op is ops.INPUT)
     insert(program, replace(x, id=0, party=1))
 
 
@@ -203,7 +205,10 @@ LIES: dict[str, tuple[Change, str]] = {
     "an unknown suite": (_manifest(suite="rep4"), "knows no suite 'rep4'"),
     "another suite": (_manifest(suite="additive"), "needs a dealer"),
     "another security": (_manifest(security="all may collude"), "promises other security"),
-    "a dealer": (_manifest(dealer="carol"), "Suite rep3 has 3 parties"),
+    "a dealer": (
+        _manifest(roles={"alice": "computing", "bob": "computing", "carol": "dealer"}),
+        "Suite rep3 has 3 parties",
+    ),
     "another receiver": (_manifest(receivers={"y": ("bob",)}), "output 'y' to"),
     "one receiver more": (_manifest(receivers={"y": ("alice", "bob")}), "its manifest alone does"),
     "no receiver": (_manifest(receivers={}), "output 'y' to alice .its manifest does not"),

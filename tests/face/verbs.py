@@ -11,7 +11,7 @@ from click.testing import CliRunner, Result
 
 from veilgraph.cli import main
 from veilgraph.plans import Plan
-from veilgraph.runtime.weights import load_weights, save_weights
+from veilgraph.runtime.store.weights import load_weights, save_weights
 
 DIGITS = Path(__file__).parents[2] / "examples" / "digits"
 
@@ -55,7 +55,7 @@ def json_of(*arguments: object) -> dict[str, Any]:
     return content
 
 
-def refusal(*arguments: object) -> tuple[int, str]:
+def reason(*arguments: object) -> tuple[int, str]:
     """Exit code and standard error of a verb that prints nothing else."""
     result = run_verb(*arguments)
     assert result.stdout == ""

@@ -11,9 +11,9 @@ from numpy.typing import NDArray
 from onnx import GraphProto, ModelProto, NodeProto, TensorProto, helper, numpy_helper
 
 import veilgraph
-from veilgraph.frontend.onnx import import_model
+from veilgraph.frontend.onnx.importer import import_model
 from veilgraph.ir.errors import UnsupportedError
-from veilgraph.ir.graph import kind_of
+from veilgraph.ir.graph.program import kind_of
 from veilgraph.ir.meaning.graph import evaluate
 from veilgraph.runtime.simulate import simulate
 

@@ -7,7 +7,7 @@ import pytest
 from onnx import ModelProto, TensorProto, helper
 from onnx.reference import ReferenceEvaluator
 
-from veilgraph.frontend.onnx import import_model
+from veilgraph.frontend.onnx.importer import import_model
 from veilgraph.ir.errors import UnsupportedError
 from veilgraph.ir.meaning.graph import evaluate
 

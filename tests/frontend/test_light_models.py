@@ -7,11 +7,11 @@ import pytest
 from models import light_model, run_onnx
 from numpy.typing import NDArray
 
-from veilgraph.frontend.onnx import import_model, node_outputs, prepare
-from veilgraph.ir.graph import kind_of
+from veilgraph.frontend.onnx.importer import import_model, node_outputs, prepare
+from veilgraph.ir.graph.program import kind_of
 from veilgraph.ir.meaning.graph import evaluate
-from veilgraph.passes.fold_batch_norm import FoldBatchNorm
-from veilgraph.passes.fold_constants import FoldConstants
+from veilgraph.passes.graph.fold_batch_norm import FoldBatchNorm
+from veilgraph.passes.graph.fold_constants import FoldConstants
 
 Array = NDArray[np.float32]
 NETWORKS = [

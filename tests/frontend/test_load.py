@@ -10,7 +10,7 @@ import pytest
 from models import model
 from onnx import ModelProto, TensorProto, helper
 
-from veilgraph.frontend.onnx import import_model
+from veilgraph.frontend.onnx.importer import import_model
 from veilgraph.ir.errors import UsageError
 
 WEIGHT = np.arange(6, dtype=np.float32).reshape(2, 3)

@@ -11,7 +11,7 @@ import pytest
 from onnx import numpy_helper
 
 import veilgraph
-from veilgraph.frontend.onnx import import_model
+from veilgraph.frontend.onnx.importer import import_model
 from veilgraph.ir.errors import UsageError
 from veilgraph.ir.meaning.graph import evaluate
 

@@ -11,9 +11,9 @@ from models import model, run_onnx
 from numpy.typing import NDArray
 from onnx import ModelProto, NodeProto, TensorProto, helper, numpy_helper
 
-from veilgraph.frontend.onnx import import_model, node_outputs, prepare
+from veilgraph.frontend.onnx.importer import import_model, node_outputs, prepare
 from veilgraph.ir.errors import UsageError
-from veilgraph.ir.graph import Graph, attributes, kind_of, name_of
+from veilgraph.ir.graph.program import Graph, attributes, kind_of, name_of
 from veilgraph.ir.meaning.graph import evaluate
 
 RNG = np.random.default_rng(0)

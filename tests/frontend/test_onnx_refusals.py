@@ -11,9 +11,9 @@ import pytest
 from models import model
 from onnx import ModelProto, NodeProto, TensorProto, helper, numpy_helper
 
-from veilgraph.frontend import onnx as frontend
-from veilgraph.frontend.literals import infer
-from veilgraph.frontend.onnx import import_model, prepare
+from veilgraph.frontend.onnx import importer as frontend
+from veilgraph.frontend.onnx.constant_folding import infer
+from veilgraph.frontend.onnx.importer import import_model, prepare
 from veilgraph.ir.errors import UnsupportedError, UsageError
 
 IMAGE = (1, 4, 8, 8)

@@ -18,8 +18,8 @@ pytest.importorskip("torch", reason="PyTorch, the extra `torch`, is not installe
 import torch
 from torch import nn
 
-from veilgraph.frontend.pt2_archive import read_archive
-from veilgraph.frontend.torch import import_torch
+from veilgraph.frontend.torch.importer import import_torch
+from veilgraph.frontend.torch.pt2_archive import read_archive
 from veilgraph.ir.errors import UnsupportedError, UsageError
 from veilgraph.ir.meaning.graph import evaluate
 

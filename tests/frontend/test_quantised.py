@@ -22,11 +22,11 @@ from onnxruntime.quantization import (
 )
 
 import veilgraph
-from veilgraph.frontend.onnx import import_model
-from veilgraph.frontend.prepare import draft
-from veilgraph.frontend.quantised import RULES
+from veilgraph.frontend.onnx.importer import import_model
+from veilgraph.frontend.onnx.operators.quantised import RULES
+from veilgraph.frontend.onnx.prepare import draft
 from veilgraph.ir.errors import UnsupportedError, UsageError
-from veilgraph.ir.graph import kind_of
+from veilgraph.ir.graph.program import kind_of
 from veilgraph.runtime.simulate import simulate
 
 Array = NDArray[Any]

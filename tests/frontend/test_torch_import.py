@@ -16,11 +16,11 @@ pytest.importorskip("torch", reason="PyTorch, the extra `torch`, is not installe
 import torch
 from torch import nn
 
-from veilgraph.frontend.onnx import import_model
-from veilgraph.frontend.torch import import_torch
-from veilgraph.frontend.torch_export import export
+from veilgraph.frontend.onnx.importer import import_model
+from veilgraph.frontend.torch.export import export
+from veilgraph.frontend.torch.importer import import_torch
 from veilgraph.ir.errors import UnsupportedError, UsageError
-from veilgraph.ir.graph import kind_of, name_of
+from veilgraph.ir.graph.program import kind_of, name_of
 from veilgraph.ir.meaning.graph import evaluate
 
 DIGITS = Path(__file__).parents[2] / "examples" / "digits" / "digits.onnx"

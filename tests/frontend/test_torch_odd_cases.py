@@ -10,7 +10,7 @@ from torch import nn
 from torch.nn import functional as F
 from torch_cases import Function, assert_as_torch
 
-from veilgraph.frontend.torch import import_torch
+from veilgraph.frontend.torch.importer import import_torch
 from veilgraph.ir.errors import UnsupportedError, UsageError
 
 IMAGE = (2, 3, 4, 3)
@@ -83,7 +83,7 @@ def test_a_constant_that_torch_cannot_compute_is_named(monkeypatch: pytest.Monke
             return x + (self.places * 2)  # type: ignore[operator]
 
     monkeypatch.setattr(
-        "veilgraph.frontend.torch_constants.fx.map_arg", lambda *_: (("two", "texts", 3), {})
+        "veilgraph.frontend.torch.constants.fx.map_arg", lambda *_: (("two", "texts", 3), {})
     )
     with pytest.raises(UsageError, match="can't compute 'mul'"):
         import_torch(Broken().eval(), torch.ones(2))

@@ -16,9 +16,9 @@ import torch.nn.functional as F
 from torch import nn
 from torch_cases import Function, assert_as_torch
 
-from veilgraph.frontend.torch import import_torch
+from veilgraph.frontend.torch.importer import import_torch
 from veilgraph.ir.errors import UnsupportedError
-from veilgraph.ir.graph import kind_of
+from veilgraph.ir.graph.program import kind_of
 
 IMAGE = (2, 4, 9, 8)
 

@@ -7,9 +7,9 @@ import pytest
 from torch_mlir import ir
 from torch_mlir.dialects import torch as torch_dialect
 
-from veilgraph.frontend.lowering import Lowered
-from veilgraph.frontend.translate import Untranslatable, translate
-from veilgraph.ir.graph import Graph, attributes, kind_of, name_of
+from veilgraph.frontend.lowering.torch_mlir import Lowered
+from veilgraph.frontend.lowering.translate import Untranslatable, translate
+from veilgraph.ir.graph.program import Graph, attributes, kind_of, name_of
 from veilgraph.ir.meaning.graph import evaluate
 from veilgraph.ir.mlir import context
 

@@ -9,8 +9,8 @@ import numpy as np
 import torch
 from torch import nn
 
-from veilgraph.frontend.torch import import_torch
-from veilgraph.ir.graph import Graph
+from veilgraph.frontend.torch.importer import import_torch
+from veilgraph.ir.graph.program import Graph
 from veilgraph.ir.meaning.graph import evaluate
 
 

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 from torch_mlir import ir
 
-from veilgraph.ir import graph_ops as ops
-from veilgraph.ir.graph import Graph, attributes, defining, kind_of, name_of, users
+from veilgraph.ir.graph import ops
+from veilgraph.ir.graph.program import Graph, attributes, defining, kind_of, name_of, users
 from veilgraph.ir.mlir import context
 
 SIDE: dict[str, tuple[int, int]] = {

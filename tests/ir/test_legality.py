@@ -8,15 +8,15 @@ import numpy as np
 import pytest
 from torch_mlir import ir
 
-from veilgraph.ir import graph_ops as ops
-from veilgraph.ir import secret_ops
 from veilgraph.ir.attributes import to_attribute
-from veilgraph.ir.graph import Graph
+from veilgraph.ir.graph import ops
+from veilgraph.ir.graph.program import Graph
 from veilgraph.ir.legality import IllegalProgram, check_graph, check_secret
 from veilgraph.ir.mlir import context
-from veilgraph.ir.secret import Argument, SecretProgram
-from veilgraph.ir.secret_dialect import Stated
-from veilgraph.ir.secret_types import Encoding, RangeSource, RealRange, Tensor
+from veilgraph.ir.secret import ops as secret_ops
+from veilgraph.ir.secret.dialect import Stated
+from veilgraph.ir.secret.program import Argument, SecretProgram
+from veilgraph.ir.secret.types import Encoding, RangeSource, RealRange, Tensor
 
 KNOWN = RealRange(-1.0, 1.0, RangeSource.PROVEN)
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from veilgraph.ir.magnitudes import BINS, PIECE, WHOLE, MagnitudeCount
-from veilgraph.ir.plan import Magnitudes
+from veilgraph.ir.exponent_histogram import BINS, PIECE, WHOLE, MagnitudeCount
+from veilgraph.ir.plan.tables import Magnitudes
 
 
 def counted(*arrays: list[float]) -> Magnitudes | None:

@@ -12,8 +12,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from random_programs import RandomProgram
 
-from veilgraph.ir import party_text
-from veilgraph.ir.party import (
+from veilgraph.ir.party import ops
+from veilgraph.ir.party import text as party_text
+from veilgraph.ir.party.legality import IllegalParty, check_party
+from veilgraph.ir.party.program import (
     Node,
     PlacementError,
     Program,
@@ -24,9 +26,8 @@ from veilgraph.ir.party import (
     select,
     stack,
 )
-from veilgraph.ir.party_legality import IllegalParty, check_party
-from veilgraph.ir.party_text import parse_program, print_program
-from veilgraph.ir.plan import Phase
+from veilgraph.ir.party.text import parse_program, print_program
+from veilgraph.ir.plan.tables import Phase
 from veilgraph.ir.types import Type, planes, words
 
 W = words(32)
@@ -208,7 +209,7 @@ def test_broadcast_pattern(shape: tuple[int, ...], target: tuple[int, ...]) -> N
 def test_a_broadcast_without_a_pattern_is_a_step_of_its_own() -> None:
     p = program()
     x, y = source(p, shape=(2, 4, 3)), source(p, shape=(2, 1, 3), name="y")
-    assert "broadcast" in [p.nodes[i].op for i in p.nodes[(x + y).at[0]].args]
+    assert ops.BROADCAST in [p.nodes[i].op for i in p.nodes[(x + y).at[0]].args]
 
 
 # Text
@@ -256,6 +257,7 @@ INPUT = '%0 = input {name = "x"} : words<8>[3] @alice online 0'
         INPUT.replace('"x"', "true"),
         INPUT.replace('"x"', '"x", name = "y"'),
         INPUT.replace('"x"', "[1,,2]"),
+        INPUT.replace("= input", "= divide"),
         INPUT.replace("words<8>", "words<65>"),
         INPUT.replace("words<8>", "planes<99999>"),
         INPUT.replace("[3]", "[" + "9" * 30 + "]"),
@@ -318,7 +320,6 @@ def test_illegal_nodes() -> None:
     sent = (("declared", ""), ("number", 9))
     for op, party, args, attrs, type, phase, reason in (
         ("add", 0, (99,), (), W, Phase.ONLINE, "made after it"),
-        ("divide", 0, (at,), (), W, Phase.ONLINE, "no such operation"),
         ("neg", 0, (at,), low, W, Phase.ONLINE, "its attributes are others"),
         ("shl", 0, (at,), (("bits", "2"),), W, Phase.ONLINE, "its attributes are others"),
         ("pad", 0, (at,), (("high", (0,)), ("low", ("0",))), W, Phase.ONLINE, "are others"),
@@ -342,9 +343,46 @@ def test_illegal_nodes() -> None:
         ("draw", 1, (), (("number", 0),), words(8), Phase.OFFLINE, "another elsewhere"),
         ("draw", 1, (), (("number", 0),), W, Phase.ONLINE, "another elsewhere"),
     ):
-        wrong = Node(len(p.nodes), op, party, args, attrs, (4,), type, phase, 0)
+        wrong = Node(len(p.nodes), ops.BY_NAME[op], party, args, attrs, (4,), type, phase, 0)
         with pytest.raises(IllegalParty, match=reason):
             check_party(_with(p, wrong))
+
+
+def test_illegal_states_and_entries() -> None:
+    p = program()
+    part = (("name", "s"), ("of", 2), ("part", 0))
+    (state,) = p.state("s", (0, 2), (0,), (4,), W).at.values()
+    (made,) = (source(p) + source(p)).at.values()
+    (drawn,) = p.draw((0,), (4,), W).at.values()
+    with p.in_entry(1):
+        (other,) = source(p).at.values()
+    for op, args, attrs, phase, entry, reason in (
+        (ops.STATE, (), part, Phase.SETUP, 0, "in another phase"),
+        (ops.KEEP, (drawn,), part, Phase.OFFLINE, 0, "in another phase"),
+        (ops.KEEP, (state,), part, Phase.ONLINE, 0, "it keeps what lies where a state does"),
+        (ops.KEEP, (), part, Phase.ONLINE, 0, "another number of operands"),
+        (ops.KEEP, (made,), part[:2], Phase.ONLINE, 0, "its attributes are others"),
+        (ops.CONST, (), (("value", 1),), Phase.SETUP, 1, "what setup makes is of every entry"),
+        (ops.NEG, (other,), (), Phase.ONLINE, 0, "it reads what another entry makes"),
+    ):
+        wrong = Node(len(p.nodes), op, 0, args, attrs, (4,), W, phase, 0, entry)
+        with pytest.raises(IllegalParty, match=reason):
+            check_party(_with(p, wrong))
+
+
+def test_entries_are_read_as_they_are_printed() -> None:
+    p = program()
+    p.keep(source(p) + source(p), "s", (0, 2), (0,))
+    with p.in_entry(12):
+        p.keep(p.state("s", (0, 2), (0,), (4,), W) + source(p), "s", (0, 2), (0,))
+    text = print_program(p)
+    read = parse_program(text)
+    assert "@alice online12 " in text
+    assert [node.entry for node in read.nodes] == [node.entry for node in p.nodes]
+    assert print_program(read) == text
+    for false in ("online012", "online64", "online0"):
+        with pytest.raises(ValueError, match="there is no phase"):
+            parse_program(text.replace("online12", false))
 
 
 @pytest.mark.parametrize(
@@ -393,7 +431,7 @@ def test_operands_that_do_not_fit(
     p = program()
     args = tuple(source(p, shape=s, name=f"x{i}").at[0] for i, s in enumerate(shapes))
     pairs = tuple(sorted(attrs.items()))
-    wrong = Node(len(p.nodes), op, 0, args, pairs, shape, W, Phase.ONLINE, 0)
+    wrong = Node(len(p.nodes), ops.BY_NAME[op], 0, args, pairs, shape, W, Phase.ONLINE, 0)
     with pytest.raises(IllegalParty, match=r"fit|looks up in no table"):
         check_party(_with(p, wrong))
 
@@ -410,7 +448,9 @@ def test_operands_that_do_not_fit(
 def test_bits_that_are_not_there(op: str, type: Type, attrs: dict[str, int]) -> None:
     p = program()
     x = source(p)
-    wrong = Node(1, op, 0, (x.at[0],), tuple(attrs.items()), (4,), type, Phase.ONLINE, 0)
+    wrong = Node(
+        1, ops.BY_NAME[op], 0, (x.at[0],), tuple(attrs.items()), (4,), type, Phase.ONLINE, 0
+    )
     with pytest.raises(IllegalParty, match="do not fit"):
         check_party(_with(p, wrong))
 
@@ -420,7 +460,7 @@ def test_an_index_of_planes_is_illegal() -> None:
     p = program()
     table, index = p.constant(0, (8,), W), source(p).bits(0, 3)
     args = (index.at[0], table.at[0])
-    wrong = Node(len(p.nodes), "lookup", 0, args, (), (4,), W, Phase.ONLINE, 0)
+    wrong = Node(len(p.nodes), ops.LOOKUP, 0, args, (), (4,), W, Phase.ONLINE, 0)
     with pytest.raises(IllegalParty, match="at no words"):
         check_party(_with(p, wrong))
 
@@ -431,7 +471,7 @@ def test_a_table_that_is_not_in_memory_is_illegal() -> None:
     index, table = source(p), p.const(5, (8,), W)
     assert look_up(table, index).constant_value() == 5
     args = (index.at[0], table.at[0])
-    wrong = Node(len(p.nodes), "lookup", 0, args, (), (4,), W, Phase.ONLINE, 0)
+    wrong = Node(len(p.nodes), ops.LOOKUP, 0, args, (), (4,), W, Phase.ONLINE, 0)
     with pytest.raises(IllegalParty, match="no table"):
         check_party(_with(p, wrong))
 
@@ -442,7 +482,9 @@ def test_moving_planes_is_illegal(op: str) -> None:
     p = program()
     bits = source(p).bits(0, 1)
     attrs = (("start", 0),) if op == "chunk" else ()
-    wrong = Node(len(p.nodes), op, 0, (bits.at[0],), attrs, (4,), planes(1), Phase.ONLINE, 0)
+    wrong = Node(
+        len(p.nodes), ops.BY_NAME[op], 0, (bits.at[0],), attrs, (4,), planes(1), Phase.ONLINE, 0
+    )
     with pytest.raises(IllegalParty, match="moves words alone"):
         check_party(_with(p, wrong))
 

@@ -17,13 +17,14 @@ import pytest
 import yaml
 from machines import plan_of
 
-from veilgraph.ir import plan_file
 from veilgraph.ir.errors import SecurityAbort, UsageError
-from veilgraph.ir.party import Program, apply
-from veilgraph.ir.plan import Disclosure, Layer, Phase, Plan, Share
-from veilgraph.ir.plan_checks import check
+from veilgraph.ir.party import ops
+from veilgraph.ir.party.program import Program, apply
+from veilgraph.ir.plan import file as plan_file
+from veilgraph.ir.plan.checks import check
+from veilgraph.ir.plan.tables import Disclosure, Layer, Phase, Plan, Share
 from veilgraph.ir.types import words
-from veilgraph.passes.expand_protocols import Expanded
+from veilgraph.passes.party.expand_protocols import Expanded
 
 Entries = dict[str, bytes]
 
@@ -43,7 +44,7 @@ def plan() -> Plan:
         (x * (masked - key) + program.constant(0, (5,), words(32)) + r).only(0), 0, 2
     )
     part = program.share("v", (1, 3), (0, 2), (5,), words(32))
-    total = apply("reduce_sum", (sent - r + part,), (2, 1), words(32), axes=(1,))
+    total = apply(ops.REDUCE_SUM, (sent - r + part,), (2, 1), words(32), axes=(1,))
     program.output(total, 2, "y", 3)
     made = plan_of(expanded)
     disclosed = (Disclosure("scale of conv1", "all", "a power of two"),)
@@ -208,8 +209,8 @@ def test_an_edited_plan_is_noticed(plan: Plan, file: Path) -> None:
 EDITS: tuple[tuple[str, str, str], ...] = (
     ("security: ''", "security: fine", "digest differs"),
     ("rounds: 1", "rounds: 0", "says what its tables do not"),
-    ("format: 4", "format: 5", "a plan of format 5, and this Veilgraph reads format 4"),
-    ("format: 4", "note: 1\nformat: 4", "says what its tables do not"),
+    ("format: 5", "format: 4", "a plan of format 4, and this Veilgraph reads format 5"),
+    ("format: 5", "note: 1\nformat: 5", "says what its tables do not"),
     ("- bob\n", "- bob\n- bob\n", "named alike"),
     ("- alice\n", "- ../x\n", "not a plain word"),
     ("arena_bytes: ", "arena_bytes: -", "of no sane size"),
@@ -341,7 +342,8 @@ TABLES: tuple[tuple[str, Callable[[Any], Any], str], ...] = (
     ("steps", lambda rows: rows[rows["kernel"] != 0xFFFF], "rounds are not those"),
     ("steps", lambda rows: np.repeat(rows, 2), "rounds are not those"),
     ("kept", put("bytes", 0, 1 << 50), "what it keeps lies outside"),
-    ("kept", put("phase", 0, 2), "what it keeps lies outside"),
+    ("kept", put("phase", 0, 3), "what it keeps lies outside"),
+    ("kept", put("phase", 0, 2), "what it keeps from run to run is not its states"),
     ("kept", lambda rows: np.repeat(rows, 4096), "what it keeps lies outside"),
 )
 

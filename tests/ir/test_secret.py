@@ -6,20 +6,29 @@ import numpy as np
 import pytest
 from torch_mlir import ir
 
-from veilgraph.ir import secret_ops
-from veilgraph.ir.exponentials import Pieces
 from veilgraph.ir.meaning.secret import evaluate
 from veilgraph.ir.mlir import context
-from veilgraph.ir.secret import Argument, SecretProgram
-from veilgraph.ir.secret_dialect import SecretOp, Stated, attributes_of
-from veilgraph.ir.secret_types import Encoding, RangeSource, RealRange, Secrecy, Tensor
-from veilgraph.ir.waves import Waves
+from veilgraph.ir.secret import ops as secret_ops
+from veilgraph.ir.secret.dialect import SecretOp, Stated, attributes_of
+from veilgraph.ir.secret.exponential import ExpSegments, ExpSums
+from veilgraph.ir.secret.fourier import Waves
+from veilgraph.ir.secret.function_forms import carried
+from veilgraph.ir.secret.program import Argument, SecretProgram
+from veilgraph.ir.secret.types import Encoding, RangeSource, RealRange, Secrecy, Tensor
 
 WHOLE = RealRange(-1.0, 1.5, RangeSource.CALIBRATED)
 PUBLIC = Encoding(40, 9, Secrecy.PUBLIC)
 IMAGE = {"strides": (1, 1), "pads_low": (0, 0), "pads_high": (0, 0)}
 WINDOW = {"window_bits": 20, "dropped_bits": 0}
-PIECES = Pieces(8, 5, 3, 12, 12, 40)
+SUMS = ExpSums(8, 5, 3, 12, 12, 40, 9)
+POWER = ExpSegments(8, 5, 3, 12, 12, 40, 9, 30, 12)
+REAL: dict[str, object] = {
+    "function": "gelu none",
+    "least": -1.0,
+    "most": 1.5,
+    "origin": 0.0,
+    "error": 2.0**-10,
+}
 WAVES = Waves(5, 1, 2, (1 << 20, -3), (0, 7), 20, -9, 4, 14, 16, 40)
 
 
@@ -60,22 +69,22 @@ CASES: list[
     (secret_ops.TruncateRelu, [(2,)], {"bits": 9, **WINDOW}, Stated(ring_bits=40), (2,), 0),
     (secret_ops.Maximum, [(2,), (3, 1)], WINDOW, Stated(), (3, 2), 9),
     (
-        secret_ops.MaskedFunction,
-        [(3,), (2, 8), (2, 4)],
-        WAVES.attributes() | {"bits": 12},
-        Stated(ring_bits=40),
+        secret_ops.Function,
+        [(3,)],
+        REAL | {"form": carried(WAVES)},
+        Stated(frac_bits=18, ring_bits=40),
         (3,),
         18,
     ),
-    (secret_ops.ExpSums, [(3, 5), (8,), (4,)], PIECES.attributes(), Stated(), (3, 8), 24),
     (
-        secret_ops.MaskedExp,
-        [(3, 5), (8,), (4,), (8,)],
-        PIECES.attributes() | {"bits": 10},
-        Stated(ring_bits=40),
+        secret_ops.Function,
+        [(3, 5)],
+        REAL | {"form": carried(POWER)},
+        Stated(frac_bits=14, ring_bits=40),
         (3, 5),
         14,
     ),
+    (secret_ops.RowSums, [(3, 5)], REAL | {"form": carried(SUMS)}, Stated(), (3, 8), 24),
     (secret_ops.SumPool, [(1, 2, 5, 4)], {**IMAGE, "kernel": (2, 2)}, Stated(), (1, 2, 4, 3), 9),
     (
         secret_ops.MaxPool,
@@ -208,12 +217,21 @@ def test_the_verifier_refuses_edited_text(old: str, new: str) -> None:
         SecretProgram.parse(context(), text.replace(old, new), {})
 
 
+def test_what_an_owner_may_give() -> None:
+    accepted = {source: RealRange(-1.0, 3.0, source).accepted(2.0) for source in RangeSource}
+    assert accepted == {
+        RangeSource.PROVEN: (-1.0, 3.0),
+        RangeSource.CALIBRATED: (-4.0, 6.0),
+        RangeSource.ASSUMED: (-np.inf, np.inf),
+    }
+
+
 def test_ranges_are_widened_by_what_their_source_needs() -> None:
     ranges = {source: RealRange(-1.0, 4.0, source) for source in RangeSource}
     assert ranges[RangeSource.CALIBRATED].widened(2.0) == (-5.0, 8.0)
     assert ranges[RangeSource.PROVEN].widened(2.0) == (-1.25, 4.25)
     assert ranges[RangeSource.ASSUMED].widened(2.0) == (-1.0, 4.0)
-    assert ranges[RangeSource.CALIBRATED].reach(2.0) == 8.0
+    assert ranges[RangeSource.CALIBRATED].magnitude(2.0) == 8.0
     assert RealRange.assumed(Encoding(40, 30)).bound == 2.0**8
 
 

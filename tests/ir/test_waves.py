@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from veilgraph.ir.waves import FINE_BITS, Split, Waves, rounded, tables, values
+from veilgraph.ir.secret.fourier import FINE_BITS, Split, Waves, rounded, tables, values
 
 FULL = 2.0**FINE_BITS
 
@@ -55,4 +55,4 @@ def test_a_sum_of_waves_is_that_sum_under_any_mask(window_bits: int) -> None:
 
 def test_attributes_are_all_of_it() -> None:
     waves = Waves(5, 1, 2, (1,), (2,), 20, 3, 4, 14, 16, 40)
-    assert Waves.of(waves.attributes() | {"bits": 7}) == waves
+    assert Waves.of(waves.parameters() | {"bits": 7}) == waves

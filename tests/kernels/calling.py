@@ -17,7 +17,7 @@ import numpy.typing as npt
 import pytest
 from cards import CardRunner, first_card
 
-from veilgraph.ir.plan import BUFFER, MAX_RANK, STEP, BufferKind, Region
+from veilgraph.ir.plan.tables import BUFFER, MAX_RANK, STEP, BufferKind, Region
 from veilgraph.kernels import KERNELS
 from veilgraph.kernels.cuda import Buffer, DeviceShape, Launch, buffers_of, placed
 from veilgraph.kernels.cuda.shim import ShimRunner

@@ -11,7 +11,7 @@ from veilgraph.kernels.cuda import Keys, Launch, Pointer, Source
 ENCRYPT = Source(
     "encrypt",
     """
-#include "kernels/aes.cuh"
+#include "kernels/cuda/aes.cuh"
 extern "C" __global__ void encrypt(uint4* blocks, const veil::AesSchedule* schedules,
                                    uint64_t number) {
   __shared__ veil::AesTable table;

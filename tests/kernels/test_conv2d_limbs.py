@@ -156,7 +156,7 @@ def test_when_a_kernel_over_all_of_an_image_goes_by_residues() -> None:
         shapes = (batch, filters, side, side), (batch, channels, side, side)
         c = convolution_of(shapes[1], (filters, channels, 1, 1), shapes[0], Params(64))
         factors = [c.images, replace(c.weights, is_fixed=fixed)]
-        made = conv2d.launches([c.out, *factors], c.params, DeviceShape(132, "sm_80"))
+        made = conv2d.launches([c.out, *factors], c.params.values(), DeviceShape(132, "sm_80"))
         return [launch.entry.removeprefix("veil_").split("_")[0] for launch in made]
 
     assert entries(1, 2048, 64, 1024, False) == ["reduce", "reduce", "multiply", "combine"]

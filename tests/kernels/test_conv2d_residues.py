@@ -21,12 +21,12 @@ from test_residues import engines
 from veilgraph.kernels.conv2d import costs
 from veilgraph.kernels.conv2d import cuda as conv2d
 from veilgraph.kernels.conv2d.declaration import Params
-from veilgraph.kernels.conv2d.image_planes import PIECE, Axis, ImagePlanes
 from veilgraph.kernels.conv2d.reference import conv2d as conv2d_reference
-from veilgraph.kernels.conv2d.residues import MOST_TAPS, Shape, by_residues
+from veilgraph.kernels.conv2d.residues.image_planes import PIECE, Axis, ImagePlanes
+from veilgraph.kernels.conv2d.residues.residues import MOST_TAPS, Shape, by_residues
 from veilgraph.kernels.cuda import DeviceShape
 from veilgraph.kernels.cuda.launch import Packed
-from veilgraph.kernels.gemm.residues import MAX_DEPTH, moduli_count
+from veilgraph.kernels.gemm.residues.residues import MAX_DEPTH, moduli_count
 from veilgraph.kernels.matmul.residues import MAX_SCRATCH
 
 Words = npt.NDArray[Any]
@@ -206,7 +206,7 @@ def entries(
     out = batch, filters, side // stride, side // stride
     c = convolution_of(images, (filters, channels, kernel, kernel), out, params)
     factors = [c.images, replace(c.weights, is_fixed=is_fixed)]
-    made = conv2d.launches([c.out, *factors], c.params, device)
+    made = conv2d.launches([c.out, *factors], c.params.values(), device)
     return ["_".join(launch.entry.split("_")[1:3]) for launch in made]
 
 
@@ -255,7 +255,7 @@ def test_weights_that_are_packed_need_no_launch_and_no_scratch_memory() -> None:
     c = convolution_of(*shapes, Params(64))
     fixed = replace(c.weights, is_fixed=True)
     every_time, once = (
-        by_residues([c.out, c.images, w], c.params, SM90) for w in (c.weights, fixed)
+        by_residues([c.out, c.images, w], c.params.values(), SM90) for w in (c.weights, fixed)
     )
     assert [launch.entry for launch in every_time[1:]] == [launch.entry for launch in once]
     size = Shape.of(c).weight_bytes

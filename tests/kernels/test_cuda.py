@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from cards import CardRunner
 
-from veilgraph.ir import plan
+from veilgraph.ir.plan import tables as plan
 from veilgraph.kernels.cuda import (
     ROOT,
     Buffer,
@@ -25,7 +25,7 @@ from veilgraph.kernels.cuda import (
 from veilgraph.kernels.cuda.launch import SCRATCH
 from veilgraph.kernels.cuda.shim import ShimRunner
 from veilgraph.kernels.cuda.steps import launches
-from veilgraph.runtime.cuda.shim_driver import ShimDriver
+from veilgraph.runtime.devices.cuda.shim_driver import ShimDriver
 
 DEVICE = DeviceShape(multiprocessors=1)
 TEXT = """

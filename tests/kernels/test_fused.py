@@ -10,7 +10,8 @@ from hypothesis import strategies as st
 from programs import Streams, check, program
 
 from veilgraph.kernels.fused import aes
-from veilgraph.kernels.fused.declaration import MAX_BIT_REGISTERS, MAX_WORD_REGISTERS, Op
+from veilgraph.kernels.fused.declaration import MAX_BIT_REGISTERS, MAX_WORD_REGISTERS
+from veilgraph.kernels.fused.instructions import Op
 from veilgraph.kernels.native import supported
 
 WIDE, NARROW = range(4), range(4, 7)  # word registers that hold 64 and 32 bits

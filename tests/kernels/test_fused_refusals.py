@@ -7,12 +7,8 @@ import pytest
 from calling import Call
 from programs import KEYS, program
 
-from veilgraph.kernels.fused.declaration import (
-    MAX_BIT_REGISTERS,
-    MAX_ELEMENTS,
-    MAX_WORD_REGISTERS,
-    Op,
-)
+from veilgraph.kernels.fused.declaration import MAX_BIT_REGISTERS, MAX_ELEMENTS, MAX_WORD_REGISTERS
+from veilgraph.kernels.fused.instructions import Op
 from veilgraph.kernels.fused.reference import Packed, Planes, Stream
 
 LOAD = {"op": Op.LOAD, "word": 64, "a": 0}

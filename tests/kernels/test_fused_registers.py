@@ -5,8 +5,8 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from veilgraph.kernels.fused.declaration import Op
 from veilgraph.kernels.fused.drawn import segments
+from veilgraph.kernels.fused.instructions import Op
 from veilgraph.kernels.fused.registers import LANES, Plane, lanes_of, moves, pieces
 
 planes = st.builds(Plane, st.sampled_from("abc"), st.integers(0, LANES - 1))

@@ -9,12 +9,12 @@ from pathlib import Path
 import pytest
 from ptx import early_uses
 
-from veilgraph.kernels.conv2d.residues import IMAGES
+from veilgraph.kernels.conv2d.residues.residues import IMAGES
 from veilgraph.kernels.cuda import FLAGS, ROOT, DeviceShape
-from veilgraph.kernels.gemm.byte_products import BLOCKS, WGMMA, WGMMA_PAIRS, Engine, Right
-from veilgraph.kernels.gemm.byte_products import source as byte_products
 from veilgraph.kernels.gemm.limbs import MmaTile, Ring, Tiling, stages_of, tiles_of
-from veilgraph.kernels.gemm.residues import Basis
+from veilgraph.kernels.gemm.residues.byte_products import BLOCKS, WGMMA, WGMMA_PAIRS, Engine, Right
+from veilgraph.kernels.gemm.residues.byte_products import source as byte_products
+from veilgraph.kernels.gemm.residues.residues import Basis
 
 NVCC = shutil.which("nvcc")
 needs_nvcc = pytest.mark.skipif(NVCC is None, reason="there is no nvcc on the path")

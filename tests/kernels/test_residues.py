@@ -22,7 +22,8 @@ from test_linear import assert_equal_in_ring, junk, matrix, random_words, seeds
 from veilgraph.kernels.cuda import Buffer, DeviceShape, Kind, Launch, Pointer, Source, placed
 from veilgraph.kernels.cuda.launch import PACKED, Packed
 from veilgraph.kernels.cuda.shim import ShimRunner
-from veilgraph.kernels.gemm.byte_products import (
+from veilgraph.kernels.gemm.limbs import Ring
+from veilgraph.kernels.gemm.residues.byte_products import (
     MMA,
     WGMMA,
     WGMMA_PAIRS,
@@ -30,10 +31,9 @@ from veilgraph.kernels.gemm.byte_products import (
     plane_bytes,
     source,
 )
-from veilgraph.kernels.gemm.limbs import Ring
-from veilgraph.kernels.gemm.residues import MAX_DEPTH, MODULI, Basis, largest, moduli_count
-from veilgraph.kernels.gemm.residues import source as residues_source
-from veilgraph.kernels.gemm.residues_reference import combined, product, residues_of
+from veilgraph.kernels.gemm.residues.residues import MAX_DEPTH, MODULI, Basis, largest, moduli_count
+from veilgraph.kernels.gemm.residues.residues import source as residues_source
+from veilgraph.kernels.gemm.residues.residues_reference import combined, product, residues_of
 from veilgraph.kernels.matmul.reference import matmul as matmul_reference
 from veilgraph.kernels.matmul.residues import MAX_SCRATCH, Shape, by_residues
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from importlib import import_module
 from typing import Any
 
 import numpy as np
@@ -16,7 +17,9 @@ from hypothesis import strategies as st
 from test_limbs import SM80, SM90, all_least, all_most
 from test_linear import assert_equal_in_ring, junk, random_words, seeds
 
+from veilgraph.kernels import KERNELS
 from veilgraph.kernels.cuda import Buffer, DeviceShape, Kind, Launch, Pointer
+from veilgraph.kernels.declared import DECLARED
 from veilgraph.kernels.gemm import limbs
 from veilgraph.kernels.gemm.limbs import Access, Ring, Tiling, stages_of, tiles_of, tiling_of
 from veilgraph.kernels.matmul import cuda as matmul
@@ -253,6 +256,12 @@ def buffers(
 
 
 H100 = DeviceShape(132, "sm_90")
+
+
+def test_a_kernel_takes_sums_where_it_has_launches_of_them() -> None:
+    modules = {name: import_module(f"veilgraph.kernels.{name}.cuda") for name in KERNELS}
+    taking = {name for name, module in modules.items() if hasattr(module, "launches_of_sums")}
+    assert taking == {name for name in KERNELS if DECLARED[name].takes_sums} == {"matmul"}
 
 
 def test_launches_of_sums_go_the_same_way() -> None:

@@ -9,11 +9,11 @@ from typing import Any
 import numpy as np
 from torch_mlir import ir
 
-from veilgraph.ir.graph import Graph, kind_of
-from veilgraph.ir.graph import attributes as graph_attributes
-from veilgraph.ir.secret import SecretProgram
-from veilgraph.ir.secret_dialect import attributes_of
-from veilgraph.ir.secret_types import Tensor
+from veilgraph.ir.graph.program import Graph, kind_of
+from veilgraph.ir.graph.program import attributes as graph_attributes
+from veilgraph.ir.secret.dialect import attributes_of
+from veilgraph.ir.secret.program import SecretProgram
+from veilgraph.ir.secret.types import Tensor
 
 WINDOW = ("window_bits", "dropped_bits")
 

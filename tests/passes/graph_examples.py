@@ -9,7 +9,7 @@ import numpy as np
 from torch_mlir import ir
 
 from veilgraph.ir.attributes import shape_of
-from veilgraph.ir.graph import Graph
+from veilgraph.ir.graph.program import Graph
 
 
 def example(docstring: str | None, context: ir.Context) -> tuple[Graph, Graph]:

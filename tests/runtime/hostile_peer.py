@@ -11,7 +11,7 @@ from cryptography.hazmat.primitives import hashes
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 from cryptography.hazmat.primitives.kdf.hkdf import HKDFExpand
 
-from veilgraph.runtime.certificates import CertificateFiles
+from veilgraph.runtime.session.certificates import CertificateFiles
 
 HANDSHAKE, DATA = 22, 23
 KEY_UPDATE = b"\x18\0\0\1"  # type and length of one; a byte follows

@@ -7,10 +7,10 @@ from machines import plan_of
 from small_plans import revealed, shared
 from whole_plans import check_devices
 
-from veilgraph.ir.party import Program
-from veilgraph.ir.plan import Plan
-from veilgraph.passes.expand_protocols import Expanded
-from veilgraph.targets.suite import Operation, Parties
+from veilgraph.ir.party.program import Program
+from veilgraph.ir.plan.tables import Plan
+from veilgraph.passes.party.expand_protocols import Expanded
+from veilgraph.targets.suite import Member, Operation, Parties
 from veilgraph.targets.suites import SUITES
 
 GEOMETRY = {"strides": (1, 1), "pads_low": (0, 0), "pads_high": (0, 0), "dilations": (1, 1)}
@@ -27,16 +27,15 @@ def layer_plan(suite: str, op: str, ring_bits: int, batch: int, bits: int = 4) -
     """y = op(x, w) truncated by so many bits, for the second party, op matmul or conv, of three
     parties: the third deals where the suite has a dealer."""
     program, made = Program(("alice", "bob", "carol")), SUITES[suite]
-    p = Parties(program, (0, 1), 2) if made.security.dealer else Parties(program, (0, 1, 2))
+    deals = made.security.provider is not None
+    p = Parties(program, (0, 1), Member(2)) if deals else Parties(program, (0, 1, 2))
     x_shape, w_shape, shape = layer_shapes(op, batch)
     x = shared(p, "input", "x", 0, x_shape, ring_bits, made)
     w = shared(p, "weight", "w", 1, w_shape, ring_bits, made)
     attrs = {**GEOMETRY, "groups": 1} if op == "conv" else {}
-    y = made.protocols[op](p, Operation(op, shape, ring_bits, attrs), x, w)
+    y = made.offered(op)(p, Operation(op, shape, ring_bits, attrs), x, w)
     if bits > 0:
-        y = made.protocols["truncate"](
-            p, Operation("truncate", shape, ring_bits, {"bits": bits}), y
-        )
+        y = made.offered("truncate")(p, Operation("truncate", shape, ring_bits, {"bits": bits}), y)
     program.output(revealed(p, 1, y, made), 1, "y", bits)
     return plan_of(Expanded(program), suite)
 

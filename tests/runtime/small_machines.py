@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
-from veilgraph.ir.plan import BUFFER, STEP, BufferKind
+from veilgraph.ir.plan.tables import BUFFER, STEP, BufferKind
 from veilgraph.kernels import KERNELS
 from veilgraph.kernels.native import library
 from veilgraph.runtime._native import Machine, check_program

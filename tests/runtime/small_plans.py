@@ -9,11 +9,11 @@ import numpy as np
 import numpy.typing as npt
 from machines import plan_of
 
-from veilgraph.ir.party import Program, Value
-from veilgraph.ir.plan import Phase, Plan
+from veilgraph.ir.party.program import Program, Value
+from veilgraph.ir.plan.tables import Phase, Plan
 from veilgraph.ir.types import words
-from veilgraph.passes.expand_protocols import Expanded
-from veilgraph.targets.suite import Operation, Parties, Sharing, Suite
+from veilgraph.passes.party.expand_protocols import Expanded
+from veilgraph.targets.suite import Member, Operation, Parties, Sharing, Suite
 from veilgraph.targets.suites import SUITES
 
 REP3 = SUITES["rep3"]
@@ -25,13 +25,13 @@ W: Integers = np.arange(-9, 9).reshape(6, 3) * 16
 def small_plan(ring_bits: int = 40) -> Plan:
     """Input x of alice [4, 6], weight w of carol [6, 3]; outputs y of bob and total of alice."""
     program = Program(("alice", "bob", "carol"))
-    p, suite = Parties(program, (0, 1, 2)), REP3.protocols
+    p, suite = Parties(program, (0, 1, 2)), REP3
     x = shared(p, "input", "x", 0, X.shape, ring_bits)
     w = shared(p, "weight", "w", 2, W.shape, ring_bits)
-    y = suite["matmul"](p, Operation("matmul", (4, 3), ring_bits, {}), x, w)
-    y = suite["truncate"](p, Operation("truncate", (4, 3), ring_bits, {"bits": 4}), y)
+    y = suite.offered("matmul")(p, Operation("matmul", (4, 3), ring_bits, {}), x, w)
+    y = suite.offered("truncate")(p, Operation("truncate", (4, 3), ring_bits, {"bits": 4}), y)
     axes = {"axes": (0, 1), "keepdims": False}
-    total = suite["reduce_sum"](p, Operation("reduce_sum", (), ring_bits, axes), y)
+    total = suite.offered("reduce_sum")(p, Operation("reduce_sum", (), ring_bits, axes), y)
     program.output(revealed(p, 1, y), 1, "y", 4)
     program.output(revealed(p, 0, total), 0, "total", 4)
     plan = plan_of(Expanded(program))
@@ -51,7 +51,7 @@ def large_plan(elements: int = LARGE) -> Plan:
     p = Parties(program, (0, 1, 2))
     x = shared(p, "input", "x", 0, (elements,), 64)
     window = {"window_bits": 24, "dropped_bits": 0}
-    y = REP3.protocols["relu"](p, Operation("relu", (elements,), 64, window), x)
+    y = REP3.offered("relu")(p, Operation("relu", (elements,), 64, window), x)
     program.output(revealed(p, 1, y), 1, "y", 4)
     return plan_of(Expanded(program))
 
@@ -67,7 +67,7 @@ def filtered_plan() -> Plan:
     x = shared(p, "input", "x", 0, FILTERED.shape, 40)
     w = shared(p, "weight", "w", 2, FILTERS.shape, 40)
     attrs = {"strides": (2, 1), "pads_low": (1, 1), "dilations": (1, 1), "groups": 1}
-    y = REP3.protocols["conv"](p, Operation("conv", (2, 4, 3, 5), 40, attrs), x, w)
+    y = REP3.offered("conv")(p, Operation("conv", (2, 4, 3, 5), 40, attrs), x, w)
     program.output(revealed(p, 1, y), 1, "y", 8)
     return plan_of(Expanded(program))
 
@@ -84,12 +84,12 @@ def shared(
     phase = Phase.SETUP if role == "weight" else Phase.ONLINE
     with p.program.in_phase(phase):
         value = p.program.source(role, name, owner, shape, words(ring_bits))
-        made: Sharing = suite.protocols["share"](p, owner, value)
+        made: Sharing = suite.share(p, Member(owner), value)
     return made
 
 
 def revealed(p: Parties, receiver: int, x: Sharing, suite: Suite = REP3) -> Value:
-    value: Any = suite.protocols["reveal"](p, receiver, x)
+    value: Any = suite.reveal(p, Member(receiver), x)
     assert isinstance(value, Value)
     return value
 

@@ -1,4 +1,4 @@
-"""Callers and answerers that speak the greeting by hand, to show what no veilgraph would."""
+"""Callers and answerers that speak the preamble by hand, to show what no veilgraph would."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 
-from veilgraph.runtime.certificates import init, load_private_key
-from veilgraph.runtime.config import Config
+from veilgraph.runtime.session.certificates import init, load_private_key
+from veilgraph.runtime.session.config import Config
 
 TLS, RAW = b"veilgraph tls\n", b"veilgraph raw\n"
 
@@ -39,7 +39,7 @@ def caller(config: Config, act: Callable[[socket.socket], Any]) -> Any:
 
 
 def verdict_on(content: bytes) -> Callable[[socket.socket], int]:
-    """Says something; the verdict that comes back before the connection ends."""
+    """Says something; the status that comes back before the connection ends."""
 
     def act(connection: socket.socket) -> int:
         connection.sendall(content)

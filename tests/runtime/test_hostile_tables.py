@@ -11,9 +11,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from small_machines import OPENED, Records, image, machine, proven, step, words
 
-from veilgraph.ir.plan import MAX_RANK, BufferKind, Region
+from veilgraph.ir.plan.tables import MAX_RANK, BufferKind, Region
 from veilgraph.kernels import KERNELS
-from veilgraph.kernels.fused.declaration import INSTRUCTION, Op
+from veilgraph.kernels.fused.declaration import INSTRUCTION
+from veilgraph.kernels.fused.instructions import Op
 from veilgraph.kernels.native import library, supported
 from veilgraph.runtime._native import Machine
 

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from small_machines import CONSTANTS, busy_machine, machine, step, words
 
-from veilgraph.ir.plan import ROUND, Region
+from veilgraph.ir.plan.tables import ROUND, Region
 from veilgraph.kernels import KERNELS
 from veilgraph.kernels.native import library, supported
 from veilgraph.runtime._native import Machine

@@ -21,11 +21,11 @@ from veilgraph.ir.errors import (
     SecurityAbort,
     UsageError,
 )
-from veilgraph.ir.plan import Direction, Phase, Plan
-from veilgraph.runtime.cpu_device import CpuDevice
-from veilgraph.runtime.devices import ready
-from veilgraph.runtime.links import Links
-from veilgraph.runtime.loopback import loopback
+from veilgraph.ir.plan.tables import Direction, Phase, Plan
+from veilgraph.runtime.devices.choose import ready
+from veilgraph.runtime.devices.cpu import CpuDevice
+from veilgraph.runtime.links.links import Links
+from veilgraph.runtime.links.loopback import loopback
 from veilgraph.runtime.party import Party, Prepared
 from veilgraph.runtime.simulate import in_threads
 from veilgraph.runtime.transcript import predict

@@ -25,12 +25,12 @@ from three_parties import (
 )
 
 from veilgraph.ir.errors import PeerError
-from veilgraph.ir.plan import ROUND, Phase, Plan
+from veilgraph.ir.plan.tables import ROUND, Phase, Plan
 from veilgraph.runtime._native import LongRound
 from veilgraph.runtime._native import Phase as NativeRounds
-from veilgraph.runtime.native_links import NativeLinks
+from veilgraph.runtime.links.native import NativeLinks
 from veilgraph.runtime.party import Party
-from veilgraph.runtime.phases import NativePhase, Piece, Stretch, TurnsPhase, phase_loop
+from veilgraph.runtime.phases import NativePhase, Piece, StepRange, TurnsPhase, phase_loop
 from veilgraph.runtime.transcript import PhaseRecord, Transcript
 
 
@@ -167,7 +167,7 @@ def test_a_step_that_fails_ends_the_round_that_it_was_in(tmp_path: Path) -> None
     """The machine is busy: the round is left, and the peers are told."""
     links = connect_all(connect_native, load_all(write_parties(tmp_path)))
     busy = busy_machine()
-    stretch = Stretch(0, 1, "relu", [Piece(1, 0, 8, 0, 0)], [Piece(1, 8, 8, 0, 0)])
+    stretch = StepRange(0, 1, "relu", [Piece(1, 0, 8, 0, 0)], [Piece(1, 8, 8, 0, 0)])
     loop = NativePhase(busy, links[0], [stretch])
     worker = threading.Thread(target=busy.run, args=(0, 8, 0))
     worker.start()
@@ -183,7 +183,7 @@ def test_a_step_that_fails_ends_the_round_that_it_was_in(tmp_path: Path) -> None
 
 def test_a_signal_ends_a_phase(tmp_path: Path) -> None:
     links = connect_all(connect_native, load_all(write_parties(tmp_path)))
-    awaiting = [Stretch(0, 1, "relu round 1", [], [Piece(1, 0, 8, 1, 0)])]
+    awaiting = [StepRange(0, 1, "relu round 1", [], [Piece(1, 0, 8, 1, 0)])]
     threading.Timer(0.2, os.kill, (os.getpid(), signal.SIGINT)).start()
     with pytest.raises(KeyboardInterrupt):
         NativePhase(machine(), links[0], awaiting).run(1, PhaseRecord())

@@ -10,8 +10,8 @@ import numpy.typing as npt
 import pytest
 
 from veilgraph.ir.errors import AccuracyError, UsageError
-from veilgraph.ir.plan import Tensor
-from veilgraph.runtime.shares import decode, encode, word_dtype
+from veilgraph.ir.plan.tables import Tensor
+from veilgraph.runtime.encoding import decode, encode, word_dtype
 
 
 def tensor(ring_bits: int = 32, frac_bits: int = 8, **named: float) -> Tensor:

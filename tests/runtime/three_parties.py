@@ -16,12 +16,12 @@ from cryptography.hazmat.primitives import serialization
 
 from veilgraph.ir.errors import VeilgraphError
 from veilgraph.runtime._native import OpenSsl
-from veilgraph.runtime.certificates import fingerprint, init, load_private_key, self_signed
-from veilgraph.runtime.config import Config
-from veilgraph.runtime.keys import Holders
-from veilgraph.runtime.links import Links, TlsLinks
-from veilgraph.runtime.native_links import NativeLinks
-from veilgraph.runtime.tls import RECORDS_PER_KEY, NativeTransport, openssl
+from veilgraph.runtime.links.links import Links, TlsLinks
+from veilgraph.runtime.links.native import NativeLinks
+from veilgraph.runtime.links.tls import RECORDS_PER_KEY, NativeTransport, openssl
+from veilgraph.runtime.session.certificates import fingerprint, init, load_private_key, self_signed
+from veilgraph.runtime.session.config import Config
+from veilgraph.runtime.session.keys import Holders
 
 NAMES = ("alice", "bob", "carol")
 DIGEST = bytes(range(32))

@@ -12,10 +12,10 @@ from machines import Where, known_keys, run_machines, run_prepared
 from tiny_models import tiny_plan
 
 import veilgraph
-from veilgraph.ir.plan import Plan
-from veilgraph.runtime.device import Ready
-from veilgraph.runtime.devices import ready
-from veilgraph.runtime.mixed_device import MixedReady
+from veilgraph.ir.plan.tables import Plan
+from veilgraph.runtime.devices.choose import ready
+from veilgraph.runtime.devices.heterogeneous import MixedReady
+from veilgraph.runtime.devices.interface import Ready
 
 DIGITS = Path(__file__).parents[2] / "examples" / "digits"
 

@@ -12,17 +12,19 @@ import numpy.typing as npt
 from veilgraph.ir.meaning import integers
 from veilgraph.ir.meaning.integers import Windows
 from veilgraph.ir.meaning.party import DrawSource, evaluate, uniform_draws
-from veilgraph.ir.party import Draw, Program, Shape
-from veilgraph.ir.plan import Phase
+from veilgraph.ir.party import ops
+from veilgraph.ir.party.program import Draw, Program, Shape
+from veilgraph.ir.plan.tables import Phase
 from veilgraph.ir.types import Type, words
-from veilgraph.passes.expand_protocols import Expanded, LayerNote
-from veilgraph.targets.linear import additive
-from veilgraph.targets.suite import Form, Operation, Parties, Sharing, Suite
+from veilgraph.passes.party.expand_protocols import Expanded, LayerNote
+from veilgraph.targets.blocks.linear import additive
+from veilgraph.targets.suite import Form, Member, Operation, Sharing, Suite
 from veilgraph.targets.suites import SUITES
 from veilgraph.targets.target import Target, target
 
 Integers = npt.NDArray[np.int64]
 NAMES = ("alice", "bob", "carol", "erin", "frank")
+CLIENTS = ("gina", "hugo")
 
 
 @dataclass(frozen=True)
@@ -31,15 +33,26 @@ class Setting:
 
     suite: Suite
     computing: int
+    clients: int = 0
 
     def __str__(self) -> str:
         fewest, most = self.suite.security.parties
-        return self.suite.name if fewest == most else f"{self.suite.name}-{self.computing}"
+        beside = "-client" * self.clients
+        return (
+            self.suite.name if fewest == most else f"{self.suite.name}-{self.computing}"
+        ) + beside
 
     @property
     def target(self) -> Target:
-        dealer = "dealer" if self.suite.security.dealer else None
-        return target(self.suite.name, NAMES[: self.computing], dealer=dealer)
+        dealer = "dealer" if self.suite.security.provider else None
+        clients = CLIENTS[: self.clients]
+        return target(
+            self.suite.name,
+            NAMES[: self.computing],
+            receivers={"y": clients} if clients else {},
+            dealer=dealer,
+            clients=clients,
+        )
 
 
 SETTINGS = (
@@ -57,8 +70,7 @@ class Trace:
     def __init__(self, setting: Setting, turn: int = 0) -> None:
         self.setting = setting
         self.program = Program(setting.target.everyone)
-        dealer = setting.computing if setting.suite.security.dealer else None
-        self.parties = Parties(self.program, tuple(range(setting.computing)), dealer)
+        self.parties = setting.target.placed(self.program)
         self.expanded = Expanded(self.program)
         for _ in range(turn):  # protocols take turns in roles, layer by layer
             self._layer("", "")
@@ -73,7 +85,7 @@ class Trace:
         phase = Phase.SETUP if role == "weight" else Phase.ONLINE
         with self._layer(name, role), self.program.in_phase(phase):
             value = self.program.source(role, name, owner, shape, words(ring_bits))
-            shared: Sharing = self.setting.suite.protocols["share"](self.parties, owner, value)
+            shared: Sharing = self.setting.suite.share(self.parties, Member(owner), value)
         return shared
 
     def public(self, value: Integers, ring_bits: int) -> Sharing:
@@ -91,12 +103,12 @@ class Trace:
     ) -> Sharing:
         with self._layer(f"{op}{self.program.layer}", op):
             operation = Operation(op, shape, ring_bits, attrs)
-            result: Sharing = self.setting.suite.protocols[op](self.parties, operation, *operands)
+            result: Sharing = self.setting.suite.offered(op)(self.parties, operation, *operands)
         return result
 
     def reveal(self, x: Sharing, name: str = "y", party: int = 0) -> None:
         with self._layer(name, "reveal"):
-            value: Any = self.setting.suite.protocols["reveal"](self.parties, party, x)
+            value: Any = self.setting.suite.reveal(self.parties, Member(party), x)
             self.program.output(value, party, name, 0)
 
     def run(
@@ -106,7 +118,7 @@ class Trace:
         sources = {name: value.view(np.uint64) for name, value in inputs.items()}
         draws = draws or uniform_draws(np.random.default_rng(1))
         done = evaluate(self.program, sources, draws, self.expanded.constants)
-        bits = next(n.type.bits for n in self.program.nodes if n.op == "output")
+        bits = next(n.type.bits for n in self.program.nodes if n.op is ops.OUTPUT)
         return integers.center(done.outputs[party, "y"].view(np.int64), bits)
 
 
@@ -133,7 +145,7 @@ class Masked:
         drawn = [self._own[number] for number in sorted(self._own)]
         if not drawn:
             return 0  # cleartext
-        if self._setting.suite.security.dealer:
+        if self._setting.suite.security.provider:
             return np.ravel(sum(drawn[1 : self._setting.computing], drawn[0]))
         return np.concatenate([part.ravel() for part in drawn])
 
@@ -167,7 +179,7 @@ class Case:
                 continue
             inputs[f"x{j}"] = value
             x = trace.share(f"x{j}", value.shape, ring_bits, j % setting.computing)
-            operands.append(additive(x) if form == "additive" and j != 1 else x)
+            operands.append(additive(trace.parties, x) if form == "additive" and j != 1 else x)
         y = trace.apply(self.op, self.result, ring_bits, self.attrs, *operands)
         assert y.shape == self.result
         receiver = setting.computing - 1

@@ -7,10 +7,10 @@ from typing import Any
 from conformance import Setting, Trace
 from machines import plan_of
 
-from veilgraph.ir import exponentials
-from veilgraph.ir.exponentials import Pieces
-from veilgraph.ir.plan import Plan
-from veilgraph.ir.waves import tables
+from veilgraph.ir.plan.tables import Plan
+from veilgraph.ir.secret import exponential as exponentials
+from veilgraph.ir.secret.exponential import Pieces
+from veilgraph.ir.secret.fourier import tables
 
 SIZE = 200  # three chunks, the last of them not whole words
 PAIR = {"window_bits": 17, "dropped_bits": 0}
@@ -41,8 +41,8 @@ PROTOCOLS: dict[str, tuple[int, dict[str, Any]]] = {  # operands, attributes
     "relu": (1, PAIR),
     "maximum": (2, PAIR),
     "masked_function": (1, WAVES),
-    "exp_sums": (1, PIECES.attributes()),
-    "masked_exp": (1, PIECES.attributes() | {"bits": 20}),
+    "exp_sums": (1, PIECES.parameters()),
+    "masked_exp": (1, PIECES.parameters() | {"bits": 20}),
     "max_pool": (1, {**POOL, "dilations": (1, 1), **PAIR}),
 }
 

@@ -11,8 +11,8 @@ from conformance import SETTINGS, Integers, Setting, Trace
 from veilgraph.ir.meaning import integers
 from veilgraph.ir.meaning.integers import Windows
 from veilgraph.ir.meaning.party import uniform_draws
-from veilgraph.ir.party import Shape
-from veilgraph.targets.linear import additive
+from veilgraph.ir.party.program import Shape
+from veilgraph.targets.blocks.linear import additive
 
 SIZES = (1, 2, 63, 64, 65, 191, 192, 193, 577)
 # (ring, window, dropped bits): n = window - dropped - 1 tree bits from 0 up, even and odd.
@@ -46,7 +46,7 @@ def computed(
     trace = Trace(setting, turn)
     shared = [trace.share(f"x{j}", x.shape, k) for j, x in enumerate(operands)]
     if form == "additive":
-        shared = [additive(x) for x in shared]
+        shared = [additive(trace.parties, x) for x in shared]
     y = trace.apply(op, shape, K or k, attrs, *shared)
     assert y.shape == shape
     trace.reveal(y)

@@ -17,14 +17,15 @@ from onnx import helper
 from test_mutants import mutant
 
 import veilgraph
-from veilgraph.ir.party import Value
-from veilgraph.ir.plan import Phase
-from veilgraph.passes import expand_protocols
-from veilgraph.passes.verify_masking import MaskingError
-from veilgraph.targets.suite import Form, Operation, Parties, Sharing, Suite
+from veilgraph.ir.party.program import Value
+from veilgraph.ir.plan.tables import Phase
+from veilgraph.passes.party import expand_protocols
+from veilgraph.passes.party.verify_masking import MaskingError
+from veilgraph.targets.suite import Form, Member, Operation, Parties, Sharing, Suite
 from veilgraph.targets.suites import SUITES
 from veilgraph.targets.suites.additive import opened
 from veilgraph.targets.suites.rep3 import masked
+from veilgraph.targets.variants import Variant
 
 REP3, ADDITIVE = SUITES["rep3"], SUITES["additive"]
 PERCEPTRON = model(
@@ -73,23 +74,24 @@ def test_no_plan_without_a_mask(suite: str, fault: str, monkeypatch: pytest.Monk
 # Protocols that say too much
 
 
-def shares_in_the_clear(p: Parties, owner: int, x: Value) -> Sharing:
+def shares_in_the_clear(p: Parties, source: Member, x: Value) -> Sharing:
     zero = p.program.const(0, x.shape, x.type)
     parts = [p.at(zero, j - 1, j) for j in p]
+    owner = source.party
     parts[owner] = p.send(x, owner, owner - 1)
     return Sharing(tuple(parts), Form.REPLICATED)
 
 
-def masked_from_the_setup(p: Parties, owner: int, x: Value) -> Sharing:
+def masked_from_the_setup(p: Parties, source: Member, x: Value) -> Sharing:
     with p.program.in_phase(Phase.SETUP):
-        share: Sharing = REP3.protocols["share"](p, owner, x)
+        share: Sharing = REP3.share(p, source, x)
     return share
 
 
 def truncated_in_the_open(p: Parties, op: Operation, z: Sharing) -> Sharing:
     """Parties 0 and 1 learn z."""
     total = p.at(z[0] + p.send(z[1], 1, 0) + p.send(z[2], 2, 0), 0)
-    done: Sharing = REP3.protocols["share"](p, 0, (total >> int(op["bits"])).mod(op.ring_bits))
+    done: Sharing = REP3.share(p, Member(0), (total >> int(op["bits"])).mod(op.ring_bits))
     return done
 
 
@@ -99,51 +101,52 @@ def opened_without_a_mask(p: Parties, op: Operation, z: Sharing) -> Sharing:
     return Sharing(tuple(p.at(c if i == 0 else zero, i) for i in p), Form.ADDITIVE)
 
 
-def told_to_one_more(p: Parties, receiver: int, x: Sharing) -> Value:
+def told_to_one_more(p: Parties, receiver: Member, x: Sharing) -> Value:
     """The output goes to another party too, under the same name."""
-    found: Value = REP3.protocols["reveal"](p, receiver, x)
-    other: Value = REP3.protocols["reveal"](p, receiver + 1, x)
-    p.program.output(other, p.index(receiver + 1), "y", 0)
+    found: Value = REP3.reveal(p, receiver, x)
+    other: Value = REP3.reveal(p, Member(receiver.party + 1), x)
+    p.program.output(other, receiver.party + 1, "y", 0)
     return found
 
 
-def told_with_an_extra(p: Parties, receiver: int, x: Sharing) -> Value:
+def told_with_an_extra(p: Parties, receiver: Member, x: Sharing) -> Value:
     """A second output, of a name that nobody asked for."""
-    found: Value = REP3.protocols["reveal"](p, receiver, x)
+    found: Value = REP3.reveal(p, receiver, x)
     p.program.output(found + 1, p.index(receiver), "more", 0)
     return found
 
 
-def told_twice(p: Parties, receiver: int, x: Sharing) -> Value:
-    found: Value = REP3.protocols["reveal"](p, receiver, x)
+def told_twice(p: Parties, receiver: Member, x: Sharing) -> Value:
+    found: Value = REP3.reveal(p, receiver, x)
     p.program.output(found * found, p.index(receiver), "y", 0)
     return found
 
 
-def told_a_mask(p: Parties, receiver: int, x: Sharing) -> Value:
+def told_a_mask(p: Parties, receiver: Member, x: Sharing) -> Value:
     """What two parts of a masked sharing add up to."""
     a = masked(p, x)
-    return p.at(a[receiver] + p.send(a[receiver + 1], receiver + 1, receiver, "reveal"), receiver)
+    i = receiver.party
+    return p.at(a[i] + p.send(a[i + 1], i + 1, i, "reveal"), i)
 
 
-def told_in_parts(p: Parties, receiver: int, x: Sharing) -> Value:
+def told_in_parts(p: Parties, receiver: Member, x: Sharing) -> Value:
     """Both missing parts, not masked: together they say more than their sum."""
-    total = x[receiver]
+    total = x[receiver.party]
     for i in p:
-        if i != receiver:
+        if i != receiver.party:
             total = total + p.send(p.at(x[i], i), i, receiver, declared="reveal")
     return p.at(total, receiver)
 
 
-def rounded_in_the_open(p: Parties, op: Operation, receiver: int, z: Sharing) -> Value:
+def rounded_in_the_open(p: Parties, op: Operation, receiver: Member, z: Sharing) -> Value:
     """The receiver is told all of z, and rounds it itself."""
     return (told_in_parts(p, receiver, z) >> int(op["bits"])).mod(op.ring_bits)
 
 
-def rounded_for_one_more(p: Parties, op: Operation, receiver: int, z: Sharing) -> Value:
-    found: Value = REP3.protocols["reveal_truncated"](p, op, receiver, z)
-    other: Value = REP3.protocols["reveal_truncated"](p, op, receiver + 1, z)
-    p.program.output(other, p.index(receiver + 1), "y", 0)
+def rounded_for_one_more(p: Parties, op: Operation, receiver: Member, z: Sharing) -> Value:
+    found: Value = REP3.reveal_truncated(p, op, receiver, z)
+    other: Value = REP3.reveal_truncated(p, op, Member(receiver.party + 1), z)
+    p.program.output(other, receiver.party + 1, "y", 0)
     return found
 
 
@@ -174,7 +177,10 @@ def test_no_plan_of_a_suite_that_says_too_much(
     message: str,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    spoilt = replace(suite, protocols=suite.protocols | {op: protocol})
+    if op in suite.protocols:
+        spoilt = replace(suite, protocols={**suite.protocols, op: (Variant("spoilt", protocol),)})
+    else:
+        spoilt = replace(suite, **{op: protocol})
     monkeypatch.setitem(SUITES, suite.name, spoilt)
     with pytest.raises(MaskingError, match=message):
         compiled(suite.name, ("alice", "bob") if op == "reveal" else ("alice",))

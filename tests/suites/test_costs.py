@@ -11,10 +11,10 @@ import pytest
 from conformance import SETTINGS, Setting, Trace
 from machines import plan_of
 
-from veilgraph.ir import exponentials
-from veilgraph.ir.exponentials import Pieces
-from veilgraph.ir.plan import Layer, Phase
-from veilgraph.ir.waves import tables
+from veilgraph.ir.plan.tables import Layer, Phase
+from veilgraph.ir.secret import exponential as exponentials
+from veilgraph.ir.secret.exponential import Pieces
+from veilgraph.ir.secret.fourier import tables
 from veilgraph.targets.suite import Sharing
 
 ELEMENTS = 3 * 64 * 64  # thirds are whole words of planes: nothing is padded
@@ -27,7 +27,10 @@ CLAIM = re.compile(
 
 def claims(setting: Setting, op: str) -> dict[str, str]:
     """The formulas of a protocol's docstring: rounds, and bits online and offline if stated."""
-    text = " ".join((setting.suite.protocols[op].__doc__ or "").split())
+    suite = setting.suite
+    sharing = {"share": suite.share, "from_shares": suite.from_shares}
+    protocol = sharing[op] if op in sharing else suite.offered(op)
+    text = " ".join((protocol.__doc__ or "").split())
     found = CLAIM.search(text)
     assert found, f"{op} of {setting} does not say how many rounds it takes"
     return {name: formula for name, formula in found.groupdict().items() if formula}
@@ -84,7 +87,7 @@ def measured(
     for party in range(setting.computing):
         trace.reveal(result, f"y{party}", party)
     plan = plan_of(trace.expanded)
-    if setting.suite.security.dealer:  # nobody else sends ahead
+    if setting.suite.security.provider:  # nobody else sends ahead
         assert {link.split("->")[0] for link in plan.sent_bytes(Phase.OFFLINE)} <= {"dealer"}
     assert plan.layers[row].op == op
     return plan.layers[row]
@@ -127,8 +130,8 @@ FUNCTIONS = (
     {**WAVES, "window_bits": 12, "sum_bits": 40, "bits": 20},
 )
 EXPONENTIALS: tuple[dict[str, Any], ...] = (
-    Pieces(19, 16, 3, 14, 20, 38).attributes(),
-    Pieces(17, 15, 1, 18, 18, 47).attributes(),
+    Pieces(19, 16, 3, 14, 20, 38).parameters(),
+    Pieces(17, 15, 1, 18, 18, 47).parameters(),
 )
 ROUNDED_OFF = tuple({"bits": f, "window_bits": f + 1, "dropped_bits": 0} for f in (12, 7))  # n = f
 CONVERTING: tuple[tuple[str, str, tuple[dict[str, Any], ...]], ...] = (
@@ -230,9 +233,7 @@ def test_a_reveal(form: str) -> None:
     row = plan_of(trace.expanded).layers[-1]
     words = {"replicated": 1, "additive": 2}[form]
     assert (row.rounds, row.online_bits / ELEMENTS, row.offline_bits) == (1, words * 40, 0)
-    assert f"{'' if words == 1 else words}k bits {form}" in (
-        REP3.suite.protocols["reveal"].__doc__ or ""
-    )
+    assert f"{'' if words == 1 else words}k bits {form}" in (REP3.suite.reveal.__doc__ or "")
 
 
 @pytest.mark.parametrize(

@@ -22,13 +22,13 @@ from conformance import SETTINGS
 from protocol_plans import protocol_plan
 
 import veilgraph
-from veilgraph.ir.plan import ROUND, Plan
+from veilgraph.ir.plan.tables import ROUND, Plan
 from veilgraph.kernels import KERNELS
 from veilgraph.kernels.conv2d import depthwise
 from veilgraph.kernels.conv2d.declaration import Params as Convolution
-from veilgraph.kernels.conv2d.residues import IMAGES
-from veilgraph.kernels.conv2d.residues import by_residues as convolution_by_residues
-from veilgraph.kernels.conv2d.residues import source as image_residues
+from veilgraph.kernels.conv2d.residues.residues import IMAGES
+from veilgraph.kernels.conv2d.residues.residues import by_residues as convolution_by_residues
+from veilgraph.kernels.conv2d.residues.residues import source as image_residues
 from veilgraph.kernels.cuda import (
     FLAGS,
     ROOT,
@@ -39,11 +39,11 @@ from veilgraph.kernels.cuda import (
     Source,
     buffers_of,
 )
+from veilgraph.kernels.cuda.source import file_source
 from veilgraph.kernels.cuda.steps import launches
 from veilgraph.kernels.fused.cuda import ended, with_sums
-from veilgraph.kernels.fused.declaration import Op, instruction, program
-from veilgraph.kernels.gemm.byte_products import BLOCKS, MMA, WGMMA, WGMMA_PAIRS, Engine, Right
-from veilgraph.kernels.gemm.byte_products import source as byte_products
+from veilgraph.kernels.fused.declaration import instruction, program
+from veilgraph.kernels.fused.instructions import Op
 from veilgraph.kernels.gemm.limbs import (
     TILES,
     MmaTile,
@@ -54,11 +54,20 @@ from veilgraph.kernels.gemm.limbs import (
     tiles_of,
 )
 from veilgraph.kernels.gemm.pack import source as pack
-from veilgraph.kernels.gemm.residues import Basis
-from veilgraph.kernels.gemm.residues import source as residues
+from veilgraph.kernels.gemm.residues.byte_products import (
+    BLOCKS,
+    MMA,
+    WGMMA,
+    WGMMA_PAIRS,
+    Engine,
+    Right,
+)
+from veilgraph.kernels.gemm.residues.byte_products import source as byte_products
+from veilgraph.kernels.gemm.residues.residues import Basis
+from veilgraph.kernels.gemm.residues.residues import source as residues
 from veilgraph.kernels.matmul.cuda import by_limbs
 from veilgraph.kernels.matmul.residues import by_residues
-from veilgraph.runtime.cuda.archs import build_flag
+from veilgraph.runtime.devices.cuda.archs import build_flag
 
 DIGITS = Path(__file__).parents[2] / "examples" / "digits"
 NVCC = shutil.which("nvcc")
@@ -200,7 +209,7 @@ def spilled(report: str) -> int:
 @needs_nvcc
 @pytest.mark.parametrize("kernel", WRITTEN)
 def test_written_kernels(tmp_path: Path, kernel: str) -> None:
-    text = (ROOT / "kernels" / kernel / "cuda.cu").read_text()
+    text = file_source(f"kernels/{kernel}/cuda.cu").text
     reports = compiled(tmp_path, text, HOPPER)
     assert reports
     assert not spilling(reports)
@@ -280,7 +289,7 @@ extern "C" __global__ void BOUNDS many(float* x, int step) {
 @pytest.mark.slow
 @pytest.mark.parametrize("kernel", WRITTEN)
 def test_written_kernels_everywhere(tmp_path: Path, kernel: str) -> None:
-    text = (ROOT / "kernels" / kernel / "cuda.cu").read_text()
+    text = file_source(f"kernels/{kernel}/cuda.cu").text
     assert not spilling(compiled(tmp_path, text))
 
 

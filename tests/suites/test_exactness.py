@@ -12,8 +12,8 @@ import pytest
 from conformance import SETTINGS, Integers, Setting, Trace
 from machines import plan_of, run_machines, signed
 
-from veilgraph.runtime.keys import SessionKeys
 from veilgraph.runtime.randomness import fresh_nonce
+from veilgraph.runtime.session.keys import SessionKeys
 
 ELEMENTS = 1_000_000
 secure = pytest.mark.parametrize("setting", SETTINGS[:2], ids=str)

@@ -9,9 +9,9 @@ import pytest
 from conformance import SETTINGS, Integers, Masked, Setting, Trace
 from machines import check_machines
 
-from veilgraph.ir.exponentials import Pieces, heights, sums, tables, values
 from veilgraph.ir.meaning.integers import center
-from veilgraph.targets.linear import additive
+from veilgraph.ir.secret.exponential import Pieces, heights, sums, tables, values
+from veilgraph.targets.blocks.linear import additive
 
 settings = pytest.mark.parametrize("setting", SETTINGS, ids=str)
 IN_BITS = 3
@@ -35,13 +35,13 @@ def traced(
 ) -> Trace:  # fmt: skip
     trace = Trace(setting)
     x = trace.share("x", z.shape, k)
-    operands = [additive(x) if form == "additive" else x]
+    operands = [additive(trace.parties, x) if form == "additive" else x]
     operands += [trace.public(table, 64) for table in tables(pieces, in_bits)]
     shape = (*z.shape[:-1], pieces.count)
     if op == "masked_exp":
         operands.append(trace.public(heights(pieces, in_bits, top, 0.0), 64))
         shape = z.shape
-    trace.reveal(trace.apply(op, shape, K, pieces.attributes() | attrs, *operands))
+    trace.reveal(trace.apply(op, shape, K, pieces.parameters() | attrs, *operands))
     return trace
 
 

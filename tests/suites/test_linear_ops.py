@@ -7,7 +7,7 @@ import pytest
 from conformance import BILINEAR_CASES, LINEAR_CASES, SETTINGS, Case, Setting, Trace
 
 from veilgraph.ir.meaning.integers import center
-from veilgraph.targets.linear import additive
+from veilgraph.targets.blocks.linear import additive
 
 RINGS = (3, 8, 24, 32, 40, 52, 64)
 CASES = (*LINEAR_CASES, *BILINEAR_CASES)
@@ -44,7 +44,6 @@ def test_reduction_to_a_narrower_ring(setting: Setting, k: int, K: int, form: st
     x = center(np.random.default_rng(k).integers(-(1 << 63), (1 << 63) - 1, 70), k)
     trace = Trace(setting)
     shared = trace.share("x", x.shape, k)
-    trace.reveal(
-        trace.apply("reduce", x.shape, K, {}, additive(shared) if form == "additive" else shared)
-    )
+    shared = additive(trace.parties, shared) if form == "additive" else shared
+    trace.reveal(trace.apply("reduce", x.shape, K, {}, shared))
     np.testing.assert_array_equal(trace.run({"x": x}), center(x, K))

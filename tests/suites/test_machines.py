@@ -14,7 +14,7 @@ from machines import check_machines, plan_of
 
 from veilgraph.ir.meaning import integers
 from veilgraph.ir.meaning.integers import Windows
-from veilgraph.ir.party import Shape
+from veilgraph.ir.party.program import Shape
 from veilgraph.runtime.simulate import simulate
 from veilgraph.targets.suite import Form, Sharing
 

@@ -9,8 +9,8 @@ from machines import check_machines
 
 from veilgraph.ir.meaning.integers import center
 from veilgraph.ir.meaning.party import uniform_draws
-from veilgraph.ir.waves import Waves, tables, values
-from veilgraph.targets.linear import additive
+from veilgraph.ir.secret.fourier import Waves, tables, values
+from veilgraph.targets.blocks.linear import additive
 
 settings = pytest.mark.parametrize("setting", SETTINGS, ids=str)
 
@@ -48,9 +48,9 @@ def traced(
 ) -> Trace:
     trace = Trace(setting)
     x = trace.share("x", z.shape, k)
-    x = additive(x) if form == "additive" else x
+    x = additive(trace.parties, x) if form == "additive" else x
     high, low = (trace.public(table, 64) for table in tables(found.window_bits))
-    attrs = found.attributes() | {"bits": bits}
+    attrs = found.parameters() | {"bits": bits}
     trace.reveal(trace.apply("masked_function", z.shape, K, attrs, x, high, low))
     return trace
 

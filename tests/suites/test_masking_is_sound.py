@@ -18,10 +18,11 @@ from hypothesis import strategies as st
 from views import ENUMERATED_BITS, Array, as_numbers, every_draw, unknown_bits
 
 from veilgraph.ir.meaning.party import evaluate
-from veilgraph.ir.party import Program, Value, apply, join, select, stack
+from veilgraph.ir.party import ops
+from veilgraph.ir.party.program import Program, Value, apply, join, select, stack
 from veilgraph.ir.types import Kind, Type, planes, words
-from veilgraph.passes.batch_rounds import Schedule, batch_rounds
-from veilgraph.passes.verify_masking import MaskingError, verify_view
+from veilgraph.passes.party.batch_rounds import Schedule, batch_rounds
+from veilgraph.passes.party.verify_masking import MaskingError, verify_view
 
 RING = words(2)
 CURIOUS = 1
@@ -241,7 +242,7 @@ class MovingProgram:
             return x.chunk(self.choices.randrange(x.elements - 1), 2)
         attrs = {"starts": (0,), "steps": (2,)}
         return (
-            apply("slice", (x,), (-(-x.elements // 2),), x.type, **attrs) if x.elements > 2 else x
+            apply(ops.SLICE, (x,), (-(-x.elements // 2),), x.type, **attrs) if x.elements > 2 else x
         )
 
     def _join(self) -> Value:
@@ -252,7 +253,7 @@ class MovingProgram:
         x = self.choices.choice([v for v in self.values if v.elements == 4] or self.values)
         if x.elements != 4:
             return -x
-        turned = apply("transpose", (x.reshape((2, 2)),), (2, 2), x.type, permutation=(1, 0))
+        turned = apply(ops.TRANSPOSE, (x.reshape((2, 2)),), (2, 2), x.type, permutation=(1, 0))
         return turned.reshape((4,))
 
     def _add(self) -> Value:
@@ -269,7 +270,7 @@ def hides_moved(seed: int) -> bool | None:
         return None
     program = schedule.program
     sizes = [
-        next(n.elements for n in program.nodes if n.op == "draw" and n["number"] == d.number)
+        next(n.elements for n in program.nodes if n.op is ops.DRAW and n["number"] == d.number)
         for d in program.draws
     ]
     if sum(sizes) > 6:

@@ -10,22 +10,22 @@ from conformance import SETTINGS, Setting
 from machines import check_machines
 from torch_mlir import ir
 
-from veilgraph.ir import graph_ops as ops
-from veilgraph.ir.graph import Graph
+from veilgraph.ir.graph import ops
+from veilgraph.ir.graph.program import Graph
 from veilgraph.ir.meaning import integers
 from veilgraph.ir.meaning import secret as exact
 from veilgraph.ir.mlir import context
-from veilgraph.ir.secret import SecretProgram
-from veilgraph.ir.secret_types import Tensor
-from veilgraph.passes.batch_rounds import batch_rounds
-from veilgraph.passes.choose_comparison import ChooseComparison
-from veilgraph.passes.encode_fixed_point import EncodeFixedPoint
-from veilgraph.passes.expand_protocols import expand_protocols
-from veilgraph.passes.infer_visibility import InferVisibility
-from veilgraph.passes.merge_truncations import MergeTruncations
-from veilgraph.passes.ranges import calibrate
-from veilgraph.passes.scales import ScaleProblem, Trial
-from veilgraph.passes.verify_masking import coalitions, verify_masking
+from veilgraph.ir.secret.program import SecretProgram
+from veilgraph.ir.secret.types import Tensor
+from veilgraph.passes.encode.encode_fixed_point import EncodeFixedPoint
+from veilgraph.passes.encode.scales.fraction_bits import ScaleProblem, Trial
+from veilgraph.passes.graph.infer_visibility import InferVisibility
+from veilgraph.passes.party.batch_rounds import batch_rounds
+from veilgraph.passes.party.expand_protocols import expand_protocols
+from veilgraph.passes.party.verify_masking import coalitions, verify_masking
+from veilgraph.passes.ranges.calibrate import calibrate
+from veilgraph.passes.secret.choose_comparison import ChooseComparison
+from veilgraph.passes.secret.merge_truncations import MergeTruncations
 
 CONV = {"strides": (1, 1), "pads_low": (1, 1), "pads_high": (1, 1), "dilations": (1, 1)}
 POOL = {"kernel": (2, 2), "strides": (2, 2), "pads_low": (0, 0), "pads_high": (0, 0)}
@@ -60,7 +60,7 @@ class Given(EncodeFixedPoint):
     rings: tuple[int, ...] = ()
 
     def _trial(self, problem: ScaleProblem, known: bool) -> Trial:
-        return problem.attempt(dict(zip(problem.readers.units, self.rings, strict=True)))
+        return problem.attempt(dict(zip(problem.readers.accumulators, self.rings, strict=True)))
 
 
 def program(setting: Setting, rings: tuple[int, ...]) -> SecretProgram:

@@ -34,12 +34,13 @@ from views import (
     unknown_bits,
 )
 
-from veilgraph.ir.party import Program, Shape, Value
-from veilgraph.ir.plan import Phase
+from veilgraph.ir.party import ops
+from veilgraph.ir.party.program import Program, Shape, Value
+from veilgraph.ir.plan.tables import Phase
 from veilgraph.ir.types import Kind, Type, words
-from veilgraph.passes.sums import Sums
-from veilgraph.passes.verify_masking import MaskingError, coalitions, verify_masking
-from veilgraph.targets.suite import Parties, Sharing
+from veilgraph.passes.party.sums import Sums
+from veilgraph.passes.party.verify_masking import MaskingError, coalitions, verify_masking
+from veilgraph.targets.suite import Member, Parties, Sharing
 from veilgraph.targets.suites import rep3
 
 DRAWS = ("missing", "narrow", "even", "of the setup", "used before")
@@ -130,7 +131,7 @@ def mutants(protocol: Protocol) -> Iterator[tuple[int, str]]:
             yield number, "used before"
         before.add((draw.holders, type, draw.phase))
         yield from ((number, f"known to {i}") for i in parties if i not in draw.holders)
-    for node in (n for n in program.nodes if n.op == "send"):
+    for node in (n for n in program.nodes if n.op is ops.SEND):
         number, sender = int(node["number"]), program.nodes[node.args[0]].party
         yield from ((number, fault) for fault in SENDS)
         thirds = (i for i in parties if i not in (sender, node.party))
@@ -142,7 +143,7 @@ class Given(Case):
 
     def _body(self, p: Parties, elements: int) -> Iterable[Value]:
         x = p.program.source("input", "x0.0", 0, (elements,), words(self.bits))
-        sharing: Sharing = self.setting.suite.protocols["share"](p, 0, x)
+        sharing: Sharing = self.setting.suite.share(p, Member(0), x)
         return sharing.parts
 
     def sources(self, secrets: Sequence[int], coalition: Sequence[int], seed: int) -> Sources:
@@ -157,7 +158,7 @@ class Told(Case):
 
     def _body(self, p: Parties, elements: int) -> Iterable[Value]:
         x = given(p, "x0", elements, self.bits, self.form)
-        p.program.output(self.setting.suite.protocols["reveal"](p, 1, x), 1, "y", 0)
+        p.program.output(self.setting.suite.reveal(p, Member(1), x), 1, "y", 0)
         return []
 
 

@@ -11,12 +11,13 @@ from receivers import asked
 
 from veilgraph.ir.meaning.integers import center
 from veilgraph.ir.meaning.party import Array, DrawSource, uniform_draws
-from veilgraph.ir.party import Draw, Shape
+from veilgraph.ir.party import ops
+from veilgraph.ir.party.program import Draw, Shape
 from veilgraph.ir.types import Type
-from veilgraph.passes.batch_rounds import batch_rounds
-from veilgraph.passes.verify_masking import coalitions, verify_masking
-from veilgraph.targets.linear import additive
-from veilgraph.targets.suite import Operation
+from veilgraph.passes.party.batch_rounds import batch_rounds
+from veilgraph.passes.party.verify_masking import coalitions, verify_masking
+from veilgraph.targets.blocks.linear import additive
+from veilgraph.targets.suite import Member, Operation
 from veilgraph.targets.suites import rep3
 
 SIZES = (1, 2, 63, 64, 65, 191, 192, 193, 577)
@@ -38,7 +39,7 @@ def truncated(
     """What is revealed of z, truncated, or lifted where f is 0; `masks` are a draw's values."""
     trace = Trace(setting, turn)
     x = trace.share("x", z.shape, k)
-    x = additive(x) if form == "additive" else x
+    x = additive(trace.parties, x) if form == "additive" else x
     first = len(trace.program.draws)
     op, attrs = ("truncate", {"bits": f}) if f else ("lift", {})
     trace.reveal(trace.apply(op, z.shape, K, attrs, x))
@@ -50,7 +51,7 @@ def truncated(
 
 def parts_of_mask(setting: Setting) -> int:
     """How many draws the mask is the sum of: party 2's alone, or every party's with the dealer."""
-    return setting.computing if setting.suite.security.dealer else 1
+    return setting.computing if setting.suite.security.provider else 1
 
 
 def with_mask(draws: DrawSource, numbers: range, values: Integers) -> DrawSource:
@@ -157,7 +158,7 @@ def test_rounding_off_is_a_function_of_the_value(setting: Setting, k: int, f: in
     bound = 1 << (min(k, 12) - 2)
     z = np.repeat(np.arange(-bound, bound - (1 << (f - 1)), dtype=np.int64), 16)
     trace = Trace(setting)
-    x = additive(trace.share("x", z.shape, k))
+    x = additive(trace.parties, trace.share("x", z.shape, k))
     trace.reveal(trace.apply("round_off", z.shape, K, {"bits": f}, x))
     found = trace.run({"x": z}, uniform_draws(np.random.default_rng([k, f, K])))
     np.testing.assert_array_equal(found, center((z + (1 << (f - 1))) >> f, K))
@@ -172,10 +173,10 @@ def test_what_is_truncated_for_one_receiver(setting: Setting, receiver: int, for
     z = np.repeat(np.arange(-512, 512, dtype=np.int64), 64)
     trace = Trace(setting)
     x = trace.share("x", z.shape, k)
-    x = additive(x) if form == "additive" else x
+    x = additive(trace.parties, x) if form == "additive" else x
     op = Operation("reveal_truncated", z.shape, k - f, {"bits": f})
-    protocol = setting.suite.protocols["reveal_truncated"]
-    clear = protocol(trace.parties, op, receiver, x)
+    protocol = setting.suite.reveal_truncated
+    clear = protocol(trace.parties, op, Member(receiver), x)
     trace.program.output(clear, receiver, "y", 0)
     found = trace.run({"x": z}, uniform_draws(np.random.default_rng(receiver)), receiver)
     up = rounding(z, found, f, k - f)
@@ -185,7 +186,7 @@ def test_what_is_truncated_for_one_receiver(setting: Setting, receiver: int, for
     assert abs(up.mean() - expected.mean()) < 0.01
     schedule = batch_rounds(trace.program)
     live = [schedule.program.nodes[i] for i in schedule.live]
-    assert not [n for n in live if n.party == receiver and n.op == "shr"]
+    assert not [n for n in live if n.party == receiver and n.op is ops.SHR]
     verify_masking(schedule, coalitions(setting.target), asked(schedule.program))
 
 
@@ -194,16 +195,16 @@ def test_a_receiver_is_given_the_role_without_a_threshold(op: str) -> None:
     """In rep3, for each party that may receive; in additive where one party alone gets c."""
     attrs = {"bits": 4, "window_bits": 9, "dropped_bits": 4}
     for setting in (s for s in SETTINGS if s.computing > 1):
-        if op == "truncate_relu" and setting.suite.security.dealer:
+        if op == "truncate_relu" and setting.suite.security.provider:
             continue  # all get c
         for receiver in range(setting.computing):
             trace = Trace(setting)
-            trace.parties = replace(trace.parties, receiver=receiver, fixed_roles=True)
+            trace.parties = replace(trace.parties, receiver=Member(receiver), fixed_roles=True)
             z = np.arange(-120, 120, dtype=np.int64)
-            x = additive(trace.share("x", z.shape, 12))
+            x = additive(trace.parties, trace.share("x", z.shape, 12))
             trace.reveal(trace.apply(op, z.shape, 8, attrs, x))
             schedule = batch_rounds(trace.program)
             live = [schedule.program.nodes[i] for i in schedule.live]
-            assert {n.party for n in live if n.op == "shr"} - {receiver, setting.computing}
-            assert not [n for n in live if n.op == "shr" and n.party == receiver]
+            assert {n.party for n in live if n.op is ops.SHR} - {receiver, setting.computing}
+            assert not [n for n in live if n.op is ops.SHR and n.party == receiver]
             verify_masking(schedule, coalitions(setting.target), asked(schedule.program))

@@ -25,14 +25,15 @@ from views import (
     unknown_bits,
 )
 
-from veilgraph.ir import exponentials
-from veilgraph.ir.exponentials import Pieces
-from veilgraph.ir.party import Program, Shape, Value, apply, stack
-from veilgraph.ir.plan import Phase
+from veilgraph.ir.party import ops
+from veilgraph.ir.party.program import Program, Shape, Value, apply, stack
+from veilgraph.ir.plan.tables import Phase
+from veilgraph.ir.secret import exponential as exponentials
+from veilgraph.ir.secret.exponential import Pieces
+from veilgraph.ir.secret.fourier import tables
 from veilgraph.ir.types import Kind, Type, planes, words
-from veilgraph.ir.waves import tables
-from veilgraph.passes.verify_masking import MaskingError, coalitions, verify_masking
-from veilgraph.targets.suite import Form, Operation, Parties, Sharing
+from veilgraph.passes.party.verify_masking import MaskingError, coalitions, verify_masking
+from veilgraph.targets.suite import Form, Member, Operation, Parties, Sharing
 from veilgraph.targets.suites import rep3
 
 REP3_OF_3, ADDITIVE_OF_2, ADDITIVE_OF_3, ADDITIVE_OF_5 = (s for s in SETTINGS if s.computing > 1)
@@ -53,7 +54,7 @@ class Case:
 
     def __str__(self) -> str:
         into = f"-{self.result_bits}" if self.result_bits else ""
-        return f"{self.setting}-{self.op}-{self.form.value}-{self.bits}{into}"
+        return f"{self.setting}-{self.op}-{self.form.name}-{self.bits}{into}"
 
     def protocol(self, program: type[Program] = Program) -> Protocol:
         return Protocol(self.setting, self._body, program, self.tables())
@@ -75,7 +76,7 @@ class Case:
         operands = [given(p, name, elements, self.bits, self.form) for name in names]
         suite = self.setting.suite
         if self.op == "reveal":
-            revealed: Any = suite.protocols["reveal"](p, 1, *operands)
+            revealed: Any = suite.reveal(p, Member(1), *operands)
             return [revealed]
         for number, table in enumerate(self.tables()):
             public = p.program.constant(number, table.shape, words(64))
@@ -85,7 +86,7 @@ class Case:
             operands[0] = operands[0].map(lambda v: v.reshape((elements, 1)))
             shape = (elements, Pieces.of(self.attrs).count)
         operation = Operation(self.op, shape, self.result_bits or self.bits, self.attrs)
-        result = suite.protocols[self.op](p, operation, *operands)
+        result = suite.offered(self.op)(p, operation, *operands)
         if (
             self.op == "exp_sums"
         ):  # a pair of parts: resharing the third, which is zero, says nothing
@@ -107,7 +108,7 @@ class Case:
 
 def _column(x: Value, number: int) -> Value:
     attrs = {"starts": (0, number), "steps": (1, 1)}
-    column = apply("slice", (x,), (x.shape[0], 1), x.type, **attrs)
+    column = apply(ops.SLICE, (x,), (x.shape[0], 1), x.type, **attrs)
     return column.reshape((x.shape[0],))
 
 
@@ -124,7 +125,7 @@ def wave(window_bits: int, sum_bits: int, bits: int, **changed: Any) -> dict[str
 
 def exponential(window_bits: int, piece_bits: int, sum_bits: int, **more: int) -> dict[str, Any]:
     pieces = Pieces(window_bits, piece_bits, 1, min(2, sum_bits - 1), 1, sum_bits)
-    return pieces.attributes() | more
+    return pieces.parameters() | more
 
 
 FINER = {"sines": (1 << 19,), "cosine_bits": 2, "factor_bits": 3, "slope": 1}

@@ -17,10 +17,11 @@ import numpy.typing as npt
 from conformance import Setting
 
 from veilgraph.ir.meaning.party import DrawSource, Evaluation, evaluate, uniform_draws
-from veilgraph.ir.party import Draw, Program, Shape, Value
-from veilgraph.ir.plan import Phase
+from veilgraph.ir.party import ops
+from veilgraph.ir.party.program import Draw, Program, Shape, Value
+from veilgraph.ir.plan.tables import Phase
 from veilgraph.ir.types import Kind, Type, words
-from veilgraph.passes.batch_rounds import Schedule, batch_rounds
+from veilgraph.passes.party.batch_rounds import Schedule, batch_rounds
 from veilgraph.targets.suite import Form, Parties, Sharing
 
 Array = npt.NDArray[Any]
@@ -48,8 +49,7 @@ class Protocol:
 
     def trace(self, elements: int) -> Schedule:
         program = self.program(self.setting.target.everyone)
-        dealer = self.setting.computing if self.setting.suite.security.dealer else None
-        parties = Parties(program, tuple(range(self.setting.computing)), dealer)
+        parties = self.setting.target.placed(program)
         for number, value in enumerate(self.body(parties, elements)):
             for party in value.at:
                 program.output(needed(value), party, f"end{number}", 0)
@@ -70,12 +70,11 @@ def given(p: Parties, name: str, elements: int, bits: int, form: Form) -> Sharin
         attrs = {"name": f"{name}.{j}"}
         shape, type = (elements,), words(bits)
         at = {
-            i: p.program.node("input", i, (), shape, type, Phase.ONLINE, **attrs) for i in holders
+            i: p.program.node(ops.INPUT, i, (), shape, type, Phase.ONLINE, **attrs) for i in holders
         }
         return Value(p.program, at, shape, type)
 
-    replicated = form is Form.REPLICATED
-    holders = [{(j - 1) % count, j} if replicated else {j} for j in range(count)]
+    holders = [form.holders(j, count) for j in range(count)]
     return Sharing(tuple(part(j, sorted(h)) for j, h in enumerate(holders)), form)
 
 
@@ -86,8 +85,7 @@ def parts_of(
 
     Of those that it doesn't hold all but one depend on the secret too.
     """
-    held = {j for i in coalition for j in ((i, i + 1) if form is Form.REPLICATED else (i,))}
-    held = {j % count for j in held}
+    held = {j for j in range(count) if not form.holders(j, count).isdisjoint(coalition)}
     own, others = np.random.default_rng([seed]), np.random.default_rng([seed, secret + (1 << 20)])
     parts = [int((own if j in held else others).integers(1 << bits)) for j in range(count)]
     free = max(j for j in range(count) if j not in held)
@@ -106,7 +104,7 @@ def draw_nodes(schedule: Schedule) -> dict[int, tuple[Draw, Type]]:
     """The draws that are made, by number."""
     program = schedule.program
     nodes = (program.nodes[i] for i in schedule.live)
-    return {n["number"]: (program.draws[n["number"]], n.type) for n in nodes if n.op == "draw"}
+    return {n["number"]: (program.draws[n["number"]], n.type) for n in nodes if n.op is ops.DRAW}
 
 
 def unknown_bits(schedule: Schedule, coalition: Sequence[int]) -> int:
@@ -148,7 +146,7 @@ def received(
     nodes = schedule.program.nodes
     for i in schedule.live:
         node = nodes[i]
-        outside = node.op == "send" and nodes[node.args[0]].party not in coalition
+        outside = node.op is ops.SEND and nodes[node.args[0]].party not in coalition
         if outside and node.party in coalition:
             yield as_numbers(evaluation.values[i], node.type)
 
@@ -165,7 +163,7 @@ def known_draws(
 ) -> Iterator[Array]:
     nodes = schedule.program.nodes
     for i in schedule.live:
-        if nodes[i].op == "draw" and nodes[i].party == min(coalition):
+        if nodes[i].op is ops.DRAW and nodes[i].party == min(coalition):
             yield as_numbers(evaluation.values[i], nodes[i].type)
 
 

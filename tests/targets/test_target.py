@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from veilgraph.ir.errors import UnsupportedError, UsageError
-from veilgraph.targets.linear import LINEAR
+from veilgraph.targets.blocks.linear import LINEAR
 from veilgraph.targets.suite import Suite
 from veilgraph.targets.suites import SUITES
 from veilgraph.targets.target import target
@@ -50,7 +50,8 @@ def test_refuses(suite: str, options: dict[str, Any], sentence: str) -> None:
 def test_suites_offer_the_same() -> None:
     """Whatever compiles in one suite compiles in the others."""
     offered = {name: set(suite.protocols) for name, suite in SUITES.items()}
-    assert offered["rep3"] == offered["additive"] == offered["cleartext"]
+    blocks = {"compare"}  # of what hides its operands
+    assert offered["rep3"] == offered["additive"] == offered["cleartext"] | blocks
 
 
 def test_the_number_of_names_is_in_the_hint() -> None:
@@ -62,8 +63,6 @@ def test_the_number_of_names_is_in_the_hint() -> None:
 @pytest.mark.parametrize(
     ("options", "sentence"),
     [
-        ({"owners": {"image": "eve"}}, "eve owns `image`, and is no party."),
-        ({"receivers": {"y": ["p0", "eve"]}}, "eve receives `y`, and is no party."),
         (
             {"owners": {"image": "dave"}},
             "dave owns `image`, and the dealer owns and receives nothing.",
@@ -81,10 +80,46 @@ def test_owners_and_receivers_compute(options: dict[str, Any], sentence: str) ->
     assert refused.value.hint == "Name one of p0, p1."
 
 
+@pytest.mark.parametrize(
+    ("options", "sentence"),
+    [
+        ({"owners": {"image": "eve"}}, "eve owns `image`, and is no party."),
+        ({"receivers": {"y": ["p0", "eve"]}}, "eve receives `y`, and is no party."),
+    ],
+)
+def test_a_stranger_may_be_made_a_client(options: dict[str, Any], sentence: str) -> None:
+    with pytest.raises(UsageError) as refused:
+        target("additive", NINE[:2], dealer="dave", **options)
+    assert refused.value.message == sentence
+    assert refused.value.hint == "Name one of p0, p1; or a client, with --client."
+    clients = target("additive", NINE[:2], dealer="dave", clients=["eve"], **options)
+    assert clients.everyone == ("p0", "p1", "eve", "dave")
+    assert clients.parties == ("p0", "p1")
+
+
 def test_a_suite_that_offers_less() -> None:
-    """What it lacks is a refusal of the model, not a failure of ours."""
-    partial = Suite("partial", SUITES["rep3"].security, "linear maps alone")
+    """What it lacks is a reason of the model, not a failure of ours."""
+    rep3 = SUITES["rep3"]
+    partial = Suite(
+        "partial", rep3.security, "linear maps alone", rep3.share, rep3.from_shares, rep3.reveal
+    )
     partial.include(LINEAR)
     with pytest.raises(UnsupportedError, match=r"relu1: relu .*Suite partial has no protocol"):
         partial.offered("relu", "relu1")
     assert partial.offered("add") is LINEAR["add"]
+    assert partial.reveal_truncated is None
+    assert not partial.safe_role
+
+
+def test_a_suite_says_how_values_enter_and_leave() -> None:
+    """Without it there is no suite, and not a failure in somebody's compile."""
+    with pytest.raises(TypeError, match=r"missing .* 'share', 'from_shares', and 'reveal'"):
+        Suite("partial", SUITES["rep3"].security, "no doors")  # type: ignore[call-arg]
+
+
+def test_who_has_a_safe_role() -> None:
+    assert {name: suite.safe_role for name, suite in SUITES.items()} == {
+        "rep3": True,
+        "additive": False,
+        "cleartext": False,
+    }

@@ -11,9 +11,9 @@ import click
 
 from veilgraph.ir.errors import UsageError
 from veilgraph.kernels.native import INSTRUCTION_SETS, supported
-from veilgraph.runtime.cuda.archs import card_arch
-from veilgraph.runtime.devices import DeviceName, require_device
-from veilgraph.runtime.shaping import Shape
+from veilgraph.runtime.devices.choose import DeviceName, require_device
+from veilgraph.runtime.devices.cuda.archs import card_arch
+from veilgraph.runtime.links.shaping import Shape
 
 Value = TypeVar("Value")
 Files = tuple[tuple[str, Path], ...]  # what --input and --output give
@@ -53,6 +53,16 @@ def named_file(text: str) -> tuple[str, Path]:
 def optionally_named(text: str) -> tuple[str, str]:
     """NAME=VALUE, or VALUE alone, whose name is then empty."""
     return named(text) if "=" in text else ("", text)
+
+
+def named_range(text: str) -> tuple[str, tuple[float, float]]:
+    """NAME=LOW:HIGH."""
+    name, value = named(text)
+    low, _, high = value.partition(":")
+    try:
+        return name, (float(low), float(high))
+    except ValueError:
+        raise click.BadParameter(f"`{value}` is no range like -1000:1000.") from None
 
 
 def comma_list(text: str) -> tuple[str, ...]:

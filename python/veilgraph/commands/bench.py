@@ -9,14 +9,15 @@ from pathlib import Path
 import click
 import numpy.typing as npt
 
-from veilgraph import benching, units
+from veilgraph.bench import measure as benching
 from veilgraph.commands import arguments
 from veilgraph.commands.files import check_destination, read_arrays, replacing
 from veilgraph.plans import Plan
-from veilgraph.runtime.shaping import Shape
-from veilgraph.runtime.weights import load_weights
-from veilgraph.tables import progress, show, show_json
-from veilgraph.tracing import chrome_trace
+from veilgraph.reports import units
+from veilgraph.reports.tables import progress, show, show_json
+from veilgraph.reports.tracing import chrome_trace
+from veilgraph.runtime.links.shaping import Shape
+from veilgraph.runtime.store.weights import load_weights
 
 EPILOG = """\b
 Example, three processes over TLS on loopback:

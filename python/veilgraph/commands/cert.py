@@ -7,9 +7,9 @@ from pathlib import Path
 import click
 
 from veilgraph.commands import arguments
-from veilgraph.runtime import certificates
-from veilgraph.runtime.certificates import CertificateFiles
-from veilgraph.tables import show, show_json
+from veilgraph.reports.tables import show, show_json
+from veilgraph.runtime.session import certificates
+from veilgraph.runtime.session.certificates import CertificateFiles
 
 EPILOG = """\b
 Example, at alice's: a key that stays there, and a certificate for bob and carol:

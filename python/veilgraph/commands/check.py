@@ -7,21 +7,21 @@ from typing import Any
 
 import click
 
-from veilgraph import units
-from veilgraph.accuracies import Accuracy, read_labels
-from veilgraph.checking import TOLERANCE, check
+from veilgraph.bench.pricing import predict
+from veilgraph.checks.accuracy import Accuracy, read_labels
+from veilgraph.checks.checking import TOLERANCE, check
+from veilgraph.checks.kept_ranges import ranges_file, with_ranges
+from veilgraph.checks.layer_errors import Check, DecisionError, LayerError, OutputError
+from veilgraph.checks.suggestions import bits_lacking
 from veilgraph.commands import arguments
 from veilgraph.commands.files import check_destination
-from veilgraph.html_report import write_report
-from veilgraph.kept_ranges import ranges_file, with_ranges
-from veilgraph.layer_errors import Check, DecisionError, LayerError, OutputError
-from veilgraph.passes.samples import read_samples
+from veilgraph.passes.ranges.samples import read_samples
 from veilgraph.plans import Plan
-from veilgraph.pricing import predict
-from veilgraph.remedies import bits_lacking
-from veilgraph.reports import plan_inputs, ranges
-from veilgraph.runtime.weights import load_weights
-from veilgraph.tables import Table, progress, show, show_json
+from veilgraph.reports import units
+from veilgraph.reports.html import write_report
+from veilgraph.reports.tables import Table, progress, show, show_json
+from veilgraph.reports.text import plan_inputs, ranges
+from veilgraph.runtime.store.weights import load_weights
 
 EPILOG = """\b
 Example, on the samples that the plan was calibrated with:
@@ -114,15 +114,15 @@ def command(
         show_json({"encoding": plan.manifest.encoding, **_values(found)})
     else:
         show(*_tables(plan, found), *_accuracy_lines(found, avgpool))
-    verdict = found.verdict()
-    if verdict is not None:
-        raise verdict
+    status = found.status()
+    if status is not None:
+        raise status
 
 
 def _values(found: Check) -> dict[str, Any]:
     drift = found.first_drift
     return {
-        "ok": found.verdict() is None,
+        "ok": found.status() is None,
         "samples": found.samples,
         "tolerance": found.tolerance,
         "first_drift": None if drift is None else drift.name,

@@ -9,8 +9,7 @@ from typing import Any
 import click
 from click.core import ParameterSource
 
-from veilgraph.commands import arguments
-from veilgraph.comparison import (
+from veilgraph.checks.comparison import (
     NETWORKS,
     Candidate,
     compare_errors,
@@ -19,8 +18,9 @@ from veilgraph.comparison import (
     compare_suites,
     table,
 )
+from veilgraph.commands import arguments
 from veilgraph.ir.errors import UsageError
-from veilgraph.tables import progress, show, show_json
+from veilgraph.reports.tables import progress, show, show_json
 
 # Names of options with --compare-suites, which takes each suite's own and writes nothing.
 NOT_BY_SUITE = (
@@ -28,10 +28,14 @@ NOT_BY_SUITE = (
     "suite",
     "parties",
     "dealer",
+    "clients",
     "owners",
     "receivers",
     "forms",
+    "protocols",
     "dump_phases",
+    "state",
+    "state_range",
 )
 KEPT_BY_SUITE = (
     "network",
@@ -43,6 +47,7 @@ KEPT_BY_SUITE = (
     "avgpool",
     "trust_ranges",
     "protect_weights",
+    "count_offline",
 )
 
 

@@ -2,23 +2,26 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import click
 
 import veilgraph
+from veilgraph.bench.pricing import predict
+from veilgraph.checks.kept_ranges import ranges_file, save_ranges
 from veilgraph.commands import arguments, comparing
 from veilgraph.commands.files import check_destination
 from veilgraph.ir.errors import UsageError
-from veilgraph.ir.plan import DERIVATIVES, PUBLIC, QUESTIONS, SHARED, WEIGHTS
-from veilgraph.kept_ranges import ranges_file, save_ranges
+from veilgraph.ir.plan.tables import DERIVATIVES, PUBLIC, QUESTIONS, SHARED, WEIGHTS
 from veilgraph.plans import Plan
-from veilgraph.pricing import predict
-from veilgraph.reports import costs, plan_values
-from veilgraph.runtime.dealing import shares_file
-from veilgraph.runtime.weights import save_weights
-from veilgraph.tables import progress, remark, show, show_json
+from veilgraph.reports.tables import progress, remark, show, show_json
+from veilgraph.reports.text import costs, plan_values
+from veilgraph.runtime.session.certificates import load_certificate
+from veilgraph.runtime.store.certificate_locks import public_key
+from veilgraph.runtime.store.share_files import shares_file
+from veilgraph.runtime.store.weights import save_weights
 
 EPILOG = """\b
 Example, a classifier of the bank's on a client's image:
@@ -27,9 +30,27 @@ Example, a classifier of the bank's on a client's image:
       --reveal logits=alice
 """
 
+REPEATED = (
+    ("--owner", "owners"),
+    ("--reveal", "receivers"),
+    ("--shape", "shapes"),
+    ("--protocol", "protocols"),
+    ("--state", "state"),
+    ("--state-range", "state_range"),
+)
+
 
 @click.command("compile", epilog=EPILOG)
-@click.argument("model", type=arguments.PATH)
+@click.argument("model", type=arguments.PATH, required=False)
+@click.option(
+    "--entry",
+    "entries",
+    type=arguments.named,
+    multiple=True,
+    metavar="NAME=MODEL",
+    help="One of several models in place of MODEL, over the same weights and states; `run --entry` "
+    "says which is run. May be repeated.",
+)
 @click.option(
     "-o",
     "--output",
@@ -128,6 +149,13 @@ Example, a classifier of the bank's on a client's image:
     help="The host that deals correlated randomness, for suites that have one.",
 )
 @click.option(
+    "--client",
+    "clients",
+    multiple=True,
+    metavar="NAME",
+    help="A host that computes nothing, and owns inputs or receives outputs. May be repeated.",
+)
+@click.option(
     "--owner",
     "owners",
     type=arguments.named,
@@ -136,6 +164,15 @@ Example, a classifier of the bank's on a client's image:
     help="Who gives an input, or `weights`; `weights=shared` writes a file of shares for each "
     "party, and none has them; `weights=public` puts them into the plan, for every party to read.  "
     "[default: the first party inputs, the second weights]",
+)
+@click.option(
+    "--certificate",
+    "certificates",
+    type=arguments.named,
+    multiple=True,
+    metavar="PARTY=FILE.crt",
+    help="With --owner weights=shared: encrypt a party's file of shares to its certificate. "
+    "Without it whoever gets the file has the shares.",
 )
 @click.option(
     "--reveal",
@@ -170,16 +207,50 @@ Example, a classifier of the bank's on a client's image:
     "what each costs.",
 )
 @click.option(
+    "--protocol",
+    "protocols",
+    type=arguments.named,
+    multiple=True,
+    metavar="OP=VARIANT",
+    help="The protocol of an op, where the suite has several; may be repeated.  [default: the "
+    "cheapest on --network, layer by layer]",
+)
+@click.option(
+    "--count-offline/--online-only",
+    default=True,
+    show_default=True,
+    help="Whether a protocol's price has its offline phase, or that is prepared ahead.",
+)
+@click.option(
+    "--state",
+    "state",
+    type=arguments.named,
+    multiple=True,
+    metavar="INPUT=OUTPUT",
+    help="An input that a run finds as another left it: what the output was. Parties keep shares "
+    "of it; it is zero at first, and revealed only where --reveal names the output.",
+)
+@click.option(
+    "--state-range",
+    "state_range",
+    type=arguments.named_range,
+    multiple=True,
+    metavar="INPUT=LOW:HIGH",
+    help="Where a state lies.  [default: what runs on the samples, one after the other, show]",
+)
+@click.option(
     "--dump-phases", type=arguments.PATH, metavar="DIR", help="Write the program after each pass."
 )
 @arguments.json_option
 def command(
-    model: Path,
+    model: Path | None,
+    entries: tuple[tuple[str, str], ...],
     destination: Path | None,
     side_by_side: bool,
     by_owner: bool,
     errors: tuple[float, ...] | None,
     by_protection: bool,
+    certificates: tuple[tuple[str, str], ...],
     as_json: bool,
     **options: Any,
 ) -> None:
@@ -189,39 +260,48 @@ def command(
     The plan goes to all parties. The weights stay with their owner: nothing of their values is in
     the plan but what `inspect --reveals` lists.
     """
-    if side_by_side:
+    compares = side_by_side or by_owner or by_protection or errors is not None
+    models = _models(model, entries, compares=compares)
+    if model is not None and side_by_side:
         comparing.suites(model, as_json, options)
         return
     options["reveal_as"] = _forms(options.pop("forms"))
-    for option, name in (("--owner", "owners"), ("--reveal", "receivers"), ("--shape", "shapes")):
+    for option, name in REPEATED:
         options[name] = arguments.by_name(option, options[name])
-    if by_owner:
+    if model is not None and by_owner:
         comparing.owners(model, as_json, options)
         return
-    if by_protection:
+    if model is not None and by_protection:
         comparing.protections(model, as_json, options)
         return
-    if errors is not None:
+    if model is not None and errors is not None:
         comparing.errors(model, errors, as_json, options)
         return
     if destination is None:
         raise UsageError("Nothing says where the plan goes.", "Name it: -o model.plan.")
-    weights_file = _check_files(model, destination)
+    weights_file = _check_files(models, destination)
+    pinned = _certificates(certificates, options["owners"])
+    given = models[0] if model is not None else dict(entries)
     with progress("compiling") as tell:
-        plan, weights = veilgraph.compile(model, progress=tell, **options)
-    shares = {name: shares_file(destination, name) for name in plan.programs}
-    dealt = {shares[name]: each for name, each in veilgraph.deal(plan, weights).items()}
+        plan, weights = veilgraph.compile(given, progress=tell, **options)
+    dealt = {shares_file(destination, n): d for n, d in veilgraph.deal(plan, weights).items()}
+    arguments.require_known("--certificate", pinned, [each.party for each in dealt.values()])
     for file in (*dealt, ranges_file(destination)):
-        _refuse_model(model, file)
+        _refuse_models(models, file)
     save_weights(weights, weights_file, plan.digest)
     for file, each in dealt.items():
-        each.save(file)
+        each.save(file, pinned.get(each.party))
     save_ranges(plan, ranges_file(destination))
     plan.save(destination)
     if not (options["parties"] and options["owners"] and options["receivers"]):
         remark(_who(plan))
     if left := _left(plan):
         remark(left)
+    if readable := [str(file) for file, each in dealt.items() if each.party not in pinned]:
+        remark(
+            f"Whoever gets {' or '.join(readable)} has what is in it: --certificate PARTY=FILE.crt "
+            "encrypts a file to the party's key."
+        )
     _report(plan, destination, weights_file, list(dealt), as_json)
 
 
@@ -237,13 +317,28 @@ def _forms(given: tuple[tuple[str, str], ...]) -> dict[str, str] | str | None:
     return forms[""]
 
 
-def _check_files(model: Path, destination: Path) -> Path:
+def _models(
+    model: Path | None, entries: tuple[tuple[str, str], ...], *, compares: bool
+) -> list[Path]:
+    """The files to read; UsageError unless there is one MODEL, or entries."""
+    named = arguments.by_name("--entry", entries)
+    if (model is None) == (not named):
+        raise UsageError(
+            "One MODEL is compiled, or one --entry after another.",
+            "Give a model, or --entry NAME=MODEL for each of several.",
+        )
+    if named and compares:
+        raise UsageError("Comparisons are of one model, and these are several.", "Name MODEL.")
+    return [model] if model is not None else [Path(file) for file in named.values()]
+
+
+def _check_files(models: list[Path], destination: Path) -> Path:
     """Where the weights go; refuses what would be written over."""
     check_destination(destination)
     weights_file = destination.with_suffix(".weights")
     check_destination(weights_file)
     for file in (destination, weights_file):
-        _refuse_model(model, file)
+        _refuse_models(models, file)
     if weights_file == destination:
         raise UsageError(
             f"{destination} is the name that the weights get.", "Name the plan like -o model.plan."
@@ -251,9 +346,27 @@ def _check_files(model: Path, destination: Path) -> Path:
     return weights_file
 
 
-def _refuse_model(model: Path, file: Path) -> None:
-    """UsageError for a file to write that is the model."""
-    if file.exists() and model.exists() and file.samefile(model):
+def _certificates(given: tuple[tuple[str, str], ...], owners: Mapping[str, str]) -> dict[str, Path]:
+    """The certificate to encrypt each party's shares to; refuses what none can be encrypted to."""
+    if given and owners.get(WEIGHTS) != SHARED:
+        raise UsageError(
+            "--certificate is for files of shares, and this plan has none.",
+            "Add --owner weights=shared.",
+        )
+    found = {party: Path(file) for party, file in arguments.by_name("--certificate", given).items()}
+    holders: dict[bytes, str] = {}
+    for party, file in found.items():
+        other = holders.setdefault(public_key(load_certificate(file)), party)
+        if other != party:
+            raise UsageError(
+                f"{party} and {other} have the same key.", "Every party has its own certificate."
+            )
+    return found
+
+
+def _refuse_models(models: list[Path], file: Path) -> None:
+    """UsageError for a file to write that is a model."""
+    if file.exists() and any(m.exists() and file.samefile(m) for m in models):
         raise UsageError(
             f"{file} is the model itself, and would be overwritten.", "Choose another -o."
         )

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import click
 
+from veilgraph.bench.demo import drawing, find_examples, run_demo, tables
 from veilgraph.commands import arguments
-from veilgraph.demo import drawing, find_examples, run_demo, tables
-from veilgraph.tables import is_terminal, progress, show
+from veilgraph.reports.tables import is_terminal, progress, show
 
 EPILOG = """\b
 Example, leaving what is needed to run the parties by hand:

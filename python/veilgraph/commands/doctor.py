@@ -8,16 +8,16 @@ from typing import Any
 
 import click
 
+from veilgraph.checks.diagnosis import diagnose, first_card
 from veilgraph.commands import arguments
-from veilgraph.diagnosis import diagnose, first_card
 from veilgraph.ir.errors import UsageError
 from veilgraph.plans import Plan
-from veilgraph.runtime.costs import CPU, Costs, costs_file
-from veilgraph.runtime.devices import DeviceName, require_device
-from veilgraph.runtime.placing import Prediction, predict
-from veilgraph.runtime.tuning import measure
-from veilgraph.tables import Table, progress, remark, show, show_json
-from veilgraph.units import counted, seconds
+from veilgraph.reports.tables import Table, progress, remark, show, show_json
+from veilgraph.reports.units import counted, seconds
+from veilgraph.runtime.devices.choose import DeviceName, require_device
+from veilgraph.runtime.devices.costs import CPU, Costs, costs_file
+from veilgraph.runtime.devices.minimum_cut import Prediction, predict
+from veilgraph.runtime.devices.tuning import measure
 
 EPILOG = """\b
 Examples, what is missing, for a script; and what a plan's steps cost here:

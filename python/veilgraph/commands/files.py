@@ -13,6 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from veilgraph.ir.errors import UsageError
+from veilgraph.ir.whole_files import placed_whole
 
 Array = npt.NDArray[Any]
 HINT = "Save the array with numpy.save(FILE, array)."
@@ -88,14 +89,9 @@ def write_array(path: Path, array: Array) -> None:
 @contextmanager
 def replacing(path: Path) -> Iterator[IO[bytes]]:
     """A file beside `path` to write to, which takes its place once the block has ended well."""
-    partial = path.with_name(path.name + ".partial")
     try:
-        partial.unlink(missing_ok=True)
-        with os.fdopen(os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
+        with placed_whole(path) as file:
             yield file
-        partial.replace(path)
     except OSError as error:
         hint = "Choose a place that is yours."
         raise UsageError(f"{path} can't be written: {error.strerror}.", hint) from error
-    finally:
-        partial.unlink(missing_ok=True)

@@ -7,16 +7,16 @@ from pathlib import Path
 
 import click
 
-from veilgraph import reports
+from veilgraph.bench.pricing import predict
+from veilgraph.checks.kept_ranges import ranges_file, with_ranges
 from veilgraph.commands import arguments
 from veilgraph.commands.files import check_destination
-from veilgraph.html_report import write_report
 from veilgraph.ir.errors import UsageError
-from veilgraph.kept_ranges import ranges_file, with_ranges
-from veilgraph.listing import listing
 from veilgraph.plans import Plan
-from veilgraph.pricing import predict
-from veilgraph.tables import show, show_json, show_text
+from veilgraph.reports import text as reports
+from veilgraph.reports.html import write_report
+from veilgraph.reports.listing import listing
+from veilgraph.reports.tables import show, show_json, show_text
 from veilgraph.verification import verify
 
 LEVELS = ("graph", "secret", "party", "plan")

@@ -6,7 +6,7 @@ import click
 
 from veilgraph.commands import arguments
 from veilgraph.operators import OPERATORS, find
-from veilgraph.tables import Table, show, show_json
+from veilgraph.reports.tables import Table, show, show_json
 
 EPILOG = """\b
 Example, what a convolution may look like:

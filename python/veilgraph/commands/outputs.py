@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from veilgraph import units
 from veilgraph.commands.files import write_arrays
+from veilgraph.reports import units
 
 Outputs = Mapping[str, npt.NDArray[np.float32]]
 SHOWN = 10  # numbers of an output that is printed

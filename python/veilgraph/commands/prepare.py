@@ -8,15 +8,15 @@ import click
 
 from veilgraph.commands import arguments
 from veilgraph.ir.errors import UsageError
-from veilgraph.ir.plan import Phase
+from veilgraph.ir.plan.tables import Phase
 from veilgraph.kernels.cuda import Source
 from veilgraph.plans import Plan
-from veilgraph.runtime.cuda import cubins as machine_code
-from veilgraph.runtime.cuda.program import sources
-from veilgraph.runtime.joining import require_store
+from veilgraph.reports.tables import progress, remark, show, show_json
+from veilgraph.reports.units import counted, seconds, size
+from veilgraph.runtime.devices.cuda import cubins as machine_code
+from veilgraph.runtime.devices.cuda.program import sources
+from veilgraph.runtime.session.setup import require_store
 from veilgraph.session import Session
-from veilgraph.tables import progress, remark, show, show_json
-from veilgraph.units import counted, seconds, size
 
 EPILOG = """\b
 Example, on bob's host while alice and carol do the same on theirs:
@@ -45,7 +45,7 @@ Example, kernels for hosts with an A100 or an H100 and no compiler:
     "--store",
     type=arguments.PATH,
     metavar="DIR",
-    help="A new folder to fill; none at the dealer, who keeps nothing.",
+    help="A new folder to fill; none at a party that takes no part online, and keeps nothing.",
 )
 @click.option("--count", type=click.IntRange(1, 1_000_000), metavar="N", help="Inferences.")
 @click.option("--threads", type=click.IntRange(1), default=1, help="Threads of the kernels.")
@@ -78,7 +78,7 @@ def command(
     """Run the offline phase of inferences to come, together with all parties of PLAN.
 
     What it leaves is stored in this party's folder, encrypted under its private key. `run --store`
-    uses each prepared inference once. A dealer takes no part in that, so it has no store.
+    uses each prepared inference once. Who takes no part in that has no store.
 
     With --gpu-arch it compiles the kernels that PLAN needs on a GPU instead, for hosts of your own
     that have no compiler: a plan itself never brings machine code.
@@ -112,7 +112,7 @@ def command(
         return
     done = counted(count, "inference")
     if store is None:
-        show(f"dealt {done} in {seconds(spent)}; the dealer keeps nothing.")
+        show(f"dealt {done} in {seconds(spent)}; the {plan.manifest.role(party)} keeps nothing.")
         return
     show(f"{done} prepared in {seconds(spent)}; {store} holds {size(used)}.")
     remark("Don't copy the store: each of its inferences can be used once.")

@@ -7,14 +7,15 @@ from typing import Any
 
 import click
 
-from veilgraph import units
-from veilgraph.benching import Spread
+from veilgraph.bench.measure import Spread
 from veilgraph.commands import arguments, outputs
 from veilgraph.commands.files import check_destination, read_arrays
-from veilgraph.ir.plan import Phase
+from veilgraph.ir.errors import UsageError
+from veilgraph.ir.plan.tables import Phase
 from veilgraph.plans import Plan
+from veilgraph.reports import units
+from veilgraph.reports.tables import Table, progress, show, show_json
 from veilgraph.session import Session
-from veilgraph.tables import Table, progress, show, show_json
 
 EPILOG = """\b
 Example, three hosts, each with its own parties.yaml and key:
@@ -67,6 +68,24 @@ Example, three hosts, each with its own parties.yaml and key:
     help="What `prepare` filled: weights and offline phases come from there, each used once.",
 )
 @click.option(
+    "--entry",
+    metavar="NAME",
+    help="Which of the plan's entries to run, the same at every party.  [default: the first]",
+)
+@click.option(
+    "--state-file",
+    type=arguments.PATH,
+    metavar="FILE",
+    help="Where this party's parts of the plan's states are saved, encrypted, when all is run; "
+    "what is there becomes FILE.before.",
+)
+@click.option(
+    "--resume",
+    "resumes",
+    is_flag=True,
+    help="Begin with the states of --state-file, and not with zero; every party from the same run.",
+)
+@click.option(
     "--insecure-plaintext",
     is_flag=True,
     help="No TLS, for measurements; refused for any address but loopback.",
@@ -85,6 +104,9 @@ def command(
     sources: arguments.Files,
     destinations: arguments.Files,
     iterations: int,
+    entry: str | None,
+    state_file: Path | None,
+    resumes: bool,
     as_json: bool,
     **options: Any,
 ) -> None:
@@ -95,25 +117,45 @@ def command(
     same plan; then the weights are shared, once, and each inference is run.
     """
     plan = Plan.load(plan_file)
+    resume = _resumed(plan, party, state_file, resumes)
     paths = _destinations(plan, party, destinations)
     arrays = read_arrays(arguments.by_name("--input", sources))
     peers = ", ".join(name for name in plan.manifest.parties if name != party)
     with (
         progress(f"waiting for {peers}") as tell,
         Session(
-            plan, party, config_file, weights=weights_file, inferences=iterations, **options
+            plan,
+            party,
+            config_file,
+            weights=weights_file,
+            inferences=iterations,
+            resume=resume,
+            **options,
         ) as session,
     ):
         tell(f"running with {peers}")
-        found = session.run(arrays)
+        found = session.run(arrays, entry)
         for _ in range(iterations - 1):
-            found = session.run(arrays)
+            found = session.run(arrays, entry)
+        if state_file is not None:
+            session.save_state(state_file)
     if as_json:
         answer = {"party": party, "outputs": outputs.values(found, paths)}
         show_json({**answer, **_values(session, party)})
         return
     shown = outputs.lines(found, paths) or [f"{party} receives no output."]
     show(*shown, _table(session, party))
+
+
+def _resumed(plan: Plan, party: str, file: Path | None, resumes: bool) -> Path | None:
+    """The file to begin from; UsageError for one that is not named, or that no state goes to."""
+    if resumes and file is None:
+        raise UsageError("--resume goes on from a file, and none is named.", "Give --state-file.")
+    if file is not None:
+        check_destination(file)
+        if party in plan.programs and not plan.programs[party].states:
+            raise UsageError(f"{party} keeps no state in this plan.", "Leave out --state-file.")
+    return file if resumes else None
 
 
 def _destinations(plan: Plan, party: str, given: arguments.Files) -> dict[str, Path]:
@@ -154,7 +196,7 @@ def _values(session: Session, party: str) -> dict[str, Any]:
     spreads, done = _spreads(session), _done(session, party)
     return {
         **{f"{phase}_seconds": vars(spread) for phase, spread in spreads.items()},
-        "rounds": session.plan.rounds(Phase.ONLINE),
+        "rounds": session.transcripts[-1].phases[Phase.ONLINE].rounds,
         "sent_bytes": {phase: sent for phase, (_, sent) in done.items()},
     }
 

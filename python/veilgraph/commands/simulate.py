@@ -8,14 +8,14 @@ from pathlib import Path
 import click
 import numpy.typing as npt
 
-from veilgraph import benching
+from veilgraph.bench import measure as benching
 from veilgraph.commands import arguments, outputs
 from veilgraph.commands.files import check_destination, read_arrays
 from veilgraph.ir.errors import UsageError
 from veilgraph.plans import Plan
-from veilgraph.reports import plan_outputs
-from veilgraph.runtime.weights import load_weights
-from veilgraph.tables import progress, show, show_json
+from veilgraph.reports.tables import progress, show, show_json
+from veilgraph.reports.text import plan_outputs
+from veilgraph.runtime.store.weights import load_weights
 
 EPILOG = """\b
 Example, with every party in a process of its own and TLS between them:

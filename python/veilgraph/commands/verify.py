@@ -7,11 +7,11 @@ from pathlib import Path
 
 import click
 
-from veilgraph import reports
 from veilgraph.commands import arguments
 from veilgraph.plans import Plan
-from veilgraph.runtime.config import Config
-from veilgraph.tables import progress, show, show_json
+from veilgraph.reports import text as reports
+from veilgraph.reports.tables import progress, show, show_json
+from veilgraph.runtime.session.config import Config
 from veilgraph.verification import verify
 from veilgraph.verified_plans import record
 

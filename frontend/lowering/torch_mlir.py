@@ -1,0 +1,89 @@
+"""torch-mlir's lowering of a prepared ONNX model to its core of `torch.aten` operations."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from onnx import ModelProto, TensorProto
+from torch_mlir import ir
+from torch_mlir.dialects import torch as torch_dialect
+from torch_mlir.extras.onnx_importer import ModelInfo, NodeImporter
+from torch_mlir.passmanager import PassManager
+
+from veilgraph.frontend.onnx.prepare import Prepared, node_outputs
+from veilgraph.ir.mlir import context
+
+# Operators that stay whole: the pipeline would break batch normalisation into eighteen steps.
+KEPT_WHOLE = (
+    "aten.batch_norm",
+    "aten.elu",
+    "aten.flatten.using_ints",
+    "aten.gelu",
+    "aten.hardswish",
+    "aten.instance_norm",
+    "aten.leaky_relu",
+    "aten.log_softmax.int",
+    "aten.mean.dim",
+    "aten.mish",
+    "aten.prelu",
+    "aten.softmax.int",
+    "aten.softplus",
+    "aten.topk",
+)
+PIPELINE = (
+    "builtin.module(torch-onnx-to-torch-backend-pipeline"
+    f"{{backend-legal-ops={','.join(KEPT_WHOLE)}}})"
+)
+
+
+@dataclass(frozen=True)
+class Lowered:
+    """A function of aten operations, and what its arguments and results are.
+
+    Attributes:
+        module: holds the one function; its arguments are those of the ONNX graph.
+        arguments: names of the arguments, inputs first, weights after them.
+        outputs: names of the first results, the model's outputs.
+        nodes: names of all results: of each the ONNX node (or "node:i" for its output i), "" for
+            an output that is an input or a weight.
+    """
+
+    module: ir.Module
+    arguments: tuple[str, ...]
+    outputs: tuple[str, ...]
+    nodes: tuple[str, ...]
+
+
+def lower(prepared: Prepared) -> Lowered:
+    """Lowers the model; every tensor between its nodes is a result, so that none loses its name.
+
+    Raises:
+        ir.MLIRError: an operator, or a form of one, that torch-mlir doesn't lower. Its first
+            diagnostic's location names the node.
+    """
+    model, nodes = _with_all_outputs(prepared.model)
+    fresh = context()
+    torch_dialect.register_dialect(fresh)
+    info = ModelInfo(model)
+    module = info.create_module(context=fresh)
+    importer = NodeImporter.define_function(info.main_graph, module.operation)
+    importer.import_all()
+    with fresh:
+        PassManager.parse(PIPELINE).run(module.operation)
+    arguments = tuple(info.main_graph.input_map)
+    outputs = tuple(output.name for output in prepared.model.graph.output)
+    return Lowered(module, arguments, outputs, nodes)
+
+
+def _with_all_outputs(model: ModelProto) -> tuple[ModelProto, tuple[str, ...]]:
+    """The model with every float32 tensor that a node reads as an output; the outputs' nodes."""
+    complete = ModelProto()
+    complete.CopyFrom(model)
+    names = {tensor: node for node, tensor in node_outputs(model).items()}
+    read = {tensor for node in model.graph.node for tensor in node.input}
+    present = {output.name for output in model.graph.output}
+    for info in model.graph.value_info:
+        floats = info.type.tensor_type.elem_type == TensorProto.FLOAT
+        if info.name in read and info.name in names and info.name not in present and floats:
+            complete.graph.output.append(info)
+    return complete, tuple(names.get(output.name, "") for output in complete.graph.output)

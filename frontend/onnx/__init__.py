@@ -1,0 +1,1 @@
+"""ONNX models in; importer.py is the door."""

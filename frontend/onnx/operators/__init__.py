@@ -1,0 +1,1 @@
+"""ONNX operators, written as simpler ONNX nodes before the importer sees them."""

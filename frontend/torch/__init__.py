@@ -1,0 +1,1 @@
+"""PyTorch models in; importer.py is the door."""

@@ -1,0 +1,1 @@
+"""The graph level: tensor mathematics on real numbers."""

@@ -1,0 +1,1 @@
+"""The party level: local computation placed on parties, and what crosses between them."""

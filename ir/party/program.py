@@ -1,0 +1,530 @@
+"""The party level: local computation placed on parties, draws of randomness, and values that cross
+between parties.
+
+A `Program` is a list of immutable nodes, each on one party. Equal nodes are made once (same
+operation, operands and party); draws and sends never merge: each draw has a number of its own, and
+each send a number of its own.
+
+Protocols are written on `Value`, which is seen from above: one mathematical value with the copies
+that some parties hold. An operation on values happens at every party that holds all of its
+operands, and nowhere else; only `send` adds a holder. Copies that nobody uses are never emitted.
+ir/party/ops.py declares the operations, and ir/meaning/party.py says what each computes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from math import prod
+from typing import Any
+
+from veilgraph.ir.party import ops
+from veilgraph.ir.party.ops import PartyOp, Runs
+from veilgraph.ir.plan.tables import Phase
+from veilgraph.ir.types import Kind, Type, planes, words
+
+Shape = tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Node:
+    """One operation at one party: `args` are node ids, `attrs` (name, value) pairs by name.
+
+    `entry` is the number of the entry that it belongs to; what setup makes is everybody's, and has
+    entry 0.
+    """
+
+    id: int
+    op: PartyOp
+    party: int
+    args: tuple[int, ...]
+    attrs: tuple[tuple[str, Any], ...]
+    shape: Shape
+    type: Type
+    phase: Phase
+    layer: int
+    entry: int = 0
+
+    @property
+    def stage(self) -> int:
+        """Its phase, counted through setup and each entry's offline and online phases in turn."""
+        return stage_of(self.phase, self.entry)
+
+    def __getitem__(self, name: str) -> Any:
+        for key, value in self.attrs:
+            if key == name:
+                return value
+        raise KeyError(name)
+
+    @property
+    def elements(self) -> int:
+        return prod(self.shape)
+
+
+def stage_of(phase: Phase, entry: int) -> int:
+    """0 for setup, 1 and 2 for the first entry's offline and online phases, 3 and 4, ..."""
+    return int(phase) + 2 * entry if phase != Phase.SETUP else 0
+
+
+def phase_of(stage: int) -> tuple[Phase, int]:
+    """Phase and entry of a stage; what `stage_of` was given."""
+    return (Phase((stage - 1) % 2 + 1), (stage - 1) // 2) if stage else (Phase.SETUP, 0)
+
+
+@dataclass(frozen=True, slots=True)
+class Draw:
+    """Uniform randomness that `holders` make alone, from the key they share; nobody else can."""
+
+    number: int
+    holders: frozenset[int]
+    phase: Phase
+
+
+class PlacementError(AssertionError):
+    """A protocol used a value at a party that does not hold it: a bug in a suite."""
+
+
+class Program:
+    """A party-level program under construction, or complete.
+
+    Args:
+        parties: names, in the order of their indices.
+    """
+
+    def __init__(self, parties: Sequence[str]) -> None:
+        self.parties = tuple(parties)
+        self.nodes: list[Node] = []
+        self.draws: list[Draw] = []
+        self.layers: list[str] = [""]
+        self.layer = 0
+        self.entry = 0
+        self.phase = Phase.OFFLINE
+        self._unique: dict[tuple[Any, ...], int] = {}
+        self._sends = 0
+
+    def node(
+        self,
+        op: PartyOp,
+        party: int,
+        args: tuple[int, ...],
+        shape: Shape,
+        type: Type,
+        phase: Phase,
+        **attrs: Any,
+    ) -> int:
+        """The id of the node that is this operation at this party, made if it is new."""
+        pairs = tuple(sorted(attrs.items()))
+        entry = self.entry if phase != Phase.SETUP else 0
+        key = (op, party, args, pairs, shape, type, phase, entry)
+        found = self._unique.get(key)
+        if found is None:
+            found = len(self.nodes)
+            self.nodes.append(
+                Node(found, op, party, args, pairs, shape, type, phase, self.layer, entry)
+            )
+            self._unique[key] = found
+        return found
+
+    @contextmanager
+    def in_phase(self, phase: Phase) -> Iterator[None]:
+        """Draws made inside belong to `phase` (they are offline otherwise)."""
+        before, self.phase = self.phase, phase
+        try:
+            yield
+        finally:
+            self.phase = before
+
+    @contextmanager
+    def in_entry(self, number: int) -> Iterator[None]:
+        """What runs make inside is made by runs of this entry alone."""
+        before, self.entry = self.entry, number
+        try:
+            yield
+        finally:
+            self.entry = before
+
+    @contextmanager
+    def in_layer(self, name: str) -> Iterator[None]:
+        """Nodes made inside are counted under `name`."""
+        before = self.layer
+        self.layers.append(name)
+        self.layer = len(self.layers) - 1
+        try:
+            yield
+        finally:
+            self.layer = before
+
+    # Sources
+
+    def draw(self, holders: Iterable[int], shape: Shape, type: Type) -> Value:
+        """Fresh uniform randomness known to `holders` alone; never the same twice."""
+        draw = Draw(len(self.draws), frozenset(holders), self.phase)
+        self.draws.append(draw)
+        at = {
+            i: self.node(ops.DRAW, i, (), shape, type, draw.phase, number=draw.number)
+            for i in sorted(draw.holders)
+        }
+        return Value(self, at, shape, type)
+
+    def source(self, role: str, name: str, owner: int, shape: Shape, type: Type) -> Value:
+        """An "input" (online) or a "weight" (setup) that `owner` encodes and holds in the clear."""
+        op = ops.BY_NAME[role]
+        assert op.phase is not None, f"{role} is there in no phase of its own"
+        return Value(
+            self, {owner: self.node(op, owner, (), shape, type, op.phase, name=name)}, shape, type
+        )
+
+    def share(
+        self, name: str, part: tuple[int, int], holders: Iterable[int], shape: Shape, type: Type
+    ) -> Value:
+        """Part (number, of how many) of weight `name`, dealt before the session to `holders`."""
+        number, parts = part
+        at = {
+            i: self.node(
+                ops.SHARE, i, (), shape, type, Phase.SETUP, name=name, part=number, of=parts
+            )
+            for i in sorted(holders)
+        }
+        return Value(self, at, shape, type)
+
+    def state(
+        self, name: str, part: tuple[int, int], holders: Iterable[int], shape: Shape, type: Type
+    ) -> Value:
+        """Part (number, of how many) of state `name` at `holders`, as the last run left it."""
+        number, parts = part
+        at = {
+            i: self.node(
+                ops.STATE, i, (), shape, type, Phase.ONLINE, name=name, part=number, of=parts
+            )
+            for i in sorted(holders)
+        }
+        return Value(self, at, shape, type)
+
+    def constant(self, number: int, shape: Shape, type: Type) -> Value:
+        """Public tensor `number` of the plan's constants, at every party."""
+        return self._everywhere(ops.CONSTANT, shape, type, number=number)
+
+    def const(self, value: int, shape: Shape, type: Type) -> Value:
+        """A public integer, the same for every element, at every party."""
+        if type.kind not in ops.CONST.makes:
+            raise TypeError(f"there is no constant of {type}")
+        return self._everywhere(ops.CONST, shape, type, value=value % type.modulus)
+
+    def _everywhere(self, op: PartyOp, shape: Shape, type: Type, **attrs: Any) -> Value:
+        at = {
+            i: self.node(op, i, (), shape, type, Phase.SETUP, **attrs)
+            for i in range(len(self.parties))
+        }
+        return Value(self, at, shape, type)
+
+    # Crossings
+
+    def send(self, value: Value, sender: int, receiver: int, declared: str = "") -> Value:
+        """`value` with one more holder: one message of its width an element.
+
+        `declared` is empty for a masked message, and "reveal" for a part of an output.
+        """
+        if sender == receiver or receiver in value.at:
+            raise PlacementError(f"party {receiver} holds this value already")
+        source = value.node_at(sender)
+        number, self._sends = self._sends, self._sends + 1
+        received = self.node(
+            ops.SEND,
+            receiver,
+            (source.id,),
+            value.shape,
+            value.type,
+            source.phase,
+            declared=declared,
+            number=number,
+        )
+        return Value(self, value.at | {receiver: received}, value.shape, value.type)
+
+    def keep(self, value: Value, name: str, part: tuple[int, int], holders: Iterable[int]) -> None:
+        """Lets `value` be part (number, of how many) of state `name` from the end of the run on.
+
+        Of what lies in memory already a copy is kept: another state may take its place.
+        """
+        number, parts = part
+        value = _copied(value)
+        for i in sorted(holders):
+            ids, shape, type = (value.node_at(i).id,), value.shape, value.type
+            self.node(ops.KEEP, i, ids, shape, type, Phase.ONLINE, name=name, part=number, of=parts)
+
+    def output(self, value: Value, party: int, name: str, frac_bits: int) -> None:
+        """Gives `value` to the user of `party` under `name`."""
+        node = value.node_at(party)
+        self.node(
+            ops.OUTPUT,
+            party,
+            (node.id,),
+            value.shape,
+            value.type,
+            node.phase,
+            name=name,
+            frac_bits=frac_bits,
+        )
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Value:
+    """One value seen from above: who holds a copy (party -> node id), its shape and type."""
+
+    program: Program
+    at: dict[int, int]
+    shape: Shape
+    type: Type
+
+    def node_at(self, party: int) -> Node:
+        if party not in self.at:
+            raise PlacementError(f"party {party} does not hold this value; {sorted(self.at)} do")
+        return self.program.nodes[self.at[party]]
+
+    def only(self, *parties: int) -> Value:
+        """The same value, its copies at `parties` alone."""
+        return Value(self.program, {i: self.node_at(i).id for i in parties}, self.shape, self.type)
+
+    @property
+    def elements(self) -> int:
+        return prod(self.shape)
+
+    @property
+    def phase(self) -> Phase:
+        return max(self.program.nodes[n].phase for n in self.at.values())
+
+    def constant_value(self) -> int | None:
+        """The public integer that this is at every element, if it is one."""
+        node = self.program.nodes[next(iter(self.at.values()))]
+        return int(node["value"]) if node.op is ops.CONST else None
+
+    # Word and bit arithmetic
+
+    def __add__(self, other: Value | int) -> Value:
+        other = self._like(other)
+        if other.constant_value() == 0:
+            return _held_by_both(self, other)
+        if self.constant_value() == 0:
+            return _held_by_both(other, self)
+        return apply(ops.ADD, (self, other), _broadcast(self, other), self.type)
+
+    def __sub__(self, other: Value | int) -> Value:
+        other = self._like(other)
+        if other.constant_value() == 0:
+            return _held_by_both(self, other)
+        if self.constant_value() == 0:
+            return -_held_by_both(other, self)
+        return apply(ops.SUB, (self, other), _broadcast(self, other), self.type)
+
+    def __neg__(self) -> Value:
+        return apply(ops.NEG, (self,), self.shape, self.type)
+
+    def __mul__(self, other: Value | int) -> Value:
+        other = self._like(other)
+        shape = _broadcast(self, other)
+        for x, y in ((self, other), (other, self)):
+            if y.constant_value() == 0:
+                return self.program.const(0, shape, self.type).only(*(x.at.keys() & y.at.keys()))
+            if y.constant_value() == 1:
+                return _held_by_both(x, y)
+        return apply(ops.MUL, (self, other), shape, self.type)
+
+    def __and__(self, other: Value) -> Value:
+        if 0 in (self.constant_value(), other.constant_value()):
+            return self.program.const(0, self.shape, self.type).only(
+                *(self.at.keys() & other.at.keys())
+            )
+        return apply(ops.AND, (self, other), self.shape, self.type)
+
+    def __xor__(self, other: Value) -> Value:
+        for x, y in ((self, other), (other, self)):
+            if y.constant_value() == 0:
+                return _held_by_both(x, y)
+        return apply(ops.XOR, (self, other), self.shape, self.type)
+
+    def __invert__(self) -> Value:
+        return apply(ops.NOT, (self,), self.shape, self.type)
+
+    def __lshift__(self, bits: int) -> Value:
+        if bits >= self.type.bits:
+            return self.program.const(0, self.shape, self.type).only(*self.at)
+        return self if bits == 0 else apply(ops.SHL, (self,), self.shape, self.type, bits=bits)
+
+    def __rshift__(self, bits: int) -> Value:
+        """Logical shift of the value in [0, 2^k)."""
+        if bits >= self.type.bits:
+            return self.program.const(0, self.shape, self.type).only(*self.at)
+        return self if bits == 0 else apply(ops.SHR, (self,), self.shape, self.type, bits=bits)
+
+    def mod(self, bits: int) -> Value:
+        """The value in [0, 2^k) taken into Z_2^bits: reduced, or zero-extended."""
+        return self if bits == self.type.bits else apply(ops.CAST, (self,), self.shape, words(bits))
+
+    def _like(self, other: Value | int) -> Value:
+        if isinstance(other, int):
+            return self.program.const(other, (), self.type)
+        if other.type != self.type:
+            raise TypeError(f"{self.type} meets {other.type}")
+        return other
+
+    # Between words and bits
+
+    def bits(self, low: int, count: int = 1) -> Value:
+        """Bits low .. low + count - 1 of each element, as planes."""
+        if not 0 <= low <= low + count <= self.type.bits:
+            raise ValueError(f"bits {low}..{low + count - 1} of {self.type}")
+        return apply(ops.PACK, (self,), self.shape, planes(count), low=low)
+
+    def plane(self, start: int, count: int, step: int = 1) -> Value:
+        """Planes start, start + step, ...: `count` of them."""
+        if count and not 0 <= start <= start + (count - 1) * step < self.type.bits:
+            raise ValueError(f"planes {start}..+{count}*{step} of {self.type}")
+        if (start, count) == (0, self.type.bits):
+            return self
+        return apply(ops.SOME_PLANES, (self,), self.shape, planes(count), start=start, step=step)
+
+    def to_words(self, bits: int) -> Value:
+        """The number whose bit j is plane j, in Z_2^bits."""
+        return apply(ops.UNPACK, (self,), self.shape, words(bits))
+
+    # Shape
+
+    def reshape(self, shape: Shape) -> Value:
+        return self if shape == self.shape else apply(ops.RESHAPE, (self,), shape, self.type)
+
+    def chunk(self, start: int, length: int) -> Value:
+        """Elements start .. start + length - 1 in row-major order, as a vector."""
+        if (start, length) == (0, self.elements):
+            return self.reshape((length,))
+        return apply(ops.CHUNK, (self,), (length,), self.type, start=start)
+
+
+def _broadcast(x: Value, y: Value) -> Shape:
+    if x.shape == y.shape or not y.shape:
+        return x.shape
+    rank = max(len(x.shape), len(y.shape))
+    dims = zip(
+        (1,) * (rank - len(x.shape)) + x.shape, (1,) * (rank - len(y.shape)) + y.shape, strict=True
+    )
+    shape = []
+    for a, b in dims:
+        if a != b and 1 not in (a, b):
+            raise TypeError(f"shapes {x.shape} and {y.shape} do not broadcast")
+        shape.append(max(a, b) if 0 not in (a, b) else 0)
+    return tuple(shape)
+
+
+def _held_by_both(x: Value, y: Value) -> Value:
+    """x where y is held too, in the shape of both together."""
+    both = x.only(*(i for i in x.at if i in y.at))
+    shape = _broadcast(x, y)
+    return both if shape == x.shape else apply(ops.BROADCAST, (both,), shape, x.type)
+
+
+def _copied(value: Value) -> Value:
+    """`value`, in memory of its own where it lies in that of a state."""
+    nodes = value.program.nodes
+    if not any(base_of(nodes, n).op is ops.STATE for n in value.at.values()):
+        return value
+    flat = value.reshape((value.elements,))
+    copy = apply(ops.SLICE, (flat,), flat.shape, value.type, starts=(0,), steps=(1,))
+    return copy.reshape(value.shape)
+
+
+def base_of(nodes: Sequence[Node], number: int) -> Node:
+    """The node whose memory node `number` lies in."""
+    found = nodes[number]
+    while found.op.runs is Runs.VIEW:
+        found = nodes[found.args[0]]
+    return found
+
+
+def apply(op: PartyOp, args: Sequence[Value], shape: Shape, type: Type, **attrs: Any) -> Value:
+    """`op` at every party that holds all of `args`."""
+    program = args[0].program
+    holders = set(args[0].at).intersection(*(a.at for a in args[1:]))
+    if not holders:
+        raise PlacementError(f"{op}: no party holds all operands: {[sorted(a.at) for a in args]}")
+    if type.kind not in op.makes:
+        raise TypeError(f"there is no {op} of {type}")
+    if op.alike and any(a.type != type for a in args):
+        raise TypeError(f"{op}: {' meets '.join(str(a.type) for a in args)}")
+    if op.elementwise:
+        args = [_explicit(a, shape) for a in args]
+    if op.keeps_zero and all(a.constant_value() == 0 for a in args):
+        return program.const(0, shape, type).only(*holders)
+    nodes = program.nodes
+    at = {}
+    for i in sorted(holders):
+        ids = tuple(a.at[i] for a in args)
+        at[i] = program.node(op, i, ids, shape, type, max(nodes[n].phase for n in ids), **attrs)
+    return Value(program, at, shape, type)
+
+
+def _explicit(value: Value, shape: Shape) -> Value:
+    """`value`, broadcast by a step of its own where element-wise kernels can't do it in passing."""
+    if value.shape == shape or value.type.kind is not Kind.WORDS or not value.shape:
+        return value
+    if broadcast_pattern(value.shape, shape) is not None:
+        return value
+    return apply(ops.BROADCAST, (value,), shape, value.type)
+
+
+def broadcast_pattern(source: Shape, target: Shape) -> tuple[int, int] | None:
+    """(inner, period) with element i of `target` at (i // inner) % period of `source`.
+
+    None where there is no such pair: `source` is not one block of the target's dimensions.
+    """
+    size, total = prod(source), prod(target)
+    padded = (1,) * (len(target) - len(source)) + tuple(source)
+    full = [i for i, extent in enumerate(padded) if extent != 1]
+    if not full or size == total:
+        return max(total // max(size, 1), 1), max(size, 1)
+    first, last = full[0], full[-1]
+    if padded[first : last + 1] != tuple(target[first : last + 1]):
+        return None
+    return prod(target[last + 1 :]), size
+
+
+def select(bit: Value, one: Value, zero: Value) -> Value:
+    """`one` where the plane `bit` is 1, else `zero`."""
+    return apply(ops.SELECT, (bit, one, zero), one.shape, one.type)
+
+
+def look_up(table: Value, index: Value) -> Value:
+    """Of a public vector of 2^j words the element at `index` modulo 2^j, for each index."""
+    entries = table.elements
+    if entries & (entries - 1):
+        raise ValueError(f"{entries} entries are no power of two")
+    if (value := table.constant_value()) is not None:
+        return index.program.const(value, index.shape, table.type).only(*index.at)
+    wide = index.mod(table.type.bits)
+    both = wide.only(*(i for i in wide.at if i in table.at))
+    program, nodes = index.program, index.program.nodes
+    at = {}
+    for i, n in both.at.items():
+        phase = max(nodes[n].phase, nodes[table.at[i]].phase)
+        at[i] = program.node(ops.LOOKUP, i, (n, table.at[i]), index.shape, table.type, phase)
+    return Value(program, at, index.shape, table.type)
+
+
+def copies(*values: Value) -> Value:
+    """One mathematical value of which each party has made its copy in its own way."""
+    at = {i: n for value in values for i, n in value.at.items()}
+    return Value(values[0].program, at, values[0].shape, values[0].type)
+
+
+def stack(values: Sequence[Value]) -> Value:
+    """The planes of all values, one after another."""
+    values = [v for v in values if v.type.bits]
+    if len(values) == 1:
+        return values[0]
+    return apply(ops.STACK, values, values[0].shape, planes(sum(v.type.bits for v in values)))
+
+
+def join(chunks: Sequence[Value], shape: Shape) -> Value:
+    """Vectors one after another, as a tensor of `shape`."""
+    if len(chunks) == 1:
+        return chunks[0].reshape(shape)
+    flat = apply(ops.JOIN, chunks, (sum(c.elements for c in chunks),), chunks[0].type)
+    return flat.reshape(shape)

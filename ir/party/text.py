@@ -1,0 +1,208 @@
+"""The party level as text, and back: one node a line.
+
+    parties alice bob carol
+    layer 1 conv1
+    draw 0 alice carol offline
+    %0 = input {name = "x"} : words<32>[3, 4] @alice online 1
+    %1 = draw {number = 0} : words<32>[3, 4] @alice offline 1
+    %2 = sub %0 %1 : words<32>[3, 4] @alice online 1
+    %3 = input {name = "x"} : words<32>[3, 4] @alice online1 1
+
+Operands before attributes, type and shape, party, phase (with the entry's number, but for entry
+0), number of the layer. Layers, draws and
+nodes are counted without gaps, so what a text makes takes no more memory than its length allows.
+The text of a stranger's plan is read here: what the printer does not write is refused.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator
+from math import prod
+from typing import Any
+
+from veilgraph.ir.party.ops import BY_NAME
+from veilgraph.ir.party.program import Draw, Node, Program, Shape
+from veilgraph.ir.plan.tables import Phase
+from veilgraph.ir.types import Kind, Type
+
+MOST_LINES = 1 << 21
+MOST_RANK = 32
+MOST_ELEMENTS = 1 << 40
+MOST_PARTIES = 16
+MOST_ENTRIES = 64
+_PHASES = {phase.name.lower(): phase for phase in Phase}
+_KINDS = "|".join(kind.value for kind in Kind)
+_VALUE = r'-?\d{1,20}|\[[-\d, ]{0,999}\]|"(?:[^"\\]|\\.)*"'
+_ATTRIBUTE = re.compile(rf"(\w{{1,40}}) = ({_VALUE})(?:, |$)", re.ASCII)
+_NODE = re.compile(
+    r"%(\d{1,9}) = (\w{1,40})((?: %\d{1,9})*)(?: \{(.*)\})? : "
+    rf"((?:{_KINDS})"
+    r"<\d{1,5}>\[[\d, ]{0,999}\]) (@\w+ \w+) (\d{1,9})",
+    re.ASCII,
+)
+
+
+def print_program(program: Program) -> str:
+    """The program's text."""
+    return "\n".join(_lines(program)) + "\n"
+
+
+def _lines(program: Program) -> Iterator[str]:
+    yield "parties " + " ".join(program.parties)
+    for number, name in enumerate(program.layers):
+        if number:
+            yield f"layer {number} {_word(name)}"
+    for draw in program.draws:
+        holders = " ".join(program.parties[i] for i in sorted(draw.holders))
+        yield f"draw {draw.number} {holders} {draw.phase.name.lower()}"
+    for node in program.nodes:
+        yield print_node(program, node)
+
+
+def _word(name: str) -> str:
+    """A model's name for a node as it is, quoted if it is not one plain stretch of a line."""
+    is_plain = name.isprintable() and name == name.strip() and not name.startswith('"')
+    return name if name and is_plain else json.dumps(name)
+
+
+def print_node(program: Program, node: Node) -> str:
+    args = "".join(f" %{i}" for i in node.args)
+    attrs = ", ".join(f"{name} = {json.dumps(value)}" for name, value in node.attrs)
+    attrs = f" {{{attrs}}}" if attrs else ""
+    shape = ", ".join(map(str, node.shape))
+    phase = f"{node.phase.name.lower()}{node.entry or ''}"
+    place = f"@{program.parties[node.party]} {phase} {node.layer}"
+    return f"%{node.id} = {node.op.name}{args}{attrs} : {node.type}[{shape}] {place}"
+
+
+def parse_program(text: str) -> Program:
+    """The program that `text` says; its nodes are held to their grammar by `check_party`.
+
+    Raises:
+        ValueError: a line that says nothing, numbers out of order, or more than a host reads.
+    """
+    return _Reading().run(text)
+
+
+class _Reading:
+    """A text under way. Types with shapes, places and attributes repeat, so each is read once."""
+
+    def __init__(self) -> None:
+        self.program = Program(())
+        self.types: dict[str, tuple[Shape, Type]] = {}
+        self.places: dict[str, tuple[int, Phase, int]] = {}
+        self.attributes: dict[str, tuple[tuple[str, Any], ...]] = {}
+
+    def run(self, text: str) -> Program:
+        if text.count("\n") > MOST_LINES:
+            raise ValueError(f"it has more than {MOST_LINES} lines")
+        lines = iter(text.removesuffix("\n").split("\n"))
+        word, _, rest = next(lines).partition(" ")
+        parties = tuple(rest.split(" "))
+        known = len(set(parties)) == len(parties) <= MOST_PARTIES
+        if word != "parties" or not (known and all(name.isidentifier() for name in parties)):
+            raise ValueError("its first line does not name its parties")
+        self.program.parties = parties
+        for line in lines:
+            if line.startswith("%"):
+                self._node(line)
+            elif line.startswith("draw "):
+                self._draw(line)
+            else:
+                self._layer(line)
+        return self.program
+
+    def _layer(self, line: str) -> None:
+        layers = self.program.layers
+        start = f"layer {len(layers)} "
+        if not line.startswith(start):
+            raise ValueError(f"not a node: {_shown(line)}")
+        name = line.removeprefix(start)
+        quoted = json.loads(name) if name.startswith('"') else name
+        if not isinstance(quoted, str) or _word(quoted) != name:
+            raise ValueError(f"no name of a layer: {_shown(line)}")
+        layers.append(quoted)
+
+    def _draw(self, line: str) -> None:
+        _, number, *names, phase = line.split(" ")
+        parties, draws = self.program.parties, self.program.draws
+        holders = frozenset(parties.index(name) for name in names if name in parties)
+        if number != str(len(draws)) or len(holders) != len(names) or not holders:
+            raise ValueError(f"a draw of nobody, or out of order: {_shown(line)}")
+        draws.append(Draw(len(draws), holders, _phase(phase)))
+
+    def _node(self, line: str) -> None:
+        match = _NODE.fullmatch(line)
+        if match is None:
+            raise ValueError(f"not a node: {_shown(line)}")
+        number, name, args, attrs, type, place, layer = match.groups()
+        nodes = self.program.nodes
+        if int(number) != len(nodes) or int(layer) >= len(self.program.layers):
+            raise ValueError(f"node {number} is out of order, or of no layer: {_shown(line)}")
+        if (op := BY_NAME.get(name)) is None:
+            raise ValueError(f"there is no operation {_shown(name)}")
+        party, phase, entry = self._place(place)
+        shape, kind = self._type(type)
+        operands = tuple([int(arg) for arg in args[2:].split(" %")]) if args else ()
+        pairs = self._attributes(attrs) if attrs else ()
+        node = Node(len(nodes), op, party, operands, pairs, shape, kind, phase, int(layer), entry)
+        nodes.append(node)
+
+    def _place(self, text: str) -> tuple[int, Phase, int]:
+        if text not in self.places:
+            name, _, word = text.removeprefix("@").partition(" ")
+            if name not in self.program.parties:
+                raise ValueError(f"{_shown(name)} is no party")
+            self.places[text] = self.program.parties.index(name), *_phase_of_entry(word)
+        return self.places[text]
+
+    def _type(self, text: str) -> tuple[Shape, Type]:
+        if text not in self.types:
+            name, _, extents = text.removesuffix("]").partition("[")
+            shape = tuple(int(size) for size in extents.split(", ")) if extents else ()
+            type = Type.parse(name)
+            if len(shape) > MOST_RANK:
+                raise ValueError(f"there is no type {_shown(text)}")
+            if prod(max(size, 1) for size in shape) > MOST_ELEMENTS:
+                raise ValueError(f"a tensor has too many elements: {_shown(text)}")
+            self.types[text] = shape, type
+        return self.types[text]
+
+    def _attributes(self, text: str) -> tuple[tuple[str, Any], ...]:
+        if text not in self.attributes:
+            self.attributes[text] = tuple(sorted(_attributes(text)))
+        return self.attributes[text]
+
+
+def _phase(word: str) -> Phase:
+    if word not in _PHASES:
+        raise ValueError(f"there is no phase {_shown(word)}")
+    return _PHASES[word]
+
+
+def _phase_of_entry(word: str) -> tuple[Phase, int]:
+    """A node's phase, and the number of its entry: written without zeros in front, or left out."""
+    name = word.rstrip("0123456789")
+    number = word.removeprefix(name)
+    if number and (number.startswith("0") or int(number[:9]) >= MOST_ENTRIES):
+        raise ValueError(f"there is no phase {_shown(word)}")
+    return _phase(name), int(number or 0)
+
+
+def _attributes(text: str) -> Iterator[tuple[str, Any]]:
+    seen, start = set(), 0
+    while start < len(text):
+        match = _ATTRIBUTE.match(text, start)
+        if match is None or match[1] in seen:
+            raise ValueError(f"these are no attributes: {_shown(text)}")
+        seen.add(match[1])
+        start = match.end()
+        value = json.loads(match[2])
+        yield match[1], tuple(value) if isinstance(value, list) else value
+
+
+def _shown(text: str) -> str:
+    """The start of a stranger's text, safe to print."""
+    return ascii(text[:80])

@@ -1,0 +1,1 @@
+"""The plan level: each party's table of steps, its checks, and its file."""

@@ -1,0 +1,293 @@
+"""Plans on disk: a zip with fixed order and dates, read as untrusted input.
+
+    manifest.yaml             for people: target, owners, outputs, disclosures, cost, digest
+    layers.json               one row a layer
+    constants.bin             public tensors
+    parties/NAME/*.bin        STEP, BUFFER, MESSAGE tables and int64 parameters; stored, not
+                              compressed, so that they can be memory-mapped
+    ir/LEVEL                  the text of each level
+
+Sizes and names are checked before anything is allocated; nothing is unpickled or extracted.
+docs/plan-format.md is the same for people who write tools.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import json
+import math
+import zipfile
+import zlib
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, get_type_hints
+
+import numpy as np
+import yaml
+
+from veilgraph.ir.errors import SecurityAbort, UsageError
+from veilgraph.ir.plan.checks import check, record, typed
+from veilgraph.ir.plan.tables import (
+    BUFFER,
+    FORMAT_VERSION,
+    KEPT,
+    MESSAGE,
+    STEP,
+    Layer,
+    Manifest,
+    PartyPlan,
+    Phase,
+    Plan,
+)
+from veilgraph.ir.whole_files import PUBLIC, placed_whole
+
+DATE = (1980, 1, 1, 0, 0, 0)
+MOST_TEXT = 256 << 20  # of the manifest, the layers and all IR together
+TABLES = {
+    "steps.bin": STEP,
+    "buffers.bin": BUFFER,
+    "messages.bin": MESSAGE,
+    "params.bin": np.dtype("<i8"),
+    "kept.bin": KEPT,
+}
+TEXTS = ("manifest.yaml", "layers.json")
+HINT = "Compile the model again, or ask for the plan again."
+DEEPEST = 16  # nested collections of a manifest
+# What zipfile, zlib, PyYAML, json and the checks raise on a file that is no plan; encrypted entries
+# and unknown compressions are RuntimeErrors.
+DAMAGES = (
+    *(zipfile.BadZipFile, zlib.error, yaml.YAMLError, OSError, EOFError),
+    *(KeyError, ValueError, RuntimeError),
+)
+
+
+def digest(plan: Plan) -> str:
+    """SHA-256 in hex over every entry: its name, length and content.
+
+    Of the manifest, the fields as JSON: how YAML is laid out is its library's choice.
+    """
+    found = hashlib.sha256()
+    entries = dict(_entries(plan)) | {"manifest.yaml": _json(_manifest_fields(plan))}
+    for name, content in entries.items():
+        found.update(f"{name}:{len(content)}\n".encode())
+        found.update(content)
+    return found.hexdigest()
+
+
+def save(plan: Plan, path: str | Path) -> None:
+    """Writes the plan; the same plan gives the same bytes. A failure leaves no half file.
+
+    Raises:
+        UsageError: a place that can't be written to, or a plan that no party would read.
+    """
+    path = Path(path)
+    if (text_bytes := sum(len(text) for text in plan.ir.values())) > MOST_TEXT:
+        raise UsageError(
+            f"The plan's programs are {text_bytes >> 20} MiB of text, and a party reads no more "
+            f"than {MOST_TEXT >> 20} MiB.",
+            "Split the model into parts with fewer operations.",
+        )
+    try:
+        with placed_whole(path, PUBLIC) as file, zipfile.ZipFile(file, "w") as archive:
+            for name, content in _entries(plan):
+                entry = zipfile.ZipInfo(name, DATE)
+                is_text = name.startswith("ir/")
+                entry.compress_type = zipfile.ZIP_DEFLATED if is_text else zipfile.ZIP_STORED
+                entry.external_attr = 0o644 << 16
+                archive.writestr(entry, _with_digest(plan, name, content))
+    except OSError as error:
+        raise UsageError(f"The plan can't be written to {path}: {error.strerror}.") from error
+
+
+def load(path: str | Path) -> Plan:
+    """Reads a plan.
+
+    Raises:
+        UsageError: no such file, or no plan of this version.
+        SecurityAbort: the content does not have the digest that the manifest states.
+    """
+    try:
+        with zipfile.ZipFile(path) as archive:
+            return _read(archive, Path(path))
+    except FileNotFoundError as error:
+        raise UsageError(f"There is no plan {path}.") from error
+    except DAMAGES as error:
+        reason = next(iter(str(error).splitlines()), type(error).__name__)
+        raise UsageError(f"{path} is no plan, or a damaged one: {reason}", HINT) from error
+
+
+# Writing
+
+
+def _entries(plan: Plan) -> list[tuple[str, bytes]]:
+    """Name and content of each entry, the manifest without its digest."""
+    entries = [
+        ("manifest.yaml", _yaml(_manifest_fields(plan))),
+        ("layers.json", _json([_plain(layer) for layer in plan.layers])),
+        ("constants.bin", plan.constants),
+    ]
+    for name, program in plan.programs.items():
+        tables = (program.steps, program.buffers, program.messages, program.params, program.kept)
+        for file, table in zip(TABLES, tables, strict=True):
+            entries.append((f"parties/{name}/{file}", table.astype(TABLES[file]).tobytes()))
+    entries.extend((f"ir/{level}", text.encode()) for level, text in sorted(plan.ir.items()))
+    return entries
+
+
+def _with_digest(plan: Plan, name: str, content: bytes) -> bytes:
+    if name != "manifest.yaml":
+        return content
+    return content + f"digest: {plan.digest}\n".encode()
+
+
+def _yaml(fields: Mapping[str, Any]) -> bytes:
+    text: str = yaml.dump(fields, Dumper=_Dumper, sort_keys=False, allow_unicode=True, width=100)
+    return text.encode()
+
+
+class _Dumper(yaml.SafeDumper):
+    """Plain YAML: the same list twice is written twice."""
+
+    def ignore_aliases(self, data: object) -> bool:
+        return True
+
+
+def _json(value: Any) -> bytes:
+    return json.dumps(value, indent=0, sort_keys=True, allow_nan=False).encode()
+
+
+def _plain(record: Any) -> dict[str, Any]:
+    """A dataclass as plain values; an infinite bound as null."""
+    fields = dataclasses.asdict(record)
+    return {
+        name: (None if isinstance(v, float) and math.isinf(v) else _listed(v))
+        for name, v in fields.items()
+    }
+
+
+def _listed(value: Any) -> Any:
+    return list(value) if isinstance(value, tuple) else value
+
+
+def _manifest_fields(plan: Plan) -> dict[str, Any]:
+    fields = {"format": FORMAT_VERSION, **_plain(plan.manifest)}
+    fields["receivers"] = {k: list(v) for k, v in plan.manifest.receivers.items()}
+    fields["owners"] = dict(plan.manifest.owners)
+    fields["states"] = dict(plan.manifest.states)
+    fields["disclosures"] = [_plain(d) for d in plan.manifest.disclosures]
+    costs = {name: _cost(plan, entry) for entry, name in enumerate(plan.manifest.entries)}
+    fields["cost"] = next(iter(costs.values())) if len(costs) == 1 else costs
+    fields["programs"] = {name: _program_fields(p) for name, p in plan.programs.items()}
+    return fields
+
+
+def _cost(plan: Plan, entry: int) -> dict[str, Any]:
+    """Of each phase of an entry."""
+    return {
+        phase.name.lower(): {
+            "rounds": plan.rounds(phase, entry),
+            "bytes": plan.sent_bytes(phase, entry),
+        }
+        for phase in Phase
+    }
+
+
+def _program_fields(program: PartyPlan) -> dict[str, Any]:
+    return {
+        "arena_bytes": program.arena_bytes,
+        "keys": [list(holders) for holders in program.keys],
+        **{
+            kind: [_plain(t) for t in getattr(program, kind)]
+            for kind in ("inputs", "weights", "shares", "outputs", "states")
+        },
+    }
+
+
+# Reading
+
+
+def _read(archive: zipfile.ZipFile, path: Path) -> Plan:
+    contents = _contents(archive, path.stat().st_size)
+    fields = _parsed_yaml(contents.pop("manifest.yaml"))
+    if not isinstance(fields, dict) or not isinstance(fields.get("format"), int):
+        raise ValueError("its manifest names no format")
+    if fields["format"] != FORMAT_VERSION:
+        raise UsageError(
+            f"{path} is a plan of format {fields['format']}, and this Veilgraph reads format "
+            f"{FORMAT_VERSION}.",
+            "Compile the model again with this version, at all parties.",
+        )
+    stated = fields.pop("digest")
+    names = [f.name for f in dataclasses.fields(Manifest)]
+    layers = json.loads(contents.pop("layers.json"))
+    plan = Plan(
+        manifest=record(Manifest, {name: fields[name] for name in names}),
+        programs={
+            name: _program(contents, name, program)
+            for name, program in typed(Mapping[str, object], fields["programs"], "programs").items()
+        },
+        layers=typed(tuple[Layer, ...], layers, "layers"),
+        constants=contents.pop("constants.bin"),
+        ir={
+            name.removeprefix("ir/"): contents.pop(name).decode()
+            for name in list(contents)
+            if name.startswith("ir/")
+        },
+    )
+    if contents:
+        raise ValueError(f"it has an entry that no plan has: {min(contents)!r}")
+    check(plan)
+    if fields != _manifest_fields(plan):
+        raise ValueError("its manifest says what its tables do not")
+    if plan.digest != stated:
+        raise SecurityAbort(f"{path} was changed after it was compiled: its digest differs.", HINT)
+    return plan
+
+
+def _contents(archive: zipfile.ZipFile, file_bytes: int) -> dict[str, bytes]:
+    """Every entry, once its size is known to be sane: only IR text is compressed."""
+    entries = archive.infolist()
+    if len({entry.filename for entry in entries}) < len(entries):
+        raise ValueError("its entries are repeated")
+    if sum(entry.compress_size for entry in entries) > file_bytes:
+        raise ValueError("its entries are larger than the file")
+    text_bytes = 0
+    for entry in entries:
+        name, is_ir = entry.filename, entry.filename.startswith("ir/")
+        stored = entry.compress_type == zipfile.ZIP_STORED
+        if not is_ir and not (stored and entry.file_size == entry.compress_size):
+            raise ValueError(f"{name} is compressed, or not as long as it says")
+        if is_ir or name in TEXTS:
+            text_bytes += entry.file_size
+    if text_bytes > MOST_TEXT:
+        raise ValueError("its text is too large")
+    return {entry.filename: archive.read(entry) for entry in entries}
+
+
+def _parsed_yaml(text: bytes) -> Any:
+    """YAML without aliases and deep nesting, which grow or recurse without end."""
+    loader: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+    depth = 0
+    for event in yaml.parse(text, Loader=loader):
+        depth += isinstance(event, yaml.CollectionStartEvent)
+        depth -= isinstance(event, yaml.CollectionEndEvent)
+        if depth > DEEPEST or isinstance(event, yaml.AliasEvent):
+            raise ValueError("its manifest has aliases, or is nested without need")
+    return yaml.load(text, Loader=loader)
+
+
+def _program(contents: dict[str, bytes], name: str, fields: object) -> PartyPlan:
+    """A party's program, its tables taken out of `contents`."""
+    tables: dict[str, Any] = {}
+    for file, dtype in TABLES.items():
+        content = contents.pop(f"parties/{name}/{file}")
+        if len(content) % dtype.itemsize:
+            raise ValueError(f"{name}'s {file} is cut short")
+        tables[file.removesuffix(".bin")] = np.frombuffer(content, dtype)
+    stated = typed(Mapping[str, object], fields, "programs")
+    hints = get_type_hints(PartyPlan)
+    if stated.keys() != set(hints) - tables.keys() - {"party"}:
+        raise ValueError(f"{name}'s program has not the fields of one")
+    values: dict[str, Any] = {key: typed(hints[key], v, key) for key, v in stated.items()}
+    return PartyPlan(party=name, **values, **tables)

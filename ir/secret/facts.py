@@ -1,0 +1,82 @@
+"""The operations of the secret level and their facts: one row each, free of MLIR.
+
+The classes of `secret_ops.py` take their rows by name, and cannot be declared without one. Plans
+name these operations too, so what reads plans asks here. No question has a default.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import Enum, auto
+
+
+class Compares(Enum):
+    """What an operation compares; it has a window of bits to look at, if anything."""
+
+    NOTHING = auto()
+    SIGN = auto()  # its operand with zero
+    DIFFERENCE = auto()  # operands, or elements of one, with each other
+
+
+class Rounding(Enum):
+    """How the last place of a result comes about."""
+
+    NONE = auto()
+    AT_RANDOM = auto()  # floor(z + tau), tau drawn
+    NEAREST = auto()
+
+
+@dataclass(frozen=True)
+class Facts:
+    """The answers of one operation.
+
+    Attributes:
+        takes_truncated: whether its operands must be truncated. What may take deferred integers is
+            linear, or has a rule of its own in `merge_truncations`.
+        compares: what it compares.
+        rounding: how it rounds.
+        is_function: whether it is a real function, or a part of one.
+    """
+
+    takes_truncated: bool
+    compares: Compares
+    rounding: Rounding
+    is_function: bool
+
+
+LINEAR = Facts(False, Compares.NOTHING, Rounding.NONE, False)
+GROWING = Facts(True, Compares.NOTHING, Rounding.NONE, False)  # truncating after it costs more
+TRUNCATION = Facts(False, Compares.NOTHING, Rounding.AT_RANDOM, False)
+MAXIMUM = Facts(True, Compares.DIFFERENCE, Rounding.NONE, False)
+FACTS: Mapping[str, Facts] = {
+    "constant": LINEAR,
+    "add": LINEAR,
+    "sub": LINEAR,
+    "neg": LINEAR,
+    "mul": GROWING,
+    "matmul": GROWING,
+    "conv": GROWING,
+    "scale": LINEAR,
+    "reinterpret": LINEAR,
+    "reduce": LINEAR,
+    "lift": LINEAR,
+    "truncate": TRUNCATION,
+    "round_off": Facts(False, Compares.NOTHING, Rounding.NEAREST, False),
+    "step": Facts(False, Compares.SIGN, Rounding.NONE, False),
+    "relu": Facts(False, Compares.SIGN, Rounding.NONE, False),
+    "truncate_relu": Facts(False, Compares.SIGN, Rounding.AT_RANDOM, False),
+    "maximum": MAXIMUM,
+    "function": Facts(True, Compares.NOTHING, Rounding.AT_RANDOM, True),
+    "row_sums": Facts(True, Compares.NOTHING, Rounding.NONE, True),
+    "sum_pool": LINEAR,
+    "max_pool": MAXIMUM,
+    "reduce_sum": LINEAR,
+    "reduce_max": MAXIMUM,
+    "reshape": LINEAR,
+    "transpose": LINEAR,
+    "concat": LINEAR,
+    "slice": LINEAR,
+    "pad": GROWING,
+    "broadcast": GROWING,
+}

@@ -1,0 +1,56 @@
+"""Files that are put in place whole, or not at all: the one writer of all that Veilgraph keeps.
+
+A file is written under a fresh name beside its place, flushed to the disk, and renamed. Readers see
+the old content or the new, at every instant and after a crash; of two writers the last one wins.
+Neither a file of another's making nor a link that lies in the way is written through.
+"""
+
+from __future__ import annotations
+
+import os
+import secrets
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import IO
+
+PRIVATE = 0o600  # for the owner alone
+PUBLIC = 0o666  # for whom the process's umask says
+
+_CREATE = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+
+
+@contextmanager
+def placed_whole(path: Path, mode: int = PRIVATE) -> Iterator[IO[bytes]]:
+    """A new file to write to, which takes its place at `path` once the block has ended well.
+
+    A block that raises, or is interrupted, leaves what was there before and nothing else; a process
+    that is killed may leave a file `.NAME.DIGITS`. What is in place outlives a crash of the host.
+
+    Args:
+        mode: permissions, less those that the process's umask takes away.
+
+    Raises:
+        OSError: no such folder, no room, no permission, or a directory in the way.
+    """
+    partial = path.with_name(f".{path.name}.{secrets.token_hex(8)}")
+    with os.fdopen(os.open(partial, _CREATE, mode), "w+b") as file:
+        try:
+            yield file
+            file.flush()
+            os.fsync(file.fileno())
+            os.replace(partial, path)
+        except BaseException:
+            with suppress(OSError):
+                partial.unlink()
+            raise
+    sync_folder(path.parent)
+
+
+def sync_folder(folder: Path) -> None:
+    """Lets the names of its files outlive a crash."""
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

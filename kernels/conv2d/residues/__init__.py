@@ -1,0 +1,1 @@
+"""Convolutions by residues: images as residues, so that every tap reads runs of memory."""

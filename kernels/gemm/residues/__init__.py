@@ -1,0 +1,1 @@
+"""Products by residues: bytes modulo several primes, and words of those."""

@@ -1,0 +1,1 @@
+"""Real functions of one number, and softmax, in fixed point."""

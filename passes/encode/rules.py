@@ -1,0 +1,327 @@
+"""Each graph operation in fixed point: one rule a kind, used by encode_fixed_point.py."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial, reduce
+from typing import Any
+
+import numpy as np
+from torch_mlir import ir
+
+from veilgraph.ir.attributes import Shape, shape_of
+from veilgraph.ir.graph import ops
+from veilgraph.ir.graph.facts import Arithmetic
+from veilgraph.ir.graph.program import Graph, attributes, defining, kind_of, name_of
+from veilgraph.ir.meaning.integers import encode
+from veilgraph.ir.secret import ops as secret_ops
+from veilgraph.ir.secret.ops import COUNTERPARTS, SecretOp, Stated
+from veilgraph.ir.secret.program import SecretProgram
+from veilgraph.ir.secret.types import Encoding, RealRange, Tensor
+from veilgraph.passes.encode.functions.calls import FunctionCall
+from veilgraph.passes.encode.functions.softmax import SoftmaxCall
+from veilgraph.passes.encode.integer_parts import INTEGER_PARTS
+from veilgraph.passes.encode.scales.fraction_bits import Scales
+from veilgraph.passes.graph.public_factors import scaling
+from veilgraph.passes.ranges.calibrate import Statistics
+from veilgraph.passes.ranges.value_ranges import ValueRange
+from veilgraph.targets.functions.function_block import Fitter
+
+
+class Encoder:
+    """Writes a graph's operations into a program whose arguments are there.
+
+    Each value is at home in the ring that it is stored in. An operation computes in its unit's, or
+    where it is stored; operands change their ring on the way in, once for all that need it.
+
+    Args:
+        statistics: of the graph's values of which anything is known.
+        scales: ring and fraction bits of every value.
+        reach: where values can be that leave their range; of none where all are trusted to stay.
+        fit: finds forms of real functions, in the suite's building blocks.
+        fit_units: what these may be off by, in units of their result's last place.
+    """
+
+    def __init__(
+        self,
+        graph: Graph,
+        program: SecretProgram,
+        statistics: Mapping[ir.Value, Statistics],
+        scales: Scales,
+        reach: Mapping[ir.Value, ValueRange],
+        fit: Fitter,
+        fit_units: float,
+    ) -> None:
+        self._graph, self._program, self._value_ranges = graph, program, reach
+        self._fit, self._fit_units = fit, fit_units
+        self._statistics, self._rings = statistics, scales.rings
+        self._stored, self._most = scales.stored, scales.wide
+        given = zip(graph.block.arguments, program.block.arguments, strict=True)
+        self._values: dict[ir.Value, ir.Value] = dict(given)
+        self._wide: dict[ir.Value, ir.Value] = {}  # results as they were computed
+        self._changed: dict[tuple[ir.Value, int], ir.Value] = {}
+
+    def encode(self) -> dict[str, ir.Value]:
+        """Writes all operations; the outputs by name."""
+        for op in self._graph.operations:
+            with self._program.at(name_of(op)):
+                result = op.operation.results[0]
+                operands = [self._operand(op, v) for v in op.operation.operands]
+                wide = self._rule(op)(op, operands)
+                home = self._rings.stored(result)
+                self._wide[result] = wide
+                self._values[result] = self._restated(wide, self._stored[result], result, home)
+        return {name: self._values[value] for name, value in self._graph.outputs.items()}
+
+    def _operand(self, op: ir.OpView, source: ir.Value) -> ir.Value:
+        """Where the op computes; steps, integer parts and functions where their operand is.
+
+        That may be wider.
+
+        Functions with a singularity take it as it was computed: its smallest values need the bits.
+        """
+        facts = ops.facts_of(op)
+        if isinstance(op, ops.Singular):
+            return self._wide.get(source, self._values[source])
+        if facts.is_integer_valued or facts.is_real_function:
+            return self._values[source]
+        return self._in_ring(source, self._rings.of(op.operation.results[0]))
+
+    def _rule(self, op: ir.OpView) -> Callable[[ir.OpView, Sequence[ir.Value]], ir.Value]:
+        rule = RULES.get(type(op)) or RULES_BY_ARITHMETIC[ops.facts_of(op).arithmetic]
+        return partial(rule, self)
+
+    def _range(self, value: ir.Value, encoding: Encoding) -> RealRange:
+        """Of a graph value that is written so."""
+        known = self._statistics.get(value)
+        return known.range if known else RealRange.assumed(encoding)
+
+    def _value_range_of(self, value: ir.Value, known: RealRange) -> ValueRange:
+        return self._value_ranges.get(value) or ValueRange.trusted(known)
+
+    def _build(
+        self,
+        kind: type[SecretOp],
+        operands: Sequence[ir.Value],
+        source: ir.Value,
+        frac_bits: int,
+        named: Mapping[str, Any] | None = None,
+        shape: Shape = (),
+        ring_bits: int = 0,
+    ) -> ir.Value:
+        """An op that stands for the graph value `source`, in `frac_bits`.
+
+        Args:
+            ring_bits: its result's, where that isn't its operands'.
+        """
+        ring_bits = ring_bits or _ring_bits(operands[0])
+        stated = Stated(shape, frac_bits, ring_bits)
+        encoding = Encoding(ring_bits, frac_bits)
+        known = self._range(source, encoding)
+        declared = self._value_range_of(source, known).declared(
+            known, self._program.margin, encoding
+        )
+        return kind.build(*operands, range=declared, stated=stated, **(named or {}))
+
+    def _in_ring(self, source: ir.Value, ring_bits: int) -> ir.Value:
+        """A graph's value where an operation needs it."""
+        home = self._values[source]
+        key = (home, ring_bits)
+        if key not in self._changed:
+            self._changed[key] = self._change_ring(home, source, ring_bits)
+        return self._changed[key]
+
+    def _change_ring(self, value: ir.Value, source: ir.Value, ring_bits: int) -> ir.Value:
+        """The same integers modulo another power of two: fewer bits for nothing, or lifted."""
+        if ring_bits == _ring_bits(value):
+            return value
+        constant = _constant_of(source)
+        if constant is not None:
+            return self._encoded(constant, _frac_bits(value), ring_bits)
+        kind = secret_ops.Reduce if ring_bits < _ring_bits(value) else secret_ops.Lift
+        return self._build(kind, [value], source, _frac_bits(value), ring_bits=ring_bits)
+
+    def _restated(
+        self, value: ir.Value, frac_bits: int, source: ir.Value, ring_bits: int = 0
+    ) -> ir.Value:
+        """The same real numbers with other fraction bits: shifted up for nothing, or truncated.
+
+        Args:
+            ring_bits: where they are needed, if that isn't where they are.
+        """
+        ring_bits = ring_bits or _ring_bits(value)
+        more = frac_bits - _frac_bits(value)
+        constant = _constant_of(source)
+        if constant is not None:
+            return self._encoded(constant, frac_bits, ring_bits)
+        if more < 0:
+            named = {"bits": -more}
+            return self._build(
+                secret_ops.Truncate, [value], source, frac_bits, named, ring_bits=ring_bits
+            )
+        if more > 0:
+            value = self._build(secret_ops.Scale, [value], source, frac_bits, {"factor": 1 << more})
+        return self._change_ring(value, source, ring_bits)
+
+    def _constant(self, op: ir.OpView, operands: Sequence[ir.Value]) -> ir.Value:
+        result = op.operation.results[0]
+        return self._encoded(op, self._stored[result], self._rings.stored(result))
+
+    def _encoded(self, op: ir.OpView, bits: int, ring_bits: int) -> ir.Value:
+        """A public constant, written anew where other fraction bits or another ring are wanted."""
+        value, result = np.asarray(attributes(op)["value"]), op.operation.results[0]
+        named = {"value": encode(value, bits, ring_bits)}
+        return self._build(secret_ops.Constant, [], result, bits, named, ring_bits=ring_bits)
+
+    def _factor(self, op: ir.OpView) -> ir.Value:
+        """Times m 2^e: times m, and e is a matter of what the integers mean."""
+        scaled = scaling(op)
+        assert scaled is not None
+        operand, factor = scaled
+        result = op.operation.results[0]
+        value = self._in_ring(operand, self._rings.of(result))
+        bits = _frac_bits(value) - factor.exponent
+        if (excess := bits - self._most.get(result, bits)) > 0:
+            bits -= excess
+            value = self._restated(value, _frac_bits(value) - excess, operand)
+        if factor.integer == 1:
+            return self._build(secret_ops.Reinterpret, [value], result, bits)
+        return self._build(secret_ops.Scale, [value], result, bits, {"factor": factor.integer})
+
+    def _product(self, op: ir.OpView, operands: Sequence[ir.Value]) -> ir.Value:
+        if scaling(op) is not None:
+            return self._factor(op)
+        x, y, *biases = operands
+        result = op.operation.results[0]
+        bits = _frac_bits(x) + _frac_bits(y)
+        kind = COUNTERPARTS[type(op)]
+        if not biases:
+            return self._build(kind, [x, y], result, bits, attributes(op))
+        bias = op.operation.operands[2]
+        encoding = Encoding(_ring_bits(x), bits)
+        total, added = self._range(result, encoding), self._range(bias, encoding)
+        before = RealRange(total.low - added.high, total.high - added.low, total.source)
+        named: dict[str, Any] = attributes(op)
+        product = kind.build(x, y, range=before, **named)
+        aligned = self._restated(biases[0], bits, bias)
+        column = (*shape_of(aligned), 1, 1)
+        addend = self._build(secret_ops.Reshape, [aligned], bias, bits, shape=column)
+        return self._build(secret_ops.Add, [product, addend], result, bits)
+
+    def _sum(self, op: ir.OpView, operands: Sequence[ir.Value]) -> ir.Value:
+        sources, result = list(op.operation.operands), op.operation.results[0]
+        bits = max(_frac_bits(value) for value in operands)
+        aligned = [self._restated(v, bits, s) for v, s in zip(operands, sources, strict=True)]
+        return self._build(COUNTERPARTS[type(op)], aligned, result, bits)
+
+    def _concat(self, op: ir.OpView, operands: Sequence[ir.Value]) -> ir.Value:
+        sources, result = list(op.operation.operands), op.operation.results[0]
+        bits = self._stored[result]
+        aligned = [self._restated(v, bits, s) for v, s in zip(operands, sources, strict=True)]
+
+        def join(x: ir.Value, y: ir.Value) -> ir.Value:
+            return self._build(secret_ops.Concat, [x, y], result, bits, attributes(op))
+
+        return reduce(join, aligned)
+
+    def _comparing(self, op: ir.OpView, operands: Sequence[ir.Value]) -> ir.Value:
+        """With the widest window; choose_comparison.py narrows it."""
+        sources, result = list(op.operation.operands), op.operation.results[0]
+        bits = self._stored[result]
+        aligned = [self._restated(v, bits, s) for v, s in zip(operands, sources, strict=True)]
+        window = {"window_bits": _ring_bits(aligned[0]) - 1, "dropped_bits": 0}
+        kind = COUNTERPARTS[type(op)]
+        return self._build(kind, aligned, result, bits, attributes(op) | window)
+
+    def _function(self, op: ir.OpView, operands: Sequence[ir.Value]) -> ir.Value:
+        """On the operand's range, beyond which it is clipped where it can be."""
+        (source,), (x,), result = op.operation.operands, operands, op.operation.results[0]
+        bits = self._stored[result]
+        known = self._range(source, Encoding(_ring_bits(x), _frac_bits(x)))
+        call = FunctionCall(
+            " ".join((kind_of(op), *map(str, attributes(op).values()))),
+            known,
+            self._value_range_of(source, known),
+            _frac_bits(x),
+            bits,
+            _ring_bits(x),
+            self._program.margin,
+            self._fit,
+            self._fit_units,
+        )
+        declared = self._range(result, Encoding(_ring_bits(x), bits))
+        return call.build(x, declared, name_of(op))
+
+    def _softmax(self, op: ir.OpView, operands: Sequence[ir.Value]) -> ir.Value:
+        """Along the last axis, where another is moved to and back from."""
+        (source,), (x,), result = op.operation.operands, operands, op.operation.results[0]
+        ring_bits, bits = _ring_bits(x), self._stored[result]
+        known = self._range(source, Encoding(ring_bits, _frac_bits(x)))
+        declared = self._range(result, Encoding(ring_bits, bits))
+        logarithm, margin = isinstance(op, ops.LogSoftmax), self._program.margin
+        reach = self._value_range_of(source, known)
+        encodings = _frac_bits(x), bits, ring_bits
+        call = SoftmaxCall(logarithm, known, reach, *encodings, margin, self._fit)
+        axis: Any = attributes(op)["axis"]
+        order = list(range(len(shape_of(source))))
+        order[axis], order[-1] = order[-1], order[axis]
+        if axis == len(order) - 1:
+            return call.build(x, declared)
+        turned = {"permutation": tuple(order)}
+        last = self._build(secret_ops.Transpose, [x], source, _frac_bits(x), turned)
+        return self._build(secret_ops.Transpose, [call.build(last, declared)], result, bits, turned)
+
+    def _step(self, op: ir.OpView, operands: Sequence[ir.Value]) -> ir.Value:
+        """An integer: no fraction bits, whatever its operand has."""
+        window = {"window_bits": _ring_bits(operands[0]) - 1, "dropped_bits": 0}
+        return self._build(secret_ops.Step, operands, op.operation.results[0], 0, window)
+
+    def _integer(self, op: ir.OpView, operands: Sequence[ir.Value]) -> ir.Value:
+        """A truncation that is put right by comparisons."""
+        (x,), result = operands, op.operation.results[0]
+        declared = self._range(result, Encoding(_ring_bits(x), 0))
+        return INTEGER_PARTS[type(op)](x, declared)
+
+    def _same(self, op: ir.OpView, operands: Sequence[ir.Value]) -> ir.Value:
+        result, bits = op.operation.results[0], _frac_bits(operands[0])
+        kind = COUNTERPARTS[type(op)]
+        return self._build(kind, operands, result, bits, attributes(op), shape_of(result))
+
+    def _pad(self, op: ir.OpView, operands: Sequence[ir.Value]) -> ir.Value:
+        named = attributes(op)
+        assert named.pop("value") == 0, "approximate writes other padding as sums"
+        result, bits = op.operation.results[0], _frac_bits(operands[0])
+        return self._build(secret_ops.Pad, operands, result, bits, named)
+
+
+def _constant_of(source: ir.Value) -> ir.OpView | None:
+    """The operation that makes a graph value, if that is a constant."""
+    op = defining(source)
+    return op if isinstance(op, ops.Constant) else None
+
+
+def _frac_bits(value: ir.Value) -> int:
+    return Tensor.of(value).encoding.frac_bits
+
+
+def _ring_bits(value: ir.Value) -> int:
+    return Tensor.of(value).encoding.ring_bits
+
+
+Rule = Callable[[Encoder, ir.OpView, Sequence[ir.Value]], ir.Value]
+RULES_BY_ARITHMETIC: Mapping[Arithmetic, Rule] = {
+    Arithmetic.PRODUCT: Encoder._product,
+    Arithmetic.SUM: Encoder._sum,
+    Arithmetic.LINEAR: Encoder._same,
+    Arithmetic.LAYOUT: Encoder._same,
+    Arithmetic.COMPARISON: Encoder._comparing,
+    Arithmetic.INTEGER: Encoder._integer,
+    Arithmetic.FUNCTION: Encoder._function,
+    Arithmetic.ROW_FUNCTION: Encoder._softmax,
+}
+RULES: Mapping[type[ir.OpView], Rule] = {
+    ops.Constant: Encoder._constant,
+    ops.Concat: Encoder._concat,
+    ops.Pad: Encoder._pad,
+    ops.Step: Encoder._step,
+}

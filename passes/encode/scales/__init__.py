@@ -1,0 +1,1 @@
+"""The scale solver: constraints, accumulators, fraction bits, ring widths, and the search."""

@@ -1,0 +1,321 @@
+"""What bears on the scale of each class of stored values: headroom, noise, products, comparisons.
+
+Gathered once for a program; rings are tried on it (scales.py, escalation.py).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+
+from torch_mlir import ir
+
+from veilgraph.ir.attributes import element_count, shape_of
+from veilgraph.ir.graph import ops
+from veilgraph.ir.graph.facts import Arithmetic
+from veilgraph.ir.graph.program import Graph
+from veilgraph.passes.encode.scales.accumulators import Product, Structure
+from veilgraph.passes.graph.public_factors import number_of
+from veilgraph.passes.ranges.calibrate import Statistics
+
+UNKNOWN_BITS = 16  # of fraction, where nothing is known about a value
+LEAST_SIGNIFICANT = 8  # bits of the largest value, where they fit
+LEAST_FRACTION = 8  # of functions, where they fit
+MOST_FRACTION = 20  # of functions: more waves than more bits would take are not worth it
+MIN_FRACTION = -64  # none
+ROW_FRACTION = 12  # of a softmax: samples where one number wins hide what noise does elsewhere
+INVERSE_SIGNIFICANT = 14  # bits of the least inverse, for it multiplies the largest numbers
+UNKNOWN_GAIN_BITS = 24  # where its range is known, but not what noise on it does: as float32 has
+TRUNCATION_NOISE = 1 / 6  # variance of rounding at random, in units of the last place squared
+FUNCTION_NOISE = 1 / 4  # truncation, and a sum of waves that is half a unit off
+ROUNDING_NOISE = 1 / 12  # of rounding to the nearest
+LOG_STEPS = 64
+EXACT_STEPS = 16  # constants that are multiples of 1/16 are stored exactly
+
+
+def steady(logarithm: float) -> float:
+    """To 1/64 bit: what differs in its last digits only becomes the same."""
+    return round(logarithm * LOG_STEPS) / LOG_STEPS
+
+
+@dataclass(frozen=True)
+class Budget:
+    """What a plan aims at, whatever its rings are.
+
+    Attributes:
+        margin: how many times larger than calibrated a value may be.
+        goal: error of the outputs, relative to their size, below which comparisons need no more
+            bits.
+        frac_bits: of every stored value and every weight, where the user fixes them.
+    """
+
+    margin: float
+    goal: float
+    frac_bits: int | None = None
+
+    def whole_bits(self, known: Statistics) -> int:
+        """The least b with which every such value stays below 2^b, margin included."""
+        magnitude = known.range.magnitude(self.margin) or 1.0
+        return math.floor(steady(math.log2(magnitude))) + 1
+
+    def headroom(self, known: Statistics, ring_bits: int) -> int:
+        """The most fraction bits with which a value fits a truncation: reach 2^S < 2^(k-2)."""
+        return headroom(ring_bits, self.whole_bits(known))
+
+
+def headroom(ring_bits: int, whole_bits: int) -> int:
+    """Fraction bits left in a ring where values below 2^whole_bits are to be truncated."""
+    return ring_bits - 2 - whole_bits
+
+
+@dataclass(frozen=True)
+class NoiseGain:
+    """What rounding does to what a class is multiplied by: `noise` times 4^(s - S).
+
+    Attributes:
+        accumulator: root of the accumulator with S bits.
+        weights: whether it is weights that are rounded, and not another class's own noise.
+    """
+
+    noise: float
+    accumulator: ir.Value
+    weights: bool
+
+
+@dataclass
+class ScaleConstraint:
+    """What bears on the scale s of one class, whatever the rings are.
+
+    Attributes:
+        whole_bits: of its largest value, where anything is known.
+        within: roots of accumulators that have to hold it.
+        squared: roots of those in which it is multiplied by itself.
+        multiplied: roots of those in which it is multiplied by another.
+        noise: what storing with 0 bits would do to the outputs: times 4^-s.
+        noise_gains: what its bits cost others.
+        compared: how many elements are compared.
+        unknown_gain: whether it isn't known what noise on it does; as where it seems to do nothing.
+        unknown: whether it is multiplied without its range, or the product's, being known.
+        integral: whether it holds integers alone.
+        most: bits that are enough, if that is known.
+        least: bits that are needed, whatever the samples say, where there is headroom.
+        waves: whether a real function takes or makes it: its sum of waves needs a wide ring. So
+            does what an integer part is taken of: no derivative says what noise does there.
+    """
+
+    whole_bits: int | None = None
+    within: set[ir.Value] = field(default_factory=set)
+    squared: set[ir.Value] = field(default_factory=set)
+    multiplied: set[ir.Value] = field(default_factory=set)
+    noise: float = 0.0
+    noise_gains: list[NoiseGain] = field(default_factory=list)
+    compared: int = 0
+    unknown_gain: bool = False
+    unknown: bool = False
+    integral: bool = False
+    most: int | None = None
+    least: int = MIN_FRACTION
+    waves: bool = False
+
+    def reaches(self, whole_bits: int) -> None:
+        """Some value of the class needs so many bits before the point."""
+        self.whole_bits = (
+            whole_bits if self.whole_bits is None else max(self.whole_bits, whole_bits)
+        )
+
+    def cap(self, ring_bits: int, wide: Mapping[ir.Value, int]) -> int | None:
+        """The most bits that fit."""
+        limits = [wide[accumulator] for accumulator in self.within]
+        limits += [wide[accumulator] // 2 for accumulator in self.squared]
+        if self.whole_bits is not None:
+            limits.append(headroom(ring_bits, self.whole_bits))
+        if self.most is not None:
+            limits.append(self.most)
+        return min(limits, default=None)
+
+    def frac_bits(
+        self, budget: Budget, compared: int, ring_bits: int, wide: Mapping[ir.Value, int]
+    ) -> int:
+        """The scale, when `compared` elements share the goal's error by their number.
+
+        Args:
+            ring_bits: the class's.
+            wide: S of accumulators, by root.
+        """
+        if self.integral:
+            return 0
+        if budget.frac_bits is not None:
+            return budget.frac_bits
+        cap = self.cap(ring_bits, wide)
+        if self.unknown or cap is None:
+            return UNKNOWN_BITS if cap is None else min(UNKNOWN_BITS, cap)
+        options = [cap, UNKNOWN_GAIN_BITS] if self.unknown_gain or not self.noise else [cap]
+        noise_gain = self.noise_gain(wide, weights_alone=False)
+        if self.noise and noise_gain and not self.unknown_gain:
+            options.append(math.floor(steady(math.log2(self.noise / noise_gain) / 4)))
+        elif self.multiplied:
+            options.append(min(wide[accumulator] for accumulator in self.multiplied) // 2)
+        if self.noise and self.compared and not self.unknown_gain:
+            share = budget.goal**2 / 4 * self.compared / compared
+            options.append(math.ceil(steady(math.log2(self.noise / share) / 2)))
+        return max(min(options), min(max(self.least, self._significant()), cap))
+
+    def _significant(self) -> int:
+        """Bits that it has at least: what seems to do nothing on the samples may do so by chance.
+
+        A function may be flat there, or noise cancel in all directions that were tried.
+        """
+        significant = LEAST_SIGNIFICANT - (self.whole_bits or 0)
+        return max(significant, LEAST_FRACTION) if self.waves else significant
+
+    def noise_gain(self, wide: Mapping[ir.Value, int], weights_alone: bool) -> float:
+        """What others' rounding does to the outputs: times 4^s."""
+        each = (s for s in self.noise_gains if s.weights or not weights_alone)
+        return sum(s.noise * 4.0 ** -wide[s.accumulator] for s in each)
+
+
+def activations(graph: Graph, structure: Structure) -> Iterator[ir.Value]:
+    """Inputs and results, but for weights and constants, in program order."""
+    yield from graph.inputs.values()
+    results = (op.operation.results[0] for op in graph.operations)
+    yield from (value for value in results if value not in structure.adaptable)
+
+
+def accumulator_bits(
+    structure: Structure, statistics: Mapping[ir.Value, Statistics], budget: Budget
+) -> dict[ir.Value, int]:
+    """Bits before the point of each accumulator's largest value, by root, where anything is
+    known.
+    """
+    found: dict[ir.Value, int] = {}
+    for value in structure.deferred:
+        if value in statistics:
+            root, bits = structure.accumulators.root(value), budget.whole_bits(statistics[value])
+            found[root] = max(found.get(root, bits), bits)
+    return found
+
+
+@dataclass
+class ConstraintAnalysis:
+    """Gathers the constraints of all classes of activations.
+
+    Attributes:
+        statistics: of the values of which anything is known.
+        accumulators: bits before the point of accumulators, by root.
+    """
+
+    graph: Graph
+    structure: Structure
+    statistics: Mapping[ir.Value, Statistics]
+    accumulators: Mapping[ir.Value, int]
+    budget: Budget
+
+    def gather(self) -> dict[ir.Value, ScaleConstraint]:
+        """The constraints by their class's root."""
+        constraints: dict[ir.Value, ScaleConstraint] = {}
+        structure = self.structure
+
+        def of(value: ir.Value) -> ScaleConstraint:
+            return constraints.setdefault(structure.stored.root(value), ScaleConstraint())
+
+        for value in activations(self.graph, structure):
+            self._add_member(of(value), value)
+            of(value).integral |= value in structure.integral
+        for op in self.graph.operations:
+            facts = ops.facts_of(op)
+            if facts.arithmetic is Arithmetic.COMPARISON:
+                self._add_comparison(of(op.operation.results[0]), op)
+            elif isinstance(op, ops.IntegerPart):
+                of(op.operation.operands[0]).waves = True
+            elif facts.is_real_function:
+                for value in (*op.operation.operands, op.operation.results[0]):
+                    constraint = of(value)
+                    constraint.most, constraint.waves = MOST_FRACTION, True
+                    if facts.arithmetic is Arithmetic.ROW_FUNCTION:
+                        constraint.least = max(constraint.least, ROW_FRACTION)
+                    constraint.compared += element_count(shape_of(value))
+                if isinstance(op, ops.Inverse):
+                    self._add_inverse(of(op.operation.results[0]), op.operation.results[0])
+        for total, value in structure.residuals:
+            self._hold(of(value), total)
+        for target, value in structure.offsets:
+            if target not in structure.deferred:
+                of(target).noise += ROUNDING_NOISE * self._constant_gain(value)
+        for product in structure.products:
+            for number, value in enumerate((product.x, product.y)):
+                if value not in structure.adaptable:
+                    self._add_product(of(value), product, number)
+        return constraints
+
+    def _add_inverse(self, constraint: ScaleConstraint, inverse: ir.Value) -> None:
+        known = self.statistics.get(inverse)
+        smallest = 0.0 if known is None else max(known.range.low, -known.range.high)
+        if smallest > 0:
+            bits = INVERSE_SIGNIFICANT - math.floor(math.log2(smallest))
+            constraint.least = max(constraint.least, bits)
+
+    def _hold(self, constraint: ScaleConstraint, deferred: ir.Value) -> None:
+        """The class fits the accumulator that `deferred` is in."""
+        root = self.structure.accumulators.root(deferred)
+        if root in self.accumulators:
+            constraint.within.add(root)
+
+    def _add_comparison(self, constraint: ScaleConstraint, op: ir.OpView) -> None:
+        operands = list(op.operation.operands)
+        constraint.compared += element_count(shape_of(operands[0]))
+        if not isinstance(op, ops.Relu):
+            for value in operands:
+                if value in self.statistics:
+                    # Maxima compare differences, which reach twice as far.
+                    constraint.reaches(self.budget.whole_bits(self.statistics[value]) + 1)
+
+    def _constant_gain(self, value: ir.Value) -> float:
+        """The gain of a public constant that isn't exact with a few fraction bits, else 0."""
+        number, known = number_of(value), self.statistics.get(value)
+        if number is None or known is None or (number * EXACT_STEPS).is_integer():
+            return 0.0
+        return known.gain or 0.0
+
+    def _add_member(self, constraint: ScaleConstraint, value: ir.Value) -> None:
+        known = self.statistics.get(value)
+        if known is None:
+            return
+        constraint.reaches(self.budget.whole_bits(known))
+        if value in self.structure.deferred:
+            self._hold(constraint, value)
+        if known.gain is None:
+            constraint.unknown_gain = True
+        elif isinstance(value, ir.BlockArgument):
+            constraint.noise += ROUNDING_NOISE * known.gain
+        elif value in self.structure.deferred and self._is_truncated(value):
+            constraint.noise += TRUNCATION_NOISE * known.gain
+        elif ops.facts_of(value.owner.opview).is_real_function:
+            constraint.noise += FUNCTION_NOISE * known.gain
+
+    def _is_truncated(self, value: ir.Value) -> bool:
+        """Whether some step needs the stored form of a deferred value."""
+        users = [use.owner for use in value.uses]
+        results = [user.results[0] for user in users if user.operation.name != "func.return"]
+        return any(r in self._products or r not in self.structure.deferred for r in results)
+
+    @cached_property
+    def _products(self) -> frozenset[ir.Value]:
+        return frozenset(product.result for product in self.structure.products)
+
+    def _add_product(self, constraint: ScaleConstraint, product: Product, number: int) -> None:
+        value, partner = (product.x, product.y)[number], (product.x, product.y)[1 - number]
+        root = self.structure.accumulators.root(product.result)
+        if value not in self.statistics or root not in self.accumulators:
+            constraint.unknown = True
+            return
+        if value == partner:
+            constraint.squared.add(root)
+            return
+        constraint.multiplied.add(root)
+        if partner in self.statistics:
+            weights = partner in self.structure.adaptable
+            noise = ROUNDING_NOISE if weights else TRUNCATION_NOISE
+            gain = self.statistics[partner].gain or 0.0
+            constraint.noise_gains.append(NoiseGain(noise * gain, root, weights))

@@ -1,0 +1,204 @@
+"""How many fraction bits every value is stored with, in given rings: docs/encoding.md.
+
+For products of activations x (stored with s bits) and weights w, whose sum has S bits in Z_2^k:
+
+    S   the most for which every value of the accumulator fits: reach 2^S < 2^(k-2)
+    s   where the noise of rounding x and that of rounding w balance,
+        4^s = sqrt((a / 6) / (b 4^-S / 12)), and no more than the goal needs
+    S - s bits for w
+
+with a and b from derivatives (ranges.py), and what bears on s gathered in scale_drafts.py. The
+scales of weights and constants follow from those of what they meet (weight_scales.py).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+
+from torch_mlir import ir
+
+from veilgraph.ir.graph.program import Graph
+from veilgraph.passes.encode.scales.accumulators import Structure, analyse
+from veilgraph.passes.encode.scales.constraints import (
+    ROUNDING_NOISE,
+    Budget,
+    ConstraintAnalysis,
+    ScaleConstraint,
+    accumulator_bits,
+    activations,
+    headroom,
+)
+from veilgraph.passes.encode.scales.ring_widths import (
+    CANDIDATE_WIDTHS,
+    Readers,
+    Rings,
+    find_readers,
+)
+from veilgraph.passes.encode.scales.weights import WeightScales
+from veilgraph.passes.ranges.calibrate import Statistics
+
+NONE: Mapping[ir.Value, int] = {}
+
+
+@dataclass(frozen=True)
+class Trial:
+    """Rings tried on a program.
+
+    Attributes:
+        accumulators: the ring of each accumulator, by root.
+        classes: that of each class of stored values, by root.
+        wide: fraction bits S of accumulators, by root, where anything is known.
+        scales: fraction bits s of classes of activations, by root.
+        noise: the square of the outputs' predicted error, relative to their size.
+    """
+
+    accumulators: Mapping[ir.Value, int]
+    classes: Mapping[ir.Value, int]
+    wide: Mapping[ir.Value, int]
+    scales: Mapping[ir.Value, int]
+    noise: float
+
+
+@dataclass(frozen=True)
+class ScaleProblem:
+    """What scales depend on but for rings, gathered once for a program.
+
+    Attributes:
+        statistics: of the values of which anything is known; of the weights always.
+        accumulators: bits before the point of accumulators, by root.
+        constraints: by the root of classes of activations.
+        rings: of each accumulator in `accumulators`, the root of its ring class.
+    """
+
+    graph: Graph
+    structure: Structure
+    statistics: Mapping[ir.Value, Statistics]
+    budget: Budget
+    readers: Readers
+    accumulators: Mapping[ir.Value, int]
+    constraints: Mapping[ir.Value, ScaleConstraint]
+    rings: Mapping[ir.Value, ir.Value] = field(default_factory=dict)
+
+    @staticmethod
+    def of(graph: Graph, statistics: Mapping[ir.Value, Statistics], budget: Budget) -> ScaleProblem:
+        """The problem of a program in the vocabulary that `encode_fixed_point` takes."""
+        structure = analyse(graph)
+        accumulators = accumulator_bits(structure, statistics, budget)
+        constraints = ConstraintAnalysis(
+            graph, structure, statistics, accumulators, budget
+        ).gather()
+        rings = {root: structure.rings.root(root) for root in accumulators}
+        readers = find_readers(graph, structure)
+        return ScaleProblem(
+            graph, structure, statistics, budget, readers, accumulators, constraints, rings
+        )
+
+    def one_ring(self, ring_bits: int) -> dict[ir.Value, int]:
+        """The same width for all accumulators."""
+        return dict.fromkeys(self.readers.accumulators, ring_bits)
+
+    def narrowest_ring(self, noise: float) -> int:
+        """The ring that is enough for all accumulators, with so much noise; the widest if none
+        is.
+        """
+        enough = (k for k in CANDIDATE_WIDTHS if self.attempt(self.one_ring(k)).noise <= noise)
+        return next(enough, CANDIDATE_WIDTHS[-1])
+
+    def attempt(
+        self, accumulators: Mapping[ir.Value, int], most: Mapping[ir.Value, int] = NONE
+    ) -> Trial:
+        """The best scales in these rings, and the error that they are predicted to cause.
+
+        Args:
+            most: classes that may have no more bits than this.
+        """
+        classes = self.readers.widths(accumulators)
+        wide = {
+            root: headroom(accumulators[self.rings[root]], bits)
+            for root, bits in self.accumulators.items()
+        }
+        compared = sum(constraint.compared for constraint in self.constraints.values())
+        scales = {
+            root: min(
+                constraint.frac_bits(self.budget, compared, classes[root], wide),
+                most.get(root, 64),
+            )
+            for root, constraint in self.constraints.items()
+        }
+        if self.budget.frac_bits is None:
+            self._fit_products(wide, scales)
+        noise = sum(
+            constraint.noise * 4.0 ** -scales[root]
+            + constraint.noise_gain(wide, weights_alone=True) * 4.0 ** scales[root]
+            for root, constraint in self.constraints.items()
+        )
+        return Trial(accumulators, classes, wide, scales, noise)
+
+    def _fit_products(self, wide: Mapping[ir.Value, int], scales: dict[ir.Value, int]) -> None:
+        """Takes bits from both operands of a product of activations until the result fits."""
+        structure = self.structure
+        for product in structure.products:
+            adapts = product.x in structure.adaptable or product.y in structure.adaptable
+            accumulator = structure.accumulators.root(product.result)
+            if adapts or accumulator not in wide:
+                continue
+            x, y = structure.stored.root(product.x), structure.stored.root(product.y)
+            excess = max(0, scales[x] + scales[y] - wide[accumulator])
+            scales[x] -= (excess + 1) // 2
+            if x != y:
+                scales[y] -= excess // 2
+
+
+@dataclass(frozen=True)
+class Scales:
+    """Rings and fraction bits of what a plan stores.
+
+    Attributes:
+        rings: of every value.
+        stored: of every value that isn't deferred, and of what a deferred one is truncated to.
+        wide: of deferred values, the most for which they fit, where their range is known.
+        error: the outputs' predicted error, relative to their size.
+        dominant: the value whose class adds most of it.
+        infeasible: values that don't fit their ring.
+    """
+
+    rings: Rings
+    stored: Mapping[ir.Value, int]
+    wide: Mapping[ir.Value, int]
+    error: float
+    dominant: ir.Value | None
+    infeasible: tuple[ir.Value, ...]
+
+
+def choose_scales(problem: ScaleProblem, trial: Trial) -> Scales:
+    """The scales of every single value, in the rings of a trial."""
+    structure, statistics, budget = problem.structure, problem.statistics, problem.budget
+    rings = Rings.of_units(structure, problem.readers, trial.accumulators)
+    roots = {value: structure.accumulators.root(value) for value in structure.deferred}
+    wide = {value: trial.wide[root] for value, root in roots.items() if root in trial.wide}
+    stored = {
+        v: trial.scales[structure.stored.root(v)] for v in activations(problem.graph, structure)
+    }
+    weights = WeightScales(problem.graph, structure, statistics, wide, stored, rings, budget)
+    stored |= weights.choose()
+    noises = {root: d.noise * 4.0 ** -trial.scales[root] for root, d in problem.constraints.items()}
+    for value in problem.graph.parameters.values():
+        noises[value] = ROUNDING_NOISE * (statistics[value].gain or 0.0) * 4.0 ** -stored[value]
+    dominant = max(noises, key=lambda value: noises[value], default=None)
+    infeasible = tuple(_infeasible(problem, rings, stored))
+    return Scales(rings, stored, wide, math.sqrt(sum(noises.values())), dominant, infeasible)
+
+
+def _infeasible(
+    problem: ScaleProblem, rings: Rings, stored: Mapping[ir.Value, int]
+) -> Iterator[ir.Value]:
+    """Products, then values, that have more fraction bits than they have headroom for."""
+    products = problem.structure.products
+    scales = [(p.result, stored[p.x] + stored[p.y], rings.of(p.result)) for p in products]
+    scales += [(value, bits, rings.stored(value)) for value, bits in stored.items()]
+    for value, bits, ring_bits in scales:
+        known = problem.statistics.get(value)
+        if known is not None and bits > problem.budget.headroom(known, ring_bits):
+            yield value

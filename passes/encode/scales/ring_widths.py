@@ -1,0 +1,147 @@
+"""Which ring every value lives in: its accumulator's while it is deferred, else one that fits all.
+
+A deferred value is in the ring of its accumulator: all that meets in one accumulator. A stored
+value is in the widest ring of the accumulators that read it, so that no reader has to lift it:
+reducing it for the others is free, and the truncation that makes it changes the ring in passing
+(docs/encoding.md). So what an accumulator's width costs is paid where its inputs are made.
+
+    %a = conv %x, %w      accumulator A: 24 bits
+    %b = relu %a          read by accumulators B, 32 bits, and C, 40: truncated from 24 into 40
+    %c = conv %b, %v      accumulator B: reads %b reduced to 32
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from torch_mlir import ir
+
+from veilgraph.ir.graph.program import Graph
+from veilgraph.passes.encode.scales.accumulators import Structure
+
+CANDIDATE_WIDTHS = (
+    24,
+    32,
+    40,
+    48,
+    56,
+    64,
+)  # widths that a choice is made from: whole bytes on the wire
+
+
+@dataclass(frozen=True)
+class Readers:
+    """Which accumulators read each class of stored values.
+
+    Attributes:
+        accumulators: all there are, by their root, in program order. A class that nothing reads,
+            and that
+            no accumulator makes, is an accumulator of its own: its width bears on nothing but
+            itself.
+        of: of each class's root.
+        makers: of each class's root, the accumulators that values are truncated from into it.
+    """
+
+    accumulators: tuple[ir.Value, ...]
+    of: Mapping[ir.Value, tuple[ir.Value, ...]]
+    makers: Mapping[ir.Value, tuple[ir.Value, ...]]
+
+    def widths(self, accumulators: Mapping[ir.Value, int]) -> dict[ir.Value, int]:
+        """The ring of each class, given those of the accumulators."""
+        return {root: max(accumulators[u] for u in readers) for root, readers in self.of.items()}
+
+    def neighbours(self) -> dict[ir.Value, tuple[ir.Value, ...]]:
+        """The accumulators that meet each accumulator in some class, itself among them."""
+        found: dict[ir.Value, dict[ir.Value, None]] = {
+            accumulator: {accumulator: None} for accumulator in self.accumulators
+        }
+        for root, readers in self.of.items():
+            together = dict.fromkeys((*readers, *self.makers.get(root, ())))
+            for accumulator in together:
+                found[accumulator] |= together
+        return {accumulator: tuple(others) for accumulator, others in found.items()}
+
+
+@dataclass(frozen=True)
+class Rings:
+    """The ring of every value.
+
+    Attributes:
+        accumulators: by the root of an accumulator's ring class.
+        classes: by the root of a class of stored values.
+    """
+
+    structure: Structure
+    accumulators: Mapping[ir.Value, int]
+    classes: Mapping[ir.Value, int]
+
+    @staticmethod
+    def of_units(
+        structure: Structure, readers: Readers, accumulators: Mapping[ir.Value, int]
+    ) -> Rings:
+        """All rings, given those of the accumulators."""
+        return Rings(structure, dict(accumulators), readers.widths(accumulators))
+
+    def of(self, value: ir.Value) -> int:
+        """Where a value is computed."""
+        if value in self.structure.deferred:
+            return self.accumulators[self.structure.rings.root(value)]
+        return self.stored(value)
+
+    def stored(self, value: ir.Value) -> int:
+        """Where a value is kept: what a deferred one is truncated into."""
+        return self.classes[self.structure.stored.root(value)]
+
+
+def find_readers(graph: Graph, structure: Structure) -> Readers:
+    """The accumulators of a program, and which of them read what."""
+    found: dict[ir.Value, dict[ir.Value, None]] = {}
+    makers: dict[ir.Value, dict[ir.Value, None]] = {}
+    for value in _values(graph):
+        root = structure.stored.root(value)
+        found.setdefault(root, {})
+        if value in structure.deferred:
+            makers.setdefault(root, {})[structure.rings.root(value)] = None
+    for reader, value in _reads(structure):
+        found[structure.stored.root(value)][structure.rings.root(reader)] = None
+    for root, accumulators in found.items():
+        if not accumulators:
+            accumulators.update(makers.get(root, {}))
+    _follow(structure, found)
+    for root, accumulators in found.items():
+        if not accumulators:
+            accumulators[root] = None
+    every = dict.fromkeys(
+        accumulator for accumulators in makers.values() for accumulator in accumulators
+    )
+    every |= dict.fromkeys(
+        accumulator for accumulators in found.values() for accumulator in accumulators
+    )
+    readers = {root: tuple(accumulators) for root, accumulators in found.items()}
+    return Readers(
+        tuple(every), readers, {root: tuple(accumulators) for root, accumulators in makers.items()}
+    )
+
+
+def _values(graph: Graph) -> list[ir.Value]:
+    arguments = [*graph.inputs.values(), *graph.parameters.values()]
+    return [*arguments, *(op.operation.results[0] for op in graph.operations)]
+
+
+def _reads(structure: Structure) -> list[tuple[ir.Value, ir.Value]]:
+    """(deferred value, stored value that it is made of)."""
+    pairs = [(p.result, operand) for p in structure.products for operand in (p.x, p.y)]
+    pairs += structure.residuals
+    pairs += [(total, value) for total, value in structure.offsets if total in structure.deferred]
+    factors = ((result, operand) for result, operand, _ in structure.factors)
+    pairs += [pair for pair in factors if pair[1] not in structure.deferred]
+    return pairs
+
+
+def _follow(structure: Structure, found: dict[ir.Value, dict[ir.Value, None]]) -> None:
+    """A weight that is added to stored values has to be in their ring."""
+    for total, value in structure.offsets:
+        if total not in structure.deferred:
+            readers = found[structure.stored.root(total)] or {structure.stored.root(total): None}
+            found[structure.stored.root(value)].update(readers)

@@ -1,0 +1,210 @@
+"""The narrowest rings with which a program is exact enough: docs/encoding.md, steps 7 and 8.
+
+All accumulators begin in the narrowest candidate width. As long as the predicted error is above the
+goal, the accumulator is raised, by one width or two, that takes most of the error away for the
+bytes it costs:
+
+    accumulator      A    B    C      error   to send
+    rings     24   24   24     1.4%    11.0 MB
+              24   32   24     0.5%    11.9 MB
+              32   32   24     0.2%    12.5 MB
+
+Then widths that the goal doesn't need are given back. Where many accumulators make little
+difference each, one ring for all, with what isn't needed given back, may cost less: the cheaper of
+the two is taken. Units whose noise nothing predicts (a softmax's powers) are in that one ring at
+the least, integers in rings that hold them, and those around a real function no more than a width
+below that one ring: derivatives say less of what noise does there. Where there are integer parts or
+truth values they are in the widest. Windows of 18 to 20 bits snap to 17 where the goal allows: a
+carry tree over 16 bits has a level less.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+
+from torch_mlir import ir
+
+from veilgraph.passes.encode.scales.constraints import ScaleConstraint, headroom
+from veilgraph.passes.encode.scales.cost_model import CommunicationCost
+from veilgraph.passes.encode.scales.fraction_bits import ScaleProblem, Trial
+from veilgraph.passes.encode.scales.ring_widths import CANDIDATE_WIDTHS
+
+LARGEST_STEP = 2  # widths
+WIDEST = len(CANDIDATE_WIDTHS)  # widths above any ring
+SNAPPED_BITS = 17  # of a window: 16 are compared, in 8 digits
+WIDEST_TO_SNAP = 20
+NEARLY_FREE = 1.05  # times the error, that snapping may cost where the goal is missed anyway
+
+
+@dataclass(frozen=True)
+class CandidateStep:
+    """An accumulator's next ring, and how much noise that takes away for each bit it sends more."""
+
+    ring_bits: int
+    worth: float
+
+
+@dataclass(frozen=True)
+class WidthSearch:
+    """Chooses rings, the least bytes first.
+
+    Attributes:
+        noise: the square of the relative error that the outputs may have, by prediction. spare:
+            widths that accumulators whose noise nothing predicts get beyond what others need.
+            around_functions: widths that accumulators around real functions get beyond one ring for
+            all, at
+            the least; below 0 they may be narrower.
+    """
+
+    problem: ScaleProblem
+    communication: CommunicationCost
+    noise: float
+    spare: int = 0
+    around_functions: int = WIDEST
+
+    def run(self) -> Trial:
+        """The rings and scales found; those of the widest rings where even these miss the goal."""
+        ring_bits = self.problem.narrowest_ring(self.noise)
+        least = self._least(ring_bits)
+        even = {accumulator: max(ring_bits, floor) for accumulator, floor in least.items()}
+        starts = [self._raised(least), self.problem.attempt(even)]
+        found = [self._trimmed(trial, least) for trial in starts if trial.noise <= self.noise]
+        return min(
+            found or starts, key=self.communication.bits if found else lambda trial: trial.noise
+        )
+
+    def _least(self, ring_bits: int) -> dict[ir.Value, int]:
+        """The narrowest ring that each accumulator may be in."""
+        readers = self.problem.readers
+        least = self.problem.one_ring(CANDIDATE_WIDTHS[0])
+        for root, constraint in self.problem.constraints.items():
+            floor = self._floor(constraint, ring_bits)
+            for accumulator in (*readers.of[root], *readers.makers.get(root, ())):
+                least[accumulator] = max(least[accumulator], floor)
+        return least
+
+    def _floor(self, constraint: ScaleConstraint, ring_bits: int) -> int:
+        """What a class asks of the accumulators around it.
+
+        Args:
+            ring_bits: the one ring that is enough for all.
+        """
+        floors = [_holding(constraint)]
+        if constraint.unknown_gain:
+            floors.append(_above(ring_bits, self.spare))
+        if constraint.waves:
+            floors.append(_above(ring_bits, self.spare + self.around_functions))
+        return max(floors)
+
+    def _raised(self, least: Mapping[ir.Value, int]) -> Trial:
+        neighbours = self.problem.readers.neighbours()
+        trial = self.problem.attempt(least)
+        candidates: dict[ir.Value, CandidateStep] = {}
+        stale: Iterable[ir.Value] = neighbours
+        while trial.noise > self.noise:
+            bits = self.communication.bits(trial)
+            for accumulator in stale:
+                candidates[accumulator] = max(
+                    self._candidates(accumulator, trial, bits),
+                    key=lambda candidate: candidate.worth,
+                )
+            best = max(candidates, key=lambda accumulator: candidates[accumulator].worth)
+            if candidates[best].worth > 0:
+                accumulators = {**trial.accumulators, best: candidates[best].ring_bits}
+                stale = neighbours[best]
+            elif min(trial.accumulators.values()) < CANDIDATE_WIDTHS[-1]:
+                # No accumulator alone makes a difference: two that meet in a sum hide behind each
+                # other.
+                accumulators = {
+                    accumulator: _above(ring_bits, 1)
+                    for accumulator, ring_bits in trial.accumulators.items()
+                }
+                stale = neighbours
+            else:
+                break
+            trial = self.problem.attempt(accumulators)
+        return trial
+
+    def _candidates(
+        self, accumulator: ir.Value, trial: Trial, bits: float
+    ) -> Iterator[CandidateStep]:
+        """What raising an accumulator would do; nothing, where it is in the widest ring."""
+        yield CandidateStep(trial.accumulators[accumulator], 0.0)
+        for step in range(1, LARGEST_STEP + 1):
+            ring_bits = _above(trial.accumulators[accumulator], step)
+            raised = self.problem.attempt({**trial.accumulators, accumulator: ring_bits})
+            removed, more = trial.noise - raised.noise, self.communication.bits(raised) - bits
+            if removed > 0:
+                yield CandidateStep(ring_bits, removed / more if more > 0 else math.inf)
+
+    def _trimmed(self, trial: Trial, least: Mapping[ir.Value, int]) -> Trial:
+        """Without the widths that turn out not to be needed, the costliest first."""
+        bits = self.communication.bits(trial)
+        while True:
+            free = [
+                accumulator
+                for accumulator in least
+                if trial.accumulators[accumulator] > least[accumulator]
+            ]
+            sent = {
+                accumulator: self.communication.bits(self._lowered(trial, accumulator))
+                for accumulator in free
+            }
+            before = bits
+            for accumulator in sorted(sent, key=lambda accumulator: sent[accumulator]):
+                low = self._lowered(trial, accumulator)
+                if low.noise <= self.noise and (less := self.communication.bits(low)) < bits:
+                    trial, bits = low, less
+            if bits == before:
+                return trial
+
+    def _lowered(self, trial: Trial, accumulator: ir.Value) -> Trial:
+        ring_bits = CANDIDATE_WIDTHS[CANDIDATE_WIDTHS.index(trial.accumulators[accumulator]) - 1]
+        return self.problem.attempt({**trial.accumulators, accumulator: ring_bits})
+
+
+def _above(ring_bits: int, steps: int) -> int:
+    """The width so many steps higher, or the last one; the first, where steps lead below it."""
+    return CANDIDATE_WIDTHS[
+        min(max(CANDIDATE_WIDTHS.index(ring_bits) + steps, 0), len(CANDIDATE_WIDTHS) - 1)
+    ]
+
+
+def _holding(constraint: ScaleConstraint) -> int:
+    """The narrowest ring that a value fits to its last integer, where it may be one.
+
+    What is known to be an integer has no fewer bits, and where noise seems to do nothing a
+    comparison or an integer part follows, which may need all.
+    """
+    if (constraint.noise and not constraint.integral) or constraint.whole_bits is None:
+        return CANDIDATE_WIDTHS[0]
+    fitting = (bits for bits in CANDIDATE_WIDTHS if headroom(bits, constraint.whole_bits or 0) >= 0)
+    return next(fitting, CANDIDATE_WIDTHS[-1])
+
+
+def snapped(
+    problem: ScaleProblem, communication: CommunicationCost, trial: Trial, noise: float
+) -> Trial:
+    """The trial with smaller windows where they have a bit or three more than a full tree takes.
+
+    Args:
+        noise: that the outputs may have; NEARLY_FREE times as much as they have in any case.
+    """
+    allowed = max(noise, NEARLY_FREE**2 * trial.noise)
+    most: dict[ir.Value, int] = {}
+    bits = communication.bits(trial)
+    for root, excess in _to_snap(communication.window_bits(trial)):
+        limits = {**most, root: trial.scales[root] - excess}
+        tried = problem.attempt(trial.accumulators, limits)
+        if tried.noise <= allowed and (less := communication.bits(tried)) < bits:
+            most, bits = limits, less
+    return problem.attempt(trial.accumulators, most)
+
+
+def _to_snap(windows: Mapping[ir.Value, int]) -> list[tuple[ir.Value, int]]:
+    """Classes and their windows' excess bits, the smallest excess first."""
+    excess = {root: bits - SNAPPED_BITS for root, bits in windows.items()}
+    found = [(r, n) for r, n in excess.items() if 0 < n <= WIDEST_TO_SNAP - SNAPPED_BITS]
+    return sorted(found, key=lambda pair: pair[1])

@@ -1,0 +1,92 @@
+"""Whether the exact integers answer as exactly as was promised, on the samples.
+
+    allowed: 0.1%, measured on 2 samples: 0.09%   ->  the program, and its sentence says so
+    allowed: 0.1%, measured on 2 samples: 0.15%   ->  encoded again, for less
+
+Predictions come from derivatives; this is the last word before a plan is made.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from veilgraph.ir.errors import AccuracyError
+from veilgraph.ir.meaning.secret import evaluate
+from veilgraph.ir.secret.program import SecretProgram
+from veilgraph.ir.types import MAX_RING_BITS
+
+Sample = Mapping[str, NDArray[np.float32]]
+
+
+@dataclass(frozen=True)
+class Measured:
+    """A program, and how far its outputs were off on the samples, relative to their size."""
+
+    program: SecretProgram
+    error: float
+
+
+@dataclass(frozen=True)
+class VerifyAccuracy:
+    """Runs a program in exact integers, its truncations rounding as the protocols do.
+
+    Attributes:
+        samples: inputs by name.
+        outputs: what the graph makes of them in real numbers; of those that are measured.
+    """
+
+    samples: Sequence[Sample]
+    outputs: Sequence[Sample]
+
+    def measure(self, program: SecretProgram) -> Measured:
+        """Mean difference of an output over its mean size, of the output where that is largest."""
+        measured = list(self.outputs[0])
+        differences, sizes = dict.fromkeys(measured, 0.0), dict.fromkeys(measured, 0.0)
+        # Seeded, so that compiling again says the same; nothing here is secret.
+        rounding = np.random.default_rng(0)
+        for sample, wanted in zip(self.samples, self.outputs, strict=True):
+            found = evaluate(program, sample, rounding).outputs
+            for name in measured:
+                differences[name] += float(np.abs(found[name] - wanted[name]).sum())
+                sizes[name] += float(np.abs(wanted[name], dtype=np.float64).sum())
+        errors = (differences[name] / (sizes[name] or 1.0) for name in measured)
+        return Measured(program, max(errors))
+
+    def told(self, found: Measured, allowed: float) -> SecretProgram:
+        """The program, its sentence with what was measured; and that it is much, where it is."""
+        program = found.program
+        measured = f"measured {found.error:.1e} on {_counted(self.samples)}"
+        if found.error > allowed:
+            measured += f": more than the {_percent(allowed)} aimed at, and no ring does better"
+        return replace(program, encoding=f"{program.encoding}, {measured}")
+
+
+def missed(found: Measured, allowed: float, given: str) -> AccuracyError:
+    """What a user is told whose bound can't be held.
+
+    Args:
+        found: the most exact program.
+        given: what the user chose in place of the encoding, as in "In a ring of 32 bits"; may be
+            empty.
+    """
+    where = given or f"Even with rings of up to {MAX_RING_BITS} bits"
+    return AccuracyError(
+        f"{where} the outputs are {_percent(found.error)} of their size off on the samples, where "
+        f"{_percent(allowed)} is allowed.",
+        "Take --ring auto without --frac-bits, or allow more."
+        if given
+        else "Allow more with --max-error.",
+    )
+
+
+def _percent(share: float) -> str:
+    """However small."""
+    return f"{100 * share:.2g}%"
+
+
+def _counted(samples: Sequence[Sample]) -> str:
+    return f"{len(samples)} sample{'s' if len(samples) > 1 else ''}"

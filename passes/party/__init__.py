@@ -1,0 +1,1 @@
+"""From the secret level to the party level, and passes over it."""

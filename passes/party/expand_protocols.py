@@ -1,0 +1,395 @@
+"""expand_protocols: each secret op becomes the messages and local steps of its protocol in the
+suite.
+
+    before:  %2 = secret.truncate %1 {bits = 12}
+    after:   %7 = draw @carol   %9 = send %8 @alice   ...   (rep3: two rounds)
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+from torch_mlir import ir
+
+from veilgraph.ir.errors import UsageError
+from veilgraph.ir.meaning.integers import encode
+from veilgraph.ir.party.program import Program, Value
+from veilgraph.ir.plan.tables import PUBLIC, SHARED, STATE, Phase
+from veilgraph.ir.secret.function_forms import FunctionForm
+from veilgraph.ir.secret.ops import Constant, SecretOp, Truncate, attributes_of
+from veilgraph.ir.secret.program import Argument, SecretProgram
+from veilgraph.ir.secret.types import Encoding, RealRange, Secrecy, Tensor
+from veilgraph.ir.types import MAX_RING_BITS, words
+from veilgraph.passes.secret.function_protocols import form_of, operation_of, public_table
+from veilgraph.targets.suite import Form, Member, Operation, Sharing, States
+from veilgraph.targets.target import Target
+from veilgraph.targets.variants import Variant
+
+Choices = Mapping[ir.Value, Mapping[str, Variant]]  # by the value that an op makes
+
+NO_STATES: Mapping[str, str] = {}
+NO_ENCODINGS: Mapping[str, Encoding] = {}
+
+
+@dataclass(frozen=True)
+class LayerNote:
+    """What the secret level knows of a layer: its op, encoding and range."""
+
+    name: str
+    op: str
+    tensor: Tensor | None = None
+    range: RealRange | None = None
+    protocol: str = ""  # of what there was a choice of: `compare=carry-tree`
+
+
+@dataclass
+class Expanded:
+    """A party-level program, its public tensors, and a note on each of its layers."""
+
+    program: Program
+    constants: list[npt.NDArray[np.int64]] = field(default_factory=list)
+    constant_rings: list[int] = field(default_factory=list)
+    notes: list[LayerNote] = field(default_factory=lambda: [LayerNote("", "")])
+
+
+@dataclass
+class Common:
+    """What entries of one program have together.
+
+    Attributes:
+        made: what a suite made of sharings, of weights' too.
+        numbers: of public tensors, by what they are.
+        weights: their sharings, by name, encoding and value.
+        arguments: the weights, under the names that they have in the plan.
+        values: the weights' own, by those names.
+        taken: names of entries' inputs.
+    """
+
+    expanded: Expanded
+    made: dict[Sharing, Any] = field(default_factory=dict)
+    numbers: dict[tuple[int, tuple[int, ...], bytes], int] = field(default_factory=dict)
+    weights: dict[tuple[str, Tensor, bytes], Sharing] = field(default_factory=dict)
+    arguments: list[Argument] = field(default_factory=list)
+    values: dict[str, npt.NDArray[np.float32]] = field(default_factory=dict)
+    taken: set[str] = field(default_factory=set)
+
+    @staticmethod
+    def of(target: Target) -> Common:
+        return Common(Expanded(Program(target.everyone)))
+
+    def fresh_name(self, name: str, entry: str) -> str:
+        """A weight's name in the plan: its own, if no entry has another weight or input of it."""
+        return f"{entry}.{name}" if name in self.values or name in self.taken else name
+
+
+def expand_protocols(
+    secret: SecretProgram,
+    target: Target,
+    fixed_roles: bool = False,
+    choices: Choices | None = None,
+    states: Mapping[str, str] = NO_STATES,
+) -> Expanded:
+    """The program of all parties, in the target's suite.
+
+    Args:
+        fixed_roles: the receiver's role is that which knows no threshold, in every truncation that
+            has one.
+        choices: protocols by the value that they make; elsewhere the target's, or the suite's
+            first.
+        states: of each state, the output that it is in the next run.
+    """
+    expansion = _Expansion(Common.of(target), secret, target, fixed_roles, states, choices or {})
+    return expansion.run()
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One of several programs over the same weights and states.
+
+    Attributes:
+        states: of each state that it keeps, by name, the output that it is in the next run.
+        choices: as for `expand_protocols`.
+    """
+
+    name: str
+    secret: SecretProgram
+    states: Mapping[str, str]
+    choices: Choices
+
+
+def expand_entries(
+    entries: Sequence[Entry],
+    target: Target,
+    fixed_roles: bool,
+    kept: Mapping[str, Encoding],
+) -> Common:
+    """One program of all entries: setup is for all of them, and each reads and keeps its states.
+
+    Args:
+        kept: how states are encoded between runs, with as many bits as any entry needs.
+
+    Raises:
+        UsageError: an entry that returns what is public.
+    """
+    common = Common.of(target)
+    for entry in entries:
+        common.taken |= {a.name for a in entry.secret.arguments if not a.is_weight}
+    for number, entry in enumerate(entries):
+        with common.expanded.program.in_entry(number):
+            _Expansion(
+                common,
+                entry.secret,
+                target,
+                fixed_roles,
+                entry.states,
+                entry.choices,
+                entry.name,
+                kept,
+            ).run()
+    return common
+
+
+def is_revealed(name: str, states: Mapping[str, str], target: Target) -> bool:
+    """Whether an output goes to somebody: a state's next value where that was asked for, alone."""
+    return name not in states.values() or name in target.receivers
+
+
+def only_receiver(
+    secret: SecretProgram, target: Target, states: Mapping[str, str] = NO_STATES
+) -> Member | None:
+    """The one party that receives outputs and does not have the weights, if it computes."""
+    revealed = (name for name in secret.outputs if is_revealed(name, states, target))
+    receiving = {who for name in revealed for who in target.receiver(name)}
+    asking = receiving - {target.weights_owner}
+    alone = len(asking) == 1 and asking <= set(target.parties)
+    return target.member(asking.pop()) if alone else None
+
+
+class _Expansion:
+    def __init__(
+        self,
+        common: Common,
+        secret: SecretProgram,
+        target: Target,
+        fixed_roles: bool,
+        states: Mapping[str, str],
+        choices: Choices,
+        entry: str = "",
+        kept: Mapping[str, Encoding] = NO_ENCODINGS,
+    ) -> None:
+        self.common = common
+        self.secret = secret
+        self.states = states
+        self.entry = entry
+        self.kept = kept
+        self.target = target
+        self.choices = choices
+        self.program = common.expanded.program
+        self.parties = replace(
+            target.placed(self.program),
+            receiver=only_receiver(secret, target, states),
+            fixed_roles=fixed_roles,
+            chosen=target.protocols,
+            made=common.made,
+        )
+        self.expanded = common.expanded
+        self.sharings: dict[ir.Value, Sharing] = {}
+        self.rounded = dict(self._rounded())
+        self.tables: dict[tuple[tuple[int, ...], bytes], Sharing] = {}
+        self.numbers = common.numbers
+
+    def run(self) -> Expanded:
+        arguments = zip(self.secret.block.arguments, self.secret.arguments, strict=True)
+        for value, argument in arguments:
+            self.sharings[value] = self._argument(argument)
+        for op in self.secret.operations:
+            result = op.operation.results[0]
+            if result not in self.rounded:
+                self.sharings[result] = self._operation(op)
+        for name, value in self.secret.outputs.items():
+            if is_revealed(name, self.states, self.target):
+                self._output(name, value)
+        for state, name in self.states.items():
+            self._keep(state, self.secret.outputs[name])
+        return self.expanded
+
+    def _rounded(self) -> Iterator[tuple[ir.Value, SecretOp]]:
+        """What is truncated for one receiver alone: that is done as it is revealed."""
+        if self.target.suite.reveal_truncated is None:
+            return
+        kept = [self.secret.outputs[name] for name in self.states.values()]
+        for name, value in self.secret.outputs.items():
+            if value in kept:
+                continue
+            op = None if isinstance(value, ir.BlockArgument) else value.owner.opview
+            is_alone = sum(1 for _ in value.uses) == len(self.target.receiver(name)) == 1
+            if type(op) is Truncate and is_alone and _keeps_range(op):
+                yield value, op
+
+    def _argument(self, argument: Argument) -> Sharing:
+        if argument.owner == PUBLIC:
+            return self._public(argument)
+        note = LayerNote(argument.name, argument.role, argument.tensor, argument.range)
+        if argument.owner == STATE:
+            with self._layer(note):
+                return self._state(argument)
+        phase = Phase.SETUP if argument.is_weight else Phase.ONLINE
+        with self._layer(note), self.program.in_phase(phase):
+            return self._shared(argument)
+
+    def _shared(self, argument: Argument) -> Sharing:
+        """What an owner shares, or what all parties have shares of already."""
+        name, shape, suite = argument.name, argument.tensor.shape, self.target.suite
+        type = words(argument.tensor.encoding.ring_bits)
+        if argument.is_weight:
+            return self._weight(argument)
+        source = self.target.member(argument.owner)
+        value = self.program.source("input", name, source.party, shape, type)
+        return suite.share(self.parties, source, value)
+
+    def _state(self, argument: Argument) -> Sharing:
+        """As runs find it, in the encoding that this entry computes with."""
+        name, encoding = argument.name, argument.tensor.encoding
+        found = self.kept.get(name, encoding)
+        shape, type = argument.tensor.shape, words(found.ring_bits)
+        kept = self._states.found(self.parties, name, shape, type)
+        return self._recoded(kept, found, encoding)
+
+    def _recoded(self, x: Sharing, found: Encoding, wanted: Encoding) -> Sharing:
+        """The same real numbers in another encoding; public ones where there is one already."""
+        more, ring_bits = wanted.frac_bits - found.frac_bits, wanted.ring_bits
+        if more < 0:
+            return self._applied("truncate", x, ring_bits, {"bits": -more})
+        if ring_bits != found.ring_bits:
+            x = self._applied("reduce" if ring_bits < found.ring_bits else "lift", x, ring_bits, {})
+        return self._applied("scale", x, ring_bits, {"factor": 1 << more}) if more else x
+
+    def _applied(self, op: str, x: Sharing, ring_bits: int, attrs: Mapping[str, Any]) -> Sharing:
+        operation = Operation(op, x.shape, ring_bits, attrs)
+        result: Sharing = self.target.suite.called(self.parties, op)(self.parties, operation, x)
+        return result
+
+    @property
+    def _states(self) -> States:
+        found = self.target.suite.states
+        assert found is not None, "a program with states is of a suite that has some"
+        return found
+
+    def _weight(self, argument: Argument) -> Sharing:
+        """Shared once for all entries in which it is the same."""
+        tensor, real = argument.tensor, self.secret.weights.get(argument.name)
+        # A program that was read from text has no values.
+        value = b"" if real is None or not self.entry else hashlib.sha256(real.tobytes()).digest()
+        key = (argument.name, tensor, value)
+        if key not in self.common.weights:
+            self.common.weights[key] = self._shared_weight(argument)
+        return self.common.weights[key]
+
+    def _shared_weight(self, argument: Argument) -> Sharing:
+        shape, suite = argument.tensor.shape, self.target.suite
+        type = words(argument.tensor.encoding.ring_bits)
+        name = self.common.fresh_name(argument.name, self.entry)
+        self.common.arguments.append(replace(argument, name=name))
+        if argument.name in self.secret.weights:
+            self.common.values[name] = self.secret.weights[argument.name]
+        if argument.owner == SHARED:
+            return suite.from_shares(self.parties, name, shape, type)
+        source = self.target.member(argument.owner)
+        value = self.program.source("weight", name, source.party, shape, type)
+        return suite.share(self.parties, source, value)
+
+    def _public(self, argument: Argument) -> Sharing:
+        """A weight that every party has: a constant of the plan."""
+        encoding = argument.tensor.encoding
+        real = self.secret.weights[argument.name]
+        integers = encode(real, encoding.frac_bits, encoding.ring_bits)
+        return Sharing((self._constant(integers, argument.tensor),), Form.PUBLIC)
+
+    def _operation(self, op: ir.OpView) -> Sharing:
+        tensor = Tensor.of(op.operation.results[0])
+        if isinstance(op, Constant):
+            return Sharing((self._constant(attributes_of(op)["value"], tensor),), Form.PUBLIC)
+        name, operation = op.operation.name.removeprefix("secret."), operation_of(op)
+        place = op.location.name_str if isinstance(op.location, ir.Location) else ""
+        note = LayerNote(place, name, tensor, RealRange.of(op))
+        chosen = self.choices.get(op.operation.results[0], self.target.protocols)
+        parties, suite = replace(self.parties, chosen=chosen, used={}), self.target.suite
+        operands = [self.sharings[value] for value in op.operation.operands]
+        operands += self._tables(form_of(op))
+        with self._layer(note):
+            protocol = suite.called(parties, operation.name, place)
+            result: Sharing = protocol(parties, operation, *operands)
+        self.expanded.notes[-1] = replace(note, protocol=suite.choices(parties.used))
+        return result
+
+    def _tables(self, form: FunctionForm | None) -> Iterator[Sharing]:
+        """Of a real function; equal ones are there once."""
+        for table in form.tables() if form else ():
+            key = table.shape, table.tobytes()
+            if key not in self.tables:
+                tensor = Tensor(table.shape, Encoding(MAX_RING_BITS, 0, Secrecy.PUBLIC))
+                self.tables[key] = public_table(self._constant(table, tensor))
+            yield self.tables[key]
+
+    def _constant(self, value: npt.NDArray[np.int64], result: Tensor) -> Value:
+        type = words(result.encoding.ring_bits)
+        if value.size and (value == value.flat[0]).all():
+            return self.program.const(int(value.flat[0]), result.shape, type)
+        key = type.bits, value.shape, value.tobytes()
+        if key not in self.numbers:
+            self.numbers[key] = len(self.expanded.constants)
+            self.expanded.constants.append(value)
+            self.expanded.constant_rings.append(type.bits)
+        return self.program.constant(self.numbers[key], result.shape, type)
+
+    def _output(self, name: str, value: ir.Value) -> None:
+        tensor = Tensor.of(value)
+        for receiver in self.target.receiver(name):
+            member = self.target.member(receiver)
+            with self._layer(LayerNote(name, "reveal", tensor)):
+                clear = self._revealed(member, value)
+                if self.program.entry and clear.phase == Phase.SETUP:
+                    raise UsageError(
+                        f"Entry `{self.entry}` returns `{name}`, which is public.",
+                        "Leave it out: nothing has to be computed for it.",
+                    )
+                self.program.output(clear, member.party, name, tensor.encoding.frac_bits)
+
+    def _keep(self, state: str, value: ir.Value) -> None:
+        """For the next run; every party of a sharing keeps its parts."""
+        note = LayerNote(state, "keep", Tensor.of(value))
+        with self._layer(note):
+            x, found = self.sharings[value], Tensor.of(value).encoding
+            x = self._recoded(x, found, self.kept.get(state, found))
+            self._states.keep(self.parties, state, x)
+
+    def _revealed(self, receiver: Member, value: ir.Value) -> Value:
+        if value in self.rounded:
+            op = self.rounded[value]
+            wide = self.sharings[op.operation.operands[0]]
+            tensor, reveal_truncated = Tensor.of(value), self.target.suite.reveal_truncated
+            assert reveal_truncated is not None, "nothing is rounded as it is revealed"
+            ring_bits = tensor.encoding.ring_bits
+            operation = Operation("reveal_truncated", tensor.shape, ring_bits, attributes_of(op))
+            return reveal_truncated(self.parties, operation, receiver, wide)
+        sharing = self.sharings[value]
+        if sharing.form.is_public:
+            return sharing[0]
+        return self.target.suite.reveal(self.parties, receiver, sharing)
+
+    def _layer(self, note: LayerNote) -> AbstractContextManager[None]:
+        self.expanded.notes.append(note)
+        return self.program.in_layer(note.name)
+
+
+def _keeps_range(op: SecretOp) -> bool:
+    """Whether a truncation's result has all bits that are left, and no overflow to correct."""
+    (operand,), result = op.operation.operands, op.operation.results[0]
+    left: int = Tensor.of(operand).encoding.ring_bits - attributes_of(op)["bits"]
+    return Tensor.of(result).encoding.ring_bits == left

@@ -1,0 +1,331 @@
+"""verify_masking: every message hides what it carries, or the plan is not emitted.
+
+For each coalition that the suite protects against, each message to it from outside needs a
+**witness**: a draw that the coalition does not know and that is added (or XORed) to the rest of
+the message, which does not depend on it. Bits of a value that is so masked need no other witness
+than the value's; of a message that is put together of several values each needs its own. The
+messages must have an order in which each one's witness appears in none before it: then the map
+from witnesses to messages is triangular, and what the coalition sees is uniform whatever the
+secrets are. A draw of the setup is the same in every inference, and hides nothing that is sent in
+one, and the parts of a state, which the last run left, hide nothing at all. An output that is a sum
+of what its receiver holds and of revealed messages determines one of them, which needs no witness:
+it says nothing that the output does not. So outputs must be those that were asked for, and no masks
+(verify_outputs.py). Of a weight that was dealt before the
+session a coalition has to lack a part: the parts are as many uniform numbers but one, and nothing
+else says what they are. So it is of a state.
+
+    accepted:  %3 = draw @alice @bob   %4 = add %1 %3   send %4 @carol
+    refused:   send %1 @carol          (a share of a product without its zero sharing)
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from itertools import accumulate, combinations
+
+import numpy as np
+import numpy.typing as npt
+
+from veilgraph.ir.party import ops
+from veilgraph.ir.party.ops import Holds
+from veilgraph.ir.party.program import Node, Program
+from veilgraph.ir.plan.tables import Phase
+from veilgraph.ir.roles import Collusion
+from veilgraph.ir.types import Kind
+from veilgraph.passes.party.batch_rounds import Schedule
+from veilgraph.passes.party.sums import Sum, Sums
+from veilgraph.passes.party.verify_outputs import MaskingError as MaskingError
+from veilgraph.passes.party.verify_outputs import Receivers, verify_outputs, verify_receivers
+from veilgraph.passes.party.verify_states import verify_states
+from veilgraph.targets.target import Target
+
+
+def coalitions(target: Target) -> list[tuple[int, ...]]:
+    """The sets of parties that the suite protects against, smaller ones too.
+
+    As many computing parties as the suite tolerates, or who prepares alone, or none of these; each
+    with any clients. A coalition may see what its own members' secrets explain; fewer of them must
+    not see as much.
+    """
+    computing = target.numbered(Collusion.THRESHOLD)
+    together = [c for n in range(1, target.coalition + 1) for c in combinations(computing, n)]
+    alone = [(party,) for party in target.numbered(Collusion.NOBODY)]
+    clients = target.numbered(Collusion.ANYONE)
+    joining = [c for n in range(len(clients) + 1) for c in combinations(clients, n)]
+    every = [(*group, *others) for others in joining for group in (*together, *alone, ())]
+    return [group for group in every if group]
+
+
+@dataclass(frozen=True)
+class Claim:
+    """What is to be hidden: a message, or a masked value of which messages carry bits."""
+
+    messages: tuple[int, ...]
+    depends: int  # bit set of draws that the coalition does not know, as `_View.bit` numbers them
+    witnesses: tuple[int, ...]  # draws that hide it
+
+
+def verify_masking(
+    schedule: Schedule, coalitions: Iterable[Sequence[int]], receivers: Receivers
+) -> None:
+    """Checks all messages to every coalition, and all outputs.
+
+    Args:
+        receivers: of each output by name, the parties that may have it.
+
+    Raises:
+        MaskingError: naming an output that was not asked for; the first message without a witness,
+            and its layer; a weight or a state of which a coalition has all parts; a state that is
+            not whole after each run; or an output that is a mask, or a part of a state.
+    """
+    _verify_draws(schedule)
+    verify_receivers(schedule, receivers)
+    verify_states(schedule)
+    for coalition in coalitions:
+        _verify_dealt(schedule, frozenset(coalition))
+        verify_view(schedule, coalition)
+    verify_outputs(schedule)
+
+
+def verify_view(schedule: Schedule, coalition: Sequence[int]) -> frozenset[int]:
+    """The messages to a coalition that its outputs determine; all others are uniform together.
+
+    Raises:
+        MaskingError: one of the others may not be.
+    """
+    view = _View(schedule, frozenset(coalition))
+    view.verify()
+    return view.determined
+
+
+def _verify_draws(schedule: Schedule) -> None:
+    """That a draw is one and the same for all who make it, and for nobody else."""
+    program = schedule.program
+    made: dict[int, Node] = {}
+    for node in (program.nodes[i] for i in schedule.live):
+        if node.op is not ops.DRAW:
+            continue
+        draw, first = program.draws[node["number"]], made.setdefault(node["number"], node)
+        same = (node.type, node.shape, node.phase) == (first.type, first.shape, draw.phase)
+        if not same or node.party not in draw.holders:
+            raise MaskingError(f"draw {draw.number} is not the same for all who make it")
+
+
+def _verify_dealt(schedule: Schedule, coalition: frozenset[int]) -> None:
+    """That the files of a coalition lack a part of each weight; its memory, of each state."""
+    program = schedule.program
+    parts: dict[tuple[str, str], set[int]] = {}
+    fewest: dict[tuple[str, str], int] = {}
+    for node in program.nodes:
+        if node.op.is_part:
+            what = "weight" if node.op is ops.SHARE else "state"
+            name, of = (what, node["name"]), node["of"]
+            held = parts.setdefault(name, set())
+            fewest[name] = min(of, fewest.get(name, of))
+            if node.party in coalition:
+                held.add(node["part"])
+    for name, held in parts.items():
+        if len(held) >= fewest[name]:
+            names = ", ".join(program.parties[i] for i in sorted(coalition))
+            raise MaskingError(f"{name[0]} {name[1]!r} is not hidden from {names}")
+
+
+def _union(a: int, b: int) -> int:
+    """a | b, one of them itself where it has all."""
+    if not b or a is b:
+        return a
+    both = a | b
+    if both == a:
+        return a
+    return b if both == b else both
+
+
+class _View:
+    """What one coalition sees."""
+
+    def __init__(self, schedule: Schedule, coalition: frozenset[int]) -> None:
+        self.program: Program = schedule.program
+        self.schedule = schedule
+        self.coalition = coalition
+        self.sums = Sums(self.program)
+        self.hidden = [not (d.holders & coalition) for d in self.program.draws]
+        # Of a draw's number, if it is hidden: bit 0 is that of what others hold.
+        self.bit = list(accumulate(self.hidden, initial=1))
+        self.depends = self._dependencies()
+        self.determined = self._determined()
+
+    def _dependencies(self) -> list[int]:
+        """Of each node, as a bit set, the hidden draws, and whether others' inputs or weights are
+        in it.
+
+        Nodes that depend on the same ones share a set: a large program has hundreds of thousands
+        of nodes, and tens of thousands of draws.
+        """
+        depends = [0] * len(self.program.nodes)
+        for i in self.schedule.live:
+            node = self.program.nodes[i]
+            if node.op is ops.DRAW and self.hidden[node["number"]]:
+                depends[i] = 1 << self.bit[node["number"]]
+            elif node.op.masking.holds is Holds.SECRET and node.party not in self.coalition:
+                depends[i] = 1
+            for arg in node.args:
+                depends[i] = _union(depends[i], depends[arg])
+        return depends
+
+    def _appears(self, claim: Claim) -> npt.NDArray[np.uint8]:
+        """Of each hidden draw, whether the claim depends on it."""
+        size = self.bit[-1] // 8 + 1
+        packed = np.frombuffer(claim.depends.to_bytes(size, "little"), np.uint8)
+        return np.unpackbits(packed, bitorder="little")
+
+    def verify(self) -> None:
+        claims = self._claims()
+        counts = np.zeros(8 * (self.bit[-1] // 8 + 1), np.int64)
+        for claim in claims:
+            counts += self._appears(claim)
+        left, todo = dict.fromkeys(range(len(claims))), list(range(len(claims)))
+        waiting: dict[int, list[int]] = {}  # claims by the bits of their witnesses
+        for row, claim in enumerate(claims):
+            for witness in claim.witnesses:
+                waiting.setdefault(self.bit[witness], []).append(row)
+        while todo:  # from the last on: a message's witness is seldom in an earlier one
+            row = todo.pop()
+            if row in left and any(counts[self.bit[w]] == 1 for w in claims[row].witnesses):
+                del left[row]
+                appears = self._appears(claims[row])
+                counts -= appears
+                for bit in np.flatnonzero(appears & (counts == 1)).tolist():
+                    todo.extend(waiting.get(bit, ()))
+        self._report([claims[row] for row in left])
+
+    def _report(self, unhidden: list[Claim]) -> None:
+        if unhidden:
+            node = self.program.nodes[unhidden[0].messages[0]]
+            names = ", ".join(self.program.parties[i] for i in sorted(self.coalition))
+            layer = self.program.layers[node.layer]
+            raise MaskingError(f"message %{node.id} of layer {layer!r} is not hidden from {names}")
+
+    def _determined(self) -> frozenset[int]:
+        """For each output to the coalition, the last revealed message that no other output has."""
+        nodes = self.program.nodes
+        later: set[int] = set()
+        sums = []
+        for i in self.schedule.live:
+            if self._is_reveal(i) or not later.isdisjoint(nodes[i].args):
+                later.add(i)
+            if nodes[i].op is ops.OUTPUT and nodes[i].party in self.coalition:
+                terms = self.sums.of(nodes[i].args[0], behind_messages=False).terms
+                revealed = [key for key in terms if key in later]
+                if all(self._is_reveal(key) for key in revealed):
+                    sums.append(
+                        {k for k in revealed if terms[k] % 2 and nodes[k].type == nodes[i].type}
+                    )
+        counts = Counter(key for revealed in sums for key in revealed)
+        alone = ([key for key in revealed if counts[key] == 1] for revealed in sums)
+        return frozenset(max(keys) for keys in alone if keys)
+
+    def _is_reveal(self, i: int) -> bool:
+        node = self.program.nodes[i]
+        return self._is_received(node) and node["declared"] == "reveal"
+
+    # Claims
+
+    def _claims(self) -> list[Claim]:
+        whole: list[Claim] = []
+        parts: dict[tuple[object, ...], list[int]] = {}
+        sums: dict[tuple[object, ...], tuple[Node, Sum]] = {}
+        told: set[int] = set()
+        todo = [
+            (i, self._original(self.program.nodes[i]))
+            for i in reversed(self.schedule.live)
+            if i not in self.determined and self._is_received(self.program.nodes[i])
+        ]
+        while todo:
+            i, value = todo.pop()
+            total = self.sums.of(value.id)
+            witnesses = self._witnesses(value, total, self.program.nodes[i].phase)
+            source = None if witnesses else self._masked_source(total)
+            if source is not None:
+                masked = self._without_known(self.sums.of(source.id))
+                parts.setdefault(masked.key(), []).append(i)
+                sums[masked.key()] = source, masked
+            elif not witnesses and value.op.masking.of_each:
+                todo.extend((i, self._original(self.program.nodes[a])) for a in value.args)
+            elif self.depends[value.id] and value.id not in told:
+                # The same value sent to two members of the coalition is one thing to hide.
+                told.add(value.id)
+                whole.append(Claim((i,), self.depends[value.id], witnesses))
+        for key, messages in parts.items():
+            source, masked = sums[key]
+            witnesses = self._witnesses(source, masked, source.phase)
+            whole.append(Claim(tuple(messages), self.depends[source.id], witnesses))
+        return whole
+
+    def _original(self, node: Node) -> Node:
+        """The node whose value a message is, behind any messages that brought it to the sender."""
+        while node.op.masking.passes:
+            node = self.program.nodes[node.args[0]]
+        return node
+
+    def _is_received(self, node: Node) -> bool:
+        if node.op is not ops.SEND or node.party not in self.coalition:
+            return False
+        return self.program.nodes[node.args[0]].party not in self.coalition
+
+    def _without_known(self, total: Sum) -> Sum:
+        known = {k: s for k, s in total.terms.items() if not self._is_known(k)}
+        return Sum(known, total.by_xor)
+
+    def _is_known(self, key: int) -> bool:
+        if key < 0:
+            return not self.hidden[-1 - key]
+        return self.program.nodes[key].op.masking.holds is Holds.PUBLIC
+
+    def _witnesses(self, value: Node, total: Sum, phase: Phase) -> tuple[int, ...]:
+        """Hidden draws that the sum has an odd number of times, and in none of its other terms."""
+        found = []
+        for key, times in total.terms.items():
+            draw = self.sums.drawn(key)
+            if draw is None or times % 2 == 0 or not self.hidden[draw]:
+                continue
+            others = (t for t in total.terms if t != key)
+            if self._covers(draw, key, value, phase) and not any(
+                self._has(t, draw) for t in others
+            ):
+                found.append(draw)
+        return tuple(found)
+
+    def _has(self, term: int, draw: int) -> bool:
+        if term < 0:
+            return term == -1 - draw
+        return bool(self.depends[term] >> self.bit[draw] & 1)
+
+    def _covers(self, draw: int, key: int, value: Node, phase: Phase) -> bool:
+        """Whether the draw is as wide as the value, and made as often: in setup, only once."""
+        node = self._draw_nodes()[draw]
+        if node.phase == Phase.SETUP < phase:
+            return False
+        wide = node.type.bits >= value.type.bits
+        if value.type.kind is Kind.PLANES:
+            wide = node.type.bits == value.type.bits
+        elements = node.elements if key < 0 else self.program.nodes[key].elements
+        return node.type.kind is value.type.kind and wide and elements == value.elements
+
+    def _draw_nodes(self) -> dict[int, Node]:
+        if not hasattr(self, "_by_number"):
+            nodes = (self.program.nodes[i] for i in self.schedule.live)
+            self._by_number = {n["number"]: n for n in nodes if n.op is ops.DRAW}
+        return self._by_number
+
+    def _masked_source(self, total: Sum) -> Node | None:
+        """The value whose bits the sum is, once what the coalition knows is taken away."""
+        terms = list(self._without_known(total).terms)
+        if len(terms) != 1 or terms[0] < 0:
+            return None
+        node = self.program.nodes[terms[0]]
+        while node.op.masking.of_bits or node.op.masking.passes:
+            node = self.program.nodes[node.args[0]]
+        masked = self._without_known(self.sums.of(node.id))
+        return node if self._witnesses(node, masked, node.phase) else None

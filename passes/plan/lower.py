@@ -1,0 +1,101 @@
+"""lower: from a scheduled party-level program every party's tables, and what each layer costs.
+
+The compiler makes a plan's tables with it, and a host that verifies the plan makes them again from
+the plan's text and compares: so it takes the program and nothing else, and needs no MLIR.
+
+    before:  a program, its nodes in rounds
+    after:   fuse_local, assign_buffers, cut_messages, emit_party: STEP, BUFFER, MESSAGE rows
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from veilgraph.ir.party import ops
+from veilgraph.ir.party.program import Program
+from veilgraph.ir.plan.tables import PartyPlan, Phase, Tensor
+from veilgraph.ir.types import Type
+from veilgraph.kernels.declared import DECLARED
+from veilgraph.passes.party.batch_rounds import Schedule
+from veilgraph.passes.plan.assign_buffers import assign_buffers
+from veilgraph.passes.plan.cut_messages import cut_messages
+from veilgraph.passes.plan.emit_party import emit_party
+from veilgraph.passes.plan.fuse_local import fuse_local
+
+# Raised by whoever changes a table that an unchanged program is lowered to: a plan is verified by
+# hosts of its own version alone. tests/suites/test_golden.py holds both together.
+LOWERING_VERSION = 1
+CONSTANT_ALIGNMENT = 64  # bytes
+
+
+@dataclass
+class Cost:
+    """What a layer costs all parties together; rounds are those of the online phase."""
+
+    bits: dict[Phase, int] = field(default_factory=lambda: defaultdict(int))
+    rounds: set[int] = field(default_factory=set)
+    multiply_adds: int = 0
+
+
+def lower(schedule: Schedule, tensors: Sequence[Tensor]) -> dict[str, PartyPlan]:
+    """The tables of each party, by name, in the program's order.
+
+    Args:
+        tensors: inputs, weights and states, then outputs; their offsets are not read.
+    """
+    program = schedule.program
+    steps = fuse_local(schedule)
+    memories = assign_buffers(steps)
+    pieces = cut_messages(steps, memories)
+    offsets, _ = lay_out(constants_of(program))
+    return {
+        name: emit_party(steps, memories[party], pieces[party], party, offsets, tensors)
+        for party, name in enumerate(program.parties)
+    }
+
+
+def constants_of(program: Program) -> list[tuple[Type, int]]:
+    """Type and number of elements of each public tensor, by its number.
+
+    Raises:
+        ValueError: nodes that read one tensor as two, or numbers that are not counted from zero in
+            the order of the nodes.
+    """
+    found: list[tuple[Type, int]] = []
+    for node in program.nodes:
+        if node.op is ops.CONSTANT:
+            number = node["number"]
+            if number == len(found):
+                found.append((node.type, node.elements))
+            elif not 0 <= number < len(found) or found[number] != (node.type, node.elements):
+                raise ValueError(f"%{node.id} reads no public tensor, or another than it is")
+    return found
+
+
+def lay_out(constants: Sequence[tuple[Type, int]]) -> tuple[list[int], int]:
+    """Byte offsets of public tensors, each from a multiple of 64, and the bytes of all."""
+    offsets, end = [], 0
+    for type, elements in constants:
+        end += -end % CONSTANT_ALIGNMENT
+        offsets.append(end)
+        end += type.stored_bytes(elements)
+    return offsets, end
+
+
+def costs(schedule: Schedule) -> dict[int, Cost]:
+    """What each layer costs as scheduled, by its number in the program."""
+    program = schedule.program
+    found: dict[int, Cost] = defaultdict(Cost)
+    for i in schedule.live:
+        node = program.nodes[i]
+        if node.op is ops.SEND:
+            cost = found[node.layer]
+            cost.bits[node.phase] += 8 * node.type.message_bytes(node.elements)
+            if node.phase == Phase.ONLINE:
+                cost.rounds.add(schedule.round_of(node))
+        elif node.op.kernel in DECLARED:
+            shapes = [node.shape, *(program.nodes[i].shape for i in node.args)]
+            found[node.layer].multiply_adds += DECLARED[node.op.kernel].multiply_adds(shapes)
+    return found

@@ -1,0 +1,1 @@
+"""Where values lie: seen on samples, or by value-range analysis."""

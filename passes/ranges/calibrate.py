@@ -1,0 +1,225 @@
+"""Where the values of a program lie, as samples show it.
+
+    x = [-1, 2], [0, 3]              ->  x in [-1, 3.08]
+
+Bounds are rounded outward to 1/16 bit (a factor of 2^(1/16)), gains to the nearest, so that a plan
+doesn't depend on the last digits of a CPU's floating point.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+from numpy.typing import NDArray
+from torch_mlir import ir
+
+from veilgraph.ir.errors import AccuracyError
+from veilgraph.ir.exponent_histogram import MagnitudeCount
+from veilgraph.ir.graph.ops import Constant
+from veilgraph.ir.graph.program import Graph, attributes, name_of
+from veilgraph.ir.meaning.gradients import noise_gains
+from veilgraph.ir.meaning.onnx_runtime import OnnxProgram
+from veilgraph.ir.plan.tables import Magnitudes
+from veilgraph.ir.secret.types import RangeSource, RealRange
+from veilgraph.passes.ranges.operator_bounds import declared_bounds
+
+Array = NDArray[np.float32]
+Key = tuple[str, str]
+MOST_OUTPUTS = 4  # of samples, that are kept to compare with
+GRADIENT_SAMPLES = 2  # enough: scales follow the fourth root of what they estimate
+STEPS = 16  # of rounding, a factor of two
+SNAP = 1 / 64  # of a step: how far below a bound a value may stay unrounded
+
+
+@dataclass(frozen=True)
+class Statistics:
+    """Where a value lies, and what noise on it does.
+
+    `gain` is the outputs' mean square error, relative to their mean square, for noise of variance 1
+    on each element; None where it isn't known, or where a few samples don't tell. `peak` is the
+    same of the one element that bears most on them.
+    """
+
+    range: RealRange
+    gain: float | None = None
+    peak: float = 0.0
+
+
+@dataclass(frozen=True)
+class Ranges:
+    """Statistics of inputs, weights and operations, by role ("operation" for those) and name.
+
+    What isn't there is unknown. `origin` says how it was found, for people; `outputs` are those of
+    the first samples, at most MOST_OUTPUTS; `magnitudes` are those of inputs and operations.
+    """
+
+    known: Mapping[Key, Statistics]
+    origin: str
+    outputs: Sequence[Mapping[str, Array]] = field(default=(), compare=False)
+    magnitudes: Sequence[Magnitudes] = field(default=(), compare=False)
+
+    def without_gains(self) -> Ranges:
+        """Where values lie, and nothing of what noise does."""
+        return replace(self, known={key: Statistics(s.range) for key, s in self.known.items()})
+
+    def stating(self, role: str, ranges: Mapping[str, RealRange]) -> Ranges:
+        """The same, some values of a role lying elsewhere."""
+        known = dict(self.known)
+        for name, found in ranges.items():
+            known[role, name] = replace(known[role, name], range=found)
+        return replace(self, known=known)
+
+    def of(self, graph: Graph) -> dict[ir.Value, Statistics]:
+        """By value; weights and constants, whose values are known, always among them."""
+        found = {
+            value: weight_statistics(graph.weights[name])
+            for name, value in graph.parameters.items()
+        }
+        for op in graph.operations:
+            if isinstance(op, Constant):
+                value = np.asarray(attributes(op)["value"], np.float32)
+                found[op.operation.results[0]] = weight_statistics(value)
+        named = _values(graph)
+        return found | {named[key]: known for key, known in self.known.items() if key in named}
+
+
+def _values(graph: Graph) -> dict[Key, ir.Value]:
+    named = {("input", name): value for name, value in graph.inputs.items()}
+    named |= {("weight", name): value for name, value in graph.parameters.items()}
+    return named | {("operation", name_of(o)): o.operation.results[0] for o in graph.operations}
+
+
+def assume(graph: Graph) -> Ranges:
+    """Nothing is known but what operations declare by themselves."""
+    return Ranges(_declared(graph), "ranges are assumed: no samples were given")
+
+
+def calibrate(graph: Graph, samples: Mapping[str, Array]) -> Ranges:
+    """Runs the program on each sample, in ONNX Runtime, and keeps every value's extremes; gains
+    from the first few.
+
+    Args:
+        samples: one array an input, samples on a new first axis (passes/ranges/samples.py reads
+            them).
+
+    Raises:
+        AccuracyError: a value is infinite, or no number.
+    """
+    seen: dict[Key, _Seen] = defaultdict(_Seen)
+    outputs: list[dict[str, Array]] = []
+    program = OnnxProgram(graph)
+    count = min(len(array) for array in samples.values())
+    each = [{name: array[number] for name, array in samples.items()} for number in range(count)]
+    for sample in each:
+        for name, value in sample.items():
+            seen["input", name].add(value)
+        values = program.run(sample)
+        for op in graph.operations:
+            seen["operation", name_of(op)].add(_finite(op, values))
+        if len(outputs) < MOST_OUTPUTS:
+            outputs.append({name: values[value] for name, value in graph.outputs.items()})
+    ranges = {key: extremes.range() for key, extremes in seen.items()}
+    origin = f"ranges are calibrated on {count} sample{'s' if count > 1 else ''}"
+    found_magnitudes = [statistic.magnitudes(name) for (_, name), statistic in seen.items()]
+    return Ranges(
+        _with_gains(graph, ranges, program, each[:GRADIENT_SAMPLES], outputs),
+        origin,
+        outputs,
+        [found for found in found_magnitudes if found is not None],
+    )
+
+
+def _finite(op: ir.OpView, values: Mapping[ir.Value, Array]) -> Array:
+    """The value of an operation, which has to be a number."""
+    value = values[op.operation.results[0]]
+    if not np.isfinite(value).all():
+        raise AccuracyError(
+            f"The values of {name_of(op)!r} are not finite on the samples.",
+            "It may divide by zero, or take a root of a negative number: look at the samples.",
+        )
+    return value
+
+
+def _with_gains(
+    graph: Graph,
+    ranges: Mapping[Key, RealRange],
+    program: OnnxProgram,
+    samples: Sequence[Mapping[str, Array]],
+    outputs: Sequence[Mapping[str, Array]],
+) -> dict[Key, Statistics]:
+    """Ranges with the noise gains found at some samples; weights are added, declared bounds win.
+
+    The random signs that gains are estimated with are no secret, and the same every time.
+    """
+    found: dict[ir.Value, float] = {}
+    generator = np.random.default_rng(0)
+    gains = noise_gains(program, samples, outputs[: len(samples)], generator, found)
+    named = {key: nearest(gains[v]) for key, v in _values(graph).items() if v in gains}
+    peaks = {key: found.get(v, 0.0) for key, v in _values(graph).items()}
+    weights = {("weight", n): weight_statistics(graph.weights[n]).range for n in graph.parameters}
+    every = {**ranges, **weights}
+    bounds = {key: known.range for key, known in _declared(graph).items()}
+    return {
+        k: Statistics(known, named.get(k, 0.0), peaks.get(k, 0.0))
+        for k, known in (every | bounds).items()
+    }
+
+
+def _declared(graph: Graph) -> dict[Key, Statistics]:
+    return {
+        ("operation", name): Statistics(RealRange(*outward(*bounds), RangeSource.PROVEN))
+        for name, bounds in declared_bounds(graph).items()
+    }
+
+
+def weight_statistics(array: Array) -> Statistics:
+    """Of a weight or constant, whose values are known to the one who compiles."""
+    low, high = outward(float(array.min(initial=0)), float(array.max(initial=0)))
+    return Statistics(RealRange(low, high, RangeSource.PROVEN))
+
+
+class _Seen:
+    """Extremes of the arrays added so far, and their magnitudes."""
+
+    def __init__(self) -> None:
+        self._low, self._high = math.inf, -math.inf
+        self._count = MagnitudeCount()
+
+    def add(self, value: Array) -> None:
+        if value.size:
+            self._low = min(self._low, float(value.min()))
+            self._high = max(self._high, float(value.max()))
+            self._count.add(value)
+
+    def magnitudes(self, name: str) -> Magnitudes | None:
+        return self._count.result(name)
+
+    def range(self) -> RealRange:
+        if self._low > self._high:
+            return RealRange(0.0, 0.0, RangeSource.CALIBRATED)
+        return RealRange(*outward(self._low, self._high), RangeSource.CALIBRATED)
+
+
+def outward(low: float, high: float) -> tuple[float, float]:
+    """The interval, widened to multiples of 1/16 bit."""
+    return (
+        -_step_up(-low) if low < 0 else _step_down(low),
+        -_step_down(-high) if high < 0 else _step_up(high),
+    )
+
+
+def nearest(x: float) -> float:
+    """A positive number to the nearest 1/16 bit; zero stays."""
+    return 2.0 ** (round(math.log2(x) * STEPS) / STEPS) if x > 0 else 0.0
+
+
+def _step_up(x: float) -> float:
+    return float(2.0 ** (math.ceil(math.log2(x) * STEPS - SNAP) / STEPS)) if x > 0 else 0.0
+
+
+def _step_down(x: float) -> float:
+    return float(2.0 ** (math.floor(math.log2(x) * STEPS + SNAP) / STEPS)) if x > 0 else 0.0

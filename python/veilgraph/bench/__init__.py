@@ -1,0 +1,1 @@
+"""Runs that are measured, and what a network makes of a plan."""

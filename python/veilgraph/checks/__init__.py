@@ -1,0 +1,1 @@
+"""How exact a plan is, beside ONNX Runtime and PyTorch."""

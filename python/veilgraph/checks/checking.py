@@ -1,0 +1,342 @@
+"""A plan's exact integers beside ONNX Runtime's real numbers, or torch's, layer by layer.
+
+The plan's secret level is run in integers modulo 2^K, its truncations rounding at random as the
+protocols' do. Each layer that a node of the model has is compared with that node's tensor. Passes
+move public factors between layers (a mean is kept as a sum), so a layer may hold its node's values
+over a constant: that constant is found on the plan's graph level, where numbers are real.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+from torch_mlir import ir
+
+from veilgraph.checks.accuracy import Accuracy, Decisions, decisions
+from veilgraph.checks.layer_errors import (
+    Check,
+    DecisionError,
+    Floats,
+    LayerError,
+    OutputError,
+    headroom_bits,
+    proportion,
+)
+from veilgraph.checks.onnx_references import reference_of
+from veilgraph.checks.reference_runs import Array, Feeds, Reference
+from veilgraph.ir.errors import AccuracyError, UsageError
+from veilgraph.ir.graph.program import Graph, name_of
+from veilgraph.ir.meaning import graph as real_numbers
+from veilgraph.ir.meaning.secret import Evaluation, Excursion, evaluate
+from veilgraph.ir.mlir import context
+from veilgraph.ir.plan.tables import Tensor
+from veilgraph.ir.secret.ops import SecretOp
+from veilgraph.ir.secret.program import SecretProgram
+from veilgraph.ir.secret.types import RangeSource, RealRange
+from veilgraph.ir.secret.types import Tensor as SecretTensor
+from veilgraph.models import Model
+from veilgraph.passes.graph.reveal_as import Form
+from veilgraph.passes.secret.round_outputs import as_revealed
+from veilgraph.plans import Plan
+from veilgraph.reports.text import plan_inputs
+
+TOLERANCE = 0.05
+
+
+def check(
+    plan: Plan,
+    weights: Feeds,
+    model: Model,
+    samples: Feeds,
+    tolerance: float = TOLERANCE,
+    tell: Callable[[str], None] = lambda doing: None,
+    labels: Decisions | None = None,
+    avgpool: bool = False,
+) -> Check:
+    """Runs a plan's integers and its model on samples, and compares them.
+
+    Args:
+        weights: the plan's own.
+        model: the model that the plan was compiled from.
+        samples: one array an input, samples on a new first axis.
+        tolerance: of a layer's worst difference over its node's largest magnitude.
+        tell: called with what is being done.
+        labels: what is right for each sample, to count right decisions of the first output.
+        avgpool: say also what the model decides with average pools in place of max pools.
+
+    Raises:
+        UsageError: labels that don't fit, a plan with states or several entries, a model that is
+            not the plan's, or a plan that does not carry its program.
+        AccuracyError: a sample or a weight that its encoding can't hold.
+    """
+    if plan.manifest.states or len(plan.manifest.entries) > 1:
+        raise UsageError(
+            "`check` takes plans of one model, without states.",
+            "`simulate_many` in Python runs such a plan; compare what it reveals.",
+        )
+    averaged = bool(plan.manifest.options.get("avgpool"))
+    reference = _reference(plan, model, averaged)
+    original = _reference(plan, model, False) if averaged else reference
+    pooled = _reference(plan, model, True) if avgpool else None
+    accuracy = Accuracy(labels) if labels is not None or avgpool else None
+    comparison = _Comparison(plan, weights, reference, accuracy)
+    count = min(len(array) for array in samples.values())
+    for number in range(count):
+        tell(f"sample {number + 1} of {count}")
+        sample = {name: array[number] for name, array in samples.items()}
+        tensors = reference.run(sample)
+        wanted = original.run(sample) if averaged else tensors
+        comparison.add(sample, tensors, wanted, pooled.run(sample) if pooled else None)
+    return comparison.result(tolerance)
+
+
+def _reference(plan: Plan, model: Model, average_pools: bool) -> Reference:
+    named = plan.manifest.options.get("public")
+    public = [str(name) for name in named] if isinstance(named, list | tuple) else []
+    return reference_of(model, plan_inputs(plan), average_pools, public)
+
+
+class _Comparison:
+    """The layers that nodes of the model have, and how far they were off so far.
+
+    Args:
+        weights: the plan's own, by name.
+        reference: gives each node's tensor.
+        accuracy: counts decisions, if that is asked for.
+    """
+
+    def __init__(
+        self, plan: Plan, weights: Feeds, reference: Reference, accuracy: Accuracy | None
+    ) -> None:
+        self._options, self._accuracy = plan.manifest.options, accuracy
+        self._program, self._graph = _programs(plan, weights)
+        self._inputs = plan_inputs(plan)
+        self._reference = reference
+        self._tensors = _tensors_of_layers(self._program, reference.nodes)
+        self._layers: dict[str, LayerError] = {}
+        self._forms = _forms(plan)
+        self._outputs = {
+            name: self._error_of(name)(name, ("output",), *_encoding(value))
+            for name, value in self._program.outputs.items()
+        }
+        self._excursions: dict[tuple[str, str], Excursion] = {}
+        self._samples = 0
+        for name in self._outputs:
+            if name not in reference.outputs:
+                raise _another_model(f"has no output `{name}`, which the plan computes")
+
+    def add(
+        self,
+        sample: Feeds,
+        tensors: Mapping[str, Array],
+        original: Mapping[str, Array],
+        pooled: Mapping[str, Array] | None,
+    ) -> None:
+        """Compares one sample.
+
+        Args:
+            tensors: ONNX Runtime's, of the model with the plan's pools.
+            original: those of the model as it is.
+            pooled: those of the model with average pools, if they are asked for.
+        """
+        if not self._samples:
+            self._layers = self._comparable(sample, tensors)
+        evaluation = self._evaluate(sample, tensors)
+        for each in (*_outside(self._inputs, sample), *evaluation.excursions):
+            key = (each.name, each.op)
+            self._excursions[key] = _joined(self._excursions.get(key), each)
+        for name, error in self._outputs.items():
+            found, wanted = evaluation.outputs[name], original[name]
+            if name in self._forms:
+                wanted = self._forms[name].of(wanted).astype(np.float32)
+            if found.shape != wanted.shape:
+                raise _another_model(f"has another shape of output `{name}` than the plan")
+            error.add(found, wanted)
+        self._count(evaluation, original, pooled)
+        self._samples += 1
+
+    def _count(
+        self,
+        evaluation: Evaluation,
+        original: Mapping[str, Array],
+        pooled: Mapping[str, Array] | None,
+    ) -> None:
+        """Counts the first output's decisions."""
+        if self._accuracy is None:
+            return
+        name = next(iter(self._outputs))
+        if not original[name].ndim or original[name].shape[-1] < 2:
+            raise UsageError(
+                f"Output {name} decides nothing: its last axis has one number.",
+                "Leave out --labels and --avgpool.",
+            )
+        found = decisions(evaluation.outputs[name], self._forms.get(name))
+        averaged = None if pooled is None else decisions(pooled[name])
+        self._accuracy.add(found, decisions(original[name]), averaged)
+
+    def _error_of(self, name: str) -> type[OutputError]:
+        decides = name in self._forms and self._forms[name].decides
+        return DecisionError if decides else OutputError
+
+    def result(self, tolerance: float) -> Check:
+        """What all samples showed."""
+        outputs = list(self._outputs.values())
+        return Check(
+            list(self._layers.values()),
+            outputs,
+            self._excursions,
+            self._samples,
+            tolerance,
+            self._options,
+            self._accuracy,
+        )
+
+    def _evaluate(self, sample: Feeds, tensors: Mapping[str, Array]) -> Evaluation:
+        """The plan's integers on a sample; adds what they show to the layers."""
+        values: dict[str, Floats] = {}
+
+        def observe(op: SecretOp, integers: npt.NDArray[np.int64], reals: Floats) -> None:
+            if (layer := self._layers.get(name_of(op))) is not None:
+                layer.headroom_bits = min(layer.headroom_bits, headroom_bits(op, integers))
+                values[layer.name] = reals  # of several operations the last one counts
+
+        try:
+            # Seeded, so that a check that is repeated says the same; nothing here is secret.
+            rounding = np.random.default_rng(self._samples)
+            evaluation = evaluate(self._program, sample, rounding, observe)
+        except OverflowError as error:
+            raise AccuracyError(
+                f"A sample or a weight does not fit the plan's encoding: {error}.",
+                "Compile with a wider --ring.",
+            ) from error
+        for name, reals in values.items():
+            self._layers[name].add(reals, tensors[self._tensors[name]])
+        return evaluation
+
+    def _comparable(self, sample: Feeds, tensors: Mapping[str, Array]) -> dict[str, LayerError]:
+        """The layers that hold their node's values, or those over a constant."""
+        factors: dict[str, float | None] = {}
+
+        def observe(name: str, value: npt.NDArray[Any]) -> None:
+            if name in self._tensors:
+                factors[name] = proportion(value, tensors[self._tensors[name]])
+
+        real_numbers.evaluate(self._graph, sample, observe)
+        found = {}
+        for name, ops in _ops_by_name(self._program).items():
+            result = ops[-1].operation.results[0]
+            factor = factors.get(name)
+            if factor is None and self._has_shape_of_its_node(name, result, tensors):
+                factor = 1.0  # its values are others: that is what there is to show
+            if factor is not None:
+                kinds = tuple(op.operation.name.partition(".")[2] for op in ops)
+                found[name] = LayerError(name, kinds, *_encoding(result), factor)
+        return found
+
+    def _has_shape_of_its_node(
+        self, name: str, result: ir.Value, tensors: Mapping[str, Array]
+    ) -> bool:
+        if name not in self._reference.nodes or name not in self._tensors:
+            return False
+        return tuple(result.type.shape) == tensors[self._tensors[name]].shape
+
+
+def _programs(plan: Plan, weights: Feeds) -> tuple[SecretProgram, Graph]:
+    """The secret and the graph level that a plan carries, with their weights."""
+    try:
+        margin = float(str(plan.manifest.options["margin"]))
+        program = SecretProgram.parse(context(), plan.ir["secret"], weights, margin)
+        graph = Graph.parse(context(), plan.ir["graph"], dict(weights))
+        if all(name_of(op) for op in program.operations):
+            _state_ranges(program, plan)
+            return program, graph
+    except (KeyError, ValueError, ir.MLIRError):
+        pass
+    raise UsageError(
+        "This plan does not carry its programs at the graph and the secret level.",
+        "Compile the model again.",
+    )
+
+
+def _state_ranges(program: SecretProgram, plan: Plan) -> None:
+    """Lets a program have the plan's exact ranges, where they are known.
+
+    Layers are the arguments that some party owns, then the operations but for constants, in order;
+    what is public keeps the range that the text says.
+    """
+    if not plan.ranges:
+        return
+    exact = iter(plan.ranges[1:])  # behind the layer of what belongs to none
+    stated = []
+    for known, is_layer in program.stated_ranges():
+        low, high = next(exact) if is_layer else (known.low, known.high)
+        stated.append(RealRange(low, high, known.source))
+    program.state_ranges(stated)
+
+
+def _forms(plan: Plan) -> dict[str, Form]:
+    """What the plan reveals in place of outputs."""
+    given = plan.manifest.options.get("reveal_as")
+    named = given.items() if isinstance(given, Mapping) else ()
+    return {str(name): Form.parse(str(form)) for name, form in named}
+
+
+def _another_model(what: str) -> UsageError:
+    return UsageError(f"The model {what}.", "Give the model that the plan was compiled from.")
+
+
+def _ops_by_name(program: SecretProgram) -> dict[str, list[SecretOp]]:
+    found: dict[str, list[SecretOp]] = {}
+    rounded = {as_revealed(name) for name in program.outputs}  # no layer drifts by that
+    for op in program.operations:
+        if name_of(op) not in rounded:
+            found.setdefault(name_of(op), []).append(op)
+    return found
+
+
+def _tensors_of_layers(program: SecretProgram, nodes: Mapping[str, str]) -> dict[str, str]:
+    """The tensor of the node that each layer ends, by the layer's name.
+
+    A layer is named after its node, or, as a step on the way, after it and a suffix: "fc1",
+    "fc1/matmul". The last one in the program ends the node.
+    """
+    last: dict[str, str] = {}
+    for name in _ops_by_name(program):
+        node = next((prefix for prefix in _prefixes(name) if prefix in nodes), None)
+        if node is not None:
+            last[node] = name
+    return {name: nodes[node] for node, name in last.items()}
+
+
+def _prefixes(name: str) -> Iterator[str]:
+    """a/b/c, a/b, a."""
+    while name:
+        yield name
+        name = name.rpartition("/")[0]
+
+
+def _encoding(value: ir.Value) -> tuple[int, int]:
+    encoding = SecretTensor.of(value).encoding
+    return encoding.ring_bits, encoding.frac_bits
+
+
+def _outside(inputs: Sequence[Tensor], sample: Feeds) -> Iterator[Excursion]:
+    """Inputs whose owner would be refused by the plan."""
+    for tensor in inputs:
+        x = sample[tensor.name]
+        outside = int(np.count_nonzero((x < tensor.low) | (x > tensor.high)))
+        if outside:
+            declared = RealRange(tensor.low, tensor.high, RangeSource.CALIBRATED)
+            low, high = float(x.min()), float(x.max())
+            yield Excursion(tensor.name, "input", declared, low, high, outside)
+
+
+def _joined(before: Excursion | None, found: Excursion) -> Excursion:
+    """The same operation's excursions on several samples, as one."""
+    if before is None:
+        return found
+    low, high = min(before.low, found.low), max(before.high, found.high)
+    return Excursion(found.name, found.op, found.declared, low, high, before.count + found.count)

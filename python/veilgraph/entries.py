@@ -1,0 +1,194 @@
+"""Entries: several models in one plan, over the same weights and states.
+
+{"step": a.onnx, "reveal": b.onnx}     a session runs one or the other, as its parties agree
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from veilgraph.ir.attributes import shape_of
+from veilgraph.ir.errors import UsageError
+from veilgraph.ir.graph.program import Graph
+from veilgraph.ir.party.text import print_program
+from veilgraph.ir.plan.checks import MOST_ENTRIES
+from veilgraph.ir.plan.tables import PUBLIC, Disclosure, Manifest, Tensor
+from veilgraph.ir.secret.program import Argument, SecretProgram
+from veilgraph.ir.secret.types import Tensor as SecretTensor
+from veilgraph.models import Model, import_model
+from veilgraph.passes.party.expand_protocols import Common, Entry, is_revealed
+from veilgraph.passes.party.join_entries import join_entries, states_of
+from veilgraph.passes.pipeline import Program, Protection
+from veilgraph.passes.plan.emit_plan import emit_plan, exact_ranges
+from veilgraph.plans import Plan
+from veilgraph.targets.target import Target
+
+Weights = dict[str, npt.NDArray[np.float32]]
+
+
+def require_entries(
+    models: Mapping[str, Model],
+    shapes: Mapping[str, Sequence[int]] | None,
+    public: Collection[str],
+    example_inputs: Any,
+) -> None:
+    """Raises UsageError for names that are none, or options that name one model's own."""
+    if not 1 <= len(models) <= MOST_ENTRIES or not all(name.isidentifier() for name in models):
+        raise UsageError(
+            f"Entries are named {', '.join(models) or 'nothing'}.",
+            f"Give up to {MOST_ENTRIES} models, their names plain words.",
+        )
+    if len(models) > 1 and (shapes or public or example_inputs is not None):
+        raise UsageError(
+            "Shapes, public parameters and example inputs are one model's, and here are several.",
+            "Give models whose shapes are fixed, and --calibrate.",
+        )
+
+
+def import_entries(
+    models: Mapping[str, Model],
+    shapes: Mapping[str, Sequence[int]] | None,
+    example_inputs: Any,
+    public: Collection[str],
+) -> tuple[dict[str, Graph], Any]:
+    """Each model at the graph level, and the samples that example inputs are.
+
+    Raises:
+        UsageError, UnsupportedError: as `import_model`; or an input that is of two shapes.
+    """
+    graphs, examples = {}, None
+    for name, model in models.items():
+        graphs[name], examples = import_model(model, shapes, example_inputs, public)
+    found: dict[str, tuple[int, ...]] = {}
+    for graph in graphs.values():
+        for name, value in graph.inputs.items():
+            shape = shape_of(value)
+            if found.setdefault(name, shape) != shape:
+                raise UsageError(
+                    f"Input `{name}` has one shape in one entry, and another in another.",
+                    "Give inputs that differ different names.",
+                )
+    return graphs, examples
+
+
+def names_of(graphs: Mapping[str, Graph]) -> tuple[list[str], list[str]]:
+    """All inputs and all outputs, by name."""
+    inputs = dict.fromkeys(name for graph in graphs.values() for name in graph.inputs)
+    outputs = dict.fromkeys(name for graph in graphs.values() for name in graph.outputs)
+    return list(inputs), list(outputs)
+
+
+def emit_entries(
+    names: Sequence[str], programs: Sequence[Program], manifests: Sequence[Manifest]
+) -> tuple[Plan, Weights]:
+    """The plan of several programs, and the weights of all."""
+    first = programs[0]
+    entries = [
+        Entry(name, program.secret, program.options.states, program.choices)
+        for name, program in zip(names, programs, strict=True)
+    ]
+    fixed_roles = first.options.protection is Protection.ROLES
+    common, schedule = join_entries(entries, first.target, fixed_roles)
+    texts = {
+        f"{level}.{name}": text
+        for name, program in zip(names, programs, strict=True)
+        for level, text in (("graph", program.graph.text()), ("secret", program.secret.text()))
+    }
+    plan = emit_plan(
+        common.expanded,
+        schedule,
+        _manifest(names, manifests),
+        list(_tensors(entries, common, first.target)),
+        {**texts, "party": print_program(common.expanded.program)},
+    )
+    magnitudes = tuple(m for program in programs for m in program.ranges.magnitudes)
+    plan = replace(plan, ranges=exact_ranges(common.expanded), magnitudes=magnitudes)
+    public = {n: w for p in programs for n, w in p.secret.weights.items()}
+    return Plan.of(plan), {**public, **common.values}
+
+
+def _manifest(names: Sequence[str], manifests: Sequence[Manifest]) -> Manifest:
+    """What a plan of all entries says to people."""
+    disclosures: dict[Disclosure, None] = {}
+    for each in manifests:
+        disclosures |= dict.fromkeys(each.disclosures)
+    said = (f"{name}: {m.encoding}" for name, m in zip(names, manifests, strict=True))
+    forms: dict[str, object] = {}
+    for each in manifests:
+        stated = each.options["reveal_as"]
+        forms |= stated if isinstance(stated, dict) else {}
+    return replace(
+        manifests[0],
+        owners={name: who for m in manifests for name, who in m.owners.items()},
+        receivers={name: who for m in manifests for name, who in m.receivers.items()},
+        states={name: after for m in manifests for name, after in m.states.items()},
+        entries=tuple(names),
+        encoding=". ".join(said),
+        ring_bits=max(each.ring_bits for each in manifests),
+        disclosures=tuple(disclosures),
+        options={**manifests[0].options, "reveal_as": forms},
+    )
+
+
+def _tensors(entries: Sequence[Entry], common: Common, chosen: Target) -> Iterator[Tensor]:
+    """Inputs by entry, weights, states, and outputs by entry."""
+    for number, entry in enumerate(entries):
+        for argument in entry.secret.arguments:
+            if argument.role == "input" and argument.owner != PUBLIC:
+                yield replace(_given(argument, entry.secret.margin), entry=number)
+    margin = max(entry.secret.margin for entry in entries)
+    for argument in (*common.arguments, *states_of(entries)):
+        yield _given(argument, margin)
+    for number, entry in enumerate(entries):
+        for tensor in outputs_of(entry.secret, chosen, entry.states):
+            yield replace(tensor, entry=number)
+
+
+def tensors_of(
+    secret: SecretProgram, chosen: Target, states: Mapping[str, str]
+) -> Iterator[Tensor]:
+    """Inputs, weights, states and outputs, their places still open."""
+    for argument in secret.arguments:
+        if argument.owner != PUBLIC:  # else it is a constant
+            yield _given(argument, secret.margin)
+    yield from outputs_of(secret, chosen, states)
+
+
+def outputs_of(
+    secret: SecretProgram, chosen: Target, states: Mapping[str, str]
+) -> Iterator[Tensor]:
+    """What goes to somebody."""
+    for name, value in secret.outputs.items():
+        if not is_revealed(name, states, chosen):
+            continue
+        tensor = SecretTensor.of(value)
+        encoding = tensor.encoding
+        owner = ",".join(chosen.receiver(name))
+        yield Tensor(name, tensor.shape, encoding.ring_bits, encoding.frac_bits, owner, 0)
+
+
+def _given(argument: Argument, margin: float) -> Tensor:
+    low, high = _accepted(argument, margin)
+    encoding = argument.tensor.encoding
+    return Tensor(
+        argument.name,
+        argument.tensor.shape,
+        encoding.ring_bits,
+        encoding.frac_bits,
+        argument.owner,
+        0,
+        low,
+        high,
+    )
+
+
+def _accepted(argument: Argument, margin: float) -> tuple[float, float]:
+    """What an owner may give; weights are as they are."""
+    everything = (-math.inf, math.inf)
+    return everything if argument.is_weight else argument.range.accepted(margin)

@@ -1,0 +1,308 @@
+"""What `compile` and `inspect` say of a plan: its cost, its layers, and who learns what.
+
+Each part comes twice: as plain values, for JSON, and as tables, for people. Measured and predicted
+figures have the same names in all JSON: `online_seconds`, `rounds`, `sent_bytes`, ...
+"""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from typing import Any
+
+from veilgraph.bench.pricing import MACHINE, LayerPrice, Prediction
+from veilgraph.ir.errors import SecurityAbort
+from veilgraph.ir.plan.tables import PUBLIC, SHARED, WEIGHTS, Disclosure, Layer, Phase, Tensor
+from veilgraph.ir.roles import CLIENT, DEALER
+from veilgraph.ir.secret.facts import FACTS, Rounding
+from veilgraph.plans import Plan
+from veilgraph.reports import units
+from veilgraph.reports.tables import Table
+from veilgraph.verification import Verified, verify
+
+ROUNDING = Disclosure(
+    "how values were rounded",
+    "parties that truncate",
+    "a truncation gives floor((z + tau) / 2^f), tau uniform and independent of z; some parties "
+    "know the threshold in their own view, and one that also receives the output learns from it "
+    "what exact rounding at a random offset would tell",
+)
+
+
+# Plain values
+
+
+def plan_values(plan: Plan, predicted: Prediction) -> dict[str, Any]:
+    """A plan's target, its tensors and its predicted cost."""
+    manifest = plan.manifest
+    return {
+        "digest": plan.digest,
+        "veilgraph_version": manifest.veilgraph_version,
+        "suite": manifest.suite,
+        "security": manifest.security,
+        "parties": list(manifest.parties),
+        "dealer": next(iter(manifest.named(DEALER)), None),
+        "clients": list(manifest.named(CLIENT)),
+        "inputs": [_tensor_values(tensor, "owner") for tensor in plan_inputs(plan)],
+        "weights_owner": manifest.owners.get(WEIGHTS),
+        "outputs": [_tensor_values(tensor, "receivers") for tensor in plan_outputs(plan)],
+        "ring_bits": manifest.ring_bits,
+        "encoding": manifest.encoding,
+        "exact_ranges": bool(plan.ranges),
+        "options": dict(manifest.options),
+        **cost_values(plan, predicted),
+    }
+
+
+def plan_inputs(plan: Plan) -> list[Tensor]:
+    """Every input of the plan, whoever owns it."""
+    return [tensor for program in plan.programs.values() for tensor in program.inputs]
+
+
+def plan_outputs(plan: Plan) -> list[Tensor]:
+    """Every output of the plan once, however many receive it."""
+    outputs = {t.name: t for program in plan.programs.values() for t in program.outputs}
+    return list(outputs.values())
+
+
+def weights_holder(plan: Plan) -> str:
+    """Who holds the weights, in a few words."""
+    owner = plan.manifest.owners.get(WEIGHTS)
+    nobody = {PUBLIC: "public, in the plan", SHARED: "no party's, shared from files"}
+    return nobody.get(str(owner), f"{owner}'s")
+
+
+def cost_values(plan: Plan, predicted: Prediction) -> dict[str, Any]:
+    """Predicted cost under the names that `bench --json` has for what it measures."""
+    return {
+        "network": asdict(predicted.network),
+        "compute": asdict(MACHINE),
+        "setup_seconds": predicted.setup_seconds,
+        "offline_seconds": predicted.offline_seconds,
+        "online_seconds": predicted.online_seconds,
+        "total_seconds": predicted.total_seconds,
+        "rounds": predicted.cost.online.rounds,
+        "sent_bytes": planned_bytes(plan),
+        "peak_memory_bytes": dict(predicted.cost.peak_memory_bytes),
+        "multiply_adds": predicted.cost.online.multiply_adds,
+    }
+
+
+def planned_bytes(plan: Plan) -> dict[str, dict[str, int]]:
+    """Payload by phase and link: {"online": {"alice->bob": 1200, ...}, ...}."""
+    return {phase.name.lower(): plan.sent_bytes(phase) for phase in Phase}
+
+
+def layer_values(price: LayerPrice) -> dict[str, Any]:
+    """One row of `inspect --layers`."""
+    last = price.last
+    return {
+        "name": price.name,
+        "ops": list(price.ops),
+        "protocols": list(price.protocols),
+        "ring_bits": last.ring_bits,
+        "frac_bits": last.frac_bits,
+        "range": [units.finite(last.range_low), units.finite(last.range_high)],
+        "range_source": last.range_source,
+        "rounds": price.rounds,
+        "online_bytes": price.online_bytes,
+        "offline_bytes": price.offline_bytes,
+        "multiply_adds": price.multiply_adds,
+        "share_of_seconds": price.share,
+    }
+
+
+def _tensor_values(tensor: Tensor, role: str) -> dict[str, Any]:
+    who = tensor.owner if role == "owner" else tensor.owner.split(",")
+    return {
+        "name": tensor.name,
+        role: who,
+        "shape": list(tensor.shape),
+        "ring_bits": tensor.ring_bits,
+        "frac_bits": tensor.frac_bits,
+        "range": [units.finite(tensor.low), units.finite(tensor.high)],
+    }
+
+
+# Tables
+
+
+def summary(plan: Plan, predicted: Prediction) -> list[Table | str]:
+    """What a plan is and costs, on a page."""
+    manifest = plan.manifest
+    computing = manifest.computing
+    rows = [
+        ("suite", f"{manifest.suite}, {manifest.security}"),
+        ("parties", ", ".join(manifest.parties)),
+        *((manifest.roles[name], name) for name in manifest.parties if name not in computing),
+        *((f"input {t.name}", f"{units.shape(t.shape)}, {t.owner}'s") for t in plan_inputs(plan)),
+        ("weights", weights_holder(plan)),
+        *(
+            (f"output {t.name}", f"{units.shape(t.shape)}, to {t.owner.replace(',', ' and ')}")
+            for t in plan_outputs(plan)
+        ),
+        ("encoding", manifest.encoding),
+        ("digest", plan.digest),
+    ]
+    return [Table.of("plan|", rows), costs(predicted)]
+
+
+def costs(predicted: Prediction) -> Table:
+    """Rounds, bytes and seconds by phase."""
+    cost = predicted.cost
+    rows = [
+        (name, phase.rounds, units.size(phase.total_bytes), units.seconds(predicted_seconds))
+        for name, phase, predicted_seconds in (
+            ("setup, once a session", cost.setup, predicted.setup_seconds),
+            ("offline", cost.offline, predicted.offline_seconds),
+            ("online", cost.online, predicted.online_seconds),
+        )
+    ]
+    seconds = f"#predicted on {predicted.network.name}"
+    return Table.of(f"phase|#rounds|#sent by all|{seconds}", rows)
+
+
+def assumptions(predicted: Prediction) -> str:
+    """Under which figures seconds are predicted."""
+    network = predicted.network
+    rates = ", ".join(
+        f"{units.amount(rate)} up to {ring_bits} bits"
+        for ring_bits, rate in MACHINE.multiply_adds_per_second.items()
+    )
+    return (
+        f"Seconds assume {network.name}: {units.size(network.bytes_per_second)}/s a link, "
+        f"{units.seconds(network.round_trip_seconds)} round trip; and {MACHINE.name} a party: "
+        f"multiply-adds a second {rates}; {units.size(MACHINE.message_bytes_per_second)}/s of "
+        "messages made."
+    )
+
+
+def layers(predicted: Prediction) -> Table:
+    """One row a layer of the model: what became of it, and what it costs all parties together."""
+    rows = [
+        (
+            price.name,
+            protocols(price),
+            price.last.ring_bits,
+            price.last.frac_bits,
+            _range(price.last),
+            price.rounds,
+            units.size(price.online_bytes),
+            units.size(price.offline_bytes),
+            units.amount(price.multiply_adds),
+            units.percent(price.share),
+        )
+        for price in predicted.layers
+    ]
+    headings = (
+        "layer|protocols|#ring|#frac|range|#rounds|#online|#offline|#multiply-adds|"
+        f"#time on {predicted.network.name}"
+    )
+    return Table.of(headings, rows)
+
+
+def protocols(price: LayerPrice) -> str:
+    """The ops of a layer, each with what was chosen of its protocols."""
+    pairs = zip(price.ops, price.protocols, strict=True)
+    return "+".join(f"{op} ({chosen})" if chosen else op for op, chosen in pairs)
+
+
+def ranges(plan: Plan) -> str:
+    """Whether ranges are those that were found, or the plan's own."""
+    if plan.ranges:
+        return "Ranges are exact: they were kept beside the plan where it was compiled."
+    return "Ranges are rounded to powers of two: the exact ones stay where the plan was compiled."
+
+
+def _range(layer: Layer) -> str:
+    if not layer.range_source:
+        return ""
+    low, high = units.real(layer.range_low), units.real(layer.range_high)
+    return f"[{low}, {high}] {layer.range_source}"
+
+
+# Who learns what
+
+
+def disclosures(plan: Plan) -> list[Disclosure]:
+    """All that any party learns: what the plan declares, and how its truncations round."""
+    facts = [FACTS[layer.op] for layer in plan.layers if layer.op in FACTS]
+    rounded = any(f.rounding is Rounding.AT_RANDOM and not f.is_function for f in facts)
+    caveat = [ROUNDING] if rounded and len(plan.manifest.parties) > 1 else []
+    return [*plan.manifest.disclosures, *caveat]
+
+
+def verified(found: Verified) -> list[Table | str]:
+    """What was checked of a plan, and against what."""
+    against = "; ".join(" and ".join(group) for group in found.coalitions) or "nobody"
+    rows = [
+        ("suite", f"{found.suite}, {found.security}"),
+        (
+            "program",
+            f"{units.amount(found.nodes)} nodes, {units.amount(found.draws)} draws",
+        ),
+        (
+            "masks",
+            f"{units.amount(found.messages)} tensors sent, hidden from {against}",
+        ),
+        ("owners, receivers", "as the program has them"),
+        ("tables", f"as lowering {found.lowering} makes them of the program, of every party"),
+        ("layers", f"{found.layers}, with their costs"),
+        ("digest", found.digest),
+    ]
+    return [Table.of("verified|", rows)]
+
+
+def revealed(found: Verified) -> list[Table | str]:
+    """What stays with whom, and who learns what, as computed from a plan's program."""
+    whose = {SHARED: "no party: who compiled"}
+    kept = [
+        (
+            s.name if s.name == WEIGHTS else f"input {s.name}",
+            whose.get(s.owner, s.owner),
+            _numbers(s.numbers),
+        )
+        for s in found.secrets
+    ]
+    learnt = [
+        (
+            r.what,
+            _numbers(r.numbers),
+            ", ".join(r.depends),
+            ", ".join(r.to),
+        )
+        for r in found.revealed
+    ]
+    return [
+        Table.of("secret|owner|size", kept, "What stays with its owner"),
+        Table.of("what|size|computed from|who learns it", learnt, "What is learnt, as verified"),
+    ]
+
+
+def _numbers(count: int) -> str:
+    return "1 number" if count == 1 else f"{units.amount(count)} numbers"
+
+
+def verified_or_why(plan: Plan) -> Verified | SecurityAbort:
+    """What holds of a plan, or why it is refused."""
+    try:
+        return verify(plan)
+    except SecurityAbort as error:
+        return error
+
+
+def reveals(plan: Plan, found: Verified | SecurityAbort) -> list[Table | str]:
+    """The trust model, who owns and who learns what, and what the plan's author says besides.
+
+    What can be computed is, from the program; of a plan that is refused, why it is comes first.
+    """
+    if isinstance(found, Verified):
+        trust = (
+            f"Suite {found.suite}, {found.security}. Whoever is outside the parties sees sizes "
+            "and times of messages."
+        )
+        holds = [trust, *revealed(found)]
+    else:
+        holds = [f"NOT VERIFIED. {found.message} {found.hint}"]
+    said = [(d.what, d.to, d.why) for d in disclosures(plan)]
+    title = "What its author says is learnt besides: words that nothing verifies"
+    return [*holds, Table.of("what|who learns it|why", said, title)]

@@ -1,0 +1,1 @@
+"""Where a party computes; choose.py is the door."""

@@ -1,0 +1,113 @@
+"""Where a party computes: the door to devices, which are found by name.
+
+| name | device |
+| --- | --- |
+| `cpu` | this machine's processor (`cpu_device.py`) |
+| `cuda`, `cuda:N` | its GPU number N, or 0 (`cuda/`) |
+| `auto`, `auto:N` | both, each step where it is cheaper by a table of costs (`placing.py`) |
+| `host-shim` | the GPU's code on the processor: for tests, where parties are threads |
+
+Behind a GPU's name, `,no-graphs` has every kernel launched by itself: for debugging.
+
+A device holds one party's memory and runs its steps. It is never part of the wire: steps, messages
+and randomness are the same bits on each, so parties on different devices compute together.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from veilgraph.ir.errors import UsageError
+from veilgraph.ir.plan.tables import Plan
+from veilgraph.runtime.devices.cpu import CpuReady
+from veilgraph.runtime.devices.interface import Ready
+
+CPU, CUDA, AUTO, HOST_SHIM = "cpu", "cuda", "auto", "host-shim"
+NO_GRAPHS = ",no-graphs"
+MOST_CARDS = 1024
+
+
+@dataclass(frozen=True)
+class DeviceName:
+    """A device's kind, which of this machine's it is, and whether it replays graphs."""
+
+    kind: str
+    index: int = 0
+    graphs: bool = True
+
+    @staticmethod
+    def parse(text: str) -> DeviceName:
+        """`cpu`, `cuda`, `cuda:1`, `auto`, `auto:1`, `cuda:1,no-graphs`.
+
+        Raises:
+            UsageError: no name of a device.
+        """
+        plain = text.removesuffix(NO_GRAPHS)
+        graphs = plain == text
+        kind, colon, number = plain.partition(":")
+        if plain in (CUDA, AUTO, HOST_SHIM) or text == CPU:
+            return DeviceName(plain, graphs=graphs)
+        if kind in (CUDA, AUTO) and colon and number.isdecimal() and int(number) < MOST_CARDS:
+            return DeviceName(kind, int(number), graphs)
+        raise UsageError(f"There is no device `{text}`.", "Use cpu, cuda, cuda:N, auto or auto:N.")
+
+    @property
+    def card(self) -> str:
+        """The GPU's own name, graphs or not: what tables of costs call it."""
+        return HOST_SHIM if self.kind == HOST_SHIM else f"{CUDA}:{self.index}"
+
+
+def require_device(text: str) -> None:
+    """UsageError unless the text names a device for parties between hosts.
+
+    The shim is none: it compiles kernels with this host's C++ compiler, and is slow.
+    """
+    if DeviceName.parse(text).kind == HOST_SHIM:
+        raise UsageError(
+            "The device `host-shim` imitates a GPU, for tests where parties are threads.",
+            "Use cpu, cuda, cuda:N, auto or auto:N.",
+        )
+
+
+def ready(
+    name: str,
+    plan: Plan,
+    party: str,
+    *,
+    threads: int = 1,
+    isa: str | None = None,
+    cubins: Path | None = None,
+) -> Ready:
+    """A device that is ready for the program of one party.
+
+    Whatever takes long is done here, so that no peer waits for it: a GPU's kernels are compiled.
+
+    Args:
+        name: as in the table above.
+        threads: that kernels may use on the processor.
+        isa: instruction set of the processor's kernels; its best if None.
+        cubins: a folder of the GPU's kernels that `prepare` compiled; this user's cache comes next.
+
+    Raises:
+        UsageError: no such device, or a plan with a step that is out of bounds.
+        ResourceLimitError: more memory than the device has.
+        DeviceError: a device that fails.
+    """
+    found = DeviceName.parse(name)
+    if found.kind == CPU:
+        return CpuReady(plan.party(party), plan.constants, threads, isa)
+    if found.kind == AUTO:
+        from veilgraph.runtime.devices.minimum_cut import by_costs
+
+        card = found.card + ("" if found.graphs else NO_GRAPHS)
+        host = CpuReady(plan.party(party), plan.constants, threads, isa)
+        return by_costs(
+            plan, party, found.card, host, lambda: ready(card, plan, party, cubins=cubins)
+        )
+    # Most parties have no card, and what one takes is a fifth of all that they would load.
+    from veilgraph.runtime.devices.cuda.opening import on_card, on_shim
+
+    if found.kind == HOST_SHIM:
+        return on_shim(plan, party, found.graphs)
+    return on_card(plan, party, found.index, cubins, found.graphs)

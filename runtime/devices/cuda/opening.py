@@ -1,0 +1,24 @@
+"""Devices on a card, or on what stands in for one; loaded when one is asked for."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from veilgraph.ir.plan.tables import Plan
+from veilgraph.runtime.devices.cuda.cubins import Cubins, cache_folder, find_nvcc
+from veilgraph.runtime.devices.cuda.device import CudaReady
+from veilgraph.runtime.devices.cuda.program import CudaProgram
+from veilgraph.runtime.devices.cuda.pycuda_driver import PyCudaDriver, load_pycuda
+from veilgraph.runtime.devices.cuda.shim_driver import ShimDriver
+
+
+def on_card(plan: Plan, party: str, index: int, cubins: Path | None, graphs: bool) -> CudaReady:
+    """The card of that number; see devices.ready."""
+    card = PyCudaDriver(load_pycuda(), index, Cubins(cache_folder(), cubins, find_nvcc()))
+    return CudaReady(CudaProgram.prepared(plan, party, card), graphs)
+
+
+def on_shim(plan: Plan, party: str, graphs: bool) -> CudaReady:
+    """The host's stand-in for a card."""
+    shim = ShimDriver(cache_folder().with_name("host-shim"))
+    return CudaReady(CudaProgram.prepared(plan, party, shim), graphs)

@@ -1,0 +1,336 @@
+"""A card's driver by PyCUDA. PyCUDA is imported when a card is opened, and by nothing else here."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import cached_property, wraps
+from importlib import import_module
+from typing import Any, Concatenate, ParamSpec, Protocol, TypeVar
+
+import numpy as np
+
+from veilgraph.ir.errors import UsageError
+from veilgraph.kernels.cuda import Launch, Source
+from veilgraph.runtime.devices.cuda.archs import card_arch
+from veilgraph.runtime.devices.cuda.cubins import Cubins
+from veilgraph.runtime.devices.cuda.driver import (
+    Bytes,
+    Card,
+    DriverFault,
+    Event,
+    Graph,
+    Kernel,
+    Launched,
+)
+from veilgraph.runtime.devices.cuda.libcuda import GraphCalls
+
+LEAST_DRIVER = 12000  # CUDA 12.0, as drivers count
+UNASKED_SHARED_BYTES = 48 << 10  # what a block gets without asking, static memory included
+_NON_BLOCKING = 1  # CU_STREAM_NON_BLOCKING: the default stream is no matter to it
+_INSTALL = "pip install 'veilgraph[gpu]', where CUDA's compiler and headers are."
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+
+class _HasModule(Protocol):
+    _cuda: Any
+
+
+S = TypeVar("S", bound=_HasModule)
+
+
+def _faults(method: Callable[Concatenate[S, P], R]) -> Callable[Concatenate[S, P], R]:
+    """PyCUDA's errors as DriverFault."""
+
+    @wraps(method)
+    def told(self: S, /, *args: P.args, **named: P.kwargs) -> R:
+        try:
+            return method(self, *args, **named)
+        except self._cuda.Error as error:
+            raise DriverFault(" ".join(str(error).split())) from error
+
+    return told
+
+
+def load_pycuda() -> Any:
+    """The module pycuda.driver, initialised.
+
+    Raises:
+        UsageError: PyCUDA or NVIDIA's driver is absent or too old, or there is no GPU.
+    """
+    try:
+        cuda = import_module("pycuda.driver")
+    except ModuleNotFoundError as error:
+        raise UsageError(
+            "A GPU is reached through the package pycuda, which is not installed.", _INSTALL
+        ) from error
+    except ImportError as error:
+        raise UsageError(
+            f"PyCUDA finds no NVIDIA driver: {error}.",
+            "Install NVIDIA's driver; `veilgraph doctor` says what there is.",
+        ) from error
+    try:
+        cuda.init()
+        count = cuda.Device.count()
+    except cuda.Error as error:
+        raise UsageError(
+            f"NVIDIA's driver finds no GPU: {error}.",
+            "Use --device cpu here; `veilgraph doctor` says what there is.",
+        ) from error
+    if count == 0:
+        raise UsageError("There is no GPU in this machine.", "Use --device cpu here.")
+    version = cuda.get_driver_version()
+    if version < LEAST_DRIVER:
+        raise UsageError(
+            f"NVIDIA's driver is too old: it is of CUDA {_said(version)}, and "
+            f"{_said(LEAST_DRIVER)} is the least.",
+            "Install a newer driver, or use --device cpu.",
+        )
+    return cuda
+
+
+def list_cards(cuda: Any) -> list[Card]:
+    """The cards that `cuda:0`, `cuda:1` and so on are."""
+    return [_card(cuda, cuda.Device(index)) for index in range(cuda.Device.count())]
+
+
+def _card(cuda: Any, device: Any) -> Card:
+    major, minor = device.compute_capability()
+    counted = device.get_attribute(cuda.device_attribute.MULTIPROCESSOR_COUNT)
+    return Card(device.name(), f"sm_{major}{minor}", int(counted), int(device.total_memory()))
+
+
+def _said(version: int) -> str:
+    return f"{version // 1000}.{version % 1000 // 10}"
+
+
+class PyCudaEvent:
+    """See driver.Event."""
+
+    def __init__(self, cuda: Any) -> None:
+        self._cuda = cuda
+        self.event = cuda.Event()
+        self._is_set = False
+
+    @_faults
+    def record(self, stream: Any) -> None:
+        self.event.record(stream)
+        self._is_set = True
+
+    @_faults
+    def synchronize(self) -> None:
+        if self._is_set:
+            self.event.synchronize()
+
+    @_faults
+    def seconds_since(self, earlier: Event) -> float:
+        assert isinstance(earlier, PyCudaEvent)
+        return float(self.event.time_since(earlier.event)) / 1e3
+
+
+@dataclass(frozen=True)
+class PyCudaKernel:
+    """See driver.Kernel; `function` is prepared for one block of parameters."""
+
+    function: Any
+    grid: tuple[int, int, int]
+    block: tuple[int, int, int]
+    shared_bytes: int
+
+
+@dataclass(frozen=True)
+class PyCudaGraph:
+    """See driver.Graph; `handle` is the driver's."""
+
+    calls: GraphCalls
+    handle: int
+
+    def close(self) -> None:
+        self.calls.destroy(self.handle)
+
+
+class PyCudaStream:
+    """See driver.Stream."""
+
+    def __init__(self, cuda: Any, flags: int = 0) -> None:
+        self._cuda = cuda
+        self._stream = cuda.Stream(flags)
+
+    @property
+    def handle(self) -> int:
+        return int(self._stream.handle)
+
+    @_faults
+    def launch(self, kernel: Kernel, parameters: bytes) -> None:
+        assert isinstance(kernel, PyCudaKernel)
+        kernel.function.prepared_async_call(
+            kernel.grid,
+            kernel.block,
+            self._stream,
+            parameters,
+            shared_size=kernel.shared_bytes,
+        )
+
+    def replay(self, graph: Graph) -> None:
+        assert isinstance(graph, PyCudaGraph)
+        graph.calls.launch(graph.handle, self.handle)
+
+    @_faults
+    def write(self, address: int, number: int) -> None:
+        self._cuda.memset_d32_async(address, number, 1, self._stream)
+
+    @_faults
+    def copy_in(self, address: int, content: Bytes) -> None:
+        self._cuda.memcpy_htod_async(address, content, self._stream)
+
+    @_faults
+    def copy_out(self, content: Bytes, address: int) -> None:
+        self._cuda.memcpy_dtoh_async(content, address, self._stream)
+
+    @_faults
+    def clear(self, address: int, count: int) -> None:
+        self._cuda.memset_d8_async(address, 0, count, self._stream)
+
+    def record(self, event: Event) -> None:
+        assert isinstance(event, PyCudaEvent)
+        event.record(self._stream)
+
+    @_faults
+    def wait(self, event: Event) -> None:
+        assert isinstance(event, PyCudaEvent)
+        self._stream.wait_for_event(event.event)
+
+
+class PyCudaDriver:
+    """See driver.Driver: the primary context of a card, which devices of one process share.
+
+    Args:
+        cuda: the module pycuda.driver, initialised.
+        index: the card's number.
+        cubins: where machine code comes from.
+        calls: the driver's calls for graphs, looked for when the first is made if None.
+
+    Raises:
+        UsageError: there is no such card.
+    """
+
+    def __init__(
+        self, cuda: Any, index: int, cubins: Cubins, calls: GraphCalls | None = None
+    ) -> None:
+        self._cuda, self._cubins, self._given_calls = cuda, cubins, calls
+        count = cuda.Device.count()
+        if index >= count:
+            raise UsageError(
+                f"There is no GPU number {index}: this machine has {count}.",
+                f"Name one of cuda:0 to cuda:{count - 1}.",
+            )
+        self._open(cuda.Device(index))
+        self._modules: dict[str, Any] = {}
+        self._allocations: dict[int, Any] = {}
+
+    @_faults
+    def _open(self, device: Any) -> None:
+        self.card = _card(self._cuda, device)
+        card_arch(self.card.arch)
+        self._context = device.retain_primary_context()
+
+    @contextmanager
+    def current(self) -> Iterator[None]:
+        self._push()
+        try:
+            yield
+        finally:
+            self._pop()
+
+    @_faults
+    def _push(self) -> None:
+        self._context.push()
+
+    @_faults
+    def _pop(self) -> None:
+        self._cuda.Context.pop()
+
+    @_faults
+    def free_bytes(self) -> int:
+        free, _ = self._cuda.mem_get_info()
+        return int(free)
+
+    @_faults
+    def allocate(self, count: int) -> int:
+        try:
+            allocation = self._cuda.mem_alloc(count)
+        except self._cuda.MemoryError as error:
+            raise MemoryError(str(error)) from error
+        self._allocations[int(allocation)] = allocation
+        return int(allocation)
+
+    @_faults
+    def release(self, address: int) -> None:
+        self._allocations.pop(address).free()
+
+    def forget(self) -> None:
+        self._modules.clear()
+
+    @_faults
+    def pinned(self, count: int) -> Bytes:
+        try:
+            found: Bytes = self._cuda.pagelocked_empty(max(count, 1), np.uint8)
+        except self._cuda.MemoryError as error:
+            raise MemoryError(str(error)) from error
+        return found[:count]
+
+    @_faults
+    def stream(self) -> PyCudaStream:
+        return PyCudaStream(self._cuda)
+
+    @_faults
+    def event(self) -> PyCudaEvent:
+        return PyCudaEvent(self._cuda)
+
+    @cached_property
+    def _calls(self) -> GraphCalls:
+        return self._given_calls or GraphCalls()
+
+    @_faults
+    def graph(self, launches: Sequence[Launched]) -> PyCudaGraph:
+        """By capture, on a stream of its own: PyCUDA's launches are kept as they are."""
+        stream = PyCudaStream(self._cuda, _NON_BLOCKING)
+        self._calls.begin(stream.handle)
+        try:
+            for kernel, parameters in launches:
+                stream.launch(kernel, parameters)
+        except BaseException:
+            self._calls.abandon(stream.handle)
+            raise
+        return PyCudaGraph(self._calls, self._calls.end(stream.handle))
+
+    def prepare(self, sources: Iterable[Source]) -> None:
+        self._cubins.make(sources, self.card.arch)
+
+    @_faults
+    def kernel(self, launch: Launch) -> PyCudaKernel:
+        digest = launch.source.digest
+        if digest not in self._modules:
+            self._modules[digest] = self._load(launch)
+        function = self._modules[digest].get_function(launch.entry)
+        function.prepare([f"{8 * len(launch.arguments)}s"])
+        if function.shared_size_bytes + launch.shared_bytes > UNASKED_SHARED_BYTES:
+            wanted = self._cuda.function_attribute.MAX_DYNAMIC_SHARED_SIZE_BYTES
+            function.set_attribute(wanted, launch.shared_bytes)
+        return PyCudaKernel(function, launch.grid, launch.block, launch.shared_bytes)
+
+    def _load(self, launch: Launch) -> Any:
+        cubin = self._cubins.cubin(launch.source, self.card.arch)
+        try:
+            return self._cuda.module_from_buffer(cubin)
+        except self._cuda.Error as error:
+            version = _said(self._cuda.get_driver_version())
+            raise UsageError(
+                f"The driver (CUDA {version}) takes no machine code of kernel "
+                f"`{launch.source.name}`: {error}.",
+                "It is damaged, or of an nvcc newer than the driver: remove it, or update the "
+                "driver.",
+            ) from error

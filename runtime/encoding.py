@@ -1,0 +1,98 @@
+"""Real numbers as ring elements and back: what an owner does before sharing, a receiver after.
+
+x is encoded as round(x 2^frac_bits) modulo 2^ring_bits, half to even, in 32-bit words for rings of
+at most 32 bits and 64-bit words above. The plan has the scales (docs/encoding.md).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from veilgraph.ir.errors import AccuracyError, UsageError
+from veilgraph.ir.plan.tables import Tensor
+
+_PIECE = 1 << 14  # elements
+
+Words = npt.NDArray[np.uint32] | npt.NDArray[np.uint64]
+
+
+def word_dtype(ring_bits: int) -> np.dtype[Any]:
+    return np.dtype("<u4") if ring_bits <= 32 else np.dtype("<u8")
+
+
+def checked(value: npt.ArrayLike, tensor: Tensor) -> npt.NDArray[Any]:
+    """What a user gives for `tensor`, as an array of real numbers that fit it.
+
+    Raises:
+        UsageError: another shape or type, or a number that is none.
+        AccuracyError: a number outside the range that the plan was made for, or beyond the ring.
+    """
+    try:
+        array = np.asarray(value)
+    except ValueError as error:
+        raise UsageError(f"`{tensor.name}` is no array: {error}.") from error
+    if array.dtype.kind not in "fiub":
+        raise UsageError(f"`{tensor.name}` has type {array.dtype}, and needs real numbers.")
+    if array.shape != tensor.shape:
+        raise UsageError(
+            f"`{tensor.name}` has shape {_shape(array.shape)}, and the plan needs "
+            f"{_shape(tensor.shape)}.",
+            "Compile for another shape with --shape, or bring the input into this one.",
+        )
+    if array.size:
+        _check_range(float(array.min()), float(array.max()), tensor)
+    return array
+
+
+def _check_range(low: float, high: float, tensor: Tensor) -> None:
+    """Of the least and the greatest number; either is NaN where any number is."""
+    if not (math.isfinite(low) and math.isfinite(high)):
+        raise UsageError(f"`{tensor.name}` holds numbers that are not finite (NaN or infinite).")
+    if low < tensor.low or high > tensor.high:
+        raise AccuracyError(
+            f"`{tensor.name}` holds {low if low < tensor.low else high:.6g}, outside the range "
+            f"[{tensor.low:.6g}, {tensor.high:.6g}] that the plan was compiled for.",
+            "Compile with samples like this one in --calibrate, or bring the input into range.",
+        )
+    scaled = np.rint(np.ldexp([low, high], tensor.frac_bits))
+    if np.abs(scaled).max() >= 2.0 ** (tensor.ring_bits - 1):
+        raise AccuracyError(
+            f"`{tensor.name}` holds a number too large for {tensor.ring_bits} bits with "
+            f"{tensor.frac_bits} fraction bits.",
+            "Compile with a wider --ring or fewer --frac-bits.",
+        )
+
+
+def encode(value: npt.ArrayLike, tensor: Tensor) -> Words:
+    """`value` as ring elements of `tensor`, which it must fit; see `checked`."""
+    real = checked(value, tensor).reshape(-1)
+    words: Words = np.empty(real.shape, word_dtype(tensor.ring_bits))
+    for piece in _pieces(real.size):
+        scaled = np.rint(np.ldexp(real[piece].astype(np.float64), tensor.frac_bits))
+        words[piece] = scaled.astype(np.int64).astype(words.dtype)
+    return words.reshape(tensor.shape)
+
+
+def decode(words: Words, tensor: Tensor) -> npt.NDArray[np.float32]:
+    """The real numbers that ring elements of `tensor` stand for; bits above the ring are junk."""
+    flat = words.reshape(-1)
+    real = np.empty(flat.shape, np.float32)
+    above = np.uint64(64 - tensor.ring_bits)
+    for piece in _pieces(flat.size):
+        signed = (flat[piece].astype(np.uint64) << above).view(np.int64) >> above.astype(np.int64)
+        real[piece] = np.ldexp(signed.astype(np.float64), -tensor.frac_bits)
+    return real.reshape(words.shape)
+
+
+def _pieces(size: int) -> Iterator[slice]:
+    """Stretches whose intermediate arrays stay in the second-level cache."""
+    return (slice(first, first + _PIECE) for first in range(0, size, _PIECE))
+
+
+def _shape(shape: tuple[int, ...]) -> str:
+    return "x".join(map(str, shape)) or "()"

@@ -1,0 +1,1 @@
+"""How parties find each other, prove who they are, and agree on keys."""

@@ -1,0 +1,258 @@
+"""Keys and certificates: each organisation makes its own, and pins those of the others.
+
+There is no certificate authority, because nobody is trusted by all: `init` makes an organisation's
+private key and a self-signed certificate for it, and the others name that very certificate (or its
+SHA-256 fingerprint) in their parties.yaml. A link accepts that certificate and no other, so what it
+says about hosts or issuers decides nothing. `issue` makes a new certificate for the key that is
+there: before the old one expires, or when the host's name changes.
+
+Keys are Ed25519 (RFC 8032), whose signatures need no randomness: a copied host, whose randomness
+repeats, gives nothing of its key away. Those that earlier versions made (ECDSA on P-256) go on
+working. Files are PEM: `NAME.key` (PKCS 8, mode 0600) and `NAME.crt`.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import ipaddress
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import TypeAlias
+
+from cryptography import x509
+from cryptography.exceptions import UnsupportedAlgorithm
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec, ed25519
+from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
+
+from veilgraph.ir.errors import UsageError
+from veilgraph.ir.whole_files import placed_whole
+from veilgraph.runtime.session.keys import derive
+
+PrivateKey: TypeAlias = ed25519.Ed25519PrivateKey | ec.EllipticCurvePrivateKey
+
+VALID_DAYS = 825
+_CLOCK_SKEW = timedelta(minutes=5)
+_MAX_PEM_BYTES = 1 << 16
+_PARTY_NAME = re.compile(r"[A-Za-z][A-Za-z0-9_-]{0,30}")
+
+
+@dataclass(frozen=True)
+class CertificateFiles:
+    """Where a party's key and certificate lie, and the fingerprint that the others may pin."""
+
+    key: Path
+    certificate: Path
+    fingerprint: str
+
+
+def init(
+    directory: Path,
+    name: str,
+    hosts: Sequence[str] = (),
+    *,
+    days: int = VALID_DAYS,
+    force: bool = False,
+) -> CertificateFiles:
+    """Makes a party's private key and its first certificate.
+
+    Args:
+        directory: where the files go; made (mode 0700) if it is not there.
+        name: the party's name, as parties.yaml has it.
+        hosts: names and addresses that the certificate mentions, for people.
+        days: how long the certificate is valid.
+        force: replace a key that is there; every other party must then pin anew.
+
+    Raises:
+        UsageError: a name that is none, a key that is there already, a directory not writable.
+    """
+    files = _files(directory, check_party_name(name))
+    if not force and (files[0].exists() or files[1].exists()):
+        raise UsageError(
+            f"{directory} already holds a key or a certificate of {name}.",
+            "`cert issue` renews the certificate; --force replaces both, and every other party "
+            "must then pin the new one.",
+        )
+    key = ed25519.Ed25519PrivateKey.generate()
+    certificate = self_signed(key, name, hosts, datetime.now(UTC), days)
+    pem = key.private_bytes(
+        serialization.Encoding.PEM,
+        serialization.PrivateFormat.PKCS8,
+        serialization.NoEncryption(),
+    )
+    try:
+        directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+        _write(files[0], pem, 0o600)
+    except OSError as error:
+        raise _unwritable(files[0], error) from error
+    return _store(files, certificate)
+
+
+def issue(
+    directory: Path, name: str, hosts: Sequence[str] = (), *, days: int = VALID_DAYS
+) -> CertificateFiles:
+    """Makes a new certificate for the key that `init` made, in place of the old one.
+
+    Raises:
+        UsageError: no such key, one that can't be read, or a directory that can't be written.
+    """
+    files = _files(directory, check_party_name(name))
+    key = load_private_key(files[0])
+    return _store(files, self_signed(key, name, hosts, datetime.now(UTC), days))
+
+
+def self_signed(
+    key: PrivateKey,
+    name: str,
+    hosts: Sequence[str],
+    start: datetime,
+    days: int,
+) -> x509.Certificate:
+    """A certificate of `key` by itself, for both ends of TLS; valid a little before `start`.
+
+    Raises:
+        UsageError: days that are none, or a host that can't stand in a certificate.
+    """
+    if days < 1:
+        raise UsageError(f"A certificate can't be valid for {days} days.", "Give at least 1.")
+    subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)])
+    purposes = [ExtendedKeyUsageOID.SERVER_AUTH, ExtendedKeyUsageOID.CLIENT_AUTH]
+    builder = (
+        x509.CertificateBuilder()
+        .subject_name(subject)
+        .issuer_name(subject)
+        .public_key(key.public_key())
+        .serial_number(x509.random_serial_number())
+        .not_valid_before(start - _CLOCK_SKEW)
+        .not_valid_after(start + timedelta(days=days))
+        .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
+        .add_extension(x509.ExtendedKeyUsage(purposes), critical=False)
+    )
+    if hosts:
+        names = x509.SubjectAlternativeName([_general_name(host) for host in hosts])
+        builder = builder.add_extension(names, critical=False)
+    hashed = None if isinstance(key, ed25519.Ed25519PrivateKey) else hashes.SHA256()
+    return builder.sign(key, hashed)
+
+
+def load_certificate(path: Path) -> bytes:
+    """The first certificate of a PEM file, as DER.
+
+    Raises:
+        UsageError: a file that can't be read or holds no certificate.
+    """
+    try:
+        certificate = x509.load_pem_x509_certificate(_read(path, "certificate"))
+    except ValueError as error:
+        raise UsageError(
+            f"{path} holds no certificate.", "Give the .crt file that `cert init` made."
+        ) from error
+    return certificate.public_bytes(serialization.Encoding.DER)
+
+
+def load_private_key(path: Path) -> PrivateKey:
+    """The private key of a PEM file that only its owner may read.
+
+    Raises:
+        UsageError: a file that can't be read, that others can read, or that holds no such key.
+    """
+    pem = _read(path, "key")
+    if path.stat().st_mode & 0o077:
+        raise UsageError(f"Others on this host can read the key {path}.", f"chmod 600 {path}")
+    try:
+        key = serialization.load_pem_private_key(pem, password=None)
+    except (ValueError, TypeError, UnsupportedAlgorithm) as error:
+        raise UsageError(
+            f"{path} holds no private key that can be read without a password.",
+            "Give the .key file that `cert init` made.",
+        ) from error
+    if not isinstance(key, PrivateKey):
+        raise UsageError(
+            f"The key {path} is neither an Ed25519 nor an ECDSA key.", "Make one: `cert init`."
+        )
+    return key
+
+
+def secret_of(path: Path) -> bytes:
+    """32 bytes that only the owner of a private key's file can know, for deriving others from.
+
+    They are of the key itself, not of how a file or a library writes it: RFC 8032's 32 bytes, or
+    ECDSA's number, big endian, in as many bytes as the curve's order has.
+
+    Raises:
+        UsageError: as `load_private_key`.
+    """
+    key = load_private_key(path)
+    if isinstance(key, ed25519.Ed25519PrivateKey):
+        return derive(key.private_bytes_raw(), "private key ed25519")
+    number = key.private_numbers().private_value
+    return derive(number.to_bytes(-(-key.key_size // 8), "big"), f"private key {key.curve.name}")
+
+
+def fingerprint(der: bytes) -> bytes:
+    """The SHA-256 of a certificate, 32 bytes: what parties.yaml may pin."""
+    return hashlib.sha256(der).digest()
+
+
+def check_party_name(name: str) -> str:
+    """The name, if it can stand in file names, lists and messages; else UsageError."""
+    if not _PARTY_NAME.fullmatch(name):
+        raise UsageError(
+            f"{name!r} can't be a party's name.",
+            "A letter, then at most 30 letters, digits, hyphens and underscores.",
+        )
+    return name
+
+
+def _files(directory: Path, name: str) -> tuple[Path, Path]:
+    return directory / f"{name}.key", directory / f"{name}.crt"
+
+
+def _store(files: tuple[Path, Path], certificate: x509.Certificate) -> CertificateFiles:
+    try:
+        _write(files[1], certificate.public_bytes(serialization.Encoding.PEM), 0o644)
+    except OSError as error:
+        raise _unwritable(files[1], error) from error
+    return CertificateFiles(*files, certificate.fingerprint(hashes.SHA256()).hex())
+
+
+def _write(path: Path, content: bytes, mode: int) -> None:
+    """Puts a whole file in place at once; nobody else can ever read one of mode 0600."""
+    with placed_whole(path, mode) as file:
+        file.write(content)
+
+
+def _read(path: Path, what: str) -> bytes:
+    try:
+        with path.open("rb") as file:
+            content = file.read(_MAX_PEM_BYTES + 1)
+    except OSError as error:
+        reason = error.strerror or type(error).__name__
+        raise UsageError(
+            f"The {what} {path} can't be read: {reason}.", "`cert init` makes one."
+        ) from error
+    if len(content) > _MAX_PEM_BYTES:
+        raise UsageError(f"The {what} {path} is far too long.", "Give a PEM file.")
+    return content
+
+
+def _unwritable(path: Path, error: OSError) -> UsageError:
+    return UsageError(
+        f"{path} can't be written: {error.strerror}.", "Choose a directory that is yours."
+    )
+
+
+def _general_name(host: str) -> x509.GeneralName:
+    try:
+        return x509.IPAddress(ipaddress.ip_address(host))
+    except ValueError:
+        pass
+    try:
+        return x509.DNSName(host)
+    except ValueError as error:
+        raise UsageError(
+            f"{host!r} is no host name or address.", "Write names beyond ASCII in punycode."
+        ) from error

@@ -1,0 +1,363 @@
+"""parties.yaml: who takes part, where each listens, which certificate each shows, and who I am.
+
+    parties:                          # in the plan's order
+      - {name: alice, host: 10.0.0.1, port: 7001, certificate: alice.crt}
+      - {name: bob, host: bob.example, port: 7001, certificate: bob.crt}
+      - {name: carol, host: 10.0.0.3, port: 7001, fingerprint: 9f86d081...}   # SHA-256 in hex
+    me:
+      name: alice
+      key: alice.key                  # mode 0600
+      certificate: alice.crt          # optional: as the list above has it
+      state_dir: state                # sessions so far, and where stores stand
+      listen: 0.0.0.0                 # optional: where to listen, if not at my host above
+      device: cuda:0                  # optional: where to compute; cpu if left out
+      cubins: cubins                  # optional: a folder of the GPU's kernels, compiled ahead
+    timeout_seconds: 60               # optional: how long to wait for a silent peer
+    least_bytes_per_second: 62500     # optional: how slow a link may be after that
+
+The part `parties` is the same for everyone, `me` is each party's own. Paths are relative to the
+file.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import yaml
+from cryptography import x509
+from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
+
+from veilgraph.ir.errors import UsageError
+from veilgraph.runtime.session.certificates import (
+    check_party_name,
+    fingerprint,
+    load_certificate,
+    load_private_key,
+)
+
+TIMEOUT_SECONDS = 60.0
+# Half a megabit a second, of one link: two links share an uplink of one megabit, the slowest line
+# that an office has. A round of a megabyte then takes 16 seconds, one of 100 MB half an hour.
+LEAST_BYTES_PER_SECOND = 62_500.0
+MAX_PARTIES = 16
+_MAX_SECONDS = 86_400
+_RECORD_BYTES = 1 << 14  # the most that one TLS record holds
+_MAX_FILE_BYTES = 1 << 20
+_FINGERPRINT = re.compile(r"[0-9a-f]{64}")
+
+
+@dataclass(frozen=True)
+class PartyAddress:
+    """One party as the others know it.
+
+    `fingerprint` is the SHA-256 of its certificate (32 bytes), the only one that a link accepts;
+    `certificate` is the certificate itself (DER), where the file gives more than a fingerprint.
+    """
+
+    name: str
+    host: str
+    port: int
+    fingerprint: bytes
+    certificate: bytes | None = None
+
+
+@dataclass(frozen=True)
+class Config:
+    """A parties.yaml, checked: all parties in order, and what is my own.
+
+    `party` is my index in `parties`; `key` and `certificate` are my PEM files; `listen` is the host
+    to listen at; `timeout_seconds` is how long a peer may be silent, and with its bytes at
+    `least_bytes_per_second` how long a round with it may take; `absent` are known parties that take
+    no part in this session; `device` and `cubins` are as in devices.ready.
+    """
+
+    parties: tuple[PartyAddress, ...]
+    party: int
+    key: Path
+    certificate: Path
+    state_dir: Path
+    listen: str
+    timeout_seconds: float = TIMEOUT_SECONDS
+    least_bytes_per_second: float = LEAST_BYTES_PER_SECOND
+    absent: tuple[PartyAddress, ...] = ()
+    device: str = "cpu"
+    cubins: Path | None = None
+
+    @property
+    def me(self) -> PartyAddress:
+        return self.parties[self.party]
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        return tuple(party.name for party in self.parties)
+
+    def without(self, names: Collection[str]) -> Config:
+        """The same, for a session in which some of the others take no part.
+
+        Raises:
+            UsageError: it is this party that takes no part.
+        """
+        if self.me.name in names:
+            raise UsageError(
+                f"{self.me.name} takes no part in the online phase.",
+                "Its work is done: start the others.",
+            )
+        parties = tuple(party for party in self.parties if party.name not in names)
+        absent = tuple(party for party in self.parties if party.name in names)
+        return replace(self, parties=parties, party=parties.index(self.me), absent=absent)
+
+    def waiting(self, seconds: float | None) -> Config:
+        """The same, with another timeout where one is given.
+
+        Raises:
+            UsageError: as for the file's.
+        """
+        if seconds is None:
+            return self
+        if not 0 < seconds <= _MAX_SECONDS:  # nor NaN
+            raise UsageError(
+                f"The timeout must be a number of seconds above 0, at most {_MAX_SECONDS}, not "
+                f"{seconds:g}.",
+                "Leave it out: parties.yaml has one for all runs.",
+            )
+        return _patient(replace(self, timeout_seconds=seconds))
+
+    @staticmethod
+    def load(path: Path) -> Config:
+        """Reads and checks a parties.yaml and the files that it names.
+
+        Raises:
+            UsageError: whatever is missing, unknown, malformed or unreadable, with file and key.
+        """
+        try:
+            return _config(_Section(path.parent, "", _read(path), _TOP_KEYS))
+        except UsageError as error:
+            raise UsageError(f"{path}: {error.message}", error.hint) from error
+
+    def for_parties(self, names: Sequence[str]) -> Config:
+        """The same, with exactly the parties of a plan, in the plan's order.
+
+        Raises:
+            UsageError: a party of the plan that is not in the file, or the other way round.
+        """
+        if sorted(names) != sorted(self.names):
+            raise UsageError(
+                f"The plan is for {', '.join(names)}; parties.yaml lists {', '.join(self.names)}.",
+                "List the plan's parties, or compile with `--parties`.",
+            )
+        by_name = {party.name: party for party in self.parties}
+        parties = tuple(by_name[name] for name in names)
+        return replace(self, parties=parties, party=parties.index(self.me))
+
+
+@dataclass(frozen=True)
+class _Keys:
+    required: frozenset[str]
+    optional: frozenset[str] = frozenset()
+
+
+_TOP_KEYS = _Keys(
+    frozenset({"parties", "me"}), frozenset({"timeout_seconds", "least_bytes_per_second"})
+)
+_PARTY_KEYS = _Keys(frozenset({"name", "host", "port"}), frozenset({"certificate", "fingerprint"}))
+_ME_KEYS = _Keys(
+    frozenset({"name", "key", "state_dir"}),
+    frozenset({"certificate", "listen", "device", "cubins"}),
+)
+
+
+class _Section:
+    """One mapping of the file, whose keys are checked, and whose values are read by type."""
+
+    def __init__(self, folder: Path, where: str, content: object, keys: _Keys) -> None:
+        self.folder = folder
+        self.where = where
+        if not isinstance(content, dict):
+            raise UsageError(f"{where or 'the file'} must be a mapping.", _known(keys))
+        self.values: dict[Any, Any] = content
+        for key in content:
+            if key not in keys.required | keys.optional:
+                raise UsageError(f"{self.at(key)} is no known key.", _known(keys))
+        for key in sorted(keys.required - content.keys()):
+            raise UsageError(f"{self.at(key)} is missing.", _known(keys))
+
+    def at(self, key: object) -> str:
+        return f"{self.where}.{key}" if self.where else str(key)
+
+    def wrong(self, key: str, expected: str, hint: str = "") -> UsageError:
+        value = repr(self.values[key])[:80]
+        return UsageError(f"{self.at(key)} must be {expected}, not {value}.", hint)
+
+    def text(self, key: str) -> str:
+        value = self.values[key]
+        if not isinstance(value, str) or not value or not value.isprintable():
+            raise self.wrong(key, "text", "Put it in quotes if YAML takes it for something else.")
+        return value
+
+    def file(self, key: str) -> Path:
+        return self.folder / self.text(key)
+
+    def port(self, key: str) -> int:
+        value = self.values[key]
+        if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value <= 65535:
+            raise self.wrong(key, "a whole number from 1 to 65535")
+        return value
+
+    def seconds(self, key: str) -> float:
+        value = self.values[key]
+        if (
+            isinstance(value, bool)
+            or not isinstance(value, int | float)
+            or not (0 < value <= _MAX_SECONDS)
+        ):
+            raise self.wrong(key, f"a number of seconds above 0, at most {_MAX_SECONDS}")
+        return float(value)
+
+    def bytes_per_second(self, key: str) -> float:
+        value = self.values[key]
+        if isinstance(value, bool) or not isinstance(value, int | float) or not 1 <= value <= 1e9:
+            raise self.wrong(key, "a number of bytes a second from 1 to 1e9")
+        return float(value)
+
+
+def _known(keys: _Keys) -> str:
+    optional = f"; optional: {', '.join(sorted(keys.optional))}" if keys.optional else ""
+    return f"Its keys are {', '.join(sorted(keys.required))}{optional}."
+
+
+def _read(path: Path) -> object:
+    try:
+        with path.open("rb") as file:
+            content = file.read(_MAX_FILE_BYTES + 1)
+    except OSError as error:
+        raise UsageError(
+            f"it can't be read: {error.strerror}.", "Give the path of a parties.yaml."
+        ) from error
+    if len(content) > _MAX_FILE_BYTES:
+        raise UsageError("it is over 1 MiB.", "Give the path of a parties.yaml.")
+    try:
+        return yaml.safe_load(content)
+    except (yaml.YAMLError, ValueError, RecursionError) as error:
+        reason = " ".join(str(error).split())
+        raise UsageError(f"it is no YAML: {reason}.", "Indent with spaces.") from error
+
+
+def _config(top: _Section) -> Config:
+    listed = top.values["parties"]
+    if not isinstance(listed, list) or not 2 <= len(listed) <= MAX_PARTIES:
+        raise top.wrong("parties", f"a list of 2 to {MAX_PARTIES} parties")
+    sections = [
+        _Section(top.folder, f"parties[{i}]", each, _PARTY_KEYS) for i, each in enumerate(listed)
+    ]
+    parties = tuple(_party(section) for section in sections)
+    _check_distinct(parties)
+    me = _Section(top.folder, "me", top.values["me"], _ME_KEYS)
+    names = [party.name for party in parties]
+    if me.text("name") not in names:
+        raise me.wrong("name", f"one of {', '.join(names)}")
+    index = names.index(me.text("name"))
+    config = Config(
+        parties=parties,
+        party=index,
+        key=me.file("key"),
+        certificate=_own_certificate(me, sections[index], parties[index]),
+        state_dir=me.file("state_dir"),
+        listen=me.text("listen") if "listen" in me.values else parties[index].host,
+        timeout_seconds=(
+            top.seconds("timeout_seconds") if "timeout_seconds" in top.values else TIMEOUT_SECONDS
+        ),
+        least_bytes_per_second=(
+            top.bytes_per_second("least_bytes_per_second")
+            if "least_bytes_per_second" in top.values
+            else LEAST_BYTES_PER_SECOND
+        ),
+        device=me.text("device") if "device" in me.values else "cpu",
+        cubins=me.file("cubins") if "cubins" in me.values else None,
+    )
+    return _patient(config)
+
+
+def _patient(config: Config) -> Config:
+    """The same, once a record of the slowest link allowed comes within the timeout."""
+    # What a link tells apart from silence is a whole record: bytes of one that is not complete are
+    # with TLS, which can't say whose they are before its end.
+    rate = config.least_bytes_per_second
+    if rate * config.timeout_seconds < _RECORD_BYTES:
+        raise UsageError(
+            f"At least_bytes_per_second, {rate:g}, a record of {_RECORD_BYTES} bytes takes longer "
+            f"than the timeout, {config.timeout_seconds:g} seconds.",
+            "Wait longer, or ask for more bytes a second.",
+        )
+    return config
+
+
+def _party(section: _Section) -> PartyAddress:
+    name = check_party_name(section.text("name"))
+    host, port = section.text("host"), section.port("port")
+    if ("certificate" in section.values) == ("fingerprint" in section.values):
+        raise UsageError(
+            f"{section.where} must have either `certificate` or `fingerprint`.",
+            f"Pin the certificate that {name} made with `veilgraph cert init`.",
+        )
+    if "certificate" in section.values:
+        der = load_certificate(section.file("certificate"))
+        return PartyAddress(name, host, port, fingerprint(der), der)
+    digits = section.text("fingerprint").replace(":", "").lower()
+    if not _FINGERPRINT.fullmatch(digits):
+        raise section.wrong("fingerprint", "a SHA-256 of 64 hex digits", "`cert init` prints it.")
+    return PartyAddress(name, host, port, bytes.fromhex(digits))
+
+
+def _check_distinct(parties: Sequence[PartyAddress]) -> None:
+    """No two parties have one name, address, certificate or, where it is known, key."""
+    for what in ("name", "address", "certificate", "key"):
+        seen: dict[object, str] = {}
+        for i, party in enumerate(parties):
+            value = {
+                "name": party.name,
+                "address": (party.host, party.port),
+                "certificate": party.fingerprint,
+                "key": _public_key(party),
+            }[what]
+            if value in seen:
+                raise UsageError(
+                    f"parties[{i}] ({party.name}) has the same {what} as {seen[value]}.",
+                    f"Every party has its own {what}.",
+                )
+            seen[value] = party.name
+
+
+def _public_key(party: PartyAddress) -> bytes:
+    """What its certificate certifies (DER); the fingerprint where that is all there is."""
+    if party.certificate is None:
+        return party.fingerprint
+    key = x509.load_der_x509_certificate(party.certificate).public_key()
+    return key.public_bytes(Encoding.DER, PublicFormat.SubjectPublicKeyInfo)
+
+
+def _own_certificate(me: _Section, listed: _Section, party: PartyAddress) -> Path:
+    """My certificate's file, once it is what the others pin and fits my key."""
+    section = me if "certificate" in me.values else listed
+    if "certificate" not in section.values:
+        raise UsageError(
+            "me.certificate is missing, and the list only has a fingerprint of it.",
+            "Add `certificate: FILE` under `me`.",
+        )
+    path = section.file("certificate")
+    der = load_certificate(path)
+    if fingerprint(der) != party.fingerprint:
+        raise UsageError(
+            f"me.certificate is another than the one listed for {party.name}.",
+            "The others would refuse it: list the certificate that you use.",
+        )
+    key = load_private_key(me.file("key"))
+    if x509.load_der_x509_certificate(der).public_key() != key.public_key():
+        raise UsageError(
+            f"me.key and the certificate {path} don't belong together.",
+            "Give the .key and .crt files of one `cert init`.",
+        )
+    return path

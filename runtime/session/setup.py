@@ -1,0 +1,197 @@
+"""How a party joins a session over the network: links, handshake, machine."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from veilgraph.ir.errors import SecurityAbort, UsageError
+from veilgraph.ir.plan.tables import Phase, Plan
+from veilgraph.runtime.devices.choose import ready, require_device
+from veilgraph.runtime.links.native import open_links
+from veilgraph.runtime.links.shaping import Shape
+from veilgraph.runtime.party import Party, Prepared
+from veilgraph.runtime.session.certificates import secret_of
+from veilgraph.runtime.session.config import Config
+from veilgraph.runtime.session.handshake import NO_DEALING, NO_STATE, Origin, Terms, open_session
+from veilgraph.runtime.session.keys import holders_of
+from veilgraph.runtime.session.session_ids import SpentSessions
+from veilgraph.runtime.store.position import StoreState
+from veilgraph.runtime.store.store import Store, StoredSession, store_id
+from veilgraph.runtime.transcript import Transcript
+
+
+@dataclass(frozen=True)
+class Joined:
+    """A party in a session, and the session's id."""
+
+    party: Party
+    session_id: bytes
+
+
+def join(
+    plan: Plan,
+    config: Config,
+    *,
+    inferences: int = 0,
+    device: str | None = None,
+    threads: int = 1,
+    isa: str | None = None,
+    cubins: Path | None = None,
+    insecure_plaintext: bool = False,
+    shape: Shape | None = None,
+    from_store: bool = False,
+    dealing: bytes = NO_DEALING,
+    secret: bytes | None = None,
+    origin: Origin = NO_STATE,
+) -> Joined:
+    """This host's party of `plan`, connected with all others that hold the same plan.
+
+    With `from_store` inferences bring their keys, and only parties that are there online take part.
+    `device` and `cubins` are those of parties.yaml unless given. `dealing` is the id of the shares
+    of weights that this party loads. `secret` is that of its private key, where it was read before.
+    `origin` says where its states come from.
+
+    Raises:
+        UsageError: parties.yaml names other parties than the plan, or there is no such device.
+        PeerError: a peer that does not come, or shows another certificate.
+        SecurityAbort: a peer with another plan, another number of inferences (0: left open), shares
+            of another dealing, states of another run, or without a store where this party has one;
+            a session id that was used before, or a peer whose randomness repeats.
+    """
+    config = _taking_part(plan, config, from_store=from_store)
+    device, cubins = device or config.device, cubins or config.cubins
+    require_device(device)
+    name = config.me.name
+    place = ready(device, plan, name, threads=threads, isa=isa, cubins=cubins)
+    links = open_links(config, insecure_plaintext=insecure_plaintext, shape=shape)
+    try:
+        spent = SpentSessions(config.state_dir, name)
+        digest, ring_bits = bytes.fromhex(plan.digest), plan.manifest.ring_bits
+        terms = Terms(digest, ring_bits, inferences, from_store, dealing, origin)
+        holders = () if from_store else holders_of(plan)
+        session = open_session(links, terms, spent, secret or secret_of(config.key), holders)
+        keys = None if from_store else session.keys
+        return Joined(Party(plan, name, links, keys, place), session.id)
+    except BaseException as error:
+        links.__exit__(type(error), error, error.__traceback__)
+        raise
+
+
+def _taking_part(plan: Plan, config: Config, from_store: bool) -> Config:
+    """The configuration with the parties of this session: with stores, who is there online."""
+    manifest = plan.manifest
+    config = config.for_parties(manifest.parties)
+    absent = [name for name in manifest.parties if not manifest.role(name).online]
+    return config.without(absent) if from_store else config
+
+
+@dataclass(frozen=True)
+class FromStore:
+    """A party that runs prepared inferences: its memory is set up; who only prepares is away."""
+
+    party: Party
+    store: Store
+    store_id: bytes
+    session_id: bytes
+
+    def infer(
+        self, inputs: Mapping[str, npt.ArrayLike]
+    ) -> tuple[dict[str, npt.NDArray[np.float32]], Transcript]:
+        """The next inference that every party still has; see `Party.infer`, `Store`."""
+        self.party.encoded(inputs)  # what is wrong with them is said before anything is spent
+        number = self.store.agree(self.party.links, self.store_id)
+        taken = self.store.take(number, self.store_id)
+        return self.party.infer(inputs, Prepared(number, taken.keys, taken.memory))
+
+
+def store_at(folder: Path, config: Config) -> Store:
+    """The store of this host's party."""
+    return _store(folder, config, secret_of(config.key))
+
+
+def _store(folder: Path, config: Config, secret: bytes) -> Store:
+    return Store(folder, secret, StoreState(config.state_dir, config.me.name, secret))
+
+
+def require_store(plan: Plan, party: str, store: Path | None) -> None:
+    """UsageError unless a party that takes part online names a store, and others none."""
+    role = plan.manifest.role(party)
+    if not role.online and store is not None:
+        raise UsageError(f"{party} is the {role}, and keeps nothing.", "Leave the store out here.")
+    if role.online and store is None:
+        raise UsageError(
+            f"Nothing says where {party} keeps what is prepared.", "Name a folder with --store."
+        )
+
+
+def prepare(party: Party, session_id: bytes, store: Store | None, count: int) -> list[Transcript]:
+    """Runs `count` offline phases into a store; the weights are shared already.
+
+    Who takes no part in what comes after has no store, and keeps nothing.
+
+    Raises:
+        UsageError: the folder holds a store already, or the plan has several entries.
+        ResourceLimitError: no room; what was stored before is whole.
+    """
+    if len(party.plan.manifest.entries) > 1:
+        raise UsageError(
+            "What is prepared is for plans of one entry, and this one has several.",
+            "Run it without a store.",
+        )
+    if store is not None:
+        store.claim()
+    digest, ratchet = bytes.fromhex(party.plan.digest), party.branch()
+    first = ratchet.number
+    made = store_id(session_id, first)
+    transcripts: list[Transcript] = []
+    try:
+        if store is not None:
+            store.create(StoredSession(digest, made, party.kept(Phase.SETUP)), ratchet)
+        for _ in range(count):
+            prepared, transcript = party.prepare(ratchet)
+            if store is not None:
+                store.add(ratchet, made, prepared.memory)
+            ratchet = ratchet.next()
+            transcripts.append(transcript)
+    except BaseException:
+        if store is not None and not transcripts:
+            store.discard(made, first)  # another try, once it can work, finds the folder free
+        raise
+    return transcripts
+
+
+def join_from_store(plan: Plan, config: Config, folder: Path, **options: Any) -> FromStore:
+    """This host's party of `plan`, connected with all others that are there online, on a store.
+
+    Raises:
+        UsageError: this party takes no part online, and keeps nothing.
+        SecurityAbort: a store of another plan; otherwise as `join`.
+    """
+    _taking_part(plan, config, from_store=True)
+    secret = secret_of(config.key)
+    store = _store(folder, config, secret)
+    stored = store.session()
+    if stored.plan_digest.hex() != plan.digest:
+        raise SecurityAbort(
+            f"The store {folder} was prepared for another plan.", "Prepare one for this plan."
+        )
+    joined = join(plan, config, from_store=True, secret=secret, **options)
+    joined.party.restore(Phase.SETUP, stored.memory)
+    return FromStore(joined.party, store, stored.id, joined.session_id)
+
+
+def config_of(path: str | Path, party: str) -> Config:
+    """parties.yaml at `path`, checked to be this party's own."""
+    config = Config.load(Path(path))
+    if config.me.name != party:
+        raise UsageError(
+            f"{path} is the configuration of {config.me.name}, not of {party}.",
+            "Each party has a file of its own, with its name and key under `me:`.",
+        )
+    return config

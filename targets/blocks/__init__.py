@@ -1,0 +1,3 @@
+"""Building blocks that suites share: linear maps, carry trees, maxima, functions of a masked
+opening.
+"""

@@ -1,0 +1,216 @@
+"""Linear maps, local in every suite whose parts add up to the value.
+
+A linear map of a sum is the sum of the maps: each party works on the parts that it holds. No round,
+no message. A public operand is added to one part and multiplies every part.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from veilgraph.ir.party import ops
+from veilgraph.ir.party.ops import PartyOp
+from veilgraph.ir.party.program import Shape, Value, apply
+from veilgraph.targets.suite import Form, Operation, Parties, Sharing
+from veilgraph.targets.variants import Protocol
+
+
+def align(p: Parties, x: Sharing, y: Sharing) -> tuple[Sharing, Sharing]:
+    """Both in one form: replicated parts are additive ones too, public values one of the parts."""
+    if x.form.is_public or y.form.is_public:
+        return embedded(x, y), embedded(y, x)
+    if x.form == y.form:
+        return x, y
+    return additive(p, x), additive(p, y)
+
+
+def embedded(x: Sharing, like: Sharing) -> Sharing:
+    """A public x in the form of `like`: its first part, where that is held; the others zero."""
+    if not x.form.is_public:
+        return x
+    zero = x[0].program.const(0, x.shape, x.type)
+    first, *rest = like.parts
+    parts = (x[0].only(*first.at), *(zero.only(*part.at) for part in rest))
+    return Sharing(parts, like.form)
+
+
+def with_zeros(x: Sharing, parts: int, form: Form) -> Sharing:
+    """A public x as the first of so many parts, the others zero, all of them held by everyone."""
+    if not x.form.is_public:
+        return x
+    zero = x[0].program.const(0, x.shape, x.type)
+    return Sharing((x[0], *(zero for _ in range(parts - 1))), form)
+
+
+def additive(p: Parties, x: Sharing) -> Sharing:
+    """x with each part at one party alone, its form's keeper of it; free."""
+    keeper, count = x.form.keeper, len(x.parts)
+    if keeper is None:
+        return x
+    parts = (p.at(part, keeper(j, count)) for j, part in enumerate(x.parts))
+    return Sharing(tuple(parts), Form.ADDITIVE)
+
+
+def add(p: Parties, op: Operation, x: Sharing, y: Sharing) -> Sharing:
+    """[x] + [y].  0 rounds."""
+    if y.form.is_public and not x.form.is_public:
+        return _add_public(op, x, y[0])
+    if x.form.is_public and not y.form.is_public:
+        return _add_public(op, y, x[0])
+    x, y = align(p, x, y)
+    return Sharing(tuple(a + b for a, b in zip(x.parts, y.parts, strict=True)), x.form)
+
+
+def _add_public(op: Operation, x: Sharing, public: Value) -> Sharing:
+    first, *rest = (_broadcast(part, op.shape) for part in x.parts)
+    return Sharing((first + public, *rest), x.form, x.resent)
+
+
+def negate(p: Parties, op: Operation, x: Sharing) -> Sharing:
+    """-[x].  0 rounds."""
+    return x.map(lambda part: -part)
+
+
+def subtract(p: Parties, op: Operation, x: Sharing, y: Sharing) -> Sharing:
+    """[x] - [y].  0 rounds."""
+    if x.form.is_public or y.form.is_public:
+        return add(p, op, x, negate(p, op, y))
+    x, y = align(p, x, y)
+    return Sharing(tuple(a - b for a, b in zip(x.parts, y.parts, strict=True)), x.form)
+
+
+def scale(p: Parties, op: Operation, x: Sharing) -> Sharing:
+    """A public integer times [x].  0 rounds."""
+    return x.map(lambda part: part * int(op["factor"]))
+
+
+def reinterpret(p: Parties, op: Operation, x: Sharing) -> Sharing:
+    """The same ring elements, read with other fraction bits."""
+    return x
+
+
+def reduce(p: Parties, op: Operation, x: Sharing) -> Sharing:
+    """[x] modulo 2^K, K less than x's ring.  0 rounds."""
+    return reduced(x, op.ring_bits)
+
+
+def reduced(x: Sharing, bits: int) -> Sharing:
+    """x modulo 2^bits, where its ring is wider."""
+    least = min(x.type.bits, bits)
+    return x.map(lambda part: part.mod(least))
+
+
+def product(op: Operation, pairs: Sequence[tuple[Value, Value]]) -> Value:
+    """The sum over pairs of the op's bilinear map; pairs with a public zero are left out."""
+    kept = [(a, b) for a, b in pairs if 0 not in (a.constant_value(), b.constant_value())]
+    if not kept:
+        a, b = pairs[0]
+        return a.program.const(0, op.shape, op.type).only(*(i for i in a.at if i in b.at))
+    if op.name == "mul":
+        total = kept[0][0] * kept[0][1]
+        for a, b in kept[1:]:
+            total = total + a * b
+        return total
+    operands = [operand for pair in kept for operand in pair]
+    if op.name == "matmul":
+        return _matmul(op, operands)
+    attrs = {name: op[name] for name in ops.CONV2D.attributes}
+    return apply(ops.CONV2D, operands, op.shape, op.type, **attrs)
+
+
+def _matmul(op: Operation, operands: Sequence[Value]) -> Value:
+    """NumPy's matmul of tensors of rank 2 and more, as the kernel's batch of matrices."""
+    if all(len(v.shape) == 2 for v in operands[1::2]):
+        rows = _count(op.shape[:-1])
+        flat = [v if j % 2 else v.reshape((rows, v.shape[-1])) for j, v in enumerate(operands)]
+        single = [v.reshape((1, *v.shape)) for v in flat]
+        product = apply(ops.MATMUL, single, (1, rows, op.shape[-1]), op.type)
+        return product.reshape(op.shape)
+    batch = op.shape[:-2]
+    batched = [_broadcast(v, (*batch, *v.shape[-2:])) for v in operands]
+    flat = [v.reshape((_count(batch), *v.shape[-2:])) for v in batched]
+    shape = (_count(batch), *op.shape[-2:])
+    return apply(ops.MATMUL, flat, shape, op.type).reshape(op.shape)
+
+
+def _count(shape: Shape) -> int:
+    count = 1
+    for size in shape:
+        count *= size
+    return count
+
+
+def bilinear_with_public(p: Parties, op: Operation, x: Sharing, y: Sharing) -> Sharing:
+    """[x] (*) y for a public y, or the other way round.  0 rounds; one product a part."""
+    if y.form.is_public:
+        return x.map(lambda part: product(op, [(part, y[0])]))
+    return y.map(lambda part: product(op, [(x[0], part)]))
+
+
+def sum_pool(p: Parties, op: Operation, x: Sharing) -> Sharing:
+    """The sum over each window.  0 rounds."""
+    attrs = {name: op[name] for name in ops.POOL_SUM.attributes}
+    return x.map(lambda part: apply(ops.POOL_SUM, (part,), op.shape, op.type, **attrs))
+
+
+def reduce_sum(p: Parties, op: Operation, x: Sharing) -> Sharing:
+    """The sum over axes.  0 rounds."""
+    axes = tuple(sorted(axis % len(x.shape) for axis in op["axes"]))
+    kept = tuple(1 if i in axes else size for i, size in enumerate(x.shape))
+    return x.map(
+        lambda part: apply(ops.REDUCE_SUM, (part,), kept, op.type, axes=axes).reshape(op.shape)
+    )
+
+
+def _broadcast(value: Value, shape: Shape) -> Value:
+    return value if value.shape == shape else apply(ops.BROADCAST, (value,), shape, value.type)
+
+
+def reshape(p: Parties, op: Operation, x: Sharing) -> Sharing:
+    return x.map(lambda part: part.reshape(op.shape))
+
+
+def broadcast(p: Parties, op: Operation, x: Sharing) -> Sharing:
+    return x.map(lambda part: _broadcast(part, op.shape))
+
+
+def concat(p: Parties, op: Operation, *operands: Sharing) -> Sharing:
+    """[x] and [y] along an axis."""
+    x, y = align(p, *operands)
+    axis = int(op["axis"]) % len(op.shape)
+    return Sharing(
+        tuple(
+            apply(ops.CONCAT, (a, b), op.shape, op.type, axis=axis)
+            for a, b in zip(x.parts, y.parts, strict=True)
+        ),
+        x.form,
+    )
+
+
+def layout(moves: PartyOp) -> Callable[[Parties, Operation, Sharing], Sharing]:
+    """A protocol that moves elements of each part, with the secret op's attributes."""
+
+    def protocol(p: Parties, op: Operation, x: Sharing) -> Sharing:
+        attrs: dict[str, Any] = {name: tuple(op[name]) for name in moves.attributes}
+        return x.map(lambda part: apply(moves, (part,), op.shape, op.type, **attrs))
+
+    return protocol
+
+
+LINEAR: dict[str, Protocol] = {
+    "add": add,
+    "sub": subtract,
+    "neg": negate,
+    "scale": scale,
+    "reinterpret": reinterpret,
+    "reduce": reduce,
+    "sum_pool": sum_pool,
+    "reduce_sum": reduce_sum,
+    "reshape": reshape,
+    "broadcast": broadcast,
+    "concat": concat,
+    "transpose": layout(ops.TRANSPOSE),
+    "slice": layout(ops.SLICE),
+    "pad": layout(ops.PAD),
+}

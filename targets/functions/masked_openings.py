@@ -1,0 +1,62 @@
+"""Blocks that open an operand under a mask: Fourier series, and segments of an exponential.
+
+docs/protocols.md has the protocols; suites whose parties can open a value under a mask take these.
+"""
+
+from __future__ import annotations
+
+import math
+
+from veilgraph.ir.secret.exponential import ExpSegments, ExpSums
+from veilgraph.ir.secret.fourier import Waves
+from veilgraph.targets.functions.catalogue import EXP_BELOW_ONE, EXP_SUMS, FUNCTIONS, TURNING
+from veilgraph.targets.functions.fourier_series import turning, typical_waves, waves_of
+from veilgraph.targets.functions.function_block import Fitted, FunctionBlock, Wanted
+from veilgraph.targets.functions.segment_cuts import pieces_of_power, pieces_of_sums
+
+SMALLEST_BITS = 4  # below the result's last place: segments of smaller numbers count as zero
+
+
+def _series(wanted: Wanted) -> Fitted | None:
+    """A Fourier series over the interval; sine and cosine are one term, whatever the interval."""
+    bits = wanted.in_bits, wanted.out_bits, wanted.ring_bits
+    ends = wanted.least, wanted.most
+    form: Waves | None
+    if wanted.function in TURNING:
+        form = turning(wanted.function, max(-wanted.least, wanted.most), *bits)
+    else:
+        units = math.ldexp(wanted.error, wanted.out_bits)
+        form = waves_of(wanted.function, *ends, *bits, units)
+    return None if form is None else Fitted(wanted.function, *ends, wanted.error, form)
+
+
+def _below_one(wanted: Wanted) -> Fitted | None:
+    """Segments of the exponential, of a sum whose lowest segment begins at 0."""
+    precision, bits, headroom = -round(math.log2(wanted.error)), wanted.in_bits, wanted.most
+    span = headroom - wanted.least + headroom
+    found = pieces_of_power(span, bits, wanted.ring_bits, precision, headroom)
+    if found is None:
+        return None
+    pieces, nats = found
+    most = (pieces.count - 1) * nats
+    top = round(math.ldexp(most - headroom, bits))
+    least_bits = wanted.out_bits + SMALLEST_BITS
+    form = ExpSegments(**pieces.parameters(), in_bits=bits, top=top, least_bits=least_bits)
+    return Fitted("exp", 0.0, most, wanted.error, form, math.ldexp(top, -bits))
+
+
+def _sums(wanted: Wanted) -> Fitted | None:
+    """Segments of [0, most], each with a sum of its own."""
+    precision = -round(math.log2(wanted.error))
+    span = wanted.most - wanted.least
+    found = pieces_of_sums(span, wanted.in_bits, wanted.ring_bits, wanted.terms, precision)
+    if found is None:
+        return None
+    form = ExpSums(**found[0].parameters(), in_bits=wanted.in_bits)
+    return Fitted("exp", wanted.least, wanted.most, wanted.error, form)
+
+
+SERIES = FunctionBlock(Waves, frozenset((*FUNCTIONS, *TURNING)), _series, typical_waves)
+SEGMENTS = FunctionBlock(ExpSegments, frozenset((EXP_BELOW_ONE,)), _below_one)
+SEGMENT_SUMS = FunctionBlock(ExpSums, frozenset((EXP_SUMS,)), _sums)
+MASKED_OPENINGS = (SERIES, SEGMENTS, SEGMENT_SUMS)

@@ -1,0 +1,142 @@
+"""Which ring each value is in: its accumulator's, or the widest of the accumulators that read
+it.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from torch_mlir import ir
+
+from veilgraph.ir.graph import ops
+from veilgraph.ir.graph.program import Graph, name_of
+from veilgraph.ir.mlir import context
+from veilgraph.passes.encode.scales.accumulators import Structure, analyse
+from veilgraph.passes.encode.scales.ring_widths import Readers, Rings, find_readers
+from veilgraph.passes.graph.public_factors import constant
+
+WEIGHTS = {name: np.eye(4, dtype=np.float32) for name in "wvu"} | {"b": np.ones(4, np.float32)}
+
+
+class Built:
+    """A graph of matmuls on x [1, 4], and what reads what in it."""
+
+    def __init__(self) -> None:
+        self.graph = Graph.create(context(), {"x": (1, 4), "z": (1, 4)}, WEIGHTS)
+        self.values = dict(self.graph.inputs | self.graph.parameters)
+
+    def make(self, name: str, kind: type[ops.GraphOp], *operands: str, **named: object) -> None:
+        with self.graph.end(name):
+            self.values[name] = kind.build(*(self.values[o] for o in operands), **named)
+
+    def number(self, name: str, number: float) -> None:
+        with self.graph.end(name):
+            self.values[name] = constant(number, self.values["x"])
+
+    def done(self, output: str) -> tuple[Structure, Readers]:
+        self.graph.finish({"y": self.values[output]})
+        structure = analyse(self.graph)
+        return structure, find_readers(self.graph, structure)
+
+    def rings(self, output: str, **accumulators: int) -> dict[str, tuple[int, int]]:
+        """(computed in, kept in) of every value, the accumulators of these values as given, others
+        24.
+        """
+        structure, readers = self.done(output)
+        values = self.named()
+        given = {structure.rings.root(values[name]): k for name, k in accumulators.items()}
+        every = {accumulator: given.get(accumulator, 24) for accumulator in readers.accumulators}
+        rings = Rings.of_units(structure, readers, every)
+        return {name: (rings.of(value), rings.stored(value)) for name, value in values.items()}
+
+    def named(self) -> dict[str, ir.Value]:
+        """The values of the finished program."""
+        made = {name_of(op): op.operation.results[0] for op in self.graph.operations}
+        return self.graph.inputs | self.graph.parameters | made
+
+
+def chain() -> Built:
+    """Two layers, and two readers of the first."""
+    made = Built()
+    made.make("a", ops.Matmul, "x", "w")
+    made.make("h", ops.Relu, "a")
+    made.make("c", ops.Matmul, "h", "v")
+    made.make("d", ops.Matmul, "h", "u")
+    made.make("y", ops.Add, "c", "d")
+    return made
+
+
+def test_a_stored_value_is_in_its_reader_s_ring() -> None:
+    rings = chain().rings("y", a=32, c=48)
+    assert rings["x"] == rings["w"] == (32, 32)
+    assert rings["a"] == (32, 48), "computed in its accumulator's, truncated into its reader's"
+    assert rings["h"] == rings["v"] == rings["u"] == (48, 48)
+    assert rings["c"] == rings["d"] == (48, 48), "what meets in a sum is one accumulator"
+
+
+def test_of_several_readers_the_widest_counts() -> None:
+    made = chain()
+    made.make("r", ops.Relu, "y")
+    made.make("e", ops.Matmul, "r", "w")
+    made.make("s", ops.Matmul, "x", "u")
+    made.make("q", ops.Add, "e", "s")
+    rings = made.rings("q", a=24, c=32, q=56)
+    assert rings["x"] == rings["w"] == rings["u"] == (56, 56)
+    assert rings["h"] == (32, 32)
+    assert rings["r"] == (56, 56)
+
+
+def test_residuals_and_biases_are_read_in_the_unit_s_ring() -> None:
+    made = Built()
+    made.make("a", ops.Matmul, "x", "w")
+    made.make("sum", ops.Add, "a", "z")
+    made.make("y", ops.Add, "sum", "b")
+    rings = made.rings("y", a=40)
+    assert rings["z"] == rings["b"] == (40, 40)
+
+
+def test_a_factor_stays_in_the_ring_of_what_it_scales() -> None:
+    made = Built()
+    made.number("third", 0.375)
+    made.make("a", ops.Matmul, "x", "w")
+    made.make("scaled", ops.Mul, "a", "third")
+    made.make("h", ops.Relu, "scaled")
+    made.make("y", ops.Matmul, "h", "v")
+    rings = made.rings("y", a=48, y=32)
+    assert rings["scaled"] == (48, 32)
+
+
+def test_a_weight_added_to_stored_values_is_in_their_ring() -> None:
+    made = Built()
+    made.make("sum", ops.Add, "x", "b")
+    made.make("h", ops.Relu, "sum")
+    made.make("y", ops.Matmul, "h", "w")
+    rings = made.rings("y", y=40)
+    assert rings["x"] == rings["b"] == rings["sum"] == rings["h"] == (40, 40)
+
+
+def test_what_nothing_multiplies_is_a_unit_of_its_own() -> None:
+    made = Built()
+    made.make("larger", ops.Maximum, "x", "z")
+    structure, readers = made.done("larger")
+    root = structure.stored.root(made.named()["x"])
+    assert readers.accumulators == (root,)
+    assert readers.neighbours() == {root: (root,)}
+
+
+def test_an_output_is_kept_where_it_is_made() -> None:
+    made = Built()
+    made.make("a", ops.Matmul, "x", "w")
+    made.make("y", ops.Relu, "a")
+    assert made.rings("y", a=40)["y"] == (40, 40)
+
+
+def test_units_that_meet_are_neighbours() -> None:
+    made = chain()
+    made.make("r", ops.Relu, "y")
+    made.make("e", ops.Matmul, "r", "w")
+    structure, readers = made.done("e")
+    values = made.named()
+    first, second, third = (structure.rings.root(values[name]) for name in "ace")
+    neighbours = readers.neighbours()
+    assert set(neighbours[first]) == {first, second, third}, "third reads the same weights"
+    assert set(neighbours[second]) == {first, second, third}

@@ -1,0 +1,118 @@
+"""Rounds are the longest chain of messages; every node runs where its operands are, and once."""
+
+from __future__ import annotations
+
+import random
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from random_programs import RandomProgram
+
+from veilgraph.ir.party import ops
+from veilgraph.ir.party.program import Program
+from veilgraph.ir.plan.tables import Phase
+from veilgraph.ir.types import words
+from veilgraph.passes.party.batch_rounds import Schedule, batch_rounds
+
+W = words(32)
+
+
+def test_docstring_example() -> None:
+    """A message that needs none goes in round 0, whatever came before it in the program."""
+    p = Program(("alice", "bob"))
+    x, y = (p.source("input", name, 0, (4,), W) for name in "xy")
+    first = p.send(x, 0, 1)
+    second = p.send((first * 3).only(1), 1, 0)
+    third = p.send(y, 0, 1)
+    p.output(second.only(0), 0, "a", 0)
+    p.output(third.only(1), 1, "b", 0)
+    schedule = batch_rounds(p)
+    sends = (first.at[1], second.at[0], third.at[1])
+    assert [schedule.round_of(p.nodes[i]) for i in sends] == [0, 1, 0]
+    assert schedule.rounds == {Phase.SETUP: 0, Phase.OFFLINE: 0, Phase.ONLINE: 2}
+
+
+def test_each_phase_counts_its_own_rounds() -> None:
+    """What two rounds of the setup lead to is sent in the first round of the inference."""
+    p = Program(("alice", "bob"))
+    w, x = p.source("weight", "w", 0, (4,), W), p.source("input", "x", 1, (4,), W)
+    there = p.send(w, 0, 1)
+    back = p.send((there * 3).only(1), 1, 0)
+    late = p.send((back.only(0) * 5).only(0), 0, 1)
+    online = p.send((late.only(1) * x).only(1), 1, 0)
+    p.output(online.only(0), 0, "y", 0)
+    schedule = batch_rounds(p)
+    assert schedule.round_of(p.nodes[online.at[0]]) == 0
+    assert schedule.rounds == {Phase.SETUP: 3, Phase.OFFLINE: 0, Phase.ONLINE: 1}
+
+
+def test_products_run_early_and_the_rest_late() -> None:
+    p = Program(("alice", "bob"))
+    x, y = p.source("input", "x", 0, (4,), W), p.source("input", "y", 1, (4,), W)
+    with_early = p.node(ops.MATMUL, 0, (x.at[0], x.at[0]), (4,), W, Phase.ONLINE)
+    cheap = x * 5
+    late = p.send(p.send(y, 1, 0).only(0) + 1, 0, 1)
+    back = p.send(late.only(1) * 2, 1, 0)
+    p.output((back.only(0) + cheap).only(0), 0, "a", 0)
+    p.node(ops.OUTPUT, 0, (with_early,), (4,), W, Phase.ONLINE, name="b", frac_bits=0)
+    schedule = batch_rounds(p)
+    assert schedule.at[with_early] == (Phase.ONLINE, 0)
+    assert schedule.at[cheap.at[0]] == (Phase.ONLINE, 3)
+
+
+def test_what_no_output_needs_is_dead() -> None:
+    p = Program(("alice", "bob"))
+    x = p.source("input", "x", 0, (4,), W)
+    p.send(x, 0, 1)
+    p.output(x, 0, "y", 0)
+    schedule = batch_rounds(p)
+    assert [p.nodes[i].op for i in schedule.live] == [ops.INPUT, ops.OUTPUT]
+    assert schedule.rounds[Phase.ONLINE] == 0
+
+
+@settings(max_examples=80, deadline=None)
+@given(st.randoms(use_true_random=False), st.integers(1, 40))
+def test_random_programs(choices: random.Random, operations: int) -> None:
+    schedule = batch_rounds(RandomProgram(choices).grow(operations).program)
+    check_order(schedule)
+    check_rounds(schedule)
+    check_lateness(schedule)
+
+
+def check_order(schedule: Schedule) -> None:
+    """Operands are there before; what is sent in a round is made before it."""
+    nodes = schedule.program.nodes
+    live = set(schedule.live)
+    for i in schedule.live:
+        for arg in nodes[i].args:
+            assert arg in live
+            assert i in schedule.users[arg]
+            phase, level = schedule.at[i]
+            made = (phase, level - 1) if nodes[i].op is ops.SEND else (phase, level)
+            assert schedule.at[arg] <= made
+
+
+def check_rounds(schedule: Schedule) -> None:
+    """The longest chain of messages of a phase."""
+    nodes, chain = schedule.program.nodes, dict[int, int]()
+    longest = dict.fromkeys(Phase, 0)
+    for i in schedule.live:
+        same = (chain[a] for a in nodes[i].args if nodes[a].phase == nodes[i].phase)
+        chain[i] = max(same, default=0) + (nodes[i].op is ops.SEND)
+        longest[nodes[i].phase] = max(longest[nodes[i].phase], chain[i])
+        if nodes[i].op is ops.SEND:
+            assert schedule.round_of(nodes[i]) == chain[i] - 1
+    assert schedule.rounds == longest
+
+
+def check_lateness(schedule: Schedule) -> None:
+    """What is cheap and not of the setup waits for the first that needs it."""
+    nodes = schedule.program.nodes
+    for i in schedule.live:
+        if nodes[i].op.early or nodes[i].phase == Phase.SETUP:
+            continue
+        needed = []
+        for user in schedule.users[i]:
+            phase, level = schedule.at[user]
+            needed.append((phase, level - (nodes[user].op is ops.SEND)))
+        assert schedule.at[i] == min(needed)

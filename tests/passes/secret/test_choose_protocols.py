@@ -1,0 +1,310 @@
+"""Which protocol a layer takes: by price on a network, by hand, and what is refused."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+from receivers import asked
+from second_comparison import PERCEPTRON, additive_with_two, copy_of, ripple
+
+import veilgraph
+from veilgraph.ir.errors import UsageError
+from veilgraph.ir.meaning import secret as meaning
+from veilgraph.ir.meaning.party import evaluate, uniform_draws
+from veilgraph.ir.mlir import context
+from veilgraph.ir.plan.tables import Phase
+from veilgraph.ir.secret import ops
+from veilgraph.ir.secret.dialect import Stated
+from veilgraph.ir.secret.program import Argument, SecretProgram
+from veilgraph.ir.secret.types import Encoding, RangeSource, RealRange, Tensor
+from veilgraph.passes.party.batch_rounds import batch_rounds
+from veilgraph.passes.party.expand_protocols import Expanded, expand_protocols
+from veilgraph.passes.party.verify_masking import coalitions, verify_masking
+from veilgraph.passes.secret.choose_protocols import ChooseProtocols
+from veilgraph.targets.suite import Operation, Parties, Sharing, Suite
+from veilgraph.targets.target import Target, target
+from veilgraph.targets.variants import Needs, Rounding
+
+LARGE, SMALL = 500_000, 100  # elements: what a round is worth on a LAN lies between them
+ANY = RealRange(-8.0, 8.0, RangeSource.PROVEN)
+FAST, FAR = (1e3, 1e-6), (1e9, 1.0)  # bytes a second, seconds of a round trip
+
+
+@pytest.fixture
+def additive(monkeypatch: pytest.MonkeyPatch) -> Suite:
+    return additive_with_two(monkeypatch)
+
+
+def two(network: str = "lan", **protocols: str) -> Target:
+    named = {"network_name": network, "protocols": protocols}
+    return target("additive", ("alice", "bob"), dealer="dora", **named)
+
+
+def network_file(folder: Path, figures: tuple[float, float]) -> str:
+    file = folder / "network.yaml"
+    file.write_text(
+        f"mine:\n  bytes_per_second: {figures[0]}\n  round_trip_seconds: {figures[1]}\n"
+    )
+    return str(file)
+
+
+def relus(*sizes: int, ring_bits: int = 32) -> SecretProgram:
+    """The ReLU of x0, of x1 and so on."""
+    encoding = Encoding(ring_bits, 4)
+    arguments = [
+        Argument(f"x{j}", "input", "alice", Tensor((size,), encoding), ANY)
+        for j, size in enumerate(sizes)
+    ]
+    made = SecretProgram.create(context(), arguments, {})
+    outputs = {}
+    for j, x in enumerate(made.block.arguments):
+        with made.at(f"relu{j}"):
+            y = ops.Relu.build(x, range=ANY, window_bits=17, dropped_bits=0)
+        outputs[f"y{j}"] = y
+    made.finish(outputs)
+    return made
+
+
+def chosen(program: SecretProgram, target: Target, count_offline: bool = True) -> list[str]:
+    """What each layer compares with, as the layer table says it."""
+    choices = ChooseProtocols(target, count_offline).run(program)
+    notes = expand_protocols(program, target, choices=choices).notes
+    return [note.protocol.removeprefix("compare=") for note in notes if note.op == "relu"]
+
+
+# By price
+
+
+def test_rounds_are_dear_far_away_and_bytes_where_there_are_many(additive: Suite) -> None:
+    program = relus(SMALL, LARGE)
+    assert chosen(program, two("lan")) == ["carry-tree", "ripple"]
+    assert chosen(program, two("wan")) == ["carry-tree", "carry-tree"]
+
+
+def test_the_example_of_the_pass(additive: Suite) -> None:
+    assert chosen(relus(100, 1_000_000), two("wan")) == ["carry-tree", "ripple"]
+
+
+def test_the_offline_phase_counts_unless_it_is_prepared_ahead(additive: Suite) -> None:
+    """4 rounds more save 8 bits an element online and 4 offline; a LAN sends 500 kB in 4 rounds."""
+    between = relus(400_000)
+    assert chosen(between, two("lan")) == ["ripple"]
+    assert chosen(between, two("lan"), count_offline=False) == ["carry-tree"]
+
+
+def test_one_variant_each_is_no_choice() -> None:
+    for name in ("lan", "wan"):
+        assert ChooseProtocols(two(name)).run(relus(LARGE)) == {}
+        assert chosen(relus(LARGE), two(name)) == [""]
+
+
+def test_a_choice_is_asked_for_inside_a_choice(additive: Suite) -> None:
+    """A ReLU without the comparison: what it calls is no choice of the comparison's."""
+
+    def nothing(p: Parties, op: Operation, x: Sharing) -> Sharing:
+        return x
+
+    additive.protocol("relu", variant="nothing")(nothing)
+    assert chosen(relus(LARGE), two()) == ["relu=nothing"]
+    assert chosen(relus(LARGE), two(relu="standard")) == ["relu=standard, compare=ripple"]
+    assert chosen(relus(SMALL), two(relu="standard", compare="ripple")) == [
+        "relu=standard, compare=ripple"
+    ]
+
+
+def test_what_promises_less_is_taken_by_hand_alone(additive: Suite) -> None:
+    def rounded(p: Parties, op: Operation, x: Sharing) -> Sharing:
+        return x
+
+    additive.protocol("relu", variant="rounded", rounding=Rounding.KNOWN)(rounded)
+    assert chosen(relus(SMALL), two()) == ["relu=standard, compare=carry-tree"]
+    assert chosen(relus(SMALL), two(relu="rounded")) == ["relu=rounded"]
+
+
+@pytest.mark.parametrize(
+    "needs", [Needs(computing=1), Needs(ring_bits=31)], ids=["computing", "ring"]
+)
+def test_what_a_target_lacks_is_not_taken(additive: Suite, needs: Needs) -> None:
+    def nothing(p: Parties, op: Operation, x: Sharing) -> Sharing:
+        return x
+
+    additive.protocol("relu", variant="nothing", needs=needs)(nothing)
+    assert chosen(relus(SMALL), two()) == ["relu=standard, compare=carry-tree"]
+
+
+# What is computed
+
+
+def every(window: int, op: Callable[[SecretProgram], None]) -> SecretProgram:
+    """A program on each integer that a window has, x, in a ring of 24 bits."""
+    size = (1 << window) - 1
+    argument = Argument("x", "input", "alice", Tensor((size,), Encoding(24, 0)), ANY)
+    made = SecretProgram.create(context(), [argument], {})
+    op(made)
+    return made
+
+
+def relu(made: SecretProgram) -> None:
+    with made.at("y"):
+        y = ops.Relu.build(made.block.arguments[0], range=ANY, window_bits=8, dropped_bits=0)
+    made.finish({"y": y})
+
+
+def step(made: SecretProgram) -> None:
+    with made.at("y"):
+        y = ops.Step.build(made.block.arguments[0], range=ANY, window_bits=8, dropped_bits=0)
+    made.finish({"y": y})
+
+
+def round_off(made: SecretProgram) -> None:
+    with made.at("y"):
+        stated = Stated(ring_bits=24)
+        y = ops.RoundOff.build(made.block.arguments[0], range=ANY, stated=stated, bits=7)
+    made.finish({"y": y})
+
+
+def expanded(program: SecretProgram, target: Target) -> Expanded:
+    """With masks that hide each message."""
+    found = expand_protocols(program, target, choices=ChooseProtocols(target).run(program))
+    verify_masking(batch_rounds(found.program), coalitions(target), asked(found.program))
+    return found
+
+
+@pytest.mark.parametrize("op", [relu, step, round_off])
+def test_the_second_comparison_is_exact(
+    additive: Suite, op: Callable[[SecretProgram], None]
+) -> None:
+    program = every(8, op)
+    x = np.arange(-128, 127, dtype=np.int64)
+    wanted = meaning.evaluate(program, {"x": x}).integers["y"]
+    by_tree, by_ripple = (expanded(program, two(compare=v)) for v in ("carry-tree", "ripple"))
+    for seed, found in enumerate((by_tree, by_ripple)):
+        draws = uniform_draws(np.random.default_rng(seed))
+        done = evaluate(found.program, {"x": x.view(np.uint64)}, draws, found.constants)
+        y = done.outputs[0, "y"].astype(np.int64)
+        np.testing.assert_array_equal((y + (1 << 23)) % (1 << 24) - (1 << 23), wanted)
+    rounds = [batch_rounds(f.program).rounds[Phase.ONLINE] for f in (by_tree, by_ripple)]
+    assert rounds[1] > rounds[0]
+
+
+X = np.array([[0.5, -1.0, 2.0, 0.25]], np.float32)
+
+
+def compiled(network: str, **options: object) -> tuple[veilgraph.Plan, veilgraph.Weights]:
+    parties = {"suite": "additive", "parties": ("alice", "bob"), "dealer": "dora"}
+    return veilgraph.compile(
+        PERCEPTRON, calibrate={"x": X[np.newaxis]}, network=network, **parties, **options
+    )
+
+
+@pytest.mark.parametrize(
+    ("figures", "variant"), [(FAST, "ripple"), (FAR, "carry-tree")], ids=["fast", "far"]
+)
+def test_a_plan_has_what_its_network_asks_for(
+    additive: Suite, tmp_path: Path, figures: tuple[float, float], variant: str
+) -> None:
+    plan, weights = compiled(network_file(tmp_path, figures))
+    told = [layer.protocol for layer in plan.layers if layer.name == "hidden"]
+    assert f"compare={variant}" in told
+    assert veilgraph.verify(plan)
+    w, v = (np.asarray(weights[name], np.float64) for name in sorted(weights, reverse=True))
+    done = veilgraph.simulate(plan, weights, {"x": X})
+    np.testing.assert_allclose(done.outputs["y"], np.maximum(X @ w, 0) @ v, atol=0.01)
+
+
+def test_by_hand(additive: Suite, tmp_path: Path) -> None:
+    far = network_file(tmp_path, FAR)
+    plan, _ = compiled(far, protocols={"compare": "ripple"})
+    assert plan.manifest.options["protocols"] == {"compare": "ripple"}
+    assert {layer.protocol for layer in plan.layers} == {"", "compare=ripple"}
+    assert veilgraph.verify(plan)
+    by_price, _ = compiled(far)
+    assert by_price.manifest.options["protocols"] == {}
+    assert plan.rounds(Phase.ONLINE) > by_price.rounds(Phase.ONLINE)
+    assert sum(plan.sent_bytes(Phase.OFFLINE).values()) < sum(
+        by_price.sent_bytes(Phase.OFFLINE).values()
+    )
+
+
+# What is refused
+
+
+@pytest.mark.parametrize(
+    ("options", "protocols", "message", "hint"),
+    [
+        (
+            {},
+            {"gelu": "ripple"},
+            "Suite additive has no protocol for `gelu`.",
+            "It has several for compare.",
+        ),
+        (
+            {},
+            {"compare": "tables"},
+            "Suite additive has no variant `tables` of `compare`.",
+            "Here `compare` is one of carry-tree, ripple.",
+        ),
+        (
+            {"suite": "rep3", "parties": None, "dealer": None},
+            {"compare": "ripple"},
+            "Suite rep3 has no variant `ripple` of `compare`.",
+            "Suite additive has it. Here `compare` is one of carry-tree.",
+        ),
+        (
+            {"suite": "cleartext", "parties": ("alice",), "dealer": None},
+            {"compare": "ripple"},
+            "Suite cleartext has no protocol for `compare`.",
+            "It has one protocol for each op: leave out --protocol.",
+        ),
+    ],
+)
+def test_what_a_suite_does_not_have(
+    additive: Suite,
+    options: dict[str, object],
+    protocols: dict[str, str],
+    message: str,
+    hint: str,
+) -> None:
+    given = {"suite": "additive", "parties": ("alice", "bob"), "dealer": "dora", **options}
+    with pytest.raises(UsageError) as refused:
+        target(**given, protocols=protocols)
+    assert (refused.value.message, refused.value.hint) == (message, hint)
+
+
+def test_parties_that_a_variant_is_not_for(additive: Suite) -> None:
+    additive.protocol("relu", variant="pair", needs=Needs(computing=2))(ripple)
+    three = ("alice", "bob", "carol")
+    with pytest.raises(UsageError) as refused:
+        target("additive", three, dealer="dora", protocols={"relu": "pair"})
+    assert refused.value.message == (
+        "relu=pair can't be taken: it is for at most 2 computing parties, and 3 are named."
+    )
+    assert refused.value.hint == "Here `relu` is one of standard, pair."
+
+
+def test_a_provider_that_a_variant_needs(monkeypatch: pytest.MonkeyPatch) -> None:
+    rep3 = copy_of("rep3", monkeypatch)
+    rep3.protocol("relu", variant="dealt", needs=Needs(provider=True))(ripple)
+    with pytest.raises(UsageError, match="needs a party that deals correlated randomness"):
+        target("rep3", protocols={"relu": "dealt"})
+    assert [variant.name for variant in target("rep3").variants("relu")] == ["standard"]
+
+
+def test_a_ring_that_a_variant_does_not_take(additive: Suite) -> None:
+    relu = additive.offered("relu")
+    additive.protocol("relu", variant="narrow", needs=Needs(ring_bits=32))(relu)
+    assert chosen(relus(SMALL), two(relu="narrow")) == ["relu=narrow, compare=carry-tree"]
+    with pytest.raises(UsageError) as refused:
+        ChooseProtocols(two(relu="narrow")).run(relus(SMALL, ring_bits=40))
+    assert refused.value.message == (
+        "relu=narrow takes rings of at most 32 bits, and 'relu0' is in one of 40."
+    )
+    assert refused.value.hint == "Take a narrower --ring, or leave out --protocol."
+
+
+def test_a_variant_has_a_name_of_its_own(additive: Suite) -> None:
+    with pytest.raises(AssertionError, match="two protocols for compare that are called ripple"):
+        additive.protocol("compare", variant="ripple")(ripple)

@@ -1,0 +1,555 @@
+"""States through compile, simulate and sessions: counters that several runs, and several sessions,
+add to, and that are revealed at the end."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from click.testing import CliRunner
+from onnx import ModelProto, TensorProto, helper, numpy_helper
+from three_parties import run_threads, write_parties
+
+import veilgraph
+from veilgraph.checks.checking import check
+from veilgraph.cli import main
+from veilgraph.ir.errors import AccuracyError, PeerError, SecurityAbort, UsageError
+from veilgraph.ir.plan.tables import Phase
+from veilgraph.runtime.simulate import simulate_many
+from veilgraph.session import Session
+from veilgraph.targets.suites import SUITES as SUITES_BY_NAME
+from veilgraph.verification import verify
+
+SHAPE = (1, 4)
+SUITES: dict[str, dict[str, Any]] = {
+    "rep3": {"suite": "rep3"},
+    "additive": {"suite": "additive", "parties": ["alice", "bob"], "dealer": "carol"},
+}
+W = np.array([[1.5, 2.0, -1.0, 0.25]], np.float32)
+STATE = {"count": "count_next"}
+
+
+def model(
+    nodes: Sequence[Any],
+    inputs: Sequence[str],
+    outputs: Sequence[str],
+    shapes: Mapping[str, Sequence[int]] | None = None,
+) -> ModelProto:
+    def info(name: str) -> Any:
+        shape = (shapes or {}).get(name, SHAPE)
+        return helper.make_tensor_value_info(name, TensorProto.FLOAT, shape)
+
+    weights = [numpy_helper.from_array(W, "w")]
+    used = {name for node in nodes for name in node.input}
+    graph = helper.make_graph(
+        list(nodes),
+        "g",
+        [info(name) for name in inputs],
+        [info(name) for name in outputs],
+        [weight for weight in weights if weight.name in used],
+    )
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)])
+
+
+def node(op: str, *names: str) -> Any:
+    return helper.make_node(op, names[:-1], names[-1:])
+
+
+STEP = model([node("Add", "count", "x", "count_next")], ["x", "count"], ["count_next"])
+REVEAL = model([node("Identity", "count", "total")], ["count"], ["total"])
+START = model([node("Identity", "start", "count_next")], ["start"], ["count_next"])
+ENTRIES = {"step": STEP, "reveal": REVEAL, "start": START}
+X = np.random.default_rng(5).uniform(0, 3, (100, *SHAPE)).astype(np.float32)
+SAMPLES = {"x": X, "start": 100 * X}
+
+
+@cache
+def counter(suite: str) -> tuple[veilgraph.Plan, Any]:
+    """Steps that add a secret of alice, a start of alice's, and bob who is told the total."""
+    return veilgraph.compile(
+        ENTRIES,
+        state=STATE,
+        state_range={"count": (-500, 500)},
+        calibrate=SAMPLES,
+        receivers={"total": ["bob"]},
+        frac_bits=12,
+        **SUITES[suite],
+    )
+
+
+def last(answer: Any) -> Any:
+    return answer.runs[-1].outputs["total"]
+
+
+def near(found: Any, wanted: Any, unit: float = 2.0**-12, units: int = 110) -> bool:
+    return bool(np.abs(found - wanted).max() <= units * unit)
+
+
+# In one process
+
+
+@pytest.mark.parametrize("suite", SUITES)
+def test_a_counter_grows_by_a_secret_over_a_hundred_runs(suite: str) -> None:
+    plan, weights = counter(suite)
+    verify(plan)
+    runs = [*({"x": x} for x in X), {}]
+    entries = [*["step"] * 100, "reveal"]
+    assert near(last(simulate_many(plan, weights, runs, entries=entries)), X.sum(axis=0))
+
+
+@pytest.mark.parametrize("suite", SUITES)
+def test_a_state_is_zero_until_an_owner_gives_it_a_value(suite: str) -> None:
+    plan, weights = counter(suite)
+    assert near(last(simulate_many(plan, weights, [{}], entries=["reveal"])), 0)
+    start = np.array([[10.0, -20.0, 0.5, 300.0]], np.float32)
+    entries = ["step", "start", "step", "reveal"]
+    runs = [{"x": X[0]}, {"start": start}, {"x": X[1]}, {}]
+    assert near(last(simulate_many(plan, weights, runs, entries=entries)), start + X[1])
+
+
+@pytest.mark.parametrize("suite", SUITES)
+def test_clients_add_to_a_state_that_they_have_no_part_of(suite: str) -> None:
+    """gina gives what is added, hugo is told the sum; the parties that compute keep the state."""
+    plan, weights = veilgraph.compile(
+        {"step": STEP, "reveal": REVEAL},
+        state=STATE,
+        state_range={"count": (-500, 500)},
+        calibrate={"x": X},
+        clients=["gina", "hugo"],
+        owners={"x": "gina"},
+        receivers={"total": ["hugo"]},
+        frac_bits=12,
+        **SUITES[suite],
+    )
+    verify(plan)
+    computing = plan.manifest.computing
+    assert [name for name, program in plan.programs.items() if program.states] == [*computing]
+    runs = [*({"x": x} for x in X[:5]), {}]
+    answer = simulate_many(plan, weights, runs, entries=[*["step"] * 5, "reveal"])
+    assert near(last(answer), X[:5].sum(axis=0))
+
+
+def test_a_model_alone_reveals_what_is_asked_for() -> None:
+    """An output beside the state, or its next value itself where a receiver is named."""
+    plan, weights = veilgraph.compile(
+        STEP, state=STATE, calibrate={"x": X}, receivers={"count_next": ["carol"]}
+    )
+    verify(plan)
+    assert plan.manifest.receivers == {"count_next": ("carol",)}
+    answer = simulate_many(plan, weights, [{"x": x} for x in X[:20]])
+    for number, run in enumerate(answer.runs):
+        assert np.abs(run.outputs["count_next"] - X[: number + 1].sum(axis=0)).max() < 0.05
+
+
+def test_what_nobody_asks_for_is_revealed_to_nobody() -> None:
+    plan, _ = veilgraph.compile(STEP, state=STATE, calibrate={"x": X})
+    assert not plan.manifest.receivers
+    assert all(not program.outputs for program in plan.programs.values())
+    assert not any(d.what.startswith("output") for d in plan.manifest.disclosures)
+
+
+def test_products_are_truncated_into_what_is_kept() -> None:
+    """A moving average: the next value has twice the fraction bits, and is kept with as many."""
+    nodes = [
+        node("Mul", "count", "w", "old"),
+        node("Add", "old", "x", "count_next"),
+        node("Add", "old", "x", "y"),
+    ]
+    averaged = model(nodes, ["x", "count"], ["count_next", "y"])
+    small = {"x": X / 8}
+    for index, initializer in enumerate(averaged.graph.initializer):
+        averaged.graph.initializer[index].CopyFrom(numpy_helper.from_array(W / 4, initializer.name))
+    for options in SUITES.values():
+        plan, weights = veilgraph.compile(averaged, state=STATE, calibrate=small, **options)
+        verify(plan)
+        answer = simulate_many(plan, weights, [{"x": x} for x in small["x"][:30]])
+        wanted = np.zeros(SHAPE)
+        for run, x in zip(answer.runs, small["x"], strict=False):
+            wanted = wanted * W / 4 + x
+            assert np.abs(run.outputs["y"] - wanted).max() < 0.02
+
+
+def test_states_that_change_places() -> None:
+    """Each becomes what the other was: neither is written over before it was read."""
+    nodes = [
+        node("Add", "a", "x", "b_next"),
+        node("Identity", "b", "a_next"),
+        node("Sub", "a", "b", "y"),
+    ]
+    swapped = model(nodes, ["x", "a", "b"], ["a_next", "b_next", "y"])
+    state = {"a": "a_next", "b": "b_next"}
+    plan, weights = veilgraph.compile(swapped, state=state, calibrate={"x": X[:20]})
+    verify(plan)
+    answer = simulate_many(plan, weights, [{"x": x} for x in X[:12]])
+    a = b = np.zeros(SHAPE)
+    for run, x in zip(answer.runs, X, strict=False):
+        assert np.abs(run.outputs["y"] - (a - b)).max() < 0.05
+        a, b = b, a + x
+
+
+def test_a_plan_with_states_is_the_same_when_it_is_read(tmp_path: Path) -> None:
+    plan, _ = counter("rep3")
+    plan.save(tmp_path / "a.plan")
+    read = veilgraph.Plan.load(tmp_path / "a.plan")
+    assert read.digest == plan.digest
+    assert (read.manifest.entries, dict(read.manifest.states)) == (tuple(ENTRIES), STATE)
+    for name, program in plan.programs.items():
+        assert read.party(name).states == program.states
+        assert (read.party(name).kept == program.kept).all()
+
+
+def test_verify_says_what_an_output_and_a_state_are_of() -> None:
+    found = verify(counter("rep3")[0])
+    assert ("count", "state", 4) in [(s.name, s.owner, s.numbers) for s in found.secrets]
+    (total,) = [r for r in found.revealed if r.what == "output total"]
+    assert (total.to, total.depends) == (("bob",), ("count",))
+
+
+def rows_changed(plan: veilgraph.Plan, change: Callable[[Any], None]) -> veilgraph.Plan:
+    alice = plan.party("alice")
+    kept = alice.kept.copy()
+    change(kept)
+    return replace(plan, programs={**plan.programs, "alice": replace(alice, kept=kept)})
+
+
+def test_a_plan_that_lies_about_its_states_is_refused() -> None:
+    plan, _ = counter("rep3")
+
+    def elsewhere(kept: Any) -> None:
+        kept["offset"][kept["phase"] == Phase.ONLINE] += 64
+
+    with_client = {**plan.manifest.roles, "carol": "client"}
+    lies = [
+        (rows_changed(plan, elsewhere), "what it keeps from run to run is not its states"),
+        (
+            replace(plan, manifest=replace(plan.manifest, states={})),
+            "its states are not those that it names",
+        ),
+        (
+            replace(plan, manifest=replace(plan.manifest, entries=("step", "reveal"))),
+            "it does something in no entry that it has",
+        ),
+        (
+            replace(plan, manifest=replace(plan.manifest, entries=("step", "step", "start"))),
+            "its entries are none, too many, or named alike",
+        ),
+        (
+            replace(plan, manifest=replace(plan.manifest, entries=("step", "a b", "start"))),
+            "an entry's name is not a plain word",
+        ),
+        (
+            replace(plan, manifest=replace(plan.manifest, roles=with_client)),
+            "a state lies at carol, who is its client",
+        ),
+    ]
+    for lie, told in lies:
+        with pytest.raises(SecurityAbort, match=told):
+            verify(lie)
+
+
+# What is refused at once
+
+
+WRONG: list[tuple[dict[str, Any], str]] = [
+    ({"state": {"cuont": "count_next"}}, "no input `cuont` to be a state"),
+    ({"state": {"count": "next"}}, "no output `next` for state `count` to become"),
+    ({"owners": {"count": "alice"}}, "State `count` has no owner"),
+    ({"state_range": {"x": (0, 1)}}, "`x` is no state"),
+    ({"state_range": {"count": (3, 2)}}, "State `count` can't lie between 3 and 2"),
+    ({"state_range": {"count": (1, 2)}}, "State `count` can't lie between 1 and 2"),
+    ({"reveal_as": {"count_next": "argmax"}}, "no output `count_next` to reveal"),
+]
+
+
+@pytest.mark.parametrize(("options", "told"), WRONG)
+def test_what_makes_no_sense_is_refused(options: dict[str, Any], told: str) -> None:
+    given: dict[str, Any] = {"state": STATE, "calibrate": {"x": X}} | options
+    with pytest.raises(UsageError, match=told):
+        veilgraph.compile(STEP, **given)
+
+
+def test_a_suite_that_keeps_nothing_has_no_states(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(SUITES_BY_NAME, "rep3", replace(SUITES_BY_NAME["rep3"], states=None))
+    with pytest.raises(UsageError, match="Suite rep3 keeps nothing from run to run"):
+        veilgraph.compile(STEP, state=STATE, calibrate={"x": X})
+
+
+def test_a_range_needs_samples() -> None:
+    with pytest.raises(UsageError, match="The range of a state is held on samples"):
+        veilgraph.compile(STEP, state=STATE, state_range={"count": (-1, 1)})
+
+
+def test_a_state_has_one_shape() -> None:
+    nodes = [node("Add", "count", "x", "count_next")]
+    shapes = {"count": (1, 1), "count_next": SHAPE}
+    with pytest.raises(UsageError, match="State `count` has shape 1x1, and 1x4 too"):
+        veilgraph.compile(
+            model(nodes, ["x", "count"], ["count_next"], shapes),
+            state=STATE,
+            calibrate={"x": X},
+        )
+
+
+def test_a_state_that_leaves_its_range_on_the_samples() -> None:
+    with pytest.raises(AccuracyError, match=r"State `count` reaches .* outside its range"):
+        veilgraph.compile(STEP, state=STATE, state_range={"count": (-10, 10)}, calibrate={"x": X})
+
+
+def test_a_state_that_grows_without_end() -> None:
+    grown = model(
+        [node("Mul", "count", "count", "c"), node("Add", "c", "x", "count_next")],
+        ["x", "count"],
+        ["count_next"],
+    )
+    with pytest.raises(AccuracyError, match="State `count` is not finite"):
+        veilgraph.compile(grown, state=STATE, calibrate={"x": 5 + X})
+
+
+@pytest.mark.parametrize(
+    ("entries", "options", "told"),
+    [
+        ({"a b": STEP}, {}, "Entries are named a b"),
+        ({}, {}, "Entries are named nothing"),
+        (ENTRIES, {"public": ["w"]}, "are one model's, and here are several"),
+        (
+            {"step": STEP, "wide": model([node("Neg", "x", "y")], ["x"], ["y"], {"x": (1, 5)})},
+            {},
+            "Input `x` has one shape in one entry",
+        ),
+        (
+            {"step": STEP, "still": model([node("Neg", "w", "y")], ["x"], ["y"])},
+            {"owners": {"weights": "public"}, "calibrate": {"x": X}},
+            "Entry `still` returns `y`, which is public",
+        ),
+    ],
+)
+def test_entries_that_make_no_sense(entries: Any, options: dict[str, Any], told: str) -> None:
+    with pytest.raises(UsageError, match=told):
+        veilgraph.compile(entries, **({"state": STATE} | options))
+
+
+def test_an_entry_that_is_not_there() -> None:
+    plan, weights = counter("rep3")
+    with pytest.raises(UsageError, match="The plan has no entry `sum`"):
+        simulate_many(plan, weights, [{}], entries=["sum"])
+
+
+# Sessions over TLS
+
+
+class Hosts:
+    """Three hosts with one plan, and what each of them does in a session."""
+
+    def __init__(self, folder: Path, suite: str) -> None:
+        self.folder, self.files = folder, write_parties(folder, timeout_seconds=20)
+        self.plan, _ = counter(suite)
+
+    def state(self, name: str) -> Path:
+        return self.folder / f"{name}.state"
+
+    def together(
+        self, act: Callable[[Session, str], Any], **options: Callable[[str], Any]
+    ) -> dict[str, Any]:
+        """`act` at each party; options are made by the party's name."""
+
+        def one(name: str) -> Any:
+            own = {option: make(name) for option, make in options.items()}
+            keeps = self.plan.party(name).states
+            own = {k: v for k, v in own.items() if k != "resume" or keeps}
+            with Session(self.plan, name, self.files[name], trust_author=True, **own) as session:
+                return act(session, name)
+
+        names = list(self.files)
+        return dict(zip(names, run_threads([lambda n=n: one(n) for n in names]), strict=True))
+
+    def steps(self, first: int, last: int, saves: bool = True) -> Callable[[Session, str], None]:
+        def act(session: Session, name: str) -> None:
+            for x in X[first:last]:
+                session.run({"x": x} if name == "alice" else {}, "step")
+            if saves and self.plan.party(name).states:
+                session.save_state(self.state(name))
+
+        return act
+
+
+def told_total(session: Session, name: str) -> Any:
+    return session.run({}, "reveal").get("total")
+
+
+@pytest.mark.parametrize("suite", SUITES)
+def test_a_state_is_saved_resumed_in_another_session_and_revealed(
+    tmp_path: Path, suite: str
+) -> None:
+    hosts = Hosts(tmp_path, suite)
+    hosts.together(hosts.steps(0, 60))
+    hosts.together(hosts.steps(60, 100), resume=hosts.state)
+    found = hosts.together(told_total, resume=hosts.state)
+    assert near(found["bob"], X.sum(axis=0))
+    assert near(hosts.together(told_total)["bob"], 0)  # without a file from zero
+
+
+def test_a_mixture_of_files_is_refused_by_name(tmp_path: Path) -> None:
+    hosts = Hosts(tmp_path, "rep3")
+    hosts.together(hosts.steps(0, 2))
+    hosts.together(hosts.steps(2, 3), resume=hosts.state)
+
+    def older(name: str) -> Path:
+        return hosts.state(name).with_suffix(".state.before" if name == "bob" else ".state")
+
+    found = hosts.together(told_total, resume=older)
+    assert all(isinstance(error, SecurityAbort | PeerError) for error in found.values())
+    assert any(
+        "begins from what run 2 of session" in str(e) or "begins from what run 1 of" in str(e)
+        for e in found.values()
+    )
+    every = hosts.together(told_total, resume=lambda n: hosts.state(n).with_suffix(".state.before"))
+    assert near(every["bob"], X[:2].sum(axis=0))
+
+
+def test_a_file_beside_zero_is_refused(tmp_path: Path) -> None:
+    hosts = Hosts(tmp_path, "rep3")
+    hosts.together(hosts.steps(0, 1))
+    found = hosts.together(told_total, resume=lambda n: None if n == "carol" else hosts.state(n))
+    assert any("from zero" in str(error) for error in found.values())
+
+
+def test_files_of_others_are_refused(tmp_path: Path) -> None:
+    hosts = Hosts(tmp_path, "rep3")
+    hosts.together(hosts.steps(0, 1))
+
+    def session(**options: Any) -> Session:
+        return Session(hosts.plan, "alice", hosts.files["alice"], trust_author=True, **options)
+
+    with pytest.raises(SecurityAbort, match="is bob's, and this is alice"):
+        session(resume=hosts.state("bob"))
+    with pytest.raises(UsageError, match="can't be read"):
+        session(resume=tmp_path / "nothing")
+    whole = hosts.state("alice").read_bytes()
+    content = bytearray(hosts.state("alice").read_bytes())
+    content[-20] ^= 1
+    hosts.state("alice").write_bytes(bytes(content))
+    with pytest.raises(SecurityAbort):
+        session(resume=hosts.state("alice"))
+    hosts.state("alice").write_bytes(whole)
+    hosts.plan, _ = veilgraph.compile(STEP, state=STATE, calibrate={"x": X}, frac_bits=7)
+    with pytest.raises(SecurityAbort, match="another layout"):
+        session(resume=hosts.state("alice"))
+
+
+def test_who_keeps_no_state_has_no_file(tmp_path: Path) -> None:
+    hosts = Hosts(tmp_path, "additive")
+    with pytest.raises(UsageError, match="carol keeps no state in this plan"):
+        Session(hosts.plan, "carol", hosts.files["carol"], trust_author=True, resume=tmp_path / "x")
+
+
+def test_parties_that_run_different_entries_stop(tmp_path: Path) -> None:
+    hosts = Hosts(tmp_path, "rep3")
+
+    def act(session: Session, name: str) -> Any:
+        return session.run({}, "reveal" if name == "bob" else "start")
+
+    def given(session: Session, name: str) -> Any:
+        if name != "alice":
+            return act(session, name)
+        return session.run({"start": X[0]}, "start")
+
+    found = hosts.together(given)
+    assert any("bob runs entry `reveal`, and this party `start`" in str(e) for e in found.values())
+
+
+def test_a_run_that_breaks_off_loses_the_state(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nothing is run or saved on half a state; what was wrong before a run began loses nothing."""
+    hosts = Hosts(tmp_path, "rep3")
+
+    def act(session: Session, name: str) -> Any:
+        if name == "alice":
+            with pytest.raises(AccuracyError):
+                session.run({"x": np.full(SHAPE, 1e6, np.float32)}, "step")
+        session.run({"x": X[0]} if name == "alice" else {}, "step")
+        party = session._party
+        phases = party._loops[Phase.ONLINE, 0]
+
+        def broken(number: int, record: Any) -> None:
+            raise PeerError("bob is gone.")
+
+        monkeypatch.setattr(phases, "run", broken)
+        with pytest.raises(PeerError):
+            session.run({"x": X[1]} if name == "alice" else {}, "step")
+        with pytest.raises(SecurityAbort, match="its states are lost"):
+            session.run({"x": X[1]} if name == "alice" else {}, "step")
+        with pytest.raises(SecurityAbort, match="its states are lost"):
+            session.save_state(hosts.state(name))
+        return True
+
+    assert all(found is True for found in hosts.together(act).values())
+
+
+# On the command line
+
+
+def test_the_command_line_compiles_entries_and_states(tmp_path: Path) -> None:
+    for name, each in ENTRIES.items():
+        (tmp_path / f"{name}.onnx").write_bytes(each.SerializeToString())
+    np.savez(tmp_path / "samples.npz", **SAMPLES)
+    entries = [f"--entry={name}={tmp_path / f'{name}.onnx'}" for name in ENTRIES]
+    options = ["--state=count=count_next", "--state-range=count=-500:500"]
+    plan = tmp_path / "count.plan"
+    ending = ["--calibrate", str(tmp_path / "samples.npz"), "-o", str(plan)]
+    found = CliRunner().invoke(main, ["compile", *entries, *options, *ending])
+    assert found.exit_code == 0, found.output
+    manifest = veilgraph.Plan.load(plan).manifest
+    assert (manifest.entries, dict(manifest.states)) == (tuple(ENTRIES), STATE)
+    refused = [
+        (["compile", *ending], "One MODEL is compiled"),
+        (["compile", "a.onnx", *entries, *ending], "One MODEL is compiled"),
+        (["compile", *entries, "--compare-owners"], "Comparisons are of one model"),
+        (["compile", "a.onnx", "--state-range=x=1", *ending], "is no range like"),
+        (["run", str(plan), *RUN, "--resume"], "--resume goes on from a file"),
+    ]
+    for command, told in refused:
+        assert told in CliRunner().invoke(main, command).output
+
+
+RUN = ("--party", "alice", "--config", "alice.yaml")
+
+
+def test_check_is_for_plans_without_states() -> None:
+    plan, weights = counter("rep3")
+    with pytest.raises(UsageError, match="takes plans of one model, without states"):
+        check(plan, weights, STEP, {"x": X})
+
+
+def test_a_store_holds_no_state(tmp_path: Path) -> None:
+    """What is prepared needs none, and leaves none changed; several entries are not prepared."""
+    hosts = Hosts(tmp_path, "rep3")
+    stored = hosts.together(lambda session, name: session.prepare(tmp_path / f"s{name}", 1))
+    assert all("plans of one entry" in str(error) for error in stored.values())
+    hosts.plan, _ = veilgraph.compile(
+        STEP, state=STATE, calibrate={"x": X}, receivers={"count_next": ["bob"]}
+    )
+
+    def prepares(session: Session, name: str) -> Any:
+        session.run({"x": X[0]} if name == "alice" else {})
+        session.prepare(tmp_path / f"s{name}", 2)
+        found = session.run({"x": X[1]} if name == "alice" else {})
+        session.save_state(hosts.state(name))
+        return found.get("count_next")
+
+    made = hosts.together(prepares)["bob"]
+    assert np.abs(made - X[:2].sum(axis=0)).max() < 0.05
+
+    def goes_on(session: Session, name: str) -> Any:
+        for x in X[2:4]:
+            found = session.run({"x": x} if name == "alice" else {})
+        return found.get("count_next")
+
+    store = {"store": lambda name: tmp_path / f"s{name}"}
+    found = hosts.together(goes_on, resume=hosts.state, **store)
+    assert np.abs(found["bob"] - X[:4].sum(axis=0)).max() < 0.1

@@ -122,7 +122,8 @@ def rolled(graph: Graph, states: States, samples: Samples) -> dict[str, NDArray[
     shapes = {n: shape_of(graph.inputs[n]) for n in names}
     shapes |= {n: shape_of(graph.outputs[after]) for n, after in kept.items()}
     found = {name: [np.zeros(shape, np.float32)] for name, shape in shapes.items()}
-    for number in range(min((len(array) for array in samples.values()), default=0)):
+    runs = min((len(array) for array in samples.values()), default=0)
+    for number in range(runs if kept else 0):  # what no run changes stays zero
         now = {name: found[name][-1] for name in names}
         given = {n: array[number] for n, array in samples.items()} | now
         with np.errstate(over="ignore", invalid="ignore"):  # told below

@@ -16,9 +16,12 @@ from onnx import ModelProto, TensorProto, helper, numpy_helper
 from three_parties import run_threads, write_parties
 
 import veilgraph
+from veilgraph import states
 from veilgraph.checks.checking import check
 from veilgraph.cli import main
 from veilgraph.ir.errors import AccuracyError, PeerError, SecurityAbort, UsageError
+from veilgraph.ir.graph.program import Graph
+from veilgraph.ir.meaning.graph import evaluate
 from veilgraph.ir.plan.tables import Phase
 from veilgraph.runtime.simulate import simulate_many
 from veilgraph.session import Session
@@ -144,6 +147,23 @@ def test_a_model_alone_reveals_what_is_asked_for() -> None:
     answer = simulate_many(plan, weights, [{"x": x} for x in X[:20]])
     for number, run in enumerate(answer.runs):
         assert np.abs(run.outputs["count_next"] - X[: number + 1].sum(axis=0)).max() < 0.05
+
+
+@pytest.mark.parametrize(("state", "evaluations"), [(STATE, 7), (None, 0)])
+def test_samples_are_run_one_after_the_other_for_states_alone(
+    monkeypatch: pytest.MonkeyPatch, state: Mapping[str, str] | None, evaluations: int
+) -> None:
+    """Once a sample where a state is kept; a model without states is not evaluated for them."""
+    seen: list[Any] = []
+
+    def counted(graph: Graph, given: Mapping[str, Any]) -> Any:
+        seen.append(given)
+        return evaluate(graph, given)
+
+    monkeypatch.setattr(states, "evaluate", counted)
+    samples = {"x": X[:7]} if state else {"x": X[:7], "count": X[:7]}
+    veilgraph.compile(STEP, state=state, calibrate=samples)
+    assert len(seen) == evaluations
 
 
 def test_what_nobody_asks_for_is_revealed_to_nobody() -> None:

@@ -21,6 +21,7 @@ from veilgraph.ir.errors import AccuracyError, UsageError
 from veilgraph.ir.graph.program import Graph
 from veilgraph.ir.meaning.graph import evaluate
 from veilgraph.ir.secret.types import RangeSource, RealRange
+from veilgraph.passes.party.expand_protocols import is_revealed
 from veilgraph.passes.ranges.calibrate import outward
 from veilgraph.targets.target import Target
 
@@ -81,8 +82,7 @@ class States:
 
     def revealed(self, graph: Graph, target: Target) -> list[str]:
         """The outputs of `graph` that go to somebody, and may take another form."""
-        kept = set(self.following.values())
-        return [name for name in graph.outputs if name not in kept or name in target.receivers]
+        return [name for name in graph.outputs if is_revealed(name, self.following, target)]
 
 
 def _check_pair(graphs: Sequence[Graph], name: str, following: str) -> None:

@@ -385,10 +385,7 @@ def _verify_masking(program: Program) -> None:
     if program.options.is_joined:
         return
     target = program.target
-    receivers = {
-        name: [target.member(who).party for who in target.receiver(name)]
-        for name in revealed(program)
-    }
+    receivers = target.numbers_receiving(revealed(program))
     verify_masking(program.schedule, coalitions(target), receivers)
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from veilgraph.ir.errors import UsageError
@@ -83,6 +83,10 @@ class Target:
 
     def receiver(self, name: str) -> tuple[str, ...]:
         return self.receivers.get(name, (self.default_owner,))
+
+    def numbers_receiving(self, names: Iterable[str]) -> dict[str, list[int]]:
+        """The parties, by their numbers in the plan, that each of these outputs goes to."""
+        return {name: [self.member(who).party for who in self.receiver(name)] for name in names}
 
     def variants(self, name: str) -> tuple[Variant, ...]:
         """Those of an op or building block that may be taken, the suite's first one first.

@@ -39,12 +39,8 @@ def join_entries(
     common = expand_entries(entries, target, fixed_roles, kept)
     common.expanded = prune(common.expanded)
     schedule = batch_rounds(common.expanded.program)
-    receivers = {
-        node["name"]: [target.member(who).party for who in target.receiver(node["name"])]
-        for node in common.expanded.program.nodes
-        if node.op is ops.OUTPUT
-    }
-    verify_masking(schedule, coalitions(target), receivers)
+    outputs = [n["name"] for n in common.expanded.program.nodes if n.op is ops.OUTPUT]
+    verify_masking(schedule, coalitions(target), target.numbers_receiving(outputs))
     return common, schedule
 
 

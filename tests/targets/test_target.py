@@ -20,6 +20,7 @@ def test_who_takes_part() -> None:
     assert three.everyone == ("x", "y", "z")
     assert (three.owner("image"), three.owner("other"), three.weights_owner) == ("z", "x", "y")
     assert three.receiver("label") == ("x", "y")
+    assert three.numbers_receiving(["label", "other"]) == {"label": [0, 1], "other": [0]}
     dealt = target("additive", ["x", "y"], dealer="judge")
     assert dealt.parties == ("x", "y")
     assert dealt.everyone == ("x", "y", "judge")

@@ -104,15 +104,16 @@ def expand_protocols(
             first.
         states: of each state, the output that it is in the next run.
     """
-    expansion = _Expansion(Common.of(target), secret, target, fixed_roles, states, choices or {})
-    return expansion.run()
+    entry = Entry("", secret, states, choices or {})
+    return _Expansion(Common.of(target), entry, target, fixed_roles).run()
 
 
 @dataclass(frozen=True)
 class Entry:
-    """One of several programs over the same weights and states.
+    """One of several programs over the same weights and states, or the only one.
 
     Attributes:
+        name: "" of a program that is alone.
         states: of each state that it keeps, by name, the output that it is in the next run.
         choices: as for `expand_protocols`.
     """
@@ -142,16 +143,7 @@ def expand_entries(
         common.taken |= {a.name for a in entry.secret.arguments if not a.is_weight}
     for number, entry in enumerate(entries):
         with common.expanded.program.in_entry(number):
-            _Expansion(
-                common,
-                entry.secret,
-                target,
-                fixed_roles,
-                entry.states,
-                entry.choices,
-                entry.name,
-                kept,
-            ).run()
+            _Expansion(common, entry, target, fixed_roles, kept).run()
     return common
 
 
@@ -175,56 +167,49 @@ class _Expansion:
     def __init__(
         self,
         common: Common,
-        secret: SecretProgram,
+        entry: Entry,
         target: Target,
         fixed_roles: bool,
-        states: Mapping[str, str],
-        choices: Choices,
-        entry: str = "",
         kept: Mapping[str, Encoding] = NO_ENCODINGS,
     ) -> None:
         self.common = common
-        self.secret = secret
-        self.states = states
         self.entry = entry
         self.kept = kept
         self.target = target
-        self.choices = choices
         self.program = common.expanded.program
         self.parties = replace(
             target.placed(self.program),
-            receiver=only_receiver(secret, target, states),
+            receiver=only_receiver(entry.secret, target, entry.states),
             fixed_roles=fixed_roles,
             chosen=target.protocols,
             made=common.made,
         )
-        self.expanded = common.expanded
         self.sharings: dict[ir.Value, Sharing] = {}
         self.rounded = dict(self._rounded())
         self.tables: dict[tuple[tuple[int, ...], bytes], Sharing] = {}
-        self.numbers = common.numbers
 
     def run(self) -> Expanded:
-        arguments = zip(self.secret.block.arguments, self.secret.arguments, strict=True)
-        for value, argument in arguments:
+        secret, states = self.entry.secret, self.entry.states
+        for value, argument in zip(secret.block.arguments, secret.arguments, strict=True):
             self.sharings[value] = self._argument(argument)
-        for op in self.secret.operations:
+        for op in secret.operations:
             result = op.operation.results[0]
             if result not in self.rounded:
                 self.sharings[result] = self._operation(op)
-        for name, value in self.secret.outputs.items():
-            if is_revealed(name, self.states, self.target):
+        for name, value in secret.outputs.items():
+            if is_revealed(name, states, self.target):
                 self._output(name, value)
-        for state, name in self.states.items():
-            self._keep(state, self.secret.outputs[name])
-        return self.expanded
+        for state, name in states.items():
+            self._keep(state, secret.outputs[name])
+        return self.common.expanded
 
     def _rounded(self) -> Iterator[tuple[ir.Value, SecretOp]]:
         """What is truncated for one receiver alone: that is done as it is revealed."""
         if self.target.suite.reveal_truncated is None:
             return
-        kept = [self.secret.outputs[name] for name in self.states.values()]
-        for name, value in self.secret.outputs.items():
+        outputs = self.entry.secret.outputs
+        kept = [outputs[name] for name in self.entry.states.values()]
+        for name, value in outputs.items():
             if value in kept:
                 continue
             op = None if isinstance(value, ir.BlockArgument) else value.owner.opview
@@ -241,16 +226,16 @@ class _Expansion:
                 return self._state(argument)
         phase = Phase.SETUP if argument.is_weight else Phase.ONLINE
         with self._layer(note), self.program.in_phase(phase):
-            return self._shared(argument)
+            return self._weight(argument) if argument.is_weight else self._shared(argument)
 
     def _shared(self, argument: Argument) -> Sharing:
         """What an owner shares, or what all parties have shares of already."""
         name, shape, suite = argument.name, argument.tensor.shape, self.target.suite
         type = words(argument.tensor.encoding.ring_bits)
-        if argument.is_weight:
-            return self._weight(argument)
+        if argument.owner == SHARED:
+            return suite.from_shares(self.parties, name, shape, type)
         source = self.target.member(argument.owner)
-        value = self.program.source("input", name, source.party, shape, type)
+        value = self.program.source(argument.role, name, source.party, shape, type)
         return suite.share(self.parties, source, value)
 
     def _state(self, argument: Argument) -> Sharing:
@@ -283,31 +268,24 @@ class _Expansion:
 
     def _weight(self, argument: Argument) -> Sharing:
         """Shared once for all entries in which it is the same."""
-        tensor, real = argument.tensor, self.secret.weights.get(argument.name)
+        tensor, real = argument.tensor, self.entry.secret.weights.get(argument.name)
         # A program that was read from text has no values.
-        value = b"" if real is None or not self.entry else hashlib.sha256(real.tobytes()).digest()
+        value = (
+            b"" if real is None or not self.entry.name else hashlib.sha256(real.tobytes()).digest()
+        )
         key = (argument.name, tensor, value)
         if key not in self.common.weights:
-            self.common.weights[key] = self._shared_weight(argument)
+            named = replace(argument, name=self.common.fresh_name(argument.name, self.entry.name))
+            self.common.arguments.append(named)
+            if real is not None:
+                self.common.values[named.name] = real
+            self.common.weights[key] = self._shared(named)
         return self.common.weights[key]
-
-    def _shared_weight(self, argument: Argument) -> Sharing:
-        shape, suite = argument.tensor.shape, self.target.suite
-        type = words(argument.tensor.encoding.ring_bits)
-        name = self.common.fresh_name(argument.name, self.entry)
-        self.common.arguments.append(replace(argument, name=name))
-        if argument.name in self.secret.weights:
-            self.common.values[name] = self.secret.weights[argument.name]
-        if argument.owner == SHARED:
-            return suite.from_shares(self.parties, name, shape, type)
-        source = self.target.member(argument.owner)
-        value = self.program.source("weight", name, source.party, shape, type)
-        return suite.share(self.parties, source, value)
 
     def _public(self, argument: Argument) -> Sharing:
         """A weight that every party has: a constant of the plan."""
         encoding = argument.tensor.encoding
-        real = self.secret.weights[argument.name]
+        real = self.entry.secret.weights[argument.name]
         integers = encode(real, encoding.frac_bits, encoding.ring_bits)
         return Sharing((self._constant(integers, argument.tensor),), Form.PUBLIC)
 
@@ -318,18 +296,18 @@ class _Expansion:
         name, operation = op.operation.name.removeprefix("secret."), operation_of(op)
         place = op.location.name_str if isinstance(op.location, ir.Location) else ""
         note = LayerNote(place, name, tensor, RealRange.of(op))
-        chosen = self.choices.get(op.operation.results[0], self.target.protocols)
+        chosen = self.entry.choices.get(op.operation.results[0], self.target.protocols)
         parties, suite = replace(self.parties, chosen=chosen, used={}), self.target.suite
         operands = [self.sharings[value] for value in op.operation.operands]
         operands += self._tables(form_of(op))
         with self._layer(note):
             protocol = suite.called(parties, operation.name, place)
             result: Sharing = protocol(parties, operation, *operands)
-        self.expanded.notes[-1] = replace(note, protocol=suite.choices(parties.used))
+        self.common.expanded.notes[-1] = replace(note, protocol=suite.choices(parties.used))
         return result
 
     def _tables(self, form: FunctionForm | None) -> Iterator[Sharing]:
-        """Of a real function; equal ones are there once."""
+        """Of a real function; equal ones are one sharing, of which a suite makes things once."""
         for table in form.tables() if form else ():
             key = table.shape, table.tobytes()
             if key not in self.tables:
@@ -342,11 +320,12 @@ class _Expansion:
         if value.size and (value == value.flat[0]).all():
             return self.program.const(int(value.flat[0]), result.shape, type)
         key = type.bits, value.shape, value.tobytes()
-        if key not in self.numbers:
-            self.numbers[key] = len(self.expanded.constants)
-            self.expanded.constants.append(value)
-            self.expanded.constant_rings.append(type.bits)
-        return self.program.constant(self.numbers[key], result.shape, type)
+        numbers, expanded = self.common.numbers, self.common.expanded
+        if key not in numbers:
+            numbers[key] = len(expanded.constants)
+            expanded.constants.append(value)
+            expanded.constant_rings.append(type.bits)
+        return self.program.constant(numbers[key], result.shape, type)
 
     def _output(self, name: str, value: ir.Value) -> None:
         tensor = Tensor.of(value)
@@ -356,7 +335,7 @@ class _Expansion:
                 clear = self._revealed(member, value)
                 if self.program.entry and clear.phase == Phase.SETUP:
                     raise UsageError(
-                        f"Entry `{self.entry}` returns `{name}`, which is public.",
+                        f"Entry `{self.entry.name}` returns `{name}`, which is public.",
                         "Leave it out: nothing has to be computed for it.",
                     )
                 self.program.output(clear, member.party, name, tensor.encoding.frac_bits)
@@ -384,7 +363,7 @@ class _Expansion:
         return self.target.suite.reveal(self.parties, receiver, sharing)
 
     def _layer(self, note: LayerNote) -> AbstractContextManager[None]:
-        self.expanded.notes.append(note)
+        self.common.expanded.notes.append(note)
         return self.program.in_layer(note.name)
 
 

@@ -27,6 +27,7 @@ from veilgraph.ir.secret.program import Argument, SecretProgram
 from veilgraph.ir.secret.types import Encoding, RealRange, Secrecy, Tensor
 from veilgraph.ir.types import MAX_RING_BITS, words
 from veilgraph.passes.secret.function_protocols import form_of, operation_of, public_table
+from veilgraph.passes.secret.keep_states import recoding
 from veilgraph.targets.suite import Form, Member, Operation, Sharing, States
 from veilgraph.targets.target import Target
 from veilgraph.targets.variants import Variant
@@ -248,17 +249,10 @@ class _Expansion:
 
     def _recoded(self, x: Sharing, found: Encoding, wanted: Encoding) -> Sharing:
         """The same real numbers in another encoding; public ones where there is one already."""
-        more, ring_bits = wanted.frac_bits - found.frac_bits, wanted.ring_bits
-        if more < 0:
-            return self._applied("truncate", x, ring_bits, {"bits": -more})
-        if ring_bits != found.ring_bits:
-            x = self._applied("reduce" if ring_bits < found.ring_bits else "lift", x, ring_bits, {})
-        return self._applied("scale", x, ring_bits, {"factor": 1 << more}) if more else x
-
-    def _applied(self, op: str, x: Sharing, ring_bits: int, attrs: Mapping[str, Any]) -> Sharing:
-        operation = Operation(op, x.shape, ring_bits, attrs)
-        result: Sharing = self.target.suite.called(self.parties, op)(self.parties, operation, x)
-        return result
+        for step in recoding(found, wanted):
+            operation = Operation(step.name, x.shape, wanted.ring_bits, step.attrs)
+            x = self.target.suite.called(self.parties, step.name)(self.parties, operation, x)
+        return x
 
     @property
     def _states(self) -> States:

@@ -10,7 +10,7 @@ wider is truncated, which is unbiased and off by one unit in the last place at m
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -19,7 +19,7 @@ from torch_mlir import ir
 from veilgraph.ir.meaning.integers import encode
 from veilgraph.ir.plan.tables import AS_KEPT
 from veilgraph.ir.secret import ops as secret_ops
-from veilgraph.ir.secret.ops import Stated, attributes_of
+from veilgraph.ir.secret.ops import SecretOp, Stated, attributes_of
 from veilgraph.ir.secret.program import Argument, SecretProgram
 from veilgraph.ir.secret.types import Encoding, RealRange, Secrecy, Tensor
 
@@ -55,18 +55,48 @@ class KeepStates:
 def kept(value: ir.Value, state: Argument) -> ir.Value:
     """The same real numbers in the encoding of a state."""
     wanted, found = state.tensor.encoding, Tensor.of(value).encoding
-    more = wanted.frac_bits - found.frac_bits
-    declared = state.range
     if found.secrecy is Secrecy.PUBLIC:
-        return _constant(value, wanted, declared)
+        return _constant(value, wanted, state.range)
+    for step in recoding(found, wanted):
+        stated = Stated(frac_bits=step.frac_bits, ring_bits=wanted.ring_bits)
+        value = step.kind.build(value, range=state.range, stated=stated, **step.attrs)
+    return value
+
+
+@dataclass(frozen=True)
+class Recoding:
+    """One op on the way from one encoding to another; its result is in the ring of the latter.
+
+    Attributes:
+        frac_bits: of its result.
+    """
+
+    kind: type[SecretOp]
+    frac_bits: int
+    attrs: Mapping[str, int]
+
+    @property
+    def name(self) -> str:
+        """The protocol's in a suite."""
+        operation: str = self.kind.OPERATION_NAME
+        return operation.removeprefix("secret.")
+
+
+def recoding(found: Encoding, wanted: Encoding) -> Iterator[Recoding]:
+    """The ops that bring secret numbers into another encoding, in order; none if it is the same.
+
+    Fewer fraction bits are a truncation, which changes the ring in passing; more are a factor, in
+    the new ring.
+    """
+    more, frac_bits = wanted.frac_bits - found.frac_bits, wanted.frac_bits
     if more < 0:
-        stated = Stated(ring_bits=wanted.ring_bits, frac_bits=wanted.frac_bits)
-        return secret_ops.Truncate.build(value, range=declared, stated=stated, bits=-more)
-    value = _in_ring(value, wanted, declared)
-    if more == 0:
-        return value
-    stated = Stated(frac_bits=wanted.frac_bits, ring_bits=wanted.ring_bits)
-    return secret_ops.Scale.build(value, range=declared, stated=stated, factor=1 << more)
+        yield Recoding(secret_ops.Truncate, frac_bits, {"bits": -more})
+        return
+    if found.ring_bits != wanted.ring_bits:
+        kind = secret_ops.Reduce if found.ring_bits > wanted.ring_bits else secret_ops.Lift
+        yield Recoding(kind, found.frac_bits, {})
+    if more > 0:
+        yield Recoding(secret_ops.Scale, frac_bits, {"factor": 1 << more})
 
 
 def _constant(value: ir.Value, wanted: Encoding, declared: RealRange) -> ir.Value:
@@ -76,12 +106,3 @@ def _constant(value: ir.Value, wanted: Encoding, declared: RealRange) -> ir.Valu
     named = {"value": encode(real, wanted.frac_bits, wanted.ring_bits)}
     stated = Stated(frac_bits=wanted.frac_bits, ring_bits=wanted.ring_bits)
     return secret_ops.Constant.build(range=declared, stated=stated, **named)
-
-
-def _in_ring(value: ir.Value, wanted: Encoding, declared: RealRange) -> ir.Value:
-    found = Tensor.of(value).encoding
-    if found.ring_bits == wanted.ring_bits:
-        return value
-    kind = secret_ops.Reduce if found.ring_bits > wanted.ring_bits else secret_ops.Lift
-    stated = Stated(ring_bits=wanted.ring_bits, frac_bits=found.frac_bits)
-    return kind.build(value, range=declared, stated=stated)

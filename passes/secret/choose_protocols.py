@@ -17,12 +17,17 @@ from veilgraph.ir.secret.function_forms import FunctionForm
 from veilgraph.ir.secret.ops import SecretOp
 from veilgraph.ir.secret.program import SecretProgram
 from veilgraph.ir.secret.types import Secrecy, Tensor
-from veilgraph.ir.types import words
 from veilgraph.passes.party.expand_protocols import Choices
-from veilgraph.passes.secret.function_protocols import any_tables, form_of, operation_of
-from veilgraph.passes.secret.protocol_costs import communication, parties_of, source
+from veilgraph.passes.secret.function_protocols import form_of, operation_of
+from veilgraph.passes.secret.protocol_costs import (
+    any_constant,
+    any_tables,
+    of_call,
+    parties_of,
+    source,
+)
 from veilgraph.targets.blocks.linear import additive
-from veilgraph.targets.suite import Form, Operation, Parties, Sharing
+from veilgraph.targets.suite import Operation, Parties, Sharing
 from veilgraph.targets.target import Target
 from veilgraph.targets.variants import Variant
 
@@ -146,18 +151,14 @@ class _Prices:
         operands = [self._operand(p, f"x{j}", each) for j, each in enumerate(call.operands)]
         if call.form is not None:
             operands += any_tables(p, call.form)
-        before = len(p.program.nodes)
-        protocol = self.target.suite.called(p, call.operation.name, call.layer)
-        sent = communication(protocol(p, call.operation, *operands), before)
+        sent = of_call(p, self.target, call.operation, operands, call.layer)
         return Traced(sent.seconds(self.target.network, self.count_offline), p.used)
 
     def _operand(self, p: Parties, name: str, operand: Operand) -> Sharing:
         """What was computed is as products leave it."""
         tensor, encoding = operand.tensor, operand.tensor.encoding
         if encoding.secrecy is Secrecy.PUBLIC:
-            number = len(p.program.nodes)  # of no other tensor
-            public = p.program.constant(number, tensor.shape, words(encoding.ring_bits))
-            return Sharing((public,), Form.PUBLIC)
+            return any_constant(p, tensor.shape, encoding.ring_bits)
         is_weight = operand.role == "weight"
         x = source(p, self.target, name, tensor.shape, encoding.ring_bits, setup=is_weight)
         return x if operand.role else additive(p, x)

@@ -10,8 +10,7 @@ from veilgraph.ir.party.program import Value
 from veilgraph.ir.secret.function_forms import FunctionForm, function_form, row_form
 from veilgraph.ir.secret.ops import Function, RealFunction, SecretOp, attributes_of
 from veilgraph.ir.secret.types import Tensor
-from veilgraph.ir.types import MAX_RING_BITS, words
-from veilgraph.targets.suite import Form, Operation, Parties, Sharing
+from veilgraph.targets.suite import Form, Operation, Sharing
 
 
 def form_of(op: SecretOp) -> FunctionForm | None:
@@ -36,15 +35,6 @@ def computing(form: FunctionForm, shape: Shape, ring_bits: int, dropped_bits: in
     """A form's values, truncated by `dropped_bits`, where there are some."""
     truncated = {"bits": dropped_bits} if dropped_bits else {}
     return Operation(form.block, shape, ring_bits, form.parameters() | truncated)
-
-
-def any_tables(p: Parties, form: FunctionForm) -> list[Sharing]:
-    """Constants of a program of its own, in place of the public tables: to count costs."""
-    tables = []
-    for shape in form.table_shapes:
-        number = len(p.program.nodes)  # of no other tensor
-        tables.append(public_table(p.program.constant(number, shape, words(MAX_RING_BITS))))
-    return tables
 
 
 def public_table(value: Value) -> Sharing:

@@ -7,16 +7,18 @@ The communication cost model of what is chosen before there is a program: rings
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 
 from veilgraph.ir.party import ops
 from veilgraph.ir.party.program import Program, Shape
 from veilgraph.ir.plan.tables import Phase
-from veilgraph.ir.types import words
+from veilgraph.ir.secret.function_forms import FunctionForm
+from veilgraph.ir.types import MAX_RING_BITS, words
 from veilgraph.passes.party.batch_rounds import batch_rounds
+from veilgraph.passes.secret.function_protocols import public_table
 from veilgraph.targets.networks import Network
-from veilgraph.targets.suite import Member, Parties, Sharing
+from veilgraph.targets.suite import Member, Operation, Parties, Sharing
 from veilgraph.targets.target import Target
 from veilgraph.targets.variants import Variant
 
@@ -67,6 +69,29 @@ def source(
     with p.program.in_phase(phase):
         value = p.program.source(role, name, giver.party, shape, words(bits))
         return target.suite.share(p, giver, value)
+
+
+def any_constant(p: Parties, shape: Shape, bits: int) -> Sharing:
+    """A public tensor in Z_2^bits that is equal to no other of its program."""
+    return public_table(p.program.constant(len(p.program.nodes), shape, words(bits)))
+
+
+def any_tables(p: Parties, form: FunctionForm) -> list[Sharing]:
+    """In place of a real function's public tables."""
+    return [any_constant(p, shape, MAX_RING_BITS) for shape in form.table_shapes]
+
+
+def of_call(
+    p: Parties, target: Target, operation: Operation, operands: Iterable[Sharing], layer: str = ""
+) -> Communication:
+    """Of a protocol alone: what its operands were made with is apart.
+
+    Raises:
+        UnsupportedError: the suite has no protocol for the op; `layer` is where it stands.
+    """
+    before = len(p.program.nodes)
+    protocol = target.suite.called(p, operation.name, layer)
+    return communication(protocol(p, operation, *operands), before)
 
 
 def communication(result: Sharing, first: int = 0) -> Communication:

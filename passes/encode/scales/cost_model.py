@@ -22,8 +22,15 @@ from veilgraph.ir.plan.tables import WEIGHTS
 from veilgraph.ir.secret.function_forms import FunctionForm
 from veilgraph.ir.secret.ops import COUNTERPARTS
 from veilgraph.passes.encode.scales.fraction_bits import ScaleProblem, Trial
-from veilgraph.passes.secret.function_protocols import any_tables, computing
-from veilgraph.passes.secret.protocol_costs import FIRST, communication, parties_of, source
+from veilgraph.passes.secret.function_protocols import computing
+from veilgraph.passes.secret.protocol_costs import (
+    FIRST,
+    any_tables,
+    communication,
+    of_call,
+    parties_of,
+    source,
+)
 from veilgraph.targets.blocks.linear import additive
 from veilgraph.targets.suite import Member, Operation, Parties, Sharing
 from veilgraph.targets.target import Target
@@ -97,10 +104,7 @@ class Tracer:
         return self.target.member(clients[0]) if clients else FIRST
 
     def _sent(self, p: Parties, operation: Operation, operands: Sequence[Sharing]) -> int:
-        before = len(p.program.nodes)
-        protocol = self.target.suite.called(p, operation.name)
-        result: Sharing = protocol(p, operation, *operands)
-        return communication(result, before).bits
+        return of_call(p, self.target, operation, operands).bits
 
 
 class Priced(Enum):

@@ -1,9 +1,9 @@
 """Which values share a scale, and which are sums of products that wait for a truncation.
 
-    %a = conv %x, %w        a product: deferred, at the accumulator's scale s(x) + s(w) %b = add %a,
-    %r         still deferred, one accumulator with %a; the residual %r is shifted up to it %c =
-    relu %b            needs the stored scale: %a, %b, %c share one %d = sum_pool %c        and so
-    does %d
+    %a = conv %x, %w      a product: deferred, at the accumulator's scale s(x) + s(w)
+    %b = add %a, %r       still deferred, one accumulator with %a; the residual %r is shifted up
+    %c = relu %b          needs the stored scale: %a, %b, %c share one
+    %d = sum_pool %c      shares it too
 
 An accumulator (docs/encoding.md): all products that meet in a sum, until the step that needs fewer
 bits.
@@ -62,14 +62,17 @@ class Structure:
     """How scales depend on each other.
 
     Attributes:
-        stored: classes of values stored at one scale. accumulators: classes of deferred values,
-            which meet in one accumulator. rings: classes of deferred values in one ring:
-            accumulators, and what is made of them by factors. deferred: values that are sums of
-            products, not truncated yet. integral: values without fraction bits; their classes hold
-            nothing else. adaptable: weights and constants, that can be encoded at any scale; and
-            their layouts. products: in program order. residuals: (deferred sum, stored operand of
-            it). offsets: (sum or concatenation, adaptable operand of it). factors: (result,
-            operand, factor) of multiplications that need no truncation.
+        stored: classes of values stored at one scale.
+        accumulators: classes of deferred values, which meet in one accumulator.
+        rings: classes of deferred values in one ring: accumulators, and what is made of them by
+            factors.
+        deferred: values that are sums of products, not truncated yet.
+        integral: values without fraction bits; their classes hold nothing else.
+        adaptable: weights and constants, that can be encoded at any scale; and their layouts.
+        products: in program order.
+        residuals: (deferred sum, stored operand of it).
+        offsets: (sum or concatenation, adaptable operand of it).
+        factors: (result, operand, factor) of multiplications that need no truncation.
     """
 
     stored: Ties = field(default_factory=Ties)

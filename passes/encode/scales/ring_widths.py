@@ -20,14 +20,7 @@ from torch_mlir import ir
 from veilgraph.ir.graph.program import Graph
 from veilgraph.passes.encode.scales.accumulators import Structure
 
-CANDIDATE_WIDTHS = (
-    24,
-    32,
-    40,
-    48,
-    56,
-    64,
-)  # widths that a choice is made from: whole bytes on the wire
+CANDIDATE_WIDTHS = (24, 32, 40, 48, 56, 64)  # that are chosen from: whole bytes on the wire
 
 
 @dataclass(frozen=True)
@@ -36,9 +29,8 @@ class Readers:
 
     Attributes:
         accumulators: all there are, by their root, in program order. A class that nothing reads,
-            and that
-            no accumulator makes, is an accumulator of its own: its width bears on nothing but
-            itself.
+            and that no accumulator makes, is an accumulator of its own: its width bears on nothing
+            but itself.
         of: of each class's root.
         makers: of each class's root, the accumulators that values are truncated from into it.
     """

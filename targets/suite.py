@@ -7,6 +7,7 @@ device.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar
@@ -147,6 +148,7 @@ class Parties:
     fixed_roles: bool = False  # in every truncation, though links are then not balanced
     chosen: Mapping[str, Variant] = field(default_factory=dict)  # where not the suite's first
     used: dict[str, Variant] = field(default_factory=dict)  # by name, what was called
+    dealt: Counter[tuple[int, int]] = field(default_factory=Counter)  # bits, by who sends to whom
 
     def __iter__(self) -> Iterator[int]:
         return iter(range(len(self.order)))
@@ -158,7 +160,7 @@ class Parties:
     def provider(self) -> Provider:
         """Where correlated randomness comes from."""
         assert self.host is not None, "this target has no provider"
-        return Provider(self, self.host)
+        return Provider(self, self.host, tuple(self))
 
     def rotated(self, by: int) -> Parties:
         count = len(self.order)
@@ -215,36 +217,68 @@ class Dealt:
 
 @dataclass(frozen=True)
 class Provider:
-    """Correlated randomness for additive sharings, from a host that computes nothing.
+    """Correlated randomness for additive sharings among members, from a host that is none of them.
 
-    It shares a key with each party: what is only to be random costs no message.
+    It shares a key with each member: what is only to be random costs no message. Parts are in the
+    members' order. Members are all computing parties, or two for whom the third one prepares: it
+    says nothing more to them then.
     """
 
     parties: Parties
-    host: Member
+    host: Place
+    members: tuple[int, ...]
 
     def random(self, shape: Shape, type: Type) -> Dealt:
         """A random value that nobody but the provider knows.  Nothing is sent."""
-        p = self.parties
-        parts = tuple(p.draw((i, self.host), shape, type) for i in p)
+        parts = [self.parties.draw((i, self.host), shape, type) for i in self.members]
         total = parts[0]
         for part in parts[1:]:
             total = plus(self.own(total), self.own(part))
-        return Dealt(tuple(p.at(part, i) for i, part in enumerate(parts)), self.own(total))
+        return Dealt(self.each(parts), self.own(total))
 
     def deal(self, value: Value) -> tuple[Value, ...]:
-        """Parts of what the provider knows.  Offline; one value of its width to the last party."""
-        p, last = self.parties, len(self.parties) - 1
-        parts = [p.draw((i, self.host), value.shape, value.type) for i in range(last)]
+        """Parts of what the provider knows.  Offline; one value of its width to one member.
+
+        All others draw theirs. The member is who was sent least so far: links are balanced.
+        """
+        p, last = self.parties, min(self.members, key=self._sent)
+        drawn = {
+            i: p.draw((i, self.host), value.shape, value.type) for i in self.members if i != last
+        }
         rest = self.own(value)
-        for part in parts:
+        for part in drawn.values():
             rest = minus(rest, self.own(part))
-        sent = p.at(p.send(rest, self.host, last), last)
-        return (*(p.at(part, i) for i, part in enumerate(parts)), sent)
+        p.dealt[p.index(self.host), p.index(last)] += value.type.bits * value.elements
+        sent = p.send(rest, self.host, last)
+        return self.each([drawn.get(i, sent) for i in self.members])
+
+    def _sent(self, member: int) -> int:
+        return self.parties.dealt[self.parties.index(self.host), self.parties.index(member)]
+
+    def opened(self, parts: Sequence[Value]) -> Value:
+        """The sum of one part a member, at all of them: masked by the caller.  1 round."""
+        total: Value | None = None
+        for i, part in zip(self.members, parts, strict=True):
+            for j in self.members:
+                if j != i:
+                    part = self.parties.send(part, i, j)
+            total = part if total is None else plus(total, part)
+        assert total is not None
+        return total
 
     def own(self, value: Value) -> Value:
         """The provider's copy."""
         return self.parties.at(value, self.host)
+
+    def each(self, parts: Sequence[Value]) -> tuple[Value, ...]:
+        """The copies of parts where they belong."""
+        found = zip(parts, self.members, strict=True)
+        return tuple(self.parties.at(part, i) for part, i in found)
+
+    def plus_public(self, parts: Sequence[Value], public: Value) -> tuple[Value, ...]:
+        """Parts of the value plus what all members know."""
+        first, *others = parts
+        return (plus(first, self.parties.at(public, self.members[0])), *others)
 
 
 def plus(x: Value, y: Value) -> Value:
@@ -406,6 +440,6 @@ class Suite:
         return variant.function
 
     def choices(self, used: Mapping[str, Variant]) -> str:
-        """Of what was called, what there was a choice of: `compare=carry-tree`."""
+        """Of what was called, what there was a choice of: `compare=few-rounds`."""
         several = (name for name in used if len(self.protocols.get(name, ())) > 1)
         return ", ".join(f"{name}={used[name].name}" for name in several)

@@ -1,7 +1,7 @@
 """A second comparison of suite additive, for tests of choices: one function and one row.
 
-The borrow goes through one digit after another, in D - 1 rounds of one gate where the suite's tree
-takes ceil(log2 D) rounds of nearly two.
+The borrow goes through digits of two bits one after another, a merge of two in each round: fewer
+bits than the suite's merges of several send, in more rounds.
 """
 
 from __future__ import annotations
@@ -14,10 +14,11 @@ from models import model
 from onnx import ModelProto, helper
 
 from veilgraph.ir.party.program import Value
-from veilgraph.targets.blocks.carry import picked, xor
-from veilgraph.targets.suite import Parties, Sharing, Suite
+from veilgraph.targets.blocks.borrow import first_level, merged
+from veilgraph.targets.blocks.digits import Group, Split
+from veilgraph.targets.blocks.window import Parts
+from veilgraph.targets.suite import Provider, Suite
 from veilgraph.targets.suites import SUITES
-from veilgraph.targets.suites.additive import and_planes, digits
 
 PERCEPTRON: ModelProto = model(
     [
@@ -34,15 +35,13 @@ PERCEPTRON: ModelProto = model(
 )
 
 
-def ripple(p: Parties, c: Value, r: Value, low: int, count: int) -> Sharing:
-    """[c < r] on `count` bits from `low` up.  D - 1 rounds; 2 (D - 1) bits."""
-    G, P = digits(p, c, r, low, count)
-    below = picked(G, 0, 1)
-    for digit in range(1, G.type.bits):
-        assert P is not None
-        passed = and_planes(p, picked(P, digit - 1, 1), below)
-        below = xor(picked(G, digit, 1), passed)
-    return below
+def ripple(d: Provider, c: Value, r: Value, low: int, count: int) -> Parts:
+    """[c < r] on `count` bits from `low` up.  ceil(count / 2) - 1 rounds; 2 bits each."""
+    sizes = (*(2 for _ in range(count // 2)), *(1 for _ in range(count % 2)))
+    below, *above = first_level(d, c, r, low, Split(sizes, 2))
+    for digit in above:
+        below = merged(d, Group(2, True), [below, digit])
+    return below.G
 
 
 def copy_of(name: str, monkeypatch: pytest.MonkeyPatch) -> Suite:

@@ -46,7 +46,7 @@ class LayerNote:
     op: str
     tensor: Tensor | None = None
     range: RealRange | None = None
-    protocol: str = ""  # of what there was a choice of: `compare=carry-tree`
+    protocol: str = ""  # of what there was a choice of: `compare=few-rounds`
 
 
 @dataclass

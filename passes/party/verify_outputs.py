@@ -4,7 +4,8 @@ An output stands by name at a party that may have it, once. What is declared a p
 ends in one, at the party that it is sent to. And an output is no mask: taken apart into a sum, it
 has no term that is a draw its receiver does not know, nor the upper or lower bits of such draws,
 unless the same bits of the value that they mask stand beside them, which is how a truncation
-rounds. Nor is it a part of a state: of each state whose parts are terms all are, and counted alike.
+rounds: the mask's bits are taken off where it was added, and added where it was taken off. Nor is
+it a part of a state: of each state whose parts are terms all are, and counted alike.
 docs/protocols.md says what follows from this, and what does not.
 
     accepted:  %9 = sub %7 %8       %7 = shr %5   %8 = shr %4   %5 = add %1 %4   %4 = draw
@@ -13,7 +14,7 @@ docs/protocols.md says what follows from this, and what does not.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 
 from veilgraph.ir.party import ops
@@ -38,10 +39,17 @@ class Bits:
     operations: tuple[tuple[object, ...], ...]
     base: Moved
 
-    @property
-    def sign(self) -> int:
-        """Upper bits of a mask are taken from the value's; one of each is added, as in a XOR."""
-        return 1 if any(op is ops.PACK for op, *_ in self.operations) else -1
+    def stands_beside(self, times: int) -> Iterator[tuple[int, int]]:
+        """How often the same bits of a value stand beside these, and how often the mask is in it.
+
+        Upper bits of a mask are taken from the value's, or added where the mask was taken from the
+        value; one of each is added, as in a XOR.
+        """
+        if any(op is ops.PACK for op, *_ in self.operations):
+            yield times, 1
+        else:
+            yield -times, 1
+            yield times, -1
 
 
 def verify_receivers(schedule: Schedule, receivers: Receivers) -> None:
@@ -134,10 +142,11 @@ def _mask_told(program: Program, sums: Sums, receiver: int, total: Moved) -> str
         draws = _only_draws(program, receiver, of_mask.base)
         if draws and not any(
             other[0] == at[0]
-            and total.terms[other] == of_mask.sign * total.terms[at]
+            and total.terms[other] == times
             and candidate.operations == of_mask.operations
-            and _masks(program, of_mask.base, candidate.base)
+            and _masks(program, of_mask.base, sign, candidate.base)
             for other, candidate in bits.items()
+            for times, sign in of_mask.stands_beside(total.terms[at])
         ):
             return f"bits of draw {draws[0]}"
     return ""
@@ -163,11 +172,11 @@ def _only_draws(program: Program, receiver: int, base: Moved) -> list[int]:
     return draws if hidden else []
 
 
-def _masks(program: Program, mask: Moved, value: Moved) -> bool:
-    """Whether a sum has all terms of the mask, and more than these and constants."""
+def _masks(program: Program, mask: Moved, sign: int, value: Moved) -> bool:
+    """Whether a sum has all terms of the mask, so signed, and more than these and constants."""
     if not value.complete:
         return True
-    added = all(value.terms.get(term) == times for term, times in mask.terms.items())
+    added = all(value.terms.get(term) == sign * times for term, times in mask.terms.items())
     return added and any(
         key >= 0 and program.nodes[key].op is not ops.CONST for _, key in value.terms
     )

@@ -66,7 +66,7 @@ class ChooseProtocols:
 
     In suite additive with a second comparison, of more rounds and fewer bytes, on `wan`::
 
-        %2 = relu %1  100 elements         compare=carry-tree
+        %2 = relu %1  100 elements         compare=few-rounds
         %3 = relu %1  1000000 elements     compare=ripple
 
     Variants that promise less of roundings than the suite's first one are never taken unless the

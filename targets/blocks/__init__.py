@@ -1,3 +1,1 @@
-"""Building blocks that suites share: linear maps, carry trees, maxima, functions of a masked
-opening.
-"""
+"""Building blocks that suites share: linear maps, truncations, comparisons by a window, maxima."""

@@ -7,26 +7,27 @@ operation; truncation and comparison by one opening are constructions of this pr
 
 x = x[0] + ... + x[n-1] modulo 2^k, part i at party i. The dealer shares a key with each party: what
 is only to be random is a sum of everyone's draws and costs no message; of what the dealer deals all
-parties but the last draw their parts, and the last is sent its own: k bits a value, whatever n is.
+parties but one draw their parts, and that one is sent its own: k bits a value, whatever n is.
 
-Costs below are bits an element: online of one party to one other, offline of the dealer to the
-last party. k is the ring's width, K that of the result. Comparing n = w - t - 1 bits takes
-D = ceil(n / 2) digits and G = 2 (D - 1) - ceil(log2 D) gates. Truncating by f bits takes
-l = min(k, K + f) bits of the operand, e = max(0, K - k + f) for its overflow, and o = min(e, 1).
+Costs below are bits an element: online of one party to one other, offline of the dealer to all
+parties together. k is the ring's width, K that of the result. Comparing n bits takes T bits of
+thermometers, and L rounds of merges, which open V bits and take Q bits of products
+(targets/blocks/digits.py). Truncating by f bits takes l = min(k, K + f) bits of the operand,
+e = max(0, K - k + f) for its overflow, and o = min(e, 1).
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
-from veilgraph.ir.party.program import Shape, Value, select, stack
+from veilgraph.ir.party.program import Shape, Value
 from veilgraph.ir.plan.tables import Phase
 from veilgraph.ir.roles import DEALER
 from veilgraph.ir.secret.exponential import Pieces
 from veilgraph.ir.secret.fourier import Waves
-from veilgraph.ir.types import Type, planes, words
-from veilgraph.targets.blocks.carry import borrow, stacked
+from veilgraph.ir.types import Type
+from veilgraph.targets.blocks.borrow import ROUND_BITS, compare_with
 from veilgraph.targets.blocks.linear import (
     LINEAR,
     add,
@@ -37,6 +38,14 @@ from veilgraph.targets.blocks.linear import (
     with_zeros,
 )
 from veilgraph.targets.blocks.maxima import max_pool_with, reduce_max_with
+from veilgraph.targets.blocks.truncation import rounded_off, shifted, truncated
+from veilgraph.targets.blocks.window import (
+    Compare,
+    kept_where_positive,
+    non_negative,
+    opened_window,
+    window_to_shift,
+)
 from veilgraph.targets.functions import exponential as exponentials
 from veilgraph.targets.functions.masked_openings import MASKED_OPENINGS
 from veilgraph.targets.functions.masked_series import of_mask, of_opened, summed
@@ -79,23 +88,6 @@ def from_shares(p: Parties, name: str, shape: Shape, type: Type) -> Sharing:
     """[x] of a weight that was dealt before the session.  0 rounds; 0 bits online, 0 offline."""
     parts = (p.share(name, i, len(p), (i,), shape, type) for i in p)
     return Sharing(tuple(parts), Form.ADDITIVE)
-
-
-def opened(p: Parties, parts: Sequence[Value]) -> Value:
-    """The sum of one part a party, at all of them: masked by the caller.  1 round."""
-    total: Value | None = None
-    for i, part in enumerate(parts):
-        for j in p:
-            if j != i:
-                part = p.send(part, i, j)
-        total = part if total is None else plus(total, part)
-    assert total is not None
-    return total
-
-
-def plus_public(p: Parties, parts: Sequence[Value], public: Value) -> tuple[Value, ...]:
-    """Parts of the value plus what all parties know."""
-    return (plus(parts[0], p.at(public, 0)), *parts[1:])
 
 
 def zero_sharing(p: Parties, x: Sharing) -> list[Value]:
@@ -147,7 +139,7 @@ def reveal_truncated(p: Parties, op: Operation, receiver: Member, z: Sharing) ->
     turn = _turn(p, receiver)
     q, x = p.rotated(turn), z.rotated(turn)
     assert x.type.bits - f == K, f"{x.type.bits} bits less {f} are not {K}"
-    y = truncated(q, x, f, K)[0]
+    y = Sharing(truncated(q.provider, x.parts, f, K)[0], Form.ADDITIVE)
     # Dealt parts are there before the inputs are; who computes sends nothing until then.
     with p.program.in_phase(Phase.ONLINE):
         rounded: Value = reveal(q, receiver, y)
@@ -201,7 +193,7 @@ def masked(p: Parties, x: Sharing) -> Masked:
         with p.program.in_phase(Phase.SETUP if setup else Phase.OFFLINE):
             mask = p.provider.random(x.shape, x.type)
         parts = [minus(part, a) for part, a in zip(x.parts, mask.parts, strict=True)]
-        p.made[x] = Masked(opened(p, parts), mask)
+        p.made[x] = Masked(p.provider.opened(parts), mask)
     made: Masked = p.made[x]
     return made
 
@@ -226,82 +218,34 @@ def bilinear(p: Parties, op: Operation, x: Sharing, y: Sharing) -> Sharing:
     return Sharing(tuple(parts), Form.ADDITIVE)
 
 
-def and_planes(p: Parties, x: Sharing, y: Sharing) -> Sharing:
-    """[x] and [y], plane by plane.  1 round; 2 bits a gate; 1 bit a gate offline."""
-    # One mask and one opening for both operands, their planes side by side.
-    count = x.type.bits
-    mask = p.provider.random(x.shape, planes(2 * count))
-    triple = p.provider.deal(mask.value.plane(0, count) & mask.value.plane(count, count))
-    operands = zip(x.parts, y.parts, mask.parts, strict=True)
-    both = opened(p, [stack([u, v]) ^ m for u, v, m in operands])
-    d, e = both.plane(0, count), both.plane(count, count)
-    parts = []
-    for i, (m, c) in enumerate(zip(mask.parts, triple, strict=True)):
-        a, b = m.plane(0, count), m.plane(count, count)
-        parts.append((d & (e ^ b if i == 0 else b)) ^ (a & e) ^ c)
-    return _at_each(p, parts)
-
-
 # Truncation
-
-
-def truncated(p: Parties, z: Sharing, f: int, K: int) -> tuple[Sharing, Value, Value]:
-    """[y] in Z_2^K, y = floor((z + tau) / 2^f), the opened c = z + r, and r at the dealer.
-
-    1 round; k bits; K + e bits offline. tau = r mod 2^f is uniform in [0, 2^f): at most one unit in
-    the last place, never a failure; none at all for f = 0. All computing parties know c, hence the
-    rounding threshold of their own view. (c >> f) - (r >> f) is y modulo 2^(k-f), for any z: enough
-    for K <= k - f. Beyond that an overflow of z + r has to be found.
-    """
-    k = z.type.bits
-    assert 0 <= f <= k - 2, f"truncation by {f} bits in a ring of {k}"
-    r = p.provider.random(z.shape, z.type)
-    c = opened(p, [x + m for x, m in zip(z.parts, r.parts, strict=True)])
-    if k - f < K:
-        return with_overflow(p, c, r.value, f, K), c, r.value
-    rest = p.provider.deal(-(r.value >> f).mod(K))
-    return Sharing(plus_public(p, rest, (c >> f).mod(K)), Form.ADDITIVE), c, r.value
-
-
-def with_overflow(p: Parties, c: Value, r: Value, f: int, K: int) -> Sharing:
-    """[floor((z + tau) / 2^f)] in Z_2^K, K > k - f, for -2^(k-2) <= z < 2^(k-2).  0 rounds.
-
-    K + e bits offline. c + 2^(k-2) overflowed its low k - 1 bits exactly when its top bit and r's
-    differ, because z + 2^(k-2) has top bit 0: y is corrected by c_m + r_m - 2 c_m r_m.
-    """
-    k = c.type.bits
-    e = K - k + f
-    r_top = r.bits(k - 1)
-    low = (r.mod(k - 1) >> f).mod(K)
-    rest = p.provider.deal((r_top.to_words(K) << (k - 1 - f)) - low)
-    top = p.provider.deal(r_top.to_words(e))
-    c = c + p.program.const(1 << (k - 2), (), c.type)
-    c_top = c.bits(k - 1)
-    known = (c.mod(k - 1) >> f).mod(K) + (c_top.to_words(K) << (k - 1 - f))
-    zero = p.program.const(0, c.shape, words(K))
-    parts = [
-        p.at(b - select(c_top, u.mod(K) << (k - f), zero), i)
-        for i, (b, u) in enumerate(zip(rest, top, strict=True))
-    ]
-    public = known - p.program.const(1 << (k - 2 - f), (), words(K))
-    return Sharing(plus_public(p, parts, public), Form.ADDITIVE)
 
 
 @ADDITIVE.protocol("lift")
 @ADDITIVE.protocol("truncate", rounding=Rounding.KNOWN)
 def truncate(p: Parties, op: Operation, z: Sharing) -> Sharing:
-    """floor((z + tau) / 2^f) in Z_2^K.  1 round; max(o, 1 / P) l bits online, K + e offline.
+    """floor((z + tau) / 2^f) in Z_2^K.  max(o, g) rounds; max(o, g / P) l bits online,
+    max(o, g) (K + e) offline.
 
-    See `truncated`; a lift is f = 0. Bits above l do not bear on the result: z is reduced first.
-    Where there is no overflow to find, of all P parties the first alone needs what is opened.
+    g = min(1, P - 2) of P parties. Bits above l do not bear on the result: z is reduced first. Two
+    parties shift their parts where there is no overflow to find; of more the first alone needs what
+    is opened. A lift is f = 0.
     """
     f, K = int(op.attrs.get("bits", 0)), op.ring_bits
-    # The one party that gets c is not the receiver, who then knows nothing of the rounding.
+    low = reduced(z, K + f)
+    if low.type.bits - f < K:
+        return Sharing(truncated(p.provider, low.parts, f, K)[0], Form.ADDITIVE)
+    if len(p) == 2 and not p.fixed_roles:
+        return Sharing(shifted(p.provider, low.parts, f), Form.ADDITIVE)
+    return _opened_to_one(p, low, f, K)
+
+
+def _opened_to_one(p: Parties, z: Sharing, f: int, K: int) -> Sharing:
+    """Truncated by an opening to one party, not the receiver, who knows nothing of the rounding."""
     turn = 0 if p.receiver is None else _turn(p, p.receiver)
-    q, x = p.rotated(turn), z.rotated(turn)
-    y, c, _ = truncated(q, reduced(x, K + f), f, K)
-    if c.type.bits - f < K:
-        return y.rotated(-turn)
+    q = p.rotated(turn)
+    dealt = truncated(q.provider, z.rotated(turn).parts, f, K)[0]
+    y = Sharing(dealt, Form.ADDITIVE)
     # All parts but the first were dealt, and are there before the inputs are: under these draws
     # nothing of them can be opened ahead.
     with p.program.in_phase(Phase.ONLINE):
@@ -309,174 +253,80 @@ def truncate(p: Parties, op: Operation, z: Sharing) -> Sharing:
         return _at_each(q, parts).rotated(-turn)
 
 
-# Comparison
-
-
-def digits(p: Parties, c: Value, r: Value, low: int, count: int) -> tuple[Sharing, Sharing | None]:
-    """Digits of c < r on `count` bits from `low` up: generate [G] and propagate [P], bit planes.
-
-    Two-bit digits (the top one has one bit if `count` is odd), lowest first; P has no plane for
-    the lowest. 0 rounds; 3 bits a digit offline: c is public, and the dealer shares the monomials
-    of r's bits.
-    """
-    pairs = count // 2
-    bits, free = r.bits(low, count), ~c.bits(low, count)
-    G, P = [], []
-    if pairs:
-        r0, r1 = bits.plane(0, pairs, 2), bits.plane(1, pairs, 2)
-        n0, n1 = free.plane(0, pairs, 2), free.plane(1, pairs, 2)
-        s0, s1, s01 = (Sharing(p.provider.deal(x), Form.ADDITIVE) for x in (r0, r1, r0 & r1))
-        generate = [(n1 & s1[i]) ^ (n0 & ((n1 & s0[i]) ^ s01[i])) for i in p]
-        propagate = plus_public(p, [(n1 & s0[i]) ^ (n0 & s1[i]) ^ s01[i] for i in p], n0 & n1)
-        G.append(_at_each(p, generate))
-        if pairs > 1:
-            P.append(_at_each(p, [x.plane(1, pairs - 1) for x in propagate]))
-    if count % 2:
-        s, n = p.provider.deal(bits.plane(count - 1, 1)), free.plane(count - 1, 1)
-        G.append(_at_each(p, [n & x for x in s]))
-        if pairs:
-            P.append(_at_each(p, plus_public(p, s, n)))
-    return stacked(G), stacked(P) if P else None
-
-
-@ADDITIVE.protocol("compare", variant="carry-tree")
-def compare(p: Parties, c: Value, r: Value, low: int, count: int) -> Sharing:
-    """[c < r] on `count` bits from `low` up, a bit plane.  ceil(log2 D) rounds.
-
-    All parties know c, the dealer knows r. What compares asks for it by name.
-    """
-    return borrow(p, *digits(p, c, r, low, count), and_planes)
-
-
-def _compared(p: Parties, c: Value, r: Value, low: int, count: int) -> Sharing:
-    found: Sharing = ADDITIVE.called(p, "compare")(p, c, r, low, count)
-    return found
-
-
 def _at_each(p: Parties, parts: Sequence[Value]) -> Sharing:
     return Sharing(tuple(p.at(part, i) for i, part in enumerate(parts)), Form.ADDITIVE)
 
 
-def non_negative(p: Parties, c: Value, r: Value, window: int, dropped: int) -> Sharing:
-    """[s], s = 1 where z = c - r >= 0, from bits dropped .. window - 1.  ceil(log2 D) rounds.
+# Comparison
 
-    z lies in [-2^(w-1), 2^(w-1) - 2^t]. Exact for t = 0; else z in (-2^t, 0) may be called
-    non-negative, z >= 0 never negative.
-    """
-    n = window - dropped - 1
-    parts = p.provider.deal(r.bits(window - 1))
-    if n:
-        below = _compared(p, c, r, dropped, n)
-        parts = tuple(b ^ t for b, t in zip(below.parts, parts, strict=True))
-    return Sharing(plus_public(p, parts, ~c.bits(window - 1)), Form.ADDITIVE)
+ADDITIVE.protocol("compare", variant="few-rounds")(compare_with(ROUND_BITS))
+
+
+def _compare(p: Parties) -> Compare:
+    found: Compare = ADDITIVE.called(p, "compare")
+    return found
 
 
 @ADDITIVE.protocol("round_off")
 def round_off(p: Parties, op: Operation, z: Sharing) -> Sharing:
-    """floor(z / 2^f + 1/2) in Z_2^K.  2 + ceil(log2 D) rounds; l + 1 + 2G bits online,
-    2K + e + 3D - 2 (f mod 2) + G offline.
+    """floor(z / 2^f + 1/2) in Z_2^K.  2 + L rounds; l + 1 + V bits online, 2K + e + T + Q offline.
 
-    For D = ceil(f / 2). The truncation of z + 2^(f-1) was rounded up where the low bits of c are
-    below those of r: that bit is taken off again, opened for a dealt bit as in `step`.
+    Of n = f compared bits. The truncation of z + 2^(f-1), without the bit by which it was rounded
+    up.
     """
     f, K = int(op["bits"]), op.ring_bits
     low = reduced(z, K + f)
-    half = p.program.const(1 << (f - 1), low.shape, low.type)
-    y, c, r = truncated(p, _at_each(p, plus_public(p, low.parts, half)), f, K)
-    up, bit = _compared(p, c, r, 0, f), p.provider.random(y.shape, planes(1))
-    q = p.provider.deal(bit.value.to_words(K))
-    e = opened(p, [v ^ b for v, b in zip(up.parts, bit.parts, strict=True)])
-    one = p.program.const(1, y.shape, y.type)
-    first, *rest = q
-    taken = [select(e, one - first, first), *(select(e, -v, v) for v in rest)]
-    return _at_each(p, [part - own for part, own in zip(y.parts, taken, strict=True)])
+    return Sharing(rounded_off(p.provider, low.parts, f, K, _compare(p)), Form.ADDITIVE)
 
 
 # ReLU and maximum
 
 
-def keep_where(p: Parties, y: Sharing, sign: Callable[[], Sharing]) -> Sharing:
-    """[s y] for the bit s that `sign` makes.  k + 1 bits; 2k bits offline; 1 round after s.
-
-    With a dealt bit q, [q], a mask a and [q a]: delta = y - a is opened while the comparison runs,
-    so q y = delta [q] + [q a]; e = s xor q is opened; s y = e y + (1 - 2e) q y.
-    """
-    bit, a = p.provider.random(y.shape, planes(1)), p.provider.random(y.shape, y.type)
-    zero = p.program.const(0, y.shape, y.type)
-    q = p.provider.deal(bit.value.to_words(y.type.bits))
-    qa = p.provider.deal(select(bit.value, a.value, p.provider.own(zero)))
-    delta = opened(p, [v - m for v, m in zip(y.parts, a.parts, strict=True)])
-    qy = [p.at(delta * u + v, i) for i, (u, v) in enumerate(zip(q, qa, strict=True))]
-    s = sign()
-    e = opened(p, [v ^ b for v, b in zip(s.parts, bit.parts, strict=True)])
-    return _at_each(p, [select(e, v - w, w) for v, w in zip(y.parts, qy, strict=True)])
-
-
 @ADDITIVE.protocol("truncate_relu", rounding=Rounding.KNOWN)
 def truncate_relu(p: Parties, op: Operation, z: Sharing) -> Sharing:
-    """max(floor((z + tau) / 2^f), 0) in Z_2^K.  2 + ceil(log2 D) rounds; l + K + 1 + 2G bits
-    online, 3K + e + 1 + 3D - 2 (n mod 2) + G offline.
+    """max(floor((z + tau) / 2^f), 0) in Z_2^K.  2 + L rounds; m + 1 + V bits online,
+    3K + 2e + 1 + T + Q offline.
 
-    The comparison reads the c that the truncation opened.
+    Of n = m - t - 1 compared bits, e = max(0, K - w + f). Two parties shift their parts first, so
+    m = w - f and t = 0; of more parts' low bits a sum would be rounded by more than one unit, so
+    they open m = w bits.
     """
     f, window, dropped = int(op["bits"]), int(op["window_bits"]), int(op["dropped_bits"])
-    K = op.ring_bits
-    assert dropped <= f
-    assert window <= K + f, f"a window of {window} bits, truncated by {f}, overflows {K}"
-    y, c, r = truncated(p, reduced(z, K + f), f, K)
-    if c.type.bits - f >= K:
-        y = spread(p, y, (c >> f).mod(K))
-    return keep_where(p, y, lambda: non_negative(p, c, r, window, dropped))
-
-
-def spread(p: Parties, y: Sharing, public: Value) -> Sharing:
-    """The same sharing, of which every part depends on what all parties know online.  0 rounds.
-
-    Parts that were dealt are there before the inputs are, and would be opened offline: whoever
-    computes sends nothing then.
-    """
-    count = len(p)
-    parts = [x - p.at(public, i) for i, x in enumerate(y.parts)]
-    parts[0] = parts[0] + p.at(public * count, 0)
-    return _at_each(p, parts)
+    K, d = op.ring_bits, p.provider
+    low = reduced(z, window_to_shift(window, dropped, f))
+    if len(p) > 2:
+        c, r = opened_window(d, low.parts)
+        return Sharing(kept_where_positive(d, c, r, f, K, dropped, _compare(p)), Form.ADDITIVE)
+    c, r = opened_window(d, shifted(d, low.parts, f))
+    return Sharing(kept_where_positive(d, c, r, 0, K, 0, _compare(p)), Form.ADDITIVE)
 
 
 @ADDITIVE.protocol("relu")
 def relu(p: Parties, op: Operation, x: Sharing) -> Sharing:
-    """max(x, 0).  2 + ceil(log2 D) rounds; w + k + 1 + 2G bits online,
-    2k + 1 + 3D - 2 (n mod 2) + G offline.
+    """max(x, 0).  2 + L rounds; w + 1 + V bits online, 3k + 2 (k - w) + 1 + T + Q offline.
 
-    x is opened modulo 2^w.
+    Of n = w - t - 1 compared bits.
     """
-    window, dropped = int(op["window_bits"]), int(op["dropped_bits"])
-    low = x.map(lambda part: part.mod(window))
-    r = p.provider.random(low.shape, low.type)
-    c = opened(p, [v + m for v, m in zip(low.parts, r.parts, strict=True)])
-    return keep_where(p, x, lambda: non_negative(p, c, r.value, window, dropped))
+    c, r = opened_window(p.provider, reduced(x, int(op["window_bits"])).parts)
+    dropped = int(op["dropped_bits"])
+    parts = kept_where_positive(p.provider, c, r, 0, op.ring_bits, dropped, _compare(p))
+    return Sharing(parts, Form.ADDITIVE)
 
 
 @ADDITIVE.protocol("step")
 def step(p: Parties, op: Operation, x: Sharing) -> Sharing:
-    """1 where x >= 0, else 0.  2 + ceil(log2 D) rounds; w + 1 + 2G bits online,
-    k + 1 + 3D - 2 (n mod 2) + G offline.
+    """1 where x >= 0, else 0.  2 + L rounds; w + 1 + V bits online, k + 1 + T + Q offline.
 
-    e = s xor q is opened for a dealt bit q: [s] = e + (1 - 2e) [q].
+    Of n = w - t - 1 compared bits.
     """
-    window, dropped = int(op["window_bits"]), int(op["dropped_bits"])
-    low = x.map(lambda part: part.mod(window))
-    r, bit = p.provider.random(low.shape, low.type), p.provider.random(low.shape, planes(1))
-    q = p.provider.deal(bit.value.to_words(x.type.bits))
-    c = opened(p, [v + m for v, m in zip(low.parts, r.parts, strict=True)])
-    s = non_negative(p, c, r.value, window, dropped)
-    e = opened(p, [v ^ b for v, b in zip(s.parts, bit.parts, strict=True)])
-    one = p.program.const(1, x.shape, x.type)
-    first, *rest = q
-    return _at_each(p, [select(e, one - first, first), *(select(e, -v, v) for v in rest)])
+    c, r = opened_window(p.provider, reduced(x, int(op["window_bits"])).parts)
+    sign = non_negative(p.provider, c, r, int(op["dropped_bits"]), _compare(p))
+    return Sharing(sign.to_words(p.provider, op.ring_bits), Form.ADDITIVE)
 
 
 @ADDITIVE.protocol("maximum")
 def maximum(p: Parties, op: Operation, x: Sharing, y: Sharing) -> Sharing:
-    """max(x, y) = y + max(x - y, 0).  2 + ceil(log2 D) rounds, as `relu`.
+    """max(x, y) = y + max(x - y, 0).  2 + L rounds, as `relu`.
 
     The window bounds x - y.
     """
@@ -496,14 +346,15 @@ def masked_function(p: Parties, op: Operation, x: Sharing, high: Sharing, low: S
     index = x.map(lambda part: part.mod(waves.window_bits))
     r = p.provider.random(index.shape, index.type)
     factors = [p.provider.deal(b) for b in of_mask(waves, r.value, (high, low))]
-    c = opened(p, [v + m for v, m in zip(index.parts, r.parts, strict=True)])
+    c = p.provider.opened([v + m for v, m in zip(index.parts, r.parts, strict=True)])
     known = of_opened(waves, c, (high, low))
     parts = [summed(known, [b[i] for b in factors]) for i in p]
     if waves.slope:
         own = [v.mod(waves.sum_bits) * waves.slope for v in x.parts]
         parts = [part + v for part, v in zip(parts, own, strict=True)]
     parts[0] = parts[0] + waves.constant
-    return truncated(p, _at_each(p, parts), int(op["bits"]), op.ring_bits)[0]
+    summands = _at_each(p, parts).parts
+    return Sharing(truncated(p.provider, summands, int(op["bits"]), op.ring_bits)[0], Form.ADDITIVE)
 
 
 @ADDITIVE.protocol("exp_sums", rounding=Rounding.KNOWN)
@@ -533,7 +384,8 @@ def masked_exp(p: Parties, op: Operation, x: Sharing, *tables: Sharing) -> Shari
     pieces = Pieces.of(op.attrs)
     c, dealt = opened_and_dealt(p, x, pieces, tables)
     parts = [exponentials.power(pieces, c, own, tables) for own in dealt]
-    return truncated(p, _at_each(p, parts), int(op["bits"]), op.ring_bits)[0]
+    summands = _at_each(p, parts).parts
+    return Sharing(truncated(p.provider, summands, int(op["bits"]), op.ring_bits)[0], Form.ADDITIVE)
 
 
 def opened_and_dealt(
@@ -543,7 +395,7 @@ def opened_and_dealt(
     index = x.map(lambda part: (part * pieces.multiple).mod(pieces.window_bits))
     r = p.provider.random(index.shape, index.type)
     dealt = [p.provider.deal(value) for value in exponentials.of_mask(pieces, r.value, tables)]
-    c = opened(p, [v + m for v, m in zip(index.parts, r.parts, strict=True)])
+    c = p.provider.opened([v + m for v, m in zip(index.parts, r.parts, strict=True)])
     return c, [[parts[i] for parts in dealt] for i in p]
 
 

@@ -9,10 +9,14 @@ j - 1 and j, and so is key j. Boolean sharing is the same with XOR, on bit plane
 modulo 3, and are roles: a protocol that treats the parties differently runs on three chunks of its
 tensor with the roles rotated, so that links and work are balanced.
 
+Where one opening decides, a value becomes a pair of parts at parties 0 and 1, and party 2 prepares
+what they need: it says nothing more, and knows nothing of how they round.
+
 Costs below are bits of all three parties together, an element. k is the ring's width, K that of the
-result. Comparing n = w - t - 1 bits takes D = ceil(n / 2) digits and G = 2 (D - 1) - ceil(log2 D)
-gates. Truncating by f bits takes l = min(k, K + f) bits of the operand, e = max(0, K - k + f) for
-its overflow, and o = min(e, 1).
+result. Comparing n bits takes T bits of thermometers, and L rounds of merges, which open V bits at
+each of two parties and take Q bits of products (targets/blocks/digits.py). Truncating by f bits
+takes l = min(k, K + f) bits of the operand, e = max(0, K - k + f) for its overflow, and
+o = min(e, 1).
 """
 
 from __future__ import annotations
@@ -22,7 +26,7 @@ from functools import reduce
 
 from veilgraph.ir.party.program import Shape, Value, join, select
 from veilgraph.ir.types import Kind, Type, planes, words
-from veilgraph.targets.blocks.carry import borrow, picked, stacked
+from veilgraph.targets.blocks.borrow import ROUND_BITS, compare_with
 from veilgraph.targets.blocks.linear import (
     LINEAR,
     add,
@@ -34,12 +38,22 @@ from veilgraph.targets.blocks.linear import (
     with_zeros,
 )
 from veilgraph.targets.blocks.maxima import max_pool_with, reduce_max_with
+from veilgraph.targets.blocks.truncation import rounded_off, shifted
+from veilgraph.targets.blocks.window import (
+    Compare,
+    Parts,
+    kept_where_positive,
+    non_negative,
+    opened_window,
+    window_to_shift,
+)
 from veilgraph.targets.functions.masked_openings import MASKED_OPENINGS
 from veilgraph.targets.suite import (
     Form,
     Member,
     Operation,
     Parties,
+    Provider,
     Security,
     Sharing,
     States,
@@ -163,7 +177,7 @@ def reveal_truncated(p: Parties, op: Operation, receiver: Member, z: Sharing) ->
     draw of these two, and knows nothing of tau.
     """
     f, K = int(op["bits"]), op.ring_bits
-    turn = _turn(p, receiver)
+    turn = _turn(p, receiver, 1)
     q, x = p.rotated(turn), parted(p, z).rotated(turn)
     assert x.type.bits - f == K, f"{x.type.bits} bits less {f} are not {K}"
     r = q.draw((2,), x.shape, x.type)
@@ -176,10 +190,10 @@ def reveal_truncated(p: Parties, op: Operation, receiver: Member, z: Sharing) ->
     return q.at(dealt + upper, receiver)
 
 
-def _turn(p: Parties, receiver: Member) -> int:
-    """How far roles are rotated for a receiver who computes to be role 1."""
+def _turn(p: Parties, receiver: Member, role: int) -> int:
+    """How far roles are rotated for a receiver who computes to be in this one."""
     own = p.role(receiver)
-    return 0 if own is None else own - 1
+    return 0 if own is None else own - role
 
 
 REP3 = Suite(
@@ -234,16 +248,11 @@ def replicated(p: Parties, x: Sharing) -> Sharing:
     return made
 
 
-def resent(x: Sharing) -> Sharing:
-    """x, of which each part was sent to its second holder online."""
-    return Sharing(x.parts, x.form, resent=True)
-
-
 def parted(p: Parties, z: Sharing) -> Sharing:
-    """z as a masked opening takes it: additive, where that leaves messages before it unsent.
+    """z as parts of two, or a masked opening, take it: additive, where that leaves messages unsent.
 
-    A replicated z takes one message an element less to open, but the second copies of all that it
-    is a linear map of.
+    A replicated z takes a message an element less here, but the second copies of all that it is a
+    linear map of, and the map of two parts at each party.
     """
     return additive(p, z) if z.resent else z
 
@@ -266,17 +275,6 @@ def bilinear(p: Parties, op: Operation, x: Sharing, y: Sharing) -> Sharing:
     else:
         pairs = [[(x[i], y[i] + y[i + 1]), (x[i + 1], y[i])] for i in p]
     return Sharing(tuple(p.at(product(op, pairs[i]), i) for i in p), Form.ADDITIVE)
-
-
-def and_planes(p: Parties, x: Sharing, y: Sharing) -> Sharing:
-    """[x] and [y], additive, plane by plane.  0 rounds, 0 bits."""
-    parts = tuple((x[i] & (y[i] ^ y[i + 1])) ^ (x[i + 1] & y[i]) for i in p)
-    return Sharing(tuple(p.at(part, i) for i, part in enumerate(parts)), Form.ADDITIVE)
-
-
-def resharing_and(p: Parties, x: Sharing, y: Sharing) -> Sharing:
-    """[x] and [y], replicated.  1 round; 3 bits a gate."""
-    return reshare(p, and_planes(p, x, y))
 
 
 # Truncation
@@ -376,271 +374,150 @@ def ring_zero(p: Parties, like: Value, bits: int) -> Value:
     return p.program.const(0, like.shape, words(bits))
 
 
+def pair(p: Parties, z: Sharing) -> Parts:
+    """z as parts at parties 0 and 1.  A replicated z: 0 rounds; additive 1 round, k bits.
+
+    Of an additive z party 2 sends its part to party 0, less a draw that party 1 adds.
+    """
+    if z.form is Form.REPLICATED:
+        return p.at(z[0] + z[1], 0), p.at(z[2], 1)
+    rho = p.draw((1, 2), z.shape, z.type)
+    rest = p.send(p.at(z[2] - rho, 2), 2, 0)
+    return p.at(z[0] + rest, 0), p.at(z[1] + rho, 1)
+
+
+def preparing(p: Parties) -> Provider:
+    """Party 2, for parties 0 and 1."""
+    return Provider(p, 2, (0, 1))
+
+
+def pair_reshared(p: Parties, parts: Sequence[Value]) -> Sharing:
+    """Parts at parties 0 and 1 to replicated.  1 round; 2k bits.
+
+    Parts 0 and 2 are draws; the two tell each other what is left of theirs, and its sum is part 1.
+    """
+    first, second = parts
+    x0 = p.draw((2, 0), first.shape, first.type)
+    x2 = p.draw((1, 2), first.shape, first.type)
+    x1 = p.send(p.at(first - x0, 0), 0, 1) + p.send(p.at(second - x2, 1), 1, 0)
+    return Sharing((x0, x1, x2), Form.REPLICATED, resent=True)
+
+
 @REP3.protocol("lift")
 @REP3.protocol("truncate", rounding=Rounding.SAFE_ROLE)
 def truncate(p: Parties, op: Operation, z: Sharing) -> Sharing:
-    """floor((z + tau) / 2^f) in Z_2^K.  2 rounds; 2l + K + 2o bits online, K + 2e offline.
+    """floor((z + tau) / 2^f) in Z_2^K.  2 rounds; (1 + o) l + (2 - o) K + 2o bits online,
+    o K + 2e offline.
 
-    See `truncated_chunk`; a lift is f = 0. Bits above l do not bear on the result: z is reduced
-    first. A replicated z is opened with l bits less.
+    For z additive. Where there is no overflow to find a pair of parts is shifted, and a replicated
+    z takes 1 round and 2K bits. Else see `truncated_chunk`, which opens a replicated z with l bits
+    less; a lift is f = 0. Bits above l do not bear on the result: z is reduced first.
     """
     f, K = int(op.attrs.get("bits", 0)), op.ring_bits
+    if min(z.type.bits, K + f) - f < K:
+
+        def overflowing(q: Parties, part: Sharing) -> Sharing:
+            return truncated_chunk(q, reduced(part, K + f), f, K)[0]
+
+        return rounded_in_thirds(p, op, overflowing, parted(p, z), safe=1)
 
     def body(q: Parties, part: Sharing) -> Sharing:
-        return truncated_chunk(q, reduced(part, K + f), f, K)[0]
+        return pair_reshared(q, shifted(preparing(q), pair(q, reduced(part, K + f)), f))
 
-    return rounded_in_thirds(p, op, body, parted(p, z))
+    return rounded_in_thirds(p, op, body, parted(p, z), safe=2)
 
 
 # Comparison
 
-
-def digits(p: Parties, c: Value, r: Value, low: int, count: int) -> tuple[Sharing, Sharing | None]:
-    """Borrow digits of c < r on `count` bits from `low` up: generate [G] and propagate [P], bit
-    planes.
-
-    Two-bit digits (the top one has a single bit if `count` is odd), lowest first; P has no plane
-    for the lowest digit. Party 0 knows c, party 2 knows r. 1 round; 3 count - 1 bits online, 7 a
-    digit offline. Party 1 may know c (it shares the pad g with party 0): c is masked by r.
-    """
-    pairs = count // 2
-    g = p.draw((0, 1), c.shape, planes(count))
-    d = p.send(p.send(c.bits(low, count) ^ g, 0, 1), 0, 2)
-    known = {"r": r.bits(low, count), "g": g, "d": d, "c": p.at(d ^ g, 0, 1)}
-    even = {name: v.plane(0, pairs, 2) for name, v in known.items()}
-    odd = {name: v.plane(1, pairs, 2) for name, v in known.items()}
-    top = {name: v.plane(count - 1, 1) for name, v in known.items()}
-    if count == 1:
-        return single_digit(p, top)[0], None
-    G, P = pair_digits(p, even, odd, pairs)
-    if count % 2 == 0:
-        return G, P
-    top_G, top_P = single_digit(p, top)
-    return stacked([G, top_G]), stacked([P, top_P]) if P else top_P
+REP3.protocol("compare", variant="few-rounds")(compare_with(ROUND_BITS))
 
 
-def pair_digits(
-    p: Parties, even: dict[str, Value], odd: dict[str, Value], pairs: int
-) -> tuple[Sharing, Sharing | None]:
-    """Digits of two bits: G = [c < r], P = [c = r]; c0, c1 are opened as d0, d1 under g0, g1."""
-    r0, r1 = even["r"], odd["r"]
-    g0, g1, d0, d1 = even["g"], odd["g"], even["d"], odd["d"]
-    c0, c1 = even["c"], odd["c"]
-    s0, s1, s01 = (share_known(p, 2, x, drawn=0, sent=2) for x in (r0, r1, r0 & r1))
-
-    def at_1(x: Value) -> Sharing:
-        return share_known(p, 1, p.at(x, 1), drawn=1, sent=2)
-
-    T0, T1 = at_1(g1 & s0[2]), at_1(g0 & s0[2])
-    T2 = at_1((g1 & (s1[2] ^ s0[2])) ^ (g0 & (s0[2] ^ s01[2])) ^ (g0 & g1 & s0[2]))
-    vG = (c1 & (s1[0] ^ s0[0])) ^ (c0 & (s0[0] ^ s01[0])) ^ (c0 & c1 & s0[0])
-    vG_shared = share_known(p, 0, p.at(vG, 0), drawn=0, sent=1)
-    on_r = [s0[j] ^ s1[j] ^ s01[j] for j in (0, 2)]
-    crossed = (d1 & (s1[2] ^ s0[2])) ^ (d0 & (s0[2] ^ s01[2])) ^ (d0 & d1 & s0[2])
-    G = Sharing(
-        (
-            on_r[0] ^ vG_shared[0],
-            vG_shared[1] ^ (d0 & T0[1]) ^ (d1 & T1[1]) ^ T2[1],
-            on_r[1] ^ crossed ^ (d0 & T0[2]) ^ (d1 & T1[2]) ^ T2[2],
-        ),
-        Form.REPLICATED,
-    )
-    if pairs == 1:
-        return G, None
-    g0, g1, d0, d1, c0, c1 = (x.plane(1, pairs - 1) for x in (g0, g1, d0, d1, c0, c1))
-    e0, e1 = picked(s0, 1, pairs - 1), picked(s1, 1, pairs - 1)
-    T3 = at_1((g1 & e0[2]) ^ (g0 & e1[2]))
-    vP = share_known(p, 0, p.at((c1 & e0[0]) ^ (c0 & e1[0]), 0), drawn=0, sent=1)
-    r_low, r_high = (x.plane(1, pairs - 1) for x in on_r)
-    P = Sharing(
-        (
-            r_low ^ vP[0],
-            vP[1] ^ T3[1] ^ (~c0 & ~c1),
-            r_high ^ (d1 & e0[2]) ^ (d0 & e1[2]) ^ T3[2],
-        ),
-        Form.REPLICATED,
-    )
-    return G, P
-
-
-def single_digit(p: Parties, bit: dict[str, Value]) -> tuple[Sharing, Sharing]:
-    """A digit of one bit: G = r and not c, P = not (c xor r)."""
-    s = share_known(p, 2, bit["r"], drawn=0, sent=2)
-    T = share_known(p, 1, p.at(bit["g"] & s[2], 1), drawn=1, sent=2)
-    v = share_known(p, 0, p.at(bit["c"] & s[0], 0), drawn=0, sent=1)
-    G = Sharing((s[0] ^ v[0], v[1] ^ T[1], s[2] ^ (bit["d"] & s[2]) ^ T[2]), Form.REPLICATED)
-    P = Sharing((s[0], ~bit["c"], s[2]), Form.REPLICATED)
-    return G, P
-
-
-@REP3.protocol("compare", variant="carry-tree")
-def compare(p: Parties, c: Value, r: Value, low: int, count: int) -> Sharing:
-    """[c < r] on `count` bits from `low` up, an additive bit plane.  1 + ceil(log2 D) rounds.
-
-    Party 0 knows c, party 2 knows r. What compares asks for it by name.
-    """
-    return borrow(p, *digits(p, c, r, low, count), resharing_and, and_planes)
-
-
-def _compared(p: Parties, c: Value, r: Value, low: int, count: int) -> Sharing:
-    found: Sharing = REP3.called(p, "compare")(p, c, r, low, count)
+def _compare(p: Parties) -> Compare:
+    found: Compare = REP3.called(p, "compare")
     return found
-
-
-def non_negative(p: Parties, c: Value, r: Value, window: int, dropped: int) -> Sharing:
-    """[s], s = 1 where z = c - r >= 0, additive and masked, from bits dropped .. window - 1.
-
-    z lies in [-2^(w-1), 2^(w-1) - 2^t]. Exact for t = 0; else z in (-2^t, 0) may be called
-    non-negative, z >= 0 never negative.  1 + ceil(log2 D) rounds, the opening's included.
-    """
-    n = window - dropped - 1
-    zero = p.program.const(0, c.shape, BIT)
-    none = Sharing((zero, zero, zero), Form.ADDITIVE)
-    s = masked(p, _compared(p, c, r, dropped, n) if n else none)
-    tops = p.at(~c.bits(window - 1), 0), p.at(r.bits(window - 1), 2)
-    return Sharing((s[0] ^ tops[0], s[1], s[2] ^ tops[1]), Form.ADDITIVE)
 
 
 @REP3.protocol("round_off")
 def round_off(p: Parties, op: Operation, z: Sharing) -> Sharing:
-    """floor(z / 2^f + 1/2) in Z_2^K.  2 + max(1, ceil(log2 D)) rounds; 2l + K + 2o + 3f + 2 + 3G
-    bits online, 4K + 2e + 7D - 1 - 5 (f mod 2) offline.
+    """floor(z / 2^f + 1/2) in Z_2^K.  4 + L rounds; 3l + 2V + 2 + 2K bits online,
+    2K + e + T + Q offline.
 
-    For f > 2, D = ceil(f / 2), and z additive. The truncation of z + 2^(f-1) was rounded up where
-    the low bits of c are below those of r: that bit is taken off again, opened for a daBit as in
-    `step`. What is left is a function of z, whatever a party knows of c and r.
+    Of n = f compared bits, and z additive. The truncation of z + 2^(f-1), without the bit by which
+    it was rounded up.
     """
     f, K = int(op["bits"]), op.ring_bits
+    compare = _compare(p)
 
     def body(q: Parties, part: Sharing) -> Sharing:
-        low = reduced(part, K + f)
-        half = q.program.const(1 << (f - 1), low.shape, low.type)
-        y, c, r = truncated_chunk(q, plus_public(low, half), f, K)
-        up = masked(q, _compared(q, c, r, 0, f))
-        bits, pad = shared_bit(q, y)
-        e = open_bit(q, [up[i] ^ bits[i] for i in q])
-        one = q.program.const(1, y.shape, y.type)
-        first, *rest = pad.parts
-        parts = (select(e, one - first, first), *(select(e, -v, v) for v in rest))
-        return Sharing(tuple(y[i] - part for i, part in enumerate(parts)), Form.REPLICATED)
+        parts = pair(q, reduced(part, K + f))
+        return pair_reshared(q, rounded_off(preparing(q), parts, f, K, compare))
 
-    return resent(in_thirds(p, op, body, parted(p, z)))
-
-
-def plus_public(x: Sharing, public: Value) -> Sharing:
-    """x plus what all parties know."""
-    return Sharing((x[0] + public, x[1], x[2]), x.form, x.resent)
+    return in_thirds(p, op, body, z)
 
 
 # ReLU and maximum
 
 
-def shared_bit(p: Parties, y: Sharing) -> tuple[tuple[Value, ...], Sharing]:
-    """A daBit: a random bit that nobody knows, as boolean parts and as [p] in y's ring.
-
-    Offline; 3k bits. p = p0 xor p1 xor p2 with pj known to the holders of part j.
-    """
-    k = y.type.bits
-    bit = [p.draw((j - 1, j), y.shape, BIT) for j in p]
-    zero = ring_zero(p, y[0], k)
-    q = share_known(p, 0, p.at(bit[0] ^ bit[1], 0).to_words(k), drawn=0, sent=1)
-    a = share_known(p, 2, p.at(select(bit[2], q[0], zero), 2), drawn=2, sent=0)
-    b = share_known(p, 1, p.at(select(bit[2], q[1], zero), 1), drawn=1, sent=2)
-    parts = [q[j] - ((a[j] + b[j]) << 1) for j in p]
-    parts[2] = parts[2] + bit[2].to_words(k)
-    return tuple(p.at(bit[i], i) for i in p), Sharing(tuple(parts), Form.REPLICATED)
-
-
-def keep_where(p: Parties, y: Sharing, sign: Callable[[], Sharing]) -> Sharing:
-    """[s y] for the additive, masked bit s that `sign` makes.
-
-    [p y] for a daBit p is made while the comparison runs; e = s xor p is opened; s y = e y +
-    (1 - 2e) p y.  6 bits and 3k online, 3k offline; the opening is s's last round.
-    """
-    bits, pad = shared_bit(p, y)
-    times = Operation("mul", y.shape, y.type.bits, {})
-    py = reshare(p, bilinear(p, times, pad, y))
-    s = sign()
-    e = open_bit(p, [s[i] ^ bits[i] for i in p])
-    return Sharing(
-        tuple(select(e, y[j] - py[j], py[j]) for j in p),
-        Form.REPLICATED,
-    )
-
-
-def open_bit(p: Parties, parts: list[Value]) -> Value:
-    """The XOR of one part a party, at all three: masked by the caller.  1 round; 6 bits."""
-    sent = [p.send(p.send(part, i, i + 1), i, i + 2) for i, part in enumerate(parts)]
-    return sent[0] ^ sent[1] ^ sent[2]
-
-
 @REP3.protocol("truncate_relu", rounding=Rounding.SAFE_ROLE)
 def truncate_relu(p: Parties, op: Operation, z: Sharing) -> Sharing:
-    """max(floor((z + tau) / 2^f), 0) in Z_2^K.  2 + max(1, ceil(log2 D)) rounds; 2l + (3 + o) K
-    + 3n + 2 + 2o + 3G bits online, (5 - o) K + 2e + 7D - 1 - 5 (n mod 2) offline.
+    """max(floor((z + tau) / 2^f), 0) in Z_2^K.  4 + L rounds; w + 2m + 2V + 2 + 2K bits online,
+    3K + 2e + 1 + T + Q offline.
 
-    For D > 1, and z additive. The comparison reads the same masked c as the truncation: its top
-    bits cost nothing. With t <= f it equals max(y, 0) of the truncated y exactly. Where there is
-    no overflow to find, what party 2 has of y is there offline, and so is its part of p y.
+    Of n = m - 1 compared bits, m = w - f, e = max(0, K - m), and z additive; a replicated one takes
+    a round and w bits less. The pair of parts is shifted before it is opened.
     """
     f, window, dropped = int(op["bits"]), int(op["window_bits"]), int(op["dropped_bits"])
     K = op.ring_bits
-    assert dropped <= f
-    assert window < z.type.bits
-    assert window <= K + f, f"a window of {window} bits, truncated by {f}, overflows {K}"
+    compare, width = _compare(p), window_to_shift(window, dropped, f)
 
     def body(q: Parties, part: Sharing) -> Sharing:
-        y, c, r = truncated_chunk(q, reduced(part, K + f), f, K)
-        return keep_where(q, y, lambda: non_negative(q, c, r, window, dropped))
+        d = preparing(q)
+        c, r = opened_window(d, shifted(d, pair(q, reduced(part, width)), f))
+        return pair_reshared(q, kept_where_positive(d, c, r, 0, K, 0, compare))
 
-    return resent(rounded_in_thirds(p, op, body, parted(p, z)))
+    return rounded_in_thirds(p, op, body, parted(p, z), safe=2)
 
 
 @REP3.protocol("relu")
 def relu(p: Parties, op: Operation, x: Sharing) -> Sharing:
-    """max(x, 0).  2 + max(1, ceil(log2 D)) rounds; w + 3k + 3n + 2 + 3G bits online,
-    3k + 7D - 1 - 5 (n mod 2) offline.
+    """max(x, 0).  3 + L rounds; 2w + 2V + 2 + 2k bits online,
+    3k + 2 (k - w) + 1 + T + Q offline.
 
-    For D > 1, and x replicated. x is opened modulo 2^w.
+    Of n = w - t - 1 compared bits, and x replicated; an additive one takes a round and w bits more.
     """
     window, dropped = int(op["window_bits"]), int(op["dropped_bits"])
+    compare = _compare(p)
 
     def body(q: Parties, part: Sharing) -> Sharing:
-        low = part.map(lambda v: v.mod(window))
-        r = q.draw((2,), low.shape, low.type)
-        c = opened(q, low, r)
-        return keep_where(q, part, lambda: non_negative(q, c, r, window, dropped))
+        d = preparing(q)
+        c, r = opened_window(d, pair(q, reduced(part, window)))
+        return pair_reshared(q, kept_where_positive(d, c, r, 0, op.ring_bits, dropped, compare))
 
-    return resent(in_thirds(p, op, body, replicated(p, x)))
+    return in_thirds(p, op, body, p.made.get(x, x))
 
 
 @REP3.protocol("step")
 def step(p: Parties, op: Operation, x: Sharing) -> Sharing:
-    """1 where x >= 0, else 0.  2 + max(1, ceil(log2 D)) rounds; w + 3n + 2 + 3G bits online,
-    3k + 7D - 1 - 5 (n mod 2) offline.
+    """1 where x >= 0, else 0.  3 + L rounds; 2w + 2V + 2 + 2k bits online,
+    k + 1 + T + Q offline.
 
-    For D > 1, and x replicated; additive it is opened with w bits more. The bit e = s xor p is
-    opened for a daBit p: [s] = e + (1 - 2e) [p].
+    Of n = w - t - 1 compared bits, and x replicated; an additive one takes a round and w bits more.
     """
     window, dropped = int(op["window_bits"]), int(op["dropped_bits"])
+    compare = _compare(p)
 
     def body(q: Parties, part: Sharing) -> Sharing:
-        low = part.map(lambda v: v.mod(window))
-        r = q.draw((2,), low.shape, low.type)
-        s = non_negative(q, opened(q, low, r), r, window, dropped)
-        bits, pad = shared_bit(q, part)
-        e = open_bit(q, [s[i] ^ bits[i] for i in q])
-        one = q.program.const(1, part.shape, part.type)
-        first, *rest = pad.parts
-        parts = (select(e, one - first, first), *(select(e, -y, y) for y in rest))
-        return Sharing(parts, Form.REPLICATED)
+        d = preparing(q)
+        c, r = opened_window(d, pair(q, reduced(part, window)))
+        sign = non_negative(d, c, r, dropped, compare)
+        return pair_reshared(q, sign.to_words(d, op.ring_bits))
 
-    return in_thirds(p, op, body, x)
+    return in_thirds(p, op, body, p.made.get(x, x))
 
 
 @REP3.protocol("maximum")
 def maximum(p: Parties, op: Operation, x: Sharing, y: Sharing) -> Sharing:
-    """max(x, y) = y + max(x - y, 0).  2 + max(1, ceil(log2 D)) rounds, as `relu`.
+    """max(x, y) = y + max(x - y, 0).  3 + L rounds, as `relu`.
 
     The window bounds x - y.
     """
@@ -664,15 +541,19 @@ def in_thirds(
 
 
 def rounded_in_thirds(
-    p: Parties, op: Operation, body: Callable[[Parties, Sharing], Sharing], x: Sharing
+    p: Parties,
+    op: Operation,
+    body: Callable[[Parties, Sharing], Sharing],
+    x: Sharing,
+    safe: int,
 ) -> Sharing:
-    """As `in_thirds`; where roles are fixed, one chunk whose role 1 is the receiver's.
+    """As `in_thirds`; where roles are fixed, one chunk whose role `safe` is the receiver's.
 
-    Role 1 knows nothing of how a truncation rounds.
+    That role knows nothing of how a truncation rounds.
     """
     if p.receiver is None or not p.fixed_roles:
         return in_thirds(p, op, body, x)
-    turn = _turn(p, p.receiver)
+    turn = _turn(p, p.receiver, safe)
     return _turned(p, op, body, x, [(0, x.elements, turn)])
 
 
@@ -715,7 +596,8 @@ def _turned(
         chunk = Sharing(tuple(part.chunk(start, length) for part in x.parts), x.form)
         made = body(p.rotated(turn), chunk.rotated(turn)).rotated(-turn)
         done.append(made.map(lambda v: v.reshape((v.elements,))))
-    return Sharing(tuple(join([chunk[j] for chunk in done], op.shape) for j in p), done[0].form)
+    parts = tuple(join([chunk[j] for chunk in done], op.shape) for j in p)
+    return Sharing(parts, done[0].form, done[0].resent)
 
 
 def thirds(elements: int) -> list[tuple[int, int]]:

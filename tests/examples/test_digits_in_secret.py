@@ -45,5 +45,5 @@ def test_logits(suite: str, count: int, images: np.ndarray) -> None:
     np.testing.assert_array_equal(logits.argmax(axis=1), expected.argmax(axis=1))
     if dealer:  # who computes sends nothing ahead
         offline = plan.sent_bytes(Phase.OFFLINE)
-        dealt = {f"dave->{NAMES[count - 1]}", f"dave->{NAMES[0]}"}  # the last one, the receiver
+        dealt = {f"dave->{name}" for name in NAMES[:count]}  # to each in turn
         assert {link for link, sent in offline.items() if sent} == dealt

@@ -45,7 +45,7 @@ def test_by_default_both_phases_count(compiling: tuple[object, ...], tmp_path: P
 @pytest.mark.parametrize(
     ("more", "sentence"),
     [
-        (("compare=ripple", "compare=carry-tree"), "--protocol names `compare` twice."),
+        (("compare=ripple", "compare=few-rounds"), "--protocol names `compare` twice."),
         (("compare",), "`compare` should read NAME=..."),
         (("compare=tables",), "Suite additive has no variant `tables` of `compare`."),
         (("gelu=ripple",), "Suite additive has no protocol for `gelu`."),

@@ -53,7 +53,7 @@ def test_it_costs_less_than_private_weights(folder: Path) -> None:
         for plan in (private, public)
     ]
     assert sent[1][Phase.SETUP] == 0 < sent[0][Phase.SETUP]
-    assert sent[1][Phase.ONLINE] < 0.6 * sent[0][Phase.ONLINE]
+    assert sent[1][Phase.ONLINE] < 0.7 * sent[0][Phase.ONLINE]
     adds = [sum(layer.multiply_adds for layer in plan.layers) for plan in (private, public)]
     assert adds[1] < 0.7 * adds[0]
 

@@ -45,25 +45,23 @@ def truncated(
     trace.reveal(trace.apply(op, z.shape, K, attrs, x))
     draws = uniform_draws(np.random.default_rng([k, f, K, z.size]))
     if masks is not None:
-        draws = with_mask(draws, range(first, first + parts_of_mask(setting)), masks)
+        draws = with_mask(draws, first, masks)
     return trace.run({"x": z}, draws)
 
 
-def parts_of_mask(setting: Setting) -> int:
-    """How many draws the mask is the sum of: party 2's alone, or every party's with the dealer."""
-    return setting.computing if setting.suite.security.provider else 1
+def with_mask(draws: DrawSource, number: int, values: Integers) -> DrawSource:
+    """One draw's values; every other one is the same number for all elements.
 
-
-def with_mask(draws: DrawSource, numbers: range, values: Integers) -> DrawSource:
-    """`draws`, but that these add up to `values`."""
+    So a mask, or what two parts are shifted by, takes on every value for each element.
+    """
 
     def source(draw: Draw, shape: Shape, type: Type) -> Array:
-        drawn = draws(draw, shape, type)
-        if draw.number not in numbers:
-            return drawn
+        if draw.number != number:
+            drawn = draws(draw, (1,), type)
+            return np.broadcast_to(drawn[..., :1], (*drawn.shape[:-1], *shape)).copy()
         assert values.max() < 1 << type.bits
-        value: Array = values if draw.number == numbers.start else 0 * values
-        return value.astype(np.uint64).reshape(shape)
+        found: Array = values.astype(np.uint64).reshape(shape)
+        return found
 
     return source
 

@@ -8,9 +8,9 @@ w and (4^i l)^a are sums of the m_i times public integers, and so is ln (4^i l):
 truncation, and f(v) takes it as it is. A comparison may take a number for
 larger than it is by a sixteenth: v is then in [15/16, 4), where f(v) holds, and the bits below
 are not compared. Where an operand may lie below the domain, the same batch compares it with the
-domain's low end, which takes its place: w = 0, and v is that of the end. Rounds in `rep3`:
-2 + ceil(log2 D) for D digits of a comparison, 3 for f(v), and 2 for the truncation of the
-product (none for the logarithm); see suites/rep3.py.
+domain's low end, which takes its place: w = 0, and v is that of the end. Rounds in `rep3`: 3 and
+those of the merges for a comparison, 3 for f(v), and 2 for the truncation of the product (none for
+the logarithm); see suites/rep3.py.
 """
 
 from __future__ import annotations

@@ -14,8 +14,8 @@ difference each, one ring for all, with what isn't needed given back, may cost l
 the two is taken. Units whose noise nothing predicts (a softmax's powers) are in that one ring at
 the least, integers in rings that hold them, and those around a real function no more than a width
 below that one ring: derivatives say less of what noise does there. Where there are integer parts or
-truth values they are in the widest. Windows of 18 to 20 bits snap to 17 where the goal allows: a
-carry tree over 16 bits has a level less.
+truth values they are in the widest. Windows of 18 to 20 bits snap to 17 where the goal allows: 16
+bits are compared in four digits of four, and each bit more doubles a digit's dealt bits.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from veilgraph.passes.encode.scales.ring_widths import CANDIDATE_WIDTHS
 
 LARGEST_STEP = 2  # widths
 WIDEST = len(CANDIDATE_WIDTHS)  # widths above any ring
-SNAPPED_BITS = 17  # of a window: 16 are compared, in 8 digits
+SNAPPED_BITS = 17  # of a window: 16 are compared, in 4 digits
 WIDEST_TO_SNAP = 20
 NEARLY_FREE = 1.05  # times the error, that snapping may cost where the goal is missed anyway
 

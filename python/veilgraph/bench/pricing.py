@@ -23,7 +23,7 @@ class Machine:
         name: the processor that was measured, for people.
         multiply_adds_per_second: of matmul and conv2d, for rings up to so many bits.
         message_bytes_per_second: element-wise work, by the bytes of messages that come of it: a
-            comparison's masks, bit planes and carry trees grow with what they send.
+            comparison's masks, bit planes and merges grow with what they send.
     """
 
     name: str
@@ -53,7 +53,7 @@ class LayerPrice:
 
     Attributes:
         ops: of the secret level, in order.
-        protocols: of each op what there was a choice of, as `compare=carry-tree`.
+        protocols: of each op what there was a choice of, as `compare=few-rounds`.
         last: the layer whose ring, fraction bits and range are the result's.
         seconds: predicted, offline and online together.
         share: of the seconds of all layers.

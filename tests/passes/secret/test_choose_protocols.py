@@ -28,7 +28,8 @@ from veilgraph.targets.suite import Operation, Parties, Sharing, Suite
 from veilgraph.targets.target import Target, target
 from veilgraph.targets.variants import Needs, Rounding
 
-LARGE, SMALL = 500_000, 100  # elements: what a round is worth on a LAN lies between them
+LARGE, SMALL = 500_000, 100  # elements: what a round is worth lies between them
+BETWEEN = 250_000  # of more elements a LAN takes what sends less, a WAN what takes fewer rounds
 ANY = RealRange(-8.0, 8.0, RangeSource.PROVEN)
 FAST, FAR = (1e3, 1e-6), (1e9, 1.0)  # bytes a second, seconds of a round trip
 
@@ -79,20 +80,20 @@ def chosen(program: SecretProgram, target: Target, count_offline: bool = True) -
 
 
 def test_rounds_are_dear_far_away_and_bytes_where_there_are_many(additive: Suite) -> None:
-    program = relus(SMALL, LARGE)
-    assert chosen(program, two("lan")) == ["carry-tree", "ripple"]
-    assert chosen(program, two("wan")) == ["carry-tree", "carry-tree"]
+    program = relus(SMALL, BETWEEN)
+    assert chosen(program, two("lan")) == ["few-rounds", "ripple"]
+    assert chosen(program, two("wan")) == ["few-rounds", "few-rounds"]
 
 
 def test_the_example_of_the_pass(additive: Suite) -> None:
-    assert chosen(relus(100, 1_000_000), two("wan")) == ["carry-tree", "ripple"]
+    assert chosen(relus(100, 1_000_000), two("wan")) == ["few-rounds", "ripple"]
 
 
 def test_the_offline_phase_counts_unless_it_is_prepared_ahead(additive: Suite) -> None:
     """4 rounds more save 8 bits an element online and 4 offline; a LAN sends 500 kB in 4 rounds."""
     between = relus(400_000)
     assert chosen(between, two("lan")) == ["ripple"]
-    assert chosen(between, two("lan"), count_offline=False) == ["carry-tree"]
+    assert chosen(between, two("lan"), count_offline=False) == ["few-rounds"]
 
 
 def test_one_variant_each_is_no_choice() -> None:
@@ -120,7 +121,7 @@ def test_what_promises_less_is_taken_by_hand_alone(additive: Suite) -> None:
         return x
 
     additive.protocol("relu", variant="rounded", rounding=Rounding.KNOWN)(rounded)
-    assert chosen(relus(SMALL), two()) == ["relu=standard, compare=carry-tree"]
+    assert chosen(relus(SMALL), two()) == ["relu=standard, compare=few-rounds"]
     assert chosen(relus(SMALL), two(relu="rounded")) == ["relu=rounded"]
 
 
@@ -132,7 +133,7 @@ def test_what_a_target_lacks_is_not_taken(additive: Suite, needs: Needs) -> None
         return x
 
     additive.protocol("relu", variant="nothing", needs=needs)(nothing)
-    assert chosen(relus(SMALL), two()) == ["relu=standard, compare=carry-tree"]
+    assert chosen(relus(SMALL), two()) == ["relu=standard, compare=few-rounds"]
 
 
 # What is computed
@@ -180,13 +181,13 @@ def test_the_second_comparison_is_exact(
     program = every(8, op)
     x = np.arange(-128, 127, dtype=np.int64)
     wanted = meaning.evaluate(program, {"x": x}).integers["y"]
-    by_tree, by_ripple = (expanded(program, two(compare=v)) for v in ("carry-tree", "ripple"))
-    for seed, found in enumerate((by_tree, by_ripple)):
+    by_merges, by_ripple = (expanded(program, two(compare=v)) for v in ("few-rounds", "ripple"))
+    for seed, found in enumerate((by_merges, by_ripple)):
         draws = uniform_draws(np.random.default_rng(seed))
         done = evaluate(found.program, {"x": x.view(np.uint64)}, draws, found.constants)
         y = done.outputs[0, "y"].astype(np.int64)
         np.testing.assert_array_equal((y + (1 << 23)) % (1 << 24) - (1 << 23), wanted)
-    rounds = [batch_rounds(f.program).rounds[Phase.ONLINE] for f in (by_tree, by_ripple)]
+    rounds = [batch_rounds(f.program).rounds[Phase.ONLINE] for f in (by_merges, by_ripple)]
     assert rounds[1] > rounds[0]
 
 
@@ -201,7 +202,7 @@ def compiled(network: str, **options: object) -> tuple[veilgraph.Plan, veilgraph
 
 
 @pytest.mark.parametrize(
-    ("figures", "variant"), [(FAST, "ripple"), (FAR, "carry-tree")], ids=["fast", "far"]
+    ("figures", "variant"), [(FAST, "ripple"), (FAR, "few-rounds")], ids=["fast", "far"]
 )
 def test_a_plan_has_what_its_network_asks_for(
     additive: Suite, tmp_path: Path, figures: tuple[float, float], variant: str
@@ -245,13 +246,13 @@ def test_by_hand(additive: Suite, tmp_path: Path) -> None:
             {},
             {"compare": "tables"},
             "Suite additive has no variant `tables` of `compare`.",
-            "Here `compare` is one of carry-tree, ripple.",
+            "Here `compare` is one of few-rounds, ripple.",
         ),
         (
             {"suite": "rep3", "parties": None, "dealer": None},
             {"compare": "ripple"},
             "Suite rep3 has no variant `ripple` of `compare`.",
-            "Suite additive has it. Here `compare` is one of carry-tree.",
+            "Suite additive has it. Here `compare` is one of few-rounds.",
         ),
         (
             {"suite": "cleartext", "parties": ("alice",), "dealer": None},
@@ -296,7 +297,7 @@ def test_a_provider_that_a_variant_needs(monkeypatch: pytest.MonkeyPatch) -> Non
 def test_a_ring_that_a_variant_does_not_take(additive: Suite) -> None:
     relu = additive.offered("relu")
     additive.protocol("relu", variant="narrow", needs=Needs(ring_bits=32))(relu)
-    assert chosen(relus(SMALL), two(relu="narrow")) == ["relu=narrow, compare=carry-tree"]
+    assert chosen(relus(SMALL), two(relu="narrow")) == ["relu=narrow, compare=few-rounds"]
     with pytest.raises(UsageError) as refused:
         ChooseProtocols(two(relu="narrow")).run(relus(SMALL, ring_bits=40))
     assert refused.value.message == (

@@ -200,11 +200,12 @@ def branches() -> ModelProto:
         helper.make_node("Gemm", ["b", "w4"], ["s"], "fc4"),
     ]
     named = {name: value.astype(np.float32) for name, value in weights.items()}
-    return model(nodes, {"x": (8, 4)}, ["y", "s"], named)
+    # Of 256 elements, three parts in three turns of the roles: each party knows some thresholds.
+    return model(nodes, {"x": (16, 4)}, ["y", "s"], named)
 
 
 def test_a_receiver_learns_of_layers_that_its_outputs_depend_on() -> None:
-    x = np.random.default_rng(4).normal(size=(2, 8, 4)).astype(np.float32)
+    x = np.random.default_rng(4).normal(size=(2, 16, 4)).astype(np.float32)
     receivers = {"y": ("alice",), "s": ("carol",)}
     alice, carol = told(branches(), calibrate={"x": x}, receivers=receivers)
     assert alice.startswith("alice learns one derivative of layer early ")

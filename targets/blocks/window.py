@@ -1,0 +1,103 @@
+"""Sign and ReLU of a number from one masked opening of its window.
+
+Members know c = z + r modulo 2^w, their provider knows r, and z lies in [-2^(w-1), 2^(w-1) - 2^t].
+One bit says whether z is non-negative. Where it is, c fell below r only if it passed 2^w, which its
+top bit and r's tell, so z is c - r in any ring: nothing else is opened.
+docs/protocols.md has the argument.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from veilgraph.ir.party.program import Value, select
+from veilgraph.ir.types import planes, words
+from veilgraph.targets.suite import Provider
+
+Parts = tuple[Value, ...]  # one a member
+# Of the members and their provider, c, r, the lowest bit and how many: parts of [c < r], by XOR.
+Compare = Callable[[Provider, Value, Value, int, int], Parts]
+
+
+@dataclass(frozen=True)
+class Bit:
+    """A bit that nobody knows: the XOR of one that the members know, and one that the provider
+    knows."""
+
+    opened: Value
+    pad: Value
+
+    def times(self, d: Provider, value: Value) -> Parts:
+        """Parts of the bit times what the provider knows.  Offline; two values are dealt."""
+        zero = d.own(value.program.const(0, value.shape, value.type))
+        whole, under = d.deal(value), d.deal(select(self.pad, value, zero))
+        return self._picked([a - b for a, b in zip(whole, under, strict=True)], under)
+
+    def to_words(self, d: Provider, bits: int) -> Parts:
+        """Parts of the bit in Z_2^bits.  Offline; one value is dealt."""
+        under = d.deal(self.pad.to_words(bits))
+        one = under[0].program.const(1, under[0].shape, under[0].type)
+        first, *others = under
+        return self._picked([one - first, *(-part for part in others)], under)
+
+    def _picked(self, where_set: Sequence[Value], else_: Sequence[Value]) -> Parts:
+        pairs = zip(where_set, else_, strict=True)
+        return tuple(select(self.opened, one, zero) for one, zero in pairs)
+
+
+def opened_bit(d: Provider, parts: Sequence[Value]) -> Bit:
+    """A bit in parts, opened under one that the provider knows.  1 round; 1 bit of each member."""
+    pad = d.random(parts[0].shape, planes(1))
+    return Bit(d.opened([b ^ q for b, q in zip(parts, pad.parts, strict=True)]), pad.value)
+
+
+def opened_window(d: Provider, parts: Sequence[Value]) -> tuple[Value, Value]:
+    """c = z + r at the members, and r at the provider.  1 round; w bits of each member."""
+    r = d.random(parts[0].shape, parts[0].type)
+    return d.opened([z + m for z, m in zip(parts, r.parts, strict=True)]), r.value
+
+
+def non_negative(d: Provider, c: Value, r: Value, dropped: int, compare: Compare) -> Bit:
+    """Whether z >= 0, from bits t .. w - 1 of c and r.  The rounds of `compare`, and 1.
+
+    Exact for t = 0; else z in (-2^t, 0) may be called non-negative, and z >= 0 never negative.
+    """
+    window = c.type.bits
+    bits = window - dropped - 1
+    c_top, r_top = c.bits(window - 1), r.bits(window - 1)
+    if not bits:
+        return Bit(~c_top, r_top)
+    below = zip(compare(d, c, r, dropped, bits), d.deal(r_top), strict=True)
+    differs = opened_bit(d, [b ^ top for b, top in below])
+    return Bit(~(differs.opened ^ c_top), differs.pad)
+
+
+def kept_where_positive(
+    d: Provider, c: Value, r: Value, f: int, K: int, dropped: int, compare: Compare
+) -> Parts:
+    """Parts of max(floor((z + tau) / 2^f), 0) in Z_2^K, tau = r mod 2^f; for t <= f or f = 0.
+
+    The rounds of `non_negative`; offline 3K + 2e bits beyond its, e = max(0, K - (w - f)).
+    """
+    sign = non_negative(d, c, r, dropped, compare)
+    window, upper = c.type.bits, (c >> f).mod(K)
+    s, sr = sign.to_words(d, K), sign.times(d, (r >> f).mod(K))
+    parts = tuple(one * upper - below for one, below in zip(s, sr, strict=True))
+    e = K - (window - f)
+    if e <= 0:
+        return parts
+    # c passed 2^w where r's top bit is set and its own is not.
+    passed = sign.times(d, r.bits(window - 1).to_words(e))
+    c_top, zero = c.bits(window - 1), c.program.const(0, c.shape, words(K))
+    pairs = zip(parts, passed, strict=True)
+    return tuple(y + select(c_top, zero, u.mod(K) << (window - f)) for y, u in pairs)
+
+
+def window_to_shift(window: int, dropped: int, f: int) -> int:
+    """How many bits of z a window's ReLU of z / 2^f takes: those that hold a rounded z / 2^f.
+
+    Bits that are dropped from a comparison must be dropped from z, or it may be rounded up beyond
+    the window; and one bit is left in any case.
+    """
+    return max(window + (dropped < f), f + 1)

@@ -39,6 +39,25 @@ class Prepared:
     memory: bytes
 
 
+def encoded_inputs(
+    program: PartyPlan, inputs: Mapping[str, npt.ArrayLike], entry: int = 0
+) -> list[tuple[Tensor, Words]]:
+    """A party's own inputs to an entry as ring elements; see `Party.infer` for what is refused."""
+    own = [tensor for tensor in program.inputs if tensor.entry == entry]
+    names = [tensor.name for tensor in own]
+    for name in inputs:
+        if name not in names:
+            owned = ", ".join(f"`{n}`" for n in names) or "none"
+            raise UsageError(f"{program.party} has no input `{name}`.", f"Its inputs: {owned}.")
+    for name in names:
+        if name not in inputs:
+            raise UsageError(
+                f"{program.party} owns input `{name}`, and it was not given.",
+                f"Give it with --input {name}=@FILE.npy.",
+            )
+    return [(t, encode(inputs[t.name], t)) for t in own]
+
+
 class Party:
     """A party's part in one session.
 
@@ -123,7 +142,7 @@ class Party:
         """
         start = time.perf_counter()
         self._require_state()
-        encoded = self.encoded(inputs, entry)
+        encoded = encoded_inputs(self.program, inputs, entry)
         self._agree_on(entry)
         own_seconds = time.perf_counter() - start
         transcript = Transcript()
@@ -250,26 +269,6 @@ class Party:
     def _kept(self, phase: Phase, entry: int) -> list[MemoryRange]:
         rows = rows_of(self.program.kept, phase, entry)
         return [(int(row["offset"]), int(row["bytes"])) for row in rows]
-
-    def encoded(
-        self, inputs: Mapping[str, npt.ArrayLike], entry: int = 0
-    ) -> list[tuple[Tensor, Words]]:
-        """This party's inputs to an entry as ring elements; see `infer` for what is refused."""
-        own = [tensor for tensor in self.program.inputs if tensor.entry == entry]
-        names = [tensor.name for tensor in own]
-        for name in inputs:
-            if name not in names:
-                owned = ", ".join(f"`{n}`" for n in names) or "none"
-                raise UsageError(
-                    f"{self.program.party} has no input `{name}`.", f"Its inputs: {owned}."
-                )
-        for name in names:
-            if name not in inputs:
-                raise UsageError(
-                    f"{self.program.party} owns input `{name}`, and it was not given.",
-                    f"Give it with --input {name}=@FILE.npy.",
-                )
-        return [(t, encode(inputs[t.name], t)) for t in own]
 
     def close(self) -> None:
         """Wipes the memory and closes the links."""

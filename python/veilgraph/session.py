@@ -232,7 +232,7 @@ class Session:
         self._require_left(1)
         number = entry_of(self.plan, entry)
         if self._from_store is not None:
-            outputs, transcript = self._from_store.infer(inputs)
+            outputs, transcript = self._from_store.infer(inputs, self._to_come())
         else:
             outputs, transcript = self._party.infer(inputs, entry=number)
         self.transcripts.append(transcript)
@@ -257,6 +257,10 @@ class Session:
         require_store(self.plan, self._config.me.name, folder)
         kept = None if folder is None else store_at(folder, self._config)
         self.transcripts.extend(prepare(self._party, self._session_id, kept, count))
+
+    def _to_come(self) -> int:
+        """Inferences that this session has still to run, as far as it was told: one or more."""
+        return max(1, self._inferences - len(self.transcripts))
 
     def _require_left(self, count: int) -> None:
         """UsageError for more inferences than this party told the others."""

@@ -15,7 +15,7 @@ from veilgraph.ir.plan.tables import Phase, Plan
 from veilgraph.runtime.devices.choose import ready, require_device
 from veilgraph.runtime.links.native import open_links
 from veilgraph.runtime.links.shaping import Shape
-from veilgraph.runtime.party import Party, Prepared
+from veilgraph.runtime.party import Party, Prepared, encoded_inputs
 from veilgraph.runtime.session.certificates import secret_of
 from veilgraph.runtime.session.config import Config
 from veilgraph.runtime.session.handshake import NO_DEALING, NO_STATE, Origin, Terms, open_session
@@ -101,11 +101,15 @@ class FromStore:
     session_id: bytes
 
     def infer(
-        self, inputs: Mapping[str, npt.ArrayLike]
+        self, inputs: Mapping[str, npt.ArrayLike], wanted: int = 1
     ) -> tuple[dict[str, npt.NDArray[np.float32]], Transcript]:
-        """The next inference that every party still has; see `Party.infer`, `Store`."""
-        self.party.encoded(inputs)  # what is wrong with them is said before anything is spent
-        number = self.store.agree(self.party.links, self.store_id)
+        """The next inference that every party still has; see `Party.infer`, `Store`.
+
+        Args:
+            wanted: inferences to come in this session; with fewer left, none is spent.
+        """
+        encoded_inputs(self.party.program, inputs)  # refused before anything is spent
+        number = self.store.agree(self.party.links, self.store_id, wanted)
         taken = self.store.take(number, self.store_id)
         return self.party.infer(inputs, Prepared(number, taken.keys, taken.memory))
 
@@ -166,11 +170,14 @@ def prepare(party: Party, session_id: bytes, store: Store | None, count: int) ->
     return transcripts
 
 
-def join_from_store(plan: Plan, config: Config, folder: Path, **options: Any) -> FromStore:
+def join_from_store(
+    plan: Plan, config: Config, folder: Path, *, inferences: int = 0, **options: Any
+) -> FromStore:
     """This host's party of `plan`, connected with all others that are there online, on a store.
 
     Raises:
         UsageError: this party takes no part online, and keeps nothing.
+        ResourceLimitError: the store has fewer inferences left than the session is for.
         SecurityAbort: a store of another plan; otherwise as `join`.
     """
     _taking_part(plan, config, from_store=True)
@@ -181,7 +188,8 @@ def join_from_store(plan: Plan, config: Config, folder: Path, **options: Any) ->
         raise SecurityAbort(
             f"The store {folder} was prepared for another plan.", "Prepare one for this plan."
         )
-    joined = join(plan, config, from_store=True, secret=secret, **options)
+    store.require(stored.id, inferences)
+    joined = join(plan, config, inferences=inferences, from_store=True, secret=secret, **options)
     joined.party.restore(Phase.SETUP, stored.memory)
     return FromStore(joined.party, store, stored.id, joined.session_id)
 

@@ -142,12 +142,22 @@ class Store:
         found = (path.name.removeprefix("store.") for path in self.folder.glob("store.*"))
         return sorted(int(name) for name in found if _is_number(name))
 
-    def agree(self, links: Links, store_id: bytes) -> int:
-        """The next inference that every party still has.
+    def require(self, store_id: bytes, wanted: int) -> None:
+        """ResourceLimitError where this party has fewer than `wanted` inferences left.
+
+        Asked before a link opens; whether all parties have as many is what `agree` finds.
+        """
+        with self._state.held(store_id) as ratchet:
+            left = self._left(ratchet)
+        if len(left) < wanted:
+            raise _short(len(left), wanted)
+
+    def agree(self, links: Links, store_id: bytes, wanted: int = 1) -> int:
+        """The next inference that every party still has, and `wanted` - 1 more after it.
 
         Raises:
             SecurityAbort: parties whose stores were not made together, or a copied store.
-            ResourceLimitError: a store that is used up.
+            ResourceLimitError: a store with fewer left; none of them is spent.
         """
         with self._state.held(store_id) as ratchet:
             left = self._left(ratchet)
@@ -166,11 +176,9 @@ class Store:
                 )
             offers.append(offer)
         number = max(offer[1] for offer in offers)
-        if number > min(offer[2] for offer in offers):
-            raise ResourceLimitError(
-                "The store is used up: no inference is left that every party has.",
-                "Run `prepare` again, into a new folder.",
-            )
+        common = max(0, min(offer[2] for offer in offers) - number + 1)
+        if common < wanted:
+            raise _short(common, wanted)
         return number
 
     def take(self, number: int, store_id: bytes) -> Taken:
@@ -257,6 +265,18 @@ def _unreadable(path: Path, error: VeilgraphError) -> VeilgraphError:
 def _missing(path: Path, error: OSError) -> UsageError:
     return UsageError(
         f"The store {path.parent} has no {path.name}: {error.strerror}.", "Run `prepare` first."
+    )
+
+
+def _short(left: int, wanted: int) -> ResourceLimitError:
+    if left == 0:
+        return ResourceLimitError(
+            "The store is used up: no inference is left that every party has.",
+            "Run `prepare` again, into a new folder.",
+        )
+    return ResourceLimitError(
+        f"The store has {left} of the {wanted} inferences that this session is for; none is spent.",
+        f"Give --iterations {left} at every party, or run `prepare` again, into a new folder.",
     )
 
 

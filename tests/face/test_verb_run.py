@@ -7,6 +7,7 @@ import subprocess
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -14,6 +15,10 @@ import yaml
 from verbs import Compiled, reason, run_verb
 
 from veilgraph.bench.processes import write_configs
+from veilgraph.commands import outputs
+from veilgraph.commands import run as run_module
+from veilgraph.commands.files import write_array
+from veilgraph.ir.errors import PeerError, UsageError
 from veilgraph.ir.plan.tables import Phase
 
 PARTIES = ("alice", "bob", "carol")
@@ -113,6 +118,90 @@ def test_refuses(configured: Compiled, arguments: tuple[str, ...], sentence: str
     code, told = reason("run", *arguments)
     assert code == 2
     assert sentence in told
+
+
+def of_image(change: str) -> np.ndarray[Any, Any]:
+    image = np.load("image.npy")
+    changed: np.ndarray[Any, Any] = {
+        "shape": image[0],
+        "range": image * 1000,
+        "nan": np.full_like(image, np.nan),
+    }[change]
+    return changed
+
+
+@pytest.mark.parametrize(
+    ("change", "code", "sentence"),
+    [
+        ("missing", 2, "alice owns input `image`, and it was not given."),
+        ("name", 2, "alice has no input `imag`."),
+        ("shape", 2, "has shape 1x28x28, and the plan needs 1x1x28x28."),
+        ("range", 4, "outside the range"),
+        ("nan", 2, "not finite"),
+    ],
+)
+def test_an_input_is_looked_at_before_a_peer_is_called(
+    configured: Compiled, change: str, code: int, sentence: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A mistake at one party must not end the session of all."""
+    monkeypatch.setattr(run_module, "Session", None)  # none is opened
+    words = command("alice")[: -len(OWN["alice"])]
+    if change == "name":
+        words += ["--input", "imag=@image.npy"]
+    elif change != "missing":
+        np.save("changed.npy", of_image(change))
+        words += ["--input", "image=@changed.npy"]
+    found, told = reason(*words)
+    assert (found, sentence in told.replace("\n", " ")) == (code, True), told
+
+
+class Breaks:
+    """A session whose second inference fails."""
+
+    def __init__(self, *arguments: object, **options: object) -> None:
+        self.transcripts: list[None] = []
+
+    def __enter__(self) -> Breaks:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        pass
+
+    def run(self, inputs: object, entry: str | None) -> dict[str, Any]:
+        if self.transcripts:
+            raise PeerError("bob is lost.", "Ask bob.")
+        self.transcripts.append(None)
+        return {"logits": np.arange(10, dtype=np.float32)}
+
+
+@pytest.mark.parametrize("writes", [True, False])
+def test_an_answer_outlives_the_failure_after_it(
+    configured: Compiled, monkeypatch: pytest.MonkeyPatch, writes: bool
+) -> None:
+    monkeypatch.setattr(run_module, "Session", Breaks)
+    more = ("--output", "logits=@l.npy") if writes else ()
+    code, told = reason(*command("alice", "--iterations", "3", *more))
+    assert code == 5
+    assert "1 of 3 inferences ended; this is the last one's answer." in told
+    if writes:
+        np.testing.assert_array_equal(np.load("l.npy"), np.arange(10))
+    else:
+        assert "logits, 10: 0 1 2 3 4 5 6 7 8 9" in told
+
+
+def test_an_answer_that_cannot_be_written_is_kept_elsewhere(
+    configured: Compiled, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuses(path: Path, array: Any) -> None:
+        if path.name == path.as_posix():
+            raise UsageError("l.npy can't be written: no room.")
+        write_array(path, array)
+
+    monkeypatch.setattr(outputs, "write_array", refuses)
+    with pytest.raises(UsageError, match="no room") as told:
+        outputs.values({"logits": np.ones(3, np.float32)}, {"logits": Path("l.npy")})
+    place = told.value.hint.removeprefix("The answer is kept in ").removesuffix(".")
+    np.testing.assert_array_equal(np.load(place), np.ones(3))
 
 
 @pytest.mark.parametrize("name", ["abacus", "host-shim"])

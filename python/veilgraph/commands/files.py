@@ -70,12 +70,6 @@ def check_destination(path: Path) -> None:
         raise UsageError(f"{path.parent} can't be written to.", "Choose a directory that is yours.")
 
 
-def write_arrays(arrays: Mapping[str, Array], paths: Mapping[str, Path]) -> None:
-    """Writes the arrays that have a path."""
-    for name, path in paths.items():
-        write_array(path, arrays[name])
-
-
 def write_array(path: Path, array: Array) -> None:
     """Writes a .npy file that only its owner may read; a failure leaves no half of it.
 

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
+from tempfile import mkdtemp
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from veilgraph.commands.files import write_arrays
+from veilgraph.commands.files import write_array
+from veilgraph.ir.errors import UsageError
 from veilgraph.reports import units
 
 Outputs = Mapping[str, npt.NDArray[np.float32]]
@@ -18,7 +20,7 @@ SHOWN = 10  # numbers of an output that is printed
 
 def values(outputs: Outputs, paths: Mapping[str, Path]) -> dict[str, Any]:
     """Of each output its shape, and its file or its numbers; writes the files."""
-    write_arrays(outputs, paths)
+    _write(outputs, paths)
     return {
         name: {"shape": list(array.shape)}
         | ({"file": str(paths[name])} if name in paths else {"values": array.tolist()})
@@ -28,11 +30,30 @@ def values(outputs: Outputs, paths: Mapping[str, Path]) -> dict[str, Any]:
 
 def lines(outputs: Outputs, paths: Mapping[str, Path]) -> list[str]:
     """A line an output: its file, or its first numbers; writes the files."""
-    write_arrays(outputs, paths)
+    _write(outputs, paths)
     return [
         f"{name}, {units.shape(array.shape)}: {paths.get(name) or _numbers(array)}"
         for name, array in outputs.items()
     ]
+
+
+def _write(outputs: Outputs, paths: Mapping[str, Path]) -> None:
+    """Writes the files; an array whose place turns out bad goes to a temporary folder.
+
+    Raises:
+        UsageError: an array could not be written where it was meant to be; it says where it is.
+    """
+    rescued: list[tuple[str, UsageError]] = []
+    for name, path in paths.items():
+        try:
+            write_array(path, outputs[name])
+        except UsageError as error:
+            place = Path(mkdtemp(prefix="veilgraph-")) / path.name  # of mode 0700
+            write_array(place, outputs[name])
+            rescued.append((str(place), error))
+    if rescued:
+        first, places = rescued[0][1], ", ".join(place for place, _ in rescued)
+        raise UsageError(first.message, f"The answer is kept in {places}.") from first
 
 
 def _numbers(array: npt.NDArray[np.float32]) -> str:

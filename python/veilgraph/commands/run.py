@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,9 @@ from veilgraph.ir.errors import UsageError
 from veilgraph.ir.plan.tables import Phase
 from veilgraph.plans import Plan
 from veilgraph.reports import units
-from veilgraph.reports.tables import Table, progress, show, show_json
+from veilgraph.reports.tables import Table, progress, remark, show, show_json
+from veilgraph.runtime.party import encoded_inputs
+from veilgraph.runtime.simulate import entry_of
 from veilgraph.session import Session
 
 EPILOG = """\b
@@ -120,6 +123,8 @@ def command(
     resume = _resumed(plan, party, state_file, resumes)
     paths = _destinations(plan, party, destinations)
     arrays = read_arrays(arguments.by_name("--input", sources))
+    if party in plan.programs:  # Session refuses others; here no peer has been called yet
+        encoded_inputs(plan.programs[party], arrays, entry_of(plan, entry))
     peers = ", ".join(name for name in plan.manifest.parties if name != party)
     with (
         progress(f"waiting for {peers}") as tell,
@@ -134,17 +139,30 @@ def command(
         ) as session,
     ):
         tell(f"running with {peers}")
-        found = session.run(arrays, entry)
-        for _ in range(iterations - 1):
-            found = session.run(arrays, entry)
-        if state_file is not None:
-            session.save_state(state_file)
+        found: outputs.Outputs = {}
+        try:
+            for _ in range(iterations):
+                found = session.run(arrays, entry)
+            if state_file is not None:
+                session.save_state(state_file)
+        except BaseException:
+            _keep(found, paths, len(session.transcripts), iterations)
+            raise
     if as_json:
         answer = {"party": party, "outputs": outputs.values(found, paths)}
         show_json({**answer, **_values(session, party)})
         return
     shown = outputs.lines(found, paths) or [f"{party} receives no output."]
     show(*shown, _table(session, party))
+
+
+def _keep(found: outputs.Outputs, paths: Mapping[str, Path], done: int, wanted: int) -> None:
+    """Before an error ends a session: the answer of the last inference that was whole."""
+    if not found:
+        return
+    remark(f"{done} of {units.counted(wanted, 'inference')} ended; this is the last one's answer.")
+    for line in outputs.lines(found, paths):
+        remark(line)
 
 
 def _resumed(plan: Plan, party: str, file: Path | None, resumes: bool) -> Path | None:

@@ -161,6 +161,44 @@ def test_a_store_that_is_used_up_says_so(hosts: Hosts) -> None:
     assert "used up" in errors[0].message
 
 
+def test_too_few_inferences_are_counted_before_one_is_spent(rep3_hosts: Hosts) -> None:
+    hosts = rep3_hosts
+    hosts.prepare(2)
+
+    def run(party: str, count: int) -> Any:
+        with hosts.open(party, store=hosts.store(party), inferences=count) as session:
+            inputs = {"x": INPUT} if party == "alice" else {}
+            return [session.run(inputs) for _ in range(count)]
+
+    with pytest.raises(ResourceLimitError, match="2 of the 5 inferences"):
+        run("alice", 5)  # alone: no link was opened
+    (hosts.store("bob") / "store.00000001").unlink()  # as if bob had died in the middle of it
+    for error in hosts.all(hosts.online, lambda party: run(party, 1 if party == "bob" else 2)):
+        assert isinstance(error, SecurityAbort | PeerError)
+    with pytest.raises(ResourceLimitError, match="1 of the 2 inferences"):
+        run("bob", 2)
+    assert hosts.store("alice").joinpath("store.00000001").exists()
+    (outputs,) = hosts.all(hosts.online, lambda party: run(party, 1))[0]
+    np.testing.assert_allclose(outputs["y"], EXPECTED, atol=1e-3)
+
+
+def test_parties_find_together_that_too_few_are_left(rep3_hosts: Hosts) -> None:
+    hosts = rep3_hosts
+    hosts.prepare(3)
+    (hosts.store("alice") / "store.00000003").unlink()
+    (hosts.store("bob") / "store.00000001").unlink()
+
+    def run(party: str) -> None:
+        with hosts.open(party, store=hosts.store(party), inferences=2) as session:
+            session.run({"x": INPUT} if party == "alice" else {})
+
+    for error in hosts.all(hosts.online, run):
+        assert isinstance(error, ResourceLimitError)
+        assert "1 of the 2 inferences" in error.message
+    left = {p: sorted(f.name for f in hosts.store(p).iterdir()) for p in hosts.online}
+    assert [len(files) for files in left.values()] == [3, 3, 4]
+
+
 def test_a_copied_store_is_refused(hosts: Hosts) -> None:
     hosts.prepare(1)
     copies = {p: hosts.folder / f"{p}.copy" for p in hosts.online}

@@ -35,7 +35,7 @@ from veilgraph.runtime.session.keys import derive
 PrivateKey: TypeAlias = ed25519.Ed25519PrivateKey | ec.EllipticCurvePrivateKey
 
 VALID_DAYS = 825
-_CLOCK_SKEW = timedelta(minutes=5)
+_CLOCK_SKEW = timedelta(hours=1)  # clocks that nobody sets are off by minutes
 _MAX_PEM_BYTES = 1 << 16
 _PARTY_NAME = re.compile(r"[A-Za-z][A-Za-z0-9_-]{0,30}")
 
@@ -111,7 +111,7 @@ def self_signed(
     start: datetime,
     days: int,
 ) -> x509.Certificate:
-    """A certificate of `key` by itself, for both ends of TLS; valid a little before `start`.
+    """A certificate of `key` by itself, for both ends of TLS; valid from an hour before `start`.
 
     Raises:
         UsageError: days that are none, or a host that can't stand in a certificate.

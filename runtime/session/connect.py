@@ -31,7 +31,13 @@ from veilgraph.runtime.session.callers import Callers
 from veilgraph.runtime.session.certificates import load_certificate
 from veilgraph.runtime.session.config import Config, PartyAddress
 from veilgraph.runtime.session.exchange import Dropped, Talk, hold
-from veilgraph.runtime.session.preamble import IdentityExchange, PeerStatus, own_greeting, validity
+from veilgraph.runtime.session.preamble import (
+    IdentityExchange,
+    PeerStatus,
+    own_greeting,
+    validity,
+    way_out,
+)
 
 _SLICE_SECONDS = 0.1  # how soon a failure elsewhere is seen
 _CALL_SECONDS = 5.0  # one attempt to reach a host, and as long again to be let in
@@ -161,10 +167,10 @@ def _check_validity(config: Config) -> None:
     for party in config.parties:
         der = load_certificate(config.certificate) if party == config.me else party.certificate
         status = validity(der) if der is not None else PeerStatus.WELCOME
-        if status is not PeerStatus.WELCOME:
+        if der is not None and status is not PeerStatus.WELCOME:
             raise PeerError(
                 f"The certificate of {party.name} can't be used: {status.reason}.",
-                f"{party.name} makes a new one with `veilgraph cert issue`, and everyone pins it.",
+                way_out(party.name, der, status, "this host's"),
             )
 
 
@@ -267,9 +273,9 @@ def _get_in(search: _Search[C], connection: socket.socket, peer: int) -> Talk[No
     if theirs is PeerStatus.WELCOME:
         introduction.answer(mine)
     if mine is not PeerStatus.WELCOME:
-        raise _wrong_party(party, introduction.describe(shown), mine)
+        raise _wrong_party(party, introduction.describe(shown), mine, shown)
     if theirs is not PeerStatus.WELCOME:
-        raise _refused(party, theirs, search.config.me.name)
+        raise _refused(party, theirs, search)
     if search.plaintext:
         channel = search.transport.plain(connection)
     else:
@@ -295,7 +301,17 @@ def _prove(
         ) from error
 
 
-def _wrong_party(party: PartyAddress, description: str, status: PeerStatus) -> PeerError:
+_BY_DATE = (PeerStatus.EXPIRED, PeerStatus.NOT_YET_VALID)
+
+
+def _wrong_party(
+    party: PartyAddress, description: str, status: PeerStatus, shown: bytes
+) -> PeerError:
+    if status in _BY_DATE:
+        return PeerError(
+            f"{party.name} showed {description}, and {status.reason}.",
+            way_out(party.name, shown, status, "this host's"),
+        )
     return PeerError(
         f"Who answers at {party.host}:{party.port} is not {party.name}: it showed {description}, "
         f"and {status.reason}.",
@@ -303,11 +319,17 @@ def _wrong_party(party: PartyAddress, description: str, status: PeerStatus) -> P
     )
 
 
-def _refused(party: PartyAddress, status: PeerStatus, me: str) -> PeerError:
+def _refused(party: PartyAddress, status: PeerStatus, search: _Search[C]) -> PeerError:
+    me = search.config.me.name
     if status is PeerStatus.ABSENT:
         return PeerError(
             f"{party.name} runs from a store, and {me} takes no part in that.",
             f"Leave {me} out where the others run from stores, or start them without --store.",
+        )
+    if status in _BY_DATE and not search.plaintext:
+        return PeerError(
+            f"{party.name} refused this party's certificate: {status.reason}.",
+            way_out(me, load_certificate(search.config.certificate), status, f"{party.name}'s"),
         )
     return PeerError(
         f"{party.name} refused this party's certificate: {status.reason}.",

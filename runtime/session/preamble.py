@@ -176,3 +176,27 @@ def validity(der: bytes) -> PeerStatus:
     return (
         PeerStatus.NOT_YET_VALID if now < certificate.not_valid_before_utc else PeerStatus.WELCOME
     )
+
+
+def way_out(owner: str, der: bytes, status: PeerStatus, judge: str) -> str:
+    """What to do about a certificate (DER) of `owner` whose dates `judge` does not accept.
+
+    Args:
+        judge: whose clock says so, such as "this host's" or "bob's".
+    """
+    certificate = x509.load_der_x509_certificate(der)
+    here = f"the clock here says {_utc(datetime.now(UTC))} UTC"
+    if status is PeerStatus.EXPIRED:
+        return (
+            f"It ended at {_utc(certificate.not_valid_after_utc)} UTC, and {here}. {owner} makes a "
+            "new one with `veilgraph cert issue`, and everyone pins it."
+        )
+    start = _utc(certificate.not_valid_before_utc)
+    return (
+        f"It begins at {start} UTC, an hour before {owner}'s clock when it was made, and {here}. "
+        f"Set {judge} clock if it is behind; if {owner}'s was ahead, `veilgraph cert issue` there."
+    )
+
+
+def _utc(time: datetime) -> str:
+    return f"{time:%Y-%m-%d %H:%M}"

@@ -177,5 +177,6 @@ def test_certificates_that_are_none(tmp_path: Path) -> None:
 def test_self_signed_dates() -> None:
     start = datetime(2020, 1, 1, tzinfo=UTC)
     certificate = self_signed(ec.generate_private_key(ec.SECP256R1()), "alice", [], start, 30)
+    assert certificate.not_valid_before_utc == datetime(2019, 12, 31, 23, tzinfo=UTC)
     assert certificate.not_valid_after_utc == datetime(2020, 1, 31, tzinfo=UTC)
     certificate.verify_directly_issued_by(certificate)

@@ -170,18 +170,19 @@ def test_swapped_certificates(connect: Connect, files: dict[str, Path]) -> None:
 
 
 @pytest.mark.parametrize(
-    ("start", "sentence"),
-    [(-30, "it has expired"), (30, "it is not valid yet")],
+    ("start", "sentence", "hint"),
+    [(-30, "it has expired", "It ended at "), (30, "it is not valid yet", "this host's clock")],
 )
 def test_dates_are_checked_before_anyone_waits(
-    connect: Connect, files: dict[str, Path], start: int, sentence: str
+    connect: Connect, files: dict[str, Path], start: int, sentence: str, hint: str
 ) -> None:
     dated(files["alice"].parent, "bob", datetime.now(UTC) + timedelta(days=start), 10)
     began = time.monotonic()
     for error in try_all(connect, files):
         assert isinstance(error, PeerError)
         assert error.message == f"The certificate of bob can't be used: {sentence}."
-        assert "cert issue" in error.hint
+        assert hint in error.hint
+        assert f"the clock here says {datetime.now(UTC):%Y-%m-%d}" in error.hint
     assert time.monotonic() - began < 0.6
 
 

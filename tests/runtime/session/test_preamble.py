@@ -13,6 +13,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
+from cryptography import x509
 from strangers import RAW, caller, mallory, read, shown, signed_by_authority, verdict_on
 from three_parties import Connect, dated, pin, run_threads, write_parties
 
@@ -22,7 +23,7 @@ from veilgraph.runtime.links.native import NativeLinks
 from veilgraph.runtime.session.certificates import load_certificate
 from veilgraph.runtime.session.config import Config
 from veilgraph.runtime.session.exchange import Dropped, hold
-from veilgraph.runtime.session.preamble import IdentityExchange, own_greeting
+from veilgraph.runtime.session.preamble import IdentityExchange, PeerStatus, own_greeting
 
 
 @pytest.fixture
@@ -72,8 +73,9 @@ def test_an_expired_certificate_of_the_one_dialed(connect: Connect, files: dict[
         error, status = run_threads([lambda: connect(config), answer])
     assert status == b"\2"
     assert isinstance(error, PeerError)
-    assert "is not alice: it showed the certificate of alice" in error.message
+    assert "alice showed the certificate of alice" in error.message
     assert "it has expired" in error.message
+    assert f"the clock here says {datetime.now(UTC):%Y-%m-%d}" in error.hint
 
 
 def test_being_told_of_an_expired_certificate(connect: Connect, files: dict[str, Path]) -> None:
@@ -91,6 +93,28 @@ def test_being_told_of_an_expired_certificate(connect: Connect, files: dict[str,
         error, _ = run_threads([lambda: connect(config), answer])
     assert isinstance(error, PeerError)
     assert error.message == "alice refused this party's certificate: it has expired."
+    assert f"the clock here says {datetime.now(UTC):%Y-%m-%d}" in error.hint
+
+
+def test_a_clock_that_is_behind_is_named(connect: Connect, files: dict[str, Path]) -> None:
+    """alice's clock is behind: carol's certificate is fine, and a new one would be no better."""
+    config = Config.load(files["carol"])
+    der = load_certificate(files["alice"].parent / "alice.crt")
+    with socket.create_server(("127.0.0.1", config.parties[0].port)) as listener:
+
+        def answer() -> None:
+            connection, _ = listener.accept()
+            with connection:
+                connection.recv(4096)
+                connection.sendall(shown(der) + bytes([PeerStatus.NOT_YET_VALID]))
+
+        error, _ = run_threads([lambda: connect(config), answer])
+    assert isinstance(error, PeerError)
+    assert error.message == "alice refused this party's certificate: it is not valid yet."
+    assert "Set alice's clock if it is behind" in error.hint
+    mine = load_certificate(files["carol"].parent / "carol.crt")
+    begins = x509.load_der_x509_certificate(mine).not_valid_before_utc
+    assert f"It begins at {begins:%Y-%m-%d %H:%M} UTC" in error.hint
 
 
 def test_a_dialer_with_a_certificate_but_not_its_key(

@@ -15,6 +15,7 @@ from veilgraph.ir.graph.facts import Integers
 from veilgraph.ir.graph.program import attributes, defining
 from veilgraph.ir.meaning.graph import apply
 
+ELEMENT_NAMES = {"f64": "float64", "f16": "float16", "bf16": "bfloat16"}
 ELEMENTS = frozenset(("f32", "i1", *(f"{s}i{bits}" for s in "su" for bits in (8, 16, 32, 64))))
 NUMBERS = ("torch.constant.bool", "torch.constant.float", "torch.constant.int")
 
@@ -124,10 +125,19 @@ def vtensor_shape(value: ir.Value) -> Shape:
     head, _, tail = text.partition("<[")
     extents = tail.partition("],")[0]
     if head != "!torch.vtensor" or vtensor_element(value) not in ELEMENTS or "?" in extents:
-        raise Unsupported(
-            f"It makes a {text.removeprefix('!torch.')}, not numbers of a fixed shape."
-        )
+        raise Unsupported(_no_fixed_numbers(text, extents))
     return tuple(int(extent) for extent in extents.split(",") if extent)
+
+
+def _no_fixed_numbers(text: str, extents: str) -> str:
+    """What is wrong with a type, in the words of those who write models."""
+    if not text.startswith("!torch.vtensor<["):
+        return "It makes no tensor: a list, or a number that is computed from data."
+    if "?" in extents.split(","):
+        shape = extents.replace(",", "x")
+        return f"The shape of its output depends on data: {shape}, with each ? unknown."
+    element = text.rpartition(",")[2].removesuffix(">")
+    return f"It makes numbers of type {ELEMENT_NAMES.get(element, element)}, which no op takes."
 
 
 def vtensor_element(value: ir.Value) -> str:

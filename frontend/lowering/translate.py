@@ -147,7 +147,7 @@ class Translation:
         if kind == "torch.operator":
             kind = f"ONNX {op.operation.attributes['name'].value.removeprefix('onnx.')}"
         if kind not in ROWS:
-            raise Unsupported(f"{kind.removeprefix('torch.')} isn't supported.")
+            raise Unsupported(f"The operator {_written(kind)} isn't supported.")
         aten = Aten(op, self.values, self.integers, self.whole)
         made = ROWS[kind](aten)
         values = made if isinstance(made, tuple) else (made,)
@@ -182,6 +182,12 @@ class Translation:
         weight = self.graph.add_weights({name: array})[name]
         self.integers[weight] = array
         return weight
+
+
+def _written(kind: str) -> str:
+    """What people call an operation: `empty` for `torch.aten.empty.memory_format`."""
+    parts = kind.removeprefix("torch.").split(".")
+    return parts[1] if parts[0] in ("aten", "prims") and len(parts) > 1 else ".".join(parts)
 
 
 def _refused(op: ir.OpView, error: Unsupported | ValueError) -> Refused:

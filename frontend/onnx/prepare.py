@@ -224,6 +224,13 @@ def _check_opset(proto: ModelProto, source: str) -> None:
     if 0 < opset(proto) < OLDEST_OPSET and all(_is_unchanged(n, proto) for n in proto.graph.node):
         next(entry for entry in proto.opset_import if not entry.domain).version = OLDEST_OPSET
     newest = onnx.defs.onnx_opset_version()
+    if not opset(proto) and not any(not node.domain for node in proto.graph.node):
+        proto.opset_import.append(helper.make_opsetid("", newest))  # other domains alone are used
+    if not opset(proto):
+        raise UsageError(
+            f"Of which ONNX opset the operators in {source} are is not said.",
+            "Export it again; its `opset_import` needs an entry for the default domain.",
+        )
     if not OLDEST_OPSET <= opset(proto) <= newest:
         raise UsageError(
             f"{source} has ONNX opset {opset(proto)}; {OLDEST_OPSET} to {newest} are supported.",

@@ -9,6 +9,7 @@ import onnx
 from onnx import AttributeProto, NodeProto, TensorProto, ValueInfoProto, shape_inference
 
 from veilgraph.frontend.onnx.numeric_types import NUMBERS
+from veilgraph.frontend.onnx.operators.quantised import RULES
 from veilgraph.frontend.onnx.prepare import MAX_TENSOR_ELEMENTS, Prepared, opset
 from veilgraph.ir.errors import Offender
 
@@ -24,6 +25,8 @@ QUANTISED = frozenset(
         "QuantizeLinear",
     }
 )
+MICROSOFT = "com.microsoft"
+CLASSICAL = "ai.onnx.ml"  # trees, vectors, encoders: what XGBoost and scikit-learn export
 SHAPED_BY_DATA = ("NonMaxSuppression", "NonZero")
 AFTERWARDS = "End the model before it, and do it on the revealed output."
 UNQUANTISED = "Quantise with constant scales and opset 11 or later, or export in float32."
@@ -49,6 +52,8 @@ def offender(node: NodeProto, source: str, reason: str, advice: str) -> Offender
 
 def way_out(node: NodeProto) -> str:
     """What to do about an operator that isn't supported."""
+    if node.domain == CLASSICAL:
+        return "Convert the model to tensor operators first, or train a network."
     return WAYS_OUT.get(node.op_type, "Replace it in the model by operators that are supported.")
 
 
@@ -108,8 +113,15 @@ def type_name(kind: int) -> str:
 
 
 def _operator_refusal(node: NodeProto, version: int) -> str:
+    if node.domain == MICROSOFT and node.op_type in RULES:
+        return "Its scale is computed from data, or its integers aren't of 8 or 16 bits."
+    if node.domain == MICROSOFT:
+        known = ", ".join(sorted(name for name in RULES if not onnx.defs.has(name)))
+        return f"Of the domain {MICROSOFT} these alone are supported: {known}."
+    if node.domain == CLASSICAL:
+        return "It is of classical machine learning; tensor operators alone are supported."
     if node.domain:
-        return f"Operators of the domain {node.domain} aren't known."
+        return f"Operators of the domain {node.domain} aren't supported."
     if not onnx.defs.has(node.op_type, max_inclusive_version=version):
         return f"ONNX opset {version} has no such operator."
     if node.op_type in QUANTISED:

@@ -239,6 +239,11 @@ OF_TORCH = _of_torch(
     "triplet_margin_loss vdot"
 )
 ROWS: dict[Any, Callable[..., Any]] = {
+    # Memory that nothing was written to may hold anything: zeros, the same in every compile.
+    aten.empty.memory_format: lambda size, *, memory_format=None, **kind: torch.zeros(size, **kind),
+    aten.empty_like.default: lambda x, *, memory_format=None, **kind: torch.zeros_like(x, **kind),
+    aten.new_empty.default: lambda x, size, **kind: x.new_zeros(size, **kind),
+    aten.zero.default: lambda x: torch.zeros_like(x),
     aten.clamp.default: clamped,
     aten.clamp_min.default: lambda x, low: clamped(x, low),
     aten.clamp_max.default: lambda x, high: clamped(x, None, high),

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import itertools
 import re
-import warnings
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
@@ -28,13 +27,20 @@ from veilgraph.frontend.torch.decompositions import DECOMPOSITIONS
 from veilgraph.frontend.torch.precision import as_float32
 from veilgraph.frontend.torch.pt2_archive import read_archive
 from veilgraph.frontend.torch.pt2_program import open_program
+from veilgraph.frontend.torch.tracing import (
+    Examples,
+    Tensors,
+    as_tensors,
+    quietly,
+    trace,
+    trace_module,
+)
 from veilgraph.ir.errors import Offender, UnsupportedError, UsageError
 
 Array = NDArray[np.float32]
 aten = torch.ops.aten
 COPIES = (aten.clone.default, aten.lift_fresh_copy.default, aten.detach.default, aten.alias.default)
 TorchModel: TypeAlias = torch.nn.Module | ExportedProgram | str | Path | bytes
-Examples: TypeAlias = torch.Tensor | Sequence[torch.Tensor] | Mapping[str, torch.Tensor]
 
 
 @dataclass(frozen=True)
@@ -75,11 +81,12 @@ class Exported:
 
 def export(
     model: TorchModel,
-    examples: Examples | None = None,
+    given: Examples | None = None,
     shapes: Mapping[str, Sequence[int]] | None = None,
     public: Collection[str] = (),
 ) -> Exported:
     """The model, traced for inference; takes and raises what `import_torch` does."""
+    examples = as_tensors(given)
     outputs: tuple[str, ...] = ()
     if isinstance(model, ExportedProgram):
         source, program = "the exported program", model
@@ -88,15 +95,17 @@ def export(
         if shapes or any(_is_open(value) for value in open_inputs.values()):
             sizes = {name: _sizes(value) for name, value in open_inputs.items()}
             types = {name: value.dtype for name, value in open_inputs.items()}
-            program = _trace(model.module(), _zeros(sizes, types, shapes or {}))
+            zeros = _zeros(sizes, types, shapes or {})
+            program = trace(model.module(), tuple(zeros.values()))
             outputs = _output_names(model)
     elif isinstance(model, torch.nn.Module):
-        source, program = type(model).__name__, _trace_module(model, examples)
+        source, program = type(model).__name__, trace_module(model, examples)
     else:
         archive = read_archive(model)
         opened = open_program(archive)
         source, outputs = archive.source, opened.outputs
-        program = _trace(opened.module, _zeros(opened.shapes, opened.types, shapes or {}))
+        zeros = _zeros(opened.shapes, opened.types, shapes or {})
+        program = trace(opened.module, tuple(zeros.values()))
     program = _decomposed(program)
     _require_pure(program)
     _undo(program)
@@ -107,8 +116,7 @@ def export(
 def _decomposed(program: ExportedProgram) -> ExportedProgram:
     """Functional from here on: nothing is changed in place."""
     try:
-        with torch.no_grad(), warnings.catch_warnings():
-            warnings.simplefilter("ignore", FutureWarning)
+        with torch.no_grad(), quietly():
             return program.run_decompositions(dict(DECOMPOSITIONS))
     except Exception as error:  # torch promises no class of errors here either
         raise UsageError(
@@ -117,44 +125,11 @@ def _decomposed(program: ExportedProgram) -> ExportedProgram:
         ) from error
 
 
-def _kept_examples(program: ExportedProgram) -> Examples | None:
+def _kept_examples(program: ExportedProgram) -> Tensors | None:
     """What a program was exported with, if that was plain tensors."""
     args, kwargs = program.example_inputs or ((), {})
     found = (*args, *kwargs.values())
     return found if found and all(isinstance(x, torch.Tensor) for x in found) else None
-
-
-def _trace_module(model: torch.nn.Module, examples: Examples | None) -> ExportedProgram:
-    if examples is None:
-        raise UsageError(
-            "A PyTorch module has no shapes of its own.",
-            "Give example_inputs: a tensor, a tuple of tensors, or tensors by argument name.",
-        )
-    if any(part.training for part in model.modules()):
-        raise UsageError(
-            f"{type(model).__name__} is in training mode.", "Call model.eval() before compiling it."
-        )
-    if isinstance(examples, Mapping):
-        return _trace(model, (), dict(examples))
-    return _trace(model, (examples,) if isinstance(examples, torch.Tensor) else tuple(examples))
-
-
-def _trace(
-    module: torch.nn.Module,
-    args: tuple[torch.Tensor, ...] | dict[str, torch.Tensor],
-    kwargs: dict[str, torch.Tensor] | None = None,
-) -> ExportedProgram:
-    if isinstance(args, dict):
-        args = tuple(args.values())
-    try:
-        with torch.no_grad(), warnings.catch_warnings():
-            warnings.simplefilter("ignore", FutureWarning)  # torch's own, about its own classes
-            return torch.export.export(module, args, kwargs)
-    except Exception as error:  # torch.export promises no class of errors
-        raise UsageError(
-            f"torch.export can't trace the model: {first_line(error)}",
-            "Export it yourself with torch.export.export, and compile the exported program.",
-        ) from error
 
 
 def _zeros(
@@ -234,7 +209,7 @@ def _exported(
     program: ExportedProgram,
     outputs: tuple[str, ...],
     source: str,
-    examples: Examples | None,
+    examples: Tensors | None,
     named: Collection[str],
 ) -> Exported:
     inputs = tuple(_input_values(program))
@@ -305,7 +280,7 @@ def _read(graph: fx.Graph) -> list[str]:
     return list(dict.fromkeys(o.name for o in operands if o.op == "placeholder"))
 
 
-def _samples(inputs: Sequence[str], examples: Examples | None) -> dict[str, Array]:
+def _samples(inputs: Sequence[str], examples: Tensors | None) -> dict[str, Array]:
     if examples is None:
         return {}
     if isinstance(examples, torch.Tensor):

@@ -27,7 +27,8 @@ from veilgraph.frontend.lowering.masks import require_finite
 from veilgraph.frontend.lowering.operands import Unsupported
 from veilgraph.frontend.lowering.torch_mlir import KEPT_WHOLE, Lowered
 from veilgraph.frontend.lowering.translate import Untranslatable, translate
-from veilgraph.frontend.torch.export import Examples, Exported, TorchModel, export, is_legal
+from veilgraph.frontend.torch.export import Exported, TorchModel, export, is_legal
+from veilgraph.frontend.torch.tracing import Examples
 from veilgraph.ir.errors import Offender, UnsupportedError
 from veilgraph.ir.graph.program import Graph
 from veilgraph.ir.mlir import context
@@ -50,8 +51,8 @@ def import_torch(
 
     Args:
         model: a module, an exported program, or a `.pt2` archive as path or bytes.
-        examples: inputs that a module is exported with: a tensor, a sequence of positional ones, or
-            arguments by name.
+        examples: inputs that a module is exported with, tensors or NumPy arrays: one, a sequence
+            of positional ones, or arguments by name.
         shapes: shapes of inputs that an exported program leaves open, by name.
         public: torch names of weights that everybody may know: they become constants.
 

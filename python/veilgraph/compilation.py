@@ -37,7 +37,7 @@ from veilgraph.ir.plan.tables import (
 )
 from veilgraph.ir.secret.types import Secrecy
 from veilgraph.ir.secret.types import Tensor as SecretTensor
-from veilgraph.models import Model
+from veilgraph.models import Model, require_no_weights
 from veilgraph.passes.graph.reveal_as import Form, scope
 from veilgraph.passes.pipeline import (
     PIPELINE,
@@ -97,8 +97,9 @@ def compile(
         model: of ONNX a path, the file's bytes, or a model in memory; of PyTorch a module, an
             exported program, or a `.pt2` archive as path or bytes. Several by name become entries
             of one plan, over the same weights and states: {"step": ..., "reveal": ...}.
-        example_inputs: what a module is exported with: a tensor, a tuple of tensors, or tensors by
-            argument name. They are the samples too, where `calibrate` gives none.
+        example_inputs: what a module is exported with, tensors or NumPy arrays: one, a tuple of
+            them, or a mapping by argument name. They are the samples too, where `calibrate` gives
+            none.
         suite: the protocols, hence the security: "rep3", "additive" with a dealer, or "cleartext"
             for tests.
         parties: names in the order P0, P1, ...; alice, bob, carol if None.
@@ -160,6 +161,7 @@ def compile(
     chosen = target(suite, parties, network, owners, receivers, dealer, clients, protocols)
     say = progress or (lambda name: None)
     say("import")
+    require_no_weights(model)
     models = dict(model) if isinstance(model, Mapping) else {ONLY_ENTRY: model}
     require_entries(models, shapes, public, example_inputs)
     graphs, examples = import_entries(models, shapes, example_inputs, public)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Collection, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
@@ -37,6 +38,32 @@ def is_torch(model: Model) -> bool:
     return torch is not None and isinstance(model, torch.nn.Module | torch.export.ExportedProgram)
 
 
+def _require_model(model: Model) -> None:
+    """UsageError for weights without a model, which torch.save writes under names like model.pt."""
+    if not isinstance(model, str | Path) or is_torch(model):
+        return
+    head = b""
+    with suppress(OSError), Path(model).open("rb") as file:
+        head = file.read(len(ZIP))
+    if head == ZIP:
+        raise UsageError(
+            f"{model} is a file of torch.save: weights, or a pickle that nobody should open.",
+            "Load it into its module, and compile that in Python; or torch.export.save a .pt2.",
+        )
+
+
+def require_no_weights(model: object) -> None:
+    """UsageError for a `state_dict`, which a mapping of entries could be taken for."""
+    torch = sys.modules.get("torch")
+    if torch is None or not isinstance(model, Mapping) or not model:
+        return
+    if all(isinstance(value, torch.Tensor) for value in model.values()):
+        raise UsageError(
+            "A state_dict holds weights alone, and no model.",
+            "Build the module, load_state_dict into it, and compile the module.",
+        )
+
+
 def import_model(
     model: Model,
     shapes: Mapping[str, Sequence[int]] | None,
@@ -48,6 +75,7 @@ def import_model(
     Raises:
         UsageError, UnsupportedError: as the front doors do; or examples for an ONNX model.
     """
+    _require_model(model)
     if is_torch(model):
         from veilgraph.frontend.torch.export import export
         from veilgraph.frontend.torch.importer import import_exported

@@ -131,3 +131,12 @@ def test_what_was_folded_is_there_for_check() -> None:
     assert found.outputs[0].relative < 1e-3
     answer = veilgraph.simulate(plan, weights, {"x": x.numpy()}).outputs["output"]
     np.testing.assert_allclose(answer, Resampled()(x).numpy(), atol=1e-3)
+
+
+def test_weights_alone_are_no_model(tmp_path: Path) -> None:
+    linear = nn.Linear(3, 2)
+    with pytest.raises(UsageError, match="A state_dict holds weights alone"):
+        veilgraph.compile(linear.state_dict(), example_inputs=torch.zeros(1, 3))
+    torch.save(linear.state_dict(), tmp_path / "model.pt")
+    with pytest.raises(UsageError, match=r"is a file of torch\.save"):
+        veilgraph.compile(tmp_path / "model.pt")

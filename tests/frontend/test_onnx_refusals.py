@@ -49,11 +49,39 @@ def test_everything_unsupported_is_told_at_once() -> None:
     proto.opset_import.append(helper.make_opsetid("com.example", 1))
     found = refusals(proto)
     assert found == {
-        "the_b": ("com.example.Fancy", "Operators of the domain com.example aren't known."),
+        "the_b": ("com.example.Fancy", "Operators of the domain com.example aren't supported."),
         "the_d": ("Nonsense", "ONNX opset 21 has no such operator."),
         "the_g": ("Cumsum", "ONNX opset 21 has no such operator."),
-        "the_i": ("Det", "aten.linalg_det isn't supported."),
+        "the_i": ("Det", "The operator linalg_det isn't supported."),
     }
+
+
+@pytest.mark.parametrize(
+    ("domain", "operator", "reason"),
+    [
+        ("com.microsoft", "Fancy", "Of the domain com.microsoft these alone are supported: "),
+        ("com.microsoft", "QLinearAdd", "Its scale is computed from data, or its integers"),
+        ("ai.onnx.ml", "Scaler", "It is of classical machine learning;"),
+    ],
+)
+def test_operators_of_other_domains(domain: str, operator: str, reason: str) -> None:
+    proto = model([node(operator, "x", "y", domain=domain)], {"x": IMAGE}, ["y"])
+    proto.opset_import.append(helper.make_opsetid(domain, 1))
+    name, found = refusals(proto)["the_y"]
+    assert name == f"{domain}.{operator}"
+    assert found.startswith(reason)
+    assert ("QLinearAdd" in found) == found.startswith("Of the domain")
+
+
+def test_a_model_of_other_domains_alone_needs_no_default_opset() -> None:
+    """As XGBoost's and scikit-learn's exporters write them."""
+    proto = model([node("Scaler", "x", "y", domain="ai.onnx.ml")], {"x": IMAGE}, ["y"])
+    del proto.opset_import[:]
+    proto.opset_import.append(helper.make_opsetid("ai.onnx.ml", 1))
+    assert [*refusals(proto)] == ["the_y"]
+    proto.graph.node[0].domain = ""
+    with pytest.raises(UsageError, match="Of which ONNX opset"):
+        import_model(proto)
 
 
 def test_an_open_shape_hides_nothing_that_no_shape_would_help() -> None:
@@ -70,9 +98,9 @@ def test_an_open_shape_hides_nothing_that_no_shape_would_help() -> None:
     proto.opset_import.append(helper.make_opsetid("com.example", 1))
     assert refusals(proto) == {
         "x": ("input", "Dimension 0 (n) of input x has no fixed extent."),
-        "the_b": ("com.example.Fancy", "Operators of the domain com.example aren't known."),
+        "the_b": ("com.example.Fancy", "Operators of the domain com.example aren't supported."),
         "the_c": ("NonZero", "The shape of its output depends on data, or is empty."),
-        "the_d": ("Det", "aten.linalg_det isn't supported."),
+        "the_d": ("Det", "The operator linalg_det isn't supported."),
     }
 
 
@@ -255,7 +283,7 @@ def test_inputs_of_unknown_element_types_are_refused() -> None:
 def test_what_only_the_whole_shows_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(frontend, "_failing", lambda drafted, told: [])
     proto = model([node("Det", "x", "y")], {"x": IMAGE}, ["y"])
-    assert refusals(proto) == {"the whole": ("model", "aten.linalg_det isn't supported.")}
+    assert refusals(proto) == {"the whole": ("model", "The operator linalg_det isn't supported.")}
 
 
 def test_preparing_refuses_too() -> None:
@@ -330,7 +358,7 @@ def many_outputs(proto: ModelProto) -> None:
     [
         (lambda proto: set_opset(proto, 5), "has ONNX opset 5; 7 to"),
         (lambda proto: set_opset(proto, 10_000), "has ONNX opset 10000; 7 to"),
-        (lambda proto: proto.ClearField("opset_import"), "has ONNX opset 0"),
+        (lambda proto: proto.ClearField("opset_import"), "Of which ONNX opset"),
         (drop_outputs, "an ONNX model without nodes or outputs"),
         (lambda proto: proto.ClearField("graph"), "an ONNX model without nodes or outputs"),
         (read_nothing, "is no legal ONNX model: Nodes in a graph must be topologically sorted"),

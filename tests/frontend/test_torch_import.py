@@ -171,6 +171,16 @@ class Branching(nn.Module):
         return x if x.sum() > 0 else -x
 
 
+class Outside(nn.Module):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return torch.from_numpy(x.numpy() * 2)
+
+
+class Scaling(nn.Module):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return x * float(x.sum().item())
+
+
 @pytest.mark.parametrize(
     ("model", "examples", "sentence", "hint"),
     [
@@ -179,16 +189,53 @@ class Branching(nn.Module):
         (Counting(), torch.zeros(2), "The model changes count", "inference"),
         (Clashing(), torch.zeros(2), "both called x", "Rename"),
         (Infinite(), torch.zeros(2), "Weight mask holds -inf, and is no mask", "again"),
-        (Branching(), torch.zeros(2), "torch.export can't trace the model", "yourself"),
+        (Branching(), torch.zeros(2), "torch.export can't trace the model", "torch.where"),
+        (Outside(), torch.zeros(2), "torch.export can't trace the model", "leaves torch"),
+        (Scaling(), torch.zeros(2), "torch.export can't trace the model", "`.item()`"),
+        (nn.Linear(3, 2), torch.zeros(1, 5), "does not run on the example inputs", "shapes"),
+        (nn.ReLU(), (torch.zeros(2),) * 2, "don't fit ReLU.forward(input: ", "in order or by name"),
+        (nn.ReLU(), {"x": torch.zeros(2)}, "don't fit ReLU.forward(input: ", "in order or by name"),
+        (nn.ReLU(), ["two"], "is of type str", "NumPy arrays"),
+        (nn.ReLU(), np.array(["two"]), "is of type ndarray", "NumPy arrays"),
+        (torch.jit.trace(nn.ReLU(), torch.zeros(2)), torch.zeros(2), "TorchScript", "before"),
     ],
 )
-def test_what_makes_no_sense(model: nn.Module, examples: Any, sentence: str, hint: str) -> None:
+def test_what_makes_no_sense(
+    model: nn.Module, examples: Any, sentence: str, hint: str, capfd: pytest.CaptureFixture[str]
+) -> None:
     if "training" not in sentence:
         model.eval()
     with pytest.raises(UsageError) as caught:
         import_torch(model, examples)
     assert sentence in caught.value.message
     assert hint in caught.value.hint
+    told = capfd.readouterr()
+    assert told.out + told.err == ""  # torch's own words about it would come before ours
+
+
+@pytest.mark.parametrize("kind", [np.float32, np.float64])
+def test_examples_may_be_arrays(kind: type) -> None:
+    linear, array = nn.Linear(3, 2).eval(), np.ones((1, 3), kind)
+    for examples in (array, (array,), {"input": array}):
+        exported = export(linear, examples)
+        (sample,) = exported.samples.values()
+        np.testing.assert_array_equal(sample, array[None])
+        assert sample.dtype == np.float32
+
+
+class Blank(nn.Module):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        place = torch.empty(3)
+        place.zero_()
+        place[0] = 1.0
+        return x + place + torch.empty_like(x) + x.new_empty(3)
+
+
+def test_memory_that_nothing_was_written_to_is_zero() -> None:
+    """Else what another program left there would be in the plan."""
+    graph = import_torch(Blank().eval(), torch.zeros(1, 3))
+    found = evaluate(graph, {"x": np.zeros((1, 3), np.float32)})
+    np.testing.assert_array_equal(found["output"], [[1, 0, 0]])
 
 
 def test_an_exported_program_without_an_example_of_an_input() -> None:

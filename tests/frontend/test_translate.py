@@ -66,9 +66,9 @@ REFUSED = [
     (
         f'%y = "torch.operator"(%x) <{{name = "onnx.Fancy"}}> : ({IMAGE}) -> {IMAGE}',
         IMAGE,
-        "ONNX Fancy isn't supported.",
+        "The operator ONNX Fancy isn't supported.",
     ),
-    (unary("log1p"), IMAGE, "aten.log1p isn't supported."),
+    (unary("log1p"), IMAGE, "The operator log1p isn't supported."),
     (
         f"%y = torch.aten.softplus %x, %two, %c9 : {IMAGE}, !torch.float, !torch.int -> {IMAGE}",
         IMAGE,
@@ -100,18 +100,18 @@ REFUSED = [
         f"%n = torch.aten.size.int %x, %c1 : {IMAGE}, !torch.int -> !torch.int\n"
         f"%y = torch.aten.softmax.int %x, %n, %none : {IMAGE}, !torch.int, !torch.none -> {IMAGE}",
         IMAGE,
-        "aten.size.int isn't supported.",
+        "The operator size isn't supported.",
     ),
     (
         f"%y = torch.aten.to.dtype %x, %c1, %false, %false, %none : {IMAGE}, !torch.int, "
         "!torch.bool, !torch.bool, !torch.none -> !torch.vtensor<[1,2,4,4],f64>",
         "!torch.vtensor<[1,2,4,4],f64>",
-        "It makes a vtensor<[1,2,4,4],f64>, not numbers of a fixed shape.",
+        "It makes numbers of type float64, which no op takes.",
     ),
     (
         f"%y = torch.aten.relu %x : {IMAGE} -> !torch.vtensor<[1,?,4,4],f32>",
         "!torch.vtensor<[1,?,4,4],f32>",
-        "It makes a vtensor<[1,?,4,4],f32>, not numbers of a fixed shape.",
+        "The shape of its output depends on data: 1x?x4x4, with each ? unknown.",
     ),
     (
         f"%y = torch.aten.relu %x : {IMAGE} -> {HALF}",

@@ -300,7 +300,7 @@ def revealed(program: Program) -> list[str]:
 def _verifying(program: Program, given: Samples) -> VerifyAccuracy:
     outputs = _measured(program)
     samples = [{name: x[i] for name, x in given.items()} for i in range(len(outputs))]
-    return VerifyAccuracy(samples, outputs)
+    return VerifyAccuracy(samples, outputs, min(map(len, given.values())))
 
 
 def _verify_accuracy(program: Program) -> None:

@@ -37,10 +37,13 @@ class VerifyAccuracy:
     Attributes:
         samples: inputs by name.
         outputs: what the graph makes of them in real numbers; of those that are measured.
+        given: how many samples there are; the first of them are measured, for exact integers are
+            slow. 0: those measured are all.
     """
 
     samples: Sequence[Sample]
     outputs: Sequence[Sample]
+    given: int = 0
 
     def measure(self, program: SecretProgram) -> Measured:
         """Mean difference of an output over its mean size, of the output where that is largest."""
@@ -59,7 +62,7 @@ class VerifyAccuracy:
     def told(self, found: Measured, allowed: float) -> SecretProgram:
         """The program, its sentence with what was measured; and that it is much, where it is."""
         program = found.program
-        measured = f"measured {found.error:.1e} on {_counted(self.samples)}"
+        measured = f"measured {found.error:.1e} on {_counted(self.samples, self.given)}"
         if found.error > allowed:
             measured += f": more than the {_percent(allowed)} aimed at, and no ring does better"
         return replace(program, encoding=f"{program.encoding}, {measured}")
@@ -88,5 +91,7 @@ def _percent(share: float) -> str:
     return f"{100 * share:.2g}%"
 
 
-def _counted(samples: Sequence[Sample]) -> str:
+def _counted(samples: Sequence[Sample], given: int) -> str:
+    if given > len(samples):
+        return f"the first {len(samples)} of {given} samples"
     return f"{len(samples)} sample{'s' if len(samples) > 1 else ''}"

@@ -10,6 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from veilgraph.checks.accuracy import Accuracy
+from veilgraph.checks.promises import Judgement, Promise, promise
 from veilgraph.checks.suggestions import suggestion
 from veilgraph.ir.errors import AccuracyError
 from veilgraph.ir.exponent_histogram import MagnitudeCount
@@ -78,13 +79,20 @@ class LayerError:
 
 @dataclass
 class OutputError(LayerError):
-    """The same of an output; `agreeing` of `decisions` have their largest value at one place."""
+    """The same of an output; `agreeing` of `decisions` have their largest value at one place.
+
+    `by_sample` has the differences and the sizes, each summed over a sample's elements.
+    """
 
     agreeing: int = 0
     decisions: int = 0
+    by_sample: list[tuple[float, float]] = field(default_factory=list)
 
     def add(self, found: Floats, wanted: Array) -> None:
+        before = self.difference_sum, self.size_sum
         super().add(found, wanted)
+        sums = self.difference_sum - before[0], self.size_sum - before[1]
+        self.by_sample.append(sums)
         if found.ndim and found.shape[-1] > 1:
             same = found.argmax(axis=-1) == wanted.argmax(axis=-1)
             self.agreeing += int(np.count_nonzero(same))
@@ -128,6 +136,20 @@ class Check:
         compared = [*self.layers, *self.outputs]
         return next((each for each in compared if each.relative > self.tolerance), None)
 
+    @property
+    def promise(self) -> Promise | None:
+        """How the outputs keep to `--max-error`, where the plan was compiled with it.
+
+        It is of the numbers that a decision is made of, and of the plan's own pools: of outputs in
+        another form, and of plans with average pools, nothing is said.
+        """
+        allowed, forms = self.options.get("max_error"), self.options.get("reveal_as")
+        changed = forms if isinstance(forms, Mapping) else {}
+        measured = [output.by_sample for output in self.outputs if output.name not in changed]
+        if not isinstance(allowed, int | float) or self.options.get("avgpool") or not measured:
+            return None
+        return promise(float(allowed), measured)
+
     def status(self) -> AccuracyError | None:
         """What is wrong, if anything is."""
         if self.excursions:
@@ -137,7 +159,12 @@ class Check:
                 f"Compile with samples like these in --calibrate: {_beyond(first)}.",
             )
         if (drifting := self.first_drift) is None:
-            return None
+            kept = self.promise
+            if kept is None or kept.judgement is not Judgement.MISSED:
+                return None
+            return AccuracyError(
+                str(kept), "Compile with more samples in --calibrate, or a smaller --max-error."
+            )
         worst = max((*self.layers, *self.outputs), key=lambda each: each.relative)
         return AccuracyError(
             f"`{drifting.name}` is the first layer that drifts: {drifting.worst:.3g} off, "

@@ -12,6 +12,7 @@ from veilgraph.checks.accuracy import Accuracy, read_labels
 from veilgraph.checks.checking import TOLERANCE, check
 from veilgraph.checks.kept_ranges import ranges_file, with_ranges
 from veilgraph.checks.layer_errors import Check, DecisionError, LayerError, OutputError
+from veilgraph.checks.promises import Promise
 from veilgraph.checks.suggestions import bits_lacking
 from veilgraph.commands import arguments
 from veilgraph.commands.files import check_destination
@@ -97,7 +98,8 @@ def command(
     torch's.
 
     Runs where the model's owner is, on samples of theirs, without any protocol. The end is exit
-    code 4 where a value left its range or a layer is further off than tolerated.
+    code 4 where a value left its range, a layer is further off than tolerated, or the outputs are
+    further off than --max-error allowed, judged on four samples or more.
     """
     plan = with_ranges(Plan.load(plan_file), ranges_file(plan_file))
     weights = load_weights(weights_file, plan.digest)
@@ -145,7 +147,18 @@ def _values(found: Check) -> dict[str, Any]:
             }
             for each in found.outputs
         ],
+        "promise": _promise_values(found.promise),
         "accuracy": _accuracy_values(found.accuracy),
+    }
+
+
+def _promise_values(found: Promise | None) -> dict[str, Any] | None:
+    if found is None:
+        return None
+    return {
+        "max_error": found.allowed,
+        "mean_relative_error": found.measured,
+        "judgement": found.judgement.value,
     }
 
 
@@ -221,21 +234,11 @@ def _tables(plan: Plan, found: Check) -> list[Table | str]:
         Table.of(headings, rows),
         *(_output_line(output, found.samples) for output in found.outputs),
         f"Encoding: {plan.manifest.encoding}.",
-        *_kept(plan, found),
+        *([str(found.promise)] if found.promise else []),
         *(outside or ["No value left its range."]),
         ranges(plan),
         "No layer drifts." if drift is None else f"First layer that drifts: {drift.name}.",
     ]
-
-
-def _kept(plan: Plan, found: Check) -> list[str]:
-    """Whether the outputs are as exact as the plan was compiled to be, if it was."""
-    allowed = plan.manifest.options.get("max_error")
-    if allowed is None or not found.outputs:
-        return []
-    error = max(output.mean_relative for output in found.outputs)
-    kept = "kept" if error <= float(str(allowed)) else "missed"
-    return [f"Compiled for a mean error of {float(str(allowed)):.3%}: {kept} on these samples."]
 
 
 def _output_line(output: OutputError, samples: int) -> str:

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from veilgraph.bench.pricing import LayerPrice, Prediction
+from veilgraph.checks.promises import Judgement
 from veilgraph.commands.files import replacing
 from veilgraph.ir.errors import SecurityAbort
 from veilgraph.ir.plan.tables import Magnitudes
@@ -146,8 +147,17 @@ def _verdict(found: Check | None) -> list[Element]:
     status = found.status()
     if status is None:
         sentence = f"On {units.counted(found.samples, 'sample')} no value left its range, and no "
-        return [tag("p", sentence + "layer drifted.", class_="status")]
-    return [tag("p", f"{status.message} {status.hint}", class_="status bad")]
+        kept = found.promise
+        told = f" {kept}" if kept else ""
+        fine = kept is None or kept.judgement is Judgement.KEPT
+        return [
+            tag(
+                "p",
+                sentence + "layer drifted." + told,
+                class_="verdict" if fine else "verdict open",
+            )
+        ]
+    return [tag("p", f"{status.message} {status.hint}", class_="verdict bad")]
 
 
 # Layers

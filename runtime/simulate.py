@@ -49,7 +49,7 @@ class Run:
         return max(sum(t.phases[p].seconds for p in phases) for t in self.transcripts.values())
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Answer:
     """Outputs of one inference (or the last of several), and what all of them took.
 
@@ -65,6 +65,10 @@ class Answer:
     outputs: dict[str, npt.NDArray[np.float32]]
     setup_seconds: float
     runs: tuple[Run, ...]
+
+    def __repr__(self) -> str:
+        found = ", ".join(f"{name} {array.shape}" for name, array in self.outputs.items())
+        return f"<Answer {found}: {self.rounds} rounds, {self.online_seconds:.3g} s online>"
 
     @property
     def rounds(self) -> int:

@@ -2,6 +2,7 @@
 
 plan, weights = veilgraph.compile("model.onnx", suite="rep3", calibrate="samples.npz")
 answer = veilgraph.simulate(plan, weights, {"x": x})         # all parties here
+veilgraph.check(plan, weights, "model.onnx", "samples.npz")  # how exact each layer is
 with veilgraph.Session(plan, party="alice", config="parties.yaml") as session:
     outputs = session.run({"x": x})                           # one party of several hosts
 """
@@ -11,25 +12,44 @@ from importlib.metadata import version
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from veilgraph.checks.library import check
     from veilgraph.compilation import compile
     from veilgraph.ir.errors import VeilgraphError
+    from veilgraph.library import inspect, load_weights, measure, save_weights, simulate
     from veilgraph.plans import Plan
-    from veilgraph.runtime.simulate import simulate
     from veilgraph.runtime.store.share_files import deal
     from veilgraph.session import Session
     from veilgraph.verification import verify
 
-__all__ = ["Plan", "Session", "VeilgraphError", "compile", "deal", "simulate", "verify"]
+__all__ = [
+    "Plan",
+    "Session",
+    "VeilgraphError",
+    "check",
+    "compile",
+    "deal",
+    "inspect",
+    "load_weights",
+    "measure",
+    "save_weights",
+    "simulate",
+    "verify",
+]
 __version__ = version("veilgraph")
 
 # Loaded where they are used: a party host has no compiler, and the command line starts fast.
 _PLACES = {
+    "check": "veilgraph.checks.library",
     "compile": "veilgraph.compilation",
+    "inspect": "veilgraph.library",
+    "load_weights": "veilgraph.library",
+    "measure": "veilgraph.library",
     "Plan": "veilgraph.plans",
+    "save_weights": "veilgraph.library",
     "Session": "veilgraph.session",
     "deal": "veilgraph.runtime.store.share_files",
     "VeilgraphError": "veilgraph.ir.errors",
-    "simulate": "veilgraph.runtime.simulate",
+    "simulate": "veilgraph.library",
     "verify": "veilgraph.verification",
 }
 
@@ -38,3 +58,7 @@ def __getattr__(name: str) -> Any:
     if name not in _PLACES:
         raise AttributeError(f"module 'veilgraph' has no attribute {name!r}")
     return getattr(import_module(_PLACES[name]), name)
+
+
+def __dir__() -> list[str]:
+    return [*__all__, "__version__"]

@@ -9,6 +9,8 @@ from typing import Self
 from veilgraph.ir.plan import file as plan_file
 from veilgraph.ir.plan import tables as ir_plan
 from veilgraph.ir.plan.tables import Phase
+from veilgraph.reports.markup import tag
+from veilgraph.reports.units import counted, seconds, size
 from veilgraph.targets.networks import Network
 from veilgraph.targets.networks import network as named_network
 
@@ -44,10 +46,36 @@ class Cost:
     online: PhaseCost
     peak_memory_bytes: dict[str, int]
 
+    def _repr_html_(self) -> str:
+        """The table that a notebook shows."""
+        phases = (("setup", self.setup), ("offline", self.offline), ("online", self.online))
+        rows = [
+            (name, str(cost.rounds), size(cost.total_bytes), seconds(cost.network_seconds))
+            for name, cost in phases
+        ]
+        headings = ("phase", "rounds", "sent by all", f"network time on {self.network}")
+        head = tag("tr", [tag("th", heading) for heading in headings])
+        lines = [tag("tr", [tag("td", cell) for cell in row]) for row in rows]
+        return str(tag("table", head, lines))
 
-@dataclass(frozen=True)
+
+@dataclass(frozen=True, repr=False)
 class Plan(ir_plan.Plan):
     """A compiled program; `ir.plan.Plan` with what a user does with it."""
+
+    def __repr__(self) -> str:
+        manifest = self.manifest
+        inputs = ", ".join(name for name in manifest.owners if name != ir_plan.WEIGHTS)
+        online = sum(self.sent_bytes(Phase.ONLINE).values())
+        return (
+            f"<Plan {self.digest[:12]}: {manifest.suite} of {', '.join(manifest.parties)}; "
+            f"{inputs} to {', '.join(manifest.receivers)}; "
+            f"{counted(self.rounds(Phase.ONLINE), 'round')}, {size(online)} online>"
+        )
+
+    def _repr_html_(self) -> str:
+        """What a notebook shows: the plan in a line, and its cost on its own network."""
+        return f"{tag('p', repr(self))}{self.cost()._repr_html_()}"
 
     @classmethod
     def of(cls, plan: ir_plan.Plan) -> Self:

@@ -46,7 +46,7 @@ class Spread:
         return Spread(median(values), min(values), max(values))
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Measurement:
     """What a session with several inferences took.
 
@@ -62,6 +62,13 @@ class Measurement:
     setup_seconds: float
     peak_memory_bytes: Mapping[str, int]
     processes: bool
+
+    def __repr__(self) -> str:
+        online, offline = (
+            units.seconds(self.seconds(p).median) for p in (Phase.ONLINE, Phase.OFFLINE)
+        )
+        done = units.counted(len(self.runs), "inference")
+        return f"<Measurement of {done}: {online} online, {offline} offline, median>"
 
     @property
     def outputs(self) -> dict[str, npt.NDArray[np.float32]]:

@@ -8,10 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import TypeAlias
 
 from veilgraph.ir.plan.tables import Layer
 from veilgraph.ir.roles import CLIENT
 from veilgraph.plans import Cost, PhaseCost, Plan
+from veilgraph.reports.markup import tag
+from veilgraph.reports.units import counted, seconds
 from veilgraph.targets.networks import Network, network
 
 
@@ -71,7 +74,10 @@ class LayerPrice:
     share: float = 0.0
 
 
-@dataclass(frozen=True)
+Cell: TypeAlias = str | int | float
+
+
+@dataclass(frozen=True, repr=False)
 class Prediction:
     """A plan's cost on a network, in seconds too.
 
@@ -90,6 +96,41 @@ class Prediction:
     def total_seconds(self) -> float:
         """Of one inference: offline and online."""
         return self.offline_seconds + self.online_seconds
+
+    def rows(self) -> list[dict[str, Cell]]:
+        """A row a layer, each cell a number or a text: `pandas.DataFrame(prediction.rows())`."""
+        return [
+            {
+                "layer": price.name,
+                "ops": "+".join(price.ops),
+                "protocols": ", ".join(price.protocols),
+                "ring_bits": price.last.ring_bits,
+                "frac_bits": price.last.frac_bits,
+                "range_low": price.last.range_low,
+                "range_high": price.last.range_high,
+                "range_source": price.last.range_source,
+                "rounds": price.rounds,
+                "online_bytes": price.online_bytes,
+                "offline_bytes": price.offline_bytes,
+                "multiply_adds": price.multiply_adds,
+                "seconds": price.seconds,
+                "share_of_seconds": price.share,
+            }
+            for price in self.layers
+        ]
+
+    def __repr__(self) -> str:
+        return (
+            f"<Prediction on {self.network.name}: {counted(len(self.layers), 'layer')}, "
+            f"{seconds(self.online_seconds)} online, {seconds(self.offline_seconds)} offline>"
+        )
+
+    def _repr_html_(self) -> str:
+        """The table that a notebook shows: what each layer costs."""
+        rows = self.rows()
+        head = tag("tr", [tag("th", name) for name in (rows[0] if rows else ())])
+        lines = [tag("tr", [tag("td", str(cell)) for cell in row.values()]) for row in rows]
+        return f"{tag('p', repr(self))}{tag('table', head, lines)}"
 
 
 def predict(plan: Plan, network_name: str | None = None, machine: Machine = MACHINE) -> Prediction:

@@ -93,6 +93,24 @@ def check(
     return comparison.result(tolerance)
 
 
+def require_samples(samples: Feeds, shapes: Mapping[str, tuple[int, ...]]) -> None:
+    """UsageError unless each input has samples of its shape, and all inputs as many."""
+    for name, shape in shapes.items():
+        found = samples[name].shape if name in samples else None
+        if found is None or found[1:] != shape or found[0] == 0:
+            told = "none are given" if found is None else f"they have shape {found}"
+            raise UsageError(
+                f"Samples of `{name}` don't fit: {told}.",
+                f"Give an array of shape (samples, {', '.join(map(str, shape))}).",
+            )
+    if extra := [name for name in samples if name not in shapes]:
+        raise UsageError(
+            f"The plan has no input `{extra[0]}`.", f"Its inputs are {', '.join(shapes)}."
+        )
+    if len({len(array) for array in samples.values()}) > 1:
+        raise UsageError("Inputs have different numbers of samples.", "Give as many of each.")
+
+
 def _reference(plan: Plan, model: Model, average_pools: bool) -> Reference:
     named = plan.manifest.options.get("public")
     public = [str(name) for name in named] if isinstance(named, list | tuple) else []

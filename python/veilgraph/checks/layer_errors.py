@@ -17,6 +17,7 @@ from veilgraph.ir.exponent_histogram import MagnitudeCount
 from veilgraph.ir.meaning.secret import Excursion
 from veilgraph.ir.secret.ops import Constant, RealFunction, SecretOp, attributes_of
 from veilgraph.ir.secret.types import RangeSource, RealRange, Tensor
+from veilgraph.reports.units import counted
 
 Floats = npt.NDArray[np.float64]
 Array = npt.NDArray[np.float32]
@@ -109,7 +110,7 @@ class DecisionError(OutputError):
         self.decisions += found.size
 
 
-@dataclass
+@dataclass(repr=False)
 class Check:
     """What comparing a plan with its model showed.
 
@@ -129,6 +130,28 @@ class Check:
     tolerance: float
     options: Mapping[str, object] = field(default_factory=dict)
     accuracy: Accuracy | None = None
+
+    def __repr__(self) -> str:
+        status = self.status()
+        told = "no layer drifts" if status is None else status.message
+        return f"<Check on {counted(self.samples, 'sample')}: {told}>"
+
+    def rows(self) -> list[dict[str, str | int | float]]:
+        """A row a layer, then a row an output: `pandas.DataFrame(check.rows())`."""
+        return [
+            {
+                "name": layer.name,
+                "ops": "+".join(layer.ops),
+                "ring_bits": layer.ring_bits,
+                "frac_bits": layer.frac_bits,
+                "worst_error": layer.worst,
+                "mean_error": layer.mean,
+                "mean_relative_error": layer.mean_relative,
+                "relative_error": layer.relative,
+                "headroom_bits": layer.headroom_bits,
+            }
+            for layer in (*self.layers, *self.outputs)
+        ]
 
     @property
     def first_drift(self) -> LayerError | None:

@@ -1,0 +1,67 @@
+"""`veilgraph.check`: a plan beside its model, with paths wherever the command line has them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+
+from veilgraph.checks import checking
+from veilgraph.checks.accuracy import read_labels
+from veilgraph.checks.kept_ranges import ranges_file, with_ranges
+from veilgraph.checks.layer_errors import Check
+from veilgraph.library import (
+    AnyArrays,
+    AnyPlan,
+    AnyWeights,
+    opened_arrays,
+    opened_plan,
+    opened_weights,
+)
+from veilgraph.models import Model
+from veilgraph.passes.ranges.samples import read_samples
+from veilgraph.reports.text import plan_inputs
+
+
+def check(
+    plan: AnyPlan,
+    weights: AnyWeights,
+    model: Model,
+    inputs: AnyArrays | str | Path,
+    *,
+    tolerance: float = checking.TOLERANCE,
+    labels: str | Path | None = None,
+    avgpool: bool = False,
+) -> Check:
+    """Compares a plan's exact integers with its model, layer by layer.
+
+    Args:
+        plan: a plan, or the path of model.plan; exact ranges beside it are read too.
+        weights: the plan's own, by name, or the path of model.weights.
+        model: what the plan was compiled from.
+        inputs: samples by input, on a new first axis: arrays, .npy files, or one .npz of all.
+        tolerance: of a layer's worst difference, as a share of its largest value.
+        labels: a .npy file of what is right for each sample, to count right decisions.
+        avgpool: say also what the model decides with average pools in place of max pools.
+
+    Returns:
+        Errors by layer and output; `status()` is the error that the verb would end with, or None.
+
+    Raises:
+        UsageError: files or arrays that don't fit, or a model that is not the plan's.
+        AccuracyError: a sample or a weight that its encoding can't hold.
+    """
+    found = opened_plan(plan)
+    if isinstance(plan, str | Path):
+        found = with_ranges(found, ranges_file(Path(plan)))
+    shapes = {tensor.name: tensor.shape for tensor in plan_inputs(found)}
+    if isinstance(inputs, str | Path):
+        samples = read_samples(inputs, shapes)
+    else:
+        samples = {n: np.asarray(x, np.float32) for n, x in opened_arrays(inputs).items()}
+        checking.require_samples(samples, shapes)
+    arrays = {n: np.asarray(w, np.float32) for n, w in opened_weights(found, weights).items()}
+    right = None
+    if labels is not None:
+        right = read_labels(Path(labels), min(len(array) for array in samples.values()))
+    return checking.check(found, arrays, model, samples, tolerance, labels=right, avgpool=avgpool)

@@ -1,0 +1,166 @@
+"""The library's functions, with paths wherever the command line has them, and results as objects.
+
+`simulate`, `check`, `inspect` and `measure` do what the verbs do (`measure` is `bench`). A plan may
+be model.plan, weights model.weights, arrays .npy or .npz files.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+
+from veilgraph.bench import measure as benching
+from veilgraph.bench.measure import Measurement
+from veilgraph.bench.pricing import Prediction, predict
+from veilgraph.commands.files import read_array
+from veilgraph.ir.errors import UsageError
+from veilgraph.plans import Plan
+from veilgraph.runtime import simulate as simulating
+from veilgraph.runtime.store import weights as weight_files
+
+AnyPlan: TypeAlias = Plan | str | Path
+AnyWeights: TypeAlias = Mapping[str, npt.ArrayLike] | str | Path | None
+AnyArrays: TypeAlias = Mapping[str, npt.ArrayLike | str | Path]
+Arrays: TypeAlias = dict[str, npt.ArrayLike]
+
+
+def simulate(
+    plan: AnyPlan,
+    weights: AnyWeights,
+    inputs: AnyArrays,
+    *,
+    iterations: int = 1,
+    device: simulating.Devices = "cpu",
+    threads: int = 1,
+    isa: str | None = None,
+    cubins: Path | None = None,
+) -> simulating.Answer:
+    """Runs a plan with all parties in this process, which shows what it does and protects nothing.
+
+    Args:
+        plan: a plan, or the path of model.plan.
+        weights: all weights by name, or the path of model.weights; None where they are public.
+        inputs: all inputs by name: arrays, or paths of .npy files.
+        iterations: inferences in one session, on the same inputs.
+        device: where all parties compute, or where each does, by name: `cpu`, `cuda:0`.
+        threads: that each party's kernels may use.
+        isa: instruction set of the kernels; the best of this processor if None.
+        cubins: a folder of the GPU's kernels that `prepare` compiled.
+
+    Raises:
+        UsageError, AccuracyError: a file or an array that does not fit the plan.
+        SecurityAbort: the weights of another plan.
+    """
+    opened = opened_plan(plan)
+    arrays, given = opened_weights(opened, weights), opened_arrays(inputs)
+    return simulating.simulate(
+        opened,
+        arrays,
+        given,
+        iterations=iterations,
+        device=device,
+        threads=threads,
+        isa=isa,
+        cubins=cubins,
+    )
+
+
+def inspect(plan: AnyPlan, network: str | None = None) -> Prediction:
+    """What a plan costs on a network, layer by layer; `rows()` of it is for pandas.
+
+    Args:
+        network: `lan`, `wan` or a YAML file; the one that the plan was compiled for if None.
+    """
+    return predict(opened_plan(plan), network)
+
+
+def measure(
+    plan: AnyPlan,
+    weights: AnyWeights = None,
+    inputs: AnyArrays | None = None,
+    *,
+    iterations: int = 10,
+    warm_up: int = benching.WARM_UP_RUNS,
+    **options: Any,
+) -> Measurement:
+    """Measures a plan with all parties on this machine, as `veilgraph bench` does.
+
+    Args:
+        weights, inputs: as in `simulate`; what is not given is drawn at random, for no protocol's
+            time depends on values.
+        iterations: inferences that count, after `warm_up` that don't.
+        options: `processes`, `device`, `threads`, `isa`, `cubins`, `shape`, as
+            `bench.measure.measure` has them.
+    """
+    opened = opened_plan(plan)
+    arrays: Mapping[str, npt.ArrayLike] = (
+        benching.random_weights(opened) if weights is None else opened_weights(opened, weights)
+    )
+    drawn: Arrays = dict(benching.random_inputs(opened))
+    given = drawn | opened_arrays(inputs or {})
+    return benching.measure(
+        opened, arrays, given, iterations=iterations, warm_up=warm_up, **options
+    )
+
+
+def save_weights(
+    weights: Mapping[str, npt.NDArray[np.float32]], path: str | Path, plan: Plan
+) -> None:
+    """Writes model.weights for a plan, as `compile` does; only its owner may read the file."""
+    weight_files.save_weights(weights, path, plan.digest)
+
+
+def load_weights(path: str | Path, plan: AnyPlan) -> dict[str, npt.NDArray[np.float32]]:
+    """The weights in model.weights, which must be those of the plan.
+
+    Raises:
+        UsageError: no such file, no weights, or a party's shares of them.
+        SecurityAbort: the weights of another plan.
+    """
+    return weight_files.load_weights(path, opened_plan(plan).digest)
+
+
+# What is given
+
+
+def opened_plan(plan: AnyPlan) -> Plan:
+    """A plan, read where a path is given."""
+    if isinstance(plan, Plan):
+        return plan
+    if not isinstance(plan, str | Path):
+        raise UsageError(
+            f"An object of type {type(plan).__name__} is given in place of a plan.",
+            "Give what `compile` returned first, or the path of model.plan.",
+        )
+    return Plan.load(plan)
+
+
+def opened_weights(plan: Plan, weights: AnyWeights) -> Mapping[str, npt.ArrayLike]:
+    """Weights by name, read where a path is given."""
+    if isinstance(weights, str | Path):
+        return load_weights(weights, plan)
+    if weights is None and plan.secret_weights:
+        raise UsageError(
+            "This plan's weights are secret, and none were given.",
+            "Give what `compile` returned second, or the path of model.weights.",
+        )
+    if not isinstance(weights, Mapping | None):
+        raise UsageError(
+            f"An object of type {type(weights).__name__} is given in place of weights.",
+            "Give arrays by name, or the path of model.weights.",
+        )
+    return weights or {}
+
+
+def opened_arrays(given: AnyArrays) -> Arrays:
+    """Arrays by name, read where a .npy file is given."""
+    if not isinstance(given, Mapping):
+        raise UsageError(
+            f"An object of type {type(given).__name__} is given in place of inputs.",
+            'Give arrays or .npy files by name: {"image": array}.',
+        )
+    return {n: read_array(Path(x)) if isinstance(x, str | Path) else x for n, x in given.items()}

@@ -21,6 +21,7 @@ class VeilgraphError(Exception):
     """
 
     exit_code = 1
+    is_reported = False  # in the JSON that a verb has printed already
 
     def __init__(self, message: str | Sequence[str], hint: str = "") -> None:
         lines = [message] if isinstance(message, str) else message

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping, Sequence
 
 from onnx import GraphProto, ValueInfoProto
 
 from veilgraph.ir.errors import UsageError
+from veilgraph.ir.harmless import harmless
 
 MAX_EXTENT = 1 << 31
+LOG = logging.getLogger("veilgraph.frontend")
 
 
 class OpenShape(UsageError):
@@ -40,7 +43,7 @@ def bind_shapes(graph: GraphProto, shapes: Mapping[str, Sequence[int]]) -> None:
 
     Raises:
         UsageError: an unknown input, or a shape that contradicts the model.
-        OpenShape: an extent left open.
+        OpenShape: an extent left open, other than an input's first, which is 1 then.
     """
     inputs = {info.name: info for info in graph.input}
     symbols: dict[str, int] = {}
@@ -50,12 +53,34 @@ def bind_shapes(graph: GraphProto, shapes: Mapping[str, Sequence[int]]) -> None:
             raise UsageError(f"The model has no input {name}.", f"Its inputs are: {known}.")
         _bind(inputs[name], tuple(shape), symbols)
     for info in inputs.values():
-        for dim in info.type.tensor_type.shape.dim:
-            if not dim.dim_value and dim.dim_param in symbols:
-                dim.dim_value = symbols[dim.dim_param]
+        _fill(info, symbols)
+        _take_one(info, symbols)
+    for info in inputs.values():
+        _fill(info, symbols)
         _require_fixed(info)
     for info in graph.output:
         info.ClearField("type")
+
+
+def _fill(info: ValueInfoProto, symbols: Mapping[str, int]) -> None:
+    for dim in info.type.tensor_type.shape.dim:
+        if not dim.dim_value and dim.dim_param in symbols:
+            dim.dim_value = symbols[dim.dim_param]
+
+
+def _take_one(info: ValueInfoProto, symbols: dict[str, int]) -> None:
+    """Takes 1 for the first extent where it alone is open: a batch of one; said in the log."""
+    first, *rest = info.type.tensor_type.shape.dim or [None]
+    if first is None or not rest or any(dim.dim_value < 1 for dim in rest) or first.dim_value:
+        return
+    if first.dim_param:
+        symbols[first.dim_param] = 1
+    first.dim_value = 1  # which clears dim_param
+    LOG.warning(
+        "The first extent of input %s is open in the model, and 1 is taken: %s says another.",
+        harmless(info.name),
+        harmless(suggestion(info)),
+    )
 
 
 def _bind(info: ValueInfoProto, shape: tuple[int, ...], symbols: dict[str, int]) -> None:

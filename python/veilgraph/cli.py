@@ -1,15 +1,16 @@
 """The command line: finds the verb, runs it, and says in one sentence what went wrong.
 
-Exit codes: 0 ok, 2 usage, 3 unsupported operators, 4 range or accuracy, 5 peer or network,
-6 security abort, 7 resources, 130 interrupted, 1 anything else.
+EPILOG lists the exit codes.
 """
 
 from __future__ import annotations
 
 import errno
+import logging
 import traceback
 from collections.abc import Iterator
 from contextlib import contextmanager
+from difflib import get_close_matches
 from importlib import import_module
 from typing import Any
 
@@ -17,8 +18,7 @@ import click
 
 from veilgraph.commands import VERBS
 from veilgraph.ir.errors import ResourceLimitError, UsageError, VeilgraphError
-from veilgraph.ir.harmless import harmless
-from veilgraph.reports.tables import remark
+from veilgraph.reports.tables import remark, show_json
 
 EXTRAS = {
     "onnx": "compile",
@@ -28,12 +28,29 @@ EXTRAS = {
     "pycuda": "gpu",
 }
 INTERRUPTED = 130
+AS_JSON = "veilgraph.as_json"  # in click's context: whether --json was given
 EPILOG = """\b
 Example, from a model to an answer that nobody saw:
   veilgraph compile model.onnx -o model.plan --shape x=1x3x224x224
   veilgraph inspect model.plan --reveals
   veilgraph simulate model.plan --weights model.weights --input x=@x.npy
   veilgraph VERB --help                              says more, with an example
+
+\b
+Exit codes:
+  0    all is well
+  1    something that this list does not foresee
+  2    usage: a call, an option, a file or an input that makes no sense as given
+  3    operators or shapes of a model that can't be compiled
+  4    a value left its range, or an answer is further off than allowed
+  5    a peer is lost, silent, or can't show who it is; or the network
+  6    parties disagree on plan, weights or session; a replay; a plan that is refused
+  7    not enough memory, disk or prepared inferences; a device that failed
+  130  interrupted
+
+\b
+Completion in bash (zsh and fish likewise):
+  eval "$(_VEILGRAPH_COMPLETE=bash_source veilgraph)"
 """
 
 
@@ -54,16 +71,32 @@ class Verbs(click.Group):
         with formatter.section("Verbs"):
             formatter.write_dl(list(VERBS.items()))
 
-    def make_context(self, *args: Any, **extra: Any) -> click.Context:
-        with _harmless_usage():
-            return super().make_context(*args, **extra)
+    def make_context(
+        self, info_name: str | None, args: list[str], *more: Any, **extra: Any
+    ) -> click.Context:
+        as_json = "--json" in args
+        with _told(as_json):
+            context = super().make_context(info_name, args, *more, **extra)
+        context.meta[AS_JSON] = as_json
+        return context
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """The verb; of one that there is not, the nearest are named."""
+        if args and args[0] not in VERBS and not args[0].startswith("-"):
+            near = get_close_matches(args[0], VERBS)
+            told = f" Did you mean {' or '.join(near)}?" if near else ""
+            raise click.UsageError(f"No such verb: {args[0]}.{told}", ctx)
+        return super().resolve_command(ctx, args)
 
     def invoke(self, ctx: click.Context) -> Any:
         """Runs the verb; an error is told in two lines, and ends with its exit code."""
+        as_json = ctx.meta[AS_JSON]
         try:
-            with _harmless_usage():
+            with _told(as_json), _logged(ctx.params["verbose"], ctx.params["quiet"]):
                 return super().invoke(ctx)
-        except (click.ClickException, click.exceptions.Exit, click.Abort):
+        except (click.exceptions.Exit, click.Abort):
             raise
         except KeyboardInterrupt as error:
             click.echo("Interrupted.", err=True)
@@ -74,21 +107,66 @@ class Verbs(click.Group):
             if ctx.params["show_traceback"]:
                 for line in traceback.format_exc().splitlines():
                     remark(line)
-            told = user_error(error)
-            click.echo(f"Error: {told.message}", err=True)
-            if told.hint:
-                click.echo(f"Hint: {told.hint}", err=True)
-            raise click.exceptions.Exit(told.exit_code) from error
+            _tell(user_error(error), as_json)
+            raise click.exceptions.Exit(user_error(error).exit_code) from error
 
 
 @contextmanager
-def _harmless_usage() -> Iterator[None]:
-    """Makes what click says about a command line harmless: a shell may have put file names in."""
+def _told(as_json: bool) -> Iterator[None]:
+    """Tells what click says about a command line as all errors are told.
+
+    A shell may have put file names in: they are made harmless.
+    """
     try:
         yield
+    except click.exceptions.NoArgsIsHelpError:
+        raise  # its message is the help
     except click.ClickException as error:
-        vars(error)["message"] = harmless(error.message)
-        raise
+        context = error.ctx if isinstance(error, click.UsageError) else None
+        verb = _written(context)
+        told = UsageError(error.format_message(), f"`{verb} --help` says what there is.")
+        _tell(told, as_json)
+        raise click.exceptions.Exit(error.exit_code) from error
+
+
+class _Remarks(logging.Handler):
+    """Shows what the library logs as remarks, on standard error."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        remark(self.format(record))
+
+
+@contextmanager
+def _logged(verbose: bool, quiet: bool) -> Iterator[None]:
+    """Shows what the library says on its loggers, `veilgraph` and those below it."""
+    logger, handler = logging.getLogger("veilgraph"), _Remarks()
+    before = logger.level
+    logger.addHandler(handler)
+    logger.setLevel(logging.INFO if verbose else logging.ERROR if quiet else logging.WARNING)
+    try:
+        yield
+    finally:
+        logger.setLevel(before)
+        logger.removeHandler(handler)
+
+
+def _written(context: click.Context | None) -> str:
+    """The command so far as people type it, however this process was started."""
+    names: list[str] = []
+    while context is not None and context.parent is not None:
+        names.insert(0, context.info_name or "")
+        context = context.parent
+    return " ".join(["veilgraph", *names])
+
+
+def _tell(error: VeilgraphError, as_json: bool) -> None:
+    """Two lines on standard error; with --json the same as an object on standard output."""
+    if as_json and not error.is_reported:
+        told = {"message": error.message, "hint": error.hint, "exit_code": error.exit_code}
+        show_json({"error": told})
+    click.echo(f"Error: {error.message}", err=True)
+    if error.hint:
+        click.echo(f"Hint: {error.hint}", err=True)
 
 
 def user_error(error: Exception) -> VeilgraphError:
@@ -117,7 +195,9 @@ def user_error(error: Exception) -> VeilgraphError:
 @click.option(
     "--traceback", "show_traceback", is_flag=True, help="Also show where in the code an error rose."
 )
-def main(show_traceback: bool) -> None:
+@click.option("-v", "--verbose", is_flag=True, help="Also show each step, with its seconds.")
+@click.option("-q", "--quiet", is_flag=True, help="Show results and errors alone.")
+def main(show_traceback: bool, verbose: bool, quiet: bool) -> None:
     """Compile a model into a plan with which several parties compute it on data that none of them
     may see, and run that plan.
     """

@@ -192,6 +192,28 @@ def secret_of(path: Path) -> bytes:
     return derive(number.to_bytes(-(-key.key_size // 8), "big"), f"private key {key.curve.name}")
 
 
+@dataclass(frozen=True)
+class Description:
+    """What a certificate says, and its fingerprint in hex; times in ISO 8601, UTC."""
+
+    name: str
+    begins: str
+    ends: str
+    fingerprint: str
+
+
+def described(der: bytes) -> Description:
+    """What a certificate (DER) says of itself, which nobody vouches for."""
+    certificate = x509.load_der_x509_certificate(der)
+    named = certificate.subject.get_attributes_for_oid(NameOID.COMMON_NAME)
+    return Description(
+        str(named[0].value) if named else "nobody",
+        certificate.not_valid_before_utc.isoformat(),
+        certificate.not_valid_after_utc.isoformat(),
+        fingerprint(der).hex(),
+    )
+
+
 def fingerprint(der: bytes) -> bytes:
     """The SHA-256 of a certificate, 32 bytes: what parties.yaml may pin."""
     return hashlib.sha256(der).digest()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import shlex
 import subprocess
 import sys
@@ -25,6 +26,7 @@ from veilgraph.ir.errors import (
     SecurityAbort,
     UnsupportedError,
     UsageError,
+    VeilgraphError,
 )
 
 HEAVY = ("torch_mlir", "onnx", "onnxruntime", "torch")
@@ -49,6 +51,62 @@ def failing(monkeypatch: pytest.MonkeyPatch) -> list[BaseException]:
 
 
 # What is there
+
+
+def test_the_nearest_verb_and_option_are_named() -> None:
+    code, told = reason("complie", "x.onnx")
+    assert code == 2
+    assert told == (
+        "Error: No such verb: complie. Did you mean compile?\n"
+        "Hint: `veilgraph --help` says what there is.\n"
+    )
+    code, told = reason("compile", "x.onnx", "--calibrat", "x.npz")
+    assert code == 2
+    assert "--calibrate" in told
+    assert told.endswith("Hint: `veilgraph compile --help` says what there is.\n")
+    assert reason("zzzzz")[1].startswith("Error: No such verb: zzzzz.\n")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code"),
+    [
+        (("inspect", "no.plan", "--json"), 2),
+        (("inspect", "--jsn", "--json"), 2),
+        (("nonsense", "--json"), 2),
+        (("compile", "no.onnx", "-o", "no.plan", "--json"), 2),
+    ],
+)
+def test_with_json_errors_are_json_too(arguments: tuple[str, ...], code: int) -> None:
+    result = run_verb(*arguments)
+    error = json.loads(result.stdout)["error"]
+    assert result.exit_code == error["exit_code"] == code
+    hint = f"Hint: {error['hint']}\n" if error["hint"] else ""
+    assert result.stderr == f"Error: {error['message']}\n{hint}"
+
+
+def test_exit_codes_are_those_that_help_and_the_document_list() -> None:
+    codes = {1, 130, *(kind.exit_code for kind in VeilgraphError.__subclasses__())}
+    shown = run_verb("--help").stdout.partition("Exit codes:")[2].partition("Completion")[0]
+    assert {int(line.split()[0]) for line in shown.strip().splitlines()} == {0, *codes}
+    document = (DIGITS.parents[1] / "docs" / "hosts.md").read_text()
+    table = document.partition("| exit code |")[2].partition("\n\n")[0]
+    rows = {
+        int(cell) for line in table.splitlines() if (cell := line.split("|")[1].strip()).isdigit()
+    }
+    assert rows == codes
+
+
+@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
+def test_shells_complete_verbs_and_options(shell: str) -> None:
+    def asked(instruction: str, **typed: str) -> str:
+        told = {"_VEILGRAPH_COMPLETE": f"{shell}_{instruction}", **typed}
+        call = "from veilgraph.cli import main; main(prog_name='veilgraph')"
+        return python("-c", call, env={**os.environ, **told}).stdout
+
+    assert "veilgraph" in asked("source")
+    for words, found in (("veilgraph comp", "compile"), ("veilgraph compile --cal", "--calibrate")):
+        place = words.split()[-1] if shell == "fish" else str(len(words.split()) - 1)
+        assert found in asked("complete", COMP_WORDS=words, COMP_CWORD=place)
 
 
 def test_every_verb_has_a_module_and_a_summary() -> None:

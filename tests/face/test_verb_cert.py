@@ -51,3 +51,18 @@ def test_refuses(tmp_path: Path, arguments: tuple[str, ...], sentence: str) -> N
     assert code == 2
     assert sentence in told
     assert not list(tmp_path.iterdir())
+
+
+def test_show_reads_the_fingerprint_aloud(tmp_path: Path) -> None:
+    made = json_of("cert", "init", "alice", "--dir", tmp_path)
+    result = run_verb("cert", "show", made["certificate"])
+    assert result.exit_code == 0
+    assert "is of alice, from 20" in result.stdout
+    lines = result.stdout.splitlines()[2:]
+    assert [len(line.split()) for line in lines] == [4, 4, 4, 4]
+    assert "".join("".join(line.split()) for line in lines) == made["fingerprint"]
+    told = json_of("cert", "show", made["certificate"])
+    assert (told["name"], told["fingerprint"]) == ("alice", made["fingerprint"])
+    code, why = reason("cert", "show", made["key"])
+    assert code == 2
+    assert "holds no certificate" in why

@@ -156,7 +156,7 @@ def test_an_error_that_can_not_be_held_ends_with_code_4(copied: Compiled) -> Non
         (("-o", "n.plan", *SHAPE, "--reveal", "label=alice"), "no output `label`"),
         (("-o", "n.plan", *SHAPE, "--suite", "none"), "no suite `none`"),
         (("-o", "n.plan", *SHAPE, "--calibrate", "no.npz"), "no.npz"),
-        ((), "Nothing says where the plan goes."),
+        (SHAPE, "digits.plan is there already."),
     ],
 )
 def test_refuses(copied: Compiled, options: tuple[str, ...], sentence: str) -> None:
@@ -165,6 +165,28 @@ def test_refuses(copied: Compiled, options: tuple[str, ...], sentence: str) -> N
     assert code == 2
     assert sentence in told
     assert sorted(copied.folder.iterdir()) == before
+
+
+def test_without_a_place_the_plan_goes_beside_its_model(copied: Compiled) -> None:
+    folder = copied.folder / "beside"
+    folder.mkdir()
+    (copied.folder / "digits.onnx").rename(folder / "net.onnx")
+    options = ("--parties", "alice,bob,carol", "--owner", "image=alice")
+    first = run_verb("compile", folder / "net.onnx", *options)
+    assert first.exit_code == 0, first.stderr
+    names = {"net.onnx", "net.plan", "net.weights", "net.ranges"}
+    assert {file.name for file in folder.iterdir()} == names
+    assert "1 is taken: --shape image=1x1x28x28 says another" in first.stderr
+    (folder / "net.plan").unlink()  # weights are lost as badly
+    code, told = reason("compile", folder / "net.onnx", *options)
+    assert (code, "net.weights is there already." in told) == (2, True)
+    assert run_verb("compile", folder / "net.onnx", *options, "--force").exit_code == 0
+
+
+def test_what_is_wrong_with_the_model_comes_first(copied: Compiled) -> None:
+    code, told = reason("compile", "nowhere/none.onnx")
+    assert code == 2
+    assert "nowhere/none.onnx can't be read" in told
 
 
 def test_refuses_a_folder_that_can_not_be_written(

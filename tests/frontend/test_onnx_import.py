@@ -377,10 +377,17 @@ def test_an_input_without_a_shape_takes_the_given_one() -> None:
     assert evaluate(import_model(proto, {"x": (2, 3)}), {"x": np.ones((2, 3))})["y"].shape == (2, 3)
 
 
+def test_a_first_extent_alone_is_one_and_said(caplog: pytest.LogCaptureFixture) -> None:
+    graph = import_model(model(PAIR, {"a": ("n", 3), "b": ("n", 3)}, ["y"]))
+    assert {tuple(x.type.shape) for x in graph.inputs.values()} == {(1, 3)}
+    (told,) = caplog.messages  # b follows from a
+    assert told.startswith("The first extent of input a is open in the model, and 1 is taken: ")
+    assert "--shape a=1x3" in told
+
+
 @pytest.mark.parametrize(
     ("shapes", "message", "hint"),
     [
-        ({}, "Dimension 0 (n) of input a has no fixed extent.", "--shape a=1x3."),
         ({"c": (1, 3)}, "The model has no input c.", "Its inputs are: a, b."),
         ({"a": (1, 3, 3)}, "Input a has 2 dimensions, but 1x3x3 was given.", "--shape a=1x3."),
         ({"a": (1, 4)}, "Dimension 1 of input a is 3, but 1x4 was given.", "Export the model"),

@@ -93,11 +93,11 @@ def test_an_open_shape_hides_nothing_that_no_shape_would_help() -> None:
         node("Det", "z", "d"),
         node("Relu", "y", "e"),
     ]
-    inputs: dict[str, tuple[str | int, ...]] = {"x": ("n", 3), "y": ("m", "n"), "z": (3, 3)}
+    inputs: dict[str, tuple[str | int, ...]] = {"x": (3, "n"), "y": ("m", "n"), "z": (3, 3)}
     proto = model(nodes, inputs, ["b", "c", "d", "e", "r"], {"eight": np.array([8, 3])})
     proto.opset_import.append(helper.make_opsetid("com.example", 1))
     assert refusals(proto) == {
-        "x": ("input", "Dimension 0 (n) of input x has no fixed extent."),
+        "x": ("input", "Dimension 1 (n) of input x has no fixed extent."),
         "the_b": ("com.example.Fancy", "Operators of the domain com.example aren't supported."),
         "the_c": ("NonZero", "The shape of its output depends on data, or is empty."),
         "the_d": ("Det", "The operator linalg_det isn't supported."),
@@ -108,10 +108,10 @@ def test_an_open_shape_hides_nothing_that_no_shape_would_help() -> None:
 def test_an_open_shape_alone_is_a_usage_error(kept: list[str]) -> None:
     nodes = [node("Relu", "x", "a"), node("Reshape", "x eight", "r")]
     made = [made for made in nodes if made.output[0] in kept]
-    proto = model(made, {"x": ("n", 3)}, kept, {"eight": np.array([8, 3])})
-    with pytest.raises(UsageError, match=r"Dimension 0 \(n\) of input x has no") as caught:
+    proto = model(made, {"x": (3, "n")}, kept, {"eight": np.array([8, 3])})
+    with pytest.raises(UsageError, match=r"Dimension 1 \(n\) of input x has no") as caught:
         import_model(proto)
-    assert caught.value.hint == "Say it, for example with --shape x=1x3."
+    assert caught.value.hint == "Say it, for example with --shape x=3x1."
     again = pickle.loads(pickle.dumps(caught.value))
     assert str(again) == str(caught.value)
 

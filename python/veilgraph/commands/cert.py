@@ -19,6 +19,10 @@ RENEWAL = """\b
 Example, before the certificate expires:
   veilgraph cert issue alice --dir keys --host alice.example
 """
+SHOWING = """\b
+Example, at bob's, while alice reads hers aloud:
+  veilgraph cert show alice.crt
+"""
 
 directory_option = click.option(
     "--dir",
@@ -77,6 +81,23 @@ def init(
 def issue(name: str, directory: Path, hosts: tuple[str, ...], days: int, as_json: bool) -> None:
     """Make a new certificate for the key that party NAME has, in place of the old one."""
     _report(name, certificates.issue(directory, name, hosts, days=days), as_json)
+
+
+@command.command("show", epilog=SHOWING)
+@click.argument("file", type=arguments.PATH)
+@arguments.json_option
+def show_one(file: Path, as_json: bool) -> None:
+    """Show whose certificate FILE is, for how long, and its fingerprint, to be read aloud."""
+    shown = certificates.described(certificates.load_certificate(file))
+    if as_json:
+        show_json(vars(shown))
+        return
+    groups = [shown.fingerprint[i : i + 4] for i in range(0, len(shown.fingerprint), 4)]
+    show(
+        f"{file} is of {shown.name}, from {shown.begins} to {shown.ends}.",
+        "Its fingerprint, which both ends of a telephone compare:",
+        *(f"  {' '.join(groups[i : i + 4])}" for i in range(0, len(groups), 4)),
+    )
 
 
 def _report(name: str, files: CertificateFiles, as_json: bool) -> None:

@@ -118,6 +118,7 @@ def command(
         show(*_tables(plan, found), *_accuracy_lines(found, avgpool))
     status = found.status()
     if status is not None:
+        status.is_reported = as_json  # "ok" says so
         raise status
 
 

@@ -56,7 +56,11 @@ REPEATED = (
     "--output",
     "destination",
     type=arguments.PATH,
-    help="The plan to write; its weights go beside it: MODEL.plan, MODEL.weights.",
+    help="The plan to write, over what is there; its weights go beside it: NAME.plan, "
+    "NAME.weights.  [default: MODEL's name with .plan, beside it]",
+)
+@click.option(
+    "--force", is_flag=True, help="Without -o: write over the files of an earlier compile."
 )
 @click.option(
     "--suite",
@@ -246,6 +250,7 @@ def command(
     model: Path | None,
     entries: tuple[tuple[str, str], ...],
     destination: Path | None,
+    force: bool,
     side_by_side: bool,
     by_owner: bool,
     errors: tuple[float, ...] | None,
@@ -277,8 +282,7 @@ def command(
     if model is not None and errors is not None:
         comparing.errors(model, errors, as_json, options)
         return
-    if destination is None:
-        raise UsageError("Nothing says where the plan goes.", "Name it: -o model.plan.")
+    destination = destination or _beside(models[0], force=force)
     weights_file = _check_files(models, destination)
     pinned = _certificates(certificates, options["owners"])
     given = models[0] if model is not None else dict(entries)
@@ -332,8 +336,23 @@ def _models(
     return [model] if model is not None else [Path(file) for file in named.values()]
 
 
+def _beside(model: Path, *, force: bool) -> Path:
+    """model.plan for model.onnx; UsageError where that would write over an earlier compile."""
+    plan = model.with_suffix(".plan")
+    if not model.exists() or force:
+        return plan  # what is wrong with the model is said when it is read
+    for file in (plan, plan.with_suffix(".weights"), ranges_file(plan)):
+        if file.exists():
+            raise UsageError(
+                f"{file} is there already.", "Give --force to replace it, or another name with -o."
+            )
+    return plan
+
+
 def _check_files(models: list[Path], destination: Path) -> Path:
     """Where the weights go; refuses what would be written over."""
+    if not models[0].exists() and destination.parent == models[0].parent:
+        return destination  # that it is not there is told, and nothing of its folder
     check_destination(destination)
     weights_file = destination.with_suffix(".weights")
     check_destination(weights_file)

@@ -24,7 +24,7 @@ def test_writes_plan_and_weights_with_their_modes(digits: Compiled) -> None:
 
 
 def test_says_who_owns_what_unless_it_was_told(copied: Compiled) -> None:
-    arguments = ("compile", "digits.onnx", "-o", "new.plan", *SHAPE)
+    arguments = ("compile", "digits.onnx", "-o", "new.plan", *SHAPE, "--ring", "64")
     assert run_verb(*arguments).stderr == (
         "alice owns image; bob owns weights; alice receives logits. "
         "--parties, --owner and --reveal change this.\n"
@@ -50,7 +50,7 @@ def test_summary_states_cost_encoding_and_files(copied: Compiled) -> None:
 
 def test_says_what_a_protection_of_weights_leaves(copied: Compiled) -> None:
     to = ("--parties", "alice,bob,carol", "--owner", "image=alice", "--owner", "weights=bob")
-    digits = ("compile", "digits.onnx", "-o", "new.plan", *SHAPE, *to)
+    digits = ("compile", "digits.onnx", "-o", "new.plan", *SHAPE, "--ring", "64", *to)
     alone = ("--reveal", "logits=alice")
     assert run_verb(*digits, *alone).stderr == ""
     assert copied.plan.load("new.plan").manifest.options["protect_weights"] == "none"

@@ -214,6 +214,10 @@ def _seconds(measured: Measurement) -> Table:
         ("online", measured.seconds(Phase.ONLINE), plan.rounds(Phase.ONLINE)),
         ("offline and online", measured.seconds(Phase.OFFLINE, Phase.ONLINE), ""),
     ]
+    if len(measured.runs) == 1:  # median, least and most are one
+        return Table.of(
+            "phase|#seconds|#rounds", [(name, units.seconds(x.median), n) for name, x, n in rows]
+        )
     return Table.of(
         "phase|#median|#min|#max|#rounds",
         [

@@ -11,6 +11,7 @@ import numpy.typing as npt
 from veilgraph.commands.files import read_array
 from veilgraph.ir.errors import UsageError
 from veilgraph.passes.graph.reveal_as import Form, FormKind
+from veilgraph.reports.units import counted
 
 Decisions = npt.NDArray[np.int64]
 
@@ -70,10 +71,10 @@ def read_labels(path: Path, samples: int) -> Decisions:
     labels = read_array(path)
     if labels.dtype.kind not in "iub":
         raise UsageError(f"{path} holds {labels.dtype}, and labels are integers.")
-    if not labels.ndim or len(labels) < samples:
+    given = len(labels) if labels.ndim else 0
+    if given < samples or not labels.ndim:
         raise UsageError(
-            f"{path} has labels for {len(labels) if labels.ndim else 0} samples, and there are "
-            f"{samples}.",
+            f"{path} has labels for {counted(given, 'sample')}, and there are {samples}.",
             "Give one label a sample, in the samples' order.",
         )
     return labels.astype(np.int64)

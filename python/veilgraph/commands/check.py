@@ -243,16 +243,17 @@ def _tables(plan: Plan, found: Check) -> list[Table | str]:
 
 
 def _output_line(output: OutputError, samples: int) -> str:
+    counted = units.counted(samples, "sample")
     if isinstance(output, DecisionError):
         right = f"{output.agreeing} of {output.decisions}"
-        return f"Output {output.name} on {samples} samples: {right} decisions are the model's."
+        return f"Output {output.name} on {counted}: {right} decisions are the model's."
     agreement = (
         f"; the largest is at the same place in {output.agreeing} of {output.decisions}"
         if output.decisions
         else ""
     )
     return (
-        f"Output {output.name} on {samples} samples: {output.worst:.2e} off at the worst, "
+        f"Output {output.name} on {counted}: {output.worst:.2e} off at the worst, "
         f"{output.mean:.2e} in the mean, which is {output.mean_relative:.3%} of the mean size; "
         f"values up to {units.real(output.largest)}{agreement}."
     )

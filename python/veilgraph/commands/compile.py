@@ -18,6 +18,7 @@ from veilgraph.ir.plan.tables import DERIVATIVES, PUBLIC, QUESTIONS, SHARED, WEI
 from veilgraph.plans import Plan
 from veilgraph.reports.tables import progress, remark, show, show_json
 from veilgraph.reports.text import costs, plan_values
+from veilgraph.reports.units import size
 from veilgraph.runtime.session.certificates import load_certificate
 from veilgraph.runtime.store.certificate_locks import public_key
 from veilgraph.runtime.store.share_files import shares_file
@@ -301,6 +302,8 @@ def command(
         remark(_who(plan))
     if left := _left(plan):
         remark(left)
+    if options["calibrate"] is None and options["ring"] == "auto":
+        remark(_uncalibrated(plan))
     if readable := [str(file) for file, each in dealt.items() if each.party not in pinned]:
         remark(
             f"Whoever gets {' or '.join(readable)} has what is in it: --certificate PARTY=FILE.crt "
@@ -399,8 +402,23 @@ def _who(plan: Plan) -> str:
         f"{name} {nobody[who]}" if who in nobody else f"{who} owns {name}"
         for name, who in manifest.owners.items()
     ]
-    received = [f"{' and '.join(who)} receives {n}" for n, who in manifest.receivers.items()]
+    received = [
+        f"{' and '.join(who)} {'receives' if len(who) == 1 else 'receive'} {n}"
+        for n, who in manifest.receivers.items()
+    ]
     return f"{'; '.join([*owned, *received])}. --parties, --owner and --reveal change this."
+
+
+def _uncalibrated(plan: Plan) -> str:
+    """What a plan without samples costs, by its own counts, and what samples would do."""
+    cost, bits = plan.cost(), plan.manifest.ring_bits
+    sent = cost.offline.total_bytes + cost.online.total_bytes
+    return (
+        f"No samples were given, so nothing is known of ranges: rings have {bits} bits, and an "
+        f"inference sends {size(sent)}. Give --calibrate FILE.npz: with rings of {bits // 2} bits, "
+        f"which samples mostly allow, that is about {size(sent / 2)}; and it is known then for "
+        "which inputs the plan holds."
+    )
 
 
 def _left(plan: Plan) -> str:

@@ -12,6 +12,7 @@ import numpy.typing as npt
 
 from veilgraph.commands.files import write_array
 from veilgraph.ir.errors import UsageError
+from veilgraph.plans import Plan
 from veilgraph.reports import units
 
 Outputs = Mapping[str, npt.NDArray[np.float32]]
@@ -28,11 +29,17 @@ def values(outputs: Outputs, paths: Mapping[str, Path]) -> dict[str, Any]:
     }
 
 
-def lines(outputs: Outputs, paths: Mapping[str, Path]) -> list[str]:
-    """A line an output: its file, or its first numbers; writes the files."""
+def lines(outputs: Outputs, paths: Mapping[str, Path], plan: Plan) -> list[str]:
+    """A line an output: its file, or its first numbers; writes the files.
+
+    What is revealed in place of an output is named for what it is: `argmax of logits`.
+    """
+    given = plan.manifest.options.get("reveal_as")
+    forms = given if isinstance(given, Mapping) else {}
+    named = {name: f"{forms[name]} of {name}" if name in forms else name for name in outputs}
     _write(outputs, paths)
     return [
-        f"{name}, {units.shape(array.shape)}: {paths.get(name) or _numbers(array)}"
+        f"{named[name]}, {units.shape(array.shape)}: {paths.get(name) or _numbers(array)}"
         for name, array in outputs.items()
     ]
 

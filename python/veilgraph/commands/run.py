@@ -146,22 +146,24 @@ def command(
             if state_file is not None:
                 session.save_state(state_file)
         except BaseException:
-            _keep(found, paths, len(session.transcripts), iterations)
+            _keep(plan, found, paths, len(session.transcripts), iterations)
             raise
     if as_json:
         answer = {"party": party, "outputs": outputs.values(found, paths)}
         show_json({**answer, **_values(session, party)})
         return
-    shown = outputs.lines(found, paths) or [f"{party} receives no output."]
+    shown = outputs.lines(found, paths, plan) or [f"{party} receives no output."]
     show(*shown, _table(session, party))
 
 
-def _keep(found: outputs.Outputs, paths: Mapping[str, Path], done: int, wanted: int) -> None:
+def _keep(
+    plan: Plan, found: outputs.Outputs, paths: Mapping[str, Path], done: int, wanted: int
+) -> None:
     """Before an error ends a session: the answer of the last inference that was whole."""
     if not found:
         return
     remark(f"{done} of {units.counted(wanted, 'inference')} ended; this is the last one's answer.")
-    for line in outputs.lines(found, paths):
+    for line in outputs.lines(found, paths, plan):
         remark(line)
 
 

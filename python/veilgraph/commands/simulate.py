@@ -79,7 +79,7 @@ def command(
         answer = {"outputs": outputs.values(measured.outputs, paths)}
         show_json({**answer, **benching.values(measured)})
         return
-    show(*outputs.lines(measured.outputs, paths), *benching.tables(measured)[:2])
+    show(*outputs.lines(measured.outputs, paths, plan), *benching.tables(measured)[:2])
 
 
 def _weights(plan: Plan, file: Path | None) -> Mapping[str, npt.ArrayLike]:

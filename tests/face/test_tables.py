@@ -78,6 +78,43 @@ def test_progress_is_silent_elsewhere(capsys: pytest.CaptureFixture[str]) -> Non
     assert capsys.readouterr() == ("", "")
 
 
+WIDE = Table.of(
+    "layer|protocols|#ring|#rounds|range",
+    [
+        ("encoder.layers.0.attention", "truncate_relu", 24, 5, "[-1, 1] calibrated"),
+        ("fc", "matmul", 32, 1, ""),
+    ],
+)
+
+
+def test_a_table_too_wide_for_its_terminal_comes_as_records() -> None:
+    assert WIDE.least_width() > 60
+    assert WIDE.records(40).splitlines() == [
+        "encoder.layers.0.attention",
+        "  protocols truncate_relu, ring 24,",
+        "  rounds 5, range [-1, 1] calibrated",
+        "fc",
+        "  protocols matmul, ring 32, rounds 1",
+    ]
+
+
+@pytest.mark.parametrize(("columns", "wide", "records"), [(40, 0, 1), (120, 0, 0), (40, 1, 0)])
+def test_no_word_is_cut(
+    columns: int,
+    wide: bool,
+    records: bool,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.setenv("COLUMNS", str(columns))
+    monkeypatch.setattr(tables, "is_terminal", lambda stream: True)
+    tables.show(WIDE, wide=bool(wide))
+    out = capsys.readouterr().out
+    for word in ("encoder.layers.0.attention", "truncate_relu", "calibrated"):
+        assert word in out
+    assert ("protocols matmul" in out) == bool(records)
+
+
 def test_json_is_one_object(capsys: pytest.CaptureFixture[str]) -> None:
     tables.show_json({"name": "é", "low": None})
     assert json.loads(capsys.readouterr().out) == {"name": "é", "low": None}

@@ -29,6 +29,7 @@ Example, where the time goes between two continents:
 @click.command("inspect", epilog=EPILOG)
 @click.argument("plan_file", metavar="PLAN", type=arguments.PATH)
 @click.option("--layers", "want_layers", is_flag=True, help="Show each layer and what it costs.")
+@click.option("--wide", is_flag=True, help="Keep tables as tables, however narrow the terminal is.")
 @click.option(
     "--reveals",
     "want_reveals",
@@ -49,6 +50,7 @@ Example, where the time goes between two continents:
 def command(
     plan_file: Path,
     want_layers: bool,
+    wide: bool,
     want_reveals: bool,
     level: str | None,
     report: Path | None,
@@ -78,9 +80,10 @@ def command(
     if text is not None:
         show_text(text)
     if want_layers:
-        show(reports.layers(predicted), reports.ranges(plan), reports.assumptions(predicted))
+        told = (reports.ranges(plan), reports.assumptions(predicted))
+        show(reports.layers(predicted), *told, wide=wide)
     if verified is not None:
-        show(*reports.reveals(plan, verified))
+        show(*reports.reveals(plan, verified), wide=wide)
     if report is not None:
         show(f"{report} is a page for a browser.")
     elif not (text is not None or want_layers or want_reveals):

@@ -11,6 +11,7 @@ import json
 import os
 import re
 import sys
+import textwrap
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -18,6 +19,7 @@ from typing import IO, Any, Literal, Protocol
 
 from veilgraph.ir.harmless import harmless
 
+_KEPT = "\N{NO-BREAK SPACE}"
 _UNUSUAL = re.compile(r"[^\n -~]")  # what harmless() may change
 
 
@@ -67,14 +69,44 @@ class Table:
         ]
         return "\n".join([harmless(self.title), *body] if self.title else body)
 
+    def least_width(self) -> int:
+        """Columns that a terminal needs for no word to be cut."""
+        words = [
+            max((len(word) for cell in cells for word in cell.split()), default=0)
+            for cells in zip(*self.cells(), strict=True)
+        ]
+        return sum(words) + 2 * (len(words) - 1)
 
-def show(*parts: Table | str) -> None:
+    def records(self, width: int) -> str:
+        """Each row as its first cell and, below it, the others by their headings."""
+        (_, *headings), *rows = self.cells()
+        lines = [harmless(self.title)] if self.title else []
+        for first, *others in rows:
+            said = zip(headings, others, strict=True)
+            pairs = [_whole(f"{h} {c}".strip(), width - 4) for h, c in said if c.strip()]
+            folded = textwrap.wrap(
+                ", ".join(pairs),
+                max(width - 2, 1),
+                break_long_words=False,
+                break_on_hyphens=False,
+            )
+            lines += [first, *(f"  {line.replace(_KEPT, ' ')}" for line in folded)]
+        return "\n".join(lines)
+
+
+def _whole(pair: str, width: int) -> str:
+    """A heading and its cell, which a line ends before or behind if one holds them."""
+    return pair.replace(" ", _KEPT) if len(pair) <= width else pair
+
+
+def show(*parts: Table | str, wide: bool = False) -> None:
     """Prints tables and lines on standard output, an empty line around each table.
 
-    What breaks the line inside a string is written out: give a string a line.
+    What breaks the line inside a string is written out: give a string a line. A table too wide for
+    the terminal comes as records, a row each, unless `wide` says that lines may be longer.
     """
     shown = [p for p in parts if isinstance(p, str) or p.rows]
-    if is_terminal(sys.stdout):
+    if is_terminal(sys.stdout) and not wide:
         _show_rich(shown)
         return
     for number, part in enumerate(shown):
@@ -93,6 +125,9 @@ def _show_rich(parts: Sequence[Table | str]) -> None:
     for part in parts:
         if isinstance(part, str):
             console.print(Text(harmless(part)))
+            continue
+        if part.least_width() > console.width:
+            console.print(Text(part.records(console.width)))
             continue
         drawn = RichTable(
             title=Text(harmless(part.title)) if part.title else None,
@@ -149,7 +184,9 @@ def progress(doing: str) -> Iterator[Tell]:
         yield lambda doing: None
         return
     from rich.console import Console
-    from rich.text import Text
+    from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
-    with Console(stderr=True).status(Text(harmless(doing))) as status:
-        yield lambda doing: status.update(Text(harmless(doing)))
+    columns = (SpinnerColumn(), TextColumn("{task.description}", markup=False), TimeElapsedColumn())
+    with Progress(*columns, console=Console(stderr=True), transient=True) as shown:
+        task = shown.add_task(harmless(doing), total=None)
+        yield lambda doing: shown.update(task, description=harmless(doing))

@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import errno
 import logging
+import math
+import sys
 import traceback
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -18,7 +20,7 @@ import click
 
 from veilgraph.commands import VERBS
 from veilgraph.ir.errors import ResourceLimitError, UsageError, VeilgraphError
-from veilgraph.reports.tables import remark, show_json
+from veilgraph.reports.tables import is_terminal, remark, show_json
 
 EXTRAS = {
     "onnx": "compile",
@@ -28,6 +30,7 @@ EXTRAS = {
     "pycuda": "gpu",
 }
 INTERRUPTED = 130
+SLOW_SECONDS = 2.0  # from here on a step is worth a line in a log
 AS_JSON = "veilgraph.as_json"  # in click's context: whether --json was given
 EPILOG = """\b
 Example, from a model to an answer that nobody saw:
@@ -130,7 +133,19 @@ def _told(as_json: bool) -> Iterator[None]:
 
 
 class _Remarks(logging.Handler):
-    """Shows what the library logs as remarks, on standard error."""
+    """Shows what the library logs as remarks, on standard error.
+
+    Steps are shown if `verbose`, and, where no terminal shows them as they go, if they were slow.
+    """
+
+    def __init__(self, verbose: bool) -> None:
+        super().__init__()
+        self._slow = 0.0 if verbose else math.inf if is_terminal(sys.stderr) else SLOW_SECONDS
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        """Whether a record is shown."""
+        seconds = getattr(record, "seconds", -1.0)
+        return record.levelno >= logging.WARNING or seconds >= self._slow
 
     def emit(self, record: logging.LogRecord) -> None:
         remark(self.format(record))
@@ -139,10 +154,10 @@ class _Remarks(logging.Handler):
 @contextmanager
 def _logged(verbose: bool, quiet: bool) -> Iterator[None]:
     """Shows what the library says on its loggers, `veilgraph` and those below it."""
-    logger, handler = logging.getLogger("veilgraph"), _Remarks()
+    logger, handler = logging.getLogger("veilgraph"), _Remarks(verbose)
     before = logger.level
     logger.addHandler(handler)
-    logger.setLevel(logging.INFO if verbose else logging.ERROR if quiet else logging.WARNING)
+    logger.setLevel(logging.ERROR if quiet else logging.INFO)
     try:
         yield
     finally:

@@ -53,6 +53,7 @@ from veilgraph.passes.plan.lower import LOWERING_VERSION
 from veilgraph.passes.ranges.samples import read_samples
 from veilgraph.plans import Plan
 from veilgraph.states import States, ranges_of, rolled, with_states
+from veilgraph.steps import Steps
 from veilgraph.targets.target import Target, target
 
 Weights = dict[str, npt.NDArray[np.float32]]
@@ -145,7 +146,8 @@ def compile(
             runs one after the other. A state that leaves its range by more than the margin wraps
             around, and nothing can tell.
         dump_phases: a folder for the program's text after each pass.
-        progress: called with the name of each pass as it begins.
+        progress: called as each step begins, with its number and name: "3 of 24, simplify". The
+            logger `veilgraph.compile` has a record of each as it ends, with its seconds.
 
     Returns:
         The plan, and the weights that their owner keeps (`runtime.weights.save_weights` writes
@@ -159,10 +161,10 @@ def compile(
             allowed even in rings of 64 bits.
     """
     chosen = target(suite, parties, network, owners, receivers, dealer, clients, protocols)
-    say = progress or (lambda name: None)
-    say("import")
     require_no_weights(model)
     models = dict(model) if isinstance(model, Mapping) else {ONLY_ENTRY: model}
+    steps = Steps(len(PIPELINE) * len(models) + 2, progress)
+    steps.begin("import")
     require_entries(models, shapes, public, example_inputs)
     graphs, examples = import_entries(models, shapes, example_inputs, public)
     inputs, outputs = names_of(graphs)
@@ -196,14 +198,17 @@ def compile(
     dump = _Dump(dump_phases)
     for program in programs:
         for name, _, run in PIPELINE:
-            say(name)
+            steps.begin(name)
             run(program)
             dump.write(name, program)
             check(program)
-    say("emit_plan")
+    steps.begin("emit_plan")
     if len(programs) == 1:
-        return _emitted(programs[0])
-    return emit_entries(list(graphs), programs, [_manifest(each) for each in programs])
+        made = _emitted(programs[0])
+    else:
+        made = emit_entries(list(graphs), programs, [_manifest(each) for each in programs])
+    steps.end()
+    return made
 
 
 def _emitted(program: Program) -> tuple[Plan, Weights]:

@@ -42,5 +42,5 @@ def test_flexible_attention(attributes: dict[str, object]) -> None:
 
 
 def test_what_has_no_body_is_refused() -> None:
-    with pytest.raises(UnsupportedError, match=r"domain ai\.onnx\.preview aren't known"):
+    with pytest.raises(UnsupportedError, match=r"domain ai\.onnx\.preview aren't supported"):
         import_model(model("Nonsense"))

@@ -28,8 +28,8 @@ from veilgraph.targets.suite import Operation, Parties, Sharing, Suite
 from veilgraph.targets.target import Target, target
 from veilgraph.targets.variants import Needs, Rounding
 
-LARGE, SMALL = 500_000, 100  # elements: what a round is worth lies between them
-BETWEEN = 250_000  # of more elements a LAN takes what sends less, a WAN what takes fewer rounds
+LARGE, SMALL = 2_000_000, 100  # elements: what a round is worth lies between them
+BETWEEN = 600_000  # of more elements a LAN takes what sends less, a WAN what takes fewer rounds
 ANY = RealRange(-8.0, 8.0, RangeSource.PROVEN)
 FAST, FAR = (1e3, 1e-6), (1e9, 1.0)  # bytes a second, seconds of a round trip
 
@@ -90,8 +90,8 @@ def test_the_example_of_the_pass(additive: Suite) -> None:
 
 
 def test_the_offline_phase_counts_unless_it_is_prepared_ahead(additive: Suite) -> None:
-    """4 rounds more save 8 bits an element online and 4 offline; a LAN sends 500 kB in 4 rounds."""
-    between = relus(400_000)
+    """More rounds save bits mostly of what is dealt."""
+    between = relus(BETWEEN)
     assert chosen(between, two("lan")) == ["ripple"]
     assert chosen(between, two("lan"), count_offline=False) == ["few-rounds"]
 

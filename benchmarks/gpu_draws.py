@@ -4,8 +4,8 @@
 
 Counted on the plan of a ResNet-50 (rep3, rings chosen), first party: the programs that move most
 bytes, then all of an inference's. The prediction is of an H200: draws at the rate of shared memory
-(689 GB/s, docs/internals.md), streams at 4.8 TB/s, each hidden behind the other, so that a share is
-the most that it can be. Nothing is run.
+(689 GB/s, benchmarks/RESULTS.md), streams at 4.8 TB/s, each hidden behind the other, so that a
+share is the most that it can be. Nothing is run.
 """
 
 from __future__ import annotations

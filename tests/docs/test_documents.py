@@ -100,8 +100,8 @@ def test_prose_is_wrapped(document: Path) -> None:
         assert exempt or len(line) <= WIDTH, f"{document.name}, line {number} is too long"
 
 
-def test_internals_name_the_passes_in_order() -> None:
-    rows = _rows(ROOT / "docs" / "internals.md", "| pass |")
+def test_the_table_of_passes_is_in_order() -> None:
+    rows = _rows(ROOT / "docs" / "passes.md", "| pass |")
     assert [row[0].strip("`") for row in rows] == [*(name for name, _, _ in PIPELINE), "emit_plan"]
 
 

@@ -353,8 +353,8 @@ def masked_function(p: Parties, op: Operation, x: Sharing, high: Sharing, low: S
         own = [v.mod(waves.sum_bits) * waves.slope for v in x.parts]
         parts = [part + v for part, v in zip(parts, own, strict=True)]
     parts[0] = parts[0] + waves.constant
-    summands = _at_each(p, parts).parts
-    return Sharing(truncated(p.provider, summands, int(op["bits"]), op.ring_bits)[0], Form.ADDITIVE)
+    rounded: Sharing = truncate(p, op, _at_each(p, parts))
+    return rounded
 
 
 @ADDITIVE.protocol("exp_sums", rounding=Rounding.KNOWN)
@@ -384,8 +384,8 @@ def masked_exp(p: Parties, op: Operation, x: Sharing, *tables: Sharing) -> Shari
     pieces = Pieces.of(op.attrs)
     c, dealt = opened_and_dealt(p, x, pieces, tables)
     parts = [exponentials.power(pieces, c, own, tables) for own in dealt]
-    summands = _at_each(p, parts).parts
-    return Sharing(truncated(p.provider, summands, int(op["bits"]), op.ring_bits)[0], Form.ADDITIVE)
+    rounded: Sharing = truncate(p, op, _at_each(p, parts))
+    return rounded
 
 
 def opened_and_dealt(

@@ -296,14 +296,13 @@ def opened(p: Parties, z: Sharing, r: Value) -> Value:
 
 def truncated_chunk(
     p: Parties, z: Sharing, f: int, K: int, masks: tuple[Value, Value] | None = None
-) -> tuple[Sharing, Value, Value]:
-    """[y] in Z_2^K, y = floor((z + tau) / 2^f); c = z + r at party 0, and its mask r.
+) -> Sharing:
+    """[y] in Z_2^K, y = floor((z + tau) / 2^f), K > k - f, for -2^(k-2) <= z < 2^(k-2).
 
-    2 rounds; 2k + K + 2o bits online and K + 2e offline. tau = r mod 2^f is uniform in [0, 2^f):
+    2 rounds; 2k + K + 2 bits online and K + 2e offline. tau = r mod 2^f is uniform in [0, 2^f):
     unbiased rounding, at most one unit in the last place, never a failure; none at all for f = 0.
-    Party 0 (from c) and party 2 (from r) know the rounding threshold of their own view.
-    (c >> f) - (r >> f) is y modulo 2^(k-f), for any z: enough for K <= k - f. Beyond that an
-    overflow of z + r has to be found, which needs -2^(k-2) <= z < 2^(k-2).
+    Party 0 knows c = z + r and party 2 its mask r: each knows the rounding threshold of its own
+    view. (c >> f) - (r >> f) is y modulo 2^(k-f) alone: an overflow of z + r has to be found.
 
     A pair of parts, at parties 0 and 1, has masks of its own: see `opened_pair`.
     """
@@ -315,18 +314,7 @@ def truncated_chunk(
     else:
         r = p.at(masks[0] + masks[1], 2)
         c = opened_pair(p, z, *masks)
-    y = without_overflow(p, c, r, f, K) if k - f >= K else with_overflow(p, c, r, f, K)
-    return y, c, r
-
-
-def without_overflow(p: Parties, c: Value, r: Value, f: int, K: int) -> Sharing:
-    """[(c >> f) - (r >> f)] in Z_2^K, K <= k - f.  1 round; K bits online and K offline.
-
-    Party 1 may know c >> f, which r masks: of r it sees what a draw of parties 2 and 0 masks.
-    """
-    B = share_known(p, 2, -(r >> f).mod(K), drawn=0, sent=2)
-    upper = p.send(p.at((c >> f).mod(K), 0), 0, 1)
-    return Sharing((B[0], upper, B[2]), Form.REPLICATED)
+    return with_overflow(p, c, r, f, K)
 
 
 def with_overflow(p: Parties, c: Value, r: Value, f: int, K: int) -> Sharing:
@@ -417,7 +405,7 @@ def truncate(p: Parties, op: Operation, z: Sharing) -> Sharing:
     if min(z.type.bits, K + f) - f < K:
 
         def overflowing(q: Parties, part: Sharing) -> Sharing:
-            return truncated_chunk(q, reduced(part, K + f), f, K)[0]
+            return truncated_chunk(q, reduced(part, K + f), f, K)
 
         return rounded_in_thirds(p, op, overflowing, parted(p, z), safe=1)
 

@@ -12,12 +12,15 @@ from collections.abc import Sequence
 from veilgraph.ir.party.program import Value, copies
 from veilgraph.ir.secret.exponential import Pieces
 from veilgraph.ir.secret.fourier import Waves
+from veilgraph.targets.blocks.truncation import shifted
 from veilgraph.targets.functions import exponential as exponentials
 from veilgraph.targets.functions.masked_series import of_mask, of_opened, summed
 from veilgraph.targets.suite import Form, Operation, Parties, Sharing
 from veilgraph.targets.suites.rep3 import (
     in_thirds,
     in_thirds_of_rows,
+    pair_reshared,
+    preparing,
     replicated,
     ring_zero,
     share_known,
@@ -87,12 +90,16 @@ def pair_of(p: Parties, first: Value, second: Value) -> Sharing:
 
 
 def truncated_pair(p: Parties, first: Value, second: Value, bits: int, K: int) -> Sharing:
-    """A pair truncated into Z_2^K.  2 rounds; m + K + 2o bits online, K + 2e offline.
+    """A pair truncated into Z_2^K.  2 rounds; m + K + 2 bits online, K + 2e offline.
 
-    Its mask is known to party 2, and to neither of the others: see `opened_pair`.
+    Its mask is known to party 2, and to neither of the others: see `opened_pair`. Where there is no
+    overflow to find, 1 round; 2K bits online: nothing is opened.
     """
+    if first.type.bits - bits >= K:
+        parts = [part.mod(K + bits) for part in (first, second)]
+        return pair_reshared(p, shifted(preparing(p), parts, bits))
     masks = (p.draw((0, 2), first.shape, first.type), p.draw((1, 2), first.shape, first.type))
-    return truncated_chunk(p, pair_of(p, first, second), bits, K, masks)[0]
+    return truncated_chunk(p, pair_of(p, first, second), bits, K, masks)
 
 
 def exp_sums(p: Parties, op: Operation, x: Sharing, *tables: Sharing) -> Sharing:

@@ -220,8 +220,7 @@ class Provider:
     """Correlated randomness for additive sharings among members, from a host that is none of them.
 
     It shares a key with each member: what is only to be random costs no message. Parts are in the
-    members' order. Members are all computing parties, or two for whom the third one prepares: it
-    says nothing more to them then.
+    members' order. Members are all computing parties, or two for whom the third one prepares.
     """
 
     parties: Parties

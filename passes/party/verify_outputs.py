@@ -14,7 +14,7 @@ docs/protocols.md says what follows from this, and what does not.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from veilgraph.ir.party import ops
@@ -25,6 +25,8 @@ from veilgraph.passes.party.sums import MOST_MASKED_TERMS, Moved, Path, Sums
 
 MOST_BITS = 256  # terms of an output that are bits of something; with more it is not looked into
 Receivers = Mapping[str, Collection[int]]
+Term = tuple[Path, int]
+Terms = dict[Term, int]  # how often each is added
 
 
 class MaskingError(AssertionError):
@@ -131,25 +133,55 @@ def _split_state(program: Program, total: Moved) -> str:
 
 def _mask_told(program: Program, sums: Sums, receiver: int, total: Moved) -> str:
     """What of its terms is a mask that the receiver does not know; empty if nothing is."""
-    bits: dict[tuple[Path, int], Bits] = {}
+    bits: dict[Term, Bits] = {}
     for path, key in total.terms:
         if key < 0:
             if receiver not in program.draws[-1 - key].holders:
                 return f"draw {-1 - key}"
         elif found := _bits_of(program, sums, key):
             bits[path, key] = found
-    for at, of_mask in bits.items() if len(bits) <= MOST_BITS else ():
-        draws = _only_draws(program, receiver, of_mask.base)
-        if draws and not any(
-            other[0] == at[0]
-            and total.terms[other] == times
-            and candidate.operations == of_mask.operations
-            and _masks(program, of_mask.base, sign, candidate.base)
-            for other, candidate in bits.items()
-            for times, sign in of_mask.stands_beside(total.terms[at])
-        ):
-            return f"bits of draw {draws[0]}"
-    return ""
+    if len(bits) > MOST_BITS:
+        return ""
+    found_draws = {at: _only_draws(program, receiver, of.base) for at, of in bits.items()}
+    beside = {
+        at: list(_beside(program, total, bits, at, draws))
+        for at, draws in found_draws.items()
+        if draws
+    }
+    alone = _unmatched(beside)
+    return f"bits of draw {next(iter(found_draws[alone]))}" if alone else ""
+
+
+def _beside(
+    program: Program,
+    total: Moved,
+    bits: Mapping[Term, Bits],
+    at: Term,
+    draws: Mapping[int, Terms],
+) -> Iterator[Term]:
+    """The terms that are the same bits of a value which these draws mask."""
+    for other, candidate in bits.items():
+        if other[0] == at[0] and candidate.operations == bits[at].operations:
+            ways = bits[at].stands_beside(total.terms[at])
+            times = total.terms[other]
+            if any(times == t and _masks(program, draws, s, candidate.base) for t, s in ways):
+                yield other
+
+
+def _unmatched(beside: Mapping[Term, Sequence[Term]]) -> Term | None:
+    """A mask that no value of its own stands beside, if there is one: no value unmasks two."""
+    taken: dict[Term, Term] = {}
+
+    def found(mask: Term, tried: set[Term]) -> bool:
+        for value in beside[mask]:
+            if value not in tried:
+                tried.add(value)
+                if value not in taken or found(taken[value], tried):
+                    taken[value] = mask
+                    return True
+        return False
+
+    return next((mask for mask in beside if not found(mask, set())), None)
 
 
 def _bits_of(program: Program, sums: Sums, key: int) -> Bits | None:
@@ -163,20 +195,24 @@ def _bits_of(program: Program, sums: Sums, key: int) -> Bits | None:
     return Bits(tuple(operations), sums.moved(node.id, MOST_MASKED_TERMS))
 
 
-def _only_draws(program: Program, receiver: int, base: Moved) -> list[int]:
-    """The draws that a sum consists of, if one is hidden from the receiver; else none."""
-    draws = [-1 - key for _, key in base.terms]
-    if any(d < 0 for d in draws):
-        return []
+def _only_draws(program: Program, receiver: int, base: Moved) -> dict[int, Terms]:
+    """The draws that a sum consists of, constants apart, if one is hidden from the receiver."""
+    draws: dict[int, Terms] = {}
+    for (path, key), times in base.terms.items():
+        if key < 0:
+            draws.setdefault(-1 - key, {})[path, key] = times
+        elif program.nodes[key].op is not ops.CONST:
+            return {}
     hidden = any(receiver not in program.draws[d].holders for d in draws)
-    return draws if hidden else []
+    return draws if hidden else {}
 
 
-def _masks(program: Program, mask: Moved, sign: int, value: Moved) -> bool:
-    """Whether a sum has all terms of the mask, so signed, and more than these and constants."""
+def _masks(program: Program, draws: Mapping[int, Terms], sign: int, value: Moved) -> bool:
+    """Whether a sum has all draws of the mask, so signed, and more than draws and constants."""
     if not value.complete:
-        return True
-    added = all(value.terms.get(term) == sign * times for term, times in mask.terms.items())
+        return sign == 1
+    terms = [term for each in draws.values() for term in each.items()]
+    added = all(value.terms.get(term) == sign * times for term, times in terms)
     return added and any(
         key >= 0 and program.nodes[key].op is not ops.CONST for _, key in value.terms
     )

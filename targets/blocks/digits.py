@@ -1,7 +1,7 @@
 """How the bits of a comparison are cut into digits, and digits merged: rounds for dealt bits.
 
     16 bits       digits of 4 bits, one merge of four      60 + 15 dealt, 6 opened, 1 round
-                  digits of 2 bits, merged by twos         24 + 13 dealt, 18 opened, 3 rounds
+                  digits of 2 bits, merged by twos         24 + 11 dealt, 18 opened, 3 rounds
 
 A digit of b bits costs its provider a thermometer of 2^b - 1 dealt bits, and nothing online. A
 merge of F digits takes one round, in which each digit's two bits are opened under masks, and the

@@ -16,8 +16,8 @@ def shifted(d: Provider, parts: Sequence[Value], f: int) -> Parts:
     The first part is rounded up and the second one down: tau is minus the first one's low bits,
     modulo 2^f. It is uniform: unbiased rounding, at most one unit in the last place, none for a
     multiple of 2^f. Parts that pass 2^k together pass a multiple of 2^(k-f): nothing overflows, for
-    any z. Each of the two knows tau of its own view. A pad that they share keeps it from everybody
-    else, and makes low bits uniform that need not be.
+    any z. Each of the two knows the threshold of its own view. A pad that they share keeps it from
+    everybody else, and makes low bits uniform that need not be.
     """
     first, second = parts
     k = first.type.bits

@@ -95,9 +95,9 @@ def kept_where_positive(
 
 
 def window_to_shift(window: int, dropped: int, f: int) -> int:
-    """How many bits of z a window's ReLU of z / 2^f takes: those that hold a rounded z / 2^f.
+    """How many bits of z a window's ReLU of shifted parts takes: those that hold a rounded z / 2^f.
 
-    Bits that are dropped from a comparison must be dropped from z, or it may be rounded up beyond
-    the window; and one bit is left in any case.
+    Where fewer bits are dropped from the comparison than from z, the largest z may be rounded up
+    beyond its window; and one bit is left in any case.
     """
-    return max(window + (dropped < f), f + 1)
+    return max(window, f + 1) + (dropped < f)

@@ -293,10 +293,10 @@ def truncate_relu(p: Parties, op: Operation, z: Sharing) -> Sharing:
     """
     f, window, dropped = int(op["bits"]), int(op["window_bits"]), int(op["dropped_bits"])
     K, d = op.ring_bits, p.provider
-    low = reduced(z, window_to_shift(window, dropped, f))
     if len(p) > 2:
-        c, r = opened_window(d, low.parts)
+        c, r = opened_window(d, reduced(z, max(window, f + 1)).parts)
         return Sharing(kept_where_positive(d, c, r, f, K, dropped, _compare(p)), Form.ADDITIVE)
+    low = reduced(z, window_to_shift(window, dropped, f))
     c, r = opened_window(d, shifted(d, low.parts, f))
     return Sharing(kept_where_positive(d, c, r, 0, K, 0, _compare(p)), Form.ADDITIVE)
 

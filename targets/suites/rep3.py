@@ -10,7 +10,7 @@ modulo 3, and are roles: a protocol that treats the parties differently runs on 
 tensor with the roles rotated, so that links and work are balanced.
 
 Where one opening decides, a value becomes a pair of parts at parties 0 and 1, and party 2 prepares
-what they need: it says nothing more, and knows nothing of how they round.
+what they need: it knows nothing of how they round.
 
 Costs below are bits of all three parties together, an element. k is the ring's width, K that of the
 result. Comparing n bits takes T bits of thermometers, and L rounds of merges, which open V bits at

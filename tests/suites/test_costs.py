@@ -53,7 +53,7 @@ def sizes(setting: Setting, op: str, k: int, K: int, attrs: Mapping[str, Any]) -
     n = f if op == "round_off" else w - t - 1
     if op == "truncate_relu":
         two = setting.suite.name == "rep3" or setting.computing == 2
-        w = window_to_shift(w, t, f)
+        w = window_to_shift(w, t, f) if two else max(w, f + 1)
         m, n, e = (w - f, w - f - 1, max(0, K - w + f)) if two else (w, w - t - 1, K - w + f)
     split = cheapest(n, ROUND_BITS) if n > 0 else cheapest(1, ROUND_BITS)
     compared = {"L": split.rounds, "V": split.opened_bits}

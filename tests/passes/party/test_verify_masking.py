@@ -625,8 +625,28 @@ def output_has_the_mask_of_a_sum(p: Program) -> None:
     told(p, rounded(p, x(p) + a, a + b))
 
 
+def output_has_upper_bits_of_the_mask_and_a_constant(p: Program) -> None:
+    told(p, (opened(p)[1] + 5) >> 8)
+
+
+def output_has_two_masks_beside_one_value(p: Program) -> None:
+    """Upper bits of x, and of the mask of what bob was sent."""
+    _, r = opened(p)
+    both = r + draw(p, 0)
+    told(p, (r >> 8) + (both >> 8) + ((x(p) - both) >> 8))
+
+
+def output_has_two_masks_beside_one_masked(p: Program) -> None:
+    _, r = opened(p)
+    both = r + draw(p, 0)
+    told(p, ((x(p) + both) >> 8) - (both >> 8) - (r >> 8))
+
+
 MASKS = (
     output_is_the_mask,
+    output_has_upper_bits_of_the_mask_and_a_constant,
+    output_has_two_masks_beside_one_value,
+    output_has_two_masks_beside_one_masked,
     output_is_a_multiple_of_the_mask,
     output_is_the_masked,
     output_has_upper_bits_of_the_mask,
@@ -654,6 +674,15 @@ def test_outputs_may_be_rounded_by_a_mask() -> None:
     c, r = opened(p)
     told(p, rounded(p, c, r))
     told(p, rounded(p, c + 9, r, 5).reshape((1, 5)) * 3, "again")
+    checked(p, [(0,), (1,), (2,)])
+
+
+def test_outputs_may_be_two_parts_that_were_shifted() -> None:
+    """As a truncation of parts does: the mask is one part, the value less the mask the other."""
+    p = Program(("alice", "bob", "carol"))
+    r = draw(p, 0)
+    told(p, ((x(p) - r + 255) >> 8) + (r >> 8))
+    told(p, ((x(p) - r) >> 8) + ((r + 255) >> 8), "again")
     checked(p, [(0,), (1,), (2,)])
 
 

@@ -186,9 +186,3 @@ def test_compare_suites_refuses_what_it_would_ignore(options: tuple[str, str]) -
     done = CliRunner().invoke(main, ["compile", model, "--compare-suites", *options])
     assert done.exit_code == 2
     assert f"{options[0]} makes no sense with --compare-suites." in done.stderr
-
-
-def test_compile_without_a_place_for_the_plan() -> None:
-    done = CliRunner().invoke(main, ["compile", str(DIGITS / "digits.onnx")])
-    assert done.exit_code == 2
-    assert "-o model.plan" in done.stderr

@@ -265,6 +265,10 @@ class Provider:
         assert total is not None
         return total
 
+    def opened_under(self, parts: Sequence[Value], mask: Sequence[Value]) -> Value:
+        """The sum of the parts and of those of a mask, one each a member, at all.  1 round."""
+        return self.opened([plus(part, m) for part, m in zip(parts, mask, strict=True)])
+
     def own(self, value: Value) -> Value:
         """The provider's copy."""
         return self.parties.at(value, self.host)

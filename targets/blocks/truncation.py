@@ -26,20 +26,27 @@ def shifted(d: Provider, parts: Sequence[Value], f: int) -> Parts:
     return d.each([(up >> f).mod(k - f), ((second - pad) >> f).mod(k - f)])
 
 
-def truncated(d: Provider, parts: Sequence[Value], f: int, K: int) -> tuple[Parts, Value, Value]:
-    """[y] in Z_2^K, y = floor((z + tau) / 2^f), the opened c = z + r, and r at the provider.
+def truncated(d: Provider, parts: Sequence[Value], f: int, K: int) -> Parts:
+    """[y] in Z_2^K, y = floor((z + tau) / 2^f).  1 round; k bits; K + e bits offline.
 
-    1 round; k bits; K + e bits offline. tau = r mod 2^f is uniform in [0, 2^f): at most one unit in
+    c = z + r is opened, and read as `of_opened` says.
+    """
+    return of_opened(d, *opened_window(d, parts), f, K)
+
+
+def of_opened(d: Provider, c: Value, r: Value, f: int, K: int) -> Parts:
+    """[y] in Z_2^K, y = floor((z + tau) / 2^f), of c = z + r at the members and r at the provider.
+
+    0 rounds; K + e bits offline. tau = r mod 2^f is uniform in [0, 2^f): at most one unit in
     the last place, never a failure; none at all for f = 0. All members know c, hence the rounding
     threshold of their own view. (c >> f) - (r >> f) is y modulo 2^(k-f), for any z: enough for
     K <= k - f. Beyond that an overflow of z + r has to be found.
     """
-    k = parts[0].type.bits
+    k = c.type.bits
     assert 0 <= f <= k - 2, f"truncation by {f} bits in a ring of {k}"
-    c, r = opened_window(d, parts)
     if k - f < K:
-        return with_overflow(d, c, r, f, K), c, r
-    return d.plus_public(d.deal(-(r >> f).mod(K)), (c >> f).mod(K)), c, r
+        return with_overflow(d, c, r, f, K)
+    return d.plus_public(d.deal(-(r >> f).mod(K)), (c >> f).mod(K))
 
 
 def with_overflow(d: Provider, c: Value, r: Value, f: int, K: int) -> Parts:
@@ -71,6 +78,7 @@ def rounded_off(d: Provider, parts: Sequence[Value], f: int, K: int, compare: Co
     bit is taken off again. What is left is a function of z, whatever anybody knows of c and r.
     """
     half = parts[0].program.const(1 << (f - 1), (), parts[0].type)
-    y, c, r = truncated(d, d.plus_public(parts, half), f, K)
+    c, r = opened_window(d, d.plus_public(parts, half))
+    y = of_opened(d, c, r, f, K)
     up = opened_bit(d, compare(d, c, r, 0, f)).to_words(d, K)
     return d.each([part - bit for part, bit in zip(y, up, strict=True)])

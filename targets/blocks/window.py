@@ -49,13 +49,13 @@ class Bit:
 def opened_bit(d: Provider, parts: Sequence[Value]) -> Bit:
     """A bit in parts, opened under one that the provider knows.  1 round; 1 bit of each member."""
     pad = d.random(parts[0].shape, planes(1))
-    return Bit(d.opened([b ^ q for b, q in zip(parts, pad.parts, strict=True)]), pad.value)
+    return Bit(d.opened_under(parts, pad.parts), pad.value)
 
 
 def opened_window(d: Provider, parts: Sequence[Value]) -> tuple[Value, Value]:
     """c = z + r at the members, and r at the provider.  1 round; w bits of each member."""
     r = d.random(parts[0].shape, parts[0].type)
-    return d.opened([z + m for z, m in zip(parts, r.parts, strict=True)]), r.value
+    return d.opened_under(parts, r.parts), r.value
 
 
 def non_negative(d: Provider, c: Value, r: Value, dropped: int, compare: Compare) -> Bit:

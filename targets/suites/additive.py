@@ -139,7 +139,7 @@ def reveal_truncated(p: Parties, op: Operation, receiver: Member, z: Sharing) ->
     turn = _turn(p, receiver)
     q, x = p.rotated(turn), z.rotated(turn)
     assert x.type.bits - f == K, f"{x.type.bits} bits less {f} are not {K}"
-    y = Sharing(truncated(q.provider, x.parts, f, K)[0], Form.ADDITIVE)
+    y = Sharing(truncated(q.provider, x.parts, f, K), Form.ADDITIVE)
     # Dealt parts are there before the inputs are; who computes sends nothing until then.
     with p.program.in_phase(Phase.ONLINE):
         rounded: Value = reveal(q, receiver, y)
@@ -234,7 +234,7 @@ def truncate(p: Parties, op: Operation, z: Sharing) -> Sharing:
     f, K = int(op.attrs.get("bits", 0)), op.ring_bits
     low = reduced(z, K + f)
     if low.type.bits - f < K:
-        return Sharing(truncated(p.provider, low.parts, f, K)[0], Form.ADDITIVE)
+        return Sharing(truncated(p.provider, low.parts, f, K), Form.ADDITIVE)
     if len(p) == 2 and not p.fixed_roles:
         return Sharing(shifted(p.provider, low.parts, f), Form.ADDITIVE)
     return _opened_to_one(p, low, f, K)
@@ -244,8 +244,7 @@ def _opened_to_one(p: Parties, z: Sharing, f: int, K: int) -> Sharing:
     """Truncated by an opening to one party, not the receiver, who knows nothing of the rounding."""
     turn = 0 if p.receiver is None else _turn(p, p.receiver)
     q = p.rotated(turn)
-    dealt = truncated(q.provider, z.rotated(turn).parts, f, K)[0]
-    y = Sharing(dealt, Form.ADDITIVE)
+    y = Sharing(truncated(q.provider, z.rotated(turn).parts, f, K), Form.ADDITIVE)
     # All parts but the first were dealt, and are there before the inputs are: under these draws
     # nothing of them can be opened ahead.
     with p.program.in_phase(Phase.ONLINE):
@@ -346,7 +345,7 @@ def masked_function(p: Parties, op: Operation, x: Sharing, high: Sharing, low: S
     index = x.map(lambda part: part.mod(waves.window_bits))
     r = p.provider.random(index.shape, index.type)
     factors = [p.provider.deal(b) for b in of_mask(waves, r.value, (high, low))]
-    c = p.provider.opened([v + m for v, m in zip(index.parts, r.parts, strict=True)])
+    c = p.provider.opened_under(index.parts, r.parts)
     known = of_opened(waves, c, (high, low))
     parts = [summed(known, [b[i] for b in factors]) for i in p]
     if waves.slope:
@@ -395,7 +394,7 @@ def opened_and_dealt(
     index = x.map(lambda part: (part * pieces.multiple).mod(pieces.window_bits))
     r = p.provider.random(index.shape, index.type)
     dealt = [p.provider.deal(value) for value in exponentials.of_mask(pieces, r.value, tables)]
-    c = p.provider.opened([v + m for v, m in zip(index.parts, r.parts, strict=True)])
+    c = p.provider.opened_under(index.parts, r.parts)
     return c, [[parts[i] for parts in dealt] for i in p]
 
 

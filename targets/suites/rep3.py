@@ -25,7 +25,7 @@ from collections.abc import Callable, Sequence
 from functools import reduce
 
 from veilgraph.ir.party.program import Shape, Value, join, select
-from veilgraph.ir.types import Kind, Type, planes, words
+from veilgraph.ir.types import Type, planes, words
 from veilgraph.targets.blocks.borrow import ROUND_BITS, compare_with
 from veilgraph.targets.blocks.linear import (
     LINEAR,
@@ -102,7 +102,7 @@ def share_known(p: Parties, owner: int, x: Value, drawn: int, sent: int) -> Shar
     which does not know key `drawn`: the draw masks it. The third part is zero.
     """
     mask = p.draw((drawn - 1, drawn), x.shape, x.type)
-    rest = p.at(x ^ mask if x.type.kind is Kind.PLANES else x - mask, owner)
+    rest = p.at(minus(x, mask), owner)
     other = sent - 1 if sent % 3 == owner else sent
     zero = p.program.const(0, x.shape, x.type)
     parts = {
@@ -161,7 +161,8 @@ def reveal_outside(p: Parties, receiver: Member, x: Sharing) -> Value:
     """
     if x.form is Form.REPLICATED:
         pad = p.draw((0, 1), x.shape, x.type)
-        parts = [p.at(plus(plus(x[0], x[1]), pad), 0), p.at(minus(x[2], pad), 1)]
+        first, second = pair(p, x)
+        parts = [plus(first, p.at(pad, 0)), minus(second, p.at(pad, 1))]
     else:
         parts = list(masked(p, x).parts)
     sent = (p.send(part, i, receiver, declared="reveal") for i, part in enumerate(parts))
@@ -217,19 +218,13 @@ REP3 = Suite(
 def zero_sharing(p: Parties, x: Sharing) -> tuple[Value, ...]:
     """Parts of zero, one a party, each masked by a key that every other party lacks one of."""
     key = [p.draw((j - 1, j), x.shape, x.type) for j in p]
-    if x.type.kind is Kind.PLANES:
-        return tuple(p.at(key[i] ^ key[(i + 1) % 3], i) for i in p)
-    return tuple(p.at(key[i] - key[(i + 1) % 3], i) for i in p)
+    return tuple(p.at(minus(key[i], key[(i + 1) % 3]), i) for i in p)
 
 
 def masked(p: Parties, z: Sharing) -> Sharing:
     """The additive z with a zero sharing added: each part alone is uniform.  0 rounds."""
     zeros = zero_sharing(p, z)
-    if z.type.kind is Kind.PLANES:
-        parts = tuple(z[i] ^ zeros[i] for i in p)
-    else:
-        parts = tuple(z[i] + zeros[i] for i in p)
-    return Sharing(parts, Form.ADDITIVE)
+    return Sharing(tuple(plus(z[i], zeros[i]) for i in p), Form.ADDITIVE)
 
 
 def reshare(p: Parties, z: Sharing) -> Sharing:
@@ -368,10 +363,10 @@ def pair(p: Parties, z: Sharing) -> Parts:
     Of an additive z party 2 sends its part to party 0, less a draw that party 1 adds.
     """
     if z.form is Form.REPLICATED:
-        return p.at(z[0] + z[1], 0), p.at(z[2], 1)
+        return p.at(plus(z[0], z[1]), 0), p.at(z[2], 1)
     rho = p.draw((1, 2), z.shape, z.type)
-    rest = p.send(p.at(z[2] - rho, 2), 2, 0)
-    return p.at(z[0] + rest, 0), p.at(z[1] + rho, 1)
+    rest = p.send(p.at(minus(z[2], rho), 2), 2, 0)
+    return p.at(plus(z[0], rest), 0), p.at(plus(z[1], rho), 1)
 
 
 def preparing(p: Parties) -> Provider:

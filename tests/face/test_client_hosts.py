@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
-import threading
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -13,12 +12,13 @@ from typing import Any
 
 import numpy as np
 import pytest
+from at_once import at_once
 from onnx import ModelProto, TensorProto, helper, numpy_helper
 from verbs import json_of, reason, run_verb
 
 import veilgraph
 from veilgraph.bench.processes import write_configs
-from veilgraph.ir.errors import PeerError, SecurityAbort, UsageError, VeilgraphError
+from veilgraph.ir.errors import PeerError, SecurityAbort, UsageError
 from veilgraph.ir.plan.checks import check
 from veilgraph.ir.plan.tables import Phase
 from veilgraph.plans import Plan
@@ -180,20 +180,7 @@ class Hosts:
 
     def all(self, parties: Any, work: Callable[[str], Any]) -> dict[str, Any]:
         """What each party's work gives, or the user error that ended it."""
-        results: dict[str, Any] = {}
-
-        def run(party: str) -> None:
-            try:
-                results[party] = work(party)
-            except VeilgraphError as error:
-                results[party] = error
-
-        threads = [threading.Thread(target=run, args=(party,)) for party in parties]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
-        return results
+        return at_once(parties, work)
 
 
 @pytest.fixture

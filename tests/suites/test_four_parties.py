@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-import threading
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from at_once import at_once
 from four_parties import FOUR, HELD_BY_THREE
 from machines import check_machines, plan_of
 from receivers import asked
 
 from veilgraph.bench.processes import write_configs
-from veilgraph.ir.errors import VeilgraphError
 from veilgraph.ir.party.program import Program
 from veilgraph.ir.plan.checks import check
 from veilgraph.ir.plan.tables import Phase
@@ -82,23 +81,6 @@ def test_in_one_process(plan: Plan) -> None:
     np.testing.assert_array_equal(answer.outputs["z"], 2 * (X @ Y))
 
 
-def at_all(folder: Path, plan: Plan, work: Any) -> dict[str, Any]:
-    results: dict[str, Any] = {}
-
-    def run(party: str) -> None:
-        try:
-            results[party] = work(party)
-        except VeilgraphError as error:
-            results[party] = error
-
-    threads = [threading.Thread(target=run, args=(party,)) for party in NAMES]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    return results
-
-
 def test_over_tls_and_from_stores(plan: Plan, tmp_path: Path) -> None:
     write_configs(tmp_path, NAMES)
     options: dict[str, Any] = {"timeout_seconds": 20, "trust_author": True}
@@ -118,7 +100,7 @@ def test_over_tls_and_from_stores(plan: Plan, tmp_path: Path) -> None:
         with Session(plan, party, tmp_path / f"{party}.yaml", store=store, **options) as each:
             return each.run(given(party, {"x": -X}, "alice"))
 
-    live, stored = at_all(tmp_path, plan, run), at_all(tmp_path, plan, run_stored)
+    live, stored = at_once(NAMES, run), at_once(NAMES, run_stored)
     np.testing.assert_array_equal(live["carol"]["z"], 2 * (X @ Y))
     np.testing.assert_array_equal(stored["carol"]["z"], -2 * (X @ Y))
 

@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 import onnx
 import pytest
+from at_once import at_once
 from onnx import TensorProto, helper, numpy_helper
 
 import veilgraph
@@ -107,19 +108,7 @@ class Hosts:
 
     def all(self, parties: Any, work: Callable[[str], Any]) -> list[Any]:
         """What each party's work gives, or the user error that ended it."""
-        results: dict[str, Any] = {}
-
-        def run(party: str) -> None:
-            try:
-                results[party] = work(party)
-            except VeilgraphError as error:
-                results[party] = error
-
-        threads = [threading.Thread(target=run, args=(party,)) for party in parties]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
+        results = at_once(parties, work)
         return [results[party] for party in parties]
 
 

@@ -21,7 +21,7 @@ from veilgraph.ir.secret import ops as secret_ops
 from veilgraph.ir.secret.function_forms import function_form, row_form
 from veilgraph.ir.secret.ops import SecretOp, attributes_of
 from veilgraph.ir.secret.program import SecretProgram
-from veilgraph.ir.secret.types import RealRange, Tensor
+from veilgraph.ir.secret.types import RangeSource, RealRange, Tensor
 
 Observer = Callable[[SecretOp, Integers, Floats], None]
 
@@ -125,12 +125,17 @@ def _decoded(value: ir.Value, z: Integers) -> Floats:
 
 
 def _excursions(op: SecretOp, reals: Floats, margin: float) -> list[Excursion]:
-    """What left its range; one that is narrower than a unit in the last place reaches that far."""
+    """What left its range; one that is narrower than a unit in the last place reaches that far.
+
+    Rounding takes what is proven of real numbers up to a unit further.
+    """
     declared = RealRange.of(op)
     low, high = declared.widened(margin)
     unit = 2.0 ** -Tensor.of(op.operation.results[0]).encoding.frac_bits
     if max(-low, high) < unit:
         low, high = -unit, unit
+    elif declared.source is RangeSource.PROVEN:
+        low, high = low - unit, high + unit
     if reals.size == 0 or (reals.min() >= low and reals.max() <= high):
         return []
     outside = int(np.count_nonzero((reals < low) | (reals > high)))

@@ -302,9 +302,9 @@ class Manifest:
 class Plan:
     """A compiled program: manifest, every party's tables, public constants, layers, IR text.
 
-    `ranges`, the exact one of each layer, and `magnitudes` are known where the plan was compiled,
-    and there alone: they say more about weights and samples than the layers do, and are neither in
-    the file nor in the digest.
+    `ranges`, the exact one of each layer, `magnitudes` and `model_name` are known where the plan
+    was compiled, and there alone: they say more about weights, samples and their owner than the
+    layers do, and are neither in the file nor in the digest.
     """
 
     manifest: Manifest
@@ -314,6 +314,7 @@ class Plan:
     ir: Mapping[str, str] = field(default_factory=dict)
     magnitudes: tuple[Magnitudes, ...] = ()
     ranges: tuple[tuple[float, float], ...] = ()
+    model_name: str = ""
 
     @property
     def known_layers(self) -> tuple[Layer, ...]:

@@ -37,7 +37,7 @@ from veilgraph.ir.plan.tables import (
 )
 from veilgraph.ir.secret.types import Secrecy
 from veilgraph.ir.secret.types import Tensor as SecretTensor
-from veilgraph.models import Model, require_no_weights
+from veilgraph.models import Model, model_name, require_no_weights
 from veilgraph.passes.graph.reveal_as import Form, scope
 from veilgraph.passes.pipeline import (
     PIPELINE,
@@ -208,7 +208,9 @@ def compile(
     else:
         made = emit_entries(list(graphs), programs, [_manifest(each) for each in programs])
     steps.end()
-    return made
+    plan, weights = made
+    named = ", ".join(filter(None, map(model_name, models.values())))
+    return replace(plan, model_name=named), weights
 
 
 def _emitted(program: Program) -> tuple[Plan, Weights]:

@@ -38,6 +38,15 @@ def is_torch(model: Model) -> bool:
     return torch is not None and isinstance(model, torch.nn.Module | torch.export.ExportedProgram)
 
 
+def model_name(model: Model) -> str:
+    """The name of its file, or of its module's class; "" where it has none."""
+    if isinstance(model, str | Path):
+        return Path(model).name
+    torch = sys.modules.get("torch")
+    is_module = torch is not None and isinstance(model, torch.nn.Module)
+    return type(model).__name__ if is_module else ""
+
+
 def _require_model(model: Model) -> None:
     """UsageError for weights without a model, which torch.save writes under names like model.pt."""
     if not isinstance(model, str | Path) or is_torch(model):

@@ -209,6 +209,14 @@ def test_a_range_narrower_than_a_unit_in_the_last_place_is_a_unit() -> None:
     assert found.count == 1
 
 
+def test_what_is_proven_is_proven_but_for_rounding() -> None:
+    declared = RealRange(-1.0, 1.5, RangeSource.PROVEN)
+    program = one_op(secret_ops.Neg, [(3,)], frac_bits=1, declared=declared)
+    assert evaluate(program, {"x0": np.array([3, 0, -4])}).excursions == []
+    (found,) = evaluate(program, {"x0": np.array([4, 0, -5])}).excursions
+    assert found.count == 2
+
+
 def test_every_operation_is_observed() -> None:
     program = one_op(secret_ops.Neg, [(2,)], frac_bits=1)
     seen: list[tuple[str, list[int], list[float]]] = []

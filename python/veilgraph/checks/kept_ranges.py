@@ -1,8 +1,8 @@
-"""model.ranges: where each layer's values lie, and how large they were, for whoever compiled.
+"""model.ranges: the model's name, where each layer's values lie, and how large they were.
 
 A plan says ranges to a power of two. Exact ones, and histograms of the samples' values, say more
 about samples and weights, so they are no part of it: a file of their own, mode 0600, with the
-plan's digest, which stays beside the plan where that was compiled.
+plan's digest, which stays beside the plan with whoever compiled it.
 """
 
 from __future__ import annotations
@@ -29,13 +29,18 @@ def ranges_file(plan_file: Path) -> Path:
 
 
 def save_ranges(plan: Plan, path: Path) -> None:
-    """Writes the exact ranges and the magnitudes of a plan that was compiled here.
+    """Writes the model's name, exact ranges and magnitudes of a plan that was compiled here.
 
     Raises:
         UsageError: a place that can't be written to.
     """
     magnitudes = [asdict(each) for each in plan.magnitudes]
-    content = {"plan": plan.digest, "ranges": plan.ranges, "magnitudes": magnitudes}
+    content = {
+        "plan": plan.digest,
+        "model": plan.model_name,
+        "ranges": plan.ranges,
+        "magnitudes": magnitudes,
+    }
     with replacing(path) as file:
         file.write(json.dumps(content).encode())
 
@@ -60,7 +65,8 @@ def with_ranges(plan: Plan, path: Path) -> Plan:
         ranges = tuple(_ends(pair) for pair in typed(tuple[Ends, ...], content["ranges"], "ranges"))
         if len(ranges) != len(plan.layers):
             raise ValueError("of other layers")
-        return replace(plan, ranges=ranges, magnitudes=magnitudes)
+        model_name = typed(str, content.get("model", ""), "model")
+        return replace(plan, ranges=ranges, magnitudes=magnitudes, model_name=model_name)
     except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
         raise UsageError(f"{path} holds no ranges, or damaged ones.", HINT) from error
 

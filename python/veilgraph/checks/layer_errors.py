@@ -8,16 +8,27 @@ from dataclasses import dataclass, field
 
 import numpy as np
 import numpy.typing as npt
+from torch_mlir import ir
 
 from veilgraph.checks.accuracy import Accuracy
 from veilgraph.checks.promises import Judgement, Promise, promise
 from veilgraph.checks.suggestions import suggestion
 from veilgraph.ir.errors import AccuracyError
 from veilgraph.ir.exponent_histogram import MagnitudeCount
+from veilgraph.ir.graph.program import name_of
 from veilgraph.ir.meaning.secret import Excursion
-from veilgraph.ir.secret.ops import Constant, RealFunction, SecretOp, attributes_of
+from veilgraph.ir.secret.ops import (
+    Add,
+    Constant,
+    Neg,
+    RealFunction,
+    SecretOp,
+    Step,
+    attributes_of,
+)
 from veilgraph.ir.secret.types import RangeSource, RealRange, Tensor
 from veilgraph.reports.units import counted
+from veilgraph.targets.functions.ends import Sides, limited_sides
 
 Floats = npt.NDArray[np.float64]
 Array = npt.NDArray[np.float32]
@@ -230,22 +241,51 @@ def headroom_bits(op: SecretOp, integers: npt.NDArray[np.int64]) -> float:
 
     The ring bounds it, and so do a truncation (2^(k-2)) and the window of a comparison that reads
     it (2^(w-1)). Windows of functions bound what samples showed alone: what has been clipped or
-    brought near 1 for a function fills its window by design.
+    brought near 1 for a function fills its window by design; and they bound just the sides on
+    which no comparison beside the function decides (targets/functions/ends.py).
     """
-    largest = max(abs(int(integers.min())), abs(int(integers.max()))) if integers.size else 0
-    if not largest or isinstance(op, Constant):
+    if not integers.size or isinstance(op, Constant):
         return math.inf
-    ring_bits = Tensor.of(op.operation.results[0]).encoding.ring_bits
+    lowest, highest = int(integers.min()), int(integers.max())
+    largest = max(-lowest, highest)
+    if not largest:
+        return math.inf
     seen = RealRange.of(op).source is not RangeSource.PROVEN
-    limits = [ring_bits - 1]
+    limits = [Tensor.of(op.operation.results[0]).encoding.ring_bits - 1]
+    upper_limits: list[int] = []
     for use in op.operation.results[0].uses:
         if not isinstance(use.owner, SecretOp):
             continue
         named = attributes_of(use.owner)
         if "bits" in named:
-            limits.append(ring_bits - 2)
+            limits.append(limits[0] - 1)
         if "window_bits" in named:
             limits.append(named["window_bits"] - 1)
         if isinstance(use.owner, RealFunction) and seen:
-            limits.append(named["form"]["window_bits"] - 1)
-    return min(limits) - math.log2(largest)
+            sides, bits = _limited_sides(use.owner), named["form"]["window_bits"] - 1
+            limits += [bits] if sides is Sides.BOTH else []
+            upper_limits += [bits] if sides is Sides.ABOVE else []
+    upper = min(upper_limits) - math.log2(highest) if upper_limits and highest > 0 else math.inf
+    return min(min(limits) - math.log2(largest), upper)
+
+
+def _limited_sides(function: RealFunction) -> Sides:
+    """As comparisons of the operand in the same layer leave them: of x - low, and of high - x."""
+    at_least = _in_layer(function, function.operation.operands[0], Add)
+    at_most = [value for moved in at_least for value in _in_layer(function, moved, Neg)]
+    has_lower, has_upper = (
+        any(isinstance(use.owner, Step) for value in moved for use in value.uses)
+        for moved in (at_least, at_most)
+    )
+    return limited_sides(attributes_of(function)["function"], has_lower, has_upper)
+
+
+def _in_layer(function: RealFunction, value: ir.Value, kind: type[SecretOp]) -> list[ir.Value]:
+    """What ops of one kind in the function's layer make of a value."""
+    name = name_of(function)
+    owners = (use.owner for use in value.uses)
+    return [
+        owner.operation.results[0]
+        for owner in owners
+        if isinstance(owner, kind) and name_of(owner) == name
+    ]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import date
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +20,7 @@ from veilgraph.commands.files import check_destination
 from veilgraph.passes.ranges.samples import read_samples
 from veilgraph.plans import Plan
 from veilgraph.reports import units
-from veilgraph.reports.html import write_report
+from veilgraph.reports.html import Subject, write_report
 from veilgraph.reports.tables import Table, progress, show, show_json
 from veilgraph.reports.text import plan_inputs, ranges
 from veilgraph.runtime.store.weights import load_weights
@@ -111,7 +112,8 @@ def command(
         found = check(plan, weights, model, samples, tolerance, tell, labels, avgpool)
     if report is not None:
         check_destination(report)
-        write_report(report, plan, predict(plan), found)
+        subject = Subject(plan_file.name, model.name, date.today())
+        write_report(report, plan, predict(plan), found, subject=subject)
     if as_json:
         show_json({"encoding": plan.manifest.encoding, **_values(found)})
     else:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import asdict
+from datetime import date
 from pathlib import Path
 
 import click
@@ -14,7 +15,8 @@ from veilgraph.commands.files import check_destination
 from veilgraph.ir.errors import UsageError
 from veilgraph.plans import Plan
 from veilgraph.reports import text as reports
-from veilgraph.reports.html import write_report
+from veilgraph.reports.html import Subject, write_report
+from veilgraph.reports.layer_graph import LayerGraph
 from veilgraph.reports.listing import listing
 from veilgraph.reports.tables import show, show_json, show_text
 from veilgraph.verification import verify
@@ -68,10 +70,12 @@ def command(
     predicted = predict(plan, network)
     if report is not None:
         check_destination(report)
-        write_report(report, plan, predicted, verified=verified)
+        subject = Subject(plan_file.name, plan.model_name, date.today())
+        write_report(report, plan, predicted, verified=verified, subject=subject)
     if as_json:
         content = reports.plan_values(plan, predicted)
-        content["layers"] = [reports.layer_values(price) for price in predicted.layers]
+        graph = LayerGraph.parse(plan.ir.get("secret", ""))
+        content["layers"] = [reports.layer_values(price, graph) for price in predicted.layers]
         content["disclosures"] = [vars(found) for found in reports.disclosures(plan)]
         if verified is not None:
             content["verified"] = asdict(verified)

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from datetime import date
 from importlib.resources import files
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -21,6 +22,7 @@ from veilgraph.ir.plan.tables import Magnitudes
 from veilgraph.plans import Plan
 from veilgraph.reports import text as reports
 from veilgraph.reports import units
+from veilgraph.reports.headroom import Bounds, bounds
 from veilgraph.reports.layer_graph import LayerGraph, drawing
 from veilgraph.reports.markup import Element, Node, tag
 from veilgraph.reports.tables import Table
@@ -36,29 +38,34 @@ CHART = (140, 26)  # its size in pixels
 
 
 @dataclass(frozen=True)
+class Subject:
+    """What a page is about: the plan's file, the model's name if it is known, and the day."""
+
+    plan_name: str
+    model_name: str
+    day: date
+
+    def __str__(self) -> str:
+        model = f"{self.model_name} in " if self.model_name else ""
+        return f"{model}{self.plan_name}, {self.day.isoformat()}"
+
+
+@dataclass(frozen=True)
 class Row:
     """A layer, as the table shows it.
 
     Attributes:
         key: of the layer in the graph; an output has its own.
-        limit: power of two that values must stay below; None where nothing is known.
-        reach: that of the largest value on the samples, or of the calibrated range.
+        bounds: of the largest value on the samples, or of the calibrated range, where it is known.
         magnitudes: of the layer's values, where a plan or a check has them.
         error: how far the layer was off, where a check compared it.
     """
 
     key: str
     price: LayerPrice
-    limit: float | None = None
-    reach: float | None = None
+    bounds: Bounds | None = None
     magnitudes: Magnitudes | None = None
     error: LayerError | None = None
-
-    @property
-    def headroom_bits(self) -> float | None:
-        if self.limit is None or self.reach is None:
-            return None
-        return self.limit - self.reach
 
 
 def write_report(
@@ -67,10 +74,11 @@ def write_report(
     predicted: Prediction,
     found: Check | None = None,
     verified: Verified | None = None,
+    subject: Subject | None = None,
 ) -> None:
     """Writes the page; UsageError where it can't be written."""
     with replacing(path) as file:
-        file.write(page(plan, predicted, found, verified).encode())
+        file.write(page(plan, predicted, found, verified, subject).encode())
 
 
 def page(
@@ -78,24 +86,26 @@ def page(
     predicted: Prediction,
     found: Check | None = None,
     verified: Verified | None = None,
+    subject: Subject | None = None,
 ) -> str:
     """The page as text.
 
     Args:
         found: what `check` saw, which adds errors and the samples' magnitudes.
         verified: what holds of the plan; it is verified here if that is not known yet.
+        subject: what the title names, besides the outputs.
     """
     style = files("veilgraph.reports").joinpath("report.css").read_text(encoding="utf-8")
-    outputs = ", ".join(plan.manifest.receivers)
+    title = str(subject) if subject else ", ".join(plan.manifest.receivers)
     head = tag(
         "head",
         tag("meta", charset="utf-8"),
         tag("meta", http_equiv="Content-Security-Policy", content=POLICY),
         tag("meta", name="viewport", content="width=device-width, initial-scale=1"),
-        tag("title", f"Veilgraph plan: {outputs}"),
+        tag("title", f"{title} - Veilgraph"),
         tag("style", style),
     )
-    body = tag("body", _header(plan), _cards(predicted, found), *_verdict(found))
+    body = tag("body", _header(plan, subject), _cards(predicted, found), *_verdict(found))
     rows = _rows(plan, predicted, found)
     sections = [_layers(plan, predicted, rows, found), *_outputs(found)]
     sections += [_learns(plan, verified or reports.verified_or_why(plan)), _end(plan)]
@@ -103,7 +113,7 @@ def page(
     return f"<!doctype html>\n{tag('html', head, body, lang='en')}\n"
 
 
-def _header(plan: Plan) -> list[Element]:
+def _header(plan: Plan, subject: Subject | None) -> list[Element]:
     manifest = plan.manifest
     inputs = [f"{t.name} ({units.shape(t.shape)}) of {t.owner}" for t in reports.plan_inputs(plan)]
     outputs = [
@@ -112,7 +122,9 @@ def _header(plan: Plan) -> list[Element]:
     ]
     others = [n for n in manifest.parties if n not in manifest.computing]
     beside = "".join(f", {name} the {manifest.roles[name]}" for name in others)
+    named = [tag("p", str(subject), class_="subject")] if subject else []
     return [
+        *named,
         tag("h1", f"{' and '.join(inputs)} → {' and '.join(outputs)}"),
         tag(
             "p",
@@ -171,25 +183,16 @@ def _rows(plan: Plan, predicted: Prediction, found: Check | None) -> list[Row]:
     for price in predicted.layers:
         output = "reveal" in price.ops
         error = None if output else errors.get(price.name)
-        limit, reach = (None, None) if output else _bounds(price, graph)
+        found_bounds = bounds(price, graph)
         magnitudes = None if output else kept.get(price.name)
         if error is not None:
             magnitudes = error.magnitudes.result(price.name) or magnitudes
-            if reach is not None and math.isfinite(error.headroom_bits) and limit is not None:
-                reach = limit - error.headroom_bits
+            if found_bounds is not None and math.isfinite(error.headroom_bits):
+                reach = found_bounds.limit - error.headroom_bits
+                found_bounds = replace(found_bounds, reach=reach)
         key = f"output {price.name}" if output else price.name
-        rows.append(Row(key, price, limit, reach, magnitudes, error))
+        rows.append(Row(key, price, found_bounds, magnitudes, error))
     return rows
-
-
-def _bounds(price: LayerPrice, graph: LayerGraph) -> tuple[float | None, float | None]:
-    """The powers of two that a layer's values must stay below, and that they reach."""
-    last = price.last
-    bits = min(last.ring_bits - 2, graph.windows.get(price.name, 64))
-    bound = max(abs(last.range_low), abs(last.range_high))
-    if last.range_source != "calibrated" or not 0 < bound < math.inf:
-        return None, None
-    return bits - last.frac_bits, math.log2(bound)
 
 
 def _layers(plan: Plan, predicted: Prediction, rows: Sequence[Row], found: Check | None) -> Element:
@@ -208,19 +211,24 @@ def _layers(plan: Plan, predicted: Prediction, rows: Sequence[Row], found: Check
         cells: list[Node] = [
             *(drawn if number == 0 else []),
             tag("td", price.name, class_="name", title=price.name),
-            tag("td", reports.protocols(price), class_="soft small"),
+            tag(
+                "td",
+                reports.short_protocols(price, graph.functions.get(row.key, ())),
+                class_="soft small protocols",
+                title=reports.protocols(price),
+            ),
             tag("td", _encoding(row), class_="soft small number"),
             tag("td", _bar([price.seconds], seconds, units.seconds(price.seconds))),
             tag(
                 "td", _bar([price.online_bytes, price.offline_bytes], sent, units.size(_sent(row)))
             ),
-            tag("td", _bar([price.rounds], rounds, str(price.rounds))),
+            tag("td", _bar([price.rounds], rounds, str(price.rounds)), class_="rounds"),
             tag("td", _chart(row)),
         ]
         if found is not None:
             cells.append(tag("td", _error(row.error, worst, found.tolerance)))
         lines.append(tag("tr", cells))
-    headings = ["", "layer", "protocols", "ring.fraction", "time", "bytes", "rounds", "headroom"]
+    headings = ["", "layer", "protocols", "ring.frac", "time", "bytes", "rounds", "headroom"]
     headings += ["worst error"] if found is not None else []
     head = tag("tr", [tag("th", heading) for heading in headings])
     return tag(
@@ -268,9 +276,9 @@ def _error(error: LayerError | None, worst: float, tolerance: float) -> list[Nod
 
 def _chart(row: Row) -> Node:
     """How large values are, by powers of two, below the limit that is the right edge."""
-    room = row.headroom_bits
-    if room is None or row.limit is None or row.reach is None:
+    if row.bounds is None:
         return ""
+    room = row.bounds.headroom_bits
     width, height = CHART
     step = width / CHART_BITS
     kind = "over" if room < 0 else "near" if room < ROOM_BITS else "fine"
@@ -279,12 +287,12 @@ def _chart(row: Row) -> Node:
         tag("line", x1=0, x2=width, y1=height - 1, y2=height - 1, class_="axis"),
         tag("rect", x=f"{width - free:.1f}", y=0, width=f"{free:.1f}", height=height - 1,
             class_=f"room {kind}"),
-        *_shares(row),
+        *_shares(row.bounds, row.magnitudes),
         tag("line", x1=width - 1, x2=width - 1, y1=0, y2=height, class_="limit"),
     ]  # fmt: skip
     return tag(
         "svg",
-        tag("title", f"{room:.1f} bits of headroom below 2^{row.limit:.0f}"),
+        tag("title", f"{room:.1f} bits of headroom below 2^{row.bounds.limit:.0f}"),
         drawn,
         width=width,
         height=height,
@@ -292,20 +300,18 @@ def _chart(row: Row) -> Node:
     )
 
 
-def _shares(row: Row) -> list[Element]:
+def _shares(bounds: Bounds, magnitudes: Magnitudes | None) -> list[Element]:
     """Bars of the shares that are known; else one line at the largest value."""
-    assert row.limit is not None
-    assert row.reach is not None
     width, height = CHART
     step = width / CHART_BITS
-    if row.magnitudes is None:
-        x = width - (row.limit - row.reach) * step
+    if magnitudes is None:
+        x = width - bounds.headroom_bits * step
         line = tag("line", x1=f"{x:.1f}", x2=f"{x:.1f}", y1=4, y2=height - 1, class_="edge")
         return [line] if 0 <= x <= width else []
     found = []
-    largest = max((*row.magnitudes.shares, 1))
-    for place, share in enumerate(row.magnitudes.shares[:-1]):
-        right = width - (row.limit - row.magnitudes.top + place) * step
+    largest = max((*magnitudes.shares, 1))
+    for place, share in enumerate(magnitudes.shares[:-1]):
+        right = width - (bounds.limit - magnitudes.top + place) * step
         tall = (height - 3) * math.sqrt(min(share, largest) / largest)
         if share > 0 and step <= right <= width + step:
             found.append(

@@ -6,6 +6,7 @@ figures have the same names in all JSON: `online_seconds`, `rounds`, `sent_bytes
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import asdict
 from typing import Any
 
@@ -13,12 +14,15 @@ from veilgraph.bench.pricing import MACHINE, LayerPrice, Prediction
 from veilgraph.ir.errors import SecurityAbort
 from veilgraph.ir.plan.tables import PUBLIC, SHARED, WEIGHTS, Disclosure, Layer, Phase, Tensor
 from veilgraph.ir.roles import CLIENT, DEALER
-from veilgraph.ir.secret.facts import FACTS, Rounding
+from veilgraph.ir.secret.facts import FACTS, LINEAR, Compares, Rounding
 from veilgraph.plans import Plan
 from veilgraph.reports import units
+from veilgraph.reports.headroom import bounds
+from veilgraph.reports.layer_graph import LayerGraph
 from veilgraph.reports.tables import Table
 from veilgraph.verification import Verified, verify
 
+MOST_NAMED = 2  # ops or functions of a layer, in a narrow column
 ROUNDING = Disclosure(
     "how values were rounded",
     "parties that truncate",
@@ -92,9 +96,9 @@ def planned_bytes(plan: Plan) -> dict[str, dict[str, int]]:
     return {phase.name.lower(): plan.sent_bytes(phase) for phase in Phase}
 
 
-def layer_values(price: LayerPrice) -> dict[str, Any]:
-    """One row of `inspect --layers`."""
-    last = price.last
+def layer_values(price: LayerPrice, graph: LayerGraph) -> dict[str, Any]:
+    """One row of `inspect --layers`, and the room that its values leave."""
+    last, room = price.last, bounds(price, graph)
     return {
         "name": price.name,
         "ops": list(price.ops),
@@ -107,7 +111,9 @@ def layer_values(price: LayerPrice) -> dict[str, Any]:
         "online_bytes": price.online_bytes,
         "offline_bytes": price.offline_bytes,
         "multiply_adds": price.multiply_adds,
+        "seconds": price.seconds,
         "share_of_seconds": price.share,
+        "headroom_bits": None if room is None else room.headroom_bits,
     }
 
 
@@ -204,6 +210,21 @@ def protocols(price: LayerPrice) -> str:
     """The ops of a layer, each with what was chosen of its protocols."""
     pairs = zip(price.ops, price.protocols, strict=True)
     return "+".join(f"{op} ({chosen})" if chosen else op for op, chosen in pairs)
+
+
+def short_protocols(price: LayerPrice, functions: Sequence[str]) -> str:
+    """The same in a few words: `functions` of a layer and how much it compares, or its first ops.
+
+    Local rearrangements are left out where there is anything else.
+    """
+    compared = sum(op in FACTS and FACTS[op].compares is not Compares.NOTHING for op in price.ops)
+    if functions:
+        told = " and ".join(functions[:MOST_NAMED])
+        return f"{told} ({units.counted(compared, 'comparison')})" if compared else told
+    names = list(dict.fromkeys(price.ops))
+    weighty = [op for op in names if op not in FACTS or FACTS[op] is not LINEAR] or names
+    rest = len(weighty) - MOST_NAMED
+    return " + ".join(weighty[:MOST_NAMED]) + (f" and {rest} more" if rest > 0 else "")
 
 
 def ranges(plan: Plan) -> str:

@@ -37,6 +37,7 @@ from veilgraph.passes.encode.functions.choose_approximations import (
 from veilgraph.passes.encode.verify_accuracy import Measured, VerifyAccuracy, missed
 from veilgraph.passes.graph.approximate import Approximate
 from veilgraph.passes.graph.bound_masks import BoundMasks
+from veilgraph.passes.graph.drop_clips import DropClips, DroppedClips
 from veilgraph.passes.graph.fold_batch_norm import FoldBatchNorm
 from veilgraph.passes.graph.fold_constants import FoldConstants
 from veilgraph.passes.graph.fold_divisors import FoldDivisors
@@ -98,6 +99,7 @@ class Options:
         counts_offline: the offline phase is part of a protocol's price; else it is prepared ahead.
         states: of each input that is a state, the output that it is in the next run.
         state_ranges: where states lie.
+        keep_clips: clips of quantised tensors stay, though no sample reaches them.
         is_joined: one entry of several, which are expanded, and whose masks are checked, together.
     """
 
@@ -113,6 +115,7 @@ class Options:
     counts_offline: bool = True
     states: Mapping[str, str] = field(default_factory=dict)
     state_ranges: Mapping[str, RealRange] = field(default_factory=dict)
+    keep_clips: bool = False
     is_joined: bool = False
 
 
@@ -140,6 +143,7 @@ class Program:
     level: Level = field(default=Level.GRAPH, kw_only=True)
     aim: float = AIM  # share of the error allowed that the encoding predicts at most
     misses: int = 0  # how often the samples said that this was not enough
+    dropped_clips: DroppedClips = field(default=DroppedClips(), kw_only=True)
     visibility: Visibility = field(init=False)
     ranges: Ranges = field(init=False)
     secret: SecretProgram = field(init=False)
@@ -162,6 +166,11 @@ def _graph(run: Callable[[Program], Graph]) -> Callable[[Program], None]:
 def _pool_average(program: Program) -> None:
     if program.options.average_pools:
         program.graph = PoolAverage().run(program.graph)
+
+
+def _drop_clips(program: Program) -> None:
+    if program.options.samples is not None and not program.options.keep_clips:
+        program.dropped_clips = DropClips(program.options.samples).run(program.graph)
 
 
 def _reveal_as(program: Program) -> None:
@@ -424,6 +433,8 @@ PIPELINE: tuple[Stage, ...] = (
     ("reveal_as", "only on request: a class leaves the computation, and no scores", _reveal_as),
     ("fold_constants", "what depends on weights alone is computed once, where they are known",
      _graph(lambda p: FoldConstants().run(p.graph))),
+    ("drop_clips", "a quantiser's clip that no sample reaches costs comparisons, and does nothing",
+     _drop_clips),
     ("pool_average", "only on request: a max pool costs comparisons, an average pool nothing",
      _pool_average),
     ("fold_batch_norm", "a scale and a shift of a convolution are its weights'",

@@ -115,7 +115,9 @@ def prepare(
 
 def _import(prepared: Prepared) -> Graph:
     converted = convert(prepared)
-    return translate(lower(converted), converted.weights)
+    graph = translate(lower(converted), converted.weights)
+    graph.clips = prepared.clips
+    return graph
 
 
 def _with_what_no_shape_helps(

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 import onnx
@@ -46,6 +46,7 @@ from veilgraph.frontend.onnx.operators.pool_padding import round_down
 from veilgraph.frontend.onnx.operators.quantised import decode
 from veilgraph.frontend.onnx.written_numbers import are_written, require_known
 from veilgraph.ir.errors import UsageError
+from veilgraph.ir.graph.program import QuantisersClip
 
 Array = NDArray[np.float32]
 OLDEST_OPSET = 7
@@ -68,12 +69,14 @@ class Prepared:
         weights: the weights' values by input name.
         source: what to call the model in messages.
         public: names of weights that everybody may know, which are literals.
+        clips: those of quantised tensors, by the name of their last node.
     """
 
     model: ModelProto
     weights: dict[str, Array]
     source: str
     public: tuple[str, ...] = ()
+    clips: Mapping[str, QuantisersClip] = field(default_factory=dict)
 
     def tensors(self) -> dict[str, TensorProto | ValueInfoProto]:
         """What is known of each tensor by name: a literal's value, or a type."""
@@ -129,7 +132,7 @@ def draft(
     unroll(proto, _public)
     as_float32(proto)
     name_nodes(graph)
-    decode(proto)
+    clips = decode(proto)
     weights, literals = _split_tensors(graph, public)
     _declare(graph, weights, literals)
     _check(proto, source)
@@ -140,7 +143,7 @@ def draft(
     round_down(proto, literals)  # those whose input's shape was computed
     disguised = _fill(graph, literals) | _disguised(graph, literals, public)
     _declare(graph, disguised, {n: t for n, t in literals.items() if n not in disguised})
-    return Prepared(infer(proto), weights | disguised, source, tuple(public))
+    return Prepared(infer(proto), weights | disguised, source, tuple(public), clips)
 
 
 def _public(proto: ModelProto) -> Literals:

@@ -17,7 +17,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -66,6 +66,19 @@ def take_name(value: ir.Value, name: str) -> None:
         op.location = ir.Location.name(name, context=op.operation.context)
 
 
+@dataclass(frozen=True)
+class QuantisersClip:
+    """A clip to what the integers of a quantised tensor can say.
+
+    Attributes:
+        slack: a step of the integers: roundings before the clip move a value by as much anyway.
+        has_lower: whether it has a lower bound; a maximum at its place is else the model's own.
+    """
+
+    slack: float
+    has_lower: bool
+
+
 @dataclass
 class Graph:
     """A program of the graph level.
@@ -74,11 +87,13 @@ class Graph:
         module: the MLIR module that holds `func.func @main`.
         weights: the value of each weight argument, float32.
         states: the names of those inputs that are states.
+        clips: those of quantisers, by the name of their last operation.
     """
 
     module: ir.Module
     weights: dict[str, Array]
     states: tuple[str, ...] = ()
+    clips: Mapping[str, QuantisersClip] = field(default_factory=dict)
 
     @staticmethod
     def create(

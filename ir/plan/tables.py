@@ -31,6 +31,7 @@ SHARED = "shared"  # in place of such a party: every party has shares of them in
 DERIVATIVES = "derivatives of outputs by hidden units"
 NO_DERIVATIVES = "no derivative of an output by a hidden unit"
 QUESTIONS = (DERIVATIVES, NO_DERIVATIVES)
+CLIPS = "which clips of quantised tensors the samples reach"
 ONLY_ENTRY = "infer"  # of a plan of one model
 AS_REVEALED = " as revealed"  # behind an output's name: the operation that rounds it
 AS_KEPT = " as kept"  # behind a state's name: what brings its next value into its encoding

@@ -26,6 +26,7 @@ from veilgraph.ir.graph.ops import Constant, facts_of
 from veilgraph.ir.graph.program import Graph, attributes, name_of
 from veilgraph.ir.party.text import print_program
 from veilgraph.ir.plan.tables import (
+    CLIPS,
     DERIVATIVES,
     NO_DERIVATIVES,
     ONLY_ENTRY,
@@ -84,6 +85,7 @@ def compile(
     avgpool: bool = False,
     reveal_as: str | Mapping[str, str] | None = None,
     trust_ranges: bool = False,
+    keep_clips: bool = False,
     protect_weights: str = "none",
     protocols: Mapping[str, str] | None = None,
     count_offline: bool = True,
@@ -131,6 +133,8 @@ def compile(
         trust_ranges: trust that no value leaves its calibrated range with its margin: real
             functions hold there and no further, which saves bytes and comparisons. Otherwise they
             hold wherever an input that is accepted can lead, as far as rings hold it.
+        keep_clips: keep every clip of a quantised model. Otherwise one that no sample of
+            `calibrate` reaches is left out.
         protect_weights: against a receiver who asks equal questions and knows how values were
             rounded: "roles" gives it the role that knows no threshold in every truncation that has
             one (rep3), "exact" rounds by comparisons, after which thresholds say nothing; "none"
@@ -185,6 +189,7 @@ def compile(
         max_error=max_error,
         reveal_as=forms,
         trusts_ranges=trust_ranges,
+        keep_clips=keep_clips,
         public=tuple(public),
         protection=_protection(protect_weights, chosen),
         counts_offline=count_offline,
@@ -343,6 +348,7 @@ def _manifest(program: Program) -> Manifest:
             "margin": secret.margin,
             "protect_weights": program.options.protection.value,
             "trust_ranges": program.options.trusts_ranges,
+            "keep_clips": program.options.keep_clips,
             "public": list(program.options.public),
             "protocols": {op: variant.name for op, variant in chosen.protocols.items()},
             "count_offline": program.options.counts_offline,
@@ -377,6 +383,8 @@ def _disclosures(program: Program) -> Iterator[Disclosure]:
             everyone,
             "the plan says how exact it is; the error follows from the weights and the samples",
         )
+    if program.dropped_clips.bounds:
+        yield Disclosure(CLIPS, everyone, str(program.dropped_clips))
     if any(facts_of(op).is_real_function for op in program.graph.operations):
         yield Disclosure(
             "the interval on which each real function holds, to 1/16 bit",

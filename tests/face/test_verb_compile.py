@@ -127,6 +127,7 @@ def test_options_reach_the_compiler(copied: Compiled, tmp_path: Path) -> None:
         "--dump-phases",
         tmp_path / "ir",
         "--trust-ranges",
+        "--keep-clips",
     )
     samples = ("--calibrate", "calibration.npz", "--network", "wan", "--suite", "cleartext")
     content = json_of("compile", "digits.onnx", "-o", "n.plan", *SHAPE, *samples, *options)
@@ -134,9 +135,29 @@ def test_options_reach_the_compiler(copied: Compiled, tmp_path: Path) -> None:
     assert content["inputs"][0]["frac_bits"] == 12
     assert content["options"]["avgpool"] is True
     assert content["options"]["trust_ranges"] is True
+    assert content["options"]["keep_clips"] is True
     assert content["network"]["name"] == "wan"
     assert content["suite"] == "cleartext"
     assert list((tmp_path / "ir").iterdir())
+
+
+def test_clips_that_are_left_out_are_named(tmp_path: Path) -> None:
+    nodes = [
+        helper.make_node("QuantizeLinear", ["x", "s", "z"], ["q"], "quantiser"),
+        helper.make_node("DequantizeLinear", ["q", "s", "z"], ["r"], "real"),
+        helper.make_node("Relu", ["r"], ["y"], "relu"),
+    ]
+    code = {"s": np.float32(0.5), "z": np.uint8(10)}
+    onnx.save(model(nodes, {"x": (1, 8)}, ["y"], code), tmp_path / "q.onnx")
+    samples = np.linspace(-6, 100, 32, dtype=np.float32).reshape(4, 1, 8)
+    np.savez(tmp_path / "s.npz", x=samples)
+    given = ("compile", tmp_path / "q.onnx", "--calibrate", tmp_path / "s.npz")
+    said = run_verb(*given).stderr
+    told = "1 of 2 bounds of quantisers' clips are left out, which no sample reaches: quantiser."
+    assert f"{told} --keep-clips keeps them." in said
+    kept = run_verb(*given, "--force", "--keep-clips")
+    assert kept.exit_code == 0
+    assert "clips" not in kept.stderr
 
 
 def test_rings_are_chosen_by_the_error_allowed(copied: Compiled) -> None:

@@ -22,11 +22,13 @@ from onnxruntime.quantization import (
 )
 
 import veilgraph
+from veilgraph.checks.checking import check
 from veilgraph.frontend.onnx.importer import import_model
 from veilgraph.frontend.onnx.operators.quantised import RULES
 from veilgraph.frontend.onnx.prepare import draft
 from veilgraph.ir.errors import UnsupportedError, UsageError
 from veilgraph.ir.graph.program import kind_of
+from veilgraph.ir.plan.tables import CLIPS, Phase
 from veilgraph.runtime.simulate import simulate
 
 Array = NDArray[Any]
@@ -407,3 +409,78 @@ def test_an_lstm_whose_scales_do_not_fit() -> None:
 def test_scales_that_follow_from_data_are_refused(proto: ModelProto) -> None:
     with pytest.raises(UnsupportedError, match="Its scale is computed from data"):
         import_model(proto)
+
+
+# Clips that samples do not reach
+
+
+def online(plan: veilgraph.Plan) -> tuple[int, int]:
+    return plan.rounds(Phase.ONLINE), sum(plan.sent_bytes(Phase.ONLINE).values())
+
+
+@pytest.mark.parametrize("form", ["qdq", "qlinear"])
+def test_a_quantised_network_costs_what_its_float_twin_costs(form: str, tmp_path: Path) -> None:
+    samples = np.random.default_rng(1).normal(size=(16, *SHAPE)).astype(np.float32)
+    path = quantised(form, tmp_path, samples)
+    twin, _ = veilgraph.compile(tmp_path / "cnn.onnx", calibrate={"x": samples})
+    plan, weights = veilgraph.compile(path, calibrate={"x": samples})
+    kept, _ = veilgraph.compile(path, calibrate={"x": samples}, keep_clips=True)
+    assert online(plan) == online(twin)
+    assert online(kept)[0] > 1.5 * online(plan)[0]
+    assert online(kept)[1] > 2 * online(plan)[1]
+    (said,) = [d.why for d in plan.manifest.disclosures if d.what == CLIPS]
+    assert said.startswith("11 of 12 bounds of quantisers' clips are left out")
+    assert not [d for d in kept.manifest.disclosures if d.what == CLIPS]
+    assert kept.manifest.options["keep_clips"] is True
+    found = simulate(plan, weights, {"x": samples[0]}).outputs["y"]
+    theirs = exact(path, samples[0])
+    assert np.abs(found - theirs).max() < 0.02 * np.abs(theirs).max()
+
+
+def test_without_samples_every_clip_stays(tmp_path: Path) -> None:
+    path = quantised("qdq", tmp_path, np.ones((2, *SHAPE), np.float32))
+    plan, _ = veilgraph.compile(path)
+    assert not [d for d in plan.manifest.disclosures if d.what == CLIPS]
+    assert plan.ir["secret"].count("secret.maximum") == 6
+
+
+def test_beyond_a_clip_that_was_dropped_values_go_on() -> None:
+    proto = model(node("QuantizeLinear", "x s z", "q"), node("DequantizeLinear", "q s z"), **CODE)
+    x = np.linspace(-4, 120, 6, dtype=np.float32).reshape(2, 3)  # of [-5, 122.5]
+    plan, weights = veilgraph.compile(proto, calibrate={"x": x[None]})
+    kept, kept_weights = veilgraph.compile(proto, calibrate={"x": x[None]}, keep_clips=True)
+    beyond = np.float32([[-7, 0, 1], [2, 3, 200]])
+    found = simulate(plan, weights, {"x": beyond}).outputs["y"]
+    clipped = simulate(kept, kept_weights, {"x": beyond}).outputs["y"]
+    np.testing.assert_allclose(found, beyond, atol=2)
+    np.testing.assert_allclose(clipped, np.clip(beyond, -5, 122.5), atol=2)
+    assert "sub" not in plan.ir["secret"]
+
+
+def test_check_names_what_leaves_its_range_where_a_clip_was_dropped() -> None:
+    proto = model(
+        node("Add", "x x", "a"),
+        node("QuantizeLinear", "a s z", "q"),
+        node("DequantizeLinear", "q s z"),
+        **CODE,
+    )
+    x = np.linspace(-2, 60, 6, dtype=np.float32).reshape(1, 2, 3)
+    plan, weights = veilgraph.compile(proto, calibrate={"x": x})
+    assert not check(plan, weights, proto, {"x": x}).excursions
+    found = check(plan, weights, proto, {"x": 4 * x}, tolerance=1000.0)
+    assert [name for name, _ in found.excursions] == ["x", "a"]
+
+
+def test_integers_that_are_asked_for_keep_their_clip() -> None:
+    x = np.float32([[-4, -1, 0.26], [3.2, 50, 100]])
+    proto = model(
+        node("QuantizeLinear", "x s z", "q"),
+        node("DequantizeLinear", "q s z", "r"),
+        node("Identity", "q"),
+        **CODE,
+    )
+    proto.graph.output.append(helper.make_tensor_value_info("r", TensorProto.FLOAT, None))
+    plan, weights = veilgraph.compile(proto, calibrate={"x": x[None]})
+    beyond = np.float32([[-7, 0, 1], [2, 3, 130]])
+    found = simulate(plan, weights, {"x": beyond}).outputs["y"]
+    assert found.tolist() == [[0, 10, 12], [14, 16, 255]]

@@ -29,22 +29,26 @@ from veilgraph.frontend.onnx.nodes import attributes_of, constants, names_read
 from veilgraph.frontend.onnx.operators import dynamic_quantisation
 from veilgraph.frontend.onnx.operators.quantised_tensors import DOMAINS, Array, Code, Decoder, Rule
 from veilgraph.ir.errors import UsageError
+from veilgraph.ir.graph.program import QuantisersClip
 
 OLDEST_OPSET = 11  # with Round
 TURNS = ("transA", "transB")  # of Gemm: the axes of such an operand lie the other way
 
 
-def decode(model: ModelProto) -> None:
+def decode(model: ModelProto) -> Mapping[str, QuantisersClip]:
     """Rewrites the quantised operators of a model whose input shapes are fixed, in place.
 
     What can't be rewritten stays, and is refused later with a reason.
+
+    Returns:
+        The clips that it made, by the name of their last node.
 
     Raises:
         UsageError: shapes or types that don't fit together.
     """
     operators = {node.op_type for node in model.graph.node if node.domain in DOMAINS}
     if operators.isdisjoint(RULES) or not _current(model):
-        return
+        return {}
     graph = model.graph
     tensors = {tensor.name: tensor for tensor in graph.initializer} | dict(constants(graph))
     known = {name: _array(tensor) for name, tensor in tensors.items()}
@@ -58,6 +62,7 @@ def decode(model: ModelProto) -> None:
     made = [numpy_helper.from_array(v, n) for n, v in decoder.added.items() if n in read]
     del graph.initializer[:]
     graph.initializer.extend([*kept, *made])
+    return decoder.clips
 
 
 def _current(model: ModelProto) -> bool:
@@ -101,6 +106,7 @@ def _dequantize(d: Decoder, node: NodeProto) -> bool:
     if real != output:
         d.make("Identity", real, name=output)
         d.nodes[-1].name = node.name
+        d.name_clip(real, node.name)
         if real in d.bounds:
             d.bounds[output] = d.bounds[real]
     elif d.nodes and d.nodes[-1].output[0] == output:

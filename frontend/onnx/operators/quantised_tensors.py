@@ -13,6 +13,7 @@ from onnx import ModelProto, NodeProto, TensorProto, helper
 from veilgraph.frontend.onnx.load import NOT_A_MODEL
 from veilgraph.frontend.onnx.nodes import attributes_of
 from veilgraph.ir.errors import UsageError
+from veilgraph.ir.graph.program import QuantisersClip
 
 Array: TypeAlias = NDArray[Any]
 Rule: TypeAlias = "Callable[[Decoder, NodeProto], bool]"
@@ -95,6 +96,9 @@ class Decoder:
         real: of a quantised tensor, the name of its real numbers and what it was coded by.
         bounds: where real numbers are known to lie, by name.
         exact: results of roundings that are left out.
+        clips: what `encode` made, by the name of its last node.
+        behind: the clips that real numbers have gone through last, by name.
+        made_by: the clip whose result real numbers are, by name.
     """
 
     model: ModelProto
@@ -107,6 +111,9 @@ class Decoder:
     real: dict[str, tuple[str, Code]] = field(default_factory=dict)
     bounds: dict[str, tuple[float, float]] = field(default_factory=dict)
     exact: set[str] = field(default_factory=set)
+    clips: dict[str, QuantisersClip] = field(default_factory=dict)
+    behind: dict[str, tuple[str, ...]] = field(default_factory=dict)
+    made_by: dict[str, str] = field(default_factory=dict)
 
     def run(self, rules: Mapping[str, Rule]) -> None:
         """Rewrites what `rules` know, and changes of layout of what they made; a rule says whether
@@ -218,17 +225,33 @@ class Decoder:
             real = self.make(operator, real, limit, name=name)
         if needed:
             self.nodes[-1].name = label
+            self.clips[label] = QuantisersClip(2 * less, needed[0][0] == "Max")
+            self.behind[real] = (label,)
+            self.made_by[real] = label
         if code.is_single:
             low, high = float(ends[0].min()), float(ends[1].max())
             self.bounds[real] = (max(low, known[0]), min(high, known[1]))
         self.real[output] = (real, code)
         return True
 
+    def name_clip(self, real: str, label: str) -> None:
+        """Notes that the clip that makes `real` is called so where the model's output is that."""
+        for clip in self.behind.get(real, ()):
+            if clip in self.clips and self.made_by.get(real) == clip:
+                self.clips[label] = self.clips[clip]
+                self.behind[real] = (*self.behind[real], label)
+                return
+
     def _require_integers(self, name: str) -> None:
-        """Makes the integers of a tensor whose real numbers were enough so far."""
+        """Makes the integers of a tensor whose real numbers were enough so far.
+
+        No integer may be beyond its type: the clip before it stays, whatever samples reach.
+        """
         if name not in self.real:
             return
         real, code = self.real.pop(name)
+        for clip in self.behind.get(real, ()):
+            self.clips.pop(clip, None)
         shape = self.shapes.get(name, ())
         scale = self.constant(1 / code.along(code.scale, shape), f"{name}/per")
         q = self.make("Mul", real, scale, name=f"{name}/scaled")
@@ -256,8 +279,10 @@ class Decoder:
         ]
         moved.output[:] = [f"{name}/real" for name in node.output]
         self.nodes.append(moved)
+        behind = tuple(c for n in moved.input[:count] for c in self.behind.get(n, ()))
         for name in node.output:
             self.real[name] = (f"{name}/real", codes[0])
+            self.behind[f"{name}/real"] = behind
             known = [self.bounds.get(source, (-np.inf, np.inf)) for source in moved.input[:count]]
             lows, highs = zip(*known, strict=True)
             self.bounds[f"{name}/real"] = (min(lows), max(highs))

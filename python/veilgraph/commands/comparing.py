@@ -46,6 +46,7 @@ KEPT_BY_SUITE = (
     "max_error",
     "avgpool",
     "trust_ranges",
+    "keep_clips",
     "protect_weights",
     "count_offline",
 )

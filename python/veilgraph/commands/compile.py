@@ -14,7 +14,7 @@ from veilgraph.checks.kept_ranges import ranges_file, save_ranges
 from veilgraph.commands import arguments, comparing
 from veilgraph.commands.files import check_destination
 from veilgraph.ir.errors import UsageError
-from veilgraph.ir.plan.tables import DERIVATIVES, PUBLIC, QUESTIONS, SHARED, WEIGHTS
+from veilgraph.ir.plan.tables import CLIPS, DERIVATIVES, PUBLIC, QUESTIONS, SHARED, WEIGHTS
 from veilgraph.plans import Plan
 from veilgraph.reports.tables import progress, remark, show, show_json
 from veilgraph.reports.text import costs, plan_values
@@ -202,6 +202,12 @@ REPEATED = (
     "hold there and no further, and cost less.",
 )
 @click.option(
+    "--keep-clips",
+    is_flag=True,
+    help="Keep every clip of a quantised model; else those that no sample of --calibrate reaches "
+    "are left out.",
+)
+@click.option(
     "--protect-weights",
     type=click.Choice(["none", "roles", "exact"]),
     default="none",
@@ -302,6 +308,8 @@ def command(
         remark(_who(plan))
     if left := _left(plan):
         remark(left)
+    for told in (d.why for d in plan.manifest.disclosures if d.what == CLIPS):
+        remark(f"{told}. --keep-clips keeps them.")
     if options["calibrate"] is None and options["ring"] == "auto":
         remark(_uncalibrated(plan))
     if readable := [str(file) for file, each in dealt.items() if each.party not in pinned]:

@@ -153,15 +153,20 @@ class _Remarks(logging.Handler):
 
 @contextmanager
 def _logged(verbose: bool, quiet: bool) -> Iterator[None]:
-    """Shows what the library says on its loggers, `veilgraph` and those below it."""
+    """Shows what the library says on its loggers, `veilgraph` and those below it.
+
+    Once: importing torch may give the root logger a handler of its own, which would say it again.
+    """
     logger, handler = logging.getLogger("veilgraph"), _Remarks(verbose)
-    before = logger.level
+    before, propagated = logger.level, logger.propagate
     logger.addHandler(handler)
+    logger.propagate = False
     logger.setLevel(logging.ERROR if quiet else logging.INFO)
     try:
         yield
     finally:
         logger.setLevel(before)
+        logger.propagate = propagated
         logger.removeHandler(handler)
 
 

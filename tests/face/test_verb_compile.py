@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import re
 import stat
@@ -139,6 +140,25 @@ def test_options_reach_the_compiler(copied: Compiled, tmp_path: Path) -> None:
     assert content["network"]["name"] == "wan"
     assert content["suite"] == "cleartext"
     assert list((tmp_path / "ir").iterdir())
+
+
+def test_steps_are_told_once_whoever_listens_to_all_loggers(tmp_path: Path) -> None:
+    """Importing torch gives the root logger a handler, which showed every step again."""
+    onnx.save(
+        model([helper.make_node("Relu", ["x"], ["y"], "relu")], {"x": (1, 4)}, ["y"]),
+        tmp_path / "relu.onnx",
+    )
+    heard: list[str] = []
+    listener = logging.Handler()
+    listener.emit = lambda record: heard.append(record.name)  # type: ignore[method-assign]
+    logging.getLogger().addHandler(listener)
+    try:
+        told = run_verb("-v", "compile", tmp_path / "relu.onnx").stderr
+    finally:
+        logging.getLogger().removeHandler(listener)
+    assert told.count("emit_plan") == 1
+    assert [name for name in heard if name.startswith("veilgraph")] == []
+    assert logging.getLogger("veilgraph").propagate
 
 
 def test_clips_that_are_left_out_are_named(tmp_path: Path) -> None:

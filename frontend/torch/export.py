@@ -100,6 +100,9 @@ def export(
             outputs = _output_names(model)
     elif isinstance(model, torch.nn.Module):
         source, program = type(model).__name__, trace_module(model, examples)
+        traced = _input_values(program)
+        types = {name: value.dtype for name, value in traced.items()}
+        _zeros({name: _sizes(value) for name, value in traced.items()}, types, shapes or {})
     else:
         archive = read_archive(model)
         opened = open_program(archive)

@@ -45,8 +45,9 @@ def as_tensors(examples: Examples | None) -> Tensors | None:
 
 
 def _tensor(given: Example) -> torch.Tensor:
+    """A tensor of its own: torch.export takes one that is given twice for one input."""
     if isinstance(given, torch.Tensor):
-        return given
+        return given.clone()
     if not isinstance(given, np.ndarray) or given.dtype.kind not in "fiub":
         raise UsageError(
             f"An example input is of type {type(given).__name__}.",

@@ -53,6 +53,12 @@ TABLES = {
 }
 TEXTS = ("manifest.yaml", "layers.json")
 HINT = "Compile the model again, or ask for the plan again."
+MODEL = "This is a model: `veilgraph compile` makes a plan of it."
+OTHER_FILES = {
+    ".onnx": MODEL,
+    ".pt2": MODEL,
+    ".weights": "These are weights; the plan is the .plan beside them.",
+}
 DEEPEST = 16  # nested collections of a manifest
 # What zipfile, zlib, PyYAML, json and the checks raise on a file that is no plan; encrypted entries
 # and unknown compressions are RuntimeErrors.
@@ -114,7 +120,8 @@ def load(path: str | Path) -> Plan:
         raise UsageError(f"There is no plan {path}.") from error
     except DAMAGES as error:
         reason = next(iter(str(error).splitlines()), type(error).__name__)
-        raise UsageError(f"{path} is no plan, or a damaged one: {reason}", HINT) from error
+        hint = OTHER_FILES.get(Path(path).suffix, HINT)
+        raise UsageError(f"{path} is no plan, or a damaged one: {reason}", hint) from error
 
 
 # Writing

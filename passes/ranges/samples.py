@@ -47,8 +47,8 @@ def read_samples(path: str | Path, inputs: Mapping[str, Shape]) -> dict[str, NDA
 def _check_names(path: str | Path, names: list[str], inputs: Mapping[str, Shape]) -> None:
     missing = [name for name in inputs if name not in names]
     extra = [name for name in names if name not in inputs]
-    known = ", ".join(inputs)
-    _require(not missing, f"{path} has no array for {', '.join(missing)}; the inputs are {known}.")
+    known, given = ", ".join(inputs), ", ".join(names) or "none"
+    _require(not missing, f"{path} has no array for {', '.join(missing)}; its arrays: {given}.")
     _require(not extra, f"{path} has arrays that are no input: {', '.join(extra)}; not {known}.")
 
 
@@ -64,7 +64,11 @@ def _read_array(
     with archive.open(f"{name}.npy") as file:
         array = np.lib.format.read_array(file, allow_pickle=False).astype(np.float32)
     finite = bool(np.isfinite(array).all())
-    _require(finite, f"{name} in {path} holds a NaN or an infinite number.")
+    if not finite:
+        raise UsageError(
+            f"{name} in {path} holds a NaN or an infinite number.",
+            "Leave out the samples in which a number is missing, or put one in its place.",
+        )
     return array
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, replace
 from importlib.metadata import version
+from numbers import Real
 from pathlib import Path
 from typing import Any
 
@@ -75,7 +76,7 @@ def compile(
     clients: Sequence[str] = (),
     network: str = "lan",
     owners: Mapping[str, str] | None = None,
-    receivers: Mapping[str, Sequence[str]] | None = None,
+    receivers: Mapping[str, str | Sequence[str]] | None = None,
     shapes: Mapping[str, Sequence[int]] | None = None,
     public: Sequence[str] = (),
     calibrate: str | Path | Samples | None = None,
@@ -113,7 +114,7 @@ def compile(
             party owns the inputs, and the second the weights. Weights that are "public" lie in the
             plan for every party to read, and what is linear in them costs no message. Of weights
             that are "shared" every party loads shares, which `deal` makes: no party has them.
-        receivers: parties by output name; the first party unless told otherwise.
+        receivers: a party or several by output name; the first party unless told otherwise.
         shapes: shapes of inputs that the model leaves open, by name.
         public: names of the model's own parameters that every party may know: an ONNX initialiser's
             or what a Constant node makes, PyTorch's `fc.bias`. All others are the owner's, single
@@ -164,6 +165,8 @@ def compile(
         AccuracyError: a value that does not fit the ring, or outputs that are off by more than is
             allowed even in rings of 64 bits.
     """
+    receivers = {n: (w,) if isinstance(w, str) else w for n, w in (receivers or {}).items()}
+    _require_error(max_error)
     chosen = target(suite, parties, network, owners, receivers, dealer, clients, protocols)
     require_no_weights(model)
     models = dict(model) if isinstance(model, Mapping) else {ONLY_ENTRY: model}
@@ -287,6 +290,14 @@ def _protection(given: str, chosen: Target) -> Protection:
     return protection
 
 
+def _require_error(max_error: object) -> None:
+    if max_error is not None and not (isinstance(max_error, Real) and float(max_error) > 0):
+        raise UsageError(
+            f"An error of {max_error!r} can't be allowed.",
+            "Give a number above 0, such as 0.01: a share of the outputs' mean size.",
+        )
+
+
 def _ring_bits(ring: int | str) -> int | None:
     if ring == "auto":
         return None
@@ -308,13 +319,19 @@ def _samples(calibrate: str | Path | Samples | None, graphs: Mapping[str, Graph]
     }
     if isinstance(calibrate, str | Path):
         return read_samples(calibrate, shapes)
+    if not isinstance(calibrate, Mapping):
+        raise UsageError(
+            f"Samples are given as one {type(calibrate).__name__}, without a name.",
+            f"Give an array by the name of each input: {', '.join(shapes)}.",
+        )
     for name, shape in shapes.items():
-        given = np.shape(calibrate[name]) if name in calibrate else None
-        if given is None or given[1:] != shape:
-            raise UsageError(
-                f"Samples of `{name}` have shape {given}.",
-                f"Give an array of shape (samples, {', '.join(map(str, shape))}).",
-            )
+        wanted = f"Give an array of shape (samples, {', '.join(map(str, shape))})."
+        if name not in calibrate:
+            named = ", ".join(map(str, calibrate)) or "nothing"
+            raise UsageError(f"There are no samples of `{name}`, but of {named}.", wanted)
+        given = np.shape(calibrate[name])
+        if given[1:] != shape or not given[0]:
+            raise UsageError(f"Samples of `{name}` have shape {given}.", wanted)
     return {name: np.asarray(calibrate[name], np.float32) for name in shapes}
 
 

@@ -110,7 +110,17 @@ def measure(
 def save_weights(
     weights: Mapping[str, npt.NDArray[np.float32]], path: str | Path, plan: Plan
 ) -> None:
-    """Writes model.weights for a plan, as `compile` does; only its owner may read the file."""
+    """Writes model.weights for a plan, as `compile` does; only its owner may read the file.
+
+    Raises:
+        UsageError: weights that the plan needs are missing, or the file can't be written.
+    """
+    missing = [tensor.name for tensor in plan.secret_weights if tensor.name not in weights]
+    if missing:
+        raise UsageError(
+            f"These are not the plan's weights: {missing[0]} is missing.",
+            "Give the weights that `compile` returned beside the plan.",
+        )
     weight_files.save_weights(weights, path, plan.digest)
 
 

@@ -10,13 +10,13 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
+from onnx import ModelProto
 
 from veilgraph.frontend.onnx import importer as onnx
 from veilgraph.ir.errors import UsageError
 from veilgraph.ir.graph.program import Graph
 
 if TYPE_CHECKING:
-    from onnx import ModelProto
     from torch.export import ExportedProgram
     from torch.nn import Module
 
@@ -48,9 +48,27 @@ def model_name(model: Model) -> str:
 
 
 def _require_model(model: Model) -> None:
-    """UsageError for weights without a model, which torch.save writes under names like model.pt."""
+    """UsageError for what is no model: a class, or weights without one, which torch.save writes
+    under names like model.pt.
+    """
+    if isinstance(model, type):
+        raise UsageError(
+            f"{model.__name__} is a class, and no model yet.",
+            f"Build it, as {model.__name__}(...), load its weights, and compile that.",
+        )
+    if not (isinstance(model, str | Path | bytes | ModelProto) or is_torch(model)):
+        raise UsageError(
+            f"An object of type {type(model).__name__} is given in place of a model.",
+            "Give a path, an ONNX model, or a PyTorch module.",
+        )
     if not isinstance(model, str | Path) or is_torch(model):
         return
+    if Path(model).suffix == ".py" and Path(model).exists():
+        raise UsageError(
+            f"{model} is Python source, and no model.",
+            "In Python, build the module in it and give it to veilgraph.compile, or write it with "
+            "torch.export.save to a .pt2.",
+        )
     head = b""
     with suppress(OSError), Path(model).open("rb") as file:
         head = file.read(len(ZIP))

@@ -111,6 +111,27 @@ def test_a_page_is_not_written_over_nothing(copied: Compiled) -> None:
     assert "nowhere" in told
 
 
+@pytest.mark.parametrize("name", ["digits.plan", "digits.ranges"])
+def test_a_page_is_not_written_over_what_it_is_made_of(copied: Compiled, name: str) -> None:
+    before = Path(name).read_bytes()
+    code, told = reason("inspect", "digits.plan", "--html", name)
+    assert code == 2
+    assert f"{name} is read here, and would be overwritten." in told
+    assert Path(name).read_bytes() == before
+
+
+@pytest.mark.parametrize("name", ["digits.weights", "digits.onnx", "calibration.npz"])
+def test_a_check_is_not_written_over_what_it_reads(copied: Compiled, name: str) -> None:
+    before = Path(name).read_bytes()
+    code, told = reason(
+        "check", "digits.plan", "--weights", "digits.weights", "--model", "digits.onnx",
+        "--inputs", "calibration.npz", "--html", name,
+    )  # fmt: skip
+    assert code == 2
+    assert f"{name} is read here, and would be overwritten." in told
+    assert Path(name).read_bytes() == before
+
+
 def test_whatever_a_plan_says_is_escaped(digits: Compiled) -> None:
     plan = digits.plan
     layers = tuple(

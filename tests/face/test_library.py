@@ -109,6 +109,17 @@ def test_what_is_drawn_at_random_is_measured(copied: Compiled) -> None:
         ),
         (lambda plan: veilgraph.simulate(plan, {}, {"image": "no.npy"}), "no.npy can't be read"),
         (lambda plan: veilgraph.simulate("no.plan", {}, {}), "no.plan"),
+        (
+            lambda plan: veilgraph.save_weights({}, "w.weights", plan),
+            "These are not the plan's weights: conv1",
+        ),
+        (lambda plan: veilgraph.compile(None), "type NoneType is given in place of a model."),
+        (lambda plan: veilgraph.compile(np.ndarray), "ndarray is a class, and no model yet."),
+        (lambda plan: compile_of(max_error="0.01"), "An error of '0.01' can't be allowed."),
+        (lambda plan: compile_of(max_error=-1), "An error of -1 can't be allowed."),
+        (lambda plan: compile_of(calibrate=ONE), "given as one ndarray, without a name."),
+        (lambda plan: compile_of(calibrate={"x": ONE}), "no samples of `image`, but of x."),
+        (lambda plan: compile_of(calibrate={"image": ONE[0]}), "`image` have shape (1, 1, 28, 28)"),
         (lambda plan: check_of(plan, {}), "Samples of `image` don't fit: none are given."),
         (lambda plan: check_of(plan, {"image": np.ones(3)}), "they have shape (3,)"),
         (lambda plan: check_of(plan, {"image": ONE, "x": ONE}), "The plan has no input `x`."),
@@ -123,6 +134,15 @@ def test_what_does_not_fit_is_told(
 
 
 ONE = np.ones((1, 1, 1, 28, 28))
+
+
+def compile_of(**options: Any) -> Any:
+    return veilgraph.compile("digits.onnx", shapes={"image": (1, 1, 28, 28)}, **options)
+
+
+def test_one_receiver_needs_no_list(copied: Compiled) -> None:
+    plan, _ = compile_of(receivers={"logits": "carol"}, ring=64)
+    assert plan.manifest.receivers == {"logits": ("carol",)}
 
 
 def check_of(plan: veilgraph.Plan, inputs: Any) -> Any:

@@ -142,6 +142,14 @@ def test_options_reach_the_compiler(copied: Compiled, tmp_path: Path) -> None:
     assert list((tmp_path / "ir").iterdir())
 
 
+def test_python_source_is_no_model(tmp_path: Path) -> None:
+    (tmp_path / "net.py").write_text("import torch")
+    code, told = reason("compile", tmp_path / "net.py")
+    assert code == 2
+    assert "net.py is Python source, and no model." in told
+    assert "torch.export.save" in told
+
+
 def test_steps_are_told_once_whoever_listens_to_all_loggers(tmp_path: Path) -> None:
     """Importing torch gives the root logger a handler, which showed every step again."""
     onnx.save(
@@ -208,6 +216,11 @@ def test_an_error_that_can_not_be_held_ends_with_code_4(copied: Compiled) -> Non
     [
         (("-o", "."), "is a directory"),
         (("-o", "n.plan", *SHAPE, "--max-error", "0"), "--max-error"),
+        (("-o", "n.plan", *SHAPE, "--max-error", "1%"), "should be a number above 0: 0.01 for 1%."),
+        (
+            ("-o", "calibration.npz", *SHAPE, "--calibrate", "calibration.npz"),
+            "calibration.npz is read here, and would be overwritten.",
+        ),
         (("-o", "n.plan", *SHAPE, "--max-error", "0.1"), "there are none"),
         (("-o", "nowhere/new.plan"), "There is no directory nowhere."),
         (("-o", "digits.onnx"), "digits.onnx is the model itself"),

@@ -138,6 +138,14 @@ def test_a_shape_that_does_not_fit(
     assert hint in caught.value.hint
 
 
+def test_a_shape_beside_examples_must_be_theirs() -> None:
+    x = torch.zeros(2, 3)
+    graph = import_torch(Named().eval(), (x, x), shapes={"x": (2, 3)})
+    assert list(graph.inputs) == ["x", "shift"]  # though one tensor is the example of both
+    with pytest.raises(UsageError, match="Input x is 2x3 in the model"):
+        import_torch(Named().eval(), (x, x), shapes={"x": (5, 3)})
+
+
 class Counting(nn.Module):
     def __init__(self) -> None:
         super().__init__()

@@ -78,6 +78,22 @@ def refused(file: Path, match: str = "is no plan, or a damaged one") -> None:
     assert len(str(caught.value).splitlines()) == 2
 
 
+@pytest.mark.parametrize(
+    ("name", "hint"),
+    [
+        ("net.onnx", "`veilgraph compile` makes a plan of it"),
+        ("net.pt2", "`veilgraph compile` makes a plan of it"),
+        ("net.weights", "the plan is the .plan beside them"),
+        ("net.plan", "Compile the model again"),
+    ],
+)
+def test_another_file_is_told_for_what_it_is(tmp_path: Path, name: str, hint: str) -> None:
+    (tmp_path / name).write_bytes(b"no plan")
+    with pytest.raises(UsageError) as caught:
+        plan_file.load(tmp_path / name)
+    assert hint in caught.value.hint
+
+
 # Writing and reading
 
 

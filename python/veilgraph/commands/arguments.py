@@ -81,6 +81,17 @@ def errors(text: str) -> tuple[float, ...]:
     return found
 
 
+def error(text: str) -> float:
+    """A positive number."""
+    try:
+        found = float(text)
+    except ValueError:
+        found = 0.0
+    if not 0 < found < math.inf:
+        raise click.BadParameter(f"`{text}` should be a number above 0: 0.01 for 1%.")
+    return found
+
+
 def ring_bits(text: str) -> int | str:
     """`auto`, or a number of bits."""
     if text != "auto" and not text.isdecimal():

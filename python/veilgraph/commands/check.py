@@ -102,6 +102,9 @@ def command(
     code 4 where a value left its range, a layer is further off than tolerated, or the outputs are
     further off than --max-error allowed, judged on four samples or more.
     """
+    if report is not None:
+        own = ranges_file(plan_file)
+        check_destination(report, plan_file, own, weights_file, model, samples_file, labels_file)
     plan = with_ranges(Plan.load(plan_file), ranges_file(plan_file))
     weights = load_weights(weights_file, plan.digest)
     shapes = {tensor.name: tensor.shape for tensor in plan_inputs(plan)}
@@ -111,7 +114,6 @@ def command(
     with progress("comparing") as tell:
         found = check(plan, weights, model, samples, tolerance, tell, labels, avgpool)
     if report is not None:
-        check_destination(report)
         subject = Subject(plan_file.name, model.name, date.today())
         write_report(report, plan, predict(plan), found, subject=subject)
     if as_json:

@@ -132,7 +132,7 @@ REPEATED = (
 )
 @click.option(
     "--max-error",
-    type=click.FloatRange(min=0, min_open=True),
+    type=arguments.error,
     metavar="E",
     help="Mean error of the outputs that is allowed on the samples, as a share of their mean "
     "size; approximations are chosen for it too.  [default: 0.005 for --ring auto]",
@@ -290,7 +290,7 @@ def command(
         comparing.errors(model, errors, as_json, options)
         return
     destination = destination or _beside(models[0], force=force)
-    weights_file = _check_files(models, destination)
+    weights_file = _check_files(models, options["calibrate"], destination)
     pinned = _certificates(certificates, options["owners"])
     given = models[0] if model is not None else dict(entries)
     with progress("compiling") as tell:
@@ -360,13 +360,13 @@ def _beside(model: Path, *, force: bool) -> Path:
     return plan
 
 
-def _check_files(models: list[Path], destination: Path) -> Path:
+def _check_files(models: list[Path], samples: Path | None, destination: Path) -> Path:
     """Where the weights go; refuses what would be written over."""
     if not models[0].exists() and destination.parent == models[0].parent:
         return destination  # that it is not there is told, and nothing of its folder
-    check_destination(destination)
+    check_destination(destination, samples)
     weights_file = destination.with_suffix(".weights")
-    check_destination(weights_file)
+    check_destination(weights_file, samples)
     for file in (destination, weights_file):
         _refuse_models(models, file)
     if weights_file == destination:

@@ -60,8 +60,17 @@ def _check_header(file: IO[bytes], path: Path) -> None:
         raise UsageError(f"{path} is cut short.", HINT)
 
 
-def check_destination(path: Path) -> None:
-    """Raises UsageError unless a file can be written there; called before any work is done."""
+def check_destination(path: Path, *kept: Path | None) -> None:
+    """Raises UsageError unless a file can be written there; called before any work is done.
+
+    Args:
+        kept: files that are read, and must not be written over.
+    """
+    for file in kept:
+        if file is not None and path.exists() and file.exists() and path.samefile(file):
+            raise UsageError(
+                f"{path} is read here, and would be overwritten.", "Choose another name."
+            )
     if path.is_dir():
         raise UsageError(f"{path} is a directory.", "Name a file in it.")
     if not path.parent.is_dir():

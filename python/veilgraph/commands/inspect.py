@@ -69,7 +69,7 @@ def command(
     text = None if level is None else ir_text(plan, level)
     predicted = predict(plan, network)
     if report is not None:
-        check_destination(report)
+        check_destination(report, plan_file, ranges_file(plan_file))
         subject = Subject(plan_file.name, plan.model_name, date.today())
         write_report(report, plan, predicted, verified=verified, subject=subject)
     if as_json:

@@ -31,15 +31,13 @@ def test_samples_come_as_float32(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("changed", "message"),
     [
-        ({"y": None}, "no array for y"),
+        ({"y": None}, "no array for y; its arrays: x"),
         ({"z": np.ones(4)}, "no input: z"),
         ({"x": np.ones((4, 3))}, "x in .* is 4 x 3, but must be samples x 1 x 3"),
         ({"x": np.ones((4, 1, 4))}, "is 4 x 1 x 4"),
         ({"x": np.float32(1)}, "a single number"),
         ({"x": np.ones((0, 1, 3)), "y": np.ones((0, 2))}, "is 0 x 1 x 3"),
         ({"y": np.ones((3, 2))}, "different numbers of samples"),
-        ({"y": np.full((4, 2), np.nan)}, "NaN"),
-        ({"y": np.full((4, 2), np.inf)}, "infinite"),
         ({"y": np.full((4, 2), 1j)}, "complex128, but must hold real"),
         ({"y": np.full((4, 2), "a")}, "must hold real"),
         ({"y": np.full((4, 2), None)}, "must hold real"),
@@ -50,6 +48,14 @@ def test_samples_that_do_not_fit(tmp_path: Path, changed: dict[str, object], mes
     with pytest.raises(UsageError, match=message) as caught:
         read_samples(save(tmp_path, **arrays), SHAPES)
     assert "numpy.savez" in caught.value.hint
+
+
+@pytest.mark.parametrize("number", [np.nan, np.inf])
+def test_samples_that_lack_a_number(tmp_path: Path, number: float) -> None:
+    file = save(tmp_path, **(GOOD | {"y": np.full((4, 2), number)}))
+    with pytest.raises(UsageError, match=r"y in .* holds a NaN or an infinite number") as caught:
+        read_samples(file, SHAPES)
+    assert "Leave out the samples" in caught.value.hint
 
 
 def test_files_that_are_none(tmp_path: Path) -> None:

@@ -106,6 +106,14 @@ def test_a_peer_that_never_comes_ends_the_run(configured: Compiled) -> None:
         (("digits.plan", "--party", "carol"), "Missing option '--config'"),
         (tuple(command("carol", "--output", "logits=@l.npy")[1:]), "--output names `logits`"),
         (tuple(command("alice", "--output", "logits=@.")[1:]), ". is a directory."),
+        (
+            tuple(command("alice", "--output", "logits=@image.npy")[1:]),
+            "image.npy is read here, and would be overwritten.",
+        ),
+        (
+            tuple(command("alice", "--output", "logits=@alice.yaml")[1:]),
+            "alice.yaml is read here, and would be overwritten.",
+        ),
         (tuple(command("alice", "--timeout", "0")[1:]), "Invalid value for '--timeout'"),
         (tuple(command("alice", "--timeout", "inf")[1:]), "Invalid value for '--timeout'"),
         (tuple(command("alice", "--timeout", "86401")[1:]), "Invalid value for '--timeout'"),

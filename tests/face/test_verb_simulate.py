@@ -78,6 +78,8 @@ def test_instruction_set_can_be_chosen(
         ((*FILES, "--output", "label=@l.npy"), 2, "--output names `label`"),
         ((*FILES, "--output", "logits=@."), 2, ". is a directory."),
         ((*FILES, "--output", "logits=@no/l.npy"), 2, "There is no directory no."),
+        ((*FILES, "--output", "logits=@image.npy"), 2, "image.npy is read here, and would be"),
+        ((*FILES, "--output", "logits=@digits.plan"), 2, "digits.plan is read here, and would be"),
         ((FILES[0], "--weights", "none", *FILES[3:]), 2, "There is no weights file none."),
         ((FILES[0], "--weights", "digits.onnx", *FILES[3:]), 2, "holds no weights"),
     ],

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -121,8 +121,10 @@ def command(
     """
     plan = Plan.load(plan_file)
     resume = _resumed(plan, party, state_file, resumes)
-    paths = _destinations(plan, party, destinations)
-    arrays = read_arrays(arguments.by_name("--input", sources))
+    inputs = arguments.by_name("--input", sources)
+    read = (plan_file, config_file, weights_file, *inputs.values())
+    paths = _destinations(plan, party, destinations, read)
+    arrays = read_arrays(inputs)
     if party in plan.programs:  # Session refuses others; here no peer has been called yet
         encoded_inputs(plan.programs[party], arrays, entry_of(plan, entry))
     peers = ", ".join(name for name in plan.manifest.parties if name != party)
@@ -178,13 +180,19 @@ def _resumed(plan: Plan, party: str, file: Path | None, resumes: bool) -> Path |
     return file if resumes else None
 
 
-def _destinations(plan: Plan, party: str, given: arguments.Files) -> dict[str, Path]:
-    """Where this party's outputs go, known to be its own and writable before anything is run."""
+def _destinations(
+    plan: Plan, party: str, given: arguments.Files, read: Sequence[Path | None]
+) -> dict[str, Path]:
+    """Where this party's outputs go, known to be its own and writable before anything is run.
+
+    Args:
+        read: files that no output may take the place of.
+    """
     paths = arguments.by_name("--output", given)
     own = plan.programs[party].outputs if party in plan.programs else ()
     arguments.require_known("--output", paths, [tensor.name for tensor in own])
     for path in paths.values():
-        check_destination(path)
+        check_destination(path, *read)
     return paths
 
 

@@ -60,9 +60,10 @@ def command(
     plan = Plan.load(plan_file)
     paths = arguments.by_name("--output", destinations)
     arguments.require_known("--output", paths, [t.name for t in plan_outputs(plan)])
+    inputs = arguments.by_name("--input", sources)
     for path in paths.values():
-        check_destination(path)
-    arrays = read_arrays(arguments.by_name("--input", sources))
+        check_destination(path, plan_file, weights_file, *inputs.values())
+    arrays = read_arrays(inputs)
     weights = _weights(plan, weights_file)
     with progress("running all parties"):
         measured = benching.measure(

@@ -63,7 +63,7 @@ class Ours:
         return sum(sum(self.plan.sent_bytes(phase).values()) for phase in phases)
 
 
-def compiled(network: Network, suite: str, ring: int | str, **options: Any) -> Ours:
+def compiled(network: Network, suite: str, ring: int | str, /, **options: Any) -> Ours:
     """The network under a suite of SUITES, calibrated on its own random samples."""
     samples = network.samples(SAMPLES, seed=1)
     names = ("alice", "bob")

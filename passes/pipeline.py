@@ -51,11 +51,11 @@ from veilgraph.passes.party.prune import prune
 from veilgraph.passes.party.verify_masking import coalitions, verify_masking
 from veilgraph.passes.ranges.calibrate import Ranges, assume, calibrate
 from veilgraph.passes.secret.choose_comparison import ChooseComparison
-from veilgraph.passes.secret.choose_protocols import ChooseProtocols
 from veilgraph.passes.secret.count_questions import CountQuestions, Questions
 from veilgraph.passes.secret.exact_rounding import ExactRounding
 from veilgraph.passes.secret.keep_states import KeepStates
 from veilgraph.passes.secret.merge_truncations import MergeTruncations
+from veilgraph.passes.secret.protocols.choose_protocols import ChooseProtocols
 from veilgraph.passes.secret.round_outputs import (
     UNKNOWN_BITS,
     RoundOutputs,
@@ -63,6 +63,7 @@ from veilgraph.passes.secret.round_outputs import (
     mean_sizes,
 )
 from veilgraph.targets.target import Target
+from veilgraph.targets.variants import Goal, Roles
 
 Samples = Mapping[str, npt.NDArray[np.float32]]
 LARGEST_CUT = 0.7  # of the aim, where the samples say that it was too high
@@ -96,7 +97,10 @@ class Options:
         public: the model's parameters that every party may know, which the front door made
             constants.
         protection: of weights from a receiver who knows how values are rounded.
-        counts_offline: the offline phase is part of a protocol's price; else it is prepared ahead.
+        goal: by what protocols are chosen.
+        is_prepared: the offline phase is prepared ahead, and no part of a protocol's price.
+        most_store: bytes that an inference prepared ahead may take in a party's store.
+        roles: whether parties take turns in the roles of protocols.
         states: of each input that is a state, the output that it is in the next run.
         state_ranges: where states lie.
         keep_clips: clips of quantised tensors stay, though no sample reaches them.
@@ -112,7 +116,10 @@ class Options:
     trusts_ranges: bool = False
     public: tuple[str, ...] = ()
     protection: Protection = Protection.NONE
-    counts_offline: bool = True
+    goal: Goal = Goal.AUTO
+    is_prepared: bool = False
+    most_store: int | None = None
+    roles: Roles = Roles.AUTO
     states: Mapping[str, str] = field(default_factory=dict)
     state_ranges: Mapping[str, RealRange] = field(default_factory=dict)
     keep_clips: bool = False
@@ -371,7 +378,10 @@ def _choose_approximations(program: Program) -> None:
 
 
 def _choose_protocols(program: Program) -> None:
-    choose = ChooseProtocols(program.target, program.options.counts_offline)
+    options = program.options
+    choose = ChooseProtocols(
+        program.target, options.goal, not options.is_prepared, options.most_store, options.roles
+    )
     program.choices = choose.run(program.secret)
 
 

@@ -146,6 +146,7 @@ class Parties:
     made: dict[Sharing, Any] = field(default_factory=dict)  # what a suite makes of a sharing once
     receiver: Member | None = None  # who is to know as little as can be of how values are rounded
     fixed_roles: bool = False  # in every truncation, though links are then not balanced
+    rotates: bool = True  # from chunk to chunk, where a suite's protocols have unlike roles
     chosen: Mapping[str, Variant] = field(default_factory=dict)  # where not the suite's first
     used: dict[str, Variant] = field(default_factory=dict)  # by name, what was called
     dealt: Counter[tuple[int, int]] = field(default_factory=Counter)  # bits, by who sends to whom
@@ -339,6 +340,7 @@ class Suite:
         reveal_truncated: the same of a truncated value, for the receiver alone; None: a value is
             truncated for all parties, and then revealed.
         states: what lasts from run to run; None: nothing does.
+        rotates: roles are unlike, and parties take turns in them from chunk to chunk of a tensor.
         needs_consent: must be asked for by name, and says so in the manifest.
         functions: the building blocks for real functions; the first that fits a function is taken.
         protocols: the variants of each op and building block; the first is taken where nothing is
@@ -353,6 +355,7 @@ class Suite:
     reveal: Reveal
     reveal_truncated: RevealTruncated | None = None
     states: States | None = None
+    rotates: bool = False
     needs_consent: bool = False
     functions: tuple[FunctionBlock, ...] = ()
     protocols: dict[str, tuple[Variant, ...]] = field(default_factory=dict)

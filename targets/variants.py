@@ -1,15 +1,15 @@
 """Variants: the ways in which a suite computes one op, or one building block of its protocols.
 
 A variant is a function, what it needs beyond its suite's parties, and what it promises of its
-result. Which one a layer takes is chosen by price (passes/secret/choose_protocols.py) or by hand
-(`compile --protocol OP=VARIANT`).
+result. Which one a layer takes is chosen by a goal (passes/secret/protocols/choose_protocols.py) or
+by hand (`compile --protocol OP=VARIANT`).
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from enum import IntEnum
+from enum import Enum, IntEnum
 from typing import Any
 
 STANDARD = "standard"  # what the one variant of an op is called
@@ -29,6 +29,26 @@ class Rounding(IntEnum):
     EXACT = 0  # a function of the operands alone, whatever is drawn
     SAFE_ROLE = 1  # rounded; one role knows nothing of tau
     KNOWN = 2  # rounded; every computing party may know tau
+
+
+class Goal(Enum):
+    """What is to be least where variants are chosen."""
+
+    AUTO = "auto"  # seconds on the target's network
+    LEAST_BYTES = "least-bytes"  # of all parties; then rounds
+    FEWEST_ROUNDS = "fewest-rounds"  # online; then bytes of all parties
+
+
+class Roles(Enum):
+    """Whether parties take turns in the roles of protocols, where these are unlike.
+
+    In turns all links carry the same. Fixed, a party whose part of a result is a draw knows its
+    part of the next layer ahead, which saves a round a layer.
+    """
+
+    AUTO = "auto"  # whatever costs less
+    ROTATED = "rotated"
+    FIXED = "fixed"
 
 
 @dataclass(frozen=True)

@@ -7,6 +7,7 @@ bits than the suite's merges of several send, in more rounds.
 from __future__ import annotations
 
 from dataclasses import replace
+from operator import xor
 
 import numpy as np
 import pytest
@@ -16,7 +17,7 @@ from onnx import ModelProto, helper
 from veilgraph.ir.party.program import Value
 from veilgraph.targets.blocks.borrow import first_level, merged
 from veilgraph.targets.blocks.digits import Group, Split
-from veilgraph.targets.blocks.window import Parts
+from veilgraph.targets.blocks.window import Bit, opened_bit
 from veilgraph.targets.suite import Provider, Suite
 from veilgraph.targets.suites import SUITES
 
@@ -35,13 +36,13 @@ PERCEPTRON: ModelProto = model(
 )
 
 
-def ripple(d: Provider, c: Value, r: Value, low: int, count: int) -> Parts:
-    """[c < r] on `count` bits from `low` up.  ceil(count / 2) - 1 rounds; 2 bits each."""
+def ripple(d: Provider, c: Value, r: Value, low: int, count: int, flip: Value | None = None) -> Bit:
+    """[c < r] on `count` bits from `low` up, XOR `flip`.  ceil(count / 2) rounds; 2 bits each."""
     sizes = (*(2 for _ in range(count // 2)), *(1 for _ in range(count % 2)))
     below, *above = first_level(d, c, r, low, Split(sizes, 2))
     for digit in above:
         below = merged(d, Group(2, True), [below, digit])
-    return below.G
+    return opened_bit(d, below.G if flip is None else tuple(map(xor, below.G, d.deal(flip))))
 
 
 def copy_of(name: str, monkeypatch: pytest.MonkeyPatch) -> Suite:
@@ -52,7 +53,8 @@ def copy_of(name: str, monkeypatch: pytest.MonkeyPatch) -> Suite:
 
 
 def additive_with_two(monkeypatch: pytest.MonkeyPatch) -> Suite:
-    """Suite additive with both comparisons, in place of the suite."""
+    """Suite additive with its first comparison and this one, in place of the suite."""
     suite = copy_of("additive", monkeypatch)
+    suite.protocols["compare"] = suite.protocols["compare"][:1]
     suite.protocol("compare", variant="ripple")(ripple)
     return suite

@@ -224,13 +224,17 @@ class Layer:
     """One op of the secret level, as `inspect` shows it.
 
     `name` is the model's own (an ONNX node); counts are of all parties together. `seconds` is not
-    here: it depends on the network. The range is rounded outward, to a power of two with both
-    signs: the exact one says more of weights and samples than a party needs (`Plan.ranges`).
+    here: it depends on the network. What the next best choice of protocols would have taken more is
+    of the network that the plan was compiled for. The range is rounded outward, to a power of two
+    with both signs: the exact one says more of weights and samples than a party needs
+    (`Plan.ranges`).
     """
 
     name: str
     op: str
     protocol: str = ""
+    next_best: str = ""
+    next_best_seconds: float = 0.0
     ring_bits: int = 0
     frac_bits: int = 0
     range_low: float = float("-inf")

@@ -32,7 +32,35 @@ from veilgraph.targets.suite import Form, Member, Operation, Sharing, States
 from veilgraph.targets.target import Target
 from veilgraph.targets.variants import Variant
 
-Choices = Mapping[ir.Value, Mapping[str, Variant]]  # by the value that an op makes
+
+@dataclass(frozen=True)
+class Chosen:
+    """The protocols of one op.
+
+    Attributes:
+        protocols: by the name of an op or of a building block.
+        next_best: what would have been taken else, as `compare=table`; empty without a choice.
+        next_best_seconds: how much longer than with what was chosen; less than 0 where seconds are
+            not what was chosen by.
+    """
+
+    protocols: Mapping[str, Variant]
+    next_best: str = ""
+    next_best_seconds: float = 0.0
+
+
+@dataclass(frozen=True)
+class Choices:
+    """The protocols of a program.
+
+    Attributes:
+        of: by the value that an op makes; of others the target's, or the suite's first.
+        rotates: whether parties take turns in the roles of protocols.
+    """
+
+    of: Mapping[ir.Value, Chosen] = field(default_factory=dict)
+    rotates: bool = True
+
 
 NO_STATES: Mapping[str, str] = {}
 NO_ENCODINGS: Mapping[str, Encoding] = {}
@@ -46,7 +74,8 @@ class LayerNote:
     op: str
     tensor: Tensor | None = None
     range: RealRange | None = None
-    protocol: str = ""  # of what there was a choice of: `compare=few-rounds`
+    protocol: str = ""  # of what there was a choice of: `compare=merges`
+    chosen: Chosen | None = None
 
 
 @dataclass
@@ -101,11 +130,10 @@ def expand_protocols(
     Args:
         fixed_roles: the receiver's role is that which knows no threshold, in every truncation that
             has one.
-        choices: protocols by the value that they make; elsewhere the target's, or the suite's
-            first.
+        choices: protocols of its ops; the target's, or the suite's first, if None.
         states: of each state, the output that it is in the next run.
     """
-    entry = Entry("", secret, states, choices or {})
+    entry = Entry("", secret, states, choices or Choices())
     return _Expansion(Common.of(target), entry, target, fixed_roles).run()
 
 
@@ -182,6 +210,7 @@ class _Expansion:
             target.placed(self.program),
             receiver=only_receiver(entry.secret, target, entry.states),
             fixed_roles=fixed_roles,
+            rotates=entry.choices.rotates,
             chosen=target.protocols,
             made=common.made,
         )
@@ -290,14 +319,16 @@ class _Expansion:
         name, operation = op.operation.name.removeprefix("secret."), operation_of(op)
         place = op.location.name_str if isinstance(op.location, ir.Location) else ""
         note = LayerNote(place, name, tensor, RealRange.of(op))
-        chosen = self.entry.choices.get(op.operation.results[0], self.target.protocols)
-        parties, suite = replace(self.parties, chosen=chosen, used={}), self.target.suite
+        chosen = self.entry.choices.of.get(op.operation.results[0])
+        protocols = self.target.protocols if chosen is None else chosen.protocols
+        parties, suite = replace(self.parties, chosen=protocols, used={}), self.target.suite
         operands = [self.sharings[value] for value in op.operation.operands]
         operands += self._tables(form_of(op))
         with self._layer(note):
             protocol = suite.called(parties, operation.name, place)
             result: Sharing = protocol(parties, operation, *operands)
-        self.common.expanded.notes[-1] = replace(note, protocol=suite.choices(parties.used))
+        told = suite.choices(parties.used)
+        self.common.expanded.notes[-1] = replace(note, protocol=told, chosen=chosen)
         return result
 
     def _tables(self, form: FunctionForm | None) -> Iterator[Sharing]:

@@ -61,6 +61,9 @@ def layers(expanded: Expanded, schedule: Schedule) -> tuple[Layer, ...]:
             multiply_adds=cost.multiply_adds,
             rounds=len(cost.rounds),
         )
+        if note.chosen is not None:
+            seconds = note.chosen.next_best_seconds
+            row = replace(row, next_best=note.chosen.next_best, next_best_seconds=seconds)
         if note.tensor is not None:
             encoding = note.tensor.encoding
             row = replace(row, ring_bits=encoding.ring_bits, frac_bits=encoding.frac_bits)

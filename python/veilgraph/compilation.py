@@ -7,10 +7,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, replace
+from enum import Enum
 from importlib.metadata import version
 from numbers import Real
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -57,12 +58,15 @@ from veilgraph.plans import Plan
 from veilgraph.states import States, ranges_of, rolled, with_states
 from veilgraph.steps import Steps
 from veilgraph.targets.target import Target, target
+from veilgraph.targets.variants import Goal, Roles
 
 Weights = dict[str, npt.NDArray[np.float32]]
 Samples = Mapping[str, npt.ArrayLike]
 Progress = Callable[[str], None]
 HINT_SAMPLES = "Give some to --calibrate."
 LISTED = 8  # numbers of a public constant that a disclosure shows
+
+Choosable = TypeVar("Choosable", bound=Enum)
 PUBLIC_NUMBERS = "the architecture's, an integer of the model, or asked for with --public"
 
 
@@ -89,7 +93,10 @@ def compile(
     keep_clips: bool = False,
     protect_weights: str = "none",
     protocols: Mapping[str, str] | None = None,
-    count_offline: bool = True,
+    goal: str = "auto",
+    prepared: bool = False,
+    most_store: int | None = None,
+    roles: str = "auto",
     state: Mapping[str, str] | None = None,
     state_range: Mapping[str, tuple[float, float]] | None = None,
     dump_phases: str | Path | None = None,
@@ -142,8 +149,15 @@ def compile(
             does neither. Functions of a masked opening (GELU, softmax) stay rounded at random, and
             outputs are rounded, in each case.
         protocols: the variant of a suite's protocol by op or building block, for all layers. Of
-            what is not named each layer takes the cheapest on `network`.
-        count_offline: the offline phase is part of that price; False where it is prepared ahead.
+            what is not named each layer takes what `goal` says.
+        goal: by what protocols are chosen: "auto" is the least seconds on `network`, rounds of
+            parallel layers counted once; "least-bytes"; or "fewest-rounds".
+        prepared: the offline phase is prepared ahead (`veilgraph prepare`), and no part of the
+            price of protocols.
+        most_store: bytes that an inference prepared ahead may take in a party's store.
+        roles: "rotated" lets parties take turns in the roles of rep3's protocols, so that all links
+            carry the same; "fixed" saves a round a layer, and two parties send nearly all; "auto"
+            is whatever `goal` prefers.
         state: of each input that is a state, the output that it is in the next run: {"count":
             "count_next"}. Parties keep shares of it from run to run, and nobody sees it; it is zero
             at first. Its next value is revealed where `receivers` names it, and else to nobody.
@@ -195,7 +209,10 @@ def compile(
         keep_clips=keep_clips,
         public=tuple(public),
         protection=_protection(protect_weights, chosen),
-        counts_offline=count_offline,
+        goal=_one_of(Goal, goal, "Protocols can't be chosen by"),
+        roles=_one_of(Roles, roles, "Roles can't be"),
+        is_prepared=prepared,
+        most_store=most_store,
     )
     programs = [
         Program(chosen, each, graph)
@@ -298,6 +315,15 @@ def _require_error(max_error: object) -> None:
         )
 
 
+def _one_of(kind: type[Choosable], given: str, refusal: str) -> Choosable:
+    """What a user wrote, as one of an enumeration's members."""
+    try:
+        return kind(given)
+    except ValueError:
+        known = " or ".join(str(member.value) for member in kind)
+        raise UsageError(f"{refusal} {given!r}.", f"Take {known}.") from None
+
+
 def _ring_bits(ring: int | str) -> int | None:
     if ring == "auto":
         return None
@@ -368,7 +394,10 @@ def _manifest(program: Program) -> Manifest:
             "keep_clips": program.options.keep_clips,
             "public": list(program.options.public),
             "protocols": {op: variant.name for op, variant in chosen.protocols.items()},
-            "count_offline": program.options.counts_offline,
+            "goal": program.options.goal.value,
+            "prepared": program.options.is_prepared,
+            "most_store": program.options.most_store,
+            "roles": program.options.roles.value,
             "reveal_as": {name: str(form) for name, form in program.options.reveal_as.items()},
         },
     )

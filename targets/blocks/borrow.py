@@ -9,18 +9,29 @@ products of these masks are dealt.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import reduce
+from itertools import islice
 from operator import and_, xor
 
 from veilgraph.ir.party.program import Value, stack
 from veilgraph.ir.types import planes
-from veilgraph.targets.blocks.digits import Factor, Group, Split, Term, cheapest
-from veilgraph.targets.blocks.window import Compare, Parts
+from veilgraph.targets.blocks.digits import (
+    TASTES,
+    Factor,
+    Group,
+    Split,
+    Taste,
+    Term,
+    cheapest,
+)
+from veilgraph.targets.blocks.opened_products import OpenedProducts
+from veilgraph.targets.blocks.table import tabled
+from veilgraph.targets.blocks.window import Bit, Compare, Parts, opened_bit
 from veilgraph.targets.suite import Provider
 
-ROUND_BITS = 100  # an element, that a round less may cost; merges of four or five digits pay
+TOGETHER = 32  # planes
 
 
 @dataclass(frozen=True)
@@ -31,23 +42,34 @@ class Digit:
     P: Parts | None
 
 
-def compare_with(round_bits: int) -> Compare:
-    """The comparison that sends least, where a round is worth so many bits an element."""
+def compare_by(taste: Taste) -> Compare:
+    """The comparison whose digits and merges are cut to a taste."""
 
-    def compare(d: Provider, c: Value, r: Value, low: int, count: int) -> Parts:
-        """[c < r] on `count` bits from `low` up.  A round for each level of merges."""
-        return borrow(d, c, r, low, cheapest(count, round_bits))
+    def compare(
+        d: Provider, c: Value, r: Value, low: int, count: int, flip: Value | None = None
+    ) -> Bit:
+        """[c < r] on `count` bits from `low` up, XOR `flip`.  1 + L rounds."""
+        return borrow(d, c, r, low, cheapest(count, taste), flip)
 
     return compare
 
 
-def borrow(d: Provider, c: Value, r: Value, low: int, split: Split) -> Parts:
-    """Parts, by XOR, of [c < r] on as many bits from `low` up as the split has."""
+# The first is taken where nothing is chosen.
+COMPARISONS: Mapping[str, Compare] = {name: compare_by(taste) for name, taste in TASTES.items()}
+
+
+def borrow(d: Provider, c: Value, r: Value, low: int, split: Split, flip: Value | None) -> Bit:
+    """[c < r] on as many bits from `low` up as the split has, XOR a bit that the provider knows."""
     digits = first_level(d, c, r, low, split)
-    for groups in split.levels:
+    for groups in split.merges:
         rest = iter(digits)
         digits = [merged(d, group, [next(rest) for _ in range(group.size)]) for group in groups]
-    return digits[0].G
+    own = digits[-1].G
+    if flip is not None:
+        own = tuple(map(xor, own, d.deal(flip)))
+    if split.table is None:
+        return opened_bit(d, own)
+    return tabled(d, split.table, _factors(split.table, digits), own)
 
 
 def first_level(d: Provider, c: Value, r: Value, low: int, split: Split) -> list[Digit]:
@@ -56,9 +78,7 @@ def first_level(d: Provider, c: Value, r: Value, low: int, split: Split) -> list
     bits = [x.bits(low, sum(split.sizes)) for x in (r, c)]
     for start, size, count in split.runs:
         own, public = ([x.plane(start + j, count, size) for j in range(size)] for x in bits)
-        rows = thermometer(own)
-        dealt = d.deal(stack(rows))
-        parts = [[part.plane(j * count, count) for j in range(len(rows))] for part in dealt]
+        parts = dealt_rows(d, thermometer(own), count)
         G = [_picked(found, public) for found in parts]
         E = [_at_least(found, public, i == 0) for i, found in enumerate(parts)]
         P = [reached ^ above for reached, above in zip(E, G, strict=True)]
@@ -69,39 +89,70 @@ def first_level(d: Provider, c: Value, r: Value, low: int, split: Split) -> list
     return digits
 
 
-def thermometer(bits: Sequence[Value]) -> list[Value]:
-    """[digit > j] for 0 <= j < 2^b - 1, of a digit's b bits, the lowest first."""
-    *lower, top = bits
-    if not lower:
-        return [top]
-    below = thermometer(lower)
-    both = [top & row for row in below]
-    return [*(top ^ row ^ same for row, same in zip(below, both, strict=True)), top, *both]
+def dealt_rows(d: Provider, rows: Iterator[tuple[int, Value]], count: int) -> list[list[Value]]:
+    """Each member's parts of rows of `count` planes, in the order of their numbers.
+
+    They are dealt a few at a time: of a wide digit no processor has registers for all.
+    """
+    found: list[dict[int, Value]] = [{} for _ in d.members]
+    while group := dict(islice(rows, max(1, TOGETHER // count))):
+        dealt = d.deal(stack([*group.values()]))
+        for own, part in zip(found, dealt, strict=True):
+            own.update({j: part.plane(i * count, count) for i, j in enumerate(group)})
+    return [[own[j] for j in range(len(own))] for own in found]
+
+
+def thermometer(bits: Sequence[Value]) -> Iterator[tuple[int, Value]]:
+    """(j, [digit > j]) for 0 <= j < 2^b - 1, of a digit's b bits, the lowest first.
+
+    Each row is done with before others begin, so few values are alive at once.
+    """
+    for known, top in enumerate(bits):
+        yield from _rows_of(bits, top, (1 << known) - 1, known + 1)
+
+
+def _rows_of(bits: Sequence[Value], row: Value, j: int, known: int) -> Iterator[tuple[int, Value]]:
+    """The rows that come of [digit > j] on `known` low bits."""
+    if known == len(bits):
+        yield j, row
+        return
+    top = bits[known]
+    both = top & row
+    yield from _rows_of(bits, top ^ row ^ both, j, known + 1)
+    yield from _rows_of(bits, both, j + (1 << known), known + 1)
 
 
 def _picked(rows: Sequence[Value], digit: Sequence[Value]) -> Value:
     """[r > a]: the row of a public digit a, where the last one, [r > 2^b - 1], is 0."""
-    found: list[Value | None] = [*rows, None]
-    for bit in digit:
-        found = [_of_two(bit, *pair) for pair in zip(found[::2], found[1::2], strict=True)]
-    assert found[0] is not None
-    return found[0]
+    found = _at([*rows, None], digit)
+    assert found is not None
+    return found
+
+
+def _at(rows: Sequence[Value | None], digit: Sequence[Value]) -> Value | None:
+    """The row that a public digit names; None is 0.  One half after the other: few are alive."""
+    if len(rows) == 1:
+        return rows[0]
+    *lower, top = digit
+    half = len(rows) // 2
+    return _of_two(top, _at(rows[:half], lower), _at(rows[half:], lower))
 
 
 def _at_least(rows: Sequence[Value], digit: Sequence[Value], is_first: bool) -> Value:
     """[r > a - 1]: the row before, where the first one, [r > -1], is 1: the first member's part."""
-    bit, *others = digit
-    lowest = (bit & rows[0]) ^ ~bit if is_first else bit & rows[0]
-    pairs = zip(rows[1::2], rows[2::2], strict=True)
-    found = [lowest, *(_of_two(bit, *pair) for pair in pairs)]
-    for bit in others:
-        found = [_of_two(bit, *pair) for pair in zip(found[::2], found[1::2], strict=True)]
-    return found[0]
+    found = _at([None, *rows], digit)
+    assert found is not None
+    return found ^ ~reduce(or_, digit) if is_first else found
 
 
-def _of_two(bit: Value, zero: Value | None, one: Value | None) -> Value:
-    """`one` where the bit is set, else `zero`; no value is 0."""
-    assert zero is not None
+def or_(x: Value, y: Value) -> Value:
+    return x ^ y ^ (x & y)
+
+
+def _of_two(bit: Value, zero: Value | None, one: Value | None) -> Value | None:
+    """`one` where the bit is set, else `zero`; None is 0."""
+    if zero is None:
+        return None if one is None else bit & one
     return zero & ~bit if one is None else zero ^ (bit & (zero ^ one))
 
 
@@ -109,7 +160,7 @@ def merged(d: Provider, group: Group, digits: Sequence[Digit]) -> Digit:
     """The digits of a group as one.  1 round; a bit a factor of each member."""
     if group.size == 1:
         return digits[0]
-    parts = {factor: _bit(digits[factor[1]], factor[0]) for factor in group.factors}
+    parts = _factors(group, digits)
     mask = d.random(digits[0].G[0].shape, planes(len(parts)))
     masked = [stack([part[i] for part in parts.values()]) ^ m for i, m in enumerate(mask.parts)]
     opened = d.opened(masked)
@@ -119,6 +170,11 @@ def merged(d: Provider, group: Group, digits: Sequence[Digit]) -> Digit:
     G = _sum(d, group.generating, public, hidden)
     P = _sum(d, group.passing, public, hidden) if group.passing else None
     return Digit(tuple(map(xor, own, G)), P)
+
+
+def _factors(group: Group, digits: Sequence[Digit]) -> dict[Factor, Parts]:
+    """The bits of digits that a group's merge opens."""
+    return {factor: _bit(digits[factor[1]], factor[0]) for factor in group.factors}
 
 
 def _bit(digit: Digit, name: str) -> Parts:
@@ -150,7 +206,7 @@ def _sum(
     hidden: Mapping[Term, Parts],
 ) -> Parts:
     """Parts of the XOR of terms, each factor the XOR of what is public and what is hidden of it."""
-    opened = _Products(public)
+    opened = OpenedProducts(public)
     found: list[Value | None] = [None] * len(d.members)
     for masks, parts in hidden.items():
         rests = [opened[term - masks] for term in terms if masks <= term]
@@ -160,24 +216,3 @@ def _sum(
                 found[i] = own if (before := found[i]) is None else before ^ own
     first, *others = (part for part in found if part is not None)
     return d.plus_public((first, *others), reduce(xor, [opened.whole(term) for term in terms]))
-
-
-class _Products(dict[Term, Value | None]):
-    """Products of opened bits, each made once of a smaller one; of none: None, which is 1."""
-
-    def __init__(self, public: Mapping[Factor, Value]) -> None:
-        super().__init__({frozenset(): None})
-        self._public = public
-
-    def whole(self, term: Term) -> Value:
-        """Of all factors of a term."""
-        found = self[term]
-        assert found is not None, "a term has factors"
-        return found
-
-    def __missing__(self, term: Term) -> Value:
-        *fewer, last = sorted(term)
-        rest = self[frozenset(fewer)]
-        made = self._public[last] if rest is None else rest & self._public[last]
-        self[term] = made
-        return made

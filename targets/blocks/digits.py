@@ -1,11 +1,13 @@
 """How the bits of a comparison are cut into digits, and digits merged: rounds for dealt bits.
 
-    16 bits       digits of 4 bits, one merge of four      60 + 15 dealt, 6 opened, 1 round
+    16 bits       digits of 8 bits, a table                510 dealt, 2 opened, no round
+                  digits of 4 bits, one merge of four      60 + 15 dealt, 6 opened, 1 round
                   digits of 2 bits, merged by twos         24 + 11 dealt, 18 opened, 3 rounds
 
 A digit of b bits costs its provider a thermometer of 2^b - 1 dealt bits, and nothing online. A
 merge of F digits takes one round, in which each digit's two bits are opened under masks, and the
-products of these masks are dealt: their number doubles with F.
+products of these masks are dealt: their number doubles with F. A table needs no round for the last
+merge, for it is done with the opening of the result; its monomials are dealt as words (table.py).
 """
 
 from __future__ import annotations
@@ -20,6 +22,29 @@ Term = frozenset[Factor]  # a product of factors
 
 WIDEST_DIGIT = 8  # bits: 255 dealt ones
 MOST_MERGED = 6  # digits, in one round
+MOST_TABLED = 4  # digits: 21 monomials
+
+
+@dataclass(frozen=True)
+class Taste:
+    """What digits and merges are cut for.
+
+    Attributes:
+        round_bits: an element, that a round less may cost.
+        has_table: whether a table makes the last merge.
+        word_bits: what a table's monomial is counted as; what multiplies it decides.
+    """
+
+    round_bits: int
+    has_table: bool = False
+    word_bits: int = 100
+
+
+TASTES = {
+    "merges": Taste(100),  # merges of four or five digits pay
+    "least-bits": Taste(0),
+    "table": Taste(4000, has_table=True),
+}
 
 
 @dataclass(frozen=True)
@@ -59,6 +84,11 @@ class Group:
         found = {s for term in (*self.generating, *self.passing) for s in _subsets(term, 2)}
         return tuple(sorted(found, key=lambda product: (len(product), sorted(product))))
 
+    @property
+    def monomials(self) -> tuple[Term, ...]:
+        """Of which masks a table has the products, those of one mask first."""
+        return (*(frozenset({factor}) for factor in self.factors), *self.products)
+
 
 def _subsets(term: Term, least: int) -> Iterator[Term]:
     for count in range(least, len(term) + 1):
@@ -72,10 +102,12 @@ class Split:
     Attributes:
         sizes: bits of each digit; at most two sizes, the larger ones lowest.
         fan_in: digits that a merge makes one of.
+        has_table: the last merge is a table.
     """
 
     sizes: tuple[int, ...]
     fan_in: int
+    has_table: bool = False
 
     @property
     def levels(self) -> tuple[tuple[Group, ...], ...]:
@@ -89,13 +121,23 @@ class Split:
         return tuple(found)
 
     @property
+    def merges(self) -> tuple[tuple[Group, ...], ...]:
+        """The levels that are rounds of their own: all, but for a table's."""
+        return self.levels[:-1] if self.table else self.levels
+
+    @property
+    def table(self) -> Group | None:
+        """The digits that are left for a table; None without one."""
+        return self.levels[-1][0] if self.has_table and self.levels else None
+
+    @property
     def rounds(self) -> int:
         """Of all merges."""
-        return len(self.levels)
+        return len(self.merges)
 
     @property
     def opened_bits(self) -> int:
-        """Of each party, by all merges."""
+        """Of each party, by all merges, and for a table."""
         return sum(len(g.factors) for level in self.levels for g in level if g.size > 1)
 
     @property
@@ -106,7 +148,12 @@ class Split:
     @property
     def product_bits(self) -> int:
         """Dealt, of all merges."""
-        return sum(len(g.products) for level in self.levels for g in level if g.size > 1)
+        return sum(len(g.products) for level in self.merges for g in level if g.size > 1)
+
+    @property
+    def monomials(self) -> int:
+        """Of the table, each dealt as a word of whatever the result multiplies."""
+        return len(self.table.monomials) if self.table else 0
 
     @property
     def sent_bits(self) -> int:
@@ -128,10 +175,16 @@ class Split:
 
 
 @cache
-def cheapest(count: int, round_bits: int) -> Split:
-    """The split of `count` bits that sends least, where a round is worth `round_bits` of them."""
-    found = (Split(sizes, fan_in) for sizes in _even(count) for fan_in in range(2, MOST_MERGED + 1))
-    return min(found, key=lambda split: split.sent_bits + round_bits * split.rounds)
+def cheapest(count: int, taste: Taste) -> Split:
+    """The split of `count` bits that is most to a taste."""
+    fans = range(2, MOST_MERGED + 1)
+    found = (Split(sizes, fan, taste.has_table) for sizes in _even(count) for fan in fans)
+
+    def cost(split: Split) -> int:
+        rounds = taste.round_bits * split.rounds
+        return split.sent_bits + rounds + taste.word_bits * split.monomials
+
+    return min((s for s in found if not s.table or s.table.size <= MOST_TABLED), key=cost)
 
 
 def _even(count: int) -> Iterator[tuple[int, ...]]:

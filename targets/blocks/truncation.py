@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from veilgraph.ir.party.program import Value, select
 from veilgraph.ir.types import words
-from veilgraph.targets.blocks.window import Compare, Parts, opened_bit, opened_window
+from veilgraph.targets.blocks.window import Compare, Parts, opened_window
 from veilgraph.targets.suite import Provider
 
 
@@ -72,7 +72,7 @@ def with_overflow(d: Provider, c: Value, r: Value, f: int, K: int) -> Parts:
 
 
 def rounded_off(d: Provider, parts: Sequence[Value], f: int, K: int, compare: Compare) -> Parts:
-    """Parts of floor(z / 2^f + 1/2) in Z_2^K.  The rounds of `compare`, and 2.
+    """Parts of floor(z / 2^f + 1/2) in Z_2^K.  The rounds of `compare`, and 1.
 
     The truncation of z + 2^(f-1) was rounded up where the low bits of c are below those of r: that
     bit is taken off again. What is left is a function of z, whatever anybody knows of c and r.
@@ -80,5 +80,5 @@ def rounded_off(d: Provider, parts: Sequence[Value], f: int, K: int, compare: Co
     half = parts[0].program.const(1 << (f - 1), (), parts[0].type)
     c, r = opened_window(d, d.plus_public(parts, half))
     y = of_opened(d, c, r, f, K)
-    up = opened_bit(d, compare(d, c, r, 0, f)).to_words(d, K)
+    up = compare(d, c, r, 0, f).to_words(d, K)
     return d.each([part - bit for part, bit in zip(y, up, strict=True)])

@@ -8,35 +8,57 @@ docs/protocols.md has the argument.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Protocol
 
 from veilgraph.ir.party.program import Value, select
 from veilgraph.ir.types import planes, words
 from veilgraph.targets.suite import Provider
 
 Parts = tuple[Value, ...]  # one a member
-# Of the members and their provider, c, r, the lowest bit and how many: parts of [c < r], by XOR.
-Compare = Callable[[Provider, Value, Value, int, int], Parts]
+
+
+class Pad(Protocol):
+    """A bit that the provider knows something of and the members nothing, as a factor."""
+
+    def times(self, d: Provider, value: Value, whole: Parts) -> Parts:
+        """Parts of the bit times what the provider knows and has dealt in `whole`.  Offline."""
+
+    def to_words(self, d: Provider, bits: int) -> Parts:
+        """Parts of the bit in Z_2^bits.  Offline."""
+
+
+@dataclass(frozen=True)
+class Known:
+    """A bit that the provider knows.  As a factor it is one dealt value."""
+
+    bit: Value
+
+    def times(self, d: Provider, value: Value, whole: Parts) -> Parts:
+        zero = d.own(value.program.const(0, value.shape, value.type))
+        return d.deal(select(self.bit, value, zero))
+
+    def to_words(self, d: Provider, bits: int) -> Parts:
+        return d.deal(self.bit.to_words(bits))
 
 
 @dataclass(frozen=True)
 class Bit:
-    """A bit that nobody knows: the XOR of one that the members know, and one that the provider
-    knows."""
+    """A bit that nobody knows: the XOR of one that the members know, and of a pad."""
 
     opened: Value
-    pad: Value
+    pad: Pad
 
     def times(self, d: Provider, value: Value) -> Parts:
-        """Parts of the bit times what the provider knows.  Offline; two values are dealt."""
-        zero = d.own(value.program.const(0, value.shape, value.type))
-        whole, under = d.deal(value), d.deal(select(self.pad, value, zero))
+        """Parts of the bit times what the provider knows.  Offline; a value and its pad's."""
+        whole = d.deal(value)
+        under = self.pad.times(d, value, whole)
         return self._picked([a - b for a, b in zip(whole, under, strict=True)], under)
 
     def to_words(self, d: Provider, bits: int) -> Parts:
-        """Parts of the bit in Z_2^bits.  Offline; one value is dealt."""
-        under = d.deal(self.pad.to_words(bits))
+        """Parts of the bit in Z_2^bits.  Offline; its pad's."""
+        under = self.pad.to_words(d, bits)
         one = under[0].program.const(1, under[0].shape, under[0].type)
         first, *others = under
         return self._picked([one - first, *(-part for part in others)], under)
@@ -46,10 +68,19 @@ class Bit:
         return tuple(select(self.opened, one, zero) for one, zero in pairs)
 
 
+class Compare(Protocol):
+    """[c < r] of members who know c and a provider who knows r."""
+
+    def __call__(
+        self, d: Provider, c: Value, r: Value, low: int, count: int, flip: Value | None = None
+    ) -> Bit:
+        """[c < r] on `count` bits from `low` up, XOR a bit `flip` that the provider knows."""
+
+
 def opened_bit(d: Provider, parts: Sequence[Value]) -> Bit:
     """A bit in parts, opened under one that the provider knows.  1 round; 1 bit of each member."""
     pad = d.random(parts[0].shape, planes(1))
-    return Bit(d.opened_under(parts, pad.parts), pad.value)
+    return Bit(d.opened_under(parts, pad.parts), Known(pad.value))
 
 
 def opened_window(d: Provider, parts: Sequence[Value]) -> tuple[Value, Value]:
@@ -59,7 +90,7 @@ def opened_window(d: Provider, parts: Sequence[Value]) -> tuple[Value, Value]:
 
 
 def non_negative(d: Provider, c: Value, r: Value, dropped: int, compare: Compare) -> Bit:
-    """Whether z >= 0, from bits t .. w - 1 of c and r.  The rounds of `compare`, and 1.
+    """Whether z >= 0, from bits t .. w - 1 of c and r.  The rounds of `compare`.
 
     Exact for t = 0; else z in (-2^t, 0) may be called non-negative, and z >= 0 never negative.
     """
@@ -67,9 +98,8 @@ def non_negative(d: Provider, c: Value, r: Value, dropped: int, compare: Compare
     bits = window - dropped - 1
     c_top, r_top = c.bits(window - 1), r.bits(window - 1)
     if not bits:
-        return Bit(~c_top, r_top)
-    below = zip(compare(d, c, r, dropped, bits), d.deal(r_top), strict=True)
-    differs = opened_bit(d, [b ^ top for b, top in below])
+        return Bit(~c_top, Known(r_top))
+    differs = compare(d, c, r, dropped, bits, flip=r_top)
     return Bit(~(differs.opened ^ c_top), differs.pad)
 
 

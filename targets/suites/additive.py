@@ -11,9 +11,9 @@ parties but one draw their parts, and that one is sent its own: k bits a value, 
 
 Costs below are bits an element: online of one party to one other, offline of the dealer to all
 parties together. k is the ring's width, K that of the result. Comparing n bits takes T bits of
-thermometers, and L rounds of merges, which open V bits and take Q bits of products
-(targets/blocks/digits.py). Truncating by f bits takes l = min(k, K + f) bits of the operand,
-e = max(0, K - k + f) for its overflow, and o = min(e, 1).
+thermometers, and L rounds of merges, which open V bits and take Q bits of products; a table takes Y
+monomials (targets/blocks/digits.py). Truncating by f bits takes l = min(k, K + f) bits of the
+operand, e = max(0, K - k + f) for its overflow, and o = min(e, 1).
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from veilgraph.ir.roles import DEALER
 from veilgraph.ir.secret.exponential import Pieces
 from veilgraph.ir.secret.fourier import Waves
 from veilgraph.ir.types import Type
-from veilgraph.targets.blocks.borrow import ROUND_BITS, compare_with
+from veilgraph.targets.blocks.borrow import COMPARISONS
 from veilgraph.targets.blocks.linear import (
     LINEAR,
     add,
@@ -258,7 +258,8 @@ def _at_each(p: Parties, parts: Sequence[Value]) -> Sharing:
 
 # Comparison
 
-ADDITIVE.protocol("compare", variant="few-rounds")(compare_with(ROUND_BITS))
+for name, comparison in COMPARISONS.items():
+    ADDITIVE.protocol("compare", variant=name)(comparison)
 
 
 def _compare(p: Parties) -> Compare:
@@ -268,7 +269,8 @@ def _compare(p: Parties) -> Compare:
 
 @ADDITIVE.protocol("round_off")
 def round_off(p: Parties, op: Operation, z: Sharing) -> Sharing:
-    """floor(z / 2^f + 1/2) in Z_2^K.  2 + L rounds; l + 1 + V bits online, 2K + e + T + Q offline.
+    """floor(z / 2^f + 1/2) in Z_2^K.  2 + L rounds; l + 1 + V bits online,
+    2K + e + T + Q + Y K offline.
 
     Of n = f compared bits. The truncation of z + 2^(f-1), without the bit by which it was rounded
     up.
@@ -284,7 +286,7 @@ def round_off(p: Parties, op: Operation, z: Sharing) -> Sharing:
 @ADDITIVE.protocol("truncate_relu", rounding=Rounding.KNOWN)
 def truncate_relu(p: Parties, op: Operation, z: Sharing) -> Sharing:
     """max(floor((z + tau) / 2^f), 0) in Z_2^K.  2 + L rounds; m + 1 + V bits online,
-    3K + 2e + 1 + T + Q offline.
+    3K + 2e + 1 + T + Q + Y (2K + e) offline.
 
     Of n = m - t - 1 compared bits, e = max(0, K - w + f). Two parties shift their parts first, so
     m = w - f and t = 0; of more parts' low bits a sum would be rounded by more than one unit, so
@@ -302,7 +304,8 @@ def truncate_relu(p: Parties, op: Operation, z: Sharing) -> Sharing:
 
 @ADDITIVE.protocol("relu")
 def relu(p: Parties, op: Operation, x: Sharing) -> Sharing:
-    """max(x, 0).  2 + L rounds; w + 1 + V bits online, 3k + 2 (k - w) + 1 + T + Q offline.
+    """max(x, 0).  2 + L rounds; w + 1 + V bits online,
+    3k + 2 (k - w) + 1 + T + Q + Y (3k - w) offline.
 
     Of n = w - t - 1 compared bits.
     """
@@ -314,7 +317,8 @@ def relu(p: Parties, op: Operation, x: Sharing) -> Sharing:
 
 @ADDITIVE.protocol("step")
 def step(p: Parties, op: Operation, x: Sharing) -> Sharing:
-    """1 where x >= 0, else 0.  2 + L rounds; w + 1 + V bits online, k + 1 + T + Q offline.
+    """1 where x >= 0, else 0.  2 + L rounds; w + 1 + V bits online,
+    k + 1 + T + Q + Y k offline.
 
     Of n = w - t - 1 compared bits.
     """

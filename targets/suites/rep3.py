@@ -14,9 +14,9 @@ what they need: it knows nothing of how they round.
 
 Costs below are bits of all three parties together, an element. k is the ring's width, K that of the
 result. Comparing n bits takes T bits of thermometers, and L rounds of merges, which open V bits at
-each of two parties and take Q bits of products (targets/blocks/digits.py). Truncating by f bits
-takes l = min(k, K + f) bits of the operand, e = max(0, K - k + f) for its overflow, and
-o = min(e, 1).
+each of two parties and take Q bits of products; a table takes Y monomials
+(targets/blocks/digits.py). Truncating by f bits takes l = min(k, K + f) bits of the operand,
+e = max(0, K - k + f) for its overflow, and o = min(e, 1).
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from functools import reduce
 
 from veilgraph.ir.party.program import Shape, Value, join, select
 from veilgraph.ir.types import Type, planes, words
-from veilgraph.targets.blocks.borrow import ROUND_BITS, compare_with
+from veilgraph.targets.blocks.borrow import COMPARISONS
 from veilgraph.targets.blocks.linear import (
     LINEAR,
     add,
@@ -212,6 +212,7 @@ REP3 = Suite(
     reveal=reveal,
     reveal_truncated=reveal_truncated,
     states=States(from_state, keep),
+    rotates=True,
 )
 
 
@@ -412,7 +413,8 @@ def truncate(p: Parties, op: Operation, z: Sharing) -> Sharing:
 
 # Comparison
 
-REP3.protocol("compare", variant="few-rounds")(compare_with(ROUND_BITS))
+for name, comparison in COMPARISONS.items():
+    REP3.protocol("compare", variant=name)(comparison)
 
 
 def _compare(p: Parties) -> Compare:
@@ -423,7 +425,7 @@ def _compare(p: Parties) -> Compare:
 @REP3.protocol("round_off")
 def round_off(p: Parties, op: Operation, z: Sharing) -> Sharing:
     """floor(z / 2^f + 1/2) in Z_2^K.  4 + L rounds; 3l + 2V + 2 + 2K bits online,
-    2K + e + T + Q offline.
+    2K + e + T + Q + Y K offline.
 
     Of n = f compared bits, and z additive. The truncation of z + 2^(f-1), without the bit by which
     it was rounded up.
@@ -444,7 +446,7 @@ def round_off(p: Parties, op: Operation, z: Sharing) -> Sharing:
 @REP3.protocol("truncate_relu", rounding=Rounding.SAFE_ROLE)
 def truncate_relu(p: Parties, op: Operation, z: Sharing) -> Sharing:
     """max(floor((z + tau) / 2^f), 0) in Z_2^K.  4 + L rounds; w + 2m + 2V + 2 + 2K bits online,
-    3K + 2e + 1 + T + Q offline.
+    3K + 2e + 1 + T + Q + Y (2K + e) offline.
 
     Of n = m - 1 compared bits, m = w - f, e = max(0, K - m), and z additive; a replicated one takes
     a round and w bits less. The pair of parts is shifted before it is opened.
@@ -464,7 +466,7 @@ def truncate_relu(p: Parties, op: Operation, z: Sharing) -> Sharing:
 @REP3.protocol("relu")
 def relu(p: Parties, op: Operation, x: Sharing) -> Sharing:
     """max(x, 0).  3 + L rounds; 2w + 2V + 2 + 2k bits online,
-    3k + 2 (k - w) + 1 + T + Q offline.
+    3k + 2 (k - w) + 1 + T + Q + Y (3k - w) offline.
 
     Of n = w - t - 1 compared bits, and x replicated; an additive one takes a round and w bits more.
     """
@@ -482,7 +484,7 @@ def relu(p: Parties, op: Operation, x: Sharing) -> Sharing:
 @REP3.protocol("step")
 def step(p: Parties, op: Operation, x: Sharing) -> Sharing:
     """1 where x >= 0, else 0.  3 + L rounds; 2w + 2V + 2 + 2k bits online,
-    k + 1 + T + Q offline.
+    k + 1 + T + Q + Y k offline.
 
     Of n = w - t - 1 compared bits, and x replicated; an additive one takes a round and w bits more.
     """
@@ -562,6 +564,10 @@ def _rotated(
     x: Sharing,
     chunks: Sequence[tuple[int, int]],
 ) -> Sharing:
+    if not p.rotates:
+        # Who receives knows nothing of roundings as role 2.
+        turn = 0 if p.receiver is None else _turn(p, p.receiver, 2)
+        return _turned(p, op, body, x, [(0, x.elements, turn)])
     turned = ((*chunk, (role + p.program.layer) % 3) for role, chunk in enumerate(chunks))
     return _turned(p, op, body, x, list(turned))
 

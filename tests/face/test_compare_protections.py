@@ -28,7 +28,8 @@ def compared(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[str, ...]
     named = {name: value.astype(np.float32) for name, value in weights.items()}
     onnx.save(model(nodes, {"x": (256, 4)}, ["y"], named), "mlp.onnx")
     np.savez("x.npz", x=rng.normal(size=(3, 256, 4)).astype(np.float32))
-    return ("compile", "mlp.onnx", "--calibrate", "x.npz", *WAN)
+    # In turns: a receiver in a fixed role knows no threshold, whatever else protects weights.
+    return ("compile", "mlp.onnx", "--calibrate", "x.npz", "--roles", "rotated", *WAN)
 
 
 def test_each_has_its_name_and_what_is_learnt(compared: tuple[str, ...]) -> None:

@@ -54,6 +54,7 @@ LAYER = {
     **dict.fromkeys(("range_low", "range_high"), "a power of two: see below"),
     **dict.fromkeys(("online_bits", "offline_bits", "rounds"), "seen on the wire"),
     "multiply_adds": "follows from shapes",
+    "next_best_seconds": "follows from shapes, rings and windows, which parties compute with",
 }
 LAYOUT = ("axes", "axis", "permutation", "starts", "steps", "low", "high", "kernel", "strides")
 GRAPH = {

@@ -10,14 +10,15 @@ from verbs import Compiled
 from veilgraph.bench.pricing import Machine, computing_parties, predict
 from veilgraph.ir.plan.tables import Layer
 
-FREE = Machine("an endless one", {64: 1e30}, 1e30)
+FREE = Machine("an endless one", {64: 1e30}, 1e30, 1e30, 0)
 
 
 def test_a_machine_has_a_rate_for_each_width() -> None:
-    machine = Machine("m", {32: 1e9, 64: 5e8}, message_bytes_per_second=1e6)
-    assert machine.seconds(1e9, 32, 0) == 1
-    assert machine.seconds(1e9, 40, 0) == 2
-    assert machine.seconds(0, 64, 3e6) == 3
+    machine = Machine("m", {32: 1e9, 64: 5e8}, 1e6, 2e6, round_seconds=0)
+    assert machine.multiplying(1e9, 32) == 1
+    assert machine.multiplying(1e9, 40) == 2
+    assert machine.dealing(1e6, 2e6) == 3
+    assert machine.answering(1e6, 2e6) == 2.5
 
 
 def test_network_alone_costs_rounds_and_the_busiest_link(digits: Compiled) -> None:
@@ -29,7 +30,7 @@ def test_network_alone_costs_rounds_and_the_busiest_link(digits: Compiled) -> No
 
 
 def test_computation_is_shared_by_the_parties(digits: Compiled) -> None:
-    machine = Machine("m", {64: 1e6}, 1e30)
+    machine = Machine("m", {64: 1e6}, 1e30, 1e30, 0)
     slower = predict(digits.plan, "lan", machine).online_seconds
     network = predict(digits.plan, "lan", FREE).online_seconds
     multiply_adds = sum(layer.multiply_adds for layer in digits.plan.layers)
@@ -37,7 +38,7 @@ def test_computation_is_shared_by_the_parties(digits: Compiled) -> None:
 
 
 def test_each_layer_computes_in_its_own_ring(digits: Compiled) -> None:
-    machine = Machine("m", {32: 2e6, 64: 1e6}, 1e30)
+    machine = Machine("m", {32: 2e6, 64: 1e6}, 1e30, 1e30, 0)
     layers = tuple(
         Layer(f"fc{bits}", "matmul", ring_bits=bits, multiply_adds=300) for bits in (32, 40)
     )
@@ -54,7 +55,9 @@ def test_layers_of_one_name_are_joined_and_weights_left_out(digits: Compiled) ->
         Layer("fc", "truncate", ring_bits=32, frac_bits=12, online_bits=800, rounds=2),
         Layer("fc", "reveal", ring_bits=32, frac_bits=12, online_bits=32, rounds=1),
     )
-    found = predict(replace(digits.plan, layers=layers), "lan", Machine("m", {64: 1e6}, 1e6))
+    found = predict(
+        replace(digits.plan, layers=layers), "lan", Machine("m", {64: 1e6}, 1e6, 1e6, 0)
+    )
     rows = [(p.name, p.ops, p.rounds, p.online_bytes, p.multiply_adds) for p in found.layers]
     assert rows == [
         ("x", ("input",), 0, 12, 0),
@@ -63,7 +66,7 @@ def test_layers_of_one_name_are_joined_and_weights_left_out(digits: Compiled) ->
     ]
     joined = found.layers[1]
     assert joined.last.frac_bits == 12
-    seconds = 2 * 1e-4 + (100 // 6) / 1.25e9 + 200 / 1e6 + 100 / 3 / 1e6
+    seconds = 2 * 1e-4 + (100 // 6) / 1.25e9 + 200 / 1e6 + 100 / 3 / 1e6  # nothing is dealt
     assert joined.seconds == pytest.approx(seconds)
     assert sum(price.share for price in found.layers) == pytest.approx(1)
 

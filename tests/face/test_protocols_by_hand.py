@@ -1,4 +1,4 @@
-"""`compile --protocol` and `--online-only`, and where `inspect` says what was chosen."""
+"""`compile --protocol` and `--prepared`, and where `inspect` says what was chosen."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def compiling(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[object, 
 
 def test_the_layers_say_what_was_chosen(compiling: tuple[object, ...], tmp_path: Path) -> None:
     plan = tmp_path / "model.plan"
-    done = run_verb(*compiling, "--protocol", "compare=ripple", "--online-only")
+    done = run_verb(*compiling, "--protocol", "compare=ripple", "--prepared")
     assert done.exit_code == 0, done.stderr
     assert "truncate_relu (compare=ripple)" in run_verb("inspect", plan, "--layers").stdout
     (hidden,) = (
@@ -33,21 +33,21 @@ def test_the_layers_say_what_was_chosen(compiling: tuple[object, ...], tmp_path:
         "truncate_relu": "compare=ripple"
     }
     options = veilgraph.Plan.load(plan).manifest.options
-    assert (options["protocols"], options["count_offline"]) == ({"compare": "ripple"}, False)
+    assert (options["protocols"], options["prepared"]) == ({"compare": "ripple"}, True)
 
 
 def test_by_default_both_phases_count(compiling: tuple[object, ...], tmp_path: Path) -> None:
     assert run_verb(*compiling).exit_code == 0
     options = veilgraph.Plan.load(tmp_path / "model.plan").manifest.options
-    assert (options["protocols"], options["count_offline"]) == ({}, True)
+    assert (options["protocols"], options["prepared"]) == ({}, False)
 
 
 @pytest.mark.parametrize(
     ("more", "sentence"),
     [
-        (("compare=ripple", "compare=few-rounds"), "--protocol names `compare` twice."),
+        (("compare=ripple", "compare=merges"), "--protocol names `compare` twice."),
         (("compare",), "`compare` should read NAME=..."),
-        (("compare=tables",), "Suite additive has no variant `tables` of `compare`."),
+        (("compare=lines",), "Suite additive has no variant `lines` of `compare`."),
         (("gelu=ripple",), "Suite additive has no protocol for `gelu`."),
     ],
 )

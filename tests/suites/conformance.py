@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -29,15 +29,16 @@ CLIENTS = ("gina", "hugo")
 
 @dataclass(frozen=True)
 class Setting:
-    """A suite, and how many parties compute."""
+    """A suite, how many parties compute, and the variant of comparisons that is taken."""
 
     suite: Suite
     computing: int
     clients: int = 0
+    comparison: str = ""  # the suite's first
 
     def __str__(self) -> str:
         fewest, most = self.suite.security.parties
-        beside = "-client" * self.clients
+        beside = "-client" * self.clients + f"-{self.comparison}" * bool(self.comparison)
         return (
             self.suite.name if fewest == most else f"{self.suite.name}-{self.computing}"
         ) + beside
@@ -52,6 +53,7 @@ class Setting:
             receivers={"y": clients} if clients else {},
             dealer=dealer,
             clients=clients,
+            protocols={"compare": self.comparison} if self.comparison else {},
         )
 
 
@@ -62,6 +64,12 @@ SETTINGS = (
     Setting(SUITES["additive"], 5),
     Setting(SUITES["cleartext"], 1),
 )
+# With each comparison that is not the suite's first.
+COMPARING = tuple(
+    replace(setting, comparison=variant.name)
+    for setting in SETTINGS[:3]
+    for variant in setting.suite.protocols["compare"][1:]
+)
 
 
 class Trace:
@@ -70,7 +78,8 @@ class Trace:
     def __init__(self, setting: Setting, turn: int = 0) -> None:
         self.setting = setting
         self.program = Program(setting.target.everyone)
-        self.parties = setting.target.placed(self.program)
+        target = setting.target
+        self.parties = replace(target.placed(self.program), chosen=target.protocols)
         self.expanded = Expanded(self.program)
         for _ in range(turn):  # protocols take turns in roles, layer by layer
             self._layer("", "")

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from conformance import SETTINGS, Integers, Setting, Trace
+from conformance import COMPARING, SETTINGS, Integers, Setting, Trace
 
 from veilgraph.ir.meaning import integers
 from veilgraph.ir.meaning.integers import Windows
@@ -24,6 +24,7 @@ WINDOWS = (
 )
 
 settings = pytest.mark.parametrize("setting", SETTINGS, ids=str)
+variants = pytest.mark.parametrize("setting", [*SETTINGS, *COMPARING], ids=str)
 windows = pytest.mark.parametrize(("k", "w", "t"), WINDOWS)
 
 
@@ -60,7 +61,7 @@ def check_relu(z: Integers, y: Integers, t: int) -> None:
     assert ((y == np.maximum(z, 0)) | passed).all()
 
 
-@settings
+@variants
 @windows
 def test_relu_of_every_secret(setting: Setting, k: int, w: int, t: int) -> None:
     z = np.tile(inside(w, t), max(1, 4096 >> w))
@@ -68,7 +69,7 @@ def test_relu_of_every_secret(setting: Setting, k: int, w: int, t: int) -> None:
     check_relu(z, y, t)
 
 
-@settings
+@variants
 @windows
 def test_step_of_every_secret(setting: Setting, k: int, w: int, t: int) -> None:
     z = np.tile(inside(w, t), max(1, 4096 >> w))
@@ -78,7 +79,7 @@ def test_step_of_every_secret(setting: Setting, k: int, w: int, t: int) -> None:
             assert ((s == (z >= 0)) | ((z < 0) & (z > -(1 << t)) & (s == 1))).all()
 
 
-@settings
+@variants
 @windows
 def test_truncate_relu_of_every_secret(setting: Setting, k: int, w: int, t: int) -> None:
     """The ReLU of the truncated value, exactly: never negative."""
@@ -111,7 +112,7 @@ def test_sizes_and_roles(setting: Setting, op: str, size: int, turn: int, form: 
     assert ((y == low) | (y == high)).all()
 
 
-@settings
+@variants
 @pytest.mark.parametrize(
     ("k", "w", "t"),
     [(24, 20, 5), (32, 29, 12), (32, 31, 0), (40, 34, 14), (52, 51, 20), (64, 40, 16), (64, 63, 0)],

@@ -7,15 +7,14 @@ from collections.abc import Mapping
 from typing import Any
 
 import pytest
-from conformance import SETTINGS, Setting, Trace
+from conformance import COMPARING, SETTINGS, Setting, Trace
 from machines import plan_of
 
 from veilgraph.ir.plan.tables import Layer, Phase
 from veilgraph.ir.secret import exponential as exponentials
 from veilgraph.ir.secret.exponential import Pieces
 from veilgraph.ir.secret.fourier import tables
-from veilgraph.targets.blocks.borrow import ROUND_BITS
-from veilgraph.targets.blocks.digits import cheapest
+from veilgraph.targets.blocks.digits import TASTES, cheapest
 from veilgraph.targets.blocks.window import window_to_shift
 from veilgraph.targets.suite import Sharing
 
@@ -55,9 +54,9 @@ def sizes(setting: Setting, op: str, k: int, K: int, attrs: Mapping[str, Any]) -
         two = setting.suite.name == "rep3" or setting.computing == 2
         w = window_to_shift(w, t, f) if two else max(w, f + 1)
         m, n, e = (w - f, w - f - 1, max(0, K - w + f)) if two else (w, w - t - 1, K - w + f)
-    split = cheapest(n, ROUND_BITS) if n > 0 else cheapest(1, ROUND_BITS)
+    split = cheapest(max(n, 1), TASTES[setting.comparison or next(iter(TASTES))])
     compared = {"L": split.rounds, "V": split.opened_bits}
-    compared |= {"T": split.thermometer_bits, "Q": split.product_bits}
+    compared |= {"T": split.thermometer_bits, "Q": split.product_bits, "Y": split.monomials}
     more = {"l": least, "e": e, "o": min(e, 1), "m": m, "N": len(attrs.get("cosines", ()))}
     more |= {"M": pieces, "g": min(1, setting.computing - 2)}
     return {"k": k, "K": K, "f": f, "w": w, "t": t, "n": n} | compared | more
@@ -171,6 +170,15 @@ def test_docstrings_tell_the_cost(
         check_costs(setting, op, form, k, k, attrs)
 
 
+@pytest.mark.parametrize("op", ["truncate_relu", "relu", "step", "round_off"])
+@pytest.mark.parametrize("setting", COMPARING, ids=str)
+def test_docstrings_tell_the_cost_of_each_comparison(setting: Setting, op: str) -> None:
+    for _, form, variants in (case for case in CASES if case[0] == op):
+        for attrs in variants:
+            check_costs(setting, op, form, 32, 32, attrs)
+            check_costs(setting, op, form, 64, 64, attrs)
+
+
 @pytest.mark.parametrize(("k", "K"), [(32, 48), (32, 40), (48, 40), (64, 40), (64, 24), (40, 64)])
 @pytest.mark.parametrize("case", CONVERTING, ids=lambda case: case[0])
 @pytest.mark.parametrize("setting", [s for s in SETTINGS if s.computing > 1], ids=str)
@@ -268,6 +276,19 @@ def test_the_budget_of_a_relu_between_two(
     assert layer.rounds == 3
     assert layer.online_bits / ELEMENTS / 2 <= online
     assert layer.offline_bits / ELEMENTS <= offline
+
+
+@pytest.mark.parametrize(
+    ("k", "f", "m", "online", "offline"), [(32, 12, 17, 20, 874), (64, 16, 24, 29, 2422)]
+)
+def test_the_budget_of_a_relu_by_a_table(k: int, f: int, m: int, online: int, offline: int) -> None:
+    """A round less than by merges, in both suites."""
+    attrs = {"bits": f, "window_bits": m + f, "dropped_bits": f}
+    for setting in (s for s in COMPARING if s.comparison == "table" and s.computing == 2):
+        layer = measured(setting, "truncate_relu", k, attrs, "additive")
+        assert layer.rounds == 2
+        assert layer.online_bits / ELEMENTS / 2 <= online
+        assert layer.offline_bits / ELEMENTS <= offline
 
 
 @pytest.mark.parametrize(("k", "most_bytes"), [(32, 17), (64, 25)])

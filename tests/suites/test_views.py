@@ -6,7 +6,7 @@ The same protocols, with one draw taken out or known to all, are caught here and
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -33,8 +33,12 @@ from veilgraph.ir.secret.exponential import Pieces
 from veilgraph.ir.secret.fourier import tables
 from veilgraph.ir.types import Kind, Type, planes, words
 from veilgraph.passes.party.verify_masking import MaskingError, coalitions, verify_masking
-from veilgraph.targets.suite import Form, Member, Operation, Parties, Sharing
+from veilgraph.targets.blocks.borrow import borrow
+from veilgraph.targets.blocks.digits import Split
+from veilgraph.targets.blocks.window import Bit, Compare
+from veilgraph.targets.suite import Form, Member, Operation, Parties, Provider, Sharing
 from veilgraph.targets.suites import rep3
+from veilgraph.targets.variants import Variant
 
 REP3_OF_3, ADDITIVE_OF_2, ADDITIVE_OF_3, ADDITIVE_OF_5 = (s for s in SETTINGS if s.computing > 1)
 RUNS = 1 << 17
@@ -51,10 +55,12 @@ class Case:
     attrs: dict[str, Any] = field(default_factory=dict)
     operands: int = 1
     result_bits: int = 0  # of its ring, where it is another
+    tabled: tuple[int, ...] = ()  # digits of a comparison by a table, in place of the suite's
 
     def __str__(self) -> str:
         into = f"-{self.result_bits}" if self.result_bits else ""
-        return f"{self.setting}-{self.op}-{self.form.name}-{self.bits}{into}"
+        table = "".join(f"-{digit}" for digit in self.tabled)
+        return f"{self.setting}-{self.op}-{self.form.name}-{self.bits}{into}{table}"
 
     def protocol(self, program: type[Program] = Program) -> Protocol:
         return Protocol(self.setting, self._body, program, self.tables())
@@ -72,6 +78,9 @@ class Case:
         return [table.view(np.uint64) for table in made]
 
     def _body(self, p: Parties, elements: int) -> Iterable[Value]:
+        if self.tabled:
+            split = Split(self.tabled, len(self.tabled), has_table=True)
+            p = replace(p, chosen={"compare": Variant("tabled", cut_as(split))})
         names = [f"x{j}" for j in range(self.operands)]
         operands = [given(p, name, elements, self.bits, self.form) for name in names]
         suite = self.setting.suite
@@ -106,6 +115,18 @@ class Case:
         return [c for c in found if max(c) < self.setting.computing]
 
 
+def cut_as(split: Split) -> Compare:
+    """The comparison that cuts the bits so, however many there are."""
+
+    def compare(
+        d: Provider, c: Value, r: Value, low: int, count: int, flip: Value | None = None
+    ) -> Bit:
+        assert sum(split.sizes) == count
+        return borrow(d, c, r, low, split, flip)
+
+    return compare
+
+
 def _column(x: Value, number: int) -> Value:
     attrs = {"starts": (0, number), "steps": (1, 1)}
     column = apply(ops.SLICE, (x,), (x.shape[0], 1), x.type, **attrs)
@@ -130,6 +151,7 @@ def exponential(window_bits: int, piece_bits: int, sum_bits: int, **more: int) -
 
 FINER = {"sines": (1 << 19,), "cosine_bits": 2, "factor_bits": 3, "slope": 1}
 SMALL = {"window_bits": 2, "dropped_bits": 0}
+WINDOW_OF_3 = {"window_bits": 3, "dropped_bits": 0}
 TINY = (
     Case(REP3_OF_3, "mul", 3, REPLICATED, operands=2),
     Case(REP3_OF_3, "truncate", 3, REPLICATED, {"bits": 1}),
@@ -160,6 +182,8 @@ TINY = (
     Case(ADDITIVE_OF_2, "step", 2, attrs=SMALL),
     Case(ADDITIVE_OF_2, "relu", 2, attrs=SMALL),
     Case(ADDITIVE_OF_3, "truncate", 3, attrs={"bits": 1}),
+    Case(ADDITIVE_OF_2, "step", 3, attrs=WINDOW_OF_3, result_bits=1, tabled=(1, 1)),
+    Case(REP3_OF_3, "step", 3, REPLICATED, WINDOW_OF_3, result_bits=1, tabled=(1, 1)),
 )
 # Where additive opens to one party alone, some of the masks have nothing to hide.
 SPARE = [c for c in TINY if c.setting is ADDITIVE_OF_2 and c.result_bits == 2]
@@ -200,6 +224,10 @@ SAMPLED = (
     Case(ADDITIVE_OF_2, "maximum", 8, attrs=WIDE, operands=2),
     Case(ADDITIVE_OF_3, "mul", 8, operands=2),
     Case(ADDITIVE_OF_3, "truncate_relu", 8, attrs={"bits": 3, **WIDE}),
+    Case(REP3_OF_3, "relu", 8, REPLICATED, WIDE, tabled=(3, 3)),
+    Case(REP3_OF_3, "step", 8, attrs=WIDE, tabled=(2, 2, 2)),
+    Case(ADDITIVE_OF_2, "truncate_relu", 10, attrs={"bits": 3, **WIDE}, tabled=(2, 2)),
+    Case(ADDITIVE_OF_3, "relu", 8, attrs=WIDE, tabled=(2, 2, 2)),
     Case(ADDITIVE_OF_5, "mul", 8, operands=2),
     Case(ADDITIVE_OF_5, "truncate_relu", 8, attrs={"bits": 3, "window_bits": 6, "dropped_bits": 2}),
 )

@@ -23,7 +23,7 @@ from veilgraph.ir.secret.function_forms import FunctionForm
 from veilgraph.ir.secret.ops import COUNTERPARTS
 from veilgraph.passes.encode.scales.fraction_bits import ScaleProblem, Trial
 from veilgraph.passes.secret.function_protocols import computing
-from veilgraph.passes.secret.protocol_costs import (
+from veilgraph.passes.secret.protocols.costs import (
     FIRST,
     any_tables,
     communication,
@@ -62,7 +62,7 @@ class Tracer:
             x = source(
                 parties_of(self.target), self.target, "x", (SAMPLE,), k, giver=self._source()
             )
-            self._known[key] = communication(x).bits / SAMPLE
+            self._known[key] = communication(x).all_bits / SAMPLE
         return self._known[key]
 
     def a_function(self, k: int, in_bits: int, out_bits: int) -> float:
@@ -104,7 +104,8 @@ class Tracer:
         return self.target.member(clients[0]) if clients else FIRST
 
     def _sent(self, p: Parties, operation: Operation, operands: Sequence[Sharing]) -> int:
-        return of_call(p, self.target, operation, operands).bits
+        _, sent = of_call(p, self.target, operation, operands)
+        return sent.all_bits
 
 
 class Priced(Enum):

@@ -6,48 +6,18 @@ and from those of a machine, which are measured and named with every prediction 
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import TypeAlias
 
-from veilgraph.ir.plan.tables import Layer
+from veilgraph.ir.plan.tables import Layer, Phase
 from veilgraph.ir.roles import CLIENT
-from veilgraph.plans import Cost, PhaseCost, Plan
+from veilgraph.plans import Cost, Plan
 from veilgraph.reports.markup import tag
 from veilgraph.reports.units import counted, seconds
+from veilgraph.targets.machines import MACHINE, Machine
 from veilgraph.targets.networks import Network, network
-
-
-@dataclass(frozen=True)
-class Machine:
-    """How fast one party computes, on one thread.
-
-    Attributes:
-        name: the processor that was measured, for people.
-        multiply_adds_per_second: of matmul and conv2d, for rings up to so many bits.
-        message_bytes_per_second: element-wise work, by the bytes of messages that come of it: a
-            comparison's masks, bit planes and merges grow with what they send.
-    """
-
-    name: str
-    multiply_adds_per_second: Mapping[int, float]
-    message_bytes_per_second: float
-
-    def seconds(self, multiply_adds: float, ring_bits: int, message_bytes: float) -> float:
-        """Time of a party that does so many multiply-adds and sends so many bytes."""
-        widths = sorted(self.multiply_adds_per_second)
-        width = next((width for width in widths if ring_bits <= width), widths[-1])
-        computing = multiply_adds / self.multiply_adds_per_second[width]
-        return computing + message_bytes / self.message_bytes_per_second
-
-
-# Best of six runs of each kernel alone, on a shared machine: convolutions of ResNet-50, a matmul of
-# 512 cubed, a ReLU of a million elements. Products in rings up to 52 bits are IFMA's low halves.
-MACHINE = Machine(
-    name="one core of a 2.6 GHz Xeon with AVX-512",
-    multiply_adds_per_second={32: 1.5e10, 52: 1.0e10, 64: 5.0e9},
-    message_bytes_per_second=4.0e8,
-)
 
 
 @dataclass(frozen=True)
@@ -56,7 +26,9 @@ class LayerPrice:
 
     Attributes:
         ops: of the secret level, in order.
-        protocols: of each op what there was a choice of, as `compare=few-rounds`.
+        protocols: of each op what there was a choice of, as `compare=merges`.
+        next_best: of each op what would have been chosen else, on the network compiled for.
+        next_best_seconds: how much longer the program would then have taken.
         last: the layer whose ring, fraction bits and range are the result's.
         seconds: predicted, offline and online together.
         share: of the seconds of all layers.
@@ -65,6 +37,8 @@ class LayerPrice:
     name: str
     ops: tuple[str, ...]
     protocols: tuple[str, ...]
+    next_best: tuple[str, ...]
+    next_best_seconds: tuple[float, ...]
     last: Layer
     rounds: int
     online_bytes: int
@@ -145,21 +119,41 @@ def predict(plan: Plan, network_name: str | None = None, machine: Machine = MACH
     cost = plan.cost(network_name)
     chosen = network(network_name) if network_name else plan.network
     parties = len(plan.manifest.parties) - len(plan.manifest.named(CLIENT))
-    products = [(layer.multiply_adds / parties, layer.ring_bits) for layer in plan.layers]
+    multiplying = sum(
+        machine.multiplying(layer.multiply_adds / parties, layer.ring_bits) for layer in plan.layers
+    )
+    dealt = _by_party(plan, Phase.OFFLINE, RECEIVER)
+    answering = max(
+        machine.answering(_by_party(plan, Phase.ONLINE, SENDER)[party], dealt[party])
+        for party in plan.programs
+    )
 
-    def phase_seconds(phase: PhaseCost, products: Sequence[tuple[float, int]] = ()) -> float:
-        making = machine.seconds(0, 0, phase.total_bytes / parties)
-        computing = sum(machine.seconds(count, ring_bits, 0) for count, ring_bits in products)
-        return phase.network_seconds + making + computing
+    def dealing(phase: Phase) -> float:
+        sent, received = (_by_party(plan, phase, end) for end in (SENDER, RECEIVER))
+        return max(machine.dealing(sent[party], received[party]) for party in plan.programs)
 
     return Prediction(
         network=chosen,
         cost=cost,
-        setup_seconds=phase_seconds(cost.setup),
-        offline_seconds=phase_seconds(cost.offline),
-        online_seconds=phase_seconds(cost.online, products),
+        setup_seconds=cost.setup.network_seconds + dealing(Phase.SETUP),
+        offline_seconds=cost.offline.network_seconds + dealing(Phase.OFFLINE),
+        online_seconds=cost.online.network_seconds
+        + cost.online.rounds * machine.round_seconds
+        + answering
+        + multiplying,
         layers=_priced(plan, chosen, machine),
     )
+
+
+SENDER, RECEIVER = 0, 1  # of a link, `alice->bob`
+
+
+def _by_party(plan: Plan, phase: Phase, end: int) -> Counter[str]:
+    """Bytes that each party sends or receives in a phase."""
+    found: Counter[str] = Counter()
+    for link, sent in plan.sent_bytes(phase).items():
+        found[link.split("->")[end]] += sent
+    return found
 
 
 def _network(plan: Plan, name: str | None) -> Network:
@@ -192,14 +186,23 @@ def _price(group: Sequence[Layer], parties: int, chosen: Network, machine: Machi
     rounds = sum(layer.rounds for layer in group)
     products = sum(layer.multiply_adds for layer in group)
     links = max(parties * (parties - 1), 1)
-    sent = online + offline
-    computing = sum(
-        machine.seconds(layer.multiply_adds / parties, layer.ring_bits, 0) for layer in group
+    multiplying = sum(
+        machine.multiplying(layer.multiply_adds / parties, layer.ring_bits) for layer in group
     )
-    making = machine.seconds(0, 0, sent / parties)
-    seconds = chosen.seconds(rounds, sent // links) + computing + making
+    dealt = offline / parties
+    making = machine.dealing(dealt, dealt) + machine.answering(online / parties, dealt)
+    seconds = chosen.seconds(rounds, (online + offline) // links) + multiplying + making
     ops = tuple(layer.op for layer in group)
-    protocols = tuple(layer.protocol for layer in group)
     return LayerPrice(
-        group[0].name, ops, protocols, group[-1], rounds, online, offline, products, seconds
+        name=group[0].name,
+        ops=ops,
+        protocols=tuple(layer.protocol for layer in group),
+        next_best=tuple(layer.next_best for layer in group),
+        next_best_seconds=tuple(layer.next_best_seconds for layer in group),
+        last=group[-1],
+        rounds=rounds,
+        online_bytes=online,
+        offline_bytes=offline,
+        multiply_adds=products,
+        seconds=seconds,
     )

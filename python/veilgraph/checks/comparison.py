@@ -1,9 +1,10 @@
-"""The same model in every suite, by who has the weights, or with errors of several sizes, side by
-side: who is trusted with what, and what it costs.
+"""The same model in every suite, by who has the weights, with errors of several sizes, or by what
+protocols are chosen, side by side: who is trusted with what, and what it costs.
 """
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -17,11 +18,14 @@ from veilgraph.ir.roles import DEALER
 from veilgraph.plans import Plan
 from veilgraph.reports import units
 from veilgraph.reports.tables import Table
+from veilgraph.reports.units import counted
 from veilgraph.targets.suites import SUITES
 from veilgraph.targets.target import DEFAULT_PARTIES
+from veilgraph.targets.variants import Goal
 
 ROLES = "roles"  # a protection that not every suite has
 NETWORKS = ("lan", "wan")
+MORE_NETWORKS = ("lan", "metro", "wan")  # where protocols are chosen by the network
 MOST_COMPUTING = 3  # parties that a suite of any number is shown with
 
 
@@ -167,6 +171,35 @@ def compare_errors(model: str | Path, allowed: Sequence[float], **options: Any) 
         told = f"{error:g} allowed, {measured}; {chosen}"
         found.append(Candidate(plan.manifest.suite, computing_parties(plan), told, plan))
     return found
+
+
+def compare_protocols(model: str | Path, network: str = "lan", **options: Any) -> list[Candidate]:
+    """Compiles a model with the protocols that are fastest on each of several networks, with those
+    that send least, and with those of the fewest rounds.
+
+    Args:
+        network: one network more, if it is none of these.
+        options: of `compile`, but for goal.
+    """
+    networks = dict.fromkeys((*MORE_NETWORKS, network))
+    goals = [*((Goal.AUTO, each) for each in networks)]
+    goals += [(Goal.LEAST_BYTES, network), (Goal.FEWEST_ROUNDS, network)]
+    found = []
+    for goal, each in goals:
+        plan, _ = veilgraph.compile(model, goal=goal.value, network=each, **options)
+        apart = {"goal": goal.value, "network": each, "protocols": _protocols(plan)}
+        named = f"{goal.value} for {Path(each).stem}" if goal is Goal.AUTO else goal.value
+        told = f"{named}: {', '.join(apart['protocols'])}"
+        found.append(Candidate(plan.manifest.suite, computing_parties(plan), told, plan, apart))
+    return found
+
+
+def _protocols(plan: Plan) -> list[str]:
+    """What was chosen, and for how many layers."""
+    found = Counter(layer.protocol for layer in plan.layers if layer.protocol)
+    return [f"{name} ({counted(count, 'layer')})" for name, count in found.most_common()] or [
+        "no choice"
+    ]
 
 
 def table(

@@ -10,11 +10,13 @@ import click
 from click.core import ParameterSource
 
 from veilgraph.checks.comparison import (
+    MORE_NETWORKS,
     NETWORKS,
     Candidate,
     compare_errors,
     compare_owners,
     compare_protections,
+    compare_protocols,
     compare_suites,
     table,
 )
@@ -48,7 +50,10 @@ KEPT_BY_SUITE = (
     "trust_ranges",
     "keep_clips",
     "protect_weights",
-    "count_offline",
+    "goal",
+    "prepared",
+    "most_store",
+    "roles",
 )
 
 
@@ -97,6 +102,18 @@ def errors(model: Path, allowed: tuple[float, ...], as_json: bool, options: dict
     _show("errors", "error", as_json, compare_errors, model, allowed=allowed, **kept)
 
 
+def protocols(model: Path, as_json: bool, options: dict[str, Any]) -> None:
+    """Shows what is chosen by each network, by bytes and by rounds, and what it takes on each."""
+    _refuse(
+        "--compare-protocols",
+        ("destination", "goal"),
+        "It writes nothing, and chooses in every way itself: leave one out.",
+    )
+    kept = {name: value for name, value in options.items() if name != "goal"}
+    networks = tuple(dict.fromkeys((*MORE_NETWORKS, options["network"])))
+    _show("choices", "chosen", as_json, compare_protocols, model, networks, **kept)
+
+
 def _given(context: click.Context, name: str) -> bool:
     return context.get_parameter_source(name) is ParameterSource.COMMANDLINE
 
@@ -115,10 +132,11 @@ def _show(
     as_json: bool,
     compare: Callable[..., list[Candidate]],
     model: Path,
+    networks: tuple[str, ...] = (),
     **options: Any,
 ) -> None:
     chosen = _given(click.get_current_context(), "network")
-    networks = (options["network"],) if chosen else NETWORKS
+    networks = networks or ((options["network"],) if chosen else NETWORKS)
     with progress(f"compiling for each of the {key}") as tell:
         found = compare(model, progress=tell, **options)
     if as_json:

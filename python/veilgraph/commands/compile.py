@@ -23,6 +23,7 @@ from veilgraph.runtime.session.certificates import load_certificate
 from veilgraph.runtime.store.certificate_locks import public_key
 from veilgraph.runtime.store.share_files import shares_file
 from veilgraph.runtime.store.weights import save_weights
+from veilgraph.targets.variants import Goal, Roles
 
 EPILOG = """\b
 Example, a classifier of the bank's on a client's image:
@@ -95,11 +96,19 @@ REPEATED = (
     help="Write nothing; show what the model costs with each of --protect-weights.",
 )
 @click.option(
+    "--compare-protocols",
+    "by_protocol",
+    is_flag=True,
+    help="Write nothing; show what protocols are chosen for each network, for the least bytes and "
+    "the fewest rounds, and what each choice takes on each network.",
+)
+@click.option(
     "--network",
     default="lan",
     show_default=True,
-    metavar="lan|wan|FILE",
-    help="Network to predict costs for; comparisons show both unless one is named.",
+    metavar="lan|metro|wan|FILE",
+    help="Network to choose protocols and to predict costs for; comparisons show several unless "
+    "one is named.",
 )
 @click.option(
     "--shape",
@@ -223,14 +232,37 @@ REPEATED = (
     type=arguments.named,
     multiple=True,
     metavar="OP=VARIANT",
-    help="The protocol of an op, where the suite has several; may be repeated.  [default: the "
-    "cheapest on --network, layer by layer]",
+    help="The protocol of an op, where the suite has several; may be repeated. Others are chosen "
+    "by --protocols.",
 )
 @click.option(
-    "--count-offline/--online-only",
-    default=True,
+    "--protocols",
+    "goal",
+    type=click.Choice([goal.value for goal in Goal]),
+    default=Goal.AUTO.value,
     show_default=True,
-    help="Whether a protocol's price has its offline phase, or that is prepared ahead.",
+    help="By what protocols are chosen, layer by layer: the least seconds on --network, the bytes "
+    "of all parties, or the rounds online.",
+)
+@click.option(
+    "--roles",
+    type=click.Choice([roles.value for roles in Roles]),
+    default=Roles.AUTO.value,
+    show_default=True,
+    help="Whether the parties of rep3 take turns in unlike roles, so that all links carry the "
+    "same, or keep them, which saves a round a layer. Auto takes what --protocols prefers.",
+)
+@click.option(
+    "--prepared",
+    is_flag=True,
+    help="The offline phase is prepared ahead (`veilgraph prepare`), and no part of a protocol's "
+    "price.",
+)
+@click.option(
+    "--most-store",
+    type=click.IntRange(min=1),
+    metavar="BYTES",
+    help="What an inference prepared ahead may take in a party's store at most.",
 )
 @click.option(
     "--state",
@@ -262,6 +294,7 @@ def command(
     by_owner: bool,
     errors: tuple[float, ...] | None,
     by_protection: bool,
+    by_protocol: bool,
     certificates: tuple[tuple[str, str], ...],
     as_json: bool,
     **options: Any,
@@ -272,7 +305,7 @@ def command(
     The plan goes to all parties. The weights stay with their owner: nothing of their values is in
     the plan but what `inspect --reveals` lists.
     """
-    compares = side_by_side or by_owner or by_protection or errors is not None
+    compares = side_by_side or by_owner or by_protection or by_protocol or errors is not None
     models = _models(model, entries, compares=compares)
     if model is not None and side_by_side:
         comparing.suites(model, as_json, options)
@@ -285,6 +318,9 @@ def command(
         return
     if model is not None and by_protection:
         comparing.protections(model, as_json, options)
+        return
+    if model is not None and by_protocol:
+        comparing.protocols(model, as_json, options)
         return
     if model is not None and errors is not None:
         comparing.errors(model, errors, as_json, options)

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from typing import Any
 
-from veilgraph.bench.pricing import MACHINE, LayerPrice, Prediction
+from veilgraph.bench.pricing import LayerPrice, Prediction
 from veilgraph.ir.errors import SecurityAbort
 from veilgraph.ir.plan.tables import PUBLIC, SHARED, WEIGHTS, Disclosure, Layer, Phase, Tensor
 from veilgraph.ir.roles import CLIENT, DEALER
@@ -20,6 +20,7 @@ from veilgraph.reports import units
 from veilgraph.reports.headroom import bounds
 from veilgraph.reports.layer_graph import LayerGraph
 from veilgraph.reports.tables import Table
+from veilgraph.targets.machines import MACHINE
 from veilgraph.verification import Verified, verify
 
 MOST_NAMED = 2  # ops or functions of a layer, in a narrow column
@@ -103,6 +104,8 @@ def layer_values(price: LayerPrice, graph: LayerGraph) -> dict[str, Any]:
         "name": price.name,
         "ops": list(price.ops),
         "protocols": list(price.protocols),
+        "next_best": list(price.next_best),
+        "next_best_seconds": list(price.next_best_seconds),
         "ring_bits": last.ring_bits,
         "frac_bits": last.frac_bits,
         "range": [units.finite(last.range_low), units.finite(last.range_high)],
@@ -177,8 +180,9 @@ def assumptions(predicted: Prediction) -> str:
     return (
         f"Seconds assume {network.name}: {units.size(network.bytes_per_second)}/s a link, "
         f"{units.seconds(network.round_trip_seconds)} round trip; and {MACHINE.name} a party: "
-        f"multiply-adds a second {rates}; {units.size(MACHINE.message_bytes_per_second)}/s of "
-        "messages made."
+        f"multiply-adds a second {rates}; {units.size(MACHINE.answering_bytes_per_second)}/s of "
+        f"messages and dealt randomness online, {units.size(MACHINE.dealing_bytes_per_second)}/s "
+        "dealt."
     )
 
 
@@ -188,6 +192,7 @@ def layers(predicted: Prediction) -> Table:
         (
             price.name,
             protocols(price),
+            next_best(price),
             price.last.ring_bits,
             price.last.frac_bits,
             _range(price.last),
@@ -200,7 +205,7 @@ def layers(predicted: Prediction) -> Table:
         for price in predicted.layers
     ]
     headings = (
-        "layer|protocols|#ring|#frac|range|#rounds|#online|#offline|#multiply-adds|"
+        "layer|protocols|next best|#ring|#frac|range|#rounds|#online|#offline|#multiply-adds|"
         f"#time on {predicted.network.name}"
     )
     return Table.of(headings, rows)
@@ -225,6 +230,17 @@ def short_protocols(price: LayerPrice, functions: Sequence[str]) -> str:
     weighty = [op for op in names if op not in FACTS or FACTS[op] is not LINEAR] or names
     rest = len(weighty) - MOST_NAMED
     return " + ".join(weighty[:MOST_NAMED]) + (f" and {rest} more" if rest > 0 else "")
+
+
+def next_best(price: LayerPrice) -> str:
+    """What a layer's ops would have taken else, and how much longer the program then takes."""
+    pairs = zip(price.next_best, price.next_best_seconds, strict=True)
+    told = (
+        f"{name} {'+' if more >= 0 else '-'}{units.seconds(abs(more))}"
+        for name, more in pairs
+        if name
+    )
+    return ", ".join(told)
 
 
 def ranges(plan: Plan) -> str:

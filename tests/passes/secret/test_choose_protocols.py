@@ -21,15 +21,15 @@ from veilgraph.ir.secret.dialect import Stated
 from veilgraph.ir.secret.program import Argument, SecretProgram
 from veilgraph.ir.secret.types import Encoding, RangeSource, RealRange, Tensor
 from veilgraph.passes.party.batch_rounds import batch_rounds
-from veilgraph.passes.party.expand_protocols import Expanded, expand_protocols
+from veilgraph.passes.party.expand_protocols import Choices, Expanded, expand_protocols
 from veilgraph.passes.party.verify_masking import coalitions, verify_masking
-from veilgraph.passes.secret.choose_protocols import ChooseProtocols
+from veilgraph.passes.secret.protocols.choose_protocols import ChooseProtocols
 from veilgraph.targets.suite import Operation, Parties, Sharing, Suite
 from veilgraph.targets.target import Target, target
 from veilgraph.targets.variants import Needs, Rounding
 
 LARGE, SMALL = 2_000_000, 100  # elements: what a round is worth lies between them
-BETWEEN = 600_000  # of more elements a LAN takes what sends less, a WAN what takes fewer rounds
+BETWEEN = 1_000_000  # a LAN takes merges, and a WAN too if the offline phase is prepared ahead
 ANY = RealRange(-8.0, 8.0, RangeSource.PROVEN)
 FAST, FAR = (1e3, 1e-6), (1e9, 1.0)  # bytes a second, seconds of a round trip
 
@@ -71,7 +71,7 @@ def relus(*sizes: int, ring_bits: int = 32) -> SecretProgram:
 
 def chosen(program: SecretProgram, target: Target, count_offline: bool = True) -> list[str]:
     """What each layer compares with, as the layer table says it."""
-    choices = ChooseProtocols(target, count_offline).run(program)
+    choices = ChooseProtocols(target, count_offline=count_offline).run(program)
     notes = expand_protocols(program, target, choices=choices).notes
     return [note.protocol.removeprefix("compare=") for note in notes if note.op == "relu"]
 
@@ -80,25 +80,32 @@ def chosen(program: SecretProgram, target: Target, count_offline: bool = True) -
 
 
 def test_rounds_are_dear_far_away_and_bytes_where_there_are_many(additive: Suite) -> None:
-    program = relus(SMALL, BETWEEN)
-    assert chosen(program, two("lan")) == ["few-rounds", "ripple"]
-    assert chosen(program, two("wan")) == ["few-rounds", "few-rounds"]
+    for name in ("lan", "wan"):
+        assert chosen(relus(SMALL), two(name)) == ["merges"]
+        assert chosen(relus(3 * BETWEEN), two(name)) == ["ripple"]
 
 
-def test_the_example_of_the_pass(additive: Suite) -> None:
-    assert chosen(relus(100, 1_000_000), two("wan")) == ["few-rounds", "ripple"]
+def test_rounds_beside_a_longer_path_are_free(additive: Suite) -> None:
+    """What would take fewer rounds alone takes fewer bytes beside what takes more."""
+    assert chosen(relus(SMALL, 3 * BETWEEN), two("wan")) == ["ripple", "ripple"]
+
+
+def test_the_example_of_the_pass() -> None:
+    wan = target("rep3", network_name="wan")
+    assert [chosen(relus(size), wan) for size in (100, 300_000)] == [["table"], ["merges"]]
 
 
 def test_the_offline_phase_counts_unless_it_is_prepared_ahead(additive: Suite) -> None:
     """More rounds save bits mostly of what is dealt."""
     between = relus(BETWEEN)
-    assert chosen(between, two("lan")) == ["ripple"]
-    assert chosen(between, two("lan"), count_offline=False) == ["few-rounds"]
+    assert chosen(between, two("wan")) == ["ripple"]
+    assert chosen(between, two("wan"), count_offline=False) == ["merges"]
 
 
-def test_one_variant_each_is_no_choice() -> None:
+def test_one_variant_each_is_no_choice(additive: Suite) -> None:
+    additive.protocols["compare"] = additive.protocols["compare"][:1]
     for name in ("lan", "wan"):
-        assert ChooseProtocols(two(name)).run(relus(LARGE)) == {}
+        assert ChooseProtocols(two(name)).run(relus(LARGE)) == Choices()
         assert chosen(relus(LARGE), two(name)) == [""]
 
 
@@ -121,7 +128,7 @@ def test_what_promises_less_is_taken_by_hand_alone(additive: Suite) -> None:
         return x
 
     additive.protocol("relu", variant="rounded", rounding=Rounding.KNOWN)(rounded)
-    assert chosen(relus(SMALL), two()) == ["relu=standard, compare=few-rounds"]
+    assert chosen(relus(SMALL), two()) == ["relu=standard, compare=merges"]
     assert chosen(relus(SMALL), two(relu="rounded")) == ["relu=rounded"]
 
 
@@ -133,7 +140,7 @@ def test_what_a_target_lacks_is_not_taken(additive: Suite, needs: Needs) -> None
         return x
 
     additive.protocol("relu", variant="nothing", needs=needs)(nothing)
-    assert chosen(relus(SMALL), two()) == ["relu=standard, compare=few-rounds"]
+    assert chosen(relus(SMALL), two()) == ["relu=standard, compare=merges"]
 
 
 # What is computed
@@ -181,7 +188,7 @@ def test_the_second_comparison_is_exact(
     program = every(8, op)
     x = np.arange(-128, 127, dtype=np.int64)
     wanted = meaning.evaluate(program, {"x": x}).integers["y"]
-    by_merges, by_ripple = (expanded(program, two(compare=v)) for v in ("few-rounds", "ripple"))
+    by_merges, by_ripple = (expanded(program, two(compare=v)) for v in ("merges", "ripple"))
     for seed, found in enumerate((by_merges, by_ripple)):
         draws = uniform_draws(np.random.default_rng(seed))
         done = evaluate(found.program, {"x": x.view(np.uint64)}, draws, found.constants)
@@ -202,7 +209,7 @@ def compiled(network: str, **options: object) -> tuple[veilgraph.Plan, veilgraph
 
 
 @pytest.mark.parametrize(
-    ("figures", "variant"), [(FAST, "ripple"), (FAR, "few-rounds")], ids=["fast", "far"]
+    ("figures", "variant"), [(FAST, "ripple"), (FAR, "merges")], ids=["fast", "far"]
 )
 def test_a_plan_has_what_its_network_asks_for(
     additive: Suite, tmp_path: Path, figures: tuple[float, float], variant: str
@@ -244,15 +251,15 @@ def test_by_hand(additive: Suite, tmp_path: Path) -> None:
         ),
         (
             {},
-            {"compare": "tables"},
-            "Suite additive has no variant `tables` of `compare`.",
-            "Here `compare` is one of few-rounds, ripple.",
+            {"compare": "lines"},
+            "Suite additive has no variant `lines` of `compare`.",
+            "Here `compare` is one of merges, ripple.",
         ),
         (
             {"suite": "rep3", "parties": None, "dealer": None},
             {"compare": "ripple"},
             "Suite rep3 has no variant `ripple` of `compare`.",
-            "Suite additive has it. Here `compare` is one of few-rounds.",
+            "Suite additive has it. Here `compare` is one of merges, least-bits, table.",
         ),
         (
             {"suite": "cleartext", "parties": ("alice",), "dealer": None},
@@ -297,7 +304,7 @@ def test_a_provider_that_a_variant_needs(monkeypatch: pytest.MonkeyPatch) -> Non
 def test_a_ring_that_a_variant_does_not_take(additive: Suite) -> None:
     relu = additive.offered("relu")
     additive.protocol("relu", variant="narrow", needs=Needs(ring_bits=32))(relu)
-    assert chosen(relus(SMALL), two(relu="narrow")) == ["relu=narrow, compare=few-rounds"]
+    assert chosen(relus(SMALL), two(relu="narrow")) == ["relu=narrow, compare=merges"]
     with pytest.raises(UsageError) as refused:
         ChooseProtocols(two(relu="narrow")).run(relus(SMALL, ring_bits=40))
     assert refused.value.message == (

@@ -22,6 +22,7 @@ from veilgraph.passes.secret.choose_comparison import ChooseComparison
 from veilgraph.passes.secret.count_questions import Questions
 from veilgraph.passes.secret.merge_truncations import MergeTruncations
 from veilgraph.targets.target import target
+from veilgraph.targets.variants import Roles
 
 ROWS, INPUTS, HIDDEN = 256, 4, 24
 TRIALS = 60
@@ -56,7 +57,8 @@ def compiled(suite: str, protection: Protection = Protection.NONE) -> Program:
     names = ("alice", "bob", "carol")[: 2 if dealer else 3]
     graph, _ = import_model(perceptron(), None, None)
     chosen = target(suite, names, owners={"weights": "bob"}, dealer=dealer)
-    program = Program(chosen, Options(samples=samples(), protection=protection), graph)
+    options = Options(samples=samples(), protection=protection, roles=Roles.ROTATED)
+    program = Program(chosen, options, graph)
     for name, _, run in PIPELINE:
         run(program)
         if name == "count_questions":
@@ -105,9 +107,16 @@ def told(network: ModelProto | None = None, **options: object) -> list[str]:
 
 
 def test_what_is_said_of_whom() -> None:
-    assert told(calibrate=samples())[0].startswith("alice learns one derivative of layer relu")
-    assert told() == [str(Questions("alice", "relu"))]
+    first, *_ = told(calibrate=samples(), roles="rotated")
+    assert first.startswith("alice learns one derivative of layer relu")
+    assert told(roles="rotated") == [str(Questions("alice", "relu"))]
     assert told(reveal_as="argmax", calibrate=samples()) == []
+
+
+def test_a_receiver_in_a_fixed_role_knows_no_threshold() -> None:
+    """It prepares what the others compute with, and sees none of their roundings."""
+    (only,) = told(calibrate=samples(), roles="fixed")
+    assert only.startswith("alice knows no threshold of a rounding")
     assert told(receivers={"y": ("bob",)}, calibrate=samples()) == []
     assert told(owners={"weights": "public"}, calibrate=samples()) == []
 

@@ -1,7 +1,7 @@
-"""What one protocol sends: counted on a trace of it alone, by the names of a target's suite.
+"""What one protocol sends: counted on a trace of it alone, in a target's suite.
 
 The communication cost model of what is chosen before there is a program: rings
-(passes/encode/scales/cost_model.py), and protocols (passes/secret/choose_protocols.py).
+(passes/encode/scales/cost_model.py), and protocols (choose_protocols.py).
 """
 
 from __future__ import annotations
@@ -14,10 +14,9 @@ from veilgraph.ir.party import ops
 from veilgraph.ir.party.program import Program, Shape
 from veilgraph.ir.plan.tables import Phase
 from veilgraph.ir.secret.function_forms import FunctionForm
-from veilgraph.ir.types import MAX_RING_BITS, words
+from veilgraph.ir.types import MAX_RING_BITS, Kind, words
 from veilgraph.passes.party.batch_rounds import batch_rounds
 from veilgraph.passes.secret.function_protocols import public_table
-from veilgraph.targets.networks import Network
 from veilgraph.targets.suite import Member, Operation, Parties, Sharing
 from veilgraph.targets.target import Target
 from veilgraph.targets.variants import Variant
@@ -30,19 +29,53 @@ class Communication:
     """What a protocol sends, the messages of the setup apart.
 
     Attributes:
-        bits: of all parties together, offline and online.
-        rounds: in which it sends, by phase.
-        busiest_bytes: on the link that carries most, by phase.
+        bits: of all parties together, by phase.
+        rounds: from operands that are all there to the result, by phase.
+        links: bytes by phase, sender and receiver.
+        planes: bytes of bit planes that a party sends online.
     """
 
-    bits: int
+    bits: Mapping[Phase, int]
     rounds: Mapping[Phase, int]
-    busiest_bytes: Mapping[Phase, int]
+    links: Mapping[tuple[Phase, int, int], int]
+    planes: Mapping[int, int]
 
-    def seconds(self, network: Network, count_offline: bool) -> float:
-        """Of the messages alone; without the offline phase, where it is prepared ahead."""
-        phases = (Phase.OFFLINE, Phase.ONLINE) if count_offline else (Phase.ONLINE,)
-        return sum(network.seconds(self.rounds[p], self.busiest_bytes[p]) for p in phases)
+    @property
+    def all_bits(self) -> int:
+        return sum(self.bits.values())
+
+    def busiest_bytes(self, phase: Phase) -> int:
+        """On the link that carries most."""
+        return max((sent for link, sent in self.links.items() if link[0] == phase), default=0)
+
+    def sent_by(self, phase: Phase) -> Counter[int]:
+        """Bytes by party."""
+        return self._by_party(phase, 1)
+
+    def received_by(self, phase: Phase) -> Counter[int]:
+        """Bytes by party; those of the offline phase are what lies in its store."""
+        return self._by_party(phase, 2)
+
+    def _by_party(self, phase: Phase, end: int) -> Counter[int]:
+        found: Counter[int] = Counter()
+        for link, sent in self.links.items():
+            if link[0] == phase:
+                found[link[end]] += sent
+        return found
+
+    def scaled(self, factor: float, like: Communication) -> Communication:
+        """Of so many times more elements, spread over links as those of another protocol are."""
+        bits = {phase: round(factor * bits) for phase, bits in self.bits.items()}
+        links = {
+            link: round(sent * bits.get(link[0], 0) / like.bits[link[0]])
+            for link, sent in like.links.items()
+            if like.bits.get(link[0])
+        }
+        planes = {party: round(factor * sent) for party, sent in self.planes.items()}
+        if like.planes:  # spread as the other's
+            each = round(sum(planes.values()) / len(like.planes))
+            planes = dict.fromkeys(like.planes, each)
+        return replace(self, bits=bits, links=links, planes=planes)
 
 
 def parties_of(target: Target, chosen: Mapping[str, Variant] | None = None) -> Parties:
@@ -83,15 +116,15 @@ def any_tables(p: Parties, form: FunctionForm) -> list[Sharing]:
 
 def of_call(
     p: Parties, target: Target, operation: Operation, operands: Iterable[Sharing], layer: str = ""
-) -> Communication:
-    """Of a protocol alone: what its operands were made with is apart.
+) -> tuple[Sharing, Communication]:
+    """A protocol's result, and what it sends alone: what its operands were made with is apart.
 
     Raises:
         UnsupportedError: the suite has no protocol for the op; `layer` is where it stands.
     """
     before = len(p.program.nodes)
-    protocol = target.suite.called(p, operation.name, layer)
-    return communication(protocol(p, operation, *operands), before)
+    result: Sharing = target.suite.called(p, operation.name, layer)(p, operation, *operands)
+    return result, communication(result, before)
 
 
 def communication(result: Sharing, first: int = 0) -> Communication:
@@ -104,18 +137,23 @@ def communication(result: Sharing, first: int = 0) -> Communication:
         for party in part.at:
             program.output(part, party, f"part{number}", 0)
     schedule = batch_rounds(program)
-    nodes = (program.nodes[i] for i in schedule.live if i >= first)
+    every = program.nodes
+    nodes = [every[i] for i in schedule.live if i >= first]
     sends = [node for node in nodes if node.op is ops.SEND and node.phase != Phase.SETUP]
+    bits: Counter[Phase] = Counter()
     links: Counter[tuple[Phase, int, int]] = Counter()
+    planes: Counter[int] = Counter()
     for node in sends:
-        sender = program.nodes[node.args[0]].party
+        sender = every[node.args[0]].party
+        bits[node.phase] += node.type.bits * node.elements
         links[node.phase, sender, node.party] += node.type.message_bytes(node.elements)
-    rounds = {(node.phase, schedule.round_of(node)) for node in sends}
+        if node.phase == Phase.ONLINE and node.type.kind is Kind.PLANES:
+            planes[sender] += node.type.message_bytes(node.elements)
+    before = {every[i].phase for i in schedule.live if i < first and every[i].op is ops.SEND}
     return Communication(
-        bits=sum(node.type.bits * node.elements for node in sends),
-        rounds=Counter(phase for phase, _ in rounds),
-        busiest_bytes={
-            phase: max((sent for link, sent in links.items() if link[0] == phase), default=0)
-            for phase in Phase
-        },
+        bits=bits,
+        # Operands are shared in one round, or in none.
+        rounds={phase: schedule.rounds[phase] - (phase in before) for phase in Phase},
+        links=links,
+        planes=planes,
     )

@@ -1,0 +1,99 @@
+"""Protocols chosen for a network beside every one of them taken for all layers.
+
+    python -m benchmarks.choices [--quick] [--json] [--write]
+
+Each network is compiled with `--protocols auto` for each link, and with each comparison in turned
+and in fixed roles (suite rep3), offline phase counted. Seconds are those of an inference, both
+phases: predicted of each plan on each link, and measured of the smaller networks by three processes
+over mutual TLS, whose links are shaped in user space. "best" is the best single variant there.
+"""
+
+from __future__ import annotations
+
+import argparse
+from itertools import product
+
+from benchmarks.reporting import Findings, parser, report
+from benchmarks.sessions import Ours, compiled
+from benchmarks.workloads import Network, lenet, resnet50, softmax, vgg16_cifar
+from veilgraph.bench.pricing import predict
+from veilgraph.ir.plan.tables import Phase
+from veilgraph.reports import units
+from veilgraph.reports.tables import Table
+from veilgraph.runtime.links.shaping import Shape
+from veilgraph.targets.networks import network as network_of
+from veilgraph.targets.suites import SUITES
+
+LINKS = ("lan", "metro", "wan")
+MEASURED = ("metro", "wan")  # links whose time hides that of three processes on two cores
+RING = 32
+RUNS = 3
+HEADINGS = "network|link|#rounds|#auto|best single variant|#best|#auto / best|#measured|#/ best"
+Single = tuple[str, str]  # a comparison, and whether roles are turned
+
+
+def _seconds(plan_of: Ours, link: str) -> float:
+    return predict(plan_of.plan, link).total_seconds
+
+
+def _measured(plan_of: Ours, link: str) -> float:
+    """The best of a few inferences on links of that shape."""
+    network = network_of(link)
+    done = plan_of.run(RUNS, Shape(network.round_trip_seconds, network.bytes_per_second))
+    return min(run.seconds(Phase.OFFLINE, Phase.ONLINE) for run in done.runs)
+
+
+def _rows(network: Network, runs: bool) -> list[tuple[list[str], dict[str, object]]]:
+    comparisons = [variant.name for variant in SUITES["rep3"].protocols["compare"]]
+    singles: dict[Single, Ours] = {
+        (name, roles): compiled(network, "rep3", RING, protocols={"compare": name}, roles=roles)
+        for name, roles in product(comparisons, ("rotated", "fixed"))
+    }
+    found = []
+    for link in LINKS:
+        auto = compiled(network, "rep3", RING, network=link)
+        predicted, by_single = (
+            _seconds(auto, link),
+            {s: _seconds(p, link) for s, p in singles.items()},
+        )
+        best = min(by_single, key=lambda single: by_single[single])
+        rounds = auto.plan.rounds(Phase.ONLINE)
+        figures: dict[str, object] = {
+            "network": network.name,
+            "link": link,
+            "rounds": rounds,
+            "predicted_seconds": predicted,
+            "best": best,
+            "best_predicted_seconds": by_single[best],
+        }
+        row = [network.name, link, str(rounds), units.seconds(predicted), ", ".join(best)]
+        row += [units.seconds(by_single[best]), f"{predicted / by_single[best]:.3f}"]
+        if runs and link in MEASURED:
+            own, other = _measured(auto, link), _measured(singles[best], link)
+            figures |= {"measured_seconds": own, "best_measured_seconds": other}
+            row += [units.seconds(own), f"{own / other:.3f}"]
+        else:
+            row += ["-", "-"]
+        found.append((row, figures))
+    return found
+
+
+def measure(options: argparse.Namespace) -> Findings:
+    small, large = [lenet(1)], [vgg16_cifar(1), softmax(128, 1000), resnet50(1)]
+    found = Findings(figures={"choices": []})
+    rows = []
+    for network in small if options.quick else [*small, *large]:
+        for row, figures in _rows(network, runs=network.name.startswith(("LeNet", "VGG"))):
+            rows.append(row)
+            found.figures["choices"].append(figures)
+    found.tables.append(Table.of(HEADINGS, rows, "Seconds an inference, by protocols chosen"))
+    return found
+
+
+def main() -> None:
+    options = parser(__doc__).parse_args()
+    report("choices", options, lambda: measure(options))
+
+
+if __name__ == "__main__":
+    main()

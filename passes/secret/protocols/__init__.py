@@ -1,0 +1,1 @@
+"""Which protocol each op takes: calls and what they cost, the search over a program's graph."""

@@ -1,0 +1,205 @@
+"""choose_protocols: of the variants of each op's protocol those that make the program cheapest.
+
+A variant is priced by a trace of the op alone, on operands of its own shapes, rings and forms. The
+program's price is made of these: rounds along the longest path, bytes of the busiest link, and what
+a party computes for its messages. `search.py` looks for the choice of least price.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+from torch_mlir import ir
+
+from veilgraph.ir.errors import UsageError
+from veilgraph.ir.plan.tables import Phase
+from veilgraph.ir.secret.program import SecretProgram
+from veilgraph.ir.secret.types import Tensor
+from veilgraph.passes.party.expand_protocols import Choices, Chosen
+from veilgraph.passes.secret.protocols.calls import Call, Choice, Held, Operand, Traced, Traces
+from veilgraph.passes.secret.protocols.search import Option, Problem, search
+from veilgraph.targets.machines import MACHINE
+from veilgraph.targets.target import Target
+from veilgraph.targets.variants import Goal, Roles
+
+MEGABYTE = 1_000_000
+
+
+@dataclass(frozen=True)
+class Node:
+    """An op of the program's graph: the ops that it reads, and every choice that it has."""
+
+    result: ir.Value
+    before: tuple[int, ...]
+    options: Sequence[tuple[Choice, Traced]]
+    kind: tuple[object, ...]
+
+
+@dataclass(frozen=True)
+class ChooseProtocols:
+    """Takes the protocols by which a program is cheapest.
+
+    In suite rep3, on `wan`, two ReLUs one after the other::
+
+        %2 = relu %1  100 elements         compare=table
+        %5 = relu %4  300000 elements      compare=merges
+
+    Variants that promise less of roundings than the suite's first one are never taken unless the
+    target names them, and neither are those that need what the target does not have.
+
+    Attributes:
+        goal: by what protocols are chosen.
+        count_offline: whether the offline phase is part of the price; else it is prepared ahead.
+        most_store: bytes that an inference prepared ahead may take in a party's store; None: any.
+        roles: whether parties take turns in the roles of protocols.
+    """
+
+    target: Target
+    goal: Goal = Goal.AUTO
+    count_offline: bool = True
+    most_store: int | None = None
+    roles: Roles = Roles.AUTO
+
+    def run(self, program: SecretProgram) -> Choices:
+        """The choice of each op, and of roles; the suite's own where there is none.
+
+        Raises:
+            UsageError: a protocol that was chosen by hand, and does not take an op's ring; or a
+                limit of the store that no choice holds.
+            UnsupportedError: an op that the suite has no protocol for.
+        """
+        names = self.target.suite.protocols
+        turns = self._turns()
+        is_free = any(len(self.target.variants(name)) > 1 for name in names)
+        if not self.target.protocols and not is_free and len(turns) == 1:
+            return Choices(rotates=turns[0])
+        known: dict[tuple[object, ...], Traced] = {}
+        graphs = {
+            rotates: self._nodes(program, Traces(self.target, rotates, known)) for rotates in turns
+        }
+        best = {rotates: self._searched(nodes) for rotates, nodes in graphs.items()}
+        rotates = min(turns, key=lambda turn: self._price(graphs[turn], best[turn]))
+        return Choices(self._told(graphs[rotates], best[rotates]), rotates)
+
+    def _turns(self) -> list[bool]:
+        """Whether parties may take turns in roles; of two that cost the same the first is taken."""
+        if not self.target.suite.rotates or self.roles is Roles.ROTATED:
+            return [True]
+        return [False] if self.roles is Roles.FIXED else [True, False]
+
+    def _price(self, nodes: Sequence[Node], choice: Sequence[int]) -> tuple[float, float]:
+        """By the goal: rounds of one search are not as dear as those of another."""
+        problem = _problem(nodes, self)
+        row = np.array([choice], np.int64)
+        rounds, price = float(problem.rounds(row)[0]), float(problem.price(row)[0])
+        own = price - rounds * problem.round_price
+        return (rounds, own) if self.goal is Goal.FEWEST_ROUNDS else (price, rounds)
+
+    def _told(self, nodes: Sequence[Node], best: Sequence[int]) -> dict[ir.Value, Chosen]:
+        """Each op's choice, and the seconds that its next best would have taken more."""
+        seconds = _problem(nodes, replace(self, goal=Goal.AUTO, most_store=None))
+        return {
+            node.result: Chosen(node.options[best[i]][0], *_next_best(seconds, node, best, i))
+            for i, node in enumerate(nodes)
+        }
+
+    def rounds(self, program: SecretProgram, choices: Choices) -> int:
+        """Of the longest path with these choices, inputs and outputs apart.
+
+        In a suite whose parties take turns it is an upper bound: now and then a party knows its
+        part of a product ahead.
+        """
+        nodes = self._nodes(program, Traces(self.target, choices.rotates))
+        numbers = [
+            [choice for choice, _ in node.options].index(choices.of[node.result].protocols)
+            for node in nodes
+        ]
+        return int(_problem(nodes, self).rounds(np.array([numbers]))[0])
+
+    def _nodes(self, program: SecretProgram, traces: Traces) -> list[Node]:
+        """Every op, in the program's order."""
+        arguments = zip(program.block.arguments, program.arguments, strict=True)
+        roles = {value: argument.role for value, argument in arguments}
+        nodes: list[Node] = []
+        made: dict[ir.Value, tuple[int, Held]] = {}
+        for op in program.operations:
+            if op.operation.name == "secret.constant":
+                continue
+            result, values = op.operation.results[0], list(op.operation.operands)
+            call = Call.of(op, tuple(_operand(v, roles.get(v, ""), made.get(v)) for v in values))
+            options = traces.options(call)
+            before = tuple(dict.fromkeys(made[v][0] for v in values if v in made))
+            held = options[0][1].held
+            # Who takes turns has other parts of the next op: none of its own is known ahead.
+            made[result] = len(nodes), replace(held, ahead=frozenset()) if traces.rotates else held
+            nodes.append(Node(result, before, options, call.kind))
+        return nodes
+
+    def _searched(self, nodes: Sequence[Node]) -> Sequence[int]:
+        problem = _problem(nodes, self)
+        try:
+            return search(problem)
+        except ValueError as error:
+            raise UsageError(
+                f"An inference takes {problem.least_store / MEGABYTE:.3g} MB in a store at least, "
+                f"and {(self.most_store or 0) / MEGABYTE:.3g} MB are allowed.",
+                "Allow more with --most-store, or leave it out.",
+            ) from error
+
+    def option(self, traced: Traced) -> Option:
+        """A trace as the search sees it."""
+        sent = traced.sent
+        rounds = sent.rounds.get(Phase.ONLINE, 0)
+        phases = (Phase.OFFLINE, Phase.ONLINE) if self.count_offline else (Phase.ONLINE,)
+        dealt = sent.received_by(Phase.OFFLINE)
+        stored = max(dealt.values(), default=0)
+        if self.goal is not Goal.AUTO:
+            price = sum(sent.bits.get(phase, 0) for phase in phases) / 8
+            return Option(rounds, price, stored)
+        network, parties = self.target.network, range(len(self.target.everyone))
+        told, dealing = sent.sent_by(Phase.ONLINE), sent.sent_by(Phase.OFFLINE)
+        price = sum(network.seconds(0, sent.busiest_bytes(phase)) for phase in phases)
+        price += max(MACHINE.answering(told[i], dealt[i], sent.planes.get(i, 0)) for i in parties)
+        if self.count_offline:
+            price += max(MACHINE.dealing(dealing[i], dealt[i]) for i in parties)
+        return Option(rounds, price, stored)
+
+
+def _operand(value: ir.Value, role: str, made: tuple[int, Held] | None) -> Operand:
+    return Operand(Tensor.of(value), role, None if made is None else made[1])
+
+
+def _problem(nodes: Sequence[Node], choose: ChooseProtocols) -> Problem:
+    """The search for a choice: what a round costs, and the ops that may change together."""
+    options = [[choose.option(traced) for _, traced in node.options] for node in nodes]
+    kinds: dict[tuple[object, ...], list[int]] = {}
+    for i, node in enumerate(nodes):
+        if len(node.options) > 1:
+            kinds.setdefault(node.kind, []).append(i)
+    round_price = {
+        Goal.AUTO: choose.target.network.round_trip_seconds / 2 + MACHINE.round_seconds,
+        Goal.LEAST_BYTES: 1e-6,  # of a byte: it decides between choices that send the same
+        Goal.FEWEST_ROUNDS: 1 + sum(max(o.price for o in each) for each in options),
+    }[choose.goal]
+    before = [node.before for node in nodes]
+    return Problem(before, options, round_price, list(kinds.values()), choose.most_store)
+
+
+def _next_best(problem: Problem, node: Node, best: Sequence[int], number: int) -> tuple[str, float]:
+    """Of an op's other options the one with which the program is cheapest, and how much dearer."""
+    others = [i for i in range(len(node.options)) if i != best[number]]
+    if not others:
+        return "", 0.0
+    rows = np.array([best, *(best for _ in others)], np.int64)
+    rows[1:, number] = others
+    own, *prices = problem.price(rows).tolist()
+    least = min(range(len(others)), key=lambda j: prices[j])
+    choice, taken = node.options[others[least]][0], node.options[best[number]][0]
+    told = ", ".join(
+        f"{name}={variant.name}"
+        for name, variant in choice.items()
+        if name not in taken or taken[name] is not variant
+    )
+    return told, prices[least] - own

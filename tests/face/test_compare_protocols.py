@@ -1,0 +1,149 @@
+"""`compile --protocols`, `--roles`, `--most-store`, `--compare-protocols`; what `inspect` says."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import onnx
+import pytest
+from models import model
+from onnx import helper
+from verbs import json_of, reason, run_verb
+
+import veilgraph
+from veilgraph.ir.errors import UsageError
+from veilgraph.ir.plan.tables import Phase
+
+Command = tuple[str, ...]
+
+
+@pytest.fixture
+def compiling(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Command:
+    """What compiles a perceptron of two hidden layers with its samples."""
+    monkeypatch.chdir(tmp_path)
+    rng = np.random.default_rng(2)
+    nodes = [
+        helper.make_node("Gemm", ["x", "u"], ["g"], "fc1"),
+        helper.make_node("Relu", ["g"], ["b"], "relu1"),
+        helper.make_node("Gemm", ["b", "w"], ["h"], "fc2"),
+        helper.make_node("Relu", ["h"], ["a"], "relu2"),
+        helper.make_node("Gemm", ["a", "v"], ["y"], "fc3"),
+    ]
+    sizes = {"u": (4, 24), "w": (24, 24), "v": (24, 3)}
+    weights = {name: rng.normal(size=size).astype(np.float32) for name, size in sizes.items()}
+    onnx.save(model(nodes, {"x": (256, 4)}, ["y"], weights), "mlp.onnx")
+    np.savez("x.npz", x=rng.normal(size=(3, 256, 4)).astype(np.float32))
+    return ("compile", "mlp.onnx", "--calibrate", "x.npz", "--ring", "32")
+
+
+def compiled(command: Command, *options: str) -> veilgraph.Plan:
+    done = run_verb(*command, "-o", "mlp.plan", *options)
+    assert done.exit_code == 0, done.stderr
+    plan = veilgraph.Plan.load("mlp.plan")
+    assert veilgraph.verify(plan)
+    return plan
+
+
+def sent(plan: veilgraph.Plan) -> int:
+    phases = (Phase.OFFLINE, Phase.ONLINE)
+    return sum(sum(plan.sent_bytes(phase).values()) for phase in phases)
+
+
+def chosen(plan: veilgraph.Plan) -> set[str]:
+    return {layer.protocol for layer in plan.layers if layer.protocol}
+
+
+@pytest.mark.parametrize("suite", ["rep3", "additive"])
+def test_each_goal_is_best_at_what_it_is_for(compiling: Command, suite: str) -> None:
+    two = ("--suite", suite, "--parties", "alice,bob", "--dealer", "dora")
+    line = compiling if suite == "rep3" else (*compiling, *two)
+    goals = ("auto", "least-bytes", "fewest-rounds")
+    plans = {goal: compiled(line, "--protocols", goal) for goal in goals}
+    rounds = {goal: plan.rounds(Phase.ONLINE) for goal, plan in plans.items()}
+    assert rounds["fewest-rounds"] < rounds["auto"] < rounds["least-bytes"]
+    assert sent(plans["least-bytes"]) < sent(plans["auto"]) < sent(plans["fewest-rounds"])
+    assert chosen(plans["least-bytes"]) == {"compare=least-bits"}
+    assert chosen(plans["fewest-rounds"]) == {"compare=table"}
+    assert plans["least-bytes"].manifest.options["goal"] == "least-bytes"
+
+
+def test_fixed_roles_save_a_round_a_layer(compiling: Command) -> None:
+    """Party 2 knows its part of each product before the inputs are there."""
+    merges = ("--protocol", "compare=merges")
+    rotated, fixed = (compiled(compiling, *merges, "--roles", r) for r in ("rotated", "fixed"))
+    assert fixed.rounds(Phase.ONLINE) == 1 + 2 * 4 + 2  # the input, two ReLUs, the output
+    assert rotated.rounds(Phase.ONLINE) > fixed.rounds(Phase.ONLINE)
+    online = fixed.sent_bytes(Phase.ONLINE)
+    assert sum(online.values()) < sum(rotated.sent_bytes(Phase.ONLINE).values())
+    assert fixed.manifest.options["roles"] == "fixed"
+
+
+@pytest.mark.parametrize("roles", ["rotated", "fixed"])
+def test_answers_are_the_models_with_all_roles(compiling: Command, roles: str) -> None:
+    plan = compiled(compiling, "--protocols", "fewest-rounds", "--roles", roles)
+    x = np.load("x.npz")["x"][0]
+    weights = veilgraph.load_weights("mlp.weights", plan)
+    found = veilgraph.simulate(plan, weights, {"x": x}).outputs["y"]
+    u, w, v = (np.asarray(weights[name], np.float64) for name in "uwv")
+    wanted = np.maximum(np.maximum(x @ u, 0) @ w, 0) @ v
+    np.testing.assert_allclose(found, wanted, atol=0.02 * np.abs(wanted).mean())
+
+
+def test_a_layer_says_what_the_next_best_would_take(compiling: Command) -> None:
+    compiled(compiling, "--network", "wan", "--prepared")
+    rows = {row["name"]: row for row in json_of("inspect", "mlp.plan", "--layers")["layers"]}
+    (best,) = (each for each in rows["relu1"]["next_best"] if each)
+    (more,) = (each for each in rows["relu1"]["next_best_seconds"] if each)
+    assert best == "compare=merges"
+    assert 0.01 < more < 0.04  # a round of 20 ms more
+    assert rows["fc3"]["next_best"] == [""]
+    shown = run_verb("inspect", "mlp.plan", "--layers", "--wide").stdout
+    assert "compare=merges +" in shown
+
+
+def test_choices_side_by_side(compiling: Command) -> None:
+    found = json_of(*compiling, "--compare-protocols")["choices"]
+    named = [(each["goal"], each["network"]) for each in found]
+    autos = [("auto", network) for network in ("lan", "metro", "wan")]
+    assert named == [*autos, ("least-bytes", "lan"), ("fewest-rounds", "lan")]
+    for network in ("lan", "metro", "wan"):
+        total = [e["online_seconds"][network] + e["offline_seconds"][network] for e in found]
+        own = total[named.index(("auto", network))]
+        assert own <= 1.02 * min(total)
+    shown = " ".join(run_verb(*compiling, "--compare-protocols").stdout.split())
+    assert "fewest-rounds: compare=table (2 layers)" in shown
+
+
+def test_a_network_of_ones_own_is_one_choice_more(compiling: Command) -> None:
+    Path("office.yaml").write_text("bytes_per_second: 1e6\nround_trip_seconds: 0.5\n")
+    line = (*compiling, "--compare-protocols", "--network", "office.yaml")
+    found = json_of(*line)["choices"]
+    assert [each["network"] for each in found[:4]] == ["lan", "metro", "wan", "office.yaml"]
+    assert set(found[0]["online_seconds"]) == {"lan", "metro", "wan", "office.yaml"}
+
+
+def test_a_store_that_is_too_small(compiling: Command) -> None:
+    free = compiled(compiling, "--protocols", "fewest-rounds")
+    received = sum(free.sent_bytes(Phase.OFFLINE).values()) // 3
+    small = compiled(compiling, "--protocols", "fewest-rounds", "--most-store", str(received // 2))
+    assert sum(small.sent_bytes(Phase.OFFLINE).values()) // 3 <= received // 2
+    code, told = reason(*compiling, "-o", "small.plan", "--most-store", "1000")
+    assert code == 2
+    assert "MB in a store at least, and 0.001 MB are allowed." in " ".join(told.split())
+    assert "--most-store" in told
+    assert not Path("small.plan").exists()
+
+
+@pytest.mark.parametrize("option", [("--protocols", "auto"), ("-o", "mlp.plan")])
+def test_a_comparison_chooses_in_every_way_itself(compiling: Command, option: Command) -> None:
+    code, told = reason(*compiling, "--compare-protocols", *option)
+    assert code == 2
+    assert "makes no sense with --compare-protocols." in told
+
+
+def test_python_names_what_may_be_chosen(compiling: Command) -> None:
+    for option, known in (("goal", "least-bytes"), ("roles", "rotated")):
+        with pytest.raises(UsageError, match="fastest") as refused:
+            veilgraph.compile("mlp.onnx", **{option: "fastest"})
+        assert known in refused.value.hint

@@ -1,0 +1,109 @@
+"""The search for an option of each op, against all choices, and with too little room."""
+
+from __future__ import annotations
+
+from itertools import product
+
+import numpy as np
+import pytest
+
+from veilgraph.passes.secret.protocols import search as searching
+from veilgraph.passes.secret.protocols.search import Option, Problem, search
+
+# Rounds and bits of all parties an element, of four ways to compute a ReLU.
+WAYS = ((5, 484), (4, 396), (3, 1060), (2, 6732))
+NETWORKS = ((1e-4, 6e10), (2e-2, 6e8))  # seconds one way, bits a second of all links
+
+
+def random_problem(seed: int, ops: int, density: float, network: tuple[float, float]) -> Problem:
+    """Ops of 100 to a million elements, each of which reads some of those before it."""
+    rng = np.random.default_rng(seed)
+    before = [[u for u in range(v) if rng.random() < density] for v in range(ops)]
+    sizes = np.exp(rng.uniform(np.log(100), np.log(1e6), ops))
+    one_way, rate = network
+    options = [
+        [Option(rounds, size * bits / rate, int(size * bits / 16)) for rounds, bits in WAYS]
+        for size in sizes
+    ]
+    return Problem(before, options, one_way)
+
+
+def longest(problem: Problem, choice: tuple[int, ...]) -> int:
+    done: list[int] = []
+    for op, number in enumerate(choice):
+        before = max((done[u] for u in problem.before[op]), default=0)
+        done.append(before + problem.options[op][number].rounds)
+    return max(done)
+
+
+def price(problem: Problem, choice: tuple[int, ...]) -> float:
+    own = sum(problem.options[op][number].price for op, number in enumerate(choice))
+    return problem.round_price * longest(problem, choice) + own
+
+
+@pytest.mark.parametrize("network", NETWORKS)
+@pytest.mark.parametrize("density", [0.0, 0.2, 0.5, 1.0])
+def test_a_search_finds_the_best_of_all_choices(
+    density: float, network: tuple[float, float], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By its steps alone: nothing is tried because there is little of it."""
+    monkeypatch.setattr(searching, "FEW", 0)
+    for seed in range(8):
+        problem = random_problem(seed, 6, density, network)
+        best = min(price(problem, c) for c in product(range(len(WAYS)), repeat=6))
+        assert price(problem, search(problem)) == pytest.approx(best)
+
+
+@pytest.mark.parametrize("network", NETWORKS)
+def test_few_choices_are_all_tried(network: tuple[float, float]) -> None:
+    for seed in range(3):
+        problem = random_problem(seed, 8, 0.3, network)
+        rows = np.array([*product(range(len(WAYS)), repeat=8)])
+        best = float(problem.price(rows).min())
+        assert price(problem, search(problem)) == pytest.approx(best)
+
+
+def test_ops_beside_a_longer_path_become_cheap() -> None:
+    """Two of a kind side by side: either alone on the path makes the other's rounds free."""
+    fast, cheap = Option(1, 3.0), Option(5, 1.0)
+    aside = Problem([[], []], [[Option(5, 0.0)], [fast, cheap]], 1.0)
+    assert search(aside) == (0, 1)
+    in_a_row = Problem([[], [0]], [[Option(5, 0.0)], [fast, cheap]], 1.0)
+    assert search(in_a_row) == (0, 0)
+
+
+def test_kinds_change_together(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of parallel ops no single change shortens the path; all of them do."""
+    monkeypatch.setattr(searching, "FEW", 0)
+    monkeypatch.setattr(searching, "SHARES", (0.0,))
+    options = [[Option(5, 1.0), Option(1, 2.0)] for _ in range(4)]
+    apart = Problem([[]] * 4, options, 2.0)
+    together = Problem([[]] * 4, options, 2.0, kinds=[range(4)])
+    assert search(apart) == (0, 0, 0, 0)
+    assert search(together) == (1, 1, 1, 1)
+
+
+@pytest.mark.parametrize("few", [0, 1 << 16])
+def test_a_store_has_room_for_what_is_chosen(few: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(searching, "FEW", few)
+    for seed in range(4):
+        free = random_problem(seed, 6, 0.3, NETWORKS[1])
+        wanted = int(free.stored(np.array([search(free)]))[0])
+        room = (free.least_store + wanted) // 2
+        problem = Problem(free.before, free.options, free.round_price, (), room)
+        rows = np.array([*product(range(len(WAYS)), repeat=6)])
+        best = float(problem.price(rows).min())
+        found = np.array([search(problem)])
+        assert problem.stored(found)[0] <= room
+        assert problem.price(found)[0] <= 1.02 * best
+
+
+def test_a_store_without_room_for_any_choice() -> None:
+    free = random_problem(1, 3, 0.3, NETWORKS[0])
+    problem = Problem(free.before, free.options, free.round_price, (), free.least_store - 1)
+    with pytest.raises(ValueError, match="room"):
+        search(problem)
+
+
+def test_a_program_without_ops() -> None:
+    assert search(Problem([], [], 1.0)) == ()

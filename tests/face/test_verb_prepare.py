@@ -7,8 +7,10 @@ import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
 import numpy as np
+import onnxruntime
 import pytest
 from click.testing import CliRunner
 
@@ -35,7 +37,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def at_all(folder: Path, verb: str, parties: dict[str, list[str]]) -> dict[str, dict[str, object]]:
+def at_all(folder: Path, verb: str, parties: dict[str, list[str]]) -> dict[str, dict[str, Any]]:
     """Runs a verb at each party, as a process each; what each prints as JSON."""
     started = {}
     for party, options in parties.items():
@@ -66,6 +68,33 @@ def test_prepare_then_run_without_the_dealer(folder: Path) -> None:
         assert sent["setup"] == sent["offline"] == {}  # these were ahead of time
         assert [link.partition("->")[0] for link in sent["online"]] == [party]
     assert np.load(folder / "logits.npy").shape == (1, 10)
+
+
+def test_a_store_of_fixed_roles(tmp_path: Path) -> None:
+    """Party 2 of rep3 has sent its parts of products ahead: of the weights that the store has."""
+    fixed = ["--roles", "fixed", "--prepared", "--network", "wan"]
+    model, plan = str(DIGITS / "digits.onnx"), str(tmp_path / "digits.plan")
+    done = CliRunner().invoke(main, ["compile", model, "-o", plan, *fixed, *COMPILED])
+    assert done.exit_code == 0, done.output
+    names = ("alice", "bob", "carol")
+    write_configs(tmp_path, names)
+    stores = {party: ["--store", str(tmp_path / f"{party}.store")] for party in names}
+    ahead = {party: [*store, "--count", "2"] for party, store in stores.items()}
+    ahead["bob"] += ["--weights", str(tmp_path / "digits.weights")]
+    at_all(tmp_path, "prepare", ahead)
+    with np.load(DIGITS / "heldout.npz") as heldout:
+        images = heldout["images"][:2].astype(np.float32) / 255
+    session = onnxruntime.InferenceSession(model)
+    for image in images[:, np.newaxis]:
+        np.save(tmp_path / "image.npy", image)
+        own = {party: list(store) for party, store in stores.items()}
+        own["alice"] += ["--input", f"image=@{tmp_path / 'image.npy'}"]
+        own["alice"] += ["--output", f"logits=@{tmp_path / 'logits.npy'}"]
+        reports = at_all(tmp_path, "run", own)
+        assert all(not report["sent_bytes"]["offline"] for report in reports.values())
+        assert "alice->carol" not in reports["alice"]["sent_bytes"]["online"]
+        (expected,) = session.run(["logits"], {"image": image})
+        np.testing.assert_allclose(np.load(tmp_path / "logits.npy"), expected, atol=0.05)
 
 
 def test_what_prepare_says(folder: Path) -> None:

@@ -39,6 +39,14 @@ def test_bytes() -> None:
     assert 0 < by_pool["average"] < by_pool["max"]
 
 
+@pytest.mark.slow
+def test_choices() -> None:
+    """What is chosen for a network is never predicted to take much longer than one for all."""
+    for choice in quick("choices")["choices"]:
+        assert choice["predicted_seconds"] <= 1.1 * choice["best_predicted_seconds"]
+        assert choice.get("measured_seconds", 1) > 0
+
+
 def test_kernels() -> None:
     rates = quick("kernels")["rates"]
     assert all(rate["rate"] > 0 and rate["reference"] > 0 for rate in rates)
@@ -516,6 +524,7 @@ def test_results_have_the_markers_of_every_script() -> None:
         "dealing",
         "pretrained",
         "bytes",
+        "choices",
         "plans",
     )
     for name in (

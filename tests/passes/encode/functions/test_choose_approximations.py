@@ -260,7 +260,7 @@ def test_a_price_is_what_the_plan_counts(monkeypatch: pytest.MonkeyPatch) -> Non
         return programs[-1]
 
     monkeypatch.setattr(compilation, "Program", kept)
-    plan, _ = compiled(perceptron("Gelu"), max_error=0.05)
+    plan, _ = compiled(perceptron("Gelu"), max_error=0.05, roles="rotated")
     found = Price.of(programs[0].secret, programs[0].target)
     assert found.bits == sum(layer.online_bits + layer.offline_bits for layer in plan.layers)
     cost = plan.cost()

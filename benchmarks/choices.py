@@ -52,10 +52,8 @@ def _rows(network: Network, runs: bool) -> list[tuple[list[str], dict[str, objec
     found = []
     for link in LINKS:
         auto = compiled(network, "rep3", RING, network=link)
-        predicted, by_single = (
-            _seconds(auto, link),
-            {s: _seconds(p, link) for s, p in singles.items()},
-        )
+        predicted = _seconds(auto, link)
+        by_single = {single: _seconds(each, link) for single, each in singles.items()}
         best = min(by_single, key=lambda single: by_single[single])
         rounds = auto.plan.rounds(Phase.ONLINE)
         figures: dict[str, object] = {

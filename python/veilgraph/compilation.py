@@ -293,12 +293,7 @@ def _forms(given: str | Mapping[str, str] | None, outputs: Sequence[str]) -> dic
 
 def _protection(given: str, chosen: Target) -> Protection:
     """What is asked for, of what the suite has."""
-    try:
-        protection = Protection(given)
-    except ValueError:
-        raise UsageError(
-            f"Weights can't be protected by {given!r}.", "Take none, roles or exact."
-        ) from None
+    protection = _one_of(Protection, given, "Weights can't be protected by")
     if protection is Protection.ROLES and not chosen.suite.safe_role:
         raise UsageError(
             f"In suite {chosen.suite.name} no role is without thresholds to know.",
@@ -320,7 +315,8 @@ def _one_of(kind: type[Choosable], given: str, refusal: str) -> Choosable:
     try:
         return kind(given)
     except ValueError:
-        known = " or ".join(str(member.value) for member in kind)
+        *others, last = (str(member.value) for member in kind)
+        known = f"{', '.join(others)} or {last}"
         raise UsageError(f"{refusal} {given!r}.", f"Take {known}.") from None
 
 

@@ -142,10 +142,10 @@ def _at_least(rows: Sequence[Value], digit: Sequence[Value], is_first: bool) -> 
     """[r > a - 1]: the row before, where the first one, [r > -1], is 1: the first member's part."""
     found = _at([None, *rows], digit)
     assert found is not None
-    return found ^ ~reduce(or_, digit) if is_first else found
+    return found ^ ~reduce(_either, digit) if is_first else found
 
 
-def or_(x: Value, y: Value) -> Value:
+def _either(x: Value, y: Value) -> Value:
     return x ^ y ^ (x & y)
 
 

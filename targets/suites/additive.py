@@ -258,8 +258,7 @@ def _at_each(p: Parties, parts: Sequence[Value]) -> Sharing:
 
 # Comparison
 
-for name, comparison in COMPARISONS.items():
-    ADDITIVE.protocol("compare", variant=name)(comparison)
+ADDITIVE.offer("compare", COMPARISONS)
 
 
 def _compare(p: Parties) -> Compare:

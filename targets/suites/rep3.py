@@ -413,8 +413,7 @@ def truncate(p: Parties, op: Operation, z: Sharing) -> Sharing:
 
 # Comparison
 
-for name, comparison in COMPARISONS.items():
-    REP3.protocol("compare", variant=name)(comparison)
+REP3.offer("compare", COMPARISONS)
 
 
 def _compare(p: Parties) -> Compare:

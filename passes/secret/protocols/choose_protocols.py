@@ -105,19 +105,6 @@ class ChooseProtocols:
             for i, node in enumerate(nodes)
         }
 
-    def rounds(self, program: SecretProgram, choices: Choices) -> int:
-        """Of the longest path with these choices, inputs and outputs apart.
-
-        In a suite whose parties take turns it is an upper bound: now and then a party knows its
-        part of a product ahead.
-        """
-        nodes = self._nodes(program, Traces(self.target, choices.rotates))
-        numbers = [
-            [choice for choice, _ in node.options].index(choices.of[node.result].protocols)
-            for node in nodes
-        ]
-        return int(_problem(nodes, self).rounds(np.array([numbers]))[0])
-
     def _nodes(self, program: SecretProgram, traces: Traces) -> list[Node]:
         """Every op, in the program's order."""
         arguments = zip(program.block.arguments, program.arguments, strict=True)

@@ -19,6 +19,8 @@ from veilgraph.reports.units import counted, seconds
 from veilgraph.targets.machines import MACHINE, Machine
 from veilgraph.targets.networks import Network, network
 
+SENDER, RECEIVER = 0, 1  # of a link, `alice->bob`
+
 
 @dataclass(frozen=True)
 class LayerPrice:
@@ -117,16 +119,13 @@ def predict(plan: Plan, network_name: str | None = None, machine: Machine = MACH
         UsageError: no such network.
     """
     cost = plan.cost(network_name)
-    chosen = network(network_name) if network_name else plan.network
+    chosen = _network(plan, network_name)
     parties = len(plan.manifest.parties) - len(plan.manifest.named(CLIENT))
     multiplying = sum(
         machine.multiplying(layer.multiply_adds / parties, layer.ring_bits) for layer in plan.layers
     )
-    dealt = _by_party(plan, Phase.OFFLINE, RECEIVER)
-    answering = max(
-        machine.answering(_by_party(plan, Phase.ONLINE, SENDER)[party], dealt[party])
-        for party in plan.programs
-    )
+    told, dealt = _by_party(plan, Phase.ONLINE, SENDER), _by_party(plan, Phase.OFFLINE, RECEIVER)
+    answering = max(machine.answering(told[party], dealt[party]) for party in plan.programs)
 
     def dealing(phase: Phase) -> float:
         sent, received = (_by_party(plan, phase, end) for end in (SENDER, RECEIVER))
@@ -143,9 +142,6 @@ def predict(plan: Plan, network_name: str | None = None, machine: Machine = MACH
         + multiplying,
         layers=_priced(plan, chosen, machine),
     )
-
-
-SENDER, RECEIVER = 0, 1  # of a link, `alice->bob`
 
 
 def _by_party(plan: Plan, phase: Phase, end: int) -> Counter[str]:

@@ -380,7 +380,12 @@ def _choose_approximations(program: Program) -> None:
 def _choose_protocols(program: Program) -> None:
     options = program.options
     choose = ChooseProtocols(
-        program.target, options.goal, not options.is_prepared, options.most_store, options.roles
+        program.target,
+        options.goal,
+        not options.is_prepared,
+        options.most_store,
+        options.roles,
+        options.states,
     )
     program.choices = choose.run(program.secret)
 

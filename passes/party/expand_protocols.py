@@ -192,6 +192,22 @@ def only_receiver(
     return target.member(asking.pop()) if alone else None
 
 
+def truncated_as_revealed(
+    secret: SecretProgram, target: Target, states: Mapping[str, str] = NO_STATES
+) -> Iterator[tuple[ir.Value, SecretOp]]:
+    """What is truncated for one receiver alone: that is done as it is revealed."""
+    if target.suite.reveal_truncated is None:
+        return
+    kept = [secret.outputs[name] for name in states.values()]
+    for name, value in secret.outputs.items():
+        if value in kept:
+            continue
+        op = None if isinstance(value, ir.BlockArgument) else value.owner.opview
+        is_alone = sum(1 for _ in value.uses) == len(target.receiver(name)) == 1
+        if type(op) is Truncate and is_alone and _keeps_range(op):
+            yield value, op
+
+
 class _Expansion:
     def __init__(
         self,
@@ -215,7 +231,7 @@ class _Expansion:
             made=common.made,
         )
         self.sharings: dict[ir.Value, Sharing] = {}
-        self.rounded = dict(self._rounded())
+        self.rounded = dict(truncated_as_revealed(entry.secret, target, entry.states))
         self.tables: dict[tuple[tuple[int, ...], bytes], Sharing] = {}
 
     def run(self) -> Expanded:
@@ -232,20 +248,6 @@ class _Expansion:
         for state, name in states.items():
             self._keep(state, secret.outputs[name])
         return self.common.expanded
-
-    def _rounded(self) -> Iterator[tuple[ir.Value, SecretOp]]:
-        """What is truncated for one receiver alone: that is done as it is revealed."""
-        if self.target.suite.reveal_truncated is None:
-            return
-        outputs = self.entry.secret.outputs
-        kept = [outputs[name] for name in self.entry.states.values()]
-        for name, value in outputs.items():
-            if value in kept:
-                continue
-            op = None if isinstance(value, ir.BlockArgument) else value.owner.opview
-            is_alone = sum(1 for _ in value.uses) == len(self.target.receiver(name)) == 1
-            if type(op) is Truncate and is_alone and _keeps_range(op):
-                yield value, op
 
     def _argument(self, argument: Argument) -> Sharing:
         if argument.owner == PUBLIC:
@@ -377,11 +379,9 @@ class _Expansion:
         if value in self.rounded:
             op = self.rounded[value]
             wide = self.sharings[op.operation.operands[0]]
-            tensor, reveal_truncated = Tensor.of(value), self.target.suite.reveal_truncated
+            reveal_truncated = self.target.suite.reveal_truncated
             assert reveal_truncated is not None, "nothing is rounded as it is revealed"
-            ring_bits = tensor.encoding.ring_bits
-            operation = Operation("reveal_truncated", tensor.shape, ring_bits, attributes_of(op))
-            return reveal_truncated(self.parties, operation, receiver, wide)
+            return reveal_truncated(self.parties, operation_of(op), receiver, wide)
         sharing = self.sharings[value]
         if sharing.form.is_public:
             return sharing[0]

@@ -43,7 +43,7 @@ def test_bytes() -> None:
 def test_choices() -> None:
     """What is chosen for a network is never predicted to take much longer than one for all."""
     for choice in quick("choices")["choices"]:
-        assert choice["predicted_seconds"] <= 1.1 * choice["best_predicted_seconds"]
+        assert choice["predicted_seconds"] <= 1.02 * choice["best_predicted_seconds"]
         assert choice.get("measured_seconds", 1) > 0
 
 

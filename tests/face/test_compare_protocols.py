@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+from collections import Counter
 from pathlib import Path
 
 import numpy as np
@@ -50,6 +52,14 @@ def sent(plan: veilgraph.Plan) -> int:
     return sum(sum(plan.sent_bytes(phase).values()) for phase in phases)
 
 
+def stored(plan: veilgraph.Plan) -> int:
+    """Bytes of an inference in the largest store."""
+    received: Counter[str] = Counter()
+    for link, size in plan.sent_bytes(Phase.OFFLINE).items():
+        received[link.split("->")[1]] += size
+    return max(received.values())
+
+
 def chosen(plan: veilgraph.Plan) -> set[str]:
     return {layer.protocol for layer in plan.layers if layer.protocol}
 
@@ -64,7 +74,7 @@ def test_each_goal_is_best_at_what_it_is_for(compiling: Command, suite: str) -> 
     assert rounds["fewest-rounds"] < rounds["auto"] < rounds["least-bytes"]
     assert sent(plans["least-bytes"]) < sent(plans["auto"]) < sent(plans["fewest-rounds"])
     assert chosen(plans["least-bytes"]) == {"compare=least-bits"}
-    assert chosen(plans["fewest-rounds"]) == {"compare=table"}
+    assert "compare=table" in chosen(plans["fewest-rounds"])
     assert plans["least-bytes"].manifest.options["goal"] == "least-bytes"
 
 
@@ -112,7 +122,7 @@ def test_choices_side_by_side(compiling: Command) -> None:
         own = total[named.index(("auto", network))]
         assert own <= 1.02 * min(total)
     shown = " ".join(run_verb(*compiling, "--compare-protocols").stdout.split())
-    assert "fewest-rounds: compare=table (2 layers)" in shown
+    assert re.search(r"fewest-rounds: [^:]*compare=table \(\d layer", shown)
 
 
 def test_a_network_of_ones_own_is_one_choice_more(compiling: Command) -> None:
@@ -125,9 +135,9 @@ def test_a_network_of_ones_own_is_one_choice_more(compiling: Command) -> None:
 
 def test_a_store_that_is_too_small(compiling: Command) -> None:
     free = compiled(compiling, "--protocols", "fewest-rounds")
-    received = sum(free.sent_bytes(Phase.OFFLINE).values()) // 3
-    small = compiled(compiling, "--protocols", "fewest-rounds", "--most-store", str(received // 2))
-    assert sum(small.sent_bytes(Phase.OFFLINE).values()) // 3 <= received // 2
+    room = stored(free) // 2
+    small = compiled(compiling, "--protocols", "fewest-rounds", "--most-store", str(room))
+    assert stored(small) <= room
     code, told = reason(*compiling, "-o", "small.plan", "--most-store", "1000")
     assert code == 2
     assert "MB in a store at least, and 0.001 MB are allowed." in " ".join(told.split())

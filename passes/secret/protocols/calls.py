@@ -7,10 +7,11 @@ from dataclasses import dataclass, field, replace
 from math import prod
 
 from veilgraph.ir.errors import UsageError
-from veilgraph.ir.plan.tables import Phase
+from veilgraph.ir.plan.tables import SHARED, STATE, Phase
 from veilgraph.ir.secret.facts import FACTS, Compares, Rounding
 from veilgraph.ir.secret.function_forms import FunctionForm
 from veilgraph.ir.secret.ops import SecretOp
+from veilgraph.ir.secret.program import Argument
 from veilgraph.ir.secret.types import Secrecy, Tensor
 from veilgraph.ir.types import words
 from veilgraph.passes.secret.function_protocols import form_of, operation_of
@@ -18,12 +19,13 @@ from veilgraph.passes.secret.protocols.costs import (
     Communication,
     any_constant,
     any_tables,
+    communication,
     of_call,
     parties_of,
     source,
 )
 from veilgraph.targets.blocks.linear import additive
-from veilgraph.targets.suite import Form, Operation, Parties, Sharing
+from veilgraph.targets.suite import Form, Member, Operation, Parties, Sharing
 from veilgraph.targets.target import Target
 from veilgraph.targets.variants import Variant
 
@@ -46,7 +48,8 @@ class Operand:
     """What a protocol is given: how it is encoded, where it comes from, and how it is held."""
 
     tensor: Tensor
-    role: str  # "input", "state", "weight", or "" for what was computed
+    role: str = ""  # of an argument
+    owner: str = ""
     held: Held | None = None  # None: as its source shares it
 
 
@@ -100,12 +103,35 @@ class Traces:
 
     Attributes:
         rotates: parties take turns in roles.
-        known: of few elements with turns and without, for these are one chunk.
+        receiver: who is to know as little as can be of how values are rounded.
     """
 
     target: Target
     rotates: bool
-    known: dict[tuple[object, ...], Traced] = field(default_factory=dict)
+    receiver: Member | None = None
+    _made: dict[tuple[object, ...], Traced] = field(default_factory=dict)
+
+    def shared(self, argument: Argument) -> Traced:
+        """An input, by who has it."""
+        p, owner = self._parties({}), self.target.member(argument.owner)
+        type = words(argument.tensor.encoding.ring_bits)
+        x = p.program.source("input", "x", owner.party, argument.tensor.shape, type)
+        first = len(p.program.nodes)
+        result = self.target.suite.share(p, owner, x)
+        return Traced(communication(result, first), {}, Held(result.form))
+
+    def revealed(self, operand: Operand, who: str, truncation: Operation | None) -> Traced:
+        """An output to one receiver, which may be truncated on the way."""
+        p, suite = self._parties({}), self.target.suite
+        x, member = self._operand(p, "x", operand), self.target.member(who)
+        first = len(p.program.nodes)
+        if truncation is None:
+            clear = suite.reveal(p, member, x)
+        else:
+            assert suite.reveal_truncated is not None, "nothing is rounded as it is revealed"
+            clear = suite.reveal_truncated(p, truncation, member, x)
+        sent = communication(Sharing((clear,), Form.PUBLIC), first)
+        return Traced(sent, {}, Held(Form.PUBLIC))
 
     def options(self, call: Call) -> list[tuple[Choice, Traced]]:
         """The choices that a call has, one at least; first the first variants of all.
@@ -137,14 +163,18 @@ class Traces:
         yield choice, traced
 
     def _traced(self, call: Call, choice: Choice) -> Traced:
-        """Of element-wise ops only the first variants are traced whole, others on a few elements:
-        links are balanced alike.
-        """
-        elements, usual = prod(call.operation.shape), self.target.protocols
-        if not call.is_elementwise or elements <= SAMPLE or not self._unusual(choice):
-            return self._known(call, choice)
-        few, like = self._known(call.sampled(), choice), self._known(call, usual)
-        return replace(few, sent=few.sent.scaled(elements / SAMPLE, like.sent))
+        """Of element-wise ops a few elements are traced, which are one chunk."""
+        elements = prod(call.operation.shape)
+        is_sampled = call.is_elementwise and elements > SAMPLE
+        traced = self._known(call.sampled() if is_sampled else call, choice)
+        sent, held = traced.sent, traced.held
+        if is_sampled:
+            sent = sent.scaled(-(-elements // SAMPLE))
+        if self.rotates and self.target.suite.rotates:
+            sent = sent.in_turns(len(self.target.parties))
+            # Who has which part of the next op depends on the turn.
+            held = replace(held, ahead=frozenset())
+        return replace(traced, sent=sent, held=held)
 
     def _unusual(self, choice: Choice) -> tuple[tuple[str, str], ...]:
         """What would not have been taken where nothing is chosen."""
@@ -152,37 +182,52 @@ class Traces:
         return tuple(sorted((n, v.name) for n, v in choice.items() if v is not first[n]))
 
     def _known(self, call: Call, choice: Choice) -> Traced:
-        is_chunk = prod(call.operation.shape) <= SAMPLE and call.is_elementwise
-        key = (is_chunk or self.rotates, *call.kind, self._unusual(choice))
-        if key not in self.known:
-            self.known[key] = self._trace(call, choice)
-        return self.known[key]
+        key = (*call.kind, self._unusual(choice))
+        if key not in self._made:
+            self._made[key] = self._trace(call, choice)
+        return self._made[key]
 
     def _trace(self, call: Call, choice: Choice) -> Traced:
-        p = replace(parties_of(self.target, choice), rotates=self.rotates)
+        p = self._parties(choice)
         operands = [self._operand(p, f"x{j}", each) for j, each in enumerate(call.operands)]
         if call.form is not None:
             operands += any_tables(p, call.form)
         result, sent = of_call(p, self.target, call.operation, operands, call.layer)
-        return Traced(sent, p.used, Held(result.form, result.resent, frozenset(_ahead(result))))
+        held = Held(result.form, result.resent, frozenset(_ahead(result)))
+        return Traced(sent.balanced(p.dealt, len(p)), p.used, held)
+
+    def _parties(self, choice: Choice) -> Parties:
+        p = parties_of(self.target, choice)
+        return replace(p, rotates=self.rotates, receiver=self.receiver)
 
     def _operand(self, p: Parties, name: str, operand: Operand) -> Sharing:
         tensor, encoding = operand.tensor, operand.tensor.encoding
         if encoding.secrecy is Secrecy.PUBLIC:
             return any_constant(p, tensor.shape, encoding.ring_bits)
-        states, held, is_weight = self.target.suite.states, operand.held, operand.role == "weight"
-        if held is None or states is None:
-            x = source(p, self.target, name, tensor.shape, encoding.ring_bits, setup=is_weight)
+        held, states = operand.held, self.target.suite.states
+        if held is None:
+            return self._given(p, name, operand)
+        if states is None:
+            x = source(p, self.target, name, tensor.shape, encoding.ring_bits)
         else:  # all parts of what was computed are there at once, and none is known ahead
             x = states.found(p, name, tensor.shape, words(encoding.ring_bits))
-        if held is None:
-            return x
         x = additive(p, x) if held.form is Form.ADDITIVE else replace(x, resent=held.resent)
         parts = (
             p.draw(sorted(part.at), x.shape, x.type) if j in held.ahead else part
             for j, part in enumerate(x.parts)
         )
         return replace(x, parts=tuple(parts))
+
+    def _given(self, p: Parties, name: str, operand: Operand) -> Sharing:
+        """An argument of the program, by who has it."""
+        shape, ring_bits = operand.tensor.shape, operand.tensor.encoding.ring_bits
+        suite, owner = self.target.suite, operand.owner
+        if owner == STATE and suite.states is not None:
+            return suite.states.found(p, name, shape, words(ring_bits))
+        if owner == SHARED:
+            return suite.from_shares(p, name, shape, words(ring_bits))
+        is_weight, giver = operand.role == "weight", self.target.member(owner)
+        return source(p, self.target, name, shape, ring_bits, is_weight, giver)
 
 
 def _ahead(x: Sharing) -> Iterator[int]:

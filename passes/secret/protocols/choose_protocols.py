@@ -7,17 +7,25 @@ a party computes for its messages. `search.py` looks for the choice of least pri
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 from torch_mlir import ir
 
 from veilgraph.ir.errors import UsageError
-from veilgraph.ir.plan.tables import Phase
-from veilgraph.ir.secret.program import SecretProgram
+from veilgraph.ir.plan.tables import PUBLIC, SHARED, Phase
+from veilgraph.ir.secret.ops import SecretOp
+from veilgraph.ir.secret.program import Argument, SecretProgram
 from veilgraph.ir.secret.types import Tensor
-from veilgraph.passes.party.expand_protocols import Choices, Chosen
+from veilgraph.passes.party.expand_protocols import (
+    Choices,
+    Chosen,
+    is_revealed,
+    only_receiver,
+    truncated_as_revealed,
+)
+from veilgraph.passes.secret.function_protocols import operation_of
 from veilgraph.passes.secret.protocols.calls import Call, Choice, Held, Operand, Traced, Traces
 from veilgraph.passes.secret.protocols.search import Option, Problem, search
 from veilgraph.targets.machines import MACHINE
@@ -29,19 +37,22 @@ MEGABYTE = 1_000_000
 
 @dataclass(frozen=True)
 class Node:
-    """An op of the program's graph: the ops that it reads, and every choice that it has."""
+    """An op of the program's graph: the ops that it reads, and every choice that it has.
 
-    result: ir.Value
+    Inputs and outputs are nodes too, of one choice; an output has no result.
+    """
+
+    result: ir.Value | None
     before: tuple[int, ...]
     options: Sequence[tuple[Choice, Traced]]
-    kind: tuple[object, ...]
+    kind: tuple[object, ...] = ()
 
 
 @dataclass(frozen=True)
 class ChooseProtocols:
     """Takes the protocols by which a program is cheapest.
 
-    In suite rep3, on `wan`, two ReLUs one after the other::
+    In suite rep3, on `wan`, two programs of a ReLU that is revealed to the second party::
 
         %2 = relu %1  100 elements         compare=table
         %5 = relu %4  300000 elements      compare=merges
@@ -54,6 +65,7 @@ class ChooseProtocols:
         count_offline: whether the offline phase is part of the price; else it is prepared ahead.
         most_store: bytes that an inference prepared ahead may take in a party's store; None: any.
         roles: whether parties take turns in the roles of protocols.
+        states: of each state, the output that it is in the next run.
     """
 
     target: Target
@@ -61,6 +73,7 @@ class ChooseProtocols:
     count_offline: bool = True
     most_store: int | None = None
     roles: Roles = Roles.AUTO
+    states: Mapping[str, str] = field(default_factory=dict)
 
     def run(self, program: SecretProgram) -> Choices:
         """The choice of each op, and of roles; the suite's own where there is none.
@@ -75,10 +88,7 @@ class ChooseProtocols:
         is_free = any(len(self.target.variants(name)) > 1 for name in names)
         if not self.target.protocols and not is_free and len(turns) == 1:
             return Choices(rotates=turns[0])
-        known: dict[tuple[object, ...], Traced] = {}
-        graphs = {
-            rotates: self._nodes(program, Traces(self.target, rotates, known)) for rotates in turns
-        }
+        graphs = {rotates: self.nodes(program, rotates) for rotates in turns}
         best = {rotates: self._searched(nodes) for rotates, nodes in graphs.items()}
         rotates = min(turns, key=lambda turn: self._price(graphs[turn], best[turn]))
         return Choices(self._told(graphs[rotates], best[rotates]), rotates)
@@ -91,7 +101,7 @@ class ChooseProtocols:
 
     def _price(self, nodes: Sequence[Node], choice: Sequence[int]) -> tuple[float, float]:
         """By the goal: rounds of one search are not as dear as those of another."""
-        problem = _problem(nodes, self)
+        problem = self.problem(nodes)
         row = np.array([choice], np.int64)
         rounds, price = float(problem.rounds(row)[0]), float(problem.price(row)[0])
         own = price - rounds * problem.round_price
@@ -99,33 +109,35 @@ class ChooseProtocols:
 
     def _told(self, nodes: Sequence[Node], best: Sequence[int]) -> dict[ir.Value, Chosen]:
         """Each op's choice, and the seconds that its next best would have taken more."""
-        seconds = _problem(nodes, replace(self, goal=Goal.AUTO, most_store=None))
+        seconds = replace(self, goal=Goal.AUTO, most_store=None).problem(nodes)
         return {
             node.result: Chosen(node.options[best[i]][0], *_next_best(seconds, node, best, i))
             for i, node in enumerate(nodes)
+            if node.result is not None
         }
 
-    def _nodes(self, program: SecretProgram, traces: Traces) -> list[Node]:
-        """Every op, in the program's order."""
-        arguments = zip(program.block.arguments, program.arguments, strict=True)
-        roles = {value: argument.role for value, argument in arguments}
-        nodes: list[Node] = []
-        made: dict[ir.Value, tuple[int, Held]] = {}
+    def nodes(self, program: SecretProgram, rotates: bool) -> list[Node]:
+        """Every input, op and output, in the program's order.
+
+        Args:
+            rotates: whether parties take turns in roles.
+        """
+        receiver = only_receiver(program, self.target, self.states)
+        truncated = dict(truncated_as_revealed(program, self.target, self.states))
+        graph = _Graph(Traces(self.target, rotates, receiver), truncated)
+        for value, argument in zip(program.block.arguments, program.arguments, strict=True):
+            graph.add_argument(value, argument)
         for op in program.operations:
-            if op.operation.name == "secret.constant":
-                continue
-            result, values = op.operation.results[0], list(op.operation.operands)
-            call = Call.of(op, tuple(_operand(v, roles.get(v, ""), made.get(v)) for v in values))
-            options = traces.options(call)
-            before = tuple(dict.fromkeys(made[v][0] for v in values if v in made))
-            held = options[0][1].held
-            # Who takes turns has other parts of the next op: none of its own is known ahead.
-            made[result] = len(nodes), replace(held, ahead=frozenset()) if traces.rotates else held
-            nodes.append(Node(result, before, options, call.kind))
-        return nodes
+            if op.operation.name != "secret.constant":
+                graph.add(op)
+        for name, value in program.outputs.items():
+            if is_revealed(name, self.states, self.target):
+                for who in self.target.receiver(name):
+                    graph.add_output(value, who)
+        return graph.nodes
 
     def _searched(self, nodes: Sequence[Node]) -> Sequence[int]:
-        problem = _problem(nodes, self)
+        problem = self.problem(nodes)
         try:
             return search(problem)
         except ValueError as error:
@@ -135,43 +147,87 @@ class ChooseProtocols:
                 "Allow more with --most-store, or leave it out.",
             ) from error
 
+    def problem(self, nodes: Sequence[Node]) -> Problem:
+        """The search for a choice: what a round costs, and the ops that may change together."""
+        options = [[self.option(traced) for _, traced in node.options] for node in nodes]
+        kinds: dict[tuple[object, ...], list[int]] = {}
+        for i, node in enumerate(nodes):
+            if len(node.options) > 1:
+                kinds.setdefault(node.kind, []).append(i)
+        round_price = {
+            Goal.AUTO: self.target.network.round_trip_seconds / 2 + MACHINE.round_seconds,
+            Goal.LEAST_BYTES: 1e-6,  # of a byte: it decides between choices that send the same
+            Goal.FEWEST_ROUNDS: 1 + sum(max(o.price for o in each) for each in options),
+        }[self.goal]
+        before = [node.before for node in nodes]
+        return Problem(before, options, round_price, list(kinds.values()), self.most_store)
+
     def option(self, traced: Traced) -> Option:
         """A trace as the search sees it."""
         sent = traced.sent
-        rounds = sent.rounds.get(Phase.ONLINE, 0)
         phases = (Phase.OFFLINE, Phase.ONLINE) if self.count_offline else (Phase.ONLINE,)
         dealt = sent.received_by(Phase.OFFLINE)
         stored = max(dealt.values(), default=0)
         if self.goal is not Goal.AUTO:
             price = sum(sent.bits.get(phase, 0) for phase in phases) / 8
-            return Option(rounds, price, stored)
+            return Option(sent.waits, price, stored)
         network, parties = self.target.network, range(len(self.target.everyone))
         told, dealing = sent.sent_by(Phase.ONLINE), sent.sent_by(Phase.OFFLINE)
         price = sum(network.seconds(0, sent.busiest_bytes(phase)) for phase in phases)
         price += max(MACHINE.answering(told[i], dealt[i], sent.planes.get(i, 0)) for i in parties)
         if self.count_offline:
             price += max(MACHINE.dealing(dealing[i], dealt[i]) for i in parties)
-        return Option(rounds, price, stored)
+        return Option(sent.waits, price, stored)
 
 
-def _operand(value: ir.Value, role: str, made: tuple[int, Held] | None) -> Operand:
-    return Operand(Tensor.of(value), role, None if made is None else made[1])
+class _Graph:
+    """The nodes of a program.
 
+    Attributes:
+        truncated: what is truncated as it is revealed, and is no node of its own.
+    """
 
-def _problem(nodes: Sequence[Node], choose: ChooseProtocols) -> Problem:
-    """The search for a choice: what a round costs, and the ops that may change together."""
-    options = [[choose.option(traced) for _, traced in node.options] for node in nodes]
-    kinds: dict[tuple[object, ...], list[int]] = {}
-    for i, node in enumerate(nodes):
-        if len(node.options) > 1:
-            kinds.setdefault(node.kind, []).append(i)
-    round_price = {
-        Goal.AUTO: choose.target.network.round_trip_seconds / 2 + MACHINE.round_seconds,
-        Goal.LEAST_BYTES: 1e-6,  # of a byte: it decides between choices that send the same
-        Goal.FEWEST_ROUNDS: 1 + sum(max(o.price for o in each) for each in options),
-    }[choose.goal]
-    before = [node.before for node in nodes]
-    return Problem(before, options, round_price, list(kinds.values()), choose.most_store)
+    def __init__(self, traces: Traces, truncated: Mapping[ir.Value, SecretOp]) -> None:
+        self.traces = traces
+        self.truncated = truncated
+        self.nodes: list[Node] = []
+        self.arguments: dict[ir.Value, Argument] = {}
+        self.made: dict[ir.Value, int] = {}  # by which node
+        self.held: dict[ir.Value, Held] = {}  # of what was computed
+
+    def add_argument(self, value: ir.Value, argument: Argument) -> None:
+        """A node for what is shared online, by one who has it."""
+        self.arguments[value] = argument
+        if argument.role == "input" and argument.owner not in (PUBLIC, SHARED):
+            self.made[value] = len(self.nodes)
+            self.nodes.append(Node(value, (), [({}, self.traces.shared(argument))]))
+
+    def add(self, op: SecretOp) -> None:
+        result, values = op.operation.results[0], list(op.operation.operands)
+        if result in self.truncated:
+            return
+        call = Call.of(op, tuple(map(self._operand, values)))
+        options = self.traces.options(call)
+        self.made[result], self.held[result] = len(self.nodes), options[0][1].held
+        self.nodes.append(Node(result, self._before(values), options, call.kind))
+
+    def add_output(self, value: ir.Value, who: str) -> None:
+        op = self.truncated.get(value)
+        read = value if op is None else op.operation.operands[0]
+        if read not in self.made:  # public, or a weight
+            return
+        truncation = None if op is None else operation_of(op)
+        traced = self.traces.revealed(self._operand(read), who, truncation)
+        self.nodes.append(Node(None, self._before([read]), [({}, traced)]))
+
+    def _operand(self, value: ir.Value) -> Operand:
+        tensor, argument = Tensor.of(value), self.arguments.get(value)
+        if argument is None:
+            return Operand(tensor, held=self.held.get(value))
+        return Operand(tensor, argument.role, argument.owner)
+
+    def _before(self, values: Sequence[ir.Value]) -> tuple[int, ...]:
+        return tuple(dict.fromkeys(self.made[v] for v in values if v in self.made))
 
 
 def _next_best(problem: Problem, node: Node, best: Sequence[int], number: int) -> tuple[str, float]:

@@ -10,6 +10,8 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 
+import numpy as np
+
 from veilgraph.ir.party import ops
 from veilgraph.ir.party.program import Program, Shape
 from veilgraph.ir.plan.tables import Phase
@@ -17,6 +19,7 @@ from veilgraph.ir.secret.function_forms import FunctionForm
 from veilgraph.ir.types import MAX_RING_BITS, Kind, words
 from veilgraph.passes.party.batch_rounds import batch_rounds
 from veilgraph.passes.secret.function_protocols import public_table
+from veilgraph.passes.secret.protocols.search import NEVER, Waits
 from veilgraph.targets.suite import Member, Operation, Parties, Sharing
 from veilgraph.targets.target import Target
 from veilgraph.targets.variants import Variant
@@ -33,12 +36,15 @@ class Communication:
         rounds: from operands that are all there to the result, by phase.
         links: bytes by phase, sender and receiver.
         planes: bytes of bit planes that a party sends online.
+        waits: online rounds from what a party has of the operands to what another has of the
+            result.
     """
 
     bits: Mapping[Phase, int]
     rounds: Mapping[Phase, int]
     links: Mapping[tuple[Phase, int, int], int]
     planes: Mapping[int, int]
+    waits: Waits
 
     @property
     def all_bits(self) -> int:
@@ -63,19 +69,49 @@ class Communication:
                 found[link[end]] += sent
         return found
 
-    def scaled(self, factor: float, like: Communication) -> Communication:
-        """Of so many times more elements, spread over links as those of another protocol are."""
-        bits = {phase: round(factor * bits) for phase, bits in self.bits.items()}
-        links = {
-            link: round(sent * bits.get(link[0], 0) / like.bits[link[0]])
-            for link, sent in like.links.items()
-            if like.bits.get(link[0])
-        }
-        planes = {party: round(factor * sent) for party, sent in self.planes.items()}
-        if like.planes:  # spread as the other's
-            each = round(sum(planes.values()) / len(like.planes))
-            planes = dict.fromkeys(like.planes, each)
-        return replace(self, bits=bits, links=links, planes=planes)
+    def scaled(self, factor: int) -> Communication:
+        """Of so many times more elements."""
+        return replace(
+            self,
+            bits={phase: factor * bits for phase, bits in self.bits.items()},
+            links={link: factor * sent for link, sent in self.links.items()},
+            planes={party: factor * sent for party, sent in self.planes.items()},
+        )
+
+    def balanced(self, dealt: Mapping[tuple[int, int], int], parties: int) -> Communication:
+        """The same within a program: who was sent least so far is dealt what comes next.
+
+        Args:
+            dealt: bits, by who sends to whom; each party that does sends to all others.
+        """
+        links = dict(self.links)
+        for host in {host for host, _ in dealt}:
+            members = [i for i in range(parties) if i != host]
+            for i in members:
+                link = (Phase.OFFLINE, host, i)
+                even = sum(dealt.get((host, j), 0) for j in members) // len(members)
+                links[link] = links.get(link, 0) + (even - dealt.get((host, i), 0)) // 8
+        return replace(self, links=links)
+
+    def in_turns(self, parties: int) -> Communication:
+        """The same where so many take equal turns in all roles."""
+        links: Counter[tuple[Phase, int, int]] = Counter()
+        planes: Counter[int] = Counter()
+        waits = np.full_like(self.waits, NEVER)
+        for turn in range(parties):
+            turned = {i: (i + turn) % parties for i in range(parties)}
+            for (phase, sender, receiver), sent in self.links.items():
+                links[phase, turned.get(sender, sender), turned.get(receiver, receiver)] += sent
+            for party, sent in self.planes.items():
+                planes[turned.get(party, party)] += sent
+            order = [turned.get(i, i) for i in range(len(waits))]
+            waits[np.ix_(order, order)] = np.maximum(waits[np.ix_(order, order)], self.waits)
+        return replace(
+            self,
+            links={link: round(sent / parties) for link, sent in links.items()},
+            planes={party: round(sent / parties) for party, sent in planes.items()},
+            waits=tuple(map(tuple, waits.tolist())),
+        )
 
 
 def parties_of(target: Target, chosen: Mapping[str, Variant] | None = None) -> Parties:
@@ -156,4 +192,27 @@ def communication(result: Sharing, first: int = 0) -> Communication:
         rounds={phase: schedule.rounds[phase] - (phase in before) for phase in Phase},
         links=links,
         planes=planes,
+        waits=_waits(program, schedule.live, first),
     )
+
+
+def _waits(program: Program, live: Iterable[int], first: int) -> Waits:
+    """What each party's copy of an output waits for, of nodes before `first`."""
+    parties = range(len(program.parties))
+    nothing = (NEVER,) * len(parties)
+    own = [tuple(0 if i == j else NEVER for j in parties) for i in parties]
+    paths: dict[int, tuple[int, ...]] = {}
+    found = np.full((len(parties), len(parties)), NEVER)
+    for i in live:
+        node = program.nodes[i]
+        if node.phase != Phase.ONLINE:
+            continue
+        if i < first:
+            paths[i] = own[node.party]
+            continue
+        each = (nothing, *(paths.get(a, nothing) for a in node.args))
+        path = tuple(map(max, zip(*each, strict=True)))
+        paths[i] = tuple(n + 1 for n in path) if node.op is ops.SEND else path
+        if node.op is ops.OUTPUT:
+            found[:, node.party] = np.maximum(found[:, node.party], path)
+    return tuple(map(tuple, found.tolist()))

@@ -1,16 +1,20 @@
 """One option for each op of a graph: the least price, where rounds in parallel count once.
 
 The price of a choice is that of a round times the rounds of the longest path, and what each option
-costs besides. Where all choices are few enough, all are tried. Else ops are chosen one by one at
-several prices of a round, from nothing to the whole, and each of these choices is improved, op by
-op and kind by kind, as long as that helps. Off the longest path ops become cheap, on it fast. On a
-chain every op by itself is the optimum.
+costs besides. Parties do not have their parts of a value at the same time: of two that open to each
+other one may be a round ahead all along. So a path runs from party to party, and an option says how
+long each waits for each: rounds add up as matrices multiply, with a maximum for the sum.
+
+Where all choices are few enough, all are tried. Else ops are chosen one by one at several prices of
+a round, from nothing to the whole, and each of these choices is improved, op by op and kind by
+kind, as long as that helps. Off the longest path ops become cheap, on it fast.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from functools import reduce
 from itertools import product
 from math import prod
 
@@ -18,6 +22,8 @@ import numpy as np
 import numpy.typing as npt
 
 Choice = tuple[int, ...]  # the number of an option, for each op
+Waits = tuple[tuple[int, ...], ...]
+NEVER = -(1 << 20)  # rounds that a party waits for what it does not need
 Floats = npt.NDArray[np.float64]
 Integers = npt.NDArray[np.int64]
 SHARES = (0.0, 1 / 8, 1 / 4, 1 / 3, 1 / 2, 2 / 3, 1.0)  # of a round's price, where searches begin
@@ -30,14 +36,20 @@ class Option:
     """A way to compute an op.
 
     Attributes:
-        rounds: from its operands to its result.
+        waits: rounds from what party i has of its operands to what party j has of its result, row i
+            and column j; `NEVER` where nothing of the one is needed for the other.
         price: of all else, in the unit of a round's price.
         store_bytes: what of it lies in a store of prepared inferences.
     """
 
-    rounds: int
+    waits: Waits
     price: float
     store_bytes: int = 0
+
+    @property
+    def rounds(self) -> int:
+        """Until the last party has its part, of operands that all have at once."""
+        return max(0, *(max(row) for row in self.waits))
 
 
 @dataclass(frozen=True)
@@ -59,28 +71,30 @@ class Problem:
     most_store: int | None = None
     prices: Sequence[Floats] = field(init=False)
     stores: Sequence[Integers] = field(init=False)
-    lengths: Sequence[Integers] = field(init=False)
+    waits: Sequence[Integers | None] = field(init=False)
 
     def __post_init__(self) -> None:
         for name, what, kind in (
             ("prices", "price", np.float64),
             ("stores", "store_bytes", np.int64),
-            ("lengths", "rounds", np.int64),
         ):
             made = [np.array([getattr(o, what) for o in each], kind) for each in self.options]
             object.__setattr__(self, name, made)
+        object.__setattr__(self, "waits", [_waits(each) for each in self.options])
 
     def rounds(self, choices: Integers) -> Integers:
         """Of the longest path, for each row of choices."""
+        parties = len(self.options[0][0].waits) if self.options else 1
+        start = np.zeros((len(choices), parties), np.int64)
         done: list[Integers] = []
-        longest = np.zeros(len(choices), np.int64)
-        for before, rounds, numbers in zip(self.before, self.lengths, choices.T, strict=True):
-            own = rounds[numbers]
-            for i in before:
-                np.maximum(done[i] + rounds[numbers], own, out=own)
+        longest = start.copy()
+        for before, waits, numbers in zip(self.before, self.waits, choices.T, strict=True):
+            own = reduce(np.maximum, [done[i] for i in before], start)
+            if waits is not None:
+                own = np.maximum((own[:, :, None] + waits[numbers]).max(axis=1), 0)
             done.append(own)
             np.maximum(longest, own, out=longest)
-        return longest
+        return np.asarray(longest.max(axis=1))
 
     def price(self, choices: Integers) -> Floats:
         """Of each row of choices; infinite where a store has no room."""
@@ -126,6 +140,13 @@ def search(problem: Problem) -> Choice:
     return _fitting(problem)
 
 
+def _waits(options: Sequence[Option]) -> Integers | None:
+    """Of each option; None of an op at which nobody waits for another."""
+    found = np.array([option.waits for option in options], np.int64)
+    own = np.eye(found.shape[1], dtype=bool)
+    return None if (found[:, own] <= 0).all() and (found[:, ~own] < 0).all() else found
+
+
 def _rows(choices: Sequence[Choice]) -> Integers:
     return np.array(choices, np.int64).reshape(len(choices), -1)
 
@@ -139,8 +160,8 @@ def _searched(problem: Problem) -> Choice:
     """The best end of the searches from each share of a round's price, without a limit."""
     starts = {
         tuple(
-            int(np.argmin(price + share * problem.round_price * rounds))
-            for price, rounds in zip(problem.prices, problem.lengths, strict=True)
+            int(np.argmin([o.price + share * problem.round_price * o.rounds for o in options]))
+            for options in problem.options
         )
         for share in SHARES
     }

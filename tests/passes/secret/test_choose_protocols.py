@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections import Counter
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from itertools import product
 from pathlib import Path
 
 import numpy as np
@@ -15,21 +18,22 @@ from veilgraph.ir.errors import UsageError
 from veilgraph.ir.meaning import secret as meaning
 from veilgraph.ir.meaning.party import evaluate, uniform_draws
 from veilgraph.ir.mlir import context
-from veilgraph.ir.plan.tables import Phase
+from veilgraph.ir.party.ops import SEND
+from veilgraph.ir.plan.tables import SHARED, Phase
 from veilgraph.ir.secret import ops
 from veilgraph.ir.secret.dialect import Stated
 from veilgraph.ir.secret.program import Argument, SecretProgram
 from veilgraph.ir.secret.types import Encoding, RangeSource, RealRange, Tensor
-from veilgraph.passes.party.batch_rounds import batch_rounds
-from veilgraph.passes.party.expand_protocols import Choices, Expanded, expand_protocols
+from veilgraph.passes.party.batch_rounds import Schedule, batch_rounds
+from veilgraph.passes.party.expand_protocols import Choices, Chosen, Expanded, expand_protocols
 from veilgraph.passes.party.verify_masking import coalitions, verify_masking
 from veilgraph.passes.secret.protocols.choose_protocols import ChooseProtocols
+from veilgraph.passes.secret.protocols.costs import Communication
 from veilgraph.targets.suite import Operation, Parties, Sharing, Suite
 from veilgraph.targets.target import Target, target
 from veilgraph.targets.variants import Needs, Rounding
 
-LARGE, SMALL = 2_000_000, 100  # elements: what a round is worth lies between them
-BETWEEN = 1_000_000  # a LAN takes merges, and a WAN too if the offline phase is prepared ahead
+LARGE, SMALL = 3_000_000, 100  # elements: what a round of a WAN is worth lies between them
 ANY = RealRange(-8.0, 8.0, RangeSource.PROVEN)
 FAST, FAR = (1e3, 1e-6), (1e9, 1.0)  # bytes a second, seconds of a round trip
 
@@ -80,26 +84,24 @@ def chosen(program: SecretProgram, target: Target, count_offline: bool = True) -
 
 
 def test_rounds_are_dear_far_away_and_bytes_where_there_are_many(additive: Suite) -> None:
-    for name in ("lan", "wan"):
-        assert chosen(relus(SMALL), two(name)) == ["merges"]
-        assert chosen(relus(3 * BETWEEN), two(name)) == ["ripple"]
+    assert chosen(relus(SMALL), two("wan")) == ["merges"]
+    assert chosen(relus(LARGE), two("wan")) == ["ripple"]
 
 
 def test_rounds_beside_a_longer_path_are_free(additive: Suite) -> None:
     """What would take fewer rounds alone takes fewer bytes beside what takes more."""
-    assert chosen(relus(SMALL, 3 * BETWEEN), two("wan")) == ["ripple", "ripple"]
+    assert chosen(relus(SMALL, LARGE), two("wan")) == ["ripple", "ripple"]
 
 
 def test_the_example_of_the_pass() -> None:
-    wan = target("rep3", network_name="wan")
+    wan = target("rep3", network_name="wan", receivers={"y0": ("bob",)})
     assert [chosen(relus(size), wan) for size in (100, 300_000)] == [["table"], ["merges"]]
 
 
 def test_the_offline_phase_counts_unless_it_is_prepared_ahead(additive: Suite) -> None:
     """More rounds save bits mostly of what is dealt."""
-    between = relus(BETWEEN)
-    assert chosen(between, two("wan")) == ["ripple"]
-    assert chosen(between, two("wan"), count_offline=False) == ["merges"]
+    assert chosen(relus(LARGE), two("wan")) == ["ripple"]
+    assert chosen(relus(LARGE), two("wan"), count_offline=False) == ["merges"]
 
 
 def test_one_variant_each_is_no_choice(additive: Suite) -> None:
@@ -116,8 +118,8 @@ def test_a_choice_is_asked_for_inside_a_choice(additive: Suite) -> None:
         return x
 
     additive.protocol("relu", variant="nothing")(nothing)
-    assert chosen(relus(LARGE), two()) == ["relu=nothing"]
-    assert chosen(relus(LARGE), two(relu="standard")) == ["relu=standard, compare=ripple"]
+    assert chosen(relus(LARGE), two("wan")) == ["relu=nothing"]
+    assert chosen(relus(LARGE), two("wan", relu="standard")) == ["relu=standard, compare=ripple"]
     assert chosen(relus(SMALL), two(relu="standard", compare="ripple")) == [
         "relu=standard, compare=ripple"
     ]
@@ -141,6 +143,78 @@ def test_what_a_target_lacks_is_not_taken(additive: Suite, needs: Needs) -> None
 
     additive.protocol("relu", variant="nothing", needs=needs)(nothing)
     assert chosen(relus(SMALL), two()) == ["relu=standard, compare=merges"]
+
+
+# What is predicted
+
+
+def in_a_row(size: int, depth: int) -> SecretProgram:
+    """ReLUs one after the other, of products with a weight that has no part of zero."""
+    encoding = Encoding(32, 4)
+    x = Argument("x", "input", "alice", Tensor((size,), encoding), ANY)
+    w = Argument("w", "weight", SHARED, Tensor((size,), encoding), ANY)
+    made = SecretProgram.create(context(), [x, w], {})
+    value, weight = made.block.arguments
+    for j in range(depth):
+        with made.at(f"relu{j}"):
+            value = ops.Mul.build(value, weight, range=ANY)
+            value = ops.TruncateRelu.build(
+                value,
+                range=ANY,
+                stated=Stated(ring_bits=32),
+                bits=4,
+                window_bits=17,
+                dropped_bits=4,
+            )
+    made.finish({"y": value})
+    return made
+
+
+def every_choice(
+    program: SecretProgram, to: Target, rotates: bool
+) -> Iterator[tuple[int, list[Communication], Schedule]]:
+    """What is predicted: rounds, and what each op sends; and the program's own messages."""
+    choose = ChooseProtocols(to)
+    nodes = choose.nodes(program, rotates)
+    problem = choose.problem(nodes)
+    for numbers in product(*(range(len(node.options)) for node in nodes)):
+        taken = [(node.result, node.options[i]) for node, i in zip(nodes, numbers, strict=True)]
+        chosen = {result: Chosen(choice) for result, (choice, _) in taken if result is not None}
+        expanded = expand_protocols(program, to, choices=Choices(chosen, rotates))
+        schedule = batch_rounds(expanded.program)
+        rounds = int(problem.rounds(np.array([numbers]))[0])
+        yield rounds, [traced.sent for _, (_, traced) in taken], schedule
+
+
+Link = tuple[Phase, int, int]
+SECOND_RELU = 6  # of layers, after two arguments, a product, a ReLU and a product
+TARGETS = {"rep3": target("rep3"), "rep3, carol": target("rep3", receivers={"y": ("carol",)})}
+
+
+@pytest.mark.parametrize("name", [*TARGETS, "additive"])
+def test_rounds_of_every_choice_are_the_programs(name: str) -> None:
+    """Where roles are fixed: parties may be a round apart, and the last message decides."""
+    to = TARGETS.get(name) or two()
+    for rounds, _, schedule in every_choice(in_a_row(200, 3), to, rotates=False):
+        assert rounds == schedule.rounds[Phase.ONLINE]
+
+
+@pytest.mark.parametrize("rotates", [False, True])
+@pytest.mark.parametrize("name", [*TARGETS, "additive"])
+def test_bytes_of_every_choice_are_the_programs(name: str, rotates: bool) -> None:
+    """Of a ReLU between two, in chunks that are full; what is dealt is evened out over all ops."""
+    to = TARGETS.get(name) or two()
+    for _, predicted, schedule in every_choice(in_a_row(3 * 64 * 5, 3), to, rotates):
+        nodes, found = schedule.program.nodes, Counter[Link]()
+        for node in (nodes[i] for i in schedule.live if nodes[i].op is SEND):
+            if node.layer == SECOND_RELU:
+                sender = nodes[node.args[0]].party
+                found[node.phase, sender, node.party] += node.type.message_bytes(node.elements)
+        own = replace(predicted[4], links=found)
+        assert own.sent_by(Phase.OFFLINE) == predicted[4].sent_by(Phase.OFFLINE)
+        for phase, sender, receiver in found | predicted[4].links:
+            link = phase, sender, receiver
+            assert phase is not Phase.ONLINE or found[link] == predicted[4].links[link]
 
 
 # What is computed

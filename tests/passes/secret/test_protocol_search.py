@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from itertools import product
+from typing import Any
 
 import numpy as np
 import pytest
 
 from veilgraph.passes.secret.protocols import search as searching
-from veilgraph.passes.secret.protocols.search import Option, Problem, search
+from veilgraph.passes.secret.protocols.search import NEVER, Option, Problem, search
 
 # Rounds and bits of all parties an element, of four ways to compute a ReLU.
 WAYS = ((5, 484), (4, 396), (3, 1060), (2, 6732))
@@ -22,7 +23,7 @@ def random_problem(seed: int, ops: int, density: float, network: tuple[float, fl
     sizes = np.exp(rng.uniform(np.log(100), np.log(1e6), ops))
     one_way, rate = network
     options = [
-        [Option(rounds, size * bits / rate, int(size * bits / 16)) for rounds, bits in WAYS]
+        [Option(((rounds,),), size * bits / rate, int(size * bits / 16)) for rounds, bits in WAYS]
         for size in sizes
     ]
     return Problem(before, options, one_way)
@@ -65,10 +66,10 @@ def test_few_choices_are_all_tried(network: tuple[float, float]) -> None:
 
 def test_ops_beside_a_longer_path_become_cheap() -> None:
     """Two of a kind side by side: either alone on the path makes the other's rounds free."""
-    fast, cheap = Option(1, 3.0), Option(5, 1.0)
-    aside = Problem([[], []], [[Option(5, 0.0)], [fast, cheap]], 1.0)
+    fast, cheap = Option(((1,),), 3.0), Option(((5,),), 1.0)
+    aside = Problem([[], []], [[Option(((5,),), 0.0)], [fast, cheap]], 1.0)
     assert search(aside) == (0, 1)
-    in_a_row = Problem([[], [0]], [[Option(5, 0.0)], [fast, cheap]], 1.0)
+    in_a_row = Problem([[], [0]], [[Option(((5,),), 0.0)], [fast, cheap]], 1.0)
     assert search(in_a_row) == (0, 0)
 
 
@@ -76,11 +77,27 @@ def test_kinds_change_together(monkeypatch: pytest.MonkeyPatch) -> None:
     """Of parallel ops no single change shortens the path; all of them do."""
     monkeypatch.setattr(searching, "FEW", 0)
     monkeypatch.setattr(searching, "SHARES", (0.0,))
-    options = [[Option(5, 1.0), Option(1, 2.0)] for _ in range(4)]
+    options = [[Option(((5,),), 1.0), Option(((1,),), 2.0)] for _ in range(4)]
     apart = Problem([[]] * 4, options, 2.0)
     together = Problem([[]] * 4, options, 2.0, kinds=[range(4)])
     assert search(apart) == (0, 0, 0, 0)
     assert search(together) == (1, 1, 1, 1)
+
+
+def test_a_path_runs_from_party_to_party() -> None:
+    """Against every path by itself: which parties it visits, op by op."""
+    rng = np.random.default_rng(4)
+    for _ in range(20):
+        waits = rng.choice([NEVER, 0, 1, 2, 3], (5, 3, 3)).tolist()
+        before = [[], [0], [0, 1], [2], [1, 3]]
+        options = [[Option(tuple(map(tuple, each)), 0.0)] for each in waits]
+        found = Problem(before, options, 1.0).rounds(np.zeros((1, 5), np.int64))[0]
+
+        def since(op: int, party: int, waits: Any = waits, before: Any = before) -> int:
+            at = [max([0, *(since(b, i) for b in before[op])]) for i in range(3)]
+            return max(0, *(at[i] + waits[op][i][party] for i in range(3)))
+
+        assert found == max(since(op, party) for op in range(5) for party in range(3))
 
 
 @pytest.mark.parametrize("few", [0, 1 << 16])

@@ -31,7 +31,7 @@ from veilgraph.targets.blocks.table import tabled
 from veilgraph.targets.blocks.window import Bit, Compare, Parts, opened_bit
 from veilgraph.targets.suite import Provider
 
-TOGETHER = 32  # planes
+TOGETHER = 8  # planes
 
 
 @dataclass(frozen=True)

@@ -66,13 +66,17 @@ Form.PUBLIC = Form("public", alone, is_public=True)
 class Sharing:
     """A secret (or public) value as parts whose sum, or XOR for planes, it is.
 
-    `resent` says of a replicated value that the second copy of each part costs a message of its
-    own, which is not sent where nothing reads it.
+    Attributes:
+        resent: of a replicated value, that the second copy of each part costs a message of its own,
+            which is not sent where nothing reads it.
+        replica: of an additive value, the same in replicated form, resent: fewer bits than any
+            additive value takes.
     """
 
     parts: tuple[Value, ...]
     form: Form
     resent: bool = False
+    replica: Sharing | None = None
 
     @property
     def shape(self) -> Shape:
@@ -92,13 +96,15 @@ class Sharing:
 
     def map(self, body: Callable[[Value], Value]) -> Sharing:
         """A linear map, applied to each part."""
-        return Sharing(tuple(body(part) for part in self.parts), self.form, self.resent)
+        made = None if self.replica is None else self.replica.map(body)
+        return Sharing(tuple(map(body, self.parts)), self.form, self.resent, made)
 
     def rotated(self, by: int) -> Sharing:
         """The same value with part j + by in place of part j."""
         count = len(self.parts)
+        made = None if self.replica is None else self.replica.rotated(by)
         parts = tuple(self.parts[(j + by) % count] for j in range(count))
-        return Sharing(parts, self.form, self.resent)
+        return Sharing(parts, self.form, self.resent, made)
 
 
 @dataclass(frozen=True)

@@ -7,6 +7,8 @@ no message. A public operand is added to one part and multiplies every part.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
+from math import prod
 from typing import Any
 
 from veilgraph.ir.party import ops
@@ -52,19 +54,32 @@ def additive(p: Parties, x: Sharing) -> Sharing:
     return Sharing(tuple(parts), Form.ADDITIVE)
 
 
+def joint(p: Parties, x: Sharing, y: Sharing, body: Callable[[Value, Value], Value]) -> Sharing:
+    """A linear map of two values, part by part, in one form.
+
+    Where each is replicated, or has a replica, so has the result.
+    """
+    a, b = align(p, x, y)
+    parts = tuple(body(*pair) for pair in zip(a.parts, b.parts, strict=True))
+    first, second = (z if z.replica is None else z.replica for z in (x, y))
+    if (a.replica is None and b.replica is None) or first.form != second.form:
+        return Sharing(parts, a.form)
+    return Sharing(parts, a.form, replica=joint(p, first, second, body))
+
+
 def add(p: Parties, op: Operation, x: Sharing, y: Sharing) -> Sharing:
     """[x] + [y].  0 rounds."""
     if y.form.is_public and not x.form.is_public:
         return _add_public(op, x, y[0])
     if x.form.is_public and not y.form.is_public:
         return _add_public(op, y, x[0])
-    x, y = align(p, x, y)
-    return Sharing(tuple(a + b for a, b in zip(x.parts, y.parts, strict=True)), x.form)
+    return joint(p, x, y, lambda a, b: a + b)
 
 
 def _add_public(op: Operation, x: Sharing, public: Value) -> Sharing:
+    made = None if x.replica is None else _add_public(op, x.replica, public)
     first, *rest = (_broadcast(part, op.shape) for part in x.parts)
-    return Sharing((first + public, *rest), x.form, x.resent)
+    return Sharing((first + public, *rest), x.form, x.resent, made)
 
 
 def negate(p: Parties, op: Operation, x: Sharing) -> Sharing:
@@ -76,8 +91,7 @@ def subtract(p: Parties, op: Operation, x: Sharing, y: Sharing) -> Sharing:
     """[x] - [y].  0 rounds."""
     if x.form.is_public or y.form.is_public:
         return add(p, op, x, negate(p, op, y))
-    x, y = align(p, x, y)
-    return Sharing(tuple(a - b for a, b in zip(x.parts, y.parts, strict=True)), x.form)
+    return joint(p, x, y, lambda a, b: a - b)
 
 
 def scale(p: Parties, op: Operation, x: Sharing) -> Sharing:
@@ -122,23 +136,16 @@ def product(op: Operation, pairs: Sequence[tuple[Value, Value]]) -> Value:
 def _matmul(op: Operation, operands: Sequence[Value]) -> Value:
     """NumPy's matmul of tensors of rank 2 and more, as the kernel's batch of matrices."""
     if all(len(v.shape) == 2 for v in operands[1::2]):
-        rows = _count(op.shape[:-1])
+        rows = prod(op.shape[:-1])
         flat = [v if j % 2 else v.reshape((rows, v.shape[-1])) for j, v in enumerate(operands)]
         single = [v.reshape((1, *v.shape)) for v in flat]
         product = apply(ops.MATMUL, single, (1, rows, op.shape[-1]), op.type)
         return product.reshape(op.shape)
     batch = op.shape[:-2]
     batched = [_broadcast(v, (*batch, *v.shape[-2:])) for v in operands]
-    flat = [v.reshape((_count(batch), *v.shape[-2:])) for v in batched]
-    shape = (_count(batch), *op.shape[-2:])
+    flat = [v.reshape((prod(batch), *v.shape[-2:])) for v in batched]
+    shape = (prod(batch), *op.shape[-2:])
     return apply(ops.MATMUL, flat, shape, op.type).reshape(op.shape)
-
-
-def _count(shape: Shape) -> int:
-    count = 1
-    for size in shape:
-        count *= size
-    return count
 
 
 def bilinear_with_public(p: Parties, op: Operation, x: Sharing, y: Sharing) -> Sharing:
@@ -151,6 +158,8 @@ def bilinear_with_public(p: Parties, op: Operation, x: Sharing, y: Sharing) -> S
 def sum_pool(p: Parties, op: Operation, x: Sharing) -> Sharing:
     """The sum over each window.  0 rounds."""
     attrs = {name: op[name] for name in ops.POOL_SUM.attributes}
+    if 3 * prod(op.shape) < 2 * x.elements:  # fewer bits are sent of the sums, in any form
+        x = replace(x, replica=None)
     return x.map(lambda part: apply(ops.POOL_SUM, (part,), op.shape, op.type, **attrs))
 
 
@@ -175,17 +184,10 @@ def broadcast(p: Parties, op: Operation, x: Sharing) -> Sharing:
     return x.map(lambda part: _broadcast(part, op.shape))
 
 
-def concat(p: Parties, op: Operation, *operands: Sharing) -> Sharing:
+def concat(p: Parties, op: Operation, x: Sharing, y: Sharing) -> Sharing:
     """[x] and [y] along an axis."""
-    x, y = align(p, *operands)
     axis = int(op["axis"]) % len(op.shape)
-    return Sharing(
-        tuple(
-            apply(ops.CONCAT, (a, b), op.shape, op.type, axis=axis)
-            for a, b in zip(x.parts, y.parts, strict=True)
-        ),
-        x.form,
-    )
+    return joint(p, x, y, lambda a, b: apply(ops.CONCAT, (a, b), op.shape, op.type, axis=axis))
 
 
 def layout(moves: PartyOp) -> Callable[[Parties, Operation, Sharing], Sharing]:

@@ -10,21 +10,25 @@ modulo 3, and are roles: a protocol that treats the parties differently runs on 
 tensor with the roles rotated, so that links and work are balanced.
 
 Where one opening decides, a value becomes a pair of parts at parties 0 and 1, and party 2 prepares
-what they need: it knows nothing of how they round.
+what they need: it knows nothing of how they round. The result is a pair too. Comparisons, sums over
+windows and receivers read it as it is; its replica is sent where a product reads it.
 
-Costs below are bits of all three parties together, an element. k is the ring's width, K that of the
-result. Comparing n bits takes T bits of thermometers, and L rounds of merges, which open V bits at
-each of two parties and take Q bits of products; a table takes Y monomials
-(targets/blocks/digits.py). Truncating by f bits takes l = min(k, K + f) bits of the operand,
-e = max(0, K - k + f) for its overflow, and o = min(e, 1).
+Costs below are bits of all three parties together, an element, replicas included. k is the ring's
+width, K that of the result. Comparing n bits takes T bits of thermometers, and L rounds of merges,
+which open V bits at each of two parties and take Q bits of products; a table takes Y monomials
+(targets/blocks/digits.py). Truncating by f bits takes l = min(k, K + f) bits of the operand, e =
+max(0, K - k + f) for its overflow, and o = min(e, 1).
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from functools import reduce
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import replace
+from functools import partial, reduce
+from math import prod
 
-from veilgraph.ir.party.program import Shape, Value, join, select
+from veilgraph.ir.party import ops
+from veilgraph.ir.party.program import Shape, Value, apply, join, select
 from veilgraph.ir.types import Type, planes, words
 from veilgraph.targets.blocks.borrow import COMPARISONS
 from veilgraph.targets.blocks.linear import (
@@ -65,6 +69,7 @@ from veilgraph.targets.variants import Rounding
 
 BIT = planes(1)
 SMALLEST_CHUNK = 64  # elements: bit planes are sent in 64-bit words
+FEWEST_ROWS = 12  # of which thirds are alike
 
 
 # Sharing and revealing
@@ -239,7 +244,7 @@ def replicated(p: Parties, x: Sharing) -> Sharing:
     if x.form is not Form.ADDITIVE:
         return x
     if x not in p.made:
-        p.made[x] = reshare(p, x)
+        p.made[x] = reshare(p, x) if x.replica is None else x.replica
     made: Sharing = p.made[x]
     return made
 
@@ -361,10 +366,13 @@ def ring_zero(p: Parties, like: Value, bits: int) -> Value:
 def pair(p: Parties, z: Sharing) -> Parts:
     """z as parts at parties 0 and 1.  A replicated z: 0 rounds; additive 1 round, k bits.
 
-    Of an additive z party 2 sends its part to party 0, less a draw that party 1 adds.
+    Of an additive z party 2 sends its part to party 0, less a draw that party 1 adds; where it is
+    zero, as `paired` leaves it, there is nothing to send.
     """
     if z.form is Form.REPLICATED:
         return p.at(plus(z[0], z[1]), 0), p.at(z[2], 1)
+    if z[2].constant_value() == 0:
+        return p.at(z[0], 0), p.at(z[1], 1)
     rho = p.draw((1, 2), z.shape, z.type)
     rest = p.send(p.at(minus(z[2], rho), 2), 2, 0)
     return p.at(plus(z[0], rest), 0), p.at(plus(z[1], rho), 1)
@@ -373,6 +381,18 @@ def pair(p: Parties, z: Sharing) -> Parts:
 def preparing(p: Parties) -> Provider:
     """Party 2, for parties 0 and 1."""
     return Provider(p, 2, (0, 1))
+
+
+def pair_of(p: Parties, parts: Sequence[Value]) -> Sharing:
+    """What is in parts at parties 0 and 1 alone."""
+    first, second = parts
+    zero = p.at(ring_zero(p, first, first.type.bits), 2)
+    return Sharing((p.at(first, 0), p.at(second, 1), zero), Form.ADDITIVE)
+
+
+def paired(p: Parties, parts: Sequence[Value]) -> Sharing:
+    """The same for what reads it additive or replicated.  Its replica 1 round and 2k bits."""
+    return replace(pair_of(p, parts), replica=pair_reshared(p, parts))
 
 
 def pair_reshared(p: Parties, parts: Sequence[Value]) -> Sharing:
@@ -406,7 +426,7 @@ def truncate(p: Parties, op: Operation, z: Sharing) -> Sharing:
         return rounded_in_thirds(p, op, overflowing, parted(p, z), safe=1)
 
     def body(q: Parties, part: Sharing) -> Sharing:
-        return pair_reshared(q, shifted(preparing(q), pair(q, reduced(part, K + f)), f))
+        return paired(q, shifted(preparing(q), pair(q, reduced(part, K + f)), f))
 
     return rounded_in_thirds(p, op, body, parted(p, z), safe=2)
 
@@ -434,7 +454,7 @@ def round_off(p: Parties, op: Operation, z: Sharing) -> Sharing:
 
     def body(q: Parties, part: Sharing) -> Sharing:
         parts = pair(q, reduced(part, K + f))
-        return pair_reshared(q, rounded_off(preparing(q), parts, f, K, compare))
+        return paired(q, rounded_off(preparing(q), parts, f, K, compare))
 
     return in_thirds(p, op, body, z)
 
@@ -457,7 +477,7 @@ def truncate_relu(p: Parties, op: Operation, z: Sharing) -> Sharing:
     def body(q: Parties, part: Sharing) -> Sharing:
         d = preparing(q)
         c, r = opened_window(d, shifted(d, pair(q, reduced(part, width)), f))
-        return pair_reshared(q, kept_where_positive(d, c, r, 0, K, 0, compare))
+        return paired(q, kept_where_positive(d, c, r, 0, K, 0, compare))
 
     return rounded_in_thirds(p, op, body, parted(p, z), safe=2)
 
@@ -475,7 +495,7 @@ def relu(p: Parties, op: Operation, x: Sharing) -> Sharing:
     def body(q: Parties, part: Sharing) -> Sharing:
         d = preparing(q)
         c, r = opened_window(d, pair(q, reduced(part, window)))
-        return pair_reshared(q, kept_where_positive(d, c, r, 0, op.ring_bits, dropped, compare))
+        return paired(q, kept_where_positive(d, c, r, 0, op.ring_bits, dropped, compare))
 
     return in_thirds(p, op, body, p.made.get(x, x))
 
@@ -494,7 +514,7 @@ def step(p: Parties, op: Operation, x: Sharing) -> Sharing:
         d = preparing(q)
         c, r = opened_window(d, pair(q, reduced(part, window)))
         sign = non_negative(d, c, r, dropped, compare)
-        return pair_reshared(q, sign.to_words(d, op.ring_bits))
+        return paired(q, sign.to_words(d, op.ring_bits))
 
     return in_thirds(p, op, body, p.made.get(x, x))
 
@@ -505,13 +525,73 @@ def maximum(p: Parties, op: Operation, x: Sharing, y: Sharing) -> Sharing:
 
     The window bounds x - y.
     """
-    x, y = replicated(p, x), replicated(p, y)
     kept: Sharing = REP3.called(p, "relu")(p, op, subtract(p, op, x, y))
-    return add(p, op, kept, y)
+    # A replica of y is worth its messages only where something else reads it.
+    return add(p, op, kept, p.made.get(y, replace(y, replica=None)))
 
 
-REP3.protocol("max_pool")(max_pool_with(maximum))
-REP3.protocol("reduce_max")(reduce_max_with(maximum))
+def maximum_of_pairs(p: Parties, op: Operation, x: Sharing, y: Sharing) -> Sharing:
+    """max(x, y) of what is in parts at parties 0 and 1.  2 + L rounds; 2w + 2V + 2 bits online."""
+    d, compare = preparing(p), _compare(p)
+    window, dropped = int(op["window_bits"]), int(op["dropped_bits"])
+    above = [(a - b).mod(window) for a, b in zip(x.parts, y.parts, strict=True)]
+    c, r = opened_window(d, above)
+    kept = kept_where_positive(d, c, r, 0, op.ring_bits, dropped, compare)
+    return Sharing(tuple(map(plus, kept, y.parts)), Form.ADDITIVE)
+
+
+@REP3.protocol("max_pool")
+def max_pool(p: Parties, op: Operation, x: Sharing) -> Sharing:
+    """max over windows.  1 + D (2 + L) rounds, D comparisons deep: ceil(log2 kernel) each axis.
+
+    For x replicated; an additive one takes a round more. Parties keep their roles in all of a
+    channel's comparisons, so parts of two are opened as they are.
+    """
+    pooled, (height, width) = max_pool_with(maximum_of_pairs), x.shape[2:]
+    channels = x.map(lambda v: v.reshape((v.elements // (height * width), height * width)))
+
+    def body(q: Parties, part: Sharing) -> Sharing:
+        shape = (1, part.shape[0], height, width)
+        parts = tuple(v.reshape(shape) for v in pair(q, part))
+        return paired(q, pooled(q, op, Sharing(parts, Form.ADDITIVE)).parts)
+
+    return in_thirds_of_rows(p, op, body, channels)
+
+
+@REP3.protocol("reduce_max")
+def reduce_max(p: Parties, op: Operation, x: Sharing) -> Sharing:
+    """max over axes.  1 + D (2 + L) rounds, D comparisons deep: ceil(log2 size).
+
+    For x replicated; an additive one takes a round more. Of too few rows to share out each
+    comparison is one of its own, in 3 + L rounds.
+    """
+    axes = {axis % len(x.shape) for axis in op["axes"]}
+    rows = prod(size for axis, size in enumerate(x.shape) if axis not in axes)
+    if p.rotates and rows < FEWEST_ROWS:
+        found: Sharing = reduce_max_with(maximum)(p, op, x)
+        return found
+    flat = rows_of(x, axes, rows)
+    reduced_rows = reduce_max_with(maximum_of_pairs)
+
+    def body(q: Parties, part: Sharing) -> Sharing:
+        own = replace(op, shape=part.shape[:1], attrs={**op.attrs, "axes": (1,)})
+        return paired(q, reduced_rows(q, own, Sharing(pair(q, part), Form.ADDITIVE)).parts)
+
+    return in_thirds_of_rows(p, op, body, flat)
+
+
+def rows_of(x: Sharing, axes: Collection[int], rows: int) -> Sharing:
+    """x as a matrix whose rows are what is reduced together."""
+    kept = [axis for axis in range(len(x.shape)) if axis not in axes]
+    order = (*kept, *sorted(axes))
+    shape = tuple(x.shape[axis] for axis in order)
+
+    def row_major(v: Value) -> Value:
+        if order != tuple(range(len(order))):
+            v = apply(ops.TRANSPOSE, (v,), shape, v.type, permutation=order)
+        return v.reshape((rows, v.elements // rows))
+
+    return x.map(row_major)
 
 
 # Balance
@@ -581,11 +661,19 @@ def _turned(
     """Chunks are (start, length, how far roles are rotated)."""
     done = []
     for start, length, turn in chunks:
-        chunk = Sharing(tuple(part.chunk(start, length) for part in x.parts), x.form)
+        chunk = x.map(partial(Value.chunk, start=start, length=length))
         made = body(p.rotated(turn), chunk.rotated(turn)).rotated(-turn)
         done.append(made.map(lambda v: v.reshape((v.elements,))))
-    parts = tuple(join([chunk[j] for chunk in done], op.shape) for j in p)
-    return Sharing(parts, done[0].form, done[0].resent)
+    return _joined(done, op.shape)
+
+
+def _joined(chunks: Sequence[Sharing], shape: Shape) -> Sharing:
+    """Vectors one after another, as a tensor of `shape`."""
+    first = chunks[0]
+    replicas = [chunk.replica for chunk in chunks if chunk.replica is not None]
+    replica = _joined(replicas, shape) if len(replicas) == len(chunks) else None
+    parts = (join([chunk[j] for chunk in chunks], shape) for j in range(len(first.parts)))
+    return Sharing(tuple(parts), first.form, first.resent, replica)
 
 
 def thirds(elements: int) -> list[tuple[int, int]]:

@@ -19,10 +19,10 @@ from veilgraph.targets.suite import Form, Operation, Parties, Sharing
 from veilgraph.targets.suites.rep3 import (
     in_thirds,
     in_thirds_of_rows,
-    pair_reshared,
+    pair_of,
+    paired,
     preparing,
     replicated,
-    ring_zero,
     share_known,
     truncated_chunk,
 )
@@ -83,12 +83,6 @@ def shared_with_two(p: Parties, values: Sequence[Value]) -> tuple[list[Value], l
     return [p.at(v[0], 0) for v in shared], [p.at(v[2], 1) for v in shared]
 
 
-def pair_of(p: Parties, first: Value, second: Value) -> Sharing:
-    """What is in parts at parties 0 and 1 alone."""
-    zero = p.at(ring_zero(p, first, first.type.bits), 2)
-    return Sharing((p.at(first, 0), p.at(second, 1), zero), Form.ADDITIVE)
-
-
 def truncated_pair(p: Parties, first: Value, second: Value, bits: int, K: int) -> Sharing:
     """A pair truncated into Z_2^K.  2 rounds; m + K + 2 bits online, K + 2e offline.
 
@@ -97,9 +91,9 @@ def truncated_pair(p: Parties, first: Value, second: Value, bits: int, K: int) -
     """
     if first.type.bits - bits >= K:
         parts = [part.mod(K + bits) for part in (first, second)]
-        return pair_reshared(p, shifted(preparing(p), parts, bits))
+        return paired(p, shifted(preparing(p), parts, bits))
     masks = (p.draw((0, 2), first.shape, first.type), p.draw((1, 2), first.shape, first.type))
-    return truncated_chunk(p, pair_of(p, first, second), bits, K, masks)
+    return truncated_chunk(p, pair_of(p, (first, second)), bits, K, masks)
 
 
 def exp_sums(p: Parties, op: Operation, x: Sharing, *tables: Sharing) -> Sharing:
@@ -115,7 +109,7 @@ def exp_sums(p: Parties, op: Operation, x: Sharing, *tables: Sharing) -> Sharing
     def body(q: Parties, part: Sharing) -> Sharing:
         c, dealt = opened_and_dealt(q, part, pieces, tables)
         rows = [exponentials.sums(pieces, c, own, tables) for own in dealt]
-        return pair_of(q, *rows)
+        return pair_of(q, rows)
 
     return in_thirds_of_rows(p, op, body, replicated(p, x))
 

@@ -89,8 +89,9 @@ def measured(
         result = trace.apply("truncate", made, k, {"bits": 9}, result)
     if op == "mul":
         result = trace.apply("truncate", shape, k, {"bits": 3}, result)
+    whole = result if result.replica is None else result.replica
     for party in range(setting.computing):
-        trace.reveal(result, f"y{party}", party)
+        trace.reveal(whole, f"y{party}", party)
     plan = plan_of(trace.expanded)
     if setting.suite.security.provider:  # nobody else sends ahead
         assert {link.split("->")[0] for link in plan.sent_bytes(Phase.OFFLINE)} <= {"dealer"}

@@ -27,6 +27,7 @@ from veilgraph.passes.secret.protocols.costs import (
     FIRST,
     any_tables,
     communication,
+    computed,
     of_call,
     parties_of,
     source,
@@ -88,7 +89,7 @@ class Tracer:
 
     def _element(self, op: str, k: int, K: int, attrs: Mapping[str, int]) -> int:
         parties = parties_of(self.target)
-        x = source(parties, self.target, "x", (SAMPLE,), k)
+        x = computed(parties, self.target, "x", (SAMPLE,), k)
         return self._sent(parties, Operation(op, (SAMPLE,), K, attrs), [additive(parties, x)])
 
     def _function(self, k: int, form: FunctionForm, dropped_bits: int) -> int:

@@ -20,6 +20,7 @@ from veilgraph.passes.secret.protocols.costs import (
     any_constant,
     any_tables,
     communication,
+    computed,
     of_call,
     parties_of,
     source,
@@ -204,13 +205,10 @@ class Traces:
         tensor, encoding = operand.tensor, operand.tensor.encoding
         if encoding.secrecy is Secrecy.PUBLIC:
             return any_constant(p, tensor.shape, encoding.ring_bits)
-        held, states = operand.held, self.target.suite.states
+        held = operand.held
         if held is None:
             return self._given(p, name, operand)
-        if states is None:
-            x = source(p, self.target, name, tensor.shape, encoding.ring_bits)
-        else:  # all parts of what was computed are there at once, and none is known ahead
-            x = states.found(p, name, tensor.shape, words(encoding.ring_bits))
+        x = computed(p, self.target, name, tensor.shape, encoding.ring_bits)
         x = additive(p, x) if held.form is Form.ADDITIVE else replace(x, resent=held.resent)
         parts = (
             p.draw(sorted(part.at), x.shape, x.type) if j in held.ahead else part

@@ -140,6 +140,13 @@ def source(
         return target.suite.share(p, giver, value)
 
 
+def computed(p: Parties, target: Target, name: str, shape: Shape, bits: int) -> Sharing:
+    """What was computed: all parts are there at once, none is zero, and none is known ahead."""
+    if target.suite.states is None:
+        return source(p, target, name, shape, bits)
+    return target.suite.states.found(p, name, shape, words(bits))
+
+
 def any_constant(p: Parties, shape: Shape, bits: int) -> Sharing:
     """A public tensor in Z_2^bits that is equal to no other of its program."""
     return public_table(p.program.constant(len(p.program.nodes), shape, words(bits)))
@@ -155,12 +162,15 @@ def of_call(
 ) -> tuple[Sharing, Communication]:
     """A protocol's result, and what it sends alone: what its operands were made with is apart.
 
+    The result is as one has it who reads all of it.
+
     Raises:
         UnsupportedError: the suite has no protocol for the op; `layer` is where it stands.
     """
     before = len(p.program.nodes)
     result: Sharing = target.suite.called(p, operation.name, layer)(p, operation, *operands)
-    return result, communication(result, before)
+    whole = result if result.replica is None else result.replica
+    return whole, communication(whole, before)
 
 
 def communication(result: Sharing, first: int = 0) -> Communication:

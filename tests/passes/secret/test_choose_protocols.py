@@ -149,7 +149,7 @@ def test_what_a_target_lacks_is_not_taken(additive: Suite, needs: Needs) -> None
 
 
 def in_a_row(size: int, depth: int) -> SecretProgram:
-    """ReLUs one after the other, of products with a weight that has no part of zero."""
+    """ReLUs one after the other between products with a weight that has no part of zero."""
     encoding = Encoding(32, 4)
     x = Argument("x", "input", "alice", Tensor((size,), encoding), ANY)
     w = Argument("w", "weight", SHARED, Tensor((size,), encoding), ANY)
@@ -166,7 +166,9 @@ def in_a_row(size: int, depth: int) -> SecretProgram:
                 window_bits=17,
                 dropped_bits=4,
             )
-    made.finish({"y": value})
+    with made.at("y"):
+        last = ops.Mul.build(value, weight, range=ANY)
+    made.finish({"y": last})
     return made
 
 

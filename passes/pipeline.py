@@ -53,6 +53,7 @@ from veilgraph.passes.ranges.calibrate import Ranges, assume, calibrate
 from veilgraph.passes.secret.choose_comparison import ChooseComparison
 from veilgraph.passes.secret.count_questions import CountQuestions, Questions
 from veilgraph.passes.secret.exact_rounding import ExactRounding
+from veilgraph.passes.secret.fuse_pools import FusePools
 from veilgraph.passes.secret.keep_states import KeepStates
 from veilgraph.passes.secret.merge_truncations import MergeTruncations
 from veilgraph.passes.secret.protocols.choose_protocols import ChooseProtocols
@@ -256,6 +257,10 @@ def _choose(program: Program, secret: SecretProgram) -> SecretProgram:
     return ChooseComparison().run(secret)
 
 
+def _fuse_pools(program: Program, secret: SecretProgram) -> SecretProgram:
+    return FusePools(program.target.suite).run(secret)
+
+
 def _round_outputs(program: Program, secret: SecretProgram) -> SecretProgram:
     """With outputs as coarse as the user says, or as the error allowed lets them be."""
     options = program.options
@@ -284,6 +289,8 @@ ENCODED: tuple[tuple[str, str, Callable[[Program, SecretProgram], SecretProgram]
      _exact_rounding),
     ("choose_comparison", "a comparison looks at the bits that can differ, and no others",
      _choose),
+    ("fuse_pools", "a max pool compares before the ReLU, in the few bits of its window",
+     _fuse_pools),
     ("round_outputs", "bits that the error allowed does not need tell of weights alone",
      _round_outputs),
     ("keep_states", "a run finds a state in the encoding that another left it in", _keep_states),

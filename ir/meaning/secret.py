@@ -212,6 +212,10 @@ def _truncate_relu(call: Call, z: Integers) -> Integers:
     return np.maximum(_truncate(call, z), 0)
 
 
+def _truncate_relu_pool(call: Call, z: Integers) -> Integers:
+    return integers.max_pool(_truncate_relu(call, z), call.windows(call["kernel"]))
+
+
 def _maximum(call: Call, x: Integers, y: Integers) -> Integers:
     return y + _relu(call, integers.center(x - y, call.result.encoding.ring_bits))
 
@@ -265,6 +269,7 @@ MEANING: Mapping[type[SecretOp], Callable[..., Integers]] = {
     secret_ops.Step: _step,
     secret_ops.Relu: _relu,
     secret_ops.TruncateRelu: _truncate_relu,
+    secret_ops.TruncateReluPool: _truncate_relu_pool,
     secret_ops.Maximum: _maximum,
     secret_ops.Function: _function,
     secret_ops.RowSums: _row_sums,

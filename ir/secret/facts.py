@@ -66,6 +66,7 @@ FACTS: Mapping[str, Facts] = {
     "step": Facts(False, Compares.SIGN, Rounding.NONE, False),
     "relu": Facts(False, Compares.SIGN, Rounding.NONE, False),
     "truncate_relu": Facts(False, Compares.SIGN, Rounding.AT_RANDOM, False),
+    "truncate_relu_pool": Facts(False, Compares.SIGN, Rounding.AT_RANDOM, False),
     "maximum": MAXIMUM,
     "function": Facts(True, Compares.NOTHING, Rounding.AT_RANDOM, True),
     "row_sums": Facts(True, Compares.NOTHING, Rounding.NONE, True),

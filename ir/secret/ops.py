@@ -347,6 +347,24 @@ class MaxPool(Unary, name="max_pool"):
         return shapes.pool(x, **_without_window(attributes))
 
 
+class TruncateReluPool(TruncateRelu, name="truncate_relu_pool"):
+    """Maxima over windows of [N, C, H, W] of max(y, 0), y the operand truncated by `bits`.
+
+    The window is that of the operand, as for `truncate_relu`.
+    """
+
+    kernel: I64s
+    strides: I64s
+    pads_low: I64s
+    pads_high: I64s
+    dilations: I64s
+
+    @classmethod
+    def shape(cls, x: Shape, attributes: Attributes, stated: Stated) -> Shape:
+        named = _without_window(attributes)
+        return shapes.pool(x, **{name: value for name, value in named.items() if name != "bits"})
+
+
 class ReduceSum(Unary, name="reduce_sum"):
     """Sums along `axes`, which become 1 (keepdims) or go."""
 

@@ -11,7 +11,16 @@ from math import prod
 
 from veilgraph.ir.party import ops
 from veilgraph.ir.party.program import Shape, apply, join
-from veilgraph.targets.suite import Operation, Parties, Sharing
+from veilgraph.targets.blocks.linear import reduced
+from veilgraph.targets.blocks.truncation import shifted
+from veilgraph.targets.blocks.window import (
+    Compare,
+    Parts,
+    kept_where_positive,
+    opened_window,
+    window_to_shift,
+)
+from veilgraph.targets.suite import Form, Operation, Parties, Provider, Sharing
 from veilgraph.targets.variants import Protocol
 
 Maximum = Callable[[Parties, Operation, Sharing, Sharing], Sharing]
@@ -39,6 +48,50 @@ def reduce_max_with(maximum: Maximum) -> Protocol:
         return x.map(lambda part: part.reshape(op.shape))
 
     return reduce_max
+
+
+def maximum_of_parts(d: Provider, compare: Compare) -> Maximum:
+    """max(x, y) of what members have in parts.  2 + L rounds; a window and V + 1 bits of each."""
+
+    def maximum(p: Parties, op: Operation, x: Sharing, y: Sharing) -> Sharing:
+        window, dropped = int(op["window_bits"]), int(op["dropped_bits"])
+        above = [(a - b).mod(window) for a, b in zip(x.parts, y.parts, strict=True)]
+        c, r = opened_window(d, above)
+        kept = kept_where_positive(d, c, r, 0, op.ring_bits, dropped, compare)
+        parts = (a + b for a, b in zip(kept, y.parts, strict=True))
+        return Sharing(tuple(parts), x.form)
+
+    return maximum
+
+
+def bits_to_pool(window_bits: int, dropped_bits: int, bits: int) -> int:
+    """How many bits of z `truncated_relu_pool` takes: differences have one more than numbers."""
+    return window_to_shift(window_bits, dropped_bits, bits) + 1
+
+
+def low_bits(op: Operation, z: Sharing) -> Sharing:
+    """The bits of z that the operation takes, which are in its ring."""
+    bits = bits_to_pool(*(int(op[name]) for name in ("window_bits", "dropped_bits", "bits")))
+    assert bits <= z.type.bits, f"{bits} bits are pooled in a ring of {z.type.bits}"
+    return reduced(z, bits)
+
+
+def truncated_relu_pool(
+    p: Parties, d: Provider, op: Operation, z: Parts, compare: Compare
+) -> Parts:
+    """Parts of the maxima over windows of max(floor((z + tau) / 2^f), 0), in Z_2^K.
+
+    (D + 1)(2 + L) rounds, D comparisons deep. z is in parts of `bits_to_pool` bits, [N, C, H, W].
+    All but the last comparison is between numbers of m bits, in a ring of m + 1.
+    """
+    f = int(op["bits"])
+    m = z[0].type.bits - f - 1
+    narrow = {**op.attrs, "window_bits": m + 1, "dropped_bits": 0}
+    own = Operation(op.name, op.shape, m + 1, narrow)
+    y = Sharing(shifted(d, z, f), Form.ADDITIVE)
+    pooled = max_pool_with(maximum_of_parts(d, compare))(p, own, y)
+    c, r = opened_window(d, [part.mod(m) for part in pooled.parts])
+    return kept_where_positive(d, c, r, 0, op.ring_bits, 0, compare)
 
 
 def _halved(p: Parties, op: Operation, x: Sharing, axis: int, maximum: Maximum) -> Sharing:

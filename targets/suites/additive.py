@@ -19,7 +19,7 @@ operand, e = max(0, K - k + f) for its overflow, and o = min(e, 1).
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from veilgraph.ir.party.program import Shape, Value
 from veilgraph.ir.plan.tables import Phase
@@ -37,7 +37,12 @@ from veilgraph.targets.blocks.linear import (
     subtract,
     with_zeros,
 )
-from veilgraph.targets.blocks.maxima import max_pool_with, reduce_max_with
+from veilgraph.targets.blocks.maxima import (
+    low_bits,
+    max_pool_with,
+    reduce_max_with,
+    truncated_relu_pool,
+)
 from veilgraph.targets.blocks.truncation import rounded_off, shifted, truncated
 from veilgraph.targets.blocks.window import (
     Compare,
@@ -299,6 +304,24 @@ def truncate_relu(p: Parties, op: Operation, z: Sharing) -> Sharing:
     low = reduced(z, window_to_shift(window, dropped, f))
     c, r = opened_window(d, shifted(d, low.parts, f))
     return Sharing(kept_where_positive(d, c, r, 0, K, 0, _compare(p)), Form.ADDITIVE)
+
+
+@ADDITIVE.protocol("truncate_relu_pool", rounding=Rounding.KNOWN)
+def truncate_relu_pool(p: Parties, op: Operation, z: Sharing) -> Sharing:
+    """The maxima over windows of max(floor((z + tau) / 2^f), 0), in Z_2^K.  (D + 1)(2 + L) rounds.
+
+    D comparisons deep: ceil(log2 kernel) each axis. Of two parties; more of them cannot shift their
+    parts, and take the ReLU first.
+    """
+    if len(p) == 2:
+        parts = truncated_relu_pool(p, p.provider, op, low_bits(op, z).parts, _compare(p))
+        return Sharing(parts, Form.ADDITIVE)
+    relu = Operation("truncate_relu", z.shape, op.ring_bits, op.attrs)
+    # Of numbers that are not negative, differences have one bit more.
+    bits = min(op.ring_bits, max(int(op["window_bits"]) - int(op["bits"]), 1) + 1)
+    pool = replace(op, attrs={**op.attrs, "window_bits": bits, "dropped_bits": 0})
+    found: Sharing = ADDITIVE.called(p, "max_pool")(p, pool, truncate_relu(p, relu, z))
+    return found
 
 
 @ADDITIVE.protocol("relu")

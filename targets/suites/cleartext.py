@@ -120,6 +120,12 @@ def maximum(p: Parties, op: Operation, x: Sharing, y: Sharing) -> Sharing:
     return Sharing((_relu(x[0] - y[0]) + y[0],), Form.CLEAR)
 
 
+@CLEARTEXT.protocol("truncate_relu_pool")
+def truncate_relu_pool(p: Parties, op: Operation, x: Sharing) -> Sharing:
+    pooled: Sharing = max_pool_with(maximum)(p, op, truncate_relu(p, op, x))
+    return pooled
+
+
 @CLEARTEXT.protocol("masked_function")
 def masked_function(p: Parties, op: Operation, x: Sharing, high: Sharing, low: Sharing) -> Sharing:
     """Under a mask that is zero."""

@@ -41,7 +41,13 @@ from veilgraph.targets.blocks.linear import (
     subtract,
     with_zeros,
 )
-from veilgraph.targets.blocks.maxima import max_pool_with, reduce_max_with
+from veilgraph.targets.blocks.maxima import (
+    low_bits,
+    max_pool_with,
+    maximum_of_parts,
+    reduce_max_with,
+    truncated_relu_pool,
+)
 from veilgraph.targets.blocks.truncation import rounded_off, shifted
 from veilgraph.targets.blocks.window import (
     Compare,
@@ -530,16 +536,6 @@ def maximum(p: Parties, op: Operation, x: Sharing, y: Sharing) -> Sharing:
     return add(p, op, kept, p.made.get(y, replace(y, replica=None)))
 
 
-def maximum_of_pairs(p: Parties, op: Operation, x: Sharing, y: Sharing) -> Sharing:
-    """max(x, y) of what is in parts at parties 0 and 1.  2 + L rounds; 2w + 2V + 2 bits online."""
-    d, compare = preparing(p), _compare(p)
-    window, dropped = int(op["window_bits"]), int(op["dropped_bits"])
-    above = [(a - b).mod(window) for a, b in zip(x.parts, y.parts, strict=True)]
-    c, r = opened_window(d, above)
-    kept = kept_where_positive(d, c, r, 0, op.ring_bits, dropped, compare)
-    return Sharing(tuple(map(plus, kept, y.parts)), Form.ADDITIVE)
-
-
 @REP3.protocol("max_pool")
 def max_pool(p: Parties, op: Operation, x: Sharing) -> Sharing:
     """max over windows.  1 + D (2 + L) rounds, D comparisons deep: ceil(log2 kernel) each axis.
@@ -547,15 +543,41 @@ def max_pool(p: Parties, op: Operation, x: Sharing) -> Sharing:
     For x replicated; an additive one takes a round more. Parties keep their roles in all of a
     channel's comparisons, so parts of two are opened as they are.
     """
-    pooled, (height, width) = max_pool_with(maximum_of_pairs), x.shape[2:]
-    channels = x.map(lambda v: v.reshape((v.elements // (height * width), height * width)))
+    compare = _compare(p)
 
     def body(q: Parties, part: Sharing) -> Sharing:
-        shape = (1, part.shape[0], height, width)
-        parts = tuple(v.reshape(shape) for v in pair(q, part))
-        return paired(q, pooled(q, op, Sharing(parts, Form.ADDITIVE)).parts)
+        pooled = max_pool_with(maximum_of_parts(preparing(q), compare))
+        return paired(q, pooled(q, op, images(pair(q, part), x.shape)).parts)
 
-    return in_thirds_of_rows(p, op, body, channels)
+    return in_thirds_of_rows(p, op, body, channels(x))
+
+
+@REP3.protocol("truncate_relu_pool", rounding=Rounding.SAFE_ROLE)
+def truncate_relu_pool(p: Parties, op: Operation, z: Sharing) -> Sharing:
+    """The maxima over windows of max(floor((z + tau) / 2^f), 0), in Z_2^K.  2 + (D + 1)(2 + L)
+    rounds, D comparisons deep: ceil(log2 kernel) each axis.
+
+    For z additive; a replicated one takes a round less.
+    """
+    compare = _compare(p)
+
+    def body(q: Parties, part: Sharing) -> Sharing:
+        low = images(pair(q, low_bits(op, part)), z.shape)
+        return paired(q, truncated_relu_pool(q, preparing(q), op, low.parts, compare))
+
+    return in_thirds_of_rows(p, op, body, channels(parted(p, z)), safe=2)
+
+
+def channels(x: Sharing) -> Sharing:
+    """x [N, C, H, W] as a matrix of a row a channel of an image."""
+    size = x.shape[2] * x.shape[3]
+    return x.map(lambda v: v.reshape((v.elements // size, size)))
+
+
+def images(parts: Parts, shape: Shape) -> Sharing:
+    """Rows of such a matrix, in parts, as [1, rows, H, W]."""
+    rows = parts[0].shape[0]
+    return Sharing(tuple(v.reshape((1, rows, *shape[2:])) for v in parts), Form.ADDITIVE)
 
 
 @REP3.protocol("reduce_max")
@@ -571,10 +593,11 @@ def reduce_max(p: Parties, op: Operation, x: Sharing) -> Sharing:
         found: Sharing = reduce_max_with(maximum)(p, op, x)
         return found
     flat = rows_of(x, axes, rows)
-    reduced_rows = reduce_max_with(maximum_of_pairs)
+    compare = _compare(p)
 
     def body(q: Parties, part: Sharing) -> Sharing:
         own = replace(op, shape=part.shape[:1], attrs={**op.attrs, "axes": (1,)})
+        reduced_rows = reduce_max_with(maximum_of_parts(preparing(q), compare))
         return paired(q, reduced_rows(q, own, Sharing(pair(q, part), Form.ADDITIVE)).parts)
 
     return in_thirds_of_rows(p, op, body, flat)
@@ -615,16 +638,17 @@ def rounded_in_thirds(
 
     That role knows nothing of how a truncation rounds.
     """
-    if p.receiver is None or not p.fixed_roles:
-        return in_thirds(p, op, body, x)
-    turn = _turn(p, p.receiver, safe)
-    return _turned(p, op, body, x, [(0, x.elements, turn)])
+    return _rotated(p, op, body, x, thirds(x.elements), safe)
 
 
 def in_thirds_of_rows(
-    p: Parties, op: Operation, body: Callable[[Parties, Sharing], Sharing], x: Sharing
+    p: Parties,
+    op: Operation,
+    body: Callable[[Parties, Sharing], Sharing],
+    x: Sharing,
+    safe: int | None = None,
 ) -> Sharing:
-    """`body` on three equal chunks of whole rows, each a matrix."""
+    """`body` on three equal chunks of whole rows, each a matrix; `safe` as `rounded_in_thirds`."""
     length = x.shape[-1]
     rows = x.elements // length
     size = -(-rows // 3) if x.elements >= 3 * SMALLEST_CHUNK else rows
@@ -633,7 +657,7 @@ def in_thirds_of_rows(
     def body_of_rows(q: Parties, part: Sharing) -> Sharing:
         return body(q, part.map(lambda v: v.reshape((v.elements // length, length))))
 
-    return _rotated(p, op, body_of_rows, x, chunks)
+    return _rotated(p, op, body_of_rows, x, chunks, safe)
 
 
 def _rotated(
@@ -642,7 +666,10 @@ def _rotated(
     body: Callable[[Parties, Sharing], Sharing],
     x: Sharing,
     chunks: Sequence[tuple[int, int]],
+    safe: int | None = None,
 ) -> Sharing:
+    if safe is not None and p.receiver is not None and p.fixed_roles:
+        return _turned(p, op, body, x, [(0, x.elements, _turn(p, p.receiver, safe))])
     if not p.rotates:
         # Who receives knows nothing of roundings as role 2.
         turn = 0 if p.receiver is None else _turn(p, p.receiver, 2)

@@ -87,6 +87,14 @@ CASES: list[
     (secret_ops.RowSums, [(3, 5)], REAL | {"form": carried(SUMS)}, Stated(), (3, 8), 24),
     (secret_ops.SumPool, [(1, 2, 5, 4)], {**IMAGE, "kernel": (2, 2)}, Stated(), (1, 2, 4, 3), 9),
     (
+        secret_ops.TruncateReluPool,
+        [(1, 2, 4, 4)],
+        {**IMAGE, "kernel": (2, 2), "dilations": (1, 1), "bits": 9, **WINDOW},
+        Stated(ring_bits=40),
+        (1, 2, 3, 3),
+        0,
+    ),
+    (
         secret_ops.MaxPool,
         [(1, 2, 5, 4)],
         {**IMAGE, "kernel": (2, 2), "dilations": (1, 1), **WINDOW},

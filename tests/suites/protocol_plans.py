@@ -44,11 +44,16 @@ PROTOCOLS: dict[str, tuple[int, dict[str, Any]]] = {  # operands, attributes
     "exp_sums": (1, PIECES.parameters()),
     "masked_exp": (1, PIECES.parameters() | {"bits": 20}),
     "max_pool": (1, {**POOL, "dilations": (1, 1), **PAIR}),
+    "truncate_relu_pool": (
+        1,
+        {**POOL, "dilations": (1, 1), "bits": 6, "window_bits": 18, "dropped_bits": 6},
+    ),
 }
 
 
 SHAPES: dict[str, tuple[tuple[int, ...], tuple[int, ...]]] = {  # of operands and result
     "max_pool": ((1, 2, 10, 10), (1, 2, 5, 5)),
+    "truncate_relu_pool": ((1, 2, 10, 10), (1, 2, 5, 5)),
     "exp_sums": ((5, 40), (5, PIECES.count)),
 }
 

@@ -13,6 +13,7 @@ from veilgraph.ir.meaning.integers import Windows
 from veilgraph.ir.meaning.party import uniform_draws
 from veilgraph.ir.party.program import Shape
 from veilgraph.targets.blocks.linear import additive
+from veilgraph.targets.blocks.maxima import bits_to_pool
 
 SIZES = (1, 2, 63, 64, 65, 191, 192, 193, 577)
 # (ring, window, dropped bits): n = window - dropped - 1 tree bits from 0 up, even and odd.
@@ -172,6 +173,45 @@ def test_max_pool(setting: Setting, pool: tuple[Shape, ...]) -> None:
     attrs |= {"dilations": dilations, "window_bits": 9, "dropped_bits": 0}
     got = computed(setting, "max_pool", 12, [x], result, **attrs)
     np.testing.assert_array_equal(got, expected)
+
+
+def check_pooled(z: Integers, y: Integers, f: int, windows: Windows) -> None:
+    """That each number was rounded up or down before the largest was taken."""
+    low, high = (integers.max_pool(np.maximum((z >> f) + up, 0), windows) for up in (0, 1))
+    assert ((low <= y) & (y <= high)).all()
+
+
+@settings
+@pytest.mark.parametrize("pool", POOLS, ids=str)
+def test_truncate_relu_pool(setting: Setting, pool: tuple[Shape, ...]) -> None:
+    shape, kernel, strides, low, high, dilations, result = pool
+    z = np.random.default_rng(2).integers(-(1 << 8), (1 << 8) - 8, shape, endpoint=True)
+    attrs: dict[str, Any] = {"kernel": kernel, "strides": strides, "bits": 3}
+    attrs |= {"pads_low": low, "pads_high": high, "dilations": dilations}
+    attrs |= {"window_bits": 9, "dropped_bits": 3}
+    for K in (6, 10, 20):
+        y = computed(setting, "truncate_relu_pool", 12, [z], result, K=K, **attrs)
+        check_pooled(z, y, 3, Windows(kernel, strides, low, high, dilations))
+
+
+@settings
+@windows
+def test_pools_of_every_pair(setting: Setting, k: int, w: int, t: int) -> None:
+    """Of all that a window holds, its edges among it, and in the narrowest ring that has room."""
+    z = inside(w, t)[:: max(1, (1 << w) >> 6)]
+    z = np.unique([*z, inside(w, t)[0], inside(w, t)[-1]])
+    pairs = np.stack([np.repeat(z, len(z)), np.tile(z, len(z))], -1)[None, None]
+    windows = Windows((1, 2), (1, 2), (0, 0), (0, 0), (1, 1))
+    attrs: dict[str, Any] = {"kernel": (1, 2), "strides": (1, 2), "dilations": (1, 1)}
+    attrs |= {"pads_low": (0, 0), "pads_high": (0, 0), "window_bits": w, "dropped_bits": t}
+    for f in {max(t, 1), t + 2}:
+        least = bits_to_pool(w, t, f)
+        result = (*pairs.shape[:-1], 1)
+        for K in (max(2, w - f + 1), w + 3):
+            y = computed(
+                setting, "truncate_relu_pool", max(k, least), [pairs], result, K=K, bits=f, **attrs
+            )
+            check_pooled(pairs, y, f, windows)
 
 
 @settings

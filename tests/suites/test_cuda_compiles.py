@@ -88,6 +88,7 @@ PROTOCOLS = (
     "truncate_relu",
     "maximum",
     "max_pool",
+    "truncate_relu_pool",
     "masked_function",
     "exp_sums",
     "masked_exp",

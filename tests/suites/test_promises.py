@@ -20,7 +20,14 @@ ATTRS = {
     "truncate": {"bits": 5},
     "truncate_relu": {"bits": 5, "window_bits": 12, "dropped_bits": 5},
 }
-ROUNDED = {"truncate", "truncate_relu", "masked_function", "exp_sums", "masked_exp"}
+ROUNDED = {
+    "truncate",
+    "truncate_relu",
+    "truncate_relu_pool",
+    "masked_function",
+    "exp_sums",
+    "masked_exp",
+}
 HIDING = [setting for setting in SETTINGS if setting.computing > 1]
 
 

@@ -94,12 +94,18 @@ class Case:
         if self.op == "exp_sums":  # rows of one element
             operands[0] = operands[0].map(lambda v: v.reshape((elements, 1)))
             shape = (elements, Pieces.of(self.attrs).count)
+        if self.op in ("max_pool", "truncate_relu_pool"):  # windows of two
+            images = (x.map(lambda v: v.reshape((1, elements, 1, 1))) for x in operands)
+            shape = (1, elements, 1, 2)
+            pairs = Operation("concat", shape, self.bits, {"axis": 3})
+            operands, shape = [suite.offered("concat")(p, pairs, *images)], (1, elements, 1, 1)
         operation = Operation(self.op, shape, self.result_bits or self.bits, self.attrs)
         result = suite.offered(self.op)(p, operation, *operands)
         if (
             self.op == "exp_sums"
         ):  # a pair of parts: resharing the third, which is zero, says nothing
             return [_column(part, j) for part in result.parts for j in range(shape[1])]
+        result = result.map(lambda v: v.reshape((elements,)))
         return (rep3.replicated(p, result) if suite is rep3.REP3 else result).parts
 
     def sources(self, secrets: Sequence[int], coalition: Sequence[int], seed: int) -> Sources:
@@ -197,6 +203,8 @@ REVEALED = (
     Case(ADDITIVE_OF_5, "reveal", 2),
 )
 WIDE = {"window_bits": 7, "dropped_bits": 0}
+POOLED = {"bits": 3, "window_bits": 6, "dropped_bits": 3, "kernel": (1, 2), "strides": (1, 2)}
+POOLED |= {"pads_low": (0, 0), "pads_high": (0, 0), "dilations": (1, 1)}
 SAMPLED = (
     Case(REP3_OF_3, "mul", 8, REPLICATED, operands=2),
     Case(REP3_OF_3, "truncate", 8, attrs={"bits": 3}),
@@ -205,6 +213,10 @@ SAMPLED = (
     Case(REP3_OF_3, "truncate_relu", 8, attrs={"bits": 3, "window_bits": 7, "dropped_bits": 2}),
     Case(REP3_OF_3, "truncate_relu", 8, attrs={"bits": 3, **WIDE}, result_bits=11),
     Case(REP3_OF_3, "truncate_relu", 10, attrs={"bits": 3, **WIDE}, result_bits=6),
+    Case(REP3_OF_3, "truncate_relu_pool", 8, attrs=POOLED, operands=2),
+    Case(ADDITIVE_OF_2, "truncate_relu_pool", 8, attrs=POOLED, operands=2),
+    Case(ADDITIVE_OF_3, "truncate_relu_pool", 8, attrs=POOLED, operands=2),
+    Case(REP3_OF_3, "max_pool", 8, attrs=POOLED, operands=2),
     Case(REP3_OF_3, "lift", 8, attrs={}, result_bits=11),
     Case(REP3_OF_3, "maximum", 8, REPLICATED, WIDE, operands=2),
     Case(REP3_OF_3, "masked_function", 8, REPLICATED, wave(5, 9, 3, **FINER)),
@@ -355,7 +367,8 @@ def hides_rounding(case: Case, draw: Draw) -> bool:
     It keeps from others how these are rounded: test_truncation.py counts over its values.
     """
     narrows = case.op == "truncate" and case.bits - case.attrs["bits"] >= case.result_bits > 0
-    return (narrows or case.op == "truncate_relu") and draw.holders == frozenset({0, 1})
+    fused = case.op in ("truncate_relu", "truncate_relu_pool")
+    return (narrows or fused) and draw.holders == frozenset({0, 1})
 
 
 def is_refused(protocol: Protocol, every: Sequence[Sequence[int]]) -> bool:

@@ -208,8 +208,14 @@ def sampled_view(
     schedule = protocol.trace(runs)
     draws = uniform_draws(np.random.default_rng(seed))
     evaluation = run(schedule, runs, sources, draws, protocol.constants)
-    messages = list(received(schedule, evaluation, coalition))
-    return messages, list(known_draws(schedule, evaluation, coalition))
+    messages = received(schedule, evaluation, coalition)
+    known = known_draws(schedule, evaluation, coalition)
+    return _columns(messages, runs), _columns(known, runs)
+
+
+def _columns(arrays: Iterable[Array], runs: int) -> list[Array]:
+    """One number of each run at a time, where arrays have several."""
+    return [column for array in arrays for column in array.reshape(runs, -1).T]
 
 
 # Two samples of a view

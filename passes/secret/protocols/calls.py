@@ -78,9 +78,9 @@ class Call:
     def is_elementwise(self) -> bool:
         """Whether it costs what its elements cost, one by one: a comparison with zero does."""
         facts = FACTS.get(self.operation.name)
-        return facts is not None and (
-            facts.compares is Compares.SIGN or facts.rounding is Rounding.NEAREST
-        )
+        if facts is None or self.operands[0].tensor.shape != self.operation.shape:
+            return False
+        return facts.compares is Compares.SIGN or facts.rounding is Rounding.NEAREST
 
     def sampled(self) -> Call:
         """The same op on a few elements."""

@@ -74,11 +74,13 @@ class Links(Protocol):
     """One party's links to all others.
 
     `party` is my index in the plan's parties, `names` are theirs in that order. `sent_bytes` and
-    `received_bytes` count payload by peer, without framing and TLS.
+    `received_bytes` count payload by peer, without framing and TLS. `timeout_seconds` is how long a
+    peer may be silent.
     """
 
     party: int
     names: tuple[str, ...]
+    timeout_seconds: float
 
     @property
     def sent_bytes(self) -> dict[int, int]: ...

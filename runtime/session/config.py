@@ -72,7 +72,8 @@ class Config:
     `party` is my index in `parties`; `key` and `certificate` are my PEM files; `listen` is the host
     to listen at; `timeout_seconds` is how long a peer may be silent, and with its bytes at
     `least_bytes_per_second` how long a round with it may take; `absent` are known parties that take
-    no part in this session; `device` and `cubins` are as in devices.ready.
+    no part in this session, and `unlinked` names those that do without a link to me; `device` and
+    `cubins` are as in devices.ready.
     """
 
     parties: tuple[PartyAddress, ...]
@@ -84,6 +85,7 @@ class Config:
     timeout_seconds: float = TIMEOUT_SECONDS
     least_bytes_per_second: float = LEAST_BYTES_PER_SECOND
     absent: tuple[PartyAddress, ...] = ()
+    unlinked: frozenset[str] = frozenset()
     device: str = "cpu"
     cubins: Path | None = None
 
@@ -109,6 +111,18 @@ class Config:
         parties = tuple(party for party in self.parties if party.name not in names)
         absent = tuple(party for party in self.parties if party.name in names)
         return replace(self, parties=parties, party=parties.index(self.me), absent=absent)
+
+    @property
+    def peers(self) -> frozenset[int]:
+        """The parties that I have a link to, by index."""
+        others = enumerate(self.names)
+        return frozenset(i for i, n in others if i != self.party and n not in self.unlinked)
+
+    def linked_with(self, names: Collection[str]) -> Config:
+        """The same, with links to some of the others alone."""
+        others = frozenset(self.names) - {self.me.name}
+        assert others >= frozenset(names), "a link to a party that there is not"
+        return replace(self, unlinked=others - frozenset(names))
 
     def waiting(self, seconds: float | None) -> Config:
         """The same, with another timeout where one is given.

@@ -96,8 +96,8 @@ class _Search(Generic[C]):
         """PeerError if a party has not come; it says what was tried, and who was turned away."""
         if self.misfit is not None:
             raise self.misfit
-        parties = enumerate(self.config.parties)
-        missing = [p for i, p in parties if i not in self.found and i != self.config.party]
+        lacking = sorted(self.config.peers - self.found.keys())
+        missing = [self.config.parties[peer] for peer in lacking]
         if missing:
             away = f" Turned away: {'; '.join(self.turned_away)}." if self.turned_away else ""
             addresses = ", ".join(f"{each.name} ({each.host}:{each.port})" for each in missing)
@@ -114,7 +114,7 @@ def connect(
     *,
     insecure_plaintext: bool = False,
 ) -> dict[int, C]:
-    """A channel to every other party, by index, each proven to be with the party meant.
+    """A channel to every peer of a configuration, by index, each proven to be with the party meant.
 
     Raises:
         PeerError: a peer that did not come in time, or certificates that don't fit.
@@ -124,11 +124,11 @@ def connect(
         check_loopback(config, "Plaintext links are", "Leave out --insecure-plaintext")
     else:
         _check_validity(config)
-    awaits = config.party + 1 < len(config.parties)
+    awaits = any(peer > config.party for peer in config.peers)
     listener = _listen(config) if awaits else None
     search = _Search(config, transport, insecure_plaintext, timeout_seconds)
     threads = ThreadPoolExecutor(len(config.parties), "veilgraph-connect")
-    jobs = [threads.submit(_dial, search, peer) for peer in range(config.party)]
+    jobs = [threads.submit(_dial, search, peer) for peer in config.peers if peer < config.party]
     if listener is not None:
         jobs.append(threads.submit(_await_callers, search, listener))
     try:
@@ -164,7 +164,8 @@ def check_loopback(config: Config, what: str, way_out: str) -> None:
 
 def _check_validity(config: Config) -> None:
     """PeerError if a certificate that is already here can't be used today, before anyone waits."""
-    for party in config.parties:
+    for index in [config.party, *sorted(config.peers)]:
+        party = config.parties[index]
         der = load_certificate(config.certificate) if party == config.me else party.certificate
         status = validity(der) if der is not None else PeerStatus.WELCOME
         if der is not None and status is not PeerStatus.WELCOME:
@@ -193,7 +194,7 @@ def _listen(config: Config) -> socket.socket:
 def _await_callers(search: _Search[C], listener: socket.socket) -> None:
     """Takes connections until every party after me has come, or time is up."""
     config = search.config
-    awaited = set(range(config.party + 1, len(config.parties)))
+    awaited = {peer for peer in config.peers if peer > config.party}
     with listener, Callers(listener, partial(_receive, search)) as callers:
         while not search.over() and not awaited <= search.found.keys():
             callers.listen(_SLICE_SECONDS)
@@ -325,6 +326,11 @@ def _refused(party: PartyAddress, status: PeerStatus, search: _Search[C]) -> Pee
         return PeerError(
             f"{party.name} runs from a store, and {me} takes no part in that.",
             f"Leave {me} out where the others run from stores, or start them without --store.",
+        )
+    if status is PeerStatus.UNLINKED:
+        return PeerError(
+            f"{party.name} measures its links, and not the one to {me}.",
+            f"Start {party.name} with --peer {me} too, or leave {party.name} out here.",
         )
     if status in _BY_DATE and not search.plaintext:
         return PeerError(

@@ -40,6 +40,8 @@ _NAMES_BYTES = 511  # 16 names of at most 31 letters, with their commas
 # stays in front and the whole as long as it is, so that all versions can tell each other apart.
 _HELLO = struct.Struct(f"<HBBI32s{NONCE_BYTES}sB{_NAMES_BYTES}s")
 NO_DEALING = bytes(NONCE_BYTES)
+# What stands in place of a plan's digest where parties run none, and measure their links.
+MEASUREMENT = hashlib.sha256(b"veilgraph: links are measured").digest()
 # 1 if the session's id is new here; parties, by bit, whose nonces are not; that id; the dealing's;
 # then the states' origin: its kind, session and number.
 _CONFIRMATION = struct.Struct(f"<BH32s{NONCE_BYTES}sB32sQ")
@@ -138,6 +140,9 @@ class _Hello:
             ("a ring with this many bits:", my.ring_bits, their.ring_bits),
             ("as party number", peer, other.party),
         )
+        measure, they_measure = (each.plan_digest == MEASUREMENT for each in (my, their))
+        if self.version == other.version and measure != they_measure:
+            return f"{_doing(they_measure)}, and this party {_doing(measure)}"
         for what, mine, theirs in rows:
             if mine != theirs:
                 return f"runs {what} {theirs}, and this party expects {mine}"
@@ -147,6 +152,10 @@ class _Hello:
 
 
 _OPEN = "an open number"
+
+
+def _doing(measures: bool) -> str:
+    return "measures links with `doctor`" if measures else "runs a plan"
 
 
 def _source(terms: Terms) -> str:
@@ -304,7 +313,7 @@ def agree_on_keys(
 
 
 def _all_to_all(links: Links, mine: bytes, size: int, step: str) -> dict[int, bytes]:
-    received = {peer: bytearray(size) for peer in range(len(links.names)) if peer != links.party}
+    received = {peer: bytearray(size) for peer in links.sent_bytes}
     links.exchange(dict.fromkeys(received, mine), received, step)
     return {peer: bytes(content) for peer, content in received.items()}
 

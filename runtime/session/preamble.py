@@ -38,6 +38,7 @@ class PeerStatus(IntEnum):
     SWAPPED = 4  # a known party, but not one that belongs at this end
     ABSENT = 5  # a known party that takes no part in this session, from stores
     TO_STORES = 6  # welcome, to a session that runs from stores
+    UNLINKED = 7  # a known party, but not one that a link is wanted to
 
     @property
     def reason(self) -> str:
@@ -50,6 +51,7 @@ class PeerStatus(IntEnum):
             PeerStatus.SWAPPED: "it belongs to another party than the one expected here",
             PeerStatus.ABSENT: "it is of a party that takes no part in a run from stores",
             PeerStatus.TO_STORES: "it is fine",
+            PeerStatus.UNLINKED: "it is of a party that no link is wanted to",
         }[self]
 
 
@@ -120,6 +122,8 @@ class IdentityExchange:
         """The index of the party that has this certificate or name (else -1), and a status."""
         for index, party in enumerate(self.config.parties):
             if self._is_of(party, shown):
+                if party.name in self.config.unlinked:
+                    return index, PeerStatus.UNLINKED
                 return index, PeerStatus.WELCOME if self.plaintext else validity(shown)
         known = any(self._is_of(party, shown) for party in self.config.absent)
         return -1, PeerStatus.ABSENT if known else PeerStatus.UNKNOWN

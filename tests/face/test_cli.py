@@ -150,9 +150,28 @@ def examples(verb: str) -> list[list[str]]:
 )
 def test_examples_of_help_work(copied: Compiled, verb: str) -> None:
     for arguments in examples(verb):
+        if "--config" in arguments:
+            continue  # it takes several parties
         result = run_verb(*arguments)
         assert result.exit_code == 0, result.output
         assert result.stdout
+
+
+def at_once(commands: list[list[str]]) -> list[tuple[str, str, int]]:
+    """Runs commands at the same time; output, error and exit code of each."""
+    processes = [
+        subprocess.Popen([sys.executable, "-m", "veilgraph.cli", *arguments], text=True,
+                         stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+        for arguments in commands
+    ]  # fmt: skip
+    return [(*process.communicate(timeout=60), process.returncode) for process in processes]
+
+
+def test_example_of_measuring_a_link_works(copied: Compiled) -> None:
+    write_configs(copied.folder, ("alice", "bob"))
+    ended = at_once([each for each in examples("doctor") if "--config" in each])
+    assert [code for _, _, code in ended] == [0, 0], ended
+    assert run_verb("inspect", "digits.plan", "--network", "link.yaml").exit_code == 0
 
 
 def test_example_of_renewing_a_certificate_works(copied: Compiled) -> None:
@@ -164,12 +183,7 @@ def test_example_of_run_works_for_three_parties(copied: Compiled) -> None:
     write_configs(copied.folder, copied.plan.manifest.parties)
     commands = examples("run")
     assert [arguments[3] for arguments in commands] == ["alice", "bob", "carol"]
-    processes = [
-        subprocess.Popen([sys.executable, "-m", "veilgraph.cli", *arguments], text=True,
-                         stdout=subprocess.PIPE, stderr=subprocess.PIPE)
-        for arguments in commands
-    ]  # fmt: skip
-    ended = [(*process.communicate(timeout=60), process.returncode) for process in processes]
+    ended = at_once(commands)
     assert [code for _, _, code in ended] == [0, 0, 0], ended
     assert "logits, 1x10: logits.npy" in ended[0][0]
     assert "bob receives no output." in ended[1][0]

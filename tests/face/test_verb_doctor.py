@@ -2,21 +2,29 @@
 
 from __future__ import annotations
 
+import json
+import os
 import ssl
+import subprocess
+import sys
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
-from verbs import Compiled, json_of, run_verb
+from verbs import Compiled, json_of, reason, run_verb
 
+from veilgraph.bench.processes import write_configs
 from veilgraph.checks import diagnosis
 from veilgraph.checks.diagnosis import Finding, diagnose
+from veilgraph.commands import measured_links
 from veilgraph.ir.errors import UsageError
 from veilgraph.kernels import KERNELS
 from veilgraph.runtime.devices.costs import Copies, Costs, Step, form_of
 from veilgraph.runtime.devices.cuda.driver import Card
+from veilgraph.runtime.session.measuring import Rates
+from veilgraph.targets.networks import Network, network
 
 
 def finding(what: str) -> Finding:
@@ -193,3 +201,152 @@ def test_the_first_card_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
     assert diagnosis.first_card() == "cuda:0"
     monkeypatch.setattr(diagnosis, "load_pycuda", unreachable)
     assert diagnosis.first_card() is None
+
+
+# Links
+
+FOUND = {
+    ("alice", "bob"): Rates(0.0401234, 12_345_678.0),
+    ("bob", "alice"): Rates(0.0412, 11_000_000.0),
+}
+
+
+@pytest.fixture
+def parties(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder, the current one, with a configuration for alice, bob and carol."""
+    write_configs(tmp_path, ("alice", "bob", "carol"))
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+@pytest.fixture
+def measured(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Peers who come at once, over links that do what FOUND says."""
+    monkeypatch.setattr(measured_links, "measure_links", lambda config: FOUND)
+
+
+def start(party: str, *more: str) -> subprocess.Popen[str]:
+    command = [sys.executable, "-m", "veilgraph.cli", "doctor", "--config", f"{party}.yaml", *more]
+    pipe = subprocess.PIPE
+    return subprocess.Popen(command, text=True, stdout=pipe, stderr=pipe)
+
+
+def test_two_parties_measure_their_link(parties: Path) -> None:
+    processes = [
+        start("alice", "--peer", "bob", "--write-network", "link.yaml"),
+        start("bob", "--peer", "alice", "--json"),
+    ]
+    (shown, told), (found, _) = [process.communicate(timeout=120) for process in processes]
+    assert [process.returncode for process in processes] == [0, 0], told
+    links = json.loads(found)["links"]
+    assert set(links) == {"alice->bob", "bob->alice"}
+    assert "alice -> bob" in shown
+    assert "give it to `compile --network`" in told
+    written = network("link.yaml")
+    rates = [each["bytes_per_second"] for each in links.values()]
+    assert written.bytes_per_second == pytest.approx(min(rates), rel=0.01)
+    assert json.loads(found)["bytes_per_second"] == written.bytes_per_second
+    trips = [each["round_trip_seconds"] for each in links.values()]
+    assert written.round_trip_seconds == pytest.approx(max(trips), rel=0.01)
+
+
+def test_all_parties_are_measured_if_none_is_named(parties: Path) -> None:
+    processes = [start(party, "--json") for party in ("alice", "bob", "carol")]
+    found = [process.communicate(timeout=120)[0] for process in processes]
+    assert [process.returncode for process in processes] == [0, 0, 0]
+    assert json.loads(found[0]) == json.loads(found[1]) == json.loads(found[2])
+    assert len(json.loads(found[0])["links"]) == 6
+
+
+def test_the_slowest_figures_are_written(parties: Path, measured: None) -> None:
+    arguments = ("--config", "alice.yaml", "--peer", "bob", "--write-network", "link.yaml")
+    result = run_verb("doctor", *arguments)
+    assert result.exit_code == 0
+    assert "alice -> bob" in result.stdout
+    assert "40.1 ms" in result.stdout
+    assert "12.3 MB/s" in result.stdout
+    assert network("link.yaml") == Network("link", 11_000_000.0, 0.0412)
+    assert "alice -> bob: 1.23e+07, 0.0401" in Path("link.yaml").read_text()
+    assert run_verb("doctor", *arguments).exit_code == 0  # a network's file may be measured anew
+
+
+def test_links_that_nobody_measured_are_told(parties: Path, measured: None) -> None:
+    result = run_verb("doctor", "--config", "alice.yaml")
+    assert "The link between alice and carol was not measured." in result.stderr
+    assert "The link between bob and carol was not measured." in result.stderr
+    assert "alice and bob was" not in result.stderr
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sentences"),
+    [
+        (("--peer", "bop"), ("--peer names `bop`,", "Did you mean bob?", "name: bob, carol.")),
+        (("--peer", "alice"), ("alice is this party itself.", "Name bob or carol.")),
+        (
+            ("--write-network", "alice.yaml"),
+            ("alice.yaml is read here, and would be overwritten.",),
+        ),
+        (("--write-network", "bob.yaml"), ("is there already, and describes no network.",)),
+        (("--write-network", "alice.key"), ("is there already, and describes no network.",)),
+        (("--write-network", "no/link.yaml"), ("There is no directory no.",)),
+        (("--write-network", "."), ("is a directory.",)),
+        (("--timeout", "nan"), ("at most 86400, not nan.",)),
+        (("--tune", "digits.plan"), ("--config measures links, and --tune steps.",)),
+    ],
+)
+def test_what_makes_no_sense_is_told_before_anyone_is_waited_for(
+    parties: Path, arguments: tuple[str, ...], sentences: tuple[str, ...]
+) -> None:
+    before = {file: file.read_bytes() for file in parties.iterdir()}
+    code, told = reason("doctor", "--config", "alice.yaml", *arguments)
+    assert code == 2
+    assert all(sentence in told for sentence in sentences), told
+    assert "Waiting" not in told
+    assert {file: file.read_bytes() for file in parties.iterdir()} == before
+
+
+@pytest.mark.parametrize(
+    "option", [("--peer", "bob"), ("--write-network", "x"), ("--timeout", "1")]
+)
+def test_links_are_measured_with_a_configuration(option: tuple[str, str]) -> None:
+    code, told = reason("doctor", *option)
+    assert code == 2
+    assert "Give this party's parties.yaml with --config too." in told
+
+
+def test_nobody_answers(parties: Path) -> None:
+    arguments = ("--timeout", "0.3", "--write-network", "link.yaml")
+    code, told = reason("doctor", "--config", "alice.yaml", "--peer", "bob", *arguments)
+    assert code == 5
+    assert "who run `veilgraph doctor --config FILE --peer alice`" in told
+    assert "No link to bob (127.0.0.1:" in told
+    assert "within 0.3 seconds" in told
+    assert not Path("link.yaml").exists()
+
+
+def test_a_certificate_that_is_not_the_peers(parties: Path) -> None:
+    pinned = f"fingerprint: {'ab' * 32}"
+    text = Path("bob.yaml").read_text().replace("certificate: alice.crt", pinned)
+    Path("bob.yaml").write_text(text)
+    alice = start("alice", "--peer", "bob", "--timeout", "20")
+    bob = start("bob", "--peer", "alice", "--timeout", "20")
+    try:
+        _, told = bob.communicate(timeout=60)
+    finally:
+        alice.kill()
+        alice.communicate()
+    assert bob.returncode == 5
+    assert "is not alice: it showed a certificate" in " ".join(told.split())
+
+
+def test_a_disk_that_is_full(
+    parties: Path, measured: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(*_: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(os, "replace", full)
+    code, told = reason("doctor", "--config", "alice.yaml", "--write-network", "link.yaml")
+    assert code == 7
+    assert "link.yaml can't be written: No space left on device." in told
+    assert not list(parties.glob("*link*"))

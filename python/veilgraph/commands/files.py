@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import math
 import os
 from collections.abc import Iterator, Mapping
@@ -12,10 +13,11 @@ from typing import IO, Any
 import numpy as np
 import numpy.typing as npt
 
-from veilgraph.ir.errors import UsageError
+from veilgraph.ir.errors import ResourceLimitError, UsageError
 from veilgraph.ir.whole_files import placed_whole
 
 Array = npt.NDArray[Any]
+_FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
 HINT = "Save the array with numpy.save(FILE, array)."
 HEADERS = {
     (1, 0): np.lib.format.read_array_header_1_0,
@@ -84,6 +86,7 @@ def write_array(path: Path, array: Array) -> None:
 
     Raises:
         UsageError: the file can't be written.
+        ResourceLimitError: the disk is full.
     """
     with replacing(path) as file:
         np.lib.format.write_array(file, np.asarray(array, order="C"), allow_pickle=False)
@@ -96,5 +99,10 @@ def replacing(path: Path) -> Iterator[IO[bytes]]:
         with placed_whole(path) as file:
             yield file
     except OSError as error:
+        if error.errno in _FULL:
+            raise ResourceLimitError(
+                f"{path} can't be written: {error.strerror}.",
+                "Free some space, or choose a place on another disk.",
+            ) from error
         hint = "Choose a place that is yours."
         raise UsageError(f"{path} can't be written: {error.strerror}.", hint) from error

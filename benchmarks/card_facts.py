@@ -7,9 +7,9 @@ import re
 import subprocess
 from typing import Any
 
-from veilgraph.runtime.devices.choose import CUDA, DeviceName
-from veilgraph.runtime.devices.cuda.cubins import find_nvcc
-from veilgraph.runtime.devices.cuda.pycuda_driver import load_pycuda
+from veilgraph.runtime.devices.cuda.cards import load_pycuda
+from veilgraph.runtime.devices.cuda.nvcc import find_nvcc
+from veilgraph.runtime.devices.names import CUDA, DeviceName
 
 _ASKED = {  # of nvidia-smi, and how its answer is said
     "driver_version": "driver {}",

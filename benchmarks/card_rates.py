@@ -30,9 +30,10 @@ from veilgraph.kernels.fused.declaration import HEADER, INSTRUCTION, instruction
 from veilgraph.kernels.fused.instructions import Op
 from veilgraph.plans import Plan
 from veilgraph.reports import units
-from veilgraph.runtime.devices.choose import CUDA, DeviceName, ready
+from veilgraph.runtime.devices.choose import ready
+from veilgraph.runtime.devices.cuda.cards import load_pycuda
 from veilgraph.runtime.devices.cuda.driver import Driver
-from veilgraph.runtime.devices.cuda.pycuda_driver import load_pycuda
+from veilgraph.runtime.devices.names import CUDA, DeviceName
 from veilgraph.runtime.randomness import fresh_seed
 
 GIGA = 1e9

@@ -19,8 +19,8 @@ from typing import Any
 from benchmarks.reporting import Findings, parser, report, spread
 from benchmarks.sessions import SUITES, Ours, compiled
 from benchmarks.workloads import Network, lenet, resnet50
-from veilgraph.bench.measure import Spread
 from veilgraph.bench.processes import write_configs
+from veilgraph.bench.spread import Spread
 from veilgraph.ir.plan.tables import Phase
 from veilgraph.ir.roles import DEALER
 from veilgraph.reports import units

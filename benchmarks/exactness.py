@@ -23,7 +23,7 @@ from veilgraph.passes.party.batch_rounds import batch_rounds
 from veilgraph.passes.party.expand_protocols import Expanded
 from veilgraph.passes.party.prune import prune
 from veilgraph.passes.plan.emit_plan import emit_plan
-from veilgraph.passes.plan.lower import LOWERING_VERSION
+from veilgraph.passes.plan.version import LOWERING_VERSION
 from veilgraph.runtime.simulate import simulate_many
 from veilgraph.targets.suite import Member, Operation, Parties
 from veilgraph.targets.suites.rep3 import REP3

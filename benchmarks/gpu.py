@@ -44,12 +44,12 @@ from benchmarks.workloads import (
     resnet50,
     vgg16_cifar,
 )
-from veilgraph.bench.measure import Spread
+from veilgraph.bench.spread import Spread
 from veilgraph.ir.errors import VeilgraphError
 from veilgraph.reports import units
 from veilgraph.reports.tables import Table
-from veilgraph.runtime.devices.choose import CPU, DeviceName
 from veilgraph.runtime.devices.cuda.driver import DriverFault
+from veilgraph.runtime.devices.names import CPU, DeviceName
 
 LOCAL_SECONDS = {  # issue 6, of an H100 or H200
     "ReLU 32,000,000": 40e-3,

@@ -47,11 +47,13 @@ from veilgraph.kernels.matmul import cuda as matmul
 from veilgraph.kernels.matmul.residues import Shape, by_residues
 from veilgraph.reports import units
 from veilgraph.reports.tables import Table
-from veilgraph.runtime.devices.choose import CPU, HOST_SHIM, DeviceName
-from veilgraph.runtime.devices.cuda.cubins import Cubins, cache_folder, find_nvcc
+from veilgraph.runtime.devices.cuda.cards import load_pycuda
+from veilgraph.runtime.devices.cuda.cubins import Cubins, cache_folder
 from veilgraph.runtime.devices.cuda.driver import Driver
-from veilgraph.runtime.devices.cuda.pycuda_driver import PyCudaDriver, load_pycuda
+from veilgraph.runtime.devices.cuda.nvcc import find_nvcc
+from veilgraph.runtime.devices.cuda.pycuda_driver import PyCudaDriver
 from veilgraph.runtime.devices.cuda.shim_driver import ShimDriver
+from veilgraph.runtime.devices.names import CPU, HOST_SHIM, DeviceName
 
 TERA = 1e12
 RINGS = (64, 40, 32)

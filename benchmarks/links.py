@@ -30,8 +30,8 @@ from typing import Any, Protocol
 
 from benchmarks.peers.environments import Unavailable
 from benchmarks.reporting import Findings, parser, report, spread
-from veilgraph.bench.measure import Spread
 from veilgraph.bench.processes import free_ports, write_configs
+from veilgraph.bench.spread import Spread
 from veilgraph.kernels.native import library
 from veilgraph.reports import units
 from veilgraph.reports.tables import Table
@@ -39,7 +39,8 @@ from veilgraph.runtime._native import Machine, OpenSsl
 from veilgraph.runtime.devices.interface import Piece
 from veilgraph.runtime.links.links import Links, TlsLinks
 from veilgraph.runtime.links.native import NativeLinks
-from veilgraph.runtime.links.tls import NativeTransport, openssl
+from veilgraph.runtime.links.openssl import openssl
+from veilgraph.runtime.links.tls import NativeTransport
 from veilgraph.runtime.phases import NativePhase, StepRange
 from veilgraph.runtime.session.config import Config
 from veilgraph.runtime.transcript import PhaseRecord

@@ -17,7 +17,8 @@ import numpy.typing as npt
 
 from veilgraph.ir.errors import PeerError, UsageError
 from veilgraph.ir.plan.tables import Phase, Plan
-from veilgraph.runtime.devices.choose import DeviceName, ready
+from veilgraph.runtime.devices.choose import ready
+from veilgraph.runtime.devices.names import DeviceName
 from veilgraph.runtime.links.links import Links
 from veilgraph.runtime.links.loopback import loopback
 from veilgraph.runtime.party import Party

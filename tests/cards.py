@@ -13,9 +13,11 @@ import pytest
 
 from veilgraph.ir.errors import UsageError
 from veilgraph.kernels.cuda import Launch, key_schedules
-from veilgraph.runtime.devices.cuda.cubins import Cubins, cache_folder, find_nvcc
+from veilgraph.runtime.devices.cuda.cards import load_pycuda
+from veilgraph.runtime.devices.cuda.cubins import Cubins, cache_folder
 from veilgraph.runtime.devices.cuda.driver import Driver
-from veilgraph.runtime.devices.cuda.pycuda_driver import PyCudaDriver, load_pycuda
+from veilgraph.runtime.devices.cuda.nvcc import find_nvcc
+from veilgraph.runtime.devices.cuda.pycuda_driver import PyCudaDriver
 
 Array = npt.NDArray[Any]
 

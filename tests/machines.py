@@ -28,7 +28,7 @@ from veilgraph.passes.party.batch_rounds import Schedule, batch_rounds
 from veilgraph.passes.party.expand_protocols import Expanded
 from veilgraph.passes.party.prune import prune
 from veilgraph.passes.plan.emit_plan import emit_plan
-from veilgraph.passes.plan.lower import LOWERING_VERSION
+from veilgraph.passes.plan.version import LOWERING_VERSION
 from veilgraph.runtime.devices.choose import ready
 from veilgraph.runtime.devices.interface import Ready
 from veilgraph.runtime.encoding import word_dtype

@@ -17,9 +17,9 @@ import veilgraph
 from benchmarks.models.recipe import Arrays, Case, Recipe, Sources
 from benchmarks.peers.environments import Unavailable
 from benchmarks.reporting import commit, machine
-from veilgraph.bench.measure import Spread
 from veilgraph.bench.pricing import predict
 from veilgraph.bench.processes import simulate_processes
+from veilgraph.bench.spread import Spread
 from veilgraph.checks.checking import check
 from veilgraph.checks.layer_errors import LayerError
 from veilgraph.ir.errors import VeilgraphError

@@ -24,9 +24,6 @@ from veilgraph.passes.plan.cut_messages import cut_messages
 from veilgraph.passes.plan.emit_party import emit_party
 from veilgraph.passes.plan.fuse_local import fuse_local
 
-# Raised by whoever changes a table that an unchanged program is lowered to: a plan is verified by
-# hosts of its own version alone. tests/suites/test_golden.py holds both together.
-LOWERING_VERSION = 1
 CONSTANT_ALIGNMENT = 64  # bytes
 
 

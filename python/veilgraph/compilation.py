@@ -52,7 +52,7 @@ from veilgraph.passes.pipeline import (
     revealed,
 )
 from veilgraph.passes.plan.emit_plan import emit_plan, exact_ranges
-from veilgraph.passes.plan.lower import LOWERING_VERSION
+from veilgraph.passes.plan.version import LOWERING_VERSION
 from veilgraph.passes.ranges.samples import read_samples
 from veilgraph.plans import Plan
 from veilgraph.states import States, ranges_of, rolled, with_states

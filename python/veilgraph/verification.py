@@ -39,7 +39,8 @@ from veilgraph.kernels import PART_ELEMENTS
 from veilgraph.passes.party.batch_rounds import Schedule, batch_rounds
 from veilgraph.passes.party.verify_masking import coalitions, verify_masking
 from veilgraph.passes.plan.cut_messages import PIECE_BYTES
-from veilgraph.passes.plan.lower import LOWERING_VERSION, Cost, constants_of, costs, lay_out, lower
+from veilgraph.passes.plan.lower import Cost, constants_of, costs, lay_out, lower
+from veilgraph.passes.plan.version import LOWERING_VERSION
 from veilgraph.targets.suites import SUITES
 from veilgraph.targets.target import Target, target_of_roles
 

@@ -1,4 +1,4 @@
-"""Where a party computes: the door to devices, which are found by name.
+"""Where a party computes: the door to devices, which are found by name (`names.py`).
 
 | name | device |
 | --- | --- |
@@ -15,59 +15,12 @@ and randomness are the same bits on each, so parties on different devices comput
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from pathlib import Path
 
-from veilgraph.ir.errors import UsageError
 from veilgraph.ir.plan.tables import Plan
 from veilgraph.runtime.devices.cpu import CpuReady
 from veilgraph.runtime.devices.interface import Ready
-
-CPU, CUDA, AUTO, HOST_SHIM = "cpu", "cuda", "auto", "host-shim"
-NO_GRAPHS = ",no-graphs"
-MOST_CARDS = 1024
-
-
-@dataclass(frozen=True)
-class DeviceName:
-    """A device's kind, which of this machine's it is, and whether it replays graphs."""
-
-    kind: str
-    index: int = 0
-    graphs: bool = True
-
-    @staticmethod
-    def parse(text: str) -> DeviceName:
-        """`cpu`, `cuda`, `cuda:1`, `auto`, `auto:1`, `cuda:1,no-graphs`.
-
-        Raises:
-            UsageError: no name of a device.
-        """
-        plain = text.removesuffix(NO_GRAPHS)
-        graphs = plain == text
-        kind, colon, number = plain.partition(":")
-        if plain in (CUDA, AUTO, HOST_SHIM) or text == CPU:
-            return DeviceName(plain, graphs=graphs)
-        if kind in (CUDA, AUTO) and colon and number.isdecimal() and int(number) < MOST_CARDS:
-            return DeviceName(kind, int(number), graphs)
-        raise UsageError(f"There is no device `{text}`.", "Use cpu, cuda, cuda:N, auto or auto:N.")
-
-    @property
-    def card(self) -> str:
-        """The GPU's own name, graphs or not: what tables of costs call it."""
-        return HOST_SHIM if self.kind == HOST_SHIM else f"{CUDA}:{self.index}"
-
-
-def require_device(text: str) -> None:
-    """UsageError unless the text names a device for parties between hosts.
-
-    The shim is none: it compiles kernels with this host's C++ compiler, and is slow.
-    """
-    if DeviceName.parse(text).kind == HOST_SHIM:
-        raise UsageError(
-            "The device `host-shim` imitates a GPU, for tests where parties are threads.",
-            "Use cpu, cuda, cuda:N, auto or auto:N.",
-        )
+from veilgraph.runtime.devices.names import AUTO, CPU, HOST_SHIM, NO_GRAPHS, DeviceName
 
 
 def ready(

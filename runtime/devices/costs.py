@@ -19,7 +19,6 @@ import hashlib
 import json
 import math
 import os
-import platform
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
@@ -34,11 +33,11 @@ from veilgraph.ir.plan.tables import PartyPlan
 from veilgraph.kernels import KERNELS
 from veilgraph.kernels.fused.declaration import HEADER, INSTRUCTION
 from veilgraph.kernels.fused.instructions import Op
+from veilgraph.runtime.devices.names import CPU, machine_name
 from veilgraph.runtime.devices.partition import Work
 from veilgraph.runtime.store.caches import user_cache
 
 FORMAT = 1
-CPU = "cpu"
 _AGAIN = "Measure again: veilgraph doctor --tune PLAN."
 
 
@@ -169,15 +168,6 @@ def form_of(program: PartyPlan, number: int) -> str:
 def costs_file() -> Path:
     """Where this user's table is."""
     return user_cache() / "costs.json"
-
-
-def machine_name() -> str:
-    """This machine's processor, as it names itself, and how many of its cores are ours."""
-    info = Path("/proc/cpuinfo")
-    lines = info.read_text().splitlines() if info.exists() else []
-    models = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
-    return f"{models[0] if models else platform.machine()}, {cores} cores"
 
 
 def today() -> str:

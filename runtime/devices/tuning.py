@@ -15,9 +15,10 @@ import numpy as np
 from veilgraph.ir.plan.tables import PartyPlan, Plan
 from veilgraph.kernels import KERNELS
 from veilgraph.runtime.devices.choose import ready
-from veilgraph.runtime.devices.costs import CPU, Copies, Costs, Step, form_of, today
+from veilgraph.runtime.devices.costs import Copies, Costs, Step, form_of, today
 from veilgraph.runtime.devices.dataflow import accesses
 from veilgraph.runtime.devices.interface import Device
+from veilgraph.runtime.devices.names import CPU
 from veilgraph.runtime.randomness import fresh_seed
 
 _SMALL, _LARGE = 4096, 16 << 20  # bytes of the copies that are timed

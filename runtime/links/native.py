@@ -17,6 +17,7 @@ from veilgraph.ir.plan.tables import LARGE_MESSAGE_BYTES
 from veilgraph.runtime._native import Fault, FaultKind, LongRound, OpenSsl, Stream
 from veilgraph.runtime._native import Links as Rounds
 from veilgraph.runtime.links.links import Buffer, Links, TlsLinks
+from veilgraph.runtime.links.openssl import openssl
 from veilgraph.runtime.links.peer_errors import (
     bytes_changed,
     peer_late,
@@ -31,7 +32,6 @@ from veilgraph.runtime.links.tls import (
     NativeTransport,
     PythonTransport,
     Transport,
-    openssl,
 )
 from veilgraph.runtime.session.config import LEAST_BYTES_PER_SECOND, Config
 from veilgraph.runtime.session.connect import check_loopback, connect

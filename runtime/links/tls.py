@@ -9,7 +9,6 @@ to OpenSSL, and can compute with native ones.
 
 from __future__ import annotations
 
-import _ssl
 import selectors
 import socket
 import ssl
@@ -209,14 +208,3 @@ class NativeTransport:
 def words(error: OSError) -> str:
     """What OpenSSL says of a failure, without `ssl`'s decoration."""
     return str(getattr(error, "reason", None) or error).replace("_", " ").lower()
-
-
-def openssl() -> OpenSsl | str:
-    """The OpenSSL that Python's `ssl` is linked with, or the reason why it can't be called."""
-    path = getattr(_ssl, "__file__", None)
-    if path is None:
-        return "Python's OpenSSL is built into the interpreter"
-    try:
-        return OpenSsl(path)
-    except RuntimeError as error:
-        return str(error)

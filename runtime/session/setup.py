@@ -12,7 +12,8 @@ import numpy.typing as npt
 
 from veilgraph.ir.errors import SecurityAbort, UsageError
 from veilgraph.ir.plan.tables import Phase, Plan
-from veilgraph.runtime.devices.choose import ready, require_device
+from veilgraph.runtime.devices.choose import ready
+from veilgraph.runtime.devices.names import require_device
 from veilgraph.runtime.links.native import open_links
 from veilgraph.runtime.links.shaping import Shape
 from veilgraph.runtime.party import Party, Prepared, encoded_inputs

@@ -22,7 +22,7 @@ from veilgraph.commands import measured_links
 from veilgraph.ir.errors import UsageError
 from veilgraph.kernels import KERNELS
 from veilgraph.runtime.devices.costs import Copies, Costs, Step, form_of
-from veilgraph.runtime.devices.cuda.driver import Card
+from veilgraph.runtime.devices.cuda.cards import Card
 from veilgraph.runtime.session.measuring import Rates
 from veilgraph.targets.networks import Network, network
 
@@ -164,7 +164,7 @@ def test_a_card_is_measured_beside_the_processor(
         }
         return replace(costs, steps=steps, devices={"cuda:1": Copies("NVIDIA H200", 1e-6, 1e10)})
 
-    monkeypatch.setattr("veilgraph.commands.doctor.measure", measured)
+    monkeypatch.setattr("veilgraph.commands.tuned_costs.measure", measured)
     result = run_verb("doctor", "--tune", digits.file("digits.plan"), "--device", "cuda:1")
     assert result.exit_code == 0
     assert "0 steps on the processor, " in result.stdout

@@ -152,7 +152,7 @@ def test_kernels_are_compiled_for_each_architecture(
     nvcc = tmp_path / "nvcc"
     nvcc.write_text('#!/bin/sh\nfor last; do :; done; echo "$@" > "$last"\n')
     nvcc.chmod(0o700)
-    monkeypatch.setattr("veilgraph.runtime.devices.cuda.cubins.find_nvcc", lambda: nvcc)
+    monkeypatch.setattr("veilgraph.commands.prepare.find_nvcc", lambda: nvcc)
     cubins = tmp_path / "cubins"
     options = ["prepare", str(folder / "digits.plan"), "--cubins", str(cubins)]
     done = CliRunner().invoke(main, [*options, "--gpu-arch", "sm_80,sm_90", "--json"])
@@ -168,7 +168,7 @@ def test_kernels_are_compiled_for_each_architecture(
 
 
 def test_kernels_need_a_compiler(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("veilgraph.runtime.devices.cuda.cubins.find_nvcc", lambda: None)
+    monkeypatch.setattr("veilgraph.commands.prepare.find_nvcc", lambda: None)
     options = ["--gpu-arch", "sm_90", "--cubins", str(folder / "cubins")]
     done = CliRunner().invoke(main, ["prepare", str(folder / "digits.plan"), *options])
     assert done.exit_code == 2

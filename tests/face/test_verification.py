@@ -17,7 +17,7 @@ from onnx import TensorProto, helper
 from small_plans_to_verify import SAMPLES, WAYS, bare, compiled, insert, retold
 
 import veilgraph
-from veilgraph import verified_plans
+from veilgraph import verification, verified_plans
 from veilgraph.ir.errors import SecurityAbort, UsageError
 from veilgraph.ir.party import ops
 from veilgraph.ir.party.ops import PartyOp
@@ -377,7 +377,7 @@ def test_a_plan_is_verified_once(
     plan: Plan, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     state, calls = tmp_path / "state", []
-    monkeypatch.setattr(verified_plans, "verify", lambda each: calls.append(each.digest))
+    monkeypatch.setattr(verification, "verify", lambda each: calls.append(each.digest))
     for _ in range(3):
         require_verified(plan, state)
     assert calls == [plan.digest]

@@ -3,7 +3,7 @@
 From fixed keys and inputs. A change of a plan or of the wire shows here: `pytest --update-golden`
 rewrites the files, and the commit says why. The first line is the version of the lowering: where an
 unchanged program is lowered to other tables, hosts that verify plans have to know, so the files are
-rewritten once `LOWERING_VERSION` in passes/plan/lower.py is raised, and not before.
+rewritten once `LOWERING_VERSION` in passes/plan/version.py is raised, and not before.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from machines import known_keys, run_machines
 from protocol_plans import PROTOCOLS, operand_shape, protocol_plan
 
 from veilgraph.ir.plan.tables import Plan
-from veilgraph.passes.plan.lower import LOWERING_VERSION
+from veilgraph.passes.plan.version import LOWERING_VERSION
 
 CONVERSIONS = (("truncate", 32, 48), ("truncate", 48, 32), ("truncate_relu", 40, 24),
                ("truncate_relu", 24, 32), ("lift", 32, 40), ("reduce", 40, 32))  # fmt: skip
@@ -64,7 +64,7 @@ def test_plans_and_messages_are_what_they_were(setting: Setting, update_golden: 
     path = Path(__file__).with_name(f"{setting}.golden")
     before = path.read_text().splitlines()
     raised = before[0] != version
-    assert raised or not moved(before, found), "raise LOWERING_VERSION in passes/plan/lower.py"
+    assert raised or not moved(before, found), "raise LOWERING_VERSION in passes/plan/version.py"
     if update_golden:
         path.write_text("\n".join(found) + "\n")
         before = found

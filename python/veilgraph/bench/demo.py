@@ -15,9 +15,9 @@ import numpy as np
 import numpy.typing as npt
 
 import veilgraph
-from veilgraph.bench.measure import Spread
 from veilgraph.bench.pricing import Prediction, predict
 from veilgraph.bench.processes import simulate_processes, write_configs
+from veilgraph.bench.spread import Spread
 from veilgraph.ir.errors import UsageError
 from veilgraph.ir.plan.tables import Phase
 from veilgraph.plans import Plan

@@ -6,16 +6,16 @@ processes that speak TLS on loopback. The first inferences warm up caches and pa
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from statistics import median
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from veilgraph.bench.processes import simulate_processes
+from veilgraph.bench.spread import Spread
 from veilgraph.ir.plan.tables import Phase, Tensor
 from veilgraph.plans import Plan
 from veilgraph.reports import time_split as timesplit
@@ -31,19 +31,6 @@ WARM_UP_RUNS = 1
 COUNTED = (Phase.OFFLINE, Phase.ONLINE)  # of an inference; setup is once a session
 UNBOUNDED = 1.0  # what stands for a bound that the plan does not state, if the encoding holds it
 Arrays = dict[str, npt.NDArray[np.float64]]
-
-
-@dataclass(frozen=True)
-class Spread:
-    """Several measurements of one thing."""
-
-    median: float
-    min: float
-    max: float
-
-    @staticmethod
-    def of(values: Sequence[float]) -> Spread:
-        return Spread(median(values), min(values), max(values))
 
 
 @dataclass(frozen=True, repr=False)

@@ -26,7 +26,8 @@ from veilgraph.ir import errors
 from veilgraph.ir.errors import PeerError, VeilgraphError
 from veilgraph.ir.plan.tables import Phase
 from veilgraph.plans import Plan
-from veilgraph.runtime.devices.choose import ready, require_device
+from veilgraph.runtime.devices.choose import ready
+from veilgraph.runtime.devices.names import require_device
 from veilgraph.runtime.links.shaping import Shape
 from veilgraph.runtime.session import certificates
 from veilgraph.runtime.simulate import Answer, Devices, Run, devices_of, split_inputs

@@ -14,11 +14,10 @@ from veilgraph.ir.errors import UsageError
 from veilgraph.kernels.native import INSTRUCTION_SETS, library, supported
 from veilgraph.reports import units
 from veilgraph.runtime._native import OpenSsl
-from veilgraph.runtime.devices.choose import CUDA, DeviceName
-from veilgraph.runtime.devices.costs import machine_name
-from veilgraph.runtime.devices.cuda.cubins import find_nvcc
-from veilgraph.runtime.devices.cuda.pycuda_driver import list_cards, load_pycuda
-from veilgraph.runtime.links.tls import openssl
+from veilgraph.runtime.devices.cuda.cards import list_cards, load_pycuda
+from veilgraph.runtime.devices.cuda.nvcc import find_nvcc
+from veilgraph.runtime.devices.names import CUDA, DeviceName, machine_name
+from veilgraph.runtime.links.openssl import openssl
 
 RUNTIME = ("numpy", "pyyaml", "click", "rich", "safetensors", "cryptography")
 EXTRAS = {

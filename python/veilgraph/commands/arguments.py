@@ -5,15 +5,17 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 import click
 
 from veilgraph.ir.errors import UsageError
 from veilgraph.kernels.native import INSTRUCTION_SETS, supported
-from veilgraph.runtime.devices.choose import DeviceName, require_device
 from veilgraph.runtime.devices.cuda.archs import card_arch
-from veilgraph.runtime.links.shaping import Shape
+from veilgraph.runtime.devices.names import DeviceName, require_device
+
+if TYPE_CHECKING:
+    from veilgraph.runtime.links.shaping import Shape
 
 Value = TypeVar("Value")
 Files = tuple[tuple[str, Path], ...]  # what --input and --output give
@@ -110,6 +112,8 @@ def link_shape(text: str) -> Shape:
         raise click.BadParameter(
             f"`{text}` is beyond 0 to 60000 milliseconds, or 0.001 to 1000000 megabits a second."
         )
+    from veilgraph.runtime.links.shaping import Shape  # with all of TLS, which few verbs need
+
     return Shape(round_trip_ms / 1e3, megabits * 1e6 / 8)
 
 

@@ -14,6 +14,7 @@ from veilgraph.plans import Plan
 from veilgraph.reports.tables import progress, remark, show, show_json
 from veilgraph.reports.units import counted, seconds, size
 from veilgraph.runtime.devices.cuda import cubins as machine_code
+from veilgraph.runtime.devices.cuda.nvcc import find_nvcc
 from veilgraph.runtime.devices.cuda.program import sources
 from veilgraph.runtime.session.setup import require_store
 from veilgraph.session import Session
@@ -120,7 +121,7 @@ def command(
 
 def _compile(plan: Plan, archs: tuple[str, ...], folder: Path, as_json: bool) -> None:
     """All kernels of all parties for these architectures, as files in a folder."""
-    nvcc = machine_code.find_nvcc()
+    nvcc = find_nvcc()
     if nvcc is None:
         raise UsageError(
             "There is no nvcc on this machine.", "Install CUDA's compiler, or prepare elsewhere."

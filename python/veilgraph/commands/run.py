@@ -8,7 +8,7 @@ from typing import Any
 
 import click
 
-from veilgraph.bench.measure import Spread
+from veilgraph.bench.spread import Spread
 from veilgraph.commands import arguments, outputs
 from veilgraph.commands.files import check_destination, read_arrays
 from veilgraph.ir.errors import UsageError

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import fcntl
 import os
-import shutil
 import stat
 import subprocess
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -25,17 +24,8 @@ from veilgraph.kernels.cuda import FLAGS, ROOT, Source
 from veilgraph.runtime.devices.cuda.archs import build_flag, card_arch
 from veilgraph.runtime.store.caches import user_cache
 
-_NVCC = Path("/usr/local/cuda/bin/nvcc")  # where CUDA's own packages put it
 COMPILE_SECONDS = 600
 T = TypeVar("T")
-
-
-def find_nvcc() -> Path | None:
-    """CUDA's compiler, if there is one on the PATH or where its packages put it."""
-    found = shutil.which("nvcc")
-    if found is not None:
-        return Path(found)
-    return _NVCC if _NVCC.exists() else None
 
 
 def cache_folder() -> Path:

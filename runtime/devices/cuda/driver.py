@@ -8,29 +8,19 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
 from typing import Protocol, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 
 from veilgraph.kernels.cuda import Launch, Source
+from veilgraph.runtime.devices.cuda.cards import Card
 
 Bytes = npt.NDArray[np.uint8]
 
 
 class DriverFault(Exception):
     """A driver's own words for what went wrong; the device adds where, and tells the user."""
-
-
-@dataclass(frozen=True)
-class Card:
-    """A GPU: its product's name, its architecture as nvcc calls it, multiprocessors and memory."""
-
-    name: str
-    arch: str
-    multiprocessors: int
-    memory_bytes: int
 
 
 class Event(Protocol):

@@ -5,10 +5,12 @@ from __future__ import annotations
 from pathlib import Path
 
 from veilgraph.ir.plan.tables import Plan
-from veilgraph.runtime.devices.cuda.cubins import Cubins, cache_folder, find_nvcc
+from veilgraph.runtime.devices.cuda.cards import load_pycuda
+from veilgraph.runtime.devices.cuda.cubins import Cubins, cache_folder
 from veilgraph.runtime.devices.cuda.device import CudaReady
+from veilgraph.runtime.devices.cuda.nvcc import find_nvcc
 from veilgraph.runtime.devices.cuda.program import CudaProgram
-from veilgraph.runtime.devices.cuda.pycuda_driver import PyCudaDriver, load_pycuda
+from veilgraph.runtime.devices.cuda.pycuda_driver import PyCudaDriver
 from veilgraph.runtime.devices.cuda.shim_driver import ShimDriver
 
 

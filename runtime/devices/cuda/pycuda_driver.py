@@ -6,7 +6,6 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property, wraps
-from importlib import import_module
 from typing import Any, Concatenate, ParamSpec, Protocol, TypeVar
 
 import numpy as np
@@ -14,10 +13,10 @@ import numpy as np
 from veilgraph.ir.errors import UsageError
 from veilgraph.kernels.cuda import Launch, Source
 from veilgraph.runtime.devices.cuda.archs import card_arch
+from veilgraph.runtime.devices.cuda.cards import card_of, cuda_version
 from veilgraph.runtime.devices.cuda.cubins import Cubins
 from veilgraph.runtime.devices.cuda.driver import (
     Bytes,
-    Card,
     DriverFault,
     Event,
     Graph,
@@ -26,10 +25,8 @@ from veilgraph.runtime.devices.cuda.driver import (
 )
 from veilgraph.runtime.devices.cuda.libcuda import GraphCalls
 
-LEAST_DRIVER = 12000  # CUDA 12.0, as drivers count
 UNASKED_SHARED_BYTES = 48 << 10  # what a block gets without asking, static memory included
 _NON_BLOCKING = 1  # CU_STREAM_NON_BLOCKING: the default stream is no matter to it
-_INSTALL = "pip install 'veilgraph[gpu]', where CUDA's compiler and headers are."
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -53,58 +50,6 @@ def _faults(method: Callable[Concatenate[S, P], R]) -> Callable[Concatenate[S, P
             raise DriverFault(" ".join(str(error).split())) from error
 
     return told
-
-
-def load_pycuda() -> Any:
-    """The module pycuda.driver, initialised.
-
-    Raises:
-        UsageError: PyCUDA or NVIDIA's driver is absent or too old, or there is no GPU.
-    """
-    try:
-        cuda = import_module("pycuda.driver")
-    except ModuleNotFoundError as error:
-        raise UsageError(
-            "A GPU is reached through the package pycuda, which is not installed.", _INSTALL
-        ) from error
-    except ImportError as error:
-        raise UsageError(
-            f"PyCUDA finds no NVIDIA driver: {error}.",
-            "Install NVIDIA's driver; `veilgraph doctor` says what there is.",
-        ) from error
-    try:
-        cuda.init()
-        count = cuda.Device.count()
-    except cuda.Error as error:
-        raise UsageError(
-            f"NVIDIA's driver finds no GPU: {error}.",
-            "Use --device cpu here; `veilgraph doctor` says what there is.",
-        ) from error
-    if count == 0:
-        raise UsageError("There is no GPU in this machine.", "Use --device cpu here.")
-    version = cuda.get_driver_version()
-    if version < LEAST_DRIVER:
-        raise UsageError(
-            f"NVIDIA's driver is too old: it is of CUDA {_said(version)}, and "
-            f"{_said(LEAST_DRIVER)} is the least.",
-            "Install a newer driver, or use --device cpu.",
-        )
-    return cuda
-
-
-def list_cards(cuda: Any) -> list[Card]:
-    """The cards that `cuda:0`, `cuda:1` and so on are."""
-    return [_card(cuda, cuda.Device(index)) for index in range(cuda.Device.count())]
-
-
-def _card(cuda: Any, device: Any) -> Card:
-    major, minor = device.compute_capability()
-    counted = device.get_attribute(cuda.device_attribute.MULTIPROCESSOR_COUNT)
-    return Card(device.name(), f"sm_{major}{minor}", int(counted), int(device.total_memory()))
-
-
-def _said(version: int) -> str:
-    return f"{version // 1000}.{version % 1000 // 10}"
 
 
 class PyCudaEvent:
@@ -233,7 +178,7 @@ class PyCudaDriver:
 
     @_faults
     def _open(self, device: Any) -> None:
-        self.card = _card(self._cuda, device)
+        self.card = card_of(self._cuda, device)
         card_arch(self.card.arch)
         self._context = device.retain_primary_context()
 
@@ -327,7 +272,7 @@ class PyCudaDriver:
         try:
             return self._cuda.module_from_buffer(cubin)
         except self._cuda.Error as error:
-            version = _said(self._cuda.get_driver_version())
+            version = cuda_version(self._cuda.get_driver_version())
             raise UsageError(
                 f"The driver (CUDA {version}) takes no machine code of kernel "
                 f"`{launch.source.name}`: {error}.",

@@ -17,8 +17,9 @@ import numpy as np
 
 from veilgraph.kernels.cuda import Launch, Source
 from veilgraph.kernels.cuda.shim import ShimRunner
+from veilgraph.runtime.devices.cuda.cards import Card
 from veilgraph.runtime.devices.cuda.cubins import alone, in_parallel, make_own
-from veilgraph.runtime.devices.cuda.driver import Bytes, Card, Event, Graph, Kernel, Launched
+from veilgraph.runtime.devices.cuda.driver import Bytes, Event, Graph, Kernel, Launched
 
 ALIGNMENT = 256
 SHIM = Card("host shim", "host", multiprocessors=2, memory_bytes=4 << 30)

@@ -8,7 +8,7 @@ import sys
 import pytest
 
 from veilgraph.ir.errors import UsageError
-from veilgraph.runtime.devices.choose import DeviceName, require_device
+from veilgraph.runtime.devices.names import DeviceName, require_device
 
 
 @pytest.mark.parametrize(

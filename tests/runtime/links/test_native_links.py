@@ -26,7 +26,8 @@ from veilgraph.runtime._native import OpenSsl
 from veilgraph.runtime.links import native as native_links
 from veilgraph.runtime.links.links import Links, TlsLinks
 from veilgraph.runtime.links.native import NativeLinks, open_links
-from veilgraph.runtime.links.tls import RECORDS_PER_KEY, openssl
+from veilgraph.runtime.links.openssl import openssl
+from veilgraph.runtime.links.tls import RECORDS_PER_KEY
 from veilgraph.runtime.session.config import Config
 
 MIB = 1 << 20

@@ -16,11 +16,11 @@ from veilgraph.runtime.devices.cuda.cubins import (
     Cubins,
     cache_folder,
     compiled,
-    find_nvcc,
     make_own,
     prepare,
     store,
 )
+from veilgraph.runtime.devices.cuda.nvcc import find_nvcc
 
 TEXT = 'extern "C" __global__ void add(unsigned long long* out) { out[threadIdx.x] += 1; }\n'
 ADD = Source("add", TEXT, ("add",))

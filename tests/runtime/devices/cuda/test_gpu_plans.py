@@ -12,7 +12,7 @@ from tiny_models import MODELS
 from whole_plans import check_devices, check_digits, check_prepared, check_tiny, mixed
 
 from veilgraph.runtime.devices.costs import Costs, costs_file
-from veilgraph.runtime.devices.cuda.pycuda_driver import list_cards
+from veilgraph.runtime.devices.cuda.cards import list_cards
 from veilgraph.runtime.devices.tuning import measure
 
 pytestmark = pytest.mark.gpu

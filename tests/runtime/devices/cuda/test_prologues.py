@@ -23,8 +23,8 @@ from veilgraph.kernels.fused.instructions import Op
 from veilgraph.kernels.matmul import cuda as matmul
 from veilgraph.kernels.matmul.residues import by_residues
 from veilgraph.runtime.devices.choose import ready
+from veilgraph.runtime.devices.cuda.cards import Card
 from veilgraph.runtime.devices.cuda.device import CudaDevice, CudaReady
-from veilgraph.runtime.devices.cuda.driver import Card
 from veilgraph.runtime.devices.cuda.program import CudaProgram
 from veilgraph.runtime.devices.cuda.shim_driver import ShimDriver
 from veilgraph.runtime.devices.heterogeneous import MixedReady

@@ -9,7 +9,8 @@ from __future__ import annotations
 import dataclasses
 import math
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
+from functools import cache
 from typing import Any, TypeVar, cast, get_args, get_origin, get_type_hints
 
 import numpy as np
@@ -49,11 +50,17 @@ def record(kind: type[R], fields: object) -> R:
     Raises:
         ValueError: a field is missing, unknown, or not of the type that the dataclass declares.
     """
-    hints = get_type_hints(kind)
+    hints = hints_of(cast(Any, kind))
     if not isinstance(fields, dict) or fields.keys() != hints.keys():
         raise ValueError(f"a {kind.__name__} has not the fields of one")
     values = {name: _bound(name) if v is None else v for name, v in fields.items()}
     return kind(**{name: typed(hints[name], value, name) for name, value in values.items()})
+
+
+@cache
+def hints_of(kind: type[Any]) -> Mapping[str, Any]:
+    """The types that a dataclass declares, by field; found once, which takes long."""
+    return get_type_hints(kind)
 
 
 def _bound(name: str) -> float | None:
@@ -151,16 +158,17 @@ def _check_roles(manifest: Manifest, named: set[str]) -> None:
 
 def _check_messages(program: PartyPlan, parties: int, me: int) -> None:
     m = program.messages
-    inside = (_ends(m) <= program.arena_bytes).all() and not (m["offset"] % 8).any()
+    inside = _are_inside(m, program.arena_bytes) and not (m["offset"] % 8).any()
     known = (m["peer"] < parties).all() and (m["peer"] != me).all()
     if not (inside and known and (m["phase"] <= max(Phase)).all() and (m["direction"] <= 1).all()):
         raise ValueError("a message lies outside its party's memory")
 
 
-def _ends(table: npt.NDArray[np.void]) -> npt.NDArray[np.object_]:
-    """Where rows end; as Python integers, which do not overflow."""
-    ends: npt.NDArray[np.object_] = table["offset"].astype(object) + table["bytes"].astype(object)
-    return ends
+def _are_inside(table: npt.NDArray[np.void], arena_bytes: int) -> bool:
+    """Whether all rows end in memory; without sums, which could overflow."""
+    offsets, sizes = table["offset"], table["bytes"]
+    left = arena_bytes - np.minimum(offsets, arena_bytes)
+    return bool(((offsets <= arena_bytes) & (sizes <= left)).all())
 
 
 def _check_steps(program: PartyPlan) -> None:
@@ -169,8 +177,7 @@ def _check_steps(program: PartyPlan) -> None:
     if (steps["phase"] > max(Phase)).any() or (np.diff(_stages(steps)) < 0).any():
         raise ValueError("its phases are not one after another")
     rounds = steps[steps["kernel"] == ROUND]
-    found = list(zip(_stages(rounds).tolist(), rounds["round"].tolist(), strict=True))
-    if found != sorted({*zip(_stages(messages).tolist(), messages["round"].tolist(), strict=True)}):
+    if not np.array_equal(_rounds(rounds), np.unique(_rounds(messages))):
         raise ValueError("its rounds are not those of its messages")
     if (messages["step"] >= len(program.steps)).any():
         raise ValueError("a message is made by a step that is not there")
@@ -182,6 +189,12 @@ def _stages(table: npt.NDArray[np.void]) -> npt.NDArray[np.int64]:
     """Where rows are in the order of phases: setup, then each entry's offline and online one."""
     stages: npt.NDArray[np.int64] = table["phase"].astype(np.int64) + 2 * table["entry"]
     return stages
+
+
+def _rounds(table: npt.NDArray[np.void]) -> npt.NDArray[np.int64]:
+    """The rounds that rows are of, as numbers in the order of stages and rounds."""
+    numbers: npt.NDArray[np.int64] = (_stages(table) << 32) + table["round"]
+    return numbers
 
 
 def _check_entries(program: PartyPlan, entries: int) -> None:
@@ -196,7 +209,7 @@ def _check_entries(program: PartyPlan, entries: int) -> None:
 def _check_kept(program: PartyPlan) -> None:
     """That all lies in memory; what an online phase leaves are its states."""
     kept = program.kept
-    inside = (_ends(kept) <= program.arena_bytes).all() and (kept["phase"] <= max(Phase)).all()
+    inside = _are_inside(kept, program.arena_bytes) and (kept["phase"] <= max(Phase)).all()
     sizes: Counter[int] = Counter()
     for stage, size in zip(_stages(kept).tolist(), kept["bytes"].tolist(), strict=True):
         sizes[stage] += size
@@ -273,21 +286,23 @@ def _meaning(share: Share) -> tuple[object, ...]:
 
 def _check_links(plan: Plan) -> None:
     """What one party sends is what the other receives, piece by piece."""
-    sent, received = (
-        sorted(row for name in plan.programs for row in _crossing(plan, name, direction))
-        for direction in (Direction.SEND, Direction.RECEIVE)
-    )
-    if sent != received:
+    sent, received = (_crossing(plan, direction) for direction in Direction)
+    if not all(np.array_equal(s, r) for s, r in zip(sent, received, strict=True)):
         raise ValueError("its parties do not agree on their messages")
 
 
-def _crossing(plan: Plan, name: str, direction: Direction) -> Iterator[tuple[int, ...]]:
-    """(sender, receiver, phase, entry, round, number, bytes) of a party's pieces one way."""
-    me, messages = plan.manifest.parties.index(name), plan.programs[name].messages
-    pieces: Counter[tuple[int, ...]] = Counter()
-    for row in messages[messages["direction"] == direction]:
-        peer = int(row["peer"])
-        ends = (me, peer) if direction == Direction.SEND else (peer, me)
-        message = (*ends, int(row["phase"]), int(row["entry"]), int(row["round"]))
-        yield (*message, pieces[message], int(row["bytes"]))
-        pieces[message] += 1
+def _crossing(plan: Plan, direction: Direction) -> tuple[npt.NDArray[Any], ...]:
+    """All pieces one way: sender, receiver, phase, entry, round and bytes, message by message.
+
+    A message's pieces are in one party's table, and stay in the order that they have there.
+    """
+    tables = [program.messages for program in plan.programs.values()]
+    owners = np.repeat(np.arange(len(tables)), [len(table) for table in tables])
+    messages = np.concatenate(tables)
+    is_own = messages["direction"] == direction
+    rows, own = messages[is_own], owners[is_own]
+    peers = rows["peer"].astype(np.int64)
+    ends = (own, peers) if direction == Direction.SEND else (peers, own)
+    keys = (*ends, rows["phase"], rows["entry"], rows["round"])
+    order = np.lexsort(keys[::-1])  # stable; its last key is the first to sort by
+    return tuple(column[order] for column in (*keys, rows["bytes"]))

@@ -19,15 +19,15 @@ import json
 import math
 import zipfile
 import zlib
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any, get_type_hints
+from typing import Any
 
 import numpy as np
 import yaml
 
 from veilgraph.ir.errors import SecurityAbort, UsageError
-from veilgraph.ir.plan.checks import check, record, typed
+from veilgraph.ir.plan.checks import check, hints_of, record, typed
 from veilgraph.ir.plan.tables import (
     BUFFER,
     FORMAT_VERSION,
@@ -73,9 +73,12 @@ def digest(plan: Plan) -> str:
 
     Of the manifest, the fields as JSON: how YAML is laid out is its library's choice.
     """
+    return _digest(plan, _manifest_fields(plan))
+
+
+def _digest(plan: Plan, manifest: Mapping[str, Any]) -> str:
     found = hashlib.sha256()
-    entries = dict(_entries(plan)) | {"manifest.yaml": _json(_manifest_fields(plan))}
-    for name, content in entries.items():
+    for name, content in _entries(plan, _json(manifest)):
         found.update(f"{name}:{len(content)}\n".encode())
         found.update(content)
     return found.hexdigest()
@@ -96,12 +99,12 @@ def save(plan: Plan, path: str | Path) -> None:
         )
     try:
         with placed_whole(path, PUBLIC) as file, zipfile.ZipFile(file, "w") as archive:
-            for name, content in _entries(plan):
+            for name, content in _entries(plan, _manifest_text(plan)):
                 entry = zipfile.ZipInfo(name, DATE)
                 is_text = name.startswith("ir/")
                 entry.compress_type = zipfile.ZIP_DEFLATED if is_text else zipfile.ZIP_STORED
                 entry.external_attr = 0o644 << 16
-                archive.writestr(entry, _with_digest(plan, name, content))
+                archive.writestr(entry, content)
     except OSError as error:
         raise UsageError(f"The plan can't be written to {path}: {error.strerror}.") from error
 
@@ -127,25 +130,22 @@ def load(path: str | Path) -> Plan:
 # Writing
 
 
-def _entries(plan: Plan) -> list[tuple[str, bytes]]:
-    """Name and content of each entry, the manifest without its digest."""
-    entries = [
-        ("manifest.yaml", _yaml(_manifest_fields(plan))),
-        ("layers.json", _json([_plain(layer) for layer in plan.layers])),
-        ("constants.bin", plan.constants),
-    ]
+def _entries(plan: Plan, manifest: bytes) -> Iterator[tuple[str, bytes | memoryview]]:
+    """Name and content of each entry; of tables not copied where they lie as in the file."""
+    yield "manifest.yaml", manifest
+    yield "layers.json", _json([_plain(layer) for layer in plan.layers])
+    yield "constants.bin", plan.constants
     for name, program in plan.programs.items():
         tables = (program.steps, program.buffers, program.messages, program.params, program.kept)
         for file, table in zip(TABLES, tables, strict=True):
-            entries.append((f"parties/{name}/{file}", table.astype(TABLES[file]).tobytes()))
-    entries.extend((f"ir/{level}", text.encode()) for level, text in sorted(plan.ir.items()))
-    return entries
+            stored = np.ascontiguousarray(table, TABLES[file])
+            yield f"parties/{name}/{file}", stored.view(np.uint8).data
+    for level, text in sorted(plan.ir.items()):
+        yield f"ir/{level}", text.encode()
 
 
-def _with_digest(plan: Plan, name: str, content: bytes) -> bytes:
-    if name != "manifest.yaml":
-        return content
-    return content + f"digest: {plan.digest}\n".encode()
+def _manifest_text(plan: Plan) -> bytes:
+    return _yaml(_manifest_fields(plan)) + f"digest: {plan.digest}\n".encode()
 
 
 def _yaml(fields: Mapping[str, Any]) -> bytes:
@@ -166,10 +166,9 @@ def _json(value: Any) -> bytes:
 
 def _plain(record: Any) -> dict[str, Any]:
     """A dataclass as plain values; an infinite bound as null."""
-    fields = dataclasses.asdict(record)
     return {
         name: (None if isinstance(v, float) and math.isinf(v) else _listed(v))
-        for name, v in fields.items()
+        for name, v in vars(record).items()
     }
 
 
@@ -245,9 +244,11 @@ def _read(archive: zipfile.ZipFile, path: Path) -> Plan:
     if contents:
         raise ValueError(f"it has an entry that no plan has: {min(contents)!r}")
     check(plan)
-    if fields != _manifest_fields(plan):
+    described = _manifest_fields(plan)
+    if fields != described:
         raise ValueError("its manifest says what its tables do not")
-    if plan.digest != stated:
+    vars(plan)["digest"] = found = _digest(plan, described)  # as the cached property would
+    if found != stated:
         raise SecurityAbort(f"{path} was changed after it was compiled: its digest differs.", HINT)
     return plan
 
@@ -293,7 +294,7 @@ def _program(contents: dict[str, bytes], name: str, fields: object) -> PartyPlan
             raise ValueError(f"{name}'s {file} is cut short")
         tables[file.removesuffix(".bin")] = np.frombuffer(content, dtype)
     stated = typed(Mapping[str, object], fields, "programs")
-    hints = get_type_hints(PartyPlan)
+    hints = hints_of(PartyPlan)
     if stated.keys() != set(hints) - tables.keys() - {"party"}:
         raise ValueError(f"{name}'s program has not the fields of one")
     values: dict[str, Any] = {key: typed(hints[key], v, key) for key, v in stated.items()}

@@ -349,20 +349,17 @@ class Plan:
 
     def rounds(self, phase: Phase, entry: int = 0) -> int:
         """Rounds of messages in a phase of an entry, as any party counts them."""
-        numbers = [
-            int(m["round"]) + 1
-            for p in self.programs.values()
-            for m in rows_of(p.messages, phase, entry)
-        ]
-        return max(numbers, default=0)
+        tables = (rows_of(p.messages, phase, entry) for p in self.programs.values())
+        return max((int(rows["round"].max()) + 1 for rows in tables if len(rows)), default=0)
 
     def sent_bytes(self, phase: Phase, entry: int = 0) -> dict[str, int]:
         """Payload by link, as {"alice->bob": bytes}, of one phase of an entry."""
         names = self.manifest.parties
         total: dict[str, int] = {}
         for party, program in self.programs.items():
-            for m in rows_of(program.messages, phase, entry):
-                if m["direction"] == Direction.SEND:
-                    link = f"{party}->{names[int(m['peer'])]}"
-                    total[link] = total.get(link, 0) + int(m["bytes"])
+            rows = rows_of(program.messages, phase, entry)
+            sent = rows[rows["direction"] == Direction.SEND]
+            for peer in np.unique(sent["peer"]).tolist():
+                count = sent["bytes"][sent["peer"] == peer].sum(dtype=np.uint64)
+                total[f"{party}->{names[peer]}"] = int(count)
         return dict(sorted(total.items()))

@@ -79,7 +79,10 @@ class Plan(ir_plan.Plan):
 
     @classmethod
     def of(cls, plan: ir_plan.Plan) -> Self:
-        return cls(**{f.name: getattr(plan, f.name) for f in fields(ir_plan.Plan)})
+        found = cls(**{f.name: getattr(plan, f.name) for f in fields(ir_plan.Plan)})
+        if "digest" in vars(plan):  # known already: it is of the same content
+            vars(found)["digest"] = plan.digest
+        return found
 
     @classmethod
     def load(cls, path: str | Path) -> Self:

@@ -17,12 +17,21 @@ import pytest
 import yaml
 from machines import plan_of
 
+import veilgraph
 from veilgraph.ir.errors import SecurityAbort, UsageError
 from veilgraph.ir.party import ops
 from veilgraph.ir.party.program import Program, apply
 from veilgraph.ir.plan import file as plan_file
 from veilgraph.ir.plan.checks import check
-from veilgraph.ir.plan.tables import Disclosure, Layer, Phase, Plan, Share
+from veilgraph.ir.plan.tables import (
+    Direction,
+    Disclosure,
+    Layer,
+    PartyPlan,
+    Phase,
+    Plan,
+    Share,
+)
 from veilgraph.ir.types import words
 from veilgraph.passes.party.expand_protocols import Expanded
 
@@ -110,6 +119,40 @@ def test_round_trip(plan: Plan, file: Path) -> None:
             np.testing.assert_array_equal(getattr(own, table), getattr(program, table))
         for fact in ("arena_bytes", "keys", "inputs", "weights", "outputs"):
             assert getattr(own, fact) == getattr(program, fact)
+
+
+def test_a_plan_that_was_read_knows_its_digest(plan: Plan, file: Path) -> None:
+    """It is compared once, of what was read; counted again, it is the same."""
+    read = plan_file.load(file)
+    assert vars(read)["digest"] == replace(read).digest == plan.digest
+    held = veilgraph.Plan.load(file)
+    assert vars(held)["digest"] == plan.digest
+    assert "digest" not in vars(replace(held, constants=b""))
+    assert veilgraph.Plan.of(replace(held, constants=b"")).digest != plan.digest
+
+
+def test_pieces_of_a_message_are_compared_in_their_order(plan: Plan) -> None:
+    """Two pieces of one message, whose lengths one side has the other way round."""
+
+    def cut(name: str, direction: Direction, sizes: tuple[int, int]) -> PartyPlan:
+        program = plan.party(name)
+        rows = program.messages
+        row = np.flatnonzero((rows["direction"] == direction) & (rows["bytes"] == 40))[0]
+        pieces = np.repeat(rows[row : row + 1], 2)
+        pieces["bytes"] = sizes
+        return replace(program, messages=np.concatenate([rows[:row], pieces, rows[row + 1 :]]))
+
+    sender, rows = cut("alice", Direction.SEND, (8, 32)), plan.party("alice").messages
+    whole = rows[(rows["direction"] == Direction.SEND) & (rows["bytes"] == 40)][0]
+    peer = plan.manifest.parties[int(whole["peer"])]
+    for sizes in ((8, 32), (32, 8)):
+        programs = {**plan.programs, "alice": sender, peer: cut(peer, Direction.RECEIVE, sizes)}
+        changed = replace(plan, programs=programs)
+        if sizes == (8, 32):
+            check(changed)
+        else:
+            with pytest.raises(ValueError, match="do not agree on their messages"):
+                check(changed)
 
 
 def test_the_same_bytes_each_time(plan: Plan, file: Path, tmp_path: Path) -> None:
@@ -357,6 +400,7 @@ TABLES: tuple[tuple[str, Callable[[Any], Any], str], ...] = (
     ("steps", put("phase", -1, 9), "phases are not one after another"),
     ("steps", lambda rows: rows[rows["kernel"] != 0xFFFF], "rounds are not those"),
     ("steps", lambda rows: np.repeat(rows, 2), "rounds are not those"),
+    ("kept", put("offset", 0, (1 << 64) - 8), "what it keeps lies outside"),
     ("kept", put("bytes", 0, 1 << 50), "what it keeps lies outside"),
     ("kept", put("phase", 0, 3), "what it keeps lies outside"),
     ("kept", put("phase", 0, 2), "what it keeps from run to run is not its states"),

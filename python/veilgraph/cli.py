@@ -32,6 +32,13 @@ EXTRAS = {
 INTERRUPTED = 130
 SLOW_SECONDS = 2.0  # from here on a step is worth a line in a log
 AS_JSON = "veilgraph.as_json"  # in click's context: whether --json was given
+REMARKS = "veilgraph.remarks"  # in click's context: what shows the library's log
+# Before the verb or behind it.
+VERBOSE, QUIET = ("-v", "--verbose"), ("-q", "--quiet")
+LOUDNESS: dict[tuple[str, str], dict[str, Any]] = {
+    VERBOSE: {"is_flag": True, "help": "Also show each step, with its seconds."},
+    QUIET: {"is_flag": True, "help": "Show results and errors alone."},
+}
 EPILOG = """\b
 Example, from a model to an answer that nobody saw:
   veilgraph compile model.onnx -o model.plan --shape x=1x3x224x224
@@ -67,7 +74,7 @@ class Verbs(click.Group):
         if cmd_name not in VERBS:
             return None
         command: click.Command = import_module(f"veilgraph.commands.{cmd_name}").command
-        return command
+        return _with_loudness(command)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Lists the verbs without loading them."""
@@ -97,7 +104,9 @@ class Verbs(click.Group):
         """Runs the verb; an error is told in two lines, and ends with its exit code."""
         as_json = ctx.meta[AS_JSON]
         try:
-            with _told(as_json), _logged(ctx.params["verbose"], ctx.params["quiet"]):
+            with _told(as_json), _logged() as remarks:
+                ctx.meta[REMARKS] = remarks
+                remarks.adjust(ctx.params["verbose"], ctx.params["quiet"])
                 return super().invoke(ctx)
         except (click.exceptions.Exit, click.Abort):
             raise
@@ -133,14 +142,24 @@ def _told(as_json: bool) -> Iterator[None]:
 
 
 class _Remarks(logging.Handler):
-    """Shows what the library logs as remarks, on standard error.
+    """Shows what a logger is told as remarks, on standard error.
 
-    Steps are shown if `verbose`, and, where no terminal shows them as they go, if they were slow.
+    Steps are shown if that is asked for, and, where no terminal shows them as they go, if they were
+    slow.
     """
 
-    def __init__(self, verbose: bool) -> None:
+    def __init__(self, logger: logging.Logger) -> None:
         super().__init__()
-        self._slow = 0.0 if verbose else math.inf if is_terminal(sys.stderr) else SLOW_SECONDS
+        self._logger = logger
+        self._slow = math.inf if is_terminal(sys.stderr) else SLOW_SECONDS
+        logger.setLevel(logging.INFO)
+
+    def adjust(self, verbose: bool, quiet: bool) -> None:
+        """What -v and -q ask for, before the verb or behind it."""
+        if verbose:
+            self._slow = 0.0
+        if quiet:
+            self._logger.setLevel(logging.ERROR)
 
     def filter(self, record: logging.LogRecord) -> bool:
         """Whether a record is shown."""
@@ -152,22 +171,40 @@ class _Remarks(logging.Handler):
 
 
 @contextmanager
-def _logged(verbose: bool, quiet: bool) -> Iterator[None]:
+def _logged() -> Iterator[_Remarks]:
     """Shows what the library says on its loggers, `veilgraph` and those below it.
 
     Once: importing torch may give the root logger a handler of its own, which would say it again.
     """
-    logger, handler = logging.getLogger("veilgraph"), _Remarks(verbose)
+    logger = logging.getLogger("veilgraph")
     before, propagated = logger.level, logger.propagate
+    handler = _Remarks(logger)
     logger.addHandler(handler)
     logger.propagate = False
-    logger.setLevel(logging.ERROR if quiet else logging.INFO)
     try:
-        yield
+        yield handler
     finally:
         logger.setLevel(before)
         logger.propagate = propagated
         logger.removeHandler(handler)
+
+
+def _adjust(context: click.Context, option: click.Parameter, is_given: bool) -> None:
+    if is_given and REMARKS in context.meta:  # not where a shell only completes
+        context.meta[REMARKS].adjust(option.name == "verbose", option.name == "quiet")
+
+
+def _with_loudness(command: click.Command) -> click.Command:
+    """A verb that takes -v and -q as well, and so do those below it; once."""
+    if isinstance(command, click.Group):
+        for each in command.commands.values():
+            _with_loudness(each)
+    elif all(option.name != "verbose" for option in command.params):
+        command.params += [
+            click.Option([*names], callback=_adjust, expose_value=False, **LOUDNESS[names])
+            for names in LOUDNESS
+        ]
+    return command
 
 
 def _written(context: click.Context | None) -> str:
@@ -215,8 +252,8 @@ def user_error(error: Exception) -> VeilgraphError:
 @click.option(
     "--traceback", "show_traceback", is_flag=True, help="Also show where in the code an error rose."
 )
-@click.option("-v", "--verbose", is_flag=True, help="Also show each step, with its seconds.")
-@click.option("-q", "--quiet", is_flag=True, help="Show results and errors alone.")
+@click.option(*VERBOSE, **LOUDNESS[VERBOSE])
+@click.option(*QUIET, **LOUDNESS[QUIET])
 def main(show_traceback: bool, verbose: bool, quiet: bool) -> None:
     """Compile a model into a plan with which several parties compute it on data that none of them
     may see, and run that plan.

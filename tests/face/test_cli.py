@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import json
+import logging
 import os
+import re
 import shlex
 import subprocess
 import sys
 from collections.abc import Iterator
 from importlib import import_module
 from pathlib import Path
+from typing import Any
 
 import click
 import pytest
@@ -134,6 +137,33 @@ def test_every_option_is_explained_and_help_ends_with_an_example(
         assert not isinstance(parameter, click.Option) or parameter.help, parameter.name
     shown = run_verb(*name.split(), "--help").stdout
     assert f"veilgraph {name}" in shown.rpartition("Example")[2]
+
+
+@pytest.mark.parametrize("name", [name for name, _ in every_command()])
+def test_every_verb_says_more_or_less(name: str) -> None:
+    """Behind its name too; asked for help again, it has not got the options twice."""
+    for _ in range(2):
+        shown = run_verb(*name.split(), "--help").stdout
+        assert len(re.findall(r"^ +-v, --verbose ", shown, re.MULTILINE)) == 1
+        assert len(re.findall(r"^ +-q, --quiet ", shown, re.MULTILINE)) == 1
+
+
+def test_loudness_is_of_one_call(monkeypatch: pytest.MonkeyPatch) -> None:
+    """And where the letters are an option's value, nothing is asked for."""
+    logger = logging.getLogger("veilgraph.compile")
+    step = {"seconds": 0.1}
+
+    def looks() -> list[Any]:
+        logger.info("a step", extra=step)
+        logger.warning("a warning")
+        return []
+
+    monkeypatch.setattr(import_module("veilgraph.commands.doctor"), "diagnose", looks)
+    assert run_verb("doctor", "-v").stderr == "a step\na warning\n"
+    assert run_verb("doctor", "--quiet").stderr == ""
+    assert run_verb("doctor", "-vq").stderr == ""
+    assert run_verb("doctor").stderr == "a warning\n"
+    assert "a step" not in run_verb("doctor", "--timeout", "-v").stderr
 
 
 def examples(verb: str) -> list[list[str]]:

@@ -46,14 +46,20 @@ def test_says_who_owns_what_unless_it_was_told(copied: Compiled) -> None:
     assert plan.manifest.receivers == {"logits": ("hospital", "judge")}
 
 
-def test_each_step_is_a_line_with_its_seconds(copied: Compiled) -> None:
-    arguments = ("compile", "digits.onnx", "-o", "new.plan", *SHAPE, "--ring", "64")
-    shown = run_verb("-v", *arguments).stderr
+@pytest.mark.parametrize("behind", [False, True])
+def test_each_step_is_a_line_with_its_seconds(copied: Compiled, behind: bool) -> None:
+    arguments = ("digits.onnx", "-o", "new.plan", *SHAPE, "--ring", "64")
+
+    def compiled(option: str) -> str:
+        words = ("compile", option) if behind else (option, "compile")
+        return run_verb(*words, *arguments).stderr
+
+    shown = compiled("-v")
     lines = re.findall(r"^(\d+) of (\d+), (.+): \d+\.\d s$", shown, re.MULTILINE)
     assert [int(number) for number, _, _ in lines] == list(range(1, len(lines) + 1))
     assert {int(total) for _, total, _ in lines} == {len(lines)}
     assert [name for _, _, name in lines] == ["import", *(s[0] for s in PIPELINE), "emit_plan"]
-    assert " of " not in run_verb("-q", *arguments).stderr
+    assert " of " not in compiled("-q")
 
 
 def test_a_slow_step_is_in_a_log_without_asking(

@@ -62,6 +62,12 @@ def test_links() -> None:
         assert min(figures["bytes_per_second"]) > 0
 
 
+def test_measured_links() -> None:
+    (found,) = quick("measured_links")["links"]
+    assert found["round_trip_seconds"] >= found["shape"]["round_trip_seconds"]
+    assert found["bytes_per_second"] > 0
+
+
 def test_plans() -> None:
     (found,) = quick("plans")["plans"]
     assert found["compile_seconds"] > 0

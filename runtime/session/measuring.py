@@ -148,14 +148,16 @@ def _answer(links: Links, peer: int) -> None:
         _take(links, peer, bytearray(1))
     buffer = memoryview(bytearray(MOST_BYTES))
     most = _COUNTED + 1 + (MOST_BYTES // _FIRST_BYTES).bit_length()
+    left = 5 * MOST_BYTES
     for _ in range(most):
         told = bytearray(_SIZE.size)
         links.exchange({}, {peer: told}, _STEP)
         (size,) = _SIZE.unpack(told)
         if size == 0:
             return
-        if size > MOST_BYTES:
+        if size > min(left, MOST_BYTES):
             break
+        left -= size
         _take(links, peer, buffer[:size])
     raise SecurityAbort(
         f"{links.names[peer]} sends more than a measurement of a link takes.",

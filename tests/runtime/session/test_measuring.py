@@ -139,7 +139,7 @@ def sends_sizes(sizes: list[int]) -> Callable[[Links], None]:
     return act
 
 
-@pytest.mark.parametrize("sizes", [[(1 << 18) + 1], [1 << 62], [1] * 8])
+@pytest.mark.parametrize("sizes", [[(1 << 18) + 1], [1 << 62], [1] * 8, [1 << 18] * 6])
 def test_a_peer_that_sends_more_than_it_may(sizes: list[int], short: None) -> None:
     links = loopback(2)
 

@@ -3,8 +3,8 @@
 Each class of `graph_ops.py` has its answers as `facts`, and passes ask these. No question has a
 default: a class without facts cannot be encoded, and `tests/ir/test_op_tables.py` names it. What
 takes code is a table of its own, by class, where it is used: meanings (`ir/meaning/graph.py`),
-derivatives (`ir/meaning/gradients.py`), ranges (`passes/ranges/value_ranges.py`), encodings
-(`passes/encode/rules.py`). The same test asks those tables for each class.
+derivatives (`passes/graph/derivatives/rules.py`), ranges (`passes/ranges/value_ranges.py`),
+encodings (`passes/encode/rules.py`). The same test asks those tables for each class.
 """
 
 from __future__ import annotations
@@ -44,6 +44,15 @@ class Integers(Enum):
     NEVER_KNOWN = auto()
 
 
+class Derivative(Enum):
+    """Whether an operation has a derivative, and where it is written."""
+
+    RULE = auto()  # a row of `passes/graph/derivatives/rules.py`
+    MAXIMA = auto()  # that of the tree of maxima of two that it is
+    FLAT = auto()  # it compares: zero, wherever there is one
+    NONE = auto()  # refused: no parameter in front of it would learn
+
+
 @dataclass(frozen=True, kw_only=True)
 class Facts:
     """The answers of one operation.
@@ -54,6 +63,7 @@ class Facts:
         integers: whether its result holds integers alone.
         moves: whether each element of its result is one of its only operand's.
         bounds: between which numbers its result lies, whatever its operands are; None for no such.
+        derivative: whether it has one.
     """
 
     arithmetic: Arithmetic
@@ -61,6 +71,7 @@ class Facts:
     integers: Integers
     moves: bool
     bounds: tuple[float, float] | None
+    derivative: Derivative
 
     def but(self, **answers: object) -> Facts:
         """The same with some other answers."""
@@ -101,8 +112,11 @@ LAYOUT = Facts(
     integers=Integers.KEPT,
     moves=False,
     bounds=None,
+    derivative=Derivative.RULE,
 )
-CONSTANT = LAYOUT.but(homogeneity=Homogeneity.NONE, integers=Integers.NEVER_KNOWN)
+CONSTANT = LAYOUT.but(
+    homogeneity=Homogeneity.NONE, integers=Integers.NEVER_KNOWN, derivative=Derivative.FLAT
+)
 MOVE = LAYOUT.but(moves=True)
 LINEAR = LAYOUT.but(arithmetic=Arithmetic.LINEAR)
 SUM = LAYOUT.but(arithmetic=Arithmetic.SUM)
@@ -114,8 +128,13 @@ INTEGER = Facts(
     integers=Integers.ALWAYS,
     moves=False,
     bounds=None,
+    derivative=Derivative.FLAT,
 )
-FUNCTION = INTEGER.but(arithmetic=Arithmetic.FUNCTION, integers=Integers.NEVER_KNOWN)
+FUNCTION = LAYOUT.but(
+    arithmetic=Arithmetic.FUNCTION,
+    homogeneity=Homogeneity.NONE,
+    integers=Integers.NEVER_KNOWN,
+)
 ROW_FUNCTION = FUNCTION.but(arithmetic=Arithmetic.ROW_FUNCTION)
 REWRITTEN = FUNCTION.but(arithmetic=Arithmetic.REWRITTEN)
 MEAN = REWRITTEN.but(arithmetic=Arithmetic.MEAN, homogeneity=Homogeneity.ANY)

@@ -35,6 +35,7 @@ from veilgraph.ir.graph.facts import (
     REWRITTEN,
     ROW_FUNCTION,
     SUM,
+    Derivative,
     Facts,
     Homogeneity,
     Integers,
@@ -82,7 +83,7 @@ class Abs(Unary, name="abs"):
 class Sign(Unary, name="sign"):
     """y = -1, 0 or 1."""
 
-    facts = REWRITTEN.but(integers=Integers.ALWAYS, bounds=(-1.0, 1.0))
+    facts = REWRITTEN.but(integers=Integers.ALWAYS, bounds=(-1.0, 1.0), derivative=Derivative.FLAT)
 
 
 class Step(Unary, name="step"):
@@ -94,7 +95,7 @@ class Step(Unary, name="step"):
 class IntegerPart(Unary):
     """y = an integer near x."""
 
-    facts = INTEGER
+    facts = INTEGER.but(derivative=Derivative.NONE)
 
 
 class Floor(IntegerPart, name="floor"):
@@ -340,7 +341,7 @@ class Conv(GraphOp, name="conv"):
 class MaxPool(GraphOp, name="max_pool"):
     """Maximum over windows of x [N, C, H, W]; padding never wins."""
 
-    facts = COMPARISON
+    facts = COMPARISON.but(derivative=Derivative.MAXIMA)
 
     x: Operand[Tensor]
     kernel: I64s
@@ -423,7 +424,7 @@ class ReduceMean(Reduction, name="reduce_mean"):
 class ReduceMax(Reduction, name="reduce_max"):
     """y = the maximum along `axes`."""
 
-    facts = COMPARISON
+    facts = COMPARISON.but(derivative=Derivative.MAXIMA)
 
 
 class BatchNorm(GraphOp, name="batch_norm"):

@@ -89,11 +89,11 @@ def _clip(graph: Graph, op: ir.OpView) -> ir.Value:
     low, high = named["min"], named["max"]
     if math.isinf(low):
         return x if math.isinf(high) else _at_most(x, constant(high, x))
-    above = _shifted(ops.Relu.build(_shifted(x, -low)), low)
-    return above if math.isinf(high) else ops.Sub.build(above, ops.Relu.build(_shifted(x, -high)))
+    above = shifted(ops.Relu.build(shifted(x, -low)), low)
+    return above if math.isinf(high) else ops.Sub.build(above, ops.Relu.build(shifted(x, -high)))
 
 
-def _shifted(x: ir.Value, number: float) -> ir.Value:
+def shifted(x: ir.Value, number: float) -> ir.Value:
     return x if number == 0 else ops.Add.build(x, constant(number, x))
 
 
@@ -129,7 +129,7 @@ def _leaky_relu(graph: Graph, op: ir.OpView) -> ir.Value:
 def _hardsigmoid(graph: Graph, op: ir.OpView) -> ir.Value:
     """(relu(x + 3) - relu(x - 3)) / 6."""
     (x,) = op.operation.operands
-    raised, lowered = (ops.Relu.build(_shifted(x, number)) for number in (3.0, -3.0))
+    raised, lowered = (ops.Relu.build(shifted(x, number)) for number in (3.0, -3.0))
     return ops.Mul.build(ops.Sub.build(raised, lowered), constant(1 / 6, x))
 
 
@@ -151,7 +151,7 @@ def _pad(graph: Graph, op: ir.OpView) -> ir.Value | None:
     value = named.pop("value")
     if value == 0:
         return None
-    return _shifted(ops.Pad.build(_shifted(x, -value), value=0.0, **named), value)
+    return shifted(ops.Pad.build(shifted(x, -value), value=0.0, **named), value)
 
 
 REWRITES: Mapping[type[ir.OpView], Callable[[Graph, ir.OpView], ir.Value | None]] = {

@@ -196,12 +196,12 @@ def _summed(op: ir.OpView, x: ir.Value, factor: float) -> tuple[ir.Value, float]
     padded = any((*named["pads_low"], *named["pads_high"]))
     if named.pop("count_include_pad") or not padded:
         return graph_ops.SumPool.build(x, **named), factor / prod(named["kernel"])
-    total, shares = graph_ops.SumPool.build(x, **named), _shares(op)
+    total, shares = graph_ops.SumPool.build(x, **named), window_shares(op)
     with op.location:
         return graph_ops.Mul.build(total, shares), factor
 
 
-def _shares(op: ir.OpView) -> ir.Value:
+def window_shares(op: ir.OpView) -> ir.Value:
     """1 over the number of elements of each window that are no padding, [1, 1, H, W]."""
     named: dict[str, Any] = attributes(op)
     counts = []

@@ -11,7 +11,7 @@ import pytest
 from torch_mlir import ir
 
 from veilgraph.ir.graph import ops as graph_ops
-from veilgraph.ir.graph.facts import Arithmetic, Facts
+from veilgraph.ir.graph.facts import Arithmetic, Derivative, Facts
 from veilgraph.ir.meaning import gradients, graph, onnx_runtime, secret
 from veilgraph.ir.secret import function_forms
 from veilgraph.ir.secret import ops as secret_ops
@@ -21,6 +21,8 @@ from veilgraph.ir.secret.ops import COUNTERPARTS
 from veilgraph.passes.encode import integer_parts
 from veilgraph.passes.encode import rules as fixed_point_ops
 from veilgraph.passes.graph import approximate
+from veilgraph.passes.graph.derivatives.maxima import TREES
+from veilgraph.passes.graph.derivatives.rules import RULES
 from veilgraph.passes.ranges import value_ranges as reachable
 from veilgraph.targets.functions import catalogue
 from veilgraph.targets.suites import SUITES
@@ -58,8 +60,12 @@ GRAPH: list[tuple[str, Callable[[Kind], bool], Callable[[Facts, Kind], bool]]] =
     ("what is written in its place (passes/graph/approximate.py)?",
      lambda k: k in approximate.REWRITES,
      lambda f, k: f.arithmetic is Arithmetic.REWRITTEN and k is not graph_ops.BatchNorm),
-    ("what is its derivative (ir/meaning/gradients.py)?", lambda k: k in gradients.BACK,
-     lambda f, k: f.is_encoded),
+    ("what is its derivative (passes/graph/derivatives/rules.py)?", lambda k: k in RULES,
+     lambda f, k: f.derivative is Derivative.RULE),
+    ("which tree of maxima is it (passes/graph/derivatives/maxima.py)?", lambda k: k in TREES,
+     lambda f, k: f.derivative is Derivative.MAXIMA),
+    ("what is its derivative on samples (ir/meaning/gradients.py)?",
+     lambda k: k in gradients.BACK, lambda f, k: f.is_encoded),
     ("which ONNX node is it (onnx, or ir/meaning/onnx_runtime.py)?",
      lambda k: k in onnx_runtime.ROWS, lambda f, k: f.is_encoded),
     ("where can its result lie (passes/ranges/value_ranges.py)?", lambda k: k in reachable.RULES,
@@ -123,6 +129,13 @@ def test_a_secret_operation_answers_each_question(kind: type[SecretOp]) -> None:
     assert list(unanswered_secret(kind)) == []
 
 
+def test_a_derivative_is_stated_once() -> None:
+    """An operation without a derivative has no rule that nobody would call."""
+    stated = {kind: graph_ops.facts_of_kind(kind).derivative for kind in graph_ops.OPERATIONS}
+    assert set(RULES) == {kind for kind, fact in stated.items() if fact is Derivative.RULE}
+    assert set(TREES) == {kind for kind, fact in stated.items() if fact is Derivative.MAXIMA}
+
+
 def test_no_facts_are_of_nothing() -> None:
     assert {f"secret.{name}" for name in FACTS} == {name_of(k) for k in secret_ops.OPERATIONS}
 
@@ -159,6 +172,7 @@ def test_what_a_new_class_forgets_is_named() -> None:
     found = [sentence.removeprefix("graph.compared does not answer: ").partition(" (")[0]
              for sentence in unanswered(Compared)]  # fmt: skip
     needed = ("what does it compute", "what is its derivative", "which ONNX node is it",
+              "what is its derivative on samples",
               "where can its result lie", "which secret operation is it")  # fmt: skip
     assert found == [question for question in asked if question in needed]
     (sentence,) = unanswered_secret(Secret)

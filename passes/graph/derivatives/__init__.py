@@ -1,0 +1,1 @@
+"""The derivative of each operation of the graph level, as operations of the graph level."""

@@ -37,7 +37,7 @@ class OnnxProgram:
         """Of operations that may be encoded (`is_encoded` of their facts)."""
         draft = Draft(graph)
         self.graph, self._names, self._made = graph, draft.names, draft.made
-        self._session = _session(draft.model()) if draft.made else None
+        self._session = session(draft.model(draft.made)) if draft.made else None
 
     def arguments(self, inputs: Mapping[str, Array]) -> dict[ir.Value, Array]:
         """Weights and inputs, for one array an input."""
@@ -56,9 +56,11 @@ class OnnxProgram:
         return given | dict(zip(self._made, found, strict=True))
 
 
-def _session(model: ModelProto) -> onnxruntime.InferenceSession:
+def session(model: ModelProto) -> onnxruntime.InferenceSession:
+    """ONNX Runtime's, on processors alone."""
     options = onnxruntime.SessionOptions()
     options.log_severity_level = 4  # a failure is an exception; a log would show names as they are
+    options.enable_mem_pattern = False  # which keeps the memory of one run beside that of the next
     content = model.SerializeToString()
     return onnxruntime.InferenceSession(content, options, providers=["CPUExecutionProvider"])
 
@@ -71,21 +73,26 @@ class Draft:
         made: the values that operations make, in order.
     """
 
-    def __init__(self, graph: Graph) -> None:
+    def __init__(self, graph: Graph, given: Sequence[ir.Value] = ()) -> None:
+        """Of a program some of whose values, computed elsewhere, are `given` as arguments are."""
         self._proto = GraphProto(name="program")
-        arguments = [*graph.inputs.values(), *graph.parameters.values()]
+        arguments = [*graph.inputs.values(), *graph.parameters.values(), *given]
         self.names = {value: f"argument{i}" for i, value in enumerate(arguments)}
         self._proto.input.extend(_info(name, shape_of(v)) for v, name in self.names.items())
         self.made: list[ir.Value] = []
         for op in graph.operations:
             (result,) = op.operation.results
+            if result in self.names:
+                continue
             operands = [self.names[value] for value in op.operation.operands]
             row = ROWS[type(op)]
             self.names[result] = row(self, operands, attributes(op), shape_of(result))
             self.made.append(result)
-        self._proto.output.extend(_info(self.names[v], shape_of(v)) for v in self.made)
 
-    def model(self) -> ModelProto:
+    def model(self, results: Sequence[ir.Value] = (), numbers: Sequence[str] = ()) -> ModelProto:
+        """A model that returns these values, then these tensors of one number each."""
+        self._proto.output.extend(_info(self.names[v], shape_of(v)) for v in results)
+        self._proto.output.extend(_info(name, ()) for name in numbers)
         opset = helper.make_opsetid("", OPSET)
         return helper.make_model(self._proto, opset_imports=[opset], ir_version=VERSION)
 

@@ -75,7 +75,7 @@ def differentiate(graph: Graph, losses: Sequence[str], by: Sequence[str]) -> dic
 
     Raises:
         UsageError: a loss is no output or no single number, an argument is unknown or bears on no
-            loss.
+            loss, an output has the name of a derivative.
         UnsupportedError: operations between an argument and a loss that have no derivative, all
             of them.
     """
@@ -87,7 +87,6 @@ def differentiate(graph: Graph, losses: Sequence[str], by: Sequence[str]) -> dic
     found = backward(graph, seeds, set(arguments.values()))
     _require_found(graph, seeds, {n: v for n, v in arguments.items() if v not in found})
     gradients = {f"{name}.grad": found[value] for name, value in arguments.items()}
-    assert not gradients.keys() & graph.outputs.keys(), "an output has a derivative's name"
     graph.replace_outputs(graph.outputs | gradients)
     return dict(zip(arguments, gradients, strict=True))
 
@@ -171,6 +170,11 @@ def _arguments(graph: Graph, by: Sequence[str]) -> dict[str, ir.Value]:
             raise UsageError(
                 f"The model has no input and no weight {name!r} to differentiate by.",
                 f"It has {', '.join(known)}.",
+            )
+        if f"{name}.grad" in graph.outputs:
+            raise UsageError(
+                f"The model has an output '{name}.grad', the name of the derivative by {name!r}.",
+                "Give the output another name.",
             )
     return {name: known[name] for name in by}
 

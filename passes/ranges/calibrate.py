@@ -21,10 +21,10 @@ from veilgraph.ir.errors import AccuracyError
 from veilgraph.ir.exponent_histogram import MagnitudeCount
 from veilgraph.ir.graph.ops import Constant
 from veilgraph.ir.graph.program import Graph, attributes, name_of
-from veilgraph.ir.meaning.gradients import noise_gains
 from veilgraph.ir.meaning.onnx_runtime import OnnxProgram
 from veilgraph.ir.plan.tables import Magnitudes
 from veilgraph.ir.secret.types import RangeSource, RealRange
+from veilgraph.passes.ranges.noise_gains import noise_gains
 from veilgraph.passes.ranges.operator_bounds import declared_bounds
 
 Array = NDArray[np.float32]
@@ -117,11 +117,9 @@ def calibrate(graph: Graph, samples: Mapping[str, Array]) -> Ranges:
     for sample in each:
         for name, value in sample.items():
             seen["input", name].add(value)
-        values = program.run(sample)
-        for op in graph.operations:
-            seen["operation", name_of(op)].add(_finite(op, values))
+        found = _run(program, sample, seen)
         if len(outputs) < MOST_OUTPUTS:
-            outputs.append({name: values[value] for name, value in graph.outputs.items()})
+            outputs.append(found)
     ranges = {key: extremes.range() for key, extremes in seen.items()}
     origin = f"ranges are calibrated on {count} sample{'s' if count > 1 else ''}"
     found_magnitudes = [statistic.magnitudes(name) for (_, name), statistic in seen.items()]
@@ -131,6 +129,16 @@ def calibrate(graph: Graph, samples: Mapping[str, Array]) -> Ranges:
         outputs,
         [found for found in found_magnitudes if found is not None],
     )
+
+
+def _run(
+    program: OnnxProgram, sample: Mapping[str, Array], seen: Mapping[Key, _Seen]
+) -> dict[str, Array]:
+    """The outputs for a sample; what operations compute is seen, and let go."""
+    values = program.run(sample)
+    for op in program.graph.operations:
+        seen["operation", name_of(op)].add(_finite(op, values))
+    return {name: values[value] for name, value in program.graph.outputs.items()}
 
 
 def _finite(op: ir.OpView, values: Mapping[ir.Value, Array]) -> Array:

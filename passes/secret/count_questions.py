@@ -23,7 +23,6 @@ from dataclasses import dataclass
 from torch_mlir import ir
 
 from veilgraph.ir.attributes import shape_of
-from veilgraph.ir.meaning.gradients import normal_power
 from veilgraph.ir.party import ops as party_ops
 from veilgraph.ir.secret import ops as secret_ops
 from veilgraph.ir.secret.ops import SecretOp
@@ -32,6 +31,7 @@ from veilgraph.ir.secret.types import RangeSource, RealRange, Tensor
 from veilgraph.passes.party.batch_rounds import Schedule
 from veilgraph.passes.party.expand_protocols import Expanded
 from veilgraph.passes.ranges.calibrate import Ranges, Statistics
+from veilgraph.passes.ranges.noise_gains import normal_power
 from veilgraph.passes.secret.round_outputs import as_revealed, mean_sizes
 
 ROUNDING = 1 / 6  # variance of rounding at random, in units of the last place squared

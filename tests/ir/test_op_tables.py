@@ -12,7 +12,7 @@ from torch_mlir import ir
 
 from veilgraph.ir.graph import ops as graph_ops
 from veilgraph.ir.graph.facts import Arithmetic, Derivative, Facts
-from veilgraph.ir.meaning import gradients, graph, onnx_runtime, secret
+from veilgraph.ir.meaning import graph, onnx_runtime, secret
 from veilgraph.ir.secret import function_forms
 from veilgraph.ir.secret import ops as secret_ops
 from veilgraph.ir.secret.dialect import SecretOp
@@ -64,8 +64,6 @@ GRAPH: list[tuple[str, Callable[[Kind], bool], Callable[[Facts, Kind], bool]]] =
      lambda f, k: f.derivative is Derivative.RULE),
     ("which tree of maxima is it (passes/graph/derivatives/maxima.py)?", lambda k: k in TREES,
      lambda f, k: f.derivative is Derivative.MAXIMA),
-    ("what is its derivative on samples (ir/meaning/gradients.py)?",
-     lambda k: k in gradients.BACK, lambda f, k: f.is_encoded),
     ("which ONNX node is it (onnx, or ir/meaning/onnx_runtime.py)?",
      lambda k: k in onnx_runtime.ROWS, lambda f, k: f.is_encoded),
     ("where can its result lie (passes/ranges/value_ranges.py)?", lambda k: k in reachable.RULES,
@@ -172,7 +170,6 @@ def test_what_a_new_class_forgets_is_named() -> None:
     found = [sentence.removeprefix("graph.compared does not answer: ").partition(" (")[0]
              for sentence in unanswered(Compared)]  # fmt: skip
     needed = ("what does it compute", "what is its derivative", "which ONNX node is it",
-              "what is its derivative on samples",
               "where can its result lie", "which secret operation is it")  # fmt: skip
     assert found == [question for question in asked if question in needed]
     (sentence,) = unanswered_secret(Secret)

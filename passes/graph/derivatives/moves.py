@@ -33,6 +33,7 @@ def with_extent(shape: Shape, axis: int, extent: int) -> Shape:
 def part_along(x: ir.Value, axis: int, start: int, count: int, step: int = 1) -> ir.Value:
     """Elements start, start + step, ... along one axis of x."""
     shape = shape_of(x)
+    step = 1 if count == 1 else step
     if (start, count, step) == (0, shape[axis], 1):
         return x
     return ops.Slice.build(

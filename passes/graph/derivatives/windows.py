@@ -223,9 +223,14 @@ def _gathered(x: ir.Value, behind: int, axis: Axis) -> ir.Value:
 
 
 def _by_kernel(op: ir.OpView, image: ir.Value, d: ir.Value, axes: Sequence[Axis]) -> ir.Value:
-    """The image convolved with d: channels stand for images, images for channels."""
+    """The image convolved with d: channels stand for images, images for channels.
+
+    Of a kernel of one element, that is a matrix product.
+    """
     named: dict[str, Any] = attributes(op)
     groups, (images, channels) = named["groups"], shape_of(image)[:2]
+    if all(axis.kernel == 1 and not axis.low and _last(axis) <= 0 for axis in axes):
+        return _by_one_element(image, d, axes, groups)
     for number, axis in enumerate(axes, 2):
         image = padded_along(image, number, 0, min(_last(axis), 0))
     split = reshaped(image, (images, groups, channels // groups, *shape_of(image)[2:]))
@@ -241,6 +246,23 @@ def _by_kernel(op: ir.OpView, image: ir.Value, d: ir.Value, axes: Sequence[Axis]
         groups=groups,
     )
     return transposed(found, (1, 0, 2, 3))
+
+
+def _by_one_element(image: ir.Value, d: ir.Value, axes: Sequence[Axis], groups: int) -> ir.Value:
+    """d [O, N H' W'] times what windows look at, [N H' W', C / groups], group by group."""
+    for number, axis in enumerate(axes, 2):
+        image = part_along(image, number, 0, axis.windows, axis.stride)
+    rows, columns = (_by_group(x, groups) for x in (d, image))
+    found = ops.Matmul.build(rows, transposed(columns, (0, 2, 1)))
+    return reshaped(found, (shape_of(d)[1], shape_of(image)[1] // groups, 1, 1))
+
+
+def _by_group(x: ir.Value, groups: int) -> ir.Value:
+    """x [N, C, H, W] as [groups, C / groups, N H W]."""
+    images, channels, *size = shape_of(x)
+    return reshaped(
+        transposed(x, (1, 0, 2, 3)), (groups, channels // groups, images * math.prod(size))
+    )
 
 
 def _last(axis: Axis) -> int:

@@ -15,7 +15,6 @@ import veilgraph
 from veilgraph import compilation
 from veilgraph.checks.checking import check
 from veilgraph.ir.errors import AccuracyError, UsageError
-from veilgraph.ir.meaning.gradients import noise_gains
 from veilgraph.ir.mlir import context
 from veilgraph.ir.secret.ops import Neg
 from veilgraph.ir.secret.program import Argument, SecretProgram
@@ -23,6 +22,7 @@ from veilgraph.ir.secret.types import Encoding, RangeSource, RealRange, Tensor
 from veilgraph.passes import pipeline
 from veilgraph.passes.encode.verify_accuracy import VerifyAccuracy, missed
 from veilgraph.passes.ranges import calibrate as ranges
+from veilgraph.passes.ranges.noise_gains import noise_gains
 from veilgraph.passes.secret.round_outputs import SHARE
 from veilgraph.runtime.simulate import simulate
 

@@ -285,12 +285,12 @@ def test_a_mask_is_no_way_back() -> None:
 
 
 def two_inputs() -> Graph:
-    graph = Graph.create(context(), {"x": (3,), "idle": (2,)}, {})
+    graph = Graph.create(context(), {"x": (3,), "idle": (2,), "z": (2,)}, {})
     with graph.end("y"):
         y = ops.Neg.build(graph.inputs["x"])
     with graph.end("loss"):
         loss = ops.ReduceSum.build(y, axes=(0,), keepdims=True)
-    graph.finish({"loss": loss, "y": y})
+    graph.finish({"loss": loss, "y": y, "idle.grad": y})
     return graph
 
 
@@ -300,7 +300,8 @@ def two_inputs() -> Graph:
         (["lost"], ["x"], "The loss 'lost' is no output of the model."),
         (["y"], ["x"], r"The loss 'y' is no single number, but of shape \[3\]."),
         (["loss"], ["w"], "The model has no input and no weight 'w' to differentiate by."),
-        (["loss"], ["x", "idle"], "The loss does not depend on 'idle'."),
+        (["loss"], ["x", "z"], "The loss does not depend on 'z'."),
+        (["loss"], ["idle"], "The model has an output 'idle.grad', the name of the derivative by"),
     ],
 )
 def test_what_makes_no_sense_is_refused(losses: list[str], by: list[str], said: str) -> None:

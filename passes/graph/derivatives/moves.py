@@ -79,10 +79,18 @@ def spread(x: ir.Value, axis: int, step: int) -> ir.Value:
     count = shape[axis]
     if step == 1 or count == 1:
         return x
-    apart = reshaped(x, (*shape[: axis + 1], 1, *shape[axis + 1 :]))
-    wide = padded_along(apart, axis + 1, 0, step - 1)
+    wide = padded_along(rows_of(x, axis), 1, 0, step - 1)
     whole = reshaped(wide, with_extent(shape, axis, count * step))
     return part_along(whole, axis, 0, (count - 1) * step + 1)
+
+
+def rows_of(x: ir.Value, axis: int) -> ir.Value:
+    """[places up to `axis`, 1, places behind it]: what stands in the middle stands between places.
+
+    Of three axes whatever x has: plans hold no tensor of more than six.
+    """
+    shape = shape_of(x)
+    return reshaped(x, (math.prod(shape[: axis + 1]), 1, math.prod(shape[axis + 1 :])))
 
 
 def slice_(op: ir.OpView, x: Values, y: ir.Value, d: ir.Value) -> Values:

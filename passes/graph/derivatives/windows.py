@@ -40,6 +40,7 @@ from veilgraph.passes.graph.derivatives.moves import (
     padded_along,
     part_along,
     placed,
+    rows_of,
     with_extent,
 )
 from veilgraph.passes.graph.fold_divisors import window_shares
@@ -175,13 +176,10 @@ def _interleaved(parts: Values, axis: int, extent: int) -> ir.Value:
     if len(parts) == 1:
         return parts[0]
     longest = max(shape_of(part)[axis] for part in parts)
-    columns = []
-    for part in parts:
-        full = padded_along(part, axis, 0, longest - shape_of(part)[axis])
-        shape = shape_of(full)
-        columns.append(reshaped(full, (*shape[: axis + 1], 1, *shape[axis + 1 :])))
-    whole = reshaped(ops.concat(columns, axis + 1), with_extent(shape, axis, longest * len(parts)))
-    return part_along(whole, axis, 0, extent)
+    full = [padded_along(part, axis, 0, longest - shape_of(part)[axis]) for part in parts]
+    between = ops.concat([rows_of(part, axis) for part in full], 1)
+    shape = with_extent(shape_of(full[0]), axis, longest * len(parts))
+    return part_along(reshaped(between, shape), axis, 0, extent)
 
 
 def _scattered(d: ir.Value, w: ir.Value, axes: Sequence[Axis], groups: int) -> ir.Value:
@@ -202,23 +200,19 @@ def _scattered(d: ir.Value, w: ir.Value, axes: Sequence[Axis], groups: int) -> i
         dilations=(1, 1),
         groups=groups,
     )
-    spread = reshaped(each, (images, groups, *kernel, inner, *windows))
-    for behind, axis in ((3, axes[1]), (2, axes[0])):
-        spread = _gathered(spread, behind, axis)
-    return reshaped(spread, (images, groups * inner, *(axis.extent for axis in axes)))
+    (height, width), (rows, columns) = windows, axes
+    blocks = images * groups
+    x = reshaped(each, (blocks * kernel[0], kernel[1], inner * height, width))
+    x = reshaped(_gathered(x, columns), (blocks, kernel[0], inner, height, columns.extent))
+    return reshaped(_gathered(x, rows), (images, groups * inner, rows.extent, columns.extent))
 
 
-def _gathered(x: ir.Value, behind: int, axis: Axis) -> ir.Value:
-    """The elements k along axis `behind` at their places along the image's axis, added up.
-
-    The image's axis is the last but one for the kernel's rows, which are axis 2, and else the last.
-    """
-    along = len(shape_of(x)) - (1 if behind == 3 else 2)
+def _gathered(x: ir.Value, axis: Axis) -> ir.Value:
+    """Of the kernel's elements along axis 1, each at its places along axis 3, added up."""
     found = []
     for k in range(axis.kernel):
         first = k * axis.dilation - axis.low
-        part = part_along(x, behind, k, 1)
-        found.append(placed(part, along, first, axis.stride, axis.extent))
+        found.append(placed(part_along(x, 1, k, 1), 3, first, axis.stride, axis.extent))
     return total(found)
 
 
@@ -281,8 +275,8 @@ def sum_pool(op: ir.OpView, x: Values, y: ir.Value, d: ir.Value) -> Values:
 def _copied(d: ir.Value, number: int, axis: Axis) -> ir.Value:
     shape = shape_of(d)
     if axis.stride == axis.kernel or axis.windows == 1:  # windows that share no element
-        apart = reshaped(d, (*shape[: number + 1], 1, *shape[number + 1 :]))
-        wide = expanded(apart, with_extent(shape_of(apart), number + 1, axis.kernel))
+        apart = rows_of(d, number)
+        wide = expanded(apart, with_extent(shape_of(apart), 1, axis.kernel))
         whole = reshaped(wide, with_extent(shape, number, axis.windows * axis.kernel))
         behind = axis.extent + axis.low - shape_of(whole)[number]
         return padded_along(whole, number, -axis.low, behind)

@@ -22,6 +22,7 @@ from veilgraph.ir.graph import ops
 from veilgraph.ir.graph.program import Graph, attributes, kind_of
 from veilgraph.ir.meaning.graph import evaluate
 from veilgraph.ir.mlir import context
+from veilgraph.ir.plan.tables import MAX_RANK
 from veilgraph.passes.graph.approximate import Approximate
 from veilgraph.passes.graph.derivatives.rules import RULES
 from veilgraph.passes.graph.differentiate import differentiate, write_out_maxima
@@ -68,6 +69,7 @@ def test_a_rule_is_as_autograd_and_as_differences(case: Case) -> None:
     before = evaluate(graph, inputs, dtype=np.float64)["loss"]
     found = differentiate(graph, ["loss"], names)
     graph.verify()
+    assert max(len(shape_of(op.operation.results[0])) for op in graph.operations) <= MAX_RANK
     values = evaluate(graph, inputs, dtype=np.float64)
     assert values["loss"] == pytest.approx(before)
     tensors = {n: torch.tensor(a, requires_grad=n != "seed") for n, a in inputs.items()}

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from difflib import get_close_matches
 from pathlib import Path
 from typing import TypeVar
 
@@ -40,10 +41,12 @@ class Run:
     Attributes:
         outputs: by name, float32.
         transcripts: of the inference, by party.
+        entry: the number of the entry that was run.
     """
 
     outputs: dict[str, npt.NDArray[np.float32]]
     transcripts: dict[str, Transcript]
+    entry: int = 0
 
     def seconds(self, *phases: Phase) -> float:
         """Of the slowest party, in these phases together."""
@@ -56,8 +59,8 @@ class Answer:
 
     Attributes:
         outputs: by name, float32.
-        rounds: of the online phase.
-        sent_bytes: offline and online, by all parties together; setup apart.
+        rounds: of the last run's online phase.
+        sent_bytes: of the last run, offline and online, by all parties together; setup apart.
         setup_seconds: once a session; sharing the weights.
         runs: every inference.
     """
@@ -73,12 +76,12 @@ class Answer:
 
     @property
     def rounds(self) -> int:
-        return self.plan.rounds(Phase.ONLINE)
+        return self.plan.rounds(Phase.ONLINE, self.runs[-1].entry)
 
     @property
     def sent_bytes(self) -> int:
-        phases = (Phase.OFFLINE, Phase.ONLINE)
-        return sum(sum(self.plan.sent_bytes(phase).values()) for phase in phases)
+        phases, entry = (Phase.OFFLINE, Phase.ONLINE), self.runs[-1].entry
+        return sum(sum(self.plan.sent_bytes(phase, entry).values()) for phase in phases)
 
     @property
     def online_seconds(self) -> float:
@@ -99,18 +102,31 @@ def entry_of(plan: Plan, name: str | None) -> int:
     """
     entries = plan.manifest.entries
     if name is not None and name not in entries:
-        raise UsageError(f"The plan has no entry `{name}`.", f"Its entries: {', '.join(entries)}.")
+        near = get_close_matches(name, entries)
+        meant = f" Did you mean {' or '.join(near)}?" if near else ""
+        raise UsageError(
+            f"The plan has no entry `{name}`.", f"Its entries: {', '.join(entries)}.{meant}"
+        )
     return entries.index(name) if name is not None else 0
 
 
 def split_inputs(plan: Plan, inputs: Arrays, entry: int = 0) -> dict[str, dict[str, npt.ArrayLike]]:
-    """Each party's own inputs to an entry; UsageError for a name that is no input of the model."""
+    """Each party's own inputs to an entry.
+
+    Raises:
+        UsageError: a name that is no input of the model, or an input of other entries alone.
+    """
     programs = plan.programs.items()
     owners = {t.name: party for party, p in programs for t in p.inputs if t.entry == entry}
     for name in inputs:
         if name not in plan.manifest.owners:
             known = ", ".join(n for n in plan.manifest.owners if n != "weights")
             raise UsageError(f"The model has no input `{name}`.", f"Its inputs are {known}.")
+        if name not in owners and any(t.name == name for _, p in programs for t in p.inputs):
+            raise UsageError(
+                f"Entry `{plan.manifest.entries[entry]}` has no input `{name}`.",
+                f"Its inputs are {', '.join(owners) or 'none'}.",
+            )
     return {
         party: {name: x for name, x in inputs.items() if owners.get(name) == party}
         for party in plan.manifest.parties
@@ -144,6 +160,7 @@ def simulate(
     threads: int = 1,
     isa: str | None = None,
     cubins: Path | None = None,
+    entry: str | None = None,
 ) -> Answer:
     """Runs a plan with all parties in this process.
 
@@ -154,8 +171,11 @@ def simulate(
         device: where all parties compute, or where each does, by name; see devices.py.
         threads: that each party's kernels may use.
         cubins: a folder of the GPU's kernels that `prepare` compiled.
+        entry: which of the plan's entries is run; the first if None. States begin as zero, and each
+            inference goes on from the one before.
 
     Raises:
+        UsageError: no such entry, or an input that it does not have.
         UsageError, AccuracyError: as `Party.infer` and `Party.share_weights`.
     """
     return simulate_many(
@@ -166,6 +186,7 @@ def simulate(
         threads=threads,
         isa=isa,
         cubins=cubins,
+        entries=None if entry is None else [entry] * iterations,
     )
 
 
@@ -225,7 +246,7 @@ def simulate_many(
             name: done[number][1]
             for name, (_, done) in zip(plan.manifest.parties, results, strict=True)
         }
-        runs.append(Run(outputs, transcripts))
+        runs.append(Run(outputs, transcripts, numbers[number]))
     return Answer(plan, runs[-1].outputs, max(s for s, _ in results), tuple(runs))
 
 

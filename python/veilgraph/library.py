@@ -38,6 +38,7 @@ def simulate(
     threads: int = 1,
     isa: str | None = None,
     cubins: Path | None = None,
+    entry: str | None = None,
 ) -> simulating.Answer:
     """Runs a plan with all parties in this process, which shows what it does and protects nothing.
 
@@ -50,6 +51,8 @@ def simulate(
         threads: that each party's kernels may use.
         isa: instruction set of the kernels; the best of this processor if None.
         cubins: a folder of the GPU's kernels that `prepare` compiled.
+        entry: which of the plan's entries is run; the first if None. States begin as zero, and each
+            inference goes on from the one before.
 
     Raises:
         UsageError, AccuracyError: a file or an array that does not fit the plan.
@@ -66,6 +69,7 @@ def simulate(
         threads=threads,
         isa=isa,
         cubins=cubins,
+        entry=entry,
     )
 
 
@@ -85,6 +89,7 @@ def measure(
     *,
     iterations: int = 10,
     warm_up: int = benching.WARM_UP_RUNS,
+    entry: str | None = None,
     **options: Any,
 ) -> Measurement:
     """Measures a plan with all parties on this machine, as `veilgraph bench` does.
@@ -93,6 +98,7 @@ def measure(
         weights, inputs: as in `simulate`; what is not given is drawn at random, for no protocol's
             time depends on values.
         iterations: inferences that count, after `warm_up` that don't.
+        entry: as in `simulate`.
         options: `processes`, `device`, `threads`, `isa`, `cubins`, `shape`, as
             `bench.measure.measure` has them.
     """
@@ -100,10 +106,11 @@ def measure(
     arrays: Mapping[str, npt.ArrayLike] = (
         benching.random_weights(opened) if weights is None else opened_weights(opened, weights)
     )
-    drawn: Arrays = dict(benching.random_inputs(opened))
+    number = simulating.entry_of(opened, entry)
+    drawn: Arrays = dict(benching.random_inputs(opened, number))
     given = drawn | opened_arrays(inputs or {})
     return benching.measure(
-        opened, arrays, given, iterations=iterations, warm_up=warm_up, **options
+        opened, arrays, given, iterations=iterations, warm_up=warm_up, entry=entry, **options
     )
 
 

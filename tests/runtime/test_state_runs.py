@@ -3,6 +3,7 @@ add to, and that are revealed at the end."""
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import cache
@@ -17,6 +18,8 @@ from three_parties import run_threads, write_parties
 
 import veilgraph
 from veilgraph import states
+from veilgraph.bench.measure import values
+from veilgraph.bench.processes import simulate_processes
 from veilgraph.checks.checking import check
 from veilgraph.cli import main
 from veilgraph.ir.errors import AccuracyError, PeerError, SecurityAbort, UsageError
@@ -357,6 +360,85 @@ def test_an_entry_that_is_not_there() -> None:
     plan, weights = counter("rep3")
     with pytest.raises(UsageError, match="The plan has no entry `sum`"):
         simulate_many(plan, weights, [{}], entries=["sum"])
+
+
+def test_a_misspelt_entry_gets_the_nearest_name() -> None:
+    plan, weights = counter("rep3")
+    with pytest.raises(UsageError, match="no entry `reveel`") as refused:
+        veilgraph.simulate(plan, weights, {}, entry="reveel")
+    assert refused.value.hint == "Its entries: step, reveal, start. Did you mean reveal?"
+
+
+def test_an_input_of_another_entry_is_refused() -> None:
+    plan, weights = counter("rep3")
+    with pytest.raises(UsageError, match="Entry `step` has no input `start`") as refused:
+        veilgraph.simulate(plan, weights, {"x": X[0], "start": X[0]}, entry="step")
+    assert refused.value.hint == "Its inputs are x."
+
+
+def test_an_entry_is_measured_with_its_own_inputs_rounds_and_bytes() -> None:
+    """Adding to a count takes a round, and a ReLU of it several."""
+    relu = model([node("Relu", "count", "total")], ["count"], ["total"])
+    plan, weights = veilgraph.compile(
+        {"step": STEP, "relu": relu},
+        state=STATE,
+        state_range={"count": (-500, 500)},
+        calibrate={"x": X},
+    )
+    assert plan.rounds(Phase.ONLINE, 0) < plan.rounds(Phase.ONLINE, 1)
+    for number, (name, outputs) in enumerate({"step": set(), "relu": {"total"}}.items()):
+        measured = veilgraph.measure(plan, weights, iterations=2, entry=name)
+        shown, sent = values(measured), plan.sent_bytes(Phase.ONLINE, number)
+        assert shown["rounds"] == plan.rounds(Phase.ONLINE, number)
+        assert shown["sent_bytes"]["online"] == sent
+        assert set(measured.outputs) == outputs
+        answer = veilgraph.simulate(plan, weights, {"x": X[0]} if number == 0 else {}, entry=name)
+        offline = plan.sent_bytes(Phase.OFFLINE, number)
+        assert answer.rounds == plan.rounds(Phase.ONLINE, number)
+        assert answer.sent_bytes == sum(sent.values()) + sum(offline.values())
+
+
+def test_processes_run_the_entry_that_each_batch_names() -> None:
+    plan, weights = counter("rep3")
+    runs = [{"x": X[0]}, {"x": X[1]}, {}]
+    answer, _ = simulate_processes(plan, weights, runs, entries=["step", "step", "reveal"])
+    assert near(last(answer), X[0] + X[1])
+
+
+@pytest.fixture
+def counter_files(tmp_path: Path) -> Path:
+    plan, weights = counter("rep3")
+    plan.save(tmp_path / "a.plan")
+    veilgraph.save_weights(weights, tmp_path / "a.weights", plan)
+    np.save(tmp_path / "x.npy", X[0])
+    return tmp_path
+
+
+def verb(*args: str | Path) -> Any:
+    return CliRunner().invoke(main, [str(a) for a in args])
+
+
+@pytest.mark.parametrize("name", ["simulate", "bench"])
+def test_verbs_run_an_entry_by_name(counter_files: Path, name: str) -> None:
+    files = (counter_files / "a.plan", "--weights", counter_files / "a.weights")
+    shown = verb(name, *files, "--entry", "reveal", "--json")
+    assert shown.exit_code == 0, shown.output
+    plan = counter("rep3")[0]
+    assert json.loads(shown.stdout)["rounds"] == plan.rounds(Phase.ONLINE, 1)
+    misspelt = verb(name, *files, "--entry", "stepp")
+    assert misspelt.exit_code == 2
+    assert "The plan has no entry `stepp`." in misspelt.output
+    assert "Did you mean step?" in " ".join(misspelt.output.split())
+
+
+def test_simulate_says_that_an_entry_reveals_nothing(counter_files: Path) -> None:
+    files = (counter_files / "a.plan", "--weights", counter_files / "a.weights")
+    given = f"x=@{counter_files / 'x.npy'}"
+    shown = verb("simulate", *files, "--entry", "step", "--input", given)
+    assert (shown.exit_code, "Nobody receives an output." in shown.output) == (0, True)
+    output = f"total=@{counter_files / 'y.npy'}"
+    wrong = verb("simulate", *files, "--input", given, "--output", output)
+    assert (wrong.exit_code, "--output names `total`" in wrong.output) == (2, True)
 
 
 # Sessions over TLS

@@ -62,6 +62,11 @@ class Measurement:
         """Of the last inference."""
         return self.runs[-1].outputs
 
+    @property
+    def entry(self) -> int:
+        """The number of the entry that all runs are of."""
+        return self.runs[-1].entry
+
     def seconds(self, *phases: Phase) -> Spread:
         """Of the slowest party in these phases together, over the runs."""
         return Spread.of([run.seconds(*phases) for run in self.runs])
@@ -107,6 +112,7 @@ def measure(
     cubins: Path | None = None,
     trace: bool = False,
     shape: Shape | None = None,
+    entry: str | None = None,
 ) -> Measurement:
     """Runs `warm_up` inferences that don't count, then `iterations` that do, in one session.
 
@@ -118,13 +124,16 @@ def measure(
         cubins: a folder of the GPU's kernels that `prepare` compiled.
         trace: whether the last run's transcripts say when each step ran.
         shape: of a network to imitate; processes alone can.
+        entry: which of the plan's entries is run; the first if None. States begin as zero, and each
+            inference goes on from the one before.
 
     Raises:
         VeilgraphError: whatever is wrong at a party, as in `simulate`.
     """
     batches = [inputs] * (warm_up + iterations)
     where: dict[str, Any] = {"device": device, "threads": threads, "isa": isa, "cubins": cubins}
-    options = {**where, "trace": trace}
+    entries = None if entry is None else [entry] * len(batches)
+    options = {**where, "trace": trace, "entries": entries}
     answer: Answer
     if processes:
         arrays = {name: np.asarray(w, np.float32) for name, w in weights.items()}
@@ -140,9 +149,9 @@ def measure(
 # Inputs where nobody gave any: no protocol's time depends on values
 
 
-def random_inputs(plan: Plan) -> Arrays:
-    """Uniform numbers in the range that the plan declares for each input."""
-    return {tensor.name: _random(tensor) for tensor in plan_inputs(plan)}
+def random_inputs(plan: Plan, entry: int = 0) -> Arrays:
+    """Uniform numbers in the range that the plan declares for each input of an entry."""
+    return {tensor.name: _random(tensor) for tensor in plan_inputs(plan, entry)}
 
 
 def random_weights(plan: Plan) -> Arrays:
@@ -172,7 +181,7 @@ def values(measured: Measurement) -> dict[str, Any]:
         "offline_seconds": vars(measured.seconds(Phase.OFFLINE)),
         "online_seconds": vars(measured.seconds(Phase.ONLINE)),
         "total_seconds": vars(measured.seconds(Phase.OFFLINE, Phase.ONLINE)),
-        "rounds": plan.rounds(Phase.ONLINE),
+        "rounds": plan.rounds(Phase.ONLINE, measured.entry),
         "sent_bytes": measured.sent_bytes(),
         "peak_memory_bytes": dict(measured.peak_memory_bytes),
         "network_seconds": {p: vars(measured.waiting(p)) for p in plan.manifest.parties},
@@ -190,15 +199,15 @@ def tables(measured: Measurement) -> list[Table | str]:
 
 
 def _seconds(measured: Measurement) -> Table:
-    plan = measured.plan
+    plan, entry = measured.plan, measured.entry
     rows: list[tuple[str, Spread, object]] = [
         (
             "setup, once a session",
             Spread.of([measured.setup_seconds]),
             plan.rounds(Phase.SETUP),
         ),
-        ("offline", measured.seconds(Phase.OFFLINE), plan.rounds(Phase.OFFLINE)),
-        ("online", measured.seconds(Phase.ONLINE), plan.rounds(Phase.ONLINE)),
+        ("offline", measured.seconds(Phase.OFFLINE), plan.rounds(Phase.OFFLINE, entry)),
+        ("online", measured.seconds(Phase.ONLINE), plan.rounds(Phase.ONLINE, entry)),
         ("offline and online", measured.seconds(Phase.OFFLINE, Phase.ONLINE), ""),
     ]
     if len(measured.runs) == 1:  # median, least and most are one

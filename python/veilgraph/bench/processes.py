@@ -30,7 +30,7 @@ from veilgraph.runtime.devices.choose import ready
 from veilgraph.runtime.devices.names import require_device
 from veilgraph.runtime.links.shaping import Shape
 from veilgraph.runtime.session import certificates
-from veilgraph.runtime.simulate import Answer, Devices, Run, devices_of, split_inputs
+from veilgraph.runtime.simulate import Answer, Devices, Run, devices_of, entry_of, split_inputs
 from veilgraph.runtime.store.share_files import deal, shares_file
 from veilgraph.runtime.store.weights import save_weights
 from veilgraph.runtime.transcript import PhaseRecord, Transcript
@@ -45,7 +45,7 @@ class Job:
     """What one party's process does; its inputs are arrays in the folder."""
 
     party: str
-    runs: int
+    entries: list[str]  # of each run, in order
     device: str
     cubins: str | None
     threads: int
@@ -76,11 +76,13 @@ def simulate_processes(
     insecure_plaintext: bool = False,
     trace: bool = False,
     shape: Shape | None = None,
+    entries: Sequence[str] | None = None,
 ) -> tuple[Answer, dict[str, Report]]:
     """One session with a process a party; every one of `batches` is an inference.
 
     With `trace` the transcripts of the last one say when each step ran; with `shape` links imitate
     those of a network. `device` is one for all parties, or each one's by name.
+    `entries` names that of each batch; None stands for the plan's first.
 
     Returns:
         The answer as `simulate` gives it, and each party's report.
@@ -88,7 +90,9 @@ def simulate_processes(
     Raises:
         VeilgraphError: the first cause at any party, not the parties that it stopped.
     """
-    own = [split_inputs(plan, inputs) for inputs in batches]
+    named = entries or plan.manifest.entries[:1] * len(batches)
+    numbers = [entry_of(plan, name) for name in named]
+    own = [split_inputs(plan, x, number) for x, number in zip(batches, numbers, strict=True)]
     devices = devices_of(plan, device)
     for name, each in devices.items():
         require_device(each)
@@ -104,7 +108,7 @@ def simulate_processes(
         jobs = [
             Job(
                 name,
-                len(own),
+                list(named),
                 devices[name],
                 kernels,
                 threads,
@@ -125,7 +129,7 @@ def simulate_processes(
         for report in reports.values():
             outputs.update(report.runs[number][0])
         transcripts = {name: report.runs[number][1] for name, report in reports.items()}
-        runs.append(Run(outputs, transcripts))
+        runs.append(Run(outputs, transcripts, numbers[number]))
     setup = max(report.setup_seconds for report in reports.values())
     return Answer(plan, runs[-1].outputs, setup, tuple(runs)), reports
 
@@ -225,13 +229,13 @@ def _transcript(phases: Mapping[str, dict[str, Any]]) -> Transcript:
 
 def _run(folder: Path, job: Job) -> dict[str, Any]:
     plan = Plan.load(folder / "model.plan")
-    inputs = [_load(_arrays(folder, job.party, "in", number)) for number in range(job.runs)]
+    inputs = [_load(_arrays(folder, job.party, "in", number)) for number in range(len(job.entries))]
     with Session(
         plan,
         job.party,
         folder / f"{job.party}.yaml",
         weights=_weights_file(plan, job.party, folder),
-        inferences=job.runs,
+        inferences=len(job.entries),
         device=job.device,
         cubins=job.cubins,
         threads=job.threads,
@@ -241,10 +245,11 @@ def _run(folder: Path, job: Job) -> dict[str, Any]:
         trust_author=True,  # all parties are here, whoever compiled the plan
     ) as session:
         # Files are for before and after: the others would wait for them, and count it.
-        outputs = [session.run(each) for each in inputs[:-1]]
+        runs = list(zip(inputs, job.entries, strict=True))
+        outputs = [session.run(each, entry) for each, entry in runs[:-1]]
         if job.trace:
             session.trace()
-        outputs.append(session.run(inputs[-1]))
+        outputs.append(session.run(*runs[-1]))
         for number, arrays in enumerate(outputs):
             _save(_arrays(folder, job.party, "out", number), arrays)
         return {

@@ -194,6 +194,9 @@ PATH = click.Path(path_type=Path)
 json_option = click.option(
     "--json", "as_json", is_flag=True, help="Print one JSON object instead of tables."
 )
+entry_option = click.option(
+    "--entry", metavar="NAME", help="Which of the plan's entries to run.  [default: the first]"
+)
 threads_option = click.option(
     "--threads",
     type=click.IntRange(1, 1024),

@@ -17,6 +17,7 @@ from veilgraph.reports import units
 from veilgraph.reports.tables import progress, show, show_json
 from veilgraph.reports.tracing import chrome_trace
 from veilgraph.runtime.links.shaping import Shape
+from veilgraph.runtime.simulate import entry_of
 from veilgraph.runtime.store.weights import load_weights
 
 EPILOG = """\b
@@ -42,6 +43,7 @@ Example, three processes over TLS on loopback:
     show_default=True,
     help="Inferences to measure, after one that warms up.",
 )
+@arguments.entry_option
 @arguments.processes_option
 @click.option(
     "--trace",
@@ -67,6 +69,7 @@ def command(
     weights_file: Path | None,
     sources: arguments.Files,
     iterations: int,
+    entry: str | None,
     processes: bool,
     trace_file: Path | None,
     shape: Shape | None,
@@ -80,18 +83,20 @@ def command(
 
     Seconds are those of the slowest party; setup, which shares the weights, is once a session.
     Inputs that are not given are drawn at random from their declared range: what a plan does, and
-    how long it takes, depends on no value.
+    how long it takes, depends on no value. States begin as zero, and a run goes on from the one
+    before.
 
     Where the time of the median run went is split into kernels, encryption (TLS itself), waiting
     (for the system, and for what others had not sent yet) and the rest.
     """
     plan = Plan.load(plan_file)
+    number = entry_of(plan, entry)
     device = arguments.devices(devices, plan.manifest.parties)
     processes = processes or shape is not None
     if trace_file is not None:
         check_destination(trace_file)
     given = read_arrays(arguments.by_name("--input", sources))
-    drawn = {n: x for n, x in benching.random_inputs(plan).items() if n not in given}
+    drawn = {n: x for n, x in benching.random_inputs(plan, number).items() if n not in given}
     with progress(f"running {units.counted(iterations, 'inference')}"):
         measured = benching.measure(
             plan,
@@ -106,6 +111,7 @@ def command(
             cubins=cubins,
             trace=trace_file is not None,
             shape=shape,
+            entry=entry,
         )
     if trace_file is not None:
         _write_trace(trace_file, measured)

@@ -15,6 +15,7 @@ from veilgraph.ir.errors import UsageError
 from veilgraph.plans import Plan
 from veilgraph.reports.tables import progress, show, show_json
 from veilgraph.reports.text import plan_outputs
+from veilgraph.runtime.simulate import entry_of
 from veilgraph.runtime.store.weights import load_weights
 
 EPILOG = """\b
@@ -35,6 +36,7 @@ Example, with every party in a process of its own and TLS between them:
 )
 @arguments.input_option
 @arguments.output_option
+@arguments.entry_option
 @arguments.processes_option
 @arguments.devices_option
 @arguments.cubins_option
@@ -46,6 +48,7 @@ def command(
     weights_file: Path | None,
     sources: arguments.Files,
     destinations: arguments.Files,
+    entry: str | None,
     processes: bool,
     devices: tuple[tuple[str, str], ...],
     cubins: Path | None,
@@ -56,10 +59,12 @@ def command(
     """Run all parties of PLAN here, with real randomness and the very steps of separate hosts.
 
     It shows what a plan computes, sends and takes. It protects nothing: one machine sees all.
+    States begin as zero.
     """
     plan = Plan.load(plan_file)
+    number = entry_of(plan, entry)
     paths = arguments.by_name("--output", destinations)
-    arguments.require_known("--output", paths, [t.name for t in plan_outputs(plan)])
+    arguments.require_known("--output", paths, [t.name for t in plan_outputs(plan, number)])
     inputs = arguments.by_name("--input", sources)
     for path in paths.values():
         check_destination(path, plan_file, weights_file, *inputs.values())
@@ -75,12 +80,14 @@ def command(
             threads=threads,
             isa=isa,
             cubins=cubins,
+            entry=entry,
         )
     if as_json:
         answer = {"outputs": outputs.values(measured.outputs, paths)}
         show_json({**answer, **benching.values(measured)})
         return
-    show(*outputs.lines(measured.outputs, paths, plan), *benching.tables(measured)[:2])
+    shown = outputs.lines(measured.outputs, paths, plan) or ["Nobody receives an output."]
+    show(*shown, *benching.tables(measured)[:2])
 
 
 def _weights(plan: Plan, file: Path | None) -> Mapping[str, npt.ArrayLike]:

@@ -58,15 +58,16 @@ def plan_values(plan: Plan, predicted: Prediction) -> dict[str, Any]:
     }
 
 
-def plan_inputs(plan: Plan) -> list[Tensor]:
-    """Every input of the plan, whoever owns it."""
-    return [tensor for program in plan.programs.values() for tensor in program.inputs]
+def plan_inputs(plan: Plan, entry: int | None = None) -> list[Tensor]:
+    """Every input of an entry, or of all where None, whoever owns it."""
+    tensors = [tensor for program in plan.programs.values() for tensor in program.inputs]
+    return [tensor for tensor in tensors if entry in (None, tensor.entry)]
 
 
-def plan_outputs(plan: Plan) -> list[Tensor]:
-    """Every output of the plan once, however many receive it."""
-    outputs = {t.name: t for program in plan.programs.values() for t in program.outputs}
-    return list(outputs.values())
+def plan_outputs(plan: Plan, entry: int | None = None) -> list[Tensor]:
+    """Every output of an entry, or of all where None, once, however many receive it."""
+    tensors = (tensor for program in plan.programs.values() for tensor in program.outputs)
+    return list({t.name: t for t in tensors if entry in (None, t.entry)}.values())
 
 
 def weights_holder(plan: Plan) -> str:

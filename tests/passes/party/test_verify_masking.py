@@ -166,6 +166,13 @@ def even_multiple_beside_a_mask(p: Program) -> None:
     end(p, crossed(p, (x(p) * 2) ^ r ^ known), crossed(p, r ^ known))
 
 
+def bits_of_an_even_multiple_beside_bits_of_its_mask(p: Program) -> None:
+    """2 x ^ r is not r, though x is in it an even number of times."""
+    r, known = draw(p, 0), draw(p, 0, 1)
+    masked, mask = (x(p) * 2) ^ r ^ known, r ^ known
+    end(p, crossed(p, masked.bits(0, 32)), crossed(p, mask.bits(0, 32)))
+
+
 def bits_with_a_known_pad_inside(p: Program) -> None:
     """(x ^ k) + r and x + r for a known k: the difference shows bits of x."""
     r, k = draw(p, 0), draw(p, 0, 1)
@@ -336,6 +343,7 @@ LEAKS = (
     bits_of_multiples_under_one_mask,
     bits_of_sum_and_xor,
     even_multiple_beside_a_mask,
+    bits_of_an_even_multiple_beside_bits_of_its_mask,
     bits_with_a_known_pad_inside,
     masked_bits_and_the_mask,
     planes_under_fewer,

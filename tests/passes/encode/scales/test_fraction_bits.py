@@ -216,6 +216,20 @@ def test_factors_of_a_product_give_up_bits_alike_until_it_fits() -> None:
         assert scales.infeasible == ()
 
 
+def test_factors_give_up_bits_behind_a_product_with_a_weight_too() -> None:
+    """The layer in front leaves its weight to adapt; the product of activations behind it still
+    has 24 - 2 - 2 bits of headroom, and its factors 14 each.
+    """
+    n = Network(w=eye(), v=eye())
+    x, z = (n.say(n[name], 2.0**-8, gain=0.0) for name in ("x", "z"))
+    layer = n.make(ops.Matmul, x, n["v"])
+    product = n.make(ops.Mul, x, z, bound=1.0)
+    y = n.make(ops.Add, n.make(ops.Matmul, n.make(ops.Relu, product), n["w"]), layer)
+    scales = n.scales(y, ring_bits=24)
+    assert scales.stored[x] + scales.stored[z] == scales.wide[product] == 20
+    assert scales.infeasible == ()
+
+
 def test_what_seems_to_do_nothing_shares_its_product_evenly() -> None:
     """No noise of x bears on the outputs, that of w does: no ratio of the two is formed."""
     n = Network(w=eye())

@@ -329,6 +329,21 @@ class Plan:
         pairs = zip(self.layers, self.ranges, strict=True)
         return tuple(replace(layer, range_low=e[0], range_high=e[1]) for layer, e in pairs)
 
+    def layers_of(self, entry: int = 0) -> tuple[Layer, ...]:
+        """All layers but those whose steps are in other entries' runs alone.
+
+        A layer without a step of its own is fused into another's: it has no multiply-adds.
+        """
+        if len(self.manifest.entries) == 1:
+            return self.known_layers
+        tables = [p.steps[p.steps["phase"] != Phase.SETUP] for p in self.programs.values()]
+        own, others = (
+            {int(n) for t in tables for n in t["layer"][(t["entry"] == entry) == is_own]}
+            for is_own in (True, False)
+        )
+        rows = enumerate(self.known_layers)
+        return tuple(layer for n, layer in rows if n in own or n not in others)
+
     @cached_property
     def digest(self) -> str:
         """SHA-256 in hex over everything that decides what is computed and sent."""

@@ -73,13 +73,15 @@ def simulate(
     )
 
 
-def inspect(plan: AnyPlan, network: str | None = None) -> Prediction:
+def inspect(plan: AnyPlan, network: str | None = None, entry: str | None = None) -> Prediction:
     """What a plan costs on a network, layer by layer; `rows()` of it is for pandas.
 
     Args:
         network: `lan`, `wan` or a YAML file; the one that the plan was compiled for if None.
+        entry: whose runs; the plan's first if None.
     """
-    return predict(opened_plan(plan), network)
+    opened = opened_plan(plan)
+    return predict(opened, network, entry=simulating.entry_of(opened, entry))
 
 
 def measure(

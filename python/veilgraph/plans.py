@@ -105,10 +105,10 @@ class Plan(ir_plan.Plan):
 
         Args:
             network: the one that the plan was compiled for if None.
-            entry: of whose runs; the multiply-adds are those of all entries.
+            entry: the number of the entry whose runs are priced.
         """
         chosen = self.network if network is None else named_network(network)
-        multiply_adds = sum(layer.multiply_adds for layer in self.layers)
+        multiply_adds = sum(layer.multiply_adds for layer in self.layers_of(entry))
         phases = []
         for phase in Phase:
             sent = self.sent_bytes(phase, entry)

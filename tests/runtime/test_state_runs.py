@@ -392,6 +392,9 @@ def test_an_entry_is_measured_with_its_own_inputs_rounds_and_bytes() -> None:
         assert shown["rounds"] == plan.rounds(Phase.ONLINE, number)
         assert shown["sent_bytes"]["online"] == sent
         assert set(measured.outputs) == outputs
+        priced = veilgraph.inspect(plan, entry=name)
+        assert priced.cost.online.sent_bytes == sent
+        assert priced.cost.online.rounds == plan.rounds(Phase.ONLINE, number)
         answer = veilgraph.simulate(plan, weights, {"x": X[0]} if number == 0 else {}, entry=name)
         offline = plan.sent_bytes(Phase.OFFLINE, number)
         assert answer.rounds == plan.rounds(Phase.ONLINE, number)
@@ -429,6 +432,35 @@ def test_verbs_run_an_entry_by_name(counter_files: Path, name: str) -> None:
     assert misspelt.exit_code == 2
     assert "The plan has no entry `stepp`." in misspelt.output
     assert "Did you mean step?" in " ".join(misspelt.output.split())
+
+
+def test_an_entry_is_priced_with_its_own_products() -> None:
+    wide = {"x": (1, 4), "y": (1, 1)}
+    weight = numpy_helper.from_array(W.T.copy(), "w")
+    product = model([node("MatMul", "x", "w", "y")], ["x"], ["y"], wide)
+    product.graph.initializer[0].CopyFrom(weight)
+    plan, _ = veilgraph.compile(
+        {"double": model([node("Add", "x", "x", "v")], ["x"], ["v"]), "product": product},
+        calibrate={"x": X},
+    )
+    total = sum(layer.multiply_adds for layer in plan.layers)
+    assert total > 0
+    found = [veilgraph.inspect(plan, entry=name) for name in plan.manifest.entries]
+    assert [each.cost.online.multiply_adds for each in found] == [0, total]
+    assert "y" not in {price.name for price in found[0].layers if price.multiply_adds}
+
+
+def test_inspect_names_the_entry_that_it_prices(counter_files: Path) -> None:
+    file = counter_files / "a.plan"
+    shown = verb("inspect", file, "--entry", "start")
+    assert (shown.exit_code, "Entry start:" in shown.output) == (0, True), shown.output
+    found = json.loads(verb("inspect", file, "--entry", "start", "--json").stdout)
+    plan = counter("rep3")[0]
+    assert (found["entries"], found["entry"]) == (list(ENTRIES), "start")
+    assert found["rounds"] == plan.rounds(Phase.ONLINE, 2)
+    assert found["sent_bytes"]["offline"] == plan.sent_bytes(Phase.OFFLINE, 2)
+    wrong = verb("inspect", file, "--entry", "strat")
+    assert (wrong.exit_code, "Did you mean start?" in " ".join(wrong.output.split())) == (2, True)
 
 
 def test_simulate_says_that_an_entry_reveals_nothing(counter_files: Path) -> None:

@@ -109,26 +109,31 @@ class Prediction:
         return f"{tag('p', repr(self))}{tag('table', head, lines)}"
 
 
-def predict(plan: Plan, network_name: str | None = None, machine: Machine = MACHINE) -> Prediction:
+def predict(
+    plan: Plan, network_name: str | None = None, machine: Machine = MACHINE, entry: int = 0
+) -> Prediction:
     """Predicts what a plan takes.
 
     Args:
         network_name: `lan`, `wan` or a YAML file; the plan's own if None.
+        entry: the number of the entry whose runs are priced.
 
     Raises:
         UsageError: no such network.
     """
-    cost = plan.cost(network_name)
+    cost = plan.cost(network_name, entry)
     chosen = _network(plan, network_name)
     parties = len(plan.manifest.parties) - len(plan.manifest.named(CLIENT))
     multiplying = sum(
-        machine.multiplying(layer.multiply_adds / parties, layer.ring_bits) for layer in plan.layers
+        machine.multiplying(layer.multiply_adds / parties, layer.ring_bits)
+        for layer in plan.layers_of(entry)
     )
-    told, dealt = _by_party(plan, Phase.ONLINE, SENDER), _by_party(plan, Phase.OFFLINE, RECEIVER)
+    told = _by_party(plan, Phase.ONLINE, SENDER, entry)
+    dealt = _by_party(plan, Phase.OFFLINE, RECEIVER, entry)
     answering = max(machine.answering(told[party], dealt[party]) for party in plan.programs)
 
     def dealing(phase: Phase) -> float:
-        sent, received = (_by_party(plan, phase, end) for end in (SENDER, RECEIVER))
+        sent, received = (_by_party(plan, phase, end, entry) for end in (SENDER, RECEIVER))
         return max(machine.dealing(sent[party], received[party]) for party in plan.programs)
 
     return Prediction(
@@ -140,14 +145,14 @@ def predict(plan: Plan, network_name: str | None = None, machine: Machine = MACH
         + cost.online.rounds * machine.round_seconds
         + answering
         + multiplying,
-        layers=_priced(plan, chosen, machine),
+        layers=_priced(plan, chosen, machine, entry),
     )
 
 
-def _by_party(plan: Plan, phase: Phase, end: int) -> Counter[str]:
-    """Bytes that each party sends or receives in a phase."""
+def _by_party(plan: Plan, phase: Phase, end: int, entry: int) -> Counter[str]:
+    """Bytes that each party sends or receives in a phase of an entry."""
     found: Counter[str] = Counter()
-    for link, sent in plan.sent_bytes(phase).items():
+    for link, sent in plan.sent_bytes(phase, entry).items():
         found[link.split("->")[end]] += sent
     return found
 
@@ -162,10 +167,10 @@ def computing_parties(plan: Plan) -> int:
     return len(plan.manifest.computing)
 
 
-def _priced(plan: Plan, chosen: Network, machine: Machine) -> tuple[LayerPrice, ...]:
+def _priced(plan: Plan, chosen: Network, machine: Machine, entry: int) -> tuple[LayerPrice, ...]:
     """Each layer's price as if it ran alone, and its share of their sum."""
     groups: dict[tuple[str, bool], list[Layer]] = {}
-    for layer in plan.known_layers:
+    for layer in plan.layers_of(entry):
         if layer.name and layer.op != "weight":
             # An output may have the name of the layer that computes it, and an input any name.
             key = (layer.name, layer.op in ("input", "reveal"))

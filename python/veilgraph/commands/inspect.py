@@ -19,6 +19,7 @@ from veilgraph.reports.html import Subject, write_report
 from veilgraph.reports.layer_graph import LayerGraph
 from veilgraph.reports.listing import listing
 from veilgraph.reports.tables import show, show_json, show_text
+from veilgraph.runtime.simulate import entry_of
 from veilgraph.verification import verify
 
 LEVELS = ("graph", "secret", "party", "plan")
@@ -47,6 +48,9 @@ Example, where the time goes between two continents:
     help="Write a page with all of this, and the ranges and histograms that `compile` kept beside "
     "PLAN, for a browser; no other site is asked for anything.",
 )
+@click.option(
+    "--entry", metavar="NAME", help="Which of the plan's entries to price.  [default: the first]"
+)
 @arguments.network_option
 @arguments.json_option
 def command(
@@ -56,6 +60,7 @@ def command(
     want_reveals: bool,
     level: str | None,
     report: Path | None,
+    entry: str | None,
     network: str | None,
     as_json: bool,
 ) -> None:
@@ -67,13 +72,14 @@ def command(
     plan = with_ranges(Plan.load(plan_file), ranges_file(plan_file))
     verified = verify(plan) if want_reveals else None
     text = None if level is None else ir_text(plan, level)
-    predicted = predict(plan, network)
+    number = entry_of(plan, entry)
+    predicted = predict(plan, network, entry=number)
     if report is not None:
         check_destination(report, plan_file, ranges_file(plan_file))
         subject = Subject(plan_file.name, plan.model_name, date.today())
         write_report(report, plan, predicted, verified=verified, subject=subject)
     if as_json:
-        content = reports.plan_values(plan, predicted)
+        content = reports.plan_values(plan, predicted, number)
         graph = LayerGraph.parse(plan.ir.get("secret", ""))
         content["layers"] = [reports.layer_values(price, graph) for price in predicted.layers]
         content["disclosures"] = [vars(found) for found in reports.disclosures(plan)]
@@ -91,7 +97,7 @@ def command(
     if report is not None:
         show(f"{report} is a page for a browser.")
     elif not (text is not None or want_layers or want_reveals):
-        show(*reports.summary(plan, predicted), reports.assumptions(predicted))
+        show(*reports.summary(plan, predicted, number), reports.assumptions(predicted))
 
 
 def ir_text(plan: Plan, level: str) -> str:

@@ -36,8 +36,8 @@ ROUNDING = Disclosure(
 # Plain values
 
 
-def plan_values(plan: Plan, predicted: Prediction) -> dict[str, Any]:
-    """A plan's target, its tensors and its predicted cost."""
+def plan_values(plan: Plan, predicted: Prediction, entry: int = 0) -> dict[str, Any]:
+    """A plan's target, its tensors and the predicted cost of an entry."""
     manifest = plan.manifest
     return {
         "digest": plan.digest,
@@ -54,7 +54,9 @@ def plan_values(plan: Plan, predicted: Prediction) -> dict[str, Any]:
         "encoding": manifest.encoding,
         "exact_ranges": bool(plan.ranges),
         "options": dict(manifest.options),
-        **cost_values(plan, predicted),
+        "entries": list(manifest.entries),
+        "entry": manifest.entries[entry],
+        **cost_values(plan, predicted, entry),
     }
 
 
@@ -77,7 +79,7 @@ def weights_holder(plan: Plan) -> str:
     return nobody.get(str(owner), f"{owner}'s")
 
 
-def cost_values(plan: Plan, predicted: Prediction) -> dict[str, Any]:
+def cost_values(plan: Plan, predicted: Prediction, entry: int = 0) -> dict[str, Any]:
     """Predicted cost under the names that `bench --json` has for what it measures."""
     return {
         "network": asdict(predicted.network),
@@ -87,15 +89,15 @@ def cost_values(plan: Plan, predicted: Prediction) -> dict[str, Any]:
         "online_seconds": predicted.online_seconds,
         "total_seconds": predicted.total_seconds,
         "rounds": predicted.cost.online.rounds,
-        "sent_bytes": planned_bytes(plan),
+        "sent_bytes": planned_bytes(plan, entry),
         "peak_memory_bytes": dict(predicted.cost.peak_memory_bytes),
         "multiply_adds": predicted.cost.online.multiply_adds,
     }
 
 
-def planned_bytes(plan: Plan) -> dict[str, dict[str, int]]:
+def planned_bytes(plan: Plan, entry: int = 0) -> dict[str, dict[str, int]]:
     """Payload by phase and link: {"online": {"alice->bob": 1200, ...}, ...}."""
-    return {phase.name.lower(): plan.sent_bytes(phase) for phase in Phase}
+    return {phase.name.lower(): plan.sent_bytes(phase, entry) for phase in Phase}
 
 
 def layer_values(price: LayerPrice, graph: LayerGraph) -> dict[str, Any]:
@@ -136,8 +138,8 @@ def _tensor_values(tensor: Tensor, role: str) -> dict[str, Any]:
 # Tables
 
 
-def summary(plan: Plan, predicted: Prediction) -> list[Table | str]:
-    """What a plan is and costs, on a page."""
+def summary(plan: Plan, predicted: Prediction, entry: int = 0) -> list[Table | str]:
+    """What a plan is, and what an entry of it costs, on a page."""
     manifest = plan.manifest
     computing = manifest.computing
     rows = [
@@ -150,10 +152,12 @@ def summary(plan: Plan, predicted: Prediction) -> list[Table | str]:
             (f"output {t.name}", f"{units.shape(t.shape)}, to {t.owner.replace(',', ' and ')}")
             for t in plan_outputs(plan)
         ),
+        *(("entries", ", ".join(names)) for names in (manifest.entries,) if len(names) > 1),
         ("encoding", manifest.encoding),
         ("digest", plan.digest),
     ]
-    return [Table.of("plan|", rows), costs(predicted)]
+    told = [f"Entry {manifest.entries[entry]}:"] if len(manifest.entries) > 1 else []
+    return [Table.of("plan|", rows), *told, costs(predicted)]
 
 
 def costs(predicted: Prediction) -> Table:

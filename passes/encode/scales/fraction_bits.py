@@ -175,7 +175,7 @@ class Scales:
 def choose_scales(problem: ScaleProblem, trial: Trial) -> Scales:
     """The scales of every single value, in the rings of a trial."""
     structure, statistics, budget = problem.structure, problem.statistics, problem.budget
-    rings = Rings.of_units(structure, problem.readers, trial.accumulators)
+    rings = Rings.of_accumulators(structure, problem.readers, trial.accumulators)
     roots = {value: structure.accumulators.root(value) for value in structure.deferred}
     wide = {value: trial.wide[root] for value, root in roots.items() if root in trial.wide}
     stored = {

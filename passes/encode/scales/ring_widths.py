@@ -69,7 +69,7 @@ class Rings:
     classes: Mapping[ir.Value, int]
 
     @staticmethod
-    def of_units(
+    def of_accumulators(
         structure: Structure, readers: Readers, accumulators: Mapping[ir.Value, int]
     ) -> Rings:
         """All rings, given those of the accumulators."""

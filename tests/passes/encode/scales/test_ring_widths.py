@@ -45,7 +45,7 @@ class Built:
         values = self.named()
         given = {structure.rings.root(values[name]): k for name, k in accumulators.items()}
         every = {accumulator: given.get(accumulator, 24) for accumulator in readers.accumulators}
-        rings = Rings.of_units(structure, readers, every)
+        rings = Rings.of_accumulators(structure, readers, every)
         return {name: (rings.of(value), rings.stored(value)) for name, value in values.items()}
 
     def named(self) -> dict[str, ir.Value]:

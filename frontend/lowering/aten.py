@@ -11,9 +11,7 @@ from collections.abc import Callable, Mapping
 
 from torch_mlir import ir
 
-from veilgraph.frontend.lowering import comparisons as logic
-from veilgraph.frontend.lowering import layout as moves
-from veilgraph.frontend.lowering import windows
+from veilgraph.frontend.lowering import comparisons, layout, windows
 from veilgraph.frontend.lowering.comparisons import toward_zero
 from veilgraph.frontend.lowering.operands import Aten, Unsupported, binary, number_of
 from veilgraph.frontend.onnx.operators.elementary import MOST_POWER
@@ -447,11 +445,11 @@ ROWS: Mapping[str, Row] = {
     "torch.aten.permute": permute,
     "torch.aten.cat": concat,
     "torch.aten.slice.Tensor": slice_,
-    "torch.aten.index_select": moves.index_select,
-    "torch.aten.gather": moves.gather,
-    "torch.aten.flip": moves.flip,
-    "torch.aten.cumsum": moves.running_sum,
+    "torch.aten.index_select": layout.index_select,
+    "torch.aten.gather": layout.gather,
+    "torch.aten.flip": layout.flip,
+    "torch.aten.cumsum": layout.running_sum,
     "torch.aten.constant_pad_nd": pad,
     "torch.aten.broadcast_to": expand,
-    **logic.ROWS,
+    **comparisons.ROWS,
 }

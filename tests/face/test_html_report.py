@@ -15,7 +15,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from models import model
-from onnx import helper
+from onnx import helper, parser
 from verbs import Compiled, reason, run_verb
 
 import veilgraph
@@ -155,6 +155,24 @@ def test_a_plan_without_text_has_rows_without_edges(digits: Compiled) -> None:
     read = assert_self_contained(page(plan, predict(plan)))
     assert not [e for e in read.found("path") if e.get("class") == "edge"]
     assert "conv1" in read.texts
+
+
+def test_the_page_of_an_entry_draws_what_it_reads() -> None:
+    """Two entries over one input; each page has the edges of its own layers."""
+    models = {
+        name: parser.parse_model(f"""<ir_version: 10, opset_import: ["": 17]>
+            {name} (float[1, 4] x) => (float[1, 4] {name}_y)
+            {{ {name}_y = {nodes} }}""")
+        for name, nodes in {"one": "Relu(x)", "other": "Add(x, x)"}.items()
+    }
+    samples = {"x": np.linspace(-1, 1, 40, dtype=np.float32).reshape(10, 1, 4)}
+    plan, _ = veilgraph.compile(models, calibrate=samples)
+    for number, name in enumerate(models):
+        graph = LayerGraph.of(plan, number)
+        assert graph.outputs == [f"{name}_y"]
+        assert any("x" in read for read in graph.sources.values())
+        read = assert_self_contained(page(plan, predict(plan, entry=number)))
+        assert [e for e in read.found("path") if e.get("class") == "edge"]
 
 
 def test_residual_edges_go_around_what_they_pass(tmp_path: Path) -> None:

@@ -59,6 +59,7 @@ class Prediction:
 
     Attributes:
         setup_seconds, offline_seconds, online_seconds: messages and computation.
+        entry: the number of the entry whose runs are priced.
     """
 
     network: Network
@@ -67,6 +68,7 @@ class Prediction:
     offline_seconds: float
     online_seconds: float
     layers: tuple[LayerPrice, ...]
+    entry: int = 0
 
     @property
     def total_seconds(self) -> float:
@@ -146,6 +148,7 @@ def predict(
         + answering
         + multiplying,
         layers=_priced(plan, chosen, machine, entry),
+        entry=entry,
     )
 
 

@@ -80,7 +80,7 @@ def command(
         write_report(report, plan, predicted, verified=verified, subject=subject)
     if as_json:
         content = reports.plan_values(plan, predicted, number)
-        graph = LayerGraph.parse(plan.ir.get("secret", ""))
+        graph = LayerGraph.of(plan, number)
         content["layers"] = [reports.layer_values(price, graph) for price in predicted.layers]
         content["disclosures"] = [vars(found) for found in reports.disclosures(plan)]
         if verified is not None:

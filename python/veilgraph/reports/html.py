@@ -176,7 +176,7 @@ def _verdict(found: Check | None) -> list[Element]:
 
 
 def _rows(plan: Plan, predicted: Prediction, found: Check | None) -> list[Row]:
-    graph = LayerGraph.parse(plan.ir.get("secret", ""))
+    graph = LayerGraph.of(plan, predicted.entry)
     errors = {layer.name: layer for layer in found.layers} if found else {}
     kept = {entry.name: entry for entry in plan.magnitudes}
     rows = []
@@ -196,8 +196,8 @@ def _rows(plan: Plan, predicted: Prediction, found: Check | None) -> list[Row]:
 
 
 def _layers(plan: Plan, predicted: Prediction, rows: Sequence[Row], found: Check | None) -> Element:
-    graph = LayerGraph.parse(plan.ir.get("secret", ""))
-    for name, source in zip(plan.manifest.receivers, graph.returned, strict=False):
+    graph = LayerGraph.of(plan, predicted.entry)
+    for name, source in zip(graph.outputs, graph.returned, strict=False):
         graph.sources[f"output {name}"] = [source]
     edges = graph.edges([row.key for row in rows])
     seconds = max((row.price.seconds for row in rows), default=0)

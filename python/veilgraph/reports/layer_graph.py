@@ -11,11 +11,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from veilgraph.ir.plan.tables import AS_KEPT, AS_REVEALED
+from veilgraph.plans import Plan
 from veilgraph.reports.markup import Element, tag
 from veilgraph.targets.functions.ends import Sides, limited_sides
 
 PLACE = re.compile(r"^(#loc\d*) = loc\(\"((?:[^\"\\]|\\.)*)\"\)$")
 ARGUMENT = re.compile(r"(%arg\d+): ([^%]*?) loc\((?:\"((?:[^\"\\]|\\.)*)\"|(#loc\d*))\)")
+NAME = re.compile(r"secret\.name = \"((?:[^\"\\]|\\.)*)\"")
 WEIGHT = 'secret.role = "weight"'
 OPERATION = re.compile(r"^\s*(%\d+) = \"?([\w.]+)\"?\(?([^({]*).* loc\((#loc\d*)\)$")
 RETURN = re.compile(r"^\s*return (%[^:]*):")
@@ -36,7 +38,8 @@ class LayerGraph:
 
     Attributes:
         sources: the layers that each layer reads.
-        returned: the layers that are outputs, in order.
+        returned: the layers that are outputs or next values of states, in order.
+        outputs: the names of these, in the same order.
         windows: bits, without the sign, of the narrowest comparison or function in another layer
             that reads a layer's last result.
         upper_windows: the same of what bounds positive results alone.
@@ -48,6 +51,14 @@ class LayerGraph:
     windows: dict[str, int] = field(default_factory=dict)
     upper_windows: dict[str, int] = field(default_factory=dict)
     functions: dict[str, list[str]] = field(default_factory=dict)
+    outputs: list[str] = field(default_factory=list)
+
+    @staticmethod
+    def of(plan: Plan, entry: int = 0) -> LayerGraph:
+        """The graph of an entry, by its number."""
+        names = plan.manifest.entries
+        level = "secret" if len(names) == 1 else f"secret.{names[entry]}"
+        return LayerGraph.parse(plan.ir.get(level, ""))
 
     @staticmethod
     def parse(text: str) -> LayerGraph:
@@ -96,6 +107,7 @@ class _Reader:
     lower: set[tuple[str, str]] = field(default_factory=set)
     upper: set[tuple[str, str]] = field(default_factory=set)
     functions: dict[str, list[str]] = field(default_factory=dict)
+    outputs: list[str] = field(default_factory=list)
 
     def graph(self) -> LayerGraph:
         both, above = dict(self.windows), dict[str, int]()
@@ -110,6 +122,7 @@ class _Reader:
             {name: both[made] for name, made in last if made in both},
             {name: above[made] for name, made in last if made in above},
             self.functions,
+            self.outputs,
         )
 
     def read(self, line: str) -> None:
@@ -119,6 +132,7 @@ class _Reader:
                 made = name or self.places.get(place, "")
                 self.makers[value] = "" if WEIGHT in attributes else made
                 self.last[made] = value
+            self.outputs = NAME.findall(line.rpartition(") -> (")[2])
         elif found := OPERATION.match(line):
             name = self.places.get(found[4], "")
             self._operation(line, found[1], found[2], name, VALUE.findall(found[3]))

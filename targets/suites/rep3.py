@@ -11,7 +11,8 @@ tensor with the roles rotated, so that links and work are balanced.
 
 Where one opening decides, a value becomes a pair of parts at parties 0 and 1, and party 2 prepares
 what they need: it knows nothing of how they round. The result is a pair too. Comparisons, sums over
-windows and receivers read it as it is; its replica is sent where a product reads it.
+windows and receivers read it as it is; its replica is sent where a product reads it. Comparisons
+are in rep3_comparisons.py, functions in rep3_functions.py.
 
 Costs below are bits of all three parties together, an element, replicas included. k is the ring's
 width, K that of the result. Comparing n bits takes T bits of thermometers, and L rounds of merges,
@@ -22,40 +23,23 @@ max(0, K - k + f) for its overflow, and o = min(e, 1).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
-from functools import partial, reduce
-from math import prod
+from functools import reduce
 
-from veilgraph.ir.party import ops
-from veilgraph.ir.party.program import Shape, Value, apply, join, select
+from veilgraph.ir.party.program import Shape, Value, select
 from veilgraph.ir.types import Type, planes, words
-from veilgraph.targets.blocks.borrow import COMPARISONS
 from veilgraph.targets.blocks.linear import (
     LINEAR,
-    add,
     additive,
     bilinear_with_public,
     product,
     reduced,
-    subtract,
     with_zeros,
 )
-from veilgraph.targets.blocks.maxima import (
-    low_bits,
-    max_pool_with,
-    maximum_of_parts,
-    reduce_max_with,
-    truncated_relu_pool,
-)
-from veilgraph.targets.blocks.truncation import rounded_off, shifted
+from veilgraph.targets.blocks.truncation import shifted
 from veilgraph.targets.blocks.window import (
-    Compare,
     Parts,
-    kept_where_positive,
-    non_negative,
-    opened_window,
-    window_to_shift,
 )
 from veilgraph.targets.functions.masked_openings import MASKED_OPENINGS
 from veilgraph.targets.suite import (
@@ -71,11 +55,10 @@ from veilgraph.targets.suite import (
     minus,
     plus,
 )
+from veilgraph.targets.suites.rep3_turns import rounded_in_thirds, turn_of
 from veilgraph.targets.variants import Rounding
 
 BIT = planes(1)
-SMALLEST_CHUNK = 64  # elements: bit planes are sent in 64-bit words
-FEWEST_ROWS = 12  # of which thirds are alike
 
 
 # Sharing and revealing
@@ -189,7 +172,7 @@ def reveal_truncated(p: Parties, op: Operation, receiver: Member, z: Sharing) ->
     draw of these two, and knows nothing of tau.
     """
     f, K = int(op["bits"]), op.ring_bits
-    turn = _turn(p, receiver, 1)
+    turn = turn_of(p, receiver, 1)
     q, x = p.rotated(turn), parted(p, z).rotated(turn)
     assert x.type.bits - f == K, f"{x.type.bits} bits less {f} are not {K}"
     r = q.draw((2,), x.shape, x.type)
@@ -200,12 +183,6 @@ def reveal_truncated(p: Parties, op: Operation, receiver: Member, z: Sharing) ->
     dealt = q.send(q.at(-(r >> f).mod(K) - B, 2), 2, receiver, declared=joins)
     upper = q.send(q.at((c >> f).mod(K) + B, 0), 0, receiver, declared="reveal")
     return q.at(dealt + upper, receiver)
-
-
-def _turn(p: Parties, receiver: Member, role: int) -> int:
-    """How far roles are rotated for a receiver who computes to be in this one."""
-    own = p.role(receiver)
-    return 0 if own is None else own - role
 
 
 REP3 = Suite(
@@ -435,280 +412,6 @@ def truncate(p: Parties, op: Operation, z: Sharing) -> Sharing:
         return paired(q, shifted(preparing(q), pair(q, reduced(part, K + f)), f))
 
     return rounded_in_thirds(p, op, body, parted(p, z), safe=2)
-
-
-# Comparison
-
-REP3.offer("compare", COMPARISONS)
-
-
-def _compare(p: Parties) -> Compare:
-    found: Compare = REP3.called(p, "compare")
-    return found
-
-
-@REP3.protocol("round_off")
-def round_off(p: Parties, op: Operation, z: Sharing) -> Sharing:
-    """floor(z / 2^f + 1/2) in Z_2^K.  4 + L rounds; 3l + 2V + 2 + 2K bits online,
-    2K + e + T + Q + Y K offline.
-
-    Of n = f compared bits, and z additive. The truncation of z + 2^(f-1), without the bit by which
-    it was rounded up.
-    """
-    f, K = int(op["bits"]), op.ring_bits
-    compare = _compare(p)
-
-    def body(q: Parties, part: Sharing) -> Sharing:
-        parts = pair(q, reduced(part, K + f))
-        return paired(q, rounded_off(preparing(q), parts, f, K, compare))
-
-    return in_thirds(p, op, body, z)
-
-
-# ReLU and maximum
-
-
-@REP3.protocol("truncate_relu", rounding=Rounding.SAFE_ROLE)
-def truncate_relu(p: Parties, op: Operation, z: Sharing) -> Sharing:
-    """max(floor((z + tau) / 2^f), 0) in Z_2^K.  4 + L rounds; w + 2m + 2V + 2 + 2K bits online,
-    3K + 2e + 1 + T + Q + Y (2K + e) offline.
-
-    Of n = m - 1 compared bits, m = w - f, e = max(0, K - m), and z additive; a replicated one takes
-    a round and w bits less. The pair of parts is shifted before it is opened.
-    """
-    f, window, dropped = int(op["bits"]), int(op["window_bits"]), int(op["dropped_bits"])
-    K = op.ring_bits
-    compare, width = _compare(p), window_to_shift(window, dropped, f)
-
-    def body(q: Parties, part: Sharing) -> Sharing:
-        d = preparing(q)
-        c, r = opened_window(d, shifted(d, pair(q, reduced(part, width)), f))
-        return paired(q, kept_where_positive(d, c, r, 0, K, 0, compare))
-
-    return rounded_in_thirds(p, op, body, parted(p, z), safe=2)
-
-
-@REP3.protocol("relu")
-def relu(p: Parties, op: Operation, x: Sharing) -> Sharing:
-    """max(x, 0).  3 + L rounds; 2w + 2V + 2 + 2k bits online,
-    3k + 2 (k - w) + 1 + T + Q + Y (3k - w) offline.
-
-    Of n = w - t - 1 compared bits, and x replicated; an additive one takes a round and w bits more.
-    """
-    window, dropped = int(op["window_bits"]), int(op["dropped_bits"])
-    compare = _compare(p)
-
-    def body(q: Parties, part: Sharing) -> Sharing:
-        d = preparing(q)
-        c, r = opened_window(d, pair(q, reduced(part, window)))
-        return paired(q, kept_where_positive(d, c, r, 0, op.ring_bits, dropped, compare))
-
-    return in_thirds(p, op, body, p.made.get(x, x))
-
-
-@REP3.protocol("step")
-def step(p: Parties, op: Operation, x: Sharing) -> Sharing:
-    """1 where x >= 0, else 0.  3 + L rounds; 2w + 2V + 2 + 2k bits online,
-    k + 1 + T + Q + Y k offline.
-
-    Of n = w - t - 1 compared bits, and x replicated; an additive one takes a round and w bits more.
-    """
-    window, dropped = int(op["window_bits"]), int(op["dropped_bits"])
-    compare = _compare(p)
-
-    def body(q: Parties, part: Sharing) -> Sharing:
-        d = preparing(q)
-        c, r = opened_window(d, pair(q, reduced(part, window)))
-        sign = non_negative(d, c, r, dropped, compare)
-        return paired(q, sign.to_words(d, op.ring_bits))
-
-    return in_thirds(p, op, body, p.made.get(x, x))
-
-
-@REP3.protocol("maximum")
-def maximum(p: Parties, op: Operation, x: Sharing, y: Sharing) -> Sharing:
-    """max(x, y) = y + max(x - y, 0).  3 + L rounds, as `relu`.
-
-    The window bounds x - y.
-    """
-    kept: Sharing = REP3.called(p, "relu")(p, op, subtract(p, op, x, y))
-    # A replica of y is worth its messages only where something else reads it.
-    return add(p, op, kept, p.made.get(y, replace(y, replica=None)))
-
-
-@REP3.protocol("max_pool")
-def max_pool(p: Parties, op: Operation, x: Sharing) -> Sharing:
-    """max over windows.  1 + D (2 + L) rounds, D comparisons deep: ceil(log2 kernel) each axis.
-
-    For x replicated; an additive one takes a round more. Parties keep their roles in all of a
-    channel's comparisons, so parts of two are opened as they are.
-    """
-    compare = _compare(p)
-
-    def body(q: Parties, part: Sharing) -> Sharing:
-        pooled = max_pool_with(maximum_of_parts(preparing(q), compare))
-        return paired(q, pooled(q, op, images(pair(q, part), x.shape)).parts)
-
-    return in_thirds_of_rows(p, op, body, channels(x))
-
-
-@REP3.protocol("truncate_relu_pool", rounding=Rounding.SAFE_ROLE)
-def truncate_relu_pool(p: Parties, op: Operation, z: Sharing) -> Sharing:
-    """The maxima over windows of max(floor((z + tau) / 2^f), 0), in Z_2^K.  2 + (D + 1)(2 + L)
-    rounds, D comparisons deep: ceil(log2 kernel) each axis.
-
-    For z additive; a replicated one takes a round less.
-    """
-    compare = _compare(p)
-
-    def body(q: Parties, part: Sharing) -> Sharing:
-        low = images(pair(q, low_bits(op, part)), z.shape)
-        return paired(q, truncated_relu_pool(q, preparing(q), op, low.parts, compare))
-
-    return in_thirds_of_rows(p, op, body, channels(parted(p, z)), safe=2)
-
-
-def channels(x: Sharing) -> Sharing:
-    """x [N, C, H, W] as a matrix of a row a channel of an image."""
-    size = x.shape[2] * x.shape[3]
-    return x.map(lambda v: v.reshape((v.elements // size, size)))
-
-
-def images(parts: Parts, shape: Shape) -> Sharing:
-    """Rows of such a matrix, in parts, as [1, rows, H, W]."""
-    rows = parts[0].shape[0]
-    return Sharing(tuple(v.reshape((1, rows, *shape[2:])) for v in parts), Form.ADDITIVE)
-
-
-@REP3.protocol("reduce_max")
-def reduce_max(p: Parties, op: Operation, x: Sharing) -> Sharing:
-    """max over axes.  1 + D (2 + L) rounds, D comparisons deep: ceil(log2 size).
-
-    For x replicated; an additive one takes a round more. Of too few rows to share out each
-    comparison is one of its own, in 3 + L rounds.
-    """
-    axes = {axis % len(x.shape) for axis in op["axes"]}
-    rows = prod(size for axis, size in enumerate(x.shape) if axis not in axes)
-    if p.rotates and rows < FEWEST_ROWS:
-        found: Sharing = reduce_max_with(maximum)(p, op, x)
-        return found
-    flat = rows_of(x, axes, rows)
-    compare = _compare(p)
-
-    def body(q: Parties, part: Sharing) -> Sharing:
-        own = replace(op, shape=part.shape[:1], attrs={**op.attrs, "axes": (1,)})
-        reduced_rows = reduce_max_with(maximum_of_parts(preparing(q), compare))
-        return paired(q, reduced_rows(q, own, Sharing(pair(q, part), Form.ADDITIVE)).parts)
-
-    return in_thirds_of_rows(p, op, body, flat)
-
-
-def rows_of(x: Sharing, axes: Collection[int], rows: int) -> Sharing:
-    """x as a matrix whose rows are what is reduced together."""
-    kept = [axis for axis in range(len(x.shape)) if axis not in axes]
-    order = (*kept, *sorted(axes))
-    shape = tuple(x.shape[axis] for axis in order)
-
-    def row_major(v: Value) -> Value:
-        if order != tuple(range(len(order))):
-            v = apply(ops.TRANSPOSE, (v,), shape, v.type, permutation=order)
-        return v.reshape((rows, v.elements // rows))
-
-    return x.map(row_major)
-
-
-# Balance
-
-
-def in_thirds(
-    p: Parties, op: Operation, body: Callable[[Parties, Sharing], Sharing], x: Sharing
-) -> Sharing:
-    """`body` on three equal chunks with the roles rotated; a small tensor is one chunk."""
-    return _rotated(p, op, body, x, thirds(x.elements))
-
-
-def rounded_in_thirds(
-    p: Parties,
-    op: Operation,
-    body: Callable[[Parties, Sharing], Sharing],
-    x: Sharing,
-    safe: int,
-) -> Sharing:
-    """As `in_thirds`; where roles are fixed, one chunk whose role `safe` is the receiver's.
-
-    That role knows nothing of how a truncation rounds.
-    """
-    return _rotated(p, op, body, x, thirds(x.elements), safe)
-
-
-def in_thirds_of_rows(
-    p: Parties,
-    op: Operation,
-    body: Callable[[Parties, Sharing], Sharing],
-    x: Sharing,
-    safe: int | None = None,
-) -> Sharing:
-    """`body` on three equal chunks of whole rows, each a matrix; `safe` as `rounded_in_thirds`."""
-    length = x.shape[-1]
-    rows = x.elements // length
-    size = -(-rows // 3) if x.elements >= 3 * SMALLEST_CHUNK else rows
-    chunks = [(i * length, min(size, rows - i) * length) for i in range(0, rows, size)]
-
-    def body_of_rows(q: Parties, part: Sharing) -> Sharing:
-        return body(q, part.map(lambda v: v.reshape((v.elements // length, length))))
-
-    return _rotated(p, op, body_of_rows, x, chunks, safe)
-
-
-def _rotated(
-    p: Parties,
-    op: Operation,
-    body: Callable[[Parties, Sharing], Sharing],
-    x: Sharing,
-    chunks: Sequence[tuple[int, int]],
-    safe: int | None = None,
-) -> Sharing:
-    if safe is not None and p.receiver is not None and p.fixed_roles:
-        return _turned(p, op, body, x, [(0, x.elements, _turn(p, p.receiver, safe))])
-    if not p.rotates:
-        # Who receives knows nothing of roundings as role 2.
-        turn = 0 if p.receiver is None else _turn(p, p.receiver, 2)
-        return _turned(p, op, body, x, [(0, x.elements, turn)])
-    turned = ((*chunk, (role + p.program.layer) % 3) for role, chunk in enumerate(chunks))
-    return _turned(p, op, body, x, list(turned))
-
-
-def _turned(
-    p: Parties,
-    op: Operation,
-    body: Callable[[Parties, Sharing], Sharing],
-    x: Sharing,
-    chunks: Sequence[tuple[int, int, int]],
-) -> Sharing:
-    """Chunks are (start, length, how far roles are rotated)."""
-    done = []
-    for start, length, turn in chunks:
-        chunk = x.map(partial(Value.chunk, start=start, length=length))
-        made = body(p.rotated(turn), chunk.rotated(turn)).rotated(-turn)
-        done.append(made.map(lambda v: v.reshape((v.elements,))))
-    return _joined(done, op.shape)
-
-
-def _joined(chunks: Sequence[Sharing], shape: Shape) -> Sharing:
-    """Vectors one after another, as a tensor of `shape`."""
-    first = chunks[0]
-    replicas = [chunk.replica for chunk in chunks if chunk.replica is not None]
-    replica = _joined(replicas, shape) if len(replicas) == len(chunks) else None
-    parts = (join([chunk[j] for chunk in chunks], shape) for j in range(len(first.parts)))
-    return Sharing(tuple(parts), first.form, first.resent, replica)
-
-
-def thirds(elements: int) -> list[tuple[int, int]]:
-    """(start, length) of the chunks: multiples of 64 but for the last, none empty."""
-    size = -(-elements // (3 * SMALLEST_CHUNK)) * SMALLEST_CHUNK
-    starts = range(0, elements, size) if elements >= 3 * SMALLEST_CHUNK else [0]
-    size = size if elements >= 3 * SMALLEST_CHUNK else elements
-    return [(start, min(size, elements - start)) for start in starts]
 
 
 REP3.include(LINEAR)

@@ -17,8 +17,6 @@ from veilgraph.targets.functions import exponential as exponentials
 from veilgraph.targets.functions.masked_series import of_mask, of_opened, summed
 from veilgraph.targets.suite import Form, Operation, Parties, Sharing
 from veilgraph.targets.suites.rep3 import (
-    in_thirds,
-    in_thirds_of_rows,
     pair_of,
     paired,
     preparing,
@@ -26,6 +24,7 @@ from veilgraph.targets.suites.rep3 import (
     share_known,
     truncated_chunk,
 )
+from veilgraph.targets.suites.rep3_turns import in_thirds, in_thirds_of_rows
 from veilgraph.targets.variants import Protocol
 
 

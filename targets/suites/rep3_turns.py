@@ -1,0 +1,113 @@
+"""Turns in the roles of rep3: each chunk of a tensor has the parties in other roles.
+
+A protocol that treats the parties differently runs on three chunks with the roles rotated, so that
+links and work are balanced. Where roles are fixed, or where the receiver is to be in one of them,
+all of a tensor is one chunk.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import partial
+
+from veilgraph.ir.party.program import Shape, Value, join
+from veilgraph.targets.suite import Member, Operation, Parties, Sharing
+
+SMALLEST_CHUNK = 64  # elements: bit planes are sent in 64-bit words
+FEWEST_ROWS = 12  # of which thirds are alike
+Body = Callable[[Parties, Sharing], Sharing]
+
+
+def turn_of(p: Parties, receiver: Member, role: int) -> int:
+    """How far roles are rotated for a receiver who computes to be in this one."""
+    own = p.role(receiver)
+    return 0 if own is None else own - role
+
+
+def in_thirds(p: Parties, op: Operation, body: Body, x: Sharing) -> Sharing:
+    """`body` on three equal chunks with the roles rotated; a small tensor is one chunk."""
+    return _rotated(p, op, body, x, thirds(x.elements))
+
+
+def rounded_in_thirds(
+    p: Parties,
+    op: Operation,
+    body: Body,
+    x: Sharing,
+    safe: int,
+) -> Sharing:
+    """As `in_thirds`; where roles are fixed, one chunk whose role `safe` is the receiver's.
+
+    That role knows nothing of how a truncation rounds.
+    """
+    return _rotated(p, op, body, x, thirds(x.elements), safe)
+
+
+def in_thirds_of_rows(
+    p: Parties,
+    op: Operation,
+    body: Body,
+    x: Sharing,
+    safe: int | None = None,
+) -> Sharing:
+    """`body` on three equal chunks of whole rows, each a matrix; `safe` as `rounded_in_thirds`."""
+    length = x.shape[-1]
+    rows = x.elements // length
+    size = -(-rows // 3) if x.elements >= 3 * SMALLEST_CHUNK else rows
+    chunks = [(i * length, min(size, rows - i) * length) for i in range(0, rows, size)]
+
+    def body_of_rows(q: Parties, part: Sharing) -> Sharing:
+        return body(q, part.map(lambda v: v.reshape((v.elements // length, length))))
+
+    return _rotated(p, op, body_of_rows, x, chunks, safe)
+
+
+def _rotated(
+    p: Parties,
+    op: Operation,
+    body: Body,
+    x: Sharing,
+    chunks: Sequence[tuple[int, int]],
+    safe: int | None = None,
+) -> Sharing:
+    if safe is not None and p.receiver is not None and p.fixed_roles:
+        return _turned(p, op, body, x, [(0, x.elements, turn_of(p, p.receiver, safe))])
+    if not p.rotates:
+        # Who receives knows nothing of roundings as role 2.
+        turn = 0 if p.receiver is None else turn_of(p, p.receiver, 2)
+        return _turned(p, op, body, x, [(0, x.elements, turn)])
+    turned = ((*chunk, (role + p.program.layer) % 3) for role, chunk in enumerate(chunks))
+    return _turned(p, op, body, x, list(turned))
+
+
+def _turned(
+    p: Parties,
+    op: Operation,
+    body: Body,
+    x: Sharing,
+    chunks: Sequence[tuple[int, int, int]],
+) -> Sharing:
+    """Chunks are (start, length, how far roles are rotated)."""
+    done = []
+    for start, length, turn in chunks:
+        chunk = x.map(partial(Value.chunk, start=start, length=length))
+        made = body(p.rotated(turn), chunk.rotated(turn)).rotated(-turn)
+        done.append(made.map(lambda v: v.reshape((v.elements,))))
+    return _joined(done, op.shape)
+
+
+def _joined(chunks: Sequence[Sharing], shape: Shape) -> Sharing:
+    """Vectors one after another, as a tensor of `shape`."""
+    first = chunks[0]
+    replicas = [chunk.replica for chunk in chunks if chunk.replica is not None]
+    replica = _joined(replicas, shape) if len(replicas) == len(chunks) else None
+    parts = (join([chunk[j] for chunk in chunks], shape) for j in range(len(first.parts)))
+    return Sharing(tuple(parts), first.form, first.resent, replica)
+
+
+def thirds(elements: int) -> list[tuple[int, int]]:
+    """(start, length) of the chunks: multiples of 64 but for the last, none empty."""
+    size = -(-elements // (3 * SMALLEST_CHUNK)) * SMALLEST_CHUNK
+    starts = range(0, elements, size) if elements >= 3 * SMALLEST_CHUNK else [0]
+    size = size if elements >= 3 * SMALLEST_CHUNK else elements
+    return [(start, min(size, elements - start)) for start in starts]

@@ -346,6 +346,8 @@ class Suite:
         reveal_truncated: the same of a truncated value, for the receiver alone; None: a value is
             truncated for all parties, and then revealed.
         states: what lasts from run to run; None: nothing does.
+        replicate: gives a value in parts of two its replica, in traces of what reads such a value;
+            None: no protocol leaves a replica.
         rotates: roles are unlike, and parties take turns in them from chunk to chunk of a tensor.
         needs_consent: must be asked for by name, and says so in the manifest.
         functions: the building blocks for real functions; the first that fits a function is taken.
@@ -361,6 +363,7 @@ class Suite:
     reveal: Reveal
     reveal_truncated: RevealTruncated | None = None
     states: States | None = None
+    replicate: Callable[[Parties, Sharing], Sharing] | None = None
     rotates: bool = False
     needs_consent: bool = False
     functions: tuple[FunctionBlock, ...] = ()

@@ -185,6 +185,13 @@ def reveal_truncated(p: Parties, op: Operation, receiver: Member, z: Sharing) ->
     return q.at(dealt + upper, receiver)
 
 
+def with_replica(p: Parties, x: Sharing) -> Sharing:
+    """What has parts at two parties, with a replica as `paired` gives it."""
+    turn = next((j for j in p if x[j].constant_value() == 0), 2) - 2
+    q, y = p.rotated(turn), x.rotated(turn)
+    return replace(y, replica=pair_reshared(q, (y[0], y[1]))).rotated(-turn)
+
+
 REP3 = Suite(
     name="rep3",
     security=Security(
@@ -200,6 +207,7 @@ REP3 = Suite(
     reveal=reveal,
     reveal_truncated=reveal_truncated,
     states=States(from_state, keep),
+    replicate=with_replica,
     rotates=True,
 )
 

@@ -105,8 +105,11 @@ class Tracer:
         return self.target.member(clients[0]) if clients else FIRST
 
     def _sent(self, p: Parties, operation: Operation, operands: Sequence[Sharing]) -> int:
-        _, sent = of_call(p, self.target, operation, operands)
-        return sent.all_bits
+        """As whoever multiplies the result has it: its replica is sent too."""
+        first = len(p.program.nodes)
+        result = of_call(p, self.target, operation, operands)
+        whole = result if result.replica is None else result.replica
+        return communication(whole, first).all_bits
 
 
 class Priced(Enum):

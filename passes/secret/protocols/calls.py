@@ -41,7 +41,16 @@ class Held:
 
     form: Form
     resent: bool = False
+    paired: bool = False  # whether it has a replica, of fewer bits than others
     ahead: frozenset[int] = frozenset()  # parts that their holders know before any input is there
+    zeros: frozenset[int] = frozenset()  # parts that are zero
+
+    @staticmethod
+    def of(x: Sharing) -> Held:
+        parts = list(enumerate(x.parts))
+        zeros = frozenset(j for j, part in parts if part.constant_value() == 0)
+        ahead = frozenset(j for j, part in parts if part.phase < Phase.ONLINE) - zeros
+        return Held(x.form, x.resent, x.replica is not None, ahead, zeros)
 
 
 @dataclass(frozen=True)
@@ -126,6 +135,7 @@ class Traces:
         p, suite = self._parties({}), self.target.suite
         x, member = self._operand(p, "x", operand), self.target.member(who)
         first = len(p.program.nodes)
+        x = self._with_replica(p, x, operand.held)
         if truncation is None:
             clear = suite.reveal(p, member, x)
         else:
@@ -174,7 +184,7 @@ class Traces:
         if self.rotates and self.target.suite.rotates:
             sent = sent.in_turns(len(self.target.parties))
             # Who has which part of the next op depends on the turn.
-            held = replace(held, ahead=frozenset())
+            held = replace(held, ahead=frozenset(), zeros=frozenset())
         return replace(traced, sent=sent, held=held)
 
     def _unusual(self, choice: Choice) -> tuple[tuple[str, str], ...]:
@@ -191,11 +201,14 @@ class Traces:
     def _trace(self, call: Call, choice: Choice) -> Traced:
         p = self._parties(choice)
         operands = [self._operand(p, f"x{j}", each) for j, each in enumerate(call.operands)]
+        first = len(p.program.nodes)
+        each = zip(operands, call.operands, strict=True)
+        whole = [self._with_replica(p, x, operand.held) for x, operand in each]
         if call.form is not None:
-            operands += any_tables(p, call.form)
-        result, sent = of_call(p, self.target, call.operation, operands, call.layer)
-        held = Held(result.form, result.resent, frozenset(_ahead(result)))
-        return Traced(sent.balanced(p.dealt, len(p)), p.used, held)
+            whole += any_tables(p, call.form)
+        result = of_call(p, self.target, call.operation, whole, call.layer)
+        sent = communication(result, first).balanced(p.dealt, len(p))
+        return Traced(sent, p.used, Held.of(result))
 
     def _parties(self, choice: Choice) -> Parties:
         p = parties_of(self.target, choice)
@@ -210,11 +223,17 @@ class Traces:
             return self._given(p, name, operand)
         x = computed(p, self.target, name, tensor.shape, encoding.ring_bits)
         x = additive(p, x) if held.form is Form.ADDITIVE else replace(x, resent=held.resent)
-        parts = (
-            p.draw(sorted(part.at), x.shape, x.type) if j in held.ahead else part
-            for j, part in enumerate(x.parts)
-        )
+        parts = list(x.parts)
+        for j in held.ahead:
+            parts[j] = p.draw(sorted(parts[j].at), x.shape, x.type)
+        for j in held.zeros:
+            parts[j] = p.program.const(0, x.shape, x.type).only(*parts[j].at)
         return replace(x, parts=tuple(parts))
+
+    def _with_replica(self, p: Parties, x: Sharing, held: Held | None) -> Sharing:
+        """x, whose replica is part of the price of what reads it."""
+        replicate = self.target.suite.replicate
+        return x if replicate is None or held is None or not held.paired else replicate(p, x)
 
     def _given(self, p: Parties, name: str, operand: Operand) -> Sharing:
         """An argument of the program, by who has it."""
@@ -226,13 +245,6 @@ class Traces:
             return suite.from_shares(p, name, shape, words(ring_bits))
         is_weight, giver = operand.role == "weight", self.target.member(owner)
         return source(p, self.target, name, shape, ring_bits, is_weight, giver)
-
-
-def _ahead(x: Sharing) -> Iterator[int]:
-    """The parts that all their holders know before any input is there."""
-    for j, part in enumerate(x.parts):
-        if part.phase < Phase.ONLINE:
-            yield j
 
 
 def _takes(variant: Variant, call: Call) -> bool:

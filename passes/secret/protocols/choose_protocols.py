@@ -52,10 +52,10 @@ class Node:
 class ChooseProtocols:
     """Takes the protocols by which a program is cheapest.
 
-    In suite rep3, on `wan`, two programs of a ReLU that is revealed to the second party::
+    In suite rep3, on `wan`, two programs of a ReLU between products::
 
-        %2 = relu %1  100 elements         compare=table
-        %5 = relu %4  300000 elements      compare=merges
+        %2 = truncate_relu %1  100 elements         compare=table
+        %2 = truncate_relu %1  300000 elements      compare=merges
 
     Variants that promise less of roundings than the suite's first one are never taken unless the
     target names them, and neither are those that need what the target does not have.

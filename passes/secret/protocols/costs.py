@@ -159,18 +159,14 @@ def any_tables(p: Parties, form: FunctionForm) -> list[Sharing]:
 
 def of_call(
     p: Parties, target: Target, operation: Operation, operands: Iterable[Sharing], layer: str = ""
-) -> tuple[Sharing, Communication]:
-    """A protocol's result, and what it sends alone: what its operands were made with is apart.
-
-    The result is as one has it who reads all of it.
+) -> Sharing:
+    """A protocol's result.
 
     Raises:
         UnsupportedError: the suite has no protocol for the op; `layer` is where it stands.
     """
-    before = len(p.program.nodes)
     result: Sharing = target.suite.called(p, operation.name, layer)(p, operation, *operands)
-    whole = result if result.replica is None else result.replica
-    return whole, communication(whole, before)
+    return result
 
 
 def communication(result: Sharing, first: int = 0) -> Communication:

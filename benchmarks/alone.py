@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from typing import Any, Self
 
@@ -26,6 +27,7 @@ class NoNetwork:
 
     def __init__(self, party: int, names: Sequence[str]) -> None:
         self.party, self.names = party, tuple(names)
+        self.timeout_seconds = math.inf  # nobody is waited for
         self.reset_counters()
 
     @property

@@ -91,15 +91,22 @@ def differentiate(graph: Graph, losses: Sequence[str], by: Sequence[str]) -> dic
     return dict(zip(arguments, gradients, strict=True))
 
 
-def write_out_maxima(graph: Graph, by: Collection[ir.Value]) -> None:
-    """Puts trees of maxima of two in the place of pools and maxima that depend on `by`."""
+def write_out_maxima(graph: Graph, by: Collection[ir.Value]) -> dict[str, ir.Value]:
+    """Puts trees of maxima of two in the place of pools and maxima that depend on `by`.
+
+    Returns:
+        What stands for each of them, by its name. A maximum of single numbers is its operand.
+    """
     dependent = _dependent(graph, by)
+    written: dict[str, ir.Value] = {}
     for op in graph.operations:
         tree = TREES.get(type(op))
         if tree is not None and op.operation.results[0] in dependent:
+            name = name_of(op)
             with graph.before(op):
-                written = tree(op)
-            graph.replace(op, written)
+                written[name] = tree(op)
+            graph.replace(op, written[name])
+    return written
 
 
 def backward(

@@ -58,8 +58,8 @@ class BackwardPass:
         """Of operations that may be encoded; those without a derivative count as flat."""
         both = Graph.parse(graph.module.context, graph.text(), graph.weights)
         self._own = list(_values(graph).values())
-        write_out_maxima(both, set(_values(both).values()))
-        named = _values(both)
+        written = write_out_maxima(both, set(_values(both).values()))
+        named = _values(both) | {(False, name): value for name, value in written.items()}
         values = [named[key] for key in _values(graph)]
         given = _seed_arguments(both)
         found = backward(both, _seeds(both, given), set(values), none_is_flat=True)

@@ -238,7 +238,8 @@ def test_what_it_costs_beside_weights_of_one_party(folder: Path) -> None:
     assert shared.rounds(Phase.SETUP) == 0
     assert sent[0][Phase.ONLINE] < sent[1][Phase.ONLINE] < 1.2 * sent[0][Phase.ONLINE]
     # Of an owner's weights one part is zero: whoever has nothing but that hands nothing over.
-    assert 0 <= shared.rounds(Phase.ONLINE) - private.rounds(Phase.ONLINE) <= 3
+    # Whether parties take turns in roles is chosen for each, and is worth three rounds either way.
+    assert abs(shared.rounds(Phase.ONLINE) - private.rounds(Phase.ONLINE)) <= 3
 
 
 @pytest.mark.parametrize("parties", [("alice", "bob"), PARTIES])

@@ -88,6 +88,17 @@ def test_a_value_that_is_two_outputs_has_the_sum_of_their_seeds() -> None:
     assert slope.power == pytest.approx(8)
 
 
+def test_a_maximum_of_single_numbers_is_its_operand() -> None:
+    """It has no tree, and the derivative of what it is of."""
+    graph = program(
+        [(1, 3)], lambda x: ops.ReduceMax.build(ops.Neg.build(x), axes=(0,), keepdims=False)
+    )
+    values = OnnxProgram(graph).run({"x0": np.array([[1.0, 2.0, 3.0]])})
+    slopes = dict(BackwardPass(graph).run(values, [np.array([1.0, 2.0, 3.0])]))
+    assert all(slopes[value].power == pytest.approx(14) for value in graph.outputs.values())
+    assert slopes[graph.inputs["x0"]].effect == pytest.approx(1 + 16 + 81)
+
+
 def gains_at(
     graph: Graph, x: npt.NDArray[np.float32], generator: np.random.Generator
 ) -> dict[ir.Value, float]:

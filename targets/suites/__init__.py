@@ -3,12 +3,9 @@
 from veilgraph.targets.suite import Suite
 from veilgraph.targets.suites.additive import ADDITIVE
 from veilgraph.targets.suites.cleartext import CLEARTEXT
-from veilgraph.targets.suites.rep3 import REP3
-from veilgraph.targets.suites.rep3_comparisons import EXACT, ROUNDED
+from veilgraph.targets.suites.rep3_comparisons import REP3
 from veilgraph.targets.suites.rep3_functions import FUNCTIONS
 from veilgraph.targets.variants import Rounding
 
-REP3.include(EXACT)
-REP3.include(ROUNDED, Rounding.SAFE_ROLE)
 REP3.include(FUNCTIONS, Rounding.KNOWN)
 SUITES: dict[str, Suite] = {suite.name: suite for suite in (REP3, ADDITIVE, CLEARTEXT)}

@@ -38,7 +38,9 @@ from veilgraph.targets.suites.rep3_turns import (
     in_thirds_of_rows,
     rounded_in_thirds,
 )
-from veilgraph.targets.variants import Protocol
+from veilgraph.targets.variants import Rounding
+
+__all__ = ["REP3"]  # with what is registered here
 
 REP3.offer("compare", COMPARISONS)
 
@@ -48,6 +50,7 @@ def _compare(p: Parties) -> Compare:
     return found
 
 
+@REP3.protocol("round_off")
 def round_off(p: Parties, op: Operation, z: Sharing) -> Sharing:
     """floor(z / 2^f + 1/2) in Z_2^K.  4 + L rounds; 3l + 2V + 2 + 2K bits online,
     2K + e + T + Q + Y K offline.
@@ -68,6 +71,7 @@ def round_off(p: Parties, op: Operation, z: Sharing) -> Sharing:
 # ReLU and maximum
 
 
+@REP3.protocol("truncate_relu", rounding=Rounding.SAFE_ROLE)
 def truncate_relu(p: Parties, op: Operation, z: Sharing) -> Sharing:
     """max(floor((z + tau) / 2^f), 0) in Z_2^K.  4 + L rounds; w + 2m + 2V + 2 + 2K bits online,
     3K + 2e + 1 + T + Q + Y (2K + e) offline.
@@ -87,6 +91,7 @@ def truncate_relu(p: Parties, op: Operation, z: Sharing) -> Sharing:
     return rounded_in_thirds(p, op, body, parted(p, z), safe=2)
 
 
+@REP3.protocol("relu")
 def relu(p: Parties, op: Operation, x: Sharing) -> Sharing:
     """max(x, 0).  3 + L rounds; 2w + 2V + 2 + 2k bits online,
     3k + 2 (k - w) + 1 + T + Q + Y (3k - w) offline.
@@ -104,6 +109,7 @@ def relu(p: Parties, op: Operation, x: Sharing) -> Sharing:
     return in_thirds(p, op, body, p.made.get(x, x))
 
 
+@REP3.protocol("step")
 def step(p: Parties, op: Operation, x: Sharing) -> Sharing:
     """1 where x >= 0, else 0.  3 + L rounds; 2w + 2V + 2 + 2k bits online,
     k + 1 + T + Q + Y k offline.
@@ -122,6 +128,7 @@ def step(p: Parties, op: Operation, x: Sharing) -> Sharing:
     return in_thirds(p, op, body, p.made.get(x, x))
 
 
+@REP3.protocol("maximum")
 def maximum(p: Parties, op: Operation, x: Sharing, y: Sharing) -> Sharing:
     """max(x, y) = y + max(x - y, 0).  3 + L rounds, as `relu`.
 
@@ -132,6 +139,7 @@ def maximum(p: Parties, op: Operation, x: Sharing, y: Sharing) -> Sharing:
     return add(p, op, kept, p.made.get(y, replace(y, replica=None)))
 
 
+@REP3.protocol("max_pool")
 def max_pool(p: Parties, op: Operation, x: Sharing) -> Sharing:
     """max over windows.  1 + D (2 + L) rounds, D comparisons deep: ceil(log2 kernel) each axis.
 
@@ -147,6 +155,7 @@ def max_pool(p: Parties, op: Operation, x: Sharing) -> Sharing:
     return in_thirds_of_rows(p, op, body, channels(x))
 
 
+@REP3.protocol("truncate_relu_pool", rounding=Rounding.SAFE_ROLE)
 def truncate_relu_pool(p: Parties, op: Operation, z: Sharing) -> Sharing:
     """The maxima over windows of max(floor((z + tau) / 2^f), 0), in Z_2^K.  2 + (D + 1)(2 + L)
     rounds, D comparisons deep: ceil(log2 kernel) each axis.
@@ -174,6 +183,7 @@ def images(parts: Parts, shape: Shape) -> Sharing:
     return Sharing(tuple(v.reshape((1, rows, *shape[2:])) for v in parts), Form.ADDITIVE)
 
 
+@REP3.protocol("reduce_max")
 def reduce_max(p: Parties, op: Operation, x: Sharing) -> Sharing:
     """max over axes.  1 + D (2 + L) rounds, D comparisons deep: ceil(log2 size).
 
@@ -208,17 +218,3 @@ def rows_of(x: Sharing, axes: Collection[int], rows: int) -> Sharing:
         return v.reshape((rows, v.elements // rows))
 
     return x.map(row_major)
-
-
-EXACT: dict[str, Protocol] = {
-    "round_off": round_off,
-    "relu": relu,
-    "step": step,
-    "maximum": maximum,
-    "max_pool": max_pool,
-    "reduce_max": reduce_max,
-}
-ROUNDED: dict[str, Protocol] = {
-    "truncate_relu": truncate_relu,
-    "truncate_relu_pool": truncate_relu_pool,
-}

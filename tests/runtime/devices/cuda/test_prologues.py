@@ -304,7 +304,9 @@ def scores(ring_bits: int) -> tuple[Plan, dict[str, Any], Any]:
     ]
     samples = rng.standard_normal((8, 1, 16, 16), dtype=np.float32)
     model = model_of((1, 16, 16), nodes, weights)
-    plan, owned = veilgraph.compile(model, ring=ring_bits, calibrate={"x": samples})
+    plan, owned = veilgraph.compile(
+        model, ring=ring_bits, calibrate={"x": samples}, roles="rotated"
+    )
     return plan, owned, samples[0]
 
 

@@ -13,7 +13,7 @@ from veilgraph.ir.attributes import Shape, shape_of
 from veilgraph.ir.graph import ops
 from veilgraph.ir.graph.facts import Arithmetic
 from veilgraph.ir.graph.program import Graph, attributes, defining, kind_of, name_of
-from veilgraph.ir.meaning.integers import encode
+from veilgraph.ir.meaning.integers import center, encode
 from veilgraph.ir.secret import ops as secret_ops
 from veilgraph.ir.secret.ops import COUNTERPARTS, SecretOp, Stated
 from veilgraph.ir.secret.program import SecretProgram
@@ -137,7 +137,7 @@ class Encoder:
             return value
         constant = _constant_of(source)
         if constant is not None:
-            return self._encoded(constant, _frac_bits(value), ring_bits)
+            return self._encoded(constant, _frac_bits(value), ring_bits, _ring_bits(value))
         kind = secret_ops.Reduce if ring_bits < _ring_bits(value) else secret_ops.Lift
         return self._build(kind, [value], source, _frac_bits(value), ring_bits=ring_bits)
 
@@ -167,10 +167,15 @@ class Encoder:
         result = op.operation.results[0]
         return self._encoded(op, self._stored[result], self._rings.stored(result))
 
-    def _encoded(self, op: ir.OpView, bits: int, ring_bits: int) -> ir.Value:
-        """A public constant, written anew where other fraction bits or another ring are wanted."""
+    def _encoded(self, op: ir.OpView, bits: int, ring_bits: int, home_bits: int = 0) -> ir.Value:
+        """A public constant, written anew where other fraction bits or another ring are wanted.
+
+        Args:
+            home_bits: of a ring that it fits, where it is wanted modulo 2^ring_bits.
+        """
         value, result = np.asarray(attributes(op)["value"]), op.operation.results[0]
-        named = {"value": encode(value, bits, ring_bits)}
+        whole = encode(value, bits, max(ring_bits, home_bits))
+        named = {"value": np.asarray(center(whole, ring_bits))}  # a shift makes a scalar of 0-d
         return self._build(secret_ops.Constant, [], result, bits, named, ring_bits=ring_bits)
 
     def _factor(self, op: ir.OpView) -> ir.Value:

@@ -19,6 +19,7 @@ from veilgraph.ir.secret.ops import SecretOp
 from veilgraph.ir.secret.program import SecretProgram
 from veilgraph.ir.secret.types import Encoding, RangeSource, Secrecy, Tensor
 from veilgraph.passes.encode.encode_fixed_point import EncodeFixedPoint
+from veilgraph.passes.encode.scales.fraction_bits import ScaleProblem, Trial
 from veilgraph.passes.graph.infer_visibility import InferVisibility
 from veilgraph.passes.graph.public_factors import constant
 from veilgraph.passes.ranges.calibrate import Ranges, assume, calibrate
@@ -275,3 +276,33 @@ def test_the_margin_leaves_room() -> None:
     found = evaluate(program, {"x": x})
     assert found.excursions == []
     np.testing.assert_allclose(found.outputs["y"], exact, atol=0.01)
+
+
+def test_a_constant_of_a_wide_ring_is_read_modulo_a_narrow_one(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """384 with 16 fraction bits, as the width of a layer normalisation: it fits no 24 bits."""
+    graph = Graph.create(context(), {"x": (2, 6)}, {"w": np.full((6, 6), 1 / 64)})
+    with graph.end("width"):
+        width = constant(384.0, graph.inputs["x"])
+    with graph.end("first"):
+        product = ops.Mul.build(graph.inputs["x"], width)
+    with graph.end("sum"):
+        mixed = ops.Matmul.build(product, graph.parameters["w"])
+    with graph.end("y"):
+        graph.finish({"y": ops.Mul.build(mixed, width)})
+
+    def rings(encode: EncodeFixedPoint, problem: ScaleProblem, known: bool) -> Trial:
+        narrow, *others = problem.one_ring(24)
+        return problem.attempt({narrow: 24, **dict.fromkeys(others, 48)})
+
+    monkeypatch.setattr(EncodeFixedPoint, "_trial", rings)
+    given = {"x": samples(graph)["x"] / 64}
+    program = encoded(graph, calibrate(graph, given))
+    assert {Tensor.of(op.operation.results[0]).encoding.ring_bits for op in program.operations} == {
+        24,
+        48,
+    }
+    exact = evaluate_graph(graph, {"x": given["x"][0]}, dtype=np.float64)["y"]
+    found = evaluate(program, {"x": given["x"][0]}).outputs["y"]
+    assert np.abs(found - exact).max() < 0.01 * np.abs(exact).max()

@@ -2,13 +2,16 @@
 
 A file is written under a fresh name beside its place, flushed to the disk, and renamed. Readers see
 the old content or the new, at every instant and after a crash; of two writers the last one wins.
-Neither a file of another's making nor a link that lies in the way is written through.
+Neither a file of another's making nor a link that lies in the way is written through. A device, a
+pipe or a socket in the way is left alone: a rename would put a file in its place.
 """
 
 from __future__ import annotations
 
+import errno
 import os
 import secrets
+import stat
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -16,6 +19,7 @@ from typing import IO
 
 PRIVATE = 0o600  # for the owner alone
 PUBLIC = 0o666  # for whom the process's umask says
+DEVICES = Path("/dev")
 
 _CREATE = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 
@@ -31,8 +35,10 @@ def placed_whole(path: Path, mode: int = PRIVATE) -> Iterator[IO[bytes]]:
         mode: permissions, less those that the process's umask takes away.
 
     Raises:
-        OSError: no such folder, no room, no permission, or a directory in the way.
+        OSError: no such folder, no room, no permission, or something other than a file in the way.
     """
+    if is_special(path):
+        raise OSError(errno.EEXIST, "Is no file, but a device, a pipe or a socket", str(path))
     partial = path.with_name(f".{path.name}.{secrets.token_hex(8)}")
     with os.fdopen(os.open(partial, _CREATE, mode), "w+b") as file:
         try:
@@ -45,6 +51,17 @@ def placed_whole(path: Path, mode: int = PRIVATE) -> Iterator[IO[bytes]]:
                 partial.unlink()
             raise
     sync_folder(path.parent)
+
+
+def is_special(path: Path) -> bool:
+    """Whether a device, a pipe or a socket has this name, or a name of the system's in /dev."""
+    if path.parent.resolve() == DEVICES:  # /dev/stdout is a link, and may lead to a file
+        return True
+    try:
+        mode = path.stat().st_mode
+    except OSError:
+        return False
+    return not (stat.S_ISREG(mode) or stat.S_ISDIR(mode))
 
 
 def sync_folder(folder: Path) -> None:

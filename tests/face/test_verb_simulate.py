@@ -119,3 +119,12 @@ def test_nothing_is_printed_where_an_output_can_not_be_written(
     assert code == 7
     assert "logits.npy can't be written: No space left on device." in told
     assert not list(copied.folder.glob("logits*"))
+
+
+def test_a_pipe_is_not_replaced_by_an_output(copied: Compiled) -> None:
+    os.mkfifo("pipe")
+    for place in ("pipe", "/dev/stdout"):
+        code, told = reason("simulate", *FILES, "--output", f"logits=@{place}")
+        assert code == 2
+        assert "would become a file" in told
+    assert (copied.folder / "pipe").is_fifo()

@@ -36,6 +36,15 @@ def test_what_was_written_is_there(path: Path) -> None:
     assert names(path.parent) == ["file"]
 
 
+def test_a_pipe_or_a_device_is_not_replaced(tmp_path: Path) -> None:
+    place = tmp_path / "pipe"
+    os.mkfifo(place)
+    with pytest.raises(OSError, match="no file"), placed_whole(place):
+        pass
+    assert place.is_fifo()
+    assert names(tmp_path) == ["pipe"]
+
+
 def test_modes(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path.chmod(0o644)
     put(path, b"after")

@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from veilgraph.ir.errors import ResourceLimitError, UsageError
-from veilgraph.ir.whole_files import placed_whole
+from veilgraph.ir.whole_files import is_special, placed_whole
 
 Array = npt.NDArray[Any]
 _FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
@@ -75,6 +75,11 @@ def check_destination(path: Path, *kept: Path | None) -> None:
             )
     if path.is_dir():
         raise UsageError(f"{path} is a directory.", "Name a file in it.")
+    if is_special(path):
+        raise UsageError(
+            f"{path} is a device, a pipe or a socket, and would become a file.",
+            "Name a file, or leave the option out to have outputs printed.",
+        )
     if not path.parent.is_dir():
         raise UsageError(f"There is no directory {path.parent}.", "Make it, or choose another.")
     if not os.access(path.parent, os.W_OK):

@@ -23,7 +23,9 @@ SECONDS = 30
 
 def add_option(made: argparse.ArgumentParser) -> None:
     """--device: what is measured."""
-    made.add_argument("--device", default="cuda:0", help="a card, or host-shim to try the script")
+    made.add_argument(
+        "--device", default="cuda:0", help="a card, or host-emulator to try the script"
+    )
 
 
 def facts(device: str) -> str:

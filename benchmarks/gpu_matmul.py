@@ -50,10 +50,10 @@ from veilgraph.reports.tables import Table
 from veilgraph.runtime.devices.cuda.cards import load_pycuda
 from veilgraph.runtime.devices.cuda.cubins import Cubins, cache_folder
 from veilgraph.runtime.devices.cuda.driver import Driver
+from veilgraph.runtime.devices.cuda.emulator_driver import EmulatorDriver
 from veilgraph.runtime.devices.cuda.nvcc import find_nvcc
 from veilgraph.runtime.devices.cuda.pycuda_driver import PyCudaDriver
-from veilgraph.runtime.devices.cuda.shim_driver import ShimDriver
-from veilgraph.runtime.devices.names import CPU, HOST_SHIM, DeviceName
+from veilgraph.runtime.devices.names import CPU, HOST_EMULATOR, DeviceName
 
 TERA = 1e12
 RINGS = (64, 40, 32)
@@ -201,14 +201,14 @@ def one_party(bench: Bench, quick: bool) -> dict[tuple[str, int], float]:
 
 
 def opened(device: str) -> Driver:
-    """The card's driver, or the shim's, to try the script.
+    """The card's driver, or the emulator's, to try the script.
 
     Raises:
         UsageError: there is no such device.
     """
     name = DeviceName.parse(device)
-    if name.kind == HOST_SHIM:
-        return ShimDriver(cache_folder().with_name("host-shim"))
+    if name.kind == HOST_EMULATOR:
+        return EmulatorDriver(cache_folder().with_name("host-emulator"))
     if name.kind == CPU:
         raise UsageError("benchmarks.kernels is for the CPU.", "Name a card, like cuda:0.")
     return PyCudaDriver(load_pycuda(), name.index, Cubins(cache_folder(), None, find_nvcc()))

@@ -37,7 +37,7 @@ def first_card() -> PyCudaDriver:
 
 
 class CardRunner:
-    """Runs launches by a driver over copies of host memory; as ShimRunner, which needs none."""
+    """Runs launches by a driver over copies of host memory; as EmulatorRunner, which needs none."""
 
     def __init__(self, driver: Driver) -> None:
         self._driver = driver

@@ -4,7 +4,7 @@
 
 A device compiles each `Source` once (equal ones have equal digests), binds a launch's arguments to
 addresses, and launches it. Nothing here needs a GPU, a driver or a compiler: printed programs and
-`kernels/*/cuda.cu` are text. `kernels/cuda/shim` runs the same text on the host.
+`kernels/*/cuda.cu` are text. `kernels/cuda/emulator` runs the same text on the host.
 
 | file | holds |
 | --- | --- |
@@ -14,7 +14,7 @@ addresses, and launches it. Nothing here needs a GPU, a driver or a compiler: pr
 | `buffers.py` | `Buffer`: a row of a plan's buffer table |
 | `strided.py` | walks over strided arrays, as the kernels take them |
 | `steps.py` | `launches`: it imports all kernels, and they the rest, so it goes by its own name |
-| `shim/` | the host's stand-in for a GPU |
+| `emulator/` | the host's stand-in for a GPU |
 """
 
 from veilgraph.kernels.cuda.buffers import Buffer, Kind, buffers_of

@@ -70,8 +70,8 @@ __device__ __forceinline__ void multiply_bytes(int32_t (&c)[16], const uint32_t 
 
 #else
 
-using shim::bricks_at;
-using shim::multiply_bytes;
+using emulator::bricks_at;
+using emulator::multiply_bytes;
 
 #endif
 

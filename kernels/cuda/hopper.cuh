@@ -12,7 +12,7 @@
 
 #include "kernels/cuda/tensor_core.cuh"
 #if !defined(__CUDACC__)
-#include "kernels/cuda/shim/hopper.cuh"
+#include "kernels/cuda/emulator/hopper.cuh"
 #endif
 
 namespace veil {
@@ -175,24 +175,24 @@ __device__ __forceinline__ void multiply_bytes(int32_t (&c)[kGroupSums], uint64_
 
 #else
 
-using shim::arrive;
-using shim::arrive_and_expect;
-using shim::arrive_in;
-using shim::begin_products;
-using shim::copy_in_bulk;
-using shim::copy_in_bulk_to_all;
-using shim::end_products;
-using shim::make_barrier;
-using shim::matrix_at;
-using shim::multiply_bytes;
-using shim::rank_in_cluster;
-using shim::show_barriers;
-using shim::show_words;
-using shim::take_sums;
-using shim::wait_for_cluster;
-using shim::wait_for_group;
-using shim::wait_for_phase;
-using shim::wait_for_products;
+using emulator::arrive;
+using emulator::arrive_and_expect;
+using emulator::arrive_in;
+using emulator::begin_products;
+using emulator::copy_in_bulk;
+using emulator::copy_in_bulk_to_all;
+using emulator::end_products;
+using emulator::make_barrier;
+using emulator::matrix_at;
+using emulator::multiply_bytes;
+using emulator::rank_in_cluster;
+using emulator::show_barriers;
+using emulator::show_words;
+using emulator::take_sums;
+using emulator::wait_for_cluster;
+using emulator::wait_for_group;
+using emulator::wait_for_phase;
+using emulator::wait_for_products;
 
 #endif
 

@@ -8,7 +8,7 @@ namespace veil {
 using SharedAddress = uint32_t;  // of shared memory, as its instructions take them
 }
 #else
-#include "kernels/cuda/shim/device.cuh"
+#include "kernels/cuda/emulator/device.cuh"
 #endif
 
 namespace veil {

@@ -1,5 +1,5 @@
 // Instructions of sm_80 that C++ has no words for, each a function with two bodies: PTX, and the
-// shim's, which does lane by lane what the PTX ISA says.
+// emulator's, which does lane by lane what the PTX ISA says.
 //
 // Fragments of mma.m16n8k32 with 8-bit factors (PTX ISA, "Matrix fragments for mma.m16n8k32"): lane
 // l, of group g = l / 4 and place t = l % 4, holds four neighbouring depths in each 32-bit word:
@@ -15,7 +15,7 @@
 
 #include "kernels/cuda/prelude.cuh"
 #if !defined(__CUDACC__)
-#include "kernels/cuda/shim/tensor_core.cuh"
+#include "kernels/cuda/emulator/tensor_core.cuh"
 #endif
 
 namespace veil {
@@ -86,12 +86,12 @@ __device__ __forceinline__ void multiply_bytes(int32_t (&c)[4], const uint32_t (
 
 #else
 
-using shim::copy_async;
-using shim::dynamic_shared;
-using shim::end_copies;
-using shim::load_matrices;
-using shim::multiply_bytes;
-using shim::wait_for_copies;
+using emulator::copy_async;
+using emulator::dynamic_shared;
+using emulator::end_copies;
+using emulator::load_matrices;
+using emulator::multiply_bytes;
+using emulator::wait_for_copies;
 
 inline int made_anew(int value) { return value; }
 inline SharedAddress shared_address(const void* at) { return __cvta_generic_to_shared(at); }

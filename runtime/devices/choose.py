@@ -5,7 +5,7 @@
 | `cpu` | this machine's processor (`cpu_device.py`) |
 | `cuda`, `cuda:N` | its GPU number N, or 0 (`cuda/`) |
 | `auto`, `auto:N` | both, each step where it is cheaper by a table of costs (`placing.py`) |
-| `host-shim` | the GPU's code on the processor: for tests, where parties are threads |
+| `host-emulator` | the GPU's code on the processor: for tests, where parties are threads |
 
 Behind a GPU's name, `,no-graphs` has every kernel launched by itself: for debugging.
 
@@ -20,7 +20,7 @@ from pathlib import Path
 from veilgraph.ir.plan.tables import Plan
 from veilgraph.runtime.devices.cpu import CpuReady
 from veilgraph.runtime.devices.interface import Ready
-from veilgraph.runtime.devices.names import AUTO, CPU, HOST_SHIM, NO_GRAPHS, DeviceName
+from veilgraph.runtime.devices.names import AUTO, CPU, HOST_EMULATOR, NO_GRAPHS, DeviceName
 
 
 def ready(
@@ -59,8 +59,8 @@ def ready(
             plan, party, found.card, host, lambda: ready(card, plan, party, cubins=cubins)
         )
     # Most parties have no card, and what one takes is a fifth of all that they would load.
-    from veilgraph.runtime.devices.cuda.opening import on_card, on_shim
+    from veilgraph.runtime.devices.cuda.opening import on_card, on_emulator
 
-    if found.kind == HOST_SHIM:
-        return on_shim(plan, party, found.graphs)
+    if found.kind == HOST_EMULATOR:
+        return on_emulator(plan, party, found.graphs)
     return on_card(plan, party, found.index, cubins, found.graphs)

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from veilgraph.ir.errors import UsageError
 
-CPU, CUDA, AUTO, HOST_SHIM = "cpu", "cuda", "auto", "host-shim"
+CPU, CUDA, AUTO, HOST_EMULATOR = "cpu", "cuda", "auto", "host-emulator"
 NO_GRAPHS = ",no-graphs"
 MOST_CARDS = 1024
 
@@ -32,7 +32,7 @@ class DeviceName:
         plain = text.removesuffix(NO_GRAPHS)
         graphs = plain == text
         kind, colon, number = plain.partition(":")
-        if plain in (CUDA, AUTO, HOST_SHIM) or text == CPU:
+        if plain in (CUDA, AUTO, HOST_EMULATOR) or text == CPU:
             return DeviceName(plain, graphs=graphs)
         if kind in (CUDA, AUTO) and colon and number.isdecimal() and int(number) < MOST_CARDS:
             return DeviceName(kind, int(number), graphs)
@@ -41,17 +41,17 @@ class DeviceName:
     @property
     def card(self) -> str:
         """The GPU's own name, graphs or not: what tables of costs call it."""
-        return HOST_SHIM if self.kind == HOST_SHIM else f"{CUDA}:{self.index}"
+        return HOST_EMULATOR if self.kind == HOST_EMULATOR else f"{CUDA}:{self.index}"
 
 
 def require_device(text: str) -> None:
     """UsageError unless the text names a device for parties between hosts.
 
-    The shim is none: it compiles kernels with this host's C++ compiler, and is slow.
+    The emulator is none: it compiles kernels with this host's C++ compiler, and is slow.
     """
-    if DeviceName.parse(text).kind == HOST_SHIM:
+    if DeviceName.parse(text).kind == HOST_EMULATOR:
         raise UsageError(
-            "The device `host-shim` imitates a GPU, for tests where parties are threads.",
+            "The device `host-emulator` imitates a GPU, for tests where parties are threads.",
             "Use cpu, cuda, cuda:N, auto or auto:N.",
         )
 

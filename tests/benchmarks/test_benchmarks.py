@@ -97,9 +97,9 @@ def test_gpu_without_a_card(monkeypatch: pytest.MonkeyPatch, script: str) -> Non
 
 
 @pytest.mark.slow
-def test_gpu_roofline_on_the_shim(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_gpu_roofline_on_the_emulator(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    found = quick("gpu_roofline", "--device", "host-shim")
+    found = quick("gpu_roofline", "--device", "host-emulator")
     assert found["bandwidth"] > 0
     assert found["peak"] > 0
     ((intensity, rate),) = found["points"]["quick"]
@@ -138,11 +138,11 @@ def test_a_roofline_is_drawn(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_gpu_on_the_shim(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_gpu_on_the_emulator(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """All that the script does, but for the card."""
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    found = quick("gpu", "--device", "host-shim")
-    assert found["notes"] == ["On: host-shim."]
+    found = quick("gpu", "--device", "host-emulator")
+    assert found["notes"] == ["On: host-emulator."]
     assert all(rate["bytes_per_second"] > 0 for rate in found["rates"])
     fused = [rate for rate in found["rates"] if rate["what"].startswith("fused program")]
     assert len(fused) == 3
@@ -169,7 +169,7 @@ if __name__ == "__main__":  # each network has a process, which reads this again
     good = dense(6, 4)
     bad = replace(good, name="bad", inputs={"x": (1, 5)})
     found = Findings()
-    figures = gpu.each(found, local_work, [bad, good], "host-shim", 1)
+    figures = gpu.each(found, local_work, [bad, good], "host-emulator", 1)
     print(json.dumps({"measured": list(figures), "notes": found.notes}))
 """
 
@@ -324,10 +324,10 @@ def test_gpu_matmul_without_a_card(monkeypatch: pytest.MonkeyPatch, tune: tuple[
 
 
 @pytest.mark.slow
-def test_gpu_matmul_on_the_shim(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_gpu_matmul_on_the_emulator(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """All that the script does, but for the card and cuBLAS."""
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    found = quick("gpu_matmul", "--device", "host-shim")
+    found = quick("gpu_matmul", "--device", "host-emulator")
     ways = {(rate["ring"], rate["way"]) for rate in found["rates"]}
     assert ways == {(b, w) for b in (64, 40, 32) for w in ("integers", "limbs", "residues")}
     assert all(rate["rate"] > 0 for rate in found["rates"])
@@ -376,7 +376,7 @@ import numpy as np
 from benchmarks.cublas_residues import sums
 from benchmarks.gpu_calls import Product
 from veilgraph.kernels.cuda import DeviceShape
-from veilgraph.kernels.cuda.shim import ShimRunner
+from veilgraph.kernels.cuda.emulator import EmulatorRunner
 from veilgraph.kernels.gemm.residues.residues_reference import combined
 from veilgraph.kernels.matmul.residues import Shape
 
@@ -387,7 +387,7 @@ r = np.array([[(v + m // 2) % m - m // 2 for v in values] for m in basis.moduli]
 r += np.array(basis.moduli, np.int32)[:, None] * rng.integers(-5000, 5000, r.shape, np.int32)
 arena = np.zeros(buffers[-1].offset + buffers[-1].bytes, np.uint8)
 (launch,) = sums(buffers, [64], DeviceShape(1))
-ShimRunner(Path(sys.argv[1])).run(launch, [arena, arena[:0], r])
+EmulatorRunner(Path(sys.argv[1])).run(launch, [arena, arena[:0], r])
 out = arena[: buffers[0].bytes].view(np.uint64)
 assert (out == combined(r.astype(np.int64), basis)).all()
 assert out.tolist() == [v % 2**64 for v in values]

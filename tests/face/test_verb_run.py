@@ -119,7 +119,7 @@ def test_a_peer_that_never_comes_ends_the_run(configured: Compiled) -> None:
         (tuple(command("alice", "--timeout", "86401")[1:]), "Invalid value for '--timeout'"),
         (tuple(command("alice", "--timeout", "nan")[1:]), "at most 86400, not nan."),
         (tuple(command("alice", "--device", "abacus")[1:]), "There is no device `abacus`."),
-        (tuple(command("alice", "--device", "host-shim")[1:]), "imitates a GPU, for tests"),
+        (tuple(command("alice", "--device", "host-emulator")[1:]), "imitates a GPU, for tests"),
     ],
 )
 def test_refuses(configured: Compiled, arguments: tuple[str, ...], sentence: str) -> None:
@@ -212,7 +212,7 @@ def test_an_answer_that_cannot_be_written_is_kept_elsewhere(
     np.testing.assert_array_equal(np.load(place), np.ones(3))
 
 
-@pytest.mark.parametrize("name", ["abacus", "host-shim"])
+@pytest.mark.parametrize("name", ["abacus", "host-emulator"])
 def test_a_device_in_the_configuration_is_looked_at_too(configured: Compiled, name: str) -> None:
     content = yaml.safe_load(Path("carol.yaml").read_text())
     content["me"]["device"] = name

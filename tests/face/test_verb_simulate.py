@@ -62,7 +62,7 @@ def test_instruction_set_can_be_chosen(
     ("arguments", "code", "sentence"),
     [
         ((*FILES, "--device", "abacus"), 2, "There is no device `abacus`."),
-        ((*FILES, "--processes", "--device", "host-shim"), 2, "imitates a GPU, for tests"),
+        ((*FILES, "--processes", "--device", "host-emulator"), 2, "imitates a GPU, for tests"),
         ((*FILES, "--device", "=cpu"), 2, "should read PARTY=DEVICE"),
         ((*FILES, "--device", "eve=cpu"), 2, "eve is no party of this plan."),
         ((*FILES, "--device", "bob=cpu", "--device", "bob=cuda"), 2, "--device names `bob` twice."),

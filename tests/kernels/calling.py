@@ -20,7 +20,7 @@ from cards import CardRunner, first_card
 from veilgraph.ir.plan.tables import BUFFER, MAX_RANK, STEP, BufferKind, Region
 from veilgraph.kernels import KERNELS
 from veilgraph.kernels.cuda import Buffer, DeviceShape, Launch, buffers_of, placed
-from veilgraph.kernels.cuda.shim import ShimRunner
+from veilgraph.kernels.cuda.emulator import EmulatorRunner
 from veilgraph.kernels.cuda.steps import launches
 from veilgraph.kernels.fused.reference import Packed, Planes
 from veilgraph.kernels.native import library, supported
@@ -30,9 +30,9 @@ Array = npt.NDArray[Any]
 Operand = Array | Packed | Planes
 Way = Callable[[Sequence[Buffer], Sequence[int], DeviceShape], tuple[Launch, ...]]
 
-SHIM, CARD = "shim", "card"  # the CUDA kernels, run by the host or by a GPU
-# What runs single launches: the shim, and a card where there is one.
-RUNNERS = (SHIM, pytest.param(CARD, marks=pytest.mark.gpu))
+EMULATOR, CARD = "emulator", "card"  # the CUDA kernels, run by the host or by a GPU
+# What runs single launches: the emulator, and a card where there is one.
+RUNNERS = (EMULATOR, pytest.param(CARD, marks=pytest.mark.gpu))
 # An instruction set of the CPU each, and those.
 DEVICES = (*supported(), *RUNNERS)
 
@@ -79,14 +79,14 @@ def step(kernel: str, buffers: int, params: int) -> npt.NDArray[np.void]:
 
 
 @cache
-def _shim_folder() -> TemporaryDirectory[str]:
+def _emulator_folder() -> TemporaryDirectory[str]:
     """Kept until the process ends, and removed then."""
-    return TemporaryDirectory(prefix="veilgraph-shim-")
+    return TemporaryDirectory(prefix="veilgraph-emulator-")
 
 
 @cache
-def _shim() -> ShimRunner:
-    return ShimRunner(Path(_shim_folder().name))
+def _emulator() -> EmulatorRunner:
+    return EmulatorRunner(Path(_emulator_folder().name))
 
 
 @cache
@@ -94,9 +94,9 @@ def _card() -> CardRunner:
     return CardRunner(first_card())
 
 
-def runner(device: str) -> ShimRunner | CardRunner:
+def runner(device: str) -> EmulatorRunner | CardRunner:
     """What runs launches on one of RUNNERS; skips the test where there is no card."""
-    return {SHIM: _shim, CARD: _card}[device]()
+    return {EMULATOR: _emulator, CARD: _card}[device]()
 
 
 class Call:
@@ -125,7 +125,7 @@ class Call:
         parameters = np.asarray(params, np.int64)
         steps = step(kernel, len(records), len(parameters))
         buffers = np.array(records, BUFFER)
-        self._runner = runner(device) if device in (SHIM, CARD) else None
+        self._runner = runner(device) if device in (EMULATOR, CARD) else None
         path, size = str(library(None if self._runner else device)), self._end()
         self.machine = Machine(path, steps, buffers, parameters, b"", size, keys, threads)
         self.launches: tuple[Launch, ...] | None = None

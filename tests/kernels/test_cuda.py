@@ -22,10 +22,10 @@ from veilgraph.kernels.cuda import (
     Source,
     key_schedules,
 )
+from veilgraph.kernels.cuda.emulator import EmulatorRunner
 from veilgraph.kernels.cuda.launch import SCRATCH
-from veilgraph.kernels.cuda.shim import ShimRunner
 from veilgraph.kernels.cuda.steps import launches
-from veilgraph.runtime.devices.cuda.shim_driver import ShimDriver
+from veilgraph.runtime.devices.cuda.emulator_driver import EmulatorDriver
 
 DEVICE = DeviceShape(multiprocessors=1)
 TEXT = """
@@ -42,8 +42,8 @@ def test_kinds_are_those_of_plans() -> None:
 def test_a_source_knows_all_its_headers() -> None:
     assert ADD.headers == (
         "kernels/cuda/prelude.cuh",
-        "kernels/cuda/shim/device.cuh",
-        "kernels/cuda/shim/fibers.cuh",
+        "kernels/cuda/emulator/device.cuh",
+        "kernels/cuda/emulator/fibers.cuh",
         "kernels/cuda/strided.cuh",
     )
     assert all((ROOT / path).is_file() for path in ADD.headers)
@@ -87,11 +87,11 @@ def test_copies_by_the_way_their_strides_allow(strides: tuple[int, ...], entry: 
     assert launch.entry == f"veil_copy_{entry}"
 
 
-def test_the_shim_compiles_once(tmp_path: Path) -> None:
+def test_the_emulator_compiles_once(tmp_path: Path) -> None:
     memory = np.zeros(32, np.uint64)
     for _ in range(2):
         launch = Launch(ADD, "add", (1, 1, 1), (32, 1, 1), (Pointer(0, 0), 5))
-        ShimRunner(tmp_path).run(launch, [memory])
+        EmulatorRunner(tmp_path).run(launch, [memory])
     assert memory.tolist() == 32 * [10]
     assert [path.suffix for path in tmp_path.iterdir()] == [".so"]
 
@@ -112,22 +112,22 @@ extern "C" __global__ void mix(uint64_t* out, const uint8_t* keys, const uint64_
         (Pointer(1, 0), Keys(), Run()),
     )
     regions = [np.arange(4, dtype=np.uint64), np.arange(32, dtype=np.uint64)]
-    CardRunner(ShimDriver(tmp_path)).run(launch, regions, bytes(range(16)), 2)
+    CardRunner(EmulatorDriver(tmp_path)).run(launch, regions, bytes(range(16)), 2)
     last = int(key_schedules(bytes(range(16)))[0, 175])
     assert regions[0].tolist() == list(range(4))
     assert regions[1].tolist() == [i + last + 2000 for i in range(32)]
 
 
-def test_the_shim_holds_arguments_against_parameters(tmp_path: Path) -> None:
+def test_the_emulator_holds_arguments_against_parameters(tmp_path: Path) -> None:
     launch = Launch(ADD, "add", (1, 1, 1), (32, 1, 1), (Pointer(0, 0),))
     with pytest.raises(AssertionError, match="not the kernel's parameters"):
-        ShimRunner(tmp_path).run(launch, [np.zeros(32, np.uint64)])
+        EmulatorRunner(tmp_path).run(launch, [np.zeros(32, np.uint64)])
 
 
-def test_the_shim_compiles_no_nonsense(tmp_path: Path) -> None:
+def test_the_emulator_compiles_no_nonsense(tmp_path: Path) -> None:
     launch = Launch(Source("bad", "}", ("bad",)), "bad", (1, 1, 1), (32, 1, 1), ())
     with pytest.raises(subprocess.CalledProcessError):
-        ShimRunner(tmp_path).run(launch, [])
+        EmulatorRunner(tmp_path).run(launch, [])
     assert not list(tmp_path.iterdir())
 
 
@@ -151,7 +151,7 @@ extern "C" __global__ void sum(uint64_t* out, const uint64_t* in) {
 
 
 @pytest.mark.parametrize("threads", [32, 64, 256])
-def test_threads_of_the_shim_meet(tmp_path: Path, threads: int) -> None:
+def test_threads_of_the_emulator_meet(tmp_path: Path, threads: int) -> None:
     """A sum over blocks through shared memory, shuffles and an atomic addition."""
     blocks = 5
     values = np.arange(1 + blocks * threads, dtype=np.uint64)
@@ -163,16 +163,16 @@ def test_threads_of_the_shim_meet(tmp_path: Path, threads: int) -> None:
         (Pointer(0, 0), Pointer(0, 8)),
     )
     total = int(values[1:].sum())
-    ShimRunner(tmp_path).run(launch, [values])
+    EmulatorRunner(tmp_path).run(launch, [values])
     assert int(values[0]) == total
 
 
-def test_what_nvcc_refuses_the_shim_refuses(tmp_path: Path) -> None:
+def test_what_nvcc_refuses_the_emulator_refuses(tmp_path: Path) -> None:
     """CUDA has no atomic addition for uint64_t, which is no unsigned long long on Linux."""
     text = SUM.replace("veil::add_to(out, mine)", "atomicAdd(out, mine)")
     launch = Launch(Source("sum", text, ("sum",)), "sum", (1, 1, 1), (32, 1, 1), (Pointer(0, 0),))
     with pytest.raises(subprocess.CalledProcessError):
-        ShimRunner(tmp_path).run(launch, [np.zeros(1, np.uint64)])
+        EmulatorRunner(tmp_path).run(launch, [np.zeros(1, np.uint64)])
 
 
 def test_scratch_memory_is_a_region() -> None:

@@ -1,4 +1,4 @@
-"""Depthwise convolutions by strips of outputs, on the shim and on a card."""
+"""Depthwise convolutions by strips of outputs, on the emulator and on a card."""
 
 from __future__ import annotations
 

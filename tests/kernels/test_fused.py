@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from calling import DEVICES, SHIM, call
+from calling import DEVICES, EMULATOR, call
 from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 from programs import Streams, check, program
@@ -156,7 +156,7 @@ def test_random_program(
 def test_random_program_in_cuda(
     elements: int, operations: list[dict[str, int]], seed: int, threads: int
 ) -> None:
-    check_random(SHIM, elements, operations, seed, threads)
+    check_random(EMULATOR, elements, operations, seed, threads)
 
 
 def check_packed(
@@ -187,7 +187,7 @@ def test_packed(
 def test_packed_in_cuda(word: int, bits: tuple[int, int]) -> None:
     """Each pair of widths is compiled once, for tiles and rings of every remainder."""
     for elements in (1, 63, 65, 127, 129, 1000, 4095, 9001):
-        check_packed(SHIM, word, elements, *bits, seed=elements)
+        check_packed(EMULATOR, word, elements, *bits, seed=elements)
 
 
 def check_broadcast(
@@ -237,7 +237,7 @@ def test_broadcast_in_cuda(
     word: int, packed: bool, elements: int, repeat: int, period: int, seed: int
 ) -> None:
     """Four sources a width: with a division or without, with a remainder or without."""
-    check_broadcast(SHIM, word, packed, elements, repeat, period, 24, seed)
+    check_broadcast(EMULATOR, word, packed, elements, repeat, period, 24, seed)
 
 
 @devices

@@ -1,5 +1,5 @@
 """Instructions of sm_90a: sums of a group of warps as the PTX ISA has them, and copies in bulk, on
-the shim and on a card that has them; on the shim, what is asynchronous is as late as it may be.
+the emulator and on a card that has them; the emulator does late what is asynchronous.
 """
 
 from __future__ import annotations
@@ -10,13 +10,13 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import pytest
-from calling import CARD, SHIM
+from calling import CARD, EMULATOR
 from cards import CardRunner, first_card
 
 from veilgraph.kernels.cuda import Launch, Pointer, Source
-from veilgraph.kernels.cuda.shim import ShimRunner
+from veilgraph.kernels.cuda.emulator import EmulatorRunner
 
-devices = pytest.mark.parametrize("device", [SHIM, pytest.param(CARD, marks=pytest.mark.gpu)])
+devices = pytest.mark.parametrize("device", [EMULATOR, pytest.param(CARD, marks=pytest.mark.gpu)])
 GROUP, ROWS, COLUMNS, DEPTHS = 128, 64, 256, 64
 MULTIPLY = """
 #include "kernels/cuda/hopper.cuh"
@@ -43,7 +43,7 @@ LOOK
 LOOK = """
   veil::wait_for_products<1>();
   for (int i = 0; i < 128; ++i) early[128 * thread + i] = c[i];
-"""  # at sums that are not done, which only the shim allows
+"""  # at sums that are not done, which only the emulator allows
 # Two products, with the registers of the second one's left factor as they are by the wait.
 HELD = """
 #include "kernels/cuda/group_products.cuh"
@@ -73,7 +73,7 @@ LOOK
   for (int i = 0; i < kColumns / 2; ++i) sums[kColumns / 2 * thread + i] = c[i];
 }
 """
-CHANGE = "for (int i = 0; i < 4; ++i) a[1][i] = 0;"  # too early, which only the shim allows
+CHANGE = "for (int i = 0; i < 4; ++i) a[1][i] = 0;"  # too early, which only the emulator allows
 COPY = """
 #include "kernels/cuda/hopper.cuh"
 extern "C" __global__ void copy(uint8_t* out, const uint8_t* in) {
@@ -117,8 +117,8 @@ def run(
     pointers = tuple(Pointer(i, 0) for i in range(len(arrays)))
     source = Source(name, text, (name,))
     launch = Launch(source, name, (1, 1, 1), (threads, 1, 1), pointers, shared)
-    if device == SHIM:
-        ShimRunner(folder).run(launch, arrays)
+    if device == EMULATOR:
+        EmulatorRunner(folder).run(launch, arrays)
         return
     if first_card().card.arch != "sm_90":
         pytest.skip(f"the card is of {first_card().card.arch}")
@@ -159,11 +159,11 @@ def test_sums_of_a_group_are_where_the_isa_has_them(
         a[:], b[:], c[:] = -128, -128, 2**31 - 1
     sums, early = of_threads(c), np.zeros((GROUP, GROUP), np.int32)
     factors = np.concatenate([swizzled(a), swizzled(b)])
-    text = MULTIPLY.replace("LOOK", LOOK if device == SHIM else "")
+    text = MULTIPLY.replace("LOOK", LOOK if device == EMULATOR else "")
     run(device, tmp_path, "multiply", text, GROUP, factors.nbytes, [sums, early, factors])
     left, right = a.astype(np.int64), b.astype(np.int64)
     half = c + left[:, :32] @ right[:, :32].T
-    if device == SHIM:
+    if device == EMULATOR:
         np.testing.assert_array_equal(early, of_threads(half.astype(np.int32)))
     both = half + left[:, 32:] @ right[:, 32:].T
     np.testing.assert_array_equal(sums, of_threads(both.astype(np.int32)))
@@ -205,11 +205,11 @@ def test_left_factors_in_registers(tmp_path: Path, columns: int, case: str, devi
 
 @devices
 def test_copies_in_bulk_are_there_when_their_phase_is_over(tmp_path: Path, device: str) -> None:
-    """On the shim there is junk in their place until then; nothing else is touched."""
+    """On the emulator there is junk in their place until then; nothing else is touched."""
     values = np.random.default_rng(2).integers(-128, 128, (2, 96), np.int8)
     out = np.zeros((2, 2, 128), np.int8)
     run(device, tmp_path, "copy", COPY, 32, 136, [out, values])
-    if device == SHIM:
+    if device == EMULATOR:
         assert (out[:, 0, :96].view(np.uint8) == 0xA5).all()
     np.testing.assert_array_equal(out[:, 1, :96], values)
     assert (out[:, :, 96:] == 1).all()

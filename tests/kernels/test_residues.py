@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import pytest
-from calling import CARD, SHIM, call, with_fixed
+from calling import CARD, EMULATOR, call, with_fixed
 from cards import CardRunner, first_card
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -20,8 +20,8 @@ from test_limbs import all_least, all_most
 from test_linear import assert_equal_in_ring, junk, matrix, random_words, seeds
 
 from veilgraph.kernels.cuda import Buffer, DeviceShape, Kind, Launch, Pointer, Source, placed
+from veilgraph.kernels.cuda.emulator import EmulatorRunner
 from veilgraph.kernels.cuda.launch import PACKED, Packed
-from veilgraph.kernels.cuda.shim import ShimRunner
 from veilgraph.kernels.gemm.limbs import Ring
 from veilgraph.kernels.gemm.residues.byte_products import (
     MMA,
@@ -38,7 +38,7 @@ from veilgraph.kernels.matmul.reference import matmul as matmul_reference
 from veilgraph.kernels.matmul.residues import MAX_SCRATCH, Shape, by_residues
 
 Words = npt.NDArray[Any]
-devices = pytest.mark.parametrize("device", [SHIM, pytest.param(CARD, marks=pytest.mark.gpu)])
+devices = pytest.mark.parametrize("device", [EMULATOR, pytest.param(CARD, marks=pytest.mark.gpu)])
 rings = pytest.mark.parametrize(
     ("word", "bits"), [(np.uint32, 24), (np.uint32, 32), (np.uint64, 40), (np.uint64, 64)]
 )
@@ -167,7 +167,7 @@ def test_scaled_residues_of_all_that_sums_may_be(tmp_path: Path) -> None:
     out = np.zeros((basis.count, len(sums)), np.uint32)
     arguments = Pointer(0, 0), Pointer(1, 0)
     launch = Launch(Source("scale", text, ("scale",)), "scale", (1, 1, 1), (32, 1, 1), arguments)
-    ShimRunner(tmp_path).run(launch, [out, sums])
+    EmulatorRunner(tmp_path).run(launch, [out, sums])
     for m, inverse, found in zip(basis.moduli, basis.inverses, out, strict=True):
         np.testing.assert_array_equal(found, sums.astype(np.int64) * inverse % m)
 
@@ -194,7 +194,7 @@ def test_nearest_residues_of_all_that_limbs_add_up_to(device: str, tmp_path: Pat
     arguments = Pointer(0, 0), Pointer(1, 0)
     source = Source("nearest", text, ("nearest",))
     launch = Launch(source, "nearest", (1, 1, 1), (256, 1, 1), arguments)
-    runner = ShimRunner(tmp_path) if device == SHIM else CardRunner(first_card())
+    runner = EmulatorRunner(tmp_path) if device == EMULATOR else CardRunner(first_card())
     runner.run(launch, [out, sums])
     for m, found in zip(basis.moduli, out, strict=True):
         assert ((sums - found) % m == 0).all()

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import pytest
-from calling import CARD, SHIM, Way, call
+from calling import CARD, EMULATOR, Way, call
 from cards import first_card
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -27,7 +27,7 @@ from veilgraph.kernels.matmul.reference import matmul as matmul_reference
 from veilgraph.kernels.matmul.residues import by_residues
 
 Words = npt.NDArray[Any]
-devices = pytest.mark.parametrize("device", [SHIM, pytest.param(CARD, marks=pytest.mark.gpu)])
+devices = pytest.mark.parametrize("device", [EMULATOR, pytest.param(CARD, marks=pytest.mark.gpu)])
 few_rings = pytest.mark.parametrize(
     ("word", "bits"), [(np.uint32, 24), (np.uint64, 40), (np.uint64, 64)]
 )

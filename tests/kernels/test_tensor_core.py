@@ -1,5 +1,5 @@
 """Tensor-core instructions, lane by lane as the PTX ISA lays fragments out, and asynchronous
-copies: the shim's, which are late, and a card's.
+copies: the emulator's, which are late, and a card's.
 """
 
 from __future__ import annotations
@@ -7,7 +7,7 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 import pytest
-from calling import RUNNERS, SHIM, runner
+from calling import EMULATOR, RUNNERS, runner
 
 from veilgraph.kernels.cuda import Launch, Pointer, Source
 
@@ -108,15 +108,15 @@ def test_matrices_are_loaded_a_row_for_four_lanes(device: str) -> None:
 
 
 @pytest.mark.parametrize("device", RUNNERS)
-def test_copies_have_zeros_behind_them_and_the_shims_are_late(device: str) -> None:
-    """On the shim a group that no wait covers has not been copied: there is junk until then."""
+def test_copies_have_zeros_behind_them_and_the_emulators_are_late(device: str) -> None:
+    """On the emulator a group that no wait covers has not been copied: there is junk until then."""
     values = np.random.default_rng(3).integers(0, 2**64, 32, np.uint64)
     out = np.zeros((32, 6), np.uint64)
     run(device, "copy", COPY, [out, values], 32 * 24)
     partial, junk = values & np.uint64(2**40 - 1), np.uint64(int("a5" * 8, 16))
     np.testing.assert_array_equal(out[:, 0], values)
     np.testing.assert_array_equal(out[:, 1], partial)
-    if device == SHIM:
+    if device == EMULATOR:
         np.testing.assert_array_equal(out[:, 2], junk)
     np.testing.assert_array_equal(out[:, 3], values)
     np.testing.assert_array_equal(out[:, 4], partial)

@@ -16,9 +16,13 @@ def connect(request: pytest.FixtureRequest) -> Connect:
 
 
 @pytest.fixture(scope="session")
-def shim_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def emulator_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Where kernels compiled for the host are kept while the tests run, for all their processes."""
     own = tmp_path_factory.getbasetemp()
-    folder = own.parent / "host-shim" if "PYTEST_XDIST_WORKER" in os.environ else own / "host-shim"
+    folder = (
+        own.parent / "host-emulator"
+        if "PYTEST_XDIST_WORKER" in os.environ
+        else own / "host-emulator"
+    )
     folder.mkdir(mode=0o700, exist_ok=True)
     return folder

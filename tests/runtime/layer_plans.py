@@ -41,7 +41,7 @@ def layer_plan(suite: str, op: str, ring_bits: int, batch: int, bits: int = 4) -
 
 
 def check_layer(plan: Plan, op: str, batch: int) -> None:
-    """All parties on the shim: every message is that of parties on the CPU."""
+    """All parties on the emulator: every message is that of parties on the CPU."""
     rng = np.random.default_rng(batch)
     x, w = (rng.integers(-99, 99, shape) for shape in layer_shapes(op, batch)[:2])
-    check_devices(plan, [{"x": x}, {"x": -x}], {"w": w}, ("host-shim",) * 3)
+    check_devices(plan, [{"x": x}, {"x": -x}], {"w": w}, ("host-emulator",) * 3)

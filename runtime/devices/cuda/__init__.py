@@ -7,7 +7,7 @@
 | `driver.py` | what the device asks of a GPU's driver: memory, streams, events, launches |
 | `pycuda_driver.py` | the same from PyCUDA; the only file that needs a GPU |
 | `libcuda.py` | the driver's calls for graphs, which PyCUDA lacks |
-| `shim_driver.py` | the same in this process's memory, for tests |
+| `emulator_driver.py` | the same in this process's memory, for tests |
 | `program.py` | a party's steps as launches, once every step is proven to stay in its memory |
 | `archs.py` | what cards are called |
 | `nvcc.py` | where CUDA's compiler is |

@@ -1,4 +1,4 @@
-"""What a CUDA device asks of a driver, and no more: PyCUDA gives it, and the shim of the tests.
+"""What a CUDA device asks of a driver, and no more: PyCUDA gives it, and the emulator of the tests.
 
 Work goes to streams, which run each their own in order and wait for others at events alone. All
 calls are made while the driver's context is `current`.

@@ -8,10 +8,10 @@ from veilgraph.ir.plan.tables import Plan
 from veilgraph.runtime.devices.cuda.cards import load_pycuda
 from veilgraph.runtime.devices.cuda.cubins import Cubins, cache_folder
 from veilgraph.runtime.devices.cuda.device import CudaReady
+from veilgraph.runtime.devices.cuda.emulator_driver import EmulatorDriver
 from veilgraph.runtime.devices.cuda.nvcc import find_nvcc
 from veilgraph.runtime.devices.cuda.program import CudaProgram
 from veilgraph.runtime.devices.cuda.pycuda_driver import PyCudaDriver
-from veilgraph.runtime.devices.cuda.shim_driver import ShimDriver
 
 
 def on_card(plan: Plan, party: str, index: int, cubins: Path | None, graphs: bool) -> CudaReady:
@@ -20,7 +20,7 @@ def on_card(plan: Plan, party: str, index: int, cubins: Path | None, graphs: boo
     return CudaReady(CudaProgram.prepared(plan, party, card), graphs)
 
 
-def on_shim(plan: Plan, party: str, graphs: bool) -> CudaReady:
+def on_emulator(plan: Plan, party: str, graphs: bool) -> CudaReady:
     """The host's stand-in for a card."""
-    shim = ShimDriver(cache_folder().with_name("host-shim"))
-    return CudaReady(CudaProgram.prepared(plan, party, shim), graphs)
+    emulator = EmulatorDriver(cache_folder().with_name("host-emulator"))
+    return CudaReady(CudaProgram.prepared(plan, party, emulator), graphs)

@@ -51,7 +51,7 @@ def test_graphs_may_be_left_out(text: str, kind: str) -> None:
         "cuda:-1",
         "cuda:1024",
         "cpu:0",
-        "host-shim:0",
+        "host-emulator:0",
     ],
 )
 def test_no_names(text: str) -> None:
@@ -60,10 +60,10 @@ def test_no_names(text: str) -> None:
     assert caught.value.hint == "Use cpu, cuda, cuda:N, auto or auto:N."
 
 
-def test_the_shim_is_for_tests() -> None:
-    assert DeviceName.parse("host-shim").kind == "host-shim"
+def test_the_emulator_is_for_tests() -> None:
+    assert DeviceName.parse("host-emulator").kind == "host-emulator"
     with pytest.raises(UsageError, match="imitates a GPU, for tests"):
-        require_device("host-shim")
+        require_device("host-emulator")
 
 
 def test_a_party_on_the_processor_loads_nothing_of_gpus() -> None:

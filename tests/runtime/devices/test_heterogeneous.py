@@ -48,9 +48,13 @@ def test_any_placement_from_a_store(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", ["second", "some 2"])
-def test_half_on_a_card(name: str, shim_folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("XDG_CACHE_HOME", str(shim_folder))
-    devices = ["cpu", mixed(PLACINGS[name], "host-shim"), mixed(PLACINGS[name], "host-shim")]
+def test_half_on_a_card(name: str, emulator_folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(emulator_folder))
+    devices = [
+        "cpu",
+        mixed(PLACINGS[name], "host-emulator"),
+        mixed(PLACINGS[name], "host-emulator"),
+    ]
     check_devices(small_plan(), [{"x": X}, {"x": -X}], {"w": W}, devices)
 
 

@@ -31,16 +31,16 @@ from veilgraph.runtime.devices.minimum_cut import by_costs, placement, predict, 
 from veilgraph.runtime.devices.partition import CARD, HOST
 from veilgraph.runtime.devices.tuning import measure
 
-SHIM = "host-shim"
+EMULATOR = "host-emulator"
 
 
 @pytest.fixture(autouse=True)
-def cache(shim_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A cache of its own, but for the shim's compiled kernels."""
+def cache(emulator_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A cache of its own, but for the emulator's compiled kernels."""
     (tmp_path / "veilgraph").mkdir()
-    shared = shim_folder / "veilgraph" / "host-shim"
+    shared = emulator_folder / "veilgraph" / "host-emulator"
     shared.mkdir(mode=0o700, parents=True, exist_ok=True)
-    (tmp_path / "veilgraph" / "host-shim").symlink_to(shared)
+    (tmp_path / "veilgraph" / "host-emulator").symlink_to(shared)
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
 
 
@@ -58,8 +58,8 @@ def made_up(plan: Plan, seconds: Callable[[str, int], tuple[float, float]]) -> C
             if int(row["kernel"]) < len(KERNELS):
                 kernel = KERNELS[int(row["kernel"])]
                 host, card = seconds(kernel, number)
-                steps[form_of(program, number)] = Step(kernel, 8, {CPU: host, SHIM: card})
-    copies = {SHIM: Copies("host shim", 1e-6, 1e10)}
+                steps[form_of(program, number)] = Step(kernel, 8, {CPU: host, EMULATOR: card})
+    copies = {EMULATOR: Copies("host emulator", 1e-6, 1e10)}
     return replace(Costs.none(1), devices=copies, steps=steps)
 
 
@@ -68,17 +68,17 @@ def made_up(plan: Plan, seconds: Callable[[str, int], tuple[float, float]]) -> C
 
 def test_what_is_measured_is_kept(plan: Plan) -> None:
     told: list[str] = []
-    costs = measure(plan, [SHIM], Costs.none(1), told.append)
+    costs = measure(plan, [EMULATOR], Costs.none(1), told.append)
     assert any("of alice on cpu" in each for each in told)
-    assert any("of carol on host-shim" in each for each in told)
-    assert all(step.seconds.keys() == {CPU, SHIM} for step in costs.steps.values())
+    assert any("of carol on host-emulator" in each for each in told)
+    assert all(step.seconds.keys() == {CPU, EMULATOR} for step in costs.steps.values())
     assert all(spent > 0 for step in costs.steps.values() for spent in step.seconds.values())
     assert all(step.bytes > 0 for step in costs.steps.values())
-    assert costs.devices[SHIM].product == "host shim"
+    assert costs.devices[EMULATOR].product == "host emulator"
     costs.save(costs_file())
     assert Costs.load(costs_file()) == costs
     told.clear()
-    assert measure(plan, [SHIM], costs, told.append) == costs
+    assert measure(plan, [EMULATOR], costs, told.append) == costs
     assert not told
 
 
@@ -104,7 +104,7 @@ def negative(content: dict[str, Any]) -> None:
 
 
 def no_number(content: dict[str, Any]) -> None:
-    content["devices"][SHIM]["bytes_per_second"] = "fast"
+    content["devices"][EMULATOR]["bytes_per_second"] = "fast"
 
 
 def no_kernel(content: dict[str, Any]) -> None:
@@ -165,11 +165,11 @@ def test_a_folder_that_can_not_be_written(tmp_path: Path) -> None:
 def test_products_on_the_card(plan: Plan) -> None:
     costs = made_up(plan, lambda kernel, number: (1.0, 0.1 if kernel == "matmul" else 2.0))
     program = plan.party("bob")
-    placed = placement(plan, "bob", SHIM, costs)
+    placed = placement(plan, "bob", EMULATOR, costs)
     assert len(placed) == len(program.steps)
     on_card = {int(k) for k, s in zip(program.steps["kernel"], placed, strict=True) if s == CARD}
     assert on_card == {KERNELS.index("matmul")}
-    found = predict(plan, "bob", SHIM, costs)
+    found = predict(plan, "bob", EMULATOR, costs)
     assert found.placed_seconds < min(found.host_seconds, found.card_seconds)
     assert sum(found.on_host.values()) == found.steps - sum(side == CARD for side in placed)
     assert "fused" in found.on_host
@@ -178,8 +178,8 @@ def test_products_on_the_card(plan: Plan) -> None:
 
 def test_copies_that_cost_more_than_they_bring(plan: Plan) -> None:
     costs = made_up(plan, lambda kernel, number: (1.0, 0.9))
-    costs = replace(costs, devices={SHIM: Copies("host shim", 100.0, 1e10)})
-    assert set(placement(plan, "alice", SHIM, costs)) == {HOST}
+    costs = replace(costs, devices={EMULATOR: Copies("host emulator", 100.0, 1e10)})
+    assert set(placement(plan, "alice", EMULATOR, costs)) == {HOST}
 
 
 def test_outputs_and_inputs_are_the_hosts(plan: Plan) -> None:
@@ -199,14 +199,16 @@ def test_a_device_that_was_not_measured(plan: Plan) -> None:
 def test_a_plan_that_was_not_measured(plan: Plan) -> None:
     costs = replace(made_up(plan, lambda kernel, number: (1.0, 1.0)), steps={})
     with pytest.raises(UsageError, match=r"lacks a step of alice in this plan \(fused\)"):
-        placement(plan, "alice", SHIM, costs)
+        placement(plan, "alice", EMULATOR, costs)
 
 
 # The device
 
 
 def auto(plan: Plan, party: str) -> Ready:
-    return by_costs(plan, party, SHIM, ready(CPU, plan, party), lambda: ready(SHIM, plan, party))
+    return by_costs(
+        plan, party, EMULATOR, ready(CPU, plan, party), lambda: ready(EMULATOR, plan, party)
+    )
 
 
 def test_a_device_by_costs_has_the_same_wire(plan: Plan) -> None:
@@ -215,11 +217,11 @@ def test_a_device_by_costs_has_the_same_wire(plan: Plan) -> None:
     made = auto(plan, "bob")
     assert isinstance(made, MixedReady)
     assert {HOST, CARD} == set(made.placement)
-    assert made.product == "the processor and host shim"
+    assert made.product == "the processor and host emulator"
     check_devices(plan, [{"x": X}, {"x": -X}], {"w": W}, [auto, auto, "cpu"])
 
 
-@pytest.mark.parametrize(("seconds", "alone"), [(2.0, "the processor"), (0.001, "host shim")])
+@pytest.mark.parametrize(("seconds", "alone"), [(2.0, "the processor"), (0.001, "host emulator")])
 def test_a_device_that_has_all_steps_is_alone(plan: Plan, seconds: float, alone: str) -> None:
     """Its long messages move while its steps run, and no share lies anywhere else."""
     made_up(plan, lambda kernel, number: (1.0, seconds)).save(costs_file())
@@ -231,8 +233,10 @@ def test_a_device_that_has_all_steps_is_alone(plan: Plan, seconds: float, alone:
 
 def test_a_table_of_another_card(plan: Plan) -> None:
     costs = made_up(plan, lambda kernel, number: (1.0, 0.5))
-    replace(costs, devices={SHIM: Copies("NVIDIA H100", 1e-6, 1e10)}).save(costs_file())
-    with pytest.raises(UsageError, match="of a NVIDIA H100, and `host-shim` is a host shim"):
+    replace(costs, devices={EMULATOR: Copies("NVIDIA H100", 1e-6, 1e10)}).save(costs_file())
+    with pytest.raises(
+        UsageError, match="of a NVIDIA H100, and `host-emulator` is a host emulator"
+    ):
         auto(plan, "alice")
 
 

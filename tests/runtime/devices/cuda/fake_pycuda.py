@@ -2,7 +2,7 @@
 
 Every call needs a current context, copies need page-locked memory, addresses must be allocated, and
 a function takes one block of bytes of the length that it was prepared for. Machine code is the
-digest of its source, which the shim runs. Work is done at once, in the order of the calls.
+digest of its source, which the emulator runs. Work is done at once, in the order of the calls.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ import numpy as np
 import numpy.typing as npt
 
 from veilgraph.kernels.cuda import Launch, Source
-from veilgraph.kernels.cuda.shim import ShimRunner
+from veilgraph.kernels.cuda.emulator import EmulatorRunner
 from veilgraph.runtime.devices.cuda.cubins import Cubins
 from veilgraph.runtime.devices.cuda.libcuda import GraphCalls
 
@@ -54,7 +54,7 @@ class Card:
     """pycuda.driver.Device, and all that happens on it."""
 
     def __init__(self, folder: Path) -> None:
-        self.runner = ShimRunner(folder)
+        self.runner = EmulatorRunner(folder)
         self.contexts = 0
         self.static_shared = 0  # bytes that every kernel has declared
         self.sources: dict[str, Source] = {}

@@ -1,4 +1,4 @@
-"""The device `cuda` over the shim: order, copies, rounds, times, refusals, and how it ends."""
+"""The device `cuda` over the emulator: order, copies, rounds, times, refusals, and how it ends."""
 
 from __future__ import annotations
 
@@ -29,8 +29,13 @@ from veilgraph.kernels.matmul import cuda as matmul
 from veilgraph.kernels.matmul.residues import by_residues
 from veilgraph.runtime.devices.cuda.device import CudaDevice
 from veilgraph.runtime.devices.cuda.driver import Driver, DriverFault
+from veilgraph.runtime.devices.cuda.emulator_driver import (
+    EMULATOR,
+    EmulatorDriver,
+    EmulatorEvent,
+    EmulatorStream,
+)
 from veilgraph.runtime.devices.cuda.program import CudaProgram
-from veilgraph.runtime.devices.cuda.shim_driver import SHIM, ShimDriver, ShimEvent, ShimStream
 
 COPY = step("copy", first_buffer=0)  # from the second place to the first
 
@@ -88,7 +93,7 @@ def test_launches_of_a_step_share_scratch_memory(
     device.copy_in(1024, b)
     device.run(0, 1, 1)
     np.testing.assert_array_equal(whole(device, plan)[:6].reshape(3, 2), a @ b)
-    if isinstance(driver, ShimDriver):
+    if isinstance(driver, EmulatorDriver):
         scratch = next(s for s in driver.blocks if len(s) == scratch_bytes(plan, driver))
         assert scratch.any()
         device.close()
@@ -99,13 +104,13 @@ def scratch_bytes(plan: Plan, driver: Driver) -> int:
     return CudaProgram.prepared(plan, "alice", driver).laid.scratch_bytes
 
 
-def test_scratch_memory_counts(shim_folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_scratch_memory_counts(emulator_folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     plan = copying_plan([PRODUCT], buffers=FACTORS, params=[64])
-    card = replace(SHIM, memory_bytes=4 * BYTES + 64)
-    CudaProgram.prepared(plan, "alice", ShimDriver(shim_folder, card))
+    card = replace(EMULATOR, memory_bytes=4 * BYTES + 64)
+    CudaProgram.prepared(plan, "alice", EmulatorDriver(emulator_folder, card))
     monkeypatch.setattr(matmul, "launches", by_residues)
     with pytest.raises(ResourceLimitError, match="alice needs"):
-        CudaProgram.prepared(plan, "alice", ShimDriver(shim_folder, card))
+        CudaProgram.prepared(plan, "alice", EmulatorDriver(emulator_folder, card))
 
 
 @pytest.mark.parametrize("places", [1, 300])  # less and more than a piece of pinned memory
@@ -211,85 +216,85 @@ def test_a_trace_has_each_step(driver: Driver) -> None:
     assert [span[0] for span in device.spans] == [0, 1, 2, 5]
 
 
-# The end, on the shim, whose memory can be looked at
+# The end, on the emulator, whose memory can be looked at
 
 
-def test_closing_wipes_and_gives_back(shim: ShimDriver) -> None:
+def test_closing_wipes_and_gives_back(emulator: EmulatorDriver) -> None:
     plan = copying_plan([fill(1, 0)], params=[7], keys=(("alice",),))
-    device = CudaDevice(CudaProgram.prepared(plan, "alice", shim), bytes(range(16)))
+    device = CudaDevice(CudaProgram.prepared(plan, "alice", emulator), bytes(range(16)))
     device.run(0, 1, 1)
     device.finish()
-    blocks = list(shim.blocks)
+    blocks = list(emulator.blocks)
     assert any(block.any() for block in blocks)
     device.close()
     device.close()
     assert not any(block.any() for block in blocks)
-    assert not shim.blocks
+    assert not emulator.blocks
     with pytest.raises(AssertionError, match="closed"):
         device.run(0, 1, 1)
 
 
 @pytest.mark.parametrize("hasty", HASTY)
 def test_a_round_that_is_interrupted_is_wiped_too(
-    shim_folder: Path, hasty: tuple[int, ...], monkeypatch: Any
+    emulator_folder: Path, hasty: tuple[int, ...], monkeypatch: Any
 ) -> None:
     """Copies that are under way are over before the memory that they fill is."""
-    shim = ShimDriver(shim_folder, hasty=hasty)
+    emulator = EmulatorDriver(emulator_folder, hasty=hasty)
     plan = copying_plan([fill(0, 0), *rounds(1)], [(SEND, 1, 0, 0, BYTES)], params=[7])
-    device = opened(plan, shim)
+    device = opened(plan, emulator)
     send = device.round({1: [(0, BYTES)]}, {})
     device.run(0, 1, 1)
     with monkeypatch.context() as patched:
-        patched.setattr(ShimEvent, "synchronize", interrupt)
+        patched.setattr(EmulatorEvent, "synchronize", interrupt)
         with pytest.raises(KeyboardInterrupt):
             send.fetch()
     device.close()
-    shim.drain()
-    assert not any(block.any() for block in shim.pinned_blocks)
+    emulator.drain()
+    assert not any(block.any() for block in emulator.pinned_blocks)
 
 
-def interrupt(event: ShimEvent) -> None:
+def interrupt(event: EmulatorEvent) -> None:
     raise KeyboardInterrupt
 
 
 def test_no_secret_is_on_a_card_whose_device_can_not_be_made(
-    shim: ShimDriver, monkeypatch: Any
+    emulator: EmulatorDriver, monkeypatch: Any
 ) -> None:
     plan = copying_plan([COPY], keys=(("alice",),))
 
     def refuse(launch: Any) -> Any:
         raise UsageError("no machine code")
 
-    monkeypatch.setattr(shim, "kernel", refuse)
+    monkeypatch.setattr(emulator, "kernel", refuse)
     with pytest.raises(UsageError, match="no machine code"):
-        CudaDevice(CudaProgram.prepared(plan, "alice", shim), bytes(range(16)))
-    assert not any(block.any() for block in shim.pinned_blocks)
-    assert all((block == 0xA5).all() for block in shim.blocks)  # junk, as it was
+        CudaDevice(CudaProgram.prepared(plan, "alice", emulator), bytes(range(16)))
+    assert not any(block.any() for block in emulator.pinned_blocks)
+    assert all((block == 0xA5).all() for block in emulator.blocks)  # junk, as it was
 
 
-def test_a_layer_that_is_none_is_left_out(shim: ShimDriver, monkeypatch: Any) -> None:
+def test_a_layer_that_is_none_is_left_out(emulator: EmulatorDriver, monkeypatch: Any) -> None:
     """Of an untrusted plan: its layers are for people, and nobody checks their numbers."""
-    device = opened(copying_plan([fill(1, 0, layer=99)], params=[7]), shim)
-    monkeypatch.setattr(ShimStream, "launch", failing("launch", 1))
+    device = opened(copying_plan([fill(1, 0, layer=99)], params=[7]), emulator)
+    monkeypatch.setattr(EmulatorStream, "launch", failing("launch", 1))
     with pytest.raises(DeviceError, match=r"failed in step 0 \(fill\): "):
         device.run(0, 1, 1)
 
 
-def test_keys_are_on_the_card_alone(shim: ShimDriver) -> None:
+def test_keys_are_on_the_card_alone(emulator: EmulatorDriver) -> None:
     """Pinned memory through which their schedules went holds zeros."""
     plan = copying_plan([COPY], keys=(("alice",),))
-    CudaDevice(CudaProgram.prepared(plan, "alice", shim), bytes(range(16)))
-    assert not any(block.any() for block in shim.pinned_blocks)
+    CudaDevice(CudaProgram.prepared(plan, "alice", emulator), bytes(range(16)))
+    assert not any(block.any() for block in emulator.pinned_blocks)
 
 
 # What it refuses
 
 
-def test_a_step_out_of_bounds(shim: ShimDriver) -> None:
+def test_a_step_out_of_bounds(emulator: EmulatorDriver) -> None:
     plan = copying_plan([COPY], buffers=[words(0, 4), words(4 * BYTES - 24, 4)])
     with pytest.raises(UsageError, match="can't be run: buffer 1: ends beyond its region"):
-        opened(plan, shim)
-    assert not shim.blocks
+        opened(plan, emulator)
+    assert not emulator.blocks
 
 
 def with_batch(plan: Plan, batch: int, **fields: Any) -> Plan:
@@ -307,34 +312,34 @@ def with_batch(plan: Plan, batch: int, **fields: Any) -> Plan:
     ],
 )
 def test_memory_that_the_card_does_not_have(
-    shim_folder: Path, batch: int, kept: int, hint: str
+    emulator_folder: Path, batch: int, kept: int, hint: str
 ) -> None:
     """Of 32 places where 12 are free: setup keeps some, the others are the batch's."""
-    shim = ShimDriver(shim_folder, replace(SHIM, memory_bytes=12 * BYTES + 8))
+    emulator = EmulatorDriver(emulator_folder, replace(EMULATOR, memory_bytes=12 * BYTES + 8))
     rows = np.array([(Phase.SETUP, 0, (0,) * 6, 0, kept * BYTES)], KEPT)
     plan = with_batch(copying_plan([COPY], places=32), batch, kept=rows)
     with pytest.raises(ResourceLimitError, match=r"alice needs 0\.00 GiB for this plan") as caught:
-        opened(plan, shim)
+        opened(plan, emulator)
     assert hint in caught.value.hint
-    assert not shim.blocks
+    assert not emulator.blocks
 
 
-def test_memory_that_is_not_in_one_piece(shim: ShimDriver, monkeypatch: Any) -> None:
+def test_memory_that_is_not_in_one_piece(emulator: EmulatorDriver, monkeypatch: Any) -> None:
     def refuse(count: int) -> int:
         raise MemoryError
 
-    monkeypatch.setattr(shim, "allocate", refuse)
+    monkeypatch.setattr(emulator, "allocate", refuse)
     with pytest.raises(ResourceLimitError, match=r"has no 0\.00 GiB in one piece"):
-        opened(copying_plan([COPY]), shim)
+        opened(copying_plan([COPY]), emulator)
 
 
-def test_memory_that_the_host_can_not_pin(shim: ShimDriver, monkeypatch: Any) -> None:
+def test_memory_that_the_host_can_not_pin(emulator: EmulatorDriver, monkeypatch: Any) -> None:
     def refuse(count: int) -> Any:
         raise MemoryError
 
-    monkeypatch.setattr(shim, "pinned", refuse)
+    monkeypatch.setattr(emulator, "pinned", refuse)
     with pytest.raises(ResourceLimitError, match=r"no 0\.00 GiB of memory to pin for messages"):
-        opened(copying_plan([COPY]), shim)
+        opened(copying_plan([COPY]), emulator)
 
 
 # What fails
@@ -343,9 +348,9 @@ def test_memory_that_the_host_can_not_pin(shim: ShimDriver, monkeypatch: Any) ->
 def failing(name: str, calls: int) -> Callable[..., None]:
     """A method of a stream, the last of so many calls of which fails."""
     left = [calls]
-    real = getattr(ShimStream, name)
+    real = getattr(EmulatorStream, name)
 
-    def call(self: ShimStream, *args: Any) -> None:
+    def call(self: EmulatorStream, *args: Any) -> None:
         left[0] -= 1
         if left[0] == 0:
             raise DriverFault("unspecified launch failure")
@@ -354,27 +359,27 @@ def failing(name: str, calls: int) -> Callable[..., None]:
     return call
 
 
-def test_a_kernel_that_does_not_start_is_named(shim: ShimDriver, monkeypatch: Any) -> None:
+def test_a_kernel_that_does_not_start_is_named(emulator: EmulatorDriver, monkeypatch: Any) -> None:
     plan = copying_plan([fill(1, 0, layer=1), COPY, fill(1, 0, layer=1)], params=[7])
-    device = opened(plan, shim)
-    monkeypatch.setattr(ShimStream, "launch", failing("launch", 3))
+    device = opened(plan, emulator)
+    monkeypatch.setattr(EmulatorStream, "launch", failing("launch", 3))
     with pytest.raises(DeviceError) as caught:
         device.run(0, 3, 1)
     assert caught.value.message == (
-        "alice's host shim failed in step 2 (fill of layer relu1): unspecified launch failure."
+        "alice's host emulator failed in step 2 (fill of layer relu1): unspecified launch failure."
     )
     assert caught.value.exit_code == 7
     device.close()  # a card that failed takes no more orders
-    assert shim.blocks
+    assert emulator.blocks
 
 
 def test_a_kernel_that_fails_later_is_named_with_its_stretch(
-    shim: ShimDriver, monkeypatch: Any
+    emulator: EmulatorDriver, monkeypatch: Any
 ) -> None:
     plan = copying_plan([fill(1, 0, layer=1), COPY], params=[7])
-    device = opened(plan, shim)
+    device = opened(plan, emulator)
     device.run(0, 2, 1)
-    monkeypatch.setattr(ShimStream, "record", failing("record", 1))
+    monkeypatch.setattr(EmulatorStream, "record", failing("record", 1))
     with pytest.raises(DeviceError) as caught:
         device.finish()
     assert "one of step 0 (fill of layer relu1) to step 1 (copy of layer conv1)" in str(
@@ -383,22 +388,24 @@ def test_a_kernel_that_fails_later_is_named_with_its_stretch(
     assert "CUDA_LAUNCH_BLOCKING=1" in caught.value.hint
 
 
-def test_a_card_that_fails_while_it_is_made_ready(shim: ShimDriver, monkeypatch: Any) -> None:
+def test_a_card_that_fails_while_it_is_made_ready(
+    emulator: EmulatorDriver, monkeypatch: Any
+) -> None:
     def fail() -> int:
         raise DriverFault("cuMemGetInfo failed: unknown error")
 
-    monkeypatch.setattr(shim, "free_bytes", fail)
-    with pytest.raises(DeviceError, match="The host shim failed: cuMemGetInfo failed"):
-        opened(copying_plan([COPY]), shim)
+    monkeypatch.setattr(emulator, "free_bytes", fail)
+    with pytest.raises(DeviceError, match="The host emulator failed: cuMemGetInfo failed"):
+        opened(copying_plan([COPY]), emulator)
 
 
-def test_keys_are_the_plans(shim: ShimDriver) -> None:
-    made = CudaProgram.prepared(copying_plan([COPY], keys=(("alice",),)), "alice", shim)
+def test_keys_are_the_plans(emulator: EmulatorDriver) -> None:
+    made = CudaProgram.prepared(copying_plan([COPY], keys=(("alice",),)), "alice", emulator)
     with pytest.raises(AssertionError, match="other keys"):
         CudaDevice(made, bytes(32))
 
 
-def test_a_card_that_fails_before_any_step(shim: ShimDriver, monkeypatch: Any) -> None:
-    monkeypatch.setattr(ShimStream, "clear", failing("clear", 1))
-    with pytest.raises(DeviceError, match="The host shim failed: unspecified"):
-        opened(copying_plan([COPY]), shim)
+def test_a_card_that_fails_before_any_step(emulator: EmulatorDriver, monkeypatch: Any) -> None:
+    monkeypatch.setattr(EmulatorStream, "clear", failing("clear", 1))
+    with pytest.raises(DeviceError, match="The host emulator failed: unspecified"):
+        opened(copying_plan([COPY]), emulator)

@@ -21,8 +21,8 @@ from veilgraph.kernels.gemm import limbs
 from veilgraph.kernels.matmul import cuda as matmul
 from veilgraph.runtime.devices.choose import ready
 from veilgraph.runtime.devices.cuda.device import CudaDevice
+from veilgraph.runtime.devices.cuda.emulator_driver import EMULATOR, EmulatorDriver
 from veilgraph.runtime.devices.cuda.program import CudaProgram, sources
-from veilgraph.runtime.devices.cuda.shim_driver import SHIM, ShimDriver
 
 TILES = {name: tile for name, tile in limbs.NAMES.items() if name in ("flat", "small", "group_64")}
 
@@ -82,8 +82,8 @@ def plan_of_words(
     return plan
 
 
-def joined(plan: Plan, shim: ShimDriver) -> list[tuple[int, int]]:
-    made = CudaProgram.laid_out(plan, "alice", shim, {})
+def joined(plan: Plan, emulator: EmulatorDriver) -> list[tuple[int, int]]:
+    made = CudaProgram.laid_out(plan, "alice", emulator, {})
     return [(each.product, each.follower) for each in made.epilogues]
 
 
@@ -92,24 +92,24 @@ def joined(plan: Plan, shim: ShimDriver) -> list[tuple[int, int]]:
     "shape", [(1, 1, 1, 40), (2, 3, 43, 70), (3, 5, 64, 65), (1, 131, 60, 33), (1, 20, 140, 33)]
 )
 def test_memory_is_as_on_the_cpu(
-    shim: ShimDriver, word: int, shape: tuple[int, int, int, int]
+    emulator: EmulatorDriver, word: int, shape: tuple[int, int, int, int]
 ) -> None:
     """Odd columns, and rows and columns beyond a tile: nothing beside the output is touched."""
     plan = plan_of_words(shape, word)
-    assert joined(plan, shim) == [(0, 1)]
-    device = CudaDevice(CudaProgram.prepared(plan, "alice", shim), KEY)
+    assert joined(plan, emulator) == [(0, 1)]
+    device = CudaDevice(CudaProgram.prepared(plan, "alice", emulator), KEY)
     expected = ready("cpu", plan, "alice").open(KEY)
-    before = shim.launches
+    before = emulator.launches
     for seed in range(2):
         found = memory(plan, device, seed)
         np.testing.assert_array_equal(found, memory(plan, expected, seed))
-    assert shim.launches - before == 2
+    assert emulator.launches - before == 2
 
 
-def test_results_may_lie_where_sums_would(shim: ShimDriver) -> None:
+def test_results_may_lie_where_sums_would(emulator: EmulatorDriver) -> None:
     plan = plan_of_words(to=0)
-    assert joined(plan, shim) == [(0, 1)]
-    devices = (CudaDevice(CudaProgram.prepared(plan, "alice", shim), KEY),)
+    assert joined(plan, emulator) == [(0, 1)]
+    devices = (CudaDevice(CudaProgram.prepared(plan, "alice", emulator), KEY),)
     expected = ready("cpu", plan, "alice").open(KEY)
     for device in (*devices, expected):
         memory(plan, device, 4)
@@ -129,14 +129,14 @@ OTHERS: dict[str, dict[str, Any]] = {
 
 
 @pytest.mark.parametrize("name", OTHERS)
-def test_where_sums_are_stored(shim: ShimDriver, name: str) -> None:
+def test_where_sums_are_stored(emulator: EmulatorDriver, name: str) -> None:
     more, *_ = [list(OTHERS[name].get("more", ()))]
     fields = {key: value for key, value in OTHERS[name].items() if key != "more"}
-    assert joined(plan_of_words((1, 5, 7, 70), 64, *more, **fields), shim) == []
+    assert joined(plan_of_words((1, 5, 7, 70), 64, *more, **fields), emulator) == []
 
 
-def test_packed_results_are_stored_by_warps(shim: ShimDriver) -> None:
-    assert joined(plan_of(params=of_words(35, 64)), shim) == []
+def test_packed_results_are_stored_by_warps(emulator: EmulatorDriver) -> None:
+    assert joined(plan_of(params=of_words(35, 64)), emulator) == []
 
 
 def test_sums_that_go_on_are_stored() -> None:
@@ -161,10 +161,10 @@ def test_sums_that_go_on_are_stored() -> None:
 
 
 @pytest.mark.parametrize("in_one_part", ["small"], indirect=True)
-def test_what_is_compiled_ahead_is_enough(shim: ShimDriver) -> None:
+def test_what_is_compiled_ahead_is_enough(emulator: EmulatorDriver) -> None:
     plan = plan_of_words()
-    made = CudaProgram.laid_out(plan, "alice", shim, {})
-    ahead = {source.digest for source in sources(plan.party("alice"), 0, SHIM.arch)}
+    made = CudaProgram.laid_out(plan, "alice", emulator, {})
+    ahead = {source.digest for source in sources(plan.party("alice"), 0, EMULATOR.arch)}
     needed = {source.digest for source in made.sources}
     assert any("followed" in each.launch.entry for each in made.epilogues)
     assert needed <= ahead
@@ -174,12 +174,12 @@ def test_what_is_compiled_ahead_is_enough(shim: ShimDriver) -> None:
 @pytest.mark.parametrize("ring", [32, 40, 64])
 @pytest.mark.parametrize(("op", "batch"), [("matmul", 1), ("matmul", 8), ("conv", 1), ("conv", 8)])
 def test_whole_products(
-    shim: ShimDriver, monkeypatch: pytest.MonkeyPatch, ring: int, op: str, batch: int
+    emulator: EmulatorDriver, monkeypatch: pytest.MonkeyPatch, ring: int, op: str, batch: int
 ) -> None:
     """The wire is that of parties on the CPU, and one of them has a product that ends in what
     follows where its results are whole words, as messages of 40 bits need not be."""
     plan = layer_plan("rep3", op, ring, batch, bits=0)
-    made = [CudaProgram.laid_out(plan, party, shim, {}) for party in plan.manifest.parties]
+    made = [CudaProgram.laid_out(plan, party, emulator, {}) for party in plan.manifest.parties]
     assert ring == 40 or any(each.epilogues for each in made)
-    monkeypatch.setenv("XDG_CACHE_HOME", str(shim._folder))
+    monkeypatch.setenv("XDG_CACHE_HOME", str(emulator._folder))
     check_layer(plan, op, batch)

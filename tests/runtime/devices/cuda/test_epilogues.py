@@ -25,8 +25,8 @@ from veilgraph.kernels.matmul import cuda as matmul
 from veilgraph.kernels.matmul.residues import by_residues
 from veilgraph.runtime.devices.choose import ready
 from veilgraph.runtime.devices.cuda.device import CudaDevice
+from veilgraph.runtime.devices.cuda.emulator_driver import EMULATOR, EmulatorDriver
 from veilgraph.runtime.devices.cuda.program import CudaProgram, sources
-from veilgraph.runtime.devices.cuda.shim_driver import SHIM, ShimDriver
 
 KEY = bytes(range(16))
 PLACE = 1 << 16  # bytes of each operand's place
@@ -145,25 +145,25 @@ def memory(plan: Plan, device: Any, seed: int) -> np.ndarray[Any, np.dtype[np.ui
 @pytest.mark.parametrize("word", [32, 64])
 @pytest.mark.parametrize("shape", [(1, 1, 1, 40), (2, 3, 43, 70), (3, 5, 64, 65), (1, 1, 129, 33)])
 def test_memory_is_as_on_the_cpu(
-    shim: ShimDriver, word: int, shape: tuple[int, int, int, int]
+    emulator: EmulatorDriver, word: int, shape: tuple[int, int, int, int]
 ) -> None:
-    check_joined(plan_of(shape, word), shim)
+    check_joined(plan_of(shape, word), emulator)
 
 
 @pytest.mark.parametrize("word", [32, 64])
 @pytest.mark.parametrize("groups", [1, 3])
 def test_memory_is_as_on_the_cpu_after_a_convolution(
-    shim: ShimDriver, word: int, groups: int
+    emulator: EmulatorDriver, word: int, groups: int
 ) -> None:
     """Images with gaps between rows, of two phases."""
     shapes = (2, 12, 5, 4), (2, 12, 9, 7), (12, 12 // groups, 3, 3)
     params = Params(word, 2, 2, 1, 1, groups=groups).values()
-    check_joined(plan_with("conv2d", [int(value) for value in params], shapes, word), shim)
+    check_joined(plan_with("conv2d", [int(value) for value in params], shapes, word), emulator)
 
 
-def check_joined(plan: Plan, shim: ShimDriver) -> None:
+def check_joined(plan: Plan, emulator: EmulatorDriver) -> None:
     """The product's sums are made by the program that follows, and all else is as on the CPU."""
-    made = CudaProgram.prepared(plan, "alice", shim)
+    made = CudaProgram.prepared(plan, "alice", emulator)
     assert [(each.product, each.follower) for each in made.epilogues] == [(0, 1)]
     device = CudaDevice(made, KEY)
     expected = ready("cpu", plan, "alice").open(KEY)
@@ -172,13 +172,13 @@ def check_joined(plan: Plan, shim: ShimDriver) -> None:
         np.testing.assert_array_equal(found, memory(plan, expected, seed))
 
 
-def test_a_launch_less_where_both_steps_are_run(shim: ShimDriver) -> None:
+def test_a_launch_less_where_both_steps_are_run(emulator: EmulatorDriver) -> None:
     """Each by itself leaves the sums where the plan says."""
     plan = plan_of()
-    device = CudaDevice(CudaProgram.prepared(plan, "alice", shim), KEY)
-    together, before = memory(plan, device, 1), shim.launches
+    device = CudaDevice(CudaProgram.prepared(plan, "alice", emulator), KEY)
+    together, before = memory(plan, device, 1), emulator.launches
     device.run(0, 1, 3)
-    assert shim.launches == before + before
+    assert emulator.launches == before + before
     sums = device.copy_out((0, 8 * 35)).view(np.uint64).reshape(5, 7)
     left = device.copy_out((PLACE, 8 * 350)).view(np.uint64).reshape(5, 70)
     right = device.copy_out((2 * PLACE, 8 * 490)).view(np.uint64).reshape(70, 7)
@@ -207,34 +207,34 @@ OTHERS = {
 
 
 @pytest.mark.parametrize("fields", OTHERS.values(), ids=OTHERS)
-def test_where_sums_are_stored(shim: ShimDriver, fields: dict[str, Any]) -> None:
-    made = CudaProgram.laid_out(plan_of(**fields), "alice", shim, {})
+def test_where_sums_are_stored(emulator: EmulatorDriver, fields: dict[str, Any]) -> None:
+    made = CudaProgram.laid_out(plan_of(**fields), "alice", emulator, {})
     assert not [each for each in made.epilogues if each.product == 0]
 
 
-def test_a_step_between_that_needs_no_scratch_memory(shim: ShimDriver) -> None:
+def test_a_step_between_that_needs_no_scratch_memory(emulator: EmulatorDriver) -> None:
     """Sums wait in scratch memory; what is written over them later ends them."""
     other = step("fill", first_buffer=7, buffer_count=1, param_count=1)
     over = step("fill", first_buffer=0, buffer_count=1, param_count=1)
     plan = plan_of(between=[other], after=[over, COPY_OUT])
-    made = CudaProgram.prepared(plan, "alice", shim)
+    made = CudaProgram.prepared(plan, "alice", emulator)
     assert [(each.product, each.follower) for each in made.epilogues] == [(0, 2)]
     found = memory(plan, CudaDevice(made, KEY), 5)
     np.testing.assert_array_equal(found, memory(plan, ready("cpu", plan, "alice").open(KEY), 5))
 
 
 def test_what_is_compiled_ahead_is_enough_for_any_card(
-    shim: ShimDriver, monkeypatch: pytest.MonkeyPatch
+    emulator: EmulatorDriver, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Be their multiprocessors too few to cut the depth, or what lies between in the way or not."""
     monkeypatch.undo()
     for between in ((), (ELSEWHERE,)):
         plan = plan_of((1, 5, 7, 512), 32, between)
-        ahead = {source.digest for source in sources(plan.party("alice"), 0, SHIM.arch)}
+        ahead = {source.digest for source in sources(plan.party("alice"), 0, EMULATOR.arch)}
         joined = set()
         for multiprocessors in (1, 2, 132):
-            card = replace(SHIM, multiprocessors=multiprocessors)
-            made = CudaProgram.laid_out(plan, "alice", ShimDriver(shim._folder, card), {})
+            card = replace(EMULATOR, multiprocessors=multiprocessors)
+            made = CudaProgram.laid_out(plan, "alice", EmulatorDriver(emulator._folder, card), {})
             joined.add(len(made.epilogues))
             needed = {source.digest for source in made.sources}
             assert needed <= ahead
@@ -244,11 +244,16 @@ def test_what_is_compiled_ahead_is_enough_for_any_card(
 @pytest.mark.parametrize(("suite", "ring"), [("rep3", 32), ("rep3", 64), ("additive", 40)])
 @pytest.mark.parametrize(("op", "batch"), [("matmul", 1), ("matmul", 8), ("conv", 1), ("conv", 8)])
 def test_whole_layers(
-    shim: ShimDriver, monkeypatch: pytest.MonkeyPatch, suite: str, ring: int, op: str, batch: int
+    emulator: EmulatorDriver,
+    monkeypatch: pytest.MonkeyPatch,
+    suite: str,
+    ring: int,
+    op: str,
+    batch: int,
 ) -> None:
     """The wire is that of parties on the CPU, and some of them have sums made by what follows."""
     plan = layer_plan(suite, op, ring, batch)
-    made = [CudaProgram.laid_out(plan, party, shim, {}) for party in plan.manifest.parties]
+    made = [CudaProgram.laid_out(plan, party, emulator, {}) for party in plan.manifest.parties]
     assert any(each.epilogues for each in made)
-    monkeypatch.setenv("XDG_CACHE_HOME", str(shim._folder))
+    monkeypatch.setenv("XDG_CACHE_HOME", str(emulator._folder))
     check_layer(plan, op, batch)

@@ -14,7 +14,7 @@ from veilgraph.ir.plan.tables import Plan
 from veilgraph.kernels.fused.declaration import instruction, program
 from veilgraph.kernels.fused.instructions import Op
 from veilgraph.runtime.devices.cuda.driver import Driver, DriverFault
-from veilgraph.runtime.devices.cuda.shim_driver import ShimDriver, ShimStream
+from veilgraph.runtime.devices.cuda.emulator_driver import EmulatorDriver, EmulatorStream
 from veilgraph.runtime.randomness import elements
 
 COPY = step("copy", first_buffer=0)  # from the second place to the first
@@ -45,40 +45,40 @@ def drawn(run: int) -> list[int]:
 # How many
 
 
-def test_what_comes_again_is_one_launch(shim: ShimDriver) -> None:
-    device = opened(filling_plan(), shim)
+def test_what_comes_again_is_one_launch(emulator: EmulatorDriver) -> None:
+    device = opened(filling_plan(), emulator)
     device.run(0, 3, 1)
-    assert (shim.launches, shim.replays) == (3, 0)
+    assert (emulator.launches, emulator.replays) == (3, 0)
     for run in (2, 3, 4):
         device.run(0, 3, run)
-        assert (shim.launches, shim.replays) == (3, run - 1)
+        assert (emulator.launches, emulator.replays) == (3, run - 1)
     found = whole(device, filling_plan())
     assert (found[: 2 * COUNT] == np.repeat([7, 9], COUNT)).all()
 
 
-def test_one_launch_needs_no_graph(shim: ShimDriver) -> None:
-    device = opened(filling_plan(), shim)
+def test_one_launch_needs_no_graph(emulator: EmulatorDriver) -> None:
+    device = opened(filling_plan(), emulator)
     for run in (1, 2, 3):
         device.run(1, 2, run)
-    assert (shim.launches, shim.replays) == (3, 0)
+    assert (emulator.launches, emulator.replays) == (3, 0)
 
 
-def test_graphs_may_be_left_out(shim: ShimDriver) -> None:
-    device = opened(filling_plan(), shim, graphs=False)
+def test_graphs_may_be_left_out(emulator: EmulatorDriver) -> None:
+    device = opened(filling_plan(), emulator, graphs=False)
     for run in (1, 2, 3):
         device.run(0, 3, run)
-    assert (shim.launches, shim.replays) == (9, 0)
+    assert (emulator.launches, emulator.replays) == (9, 0)
 
 
-def test_a_trace_has_each_step_all_the_same(shim: ShimDriver) -> None:
-    device = opened(filling_plan(), shim)
+def test_a_trace_has_each_step_all_the_same(emulator: EmulatorDriver) -> None:
+    device = opened(filling_plan(), emulator)
     device.run(0, 3, 1)
     device.run(0, 3, 2)
     device.trace()
     device.run(0, 3, 3)
     device.finish()
     assert [span[0] for span in device.spans] == [0, 1, 2]
-    assert (shim.launches, shim.replays) == (6, 1)
+    assert (emulator.launches, emulator.replays) == (6, 1)
 
 
 # What they compute
@@ -111,9 +111,9 @@ def test_inferences_may_follow_each_other_unwaited_for(driver: Driver) -> None:
     assert whole(device, plan)[:COUNT].tolist() == drawn(5)
 
 
-def test_numbers_that_would_come_again_are_refused(shim: ShimDriver) -> None:
+def test_numbers_that_would_come_again_are_refused(emulator: EmulatorDriver) -> None:
     """A counter block has 32 bits for them: beyond that, masks would repeat."""
-    device = opened(drawing_plan(), shim)
+    device = opened(drawing_plan(), emulator)
     with pytest.raises(SecurityAbort, match="would repeat the randomness"):
         device.run(0, 1, 1 << 32)
 
@@ -121,11 +121,11 @@ def test_numbers_that_would_come_again_are_refused(shim: ShimDriver) -> None:
 # How they end
 
 
-def test_closing_lets_go_of_them(shim: ShimDriver, monkeypatch: Any) -> None:
+def test_closing_lets_go_of_them(emulator: EmulatorDriver, monkeypatch: Any) -> None:
     made = []
-    real = shim.graph
-    monkeypatch.setattr(shim, "graph", lambda launches: made.append(real(launches)) or made[-1])
-    device = opened(filling_plan(), shim)
+    real = emulator.graph
+    monkeypatch.setattr(emulator, "graph", lambda launches: made.append(real(launches)) or made[-1])
+    device = opened(filling_plan(), emulator)
     for run in (1, 2, 3):
         device.run(0, 3, run)
         device.run(0, 2, run)
@@ -135,21 +135,23 @@ def test_closing_lets_go_of_them(shim: ShimDriver, monkeypatch: Any) -> None:
     assert all(graph.closed for graph in made)
 
 
-def test_a_graph_that_fails_is_named_with_its_stretch(shim: ShimDriver, monkeypatch: Any) -> None:
-    device = opened(filling_plan(), shim)
+def test_a_graph_that_fails_is_named_with_its_stretch(
+    emulator: EmulatorDriver, monkeypatch: Any
+) -> None:
+    device = opened(filling_plan(), emulator)
     device.run(0, 3, 1)
 
-    def refuse(self: ShimStream, graph: object) -> None:
+    def refuse(self: EmulatorStream, graph: object) -> None:
         raise DriverFault("unspecified launch failure")
 
-    monkeypatch.setattr(ShimStream, "replay", refuse)
+    monkeypatch.setattr(EmulatorStream, "replay", refuse)
     with pytest.raises(DeviceError, match=r"one of step 0 \(fill.*\) to step 2 \(fill") as caught:
         device.run(0, 3, 2)
     assert ",no-graphs" in caught.value.hint
 
 
-def test_memory_has_room_for_all(shim: ShimDriver) -> None:
+def test_memory_has_room_for_all(emulator: EmulatorDriver) -> None:
     """The arena, what the session has on the card, and no constants and no scratch."""
-    device = opened(drawing_plan(), shim)
-    assert sorted(len(block) for block in shim.blocks) == [1, 1, 1, 16 + 176, 4 * BYTES]
+    device = opened(drawing_plan(), emulator)
+    assert sorted(len(block) for block in emulator.blocks) == [1, 1, 1, 16 + 176, 4 * BYTES]
     device.close()

@@ -1,4 +1,4 @@
-"""Long messages of a device on the shim: parts in their order, and bytes that are the CPU's."""
+"""Long messages of a device on the emulator: parts in their order, and bytes that are the CPU's."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ from veilgraph.ir.plan.tables import ROUND, Phase, Plan
 from veilgraph.runtime.devices.choose import ready
 from veilgraph.runtime.devices.cuda import staging
 from veilgraph.runtime.devices.cuda.driver import Driver
+from veilgraph.runtime.devices.cuda.emulator_driver import EmulatorDriver
 from veilgraph.runtime.devices.cuda.long_rounds import StagedLongRound
-from veilgraph.runtime.devices.cuda.shim_driver import ShimDriver
 from veilgraph.runtime.devices.interface import Piece
 from veilgraph.runtime.party import Party
 from veilgraph.runtime.phases import LongTurn
 
-SHIM, CPU = "host-shim", "cpu"
+EMULATOR, CPU = "host-emulator", "cpu"
 ELEMENTS = 9000
 
 
@@ -62,21 +62,23 @@ def test_parts_are_there_in_the_order_of_their_steps(plan: Plan, driver: Driver)
         assert found == {1: {5}, 2: {5}, 3: {6}, 4: {6}}
 
 
-def test_a_part_waits_for_no_later_step(plan: Plan, shim: ShimDriver, monkeypatch: Any) -> None:
+def test_a_part_waits_for_no_later_step(
+    plan: Plan, emulator: EmulatorDriver, monkeypatch: Any
+) -> None:
     """On a driver that works as late as it may, the first part is there after its step alone."""
     called: list[int] = []
-    real = shim.runner.call
+    real = emulator.runner.call
     monkeypatch.setattr(
-        shim.runner, "call", lambda *args: called.append(len(called)) or real(*args)
+        emulator.runner, "call", lambda *args: called.append(len(called)) or real(*args)
     )
-    device = opened(plan, shim)
+    device = opened(plan, emulator)
     made = device.long_round(0, 2, [send(0, BYTES, 0), send(BYTES, BYTES, 1)], [])
     made.begin(1)
     assert [len(called) for _ in made.parts()] == [1, 1, 2, 2]
 
 
-def test_what_two_peers_get_is_copied_once(plan: Plan, shim: ShimDriver) -> None:
-    device = opened(plan, shim)
+def test_what_two_peers_get_is_copied_once(plan: Plan, emulator: EmulatorDriver) -> None:
+    device = opened(plan, emulator)
     pieces = [send(0, BYTES, 0), send(0, BYTES, 0, peer=2), send(0, BYTES // 2, 0, peer=3)]
     made = device.long_round(0, 2, pieces, [])
     assert [n for _, n in made.sends[1]] == [n for _, n in made.sends[2]]
@@ -122,10 +124,10 @@ def test_the_last_rounds_messages_have_left_when_the_next_begins(
 
 
 def test_a_long_round_may_be_larger_than_none_of_its_program(
-    plan: Plan, shim: ShimDriver, monkeypatch: Any
+    plan: Plan, emulator: EmulatorDriver, monkeypatch: Any
 ) -> None:
     monkeypatch.setattr("veilgraph.runtime.devices.cuda.device.PIECE_BYTES", 0)
-    device = opened(plan, shim)
+    device = opened(plan, emulator)
     with pytest.raises(AssertionError, match="larger than those of its program"):
         device.long_round(0, 2, [send(0, 8 * BYTES, 0)], [])
 
@@ -134,9 +136,9 @@ def test_a_long_round_may_be_larger_than_none_of_its_program(
 
 
 @pytest.fixture
-def long_plan(shim_folder: Path, monkeypatch: pytest.MonkeyPatch) -> Plan:
+def long_plan(emulator_folder: Path, monkeypatch: pytest.MonkeyPatch) -> Plan:
     """Of messages that count as long, in pieces of several steps and parts of them."""
-    monkeypatch.setenv("XDG_CACHE_HOME", str(shim_folder))
+    monkeypatch.setenv("XDG_CACHE_HOME", str(emulator_folder))
     monkeypatch.setattr("veilgraph.passes.plan.cut_messages.PIECE_BYTES", 1 << 13)
     monkeypatch.setattr("veilgraph.passes.plan.assign_buffers.LARGE_MESSAGE_BYTES", 1 << 14)
     monkeypatch.setattr("veilgraph.runtime.phases.LARGE_MESSAGE_BYTES", 1 << 14)
@@ -157,7 +159,7 @@ def infer(party: Party) -> Any:
     return party.infer({tensor.name: values for tensor in party.program.inputs})
 
 
-@pytest.mark.parametrize("devices", [(SHIM, CPU, SHIM), (CPU, SHIM, CPU)])
+@pytest.mark.parametrize("devices", [(EMULATOR, CPU, EMULATOR), (CPU, EMULATOR, CPU)])
 def test_long_messages_between_devices(
     long_plan: Plan, devices: Sequence[str], tmp_path: Path, monkeypatch: Any
 ) -> None:
@@ -175,11 +177,11 @@ def test_long_messages_between_devices(
     expected = np.maximum(np.arange(ELEMENTS) - ELEMENTS / 2, 0) / 16
     for answer, _ in done[1]:
         np.testing.assert_array_equal(answer["y"], expected)
-    assert len(turns) >= 3 * devices.count(SHIM)
+    assert len(turns) >= 3 * devices.count(EMULATOR)
 
 
 def test_a_trace_has_long_rounds(long_plan: Plan, tmp_path: Path) -> None:
-    parties = session((SHIM, CPU, CPU), tmp_path, long_plan)
+    parties = session((EMULATOR, CPU, CPU), tmp_path, long_plan)
 
     def act(party: Party) -> Any:
         with party:
@@ -197,7 +199,7 @@ def test_a_trace_has_long_rounds(long_plan: Plan, tmp_path: Path) -> None:
 
 
 def test_a_peer_that_goes_is_named(long_plan: Plan, tmp_path: Path) -> None:
-    parties = session((SHIM, CPU, CPU), tmp_path, long_plan)
+    parties = session((EMULATOR, CPU, CPU), tmp_path, long_plan)
 
     def act(party: Party) -> Any:
         with party:
@@ -220,7 +222,7 @@ def test_a_card_that_fails_in_a_long_round_ends_it_for_all(
         raise DeviceError("The card failed.")
 
     monkeypatch.setattr(StagedLongRound, "parts", fail)
-    parties = session((SHIM, CPU, CPU), tmp_path, long_plan)
+    parties = session((EMULATOR, CPU, CPU), tmp_path, long_plan)
 
     def act(party: Party) -> Any:
         with party:

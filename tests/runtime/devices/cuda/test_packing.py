@@ -20,9 +20,9 @@ from veilgraph.kernels import KERNELS
 from veilgraph.kernels.matmul import cuda as matmul
 from veilgraph.kernels.matmul.residues import by_residues
 from veilgraph.runtime.devices.cuda.device import CudaDevice
+from veilgraph.runtime.devices.cuda.emulator_driver import EMULATOR, EmulatorDriver
 from veilgraph.runtime.devices.cuda.packing import Freshness, Places, fixed_buffers
 from veilgraph.runtime.devices.cuda.program import CudaProgram, needed_bytes
-from veilgraph.runtime.devices.cuda.shim_driver import SHIM, ShimDriver
 
 COPY = step("copy", first_buffer=3, phase=Phase.SETUP)  # makes the right factor
 PRODUCT = step("matmul", buffer_count=3, param_count=1, phase=Phase.ONLINE)
@@ -112,28 +112,28 @@ def test_places() -> None:
 
 @pytest.mark.parametrize(("way", "launches"), [(by_residues, 3), (matmul.by_limbs, 1)])
 def test_weights_are_packed_once(
-    shim: ShimDriver, monkeypatch: pytest.MonkeyPatch, way: Any, launches: int
+    emulator: EmulatorDriver, monkeypatch: pytest.MonkeyPatch, way: Any, launches: int
 ) -> None:
     """The first inference has a launch more."""
     monkeypatch.setattr(matmul, "launches", way)
     rng = np.random.default_rng(1)
-    device = opened(plan_of([COPY, PRODUCT]), shim, graphs=False)
+    device = opened(plan_of([COPY, PRODUCT]), emulator, graphs=False)
     weights = random(rng, 20, 2)
     device.copy_in(SOURCE, weights)
     device.run(0, 1, 0)
     found = []
     for _ in range(3):
-        left, before = random(rng, 3, 20), shim.launches
+        left, before = random(rng, 3, 20), emulator.launches
         np.testing.assert_array_equal(answer(device, left), left @ weights)
-        found.append(shim.launches - before)
+        found.append(emulator.launches - before)
     assert found == [launches + 1, launches, launches]
 
 
 @pytest.mark.usefixtures("by_way")
 @pytest.mark.parametrize("how", ["copied in", "made by setup", "received"])
-def test_weights_that_change_are_packed_again(shim: ShimDriver, how: str) -> None:
+def test_weights_that_change_are_packed_again(emulator: EmulatorDriver, how: str) -> None:
     rng = np.random.default_rng(2)
-    device = opened(plan_of([COPY, PRODUCT]), shim)
+    device = opened(plan_of([COPY, PRODUCT]), emulator)
     left = random(rng, 3, 20)
     answer(device, left)
     weights = random(rng, 20, 2)
@@ -163,16 +163,16 @@ def test_what_is_written_elsewhere_keeps_it_fresh() -> None:
 
 
 @pytest.mark.usefixtures("by_way")
-def test_packed_memory_counts_and_is_cleared(shim: ShimDriver) -> None:
+def test_packed_memory_counts_and_is_cleared(emulator: EmulatorDriver) -> None:
     plan = plan_of([COPY, PRODUCT])
-    made = CudaProgram.prepared(plan, "alice", shim)
+    made = CudaProgram.prepared(plan, "alice", emulator)
     assert made.laid.bytes > 0
     assert made.laid.beside_bytes == made.laid.scratch_bytes + made.laid.bytes
     device = CudaDevice(made, b"")
     device.copy_in(SOURCE, random(np.random.default_rng(3), 20, 2))
     device.run(0, 1, 0)
     answer(device, np.ones((3, 20), np.uint64))
-    packed = next(block for block in shim.blocks if len(block) == made.laid.bytes)
+    packed = next(block for block in emulator.blocks if len(block) == made.laid.bytes)
     assert packed.any()
     device.close()
     assert not packed.any()
@@ -180,17 +180,17 @@ def test_packed_memory_counts_and_is_cleared(shim: ShimDriver) -> None:
 
 @pytest.mark.parametrize("by_way", [matmul.by_limbs], ids=["limbs"], indirect=True)
 @pytest.mark.usefixtures("by_way")
-def test_a_card_without_the_memory_packs_nothing(shim_folder: Path) -> None:
+def test_a_card_without_the_memory_packs_nothing(emulator_folder: Path) -> None:
     """Limbs come on top of a product's memory; residues of one product in place of scratch."""
     plan = plan_of([COPY, PRODUCT])
     alice = plan.party("alice")
-    made = CudaProgram.prepared(plan, "alice", ShimDriver(shim_folder))
+    made = CudaProgram.prepared(plan, "alice", EmulatorDriver(emulator_folder))
     plain = CudaProgram.prepared(plan_of([COPY, PRODUCT], KEPT_RIGHT[:0]), "alice", made.driver)
     enough, little = (needed_bytes(plan, alice, m.laid.beside_bytes) for m in (made, plain))
     assert little < enough
     found = [
         CudaProgram.prepared(
-            plan, "alice", ShimDriver(shim_folder, replace(SHIM, memory_bytes=free))
+            plan, "alice", EmulatorDriver(emulator_folder, replace(EMULATOR, memory_bytes=free))
         ).laid.bytes
         for free in (enough, enough - 1)
     ]
@@ -201,14 +201,14 @@ def test_a_card_without_the_memory_packs_nothing(shim_folder: Path) -> None:
 
 
 @pytest.fixture
-def cache(shim_folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("XDG_CACHE_HOME", str(shim_folder))
+def cache(emulator_folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(emulator_folder))
 
 
 DEVICES = {
-    "alone": ("host-shim",) * 3,
-    "beside the CPU": ("cpu", "host-shim", "cpu"),
-    "in turns": [mixed(lambda count: [step % 2 for step in range(count)], "host-shim")] * 3,
+    "alone": ("host-emulator",) * 3,
+    "beside the CPU": ("cpu", "host-emulator", "cpu"),
+    "in turns": [mixed(lambda count: [step % 2 for step in range(count)], "host-emulator")] * 3,
 }
 
 

@@ -25,20 +25,20 @@ from veilgraph.kernels.matmul.residues import by_residues
 from veilgraph.runtime.devices.choose import ready
 from veilgraph.runtime.devices.cuda.cards import Card
 from veilgraph.runtime.devices.cuda.device import CudaDevice, CudaReady
+from veilgraph.runtime.devices.cuda.emulator_driver import EmulatorDriver
 from veilgraph.runtime.devices.cuda.program import CudaProgram
-from veilgraph.runtime.devices.cuda.shim_driver import ShimDriver
 from veilgraph.runtime.devices.heterogeneous import MixedReady
 
 WAYS = {"limbs": matmul.by_limbs, "residues": by_residues}
 PLACE = 1 << 16  # bytes of each operand's place
-HOPPER = Card("shim of a Hopper", "sm_90", multiprocessors=2, memory_bytes=4 << 30)
+HOPPER = Card("emulator of a Hopper", "sm_90", multiprocessors=2, memory_bytes=4 << 30)
 OUT, LEFT, ONE, OTHER, SUM, RIGHT, SECOND, SPARE = (PLACE * i for i in range(8))
 
 
 @pytest.fixture
-def shim(shim_folder: Path) -> ShimDriver:
+def emulator(emulator_folder: Path) -> EmulatorDriver:
     """Of a card with the shared memory that sums of 64 bits need."""
-    return ShimDriver(shim_folder, HOPPER)
+    return EmulatorDriver(emulator_folder, HOPPER)
 
 
 @pytest.fixture(params=WAYS)
@@ -131,8 +131,8 @@ FOLLOWER = step(
 )
 
 
-def joined(plan: Plan, shim: ShimDriver) -> list[tuple[tuple[int, ...], list[int]]]:
-    made = CudaProgram.laid_out(plan, "alice", shim, {})
+def joined(plan: Plan, emulator: EmulatorDriver) -> list[tuple[tuple[int, ...], list[int]]]:
+    made = CudaProgram.laid_out(plan, "alice", emulator, {})
     return [(each.sums, list(each.products)) for each in made.prologues]
 
 
@@ -151,25 +151,25 @@ def memory(plan: Plan, device: Any, seed: int) -> np.ndarray[Any, np.dtype[np.ui
 @pytest.mark.parametrize("turned", [False, True])
 @pytest.mark.parametrize("shape", [(1, 1, 1, 1), (2, 3, 43, 70), (3, 5, 64, 9)])
 def test_memory_is_as_on_the_cpu(
-    shim: ShimDriver, way: str, word: int, turned: bool, shape: tuple[int, int, int, int]
+    emulator: EmulatorDriver, way: str, word: int, turned: bool, shape: tuple[int, int, int, int]
 ) -> None:
     plan = plan_of(shape, word, turned)
-    assert joined(plan, shim) == [((0,), [1])]
-    device = CudaDevice(CudaProgram.prepared(plan, "alice", shim), b"")
+    assert joined(plan, emulator) == [((0,), [1])]
+    device = CudaDevice(CudaProgram.prepared(plan, "alice", emulator), b"")
     expected = ready("cpu", plan, "alice").open(b"")
     for seed in range(2):
         found = memory(plan, device, seed)
         np.testing.assert_array_equal(found, memory(plan, expected, seed))
 
 
-def test_a_launch_less_where_both_steps_are_run(shim: ShimDriver, way: str) -> None:
+def test_a_launch_less_where_both_steps_are_run(emulator: EmulatorDriver, way: str) -> None:
     """The sum is not stored then; each step by itself leaves what the plan says."""
     plan = plan_of()
-    made = CudaProgram.prepared(plan, "alice", shim)
+    made = CudaProgram.prepared(plan, "alice", emulator)
     device = CudaDevice(made, b"")
     together = memory(plan, device, 1)
     steps = sum(map(len, made.laid.steps))
-    assert shim.launches == steps - 1
+    assert emulator.launches == steps - 1
     noise = np.random.default_rng(1).integers(0, 256, 8 * PLACE).astype(np.uint8)
     np.testing.assert_array_equal(device.copy_out((SUM, PLACE)), noise[SUM : SUM + PLACE])
     device.copy_in(0, noise)
@@ -178,15 +178,15 @@ def test_a_launch_less_where_both_steps_are_run(shim: ShimDriver, way: str) -> N
     stored = device.copy_out((SUM, 8 * 140)).view(np.uint64)
     np.testing.assert_array_equal(stored, one + other)
     device.run(1, 2, 3)
-    assert shim.launches == 2 * steps - 1
+    assert emulator.launches == 2 * steps - 1
     np.testing.assert_array_equal(device.copy_out((OUT, PLACE)), together[:PLACE])
 
 
-def test_products_that_read_the_same_sum(shim: ShimDriver, way: str) -> None:
+def test_products_that_read_the_same_sum(emulator: EmulatorDriver, way: str) -> None:
     """With a step in between that leaves addends alone, and one behind that does not."""
     plan = plan_of(between=[SECOND_PRODUCT, READ_OTHER], after=[WRITE_OTHER])
-    assert joined(plan, shim) == [((0,), [1, 3])]
-    device = CudaDevice(CudaProgram.prepared(plan, "alice", shim), b"")
+    assert joined(plan, emulator) == [((0,), [1, 3])]
+    device = CudaDevice(CudaProgram.prepared(plan, "alice", emulator), b"")
     expected = memory(plan, ready("cpu", plan, "alice").open(b""), 4)
     np.testing.assert_array_equal(memory(plan, device, 4), expected)
 
@@ -212,18 +212,20 @@ OTHERS: dict[str, Callable[[], Plan]] = {
 
 
 @pytest.mark.parametrize("plan", OTHERS.values(), ids=OTHERS)
-def test_where_sums_are_steps(shim: ShimDriver, way: str, plan: Callable[[], Plan]) -> None:
-    assert not joined(plan(), shim)
+def test_where_sums_are_steps(emulator: EmulatorDriver, way: str, plan: Callable[[], Plan]) -> None:
+    assert not joined(plan(), emulator)
 
 
-def test_a_product_in_an_addends_place(shim: ShimDriver, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_product_in_an_addends_place(
+    emulator: EmulatorDriver, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Residues are made before anything is stored; limbs are loaded while other tiles are done."""
     plan = plan_of(out=ONE)
     going_by(monkeypatch, "limbs")
-    assert not joined(plan, shim)
+    assert not joined(plan, emulator)
     going_by(monkeypatch, "residues")
-    assert joined(plan, shim) == [((0,), [1])]
-    device = CudaDevice(CudaProgram.prepared(plan, "alice", shim), b"")
+    assert joined(plan, emulator) == [((0,), [1])]
+    device = CudaDevice(CudaProgram.prepared(plan, "alice", emulator), b"")
     expected = memory(plan, ready("cpu", plan, "alice").open(b""), 4)
     np.testing.assert_array_equal(memory(plan, device, 4), expected)
 
@@ -237,7 +239,7 @@ def test_a_product_in_an_addends_place(shim: ShimDriver, monkeypatch: pytest.Mon
     ],
 )
 def test_what_an_epilogue_takes(
-    shim: ShimDriver,
+    emulator: EmulatorDriver,
     monkeypatch: pytest.MonkeyPatch,
     by: str,
     steps: dict[str, Any],
@@ -249,8 +251,8 @@ def test_what_an_epilogue_takes(
     sum that its products make follows none."""
     going_by(monkeypatch, by)
     plan = plan_of(**steps)
-    assert joined(plan, shim) == products
-    made = CudaProgram.prepared(plan, "alice", shim)
+    assert joined(plan, emulator) == products
+    made = CudaProgram.prepared(plan, "alice", emulator)
     assert [(each.product, each.follower) for each in made.epilogues] == followed
     found = memory(plan, CudaDevice(made, b""), 6)
     expected = memory(plan, ready("cpu", plan, "alice").open(b""), 6)
@@ -261,7 +263,7 @@ def test_what_an_epilogue_takes(
 
 @pytest.mark.parametrize(("rows", "sums"), [(16, (0, 1)), (128, (0,))])
 def test_sums_on_both_sides(
-    shim: ShimDriver, monkeypatch: pytest.MonkeyPatch, rows: int, sums: tuple[int, ...]
+    emulator: EmulatorDriver, monkeypatch: pytest.MonkeyPatch, rows: int, sums: tuple[int, ...]
 ) -> None:
     """Where shared memory has no room for both, one of them."""
     going_by(monkeypatch, "limbs")
@@ -278,17 +280,17 @@ def test_sums_on_both_sides(
         step("matmul", buffer_count=3, param_count=1),
     ]
     plan = copying_plan(steps, (), buffers, params, arena_bytes=8 * PLACE)
-    assert joined(plan, shim) == [(sums, [2])]
-    device = CudaDevice(CudaProgram.prepared(plan, "alice", shim), b"")
+    assert joined(plan, emulator) == [(sums, [2])]
+    device = CudaDevice(CudaProgram.prepared(plan, "alice", emulator), b"")
     found, expected = (
         memory(plan, each, 7) for each in (device, ready("cpu", plan, "alice").open(b""))
     )
     np.testing.assert_array_equal(found[:PLACE], expected[:PLACE])
 
 
-def test_where_the_kernel_had_better_be_given_sums(shim: ShimDriver) -> None:
+def test_where_the_kernel_had_better_be_given_sums(emulator: EmulatorDriver) -> None:
     """So small a product is one of the integer units."""
-    assert not joined(plan_of((1, 3, 3, 2)), shim)
+    assert not joined(plan_of((1, 3, 3, 2)), emulator)
 
 
 @cache
@@ -312,7 +314,7 @@ def scores(ring_bits: int) -> tuple[Plan, dict[str, Any], Any]:
 
 @pytest.mark.parametrize("graphs", [False, True])
 @pytest.mark.parametrize("ring_bits", [32, 40, 64])
-def test_products_of_secrets(shim_folder: Path, way: str, ring_bits: int, graphs: bool) -> None:
+def test_products_of_secrets(emulator_folder: Path, way: str, ring_bits: int, graphs: bool) -> None:
     """Each party's sum of shares, in rings of words and of less; replayed as graphs, or not.
 
     Alice's product goes into a message that opens it, packed to 40 bits: there her sum stays.
@@ -320,24 +322,24 @@ def test_products_of_secrets(shim_folder: Path, way: str, ring_bits: int, graphs
     plan, weights, x = scores(ring_bits)
     joined: dict[str, list[int]] = {}
 
-    def on_shim(plan: Plan, party: str) -> CudaReady:
-        made = CudaProgram.prepared(plan, party, ShimDriver(shim_folder, HOPPER))
+    def on_emulator(plan: Plan, party: str) -> CudaReady:
+        made = CudaProgram.prepared(plan, party, EmulatorDriver(emulator_folder, HOPPER))
         joined[party] = [len(each.products) for each in made.prologues]
         return CudaReady(made, graphs)
 
-    check_devices(plan, [{"x": x}, {"x": -x}, {"x": 2 * x}], weights, (on_shim,) * 3)
+    check_devices(plan, [{"x": x}, {"x": -x}, {"x": 2 * x}], weights, (on_emulator,) * 3)
     alone = {"alice": []} if ring_bits == 40 else {}
     assert joined == {"alice": [1], "bob": [1], "carol": [1]} | alone
 
 
-def test_steps_run_one_by_one_make_the_same(shim_folder: Path, way: str) -> None:
+def test_steps_run_one_by_one_make_the_same(emulator_folder: Path, way: str) -> None:
     """As a device of two has them: no joined launches, the same messages."""
     plan, weights, x = scores(40)
 
-    def on_shim(plan: Plan, party: str) -> MixedReady:
-        card = CudaReady(CudaProgram.prepared(plan, party, ShimDriver(shim_folder, HOPPER)))
+    def on_emulator(plan: Plan, party: str) -> MixedReady:
+        card = CudaReady(CudaProgram.prepared(plan, party, EmulatorDriver(emulator_folder, HOPPER)))
         program = plan.party(party)
         placement = [step % 2 for step in range(len(program.steps))]
         return MixedReady(program, ready("cpu", plan, party), card, placement)
 
-    check_devices(plan, [{"x": x}, {"x": -x}], weights, (on_shim,) * 3)
+    check_devices(plan, [{"x": x}, {"x": -x}], weights, (on_emulator,) * 3)

@@ -12,7 +12,7 @@ from copying_plans import BYTES, RECEIVE, SEND, copying_plan, rounds
 from hypothesis import given
 from hypothesis import strategies as st
 
-from veilgraph.runtime.devices.cuda.shim_driver import ShimDriver
+from veilgraph.runtime.devices.cuda.emulator_driver import EmulatorDriver
 from veilgraph.runtime.devices.cuda.staging import (
     CHUNK_BYTES,
     GAP_BYTES,
@@ -23,8 +23,8 @@ from veilgraph.runtime.devices.cuda.staging import (
 
 
 @pytest.fixture
-def staging(shim_folder: Path) -> Staging:
-    driver = ShimDriver(shim_folder)
+def staging(emulator_folder: Path) -> Staging:
+    driver = EmulatorDriver(emulator_folder)
     arena = driver.allocate(64 << 20)
     return Staging(driver, driver.stream(), arena, 20 << 20, nullcontext, lambda place: None)
 

@@ -25,10 +25,10 @@ Simulate = Callable[..., Any]
 
 
 @pytest.fixture
-def cuda(shim_folder: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
+def cuda(emulator_folder: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
     """A stand-in for pycuda.driver of a machine with one card."""
     package: Any = ModuleType("pycuda")
-    package.driver = fake_pycuda.fake_pycuda(shim_folder)
+    package.driver = fake_pycuda.fake_pycuda(emulator_folder)
     monkeypatch.setitem(sys.modules, "pycuda", package)
     monkeypatch.setitem(sys.modules, "pycuda.driver", package.driver)
     cubins = FakeCubins(package.driver)

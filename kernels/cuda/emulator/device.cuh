@@ -7,7 +7,7 @@
 #include <tuple>
 #include <utility>
 
-#include "kernels/cuda/shim/fibers.cuh"
+#include "kernels/cuda/emulator/fibers.cuh"
 
 #define __global__
 #define __device__
@@ -18,10 +18,10 @@
 #define __shared__ static thread_local
 #define __restrict__ __restrict
 
-#define threadIdx (::veil::shim::Launch::now().fiber().thread)
-#define blockIdx (::veil::shim::Launch::now().fiber().block)
-#define blockDim (::veil::shim::Launch::now().block)
-#define gridDim (::veil::shim::Launch::now().grid)
+#define threadIdx (::veil::emulator::Launch::now().fiber().thread)
+#define blockIdx (::veil::emulator::Launch::now().fiber().block)
+#define blockDim (::veil::emulator::Launch::now().block)
+#define gridDim (::veil::emulator::Launch::now().grid)
 
 struct alignas(8) uint2 {
   uint32_t x, y;
@@ -33,19 +33,19 @@ struct alignas(16) uint4 {
 
 inline uint4 make_uint4(uint32_t x, uint32_t y, uint32_t z, uint32_t w) { return {x, y, z, w}; }
 
-inline void __syncthreads() { ::veil::shim::Launch::now().wait_for_block(); }
+inline void __syncthreads() { ::veil::emulator::Launch::now().wait_for_block(); }
 
 template <class T>
 T __shfl_sync(unsigned, T value, unsigned lane) {
-  return ::veil::shim::exchange(value, lane);
+  return ::veil::emulator::exchange(value, lane);
 }
 
 template <class T>
 T __shfl_xor_sync(unsigned, T value, unsigned distance) {
-  return ::veil::shim::exchange(value, threadIdx.x % ::veil::shim::kWarp ^ distance);
+  return ::veil::emulator::exchange(value, threadIdx.x % ::veil::emulator::kWarp ^ distance);
 }
 
-inline void __syncwarp() { ::veil::shim::Launch::now().wait_for_warp(); }
+inline void __syncwarp() { ::veil::emulator::Launch::now().wait_for_warp(); }
 
 // Blocks run one after another and fibers hand over at barriers alone. For the types that CUDA has
 // it for: uint64_t is another type than unsigned long long on Linux, and nvcc refuses it.
@@ -103,7 +103,7 @@ using SharedAddress = uintptr_t;
 inline size_t __cvta_generic_to_shared(const void* at) { return reinterpret_cast<size_t>(at); }
 inline void* __cvta_shared_to_generic(size_t at) { return reinterpret_cast<void*>(at); }
 
-namespace veil::shim {
+namespace veil::emulator {
 
 template <class T>
 T take(const uint64_t*& words) {
@@ -132,11 +132,11 @@ bool launch(void (*kernel)(Parameters...), const unsigned* grid, const unsigned*
   return true;
 }
 
-}  // namespace veil::shim
+}  // namespace veil::emulator
 
 // A way in for each kernel of a source, written below it.
-#define VEIL_SHIM_ENTRY(entry)                                                                \
-  extern "C" bool shim_##entry(const unsigned* grid, const unsigned* block, unsigned cluster, \
-                               uint64_t shared_bytes, const uint64_t* words, int64_t count) { \
-    return ::veil::shim::launch(entry, grid, block, cluster, shared_bytes, words, count);     \
+#define VEIL_EMULATOR_ENTRY(entry)                                                                \
+  extern "C" bool emulator_##entry(const unsigned* grid, const unsigned* block, unsigned cluster, \
+                                   uint64_t shared_bytes, const uint64_t* words, int64_t count) { \
+    return ::veil::emulator::launch(entry, grid, block, cluster, shared_bytes, words, count);     \
   }

@@ -18,7 +18,7 @@
 #include <memory>
 #include <vector>
 
-namespace veil::shim {
+namespace veil::emulator {
 
 struct Index {
   unsigned x = 0, y = 0, z = 0;
@@ -121,7 +121,7 @@ class Launch {
   }
 
   [[noreturn]] static void fail(const char* what) {
-    std::fprintf(stderr, "shim: %s\n", what);
+    std::fprintf(stderr, "emulator: %s\n", what);
     std::abort();
   }
 
@@ -264,4 +264,4 @@ T exchange(T value, unsigned lane) {
   return out;
 }
 
-}  // namespace veil::shim
+}  // namespace veil::emulator

@@ -1,4 +1,4 @@
-"""Whole plans on the shim, alone and beside the CPU: the wire does not tell devices apart."""
+"""Whole plans on the emulator, alone and beside the CPU: the wire does not tell devices apart."""
 
 from __future__ import annotations
 
@@ -20,16 +20,18 @@ from veilgraph.runtime.party import Party
 from veilgraph.runtime.phases import TurnsPhase, phase_loop
 from veilgraph.runtime.transcript import Transcript
 
-SHIM, CPU = "host-shim", "cpu"
+EMULATOR, CPU = "host-emulator", "cpu"
 
 
 @pytest.fixture(autouse=True)
-def cache(shim_folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def cache(emulator_folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Compiled kernels are kept where all tests of this run find them."""
-    monkeypatch.setenv("XDG_CACHE_HOME", str(shim_folder))
+    monkeypatch.setenv("XDG_CACHE_HOME", str(emulator_folder))
 
 
-@pytest.mark.parametrize("devices", [(SHIM,) * 3, (SHIM, SHIM, CPU), (CPU, CPU, SHIM)])
+@pytest.mark.parametrize(
+    "devices", [(EMULATOR,) * 3, (EMULATOR, EMULATOR, CPU), (CPU, CPU, EMULATOR)]
+)
 @pytest.mark.parametrize("ring_bits", [32, 40])
 def test_a_layer(ring_bits: int, devices: Sequence[str]) -> None:
     """In words of 32 and of 64 bits; two inferences, so that run numbers change."""
@@ -37,7 +39,7 @@ def test_a_layer(ring_bits: int, devices: Sequence[str]) -> None:
 
 
 def test_a_layer_from_a_store() -> None:
-    check_prepared(small_plan(), [{"x": X}, {"x": -X}], {"w": W}, (SHIM, SHIM, CPU))
+    check_prepared(small_plan(), [{"x": X}, {"x": -X}], {"w": W}, (EMULATOR, EMULATOR, CPU))
 
 
 def test_a_layer_over_tls(tmp_path: Path) -> None:
@@ -48,7 +50,7 @@ def test_a_layer_over_tls(tmp_path: Path) -> None:
 
     def act(index: int) -> tuple[dict[str, Any], Transcript]:
         name = plan.manifest.parties[index]
-        with Party(plan, name, links[index], keys[index], ready(SHIM, plan, name)) as party:
+        with Party(plan, name, links[index], keys[index], ready(EMULATOR, plan, name)) as party:
             assert isinstance(phase_loop(party.device, party.links, []), TurnsPhase)
             party.share_weights({"w": W})
             return party.infer({"x": X} if party.program.inputs else {})
@@ -62,27 +64,28 @@ def test_a_layer_over_tls(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("suite", "devices"), [("rep3", (CPU, SHIM, SHIM)), ("additive", (SHIM, CPU, SHIM))]
+    ("suite", "devices"),
+    [("rep3", (CPU, EMULATOR, EMULATOR)), ("additive", (EMULATOR, CPU, EMULATOR))],
 )
 def test_a_lenet(suite: str, devices: Sequence[str]) -> None:
     check_digits(suite, devices)
 
 
 def test_a_gelu() -> None:
-    check_tiny("gelu", "rep3", (SHIM,) * 3)
+    check_tiny("gelu", "rep3", (EMULATOR,) * 3)
 
 
 def test_a_convolution_by_residues(monkeypatch: pytest.MonkeyPatch) -> None:
     """Two pairs, of weights that setup makes: packed once for both inferences."""
     monkeypatch.setattr(conv2d, "launches", by_residues)
     images = [{"x": FILTERED}, {"x": -FILTERED}]
-    check_devices(filtered_plan(), images, {"w": FILTERS}, (SHIM, CPU, SHIM))
+    check_devices(filtered_plan(), images, {"w": FILTERS}, (EMULATOR, CPU, EMULATOR))
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("model", ["softmax", "attention", "mixed_rings"])
 @pytest.mark.parametrize(
-    ("suite", "devices"), [("rep3", (SHIM, CPU, SHIM)), ("additive", (SHIM,) * 3)]
+    ("suite", "devices"), [("rep3", (EMULATOR, CPU, EMULATOR)), ("additive", (EMULATOR,) * 3)]
 )
 def test_a_tiny_model(model: str, suite: str, devices: Sequence[str]) -> None:
     """Exponentials, quotients, batched products of secrets, words of 32 and of 64 bits."""

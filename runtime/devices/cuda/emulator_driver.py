@@ -16,20 +16,20 @@ from time import perf_counter
 import numpy as np
 
 from veilgraph.kernels.cuda import Launch, Source
-from veilgraph.kernels.cuda.shim import ShimRunner
+from veilgraph.kernels.cuda.emulator import EmulatorRunner
 from veilgraph.runtime.devices.cuda.cards import Card
 from veilgraph.runtime.devices.cuda.cubins import alone, in_parallel, make_own
 from veilgraph.runtime.devices.cuda.driver import Bytes, Event, Graph, Kernel, Launched
 
 ALIGNMENT = 256
-SHIM = Card("host shim", "host", multiprocessors=2, memory_bytes=4 << 30)
+EMULATOR = Card("host emulator", "host", multiprocessors=2, memory_bytes=4 << 30)
 
 
-class ShimEvent:
+class EmulatorEvent:
     """See driver.Event."""
 
     def __init__(self) -> None:
-        self.stream: ShimStream | None = None
+        self.stream: EmulatorStream | None = None
         self.position = 0
         self.reached_at = 0.0
 
@@ -38,19 +38,19 @@ class ShimEvent:
             self.stream.work_to(self.position)
 
     def seconds_since(self, earlier: Event) -> float:
-        assert isinstance(earlier, ShimEvent)
+        assert isinstance(earlier, EmulatorEvent)
         return self.reached_at - earlier.reached_at
 
 
 @dataclass(frozen=True)
-class ShimKernel:
+class EmulatorKernel:
     """See driver.Kernel."""
 
     launch: Launch
 
 
 @dataclass
-class ShimGraph:
+class EmulatorGraph:
     """See driver.Graph."""
 
     launches: tuple[Launched, ...]
@@ -66,14 +66,14 @@ class _Work:
     """Something to do, once another stream has come to a position."""
 
     act: Callable[[], None]
-    behind: ShimStream | None = None
+    behind: EmulatorStream | None = None
     position: int = 0
 
 
-class ShimStream:
+class EmulatorStream:
     """See driver.Stream; a hasty one works as soon as it may, any other as late."""
 
-    def __init__(self, driver: ShimDriver, hasty: bool) -> None:
+    def __init__(self, driver: EmulatorDriver, hasty: bool) -> None:
         self._driver, self._hasty = driver, hasty
         self._work: deque[_Work] = deque()
         self._done = 0
@@ -104,11 +104,11 @@ class ShimStream:
         self._add(_Work(lambda: self._call(kernel, parameters)))
 
     def _call(self, kernel: Kernel, parameters: bytes) -> None:
-        assert isinstance(kernel, ShimKernel)
+        assert isinstance(kernel, EmulatorKernel)
         self._driver.runner.call(kernel.launch, np.frombuffer(parameters, np.uint64))
 
     def replay(self, graph: Graph) -> None:
-        assert isinstance(graph, ShimGraph)
+        assert isinstance(graph, EmulatorGraph)
         self._driver.replays += 1
 
         def act() -> None:
@@ -134,7 +134,7 @@ class ShimStream:
         self._add(_Work(lambda: self._driver.at(address, count).fill(0)))
 
     def record(self, event: Event) -> None:
-        assert isinstance(event, ShimEvent)
+        assert isinstance(event, EmulatorEvent)
 
         def reach() -> None:
             event.reached_at = perf_counter()
@@ -143,11 +143,11 @@ class ShimStream:
         self._add(_Work(reach))
 
     def wait(self, event: Event) -> None:
-        assert isinstance(event, ShimEvent)
+        assert isinstance(event, EmulatorEvent)
         self._add(_Work(lambda: None, event.stream, event.position))
 
 
-class ShimDriver:
+class EmulatorDriver:
     """See driver.Driver.
 
     Args:
@@ -159,14 +159,14 @@ class ShimDriver:
         launches, replays: how many the streams were asked for.
     """
 
-    def __init__(self, folder: Path, card: Card = SHIM, hasty: Collection[int] = ()) -> None:
+    def __init__(self, folder: Path, card: Card = EMULATOR, hasty: Collection[int] = ()) -> None:
         self.card = card
         self.launches = self.replays = 0
         self._hasty = hasty
-        self._streams: list[ShimStream] = []
+        self._streams: list[EmulatorStream] = []
         make_own(folder)
         self._folder = folder
-        self.runner = ShimRunner(folder)
+        self.runner = EmulatorRunner(folder)
         self._memory: dict[int, Bytes] = {}
         self.pinned_blocks: list[Bytes] = []
 
@@ -212,8 +212,8 @@ class ShimDriver:
             "not pinned"
         )
 
-    def stream(self) -> ShimStream:
-        self._streams.append(ShimStream(self, len(self._streams) in self._hasty))
+    def stream(self) -> EmulatorStream:
+        self._streams.append(EmulatorStream(self, len(self._streams) in self._hasty))
         return self._streams[-1]
 
     def drain(self) -> None:
@@ -221,15 +221,15 @@ class ShimDriver:
         for stream in self._streams:
             stream.work_to_end()
 
-    def event(self) -> ShimEvent:
-        return ShimEvent()
+    def event(self) -> EmulatorEvent:
+        return EmulatorEvent()
 
-    def graph(self, launches: Sequence[Launched]) -> ShimGraph:
-        return ShimGraph(tuple(launches))
+    def graph(self, launches: Sequence[Launched]) -> EmulatorGraph:
+        return EmulatorGraph(tuple(launches))
 
     def prepare(self, sources: Iterable[Source]) -> None:
         with alone(self._folder):
             in_parallel(self.runner.library, list(sources))
 
-    def kernel(self, launch: Launch) -> ShimKernel:
-        return ShimKernel(launch)
+    def kernel(self, launch: Launch) -> EmulatorKernel:
+        return EmulatorKernel(launch)

@@ -1,4 +1,4 @@
-// The shim's bodies of kernels/cuda/hopper.cuh, whose head has the layout of sums.
+// The emulator's bodies of kernels/cuda/hopper.cuh, whose head has the layout of sums.
 //
 // What is asynchronous is as late as it may be. A copy in bulk is made by the wait for the barrier
 // that tells of it, and its destination is junk from the moment it is asked for, so that a stage
@@ -6,11 +6,11 @@
 #pragma once
 #include <cstring>
 
-#include "kernels/cuda/shim/device.cuh"
-#include "kernels/cuda/shim/fibers.cuh"
-#include "kernels/cuda/shim/tensor_core.cuh"
+#include "kernels/cuda/emulator/device.cuh"
+#include "kernels/cuda/emulator/fibers.cuh"
+#include "kernels/cuda/emulator/tensor_core.cuh"
 
-namespace veil::shim {
+namespace veil::emulator {
 
 constexpr unsigned kGroup = 128;
 constexpr uint64_t kSwizzle64 = 2;
@@ -234,4 +234,4 @@ void take_sums(int32_t (&sums)[Sums]) {
   }
 }
 
-}  // namespace veil::shim
+}  // namespace veil::emulator

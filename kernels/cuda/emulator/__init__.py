@@ -28,7 +28,7 @@ _COMPILE: tuple[str, ...] = (
 _schedules = lru_cache(maxsize=16)(key_schedules)
 
 
-class ShimRunner:
+class EmulatorRunner:
     """Runs launches over host memory.
 
     Args:
@@ -57,7 +57,7 @@ class ShimRunner:
         return self._libraries[digest]
 
     def _compile(self, source: Source, path: Path) -> None:
-        entries = "".join(f"VEIL_SHIM_ENTRY({entry})\n" for entry in source.entries)
+        entries = "".join(f"VEIL_EMULATOR_ENTRY({entry})\n" for entry in source.entries)
         with TemporaryDirectory(dir=self._folder) as folder:
             unit, out = Path(folder, "source.cpp"), Path(folder, "source.so")
             unit.write_text(f"{source.text}\n{entries}", encoding="utf-8")
@@ -83,7 +83,7 @@ class ShimRunner:
 
     def call(self, launch: Launch, words: npt.NDArray[np.uint64]) -> None:
         """One launch with its parameter buffer, as `Launch.bind` lays it out."""
-        entry = self.library(launch.source)[f"shim_{launch.entry}"]
+        entry = self.library(launch.source)[f"emulator_{launch.entry}"]
         entry.restype = ctypes.c_bool
         shape = (np.array(s, np.uint32) for s in (launch.grid, launch.block))
         grid, block = shape

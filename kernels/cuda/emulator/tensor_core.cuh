@@ -1,14 +1,14 @@
-// The shim's bodies of kernels/cuda/tensor_core.cuh, whose head has the layout of fragments.
+// The emulator's bodies of kernels/cuda/tensor_core.cuh, whose head has the layout of fragments.
 //
 // Asynchronous copies are as late as they may be: each is made by the wait that covers it, so that
 // a missing wait shows. Dynamic shared memory is junk when a block begins.
 #pragma once
 #include <cstring>
 
-#include "kernels/cuda/shim/device.cuh"
-#include "kernels/cuda/shim/fibers.cuh"
+#include "kernels/cuda/emulator/device.cuh"
+#include "kernels/cuda/emulator/fibers.cuh"
 
-namespace veil::shim {
+namespace veil::emulator {
 
 inline uint8_t* dynamic_shared() { return Launch::now().dynamic_shared(); }
 
@@ -71,7 +71,7 @@ struct Factors {
   int8_t a[16][32], b[8][32];
 };
 
-// The one place where the shim spends its time.
+// The one place where the emulator spends its time.
 __attribute__((optimize("O3"))) inline int32_t dot(const int8_t (&a)[32], const int8_t (&b)[32]) {
   int32_t sum = 0;
   for (int k = 0; k < 32; ++k) sum += int32_t{a[k]} * int32_t{b[k]};
@@ -96,4 +96,4 @@ inline void multiply_bytes(int32_t (&c)[4], const uint32_t (&a)[4], const uint32
   }
 }
 
-}  // namespace veil::shim
+}  // namespace veil::emulator

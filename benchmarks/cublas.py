@@ -1,4 +1,4 @@
-"""Matrix products of cuBLAS, through ctypes, on the current context of a card: baselines.
+"""Matrix products of cuBLAS, through ctypes, on the current context of a GPU: baselines.
 
 Constants are those of cublas_api.h and library_types.h, CUDA 12 and 13.
 """

@@ -1,15 +1,15 @@
-"""A card: its kernels beside its own copy, one party's local work, and three parties on it.
+"""A GPU: its kernels beside its own copy, one party's local work, and three parties on it.
 
     python -m benchmarks.gpu [--device cuda:0] [--quick] [--json] [--write]
 
 Kernels: bytes of streams a second of the fused programs that move most in a ResNet-50 plan, beside
-the driver's copy on the card (bytes read and written), and what draws take of them; AES-128-CTR
+the driver's copy on the GPU (bytes read and written), and what draws take of them; AES-128-CTR
 draws; depthwise convolutions. Local work: a party's steps and copies of one inference, offline and
 online, with links that end each round at once, so that nothing waits for a network. Three parties:
-threads of one process on one card, over queues; memory is that of all three, by their plans and as
-the card told it. Published figures stand beside, each with its authors' hardware. Each network is
+threads of one process on one GPU, over queues; memory is that of all three, by their plans and as
+the GPU told it. Published figures stand beside, each with its authors' hardware. Each network is
 measured in a process of its own: what goes wrong there is told, and the others' figures stay.
-Issue 6 says how much each has to reach on an H100 or H200. Without a card it says so, and measures
+Issue 6 says how much each has to reach on an H100 or H200. Without a GPU it says so, and measures
 nothing. --quick takes a dense layer in place of the networks.
 """
 
@@ -21,9 +21,9 @@ from concurrent.futures.process import BrokenProcessPool
 from typing import Any, ParamSpec, TypeVar
 
 from benchmarks.alone import local_work
-from benchmarks.card_facts import add_option as add_device
-from benchmarks.card_facts import facts
-from benchmarks.card_rates import (
+from benchmarks.gpu_facts import add_option as add_device
+from benchmarks.gpu_facts import facts
+from benchmarks.gpu_rates import (
     Rate,
     copies_and_draws,
     depthwise_layers,
@@ -174,7 +174,7 @@ def figures(device: str, quick: bool, runs: int) -> Findings:
         beside({name: row["seconds"]["median"] for name, row in shared.items()}),
     ]
     found.figures = {
-        "card": where,
+        "gpu": where,
         "rates": [vars(rate) for rate in rates],
         "alone": alone,
         "together": shared,

@@ -1,4 +1,4 @@
-"""Launches and cuBLAS's products, timed on a card."""
+"""Launches and cuBLAS's products, timed on a GPU."""
 
 from __future__ import annotations
 
@@ -12,20 +12,20 @@ import numpy as np
 from benchmarks.cublas import INT8, Cublas, Kind
 from benchmarks.gpu_calls import ALIGNMENT, Product, Way
 from veilgraph.kernels.cuda import Buffer, DeviceShape, placed
-from veilgraph.runtime.devices.cuda.cards import load_pycuda
 from veilgraph.runtime.devices.cuda.driver import Driver
+from veilgraph.runtime.devices.cuda.gpus import load_pycuda
 
 _CHUNK = 16 << 20
 _FINITE = 64  # floats of smaller bytes are neither infinite nor nan
 
 
 class Bench:
-    """A card whose launches are timed over random bytes: products of zeros draw less power, and a
-    card that need not throttle multiplies faster than it would shares."""
+    """A GPU whose launches are timed over random bytes: products of zeros draw less power, and a
+    GPU that need not throttle multiplies faster than it would shares."""
 
     def __init__(self, driver: Driver, runs: int) -> None:
         self._driver, self._runs = driver, runs
-        self.shape = DeviceShape(driver.card.multiprocessors, driver.card.arch)
+        self.shape = DeviceShape(driver.gpu.multiprocessors, driver.gpu.arch)
 
     def seconds(
         self, way: Way, buffers: Sequence[Buffer], params: Sequence[int], repeats: int = 1

@@ -1,4 +1,4 @@
-"""Calls of matmul and conv2d that benchmarks of a card time, and those that networks make."""
+"""Calls of matmul and conv2d that benchmarks of a GPU time, and those that networks make."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""AES blocks of fused programs, and what draws are predicted to take of them on a card.
+"""AES blocks of fused programs, and what draws are predicted to take of them on a GPU.
 
     python -m benchmarks.gpu_draws [--quick] [--json] [--write]
 
@@ -13,7 +13,7 @@ from __future__ import annotations
 import argparse
 from typing import Any
 
-from benchmarks.card_rates import (
+from benchmarks.gpu_rates import (
     BLOCK_BITS,
     MOST_DRAWS,
     blocks_an_element,

@@ -1,4 +1,4 @@
-"""Ring products on a card: every way beside what others do and what the card can.
+"""Ring products on a GPU: every way beside what others do and what the GPU can.
 
     python -m benchmarks.gpu_matmul [--device cuda:0] [--quick] [--tune] [--json] [--write]
 
@@ -9,11 +9,11 @@ costs), and int8 in our residues' place of a kernel of our own. The float64 ways
 products alone, neither splitting nor putting together. Then convolutions of ResNet-50 and VGG-16,
 layer by layer, and all linear layers of one party of a ResNet-50 and of a BERT-base, in rep3 two
 products each. Rates are multiply-adds of the ring a second, of random words. Issue 7 says what each
-has to reach. Without a card it says so, and measures nothing.
+has to reach. Without a GPU it says so, and measures nothing.
 
 --tune measures tiles, stages, parts and ways of many calls, the networks' own among them, alone and
 as one party's pairs, and writes the fastest to this checkout's kernels/gemm/tuned.json, for this
-card's architecture. What is installed has them after `make`.
+GPU's architecture. What is installed has them after `make`.
 """
 
 from __future__ import annotations
@@ -24,7 +24,6 @@ from dataclasses import dataclass, replace
 from itertools import product
 
 from benchmarks import cublas_residues
-from benchmarks.card_facts import add_option as add_device
 from benchmarks.cublas import FLOAT16, FLOAT32, FLOAT64, INT8, Cublas, find_cublas
 from benchmarks.gpu_bench import Bench
 from benchmarks.gpu_calls import (
@@ -36,6 +35,7 @@ from benchmarks.gpu_calls import (
     network_calls,
     vgg16_layers,
 )
+from benchmarks.gpu_facts import add_option as add_device
 from benchmarks.gpu_tuning import QUICK, grid_calls, tuned
 from benchmarks.kernels import Layer
 from benchmarks.kernels import resnet50 as resnet50_layers
@@ -47,10 +47,10 @@ from veilgraph.kernels.matmul import cuda as matmul
 from veilgraph.kernels.matmul.residues import Shape, by_residues
 from veilgraph.reports import units
 from veilgraph.reports.tables import Table
-from veilgraph.runtime.devices.cuda.cards import load_pycuda
 from veilgraph.runtime.devices.cuda.cubins import Cubins, cache_folder
 from veilgraph.runtime.devices.cuda.driver import Driver
 from veilgraph.runtime.devices.cuda.emulator_driver import EmulatorDriver
+from veilgraph.runtime.devices.cuda.gpus import load_pycuda
 from veilgraph.runtime.devices.cuda.nvcc import find_nvcc
 from veilgraph.runtime.devices.cuda.pycuda_driver import PyCudaDriver
 from veilgraph.runtime.devices.names import CPU, HOST_EMULATOR, DeviceName
@@ -201,7 +201,7 @@ def one_party(bench: Bench, quick: bool) -> dict[tuple[str, int], float]:
 
 
 def opened(device: str) -> Driver:
-    """The card's driver, or the emulator's, to try the script.
+    """The GPU's driver, or the emulator's, to try the script.
 
     Raises:
         UsageError: there is no such device.
@@ -210,13 +210,13 @@ def opened(device: str) -> Driver:
     if name.kind == HOST_EMULATOR:
         return EmulatorDriver(cache_folder().with_name("host-emulator"))
     if name.kind == CPU:
-        raise UsageError("benchmarks.kernels is for the CPU.", "Name a card, like cuda:0.")
+        raise UsageError("benchmarks.kernels is for the CPU.", "Name a GPU, like cuda:0.")
     return PyCudaDriver(load_pycuda(), name.index, Cubins(cache_folder(), None, find_nvcc()))
 
 
-def figures(bench: Bench, quick: bool, card: str, has_cublas: bool) -> Findings:
+def figures(bench: Bench, quick: bool, gpu: str, has_cublas: bool) -> Findings:
     side, batch = (64, 1) if quick else (8192, 8)
-    found = Findings(notes=[f"On: {card}."])
+    found = Findings(notes=[f"On: {gpu}."])
     rates = ring_rates(bench, side)
     rows, others, note = baselines(bench, side) if has_cublas else ([], {}, "No cuBLAS here.")
     ceiling = others.get("cuBLAS int8", 0.0)
@@ -249,7 +249,7 @@ def figures(bench: Bench, quick: bool, card: str, has_cublas: bool) -> Findings:
         Table.of("all linear layers, one party|ring|#seconds|#at most", seconds),
     ]  # fmt: skip
     found.figures = {
-        "card": card,
+        "gpu": gpu,
         "rates": [vars(rate) for rate in rates],
         "baselines": others,
         "one_party": {f"{name}, 2^{bits}": spent for (name, bits), spent in parties.items()},
@@ -265,13 +265,13 @@ def measured(options: argparse.Namespace) -> Findings:
         if options.tune:
             rows = tuned(bench, QUICK if options.quick else [*grid_calls(), *network_calls()])
             if not options.quick:
-                tuning.write(driver.card.arch, rows, ROOT / "kernels/gemm/tuned.json")
+                tuning.write(driver.gpu.arch, rows, ROOT / "kernels/gemm/tuned.json")
             return Findings(
                 figures={"rows": [vars(row) for row in rows]},
-                notes=[f"{len(rows)} shapes measured on {driver.card.name}."],
+                notes=[f"{len(rows)} shapes measured on {driver.gpu.name}."],
             )
         has_cublas = isinstance(driver, PyCudaDriver)
-        return figures(bench, options.quick, driver.card.name, has_cublas)
+        return figures(bench, options.quick, driver.gpu.name, has_cublas)
     except VeilgraphError as error:
         if options.write or (options.tune and not options.quick):
             raise SystemExit(error.message) from error

@@ -1,11 +1,11 @@
-"""What a party and three parties need on one card, by their plans: nothing is run.
+"""What a party and three parties need on one GPU, by their plans: nothing is run.
 
     python -m benchmarks.gpu_memory [--quick] [--json] [--write]
 
 Suite rep3, rings chosen, average pools. A party's arena is one allocation, its peak over the whole
 session; beside it lie constants, keys and the scratch memory of the hungriest product on an H100 or
 H200 (sm_90, 132 multiprocessors). The driver's own context, code and pinned host memory are apart:
-only a card tells those (`benchmarks.gpu`). Piranha's 7.2 GB are of a training pass of VGG16 at
+only a GPU tells those (`benchmarks.gpu`). Piranha's 7.2 GB are of a training pass of VGG16 at
 batch 128 among three parties. Compiling, calibration with it, takes the seconds that are told.
 """
 
@@ -22,9 +22,9 @@ from benchmarks.together import beside_arena, whole_bytes
 from benchmarks.workloads import Network
 from veilgraph.reports import units
 from veilgraph.reports.tables import Table
-from veilgraph.runtime.devices.cuda.cards import Card
+from veilgraph.runtime.devices.cuda.gpus import Gpu
 
-HOPPER = Card("H100 or H200", "sm_90", multiprocessors=132, memory_bytes=80 << 30)
+HOPPER = Gpu("H100 or H200", "sm_90", multiprocessors=132, memory_bytes=80 << 30)
 HEADINGS = "network|#compiled in|#largest arena|#beside it, at most|#largest party|#three parties|"
 HEADINGS += "#at most"
 
@@ -60,7 +60,7 @@ def measure(options: argparse.Namespace) -> Findings:
     networks = shared_networks(options.quick)
     found = {network.name: apart(memory, network) for network in networks}
     rows = [_row(name, each) for name, each in found.items()]
-    return Findings([Table.of(HEADINGS, rows, "Memory on a card, by the plan")], {"memory": found})
+    return Findings([Table.of(HEADINGS, rows, "Memory on a GPU, by the plan")], {"memory": found})
 
 
 def main() -> None:

@@ -1,4 +1,4 @@
-"""Convolutions of ResNet-50 and VGG-16 on a card, layer by layer: what is predicted.
+"""Convolutions of ResNet-50 and VGG-16 on a GPU, layer by layer: what is predicted.
 
     python -m benchmarks.gpu_predictions [--quick] [--json] [--write]
 
@@ -22,7 +22,7 @@ from veilgraph.kernels.conv2d.residues.residues import Shape
 from veilgraph.kernels.cuda import DeviceShape
 from veilgraph.reports.tables import Table
 
-CARD = DeviceShape(132, "sm_90")
+GPU = DeviceShape(132, "sm_90")
 CLOCK = 1.755e9
 BATCH = 8
 RINGS = (64, 40, 32)
@@ -34,11 +34,11 @@ def predicted(call: Filtered, bits: int) -> tuple[float, str]:
     """Seconds, and the way that is chosen."""
     c = call.convolution(bits)
     shape = Shape.of(c)
-    made = conv2d.launches(call.buffers(bits), call.params(bits), CARD)
+    made = conv2d.launches(call.buffers(bits), call.params(bits), GPU)
     if made[-1].entry.startswith("veil_combine_images"):
-        return residues_clocks(shape, CARD.arch) / CLOCK, "residues"
+        return residues_clocks(shape, GPU.arch) / CLOCK, "residues"
     assert not made[-1].entry.startswith("veil_combine")
-    seconds = limbs_clocks(c, shape.ring, CARD.arch) / CLOCK
+    seconds = limbs_clocks(c, shape.ring, GPU.arch) / CLOCK
     return seconds, "limbs, by image" if c.is_matmul else "limbs"
 
 

@@ -1,11 +1,11 @@
-"""The roofline of a card: convolutions and products of known networks, in one ring.
+"""The roofline of a GPU: convolutions and products of known networks, in one ring.
 
     python -m benchmarks.gpu_roofline [--device cuda:0] [--quick] [--json] [--write]
 
 Layers of a ResNet-50 and a VGG-16 at batch 8 and of a MobileNetV2 at batch 1, and the products of a
 BERT-base at 128 tokens, modulo 2^64: multiply-adds a second over multiply-adds a byte of inputs,
-weights and outputs, each counted once. The roof is the card's own copy and the best of our products
-of 8192 cubed. With --write also gpu_roofline.png, if matplotlib is installed. Without a card it
+weights and outputs, each counted once. The roof is the GPU's own copy and the best of our products
+of 8192 cubed. With --write also gpu_roofline.png, if matplotlib is installed. Without a GPU it
 says so, and measures nothing.
 """
 
@@ -15,12 +15,12 @@ import argparse
 from collections.abc import Mapping, Sequence
 from importlib.util import find_spec
 
-from benchmarks.card_facts import add_option as add_device
-from benchmarks.card_facts import facts
-from benchmarks.card_rates import copies_and_draws
 from benchmarks.gpu_bench import Bench
 from benchmarks.gpu_calls import Call, Filtered, Product, bert_base, vgg16_layers
+from benchmarks.gpu_facts import add_option as add_device
+from benchmarks.gpu_facts import facts
 from benchmarks.gpu_matmul import TERA, opened, ring_rates
+from benchmarks.gpu_rates import copies_and_draws
 from benchmarks.kernels import Layer, mobilenet_v2, resnet50
 from benchmarks.reporting import RESULTS, Findings, parser, report
 from veilgraph.ir.errors import VeilgraphError
@@ -82,7 +82,7 @@ def figures(device: str, quick: bool) -> Findings:
     points = layer_points(bench, quick)
     return Findings(
         [table(points, bandwidth, peak)],
-        {"card": where, "bandwidth": bandwidth, "peak": peak, "points": points},
+        {"gpu": where, "bandwidth": bandwidth, "peak": peak, "points": points},
         [f"On: {where}."],
     )
 
@@ -101,9 +101,9 @@ def measured(options: argparse.Namespace) -> Findings:
         from benchmarks.roofline import draw  # matplotlib is the user's to install
 
         roof = found.figures["bandwidth"], found.figures["peak"]
-        card = found.figures["card"].partition(",")[0]
-        draw(RESULTS.with_name(FIGURE), found.figures["points"], *roof, card)
-        found.notes.append(f"![Roofline of a card]({FIGURE})")
+        gpu = found.figures["gpu"].partition(",")[0]
+        draw(RESULTS.with_name(FIGURE), found.figures["points"], *roof, gpu)
+        found.notes.append(f"![Roofline of a GPU]({FIGURE})")
     return found
 
 

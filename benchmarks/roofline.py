@@ -24,7 +24,7 @@ def draw(
         points: layers by kind, a colour each.
         bandwidth: bytes a second.
         peak: multiply-adds a second.
-        where: what computes: "one core", or a card's name.
+        where: what computes: "one core", or a GPU's name.
     """
     figure = Figure(figsize=(7, 4.5), layout="constrained")
     axes = figure.subplots()

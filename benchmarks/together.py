@@ -13,8 +13,8 @@ from veilgraph.bench.measure import COUNTED, Measurement, measure
 from veilgraph.ir.plan.tables import Phase
 from veilgraph.kernels.cuda import DeviceShape
 from veilgraph.plans import Plan
-from veilgraph.runtime.devices.cuda.cards import Card
 from veilgraph.runtime.devices.cuda.driver import Driver
+from veilgraph.runtime.devices.cuda.gpus import Gpu
 from veilgraph.runtime.devices.cuda.packing import fixed_buffers
 from veilgraph.runtime.devices.cuda.program import needed_bytes, step_launches
 from veilgraph.runtime.devices.dataflow import accesses
@@ -23,7 +23,7 @@ PARTS = ("steps", "links", "other")  # of a run's seconds
 
 
 class MemoryWatch:
-    """The most of a card's memory that was taken at once while it watched, looked at often.
+    """The most of a GPU's memory that was taken at once while it watched, looked at often.
 
     Args:
         free: says how many bytes are free.
@@ -54,7 +54,7 @@ class MemoryWatch:
 
 
 def free_of(driver: Driver) -> Callable[[], int]:
-    """Bytes that a card has free, from any thread."""
+    """Bytes that a GPU has free, from any thread."""
 
     def free() -> int:
         with driver.current():
@@ -63,11 +63,11 @@ def free_of(driver: Driver) -> Callable[[], int]:
     return free
 
 
-def beside_arena(plan: Plan, party: str, card: Card) -> int:
-    """Bytes that a party has on a card beside its arena: constants, keys, scratch memory, and
+def beside_arena(plan: Plan, party: str, gpu: Gpu) -> int:
+    """Bytes that a party has on a GPU beside its arena: constants, keys, scratch memory, and
     weights laid out for its kernels."""
     program = plan.party(party)
-    shape = DeviceShape(card.multiprocessors, card.arch)
+    shape = DeviceShape(gpu.multiprocessors, gpu.arch)
     laid, _ = step_launches(program, accesses(program), shape, fixed_buffers(program))
     return needed_bytes(plan, program, laid.beside_bytes) - program.arena_bytes
 
@@ -103,7 +103,7 @@ def together(network: Network, device: str, runs: int) -> dict[str, Any]:
         "rounds": sum(plan.rounds(phase) for phase in COUNTED),
         "sent_bytes": ours.sent_bytes,
         "party_bytes": dict(found.peak_memory_bytes),
-        "beside_bytes": {p: beside_arena(plan, p, driver.card) for p in parties},
+        "beside_bytes": {p: beside_arena(plan, p, driver.gpu) for p in parties},
         "taken_bytes": memory.taken_bytes,
         "shares": shares(found),
         "split": {party: dict(split.rows()) for party, split in found.splits().items()},
@@ -111,5 +111,5 @@ def together(network: Network, device: str, runs: int) -> dict[str, Any]:
 
 
 def whole_bytes(found: Mapping[str, Any]) -> int:
-    """Of all parties on one card, by the plan."""
+    """Of all parties on one GPU, by the plan."""
     return sum((*found["party_bytes"].values(), *found["beside_bytes"].values()))

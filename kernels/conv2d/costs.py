@@ -1,6 +1,6 @@
 """Which convolutions go by residues: what was measured, or what takes fewer clocks by count.
 
-Counted is the time of a whole card: tiles run in waves, a tile a multiprocessor, and a wave takes
+Counted is the time of a whole GPU: tiles run in waves, a tile a multiprocessor, and a wave takes
 as long whether it is full or not; what passes through memory around the products; and the start of
 each launch. Rates are predictions (benchmarks/RESULTS.md, "Ring products on tensor cores"), and
 `python -m benchmarks.gpu_predictions` prints what follows from them. How many multiprocessors there
@@ -21,8 +21,8 @@ from veilgraph.kernels.gemm.tuning import nearest
 
 
 @dataclass(frozen=True)
-class Card:
-    """A usual card of an architecture.
+class Gpu:
+    """A usual GPU of an architecture.
 
     Attributes:
         multiprocessors: how many it has.
@@ -46,8 +46,8 @@ class Card:
 _GROUPS: dict[limbs.Tile, float] = {
     limbs.GROUP_80: 3280, limbs.GROUP_64: 2660, limbs.GROUP_32: 3030,
 }  # fmt: skip
-_SM_90 = Card(132, 3030, 2700, 1900, _GROUPS, 1420)
-_SM_80 = Card(108, 1540, 1540, 1540, {}, 1000)  # 0.75 of 2,048
+_SM_90 = Gpu(132, 3030, 2700, 1900, _GROUPS, 1420)
+_SM_80 = Gpu(108, 1540, 1540, 1540, {}, 1000)  # 0.75 of 2,048
 _START = 3000  # clocks before a launch's first product or word, and before a tile's by limbs
 _TILE = 2500  # from a tile's sums to t_i
 _SLOTS = 96  # instructions of threads that a multiprocessor issues a clock: 0.75 of 128
@@ -65,59 +65,59 @@ def is_worth(c: Convolution, device: DeviceShape) -> bool:
     return residues_clocks(shape, device.arch) < limbs_clocks(c, ring, device.arch)
 
 
-def _card(arch: str) -> Card:
+def _gpu(arch: str) -> Gpu:
     return _SM_90 if arch == "sm_90" else _SM_80
 
 
 def limbs_clocks(c: Convolution, ring: limbs.Ring, arch: str) -> float:
     """Of a convolution by limbs, an image at a time where images are matrices."""
-    card, kernel, extents = _card(arch), "conv2d", c.extents
+    gpu, kernel, extents = _gpu(arch), "conv2d", c.extents
     if c.is_matmul:
         images, filters, *sides = c.out.shape
         kernel, extents = "matmul", (images, filters, sides[0] * sides[1])
-    usual = DeviceShape(card.multiprocessors, arch)
+    usual = DeviceShape(gpu.multiprocessors, arch)
     made = limbs.tiling(ring, extents, c.depths, usual, kernel)
-    waves = -(-made.grid[0] * extents[0] * made.parts // card.multiprocessors)
+    waves = -(-made.grid[0] * extents[0] * made.parts // gpu.multiprocessors)
     steps = -(-sum(-(-depth // limbs.STEP) for depth in c.depths) // made.parts)
     products = made.tile.rows * made.tile.columns * limbs.STEP * ring.products
-    rate = card.groups.get(made.tile, card.mma / limbs.product_cost(made.tile))
+    rate = gpu.groups.get(made.tile, gpu.mma / limbs.product_cost(made.tile))
     return waves * (steps * products / rate + _START) + _START
 
 
 def residues_clocks(shape: Shape, arch: str) -> float:
     """Of all launches of a convolution by residues."""
-    card, planes, count = _card(arch), shape.planes, shape.basis.count
+    gpu, planes, count = _gpu(arch), shape.planes, shape.basis.count
     groups, filters, outputs = shape.extents
     word, pixels = shape.ring.word_bits // 8, planes.rows.size * planes.columns.size
     read = groups * planes.channels * planes.images * pixels
     phases = planes.rows.phases * planes.columns.phases
     made = groups * planes.blocks * STEP * phases * planes.filled
-    clocks = planes.pairs * _reduced(card, count, made, read * word)
+    clocks = planes.pairs * _reduced(gpu, count, made, read * word)
     if not shape.is_packed:
         weights = groups * filters * planes.depth
-        clocks += _reduced(card, count, weights, weights * word) + planes.pairs * _START
+        clocks += _reduced(gpu, count, weights, weights * word) + planes.pairs * _START
     sums = groups * filters * outputs
-    return clocks + _multiplied(card, shape, arch) + _combined(card, count, sums, sums * word)
+    return clocks + _multiplied(gpu, shape, arch) + _combined(gpu, count, sums, sums * word)
 
 
-def _multiplied(card: Card, shape: Shape, arch: str) -> float:
+def _multiplied(gpu: Gpu, shape: Shape, arch: str) -> float:
     groups, filters, outputs = shape.extents
-    together = engine_of(DeviceShape(card.multiprocessors, arch), filters).together
+    together = engine_of(DeviceShape(gpu.multiprocessors, arch), filters).together
     tiles = groups * shape.basis.count * -(-filters // (together * ROWS)) * -(-outputs // COLUMNS)
-    waves = -(-tiles // (card.multiprocessors // together))
-    rate = card.paired if together > 1 else card.alone
+    waves = -(-tiles // (gpu.multiprocessors // together))
+    rate = gpu.paired if together > 1 else gpu.alone
     return waves * (ROWS * COLUMNS * shape.planes.depth / rate + _TILE) + _START
 
 
-def _reduced(card: Card, count: int, made: int, read_bytes: int) -> float:
+def _reduced(gpu: Gpu, count: int, made: int, read_bytes: int) -> float:
     """Words to so many bytes a modulus: 280 + 32 N instructions for four, as disassembled."""
-    return _streamed(card, made * (70 + 8 * count), read_bytes + made * count)
+    return _streamed(gpu, made * (70 + 8 * count), read_bytes + made * count)
 
 
-def _combined(card: Card, count: int, sums: int, written_bytes: int) -> float:
+def _combined(gpu: Gpu, count: int, sums: int, written_bytes: int) -> float:
     """So many sums to words: 470 + 27 N instructions for four."""
-    return _streamed(card, sums * (118 + 7 * count), sums * count + written_bytes)
+    return _streamed(gpu, sums * (118 + 7 * count), sums * count + written_bytes)
 
 
-def _streamed(card: Card, instructions: int, moved: int) -> float:
-    return max(instructions / (_SLOTS * card.multiprocessors), moved / card.moved) + _START
+def _streamed(gpu: Gpu, instructions: int, moved: int) -> float:
+    return max(instructions / (_SLOTS * gpu.multiprocessors), moved / gpu.moved) + _START

@@ -3,7 +3,7 @@
     ADD = 10, _binary("+", lambda a, b, constant: a + b)
 
 C++ has opcodes, operands and signs from a header that kernels/cpp.py makes of this table: a row of
-a family needs no code for processors or cards. Any other row needs a case in cpu.cpp, printer.py
+a family needs no code for processors or GPUs. Any other row needs a case in cpu.cpp, printer.py
 and reference.py; tests/kernels/test_instructions.py runs every row.
 """
 

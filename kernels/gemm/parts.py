@@ -2,7 +2,7 @@
 
 Each part stores its own in scratch memory, and a last launch adds them up, or the program that
 follows (`Launch.sums`). So nothing is added atomically, and no output has to be zero before. A cut
-is made where tiles alone keep no card busy: parts of all tiles are about one a multiprocessor, or
+is made where tiles alone keep no GPU busy: parts of all tiles are about one a multiprocessor, or
 132 x 64 x 128 words of 5 limbs at most by count, 9 MB that an L2 cache holds.
 """
 

@@ -22,7 +22,7 @@ from veilgraph.kernels.matmul.residues import factor_strides
 Way: TypeAlias = Callable[[Sequence[Buffer], Sequence[int], DeviceShape], tuple[Launch, ...]]
 
 MAX_PAIRS = 4  # of a launch; pairs.cuh and windows.cuh of conv2d have it too
-# What a card moves in the time that a launch takes: two microseconds at 3 TB/s.
+# What a GPU moves in the time that a launch takes: two microseconds at 3 TB/s.
 _LAUNCH_BYTES = 6_000_000
 SOURCE = file_source(
     "kernels/matmul/cuda.cu",

@@ -37,7 +37,7 @@ from veilgraph.kernels.gemm.tuning import nearest
 from veilgraph.kernels.matmul.declaration import Params
 
 MAX_SCRATCH = 4 << 30
-# What a byte of residues costs that is written and read again, in products of bytes: a card makes
+# What a byte of residues costs that is written and read again, in products of bytes: a GPU makes
 # some 600 T of these a second, and moves 3 TB.
 _BYTE_COST = 400
 # What a product of bytes costs by limbs on mma.sync, whose kernel splits as it goes, in products of

@@ -53,14 +53,14 @@ def ready(
     if found.kind == AUTO:
         from veilgraph.runtime.devices.minimum_cut import by_costs
 
-        card = found.card + ("" if found.graphs else NO_GRAPHS)
+        gpu = found.gpu + ("" if found.graphs else NO_GRAPHS)
         host = CpuReady(plan.party(party), plan.constants, threads, isa)
         return by_costs(
-            plan, party, found.card, host, lambda: ready(card, plan, party, cubins=cubins)
+            plan, party, found.gpu, host, lambda: ready(gpu, plan, party, cubins=cubins)
         )
-    # Most parties have no card, and what one takes is a fifth of all that they would load.
-    from veilgraph.runtime.devices.cuda.opening import on_card, on_emulator
+    # Most parties have no GPU, and what one takes is a fifth of all that they would load.
+    from veilgraph.runtime.devices.cuda.opening import on_emulator, on_gpu
 
     if found.kind == HOST_EMULATOR:
         return on_emulator(plan, party, found.graphs)
-    return on_card(plan, party, found.index, cubins, found.graphs)
+    return on_gpu(plan, party, found.index, cubins, found.graphs)

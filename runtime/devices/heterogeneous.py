@@ -18,7 +18,7 @@ import numpy.typing as npt
 from veilgraph.ir.plan.tables import PartyPlan
 from veilgraph.runtime.devices.dataflow import Access, Segments, accesses
 from veilgraph.runtime.devices.interface import Device, MemoryRange, Piece, Places, Ready, Round
-from veilgraph.runtime.devices.partition import CARD, HOST
+from veilgraph.runtime.devices.partition import GPU, HOST
 from veilgraph.runtime.links.links import Buffer, byte_view
 
 Numbers = npt.NDArray[np.int64]
@@ -29,26 +29,26 @@ class MixedReady:
     """See device.Ready.
 
     Attributes:
-        placement: HOST or CARD for each step of the program; of rounds it is ignored.
+        placement: HOST or GPU for each step of the program; of rounds it is ignored.
     """
 
     program: PartyPlan
     host: Ready
-    card: Ready
+    gpu: Ready
     placement: Sequence[int]
 
     @property
     def product(self) -> str:
-        return f"{self.host.product} and {self.card.product}"
+        return f"{self.host.product} and {self.gpu.product}"
 
     def open(self, keys: bytes) -> HeterogeneousDevice:
         host = self.host.open(keys)
         try:
-            card = self.card.open(keys)
+            gpu = self.gpu.open(keys)
         except BaseException:
             host.close()
             raise
-        return HeterogeneousDevice(self.program, host, card, self.placement)
+        return HeterogeneousDevice(self.program, host, gpu, self.placement)
 
 
 @dataclass(frozen=True)
@@ -92,10 +92,10 @@ class HeterogeneousDevice:
     """See device.Device, and above."""
 
     def __init__(
-        self, program: PartyPlan, host: Device, card: Device, placement: Sequence[int]
+        self, program: PartyPlan, host: Device, gpu: Device, placement: Sequence[int]
     ) -> None:
         assert len(placement) == len(program.steps), "a placement of another program"
-        self._sides = host, card
+        self._sides = host, gpu
         self._placement = placement
         self._accesses = accesses(program)
         self._segments = Segments(program, self._accesses)
@@ -214,6 +214,6 @@ class HeterogeneousDevice:
 
     def close(self) -> None:
         try:
-            self._sides[CARD].close()
+            self._sides[GPU].close()
         finally:
             self._sides[HOST].close()

@@ -15,7 +15,7 @@ from veilgraph.runtime.devices.costs import Costs, costs_file
 from veilgraph.runtime.devices.dataflow import Access, Segments, accesses, tensor_place
 from veilgraph.runtime.devices.heterogeneous import MixedReady
 from veilgraph.runtime.devices.interface import Ready
-from veilgraph.runtime.devices.partition import CARD, HOST, Value, cost, place
+from veilgraph.runtime.devices.partition import GPU, HOST, Value, cost, place
 
 _NOBODY, _INPUTS = -1, -2  # who wrote what no step did
 
@@ -47,7 +47,7 @@ def values_of(program: PartyPlan, copies: Callable[[int], float]) -> list[Value]
 
 
 def placement(plan: Plan, party: str, device: str, costs: Costs) -> list[int]:
-    """HOST or CARD for each step of a party, of least cost by a table.
+    """HOST or GPU for each step of a party, of least cost by a table.
 
     Raises:
         UsageError: the device or a step was not measured.
@@ -64,7 +64,7 @@ class Prediction:
     party: str
     steps: int
     host_seconds: float
-    card_seconds: float
+    gpu_seconds: float
     placed_seconds: float
     on_host: Mapping[str, int]  # of the steps as placed, by kernel
 
@@ -80,20 +80,18 @@ def predict(plan: Plan, party: str, device: str, costs: Costs) -> Prediction:
     values = values_of(program, costs.devices[device])
     placed = place(work, values)
     host = [HOST] * len(work)
-    card = [HOST if each.fixed else CARD for each in work]
-    host_seconds, card_seconds, placed_seconds = (
-        cost(work, values, sides) for sides in (host, card, placed)
+    gpu = [HOST if each.fixed else GPU for each in work]
+    host_seconds, gpu_seconds, placed_seconds = (
+        cost(work, values, sides) for sides in (host, gpu, placed)
     )
     names = ["" if k == ROUND else KERNELS[int(k)] for k in program.steps["kernel"]]
     pairs = zip(names, placed, strict=False)
     on_host = Counter(name for name, side in pairs if name and side == HOST)
     steps = sum(map(bool, names))
-    return Prediction(party, steps, host_seconds, card_seconds, placed_seconds, on_host)
+    return Prediction(party, steps, host_seconds, gpu_seconds, placed_seconds, on_host)
 
 
-def by_costs(
-    plan: Plan, party: str, card: str, host: Ready, make_card: Callable[[], Ready]
-) -> Ready:
+def by_costs(plan: Plan, party: str, gpu: str, host: Ready, make_gpu: Callable[[], Ready]) -> Ready:
     """The processor and a GPU, each step where this user's table of costs has it cheaper.
 
     One alone where it has all of them: that one's messages then move while its steps run.
@@ -103,15 +101,15 @@ def by_costs(
     """
     costs = Costs.load(costs_file())
     program = plan.party(party)
-    placed = placement(plan, party, card, costs)
+    placed = placement(plan, party, gpu, costs)
     kernels = program.steps["kernel"] != ROUND
     sides = set(np.array(placed, np.int64)[kernels].tolist())
-    if CARD not in sides:
+    if GPU not in sides:
         return host
-    made, measured = make_card(), costs.devices[card].product
+    made, measured = make_gpu(), costs.devices[gpu].product
     if made.product != measured:
         raise UsageError(
-            f"The table of costs is of a {measured}, and `{card}` is a {made.product}.",
-            f"Measure again: veilgraph doctor --tune PLAN --device {card}.",
+            f"The table of costs is of a {measured}, and `{gpu}` is a {made.product}.",
+            f"Measure again: veilgraph doctor --tune PLAN --device {gpu}.",
         )
     return MixedReady(program, host, made, placed) if HOST in sides else made

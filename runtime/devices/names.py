@@ -11,7 +11,7 @@ from veilgraph.ir.errors import UsageError
 
 CPU, CUDA, AUTO, HOST_EMULATOR = "cpu", "cuda", "auto", "host-emulator"
 NO_GRAPHS = ",no-graphs"
-MOST_CARDS = 1024
+MOST_GPUS = 1024
 
 
 @dataclass(frozen=True)
@@ -34,12 +34,12 @@ class DeviceName:
         kind, colon, number = plain.partition(":")
         if plain in (CUDA, AUTO, HOST_EMULATOR) or text == CPU:
             return DeviceName(plain, graphs=graphs)
-        if kind in (CUDA, AUTO) and colon and number.isdecimal() and int(number) < MOST_CARDS:
+        if kind in (CUDA, AUTO) and colon and number.isdecimal() and int(number) < MOST_GPUS:
             return DeviceName(kind, int(number), graphs)
         raise UsageError(f"There is no device `{text}`.", "Use cpu, cuda, cuda:N, auto or auto:N.")
 
     @property
-    def card(self) -> str:
+    def gpu(self) -> str:
         """The GPU's own name, graphs or not: what tables of costs call it."""
         return HOST_EMULATOR if self.kind == HOST_EMULATOR else f"{CUDA}:{self.index}"
 

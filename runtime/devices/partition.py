@@ -1,11 +1,11 @@
-"""Which of a party's steps pay on a card, and which on its host.
+"""Which of a party's steps pay on a GPU, and which on its host.
 
 A step costs what was measured on each side; a value that is made on one side and read on the other
 costs one copy, however many read it there. What comes from peers and what goes to them is the
 host's. The placement of least cost is a minimum cut (H. Stone, "Multiprocessor scheduling with the
 aid of network flow algorithms", IEEE Transactions on Software Engineering, 1977): a node a step,
-host's side and card's side; edges to the two ends cost what the step costs on the other side, edges
-between steps what their copies cost. All on the host, and all on the card, are two of the cuts that
+host's side and GPU's side; edges to the two ends cost what the step costs on the other side, edges
+between steps what their copies cost. All on the host, and all on the GPU, are two of the cuts that
 it is the least of, so it is never worse than either, by these costs.
 """
 
@@ -16,7 +16,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
-HOST, CARD = 0, 1
+HOST, GPU = 0, 1
 
 
 @dataclass(frozen=True)
@@ -24,7 +24,7 @@ class Work:
     """A step: seconds on each side; a round has `fixed`, and costs nothing here."""
 
     host_seconds: float
-    card_seconds: float
+    gpu_seconds: float
     fixed: bool = False
 
 
@@ -45,7 +45,7 @@ def cost(work: Sequence[Work], values: Sequence[Value], sides: Sequence[int]) ->
     total = 0.0
     for each, side in zip(work, sides, strict=True):
         if not each.fixed:
-            total += each.card_seconds if side == CARD else each.host_seconds
+            total += each.gpu_seconds if side == GPU else each.host_seconds
     for value in values:
         made = HOST if value.maker is None else sides[value.maker]
         if any(sides[reader] != made for reader in value.readers):
@@ -54,15 +54,15 @@ def cost(work: Sequence[Work], values: Sequence[Value], sides: Sequence[int]) ->
 
 
 def place(work: Sequence[Work], values: Sequence[Value]) -> list[int]:
-    """HOST or CARD for each step, of least `cost`; a fixed one is the host's."""
-    host, card = len(work), len(work) + 1
+    """HOST or GPU for each step, of least `cost`; a fixed one is the host's."""
+    host, gpu = len(work), len(work) + 1
     graph = _Flow(len(work) + 2)
     for step, each in enumerate(work):
         if each.fixed:
             graph.add(host, step, float("inf"))
         else:
-            graph.add(host, step, each.card_seconds)  # cut if the step is on the card
-            graph.add(step, card, each.host_seconds)
+            graph.add(host, step, each.gpu_seconds)  # cut if the step is on the GPU
+            graph.add(step, gpu, each.host_seconds)
     for value in values:
         made = host if value.maker is None else value.maker
         readers = [reader for reader in value.readers if reader != made]
@@ -71,14 +71,14 @@ def place(work: Sequence[Work], values: Sequence[Value]) -> list[int]:
             graph.add(readers[0], made, value.copy_seconds)
         elif readers:
             # Cut once if any reader is on the other side, whichever that is.
-            to_card, to_host = graph.node(), graph.node()
-            graph.add(made, to_card, value.copy_seconds)
+            to_gpu, to_host = graph.node(), graph.node()
+            graph.add(made, to_gpu, value.copy_seconds)
             graph.add(to_host, made, value.copy_seconds)
             for reader in readers:
-                graph.add(to_card, reader, float("inf"))
+                graph.add(to_gpu, reader, float("inf"))
                 graph.add(reader, to_host, float("inf"))
-    hosts = graph.cut(host, card)
-    return [HOST if step in hosts else CARD for step in range(len(work))]
+    hosts = graph.cut(host, gpu)
+    return [HOST if step in hosts else GPU for step in range(len(work))]
 
 
 class _Flow:

@@ -90,8 +90,8 @@ def test_overlap() -> None:
 
 
 @pytest.mark.parametrize("script", ["gpu", "gpu_roofline"])
-def test_gpu_without_a_card(monkeypatch: pytest.MonkeyPatch, script: str) -> None:
-    """CUDA shows a process no card where this variable says so."""
+def test_gpu_without_a_gpu(monkeypatch: pytest.MonkeyPatch, script: str) -> None:
+    """CUDA shows a process no GPU where this variable says so."""
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
     assert quick(script)["notes"][0].startswith("Nothing measured: ")
 
@@ -127,7 +127,7 @@ DRAWN = """
 import sys
 from pathlib import Path
 from benchmarks.roofline import draw
-draw(Path(sys.argv[1]), {"net": [(2.0, 5e9), (100.0, 25e9)]}, 1e10, 1e11, "a card")
+draw(Path(sys.argv[1]), {"net": [(2.0, 5e9), (100.0, 25e9)]}, 1e10, 1e11, "a GPU")
 """
 
 
@@ -139,7 +139,7 @@ def test_a_roofline_is_drawn(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_gpu_on_the_emulator(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """All that the script does, but for the card."""
+    """All that the script does, but for the GPU."""
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     found = quick("gpu", "--device", "host-emulator")
     assert found["notes"] == ["On: host-emulator."]
@@ -187,21 +187,21 @@ def test_an_error_in_a_network_is_told_and_does_not_lose_the_others(
     assert note.startswith("bad left out: ")
 
 
-OF_A_CARD = """
+OF_A_GPU = """
 import os, sys
 from pathlib import Path
 from types import ModuleType
 sys.path.insert(0, "tests/runtime/devices/cuda")
 from fake_pycuda import FakeCubins, fake_pycuda
-from benchmarks.card_facts import facts
-from benchmarks.card_rates import driver_copy_rate
+from benchmarks.gpu_facts import facts
+from benchmarks.gpu_rates import driver_copy_rate
 from veilgraph.runtime.devices.cuda.pycuda_driver import PyCudaDriver
 cuda = fake_pycuda(Path(sys.argv[1]))
 sys.modules["pycuda"] = ModuleType("pycuda")
 sys.modules["pycuda.driver"] = cuda
 print(facts("cuda:0"))
 assert driver_copy_rate(cuda, PyCudaDriver(cuda, 0, FakeCubins(cuda)), 1 << 20, 3) > 0
-assert not cuda.card.allocated
+assert not cuda.gpu.allocated
 """
 SMI = """#!/bin/sh
 [ "$1" = --id=00000000:1B:00.0 ] || exit 6
@@ -210,7 +210,7 @@ echo "580.95.05, 345 MHz, 1980 MHz, 3201 MHz, 700.00 W"
 
 
 @pytest.mark.parametrize("has_smi", [False, True])
-def test_what_is_said_of_a_card(
+def test_what_is_said_of_a_gpu(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, has_smi: bool
 ) -> None:
     """By a stand-in for PyCUDA, and one for nvidia-smi or none."""
@@ -218,7 +218,7 @@ def test_what_is_said_of_a_card(
         (tmp_path / "nvidia-smi").write_text(SMI)
         (tmp_path / "nvidia-smi").chmod(0o755)
     monkeypatch.setenv("PATH", str(tmp_path))
-    said = run_python("-c", OF_A_CARD, str(tmp_path))
+    said = run_python("-c", OF_A_GPU, str(tmp_path))
     assert said.startswith("NVIDIA H200, driver ")
     assert "CUDA 13.0 of the driver" in said
     assert "1980 MHz by CUDA" in said
@@ -242,14 +242,14 @@ assert memory.taken_bytes == 60
 """
 
 
-def test_memory_of_a_card_is_watched() -> None:
+def test_memory_of_a_gpu_is_watched() -> None:
     """The least that was free in between counts, not what is free at the end."""
     run_python("-c", WATCHED)
 
 
 UNDRAWN = """
 import numpy as np
-from benchmarks.card_rates import blocks_an_element, without_draws
+from benchmarks.gpu_rates import blocks_an_element, without_draws
 from benchmarks.kernel_calls import fused
 from veilgraph.kernels.fused.declaration import HEADER, INSTRUCTION
 from veilgraph.kernels.fused.instructions import Op
@@ -318,14 +318,14 @@ def test_predictions_of_layers() -> None:
 
 
 @pytest.mark.parametrize("tune", [(), ("--tune",)])
-def test_gpu_matmul_without_a_card(monkeypatch: pytest.MonkeyPatch, tune: tuple[str, ...]) -> None:
+def test_gpu_matmul_without_a_gpu(monkeypatch: pytest.MonkeyPatch, tune: tuple[str, ...]) -> None:
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
     assert quick("gpu_matmul", *tune)["notes"][0].startswith("Nothing measured: ")
 
 
 @pytest.mark.slow
 def test_gpu_matmul_on_the_emulator(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """All that the script does, but for the card and cuBLAS."""
+    """All that the script does, but for the GPU and cuBLAS."""
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     found = quick("gpu_matmul", "--device", "host-emulator")
     ways = {(rate["ring"], rate["way"]) for rate in found["rates"]}

@@ -22,7 +22,7 @@ from veilgraph.commands import measured_links
 from veilgraph.ir.errors import UsageError
 from veilgraph.kernels import KERNELS
 from veilgraph.runtime.devices.costs import Copies, Costs, Step, form_of
-from veilgraph.runtime.devices.cuda.cards import Card
+from veilgraph.runtime.devices.cuda.gpus import Gpu
 from veilgraph.runtime.session.measuring import Rates
 from veilgraph.targets.networks import Network, network
 
@@ -105,10 +105,10 @@ def test_no_gpu_is_no_fault_and_a_gpu_out_of_reach_is(monkeypatch: pytest.Monkey
     )
 
 
-def test_cards_are_told(monkeypatch: pytest.MonkeyPatch) -> None:
-    card = Card("NVIDIA H200", "sm_90", 132, 139 << 30)
+def test_gpus_are_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    gpu = Gpu("NVIDIA H200", "sm_90", 132, 139 << 30)
     monkeypatch.setattr(diagnosis, "load_pycuda", lambda: None)
-    monkeypatch.setattr(diagnosis, "list_cards", lambda cuda: [card, card])
+    monkeypatch.setattr(diagnosis, "list_gpus", lambda cuda: [gpu, gpu])
     told = "NVIDIA H200, sm_90, 139 GiB"
     assert diagnosis._gpu() == Finding("GPU", f"{told}; {told}")
 
@@ -133,7 +133,7 @@ def test_nothing_on_this_machine_is_changed(tmp_path: Path) -> None:
 def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """The table of costs, of a user without any; on a machine without a GPU."""
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    monkeypatch.setattr("veilgraph.commands.doctor.first_card", lambda: None)
+    monkeypatch.setattr("veilgraph.commands.doctor.first_gpu", lambda: None)
     return tmp_path / "veilgraph" / "costs.json"
 
 
@@ -151,7 +151,7 @@ def test_steps_are_measured(digits: Compiled, cache: Path) -> None:
     assert cache.read_text() == before  # nothing is measured twice
 
 
-def test_a_card_is_measured_beside_the_processor(
+def test_a_gpu_is_measured_beside_the_processor(
     digits: Compiled, cache: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def measured(plan: Any, devices: Any, costs: Costs, tell: Any) -> Costs:
@@ -193,14 +193,14 @@ def test_a_device_is_for_tuning(digits: Compiled) -> None:
     assert "There is no device `gpu`." in result.stderr
 
 
-def test_the_first_card_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_first_gpu_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
     def unreachable() -> Any:
         raise UsageError("A GPU is reached through pycuda.")
 
     monkeypatch.setattr(diagnosis, "load_pycuda", lambda: None)
-    assert diagnosis.first_card() == "cuda:0"
+    assert diagnosis.first_gpu() == "cuda:0"
     monkeypatch.setattr(diagnosis, "load_pycuda", unreachable)
-    assert diagnosis.first_card() is None
+    assert diagnosis.first_gpu() is None
 
 
 # Links

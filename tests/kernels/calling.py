@@ -1,6 +1,6 @@
 """One kernel call on NumPy arrays, on any device: a machine of a single step checks it, its arena
 laid out from the arrays, and either runs it or lends its arena to CUDA kernels: on the host, or on
-a card.
+a GPU.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import pytest
-from cards import CardRunner, first_card
+from gpus import GpuRunner, first_gpu
 
 from veilgraph.ir.plan.tables import BUFFER, MAX_RANK, STEP, BufferKind, Region
 from veilgraph.kernels import KERNELS
@@ -30,9 +30,9 @@ Array = npt.NDArray[Any]
 Operand = Array | Packed | Planes
 Way = Callable[[Sequence[Buffer], Sequence[int], DeviceShape], tuple[Launch, ...]]
 
-EMULATOR, CARD = "emulator", "card"  # the CUDA kernels, run by the host or by a GPU
-# What runs single launches: the emulator, and a card where there is one.
-RUNNERS = (EMULATOR, pytest.param(CARD, marks=pytest.mark.gpu))
+EMULATOR, GPU = "emulator", "gpu"  # the CUDA kernels, run by the host or by a GPU
+# What runs single launches: the emulator, and a GPU where there is one.
+RUNNERS = (EMULATOR, pytest.param(GPU, marks=pytest.mark.gpu))
 # An instruction set of the CPU each, and those.
 DEVICES = (*supported(), *RUNNERS)
 
@@ -90,13 +90,13 @@ def _emulator() -> EmulatorRunner:
 
 
 @cache
-def _card() -> CardRunner:
-    return CardRunner(first_card())
+def _gpu() -> GpuRunner:
+    return GpuRunner(first_gpu())
 
 
-def runner(device: str) -> EmulatorRunner | CardRunner:
-    """What runs launches on one of RUNNERS; skips the test where there is no card."""
-    return {EMULATOR: _emulator, CARD: _card}[device]()
+def runner(device: str) -> EmulatorRunner | GpuRunner:
+    """What runs launches on one of RUNNERS; skips the test where there is no GPU."""
+    return {EMULATOR: _emulator, GPU: _gpu}[device]()
 
 
 class Call:
@@ -125,7 +125,7 @@ class Call:
         parameters = np.asarray(params, np.int64)
         steps = step(kernel, len(records), len(parameters))
         buffers = np.array(records, BUFFER)
-        self._runner = runner(device) if device in (EMULATOR, CARD) else None
+        self._runner = runner(device) if device in (EMULATOR, GPU) else None
         path, size = str(library(None if self._runner else device)), self._end()
         self.machine = Machine(path, steps, buffers, parameters, b"", size, keys, threads)
         self.launches: tuple[Launch, ...] | None = None

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from calling import CARD, EMULATOR, call, with_fixed
+from calling import EMULATOR, GPU, call, with_fixed
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from test_linear import LAYERS, assert_equal_in_ring, convolution, junk, random_words, seeds
@@ -22,7 +22,7 @@ from veilgraph.kernels.cuda import Buffer, DeviceShape, Kind
 from veilgraph.kernels.gemm import limbs
 from veilgraph.kernels.matmul.residues import Shape
 
-devices = pytest.mark.parametrize("device", [EMULATOR, pytest.param(CARD, marks=pytest.mark.gpu)])
+devices = pytest.mark.parametrize("device", [EMULATOR, pytest.param(GPU, marks=pytest.mark.gpu)])
 rings = pytest.mark.parametrize(
     ("word", "bits"), [(np.uint32, 24), (np.uint32, 32), (np.uint64, 40), (np.uint64, 64)]
 )

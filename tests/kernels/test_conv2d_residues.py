@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import pytest
-from calling import CARD, call, with_fixed
-from cards import first_card
+from calling import GPU, call, with_fixed
+from gpus import first_gpu
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from test_conv2d_limbs import convolution_of, devices, rings
@@ -102,8 +102,8 @@ def by_kernels(
     sides: Collection[int] = (),
 ) -> None:
     """With weights packed where 1 is among the sides."""
-    if device == CARD and shape.arch != "sm_80" and shape.arch != first_card().card.arch:
-        pytest.skip(f"the card is of {first_card().card.arch}")
+    if device == GPU and shape.arch != "sm_80" and shape.arch != first_gpu().gpu.arch:
+        pytest.skip(f"the GPU is of {first_gpu().gpu.arch}")
     x, w = pairs[0]
     out = junk((x.shape[0], w.shape[0], *extents), x.dtype.type)
     operands = [out, *(each for pair in pairs for each in pair)]

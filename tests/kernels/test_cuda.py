@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from cards import CardRunner
+from gpus import GpuRunner
 
 from veilgraph.ir.plan import tables as plan
 from veilgraph.kernels.cuda import (
@@ -97,7 +97,7 @@ def test_the_emulator_compiles_once(tmp_path: Path) -> None:
 
 
 def test_a_launch_through_a_driver(tmp_path: Path) -> None:
-    """As kernels are called on a card: over copies of the regions, with key schedules."""
+    """As kernels are called on a GPU: over copies of the regions, with key schedules."""
     text = """
 #include "kernels/cuda/prelude.cuh"
 extern "C" __global__ void mix(uint64_t* out, const uint8_t* keys, const uint64_t* run) {
@@ -112,7 +112,7 @@ extern "C" __global__ void mix(uint64_t* out, const uint8_t* keys, const uint64_
         (Pointer(1, 0), Keys(), Run()),
     )
     regions = [np.arange(4, dtype=np.uint64), np.arange(32, dtype=np.uint64)]
-    CardRunner(EmulatorDriver(tmp_path)).run(launch, regions, bytes(range(16)), 2)
+    GpuRunner(EmulatorDriver(tmp_path)).run(launch, regions, bytes(range(16)), 2)
     last = int(key_schedules(bytes(range(16)))[0, 175])
     assert regions[0].tolist() == list(range(4))
     assert regions[1].tolist() == [i + last + 2000 for i in range(32)]

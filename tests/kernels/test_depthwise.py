@@ -1,4 +1,4 @@
-"""Depthwise convolutions by strips of outputs, on the emulator and on a card."""
+"""Depthwise convolutions by strips of outputs, on the emulator and on a GPU."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ def chosen(
     return conv2d.launches(buffers, params.values(), DeviceShape(132))
 
 
-def test_strips_are_for_what_fills_a_card() -> None:
+def test_strips_are_for_what_fills_a_gpu() -> None:
     """MobileNetV2 at 112 x 112; too few outputs, other kernels and strides: an output a thread."""
     plain = Params(64, 1, 1, 1, 1, groups=32)
     (launch,) = chosen((1, 32, 112, 112), 112, (3, 3), plain)

@@ -1,5 +1,5 @@
 """Instructions of sm_90a: sums of a group of warps as the PTX ISA has them, and copies in bulk, on
-the emulator and on a card that has them; the emulator does late what is asynchronous.
+the emulator and on a GPU that has them; the emulator does late what is asynchronous.
 """
 
 from __future__ import annotations
@@ -10,13 +10,13 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import pytest
-from calling import CARD, EMULATOR
-from cards import CardRunner, first_card
+from calling import EMULATOR, GPU
+from gpus import GpuRunner, first_gpu
 
 from veilgraph.kernels.cuda import Launch, Pointer, Source
 from veilgraph.kernels.cuda.emulator import EmulatorRunner
 
-devices = pytest.mark.parametrize("device", [EMULATOR, pytest.param(CARD, marks=pytest.mark.gpu)])
+devices = pytest.mark.parametrize("device", [EMULATOR, pytest.param(GPU, marks=pytest.mark.gpu)])
 GROUP, ROWS, COLUMNS, DEPTHS = 128, 64, 256, 64
 MULTIPLY = """
 #include "kernels/cuda/hopper.cuh"
@@ -120,9 +120,9 @@ def run(
     if device == EMULATOR:
         EmulatorRunner(folder).run(launch, arrays)
         return
-    if first_card().card.arch != "sm_90":
-        pytest.skip(f"the card is of {first_card().card.arch}")
-    CardRunner(first_card()).run(launch, arrays)
+    if first_gpu().gpu.arch != "sm_90":
+        pytest.skip(f"the GPU is of {first_gpu().gpu.arch}")
+    GpuRunner(first_gpu()).run(launch, arrays)
 
 
 def swizzled(lines: npt.NDArray[np.int8]) -> npt.NDArray[np.int8]:
@@ -185,8 +185,8 @@ def fragments(lines: npt.NDArray[np.int8]) -> npt.NDArray[np.int8]:
 @pytest.mark.parametrize("case", ["random", "extreme", "early"])
 def test_left_factors_in_registers(tmp_path: Path, columns: int, case: str, device: str) -> None:
     """Modulo 2^32; what changes before the wait is multiplied as it is by then."""
-    if case == "early" and device == CARD:
-        pytest.skip("nobody knows what a card makes of that")
+    if case == "early" and device == GPU:
+        pytest.skip("nobody knows what a GPU makes of that")
     rng = np.random.default_rng(columns)
     a, b = (rng.integers(-128, 128, (2, lines, 32), np.int8) for lines in (ROWS, columns))
     c = rng.integers(-(2**31), 2**31, (ROWS, columns), np.int32)

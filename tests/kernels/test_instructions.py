@@ -1,4 +1,4 @@
-"""Every instruction of the table, on every instruction set and on the emulator of a card."""
+"""Every instruction of the table, on every instruction set and on the emulator of a GPU."""
 
 from __future__ import annotations
 

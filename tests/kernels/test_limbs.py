@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import pytest
-from calling import CARD, EMULATOR, call, with_fixed
+from calling import EMULATOR, GPU, call, with_fixed
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from test_linear import assert_equal_in_ring, junk, matrix, random_words, seeds
@@ -44,7 +44,7 @@ from veilgraph.kernels.matmul import cuda as matmul
 from veilgraph.kernels.matmul.reference import matmul as matmul_reference
 
 Words = npt.NDArray[Any]
-devices = pytest.mark.parametrize("device", [EMULATOR, pytest.param(CARD, marks=pytest.mark.gpu)])
+devices = pytest.mark.parametrize("device", [EMULATOR, pytest.param(GPU, marks=pytest.mark.gpu)])
 SM80, SM89, SM90 = (DeviceShape(1, arch) for arch in ("sm_80", "sm_89", "sm_90"))
 RINGS = [(np.uint32, 24), (np.uint32, 32), *((np.uint64, bits) for bits in (40, 48, 53, 64))]
 rings = pytest.mark.parametrize(("word", "bits"), RINGS)

@@ -12,8 +12,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import pytest
-from calling import CARD, EMULATOR, call, with_fixed
-from cards import CardRunner, first_card
+from calling import EMULATOR, GPU, call, with_fixed
+from gpus import GpuRunner, first_gpu
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from test_limbs import all_least, all_most
@@ -38,7 +38,7 @@ from veilgraph.kernels.matmul.reference import matmul as matmul_reference
 from veilgraph.kernels.matmul.residues import MAX_SCRATCH, Shape, by_residues
 
 Words = npt.NDArray[Any]
-devices = pytest.mark.parametrize("device", [EMULATOR, pytest.param(CARD, marks=pytest.mark.gpu)])
+devices = pytest.mark.parametrize("device", [EMULATOR, pytest.param(GPU, marks=pytest.mark.gpu)])
 rings = pytest.mark.parametrize(
     ("word", "bits"), [(np.uint32, 24), (np.uint32, 32), (np.uint64, 40), (np.uint64, 64)]
 )
@@ -100,8 +100,8 @@ def by_kernels(
     sides: Collection[int] = (),
 ) -> None:
     """With the factors of some sides (0: left, 1: right) packed."""
-    if device == CARD and shape.arch != "sm_80" and shape.arch != first_card().card.arch:
-        pytest.skip(f"the card is of {first_card().card.arch}")
+    if device == GPU and shape.arch != "sm_80" and shape.arch != first_gpu().gpu.arch:
+        pytest.skip(f"the GPU is of {first_gpu().gpu.arch}")
     a, b = pairs[0]
     out = junk((a.shape[0], a.shape[1], b.shape[2]), a.dtype.type)
     operands = [out, *(each for pair in pairs for each in pair)]
@@ -194,7 +194,7 @@ def test_nearest_residues_of_all_that_limbs_add_up_to(device: str, tmp_path: Pat
     arguments = Pointer(0, 0), Pointer(1, 0)
     source = Source("nearest", text, ("nearest",))
     launch = Launch(source, "nearest", (1, 1, 1), (256, 1, 1), arguments)
-    runner = EmulatorRunner(tmp_path) if device == EMULATOR else CardRunner(first_card())
+    runner = EmulatorRunner(tmp_path) if device == EMULATOR else GpuRunner(first_gpu())
     runner.run(launch, [out, sums])
     for m, found in zip(basis.moduli, out, strict=True):
         assert ((sums - found) % m == 0).all()

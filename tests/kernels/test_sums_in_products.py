@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import pytest
-from calling import CARD, EMULATOR, Way, call
-from cards import first_card
+from calling import EMULATOR, GPU, Way, call
+from gpus import first_gpu
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from test_limbs import SM80, SM90, all_least, all_most
@@ -27,7 +27,7 @@ from veilgraph.kernels.matmul.reference import matmul as matmul_reference
 from veilgraph.kernels.matmul.residues import by_residues
 
 Words = npt.NDArray[Any]
-devices = pytest.mark.parametrize("device", [EMULATOR, pytest.param(CARD, marks=pytest.mark.gpu)])
+devices = pytest.mark.parametrize("device", [EMULATOR, pytest.param(GPU, marks=pytest.mark.gpu)])
 few_rings = pytest.mark.parametrize(
     ("word", "bits"), [(np.uint32, 24), (np.uint64, 40), (np.uint64, 64)]
 )
@@ -106,8 +106,8 @@ def check(
     way: Way,
     shape: DeviceShape = SM80,
 ) -> None:
-    if device == CARD and shape.arch not in ("sm_80", first_card().card.arch):
-        pytest.skip(f"the card is of {first_card().card.arch}")
+    if device == GPU and shape.arch not in ("sm_80", first_gpu().gpu.arch):
+        pytest.skip(f"the GPU is of {first_gpu().gpu.arch}")
     factors = [each for pair in pairs for each in pair]
     a, b = factors[0].words, factors[1].words
     out = junk((a.shape[0], a.shape[1], b.shape[2]), a.dtype.type)

@@ -1,5 +1,5 @@
 """Tensor-core instructions, lane by lane as the PTX ISA lays fragments out, and asynchronous
-copies: the emulator's, which are late, and a card's.
+copies: the emulator's, which are late, and a GPU's.
 """
 
 from __future__ import annotations

@@ -207,7 +207,7 @@ def test_store_to_constants_is_refused() -> None:
 
 
 def test_a_proof_needs_none_of_the_memory() -> None:
-    """A party's memory on a card may be larger than all that its host has."""
+    """A party's memory on a GPU may be larger than all that its host has."""
     far = 2**40 - 32
     proven(buffers=[words(far), words(64)], arena_bytes=2**40)
     with pytest.raises(ValueError, match="buffer 0: ends beyond its region"):

@@ -23,13 +23,13 @@ Arrays = Mapping[str, npt.NDArray[Any]]
 Placing = Callable[[int], Sequence[int]]  # of so many steps, each one's side
 
 
-def mixed(placing: Placing, card: str = "cpu") -> Where:
+def mixed(placing: Placing, gpu: str = "cpu") -> Where:
     """A device of the processor and another, each with the steps that a placement gives it."""
 
     def make(plan: Plan, party: str) -> Ready:
         program = plan.party(party)
         placement = placing(len(program.steps))
-        return MixedReady(program, ready("cpu", plan, party), ready(card, plan, party), placement)
+        return MixedReady(program, ready("cpu", plan, party), ready(gpu, plan, party), placement)
 
     return make
 

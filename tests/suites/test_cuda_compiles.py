@@ -217,7 +217,7 @@ def test_written_kernels(tmp_path: Path, kernel: str) -> None:
 @needs_nvcc
 @pytest.mark.parametrize("kernel", ["matmul", "conv2d"])
 def test_limbs_of_a_ring(tmp_path: Path, kernel: str) -> None:
-    """The ring of most limbs, as machine code, and as PTX what is for any card."""
+    """The ring of most limbs, as machine code, and as PTX what is for any GPU."""
     sources = limb_kernels(kernel, Ring(64, 8), DeviceShape(1, "sm_90"))
     reports = compiled(tmp_path, in_one_unit(sources), SM_90A)
     assert len(reports) == len(sources)
@@ -447,11 +447,11 @@ def test_limbs_that_end_in_a_program(tmp_path: Path, kernel: str, ring: Ring, ar
 @pytest.mark.parametrize("kernel", ["matmul", "conv2d"])
 @pytest.mark.parametrize("ring", RINGS, ids=lambda ring: f"{ring.word_bits}-{ring.limbs}")
 def test_limbs_with_fewer_stages(tmp_path: Path, kernel: str, ring: Ring) -> None:
-    """Beside those with the most; what is for any card also as PTX."""
-    device, any_card = DeviceShape(1, "sm_90"), DeviceShape(1)
+    """Beside those with the most; what is for any GPU also as PTX."""
+    device, any_gpu = DeviceShape(1, "sm_90"), DeviceShape(1)
     sources = [*fewer_stages(kernel, ring, device), *limb_kernels(kernel, ring, device)]
     reports = compiled(tmp_path, in_one_unit(sources), SM_90A)
-    compiled(tmp_path, in_one_unit(fewer_stages(kernel, ring, any_card)), PTX)
+    compiled(tmp_path, in_one_unit(fewer_stages(kernel, ring, any_gpu)), PTX)
     assert len(reports) == len(sources)
     assert not spilling(reports)
 

@@ -1,7 +1,7 @@
 """Products of bytes, modulus by modulus: the step `multiply` of kernels/gemm/residues/residues.py.
 
 Three kernels do it, on the same planes of residues (kernels/gemm/residues/byte_products.cuh) and to
-the same t_i: one by mma.sync, for every card, and two by wgmma, which sm_90 alone has. A tile is
+the same t_i: one by mma.sync, for every GPU, and two by wgmma, which sm_90 alone has. A tile is
 ROWS x COLUMNS for one modulus, and as many blocks as the device has multiprocessors walk over all
 tiles of all moduli and entries. Where rows fill them, two blocks of a cluster make tiles one below
 the other and share the right factor, which takes a third off what they read.

@@ -14,7 +14,7 @@ from veilgraph.ir.errors import UsageError
 from veilgraph.kernels.native import INSTRUCTION_SETS, library, supported
 from veilgraph.reports import units
 from veilgraph.runtime._native import OpenSsl
-from veilgraph.runtime.devices.cuda.cards import list_cards, load_pycuda
+from veilgraph.runtime.devices.cuda.gpus import list_gpus, load_pycuda
 from veilgraph.runtime.devices.cuda.nvcc import find_nvcc
 from veilgraph.runtime.devices.names import CUDA, DeviceName, machine_name
 from veilgraph.runtime.links.openssl import openssl
@@ -134,22 +134,22 @@ def _extra(extra: str) -> Finding:
 
 
 def _gpu() -> Finding:
-    """What `--device cuda` would find: cards by PyCUDA, else what NVIDIA's driver shows."""
+    """What `--device cuda` would find: GPUs by PyCUDA, else what NVIDIA's driver shows."""
     listed = len(list(Path("/proc/driver/nvidia/gpus").glob("*")))
     try:
-        cards = list_cards(load_pycuda())
+        gpus = list_gpus(load_pycuda())
     except UsageError as error:
         return Finding("GPU", f"{listed or 'none'}: {error.message}", error.hint if listed else "")
-    return Finding("GPU", "; ".join(f"{c.name}, {c.arch}, {_gib(c.memory_bytes)}" for c in cards))
+    return Finding("GPU", "; ".join(f"{c.name}, {c.arch}, {_gib(c.memory_bytes)}" for c in gpus))
 
 
-def first_card() -> str | None:
+def first_gpu() -> str | None:
     """What `--device` calls the first GPU that can be used, if there is one."""
     try:
         load_pycuda()
     except UsageError:
         return None
-    return DeviceName(CUDA).card
+    return DeviceName(CUDA).gpu
 
 
 def _gib(count: int) -> str:

@@ -11,7 +11,7 @@ import click
 
 from veilgraph.ir.errors import UsageError
 from veilgraph.kernels.native import INSTRUCTION_SETS, supported
-from veilgraph.runtime.devices.cuda.archs import card_arch
+from veilgraph.runtime.devices.cuda.archs import gpu_arch
 from veilgraph.runtime.devices.names import DeviceName, require_device
 
 if TYPE_CHECKING:
@@ -185,7 +185,7 @@ def _own_device(ctx: click.Context, param: click.Parameter, name: str | None) ->
 def architectures(text: str) -> tuple[str, ...]:
     """sm_80,sm_90."""
     try:
-        return tuple(dict.fromkeys(map(card_arch, comma_list(text))))
+        return tuple(dict.fromkeys(map(gpu_arch, comma_list(text))))
     except UsageError as error:
         raise click.BadParameter(f"{error.message} {error.hint}") from error
 

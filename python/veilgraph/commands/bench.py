@@ -156,6 +156,6 @@ def _sentence(
     drawn = f"; random {', '.join(made_up)}" if made_up else ""
     kernels = "1 thread" if threads == 1 else f"{threads} threads"
     done = units.counted(iterations, "inference")
-    cards = [f"{party} on {name}" for party, name in device.items() if name != "cpu"]
-    computed = ", ".join([kernels, *cards])
+    gpus = [f"{party} on {name}" for party, name in device.items() if name != "cpu"]
+    computed = ", ".join([kernels, *gpus])
     return f"{done} after one to warm up; parties are {where}, {computed}{drawn}."

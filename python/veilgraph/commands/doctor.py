@@ -6,7 +6,7 @@ from pathlib import Path
 
 import click
 
-from veilgraph.checks.diagnosis import diagnose, first_card
+from veilgraph.checks.diagnosis import diagnose, first_gpu
 from veilgraph.commands import arguments
 from veilgraph.ir.errors import UsageError
 from veilgraph.reports.tables import Table, show, show_json
@@ -24,7 +24,7 @@ What the link between two hosts does, as a network to compile for:
 """
 
 
-def _card(ctx: click.Context, param: click.Parameter, text: str | None) -> str | None:
+def _gpu(ctx: click.Context, param: click.Parameter, text: str | None) -> str | None:
     """The processor, or the GPU of that name, as tables of costs call it."""
     if text is None:
         return None
@@ -33,7 +33,7 @@ def _card(ctx: click.Context, param: click.Parameter, text: str | None) -> str |
     except UsageError as error:
         raise click.BadParameter(f"{error.message} {error.hint}") from error
     found = DeviceName.parse(text)
-    return CPU if found.kind == CPU else found.card
+    return CPU if found.kind == CPU else found.gpu
 
 
 @click.command("doctor", epilog=EPILOG)
@@ -45,7 +45,7 @@ def _card(ctx: click.Context, param: click.Parameter, text: str | None) -> str |
 )
 @click.option(
     "--device",
-    callback=_card,
+    callback=_gpu,
     metavar="cpu|cuda:N",
     help="With --tune, what to measure beside the processor.  [default: the first GPU, if any]",
 )
@@ -111,7 +111,7 @@ def command(
     if tune is not None:
         from veilgraph.commands.tuned_costs import measure_and_keep
 
-        measure_and_keep(tune, device or first_card() or CPU, threads, as_json)
+        measure_and_keep(tune, device or first_gpu() or CPU, threads, as_json)
         return
     if device is not None:
         raise UsageError("--device says what --tune measures.", "Give --tune PLAN too.")

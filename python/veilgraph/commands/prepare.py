@@ -140,7 +140,7 @@ def _compile(plan: Plan, archs: tuple[str, ...], folder: Path, as_json: bool) ->
 
 
 def _sources(plan: Plan, arch: str) -> dict[str, Source]:
-    """What all parties need on cards of an architecture, by digest."""
+    """What all parties need on GPUs of an architecture, by digest."""
     return {
         source.digest: source
         for program in plan.programs.values()

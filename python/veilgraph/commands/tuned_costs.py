@@ -19,23 +19,23 @@ from veilgraph.runtime.devices.tuning import measure
 def measure_and_keep(file: Path, device: str, threads: int, as_json: bool) -> None:
     """Measures what is not in the table yet, and says where steps of a plan are cheaper."""
     plan = Plan.load(file)
-    cards = [] if device == CPU else [device]
+    gpus = [] if device == CPU else [device]
     path = costs_file()
     with progress("measuring") as tell:
-        costs = measure(plan, cards, _known(path, threads), tell)
+        costs = measure(plan, gpus, _known(path, threads), tell)
     costs.save(path)
     parties = plan.manifest.parties
-    found = [predict(plan, party, card, costs) for card in cards for party in parties]
+    found = [predict(plan, party, gpu, costs) for gpu in gpus for party in parties]
     if as_json:
         by_party = [vars(each) for each in found]
         show_json({"table": str(path), "kernels": _totals(costs), "parties": by_party})
         return
-    tables = [_kernels(costs, [CPU, *cards])]
+    tables = [_kernels(costs, [CPU, *gpus])]
     if found:
         headings = f"party|#cpu|#{device}|#auto|what `--device auto` does"
         tables.append(Table.of(headings, [_row(each) for each in found]))
     show(*tables)
-    if not cards:
+    if not gpus:
         remark("No GPU was measured: none is there, or --device is cpu.")
     remark(f"The table of costs is {path}.")
 
@@ -78,7 +78,7 @@ def _row(found: Prediction) -> list[str]:
     return [
         found.party,
         seconds(found.host_seconds),
-        seconds(found.card_seconds),
+        seconds(found.gpu_seconds),
         seconds(found.placed_seconds),
         f"{what}, {counted(found.steps - here, 'step')} on the GPU",
     ]

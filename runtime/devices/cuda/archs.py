@@ -1,7 +1,7 @@
-"""Names of GPU architectures: a card's, such as sm_90, and what nvcc makes its machine code for.
+"""Names of GPU architectures: a GPU's, such as sm_90, and what nvcc makes its machine code for.
 
-A card has no suffix. Its machine code may: sm_90a has the instructions of that one architecture,
-which no later card runs either, and cubins are for one architecture anyhow.
+A GPU has no suffix. Its machine code may: sm_90a has the instructions of that one architecture,
+which no later GPU runs either, and cubins are for one architecture anyhow.
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ LEAST = 80  # Ampere: asynchronous copies
 _BUILT_AS = {"sm_90": "sm_90a"}  # where kernels use what only the suffixed name has: wgmma
 
 
-def card_arch(arch: str) -> str:
-    """The architecture of cards that a name of nvcc's stands for: sm_90 for sm_90a too.
+def gpu_arch(arch: str) -> str:
+    """The architecture of GPUs that a name of nvcc's stands for: sm_90 for sm_90a too.
 
     Raises:
         UsageError: it is none, or one that kernels can't be compiled for.
@@ -33,10 +33,10 @@ def card_arch(arch: str) -> str:
 
 
 def build_flag(arch: str) -> str:
-    """What nvcc is told for cards of an architecture.
+    """What nvcc is told for GPUs of an architecture.
 
     Raises:
-        UsageError: as `card_arch`.
+        UsageError: as `gpu_arch`.
     """
-    card = card_arch(arch)
-    return f"-arch={_BUILT_AS.get(card, card)}"
+    gpu = gpu_arch(arch)
+    return f"-arch={_BUILT_AS.get(gpu, gpu)}"

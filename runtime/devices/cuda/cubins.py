@@ -21,7 +21,7 @@ from typing import TypeVar
 
 from veilgraph.ir.errors import UsageError
 from veilgraph.kernels.cuda import FLAGS, ROOT, Source
-from veilgraph.runtime.devices.cuda.archs import build_flag, card_arch
+from veilgraph.runtime.devices.cuda.archs import build_flag, gpu_arch
 from veilgraph.runtime.store.caches import user_cache
 
 COMPILE_SECONDS = 600
@@ -188,7 +188,7 @@ def make_own(folder: Path) -> None:
 
 
 def _name(source: Source, arch: str) -> str:
-    return f"{source.name}-{source.digest}-{card_arch(arch)}.cubin"
+    return f"{source.name}-{source.digest}-{gpu_arch(arch)}.cubin"
 
 
 def require_own(path: Path) -> None:

@@ -1,8 +1,8 @@
-"""The device `cuda`: a party's memory and steps on one card, from input to reveal.
+"""The device `cuda`: a party's memory and steps on one GPU, from input to reveal.
 
 The arena is one allocation, and the public constants and the session's key schedules lie beside it.
 Steps between two rounds are launched one after another with parameters that were laid out when the
-plan was opened, or replayed as one graph; nothing waits for the card but what the host reads.
+plan was opened, or replayed as one graph; nothing waits for the GPU but what the host reads.
 """
 
 from __future__ import annotations
@@ -58,23 +58,23 @@ class CudaReady:
 
     @property
     def product(self) -> str:
-        return self.made.driver.card.name
+        return self.made.driver.gpu.name
 
     def open(self, keys: bytes) -> CudaDevice:
         return CudaDevice(self.made, keys, self.graphs)
 
 
 class CudaDevice:
-    """A party's program on a card; see device.Device.
+    """A party's program on a GPU; see device.Device.
 
     Args:
-        made: the program, ready for the card.
+        made: the program, ready for the GPU.
         keys: in the plan's order, 16 bytes each.
         graphs: whether stretches that come again are replayed as graphs.
 
     Raises:
-        ResourceLimitError: the card has less memory free by now.
-        DeviceError: the card failed.
+        ResourceLimitError: the GPU has less memory free by now.
+        DeviceError: the GPU failed.
     """
 
     def __init__(self, made: CudaProgram, keys: bytes, graphs: bool = True) -> None:
@@ -84,7 +84,7 @@ class CudaDevice:
         self._latest = 0, 0  # the steps that were begun last
         self._run = 0
         self._allocations: list[tuple[int, int]] = []  # address and bytes
-        with self._on_card():
+        with self._on_gpu():
             require_memory(made.plan, made.program, driver, made.laid.beside_bytes)
             self._compute, self._done = driver.stream(), driver.event()
             self._arena = self._allocated(self._program.arena_bytes)
@@ -102,17 +102,17 @@ class CudaDevice:
             names = ["round" if k == ROUND else KERNELS[k] for k in kernels]
             self._timeline = Timeline(driver, self._compute, names)
             self._write(self._constants, np.frombuffer(made.plan.constants, np.uint8))
-            # Last, so that no secret is on the card of a device that could not be made.
+            # Last, so that no secret is on the GPU of a device that could not be made.
             self._write_keys(keys)
 
     # Steps
 
     @property
     def native(self) -> None:
-        """None: a card does the work."""
+        """None: a GPU does the work."""
 
     def rekey(self, keys: bytes) -> None:
-        with self._on_card():
+        with self._on_gpu():
             self._write_keys(keys)
 
     def _write_keys(self, keys: bytes) -> None:
@@ -131,7 +131,7 @@ class CudaDevice:
         self._latest = stretch
         if first == last:
             return
-        with self._on_card():
+        with self._on_gpu():
             if run != self._run:
                 self._compute.write(self._number, run)
                 self._run = run
@@ -184,7 +184,7 @@ class CudaDevice:
                 raise
 
     def finish(self) -> None:
-        with self._on_card():
+        with self._on_gpu():
             self._finish()
 
     def _finish(self) -> None:
@@ -205,7 +205,7 @@ class CudaDevice:
     def copy_in(self, offset: int, content: Buffer) -> None:
         view = np.frombuffer(byte_view(content), np.uint8)
         self._require_place((offset, len(view)))
-        with self._on_card():
+        with self._on_gpu():
             self._write(self._arena + offset, view)
         self._freshness.wrote((offset, len(view)))
 
@@ -220,7 +220,7 @@ class CudaDevice:
         self._require_place(place)
         offset, count = place
         found = np.empty(count, np.uint8)
-        with self._on_card():
+        with self._on_gpu():
             self._finish()
             for start, pinned in self._pieces(count):
                 self._compute.copy_out(pinned, self._arena + offset + start)
@@ -243,20 +243,20 @@ class CudaDevice:
 
     @property
     def profile(self) -> dict[str, tuple[int, int]]:
-        with self._on_card():
+        with self._on_gpu():
             return self._timeline.profile
 
     def reset_profile(self) -> None:
-        with self._on_card():
+        with self._on_gpu():
             self._timeline.reset()
 
     @property
     def spans(self) -> list[tuple[int, int, int]]:
-        with self._on_card():
+        with self._on_gpu():
             return self._timeline.spans
 
     def trace(self) -> None:
-        with self._on_card():
+        with self._on_gpu():
             self._timeline.trace()
 
     def note(self, step: int, start: int, end: int) -> None:
@@ -265,8 +265,8 @@ class CudaDevice:
     # Making and ending
 
     @contextmanager
-    def _on_card(self) -> Iterator[None]:
-        """In the card's context; a fault there ends the device, and names the step."""
+    def _on_gpu(self) -> Iterator[None]:
+        """In the GPU's context; a fault there ends the device, and names the step."""
         assert not self._closed, "this device was closed"
         try:
             with self._driver.current():
@@ -277,14 +277,14 @@ class CudaDevice:
 
     def _error(self, fault: DriverFault) -> DeviceError:
         first, last = self._latest
-        card = self._driver.card.name
+        gpu = self._driver.gpu.name
         if first == last:
-            return DeviceError(f"The {card} failed: {fault}.", "`veilgraph doctor` looks at it.")
+            return DeviceError(f"The {gpu} failed: {fault}.", "`veilgraph doctor` looks at it.")
         what = self._said(first)
         if last - first > 1:
             what = f"one of {what} to {self._said(last - 1)}"
         return DeviceError(
-            f"{self._program.party}'s {card} failed in {what}: {fault}.",
+            f"{self._program.party}'s {gpu} failed in {what}: {fault}.",
             "With CUDA_LAUNCH_BLOCKING=1 in the environment, and `,no-graphs` behind the device's "
             "name, the very step is named.",
         )
@@ -302,7 +302,7 @@ class CudaDevice:
             address = self._driver.allocate(max(count, 1))
         except MemoryError as error:
             raise ResourceLimitError(
-                f"The {self._driver.card.name} has no {count / GIB:.2f} GiB in one piece.",
+                f"The {self._driver.gpu.name} has no {count / GIB:.2f} GiB in one piece.",
                 "End what else uses it, or compile for a smaller batch with --shape.",
             ) from error
         self._compute.clear(address, max(count, 1))
@@ -312,7 +312,7 @@ class CudaDevice:
     def _staged(self, count: int) -> Staging:
         try:
             wrote = self._freshness.wrote
-            return Staging(self._driver, self._compute, self._arena, count, self._on_card, wrote)
+            return Staging(self._driver, self._compute, self._arena, count, self._on_gpu, wrote)
         except MemoryError as error:
             raise ResourceLimitError(
                 f"This host has no {count / GIB:.2f} GiB of memory to pin for messages.",
@@ -342,7 +342,7 @@ class CudaDevice:
     def close(self) -> None:
         """Zeros over shares, keys and messages, and the memory given back.
 
-        After a fault the card takes no more orders: the driver gives its memory to nobody before
+        After a fault the GPU takes no more orders: the driver gives its memory to nobody before
         this process ends, and clears it then.
         """
         if self._closed:
@@ -350,7 +350,7 @@ class CudaDevice:
         if self._failed:
             self._staging.wipe()
         else:
-            with self._on_card():
+            with self._on_gpu():
                 self._release()
         self._closed = True
 
@@ -364,7 +364,7 @@ class CudaDevice:
             self._driver.release(address)
         if self._graphs:
             self._graphs.close()
-        # The rest goes with the last reference, and has to go in the card's context.
+        # The rest goes with the last reference, and has to go in the GPU's context.
         self._bound.clear()
         self._fills.clear()
         self._prologues.clear()

@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from veilgraph.kernels.cuda import Launch, Source
-from veilgraph.runtime.devices.cuda.cards import Card
+from veilgraph.runtime.devices.cuda.gpus import Gpu
 
 Bytes = npt.NDArray[np.uint8]
 
@@ -60,10 +60,10 @@ class Stream(Protocol):
         """Writes 32 bits, little endian, which are part of the order: nothing else must stay."""
 
     def copy_in(self, address: int, content: Bytes) -> None:
-        """From pinned memory to the card."""
+        """From pinned memory to the GPU."""
 
     def copy_out(self, content: Bytes, address: int) -> None:
-        """From the card to pinned memory."""
+        """From the GPU to pinned memory."""
 
     def clear(self, address: int, count: int) -> None: ...
 
@@ -74,26 +74,26 @@ class Stream(Protocol):
 
 
 class Driver(Protocol):
-    """One card's context.
+    """One GPU's context.
 
     Raises:
         DriverFault: by any call; also for work that an earlier one began.
     """
 
     @property
-    def card(self) -> Card: ...
+    def gpu(self) -> Gpu: ...
 
     def current(self) -> AbstractContextManager[None]:
         """The calling thread works in this context."""
 
     def free_bytes(self) -> int:
-        """Of the card's memory."""
+        """Of the GPU's memory."""
 
     def allocate(self, count: int) -> int:
         """The address of new memory, aligned to 256 bytes, its content junk.
 
         Raises:
-            MemoryError: the card has no such memory.
+            MemoryError: the GPU has no such memory.
         """
 
     def release(self, address: int) -> None: ...
@@ -126,5 +126,5 @@ class Driver(Protocol):
         """Compiles or loads the kernel of a launch, once for equal sources.
 
         Raises:
-            VeilgraphError: there is no machine code of it for this card, and none can be made.
+            VeilgraphError: there is no machine code of it for this GPU, and none can be made.
         """

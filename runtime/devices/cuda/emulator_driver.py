@@ -17,12 +17,12 @@ import numpy as np
 
 from veilgraph.kernels.cuda import Launch, Source
 from veilgraph.kernels.cuda.emulator import EmulatorRunner
-from veilgraph.runtime.devices.cuda.cards import Card
 from veilgraph.runtime.devices.cuda.cubins import alone, in_parallel, make_own
 from veilgraph.runtime.devices.cuda.driver import Bytes, Event, Graph, Kernel, Launched
+from veilgraph.runtime.devices.cuda.gpus import Gpu
 
 ALIGNMENT = 256
-EMULATOR = Card("host emulator", "host", multiprocessors=2, memory_bytes=4 << 30)
+EMULATOR = Gpu("host emulator", "host", multiprocessors=2, memory_bytes=4 << 30)
 
 
 class EmulatorEvent:
@@ -152,15 +152,15 @@ class EmulatorDriver:
 
     Args:
         folder: where compiled kernels are kept; of this user alone.
-        card: what it says it is.
+        GPU: what it says it is.
         hasty: which streams, by the order they are made in, work as soon as they may.
 
     Attributes:
         launches, replays: how many the streams were asked for.
     """
 
-    def __init__(self, folder: Path, card: Card = EMULATOR, hasty: Collection[int] = ()) -> None:
-        self.card = card
+    def __init__(self, folder: Path, gpu: Gpu = EMULATOR, hasty: Collection[int] = ()) -> None:
+        self.gpu = gpu
         self.launches = self.replays = 0
         self._hasty = hasty
         self._streams: list[EmulatorStream] = []
@@ -179,7 +179,7 @@ class EmulatorDriver:
         return nullcontext()
 
     def free_bytes(self) -> int:
-        return self.card.memory_bytes - sum(len(block) for block in self._memory.values())
+        return self.gpu.memory_bytes - sum(len(block) for block in self._memory.values())
 
     def allocate(self, count: int) -> int:
         if count > self.free_bytes():
@@ -198,7 +198,7 @@ class EmulatorDriver:
         for start, block in self._memory.items():
             if start <= address and address + count <= start + len(block):
                 return block[address - start :][:count]
-        raise AssertionError("an address beyond the card's memory")
+        raise AssertionError("an address beyond the GPU's memory")
 
     def forget(self) -> None:
         """Nothing to let go of: libraries stay loaded until the process ends."""
@@ -217,7 +217,7 @@ class EmulatorDriver:
         return self._streams[-1]
 
     def drain(self) -> None:
-        """Does all work that is left: a card would, sooner or later, whoever waits."""
+        """Does all work that is left: a GPU would, sooner or later, whoever waits."""
         for stream in self._streams:
             stream.work_to_end()
 

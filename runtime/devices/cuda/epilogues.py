@@ -5,7 +5,7 @@ Where a fused step reads all of them before the next round, and nobody reads the
 them itself: one launch less, and the sums are neither written nor read. Where the only launch of a
 product could take a program (`Launch.ending`), and the step is one of words, it takes that: then
 blocks read factors while others store results, in the step's place and not the product's, so
-nothing up to there may write factors. Both steps have to be on the card, one after the other, so a
+nothing up to there may write factors. Both steps have to be on the GPU, one after the other, so a
 device has each of them by itself too, and takes the two together in stretches that hold both.
 """
 
@@ -61,7 +61,7 @@ def candidates(
     shape: DeviceShape,
 ) -> tuple[Epilogue, ...]:
     """The same where scratch memory kept all that is left in it, and a step could take several
-    products' sums: every epilogue that the program has on any card where no more products leave
+    products' sums: every epilogue that the program has on any GPU where no more products leave
     some."""
     last = {step: made[-1] for step, made in enumerate(steps) if made}
     every = (_epilogue(program, found, step, each, shape) for step, each in last.items())

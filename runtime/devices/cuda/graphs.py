@@ -1,9 +1,9 @@
 """Stretches of steps that come again, as one launch each.
 
-A card takes some microseconds of its host for every launch, and small steps take less than that.
+A GPU takes some microseconds of its host for every launch, and small steps take less than that.
 So the launches of a stretch are kept as a graph once it comes a second time, and replayed from then
 on: what runs once, as setup does, is not worth one. Nothing in a launch differs between inferences:
-their number, by which randomness is drawn, is read from the card's memory when a kernel runs.
+their number, by which randomness is drawn, is read from the GPU's memory when a kernel runs.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ class Graphs:
     """The graphs of a device, by the steps that they run.
 
     Args:
-        driver: the card's.
+        driver: the GPU's.
         launches: of steps [first, last), in order.
     """
 

@@ -1,7 +1,7 @@
-"""Rounds of long messages on a card: steps, copies, encryption and sockets go on at the same time.
+"""Rounds of long messages on a GPU: steps, copies, encryption and sockets go on at the same time.
 
 A message is cut in parts of a chunk at most. Each is copied out as soon as the step that makes it
-is done, on the card's own clock, and the links have it as soon as it is there. What comes is copied
+is done, on the GPU's own clock, and the links have it as soon as it is there. What comes is copied
 in chunk by chunk while the next is on its way; the steps after the round wait for the last.
 """
 
@@ -136,7 +136,7 @@ def _parts(sends: Sequence[Piece], first: int, last: int) -> tuple[list[_Part], 
 
 
 def _memory(piece: Piece, first: int, last: int) -> _Memory:
-    """Of a step a card does all at once: what needs its first elements waits for the rest too."""
+    """Of a step a GPU does all at once: what needs its first elements waits for the rest too."""
     return _Memory(piece.offset, piece.bytes, min(max(piece.step + 1, first), last))
 
 

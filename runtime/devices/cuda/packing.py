@@ -2,7 +2,7 @@
 them: weights as residues, or split into limbs.
 
 The device finds them itself, by the tables that it has proven: how they are laid out depends on the
-card and on what was measured there, so a plan could only mark them, and a mark from a plan would
+GPU and on what was measured there, so a plan could only mark them, and a mark from a plan would
 have to be proven by the same test. Whatever writes to their places makes their layouts old, and the
 next step of an inference has them made again: so a session from a store, or one whose setup ran on
 another device, needs no word about it.

@@ -36,14 +36,14 @@ from veilgraph.runtime.devices.dataflow import Access, accesses
 from veilgraph.runtime.devices.interface import MemoryRange
 
 GIB = 2**30
-# No card has more: with so many every depth is cut that any card cuts, and with one none is.
+# No GPU has more: with so many every depth is cut that any GPU cuts, and with one none is.
 MOST_MULTIPROCESSORS = 256
-NUMBER_BYTES = 16  # of an inference's number on the card: 8, and room to align what follows
+NUMBER_BYTES = 16  # of an inference's number on the GPU: 8, and room to align what follows
 
 
 @dataclass(frozen=True)
 class CudaProgram:
-    """A party's program for a card: proven, known to fit, laid out in launches, compiled.
+    """A party's program for a GPU: proven, known to fit, laid out in launches, compiled.
 
     `laid` has the launches of each step, in order, none for rounds, and those that pack what lies
     at the places `packed` of the arena; `prologues` and `epilogues` may stand for several of its
@@ -64,7 +64,7 @@ class CudaProgram:
     ) -> CudaProgram:
         """In launches, of a program that was checked, with these buffers packed."""
         program = plan.party(party)
-        shape = DeviceShape(driver.card.multiprocessors, driver.card.arch)
+        shape = DeviceShape(driver.gpu.multiprocessors, driver.gpu.arch)
         found = accesses(program)
         laid, before = step_launches(program, found, shape, fixed)
         left_out = {step for made in before for step in made.sums}
@@ -84,8 +84,8 @@ class CudaProgram:
 
         Raises:
             UsageError: a plan with a step that is out of bounds, or kernels without machine code.
-            ResourceLimitError: more memory than the card has free.
-            DeviceError: the card failed.
+            ResourceLimitError: more memory than the GPU has free.
+            DeviceError: the GPU failed.
         """
         program = plan.party(party)
         check(program, len(plan.constants))
@@ -96,7 +96,7 @@ class CudaProgram:
                 driver.prepare(found.sources)
         except DriverFault as fault:
             raise DeviceError(
-                f"The {driver.card.name} failed: {fault}.", "`veilgraph doctor` looks at it."
+                f"The {driver.gpu.name} failed: {fault}.", "`veilgraph doctor` looks at it."
             ) from fault
         return found
 
@@ -181,7 +181,7 @@ def _launches(
 
 
 def sources(program: PartyPlan, constants_bytes: int, arch: str) -> list[Source]:
-    """All that is compiled for a program on cards of an architecture, each once, however many
+    """All that is compiled for a program on GPUs of an architecture, each once, however many
     multiprocessors they have."""
     check(program, constants_bytes)
     found, fixed = accesses(program), fixed_buffers(program)
@@ -207,7 +207,7 @@ def _distinct_sources(
 
 
 def free_bytes(driver: Driver) -> int:
-    """Of the card's memory, now."""
+    """Of the GPU's memory, now."""
     with driver.current():
         return driver.free_bytes()
 
@@ -219,18 +219,18 @@ def needed_bytes(plan: Plan, program: PartyPlan, beside: int) -> int:
 
 def require_memory(plan: Plan, program: PartyPlan, driver: Driver, beside: int) -> None:
     """ResourceLimitError unless arena, constants, keys and what kernels want `beside` them fit what
-    the card has free."""
+    the GPU has free."""
     free, needed = free_bytes(driver), needed_bytes(plan, program, beside)
     if needed > free:
         raise ResourceLimitError(
             f"{program.party} needs {needed / GIB:.2f} GiB for this plan, and the "
-            f"{driver.card.name} has {free / GIB:.2f} GiB free.",
+            f"{driver.gpu.name} has {free / GIB:.2f} GiB free.",
             _smaller(plan, program, needed - program.arena_bytes, free),
         )
 
 
 def session_bytes(program: PartyPlan) -> int:
-    """Of what the session has on the card: an inference's number, then the key schedules."""
+    """Of what the session has on the GPU: an inference's number, then the key schedules."""
     return NUMBER_BYTES + SCHEDULE_BYTES * len(program.keys)
 
 
@@ -247,4 +247,4 @@ def _smaller(plan: Plan, program: PartyPlan, beside: int, free: int) -> str:
         fits = (free - kept - beside) * batch // max(program.arena_bytes - kept, 1)
         if 1 <= fits < batch:
             return f"Compile for a batch of at most {fits} with --shape, or a narrower --ring."
-    return "Compile for a narrower --ring, or take a card with more memory."
+    return "Compile for a narrower --ring, or take a GPU with more memory."

@@ -3,7 +3,7 @@
 A factor [y_i + y_{i+1} ; y_i] holds a sum of what an inference makes, which is a step of its own.
 Where products alone read it, before the next round, and nobody reads it later, they take both
 addends: one launch less, and the sum is neither written nor read. Addends are still there, as
-`kernels.kernel.Kernel.takes_sums` says. All of these steps have to be on the card, one after the
+`kernels.kernel.Kernel.takes_sums` says. All of these steps have to be on the GPU, one after the
 other, so a device has each of them by itself too, and takes them together in stretches that hold
 them all.
 """

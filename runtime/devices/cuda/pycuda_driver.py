@@ -1,4 +1,4 @@
-"""A card's driver by PyCUDA. PyCUDA is imported when a card is opened, and by nothing else here."""
+"""A GPU's driver by PyCUDA. PyCUDA is imported when a GPU is opened, and by nothing else here."""
 
 from __future__ import annotations
 
@@ -12,8 +12,7 @@ import numpy as np
 
 from veilgraph.ir.errors import UsageError
 from veilgraph.kernels.cuda import Launch, Source
-from veilgraph.runtime.devices.cuda.archs import card_arch
-from veilgraph.runtime.devices.cuda.cards import card_of, cuda_version
+from veilgraph.runtime.devices.cuda.archs import gpu_arch
 from veilgraph.runtime.devices.cuda.cubins import Cubins
 from veilgraph.runtime.devices.cuda.driver import (
     Bytes,
@@ -23,6 +22,7 @@ from veilgraph.runtime.devices.cuda.driver import (
     Kernel,
     Launched,
 )
+from veilgraph.runtime.devices.cuda.gpus import cuda_version, gpu_of
 from veilgraph.runtime.devices.cuda.libcuda import GraphCalls
 
 UNASKED_SHARED_BYTES = 48 << 10  # what a block gets without asking, static memory included
@@ -150,16 +150,16 @@ class PyCudaStream:
 
 
 class PyCudaDriver:
-    """See driver.Driver: the primary context of a card, which devices of one process share.
+    """See driver.Driver: the primary context of a GPU, which devices of one process share.
 
     Args:
         cuda: the module pycuda.driver, initialised.
-        index: the card's number.
+        index: the GPU's number.
         cubins: where machine code comes from.
         calls: the driver's calls for graphs, looked for when the first is made if None.
 
     Raises:
-        UsageError: there is no such card.
+        UsageError: there is no such GPU.
     """
 
     def __init__(
@@ -178,8 +178,8 @@ class PyCudaDriver:
 
     @_faults
     def _open(self, device: Any) -> None:
-        self.card = card_of(self._cuda, device)
-        card_arch(self.card.arch)
+        self.gpu = gpu_of(self._cuda, device)
+        gpu_arch(self.gpu.arch)
         self._context = device.retain_primary_context()
 
     @contextmanager
@@ -253,7 +253,7 @@ class PyCudaDriver:
         return PyCudaGraph(self._calls, self._calls.end(stream.handle))
 
     def prepare(self, sources: Iterable[Source]) -> None:
-        self._cubins.make(sources, self.card.arch)
+        self._cubins.make(sources, self.gpu.arch)
 
     @_faults
     def kernel(self, launch: Launch) -> PyCudaKernel:
@@ -268,7 +268,7 @@ class PyCudaDriver:
         return PyCudaKernel(function, launch.grid, launch.block, launch.shared_bytes)
 
     def _load(self, launch: Launch) -> Any:
-        cubin = self._cubins.cubin(launch.source, self.card.arch)
+        cubin = self._cubins.cubin(launch.source, self.gpu.arch)
         try:
             return self._cuda.module_from_buffer(cubin)
         except self._cuda.Error as error:

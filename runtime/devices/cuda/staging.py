@@ -1,7 +1,7 @@
-"""Messages between a card and the links: through pinned memory, on streams of their own.
+"""Messages between a GPU and the links: through pinned memory, on streams of their own.
 
 Before a round its messages are copied out as soon as the steps before it are done, after it what
-came is copied in, and the steps that follow wait for that on the card, not on the host. Messages
+came is copied in, and the steps that follow wait for that on the GPU, not on the host. Messages
 that lie next to each other are one copy; long ones go in chunks, so that copies in both directions
 share the bus.
 """
@@ -62,7 +62,7 @@ class Staging:
         compute: the stream of the steps.
         arena: the address of the party's memory.
         count: bytes of pinned memory; as many as `staging_bytes` says.
-        guard: what makes the card's context current, and names the step of a fault.
+        guard: what makes the GPU's context current, and names the step of a fault.
         wrote: told where in the arena something was received.
     """
 

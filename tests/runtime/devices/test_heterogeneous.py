@@ -13,11 +13,11 @@ from whole_plans import Placing, check_devices, check_prepared, mixed
 from veilgraph.ir.errors import ResourceLimitError
 from veilgraph.ir.plan.tables import Plan
 from veilgraph.runtime.devices.choose import ready
-from veilgraph.runtime.devices.heterogeneous import CARD, HOST, HeterogeneousDevice, MixedReady
+from veilgraph.runtime.devices.heterogeneous import GPU, HOST, HeterogeneousDevice, MixedReady
 
 
 def every(second: int) -> Placing:
-    return lambda count: [CARD if step % second == 0 else HOST for step in range(count)]
+    return lambda count: [GPU if step % second == 0 else HOST for step in range(count)]
 
 
 def some(seed: int) -> Placing:
@@ -26,7 +26,7 @@ def some(seed: int) -> Placing:
 
 PLACINGS = {
     "host": lambda count: [HOST] * count,
-    "card": lambda count: [CARD] * count,
+    "gpu": lambda count: [GPU] * count,
     "second": every(2),
     "third": every(3),
     **{f"some {seed}": some(seed) for seed in range(6)},
@@ -43,12 +43,12 @@ def test_any_placement_computes_the_same(name: str, ring_bits: int) -> None:
 
 @pytest.mark.parametrize("name", ["second", "some 1"])
 def test_any_placement_from_a_store(name: str) -> None:
-    devices = [mixed(PLACINGS[name]), "cpu", mixed(PLACINGS["card"])]
+    devices = [mixed(PLACINGS[name]), "cpu", mixed(PLACINGS["gpu"])]
     check_prepared(small_plan(), [{"x": X}, {"x": -X}], {"w": W}, devices)
 
 
 @pytest.mark.parametrize("name", ["second", "some 2"])
-def test_half_on_a_card(name: str, emulator_folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_half_on_a_gpu(name: str, emulator_folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(emulator_folder))
     devices = [
         "cpu",
@@ -69,12 +69,12 @@ def opened(placing: Placing) -> tuple[Plan, HeterogeneousDevice]:
 
 
 def test_only_what_is_old_is_copied(monkeypatch: Any) -> None:
-    """What lies on the card stays there until the host needs it."""
-    plan, device = opened(PLACINGS["card"])
+    """What lies on the GPU stays there until the host needs it."""
+    plan, device = opened(PLACINGS["gpu"])
     copied: list[tuple[int, int]] = []
-    real = device._sides[CARD].copy_out
+    real = device._sides[GPU].copy_out
     monkeypatch.setattr(
-        device._sides[CARD], "copy_out", lambda place: copied.append(place) or real(place)
+        device._sides[GPU], "copy_out", lambda place: copied.append(place) or real(place)
     )
     last = len(plan.party("alice").steps)
     kernels = plan.party("alice").steps["kernel"]
@@ -89,28 +89,28 @@ def test_only_what_is_old_is_copied(monkeypatch: Any) -> None:
 
 
 def test_what_was_copied_is_wiped(monkeypatch: Any) -> None:
-    _, device = opened(PLACINGS["card"])
+    _, device = opened(PLACINGS["gpu"])
     copied = []
     real = device._sides[HOST].copy_out
     monkeypatch.setattr(
         device._sides[HOST], "copy_out", lambda place: copied.append(real(place)) or copied[-1]
     )
     device.copy_in(0, b"\x01" * 64)
-    device.bring(CARD, np.arange(len(device._segments)))
+    device.bring(GPU, np.arange(len(device._segments)))
     assert copied
     assert not any(content.any() for content in copied)
-    assert device._sides[CARD].copy_out((0, 64)).tobytes() == b"\x01" * 64
+    assert device._sides[GPU].copy_out((0, 64)).tobytes() == b"\x01" * 64
     device.close()
 
 
 def test_bytes_in_the_middle_of_a_value() -> None:
     """A copy in or out at any place leaves what is around it as it was."""
-    plan, device = opened(PLACINGS["card"])
+    plan, device = opened(PLACINGS["gpu"])
     size = plan.party("alice").arena_bytes
     whole = np.arange(size, dtype=np.uint64).astype(np.uint8)
     device.copy_in(0, whole)
-    device.wrote(CARD, np.arange(len(device._segments)))
-    device._sides[CARD].copy_in(0, whole[::-1].copy())
+    device.wrote(GPU, np.arange(len(device._segments)))
+    device._sides[GPU].copy_in(0, whole[::-1].copy())
     device.copy_in(5, b"\x07\x08\x09")
     expected = whole[::-1].copy()
     expected[5:8] = 7, 8, 9
@@ -134,7 +134,7 @@ def test_times_of_both_are_told() -> None:
     device.close()
 
 
-def test_a_card_that_can_not_be_opened_leaves_no_keys(monkeypatch: Any) -> None:
+def test_a_gpu_that_can_not_be_opened_leaves_no_keys(monkeypatch: Any) -> None:
     plan = small_plan()
     program = plan.party("alice")
     host = ready("cpu", plan, "alice")

@@ -28,7 +28,7 @@ from veilgraph.runtime.devices.costs import (
 from veilgraph.runtime.devices.heterogeneous import MixedReady
 from veilgraph.runtime.devices.interface import Ready
 from veilgraph.runtime.devices.minimum_cut import by_costs, placement, predict, values_of
-from veilgraph.runtime.devices.partition import CARD, HOST
+from veilgraph.runtime.devices.partition import GPU, HOST
 from veilgraph.runtime.devices.tuning import measure
 
 EMULATOR = "host-emulator"
@@ -57,8 +57,8 @@ def made_up(plan: Plan, seconds: Callable[[str, int], tuple[float, float]]) -> C
         for number, row in enumerate(program.steps):
             if int(row["kernel"]) < len(KERNELS):
                 kernel = KERNELS[int(row["kernel"])]
-                host, card = seconds(kernel, number)
-                steps[form_of(program, number)] = Step(kernel, 8, {CPU: host, EMULATOR: card})
+                host, gpu = seconds(kernel, number)
+                steps[form_of(program, number)] = Step(kernel, 8, {CPU: host, EMULATOR: gpu})
     copies = {EMULATOR: Copies("host emulator", 1e-6, 1e10)}
     return replace(Costs.none(1), devices=copies, steps=steps)
 
@@ -162,16 +162,16 @@ def test_a_folder_that_can_not_be_written(tmp_path: Path) -> None:
 # Placements
 
 
-def test_products_on_the_card(plan: Plan) -> None:
+def test_products_on_the_gpu(plan: Plan) -> None:
     costs = made_up(plan, lambda kernel, number: (1.0, 0.1 if kernel == "matmul" else 2.0))
     program = plan.party("bob")
     placed = placement(plan, "bob", EMULATOR, costs)
     assert len(placed) == len(program.steps)
-    on_card = {int(k) for k, s in zip(program.steps["kernel"], placed, strict=True) if s == CARD}
-    assert on_card == {KERNELS.index("matmul")}
+    on_gpu = {int(k) for k, s in zip(program.steps["kernel"], placed, strict=True) if s == GPU}
+    assert on_gpu == {KERNELS.index("matmul")}
     found = predict(plan, "bob", EMULATOR, costs)
-    assert found.placed_seconds < min(found.host_seconds, found.card_seconds)
-    assert sum(found.on_host.values()) == found.steps - sum(side == CARD for side in placed)
+    assert found.placed_seconds < min(found.host_seconds, found.gpu_seconds)
+    assert sum(found.on_host.values()) == found.steps - sum(side == GPU for side in placed)
     assert "fused" in found.on_host
     assert "matmul" not in found.on_host
 
@@ -216,7 +216,7 @@ def test_a_device_by_costs_has_the_same_wire(plan: Plan) -> None:
     costs.save(costs_file())
     made = auto(plan, "bob")
     assert isinstance(made, MixedReady)
-    assert {HOST, CARD} == set(made.placement)
+    assert {HOST, GPU} == set(made.placement)
     assert made.product == "the processor and host emulator"
     check_devices(plan, [{"x": X}, {"x": -X}], {"w": W}, [auto, auto, "cpu"])
 
@@ -231,7 +231,7 @@ def test_a_device_that_has_all_steps_is_alone(plan: Plan, seconds: float, alone:
     check_devices(plan, [{"x": X}], {"w": W}, [auto] * 3)
 
 
-def test_a_table_of_another_card(plan: Plan) -> None:
+def test_a_table_of_another_gpu(plan: Plan) -> None:
     costs = made_up(plan, lambda kernel, number: (1.0, 0.5))
     replace(costs, devices={EMULATOR: Copies("NVIDIA H100", 1e-6, 1e10)}).save(costs_file())
     with pytest.raises(
@@ -241,7 +241,7 @@ def test_a_table_of_another_card(plan: Plan) -> None:
 
 
 def test_auto_wants_a_table(plan: Plan) -> None:
-    """Before it looks for a card."""
+    """Before it looks for a GPU."""
     for name in ("auto", "auto:1", "auto,no-graphs"):
         with pytest.raises(UsageError, match="There is no table of costs"):
             ready(name, plan, "alice")

@@ -158,7 +158,7 @@ def test_each_round_has_its_own_time(pair: Pair) -> None:
 
 @pytest.mark.parametrize("waits", [False, True])
 def test_a_round_that_has_begun_ends(waits: bool) -> None:
-    """One whose links work on threads of their own; a card's waits for its bytes one by one."""
+    """One whose links work on threads of their own; a GPU's waits for its bytes one by one."""
     alice, bob = socket.socketpair()
     links = native(alice)
     assert isinstance(links, NativeLinks)

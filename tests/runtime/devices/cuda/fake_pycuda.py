@@ -38,7 +38,7 @@ class FakeCubins(Cubins):
 
     def __init__(self, cuda: Any) -> None:
         super().__init__(Path("nowhere"))
-        object.__setattr__(self, "sources", cuda.card.sources)
+        object.__setattr__(self, "sources", cuda.gpu.sources)
 
     sources: dict[str, Source]
 
@@ -50,7 +50,7 @@ class FakeCubins(Cubins):
         return source.digest.encode()
 
 
-class Card:
+class Gpu:
     """pycuda.driver.Device, and all that happens on it."""
 
     def __init__(self, folder: Path) -> None:
@@ -82,44 +82,44 @@ class Card:
 class Context:
     """What `retain_primary_context` gives."""
 
-    def __init__(self, card: Card) -> None:
-        self.card = card
+    def __init__(self, gpu: Gpu) -> None:
+        self.gpu = gpu
 
     def push(self) -> None:
-        self.card.contexts += 1
+        self.gpu.contexts += 1
 
 
 class Allocation:
     """pycuda.driver.DeviceAllocation"""
 
-    def __init__(self, card: Card, count: int) -> None:
-        card.require_context()
+    def __init__(self, gpu: Gpu, count: int) -> None:
+        gpu.require_context()
         block = np.full(count + 256, 0xA5, np.uint8)
         first = -block.ctypes.data % 256
-        self.address, self.card = block.ctypes.data + first, card
-        card.allocated[self.address] = block[first : first + count]
+        self.address, self.gpu = block.ctypes.data + first, gpu
+        gpu.allocated[self.address] = block[first : first + count]
 
     def __int__(self) -> int:
         return self.address
 
     def free(self) -> None:
-        self.card.require_context()
-        del self.card.allocated[self.address]
+        self.gpu.require_context()
+        del self.gpu.allocated[self.address]
 
 
 class Event:
     """pycuda.driver.Event"""
 
-    def __init__(self, card: Card) -> None:
-        card.require_context()
-        self.card, self.at = card, 0.0
+    def __init__(self, gpu: Gpu) -> None:
+        gpu.require_context()
+        self.gpu, self.at = gpu, 0.0
 
     def record(self, stream: Any = None) -> None:
-        self.card.require_context()
+        self.gpu.require_context()
         self.at = perf_counter()
 
     def synchronize(self) -> None:
-        self.card.require_context()
+        self.gpu.require_context()
         assert self.at, "an event that was never recorded"
 
     def time_since(self, other: Event) -> float:
@@ -132,58 +132,58 @@ MAX_DYNAMIC_SHARED = 8  # CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
 class Stream:
     """pycuda.driver.Stream; `kept` has the launches that it captures, if it does."""
 
-    def __init__(self, card: Card, flags: int = 0) -> None:
-        card.require_context()
-        self.flags, self.handle = flags, 1 + len(card.streams)
+    def __init__(self, gpu: Gpu, flags: int = 0) -> None:
+        gpu.require_context()
+        self.flags, self.handle = flags, 1 + len(gpu.streams)
         self.kept: list[Callable[[], None]] | None = None
-        card.streams[self.handle] = self
+        gpu.streams[self.handle] = self
 
     def wait_for_event(self, event: Event) -> None:
-        event.card.require_context()
+        event.gpu.require_context()
         assert self.kept is None
 
 
 class FakeGraphCalls(GraphCalls):
     """What libcuda does for graphs."""
 
-    def __init__(self, card: Card) -> None:
-        self.card = card
+    def __init__(self, gpu: Gpu) -> None:
+        self.gpu = gpu
 
     def begin(self, stream: int) -> None:
-        self.card.require_context()
-        assert self.card.streams[stream].flags == 1, "may meet the default stream"
-        self.card.streams[stream].kept = []
+        self.gpu.require_context()
+        assert self.gpu.streams[stream].flags == 1, "may meet the default stream"
+        self.gpu.streams[stream].kept = []
 
     def end(self, stream: int) -> int:
-        kept = self.card.streams[stream].kept
+        kept = self.gpu.streams[stream].kept
         assert kept is not None
-        self.card.streams[stream].kept = None
-        handle = 1000 + len(self.card.graphs)
-        self.card.graphs[handle] = kept
+        self.gpu.streams[stream].kept = None
+        handle = 1000 + len(self.gpu.graphs)
+        self.gpu.graphs[handle] = kept
         return handle
 
     def abandon(self, stream: int) -> None:
-        self.card.streams[stream].kept = None
+        self.gpu.streams[stream].kept = None
 
     def launch(self, graph: int, stream: int) -> None:
-        self.card.require_context()
-        assert self.card.streams[stream].kept is None
-        for call in self.card.graphs[graph]:
+        self.gpu.require_context()
+        assert self.gpu.streams[stream].kept is None
+        for call in self.gpu.graphs[graph]:
             call()
 
     def destroy(self, graph: int) -> None:
-        self.card.require_context()
-        self.card.graphs[graph].clear()
+        self.gpu.require_context()
+        self.gpu.graphs[graph].clear()
 
 
 class Function:
     """pycuda.driver.Function"""
 
-    def __init__(self, card: Card, source: Source, entry: str) -> None:
+    def __init__(self, gpu: Gpu, source: Source, entry: str) -> None:
         assert entry in source.entries
-        self.card, self.source, self.entry = card, source, entry
+        self.gpu, self.source, self.entry = gpu, source, entry
         self.arg_format = ""
-        self.shared_size_bytes = card.static_shared
+        self.shared_size_bytes = gpu.static_shared
         # Dynamic bytes that a block gets without asking.
         self.most_shared = (48 << 10) - self.shared_size_bytes
 
@@ -203,7 +203,7 @@ class Function:
         *args: bytes,
         shared_size: int = 0,
     ) -> None:
-        self.card.require_context()
+        self.gpu.require_context()
         (parameters,) = args
         assert isinstance(parameters, bytes)
         assert self.arg_format == f"{len(parameters)}s"
@@ -211,57 +211,57 @@ class Function:
         launch = Launch(self.source, self.entry, grid, block, (), shared_size)
 
         def call() -> None:
-            self.card.runner.call(launch, np.frombuffer(parameters, np.uint64))
+            self.gpu.runner.call(launch, np.frombuffer(parameters, np.uint64))
 
         call() if stream.kept is None else stream.kept.append(call)
 
 
 def fake_pycuda(folder: Path) -> Any:
-    """The module, of a machine with one card."""
-    card, cuda = Card(folder), ModuleType("pycuda.driver")
+    """The module, of a machine with one GPU."""
+    gpu, cuda = Gpu(folder), ModuleType("pycuda.driver")
 
     def in_context(call: Callable[..., Any]) -> Callable[..., Any]:
         def checked(*args: Any) -> Any:
-            card.require_context()
+            gpu.require_context()
             return call(*args)
 
         return checked
 
     def copy_in(address: int, content: Bytes, stream: Any) -> None:
-        card.require_page_locked(content)
-        card.at(address, len(content))[:] = content
+        gpu.require_page_locked(content)
+        gpu.at(address, len(content))[:] = content
 
     def copy_out(content: Bytes, address: int, stream: Any) -> None:
-        card.require_page_locked(content)
-        content[:] = card.at(address, len(content))
+        gpu.require_page_locked(content)
+        content[:] = gpu.at(address, len(content))
 
-    def copy_on_card(target: int, source: int, count: int, stream: Any) -> None:
-        card.at(target, count)[:] = card.at(source, count)
+    def copy_on_gpu(target: int, source: int, count: int, stream: Any) -> None:
+        gpu.at(target, count)[:] = gpu.at(source, count)
 
     def page_locked(count: int, dtype: Any) -> Bytes:
-        card.page_locked.append(np.empty(count, dtype))
-        return card.page_locked[-1]
+        gpu.page_locked.append(np.empty(count, dtype))
+        return gpu.page_locked[-1]
 
     def pop() -> None:
-        card.require_context()
-        card.contexts -= 1
+        gpu.require_context()
+        gpu.contexts -= 1
 
     def module(cubin: bytes) -> Any:
         found: Any = ModuleType("module")
-        found.get_function = lambda entry: Function(card, card.sources[cubin.decode()], entry)
+        found.get_function = lambda entry: Function(gpu, gpu.sources[cubin.decode()], entry)
         return found
 
     def set_words(address: int, value: int, count: int, stream: Stream) -> None:
-        card.at(address, 4 * count).view(np.uint32)[:] = value
+        gpu.at(address, 4 * count).view(np.uint32)[:] = value
 
     def allocate(count: int) -> Allocation:
-        used = sum(len(block) for block in card.allocated.values())
+        used = sum(len(block) for block in gpu.allocated.values())
         if used + count > MEMORY_BYTES:
             raise MemoryError("cuMemAlloc failed: out of memory")
-        return Allocation(card, count)
+        return Allocation(gpu, count)
 
     names: Mapping[str, Any] = {
-        "card": card,
+        "gpu": gpu,
         "Error": Error,
         "MemoryError": MemoryError,
         "init": lambda: None,
@@ -272,21 +272,21 @@ def fake_pycuda(folder: Path) -> Any:
         "function_attribute": type(
             "function_attribute", (), {"MAX_DYNAMIC_SHARED_SIZE_BYTES": MAX_DYNAMIC_SHARED}
         ),
-        "Device": type("Device", (_Device,), {"card": card}),
+        "Device": type("Device", (_Device,), {"gpu": gpu}),
         "Context": type("Context", (), {"pop": staticmethod(pop)}),
-        "Event": lambda: Event(card),
-        "Stream": lambda flags=0: Stream(card, flags),
+        "Event": lambda: Event(gpu),
+        "Stream": lambda flags=0: Stream(gpu, flags),
         "mem_get_info": in_context(
             lambda: (
-                MEMORY_BYTES - sum(len(block) for block in card.allocated.values()),
+                MEMORY_BYTES - sum(len(block) for block in gpu.allocated.values()),
                 MEMORY_BYTES,
             )
         ),
         "mem_alloc": in_context(allocate),
         "memcpy_htod_async": copy_in,
         "memcpy_dtoh_async": copy_out,
-        "memcpy_dtod_async": copy_on_card,
-        "memset_d8_async": lambda at, value, count, stream: card.at(at, count).fill(value),
+        "memcpy_dtod_async": copy_on_gpu,
+        "memset_d8_async": lambda at, value, count, stream: gpu.at(at, count).fill(value),
         "memset_d32_async": set_words,
         "pagelocked_empty": in_context(page_locked),
         "module_from_buffer": in_context(module),
@@ -298,15 +298,15 @@ def fake_pycuda(folder: Path) -> Any:
 class _Device:
     """pycuda.driver.Device"""
 
-    card: Card
-    cards = 1
+    gpu: Gpu
+    gpus = 1
 
     def __init__(self, index: int) -> None:
-        assert 0 <= index < self.cards
+        assert 0 <= index < self.gpus
 
     @classmethod
     def count(cls) -> int:
-        return cls.cards
+        return cls.gpus
 
     def compute_capability(self) -> tuple[int, int]:
         return 9, 0
@@ -324,4 +324,4 @@ class _Device:
         return MEMORY_BYTES
 
     def retain_primary_context(self) -> Context:
-        return Context(self.card)
+        return Context(self.gpu)

@@ -11,7 +11,7 @@ import pytest
 
 from veilgraph.ir.errors import UsageError
 from veilgraph.kernels.cuda import Source
-from veilgraph.runtime.devices.cuda.archs import build_flag, card_arch
+from veilgraph.runtime.devices.cuda.archs import build_flag, gpu_arch
 from veilgraph.runtime.devices.cuda.cubins import (
     Cubins,
     cache_folder,
@@ -88,7 +88,7 @@ def test_what_was_prepared_comes_first(tmp_path: Path, counting: Path) -> None:
 
 
 def test_who_comes_second_waits_for_the_first(tmp_path: Path) -> None:
-    """Three parties on one card compile each kernel once."""
+    """Three parties on one GPU compile each kernel once."""
     slow = f'sleep 0.2; for last; do :; done; echo > "$last"; echo >> {tmp_path / "calls"}'
     cubins = Cubins(tmp_path / "cache", None, compiler(tmp_path, slow))
     with ThreadPoolExecutor(3) as pool:
@@ -131,11 +131,11 @@ def test_a_file_that_cannot_be_written(tmp_path: Path) -> None:
     assert not list((tmp_path / "cubins").iterdir())
 
 
-def test_a_card_of_compute_capability_9_is_given_all_its_instructions(
+def test_a_gpu_of_compute_capability_9_is_given_all_its_instructions(
     tmp_path: Path, counting: Path
 ) -> None:
-    """Whatever it was prepared as, it is found under what a card calls itself."""
-    assert [card_arch(arch) for arch in ("sm_90", "sm_90a", "sm_100f")] == [
+    """Whatever it was prepared as, it is found under what a GPU calls itself."""
+    assert [gpu_arch(arch) for arch in ("sm_90", "sm_90a", "sm_100f")] == [
         "sm_90",
         "sm_90",
         "sm_100",
@@ -150,12 +150,12 @@ def test_a_card_of_compute_capability_9_is_given_all_its_instructions(
 @pytest.mark.parametrize("arch", ["", "90", "sm_9", "sm_90 -x", "compute_90", "sm_90b"])
 def test_no_architecture(arch: str) -> None:
     with pytest.raises(UsageError, match="is no GPU architecture"):
-        card_arch(arch)
+        gpu_arch(arch)
 
 
 def test_an_architecture_that_is_too_old() -> None:
     with pytest.raises(UsageError, match="GPUs of sm_75 are too old"):
-        card_arch("sm_75")
+        gpu_arch("sm_75")
 
 
 @pytest.mark.parametrize(
@@ -182,7 +182,7 @@ def test_the_cache_follows_the_users_setting(monkeypatch: pytest.MonkeyPatch) ->
     assert cache_folder() == Path("/home/alice/.cache/veilgraph/cubins")
 
 
-def test_nvcc_makes_code_for_a_card() -> None:
+def test_nvcc_makes_code_for_a_gpu() -> None:
     nvcc = find_nvcc()
     if nvcc is None:
         pytest.skip("CUDA's compiler is not installed")

@@ -68,7 +68,7 @@ def test_part_of_the_steps(driver: Driver) -> None:
         device.run(2, 4, 1)
 
 
-def test_constants_are_on_the_card(driver: Driver) -> None:
+def test_constants_are_on_the_gpu(driver: Driver) -> None:
     plan = copying_plan([COPY], buffers=[words(0, 4), words(8, 4, region=1)])
     constants = np.arange(5, dtype=np.uint64)
     device = opened(replace(plan, constants=constants.tobytes()), driver)
@@ -106,11 +106,11 @@ def scratch_bytes(plan: Plan, driver: Driver) -> int:
 
 def test_scratch_memory_counts(emulator_folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     plan = copying_plan([PRODUCT], buffers=FACTORS, params=[64])
-    card = replace(EMULATOR, memory_bytes=4 * BYTES + 64)
-    CudaProgram.prepared(plan, "alice", EmulatorDriver(emulator_folder, card))
+    gpu = replace(EMULATOR, memory_bytes=4 * BYTES + 64)
+    CudaProgram.prepared(plan, "alice", EmulatorDriver(emulator_folder, gpu))
     monkeypatch.setattr(matmul, "launches", by_residues)
     with pytest.raises(ResourceLimitError, match="alice needs"):
-        CudaProgram.prepared(plan, "alice", EmulatorDriver(emulator_folder, card))
+        CudaProgram.prepared(plan, "alice", EmulatorDriver(emulator_folder, gpu))
 
 
 @pytest.mark.parametrize("places", [1, 300])  # less and more than a piece of pinned memory
@@ -157,7 +157,7 @@ def test_a_round_fetches_what_steps_left_and_delivers_to_those_after(driver: Dri
 
 
 def test_messages_of_one_round_after_another_share_memory(driver: Driver) -> None:
-    """What a round delivered is on the card before the next overwrites it, with no send between."""
+    """What a round delivered is on the GPU before the next overwrites it, with no send between."""
     messages = [(RECEIVE, 1, r, BYTES * r, BYTES) for r in range(3)]
     plan = copying_plan(rounds(3), messages)
     device = opened(plan, driver)
@@ -257,7 +257,7 @@ def interrupt(event: EmulatorEvent) -> None:
     raise KeyboardInterrupt
 
 
-def test_no_secret_is_on_a_card_whose_device_can_not_be_made(
+def test_no_secret_is_on_a_gpu_whose_device_can_not_be_made(
     emulator: EmulatorDriver, monkeypatch: Any
 ) -> None:
     plan = copying_plan([COPY], keys=(("alice",),))
@@ -280,7 +280,7 @@ def test_a_layer_that_is_none_is_left_out(emulator: EmulatorDriver, monkeypatch:
         device.run(0, 1, 1)
 
 
-def test_keys_are_on_the_card_alone(emulator: EmulatorDriver) -> None:
+def test_keys_are_on_the_gpu_alone(emulator: EmulatorDriver) -> None:
     """Pinned memory through which their schedules went holds zeros."""
     plan = copying_plan([COPY], keys=(("alice",),))
     CudaDevice(CudaProgram.prepared(plan, "alice", emulator), bytes(range(16)))
@@ -308,10 +308,10 @@ def with_batch(plan: Plan, batch: int, **fields: Any) -> Plan:
     [
         (8, 0, "a batch of at most 2 with --shape"),
         (8, 9, "a batch of at most 1 with --shape"),
-        (2, 0, "narrower --ring, or take a card"),
+        (2, 0, "narrower --ring, or take a GPU"),
     ],
 )
-def test_memory_that_the_card_does_not_have(
+def test_memory_that_the_gpu_does_not_have(
     emulator_folder: Path, batch: int, kept: int, hint: str
 ) -> None:
     """Of 32 places where 12 are free: setup keeps some, the others are the batch's."""
@@ -369,7 +369,7 @@ def test_a_kernel_that_does_not_start_is_named(emulator: EmulatorDriver, monkeyp
         "alice's host emulator failed in step 2 (fill of layer relu1): unspecified launch failure."
     )
     assert caught.value.exit_code == 7
-    device.close()  # a card that failed takes no more orders
+    device.close()  # a GPU that failed takes no more orders
     assert emulator.blocks
 
 
@@ -388,7 +388,7 @@ def test_a_kernel_that_fails_later_is_named_with_its_stretch(
     assert "CUDA_LAUNCH_BLOCKING=1" in caught.value.hint
 
 
-def test_a_card_that_fails_while_it_is_made_ready(
+def test_a_gpu_that_fails_while_it_is_made_ready(
     emulator: EmulatorDriver, monkeypatch: Any
 ) -> None:
     def fail() -> int:
@@ -405,7 +405,7 @@ def test_keys_are_the_plans(emulator: EmulatorDriver) -> None:
         CudaDevice(made, bytes(32))
 
 
-def test_a_card_that_fails_before_any_step(emulator: EmulatorDriver, monkeypatch: Any) -> None:
+def test_a_gpu_that_fails_before_any_step(emulator: EmulatorDriver, monkeypatch: Any) -> None:
     monkeypatch.setattr(EmulatorStream, "clear", failing("clear", 1))
     with pytest.raises(DeviceError, match="The host emulator failed: unspecified"):
         opened(copying_plan([COPY]), emulator)

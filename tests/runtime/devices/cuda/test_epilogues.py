@@ -223,7 +223,7 @@ def test_a_step_between_that_needs_no_scratch_memory(emulator: EmulatorDriver) -
     np.testing.assert_array_equal(found, memory(plan, ready("cpu", plan, "alice").open(KEY), 5))
 
 
-def test_what_is_compiled_ahead_is_enough_for_any_card(
+def test_what_is_compiled_ahead_is_enough_for_any_gpu(
     emulator: EmulatorDriver, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Be their multiprocessors too few to cut the depth, or what lies between in the way or not."""
@@ -233,8 +233,8 @@ def test_what_is_compiled_ahead_is_enough_for_any_card(
         ahead = {source.digest for source in sources(plan.party("alice"), 0, EMULATOR.arch)}
         joined = set()
         for multiprocessors in (1, 2, 132):
-            card = replace(EMULATOR, multiprocessors=multiprocessors)
-            made = CudaProgram.laid_out(plan, "alice", EmulatorDriver(emulator._folder, card), {})
+            gpu = replace(EMULATOR, multiprocessors=multiprocessors)
+            made = CudaProgram.laid_out(plan, "alice", EmulatorDriver(emulator._folder, gpu), {})
             joined.add(len(made.epilogues))
             needed = {source.digest for source in made.sources}
             assert needed <= ahead

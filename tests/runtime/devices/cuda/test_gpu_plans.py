@@ -1,4 +1,4 @@
-"""Whole plans on a card, alone and beside the CPU; `make test-gpu`, skipped where there is none."""
+"""Whole plans on a GPU, alone and beside the CPU; `make test-gpu`, skipped where there is none."""
 
 from __future__ import annotations
 
@@ -6,13 +6,13 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
-from cards import first_card, pycuda_or_skip
+from gpus import first_gpu, pycuda_or_skip
 from small_plans import W, X, small_plan
 from tiny_models import MODELS
 from whole_plans import check_devices, check_digits, check_prepared, check_tiny, mixed
 
 from veilgraph.runtime.devices.costs import Costs, costs_file
-from veilgraph.runtime.devices.cuda.cards import list_cards
+from veilgraph.runtime.devices.cuda.gpus import list_gpus
 from veilgraph.runtime.devices.tuning import measure
 
 pytestmark = pytest.mark.gpu
@@ -20,7 +20,7 @@ GPU, CPU = "cuda:0", "cpu"
 
 
 @pytest.fixture(autouse=True)
-def card() -> None:
+def gpu() -> None:
     pycuda_or_skip()
 
 
@@ -50,7 +50,7 @@ def test_a_tiny_model(model: str, suite: str, devices: Sequence[str]) -> None:
     check_tiny(model, suite, devices)
 
 
-def test_every_second_step_on_the_card() -> None:
+def test_every_second_step_on_the_gpu() -> None:
     devices = [mixed(lambda count: [step % 2 for step in range(count)], GPU)] * 3
     check_devices(small_plan(), [{"x": X}, {"x": -X}, {"x": X}], {"w": W}, devices)
 
@@ -62,12 +62,12 @@ def test_steps_where_they_are_cheaper(tmp_path: Path, monkeypatch: pytest.Monkey
     check_devices(small_plan(), [{"x": X}, {"x": -X}], {"w": W}, ["auto"] * 3)
 
 
-def test_the_card_has_what_it_says() -> None:
-    driver = first_card()
-    assert driver.card == list_cards(pycuda_or_skip())[0]
-    assert driver.card.arch.startswith("sm_")
+def test_the_gpu_has_what_it_says() -> None:
+    driver = first_gpu()
+    assert driver.gpu == list_gpus(pycuda_or_skip())[0]
+    assert driver.gpu.arch.startswith("sm_")
     with driver.current():
-        assert 0 < driver.free_bytes() <= driver.card.memory_bytes
+        assert 0 < driver.free_bytes() <= driver.gpu.memory_bytes
         before = driver.free_bytes()
         address = driver.allocate(64 << 20)
         assert address % 256 == 0

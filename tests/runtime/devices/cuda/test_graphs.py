@@ -151,7 +151,7 @@ def test_a_graph_that_fails_is_named_with_its_stretch(
 
 
 def test_memory_has_room_for_all(emulator: EmulatorDriver) -> None:
-    """The arena, what the session has on the card, and no constants and no scratch."""
+    """The arena, what the session has on the GPU, and no constants and no scratch."""
     device = opened(drawing_plan(), emulator)
     assert sorted(len(block) for block in emulator.blocks) == [1, 1, 1, 16 + 176, 4 * BYTES]
     device.close()

@@ -213,13 +213,13 @@ def test_a_peer_that_goes_is_named(long_plan: Plan, tmp_path: Path) -> None:
         assert "bob" in error.message
 
 
-def test_a_card_that_fails_in_a_long_round_ends_it_for_all(
+def test_a_gpu_that_fails_in_a_long_round_ends_it_for_all(
     long_plan: Plan, tmp_path: Path, monkeypatch: Any
 ) -> None:
     """Its links are given up, and the others hear who was the reason."""
 
     def fail(self: StagedLongRound) -> Any:
-        raise DeviceError("The card failed.")
+        raise DeviceError("The GPU failed.")
 
     monkeypatch.setattr(StagedLongRound, "parts", fail)
     parties = session((EMULATOR, CPU, CPU), tmp_path, long_plan)

@@ -180,7 +180,7 @@ def test_packed_memory_counts_and_is_cleared(emulator: EmulatorDriver) -> None:
 
 @pytest.mark.parametrize("by_way", [matmul.by_limbs], ids=["limbs"], indirect=True)
 @pytest.mark.usefixtures("by_way")
-def test_a_card_without_the_memory_packs_nothing(emulator_folder: Path) -> None:
+def test_a_gpu_without_the_memory_packs_nothing(emulator_folder: Path) -> None:
     """Limbs come on top of a product's memory; residues of one product in place of scratch."""
     plan = plan_of([COPY, PRODUCT])
     alice = plan.party("alice")

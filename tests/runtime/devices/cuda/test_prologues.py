@@ -23,21 +23,21 @@ from veilgraph.kernels.fused.instructions import Op
 from veilgraph.kernels.matmul import cuda as matmul
 from veilgraph.kernels.matmul.residues import by_residues
 from veilgraph.runtime.devices.choose import ready
-from veilgraph.runtime.devices.cuda.cards import Card
 from veilgraph.runtime.devices.cuda.device import CudaDevice, CudaReady
 from veilgraph.runtime.devices.cuda.emulator_driver import EmulatorDriver
+from veilgraph.runtime.devices.cuda.gpus import Gpu
 from veilgraph.runtime.devices.cuda.program import CudaProgram
 from veilgraph.runtime.devices.heterogeneous import MixedReady
 
 WAYS = {"limbs": matmul.by_limbs, "residues": by_residues}
 PLACE = 1 << 16  # bytes of each operand's place
-HOPPER = Card("emulator of a Hopper", "sm_90", multiprocessors=2, memory_bytes=4 << 30)
+HOPPER = Gpu("emulator of a Hopper", "sm_90", multiprocessors=2, memory_bytes=4 << 30)
 OUT, LEFT, ONE, OTHER, SUM, RIGHT, SECOND, SPARE = (PLACE * i for i in range(8))
 
 
 @pytest.fixture
 def emulator(emulator_folder: Path) -> EmulatorDriver:
-    """Of a card with the shared memory that sums of 64 bits need."""
+    """Of a GPU with the shared memory that sums of 64 bits need."""
     return EmulatorDriver(emulator_folder, HOPPER)
 
 
@@ -337,9 +337,9 @@ def test_steps_run_one_by_one_make_the_same(emulator_folder: Path, way: str) -> 
     plan, weights, x = scores(40)
 
     def on_emulator(plan: Plan, party: str) -> MixedReady:
-        card = CudaReady(CudaProgram.prepared(plan, party, EmulatorDriver(emulator_folder, HOPPER)))
+        gpu = CudaReady(CudaProgram.prepared(plan, party, EmulatorDriver(emulator_folder, HOPPER)))
         program = plan.party(party)
         placement = [step % 2 for step in range(len(program.steps))]
-        return MixedReady(program, ready("cpu", plan, party), card, placement)
+        return MixedReady(program, ready("cpu", plan, party), gpu, placement)
 
     check_devices(plan, [{"x": x}, {"x": -x}], weights, (on_emulator,) * 3)

@@ -1,6 +1,6 @@
-"""What is said where PyCUDA, its driver or a card is absent, by a stand-in for pycuda.driver.
+"""What is said where PyCUDA, its driver or a GPU is absent, by a stand-in for pycuda.driver.
 
-What works is for the tests that need a card (`-m gpu`).
+What works is for the tests that need a GPU (`-m gpu`).
 """
 
 from __future__ import annotations
@@ -15,9 +15,9 @@ from fake_pycuda import FakeGraphCalls, Function, fake_pycuda
 
 from veilgraph.ir.errors import UsageError
 from veilgraph.kernels.cuda import Launch, Source
-from veilgraph.runtime.devices.cuda.cards import load_pycuda
 from veilgraph.runtime.devices.cuda.cubins import Cubins, store
 from veilgraph.runtime.devices.cuda.driver import DriverFault
+from veilgraph.runtime.devices.cuda.gpus import load_pycuda
 from veilgraph.runtime.devices.cuda.pycuda_driver import PyCudaDriver, PyCudaKernel
 
 ADD = Source("add", "", ("add",))
@@ -32,7 +32,7 @@ def refuse(error: Exception) -> Any:
 
 @pytest.fixture
 def cuda(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
-    """A stand-in for pycuda.driver of a machine with one card."""
+    """A stand-in for pycuda.driver of a machine with one GPU."""
     package: Any = ModuleType("pycuda")
     package.driver = fake_pycuda(tmp_path)
     monkeypatch.setitem(sys.modules, "pycuda", package)
@@ -51,14 +51,14 @@ def test_no_pycuda(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_no_driver(cuda: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     missing = ImportError("libcuda.so.1: cannot open shared object file")
     monkeypatch.setattr(
-        "veilgraph.runtime.devices.cuda.cards.import_module", refuse(missing), raising=True
+        "veilgraph.runtime.devices.cuda.gpus.import_module", refuse(missing), raising=True
     )
     with pytest.raises(UsageError, match=r"PyCUDA finds no NVIDIA driver: libcuda\.so\.1"):
         load_pycuda()
 
 
 def test_no_gpu(cuda: Any) -> None:
-    cuda.Device.cards = 0
+    cuda.Device.gpus = 0
     with pytest.raises(UsageError, match="There is no GPU in this machine"):
         load_pycuda()
     cuda.init = refuse(cuda.Error("cuInit failed: no CUDA-capable device is detected"))
@@ -72,15 +72,15 @@ def test_a_driver_too_old(cuda: Any) -> None:
         load_pycuda()
 
 
-def test_no_such_card(cuda: Any, tmp_path: Path) -> None:
+def test_no_such_gpu(cuda: Any, tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="no GPU number 1: this machine has 1") as caught:
         PyCudaDriver(load_pycuda(), 1, Cubins(tmp_path))
     assert "cuda:0" in caught.value.hint
 
 
-def test_a_card_says_what_it_is(cuda: Any, tmp_path: Path) -> None:
-    card = PyCudaDriver(load_pycuda(), 0, Cubins(tmp_path)).card
-    assert (card.name, card.arch, card.multiprocessors) == ("NVIDIA H200", "sm_90", 132)
+def test_a_gpu_says_what_it_is(cuda: Any, tmp_path: Path) -> None:
+    gpu = PyCudaDriver(load_pycuda(), 0, Cubins(tmp_path)).gpu
+    assert (gpu.name, gpu.arch, gpu.multiprocessors) == ("NVIDIA H200", "sm_90", 132)
 
 
 def test_memory_that_is_not_there(cuda: Any, tmp_path: Path) -> None:
@@ -112,8 +112,8 @@ def test_a_block_asks_for_more_shared_memory_than_it_gets(
     cuda: Any, tmp_path: Path, static: int, dynamic: int, asks: bool
 ) -> None:
     """What a kernel declares counts too: 48 KiB are for both."""
-    cuda.card.static_shared = static << 10
-    function = Function(cuda.card, ADD, "add")
+    cuda.gpu.static_shared = static << 10
+    function = Function(cuda.gpu, ADD, "add")
     unasked = function.most_shared
     cuda.module_from_buffer = lambda cubin: SimpleNamespace(get_function=lambda entry: function)
     store(tmp_path, f"add-{ADD.digest}-sm_90.cubin", b"code")
@@ -131,7 +131,7 @@ def test_a_mark_that_was_never_set_is_reached(cuda: Any) -> None:
 
 def test_a_launch_that_is_refused_while_a_graph_is_made(cuda: Any) -> None:
     """The capture ends, so that the stream's handle is free for others."""
-    driver = PyCudaDriver(load_pycuda(), 0, Cubins(Path()), FakeGraphCalls(cuda.card))
+    driver = PyCudaDriver(load_pycuda(), 0, Cubins(Path()), FakeGraphCalls(cuda.gpu))
 
     class Refusing:
         def prepared_async_call(self, *args: Any, **named: Any) -> None:
@@ -139,8 +139,8 @@ def test_a_launch_that_is_refused_while_a_graph_is_made(cuda: Any) -> None:
 
     with driver.current(), pytest.raises(DriverFault, match="cuLaunchKernel failed"):
         driver.graph([(PyCudaKernel(Refusing(), (1, 1, 1), (32, 1, 1), 0), b"")])
-    assert all(stream.kept is None for stream in cuda.card.streams.values())
-    assert not cuda.card.graphs
+    assert all(stream.kept is None for stream in cuda.gpu.streams.values())
+    assert not cuda.gpu.graphs
 
 
 def test_all_is_freed_in_the_context(cuda: Any) -> None:
@@ -149,7 +149,7 @@ def test_all_is_freed_in_the_context(cuda: Any) -> None:
         address = driver.allocate(100)
         assert address % 256 == 0
         driver.release(address)
-    assert cuda.card.contexts == 0
-    assert not cuda.card.allocated
+    assert cuda.gpu.contexts == 0
+    assert not cuda.gpu.allocated
     with pytest.raises(DriverFault, match="no currently active context"):
         driver.allocate(100)

@@ -1,4 +1,4 @@
-"""What a user reads whose card can't be had, lacks memory or fails: `simulate` over a stand-in."""
+"""What a user reads whose GPU can't be had, lacks memory or fails: `simulate` over a stand-in."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ Simulate = Callable[..., Any]
 
 @pytest.fixture
 def cuda(emulator_folder: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
-    """A stand-in for pycuda.driver of a machine with one card."""
+    """A stand-in for pycuda.driver of a machine with one GPU."""
     package: Any = ModuleType("pycuda")
     package.driver = fake_pycuda.fake_pycuda(emulator_folder)
     monkeypatch.setitem(sys.modules, "pycuda", package)
@@ -71,7 +71,7 @@ def test_it_works_where_nothing_is_wrong(cuda: Any, simulate: Simulate) -> None:
 
 
 def test_no_gpu(cuda: Any, simulate: Simulate) -> None:
-    cuda.Device.cards = 0
+    cuda.Device.gpus = 0
     told(simulate("cuda:0"), 2, "There is no GPU in this machine.", "--device cpu")
 
 
@@ -99,7 +99,7 @@ def test_too_little_memory(cuda: Any, simulate: Simulate, share: float, hint: st
     free = int(share * program.arena_bytes)
     cuda.mem_get_info = lambda: (free, 1 << 30)
     told(simulate("bob=cuda:0"), 7, "bob needs 0.00 GiB for this plan, and the NVIDIA H200", hint)
-    assert not cuda.card.allocated
+    assert not cuda.gpu.allocated
 
 
 def test_a_kernel_that_fails(

@@ -1,6 +1,6 @@
-"""Kernels on a card: bytes a second of copies, draws, fused programs and depthwise convolutions.
+"""Kernels on a GPU: bytes a second of copies, draws, fused programs and depthwise convolutions.
 
-The bar is the driver's own copy on the card, where there is a card. What draws take of a fused
+The bar is the driver's own copy on the GPU, where there is a GPU. What draws take of a fused
 program is what it takes less with zeros in their place, at the price of words packed to planes.
 """
 
@@ -31,8 +31,8 @@ from veilgraph.kernels.fused.instructions import Op
 from veilgraph.plans import Plan
 from veilgraph.reports import units
 from veilgraph.runtime.devices.choose import ready
-from veilgraph.runtime.devices.cuda.cards import load_pycuda
 from veilgraph.runtime.devices.cuda.driver import Driver
+from veilgraph.runtime.devices.cuda.gpus import load_pycuda
 from veilgraph.runtime.devices.names import CUDA, DeviceName
 from veilgraph.runtime.randomness import fresh_seed
 
@@ -46,7 +46,7 @@ WORD_BITS = 64  # planes of zeros that one word is packed to
 
 @dataclass(frozen=True)
 class Rate:
-    """Bytes a second of a kernel on the card, and what it has to reach; 0: report only.
+    """Bytes a second of a kernel on the GPU, and what it has to reach; 0: report only.
 
     Attributes:
         draws: the share of its time that draws take; None where it has none.
@@ -70,7 +70,7 @@ class Rate:
 
 
 def driver_copy_rate(cuda: Any, driver: Driver, size: int, runs: int) -> float:
-    """Bytes a second read and written by cuMemcpyDtoD, from one place on the card to another."""
+    """Bytes a second read and written by cuMemcpyDtoD, from one place on the GPU to another."""
     found = []
     with driver.current():
         target, source = (driver.allocate(size) for _ in range(2))
@@ -101,7 +101,7 @@ def draw_rate(device: str, words: int, runs: int) -> float:
 
 
 def copies_and_draws(device: str, words: int, runs: int) -> list[Rate]:
-    """The bar first: the driver's own copy, or ours where there is no card."""
+    """The bar first: the driver's own copy, or ours where there is no GPU."""
     rates = []
     if DeviceName.parse(device).kind == CUDA:
         theirs = driver_copy_rate(load_pycuda(), opened(device), 8 * words, runs)

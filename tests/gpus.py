@@ -13,9 +13,9 @@ import pytest
 
 from veilgraph.ir.errors import UsageError
 from veilgraph.kernels.cuda import Launch, key_schedules
-from veilgraph.runtime.devices.cuda.cards import load_pycuda
 from veilgraph.runtime.devices.cuda.cubins import Cubins, cache_folder
 from veilgraph.runtime.devices.cuda.driver import Driver
+from veilgraph.runtime.devices.cuda.gpus import load_pycuda
 from veilgraph.runtime.devices.cuda.nvcc import find_nvcc
 from veilgraph.runtime.devices.cuda.pycuda_driver import PyCudaDriver
 
@@ -23,7 +23,7 @@ Array = npt.NDArray[Any]
 
 
 def pycuda_or_skip() -> Any:
-    """The module pycuda.driver; skips the test, and says why, where there is no card."""
+    """The module pycuda.driver; skips the test, and says why, where there is no GPU."""
     try:
         return load_pycuda()
     except UsageError as error:
@@ -31,12 +31,12 @@ def pycuda_or_skip() -> Any:
 
 
 @cache
-def first_card() -> PyCudaDriver:
-    """The driver of the first card, with this user's cache; skips the test where there is none."""
+def first_gpu() -> PyCudaDriver:
+    """The driver of the first GPU, with this user's cache; skips the test where there is none."""
     return PyCudaDriver(pycuda_or_skip(), 0, Cubins(cache_folder(), None, find_nvcc()))
 
 
-class CardRunner:
+class GpuRunner:
     """Runs launches by a driver over copies of host memory; as EmulatorRunner, which needs none."""
 
     def __init__(self, driver: Driver) -> None:
@@ -68,7 +68,7 @@ class CardRunner:
     def _copies(
         self, regions: Sequence[Array]
     ) -> Iterator[tuple[list[int], list[npt.NDArray[np.uint8]]]]:
-        """Memory on the card for each region, and pinned memory that has its content."""
+        """Memory on the GPU for each region, and pinned memory that has its content."""
         sizes = [max(1, region.nbytes) for region in regions]
         addresses = [self._driver.allocate(size) for size in sizes]
         pinned = [self._driver.pinned(size) for size in sizes]

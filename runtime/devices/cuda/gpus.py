@@ -1,4 +1,4 @@
-"""A machine's cards, found by PyCUDA, which is imported when they are asked for."""
+"""A machine's GPUs, found by PyCUDA, which is imported when they are asked for."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _INSTALL = "pip install 'veilgraph[gpu]', where CUDA's compiler and headers are.
 
 
 @dataclass(frozen=True)
-class Card:
+class Gpu:
     """A GPU: its product's name, its architecture as nvcc calls it, multiprocessors and memory."""
 
     name: str
@@ -59,16 +59,16 @@ def load_pycuda() -> Any:
     return cuda
 
 
-def list_cards(cuda: Any) -> list[Card]:
-    """The cards that `cuda:0`, `cuda:1` and so on are."""
-    return [card_of(cuda, cuda.Device(index)) for index in range(cuda.Device.count())]
+def list_gpus(cuda: Any) -> list[Gpu]:
+    """The GPUs that `cuda:0`, `cuda:1` and so on are."""
+    return [gpu_of(cuda, cuda.Device(index)) for index in range(cuda.Device.count())]
 
 
-def card_of(cuda: Any, device: Any) -> Card:
+def gpu_of(cuda: Any, device: Any) -> Gpu:
     """What a device of PyCUDA is."""
     major, minor = device.compute_capability()
     counted = device.get_attribute(cuda.device_attribute.MULTIPROCESSOR_COUNT)
-    return Card(device.name(), f"sm_{major}{minor}", int(counted), int(device.total_memory()))
+    return Gpu(device.name(), f"sm_{major}{minor}", int(counted), int(device.total_memory()))
 
 
 def cuda_version(version: int) -> str:

@@ -1,4 +1,4 @@
-"""What a figure of a card needs beside it: the card, its driver, CUDA, and the clocks."""
+"""What a figure of a GPU needs beside it: the GPU, its driver, CUDA, and the clocks."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import re
 import subprocess
 from typing import Any
 
-from veilgraph.runtime.devices.cuda.cards import load_pycuda
+from veilgraph.runtime.devices.cuda.gpus import load_pycuda
 from veilgraph.runtime.devices.cuda.nvcc import find_nvcc
 from veilgraph.runtime.devices.names import CUDA, DeviceName
 
@@ -24,39 +24,39 @@ SECONDS = 30
 def add_option(made: argparse.ArgumentParser) -> None:
     """--device: what is measured."""
     made.add_argument(
-        "--device", default="cuda:0", help="a card, or host-emulator to try the script"
+        "--device", default="cuda:0", help="a GPU, or host-emulator to try the script"
     )
 
 
 def facts(device: str) -> str:
-    """A card by its product's name, driver, CUDA and clocks; of another device, its own name.
+    """A GPU by its product's name, driver, CUDA and clocks; of another device, its own name.
 
     Raises:
-        UsageError: there is no such card.
+        UsageError: there is no such GPU.
     """
     name = DeviceName.parse(device)
     if name.kind != CUDA:
         return device
     cuda = load_pycuda()
-    card = cuda.Device(name.index)
+    gpu = cuda.Device(name.index)
     version = cuda.get_driver_version()
     known = [
-        str(card.name()),
-        *driver_facts(str(card.pci_bus_id())),
+        str(gpu.name()),
+        *driver_facts(str(gpu.pci_bus_id())),
         f"CUDA {version // 1000}.{version % 1000 // 10} of the driver",
         *compiler_facts(),
-        f"{clock_hertz(cuda, card) / 1e6:.0f} MHz by CUDA",
+        f"{clock_hertz(cuda, gpu) / 1e6:.0f} MHz by CUDA",
     ]
     return ", ".join(known)
 
 
-def clock_hertz(cuda: Any, card: Any) -> float:
-    """The most that a card's multiprocessors run at."""
-    return 1e3 * float(card.get_attribute(cuda.device_attribute.CLOCK_RATE))
+def clock_hertz(cuda: Any, gpu: Any) -> float:
+    """The most that a GPU's multiprocessors run at."""
+    return 1e3 * float(gpu.get_attribute(cuda.device_attribute.CLOCK_RATE))
 
 
 def driver_facts(bus: str) -> list[str]:
-    """What nvidia-smi says of the card on a PCI bus, which CUDA and it may number differently."""
+    """What nvidia-smi says of the GPU on a PCI bus, which CUDA and it may number differently."""
     command = ["nvidia-smi", f"--id={bus}", f"--query-gpu={','.join(_ASKED)}"]
     try:
         done = subprocess.run(

@@ -26,7 +26,7 @@ from benchmarks.sessions import compiled
 from benchmarks.workloads import gelu, layer_norm, softmax
 from veilgraph.ir.mlir import context
 from veilgraph.ir.secret.exponential import ExpSums
-from veilgraph.ir.secret.fourier import Split, Waves
+from veilgraph.ir.secret.fourier import FourierSeries, Split
 from veilgraph.ir.secret.program import SecretProgram
 from veilgraph.kernels.fused.instructions import Op
 from veilgraph.passes.secret.function_protocols import form_of
@@ -41,7 +41,7 @@ HEADINGS = (
 )
 
 
-Found: TypeAlias = Waves | ExpSums
+Found: TypeAlias = FourierSeries | ExpSums
 
 
 @dataclass(frozen=True)
@@ -132,7 +132,7 @@ def of_plan(function: str, text: str) -> list[Shown]:
     found = []
     for op in program.operations:
         form = form_of(op)
-        if isinstance(form, Waves | ExpSums):
+        if isinstance(form, FourierSeries | ExpSums):
             found.append(shown(function, form.block, form))
     return found
 

@@ -26,11 +26,11 @@ from benchmarks.function_costs import ALONE, COMPOSED, LIKE, Cost, compiled
 from benchmarks.node_cases import REASONS, Outcome, every, judge_all
 from veilgraph.ir.graph import ops as graph_ops
 from veilgraph.ir.meaning.graph import MEANING
-from veilgraph.ir.secret.fourier import Waves, values
+from veilgraph.ir.secret.fourier import FourierSeries, values
 from veilgraph.operators import OPERATORS
 from veilgraph.passes.encode.functions.singularities import SINGULARITIES
 from veilgraph.targets.functions.catalogue import FUNCTIONS, TURNING, Tail
-from veilgraph.targets.functions.fourier_series import turning, waves_of
+from veilgraph.targets.functions.fourier_series import series_of, turning
 
 PAGE = Path(__file__).parent.parent / "docs" / "operators.md"
 BITS = (12, 16, 20)
@@ -59,28 +59,28 @@ COUNTS = re.compile(r"^.*cases pass \(.*\.$", re.MULTILINE)
 
 @dataclass(frozen=True)
 class Measured:
-    """A function at some fraction bits: its waves, and the worst error of the sum."""
+    """A function at some fraction bits: its Fourier series, and the worst error of the sum."""
 
-    waves: Waves
+    series: FourierSeries
     error: float
 
 
 def measured(name: str, bits: int) -> Measured | None:
-    """On its domain of the table; None where no sum of waves is close enough."""
+    """On its domain of the table; None where no Fourier series is close enough."""
     low, high = DOMAINS[name]
-    waves = (
+    series = (
         turning(name, high, bits, bits, 64)
         if name in TURNING
-        else waves_of(name, low, high, bits, bits, 64)
+        else series_of(name, low, high, bits, bits, 64)
     )
-    if waves is None:
+    if series is None:
         return None
     rng = np.random.default_rng(bits)
     x = rng.integers(round(low * 2**bits), round(high * 2**bits), SAMPLES, endpoint=True)
-    r = rng.integers(0, 1 << waves.window_bits, SAMPLES)
-    found = np.ldexp(values(waves, x, r).astype(np.float64), -waves.frac_bits)
+    r = rng.integers(0, 1 << series.window_bits, SAMPLES)
+    found = np.ldexp(values(series, x, r).astype(np.float64), -series.frac_bits)
     wanted = _meaning(name)(np.ldexp(x.astype(np.float64), -bits))
-    return Measured(waves, float(np.abs(found - wanted).max()))
+    return Measured(series, float(np.abs(found - wanted).max()))
 
 
 def _meaning(name: str) -> Callable[[npt.NDArray[Any]], npt.NDArray[Any]]:
@@ -103,7 +103,7 @@ def operators() -> Iterator[str]:
 
 
 def functions() -> Iterator[str]:
-    heading = ["function", "waves are", "domain"]
+    heading = ["function", "series is", "domain"]
     heading += [f"{bits} bits: N; error" for bits in BITS]
     yield from table([*heading, COSTS, "far out"], map(_function_row, DOMAINS))
 
@@ -131,7 +131,7 @@ def _function_row(name: str) -> list[str]:
     cells = []
     for bits in BITS:
         found = measured(name, bits)
-        cells.append(f"{len(found.waves.cosines)}; {found.error:.1e}" if found else "none")
+        cells.append(f"{len(found.series.cosines)}; {found.error:.1e}" if found else "none")
     cost = f"as {LIKE[name]}" if name in LIKE else _cost(compiled(ALONE[name], COST_BITS))
     return [name, family, f"[{low:g}, {high:g}]", *cells, cost, far]
 

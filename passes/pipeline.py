@@ -478,7 +478,7 @@ PIPELINE: tuple[Stage, ...] = (
     *((name, reason, _secret(run)) for name, reason, run in ENCODED),
     ("verify_accuracy", "the samples show a plan to be exact enough; else it is encoded again",
      _verify_accuracy),
-    ("choose_approximations", "only with an error allowed: coarser sums of waves, if cheaper",
+    ("choose_approximations", "only with an error allowed: coarser Fourier series, if cheaper",
      _choose_approximations),
     ("keep_decisions", "what a class is made of was there to be measured, and stays secret",
      _keep_decisions),

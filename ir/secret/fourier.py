@@ -1,4 +1,4 @@
-"""A real function as a sum of waves, in integers that all parties compute alike.
+"""A real function as a Fourier series, in integers that all parties compute alike.
 
     f(x) 2^F = constant + slope x + sum over j of a_j cos(k_j t x) + b_j sin(k_j t x),
 
@@ -7,8 +7,8 @@ c = x + r modulo 2^w it splits into 2 N products of what is known of c and what 
 
     cos k t c (a cos k t r - b sin k t r) + sin k t c (a sin k t r + b cos k t r).
 
-Cosines have FINE_BITS of precision on the way. Those of the first wave and of the step come from
-two small tables, for the high and the low bits of an angle; each wave is the one before it, turned.
+Cosines have FINE_BITS of precision on the way. Those of the first term and of the step come from
+two small tables, for the high and the low bits of an angle; each term is the one before it, turned.
 The same lines run on arrays of uint64 and on values of the party level.
 """
 
@@ -34,7 +34,7 @@ TOP = 62  # signed numbers below 2^TOP in magnitude are shifted
 
 
 @dataclass(frozen=True)
-class Waves:
+class FourierSeries:
     """A function's integers: a form (ir/secret/function_forms.py).
 
     Attributes:
@@ -85,8 +85,8 @@ class Waves:
         return {f.name: getattr(self, f.name) for f in fields(self)}
 
     @staticmethod
-    def of(attributes: Mapping[str, Any]) -> Waves:
-        return Waves(**{f.name: attributes[f.name] for f in fields(Waves)})
+    def of(attributes: Mapping[str, Any]) -> FourierSeries:
+        return FourierSeries(**{f.name: attributes[f.name] for f in fields(FourierSeries)})
 
 
 class Turn(NamedTuple):
@@ -125,27 +125,27 @@ class Split:
         return Split(window_bits - kept, kept // 2, kept - kept // 2)
 
 
-def turns(waves: Waves, turn: Callable[[int], Turn]) -> Iterator[Turn]:
-    """The turns of all waves of an index, of which `turn` makes one multiple."""
-    found = turn(waves.first)
+def turns(series: FourierSeries, turn: Callable[[int], Turn]) -> Iterator[Turn]:
+    """The turns of all terms of an index, of which `turn` makes one multiple."""
+    found = turn(series.first)
     yield found
-    if len(waves.cosines) > 1:
-        step = turn(waves.step)
-        for _ in waves.cosines[1:]:
+    if len(series.cosines) > 1:
+        step = turn(series.step)
+        for _ in series.cosines[1:]:
             found = turned(found, step)
             yield found
 
 
-def known_of_opened(waves: Waves, found: Turn) -> tuple[Any, Any]:
-    """What a wave's products have of c: its cosine and sine, with cosine_bits."""
-    bits = FINE_BITS - waves.cosine_bits
+def known_of_opened(series: FourierSeries, found: Turn) -> tuple[Any, Any]:
+    """What a term's products have of c: its cosine and sine, with cosine_bits."""
+    bits = FINE_BITS - series.cosine_bits
     return rounded(found.cos, bits), rounded(found.sin, bits)
 
 
-def known_of_mask(waves: Waves, number: int, found: Turn) -> tuple[Any, Any]:
-    """What wave `number` has of r, with factor_bits."""
-    a, b = waves.cosines[number], waves.sines[number]
-    bits = FINE_BITS + waves.coefficient_bits - waves.factor_bits
+def known_of_mask(series: FourierSeries, number: int, found: Turn) -> tuple[Any, Any]:
+    """What term `number` has of r, with factor_bits."""
+    a, b = series.cosines[number], series.sines[number]
+    bits = FINE_BITS + series.coefficient_bits - series.factor_bits
     a, b = a % (1 << 64), b % (1 << 64)
     first = rounded(found.cos * a - found.sin * b, bits)
     return first, rounded(found.sin * a + found.cos * b, bits)
@@ -192,29 +192,29 @@ def _unit(bits: int) -> tuple[int, int]:
 
 
 def values(
-    waves: Waves, x: npt.NDArray[np.int64], r: npt.NDArray[np.int64] | int
+    series: FourierSeries, x: npt.NDArray[np.int64], r: npt.NDArray[np.int64] | int
 ) -> npt.NDArray[np.int64]:
     """f(x) 2^F as the parties compute it under the mask r, modulo 2^sum_bits, signed."""
     mask = np.broadcast_to(np.asarray(r, np.int64), x.shape).astype(np.uint64)
     with np.errstate(over="ignore"):
-        total = np.full(x.shape, waves.constant % (1 << 64), np.uint64)
-        total += x.astype(np.uint64) * np.uint64(waves.slope % (1 << 64))
+        total = np.full(x.shape, series.constant % (1 << 64), np.uint64)
+        total += x.astype(np.uint64) * np.uint64(series.slope % (1 << 64))
         seen = x.astype(np.uint64) + mask
-        each = zip(_turns_of(waves, seen), _turns_of(waves, mask), strict=True)
+        each = zip(_turns_of(series, seen), _turns_of(series, mask), strict=True)
         for number, (opened, masked) in enumerate(each):
             products = zip(
-                known_of_opened(waves, opened), known_of_mask(waves, number, masked), strict=True
+                known_of_opened(series, opened), known_of_mask(series, number, masked), strict=True
             )
             for a, b in products:
                 total += a * b
-    above = 64 - waves.sum_bits
+    above = 64 - series.sum_bits
     return (total.view(np.int64) << above) >> above
 
 
-def _turns_of(waves: Waves, index: Words) -> Iterator[Turn]:
-    high, low = (table.view(np.uint64) for table in tables(waves.window_bits))
-    split = Split.of(waves.window_bits)
-    unused = np.uint64((1 << waves.window_bits) - 1)
+def _turns_of(series: FourierSeries, index: Words) -> Iterator[Turn]:
+    high, low = (table.view(np.uint64) for table in tables(series.window_bits))
+    split = Split.of(series.window_bits)
+    unused = np.uint64((1 << series.window_bits) - 1)
 
     def turn(multiple: int) -> Turn:
         angle = (index * np.uint64(multiple) & unused) >> np.uint64(split.dropped)
@@ -225,4 +225,4 @@ def _turns_of(waves: Waves, index: Words) -> Iterator[Turn]:
             Turn(*(row[fine.astype(np.int64)] for row in low)),
         )
 
-    return turns(waves, turn)
+    return turns(series, turn)

@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from veilgraph.ir.secret.exponential import ExpSegments, ExpSums
-from veilgraph.ir.secret.fourier import Waves
+from veilgraph.ir.secret.fourier import FourierSeries
 from veilgraph.ir.shapes import require
 
 Integers = npt.NDArray[np.int64]
@@ -70,7 +70,7 @@ class RowForm(FunctionForm, Protocol):
 
 Kind = TypeVar("Kind", bound=FunctionForm)
 FUNCTION_FORMS: Mapping[str, type[FunctionForm]] = {
-    kind.block: kind for kind in (Waves, ExpSegments)
+    kind.block: kind for kind in (FourierSeries, ExpSegments)
 }
 ROW_FORMS: Mapping[str, type[RowForm]] = {ExpSums.block: ExpSums}
 

@@ -246,8 +246,12 @@ class EncodeFixedPoint:
             if self.frac_bits is not None
             else "fraction bits value by value"
         )
-        waves = "" if self.fit_units == FIT_UNITS else f", waves within {self.fit_units:g} units"
-        sentence = f"{rings}, {bits}{waves}{domains}; {ranges.origin}"
+        approximations = (
+            ""
+            if self.fit_units == FIT_UNITS
+            else f", Fourier series within {self.fit_units:g} units"
+        )
+        sentence = f"{rings}, {bits}{approximations}{domains}; {ranges.origin}"
         if not any(role == "input" for role, _ in ranges.known):
             widest = max(scales.rings.accumulators.values(), default=MAX_RING_BITS)
             return f"{sentence}; magnitudes of sums may reach 2^{widest - 2} units"

@@ -19,7 +19,7 @@ from veilgraph.ir.secret.types import RealRange, Tensor
 
 @dataclass(frozen=True)
 class ExactRounding:
-    """Replaces truncations; no options. Sums of waves and of exponentials stay as they are.
+    """Replaces truncations; no options. Fourier series and sums of exponentials stay as they are.
 
     Before::
 

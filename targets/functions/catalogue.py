@@ -43,7 +43,7 @@ class RealFunction:
     """One function.
 
     Attributes:
-        part: what the waves are, in decimal arithmetic: the function less slope x + constant.
+        part: what the terms sum to, in decimal arithmetic: the function less slope x + constant.
         reach: how far from 0 it differs from its tail by more than 2^-bits.
     """
 

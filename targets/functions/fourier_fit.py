@@ -1,10 +1,10 @@
-"""Sums of waves that are close to real functions on an interval, the rest of the period free.
+"""Fourier series that are close to real functions on an interval, the rest of the period free.
 
     triangle    x/2 + an even function: odd multiples of cosines     gelu, silu, softplus
     square      a constant + an odd function: odd multiples of sines     sigmoid, tanh, erf
     free        every multiple, cosines and sines     exp, log, sqrt, rsqrt, reciprocal
 
-The coefficients are least squares on Chebyshev's points, with as few waves as keep the error under
+The coefficients are least squares on Chebyshev's points, with as few terms as keep the error under
 a goal that is measured between the points. All in decimal arithmetic of 36 digits, so that every
 machine finds the same integers. A free sum is a Fourier extension (Huybrechs, SIAM J. Numer. Anal.
 2010): a smooth function on part of a period, which needs not be periodic.
@@ -22,15 +22,20 @@ from operator import mul
 
 DIGITS = 36
 PI = Decimal("3.14159265358979323846264338327950288419716939937511")
-MOST_WAVES = 48
-COUNTS = (*range(1, 13), *range(14, 25, 2), 27, 30, 34, 38, 43, MOST_WAVES)
+MOST_TERMS = 48
+COUNTS = (*range(1, 13), *range(14, 25, 2), 27, 30, 34, 38, 43, MOST_TERMS)
 FIRST_PLACES = (3, 7, 15, len(COUNTS) - 1)  # in COUNTS, where nothing is known yet
-MULTIPLES = (1, 3, 5, 7)  # of the window's own wave: a finer choice of periods than powers of two
+MULTIPLES = (
+    1,
+    3,
+    5,
+    7,
+)  # of the window's own frequency: a finer choice of periods than powers of two
 Function = Callable[[Decimal], Decimal]
 
 
 class Family(Enum):
-    """Which waves a function is made of."""
+    """Which terms a function is made of."""
 
     TRIANGLE = "triangle"
     SQUARE = "square"
@@ -58,13 +63,13 @@ def fit(
     periods: Sequence[Decimal],
     goal: Decimal,
 ) -> Fit | None:
-    """The fit with the fewest waves; of equal ones that of the first period. None if none will do.
+    """The fit with the fewest terms; of equal ones that of the first period. None if none will do.
 
-    More waves are taken to be closer: each period is tried with fewer waves than the best so far,
+    More terms are taken to be closer: each period is tried with fewer terms than the best so far,
     and with fewer still only where these do.
 
     Args:
-        function: what the waves are to be; even for a triangle, odd for a square.
+        function: what the terms sum to to be; even for a triangle, odd for a square.
         interval: where; for a triangle or a square from 0 on.
         goal: the error that is good enough.
     """
@@ -106,7 +111,7 @@ def _fitted(
     unknowns = 2 * count + 1 if family is Family.FREE else count + 1
     points = _points(interval, 2 * unknowns + 6)
     rows = [_row(family, x, period, count) for x in points]
-    weight = (goal / 8) ** 2  # keeps coefficients from growing where waves hardly differ
+    weight = (goal / 8) ** 2  # keeps coefficients from growing where terms hardly differ
     found = _least_squares(rows, [function(x) for x in points], weight)
     between = _between(interval, points)
     worst = max(abs(function(x) - _dot(found, _row(family, x, period, count))) for x in between)
@@ -133,7 +138,7 @@ def _between(interval: tuple[Decimal, Decimal], points: Sequence[Decimal]) -> It
 
 
 def _row(family: Family, x: Decimal, period: Decimal, count: int) -> list[Decimal]:
-    """1 (0 of a square), and the waves at x."""
+    """1 (0 of a square), and the terms at x."""
     cos, sin = cos_sin(2 * PI * x / period)
     step = (cos, sin) if family is Family.FREE else _turned((cos, sin), (cos, sin))
     row = [Decimal(family is not Family.SQUARE)]

@@ -7,20 +7,20 @@ from collections.abc import Iterator
 from decimal import Decimal, localcontext
 from functools import cache
 
-from veilgraph.ir.secret.fourier import FINE_BITS, Waves
+from veilgraph.ir.secret.fourier import FINE_BITS, FourierSeries
 from veilgraph.ir.types import MAX_RING_BITS
 from veilgraph.targets.functions.catalogue import FUNCTIONS, Domain, RealFunction
 from veilgraph.targets.functions.fourier_fit import DIGITS, MULTIPLES, PI, Family, Fit, fit
 from veilgraph.targets.functions.function_block import FIT_UNITS
 
 MOST_COEFFICIENT_BITS = 28
-WAVES_A_BIT = 2 / 3  # of a result's precision: measured 0.5 to 1, by function and range
+TERMS_A_BIT = 2 / 3  # of a result's precision: measured 0.5 to 1, by function and range
 PERIOD_BITS = 4  # before the point, of what a function opens
 MOST_WINDOW_BITS = 62  # masks are int64 where plans are checked
 MOST_RATIO = 64.0  # of the ends of an interval, where zero is a singularity
 
 
-def turning(name: str, reach: float, in_bits: int, out_bits: int, ring_bits: int) -> Waves:
+def turning(name: str, reach: float, in_bits: int, out_bits: int, ring_bits: int) -> FourierSeries:
     """sin x or cos x, whose angle is as exact as the result for |x| <= reach."""
     more = out_bits + 4 + max(0, math.ceil(math.log2(max(reach, 1.0))))
     window_bits = min(in_bits + more, ring_bits)
@@ -30,14 +30,14 @@ def turning(name: str, reach: float, in_bits: int, out_bits: int, ring_bits: int
     one = (1 << MOST_COEFFICIENT_BITS,)
     parts = (one, (0,)) if name == "cos" else ((0,), one)
     precision = out_bits + 3
-    return Waves(
+    return FourierSeries(
         window_bits, multiple, 1, *parts, MOST_COEFFICIENT_BITS, 0, 0,
         precision, precision, 2 * precision + 3,
     )  # fmt: skip
 
 
 @cache
-def waves_of(
+def series_of(
     name: str,
     low: float,
     high: float,
@@ -45,13 +45,13 @@ def waves_of(
     out_bits: int,
     ring_bits: int,
     fit_units: float = FIT_UNITS,
-) -> Waves | None:
-    """The function on [low, high]; None where no sum of waves is close enough.
+) -> FourierSeries | None:
+    """The function on [low, high]; None where no Fourier series is close enough.
 
     Args:
         in_bits, out_bits: fraction bits of operand and result.
         ring_bits: of the operand; a function with a slope has no wider sum.
-        fit_units: what the waves may be off by, in units of the result's last place.
+        fit_units: what the series may be off by, in units of the result's last place.
     """
     function = FUNCTIONS[name]
     if not (math.isfinite(low) and math.isfinite(high)):
@@ -81,14 +81,14 @@ def _fit(
 
 
 def _is_narrow(low: float, high: float) -> bool:
-    """Whether the ends, of one sign, are so near that waves may do."""
+    """Whether the ends, of one sign, are so near that a series may do."""
     return low * high > 0 and max(low / high, high / low) <= MOST_RATIO
 
 
 def _interval(
     function: RealFunction, low: Decimal, high: Decimal, in_bits: int
 ) -> tuple[Decimal, Decimal]:
-    """Where the waves must hold: from 0 on for even and odd ones; never a single point."""
+    """Where the series must hold: from 0 on for even and odd ones; never a single point."""
     least = Decimal(2) ** -in_bits
     if function.family is Family.FREE:
         return low, max(high, low + 64 * least)
@@ -130,7 +130,7 @@ def _integers(
     in_bits: int,
     out_bits: int,
     most_bits: int,
-) -> Waves:
+) -> FourierSeries:
     """A fit's numbers as integers, no wider than its error needs and the ring allows."""
     window_bits, multiple = window
     count = len(found.cosines)
@@ -150,7 +150,7 @@ def _integers(
     def integer(x: Decimal, bits: int) -> int:
         return int((x * Decimal(2) ** bits).to_integral_value())
 
-    return Waves(
+    return FourierSeries(
         window_bits=window_bits,
         first=multiple,
         step=multiple if function.family is Family.FREE else 2 * multiple,
@@ -165,12 +165,12 @@ def _integers(
     )
 
 
-def typical_waves(k: int, in_bits: int, out_bits: int) -> Waves:
+def typical_series(k: int, in_bits: int, out_bits: int) -> FourierSeries:
     """As many as a function with so many fraction bits is likely to be a sum of, in Z_2^k."""
     out_bits = max(1, out_bits)
-    count = max(1, round(WAVES_A_BIT * out_bits))
+    count = max(1, round(TERMS_A_BIT * out_bits))
     cosine_bits, factor_bits = out_bits + 2, out_bits + 2 + count.bit_length()
-    return Waves(
+    return FourierSeries(
         window_bits=max(1, min(in_bits + PERIOD_BITS, k)),
         first=1,
         step=1,

@@ -8,9 +8,9 @@ from __future__ import annotations
 import math
 
 from veilgraph.ir.secret.exponential import ExpSegments, ExpSums
-from veilgraph.ir.secret.fourier import Waves
+from veilgraph.ir.secret.fourier import FourierSeries
 from veilgraph.targets.functions.catalogue import EXP_BELOW_ONE, EXP_SUMS, FUNCTIONS, TURNING
-from veilgraph.targets.functions.fourier_series import turning, typical_waves, waves_of
+from veilgraph.targets.functions.fourier_series import series_of, turning, typical_series
 from veilgraph.targets.functions.function_block import Fitted, FunctionBlock, Wanted
 from veilgraph.targets.functions.segment_cuts import pieces_of_power, pieces_of_sums
 
@@ -21,12 +21,12 @@ def _series(wanted: Wanted) -> Fitted | None:
     """A Fourier series over the interval; sine and cosine are one term, whatever the interval."""
     bits = wanted.in_bits, wanted.out_bits, wanted.ring_bits
     ends = wanted.least, wanted.most
-    form: Waves | None
+    form: FourierSeries | None
     if wanted.function in TURNING:
         form = turning(wanted.function, max(-wanted.least, wanted.most), *bits)
     else:
         units = math.ldexp(wanted.error, wanted.out_bits)
-        form = waves_of(wanted.function, *ends, *bits, units)
+        form = series_of(wanted.function, *ends, *bits, units)
     return None if form is None else Fitted(wanted.function, *ends, wanted.error, form)
 
 
@@ -56,7 +56,7 @@ def _sums(wanted: Wanted) -> Fitted | None:
     return Fitted("exp", wanted.least, wanted.most, wanted.error, form)
 
 
-SERIES = FunctionBlock(Waves, frozenset((*FUNCTIONS, *TURNING)), _series, typical_waves)
+SERIES = FunctionBlock(FourierSeries, frozenset((*FUNCTIONS, *TURNING)), _series, typical_series)
 SEGMENTS = FunctionBlock(ExpSegments, frozenset((EXP_BELOW_ONE,)), _below_one)
 SEGMENT_SUMS = FunctionBlock(ExpSums, frozenset((EXP_SUMS,)), _sums)
 MASKED_OPENINGS = (SERIES, SEGMENTS, SEGMENT_SUMS)

@@ -1,4 +1,4 @@
-"""Sums of waves of a masked opening, for any suite that can open a value under a mask.
+"""Fourier series of a masked opening, for any suite that can open a value under a mask.
 
 `ir/secret/fourier.py` has the arithmetic; here it runs on values of the party level, whose tables
 are public constants: what is known of an opened c, at those who know it, and what is dealt of its
@@ -11,9 +11,9 @@ from collections.abc import Iterator, Sequence
 
 from veilgraph.ir.party.program import Value, look_up
 from veilgraph.ir.secret.fourier import (
+    FourierSeries,
     Split,
     Turn,
-    Waves,
     known_of_mask,
     known_of_opened,
     turned,
@@ -22,21 +22,21 @@ from veilgraph.ir.secret.fourier import (
 from veilgraph.targets.suite import Sharing
 
 
-def of_opened(waves: Waves, c: Value, tables: Sequence[Sharing]) -> list[Value]:
-    """Two values a wave in Z_2^sum_bits: cosine and sine of its multiple of c."""
+def of_opened(series: FourierSeries, c: Value, tables: Sequence[Sharing]) -> list[Value]:
+    """Two values a term in Z_2^sum_bits: cosine and sine of its multiple of c."""
     return [
-        part.mod(waves.sum_bits)
-        for turn in _turns(waves, c, tables)
-        for part in known_of_opened(waves, turn)
+        part.mod(series.sum_bits)
+        for turn in _turns(series, c, tables)
+        for part in known_of_opened(series, turn)
     ]
 
 
-def of_mask(waves: Waves, r: Value, tables: Sequence[Sharing]) -> list[Value]:
-    """Two values a wave in Z_2^sum_bits, of the mask r: what `of_opened` is multiplied by."""
+def of_mask(series: FourierSeries, r: Value, tables: Sequence[Sharing]) -> list[Value]:
+    """Two values a term in Z_2^sum_bits, of the mask r: what `of_opened` is multiplied by."""
     return [
-        part.mod(waves.sum_bits)
-        for number, turn in enumerate(_turns(waves, r, tables))
-        for part in known_of_mask(waves, number, turn)
+        part.mod(series.sum_bits)
+        for number, turn in enumerate(_turns(series, r, tables))
+        for part in known_of_mask(series, number, turn)
     ]
 
 
@@ -48,9 +48,9 @@ def summed(known: Sequence[Value], dealt: Sequence[Value]) -> Value:
     return total
 
 
-def _turns(waves: Waves, index: Value, tables: Sequence[Sharing]) -> Iterator[Turn]:
+def _turns(series: FourierSeries, index: Value, tables: Sequence[Sharing]) -> Iterator[Turn]:
     high, low = (table[0] for table in tables)
-    split = Split.of(waves.window_bits)
+    split = Split.of(series.window_bits)
 
     def row(table: Value, number: int) -> Value:
         count = table.shape[1]
@@ -63,4 +63,4 @@ def _turns(waves: Waves, index: Value, tables: Sequence[Sharing]) -> Iterator[Tu
             Turn(*(look_up(row(low, j), angle) for j in (0, 1))),
         )
 
-    return turns(waves, turn)
+    return turns(series, turn)

@@ -25,7 +25,7 @@ from veilgraph.ir.party.program import Shape, Value
 from veilgraph.ir.plan.tables import Phase
 from veilgraph.ir.roles import DEALER
 from veilgraph.ir.secret.exponential import Pieces
-from veilgraph.ir.secret.fourier import Waves
+from veilgraph.ir.secret.fourier import FourierSeries
 from veilgraph.ir.types import Type
 from veilgraph.targets.blocks.borrow import COMPARISONS
 from veilgraph.targets.blocks.linear import (
@@ -361,23 +361,23 @@ def maximum(p: Parties, op: Operation, x: Sharing, y: Sharing) -> Sharing:
 
 @ADDITIVE.protocol("masked_function", rounding=Rounding.KNOWN)
 def masked_function(p: Parties, op: Operation, x: Sharing, high: Sharing, low: Sharing) -> Sharing:
-    """floor((f(x) 2^F + tau) / 2^s), f a sum of N waves (ir/secret/fourier.py).  2 rounds; w + m
-    bits online, 2N * m + K + e offline.
+    """floor((f(x) 2^F + tau) / 2^s), f a Fourier series of N terms (ir/secret/fourier.py).  2
+    rounds; w + m bits online, 2N * m + K + e offline.
 
     m = sum_bits and e = K - m + s > 0. c = x + r modulo 2^w is opened to all; the dealer shares
-    what the waves have of r.
+    what the terms have of r.
     """
-    waves = Waves.of(op.attrs)
-    index = x.map(lambda part: part.mod(waves.window_bits))
+    series = FourierSeries.of(op.attrs)
+    index = x.map(lambda part: part.mod(series.window_bits))
     r = p.provider.random(index.shape, index.type)
-    factors = [p.provider.deal(b) for b in of_mask(waves, r.value, (high, low))]
+    factors = [p.provider.deal(b) for b in of_mask(series, r.value, (high, low))]
     c = p.provider.opened_under(index.parts, r.parts)
-    known = of_opened(waves, c, (high, low))
+    known = of_opened(series, c, (high, low))
     parts = [summed(known, [b[i] for b in factors]) for i in p]
-    if waves.slope:
-        own = [v.mod(waves.sum_bits) * waves.slope for v in x.parts]
+    if series.slope:
+        own = [v.mod(series.sum_bits) * series.slope for v in x.parts]
         parts = [part + v for part, v in zip(parts, own, strict=True)]
-    parts[0] = parts[0] + waves.constant
+    parts[0] = parts[0] + series.constant
     rounded: Sharing = truncate(p, op, _at_each(p, parts))
     return rounded
 

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 
 from veilgraph.ir.party.program import Shape, Value, select
 from veilgraph.ir.secret.exponential import Pieces
-from veilgraph.ir.secret.fourier import Waves
+from veilgraph.ir.secret.fourier import FourierSeries
 from veilgraph.ir.types import Type
 from veilgraph.targets.blocks.linear import LINEAR, product
 from veilgraph.targets.blocks.maxima import max_pool_with, reduce_max_with
@@ -129,13 +129,13 @@ def truncate_relu_pool(p: Parties, op: Operation, x: Sharing) -> Sharing:
 @CLEARTEXT.protocol("masked_function")
 def masked_function(p: Parties, op: Operation, x: Sharing, high: Sharing, low: Sharing) -> Sharing:
     """Under a mask that is zero."""
-    waves = Waves.of(op.attrs)
-    index = x[0].mod(waves.window_bits)
+    series = FourierSeries.of(op.attrs)
+    index = x[0].mod(series.window_bits)
     zero = p.program.const(0, index.shape, index.type)
-    factors = of_mask(waves, zero, (high, low))
-    total = summed(of_opened(waves, index, (high, low)), factors) + waves.constant
-    if waves.slope:
-        total = total + x[0].mod(waves.sum_bits) * waves.slope
+    factors = of_mask(series, zero, (high, low))
+    total = summed(of_opened(series, index, (high, low)), factors) + series.constant
+    if series.slope:
+        total = total + x[0].mod(series.sum_bits) * series.slope
     return Sharing((_truncated(total, int(op["bits"]), op.ring_bits),), Form.CLEAR)
 
 

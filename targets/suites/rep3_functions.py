@@ -11,7 +11,7 @@ from collections.abc import Sequence
 
 from veilgraph.ir.party.program import Value, copies
 from veilgraph.ir.secret.exponential import Pieces
-from veilgraph.ir.secret.fourier import Waves
+from veilgraph.ir.secret.fourier import FourierSeries
 from veilgraph.targets.blocks.truncation import shifted
 from veilgraph.targets.functions import exponential as exponentials
 from veilgraph.targets.functions.masked_series import of_mask, of_opened, summed
@@ -29,31 +29,31 @@ from veilgraph.targets.variants import Protocol
 
 
 def masked_function(p: Parties, op: Operation, x: Sharing, high: Sharing, low: Sharing) -> Sharing:
-    """floor((f(x) 2^F + tau) / 2^s), f a sum of N waves (ir/secret/fourier.py).  3 rounds; 2w + m +
-    K + 2 bits online, 2N * m + K + 2e offline.
+    """floor((f(x) 2^F + tau) / 2^s), f a Fourier series of N terms (ir/secret/fourier.py).  3
+    rounds; 2w + m + K + 2 bits online, 2N * m + K + 2e offline.
 
     m = sum_bits and e = K - m + s > 0, for x replicated; an additive one is opened with 2w more.
-    Parties 0 and 1 learn c = x + r modulo 2^w for a mask r of party 2; what the waves have of r
+    Parties 0 and 1 learn c = x + r modulo 2^w for a mask r of party 2; what the terms have of r
     party 2 shares offline. The products make an additive pair, which the truncation opens under
     masks of its own.
     """
-    waves = Waves.of(op.attrs)
-    shift, bits = int(op["bits"]), waves.sum_bits
+    series = FourierSeries.of(op.attrs)
+    shift, bits = int(op["bits"]), series.sum_bits
 
     def body(q: Parties, part: Sharing) -> Sharing:
-        index = part.map(lambda v: v.mod(waves.window_bits))
+        index = part.map(lambda v: v.mod(series.window_bits))
         r = q.draw((2,), index.shape, index.type)
-        dealt = shared_with_two(q, of_mask(waves, r, (high, low)))
-        known = of_opened(waves, opened_twice(q, index, r), (high, low))
+        dealt = shared_with_two(q, of_mask(series, r, (high, low)))
+        known = of_opened(series, opened_twice(q, index, r), (high, low))
         first, second = (summed(known, own) for own in dealt)
-        first = first + waves.constant
-        if waves.slope:
+        first = first + series.constant
+        if series.slope:
             x0, x1, x2 = (v.mod(bits) for v in part.parts)
-            first, second = first + (x0 + x1) * waves.slope, second + x2 * waves.slope
+            first, second = first + (x0 + x1) * series.slope, second + x2 * series.slope
         return truncated_pair(q, first, second, shift, op.ring_bits)
 
     # The line of a slope is a sum of two parties' parts.
-    return in_thirds(p, op, body, replicated(p, x) if waves.slope or x in p.made else x)
+    return in_thirds(p, op, body, replicated(p, x) if series.slope or x in p.made else x)
 
 
 def opened_twice(p: Parties, x: Sharing, r: Value) -> Value:

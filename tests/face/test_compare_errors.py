@@ -50,11 +50,11 @@ def test_what_was_chosen_is_shown(tmp_path: Path) -> None:
     np.savez(tmp_path / "samples.npz", x=samples)
     given = ("--calibrate", tmp_path / "samples.npz", "--compare-errors", "0.05,0.0001")
     loose, tight = json_of("compile", tmp_path / "gelu.onnx", *given)["errors"]
-    assert "waves within 8 units" in loose["encoding"]
+    assert "Fourier series within 8 units" in loose["encoding"]
     assert sum(loose["sent_bytes"].values()) < sum(tight["sent_bytes"].values())
     done = CliRunner().invoke(main, ["compile", str(tmp_path / "gelu.onnx"), *map(str, given)])
     shown = " ".join(done.stdout.split())
-    for words in ("allowed, measured", "waves within 8 units", "24 bits"):
+    for words in ("allowed, measured", "Fourier series within 8 units", "24 bits"):
         assert words in shown
 
 

@@ -171,7 +171,7 @@ def test_an_edge_is_one_of_the_model(folder: Path, layers: list[dict[str, Any]])
 def test_headroom_is_negative_only_where_something_overflows(
     folder: Path, layers: list[dict[str, Any]]
 ) -> None:
-    """A sigmoid far out is what comparisons say it is: its waves' window bounds nothing."""
+    """A sigmoid far out is what comparisons say it is: its series' window bounds nothing."""
     rooms = [layer["headroom_bits"] for layer in layers if layer["headroom_bits"] is not None]
     assert len(rooms) > 10
     assert min(rooms) > 0

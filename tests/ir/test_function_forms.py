@@ -12,7 +12,7 @@ from veilgraph.ir.mlir import context
 from veilgraph.ir.secret import exponential as exponentials
 from veilgraph.ir.secret import ops as secret_ops
 from veilgraph.ir.secret.exponential import ExpSegments, ExpSums
-from veilgraph.ir.secret.fourier import Waves
+from veilgraph.ir.secret.fourier import FourierSeries
 from veilgraph.ir.secret.function_forms import FunctionForm, carried, function_form, row_form
 from veilgraph.ir.secret.ops import Stated, attributes_of
 from veilgraph.ir.secret.program import Argument, SecretProgram
@@ -22,13 +22,13 @@ from veilgraph.targets.functions.function_block import Wanted
 from veilgraph.targets.suite import Suite
 from veilgraph.targets.suites import SUITES
 
-WAVES = Waves(5, 1, 2, (1 << 20, -3), (0, 7), 20, -9, 4, 14, 16, 40)
+SERIES = FourierSeries(5, 1, 2, (1 << 20, -3), (0, 7), 20, -9, 4, 14, 16, 40)
 SUMS = ExpSums(8, 5, 3, 12, 12, 40, 9)
 POWER = ExpSegments(8, 5, 3, 12, 12, 40, 9, 30, 12)
 WHOLE = RealRange(-1.0, 1.5, RangeSource.CALIBRATED)
 
 
-@pytest.mark.parametrize("form", [WAVES, SUMS, POWER], ids=lambda form: form.block)
+@pytest.mark.parametrize("form", [SERIES, SUMS, POWER], ids=lambda form: form.block)
 def test_a_form_is_read_as_it_is_carried(form: FunctionForm) -> None:
     read = row_form if form is SUMS else function_form
     assert read(carried(form)) == form
@@ -41,7 +41,7 @@ def test_a_form_is_read_as_it_is_carried(form: FunctionForm) -> None:
      {"window_bits": 41}],
 )  # fmt: skip
 def test_a_form_that_makes_no_sense_is_refused(changed: dict[str, Any]) -> None:
-    parameters = carried(WAVES) | changed
+    parameters = carried(SERIES) | changed
     x = Tensor((3,), Encoding(40, 9))
     with pytest.raises((ValueError, TypeError)):
         secret_ops.Function.infer([x], {"form": parameters}, Stated(frac_bits=18, ring_bits=40))
@@ -65,13 +65,13 @@ def test_a_plan_tells_no_calibrated_end_of_a_domain() -> None:
     with program.at("layer"):
         y = secret_ops.Function.build(
             *program.block.arguments, range=WHOLE, stated=Stated(frac_bits=18, ring_bits=40),
-            **named, error=2.0**-10, form=carried(WAVES),
+            **named, error=2.0**-10, form=carried(SERIES),
         )  # fmt: skip
     program.finish({"y": y})
     (op,) = SecretProgram.parse(context(), program.text(), {}).operations
     found = attributes_of(op)
     assert (found["least"], found["most"]) == (-4.0, 4.0)
-    assert found["form"] == carried(WAVES)
+    assert found["form"] == carried(SERIES)
     assert attributes_of(program.operations[0])["most"] == 2.718
 
 

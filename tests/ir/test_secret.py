@@ -11,7 +11,7 @@ from veilgraph.ir.mlir import context
 from veilgraph.ir.secret import ops as secret_ops
 from veilgraph.ir.secret.dialect import SecretOp, Stated, attributes_of
 from veilgraph.ir.secret.exponential import ExpSegments, ExpSums
-from veilgraph.ir.secret.fourier import Waves
+from veilgraph.ir.secret.fourier import FourierSeries
 from veilgraph.ir.secret.function_forms import carried
 from veilgraph.ir.secret.program import Argument, SecretProgram
 from veilgraph.ir.secret.types import Encoding, RangeSource, RealRange, Secrecy, Tensor
@@ -29,7 +29,7 @@ REAL: dict[str, object] = {
     "origin": 0.0,
     "error": 2.0**-10,
 }
-WAVES = Waves(5, 1, 2, (1 << 20, -3), (0, 7), 20, -9, 4, 14, 16, 40)
+SERIES = FourierSeries(5, 1, 2, (1 << 20, -3), (0, 7), 20, -9, 4, 14, 16, 40)
 
 
 def program(**shapes: tuple[int, ...]) -> SecretProgram:
@@ -71,7 +71,7 @@ CASES: list[
     (
         secret_ops.Function,
         [(3,)],
-        REAL | {"form": carried(WAVES)},
+        REAL | {"form": carried(SERIES)},
         Stated(frac_bits=18, ring_bits=40),
         (3,),
         18,

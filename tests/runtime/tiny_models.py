@@ -21,7 +21,7 @@ def softmax() -> ModelProto:
 
 
 def gelu() -> ModelProto:
-    """A sum of waves with a product."""
+    """A Fourier series with a product."""
     return model_of((2, 4), [helper.make_node("Gelu", ["x"], ["y"])], {})
 
 

@@ -15,7 +15,7 @@ from veilgraph.ir.secret.fourier import tables
 SIZE = 200  # three chunks, the last of them not whole words
 PAIR = {"window_bits": 17, "dropped_bits": 0}
 POOL = {"kernel": (2, 2), "strides": (2, 2), "pads_low": (0, 0), "pads_high": (0, 0)}
-WAVES = {
+SERIES = {
     "first": 1,
     "step": 2,
     "cosines": (1 << 20, -5),
@@ -40,7 +40,7 @@ PROTOCOLS: dict[str, tuple[int, dict[str, Any]]] = {  # operands, attributes
     "step": (1, PAIR),
     "relu": (1, PAIR),
     "maximum": (2, PAIR),
-    "masked_function": (1, WAVES),
+    "masked_function": (1, SERIES),
     "exp_sums": (1, PIECES.parameters()),
     "masked_exp": (1, PIECES.parameters() | {"bits": 20}),
     "max_pool": (1, {**POOL, "dilations": (1, 1), **PAIR}),

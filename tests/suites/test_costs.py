@@ -120,7 +120,7 @@ FUSED = ({"bits": 12, "window_bits": 29, "dropped_bits": 12},
          {"bits": 12, "window_bits": 30, "dropped_bits": 12},
          {"bits": 7, "window_bits": 10, "dropped_bits": 5})  # fmt: skip
 WINDOWED = ({"window_bits": 24, "dropped_bits": 0}, {"window_bits": 20, "dropped_bits": 3})
-WAVES = {
+SERIES = {
     "first": 1,
     "step": 2,
     "cosines": (1 << 20,) * 3,
@@ -132,8 +132,8 @@ WAVES = {
     "factor_bits": 16,
 }
 FUNCTIONS = (
-    {**WAVES, "window_bits": 17, "sum_bits": 35, "bits": 18},
-    {**WAVES, "window_bits": 12, "sum_bits": 40, "bits": 20},
+    {**SERIES, "window_bits": 17, "sum_bits": 35, "bits": 18},
+    {**SERIES, "window_bits": 12, "sum_bits": 40, "bits": 20},
 )
 EXPONENTIALS: tuple[dict[str, Any], ...] = (
     Pieces(19, 16, 3, 14, 20, 38).parameters(),

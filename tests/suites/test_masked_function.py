@@ -1,4 +1,4 @@
-"""Sums of waves of a masked opening: every secret and mask in small rings, and real ones."""
+"""Fourier series of a masked opening: every secret and mask in small rings, and real ones."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from machines import check_machines
 
 from veilgraph.ir.meaning.integers import center
 from veilgraph.ir.meaning.party import uniform_draws
-from veilgraph.ir.secret.fourier import Waves, tables, values
+from veilgraph.ir.secret.fourier import FourierSeries, tables, values
 from veilgraph.targets.blocks.linear import additive
 
 settings = pytest.mark.parametrize("setting", SETTINGS, ids=str)
 
 
-def waves(window_bits: int, sum_bits: int, **changed: object) -> Waves:
+def series(window_bits: int, sum_bits: int, **changed: object) -> FourierSeries:
     """cos + sin / 2 of one multiple, unless told otherwise."""
     given = {
         "window_bits": window_bits,
@@ -30,21 +30,27 @@ def waves(window_bits: int, sum_bits: int, **changed: object) -> Waves:
         "factor_bits": 3,
         "sum_bits": sum_bits,
     }
-    return Waves(**(given | changed))  # type: ignore[arg-type]
+    return FourierSeries(**(given | changed))  # type: ignore[arg-type]
 
 
 SMALL = (
-    (waves(3, 11), 8),
-    (waves(4, 12, constant=5, cosines=(1 << 20, -(1 << 18)), sines=(0, 1 << 20)), 8),
-    (waves(5, 13, first=3, step=4, sines=(0, 0), cosines=(1 << 19, 1 << 18)), 5),
-    (waves(2, 9, cosine_bits=2, factor_bits=3), 9),
-    (waves(4, 8, slope=3, cosine_bits=2, factor_bits=2), 8),
-    (waves(1, 10), 4),
+    (series(3, 11), 8),
+    (series(4, 12, constant=5, cosines=(1 << 20, -(1 << 18)), sines=(0, 1 << 20)), 8),
+    (series(5, 13, first=3, step=4, sines=(0, 0), cosines=(1 << 19, 1 << 18)), 5),
+    (series(2, 9, cosine_bits=2, factor_bits=3), 9),
+    (series(4, 8, slope=3, cosine_bits=2, factor_bits=2), 8),
+    (series(1, 10), 4),
 )
 
 
 def traced(
-    setting: Setting, z: Integers, k: int, found: Waves, bits: int, K: int, form: str = "shared"
+    setting: Setting,
+    z: Integers,
+    k: int,
+    found: FourierSeries,
+    bits: int,
+    K: int,
+    form: str = "shared",
 ) -> Trace:
     trace = Trace(setting)
     x = trace.share("x", z.shape, k)
@@ -56,7 +62,7 @@ def traced(
 
 
 def check(
-    setting: Setting, z: Integers, k: int, found: Waves, bits: int, K: int, form: str
+    setting: Setting, z: Integers, k: int, found: FourierSeries, bits: int, K: int, form: str
 ) -> None:
     draws = Masked(setting, k + K + bits)
     result = traced(setting, z, k, found, bits, K, form).run({"x": z}, draws)
@@ -67,7 +73,7 @@ def check(
 
 @settings
 @pytest.mark.parametrize(("found", "k"), SMALL, ids=lambda v: getattr(v, "window_bits", v))
-def test_every_secret_under_many_masks(setting: Setting, found: Waves, k: int) -> None:
+def test_every_secret_under_many_masks(setting: Setting, found: FourierSeries, k: int) -> None:
     """Rounded down or up, in the ring of the operand or another, for every integer of the ring."""
     z = np.tile(np.arange(-(1 << (k - 2)), 1 << (k - 2)), max(1, 2048 >> k))
     if found.slope:
@@ -84,7 +90,7 @@ def test_every_secret_under_many_masks(setting: Setting, found: Waves, k: int) -
 @pytest.mark.parametrize("size", [1, 65, 577])
 def test_real_rings(setting: Setting, k: int, K: int, size: int) -> None:
     """The cosine of an angle of 20 bits, to 13 bits after the point."""
-    found = waves(
+    found = series(
         20, 37, cosines=(3 << 22, 1 << 20), sines=(0, -(1 << 21)), coefficient_bits=22,
         constant=1 << 31, cosine_bits=16, factor_bits=17,
     )  # fmt: skip
@@ -104,6 +110,6 @@ def test_on_the_machines(setting: Setting, size: int) -> None:
     z = np.random.default_rng(size).integers(-30, 30, size)
     trace = traced(setting, z, 32, found, bits, 40)
     check_machines(trace.expanded, [{"x": z}, {"x": -z}])
-    wide = waves(19, 50, cosine_bits=14, factor_bits=16, slope=1 << 20)
+    wide = series(19, 50, cosine_bits=14, factor_bits=16, slope=1 << 20)
     trace = traced(setting, z, 64, wide, 20, 64)
     check_machines(trace.expanded, [{"x": z}, {"x": -z}])

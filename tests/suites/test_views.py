@@ -142,7 +142,7 @@ def _column(x: Value, number: int) -> Value:
 REPLICATED = Form.REPLICATED
 
 
-def wave(window_bits: int, sum_bits: int, bits: int, **changed: Any) -> dict[str, Any]:
+def series(window_bits: int, sum_bits: int, bits: int, **changed: Any) -> dict[str, Any]:
     """A cosine, its integers as narrow as they can be unless told otherwise."""
     integers = {"coefficient_bits": 20, "constant": 0, "slope": 0, "first": 1, "step": 1}
     precision = {"cosine_bits": 0, "factor_bits": 0, "sum_bits": sum_bits, "bits": bits}
@@ -171,11 +171,11 @@ TINY = (
     Case(REP3_OF_3, "relu", 3, REPLICATED, SMALL),
     Case(REP3_OF_3, "relu", 2, REPLICATED, {"window_bits": 2, "dropped_bits": 1}),
     Case(REP3_OF_3, "maximum", 2, REPLICATED, SMALL, operands=2),
-    Case(REP3_OF_3, "masked_function", 3, REPLICATED, wave(1, 3, 1)),
-    Case(REP3_OF_3, "masked_function", 3, REPLICATED, wave(2, 3, 1)),
-    Case(REP3_OF_3, "masked_function", 3, REPLICATED, wave(2, 3, 1, slope=1)),
-    Case(REP3_OF_3, "masked_function", 2, attrs=wave(1, 3, 1)),
-    Case(ADDITIVE_OF_2, "masked_function", 3, attrs=wave(1, 3, 1)),
+    Case(REP3_OF_3, "masked_function", 3, REPLICATED, series(1, 3, 1)),
+    Case(REP3_OF_3, "masked_function", 3, REPLICATED, series(2, 3, 1)),
+    Case(REP3_OF_3, "masked_function", 3, REPLICATED, series(2, 3, 1, slope=1)),
+    Case(REP3_OF_3, "masked_function", 2, attrs=series(1, 3, 1)),
+    Case(ADDITIVE_OF_2, "masked_function", 3, attrs=series(1, 3, 1)),
     Case(REP3_OF_3, "exp_sums", 3, REPLICATED, exponential(3, 2, 2), result_bits=2),
     Case(REP3_OF_3, "masked_exp", 3, REPLICATED, exponential(3, 2, 3, bits=1)),
     Case(ADDITIVE_OF_2, "exp_sums", 3, attrs=exponential(3, 2, 3), result_bits=3),
@@ -219,10 +219,10 @@ SAMPLED = (
     Case(REP3_OF_3, "max_pool", 8, attrs=POOLED, operands=2),
     Case(REP3_OF_3, "lift", 8, attrs={}, result_bits=11),
     Case(REP3_OF_3, "maximum", 8, REPLICATED, WIDE, operands=2),
-    Case(REP3_OF_3, "masked_function", 8, REPLICATED, wave(5, 9, 3, **FINER)),
-    Case(REP3_OF_3, "masked_function", 8, attrs=wave(5, 9, 3, **(FINER | {"slope": 0}))),
-    Case(ADDITIVE_OF_2, "masked_function", 8, attrs=wave(5, 9, 3, **FINER)),
-    Case(ADDITIVE_OF_3, "masked_function", 8, attrs=wave(5, 9, 3, **FINER)),
+    Case(REP3_OF_3, "masked_function", 8, REPLICATED, series(5, 9, 3, **FINER)),
+    Case(REP3_OF_3, "masked_function", 8, attrs=series(5, 9, 3, **(FINER | {"slope": 0}))),
+    Case(ADDITIVE_OF_2, "masked_function", 8, attrs=series(5, 9, 3, **FINER)),
+    Case(ADDITIVE_OF_3, "masked_function", 8, attrs=series(5, 9, 3, **FINER)),
     Case(REP3_OF_3, "exp_sums", 8, REPLICATED, exponential(6, 4, 9), result_bits=9),
     Case(REP3_OF_3, "masked_exp", 8, REPLICATED, exponential(6, 4, 9, bits=2)),
     Case(ADDITIVE_OF_2, "exp_sums", 8, attrs=exponential(6, 4, 9), result_bits=9),

@@ -13,8 +13,8 @@ from collections.abc import Iterator
 from veilgraph.ir.secret.types import RangeSource, RealRange
 from veilgraph.targets.functions.catalogue import Domain, RealFunction, Tail
 
-WIDE = 2.0  # times the flat function's extent, beyond which a clip is cheaper than more waves
-COARSE_WIDE = 3.0  # the same up to COARSE_BITS of fraction, where waves are few and narrow
+WIDE = 2.0  # times the flat function's extent, beyond which a clip is cheaper than more terms
+COARSE_WIDE = 3.0  # the same up to COARSE_BITS of fraction, where series are short and narrow
 COARSE_BITS = 14
 POWER_SLACK = 1 / 16  # of an exponent, beyond its margin
 RANGE_HEADROOM = 2.0  # times a range with its margin, that a product's ring may hold at the most
@@ -53,7 +53,7 @@ def clip_of(function: RealFunction, low: float, high: float, bits: int) -> Ends:
 def clips_of(function: RealFunction, usual: Ends, ends: Ends, bits: int) -> Iterator[Ends]:
     """The clips that make the function hold wherever its operand can be, the first choice first.
 
-    Waves over all of it, where that is no wider than a product's ring makes of a range for which
+    A series over all of it, where that is no wider than a product's ring makes of a range for which
     they are the first choice: they cost no round. A power of e is clipped above, because what is
     larger than its result's range would be lost further on.
 
@@ -80,5 +80,5 @@ def _flat_from(function: RealFunction, bits: int) -> float:
 
 
 def _wide(function: RealFunction, bits: int) -> float:
-    """How far out waves are the cheaper choice."""
+    """How far out a series is the cheaper choice."""
     return (COARSE_WIDE if bits <= COARSE_BITS else WIDE) * _flat_from(function, bits)

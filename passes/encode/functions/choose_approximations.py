@@ -1,9 +1,9 @@
-"""Coarser sums of waves, where an error is allowed and they cost less.
+"""Coarser Fourier series, where an error is allowed and they cost less.
 
 Rings are chosen already (escalation.py). A perceptron with two GELUs, 5% allowed:
 
-    waves within half a unit     328 kB
-    waves within 8 units         286 kB
+    Fourier series within half a unit     328 kB
+    Fourier series within 8 units         286 kB
 """
 
 from __future__ import annotations
@@ -47,15 +47,15 @@ class Price:
 
 @dataclass(frozen=True)
 class ChooseApproximations:
-    """Takes coarse sums of waves, if the samples pass them and they cost less.
+    """Takes coarse Fourier series, if the samples pass them and they cost less.
 
     Before::
 
-        %2 = masked_function %1  19 waves
+        %2 = masked_function %1  19 terms
 
     After::
 
-        %2 = masked_function %1  10 waves
+        %2 = masked_function %1  10 terms
 
     They may trust no function's operand to stay in its range that was not trusted before.
 
@@ -73,13 +73,13 @@ class ChooseApproximations:
 
     @staticmethod
     def applies_to(graph: Graph) -> bool:
-        """Whether there are functions that coarser waves make cheaper."""
+        """Whether there are functions that coarser series make cheaper."""
         return any(kind_of(op) in FITTED for op in graph.operations)
 
     def run(self, program: SecretProgram) -> SecretProgram:
         """
         Args:
-            program: with fine waves, exact enough.
+            program: with fine series, exact enough.
         """
         try:
             coarse = self.encode()

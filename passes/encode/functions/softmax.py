@@ -4,14 +4,14 @@
     U_b                                      the sums of e^z by pieces b of z: one opening
     m_i = [sum_b U_b e^(H_b - a_i) >= 1]     a_i = ln n + i ln 4: one batch of comparisons a row
     S = sum_b U_b e^(H_b - a)                in [1, 4), a the a_i of the last m_i that is 1
-    L = ln S + a                             a sum of waves, and a sum of the m_i
+    L = ln S + a                             a Fourier series, and a sum of the m_i
     softmax = e^(z - L),  log-softmax = z - L
 
 U_b has the height e^(H_b) of its piece taken out. It is truncated twice, for the comparisons and
 for S: what lies far above a_i counts as a constant there, so that the window of the comparison is
 no wider than two pieces and n; pieces that can have no number when m_i says where S is count as
-zero. A comparison may miss by three eighths, which the waves for ln S allow. In `rep3`: 1 round for
-U, 2 to truncate it, 6 for the comparisons, 3 for ln S and 3 for the last exponential.
+zero. A comparison may miss by three eighths, which the series for ln S allow. In `rep3`: 1 round
+for U, 2 to truncate it, 6 for the comparisons, 3 for ln S and 3 for the last exponential.
 
 Where nothing is known of x, or D is so large that there would be too many pieces, z is
 relu(x - max x + 24): e^-24 is nothing.

@@ -23,13 +23,13 @@ from veilgraph.passes.ranges.calibrate import Statistics
 UNKNOWN_BITS = 16  # of fraction, where nothing is known about a value
 LEAST_SIGNIFICANT = 8  # bits of the largest value, where they fit
 LEAST_FRACTION = 8  # of functions, where they fit
-MOST_FRACTION = 20  # of functions: more waves than more bits would take are not worth it
+MOST_FRACTION = 20  # of functions: more terms than more bits would take are not worth it
 MIN_FRACTION = -64  # none
 ROW_FRACTION = 12  # of a softmax: samples where one number wins hide what noise does elsewhere
 INVERSE_SIGNIFICANT = 14  # bits of the least inverse, for it multiplies the largest numbers
 UNKNOWN_GAIN_BITS = 24  # where its range is known, but not what noise on it does: as float32 has
 TRUNCATION_NOISE = 1 / 6  # variance of rounding at random, in units of the last place squared
-FUNCTION_NOISE = 1 / 4  # truncation, and a sum of waves that is half a unit off
+FUNCTION_NOISE = 1 / 4  # truncation, and a Fourier series that is half a unit off
 ROUNDING_NOISE = 1 / 12  # of rounding to the nearest
 LOG_STEPS = 64
 EXACT_STEPS = 16  # constants that are multiples of 1/16 are stored exactly
@@ -101,7 +101,8 @@ class ScaleConstraint:
         integral: whether it holds integers alone.
         most: bits that are enough, if that is known.
         least: bits that are needed, whatever the samples say, where there is headroom.
-        waves: whether a real function takes or makes it: its sum of waves needs a wide ring. So
+        of_function: whether a real function takes or makes it: its Fourier series needs a wide
+        ring. So
             does what an integer part is taken of: no derivative says what noise does there.
     """
 
@@ -117,7 +118,7 @@ class ScaleConstraint:
     integral: bool = False
     most: int | None = None
     least: int = MIN_FRACTION
-    waves: bool = False
+    of_function: bool = False
 
     def reaches(self, whole_bits: int) -> None:
         """Some value of the class needs so many bits before the point."""
@@ -168,7 +169,7 @@ class ScaleConstraint:
         A function may be flat there, or noise cancel in all directions that were tried.
         """
         significant = LEAST_SIGNIFICANT - (self.whole_bits or 0)
-        return max(significant, LEAST_FRACTION) if self.waves else significant
+        return max(significant, LEAST_FRACTION) if self.of_function else significant
 
     def noise_gain(self, wide: Mapping[ir.Value, int], weights_alone: bool) -> float:
         """What others' rounding does to the outputs: times 4^s."""
@@ -228,11 +229,11 @@ class ConstraintAnalysis:
             if facts.arithmetic is Arithmetic.COMPARISON:
                 self._add_comparison(of(op.operation.results[0]), op)
             elif isinstance(op, ops.IntegerPart):
-                of(op.operation.operands[0]).waves = True
+                of(op.operation.operands[0]).of_function = True
             elif facts.is_real_function:
                 for value in (*op.operation.operands, op.operation.results[0]):
                     constraint = of(value)
-                    constraint.most, constraint.waves = MOST_FRACTION, True
+                    constraint.most, constraint.of_function = MOST_FRACTION, True
                     if facts.arithmetic is Arithmetic.ROW_FUNCTION:
                         constraint.least = max(constraint.least, ROW_FRACTION)
                     constraint.compared += element_count(shape_of(value))

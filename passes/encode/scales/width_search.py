@@ -94,7 +94,7 @@ class WidthSearch:
         floors = [_holding(constraint)]
         if constraint.unknown_gain:
             floors.append(_above(ring_bits, self.spare))
-        if constraint.waves:
+        if constraint.of_function:
             floors.append(_above(ring_bits, self.spare + self.around_functions))
         return max(floors)
 

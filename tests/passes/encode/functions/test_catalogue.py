@@ -1,4 +1,4 @@
-"""Real functions as sums of waves: how close, how many, where not; and what they are in a plan."""
+"""Real functions as Fourier series: how close, how many, where not; and what they are in a plan."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ from veilgraph.ir.secret.types import RangeSource, RealRange
 from veilgraph.passes.encode.functions.catalogue import clip_of, interval_of
 from veilgraph.runtime.simulate import simulate
 from veilgraph.targets.functions.catalogue import FUNCTIONS, TURNING
-from veilgraph.targets.functions.fourier_series import turning, waves_of
+from veilgraph.targets.functions.fourier_series import series_of, turning
 
-INTERVALS = {  # and how many waves they may take, at 12 and 16 fraction bits
+INTERVALS = {  # and how many terms they may take, at 12 and 16 fraction bits
     "sigmoid": (-8, 8, 8, 12),
     "tanh": (-4, 4, 8, 12),
     "erf": (-4, 4, 8, 8),
@@ -64,36 +64,36 @@ def test_every_function_is_tried() -> None:
 def test_under_a_unit_in_the_last_place(name: str, bits: int) -> None:
     """At 4,000 numbers of the interval, its ends included, each under a mask of its own."""
     low, high, *most = INTERVALS[name]
-    waves = (
+    series = (
         turning(name, 8.0, bits, bits, 64)
         if name in TURNING
-        else waves_of(name, low, high, bits, bits, 64)
+        else series_of(name, low, high, bits, bits, 64)
     )
-    assert waves is not None
-    assert len(waves.cosines) <= most[bits == 16]
+    assert series is not None
+    assert len(series.cosines) <= most[bits == 16]
     rng = np.random.default_rng(bits)
     ends = [math.ceil(low * 2**bits), math.floor(high * 2**bits)]
     x = np.array([*ends, *rng.integers(*ends, 4000)])
-    r = rng.integers(0, 1 << waves.window_bits, x.size)
-    found = np.ldexp(values(waves, x, r).astype(np.float64), -waves.frac_bits)
+    r = rng.integers(0, 1 << series.window_bits, x.size)
+    found = np.ldexp(values(series, x, r).astype(np.float64), -series.frac_bits)
     error = np.abs(found - meaning(name)(np.ldexp(x.astype(np.float64), -bits)))
     assert error.max() * 2**bits < 0.9
 
 
 def test_the_same_integers_every_time() -> None:
     """Decimal arithmetic: no machine's libm is asked. A change here changes everybody's plans."""
-    waves = waves_of("erf", -2.0, 2.0, 10, 10, 32)
-    assert waves is not None
-    assert (waves.window_bits, waves.first, waves.step) == (16, 7, 14)
-    assert waves.sines == waves_of.__wrapped__("erf", -2.0, 2.0, 10, 10, 32).sines
+    series = series_of("erf", -2.0, 2.0, 10, 10, 32)
+    assert series is not None
+    assert (series.window_bits, series.first, series.step) == (16, 7, 14)
+    assert series.sines == series_of.__wrapped__("erf", -2.0, 2.0, 10, 10, 32).sines
 
 
 def test_a_ring_that_is_narrow_takes_bits_from_the_sum() -> None:
-    wide, narrow = (waves_of("silu", -4.0, 4.0, 12, 12, k) for k in (64, 32))
+    wide, narrow = (series_of("silu", -4.0, 4.0, 12, 12, k) for k in (64, 32))
     assert wide is not None
     assert narrow is not None
     assert narrow.sum_bits == 32 < wide.sum_bits
-    assert waves_of("sigmoid", -4.0, 4.0, 12, 12, 32).sum_bits > 32, "without a slope it need not"
+    assert series_of("sigmoid", -4.0, 4.0, 12, 12, 32).sum_bits > 32, "without a slope it need not"
 
 
 @pytest.mark.parametrize(
@@ -101,12 +101,12 @@ def test_a_ring_that_is_narrow_takes_bits_from_the_sum() -> None:
     [("log", -1.0, 4.0), ("log", 1e-4, 1e4), ("exp", -4.0, math.inf), ("tanh", -1e4, 1e4)],
 )
 def test_where_there_is_none(name: str, low: float, high: float) -> None:
-    assert waves_of(name, low, high, 12, 12, 64) is None
+    assert series_of(name, low, high, 12, 12, 64) is None
 
 
 def test_windows_are_no_wider_than_masks_can_be() -> None:
-    assert waves_of("log", 1.0, 4.0, 61, 12, 64) is None
-    found = waves_of("log", 1.0, 4.0, 58, 12, 64)
+    assert series_of("log", 1.0, 4.0, 61, 12, 64) is None
+    found = series_of("log", 1.0, 4.0, 58, 12, 64)
     assert found is not None
     assert found.window_bits <= 62
 

@@ -1,4 +1,4 @@
-"""With real functions: rings that suffice, coarse waves where they may be, no guard lost."""
+"""With real functions: rings that suffice, coarse series where they may be, no guard lost."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ from veilgraph.passes.encode.scales.width_search import WIDEST
 from veilgraph.passes.encode.verify_accuracy import VerifyAccuracy
 from veilgraph.runtime.simulate import simulate
 from veilgraph.targets.functions.catalogue import FUNCTIONS
-from veilgraph.targets.functions.fourier_series import waves_of
+from veilgraph.targets.functions.fourier_series import series_of
 from veilgraph.targets.functions.function_block import FIT_UNITS
 
 RANGE = RealRange(-4.0, 4.0, RangeSource.CALIBRATED)
@@ -106,7 +106,7 @@ def test_functions_hold_wherever_owners_can_lead_them(kind: str, max_error: floa
     rings = ("ring of 24 bits",) if max_error else ("ring of 24 bits", "ring of 32 bits")
     assert plan.manifest.encoding.startswith(rings)
     is_coarse = max_error is not None and kind != "Softmax"
-    assert ("waves within 8 units" in plan.manifest.encoding) == is_coarse
+    assert ("Fourier series within 8 units" in plan.manifest.encoding) == is_coarse
     given = {"x": np.float32([[19, -19, 3, -3, 12, -7, 0, 18]])}
     given["z"] = np.float32([[-19, 19, 3, 2, -12, 9, 0.5, -18]])
     wanted, found = run_onnx(proto, given)["y"], simulate(plan, weights, given).outputs["y"]
@@ -115,17 +115,19 @@ def test_functions_hold_wherever_owners_can_lead_them(kind: str, max_error: floa
 
 def test_a_plan_says_what_was_chosen() -> None:
     loose, _ = compiled(perceptron("Gelu"), max_error=0.05)
-    assert ", waves within 8 units; real functions hold wherever" in loose.manifest.encoding
+    assert (
+        ", Fourier series within 8 units; real functions hold wherever" in loose.manifest.encoding
+    )
     assert "; 5% allowed, predicted relative error " in loose.manifest.encoding
     untold, _ = compiled(perceptron("Gelu"))
-    assert "waves within" not in untold.manifest.encoding
+    assert "Fourier series within" not in untold.manifest.encoding
     assert "; 0.5% allowed, predicted relative error " in untold.manifest.encoding
     without, _ = compiled(perceptron("Relu"), max_error=0.05)
-    assert "waves" not in without.manifest.encoding
+    assert "series" not in without.manifest.encoding
     assert "allowed" not in without.manifest.encoding
 
 
-def test_without_an_error_allowed_waves_stay_fine(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_an_error_allowed_series_stay_fine(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(ChooseApproximations, "run", None)
     compiled(perceptron("Gelu"))
     ringed, _ = compiled(perceptron("Gelu"), max_error=0.05, ring=48)
@@ -141,7 +143,7 @@ def test_integer_parts_keep_their_rings(monkeypatch: pytest.MonkeyPatch) -> None
         assert "allowed" not in plan.manifest.encoding
 
 
-def test_where_predictions_failed_waves_stay_fine(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_where_predictions_failed_series_stay_fine(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(ChooseApproximations, "run", None)
     monkeypatch.setattr(compilation, "Program", partial(pipeline.Program, aim=100.0))
     compiled(perceptron("Gelu"), max_error=1e-4)
@@ -181,8 +183,8 @@ def test_where_a_function_asks_for_more_rings_stay_the_widest(
 
 
 @pytest.mark.parametrize("name", ["gelu none", "sigmoid", "tanh", "exp"])
-def test_coarser_sums_have_fewer_waves_and_stay_within_their_units(name: str) -> None:
-    fine, coarse = (waves_of(name, -4.0, 2.0, 12, 12, 64, u) for u in (FIT_UNITS, COARSE_UNITS))
+def test_coarser_sums_have_fewer_series_and_stay_within_their_units(name: str) -> None:
+    fine, coarse = (series_of(name, -4.0, 2.0, 12, 12, 64, u) for u in (FIT_UNITS, COARSE_UNITS))
     assert fine is not None
     assert coarse is not None
     assert len(coarse.cosines) < len(fine.cosines)
@@ -200,7 +202,7 @@ def test_a_function_with_a_pole_is_as_exact_as_ever() -> None:
     samples = {"x": 1 + SAMPLES["x"] ** 2}
     plan, _ = veilgraph.compile(proto, calibrate=samples, max_error=0.05)
     assert plan.manifest.encoding.startswith("ring of ")
-    assert "waves" not in plan.manifest.encoding
+    assert "series" not in plan.manifest.encoding
 
 
 def program(factor: int, trusting: tuple[str, ...] = ()) -> SecretProgram:
@@ -232,7 +234,7 @@ VERIFY = VerifyAccuracy([SAMPLE], [WANTED])
         (TRUSTING, program(-1, ("softmax", "exp")), (1, 2), True),
     ],
 )
-def test_coarse_waves_are_taken_where_they_hold_and_cost_less(
+def test_coarse_series_are_taken_where_they_hold_and_cost_less(
     coarse: SecretProgram | None, before: SecretProgram, prices: tuple[int, int], taken: bool
 ) -> None:
     def encode() -> SecretProgram:

@@ -52,7 +52,7 @@ def test_a_fit_is_as_close_as_it_says(family: Family) -> None:
     assert np.abs(total - exact).max() < 1.2e-4
 
 
-def test_no_fit_where_waves_are_too_few() -> None:
+def test_no_fit_where_series_are_too_few() -> None:
     found = fit(lambda x: tanh(1000 * x), Family.SQUARE, (Decimal(0), Decimal(2)), [Decimal(8)],
                 Decimal("1e-4"))  # fmt: skip
     assert found is None

@@ -71,7 +71,7 @@ def test_the_intervals_hold_the_range(name: str, low: float, high: float) -> Non
         np.testing.assert_array_equal(powers, starts ** EXPONENTS[name])
 
 
-def test_a_range_that_is_too_wide_has_no_waves() -> None:
+def test_a_range_that_is_too_wide_has_no_series() -> None:
     assert Normalized("log", 1e-8, 1e8, 24, 16, 64, FIT).fitted() is None
     assert Normalized("reciprocal", 1e-3, 1e3, 12, 16, 24, FIT).fitted() is None
 
@@ -151,7 +151,7 @@ def test_inside_a_network_too(name: str) -> None:
 
 @pytest.mark.parametrize(("high", "thresholds"), [(4.0, 0), (400.0, 5)])
 def test_what_is_proven_is_not_compared_with_an_end(high: float, thresholds: int) -> None:
-    """Waves alone compare nothing, and the others no more than powers of four."""
+    """Fourier series alone compare nothing, and the others no more than powers of four."""
     graph = Graph.create(context(), {"x": (1,)}, {})
     with graph.end("node"):
         y = ops.Log.build(graph.inputs["x"])

@@ -26,7 +26,7 @@ from veilgraph.passes.party.verify_masking import coalitions, verify_masking
 from veilgraph.passes.ranges.calibrate import calibrate
 from veilgraph.passes.secret.choose_comparison import ChooseComparison
 from veilgraph.passes.secret.merge_truncations import MergeTruncations
-from veilgraph.targets.functions.fourier_series import waves_of
+from veilgraph.targets.functions.fourier_series import series_of
 from veilgraph.targets.target import Target, target
 
 TARGETS = [target(), target("additive", ("alice", "bob"), dealer="dave")]
@@ -94,9 +94,9 @@ def test_what_a_client_gives_is_priced_as_it_is_sent(
 @pytest.mark.parametrize("bits", [8, 12, 16])
 def test_a_typical_function_costs_what_real_ones_do(name: str, bits: int) -> None:
     tracer = Tracer(TARGETS[0])
-    waves = waves_of(name, -8.0, 8.0 if name != "exp" else 1.0, bits, bits, 64)
-    assert waves is not None
-    sent = tracer._function(48, waves, waves.frac_bits - bits) / SAMPLE
+    series = series_of(name, -8.0, 8.0 if name != "exp" else 1.0, bits, bits, 64)
+    assert series is not None
+    sent = tracer._function(48, series, series.frac_bits - bits) / SAMPLE
     assert 0.8 * sent < tracer.a_function(48, bits, bits) < 1.2 * sent
 
 

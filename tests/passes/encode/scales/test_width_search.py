@@ -115,7 +115,7 @@ def test_units_around_functions_are_no_more_than_a_rung_below_one_ring_for_all()
     communication = CommunicationCost(given, Tracer(target()))
     one_ring = given.narrowest_ring(9e-6)
     last = list(given.constraints)[-2]
-    given.constraints[last].waves = True
+    given.constraints[last].of_function = True
     accumulators = {*given.readers.of[last], *given.readers.makers[last]}
 
     def least(around_functions: int) -> int:

@@ -1,11 +1,11 @@
-"""Waves in integers: tables, turns, and the sum that a function is, under any mask."""
+"""Fourier series in integers: tables, turns, and the sum that a function is, under any mask."""
 
 from __future__ import annotations
 
 import numpy as np
 import pytest
 
-from veilgraph.ir.secret.fourier import FINE_BITS, Split, Waves, rounded, tables, values
+from veilgraph.ir.secret.fourier import FINE_BITS, FourierSeries, Split, rounded, tables, values
 
 FULL = 2.0**FINE_BITS
 
@@ -35,9 +35,9 @@ def test_signed_numbers_are_rounded_to_the_nearest(bits: int) -> None:
 
 
 @pytest.mark.parametrize("window_bits", [3, 12, 21, 33])
-def test_a_sum_of_waves_is_that_sum_under_any_mask(window_bits: int) -> None:
+def test_a_sum_of_series_is_that_sum_under_any_mask(window_bits: int) -> None:
     rng = np.random.default_rng(window_bits)
-    waves = Waves(
+    series = FourierSeries(
         window_bits, 3, 2, (3 << 22, -(1 << 20), 0), (0, 1 << 22, 5), 24, 1 << 30, -(1 << 9),
         18, 20, 46,
     )  # fmt: skip
@@ -45,14 +45,14 @@ def test_a_sum_of_waves_is_that_sum_under_any_mask(window_bits: int) -> None:
     r = rng.integers(0, 1 << window_bits, 400)
     angle = 2 * np.pi * x / 2**window_bits
     wanted = 2.0**-8 - x * 2.0**-29
-    for number, (a, b) in enumerate(zip(waves.cosines, waves.sines, strict=True)):
+    for number, (a, b) in enumerate(zip(series.cosines, series.sines, strict=True)):
         multiple = 3 + 2 * number
         wanted += (a * np.cos(multiple * angle) + b * np.sin(multiple * angle)) / 2**24
-    assert waves.frac_bits == 38
+    assert series.frac_bits == 38
     for mask in (0, r):
-        assert np.abs(values(waves, x, mask) / 2.0**38 - wanted).max() < 2.0**-17
+        assert np.abs(values(series, x, mask) / 2.0**38 - wanted).max() < 2.0**-17
 
 
 def test_attributes_are_all_of_it() -> None:
-    waves = Waves(5, 1, 2, (1,), (2,), 20, 3, 4, 14, 16, 40)
-    assert Waves.of(waves.parameters() | {"bits": 7}) == waves
+    series = FourierSeries(5, 1, 2, (1,), (2,), 20, 3, 4, 14, 16, 40)
+    assert FourierSeries.of(series.parameters() | {"bits": 7}) == series

@@ -5,14 +5,14 @@ r = rt 2^s + rl:
 
     mu z = j 2^s + cl - rl,    j = ct - rt modulo 2^q,
 
-exactly, for 0 <= mu z <= (2^q - 1) 2^s. So j is the piece that mu z lies in or the one above,
+exactly, for 0 <= mu z <= (2^q - 1) 2^s. So j is the segment that mu z lies in or the one above,
 nobody knows which, and no borrow has to be found. With u nats a unit of mu z and h = 2^s u,
 
     e^(u mu z) = e^((j + 1) h - u) D(2^s - 1 - cl) D(rl),    D(v) = e^(-u v):
 
-D of the complement of cl is known to those who see c, and for each piece number t who knows r deals
-[rt = t] D(rl). Two small tables make D, for the high and the low bits of v. The same lines run on
-arrays of uint64 and on values of the party level.
+D of the complement of cl is known to those who see c, and for each segment number t who knows r
+deals [rt = t] D(rl). Two small tables make D, for the high and the low bits of v. The same lines
+run on arrays of uint64 and on values of the party level.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ Integers = npt.NDArray[np.int64]
 
 
 @dataclass(frozen=True)
-class Pieces:
+class Segments:
     """The integers that both forms share.
 
     Attributes:
@@ -81,19 +81,19 @@ class Pieces:
     def check(self, ring_bits: int) -> None:
         """ValueError where an operand in such a ring has no such window."""
         inside = 2 <= self.piece_bits < self.window_bits <= ring_bits
-        require(inside, "the window leaves the ring, or has no pieces")
+        require(inside, "the window leaves the ring, or has no segments")
 
     def parameters(self) -> dict[str, Any]:
         """As a secret program and the protocols have them."""
         return {f.name: getattr(self, f.name) for f in fields(self)}
 
     @staticmethod
-    def of(attributes: Mapping[str, Any]) -> Pieces:
-        return Pieces(**{f.name: attributes[f.name] for f in fields(Pieces)})
+    def of(attributes: Mapping[str, Any]) -> Segments:
+        return Segments(**{f.name: attributes[f.name] for f in fields(Segments)})
 
 
 @dataclass(frozen=True)
-class ExpSums(Pieces):
+class ExpSums(Segments):
     """Sums of e^x along rows, of numbers x from 0 on: a form (ir/secret/function_forms.py).
 
     Attributes:
@@ -148,33 +148,33 @@ def decay(high: Any, low: Any) -> Any:
     return rounded(high * low, FINE_BITS)
 
 
-def known_of_opened(pieces: Pieces, found: Any) -> Any:
+def known_of_opened(segments: Segments, found: Any) -> Any:
     """A decay with opened_bits."""
-    return rounded(found, FINE_BITS - pieces.opened_bits)
+    return rounded(found, FINE_BITS - segments.opened_bits)
 
 
-def scaled_of_opened(pieces: Pieces, found: Any, height: Any) -> Any:
+def scaled_of_opened(segments: Segments, found: Any, height: Any) -> Any:
     """A decay times a height, with opened_bits."""
-    return rounded(found * height, FINE_BITS + HEIGHT_BITS - pieces.opened_bits)
+    return rounded(found * height, FINE_BITS + HEIGHT_BITS - segments.opened_bits)
 
 
-def known_of_mask(pieces: Pieces, found: Any) -> Any:
+def known_of_mask(segments: Segments, found: Any) -> Any:
     """A decay with factor_bits."""
-    return rounded(found, FINE_BITS - pieces.factor_bits)
+    return rounded(found, FINE_BITS - segments.factor_bits)
 
 
-def unit_of(pieces: Pieces, in_bits: int) -> Decimal:
+def unit_of(segments: Segments, in_bits: int) -> Decimal:
     """u, the nats of a unit of mu z, where z has `in_bits` of fraction."""
     with localcontext() as context:
         context.prec = DIGITS
-        return Decimal(1) / pieces.multiple / (1 << in_bits)
+        return Decimal(1) / segments.multiple / (1 << in_bits)
 
 
 @cache
-def tables(pieces: Pieces, in_bits: int) -> tuple[Integers, Integers]:
+def tables(segments: Segments, in_bits: int) -> tuple[Integers, Integers]:
     """D of the high bits of v and of the low ones, with FINE_BITS."""
-    unit, low = unit_of(pieces, in_bits), pieces.low_bits
-    high = pieces.piece_bits - low
+    unit, low = unit_of(segments, in_bits), segments.low_bits
+    high = segments.piece_bits - low
     return _decays(unit * 2**low, 1 << high), _decays(unit, 1 << low)
 
 
@@ -191,55 +191,59 @@ def _decays(unit: Decimal, count: int) -> Integers:
 
 
 @cache
-def heights(pieces: Pieces, in_bits: int, top: float, least: float) -> Integers:
-    """e^((j + 1) h - u - top) for each piece j, with HEIGHT_BITS; 0 where it is below `least`."""
+def heights(segments: Segments, in_bits: int, top: float, least: float) -> Integers:
+    """e^((j + 1) h - u - top) for each segment j, with HEIGHT_BITS; 0 where it is below `least`."""
     with localcontext() as context:
         context.prec = DIGITS
-        unit = unit_of(pieces, in_bits)
-        ends = [unit * ((j + 1) * 2**pieces.piece_bits - 1) for j in range(pieces.count)]
+        unit = unit_of(segments, in_bits)
+        ends = [unit * ((j + 1) * 2**segments.piece_bits - 1) for j in range(segments.count)]
         reals = [(end - Decimal(top)).exp() for end in ends]
         kept = [x if x >= Decimal(least) else Decimal(0) for x in reals]
         return np.asarray([int((x * 2**HEIGHT_BITS).to_integral_value()) for x in kept], np.int64)
 
 
-def sums(pieces: Pieces, z: Integers, r: Integers, found: tuple[Integers, Integers]) -> Integers:
-    """For each piece the sum, along the last axis, of e^(u mu z - (j + 1) h + u), under mask r.
+def sums(
+    segments: Segments, z: Integers, r: Integers, found: tuple[Integers, Integers]
+) -> Integers:
+    """For each segment the sum, along the last axis, of e^(u mu z - (j + 1) h + u), under mask r.
 
     On a new last axis in its place; with frac_bits, modulo 2^sum_bits.
     """
-    piece, known, dealt = _factors(pieces, z, r, found)
-    products = known_of_opened(pieces, known) * dealt
+    segment, known, dealt = _factors(segments, z, r, found)
+    products = known_of_opened(segments, known) * dealt
     zero = np.uint64(0)
-    each = [np.where(piece == j, products, zero).sum(axis=-1) for j in range(pieces.count)]
-    return _centered(np.stack(each, axis=-1).view(np.int64), pieces.sum_bits)
+    each = [np.where(segment == j, products, zero).sum(axis=-1) for j in range(segments.count)]
+    return _centered(np.stack(each, axis=-1).view(np.int64), segments.sum_bits)
 
 
 def values(
-    pieces: Pieces, z: Integers, r: Integers, found: tuple[Integers, Integers], tall: Integers
+    segments: Segments, z: Integers, r: Integers, found: tuple[Integers, Integers], tall: Integers
 ) -> Integers:
     """e^(u mu z - top) under mask r, with frac_bits, modulo 2^sum_bits; `tall` are the heights."""
-    piece, known, dealt = _factors(pieces, z, r, found)
-    scaled = scaled_of_opened(pieces, known, tall.view(np.uint64)[piece.astype(np.int64)])
-    return _centered((scaled * dealt).view(np.int64), pieces.sum_bits)
+    segment, known, dealt = _factors(segments, z, r, found)
+    scaled = scaled_of_opened(segments, known, tall.view(np.uint64)[segment.astype(np.int64)])
+    return _centered((scaled * dealt).view(np.int64), segments.sum_bits)
 
 
 def _factors(
-    pieces: Pieces, z: Integers, r: Integers, found: tuple[Integers, Integers]
+    segments: Segments, z: Integers, r: Integers, found: tuple[Integers, Integers]
 ) -> tuple[Words, Words, Words]:
     """j, the decay that is known of c, and what is dealt of r."""
-    whole, part = (np.uint64((1 << bits) - 1) for bits in (pieces.window_bits, pieces.piece_bits))
-    s = np.uint64(pieces.piece_bits)
+    whole, part = (
+        np.uint64((1 << bits) - 1) for bits in (segments.window_bits, segments.piece_bits)
+    )
+    s = np.uint64(segments.piece_bits)
     mask = np.broadcast_to(np.asarray(r, np.int64), z.shape).astype(np.uint64) & whole
-    c = (z.astype(np.uint64) * np.uint64(pieces.multiple) + mask) & whole
-    piece = ((c >> s) - (mask >> s)) & np.uint64(pieces.count - 1)
-    known = _decay_at(pieces, part - (c & part), found)
-    return piece, known, known_of_mask(pieces, _decay_at(pieces, mask & part, found))
+    c = (z.astype(np.uint64) * np.uint64(segments.multiple) + mask) & whole
+    segment = ((c >> s) - (mask >> s)) & np.uint64(segments.count - 1)
+    known = _decay_at(segments, part - (c & part), found)
+    return segment, known, known_of_mask(segments, _decay_at(segments, mask & part, found))
 
 
-def _decay_at(pieces: Pieces, v: Words, found: tuple[Integers, Integers]) -> Words:
+def _decay_at(segments: Segments, v: Words, found: tuple[Integers, Integers]) -> Words:
     high, low = (table.view(np.uint64) for table in found)
-    lower = v & np.uint64((1 << pieces.low_bits) - 1)
-    upper = v >> np.uint64(pieces.low_bits)
+    lower = v & np.uint64((1 << segments.low_bits) - 1)
+    upper = v >> np.uint64(segments.low_bits)
     both: Words = decay(high[upper.astype(np.int64)], low[lower.astype(np.int64)])
     return both
 

@@ -12,7 +12,7 @@ from veilgraph.ir.secret.fourier import FourierSeries
 from veilgraph.targets.functions.catalogue import EXP_BELOW_ONE, EXP_SUMS, FUNCTIONS, TURNING
 from veilgraph.targets.functions.fourier_series import series_of, turning, typical_series
 from veilgraph.targets.functions.function_block import Fitted, FunctionBlock, Wanted
-from veilgraph.targets.functions.segment_cuts import pieces_of_power, pieces_of_sums
+from veilgraph.targets.functions.segment_cuts import segments_of_power, segments_of_sums
 
 SMALLEST_BITS = 4  # below the result's last place: segments of smaller numbers count as zero
 
@@ -34,14 +34,14 @@ def _below_one(wanted: Wanted) -> Fitted | None:
     """Segments of the exponential, of a sum whose lowest segment begins at 0."""
     precision, bits, headroom = -round(math.log2(wanted.error)), wanted.in_bits, wanted.most
     span = headroom - wanted.least + headroom
-    found = pieces_of_power(span, bits, wanted.ring_bits, precision, headroom)
+    found = segments_of_power(span, bits, wanted.ring_bits, precision, headroom)
     if found is None:
         return None
-    pieces, nats = found
-    most = (pieces.count - 1) * nats
+    segments, nats = found
+    most = (segments.count - 1) * nats
     top = round(math.ldexp(most - headroom, bits))
     least_bits = wanted.out_bits + SMALLEST_BITS
-    form = ExpSegments(**pieces.parameters(), in_bits=bits, top=top, least_bits=least_bits)
+    form = ExpSegments(**segments.parameters(), in_bits=bits, top=top, least_bits=least_bits)
     return Fitted("exp", 0.0, most, wanted.error, form, math.ldexp(top, -bits))
 
 
@@ -49,7 +49,7 @@ def _sums(wanted: Wanted) -> Fitted | None:
     """Segments of [0, most], each with a sum of its own."""
     precision = -round(math.log2(wanted.error))
     span = wanted.most - wanted.least
-    found = pieces_of_sums(span, wanted.in_bits, wanted.ring_bits, wanted.terms, precision)
+    found = segments_of_sums(span, wanted.in_bits, wanted.ring_bits, wanted.terms, precision)
     if found is None:
         return None
     form = ExpSums(**found[0].parameters(), in_bits=wanted.in_bits)

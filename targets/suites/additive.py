@@ -24,7 +24,7 @@ from dataclasses import dataclass, replace
 from veilgraph.ir.party.program import Shape, Value
 from veilgraph.ir.plan.tables import Phase
 from veilgraph.ir.roles import DEALER
-from veilgraph.ir.secret.exponential import Pieces
+from veilgraph.ir.secret.exponential import Segments
 from veilgraph.ir.secret.fourier import FourierSeries
 from veilgraph.ir.types import Type
 from veilgraph.targets.blocks.borrow import COMPARISONS
@@ -384,42 +384,42 @@ def masked_function(p: Parties, op: Operation, x: Sharing, high: Sharing, low: S
 
 @ADDITIVE.protocol("exp_sums", rounding=Rounding.KNOWN)
 def exp_sums(p: Parties, op: Operation, x: Sharing, *tables: Sharing) -> Sharing:
-    """The sums of e^x along rows, by M pieces of x (ir/secret/exponential.py).  1 round; w bits
+    """The sums of e^x along rows, by M segments of x (ir/secret/exponential.py).  1 round; w bits
     online, M * m offline.
 
-    m = sum_bits. c = mu x + r modulo 2^w is opened to all; for each piece the dealer shares a decay
-    of the lower bits of r, or zero. Parts of all M numbers are turned by the upper bits of c.
+    m = sum_bits. c = mu x + r modulo 2^w is opened to all; for each segment the dealer shares a
+    decay of the lower bits of r, or zero. Parts of all M numbers are turned by the upper bits of c.
     """
-    pieces = Pieces.of(op.attrs)
+    segments = Segments.of(op.attrs)
     length = x.shape[-1]
     rows = x.map(lambda part: part.reshape((part.elements // length, length)))
-    c, dealt = opened_and_dealt(p, rows, pieces, tables)
-    parts = [p.at(exponentials.sums(pieces, c, own, tables), i) for i, own in enumerate(dealt)]
+    c, dealt = opened_and_dealt(p, rows, segments, tables)
+    parts = [p.at(exponentials.sums(segments, c, own, tables), i) for i, own in enumerate(dealt)]
     return _at_each(p, [part.reshape(op.shape) for part in parts])
 
 
 @ADDITIVE.protocol("masked_exp", rounding=Rounding.KNOWN)
 def masked_exp(p: Parties, op: Operation, x: Sharing, *tables: Sharing) -> Sharing:
-    """floor((e^x 2^F + tau) / 2^s) by M pieces of x (ir/secret/exponential.py).  2 rounds; w + m
+    """floor((e^x 2^F + tau) / 2^s) by M segments of x (ir/secret/exponential.py).  2 rounds; w + m
     bits online, M * m + K + e offline.
 
-    m = sum_bits and e = K - m + s > 0. As `exp_sums`; the numbers of all pieces are multiplied by
+    m = sum_bits and e = K - m + s > 0. As `exp_sums`; the numbers of all segments are multiplied by
     what their distance from c makes of them, and the sum is truncated.
     """
-    pieces = Pieces.of(op.attrs)
-    c, dealt = opened_and_dealt(p, x, pieces, tables)
-    parts = [exponentials.power(pieces, c, own, tables) for own in dealt]
+    segments = Segments.of(op.attrs)
+    c, dealt = opened_and_dealt(p, x, segments, tables)
+    parts = [exponentials.power(segments, c, own, tables) for own in dealt]
     rounded: Sharing = truncate(p, op, _at_each(p, parts))
     return rounded
 
 
 def opened_and_dealt(
-    p: Parties, x: Sharing, pieces: Pieces, tables: Sequence[Sharing]
+    p: Parties, x: Sharing, segments: Segments, tables: Sequence[Sharing]
 ) -> tuple[Value, list[list[Value]]]:
     """c = mu x + r at all, and each one's parts of what is dealt of r.  1 round."""
-    index = x.map(lambda part: (part * pieces.multiple).mod(pieces.window_bits))
+    index = x.map(lambda part: (part * segments.multiple).mod(segments.window_bits))
     r = p.provider.random(index.shape, index.type)
-    dealt = [p.provider.deal(value) for value in exponentials.of_mask(pieces, r.value, tables)]
+    dealt = [p.provider.deal(value) for value in exponentials.of_mask(segments, r.value, tables)]
     c = p.provider.opened_under(index.parts, r.parts)
     return c, [[parts[i] for parts in dealt] for i in p]
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from veilgraph.ir.party.program import Shape, Value, select
-from veilgraph.ir.secret.exponential import Pieces
+from veilgraph.ir.secret.exponential import Segments
 from veilgraph.ir.secret.fourier import FourierSeries
 from veilgraph.ir.types import Type
 from veilgraph.targets.blocks.linear import LINEAR, product
@@ -142,28 +142,28 @@ def masked_function(p: Parties, op: Operation, x: Sharing, high: Sharing, low: S
 @CLEARTEXT.protocol("exp_sums")
 def exp_sums(p: Parties, op: Operation, x: Sharing, *tables: Sharing) -> Sharing:
     """Under a mask that is zero."""
-    pieces, length = Pieces.of(op.attrs), x.shape[-1]
-    c = _index(pieces, x[0].reshape((x.elements // length, length)))
-    total = exponentials.sums(pieces, c, _dealt(pieces, c, tables), tables)
+    segments, length = Segments.of(op.attrs), x.shape[-1]
+    c = _index(segments, x[0].reshape((x.elements // length, length)))
+    total = exponentials.sums(segments, c, _dealt(segments, c, tables), tables)
     return Sharing((total.reshape(op.shape),), Form.CLEAR)
 
 
 @CLEARTEXT.protocol("masked_exp")
 def masked_exp(p: Parties, op: Operation, x: Sharing, *tables: Sharing) -> Sharing:
     """Under a mask that is zero."""
-    pieces = Pieces.of(op.attrs)
-    c = _index(pieces, x[0])
-    y = exponentials.power(pieces, c, _dealt(pieces, c, tables), tables)
+    segments = Segments.of(op.attrs)
+    c = _index(segments, x[0])
+    y = exponentials.power(segments, c, _dealt(segments, c, tables), tables)
     return Sharing((_truncated(y, int(op["bits"]), op.ring_bits),), Form.CLEAR)
 
 
-def _index(pieces: Pieces, x: Value) -> Value:
-    return (x * pieces.multiple).mod(pieces.window_bits)
+def _index(segments: Segments, x: Value) -> Value:
+    return (x * segments.multiple).mod(segments.window_bits)
 
 
-def _dealt(pieces: Pieces, c: Value, tables: Sequence[Sharing]) -> list[Value]:
+def _dealt(segments: Segments, c: Value, tables: Sequence[Sharing]) -> list[Value]:
     zero = c.program.const(0, c.shape, c.type)
-    return exponentials.of_mask(pieces, zero, tables)
+    return exponentials.of_mask(segments, zero, tables)
 
 
 CLEARTEXT.protocol("max_pool")(max_pool_with(maximum))

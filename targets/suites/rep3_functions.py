@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from veilgraph.ir.party.program import Value, copies
-from veilgraph.ir.secret.exponential import Pieces
+from veilgraph.ir.secret.exponential import Segments
 from veilgraph.ir.secret.fourier import FourierSeries
 from veilgraph.targets.blocks.truncation import shifted
 from veilgraph.targets.functions import exponential as exponentials
@@ -96,47 +96,47 @@ def truncated_pair(p: Parties, first: Value, second: Value, bits: int, K: int) -
 
 
 def exp_sums(p: Parties, op: Operation, x: Sharing, *tables: Sharing) -> Sharing:
-    """The sums of e^x along rows, by M pieces of x (ir/secret/exponential.py).  1 round; 2w bits
+    """The sums of e^x along rows, by M segments of x (ir/secret/exponential.py).  1 round; 2w bits
     online, M * m offline.
 
     Additive; m = sum_bits, for x replicated. Parties 0 and 1 learn c = mu x + r modulo 2^w for a
-    mask r of party 2; for each piece party 2 shares a decay of the lower bits of r, or zero. Which
-    piece an element is in nobody learns: all M numbers are turned by the upper bits of c.
+    mask r of party 2; for each segment party 2 shares a decay of the lower bits of r, or zero.
+    Which segment an element is in nobody learns: all M numbers are turned by the upper bits of c.
     """
-    pieces = Pieces.of(op.attrs)
+    segments = Segments.of(op.attrs)
 
     def body(q: Parties, part: Sharing) -> Sharing:
-        c, dealt = opened_and_dealt(q, part, pieces, tables)
-        rows = [exponentials.sums(pieces, c, own, tables) for own in dealt]
+        c, dealt = opened_and_dealt(q, part, segments, tables)
+        rows = [exponentials.sums(segments, c, own, tables) for own in dealt]
         return pair_of(q, rows)
 
     return in_thirds_of_rows(p, op, body, replicated(p, x))
 
 
 def masked_exp(p: Parties, op: Operation, x: Sharing, *tables: Sharing) -> Sharing:
-    """floor((e^x 2^F + tau) / 2^s) by M pieces of x (ir/secret/exponential.py).  3 rounds; 2w + m +
-    K + 2 bits online, M * m + K + 2e offline.
+    """floor((e^x 2^F + tau) / 2^s) by M segments of x (ir/secret/exponential.py).  3 rounds; 2w + m
+    + K + 2 bits online, M * m + K + 2e offline.
 
-    m = sum_bits and e = K - m + s > 0, for x replicated. As `exp_sums`; the numbers of all pieces
+    m = sum_bits and e = K - m + s > 0, for x replicated. As `exp_sums`; the numbers of all segments
     are multiplied by what their distance from c makes of them, and the pair is truncated.
     """
-    pieces = Pieces.of(op.attrs)
+    segments = Segments.of(op.attrs)
 
     def body(q: Parties, part: Sharing) -> Sharing:
-        c, dealt = opened_and_dealt(q, part, pieces, tables)
-        first, second = (exponentials.power(pieces, c, own, tables) for own in dealt)
+        c, dealt = opened_and_dealt(q, part, segments, tables)
+        first, second = (exponentials.power(segments, c, own, tables) for own in dealt)
         return truncated_pair(q, first, second, int(op["bits"]), op.ring_bits)
 
     return in_thirds(p, op, body, replicated(p, x))
 
 
 def opened_and_dealt(
-    p: Parties, x: Sharing, pieces: Pieces, tables: Sequence[Sharing]
+    p: Parties, x: Sharing, segments: Segments, tables: Sequence[Sharing]
 ) -> tuple[Value, tuple[list[Value], list[Value]]]:
     """c = mu x + r at parties 0 and 1, and their parts of what is dealt of r.  1 round."""
-    index = x.map(lambda v: (v * pieces.multiple).mod(pieces.window_bits))
+    index = x.map(lambda v: (v * segments.multiple).mod(segments.window_bits))
     r = p.draw((2,), index.shape, index.type)
-    dealt = shared_with_two(p, exponentials.of_mask(pieces, r, tables))
+    dealt = shared_with_two(p, exponentials.of_mask(segments, r, tables))
     return opened_twice(p, index, r), dealt
 
 

@@ -9,7 +9,7 @@ from machines import plan_of
 
 from veilgraph.ir.plan.tables import Plan
 from veilgraph.ir.secret import exponential as exponentials
-from veilgraph.ir.secret.exponential import Pieces
+from veilgraph.ir.secret.exponential import Segments
 from veilgraph.ir.secret.fourier import tables
 
 SIZE = 200  # three chunks, the last of them not whole words
@@ -29,7 +29,7 @@ SERIES = {
     "sum_bits": 32,
     "bits": 14,
 }
-PIECES = Pieces(18, 15, 3, 16, 17, 37)
+SEGMENTS = Segments(18, 15, 3, 16, 17, 37)
 PROTOCOLS: dict[str, tuple[int, dict[str, Any]]] = {  # operands, attributes
     "reshape": (1, {}),  # sharing and revealing alone
     "add": (2, {}),
@@ -41,8 +41,8 @@ PROTOCOLS: dict[str, tuple[int, dict[str, Any]]] = {  # operands, attributes
     "relu": (1, PAIR),
     "maximum": (2, PAIR),
     "masked_function": (1, SERIES),
-    "exp_sums": (1, PIECES.parameters()),
-    "masked_exp": (1, PIECES.parameters() | {"bits": 20}),
+    "exp_sums": (1, SEGMENTS.parameters()),
+    "masked_exp": (1, SEGMENTS.parameters() | {"bits": 20}),
     "max_pool": (1, {**POOL, "dilations": (1, 1), **PAIR}),
     "truncate_relu_pool": (
         1,
@@ -54,7 +54,7 @@ PROTOCOLS: dict[str, tuple[int, dict[str, Any]]] = {  # operands, attributes
 SHAPES: dict[str, tuple[tuple[int, ...], tuple[int, ...]]] = {  # of operands and result
     "max_pool": ((1, 2, 10, 10), (1, 2, 5, 5)),
     "truncate_relu_pool": ((1, 2, 10, 10), (1, 2, 5, 5)),
-    "exp_sums": ((5, 40), (5, PIECES.count)),
+    "exp_sums": ((5, 40), (5, SEGMENTS.count)),
 }
 
 
@@ -67,7 +67,7 @@ def protocol_plan(setting: Setting, op: str, ring_bits: int, result_bits: int) -
     operands, attrs = PROTOCOLS.get(op, (1, {}))
     shape, result = SHAPES.get(op, ((SIZE,), (SIZE,)))
     if op == "exp_sums":
-        result_bits = PIECES.sum_bits
+        result_bits = SEGMENTS.sum_bits
     trace = Trace(setting)
     roles = ("input", "weight")
     shared = [
@@ -77,8 +77,8 @@ def protocol_plan(setting: Setting, op: str, ring_bits: int, result_bits: int) -
     if op == "masked_function":
         shared += [trace.public(table, 64) for table in tables(attrs["window_bits"])]
     if op in ("exp_sums", "masked_exp"):
-        shared += [trace.public(table, 64) for table in exponentials.tables(PIECES, 12)]
+        shared += [trace.public(table, 64) for table in exponentials.tables(SEGMENTS, 12)]
     if op == "masked_exp":
-        shared.append(trace.public(exponentials.heights(PIECES, 12, 18.0, 1e-6), 64))
+        shared.append(trace.public(exponentials.heights(SEGMENTS, 12, 18.0, 1e-6), 64))
     trace.reveal(trace.apply(op, result, result_bits, attrs, *shared), party=setting.computing - 1)
     return plan_of(trace.expanded, setting.suite.name)

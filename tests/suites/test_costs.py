@@ -12,7 +12,7 @@ from machines import plan_of
 
 from veilgraph.ir.plan.tables import Layer, Phase
 from veilgraph.ir.secret import exponential as exponentials
-from veilgraph.ir.secret.exponential import Pieces
+from veilgraph.ir.secret.exponential import Segments
 from veilgraph.ir.secret.fourier import tables
 from veilgraph.targets.blocks.digits import TASTES, cheapest
 from veilgraph.targets.blocks.window import window_to_shift
@@ -46,7 +46,7 @@ def value(formula: str, names: Mapping[str, float]) -> float:
 def sizes(setting: Setting, op: str, k: int, K: int, attrs: Mapping[str, Any]) -> dict[str, float]:
     w, t, f = attrs.get("window_bits", 4), attrs.get("dropped_bits", 0), attrs.get("bits", 0)
     truncated = attrs.get("sum_bits", k)  # the ring that bits are dropped from
-    pieces = 1 << (w - attrs.get("piece_bits", w))
+    segments = 1 << (w - attrs.get("piece_bits", w))
     least, e = min(k, K + f), max(0, K - truncated + f)
     m = truncated
     n = f if op == "round_off" else w - t - 1
@@ -58,7 +58,7 @@ def sizes(setting: Setting, op: str, k: int, K: int, attrs: Mapping[str, Any]) -
     compared = {"L": split.rounds, "V": split.opened_bits}
     compared |= {"T": split.thermometer_bits, "Q": split.product_bits, "Y": split.monomials}
     more = {"l": least, "e": e, "o": min(e, 1), "m": m, "N": len(attrs.get("cosines", ()))}
-    more |= {"M": pieces, "g": min(1, setting.computing - 2)}
+    more |= {"M": segments, "g": min(1, setting.computing - 2)}
     return {"k": k, "K": K, "f": f, "w": w, "t": t, "n": n} | compared | more
 
 
@@ -82,7 +82,7 @@ def measured(
     made = shape
     if op == "exp_sums":
         operands[0] = trace.apply("reshape", (192, 64), k, {}, operands[0])
-        made, K = (192, Pieces.of(attrs).count), attrs["sum_bits"]
+        made, K = (192, Segments.of(attrs).count), attrs["sum_bits"]
     result = trace.apply(op, made, K or k, attrs, *operands)
     row = len(trace.expanded.notes) - 1
     if op == "exp_sums":  # an additive result needs something that takes all of it
@@ -105,9 +105,9 @@ def tables_of(op: str, attrs: Mapping[str, Any]) -> tuple[Any, ...]:
         return tables(attrs["window_bits"])
     if op not in ("exp_sums", "masked_exp"):
         return ()
-    pieces = Pieces.of(attrs)
-    found = exponentials.tables(pieces, 12)
-    return (*found, exponentials.heights(pieces, 12, 20.0, 0.0)) if op == "masked_exp" else found
+    segments = Segments.of(attrs)
+    found = exponentials.tables(segments, 12)
+    return (*found, exponentials.heights(segments, 12, 20.0, 0.0)) if op == "masked_exp" else found
 
 
 def per_element(setting: Setting, layer: Layer) -> tuple[float, float]:
@@ -136,8 +136,8 @@ FUNCTIONS = (
     {**SERIES, "window_bits": 12, "sum_bits": 40, "bits": 20},
 )
 EXPONENTIALS: tuple[dict[str, Any], ...] = (
-    Pieces(19, 16, 3, 14, 20, 38).parameters(),
-    Pieces(17, 15, 1, 18, 18, 47).parameters(),
+    Segments(19, 16, 3, 14, 20, 38).parameters(),
+    Segments(17, 15, 1, 18, 18, 47).parameters(),
 )
 ROUNDED_OFF = tuple({"bits": f, "window_bits": f + 1, "dropped_bits": 0} for f in (12, 7))  # n = f
 CONVERTING: tuple[tuple[str, str, tuple[dict[str, Any], ...]], ...] = (

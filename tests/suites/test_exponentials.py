@@ -10,81 +10,83 @@ from conformance import SETTINGS, Integers, Masked, Setting, Trace
 from machines import check_machines
 
 from veilgraph.ir.meaning.integers import center
-from veilgraph.ir.secret.exponential import Pieces, heights, sums, tables, values
+from veilgraph.ir.secret.exponential import Segments, heights, sums, tables, values
 from veilgraph.targets.blocks.linear import additive
 
 settings = pytest.mark.parametrize("setting", SETTINGS, ids=str)
 IN_BITS = 3
-SMALL = (  # window, piece, multiple; precision of c and r; sum
-    Pieces(4, 2, 1, 4, 5, 14),
-    Pieces(5, 4, 1, 3, 3, 9),
-    Pieces(6, 3, 3, 5, 5, 13),
-    Pieces(7, 3, 1, 6, 4, 20),
+SMALL = (  # window, segment, multiple; precision of c and r; sum
+    Segments(4, 2, 1, 4, 5, 14),
+    Segments(5, 4, 1, 3, 3, 9),
+    Segments(6, 3, 3, 5, 5, 13),
+    Segments(7, 3, 1, 6, 4, 20),
 )
 
 
-def every(pieces: Pieces) -> Integers:
-    """All z that the pieces are for."""
-    most = (pieces.count - 1) << pieces.piece_bits
-    return np.arange(most // pieces.multiple + 1)
+def every(segments: Segments) -> Integers:
+    """All z that the segments are for."""
+    most = (segments.count - 1) << segments.piece_bits
+    return np.arange(most // segments.multiple + 1)
 
 
 def traced(
-    setting: Setting, op: str, z: Integers, pieces: Pieces, in_bits: int, k: int, K: int,
+    setting: Setting, op: str, z: Integers, segments: Segments, in_bits: int, k: int, K: int,
     top: float = 0.0, form: str = "shared", **attrs: Any,
 ) -> Trace:  # fmt: skip
     trace = Trace(setting)
     x = trace.share("x", z.shape, k)
     operands = [additive(trace.parties, x) if form == "additive" else x]
-    operands += [trace.public(table, 64) for table in tables(pieces, in_bits)]
-    shape = (*z.shape[:-1], pieces.count)
+    operands += [trace.public(table, 64) for table in tables(segments, in_bits)]
+    shape = (*z.shape[:-1], segments.count)
     if op == "masked_exp":
-        operands.append(trace.public(heights(pieces, in_bits, top, 0.0), 64))
+        operands.append(trace.public(heights(segments, in_bits, top, 0.0), 64))
         shape = z.shape
-    trace.reveal(trace.apply(op, shape, K, pieces.parameters() | attrs, *operands))
+    trace.reveal(trace.apply(op, shape, K, segments.parameters() | attrs, *operands))
     return trace
 
 
 @settings
-@pytest.mark.parametrize("pieces", SMALL, ids=str)
+@pytest.mark.parametrize("segments", SMALL, ids=str)
 @pytest.mark.parametrize("form", ["shared", "additive"])
-def test_sums_of_every_secret(setting: Setting, pieces: Pieces, form: str) -> None:
+def test_sums_of_every_secret(setting: Setting, segments: Segments, form: str) -> None:
     """Exactly what the integers say, for rows of every number under many masks."""
     if form == "additive" and setting.suite.name != "rep3":
         return
-    z = np.random.default_rng(1).permutation(np.tile(every(pieces), 60)).reshape(-1, 5)
-    draws = Masked(setting, pieces.window_bits)
-    trace = traced(setting, "exp_sums", z, pieces, IN_BITS, 8, pieces.sum_bits, form=form)
+    z = np.random.default_rng(1).permutation(np.tile(every(segments), 60)).reshape(-1, 5)
+    draws = Masked(setting, segments.window_bits)
+    trace = traced(setting, "exp_sums", z, segments, IN_BITS, 8, segments.sum_bits, form=form)
     found = trace.run({"x": z}, draws)
     mask = np.asarray(draws.mask)
     mask = np.broadcast_to(mask, z.size) if mask.ndim == 0 else mask
-    expected = sums(pieces, z, mask.reshape(z.shape), tables(pieces, IN_BITS))
+    expected = sums(segments, z, mask.reshape(z.shape), tables(segments, IN_BITS))
     np.testing.assert_array_equal(found, expected)
 
 
 @settings
-@pytest.mark.parametrize("pieces", SMALL, ids=str)
-def test_powers_of_every_secret(setting: Setting, pieces: Pieces) -> None:
+@pytest.mark.parametrize("segments", SMALL, ids=str)
+def test_powers_of_every_secret(setting: Setting, segments: Segments) -> None:
     """Rounded down or up, in the ring of the operand or another."""
-    z = np.tile(every(pieces), 64)
+    z = np.tile(every(segments), 64)
     top = float(z.max()) / 2**IN_BITS
-    for bits, K in ((2, 8), (3, pieces.sum_bits), (pieces.frac_bits - 1, 11)):
+    for bits, K in ((2, 8), (3, segments.sum_bits), (segments.frac_bits - 1, 11)):
         draws = Masked(setting, bits)
-        found = traced(setting, "masked_exp", z, pieces, IN_BITS, 8, K, top, bits=bits).run(
+        found = traced(setting, "masked_exp", z, segments, IN_BITS, 8, K, top, bits=bits).run(
             {"x": z}, draws
         )
-        tall = heights(pieces, IN_BITS, top, 0.0)
-        expected = values(pieces, z, np.asarray(draws.mask), tables(pieces, IN_BITS), tall)
+        tall = heights(segments, IN_BITS, top, 0.0)
+        expected = values(segments, z, np.asarray(draws.mask), tables(segments, IN_BITS), tall)
         assert set(np.unique(center(found - (expected >> bits), K))) <= {0, 1}
 
 
-WIDE = Pieces(20, 17, 7, 20, 20, 54)  # eight pieces of 4.57 nats, of numbers of 12 fraction bits
+WIDE = Segments(
+    20, 17, 7, 20, 20, 54
+)  # eight segments of 4.57 nats, of numbers of 12 fraction bits
 
 
 @settings
 @pytest.mark.parametrize("rows", [1, 2, 7])
 def test_real_sums(setting: Setting, rows: int) -> None:
-    """Within what rounding a number of each sum may add, relative to the least of its piece."""
+    """Within what rounding a number of each sum may add, relative to the least of its segment."""
     z = np.random.default_rng(rows).integers(0, 7 * (1 << 17) // 7, (rows, 70))
     trace = traced(setting, "exp_sums", z, WIDE, 12, 32, WIDE.sum_bits)
     found = np.ldexp(trace.run({"x": z}).astype(np.float64), -40)
@@ -97,11 +99,11 @@ def test_real_sums(setting: Setting, rows: int) -> None:
 @settings
 @pytest.mark.parametrize("size", [1, 65, 577])
 def test_real_powers(setting: Setting, size: int) -> None:
-    pieces = Pieces(20, 17, 7, 14, 21, 38)
+    segments = Segments(20, 17, 7, 14, 21, 38)
     z = np.random.default_rng(size).integers(0, 7 * (1 << 17) // 7, size)
     z[0] = 1 << 17
     top = 32.0
-    found = traced(setting, "masked_exp", z, pieces, 12, 32, 32, top, bits=23).run({"x": z})
+    found = traced(setting, "masked_exp", z, segments, 12, 32, 32, top, bits=23).run({"x": z})
     np.testing.assert_allclose(found / 2.0**12, np.exp(z / 2.0**12 - top), atol=3 / 2.0**12)
 
 

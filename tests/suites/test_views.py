@@ -29,7 +29,7 @@ from veilgraph.ir.party import ops
 from veilgraph.ir.party.program import Draw, Program, Shape, Value, apply, stack
 from veilgraph.ir.plan.tables import Phase
 from veilgraph.ir.secret import exponential as exponentials
-from veilgraph.ir.secret.exponential import Pieces
+from veilgraph.ir.secret.exponential import Segments
 from veilgraph.ir.secret.fourier import tables
 from veilgraph.ir.types import Kind, Type, planes, words
 from veilgraph.passes.party.verify_masking import MaskingError, coalitions, verify_masking
@@ -71,10 +71,10 @@ class Case:
         if self.op == "masked_function":
             made = tables(self.attrs["window_bits"])
         elif self.op in ("exp_sums", "masked_exp"):
-            pieces = Pieces.of(self.attrs)
-            made = exponentials.tables(pieces, 2)
+            segments = Segments.of(self.attrs)
+            made = exponentials.tables(segments, 2)
             if self.op == "masked_exp":
-                made = (*made, exponentials.heights(pieces, 2, 1.0, 0.0))
+                made = (*made, exponentials.heights(segments, 2, 1.0, 0.0))
         return [table.view(np.uint64) for table in made]
 
     def _body(self, p: Parties, elements: int) -> Iterable[Value]:
@@ -93,7 +93,7 @@ class Case:
         shape: Shape = (elements,)
         if self.op == "exp_sums":  # rows of one element
             operands[0] = operands[0].map(lambda v: v.reshape((elements, 1)))
-            shape = (elements, Pieces.of(self.attrs).count)
+            shape = (elements, Segments.of(self.attrs).count)
         if self.op in ("max_pool", "truncate_relu_pool"):  # windows of two
             images = (x.map(lambda v: v.reshape((1, elements, 1, 1))) for x in operands)
             shape = (1, elements, 1, 2)
@@ -151,8 +151,8 @@ def series(window_bits: int, sum_bits: int, bits: int, **changed: Any) -> dict[s
 
 
 def exponential(window_bits: int, piece_bits: int, sum_bits: int, **more: int) -> dict[str, Any]:
-    pieces = Pieces(window_bits, piece_bits, 1, min(2, sum_bits - 1), 1, sum_bits)
-    return pieces.parameters() | more
+    segments = Segments(window_bits, piece_bits, 1, min(2, sum_bits - 1), 1, sum_bits)
+    return segments.parameters() | more
 
 
 FINER = {"sines": (1 << 19,), "cosine_bits": 2, "factor_bits": 3, "slope": 1}

@@ -1,19 +1,19 @@
 """Softmax and log-softmax at the secret level, without a maximum.
 
     z = x - low                              in [0, D], D the width of the range of x
-    U_b                                      the sums of e^z by pieces b of z: one opening
+    U_b                                      the sums of e^z by segments b of z: one opening
     m_i = [sum_b U_b e^(H_b - a_i) >= 1]     a_i = ln n + i ln 4: one batch of comparisons a row
     S = sum_b U_b e^(H_b - a)                in [1, 4), a the a_i of the last m_i that is 1
     L = ln S + a                             a Fourier series, and a sum of the m_i
     softmax = e^(z - L),  log-softmax = z - L
 
-U_b has the height e^(H_b) of its piece taken out. It is truncated twice, for the comparisons and
+U_b has the height e^(H_b) of its segment taken out. It is truncated twice, for the comparisons and
 for S: what lies far above a_i counts as a constant there, so that the window of the comparison is
-no wider than two pieces and n; pieces that can have no number when m_i says where S is count as
+no wider than two segments and n; segments that can have no number when m_i says where S is count as
 zero. A comparison may miss by three eighths, which the series for ln S allow. In `rep3`: 1 round
 for U, 2 to truncate it, 6 for the comparisons, 3 for ln S and 3 for the last exponential.
 
-Where nothing is known of x, or D is so large that there would be too many pieces, z is
+Where nothing is known of x, or D is so large that there would be too many segments, z is
 relu(x - max x + 24): e^-24 is nothing.
 """
 
@@ -52,7 +52,7 @@ STEP = 2 * math.log(2)  # from one threshold to the next
 SLACK = 3 / 8  # what comparisons may miss by, in nats: three eighths of a number
 NEAR = (math.exp(-SLACK), 4 * math.exp(SLACK))  # where S lies
 LOG_HEADROOM = 1 / 16  # nats that an error of L may take z - L above 0
-MOST_SPAN = 300.0  # nats: there are pieces for the last exponential too
+MOST_SPAN = 300.0  # nats: there are segments for the last exponential too
 FALLEN = 24.0  # nats below a maximum that count
 MOST_PRECISION = 15  # of L
 FEWER = 2  # bits less where its exponential is taken: its error is then relative
@@ -96,7 +96,7 @@ class SoftmaxCall:
 
     @property
     def is_wide(self) -> bool:
-        """Whether there are no pieces for where the operand can be: it takes a maximum first."""
+        """Whether there are no segments for where the operand can be: it takes a maximum first."""
         low, high = self._ends
         return self.known.source is RangeSource.ASSUMED or high - low > MOST_SPAN
 
@@ -140,7 +140,7 @@ class SoftmaxCall:
         raised = step(secret_ops.Add, [difference, offset], fallen)
         z = step(secret_ops.Relu, [raised], between((0.0, FALLEN)), **window)
         rows = _Rows.of(FALLEN, shape_of(x)[-1], self)
-        assert rows is not None, "there are pieces for 24 nats"
+        assert rows is not None, "there are segments for 24 nats"
         return self._finished(z, raised if self.logarithm else z, rows, declared)
 
     def _finished(
@@ -189,7 +189,7 @@ class _Rows:
 
     @staticmethod
     def of(span: float, terms: int, call: SoftmaxCall) -> _Rows | None:
-        """The finest that there is; None where there are no pieces for the span."""
+        """The finest that there is; None where there are no segments for the span."""
         most = MOST_PRECISION if call.logarithm else MOST_PRECISION - FEWER
         wanted = min(max(call.out_bits, LEAST_PRECISION) + 1, most)
         for precision in range(wanted, LEAST_PRECISION - 1, -1):
@@ -227,7 +227,7 @@ class _Rows:
 
     @property
     def wide_bits(self) -> int:
-        """log2 of the largest number of a piece over its smallest."""
+        """log2 of the largest number of a segment over its smallest."""
         return math.ceil(2 * self.segments.nats * LOG2_E)
 
     @property
@@ -254,7 +254,7 @@ class _Rows:
         return step(secret_ops.Truncate, [sums], within, ring_bits=MAX_RING_BITS, bits=dropped)
 
     def _compared(self, sums: ir.Value) -> ir.Value:
-        """m_i of i > 0, on the last axis; a smallest number of a piece is 2^FUZZY_BITS units."""
+        """m_i of i > 0, on the last axis; a smallest number of a segment is 2^FUZZY_BITS units."""
         coarse = self._truncated(sums, self.wide_bits + FUZZY_BITS)
         bits = self.term_bits + FUZZY_BITS
         most = 1.25 * 2.0**self.wide_bits
@@ -275,7 +275,7 @@ class _Rows:
         """S."""
         fine = self._truncated(sums, self.wide_bits + self.precision + 1)
         bits = self.term_bits + self.precision
-        # A number of piece b is at least e^(H_b - 2 h): what is larger than S is not there.
+        # A number of segment b is at least e^(H_b - 2 h): what is larger than S is not there.
         distance = self.ends[:, None] - self.starts
         there = distance - 2 * self.segments.nats <= STEP + SLACK
         weights = np.rint(np.ldexp(np.where(there, np.exp(np.minimum(distance, 60)), 0.0), bits))
@@ -285,7 +285,7 @@ class _Rows:
         return step(secret_ops.ReduceSum, [products], between(NEAR), axes=axes, keepdims=True)
 
     def _weights(self, each: NDArray[np.int64], bits: int, above: ir.Value | None) -> ir.Value:
-        """Of [I, pieces] integers the row that the m_i say."""
+        """Of [I, segments] integers the row that the m_i say."""
         first = public(each[0], bits, MAX_RING_BITS)
         if above is None:
             return first

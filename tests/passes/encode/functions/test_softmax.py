@@ -109,7 +109,7 @@ def test_any_axis(axis: int) -> None:
 
 
 def test_a_single_row_and_the_widest_ranges() -> None:
-    """A vector; and samples next to where pieces give way to a maximum."""
+    """A vector; and samples next to where segments give way to a maximum."""
     graph = along((20,), 0)
     x = np.random.default_rng(0).normal(0, 2, (2, 20)).astype(np.float32)
     assert difference(compiled(graph, x[:1]), graph, x[1], 1) < 2e-4

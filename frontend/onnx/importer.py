@@ -33,9 +33,9 @@ from veilgraph.frontend.onnx.load import Model
 from veilgraph.frontend.onnx.numeric_types import NUMBERS
 from veilgraph.frontend.onnx.prepare import Prepared, convert, draft, node_outputs
 from veilgraph.frontend.onnx.unsupported import (
-    known_refusals,
+    known_unsupported,
     offender,
-    refused_at_any_shape,
+    unsupported_at_any_shape,
     way_out,
 )
 from veilgraph.ir.errors import Offender, UnsupportedError, UsageError
@@ -77,7 +77,7 @@ def import_model(
         drafted = draft(model, shapes or {}, public)
     except OpenShape as error:
         raise _with_what_no_shape_helps(model, shapes or {}, public, error) from error
-    offenders = known_refusals(drafted)
+    offenders = known_unsupported(drafted)
     if not offenders:
         try:
             graph = _import(drafted)
@@ -107,7 +107,7 @@ def prepare(
         UsageError, UnsupportedError: as `import_model`.
     """
     drafted = draft(model, shapes or {}, public)
-    offenders = known_refusals(drafted)
+    offenders = known_unsupported(drafted)
     if offenders:
         raise UnsupportedError(offenders)
     return convert(drafted)
@@ -131,8 +131,8 @@ def _with_what_no_shape_helps(
         drafted = _guessed(model, shapes, public, missing)
     except UsageError:
         return missing  # the guess doesn't fit
-    offenders = refused_at_any_shape(drafted)
-    told = {entry.node for entry in known_refusals(drafted)}
+    offenders = unsupported_at_any_shape(drafted)
+    told = {entry.node for entry in known_unsupported(drafted)}
     if not told and _imports(drafted):
         return missing
     offenders += [

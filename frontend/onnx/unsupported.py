@@ -57,13 +57,13 @@ def way_out(node: NodeProto) -> str:
     return WAYS_OUT.get(node.op_type, "Replace it in the model by operators that are supported.")
 
 
-def known_refusals(drafted: Prepared) -> list[Offender]:
+def known_unsupported(drafted: Prepared) -> list[Offender]:
     """Inputs and nodes that can't be imported whatever their lowering."""
     graph = drafted.model.graph
     found = [
-        Offender(info.name, "input", drafted.source, _input_refusal(info), "Make it numbers.")
+        Offender(info.name, "input", drafted.source, _unsupported_input(info), "Make it numbers.")
         for info in graph.input
-        if _input_refusal(info)
+        if _unsupported_input(info)
     ]
     found += [
         Offender(t.values.name, "initialiser", drafted.source, "It is sparse.", "Make it dense.")
@@ -72,22 +72,22 @@ def known_refusals(drafted: Prepared) -> list[Offender]:
     tensors = drafted.tensors()
     unsure = {name for name, tensor in tensors.items() if not _is_known(tensor)}
     for node in graph.node:
-        reason = _operator_refusal(node, opset(drafted.model))
+        reason = _unsupported_operator(node, opset(drafted.model))
         if not all(name in tensors and name not in unsure for name in node.input if name):
             unsure.update(node.output)  # what is wrong with it follows from something else
         elif not reason:
-            reason = _axis_refusal(node, tensors) or _output_refusal(node, drafted, tensors)
+            reason = _unsupported_axis(node, tensors) or _unsupported_output(node, drafted, tensors)
         if reason:
             found.append(offender(node, drafted.source, reason, way_out(node)))
     return found
 
 
-def refused_at_any_shape(drafted: Prepared) -> list[Offender]:
+def unsupported_at_any_shape(drafted: Prepared) -> list[Offender]:
     """Inputs and nodes that can't be imported whatever the extents of the model's tensors are."""
     graph, version = drafted.model.graph, opset(drafted.model)
-    kinds = {info.name for info in graph.input if _input_refusal(info)}
+    kinds = {info.name for info in graph.input if _unsupported_input(info)}
     kinds |= {node.name for node in graph.node if _is_of_no_use(node, version)}
-    return [entry for entry in known_refusals(drafted) if entry.node in kinds]
+    return [entry for entry in known_unsupported(drafted) if entry.node in kinds]
 
 
 def _is_of_no_use(node: NodeProto, version: int) -> bool:
@@ -100,7 +100,7 @@ def _is_known(tensor: TensorProto | ValueInfoProto) -> bool:
     return isinstance(tensor, TensorProto) or bool(tensor.type.tensor_type.HasField("shape"))
 
 
-def _input_refusal(info: ValueInfoProto) -> str:
+def _unsupported_input(info: ValueInfoProto) -> str:
     kind = info.type.tensor_type.elem_type
     return "" if kind in NUMBERS else f"It is {type_name(kind)}; inputs are tensors of numbers."
 
@@ -112,7 +112,7 @@ def type_name(kind: int) -> str:
     return TensorProto.DataType.Name(kind).lower() if kind else "no tensor"
 
 
-def _operator_refusal(node: NodeProto, version: int) -> str:
+def _unsupported_operator(node: NodeProto, version: int) -> str:
     if node.domain == MICROSOFT and node.op_type in RULES:
         return "Its scale is computed from data, or its integers aren't of 8 or 16 bits."
     if node.domain == MICROSOFT:
@@ -131,7 +131,7 @@ def _operator_refusal(node: NodeProto, version: int) -> str:
     return ""
 
 
-def _axis_refusal(node: NodeProto, tensors: Tensors) -> str:
+def _unsupported_axis(node: NodeProto, tensors: Tensors) -> str:
     """An axis that its operand doesn't have, on which the importer would crash."""
     info = tensors.get(node.input[0]) if node.input else None
     if not isinstance(info, ValueInfoProto):
@@ -143,11 +143,11 @@ def _axis_refusal(node: NodeProto, tensors: Tensors) -> str:
     return "" if legal else f"Its axis, {axis}, is outside rank {rank}."
 
 
-def _output_refusal(node: NodeProto, drafted: Prepared, tensors: Tensors) -> str:
+def _unsupported_output(node: NodeProto, drafted: Prepared, tensors: Tensors) -> str:
     """What is wrong with the first output; the others matter only where they are read."""
     info = tensors.get(next(filter(None, node.output), ""))
     if not isinstance(info, ValueInfoProto) or not info.type.tensor_type.HasField("shape"):
-        return _shape_refusal(drafted.alone(node, tensors))
+        return _unsupported_shape(drafted.alone(node, tensors))
     tensor = info.type.tensor_type
     extents = [dim.dim_value if dim.HasField("dim_value") else 0 for dim in tensor.shape.dim]
     if tensor.elem_type not in NUMBERS:
@@ -159,7 +159,7 @@ def _output_refusal(node: NodeProto, drafted: Prepared, tensors: Tensors) -> str
     return ""
 
 
-def _shape_refusal(alone: Prepared) -> str:
+def _unsupported_shape(alone: Prepared) -> str:
     """Why inference finds no shape for the output of a model of one node."""
     try:
         shape_inference.infer_shapes(alone.model, strict_mode=True, data_prop=True)

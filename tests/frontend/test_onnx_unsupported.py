@@ -23,7 +23,7 @@ def node(operator: str, inputs: str, output: str, **attributes: Any) -> NodeProt
     return helper.make_node(operator, inputs.split(), [output], name=f"the_{output}", **attributes)
 
 
-def refusals(proto: ModelProto) -> dict[str, tuple[str, str]]:
+def unsupported(proto: ModelProto) -> dict[str, tuple[str, str]]:
     """Operator and reason of each offending node."""
     with pytest.raises(UnsupportedError) as caught:
         import_model(proto)
@@ -47,7 +47,7 @@ def test_everything_unsupported_is_told_at_once() -> None:
     initialisers = {"w": np.ones((4, 2, 3, 3), dtype=np.float32), "one": np.array(1)}
     proto = model(nodes, {"x": IMAGE}, ["y", "c", "d", "e", "g", "h", "i"], initialisers)
     proto.opset_import.append(helper.make_opsetid("com.example", 1))
-    found = refusals(proto)
+    found = unsupported(proto)
     assert found == {
         "the_b": ("com.example.Fancy", "Operators of the domain com.example aren't supported."),
         "the_d": ("Nonsense", "ONNX opset 21 has no such operator."),
@@ -67,7 +67,7 @@ def test_everything_unsupported_is_told_at_once() -> None:
 def test_operators_of_other_domains(domain: str, operator: str, reason: str) -> None:
     proto = model([node(operator, "x", "y", domain=domain)], {"x": IMAGE}, ["y"])
     proto.opset_import.append(helper.make_opsetid(domain, 1))
-    name, found = refusals(proto)["the_y"]
+    name, found = unsupported(proto)["the_y"]
     assert name == f"{domain}.{operator}"
     assert found.startswith(reason)
     assert ("QLinearAdd" in found) == found.startswith("Of the domain")
@@ -78,7 +78,7 @@ def test_a_model_of_other_domains_alone_needs_no_default_opset() -> None:
     proto = model([node("Scaler", "x", "y", domain="ai.onnx.ml")], {"x": IMAGE}, ["y"])
     del proto.opset_import[:]
     proto.opset_import.append(helper.make_opsetid("ai.onnx.ml", 1))
-    assert [*refusals(proto)] == ["the_y"]
+    assert [*unsupported(proto)] == ["the_y"]
     proto.graph.node[0].domain = ""
     with pytest.raises(UsageError, match="Of which ONNX opset"):
         import_model(proto)
@@ -96,7 +96,7 @@ def test_an_open_shape_hides_nothing_that_no_shape_would_help() -> None:
     inputs: dict[str, tuple[str | int, ...]] = {"x": (3, "n"), "y": ("m", "n"), "z": (3, 3)}
     proto = model(nodes, inputs, ["b", "c", "d", "e", "r"], {"eight": np.array([8, 3])})
     proto.opset_import.append(helper.make_opsetid("com.example", 1))
-    assert refusals(proto) == {
+    assert unsupported(proto) == {
         "x": ("input", "Dimension 1 (n) of input x has no fixed extent."),
         "the_b": ("com.example.Fancy", "Operators of the domain com.example aren't supported."),
         "the_c": ("NonZero", "The shape of its output depends on data, or is empty."),
@@ -140,7 +140,7 @@ def test_a_loop_on_data_is_refused_beside_quantised_operators() -> None:
         helper.make_node("DynamicQuantizeLinear", ["x"], ["q", "scale", "zero"], name="quantise"),
     ]
     arrays = {"hundred": np.array(100), "yes": np.array(True), "limit": np.float32(5)}
-    found = refusals(model(nodes, {"x": (2, 3)}, ["y"], arrays))
+    found = unsupported(model(nodes, {"x": (2, 3)}, ["y"], arrays))
     assert found == {
         "the_y": (
             "Loop",
@@ -229,7 +229,7 @@ def test_forms_that_are_not_supported(bad: NodeProto, reason: str) -> None:
     }
     inputs |= {"grid": (1, 8, 8, 2), "places": IMAGE, "v3": (3, 1, 4)}
     proto = model([bad], inputs, ["y"], used)
-    ((operator, told),) = refusals(proto).values()
+    ((operator, told),) = unsupported(proto).values()
     assert operator == bad.op_type
     assert any(part in told for part in reason.split("|"))
 
@@ -242,16 +242,18 @@ def test_what_depends_on_an_unknown_shape_is_not_told() -> None:
     ]
     proto = model(nodes, {"x": IMAGE}, ["y"])
     proto.opset_import.append(helper.make_opsetid("com.example", 1))
-    assert list(refusals(proto)) == ["the_a"]
+    assert list(unsupported(proto)) == ["the_a"]
 
 
 def test_inputs_that_are_no_numbers_are_refused() -> None:
     proto = model([node("Relu", "x", "y")], {"x": IMAGE, "ids": (2,)}, ["y"])
     proto.graph.input[1].type.tensor_type.elem_type = TensorProto.STRING
-    assert refusals(proto) == {"ids": ("input", "It is string; inputs are tensors of numbers.")}
+    assert unsupported(proto) == {"ids": ("input", "It is string; inputs are tensors of numbers.")}
     sequence = helper.make_tensor_sequence_value_info("ids", TensorProto.FLOAT, IMAGE)
     proto.graph.input[1].CopyFrom(sequence)
-    assert refusals(proto) == {"ids": ("input", "It is no tensor; inputs are tensors of numbers.")}
+    assert unsupported(proto) == {
+        "ids": ("input", "It is no tensor; inputs are tensors of numbers.")
+    }
 
 
 def test_sparse_initialisers_are_refused() -> None:
@@ -259,14 +261,14 @@ def test_sparse_initialisers_are_refused() -> None:
     values = numpy_helper.from_array(np.array([1.0], dtype=np.float32), "s")
     indices = numpy_helper.from_array(np.array([1]), "i")
     proto.graph.sparse_initializer.append(helper.make_sparse_tensor(values, indices, [3]))
-    assert "s" in refusals(proto)
+    assert "s" in unsupported(proto)
 
 
 def test_what_the_version_converter_refuses_is_told() -> None:
     bad = node("BatchNormalization", "x c c c c", "y", spatial=0)
     proto = model([bad], {"x": IMAGE}, ["y"], {"c": np.ones((4, 8, 8), dtype=np.float32)}, opset=8)
     expected = "It can't be converted: Attribute spatial must have value 1."
-    assert refusals(proto) == {"the_y": ("BatchNormalization", expected)}
+    assert unsupported(proto) == {"the_y": ("BatchNormalization", expected)}
 
 
 def test_shapes_that_inference_refuses() -> None:
@@ -277,13 +279,15 @@ def test_shapes_that_inference_refuses() -> None:
 def test_inputs_of_unknown_element_types_are_refused() -> None:
     proto = model([node("Relu", "x", "y")], {"x": IMAGE, "odd": (2,)}, ["y"])
     proto.graph.input[1].type.tensor_type.elem_type = 99
-    assert "of an unknown type (99)" in refusals(proto)["odd"][1]
+    assert "of an unknown type (99)" in unsupported(proto)["odd"][1]
 
 
 def test_what_only_the_whole_shows_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(frontend, "_failing", lambda drafted, told: [])
     proto = model([node("Det", "x", "y")], {"x": IMAGE}, ["y"])
-    assert refusals(proto) == {"the whole": ("model", "The operator linalg_det isn't supported.")}
+    assert unsupported(proto) == {
+        "the whole": ("model", "The operator linalg_det isn't supported.")
+    }
 
 
 def test_preparing_refuses_too() -> None:

@@ -2,8 +2,9 @@
 // columns: c of kernels/cuda/hopper.cuh, with as many columns, and a of the warp's 16 rows as
 // kernels/cuda/tensor_core.cuh has it.
 //
-// The right factor lies without a swizzle: bricks of 8 lines of 16 bytes, one after another, in
-// steps that the descriptor tells (PTX ISA, "Matrix Descriptor Format").
+// The right factor lies without a swizzle: core matrices of 8 lines of 16 bytes (the PTX ISA's
+// word), one after another, in steps that the descriptor tells (PTX ISA, "Matrix Descriptor
+// Format").
 #pragma once
 
 #include "kernels/cuda/hopper.cuh"
@@ -12,10 +13,10 @@ namespace veil {
 
 #if defined(__CUDACC__)
 
-// The descriptor of 32 bytes a line in bricks from an address on: so many bytes from the first 16
-// of them to the others, and from eight lines to the next.
-__device__ __forceinline__ uint64_t bricks_at(SharedAddress address, int next_half,
-                                              int next_lines) {
+// The descriptor of 32 bytes a line in core matrices from an address on: so many bytes from the
+// first 16 of them to the others, and from eight lines to the next.
+__device__ __forceinline__ uint64_t core_matrices_at(SharedAddress address, int next_half,
+                                                     int next_lines) {
   return uint64_t{(address & 0x3ffff) >> 4} | static_cast<uint64_t>(next_half >> 4) << 16 |
          static_cast<uint64_t>(next_lines >> 4) << 32;
 }
@@ -70,7 +71,7 @@ __device__ __forceinline__ void multiply_bytes(int32_t (&c)[16], const uint32_t 
 
 #else
 
-using emulator::bricks_at;
+using emulator::core_matrices_at;
 using emulator::multiply_bytes;
 
 #endif

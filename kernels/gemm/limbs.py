@@ -128,7 +128,7 @@ class WgmmaTile:
     columns: int
     header: ClassVar[str] = "limbs_wgmma"
     least_stages: ClassVar[int] = 2
-    planes: ClassVar[tuple[str, str]] = ("FragmentPlane", "BrickPlane")
+    planes: ClassVar[tuple[str, str]] = ("FragmentPlane", "CoreMatrixPlane")
     rows: ClassVar[int] = 128
 
     def shared_bytes(self, ring: Ring, stages: int, terms: Terms = _PLAIN) -> int:
@@ -137,8 +137,8 @@ class WgmmaTile:
         right = -(-self.columns // (_AT_ONCE * vector)) * vector
         passes = self.rows // _AT_ONCE * terms[0] + right * terms[1]
         stage = passes * (ring.word_bits // 8) * 4 * _WARPS * 32
-        brick = 8 * 16 + 16
-        return stages * stage + 4 * ring.limbs * 2 * self.columns // 8 * brick
+        core_matrix = 8 * 16 + 16
+        return stages * stage + 4 * ring.limbs * 2 * self.columns // 8 * core_matrix
 
     def text(self, ring: str, stages: int, terms: Terms = _PLAIN) -> str:
         """Of it in C++."""

@@ -34,23 +34,23 @@ struct GroupTile {
 };
 
 // Shared memory of a block: words of every stage, the left factor's first, then four sets of
-// planes of the right one's limbs. A plane is bricks of eight lines of 16 depths, its first halves
-// before its second ones; nine pieces from brick to brick, so that stores of every fourth line meet
-// different banks.
+// planes of the right one's limbs. A plane is core matrices of eight lines of 16 depths, its first
+// halves before its second ones; nine pieces from core matrix to core matrix, so that stores of
+// every fourth line meet different banks.
 template <class Tile_>
 struct GroupMemory : WordMemory<Tile_> {
   using Words = WordMemory<Tile_>;
   static constexpr int kSets = 4, kQuads = 4;  // quads of a step of the left factor, a thread
   static constexpr int kRightWords = Tile_::Left::kTerms * Tile_::Left::kTermBytes;
   static constexpr int kStageBytes = kRightWords + Tile_::Right::kTerms * Tile_::Right::kTermBytes;
-  static constexpr int kBrick = 9 * Words::kPiece;
-  static constexpr int kHalf = Tile_::kColumns / 8 * kBrick;
+  static constexpr int kCoreMatrix = 9 * Words::kPiece;
+  static constexpr int kHalf = Tile_::kColumns / 8 * kCoreMatrix;
   static constexpr int kPlaneBytes = 2 * kHalf;
   static constexpr int kSetBytes = Tile_::Ring::kLimbs * kPlaneBytes;
   static constexpr int kBytes = Tile_::kStages * kStageBytes + kSets * kSetBytes;
 
   static __device__ __forceinline__ int place(int line, int half) {
-    return half * kHalf + line / 8 * kBrick + line % 8 * Words::kPiece;
+    return half * kHalf + line / 8 * kCoreMatrix + line % 8 * Words::kPiece;
   }
   // Where piece `number` of a packed plane lies, which has no gaps.
   static __device__ __forceinline__ int packed_place(int number) {
@@ -188,7 +188,7 @@ class GroupSums {
 #pragma unroll
     for (int j = 0; j < kLimbs; ++j) {
       const uint64_t plane =
-          bricks_at(planes + j * Memory::kPlaneBytes, Memory::kHalf, Memory::kBrick);
+          core_matrices_at(planes + j * Memory::kPlaneBytes, Memory::kHalf, Memory::kCoreMatrix);
 #pragma unroll
       for (int i = kLimbs - 1 - j; i >= 0; --i) multiply_bytes(sums_[i + j], left[i], plane);
     }

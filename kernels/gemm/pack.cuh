@@ -27,7 +27,7 @@ struct FragmentPlane {
 };
 
 // and as shared memory has a right factor for wgmma, without gaps.
-struct BrickPlane {
+struct CoreMatrixPlane {
   static __device__ __forceinline__ int word(int line, int quad, int64_t lines) {
     return (quad / 4 * static_cast<int>(lines) + line) * 4 + quad % 4;
   }

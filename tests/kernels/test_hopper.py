@@ -48,12 +48,12 @@ LOOK = """
 HELD = """
 #include "kernels/cuda/group_products.cuh"
 extern "C" __global__ void held(int32_t* sums, const uint32_t* left, const uint8_t* right) {
-  constexpr int kColumns = COLUMNS, kBrick = 144, kHalf = kColumns / 8 * kBrick;
+  constexpr int kColumns = COLUMNS, kMatrix = 144, kHalf = kColumns / 8 * kMatrix;
   uint8_t* shared = veil::dynamic_shared();
   const int thread = threadIdx.x;
   for (int i = thread; i < 2 * kColumns * 32; i += blockDim.x) {
     const int line = i / 32 % kColumns, plane = i / 32 / kColumns;
-    shared[plane * 2 * kHalf + i % 32 / 16 * kHalf + line / 8 * kBrick + line % 8 * 16 + i % 16] =
+    shared[plane * 2 * kHalf + i % 32 / 16 * kHalf + line / 8 * kMatrix + line % 8 * 16 + i % 16] =
         right[i];
   }
   veil::show_words();
@@ -65,7 +65,7 @@ extern "C" __global__ void held(int32_t* sums, const uint32_t* left, const uint8
   veil::begin_products();
   for (int plane = 0; plane < 2; ++plane) {
     const auto at = veil::shared_address(shared + plane * 2 * kHalf);
-    veil::multiply_bytes(c, a[plane], veil::bricks_at(at, kHalf, kBrick));
+    veil::multiply_bytes(c, a[plane], veil::core_matrices_at(at, kHalf, kMatrix));
   }
   veil::end_products();
 LOOK

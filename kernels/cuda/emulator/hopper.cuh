@@ -126,18 +126,19 @@ inline void read_line(int8_t (&to)[32], uint64_t matrix, unsigned line) {
   }
 }
 
-// As matrix_at, but of bricks of 8 lines of 16 bytes.
-inline uint64_t bricks_at(SharedAddress address, int next_half, int next_lines) {
+// As matrix_at, but of core matrices of 8 lines of 16 bytes.
+inline uint64_t core_matrices_at(SharedAddress address, int next_half, int next_lines) {
   const auto offset = address - reinterpret_cast<uintptr_t>(dynamic_shared());
   if (offset % 16 != 0 || offset >= Launch::now().shared_bytes()) {
     Launch::fail("a matrix beside dynamic shared memory");
   }
-  if (next_half % 16 != 0 || next_lines % 16 != 0) Launch::fail("bricks that are not aligned");
+  if (next_half % 16 != 0 || next_lines % 16 != 0)
+    Launch::fail("core matrices that are not aligned");
   return offset >> 4 | static_cast<uint64_t>(next_half >> 4) << 16 |
          static_cast<uint64_t>(next_lines >> 4) << 32;
 }
 
-inline void read_bricks(int8_t (&to)[32], uint64_t matrix, unsigned line) {
+inline void read_core_matrices(int8_t (&to)[32], uint64_t matrix, unsigned line) {
   const size_t start = (matrix & 0x3fff) << 4, half = (matrix >> 16 & 0x3fff) << 4;
   const size_t eight_lines = (matrix >> 32 & 0x3fff) << 4;
   for (size_t piece = 0; piece < 2; ++piece) {
@@ -202,7 +203,7 @@ inline void make_product(const LateProduct& product, unsigned thread) {
     if (product.b >> 62 == kSwizzle64) {
       read_line(line, product.b, across);
     } else {
-      read_bricks(line, product.b, across);
+      read_core_matrices(line, product.b, across);
     }
     for (unsigned half = 0; half < 2; ++half) {
       int32_t& sum = product.sums[i / 2 * 4 + half * 2 + i % 2];

@@ -130,7 +130,7 @@ __device__ __forceinline__ void copy_right(SharedAddress memory, const Product& 
 template <class Right>
 __device__ __forceinline__ uint64_t right_matrix(SharedAddress step, int half) {
   if constexpr (Right::kIsSwizzled) return matrix_at(step + 32 * half);
-  return bricks_at(step + 2 * half * Right::kRunBytes, Right::kRunBytes, 8 * 16);
+  return core_matrices_at(step + 2 * half * Right::kRunBytes, Right::kRunBytes, 8 * 16);
 }
 
 // Adds all steps of a tile. Of the stages, a step's is handed back when the next step is under way.

@@ -43,7 +43,7 @@ void FramedStream::send_frame(std::span<const Piece> pieces) {
 
 void FramedStream::release(uint32_t due) {
   released_.store(due, std::memory_order_release);
-  bell_.ring();
+  wake_up_.ring();
 }
 
 bool FramedStream::released(const Piece& piece) const {

@@ -70,7 +70,7 @@ class FramedStream {
   void receive_by(uint64_t deadline, double seconds);
   // Until there may be something to do; false if the time ran out first.
   bool wait(int milliseconds) {
-    return stream_->wait(receiving_, !next_to_send().empty(), milliseconds, &bell_);
+    return stream_->wait(receiving_, !next_to_send().empty(), milliseconds, &wake_up_);
   }
   Fault silent();
   Fault late();
@@ -108,7 +108,7 @@ class FramedStream {
   std::span<const Piece> unsent_;      // from the piece that is under way on
   size_t begun_ = 0;                   // bytes of that one that are sent, or in the first record
   std::atomic<uint32_t> released_{0};
-  WakeUp bell_;
+  WakeUp wake_up_;
   std::array<uint8_t, kHead> head_{};
   size_t head_bytes_ = 0;   // of the head that is awaited, those that have come
   uint64_t due_bytes_ = 0;  // of the payload that is awaited in this round

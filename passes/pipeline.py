@@ -23,9 +23,9 @@ from veilgraph.ir.plan.tables import PUBLIC
 from veilgraph.ir.secret.program import SecretProgram
 from veilgraph.ir.secret.types import RealRange
 from veilgraph.passes.encode.encode_fixed_point import (
-    AIM,
     FINE,
     MAX_ERROR,
+    TARGET_SHARE,
     UNUSABLE,
     EncodeFixedPoint,
 )
@@ -67,10 +67,10 @@ from veilgraph.targets.target import Target
 from veilgraph.targets.variants import Goal, Roles
 
 Samples = Mapping[str, npt.NDArray[np.float32]]
-LARGEST_CUT = 0.7  # of the aim, where the samples say that it was too high
+LARGEST_CUT = 0.7  # of the target, where the samples say that it was too high
 MOST_CUTS = 4  # before what is predicted is trusted no more
 ON_TARGET = 2  # times less than is aimed at may be predicted: widths are coarse
-LEAST_AIM = 2.0**-30  # more than any ring can do
+LEAST_TARGET_SHARE = 2.0**-30  # more than any ring can do
 
 
 class Protection(Enum):
@@ -149,7 +149,9 @@ class Program:
     options: Options
     graph: Graph
     level: Level = field(default=Level.GRAPH, kw_only=True)
-    aim: float = AIM  # share of the error allowed that the encoding predicts at most
+    target_share: float = (
+        TARGET_SHARE  # share of the error allowed that the encoding predicts at most
+    )
     misses: int = 0  # how often the samples said that this was not enough
     dropped_clips: DroppedClips = field(default=DroppedClips(), kw_only=True)
     visibility: Visibility = field(init=False)
@@ -230,7 +232,7 @@ def _encoding(program: Program) -> EncodeFixedPoint:
         ring_bits=options.ring_bits,
         frac_bits=options.frac_bits,
         max_error=options.max_error,
-        aim=program.aim,
+        target_share=program.target_share,
         spare=program.misses,
         target=program.target,
         trusts_ranges=options.trusts_ranges,
@@ -359,8 +361,8 @@ def _encode_finer(program: Program, found: Measured, allowed: float) -> None:
     """
     program.misses += 1
     predicted = ON_TARGET * found.program.predicted_error / allowed
-    cut = min(LARGEST_CUT, AIM * allowed / found.error)
-    program.aim = max(LEAST_AIM, min(program.aim, predicted) * cut)
+    cut = min(LARGEST_CUT, TARGET_SHARE * allowed / found.error)
+    program.target_share = max(LEAST_TARGET_SHARE, min(program.target_share, predicted) * cut)
     if program.misses > MOST_CUTS:
         program.ranges = program.ranges.without_gains()
     program.secret = _encoded(program, _encoding(program))
@@ -376,7 +378,7 @@ def _choose_approximations(program: Program) -> None:
     if not (is_free and ChooseApproximations.applies_to(program.graph)):
         return
     choose = ChooseApproximations(
-        AIM * options.max_error,
+        TARGET_SHARE * options.max_error,
         _verifying(program, options.samples),
         lambda: _encoded(program, replace(encoding, fit_units=COARSE_UNITS)),
         lambda secret: Price.of(secret, program.target),

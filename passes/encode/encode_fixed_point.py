@@ -35,9 +35,13 @@ from veilgraph.targets.target import Target
 from veilgraph.targets.target import target as named_target
 
 MAX_ERROR = 5e-3  # under 0.5% classes agreed, or nearly all did (docs/encoding.md)
-AIM = 0.75  # of the error allowed: measured errors were 0.70 to 1.29 times the predicted ones
+TARGET_SHARE = (
+    0.75  # of the error allowed: measured errors were 0.70 to 1.29 times the predicted ones
+)
 AROUND_FUNCTIONS = -1  # widths beyond one ring for all, where derivatives choose
-AIM_AROUND_FUNCTIONS = 0.5  # of the aim: held-out errors were up to 2.5 times the predicted ones
+TARGET_SHARE_AROUND_FUNCTIONS = (
+    0.5  # of the target: held-out errors were up to 2.5 times the predicted ones
+)
 
 FINE = 1e-4  # error below which bits are not worth their cost, in a ring that the user chose
 SHOWN = 8  # layers that a sentence names
@@ -65,13 +69,13 @@ class EncodeFixedPoint:
 
     Attributes:
         ring_bits: width of every ring, a multiple of 8 up to 64; None chooses a width for each
-            unit, the least bytes with which the predicted error is within the aim, and 64 where
-            ranges are unknown, or what noise does.
+            accumulator, the least bytes with which the predicted error is within the target, and 64
+            where ranges are unknown, or what noise does.
         frac_bits: of every stored value and every weight; None chooses them one by one.
         margin: values may be this many times larger than calibrated.
         max_error: mean error of the outputs, relative to their mean size, that is allowed; None
             allows MAX_ERROR where rings are chosen, and aims at FINE where one is given.
-        aim: share of `max_error` that the prediction must stay within.
+        target_share: share of `max_error` that the prediction must stay within.
         spare: widths of 8 bits that values get in addition whose noise nothing predicts.
         target: whose protocols are paid for.
         trusts_ranges: functions hold on ranges with their margin, and no further.
@@ -85,7 +89,7 @@ class EncodeFixedPoint:
     frac_bits: int | None = None
     margin: float = 2.0
     max_error: float | None = None
-    aim: float = AIM
+    target_share: float = TARGET_SHARE
     spare: int = 0
     target: Target = field(default_factory=named_target)
     trusts_ranges: bool = False
@@ -108,7 +112,9 @@ class EncodeFixedPoint:
         if not self.narrows(graph, ranges):
             return self._encoded(graph, visibility, ranges)
         narrow = replace(
-            self, around_functions=AROUND_FUNCTIONS, aim=AIM_AROUND_FUNCTIONS * self.aim
+            self,
+            around_functions=AROUND_FUNCTIONS,
+            target_share=TARGET_SHARE_AROUND_FUNCTIONS * self.target_share,
         )
         try:
             program = narrow._encoded(graph, visibility, ranges)
@@ -134,7 +140,7 @@ class EncodeFixedPoint:
     def _encoded(self, graph: Graph, visibility: Visibility, ranges: Ranges) -> SecretProgram:
         statistics = ranges.of(graph)
         scales = self._choose(graph, statistics)
-        reach = value_ranges(graph, statistics, scales, self.margin)
+        intervals = value_ranges(graph, statistics, scales, self.margin)
         arguments = list(_arguments(graph, visibility, statistics, scales))
         program = SecretProgram.create(
             graph.module.context,
@@ -143,11 +149,11 @@ class EncodeFixedPoint:
             margin=self.margin,
             predicted_error=scales.error,
         )
-        guarded = {} if self.trusts_ranges else reach
+        guarded = {} if self.trusts_ranges else intervals
         fit = self.target.suite.fit
         encoder = Encoder(graph, program, statistics, scales, guarded, fit, self.fit_units)
         program.finish(encoder.encode())
-        trusting = self._trusting(graph, statistics, scales, reach)
+        trusting = self._trusting(graph, statistics, scales, intervals)
         sentence = self._sentence(ranges, scales, _domains(graph, trusting))
         return replace(program, encoding=sentence, trusting=trusting)
 
@@ -155,28 +161,28 @@ class EncodeFixedPoint:
         """What a program in these rings trusts; its functions are not fitted for that."""
         statistics = ranges.of(graph)
         scales = self._choose(graph, statistics)
-        reach = value_ranges(graph, statistics, scales, self.margin)
-        return self._trusting(graph, statistics, scales, reach)
+        intervals = value_ranges(graph, statistics, scales, self.margin)
+        return self._trusting(graph, statistics, scales, intervals)
 
     def _trusting(
         self,
         graph: Graph,
         statistics: Mapping[ir.Value, Statistics],
         scales: Scales,
-        reach: Mapping[ir.Value, ValueRange],
+        intervals: Mapping[ir.Value, ValueRange],
     ) -> tuple[str, ...]:
         """The real functions that do not hold wherever their operand can be, by name."""
         if self.trusts_ranges:
-            return tuple(_leaving(graph, statistics, reach, self.margin))
+            return tuple(_leaving(graph, statistics, intervals, self.margin))
         fit = self.target.suite.fit
-        return tuple(_beyond_segments(graph, statistics, scales, reach, self.margin, fit))
+        return tuple(_beyond_segments(graph, statistics, scales, intervals, self.margin, fit))
 
     @property
     def goal(self) -> float:
         """The error that rings and scales are chosen for."""
         if self.max_error is not None:
-            return self.aim * self.max_error
-        return FINE if self.ring_bits else self.aim * MAX_ERROR
+            return self.target_share * self.max_error
+        return FINE if self.ring_bits else self.target_share * MAX_ERROR
 
     def _check_options(self) -> None:
         ring, frac = self.ring_bits, self.frac_bits
@@ -274,14 +280,14 @@ def _is_known(graph: Graph, statistics: Mapping[ir.Value, Statistics]) -> bool:
 def _leaving(
     graph: Graph,
     statistics: Mapping[ir.Value, Statistics],
-    reach: Mapping[ir.Value, ValueRange],
+    intervals: Mapping[ir.Value, ValueRange],
     margin: float,
 ) -> Iterator[str]:
     """The real functions whose operand can leave its range."""
     for op in graph.operations:
         if facts_of(op).is_real_function:
             (x,) = op.operation.operands
-            if x in statistics and reach[x].may_leave(statistics[x].range, margin):
+            if x in statistics and intervals[x].may_leave(statistics[x].range, margin):
                 yield name_of(op)
 
 
@@ -289,7 +295,7 @@ def _beyond_segments(
     graph: Graph,
     statistics: Mapping[ir.Value, Statistics],
     scales: Scales,
-    reach: Mapping[ir.Value, ValueRange],
+    intervals: Mapping[ir.Value, ValueRange],
     margin: float,
     fit: Fitter,
 ) -> Iterator[str]:
@@ -301,7 +307,9 @@ def _beyond_segments(
         if x in statistics:
             known, bits = statistics[x].range, (scales.stored[x], scales.stored[y])
             ring_bits, logarithm = scales.rings.stored(x), isinstance(op, LogSoftmax)
-            if SoftmaxCall(logarithm, known, reach[x], *bits, ring_bits, margin, fit).is_trusting:
+            if SoftmaxCall(
+                logarithm, known, intervals[x], *bits, ring_bits, margin, fit
+            ).is_trusting:
                 yield name_of(op)
 
 

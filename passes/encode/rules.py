@@ -31,13 +31,15 @@ from veilgraph.targets.functions.function_block import Fitter
 class Encoder:
     """Writes a graph's operations into a program whose arguments are there.
 
-    Each value is at home in the ring that it is stored in. An operation computes in its unit's, or
-    where it is stored; operands change their ring on the way in, once for all that need it.
+    Each value is at home in the ring that it is stored in. An operation computes in its
+    accumulator's, or where it is stored; operands change their ring on the way in, once for all
+    that need it.
 
     Args:
         statistics: of the graph's values of which anything is known.
         scales: ring and fraction bits of every value.
-        reach: where values can be that leave their range; of none where all are trusted to stay.
+        intervals: where values can be that leave their range; of none where all are trusted to
+            stay.
         fit: finds forms of real functions, in the suite's building blocks.
         fit_units: what these may be off by, in units of their result's last place.
     """
@@ -48,11 +50,11 @@ class Encoder:
         program: SecretProgram,
         statistics: Mapping[ir.Value, Statistics],
         scales: Scales,
-        reach: Mapping[ir.Value, ValueRange],
+        intervals: Mapping[ir.Value, ValueRange],
         fit: Fitter,
         fit_units: float,
     ) -> None:
-        self._graph, self._program, self._value_ranges = graph, program, reach
+        self._graph, self._program, self._value_ranges = graph, program, intervals
         self._fit, self._fit_units = fit, fit_units
         self._statistics, self._rings = statistics, scales.rings
         self._stored, self._most = scales.stored, scales.wide
@@ -264,9 +266,9 @@ class Encoder:
         known = self._range(source, Encoding(ring_bits, _frac_bits(x)))
         declared = self._range(result, Encoding(ring_bits, bits))
         logarithm, margin = isinstance(op, ops.LogSoftmax), self._program.margin
-        reach = self._value_range_of(source, known)
+        interval = self._value_range_of(source, known)
         encodings = _frac_bits(x), bits, ring_bits
-        call = SoftmaxCall(logarithm, known, reach, *encodings, margin, self._fit)
+        call = SoftmaxCall(logarithm, known, interval, *encodings, margin, self._fit)
         axis: Any = attributes(op)["axis"]
         order = list(range(len(shape_of(source))))
         order[axis], order[-1] = order[-1], order[axis]

@@ -163,11 +163,11 @@ def _of(numbers: ArrayLike) -> Ends:
 Rule = Callable[[_ValueRangeAnalysis, ir.OpView], Ends]
 
 
-def _constant(reach: _ValueRangeAnalysis, op: ir.OpView) -> Ends:
+def _constant(analysis: _ValueRangeAnalysis, op: ir.OpView) -> Ends:
     return _of(attributes(op)["value"])
 
 
-def _bounds(reach: _ValueRangeAnalysis, op: ir.OpView) -> Ends:
+def _bounds(analysis: _ValueRangeAnalysis, op: ir.OpView) -> Ends:
     """Whatever the operands are."""
     bounds = ops.facts_of(op).bounds
     assert bounds is not None
@@ -184,103 +184,103 @@ def _spanned(operands: Sequence[Ends]) -> Ends:
     return min(lows), max(highs)
 
 
-def _same(reach: _ValueRangeAnalysis, op: ir.OpView) -> Ends:
+def _same(analysis: _ValueRangeAnalysis, op: ir.OpView) -> Ends:
     """Maxima, and what moves numbers."""
-    return _spanned(reach.operands(op))
+    return _spanned(analysis.operands(op))
 
 
-def _sum(reach: _ValueRangeAnalysis, op: ir.OpView) -> Ends:
-    return _added(reach.operands(op))
+def _sum(analysis: _ValueRangeAnalysis, op: ir.OpView) -> Ends:
+    return _added(analysis.operands(op))
 
 
-def _negative(reach: _ValueRangeAnalysis, op: ir.OpView) -> Ends:
-    ((low, high),) = reach.operands(op)
+def _negative(analysis: _ValueRangeAnalysis, op: ir.OpView) -> Ends:
+    ((low, high),) = analysis.operands(op)
     return -high, -low
 
 
-def _difference(reach: _ValueRangeAnalysis, op: ir.OpView) -> Ends:
-    (low, high), (other_low, other_high) = reach.operands(op)
+def _difference(analysis: _ValueRangeAnalysis, op: ir.OpView) -> Ends:
+    (low, high), (other_low, other_high) = analysis.operands(op)
     return low - other_high, high - other_low
 
 
-def _positive(reach: _ValueRangeAnalysis, op: ir.OpView) -> Ends:
-    ((low, high),) = reach.operands(op)
+def _positive(analysis: _ValueRangeAnalysis, op: ir.OpView) -> Ends:
+    ((low, high),) = analysis.operands(op)
     return max(low, 0.0), max(high, 0.0)
 
 
-def _padded(reach: _ValueRangeAnalysis, op: ir.OpView) -> Ends:
-    return _spanned([*reach.operands(op), (0.0, 0.0)])
+def _padded(analysis: _ValueRangeAnalysis, op: ir.OpView) -> Ends:
+    return _spanned([*analysis.operands(op), (0.0, 0.0)])
 
 
-def _integer(reach: _ValueRangeAnalysis, op: ir.OpView) -> Ends:
-    ((low, high),) = reach.operands(op)
+def _integer(analysis: _ValueRangeAnalysis, op: ir.OpView) -> Ends:
+    ((low, high),) = analysis.operands(op)
     return low - 1, high + 1
 
 
-def _total(reach: _ValueRangeAnalysis, op: ir.OpView) -> Ends:
+def _total(analysis: _ValueRangeAnalysis, op: ir.OpView) -> Ends:
     """Sums over axes."""
-    ((low, high),) = reach.operands(op)
+    ((low, high),) = analysis.operands(op)
     terms = element_count(shape_of(op.operation.operands[0])) // max(
         1, element_count(shape_of(op.operation.results[0]))
     )
     return terms * low, terms * high
 
 
-def _windows(reach: _ValueRangeAnalysis, op: ir.OpView) -> Ends:
+def _windows(analysis: _ValueRangeAnalysis, op: ir.OpView) -> Ends:
     """Sums over windows, padded with zeros."""
-    low, high = _padded(reach, op)
+    low, high = _padded(analysis, op)
     named: dict[str, Any] = attributes(op)
     terms = prod(named["kernel"])
     return terms * low, terms * high
 
 
-def _corners(reach: _ValueRangeAnalysis, op: ir.OpView) -> list[float]:
+def _corners(analysis: _ValueRangeAnalysis, op: ir.OpView) -> list[float]:
     """Products of the ends of two factors."""
-    first, second, *_ = reach.operands(op)
+    first, second, *_ = analysis.operands(op)
     return [a * b for a in first for b in second]
 
 
-def _mul(reach: _ValueRangeAnalysis, op: ir.OpView) -> Ends:
+def _mul(analysis: _ValueRangeAnalysis, op: ir.OpView) -> Ends:
     x, y = op.operation.operands
-    corners = _corners(reach, op)
+    corners = _corners(analysis, op)
     if x != y:
         return min(corners), max(corners)
-    ((low, _), _) = reach.operands(op)
+    ((low, _), _) = analysis.operands(op)
     return (max(0.0, min(corners)) if low > 0 else 0.0), max(corners)
 
 
-def _matmul(reach: _ValueRangeAnalysis, op: ir.OpView) -> Ends:
-    corners, terms = _corners(reach, op), shape_of(op.operation.operands[0])[-1]
+def _matmul(analysis: _ValueRangeAnalysis, op: ir.OpView) -> Ends:
+    corners, terms = _corners(analysis, op), shape_of(op.operation.operands[0])[-1]
     return terms * min(corners), terms * max(corners)
 
 
-def _conv(reach: _ValueRangeAnalysis, op: ir.OpView) -> Ends:
-    corners = [*_corners(reach, op), 0.0]  # in the padding
+def _conv(analysis: _ValueRangeAnalysis, op: ir.OpView) -> Ends:
+    corners = [*_corners(analysis, op), 0.0]  # in the padding
     terms = prod(shape_of(op.operation.operands[1])[1:])
-    return _added([(terms * min(corners), terms * max(corners)), *reach.operands(op)[2:]])
+    return _added([(terms * min(corners), terms * max(corners)), *analysis.operands(op)[2:]])
 
 
 def _hollow(least: float) -> Rule:
     """Of x times a share that grows with x: its least value, rounded down, is below zero."""
-    return lambda reach, op: (least, max(reach.operands(op)[0][1], 0.0))
+    return lambda analysis, op: (least, max(analysis.operands(op)[0][1], 0.0))
 
 
-def _softplus(reach: _ValueRangeAnalysis, op: ir.OpView) -> Ends:
-    ((_, high),) = reach.operands(op)
+def _softplus(analysis: _ValueRangeAnalysis, op: ir.OpView) -> Ends:
+    ((_, high),) = analysis.operands(op)
     return 0.0, max(high, 0.0) + math.log(2)
 
 
-def _exp(reach: _ValueRangeAnalysis, op: ir.OpView) -> Ends:
+def _exp(analysis: _ValueRangeAnalysis, op: ir.OpView) -> Ends:
     """It holds wherever its operand can be, or takes its domain's end."""
-    ((_, high),), (_, most) = reach.operands(op), reach.domain(op)
+    ((_, high),), (_, most) = analysis.operands(op), analysis.domain(op)
     return 0.0, math.exp(min(high, most, LARGEST_POWER))
 
 
 def _singular(function: Callable[[float], float]) -> Rule:
     """Monotone on either side of zero; an operand below the domain counts as the domain's end."""
 
-    def ends(reach: _ValueRangeAnalysis, op: ir.OpView) -> Ends:
-        ((low, high),), (least, most) = reach.operands(op), reach.domain(op)
+    def ends(analysis: _ValueRangeAnalysis, op: ir.OpView) -> Ends:
+        ((low, high),), (least, most) = analysis.operands(op), analysis.domain(op)
         if not math.isfinite(most) or least <= 0 <= most:
             return EVERYWHERE
         domain = (least, max(high, most)) if least > 0 else (min(low, least), most)
@@ -289,9 +289,9 @@ def _singular(function: Callable[[float], float]) -> Rule:
     return ends
 
 
-def _logarithms(reach: _ValueRangeAnalysis, op: ir.OpView) -> Ends:
+def _logarithms(analysis: _ValueRangeAnalysis, op: ir.OpView) -> Ends:
     """Of shares in rows of n."""
-    ((low, high),) = reach.operands(op)
+    ((low, high),) = analysis.operands(op)
     named: dict[str, Any] = attributes(op)
     terms = shape_of(op.operation.operands[0])[named["axis"]]
     return low - high - math.log(terms), 0.0

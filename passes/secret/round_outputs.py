@@ -21,10 +21,12 @@ from veilgraph.ir.secret.ops import Stated
 from veilgraph.ir.secret.program import SecretProgram
 from veilgraph.ir.secret.types import Encoding, RangeSource, RealRange, Secrecy, Tensor
 
-SHARE = 1 / 4  # of the error allowed, in the mean: with what an aim of 0.75 leads to, 1.29 times
+SHARE = (
+    1 / 4
+)  # of the error allowed, in the mean: with what a target share of 0.75 leads to, 1.29 times
 # as much at worst, it adds up to what is allowed, (0.75 * 1.29)^2 + SHARE^2 = 1
 MEAN_ERROR = 1 / 3  # of rounding at random, in units of the last place
-UNKNOWN_BITS = 16  # where nothing is known of an output's size: as for all values (scale_drafts.py)
+UNKNOWN_BITS = 16  # where nothing is known of an output's size: as for all values (constraints.py)
 
 
 def enough_bits(size: float, allowed: float) -> int:

@@ -55,7 +55,7 @@ def residual() -> Graph:
 
 @dataclass(frozen=True)
 class Given(EncodeFixedPoint):
-    """Every unit in the ring given for it, in program order."""
+    """Every accumulator in the ring given for it, in program order."""
 
     rings: tuple[int, ...] = ()
 

@@ -44,7 +44,7 @@ class FunctionCall:
         known: where the operand lies.
         in_bits, out_bits: fraction bits of operand and result.
         margin: how many times larger than calibrated values may be.
-        reach: where the operand can be, whatever its range says.
+        interval: where the operand can be, whatever its range says.
         fit: finds a form, in the suite's building blocks.
         fit_units: what it may be off by, in units of the result's last place; that of functions
             with a singularity is within FIT_UNITS.
@@ -52,7 +52,7 @@ class FunctionCall:
 
     name: str
     known: RealRange
-    reach: ValueRange
+    interval: ValueRange
     in_bits: int
     out_bits: int
     ring_bits: int
@@ -136,7 +136,7 @@ class FunctionCall:
     def _ends(self) -> Ends:
         """Where it can be."""
         low, high = self._usual
-        return min(low, self.reach.low), max(high, self.reach.high)
+        return min(low, self.interval.low), max(high, self.interval.high)
 
     def _near_singularity(self, x: ir.Value, declared: RealRange) -> ir.Value | None:
         """On numbers of one sign, brought near 1 where no form does alone.
@@ -150,8 +150,8 @@ class FunctionCall:
         """
         known = self.known
         if known.high < 0 and self.name == "reciprocal":
-            reach = replace(self.reach, low=-self.reach.high, high=-self.reach.low)
-            mirrored = replace(self, known=_mirrored(known), reach=reach)
+            interval = replace(self.interval, low=-self.interval.high, high=-self.interval.low)
+            mirrored = replace(self, known=_mirrored(known), interval=interval)
             y = mirrored._near_singularity(
                 step(secret_ops.Neg, [x], mirrored.known), _mirrored(declared)
             )
@@ -166,11 +166,11 @@ class FunctionCall:
                 x = step(secret_ops.Truncate, [x], known, bits=more)
                 return replace(self, in_bits=self.in_bits - more)._near_singularity(x, declared)
             headroom = MOST_OF_HEADROOM * math.ldexp(1.0, self.ring_bits - 2 - self.in_bits)
-            highest = max(high, min(self.reach.high, headroom))
-            if self.reach.low < (low + known.low) / 2:
+            highest = max(high, min(self.interval.high, headroom))
+            if self.interval.low < (low + known.low) / 2:
                 low = math.ldexp(math.ceil(math.ldexp(low, self.in_bits)), -self.in_bits)
                 high, highest = max(low, high), max(low, highest)
-                lowest = min(-self.margin * known.high, max(self.reach.low, high - headroom))
+                lowest = min(-self.margin * known.high, max(self.interval.low, high - headroom))
         return self._on_domain(x, (low, high), (lowest, highest), declared)
 
     def _on_domain(
@@ -184,7 +184,7 @@ class FunctionCall:
         (low, high), (lowest, highest) = domain, ends
         bits = self.in_bits, self.out_bits, self.ring_bits
         headroom = MOST_OF_HEADROOM * math.ldexp(1.0, self.ring_bits - 2 - self.in_bits)
-        call = replace(self, reach=ValueRange(lowest, highest, headroom))
+        call = replace(self, interval=ValueRange(lowest, highest, headroom))
         for most in (highest, high) if high - lowest <= headroom else (highest,):
             clip = low if lowest < low else -math.inf, most if most < highest else math.inf
             if (fitted := call._fit_between(clip)) is not None:
@@ -287,7 +287,7 @@ class FunctionCall:
         """
         if self.known.source is RangeSource.ASSUMED:
             return self.known
-        headroom = self.reach.headroom * MOST_OF_HEADROOM
+        headroom = self.interval.headroom * MOST_OF_HEADROOM
         usual = [end + shift for end in self.known.widened(self.margin)]
         least = min(usual[0], max(self._ends[0] + shift, -headroom))
         most = max(usual[1], min(self._ends[1] + shift, headroom))

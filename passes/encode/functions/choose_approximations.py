@@ -60,13 +60,13 @@ class ChooseApproximations:
     They may trust no function's operand to stay in its range that was not trusted before.
 
     Attributes:
-        aim: error of the outputs on the samples, relative to their size, that is taken.
+        allowed_error: error of the outputs on the samples, relative to their size, that is taken.
         verify: measures it.
         encode: the program with COARSE_UNITS; may raise AccuracyError.
         price: what a program costs.
     """
 
-    aim: float
+    allowed_error: float
     verify: VerifyAccuracy
     encode: Callable[[], SecretProgram]
     price: Callable[[SecretProgram], Price]
@@ -88,6 +88,6 @@ class ChooseApproximations:
         if not set(coarse.trusting) <= set(program.trusting):
             return program
         measured = self.verify.measure(coarse)
-        if measured.error > self.aim or self.price(coarse) >= self.price(program):
+        if measured.error > self.allowed_error or self.price(coarse) >= self.price(program):
             return program
-        return self.verify.told(measured, self.aim)
+        return self.verify.told(measured, self.allowed_error)

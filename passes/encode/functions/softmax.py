@@ -70,13 +70,13 @@ class SoftmaxCall:
         in_bits, out_bits: fraction bits of operand and result.
         ring_bits: of both.
         margin: how many times larger than calibrated values may be.
-        reach: where the operand can be, whatever its range says.
+        interval: where the operand can be, whatever its range says.
         fit: finds forms, in the suite's building blocks.
     """
 
     logarithm: bool
     known: RealRange
-    reach: ValueRange
+    interval: ValueRange
     in_bits: int
     out_bits: int
     ring_bits: int
@@ -108,12 +108,12 @@ class SoftmaxCall:
     def _ends(self) -> Ends:
         """Where the operand can be; of a product no more than waits for its truncation."""
         low, high = self._usual
-        least, most = min(low, self.reach.low), max(high, self.reach.high)
-        if self.reach.is_linear:
+        least, most = min(low, self.interval.low), max(high, self.interval.high)
+        if self.interval.is_linear:
             return least, most
         more = max(
             0.0,
-            min(RANGE_HEADROOM * (high - low), MOST_OF_HEADROOM * self.reach.headroom)
+            min(RANGE_HEADROOM * (high - low), MOST_OF_HEADROOM * self.interval.headroom)
             - (high - low),
         )
         below = min(low - least, max(more / 2, more - (most - high)))
@@ -124,7 +124,7 @@ class SoftmaxCall:
         """Whether the operand can be elsewhere still."""
         if self.known.source is RangeSource.ASSUMED:
             return False
-        return self._ends[0] > self.reach.low or self._ends[1] < self.reach.high
+        return self._ends[0] > self.interval.low or self._ends[1] < self.interval.high
 
     def _below_maximum(self, x: ir.Value, declared: RealRange) -> ir.Value:
         """By the maximum, of which numbers far below it are nothing."""
@@ -260,8 +260,8 @@ class _Rows:
         most = 1.25 * 2.0**self.wide_bits
         weights = np.exp(np.minimum(self.ends[:, None] - self.starts[1:], math.log(most)))
         matrix = public(np.rint(np.ldexp(weights, bits)), bits, MAX_RING_BITS)
-        reach = between((0.0, self.terms * most))
-        total = step(secret_ops.Matmul, [coarse, matrix], reach)
+        known = between((0.0, self.terms * most))
+        total = step(secret_ops.Matmul, [coarse, matrix], known)
         whole = Tensor.of(total).encoding.frac_bits
         one = public(1 << whole, whole, MAX_RING_BITS)
         difference = step(secret_ops.Sub, [total, one], between((-1.0, self.terms * most)))

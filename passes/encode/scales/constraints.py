@@ -102,8 +102,8 @@ class ScaleConstraint:
         most: bits that are enough, if that is known.
         least: bits that are needed, whatever the samples say, where there is headroom.
         of_function: whether a real function takes or makes it: its Fourier series needs a wide
-        ring. So
-            does what an integer part is taken of: no derivative says what noise does there.
+            ring. So does what an integer part is taken of: no derivative says what noise does
+            there.
     """
 
     whole_bits: int | None = None

@@ -7,7 +7,7 @@ For products of activations x (stored with s bits) and weights w, whose sum has 
         4^s = sqrt((a / 6) / (b 4^-S / 12)), and no more than the goal needs
     S - s bits for w
 
-with a and b from derivatives (ranges.py), and what bears on s gathered in scale_drafts.py. The
+with a and b from derivatives (noise_gains.py), and what bears on s gathered in constraints.py. The
 scales of weights and constants follow from those of what they meet (weight_scales.py).
 """
 

@@ -11,11 +11,11 @@ bytes it costs:
 
 Then widths that the goal doesn't need are given back. Where many accumulators make little
 difference each, one ring for all, with what isn't needed given back, may cost less: the cheaper of
-the two is taken. Units whose noise nothing predicts (a softmax's powers) are in that one ring at
-the least, integers in rings that hold them, and those around a real function no more than a width
-below that one ring: derivatives say less of what noise does there. Where there are integer parts or
-truth values they are in the widest. Windows of 18 to 20 bits snap to 17 where the goal allows: 16
-bits are compared in four digits of four, and each bit more doubles a digit's dealt bits.
+the two is taken. Accumulators whose noise nothing predicts (a softmax's powers) are in that one
+ring at the least, integers in rings that hold them, and those around a real function no more than a
+width below that one ring: derivatives say less of what noise does there. Where there are integer
+parts or truth values they are in the widest. Windows of 18 to 20 bits snap to 17 where the goal
+allows: 16 bits are compared in four digits of four, and each bit more doubles a digit's dealt bits.
 """
 
 from __future__ import annotations

@@ -12,7 +12,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 
-RUNG_BITS = 8
+WIDTH_STEP_BITS = 8
 WIDEST_BITS = 64
 MAX_ERROR = 5e-3  # what `compile` allows where nothing is said
 FINEST = 1e-3  # worst error of layers, for which a ring that is given is filled with bits
@@ -46,12 +46,12 @@ def suggestion(
     ring, frac = options.get("ring", "auto"), options.get("frac_bits")
     if isinstance(frac, int):
         # A product has twice as many, and more than half of a ring is never fraction.
-        if _rung(2 * (frac + bits) + RUNG_BITS) > WIDEST_BITS:
+        if _candidate_width(2 * (frac + bits) + WIDTH_STEP_BITS) > WIDEST_BITS:
             return ELSEWHERE
         ringed = " --ring auto" if isinstance(ring, int) else ""
         return f"{bits} more bits should do: compile with --frac-bits {frac + bits}{ringed}."
     if isinstance(ring, int) and tolerance >= FINEST:
-        wider = _rung(ring_bits + bits)
+        wider = _candidate_width(ring_bits + bits)
         if wider > WIDEST_BITS:
             return ELSEWHERE
         return f"{bits} more bits should do: compile with --ring {wider}."
@@ -64,8 +64,8 @@ def suggestion(
     return f"Probably {ringed}--max-error {smaller} would do: compile with it, and check again."
 
 
-def _rung(bits: int) -> int:
-    return -(-bits // RUNG_BITS) * RUNG_BITS
+def _candidate_width(bits: int) -> int:
+    return -(-bits // WIDTH_STEP_BITS) * WIDTH_STEP_BITS
 
 
 def _rounded_down(x: float) -> str:

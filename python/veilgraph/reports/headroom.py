@@ -1,4 +1,4 @@
-"""How much room a layer's values leave below what its ring and its readers hold."""
+"""How much headroom a layer's values have below what its ring and its readers hold."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ from veilgraph.reports.layer_graph import LayerGraph
 
 @dataclass(frozen=True)
 class Bounds:
-    """The powers of two that a layer's values must stay below, and that they reach."""
+    """The powers of two that a layer's values must stay below, and the largest that they have."""
 
     limit: float
-    reach: float
+    largest: float
 
     @property
     def headroom_bits(self) -> float:
         """How often the largest value could double and still be right."""
-        return self.limit - self.reach
+        return self.limit - self.largest
 
 
 def bounds(price: LayerPrice, graph: LayerGraph) -> Bounds | None:

@@ -32,7 +32,7 @@ if TYPE_CHECKING:  # a party's host has no MLIR, which checking needs
     from veilgraph.checks.layer_errors import Check, LayerError
 
 POLICY = "default-src 'none'; style-src 'unsafe-inline'"
-ROOM_BITS = 1.0  # of headroom: what the usual margin of two leaves
+NEAR_BITS = 1.0  # of headroom: what the usual margin of two leaves
 CHART_BITS = 28  # powers of two that a chart of magnitudes shows
 CHART = (140, 26)  # its size in pixels
 
@@ -188,8 +188,8 @@ def _rows(plan: Plan, predicted: Prediction, found: Check | None) -> list[Row]:
         if error is not None:
             magnitudes = error.magnitudes.result(price.name) or magnitudes
             if found_bounds is not None and math.isfinite(error.headroom_bits):
-                reach = found_bounds.limit - error.headroom_bits
-                found_bounds = replace(found_bounds, reach=reach)
+                largest = found_bounds.limit - error.headroom_bits
+                found_bounds = replace(found_bounds, largest=largest)
         key = f"output {price.name}" if output else price.name
         rows.append(Row(key, price, found_bounds, magnitudes, error))
     return rows
@@ -278,11 +278,11 @@ def _chart(row: Row) -> Node:
     """How large values are, by powers of two, below the limit that is the right edge."""
     if row.bounds is None:
         return ""
-    room = row.bounds.headroom_bits
+    headroom = row.bounds.headroom_bits
     width, height = CHART
     step = width / CHART_BITS
-    kind = "over" if room < 0 else "near" if room < ROOM_BITS else "fine"
-    free = min(max(room, 0), CHART_BITS) * step
+    kind = "over" if headroom < 0 else "near" if headroom < NEAR_BITS else "fine"
+    free = min(max(headroom, 0), CHART_BITS) * step
     drawn = [
         tag("line", x1=0, x2=width, y1=height - 1, y2=height - 1, class_="axis"),
         tag("rect", x=f"{width - free:.1f}", y=0, width=f"{free:.1f}", height=height - 1,
@@ -292,7 +292,7 @@ def _chart(row: Row) -> Node:
     ]  # fmt: skip
     return tag(
         "svg",
-        tag("title", f"{room:.1f} bits of headroom below 2^{row.bounds.limit:.0f}"),
+        tag("title", f"{headroom:.1f} bits of headroom below 2^{row.bounds.limit:.0f}"),
         drawn,
         width=width,
         height=height,

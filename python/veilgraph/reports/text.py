@@ -101,8 +101,8 @@ def planned_bytes(plan: Plan, entry: int = 0) -> dict[str, dict[str, int]]:
 
 
 def layer_values(price: LayerPrice, graph: LayerGraph) -> dict[str, Any]:
-    """One row of `inspect --layers`, and the room that its values leave."""
-    last, room = price.last, bounds(price, graph)
+    """One row of `inspect --layers`, and the headroom of its values."""
+    last, bounded = price.last, bounds(price, graph)
     return {
         "name": price.name,
         "ops": list(price.ops),
@@ -119,7 +119,7 @@ def layer_values(price: LayerPrice, graph: LayerGraph) -> dict[str, Any]:
         "multiply_adds": price.multiply_adds,
         "seconds": price.seconds,
         "share_of_seconds": price.share,
-        "headroom_bits": None if room is None else room.headroom_bits,
+        "headroom_bits": None if bounded is None else bounded.headroom_bits,
     }
 
 

@@ -100,14 +100,14 @@ class Growing:
 
 @dataclass(frozen=True)
 class RandomRings(EncodeFixedPoint):
-    """Every unit in a ring of its own, chosen at random."""
+    """Every accumulator in a ring of its own, chosen at random."""
 
     seed: int = 0
 
     def _trial(self, problem: ScaleProblem, known: bool) -> Trial:
         generator = np.random.default_rng(self.seed)
-        units = problem.readers.accumulators
-        return problem.attempt({u: int(generator.choice([40, 48, 56, 64])) for u in units})
+        accumulators = problem.readers.accumulators
+        return problem.attempt({u: int(generator.choice([40, 48, 56, 64])) for u in accumulators})
 
 
 @pytest.mark.parametrize("seed", range(12))

@@ -70,19 +70,19 @@ def test_the_error_is_held_and_told(max_error: float) -> None:
 
 def test_a_miss_is_encoded_again(monkeypatch: pytest.MonkeyPatch) -> None:
     """Aimed at ten times the error allowed, the first program misses it."""
-    aims = []
+    shares = []
     encode = pipeline.EncodeFixedPoint
 
     def counted(**options: float) -> object:
-        aims.append(options["aim"])
+        shares.append(options["target_share"])
         return encode(**options)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(compilation, "Program", partial(pipeline.Program, aim=10.0))
+    monkeypatch.setattr(compilation, "Program", partial(pipeline.Program, target_share=10.0))
     monkeypatch.setattr(pipeline, "EncodeFixedPoint", counted)
     plan, _ = veilgraph.compile(layers(), calibrate=SAMPLES, max_error=1e-3)
     assert told(plan)[1] <= 1e-3
-    assert len(aims) > 1
-    assert aims == sorted(aims, reverse=True)
+    assert len(shares) > 1
+    assert shares == sorted(shares, reverse=True)
 
 
 def spread(kind: str) -> ModelProto:

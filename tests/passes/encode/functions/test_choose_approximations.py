@@ -145,7 +145,7 @@ def test_integer_parts_keep_their_rings(monkeypatch: pytest.MonkeyPatch) -> None
 
 def test_where_predictions_failed_series_stay_fine(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(ChooseApproximations, "run", None)
-    monkeypatch.setattr(compilation, "Program", partial(pipeline.Program, aim=100.0))
+    monkeypatch.setattr(compilation, "Program", partial(pipeline.Program, target_share=100.0))
     compiled(perceptron("Gelu"), max_error=1e-4)
 
 

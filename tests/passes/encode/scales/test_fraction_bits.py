@@ -92,7 +92,7 @@ def test_a_value_with_louder_noise_gets_more_bits() -> None:
     assert found == [found[0], found[0] + 1, found[0] + 2], "a fourth root"
 
 
-def test_a_sum_is_one_unit_with_room_for_its_largest_member() -> None:
+def test_a_sum_is_one_accumulator_with_room_for_its_largest_member() -> None:
     n = Network(w=eye(), v=eye())
     small = n.make(ops.Matmul, n["x"], n["w"], bound=0.1)
     large = n.make(ops.Matmul, n["z"], n["v"], bound=20.0)

@@ -85,7 +85,7 @@ def test_of_several_readers_the_widest_counts() -> None:
     assert rings["r"] == (56, 56)
 
 
-def test_residuals_and_biases_are_read_in_the_unit_s_ring() -> None:
+def test_residuals_and_biases_are_read_in_the_accumulator_s_ring() -> None:
     made = Built()
     made.make("a", ops.Matmul, "x", "w")
     made.make("sum", ops.Add, "a", "z")
@@ -114,7 +114,7 @@ def test_a_weight_added_to_stored_values_is_in_their_ring() -> None:
     assert rings["x"] == rings["b"] == rings["sum"] == rings["h"] == (40, 40)
 
 
-def test_what_nothing_multiplies_is_a_unit_of_its_own() -> None:
+def test_what_nothing_multiplies_is_an_accumulator_of_its_own() -> None:
     made = Built()
     made.make("larger", ops.Maximum, "x", "z")
     structure, readers = made.done("larger")
@@ -130,7 +130,7 @@ def test_an_output_is_kept_where_it_is_made() -> None:
     assert made.rings("y", a=40)["y"] == (40, 40)
 
 
-def test_units_that_meet_are_neighbours() -> None:
+def test_accumulators_that_meet_are_neighbours() -> None:
     made = chain()
     made.make("r", ops.Relu, "y")
     made.make("e", ops.Matmul, "r", "w")

@@ -97,7 +97,7 @@ def test_what_no_ring_can_do_ends_at_the_widest() -> None:
     assert set(found.accumulators.values()) == {CANDIDATE_WIDTHS[-1]}
 
 
-def test_noise_that_nothing_predicts_keeps_its_units_wide() -> None:
+def test_noise_that_nothing_predicts_keeps_its_accumulators_wide() -> None:
     given = problem(1e-3)
     communication = CommunicationCost(given, Tracer(target()))
     alone = WidthSearch(given, communication, 1e-6).run()
@@ -110,7 +110,7 @@ def test_noise_that_nothing_predicts_keeps_its_units_wide() -> None:
         assert min(found.accumulators[accumulator] for accumulator in accumulators) >= ring_bits
 
 
-def test_units_around_functions_are_no_more_than_a_rung_below_one_ring_for_all() -> None:
+def test_accumulators_around_functions_are_no_more_than_a_width_below_one_ring_for_all() -> None:
     given = problem(3e-3)
     communication = CommunicationCost(given, Tracer(target()))
     one_ring = given.narrowest_ring(9e-6)
@@ -156,7 +156,7 @@ class Priced(CommunicationCost):
         return sum(a * b for a, b in zip(raised, self.prices, strict=True))
 
 
-def test_a_unit_is_raised_by_two_widths_where_one_does_nothing() -> None:
+def test_an_accumulator_is_raised_by_two_widths_where_one_does_nothing() -> None:
     """Two widths of the first accumulator cost 10 bits, one of the next two 8 each; either is
     enough.
     """

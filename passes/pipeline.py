@@ -101,7 +101,7 @@ class Options:
         goal: by what protocols are chosen.
         is_prepared: the offline phase is prepared ahead, and no part of a protocol's price.
         most_store: bytes that an inference prepared ahead may take in a party's store.
-        roles: whether parties take turns in the roles of protocols.
+        roles: whether parties rotate through the roles of protocols.
         states: of each input that is a state, the output that it is in the next run.
         state_ranges: where states lie.
         keep_clips: clips of quantised tensors stay, though no sample reaches them.

@@ -55,7 +55,7 @@ class Choices:
 
     Attributes:
         of: by the value that an op makes; of others the target's, or the suite's first.
-        rotates: whether parties take turns in the roles of protocols.
+        rotates: whether parties rotate through the roles of protocols.
     """
 
     of: Mapping[ir.Value, Chosen] = field(default_factory=dict)

@@ -55,7 +55,7 @@ from veilgraph.targets.suite import (
     minus,
     plus,
 )
-from veilgraph.targets.suites.rep3_turns import rounded_in_thirds, turn_of
+from veilgraph.targets.suites.rep3_rotation import rotation_of, rounded_rotating_roles
 from veilgraph.targets.variants import Rounding
 
 BIT = planes(1)
@@ -172,8 +172,8 @@ def reveal_truncated(p: Parties, op: Operation, receiver: Member, z: Sharing) ->
     draw of these two, and knows nothing of tau.
     """
     f, K = int(op["bits"]), op.ring_bits
-    turn = turn_of(p, receiver, 1)
-    q, x = p.rotated(turn), parted(p, z).rotated(turn)
+    rotation = rotation_of(p, receiver, 1)
+    q, x = p.rotated(rotation), parted(p, z).rotated(rotation)
     assert x.type.bits - f == K, f"{x.type.bits} bits less {f} are not {K}"
     r = q.draw((2,), x.shape, x.type)
     c = opened(q, x, r)
@@ -187,9 +187,9 @@ def reveal_truncated(p: Parties, op: Operation, receiver: Member, z: Sharing) ->
 
 def with_replica(p: Parties, x: Sharing) -> Sharing:
     """What has parts at two parties, with a replica as `paired` gives it."""
-    turn = next((j for j in p if x[j].constant_value() == 0), 2) - 2
-    q, y = p.rotated(turn), x.rotated(turn)
-    return replace(y, replica=pair_reshared(q, (y[0], y[1]))).rotated(-turn)
+    rotation = next((j for j in p if x[j].constant_value() == 0), 2) - 2
+    q, y = p.rotated(rotation), x.rotated(rotation)
+    return replace(y, replica=pair_reshared(q, (y[0], y[1]))).rotated(-rotation)
 
 
 REP3 = Suite(
@@ -414,12 +414,12 @@ def truncate(p: Parties, op: Operation, z: Sharing) -> Sharing:
         def overflowing(q: Parties, part: Sharing) -> Sharing:
             return truncated_chunk(q, reduced(part, K + f), f, K)
 
-        return rounded_in_thirds(p, op, overflowing, parted(p, z), safe=1)
+        return rounded_rotating_roles(p, op, overflowing, parted(p, z), safe=1)
 
     def body(q: Parties, part: Sharing) -> Sharing:
         return paired(q, shifted(preparing(q), pair(q, reduced(part, K + f)), f))
 
-    return rounded_in_thirds(p, op, body, parted(p, z), safe=2)
+    return rounded_rotating_roles(p, op, body, parted(p, z), safe=2)
 
 
 REP3.include(LINEAR)

@@ -32,11 +32,11 @@ from veilgraph.targets.blocks.window import (
 )
 from veilgraph.targets.suite import Form, Operation, Parties, Sharing
 from veilgraph.targets.suites.rep3 import REP3, pair, paired, parted, preparing
-from veilgraph.targets.suites.rep3_turns import (
+from veilgraph.targets.suites.rep3_rotation import (
     FEWEST_ROWS,
-    in_thirds,
-    in_thirds_of_rows,
-    rounded_in_thirds,
+    rotating_roles,
+    rotating_roles_by_rows,
+    rounded_rotating_roles,
 )
 from veilgraph.targets.variants import Rounding
 
@@ -65,7 +65,7 @@ def round_off(p: Parties, op: Operation, z: Sharing) -> Sharing:
         parts = pair(q, reduced(part, K + f))
         return paired(q, rounded_off(preparing(q), parts, f, K, compare))
 
-    return in_thirds(p, op, body, z)
+    return rotating_roles(p, op, body, z)
 
 
 # ReLU and maximum
@@ -88,7 +88,7 @@ def truncate_relu(p: Parties, op: Operation, z: Sharing) -> Sharing:
         c, r = opened_window(d, shifted(d, pair(q, reduced(part, width)), f))
         return paired(q, kept_where_positive(d, c, r, 0, K, 0, compare))
 
-    return rounded_in_thirds(p, op, body, parted(p, z), safe=2)
+    return rounded_rotating_roles(p, op, body, parted(p, z), safe=2)
 
 
 @REP3.protocol("relu")
@@ -106,7 +106,7 @@ def relu(p: Parties, op: Operation, x: Sharing) -> Sharing:
         c, r = opened_window(d, pair(q, reduced(part, window)))
         return paired(q, kept_where_positive(d, c, r, 0, op.ring_bits, dropped, compare))
 
-    return in_thirds(p, op, body, p.made.get(x, x))
+    return rotating_roles(p, op, body, p.made.get(x, x))
 
 
 @REP3.protocol("step")
@@ -125,7 +125,7 @@ def step(p: Parties, op: Operation, x: Sharing) -> Sharing:
         sign = non_negative(d, c, r, dropped, compare)
         return paired(q, sign.to_words(d, op.ring_bits))
 
-    return in_thirds(p, op, body, p.made.get(x, x))
+    return rotating_roles(p, op, body, p.made.get(x, x))
 
 
 @REP3.protocol("maximum")
@@ -152,7 +152,7 @@ def max_pool(p: Parties, op: Operation, x: Sharing) -> Sharing:
         pooled = max_pool_with(maximum_of_parts(preparing(q), compare))
         return paired(q, pooled(q, op, images(pair(q, part), x.shape)).parts)
 
-    return in_thirds_of_rows(p, op, body, channels(x))
+    return rotating_roles_by_rows(p, op, body, channels(x))
 
 
 @REP3.protocol("truncate_relu_pool", rounding=Rounding.SAFE_ROLE)
@@ -168,7 +168,7 @@ def truncate_relu_pool(p: Parties, op: Operation, z: Sharing) -> Sharing:
         low = images(pair(q, low_bits(op, part)), z.shape)
         return paired(q, truncated_relu_pool(q, preparing(q), op, low.parts, compare))
 
-    return in_thirds_of_rows(p, op, body, channels(parted(p, z)), safe=2)
+    return rotating_roles_by_rows(p, op, body, channels(parted(p, z)), safe=2)
 
 
 def channels(x: Sharing) -> Sharing:
@@ -203,7 +203,7 @@ def reduce_max(p: Parties, op: Operation, x: Sharing) -> Sharing:
         reduced_rows = reduce_max_with(maximum_of_parts(preparing(q), compare))
         return paired(q, reduced_rows(q, own, Sharing(pair(q, part), Form.ADDITIVE)).parts)
 
-    return in_thirds_of_rows(p, op, body, flat)
+    return rotating_roles_by_rows(p, op, body, flat)
 
 
 def rows_of(x: Sharing, axes: Collection[int], rows: int) -> Sharing:

@@ -24,7 +24,7 @@ from veilgraph.targets.suites.rep3 import (
     share_known,
     truncated_chunk,
 )
-from veilgraph.targets.suites.rep3_turns import in_thirds, in_thirds_of_rows
+from veilgraph.targets.suites.rep3_rotation import rotating_roles, rotating_roles_by_rows
 from veilgraph.targets.variants import Protocol
 
 
@@ -53,7 +53,7 @@ def masked_function(p: Parties, op: Operation, x: Sharing, high: Sharing, low: S
         return truncated_pair(q, first, second, shift, op.ring_bits)
 
     # The line of a slope is a sum of two parties' parts.
-    return in_thirds(p, op, body, replicated(p, x) if series.slope or x in p.made else x)
+    return rotating_roles(p, op, body, replicated(p, x) if series.slope or x in p.made else x)
 
 
 def opened_twice(p: Parties, x: Sharing, r: Value) -> Value:
@@ -110,7 +110,7 @@ def exp_sums(p: Parties, op: Operation, x: Sharing, *tables: Sharing) -> Sharing
         rows = [exponentials.sums(segments, c, own, tables) for own in dealt]
         return pair_of(q, rows)
 
-    return in_thirds_of_rows(p, op, body, replicated(p, x))
+    return rotating_roles_by_rows(p, op, body, replicated(p, x))
 
 
 def masked_exp(p: Parties, op: Operation, x: Sharing, *tables: Sharing) -> Sharing:
@@ -127,7 +127,7 @@ def masked_exp(p: Parties, op: Operation, x: Sharing, *tables: Sharing) -> Shari
         first, second = (exponentials.power(segments, c, own, tables) for own in dealt)
         return truncated_pair(q, first, second, int(op["bits"]), op.ring_bits)
 
-    return in_thirds(p, op, body, replicated(p, x))
+    return rotating_roles(p, op, body, replicated(p, x))
 
 
 def opened_and_dealt(

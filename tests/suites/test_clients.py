@@ -24,7 +24,7 @@ from veilgraph.passes.party.batch_rounds import batch_rounds
 from veilgraph.passes.party.verify_masking import MaskingError, coalitions, verify_masking
 from veilgraph.targets.blocks.linear import additive
 from veilgraph.targets.suite import Form, Member, Operation, Parties, Sharing
-from veilgraph.targets.suites import SUITES, rep3_turns
+from veilgraph.targets.suites import SUITES, rep3_rotation
 
 REP3, OF_2, OF_3, CLEARTEXT = (
     Setting(SUITES[name], computing, clients=1)
@@ -40,7 +40,7 @@ def client(setting: Setting) -> Member:
 
 @pytest.fixture(autouse=True)
 def one_role_a_party(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(rep3_turns, "SMALLEST_CHUNK", 1 << 40)
+    monkeypatch.setattr(rep3_rotation, "SMALLEST_CHUNK", 1 << 40)
 
 
 @dataclass(frozen=True)

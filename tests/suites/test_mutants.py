@@ -41,7 +41,7 @@ from veilgraph.ir.types import Kind, Type, words
 from veilgraph.passes.party.sums import Sums
 from veilgraph.passes.party.verify_masking import MaskingError, coalitions, verify_masking
 from veilgraph.targets.suite import Member, Parties, Sharing
-from veilgraph.targets.suites import rep3_turns
+from veilgraph.targets.suites import rep3_rotation
 
 DRAWS = ("missing", "narrow", "even", "of the setup", "used before")
 SENDS = ("bare", "declared otherwise")
@@ -174,7 +174,7 @@ SLOW = tuple(c for c in (*TOLD, *TINY) if c not in QUICK)
 
 @pytest.fixture(autouse=True)
 def one_role_a_party(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(rep3_turns, "SMALLEST_CHUNK", 1 << 40)
+    monkeypatch.setattr(rep3_rotation, "SMALLEST_CHUNK", 1 << 40)
 
 
 def is_refused(protocol: Protocol, every: Sequence[Sequence[int]]) -> bool:

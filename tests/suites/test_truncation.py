@@ -18,7 +18,7 @@ from veilgraph.passes.party.batch_rounds import batch_rounds
 from veilgraph.passes.party.verify_masking import coalitions, verify_masking
 from veilgraph.targets.blocks.linear import additive
 from veilgraph.targets.suite import Member, Operation
-from veilgraph.targets.suites import rep3_turns
+from veilgraph.targets.suites import rep3_rotation
 
 SIZES = (1, 2, 63, 64, 65, 191, 192, 193, 577)
 
@@ -91,7 +91,7 @@ def test_every_secret_under_every_mask(
 
     Where the result needs no more than the operand's upper bits, every z of the ring is truncated.
     """
-    monkeypatch.setattr(rep3_turns, "SMALLEST_CHUNK", 1 << 40)  # one mask, of one role
+    monkeypatch.setattr(rep3_rotation, "SMALLEST_CHUNK", 1 << 40)  # one mask, of one role
     for f in range(k - 1):
         for K in range(2, 10):
             if f == 0 and k >= K:

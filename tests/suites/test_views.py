@@ -37,7 +37,7 @@ from veilgraph.targets.blocks.borrow import borrow
 from veilgraph.targets.blocks.digits import Split
 from veilgraph.targets.blocks.window import Bit, Compare
 from veilgraph.targets.suite import Form, Member, Operation, Parties, Provider, Sharing
-from veilgraph.targets.suites import rep3, rep3_turns
+from veilgraph.targets.suites import rep3, rep3_rotation
 from veilgraph.targets.variants import Variant
 
 REP3_OF_3, ADDITIVE_OF_2, ADDITIVE_OF_3, ADDITIVE_OF_5 = (s for s in SETTINGS if s.computing > 1)
@@ -248,7 +248,7 @@ SAMPLED = (
 @pytest.fixture(autouse=True)
 def one_role_a_party(monkeypatch: pytest.MonkeyPatch) -> None:
     """Tensors are not cut into thirds whose roles rotate: all runs are of one and the same view."""
-    monkeypatch.setattr(rep3_turns, "SMALLEST_CHUNK", 1 << 40)
+    monkeypatch.setattr(rep3_rotation, "SMALLEST_CHUNK", 1 << 40)
 
 
 @pytest.mark.parametrize("case", TINY, ids=str)

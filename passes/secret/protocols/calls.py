@@ -112,7 +112,7 @@ class Traces:
     """Every choice of each call, each kind of call traced once.
 
     Attributes:
-        rotates: parties take turns in roles.
+        rotates: parties rotate through roles.
         receiver: who is to know as little as can be of how values are rounded.
     """
 
@@ -182,8 +182,8 @@ class Traces:
         if is_sampled:
             sent = sent.scaled(-(-elements // SAMPLE))
         if self.rotates and self.target.suite.rotates:
-            sent = sent.in_turns(len(self.target.parties))
-            # Who has which part of the next op depends on the turn.
+            sent = sent.rotated(len(self.target.parties))
+            # Who has which part of the next op depends on the rotation.
             held = replace(held, ahead=frozenset(), zeros=frozenset())
         return replace(traced, sent=sent, held=held)
 

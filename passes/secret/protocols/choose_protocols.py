@@ -64,7 +64,7 @@ class ChooseProtocols:
         goal: by what protocols are chosen.
         count_offline: whether the offline phase is part of the price; else it is prepared ahead.
         most_store: bytes that an inference prepared ahead may take in a party's store; None: any.
-        roles: whether parties take turns in the roles of protocols.
+        roles: whether parties rotate through the roles of protocols.
         states: of each state, the output that it is in the next run.
     """
 
@@ -84,17 +84,17 @@ class ChooseProtocols:
             UnsupportedError: an op that the suite has no protocol for.
         """
         names = self.target.suite.protocols
-        turns = self._turns()
+        rotations = self._rotations()
         is_free = any(len(self.target.variants(name)) > 1 for name in names)
-        if not self.target.protocols and not is_free and len(turns) == 1:
-            return Choices(rotates=turns[0])
-        graphs = {rotates: self.nodes(program, rotates) for rotates in turns}
+        if not self.target.protocols and not is_free and len(rotations) == 1:
+            return Choices(rotates=rotations[0])
+        graphs = {rotates: self.nodes(program, rotates) for rotates in rotations}
         best = {rotates: self._searched(nodes) for rotates, nodes in graphs.items()}
-        rotates = min(turns, key=lambda turn: self._price(graphs[turn], best[turn]))
+        rotates = min(rotations, key=lambda each: self._price(graphs[each], best[each]))
         return Choices(self._told(graphs[rotates], best[rotates]), rotates)
 
-    def _turns(self) -> list[bool]:
-        """Whether parties may take turns in roles; of two that cost the same the first is taken."""
+    def _rotations(self) -> list[bool]:
+        """Whether roles may rotate; of two choices that cost the same the first is taken."""
         if not self.target.suite.rotates or self.roles is Roles.ROTATED:
             return [True]
         return [False] if self.roles is Roles.FIXED else [True, False]
@@ -120,7 +120,7 @@ class ChooseProtocols:
         """Every input, op and output, in the program's order.
 
         Args:
-            rotates: whether parties take turns in roles.
+            rotates: whether parties rotate through roles.
         """
         receiver = only_receiver(program, self.target, self.states)
         truncated = dict(truncated_as_revealed(program, self.target, self.states))

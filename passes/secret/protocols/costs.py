@@ -93,18 +93,18 @@ class Communication:
                 links[link] = links.get(link, 0) + (even - dealt.get((host, i), 0)) // 8
         return replace(self, links=links)
 
-    def in_turns(self, parties: int) -> Communication:
-        """The same where so many take equal turns in all roles."""
+    def rotated(self, parties: int) -> Communication:
+        """The same where so many rotate through all roles."""
         links: Counter[tuple[Phase, int, int]] = Counter()
         planes: Counter[int] = Counter()
         waits = np.full_like(self.waits, NEVER)
-        for turn in range(parties):
-            turned = {i: (i + turn) % parties for i in range(parties)}
+        for rotation in range(parties):
+            rotated = {i: (i + rotation) % parties for i in range(parties)}
             for (phase, sender, receiver), sent in self.links.items():
-                links[phase, turned.get(sender, sender), turned.get(receiver, receiver)] += sent
+                links[phase, rotated.get(sender, sender), rotated.get(receiver, receiver)] += sent
             for party, sent in self.planes.items():
-                planes[turned.get(party, party)] += sent
-            order = [turned.get(i, i) for i in range(len(waits))]
+                planes[rotated.get(party, party)] += sent
+            order = [rotated.get(i, i) for i in range(len(waits))]
             waits[np.ix_(order, order)] = np.maximum(waits[np.ix_(order, order)], self.waits)
         return replace(
             self,

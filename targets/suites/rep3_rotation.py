@@ -1,4 +1,4 @@
-"""Turns in the roles of rep3: each chunk of a tensor has the parties in other roles.
+"""Rotation of the roles of rep3: each chunk of a tensor has the parties in other roles.
 
 A protocol that treats the parties differently runs on three chunks with the roles rotated, so that
 links and work are balanced. Where roles are fixed, or where the receiver is to be in one of them,
@@ -18,39 +18,39 @@ FEWEST_ROWS = 12  # of which thirds are alike
 Body = Callable[[Parties, Sharing], Sharing]
 
 
-def turn_of(p: Parties, receiver: Member, role: int) -> int:
+def rotation_of(p: Parties, receiver: Member, role: int) -> int:
     """How far roles are rotated for a receiver who computes to be in this one."""
     own = p.role(receiver)
     return 0 if own is None else own - role
 
 
-def in_thirds(p: Parties, op: Operation, body: Body, x: Sharing) -> Sharing:
+def rotating_roles(p: Parties, op: Operation, body: Body, x: Sharing) -> Sharing:
     """`body` on three equal chunks with the roles rotated; a small tensor is one chunk."""
     return _rotated(p, op, body, x, thirds(x.elements))
 
 
-def rounded_in_thirds(
+def rounded_rotating_roles(
     p: Parties,
     op: Operation,
     body: Body,
     x: Sharing,
     safe: int,
 ) -> Sharing:
-    """As `in_thirds`; where roles are fixed, one chunk whose role `safe` is the receiver's.
+    """As `rotating_roles`; where roles are fixed, one chunk whose role `safe` is the receiver's.
 
     That role knows nothing of how a truncation rounds.
     """
     return _rotated(p, op, body, x, thirds(x.elements), safe)
 
 
-def in_thirds_of_rows(
+def rotating_roles_by_rows(
     p: Parties,
     op: Operation,
     body: Body,
     x: Sharing,
     safe: int | None = None,
 ) -> Sharing:
-    """`body` on three equal chunks of whole rows, each a matrix; `safe` as `rounded_in_thirds`."""
+    """`body` on three chunks of whole rows, each a matrix; `safe` as `rounded_rotating_roles`."""
     length = x.shape[-1]
     rows = x.elements // length
     size = -(-rows // 3) if x.elements >= 3 * SMALLEST_CHUNK else rows
@@ -71,16 +71,16 @@ def _rotated(
     safe: int | None = None,
 ) -> Sharing:
     if safe is not None and p.receiver is not None and p.fixed_roles:
-        return _turned(p, op, body, x, [(0, x.elements, turn_of(p, p.receiver, safe))])
+        return _in_chunks(p, op, body, x, [(0, x.elements, rotation_of(p, p.receiver, safe))])
     if not p.rotates:
         # Who receives knows nothing of roundings as role 2.
-        turn = 0 if p.receiver is None else turn_of(p, p.receiver, 2)
-        return _turned(p, op, body, x, [(0, x.elements, turn)])
-    turned = ((*chunk, (role + p.program.layer) % 3) for role, chunk in enumerate(chunks))
-    return _turned(p, op, body, x, list(turned))
+        rotation = 0 if p.receiver is None else rotation_of(p, p.receiver, 2)
+        return _in_chunks(p, op, body, x, [(0, x.elements, rotation)])
+    rotated = ((*chunk, (role + p.program.layer) % 3) for role, chunk in enumerate(chunks))
+    return _in_chunks(p, op, body, x, list(rotated))
 
 
-def _turned(
+def _in_chunks(
     p: Parties,
     op: Operation,
     body: Body,
@@ -89,9 +89,9 @@ def _turned(
 ) -> Sharing:
     """Chunks are (start, length, how far roles are rotated)."""
     done = []
-    for start, length, turn in chunks:
+    for start, length, rotation in chunks:
         chunk = x.map(partial(Value.chunk, start=start, length=length))
-        made = body(p.rotated(turn), chunk.rotated(turn)).rotated(-turn)
+        made = body(p.rotated(rotation), chunk.rotated(rotation)).rotated(-rotation)
         done.append(made.map(lambda v: v.reshape((v.elements,))))
     return _joined(done, op.shape)
 

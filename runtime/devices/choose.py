@@ -4,7 +4,7 @@
 | --- | --- |
 | `cpu` | this machine's processor (`cpu_device.py`) |
 | `cuda`, `cuda:N` | its GPU number N, or 0 (`cuda/`) |
-| `auto`, `auto:N` | both, each step where it is cheaper by a table of costs (`placing.py`) |
+| `auto`, `auto:N` | both, each step where it is cheaper by a table of costs (`minimum_cut.py`) |
 | `host-emulator` | the GPU's code on the processor: for tests, where parties are threads |
 
 Behind a GPU's name, `,no-graphs` has every kernel launched by itself: for debugging.

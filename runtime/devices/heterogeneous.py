@@ -1,8 +1,8 @@
-"""A device of two: each step on the one where a placement has it, over a memory each.
+"""A device of two: each step on the one where a partition has it, over a memory each.
 
 Both memories have the whole arena. Which of its segments are good where is kept while steps run:
 what a step reads is copied over first if the other has it, and what it writes is good on its side
-alone. So any placement computes what one device does; a bad one is slow. Messages, inputs and
+alone. So any partition computes what one device does; a bad one is slow. Messages, inputs and
 outputs are the host's: the first device's.
 """
 
@@ -25,17 +25,17 @@ Numbers = npt.NDArray[np.int64]
 
 
 @dataclass(frozen=True)
-class MixedReady:
+class HeterogeneousReady:
     """See device.Ready.
 
     Attributes:
-        placement: HOST or GPU for each step of the program; of rounds it is ignored.
+        partition: HOST or GPU for each step of the program; of rounds it is ignored.
     """
 
     program: PartyPlan
     host: Ready
     gpu: Ready
-    placement: Sequence[int]
+    partition: Sequence[int]
 
     @property
     def product(self) -> str:
@@ -48,7 +48,7 @@ class MixedReady:
         except BaseException:
             host.close()
             raise
-        return HeterogeneousDevice(self.program, host, gpu, self.placement)
+        return HeterogeneousDevice(self.program, host, gpu, self.partition)
 
 
 @dataclass(frozen=True)
@@ -92,11 +92,11 @@ class HeterogeneousDevice:
     """See device.Device, and above."""
 
     def __init__(
-        self, program: PartyPlan, host: Device, gpu: Device, placement: Sequence[int]
+        self, program: PartyPlan, host: Device, gpu: Device, partition: Sequence[int]
     ) -> None:
-        assert len(placement) == len(program.steps), "a placement of another program"
+        assert len(partition) == len(program.steps), "a partition of another program"
         self._sides = host, gpu
-        self._placement = placement
+        self._partition = partition
         self._accesses = accesses(program)
         self._segments = Segments(program, self._accesses)
         self._good = np.ones((2, len(self._segments)), np.bool_)  # zeros on both
@@ -118,7 +118,7 @@ class HeterogeneousDevice:
 
     def _parts(self, first: int, last: int) -> list[_Run]:
         if (first, last) not in self._runs:
-            grouped = groupby(range(first, last), key=lambda step: self._placement[step])
+            grouped = groupby(range(first, last), key=lambda step: self._partition[step])
             self._runs[first, last] = [self._part(side, list(steps)) for side, steps in grouped]
         return self._runs[first, last]
 

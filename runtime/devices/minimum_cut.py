@@ -13,15 +13,15 @@ from veilgraph.ir.plan.tables import ROUND, PartyPlan, Plan
 from veilgraph.kernels import KERNELS
 from veilgraph.runtime.devices.costs import Costs, costs_file
 from veilgraph.runtime.devices.dataflow import Access, Segments, accesses, tensor_place
-from veilgraph.runtime.devices.heterogeneous import MixedReady
+from veilgraph.runtime.devices.heterogeneous import HeterogeneousReady
 from veilgraph.runtime.devices.interface import Ready
-from veilgraph.runtime.devices.partition import GPU, HOST, Value, cost, place
+from veilgraph.runtime.devices.partition import GPU, HOST, Value, cost, partition_of
 
 _NOBODY, _INPUTS = -1, -2  # who wrote what no step did
 
 
 def values_of(program: PartyPlan, copies: Callable[[int], float]) -> list[Value]:
-    """What the steps of a program hand each other, for a placement: each step's result as one.
+    """What the steps of a program hand each other, for a partition: each step's result as one.
 
     Inputs are the host's, and a reader behind the last step takes the outputs there.
     """
@@ -46,7 +46,7 @@ def values_of(program: PartyPlan, copies: Callable[[int], float]) -> list[Value]
     return [*values, Value(None, tuple(sorted(inputs)), copies(size))]
 
 
-def placement(plan: Plan, party: str, device: str, costs: Costs) -> list[int]:
+def partition(plan: Plan, party: str, device: str, costs: Costs) -> list[int]:
     """HOST or GPU for each step of a party, of least cost by a table.
 
     Raises:
@@ -54,19 +54,19 @@ def placement(plan: Plan, party: str, device: str, costs: Costs) -> list[int]:
     """
     program = plan.party(party)
     work = costs.work(program, device)
-    return place(work, values_of(program, costs.devices[device]))[: len(program.steps)]
+    return partition_of(work, values_of(program, costs.devices[device]))[: len(program.steps)]
 
 
 @dataclass(frozen=True)
 class Prediction:
-    """Seconds of a party's own work, setup included: on the processor, on a device, as placed."""
+    """Seconds of a party's own work, setup included: on the processor, a device, and both."""
 
     party: str
     steps: int
     host_seconds: float
     gpu_seconds: float
-    placed_seconds: float
-    on_host: Mapping[str, int]  # of the steps as placed, by kernel
+    partitioned_seconds: float
+    on_host: Mapping[str, int]  # of the steps as partitioned, by kernel
 
 
 def predict(plan: Plan, party: str, device: str, costs: Costs) -> Prediction:
@@ -78,17 +78,17 @@ def predict(plan: Plan, party: str, device: str, costs: Costs) -> Prediction:
     program = plan.party(party)
     work = costs.work(program, device)
     values = values_of(program, costs.devices[device])
-    placed = place(work, values)
+    partitioned = partition_of(work, values)
     host = [HOST] * len(work)
     gpu = [HOST if each.fixed else GPU for each in work]
-    host_seconds, gpu_seconds, placed_seconds = (
-        cost(work, values, sides) for sides in (host, gpu, placed)
+    host_seconds, gpu_seconds, partitioned_seconds = (
+        cost(work, values, sides) for sides in (host, gpu, partitioned)
     )
     names = ["" if k == ROUND else KERNELS[int(k)] for k in program.steps["kernel"]]
-    pairs = zip(names, placed, strict=False)
+    pairs = zip(names, partitioned, strict=False)
     on_host = Counter(name for name, side in pairs if name and side == HOST)
     steps = sum(map(bool, names))
-    return Prediction(party, steps, host_seconds, gpu_seconds, placed_seconds, on_host)
+    return Prediction(party, steps, host_seconds, gpu_seconds, partitioned_seconds, on_host)
 
 
 def by_costs(plan: Plan, party: str, gpu: str, host: Ready, make_gpu: Callable[[], Ready]) -> Ready:
@@ -101,9 +101,9 @@ def by_costs(plan: Plan, party: str, gpu: str, host: Ready, make_gpu: Callable[[
     """
     costs = Costs.load(costs_file())
     program = plan.party(party)
-    placed = placement(plan, party, gpu, costs)
+    partitioned = partition(plan, party, gpu, costs)
     kernels = program.steps["kernel"] != ROUND
-    sides = set(np.array(placed, np.int64)[kernels].tolist())
+    sides = set(np.array(partitioned, np.int64)[kernels].tolist())
     if GPU not in sides:
         return host
     made, measured = make_gpu(), costs.devices[gpu].product
@@ -112,4 +112,4 @@ def by_costs(plan: Plan, party: str, gpu: str, host: Ready, make_gpu: Callable[[
             f"The table of costs is of a {measured}, and `{gpu}` is a {made.product}.",
             f"Measure again: veilgraph doctor --tune PLAN --device {gpu}.",
         )
-    return MixedReady(program, host, made, placed) if HOST in sides else made
+    return HeterogeneousReady(program, host, made, partitioned) if HOST in sides else made

@@ -2,7 +2,7 @@
 
 A step costs what was measured on each side; a value that is made on one side and read on the other
 costs one copy, however many read it there. What comes from peers and what goes to them is the
-host's. The placement of least cost is a minimum cut (H. Stone, "Multiprocessor scheduling with the
+host's. The partition of least cost is a minimum cut (H. Stone, "Multiprocessor scheduling with the
 aid of network flow algorithms", IEEE Transactions on Software Engineering, 1977): a node a step,
 host's side and GPU's side; edges to the two ends cost what the step costs on the other side, edges
 between steps what their copies cost. All on the host, and all on the GPU, are two of the cuts that
@@ -41,7 +41,7 @@ class Value:
 
 
 def cost(work: Sequence[Work], values: Sequence[Value], sides: Sequence[int]) -> float:
-    """Seconds of a placement, one step and one copy after another."""
+    """Seconds of a partition, one step and one copy after another."""
     total = 0.0
     for each, side in zip(work, sides, strict=True):
         if not each.fixed:
@@ -53,7 +53,7 @@ def cost(work: Sequence[Work], values: Sequence[Value], sides: Sequence[int]) ->
     return total
 
 
-def place(work: Sequence[Work], values: Sequence[Value]) -> list[int]:
+def partition_of(work: Sequence[Work], values: Sequence[Value]) -> list[int]:
     """HOST or GPU for each step, of least `cost`; a fixed one is the host's."""
     host, gpu = len(work), len(work) + 1
     graph = _Flow(len(work) + 2)

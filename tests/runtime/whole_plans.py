@@ -14,22 +14,24 @@ from tiny_models import tiny_plan
 import veilgraph
 from veilgraph.ir.plan.tables import Plan
 from veilgraph.runtime.devices.choose import ready
-from veilgraph.runtime.devices.heterogeneous import MixedReady
+from veilgraph.runtime.devices.heterogeneous import HeterogeneousReady
 from veilgraph.runtime.devices.interface import Ready
 
 DIGITS = Path(__file__).parents[2] / "examples" / "digits"
 
 Arrays = Mapping[str, npt.NDArray[Any]]
-Placing = Callable[[int], Sequence[int]]  # of so many steps, each one's side
+Partitioning = Callable[[int], Sequence[int]]  # of so many steps, each one's side
 
 
-def mixed(placing: Placing, gpu: str = "cpu") -> Where:
-    """A device of the processor and another, each with the steps that a placement gives it."""
+def heterogeneous(partitioning: Partitioning, gpu: str = "cpu") -> Where:
+    """A device of the processor and another, each with the steps that a partition gives it."""
 
     def make(plan: Plan, party: str) -> Ready:
         program = plan.party(party)
-        placement = placing(len(program.steps))
-        return MixedReady(program, ready("cpu", plan, party), ready(gpu, plan, party), placement)
+        partition = partitioning(len(program.steps))
+        return HeterogeneousReady(
+            program, ready("cpu", plan, party), ready(gpu, plan, party), partition
+        )
 
     return make
 

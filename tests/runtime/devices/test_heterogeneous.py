@@ -1,4 +1,4 @@
-"""Parties whose steps are on two devices: the wire is that of one, whatever the placement."""
+"""Parties whose steps are on two devices: the wire is that of one, whatever the partition."""
 
 from __future__ import annotations
 
@@ -8,23 +8,28 @@ from typing import Any
 import numpy as np
 import pytest
 from small_plans import W, X, small_plan
-from whole_plans import Placing, check_devices, check_prepared, mixed
+from whole_plans import Partitioning, check_devices, check_prepared, heterogeneous
 
 from veilgraph.ir.errors import ResourceLimitError
 from veilgraph.ir.plan.tables import Plan
 from veilgraph.runtime.devices.choose import ready
-from veilgraph.runtime.devices.heterogeneous import GPU, HOST, HeterogeneousDevice, MixedReady
+from veilgraph.runtime.devices.heterogeneous import (
+    GPU,
+    HOST,
+    HeterogeneousDevice,
+    HeterogeneousReady,
+)
 
 
-def every(second: int) -> Placing:
+def every(second: int) -> Partitioning:
     return lambda count: [GPU if step % second == 0 else HOST for step in range(count)]
 
 
-def some(seed: int) -> Placing:
+def some(seed: int) -> Partitioning:
     return lambda count: np.random.default_rng(seed).integers(0, 2, count).tolist()
 
 
-PLACINGS = {
+PARTITIONS = {
     "host": lambda count: [HOST] * count,
     "gpu": lambda count: [GPU] * count,
     "second": every(2),
@@ -34,16 +39,16 @@ PLACINGS = {
 
 
 @pytest.mark.parametrize("ring_bits", [32, 40])
-@pytest.mark.parametrize("name", PLACINGS)
-def test_any_placement_computes_the_same(name: str, ring_bits: int) -> None:
+@pytest.mark.parametrize("name", PARTITIONS)
+def test_any_partition_computes_the_same(name: str, ring_bits: int) -> None:
     """Two processors' memories, no step in both; three inferences, so that what one left is old."""
-    devices = [mixed(PLACINGS[name])] * 3
+    devices = [heterogeneous(PARTITIONS[name])] * 3
     check_devices(small_plan(ring_bits), [{"x": X}, {"x": -X}, {"x": X}], {"w": W}, devices)
 
 
 @pytest.mark.parametrize("name", ["second", "some 1"])
-def test_any_placement_from_a_store(name: str) -> None:
-    devices = [mixed(PLACINGS[name]), "cpu", mixed(PLACINGS["gpu"])]
+def test_any_partition_from_a_store(name: str) -> None:
+    devices = [heterogeneous(PARTITIONS[name]), "cpu", heterogeneous(PARTITIONS["gpu"])]
     check_prepared(small_plan(), [{"x": X}, {"x": -X}], {"w": W}, devices)
 
 
@@ -52,15 +57,15 @@ def test_half_on_a_gpu(name: str, emulator_folder: Path, monkeypatch: pytest.Mon
     monkeypatch.setenv("XDG_CACHE_HOME", str(emulator_folder))
     devices = [
         "cpu",
-        mixed(PLACINGS[name], "host-emulator"),
-        mixed(PLACINGS[name], "host-emulator"),
+        heterogeneous(PARTITIONS[name], "host-emulator"),
+        heterogeneous(PARTITIONS[name], "host-emulator"),
     ]
     check_devices(small_plan(), [{"x": X}, {"x": -X}], {"w": W}, devices)
 
 
-def opened(placing: Placing) -> tuple[Plan, HeterogeneousDevice]:
+def opened(partitioning: Partitioning) -> tuple[Plan, HeterogeneousDevice]:
     plan = small_plan()
-    made = mixed(placing)
+    made = heterogeneous(partitioning)
     assert callable(made)
     keys = bytes(16 * len(plan.party("alice").keys))
     device = made(plan, "alice").open(keys)
@@ -70,7 +75,7 @@ def opened(placing: Placing) -> tuple[Plan, HeterogeneousDevice]:
 
 def test_only_what_is_old_is_copied(monkeypatch: Any) -> None:
     """What lies on the GPU stays there until the host needs it."""
-    plan, device = opened(PLACINGS["gpu"])
+    plan, device = opened(PARTITIONS["gpu"])
     copied: list[tuple[int, int]] = []
     real = device._sides[GPU].copy_out
     monkeypatch.setattr(
@@ -89,7 +94,7 @@ def test_only_what_is_old_is_copied(monkeypatch: Any) -> None:
 
 
 def test_what_was_copied_is_wiped(monkeypatch: Any) -> None:
-    _, device = opened(PLACINGS["gpu"])
+    _, device = opened(PARTITIONS["gpu"])
     copied = []
     real = device._sides[HOST].copy_out
     monkeypatch.setattr(
@@ -105,7 +110,7 @@ def test_what_was_copied_is_wiped(monkeypatch: Any) -> None:
 
 def test_bytes_in_the_middle_of_a_value() -> None:
     """A copy in or out at any place leaves what is around it as it was."""
-    plan, device = opened(PLACINGS["gpu"])
+    plan, device = opened(PARTITIONS["gpu"])
     size = plan.party("alice").arena_bytes
     whole = np.arange(size, dtype=np.uint64).astype(np.uint8)
     device.copy_in(0, whole)
@@ -120,7 +125,7 @@ def test_bytes_in_the_middle_of_a_value() -> None:
 
 
 def test_times_of_both_are_told() -> None:
-    plan, device = opened(PLACINGS["second"])
+    plan, device = opened(PARTITIONS["second"])
     device.trace()
     steps = plan.party("alice").steps
     stretch = next(i for i in range(len(steps)) if steps["kernel"][i] > 6)
@@ -148,12 +153,12 @@ def test_a_gpu_that_can_not_be_opened_leaves_no_keys(monkeypatch: Any) -> None:
         "veilgraph.runtime.devices.cpu.CpuDevice.close", lambda self: closed.append(self)
     )
     with pytest.raises(ResourceLimitError, match="no memory"):
-        MixedReady(program, host, Refusing(), [HOST] * len(program.steps)).open(
+        HeterogeneousReady(program, host, Refusing(), [HOST] * len(program.steps)).open(
             bytes(16 * len(program.keys))
         )
     assert len(closed) == 1
 
 
-def test_a_placement_is_of_its_program() -> None:
+def test_a_partition_is_of_its_program() -> None:
     with pytest.raises(AssertionError, match="another program"):
         opened(lambda count: [HOST] * (count - 1))

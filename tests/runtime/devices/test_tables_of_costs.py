@@ -1,4 +1,4 @@
-"""Tables of measured costs: what is measured, what is refused, and placements by them."""
+"""Tables of measured costs: what is measured, what is refused, and partitions by them."""
 
 from __future__ import annotations
 
@@ -25,9 +25,9 @@ from veilgraph.runtime.devices.costs import (
     form_of,
     machine_name,
 )
-from veilgraph.runtime.devices.heterogeneous import MixedReady
+from veilgraph.runtime.devices.heterogeneous import HeterogeneousReady
 from veilgraph.runtime.devices.interface import Ready
-from veilgraph.runtime.devices.minimum_cut import by_costs, placement, predict, values_of
+from veilgraph.runtime.devices.minimum_cut import by_costs, partition, predict, values_of
 from veilgraph.runtime.devices.partition import GPU, HOST
 from veilgraph.runtime.devices.tuning import measure
 
@@ -165,13 +165,13 @@ def test_a_folder_that_can_not_be_written(tmp_path: Path) -> None:
 def test_products_on_the_gpu(plan: Plan) -> None:
     costs = made_up(plan, lambda kernel, number: (1.0, 0.1 if kernel == "matmul" else 2.0))
     program = plan.party("bob")
-    placed = placement(plan, "bob", EMULATOR, costs)
-    assert len(placed) == len(program.steps)
-    on_gpu = {int(k) for k, s in zip(program.steps["kernel"], placed, strict=True) if s == GPU}
+    partitioned = partition(plan, "bob", EMULATOR, costs)
+    assert len(partitioned) == len(program.steps)
+    on_gpu = {int(k) for k, s in zip(program.steps["kernel"], partitioned, strict=True) if s == GPU}
     assert on_gpu == {KERNELS.index("matmul")}
     found = predict(plan, "bob", EMULATOR, costs)
-    assert found.placed_seconds < min(found.host_seconds, found.gpu_seconds)
-    assert sum(found.on_host.values()) == found.steps - sum(side == GPU for side in placed)
+    assert found.partitioned_seconds < min(found.host_seconds, found.gpu_seconds)
+    assert sum(found.on_host.values()) == found.steps - sum(side == GPU for side in partitioned)
     assert "fused" in found.on_host
     assert "matmul" not in found.on_host
 
@@ -179,7 +179,7 @@ def test_products_on_the_gpu(plan: Plan) -> None:
 def test_copies_that_cost_more_than_they_bring(plan: Plan) -> None:
     costs = made_up(plan, lambda kernel, number: (1.0, 0.9))
     costs = replace(costs, devices={EMULATOR: Copies("host emulator", 100.0, 1e10)})
-    assert set(placement(plan, "alice", EMULATOR, costs)) == {HOST}
+    assert set(partition(plan, "alice", EMULATOR, costs)) == {HOST}
 
 
 def test_outputs_and_inputs_are_the_hosts(plan: Plan) -> None:
@@ -192,14 +192,14 @@ def test_outputs_and_inputs_are_the_hosts(plan: Plan) -> None:
 
 def test_a_device_that_was_not_measured(plan: Plan) -> None:
     with pytest.raises(UsageError, match="has nothing of `cuda:0`") as caught:
-        placement(plan, "alice", "cuda:0", made_up(plan, lambda kernel, number: (1.0, 1.0)))
+        partition(plan, "alice", "cuda:0", made_up(plan, lambda kernel, number: (1.0, 1.0)))
     assert "--device cuda:0" in caught.value.hint
 
 
 def test_a_plan_that_was_not_measured(plan: Plan) -> None:
     costs = replace(made_up(plan, lambda kernel, number: (1.0, 1.0)), steps={})
     with pytest.raises(UsageError, match=r"lacks a step of alice in this plan \(fused\)"):
-        placement(plan, "alice", EMULATOR, costs)
+        partition(plan, "alice", EMULATOR, costs)
 
 
 # The device
@@ -215,8 +215,8 @@ def test_a_device_by_costs_has_the_same_wire(plan: Plan) -> None:
     costs = made_up(plan, lambda kernel, number: (1.0, 0.5 if number % 3 else 2.0))
     costs.save(costs_file())
     made = auto(plan, "bob")
-    assert isinstance(made, MixedReady)
-    assert {HOST, GPU} == set(made.placement)
+    assert isinstance(made, HeterogeneousReady)
+    assert {HOST, GPU} == set(made.partition)
     assert made.product == "the processor and host emulator"
     check_devices(plan, [{"x": X}, {"x": -X}], {"w": W}, [auto, auto, "cpu"])
 
@@ -226,7 +226,7 @@ def test_a_device_that_has_all_steps_is_alone(plan: Plan, seconds: float, alone:
     """Its long messages move while its steps run, and no share lies anywhere else."""
     made_up(plan, lambda kernel, number: (1.0, seconds)).save(costs_file())
     made = auto(plan, "bob")
-    assert not isinstance(made, MixedReady)
+    assert not isinstance(made, HeterogeneousReady)
     assert made.product == alone
     check_devices(plan, [{"x": X}], {"w": W}, [auto] * 3)
 

@@ -9,7 +9,7 @@ import pytest
 from gpus import first_gpu, pycuda_or_skip
 from small_plans import W, X, small_plan
 from tiny_models import MODELS
-from whole_plans import check_devices, check_digits, check_prepared, check_tiny, mixed
+from whole_plans import check_devices, check_digits, check_prepared, check_tiny, heterogeneous
 
 from veilgraph.runtime.devices.costs import Costs, costs_file
 from veilgraph.runtime.devices.cuda.gpus import list_gpus
@@ -51,7 +51,7 @@ def test_a_tiny_model(model: str, suite: str, devices: Sequence[str]) -> None:
 
 
 def test_every_second_step_on_the_gpu() -> None:
-    devices = [mixed(lambda count: [step % 2 for step in range(count)], GPU)] * 3
+    devices = [heterogeneous(lambda count: [step % 2 for step in range(count)], GPU)] * 3
     check_devices(small_plan(), [{"x": X}, {"x": -X}, {"x": X}], {"w": W}, devices)
 
 

@@ -13,7 +13,7 @@ import pytest
 from copying_plans import RECEIVE, copying_plan, opened
 from small_machines import image, step, words
 from small_plans import W, X, small_plan
-from whole_plans import check_devices, check_prepared, mixed
+from whole_plans import check_devices, check_prepared, heterogeneous
 
 from veilgraph.ir.plan.tables import BUFFER, KEPT, ROUND, Phase, Plan
 from veilgraph.kernels import KERNELS
@@ -208,7 +208,8 @@ def cache(emulator_folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 DEVICES = {
     "alone": ("host-emulator",) * 3,
     "beside the CPU": ("cpu", "host-emulator", "cpu"),
-    "in turns": [mixed(lambda count: [step % 2 for step in range(count)], "host-emulator")] * 3,
+    "in turns": [heterogeneous(lambda count: [step % 2 for step in range(count)], "host-emulator")]
+    * 3,
 }
 
 

@@ -27,7 +27,7 @@ from veilgraph.runtime.devices.cuda.device import CudaDevice, CudaReady
 from veilgraph.runtime.devices.cuda.emulator_driver import EmulatorDriver
 from veilgraph.runtime.devices.cuda.gpus import Gpu
 from veilgraph.runtime.devices.cuda.program import CudaProgram
-from veilgraph.runtime.devices.heterogeneous import MixedReady
+from veilgraph.runtime.devices.heterogeneous import HeterogeneousReady
 
 WAYS = {"limbs": matmul.by_limbs, "residues": by_residues}
 PLACE = 1 << 16  # bytes of each operand's place
@@ -336,10 +336,10 @@ def test_steps_run_one_by_one_make_the_same(emulator_folder: Path, way: str) -> 
     """As a device of two has them: no joined launches, the same messages."""
     plan, weights, x = scores(40)
 
-    def on_emulator(plan: Plan, party: str) -> MixedReady:
+    def on_emulator(plan: Plan, party: str) -> HeterogeneousReady:
         gpu = CudaReady(CudaProgram.prepared(plan, party, EmulatorDriver(emulator_folder, HOPPER)))
         program = plan.party(party)
-        placement = [step % 2 for step in range(len(program.steps))]
-        return MixedReady(program, ready("cpu", plan, party), gpu, placement)
+        partition = [step % 2 for step in range(len(program.steps))]
+        return HeterogeneousReady(program, ready("cpu", plan, party), gpu, partition)
 
     check_devices(plan, [{"x": x}, {"x": -x}], weights, (on_emulator,) * 3)

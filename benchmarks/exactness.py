@@ -2,7 +2,7 @@
 
     python -m benchmarks.exactness [--quick]
 
-Truncations: integers spread evenly up to 2^(k-2), truncated by rep3 on the native machine; the
+Truncations: integers spread evenly up to 2^(k-2), truncated by rep3 on the native interpreter; the
 result must be floor or floor plus one, and the mean of (result - exact quotient) near zero.
 Comparisons: ReLU of integers at the edges of the window, the sharp upper one included, and around
 zero; the result must be max(z, 0). --quick takes a hundredth.

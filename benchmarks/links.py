@@ -35,7 +35,7 @@ from veilgraph.bench.spread import Spread
 from veilgraph.kernels.native import library
 from veilgraph.reports import units
 from veilgraph.reports.tables import Table
-from veilgraph.runtime._native import Machine, OpenSsl
+from veilgraph.runtime._native import Interpreter, OpenSsl
 from veilgraph.runtime.devices.interface import Piece
 from veilgraph.runtime.links.links import Links, TlsLinks
 from veilgraph.runtime.links.native import NativeLinks
@@ -197,10 +197,10 @@ def _links(kind: str, config: Config) -> Links:
 def _phase(links: Links) -> Callable[[int], None]:
     """Runs rounds by phases of PHASE_ROUNDS each, on a machine without steps or memory."""
     assert isinstance(links, NativeLinks)
-    machine = Machine(str(library()), b"", b"", b"", b"", 0, b"")
+    interpreter = Interpreter(str(library()), b"", b"", b"", b"", 0, b"")
     nothing = [Piece(p, 0, 0, 0, 0) for p in range(len(NAMES)) if p != links.party]
-    stretch = StepRange(0, 0, "empty", nothing, nothing)
-    phase = NativePhase(machine, links, [stretch] * PHASE_ROUNDS)
+    steps = StepRange(0, 0, "empty", nothing, nothing)
+    phase = NativePhase(interpreter, links, [steps] * PHASE_ROUNDS)
 
     def run(count: int) -> None:
         for number in range(count // PHASE_ROUNDS):

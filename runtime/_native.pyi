@@ -10,7 +10,7 @@ import numpy.typing as npt
 # Contiguous memory of any kind.
 Bytes: TypeAlias = bytes | bytearray | memoryview | npt.NDArray[Any]
 
-class Machine:
+class Interpreter:
     """A party's memory and its table of steps, every step checked before anything runs.
 
     Args:
@@ -48,15 +48,15 @@ class Machine:
 
         Raises:
             ValueError: the steps do not exist, or one of them is a round.
-            RuntimeError: a step failed (named with its kernel), or the machine is running already.
+            RuntimeError: a step failed (named with its kernel), or the interpreter is running.
         """
 
     def rekey(self, keys: Bytes) -> None:
-        """Draw under these keys from here on; as many as the machine was made with.
+        """Draw under these keys from here on; as many as the interpreter was made with.
 
         Raises:
             ValueError: another number of bytes.
-            RuntimeError: the machine is running.
+            RuntimeError: the interpreter is running.
         """
 
     def wipe(self) -> None:
@@ -78,7 +78,7 @@ class Machine:
 
     @property
     def arena(self) -> npt.NDArray[np.uint8]:
-        """The party's memory, writable; the view keeps the machine alive."""
+        """The party's memory, writable; the view keeps the interpreter alive."""
 
     @property
     def kernels(self) -> tuple[str, ...]:
@@ -97,12 +97,12 @@ def check_program(
     constants_bytes: int,
     keys: int,
 ) -> None:
-    """The proof that a `Machine` makes of every step, for memory of these sizes and so many keys.
+    """The proof that `Interpreter` makes of every step, for memory of these sizes and these keys.
 
     Nothing of these sizes is allocated.
 
     Raises:
-        ValueError, RuntimeError, MemoryError: as `Machine`.
+        ValueError, RuntimeError, MemoryError: as `Interpreter`.
     """
 
 class OpenSsl:
@@ -261,13 +261,13 @@ class LongRound:
         """Ends it where it stands: the links are of no use afterwards."""
 
 class Phase:
-    """Stretches of kernel steps on a machine, with a round over links after each.
+    """Ranges of kernel steps on an interpreter, with a round over links after each.
 
     Raises:
-        ValueError: steps or messages that the machine or the links don't have.
+        ValueError: steps or messages that the interpreter or the links don't have.
     """
 
-    def __init__(self, machine: Machine, links: Links) -> None: ...
+    def __init__(self, interpreter: Interpreter, links: Links) -> None: ...
     def add(
         self,
         first: int,
@@ -287,5 +287,5 @@ class Phase:
         """Run all, without Python's lock, as inference number `run`.
 
         Returns:
-            What ended it early, the stretch it came to, rounds, and nanoseconds in links.
+            What ended it early, the range it came to, rounds, and nanoseconds in links.
         """

@@ -21,7 +21,7 @@ from veilgraph.runtime.devices.choose import ready
 from veilgraph.runtime.devices.interface import MemoryRange, Ready
 from veilgraph.runtime.encoding import Words, decode, encode, word_dtype
 from veilgraph.runtime.links.links import Links
-from veilgraph.runtime.phases import PhaseLoop, phase_loop, stretches_of
+from veilgraph.runtime.phases import PhaseLoop, phase_loop, step_ranges
 from veilgraph.runtime.randomness import fresh_seed, require_number
 from veilgraph.runtime.session.keys import DrawKeys, Ratchet, SessionKeys
 from veilgraph.runtime.store.share_files import DealtShares
@@ -296,8 +296,8 @@ class Party:
     def _run(self, phase: Phase, transcript: Transcript, entry: int = 0) -> None:
         record = transcript.phases[phase] = PhaseRecord()
         if (phase, entry) not in self._loops:
-            stretches = stretches_of(self.program, phase, entry)
-            self._loops[phase, entry] = phase_loop(self.device, self.links, stretches)
+            ranges = step_ranges(self.program, phase, entry)
+            self._loops[phase, entry] = phase_loop(self.device, self.links, ranges)
         self.links.reset_counters()
         self.device.reset_profile()
         start = time.perf_counter()

@@ -1,6 +1,6 @@
-"""How a party runs one phase: stretches of kernel steps, with a round of messages after each.
+"""How a party runs one phase: ranges of kernel steps, with a round of messages after each.
 
-Where device and links are both native a whole phase is one native call; else Python takes turns
+Where device and links are both native a whole phase is one native call; else Python alternates
 between them. Both do the same steps, and count the same.
 """
 
@@ -59,85 +59,85 @@ class PhaseLoop(Protocol):
         """
 
 
-def phase_loop(device: Device, links: Links, stretches: Sequence[StepRange]) -> PhaseLoop:
-    """The fastest way of running these stretches on this device, over these links."""
-    machine, rounds = device.native, links.native
-    if machine is not None and rounds is not None:
-        return NativePhase(machine, rounds, stretches)
-    return TurnsPhase(device, links, stretches)
+def phase_loop(device: Device, links: Links, ranges: Sequence[StepRange]) -> PhaseLoop:
+    """The fastest way of running these ranges on this device, over these links."""
+    interpreter, rounds = device.native, links.native
+    if interpreter is not None and rounds is not None:
+        return NativePhase(interpreter, rounds, ranges)
+    return AlternatingPhase(device, links, ranges)
 
 
 class RoundStep(Protocol):
-    """A stretch of steps and the round after it."""
+    """A range of steps and the round after it."""
 
     def run(self, number: int, record: PhaseRecord) -> None:
         """As `PhaseLoop.run`."""
 
 
-class TurnsPhase:
-    """Turns between any device and any links."""
+class AlternatingPhase:
+    """Any device and any links, one after the other."""
 
-    def __init__(self, device: Device, links: Links, stretches: Sequence[StepRange]) -> None:
+    def __init__(self, device: Device, links: Links, ranges: Sequence[StepRange]) -> None:
         self._device = device
         self._links = links
-        self._turns = [_turn(device, links, stretch) for stretch in stretches]
+        self._round_steps = [_round_step(device, links, steps) for steps in ranges]
 
     def run(self, number: int, record: PhaseRecord) -> None:
-        for turn in self._turns:
-            turn.run(number, record)
+        for each in self._round_steps:
+            each.run(number, record)
         self._device.finish()
         if self._links.native is not None:
             record.encryption_seconds = self._links.native.encryption_seconds
 
 
-def _turn(device: Device, links: Links, stretch: StepRange) -> RoundStep:
-    if links.native is not None and stretch.longest_bytes >= LARGE_MESSAGE_BYTES:
-        messages = device.long_round(stretch.first, stretch.last, stretch.sends, stretch.receives)
+def _round_step(device: Device, links: Links, steps: StepRange) -> RoundStep:
+    if links.native is not None and steps.longest_bytes >= LARGE_MESSAGE_BYTES:
+        messages = device.long_round(steps.first, steps.last, steps.sends, steps.receives)
         if messages is not None:
-            return LongTurn(device, links.native, stretch, messages)
-    return PlainRounds(device, links, stretch)
+            return LongRoundStep(device, links.native, steps, messages)
+    return PlainRoundStep(device, links, steps)
 
 
-class PlainRounds:
+class PlainRoundStep:
     """A round after all steps before it."""
 
-    def __init__(self, device: Device, links: Links, stretch: StepRange) -> None:
-        self._device, self._links, self._stretch = device, links, stretch
-        sends, receives = _places(stretch.sends), _places(stretch.receives)
-        self._messages = device.round(sends, receives) if stretch.has_round else None
+    def __init__(self, device: Device, links: Links, steps: StepRange) -> None:
+        self._device, self._links, self._steps = device, links, steps
+        sends, receives = _places(steps.sends), _places(steps.receives)
+        self._messages = device.round(sends, receives) if steps.has_round else None
 
     def run(self, number: int, record: PhaseRecord) -> None:
-        stretch, messages = self._stretch, self._messages
-        if stretch.last > stretch.first:
-            self._device.run(stretch.first, stretch.last, number)
+        steps, messages = self._steps, self._messages
+        if steps.last > steps.first:
+            self._device.run(steps.first, steps.last, number)
         if messages is None:
             return
         messages.fetch()
         start = time.perf_counter_ns()
-        self._links.exchange(messages.sends, messages.receives, stretch.name)
+        self._links.exchange(messages.sends, messages.receives, steps.name)
         end = time.perf_counter_ns()
         messages.deliver()
-        self._device.note(stretch.last, start, end)
+        self._device.note(steps.last, start, end)
         record.network_seconds += (end - start) / 1e9
         record.rounds += 1
 
 
-class LongTurn:
+class LongRoundStep:
     """A round that begins with the steps before it, over native links."""
 
     def __init__(
-        self, device: Device, links: NativeRounds, stretch: StepRange, messages: LongRound
+        self, device: Device, links: NativeRounds, steps: StepRange, messages: LongRound
     ) -> None:
-        self._device, self._links, self._stretch = device, links, stretch
+        self._device, self._links, self._steps = device, links, steps
         self._messages = messages
         sends = {peer: list(parts) for peer, parts in messages.sends.items()}
         self._round = _native.LongRound(links.rounds, sends, dict(messages.receives))
 
     def run(self, number: int, record: PhaseRecord) -> None:
-        messages, stretch = self._messages, self._stretch
+        messages, steps = self._messages, self._steps
         messages.begin(number)
         start = time.perf_counter_ns()
-        with self._links.during(self._round, stretch.name):
+        with self._links.during(self._round, steps.name):
             for part in messages.parts():
                 if not self._round.release(part):
                     break
@@ -147,7 +147,7 @@ class LongTurn:
                     break
                 messages.deliver(delivery)
         end = time.perf_counter_ns()
-        self._device.note(stretch.last, start, end)
+        self._device.note(steps.last, start, end)
         record.network_seconds += (end - computed) / 1e9
         record.rounds += 1
 
@@ -161,19 +161,19 @@ def _places(pieces: Sequence[Piece]) -> dict[int, list[MemoryRange]]:
 
 
 class NativePhase:
-    """One native call for all stretches, without the interpreter's lock.
+    """One native call for all ranges, without Python's lock.
 
     Large messages are sent and received while the steps before their round run.
     """
 
     def __init__(
-        self, machine: _native.Machine, links: NativeRounds, stretches: Sequence[StepRange]
+        self, interpreter: _native.Interpreter, links: NativeRounds, ranges: Sequence[StepRange]
     ) -> None:
         self._links = links
-        self._names = [stretch.name for stretch in stretches]
-        self._phase = _native.Phase(machine, links.rounds)
-        for stretch in stretches:
-            self._phase.add(stretch.first, stretch.last, stretch.sends, stretch.receives)
+        self._names = [steps.name for steps in ranges]
+        self._phase = _native.Phase(interpreter, links.rounds)
+        for steps in ranges:
+            self._phase.add(steps.first, steps.last, steps.sends, steps.receives)
 
     def run(self, number: int, record: PhaseRecord) -> None:
         try:
@@ -187,21 +187,21 @@ class NativePhase:
             raise self._links.ended_by(fault, self._names[reached])
 
 
-def stretches_of(program: PartyPlan, phase: Phase, entry: int = 0) -> list[StepRange]:
-    """A party's stretches of one phase of an entry, in order."""
+def step_ranges(program: PartyPlan, phase: Phase, entry: int = 0) -> list[StepRange]:
+    """A party's ranges of one phase of an entry, in order."""
     steps = program.steps
     own = np.flatnonzero((steps["phase"] == phase) & (steps["entry"] == entry))
     if not len(own):
         return []
     found, first = [], int(own[0])
     for i in own[steps["kernel"][own] == ROUND]:
-        found.append(_stretch(program, phase, first, int(i)))
+        found.append(_step_range(program, phase, first, int(i)))
         first = int(i) + 1
     found.append(StepRange(first, int(own[-1]) + 1, "", [], []))
     return found
 
 
-def _stretch(program: PartyPlan, phase: Phase, first: int, last: int) -> StepRange:
+def _step_range(program: PartyPlan, phase: Phase, first: int, last: int) -> StepRange:
     row = program.steps[last]
     messages, number = rows_of(program.messages, phase, int(row["entry"])), int(row["round"])
     pieces: dict[Direction, list[Piece]] = {d: [] for d in Direction}

@@ -1,7 +1,7 @@
 """All parties of a plan in one process, each on a thread of its own, with real randomness.
 
-The same tables, machine and rounds as on separate hosts; only the links are queues. It shows what a
-plan computes and sends. It protects nothing: one process sees all secrets.
+Tables, interpreter and rounds are those of separate hosts; only the links are queues. It shows
+what a plan computes and sends. It protects nothing: one process sees all secrets.
 """
 
 from __future__ import annotations

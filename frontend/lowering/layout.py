@@ -62,7 +62,7 @@ def index_select(a: Aten) -> ir.Value:
 
 
 def progressions(indices: Sequence[int]) -> list[tuple[int, int, int]]:
-    """(start, step, count) of stretches of equal steps, of step 1 where one is alone; no step 0."""
+    """(start, step, count) of runs of equal steps, of step 1 where one is alone; no step 0."""
     runs: list[tuple[int, int, int]] = []
     rest = list(indices)
     while rest:

@@ -62,7 +62,7 @@ def _lines(program: Program) -> Iterator[str]:
 
 
 def _word(name: str) -> str:
-    """A model's name for a node as it is, quoted if it is not one plain stretch of a line."""
+    """A model's name for a node as it is, quoted if it is not one plain part of a line."""
     is_plain = name.isprintable() and name == name.strip() and not name.startswith('"')
     return name if name and is_plain else json.dumps(name)
 

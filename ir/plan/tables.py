@@ -88,7 +88,7 @@ MESSAGE = np.dtype(
     ]
 )
 
-# A stretch of the arena that holds what a phase leaves for the phases after it, an online one for
+# A range of the arena that holds what a phase leaves for the phases after it, an online one for
 # the next run: a part of a state.
 KEPT = np.dtype(
     [
@@ -111,7 +111,7 @@ class Phase(IntEnum):
 
 
 def rows_of(table: npt.NDArray[np.void], phase: int, entry: int) -> npt.NDArray[np.void]:
-    """The steps, messages or kept stretches of a phase of an entry; setup is the same for all."""
+    """The steps, messages or kept ranges of a phase of an entry; setup is the same for all."""
     is_own = table["phase"] == phase
     own: npt.NDArray[np.void] = table[is_own & (table["entry"] == (entry if phase else 0))]
     return own
@@ -184,7 +184,7 @@ class Share(Tensor):
 class PartyPlan:
     """What one party executes: its tables, the kernels' parameters and the size of its arena.
 
-    `kept` has a row for each stretch of memory that setup leaves for the session, or the offline
+    `kept` has a row for each range of memory that setup leaves for the session, or the offline
     phase for the online one, which is all that a store of prepared inferences holds; and for each
     part of a state, which an online phase leaves for the next run.
     """

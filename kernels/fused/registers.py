@@ -43,9 +43,9 @@ class Move:
 
 
 def pieces(planes: Sequence[Plane]) -> Iterator[tuple[int, Sequence[Plane]]]:
-    """Index of the first and the planes of each stretch that lies in different lanes of one name.
+    """Index of the first and the planes of each run that lies in different lanes of one name.
 
-    A uniform plane lies wherever it is wanted: it ends no stretch of 32 by being repeated.
+    A uniform plane lies wherever it is wanted: it ends no run of 32 by being repeated.
     """
     start = 0
     while start < len(planes):

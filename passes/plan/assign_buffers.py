@@ -59,7 +59,7 @@ class Message:
 
 @dataclass(frozen=True, order=True)
 class Kept:
-    """A stretch that a phase leaves for those after it; for setup and states, of any entry."""
+    """A range that a phase leaves for those after it; for setup and states, of any entry."""
 
     phase: Phase
     offset: int
@@ -345,36 +345,36 @@ def _stored_bytes(node: Node) -> int:
 
 
 class Arena:
-    """Free stretches of one address range, by offset; the best fit is taken."""
+    """Free ranges of one address space, by offset; the best fit is taken."""
 
     def __init__(self) -> None:
         self.end = 0
-        self.stretches: list[tuple[int, int]] = []  # (offset, bytes), sorted, never adjacent
+        self.ranges: list[tuple[int, int]] = []  # (offset, bytes), sorted, never adjacent
 
     def take(self, size: int) -> int:
-        fits = [(bytes_, offset) for offset, bytes_ in self.stretches if bytes_ >= size]
+        fits = [(bytes_, offset) for offset, bytes_ in self.ranges if bytes_ >= size]
         if not fits:
             offset = self.end
-            if self.stretches and sum(self.stretches[-1]) == self.end:
-                offset, _ = self.stretches.pop()
+            if self.ranges and sum(self.ranges[-1]) == self.end:
+                offset, _ = self.ranges.pop()
             self.end = offset + size
             return offset
         found, offset = min(fits)
-        place = bisect.bisect_left(self.stretches, (offset, found))
+        place = bisect.bisect_left(self.ranges, (offset, found))
         if found == size:
-            del self.stretches[place]
+            del self.ranges[place]
         else:
-            self.stretches[place] = (offset + size, found - size)
+            self.ranges[place] = (offset + size, found - size)
         return offset
 
     def free(self, offset: int, size: int) -> None:
         if size == 0:
             return
-        place = bisect.bisect_left(self.stretches, (offset, size))
-        if place < len(self.stretches) and offset + size == self.stretches[place][0]:
-            size += self.stretches.pop(place)[1]
-        if place and sum(self.stretches[place - 1]) == offset:
-            before, bytes_ = self.stretches[place - 1]
-            self.stretches[place - 1] = (before, bytes_ + size)
+        place = bisect.bisect_left(self.ranges, (offset, size))
+        if place < len(self.ranges) and offset + size == self.ranges[place][0]:
+            size += self.ranges.pop(place)[1]
+        if place and sum(self.ranges[place - 1]) == offset:
+            before, bytes_ = self.ranges[place - 1]
+            self.ranges[place - 1] = (before, bytes_ + size)
         else:
-            self.stretches.insert(place, (offset, size))
+            self.ranges.insert(place, (offset, size))

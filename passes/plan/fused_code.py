@@ -461,13 +461,13 @@ def _signed(value: int) -> int:
 
 
 def runs(registers: Sequence[int]) -> Iterator[tuple[int, int, int]]:
-    """(start, step, count) of the stretches of a list of registers that have one step."""
+    """(start, step, count) of the runs of a list of registers that have one step."""
     for start, steps, count in common_runs([registers]):
         yield start, steps[0], count
 
 
 def common_runs(lists: Sequence[Sequence[int]]) -> Iterator[tuple[int, tuple[int, ...], int]]:
-    """(start, steps, count) of the stretches in which each list of registers has one step."""
+    """(start, steps, count) of the runs in which each list of registers has one step."""
     start, length = 0, len(lists[0])
     while start < length:
         steps = tuple(x[start + 1] - x[start] if start + 1 < length else 1 for x in lists)

@@ -1,4 +1,4 @@
-"""The device `cpu`: a native machine, whose memory the links read and write in place."""
+"""The device `cpu`: a native interpreter, whose memory the links read and write in place."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import numpy.typing as npt
 from veilgraph.ir.errors import ResourceLimitError, UsageError
 from veilgraph.ir.plan.tables import PartyPlan
 from veilgraph.kernels.native import library
-from veilgraph.runtime._native import Machine
+from veilgraph.runtime._native import Interpreter
 from veilgraph.runtime.devices.interface import MemoryRange, Piece, Places
 from veilgraph.runtime.links.links import Buffer, byte_view
 
@@ -20,7 +20,7 @@ Bytes = npt.NDArray[np.uint8]
 
 
 class InPlace:
-    """A round whose messages are the machine's own memory; see device.Round.
+    """A round whose messages are the interpreter's own memory; see device.Round.
 
     A message of several pieces goes by way of a copy.
     """
@@ -51,7 +51,7 @@ def _whole(pieces: Sequence[Bytes]) -> Bytes:
 
 @dataclass(frozen=True)
 class CpuReady:
-    """See device.Ready; the machine is made with the keys, since that takes no time."""
+    """See device.Ready; the interpreter is made with the keys, since that takes no time."""
 
     program: PartyPlan
     constants: bytes
@@ -77,17 +77,17 @@ class CpuDevice:
         threads: int = 1,
         isa: str | None = None,
     ) -> None:
-        self.machine = _machine(program, constants, keys, threads, isa)
+        self.interpreter = _interpreter(program, constants, keys, threads, isa)
 
     @property
-    def native(self) -> Machine:
-        return self.machine
+    def native(self) -> Interpreter:
+        return self.interpreter
 
     def rekey(self, keys: bytes) -> None:
-        self.machine.rekey(keys)
+        self.interpreter.rekey(keys)
 
     def run(self, first: int, last: int, run: int) -> None:
-        self.machine.run(first, last, run)
+        self.interpreter.run(first, last, run)
 
     def round(self, sends: Mapping[int, Places], receives: Mapping[int, Places]) -> InPlace:
         return InPlace(
@@ -112,35 +112,35 @@ class CpuDevice:
 
     @property
     def profile(self) -> dict[str, tuple[int, int]]:
-        return self.machine.profile
+        return self.interpreter.profile
 
     def reset_profile(self) -> None:
-        self.machine.reset_profile()
+        self.interpreter.reset_profile()
 
     @property
     def spans(self) -> list[tuple[int, int, int]]:
-        return self.machine.spans
+        return self.interpreter.spans
 
     def trace(self) -> None:
-        self.machine.trace()
+        self.interpreter.trace()
 
     def note(self, step: int, start: int, end: int) -> None:
-        self.machine.note(step, start, end)
+        self.interpreter.note(step, start, end)
 
     def close(self) -> None:
-        self.machine.wipe()
+        self.interpreter.wipe()
 
     def _view(self, place: MemoryRange) -> Bytes:
         offset, count = place
-        arena = self.machine.arena
+        arena = self.interpreter.arena
         assert 0 <= offset <= offset + count <= len(arena), "a place beyond the party's memory"
         return arena[offset : offset + count]
 
 
-def _machine(
+def _interpreter(
     program: PartyPlan, constants: bytes, keys: bytes, threads: int, isa: str | None
-) -> Machine:
-    """The native machine of a program.
+) -> Interpreter:
+    """The native interpreter of a program.
 
     Raises:
         UsageError: a plan with a step that is out of bounds.
@@ -159,7 +159,7 @@ def _machine(
     kernels = str(library(isa))
     size = program.arena_bytes
     try:
-        return Machine(kernels, steps, buffers, params, constants, size, keys, threads)
+        return Interpreter(kernels, steps, buffers, params, constants, size, keys, threads)
     except MemoryError as error:
         raise needs from error
     except ValueError as error:

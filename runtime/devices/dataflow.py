@@ -1,4 +1,4 @@
-"""Which stretches of a party's memory each of its steps reads and writes.
+"""Which ranges of a party's memory each of its steps reads and writes.
 
 For whoever moves steps between memories. Tables are those of a program that was checked.
 """
@@ -99,7 +99,7 @@ def streams_of(
 
 
 def place_of(buffer: np.void) -> MemoryRange | None:
-    """The stretch of the arena that a buffer is in; None for one of constants, or of nothing."""
+    """The range of the arena that a buffer is in; None for one of constants, or of nothing."""
     kind, offset = BufferKind(int(buffer["kind"])), int(buffer["offset"])
     rank, bits = int(buffer["rank"]), int(buffer["bits"])
     shape = [int(extent) for extent in buffer["shape"][:rank]]

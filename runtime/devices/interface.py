@@ -8,7 +8,7 @@ from typing import NamedTuple, Protocol, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from veilgraph.runtime._native import Machine
+from veilgraph.runtime._native import Interpreter
 from veilgraph.runtime.links.links import Buffer
 
 MemoryRange: TypeAlias = tuple[int, int]  # in a party's memory: offset and length in bytes
@@ -85,7 +85,7 @@ class Device(Protocol):
     """
 
     @property
-    def native(self) -> Machine | None:
+    def native(self) -> Interpreter | None:
         """What does all the work, where whole phases may be one native call; None elsewhere."""
 
     def rekey(self, keys: bytes) -> None:

@@ -3,8 +3,8 @@
 #include <nanobind/ndarray.h>
 #include <nanobind/stl/string.h>
 
+#include "runtime/native/interpreter.h"
 #include "runtime/native/links/link_bindings.h"
-#include "runtime/native/machine.h"
 #include "runtime/native/python_buffers.h"
 
 namespace nb = nanobind;
@@ -12,9 +12,10 @@ using namespace nb::literals;
 
 namespace {
 
-void make_machine(veil::Machine* self, const std::string& library, nb::object steps,
-                  nb::object buffers, nb::object params, nb::object constants, uint64_t arena_bytes,
-                  nb::object keys, uint32_t threads, uint64_t max_arena_bytes) {
+void make_interpreter(veil::Interpreter* self, const std::string& library, nb::object steps,
+                      nb::object buffers, nb::object params, nb::object constants,
+                      uint64_t arena_bytes, nb::object keys, uint32_t threads,
+                      uint64_t max_arena_bytes) {
   veil::PythonBuffers held;
   veil::Program program{{held.readable(steps), held.readable(buffers), held.readable(params)},
                         held.readable(constants),
@@ -25,7 +26,7 @@ void make_machine(veil::Machine* self, const std::string& library, nb::object st
   program.arena_bytes = arena_bytes;
   program.max_arena_bytes = max_arena_bytes;
   program.threads = threads;
-  new (self) veil::Machine(library, program);
+  new (self) veil::Interpreter(library, program);
 }
 
 void check_program(const std::string& library, nb::object steps, nb::object buffers,
@@ -38,56 +39,56 @@ void check_program(const std::string& library, nb::object steps, nb::object buff
 
 using ByteArray = nb::ndarray<nb::numpy, uint8_t, nb::ndim<1>>;
 
-// A view that keeps the machine alive.
-ByteArray arena(nb::handle_t<veil::Machine> self) {
-  veil::Pages& pages = nb::cast<veil::Machine&>(self).arena();
+// A view that keeps the interpreter alive.
+ByteArray arena(nb::handle_t<veil::Interpreter> self) {
+  veil::Pages& pages = nb::cast<veil::Interpreter&>(self).arena();
   return ByteArray(pages.data(), {pages.size()}, self);
 }
 
-void rekey(veil::Machine& machine, nb::object keys) {
+void rekey(veil::Interpreter& interpreter, nb::object keys) {
   veil::PythonBuffers held;
-  machine.rekey(held.readable(keys));
+  interpreter.rekey(held.readable(keys));
 }
 
-nb::dict profile(const veil::Machine& machine) {
+nb::dict profile(const veil::Interpreter& interpreter) {
   nb::dict times;
-  for (size_t i = 0; i < machine.kernels().size(); ++i) {
-    const veil::KernelTime& time = machine.profile()[i];
-    times[machine.kernels()[i].name] = nb::make_tuple(time.calls, time.nanoseconds);
+  for (size_t i = 0; i < interpreter.kernels().size(); ++i) {
+    const veil::KernelTime& time = interpreter.profile()[i];
+    times[interpreter.kernels()[i].name] = nb::make_tuple(time.calls, time.nanoseconds);
   }
   return times;
 }
 
-nb::list spans(const veil::Machine& machine) {
+nb::list spans(const veil::Interpreter& interpreter) {
   nb::list found;
-  for (const veil::Span& span : machine.spans()) {
+  for (const veil::Span& span : interpreter.spans()) {
     found.append(nb::make_tuple(span.step, span.start, span.end));
   }
   return found;
 }
 
-nb::tuple kernel_names(const veil::Machine& machine) {
+nb::tuple kernel_names(const veil::Interpreter& interpreter) {
   nb::list names;
-  for (const VeilKernel& kernel : machine.kernels()) names.append(nb::str(kernel.name));
+  for (const VeilKernel& kernel : interpreter.kernels()) names.append(nb::str(kernel.name));
   return nb::tuple(names);
 }
 
 }  // namespace
 
 NB_MODULE(_native, m) {
-  nb::class_<veil::Machine>(m, "Machine")
-      .def("__init__", &make_machine, "library"_a, "steps"_a, "buffers"_a, "params"_a,
+  nb::class_<veil::Interpreter>(m, "Interpreter")
+      .def("__init__", &make_interpreter, "library"_a, "steps"_a, "buffers"_a, "params"_a,
            "constants"_a, "arena_bytes"_a, "keys"_a, "threads"_a = 1, nb::kw_only(),
            "max_arena_bytes"_a = uint64_t{16} << 30)
-      .def("run", &veil::Machine::run, "first"_a, "last"_a, "run"_a,
+      .def("run", &veil::Interpreter::run, "first"_a, "last"_a, "run"_a,
            nb::call_guard<nb::gil_scoped_release>())
       .def("rekey", &rekey, "keys"_a)
-      .def("wipe", &veil::Machine::wipe)
-      .def("reset_profile", &veil::Machine::reset_profile)
-      .def("trace", &veil::Machine::trace)
-      .def("note", &veil::Machine::note, "step"_a, "start"_a, "end"_a)
+      .def("wipe", &veil::Interpreter::wipe)
+      .def("reset_profile", &veil::Interpreter::reset_profile)
+      .def("trace", &veil::Interpreter::trace)
+      .def("note", &veil::Interpreter::note, "step"_a, "start"_a, "end"_a)
       .def_prop_ro("spans", &spans)
-      .def("__len__", &veil::Machine::step_count)
+      .def("__len__", &veil::Interpreter::step_count)
       .def_prop_ro("arena", &arena)
       .def_prop_ro("kernels", &kernel_names)
       .def_prop_ro("profile", &profile);

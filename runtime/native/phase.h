@@ -1,12 +1,12 @@
-// One phase of a party: stretches of kernel steps, a round after each, without Python in between.
+// One phase of a party: ranges of kernel steps, a round after each, without Python in between.
 #pragma once
 #include <cstdint>
 #include <optional>
 #include <span>
 #include <vector>
 
+#include "runtime/native/interpreter.h"
 #include "runtime/native/links/links.h"
-#include "runtime/native/machine.h"
 
 namespace veil {
 
@@ -21,21 +21,22 @@ struct Place {
 
 class Phase {
  public:
-  // What a run came to: the fault that ended it, and in which stretch.
+  // What a run came to: the fault that ended it, and in which range.
   struct End {
     std::optional<Fault> fault;
-    uint64_t stretch = 0, rounds = 0, network_nanoseconds = 0;
+    uint64_t range = 0, rounds = 0, network_nanoseconds = 0;
   };
 
   // Both must outlive this.
-  Phase(Machine& machine, Links& links) : machine_(machine), links_(links) {}
+  Phase(Interpreter& interpreter, Links& links) : interpreter_(interpreter), links_(links) {}
 
   // Kernel steps [first, last), then a round if there are messages, which begins as early as its
-  // pieces say. Throws std::invalid_argument for steps, parts of them or messages that this machine
-  // or these links don't have.
+  // pieces say. Throws std::invalid_argument for steps, parts of them or messages that this
+  // interpreter or these links don't have.
   void add(uint64_t first, uint64_t last, std::span<const Place> sends,
            std::span<const Place> receives);
-  // Runs all stretches in order as inference number `run`. Throws as Machine::run, and Interrupted.
+  // Runs all ranges in order as inference number `run`. Throws as Interpreter::run, and
+  // Interrupted.
   End run(uint32_t run, const Patience& patience);
 
  private:
@@ -48,18 +49,18 @@ class Phase {
     uint64_t first, last;
     std::vector<Sent> sends;
     std::vector<Awaited> receives;
-    std::vector<RoundStep> turns;  // none if the round begins after all steps; else pieces are due
-                                   // after one of these, counted from 1
+    std::vector<RoundStep> round_steps;  // none if the round begins after all steps; else pieces
+                                         // are due after one of these, counted from 1
   };
   std::span<uint8_t> memory(const Place& place) const;
-  void cut(StepRange& stretch, std::span<const Place> sends, std::span<const Place> receives) const;
-  void exchange(const StepRange& stretch, const Patience& patience, End& end);
-  void overlap(const StepRange& stretch, uint32_t run, const Patience& patience, End& end);
-  void note(const StepRange& stretch, uint64_t began, uint64_t waited, End& end);
+  void cut(StepRange& range, std::span<const Place> sends, std::span<const Place> receives) const;
+  void exchange(const StepRange& range, const Patience& patience, End& end);
+  void overlap(const StepRange& range, uint32_t run, const Patience& patience, End& end);
+  void note(const StepRange& range, uint64_t began, uint64_t waited, End& end);
 
-  Machine& machine_;
+  Interpreter& interpreter_;
   Links& links_;
-  std::vector<StepRange> stretches_;
+  std::vector<StepRange> ranges_;
 };
 
 }  // namespace veil

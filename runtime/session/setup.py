@@ -1,4 +1,4 @@
-"""How a party joins a session over the network: links, handshake, machine."""
+"""How a party joins a session over the network: links, handshake, interpreter."""
 
 from __future__ import annotations
 

@@ -47,7 +47,15 @@ def test_json_says_what_to_do() -> None:
 
 
 def test_this_machine_can_compile_and_run() -> None:
-    needed = ("Python", "veilgraph", "kernels", "native machine", "TLS", "numpy", "extra compile")
+    needed = (
+        "Python",
+        "veilgraph",
+        "kernels",
+        "native interpreter",
+        "TLS",
+        "numpy",
+        "extra compile",
+    )
     assert all(finding(what).is_ok for what in needed)
 
 
@@ -57,7 +65,7 @@ def test_this_machine_can_compile_and_run() -> None:
         ("Python", "sys.version_info", (3, 10), "Use 3.11 or newer."),
         ("TLS", "ssl.HAS_TLSv1_3", False, "Links need TLS 1.3"),
         ("kernels", "supported", lambda: ("portable",), "A processor with AVX2"),
-        ("native machine", "importlib.util.find_spec", lambda name: None, "Install veilgraph"),
+        ("native interpreter", "importlib.util.find_spec", lambda name: None, "Install veilgraph"),
         ("numpy", "_version", lambda name: None, "Install veilgraph again."),
         ("extra compile", "_version", lambda name: None, "pip install 'veilgraph[compile]'"),
         ("free memory", "_lines", lambda path: ["MemAvailable: 1000 kB"], "Large models need"),
@@ -72,7 +80,7 @@ def test_what_lacks_is_advised_on(
         "Python": diagnosis._python,
         "TLS": diagnosis._tls,
         "kernels": diagnosis._kernels,
-        "native machine": diagnosis._machine,
+        "native interpreter": diagnosis._interpreter,
         "numpy": lambda: diagnosis._package("numpy"),
         "extra compile": lambda: diagnosis._extra("compile"),
         "free memory": diagnosis._memory,

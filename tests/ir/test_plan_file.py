@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 import pytest
 import yaml
-from machines import plan_of
+from interpreters import plan_of
 
 import veilgraph
 from veilgraph.ir.errors import SecurityAbort, UsageError

@@ -24,7 +24,7 @@ from veilgraph.kernels.cuda.emulator import EmulatorRunner
 from veilgraph.kernels.cuda.steps import launches
 from veilgraph.kernels.fused.reference import Packed, Planes
 from veilgraph.kernels.native import library, supported
-from veilgraph.runtime._native import Machine
+from veilgraph.runtime._native import Interpreter
 
 Array = npt.NDArray[Any]
 Operand = Array | Packed | Planes
@@ -127,7 +127,7 @@ class Call:
         buffers = np.array(records, BUFFER)
         self._runner = runner(device) if device in (EMULATOR, GPU) else None
         path, size = str(library(None if self._runner else device)), self._end()
-        self.machine = Machine(path, steps, buffers, parameters, b"", size, keys, threads)
+        self.interpreter = Interpreter(path, steps, buffers, parameters, b"", size, keys, threads)
         self.launches: tuple[Launch, ...] | None = None
         self._packed_bytes = 0
         if self._runner:
@@ -152,11 +152,11 @@ class Call:
         return record(operand, offset + _address(first) - _address(base))
 
     def run(self, number: int = 0) -> None:
-        arena = self.machine.arena
+        arena = self.interpreter.arena
         for base, offset in self._places:
             arena[offset : offset + base.nbytes] = np.frombuffer(base, np.uint8)
         if self.launches is None:
-            self.machine.run(0, 1, number)
+            self.interpreter.run(0, 1, number)
         scratch = max((each.scratch_bytes for each in self.launches or ()), default=0)
         junk = (np.full(count, 165, np.uint8) for count in (scratch, self._packed_bytes))
         regions = [arena, np.zeros(0, np.uint8), *junk]

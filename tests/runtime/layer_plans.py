@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
-from machines import plan_of
+from interpreters import plan_of
 from small_plans import revealed, shared
 from whole_plans import check_devices
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-from machines import plan_of
+from interpreters import plan_of
 
 from veilgraph.ir.party.program import Program, Value
 from veilgraph.ir.plan.tables import Phase, Plan

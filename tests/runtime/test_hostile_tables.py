@@ -1,4 +1,4 @@
-"""The native machine refuses every table that is wrong; what it accepts stays in its memory."""
+"""The native interpreter refuses every table that is wrong; what it accepts stays in its memory."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from small_machines import OPENED, Records, image, machine, proven, step, words
+from small_interpreters import OPENED, Records, image, interpreter, proven, step, words
 
 from veilgraph.ir.plan.tables import MAX_RANK, BufferKind, Region
 from veilgraph.kernels import KERNELS
 from veilgraph.kernels.fused.declaration import INSTRUCTION
 from veilgraph.kernels.fused.instructions import Op
 from veilgraph.kernels.native import library, supported
-from veilgraph.runtime._native import Machine
+from veilgraph.runtime._native import Interpreter
 
 BAD_BUFFERS = {
     "ends beyond its region": words(232),
@@ -203,7 +203,7 @@ def test_store_to_constants_is_refused() -> None:
     params = [4, 1, 0, 1, *store.view(np.int64).tolist()]
     call = step("fused", buffer_count=1, param_count=len(params))
     with pytest.raises(ValueError, match="store to read-only memory"):
-        machine([call], [words(**READ_ONLY)], params)
+        interpreter([call], [words(**READ_ONLY)], params)
 
 
 def test_a_proof_needs_none_of_the_memory() -> None:
@@ -316,7 +316,7 @@ def test_what_is_accepted_stays_in_memory(isa: str, name: str, data: st.DataObje
     call = step(name.split(",")[0], buffer_count=len(buffers), param_count=len(params))
     options = {"library": str(library(isa)), "keys": bytes(32), "arena_bytes": PAGE}
     try:
-        m = machine([call], buffers, params, **options)
+        m = interpreter([call], buffers, params, **options)
     except ValueError:
         return
     m.run(0, 1, 0)
@@ -330,7 +330,7 @@ def test_every_kernel_has_a_right_call() -> None:
 def test_calls_at_the_end_of_the_arena_are_right(name: str) -> None:
     buffers, params = RIGHT_CALLS[name]
     call = step(name.split(",")[0], buffer_count=len(buffers), param_count=len(params))
-    machine([call], buffers, params, keys=bytes(32), arena_bytes=PAGE).run(0, 1, 0)
+    interpreter([call], buffers, params, keys=bytes(32), arena_bytes=PAGE).run(0, 1, 0)
 
 
 @given(st.binary(max_size=32 * 3), st.binary(max_size=128 * 4), st.binary(max_size=80))
@@ -340,7 +340,7 @@ def test_random_tables(steps: bytes, buffers: bytes, params: bytes) -> None:
     steps, buffers = steps[: len(steps) // 32 * 32], buffers[: len(buffers) // 128 * 128]
     params = params[: len(params) // 8 * 8]
     try:
-        m = Machine(path, steps, buffers, params, b"", PAGE, bytes(16))
+        m = Interpreter(path, steps, buffers, params, b"", PAGE, bytes(16))
     except ValueError:
         return
     with pytest.raises(ValueError, match=r"steps out of range|is a round"):

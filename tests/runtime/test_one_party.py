@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 import numpy as np
 import numpy.typing as npt
 import pytest
-from machines import known_keys, run_machines, signed
+from interpreters import known_keys, run_interpreters, signed
 from small_plans import W, X, check_answer, small_plan
 
 from veilgraph.ir.errors import (
@@ -67,7 +67,7 @@ def with_alice(plan: Plan, **fields: Any) -> Plan:
 def arena_of(party: Party) -> npt.NDArray[np.uint8]:
     """The memory of a party on the CPU, which is there to be seen after its device was closed."""
     assert isinstance(party.device, CpuDevice)
-    return party.device.machine.arena
+    return party.device.interpreter.arena
 
 
 def inputs_of(party: Party) -> Mapping[str, Any]:
@@ -133,7 +133,7 @@ def test_more_memory_than_there_is(plan: Plan) -> None:
 
 
 def test_a_step_out_of_bounds(plan: Plan) -> None:
-    """A plan that passes plan_file's checks still has every step proved by the machine."""
+    """A plan that passes plan_file's checks still has every step proved by the interpreter."""
     buffers = plan.party("alice").buffers.copy()
     buffers["offset"] += 1 << 30
     with pytest.raises(UsageError, match="The plan can't be run"):
@@ -184,7 +184,7 @@ def test_a_transcript_that_differs_ends_the_run(plan: Plan) -> None:
 
 def test_inferences_of_one_session_differ_in_all_but_the_answer(plan: Plan) -> None:
     """Fresh draws each time: no message of an inference is that of another."""
-    first, second = run_machines(plan, known_keys(3, 9), [{"x": X}, {"x": X}], {"w": W})
+    first, second = run_interpreters(plan, known_keys(3, 9), [{"x": X}, {"x": X}], {"w": W})
     online = [link for link in first.wire if not link[0].startswith("setup")]
     assert online
     assert all(first.wire[link] != second.wire[link] for link in online)
@@ -193,14 +193,14 @@ def test_inferences_of_one_session_differ_in_all_but_the_answer(plan: Plan) -> N
 
 
 def test_sessions_differ(plan: Plan) -> None:
-    (one,) = run_machines(plan, known_keys(3, 1), [{"x": X}], {"w": W})
-    (other,) = run_machines(plan, known_keys(3, 2), [{"x": X}], {"w": W})
+    (one,) = run_interpreters(plan, known_keys(3, 1), [{"x": X}], {"w": W})
+    (other,) = run_interpreters(plan, known_keys(3, 2), [{"x": X}], {"w": W})
     assert all(one.wire[link] != other.wire[link] for link in one.wire)
 
 
 @pytest.mark.parametrize("threads", [1, 2])
 def test_threads_change_nothing(plan: Plan, threads: int) -> None:
-    ran = [run_machines(plan, known_keys(3, 1), [{"x": X}], {"w": W}, n) for n in (1, threads)]
+    ran = [run_interpreters(plan, known_keys(3, 1), [{"x": X}], {"w": W}, n) for n in (1, threads)]
     assert ran[0][0].wire == ran[1][0].wire
 
 

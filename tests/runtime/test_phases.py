@@ -12,8 +12,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-from machines import known_keys
-from small_machines import busy_machine, machine, step
+from interpreters import known_keys
+from small_interpreters import busy_interpreter, interpreter, step
 from small_plans import LARGE, W, X, check_answer, large_plan, small_plan
 from three_parties import (
     Connect,
@@ -30,7 +30,7 @@ from veilgraph.runtime._native import LongRound
 from veilgraph.runtime._native import Phase as NativeRounds
 from veilgraph.runtime.links.native import NativeLinks
 from veilgraph.runtime.party import Party
-from veilgraph.runtime.phases import NativePhase, Piece, StepRange, TurnsPhase, phase_loop
+from veilgraph.runtime.phases import AlternatingPhase, NativePhase, Piece, StepRange, phase_loop
 from veilgraph.runtime.transcript import PhaseRecord, Transcript
 
 
@@ -75,7 +75,7 @@ def test_every_kind_gives_the_answer(plan: Plan, connect: Connect, tmp_path: Pat
 def test_native_links_run_native_phases(plan: Plan, connect: Connect, tmp_path: Path) -> None:
     for party in parties(plan, connect, tmp_path):
         loop = phase_loop(party.device, party.links, [])
-        kind = NativePhase if isinstance(party.links, NativeLinks) else TurnsPhase
+        kind = NativePhase if isinstance(party.links, NativeLinks) else AlternatingPhase
         assert isinstance(loop, kind)
         party.close()
 
@@ -164,11 +164,11 @@ def test_a_peer_that_goes_while_steps_run_is_named(large: Plan, tmp_path: Path) 
 
 
 def test_a_step_that_fails_ends_the_round_that_it_was_in(tmp_path: Path) -> None:
-    """The machine is busy: the round is left, and the peers are told."""
+    """The interpreter is busy: the round is left, and the peers are told."""
     links = connect_all(connect_native, load_all(write_parties(tmp_path)))
-    busy = busy_machine()
-    stretch = StepRange(0, 1, "relu", [Piece(1, 0, 8, 0, 0)], [Piece(1, 8, 8, 0, 0)])
-    loop = NativePhase(busy, links[0], [stretch])
+    busy = busy_interpreter()
+    steps = StepRange(0, 1, "relu", [Piece(1, 0, 8, 0, 0)], [Piece(1, 8, 8, 0, 0)])
+    loop = NativePhase(busy, links[0], [steps])
     worker = threading.Thread(target=busy.run, args=(0, 8, 0))
     worker.start()
     time.sleep(0.05)
@@ -186,7 +186,7 @@ def test_a_signal_ends_a_phase(tmp_path: Path) -> None:
     awaiting = [StepRange(0, 1, "relu round 1", [], [Piece(1, 0, 8, 1, 0)])]
     threading.Timer(0.2, os.kill, (os.getpid(), signal.SIGINT)).start()
     with pytest.raises(KeyboardInterrupt):
-        NativePhase(machine(), links[0], awaiting).run(1, PhaseRecord())
+        NativePhase(interpreter(), links[0], awaiting).run(1, PhaseRecord())
     with pytest.raises(PeerError, match="alice stopped"):
         links[1].exchange({}, {0: bytearray(8)}, "relu")
     for each in links:
@@ -270,11 +270,11 @@ def test_a_long_round_with_nobody(tmp_path: Path) -> None:
         ((0, 1, [(1, 0, 8, 0, 0)], [(1, 8, 8, 1, 0)]), "no place yet when its round begins"),
     ],
 )
-def test_phases_stay_inside_their_machine(
+def test_phases_stay_inside_their_interpreter(
     tmp_path: Path, row: tuple[Any, ...], message: str
 ) -> None:
     links = connect_all(connect_native, load_all(write_parties(tmp_path)))
-    phase = NativeRounds(machine(), links[0].rounds)
+    phase = NativeRounds(interpreter(), links[0].rounds)
     with pytest.raises(ValueError, match=message):
         phase.add(*row)
     for each in links:
@@ -283,7 +283,7 @@ def test_phases_stay_inside_their_machine(
 
 def test_a_round_is_no_kernel_step(tmp_path: Path) -> None:
     links = connect_all(connect_native, load_all(write_parties(tmp_path)))
-    phase = NativeRounds(machine([step(), step(ROUND, buffer_count=0)]), links[0].rounds)
+    phase = NativeRounds(interpreter([step(), step(ROUND, buffer_count=0)]), links[0].rounds)
     with pytest.raises(ValueError, match="is a round"):
         phase.add(0, 2, [], [])
     for each in links:

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-from machines import Where, known_keys, run_machines, run_prepared
+from interpreters import Where, known_keys, run_interpreters, run_prepared
 from tiny_models import tiny_plan
 
 import veilgraph
@@ -41,8 +41,8 @@ def check_devices(
 ) -> None:
     """Every message and every output is that of parties on the CPU, byte for byte."""
     keys = known_keys(len(plan.manifest.parties), seed)
-    expected = run_machines(plan, keys, batches, weights)
-    found = run_machines(plan, keys, batches, weights, devices=devices)
+    expected = run_interpreters(plan, keys, batches, weights)
+    found = run_interpreters(plan, keys, batches, weights, devices=devices)
     for mine, theirs in zip(found, expected, strict=True):
         assert mine.wire.keys() == theirs.wire.keys()
         for message, content in theirs.wire.items():

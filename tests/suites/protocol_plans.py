@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from conformance import Setting, Trace
-from machines import plan_of
+from interpreters import plan_of
 
 from veilgraph.ir.plan.tables import Plan
 from veilgraph.ir.secret import exponential as exponentials

@@ -1,4 +1,4 @@
-"""Blocks of 128 bits: drawn, masked by XOR, sent and unmasked, from the text to native machines."""
+"""Blocks of 128 bits: drawn, masked by XOR, sent and unmasked, from text to interpreter."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from machines import check_machines
+from interpreters import check_interpreters
 
 from veilgraph.ir.party import ops
 from veilgraph.ir.party.legality import IllegalParty, check_party
@@ -36,13 +36,13 @@ def masked_seed(p: Program, shape: Shape) -> tuple[Value, Value]:
 
 
 def show(p: Program, value: Value, party: int, name: str) -> None:
-    """Has a machine read the arena where the words of `value` are: the grammar lets no plan."""
+    """Has an interpreter read the arena where words of `value` are: the grammar lets no plan."""
     node = value.node_at(party)
     shape = (*value.shape, 2)
     p.node(ops.OUTPUT, party, (node.id,), shape, words(64), node.phase, name=name, frac_bits=0)
 
 
-# Through the text, the grammar and machines
+# Through the text, the grammar and interpreters
 
 
 def test_the_text_and_the_grammar_have_blocks() -> None:
@@ -73,7 +73,7 @@ def test_the_receiver_has_the_senders_blocks(shape: Shape, phase: Phase) -> None
         show(p, received, BOB, "received")
     receivers = {"drawn": [ALICE], "received": [BOB]}
     verify_masking(batch_rounds(p), [(ALICE,), (BOB,)], receivers)
-    first, second = check_machines(Expanded(p), [{}, {}])
+    first, second = check_interpreters(Expanded(p), [{}, {}])
     for run in (first, second):
         drawn, received_words = run.outputs[ALICE, "drawn"], run.outputs[BOB, "received"]
         np.testing.assert_array_equal(drawn, received_words)
@@ -86,7 +86,7 @@ def test_a_large_message_goes_in_parts() -> None:
     p = two_parties()
     seed, received = masked_seed(p, (LARGE_MESSAGE_BYTES // 16 + 5001,))
     show(p, received, BOB, "received")
-    check_machines(Expanded(p), [{}], threads=2)
+    check_interpreters(Expanded(p), [{}], threads=2)
     assert seed.elements * 128 == costs(batch_rounds(p))[0].bits[Phase.OFFLINE]
 
 
@@ -100,7 +100,7 @@ def test_blocks_are_cut_and_joined() -> None:
     show(p, joined, BOB, "joined")
     show(p, joined.chunk(7, 5) ^ under_a_mask(p, received), BOB, "mixed")
     check_party(without_outputs(p))
-    run = check_machines(Expanded(p), [{}])[0]
+    run = check_interpreters(Expanded(p), [{}])[0]
     got = run.outputs[BOB, "joined"].reshape(-1, 2)
     np.testing.assert_array_equal(got[:7], got[11 + 3 : 11 + 10])
     np.testing.assert_array_equal(got[7 + 1 : 7 + 3], got[26:])

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 from conformance import COMPARING, SETTINGS, Setting, Trace
-from machines import plan_of
+from interpreters import plan_of
 
 from veilgraph.ir.plan.tables import Layer, Phase
 from veilgraph.ir.secret import exponential as exponentials

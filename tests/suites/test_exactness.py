@@ -1,4 +1,5 @@
-"""A million truncations and comparisons on the native machine, with real randomness: none wrong.
+"""A million truncations and comparisons on the native interpreter, with real randomness: none
+wrong.
 
 The slow ones are 10^8 truncations and 10^7 comparisons; benchmarks/exactness.py prints theirs.
 """
@@ -10,7 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 from conformance import SETTINGS, Integers, Setting, Trace
-from machines import plan_of, run_machines, signed
+from interpreters import plan_of, run_interpreters, signed
 
 from veilgraph.runtime.randomness import fresh_nonce
 from veilgraph.runtime.session.keys import SessionKeys
@@ -31,7 +32,7 @@ def computed(setting: Setting, op: str, k: int, z: Integers, **attrs: Any) -> In
     x = trace.share("x", z.shape, k)
     trace.reveal(trace.apply(op, z.shape, k, attrs, x))
     keys = fresh_keys(len(setting.target.everyone))
-    (ran,) = run_machines(plan_of(trace.expanded), keys, [{"x": z}])
+    (ran,) = run_interpreters(plan_of(trace.expanded), keys, [{"x": z}])
     return signed(ran.outputs[0, "y"], k)
 
 

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 from conformance import SETTINGS, Integers, Masked, Setting, Trace
-from machines import check_machines
+from interpreters import check_interpreters
 
 from veilgraph.ir.meaning.integers import center
 from veilgraph.ir.secret.exponential import Segments, heights, sums, tables, values
@@ -110,9 +110,9 @@ def test_real_powers(setting: Setting, size: int) -> None:
 @settings
 @pytest.mark.parametrize("shape", [(3, 5), (2, 40), (7, 64), (5, 130)])
 @pytest.mark.parametrize("op", ["exp_sums", "masked_exp"])
-def test_on_the_machines(setting: Setting, op: str, shape: tuple[int, ...]) -> None:
+def test_on_the_interpreters(setting: Setting, op: str, shape: tuple[int, ...]) -> None:
     """Bit by bit the oracle; two inferences."""
     z = np.random.default_rng(shape[0]).integers(0, 7 * (1 << 17) // 7, shape)
     K, attrs = (40, {"bits": 20}) if op == "masked_exp" else (WIDE.sum_bits, {})
     trace = traced(setting, op, z, WIDE, 12, 32, K, 32.0, **attrs)
-    check_machines(trace.expanded, [{"x": z}, {"x": z[::-1].copy()}])
+    check_interpreters(trace.expanded, [{"x": z}, {"x": z[::-1].copy()}])

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from at_once import at_once
 from four_parties import FOUR, HELD_BY_THREE
-from machines import check_machines, plan_of
+from interpreters import check_interpreters, plan_of
 from receivers import asked
 
 from veilgraph.bench.processes import write_configs
@@ -70,8 +70,8 @@ def test_parts_and_masks_of_four_parties() -> None:
     verify_masking(batch_rounds(made), coalitions(TARGET), asked(made))
 
 
-def test_machines_draw_what_the_oracle_does() -> None:
-    check_machines(Expanded(program()), [{"x": X}, {"x": -X}], {"y": Y})
+def test_interpreters_draw_what_the_oracle_does() -> None:
+    check_interpreters(Expanded(program()), [{"x": X}, {"x": -X}], {"y": Y})
 
 
 def test_in_one_process(plan: Plan) -> None:

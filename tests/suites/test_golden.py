@@ -15,7 +15,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from conformance import SETTINGS, Setting
-from machines import known_keys, run_machines
+from interpreters import known_keys, run_interpreters
 from protocol_plans import PROTOCOLS, operand_shape, protocol_plan
 
 from veilgraph.ir.plan.tables import Plan
@@ -33,7 +33,7 @@ def digests(setting: Setting, op: str, ring_bits: int, result_bits: int) -> str:
     values = [np.random.default_rng(j).integers(-9999, 9999, shape) for j in range(2)]
     weights = {"x1": values[1]} if operands == 2 else {}
     keys = known_keys(len(setting.target.everyone), seed=2024)
-    runs = run_machines(plan, keys, [{"x0": values[0]}] * 2, weights)
+    runs = run_interpreters(plan, keys, [{"x0": values[0]}] * 2, weights)
     sent = hashlib.sha256()
     for run in runs:
         for link, content in sorted(run.wire.items()):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from conformance import SETTINGS, Integers, Masked, Setting, Trace
-from machines import check_machines
+from interpreters import check_interpreters
 
 from veilgraph.ir.meaning.integers import center
 from veilgraph.ir.meaning.party import uniform_draws
@@ -104,12 +104,12 @@ def test_real_rings(setting: Setting, k: int, K: int, size: int) -> None:
 
 @settings
 @pytest.mark.parametrize("size", [1, 64, 200])
-def test_on_the_machines(setting: Setting, size: int) -> None:
+def test_on_the_interpreters(setting: Setting, size: int) -> None:
     """Bit by bit the oracle, lookups included; two inferences."""
     found, bits = SMALL[1][0], 3
     z = np.random.default_rng(size).integers(-30, 30, size)
     trace = traced(setting, z, 32, found, bits, 40)
-    check_machines(trace.expanded, [{"x": z}, {"x": -z}])
+    check_interpreters(trace.expanded, [{"x": z}, {"x": -z}])
     wide = series(19, 50, cosine_bits=14, factor_bits=16, slope=1 << 20)
     trace = traced(setting, z, 64, wide, 20, 64)
-    check_machines(trace.expanded, [{"x": z}, {"x": -z}])
+    check_interpreters(trace.expanded, [{"x": z}, {"x": -z}])

@@ -1,4 +1,4 @@
-"""Networks in several rings on native machines: every suite, bit for bit what the oracle has."""
+"""Networks in several rings on native interpreters: every suite, bit for bit as the oracle."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 import pytest
 from conformance import SETTINGS, Setting
-from machines import check_machines
+from interpreters import check_interpreters
 from torch_mlir import ir
 
 from veilgraph.ir.graph import ops
@@ -90,7 +90,7 @@ def test_a_network_in_several_rings(setting: Setting, rings: tuple[int, ...]) ->
     named = {argument.name: value for argument, value in arguments}
     weights = {name: encoded(named[name], array) for name, array in made.weights.items()}
     x = np.random.default_rng(9).uniform(-1, 1, SHAPE)
-    (found,) = check_machines(expanded, [{"x": encoded(named["x"], x)}], weights)
+    (found,) = check_interpreters(expanded, [{"x": encoded(named["x"], x)}], weights)
     y = found.outputs[0, "y"].view(np.int64)
     encoding = Tensor.of(made.outputs["y"]).encoding
     real = integers.decode(integers.center(y, encoding.ring_bits), encoding.frac_bits)

@@ -60,7 +60,7 @@ def diagnose() -> list[Finding]:
         Finding("veilgraph", version("veilgraph")),
         _processor(),
         _kernels(),
-        _machine(),
+        _interpreter(),
         _memory(),
         _tls(),
         _links(),
@@ -91,11 +91,11 @@ def _kernels() -> Finding:
     return Finding("kernels", best, "A processor with AVX2 is many times faster." if slow else "")
 
 
-def _machine() -> Finding:
+def _interpreter() -> Finding:
     found = importlib.util.find_spec("veilgraph.runtime._native")
     if found is None:
-        return Finding("native machine", "absent", "Install veilgraph again.")
-    return Finding("native machine", "present")
+        return Finding("native interpreter", "absent", "Install veilgraph again.")
+    return Finding("native interpreter", "present")
 
 
 def _memory() -> Finding:

@@ -70,7 +70,7 @@ class CudaDevice:
     Args:
         made: the program, ready for the GPU.
         keys: in the plan's order, 16 bytes each.
-        graphs: whether stretches that come again are replayed as graphs.
+        graphs: whether ranges of steps that come again are replayed as graphs.
 
     Raises:
         ResourceLimitError: the GPU has less memory free by now.
@@ -95,7 +95,7 @@ class CudaDevice:
             self._packed = self._allocated(made.laid.bytes)
             self._freshness = Freshness(self._program, made.packed)
             self._staging = self._staged(max(PIECE_BYTES, staging_bytes(self._program)))
-            self._stretches: dict[tuple[int, int], list[Bound]] = {}
+            self._ranges: dict[tuple[int, int], list[Bound]] = {}
             self._lay_out(made)
             self._graphs = Graphs(driver, self._launches) if graphs else None
             kernels = [int(kernel) for kernel in self._program.steps["kernel"]]
@@ -122,13 +122,13 @@ class CudaDevice:
         self._staging.pinned[: len(schedules)] = 0
 
     def run(self, first: int, last: int, run: int) -> None:
-        self._run_turn((first, last), first, last, run)
+        self._run_steps((first, last), first, last, run)
 
-    def _run_turn(self, stretch: tuple[int, int], first: int, last: int, run: int) -> None:
-        """Steps [first, last) of a stretch, of which a fault may be anywhere."""
+    def _run_steps(self, steps: tuple[int, int], first: int, last: int, run: int) -> None:
+        """Steps [first, last) of a range, of which a fault may be anywhere."""
         assert 0 <= first <= last <= len(self._program.steps), "steps out of range"
         require_number(run, 1 << 32)
-        self._latest = stretch
+        self._latest = steps
         if first == last:
             return
         with self._on_gpu():
@@ -150,11 +150,11 @@ class CudaDevice:
         self._timeline.add(first, last, start, self._timeline.mark())
 
     def _launches(self, first: int, last: int) -> list[Launched]:
-        return [(bound.kernel, bound.parameters) for bound in self._stretch(first, last)]
+        return [(bound.kernel, bound.parameters) for bound in self._launches_of(first, last)]
 
-    def _stretch(self, first: int, last: int) -> list[Bound]:
+    def _launches_of(self, first: int, last: int) -> list[Bound]:
         """The launches of steps [first, last), those joined that lie inside."""
-        if (first, last) not in self._stretches:
+        if (first, last) not in self._ranges:
             found = {step: self._bound[step] for step in range(first, last)}
             for prologue, products in self._prologues:
                 if first <= prologue.first and prologue.last < last:
@@ -163,8 +163,8 @@ class CudaDevice:
                 if first <= epilogue.product and epilogue.follower < last:
                     found[epilogue.product] = found[epilogue.product][:-1]
                     found[epilogue.follower] = [bound]
-            self._stretches[first, last] = [bound for step in found.values() for bound in step]
-        return self._stretches[first, last]
+            self._ranges[first, last] = [bound for step in found.values() for bound in step]
+        return self._ranges[first, last]
 
     def _run_traced(self, first: int, last: int) -> None:
         start = self._timeline.mark()
@@ -176,7 +176,7 @@ class CudaDevice:
 
     def _launch(self, first: int, last: int) -> None:
         launch = self._compute.launch
-        for bound in self._stretch(first, last):
+        for bound in self._launches_of(first, last):
             try:
                 launch(bound.kernel, bound.parameters)
             except DriverFault:
@@ -199,7 +199,7 @@ class CudaDevice:
     def long_round(
         self, first: int, last: int, sends: Sequence[Piece], receives: Sequence[Piece]
     ) -> StagedLongRound:
-        steps = partial(self._run_turn, (first, last))
+        steps = partial(self._run_steps, (first, last))
         return StagedLongRound(self._staging, first, last, sends, receives, steps)
 
     def copy_in(self, offset: int, content: Buffer) -> None:
@@ -369,6 +369,6 @@ class CudaDevice:
         self._fills.clear()
         self._prologues.clear()
         self._epilogues.clear()
-        self._stretches.clear()
+        self._ranges.clear()
         del self._staging, self._timeline
         self._driver.forget()

@@ -6,7 +6,7 @@ them itself: one launch less, and the sums are neither written nor read. Where t
 product could take a program (`Launch.ending`), and the step is one of words, it takes that: then
 blocks read factors while others store results, in the step's place and not the product's, so
 nothing up to there may write factors. Both steps have to be on the GPU, one after the other, so a
-device has each of them by itself too, and takes the two together in stretches that hold both.
+device has each of them by itself too, and takes the two together in ranges of steps that hold both.
 """
 
 from __future__ import annotations

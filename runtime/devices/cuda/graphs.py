@@ -1,9 +1,10 @@
-"""Stretches of steps that come again, as one launch each.
+"""Ranges of steps that come again, as one launch each.
 
 A GPU takes some microseconds of its host for every launch, and small steps take less than that.
-So the launches of a stretch are kept as a graph once it comes a second time, and replayed from then
-on: what runs once, as setup does, is not worth one. Nothing in a launch differs between inferences:
-their number, by which randomness is drawn, is read from the GPU's memory when a kernel runs.
+So the launches of a range of steps are kept as a graph once it comes a second time, and replayed
+from then on: what runs once, as setup does, is not worth one. Nothing in a launch differs between
+inferences: their number, by which randomness is drawn, is read from the GPU's memory when a kernel
+runs.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from dataclasses import dataclass, field
 
 from veilgraph.runtime.devices.cuda.driver import Driver, Graph, Launched
 
-LEAST_LAUNCHES = 2  # of a stretch: a graph of one takes longer than its launch
+LEAST_LAUNCHES = 2  # of a range of steps: a graph of one takes longer than its launch
 
 
 @dataclass
@@ -31,16 +32,16 @@ class Graphs:
 
     def find(self, first: int, last: int) -> Graph | None:
         """The graph of steps [first, last), or None where they have to be launched one by one."""
-        stretch = first, last
-        if stretch not in self._made:
-            self._made[stretch] = None
+        steps = first, last
+        if steps not in self._made:
+            self._made[steps] = None
             return None
-        if self._made[stretch] is None:
+        if self._made[steps] is None:
             found = self.launches(first, last)
             if len(found) < LEAST_LAUNCHES:
                 return None
-            self._made[stretch] = self.driver.graph(found)
-        return self._made[stretch]
+            self._made[steps] = self.driver.graph(found)
+        return self._made[steps]
 
     def close(self) -> None:
         for graph in self._made.values():

@@ -4,8 +4,8 @@ A factor [y_i + y_{i+1} ; y_i] holds a sum of what an inference makes, which is 
 Where products alone read it, before the next round, and nobody reads it later, they take both
 addends: one launch less, and the sum is neither written nor read. Addends are still there, as
 `kernels.kernel.Kernel.takes_sums` says. All of these steps have to be on the GPU, one after the
-other, so a device has each of them by itself too, and takes them together in stretches that hold
-them all.
+other, so a device has each of them by itself too, and takes them together in ranges of steps that
+hold them all.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ class Prologue:
 
 @dataclass(frozen=True)
 class _Sum:
-    """A step that does nothing but add two stretches of the arena, and the products that read it.
+    """A step that does nothing but add two ranges of the arena, and the products that read it.
 
     `addends` are where they begin; all three are `place[1]` bytes long, in words of `word_bits`.
     """

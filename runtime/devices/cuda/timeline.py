@@ -1,6 +1,6 @@
 """When what ran on a GPU: events around steps, put on the host's clock.
 
-A trace has events around each step. Without one there is a pair around each stretch of steps, and
+A trace has events around each step. Without one there is a pair around each range of steps, and
 its time is that of "cuda" as a whole: an event a step would cost as much as a small launch.
 """
 

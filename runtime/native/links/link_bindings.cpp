@@ -178,7 +178,7 @@ class LongRound {
   std::vector<Awaited> awaited_;
 };
 
-// A phase of them, on a machine
+// A phase of them, on an interpreter
 
 std::vector<Place> places(nb::list pieces) {
   using Fields = std::tuple<uint32_t, uint64_t, uint64_t, uint64_t, int64_t>;
@@ -202,7 +202,7 @@ nb::tuple run(Phase& phase, uint32_t run, double patience, double least_bytes_pe
   } catch (const Interrupted&) {
     throw nb::python_error();
   }
-  return nb::make_tuple(end.fault, end.stretch, end.rounds, end.network_nanoseconds);
+  return nb::make_tuple(end.fault, end.range, end.rounds, end.network_nanoseconds);
 }
 
 // What was counted
@@ -297,7 +297,7 @@ void bind_links(nb::module_& module) {
       .def("finish", &LongRound::finish)
       .def("abandon", &LongRound::abandon);
   nb::class_<Phase>(module, "Phase")
-      .def(nb::init<Machine&, Links&>(), "machine"_a, "links"_a, nb::keep_alive<1, 2>(),
+      .def(nb::init<Interpreter&, Links&>(), "interpreter"_a, "links"_a, nb::keep_alive<1, 2>(),
            nb::keep_alive<1, 3>())
       .def("add", &add, "first"_a, "last"_a, "sends"_a, "receives"_a)
       .def("run", &run, "run"_a, "patience"_a, "least_bytes_per_second"_a);

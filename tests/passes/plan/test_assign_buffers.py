@@ -295,7 +295,7 @@ def test_an_arena_never_gives_the_same_twice(sizes: list[int], choices: random.R
         taken.append((offset, 64 * size))
         if choices.random() < 0.6:
             arena.free(*taken.pop(choices.randrange(len(taken))))
-    for stretch in taken:
-        arena.free(*stretch)
-    assert arena.stretches in ([], [(0, arena.end)])
+    for range_ in taken:
+        arena.free(*range_)
+    assert arena.ranges in ([], [(0, arena.end)])
     assert arena.take(arena.end) == 0

@@ -1,4 +1,4 @@
-"""Lowered programs, on the native machines with known keys, do and send what the oracle does."""
+"""Lowered programs, interpreted with known keys, do and send what the oracle does."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from machines import check_machines, known_keys, plan_of, run_machines
+from interpreters import check_interpreters, known_keys, plan_of, run_interpreters
 from random_programs import RandomProgram
 
 from veilgraph.ir.party import ops
@@ -29,13 +29,13 @@ def test_random_programs(choices: random.Random, operations: int, parties: int) 
     """Two inferences of a session: all operations, all phases, any party, any width."""
     made = RandomProgram(choices, parties)
     expanded = made.grow(operations)
-    check_machines(expanded, [made.inputs(), made.inputs()], made.weight_values())
+    check_interpreters(expanded, [made.inputs(), made.inputs()], made.weight_values())
 
 
 def check(build: Callable[[Program], Inputs], threads: int = 1) -> None:
     program = Program(("alice", "bob", "carol"))
     inputs = build(program)
-    check_machines(Expanded(program), [inputs, inputs], threads=threads)
+    check_interpreters(Expanded(program), [inputs, inputs], threads=threads)
 
 
 def source(program: Program, name: str, shape: Sequence[int], owner: int = 0) -> Value:
@@ -77,7 +77,7 @@ def test_outputs_that_are_public_constants() -> None:
     program.output(whole.reshape((6,)), 0, "y0", 0)
     program.output(part.chunk(1, 3), 1, "y1", 0)
     program.output(program.const(-7, (4,), words(24)), 1, "y2", 0)
-    check_machines(expanded, [{}, {}])
+    check_interpreters(expanded, [{}, {}])
 
 
 def test_public_constants_begin_at_multiples_of_64_bytes() -> None:
@@ -140,7 +140,7 @@ def test_setup_draws_are_of_the_session_and_others_of_the_inference() -> None:
         program.output(drawn.only(0), 0, phase.name, 0)
         program.output((drawn * 1 + 0).only(1), 1, f"{phase.name} of bob", 0)
     plan = plan_of(Expanded(program))
-    first, second = run_machines(plan, known_keys(2, 3), [{}, {}])
+    first, second = run_interpreters(plan, known_keys(2, 3), [{}, {}])
     for phase in Phase:
         same = phase == Phase.SETUP
         for party, name in ((0, phase.name), (1, f"{phase.name} of bob")):

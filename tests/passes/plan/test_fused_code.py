@@ -176,7 +176,7 @@ def test_a_message_is_packed_by_the_program_that_makes_it() -> None:
     assert [stream.message for stream in code.streams] == [False, True]
 
 
-def test_stretches_of_registers() -> None:
+def test_runs_of_registers() -> None:
     assert list(runs([4, 5, 6, 9, 11, 13, 2])) == [(0, 1, 3), (3, 2, 3), (6, 1, 1)]
     assert list(runs([])) == []
     assert list(runs([7])) == [(0, 1, 1)]

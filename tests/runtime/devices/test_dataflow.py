@@ -7,7 +7,7 @@ from collections.abc import Iterable
 import numpy as np
 import numpy.typing as npt
 import pytest
-from small_machines import words
+from small_interpreters import words
 from small_plans import large_plan, small_plan
 
 from veilgraph.ir.plan.tables import ROUND, Plan

@@ -83,8 +83,8 @@ def test_only_what_is_old_is_copied(monkeypatch: Any) -> None:
     )
     last = len(plan.party("alice").steps)
     kernels = plan.party("alice").steps["kernel"]
-    stretch = next(i for i in range(last) if kernels[i] > 6)  # to the first round
-    device.run(0, stretch, 1)
+    last_step = next(i for i in range(last) if kernels[i] > 6)  # to the first round
+    device.run(0, last_step, 1)
     assert not copied
     device.copy_out((0, 8))
     first = len(copied)
@@ -128,12 +128,12 @@ def test_times_of_both_are_told() -> None:
     plan, device = opened(PARTITIONS["second"])
     device.trace()
     steps = plan.party("alice").steps
-    stretch = next(i for i in range(len(steps)) if steps["kernel"][i] > 6)
-    device.run(0, stretch, 1)
-    device.note(stretch, 1 << 62, (1 << 62) + 1)
+    last_step = next(i for i in range(len(steps)) if steps["kernel"][i] > 6)
+    device.run(0, last_step, 1)
+    device.note(last_step, 1 << 62, (1 << 62) + 1)
     device.finish()
-    assert sorted(step for step, _, _ in device.spans) == list(range(stretch + 1))
-    assert sum(calls for calls, _ in device.profile.values()) == stretch
+    assert sorted(step for step, _, _ in device.spans) == list(range(last_step + 1))
+    assert sum(calls for calls, _ in device.profile.values()) == last_step
     device.reset_profile()
     assert not any(calls for calls, _ in device.profile.values())
     device.close()

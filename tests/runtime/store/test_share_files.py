@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from machines import plan_of
+from interpreters import plan_of
 from small_plans import W, X, check_answer, revealed, shared
 from three_parties import run_threads
 

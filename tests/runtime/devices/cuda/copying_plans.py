@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-from small_machines import step, words
+from small_interpreters import step, words
 from small_plans import small_plan
 
 from veilgraph.ir.plan.tables import (

@@ -21,7 +21,7 @@ from copying_plans import (
     rounds,
     whole,
 )
-from small_machines import image, step, words
+from small_interpreters import image, step, words
 
 from veilgraph.ir.errors import DeviceError, ResourceLimitError, UsageError
 from veilgraph.ir.plan.tables import KEPT, Phase, Plan, Tensor
@@ -373,7 +373,7 @@ def test_a_kernel_that_does_not_start_is_named(emulator: EmulatorDriver, monkeyp
     assert emulator.blocks
 
 
-def test_a_kernel_that_fails_later_is_named_with_its_stretch(
+def test_a_kernel_that_fails_later_is_named_with_its_steps(
     emulator: EmulatorDriver, monkeypatch: Any
 ) -> None:
     plan = copying_plan([fill(1, 0, layer=1), COPY], params=[7])

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from machines import known_keys
+from interpreters import known_keys
 from small_plans import FILTERED, FILTERS, W, X, check_answer, filtered_plan, small_plan
 from three_parties import connect_all, connect_native, load_all, run_threads, write_parties
 from whole_plans import check_devices, check_digits, check_prepared, check_tiny
@@ -17,7 +17,7 @@ from veilgraph.kernels.conv2d import cuda as conv2d
 from veilgraph.kernels.conv2d.residues.residues import by_residues
 from veilgraph.runtime.devices.choose import ready
 from veilgraph.runtime.party import Party
-from veilgraph.runtime.phases import TurnsPhase, phase_loop
+from veilgraph.runtime.phases import AlternatingPhase, phase_loop
 from veilgraph.runtime.transcript import Transcript
 
 EMULATOR, CPU = "host-emulator", "cpu"
@@ -51,7 +51,7 @@ def test_a_layer_over_tls(tmp_path: Path) -> None:
     def act(index: int) -> tuple[dict[str, Any], Transcript]:
         name = plan.manifest.parties[index]
         with Party(plan, name, links[index], keys[index], ready(EMULATOR, plan, name)) as party:
-            assert isinstance(phase_loop(party.device, party.links, []), TurnsPhase)
+            assert isinstance(phase_loop(party.device, party.links, []), AlternatingPhase)
             party.share_weights({"w": W})
             return party.infer({"x": X} if party.program.inputs else {})
 

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 from layer_plans import check_layer, layer_plan
-from small_machines import step
+from small_interpreters import step
 from test_epilogues import KEY, PLACE, memory, plan_of
 
 from veilgraph.ir.plan.tables import Plan

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from copying_plans import copying_plan
 from layer_plans import check_layer, layer_plan
-from small_machines import image, step, words
+from small_interpreters import image, step, words
 
 from veilgraph.ir.plan.tables import KEPT, ROUND, BufferKind, Phase, Plan, Tensor
 from veilgraph.kernels.conv2d import cuda as conv2d

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 from copying_plans import BYTES, COUNT, copying_plan, fill, opened, whole
-from small_machines import step
+from small_interpreters import step
 
 from veilgraph.ir.errors import DeviceError, SecurityAbort
 from veilgraph.ir.plan.tables import Plan
@@ -135,7 +135,7 @@ def test_closing_lets_go_of_them(emulator: EmulatorDriver, monkeypatch: Any) -> 
     assert all(graph.closed for graph in made)
 
 
-def test_a_graph_that_fails_is_named_with_its_stretch(
+def test_a_graph_that_fails_is_named_with_its_steps(
     emulator: EmulatorDriver, monkeypatch: Any
 ) -> None:
     device = opened(filling_plan(), emulator)

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 from copying_plans import BYTES, COUNT, RECEIVE, SEND, copying_plan, fill, opened, rounds, whole
-from machines import known_keys
+from interpreters import known_keys
 from small_plans import large_plan
 from three_parties import connect_all, connect_native, load_all, run_threads, write_parties
 
@@ -22,7 +22,7 @@ from veilgraph.runtime.devices.cuda.emulator_driver import EmulatorDriver
 from veilgraph.runtime.devices.cuda.long_rounds import StagedLongRound
 from veilgraph.runtime.devices.interface import Piece
 from veilgraph.runtime.party import Party
-from veilgraph.runtime.phases import LongTurn
+from veilgraph.runtime.phases import LongRoundStep
 
 EMULATOR, CPU = "host-emulator", "cpu"
 ELEMENTS = 9000
@@ -165,8 +165,10 @@ def test_long_messages_between_devices(
 ) -> None:
     """Transcripts are compared with the plan, answers with the model."""
     turns: list[str] = []
-    real = LongTurn.run
-    monkeypatch.setattr(LongTurn, "run", lambda self, *args: turns.append("") or real(self, *args))
+    real = LongRoundStep.run
+    monkeypatch.setattr(
+        LongRoundStep, "run", lambda self, *args: turns.append("") or real(self, *args)
+    )
     parties = session(devices, tmp_path, long_plan)
 
     def act(party: Party) -> Any:

@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 from copying_plans import RECEIVE, copying_plan, opened
-from small_machines import image, step, words
+from small_interpreters import image, step, words
 from small_plans import W, X, small_plan
 from whole_plans import check_devices, check_prepared, heterogeneous
 

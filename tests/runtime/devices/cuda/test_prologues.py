@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 from copying_plans import copying_plan
 from onnx import helper
-from small_machines import image, step, words
+from small_interpreters import image, step, words
 from tiny_models import model_of
 from whole_plans import check_devices
 

@@ -1,4 +1,5 @@
-"""Party-level programs run twice: by the oracle, and lowered, by native machines with known keys.
+"""Party-level programs run twice: by the oracle, and lowered, by native interpreters with known
+keys.
 
 Both draw the same AES streams, so outputs and messages must be equal bit for bit. Keys that a test
 knows exist here alone: production code can't be seeded.
@@ -163,7 +164,7 @@ def expected_wire(schedule: Schedule, evaluation: Evaluation) -> Wire:
     return wire
 
 
-# Machines
+# Interpreters
 
 
 @dataclass
@@ -218,7 +219,7 @@ class Ran:
     wire: Wire
 
 
-def run_machines(
+def run_interpreters(
     plan: Plan,
     keys: Sequence[SessionKeys],
     batches: Sequence[Mapping[str, Array]],
@@ -264,7 +265,7 @@ def run_prepared(
     weights: Mapping[str, Array] | None = None,
     devices: Sequence[Where] | None = None,
 ) -> list[dict[tuple[int, str], npt.NDArray[np.uint64]]]:
-    """As `run_machines`, the offline phases all ahead and on other machines; outputs alone."""
+    """As `run_interpreters`, the offline phases all ahead and elsewhere; outputs alone."""
     places = _places(plan, devices)
 
     def work(links: Links) -> list[dict[tuple[int, str], npt.NDArray[np.uint64]]]:
@@ -317,14 +318,14 @@ def _outputs(party: Party, index: int) -> dict[tuple[int, str], npt.NDArray[np.u
 # Both
 
 
-def check_machines(
+def check_interpreters(
     expanded: Expanded,
     batches: Sequence[Mapping[str, npt.NDArray[np.int64]]],
     weights: Mapping[str, npt.NDArray[np.int64]] | None = None,
     seed: int = 1,
     threads: int = 1,
 ) -> list[Evaluation]:
-    """Holds that the machines compute and send what the oracle does; returns the oracle's runs.
+    """Holds that the interpreters compute and send what the oracle does; returns the oracle's runs.
 
     With the offline phases in their turn, and with all of them prepared before.
 
@@ -335,7 +336,7 @@ def check_machines(
     keys = known_keys(len(program.parties), seed)
     plan, schedule = plan_of(expanded), batch_rounds(program)
     evaluations = []
-    for number, ran in enumerate(run_machines(plan, keys, batches, weights, threads), start=1):
+    for number, ran in enumerate(run_interpreters(plan, keys, batches, weights, threads), start=1):
         given = {**(weights or {}), **batches[number - 1]}
         sources = {name: value.astype(np.int64).view(np.uint64) for name, value in given.items()}
         draws = known_draws(keys, number)

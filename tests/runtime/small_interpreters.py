@@ -1,4 +1,4 @@
-"""Small machines and the records they are made of, for the machine's tests."""
+"""Small interpreters and the records they are made of, for the interpreter's tests."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import pytest
 from veilgraph.ir.plan.tables import BUFFER, STEP, BufferKind
 from veilgraph.kernels import KERNELS
 from veilgraph.kernels.native import library
-from veilgraph.runtime._native import Machine, check_program
+from veilgraph.runtime._native import Interpreter, check_program
 
 Records = npt.NDArray[np.void]
 ARENA_BYTES = 256
@@ -46,21 +46,21 @@ def step(kernel: str | int = "copy", **fields: int) -> Records:
     return out
 
 
-def busy_machine(repeats: int = 8, n: int = 800) -> Machine:
-    """A machine whose steps are so many products of n x n, some tenths of a second each."""
+def busy_interpreter(repeats: int = 8, n: int = 800) -> Interpreter:
+    """An interpreter whose steps are so many products of n x n, some tenths of a second each."""
     product = step("matmul", buffer_count=3, param_count=1)
     factors = [image(8 * n * n * i, 1, n, n) for i in range(3)]
-    return machine([product] * repeats, factors, [64], arena_bytes=24 * n * n)
+    return interpreter([product] * repeats, factors, [64], arena_bytes=24 * n * n)
 
 
-def machine(
+def interpreter(
     steps: list[Records] | None = None,
     buffers: list[Records] | None = None,
     params: list[int] | None = None,
     **options: Any,
-) -> Machine:
-    """A machine of one copy of 4 words from byte 64 to byte 0, unless told otherwise."""
-    return Machine(
+) -> Interpreter:
+    """An interpreter of one copy of 4 words from byte 64 to byte 0, unless told otherwise."""
+    return Interpreter(
         options.pop("library", str(library())),
         np.array([step()] if steps is None else steps, STEP),
         np.array([words(0), words(64)] if buffers is None else buffers, BUFFER),
@@ -78,7 +78,7 @@ def proven(
     params: list[int] | None = None,
     **options: Any,
 ) -> None:
-    """The proof that `machine` makes of the same tables, without the machine."""
+    """The proof that `interpreter` makes of the same tables, without the interpreter."""
     check_program(
         options.pop("library", str(library())),
         np.array([step()] if steps is None else steps, STEP),
@@ -91,4 +91,4 @@ def proven(
 
 
 # Whatever opens tables refuses the same ones.
-OPENED = pytest.mark.parametrize("opened", [machine, proven])
+OPENED = pytest.mark.parametrize("opened", [interpreter, proven])

@@ -1,4 +1,4 @@
-"""Suites on the native machines: bit by bit the oracle under known keys, right under fresh ones."""
+"""Suites on native interpreters: bit by bit the oracle under known keys, right under fresh ones."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import pytest
 from conformance import BILINEAR_CASES, LINEAR_CASES, SETTINGS, Case, Integers, Setting, Trace
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from machines import check_machines, plan_of
+from interpreters import check_interpreters, plan_of
 
 from veilgraph.ir.meaning import integers
 from veilgraph.ir.meaning.integers import Windows
@@ -49,7 +49,7 @@ def test_exact_ops(setting: Setting, case: Case) -> None:
         batches = [{n: numbers(s, shape, ring_bits) for n, shape in inputs.items()} for s in (1, 2)]
         given = {n: numbers(3, shape, ring_bits) for n, shape in weights.items()}
         for batch, done in zip(
-            batches, check_machines(trace.expanded, batches, given), strict=True
+            batches, check_interpreters(trace.expanded, batches, given), strict=True
         ):
             values = [batch["x0"], *given.values()]
             with np.errstate(over="ignore"):
@@ -79,7 +79,7 @@ def test_ops_with_rounds(setting: Setting, op: tuple[str, int, dict[str, Any]], 
         trace.reveal(trace.apply(name, (size,), ring_bits, attrs, *shared))
         batches = [{f"x{j}": numbers(j + n, (size,), ring_bits) for j in range(operands)}
                    for n in range(2)]  # fmt: skip
-        check_machines(trace.expanded, batches)
+        check_interpreters(trace.expanded, batches)
 
 
 # Random programs of secret ops
@@ -157,7 +157,7 @@ def test_random_programs(setting: Setting, choices: random.Random, operations: i
         return {n: numbers(seed + i, (made.size,), made.ring_bits) for i, n in enumerate(named)}
 
     batches = [batch(1, "input"), batch(10, "input")]
-    check_machines(made.trace.expanded, batches, batch(20, "weight"))
+    check_interpreters(made.trace.expanded, batches, batch(20, "weight"))
 
 
 # A network, under fresh keys

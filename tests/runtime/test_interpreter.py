@@ -1,4 +1,4 @@
-"""The native machine: memory, steps, threads, and what it is made from."""
+"""The native interpreter: memory, steps, threads, and what it is made from."""
 
 from __future__ import annotations
 
@@ -8,19 +8,19 @@ import time
 
 import numpy as np
 import pytest
-from small_machines import CONSTANTS, busy_machine, machine, step, words
+from small_interpreters import CONSTANTS, busy_interpreter, interpreter, step, words
 
 from veilgraph.ir.plan.tables import ROUND, Region
 from veilgraph.kernels import KERNELS
 from veilgraph.kernels.native import library, supported
-from veilgraph.runtime._native import Machine
+from veilgraph.runtime._native import Interpreter
 
 TABLES = ("step", "buffer", "parameter")
 
 
 def test_runs_a_range_of_steps() -> None:
     fill = step("fill", first_buffer=2, buffer_count=1, first_param=1, param_count=1)
-    m = machine([step(), fill], [words(0), words(64), words(0, 2)], [7, -1])
+    m = interpreter([step(), fill], [words(0), words(64), words(0, 2)], [7, -1])
     m.arena[64:96] = np.arange(32)
     m.run(0, 1, 0)
     np.testing.assert_array_equal(m.arena[:32], np.arange(32))
@@ -31,14 +31,14 @@ def test_runs_a_range_of_steps() -> None:
 
 
 def test_reads_constants() -> None:
-    m = machine(buffers=[words(8), words(32, region=Region.CONSTANTS)])
+    m = interpreter(buffers=[words(8), words(32, region=Region.CONSTANTS)])
     m.run(0, 1, 0)
     assert m.arena[8:40].tobytes() == CONSTANTS[32:64]
 
 
 def test_every_library_has_the_kernels_of_the_package() -> None:
     for isa in supported():
-        assert machine(library=str(library(isa))).kernels == KERNELS
+        assert interpreter(library=str(library(isa))).kernels == KERNELS
 
 
 def test_unknown_instruction_set() -> None:
@@ -47,22 +47,22 @@ def test_unknown_instruction_set() -> None:
 
 
 def test_arena_is_zero_at_first_and_after_wipe() -> None:
-    m = machine()
+    m = interpreter()
     assert not m.arena.any()
     m.arena[:] = 1
     m.wipe()
     assert not m.arena.any()
 
 
-def test_arena_outlives_the_name_of_its_machine() -> None:
-    arena = machine(arena_bytes=1 << 22).arena
+def test_arena_outlives_the_name_of_its_interpreter() -> None:
+    arena = interpreter(arena_bytes=1 << 22).arena
     gc.collect()
     arena[:] = 9
     assert int(arena.sum()) == 9 << 22
 
 
 def test_profile_counts_calls_and_time() -> None:
-    m = machine()
+    m = interpreter()
     for _ in range(3):
         m.run(0, 1, 0)
     calls, nanoseconds = m.profile["copy"]
@@ -76,14 +76,14 @@ def test_profile_counts_calls_and_time() -> None:
 def test_lets_other_threads_run() -> None:
     """Long products leave Python's lock to others meanwhile, but let no second call in."""
     repeats = 8
-    m = busy_machine(repeats)
+    m = busy_interpreter(repeats)
     worker = threading.Thread(target=m.run, args=(0, repeats, 0))
     worker.start()
     time.sleep(0.05)
     assert worker.is_alive()
-    with pytest.raises(RuntimeError, match="the machine is running already"):
+    with pytest.raises(RuntimeError, match="the interpreter is running already"):
         m.wipe()
-    with pytest.raises(RuntimeError, match="the machine is running already"):
+    with pytest.raises(RuntimeError, match="the interpreter is running already"):
         m.run(0, 1, 0)
     worker.join()
     assert m.profile["matmul"][0] == repeats
@@ -91,19 +91,19 @@ def test_lets_other_threads_run() -> None:
 
 @pytest.mark.parametrize(("first", "last"), [(0, 3), (2, 1), (3, 3), (0, 2)])
 def test_steps_that_cannot_run(first: int, last: int) -> None:
-    m = machine([step(), step(ROUND)])
+    m = interpreter([step(), step(ROUND)])
     with pytest.raises(ValueError, match=r"steps out of range|step 1: is a round"):
         m.run(first, last, 0)
 
 
 def test_round_needs_no_buffers() -> None:
-    assert len(machine([step(ROUND, first_buffer=2**32 - 1)])) == 1
+    assert len(interpreter([step(ROUND, first_buffer=2**32 - 1)])) == 1
 
 
 @pytest.mark.parametrize("run", [-1, 2**32])
 def test_run_number_is_of_32_bits(run: int) -> None:
     with pytest.raises(TypeError):
-        machine().run(0, 1, run)
+        interpreter().run(0, 1, run)
 
 
 @pytest.mark.parametrize("size", [1, 31, 33])
@@ -111,16 +111,16 @@ def test_run_number_is_of_32_bits(run: int) -> None:
 def test_tables_of_broken_records_are_refused(table: str, size: int) -> None:
     steps, buffers, params = (bytes(size) if t == table else b"" for t in TABLES)
     with pytest.raises(ValueError, match=f"{table} table: {size} bytes are no whole records"):
-        Machine(str(library()), steps, buffers, params, b"", 0, b"")
+        Interpreter(str(library()), steps, buffers, params, b"", 0, b"")
 
 
 def test_keys_are_of_16_bytes() -> None:
     with pytest.raises(ValueError, match="keys are not of 16 bytes each"):
-        machine(keys=bytes(17))
+        interpreter(keys=bytes(17))
 
 
 def test_other_keys_are_as_many() -> None:
-    made = machine(keys=bytes(32))
+    made = interpreter(keys=bytes(32))
     made.rekey(bytes(range(32)))
     for wrong in (b"", bytes(16), bytes(48)):
         with pytest.raises(ValueError, match="other keys than the program's"):
@@ -128,7 +128,7 @@ def test_other_keys_are_as_many() -> None:
 
 
 def test_keys_stay_while_the_machine_runs() -> None:
-    made = busy_machine()
+    made = busy_interpreter()
     running = threading.Thread(target=made.run, args=(0, len(made), 0))
     running.start()
     refused = 0
@@ -144,21 +144,21 @@ def test_keys_stay_while_the_machine_runs() -> None:
 @pytest.mark.parametrize("threads", [0, 257])
 def test_threads_out_of_range(threads: int) -> None:
     with pytest.raises(ValueError, match="threads are not between 1 and 256"):
-        machine(threads=threads)
+        interpreter(threads=threads)
 
 
 def test_large_arena_is_refused_before_it_is_allocated() -> None:
     with pytest.raises(ValueError, match="is larger than the 1024 allowed"):
-        machine(arena_bytes=2**63, max_arena_bytes=1024)
+        interpreter(arena_bytes=2**63, max_arena_bytes=1024)
 
 
 def test_arena_that_the_system_does_not_have() -> None:
     with pytest.raises(MemoryError):
-        machine(arena_bytes=2**60, max_arena_bytes=2**60)
+        interpreter(arena_bytes=2**60, max_arena_bytes=2**60)
 
 
 def test_no_kernel_library() -> None:
     with pytest.raises(RuntimeError, match="kernel library: "):
-        machine(library="libm.so.6")
+        interpreter(library="libm.so.6")
     with pytest.raises(RuntimeError, match="kernel library: "):
-        machine(library="/nonexistent.so")
+        interpreter(library="/nonexistent.so")

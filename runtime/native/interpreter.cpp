@@ -1,4 +1,4 @@
-#include "runtime/native/machine.h"
+#include "runtime/native/interpreter.h"
 
 #include <array>
 #include <cstring>
@@ -59,7 +59,7 @@ void copy_into(const Pages& pages, std::span<const uint8_t> bytes) {
 
 }  // namespace
 
-Machine::Machine(const std::string& library, const Program& program)
+Interpreter::Interpreter(const std::string& library, const Program& program)
     : arena_(checked_arena(program)),
       constants_(program.constants.size()),
       keys_(program.keys.size()),
@@ -75,20 +75,20 @@ Machine::Machine(const std::string& library, const Program& program)
   context_.parallel_for = pool_parallel_for;
 }
 
-Machine::~Machine() {
+Interpreter::~Interpreter() {
   arena_.wipe();
   keys_.wipe();
   scratch_->wipe();
 }
 
-void Machine::make_scratch() {
+void Interpreter::make_scratch() {
   constexpr int64_t kPage = 4096;
   context_.scratch_bytes = (steps_.scratch_bytes() + kPage - 1) / kPage * kPage;
   scratch_ = std::make_unique<Pages>(context_.threads * context_.scratch_bytes);
   context_.scratch = scratch_->data();
 }
 
-void Machine::check_steps(uint64_t first, uint64_t last) const {
+void Interpreter::check_steps(uint64_t first, uint64_t last) const {
   if (first > last || last > steps_.size()) throw std::invalid_argument("steps out of range");
   for (uint64_t i = first; i < last; ++i) {
     if (steps_.is_round(i)) throw std::invalid_argument(steps_.name(i) + "is a round");
@@ -97,16 +97,16 @@ void Machine::check_steps(uint64_t first, uint64_t last) const {
 
 // Runs `body` as inference number `run`, while nothing else may.
 template <class Body>
-void Machine::alone(uint32_t run, Body&& body) {
+void Interpreter::alone(uint32_t run, Body&& body) {
   if (running_.test_and_set(std::memory_order_acquire)) {
-    throw std::runtime_error("the machine is running already");
+    throw std::runtime_error("the interpreter is running already");
   }
   const Release release(running_);
   context_.run = run;
   body();
 }
 
-void Machine::run(uint64_t first, uint64_t last, uint32_t run) {
+void Interpreter::run(uint64_t first, uint64_t last, uint32_t run) {
   check_steps(first, last);
   alone(run, [&] {
     for (uint64_t i = first; i < last; ++i) {
@@ -117,11 +117,11 @@ void Machine::run(uint64_t first, uint64_t last, uint32_t run) {
   });
 }
 
-bool Machine::has_parts(uint64_t step) const {
+bool Interpreter::has_parts(uint64_t step) const {
   return !steps_.is_round(step) && kernels()[steps_.kernel(step)].run_part != nullptr;
 }
 
-void Machine::run_part(uint64_t step, int64_t from, int64_t to, uint32_t run) {
+void Interpreter::run_part(uint64_t step, int64_t from, int64_t to, uint32_t run) {
   alone(run, [&] {
     const uint64_t before = nanoseconds();
     timed(step, kernels()[steps_.kernel(step)].run_part(&steps_.call(step), from, to), before);
@@ -130,34 +130,34 @@ void Machine::run_part(uint64_t step, int64_t from, int64_t to, uint32_t run) {
 }
 
 // Notes the time of what has run, and throws if it failed.
-void Machine::timed(uint64_t step, const char* failure, uint64_t before) {
+void Interpreter::timed(uint64_t step, const char* failure, uint64_t before) {
   if (failure) throw std::runtime_error(steps_.name(step) + failure);
   const uint64_t after = nanoseconds();
   profile_[steps_.kernel(step)].nanoseconds += after - before;
   note(step, before, after);
 }
 
-void Machine::rekey(std::span<const uint8_t> keys) {
+void Interpreter::rekey(std::span<const uint8_t> keys) {
   if (keys.size() != keys_.size()) throw std::invalid_argument("other keys than the program's");
   alone(context_.run, [&] { copy_into(keys_, keys); });
 }
 
-void Machine::wipe() {
+void Interpreter::wipe() {
   alone(context_.run, [&] {
     arena_.wipe();
     scratch_->wipe();
   });
 }
 
-void Machine::note(uint64_t step, uint64_t start, uint64_t end) {
+void Interpreter::note(uint64_t step, uint64_t start, uint64_t end) {
   if (traces_) spans_.push_back({step, start, end});
 }
 
-void Machine::trace() {
+void Interpreter::trace() {
   traces_ = true;
   spans_.clear();
 }
 
-void Machine::reset_profile() { profile_.assign(profile_.size(), KernelTime{}); }
+void Interpreter::reset_profile() { profile_.assign(profile_.size(), KernelTime{}); }
 
 }  // namespace veil

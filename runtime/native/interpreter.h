@@ -14,7 +14,7 @@
 
 namespace veil {
 
-// What a machine is made from; spans are copied.
+// What an interpreter is made from; spans are copied.
 struct Program {
   Tables tables;
   std::span<const uint8_t> constants, keys;
@@ -31,14 +31,14 @@ struct Span {
   uint64_t step, start, end;
 };
 
-class Machine {
+class Interpreter {
  public:
   // Throws std::invalid_argument, which names the table, buffer or step, unless every step is
   // proven to stay inside its memory; std::runtime_error where `library` is no kernel library.
-  Machine(const std::string& library, const Program& program);
-  ~Machine();  // wipes arena, keys and scratch memory
-  Machine(const Machine&) = delete;
-  Machine& operator=(const Machine&) = delete;
+  Interpreter(const std::string& library, const Program& program);
+  ~Interpreter();  // wipes arena, keys and scratch memory
+  Interpreter(const Interpreter&) = delete;
+  Interpreter& operator=(const Interpreter&) = delete;
 
   // Throws std::invalid_argument unless [first, last) are steps, and none of them a round.
   void check_steps(uint64_t first, uint64_t last) const;
@@ -50,7 +50,7 @@ class Machine {
   // Elements [from, to) of a step that has parts, as VeilKernel::run_part. Throws as run.
   void run_part(uint64_t step, int64_t from, int64_t to, uint32_t run);
   // Draws from here on are under these keys, as many as before. Throws std::invalid_argument for
-  // another number of bytes, and std::runtime_error while the machine runs.
+  // another number of bytes, and std::runtime_error while the interpreter runs.
   void rekey(std::span<const uint8_t> keys);
   void wipe();
 

@@ -1,17 +1,16 @@
 """The ordered list of passes, a reason a line. `compilation.py` runs it; `--dump-phases` shows it.
 
-A stage reads and replaces parts of one `Program`; `--dump-phases` writes the level's text after
-each. Two stages repeat others: `verify_accuracy` encodes again, for a smaller error, until the
-samples pass, and `choose_approximations` encodes once more with coarser functions. Both call
-`_encoded`, which runs `encode_fixed_point` and the steps of `ENCODED` behind it. `compile` lowers
-the last stage's schedule (passes/plan/lower.py), and `emit_plan` makes the plan.
+A stage reads and replaces parts of one `Program` (program.py); `--dump-phases` writes the level's
+text after each. Two stages repeat others: `verify_accuracy` encodes again, for a smaller error,
+until the samples pass, and `choose_approximations` encodes once more with coarser functions. Both
+call `_encoded`, which runs `encode_fixed_point` and the steps of `ENCODED` behind it. `compile`
+lowers the last stage's schedule (passes/plan/lower.py), and `emit_plan` makes the plan.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
-from enum import Enum
+from dataclasses import replace
 
 import numpy as np
 import numpy.typing as npt
@@ -21,7 +20,6 @@ from veilgraph.ir.legality import check_graph, check_secret
 from veilgraph.ir.party.legality import check_party
 from veilgraph.ir.plan.tables import PUBLIC
 from veilgraph.ir.secret.program import SecretProgram
-from veilgraph.ir.secret.types import RealRange
 from veilgraph.passes.encode.encode_fixed_point import (
     FINE,
     MAX_ERROR,
@@ -37,21 +35,22 @@ from veilgraph.passes.encode.functions.choose_approximations import (
 from veilgraph.passes.encode.verify_accuracy import Measured, VerifyAccuracy, missed
 from veilgraph.passes.graph.approximate import Approximate
 from veilgraph.passes.graph.bound_masks import BoundMasks
-from veilgraph.passes.graph.drop_clips import DropClips, DroppedClips
+from veilgraph.passes.graph.drop_clips import DropClips
 from veilgraph.passes.graph.fold_batch_norm import FoldBatchNorm
 from veilgraph.passes.graph.fold_constants import FoldConstants
 from veilgraph.passes.graph.fold_divisors import FoldDivisors
-from veilgraph.passes.graph.infer_visibility import InferVisibility, Visibility
+from veilgraph.passes.graph.infer_visibility import InferVisibility
 from veilgraph.passes.graph.normalize_by_sums import NormalizeBySums
 from veilgraph.passes.graph.pool_average import PoolAverage
-from veilgraph.passes.graph.reveal_as import Form, RevealAs, before, scope
-from veilgraph.passes.party.batch_rounds import Schedule, batch_rounds
-from veilgraph.passes.party.expand_protocols import Choices, Expanded, expand_protocols, is_revealed
+from veilgraph.passes.graph.reveal_as import RevealAs, before, scope
+from veilgraph.passes.party.batch_rounds import batch_rounds
+from veilgraph.passes.party.expand_protocols import expand_protocols, is_revealed
 from veilgraph.passes.party.prune import prune
 from veilgraph.passes.party.verify_masking import coalitions, verify_masking
-from veilgraph.passes.ranges.calibrate import Ranges, assume, calibrate
+from veilgraph.passes.program import Level, Options, Program, Protection, Samples
+from veilgraph.passes.ranges.calibrate import assume, calibrate
 from veilgraph.passes.secret.choose_comparison import ChooseComparison
-from veilgraph.passes.secret.count_questions import CountQuestions, Questions
+from veilgraph.passes.secret.count_questions import CountQuestions
 from veilgraph.passes.secret.exact_rounding import ExactRounding
 from veilgraph.passes.secret.fuse_pools import FusePools
 from veilgraph.passes.secret.keep_states import KeepStates
@@ -63,104 +62,11 @@ from veilgraph.passes.secret.round_outputs import (
     enough_bits,
     mean_sizes,
 )
-from veilgraph.targets.target import Target
-from veilgraph.targets.variants import Goal, Roles
 
-Samples = Mapping[str, npt.NDArray[np.float32]]
 LARGEST_CUT = 0.7  # of the target, where the samples say that it was too high
 MOST_CUTS = 4  # before what is predicted is trusted no more
 ON_TARGET = 2  # times less than is aimed at may be predicted: widths are coarse
 LEAST_TARGET_SHARE = 2.0**-30  # more than any ring can do
-
-
-class Protection(Enum):
-    """What is done about thresholds of inner truncations that a receiver knows."""
-
-    NONE = "none"
-    ROLES = "roles"  # the receiver has the role that knows none, where a protocol has one
-    EXACT = "exact"  # truncations are put right by comparisons
-
-
-@dataclass(frozen=True)
-class Options:
-    """What a user may decide about the passes.
-
-    Attributes:
-        samples: real inputs for calibration, samples on a new first axis; None: ranges unknown.
-        ring_bits: width of every ring; None lets the encoding choose.
-        frac_bits: of every value; None lets the encoding choose.
-        average_pools: take average pools in place of max pools.
-        max_error: mean error of the outputs, relative to their mean size, that is allowed on the
-            samples; None leaves it to the encoding. Of an output that is revealed as a decision
-            it is that of the numbers it is made of.
-        reveal_as: what is revealed in place of outputs, by name.
-        trusts_ranges: real functions hold on calibrated ranges with their margin, and no further.
-        public: the model's parameters that every party may know, which the front door made
-            constants.
-        protection: of weights from a receiver who knows how values are rounded.
-        goal: by what protocols are chosen.
-        is_prepared: the offline phase is prepared ahead, and no part of a protocol's price.
-        most_store: bytes that an inference prepared ahead may take in a party's store.
-        roles: whether parties rotate through the roles of protocols.
-        states: of each input that is a state, the output that it is in the next run.
-        state_ranges: where states lie.
-        keep_clips: clips of quantised tensors stay, though no sample reaches them.
-        is_joined: one entry of several, which are expanded, and whose masks are checked, together.
-    """
-
-    samples: Samples | None = None
-    ring_bits: int | None = None
-    frac_bits: int | None = None
-    average_pools: bool = False
-    max_error: float | None = None
-    reveal_as: Mapping[str, Form] = field(default_factory=dict)
-    trusts_ranges: bool = False
-    public: tuple[str, ...] = ()
-    protection: Protection = Protection.NONE
-    goal: Goal = Goal.AUTO
-    is_prepared: bool = False
-    most_store: int | None = None
-    roles: Roles = Roles.AUTO
-    states: Mapping[str, str] = field(default_factory=dict)
-    state_ranges: Mapping[str, RealRange] = field(default_factory=dict)
-    keep_clips: bool = False
-    is_joined: bool = False
-
-
-class Level(Enum):
-    """How far down a program is: what its last stage worked on."""
-
-    GRAPH = 1
-    VISIBLE = 2  # the graph, whose values are known to be public or secret
-    SECRET = 3
-    PARTY = 4
-    SCHEDULED = 5  # the party level, whose messages have rounds
-
-
-@dataclass
-class Program:
-    """A program on its way down.
-
-    The fields without a default are set by the stage that makes them: `visibility` from the level
-    VISIBLE on, `ranges` before SECRET, `secret`, `expanded` and `schedule` from their levels on.
-    """
-
-    target: Target
-    options: Options
-    graph: Graph
-    level: Level = field(default=Level.GRAPH, kw_only=True)
-    target_share: float = (
-        TARGET_SHARE  # share of the error allowed that the encoding predicts at most
-    )
-    misses: int = 0  # how often the samples said that this was not enough
-    dropped_clips: DroppedClips = field(default=DroppedClips(), kw_only=True)
-    visibility: Visibility = field(init=False)
-    ranges: Ranges = field(init=False)
-    secret: SecretProgram = field(init=False)
-    choices: Choices = field(init=False)
-    expanded: Expanded = field(init=False)
-    schedule: Schedule = field(init=False)
-    questions: list[Questions] = field(init=False)
 
 
 Stage = tuple[str, str, Callable[[Program], None]]

@@ -42,17 +42,10 @@ from veilgraph.ir.secret.types import Secrecy
 from veilgraph.ir.secret.types import Tensor as SecretTensor
 from veilgraph.models import Model, model_name, require_no_weights
 from veilgraph.passes.graph.reveal_as import Form, scope
-from veilgraph.passes.pipeline import (
-    PIPELINE,
-    Level,
-    Options,
-    Program,
-    Protection,
-    check,
-    revealed,
-)
+from veilgraph.passes.pipeline import PIPELINE, check, revealed
 from veilgraph.passes.plan.emit_plan import emit_plan, exact_ranges
 from veilgraph.passes.plan.version import LOWERING_VERSION
+from veilgraph.passes.program import Level, Options, Program, Protection
 from veilgraph.passes.ranges.samples import read_samples
 from veilgraph.plans import Plan
 from veilgraph.states import States, ranges_of, rolled, with_states

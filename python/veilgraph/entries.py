@@ -24,8 +24,8 @@ from veilgraph.ir.secret.types import Tensor as SecretTensor
 from veilgraph.models import Model, import_model
 from veilgraph.passes.party.expand_protocols import Common, Entry, is_revealed
 from veilgraph.passes.party.join_entries import join_entries, states_of
-from veilgraph.passes.pipeline import Program, Protection
 from veilgraph.passes.plan.emit_plan import emit_plan, exact_ranges
+from veilgraph.passes.program import Program, Protection
 from veilgraph.plans import Plan
 from veilgraph.targets.target import Target
 

@@ -9,7 +9,8 @@ from onnx import helper
 
 from veilgraph.ir.legality import IllegalProgram
 from veilgraph.models import import_model
-from veilgraph.passes.pipeline import ENCODED, PIPELINE, Level, Options, Program, check
+from veilgraph.passes.pipeline import ENCODED, PIPELINE, check
+from veilgraph.passes.program import Level, Options, Program
 from veilgraph.targets.target import target
 
 

@@ -21,6 +21,7 @@ from veilgraph.ir.secret.program import Argument, SecretProgram
 from veilgraph.ir.secret.types import Encoding, RangeSource, RealRange, Tensor
 from veilgraph.passes import pipeline
 from veilgraph.passes.encode.verify_accuracy import VerifyAccuracy, missed
+from veilgraph.passes.program import Program
 from veilgraph.passes.ranges import calibrate as ranges
 from veilgraph.passes.ranges.noise_gains import noise_gains
 from veilgraph.passes.secret.round_outputs import SHARE
@@ -77,7 +78,7 @@ def test_a_miss_is_encoded_again(monkeypatch: pytest.MonkeyPatch) -> None:
         shares.append(options["target_share"])
         return encode(**options)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(compilation, "Program", partial(pipeline.Program, target_share=10.0))
+    monkeypatch.setattr(compilation, "Program", partial(Program, target_share=10.0))
     monkeypatch.setattr(pipeline, "EncodeFixedPoint", counted)
     plan, _ = veilgraph.compile(layers(), calibrate=SAMPLES, max_error=1e-3)
     assert told(plan)[1] <= 1e-3

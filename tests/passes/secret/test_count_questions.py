@@ -17,7 +17,8 @@ from veilgraph.ir.secret.program import SecretProgram
 from veilgraph.ir.secret.types import Tensor
 from veilgraph.models import import_model
 from veilgraph.passes.encode.encode_fixed_point import EncodeFixedPoint
-from veilgraph.passes.pipeline import PIPELINE, Options, Program, Protection
+from veilgraph.passes.pipeline import PIPELINE
+from veilgraph.passes.program import Options, Program, Protection
 from veilgraph.passes.secret.choose_comparison import ChooseComparison
 from veilgraph.passes.secret.count_questions import Questions
 from veilgraph.passes.secret.merge_truncations import MergeTruncations

@@ -21,7 +21,6 @@ from veilgraph.ir.secret.fourier import values
 from veilgraph.ir.secret.ops import Neg
 from veilgraph.ir.secret.program import Argument, SecretProgram
 from veilgraph.ir.secret.types import Encoding, RangeSource, RealRange, Tensor
-from veilgraph.passes import pipeline
 from veilgraph.passes.encode.encode_fixed_point import MAX_ERROR, EncodeFixedPoint
 from veilgraph.passes.encode.functions.choose_approximations import (
     COARSE_UNITS,
@@ -30,6 +29,7 @@ from veilgraph.passes.encode.functions.choose_approximations import (
 )
 from veilgraph.passes.encode.scales.width_search import WIDEST
 from veilgraph.passes.encode.verify_accuracy import VerifyAccuracy
+from veilgraph.passes.program import Program
 from veilgraph.runtime.simulate import simulate
 from veilgraph.targets.functions.catalogue import FUNCTIONS
 from veilgraph.targets.functions.fourier_series import series_of
@@ -145,7 +145,7 @@ def test_integer_parts_keep_their_rings(monkeypatch: pytest.MonkeyPatch) -> None
 
 def test_where_predictions_failed_series_stay_fine(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(ChooseApproximations, "run", None)
-    monkeypatch.setattr(compilation, "Program", partial(pipeline.Program, target_share=100.0))
+    monkeypatch.setattr(compilation, "Program", partial(Program, target_share=100.0))
     compiled(perceptron("Gelu"), max_error=1e-4)
 
 
@@ -255,10 +255,10 @@ def test_coarse_series_are_taken_where_they_hold_and_cost_less(
 
 
 def test_a_price_is_what_the_plan_counts(monkeypatch: pytest.MonkeyPatch) -> None:
-    programs: list[pipeline.Program] = []
+    programs: list[Program] = []
 
-    def kept(*given: object) -> pipeline.Program:
-        programs.append(pipeline.Program(*given))  # type: ignore[arg-type]
+    def kept(*given: object) -> Program:
+        programs.append(Program(*given))  # type: ignore[arg-type]
         return programs[-1]
 
     monkeypatch.setattr(compilation, "Program", kept)

@@ -1,0 +1,114 @@
+"""A program on its way through the passes, and what a user may decide about them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import Enum
+
+import numpy as np
+import numpy.typing as npt
+
+from veilgraph.ir.graph.program import Graph
+from veilgraph.ir.secret.program import SecretProgram
+from veilgraph.ir.secret.types import RealRange
+from veilgraph.passes.encode.encode_fixed_point import TARGET_SHARE
+from veilgraph.passes.graph.drop_clips import DroppedClips
+from veilgraph.passes.graph.infer_visibility import Visibility
+from veilgraph.passes.graph.reveal_as import Form
+from veilgraph.passes.party.batch_rounds import Schedule
+from veilgraph.passes.party.expand_protocols import Choices, Expanded
+from veilgraph.passes.ranges.calibrate import Ranges
+from veilgraph.passes.secret.count_questions import Questions
+from veilgraph.targets.target import Target
+from veilgraph.targets.variants import Goal, Roles
+
+Samples = Mapping[str, npt.NDArray[np.float32]]
+
+
+class Protection(Enum):
+    """What is done about thresholds of inner truncations that a receiver knows."""
+
+    NONE = "none"
+    ROLES = "roles"  # the receiver has the role that knows none, where a protocol has one
+    EXACT = "exact"  # truncations are put right by comparisons
+
+
+@dataclass(frozen=True)
+class Options:
+    """What a user may decide about the passes.
+
+    Attributes:
+        samples: real inputs for calibration, samples on a new first axis; None: ranges unknown.
+        ring_bits: width of every ring; None lets the encoding choose.
+        frac_bits: of every value; None lets the encoding choose.
+        average_pools: take average pools in place of max pools.
+        max_error: mean error of the outputs, relative to their mean size, that is allowed on the
+            samples; None leaves it to the encoding. Of an output that is revealed as a decision
+            it is that of the numbers it is made of.
+        reveal_as: what is revealed in place of outputs, by name.
+        trusts_ranges: real functions hold on calibrated ranges with their margin, and no further.
+        public: the model's parameters that every party may know, which the front door made
+            constants.
+        protection: of weights from a receiver who knows how values are rounded.
+        goal: by what protocols are chosen.
+        is_prepared: the offline phase is prepared ahead, and no part of a protocol's price.
+        most_store: bytes that an inference prepared ahead may take in a party's store.
+        roles: whether parties rotate through the roles of protocols.
+        states: of each input that is a state, the output that it is in the next run.
+        state_ranges: where states lie.
+        keep_clips: clips of quantised tensors stay, though no sample reaches them.
+        is_joined: one entry of several, which are expanded, and whose masks are checked, together.
+    """
+
+    samples: Samples | None = None
+    ring_bits: int | None = None
+    frac_bits: int | None = None
+    average_pools: bool = False
+    max_error: float | None = None
+    reveal_as: Mapping[str, Form] = field(default_factory=dict)
+    trusts_ranges: bool = False
+    public: tuple[str, ...] = ()
+    protection: Protection = Protection.NONE
+    goal: Goal = Goal.AUTO
+    is_prepared: bool = False
+    most_store: int | None = None
+    roles: Roles = Roles.AUTO
+    states: Mapping[str, str] = field(default_factory=dict)
+    state_ranges: Mapping[str, RealRange] = field(default_factory=dict)
+    keep_clips: bool = False
+    is_joined: bool = False
+
+
+class Level(Enum):
+    """How far down a program is: what its last stage worked on."""
+
+    GRAPH = 1
+    VISIBLE = 2  # the graph, whose values are known to be public or secret
+    SECRET = 3
+    PARTY = 4
+    SCHEDULED = 5  # the party level, whose messages have rounds
+
+
+@dataclass
+class Program:
+    """A program on its way down.
+
+    The fields without a default are set by the stage that makes them: `visibility` from the level
+    VISIBLE on, `ranges` before SECRET, `secret`, `expanded` and `schedule` from their levels on.
+    """
+
+    target: Target
+    options: Options
+    graph: Graph
+    level: Level = field(default=Level.GRAPH, kw_only=True)
+    target_share: float = TARGET_SHARE  # of the error allowed: the encoding predicts no more
+    misses: int = 0  # how often the samples said that this was not enough
+    dropped_clips: DroppedClips = field(default=DroppedClips(), kw_only=True)
+    visibility: Visibility = field(init=False)
+    ranges: Ranges = field(init=False)
+    secret: SecretProgram = field(init=False)
+    choices: Choices = field(init=False)
+    expanded: Expanded = field(init=False)
+    schedule: Schedule = field(init=False)
+    questions: list[Questions] = field(init=False)

@@ -6,9 +6,8 @@ Runs where the model's owner is: the weights are known here, and leave in a file
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import asdict, replace
+from dataclasses import replace
 from enum import Enum
-from importlib.metadata import version
 from numbers import Real
 from pathlib import Path
 from typing import Any, TypeVar
@@ -24,27 +23,16 @@ from veilgraph.entries import (
     tensors_of,
 )
 from veilgraph.ir.errors import UsageError
-from veilgraph.ir.graph.ops import Constant, facts_of
-from veilgraph.ir.graph.program import Graph, attributes, name_of
+from veilgraph.ir.graph.program import Graph
 from veilgraph.ir.party.text import print_program
 from veilgraph.ir.plan.tables import (
-    CLIPS,
-    DERIVATIVES,
-    NO_DERIVATIVES,
     ONLY_ENTRY,
-    PUBLIC,
-    SHARED,
-    WEIGHTS,
-    Disclosure,
-    Manifest,
 )
-from veilgraph.ir.secret.types import Secrecy
-from veilgraph.ir.secret.types import Tensor as SecretTensor
+from veilgraph.manifests import manifest_of
 from veilgraph.models import Model, model_name, require_no_weights
-from veilgraph.passes.graph.reveal_as import Form, scope
-from veilgraph.passes.pipeline import PIPELINE, check, revealed
+from veilgraph.passes.graph.reveal_as import Form
+from veilgraph.passes.pipeline import PIPELINE, check
 from veilgraph.passes.plan.emit_plan import emit_plan, exact_ranges
-from veilgraph.passes.plan.version import LOWERING_VERSION
 from veilgraph.passes.program import Level, Options, Program, Protection
 from veilgraph.passes.ranges.samples import read_samples
 from veilgraph.plans import Plan
@@ -57,10 +45,8 @@ Weights = dict[str, npt.NDArray[np.float32]]
 Samples = Mapping[str, npt.ArrayLike]
 Progress = Callable[[str], None]
 HINT_SAMPLES = "Give some to --calibrate."
-LISTED = 8  # numbers of a public constant that a disclosure shows
 
 Choosable = TypeVar("Choosable", bound=Enum)
-PUBLIC_NUMBERS = "the architecture's, an integer of the model, or asked for with --public"
 
 
 def compile(
@@ -224,7 +210,7 @@ def compile(
     if len(programs) == 1:
         made = _emitted(programs[0])
     else:
-        made = emit_entries(list(graphs), programs, [_manifest(each) for each in programs])
+        made = emit_entries(list(graphs), programs, [manifest_of(each) for each in programs])
     steps.end()
     plan, weights = made
     named = ", ".join(filter(None, map(model_name, models.values())))
@@ -236,7 +222,7 @@ def _emitted(program: Program) -> tuple[Plan, Weights]:
     plan = emit_plan(
         program.expanded,
         program.schedule,
-        _manifest(program),
+        manifest_of(program),
         list(tensors_of(program.secret, program.target, program.options.states)),
         {
             "graph": program.graph.text(),
@@ -348,119 +334,6 @@ def _samples(calibrate: str | Path | Samples | None, graphs: Mapping[str, Graph]
         if given[1:] != shape or not given[0]:
             raise UsageError(f"Samples of `{name}` have shape {given}.", wanted)
     return {name: np.asarray(calibrate[name], np.float32) for name in shapes}
-
-
-# What people are told
-
-
-def _manifest(program: Program) -> Manifest:
-    chosen, secret = program.target, program.secret
-    encodings = [SecretTensor.of(op.operation.results[0]).encoding for op in secret.operations]
-    rings = [e for e in encodings if e.secrecy is Secrecy.SECRET]
-    inputs = [a.name for a in secret.arguments if a.role == "input"]
-    return Manifest(
-        veilgraph_version=version("veilgraph"),
-        lowering=LOWERING_VERSION,
-        suite=chosen.suite.name,
-        security=str(chosen.suite.security),
-        parties=chosen.everyone,
-        roles={party.name: party.role.name for party in chosen.members},
-        owners={name: chosen.owner(name) for name in inputs} | {WEIGHTS: chosen.weights_owner},
-        receivers={name: chosen.receiver(name) for name in revealed(program)},
-        states=dict(program.options.states),
-        network=dict(asdict(chosen.network)),
-        ring_bits=max((e.ring_bits for e in rings), default=64),
-        encoding=secret.encoding,
-        disclosures=tuple(_disclosures(program)),
-        options={
-            "ring": program.options.ring_bits or "auto",
-            "frac_bits": program.options.frac_bits,
-            "max_error": program.options.max_error,
-            "avgpool": program.options.average_pools,
-            "margin": secret.margin,
-            "protect_weights": program.options.protection.value,
-            "trust_ranges": program.options.trusts_ranges,
-            "keep_clips": program.options.keep_clips,
-            "public": list(program.options.public),
-            "protocols": {op: variant.name for op, variant in chosen.protocols.items()},
-            "goal": program.options.goal.value,
-            "prepared": program.options.is_prepared,
-            "most_store": program.options.most_store,
-            "roles": program.options.roles.value,
-            "reveal_as": {name: str(form) for name, form in program.options.reveal_as.items()},
-        },
-    )
-
-
-def _disclosures(program: Program) -> Iterator[Disclosure]:
-    everyone = "every party"
-    target, forms = program.target, program.options.reveal_as
-    asked = [(name, target.receivers[name], "asked for") for name in target.receivers]
-    default = [(n, (target.default_owner,), "the default") for n in revealed(program)]
-    for name, receivers, why in (*asked, *(d for d in default if d[0] not in target.receivers)):
-        alone = f", its {forms[name]} alone" if name in forms else ""
-        yield Disclosure(f"output {name}{alone}", ", ".join(receivers), why)
-    for asked_alike in program.questions:
-        kind = DERIVATIVES if asked_alike.layer else NO_DERIVATIVES
-        yield Disclosure(kind, asked_alike.receiver, str(asked_alike))
-    yield from _disclosed_weights(program)
-    yield Disclosure("the graph: operators, shapes, strides", everyone, "it is in the plan")
-    yield Disclosure(
-        "ring, fraction bits and window of every tensor, its range to a power of two; what inputs "
-        "may be, to 1/16 bit",
-        everyone,
-        "scales follow from ranges: weights and samples show in them to a power of two; rings also "
-        "from how much each layer bears on the outputs",
-    )
-    if program.options.samples is not None:
-        yield Disclosure(
-            "the outputs' error on the samples, predicted and measured, to two digits",
-            everyone,
-            "the plan says how exact it is; the error follows from the weights and the samples",
-        )
-    if program.dropped_clips.bounds:
-        yield Disclosure(CLIPS, everyone, str(program.dropped_clips))
-    if any(facts_of(op).is_real_function for op in program.graph.operations):
-        yield Disclosure(
-            "the interval on which each real function holds, to 1/16 bit",
-            everyone,
-            "its coefficients, bounds and thresholds follow from its operand's range and margin",
-        )
-    rankings = tuple(scope(name, form) for name, form in forms.items())
-    for op in program.graph.operations:
-        # The tables that a ranking is made of follow from what was asked for.
-        if isinstance(op, Constant) and not name_of(op).startswith(rankings):
-            numbers = np.asarray(attributes(op)["value"]).ravel()
-            what = f"constant {name_of(op)} = {_listed(numbers)}"
-            yield Disclosure(what, everyone, PUBLIC_NUMBERS)
-
-
-def _disclosed_weights(program: Program) -> Iterator[Disclosure]:
-    """To whom they are disclosed where no party owns them."""
-    owner, count = (
-        program.target.weights_owner,
-        sum(a.size for a in program.secret.weights.values()),
-    )
-    what = f"the weights: all {count} numbers, as they are encoded"
-    if owner == PUBLIC:
-        yield Disclosure(what, "every party", "asked for; they are in the plan")
-    if owner == SHARED:
-        parties, least = program.target.parties, program.target.coalition + 1
-        who = "all parties" if least == len(parties) else f"any {least} parties"
-        yield Disclosure(
-            what,
-            f"{who} together" if least > 1 else parties[0],
-            "asked for: their files hold shares, at any time; the file of one dealing alone says "
-            "nothing",
-        )
-
-
-def _listed(numbers: npt.NDArray[Any]) -> str:
-    """The first of them, and how many there are."""
-    if numbers.size <= LISTED:
-        return str(numbers.tolist())
-    shown = ", ".join(map(str, numbers[:LISTED].tolist()))
-    return f"[{shown}, ...], {numbers.size} numbers"
 
 
 class _Dump:

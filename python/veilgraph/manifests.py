@@ -1,0 +1,145 @@
+"""A plan's manifest: what people are told of a compiled program, and what it discloses to whom."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import asdict
+from importlib.metadata import version
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from veilgraph.ir.graph.ops import Constant, facts_of
+from veilgraph.ir.graph.program import attributes, name_of
+from veilgraph.ir.plan.tables import (
+    CLIPS,
+    DERIVATIVES,
+    NO_DERIVATIVES,
+    PUBLIC,
+    SHARED,
+    WEIGHTS,
+    Disclosure,
+    Manifest,
+)
+from veilgraph.ir.secret.types import Secrecy
+from veilgraph.ir.secret.types import Tensor as SecretTensor
+from veilgraph.passes.graph.reveal_as import scope
+from veilgraph.passes.pipeline import revealed
+from veilgraph.passes.plan.version import LOWERING_VERSION
+from veilgraph.passes.program import Program
+
+LISTED = 8  # numbers of a public constant that a disclosure shows
+PUBLIC_NUMBERS = "the architecture's, an integer of the model, or asked for with --public"
+
+
+def manifest_of(program: Program) -> Manifest:
+    """That of a program whose last stage has run."""
+    chosen, secret = program.target, program.secret
+    encodings = [SecretTensor.of(op.operation.results[0]).encoding for op in secret.operations]
+    rings = [e for e in encodings if e.secrecy is Secrecy.SECRET]
+    inputs = [a.name for a in secret.arguments if a.role == "input"]
+    return Manifest(
+        veilgraph_version=version("veilgraph"),
+        lowering=LOWERING_VERSION,
+        suite=chosen.suite.name,
+        security=str(chosen.suite.security),
+        parties=chosen.everyone,
+        roles={party.name: party.role.name for party in chosen.members},
+        owners={name: chosen.owner(name) for name in inputs} | {WEIGHTS: chosen.weights_owner},
+        receivers={name: chosen.receiver(name) for name in revealed(program)},
+        states=dict(program.options.states),
+        network=dict(asdict(chosen.network)),
+        ring_bits=max((e.ring_bits for e in rings), default=64),
+        encoding=secret.encoding,
+        disclosures=tuple(disclosures(program)),
+        options={
+            "ring": program.options.ring_bits or "auto",
+            "frac_bits": program.options.frac_bits,
+            "max_error": program.options.max_error,
+            "avgpool": program.options.average_pools,
+            "margin": secret.margin,
+            "protect_weights": program.options.protection.value,
+            "trust_ranges": program.options.trusts_ranges,
+            "keep_clips": program.options.keep_clips,
+            "public": list(program.options.public),
+            "protocols": {op: variant.name for op, variant in chosen.protocols.items()},
+            "goal": program.options.goal.value,
+            "prepared": program.options.is_prepared,
+            "most_store": program.options.most_store,
+            "roles": program.options.roles.value,
+            "reveal_as": {name: str(form) for name, form in program.options.reveal_as.items()},
+        },
+    )
+
+
+def disclosures(program: Program) -> Iterator[Disclosure]:
+    """What is told, to whom and why, beside messages under masks."""
+    everyone = "every party"
+    target, forms = program.target, program.options.reveal_as
+    asked = [(name, target.receivers[name], "asked for") for name in target.receivers]
+    default = [(n, (target.default_owner,), "the default") for n in revealed(program)]
+    for name, receivers, why in (*asked, *(d for d in default if d[0] not in target.receivers)):
+        alone = f", its {forms[name]} alone" if name in forms else ""
+        yield Disclosure(f"output {name}{alone}", ", ".join(receivers), why)
+    for asked_alike in program.questions:
+        kind = DERIVATIVES if asked_alike.layer else NO_DERIVATIVES
+        yield Disclosure(kind, asked_alike.receiver, str(asked_alike))
+    yield from _disclosed_weights(program)
+    yield Disclosure("the graph: operators, shapes, strides", everyone, "it is in the plan")
+    yield Disclosure(
+        "ring, fraction bits and window of every tensor, its range to a power of two; what inputs "
+        "may be, to 1/16 bit",
+        everyone,
+        "scales follow from ranges: weights and samples show in them to a power of two; rings also "
+        "from how much each layer bears on the outputs",
+    )
+    if program.options.samples is not None:
+        yield Disclosure(
+            "the outputs' error on the samples, predicted and measured, to two digits",
+            everyone,
+            "the plan says how exact it is; the error follows from the weights and the samples",
+        )
+    if program.dropped_clips.bounds:
+        yield Disclosure(CLIPS, everyone, str(program.dropped_clips))
+    if any(facts_of(op).is_real_function for op in program.graph.operations):
+        yield Disclosure(
+            "the interval on which each real function holds, to 1/16 bit",
+            everyone,
+            "its coefficients, bounds and thresholds follow from its operand's range and margin",
+        )
+    rankings = tuple(scope(name, form) for name, form in forms.items())
+    for op in program.graph.operations:
+        # The tables that a ranking is made of follow from what was asked for.
+        if isinstance(op, Constant) and not name_of(op).startswith(rankings):
+            numbers = np.asarray(attributes(op)["value"]).ravel()
+            what = f"constant {name_of(op)} = {_listed(numbers)}"
+            yield Disclosure(what, everyone, PUBLIC_NUMBERS)
+
+
+def _disclosed_weights(program: Program) -> Iterator[Disclosure]:
+    """To whom they are disclosed where no party owns them."""
+    owner, count = (
+        program.target.weights_owner,
+        sum(a.size for a in program.secret.weights.values()),
+    )
+    what = f"the weights: all {count} numbers, as they are encoded"
+    if owner == PUBLIC:
+        yield Disclosure(what, "every party", "asked for; they are in the plan")
+    if owner == SHARED:
+        parties, least = program.target.parties, program.target.coalition + 1
+        who = "all parties" if least == len(parties) else f"any {least} parties"
+        yield Disclosure(
+            what,
+            f"{who} together" if least > 1 else parties[0],
+            "asked for: their files hold shares, at any time; the file of one dealing alone says "
+            "nothing",
+        )
+
+
+def _listed(numbers: npt.NDArray[Any]) -> str:
+    """The first of them, and how many there are."""
+    if numbers.size <= LISTED:
+        return str(numbers.tolist())
+    shown = ", ".join(map(str, numbers[:LISTED].tolist()))
+    return f"[{shown}, ...], {numbers.size} numbers"

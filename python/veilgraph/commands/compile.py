@@ -2,25 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import click
 
 import veilgraph
-from veilgraph.bench.pricing import predict
 from veilgraph.checks.kept_ranges import ranges_file, save_ranges
 from veilgraph.commands import arguments, comparing
-from veilgraph.commands.files import check_destination
+from veilgraph.commands.compile_files import (
+    certificates_by_party,
+    check_files,
+    models_to_read,
+    plan_beside,
+    refuse_models,
+)
+from veilgraph.commands.compile_report import left_unprotected, ownership, report, uncalibrated
 from veilgraph.ir.errors import UsageError
-from veilgraph.ir.plan.tables import CLIPS, DERIVATIVES, PUBLIC, QUESTIONS, SHARED, WEIGHTS
-from veilgraph.plans import Plan
-from veilgraph.reports.tables import progress, remark, show, show_json
-from veilgraph.reports.text import costs, plan_values
-from veilgraph.reports.units import size
-from veilgraph.runtime.session.certificates import load_certificate
-from veilgraph.runtime.store.certificate_locks import public_key
+from veilgraph.ir.plan.tables import CLIPS
+from veilgraph.reports.tables import progress, remark
 from veilgraph.runtime.store.share_files import shares_file
 from veilgraph.runtime.store.weights import save_weights
 from veilgraph.targets.variants import Goal, Roles
@@ -306,7 +306,7 @@ def command(
     the plan but what `inspect --reveals` lists.
     """
     compares = side_by_side or by_owner or by_protection or by_protocol or errors is not None
-    models = _models(model, entries, compares=compares)
+    models = models_to_read(model, entries, compares=compares)
     if model is not None and side_by_side:
         comparing.suites(model, as_json, options)
         return
@@ -325,35 +325,35 @@ def command(
     if model is not None and errors is not None:
         comparing.errors(model, errors, as_json, options)
         return
-    destination = destination or _beside(models[0], force=force)
-    weights_file = _check_files(models, options["calibrate"], destination)
-    pinned = _certificates(certificates, options["owners"])
+    destination = destination or plan_beside(models[0], force=force)
+    weights_file = check_files(models, options["calibrate"], destination)
+    pinned = certificates_by_party(certificates, options["owners"])
     given = models[0] if model is not None else dict(entries)
     with progress("compiling") as tell:
         plan, weights = veilgraph.compile(given, progress=tell, **options)
     dealt = {shares_file(destination, n): d for n, d in veilgraph.deal(plan, weights).items()}
     arguments.require_known("--certificate", pinned, [each.party for each in dealt.values()])
     for file in (*dealt, ranges_file(destination)):
-        _refuse_models(models, file)
+        refuse_models(models, file)
     save_weights(weights, weights_file, plan.digest)
     for file, each in dealt.items():
         each.save(file, pinned.get(each.party))
     save_ranges(plan, ranges_file(destination))
     plan.save(destination)
     if not (options["parties"] and options["owners"] and options["receivers"]):
-        remark(_who(plan))
-    if left := _left(plan):
+        remark(ownership(plan))
+    if left := left_unprotected(plan):
         remark(left)
     for told in (d.why for d in plan.manifest.disclosures if d.what == CLIPS):
         remark(f"{told}. --keep-clips keeps them.")
     if options["calibrate"] is None and options["ring"] == "auto":
-        remark(_uncalibrated(plan))
+        remark(uncalibrated(plan))
     if readable := [str(file) for file, each in dealt.items() if each.party not in pinned]:
         remark(
             f"Whoever gets {' or '.join(readable)} has what is in it: --certificate PARTY=FILE.crt "
             "encrypts a file to the party's key."
         )
-    _report(plan, destination, weights_file, list(dealt), as_json)
+    report(plan, destination, weights_file, list(dealt), as_json)
 
 
 def _forms(given: tuple[tuple[str, str], ...]) -> dict[str, str] | str | None:
@@ -366,158 +366,3 @@ def _forms(given: tuple[tuple[str, str], ...]) -> dict[str, str] | str | None:
             "--reveal-as names one output, and gives a form for all.", "Name each, or none."
         )
     return forms[""]
-
-
-def _models(
-    model: Path | None, entries: tuple[tuple[str, str], ...], *, compares: bool
-) -> list[Path]:
-    """The files to read; UsageError unless there is one MODEL, or entries."""
-    named = arguments.by_name("--entry", entries)
-    if (model is None) == (not named):
-        raise UsageError(
-            "One MODEL is compiled, or one --entry after another.",
-            "Give a model, or --entry NAME=MODEL for each of several.",
-        )
-    if named and compares:
-        raise UsageError("Comparisons are of one model, and these are several.", "Name MODEL.")
-    return [model] if model is not None else [Path(file) for file in named.values()]
-
-
-def _beside(model: Path, *, force: bool) -> Path:
-    """model.plan for model.onnx; UsageError where that would write over an earlier compile."""
-    plan = model.with_suffix(".plan")
-    if not model.exists() or force:
-        return plan  # what is wrong with the model is said when it is read
-    for file in (plan, plan.with_suffix(".weights"), ranges_file(plan)):
-        if file.exists():
-            raise UsageError(
-                f"{file} is there already.", "Give --force to replace it, or another name with -o."
-            )
-    return plan
-
-
-def _check_files(models: list[Path], samples: Path | None, destination: Path) -> Path:
-    """Where the weights go; refuses what would be written over."""
-    if not models[0].exists() and destination.parent == models[0].parent:
-        return destination  # that it is not there is told, and nothing of its folder
-    check_destination(destination, samples)
-    weights_file = destination.with_suffix(".weights")
-    check_destination(weights_file, samples)
-    for file in (destination, weights_file):
-        _refuse_models(models, file)
-    if weights_file == destination:
-        raise UsageError(
-            f"{destination} is the name that the weights get.", "Name the plan like -o model.plan."
-        )
-    return weights_file
-
-
-def _certificates(given: tuple[tuple[str, str], ...], owners: Mapping[str, str]) -> dict[str, Path]:
-    """The certificate to encrypt each party's shares to; refuses what none can be encrypted to."""
-    if given and owners.get(WEIGHTS) != SHARED:
-        raise UsageError(
-            "--certificate is for files of shares, and this plan has none.",
-            "Add --owner weights=shared.",
-        )
-    found = {party: Path(file) for party, file in arguments.by_name("--certificate", given).items()}
-    holders: dict[bytes, str] = {}
-    for party, file in found.items():
-        other = holders.setdefault(public_key(load_certificate(file)), party)
-        if other != party:
-            raise UsageError(
-                f"{party} and {other} have the same key.", "Every party has its own certificate."
-            )
-    return found
-
-
-def _refuse_models(models: list[Path], file: Path) -> None:
-    """UsageError for a file to write that is a model."""
-    if file.exists() and any(m.exists() and file.samefile(m) for m in models):
-        raise UsageError(
-            f"{file} is the model itself, and would be overwritten.", "Choose another -o."
-        )
-
-
-def _who(plan: Plan) -> str:
-    """Who owns and receives what: some of it is a default that nobody spelled out."""
-    manifest = plan.manifest
-    nobody = {PUBLIC: "are public", SHARED: "are shared from files"}
-    owned = [
-        f"{name} {nobody[who]}" if who in nobody else f"{who} owns {name}"
-        for name, who in manifest.owners.items()
-    ]
-    received = [
-        f"{' and '.join(who)} {'receives' if len(who) == 1 else 'receive'} {n}"
-        for n, who in manifest.receivers.items()
-    ]
-    return f"{'; '.join([*owned, *received])}. --parties, --owner and --reveal change this."
-
-
-def _uncalibrated(plan: Plan) -> str:
-    """What a plan without samples costs, by its own counts, and what samples would do."""
-    cost, bits = plan.cost(), plan.manifest.ring_bits
-    sent = cost.offline.total_bytes + cost.online.total_bytes
-    return (
-        f"No samples were given, so nothing is known of ranges: rings have {bits} bits, and an "
-        f"inference sends {size(sent)}. Give --calibrate FILE.npz: with rings of {bits // 2} bits, "
-        f"which samples mostly allow, that is about {size(sent / 2)}; and it is known then for "
-        "which inputs the plan holds."
-    )
-
-
-def _left(plan: Plan) -> str:
-    """What --protect-weights does not do, where it was asked for."""
-    manifest = plan.manifest
-    chosen = str(manifest.options["protect_weights"])
-    receiving = {who for names in manifest.receivers.values() for who in names}
-    asking = len(receiving - {manifest.owners[WEIGHTS]})
-    if chosen == "roles" and asking != 1:
-        return (
-            "--protect-weights roles changed nothing: it is for one receiver who does not have the "
-            f"weights, and there are {asking or 'none'}."
-        )
-    known = [d.to for d in manifest.disclosures if d.what == DERIVATIVES]
-    if chosen == "none" or not known:
-        return ""
-    return (
-        f"--protect-weights {chosen} leaves {' and '.join(known)} thresholds to know: those of "
-        "functions of a masked opening (GELU, softmax), which stay rounded at random."
-    )
-
-
-def _report(
-    plan: Plan, destination: Path, weights_file: Path, shares: list[Path], as_json: bool
-) -> None:
-    predicted = predict(plan)
-    if as_json:
-        files = {
-            "plan": destination,
-            "weights": weights_file,
-            "ranges": ranges_file(destination),
-        }
-        told = {what: str(file) for what, file in files.items()}
-        show_json({**told, "shares": list(map(str, shares)), **plan_values(plan, predicted)})
-        return
-    kept = _kept(plan.manifest.owners[WEIGHTS], weights_file, shares)
-    questions = [d.why for d in plan.manifest.disclosures if d.what in QUESTIONS]
-    show(
-        f"Encoding: {plan.manifest.encoding}.",
-        costs(predicted),
-        *(f"{sentence}." for sentence in questions),
-        f"{destination} is for every party; {kept}.",
-        f"{ranges_file(destination)} has exact ranges, and stays here (mode 0600).",
-    )
-
-
-def _kept(owner: str, weights_file: Path, shares: list[Path]) -> str:
-    """Whose the files are that hold weights."""
-    if owner == PUBLIC:
-        return f"{weights_file} holds them as real numbers, for `check`"
-    if owner == SHARED:
-        *others, last = map(str, shares)
-        named = f"{', '.join(others)} and {last}" if others else last
-        return (
-            f"{named}: one each, for the party it is named after; {weights_file} stays here, for "
-            "`check` (mode 0600 all)"
-        )
-    return f"{weights_file} is {owner}'s alone (mode 0600)"

@@ -1,0 +1,86 @@
+"""The files of `veilgraph compile`: models to read, and plans, weights and shares to write."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+
+from veilgraph.checks.kept_ranges import ranges_file
+from veilgraph.commands import arguments
+from veilgraph.commands.files import check_destination
+from veilgraph.ir.errors import UsageError
+from veilgraph.ir.plan.tables import SHARED, WEIGHTS
+from veilgraph.runtime.session.certificates import load_certificate
+from veilgraph.runtime.store.certificate_locks import public_key
+
+
+def models_to_read(
+    model: Path | None, entries: tuple[tuple[str, str], ...], *, compares: bool
+) -> list[Path]:
+    """The files to read; UsageError unless there is one MODEL, or entries."""
+    named = arguments.by_name("--entry", entries)
+    if (model is None) == (not named):
+        raise UsageError(
+            "One MODEL is compiled, or one --entry after another.",
+            "Give a model, or --entry NAME=MODEL for each of several.",
+        )
+    if named and compares:
+        raise UsageError("Comparisons are of one model, and these are several.", "Name MODEL.")
+    return [model] if model is not None else [Path(file) for file in named.values()]
+
+
+def plan_beside(model: Path, *, force: bool) -> Path:
+    """model.plan for model.onnx; UsageError where that would write over an earlier compile."""
+    plan = model.with_suffix(".plan")
+    if not model.exists() or force:
+        return plan  # what is wrong with the model is said when it is read
+    for file in (plan, plan.with_suffix(".weights"), ranges_file(plan)):
+        if file.exists():
+            raise UsageError(
+                f"{file} is there already.", "Give --force to replace it, or another name with -o."
+            )
+    return plan
+
+
+def check_files(models: list[Path], samples: Path | None, destination: Path) -> Path:
+    """Where the weights go; refuses what would be written over."""
+    if not models[0].exists() and destination.parent == models[0].parent:
+        return destination  # that it is not there is told, and nothing of its folder
+    check_destination(destination, samples)
+    weights_file = destination.with_suffix(".weights")
+    check_destination(weights_file, samples)
+    for file in (destination, weights_file):
+        refuse_models(models, file)
+    if weights_file == destination:
+        raise UsageError(
+            f"{destination} is the name that the weights get.", "Name the plan like -o model.plan."
+        )
+    return weights_file
+
+
+def certificates_by_party(
+    given: tuple[tuple[str, str], ...], owners: Mapping[str, str]
+) -> dict[str, Path]:
+    """The certificate to encrypt each party's shares to; refuses what none can be encrypted to."""
+    if given and owners.get(WEIGHTS) != SHARED:
+        raise UsageError(
+            "--certificate is for files of shares, and this plan has none.",
+            "Add --owner weights=shared.",
+        )
+    found = {party: Path(file) for party, file in arguments.by_name("--certificate", given).items()}
+    holders: dict[bytes, str] = {}
+    for party, file in found.items():
+        other = holders.setdefault(public_key(load_certificate(file)), party)
+        if other != party:
+            raise UsageError(
+                f"{party} and {other} have the same key.", "Every party has its own certificate."
+            )
+    return found
+
+
+def refuse_models(models: list[Path], file: Path) -> None:
+    """UsageError for a file to write that is a model."""
+    if file.exists() and any(m.exists() and file.samefile(m) for m in models):
+        raise UsageError(
+            f"{file} is the model itself, and would be overwritten.", "Choose another -o."
+        )

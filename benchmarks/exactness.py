@@ -25,7 +25,7 @@ from veilgraph.passes.party.prune import prune
 from veilgraph.passes.plan.emit_plan import emit_plan
 from veilgraph.passes.plan.version import LOWERING_VERSION
 from veilgraph.runtime.simulate import simulate_many
-from veilgraph.targets.suite import Member, Operation, Parties
+from veilgraph.targets.parties import Member, Operation, Parties
 from veilgraph.targets.suites.rep3 import REP3
 
 NAMES = ("alice", "bob", "carol")

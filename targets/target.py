@@ -10,7 +10,8 @@ from veilgraph.ir.party.program import Program
 from veilgraph.ir.plan.tables import PUBLIC, SHARED, WEIGHTS
 from veilgraph.ir.roles import CLIENT, COMPUTING, DEALER, ROLES, Collusion, Role
 from veilgraph.targets.networks import Network, network
-from veilgraph.targets.suite import Member, Parties, Suite
+from veilgraph.targets.parties import Member, Parties
+from veilgraph.targets.suite import Suite
 from veilgraph.targets.suites import SUITES
 from veilgraph.targets.variants import Variant
 

@@ -18,7 +18,8 @@ from veilgraph.ir.party.program import Value
 from veilgraph.targets.blocks.borrow import first_level, merged
 from veilgraph.targets.blocks.digits import Group, Split
 from veilgraph.targets.blocks.window import Bit, opened_bit
-from veilgraph.targets.suite import Provider, Suite
+from veilgraph.targets.parties import Provider
+from veilgraph.targets.suite import Suite
 from veilgraph.targets.suites import SUITES
 
 PERCEPTRON: ModelProto = model(

@@ -28,7 +28,8 @@ from veilgraph.ir.secret.types import Encoding, RealRange, Secrecy, Tensor
 from veilgraph.ir.types import MAX_RING_BITS, words
 from veilgraph.passes.secret.function_protocols import form_of, operation_of, public_table
 from veilgraph.passes.secret.keep_states import recoding
-from veilgraph.targets.suite import Form, Member, Operation, Sharing, States
+from veilgraph.targets.parties import Form, Member, Operation, Sharing
+from veilgraph.targets.suite import States
 from veilgraph.targets.target import Target
 from veilgraph.targets.variants import Variant
 

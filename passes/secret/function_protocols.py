@@ -10,7 +10,7 @@ from veilgraph.ir.party.program import Value
 from veilgraph.ir.secret.function_forms import FunctionForm, function_form, row_form
 from veilgraph.ir.secret.ops import Function, RealFunction, SecretOp, attributes_of
 from veilgraph.ir.secret.types import Tensor
-from veilgraph.targets.suite import Form, Operation, Sharing
+from veilgraph.targets.parties import Form, Operation, Sharing
 
 
 def form_of(op: SecretOp) -> FunctionForm | None:

@@ -29,7 +29,7 @@ from veilgraph.targets.blocks.digits import (
 from veilgraph.targets.blocks.opened_products import OpenedProducts
 from veilgraph.targets.blocks.table import tabled
 from veilgraph.targets.blocks.window import Bit, Compare, Parts, opened_bit
-from veilgraph.targets.suite import Provider
+from veilgraph.targets.parties import Provider
 
 TOGETHER = 8  # planes
 

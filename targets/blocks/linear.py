@@ -14,7 +14,7 @@ from typing import Any
 from veilgraph.ir.party import ops
 from veilgraph.ir.party.ops import PartyOp
 from veilgraph.ir.party.program import Shape, Value, apply
-from veilgraph.targets.suite import Form, Operation, Parties, Sharing
+from veilgraph.targets.parties import Form, Operation, Parties, Sharing
 from veilgraph.targets.variants import Protocol
 
 

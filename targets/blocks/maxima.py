@@ -20,7 +20,7 @@ from veilgraph.targets.blocks.window import (
     opened_window,
     window_to_shift,
 )
-from veilgraph.targets.suite import Form, Operation, Parties, Provider, Sharing
+from veilgraph.targets.parties import Form, Operation, Parties, Provider, Sharing
 from veilgraph.targets.variants import Protocol
 
 Maximum = Callable[[Parties, Operation, Sharing, Sharing], Sharing]

@@ -23,7 +23,7 @@ from veilgraph.ir.types import planes, words
 from veilgraph.targets.blocks.digits import Factor, Group, Term
 from veilgraph.targets.blocks.opened_products import OpenedProducts
 from veilgraph.targets.blocks.window import Bit, Known, Parts
-from veilgraph.targets.suite import Provider
+from veilgraph.targets.parties import Provider
 
 
 @dataclass(frozen=True)

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from veilgraph.ir.party.program import Value, select
 from veilgraph.ir.types import words
 from veilgraph.targets.blocks.window import Compare, Parts, opened_window
-from veilgraph.targets.suite import Provider
+from veilgraph.targets.parties import Provider
 
 
 def shifted(d: Provider, parts: Sequence[Value], f: int) -> Parts:

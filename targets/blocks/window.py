@@ -14,7 +14,7 @@ from typing import Protocol
 
 from veilgraph.ir.party.program import Value, select
 from veilgraph.ir.types import planes, words
-from veilgraph.targets.suite import Provider
+from veilgraph.targets.parties import Provider
 
 Parts = tuple[Value, ...]  # one a member
 

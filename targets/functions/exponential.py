@@ -19,7 +19,7 @@ from veilgraph.ir.secret.exponential import (
     known_of_opened,
     scaled_of_opened,
 )
-from veilgraph.targets.suite import Sharing
+from veilgraph.targets.parties import Sharing
 
 
 def of_mask(segments: Segments, r: Value, tables: Sequence[Sharing]) -> list[Value]:

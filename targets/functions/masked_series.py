@@ -19,7 +19,7 @@ from veilgraph.ir.secret.fourier import (
     turned,
     turns,
 )
-from veilgraph.targets.suite import Sharing
+from veilgraph.targets.parties import Sharing
 
 
 def of_opened(series: FourierSeries, c: Value, tables: Sequence[Sharing]) -> list[Value]:

@@ -54,19 +54,8 @@ from veilgraph.targets.blocks.window import (
 from veilgraph.targets.functions import exponential as exponentials
 from veilgraph.targets.functions.masked_openings import MASKED_OPENINGS
 from veilgraph.targets.functions.masked_series import of_mask, of_opened, summed
-from veilgraph.targets.suite import (
-    Dealt,
-    Form,
-    Member,
-    Operation,
-    Parties,
-    Security,
-    Sharing,
-    States,
-    Suite,
-    minus,
-    plus,
-)
+from veilgraph.targets.parties import Dealt, Form, Member, Operation, Parties, Sharing, minus, plus
+from veilgraph.targets.suite import Security, States, Suite
 from veilgraph.targets.variants import Rounding
 
 # Sharing, dealing, opening

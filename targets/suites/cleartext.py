@@ -17,16 +17,8 @@ from veilgraph.targets.blocks.maxima import max_pool_with, reduce_max_with
 from veilgraph.targets.functions import exponential as exponentials
 from veilgraph.targets.functions.masked_openings import MASKED_OPENINGS
 from veilgraph.targets.functions.masked_series import of_mask, of_opened, summed
-from veilgraph.targets.suite import (
-    Form,
-    Member,
-    Operation,
-    Parties,
-    Security,
-    Sharing,
-    States,
-    Suite,
-)
+from veilgraph.targets.parties import Form, Member, Operation, Parties, Sharing
+from veilgraph.targets.suite import Security, States, Suite
 
 
 def share(p: Parties, source: Member, x: Value) -> Sharing:

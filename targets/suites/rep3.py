@@ -42,19 +42,17 @@ from veilgraph.targets.blocks.window import (
     Parts,
 )
 from veilgraph.targets.functions.masked_openings import MASKED_OPENINGS
-from veilgraph.targets.suite import (
+from veilgraph.targets.parties import (
     Form,
     Member,
     Operation,
     Parties,
     Provider,
-    Security,
     Sharing,
-    States,
-    Suite,
     minus,
     plus,
 )
+from veilgraph.targets.suite import Security, States, Suite
 from veilgraph.targets.suites.rep3_rotation import rotation_of, rounded_rotating_roles
 from veilgraph.targets.variants import Rounding
 

@@ -30,7 +30,7 @@ from veilgraph.targets.blocks.window import (
     opened_window,
     window_to_shift,
 )
-from veilgraph.targets.suite import Form, Operation, Parties, Sharing
+from veilgraph.targets.parties import Form, Operation, Parties, Sharing
 from veilgraph.targets.suites.rep3 import REP3, pair, paired, parted, preparing
 from veilgraph.targets.suites.rep3_rotation import (
     FEWEST_ROWS,

@@ -15,7 +15,7 @@ from veilgraph.ir.secret.fourier import FourierSeries
 from veilgraph.targets.blocks.truncation import shifted
 from veilgraph.targets.functions import exponential as exponentials
 from veilgraph.targets.functions.masked_series import of_mask, of_opened, summed
-from veilgraph.targets.suite import Form, Operation, Parties, Sharing
+from veilgraph.targets.parties import Form, Operation, Parties, Sharing
 from veilgraph.targets.suites.rep3 import (
     pair_of,
     paired,

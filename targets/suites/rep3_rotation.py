@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 
 from veilgraph.ir.party.program import Shape, Value, join
-from veilgraph.targets.suite import Member, Operation, Parties, Sharing
+from veilgraph.targets.parties import Member, Operation, Parties, Sharing
 
 SMALLEST_CHUNK = 64  # elements: bit planes are sent in 64-bit words
 FEWEST_ROWS = 12  # of which thirds are alike

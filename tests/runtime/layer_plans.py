@@ -10,7 +10,7 @@ from whole_plans import check_devices
 from veilgraph.ir.party.program import Program
 from veilgraph.ir.plan.tables import Plan
 from veilgraph.passes.party.expand_protocols import Expanded
-from veilgraph.targets.suite import Member, Operation, Parties
+from veilgraph.targets.parties import Member, Operation, Parties
 from veilgraph.targets.suites import SUITES
 
 GEOMETRY = {"strides": (1, 1), "pads_low": (0, 0), "pads_high": (0, 0), "dilations": (1, 1)}

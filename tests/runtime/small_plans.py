@@ -13,7 +13,8 @@ from veilgraph.ir.party.program import Program, Value
 from veilgraph.ir.plan.tables import Phase, Plan
 from veilgraph.ir.types import words
 from veilgraph.passes.party.expand_protocols import Expanded
-from veilgraph.targets.suite import Member, Operation, Parties, Sharing, Suite
+from veilgraph.targets.parties import Member, Operation, Parties, Sharing
+from veilgraph.targets.suite import Suite
 from veilgraph.targets.suites import SUITES
 
 REP3 = SUITES["rep3"]

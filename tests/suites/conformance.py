@@ -18,7 +18,8 @@ from veilgraph.ir.plan.tables import Phase
 from veilgraph.ir.types import Type, words
 from veilgraph.passes.party.expand_protocols import Expanded, LayerNote
 from veilgraph.targets.blocks.linear import additive
-from veilgraph.targets.suite import Form, Member, Operation, Sharing, Suite
+from veilgraph.targets.parties import Form, Member, Operation, Sharing
+from veilgraph.targets.suite import Suite
 from veilgraph.targets.suites import SUITES
 from veilgraph.targets.target import Target, target
 

@@ -10,18 +10,17 @@ from __future__ import annotations
 from veilgraph.ir.party.program import Shape, Value
 from veilgraph.ir.types import Type
 from veilgraph.targets.blocks.linear import LINEAR, additive, bilinear_with_public, product
-from veilgraph.targets.suite import (
+from veilgraph.targets.parties import (
     Form,
     Member,
     Operation,
     Parties,
-    Security,
     Sharing,
-    Suite,
     all_but,
     minus,
     plus,
 )
+from veilgraph.targets.suite import Security, Suite
 
 HELD_BY_THREE = Form("held by three", all_but(0), keeper=lambda part, parts: (part + 1) % parts)
 

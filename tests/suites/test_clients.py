@@ -23,7 +23,7 @@ from veilgraph.ir.types import words
 from veilgraph.passes.party.batch_rounds import batch_rounds
 from veilgraph.passes.party.verify_masking import MaskingError, coalitions, verify_masking
 from veilgraph.targets.blocks.linear import additive
-from veilgraph.targets.suite import Form, Member, Operation, Parties, Sharing
+from veilgraph.targets.parties import Form, Member, Operation, Parties, Sharing
 from veilgraph.targets.suites import SUITES, rep3_rotation
 
 REP3, OF_2, OF_3, CLEARTEXT = (

@@ -21,7 +21,8 @@ from veilgraph.ir.party.program import Value
 from veilgraph.ir.plan.tables import Phase
 from veilgraph.passes.party import expand_protocols
 from veilgraph.passes.party.verify_masking import MaskingError
-from veilgraph.targets.suite import Form, Member, Operation, Parties, Sharing, Suite
+from veilgraph.targets.parties import Form, Member, Operation, Parties, Sharing
+from veilgraph.targets.suite import Suite
 from veilgraph.targets.suites import SUITES
 from veilgraph.targets.suites.rep3 import masked
 from veilgraph.targets.variants import Variant

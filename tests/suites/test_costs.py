@@ -16,7 +16,7 @@ from veilgraph.ir.secret.exponential import Segments
 from veilgraph.ir.secret.fourier import tables
 from veilgraph.targets.blocks.digits import TASTES, cheapest
 from veilgraph.targets.blocks.window import window_to_shift
-from veilgraph.targets.suite import Sharing
+from veilgraph.targets.parties import Sharing
 
 ELEMENTS = 3 * 64 * 64  # thirds are whole words of planes: nothing is padded
 REP3, ADDITIVE_OF_2 = SETTINGS[:2]

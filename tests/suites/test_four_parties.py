@@ -26,7 +26,7 @@ from veilgraph.plans import Plan
 from veilgraph.runtime.session.keys import holders_of
 from veilgraph.runtime.simulate import simulate
 from veilgraph.session import Session
-from veilgraph.targets.suite import Member, Operation, Sharing
+from veilgraph.targets.parties import Member, Operation, Sharing
 from veilgraph.targets.target import Party, Target, network
 
 NAMES = ("alice", "bob", "carol", "dan")

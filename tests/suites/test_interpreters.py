@@ -16,7 +16,7 @@ from veilgraph.ir.meaning import integers
 from veilgraph.ir.meaning.integers import Windows
 from veilgraph.ir.party.program import Shape
 from veilgraph.runtime.simulate import simulate
-from veilgraph.targets.suite import Form, Sharing
+from veilgraph.targets.parties import Form, Sharing
 
 every_setting = pytest.mark.parametrize("setting", SETTINGS, ids=str)
 

@@ -40,7 +40,7 @@ from veilgraph.ir.plan.tables import Phase
 from veilgraph.ir.types import Kind, Type, words
 from veilgraph.passes.party.sums import Sums
 from veilgraph.passes.party.verify_masking import MaskingError, coalitions, verify_masking
-from veilgraph.targets.suite import Member, Parties, Sharing
+from veilgraph.targets.parties import Member, Parties, Sharing
 from veilgraph.targets.suites import rep3_rotation
 
 DRAWS = ("missing", "narrow", "even", "of the setup", "used before")

@@ -23,7 +23,7 @@ from veilgraph.ir.types import Kind, Type, words
 from veilgraph.passes.party.batch_rounds import Schedule, batch_rounds
 from veilgraph.passes.party.verify_masking import MaskingError, coalitions, verify_masking
 from veilgraph.targets.blocks.linear import add
-from veilgraph.targets.suite import Form, Member, Operation
+from veilgraph.targets.parties import Form, Member, Operation
 
 BITS = 2
 RING = words(BITS)

@@ -17,7 +17,7 @@ from veilgraph.ir.types import Type
 from veilgraph.passes.party.batch_rounds import batch_rounds
 from veilgraph.passes.party.verify_masking import coalitions, verify_masking
 from veilgraph.targets.blocks.linear import additive
-from veilgraph.targets.suite import Member, Operation
+from veilgraph.targets.parties import Member, Operation
 from veilgraph.targets.suites import rep3_rotation
 
 SIZES = (1, 2, 63, 64, 65, 191, 192, 193, 577)

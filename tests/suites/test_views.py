@@ -36,7 +36,7 @@ from veilgraph.passes.party.verify_masking import MaskingError, coalitions, veri
 from veilgraph.targets.blocks.borrow import borrow
 from veilgraph.targets.blocks.digits import Split
 from veilgraph.targets.blocks.window import Bit, Compare
-from veilgraph.targets.suite import Form, Member, Operation, Parties, Provider, Sharing
+from veilgraph.targets.parties import Form, Member, Operation, Parties, Provider, Sharing
 from veilgraph.targets.suites import rep3, rep3_rotation
 from veilgraph.targets.variants import Variant
 

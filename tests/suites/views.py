@@ -22,7 +22,7 @@ from veilgraph.ir.party.program import Draw, Program, Shape, Value
 from veilgraph.ir.plan.tables import Phase
 from veilgraph.ir.types import Kind, Type, words
 from veilgraph.passes.party.batch_rounds import Schedule, batch_rounds
-from veilgraph.targets.suite import Form, Parties, Sharing
+from veilgraph.targets.parties import Form, Parties, Sharing
 
 Array = npt.NDArray[Any]
 Body = Callable[[Parties, int], Iterable[Value]]  # parties, elements -> what the protocol ends with

@@ -33,7 +33,7 @@ from veilgraph.passes.secret.protocols.costs import (
     source,
 )
 from veilgraph.targets.blocks.linear import additive
-from veilgraph.targets.suite import Member, Operation, Parties, Sharing
+from veilgraph.targets.parties import Member, Operation, Parties, Sharing
 from veilgraph.targets.target import Target
 
 SAMPLE = 64  # elements of a trace: bit planes are sent in words of 64

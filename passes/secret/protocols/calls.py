@@ -26,7 +26,7 @@ from veilgraph.passes.secret.protocols.costs import (
     source,
 )
 from veilgraph.targets.blocks.linear import additive
-from veilgraph.targets.suite import Form, Member, Operation, Parties, Sharing
+from veilgraph.targets.parties import Form, Member, Operation, Parties, Sharing
 from veilgraph.targets.target import Target
 from veilgraph.targets.variants import Variant
 

@@ -29,7 +29,8 @@ from veilgraph.passes.party.expand_protocols import Choices, Chosen, Expanded, e
 from veilgraph.passes.party.verify_masking import coalitions, verify_masking
 from veilgraph.passes.secret.protocols.choose_protocols import ChooseProtocols
 from veilgraph.passes.secret.protocols.costs import Communication
-from veilgraph.targets.suite import Operation, Parties, Sharing, Suite
+from veilgraph.targets.parties import Operation, Parties, Sharing
+from veilgraph.targets.suite import Suite
 from veilgraph.targets.target import Target, target
 from veilgraph.targets.variants import Needs, Rounding
 

@@ -28,7 +28,7 @@ from veilgraph.runtime.session.handshake import NO_DEALING, Agreed, Terms, confi
 from veilgraph.runtime.simulate import simulate
 from veilgraph.runtime.store.at_rest import Part
 from veilgraph.runtime.store.share_files import DealtShares, deal, load_shares
-from veilgraph.targets.suite import Operation
+from veilgraph.targets.parties import Operation
 from veilgraph.targets.target import Target, target
 
 TARGETS = (

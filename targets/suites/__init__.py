@@ -2,10 +2,12 @@
 
 from veilgraph.targets.suite import Suite
 from veilgraph.targets.suites.additive import ADDITIVE
+from veilgraph.targets.suites.additive_functions import FUNCTIONS as ADDITIVE_FUNCTIONS
 from veilgraph.targets.suites.cleartext import CLEARTEXT
 from veilgraph.targets.suites.rep3_comparisons import REP3
-from veilgraph.targets.suites.rep3_functions import FUNCTIONS
+from veilgraph.targets.suites.rep3_functions import FUNCTIONS as REP3_FUNCTIONS
 from veilgraph.targets.variants import Rounding
 
-REP3.include(FUNCTIONS, Rounding.KNOWN)
+REP3.include(REP3_FUNCTIONS, Rounding.KNOWN)
+ADDITIVE.include(ADDITIVE_FUNCTIONS, Rounding.KNOWN)
 SUITES: dict[str, Suite] = {suite.name: suite for suite in (REP3, ADDITIVE, CLEARTEXT)}

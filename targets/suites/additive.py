@@ -14,6 +14,7 @@ parties together. k is the ring's width, K that of the result. Comparing n bits 
 thermometers, and L rounds of merges, which open V bits and take Q bits of products; a table takes Y
 monomials (targets/blocks/digits.py). Truncating by f bits takes l = min(k, K + f) bits of the
 operand, e = max(0, K - k + f) for its overflow, and o = min(e, 1).
+Functions are in additive_functions.py.
 """
 
 from __future__ import annotations
@@ -24,8 +25,6 @@ from dataclasses import dataclass, replace
 from veilgraph.ir.party.program import Shape, Value
 from veilgraph.ir.plan.tables import Phase
 from veilgraph.ir.roles import DEALER
-from veilgraph.ir.secret.exponential import Segments
-from veilgraph.ir.secret.fourier import FourierSeries
 from veilgraph.ir.types import Type
 from veilgraph.targets.blocks.borrow import COMPARISONS
 from veilgraph.targets.blocks.linear import (
@@ -51,9 +50,7 @@ from veilgraph.targets.blocks.window import (
     opened_window,
     window_to_shift,
 )
-from veilgraph.targets.functions import exponential as exponentials
 from veilgraph.targets.functions.masked_openings import MASKED_OPENINGS
-from veilgraph.targets.functions.masked_series import of_mask, of_opened, summed
 from veilgraph.targets.parties import Dealt, Form, Member, Operation, Parties, Sharing, minus, plus
 from veilgraph.targets.suite import Security, States, Suite
 from veilgraph.targets.variants import Rounding
@@ -243,10 +240,10 @@ def _opened_to_one(p: Parties, z: Sharing, f: int, K: int) -> Sharing:
     # nothing of them can be opened ahead.
     with p.program.in_phase(Phase.ONLINE):
         parts = [plus(part, o) for part, o in zip(y.parts, zero_sharing(q, y), strict=True)]
-        return _at_each(q, parts).rotated(-turn)
+        return at_each(q, parts).rotated(-turn)
 
 
-def _at_each(p: Parties, parts: Sequence[Value]) -> Sharing:
+def at_each(p: Parties, parts: Sequence[Value]) -> Sharing:
     return Sharing(tuple(p.at(part, i) for i, part in enumerate(parts)), Form.ADDITIVE)
 
 
@@ -346,71 +343,6 @@ def maximum(p: Parties, op: Operation, x: Sharing, y: Sharing) -> Sharing:
     """
     kept: Sharing = ADDITIVE.called(p, "relu")(p, op, subtract(p, op, x, y))
     return add(p, op, kept, y)
-
-
-@ADDITIVE.protocol("masked_function", rounding=Rounding.KNOWN)
-def masked_function(p: Parties, op: Operation, x: Sharing, high: Sharing, low: Sharing) -> Sharing:
-    """floor((f(x) 2^F + tau) / 2^s), f a Fourier series of N terms (ir/secret/fourier.py).  2
-    rounds; w + m bits online, 2N * m + K + e offline.
-
-    m = sum_bits and e = K - m + s > 0. c = x + r modulo 2^w is opened to all; the dealer shares
-    what the terms have of r.
-    """
-    series = FourierSeries.of(op.attrs)
-    index = x.map(lambda part: part.mod(series.window_bits))
-    r = p.provider.random(index.shape, index.type)
-    factors = [p.provider.deal(b) for b in of_mask(series, r.value, (high, low))]
-    c = p.provider.opened_under(index.parts, r.parts)
-    known = of_opened(series, c, (high, low))
-    parts = [summed(known, [b[i] for b in factors]) for i in p]
-    if series.slope:
-        own = [v.mod(series.sum_bits) * series.slope for v in x.parts]
-        parts = [part + v for part, v in zip(parts, own, strict=True)]
-    parts[0] = parts[0] + series.constant
-    rounded: Sharing = truncate(p, op, _at_each(p, parts))
-    return rounded
-
-
-@ADDITIVE.protocol("exp_sums", rounding=Rounding.KNOWN)
-def exp_sums(p: Parties, op: Operation, x: Sharing, *tables: Sharing) -> Sharing:
-    """The sums of e^x along rows, by M segments of x (ir/secret/exponential.py).  1 round; w bits
-    online, M * m offline.
-
-    m = sum_bits. c = mu x + r modulo 2^w is opened to all; for each segment the dealer shares a
-    decay of the lower bits of r, or zero. Parts of all M numbers are turned by the upper bits of c.
-    """
-    segments = Segments.of(op.attrs)
-    length = x.shape[-1]
-    rows = x.map(lambda part: part.reshape((part.elements // length, length)))
-    c, dealt = opened_and_dealt(p, rows, segments, tables)
-    parts = [p.at(exponentials.sums(segments, c, own, tables), i) for i, own in enumerate(dealt)]
-    return _at_each(p, [part.reshape(op.shape) for part in parts])
-
-
-@ADDITIVE.protocol("masked_exp", rounding=Rounding.KNOWN)
-def masked_exp(p: Parties, op: Operation, x: Sharing, *tables: Sharing) -> Sharing:
-    """floor((e^x 2^F + tau) / 2^s) by M segments of x (ir/secret/exponential.py).  2 rounds; w + m
-    bits online, M * m + K + e offline.
-
-    m = sum_bits and e = K - m + s > 0. As `exp_sums`; the numbers of all segments are multiplied by
-    what their distance from c makes of them, and the sum is truncated.
-    """
-    segments = Segments.of(op.attrs)
-    c, dealt = opened_and_dealt(p, x, segments, tables)
-    parts = [exponentials.power(segments, c, own, tables) for own in dealt]
-    rounded: Sharing = truncate(p, op, _at_each(p, parts))
-    return rounded
-
-
-def opened_and_dealt(
-    p: Parties, x: Sharing, segments: Segments, tables: Sequence[Sharing]
-) -> tuple[Value, list[list[Value]]]:
-    """c = mu x + r at all, and each one's parts of what is dealt of r.  1 round."""
-    index = x.map(lambda part: (part * segments.multiple).mod(segments.window_bits))
-    r = p.provider.random(index.shape, index.type)
-    dealt = [p.provider.deal(value) for value in exponentials.of_mask(segments, r.value, tables)]
-    c = p.provider.opened_under(index.parts, r.parts)
-    return c, [[parts[i] for parts in dealt] for i in p]
 
 
 ADDITIVE.protocol("max_pool")(max_pool_with(maximum))

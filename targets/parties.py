@@ -10,7 +10,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar
 
-from veilgraph.ir.party.program import Program, Shape, Value
+from veilgraph.ir.party.node import Shape
+from veilgraph.ir.party.program import Program, Value
 from veilgraph.ir.types import Kind, Type, words
 from veilgraph.targets.variants import Variant
 

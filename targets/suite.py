@@ -11,7 +11,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 from veilgraph.ir.errors import Offender, UnsupportedError
-from veilgraph.ir.party.program import Shape, Value
+from veilgraph.ir.party.node import Shape
+from veilgraph.ir.party.program import Value
 from veilgraph.ir.roles import Role
 from veilgraph.ir.secret.function_forms import FunctionForm
 from veilgraph.ir.types import Type

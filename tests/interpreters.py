@@ -19,8 +19,9 @@ import numpy.typing as npt
 
 from veilgraph.ir.meaning.party import DrawSource, Evaluation, evaluate
 from veilgraph.ir.party import ops
+from veilgraph.ir.party.node import Draw, Shape
 from veilgraph.ir.party.ops import PartyOp
-from veilgraph.ir.party.program import Draw, Program, Shape
+from veilgraph.ir.party.program import Program
 from veilgraph.ir.party.text import print_program
 from veilgraph.ir.plan.tables import Manifest, Phase, Plan, Tensor
 from veilgraph.ir.roles import COMPUTING

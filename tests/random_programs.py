@@ -10,7 +10,8 @@ import numpy as np
 import numpy.typing as npt
 
 from veilgraph.ir.party import ops
-from veilgraph.ir.party.program import Program, Shape, Value, apply, join, look_up, select, stack
+from veilgraph.ir.party.node import Shape
+from veilgraph.ir.party.program import Program, Value, apply, join, look_up, select, stack
 from veilgraph.ir.plan.tables import Phase
 from veilgraph.ir.types import Kind, Type, planes, words
 from veilgraph.passes.party.expand_protocols import Expanded

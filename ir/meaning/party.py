@@ -15,8 +15,9 @@ import numpy as np
 import numpy.typing as npt
 
 from veilgraph.ir.party import ops
+from veilgraph.ir.party.node import Draw, Node, Shape
 from veilgraph.ir.party.ops import PartyOp
-from veilgraph.ir.party.program import Draw, Node, Program, Shape
+from veilgraph.ir.party.program import Program
 from veilgraph.ir.types import Kind, Type
 
 Array = npt.NDArray[Any]

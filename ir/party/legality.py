@@ -10,8 +10,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from veilgraph.ir.party import ops
+from veilgraph.ir.party.node import Node, base_of, broadcast_pattern
 from veilgraph.ir.party.ops import DECLARED, Runs
-from veilgraph.ir.party.program import Node, Program, base_of, broadcast_pattern
+from veilgraph.ir.party.program import Program
 from veilgraph.ir.party.rules import LARGEST
 from veilgraph.ir.plan.tables import Phase
 from veilgraph.ir.types import Kind

@@ -22,8 +22,9 @@ from collections.abc import Iterator
 from math import prod
 from typing import Any
 
+from veilgraph.ir.party.node import Draw, Node, Shape
 from veilgraph.ir.party.ops import BY_NAME
-from veilgraph.ir.party.program import Draw, Node, Program, Shape
+from veilgraph.ir.party.program import Program
 from veilgraph.ir.plan.tables import Phase
 from veilgraph.ir.types import Kind, Type
 

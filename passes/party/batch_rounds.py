@@ -15,8 +15,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from veilgraph.ir.party import ops
+from veilgraph.ir.party.node import Node
 from veilgraph.ir.party.ops import PartyOp, Runs
-from veilgraph.ir.party.program import Node, Program
+from veilgraph.ir.party.program import Program
 from veilgraph.ir.plan.tables import Phase
 
 Position = tuple[int, int]  # a stage (`Node.stage`), and the number of its rounds that are over

@@ -12,7 +12,8 @@ from __future__ import annotations
 from dataclasses import replace
 
 from veilgraph.ir.party import ops
-from veilgraph.ir.party.program import Node, Program
+from veilgraph.ir.party.node import Node
+from veilgraph.ir.party.program import Program
 from veilgraph.passes.party.expand_protocols import Expanded
 
 

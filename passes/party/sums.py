@@ -11,7 +11,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from veilgraph.ir.party import ops
-from veilgraph.ir.party.program import Node, Program
+from veilgraph.ir.party.node import Node
+from veilgraph.ir.party.program import Program
 from veilgraph.ir.types import Kind
 
 MOST_TERMS = 64  # a longer sum is left as it is: its deeper draws are no witnesses of this message

@@ -29,8 +29,9 @@ import numpy as np
 import numpy.typing as npt
 
 from veilgraph.ir.party import ops
+from veilgraph.ir.party.node import Node
 from veilgraph.ir.party.ops import Holds
-from veilgraph.ir.party.program import Node, Program
+from veilgraph.ir.party.program import Program
 from veilgraph.ir.plan.tables import Phase
 from veilgraph.ir.roles import Collusion
 from veilgraph.ir.types import Kind

@@ -18,8 +18,9 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from veilgraph.ir.party import ops
+from veilgraph.ir.party.node import Node
 from veilgraph.ir.party.ops import DECLARED
-from veilgraph.ir.party.program import Node, Program
+from veilgraph.ir.party.program import Program
 from veilgraph.passes.party.batch_rounds import Schedule
 from veilgraph.passes.party.sums import MOST_MASKED_TERMS, Moved, Path, Sums
 

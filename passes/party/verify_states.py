@@ -15,8 +15,8 @@ from collections import Counter
 from collections.abc import Iterable, Iterator
 
 from veilgraph.ir.party import ops
+from veilgraph.ir.party.node import Node
 from veilgraph.ir.party.ops import PartyOp
-from veilgraph.ir.party.program import Node
 from veilgraph.passes.party.batch_rounds import Schedule
 from veilgraph.passes.party.verify_outputs import MaskingError
 

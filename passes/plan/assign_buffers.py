@@ -20,8 +20,9 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 
 from veilgraph.ir.party import ops
+from veilgraph.ir.party.node import Node, phase_of, stage_of
 from veilgraph.ir.party.ops import Runs
-from veilgraph.ir.party.program import Node, Program, phase_of, stage_of
+from veilgraph.ir.party.program import Program
 from veilgraph.ir.plan.tables import LARGE_MESSAGE_BYTES, BufferKind, Phase
 from veilgraph.kernels.declared import DECLARED
 from veilgraph.passes.party.batch_rounds import Position

@@ -16,7 +16,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from veilgraph.ir.party import ops
-from veilgraph.ir.party.program import Node
+from veilgraph.ir.party.node import Node
 from veilgraph.kernels import PART_ELEMENTS
 from veilgraph.passes.party.batch_rounds import Position
 from veilgraph.passes.plan.assign_buffers import Memory, Message

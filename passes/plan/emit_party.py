@@ -14,8 +14,8 @@ import numpy as np
 import numpy.typing as npt
 
 from veilgraph.ir.party import ops
+from veilgraph.ir.party.node import Node, Shape, phase_of
 from veilgraph.ir.party.ops import PartyOp, Runs
-from veilgraph.ir.party.program import Node, Shape, phase_of
 from veilgraph.ir.plan.tables import (
     BUFFER,
     KEPT,

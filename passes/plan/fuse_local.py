@@ -13,9 +13,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from veilgraph.ir.party import ops
+from veilgraph.ir.party.node import Node
+from veilgraph.ir.party.node import base_of as base_among
 from veilgraph.ir.party.ops import Runs
-from veilgraph.ir.party.program import Node, Program
-from veilgraph.ir.party.program import base_of as base_among
+from veilgraph.ir.party.program import Program
 from veilgraph.ir.plan.tables import BufferKind, Phase
 from veilgraph.passes.party.batch_rounds import Position, Schedule
 

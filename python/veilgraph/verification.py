@@ -18,8 +18,9 @@ import numpy as np
 from veilgraph.ir.errors import SecurityAbort, UsageError, VeilgraphError
 from veilgraph.ir.party import ops
 from veilgraph.ir.party.legality import check_party
+from veilgraph.ir.party.node import Node, Shape
 from veilgraph.ir.party.ops import Holds, PartyOp
-from veilgraph.ir.party.program import Node, Program, Shape
+from veilgraph.ir.party.program import Program
 from veilgraph.ir.party.text import parse_program
 from veilgraph.ir.plan.checks import check
 from veilgraph.ir.plan.tables import (

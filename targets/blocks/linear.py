@@ -12,8 +12,9 @@ from math import prod
 from typing import Any
 
 from veilgraph.ir.party import ops
+from veilgraph.ir.party.node import Shape
 from veilgraph.ir.party.ops import PartyOp
-from veilgraph.ir.party.program import Shape, Value, apply
+from veilgraph.ir.party.program import Value, apply
 from veilgraph.targets.parties import Form, Operation, Parties, Sharing
 from veilgraph.targets.variants import Protocol
 

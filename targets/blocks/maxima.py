@@ -10,7 +10,8 @@ from collections.abc import Callable, Sequence
 from math import prod
 
 from veilgraph.ir.party import ops
-from veilgraph.ir.party.program import Shape, apply, join
+from veilgraph.ir.party.node import Shape
+from veilgraph.ir.party.program import apply, join
 from veilgraph.targets.blocks.linear import reduced
 from veilgraph.targets.blocks.truncation import shifted
 from veilgraph.targets.blocks.window import (

@@ -22,7 +22,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from veilgraph.ir.party.program import Shape, Value
+from veilgraph.ir.party.node import Shape
+from veilgraph.ir.party.program import Value
 from veilgraph.ir.plan.tables import Phase
 from veilgraph.ir.roles import DEALER
 from veilgraph.ir.types import Type

@@ -37,7 +37,8 @@ def masked_function(p: Parties, op: Operation, x: Sharing, high: Sharing, low: S
         own = [v.mod(series.sum_bits) * series.slope for v in x.parts]
         parts = [part + v for part, v in zip(parts, own, strict=True)]
     parts[0] = parts[0] + series.constant
-    return truncate(p, op, at_each(p, parts))
+    rounded: Sharing = truncate(p, op, at_each(p, parts))
+    return rounded
 
 
 def exp_sums(p: Parties, op: Operation, x: Sharing, *tables: Sharing) -> Sharing:
@@ -65,7 +66,8 @@ def masked_exp(p: Parties, op: Operation, x: Sharing, *tables: Sharing) -> Shari
     segments = Segments.of(op.attrs)
     c, dealt = opened_and_dealt(p, x, segments, tables)
     parts = [exponentials.power(segments, c, own, tables) for own in dealt]
-    return truncate(p, op, at_each(p, parts))
+    rounded: Sharing = truncate(p, op, at_each(p, parts))
+    return rounded
 
 
 def opened_and_dealt(

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from veilgraph.ir.party.program import Shape, Value, select
+from veilgraph.ir.party.node import Shape
+from veilgraph.ir.party.program import Value, select
 from veilgraph.ir.secret.exponential import Segments
 from veilgraph.ir.secret.fourier import FourierSeries
 from veilgraph.ir.types import Type

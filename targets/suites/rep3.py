@@ -27,7 +27,8 @@ from collections.abc import Sequence
 from dataclasses import replace
 from functools import reduce
 
-from veilgraph.ir.party.program import Shape, Value, select
+from veilgraph.ir.party.node import Shape
+from veilgraph.ir.party.program import Value, select
 from veilgraph.ir.types import Type, planes, words
 from veilgraph.targets.blocks.linear import (
     LINEAR,

@@ -11,7 +11,8 @@ from dataclasses import replace
 from math import prod
 
 from veilgraph.ir.party import ops
-from veilgraph.ir.party.program import Shape, Value, apply
+from veilgraph.ir.party.node import Shape
+from veilgraph.ir.party.program import Value, apply
 from veilgraph.targets.blocks.borrow import COMPARISONS
 from veilgraph.targets.blocks.linear import add, reduced, subtract
 from veilgraph.targets.blocks.maxima import (

@@ -10,7 +10,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from functools import partial
 
-from veilgraph.ir.party.program import Shape, Value, join
+from veilgraph.ir.party.node import Shape
+from veilgraph.ir.party.program import Value, join
 from veilgraph.targets.parties import Member, Operation, Parties, Sharing
 
 SMALLEST_CHUNK = 64  # elements: bit planes are sent in 64-bit words

@@ -12,7 +12,8 @@ from onnx import TensorProto, helper, numpy_helper
 
 import veilgraph
 from veilgraph.ir.party import ops
-from veilgraph.ir.party.program import Node, Program
+from veilgraph.ir.party.node import Node
+from veilgraph.ir.party.program import Program
 from veilgraph.ir.party.text import parse_program, print_program
 from veilgraph.ir.plan.tables import Phase, Tensor
 from veilgraph.passes.party.batch_rounds import batch_rounds

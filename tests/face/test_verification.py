@@ -20,8 +20,9 @@ import veilgraph
 from veilgraph import verification, verified_plans
 from veilgraph.ir.errors import SecurityAbort, UsageError
 from veilgraph.ir.party import ops
+from veilgraph.ir.party.node import Node
 from veilgraph.ir.party.ops import PartyOp
-from veilgraph.ir.party.program import Node, Program
+from veilgraph.ir.party.program import Program
 from veilgraph.ir.plan.tables import Layer, Phase
 from veilgraph.passes.party.expand_protocols import Expanded
 from veilgraph.passes.party.prune import prune

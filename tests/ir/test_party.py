@@ -15,17 +15,8 @@ from random_programs import RandomProgram
 from veilgraph.ir.party import ops
 from veilgraph.ir.party import text as party_text
 from veilgraph.ir.party.legality import IllegalParty, check_party
-from veilgraph.ir.party.program import (
-    Node,
-    PlacementError,
-    Program,
-    Value,
-    broadcast_pattern,
-    join,
-    look_up,
-    select,
-    stack,
-)
+from veilgraph.ir.party.node import Node, broadcast_pattern
+from veilgraph.ir.party.program import PlacementError, Program, Value, join, look_up, select, stack
 from veilgraph.ir.party.text import parse_program, print_program
 from veilgraph.ir.plan.tables import Phase
 from veilgraph.ir.types import Type, planes, words

@@ -14,8 +14,9 @@ from random_programs import RandomProgram
 
 from veilgraph.ir.meaning.party import OPS, SOURCES, Array, reduce
 from veilgraph.ir.party import ops
+from veilgraph.ir.party.node import Node
 from veilgraph.ir.party.ops import Holds, Masking, PartyOp, Runs
-from veilgraph.ir.party.program import Node, Program, apply
+from veilgraph.ir.party.program import Program, apply
 from veilgraph.ir.plan.tables import PartyPlan
 from veilgraph.ir.types import Kind, Type, words
 from veilgraph.kernels import KERNELS

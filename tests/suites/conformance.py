@@ -13,7 +13,8 @@ from veilgraph.ir.meaning import integers
 from veilgraph.ir.meaning.integers import Windows
 from veilgraph.ir.meaning.party import DrawSource, evaluate, uniform_draws
 from veilgraph.ir.party import ops
-from veilgraph.ir.party.program import Draw, Program, Shape
+from veilgraph.ir.party.node import Draw, Shape
+from veilgraph.ir.party.program import Program
 from veilgraph.ir.plan.tables import Phase
 from veilgraph.ir.types import Type, words
 from veilgraph.passes.party.expand_protocols import Expanded, LayerNote

@@ -7,7 +7,8 @@ its products are made for being read, not for speed.
 
 from __future__ import annotations
 
-from veilgraph.ir.party.program import Shape, Value
+from veilgraph.ir.party.node import Shape
+from veilgraph.ir.party.program import Value
 from veilgraph.ir.types import Type
 from veilgraph.targets.blocks.linear import LINEAR, additive, bilinear_with_public, product
 from veilgraph.targets.parties import (

@@ -11,8 +11,9 @@ from interpreters import check_interpreters
 
 from veilgraph.ir.party import ops
 from veilgraph.ir.party.legality import IllegalParty, check_party
+from veilgraph.ir.party.node import Node, Shape
 from veilgraph.ir.party.ops import PartyOp
-from veilgraph.ir.party.program import Node, Program, Shape, Value, apply, join
+from veilgraph.ir.party.program import Program, Value, apply, join
 from veilgraph.ir.party.text import parse_program, print_program
 from veilgraph.ir.plan.tables import LARGE_MESSAGE_BYTES, Phase
 from veilgraph.ir.types import Kind, Type, blocks, planes, words

@@ -11,7 +11,7 @@ from conformance import COMPARING, SETTINGS, Integers, Setting, Trace
 from veilgraph.ir.meaning import integers
 from veilgraph.ir.meaning.integers import Windows
 from veilgraph.ir.meaning.party import uniform_draws
-from veilgraph.ir.party.program import Shape
+from veilgraph.ir.party.node import Shape
 from veilgraph.targets.blocks.linear import additive
 from veilgraph.targets.blocks.maxima import bits_to_pool
 

@@ -14,7 +14,7 @@ from interpreters import check_interpreters, plan_of
 
 from veilgraph.ir.meaning import integers
 from veilgraph.ir.meaning.integers import Windows
-from veilgraph.ir.party.program import Shape
+from veilgraph.ir.party.node import Shape
 from veilgraph.runtime.simulate import simulate
 from veilgraph.targets.parties import Form, Sharing
 

@@ -35,7 +35,8 @@ from views import (
 )
 
 from veilgraph.ir.party import ops
-from veilgraph.ir.party.program import Program, Shape, Value
+from veilgraph.ir.party.node import Shape
+from veilgraph.ir.party.program import Program, Value
 from veilgraph.ir.plan.tables import Phase
 from veilgraph.ir.types import Kind, Type, words
 from veilgraph.passes.party.sums import Sums

@@ -17,7 +17,8 @@ from views import Array, as_numbers, draw_nodes, is_known, unknown_bits
 
 from veilgraph.ir.meaning.party import DrawSource, Evaluation, evaluate
 from veilgraph.ir.party import ops
-from veilgraph.ir.party.program import Draw, Program, Shape, Value
+from veilgraph.ir.party.node import Draw, Shape
+from veilgraph.ir.party.program import Program, Value
 from veilgraph.ir.plan.tables import Phase
 from veilgraph.ir.types import Kind, Type, words
 from veilgraph.passes.party.batch_rounds import Schedule, batch_rounds

@@ -12,7 +12,7 @@ from receivers import asked
 from veilgraph.ir.meaning.integers import center
 from veilgraph.ir.meaning.party import Array, DrawSource, uniform_draws
 from veilgraph.ir.party import ops
-from veilgraph.ir.party.program import Draw, Shape
+from veilgraph.ir.party.node import Draw, Shape
 from veilgraph.ir.types import Type
 from veilgraph.passes.party.batch_rounds import batch_rounds
 from veilgraph.passes.party.verify_masking import coalitions, verify_masking

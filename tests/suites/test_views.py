@@ -26,7 +26,8 @@ from views import (
 )
 
 from veilgraph.ir.party import ops
-from veilgraph.ir.party.program import Draw, Program, Shape, Value, apply, stack
+from veilgraph.ir.party.node import Draw, Shape
+from veilgraph.ir.party.program import Program, Value, apply, stack
 from veilgraph.ir.plan.tables import Phase
 from veilgraph.ir.secret import exponential as exponentials
 from veilgraph.ir.secret.exponential import Segments

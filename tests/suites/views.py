@@ -18,7 +18,8 @@ from conformance import Setting
 
 from veilgraph.ir.meaning.party import DrawSource, Evaluation, evaluate, uniform_draws
 from veilgraph.ir.party import ops
-from veilgraph.ir.party.program import Draw, Program, Shape, Value
+from veilgraph.ir.party.node import Draw, Shape
+from veilgraph.ir.party.program import Program, Value
 from veilgraph.ir.plan.tables import Phase
 from veilgraph.ir.types import Kind, Type, words
 from veilgraph.passes.party.batch_rounds import Schedule, batch_rounds

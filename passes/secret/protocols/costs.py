@@ -13,7 +13,8 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from veilgraph.ir.party import ops
-from veilgraph.ir.party.program import Program, Shape
+from veilgraph.ir.party.node import Shape
+from veilgraph.ir.party.program import Program
 from veilgraph.ir.plan.tables import Phase
 from veilgraph.ir.secret.function_forms import FunctionForm
 from veilgraph.ir.types import MAX_RING_BITS, Kind, words

@@ -10,8 +10,9 @@ from hypothesis import strategies as st
 from random_programs import RandomProgram
 
 from veilgraph.ir.party import ops
+from veilgraph.ir.party.node import Node
 from veilgraph.ir.party.ops import PartyOp
-from veilgraph.ir.party.program import Node, Program, apply, join
+from veilgraph.ir.party.program import Program, apply, join
 from veilgraph.ir.plan.tables import BufferKind, Phase
 from veilgraph.ir.types import Type, blocks, planes, words
 from veilgraph.passes.party.batch_rounds import Position, batch_rounds

@@ -1,0 +1,92 @@
+"""Nodes of the party level, each on one party, and how the phases of entries follow each other."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from math import prod
+from typing import Any
+
+from veilgraph.ir.party.ops import PartyOp, Runs
+from veilgraph.ir.plan.tables import Phase
+from veilgraph.ir.types import Type
+
+Shape = tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Node:
+    """One operation at one party: `args` are node ids, `attrs` (name, value) pairs by name.
+
+    `entry` is the number of the entry that it belongs to; what setup makes is everybody's, and has
+    entry 0.
+    """
+
+    id: int
+    op: PartyOp
+    party: int
+    args: tuple[int, ...]
+    attrs: tuple[tuple[str, Any], ...]
+    shape: Shape
+    type: Type
+    phase: Phase
+    layer: int
+    entry: int = 0
+
+    @property
+    def stage(self) -> int:
+        """Its phase, counted through setup and each entry's offline and online phases in turn."""
+        return stage_of(self.phase, self.entry)
+
+    def __getitem__(self, name: str) -> Any:
+        for key, value in self.attrs:
+            if key == name:
+                return value
+        raise KeyError(name)
+
+    @property
+    def elements(self) -> int:
+        return prod(self.shape)
+
+
+def stage_of(phase: Phase, entry: int) -> int:
+    """0 for setup, 1 and 2 for the first entry's offline and online phases, 3 and 4, ..."""
+    return int(phase) + 2 * entry if phase != Phase.SETUP else 0
+
+
+def phase_of(stage: int) -> tuple[Phase, int]:
+    """Phase and entry of a stage; what `stage_of` was given."""
+    return (Phase((stage - 1) % 2 + 1), (stage - 1) // 2) if stage else (Phase.SETUP, 0)
+
+
+@dataclass(frozen=True, slots=True)
+class Draw:
+    """Uniform randomness that `holders` make alone, from the key they share; nobody else can."""
+
+    number: int
+    holders: frozenset[int]
+    phase: Phase
+
+
+def base_of(nodes: Sequence[Node], number: int) -> Node:
+    """The node whose memory node `number` lies in."""
+    found = nodes[number]
+    while found.op.runs is Runs.VIEW:
+        found = nodes[found.args[0]]
+    return found
+
+
+def broadcast_pattern(source: Shape, target: Shape) -> tuple[int, int] | None:
+    """(inner, period) with element i of `target` at (i // inner) % period of `source`.
+
+    None where there is no such pair: `source` is not one block of the target's dimensions.
+    """
+    size, total = prod(source), prod(target)
+    padded = (1,) * (len(target) - len(source)) + tuple(source)
+    full = [i for i, extent in enumerate(padded) if extent != 1]
+    if not full or size == total:
+        return max(total // max(size, 1), 1), max(size, 1)
+    first, last = full[0], full[-1]
+    if padded[first : last + 1] != tuple(target[first : last + 1]):
+        return None
+    return prod(target[last + 1 :]), size

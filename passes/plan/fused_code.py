@@ -8,14 +8,15 @@ a list of bit registers. Registers are freed after their last use.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterator
+from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
 
 from veilgraph.ir.party import ops
-from veilgraph.ir.party.program import Node, Program, broadcast_pattern
+from veilgraph.ir.party.node import Node, broadcast_pattern
+from veilgraph.ir.party.program import Program
 from veilgraph.ir.types import Kind
 from veilgraph.kernels.fused.declaration import (
     MAX_BIT_REGISTERS,
@@ -26,6 +27,7 @@ from veilgraph.kernels.fused.declaration import (
 from veilgraph.kernels.fused.instructions import Op
 from veilgraph.passes.party.batch_rounds import Position
 from veilgraph.passes.plan.fuse_local import Action, LocalSteps, is_inline, through_reshapes
+from veilgraph.passes.plan.registers import Held, Registers, common_runs, runs
 
 BINARY = {ops.ADD: Op.ADD, ops.SUB: Op.SUB, ops.MUL: Op.MUL, ops.AND: Op.AND, ops.XOR: Op.XOR}
 UNARY = {ops.NEG: Op.NEG, ops.NOT: Op.NOT, ops.SHL: Op.SHL, ops.SHR: Op.SHR}
@@ -56,40 +58,6 @@ class Code:
     elements: int
     streams: list[Stream]
     params: npt.NDArray[np.int64]
-
-
-@dataclass
-class Held:
-    """Where a value is: one word register, or one bit register a plane."""
-
-    registers: tuple[int, ...]
-    is_word: bool
-    clean: bool = False  # word: nothing above the ring's width
-
-
-@dataclass
-class Registers:
-    """One register file: who uses each register, and how many there ever were, at most `most`."""
-
-    most: int
-    references: list[int] = field(default_factory=list)
-
-    def take(self, count: int) -> tuple[int, ...]:
-        """`count` neighbouring free registers.
-
-        Raises:
-            ValueError: a program that no kernel runs; the text of a stranger's plan may ask for it.
-        """
-        run = 0
-        for i, references in enumerate(self.references):
-            run = run + 1 if references == 0 else 0
-            if run == count:
-                return tuple(range(i - count + 1, i + 1))
-        first = len(self.references) - run
-        if first + count > self.most:
-            raise ValueError(f"a fused program takes more than {self.most} registers")
-        self.references.extend([0] * (count - run))
-        return tuple(range(first, first + count))
 
 
 class FusedCode:
@@ -458,23 +426,3 @@ def _signed(value: int) -> int:
     """value modulo 2^64 as a signed 64-bit integer."""
     value %= 1 << 64
     return value - (1 << 64) if value >> 63 else value
-
-
-def runs(registers: Sequence[int]) -> Iterator[tuple[int, int, int]]:
-    """(start, step, count) of the runs of a list of registers that have one step."""
-    for start, steps, count in common_runs([registers]):
-        yield start, steps[0], count
-
-
-def common_runs(lists: Sequence[Sequence[int]]) -> Iterator[tuple[int, tuple[int, ...], int]]:
-    """(start, steps, count) of the runs in which each list of registers has one step."""
-    start, length = 0, len(lists[0])
-    while start < length:
-        steps = tuple(x[start + 1] - x[start] if start + 1 < length else 1 for x in lists)
-        end = start + 1
-        while end < length and all(
-            x[end] - x[end - 1] == step for x, step in zip(lists, steps, strict=True)
-        ):
-            end += 1
-        yield start, steps, end - start
-        start = end

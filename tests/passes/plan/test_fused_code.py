@@ -11,7 +11,8 @@ from veilgraph.kernels.fused.declaration import INSTRUCTION
 from veilgraph.kernels.fused.instructions import Op
 from veilgraph.passes.party.batch_rounds import batch_rounds
 from veilgraph.passes.plan.fuse_local import fuse_local
-from veilgraph.passes.plan.fused_code import Code, FusedCode, common_runs, runs
+from veilgraph.passes.plan.fused_code import Code, FusedCode
+from veilgraph.passes.plan.registers import common_runs, runs
 
 W = words(32)
 

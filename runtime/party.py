@@ -143,7 +143,7 @@ class Party:
         start = time.perf_counter()
         self._require_state()
         encoded = encoded_inputs(self.program, inputs, entry)
-        self._agree_on(entry)
+        self.agree_on(entry)
         own_seconds = time.perf_counter() - start
         transcript = Transcript()
         if prepared is None:
@@ -175,14 +175,17 @@ class Party:
                 "Begin another session, from the states that all parties saved last.",
             )
 
-    def _agree_on(self, entry: int) -> None:
-        """That all parties are about to run the same entry; said only where there are several."""
+    def agree_on(self, entry: int) -> None:
+        """That all parties are about to run the same entry; said only where there are several.
+
+        Raises:
+            SecurityAbort: a peer is about to run another one.
+        """
         names = self.plan.manifest.entries
         if len(names) == 1:
             return
-        peers = [i for i in range(len(self.links.names)) if i != self.links.party]
-        received = {peer: bytearray(1) for peer in peers}
-        self.links.exchange(dict.fromkeys(peers, bytes([entry])), received, "entry")
+        received = {peer: bytearray(1) for peer in self.links.sent_bytes}  # who only deals is away
+        self.links.exchange(dict.fromkeys(received, bytes([entry])), received, "entry")
         for peer, content in received.items():
             if content[0] != entry:
                 other = names[content[0]] if content[0] < len(names) else "another"
@@ -215,18 +218,19 @@ class Party:
         """The keys of inferences that are prepared from here on; all parties branch at once."""
         return self._own().branch()
 
-    def prepare(self, ratchet: Ratchet) -> tuple[Prepared, Transcript]:
+    def prepare(self, ratchet: Ratchet, entry: int = 0) -> tuple[Prepared, Transcript]:
         """The next inference's offline phase alone, and what it leaves for the online one.
 
         Args:
             ratchet: a branch, at this inference.
+            entry: the number of the entry that the inference runs; see `agree_on`.
 
         Raises:
             SecurityAbort: an inference that was run before.
         """
         transcript = Transcript()
-        keys = self._run_offline(transcript, ratchet)
-        return Prepared(self.runs, keys, self.kept(Phase.OFFLINE)), transcript
+        keys = self._run_offline(transcript, ratchet, entry)
+        return Prepared(self.runs, keys, self.kept(Phase.OFFLINE, entry)), transcript
 
     def _run_offline(self, transcript: Transcript, ratchet: Ratchet, entry: int = 0) -> DrawKeys:
         start = time.perf_counter()

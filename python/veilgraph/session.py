@@ -225,30 +225,32 @@ class Session:
             This party's outputs by name, float32; {} where it receives none.
 
         Raises:
-            UsageError: an input that does not fit, no such entry, or more inferences than the
-                session is for.
+            UsageError: an input that does not fit, no such entry, another one than the store was
+                prepared for, or more inferences than the session is for.
             SecurityAbort: another entry than a peer's, or states that were lost.
         """
         self._require_left(1)
         number = entry_of(self.plan, entry)
         if self._from_store is not None:
-            outputs, transcript = self._from_store.infer(inputs, self._to_come())
+            outputs, transcript = self._from_store.infer(inputs, number, self._to_come())
         else:
             outputs, transcript = self._party.infer(inputs, entry=number)
         self.transcripts.append(transcript)
         return outputs
 
-    def prepare(self, store: str | Path | None, count: int) -> None:
+    def prepare(self, store: str | Path | None, count: int, entry: str | None = None) -> None:
         """Runs `count` offline phases together with all parties, into a folder for later sessions.
 
         Args:
             store: the folder; None at a party that takes no part online, and keeps nothing.
             count: inferences to prepare.
+            entry: which of the plan's entries they run, the same at all parties; the first if None.
 
         Raises:
             UsageError: the folder holds a store already, no folder at a party that takes part
-                online or one at another, or this session runs on a store itself.
+                online or one at another, no such entry, or this session runs on a store itself.
             ResourceLimitError: no room; what was stored before is whole.
+            SecurityAbort: another entry than a peer's.
         """
         if self._from_store is not None:
             raise UsageError("This session runs on a store.", "Prepare in a session without one.")
@@ -256,7 +258,8 @@ class Session:
         folder = None if store is None else Path(store)
         require_store(self.plan, self._config.me.name, folder)
         kept = None if folder is None else store_at(folder, self._config)
-        self.transcripts.extend(prepare(self._party, self._session_id, kept, count))
+        number = entry_of(self.plan, entry)
+        self.transcripts.extend(prepare(self._party, self._session_id, kept, count, number))
 
     def _to_come(self) -> int:
         """Inferences that this session has still to run, as far as it was told: one or more."""

@@ -23,7 +23,7 @@ from veilgraph.runtime.session.handshake import NO_DEALING, NO_STATE, Origin, Te
 from veilgraph.runtime.session.keys import holders_of
 from veilgraph.runtime.session.session_ids import SpentSessions
 from veilgraph.runtime.store.position import StoreState
-from veilgraph.runtime.store.store import Store, StoredSession, store_id
+from veilgraph.runtime.store.store import Store, StoredSession, purpose, store_id
 from veilgraph.runtime.transcript import Transcript
 
 
@@ -94,25 +94,40 @@ def _taking_part(plan: Plan, config: Config, from_store: bool) -> Config:
 
 @dataclass(frozen=True)
 class FromStore:
-    """A party that runs prepared inferences: its memory is set up; who only prepares is away."""
+    """A party that runs prepared inferences: its memory is set up; who only prepares is away.
+
+    Attributes:
+        entry: the number of the entry that they were prepared for.
+    """
 
     party: Party
     store: Store
     store_id: bytes
     session_id: bytes
+    entry: int
 
     def infer(
-        self, inputs: Mapping[str, npt.ArrayLike], wanted: int = 1
+        self, inputs: Mapping[str, npt.ArrayLike], entry: int = 0, wanted: int = 1
     ) -> tuple[dict[str, npt.NDArray[np.float32]], Transcript]:
         """The next inference that every party still has; see `Party.infer`, `Store`.
 
         Args:
             wanted: inferences to come in this session; with fewer left, none is spent.
+
+        Raises:
+            UsageError: the store is for runs of another entry.
         """
-        encoded_inputs(self.party.program, inputs)  # refused before anything is spent
+        names = self.party.plan.manifest.entries
+        if entry != self.entry:
+            raise UsageError(
+                f"The store {self.store.folder} was prepared for entry `{names[self.entry]}`, and "
+                f"this run is of `{names[entry]}`.",
+                f"Run --entry {names[self.entry]}, or prepare a store with --entry {names[entry]}.",
+            )
+        encoded_inputs(self.party.program, inputs, entry)  # refused before anything is spent
         number = self.store.agree(self.party.links, self.store_id, wanted)
         taken = self.store.take(number, self.store_id)
-        return self.party.infer(inputs, Prepared(number, taken.keys, taken.memory))
+        return self.party.infer(inputs, Prepared(number, taken.keys, taken.memory), entry)
 
 
 def store_at(folder: Path, config: Config) -> Store:
@@ -135,31 +150,30 @@ def require_store(plan: Plan, party: str, store: Path | None) -> None:
         )
 
 
-def prepare(party: Party, session_id: bytes, store: Store | None, count: int) -> list[Transcript]:
-    """Runs `count` offline phases into a store; the weights are shared already.
+def prepare(
+    party: Party, session_id: bytes, store: Store | None, count: int, entry: int = 0
+) -> list[Transcript]:
+    """Runs `count` offline phases of an entry into a store; the weights are shared already.
 
     Who takes no part in what comes after has no store, and keeps nothing.
 
     Raises:
-        UsageError: the folder holds a store already, or the plan has several entries.
+        UsageError: the folder holds a store already.
         ResourceLimitError: no room; what was stored before is whole.
+        SecurityAbort: a peer that prepares another entry.
     """
-    if len(party.plan.manifest.entries) > 1:
-        raise UsageError(
-            "What is prepared is for plans of one entry, and this one has several.",
-            "Run it without a store.",
-        )
+    party.agree_on(entry)
     if store is not None:
         store.claim()
-    digest, ratchet = bytes.fromhex(party.plan.digest), party.branch()
+    wanted, ratchet = _purposes(party.plan)[entry], party.branch()
     first = ratchet.number
     made = store_id(session_id, first)
     transcripts: list[Transcript] = []
     try:
         if store is not None:
-            store.create(StoredSession(digest, made, party.kept(Phase.SETUP)), ratchet)
+            store.create(StoredSession(wanted, made, party.kept(Phase.SETUP)), ratchet)
         for _ in range(count):
-            prepared, transcript = party.prepare(ratchet)
+            prepared, transcript = party.prepare(ratchet, entry)
             if store is not None:
                 store.add(ratchet, made, prepared.memory)
             ratchet = ratchet.next()
@@ -185,14 +199,22 @@ def join_from_store(
     secret = secret_of(config.key)
     store = _store(folder, config, secret)
     stored = store.session()
-    if stored.plan_digest.hex() != plan.digest:
+    purposes = _purposes(plan)
+    if stored.purpose not in purposes:
         raise SecurityAbort(
             f"The store {folder} was prepared for another plan.", "Prepare one for this plan."
         )
     store.require(stored.id, inferences)
     joined = join(plan, config, inferences=inferences, from_store=True, secret=secret, **options)
     joined.party.restore(Phase.SETUP, stored.memory)
-    return FromStore(joined.party, store, stored.id, joined.session_id)
+    entry = purposes.index(stored.purpose)
+    return FromStore(joined.party, store, stored.id, joined.session_id, entry)
+
+
+def _purposes(plan: Plan) -> list[bytes]:
+    """What stores of each entry are for."""
+    digest = bytes.fromhex(plan.digest)
+    return [purpose(digest, name) for name in plan.manifest.entries]
 
 
 def config_of(path: str | Path, party: str) -> Config:

@@ -2,14 +2,16 @@
 
 A store is a folder of one party, made by one session together with all other parties:
 
-    store.session     the plan's digest, the store's id, and what setup left in memory
+    store.session     what it is for, the store's id, and what setup left in memory
     store.00000001    what the offline phase of inference 1 left for its online phase; and so on
 
-and a file in the party's `state_dir` says where the store stands (store_state.py): the ratchet that
+and a file in the party's `state_dir` says where the store stands (position.py): the ratchet that
 the keys of its inferences come from (keys.py). `store.session` is encrypted under the party's
-private key. What is kept of an inference is encrypted under the ratchet and the private key, so it
-is bound to its store and its number, and the write that spends the inference leaves nothing that
-opens it: neither a crash at any instant nor a restored copy of the folder uses it twice.
+private key, and bound to the plan and the entry that were prepared: another entry's online phase
+would draw the same numbers for other secrets. What is kept of an inference is encrypted under the
+ratchet and the private key, so it is bound to its store and its number, and the write that spends
+the inference leaves nothing that opens it: neither a crash at any instant nor a restored copy of
+the folder uses it twice.
 """
 
 from __future__ import annotations
@@ -42,9 +44,9 @@ _SESSION = "store.session"
 
 @dataclass(frozen=True)
 class StoredSession:
-    """What one session of preparing left: the plan's digest, the store's id, and memory."""
+    """What one session of preparing left: its `purpose`, the store's id, and memory."""
 
-    plan_digest: bytes
+    purpose: bytes
     id: bytes
     memory: bytes
 
@@ -60,6 +62,11 @@ class Taken:
 def store_id(session_id: bytes, first: int) -> bytes:
     """The id, 32 bytes, of the store that a session began with inference `first`."""
     return hashlib.sha256(b"veilgraph store\0" + session_id + struct.pack("<Q", first)).digest()
+
+
+def purpose(plan_digest: bytes, entry: str) -> bytes:
+    """What a store is for, 32 bytes: runs of one entry of a plan."""
+    return hashlib.sha256(b"veilgraph store of\0" + plan_digest + entry.encode()).digest()
 
 
 class Store:
@@ -106,7 +113,7 @@ class Store:
             ResourceLimitError: it can't be written.
         """
         self._state.begin(session.id, ratchet)
-        header = AtRest("store", self._state.party, session.plan_digest, session.id, ratchet.number)
+        header = AtRest("store", self._state.party, session.purpose, session.id, ratchet.number)
         self._write(_SESSION, header, self._key, session.memory)
 
     def discard(self, store_id: bytes, first: int) -> None:

@@ -1,20 +1,33 @@
-"""States through compile, simulate and sessions: counters that several runs, and several sessions,
-add to, and that are revealed at the end."""
+"""States through compile and simulate: counters that several runs add to, revealed at the end."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import replace
-from functools import cache
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 from click.testing import CliRunner
-from onnx import ModelProto, TensorProto, helper, numpy_helper
-from three_parties import run_threads, write_parties
+from counters import (
+    ENTRIES,
+    REVEAL,
+    SAMPLES,
+    SHAPE,
+    STATE,
+    STEP,
+    SUITES,
+    W,
+    X,
+    counter,
+    last,
+    model,
+    near,
+    node,
+)
+from onnx import numpy_helper
 
 import veilgraph
 from veilgraph import states
@@ -22,79 +35,13 @@ from veilgraph.bench.measure import values
 from veilgraph.bench.processes import simulate_processes
 from veilgraph.checks.checking import check
 from veilgraph.cli import main
-from veilgraph.ir.errors import AccuracyError, PeerError, SecurityAbort, UsageError
+from veilgraph.ir.errors import AccuracyError, SecurityAbort, UsageError
 from veilgraph.ir.graph.program import Graph
 from veilgraph.ir.meaning.graph import evaluate
 from veilgraph.ir.plan.tables import Phase
 from veilgraph.runtime.simulate import simulate_many
-from veilgraph.session import Session
 from veilgraph.targets.suites import SUITES as SUITES_BY_NAME
 from veilgraph.verification import verify
-
-SHAPE = (1, 4)
-SUITES: dict[str, dict[str, Any]] = {
-    "rep3": {"suite": "rep3"},
-    "additive": {"suite": "additive", "parties": ["alice", "bob"], "dealer": "carol"},
-}
-W = np.array([[1.5, 2.0, -1.0, 0.25]], np.float32)
-STATE = {"count": "count_next"}
-
-
-def model(
-    nodes: Sequence[Any],
-    inputs: Sequence[str],
-    outputs: Sequence[str],
-    shapes: Mapping[str, Sequence[int]] | None = None,
-) -> ModelProto:
-    def info(name: str) -> Any:
-        shape = (shapes or {}).get(name, SHAPE)
-        return helper.make_tensor_value_info(name, TensorProto.FLOAT, shape)
-
-    weights = [numpy_helper.from_array(W, "w")]
-    used = {name for node in nodes for name in node.input}
-    graph = helper.make_graph(
-        list(nodes),
-        "g",
-        [info(name) for name in inputs],
-        [info(name) for name in outputs],
-        [weight for weight in weights if weight.name in used],
-    )
-    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)])
-
-
-def node(op: str, *names: str) -> Any:
-    return helper.make_node(op, names[:-1], names[-1:])
-
-
-STEP = model([node("Add", "count", "x", "count_next")], ["x", "count"], ["count_next"])
-REVEAL = model([node("Identity", "count", "total")], ["count"], ["total"])
-START = model([node("Identity", "start", "count_next")], ["start"], ["count_next"])
-ENTRIES = {"step": STEP, "reveal": REVEAL, "start": START}
-X = np.random.default_rng(5).uniform(0, 3, (100, *SHAPE)).astype(np.float32)
-SAMPLES = {"x": X, "start": 100 * X}
-
-
-@cache
-def counter(suite: str) -> tuple[veilgraph.Plan, Any]:
-    """Steps that add a secret of alice, a start of alice's, and bob who is told the total."""
-    return veilgraph.compile(
-        ENTRIES,
-        state=STATE,
-        state_range={"count": (-500, 500)},
-        calibrate=SAMPLES,
-        receivers={"total": ["bob"]},
-        frac_bits=12,
-        **SUITES[suite],
-    )
-
-
-def last(answer: Any) -> Any:
-    return answer.runs[-1].outputs["total"]
-
-
-def near(found: Any, wanted: Any, unit: float = 2.0**-12, units: int = 110) -> bool:
-    return bool(np.abs(found - wanted).max() <= units * unit)
-
 
 # In one process
 
@@ -473,158 +420,6 @@ def test_simulate_says_that_an_entry_reveals_nothing(counter_files: Path) -> Non
     assert (wrong.exit_code, "--output names `total`" in wrong.output) == (2, True)
 
 
-# Sessions over TLS
-
-
-class Hosts:
-    """Three hosts with one plan, and what each of them does in a session."""
-
-    def __init__(self, folder: Path, suite: str) -> None:
-        self.folder, self.files = folder, write_parties(folder, timeout_seconds=20)
-        self.plan, _ = counter(suite)
-
-    def state(self, name: str) -> Path:
-        return self.folder / f"{name}.state"
-
-    def together(
-        self, act: Callable[[Session, str], Any], **options: Callable[[str], Any]
-    ) -> dict[str, Any]:
-        """`act` at each party; options are made by the party's name."""
-
-        def one(name: str) -> Any:
-            own = {option: make(name) for option, make in options.items()}
-            keeps = self.plan.party(name).states
-            own = {k: v for k, v in own.items() if k != "resume" or keeps}
-            with Session(self.plan, name, self.files[name], trust_author=True, **own) as session:
-                return act(session, name)
-
-        names = list(self.files)
-        return dict(zip(names, run_threads([lambda n=n: one(n) for n in names]), strict=True))
-
-    def steps(self, first: int, last: int, saves: bool = True) -> Callable[[Session, str], None]:
-        def act(session: Session, name: str) -> None:
-            for x in X[first:last]:
-                session.run({"x": x} if name == "alice" else {}, "step")
-            if saves and self.plan.party(name).states:
-                session.save_state(self.state(name))
-
-        return act
-
-
-def told_total(session: Session, name: str) -> Any:
-    return session.run({}, "reveal").get("total")
-
-
-@pytest.mark.parametrize("suite", SUITES)
-def test_a_state_is_saved_resumed_in_another_session_and_revealed(
-    tmp_path: Path, suite: str
-) -> None:
-    hosts = Hosts(tmp_path, suite)
-    hosts.together(hosts.steps(0, 60))
-    hosts.together(hosts.steps(60, 100), resume=hosts.state)
-    found = hosts.together(told_total, resume=hosts.state)
-    assert near(found["bob"], X.sum(axis=0))
-    assert near(hosts.together(told_total)["bob"], 0)  # without a file from zero
-
-
-def test_a_mixture_of_files_is_refused_by_name(tmp_path: Path) -> None:
-    hosts = Hosts(tmp_path, "rep3")
-    hosts.together(hosts.steps(0, 2))
-    hosts.together(hosts.steps(2, 3), resume=hosts.state)
-
-    def older(name: str) -> Path:
-        return hosts.state(name).with_suffix(".state.before" if name == "bob" else ".state")
-
-    found = hosts.together(told_total, resume=older)
-    assert all(isinstance(error, SecurityAbort | PeerError) for error in found.values())
-    assert any(
-        "begins from what run 2 of session" in str(e) or "begins from what run 1 of" in str(e)
-        for e in found.values()
-    )
-    every = hosts.together(told_total, resume=lambda n: hosts.state(n).with_suffix(".state.before"))
-    assert near(every["bob"], X[:2].sum(axis=0))
-
-
-def test_a_file_beside_zero_is_refused(tmp_path: Path) -> None:
-    hosts = Hosts(tmp_path, "rep3")
-    hosts.together(hosts.steps(0, 1))
-    found = hosts.together(told_total, resume=lambda n: None if n == "carol" else hosts.state(n))
-    assert any("from zero" in str(error) for error in found.values())
-
-
-def test_files_of_others_are_refused(tmp_path: Path) -> None:
-    hosts = Hosts(tmp_path, "rep3")
-    hosts.together(hosts.steps(0, 1))
-
-    def session(**options: Any) -> Session:
-        return Session(hosts.plan, "alice", hosts.files["alice"], trust_author=True, **options)
-
-    with pytest.raises(SecurityAbort, match="is bob's, and this is alice"):
-        session(resume=hosts.state("bob"))
-    with pytest.raises(UsageError, match="can't be read"):
-        session(resume=tmp_path / "nothing")
-    whole = hosts.state("alice").read_bytes()
-    content = bytearray(hosts.state("alice").read_bytes())
-    content[-20] ^= 1
-    hosts.state("alice").write_bytes(bytes(content))
-    with pytest.raises(SecurityAbort):
-        session(resume=hosts.state("alice"))
-    hosts.state("alice").write_bytes(whole)
-    hosts.plan, _ = veilgraph.compile(STEP, state=STATE, calibrate={"x": X}, frac_bits=7)
-    with pytest.raises(SecurityAbort, match="another layout"):
-        session(resume=hosts.state("alice"))
-
-
-def test_who_keeps_no_state_has_no_file(tmp_path: Path) -> None:
-    hosts = Hosts(tmp_path, "additive")
-    with pytest.raises(UsageError, match="carol keeps no state in this plan"):
-        Session(hosts.plan, "carol", hosts.files["carol"], trust_author=True, resume=tmp_path / "x")
-
-
-def test_parties_that_run_different_entries_stop(tmp_path: Path) -> None:
-    hosts = Hosts(tmp_path, "rep3")
-
-    def act(session: Session, name: str) -> Any:
-        return session.run({}, "reveal" if name == "bob" else "start")
-
-    def given(session: Session, name: str) -> Any:
-        if name != "alice":
-            return act(session, name)
-        return session.run({"start": X[0]}, "start")
-
-    found = hosts.together(given)
-    assert any("bob runs entry `reveal`, and this party `start`" in str(e) for e in found.values())
-
-
-def test_a_run_that_breaks_off_loses_the_state(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Nothing is run or saved on half a state; what was wrong before a run began loses nothing."""
-    hosts = Hosts(tmp_path, "rep3")
-
-    def act(session: Session, name: str) -> Any:
-        if name == "alice":
-            with pytest.raises(AccuracyError):
-                session.run({"x": np.full(SHAPE, 1e6, np.float32)}, "step")
-        session.run({"x": X[0]} if name == "alice" else {}, "step")
-        party = session._party
-        phases = party._loops[Phase.ONLINE, 0]
-
-        def broken(number: int, record: Any) -> None:
-            raise PeerError("bob is gone.")
-
-        monkeypatch.setattr(phases, "run", broken)
-        with pytest.raises(PeerError):
-            session.run({"x": X[1]} if name == "alice" else {}, "step")
-        with pytest.raises(SecurityAbort, match="its states are lost"):
-            session.run({"x": X[1]} if name == "alice" else {}, "step")
-        with pytest.raises(SecurityAbort, match="its states are lost"):
-            session.save_state(hosts.state(name))
-        return True
-
-    assert all(found is True for found in hosts.together(act).values())
-
-
 # On the command line
 
 
@@ -658,32 +453,3 @@ def test_check_is_for_plans_without_states() -> None:
     plan, weights = counter("rep3")
     with pytest.raises(UsageError, match="takes plans of one model, without states"):
         check(plan, weights, STEP, {"x": X})
-
-
-def test_a_store_holds_no_state(tmp_path: Path) -> None:
-    """What is prepared needs none, and leaves none changed; several entries are not prepared."""
-    hosts = Hosts(tmp_path, "rep3")
-    stored = hosts.together(lambda session, name: session.prepare(tmp_path / f"s{name}", 1))
-    assert all("plans of one entry" in str(error) for error in stored.values())
-    hosts.plan, _ = veilgraph.compile(
-        STEP, state=STATE, calibrate={"x": X}, receivers={"count_next": ["bob"]}
-    )
-
-    def prepares(session: Session, name: str) -> Any:
-        session.run({"x": X[0]} if name == "alice" else {})
-        session.prepare(tmp_path / f"s{name}", 2)
-        found = session.run({"x": X[1]} if name == "alice" else {})
-        session.save_state(hosts.state(name))
-        return found.get("count_next")
-
-    made = hosts.together(prepares)["bob"]
-    assert np.abs(made - X[:2].sum(axis=0)).max() < 0.05
-
-    def goes_on(session: Session, name: str) -> Any:
-        for x in X[2:4]:
-            found = session.run({"x": x} if name == "alice" else {})
-        return found.get("count_next")
-
-    store = {"store": lambda name: tmp_path / f"s{name}"}
-    found = hosts.together(goes_on, resume=hosts.state, **store)
-    assert np.abs(found["bob"] - X[:4].sum(axis=0)).max() < 0.1

@@ -17,6 +17,7 @@ from veilgraph.runtime.devices.cuda import cubins as machine_code
 from veilgraph.runtime.devices.cuda.nvcc import find_nvcc
 from veilgraph.runtime.devices.cuda.program import sources
 from veilgraph.runtime.session.setup import require_store
+from veilgraph.runtime.simulate import entry_of
 from veilgraph.session import Session
 
 EPILOG = """\b
@@ -49,6 +50,9 @@ Example, kernels for hosts with an A100 or an H100 and no compiler:
     help="A new folder to fill; none at a party that takes no part online, and keeps nothing.",
 )
 @click.option("--count", type=click.IntRange(1, 1_000_000), metavar="N", help="Inferences.")
+@click.option(
+    "--entry", metavar="NAME", help="Which of the plan's entries they run.  [default: the first]"
+)
 @click.option("--threads", type=click.IntRange(1), default=1, help="Threads of the kernels.")
 @arguments.trust_author_option
 @arguments.device_option
@@ -69,6 +73,7 @@ def command(
     weights: Path | None,
     store: Path | None,
     count: int | None,
+    entry: str | None,
     threads: int,
     trust_author: bool,
     device: str | None,
@@ -79,7 +84,8 @@ def command(
     """Run the offline phase of inferences to come, together with all parties of PLAN.
 
     What it leaves is stored in this party's folder, encrypted under its private key. `run --store`
-    uses each prepared inference once. Who takes no part in that has no store.
+    uses each prepared inference once, in a run of the entry that it was prepared for. Who takes no
+    part in that has no store.
 
     With --gpu-arch it compiles the kernels that PLAN needs on a GPU instead, for hosts of your own
     that have no compiler: a plan itself never brings machine code.
@@ -94,6 +100,7 @@ def command(
             "To compile kernels for GPUs, give --gpu-arch.",
         )
     require_store(plan, party, store)
+    entry_of(plan, entry)  # refused before any peer is called
     with Session(
         plan,
         party,
@@ -105,7 +112,7 @@ def command(
         cubins=cubins,
         trust_author=trust_author,
     ) as session:
-        session.prepare(store, count)
+        session.prepare(store, count, entry)
         spent = sum(t.phases[Phase.OFFLINE].seconds for t in session.transcripts)
     used = 0 if store is None else sum(file.stat().st_size for file in store.iterdir())
     if as_json:

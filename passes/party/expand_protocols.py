@@ -100,6 +100,8 @@ class Common:
         arguments: the weights, under the names that they have in the plan.
         values: the weights' own, by those names.
         taken: names of entries' inputs.
+        shared_as: the weights' names in the plan, where `weights` has their sharings.
+        names: of weights that an entry names otherwise than the plan, by entry and own name.
     """
 
     expanded: Expanded
@@ -109,6 +111,8 @@ class Common:
     arguments: list[Argument] = field(default_factory=list)
     values: dict[str, npt.NDArray[np.float32]] = field(default_factory=dict)
     taken: set[str] = field(default_factory=set)
+    shared_as: dict[tuple[str, Tensor, bytes], str] = field(default_factory=dict)
+    names: dict[str, dict[str, str]] = field(default_factory=dict)
 
     @staticmethod
     def of(target: Target) -> Common:
@@ -303,9 +307,12 @@ class _Expansion:
         if key not in self.common.weights:
             named = replace(argument, name=self.common.fresh_name(argument.name, self.entry.name))
             self.common.arguments.append(named)
+            self.common.shared_as[key] = named.name
             if real is not None:
                 self.common.values[named.name] = real
             self.common.weights[key] = self._shared(named)
+        if (shared_as := self.common.shared_as[key]) != argument.name:
+            self.common.names.setdefault(self.entry.name, {})[argument.name] = shared_as
         return self.common.weights[key]
 
     def _public(self, argument: Argument) -> Sharing:

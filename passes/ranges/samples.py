@@ -18,6 +18,7 @@ from numpy.typing import DTypeLike, NDArray
 from veilgraph.ir.errors import UsageError
 
 Shape = tuple[int, ...]
+NONE: Mapping[str, Shape] = {}
 HINT = "Save it with numpy.savez(file, NAME=array), one array an input, samples on the first axis."
 HEADERS = {
     (1, 0): np.lib.format.read_array_header_1_0,
@@ -25,8 +26,13 @@ HEADERS = {
 }
 
 
-def read_samples(path: str | Path, inputs: Mapping[str, Shape]) -> dict[str, NDArray[np.float32]]:
+def read_samples(
+    path: str | Path, inputs: Mapping[str, Shape], optional: Mapping[str, Shape] = NONE
+) -> dict[str, NDArray[np.float32]]:
     """The samples in `path` for inputs of these shapes.
+
+    Args:
+        optional: shapes of what may be there too.
 
     Raises:
         UsageError: no such file, none of this kind, or arrays that are missing, unknown, of another
@@ -35,6 +41,7 @@ def read_samples(path: str | Path, inputs: Mapping[str, Shape]) -> dict[str, NDA
     try:
         with zipfile.ZipFile(path) as archive:
             names = [name.removesuffix(".npy") for name in archive.namelist()]
+            inputs = {**inputs, **{n: shape for n, shape in optional.items() if n in names}}
             _check_names(path, names, inputs)
             samples = {n: _read_array(path, archive, n, shape) for n, shape in inputs.items()}
     except (OSError, ValueError, zipfile.BadZipFile) as error:

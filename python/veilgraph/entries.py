@@ -29,6 +29,7 @@ from veilgraph.passes.program import Program, Protection
 from veilgraph.plans import Plan
 from veilgraph.targets.target import Target
 
+WEIGHT_NAMES = "weight_names"  # an option of the manifest: see `Common.names`
 Weights = dict[str, npt.NDArray[np.float32]]
 
 
@@ -100,20 +101,33 @@ def emit_entries(
         for name, program in zip(names, programs, strict=True)
         for level, text in (("graph", program.graph.text()), ("secret", program.secret.text()))
     }
+    values = _all_weights(entries, common)
     plan = emit_plan(
         common.expanded,
         schedule,
-        _manifest(names, manifests),
+        _manifest(names, manifests, common),
         list(_tensors(entries, common, first.target)),
         {**texts, "party": print_program(common.expanded.program)},
     )
     magnitudes = tuple(m for program in programs for m in program.ranges.magnitudes)
     plan = replace(plan, ranges=exact_ranges(common.expanded), magnitudes=magnitudes)
-    public = {n: w for p in programs for n, w in p.secret.weights.items()}
-    return Plan.of(plan), {**public, **common.values}
+    return Plan.of(plan), values
 
 
-def _manifest(names: Sequence[str], manifests: Sequence[Manifest]) -> Manifest:
+def _all_weights(entries: Sequence[Entry], common: Common) -> Weights:
+    """Those that are shared, and public ones, which `check` needs; each under a name of its own."""
+    found = dict(common.values)
+    for entry in entries:
+        renamed = common.names.get(entry.name, {})
+        for name, weight in entry.secret.weights.items():
+            if name in renamed or np.array_equal(found.setdefault(name, weight), weight):
+                continue
+            common.names.setdefault(entry.name, {})[name] = f"{entry.name}.{name}"
+            found[f"{entry.name}.{name}"] = weight
+    return found
+
+
+def _manifest(names: Sequence[str], manifests: Sequence[Manifest], common: Common) -> Manifest:
     """What a plan of all entries says to people."""
     disclosures: dict[Disclosure, None] = {}
     for each in manifests:
@@ -123,6 +137,7 @@ def _manifest(names: Sequence[str], manifests: Sequence[Manifest]) -> Manifest:
     for each in manifests:
         stated = each.options["reveal_as"]
         forms |= stated if isinstance(stated, dict) else {}
+    renamed = {WEIGHT_NAMES: common.names} if common.names else {}
     return replace(
         manifests[0],
         owners={name: who for m in manifests for name, who in m.owners.items()},
@@ -132,7 +147,7 @@ def _manifest(names: Sequence[str], manifests: Sequence[Manifest]) -> Manifest:
         encoding=". ".join(said),
         ring_bits=max(each.ring_bits for each in manifests),
         disclosures=tuple(disclosures),
-        options={**manifests[0].options, "reveal_as": forms},
+        options={**manifests[0].options, "reveal_as": forms, **renamed},
     )
 
 
@@ -141,10 +156,10 @@ def _tensors(entries: Sequence[Entry], common: Common, chosen: Target) -> Iterat
     for number, entry in enumerate(entries):
         for argument in entry.secret.arguments:
             if argument.role == "input" and argument.owner != PUBLIC:
-                yield replace(_given(argument, entry.secret.margin), entry=number)
+                yield replace(tensor_of(argument, entry.secret.margin), entry=number)
     margin = max(entry.secret.margin for entry in entries)
     for argument in (*common.arguments, *states_of(entries)):
-        yield _given(argument, margin)
+        yield tensor_of(argument, margin)
     for number, entry in enumerate(entries):
         for tensor in outputs_of(entry.secret, chosen, entry.states):
             yield replace(tensor, entry=number)
@@ -156,7 +171,7 @@ def tensors_of(
     """Inputs, weights, states and outputs, their places still open."""
     for argument in secret.arguments:
         if argument.owner != PUBLIC:  # else it is a constant
-            yield _given(argument, secret.margin)
+            yield tensor_of(argument, secret.margin)
     yield from outputs_of(secret, chosen, states)
 
 
@@ -173,7 +188,8 @@ def outputs_of(
         yield Tensor(name, tensor.shape, encoding.ring_bits, encoding.frac_bits, owner, 0)
 
 
-def _given(argument: Argument, margin: float) -> Tensor:
+def tensor_of(argument: Argument, margin: float) -> Tensor:
+    """What a program is given, its place still open, with what its owner may give."""
     low, high = _accepted(argument, margin)
     encoding = argument.tensor.encoding
     return Tensor(

@@ -33,7 +33,6 @@ import veilgraph
 from veilgraph import states
 from veilgraph.bench.measure import values
 from veilgraph.bench.processes import simulate_processes
-from veilgraph.checks.checking import check
 from veilgraph.cli import main
 from veilgraph.ir.errors import AccuracyError, SecurityAbort, UsageError
 from veilgraph.ir.graph.program import Graph
@@ -447,9 +446,3 @@ def test_the_command_line_compiles_entries_and_states(tmp_path: Path) -> None:
 
 
 RUN = ("--party", "alice", "--config", "alice.yaml")
-
-
-def test_check_is_for_plans_without_states() -> None:
-    plan, weights = counter("rep3")
-    with pytest.raises(UsageError, match="takes plans of one model, without states"):
-        check(plan, weights, STEP, {"x": X})

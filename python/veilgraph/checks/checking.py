@@ -16,6 +16,7 @@ import numpy.typing as npt
 from torch_mlir import ir
 
 from veilgraph.checks.accuracy import Accuracy, Decisions, decisions
+from veilgraph.checks.kept_states import KeptStates
 from veilgraph.checks.layer_errors import (
     Check,
     DecisionError,
@@ -26,22 +27,23 @@ from veilgraph.checks.layer_errors import (
     proportion,
 )
 from veilgraph.checks.onnx_references import reference_of
+from veilgraph.checks.plan_programs import PlanPrograms
 from veilgraph.checks.reference_runs import Array, Feeds, Reference
 from veilgraph.ir.errors import AccuracyError, UsageError
-from veilgraph.ir.graph.program import Graph, name_of
+from veilgraph.ir.graph.program import name_of
 from veilgraph.ir.meaning import graph as real_numbers
 from veilgraph.ir.meaning.secret import Evaluation, Excursion, evaluate
-from veilgraph.ir.mlir import context
-from veilgraph.ir.plan.tables import Tensor
+from veilgraph.ir.plan.tables import STATE, Tensor
 from veilgraph.ir.secret.ops import SecretOp
 from veilgraph.ir.secret.program import SecretProgram
 from veilgraph.ir.secret.types import RangeSource, RealRange
 from veilgraph.ir.secret.types import Tensor as SecretTensor
 from veilgraph.models import Model
 from veilgraph.passes.graph.reveal_as import Form
+from veilgraph.passes.ranges.samples import NONE, Shape
 from veilgraph.passes.secret.round_outputs import as_revealed
 from veilgraph.plans import Plan
-from veilgraph.reports.text import plan_inputs
+from veilgraph.runtime.simulate import entry_of
 
 TOLERANCE = 0.05
 
@@ -55,46 +57,58 @@ def check(
     tell: Callable[[str], None] = lambda doing: None,
     labels: Decisions | None = None,
     avgpool: bool = False,
+    entry: str | None = None,
 ) -> Check:
     """Runs a plan's integers and its model on samples, and compares them.
 
     Args:
         weights: the plan's own.
         model: the model that the plan was compiled from.
-        samples: one array an input, samples on a new first axis.
+        samples: one array an input, samples on a new first axis. A state is as its array says, or
+            else zero at first and then what the sample before left, in the plan and in the model.
         tolerance: of a layer's worst difference over its node's largest magnitude.
         tell: called with what is being done.
         labels: what is right for each sample, to count right decisions of the first output.
         avgpool: say also what the model decides with average pools in place of max pools.
+        entry: which of the plan's entries is compared; the first if None.
 
     Raises:
-        UsageError: labels that don't fit, a plan with states or several entries, a model that is
-            not the plan's, or a plan that does not carry its program.
+        UsageError: labels that don't fit, a model that is not the entry's, no such entry, or a plan
+            that does not carry its program.
         AccuracyError: a sample or a weight that its encoding can't hold.
     """
-    if plan.manifest.states or len(plan.manifest.entries) > 1:
-        raise UsageError(
-            "`check` takes plans of one model, without states.",
-            "`simulate_many` in Python runs such a plan; compare what it reveals.",
-        )
+    number = entry_of(plan, entry)
+    programs = PlanPrograms.of(plan, weights, number)
+    taken = [*programs.inputs, *programs.states]
     averaged = bool(plan.manifest.options.get("avgpool"))
-    reference = _reference(plan, model, averaged)
-    original = _reference(plan, model, False) if averaged else reference
-    pooled = _reference(plan, model, True) if avgpool else None
+    reference = _reference(plan, taken, model, averaged)
+    original = _reference(plan, taken, model, False) if averaged else reference
+    pooled = _reference(plan, taken, model, True) if avgpool else None
     accuracy = Accuracy(labels) if labels is not None or avgpool else None
-    comparison = _Comparison(plan, weights, reference, accuracy)
-    count = min(len(array) for array in samples.values())
-    for number in range(count):
-        tell(f"sample {number + 1} of {count}")
-        sample = {name: array[number] for name, array in samples.items()}
-        tensors = reference.run(sample)
-        wanted = original.run(sample) if averaged else tensors
-        comparison.add(sample, tensors, wanted, pooled.run(sample) if pooled else None)
+    comparison = _Comparison(plan, programs, reference, accuracy)
+    kept = KeptStates(plan.manifest.states, programs, samples)
+    count = min((len(array) for array in samples.values()), default=1)
+    for row in range(count):
+        tell(f"sample {row + 1} of {count}")
+        sample = {name: array[row] for name, array in samples.items()}
+        real = {**sample, **kept.real}
+        tensors = reference.run(real)
+        wanted = original.run(real) if averaged else tensors
+        averages = pooled.run(real) if pooled else None
+        evaluation = comparison.add({**sample, **kept.plan}, real, tensors, wanted, averages)
+        kept.go_on(evaluation.outputs, wanted)
     return comparison.result(tolerance)
 
 
-def require_samples(samples: Feeds, shapes: Mapping[str, tuple[int, ...]]) -> None:
-    """UsageError unless each input has samples of its shape, and all inputs as many."""
+def require_samples(
+    samples: Feeds, shapes: Mapping[str, Shape], states: Mapping[str, Shape] = NONE
+) -> None:
+    """UsageError unless each input has samples of its shape, and all as many.
+
+    Args:
+        states: shapes of what may be given, and may be left out.
+    """
+    shapes = {**shapes, **{name: shape for name, shape in states.items() if name in samples}}
     for name, shape in shapes.items():
         found = samples[name].shape if name in samples else None
         if found is None or found[1:] != shape or found[0] == 0:
@@ -104,34 +118,33 @@ def require_samples(samples: Feeds, shapes: Mapping[str, tuple[int, ...]]) -> No
                 f"Give an array of shape (samples, {', '.join(map(str, shape))}).",
             )
     if extra := [name for name in samples if name not in shapes]:
-        raise UsageError(
-            f"The plan has no input `{extra[0]}`.", f"Its inputs are {', '.join(shapes)}."
-        )
+        known = ", ".join((*shapes, *states)) or "none"
+        raise UsageError(f"The plan has no input `{extra[0]}`.", f"Its inputs are {known}.")
     if len({len(array) for array in samples.values()}) > 1:
         raise UsageError("Inputs have different numbers of samples.", "Give as many of each.")
 
 
-def _reference(plan: Plan, model: Model, average_pools: bool) -> Reference:
+def _reference(plan: Plan, taken: Sequence[Tensor], model: Model, average_pools: bool) -> Reference:
     named = plan.manifest.options.get("public")
     public = [str(name) for name in named] if isinstance(named, list | tuple) else []
-    return reference_of(model, plan_inputs(plan), average_pools, public)
+    return reference_of(model, taken, average_pools, public)
 
 
 class _Comparison:
     """The layers that nodes of the model have, and how far they were off so far.
 
     Args:
-        weights: the plan's own, by name.
+        programs: of the entry.
         reference: gives each node's tensor.
         accuracy: counts decisions, if that is asked for.
     """
 
     def __init__(
-        self, plan: Plan, weights: Feeds, reference: Reference, accuracy: Accuracy | None
+        self, plan: Plan, programs: PlanPrograms, reference: Reference, accuracy: Accuracy | None
     ) -> None:
         self._options, self._accuracy = plan.manifest.options, accuracy
-        self._program, self._graph = _programs(plan, weights)
-        self._inputs = plan_inputs(plan)
+        self._program, self._graph = programs.secret, programs.graph
+        self._taken = (*programs.inputs, *programs.states)
         self._reference = reference
         self._tensors = _tensors_of_layers(self._program, reference.nodes)
         self._layers: dict[str, LayerError] = {}
@@ -148,22 +161,25 @@ class _Comparison:
 
     def add(
         self,
-        sample: Feeds,
+        sample: Mapping[str, npt.NDArray[Any]],
+        real: Feeds,
         tensors: Mapping[str, Array],
         original: Mapping[str, Array],
         pooled: Mapping[str, Array] | None,
-    ) -> None:
-        """Compares one sample.
+    ) -> Evaluation:
+        """Compares one sample; what the plan makes of it.
 
         Args:
+            sample: what the plan is given, the states that it keeps among them.
+            real: what the model is given.
             tensors: ONNX Runtime's, of the model with the plan's pools.
             original: those of the model as it is.
             pooled: those of the model with average pools, if they are asked for.
         """
         if not self._samples:
-            self._layers = self._comparable(sample, tensors)
+            self._layers = self._comparable(real, tensors)
         evaluation = self._evaluate(sample, tensors)
-        for each in (*_outside(self._inputs, sample), *evaluation.excursions):
+        for each in (*_outside(self._taken, sample), *evaluation.excursions):
             key = (each.name, each.op)
             self._excursions[key] = _joined(self._excursions.get(key), each)
         for name, error in self._outputs.items():
@@ -175,6 +191,7 @@ class _Comparison:
             error.add(found, wanted)
         self._count(evaluation, original, pooled)
         self._samples += 1
+        return evaluation
 
     def _count(
         self,
@@ -212,7 +229,9 @@ class _Comparison:
             self._accuracy,
         )
 
-    def _evaluate(self, sample: Feeds, tensors: Mapping[str, Array]) -> Evaluation:
+    def _evaluate(
+        self, sample: Mapping[str, npt.NDArray[Any]], tensors: Mapping[str, Array]
+    ) -> Evaluation:
         """The plan's integers on a sample; adds what they show to the layers."""
         values: dict[str, Floats] = {}
 
@@ -262,39 +281,6 @@ class _Comparison:
         return tuple(result.type.shape) == tensors[self._tensors[name]].shape
 
 
-def _programs(plan: Plan, weights: Feeds) -> tuple[SecretProgram, Graph]:
-    """The secret and the graph level that a plan carries, with their weights."""
-    try:
-        margin = float(str(plan.manifest.options["margin"]))
-        program = SecretProgram.parse(context(), plan.ir["secret"], weights, margin)
-        graph = Graph.parse(context(), plan.ir["graph"], dict(weights))
-        if all(name_of(op) for op in program.operations):
-            _state_ranges(program, plan)
-            return program, graph
-    except (KeyError, ValueError, ir.MLIRError):
-        pass
-    raise UsageError(
-        "This plan does not carry its programs at the graph and the secret level.",
-        "Compile the model again.",
-    )
-
-
-def _state_ranges(program: SecretProgram, plan: Plan) -> None:
-    """Lets a program have the plan's exact ranges, where they are known.
-
-    Layers are the arguments that some party owns, then the operations but for constants, in order;
-    what is public keeps the range that the text says.
-    """
-    if not plan.ranges:
-        return
-    exact = iter(plan.ranges[1:])  # behind the layer of what belongs to none
-    stated = []
-    for known, is_layer in program.stated_ranges():
-        low, high = next(exact) if is_layer else (known.low, known.high)
-        stated.append(RealRange(low, high, known.source))
-    program.state_ranges(stated)
-
-
 def _forms(plan: Plan) -> dict[str, Form]:
     """What the plan reveals in place of outputs."""
     given = plan.manifest.options.get("reveal_as")
@@ -341,15 +327,18 @@ def _encoding(value: ir.Value) -> tuple[int, int]:
     return encoding.ring_bits, encoding.frac_bits
 
 
-def _outside(inputs: Sequence[Tensor], sample: Feeds) -> Iterator[Excursion]:
-    """Inputs whose owner would be refused by the plan."""
-    for tensor in inputs:
+def _outside(
+    taken: Sequence[Tensor], sample: Mapping[str, npt.NDArray[Any]]
+) -> Iterator[Excursion]:
+    """Inputs whose owner would be refused by the plan, and states that nobody refuses."""
+    for tensor in taken:
         x = sample[tensor.name]
         outside = int(np.count_nonzero((x < tensor.low) | (x > tensor.high)))
         if outside:
             declared = RealRange(tensor.low, tensor.high, RangeSource.CALIBRATED)
             low, high = float(x.min()), float(x.max())
-            yield Excursion(tensor.name, "input", declared, low, high, outside)
+            kind = "state" if tensor.owner == STATE else "input"
+            yield Excursion(tensor.name, kind, declared, low, high, outside)
 
 
 def _joined(before: Excursion | None, found: Excursion) -> Excursion:

@@ -10,6 +10,7 @@ from veilgraph.checks import checking
 from veilgraph.checks.accuracy import read_labels
 from veilgraph.checks.kept_ranges import ranges_file, with_ranges
 from veilgraph.checks.layer_errors import Check
+from veilgraph.checks.plan_programs import states_of
 from veilgraph.library import (
     AnyArrays,
     AnyPlan,
@@ -21,6 +22,7 @@ from veilgraph.library import (
 from veilgraph.models import Model
 from veilgraph.passes.ranges.samples import read_samples
 from veilgraph.reports.text import plan_inputs
+from veilgraph.runtime.simulate import entry_of
 
 
 def check(
@@ -32,17 +34,20 @@ def check(
     tolerance: float = checking.TOLERANCE,
     labels: str | Path | None = None,
     avgpool: bool = False,
+    entry: str | None = None,
 ) -> Check:
     """Compares a plan's exact integers with its model, layer by layer.
 
     Args:
         plan: a plan, or the path of model.plan; exact ranges beside it are read too.
         weights: the plan's own, by name, or the path of model.weights.
-        model: what the plan was compiled from.
-        inputs: samples by input, on a new first axis: arrays, .npy files, or one .npz of all.
+        model: what the plan, or this entry of it, was compiled from.
+        inputs: samples by input, on a new first axis: arrays, .npy files, or one .npz of all. A
+            state's array is optional: else it is zero, and then what the sample before left.
         tolerance: of a layer's worst difference, as a share of its largest value.
         labels: a .npy file of what is right for each sample, to count right decisions.
         avgpool: say also what the model decides with average pools in place of max pools.
+        entry: which of the plan's entries is compared; the first if None.
 
     Returns:
         Errors by layer and output; `status()` is the error that the verb would end with, or None.
@@ -54,14 +59,20 @@ def check(
     found = opened_plan(plan)
     if isinstance(plan, str | Path):
         found = with_ranges(found, ranges_file(Path(plan)))
-    shapes = {tensor.name: tensor.shape for tensor in plan_inputs(found)}
+    number = entry_of(found, entry)
+    shapes = {tensor.name: tensor.shape for tensor in plan_inputs(found, number)}
+    states = {tensor.name: tensor.shape for tensor in states_of(found, number)}
     if isinstance(inputs, str | Path):
-        samples = read_samples(inputs, shapes)
+        samples = read_samples(inputs, shapes, states)
     else:
         samples = {n: np.asarray(x, np.float32) for n, x in opened_arrays(inputs).items()}
-        checking.require_samples(samples, shapes)
+        checking.require_samples(samples, shapes, states)
     arrays = {n: np.asarray(w, np.float32) for n, w in opened_weights(found, weights).items()}
     right = None
     if labels is not None:
-        right = read_labels(Path(labels), min(len(array) for array in samples.values()))
-    return checking.check(found, arrays, model, samples, tolerance, labels=right, avgpool=avgpool)
+        right = read_labels(
+            Path(labels), min((len(array) for array in samples.values()), default=1)
+        )
+    return checking.check(
+        found, arrays, model, samples, tolerance, labels=right, avgpool=avgpool, entry=entry
+    )

@@ -13,6 +13,7 @@ from veilgraph.checks.accuracy import Accuracy, read_labels
 from veilgraph.checks.checking import TOLERANCE, check
 from veilgraph.checks.kept_ranges import ranges_file, with_ranges
 from veilgraph.checks.layer_errors import Check, DecisionError, LayerError, OutputError
+from veilgraph.checks.plan_programs import states_of
 from veilgraph.checks.promises import Promise
 from veilgraph.checks.suggestions import bits_lacking
 from veilgraph.commands import arguments
@@ -23,6 +24,7 @@ from veilgraph.reports import units
 from veilgraph.reports.html import Subject, write_report
 from veilgraph.reports.tables import Table, progress, show, show_json
 from veilgraph.reports.text import plan_inputs, ranges
+from veilgraph.runtime.simulate import entry_of
 from veilgraph.runtime.store.weights import load_weights
 
 EPILOG = """\b
@@ -55,7 +57,7 @@ Example, on the samples that the plan was calibrated with:
     type=arguments.PATH,
     required=True,
     metavar="FILE.npz",
-    help="Samples: one array an input, samples on a new first axis.",
+    help="Samples: one array an input, samples on a new first axis. A state's array is optional.",
 )
 @click.option(
     "--tolerance",
@@ -77,6 +79,11 @@ Example, on the samples that the plan was calibrated with:
     help="Also say what the model decides with average pools in place of max pools.",
 )
 @click.option(
+    "--entry",
+    metavar="NAME",
+    help="Which of the plan's entries to compare; --model is that entry's.  [default: the first]",
+)
+@click.option(
     "--html",
     "report",
     type=arguments.PATH,
@@ -92,6 +99,7 @@ def command(
     tolerance: float,
     labels_file: Path | None,
     avgpool: bool,
+    entry: str | None,
     report: Path | None,
     as_json: bool,
 ) -> None:
@@ -101,23 +109,29 @@ def command(
     Runs where the model's owner is, on samples of theirs, without any protocol. The end is exit
     code 4 where a value left its range, a layer is further off than tolerated, or the outputs are
     further off than --max-error allowed, judged on four samples or more.
+
+    A state that --inputs has no array of is zero at first. Samples are runs one after the other
+    then: the plan goes on from its own state, and the model from the model's.
     """
     if report is not None:
         own = ranges_file(plan_file)
         check_destination(report, plan_file, own, weights_file, model, samples_file, labels_file)
     plan = with_ranges(Plan.load(plan_file), ranges_file(plan_file))
     weights = load_weights(weights_file, plan.digest)
-    shapes = {tensor.name: tensor.shape for tensor in plan_inputs(plan)}
-    samples = read_samples(samples_file, shapes)
-    count = min(len(array) for array in samples.values())
+    number = entry_of(plan, entry)
+    shapes = {tensor.name: tensor.shape for tensor in plan_inputs(plan, number)}
+    states = {tensor.name: tensor.shape for tensor in states_of(plan, number)}
+    samples = read_samples(samples_file, shapes, states)
+    count = min((len(array) for array in samples.values()), default=1)
     labels = None if labels_file is None else read_labels(labels_file, count)
     with progress("comparing") as tell:
-        found = check(plan, weights, model, samples, tolerance, tell, labels, avgpool)
+        found = check(plan, weights, model, samples, tolerance, tell, labels, avgpool, entry)
     if report is not None:
         subject = Subject(plan_file.name, model.name, date.today())
-        write_report(report, plan, predict(plan), found, subject=subject)
+        write_report(report, plan, predict(plan, entry=number), found, subject=subject)
     if as_json:
-        show_json({"encoding": plan.manifest.encoding, **_values(found)})
+        said = {"entry": plan.manifest.entries[number], "encoding": plan.manifest.encoding}
+        show_json({**said, **_values(found)})
     else:
         show(*_tables(plan, found), *_accuracy_lines(found, avgpool))
     status = found.status()

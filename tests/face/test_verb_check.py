@@ -16,7 +16,7 @@ from verbs import Compiled, json_of, reason, run_verb
 import veilgraph
 from veilgraph.bench.pricing import predict
 from veilgraph.checks.checking import check
-from veilgraph.checks.layer_errors import LayerError, proportion
+from veilgraph.checks.layer_errors import Check, LayerError, OutputError, proportion
 from veilgraph.reports.html import page
 
 FILES = (
@@ -85,6 +85,21 @@ def test_drift_is_named_and_fails(few: Compiled) -> None:
     assert all(layer["advice"].startswith("Probably --max-error") for layer in drifting)
     assert all(layer["advice"] == "" for layer in content["layers"] if layer not in drifting)
     assert result.stderr.startswith("Error: `conv1` is the first layer that drifts:")
+
+
+def test_a_layer_that_drifts_is_no_error_where_outputs_do_not() -> None:
+    """`compile` spares bits where outputs don't show it: that is told, and is a success."""
+    layer = LayerError("relu", ("relu",), 24, 8, worst=0.06, largest=1.0)
+    fine = OutputError("y", ("output",), 24, 8, worst=0.01, largest=1.0)
+    off = OutputError("y", ("output",), 24, 8, worst=0.06, largest=1.0)
+    assert Check([layer], [fine], {}, 4, 0.05, judges_layers=False).status() is None
+    for found in (
+        Check([layer], [off], {}, 4, 0.05, judges_layers=False),
+        Check([layer], [fine], {}, 4, 0.05, judges_layers=True),
+    ):
+        status = found.status()
+        assert status is not None
+        assert "`relu` is the first layer that drifts" in status.message
 
 
 def test_values_outside_their_range_are_named_and_fail(few: Compiled) -> None:

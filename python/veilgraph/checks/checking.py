@@ -53,7 +53,7 @@ def check(
     weights: Feeds,
     model: Model,
     samples: Feeds,
-    tolerance: float = TOLERANCE,
+    tolerance: float | None = None,
     tell: Callable[[str], None] = lambda doing: None,
     labels: Decisions | None = None,
     avgpool: bool = False,
@@ -66,7 +66,8 @@ def check(
         model: the model that the plan was compiled from.
         samples: one array an input, samples on a new first axis. A state is as its array says, or
             else zero at first and then what the sample before left, in the plan and in the model.
-        tolerance: of a layer's worst difference over its node's largest magnitude.
+        tolerance: of a layer's worst difference over its node's largest magnitude; if None it is
+            TOLERANCE, and layers that drift are an error where outputs do so too.
         tell: called with what is being done.
         labels: what is right for each sample, to count right decisions of the first output.
         avgpool: say also what the model decides with average pools in place of max pools.
@@ -97,7 +98,9 @@ def check(
         averages = pooled.run(real) if pooled else None
         evaluation = comparison.add({**sample, **kept.plan}, real, tensors, wanted, averages)
         kept.go_on(evaluation.outputs, wanted)
-    return comparison.result(tolerance)
+    found = comparison.result(TOLERANCE if tolerance is None else tolerance)
+    found.judges_layers = tolerance is not None
+    return found
 
 
 def require_samples(

@@ -130,6 +130,8 @@ class Check:
         outputs: against the model as it is, even where the plan has other pools.
         excursions: what left its declared range, by name and op.
         tolerance: of a layer's worst difference over its node's largest magnitude.
+        judges_layers: a layer beyond the tolerance is an error by itself. If not, it is one where
+            an output is beyond it too: `compile` spares bits where outputs don't show it.
         options: that the plan was compiled with.
         accuracy: of decisions, where it was asked for.
     """
@@ -141,6 +143,7 @@ class Check:
     tolerance: float
     options: Mapping[str, object] = field(default_factory=dict)
     accuracy: Accuracy | None = None
+    judges_layers: bool = True
 
     def __repr__(self) -> str:
         status = self.status()
@@ -171,6 +174,12 @@ class Check:
         return next((each for each in compared if each.relative > self.tolerance), None)
 
     @property
+    def is_harmless(self) -> bool:
+        """Whether layers that drift are no error, since no output does."""
+        shown = any(output.relative > self.tolerance for output in self.outputs)
+        return not self.judges_layers and not shown
+
+    @property
     def promise(self) -> Promise | None:
         """How the outputs keep to `--max-error`, where the plan was compiled with it.
 
@@ -192,7 +201,7 @@ class Check:
                 f"Values left their range: {first}.",
                 f"Compile with samples like these in --calibrate: {_beyond(first)}.",
             )
-        if (drifting := self.first_drift) is None:
+        if (drifting := self.first_drift) is None or self.is_harmless:
             kept = self.promise
             if kept is None or kept.judgement is not Judgement.MISSED:
                 return None

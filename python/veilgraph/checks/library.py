@@ -31,7 +31,7 @@ def check(
     model: Model,
     inputs: AnyArrays | str | Path,
     *,
-    tolerance: float = checking.TOLERANCE,
+    tolerance: float | None = None,
     labels: str | Path | None = None,
     avgpool: bool = False,
     entry: str | None = None,
@@ -44,7 +44,8 @@ def check(
         model: what the plan, or this entry of it, was compiled from.
         inputs: samples by input, on a new first axis: arrays, .npy files, or one .npz of all. A
             state's array is optional: else it is zero, and then what the sample before left.
-        tolerance: of a layer's worst difference, as a share of its largest value.
+        tolerance: of each layer's worst difference, as a share of its largest value; if None, 0.05
+            of each output's.
         labels: a .npy file of what is right for each sample, to count right decisions.
         avgpool: say also what the model decides with average pools in place of max pools.
         entry: which of the plan's entries is compared; the first if None.

@@ -62,9 +62,8 @@ Example, on the samples that the plan was calibrated with:
 @click.option(
     "--tolerance",
     type=click.FloatRange(min=0),
-    default=TOLERANCE,
-    show_default=True,
-    help="How far a layer may be off, as a share of its largest value.",
+    help="How far each layer may be off, as a share of its largest value.  [default: "
+    f"{TOLERANCE} for outputs; layers are then named alone]",
 )
 @click.option(
     "--labels",
@@ -96,7 +95,7 @@ def command(
     weights_file: Path,
     model: Path,
     samples_file: Path,
-    tolerance: float,
+    tolerance: float | None,
     labels_file: Path | None,
     avgpool: bool,
     entry: str | None,
@@ -107,8 +106,9 @@ def command(
     torch's.
 
     Runs where the model's owner is, on samples of theirs, without any protocol. The end is exit
-    code 4 where a value left its range, a layer is further off than tolerated, or the outputs are
-    further off than --max-error allowed, judged on four samples or more.
+    code 4 where a value left its range, an output is further off than tolerated (with --tolerance
+    any layer), or the outputs are further off than --max-error allowed, judged on four samples or
+    more.
 
     A state that --inputs has no array of is zero at first. Samples are runs one after the other
     then: the plan goes on from its own state, and the model from the model's.
@@ -257,7 +257,15 @@ def _tables(plan: Plan, found: Check) -> list[Table | str]:
         *(outside or ["No value left its range."]),
         ranges(plan),
         "No layer drifts." if drift is None else f"First layer that drifts: {drift.name}.",
+        *([_harmless(drift, found)] if drift is not None and found.is_harmless else []),
     ]
+
+
+def _harmless(drift: LayerError, found: Check) -> str:
+    return (
+        f"It is {drift.relative:.1%} of its largest value off. No output is more than "
+        f"{found.tolerance:.1%} off, so that is no error; --tolerance judges layers too."
+    )
 
 
 def _output_line(output: OutputError, samples: int) -> str:

@@ -162,10 +162,11 @@ def _verdict(found: Check | None) -> list[Element]:
         kept = found.promise
         told = f" {kept}" if kept else ""
         fine = kept is None or kept.judgement is Judgement.KEPT
+        what = "output" if found.first_drift else "layer"
         return [
             tag(
                 "p",
-                sentence + "layer drifted." + told,
+                f"{sentence}{what} drifted.{told}",
                 class_="verdict" if fine else "verdict open",
             )
         ]

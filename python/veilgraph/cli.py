@@ -108,8 +108,8 @@ class Verbs(click.Group):
                 ctx.meta[REMARKS] = remarks
                 remarks.adjust(ctx.params["verbose"], ctx.params["quiet"])
                 return super().invoke(ctx)
-        except (click.exceptions.Exit, click.Abort):
-            raise
+        except (click.exceptions.Exit, click.Abort, click.exceptions.NoArgsIsHelpError):
+            raise  # the last one's message is the help of a group of verbs
         except KeyboardInterrupt as error:
             click.echo("Interrupted.", err=True)
             raise click.exceptions.Exit(INTERRUPTED) from error

@@ -206,6 +206,28 @@ OPERATORS: tuple[Operator, ...] = (
 )
 
 
+# What people ask for and can't have, by how its names begin: why, and the way out.
+REFUSED: dict[str, tuple[str, str]] = {
+    "TreeEnsemble": (
+        "each node of a tree picks a column and a branch by secret numbers, and no lowering rule "
+        "has them yet",
+        "A logistic regression or a small network is compiled: see examples/credit.",
+    ),
+    "SVM": (
+        "operators of ai.onnx.ml have no lowering rules",
+        "Export the decision function with MatMul and Exp.",
+    ),
+    "NonMaxSuppression": (
+        "how many boxes are left depends on secret numbers, and shapes are public",
+        "Reveal boxes and scores, and let their receiver suppress.",
+    ),
+    "NonZero": (
+        "the shape of its result depends on secret numbers, and shapes are public",
+        "Multiply by a mask of zeros and ones, which keeps the shape.",
+    ),
+}
+
+
 def find(name: str) -> Operator:
     """The operator of this name, in any case.
 
@@ -215,6 +237,9 @@ def find(name: str) -> Operator:
     by_name = {operator.name.lower(): operator for operator in OPERATORS}
     if name.lower() in by_name:
         return by_name[name.lower()]
+    for start, why in REFUSED.items():
+        if name.lower().startswith(start.lower()):
+            raise UsageError(f"`{name}` can't be compiled: {why[0]}.", why[1])
     close = [by_name[found].name for found in get_close_matches(name.lower(), by_name)]
     hint = f"Did you mean {' or '.join(close)}?" if close else "`veilgraph ops` lists all."
     raise UsageError(f"`{name}` is no operator that can be compiled.", hint)

@@ -70,6 +70,14 @@ def test_the_nearest_verb_and_option_are_named() -> None:
     assert reason("zzzzz")[1].startswith("Error: No such verb: zzzzz.\n")
 
 
+def test_a_group_of_verbs_alone_shows_its_help() -> None:
+    code, told = reason("cert")
+    assert code == 2
+    assert told.startswith("Usage: ")
+    assert "went wrong" not in told
+    assert "issue" in told
+
+
 @pytest.mark.parametrize(
     ("arguments", "code"),
     [

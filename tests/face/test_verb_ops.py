@@ -262,3 +262,18 @@ def test_unknown_operator_is_told_with_the_nearest() -> None:
     assert told.splitlines()[0] == "Error: `Convo` is no operator that can be compiled."
     assert "Conv" in told.splitlines()[1]
     assert "`veilgraph ops` lists all." in reason("ops", "zzz")[1]
+
+
+@pytest.mark.parametrize(
+    ("name", "why", "way_out"),
+    [
+        ("TreeEnsemble", "picks a column and a branch by secret numbers", "examples/credit"),
+        ("TreeEnsembleClassifier", "picks a column and a branch", "examples/credit"),
+        ("nonmaxsuppression", "depends on secret numbers, and shapes are public", "receiver"),
+    ],
+)
+def test_says_why_an_operator_can_not_be_compiled(name: str, why: str, way_out: str) -> None:
+    code, told = reason("ops", name)
+    assert code == 2
+    assert why in told
+    assert way_out in told.splitlines()[1]

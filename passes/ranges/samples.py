@@ -44,7 +44,9 @@ def read_samples(
             inputs = {**inputs, **{n: shape for n, shape in optional.items() if n in names}}
             _check_names(path, names, inputs)
             samples = {n: _read_array(path, archive, n, shape) for n, shape in inputs.items()}
-    except (OSError, ValueError, zipfile.BadZipFile) as error:
+    except OSError as error:
+        raise UsageError(f"{path} can't be read: {error.strerror}.", "Check the path.") from error
+    except (ValueError, zipfile.BadZipFile) as error:
         raise UsageError(f"{path} can't be read as an .npz file: {error}", HINT) from error
     counts = {name: len(array) for name, array in samples.items()}
     _require(len(set(counts.values())) <= 1, f"{path} has different numbers of samples: {counts}.")

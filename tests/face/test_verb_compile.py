@@ -28,9 +28,15 @@ def test_writes_plan_and_weights_with_their_modes(digits: Compiled) -> None:
     assert not list(digits.folder.glob(".digits*"))
 
 
+def remarks(*arguments: str) -> str:
+    """What a compile says on standard error, but for its steps, slow ones on a busy machine."""
+    told = run_verb(*arguments).stderr
+    return re.sub(r"^\d+ of \d+, .*\n", "", told, flags=re.MULTILINE)
+
+
 def test_says_who_owns_what_unless_it_was_told(copied: Compiled) -> None:
     arguments = ("compile", "digits.onnx", "-o", "new.plan", *SHAPE, "--ring", "64")
-    assert run_verb(*arguments).stderr == (
+    assert remarks(*arguments) == (
         "alice owns image; bob owns weights; alice receives logits. "
         "--parties, --owner and --reveal change this.\n"
     )
@@ -38,8 +44,7 @@ def test_says_who_owns_what_unless_it_was_told(copied: Compiled) -> None:
         "--parties", "hospital,bank,judge", "--owner", "image=hospital", "--owner", "weights=bank",
         "--reveal", "logits=hospital,judge",
     )  # fmt: skip
-    told = run_verb(*arguments, *named)
-    assert told.stderr == ""
+    assert remarks(*arguments, *named) == ""
     plan = Compiled(copied.folder).plan.load("new.plan")
     assert plan.manifest.parties == ("hospital", "bank", "judge")
     assert plan.manifest.owners == {"image": "hospital", "weights": "bank"}
@@ -83,9 +88,9 @@ def test_says_what_a_protection_of_weights_leaves(copied: Compiled) -> None:
     to = ("--parties", "alice,bob,carol", "--owner", "image=alice", "--owner", "weights=bob")
     digits = ("compile", "digits.onnx", "-o", "new.plan", *SHAPE, "--ring", "64", *to)
     alone = ("--reveal", "logits=alice")
-    assert run_verb(*digits, *alone).stderr == ""
+    assert remarks(*digits, *alone) == ""
     assert copied.plan.load("new.plan").manifest.options["protect_weights"] == "none"
-    assert run_verb(*digits, *alone, "--protect-weights", "roles").stderr == ""
+    assert remarks(*digits, *alone, "--protect-weights", "roles") == ""
     assert copied.plan.load("new.plan").manifest.options["protect_weights"] == "roles"
     both = ("--reveal", "logits=alice,carol", "--protect-weights", "roles")
     assert "roles changed nothing" in (told := run_verb(*digits, *both).stderr)
@@ -222,7 +227,8 @@ def test_an_error_that_can_not_be_held_ends_with_code_4(copied: Compiled) -> Non
     [
         (("-o", "."), "is a directory"),
         (("-o", "n.plan", *SHAPE, "--max-error", "0"), "--max-error"),
-        (("-o", "n.plan", *SHAPE, "--max-error", "1%"), "should be a number above 0: 0.01 for 1%."),
+        (("-o", "n.plan", *SHAPE, "--max-error", "1%"), "should be a number above 0 and below 1"),
+        (("-o", "n.plan", *SHAPE, "--max-error", "5"), "below 1: 0.01 for 1%."),
         (
             ("-o", "calibration.npz", *SHAPE, "--calibrate", "calibration.npz"),
             "calibration.npz is read here, and would be overwritten.",

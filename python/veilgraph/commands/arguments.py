@@ -69,7 +69,7 @@ def named_range(text: str) -> tuple[str, tuple[float, float]]:
 
 def comma_list(text: str) -> tuple[str, ...]:
     """Names with commas between them."""
-    return tuple(text.split(","))
+    return tuple(part.strip() for part in text.split(","))
 
 
 def errors(text: str) -> tuple[float, ...]:
@@ -89,8 +89,8 @@ def error(text: str) -> float:
         found = float(text)
     except ValueError:
         found = 0.0
-    if not 0 < found < math.inf:
-        raise click.BadParameter(f"`{text}` should be a number above 0: 0.01 for 1%.")
+    if not 0 < found < 1:
+        raise click.BadParameter(f"`{text}` should be a number above 0 and below 1: 0.01 for 1%.")
     return found
 
 
@@ -212,8 +212,9 @@ isa_option = click.option(
 )
 network_option = click.option(
     "--network",
-    metavar="lan|wan|FILE",
-    help="Network to predict seconds for: lan, wan or a YAML file.  [default: the plan's own]",
+    metavar="lan|metro|wan|FILE",
+    help="Network to predict seconds for: lan, metro, wan or a YAML file.  "
+    "[default: the plan's own]",
 )
 input_option = click.option(
     "--input",

@@ -8,9 +8,9 @@ from typing import Any, Self
 
 from benchmarks.sessions import Ours, compiled
 from benchmarks.workloads import Network
-from veilgraph.bench.measure import COUNTED, random_weights
-from veilgraph.bench.spread import Spread
 from veilgraph.ir.plan.tables import ROUND
+from veilgraph.measuring.measure import COUNTED, random_weights
+from veilgraph.measuring.spread import Spread
 from veilgraph.reports.time_split import TimeSplit
 from veilgraph.runtime.devices.choose import ready
 from veilgraph.runtime.devices.cuda.program import sources

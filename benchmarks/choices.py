@@ -16,8 +16,8 @@ from itertools import product
 from benchmarks.reporting import Findings, parser, report
 from benchmarks.sessions import Ours, compiled
 from benchmarks.workloads import Network, lenet, resnet50, softmax, vgg16_cifar
-from veilgraph.bench.pricing import predict
 from veilgraph.ir.plan.tables import Phase
+from veilgraph.measuring.pricing import predict
 from veilgraph.reports import units
 from veilgraph.reports.tables import Table
 from veilgraph.runtime.links.shaping import Shape

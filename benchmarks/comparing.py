@@ -21,8 +21,8 @@ from benchmarks.peers.environments import Parties, Peer, Unavailable
 from benchmarks.reporting import Findings, ratio, spread
 from benchmarks.sessions import Ours, compiled
 from benchmarks.workloads import Network
-from veilgraph.bench.processes import free_ports
-from veilgraph.bench.spread import Spread
+from veilgraph.measuring.processes import free_ports
+from veilgraph.measuring.spread import Spread
 
 
 @dataclass(frozen=True)

@@ -19,10 +19,10 @@ from typing import Any
 from benchmarks.reporting import Findings, parser, report, spread
 from benchmarks.sessions import SUITES, Ours, compiled
 from benchmarks.workloads import Network, lenet, resnet50
-from veilgraph.bench.processes import write_configs
-from veilgraph.bench.spread import Spread
 from veilgraph.ir.plan.tables import Phase
 from veilgraph.ir.roles import DEALER
+from veilgraph.measuring.processes import write_configs
+from veilgraph.measuring.spread import Spread
 from veilgraph.reports import units
 from veilgraph.reports.tables import Table
 from veilgraph.session import Session

@@ -44,8 +44,8 @@ from benchmarks.workloads import (
     resnet50,
     vgg16_cifar,
 )
-from veilgraph.bench.spread import Spread
 from veilgraph.ir.errors import VeilgraphError
+from veilgraph.measuring.spread import Spread
 from veilgraph.reports import units
 from veilgraph.reports.tables import Table
 from veilgraph.runtime.devices.cuda.driver import DriverFault

@@ -30,9 +30,9 @@ from typing import Any, Protocol
 
 from benchmarks.peers.environments import Unavailable
 from benchmarks.reporting import Findings, parser, report, spread
-from veilgraph.bench.processes import free_ports, write_configs
-from veilgraph.bench.spread import Spread
 from veilgraph.kernels.native import library
+from veilgraph.measuring.processes import free_ports, write_configs
+from veilgraph.measuring.spread import Spread
 from veilgraph.reports import units
 from veilgraph.reports.tables import Table
 from veilgraph.runtime._native import Interpreter, OpenSsl

@@ -20,7 +20,7 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 from benchmarks.reporting import Findings, parser, report
-from veilgraph.bench.processes import write_configs
+from veilgraph.measuring.processes import write_configs
 from veilgraph.reports import units
 from veilgraph.reports.tables import Table
 from veilgraph.runtime.links.shaping import Shape

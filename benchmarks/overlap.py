@@ -20,8 +20,8 @@ import numpy.typing as npt
 from benchmarks.reporting import Findings, parser, ratio, report, spread
 from benchmarks.sessions import Ours, compiled
 from benchmarks.workloads import Network, lenet, relu, vgg16_cifar
-from veilgraph.bench.spread import Spread
 from veilgraph.ir.plan.tables import ROUND, PartyPlan
+from veilgraph.measuring.spread import Spread
 from veilgraph.reports.tables import Table
 from veilgraph.runtime.links.shaping import Shape
 

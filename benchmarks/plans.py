@@ -21,7 +21,7 @@ from typing import Any
 from benchmarks.reporting import Findings, apart, parser, report
 from benchmarks.sessions import compiled
 from benchmarks.workloads import Network, lenet, resnet50
-from veilgraph.bench.processes import simulate_processes
+from veilgraph.measuring.processes import simulate_processes
 from veilgraph.plans import Plan
 from veilgraph.reports import units
 from veilgraph.reports.tables import Table

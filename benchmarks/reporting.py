@@ -15,7 +15,7 @@ from datetime import date
 from pathlib import Path
 from typing import Any, ParamSpec, TypeVar
 
-from veilgraph.bench.spread import Spread
+from veilgraph.measuring.spread import Spread
 from veilgraph.reports import units
 from veilgraph.reports.tables import Table
 

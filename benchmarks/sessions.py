@@ -11,8 +11,8 @@ import numpy.typing as npt
 
 import veilgraph
 from benchmarks.workloads import Network
-from veilgraph.bench.measure import Measurement, measure
 from veilgraph.ir.plan.tables import Phase
+from veilgraph.measuring.measure import Measurement, measure
 from veilgraph.plans import Plan
 from veilgraph.runtime.links.shaping import Shape
 

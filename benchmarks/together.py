@@ -9,9 +9,9 @@ from typing import Any, Self
 from benchmarks.gpu_matmul import opened
 from benchmarks.sessions import compiled
 from benchmarks.workloads import Network
-from veilgraph.bench.measure import COUNTED, Measurement, measure
 from veilgraph.ir.plan.tables import Phase
 from veilgraph.kernels.cuda import DeviceShape
+from veilgraph.measuring.measure import COUNTED, Measurement, measure
 from veilgraph.plans import Plan
 from veilgraph.runtime.devices.cuda.driver import Driver
 from veilgraph.runtime.devices.cuda.gpus import Gpu

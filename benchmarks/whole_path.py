@@ -25,9 +25,9 @@ import veilgraph
 from benchmarks.reporting import ROOT, Findings, parser, report, spread
 from benchmarks.sessions import SUITES
 from tests.models import light_model
-from veilgraph.bench.processes import simulate_processes
-from veilgraph.bench.spread import Spread
 from veilgraph.ir.plan.tables import Phase
+from veilgraph.measuring.processes import simulate_processes
+from veilgraph.measuring.spread import Spread
 from veilgraph.reports import units
 from veilgraph.reports.tables import Table
 

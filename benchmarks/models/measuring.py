@@ -17,13 +17,13 @@ import veilgraph
 from benchmarks.models.recipe import Arrays, Case, Recipe, Sources
 from benchmarks.peers.environments import Unavailable
 from benchmarks.reporting import commit, machine
-from veilgraph.bench.pricing import predict
-from veilgraph.bench.processes import simulate_processes
-from veilgraph.bench.spread import Spread
 from veilgraph.checks.checking import check
 from veilgraph.checks.layer_errors import LayerError
 from veilgraph.ir.errors import VeilgraphError
 from veilgraph.ir.plan.tables import Phase
+from veilgraph.measuring.pricing import predict
+from veilgraph.measuring.processes import simulate_processes
+from veilgraph.measuring.spread import Spread
 from veilgraph.plans import Plan
 
 Report = dict[str, Any]

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from veilgraph.checks.library import check
     from veilgraph.compilation import compile
     from veilgraph.ir.errors import VeilgraphError
-    from veilgraph.library import inspect, load_weights, measure, save_weights, simulate
+    from veilgraph.library import bench, inspect, load_weights, save_weights, simulate
     from veilgraph.plans import Plan
     from veilgraph.runtime.store.share_files import deal
     from veilgraph.session import Session
@@ -25,12 +25,12 @@ __all__ = [
     "Plan",
     "Session",
     "VeilgraphError",
+    "bench",
     "check",
     "compile",
     "deal",
     "inspect",
     "load_weights",
-    "measure",
     "save_weights",
     "simulate",
     "verify",
@@ -39,11 +39,11 @@ __version__ = version("veilgraph")
 
 # Loaded where they are used: a party host has no compiler, and the command line starts fast.
 _PLACES = {
+    "bench": "veilgraph.library",
     "check": "veilgraph.checks.library",
     "compile": "veilgraph.compilation",
     "inspect": "veilgraph.library",
     "load_weights": "veilgraph.library",
-    "measure": "veilgraph.library",
     "Plan": "veilgraph.plans",
     "save_weights": "veilgraph.library",
     "Session": "veilgraph.session",

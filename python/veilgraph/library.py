@@ -1,6 +1,6 @@
 """The library's functions, with paths wherever the command line has them, and results as objects.
 
-`simulate`, `check`, `inspect` and `measure` do what the verbs do (`measure` is `bench`). A plan may
+`simulate`, `check`, `inspect` and `bench` do what the verbs do. A plan may
 be model.plan, weights model.weights, arrays .npy or .npz files.
 """
 
@@ -13,11 +13,11 @@ from typing import Any, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from veilgraph.bench import measure as benching
-from veilgraph.bench.measure import Measurement
-from veilgraph.bench.pricing import Prediction, predict
 from veilgraph.commands.files import read_array
 from veilgraph.ir.errors import UsageError
+from veilgraph.measuring import measure as benching
+from veilgraph.measuring.measure import Measurement
+from veilgraph.measuring.pricing import Prediction, predict
 from veilgraph.plans import Plan
 from veilgraph.runtime import simulate as simulating
 from veilgraph.runtime.store import weights as weight_files
@@ -84,7 +84,7 @@ def inspect(plan: AnyPlan, network: str | None = None, entry: str | None = None)
     return predict(opened, network, entry=simulating.entry_of(opened, entry))
 
 
-def measure(
+def bench(
     plan: AnyPlan,
     weights: AnyWeights = None,
     inputs: AnyArrays | None = None,
@@ -102,7 +102,7 @@ def measure(
         iterations: inferences that count, after `warm_up` that don't.
         entry: as in `simulate`.
         options: `processes`, `device`, `threads`, `isa`, `cubins`, `shape`, as
-            `bench.measure.measure` has them.
+            `measuring.measure.measure` has them.
     """
     opened = opened_plan(plan)
     arrays: Mapping[str, npt.ArrayLike] = (

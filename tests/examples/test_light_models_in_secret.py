@@ -8,8 +8,8 @@ import pytest
 from models import light_model
 
 import veilgraph
-from veilgraph.bench.processes import simulate_processes
 from veilgraph.ir.plan.tables import Phase
+from veilgraph.measuring.processes import simulate_processes
 
 SHAPE = (1, 3, 224, 224)
 SIMULATED = ("squeezenet", "resnet50", "vgg19")

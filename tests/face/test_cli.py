@@ -18,8 +18,6 @@ import click
 import pytest
 from verbs import DIGITS, Compiled, reason, run_verb
 
-from veilgraph.bench import demo
-from veilgraph.bench.processes import write_configs
 from veilgraph.commands import VERBS
 from veilgraph.ir.errors import (
     AccuracyError,
@@ -31,6 +29,8 @@ from veilgraph.ir.errors import (
     UsageError,
     VeilgraphError,
 )
+from veilgraph.measuring import demo
+from veilgraph.measuring.processes import write_configs
 
 HEAVY = ("torch_mlir", "onnx", "onnxruntime", "torch")
 

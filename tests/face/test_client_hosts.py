@@ -17,10 +17,10 @@ from onnx import ModelProto, TensorProto, helper, numpy_helper
 from verbs import json_of, reason, run_verb
 
 import veilgraph
-from veilgraph.bench.processes import write_configs
 from veilgraph.ir.errors import PeerError, SecurityAbort, UsageError
 from veilgraph.ir.plan.checks import check
 from veilgraph.ir.plan.tables import Phase
+from veilgraph.measuring.processes import write_configs
 from veilgraph.plans import Plan
 from veilgraph.session import Session
 from veilgraph.verification import verify

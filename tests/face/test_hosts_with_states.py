@@ -15,8 +15,8 @@ import pytest
 from click.testing import CliRunner
 from onnx import TensorProto, helper, save
 
-from veilgraph.bench.processes import write_configs
 from veilgraph.cli import main
+from veilgraph.measuring.processes import write_configs
 
 NAMES = ("alice", "bob", "carol")
 RUNS = 100

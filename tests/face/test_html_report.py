@@ -19,9 +19,9 @@ from onnx import helper, parser
 from verbs import Compiled, reason, run_verb
 
 import veilgraph
-from veilgraph.bench.pricing import predict
 from veilgraph.checks import kept_ranges
 from veilgraph.checks.kept_ranges import with_ranges
+from veilgraph.measuring.pricing import predict
 from veilgraph.reports.html import page
 from veilgraph.reports.layer_graph import ROW, LayerGraph, drawing
 from veilgraph.reports.markup import tag

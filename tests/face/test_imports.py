@@ -9,7 +9,7 @@ from collections.abc import Sequence
 import pytest
 from verbs import Compiled
 
-from veilgraph.bench.processes import write_configs
+from veilgraph.measuring.processes import write_configs
 
 SCRIPT = """
 import sys

@@ -27,7 +27,7 @@ def test_all_that_is_public_is_listed() -> None:
 def test_each_result_is_shown_in_a_line(copied: Compiled) -> None:
     plan = copied.plan
     answer = veilgraph.simulate(plan, "digits.weights", {"image": "image.npy"})
-    measured = veilgraph.measure(plan, iterations=1)
+    measured = veilgraph.bench(plan, iterations=1)
     for shown in (plan, veilgraph.inspect(plan), answer, measured):
         assert len(repr(shown)) < 200
         assert "\n" not in repr(shown)
@@ -86,7 +86,7 @@ def test_a_check_is_what_the_verb_says(copied: Compiled) -> None:
 
 
 def test_what_is_drawn_at_random_is_measured(copied: Compiled) -> None:
-    measured = veilgraph.measure("digits.plan", iterations=2, warm_up=0)
+    measured = veilgraph.bench("digits.plan", iterations=2, warm_up=0)
     assert len(measured.runs) == 2
     assert measured.sent_bytes()["online"] == copied.plan.cost().online.sent_bytes
 

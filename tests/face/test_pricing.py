@@ -7,8 +7,8 @@ from dataclasses import replace
 import pytest
 from verbs import Compiled
 
-from veilgraph.bench.pricing import Machine, computing_parties, predict
 from veilgraph.ir.plan.tables import Layer
+from veilgraph.measuring.pricing import Machine, computing_parties, predict
 
 FREE = Machine("an endless one", {64: 1e30}, 1e30, 1e30, 0)
 

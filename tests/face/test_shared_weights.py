@@ -15,9 +15,9 @@ import pytest
 from verbs import DIGITS, json_of, reason, run_verb
 
 import veilgraph
-from veilgraph.bench.processes import write_configs
 from veilgraph.ir.errors import SecurityAbort, UsageError
 from veilgraph.ir.plan.tables import Phase
+from veilgraph.measuring.processes import write_configs
 from veilgraph.targets.target import target
 
 PARTIES = ("alice", "bob", "carol")

@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 from verbs import Compiled, json_of, reason, run_verb
 
-from veilgraph.bench.measure import random_inputs, random_weights
-from veilgraph.bench.spread import Spread
 from veilgraph.ir.plan.tables import ROUND, Phase
+from veilgraph.measuring.measure import random_inputs, random_weights
+from veilgraph.measuring.spread import Spread
 from veilgraph.reports.time_split import TimeSplit, table
 from veilgraph.runtime.transcript import PhaseRecord, Transcript
 

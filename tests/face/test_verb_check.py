@@ -14,9 +14,9 @@ from onnx import helper
 from verbs import Compiled, json_of, reason, run_verb
 
 import veilgraph
-from veilgraph.bench.pricing import predict
 from veilgraph.checks.checking import check
 from veilgraph.checks.layer_errors import Check, LayerError, OutputError, proportion
+from veilgraph.measuring.pricing import predict
 from veilgraph.reports.html import page
 
 FILES = (

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from verbs import DIGITS, reason, run_verb
 
-from veilgraph.bench.demo import drawing, find_examples, run_demo
+from veilgraph.measuring.demo import drawing, find_examples, run_demo
 
 
 @pytest.fixture(scope="module")

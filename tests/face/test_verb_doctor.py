@@ -15,12 +15,12 @@ from typing import Any
 import pytest
 from verbs import Compiled, json_of, reason, run_verb
 
-from veilgraph.bench.processes import write_configs
 from veilgraph.checks import diagnosis
 from veilgraph.checks.diagnosis import Finding, diagnose
 from veilgraph.commands import measured_links
 from veilgraph.ir.errors import UsageError
 from veilgraph.kernels import KERNELS
+from veilgraph.measuring.processes import write_configs
 from veilgraph.runtime.devices.costs import Copies, Costs, Step, form_of
 from veilgraph.runtime.devices.cuda.gpus import Gpu
 from veilgraph.runtime.session.measuring import Rates

@@ -14,8 +14,8 @@ import onnxruntime
 import pytest
 from click.testing import CliRunner
 
-from veilgraph.bench.processes import write_configs
 from veilgraph.cli import main
+from veilgraph.measuring.processes import write_configs
 
 DIGITS = Path(__file__).parents[2] / "examples" / "digits"
 COMPILED = ["--shape", "image=1x1x28x28", "--calibrate", str(DIGITS / "calibration.npz")]

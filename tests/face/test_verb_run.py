@@ -14,12 +14,12 @@ import pytest
 import yaml
 from verbs import Compiled, reason, run_verb
 
-from veilgraph.bench.processes import write_configs
 from veilgraph.commands import outputs
 from veilgraph.commands import run as run_module
 from veilgraph.commands.files import write_array
 from veilgraph.ir.errors import PeerError, UsageError
 from veilgraph.ir.plan.tables import Phase
+from veilgraph.measuring.processes import write_configs
 
 PARTIES = ("alice", "bob", "carol")
 OWN: Mapping[str, Sequence[str]] = {

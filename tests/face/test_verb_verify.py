@@ -12,7 +12,7 @@ import pytest
 from small_plans_to_verify import bare, retold
 from verbs import Compiled, json_of, reason, run_verb
 
-from veilgraph.bench.processes import write_configs
+from veilgraph.measuring.processes import write_configs
 from veilgraph.plans import Plan
 from veilgraph.verified_plans import is_recorded
 

@@ -31,13 +31,13 @@ from onnx import numpy_helper
 
 import veilgraph
 from veilgraph import states
-from veilgraph.bench.measure import values
-from veilgraph.bench.processes import simulate_processes
 from veilgraph.cli import main
 from veilgraph.ir.errors import AccuracyError, SecurityAbort, UsageError
 from veilgraph.ir.graph.program import Graph
 from veilgraph.ir.meaning.graph import evaluate
 from veilgraph.ir.plan.tables import Phase
+from veilgraph.measuring.measure import values
+from veilgraph.measuring.processes import simulate_processes
 from veilgraph.runtime.simulate import simulate_many
 from veilgraph.targets.suites import SUITES as SUITES_BY_NAME
 from veilgraph.verification import verify
@@ -333,7 +333,7 @@ def test_an_entry_is_measured_with_its_own_inputs_rounds_and_bytes() -> None:
     )
     assert plan.rounds(Phase.ONLINE, 0) < plan.rounds(Phase.ONLINE, 1)
     for number, (name, outputs) in enumerate({"step": set(), "relu": {"total"}}.items()):
-        measured = veilgraph.measure(plan, weights, iterations=2, entry=name)
+        measured = veilgraph.bench(plan, weights, iterations=2, entry=name)
         shown, sent = values(measured), plan.sent_bytes(Phase.ONLINE, number)
         assert shown["rounds"] == plan.rounds(Phase.ONLINE, number)
         assert shown["sent_bytes"]["online"] == sent

@@ -13,12 +13,12 @@ from four_parties import FOUR, HELD_BY_THREE
 from interpreters import check_interpreters, plan_of
 from receivers import asked
 
-from veilgraph.bench.processes import write_configs
 from veilgraph.ir.party.program import Program
 from veilgraph.ir.plan.checks import check
 from veilgraph.ir.plan.tables import Phase
 from veilgraph.ir.roles import COMPUTING
 from veilgraph.ir.types import words
+from veilgraph.measuring.processes import write_configs
 from veilgraph.passes.party.batch_rounds import batch_rounds
 from veilgraph.passes.party.expand_protocols import Expanded
 from veilgraph.passes.party.verify_masking import coalitions, verify_masking

@@ -11,10 +11,10 @@ from pathlib import Path
 from typing import Any
 
 import veilgraph
-from veilgraph.bench.pricing import computing_parties, predict
 from veilgraph.ir.errors import AccuracyError, UnsupportedError
 from veilgraph.ir.plan.tables import PUBLIC, QUESTIONS, SHARED, WEIGHTS
 from veilgraph.ir.roles import DEALER
+from veilgraph.measuring.pricing import computing_parties, predict
 from veilgraph.plans import Plan
 from veilgraph.reports import units
 from veilgraph.reports.tables import Table

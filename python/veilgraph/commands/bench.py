@@ -9,9 +9,9 @@ from pathlib import Path
 import click
 import numpy.typing as npt
 
-from veilgraph.bench import measure as benching
 from veilgraph.commands import arguments
 from veilgraph.commands.files import check_destination, read_arrays, replacing
+from veilgraph.measuring import measure as benching
 from veilgraph.plans import Plan
 from veilgraph.reports import units
 from veilgraph.reports.tables import progress, show, show_json

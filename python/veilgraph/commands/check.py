@@ -8,7 +8,6 @@ from typing import Any
 
 import click
 
-from veilgraph.bench.pricing import predict
 from veilgraph.checks.accuracy import Accuracy, read_labels
 from veilgraph.checks.checking import TOLERANCE, check
 from veilgraph.checks.kept_ranges import ranges_file, with_ranges
@@ -18,6 +17,7 @@ from veilgraph.checks.promises import Promise
 from veilgraph.checks.suggestions import bits_lacking
 from veilgraph.commands import arguments
 from veilgraph.commands.files import check_destination
+from veilgraph.measuring.pricing import predict
 from veilgraph.passes.ranges.samples import read_samples
 from veilgraph.plans import Plan
 from veilgraph.reports import units

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from veilgraph.bench.pricing import predict
 from veilgraph.checks.kept_ranges import ranges_file
 from veilgraph.ir.plan.tables import DERIVATIVES, PUBLIC, QUESTIONS, SHARED, WEIGHTS
+from veilgraph.measuring.pricing import predict
 from veilgraph.plans import Plan
 from veilgraph.reports.tables import show, show_json
 from veilgraph.reports.text import costs, plan_values

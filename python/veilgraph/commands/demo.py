@@ -7,8 +7,8 @@ from pathlib import Path
 
 import click
 
-from veilgraph.bench.demo import drawing, find_examples, run_demo, tables
 from veilgraph.commands import arguments
+from veilgraph.measuring.demo import drawing, find_examples, run_demo, tables
 from veilgraph.reports.tables import is_terminal, progress, show
 
 EPILOG = """\b

@@ -8,11 +8,11 @@ from pathlib import Path
 
 import click
 
-from veilgraph.bench.pricing import predict
 from veilgraph.checks.kept_ranges import ranges_file, with_ranges
 from veilgraph.commands import arguments
 from veilgraph.commands.files import check_destination
 from veilgraph.ir.errors import UsageError
+from veilgraph.measuring.pricing import predict
 from veilgraph.plans import Plan
 from veilgraph.reports import text as reports
 from veilgraph.reports.html import Subject, write_report

@@ -8,11 +8,11 @@ from typing import Any
 
 import click
 
-from veilgraph.bench.spread import Spread
 from veilgraph.commands import arguments, outputs
 from veilgraph.commands.files import check_destination, read_arrays
 from veilgraph.ir.errors import UsageError
 from veilgraph.ir.plan.tables import Phase
+from veilgraph.measuring.spread import Spread
 from veilgraph.plans import Plan
 from veilgraph.reports import units
 from veilgraph.reports.tables import Table, progress, remark, show, show_json

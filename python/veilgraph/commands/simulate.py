@@ -8,10 +8,10 @@ from pathlib import Path
 import click
 import numpy.typing as npt
 
-from veilgraph.bench import measure as benching
 from veilgraph.commands import arguments, outputs
 from veilgraph.commands.files import check_destination, read_arrays
 from veilgraph.ir.errors import UsageError
+from veilgraph.measuring import measure as benching
 from veilgraph.plans import Plan
 from veilgraph.reports.tables import progress, show, show_json
 from veilgraph.reports.text import plan_outputs

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from veilgraph.bench.pricing import LayerPrice
+from veilgraph.measuring.pricing import LayerPrice
 from veilgraph.reports.layer_graph import LayerGraph
 
 

@@ -14,11 +14,11 @@ from importlib.resources import files
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from veilgraph.bench.pricing import LayerPrice, Prediction
 from veilgraph.checks.promises import Judgement
 from veilgraph.commands.files import replacing
 from veilgraph.ir.errors import SecurityAbort
 from veilgraph.ir.plan.tables import Magnitudes
+from veilgraph.measuring.pricing import LayerPrice, Prediction
 from veilgraph.plans import Plan
 from veilgraph.reports import text as reports
 from veilgraph.reports import units

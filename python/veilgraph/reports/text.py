@@ -10,11 +10,11 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from typing import Any
 
-from veilgraph.bench.pricing import LayerPrice, Prediction
 from veilgraph.ir.errors import SecurityAbort
 from veilgraph.ir.plan.tables import PUBLIC, SHARED, WEIGHTS, Disclosure, Layer, Phase, Tensor
 from veilgraph.ir.roles import CLIENT, DEALER
 from veilgraph.ir.secret.facts import FACTS, LINEAR, Compares, Rounding
+from veilgraph.measuring.pricing import LayerPrice, Prediction
 from veilgraph.plans import Plan
 from veilgraph.reports import units
 from veilgraph.reports.headroom import bounds

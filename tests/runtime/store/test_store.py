@@ -20,7 +20,6 @@ from at_once import at_once
 from onnx import TensorProto, helper, numpy_helper
 
 import veilgraph
-from veilgraph.bench.processes import write_configs
 from veilgraph.ir.errors import (
     PeerError,
     ResourceLimitError,
@@ -28,6 +27,7 @@ from veilgraph.ir.errors import (
     UsageError,
     VeilgraphError,
 )
+from veilgraph.measuring.processes import write_configs
 from veilgraph.plans import Plan
 from veilgraph.runtime.devices.cpu import CpuDevice
 from veilgraph.runtime.session import setup as joining

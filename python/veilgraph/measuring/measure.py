@@ -14,9 +14,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from veilgraph.bench.processes import simulate_processes
-from veilgraph.bench.spread import Spread
 from veilgraph.ir.plan.tables import Phase, Tensor
+from veilgraph.measuring.processes import simulate_processes
+from veilgraph.measuring.spread import Spread
 from veilgraph.plans import Plan
 from veilgraph.reports import time_split as timesplit
 from veilgraph.reports import units

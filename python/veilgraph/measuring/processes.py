@@ -179,7 +179,7 @@ def _numbers(arrays: Mapping[str, npt.ArrayLike]) -> dict[str, npt.NDArray[Any]]
 
 
 def _in_processes(folder: Path, jobs: Sequence[Job]) -> list[Report]:
-    command = [sys.executable, "-m", "veilgraph.bench.processes", str(folder)]
+    command = [sys.executable, "-m", "veilgraph.measuring.processes", str(folder)]
     processes = [
         subprocess.Popen([*command, json.dumps(asdict(job))], stdout=subprocess.PIPE)
         for job in jobs

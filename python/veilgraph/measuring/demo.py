@@ -15,11 +15,11 @@ import numpy as np
 import numpy.typing as npt
 
 import veilgraph
-from veilgraph.bench.pricing import Prediction, predict
-from veilgraph.bench.processes import simulate_processes, write_configs
-from veilgraph.bench.spread import Spread
 from veilgraph.ir.errors import UsageError
 from veilgraph.ir.plan.tables import Phase
+from veilgraph.measuring.pricing import Prediction, predict
+from veilgraph.measuring.processes import simulate_processes, write_configs
+from veilgraph.measuring.spread import Spread
 from veilgraph.plans import Plan
 from veilgraph.reports import units
 from veilgraph.reports.tables import Table

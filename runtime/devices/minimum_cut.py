@@ -65,7 +65,7 @@ class Prediction:
     steps: int
     host_seconds: float
     gpu_seconds: float
-    partitioned_seconds: float
+    placed_seconds: float
     on_host: Mapping[str, int]  # of the steps as partitioned, by kernel
 
 
@@ -81,14 +81,14 @@ def predict(plan: Plan, party: str, device: str, costs: Costs) -> Prediction:
     partitioned = partition_of(work, values)
     host = [HOST] * len(work)
     gpu = [HOST if each.fixed else GPU for each in work]
-    host_seconds, gpu_seconds, partitioned_seconds = (
+    host_seconds, gpu_seconds, placed_seconds = (
         cost(work, values, sides) for sides in (host, gpu, partitioned)
     )
     names = ["" if k == ROUND else KERNELS[int(k)] for k in program.steps["kernel"]]
     pairs = zip(names, partitioned, strict=False)
     on_host = Counter(name for name, side in pairs if name and side == HOST)
     steps = sum(map(bool, names))
-    return Prediction(party, steps, host_seconds, gpu_seconds, partitioned_seconds, on_host)
+    return Prediction(party, steps, host_seconds, gpu_seconds, placed_seconds, on_host)
 
 
 def by_costs(plan: Plan, party: str, gpu: str, host: Ready, make_gpu: Callable[[], Ready]) -> Ready:

@@ -79,6 +79,6 @@ def _row(found: Prediction) -> list[str]:
         found.party,
         seconds(found.host_seconds),
         seconds(found.gpu_seconds),
-        seconds(found.partitioned_seconds),
+        seconds(found.placed_seconds),
         f"{what}, {counted(found.steps - here, 'step')} on the GPU",
     ]

@@ -1,6 +1,6 @@
 """additive, continued: functions of a masked opening.
 
-All parties get c = x + r for a mask r of the dealer, who deals what a function has of r. Each
+All parties get c = x + r for a mask r of the provider, who deals what a function has of r. Each
 multiplies its parts of that with what the function has of c. See additive.py for how costs are
 counted, and docs/protocols.md for the arguments.
 """
@@ -23,7 +23,7 @@ def masked_function(p: Parties, op: Operation, x: Sharing, high: Sharing, low: S
     """floor((f(x) 2^F + tau) / 2^s), f a Fourier series of N terms (ir/secret/fourier.py).  2
     rounds; w + m bits online, 2N * m + K + e offline.
 
-    m = sum_bits and e = K - m + s > 0. c = x + r modulo 2^w is opened to all; the dealer shares
+    m = sum_bits and e = K - m + s > 0. c = x + r modulo 2^w is opened to all; the provider shares
     what the terms have of r.
     """
     series = FourierSeries.of(op.attrs)
@@ -45,7 +45,7 @@ def exp_sums(p: Parties, op: Operation, x: Sharing, *tables: Sharing) -> Sharing
     """The sums of e^x along rows, by M segments of x (ir/secret/exponential.py).  1 round; w bits
     online, M * m offline.
 
-    m = sum_bits. c = mu x + r modulo 2^w is opened to all; for each segment the dealer shares a
+    m = sum_bits. c = mu x + r modulo 2^w is opened to all; for each segment the provider shares a
     decay of the lower bits of r, or zero. Parts of all M numbers are turned by the upper bits of c.
     """
     segments = Segments.of(op.attrs)

@@ -69,7 +69,7 @@ def test_an_error_that_no_ring_holds() -> None:
     ("options", "sentence"),
     [
         ((*ERRORS, *SAMPLES, "-o", "x.plan"), "--output makes no sense with --compare-errors."),
-        ((*ERRORS, *SAMPLES, "--max-error", "1"), "--max-error makes no sense with"),
+        ((*ERRORS, *SAMPLES, "--max-error", "0.5"), "--max-error makes no sense with"),
         (ERRORS, "--compare-errors needs samples"),
         (("--compare-errors", "0.1,x"), "should read like 0.01,0.001"),
         (("--compare-errors", "0.1,-1"), "should read like 0.01,0.001"),

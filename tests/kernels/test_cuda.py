@@ -41,9 +41,9 @@ def test_kinds_are_those_of_plans() -> None:
 
 def test_a_source_knows_all_its_headers() -> None:
     assert ADD.headers == (
-        "kernels/cuda/prelude.cuh",
         "kernels/cuda/emulator/device.cuh",
         "kernels/cuda/emulator/fibers.cuh",
+        "kernels/cuda/prelude.cuh",
         "kernels/cuda/strided.cuh",
     )
     assert all((ROOT / path).is_file() for path in ADD.headers)

@@ -468,7 +468,7 @@ def test_check_names_what_leaves_its_range_where_a_clip_was_dropped() -> None:
     plan, weights = veilgraph.compile(proto, calibrate={"x": x})
     assert not check(plan, weights, proto, {"x": x}).excursions
     found = check(plan, weights, proto, {"x": 4 * x}, tolerance=1000.0)
-    assert [name for name, _ in found.excursions] == ["x", "a"]
+    assert [name for name, _ in found.excursions] == ["x", "a", "y as revealed"]
 
 
 def test_integers_that_are_asked_for_keep_their_clip() -> None:

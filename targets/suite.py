@@ -68,7 +68,8 @@ class Suite:
         states: what lasts from run to run; None: nothing does.
         replicate: gives a value in parts of two its replica, in traces of what reads such a value;
             None: no protocol leaves a replica.
-        rotates: roles are unlike, and parties take turns in them from chunk to chunk of a tensor.
+        rotates_from: elements of the smallest tensor that is cut in chunks, from one of which to
+            the next unlike roles rotate; None: roles are alike.
         needs_consent: must be asked for by name, and says so in the manifest.
         functions: the building blocks for real functions; the first that fits a function is taken.
         protocols: the variants of each op and building block; the first is taken where nothing is
@@ -84,7 +85,7 @@ class Suite:
     reveal_truncated: RevealTruncated | None = None
     states: States | None = None
     replicate: Callable[[Parties, Sharing], Sharing] | None = None
-    rotates: bool = False
+    rotates_from: int | None = None
     needs_consent: bool = False
     functions: tuple[FunctionBlock, ...] = ()
     protocols: dict[str, tuple[Variant, ...]] = field(default_factory=dict)

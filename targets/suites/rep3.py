@@ -54,7 +54,11 @@ from veilgraph.targets.parties import (
     plus,
 )
 from veilgraph.targets.suite import Security, States, Suite
-from veilgraph.targets.suites.rep3_rotation import rotation_of, rounded_rotating_roles
+from veilgraph.targets.suites.rep3_rotation import (
+    SMALLEST_ROTATED,
+    rotation_of,
+    rounded_rotating_roles,
+)
 from veilgraph.targets.variants import Rounding
 
 BIT = planes(1)
@@ -207,7 +211,7 @@ REP3 = Suite(
     reveal_truncated=reveal_truncated,
     states=States(from_state, keep),
     replicate=with_replica,
-    rotates=True,
+    rotates_from=SMALLEST_ROTATED,
 )
 
 

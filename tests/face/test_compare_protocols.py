@@ -16,6 +16,7 @@ from verbs import json_of, reason, run_verb
 import veilgraph
 from veilgraph.ir.errors import UsageError
 from veilgraph.ir.plan.tables import Phase
+from veilgraph.measuring.pricing import predict
 
 Command = tuple[str, ...]
 
@@ -123,6 +124,54 @@ def test_choices_side_by_side(compiling: Command) -> None:
         assert own <= 1.02 * min(total)
     shown = " ".join(run_verb(*compiling, "--compare-protocols").stdout.split())
     assert re.search(r"fewest-rounds: [^:]*compare=table \(\d layer", shown)
+
+
+def convolutions() -> onnx.ModelProto:
+    """Two convolutions with ReLUs and a pool, and two small dense layers."""
+    rng = np.random.default_rng(3)
+    sizes = {"k": (8, 1, 3, 3), "q": (8, 8, 3, 3), "w": (128, 40), "v": (40, 10)}
+    weights = {
+        name: (rng.normal(size=size) / np.sqrt(np.prod(size[1:]))).astype(np.float32)
+        for name, size in sizes.items()
+    }
+    nodes = [
+        helper.make_node("Conv", ["x", "k"], ["a"], "conv1", pads=[1, 1, 1, 1]),
+        helper.make_node("Relu", ["a"], ["b"], "relu1"),
+        helper.make_node("AveragePool", ["b"], ["c"], "pool", kernel_shape=[2, 2], strides=[2, 2]),
+        helper.make_node("Conv", ["c", "q"], ["d"], "conv2", pads=[1, 1, 1, 1], strides=[2, 2]),
+        helper.make_node("Relu", ["d"], ["e"], "relu2"),
+        helper.make_node("Flatten", ["e"], ["f"], "flatten"),
+        helper.make_node("Gemm", ["f", "w"], ["g"], "fc1"),
+        helper.make_node("Relu", ["g"], ["h"], "relu3"),
+        helper.make_node("Gemm", ["h", "v"], ["y"], "fc2"),
+    ]
+    return model(nodes, {"x": (1, 1, 16, 16)}, ["y"], weights)
+
+
+SINGLES = [
+    {"protocols": {"compare": name}, "roles": roles}
+    for name in ("merges", "least-bits", "table")
+    for roles in ("rotated", "fixed")
+]
+
+
+@pytest.mark.parametrize("name", ["perceptron", "convolutions"])
+def test_auto_is_never_much_slower_than_one_variant_for_all(compiling: Command, name: str) -> None:
+    """Predicted, for the three networks that have names and for one of a user's own."""
+    Path("far.yaml").write_text("bytes_per_second: 2.5e6\nround_trip_seconds: 0.2\n")
+    if name == "convolutions":
+        onnx.save(convolutions(), "mlp.onnx")
+        x = np.random.default_rng(5).normal(size=(2, 1, 1, 16, 16))
+        np.savez("x.npz", x=x.astype(np.float32))
+
+    def plan_of(**options: object) -> veilgraph.Plan:
+        return veilgraph.compile("mlp.onnx", calibrate="x.npz", ring=32, **options)[0]
+
+    singles = [plan_of(**options) for options in SINGLES]
+    for network in ("lan", "metro", "wan", "far.yaml"):
+        own = predict(plan_of(network=network), network).total_seconds
+        best = min(predict(plan, network).total_seconds for plan in singles)
+        assert own <= 1.02 * best, (network, own / best)
 
 
 def test_a_network_of_ones_own_is_one_choice_more(compiling: Command) -> None:

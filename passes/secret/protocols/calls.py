@@ -91,6 +91,13 @@ class Call:
             return False
         return facts.compares is Compares.SIGN or facts.rounding is Rounding.NEAREST
 
+    @property
+    def largest(self) -> int:
+        """Elements of the largest operand that is no weight."""
+        computed = (x for x in self.operands if x.role != "weight")
+        secret = (x.tensor for x in computed if x.tensor.encoding.secrecy is Secrecy.SECRET)
+        return max((prod(tensor.shape) for tensor in secret), default=0)
+
     def sampled(self) -> Call:
         """The same op on a few elements."""
         operands = (replace(x, tensor=replace(x.tensor, shape=(SAMPLE,))) for x in self.operands)
@@ -181,7 +188,8 @@ class Traces:
         sent, held = traced.sent, traced.held
         if is_sampled:
             sent = sent.scaled(-(-elements // SAMPLE))
-        if self.rotates and self.target.suite.rotates:
+        smallest = self.target.suite.rotates_from
+        if self.rotates and smallest is not None and call.largest >= smallest:
             sent = sent.rotated(len(self.target.parties))
             # Who has which part of the next op depends on the rotation.
             held = replace(held, ahead=frozenset(), zeros=frozenset())

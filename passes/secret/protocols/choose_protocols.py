@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import permutations
 
 import numpy as np
 from torch_mlir import ir
@@ -95,7 +96,7 @@ class ChooseProtocols:
 
     def _rotations(self) -> list[bool]:
         """Whether roles may rotate; of two choices that cost the same the first is taken."""
-        if not self.target.suite.rotates or self.roles is Roles.ROTATED:
+        if self.target.suite.rotates_from is None or self.roles is Roles.ROTATED:
             return [True]
         return [False] if self.roles is Roles.FIXED else [True, False]
 
@@ -154,10 +155,11 @@ class ChooseProtocols:
         for i, node in enumerate(nodes):
             if len(node.options) > 1:
                 kinds.setdefault(node.kind, []).append(i)
+        largest = (max(o.own_price for o in each) for each in options)
         round_price = {
             Goal.AUTO: self.target.network.round_trip_seconds / 2 + MACHINE.round_seconds,
             Goal.LEAST_BYTES: 1e-6,  # of a byte: it decides between choices that send the same
-            Goal.FEWEST_ROUNDS: 1 + sum(max(o.price for o in each) for each in options),
+            Goal.FEWEST_ROUNDS: 1 + sum(largest),
         }[self.goal]
         before = [node.before for node in nodes]
         return Problem(before, options, round_price, list(kinds.values()), self.most_store)
@@ -173,11 +175,17 @@ class ChooseProtocols:
             return Option(sent.waits, price, stored)
         network, parties = self.target.network, range(len(self.target.everyone))
         told, dealing = sent.sent_by(Phase.ONLINE), sent.sent_by(Phase.OFFLINE)
-        price = sum(network.seconds(0, sent.busiest_bytes(phase)) for phase in phases)
-        price += max(MACHINE.answering(told[i], dealt[i], sent.planes.get(i, 0)) for i in parties)
+        loads = [
+            [
+                network.seconds(0, sent.links.get((phase, *link), 0))
+                for link in permutations(parties, 2)
+            ]
+            for phase in phases
+        ]
+        loads.append([MACHINE.answering(told[i], dealt[i], sent.planes.get(i, 0)) for i in parties])
         if self.count_offline:
-            price += max(MACHINE.dealing(dealing[i], dealt[i]) for i in parties)
-        return Option(sent.waits, price, stored)
+            loads.append([MACHINE.dealing(dealing[i], dealt[i]) for i in parties])
+        return Option(sent.waits, 0.0, stored, tuple(tuple(each) for each in loads if each))
 
 
 class _Graph:

@@ -51,10 +51,6 @@ class Communication:
     def all_bits(self) -> int:
         return sum(self.bits.values())
 
-    def busiest_bytes(self, phase: Phase) -> int:
-        """On the link that carries most."""
-        return max((sent for link, sent in self.links.items() if link[0] == phase), default=0)
-
     def sent_by(self, phase: Phase) -> Counter[int]:
         """Bytes by party."""
         return self._by_party(phase, 1)

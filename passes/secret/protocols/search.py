@@ -40,16 +40,24 @@ class Option:
             and column j; `NEVER` where nothing of the one is needed for the other.
         price: of all else, in the unit of a round's price.
         store_bytes: what of it lies in a store of prepared inferences.
+        loads: more prices, in groups, as one of what each link carries: of a group's sums over all
+            ops the largest counts.
     """
 
     waits: Waits
     price: float
     store_bytes: int = 0
+    loads: tuple[tuple[float, ...], ...] = ()
 
     @property
     def rounds(self) -> int:
         """Until the last party has its part, of operands that all have at once."""
         return max(0, *(max(row) for row in self.waits))
+
+    @property
+    def own_price(self) -> float:
+        """Of a program of this op alone, its rounds apart."""
+        return self.price + sum(map(max, self.loads))
 
 
 @dataclass(frozen=True)
@@ -71,6 +79,7 @@ class Problem:
     most_store: int | None = None
     prices: Sequence[Floats] = field(init=False)
     stores: Sequence[Integers] = field(init=False)
+    loads: Sequence[Floats] = field(init=False)
     waits: Sequence[Integers | None] = field(init=False)
 
     def __post_init__(self) -> None:
@@ -80,6 +89,8 @@ class Problem:
         ):
             made = [np.array([getattr(o, what) for o in each], kind) for each in self.options]
             object.__setattr__(self, name, made)
+        loads = [np.array([sum(o.loads, ()) for o in each], np.float64) for each in self.options]
+        object.__setattr__(self, "loads", loads)
         object.__setattr__(self, "waits", [_waits(each) for each in self.options])
 
     def rounds(self, choices: Integers) -> Integers:
@@ -99,10 +110,20 @@ class Problem:
     def price(self, choices: Integers) -> Floats:
         """Of each row of choices; infinite where a store has no room."""
         own = sum(p[numbers] for p, numbers in zip(self.prices, choices.T, strict=True))
-        price = self.round_price * self.rounds(choices) + own
+        price = self.round_price * self.rounds(choices) + own + self._loaded(choices)
         if self.most_store is not None:
             price = np.where(self.stored(choices) <= self.most_store, price, np.inf)
         return np.asarray(price, np.float64)
+
+    def _loaded(self, choices: Integers) -> Floats:
+        """The largest load of each group, for each row of choices."""
+        groups = self.options[0][0].loads if self.options else ()
+        if not groups:
+            return np.zeros(len(choices))
+        found = (each[numbers] for each, numbers in zip(self.loads, choices.T, strict=True))
+        starts = np.cumsum([0, *map(len, groups[:-1])])
+        largest = np.maximum.reduceat(sum(found), starts, axis=1)
+        return np.asarray(largest.sum(axis=1))
 
     def stored(self, choices: Integers) -> Integers:
         """Bytes, for each row of choices."""
@@ -160,7 +181,7 @@ def _searched(problem: Problem) -> Choice:
     """The best end of the searches from each share of a round's price, without a limit."""
     starts = {
         tuple(
-            int(np.argmin([o.price + share * problem.round_price * o.rounds for o in options]))
+            int(np.argmin([o.own_price + share * problem.round_price * o.rounds for o in options]))
             for options in problem.options
         )
         for share in SHARES

@@ -196,12 +196,21 @@ SECOND_RELU = (6, 7)  # of layers: after two arguments, a product, a ReLU and a 
 TARGETS = {"rep3": target("rep3"), "rep3, carol": target("rep3", receivers={"y": ("carol",)})}
 
 
+@pytest.mark.parametrize(("size", "rotates"), [(200, False), (SMALL, True)])
 @pytest.mark.parametrize("name", [*TARGETS, "additive"])
-def test_rounds_of_every_choice_are_the_programs(name: str) -> None:
-    """Where roles are fixed: parties may be a round apart, and the last message decides."""
+def test_rounds_of_every_choice_are_the_programs(name: str, size: int, rotates: bool) -> None:
+    """Parties may be a round apart, and the last message decides."""
     to = TARGETS.get(name) or two()
-    for rounds, _, schedule in every_choice(in_a_row(200, 3), to, rotates=False):
+    for rounds, _, schedule in every_choice(in_a_row(size, 3), to, rotates):
         assert rounds == schedule.rounds[Phase.ONLINE]
+
+
+def test_roles_of_small_tensors_do_not_rotate() -> None:
+    """They are one chunk, whose roles are those of the layer before."""
+    plans = (every_choice(in_a_row(SMALL, 3), target("rep3"), turns) for turns in (True, False))
+    for turned, fixed in zip(*plans, strict=True):
+        assert turned[0] == fixed[0]
+        assert [sent.links for sent in turned[1]] == [sent.links for sent in fixed[1]]
 
 
 @pytest.mark.parametrize("rotates", [False, True])

@@ -73,6 +73,15 @@ def test_ops_beside_a_longer_path_become_cheap() -> None:
     assert search(in_a_row) == (0, 0)
 
 
+def test_what_a_link_carries_adds_up_before_the_busiest_counts() -> None:
+    """Two ops that each load one link: the second takes the link that the first leaves free."""
+    left, right = (Option(((0,),), 0.0, 0, ((a, b), (1.0,))) for a, b in ((3.0, 0.0), (0.5, 3.0)))
+    problem = Problem([[], []], [[left], [left, right]], 1.0)
+    np.testing.assert_allclose(problem.price(np.array([[0, 0], [0, 1]])), [6 + 2, 3.5 + 2])
+    assert (left.own_price, right.own_price) == (4.0, 4.0)
+    assert search(problem) == (0, 1)
+
+
 def test_kinds_change_together(monkeypatch: pytest.MonkeyPatch) -> None:
     """Of parallel ops no single change shortens the path; all of them do."""
     monkeypatch.setattr(searching, "FEW", 0)

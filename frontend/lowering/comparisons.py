@@ -7,7 +7,8 @@ A truth value is the number 1 or 0. All of it is made from one comparison, `step
     a and b     a b                         a xor b   a + b - 2 a b
     where       b + c (a - b)               sign x    step(x) - step(-x)
 
-The position of a maximum is carried through a tree of comparisons; of equal ones the first wins.
+The position of a maximum of few numbers is that of rank 0 in all their pairs, compared at once. Of
+more it is carried through a tree of comparisons. Of equal numbers the first wins.
 """
 
 from __future__ import annotations
@@ -25,6 +26,9 @@ from veilgraph.ir import shapes
 from veilgraph.ir.attributes import Shape, shape_of
 from veilgraph.ir.graph import ops
 from veilgraph.ir.graph.ranking import Ranked
+
+MOST_RANKED = 10  # numbers whose position is found by all pairs: 45 comparisons where a tree has 9
+MOST_ROWS = 1024  # of which pairs weigh less than the rounds that a tree takes more
 
 Row = Callable[[Aten], ir.Value | tuple[ir.Value, ...]]
 Compare = Callable[[ir.Value, ir.Value, Shape], ir.Value]
@@ -189,6 +193,8 @@ def reduce_min(a: Aten) -> tuple[ir.Value, ir.Value]:
 def _position(x: ir.Value, axis: int) -> ir.Value:
     """Of the first maximum along `axis`, which stays with extent 1."""
     shape = shape_of(x)
+    if 1 < shape[axis] <= MOST_RANKED and math.prod(shape) <= MOST_ROWS * shape[axis]:
+        return _apart(Ranked.of(_rows(x, axis), 1).positions(), shape, axis)
     column = [-1 if i == axis else 1 for i in range(len(shape))]
     numbers = np.arange(shape[axis], dtype=np.float32).reshape(column)
     position = ops.Expand.build(ops.Constant.build(value=numbers), shape=shape)
@@ -209,19 +215,31 @@ def _position(x: ir.Value, axis: int) -> ir.Value:
 def top(a: Aten) -> tuple[ir.Value, ir.Value]:
     """aten.topk(x, k, axis, largest, sorted): the numbers in order, and where they were."""
     x, count, axis, largest = a.tensor(0), a.integer(1), a.axis(2, len(a.shape)), a.flag(3)
-    order = list(range(len(a.shape)))
-    order[axis], order[-1] = order[-1], order[axis]
-    last = ops.Transpose.build(x, permutation=tuple(order))
-    *before, extent = shape_of(last)
-    rows = ops.Reshape.build(last, shape=(math.prod(before), extent))
+    rows, shape = _rows(x, axis), shape_of(x)
     ranked = Ranked.of(rows if largest else ops.Neg.build(rows), count)
+    numbers = ranked.numbers() if largest else ops.Neg.build(ranked.numbers())
+    return _apart(numbers, shape, axis), _apart(ranked.positions(), shape, axis)
 
-    def back(found: ir.Value) -> ir.Value:
-        apart = ops.Reshape.build(found, shape=(*before, count))
-        return ops.Transpose.build(apart, permutation=tuple(order))
 
-    numbers = ranked.numbers()
-    return back(numbers if largest else ops.Neg.build(numbers)), back(ranked.positions())
+def _rows(x: ir.Value, axis: int) -> ir.Value:
+    """[rows, n]: what stands along `axis`, which changes places with the last one."""
+    last = ops.Transpose.build(x, permutation=_exchanged(len(shape_of(x)), axis))
+    *before, extent = shape_of(last)
+    return ops.Reshape.build(last, shape=(math.prod(before), extent))
+
+
+def _apart(rows: ir.Value, shape: Shape, axis: int) -> ir.Value:
+    """`_rows` undone: [rows, count] as a tensor of `shape`, with extent `count` along `axis`."""
+    order = _exchanged(len(shape), axis)
+    *before, _ = (shape[i] for i in order)
+    apart = ops.Reshape.build(rows, shape=(*before, shape_of(rows)[1]))
+    return ops.Transpose.build(apart, permutation=order)
+
+
+def _exchanged(rank: int, axis: int) -> tuple[int, ...]:
+    order = list(range(rank))
+    order[axis], order[-1] = order[-1], order[axis]
+    return tuple(order)
 
 
 ROWS: dict[str, Row] = {

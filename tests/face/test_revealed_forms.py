@@ -7,11 +7,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 from models import model
-from onnx import helper
+from onnx import TensorProto, helper
 from verbs import DIGITS, json_of, reason, run_verb
 
 import veilgraph
 from veilgraph.ir.errors import UsageError
+from veilgraph.ir.plan.tables import Phase
 from veilgraph.passes.graph.reveal_as import Form
 
 SHAPE = ("--shape", "image=1x1x28x28")
@@ -138,3 +139,21 @@ def test_what_makes_no_sense(options: tuple[str, ...], sentence: str, tmp_path: 
 def test_the_form_is_checked_in_python_too() -> None:
     with pytest.raises(UsageError, match="argmax, topk:5 or softmax"):
         veilgraph.compile(DIGITS / "digits.onnx", shapes={"image": (1, 1, 28, 28)}, reveal_as="top")
+
+
+def test_an_argmax_of_the_model_takes_the_rounds_of_a_revealed_one() -> None:
+    """Of ten classes: all pairs at once, and their losses."""
+    rng = np.random.default_rng(4)
+    weights = {"w": rng.normal(size=(16, 10)).astype(np.float32)}
+    x = rng.normal(size=(3, 1, 16)).astype(np.float32)
+    nodes = [helper.make_node("MatMul", ["x", "w"], ["h"], "scores")]
+    scores = model(nodes, {"x": (1, 16)}, ["h"], weights)
+    nodes.append(helper.make_node("ArgMax", ["h"], ["y"], "place", axis=1))
+    places = model(nodes, {"x": (1, 16)}, ["y"], weights)
+    places.graph.output[0].type.tensor_type.elem_type = TensorProto.INT64
+    revealed, _ = veilgraph.compile(scores, calibrate={"x": x}, reveal_as="argmax")
+    plan, values = veilgraph.compile(places, calibrate={"x": x})
+    assert plan.rounds(Phase.ONLINE) <= revealed.rounds(Phase.ONLINE)
+    for sample in x:
+        found = veilgraph.simulate(plan, values, {"x": sample}).outputs["y"]
+        assert found.ravel() == (sample @ weights["w"]).argmax()

@@ -10,6 +10,8 @@ from onnx import TensorProto
 from operator_rows import BOOL, INT64, Row, check_matches_onnxruntime, ints, number
 
 IMAGE = (2, 4, 9, 8)
+# Of positions: ranked together up to ten numbers, by a tree beyond.
+POSITIONS = ((IMAGE, 1, 1), (IMAGE, -2, 0), ((7,), 0, 0), ((12, 3), 0, 0), ((3, 1), 1, 1))
 BOX = (2, 3, 4, 7, 6)
 
 
@@ -92,7 +94,7 @@ LOGIC = [
     *(
         Row(operator, [shape], {"axis": axis, "keepdims": keep}, gives=INT64, takes=kind)
         for operator in ("ArgMax", "ArgMin")
-        for shape, axis, keep in ((IMAGE, 1, 1), (IMAGE, -2, 0), ((7,), 0, 0), ((3, 1), 1, 1))
+        for shape, axis, keep in POSITIONS
         for kind in (TensorProto.FLOAT, TensorProto.INT32)
     ),
 ]

@@ -23,6 +23,8 @@ class Kind(Enum):
     PLANES = "planes"  # `bits` single bits, bit-sliced
     BLOCKS = "blocks"  # a string of `bits` bits in one piece: a seed, a key, a label
 
+    __hash__ = object.__hash__  # Enum's own is Python, and nodes are looked up by their kinds
+
 
 @dataclass(frozen=True, slots=True)
 class Type:

@@ -51,7 +51,7 @@ class Node:
 
 def stage_of(phase: Phase, entry: int) -> int:
     """0 for setup, 1 and 2 for the first entry's offline and online phases, 3 and 4, ..."""
-    return int(phase) + 2 * entry if phase != Phase.SETUP else 0
+    return int(phase) + 2 * entry if phase else 0
 
 
 def phase_of(stage: int) -> tuple[Phase, int]:

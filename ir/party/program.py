@@ -59,9 +59,9 @@ class Program:
         **attrs: Any,
     ) -> int:
         """The id of the node that is this operation at this party, made if it is new."""
-        pairs = tuple(sorted(attrs.items()))
-        entry = self.entry if phase != Phase.SETUP else 0
-        key = (op, party, args, pairs, shape, type, phase, entry)
+        pairs = tuple(sorted(attrs.items())) if attrs else ()
+        entry = self.entry if phase else 0
+        key = (op, party, args, pairs, shape, type.kind, type.bits, phase, entry)
         found = self._unique.get(key)
         if found is None:
             found = len(self.nodes)
@@ -378,23 +378,24 @@ def _copied(value: Value) -> Value:
 
 def apply(op: PartyOp, args: Sequence[Value], shape: Shape, type: Type, **attrs: Any) -> Value:
     """`op` at every party that holds all of `args`."""
-    program = args[0].program
-    holders = set(args[0].at).intersection(*(a.at for a in args[1:]))
+    program, first = args[0].program, args[0].at
+    holders = [i for i in sorted(first) if all(i in a.at for a in args[1:])]
     if not holders:
         raise PlacementError(f"{op}: no party holds all operands: {[sorted(a.at) for a in args]}")
     if type.kind not in op.makes:
         raise TypeError(f"there is no {op} of {type}")
-    if op.alike and any(a.type != type for a in args):
+    if op.alike and any(a.type is not type and a.type != type for a in args):
         raise TypeError(f"{op}: {' meets '.join(str(a.type) for a in args)}")
     if op.elementwise:
-        args = [_explicit(a, shape) for a in args]
+        args = [a if a.shape == shape else _explicit(a, shape) for a in args]
     if op.keeps_zero and all(a.constant_value() == 0 for a in args):
         return program.const(0, shape, type).only(*holders)
     nodes = program.nodes
     at = {}
-    for i in sorted(holders):
-        ids = tuple(a.at[i] for a in args)
-        at[i] = program.node(op, i, ids, shape, type, max(nodes[n].phase for n in ids), **attrs)
+    for i in holders:
+        ids = tuple([a.at[i] for a in args])
+        phase = max([nodes[n].phase for n in ids])
+        at[i] = program.node(op, i, ids, shape, type, phase, **attrs)
     return Value(program, at, shape, type)
 
 

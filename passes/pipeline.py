@@ -231,7 +231,7 @@ def revealed(program: Program) -> list[str]:
 def _verifying(program: Program, given: Samples) -> VerifyAccuracy:
     outputs = _measured(program)
     samples = [{name: x[i] for name, x in given.items()} for i in range(len(outputs))]
-    return VerifyAccuracy(samples, outputs, min(map(len, given.values())))
+    return VerifyAccuracy(samples, outputs, min(map(len, given.values())), program.products)
 
 
 def _verify_accuracy(program: Program) -> None:

@@ -10,6 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from veilgraph.ir.graph.program import Graph
+from veilgraph.ir.meaning.integers import NumpyProducts, Products
 from veilgraph.ir.secret.program import SecretProgram
 from veilgraph.ir.secret.types import RealRange
 from veilgraph.passes.encode.encode_fixed_point import TARGET_SHARE
@@ -105,6 +106,7 @@ class Program:
     target_share: float = TARGET_SHARE  # of the error allowed: the encoding predicts no more
     misses: int = 0  # how often the samples said that this was not enough
     dropped_clips: DroppedClips = field(default=DroppedClips(), kw_only=True)
+    products: Products = field(default_factory=NumpyProducts, kw_only=True)
     visibility: Visibility = field(init=False)
     ranges: Ranges = field(init=False)
     secret: SecretProgram = field(init=False)

@@ -16,14 +16,15 @@ from numpy.typing import NDArray
 from torch_mlir import ir
 
 from veilgraph.ir.meaning import integers
-from veilgraph.ir.meaning.integers import Floats, Integers, Windows
+from veilgraph.ir.meaning.integers import Floats, Integers, NumpyProducts, Products, Windows
 from veilgraph.ir.secret import ops as secret_ops
 from veilgraph.ir.secret.function_forms import function_form, row_form
 from veilgraph.ir.secret.ops import SecretOp, attributes_of
-from veilgraph.ir.secret.program import SecretProgram
+from veilgraph.ir.secret.program import Argument, SecretProgram
 from veilgraph.ir.secret.types import RangeSource, RealRange, Tensor
 
 Observer = Callable[[SecretOp, Integers, Floats], None]
+REFERENCE = NumpyProducts()
 
 
 class Rounding(Enum):
@@ -64,53 +65,68 @@ def evaluate(
     inputs: Mapping[str, NDArray[Any]],
     rounding: Rounding | np.random.Generator = Rounding.NEAREST,
     observe: Observer | None = None,
+    products: Products = REFERENCE,
 ) -> Evaluation:
-    """Runs the program on one set of inputs.
+    """Runs the program on one set of inputs. Weights are encoded where they are first read.
 
     Args:
         inputs: by name, real numbers to encode, or integers that are encoded already.
         rounding: how truncations round; from a generator as the protocols do, at random.
         observe: called with each operation, its integers and the real numbers they stand for, in
             program order.
+        products: who multiplies.
 
     Raises:
         ValueError: an input is missing, unknown or of another shape.
         OverflowError: an input or weight doesn't fit its encoding.
     """
-    values = _arguments(program, inputs)
+    values = _inputs(program, inputs)
+    weights = _weights(program)
     outputs = program.outputs
     left = {value: sum(1 for _ in value.uses) for value in program.block.arguments}
     evaluation = Evaluation()
     for op in program.operations:
         operands, result = list(op.operation.operands), op.operation.results[0]
-        values[result] = apply(op, [values[v] for v in operands], rounding)
+        for operand in operands:
+            if operand not in values:
+                values[operand] = _encoded_weight(program, weights[operand])
+        values[result] = apply(op, [values[v] for v in operands], rounding, products)
         left[result] = sum(1 for _ in result.uses)
-        reals = _decoded(result, values[result])
-        evaluation.excursions += _excursions(op, reals, program.margin)
+        evaluation.excursions += _excursions(op, values[result], program.margin)
         if observe is not None:
-            observe(op, values[result], reals)
+            observe(op, values[result], _decoded(result, values[result]))
         for operand in operands:
             left[operand] -= 1
             if not left[operand]:
                 del values[operand]
+    for value in outputs.values():
+        if value not in values:
+            values[value] = _encoded_weight(program, weights[value])
     evaluation.integers = {name: values[value] for name, value in outputs.items()}
     evaluation.outputs = {name: _decoded(v, values[v]) for name, v in outputs.items()}
     return evaluation
 
 
-def _arguments(
-    program: SecretProgram, inputs: Mapping[str, NDArray[Any]]
-) -> dict[ir.Value, Integers]:
+def _inputs(program: SecretProgram, inputs: Mapping[str, NDArray[Any]]) -> dict[ir.Value, Integers]:
     arguments = program.arguments
     wanted = {a.name: a.tensor.shape for a in arguments if not a.is_weight}
     given = {name: np.shape(array) for name, array in inputs.items()}
     if wanted != given:
         raise ValueError(f"inputs {given}, but the program takes {wanted}")
-    values = {}
-    for argument, value in zip(arguments, program.block.arguments, strict=True):
-        source = program.weights if argument.is_weight else inputs
-        values[value] = encode(np.asarray(source[argument.name]), argument.tensor)
-    return values
+    return {
+        value: encode(np.asarray(inputs[argument.name]), argument.tensor)
+        for argument, value in zip(arguments, program.block.arguments, strict=True)
+        if not argument.is_weight
+    }
+
+
+def _weights(program: SecretProgram) -> dict[ir.Value, Argument]:
+    each = zip(program.block.arguments, program.arguments, strict=True)
+    return {value: argument for value, argument in each if argument.is_weight}
+
+
+def _encoded_weight(program: SecretProgram, argument: Argument) -> Integers:
+    return encode(np.asarray(program.weights[argument.name]), argument.tensor)
 
 
 def encode(array: NDArray[Any], tensor: Tensor) -> Integers:
@@ -124,7 +140,7 @@ def _decoded(value: ir.Value, z: Integers) -> Floats:
     return integers.decode(z, Tensor.of(value).encoding.frac_bits)
 
 
-def _excursions(op: SecretOp, reals: Floats, margin: float) -> list[Excursion]:
+def _excursions(op: SecretOp, z: Integers, margin: float) -> list[Excursion]:
     """What left its range; one that is narrower than a unit in the last place reaches that far.
 
     Rounding takes what is proven of real numbers up to a unit further.
@@ -136,8 +152,12 @@ def _excursions(op: SecretOp, reals: Floats, margin: float) -> list[Excursion]:
         low, high = -unit, unit
     elif declared.source is RangeSource.PROVEN:
         low, high = low - unit, high + unit
-    if reals.size == 0 or (reals.min() >= low and reals.max() <= high):
+    result = op.operation.results[0]
+    # The least of the integers is the least of the numbers: most often no other is decoded.
+    ends = [_decoded(result, np.asarray(end)) for end in (z.min(), z.max())] if z.size else []
+    if not ends or (ends[0] >= low and ends[1] <= high):
         return []
+    reals = _decoded(result, z)
     outside = int(np.count_nonzero((reals < low) | (reals > high)))
     kind = op.operation.name.partition(".")[2]
     extremes = float(reals.min()), float(reals.max())
@@ -162,11 +182,12 @@ def apply(
     op: SecretOp,
     operands: list[Integers],
     rounding: Rounding | np.random.Generator = Rounding.NEAREST,
+    products: Products = REFERENCE,
 ) -> Integers:
     """The integers of one operation for the integers of its operands."""
     result = Tensor.of(op.operation.results[0])
     meaning = MEANING[type(op)]
-    value = meaning(Call(result, attributes_of(op), Tau(rounding)), *operands)
+    value = meaning(Call(result, attributes_of(op), Tau(rounding), products), *operands)
     return integers.center(value, result.encoding.ring_bits)
 
 
@@ -177,6 +198,7 @@ class Call:
     result: Tensor
     attributes: Mapping[str, Any]
     tau: Tau
+    products: Products
 
     def __getitem__(self, name: str) -> Any:
         return self.attributes[name]
@@ -187,8 +209,13 @@ class Call:
         return Windows(kernel, self["strides"], self["pads_low"], self["pads_high"], dilations)
 
 
+def _matmul(call: Call, x: Integers, w: Integers) -> Integers:
+    return call.products.matmul(x, w, call.result.encoding.ring_bits)
+
+
 def _conv(call: Call, x: Integers, w: Integers) -> Integers:
-    return integers.conv(x, w, call.windows(w.shape[2:]), call["groups"])
+    windows, ring_bits = call.windows(w.shape[2:]), call.result.encoding.ring_bits
+    return call.products.conv(x, w, windows, call["groups"], ring_bits)
 
 
 def _truncate(call: Call, z: Integers) -> Integers:
@@ -258,7 +285,7 @@ MEANING: Mapping[type[SecretOp], Callable[..., Integers]] = {
     secret_ops.Sub: lambda call, x, y: x - y,
     secret_ops.Neg: lambda call, x: -x,
     secret_ops.Mul: lambda call, x, y: x * y,
-    secret_ops.Matmul: lambda call, x, y: integers.matmul(x, y),
+    secret_ops.Matmul: _matmul,
     secret_ops.Conv: _conv,
     secret_ops.Scale: lambda call, x: x * np.int64(call["factor"]),
     secret_ops.Reinterpret: lambda call, x: x,

@@ -100,15 +100,20 @@ def rounded(v: Any, bits: int) -> Any:
     """v / 2^bits to the nearest, for a signed v of magnitude below 2^62, modulo 2^64."""
     if bits == 0:
         return v
-    return ((v + ((1 << TOP) + (1 << (bits - 1)))) >> bits) - (1 << (TOP - bits))
+    found = v + ((1 << TOP) + (1 << (bits - 1)))
+    found >>= bits  # of an array in place
+    found -= 1 << (TOP - bits)
+    return found
 
 
 def turned(a: Turn, b: Turn) -> Turn:
     """The turn by both angles."""
-    return Turn(
-        rounded(a.cos * b.cos - a.sin * b.sin, FINE_BITS),
-        rounded(a.sin * b.cos + a.cos * b.sin, FINE_BITS),
-    )
+    cos = a.cos * b.cos
+    cos -= a.sin * b.sin
+    cos = rounded(cos, FINE_BITS)
+    sin = a.sin * b.cos
+    sin += a.cos * b.sin
+    return Turn(cos, rounded(sin, FINE_BITS))
 
 
 @dataclass(frozen=True)

@@ -9,12 +9,13 @@ Predictions come from derivatives; this is the last word before a plan is made.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 from numpy.typing import NDArray
 
 from veilgraph.ir.errors import AccuracyError
+from veilgraph.ir.meaning.integers import NumpyProducts, Products
 from veilgraph.ir.meaning.secret import evaluate
 from veilgraph.ir.secret.program import SecretProgram
 from veilgraph.ir.types import MAX_RING_BITS
@@ -39,11 +40,13 @@ class VerifyAccuracy:
         outputs: what the graph makes of them in real numbers; of those that are measured.
         given: how many samples there are; the first of them are measured, for exact integers are
             slow. 0: those measured are all.
+        products: who multiplies.
     """
 
     samples: Sequence[Sample]
     outputs: Sequence[Sample]
     given: int = 0
+    products: Products = field(default_factory=NumpyProducts)
 
     def measure(self, program: SecretProgram) -> Measured:
         """Mean difference of an output over its mean size, of the output where that is largest."""
@@ -52,7 +55,7 @@ class VerifyAccuracy:
         # Seeded, so that compiling again says the same; nothing here is secret.
         rounding = np.random.default_rng(0)
         for sample, wanted in zip(self.samples, self.outputs, strict=True):
-            found = evaluate(program, sample, rounding).outputs
+            found = evaluate(program, sample, rounding, products=self.products).outputs
             for name in measured:
                 differences[name] += float(np.abs(found[name] - wanted[name]).sum())
                 sizes[name] += float(np.abs(wanted[name], dtype=np.float64).sum())

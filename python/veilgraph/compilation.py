@@ -30,6 +30,7 @@ from veilgraph.ir.plan.tables import (
 )
 from veilgraph.manifests import manifest_of
 from veilgraph.models import Model, model_name, require_no_weights
+from veilgraph.native_products import NativeProducts
 from veilgraph.passes.graph.reveal_as import Form
 from veilgraph.passes.pipeline import PIPELINE, check
 from veilgraph.passes.plan.emit_plan import emit_plan, exact_ranges
@@ -194,7 +195,7 @@ def compile(
         most_store=most_store,
     )
     programs = [
-        Program(chosen, each, graph)
+        Program(chosen, each, graph, products=NativeProducts())
         for graph, each in zip(
             graphs.values(), _options_of(graphs, options, states, samples), strict=True
         )

@@ -13,6 +13,7 @@ from veilgraph.ir.secret import ops as secret_ops
 from veilgraph.ir.secret.dialect import SecretOp, Stated
 from veilgraph.ir.secret.program import Argument, SecretProgram
 from veilgraph.ir.secret.types import Encoding, RangeSource, RealRange, Secrecy, Tensor
+from veilgraph.native_products import NativeProducts
 
 ANY = RealRange(-(2.0**62), 2.0**62, RangeSource.ASSUMED)
 SQUARE = {"strides": (2, 2), "pads_low": (1, 1), "pads_high": (0, 0)}
@@ -83,6 +84,8 @@ def test_each_op(
     named = attributes | ({"window_bits": ring_bits - 1} if "window_bits" in attributes else {})
     program = one_op(kind, [x.shape for x in operands], ring_bits, **named)
     np.testing.assert_array_equal(integers_of(program, *operands), expected)
+    native = integers_of(program, *operands, products=NativeProducts())
+    np.testing.assert_array_equal(native, expected)
 
 
 def test_pools_and_shapes() -> None:
@@ -114,6 +117,8 @@ def test_conv_wraps_in_the_ring() -> None:
     expected = X.sum(axis=1, keepdims=True) * (2**23 - 1)
     wrapped = (expected + 2**23) % 2**24 - 2**23
     np.testing.assert_array_equal(integers_of(program, X, w), wrapped)
+    native = integers_of(program, X, w, products=NativeProducts())
+    np.testing.assert_array_equal(native, wrapped)
 
 
 Z = np.array([-(2**29), -17, -16, -9, -8, -1, 0, 1, 7, 8, 9, 16, 2**29])

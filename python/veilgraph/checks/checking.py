@@ -39,6 +39,7 @@ from veilgraph.ir.secret.program import SecretProgram
 from veilgraph.ir.secret.types import RangeSource, RealRange
 from veilgraph.ir.secret.types import Tensor as SecretTensor
 from veilgraph.models import Model
+from veilgraph.native_products import NativeProducts
 from veilgraph.passes.graph.reveal_as import Form
 from veilgraph.passes.ranges.samples import NONE, Shape
 from veilgraph.passes.secret.round_outputs import as_revealed
@@ -246,7 +247,7 @@ class _Comparison:
         try:
             # Seeded, so that a check that is repeated says the same; nothing here is secret.
             rounding = np.random.default_rng(self._samples)
-            evaluation = evaluate(self._program, sample, rounding, observe)
+            evaluation = evaluate(self._program, sample, rounding, observe, NativeProducts())
         except OverflowError as error:
             raise AccuracyError(
                 f"A sample or a weight does not fit the plan's encoding: {error}.",

@@ -257,8 +257,8 @@ def test_coarse_series_are_taken_where_they_hold_and_cost_less(
 def test_a_price_is_what_the_plan_counts(monkeypatch: pytest.MonkeyPatch) -> None:
     programs: list[Program] = []
 
-    def kept(*given: object) -> Program:
-        programs.append(Program(*given))  # type: ignore[arg-type]
+    def kept(*given: object, **named: object) -> Program:
+        programs.append(Program(*given, **named))  # type: ignore[arg-type]
         return programs[-1]
 
     monkeypatch.setattr(compilation, "Program", kept)

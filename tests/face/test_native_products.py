@@ -1,0 +1,83 @@
+"""Products by the kernels have the bits of ir/meaning/, whatever rings, shapes and windows."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from veilgraph.ir.meaning.integers import Integers, NumpyProducts, Windows, center
+from veilgraph.native_products import NativeProducts
+
+NATIVE, REFERENCE = NativeProducts(), NumpyProducts()
+RINGS = (8, 19, 24, 32, 33, 40, 52, 56, 64)
+
+
+def numbers(generator: np.random.Generator, shape: tuple[int, ...], bits: int) -> Integers:
+    """Of all of a ring, its ends among them."""
+    half = 1 << (bits - 1)
+    made = generator.integers(-half, half - 1, shape, np.int64, endpoint=True)
+    made.flat[:2] = -half, half - 1
+    return made
+
+
+def assert_alike(found: Integers, wanted: Integers, ring_bits: int) -> None:
+    assert found.dtype == wanted.dtype == np.int64
+    np.testing.assert_array_equal(center(found, ring_bits), center(wanted, ring_bits))
+
+
+@pytest.mark.parametrize("ring_bits", RINGS)
+@pytest.mark.parametrize(
+    ("x", "w"),
+    [
+        ((3, 5), (5, 4)),
+        ((2, 3, 5), (5, 4)),
+        ((2, 3, 3, 5), (2, 3, 5, 4)),
+        ((3, 5), (2, 5, 4)),
+        ((2, 1, 3, 5), (3, 5, 1)),
+        ((1, 70), (70, 33)),
+        ((5,), (5, 4)),
+        ((3, 5), (5,)),
+        ((0, 5), (5, 4)),
+        ((3, 0), (0, 4)),
+    ],
+)
+def test_matrices(ring_bits: int, x: tuple[int, ...], w: tuple[int, ...]) -> None:
+    generator = np.random.default_rng(ring_bits)
+    given = [
+        numbers(generator, shape, ring_bits) if np.prod(shape) > 1 else np.zeros(shape, np.int64)
+        for shape in (x, w)
+    ]
+    found = NATIVE.matmul(*given, ring_bits)
+    assert_alike(found, REFERENCE.matmul(*given, ring_bits), ring_bits)
+
+
+def test_a_transposed_operand() -> None:
+    generator = np.random.default_rng(0)
+    x, w = (numbers(generator, (2, 4, 6), 32) for _ in range(2))
+    found = NATIVE.matmul(x, w.transpose(0, 2, 1), 32)
+    assert_alike(found, REFERENCE.matmul(x, w.transpose(0, 2, 1), 32), 32)
+
+
+@pytest.mark.parametrize("seed", range(60))
+def test_convolutions(seed: int) -> None:
+    """Of random windows; of one to three spatial dimensions."""
+    generator = np.random.default_rng(seed)
+    ring_bits, rank = RINGS[seed % len(RINGS)], (2, 2, 2, 1, 3)[seed % 5]
+
+    def each(low: int, high: int) -> tuple[int, ...]:
+        return tuple(generator.integers(low, high, rank, endpoint=True).tolist())
+
+    windows = Windows(each(1, 3), each(1, 2), each(0, 2), each(0, 2), each(1, 2))
+    groups, depth, filters = generator.integers(1, 3, 3, endpoint=True).tolist()
+    x = numbers(generator, (2, groups * depth, *each(6, 9)), ring_bits)
+    w = numbers(generator, (groups * filters, depth, *windows.kernel), ring_bits)
+    found = NATIVE.conv(x, w, windows, groups, ring_bits)
+    assert_alike(found, REFERENCE.conv(x, w, windows, groups, ring_bits), ring_bits)
+
+
+def test_a_depthwise_convolution() -> None:
+    generator = np.random.default_rng(1)
+    windows = Windows((3, 3), (1, 1), (1, 1), (1, 1), (1, 1))
+    x, w = numbers(generator, (1, 17, 9, 9), 40), numbers(generator, (17, 1, 3, 3), 40)
+    found = NATIVE.conv(x, w, windows, 17, 40)
+    assert_alike(found, REFERENCE.conv(x, w, windows, 17, 40), 40)

@@ -127,6 +127,11 @@ def planes(count: int) -> Type:
     return Type(Kind.PLANES, count)
 
 
+def point_levels(index_bits: int, ring_bits: int) -> int:
+    """Levels of a tree of blocks whose leaves hold 2^index_bits elements of a ring."""
+    return max(0, index_bits - (2 if ring_bits <= 32 else 1))
+
+
 def blocks() -> Type:
     """Strings of 128 bits, each in one piece: seeds, keys, labels. Their group is XOR."""
     return Type(Kind.BLOCKS, BLOCK_BITS)

@@ -4,7 +4,9 @@
 what each declares.
 """
 
-KERNELS: tuple[str, ...] = ("fused", "matmul", "conv2d", "pool_sum", "reduce_sum", "copy", "fill")
+KERNELS: tuple[str, ...] = (
+    *("fused", "matmul", "conv2d", "pool_sum", "reduce_sum", "copy", "fill", "point"),
+)
 
 # Parts of a call are multiples of so many elements: the largest block of a kernel.
 PART_ELEMENTS = 4096

@@ -66,12 +66,14 @@ class Sharing:
             which is not sent where nothing reads it.
         replica: of an additive value, the same in replicated form, resent: fewer bits than any
             additive value takes.
+        known: the value at the one party that shared it, and moved its elements since.
     """
 
     parts: tuple[Value, ...]
     form: Form
     resent: bool = False
     replica: Sharing | None = None
+    known: Value | None = None
 
     @property
     def shape(self) -> Shape:

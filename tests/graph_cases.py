@@ -21,6 +21,11 @@ def of_positive(kind: type[ops.Unary]) -> Build:
     return lambda x: kind.build(ops.Add.build(ops.Mul.build(x, x), ops.constant(1.0)))
 
 
+def one_hot(wraps: bool) -> Build:
+    """Rows of 4 places, at integers near x."""
+    return lambda x: ops.OneHot.build(ops.Round.build(x), depth=4, wraps=wraps)
+
+
 SMOOTH: dict[str, Build] = {
     "sigmoid": ops.Sigmoid.build,
     "tanh": ops.Tanh.build,
@@ -44,6 +49,8 @@ CASES: list[tuple[str, list[tuple[int, ...]], Build]] = [
     ("mul", [(2, 3), (1, 3)], ops.Mul.build),
     ("neg", [(2, 3)], ops.Neg.build),
     ("step", [(2, 3)], ops.Step.build),
+    ("one_hot", [(2, 3)], one_hot(wraps=False)),
+    ("one_hot", [(2, 3)], one_hot(wraps=True)),
     ("floor", [(2, 3)], ops.Floor.build),
     ("round", [(2, 3)], ops.Round.build),
     ("relu", [(2, 3)], ops.Relu.build),

@@ -11,9 +11,19 @@ import numpy.typing as npt
 
 from veilgraph.ir.party import ops
 from veilgraph.ir.party.node import Shape
-from veilgraph.ir.party.program import Program, Value, apply, join, look_up, select, stack
+from veilgraph.ir.party.program import (
+    Program,
+    Value,
+    apply,
+    join,
+    look_up,
+    point_rows,
+    point_words,
+    select,
+    stack,
+)
 from veilgraph.ir.plan.tables import Phase
-from veilgraph.ir.types import Kind, Type, planes, words
+from veilgraph.ir.types import Kind, Type, blocks, planes, words
 from veilgraph.passes.party.expand_protocols import Expanded
 
 RINGS = (1, 5, 8, 13, 16, 24, 31, 32, 33, 40, 52, 63, 64)
@@ -297,6 +307,20 @@ class RandomProgram:
             geometry = {"strides": (1, 2), "pads_low": (0, 1), "dilations": (1, 1), "groups": 1}
             self._keep(apply(ops.CONV2D, (image, kernel), shape, image.type, **geometry))
 
+    def _point(self) -> None:
+        """Rows of a point function, by someone who makes both parties' words."""
+        index = self._words(lambda v: len(v.shape) == 1 and v.elements <= 65)
+        if index is None:
+            return
+        holder, type = self.choices.choice(sorted(index.at)), self._ring()
+        shapes = ((1,), index.shape, index.shape)
+        key, *roots = (self._draw(shape, blocks(), holder) for shape in shapes)
+        bits = self.choices.randint(1, 6)
+        told = point_words(key, roots, index, bits, type.bits)
+        places, side = self.choices.randint(0, 1 << bits), self.choices.randrange(2)
+        opened = self.choices.choice((None, index))
+        self._keep(point_rows(key, roots[side], told, side, bits, places, type, opened))
+
 
 STEPS: tuple[Callable[[RandomProgram], None], ...] = (
     RandomProgram._source,
@@ -318,4 +342,5 @@ STEPS: tuple[Callable[[RandomProgram], None], ...] = (
     RandomProgram._layout,
     RandomProgram._sum,
     RandomProgram._product,
+    RandomProgram._point,
 )

@@ -19,6 +19,7 @@ from collections.abc import Callable
 import numpy as np
 from torch_mlir import ir
 
+from veilgraph.frontend.lowering import one_hots
 from veilgraph.frontend.lowering.layout import part_along
 from veilgraph.frontend.lowering.masks import LEAST
 from veilgraph.frontend.lowering.operands import Aten, Unsupported, binary, narrow, number_of
@@ -247,7 +248,7 @@ ROWS: dict[str, Row] = {
     "torch.aten.ge.Tensor": comparing(at_least),
     "torch.aten.lt.Tensor": comparing(less),
     "torch.aten.le.Tensor": comparing(at_most),
-    "torch.aten.eq.Tensor": comparing(equal, same),
+    "torch.aten.eq.Tensor": one_hots.equality(comparing(equal, same)),
     "torch.aten.ne.Tensor": comparing(different, one_of),
     "torch.aten.gt.Scalar": comparing_number(greater),
     "torch.aten.ge.Scalar": comparing_number(at_least),
@@ -256,11 +257,11 @@ ROWS: dict[str, Row] = {
     "torch.aten.eq.Scalar": comparing_number(equal),
     "torch.aten.ne.Scalar": comparing_number(different),
     "torch.aten.logical_and": logical(both),
-    "torch.aten.logical_or": logical(either),
+    "torch.aten.logical_or": one_hots.from_both_ends(logical(either)),
     "torch.aten.logical_xor": logical(one_of),
     "torch.aten.logical_not": logical_not,
     "torch.aten.bitwise_and.Tensor": bitwise(logical(both)),
-    "torch.aten.bitwise_or.Tensor": bitwise(logical(either)),
+    "torch.aten.bitwise_or.Tensor": one_hots.from_both_ends(bitwise(logical(either))),
     "torch.aten.bitwise_xor.Tensor": bitwise(logical(one_of)),
     "torch.aten.bitwise_not": bitwise(logical_not),
     "torch.aten.where.self": where,

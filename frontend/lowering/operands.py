@@ -99,6 +99,10 @@ class Aten:
         """Operand `index`, axes, counted from the front and in order; all of them for none."""
         return tuple(sorted(_axis(v, rank) for v in self.integers(index))) or tuple(range(rank))
 
+    def known(self, index: int) -> NDArray[np.float32] | None:
+        """Operand `index`, where it is made of known integers; None where it isn't."""
+        return known_integers(self.tensor(index), self._integers)
+
     def indices(self, index: int, extent: int) -> tuple[int, ...]:
         """Operand `index`, known places along an axis of this extent, counted from the front.
 

@@ -92,6 +92,23 @@ class Step(Unary, name="step"):
     facts = INTEGER.but(bounds=(0.0, 1.0))
 
 
+class OneHot(Unary, name="one_hot"):
+    """y = 1 where the place along a new last axis of `depth` places is x, else 0.
+
+    Where it `wraps`, an index from -depth on counts from the end. Any other that is out of range
+    gives zeros.
+    """
+
+    facts = INTEGER.but(bounds=(0.0, 1.0))
+
+    depth: I64
+    wraps: Bool
+
+    @classmethod
+    def infer(cls, operands: list[Shape], attributes: dict[str, Any], wanted: Shape) -> Shape:
+        return (*operands[0], attributes["depth"])
+
+
 class IntegerPart(Unary):
     """y = an integer near x."""
 

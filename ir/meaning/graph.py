@@ -253,6 +253,14 @@ def pad(result: Shape, x: Array, low: Sequence[int], high: Sequence[int], value:
     return np.pad(x, list(zip(low, high, strict=True)), constant_values=value)
 
 
+def one_hot(x: Array, depth: int, wraps: bool) -> Array:
+    """1 at the place that x says, of `depth` on a new last axis."""
+    places, wide = np.arange(depth), x[..., None]
+    from_end = (wide == places - depth) & wraps
+    rows: Array = ((wide == places) | from_end).astype(x.dtype)
+    return rows
+
+
 def _plain(function: Callable[..., Array]) -> Callable[..., Array]:
     """`function`, for an operation whose result's shape follows from its operands."""
     return lambda result, *operands, **named: function(*operands, **named)
@@ -267,6 +275,7 @@ MEANING: Mapping[type[ir.OpView], Callable[..., Array]] = {
     ops.Floor: _plain(np.floor),
     ops.Round: _plain(np.rint),
     ops.Step: _plain(lambda x: np.where(x >= 0, 1, 0)),
+    ops.OneHot: _plain(one_hot),
     ops.Relu: _plain(lambda x: np.maximum(x, 0)),
     ops.Exp: _plain(np.exp),
     ops.Log: _plain(np.log),

@@ -134,6 +134,16 @@ def _step(draft: Draft, x: Sequence[str], named: Mapping[str, Any], shape: Any) 
     return draft("Cast", truth, to=TensorProto.FLOAT)
 
 
+def _one_hot(draft: Draft, x: Sequence[str], named: Mapping[str, Any], shape: Any) -> str:
+    wide = draft("Unsqueeze", *x, draft.integers([len(shape) - 1]))
+    places = [float(place) for place in range(named["depth"])]
+    hit = draft("Equal", wide, draft.numbers(*places))
+    if named["wraps"]:
+        from_end = draft.numbers(*(place - named["depth"] for place in places))
+        hit = draft("Or", hit, draft("Equal", wide, from_end))
+    return draft("Cast", hit, to=TensorProto.FLOAT)
+
+
 def _rsqrt(draft: Draft, x: Sequence[str], named: Mapping[str, Any], shape: Any) -> str:
     return draft("Reciprocal", draft("Sqrt", *x))
 
@@ -201,6 +211,7 @@ ROWS: Mapping[type[ir.OpView], Row] = {
     **{kind: _same(kind.onnx) for kind in ops.OPERATIONS if hasattr(kind, "onnx")},
     ops.Constant: _constant,
     ops.Step: _step,
+    ops.OneHot: _one_hot,
     ops.Rsqrt: _rsqrt,
     ops.Silu: _silu,
     ops.Conv: _conv,

@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from veilgraph.ir.meaning import point_functions
 from veilgraph.ir.party import ops
 from veilgraph.ir.party.node import Draw, Node, Shape
 from veilgraph.ir.party.ops import PartyOp
@@ -231,6 +232,11 @@ def _pad(node: Node, args: list[Array], types: list[Type]) -> Array:
     return np.pad(args[0], list(zip(node["low"], node["high"], strict=True)))
 
 
+def _point_rows(node: Node, args: list[Array], types: list[Type]) -> Array:
+    tree = point_functions.Tree(node["index_bits"], node.type.bits)
+    return point_functions.rows(tree, node["side"], node.shape[1], *args)
+
+
 SOURCES: dict[PartyOp, Callable[[Given, Node], Array]] = {
     ops.INPUT: _named,
     ops.WEIGHT: _named,
@@ -271,6 +277,8 @@ OPS: dict[PartyOp, Callable[[Node, list[Array], list[Type]], Array]] = {
     ops.CONV2D: _conv2d,
     ops.POOL_SUM: _pool_sum,
     ops.REDUCE_SUM: lambda n, a, t: a[0].sum(axis=n["axes"], keepdims=True, dtype=np.uint64),
+    ops.POINT_WORDS: lambda n, a, t: point_functions.words(n["index_bits"], n["ring_bits"], *a),
+    ops.POINT_ROWS: _point_rows,
     ops.SEND: lambda n, a, t: a[0],
     ops.OUTPUT: lambda n, a, t: a[0],
     ops.KEEP: lambda n, a, t: a[0],

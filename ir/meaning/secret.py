@@ -231,6 +231,12 @@ def _step(call: Call, z: Integers) -> Integers:
     return np.where(z + call.tau(call["dropped_bits"], z.shape) >= 0, 1, 0)
 
 
+def _one_hot(call: Call, z: Integers) -> Integers:
+    depth: int = call["depth"]
+    place = np.where((z < 0) & (z >= -depth), z + depth, z) if call["wraps"] else z
+    return np.asarray(place[..., None] == np.arange(depth), np.int64)
+
+
 def _relu(call: Call, z: Integers) -> Integers:
     return _step(call, z) * z
 
@@ -294,6 +300,7 @@ MEANING: Mapping[type[SecretOp], Callable[..., Integers]] = {
     secret_ops.Truncate: _truncate,
     secret_ops.RoundOff: _round_off,
     secret_ops.Step: _step,
+    secret_ops.OneHot: _one_hot,
     secret_ops.Relu: _relu,
     secret_ops.TruncateRelu: _truncate_relu,
     secret_ops.TruncateReluPool: _truncate_relu_pool,

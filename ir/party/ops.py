@@ -61,6 +61,8 @@ class Masking:
         of_each: it is hidden where each of its operands is.
         of_bits: it consists of bits of its operand, and is hidden where the operand is masked.
         aligned_bits: bits of a mask in an output are no leak beside the same bits of the value.
+        roots: it is pseudorandom to whoever lacks one of these two operands, each a draw that is
+            read as a root and as nothing else.
     """
 
     holds: Holds | None = None
@@ -74,6 +76,7 @@ class Masking:
     of_each: bool = False
     of_bits: bool = False
     aligned_bits: bool = False
+    roots: tuple[int, ...] = ()
 
 
 OPAQUE = Masking()
@@ -379,6 +382,43 @@ CONV2D = _product(
     attributes={"strides": tuple, "pads_low": tuple, "dilations": tuple, "groups": int},
     fits=rules.conv2d,
     kernel="conv2d",
+)
+
+# Point functions: a row that is 1 at one place, as two trees of blocks (kernels/point)
+
+# The correction words of each index: of a key that need not be secret, the roots of both parties
+# and indices modulo 2^index_bits, for rows in a ring of `ring_bits`.
+POINT_WORDS = PartyOp(
+    "point_words",
+    operands=4,
+    attributes={"index_bits": int, "ring_bits": int},
+    makes=BLOCKS,
+    alike=False,
+    fits=rules.point_words,
+    phase=None,
+    runs=Runs.STEP,
+    kernel="point",
+    early=True,
+    keeps_zero=False,
+    listed="",
+    masking=Masking(roots=(1, 2)),
+)
+# The rows of the first party (side 0) or the second (1), of the key, its roots and the words. With
+# a fourth operand c the number of place c - j is at place j.
+POINT_ROWS = PartyOp(
+    "point_rows",
+    operands=None,
+    attributes={"index_bits": int, "side": int},
+    makes=WORDS,
+    alike=False,
+    fits=rules.point_rows,
+    phase=None,
+    runs=Runs.STEP,
+    kernel="point",
+    early=True,
+    keeps_zero=False,
+    listed="",
+    masking=OPAQUE,
 )
 
 # Ends

@@ -23,7 +23,7 @@ from veilgraph.ir.party import ops
 from veilgraph.ir.party.node import Draw, Node, Shape, base_of, broadcast_pattern
 from veilgraph.ir.party.ops import PartyOp
 from veilgraph.ir.plan.tables import Phase
-from veilgraph.ir.types import Kind, Type, planes, words
+from veilgraph.ir.types import Kind, Type, blocks, planes, point_levels, words
 
 
 class PlacementError(AssertionError):
@@ -428,6 +428,38 @@ def look_up(table: Value, index: Value) -> Value:
         phase = max(nodes[n].phase, nodes[table.at[i]].phase)
         at[i] = program.node(ops.LOOKUP, i, (n, table.at[i]), index.shape, table.type, phase)
     return Value(program, at, index.shape, table.type)
+
+
+def point_words(
+    key: Value, roots: Sequence[Value], index: Value, index_bits: int, ring_bits: int
+) -> Value:
+    """The words of a point function for each index, [indices, levels + 2], of both parties' roots.
+
+    Boyle, Gilboa, Ishai, CCS 2016; kernels/point has the bits.
+    """
+    shape = (index.elements, point_levels(index_bits, ring_bits) + 2)
+    named = {"index_bits": index_bits, "ring_bits": ring_bits}
+    return apply(ops.POINT_WORDS, (key, *roots, index), shape, blocks(), **named)
+
+
+def point_rows(
+    key: Value,
+    roots: Value,
+    words: Value,
+    side: int,
+    index_bits: int,
+    places: int,
+    type: Type,
+    opened: Value | None = None,
+) -> Value:
+    """The first (side 0) or second (1) party's rows, [indices, places]; both add up to units.
+
+    Args:
+        opened: numbers c, by which the row's place j is that of c - j, modulo 2^index_bits.
+    """
+    operands = (key, roots, words) if opened is None else (key, roots, words, opened)
+    shape, named = (roots.elements, places), {"index_bits": index_bits, "side": side}
+    return apply(ops.POINT_ROWS, operands, shape, type, **named)
 
 
 def copies(*values: Value) -> Value:

@@ -10,9 +10,10 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
-from veilgraph.ir.types import Kind, Type, planes
+from veilgraph.ir.types import Kind, Type, blocks, planes, point_levels
 
 LARGEST = 1 << 31  # of what is a geometry's: strides, pads, starts, ...
+MOST_INDEX_BITS = 31  # of a point function
 
 
 class Tensor(Protocol):
@@ -166,6 +167,34 @@ def _is_geometry(node: Tensor, *positive: str) -> bool:
     pairs = [node[name] for name in positive]
     pads = node["pads_low"]
     return all(len(p) == 2 and min(p) > 0 for p in pairs) and len(pads) == 2 and min(pads) >= 0
+
+
+# Point functions
+
+
+def point_words(node: Tensor, x: Sequence[Tensor]) -> bool:
+    key, first, second, index = x
+    index_bits, ring_bits = node["index_bits"], node["ring_bits"]
+    if not (1 <= index_bits <= MOST_INDEX_BITS and 1 <= ring_bits <= 64):
+        return False
+    are_roots = all(each.type == blocks() and each.shape == index.shape for each in (first, second))
+    is_index = index.type.kind is Kind.WORDS and len(index.shape) == 1
+    size = point_levels(index_bits, ring_bits) + 2
+    shapes = node.shape == (*index.shape, size) and key.shape == (1,)
+    return shapes and are_roots and is_index and key.type == blocks()
+
+
+def point_rows(node: Tensor, x: Sequence[Tensor]) -> bool:
+    if len(x) not in (3, 4) or len(node.shape) != 2 or node["side"] not in (0, 1):
+        return False
+    (key, roots, words), opened = x[:3], x[3:]
+    index_bits, (count, places) = node["index_bits"], node.shape
+    if not 1 <= index_bits <= MOST_INDEX_BITS or places > 1 << index_bits:
+        return False
+    size = point_levels(index_bits, node.type.bits) + 2
+    shapes = (key.shape, roots.shape, words.shape) == ((1,), (count,), (count, size))
+    are_indices = all(c.type.kind is Kind.WORDS and c.shape == (count,) for c in opened)
+    return shapes and are_indices and all(each.type == blocks() for each in (key, roots, words))
 
 
 def same_shape(node: Tensor, x: Sequence[Tensor]) -> bool:

@@ -64,6 +64,7 @@ FACTS: Mapping[str, Facts] = {
     "truncate": TRUNCATION,
     "round_off": Facts(False, Compares.NOTHING, Rounding.NEAREST, False),
     "step": Facts(False, Compares.SIGN, Rounding.NONE, False),
+    "one_hot": Facts(True, Compares.SIGN, Rounding.NONE, False),
     "relu": Facts(False, Compares.SIGN, Rounding.NONE, False),
     "truncate_relu": Facts(False, Compares.SIGN, Rounding.AT_RANDOM, False),
     "truncate_relu_pool": Facts(False, Compares.SIGN, Rounding.AT_RANDOM, False),

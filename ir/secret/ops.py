@@ -234,6 +234,29 @@ class Step(Unary, name="step"):
         return Encoding(x.encoding.ring_bits, 0, x.encoding.secrecy)
 
 
+class OneHot(Unary, name="one_hot"):
+    """1 at place z of a new last axis of `depth` places, 0 elsewhere, in the stated ring.
+
+    z is the operand's integer: `encode_fixed_point` gives it no fraction bits. Where `wraps`, an
+    index from -depth on counts from the end. Any other that is out of range gives zeros.
+    """
+
+    computes = graph_ops.OneHot
+
+    depth: I64
+    wraps: Bool
+    window_bits: I64
+    dropped_bits: I64
+
+    @classmethod
+    def shape(cls, x: Shape, attributes: Attributes, stated: Stated) -> Shape:
+        return (*x, attributes["depth"])
+
+    @classmethod
+    def encoding(cls, x: Tensor, attributes: Attributes, stated: Stated) -> Encoding:
+        return Encoding(stated.ring_bits, 0, x.encoding.secrecy)
+
+
 class Relu(Unary, name="relu"):
     """max(z, 0)."""
 

@@ -1,4 +1,5 @@
-// AES-128 in counter mode (FIPS 197, SP 800-38A): the source of every draw of randomness.
+// AES-128 in counter mode (FIPS 197, SP 800-38A): the source of every draw of randomness. And as a
+// permutation under a key that is public: a hash of seeds.
 //
 // A counter block is, little endian, run (32 bits) | draw (32) | block (64). All versions run in
 // time that depends on no key and no data: the processor's AES instructions, or a bit-sliced
@@ -29,6 +30,10 @@ constexpr uint8_t kAesRoundConstants[10] = {1, 2, 4, 8, 16, 32, 64, 128, 27, 54}
 // Each declared by one of the two files below.
 inline AesKey aes_expand(const uint8_t* key);
 inline void aes_counter(const AesKey& key, const CounterRows& rows);
+
+// Each of `count` blocks x from `at` on, aligned to 64 bytes, becomes AES(x) ^ x. There is room for
+// a multiple of 4 blocks, which may all be written.
+inline void aes_hash(const AesKey& key, uint8_t* at, int64_t count);
 
 }  // namespace veil
 

@@ -90,17 +90,21 @@ inline void aes_encrypt(AesState& state, const AesKey& key) {
   aes_add_round_key(state, key.round[10]);
 }
 
-// Encrypts the counter blocks nonce | counters[i]; low[i] and high[i] are the two halves of block
-// i.
-inline void aes_batch(const AesKey& key, uint64_t nonce, const uint64_t* counters, uint64_t* low,
-                      uint64_t* high) {
+inline void aes_load_half(AesState& state, int half, const uint64_t* low, const uint64_t* high) {
+  alignas(64) uint64_t words[64];
+  for (int byte = 0; byte < 16; byte += 8) {
+    std::memcpy(words, byte == 0 ? low : high, sizeof(words));
+    transpose_64x64(words);
+    for (int bit = 0; bit < 64; ++bit) state[byte + bit / 8][bit % 8][half] = words[bit];
+  }
+}
+
+// Encrypts 128 blocks in place; low[i] and high[i] are the two halves of block i.
+inline void aes_batch(const AesKey& key, uint64_t* low, uint64_t* high) {
   alignas(64) uint64_t words[64];
   AesState state;
-  for (int bit = 0; bit < 64; ++bit) state[bit / 8][bit % 8] = aes_all((nonce >> bit) & 1);
   for (int half = 0; half < 2; ++half) {
-    std::memcpy(words, counters + 64 * half, sizeof(words));
-    transpose_64x64(words);
-    for (int bit = 0; bit < 64; ++bit) state[8 + bit / 8][bit % 8][half] = words[bit];
+    aes_load_half(state, half, low + 64 * half, high + 64 * half);
   }
   aes_encrypt(state, key);
   for (int half = 0; half < 2; ++half) {
@@ -113,18 +117,36 @@ inline void aes_batch(const AesKey& key, uint64_t nonce, const uint64_t* counter
   }
 }
 
+inline void aes_hash(const AesKey& key, uint8_t* at, int64_t count) {
+  uint64_t low[kAesBatch] = {}, high[kAesBatch] = {}, block[2];
+  for (int64_t start = 0; start < count; start += kAesBatch) {
+    const int64_t blocks = count - start < kAesBatch ? count - start : kAesBatch;
+    for (int64_t i = 0; i < blocks; ++i) {
+      std::memcpy(block, at + 16 * (start + i), 16);
+      low[i] = block[0], high[i] = block[1];
+    }
+    aes_batch(key, low, high);
+    for (int64_t i = 0; i < blocks; ++i) {
+      std::memcpy(block, at + 16 * (start + i), 16);
+      block[0] ^= low[i], block[1] ^= high[i];
+      std::memcpy(at + 16 * (start + i), block, 16);
+    }
+  }
+}
+
 // The blocks of all rows make one list, so that short rows fill a batch together.
 inline void aes_counter(const AesKey& key, const CounterRows& rows) {
   const int64_t total = rows.rows * rows.blocks;
-  uint64_t counters[kAesBatch] = {}, low[kAesBatch], high[kAesBatch];
+  uint64_t low[kAesBatch] = {}, high[kAesBatch] = {};
   for (int64_t start = 0; start < total; start += kAesBatch) {
     const int64_t count = total - start < kAesBatch ? total - start : kAesBatch;
     for (int64_t i = 0; i < count; ++i) {
       const int64_t row = (start + i) / rows.blocks, block = (start + i) % rows.blocks;
-      counters[i] =
+      low[i] = rows.nonce;
+      high[i] =
           rows.first + static_cast<uint64_t>(row) * rows.row_step + static_cast<uint64_t>(block);
     }
-    aes_batch(key, rows.nonce, counters, low, high);
+    aes_batch(key, low, high);
     for (int64_t i = 0; i < count; ++i) {
       const int64_t row = (start + i) / rows.blocks, block = (start + i) % rows.blocks;
       uint8_t* to = rows.out + row * rows.out_step + 16 * block;

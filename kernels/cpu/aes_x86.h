@@ -39,6 +39,7 @@ inline AesVector aes_xor(AesVector a, AesVector b) { return _mm512_xor_si512(a, 
 inline AesVector aes_round(AesVector a, AesVector k) { return _mm512_aesenc_epi128(a, k); }
 inline AesVector aes_last(AesVector a, AesVector k) { return _mm512_aesenclast_epi128(a, k); }
 inline void aes_store(uint8_t* to, AesVector a) { _mm512_store_si512(to, a); }
+inline AesVector aes_load(const uint8_t* from) { return _mm512_load_si512(from); }
 inline AesVector aes_counters(uint64_t nonce, uint64_t block) {
   const auto n = static_cast<int64_t>(nonce);
   const auto b = static_cast<int64_t>(block);
@@ -53,6 +54,9 @@ inline AesVector aes_last(AesVector a, AesVector k) { return _mm_aesenclast_si12
 inline void aes_store(uint8_t* to, AesVector a) {
   _mm_store_si128(reinterpret_cast<__m128i*>(to), a);
 }
+inline AesVector aes_load(const uint8_t* from) {
+  return _mm_load_si128(reinterpret_cast<const __m128i*>(from));
+}
 inline AesVector aes_counters(uint64_t nonce, uint64_t block) {
   return _mm_set_epi64x(static_cast<int64_t>(block), static_cast<int64_t>(nonce));
 }
@@ -60,26 +64,61 @@ inline AesVector aes_counters(uint64_t nonce, uint64_t block) {
 
 constexpr int64_t kAesLanes = sizeof(AesVector) / 16;
 
-// `Count` vectors of keystream in flight together, so that the rounds' latency is hidden.
-template <int Count>
-inline void aes_keystream(const AesVector* keys, uint64_t nonce, uint64_t block, uint8_t* out) {
-  AesVector state[Count];
-  for (int i = 0; i < Count; ++i) {
-    state[i] = aes_xor(aes_counters(nonce, block + i * kAesLanes), keys[0]);
+// A key's rounds, each repeated for the blocks of a vector.
+struct AesVectorKey {
+  AesVector round[11];
+};
+
+inline AesVectorKey aes_vector_key(const AesKey& key) {
+  AesVectorKey keys;
+  for (int r = 0; r < 11; ++r) {
+    keys.round[r] = aes_repeat(_mm_load_si128(reinterpret_cast<const __m128i*>(key.round[r])));
   }
+  return keys;
+}
+
+// `Count` vectors in flight together, so that the rounds' latency is hidden.
+template <int Count>
+inline void aes_encrypt(const AesVector* keys, AesVector* state) {
+  for (int i = 0; i < Count; ++i) state[i] = aes_xor(state[i], keys[0]);
   for (int r = 1; r < 10; ++r) {
     for (int i = 0; i < Count; ++i) state[i] = aes_round(state[i], keys[r]);
   }
+  for (int i = 0; i < Count; ++i) state[i] = aes_last(state[i], keys[10]);
+}
+
+template <int Count>
+inline void aes_keystream(const AesVector* keys, uint64_t nonce, uint64_t block, uint8_t* out) {
+  AesVector state[Count];
+  for (int i = 0; i < Count; ++i) state[i] = aes_counters(nonce, block + i * kAesLanes);
+  aes_encrypt<Count>(keys, state);
   for (int i = 0; i < Count; ++i) {
-    aes_store(out + i * static_cast<int64_t>(sizeof(AesVector)), aes_last(state[i], keys[10]));
+    aes_store(out + i * static_cast<int64_t>(sizeof(AesVector)), state[i]);
   }
 }
 
-inline void aes_counter(const AesKey& key, const CounterRows& rows) {
-  AesVector keys[11];
-  for (int r = 0; r < 11; ++r) {
-    keys[r] = aes_repeat(_mm_load_si128(reinterpret_cast<const __m128i*>(key.round[r])));
+template <int Count>
+inline void aes_hash_vectors(const AesVector* keys, uint8_t* at) {
+  constexpr int64_t kBytes = sizeof(AesVector);
+  AesVector given[Count], state[Count];
+  for (int i = 0; i < Count; ++i) given[i] = state[i] = aes_load(at + i * kBytes);
+  aes_encrypt<Count>(keys, state);
+  for (int i = 0; i < Count; ++i) aes_store(at + i * kBytes, aes_xor(state[i], given[i]));
+}
+
+inline void aes_hash(const AesKey& key, uint8_t* at, int64_t count) {
+  const AesVectorKey keys = aes_vector_key(key);
+  const int64_t blocks = (count + 3) / 4 * 4;
+  int64_t done = 0;
+  for (; done + 8 * kAesLanes <= blocks; done += 8 * kAesLanes) {
+    aes_hash_vectors<8>(keys.round, at + 16 * done);
   }
+  for (; done < blocks; done += 4) aes_hash_vectors<4 / kAesLanes>(keys.round, at + 16 * done);
+}
+
+inline void aes_counter(const AesKey& key, const CounterRows& rows) {
+  const AesVectorKey expanded = aes_vector_key(key);
+  const AesVector* keys = expanded.round;
   const int64_t blocks = (rows.blocks + 3) / 4 * 4;  // rows have room for whole 64 bytes
   for (int64_t row = 0; row < rows.rows; ++row) {
     const uint64_t first = rows.first + static_cast<uint64_t>(row) * rows.row_step;

@@ -21,6 +21,7 @@ from veilgraph.ir.secret.types import Encoding, RealRange, Tensor
 from veilgraph.passes.encode.functions.calls import FunctionCall
 from veilgraph.passes.encode.functions.softmax import SoftmaxCall
 from veilgraph.passes.encode.integer_parts import INTEGER_PARTS
+from veilgraph.passes.encode.scales.accumulators import index_given
 from veilgraph.passes.encode.scales.fraction_bits import Scales
 from veilgraph.passes.graph.public_factors import scaling
 from veilgraph.passes.ranges.calibrate import Statistics
@@ -283,6 +284,20 @@ class Encoder:
         window = {"window_bits": _ring_bits(operands[0]) - 1, "dropped_bits": 0}
         return self._build(secret_ops.Step, operands, op.operation.results[0], 0, window)
 
+    def _one_hot(self, op: ir.OpView, operands: Sequence[ir.Value]) -> ir.Value:
+        """In the ring of those that read the row: no part of it is lifted.
+
+        What was given says any index. What is computed has a range, which may have no negative one.
+        """
+        (source,), result = op.operation.operands, op.operation.results[0]
+        x = self._restated(operands[0], 0, source)
+        known = self._range(source, Encoding(_ring_bits(x), 0))
+        named = attributes(op) | {"window_bits": _ring_bits(x) - 1, "dropped_bits": 0}
+        named["wraps"] &= index_given(source) is not None or known.low < 0
+        return self._build(
+            secret_ops.OneHot, [x], result, 0, named, ring_bits=self._rings.stored(result)
+        )
+
     def _integer(self, op: ir.OpView, operands: Sequence[ir.Value]) -> ir.Value:
         """A truncation that is put right by comparisons."""
         (x,), result = operands, op.operation.results[0]
@@ -331,4 +346,5 @@ RULES: Mapping[type[ir.OpView], Rule] = {
     ops.Concat: Encoder._concat,
     ops.Pad: Encoder._pad,
     ops.Step: Encoder._step,
+    ops.OneHot: Encoder._one_hot,
 }

@@ -273,7 +273,7 @@ class _Expansion:
             return suite.from_shares(self.parties, name, shape, type)
         source = self.target.member(argument.owner)
         value = self.program.source(argument.role, name, source.party, shape, type)
-        return suite.share(self.parties, source, value)
+        return replace(suite.share(self.parties, source, value), known=value)
 
     def _state(self, argument: Argument) -> Sharing:
         """As runs find it, in the encoding that this entry computes with."""

@@ -285,7 +285,12 @@ class _View:
         return self.program.nodes[key].op.masking.holds is Holds.PUBLIC
 
     def _witnesses(self, value: Node, total: Sum, phase: Phase) -> tuple[int, ...]:
-        """Hidden draws that the sum has an odd number of times, and in none of its other terms."""
+        """Hidden draws that the sum has an odd number of times, and in none of its other terms.
+
+        Of a point function's words, its hidden roots.
+        """
+        if value.op.masking.roots:
+            return self._hidden_roots(value, phase)
         found = []
         for key, times in total.terms.items():
             draw = self.sums.drawn(key)
@@ -297,6 +302,73 @@ class _View:
             ):
                 found.append(draw)
         return tuple(found)
+
+    def _hidden_roots(self, words: Node, phase: Phase) -> tuple[int, ...]:
+        """Roots that hide words: hidden draws, as new as these, that are read as their roots alone.
+
+        Each word is XORed with what seeds below the hidden root expand to, under a key that is a
+        draw and no root. So words, and rows, are functions of such a draw that look random to whom
+        it is hidden from. Rows are no draws: they hide nothing.
+        """
+        nodes = self.program.nodes
+        key = nodes[words.args[0]]
+        if key.op is not ops.DRAW or not self._is_public_key(key["number"]):
+            return ()
+        found = []
+        for place in words.op.masking.roots:
+            root = nodes[words.args[place]]
+            if root.op is not ops.DRAW or not self.hidden[root["number"]]:
+                continue
+            is_new = phase == Phase.SETUP or root.phase != Phase.SETUP
+            if is_new and self._is_root(root["number"], words, place):
+                found.append(root["number"])
+        return tuple(found)
+
+    def _is_public_key(self, draw: int) -> bool:
+        """Whether a draw is read as the key of point functions alone."""
+        return all(
+            reader.op in (ops.POINT_WORDS, ops.POINT_ROWS)
+            and reader.args.index(number) == 0
+            and reader.args.count(number) == 1
+            for reader, number in self._readers()[draw]
+        )
+
+    def _is_root(self, draw: int, words: Node, place: int) -> bool:
+        """Whether a draw is read as one root of these words alone, and by its party's rows."""
+        return all(
+            reader.args.count(number) == 1
+            and (
+                (reader.id == words.id and reader.args.index(number) == place)
+                or self._grows(reader, number, words, place)
+            )
+            for reader, number in self._readers()[draw]
+        )
+
+    def _grows(self, rows: Node, root: int, words: Node, place: int) -> bool:
+        """Whether rows are grown from this root as those of the party that it belongs to."""
+        if rows.op is not ops.POINT_ROWS or rows.args.index(root) != 1:
+            return False
+        nodes, side = self.program.nodes, words.op.masking.roots.index(place)
+        keys = [nodes[each.args[0]] for each in (rows, words)]
+        return (
+            rows["side"] == side
+            and self._original(nodes[rows.args[2]]).id == words.id
+            and all(key.op is ops.DRAW for key in keys)
+            and keys[0]["number"] == keys[1]["number"]
+            and rows["index_bits"] == words["index_bits"]
+        )
+
+    def _readers(self) -> dict[int, list[tuple[Node, int]]]:
+        """Of each draw, by its number, the live nodes that read it, each with what it reads."""
+        if not hasattr(self, "_read_by"):
+            nodes = self.program.nodes
+            self._read_by: dict[int, list[tuple[Node, int]]] = {}
+            for reader in (nodes[i] for i in self.schedule.live):
+                for number in set(reader.args):
+                    if nodes[number].op is ops.DRAW:
+                        draw = nodes[number]["number"]
+                        self._read_by.setdefault(draw, []).append((reader, number))
+        return self._read_by
 
     def _has(self, term: int, draw: int) -> bool:
         if term < 0:

@@ -12,6 +12,7 @@ import numpy.typing as npt
 
 from veilgraph.ir.graph.ops import Constant, facts_of
 from veilgraph.ir.graph.program import attributes, name_of
+from veilgraph.ir.party.ops import POINT_WORDS
 from veilgraph.ir.plan.tables import (
     CLIPS,
     DERIVATIVES,
@@ -30,6 +31,11 @@ from veilgraph.passes.plan.version import LOWERING_VERSION
 from veilgraph.passes.program import Program
 
 LISTED = 8  # numbers of a public constant that a disclosure shows
+POINTS = "nothing of an index, as long as AES-128 under a known key is a random permutation"
+POINT_ASSUMPTION = (
+    "words of its point function are hidden by a root that each party lacks; 10^9 secret indices "
+    "under one key leave 92 bits of security"
+)
 PUBLIC_NUMBERS = "the architecture's, an integer of the model, or asked for with --public"
 
 
@@ -108,6 +114,8 @@ def disclosures(program: Program) -> Iterator[Disclosure]:
             everyone,
             "its coefficients, bounds and thresholds follow from its operand's range and margin",
         )
+    if any(node.op is POINT_WORDS for node in program.expanded.program.nodes):
+        yield Disclosure(POINTS, "parties that hold one-hot rows", POINT_ASSUMPTION)
     rankings = tuple(scope(name, form) for name, form in forms.items())
     for op in program.graph.operations:
         # The tables that a ranking is made of follow from what was asked for.

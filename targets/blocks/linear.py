@@ -177,12 +177,18 @@ def _broadcast(value: Value, shape: Shape) -> Value:
     return value if value.shape == shape else apply(ops.BROADCAST, (value,), shape, value.type)
 
 
+def moved(x: Sharing, body: Callable[[Value], Value]) -> Sharing:
+    """A map that only moves elements, of each part; who knows the value knows the result."""
+    made = x.map(body)
+    return made if x.known is None else replace(made, known=body(x.known))
+
+
 def reshape(p: Parties, op: Operation, x: Sharing) -> Sharing:
-    return x.map(lambda part: part.reshape(op.shape))
+    return moved(x, lambda part: part.reshape(op.shape))
 
 
 def broadcast(p: Parties, op: Operation, x: Sharing) -> Sharing:
-    return x.map(lambda part: _broadcast(part, op.shape))
+    return moved(x, lambda part: _broadcast(part, op.shape))
 
 
 def concat(p: Parties, op: Operation, x: Sharing, y: Sharing) -> Sharing:
@@ -196,7 +202,7 @@ def layout(moves: PartyOp) -> Callable[[Parties, Operation, Sharing], Sharing]:
 
     def protocol(p: Parties, op: Operation, x: Sharing) -> Sharing:
         attrs: dict[str, Any] = {name: tuple(op[name]) for name in moves.attributes}
-        return x.map(lambda part: apply(moves, (part,), op.shape, op.type, **attrs))
+        return moved(x, lambda part: apply(moves, (part,), op.shape, op.type, **attrs))
 
     return protocol
 

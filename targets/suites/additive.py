@@ -19,7 +19,7 @@ Functions are in additive_functions.py.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from veilgraph.ir.party.node import Shape
@@ -27,6 +27,7 @@ from veilgraph.ir.party.program import Value
 from veilgraph.ir.plan.tables import Phase
 from veilgraph.ir.roles import DEALER
 from veilgraph.ir.types import Type
+from veilgraph.targets.blocks import points
 from veilgraph.targets.blocks.borrow import COMPARISONS
 from veilgraph.targets.blocks.linear import (
     LINEAR,
@@ -334,6 +335,44 @@ def step(p: Parties, op: Operation, x: Sharing) -> Sharing:
     c, r = opened_window(p.provider, reduced(x, int(op["window_bits"])).parts)
     sign = non_negative(p.provider, c, r, int(op["dropped_bits"]), _compare(p))
     return Sharing(sign.to_words(p.provider, op.ring_bits), Form.ADDITIVE)
+
+
+@ADDITIVE.protocol("one_hot", variant="points")
+def one_hot(p: Parties, op: Operation, x: Sharing) -> Sharing:
+    """A row that is 1 at x.  1 round, W bits online of an x that is known to a party; of a computed
+    x 1 round, n bits online and 2W offline.
+
+    W bits of words of an index of n bits: see targets/blocks/points.py. Two parties have all that
+    is no zero. So more of them compare, where none of them knows x.
+    """
+    if x.known is not None:
+        owner = Member(min(x.known.at))
+        own = p.role(owner)
+        if own is not None:
+            other = (own + 1) % len(p)
+            mine, theirs = points.shared_rows(p, op, x.known, owner, (own,), (other,))
+            return _with_zeros_elsewhere(p, {own: mine, other: theirs})
+        if len(p) == 2:
+            parts = points.shared_rows(p, op, x.known, owner, (0,), (1,))
+            return Sharing(parts, Form.ADDITIVE)
+    if len(p) > 2:
+        return points.by_comparisons(p, op, x, ADDITIVE.called(p, "step"))
+    d, flat = p.provider, x.map(lambda part: part.reshape((x.elements,)))
+    c, r = opened_window(d, reduced(flat, points.computed_bits(op)).parts)
+    rows = Sharing(points.opened_rows(d, op, c, r), Form.ADDITIVE)
+    return rows.map(lambda part: part.reshape(op.shape))
+
+
+def _with_zeros_elsewhere(p: Parties, parts: Mapping[int, Value]) -> Sharing:
+    first = next(iter(parts.values()))
+    zero = p.program.const(0, first.shape, first.type)
+    return Sharing(tuple(parts.get(i, p.at(zero, i)) for i in p), Form.ADDITIVE)
+
+
+@ADDITIVE.protocol("one_hot", variant="comparisons")
+def one_hot_by_comparisons(p: Parties, op: Operation, x: Sharing) -> Sharing:
+    """A row that is 1 at x.  N + 1 comparisons of `step`, 2N + 1 where indices wrap."""
+    return points.by_comparisons(p, op, x, ADDITIVE.called(p, "step"))
 
 
 @ADDITIVE.protocol("maximum")

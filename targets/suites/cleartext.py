@@ -13,6 +13,7 @@ from veilgraph.ir.party.program import Value, select
 from veilgraph.ir.secret.exponential import Segments
 from veilgraph.ir.secret.fourier import FourierSeries
 from veilgraph.ir.types import Type
+from veilgraph.targets.blocks import points
 from veilgraph.targets.blocks.linear import LINEAR, product
 from veilgraph.targets.blocks.maxima import max_pool_with, reduce_max_with
 from veilgraph.targets.functions import exponential as exponentials
@@ -101,6 +102,15 @@ def truncate_relu(p: Parties, op: Operation, x: Sharing) -> Sharing:
 @CLEARTEXT.protocol("step")
 def step(p: Parties, op: Operation, x: Sharing) -> Sharing:
     return x.map(lambda v: (~v.bits(v.type.bits - 1)).to_words(v.type.bits))
+
+
+@CLEARTEXT.protocol("one_hot")
+def one_hot(p: Parties, op: Operation, x: Sharing) -> Sharing:
+    def stepped(p: Parties, op: Operation, y: Sharing) -> Sharing:
+        bits: Sharing = step(p, op, y)
+        return bits.map(lambda v: v.mod(op.ring_bits))
+
+    return points.by_comparisons(p, op, x, stepped)
 
 
 @CLEARTEXT.protocol("relu")

@@ -13,6 +13,7 @@ from math import prod
 from veilgraph.ir.party import ops
 from veilgraph.ir.party.node import Shape
 from veilgraph.ir.party.program import Value, apply
+from veilgraph.targets.blocks import points
 from veilgraph.targets.blocks.borrow import COMPARISONS
 from veilgraph.targets.blocks.linear import add, reduced, subtract
 from veilgraph.targets.blocks.maxima import (
@@ -31,7 +32,7 @@ from veilgraph.targets.blocks.window import (
     opened_window,
     window_to_shift,
 )
-from veilgraph.targets.parties import Form, Operation, Parties, Sharing
+from veilgraph.targets.parties import Form, Member, Operation, Parties, Sharing
 from veilgraph.targets.suites.rep3 import REP3, pair, paired, parted, preparing
 from veilgraph.targets.suites.rep3_rotation import (
     FEWEST_ROWS,
@@ -67,6 +68,47 @@ def round_off(p: Parties, op: Operation, z: Sharing) -> Sharing:
         return paired(q, rounded_off(preparing(q), parts, f, K, compare))
 
     return rotating_roles(p, op, body, z)
+
+
+# One-hot rows
+
+
+@REP3.protocol("one_hot", variant="points")
+def one_hot(p: Parties, op: Operation, x: Sharing) -> Sharing:
+    """A row that is 1 at x.  1 round, 2W bits online of an x that is known to one; of a computed x
+    2 rounds, 2n bits online and 2W offline, and the pair's replica, 2NK.
+
+    W bits of words of an index of n bits among N places: see targets/blocks/points.py.
+    """
+    if x.known is not None:
+        return _rows_of_known(p, op, x.known)
+
+    def body(q: Parties, part: Sharing) -> Sharing:
+        d = preparing(q)
+        c, r = opened_window(d, pair(q, reduced(part, points.computed_bits(op))))
+        return paired(q, points.opened_rows(d, op, c, r))
+
+    return rotating_roles(p, op, body, p.made.get(x, x))
+
+
+def _rows_of_known(p: Parties, op: Operation, x: Value) -> Sharing:
+    """Two parts at their two holders each, and a zero.  Each other party lacks one root.
+
+    Every two roles have both of such parts: rows of one who computes nothing are a pair.
+    """
+    owner = Member(min(x.at))
+    own = p.role(owner)
+    if own is None:
+        return paired(p, points.shared_rows(p, op, x, owner, (0,), (1,)))
+    first, second = points.shared_rows(p, op, x, owner, (own - 1, own), (own, own + 1))
+    zero = p.at(p.program.const(0, op.shape, op.type), own + 1, own + 2)
+    return Sharing((first, second, zero), Form.REPLICATED).rotated(-own)
+
+
+@REP3.protocol("one_hot", variant="comparisons")
+def one_hot_by_comparisons(p: Parties, op: Operation, x: Sharing) -> Sharing:
+    """A row that is 1 at x.  N + 1 comparisons of `step`, 2N + 1 where indices wrap."""
+    return points.by_comparisons(p, op, x, REP3.called(p, "step"))
 
 
 # ReLU and maximum

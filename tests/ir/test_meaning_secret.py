@@ -65,6 +65,18 @@ CASES: list[tuple[type[SecretOp], list[np.ndarray], dict[str, object], np.ndarra
     (secret_ops.Scale, [FLAT], {"factor": -3}, -3 * FLAT),
     (secret_ops.Reinterpret, [FLAT], {}, FLAT),
     (secret_ops.Step, [FLAT], WIDEST, np.asarray(FLAT >= 0, np.int64)),
+    (
+        secret_ops.OneHot,
+        [FLAT],
+        {"depth": 2, "wraps": False, **WIDEST},
+        np.asarray(FLAT[..., None] == [0, 1], np.int64),
+    ),
+    (
+        secret_ops.OneHot,
+        [FLAT],
+        {"depth": 2, "wraps": True, **WIDEST},
+        np.isin(FLAT[..., None] - [0, 1], (0, -2)).astype(np.int64),
+    ),
     (secret_ops.Relu, [FLAT], WIDEST, np.maximum(FLAT, 0)),
     (secret_ops.Maximum, [FLAT, FLAT[0]], WIDEST, np.maximum(FLAT, FLAT[0])),
     (secret_ops.ReduceSum, [FLAT], {"axes": (1,), "keepdims": False}, FLAT.sum(1)),

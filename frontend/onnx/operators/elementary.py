@@ -36,9 +36,7 @@ def _one_hot(s: Steps, indices: str, axis: int, depth: int, shape: Shape) -> str
     places = np.arange(depth).reshape(column)
     last = [places - depth] if not np.issubdtype(dtype, np.unsignedinteger) else []
     hits = [s("Equal", wide, s.numbers(p, dtype)) for p in (places, *last)]
-    if not last:
-        return s("Cast", hits[0], to=TensorProto.FLOAT)
-    return s("Add", *(s("Cast", hit, to=TensorProto.FLOAT) for hit in hits))
+    return s("Cast", s("Or", *hits) if last else hits[0], to=TensorProto.FLOAT)
 
 
 def one_hot(s: Steps) -> list[NodeProto]:

@@ -21,8 +21,8 @@ from dataclasses import dataclass, field
 from torch_mlir import ir
 
 from veilgraph.ir.graph.facts import Arithmetic, Integers
-from veilgraph.ir.graph.ops import Constant, facts_of
-from veilgraph.ir.graph.program import Graph
+from veilgraph.ir.graph.ops import Constant, OneHot, facts_of
+from veilgraph.ir.graph.program import Graph, defining
 from veilgraph.passes.graph.public_factors import Factor, are_small_integers, number_of, scaling
 
 
@@ -95,9 +95,20 @@ class Structure:
 def analyse(graph: Graph) -> Structure:
     """The structure of a program in the vocabulary that `encode_fixed_point` takes."""
     structure = Structure(adaptable=set(graph.parameters.values()))
+    indices = (op.operation.operands[0] for op in graph.operations if isinstance(op, OneHot))
+    structure.integral |= {x for x in map(index_given, indices) if x is not None}
     for op in graph.operations:
         _analyse(op, structure)
     return structure
+
+
+def index_given(index: ir.Value) -> ir.Value | None:
+    """The input whose elements an index's are; None where it was computed."""
+    op = defining(index)
+    while op is not None and facts_of(op).moves:
+        index = op.operation.operands[0]
+        op = defining(index)
+    return index if op is None else None
 
 
 def _analyse(op: ir.OpView, structure: Structure) -> None:

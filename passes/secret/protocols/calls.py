@@ -44,13 +44,15 @@ class Held:
     paired: bool = False  # whether it has a replica, of fewer bits than others
     ahead: frozenset[int] = frozenset()  # parts that their holders know before any input is there
     zeros: frozenset[int] = frozenset()  # parts that are zero
+    knower: int | None = None  # the party that has the value itself
 
     @staticmethod
     def of(x: Sharing) -> Held:
         parts = list(enumerate(x.parts))
         zeros = frozenset(j for j, part in parts if part.constant_value() == 0)
         ahead = frozenset(j for j, part in parts if part.phase < Phase.ONLINE) - zeros
-        return Held(x.form, x.resent, x.replica is not None, ahead, zeros)
+        knower = None if x.known is None else min(x.known.at)
+        return Held(x.form, x.resent, x.replica is not None, ahead, zeros, knower)
 
 
 @dataclass(frozen=True)
@@ -236,7 +238,10 @@ class Traces:
             parts[j] = p.draw(sorted(parts[j].at), x.shape, x.type)
         for j in held.zeros:
             parts[j] = p.program.const(0, x.shape, x.type).only(*parts[j].at)
-        return replace(x, parts=tuple(parts))
+        known = None
+        if held.knower is not None:
+            known = p.program.source("input", f"{name}/known", held.knower, x.shape, x.type)
+        return replace(x, parts=tuple(parts), known=known)
 
     def _with_replica(self, p: Parties, x: Sharing, held: Held | None) -> Sharing:
         """x, whose replica is part of the price of what reads it."""

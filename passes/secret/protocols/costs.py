@@ -134,7 +134,7 @@ def source(
     role, phase = ("weight", Phase.SETUP) if setup else ("input", Phase.ONLINE)
     with p.program.in_phase(phase):
         value = p.program.source(role, name, giver.party, shape, words(bits))
-        return target.suite.share(p, giver, value)
+        return replace(target.suite.share(p, giver, value), known=value)
 
 
 def computed(p: Parties, target: Target, name: str, shape: Shape, bits: int) -> Sharing:

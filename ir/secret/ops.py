@@ -222,7 +222,7 @@ class RoundOff(Truncate, name="round_off"):
 
 
 class Step(Unary, name="step"):
-    """1 where z >= 0, else 0: an integer, whatever the operand's fraction bits."""
+    """1 where z >= 0, else 0, in the ring stated: no fraction bits, whatever the operand has."""
 
     computes = graph_ops.Step
 
@@ -231,7 +231,8 @@ class Step(Unary, name="step"):
 
     @classmethod
     def encoding(cls, x: Tensor, attributes: Attributes, stated: Stated) -> Encoding:
-        return Encoding(x.encoding.ring_bits, 0, x.encoding.secrecy)
+        ring_bits = stated.ring_bits or x.encoding.ring_bits
+        return Encoding(ring_bits, 0, x.encoding.secrecy)
 
 
 class OneHot(Unary, name="one_hot"):

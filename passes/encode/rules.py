@@ -71,10 +71,22 @@ class Encoder:
                 result = op.operation.results[0]
                 operands = [self._operand(op, v) for v in op.operation.operands]
                 wide = self._rule(op)(op, operands)
-                home = self._rings.stored(result)
+                home = self._home(op)
                 self._wide[result] = wide
                 self._values[result] = self._restated(wide, self._stored[result], result, home)
         return {name: self._values[value] for name, value in self._graph.outputs.items()}
+
+    def _home(self, op: ir.OpView) -> int:
+        """The ring that an op's result is kept in: of a bit, the widest that something reads it in.
+
+        A bit is made in any ring at the same price, nearly, and lifted at that of a comparison.
+        """
+        result = op.operation.results[0]
+        home = self._rings.stored(result)
+        if not isinstance(op, ops.Step):
+            return home
+        readers = [each for use in result.uses for each in use.owner.results]
+        return max([home, *map(self._rings.of, readers)])
 
     def _operand(self, op: ir.OpView, source: ir.Value) -> ir.Value:
         """Where the op computes; steps, integer parts and functions where their operand is.
@@ -280,9 +292,11 @@ class Encoder:
         return self._build(secret_ops.Transpose, [call.build(last, declared)], result, bits, turned)
 
     def _step(self, op: ir.OpView, operands: Sequence[ir.Value]) -> ir.Value:
-        """An integer: no fraction bits, whatever its operand has."""
+        """An integer without fraction bits, made in the ring that it is wanted in."""
+        result = op.operation.results[0]
         window = {"window_bits": _ring_bits(operands[0]) - 1, "dropped_bits": 0}
-        return self._build(secret_ops.Step, operands, op.operation.results[0], 0, window)
+        home = self._home(op)
+        return self._build(secret_ops.Step, operands, result, 0, window, ring_bits=home)
 
     def _one_hot(self, op: ir.OpView, operands: Sequence[ir.Value]) -> ir.Value:
         """In the ring of those that read the row: no part of it is lifted.

@@ -101,7 +101,7 @@ def truncate_relu(p: Parties, op: Operation, x: Sharing) -> Sharing:
 
 @CLEARTEXT.protocol("step")
 def step(p: Parties, op: Operation, x: Sharing) -> Sharing:
-    return x.map(lambda v: (~v.bits(v.type.bits - 1)).to_words(v.type.bits))
+    return x.map(lambda v: (~v.bits(v.type.bits - 1)).to_words(op.ring_bits))
 
 
 @CLEARTEXT.protocol("one_hot")

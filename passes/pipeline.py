@@ -43,6 +43,7 @@ from veilgraph.passes.graph.infer_visibility import InferVisibility
 from veilgraph.passes.graph.normalize_by_sums import NormalizeBySums
 from veilgraph.passes.graph.pool_average import PoolAverage
 from veilgraph.passes.graph.reveal_as import RevealAs, before, scope
+from veilgraph.passes.graph.share_comparisons import ShareComparisons
 from veilgraph.passes.party.batch_rounds import batch_rounds
 from veilgraph.passes.party.expand_protocols import expand_protocols, is_revealed
 from veilgraph.passes.party.prune import prune
@@ -379,6 +380,8 @@ PIPELINE: tuple[Stage, ...] = (
      _graph(lambda p: FoldDivisors().run(p.graph))),
     ("fold_constants after divisors", "so did they",
      _graph(lambda p: FoldConstants().run(p.graph))),
+    ("share_comparisons", "a backward pass reads the bit of a comparison that is there",
+     _graph(lambda p: ShareComparisons().run(p.graph))),
     ("infer_visibility", "what is public needs no protocol", _infer_visibility),
     ("ranges", "scales and windows come from where values lie", _ranges),
     # secret: fixed-point ring maths

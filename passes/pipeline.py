@@ -96,17 +96,24 @@ def _reveal_as(program: Program) -> None:
 
 
 def _measured(program: Program) -> list[Mapping[str, npt.NDArray[np.float32]]]:
-    """The outputs that samples are judged by: a decision is right or wrong, and has no error."""
-    decisions = {name for name, form in program.options.reveal_as.items() if form.decides}
+    """The outputs that samples are judged by: a decision is right or wrong, and has no error.
+
+    Where states are updated it is their updates: the states themselves hardly change in a run.
+    """
+    options = program.options
+    decisions = {name for name, form in options.reveal_as.items() if form.decides}
+    updates = {*options.updates.values()}
     return [
-        {name: value for name, value in outputs.items() if name not in decisions}
+        {n: x for n, x in outputs.items() if n not in decisions and (n in updates or not updates)}
         for outputs in program.ranges.outputs
     ]
 
 
 def _hidden(program: Program) -> set[str]:
     """The outputs that are there to be measured."""
-    return {before(name, form) for name, form in program.options.reveal_as.items()}
+    options = program.options
+    updates = {*options.updates.values()} - {*options.states.values()}
+    return {before(name, form) for name, form in options.reveal_as.items()} | updates
 
 
 def _keep_decisions(program: Program) -> None:
@@ -120,7 +127,7 @@ def _infer_visibility(program: Program) -> None:
     target, graph = program.target, program.graph
     owners = {name: target.owner(name) for name in graph.inputs if name not in graph.states}
     named = owners | {"weights": target.weights_owner}
-    program.visibility = InferVisibility(named).run(graph)
+    program.visibility = InferVisibility(named, program.options.announced).run(graph)
     program.level = Level.VISIBLE
 
 
@@ -130,7 +137,8 @@ def _ranges(program: Program) -> None:
         program.ranges = assume(graph)
     else:
         found = calibrate(graph, options.samples)
-        program.ranges = found.stating("input", options.state_ranges)
+        found = found.stating("input", options.state_ranges)
+        program.ranges = found.rounding_again(graph, options.updates)
 
 
 def _encoding(program: Program) -> EncodeFixedPoint:
@@ -232,7 +240,9 @@ def revealed(program: Program) -> list[str]:
 def _verifying(program: Program, given: Samples) -> VerifyAccuracy:
     outputs = _measured(program)
     samples = [{name: x[i] for name, x in given.items()} for i in range(len(outputs))]
-    return VerifyAccuracy(samples, outputs, min(map(len, given.values())), program.products)
+    return VerifyAccuracy(
+        samples, outputs, min(map(len, given.values()), default=0), program.products
+    )
 
 
 def _verify_accuracy(program: Program) -> None:

@@ -59,6 +59,9 @@ class Options:
         states: of each input that is a state, the output that it is in the next run.
         state_ranges: where states lie.
         keep_clips: clips of quantised tensors stay, though no sample reaches them.
+        announced: inputs that their owner tells every party.
+        updates: of each state that is an update of what it was, the output that says what a run
+            adds to it. These outputs are what is measured, and nobody gets them.
         is_joined: one entry of several, which are expanded, and whose masks are checked, together.
     """
 
@@ -78,6 +81,8 @@ class Options:
     states: Mapping[str, str] = field(default_factory=dict)
     state_ranges: Mapping[str, RealRange] = field(default_factory=dict)
     keep_clips: bool = False
+    announced: tuple[str, ...] = ()
+    updates: Mapping[str, str] = field(default_factory=dict)
     is_joined: bool = False
 
 

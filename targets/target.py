@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from typing import TypedDict
 
 from veilgraph.ir.errors import UsageError
 from veilgraph.ir.party.program import Program
@@ -118,6 +119,33 @@ class Target:
                 raise UsageError(
                     f"The model has no output `{name}`.", f"Its outputs are {', '.join(outputs)}."
                 )
+
+
+class Hosts(TypedDict, total=False):
+    """Where a program runs, as keywords: what `target` takes besides owners and receivers."""
+
+    suite: str
+    parties: Sequence[str] | None
+    network: str
+    dealer: str | None
+    clients: Sequence[str]
+
+
+def target_at(
+    hosts: Hosts,
+    owners: Mapping[str, str] | None,
+    receivers: Mapping[str, Sequence[str]] | None,
+) -> Target:
+    """The target of these hosts; raises what `target` does."""
+    return target(
+        hosts.get("suite", "rep3"),
+        hosts.get("parties"),
+        hosts.get("network", "lan"),
+        owners,
+        receivers,
+        hosts.get("dealer"),
+        hosts.get("clients", ()),
+    )
 
 
 def target(

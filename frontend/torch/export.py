@@ -84,8 +84,13 @@ def export(
     given: Examples | None = None,
     shapes: Mapping[str, Sequence[int]] | None = None,
     public: Collection[str] = (),
+    trains: bool = False,
 ) -> Exported:
-    """The model, traced for inference; takes and raises what `import_torch` does."""
+    """The model, traced; takes and raises what `import_torch` does.
+
+    Args:
+        trains: whether a module is in training mode, and else in inference mode.
+    """
     examples = as_tensors(given)
     outputs: tuple[str, ...] = ()
     if isinstance(model, ExportedProgram):
@@ -99,7 +104,7 @@ def export(
             program = trace(model.module(), tuple(zeros.values()))
             outputs = _output_names(model)
     elif isinstance(model, torch.nn.Module):
-        source, program = type(model).__name__, trace_module(model, examples)
+        source, program = type(model).__name__, trace_module(model, examples, trains)
         traced = _input_values(program)
         types = {name: value.dtype for name, value in traced.items()}
         _zeros({name: _sizes(value) for name, value in traced.items()}, types, shapes or {})

@@ -26,6 +26,7 @@ Example: TypeAlias = "torch.Tensor | npt.NDArray[np.generic]"
 Examples: TypeAlias = "Example | Sequence[Example] | Mapping[str, Example]"
 Tensors: TypeAlias = "torch.Tensor | tuple[torch.Tensor, ...] | dict[str, torch.Tensor]"
 BY_DATA = ("data-dependent", "GuardOnDataDependent", "DynamicValueError")
+UNTRAINABLE = (torch.nn.modules.dropout._DropoutNd, torch.nn.modules.batchnorm._BatchNorm)
 OUTSIDE = (".numpy()", "numpy.ndarray", "FakeTensor")
 
 
@@ -57,11 +58,14 @@ def _tensor(given: Example) -> torch.Tensor:
     return torch.from_numpy(np.ascontiguousarray(array))
 
 
-def trace_module(model: torch.nn.Module, examples: Tensors | None) -> ExportedProgram:
-    """A user's module, traced on examples.
+def trace_module(
+    model: torch.nn.Module, examples: Tensors | None, trains: bool = False
+) -> ExportedProgram:
+    """A user's module, traced on examples; one that `trains`, in training mode.
 
     Raises:
-        UsageError: no examples, a module that trains, or one that can't be traced.
+        UsageError: no examples, a module in the other mode, one with layers that can't be
+            trained, or one that can't be traced.
     """
     if examples is None:
         raise UsageError(
@@ -73,7 +77,9 @@ def trace_module(model: torch.nn.Module, examples: Tensors | None) -> ExportedPr
             f"{type(model).__name__} is TorchScript, which torch.export does not take.",
             "Give the module itself, from before torch.jit.trace or torch.jit.script.",
         )
-    if any(part.training for part in model.modules()):
+    if trains:
+        _require_trainable(model)
+    elif any(part.training for part in model.modules()):
         raise UsageError(
             f"{type(model).__name__} is in training mode.", "Call model.eval() before compiling it."
         )
@@ -81,6 +87,25 @@ def trace_module(model: torch.nn.Module, examples: Tensors | None) -> ExportedPr
     positional, named = ((), args) if isinstance(args, dict) else (args, {})
     _require_arguments(model, positional, named)
     return trace(model, positional, named)
+
+
+def _require_trainable(model: torch.nn.Module) -> None:
+    """UsageError for a module in inference mode, or layers that change or draw as they train."""
+    if not all(part.training for part in model.modules()):
+        raise UsageError(
+            f"{type(model).__name__} is in inference mode, in whole or in part.",
+            "Call model.train() before compiling its training.",
+        )
+    refused = [
+        f"{name} ({type(part).__name__})"
+        for name, part in model.named_modules()
+        if isinstance(part, UNTRAINABLE)
+    ]
+    if refused:
+        raise UsageError(
+            f"Layers of {type(model).__name__} can't be trained in secret: {', '.join(refused)}.",
+            "Take dropout and batch norms out of the model.",
+        )
 
 
 def _require_arguments(

@@ -217,6 +217,42 @@ class Graph:
         self._declare_arguments(inputs)
         return values
 
+    def copy(self) -> Graph:
+        """The same program once more; its weights' arrays are shared."""
+        return Graph.parse(self.module.context, self.text(), self.weights)
+
+    def add_inputs(self, shapes: Mapping[str, Shape]) -> dict[str, ir.Value]:
+        """Appends inputs, of new names, ahead of the weights; these arguments by name."""
+        inputs, weights = list(self.inputs), self.parameters
+        assert not shapes.keys() & {*inputs, *weights}, "two arguments share a name"
+        with self.module.context:
+            added = {
+                name: self.block.add_argument(tensor_type(shape), ir.Location.name(name))
+                for name, shape in shapes.items()
+            }
+        self._move_behind(weights)
+        self._declare_arguments([*inputs, *shapes])
+        return added
+
+    def turn_into_states(self, names: Sequence[str]) -> None:
+        """Lets weights be states: what a run finds, and whose values nobody knows."""
+        inputs, weights = list(self.inputs), self.parameters
+        states = {name: weights.pop(name) for name in names}
+        self._move_behind(states | weights)
+        for name in names:
+            del self.weights[name]
+        self.states = (*self.states, *names)
+        self._declare_arguments([*inputs, *names])
+
+    def _move_behind(self, arguments: Mapping[str, ir.Value]) -> None:
+        """Lets these arguments, in this order, be the last ones."""
+        with self.module.context:
+            for name, value in arguments.items():
+                moved = self.block.add_argument(value.type, ir.Location.name(name))
+                value.replace_all_uses_with(moved)
+        for number in sorted((value.arg_number for value in arguments.values()), reverse=True):
+            self.block.erase_argument(number)
+
     def tidy(self) -> None:
         """Erases operations and weights that nothing uses, and makes names unique."""
         for op in reversed(self.operations):

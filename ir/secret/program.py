@@ -21,7 +21,7 @@ from torch_mlir.dialects import func
 
 from veilgraph.ir.plan.tables import PUBLIC
 from veilgraph.ir.secret.ops import Constant, RealFunction, SecretOp
-from veilgraph.ir.secret.types import Encoding, RangeSource, RealRange, Tensor
+from veilgraph.ir.secret.types import Encoding, RangeSource, RealRange, Secrecy, Tensor
 
 Array = NDArray[np.float32]
 
@@ -40,6 +40,12 @@ class Argument:
     def is_weight(self) -> bool:
         """Whether it is there from the setup on; else each run has another."""
         return self.role == "weight"
+
+    @property
+    def is_announced(self) -> bool:
+        """Whether its owner tells every party, in each run."""
+        is_public = self.tensor.encoding.secrecy is Secrecy.PUBLIC
+        return is_public and self.owner != PUBLIC
 
     def attributes(self) -> ir.DictAttr:
         """As the function carries it, but for the type."""

@@ -360,7 +360,10 @@ def _arguments(
     for role, named in (("input", graph.inputs), ("weight", graph.parameters)):
         for name, value in named.items():
             secrecy = visibility.secrecy(name)
-            encoding = Encoding(scales.rings.stored(value), scales.stored[value], secrecy)
+            # What every party knows is reduced to any ring for nothing.
+            is_announced = name in visibility.announced
+            ring_bits = MAX_RING_BITS if is_announced else scales.rings.stored(value)
+            encoding = Encoding(ring_bits, scales.stored[value], secrecy)
             known = statistics.get(value)
             declared = known.range if known else RealRange.assumed(encoding)
             tensor = Tensor(shape_of(value), encoding)

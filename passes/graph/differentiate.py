@@ -8,7 +8,7 @@ compute: a comparison stands there as `step` of the number that the forward oper
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from math import prod
 
 from torch_mlir import ir
@@ -79,16 +79,41 @@ def differentiate(graph: Graph, losses: Sequence[str], by: Sequence[str]) -> dic
         UnsupportedError: operations between an argument and a loss that have no derivative, all
             of them.
     """
-    arguments = _arguments(graph, by)
+    _arguments(graph, by)
     _require_losses(graph, losses)
+
+    def seeds() -> dict[ir.Value, ir.Value]:
+        return {v: filled(1.0, shape_of(v)) for n, v in graph.outputs.items() if n in losses}
+
+    found = gradients(graph, by, seeds)
+    named = {f"{name}.grad": value for name, value in found.items()}
+    graph.replace_outputs(graph.outputs | named)
+    return dict(zip(found, named, strict=True))
+
+
+def gradients(
+    graph: Graph, by: Sequence[str], seeds: Callable[[], Mapping[ir.Value, ir.Value]]
+) -> dict[str, ir.Value]:
+    """Builds derivatives by inputs and weights ahead of the return; no output is added.
+
+    Args:
+        graph: changed in place; its maxima are written out first.
+        seeds: builds the derivative by each value that is differentiated, ahead of the return.
+
+    Returns:
+        The derivative by each argument, by name, of the argument's shape.
+
+    Raises:
+        UsageError: an argument is unknown, or bears on nothing that is differentiated.
+        UnsupportedError: operations on the way that have no derivative, all of them.
+    """
+    arguments = _arguments(graph, by)
     write_out_maxima(graph, set(arguments.values()))
     with graph.ahead_of_return("loss.grad/"):
-        seeds = {v: filled(1.0, shape_of(v)) for n, v in graph.outputs.items() if n in losses}
-    found = backward(graph, seeds, set(arguments.values()))
-    _require_found(graph, seeds, {n: v for n, v in arguments.items() if v not in found})
-    gradients = {f"{name}.grad": found[value] for name, value in arguments.items()}
-    graph.replace_outputs(graph.outputs | gradients)
-    return dict(zip(arguments, gradients, strict=True))
+        given = seeds()
+    found = backward(graph, given, set(arguments.values()))
+    _require_found(graph, given, {n: v for n, v in arguments.items() if v not in found})
+    return {name: found[value] for name, value in arguments.items()}
 
 
 def write_out_maxima(graph: Graph, by: Collection[ir.Value]) -> dict[str, ir.Value]:

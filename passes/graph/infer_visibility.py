@@ -8,8 +8,8 @@ x owned by alice, weights by bob:
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, replace
 
 from veilgraph.ir.errors import UsageError
 from veilgraph.ir.graph.program import Graph, name_of
@@ -19,14 +19,20 @@ from veilgraph.ir.secret.types import Secrecy
 
 @dataclass(frozen=True)
 class Visibility:
-    """Owner of each input and weight, and secrecy of each operation, by name."""
+    """Owner of each input and weight, and secrecy of each operation, by name.
+
+    Attributes:
+        announced: inputs that their owner tells every party in each run.
+    """
 
     owners: Mapping[str, str]
     operations: Mapping[str, Secrecy]
+    announced: Collection[str] = ()
 
     def secrecy(self, argument: str) -> Secrecy:
         """Of an input or weight."""
-        return Secrecy.PUBLIC if self.owners[argument] == PUBLIC else Secrecy.SECRET
+        is_public = self.owners[argument] == PUBLIC or argument in self.announced
+        return Secrecy.PUBLIC if is_public else Secrecy.SECRET
 
 
 @dataclass(frozen=True)
@@ -48,9 +54,11 @@ class InferVisibility:
         owners: the party that gives each input and weight, by name; "weights" stands for all
             weights, "public" for a party where everybody knows the value, "shared" where no party
             does.
+        announced: inputs that their owner tells every party.
     """
 
     owners: Mapping[str, str]
+    announced: Collection[str] = ()
 
     def run(self, graph: Graph) -> Visibility:
         """The visibility of every value of `graph`.
@@ -58,7 +66,7 @@ class InferVisibility:
         Raises:
             UsageError: an owner of something that doesn't exist, or something without an owner.
         """
-        visibility = Visibility(self._owners(graph), {})
+        visibility = Visibility(self._owners(graph), {}, self.announced)
         public = {
             value
             for name, value in (graph.inputs | graph.parameters).items()
@@ -70,7 +78,7 @@ class InferVisibility:
             if known:
                 public.add(op.operation.results[0])
             operations[name_of(op)] = Secrecy.PUBLIC if known else Secrecy.SECRET
-        return Visibility(visibility.owners, operations)
+        return replace(visibility, operations=operations)
 
     def _owners(self, graph: Graph) -> dict[str, str]:
         known = [*graph.inputs, *graph.parameters]

@@ -19,7 +19,7 @@ from torch_mlir import ir
 
 from veilgraph.ir.errors import UsageError
 from veilgraph.ir.meaning.integers import encode
-from veilgraph.ir.party.program import Program, Value
+from veilgraph.ir.party.program import Program, Value, copies
 from veilgraph.ir.plan.tables import PUBLIC, SHARED, STATE, Phase
 from veilgraph.ir.secret.function_forms import FunctionForm
 from veilgraph.ir.secret.ops import Constant, SecretOp, Truncate, attributes_of
@@ -186,6 +186,11 @@ def is_revealed(name: str, states: Mapping[str, str], target: Target) -> bool:
     return name not in states.values() or name in target.receivers
 
 
+def announced_to(argument: Argument, target: Target) -> tuple[str, ...]:
+    """Whom the owner of an input tells it, where it tells every party that computes."""
+    return tuple(who for who in target.parties if who != argument.owner)
+
+
 def only_receiver(
     secret: SecretProgram, target: Target, states: Mapping[str, str] = NO_STATES
 ) -> Member | None:
@@ -261,6 +266,9 @@ class _Expansion:
         if argument.owner == STATE:
             with self._layer(note):
                 return self._state(argument)
+        if argument.is_announced:
+            with self._layer(note), self.program.in_phase(Phase.ONLINE):
+                return self._announced(argument)
         phase = Phase.SETUP if argument.is_weight else Phase.ONLINE
         with self._layer(note), self.program.in_phase(phase):
             return self._weight(argument) if argument.is_weight else self._shared(argument)
@@ -274,6 +282,18 @@ class _Expansion:
         source = self.target.member(argument.owner)
         value = self.program.source(argument.role, name, source.party, shape, type)
         return replace(suite.share(self.parties, source, value), known=value)
+
+    def _announced(self, argument: Argument) -> Sharing:
+        """What its owner tells every party that computes: to them it is an output."""
+        encoding, owner = argument.tensor.encoding, self.target.member(argument.owner).party
+        shape, type = argument.tensor.shape, words(encoding.ring_bits)
+        given = value = self.program.source(argument.role, argument.name, owner, shape, type)
+        for receiver in announced_to(argument, self.target):
+            party = self.target.member(receiver).party
+            told = self.program.send(given, owner, party, declared="reveal")
+            self.program.output(told, party, argument.name, encoding.frac_bits)
+            value = copies(value, told)
+        return Sharing((value,), Form.PUBLIC)
 
     def _state(self, argument: Argument) -> Sharing:
         """As runs find it, in the encoding that this entry computes with."""
@@ -380,8 +400,23 @@ class _Expansion:
         note = LayerNote(state, "keep", Tensor.of(value))
         with self._layer(note):
             x, found = self.sharings[value], Tensor.of(value).encoding
-            x = self._recoded(x, found, self.kept.get(state, found))
+            wanted = self.kept.get(state, found)
+            if x.form.is_public:
+                x = self._encoded(value, wanted)
+            else:
+                x = self._recoded(x, found, wanted)
             self._states.keep(self.parties, state, x)
+
+    def _encoded(self, value: ir.Value, wanted: Encoding) -> Sharing:
+        """What every party knows from the plan, encoded anew."""
+        tensor, secret = Tensor.of(value), self.entry.secret
+        if isinstance(value, ir.BlockArgument):
+            real = secret.weights[secret.arguments[value.arg_number].name]
+        else:
+            integers = attributes_of(value.owner.opview)["value"]
+            real = np.ldexp(integers.astype(np.float64), -tensor.encoding.frac_bits)
+        integers = encode(np.asarray(real), wanted.frac_bits, wanted.ring_bits)
+        return Sharing((self._constant(integers, Tensor(tensor.shape, wanted)),), Form.PUBLIC)
 
     def _revealed(self, receiver: Member, value: ir.Value) -> Value:
         if value in self.rounded:

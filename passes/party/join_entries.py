@@ -11,7 +11,7 @@ own. Setup is for all of them, and every run is of one entry.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 from veilgraph.ir.party import ops
@@ -27,15 +27,19 @@ from veilgraph.targets.target import Target
 
 
 def join_entries(
-    entries: Sequence[Entry], target: Target, fixed_roles: bool
+    entries: Sequence[Entry], target: Target, fixed_roles: bool, leader: int | None = None
 ) -> tuple[Common, Schedule]:
     """One program of all entries, its messages in rounds and its masks checked.
+
+    Args:
+        leader: the entry as whose states are kept, that all are states of; as many bits as any
+            entry needs if None.
 
     Raises:
         UsageError: an entry that returns what is public.
         MaskingError: as verify_masking.
     """
-    kept = {state.name: state.tensor.encoding for state in states_of(entries)}
+    kept = {state.name: state.tensor.encoding for state in states_of(entries, leader)}
     common = expand_entries(entries, target, fixed_roles, kept)
     common.expanded = prune(common.expanded)
     schedule = batch_rounds(common.expanded.program)
@@ -44,10 +48,10 @@ def join_entries(
     return common, schedule
 
 
-def states_of(entries: Iterable[Entry]) -> Iterator[Argument]:
+def states_of(entries: Sequence[Entry], leader: int | None = None) -> Iterator[Argument]:
     """Each state once, with the encoding that it is kept in and where it lies."""
     found: dict[str, list[Argument]] = {}
-    for entry in entries:
+    for entry in entries if leader is None else entries[leader : leader + 1]:
         for argument in entry.secret.arguments:
             if argument.owner == STATE:
                 found.setdefault(argument.name, []).append(argument)

@@ -31,6 +31,7 @@ Array = NDArray[np.float32]
 Key = tuple[str, str]
 MOST_OUTPUTS = 4  # of samples, that are kept to compare with
 GRADIENT_SAMPLES = 2  # enough: scales follow the fourth root of what they estimate
+AGAIN = 2  # times the noise of rounding once to the nearest has a truncation, at random
 STEPS = 16  # of rounding, a factor of two
 SNAP = 1 / 64  # of a step: how far below a bound a value may stay unrounded
 
@@ -73,6 +74,20 @@ class Ranges:
             known[role, name] = replace(known[role, name], range=found)
         return replace(self, known=known)
 
+    def rounding_again(self, graph: Graph, updates: Mapping[str, str]) -> Ranges:
+        """The same, some states rounded anew in each run, which is noise on their updates.
+
+        Args:
+            updates: of these states, the output that says what a run adds.
+        """
+        known, named = dict(self.known), {value: key for key, value in _values(graph).items()}
+        for state, output in updates.items():
+            update, own = known[named[graph.outputs[output]]], known["input", state]
+            if own.gain is not None and update.gain is not None:
+                gain = own.gain + AGAIN * update.gain
+                known["input", state] = replace(own, gain=nearest(gain))
+        return replace(self, known=known)
+
     def of(self, graph: Graph) -> dict[ir.Value, Statistics]:
         """By value; weights and constants, whose values are known, always among them."""
         found = {
@@ -112,7 +127,7 @@ def calibrate(graph: Graph, samples: Mapping[str, Array]) -> Ranges:
     seen: dict[Key, _Seen] = defaultdict(_Seen)
     outputs: list[dict[str, Array]] = []
     program = OnnxProgram(graph)
-    count = min(len(array) for array in samples.values())
+    count = min((len(array) for array in samples.values()), default=1)  # of no inputs, one run
     each = [{name: array[number] for name, array in samples.items()} for number in range(count)]
     for sample in each:
         for name, value in sample.items():

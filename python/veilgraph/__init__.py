@@ -15,24 +15,31 @@ if TYPE_CHECKING:
     from veilgraph.checks.library import check
     from veilgraph.compilation import compile
     from veilgraph.ir.errors import VeilgraphError
+    from veilgraph.ir.training import SGD
     from veilgraph.library import bench, inspect, load_weights, save_weights, simulate
     from veilgraph.plans import Plan
     from veilgraph.runtime.store.share_files import deal
     from veilgraph.session import Session
+    from veilgraph.training.compiling import compile_training
+    from veilgraph.training.trainer import Trainer, simulate_training
     from veilgraph.verification import verify
 
 __all__ = [
+    "SGD",
     "Plan",
     "Session",
+    "Trainer",
     "VeilgraphError",
     "bench",
     "check",
     "compile",
+    "compile_training",
     "deal",
     "inspect",
     "load_weights",
     "save_weights",
     "simulate",
+    "simulate_training",
     "verify",
 ]
 __version__ = version("veilgraph")
@@ -42,11 +49,15 @@ _PLACES = {
     "bench": "veilgraph.library",
     "check": "veilgraph.checks.library",
     "compile": "veilgraph.compilation",
+    "compile_training": "veilgraph.training.compiling",
     "inspect": "veilgraph.library",
     "load_weights": "veilgraph.library",
     "Plan": "veilgraph.plans",
     "save_weights": "veilgraph.library",
     "Session": "veilgraph.session",
+    "SGD": "veilgraph.ir.training",
+    "simulate_training": "veilgraph.training.trainer",
+    "Trainer": "veilgraph.training.trainer",
     "deal": "veilgraph.runtime.store.share_files",
     "VeilgraphError": "veilgraph.ir.errors",
     "simulate": "veilgraph.library",

@@ -160,7 +160,7 @@ def compile(
             allowed even in rings of 64 bits.
     """
     receivers = {n: (w,) if isinstance(w, str) else w for n, w in (receivers or {}).items()}
-    _require_error(max_error)
+    require_error(max_error)
     chosen = target(suite, parties, network, owners, receivers, dealer, clients, protocols)
     require_no_weights(model)
     models = dict(model) if isinstance(model, Mapping) else {ONLY_ENTRY: model}
@@ -180,7 +180,7 @@ def compile(
         raise UsageError(f"{what} is held on samples, and there are none.", HINT_SAMPLES)
     forms = _forms(reveal_as, [n for g in graphs.values() for n in states.revealed(g, chosen)])
     options = Options(
-        ring_bits=_ring_bits(ring),
+        ring_bits=ring_bits_of(ring),
         frac_bits=frac_bits,
         average_pools=avgpool,
         max_error=max_error,
@@ -200,13 +200,9 @@ def compile(
             graphs.values(), _options_of(graphs, options, states, samples), strict=True
         )
     ]
-    dump = _Dump(dump_phases)
+    dump = Dump(dump_phases)
     for program in programs:
-        for name, _, run in PIPELINE:
-            steps.begin(name)
-            run(program)
-            dump.write(name, program)
-            check(program)
+        lower_program(program, steps, dump)
     steps.begin("emit_plan")
     if len(programs) == 1:
         made = _emitted(programs[0])
@@ -216,6 +212,15 @@ def compile(
     plan, weights = made
     named = ", ".join(filter(None, map(model_name, models.values())))
     return replace(plan, model_name=named), weights
+
+
+def lower_program(program: Program, steps: Steps, dump: Dump) -> None:
+    """Takes a program through all passes, down to the party level."""
+    for name, _, run in PIPELINE:
+        steps.begin(name)
+        run(program)
+        dump.write(name, program)
+        check(program)
 
 
 def _emitted(program: Program) -> tuple[Plan, Weights]:
@@ -282,7 +287,7 @@ def _protection(given: str, chosen: Target) -> Protection:
     return protection
 
 
-def _require_error(max_error: object) -> None:
+def require_error(max_error: object) -> None:
     if max_error is not None and not (isinstance(max_error, Real) and float(max_error) > 0):
         raise UsageError(
             f"An error of {max_error!r} can't be allowed.",
@@ -300,7 +305,7 @@ def _one_of(kind: type[Choosable], given: str, refusal: str) -> Choosable:
         raise UsageError(f"{refusal} {given!r}.", f"Take {known}.") from None
 
 
-def _ring_bits(ring: int | str) -> int | None:
+def ring_bits_of(ring: int | str) -> int | None:
     if ring == "auto":
         return None
     try:
@@ -337,7 +342,7 @@ def _samples(calibrate: str | Path | Samples | None, graphs: Mapping[str, Graph]
     return {name: np.asarray(calibrate[name], np.float32) for name in shapes}
 
 
-class _Dump:
+class Dump:
     """The text of the level that a pass works on, numbered in order."""
 
     def __init__(self, folder: str | Path | None) -> None:

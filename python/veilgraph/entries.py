@@ -22,7 +22,7 @@ from veilgraph.ir.plan.tables import PUBLIC, Disclosure, Manifest, Tensor
 from veilgraph.ir.secret.program import Argument, SecretProgram
 from veilgraph.ir.secret.types import Tensor as SecretTensor
 from veilgraph.models import Model, import_model
-from veilgraph.passes.party.expand_protocols import Common, Entry, is_revealed
+from veilgraph.passes.party.expand_protocols import Common, Entry, announced_to, is_revealed
 from veilgraph.passes.party.join_entries import join_entries, states_of
 from veilgraph.passes.plan.emit_plan import emit_plan, exact_ranges
 from veilgraph.passes.program import Program, Protection
@@ -86,16 +86,19 @@ def names_of(graphs: Mapping[str, Graph]) -> tuple[list[str], list[str]]:
 
 
 def emit_entries(
-    names: Sequence[str], programs: Sequence[Program], manifests: Sequence[Manifest]
+    names: Sequence[str],
+    programs: Sequence[Program],
+    manifests: Sequence[Manifest],
+    leader: int | None = None,
 ) -> tuple[Plan, Weights]:
-    """The plan of several programs, and the weights of all."""
+    """The plan of several programs, and the weights of all; `leader` as for `join_entries`."""
     first = programs[0]
     entries = [
         Entry(name, program.secret, program.options.states, program.choices)
         for name, program in zip(names, programs, strict=True)
     ]
     fixed_roles = first.options.protection is Protection.ROLES
-    common, schedule = join_entries(entries, first.target, fixed_roles)
+    common, schedule = join_entries(entries, first.target, fixed_roles, leader)
     texts = {
         f"{level}.{name}": text
         for name, program in zip(names, programs, strict=True)
@@ -106,7 +109,7 @@ def emit_entries(
         common.expanded,
         schedule,
         _manifest(names, manifests, common),
-        list(_tensors(entries, common, first.target)),
+        list(_tensors(entries, common, first.target, leader)),
         {**texts, "party": print_program(common.expanded.program)},
     )
     magnitudes = tuple(m for program in programs for m in program.ranges.magnitudes)
@@ -151,14 +154,16 @@ def _manifest(names: Sequence[str], manifests: Sequence[Manifest], common: Commo
     )
 
 
-def _tensors(entries: Sequence[Entry], common: Common, chosen: Target) -> Iterator[Tensor]:
+def _tensors(
+    entries: Sequence[Entry], common: Common, chosen: Target, leader: int | None
+) -> Iterator[Tensor]:
     """Inputs by entry, weights, states, and outputs by entry."""
     for number, entry in enumerate(entries):
         for argument in entry.secret.arguments:
             if argument.role == "input" and argument.owner != PUBLIC:
                 yield replace(tensor_of(argument, entry.secret.margin), entry=number)
     margin = max(entry.secret.margin for entry in entries)
-    for argument in (*common.arguments, *states_of(entries)):
+    for argument in (*common.arguments, *states_of(entries, leader)):
         yield tensor_of(argument, margin)
     for number, entry in enumerate(entries):
         for tensor in outputs_of(entry.secret, chosen, entry.states):
@@ -179,6 +184,12 @@ def outputs_of(
     secret: SecretProgram, chosen: Target, states: Mapping[str, str]
 ) -> Iterator[Tensor]:
     """What goes to somebody."""
+    for argument in secret.arguments:
+        if argument.is_announced:
+            told = ",".join(announced_to(argument, chosen))
+            encoding = argument.tensor.encoding
+            shape, bits = argument.tensor.shape, (encoding.ring_bits, encoding.frac_bits)
+            yield Tensor(argument.name, shape, *bits, told, 0)
     for name, value in secret.outputs.items():
         if not is_revealed(name, states, chosen):
             continue

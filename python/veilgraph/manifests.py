@@ -45,6 +45,7 @@ def manifest_of(program: Program) -> Manifest:
     encodings = [SecretTensor.of(op.operation.results[0]).encoding for op in secret.operations]
     rings = [e for e in encodings if e.secrecy is Secrecy.SECRET]
     inputs = [a.name for a in secret.arguments if a.role == "input"]
+    announced = [a.name for a in secret.arguments if a.is_announced]
     return Manifest(
         veilgraph_version=version("veilgraph"),
         lowering=LOWERING_VERSION,
@@ -53,7 +54,7 @@ def manifest_of(program: Program) -> Manifest:
         parties=chosen.everyone,
         roles={party.name: party.role.name for party in chosen.members},
         owners={name: chosen.owner(name) for name in inputs} | {WEIGHTS: chosen.weights_owner},
-        receivers={name: chosen.receiver(name) for name in revealed(program)},
+        receivers={name: chosen.receiver(name) for name in [*revealed(program), *announced]},
         states=dict(program.options.states),
         network=dict(asdict(chosen.network)),
         ring_bits=max((e.ring_bits for e in rings), default=64),

@@ -96,8 +96,12 @@ def import_model(
     shapes: Mapping[str, Sequence[int]] | None,
     example_inputs: Any = None,
     public: Collection[str] = (),
+    trains: bool = False,
 ) -> tuple[Graph, Samples | None]:
     """The model at the graph level, and the samples that its example inputs are.
+
+    Args:
+        trains: whether a module of PyTorch is in training mode.
 
     Raises:
         UsageError, UnsupportedError: as the front doors do; or examples for an ONNX model.
@@ -107,7 +111,7 @@ def import_model(
         from veilgraph.frontend.torch.export import export
         from veilgraph.frontend.torch.importer import import_exported
 
-        exported = export(model, example_inputs, shapes, public)
+        exported = export(model, example_inputs, shapes, public, trains)
         return import_exported(exported), exported.samples or None
     if example_inputs is not None:
         raise UsageError(

@@ -9,7 +9,7 @@ import click
 
 import veilgraph
 from veilgraph.checks.kept_ranges import ranges_file, save_ranges
-from veilgraph.commands import arguments, comparing
+from veilgraph.commands import arguments, comparing, training
 from veilgraph.commands.compile_files import (
     certificates_by_party,
     check_files,
@@ -281,6 +281,7 @@ REPEATED = (
     metavar="INPUT=LOW:HIGH",
     help="Where a state lies.  [default: what runs on the samples, one after the other, show]",
 )
+@training.options
 @click.option(
     "--dump-phases", type=arguments.PATH, metavar="DIR", help="Write the program after each pass."
 )
@@ -329,8 +330,12 @@ def command(
     weights_file = check_files(models, options["calibrate"], destination)
     pinned = certificates_by_party(certificates, options["owners"])
     given = models[0] if model is not None else dict(entries)
+    trained, options = training.separated(options)
     with progress("compiling") as tell:
-        plan, weights = veilgraph.compile(given, progress=tell, **options)
+        if trained.loss is None:
+            plan, weights = veilgraph.compile(given, progress=tell, **options)
+        else:
+            plan, weights = training.compiled(given, trained, options, tell)
     dealt = {shares_file(destination, n): d for n, d in veilgraph.deal(plan, weights).items()}
     arguments.require_known("--certificate", pinned, [each.party for each in dealt.values()])
     for file in (*dealt, ranges_file(destination)):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import math
 import os
+import zipfile
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -47,6 +48,31 @@ def read_array(path: Path) -> Array:
     except ValueError as error:
         reason = str(error).splitlines()[0].rstrip(".")
         raise UsageError(f"{path} is no .npy file: {reason}.", HINT) from error
+
+
+def read_archive(path: Path) -> dict[str, Array]:
+    """The arrays of real numbers in an .npz file, by name.
+
+    Raises:
+        UsageError: no such file, one of another kind, or one with other than numbers.
+    """
+    hint = "Save the arrays with numpy.savez(FILE, name=array, ...)."
+    try:
+        archive = np.load(path, allow_pickle=False)
+        if isinstance(archive, np.ndarray):
+            raise UsageError(f"{path} holds one array, without a name.", hint)
+        with archive:
+            found = {name: archive[name] for name in archive.files}
+    except OSError as error:
+        raise UsageError(f"{path} can't be read: {error.strerror}.", "Check the path.") from error
+    except (ValueError, zipfile.BadZipFile, EOFError) as error:
+        raise UsageError(f"{path} is no .npz file of numbers.", hint) from error
+    for name, array in found.items():
+        if array.dtype.kind not in "fiub":
+            raise UsageError(
+                f"`{name}` of {path} holds {array.dtype}, and must hold numbers.", hint
+            )
+    return found
 
 
 def _check_header(file: IO[bytes], path: Path) -> None:

@@ -1,0 +1,121 @@
+"""What a plan that trains and whoever runs it agree on: entries, names, and SGD's public factors.
+
+No MLIR: hosts read it from a plan.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from veilgraph.ir.errors import UsageError
+
+STEP, START, EVALUATE, REVEAL = "step", "start", "evaluate", "reveal"  # entries
+STEP_SIZE, MOMENTUM, DECAY = "step_size", "momentum", "decay"  # a step's public inputs
+LABELS = "labels"  # the input that a named loss compares with
+LOSS = "loss"  # the output that is a step's mean loss
+TRAINING = "training"  # of a manifest's options, what `Recipe.stated` says
+
+
+def require_rate(rate: float) -> float:
+    """A learning rate; UsageError unless it is a number above 0."""
+    if not 0 < rate < float("inf"):
+        raise UsageError(f"A learning rate of {rate!r} makes no sense.", "Give a number above 0.")
+    return float(rate)
+
+
+@dataclass(frozen=True)
+class SGD:
+    """Stochastic gradient descent, as `torch.optim.SGD` without Nesterov's momentum.
+
+    A step takes u = momentum u + step_size g + decay w from a parameter w; g is B times the
+    gradient of the mean loss over B rows. u is the velocity times the learning rate, so a change of
+    the rate changes the factor of u once.
+
+    Attributes:
+        momentum: of the velocity, in [0, 1); 0 keeps none.
+        weight_decay: times a parameter is added to its gradient; in [0, 1).
+    """
+
+    momentum: float = 0.0
+    weight_decay: float = 0.0
+
+    def __post_init__(self) -> None:
+        for what, number in (("momentum", self.momentum), ("weight decay", self.weight_decay)):
+            if not 0 <= number < 1:
+                raise UsageError(
+                    f"A {what} of {number!r} makes no sense.", "Give a number in [0, 1)."
+                )
+
+    @property
+    def factors(self) -> tuple[str, ...]:
+        """The public inputs of a step, single numbers."""
+        used = {STEP_SIZE: True, MOMENTUM: self.momentum > 0, DECAY: self.weight_decay > 0}
+        return tuple(name for name, is_used in used.items() if is_used)
+
+    def values(self, rate: float, before: float, rows: int) -> dict[str, float]:
+        """What these inputs are in a step.
+
+        Args:
+            rate: the learning rate, above 0.
+            before: that of the step before.
+            rows: B.
+        """
+        every = {
+            STEP_SIZE: rate / rows,
+            MOMENTUM: self.momentum * rate / before,
+            DECAY: self.weight_decay * rate,
+        }
+        return {name: every[name] for name in self.factors}
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """How a plan trains, as its manifest states it.
+
+    Attributes:
+        loss: by name, or the output of the model that is one.
+        momentum, weight_decay: of SGD.
+        rows: B.
+        classes: how many numbers a row of labels has; 0 where the model computes its loss itself.
+        states: the parameters, by name.
+    """
+
+    loss: str
+    momentum: float
+    weight_decay: float
+    rows: int
+    classes: int
+    parameters: tuple[str, ...]
+
+    @property
+    def optimizer(self) -> SGD:
+        return SGD(self.momentum, self.weight_decay)
+
+    def stated(self) -> dict[str, Any]:
+        """For a manifest's options."""
+        return asdict(self)
+
+    @staticmethod
+    def of(options: Mapping[str, Any]) -> Recipe:
+        """What a manifest's options state.
+
+        Raises:
+            UsageError: they state none, or one that makes no sense.
+        """
+        found = options.get(TRAINING)
+        refusal = UsageError(
+            "This plan does not train.", "Take one that `compile --train` or compile_training made."
+        )
+        if not isinstance(found, dict):
+            raise refusal
+        try:
+            named = {**found, "parameters": tuple(map(str, found["parameters"]))}
+            recipe = Recipe(**named)
+            is_whole = recipe.rows > 0 <= recipe.classes and bool(recipe.optimizer.factors)
+        except (TypeError, KeyError):
+            raise refusal from None
+        if not is_whole:
+            raise refusal
+        return recipe

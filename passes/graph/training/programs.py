@@ -1,0 +1,258 @@
+"""The programs of a plan that trains: a step, an evaluation, the start, and the model's release.
+
+Before::
+
+    func.func @main(%x: tensor<4x3xf32> {graph.name = "x", graph.role = "input"},
+        %w: tensor<3x1xf32> {graph.name = "w", graph.role = "weight"})
+        -> (tensor<4x1xf32> {graph.name = "z"}) {
+      %0 = "graph.matmul"(%x, %w) : (tensor<4x3xf32>, tensor<3x1xf32>) -> tensor<4x1xf32>
+      return %0 : tensor<4x1xf32>
+    }
+
+After::
+
+    func.func @main(%x: tensor<4x3xf32> {graph.name = "x", graph.role = "input"},
+        %w: tensor<3x1xf32> {graph.name = "w", graph.role = "state"},
+        %y: tensor<4x1xf32> {graph.name = "labels", graph.role = "input"},
+        %rate: tensor<f32> {graph.name = "step_size", graph.role = "input"})
+        -> (tensor<3x1xf32> {graph.name = "w.next"},
+            tensor<3x1xf32> {graph.name = "w.update"}) {
+      %0 = "graph.matmul"(%x, %w) : (tensor<4x3xf32>, tensor<3x1xf32>) -> tensor<4x1xf32>
+      %1 = "graph.sub"(%0, %y) : (tensor<4x1xf32>, tensor<4x1xf32>) -> tensor<4x1xf32>
+      %2 = "graph.constant"() {value = dense<2.0> : tensor<1x1xf32>} : () -> tensor<1x1xf32>
+      %3 = "graph.mul"(%1, %2) : (tensor<4x1xf32>, tensor<1x1xf32>) -> tensor<4x1xf32>
+      %4 = "graph.transpose"(%x) {permutation = array<i64: 1, 0>}
+          : (tensor<4x3xf32>) -> tensor<3x4xf32>
+      %5 = "graph.matmul"(%4, %3) : (tensor<3x4xf32>, tensor<4x1xf32>) -> tensor<3x1xf32>
+      %6 = "graph.mul"(%5, %rate) : (tensor<3x1xf32>, tensor<f32>) -> tensor<3x1xf32>
+      %7 = "graph.sub"(%w, %6) : (tensor<3x1xf32>, tensor<3x1xf32>) -> tensor<3x1xf32>
+      return %7, %6 : tensor<3x1xf32>, tensor<3x1xf32>
+    }
+
+That is a step with the loss `mse`. The update u = momentum u + step_size g + decay w, in which g is
+B times the mean loss's gradient, is subtracted from a parameter w. With step_size = rate / B, decay
+= rate weight_decay and momentum = m rate / (rate before) that is PyTorch's SGD for any schedule of
+rates: u is the velocity there, times the rate. So applying it is a subtraction.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from fnmatch import fnmatchcase
+from math import prod
+
+import numpy as np
+from torch_mlir import ir
+
+from veilgraph.ir.attributes import shape_of
+from veilgraph.ir.errors import UsageError
+from veilgraph.ir.graph import ops
+from veilgraph.ir.graph.program import Graph
+from veilgraph.ir.training import DECAY, LABELS, LOSS, MOMENTUM, SGD, STEP_SIZE
+from veilgraph.passes.graph.derivatives.algebra import filled, reshaped, total
+from veilgraph.passes.graph.differentiate import gradients
+from veilgraph.passes.graph.training.losses import LOSSES, Loss
+
+VELOCITY = ".velocity"
+
+
+@dataclass(frozen=True)
+class Training:
+    """What is trained, how, and on what.
+
+    Attributes:
+        forward: the model, whose weights are the parameters.
+        loss: by name, or the output that is one.
+        optimizer: how parameters are updated.
+        frozen: patterns of the parameters that stay as they are, as `features.*`.
+    """
+
+    forward: Graph
+    loss: str
+    optimizer: SGD = field(default_factory=SGD)
+    frozen: tuple[str, ...] = ()
+
+    def check(self) -> None:
+        """Raises UsageError for what can't be trained."""
+        graph = self.forward
+        for pattern in self.frozen:
+            if not any(fnmatchcase(name, pattern) for name in graph.weights):
+                raise UsageError(
+                    f"No parameter is named like `{pattern}`.",
+                    f"The parameters are {', '.join(graph.weights) or 'none'}.",
+                )
+        if not self.parameters:
+            raise UsageError(
+                "The model has no parameter to train.",
+                "Give one whose weights are initialisers, and freeze not all of them.",
+            )
+        own = {*self.optimizer.factors, *([LABELS] if self.named else [])}
+        for name in graph.inputs:
+            if name in own:
+                raise UsageError(
+                    f"The model has an input `{name}`, a name that a step's own input has.",
+                    "Give the model's input another name.",
+                )
+        if self.named:
+            self.named.check(graph.outputs[self.output])
+        elif self.loss not in graph.outputs:
+            raise UsageError(
+                f"There is no loss `{self.loss}`, and no such output.",
+                f"Losses are {', '.join(LOSSES)}; the outputs are {', '.join(graph.outputs)}.",
+            )
+        elif prod(shape_of(graph.outputs[self.loss])) != 1:
+            raise UsageError(
+                f"The loss `{self.loss}` is no single number, but of shape "
+                f"{list(shape_of(graph.outputs[self.loss]))}.",
+                "Take the mean of it over the batch in the model.",
+            )
+
+    @property
+    def named(self) -> Loss | None:
+        """The loss, where it is no output."""
+        return None if self.loss in self.forward.outputs else LOSSES.get(self.loss)
+
+    @property
+    def output(self) -> str:
+        """The output that a named loss is of.
+
+        Raises:
+            UsageError: there are several.
+        """
+        first, *others = self.forward.outputs
+        if others:
+            raise UsageError(
+                f"The loss {self.loss} is of one output, and the model has "
+                f"{len(others) + 1}: {', '.join(self.forward.outputs)}.",
+                "Give a model with one output, or let it compute its loss itself.",
+            )
+        return first
+
+    @property
+    def parameters(self) -> tuple[str, ...]:
+        """Those that are trained, by name."""
+        return tuple(
+            name
+            for name in self.forward.weights
+            if not any(fnmatchcase(name, pattern) for pattern in self.frozen)
+        )
+
+    @property
+    def rows(self) -> int:
+        """B: the first extent of every input."""
+        return next(shape_of(value)[0] for value in self.forward.inputs.values())
+
+    @property
+    def states(self) -> dict[str, str]:
+        """Of each state, the output that it is in the next step."""
+        found = {name: f"{name}.next" for name in self.parameters}
+        return found | {name: f"{name}.next" for name in self.velocities}
+
+    @property
+    def velocities(self) -> tuple[str, ...]:
+        """The states that are updates, where there is momentum."""
+        return tuple(map(velocity, self.parameters)) if self.optimizer.momentum else ()
+
+    @property
+    def updates(self) -> dict[str, str]:
+        """Of each state, the output by which a step is judged: what it adds to a parameter."""
+        pairs = {name: f"{velocity(name)}.next" for name in self.parameters}
+        if not self.optimizer.momentum:
+            return {name: f"{name}.update" for name in self.parameters}
+        return pairs | {velocity(name): after for name, after in pairs.items()}
+
+    # The programs
+
+    def step(self, reveals_loss: bool = False) -> Graph:
+        """A batch in, states updated; the loss is an output where somebody receives it.
+
+        Raises:
+            UnsupportedError: operations without derivative between a parameter and the loss, all
+                of them.
+            UsageError: a parameter that the loss does not depend on.
+        """
+        graph = self._with_states(self.velocities)
+        labels = self._labels(graph)
+        factors = graph.add_inputs(dict.fromkeys(self.optimizer.factors, ()))
+        found = gradients(graph, self.parameters, lambda: self._seeds(graph, labels))
+        outputs: dict[str, ir.Value] = {}
+        for name, gradient in found.items():
+            with graph.ahead_of_return(f"{name}.update/"):
+                outputs |= self._updated(graph, name, gradient, factors)
+        if reveals_loss:
+            with graph.ahead_of_return("loss/"):
+                outputs[LOSS] = self._loss(graph, labels)
+        graph.replace_outputs(outputs)
+        return graph
+
+    def _with_states(self, others: Sequence[str] = ()) -> Graph:
+        graph = self.forward.copy()
+        shapes = {name: graph.weights[name].shape for name in self.parameters}
+        graph.turn_into_states(self.parameters)
+        if others:
+            named = zip(others, shapes.values(), strict=True)
+            graph.add_inputs(dict(named))
+            graph.declare_states([*graph.states, *others])
+        return graph
+
+    def _labels(self, graph: Graph) -> ir.Value | None:
+        if self.named is None:
+            return None
+        shape = shape_of(graph.outputs[self.output])
+        return graph.add_inputs({LABELS: shape})[LABELS]
+
+    def _seeds(self, graph: Graph, labels: ir.Value | None) -> Mapping[ir.Value, ir.Value]:
+        """B times the mean loss's derivative by the model's output, or by itself."""
+        if self.named is None or labels is None:
+            value = graph.outputs[self.loss]
+            return {value: filled(float(self.rows), shape_of(value))}
+        z = graph.outputs[self.output]
+        return {z: self.named.derivative(z, labels)}
+
+    def _loss(self, graph: Graph, labels: ir.Value | None) -> ir.Value:
+        if self.named is None or labels is None:
+            return reshaped(graph.outputs[self.loss], (1,))
+        return reshaped(self.named.mean(graph.outputs[self.output], labels), (1,))
+
+    def _updated(
+        self, graph: Graph, name: str, gradient: ir.Value, factors: Mapping[str, ir.Value]
+    ) -> dict[str, ir.Value]:
+        """A parameter and its velocity after the step, and what was taken from it."""
+        inputs = graph.inputs
+        sources = {STEP_SIZE: gradient, DECAY: inputs[name]}
+        if self.optimizer.momentum:
+            sources[MOMENTUM] = inputs[velocity(name)]
+        update = total([ops.Mul.build(sources[each], factors[each]) for each in factors])
+        after = {f"{name}.next": ops.Sub.build(inputs[name], update)}
+        return after | {self.updates[name]: update}
+
+    def evaluation(self) -> Graph:
+        """The model on the parameters as they are."""
+        return self._with_states()
+
+    def start(self) -> Graph:
+        """Parameters become what the model has; velocities become zero."""
+        weights = {f"{name}.start": self.forward.weights[name] for name in self.parameters}
+        graph = Graph.create(self.forward.module.context, {}, weights)
+        values = zip(self.parameters, graph.parameters.values(), strict=True)
+        outputs = {f"{name}.next": value for name, value in values}
+        with graph.end("start/"):
+            for name, array in zip(self.velocities, weights.values(), strict=False):
+                zeros = np.zeros(array.shape, np.float32)
+                outputs[f"{name}.next"] = ops.Constant.build(value=zeros)
+        graph.finish(outputs)
+        return graph
+
+    def release(self) -> Graph:
+        """The parameters as they are, as outputs of their names."""
+        shapes = {name: self.forward.weights[name].shape for name in self.parameters}
+        graph = Graph.create(self.forward.module.context, shapes, {})
+        graph.finish(dict(graph.inputs))
+        graph.declare_states(self.parameters)
+        return graph
+
+
+def velocity(name: str) -> str:
+    """The state that is the update of a parameter in the step before."""
+    return f"{name}{VELOCITY}"

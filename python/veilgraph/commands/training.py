@@ -1,0 +1,166 @@
+"""`veilgraph compile --train`: the options of a plan that trains, and what they are no use for."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, fields
+from pathlib import Path
+from typing import Any, TypeVar
+
+import click
+import numpy as np
+from click.core import ParameterSource
+
+import veilgraph
+from veilgraph.commands.files import read_archive
+from veilgraph.ir.errors import UsageError
+from veilgraph.ir.training import SGD
+from veilgraph.plans import Plan
+from veilgraph.targets.target import Hosts
+
+Command = TypeVar("Command", bound=Callable[..., Any])
+TAKEN = ("ring", "frac_bits", "max_error", "reveal_as", "owners", "dump_phases")
+ELSEWHERE = ("receivers", "calibrate")  # under other names
+ANYWAY = ("model", "destination", "force", "certificates", "as_json")
+
+
+@dataclass(frozen=True)
+class Trained:
+    """What the command line says of training; None and () where it says nothing."""
+
+    loss: str | None
+    batch: int | None
+    momentum: float | None
+    weight_decay: float | None
+    rate: float | None
+    rehearse: int | None
+    freeze: tuple[str, ...]
+    max_noise: float | None
+
+
+OPTIONS = (
+    click.option(
+        "--train",
+        "loss",
+        metavar="LOSS",
+        help="Compile a plan that trains MODEL: by cross_entropy, binary_cross_entropy, mse, or an "
+        "output that is the loss. --calibrate gives rows like those of training, an array an "
+        "input, and `labels`. --reveal names who receives `loss`, `parameters` or an output; "
+        "nobody does else.",
+    ),
+    click.option("--batch", type=int, metavar="ROWS", help="With --train: rows of a step."),
+    click.option("--momentum", type=float, metavar="M", help="With --train: of SGD.  [default: 0]"),
+    click.option(
+        "--weight-decay", type=float, metavar="D", help="With --train: of SGD.  [default: 0]"
+    ),
+    click.option(
+        "--rate",
+        type=float,
+        metavar="R",
+        help="With --train: the rehearsal's learning rate; a run takes any that keeps values in "
+        "the rehearsed ranges.  [default: 0.1]",
+    ),
+    click.option(
+        "--rehearse",
+        type=int,
+        metavar="STEPS",
+        help="With --train: steps in float32 that show where values lie.  [default: 100]",
+    ),
+    click.option(
+        "--freeze",
+        multiple=True,
+        metavar="PATTERN",
+        help="With --train: parameters that stay as they are, as 'features.*'. May be repeated.",
+    ),
+    click.option(
+        "--max-noise",
+        type=float,
+        metavar="SHARE",
+        help="With --train: what rounding may add to the variance of gradients between batches.  "
+        "[default: 0.05]",
+    ),
+)
+
+
+def options(command: Command) -> Command:
+    """Adds the options of training to a command."""
+    for option in reversed(OPTIONS):
+        command = option(command)
+    return command
+
+
+def separated(given: Mapping[str, Any]) -> tuple[Trained, dict[str, Any]]:
+    """What is said of training, and all other options.
+
+    Raises:
+        UsageError: options of training without --train.
+    """
+    names = [field.name for field in fields(Trained)]
+    trained = Trained(**{name: given[name] for name in names})
+    others = {name: value for name, value in given.items() if name not in names}
+    said = [name for name in names if getattr(trained, name) not in (None, ())]
+    if trained.loss is None and said:
+        raise UsageError(
+            f"--{said[0].replace('_', '-')} is said of training, and nothing is trained.",
+            "Add --train LOSS, or leave it out.",
+        )
+    return trained, others
+
+
+def compiled(
+    model: Any, trained: Trained, given: Mapping[str, Any], tell: Callable[[str], None] | None
+) -> tuple[Plan, dict[str, Any]]:
+    """The plan, and the parameters as they begin.
+
+    Raises:
+        UsageError: no rows, no batch, or an option that has no meaning for training; and what
+            `compile_training` raises.
+    """
+    _refuse_others()
+    if given["calibrate"] is None or trained.batch is None:
+        raise UsageError(
+            "Training is compiled for a batch, and rehearsed on rows.",
+            "Give --batch ROWS and --calibrate FILE.npz: an array an input, and `labels`.",
+        )
+    optimizer = SGD(trained.momentum or 0.0, trained.weight_decay or 0.0)
+    numbers: dict[str, Any] = {
+        "rate": trained.rate,
+        "steps": trained.rehearse,
+        "max_noise": trained.max_noise,
+    }
+    hosts: Any = {name: given[name] for name in Hosts.__annotations__}
+    plan, weights = veilgraph.compile_training(
+        model,
+        _rows(given["calibrate"]),
+        loss=trained.loss or "",
+        batch=trained.batch,
+        optimizer=optimizer,
+        freeze=trained.freeze,
+        reveal=given["receivers"],
+        progress=tell,
+        **{name: number for name, number in numbers.items() if number is not None},
+        **{name: given[name] for name in TAKEN},
+        **hosts,
+    )
+    return plan, dict(weights)
+
+
+def _rows(file: Path) -> dict[str, Any]:
+    """Arrays by name; real numbers as float32."""
+    return {
+        name: array.astype(np.float32) if array.dtype.kind == "f" else array
+        for name, array in read_archive(file).items()
+    }
+
+
+def _refuse_others() -> None:
+    """UsageError for an option that somebody gave and that training has no meaning for."""
+    context = click.get_current_context()
+    known = {*TAKEN, *ELSEWHERE, *ANYWAY, *Hosts.__annotations__}
+    known |= {field.name for field in fields(Trained)}
+    for parameter in context.command.params:
+        name = parameter.name or ""
+        if name not in known and context.get_parameter_source(name) is ParameterSource.COMMANDLINE:
+            raise UsageError(
+                f"{parameter.opts[0]} has no meaning for a plan that trains.", "Leave it out."
+            )

@@ -1,0 +1,95 @@
+"""Rows of a data set, and batches of them as a step takes them.
+
+Class numbers become one-hot rows where they are owned: in secret that would cost comparisons.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+
+import numpy as np
+import numpy.typing as npt
+
+from veilgraph.ir.errors import UsageError
+from veilgraph.ir.training import LABELS
+
+Array = npt.NDArray[np.float32]
+Rows = Mapping[str, Array]
+
+
+def one_hot(labels: npt.ArrayLike, classes: int) -> Array:
+    """Rows of labels: class numbers as one-hot rows of `classes`, rows as they are.
+
+    Raises:
+        UsageError: class numbers that are none, with the number of the first such row; or rows of
+            another length.
+    """
+    given = np.asarray(labels)
+    if given.ndim != 1 or classes == 1:
+        rows = np.asarray(given, np.float32).reshape(len(given), -1)
+        if rows.shape[1] != classes:
+            raise UsageError(
+                f"Rows of labels have {rows.shape[1]} numbers, and the model's output {classes}.",
+                "Give class numbers, or a row of the output's length for each.",
+            )
+        return rows
+    is_class = (given >= 0) & (given < classes) & (given == np.floor(given))
+    if not is_class.all():
+        row = int(np.flatnonzero(~is_class)[0])
+        raise UsageError(
+            f"The label of row {row} is {given[row]}, which is no class.",
+            f"Give whole numbers from 0 to {classes - 1}.",
+        )
+    return np.eye(classes, dtype=np.float32)[given.astype(np.int64)]
+
+
+def checked(
+    given: Mapping[str, npt.ArrayLike], shapes: Mapping[str, tuple[int, ...]], classes: int
+) -> dict[str, Array]:
+    """Rows of these inputs, as floats of the shapes that a step takes, B rows first.
+
+    Raises:
+        UsageError: rows that are missing, of another shape, fewer than a batch, unlike in number,
+            or not finite, with the number of the first such row.
+    """
+    found = {}
+    for name, shape in shapes.items():
+        if name not in given:
+            raise UsageError(
+                f"There are no rows of `{name}`.", f"Give rows of {', '.join(shapes)}."
+            )
+        is_label = name == LABELS and classes and len(shape) == 2
+        rows = one_hot(given[name], classes) if is_label else np.asarray(given[name], np.float32)
+        if rows.shape[1:] != shape[1:]:
+            raise UsageError(
+                f"Rows of `{name}` are of shape {rows.shape[1:]}, and a step takes {shape[1:]}.",
+                "Give an array with one row for each example.",
+            )
+        if len(rows) < shape[0]:
+            raise UsageError(
+                f"There are {len(rows)} rows of `{name}`, and a step takes {shape[0]}.",
+                "Give more rows, or compile for a smaller batch.",
+            )
+        finite = np.isfinite(rows.reshape(len(rows), -1)).all(axis=1)
+        if not finite.all():
+            raise UsageError(
+                f"Row {int(np.flatnonzero(~finite)[0])} of `{name}` is not finite.",
+                "Look at the data: a step takes numbers alone.",
+            )
+        found[name] = rows
+    if len({len(rows) for rows in found.values()}) > 1:
+        told = ", ".join(f"{len(rows)} of `{name}`" for name, rows in found.items())
+        raise UsageError(f"Rows are unlike in number: {told}.", "Give a row of each an example.")
+    return found
+
+
+def orders(rows: int, batch: int, seed: int) -> Iterator[npt.NDArray[np.int64]]:
+    """Row numbers of batch after batch, without end, shuffled each epoch; what is left over goes.
+
+    The order is no secret, and the same for one seed at every party.
+    """
+    generator = np.random.default_rng(seed)
+    while True:
+        order = generator.permutation(rows)
+        for start in range(0, rows - batch + 1, batch):
+            yield order[start : start + batch]

@@ -1,0 +1,316 @@
+"""From a model to a plan that trains it.
+
+A plan has the entries `step`, `start`, and, where somebody receives what they tell, `evaluate` and
+`reveal`. All are over the same states: the parameters, and with momentum their velocities.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Unpack
+
+import numpy as np
+import numpy.typing as npt
+
+from veilgraph.compilation import (
+    Dump,
+    Progress,
+    Weights,
+    lower_program,
+    require_error,
+    ring_bits_of,
+)
+from veilgraph.entries import emit_entries
+from veilgraph.ir.attributes import shape_of
+from veilgraph.ir.errors import UsageError
+from veilgraph.ir.graph.program import Graph
+from veilgraph.ir.training import (
+    EVALUATE,
+    LABELS,
+    LOSS,
+    REVEAL,
+    SGD,
+    START,
+    STEP,
+    TRAINING,
+    Recipe,
+    require_rate,
+)
+from veilgraph.manifests import manifest_of
+from veilgraph.models import Model, import_model, is_torch, model_name, require_no_weights
+from veilgraph.passes.graph.reveal_as import Form
+from veilgraph.passes.graph.training.programs import Training
+from veilgraph.passes.pipeline import PIPELINE
+from veilgraph.passes.program import Options, Program
+from veilgraph.plans import Plan
+from veilgraph.steps import Steps
+from veilgraph.targets.target import Hosts, Target, target_at
+from veilgraph.training.batches import checked
+from veilgraph.training.rehearsal import Rehearsed, rehearse
+
+PARAMETERS = "parameters"  # in place of an output's name: what `reveal` tells
+EXACT = 2.0**-12  # error of the parameters as they begin and as they are told, relative to them
+MAX_NOISE = 0.05
+Rate = float | Callable[[int], float]
+
+
+def compile_training(
+    model: Model,
+    samples: Mapping[str, npt.ArrayLike],
+    *,
+    loss: str,
+    batch: int,
+    optimizer: SGD | None = None,
+    rate: Rate = 0.1,
+    steps: int = 100,
+    freeze: Sequence[str] = (),
+    reveal: Mapping[str, str | Sequence[str]] | None = None,
+    reveal_as: str | Mapping[str, str] | None = None,
+    max_noise: float = MAX_NOISE,
+    max_error: float | None = None,
+    ring: int | str = "auto",
+    frac_bits: int | None = None,
+    owners: Mapping[str, str] | None = None,
+    dump_phases: str | Path | None = None,
+    progress: Progress | None = None,
+    **hosts: Unpack[Hosts],
+) -> tuple[Plan, Weights]:
+    """Compiles a step of training, and what goes with it.
+
+    The plan's entries are `step` (a batch in, parameters updated), `start` (parameters become what
+    `model` has), `evaluate` (the model's outputs, where `reveal` names one) and `reveal` (the
+    parameters, where `reveal` names them). Nobody receives anything by default.
+
+    Args:
+        model: as in `compile`; a PyTorch module in training mode. Its weights are the parameters.
+        samples: rows that whoever compiles may see, like those that it will train on: an array an
+            input, an example a row, and `labels` where the loss has a name. Class numbers for
+            cross_entropy, else a row like the model's output.
+        loss: "cross_entropy" or "binary_cross_entropy" of logits, "mse", or the output that is the
+            loss, the mean over the batch.
+        batch: rows of a step; the first extent of each input.
+        optimizer: `SGD()` if None.
+        rate: the learning rate of the rehearsal, or a function of the number of its step. A run may
+            use any that keeps values in the rehearsed ranges.
+        steps: of the rehearsal.
+        freeze: patterns of parameters that stay as they are: "features.*".
+        reveal: who receives what, by name: "loss" of each step, an output of the model, or
+            "parameters".
+        reveal_as: as in `compile`, of outputs of the model.
+        max_noise: what rounding may add to the variance of a parameter's gradient, as a share of
+            the variance between batches that the rehearsal saw.
+        max_error: mean error of updates, relative to their mean size, in place of what `max_noise`
+            says.
+        ring, frac_bits: as in `compile`.
+        owners: party by input name, `labels` and `step_size` too; "weights" owns the parameters as
+            they begin.
+        dump_phases, progress: as in `compile`.
+        hosts: `suite`, `network` and the parties by their roles, as in `compile`.
+
+    Returns:
+        The plan, and the parameters as they begin, for their owner.
+
+    Raises:
+        UsageError: an option, rows or a model that make no sense.
+        UnsupportedError: all operations that can't be compiled, or have no derivative.
+        AccuracyError: training that leaves float32, or an error that no ring holds.
+    """
+    require_no_weights(model)
+    receivers = {n: (w,) if isinstance(w, str) else tuple(w) for n, w in (reveal or {}).items()}
+    _check(batch, steps, max_noise, max_error)
+    training = _training(model, samples, batch, loss, optimizer or SGD(), freeze)
+    chosen = _target(training, receivers, owners, hosts)
+    graphs = _graphs(training, receivers)
+    rows = _rows(training, graphs[STEP], samples)
+    forms = _forms(reveal_as or {}, training, receivers)
+    counter = Steps(len(PIPELINE) * len(graphs) + 2, progress)
+    counter.begin("rehearse")
+    found = rehearse(training, rows, _schedule(rate), steps, max_noise)
+    common = Options(ring_bits=ring_bits_of(ring), frac_bits=frac_bits, is_joined=True)
+    given = _options(training, graphs, found, common, max_error, forms)
+    programs = {name: Program(chosen, given[name], graph) for name, graph in graphs.items()}
+    dump = Dump(dump_phases)
+    for program in programs.values():
+        lower_program(program, counter, dump)
+    counter.begin("emit_plan")
+    manifests = [manifest_of(program) for program in programs.values()]
+    plan, weights = emit_entries(list(programs), list(programs.values()), manifests, leader=0)
+    counter.end()
+    return _stating(plan, training, model_name(model)), weights
+
+
+def _check(batch: int, steps: int, max_noise: float, max_error: float | None) -> None:
+    """Raises UsageError for numbers that make no sense."""
+    if batch < 1:
+        raise UsageError(f"A batch of {batch} rows makes no sense.", "Give 1 or more.")
+    if steps < 1:
+        raise UsageError(f"A rehearsal of {steps} steps shows nothing.", "Give 1 or more.")
+    if not 0 < max_noise <= 1:
+        raise UsageError(
+            f"A noise of {max_noise!r} can't be allowed.",
+            "Give a share of the variance between batches above 0 and up to 1, such as 0.05.",
+        )
+    require_error(max_error)
+
+
+def _training(
+    model: Model,
+    samples: Mapping[str, npt.ArrayLike],
+    batch: int,
+    loss: str,
+    optimizer: SGD,
+    freeze: Sequence[str],
+) -> Training:
+    """The model at the graph level, for batches of `batch` rows, and how it is trained."""
+    if is_torch(model):
+        named = {n: np.asarray(x, np.float32)[:batch] for n, x in samples.items() if n != LABELS}
+        graph, _ = import_model(model, None, named, trains=True)
+    else:
+        shapes = {n: (batch, *np.shape(x)[1:]) for n, x in samples.items() if n != LABELS}
+        graph, _ = import_model(model, shapes)
+    training = Training(graph, loss, optimizer, tuple(freeze))
+    training.check()
+    return training
+
+
+def _target(
+    training: Training,
+    receivers: Mapping[str, tuple[str, ...]],
+    owners: Mapping[str, str] | None,
+    hosts: Hosts,
+) -> Target:
+    """Whom everything is from and for; step sizes are told to every party that computes."""
+    outputs = training.forward.outputs
+    for name in receivers:
+        if name not in (LOSS, PARAMETERS) and (name not in outputs or name == training.loss):
+            known = [LOSS, PARAMETERS, *(n for n in outputs if n != training.loss)]
+            raise UsageError(f"There is no `{name}` to reveal.", f"Known are {', '.join(known)}.")
+    named = {name: who for name, who in receivers.items() if name != PARAMETERS}
+    told = dict.fromkeys(training.parameters, receivers.get(PARAMETERS, ()))
+    chosen = target_at(hosts, owners, named | told)
+    factors = training.optimizer.factors
+    announced = {
+        name: tuple(who for who in chosen.parties if who != chosen.owner(name)) for name in factors
+    }
+    kept = {name: who for name, who in chosen.receivers.items() if who}
+    if chosen.suite.states is None:
+        raise UsageError(
+            f"Suite {chosen.suite.name} keeps nothing from run to run, so nothing is trained.",
+            "Take another --suite.",
+        )
+    return replace(chosen, receivers=kept | announced)
+
+
+def _graphs(training: Training, receivers: Mapping[str, tuple[str, ...]]) -> dict[str, Graph]:
+    """A program for each entry, the step first."""
+    graphs = {STEP: training.step(reveals_loss=LOSS in receivers), START: training.start()}
+    outputs = [name for name in training.forward.outputs if name in receivers]
+    if outputs:
+        graphs[EVALUATE] = training.evaluation()
+        graphs[EVALUATE].replace_outputs({n: graphs[EVALUATE].outputs[n] for n in outputs})
+    if PARAMETERS in receivers:
+        graphs[REVEAL] = training.release()
+    return graphs
+
+
+def _rows(
+    training: Training, step: Graph, samples: Mapping[str, npt.ArrayLike]
+) -> dict[str, npt.NDArray[np.float32]]:
+    """The samples of a step's own inputs."""
+    factors = training.optimizer.factors
+    shapes = {
+        name: shape_of(value)
+        for name, value in step.inputs.items()
+        if name not in step.states and name not in factors
+    }
+    for name in samples:
+        if name not in shapes:
+            raise UsageError(
+                f"There are samples of `{name}`, which is no input of a step.",
+                f"Its inputs are {', '.join(shapes)}.",
+            )
+    return checked(samples, shapes, _classes(training))
+
+
+def _classes(training: Training) -> int:
+    """Numbers in a row of labels; 0 where there are none."""
+    if training.named is None:
+        return 0
+    return int(np.prod(shape_of(training.forward.outputs[training.output])[1:]))
+
+
+def _forms(
+    given: str | Mapping[str, str], training: Training, receivers: Mapping[str, tuple[str, ...]]
+) -> dict[str, Form]:
+    """What is revealed in place of outputs of the model, by name."""
+    told = [name for name in training.forward.outputs if name in receivers]
+    named = dict.fromkeys(told, given) if isinstance(given, str) else given
+    for name in named:
+        if name not in told:
+            known = ", ".join(told) or "none"
+            raise UsageError(
+                f"Nobody receives an output `{name}` of the model.",
+                f"The outputs that somebody receives are: {known}.",
+            )
+    return {name: Form.parse(text) for name, text in named.items()}
+
+
+def _schedule(rate: Rate) -> Callable[[int], float]:
+    """The learning rate by step, above 0."""
+
+    def by_step(step: int) -> float:
+        return require_rate(rate(step) if callable(rate) else rate)
+
+    return by_step
+
+
+def _options(
+    training: Training,
+    graphs: Mapping[str, Graph],
+    found: Rehearsed,
+    common: Options,
+    max_error: float | None,
+    forms: Mapping[str, Form],
+) -> dict[str, Options]:
+    """What is decided about each entry's program."""
+    states, updates = training.states, training.updates
+    own = {
+        name: {n: x for n, x in found.samples.items() if n in graph.inputs}
+        for name, graph in graphs.items()
+    }
+    ranges = {
+        name: {n: r for n, r in found.ranges.items() if n in graph.states}
+        for name, graph in graphs.items()
+    }
+    every = {
+        STEP: replace(
+            common,
+            max_error=max_error or (found.allowed if common.frac_bits is None else None),
+            states=states,
+            updates=updates,
+            announced=training.optimizer.factors,
+        ),
+        START: replace(common, ring_bits=None, frac_bits=None, max_error=EXACT, states=states),
+        EVALUATE: replace(common, reveal_as=forms),
+        REVEAL: replace(common, ring_bits=None, frac_bits=None, max_error=EXACT),
+    }
+    return {
+        name: replace(every[name], samples=own[name], state_ranges=ranges[name]) for name in graphs
+    }
+
+
+def _stating(plan: Plan, training: Training, name: str) -> Plan:
+    """The plan, its manifest with how it trains."""
+    optimizer = training.optimizer
+    recipe = Recipe(
+        training.loss,
+        optimizer.momentum,
+        optimizer.weight_decay,
+        training.rows,
+        _classes(training),
+        training.parameters,
+    )
+    options = {**plan.manifest.options, TRAINING: recipe.stated()}
+    return replace(plan, model_name=name, manifest=replace(plan.manifest, options=options))

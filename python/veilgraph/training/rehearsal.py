@@ -1,0 +1,190 @@
+"""A rehearsal: some steps in float32, on rows that whoever compiles may see.
+
+It says where parameters, gradients and activations lie while the model trains, and how much
+gradients differ from batch to batch. Rounding in secret is unbiased, so it is noise beside that:
+the error that a step is allowed follows from a share of it.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+import numpy.typing as npt
+
+from veilgraph.ir.errors import AccuracyError
+from veilgraph.ir.graph.program import Graph
+from veilgraph.ir.meaning.onnx_runtime import OnnxProgram
+from veilgraph.ir.secret.types import RangeSource, RealRange
+from veilgraph.ir.training import LOSS
+from veilgraph.passes.graph.approximate import Approximate
+from veilgraph.passes.graph.fold_divisors import FoldDivisors
+from veilgraph.passes.graph.training.programs import Training
+from veilgraph.passes.ranges.calibrate import outward
+from veilgraph.training.batches import orders
+
+Array = npt.NDArray[np.float32]
+Schedule = Callable[[int], float]
+MOST_KEPT = 1 << 28  # bytes of steps that are kept to calibrate with
+FEWEST_KEPT = 4  # steps
+POINTS = 3  # steps at which batches are compared: the first, one in the middle, the last
+BATCHES = 4  # at each of them
+TINY = float(np.finfo(np.float32).tiny)  # a mean square that is told from zero
+LEAST_ERROR, MOST_ERROR = 0.005, 0.05  # of updates, whatever batches say
+
+
+@dataclass(frozen=True)
+class Rehearsed:
+    """What a rehearsal found.
+
+    Attributes:
+        samples: of each input of a step, states among them, some steps on a new first axis. The
+            first, the last, and those between come first.
+        ranges: where states lay in all steps.
+        losses: the mean loss of each step.
+        allowed: the mean error of updates, relative to their mean size, that rounding may cause.
+        parameters: after the last step, by name.
+    """
+
+    samples: Mapping[str, Array]
+    ranges: Mapping[str, RealRange]
+    losses: Sequence[float]
+    allowed: float
+    parameters: Mapping[str, Array] = field(repr=False)
+
+
+def rehearse(
+    training: Training,
+    rows: Mapping[str, Array],
+    rate: Schedule,
+    steps: int,
+    max_noise: float,
+    seed: int = 0,
+) -> Rehearsed:
+    """Trains in float32, in ONNX Runtime.
+
+    Args:
+        rows: a data set of each input, as many rows of each.
+        rate: the learning rate by the number of a step.
+        max_noise: what rounding may add to the variance of a parameter's gradient, as a share of
+            what it has between batches.
+        seed: of the order of rows.
+
+    Raises:
+        AccuracyError: a state that is not finite after some step.
+    """
+    run = _Run(training, rows, seed)
+    kept = _Kept(run.bytes_a_step, steps)
+    points = {0, steps // 2, steps - 1}
+    found: list[tuple[list[float], list[float]]] = []
+    for number in range(steps):
+        given = run.given(rate(number), rate(max(number - 1, 0)))
+        if number in points:
+            found.append(run.noise(given))
+        kept.add(number, given)
+        run.step(number, given)
+    noise, size = (np.array(each) for each in zip(*found, strict=True))
+    allowed = math.sqrt(max_noise * float((noise.sum(axis=0) / size.sum(axis=0)).min()))
+    return Rehearsed(
+        kept.samples(),
+        run.ranges(),
+        run.losses,
+        min(max(allowed, LEAST_ERROR), MOST_ERROR),
+        {name: run.states[name] for name in training.parameters},
+    )
+
+
+class _Run:
+    """A model on its way, in float32."""
+
+    def __init__(self, training: Training, rows: Mapping[str, Array], seed: int) -> None:
+        self._training, self._rows = training, rows
+        graph: Graph = FoldDivisors().run(Approximate().run(training.step(reveals_loss=True)))
+        self._program, self._outputs = OnnxProgram(graph), graph.outputs
+        weights = training.forward.weights
+        self.states: dict[str, Array] = {n: weights[n] for n in training.parameters}
+        self.states |= {
+            name: np.zeros_like(weights[own])
+            for name, own in zip(training.velocities, training.parameters, strict=False)
+        }
+        count = min(map(len, rows.values()))
+        self._orders = orders(count, training.rows, seed)
+        self._others = orders(count, training.rows, seed + 1)
+        self._lows, self._highs = dict[str, float](), dict[str, float]()
+        self.losses: list[float] = []
+        self._see()
+
+    @property
+    def bytes_a_step(self) -> int:
+        batch = sum(x[: self._training.rows].nbytes for x in self._rows.values())
+        return batch + sum(x.nbytes for x in self.states.values())
+
+    def given(self, rate: float, before: float) -> dict[str, Array]:
+        """All inputs of the next step."""
+        order, training = next(self._orders), self._training
+        factors = training.optimizer.values(rate, before, training.rows)
+        numbers = {name: np.array(number, np.float32) for name, number in factors.items()}
+        return {name: x[order] for name, x in self._rows.items()} | numbers | self.states
+
+    def noise(self, given: Mapping[str, Array]) -> tuple[list[float], list[float]]:
+        """Of each parameter's update, the variance between batches, and the mean square."""
+        batches = []
+        for _ in range(BATCHES):
+            order = next(self._others)
+            other = {name: x[order] for name, x in self._rows.items()}
+            batches.append(self._evaluated({**given, **other}))
+        noise, size = list[float](), list[float]()
+        for name in self._training.parameters:
+            each = np.stack([b[self._training.updates[name]] for b in batches]).astype(np.float64)
+            noise.append(float(each.var(axis=0, ddof=1).mean()))
+            size.append(max(float((each**2).mean()), TINY))
+        return noise, size
+
+    def step(self, number: int, given: Mapping[str, Array]) -> None:
+        found = self._evaluated(given)
+        self.losses.append(float(found[LOSS].item()))
+        self.states = {name: found[after] for name, after in self._training.states.items()}
+        for name, state in self.states.items():
+            if not np.isfinite(state).all():
+                raise AccuracyError(
+                    f"State `{name}` is not finite after step {number + 1} in float32.",
+                    "Take a smaller learning rate: nothing trains in secret that does not so.",
+                )
+        self._see()
+
+    def _evaluated(self, given: Mapping[str, Array]) -> dict[str, Array]:
+        values = self._program.run(given)
+        return {name: values[value] for name, value in self._outputs.items()}
+
+    def _see(self) -> None:
+        for name, state in self.states.items():
+            low, high = float(state.min(initial=0)), float(state.max(initial=0))
+            self._lows[name] = min(low, self._lows.get(name, low))
+            self._highs[name] = max(high, self._highs.get(name, high))
+
+    def ranges(self) -> dict[str, RealRange]:
+        return {
+            name: RealRange(*outward(low, self._highs[name]), RangeSource.CALIBRATED)
+            for name, low in self._lows.items()
+        }
+
+
+class _Kept:
+    """Some steps' inputs, as evenly spread as memory allows, the first and the last among them."""
+
+    def __init__(self, bytes_a_step: int, steps: int) -> None:
+        count = max(min(FEWEST_KEPT, steps), min(steps, MOST_KEPT // max(bytes_a_step, 1)))
+        self._numbers = set(np.linspace(0, steps - 1, count).round().astype(int).tolist())
+        self._found: list[Mapping[str, Array]] = []
+
+    def add(self, number: int, given: Mapping[str, Array]) -> None:
+        if number in self._numbers:
+            self._found.append(given)
+
+    def samples(self) -> dict[str, Array]:
+        found, last = self._found, len(self._found) - 1
+        first = list(dict.fromkeys((0, last, last // 2, last // 4)))
+        order = first + [i for i in range(len(found)) if i not in first]
+        return {name: np.stack([found[i][name] for i in order]) for name in found[0]}

@@ -1,0 +1,330 @@
+"""Plans that train: against torch, in both suites; what is revealed, what it costs, what is
+refused."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+import pytest
+import torch
+from click.testing import CliRunner
+from torch import nn
+from training_cases import (
+    BATCH,
+    DATA,
+    RATE,
+    STEPS,
+    SUITES,
+    Perceptron,
+    X,
+    Y,
+    by_torch,
+    logistic,
+    trained,
+)
+
+import veilgraph
+from veilgraph.cli import main
+from veilgraph.ir.errors import AccuracyError, UnsupportedError, UsageError
+from veilgraph.ir.plan.tables import Phase
+from veilgraph.ir.training import TRAINING
+from veilgraph.runtime.simulate import simulate_many
+from veilgraph.targets.suites import SUITES as SUITES_BY_NAME
+from veilgraph.training.batches import orders
+
+
+def schedule(step: int) -> float:
+    return RATE if step < STEPS // 2 else RATE / 2
+
+
+@pytest.mark.parametrize("suite", SUITES)
+@pytest.mark.parametrize("kind", ["logistic", "perceptron"])
+def test_it_trains_as_torch_does(kind: str, suite: str) -> None:
+    """A rate that changes, momentum, weight decay; plans that hosts verify."""
+    plan, weights = trained(kind, suite)
+    veilgraph.verify(plan)
+    found = veilgraph.simulate_training(plan, weights, DATA, rate=schedule, steps=STEPS)
+    losses, parameters = by_torch(kind, [schedule(step) for step in range(STEPS)])
+    assert np.abs(np.array(found.losses) - losses).max() < 0.1
+    assert found.parameters.keys() == parameters.keys()
+    for name, wanted in parameters.items():
+        assert np.abs(found.parameters[name] - wanted).max() < 0.05
+
+
+def test_evaluations_are_the_models() -> None:
+    plan, weights = trained("perceptron", "rep3")
+    found = veilgraph.simulate_training(
+        plan, weights, DATA, rate=RATE, steps=2, evaluate={"x": X[: 2 * BATCH + 3]}
+    )
+    assert [outputs["output"].shape for outputs in found.outputs] == [(BATCH, 3)] * 2
+    module = nn.Sequential(nn.Linear(6, 8), nn.ReLU(), nn.Linear(8, 3))
+    states = [torch.tensor(array) for array in found.parameters.values()]
+    module.load_state_dict(dict(zip(module.state_dict(), states, strict=True)))
+    wanted = module(torch.from_numpy(X[: 2 * BATCH])).detach().numpy()
+    assert np.abs(np.concatenate([o["output"] for o in found.outputs]) - wanted).max() < 0.05
+
+
+def test_a_step_compares_as_often_as_its_forward_pass() -> None:
+    """The ReLU's bit masks the derivative. The softmax has one comparison, as an inference does."""
+    counts = {}
+    for kind in ("logistic", "perceptron"):
+        plan, _ = trained(kind, "rep3", told=False)
+        ops = Counter(re.findall(r'"secret\.(\w+)"', plan.ir["secret.step"]))
+        counts[kind] = sum(ops[name] for name in ("step", "relu", "truncate_relu", "maximum"))
+    assert counts["perceptron"] == counts["logistic"] + 1
+
+
+def test_a_bit_is_made_in_the_ring_that_reads_it() -> None:
+    plan, _ = trained("perceptron", "rep3", told=False)
+    text = plan.ir["secret.step"]
+    bits = re.findall(r'(%\w+) = "secret\.step"', text)
+    lifted = re.findall(r'"secret\.lift"\((%\w+)\)', text)
+    assert bits
+    assert not set(bits) & set(lifted)
+
+
+@pytest.mark.parametrize("suite", SUITES)
+def test_each_step_sends_what_the_plan_says(suite: str) -> None:
+    plan, weights = trained("logistic", suite)
+    factors = veilgraph.SGD(0.5, 0.01).values(RATE, RATE, BATCH)
+    batch = {"x": X[:BATCH], "labels": np.eye(3, dtype=np.float32)[Y[:BATCH]], **factors}
+    answer = simulate_many(plan, weights, [{}, batch, batch], entries=["start", "step", "step"])
+    step = plan.manifest.entries.index("step")
+    for phase in (Phase.OFFLINE, Phase.ONLINE):
+        predicted = plan.sent_bytes(phase, step)
+        for run in answer.runs[1:]:
+            sent = sum(sum(t.phases[phase].sent_bytes.values()) for t in run.transcripts.values())
+            assert sent == sum(predicted.values())
+    found = veilgraph.simulate_training(plan, weights, DATA, rate=RATE, steps=1)
+    assert found.step_bytes == answer.sent_bytes
+
+
+def test_nothing_is_revealed_but_factors() -> None:
+    """By default nobody receives the loss, an output or the parameters."""
+    plan, _ = trained("perceptron", "rep3", told=False)
+    assert plan.manifest.entries == ("step", "start")
+    told = {r.what: r.to for r in veilgraph.verify(plan).revealed if r.what.startswith("output")}
+    everyone_else = ("bob", "carol")
+    assert told == {f"output {n}": everyone_else for n in ("step_size", "momentum", "decay")}
+    assert set(plan.manifest.states) == {
+        f"{layer}.{what}{of}"
+        for layer in ("hidden", "last")
+        for what in ("weight", "bias")
+        for of in ("", ".velocity")
+    }
+
+
+def test_what_is_revealed_is_asked_for() -> None:
+    plan, _ = trained("perceptron", "rep3")
+    told = {r.what: (r.to, r.depends) for r in veilgraph.verify(plan).revealed}
+    assert told["output loss"][0] == ("alice", "bob")
+    assert told["output output"][0] == ("bob",)
+    assert told["output hidden.weight"] == (("alice",), ("hidden.weight",))
+
+
+@pytest.mark.parametrize("weights", ["public", "shared"])
+def test_the_start_is_public_or_from_shares(weights: str) -> None:
+    plan, values = veilgraph.compile_training(
+        logistic(),
+        DATA,
+        loss="cross_entropy",
+        batch=BATCH,
+        steps=3,
+        reveal={"parameters": "carol"},
+        owners={"weights": weights},
+    )
+    veilgraph.verify(plan)
+    found = veilgraph.simulate_training(plan, values, DATA, rate=RATE, steps=1)
+    assert found.parameters["w"].any()
+
+
+def test_other_losses_and_frozen_layers() -> None:
+    """Squared errors of a frozen first layer; a step as float32 makes it."""
+    wanted = np.eye(3, dtype=np.float32)[Y]
+    plan, weights = veilgraph.compile_training(
+        Perceptron().train(),
+        {"x": X, "labels": wanted},
+        loss="mse",
+        batch=BATCH,
+        steps=10,
+        freeze=["hidden.*"],
+        reveal={"parameters": "alice"},
+    )
+    veilgraph.verify(plan)
+    assert set(plan.manifest.states) == {"last.weight", "last.bias"}
+    found = veilgraph.simulate_training(
+        plan, weights, {"x": X, "labels": wanted}, rate=RATE, steps=10
+    )
+    module = Perceptron()
+    for parameter in module.hidden.parameters():
+        parameter.requires_grad = False
+    optimizer = torch.optim.SGD(module.last.parameters(), RATE)
+    for order, _ in zip(orders(len(X), BATCH, 0), range(10), strict=False):
+        optimizer.zero_grad()
+        z = module(torch.from_numpy(X[order]))
+        nn.functional.mse_loss(z, torch.from_numpy(wanted[order])).backward()
+        optimizer.step()
+    difference = found.parameters["last.weight"] - module.last.weight.detach().numpy()
+    assert np.abs(difference).max() < 0.02
+
+
+# What is refused
+
+
+class WithDropout(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.drop, self.norm = nn.Linear(6, 3), nn.Dropout(0.5), nn.BatchNorm1d(3)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.norm(self.drop(self.first(x)))
+
+
+class DrawsInPassing(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.first = nn.Linear(6, 3)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return nn.functional.dropout(self.first(x), 0.5, self.training)
+
+
+class Floors(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.last = nn.Linear(6, 3), nn.Linear(6, 3)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return torch.floor(self.first(x)) + torch.round(self.last(x))
+
+
+def compiled(model: Any = None, data: Any = None, **options: Any) -> Any:
+    given = {"loss": "cross_entropy", "batch": BATCH, "steps": 2} | options
+    return veilgraph.compile_training(model or logistic(), data or DATA, **given)
+
+
+WRONG: list[tuple[dict[str, Any], str]] = [
+    ({"batch": 0}, "A batch of 0 rows"),
+    ({"batch": 161}, "There are 160 rows of `x`, and a step takes 161"),
+    ({"steps": 0}, "A rehearsal of 0 steps"),
+    ({"rate": 0.0}, r"A learning rate of 0.0 makes no sense"),
+    ({"rate": float("nan")}, r"A learning rate of nan makes no sense"),
+    ({"max_noise": 0.0}, r"A noise of 0.0 can't be allowed"),
+    ({"max_error": -1.0}, "An error of -1.0"),
+    ({"ring": "wide"}, "A ring of 'wide' bits"),
+    ({"reveal": {"y": "alice"}}, "There is no `y` to reveal"),
+    ({"reveal": {"loss": "dave"}}, "dave"),
+    ({"reveal_as": {"output": "argmax"}}, "Nobody receives an output `output`"),
+    ({"owners": {"weights": "dave"}}, "dave"),
+    ({"data": {"x": X}}, "There are no rows of `labels`"),
+    ({"data": {"x": X, "labels": Y, "z": Y}}, "The model has no input z"),
+    ({"data": {"x": X[:150], "labels": Y}}, "Rows are unlike in number: 150 of `x`, 160"),
+    ({"data": {"x": X, "labels": Y - 1}}, r"The label of row \d+ is -1, which is no class"),
+    ({"data": {"x": X, "labels": Y + 0.5}}, r"The label of row 0 is .*, which is no class"),
+    ({"data": {"x": np.where(X > 2.2, np.nan, X), "labels": Y}}, r"Row \d+ of `x` is not finite"),
+    ({"data": {"x": X, "labels": np.zeros((160, 4))}}, "Rows of labels have 4 numbers"),
+    ({"model": WithDropout().train()}, r"can't be trained in secret: drop \(Dropout\), norm"),
+    ({"model": WithDropout().eval()}, "is in inference mode"),
+]
+
+
+@pytest.mark.parametrize(("options", "told"), WRONG, ids=[told for _, told in WRONG])
+def test_what_makes_no_sense_is_refused(options: dict[str, Any], told: str) -> None:
+    with pytest.raises(UsageError, match=told):
+        compiled(**options)
+
+
+def test_what_has_no_derivative_is_told_with_its_name_all_at_once() -> None:
+    with pytest.raises(UnsupportedError) as caught:
+        compiled(Floors().train())
+    assert {offender.operator for offender in caught.value.offenders} == {"floor", "round"}
+
+
+def test_dropout_in_passing_is_refused() -> None:
+    with pytest.raises((UnsupportedError, UsageError)) as caught:
+        compiled(DrawsInPassing().train())
+    assert "dropout" in str(caught.value).lower() or "rand" in str(caught.value).lower()
+
+
+def test_training_that_leaves_float32() -> None:
+    with pytest.raises(AccuracyError, match="is not finite after step"):
+        compiled(data={"x": 1e4 * X, "labels": np.ones((160, 3))}, loss="mse", rate=10.0, steps=40)
+
+
+def test_a_suite_without_states(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(SUITES_BY_NAME, "rep3", replace(SUITES_BY_NAME["rep3"], states=None))
+    with pytest.raises(UsageError, match="keeps nothing from run to run, so nothing is trained"):
+        compiled()
+
+
+def test_other_plans_do_not_train() -> None:
+    plan, weights = trained("logistic", "rep3", told=False)
+    for recipe in (None, 3, {"loss": "mse"}, {**plan.manifest.options[TRAINING], "rows": 0}):
+        options = {**plan.manifest.options, TRAINING: recipe}
+        other = replace(plan, manifest=replace(plan.manifest, options=options))
+        with pytest.raises(UsageError, match="This plan does not train"):
+            veilgraph.simulate_training(other, weights, DATA, rate=RATE)
+    with pytest.raises(UsageError, match="This plan evaluates nothing"):
+        veilgraph.simulate_training(plan, weights, DATA, rate=RATE, steps=1, evaluate={"x": X})
+    with pytest.raises(UsageError, match="A learning rate of -1 makes no sense"):
+        veilgraph.simulate_training(plan, weights, DATA, rate=-1, steps=1)
+
+
+# The command line
+
+
+def files(folder: Path) -> tuple[Path, Path]:
+    model, rows = folder / "model.onnx", folder / "rows.npz"
+    onnx.save(logistic(), model)
+    np.savez(rows, x=X.astype(np.float64), labels=Y)
+    return model, rows
+
+
+def said(*arguments: str | Path) -> Any:
+    return CliRunner().invoke(main, ["compile", *map(str, arguments)])
+
+
+def test_compile_train_writes_a_plan_that_trains(tmp_path: Path) -> None:
+    model, rows = files(tmp_path)
+    options = ("--batch", "16", "--momentum", "0.5", "--rehearse", "5", "--owner", "labels=bob")
+    told = ("--reveal", "parameters=alice", "--reveal", "loss=bob")
+    found = said(model, "--train", "cross_entropy", "--calibrate", rows, *options, *told)
+    assert found.exit_code == 0, found.output
+    plan = veilgraph.Plan.load(tmp_path / "model.plan")
+    assert plan.manifest.entries == ("step", "start", "reveal")
+    weights = veilgraph.load_weights(tmp_path / "model.weights", plan)
+    trained_ = veilgraph.simulate_training(plan, weights, DATA, rate=RATE, steps=3)
+    assert trained_.parameters["w"].any()
+    assert len(trained_.losses) == 3
+
+
+@pytest.mark.parametrize(
+    ("arguments", "told"),
+    [
+        (["--batch", "16"], "--batch is said of training, and nothing is trained"),
+        (["--freeze", "w"], "--freeze is said of training, and nothing is trained"),
+        (["--train", "mse"], "Training is compiled for a batch, and rehearsed on rows"),
+        (["--train", "mse", "--avgpool"], "--avgpool has no meaning for a plan that trains"),
+        (["--train", "mse", "--batch", "4", "--calibrate", "no.npz"], "no.npz can't be read"),
+        (["--train", "mse", "--batch", "4", "--calibrate", "x.npy"], "x.npy holds one array"),
+        (["--train", "mse", "--batch", "4", "--calibrate", "text.npz"], "is no .npz file"),
+        (["--train", "mse", "--batch", "4", "--calibrate", "words.npz"], "must hold numbers"),
+    ],
+)
+def test_the_command_line_refuses(
+    arguments: list[str], told: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    model, _ = files(tmp_path)
+    np.save("x.npy", X)
+    Path("text.npz").write_text("rows")
+    np.savez("words.npz", x=np.array(["a", "b"]))
+    found = said(model, *arguments)
+    assert found.exit_code == 2
+    assert told in found.output

@@ -20,9 +20,10 @@ else says what they are. So it is of a state.
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from itertools import accumulate, combinations
 
 import numpy as np
@@ -330,7 +331,7 @@ class _View:
             reader.op in (ops.POINT_WORDS, ops.POINT_ROWS)
             and reader.args.index(number) == 0
             and reader.args.count(number) == 1
-            for reader, number in self._readers()[draw]
+            for reader, number in self._readers[draw]
         )
 
     def _is_root(self, draw: int, words: Node, place: int) -> bool:
@@ -341,7 +342,7 @@ class _View:
                 (reader.id == words.id and reader.args.index(number) == place)
                 or self._grows(reader, number, words, place)
             )
-            for reader, number in self._readers()[draw]
+            for reader, number in self._readers[draw]
         )
 
     def _grows(self, rows: Node, root: int, words: Node, place: int) -> bool:
@@ -358,17 +359,15 @@ class _View:
             and rows["index_bits"] == words["index_bits"]
         )
 
+    @cached_property
     def _readers(self) -> dict[int, list[tuple[Node, int]]]:
         """Of each draw, by its number, the live nodes that read it, each with what it reads."""
-        if not hasattr(self, "_read_by"):
-            nodes = self.program.nodes
-            self._read_by: dict[int, list[tuple[Node, int]]] = {}
-            for reader in (nodes[i] for i in self.schedule.live):
-                for number in set(reader.args):
-                    if nodes[number].op is ops.DRAW:
-                        draw = nodes[number]["number"]
-                        self._read_by.setdefault(draw, []).append((reader, number))
-        return self._read_by
+        nodes, found = self.program.nodes, defaultdict[int, list[tuple[Node, int]]](list)
+        for reader in (nodes[i] for i in self.schedule.live):
+            for number in set(reader.args):
+                if nodes[number].op is ops.DRAW:
+                    found[nodes[number]["number"]].append((reader, number))
+        return found
 
     def _has(self, term: int, draw: int) -> bool:
         if term < 0:
@@ -377,7 +376,7 @@ class _View:
 
     def _covers(self, draw: int, key: int, value: Node, phase: Phase) -> bool:
         """Whether the draw is as wide as the value, and made as often: in setup, only once."""
-        node = self._draw_nodes()[draw]
+        node = self._draw_nodes[draw]
         if node.phase == Phase.SETUP < phase:
             return False
         wide = node.type.bits >= value.type.bits
@@ -386,11 +385,10 @@ class _View:
         elements = node.elements if key < 0 else self.program.nodes[key].elements
         return node.type.kind is value.type.kind and wide and elements == value.elements
 
+    @cached_property
     def _draw_nodes(self) -> dict[int, Node]:
-        if not hasattr(self, "_by_number"):
-            nodes = (self.program.nodes[i] for i in self.schedule.live)
-            self._by_number = {n["number"]: n for n in nodes if n.op is ops.DRAW}
-        return self._by_number
+        nodes = (self.program.nodes[i] for i in self.schedule.live)
+        return {n["number"]: n for n in nodes if n.op is ops.DRAW}
 
     def _masked_source(self, total: Sum) -> Node | None:
         """The value whose bits the sum is, once what the coalition knows is taken away."""

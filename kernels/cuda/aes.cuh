@@ -15,7 +15,9 @@ struct AesWords {
 };
 
 // a times x in GF(2^8) modulo x^8 + x^4 + x^3 + x + 1.
-constexpr uint32_t aes_times_x(uint32_t a) { return (a << 1 ^ (a >> 7) * 0x11b) & 0xff; }
+__host__ __device__ constexpr uint32_t aes_times_x(uint32_t a) {
+  return (a << 1 ^ (a >> 7) * 0x11b) & 0xff;
+}
 
 // For each byte a column of MixColumns: 2 S(a), S(a), S(a), 3 S(a), from the lowest byte up.
 constexpr AesWords aes_words() {

@@ -62,7 +62,7 @@ def test_bad_buffer_is_refused(name: str, opened: Callable[..., Any]) -> None:
 
 
 BAD_STEPS = {
-    "unknown kernel 7": step(7),
+    f"unknown kernel {len(KERNELS)}": step(len(KERNELS)),
     "buffers out of range": step(first_buffer=2),
     "buffers out of range (first)": step(first_buffer=2**32 - 1, buffer_count=0),
     "buffers out of range (count)": step(first_buffer=1, buffer_count=2**32 - 1),
@@ -270,6 +270,18 @@ RIGHT_CALLS: dict[str, tuple[list[Records], list[int]]] = {
     "reduce_sum": ([at_the_end(1, 6, 1), at_the_end(5, 6, 7)], []),
     "copy": ([at_the_end(5, 6, 7), at_the_end(5, 6, 7)], []),
     "fill": ([at_the_end(5, 6, 7)], [9]),
+    "point, words": (
+        [at_the_end(3, 5, 2), at_the_end(1, 2), at_the_end(3, 2), at_the_end(3, 2), at_the_end(3)],
+        [2, 4, 1],
+    ),
+    "point, rows": (
+        [at_the_end(3, 13), at_the_end(1, 2), at_the_end(3, 2), at_the_end(3, 5, 2)],
+        [0, 4, 1],
+    ),
+    "point, turned rows": (
+        [at_the_end(3, 9), at_the_end(1, 2), at_the_end(3, 2), at_the_end(3, 5, 2), at_the_end(3)],
+        [1, 4, 1],
+    ),
 }
 CHANGES = st.sampled_from([-9, -8, -4, -2, -1, 1, 2, 4, 8, 64, 511, 2**20, 2**38, -(2**38), 2**62])
 FIELDS = ("offset", "kind", "bits", "rank", "shape", "shape", "shape", "strides", "strides")

@@ -74,7 +74,8 @@ def test_three_parties_compute_the_answer(configured: Compiled) -> None:
         sent = {**alice["sent_bytes"][name], **bob["sent_bytes"][name], **carol["sent_bytes"][name]}
         assert sent == plan.sent_bytes(phase)
     assert bob["party"] == "bob"
-    assert alice["rounds"] == plan.rounds(Phase.ONLINE)
+    # Alice is in the role that says next to nothing online.
+    assert max(each["rounds"] for each in (alice, bob, carol)) == plan.rounds(Phase.ONLINE)
     assert set(alice["online_seconds"]) == {"median", "min", "max"}
 
 

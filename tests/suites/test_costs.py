@@ -306,15 +306,16 @@ def test_the_smallest_windows_take_three_rounds(window: int) -> None:
 
 def test_independent_branches_take_the_rounds_of_the_longer_one() -> None:
     rounds = []
-    for branches in (1, 3):
+    for branches in ((0,), (1,), (2,), (0, 1, 2)):
         trace = Trace(REP3)
         x = trace.share("x", (64,), 32)
         x = trace.apply("truncate", (64,), 32, {"bits": 3}, trace.apply("mul", (64,), 32, {}, x, x))
-        for number in range(branches):
+        for number in branches:
             attrs = {"window_bits": 17 - 4 * number, "dropped_bits": 0}
             trace.reveal(trace.apply("relu", (64,), 32, attrs, x), f"y{number}", number)
         rounds.append(plan_of(trace.expanded).rounds(Phase.ONLINE))
-    assert rounds[0] == rounds[1]
+    *alone, together = rounds
+    assert together == max(alone)
 
 
 def test_links_are_balanced() -> None:

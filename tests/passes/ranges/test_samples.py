@@ -61,8 +61,12 @@ def test_samples_that_lack_a_number(tmp_path: Path, number: float) -> None:
 def test_files_that_are_none(tmp_path: Path) -> None:
     garbage = tmp_path / "garbage.npz"
     garbage.write_bytes(b"PK\x03\x04 this is no archive")
-    for path in (tmp_path / "missing.npz", garbage, tmp_path):
-        with pytest.raises(UsageError, match="can't be read as an"):
+    for path, why in (
+        (tmp_path / "missing.npz", "can't be read: No such file"),
+        (garbage, "can't be read as an .npz file"),
+        (tmp_path, "can't be read: Is a directory"),
+    ):
+        with pytest.raises(UsageError, match=why):
             read_samples(path, SHAPES)
 
 

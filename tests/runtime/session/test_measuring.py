@@ -6,6 +6,7 @@ import math
 import struct
 from collections.abc import Callable
 from pathlib import Path
+from threading import Event
 from typing import Any
 
 import pytest
@@ -84,8 +85,24 @@ def test_a_transfer_grows_to_the_most(short: None) -> None:
 
 
 def test_a_peer_that_is_not_wanted_is_told(tmp_path: Path, short: None) -> None:
-    configs = load_all(write_parties(tmp_path))
-    alice, bob, carol = measured(configs, ("bob",), ("alice",), ("alice",))
+    """By alice, who waits for bob: he comes once carol has her answer."""
+    peers = (("bob",), ("alice",), ("alice",))
+    configs = [
+        c.linked_with(p) for c, p in zip(load_all(write_parties(tmp_path)), peers, strict=True)
+    ]
+    answered = Event()
+
+    def late() -> Any:
+        assert answered.wait(20)
+        return measure_links(configs[1])
+
+    def turned_away() -> Any:
+        try:
+            return measure_links(configs[2])
+        finally:
+            answered.set()
+
+    alice, bob, carol = run_threads([lambda: measure_links(configs[0]), late, turned_away])
     assert set(alice) == set(bob) == {("alice", "bob"), ("bob", "alice")}
     assert isinstance(carol, PeerError)
     assert carol.message == "alice measures its links, and not the one to carol."

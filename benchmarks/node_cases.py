@@ -28,7 +28,7 @@ import numpy.typing as npt
 from onnx import ModelProto, TensorProto, TypeProto, numpy_helper
 from onnx.backend.test.loader import load_model_tests
 
-from veilgraph.compilation import compile
+from veilgraph.compilation.compile import compile
 from veilgraph.ir.errors import VeilgraphError
 from veilgraph.runtime.simulate import simulate
 

@@ -27,7 +27,7 @@ from veilgraph.reports import units
 from veilgraph.reports.tables import Table
 from veilgraph.runtime.devices.choose import ready
 from veilgraph.runtime.store.weights import load_weights, save_weights
-from veilgraph.verification import verify
+from veilgraph.verification.verify import verify
 
 RINGS: tuple[int | str, ...] = (32, 64, "auto")
 MOST_SECONDS = {"compiled": 20.0, "verified": 10.0, "opened": 0.5}

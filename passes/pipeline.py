@@ -1,4 +1,4 @@
-"""The ordered list of passes, a reason a line. `compilation.py` runs it; `--dump-phases` shows it.
+"""The ordered list of passes, a reason a line. `compile.py` runs it; `--dump-phases` shows it.
 
 A stage reads and replaces parts of one `Program` (program.py); `--dump-phases` writes the level's
 text after each. Two stages repeat others: `verify_accuracy` encodes again, for a smaller error,

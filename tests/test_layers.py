@@ -146,7 +146,7 @@ def reachable(start: str) -> set[str]:
 
 def test_a_host_that_verifies_needs_no_compiler() -> None:
     """The verifier adds to what a host loads the party level, its passes and the suites."""
-    found = reachable("veilgraph.verified_plans")
+    found = reachable("veilgraph.verification.verified_plans")
     for name in found:
         file = PACKAGE / Path(*name.split(".")[1:])
         file = file.with_suffix(".py") if file.with_suffix(".py").exists() else file / "__init__.py"

@@ -1,9 +1,9 @@
 """The plan level: for each party one ordered table of steps, and what people want to know about it.
 
 A party host that runs a plan needs this file, `runtime/` and `kernels/` and nothing else; one that
-verifies it first reads the party level too (python/veilgraph/verification.py). A plan is untrusted
-input: `ir/plan/file.py` checks it when it is read, and each kernel's own `check` proves every step
-in bounds before anything runs.
+verifies it first reads the party level too (`python/veilgraph/verification/verify.py`). A plan is
+untrusted input: `ir/plan/file.py` checks it when it is read, and each kernel's own `check` proves
+every step in bounds before anything runs.
 
 Tables are flat, little-endian and memory-mappable. A step is a kernel call over buffers, or a
 round: all messages that a party can send without receiving another; it sends, then receives.

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from veilgraph.checks.library import check
-    from veilgraph.compilation import compile
+    from veilgraph.compilation.compile import compile
     from veilgraph.ir.errors import VeilgraphError
     from veilgraph.ir.training import SGD
     from veilgraph.library import bench, inspect, load_weights, save_weights, simulate
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from veilgraph.session import Session
     from veilgraph.training.compiling import compile_training
     from veilgraph.training.trainer import Trainer, simulate_training
-    from veilgraph.verification import verify
+    from veilgraph.verification.verify import verify
 
 __all__ = [
     "SGD",
@@ -48,7 +48,7 @@ __version__ = version("veilgraph")
 _PLACES = {
     "bench": "veilgraph.library",
     "check": "veilgraph.checks.library",
-    "compile": "veilgraph.compilation",
+    "compile": "veilgraph.compilation.compile",
     "compile_training": "veilgraph.training.compiling",
     "inspect": "veilgraph.library",
     "load_weights": "veilgraph.library",
@@ -61,7 +61,7 @@ _PLACES = {
     "deal": "veilgraph.runtime.store.share_files",
     "VeilgraphError": "veilgraph.ir.errors",
     "simulate": "veilgraph.library",
-    "verify": "veilgraph.verification",
+    "verify": "veilgraph.verification.verify",
 }
 
 

@@ -32,7 +32,7 @@ from veilgraph.runtime.store.share_files import DealtShares, load_shares
 from veilgraph.runtime.store.state_files import SavedState, load_state, save_state
 from veilgraph.runtime.store.weights import load_weights
 from veilgraph.runtime.transcript import Transcript
-from veilgraph.verified_plans import require_verified
+from veilgraph.verification.verified_plans import require_verified
 
 Given = str | Path | Mapping[str, npt.ArrayLike] | DealtShares | None
 

@@ -23,7 +23,7 @@ from veilgraph.ir.plan.tables import Phase
 from veilgraph.measuring.processes import write_configs
 from veilgraph.plans import Plan
 from veilgraph.session import Session
-from veilgraph.verification import verify
+from veilgraph.verification.verify import verify
 
 RNG = np.random.default_rng(1)
 W = RNG.standard_normal((8, 5)).astype(np.float32)

@@ -24,8 +24,8 @@ print("loaded:", *sys.modules)
 # Of other packages: the compiler's, and what only a terminal or a GPU needs.
 COMPILER = {"torch", "torch_mlir", "onnx", "onnxruntime", "scipy", "pandas"}
 HEAVY = COMPILER | {"rich", "pycuda"}
-COMPILING = {"veilgraph.frontend", "veilgraph.compilation", "veilgraph.passes.pipeline"}
-VERIFYING = {"veilgraph.verification", "veilgraph.ir.party", "veilgraph.targets.suites"}
+COMPILING = {"veilgraph.frontend", "veilgraph.compilation.compile", "veilgraph.passes.pipeline"}
+VERIFYING = {"veilgraph.verification.verify", "veilgraph.ir.party", "veilgraph.targets.suites"}
 
 
 def start(*arguments: str) -> subprocess.Popen[str]:

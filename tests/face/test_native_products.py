@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from veilgraph.compilation.native_products import NativeProducts
 from veilgraph.ir.meaning.integers import Integers, NumpyProducts, Windows, center
-from veilgraph.native_products import NativeProducts
 
 NATIVE, REFERENCE = NativeProducts(), NumpyProducts()
 RINGS = (8, 19, 24, 32, 33, 40, 52, 56, 64)

@@ -28,7 +28,7 @@ from veilgraph.ir.secret.program import SecretProgram
 from veilgraph.ir.secret.types import RangeSource, RealRange
 from veilgraph.passes.ranges.calibrate import outward
 from veilgraph.plans import Plan
-from veilgraph.verification import verify
+from veilgraph.verification.verify import verify
 
 RNG = np.random.default_rng(7)
 W, B = RNG.normal(size=(4, 4)).astype(np.float32), np.float32([0.2137, -0.7713, 1.317, 0.091])

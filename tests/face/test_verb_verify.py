@@ -14,7 +14,7 @@ from verbs import Compiled, json_of, reason, run_verb
 
 from veilgraph.measuring.processes import write_configs
 from veilgraph.plans import Plan
-from veilgraph.verified_plans import is_recorded
+from veilgraph.verification.verified_plans import is_recorded
 
 BLOCKED = """
 import sys

@@ -17,7 +17,6 @@ from onnx import TensorProto, helper
 from small_plans_to_verify import SAMPLES, WAYS, bare, compiled, insert, retold
 
 import veilgraph
-from veilgraph import verification, verified_plans
 from veilgraph.ir.errors import SecurityAbort, UsageError
 from veilgraph.ir.party import ops
 from veilgraph.ir.party.node import Node
@@ -27,8 +26,9 @@ from veilgraph.ir.plan.tables import Layer, Phase
 from veilgraph.passes.party.expand_protocols import Expanded
 from veilgraph.passes.party.prune import prune
 from veilgraph.plans import Plan
-from veilgraph.verification import verify
-from veilgraph.verified_plans import is_recorded, require_verified
+from veilgraph.verification import verified_plans
+from veilgraph.verification.verified_plans import is_recorded, require_verified
+from veilgraph.verification.verify import verify
 
 Change = Callable[[Plan], Plan]
 
@@ -301,7 +301,7 @@ def test_more_pieces_than_messages_have(plan: Plan) -> None:
 def test_more_draws_and_nodes_than_a_host_checks(
     plan: Plan, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("veilgraph.verification.MOST_WITNESSES", 1000)
+    monkeypatch.setattr("veilgraph.verification.verify.MOST_WITNESSES", 1000)
     refused(plan, "more nodes and draws than a host checks")
 
 
@@ -378,7 +378,9 @@ def test_a_plan_is_verified_once(
     plan: Plan, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     state, calls = tmp_path / "state", []
-    monkeypatch.setattr(verification, "verify", lambda each: calls.append(each.digest))
+    monkeypatch.setattr(
+        "veilgraph.verification.verify.verify", lambda each: calls.append(each.digest)
+    )
     for _ in range(3):
         require_verified(plan, state)
     assert calls == [plan.digest]

@@ -7,13 +7,13 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
+from veilgraph.compilation.native_products import NativeProducts
 from veilgraph.ir.meaning.secret import Rounding, evaluate
 from veilgraph.ir.mlir import context
 from veilgraph.ir.secret import ops as secret_ops
 from veilgraph.ir.secret.dialect import SecretOp, Stated
 from veilgraph.ir.secret.program import Argument, SecretProgram
 from veilgraph.ir.secret.types import Encoding, RangeSource, RealRange, Secrecy, Tensor
-from veilgraph.native_products import NativeProducts
 
 ANY = RealRange(-(2.0**62), 2.0**62, RangeSource.ASSUMED)
 SQUARE = {"strides": (2, 2), "pads_low": (1, 1), "pads_high": (0, 0)}

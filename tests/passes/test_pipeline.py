@@ -7,8 +7,8 @@ import pytest
 from models import model
 from onnx import helper
 
+from veilgraph.compilation.models import import_model
 from veilgraph.ir.legality import IllegalProgram
-from veilgraph.models import import_model
 from veilgraph.passes.pipeline import ENCODED, PIPELINE, check
 from veilgraph.passes.program import Level, Options, Program
 from veilgraph.targets.target import target

@@ -30,8 +30,8 @@ from counters import (
 from onnx import numpy_helper
 
 import veilgraph
-from veilgraph import states
 from veilgraph.cli import main
+from veilgraph.compilation import states
 from veilgraph.ir.errors import AccuracyError, SecurityAbort, UsageError
 from veilgraph.ir.graph.program import Graph
 from veilgraph.ir.meaning.graph import evaluate
@@ -40,7 +40,7 @@ from veilgraph.measuring.measure import values
 from veilgraph.measuring.processes import simulate_processes
 from veilgraph.runtime.simulate import simulate_many
 from veilgraph.targets.suites import SUITES as SUITES_BY_NAME
-from veilgraph.verification import verify
+from veilgraph.verification.verify import verify
 
 # In one process
 

@@ -29,6 +29,8 @@ from veilgraph.checks.layer_errors import (
 from veilgraph.checks.onnx_references import reference_of
 from veilgraph.checks.plan_programs import PlanPrograms
 from veilgraph.checks.reference_runs import Array, Feeds, Reference
+from veilgraph.compilation.models import Model
+from veilgraph.compilation.native_products import NativeProducts
 from veilgraph.ir.errors import AccuracyError, UsageError
 from veilgraph.ir.graph.program import name_of
 from veilgraph.ir.meaning import graph as real_numbers
@@ -38,8 +40,6 @@ from veilgraph.ir.secret.ops import SecretOp
 from veilgraph.ir.secret.program import SecretProgram
 from veilgraph.ir.secret.types import RangeSource, RealRange
 from veilgraph.ir.secret.types import Tensor as SecretTensor
-from veilgraph.models import Model
-from veilgraph.native_products import NativeProducts
 from veilgraph.passes.graph.reveal_as import Form
 from veilgraph.passes.ranges.samples import NONE, Shape
 from veilgraph.passes.secret.round_outputs import as_revealed

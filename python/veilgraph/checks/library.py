@@ -11,6 +11,7 @@ from veilgraph.checks.accuracy import read_labels
 from veilgraph.checks.kept_ranges import ranges_file, with_ranges
 from veilgraph.checks.layer_errors import Check
 from veilgraph.checks.plan_programs import states_of
+from veilgraph.compilation.models import Model
 from veilgraph.library import (
     AnyArrays,
     AnyPlan,
@@ -19,7 +20,6 @@ from veilgraph.library import (
     opened_plan,
     opened_weights,
 )
-from veilgraph.models import Model
 from veilgraph.passes.ranges.samples import read_samples
 from veilgraph.reports.text import plan_inputs
 from veilgraph.runtime.simulate import entry_of

@@ -17,10 +17,10 @@ import onnxruntime
 from onnx import ModelProto, NodeProto, helper
 
 from veilgraph.checks.reference_runs import Array, Feeds, Reference
+from veilgraph.compilation.models import Model, is_torch
 from veilgraph.frontend.onnx.importer import node_outputs, prepare
 from veilgraph.frontend.onnx.operators.quantised import RULES
 from veilgraph.ir.plan.tables import Tensor
-from veilgraph.models import Model, is_torch
 
 POOL_ATTRIBUTES = ("auto_pad", "ceil_mode", "kernel_shape", "pads", "strides")
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from torch_mlir import ir
 
 from veilgraph.checks.reference_runs import Array, Feeds
-from veilgraph.entries import WEIGHT_NAMES, tensor_of
+from veilgraph.compilation.entries import WEIGHT_NAMES, tensor_of
 from veilgraph.ir.errors import UsageError
 from veilgraph.ir.graph.program import Graph, name_of
 from veilgraph.ir.mlir import context

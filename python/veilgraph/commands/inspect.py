@@ -20,7 +20,7 @@ from veilgraph.reports.layer_graph import LayerGraph
 from veilgraph.reports.listing import listing
 from veilgraph.reports.tables import show, show_json, show_text
 from veilgraph.runtime.simulate import entry_of
-from veilgraph.verification import verify
+from veilgraph.verification.verify import verify
 
 LEVELS = ("graph", "secret", "party", "plan")
 EPILOG = """\b

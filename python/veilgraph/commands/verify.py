@@ -12,8 +12,8 @@ from veilgraph.plans import Plan
 from veilgraph.reports import text as reports
 from veilgraph.reports.tables import progress, show, show_json
 from veilgraph.runtime.session.config import Config
-from veilgraph.verification import verify
-from veilgraph.verified_plans import record
+from veilgraph.verification.verified_plans import record
+from veilgraph.verification.verify import verify
 
 EPILOG = """\b
 Example, before a party takes part in a plan that another one compiled:

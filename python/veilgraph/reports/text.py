@@ -21,7 +21,7 @@ from veilgraph.reports.headroom import bounds
 from veilgraph.reports.layer_graph import LayerGraph
 from veilgraph.reports.tables import Table
 from veilgraph.targets.machines import MACHINE
-from veilgraph.verification import Verified, verify
+from veilgraph.verification.verify import Verified, verify
 
 MOST_NAMED = 2  # ops or functions of a layer, in a narrow column
 ROUNDING = Disclosure(

@@ -14,7 +14,7 @@ from typing import Unpack
 import numpy as np
 import numpy.typing as npt
 
-from veilgraph.compilation import (
+from veilgraph.compilation.compile import (
     Dump,
     Progress,
     Weights,
@@ -22,7 +22,16 @@ from veilgraph.compilation import (
     require_error,
     ring_bits_of,
 )
-from veilgraph.entries import emit_entries
+from veilgraph.compilation.entries import emit_entries
+from veilgraph.compilation.manifests import manifest_of
+from veilgraph.compilation.models import (
+    Model,
+    import_model,
+    is_torch,
+    model_name,
+    require_no_weights,
+)
+from veilgraph.compilation.steps import Steps
 from veilgraph.ir.attributes import shape_of
 from veilgraph.ir.errors import UsageError
 from veilgraph.ir.graph.program import Graph
@@ -38,14 +47,11 @@ from veilgraph.ir.training import (
     Recipe,
     require_rate,
 )
-from veilgraph.manifests import manifest_of
-from veilgraph.models import Model, import_model, is_torch, model_name, require_no_weights
 from veilgraph.passes.graph.reveal_as import Form
 from veilgraph.passes.graph.training.programs import Training
 from veilgraph.passes.pipeline import PIPELINE
 from veilgraph.passes.program import Options, Program
 from veilgraph.plans import Plan
-from veilgraph.steps import Steps
 from veilgraph.targets.target import Hosts, Target, target_at
 from veilgraph.training.batches import checked
 from veilgraph.training.rehearsal import Rehearsed, rehearse

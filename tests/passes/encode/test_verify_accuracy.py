@@ -12,8 +12,8 @@ from onnx import ModelProto, helper
 from torch_mlir import ir
 
 import veilgraph
-from veilgraph import compilation
 from veilgraph.checks.checking import check
+from veilgraph.compilation import compile as compilation
 from veilgraph.ir.errors import AccuracyError, UsageError
 from veilgraph.ir.mlir import context
 from veilgraph.ir.secret.ops import Neg

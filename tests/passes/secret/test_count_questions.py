@@ -7,7 +7,8 @@ import pytest
 from models import model
 from onnx import ModelProto, helper
 
-from veilgraph.compilation import compile
+from veilgraph.compilation.compile import compile
+from veilgraph.compilation.models import import_model
 from veilgraph.ir.errors import UsageError
 from veilgraph.ir.meaning.integers import Floats, Integers
 from veilgraph.ir.meaning.secret import encode, evaluate
@@ -15,7 +16,6 @@ from veilgraph.ir.plan.tables import QUESTIONS
 from veilgraph.ir.secret.ops import SecretOp
 from veilgraph.ir.secret.program import SecretProgram
 from veilgraph.ir.secret.types import Tensor
-from veilgraph.models import import_model
 from veilgraph.passes.encode.encode_fixed_point import EncodeFixedPoint
 from veilgraph.passes.pipeline import PIPELINE
 from veilgraph.passes.program import Options, Program, Protection

@@ -14,7 +14,7 @@ from onnx import ModelProto, helper
 from torch_mlir import ir
 
 import veilgraph
-from veilgraph import compilation
+from veilgraph.compilation import compile as compilation
 from veilgraph.ir.errors import AccuracyError
 from veilgraph.ir.mlir import context
 from veilgraph.ir.secret.fourier import values

@@ -26,7 +26,7 @@ def require_verified(plan: Plan, state_dir: Path) -> None:
         UsageError: a `state_dir` that can't be written to.
     """
     if not is_recorded(plan, state_dir):
-        from veilgraph.verification import verify  # with all suites: once a plan
+        from veilgraph.verification.verify import verify  # with all suites: once a plan
 
         verify(plan)
         record(plan, state_dir)

@@ -15,30 +15,30 @@ from typing import Any, TypeVar
 import numpy as np
 import numpy.typing as npt
 
-from veilgraph.entries import (
+from veilgraph.compilation.entries import (
     emit_entries,
     import_entries,
     names_of,
     require_entries,
     tensors_of,
 )
+from veilgraph.compilation.manifests import manifest_of
+from veilgraph.compilation.models import Model, model_name, require_no_weights
+from veilgraph.compilation.native_products import NativeProducts
+from veilgraph.compilation.states import States, ranges_of, rolled, with_states
+from veilgraph.compilation.steps import Steps
 from veilgraph.ir.errors import UsageError
 from veilgraph.ir.graph.program import Graph
 from veilgraph.ir.party.text import print_program
 from veilgraph.ir.plan.tables import (
     ONLY_ENTRY,
 )
-from veilgraph.manifests import manifest_of
-from veilgraph.models import Model, model_name, require_no_weights
-from veilgraph.native_products import NativeProducts
 from veilgraph.passes.graph.reveal_as import Form
 from veilgraph.passes.pipeline import PIPELINE, check
 from veilgraph.passes.plan.emit_plan import emit_plan, exact_ranges
 from veilgraph.passes.program import Level, Options, Program, Protection
 from veilgraph.passes.ranges.samples import read_samples
 from veilgraph.plans import Plan
-from veilgraph.states import States, ranges_of, rolled, with_states
-from veilgraph.steps import Steps
 from veilgraph.targets.target import Target, target
 from veilgraph.targets.variants import Goal, Roles
 

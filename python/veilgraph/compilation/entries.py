@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from veilgraph.compilation.models import Model, import_model
 from veilgraph.ir.attributes import shape_of
 from veilgraph.ir.errors import UsageError
 from veilgraph.ir.graph.program import Graph
@@ -21,7 +22,6 @@ from veilgraph.ir.plan.checks import MOST_ENTRIES
 from veilgraph.ir.plan.tables import PUBLIC, Disclosure, Manifest, Tensor
 from veilgraph.ir.secret.program import Argument, SecretProgram
 from veilgraph.ir.secret.types import Tensor as SecretTensor
-from veilgraph.models import Model, import_model
 from veilgraph.passes.party.expand_protocols import Common, Entry, announced_to, is_revealed
 from veilgraph.passes.party.join_entries import join_entries, states_of
 from veilgraph.passes.plan.emit_plan import emit_plan, exact_ranges

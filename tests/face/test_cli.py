@@ -49,7 +49,7 @@ def failing(monkeypatch: pytest.MonkeyPatch) -> list[BaseException]:
     def fail() -> list[object]:
         raise errors[0]
 
-    monkeypatch.setattr(import_module("veilgraph.commands.doctor"), "diagnose", fail)
+    monkeypatch.setattr(import_module("veilgraph.commands.doctor.verb"), "diagnose", fail)
     return errors
 
 
@@ -166,7 +166,7 @@ def test_loudness_is_of_one_call(monkeypatch: pytest.MonkeyPatch) -> None:
         logger.warning("a warning")
         return []
 
-    monkeypatch.setattr(import_module("veilgraph.commands.doctor"), "diagnose", looks)
+    monkeypatch.setattr(import_module("veilgraph.commands.doctor.verb"), "diagnose", looks)
     assert run_verb("doctor", "-v").stderr == "a step\na warning\n"
     assert run_verb("doctor", "--quiet").stderr == ""
     assert run_verb("doctor", "-vq").stderr == ""

@@ -17,7 +17,7 @@ from verbs import Compiled, json_of, reason, run_verb
 
 from veilgraph.checks import diagnosis
 from veilgraph.checks.diagnosis import Finding, diagnose
-from veilgraph.commands import measured_links
+from veilgraph.commands.doctor import measured_links
 from veilgraph.ir.errors import UsageError
 from veilgraph.kernels import KERNELS
 from veilgraph.measuring.processes import write_configs
@@ -141,7 +141,7 @@ def test_nothing_on_this_machine_is_changed(tmp_path: Path) -> None:
 def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """The table of costs, of a user without any; on a machine without a GPU."""
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    monkeypatch.setattr("veilgraph.commands.doctor.first_gpu", lambda: None)
+    monkeypatch.setattr("veilgraph.commands.doctor.verb.first_gpu", lambda: None)
     return tmp_path / "veilgraph" / "costs.json"
 
 
@@ -172,7 +172,7 @@ def test_a_gpu_is_measured_beside_the_processor(
         }
         return replace(costs, steps=steps, devices={"cuda:1": Copies("NVIDIA H200", 1e-6, 1e10)})
 
-    monkeypatch.setattr("veilgraph.commands.tuned_costs.measure", measured)
+    monkeypatch.setattr("veilgraph.commands.doctor.tuned_costs.measure", measured)
     result = run_verb("doctor", "--tune", digits.file("digits.plan"), "--device", "cuda:1")
     assert result.exit_code == 0
     assert "0 steps on the processor, " in result.stdout

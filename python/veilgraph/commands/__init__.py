@@ -1,4 +1,4 @@
-"""The verbs of the command line: one module each, `commands/<verb>.py`, with its `command`.
+"""The verbs of the command line: a module or a folder each, `commands/<verb>`, with its `command`.
 
 A module is loaded when its verb is called, and imports MLIR, ONNX or PyTorch only where it calls
 what needs them: a party's host has none of the three.

@@ -109,7 +109,7 @@ def command(
             "Give this party's parties.yaml with --config too.",
         )
     if tune is not None:
-        from veilgraph.commands.tuned_costs import measure_and_keep
+        from veilgraph.commands.doctor.tuned_costs import measure_and_keep
 
         measure_and_keep(tune, device or first_gpu() or CPU, threads, as_json)
         return
@@ -130,6 +130,6 @@ def _measure_links(
     timeout_seconds: float | None,
     as_json: bool,
 ) -> None:
-    from veilgraph.commands.measured_links import Asked, measure_and_write
+    from veilgraph.commands.doctor.measured_links import Asked, measure_and_write
 
     measure_and_write(Asked(config_file, peers, network_file, timeout_seconds), as_json)

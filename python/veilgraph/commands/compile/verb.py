@@ -9,15 +9,16 @@ import click
 
 import veilgraph
 from veilgraph.checks.kept_ranges import ranges_file, save_ranges
-from veilgraph.commands import arguments, comparing, training
-from veilgraph.commands.compile_files import (
+from veilgraph.commands import arguments
+from veilgraph.commands.compile import comparing, training
+from veilgraph.commands.compile.files import (
     certificates_by_party,
     check_files,
     models_to_read,
     plan_beside,
     refuse_models,
 )
-from veilgraph.commands.compile_report import left_unprotected, ownership, report, uncalibrated
+from veilgraph.commands.compile.report import left_unprotected, ownership, report, uncalibrated
 from veilgraph.ir.errors import UsageError
 from veilgraph.ir.plan.tables import CLIPS
 from veilgraph.reports.tables import progress, remark

@@ -1,0 +1,5 @@
+"""`veilgraph compile`: verb.py has its command."""
+
+from veilgraph.commands.compile.verb import command
+
+__all__ = ["command"]

@@ -48,7 +48,7 @@ from veilgraph.ir.errors import VeilgraphError
 from veilgraph.measuring.spread import Spread
 from veilgraph.reports import units
 from veilgraph.reports.tables import Table
-from veilgraph.runtime.devices.cuda.driver import DriverFault
+from veilgraph.runtime.devices.cuda.drivers.interface import DriverFault
 from veilgraph.runtime.devices.names import CPU, DeviceName
 
 LOCAL_SECONDS = {  # issue 6, of an H100 or H200

@@ -12,8 +12,8 @@ import numpy as np
 from benchmarks.cublas import INT8, Cublas, Kind
 from benchmarks.gpu_calls import ALIGNMENT, Product, Way
 from veilgraph.kernels.cuda import Buffer, DeviceShape, placed
-from veilgraph.runtime.devices.cuda.driver import Driver
-from veilgraph.runtime.devices.cuda.gpus import load_pycuda
+from veilgraph.runtime.devices.cuda.drivers.gpus import load_pycuda
+from veilgraph.runtime.devices.cuda.drivers.interface import Driver
 
 _CHUNK = 16 << 20
 _FINITE = 64  # floats of smaller bytes are neither infinite nor nan

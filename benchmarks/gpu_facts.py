@@ -7,7 +7,7 @@ import re
 import subprocess
 from typing import Any
 
-from veilgraph.runtime.devices.cuda.gpus import load_pycuda
+from veilgraph.runtime.devices.cuda.drivers.gpus import load_pycuda
 from veilgraph.runtime.devices.cuda.nvcc import find_nvcc
 from veilgraph.runtime.devices.names import CUDA, DeviceName
 

@@ -48,11 +48,11 @@ from veilgraph.kernels.matmul.residues import Shape, by_residues
 from veilgraph.reports import units
 from veilgraph.reports.tables import Table
 from veilgraph.runtime.devices.cuda.cubins import Cubins, cache_folder
-from veilgraph.runtime.devices.cuda.driver import Driver
-from veilgraph.runtime.devices.cuda.emulator_driver import EmulatorDriver
-from veilgraph.runtime.devices.cuda.gpus import load_pycuda
+from veilgraph.runtime.devices.cuda.drivers.emulator import EmulatorDriver
+from veilgraph.runtime.devices.cuda.drivers.gpus import load_pycuda
+from veilgraph.runtime.devices.cuda.drivers.interface import Driver
+from veilgraph.runtime.devices.cuda.drivers.pycuda import PyCudaDriver
 from veilgraph.runtime.devices.cuda.nvcc import find_nvcc
-from veilgraph.runtime.devices.cuda.pycuda_driver import PyCudaDriver
 from veilgraph.runtime.devices.names import CPU, HOST_EMULATOR, DeviceName
 
 TERA = 1e12

@@ -22,7 +22,7 @@ from benchmarks.together import beside_arena, whole_bytes
 from benchmarks.workloads import Network
 from veilgraph.reports import units
 from veilgraph.reports.tables import Table
-from veilgraph.runtime.devices.cuda.gpus import Gpu
+from veilgraph.runtime.devices.cuda.drivers.gpus import Gpu
 
 HOPPER = Gpu("H100 or H200", "sm_90", multiprocessors=132, memory_bytes=80 << 30)
 HEADINGS = "network|#compiled in|#largest arena|#beside it, at most|#largest party|#three parties|"

@@ -31,8 +31,8 @@ from veilgraph.kernels.fused.instructions import Op
 from veilgraph.plans import Plan
 from veilgraph.reports import units
 from veilgraph.runtime.devices.choose import ready
-from veilgraph.runtime.devices.cuda.driver import Driver
-from veilgraph.runtime.devices.cuda.gpus import load_pycuda
+from veilgraph.runtime.devices.cuda.drivers.gpus import load_pycuda
+from veilgraph.runtime.devices.cuda.drivers.interface import Driver
 from veilgraph.runtime.devices.names import CUDA, DeviceName
 from veilgraph.runtime.randomness import fresh_seed
 

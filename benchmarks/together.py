@@ -13,8 +13,8 @@ from veilgraph.ir.plan.tables import Phase
 from veilgraph.kernels.cuda import DeviceShape
 from veilgraph.measuring.measure import COUNTED, Measurement, measure
 from veilgraph.plans import Plan
-from veilgraph.runtime.devices.cuda.driver import Driver
-from veilgraph.runtime.devices.cuda.gpus import Gpu
+from veilgraph.runtime.devices.cuda.drivers.gpus import Gpu
+from veilgraph.runtime.devices.cuda.drivers.interface import Driver
 from veilgraph.runtime.devices.cuda.packing import fixed_buffers
 from veilgraph.runtime.devices.cuda.program import needed_bytes, step_launches
 from veilgraph.runtime.devices.dataflow import accesses

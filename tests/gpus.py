@@ -14,10 +14,10 @@ import pytest
 from veilgraph.ir.errors import UsageError
 from veilgraph.kernels.cuda import Launch, key_schedules
 from veilgraph.runtime.devices.cuda.cubins import Cubins, cache_folder
-from veilgraph.runtime.devices.cuda.driver import Driver
-from veilgraph.runtime.devices.cuda.gpus import load_pycuda
+from veilgraph.runtime.devices.cuda.drivers.gpus import load_pycuda
+from veilgraph.runtime.devices.cuda.drivers.interface import Driver
+from veilgraph.runtime.devices.cuda.drivers.pycuda import PyCudaDriver
 from veilgraph.runtime.devices.cuda.nvcc import find_nvcc
-from veilgraph.runtime.devices.cuda.pycuda_driver import PyCudaDriver
 
 Array = npt.NDArray[Any]
 

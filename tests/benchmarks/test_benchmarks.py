@@ -195,7 +195,7 @@ sys.path.insert(0, "tests/runtime/devices/cuda")
 from fake_pycuda import FakeCubins, fake_pycuda
 from benchmarks.gpu_facts import facts
 from benchmarks.gpu_rates import driver_copy_rate
-from veilgraph.runtime.devices.cuda.pycuda_driver import PyCudaDriver
+from veilgraph.runtime.devices.cuda.drivers.pycuda import PyCudaDriver
 cuda = fake_pycuda(Path(sys.argv[1]))
 sys.modules["pycuda"] = ModuleType("pycuda")
 sys.modules["pycuda.driver"] = cuda

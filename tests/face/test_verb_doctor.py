@@ -22,7 +22,7 @@ from veilgraph.ir.errors import UsageError
 from veilgraph.kernels import KERNELS
 from veilgraph.measuring.processes import write_configs
 from veilgraph.runtime.devices.costs import Copies, Costs, Step, form_of
-from veilgraph.runtime.devices.cuda.gpus import Gpu
+from veilgraph.runtime.devices.cuda.drivers.gpus import Gpu
 from veilgraph.runtime.session.measuring import Rates
 from veilgraph.targets.networks import Network, network
 

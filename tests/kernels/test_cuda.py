@@ -25,7 +25,7 @@ from veilgraph.kernels.cuda import (
 from veilgraph.kernels.cuda.emulator import EmulatorRunner
 from veilgraph.kernels.cuda.launch import SCRATCH
 from veilgraph.kernels.cuda.steps import launches
-from veilgraph.runtime.devices.cuda.emulator_driver import EmulatorDriver
+from veilgraph.runtime.devices.cuda.drivers.emulator import EmulatorDriver
 
 DEVICE = DeviceShape(multiprocessors=1)
 TEXT = """

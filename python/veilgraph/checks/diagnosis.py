@@ -14,7 +14,7 @@ from veilgraph.ir.errors import UsageError
 from veilgraph.kernels.native import INSTRUCTION_SETS, library, supported
 from veilgraph.reports import units
 from veilgraph.runtime._native import OpenSsl
-from veilgraph.runtime.devices.cuda.gpus import list_gpus, load_pycuda
+from veilgraph.runtime.devices.cuda.drivers.gpus import list_gpus, load_pycuda
 from veilgraph.runtime.devices.cuda.nvcc import find_nvcc
 from veilgraph.runtime.devices.names import CUDA, DeviceName, machine_name
 from veilgraph.runtime.links.openssl import openssl

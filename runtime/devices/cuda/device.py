@@ -20,7 +20,7 @@ from veilgraph.ir.plan.tables import ROUND
 from veilgraph.kernels import KERNELS
 from veilgraph.kernels.cuda import Launch, key_schedules
 from veilgraph.kernels.cuda.launch import KEY_BYTES
-from veilgraph.runtime.devices.cuda.driver import DriverFault, Kernel, Launched
+from veilgraph.runtime.devices.cuda.drivers.interface import DriverFault, Kernel, Launched
 from veilgraph.runtime.devices.cuda.graphs import Graphs
 from veilgraph.runtime.devices.cuda.long_rounds import StagedLongRound
 from veilgraph.runtime.devices.cuda.packing import Freshness

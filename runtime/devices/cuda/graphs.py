@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
-from veilgraph.runtime.devices.cuda.driver import Driver, Graph, Launched
+from veilgraph.runtime.devices.cuda.drivers.interface import Driver, Graph, Launched
 
 LEAST_LAUNCHES = 2  # of a range of steps: a graph of one takes longer than its launch
 

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 
-from veilgraph.runtime.devices.cuda.driver import Bytes, Event
+from veilgraph.runtime.devices.cuda.drivers.interface import Bytes, Event
 from veilgraph.runtime.devices.cuda.staging import Copy, Staging, chunks
 from veilgraph.runtime.devices.interface import Piece, by_peer
 

@@ -7,11 +7,11 @@ from pathlib import Path
 from veilgraph.ir.plan.tables import Plan
 from veilgraph.runtime.devices.cuda.cubins import Cubins, cache_folder
 from veilgraph.runtime.devices.cuda.device import CudaReady
-from veilgraph.runtime.devices.cuda.emulator_driver import EmulatorDriver
-from veilgraph.runtime.devices.cuda.gpus import load_pycuda
+from veilgraph.runtime.devices.cuda.drivers.emulator import EmulatorDriver
+from veilgraph.runtime.devices.cuda.drivers.gpus import load_pycuda
+from veilgraph.runtime.devices.cuda.drivers.pycuda import PyCudaDriver
 from veilgraph.runtime.devices.cuda.nvcc import find_nvcc
 from veilgraph.runtime.devices.cuda.program import CudaProgram
-from veilgraph.runtime.devices.cuda.pycuda_driver import PyCudaDriver
 
 
 def on_gpu(plan: Plan, party: str, index: int, cubins: Path | None, graphs: bool) -> CudaReady:

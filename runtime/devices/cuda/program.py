@@ -28,7 +28,7 @@ from veilgraph.kernels.cuda.launch import SCHEDULE_BYTES
 from veilgraph.kernels.cuda.steps import launches
 from veilgraph.kernels.native import library
 from veilgraph.runtime._native import check_program
-from veilgraph.runtime.devices.cuda.driver import Driver, DriverFault
+from veilgraph.runtime.devices.cuda.drivers.interface import Driver, DriverFault
 from veilgraph.runtime.devices.cuda.epilogues import Epilogue, candidates, epilogues
 from veilgraph.runtime.devices.cuda.packing import fixed_buffers
 from veilgraph.runtime.devices.cuda.prologues import Prologue, prologues

@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from veilgraph.ir.plan.tables import PartyPlan
-from veilgraph.runtime.devices.cuda.driver import Bytes, Driver, Event, Stream
+from veilgraph.runtime.devices.cuda.drivers.interface import Bytes, Driver, Event, Stream
 from veilgraph.runtime.devices.interface import MemoryRange, Places
 
 CHUNK_BYTES = 4 << 20

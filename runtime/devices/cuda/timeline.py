@@ -10,7 +10,7 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from veilgraph.runtime.devices.cuda.driver import Driver, Event, Stream
+from veilgraph.runtime.devices.cuda.drivers.interface import Driver, Event, Stream
 
 WHOLE = "cuda"
 

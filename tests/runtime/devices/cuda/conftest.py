@@ -9,9 +9,9 @@ from copying_plans import HASTY
 from fake_pycuda import FakeCubins, FakeGraphCalls, fake_pycuda
 from gpus import first_gpu
 
-from veilgraph.runtime.devices.cuda.driver import Driver
-from veilgraph.runtime.devices.cuda.emulator_driver import EmulatorDriver
-from veilgraph.runtime.devices.cuda.pycuda_driver import PyCudaDriver
+from veilgraph.runtime.devices.cuda.drivers.emulator import EmulatorDriver
+from veilgraph.runtime.devices.cuda.drivers.interface import Driver
+from veilgraph.runtime.devices.cuda.drivers.pycuda import PyCudaDriver
 
 DRIVERS = [*HASTY, "pycuda", pytest.param("gpu", marks=pytest.mark.gpu)]
 

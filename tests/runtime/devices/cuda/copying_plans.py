@@ -27,7 +27,7 @@ from veilgraph.ir.plan.tables import (
     Plan,
 )
 from veilgraph.runtime.devices.cuda.device import CudaDevice
-from veilgraph.runtime.devices.cuda.driver import Driver
+from veilgraph.runtime.devices.cuda.drivers.interface import Driver
 from veilgraph.runtime.devices.cuda.program import CudaProgram
 
 COUNT = 1000  # words of a copy

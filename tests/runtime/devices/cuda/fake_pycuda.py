@@ -19,7 +19,7 @@ import numpy.typing as npt
 from veilgraph.kernels.cuda import Launch, Source
 from veilgraph.kernels.cuda.emulator import EmulatorRunner
 from veilgraph.runtime.devices.cuda.cubins import Cubins
-from veilgraph.runtime.devices.cuda.libcuda import GraphCalls
+from veilgraph.runtime.devices.cuda.drivers.libcuda import GraphCalls
 
 Bytes = npt.NDArray[np.uint8]
 MEMORY_BYTES = 1 << 30

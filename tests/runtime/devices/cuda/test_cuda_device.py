@@ -28,13 +28,13 @@ from veilgraph.ir.plan.tables import KEPT, Phase, Plan, Tensor
 from veilgraph.kernels.matmul import cuda as matmul
 from veilgraph.kernels.matmul.residues import by_residues
 from veilgraph.runtime.devices.cuda.device import CudaDevice
-from veilgraph.runtime.devices.cuda.driver import Driver, DriverFault
-from veilgraph.runtime.devices.cuda.emulator_driver import (
+from veilgraph.runtime.devices.cuda.drivers.emulator import (
     EMULATOR,
     EmulatorDriver,
     EmulatorEvent,
     EmulatorStream,
 )
+from veilgraph.runtime.devices.cuda.drivers.interface import Driver, DriverFault
 from veilgraph.runtime.devices.cuda.program import CudaProgram
 
 COPY = step("copy", first_buffer=0)  # from the second place to the first

@@ -21,7 +21,7 @@ from veilgraph.kernels.gemm import limbs
 from veilgraph.kernels.matmul import cuda as matmul
 from veilgraph.runtime.devices.choose import ready
 from veilgraph.runtime.devices.cuda.device import CudaDevice
-from veilgraph.runtime.devices.cuda.emulator_driver import EMULATOR, EmulatorDriver
+from veilgraph.runtime.devices.cuda.drivers.emulator import EMULATOR, EmulatorDriver
 from veilgraph.runtime.devices.cuda.program import CudaProgram, sources
 
 TILES = {name: tile for name, tile in limbs.NAMES.items() if name in ("flat", "small", "group_64")}

@@ -12,7 +12,7 @@ from tiny_models import MODELS
 from whole_plans import check_devices, check_digits, check_prepared, check_tiny, heterogeneous
 
 from veilgraph.runtime.devices.costs import Costs, costs_file
-from veilgraph.runtime.devices.cuda.gpus import list_gpus
+from veilgraph.runtime.devices.cuda.drivers.gpus import list_gpus
 from veilgraph.runtime.devices.tuning import measure
 
 pytestmark = pytest.mark.gpu

@@ -13,8 +13,8 @@ from veilgraph.ir.errors import DeviceError, SecurityAbort
 from veilgraph.ir.plan.tables import Plan
 from veilgraph.kernels.fused.declaration import instruction, program
 from veilgraph.kernels.fused.instructions import Op
-from veilgraph.runtime.devices.cuda.driver import Driver, DriverFault
-from veilgraph.runtime.devices.cuda.emulator_driver import EmulatorDriver, EmulatorStream
+from veilgraph.runtime.devices.cuda.drivers.emulator import EmulatorDriver, EmulatorStream
+from veilgraph.runtime.devices.cuda.drivers.interface import Driver, DriverFault
 from veilgraph.runtime.randomness import elements
 
 COPY = step("copy", first_buffer=0)  # from the second place to the first

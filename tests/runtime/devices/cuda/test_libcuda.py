@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from veilgraph.runtime.devices.cuda.driver import DriverFault
-from veilgraph.runtime.devices.cuda.libcuda import GraphCalls
+from veilgraph.runtime.devices.cuda.drivers.interface import DriverFault
+from veilgraph.runtime.devices.cuda.drivers.libcuda import GraphCalls
 
 # Streams 1, 2 and on can be captured; from a capture of stream 3 no graph can be made.
 DRIVER = """

@@ -17,8 +17,8 @@ from veilgraph.ir.errors import DeviceError, PeerError
 from veilgraph.ir.plan.tables import ROUND, Phase, Plan
 from veilgraph.runtime.devices.choose import ready
 from veilgraph.runtime.devices.cuda import staging
-from veilgraph.runtime.devices.cuda.driver import Driver
-from veilgraph.runtime.devices.cuda.emulator_driver import EmulatorDriver
+from veilgraph.runtime.devices.cuda.drivers.emulator import EmulatorDriver
+from veilgraph.runtime.devices.cuda.drivers.interface import Driver
 from veilgraph.runtime.devices.cuda.long_rounds import StagedLongRound
 from veilgraph.runtime.devices.interface import Piece
 from veilgraph.runtime.party import Party

@@ -20,7 +20,7 @@ from veilgraph.kernels import KERNELS
 from veilgraph.kernels.matmul import cuda as matmul
 from veilgraph.kernels.matmul.residues import by_residues
 from veilgraph.runtime.devices.cuda.device import CudaDevice
-from veilgraph.runtime.devices.cuda.emulator_driver import EMULATOR, EmulatorDriver
+from veilgraph.runtime.devices.cuda.drivers.emulator import EMULATOR, EmulatorDriver
 from veilgraph.runtime.devices.cuda.packing import Freshness, Places, fixed_buffers
 from veilgraph.runtime.devices.cuda.program import CudaProgram, needed_bytes
 

@@ -24,8 +24,8 @@ from veilgraph.kernels.matmul import cuda as matmul
 from veilgraph.kernels.matmul.residues import by_residues
 from veilgraph.runtime.devices.choose import ready
 from veilgraph.runtime.devices.cuda.device import CudaDevice, CudaReady
-from veilgraph.runtime.devices.cuda.emulator_driver import EmulatorDriver
-from veilgraph.runtime.devices.cuda.gpus import Gpu
+from veilgraph.runtime.devices.cuda.drivers.emulator import EmulatorDriver
+from veilgraph.runtime.devices.cuda.drivers.gpus import Gpu
 from veilgraph.runtime.devices.cuda.program import CudaProgram
 from veilgraph.runtime.devices.heterogeneous import HeterogeneousReady
 

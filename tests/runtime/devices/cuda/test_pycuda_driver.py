@@ -16,9 +16,9 @@ from fake_pycuda import FakeGraphCalls, Function, fake_pycuda
 from veilgraph.ir.errors import UsageError
 from veilgraph.kernels.cuda import Launch, Source
 from veilgraph.runtime.devices.cuda.cubins import Cubins, store
-from veilgraph.runtime.devices.cuda.driver import DriverFault
-from veilgraph.runtime.devices.cuda.gpus import load_pycuda
-from veilgraph.runtime.devices.cuda.pycuda_driver import PyCudaDriver, PyCudaKernel
+from veilgraph.runtime.devices.cuda.drivers.gpus import load_pycuda
+from veilgraph.runtime.devices.cuda.drivers.interface import DriverFault
+from veilgraph.runtime.devices.cuda.drivers.pycuda import PyCudaDriver, PyCudaKernel
 
 ADD = Source("add", "", ("add",))
 
@@ -51,7 +51,7 @@ def test_no_pycuda(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_no_driver(cuda: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     missing = ImportError("libcuda.so.1: cannot open shared object file")
     monkeypatch.setattr(
-        "veilgraph.runtime.devices.cuda.gpus.import_module", refuse(missing), raising=True
+        "veilgraph.runtime.devices.cuda.drivers.gpus.import_module", refuse(missing), raising=True
     )
     with pytest.raises(UsageError, match=r"PyCUDA finds no NVIDIA driver: libcuda\.so\.1"):
         load_pycuda()

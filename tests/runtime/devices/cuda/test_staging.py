@@ -12,7 +12,7 @@ from copying_plans import BYTES, RECEIVE, SEND, copying_plan, rounds
 from hypothesis import given
 from hypothesis import strategies as st
 
-from veilgraph.runtime.devices.cuda.emulator_driver import EmulatorDriver
+from veilgraph.runtime.devices.cuda.drivers.emulator import EmulatorDriver
 from veilgraph.runtime.devices.cuda.staging import (
     CHUNK_BYTES,
     GAP_BYTES,

@@ -14,7 +14,8 @@ from veilgraph.ir.errors import UsageError
 from veilgraph.kernels.cuda import Launch, Source
 from veilgraph.runtime.devices.cuda.archs import gpu_arch
 from veilgraph.runtime.devices.cuda.cubins import Cubins
-from veilgraph.runtime.devices.cuda.driver import (
+from veilgraph.runtime.devices.cuda.drivers.gpus import cuda_version, gpu_of
+from veilgraph.runtime.devices.cuda.drivers.interface import (
     Bytes,
     DriverFault,
     Event,
@@ -22,8 +23,7 @@ from veilgraph.runtime.devices.cuda.driver import (
     Kernel,
     Launched,
 )
-from veilgraph.runtime.devices.cuda.gpus import cuda_version, gpu_of
-from veilgraph.runtime.devices.cuda.libcuda import GraphCalls
+from veilgraph.runtime.devices.cuda.drivers.libcuda import GraphCalls
 
 UNASKED_SHARED_BYTES = 48 << 10  # what a block gets without asking, static memory included
 _NON_BLOCKING = 1  # CU_STREAM_NON_BLOCKING: the default stream is no matter to it

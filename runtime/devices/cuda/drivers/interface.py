@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from veilgraph.kernels.cuda import Launch, Source
-from veilgraph.runtime.devices.cuda.gpus import Gpu
+from veilgraph.runtime.devices.cuda.drivers.gpus import Gpu
 
 Bytes = npt.NDArray[np.uint8]
 

@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from typing import Any
 
-from veilgraph.runtime.devices.cuda.driver import DriverFault
+from veilgraph.runtime.devices.cuda.drivers.interface import DriverFault
 
 LIBRARY = "libcuda.so.1"
 _OF_THIS_THREAD = 1  # CU_STREAM_CAPTURE_MODE_THREAD_LOCAL: what other threads call is no matter

@@ -18,8 +18,8 @@ import numpy as np
 from veilgraph.kernels.cuda import Launch, Source
 from veilgraph.kernels.cuda.emulator import EmulatorRunner
 from veilgraph.runtime.devices.cuda.cubins import alone, in_parallel, make_own
-from veilgraph.runtime.devices.cuda.driver import Bytes, Event, Graph, Kernel, Launched
-from veilgraph.runtime.devices.cuda.gpus import Gpu
+from veilgraph.runtime.devices.cuda.drivers.gpus import Gpu
+from veilgraph.runtime.devices.cuda.drivers.interface import Bytes, Event, Graph, Kernel, Launched
 
 ALIGNMENT = 256
 EMULATOR = Gpu("host emulator", "host", multiprocessors=2, memory_bytes=4 << 30)

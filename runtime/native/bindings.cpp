@@ -3,7 +3,7 @@
 #include <nanobind/ndarray.h>
 #include <nanobind/stl/string.h>
 
-#include "runtime/native/interpreter.h"
+#include "runtime/native/interpreter/interpreter.h"
 #include "runtime/native/links/link_bindings.h"
 #include "runtime/native/python_buffers.h"
 

@@ -5,7 +5,7 @@
 #include <span>
 #include <vector>
 
-#include "runtime/native/interpreter.h"
+#include "runtime/native/interpreter/interpreter.h"
 #include "runtime/native/links/links.h"
 
 namespace veil {

@@ -8,9 +8,9 @@
 #include <vector>
 
 #include "kernels/cpu/abi.h"
-#include "runtime/native/memory.h"
+#include "runtime/native/interpreter/memory.h"
+#include "runtime/native/interpreter/steps.h"
 #include "runtime/native/pool.h"
-#include "runtime/native/steps.h"
 
 namespace veil {
 

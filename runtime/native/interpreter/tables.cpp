@@ -1,4 +1,4 @@
-#include "runtime/native/tables.h"
+#include "runtime/native/interpreter/tables.h"
 
 #include <cstring>
 #include <optional>

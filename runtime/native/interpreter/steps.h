@@ -6,8 +6,8 @@
 #include <vector>
 
 #include "kernels/cpu/abi.h"
-#include "runtime/native/library.h"
-#include "runtime/native/tables.h"
+#include "runtime/native/interpreter/library.h"
+#include "runtime/native/interpreter/tables.h"
 
 namespace veil {
 

@@ -1,4 +1,4 @@
-#include "runtime/native/memory.h"
+#include "runtime/native/interpreter/memory.h"
 
 #include <sys/mman.h>
 

@@ -1,9 +1,9 @@
-#include "runtime/native/steps.h"
+#include "runtime/native/interpreter/steps.h"
 
 #include <algorithm>
 #include <stdexcept>
 
-#include "runtime/native/memory.h"
+#include "runtime/native/interpreter/memory.h"
 
 namespace veil {
 namespace {

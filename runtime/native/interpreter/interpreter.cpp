@@ -1,4 +1,4 @@
-#include "runtime/native/interpreter.h"
+#include "runtime/native/interpreter/interpreter.h"
 
 #include <array>
 #include <cstring>

@@ -1,4 +1,4 @@
-#include "runtime/native/library.h"
+#include "runtime/native/interpreter/library.h"
 
 #include <dlfcn.h>
 

@@ -1,9 +1,9 @@
 """Facts about the operations of the graph level: the questions, and the answers of groups.
 
-Each class of `graph_ops.py` has its answers as `facts`, and passes ask these. No question has a
+Each class of `ops.py` has its answers as `facts`, and passes ask these. No question has a
 default: a class without facts cannot be encoded, and `tests/ir/test_op_tables.py` names it. What
 takes code is a table of its own, by class, where it is used: meanings (`ir/meaning/graph.py`),
-derivatives (`passes/graph/derivatives/rules.py`), ranges (`passes/ranges/value_ranges.py`),
+derivatives (`passes/graph/derivatives/`), ranges (`passes/ranges/value_ranges.py`),
 encodings (`passes/encode/rules.py`). The same test asks those tables for each class.
 """
 
@@ -47,7 +47,7 @@ class Integers(Enum):
 class Derivative(Enum):
     """Whether an operation has a derivative, and where it is written."""
 
-    RULE = auto()  # a row of `passes/graph/derivatives/rules.py`
+    RULE = auto()  # a row in `passes/graph/derivatives/`
     MAXIMA = auto()  # that of the tree of maxima of two that it is
     FLAT = auto()  # it compares: zero, wherever there is one
     NONE = auto()  # refused: no parameter in front of it would learn

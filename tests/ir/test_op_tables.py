@@ -60,7 +60,7 @@ GRAPH: list[tuple[str, Callable[[Kind], bool], Callable[[Facts, Kind], bool]]] =
     ("what is written in its place (passes/graph/approximate.py)?",
      lambda k: k in approximate.REWRITES,
      lambda f, k: f.arithmetic is Arithmetic.REWRITTEN and k is not graph_ops.BatchNorm),
-    ("what is its derivative (passes/graph/derivatives/rules.py)?", lambda k: k in RULES,
+    ("what is its derivative (passes/graph/derivatives)?", lambda k: k in RULES,
      lambda f, k: f.derivative is Derivative.RULE),
     ("which tree of maxima is it (passes/graph/derivatives/maxima.py)?", lambda k: k in TREES,
      lambda f, k: f.derivative is Derivative.MAXIMA),

@@ -7,7 +7,8 @@ such derivatives are a constant, `Expand`ed to their shape, and stay one through
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
+from typing import TypeAlias
 
 import numpy as np
 from torch_mlir import ir
@@ -17,6 +18,10 @@ from veilgraph.ir.attributes import Shape, shape_of
 from veilgraph.ir.graph import ops
 from veilgraph.ir.graph.program import defining
 from veilgraph.passes.graph.public_factors import number_of
+
+Values: TypeAlias = Sequence[ir.Value]
+Rule: TypeAlias = Callable[[ir.OpView, Values, ir.Value, ir.Value], Values]
+Rules: TypeAlias = Mapping[type[ir.OpView], Rule]
 
 
 def filled(number: float, shape: Shape) -> ir.Value:

@@ -10,7 +10,7 @@ derivative at zero is 1 for a ReLU, and of two equal numbers the first is the ma
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any
 
 from torch_mlir import ir
@@ -19,10 +19,16 @@ from veilgraph.ir.attributes import shape_of
 from veilgraph.ir.graph import ops
 from veilgraph.ir.graph.program import attributes
 from veilgraph.passes.graph.approximate import shifted
-from veilgraph.passes.graph.derivatives.algebra import fitted, product, scaled, summed
+from veilgraph.passes.graph.derivatives.algebra import (
+    Rule,
+    Rules,
+    Values,
+    fitted,
+    product,
+    scaled,
+    summed,
+)
 from veilgraph.passes.graph.public_factors import constant
-
-Values = Sequence[ir.Value]
 
 
 def neg(op: ir.OpView, x: Values, y: ir.Value, d: ir.Value) -> Values:
@@ -114,7 +120,7 @@ def _divided(x: Values, d: ir.Value, first: ir.Value) -> Values:
     return [fitted(first, shape_of(x[0])), fitted(rest, shape_of(x[1]))]
 
 
-def of_slope(slope: Callable[[ir.Value, ir.Value], ir.Value]) -> Callable[..., Values]:
+def of_slope(slope: Callable[[ir.Value, ir.Value], ir.Value]) -> Rule:
     """The rule of a real function of one number, whose slope follows from x and y."""
 
     def rule(op: ir.OpView, x: Values, y: ir.Value, d: ir.Value) -> Values:
@@ -214,3 +220,36 @@ def log_softmax(op: ir.OpView, x: Values, y: ir.Value, d: ir.Value) -> Values:
     named: dict[str, Any] = attributes(op)
     shares = ops.Softmax.build(x[0], axis=named["axis"])
     return [ops.Sub.build(d, product(shares, summed(d, (named["axis"],))))]
+
+
+RULES: Rules = {
+    ops.Neg: neg,
+    ops.Abs: abs_,
+    ops.Relu: relu,
+    ops.LeakyRelu: leaky_relu,
+    ops.Clip: clip,
+    ops.HardSigmoid: hard_sigmoid,
+    ops.HardSwish: hard_swish,
+    ops.Add: add,
+    ops.Sub: sub,
+    ops.Mul: mul,
+    ops.Div: div,
+    ops.Maximum: maximum,
+    ops.Minimum: minimum,
+    ops.Exp: of_slope(lambda x, y: y),
+    ops.Log: of_slope(lambda x, y: ops.Reciprocal.build(x)),
+    ops.Sqrt: of_slope(sqrt_slope),
+    ops.Rsqrt: of_slope(rsqrt_slope),
+    ops.Reciprocal: of_slope(reciprocal_slope),
+    ops.Sigmoid: of_slope(sigmoid_slope),
+    ops.Tanh: of_slope(tanh_slope),
+    ops.Erf: of_slope(erf_slope),
+    ops.Sin: of_slope(lambda x, y: ops.Cos.build(x)),
+    ops.Cos: of_slope(cos_slope),
+    ops.Atan: of_slope(atan_slope),
+    ops.Softplus: of_slope(lambda x, y: ops.Sigmoid.build(x)),
+    ops.Silu: of_slope(silu_slope),
+    ops.Gelu: gelu,
+    ops.Softmax: softmax,
+    ops.LogSoftmax: log_softmax,
+}

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -13,6 +12,8 @@ from veilgraph.ir.attributes import Shape, shape_of
 from veilgraph.ir.graph import ops
 from veilgraph.ir.graph.program import attributes
 from veilgraph.passes.graph.derivatives.algebra import (
+    Rules,
+    Values,
     expanded,
     filled,
     fitted,
@@ -21,8 +22,6 @@ from veilgraph.passes.graph.derivatives.algebra import (
     scaled,
     transposed,
 )
-
-Values = Sequence[ir.Value]
 
 
 def with_extent(shape: Shape, axis: int, extent: int) -> Shape:
@@ -147,3 +146,15 @@ def reduce_sum(op: ir.OpView, x: Values, y: ir.Value, d: ir.Value) -> Values:
 def reduce_mean(op: ir.OpView, x: Values, y: ir.Value, d: ir.Value) -> Values:
     share = math.prod(shape_of(y)) / math.prod(shape_of(x[0]))
     return reduce_sum(op, x, y, scaled(d, share))
+
+
+RULES: Rules = {
+    ops.ReduceSum: reduce_sum,
+    ops.ReduceMean: reduce_mean,
+    ops.Reshape: reshape,
+    ops.Transpose: transpose,
+    ops.Slice: slice_,
+    ops.Pad: pad,
+    ops.Expand: expand,
+    ops.Concat: concat,
+}

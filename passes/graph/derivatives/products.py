@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from typing import Any
 
 from torch_mlir import ir
@@ -12,6 +11,8 @@ from veilgraph.ir.attributes import Shape, shape_of
 from veilgraph.ir.graph import ops
 from veilgraph.ir.graph.program import attributes
 from veilgraph.passes.graph.derivatives.algebra import (
+    Rules,
+    Values,
     fitted,
     product,
     reshaped,
@@ -20,8 +21,6 @@ from veilgraph.passes.graph.derivatives.algebra import (
     transposed,
 )
 from veilgraph.passes.graph.public_factors import constant
-
-Values = Sequence[ir.Value]
 
 
 def matmul(op: ir.OpView, x: Values, y: ir.Value, d: ir.Value) -> Values:
@@ -73,3 +72,9 @@ def batch_norm(op: ir.OpView, x: Values, y: ir.Value, d: ir.Value) -> Values:
         scaled(product(each, scale), -1.0),
         falling,
     ]
+
+
+RULES: Rules = {
+    ops.Matmul: matmul,
+    ops.BatchNorm: batch_norm,
+}

@@ -27,6 +27,8 @@ from veilgraph.ir.attributes import shape_of
 from veilgraph.ir.graph import ops
 from veilgraph.ir.graph.program import attributes
 from veilgraph.passes.graph.derivatives.algebra import (
+    Rules,
+    Values,
     expanded,
     filled,
     product,
@@ -44,8 +46,6 @@ from veilgraph.passes.graph.derivatives.moves import (
     with_extent,
 )
 from veilgraph.passes.graph.fold_divisors import window_shares
-
-Values = Sequence[ir.Value]
 
 
 @dataclass(frozen=True)
@@ -290,3 +290,10 @@ def avg_pool(op: ir.OpView, x: Values, y: ir.Value, d: ir.Value) -> Values:
     if named["count_include_pad"] or not padded:
         return sum_pool(op, x, y, scaled(d, 1 / math.prod(named["kernel"])))
     return sum_pool(op, x, y, product(d, window_shares(op)))
+
+
+RULES: Rules = {
+    ops.Conv: conv,
+    ops.AvgPool: avg_pool,
+    ops.SumPool: sum_pool,
+}

@@ -84,7 +84,7 @@ def index_bits(found: Found) -> list[int]:
 
 def places(found: Found, values: Indices, opened: bool) -> list[Indices]:
     """The indices at which a value is looked up, as targets/functions/masked_series.py and
-    exponentials.py do.
+    exponential.py do.
     """
     if isinstance(found, ExpSums):
         most = np.uint64((1 << found.piece_bits) - 1)

@@ -1,7 +1,7 @@
 """The grammar of the graph and the secret level: what a pass may leave behind.
 
 Checked between passes, so that a wrong pass fails at its own exit. What one operation's types and
-attributes must be is its own verifier's business (`infer` in graph_ops.py and secret_ops.py); here
+attributes must be is its own verifier's business (`infer` in graph/ops.py and secret/ops.py); here
 is what goes beyond one operation's types.
 """
 

@@ -168,7 +168,7 @@ def simulate(
         weights: all weights by name; those that are shared from files are dealt for this session.
         inputs: all inputs by name.
         iterations: inferences in one session, on the same inputs.
-        device: where all parties compute, or where each does, by name; see devices.py.
+        device: where all parties compute, or where each does, by name; see devices/choose.py.
         threads: that each party's kernels may use.
         cubins: a folder of the GPU's kernels that `prepare` compiled.
         entry: which of the plan's entries is run; the first if None. States begin as zero, and each

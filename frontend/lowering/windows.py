@@ -1,8 +1,8 @@
 """Rows of the aten table that slide windows: convolutions and pools.
 
 What slides over one axis slides over two, the first of extent 1. A pool over three slides over two,
-then over the third; a convolution over three is one over two (boxes.py). Zeros padded beforehand,
-and minus infinity before a maximum, become the operation's own padding.
+then over the third; a convolution over three is one over two (convolutions_3d.py). Zeros padded
+beforehand, and minus infinity before a maximum, become the operation's own padding.
 """
 
 from __future__ import annotations

@@ -3,9 +3,9 @@
 Weights become inputs of the prepared model, so that their values never enter MLIR. A weight is
 every float32 tensor, one of a single number included, however it is written (initialiser, Constant,
 ConstantOfShape, folded arithmetic), unless its value is needed to infer a shape or decides what is
-computed (SHAPE_INPUTS of literals.py), or its owner names it public. Public too are single numbers
-that architectures are written with (written_numbers.py), in Constant nodes, as exponents and as
-what pads or masks, and single numbers that follow from these by folding.
+computed (SHAPE_INPUTS of constant_folding.py), or its owner names it public. Public too are single
+numbers that architectures are written with (written_numbers.py), in Constant nodes, as exponents
+and as what pads or masks, and single numbers that follow from these by folding.
 """
 
 from __future__ import annotations

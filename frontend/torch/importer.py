@@ -1,6 +1,6 @@
 """PyTorch models in, programs of the graph level out.
 
-    module, exported program or .pt2 -> export (torch_export.py) -> lower (torch-mlir's aten core)
+    module, exported program or .pt2 -> export (export.py) -> lower (torch-mlir's aten core)
     -> translate (graph level)
 
 The core, and all that follows, is that of ONNX models. Parameters, buffers and constants are the

@@ -1,7 +1,7 @@
 """Real numbers of every precision as float32, in a traced PyTorch program.
 
 Precision is a matter of the encoding that the compiler chooses: a model in float64 or float16, or
-one that goes through them, is the same model in float32 (numbers.py does this for ONNX).
+one that goes through them, is the same model in float32 (numeric_types.py does this for ONNX).
 """
 
 from __future__ import annotations

@@ -5,7 +5,7 @@ the builtin `tensor.concat` (see `concat` below), since operands of one variadic
 type. `Op.build` computes the result's type; the verifier recomputes it and compares. What an
 operation computes is said in NumPy in `ir/meaning/graph.py`.
 
-`facts` of a class are what passes ask of it (`graph_facts.py`). `onnx` names the ONNX node that
+`facts` of a class are what passes ask of it (`facts.py`). `onnx` names the ONNX node that
 takes the same operands and attributes, where there is one; `ir/meaning/onnx_runtime.py` has a row
 for any other operation that calibration runs.
 """

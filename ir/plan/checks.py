@@ -45,7 +45,7 @@ R = TypeVar("R")
 
 
 def record(kind: type[R], fields: object) -> R:
-    """Fields as read as a dataclass of plan.py; None is an infinite bound.
+    """Fields as read as a dataclass of tables.py; None is an infinite bound.
 
     Raises:
         ValueError: a field is missing, unknown, or not of the type that the dataclass declares.
@@ -70,7 +70,7 @@ def _bound(name: str) -> float | None:
 
 
 def typed(hint: Any, value: Any, name: str) -> Any:
-    """`value` as a `hint` of those that plan.py uses.
+    """`value` as a `hint` of those that tables.py uses.
 
     Raises:
         ValueError: it is none; `name` says where.

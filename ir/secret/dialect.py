@@ -1,4 +1,4 @@
-"""The dialect `secret` and what its operations share; the operations are in `secret_ops.py`.
+"""The dialect `secret` and what its operations share; the operations are in `ops.py`.
 
 Annotations are the fields of an operation here, so they must not become strings: this module has
 no `from __future__ import annotations`.

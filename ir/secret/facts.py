@@ -1,6 +1,6 @@
 """The operations of the secret level and their facts: one row each, free of MLIR.
 
-The classes of `secret_ops.py` take their rows by name, and cannot be declared without one. Plans
+The classes of `ops.py` take their rows by name, and cannot be declared without one. Plans
 name these operations too, so what reads plans asks here. No question has a default.
 """
 

@@ -1,6 +1,6 @@
 """The operations of the secret level: arithmetic modulo 2^K, MLIR dialect `secret`.
 
-Every op is pure, has one result of a type as in `secret_types.py`, and carries `range`, the real
+Every op is pure, has one result of a type as in `types.py`, and carries `range`, the real
 numbers that its result is declared to lie in, and `range_source`. What an op computes is in its
 docstring, and in NumPy in `ir/meaning/secret.py`; what passes ask of it is its row of
 `ir/secret/facts.py`, as `facts`; `computes` is the operation of the graph level that it computes in

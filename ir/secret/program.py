@@ -4,7 +4,7 @@ One function `main`. Its arguments are the inputs, then the weights, each with t
 `secret.name`, `secret.role` ("input", "weight" or "state"), `secret.owner`, `secret.range` and
 `secret.range_source`; each result has `secret.name`. The weights' values stay outside MLIR, as real
 numbers: their owner encodes them when it shares them. An operation's location is the name of the
-graph operation that it comes from. The operations are in `secret_ops.py`.
+graph operation that it comes from. The operations are in `ops.py`.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Real functions as sums, products, comparisons and functions of one number.
 
-Exact. Functions of one number and softmax stay whole: they become functions of masked openings
-where their operand's range and scale are known (function_calls.py, softmax_calls.py).
+Exact. Functions of one number and softmax stay whole: they become `secret.function`s where their
+operand's range and scale are known (passes/encode/functions: calls.py, softmax.py).
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 | name | device |
 | --- | --- |
-| `cpu` | this machine's processor (`cpu_device.py`) |
+| `cpu` | this machine's processor (`cpu.py`) |
 | `cuda`, `cuda:N` | its GPU number N, or 0 (`cuda/`) |
 | `auto`, `auto:N` | both, each step where it is cheaper by a table of costs (`minimum_cut.py`) |
 | `host-emulator` | the GPU's code on the processor: for tests, where parties are threads |

@@ -1,4 +1,4 @@
-"""What devices promise: to be ready, to run, and to meet the links in rounds; see devices.py."""
+"""What devices promise: to be ready, to run, and to meet the links in rounds; see choose.py."""
 
 from __future__ import annotations
 

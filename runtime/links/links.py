@@ -1,6 +1,6 @@
 """Rounds of messages between parties: what a link promises, and links by Python's `ssl`.
 
-Parties use native links (native_links.py) where they can; these are what they fall back on, and
+Parties use native links (native.py) where they can; these are what they fall back on, and
 what tests compare those with. Both have one wire.
 
 Sends never wait for receives: sockets don't block, the start of each frame goes out at once, and

@@ -2,7 +2,7 @@
 
 What may be far out is clipped first. A function with a singularity takes what is nearer to it than
 the domain for the domain's end, chosen behind the fitted function or where the operand is brought
-near 1 (normalized_functions.py).
+near 1 (singularities.py).
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Coarser Fourier series, where an error is allowed and they cost less.
 
-Rings are chosen already (escalation.py). A perceptron with two GELUs, 5% allowed:
+Rings are chosen already (width_search.py). A perceptron with two GELUs, 5% allowed:
 
     Fourier series within half a unit     328 kB
     Fourier series within 8 units         286 kB

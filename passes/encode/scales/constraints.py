@@ -1,6 +1,6 @@
 """What bears on the scale of each class of stored values: headroom, noise, products, comparisons.
 
-Gathered once for a program; rings are tried on it (scales.py, escalation.py).
+Gathered once for a program; rings are tried on it (fraction_bits.py, width_search.py).
 """
 
 from __future__ import annotations

@@ -8,7 +8,7 @@ For products of activations x (stored with s bits) and weights w, whose sum has 
     S - s bits for w
 
 with a and b from derivatives (noise_gains.py), and what bears on s gathered in constraints.py. The
-scales of weights and constants follow from those of what they meet (weight_scales.py).
+scales of weights and constants follow from those of what they meet (weights.py).
 """
 
 from __future__ import annotations

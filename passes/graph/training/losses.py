@@ -1,7 +1,7 @@
 """Losses by name: what they are of a model's output and its labels, and their derivative.
 
 A batch has B rows. The derivative is B times that of the mean loss: the sum over rows, whose bits
-nothing has divided away. The division is in the step size (update.py), which is public.
+nothing has divided away. The division is in the step size (programs.py), which is public.
 
     cross_entropy          softmax(z) - y       y: a distribution over the classes, as one-hot rows
     binary_cross_entropy   sigmoid(z) - y       z: logits, y: 0 or 1

@@ -17,7 +17,8 @@ import numpy as np
 import numpy.typing as npt
 
 from veilgraph.ir.party.program import Program
-from veilgraph.ir.plan.tables import Manifest, Plan, Tensor
+from veilgraph.ir.plan.plan import Plan
+from veilgraph.ir.plan.tables import Manifest, Tensor
 from veilgraph.ir.types import words
 from veilgraph.passes.party.batch_rounds import batch_rounds
 from veilgraph.passes.party.expand_protocols import Expanded

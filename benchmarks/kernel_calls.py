@@ -9,6 +9,7 @@ from statistics import median
 import numpy as np
 import numpy.typing as npt
 
+from veilgraph.ir.plan.plan import Plan
 from veilgraph.ir.plan.tables import (
     BUFFER,
     KEPT,
@@ -18,7 +19,6 @@ from veilgraph.ir.plan.tables import (
     Manifest,
     PartyPlan,
     Phase,
-    Plan,
 )
 from veilgraph.kernels import KERNELS
 from veilgraph.kernels.fused.declaration import instruction, program

@@ -16,7 +16,8 @@ import numpy as np
 import numpy.typing as npt
 
 from veilgraph.ir.errors import SecurityAbort, UsageError
-from veilgraph.ir.plan.tables import PartyPlan, Phase, Plan, Tensor, rows_of
+from veilgraph.ir.plan.plan import Plan
+from veilgraph.ir.plan.tables import PartyPlan, Phase, Tensor, rows_of
 from veilgraph.runtime.devices.choose import ready
 from veilgraph.runtime.devices.interface import MemoryRange, Ready
 from veilgraph.runtime.encoding import Words, decode, encode, word_dtype

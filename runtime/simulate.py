@@ -17,7 +17,8 @@ import numpy as np
 import numpy.typing as npt
 
 from veilgraph.ir.errors import PeerError, UsageError
-from veilgraph.ir.plan.tables import Phase, Plan
+from veilgraph.ir.plan.plan import Plan
+from veilgraph.ir.plan.tables import Phase
 from veilgraph.runtime.devices.choose import ready
 from veilgraph.runtime.devices.names import DeviceName
 from veilgraph.runtime.links.links import Links

@@ -23,7 +23,8 @@ from veilgraph.ir.party.node import Draw, Shape
 from veilgraph.ir.party.ops import PartyOp
 from veilgraph.ir.party.program import Program
 from veilgraph.ir.party.text import print_program
-from veilgraph.ir.plan.tables import Manifest, Phase, Plan, Tensor
+from veilgraph.ir.plan.plan import Plan
+from veilgraph.ir.plan.tables import Manifest, Phase, Tensor
 from veilgraph.ir.roles import COMPUTING
 from veilgraph.ir.types import Kind, Type
 from veilgraph.passes.party.batch_rounds import Schedule, batch_rounds

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterator
+from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 
 import pytest
@@ -14,8 +15,8 @@ ROOT = Path(__file__).parents[1]
 COMPILER = {"torch_mlir", "onnx", "onnxruntime", "torch"}
 # Of ir/, on every party's host.
 AUDITED = (
-    *("plan/tables.py", "plan/file.py", "plan/checks.py", "types.py", "errors.py", "harmless.py"),
-    *("roles.py", "whole_files.py"),
+    *("plan/tables.py", "plan/plan.py", "plan/file.py", "plan/checks.py", "types.py"),
+    *("errors.py", "harmless.py", "roles.py", "whole_files.py"),
 )
 # Of passes/, on a party's host that verifies plans.
 VERIFIER = {
@@ -44,10 +45,11 @@ UNSPOKEN = {
 SOURCES = {".py", ".pyi", ".h", ".cpp", ".cu", ".cuh"}
 
 
-def imports(file: Path) -> Iterator[str]:
-    """Names of the modules that a file imports, those for type checkers alone left out."""
+def imports(file: Path, for_checkers: bool = False) -> Iterator[str]:
+    """Names of what a file imports, in functions too; `for_checkers`: for type checkers too."""
     for node in ast.walk(ast.parse(file.read_text())):
-        if isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING":
+        is_for_checkers = isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING"
+        if isinstance(node, ast.If) and is_for_checkers and not for_checkers:
             node.body = []
         if isinstance(node, ast.Import):
             yield from (alias.name for alias in node.names)
@@ -97,6 +99,51 @@ def test_a_plain_checkout_resolves_every_import(folder: str) -> None:
             if name.startswith("veilgraph.") and not compiled & {name, name.rpartition(".")[0]}:
                 is_found = is_module(name) or is_module(name.rpartition(".")[0])
                 assert is_found, f"{file.relative_to(ROOT)} imports {name}"
+
+
+def graph_of_imports() -> dict[str, set[str]]:
+    """The modules of ours that each one names in an import, wherever in its file that stands."""
+    found = {}
+    for folder in [*MAY, "python"]:
+        for file in files(folder):
+            path = file.relative_to(ROOT / "python" if folder == "python" else ROOT)
+            parts = (path.parent if path.name == "__init__.py" else path.with_suffix("")).parts
+            found[".".join(parts if folder == "python" else ("veilgraph", *parts))] = file
+    graph = {}
+    for module, file in found.items():
+        named = list(imports(file, for_checkers=True))
+        graph[module] = {
+            each if each in found else each.rpartition(".")[0]
+            for each in named
+            if found.keys() & {each, each.rpartition(".")[0]}
+        }
+    return graph
+
+
+def circle(graph: dict[str, set[str]]) -> list[str]:
+    """Modules each of which imports the one before it, the last of them the first; or none."""
+    try:
+        TopologicalSorter(graph).prepare()
+    except CycleError as error:
+        return list(error.args[1])
+    return []
+
+
+def test_no_circle_of_imports() -> None:
+    """Nor one that imports in functions, or for type checkers, keep from closing.
+
+    An import counts for the module that it names, and not for the packages around it: a package
+    that is a door imports from its folder, and nothing in its folder imports the door.
+    """
+    graph = graph_of_imports()
+    assert {"veilgraph", "veilgraph.ir.plan.plan", "veilgraph.commands.compile.verb"} <= set(graph)
+    found = circle(graph)
+    assert not found, " imports ".join(reversed(found))
+
+
+def test_what_a_circle_is() -> None:
+    assert circle({"a": {"b"}, "b": {"c"}, "c": set()}) == []
+    assert circle({"a": {"b"}, "b": {"c"}, "c": {"b"}}) in (["b", "c", "b"], ["c", "b", "c"])
 
 
 @pytest.mark.parametrize("folder", ["runtime", "kernels", "targets"])

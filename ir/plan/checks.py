@@ -16,6 +16,7 @@ from typing import Any, TypeVar, cast, get_args, get_origin, get_type_hints
 import numpy as np
 import numpy.typing as npt
 
+from veilgraph.ir.plan.plan import Plan
 from veilgraph.ir.plan.tables import (
     PUBLIC,
     ROUND,
@@ -25,7 +26,6 @@ from veilgraph.ir.plan.tables import (
     Manifest,
     PartyPlan,
     Phase,
-    Plan,
     Share,
     Tensor,
 )

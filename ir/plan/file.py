@@ -14,12 +14,10 @@ docs/plan-format.md is the same for people who write tools.
 from __future__ import annotations
 
 import dataclasses
-import hashlib
 import json
-import math
 import zipfile
 import zlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -28,29 +26,17 @@ import yaml
 
 from veilgraph.ir.errors import SecurityAbort, UsageError
 from veilgraph.ir.plan.checks import check, hints_of, record, typed
+from veilgraph.ir.plan.plan import TABLES, Plan, digest_of, entries, manifest_fields
 from veilgraph.ir.plan.tables import (
-    BUFFER,
     FORMAT_VERSION,
-    KEPT,
-    MESSAGE,
-    STEP,
     Layer,
     Manifest,
     PartyPlan,
-    Phase,
-    Plan,
 )
 from veilgraph.ir.whole_files import PUBLIC, placed_whole
 
 DATE = (1980, 1, 1, 0, 0, 0)
 MOST_TEXT = 256 << 20  # of the manifest, the layers and all IR together
-TABLES = {
-    "steps.bin": STEP,
-    "buffers.bin": BUFFER,
-    "messages.bin": MESSAGE,
-    "params.bin": np.dtype("<i8"),
-    "kept.bin": KEPT,
-}
 TEXTS = ("manifest.yaml", "layers.json")
 HINT = "Compile the model again, or ask for the plan again."
 MODEL = "This is a model: `veilgraph compile` makes a plan of it."
@@ -68,22 +54,6 @@ DAMAGES = (
 )
 
 
-def digest(plan: Plan) -> str:
-    """SHA-256 in hex over every entry: its name, length and content.
-
-    Of the manifest, the fields as JSON: how YAML is laid out is its library's choice.
-    """
-    return _digest(plan, _manifest_fields(plan))
-
-
-def _digest(plan: Plan, manifest: Mapping[str, Any]) -> str:
-    found = hashlib.sha256()
-    for name, content in _entries(plan, _json(manifest)):
-        found.update(f"{name}:{len(content)}\n".encode())
-        found.update(content)
-    return found.hexdigest()
-
-
 def save(plan: Plan, path: str | Path) -> None:
     """Writes the plan; the same plan gives the same bytes. A failure leaves no half file.
 
@@ -99,7 +69,7 @@ def save(plan: Plan, path: str | Path) -> None:
         )
     try:
         with placed_whole(path, PUBLIC) as file, zipfile.ZipFile(file, "w") as archive:
-            for name, content in _entries(plan, _manifest_text(plan)):
+            for name, content in entries(plan, _manifest_text(plan)):
                 entry = zipfile.ZipInfo(name, DATE)
                 is_text = name.startswith("ir/")
                 entry.compress_type = zipfile.ZIP_DEFLATED if is_text else zipfile.ZIP_STORED
@@ -130,22 +100,8 @@ def load(path: str | Path) -> Plan:
 # Writing
 
 
-def _entries(plan: Plan, manifest: bytes) -> Iterator[tuple[str, bytes | memoryview]]:
-    """Name and content of each entry; of tables not copied where they lie as in the file."""
-    yield "manifest.yaml", manifest
-    yield "layers.json", _json([_plain(layer) for layer in plan.layers])
-    yield "constants.bin", plan.constants
-    for name, program in plan.programs.items():
-        tables = (program.steps, program.buffers, program.messages, program.params, program.kept)
-        for file, table in zip(TABLES, tables, strict=True):
-            stored = np.ascontiguousarray(table, TABLES[file])
-            yield f"parties/{name}/{file}", stored.view(np.uint8).data
-    for level, text in sorted(plan.ir.items()):
-        yield f"ir/{level}", text.encode()
-
-
 def _manifest_text(plan: Plan) -> bytes:
-    return _yaml(_manifest_fields(plan)) + f"digest: {plan.digest}\n".encode()
+    return _yaml(manifest_fields(plan)) + f"digest: {plan.digest}\n".encode()
 
 
 def _yaml(fields: Mapping[str, Any]) -> bytes:
@@ -158,56 +114,6 @@ class _Dumper(yaml.SafeDumper):
 
     def ignore_aliases(self, data: object) -> bool:
         return True
-
-
-def _json(value: Any) -> bytes:
-    return json.dumps(value, indent=0, sort_keys=True, allow_nan=False).encode()
-
-
-def _plain(record: Any) -> dict[str, Any]:
-    """A dataclass as plain values; an infinite bound as null."""
-    return {
-        name: (None if isinstance(v, float) and math.isinf(v) else _listed(v))
-        for name, v in vars(record).items()
-    }
-
-
-def _listed(value: Any) -> Any:
-    return list(value) if isinstance(value, tuple) else value
-
-
-def _manifest_fields(plan: Plan) -> dict[str, Any]:
-    fields = {"format": FORMAT_VERSION, **_plain(plan.manifest)}
-    fields["receivers"] = {k: list(v) for k, v in plan.manifest.receivers.items()}
-    fields["owners"] = dict(plan.manifest.owners)
-    fields["states"] = dict(plan.manifest.states)
-    fields["disclosures"] = [_plain(d) for d in plan.manifest.disclosures]
-    costs = {name: _cost(plan, entry) for entry, name in enumerate(plan.manifest.entries)}
-    fields["cost"] = next(iter(costs.values())) if len(costs) == 1 else costs
-    fields["programs"] = {name: _program_fields(p) for name, p in plan.programs.items()}
-    return fields
-
-
-def _cost(plan: Plan, entry: int) -> dict[str, Any]:
-    """Of each phase of an entry."""
-    return {
-        phase.name.lower(): {
-            "rounds": plan.rounds(phase, entry),
-            "bytes": plan.sent_bytes(phase, entry),
-        }
-        for phase in Phase
-    }
-
-
-def _program_fields(program: PartyPlan) -> dict[str, Any]:
-    return {
-        "arena_bytes": program.arena_bytes,
-        "keys": [list(holders) for holders in program.keys],
-        **{
-            kind: [_plain(t) for t in getattr(program, kind)]
-            for kind in ("inputs", "weights", "shares", "outputs", "states")
-        },
-    }
 
 
 # Reading
@@ -244,10 +150,10 @@ def _read(archive: zipfile.ZipFile, path: Path) -> Plan:
     if contents:
         raise ValueError(f"it has an entry that no plan has: {min(contents)!r}")
     check(plan)
-    described = _manifest_fields(plan)
+    described = manifest_fields(plan)
     if fields != described:
         raise ValueError("its manifest says what its tables do not")
-    vars(plan)["digest"] = found = _digest(plan, described)  # as the cached property would
+    vars(plan)["digest"] = found = digest_of(plan, described)  # as the cached property would
     if found != stated:
         raise SecurityAbort(f"{path} was changed after it was compiled: its digest differs.", HINT)
     return plan

@@ -1,9 +1,9 @@
 """The plan level: for each party one ordered table of steps, and what people want to know about it.
 
-A party host that runs a plan needs this file, `runtime/` and `kernels/` and nothing else; one that
+A party host that runs a plan needs this folder, `runtime/`, `kernels/` and little else; one that
 verifies it first reads the party level too (`python/veilgraph/verification/verify.py`). A plan is
 untrusted input: `ir/plan/file.py` checks it when it is read, and each kernel's own `check` proves
-every step in bounds before anything runs.
+every step in bounds before anything runs. `plan.py` makes a plan of these tables.
 
 Tables are flat, little-endian and memory-mappable. A step is a kernel call over buffers, or a
 round: all messages that a party can send without receiving another; it sends, then receives.
@@ -12,9 +12,8 @@ round: all messages that a party can send without receiving another; it sends, t
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from enum import IntEnum
-from functools import cached_property
 
 import numpy as np
 import numpy.typing as npt
@@ -301,80 +300,3 @@ class Manifest:
     def computing(self) -> tuple[str, ...]:
         """The parties that hold parts of secrets."""
         return tuple(name for name in self.parties if self.role(name).computes)
-
-
-@dataclass(frozen=True)
-class Plan:
-    """A compiled program: manifest, every party's tables, public constants, layers, IR text.
-
-    `ranges`, the exact one of each layer, `magnitudes` and `model_name` are known where the plan
-    was compiled, and there alone: they say more about weights, samples and their owner than the
-    layers do, and are neither in the file nor in the digest.
-    """
-
-    manifest: Manifest
-    programs: Mapping[str, PartyPlan]
-    layers: tuple[Layer, ...]
-    constants: bytes = b""
-    ir: Mapping[str, str] = field(default_factory=dict)
-    magnitudes: tuple[Magnitudes, ...] = ()
-    ranges: tuple[tuple[float, float], ...] = ()
-    model_name: str = ""
-
-    @property
-    def known_layers(self) -> tuple[Layer, ...]:
-        """The layers, with their exact ranges where these are known."""
-        if not self.ranges:
-            return self.layers
-        pairs = zip(self.layers, self.ranges, strict=True)
-        return tuple(replace(layer, range_low=e[0], range_high=e[1]) for layer, e in pairs)
-
-    def layers_of(self, entry: int = 0) -> tuple[Layer, ...]:
-        """All layers but those whose steps are in other entries' runs alone.
-
-        A layer without a step of its own is fused into another's: it has no multiply-adds.
-        """
-        if len(self.manifest.entries) == 1:
-            return self.known_layers
-        tables = [p.steps[p.steps["phase"] != Phase.SETUP] for p in self.programs.values()]
-        own, others = (
-            {int(n) for t in tables for n in t["layer"][(t["entry"] == entry) == is_own]}
-            for is_own in (True, False)
-        )
-        rows = enumerate(self.known_layers)
-        return tuple(layer for n, layer in rows if n in own or n not in others)
-
-    @cached_property
-    def digest(self) -> str:
-        """SHA-256 in hex over everything that decides what is computed and sent."""
-        from veilgraph.ir.plan.file import digest
-
-        return digest(self)
-
-    def party(self, name: str) -> PartyPlan:
-        return self.programs[name]
-
-    @property
-    def secret_weights(self) -> tuple[Tensor, ...]:
-        """Each weight that the plan does not hold, once: a party's own, or one that is shared."""
-        programs = self.programs.values()
-        owned = [tensor for program in programs for tensor in program.weights]
-        shared = {share.name: share for program in programs for share in program.shares}
-        return (*owned, *shared.values())
-
-    def rounds(self, phase: Phase, entry: int = 0) -> int:
-        """Rounds of messages in a phase of an entry, as any party counts them."""
-        tables = (rows_of(p.messages, phase, entry) for p in self.programs.values())
-        return max((int(rows["round"].max()) + 1 for rows in tables if len(rows)), default=0)
-
-    def sent_bytes(self, phase: Phase, entry: int = 0) -> dict[str, int]:
-        """Payload by link, as {"alice->bob": bytes}, of one phase of an entry."""
-        names = self.manifest.parties
-        total: dict[str, int] = {}
-        for party, program in self.programs.items():
-            rows = rows_of(program.messages, phase, entry)
-            sent = rows[rows["direction"] == Direction.SEND]
-            for peer in np.unique(sent["peer"]).tolist():
-                count = sent["bytes"][sent["peer"] == peer].sum(dtype=np.uint64)
-                total[f"{party}->{names[peer]}"] = int(count)
-        return dict(sorted(total.items()))

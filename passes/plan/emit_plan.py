@@ -8,7 +8,8 @@ from math import inf
 
 import numpy as np
 
-from veilgraph.ir.plan.tables import Layer, Manifest, Phase, Plan, Tensor
+from veilgraph.ir.plan.plan import Plan
+from veilgraph.ir.plan.tables import Layer, Manifest, Phase, Tensor
 from veilgraph.passes.party.batch_rounds import Schedule
 from veilgraph.passes.party.expand_protocols import Expanded
 from veilgraph.passes.plan.lower import constants_of, costs, lay_out, lower

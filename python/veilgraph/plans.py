@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import Self
 
 from veilgraph.ir.plan import file as plan_file
-from veilgraph.ir.plan import tables as ir_plan
-from veilgraph.ir.plan.tables import Phase
+from veilgraph.ir.plan import plan as ir_plan
+from veilgraph.ir.plan.tables import WEIGHTS, Phase
 from veilgraph.reports.markup import tag
 from veilgraph.reports.units import counted, seconds, size
 from veilgraph.targets.networks import Network
@@ -65,7 +65,7 @@ class Plan(ir_plan.Plan):
 
     def __repr__(self) -> str:
         manifest = self.manifest
-        inputs = ", ".join(name for name in manifest.owners if name != ir_plan.WEIGHTS)
+        inputs = ", ".join(name for name in manifest.owners if name != WEIGHTS)
         online = sum(self.sent_bytes(Phase.ONLINE).values())
         return (
             f"<Plan {self.digest[:12]}: {manifest.suite} of {', '.join(manifest.parties)}; "
@@ -86,7 +86,7 @@ class Plan(ir_plan.Plan):
 
     @classmethod
     def load(cls, path: str | Path) -> Self:
-        """Reads model.plan; see `ir.plan_file.load` for what is refused."""
+        """Reads model.plan; see `ir.plan.file.load` for what is refused."""
         return cls.of(plan_file.load(path))
 
     def save(self, path: str | Path) -> None:

@@ -17,7 +17,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from veilgraph.ir.plan.tables import Plan
+from veilgraph.ir.plan.plan import Plan
 from veilgraph.runtime.devices.cpu import CpuReady
 from veilgraph.runtime.devices.interface import Ready
 from veilgraph.runtime.devices.names import AUTO, CPU, HOST_EMULATOR, NO_GRAPHS, DeviceName

@@ -9,7 +9,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from veilgraph.ir.errors import UsageError
-from veilgraph.ir.plan.tables import ROUND, PartyPlan, Plan
+from veilgraph.ir.plan.plan import Plan
+from veilgraph.ir.plan.tables import ROUND, PartyPlan
 from veilgraph.kernels import KERNELS
 from veilgraph.runtime.devices.costs import Costs, costs_file
 from veilgraph.runtime.devices.dataflow import Access, Segments, accesses, tensor_place

@@ -12,7 +12,8 @@ from statistics import median
 
 import numpy as np
 
-from veilgraph.ir.plan.tables import PartyPlan, Plan
+from veilgraph.ir.plan.plan import Plan
+from veilgraph.ir.plan.tables import PartyPlan
 from veilgraph.kernels import KERNELS
 from veilgraph.runtime.devices.choose import ready
 from veilgraph.runtime.devices.costs import Copies, Costs, Step, form_of, today

@@ -26,7 +26,7 @@ from cryptography.hazmat.primitives import hashes
 from cryptography.hazmat.primitives.kdf.hkdf import HKDF, HKDFExpand
 
 from veilgraph.ir.errors import SecurityAbort
-from veilgraph.ir.plan.tables import Plan
+from veilgraph.ir.plan.plan import Plan
 from veilgraph.runtime.randomness import SEED_BYTES
 
 SECRET_BYTES = 32  # of whatever keys are derived from

@@ -11,7 +11,8 @@ import numpy as np
 import numpy.typing as npt
 
 from veilgraph.ir.errors import SecurityAbort, UsageError
-from veilgraph.ir.plan.tables import Phase, Plan
+from veilgraph.ir.plan.plan import Plan
+from veilgraph.ir.plan.tables import Phase
 from veilgraph.runtime.devices.choose import ready
 from veilgraph.runtime.devices.names import require_device
 from veilgraph.runtime.links.native import open_links

@@ -19,7 +19,8 @@ from pathlib import Path
 import numpy.typing as npt
 
 from veilgraph.ir.errors import SecurityAbort, UsageError
-from veilgraph.ir.plan.tables import Plan, Share
+from veilgraph.ir.plan.plan import Plan
+from veilgraph.ir.plan.tables import Share
 from veilgraph.runtime import randomness
 from veilgraph.runtime.encoding import Words, encode, word_dtype
 from veilgraph.runtime.session.certificates import load_certificate, load_private_key

@@ -15,7 +15,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from veilgraph.ir.errors import SecurityAbort, UsageError
-from veilgraph.ir.plan.tables import Plan, Share
+from veilgraph.ir.plan.plan import Plan
+from veilgraph.ir.plan.tables import Share
 from veilgraph.runtime.encoding import Words, word_dtype
 from veilgraph.runtime.session.handshake import Origin
 from veilgraph.runtime.store.at_rest import (

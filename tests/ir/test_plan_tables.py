@@ -7,6 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from veilgraph.ir.plan.plan import Plan
 from veilgraph.ir.plan.tables import (
     BUFFER,
     KEPT,
@@ -16,7 +17,6 @@ from veilgraph.ir.plan.tables import (
     Manifest,
     PartyPlan,
     Phase,
-    Plan,
 )
 
 PARTIES = ("alice", "bob", "carol")

@@ -8,7 +8,7 @@ from small_plans import revealed, shared
 from whole_plans import check_devices
 
 from veilgraph.ir.party.program import Program
-from veilgraph.ir.plan.tables import Plan
+from veilgraph.ir.plan.plan import Plan
 from veilgraph.passes.party.expand_protocols import Expanded
 from veilgraph.targets.parties import Member, Operation, Parties
 from veilgraph.targets.suites import SUITES

@@ -10,7 +10,8 @@ import numpy.typing as npt
 from interpreters import plan_of
 
 from veilgraph.ir.party.program import Program, Value
-from veilgraph.ir.plan.tables import Phase, Plan
+from veilgraph.ir.plan.plan import Plan
+from veilgraph.ir.plan.tables import Phase
 from veilgraph.ir.types import words
 from veilgraph.passes.party.expand_protocols import Expanded
 from veilgraph.targets.parties import Member, Operation, Parties, Sharing

@@ -21,7 +21,8 @@ from veilgraph.ir.errors import (
     SecurityAbort,
     UsageError,
 )
-from veilgraph.ir.plan.tables import Direction, Phase, Plan
+from veilgraph.ir.plan.plan import Plan
+from veilgraph.ir.plan.tables import Direction, Phase
 from veilgraph.runtime.devices.choose import ready
 from veilgraph.runtime.devices.cpu import CpuDevice
 from veilgraph.runtime.links.links import Links

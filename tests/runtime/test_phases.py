@@ -25,7 +25,8 @@ from three_parties import (
 )
 
 from veilgraph.ir.errors import PeerError
-from veilgraph.ir.plan.tables import ROUND, Phase, Plan
+from veilgraph.ir.plan.plan import Plan
+from veilgraph.ir.plan.tables import ROUND, Phase
 from veilgraph.runtime._native import LongRound
 from veilgraph.runtime._native import Phase as NativeRounds
 from veilgraph.runtime.links.native import NativeLinks

@@ -9,7 +9,8 @@ import pytest
 from small_plans import W, X, check_answer, small_plan
 
 from veilgraph.ir.errors import AccuracyError, UsageError
-from veilgraph.ir.plan.tables import Phase, Plan
+from veilgraph.ir.plan.plan import Plan
+from veilgraph.ir.plan.tables import Phase
 from veilgraph.kernels.native import supported
 from veilgraph.runtime.simulate import devices_of, simulate, simulate_many, split_inputs
 

@@ -9,7 +9,7 @@ import numpy.typing as npt
 from onnx import ModelProto, NodeProto, TensorProto, helper, numpy_helper
 
 import veilgraph
-from veilgraph.ir.plan.tables import Plan
+from veilgraph.ir.plan.plan import Plan
 
 OPSET = 21
 Array = npt.NDArray[np.float32]

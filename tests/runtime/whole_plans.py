@@ -12,7 +12,7 @@ from interpreters import Where, known_keys, run_interpreters, run_prepared
 from tiny_models import tiny_plan
 
 import veilgraph
-from veilgraph.ir.plan.tables import Plan
+from veilgraph.ir.plan.plan import Plan
 from veilgraph.runtime.devices.choose import ready
 from veilgraph.runtime.devices.heterogeneous import HeterogeneousReady
 from veilgraph.runtime.devices.interface import Ready

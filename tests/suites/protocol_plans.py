@@ -7,7 +7,7 @@ from typing import Any
 from conformance import Setting, Trace
 from interpreters import plan_of
 
-from veilgraph.ir.plan.tables import Plan
+from veilgraph.ir.plan.plan import Plan
 from veilgraph.ir.secret import exponential as exponentials
 from veilgraph.ir.secret.exponential import Segments
 from veilgraph.ir.secret.fourier import tables

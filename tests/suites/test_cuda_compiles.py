@@ -22,7 +22,8 @@ from conformance import SETTINGS
 from protocol_plans import protocol_plan
 
 import veilgraph
-from veilgraph.ir.plan.tables import ROUND, Plan
+from veilgraph.ir.plan.plan import Plan
+from veilgraph.ir.plan.tables import ROUND
 from veilgraph.kernels import KERNELS
 from veilgraph.kernels.conv2d import depthwise
 from veilgraph.kernels.conv2d.declaration import Params as Convolution

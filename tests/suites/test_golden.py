@@ -18,7 +18,7 @@ from conformance import SETTINGS, Setting
 from interpreters import known_keys, run_interpreters
 from protocol_plans import PROTOCOLS, operand_shape, protocol_plan
 
-from veilgraph.ir.plan.tables import Plan
+from veilgraph.ir.plan.plan import Plan
 from veilgraph.passes.plan.version import LOWERING_VERSION
 
 CONVERSIONS = (("truncate", 32, 48), ("truncate", 48, 32), ("truncate_relu", 40, 24),

@@ -18,13 +18,13 @@ import numpy as np
 import numpy.typing as npt
 
 from veilgraph.ir.harmless import harmless
+from veilgraph.ir.plan.plan import Plan
 from veilgraph.ir.plan.tables import (
     ROUND,
     BufferKind,
     Direction,
     PartyPlan,
     Phase,
-    Plan,
     Region,
     rows_of,
 )

@@ -11,7 +11,7 @@ from importlib.metadata import version
 from pathlib import Path
 
 from veilgraph.ir.errors import UsageError
-from veilgraph.ir.plan.tables import Plan
+from veilgraph.ir.plan.plan import Plan
 from veilgraph.ir.whole_files import placed_whole
 from veilgraph.passes.plan.version import LOWERING_VERSION
 

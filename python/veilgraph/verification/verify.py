@@ -23,6 +23,7 @@ from veilgraph.ir.party.ops import Holds, PartyOp
 from veilgraph.ir.party.program import Program
 from veilgraph.ir.party.text import parse_program
 from veilgraph.ir.plan.checks import check
+from veilgraph.ir.plan.plan import Plan
 from veilgraph.ir.plan.tables import (
     PUBLIC,
     SHARED,
@@ -33,7 +34,6 @@ from veilgraph.ir.plan.tables import (
     Manifest,
     PartyPlan,
     Phase,
-    Plan,
     Tensor,
 )
 from veilgraph.kernels import PART_ELEMENTS

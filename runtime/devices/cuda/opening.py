@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from veilgraph.ir.plan.tables import Plan
+from veilgraph.ir.plan.plan import Plan
 from veilgraph.runtime.devices.cuda.cubins import Cubins, cache_folder
 from veilgraph.runtime.devices.cuda.device import CudaReady
 from veilgraph.runtime.devices.cuda.drivers.emulator import EmulatorDriver

@@ -13,7 +13,8 @@ from functools import partial
 import numpy as np
 
 from veilgraph.ir.errors import DeviceError, ResourceLimitError, UsageError
-from veilgraph.ir.plan.tables import ROUND, PartyPlan, Phase, Plan
+from veilgraph.ir.plan.plan import Plan
+from veilgraph.ir.plan.tables import ROUND, PartyPlan, Phase
 from veilgraph.kernels import KERNELS
 from veilgraph.kernels.cuda import (
     Buffer,

@@ -10,7 +10,8 @@ import pytest
 from small_interpreters import words
 from small_plans import large_plan, small_plan
 
-from veilgraph.ir.plan.tables import ROUND, Plan
+from veilgraph.ir.plan.plan import Plan
+from veilgraph.ir.plan.tables import ROUND
 from veilgraph.runtime.devices.choose import ready
 from veilgraph.runtime.devices.dataflow import Segments, accesses, is_solid, place_of
 from veilgraph.runtime.devices.interface import MemoryRange

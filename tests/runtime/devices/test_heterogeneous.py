@@ -11,7 +11,7 @@ from small_plans import W, X, small_plan
 from whole_plans import Partitioning, check_devices, check_prepared, heterogeneous
 
 from veilgraph.ir.errors import ResourceLimitError
-from veilgraph.ir.plan.tables import Plan
+from veilgraph.ir.plan.plan import Plan
 from veilgraph.runtime.devices.choose import ready
 from veilgraph.runtime.devices.heterogeneous import (
     GPU,

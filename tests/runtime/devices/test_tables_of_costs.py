@@ -13,7 +13,7 @@ from small_plans import W, X, small_plan
 from whole_plans import check_devices
 
 from veilgraph.ir.errors import UsageError
-from veilgraph.ir.plan.tables import Plan
+from veilgraph.ir.plan.plan import Plan
 from veilgraph.kernels import KERNELS
 from veilgraph.runtime.devices.choose import ready
 from veilgraph.runtime.devices.costs import (

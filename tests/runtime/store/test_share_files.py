@@ -17,7 +17,7 @@ from three_parties import run_threads
 
 from veilgraph.ir.errors import SecurityAbort, UsageError, VeilgraphError
 from veilgraph.ir.party.program import Program
-from veilgraph.ir.plan.tables import Plan
+from veilgraph.ir.plan.plan import Plan
 from veilgraph.ir.types import words
 from veilgraph.passes.party.batch_rounds import batch_rounds
 from veilgraph.passes.party.expand_protocols import Expanded

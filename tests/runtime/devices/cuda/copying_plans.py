@@ -14,6 +14,7 @@ import numpy.typing as npt
 from small_interpreters import step, words
 from small_plans import small_plan
 
+from veilgraph.ir.plan.plan import Plan
 from veilgraph.ir.plan.tables import (
     BUFFER,
     KEPT,
@@ -24,7 +25,6 @@ from veilgraph.ir.plan.tables import (
     Layer,
     PartyPlan,
     Phase,
-    Plan,
 )
 from veilgraph.runtime.devices.cuda.device import CudaDevice
 from veilgraph.runtime.devices.cuda.drivers.interface import Driver

@@ -24,7 +24,8 @@ from copying_plans import (
 from small_interpreters import image, step, words
 
 from veilgraph.ir.errors import DeviceError, ResourceLimitError, UsageError
-from veilgraph.ir.plan.tables import KEPT, Phase, Plan, Tensor
+from veilgraph.ir.plan.plan import Plan
+from veilgraph.ir.plan.tables import KEPT, Phase, Tensor
 from veilgraph.kernels.matmul import cuda as matmul
 from veilgraph.kernels.matmul.residues import by_residues
 from veilgraph.runtime.devices.cuda.device import CudaDevice

@@ -12,7 +12,7 @@ from layer_plans import check_layer, layer_plan
 from small_interpreters import step
 from test_epilogues import KEY, PLACE, memory, plan_of
 
-from veilgraph.ir.plan.tables import Plan
+from veilgraph.ir.plan.plan import Plan
 from veilgraph.kernels.conv2d import cuda as conv2d
 from veilgraph.kernels.cuda import Buffer, DeviceShape, Kind
 from veilgraph.kernels.fused.declaration import instruction, program

@@ -13,7 +13,8 @@ from copying_plans import copying_plan
 from layer_plans import check_layer, layer_plan
 from small_interpreters import image, step, words
 
-from veilgraph.ir.plan.tables import KEPT, ROUND, BufferKind, Phase, Plan, Tensor
+from veilgraph.ir.plan.plan import Plan
+from veilgraph.ir.plan.tables import KEPT, ROUND, BufferKind, Phase, Tensor
 from veilgraph.kernels.conv2d import cuda as conv2d
 from veilgraph.kernels.conv2d.declaration import Params
 from veilgraph.kernels.conv2d.residues.residues import by_residues as convolution_by_residues

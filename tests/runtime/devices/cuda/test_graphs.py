@@ -10,7 +10,7 @@ from copying_plans import BYTES, COUNT, copying_plan, fill, opened, whole
 from small_interpreters import step
 
 from veilgraph.ir.errors import DeviceError, SecurityAbort
-from veilgraph.ir.plan.tables import Plan
+from veilgraph.ir.plan.plan import Plan
 from veilgraph.kernels.fused.declaration import instruction, program
 from veilgraph.kernels.fused.instructions import Op
 from veilgraph.runtime.devices.cuda.drivers.emulator import EmulatorDriver, EmulatorStream

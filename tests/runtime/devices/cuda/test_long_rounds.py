@@ -14,7 +14,8 @@ from small_plans import large_plan
 from three_parties import connect_all, connect_native, load_all, run_threads, write_parties
 
 from veilgraph.ir.errors import DeviceError, PeerError
-from veilgraph.ir.plan.tables import ROUND, Phase, Plan
+from veilgraph.ir.plan.plan import Plan
+from veilgraph.ir.plan.tables import ROUND, Phase
 from veilgraph.runtime.devices.choose import ready
 from veilgraph.runtime.devices.cuda import staging
 from veilgraph.runtime.devices.cuda.drivers.emulator import EmulatorDriver

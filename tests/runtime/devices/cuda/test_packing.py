@@ -15,7 +15,8 @@ from small_interpreters import image, step, words
 from small_plans import W, X, small_plan
 from whole_plans import check_devices, check_prepared, heterogeneous
 
-from veilgraph.ir.plan.tables import BUFFER, KEPT, ROUND, Phase, Plan
+from veilgraph.ir.plan.plan import Plan
+from veilgraph.ir.plan.tables import BUFFER, KEPT, ROUND, Phase
 from veilgraph.kernels import KERNELS
 from veilgraph.kernels.matmul import cuda as matmul
 from veilgraph.kernels.matmul.residues import by_residues

@@ -17,7 +17,8 @@ from tiny_models import model_of
 from whole_plans import check_devices
 
 import veilgraph
-from veilgraph.ir.plan.tables import KEPT, ROUND, BufferKind, Phase, Plan, Tensor
+from veilgraph.ir.plan.plan import Plan
+from veilgraph.ir.plan.tables import KEPT, ROUND, BufferKind, Phase, Tensor
 from veilgraph.kernels.fused.declaration import instruction, program
 from veilgraph.kernels.fused.instructions import Op
 from veilgraph.kernels.matmul import cuda as matmul

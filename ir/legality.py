@@ -71,7 +71,7 @@ def check_secret(program: SecretProgram) -> None:
     if not legal:
         raise IllegalProgram("not a legal program")
     names = [argument.name for argument in program.arguments]
-    given = {a.name: a.tensor.shape for a in program.arguments if a.role == "weight"}
+    given = {a.name: a.tensor.shape for a in program.arguments if a.is_weight}
     weights = {name: array.shape for name, array in program.weights.items()}
     if len(set(names)) < len(names) or given != weights:
         raise IllegalProgram(f"weights {weights} don't match the arguments {names}")

@@ -42,6 +42,11 @@ class Argument:
         return self.role == "weight"
 
     @property
+    def is_input(self) -> bool:
+        """Whether whoever has it gives each run another."""
+        return self.role == "input"
+
+    @property
     def is_announced(self) -> bool:
         """Whether its owner tells every party, in each run."""
         is_public = self.tensor.encoding.secrecy is Secrecy.PUBLIC

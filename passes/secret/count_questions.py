@@ -189,7 +189,7 @@ def _unit(op: SecretOp) -> float:
 
 def _rows(program: SecretProgram) -> int:
     """How many questions one inference is: rows that all inputs and outputs have."""
-    inputs = [a.tensor.shape for a in program.arguments if a.role == "input"]
+    inputs = [a.tensor.shape for a in program.arguments if a.is_input]
     shapes = [*inputs, *(shape_of(value) for value in program.outputs.values())]
     extents = {shape[0] if len(shape) > 1 else 1 for shape in shapes}
     return extents.pop() if len(extents) == 1 else 1

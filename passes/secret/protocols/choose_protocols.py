@@ -206,7 +206,7 @@ class _Graph:
     def add_argument(self, value: ir.Value, argument: Argument) -> None:
         """A node for what is shared online, by one who has it."""
         self.arguments[value] = argument
-        if argument.role == "input" and argument.owner not in (PUBLIC, SHARED):
+        if argument.is_input and argument.owner not in (PUBLIC, SHARED):
             self.made[value] = len(self.nodes)
             self.nodes.append(Node(value, (), [({}, self.traces.shared(argument))]))
 

@@ -160,7 +160,7 @@ def _tensors(
     """Inputs by entry, weights, states, and outputs by entry."""
     for number, entry in enumerate(entries):
         for argument in entry.secret.arguments:
-            if argument.role == "input" and argument.owner != PUBLIC:
+            if argument.is_input and argument.owner != PUBLIC:
                 yield replace(tensor_of(argument, entry.secret.margin), entry=number)
     margin = max(entry.secret.margin for entry in entries)
     for argument in (*common.arguments, *states_of(entries, leader)):

@@ -44,7 +44,7 @@ def manifest_of(program: Program) -> Manifest:
     chosen, secret = program.target, program.secret
     encodings = [SecretTensor.of(op.operation.results[0]).encoding for op in secret.operations]
     rings = [e for e in encodings if e.secrecy is Secrecy.SECRET]
-    inputs = [a.name for a in secret.arguments if a.role == "input"]
+    inputs = [a.name for a in secret.arguments if a.is_input]
     announced = [a.name for a in secret.arguments if a.is_announced]
     return Manifest(
         veilgraph_version=version("veilgraph"),

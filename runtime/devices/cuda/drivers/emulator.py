@@ -26,7 +26,7 @@ EMULATOR = Gpu("host emulator", "host", multiprocessors=2, memory_bytes=4 << 30)
 
 
 class EmulatorEvent:
-    """See driver.Event."""
+    """See interface.Event."""
 
     def __init__(self) -> None:
         self.stream: EmulatorStream | None = None
@@ -44,14 +44,14 @@ class EmulatorEvent:
 
 @dataclass(frozen=True)
 class EmulatorKernel:
-    """See driver.Kernel."""
+    """See interface.Kernel."""
 
     launch: Launch
 
 
 @dataclass
 class EmulatorGraph:
-    """See driver.Graph."""
+    """See interface.Graph."""
 
     launches: tuple[Launched, ...]
     closed: bool = False
@@ -71,7 +71,7 @@ class _Work:
 
 
 class EmulatorStream:
-    """See driver.Stream; a hasty one works as soon as it may, any other as late."""
+    """See interface.Stream; a hasty one works as soon as it may, any other as late."""
 
     def __init__(self, driver: EmulatorDriver, hasty: bool) -> None:
         self._driver, self._hasty = driver, hasty
@@ -148,7 +148,7 @@ class EmulatorStream:
 
 
 class EmulatorDriver:
-    """See driver.Driver.
+    """See interface.Driver.
 
     Args:
         folder: where compiled kernels are kept; of this user alone.

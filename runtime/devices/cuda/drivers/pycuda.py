@@ -53,7 +53,7 @@ def _faults(method: Callable[Concatenate[S, P], R]) -> Callable[Concatenate[S, P
 
 
 class PyCudaEvent:
-    """See driver.Event."""
+    """See interface.Event."""
 
     def __init__(self, cuda: Any) -> None:
         self._cuda = cuda
@@ -78,7 +78,7 @@ class PyCudaEvent:
 
 @dataclass(frozen=True)
 class PyCudaKernel:
-    """See driver.Kernel; `function` is prepared for one block of parameters."""
+    """See interface.Kernel; `function` is prepared for one block of parameters."""
 
     function: Any
     grid: tuple[int, int, int]
@@ -88,7 +88,7 @@ class PyCudaKernel:
 
 @dataclass(frozen=True)
 class PyCudaGraph:
-    """See driver.Graph; `handle` is the driver's."""
+    """See interface.Graph; `handle` is the driver's."""
 
     calls: GraphCalls
     handle: int
@@ -98,7 +98,7 @@ class PyCudaGraph:
 
 
 class PyCudaStream:
-    """See driver.Stream."""
+    """See interface.Stream."""
 
     def __init__(self, cuda: Any, flags: int = 0) -> None:
         self._cuda = cuda
@@ -150,7 +150,7 @@ class PyCudaStream:
 
 
 class PyCudaDriver:
-    """See driver.Driver: the primary context of a GPU, which devices of one process share.
+    """See interface.Driver: the primary context of a GPU, which devices of one process share.
 
     Args:
         cuda: the module pycuda.driver, initialised.

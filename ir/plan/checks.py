@@ -96,7 +96,7 @@ def typed(hint: Any, value: Any, name: str) -> Any:
 
 
 def check(plan: Plan) -> None:
-    """What the machine does not check when it opens the tables.
+    """What the interpreter does not check when it opens the tables.
 
     Raises:
         ValueError: what does not fit.

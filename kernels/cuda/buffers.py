@@ -73,7 +73,7 @@ class Buffer:
 
 
 def buffers_of(rows: npt.NDArray[Any]) -> tuple[Buffer, ...]:
-    """The buffers of BUFFER rows (veilgraph.ir.plan.tables), which a machine has checked."""
+    """The buffers of BUFFER rows (veilgraph.ir.plan.tables), which an interpreter has checked."""
 
     def extents(values: npt.NDArray[np.int64], rank: int) -> tuple[int, ...]:
         return tuple(int(v) for v in values[:rank])

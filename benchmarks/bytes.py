@@ -16,9 +16,9 @@ from __future__ import annotations
 import argparse
 from dataclasses import replace
 
-from benchmarks.reporting import Findings, parser, report
-from benchmarks.sessions import compiled
-from benchmarks.workloads import Network, lenet, resnet50, vgg16_cifar
+from benchmarks.harness.reporting import Findings, parser, report
+from benchmarks.harness.sessions import compiled
+from benchmarks.harness.workloads import Network, lenet, resnet50, vgg16_cifar
 from veilgraph.checks.checking import check
 from veilgraph.ir.plan.tables import Phase
 from veilgraph.reports import units

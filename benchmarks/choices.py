@@ -18,9 +18,16 @@ from itertools import product
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from benchmarks.reporting import Findings, parser, report
-from benchmarks.sessions import Ours, compiled
-from benchmarks.workloads import Network, alexnet_cifar, lenet, resnet50, softmax, vgg16_cifar
+from benchmarks.harness.reporting import Findings, parser, report
+from benchmarks.harness.sessions import Ours, compiled
+from benchmarks.harness.workloads import (
+    Network,
+    alexnet_cifar,
+    lenet,
+    resnet50,
+    softmax,
+    vgg16_cifar,
+)
 from veilgraph.ir.plan.tables import Phase
 from veilgraph.measuring.pricing import predict
 from veilgraph.reports import units

@@ -16,9 +16,9 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
-from benchmarks.reporting import Findings, parser, report, spread
-from benchmarks.sessions import SUITES, Ours, compiled
-from benchmarks.workloads import Network, lenet, resnet50
+from benchmarks.harness.reporting import Findings, parser, report, spread
+from benchmarks.harness.sessions import SUITES, Ours, compiled
+from benchmarks.harness.workloads import Network, lenet, resnet50
 from veilgraph.ir.plan.tables import Phase
 from veilgraph.ir.roles import DEALER
 from veilgraph.measuring.processes import write_configs

@@ -27,8 +27,8 @@ from statistics import median
 import numpy as np
 from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
 
-from benchmarks.kernel_calls import Call, Words, fused
-from benchmarks.reporting import RESULTS, Findings, parser, report
+from benchmarks.harness.kernel_calls import Call, Words, fused
+from benchmarks.harness.reporting import RESULTS, Findings, parser, report
 from veilgraph.kernels.conv2d import declaration as conv2d
 from veilgraph.kernels.fused.instructions import Op
 from veilgraph.kernels.matmul.declaration import Params as Product
@@ -278,7 +278,7 @@ def measure(options: argparse.Namespace) -> Findings:
 
 
 def _draw_roofline(measured: list[Rate]) -> None:
-    from benchmarks.roofline import draw  # matplotlib is the user's to install
+    from benchmarks.harness.roofline import draw  # matplotlib is the user's to install
 
     points = {}
     for name, layers in (("ResNet-50", resnet50()), ("MobileNetV2", mobilenet_v2())):

@@ -28,8 +28,8 @@ from statistics import median
 from tempfile import TemporaryDirectory
 from typing import Any, Protocol
 
+from benchmarks.harness.reporting import Findings, parser, report, spread
 from benchmarks.peers.environments import Unavailable
-from benchmarks.reporting import Findings, parser, report, spread
 from veilgraph.kernels.native import library
 from veilgraph.measuring.processes import free_ports, write_configs
 from veilgraph.measuring.spread import Spread

@@ -20,10 +20,10 @@ from typing import TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from benchmarks.kernel_calls import Call, Words, fused
-from benchmarks.reporting import Findings, parser, report
-from benchmarks.sessions import compiled
-from benchmarks.workloads import gelu, layer_norm, softmax
+from benchmarks.harness.kernel_calls import Call, Words, fused
+from benchmarks.harness.reporting import Findings, parser, report
+from benchmarks.harness.sessions import compiled
+from benchmarks.harness.workloads import gelu, layer_norm, softmax
 from veilgraph.ir.mlir import context
 from veilgraph.ir.secret.exponential import ExpSums
 from veilgraph.ir.secret.fourier import FourierSeries, Split

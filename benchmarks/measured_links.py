@@ -19,7 +19,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
-from benchmarks.reporting import Findings, parser, report
+from benchmarks.harness.reporting import Findings, parser, report
 from veilgraph.measuring.processes import write_configs
 from veilgraph.reports import units
 from veilgraph.reports.tables import Table

@@ -17,9 +17,9 @@ from dataclasses import replace
 import numpy as np
 import numpy.typing as npt
 
-from benchmarks.reporting import Findings, parser, ratio, report, spread
-from benchmarks.sessions import Ours, compiled
-from benchmarks.workloads import Network, lenet, relu, vgg16_cifar
+from benchmarks.harness.reporting import Findings, parser, ratio, report, spread
+from benchmarks.harness.sessions import Ours, compiled
+from benchmarks.harness.workloads import Network, lenet, relu, vgg16_cifar
 from veilgraph.ir.plan.tables import ROUND, PartyPlan
 from veilgraph.measuring.spread import Spread
 from veilgraph.reports.tables import Table

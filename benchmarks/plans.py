@@ -18,9 +18,9 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
-from benchmarks.reporting import Findings, apart, parser, report
-from benchmarks.sessions import compiled
-from benchmarks.workloads import Network, lenet, resnet50
+from benchmarks.harness.reporting import Findings, apart, parser, report
+from benchmarks.harness.sessions import compiled
+from benchmarks.harness.workloads import Network, lenet, resnet50
 from veilgraph.measuring.processes import simulate_processes
 from veilgraph.plans import Plan
 from veilgraph.reports import units

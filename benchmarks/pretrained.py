@@ -22,8 +22,8 @@ import numpy.typing as npt
 import onnxruntime
 
 import veilgraph
+from benchmarks.harness.reporting import Findings, parser, report
 from benchmarks.peers.environments import Environment, Unavailable, add_option, run
-from benchmarks.reporting import Findings, parser, report
 from veilgraph.reports import units
 from veilgraph.reports.tables import Table
 from veilgraph.runtime.simulate import simulate_many

@@ -22,8 +22,8 @@ import numpy.typing as npt
 import onnxruntime
 
 import veilgraph
-from benchmarks.reporting import ROOT, Findings, parser, report, spread
-from benchmarks.sessions import SUITES
+from benchmarks.harness.reporting import ROOT, Findings, parser, report, spread
+from benchmarks.harness.sessions import SUITES
 from tests.models import light_model
 from veilgraph.ir.plan.tables import Phase
 from veilgraph.measuring.processes import simulate_processes

@@ -18,13 +18,13 @@ import json
 from collections.abc import Sequence
 from datetime import date
 
+from benchmarks.harness.reporting import apart, commit, machine, parser
 from benchmarks.models import page
 from benchmarks.models.families import FAMILIES, RECIPES, measured_by_name
 from benchmarks.models.recipe import Recipe, Sources
 from benchmarks.models.wheels import Wheels
 from benchmarks.models.wheels import add_option as add_wheels
 from benchmarks.peers.environments import add_option as add_environments
-from benchmarks.reporting import apart, commit, machine, parser
 
 QUICK = ("squeezenet",)
 

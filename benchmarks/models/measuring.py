@@ -14,9 +14,9 @@ import numpy.typing as npt
 import onnxruntime
 
 import veilgraph
+from benchmarks.harness.reporting import commit, machine
 from benchmarks.models.recipe import Arrays, Case, Recipe, Sources
 from benchmarks.peers.environments import Unavailable
-from benchmarks.reporting import commit, machine
 from veilgraph.checks.checking import check
 from veilgraph.checks.layer_errors import LayerError
 from veilgraph.ir.errors import VeilgraphError

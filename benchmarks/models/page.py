@@ -9,8 +9,8 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
+from benchmarks.harness.reporting import markdown
 from benchmarks.models.measuring import Report
-from benchmarks.reporting import markdown
 from veilgraph.reports import units
 from veilgraph.reports.tables import Table
 

@@ -3,7 +3,7 @@
 Counted is the time of a whole GPU: tiles run in waves, a tile a multiprocessor, and a wave takes
 as long whether it is full or not; what passes through memory around the products; and the start of
 each launch. Rates are predictions (benchmarks/RESULTS.md, "Ring products on tensor cores"), and
-`python -m benchmarks.gpu_predictions` prints what follows from them. How many multiprocessors there
+`python -m benchmarks.gpu.predictions` prints what follows from them. How many multiprocessors there
 are is the architecture's usual number here, for what is compiled must not depend on more.
 """
 

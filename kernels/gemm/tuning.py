@@ -1,6 +1,6 @@
 """What was measured to be fastest, by architecture and shape: kernels/gemm/tuned.json.
 
-`python -m benchmarks.gpu_matmul --tune` writes the rows of the GPU it runs on, into the checkout.
+`python -m benchmarks.gpu.matmul --tune` writes the rows of the GPU it runs on, into the checkout.
 A product takes the nearest row of its ring and kernel that is at most FURTHEST octaves away, batch,
 rows, columns, depth and pairs together, on a GPU of the same architecture. Where there is none,
 what costs least by count is taken (kernels/gemm/limbs.py, kernels/matmul/residues.py). Results are

@@ -89,7 +89,7 @@ def test_overlap() -> None:
     assert min(case["whole_seconds"]) > 0
 
 
-@pytest.mark.parametrize("script", ["gpu", "gpu_roofline"])
+@pytest.mark.parametrize("script", ["gpu.overview", "gpu.roofline"])
 def test_gpu_without_a_gpu(monkeypatch: pytest.MonkeyPatch, script: str) -> None:
     """CUDA shows a process no GPU where this variable says so."""
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
@@ -99,7 +99,7 @@ def test_gpu_without_a_gpu(monkeypatch: pytest.MonkeyPatch, script: str) -> None
 @pytest.mark.slow
 def test_gpu_roofline_on_the_emulator(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    found = quick("gpu_roofline", "--device", "host-emulator")
+    found = quick("gpu.roofline", "--device", "host-emulator")
     assert found["bandwidth"] > 0
     assert found["peak"] > 0
     ((intensity, rate),) = found["points"]["quick"]
@@ -109,7 +109,7 @@ def test_gpu_roofline_on_the_emulator(tmp_path: Path, monkeypatch: pytest.Monkey
 
 
 ROOF = """
-from benchmarks.gpu_roofline import roof_shares, table
+from benchmarks.gpu.roofline import roof_shares, table
 points = [(2.0, 5e9), (100.0, 25e9)]
 assert roof_shares(points, bandwidth=10e9, peak=100e9) == [0.25, 0.25]
 shown = table({"net": points}, 10e9, 100e9)
@@ -126,7 +126,7 @@ def test_the_roof_of_a_layer() -> None:
 DRAWN = """
 import sys
 from pathlib import Path
-from benchmarks.roofline import draw
+from benchmarks.harness.roofline import draw
 draw(Path(sys.argv[1]), {"net": [(2.0, 5e9), (100.0, 25e9)]}, 1e10, 1e11, "a GPU")
 """
 
@@ -141,7 +141,7 @@ def test_a_roofline_is_drawn(tmp_path: Path) -> None:
 def test_gpu_on_the_emulator(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """All that the script does, but for the GPU."""
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    found = quick("gpu", "--device", "host-emulator")
+    found = quick("gpu.overview", "--device", "host-emulator")
     assert found["notes"] == ["On: host-emulator."]
     assert all(rate["bytes_per_second"] > 0 for rate in found["rates"])
     fused = [rate for rate in found["rates"] if rate["what"].startswith("fused program")]
@@ -160,10 +160,10 @@ def test_gpu_on_the_emulator(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
 ATTEMPTED = """
 import json
 from dataclasses import replace
-from benchmarks import gpu
-from benchmarks.alone import local_work
-from benchmarks.reporting import Findings
-from benchmarks.workloads import dense
+from benchmarks.gpu import overview as gpu
+from benchmarks.harness.alone import local_work
+from benchmarks.harness.reporting import Findings
+from benchmarks.harness.workloads import dense
 
 if __name__ == "__main__":  # each network has a process, which reads this again
     good = dense(6, 4)
@@ -193,8 +193,8 @@ from pathlib import Path
 from types import ModuleType
 sys.path.insert(0, "tests/runtime/devices/cuda")
 from fake_pycuda import FakeCubins, fake_pycuda
-from benchmarks.gpu_facts import facts
-from benchmarks.gpu_rates import driver_copy_rate
+from benchmarks.gpu.facts import facts
+from benchmarks.gpu.rates import driver_copy_rate
 from veilgraph.runtime.devices.cuda.drivers.pycuda import PyCudaDriver
 cuda = fake_pycuda(Path(sys.argv[1]))
 sys.modules["pycuda"] = ModuleType("pycuda")
@@ -228,7 +228,7 @@ def test_what_is_said_of_a_gpu(
 
 WATCHED = """
 from time import monotonic
-from benchmarks.together import MemoryWatch
+from benchmarks.harness.together import MemoryWatch
 free = iter([100, 40])
 last = [0]
 def look():
@@ -249,8 +249,8 @@ def test_memory_of_a_gpu_is_watched() -> None:
 
 UNDRAWN = """
 import numpy as np
-from benchmarks.gpu_rates import blocks_an_element, without_draws
-from benchmarks.kernel_calls import fused
+from benchmarks.gpu.rates import blocks_an_element, without_draws
+from benchmarks.harness.kernel_calls import fused
 from veilgraph.kernels.fused.declaration import HEADER, INSTRUCTION
 from veilgraph.kernels.fused.instructions import Op
 made = fused(256, 2, 80, [
@@ -282,8 +282,8 @@ def test_draws_are_taken_out_of_a_fused_program() -> None:
 
 
 BESIDE = """
-from benchmarks import gpu
-from benchmarks.published import PUBLISHED, beside
+from benchmarks.gpu import overview as gpu
+from benchmarks.peers.published import PUBLISHED, beside
 rows = beside({"ResNet-50, batch 1": 0.931, "dense 6 to 4": 1.0}).rows
 assert [row[-3:] for row in rows] == [("9.31 s", "931 ms", "10.0")], rows
 names = {network.name for network in gpu.shared_networks(quick=False)}
@@ -296,7 +296,7 @@ def test_published_figures_stand_beside_networks_that_are_measured() -> None:
 
 
 ALEXNETS = """
-from benchmarks.workloads import alexnet_cifar, alexnet_imagenet
+from benchmarks.harness.workloads import alexnet_cifar, alexnet_imagenet
 import onnx
 for network, fully in ((alexnet_cifar(2), (2, 10)), (alexnet_imagenet(1), (1, 1000))):
     inferred = onnx.shape_inference.infer_shapes(network.onnx(), strict_mode=True)
@@ -311,7 +311,7 @@ def test_alexnets_have_the_published_shapes() -> None:
 
 
 def test_predictions_of_layers() -> None:
-    (layer, whole) = quick("gpu_predictions")["rows"]
+    (layer, whole) = quick("gpu.predictions")["rows"]
     assert layer[0] == "VGG-16 512x14 to 512, 3x3/1"
     assert [layer[3], layer[6], layer[9]] == ["residues", "residues", "limbs"]
     assert layer[1] == whole[1]
@@ -320,14 +320,14 @@ def test_predictions_of_layers() -> None:
 @pytest.mark.parametrize("tune", [(), ("--tune",)])
 def test_gpu_matmul_without_a_gpu(monkeypatch: pytest.MonkeyPatch, tune: tuple[str, ...]) -> None:
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
-    assert quick("gpu_matmul", *tune)["notes"][0].startswith("Nothing measured: ")
+    assert quick("gpu.matmul", *tune)["notes"][0].startswith("Nothing measured: ")
 
 
 @pytest.mark.slow
 def test_gpu_matmul_on_the_emulator(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """All that the script does, but for the GPU and cuBLAS."""
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    found = quick("gpu_matmul", "--device", "host-emulator")
+    found = quick("gpu.matmul", "--device", "host-emulator")
     ways = {(rate["ring"], rate["way"]) for rate in found["rates"]}
     assert ways == {(b, w) for b in (64, 40, 32) for w in ("integers", "limbs", "residues")}
     assert all(rate["rate"] > 0 for rate in found["rates"])
@@ -336,8 +336,8 @@ def test_gpu_matmul_on_the_emulator(tmp_path: Path, monkeypatch: pytest.MonkeyPa
 
 WORK = """
 import json
-from benchmarks.gpu_calls import bert_base, network_calls, vgg16_layers
-from benchmarks.gpu_matmul import float64_blocks, products_of
+from benchmarks.gpu.calls import bert_base, network_calls, vgg16_layers
+from benchmarks.gpu.matmul import float64_blocks, products_of
 
 print(json.dumps({
     "limbs": [products_of("limbs", bits, 8192) for bits in (64, 40, 32)],
@@ -373,8 +373,8 @@ SUMS = """
 import sys
 from pathlib import Path
 import numpy as np
-from benchmarks.cublas_residues import sums
-from benchmarks.gpu_calls import Product
+from benchmarks.gpu.cublas_residues import sums
+from benchmarks.gpu.calls import Product
 from veilgraph.kernels.cuda import DeviceShape
 from veilgraph.kernels.cuda.emulator import EmulatorRunner
 from veilgraph.kernels.gemm.residues.residues_reference import combined
@@ -424,7 +424,7 @@ def test_whole_path() -> None:
 
 SUM_POOLS = """
 import numpy as np
-from benchmarks.workloads import lenet
+from benchmarks.harness.workloads import lenet
 network = lenet(2)
 folded = network.with_sum_pools()
 assert [node.op for node in folded.nodes].count("sum_pool") == 2
@@ -510,7 +510,7 @@ def test_boxes_of_a_detector() -> None:
 
 
 REPLACED = """
-from benchmarks.reporting import replaced
+from benchmarks.harness.reporting import replaced
 text = "a\\n<!-- x -->\\nold\\n<!-- /x -->\\nb\\n"
 assert replaced(text, "x", "new") == "a\\n<!-- x -->\\nnew\\n<!-- /x -->\\nb\\n"
 """
@@ -523,9 +523,9 @@ def test_results_are_replaced_between_their_markers() -> None:
 def test_results_have_the_markers_of_every_script() -> None:
     text = (ROOT / "benchmarks" / "RESULTS.md").read_text()
     scripts = (
-        "versus_spu",
-        "versus_crypten",
-        "versus_crypten_rep3",
+        "peers.versus_spu",
+        "peers.versus_crypten",
+        "peers.versus_crypten_rep3",
         "whole_path",
         "dealing",
         "pretrained",
@@ -535,18 +535,18 @@ def test_results_have_the_markers_of_every_script() -> None:
     )
     for name in (
         *scripts,
-        "functions",
+        "peers.functions",
         "look_ups",
         "overlap",
         "links",
         "kernels",
         "plans",
-        "gpu",
-        "gpu_matmul",
-        "gpu_roofline",
-        "gpu_draws",
-        "gpu_memory",
-        "gpu_predictions",
+        "gpu.overview",
+        "gpu.matmul",
+        "gpu.roofline",
+        "gpu.draws",
+        "gpu.memory",
+        "gpu.predictions",
     ):
         assert text.count(f"<!-- {name} -->") == text.count(f"<!-- /{name} -->") == 1
 

@@ -9,8 +9,8 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.cublas import INT8, Cublas, Kind
-from benchmarks.gpu_calls import ALIGNMENT, Product, Way
+from benchmarks.gpu.calls import ALIGNMENT, Product, Way
+from benchmarks.gpu.cublas import INT8, Cublas, Kind
 from veilgraph.kernels.cuda import Buffer, DeviceShape, placed
 from veilgraph.runtime.devices.cuda.drivers.gpus import load_pycuda
 from veilgraph.runtime.devices.cuda.drivers.interface import Driver

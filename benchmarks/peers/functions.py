@@ -1,8 +1,8 @@
 """Softmax, GELU and LayerNorm beside SPU 0.9.5, three processes each on loopback: issue 5.
 
-    python -m benchmarks.functions [--quick] [--json] [--write] [--environments FOLDER]
+    python -m benchmarks.peers.functions [--quick] [--json] [--write] [--environments FOLDER]
 
-As `versus_spu`, in one run and in turns: ours is timed with TLS, offline phase, sharing of the
+As `versus_spu.py`, in one run and in turns: ours is timed with TLS, offline phase, sharing of the
 input and revealing of the output, SPU (ABY3, FM64, 18 fraction bits) with none of these. SPU takes
 GELU by the hyperbolic tangent, its faster form; ours is the exact one. Inputs are standard normal,
 ranges calibrated with the usual margin of two. Rounds are those of the online phase, input and
@@ -17,12 +17,12 @@ import argparse
 import numpy as np
 import onnxruntime
 
-from benchmarks.comparing import Case, Result, compare_all
+from benchmarks.harness.reporting import Findings, parser, report
+from benchmarks.harness.sessions import Ours
+from benchmarks.harness.workloads import gelu, layer_norm, softmax
+from benchmarks.peers.comparing import Case, Result, compare_all
 from benchmarks.peers.environments import add_option
-from benchmarks.reporting import Findings, parser, report
-from benchmarks.sessions import Ours
-from benchmarks.versus_spu import SPU
-from benchmarks.workloads import gelu, layer_norm, softmax
+from benchmarks.peers.versus_spu import SPU
 from veilgraph.ir.plan.tables import Phase
 from veilgraph.reports.tables import Table
 from veilgraph.runtime.simulate import simulate
@@ -84,7 +84,7 @@ def main() -> None:
     made = parser(__doc__)
     add_option(made)
     options = made.parse_args()
-    report("functions", options, lambda: measure(options))
+    report("peers.functions", options, lambda: measure(options))
 
 
 if __name__ == "__main__":

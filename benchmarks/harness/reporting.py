@@ -19,8 +19,8 @@ from veilgraph.measuring.spread import Spread
 from veilgraph.reports import units
 from veilgraph.reports.tables import Table
 
-ROOT = Path(__file__).parent.parent
-RESULTS = Path(__file__).parent / "RESULTS.md"
+ROOT = Path(__file__).parents[2]
+RESULTS = ROOT / "benchmarks" / "RESULTS.md"
 Given = ParamSpec("Given")
 Found = TypeVar("Found")
 

@@ -1,6 +1,6 @@
 """The roofline of a GPU: convolutions and products of known networks, in one ring.
 
-    python -m benchmarks.gpu_roofline [--device cuda:0] [--quick] [--json] [--write]
+    python -m benchmarks.gpu.roofline [--device cuda:0] [--quick] [--json] [--write]
 
 Layers of a ResNet-50 and a VGG-16 at batch 8 and of a MobileNetV2 at batch 1, and the products of a
 BERT-base at 128 tokens, modulo 2^64: multiply-adds a second over multiply-adds a byte of inputs,
@@ -15,14 +15,14 @@ import argparse
 from collections.abc import Mapping, Sequence
 from importlib.util import find_spec
 
-from benchmarks.gpu_bench import Bench
-from benchmarks.gpu_calls import Call, Filtered, Product, bert_base, vgg16_layers
-from benchmarks.gpu_facts import add_option as add_device
-from benchmarks.gpu_facts import facts
-from benchmarks.gpu_matmul import TERA, opened, ring_rates
-from benchmarks.gpu_rates import copies_and_draws
+from benchmarks.gpu.bench import Bench
+from benchmarks.gpu.calls import Call, Filtered, Product, bert_base, vgg16_layers
+from benchmarks.gpu.facts import add_option as add_device
+from benchmarks.gpu.facts import facts
+from benchmarks.gpu.matmul import TERA, opened, ring_rates
+from benchmarks.gpu.rates import copies_and_draws
+from benchmarks.harness.reporting import RESULTS, Findings, parser, report
 from benchmarks.kernels import Layer, mobilenet_v2, resnet50
-from benchmarks.reporting import RESULTS, Findings, parser, report
 from veilgraph.ir.errors import VeilgraphError
 from veilgraph.kernels.conv2d import cuda as conv2d
 from veilgraph.kernels.matmul import cuda as matmul
@@ -98,7 +98,7 @@ def measured(options: argparse.Namespace) -> Findings:
     if options.write and find_spec("matplotlib") is None:
         found.notes.append("No figure: matplotlib is not installed.")
     elif options.write:
-        from benchmarks.roofline import draw  # matplotlib is the user's to install
+        from benchmarks.harness.roofline import draw  # matplotlib is the user's to install
 
         roof = found.figures["bandwidth"], found.figures["peak"]
         gpu = found.figures["gpu"].partition(",")[0]
@@ -111,7 +111,7 @@ def main() -> None:
     made = parser(__doc__)
     add_device(made)
     options = made.parse_args()
-    report("gpu_roofline", options, lambda: measured(options))
+    report("gpu.roofline", options, lambda: measured(options))
 
 
 if __name__ == "__main__":

@@ -17,10 +17,10 @@ from tempfile import TemporaryDirectory
 
 import numpy as np
 
+from benchmarks.harness.reporting import Findings, ratio, spread
+from benchmarks.harness.sessions import Ours, compiled
+from benchmarks.harness.workloads import Network
 from benchmarks.peers.environments import Parties, Peer, Unavailable
-from benchmarks.reporting import Findings, ratio, spread
-from benchmarks.sessions import Ours, compiled
-from benchmarks.workloads import Network
 from veilgraph.measuring.processes import free_ports
 from veilgraph.measuring.spread import Spread
 

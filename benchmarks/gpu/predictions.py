@@ -1,6 +1,6 @@
 """Convolutions of ResNet-50 and VGG-16 on a GPU, layer by layer: what is predicted.
 
-    python -m benchmarks.gpu_predictions [--quick] [--json] [--write]
+    python -m benchmarks.gpu.predictions [--quick] [--json] [--write]
 
 Counted for an H100 or H200 SXM, with a model's weights, as kernels/conv2d/costs.py counts where it
 chooses between limbs and residues: whole waves of tiles with their edges, steps as the disassembly
@@ -12,10 +12,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from benchmarks.gpu_calls import Filtered, vgg16_layers
+from benchmarks.gpu.calls import Filtered, vgg16_layers
+from benchmarks.harness.reporting import Findings, parser, report
 from benchmarks.kernels import Layer
 from benchmarks.kernels import resnet50 as resnet50_layers
-from benchmarks.reporting import Findings, parser, report
 from veilgraph.kernels.conv2d import cuda as conv2d
 from veilgraph.kernels.conv2d.costs import limbs_clocks, residues_clocks
 from veilgraph.kernels.conv2d.residues.residues import Shape
@@ -77,7 +77,7 @@ def measured(quick: bool) -> Findings:
 
 def main() -> None:
     options = parser(__doc__).parse_args()
-    report("gpu_predictions", options, lambda: measured(options.quick))
+    report("gpu.predictions", options, lambda: measured(options.quick))
 
 
 if __name__ == "__main__":

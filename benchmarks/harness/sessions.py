@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 import veilgraph
-from benchmarks.workloads import Network
+from benchmarks.harness.workloads import Network
 from veilgraph.ir.plan.tables import Phase
 from veilgraph.measuring.measure import Measurement, measure
 from veilgraph.plans import Plan

@@ -9,9 +9,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from benchmarks.cublas import INT8, Cublas
-from benchmarks.gpu_bench import Bench
-from benchmarks.gpu_calls import Product
+from benchmarks.gpu.bench import Bench
+from benchmarks.gpu.calls import Product
+from benchmarks.gpu.cublas import INT8, Cublas
 from veilgraph.kernels.cuda import Buffer, DeviceShape, Launch, Pointer, Source
 from veilgraph.kernels.cuda.launch import SCRATCH, THREADS, grid_stride
 from veilgraph.kernels.gemm.residues import byte_products, residues

@@ -1,6 +1,6 @@
 """A GPU: its kernels beside its own copy, one party's local work, and three parties on it.
 
-    python -m benchmarks.gpu [--device cuda:0] [--quick] [--json] [--write]
+    python -m benchmarks.gpu.overview [--device cuda:0] [--quick] [--json] [--write]
 
 Kernels: bytes of streams a second of the fused programs that move most in a ResNet-50 plan, beside
 the driver's copy on the GPU (bytes read and written), and what draws take of them; AES-128-CTR
@@ -20,21 +20,19 @@ from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures.process import BrokenProcessPool
 from typing import Any, ParamSpec, TypeVar
 
-from benchmarks.alone import local_work
-from benchmarks.gpu_facts import add_option as add_device
-from benchmarks.gpu_facts import facts
-from benchmarks.gpu_rates import (
+from benchmarks.gpu.facts import add_option as add_device
+from benchmarks.gpu.facts import facts
+from benchmarks.gpu.rates import (
     Rate,
     copies_and_draws,
     depthwise_layers,
     depthwise_rates,
     fused_rates,
 )
-from benchmarks.kernels import Layer
-from benchmarks.published import beside
-from benchmarks.reporting import Findings, apart, parser, report, spread
-from benchmarks.together import PARTS, together, whole_bytes
-from benchmarks.workloads import (
+from benchmarks.harness.alone import local_work
+from benchmarks.harness.reporting import Findings, apart, parser, report, spread
+from benchmarks.harness.together import PARTS, together, whole_bytes
+from benchmarks.harness.workloads import (
     Network,
     alexnet_cifar,
     alexnet_imagenet,
@@ -44,6 +42,8 @@ from benchmarks.workloads import (
     resnet50,
     vgg16_cifar,
 )
+from benchmarks.kernels import Layer
+from benchmarks.peers.published import beside
 from veilgraph.ir.errors import VeilgraphError
 from veilgraph.measuring.spread import Spread
 from veilgraph.reports import units
@@ -197,7 +197,7 @@ def main() -> None:
     made = parser(__doc__)
     add_device(made)
     options = made.parse_args()
-    report("gpu", options, lambda: measured(options))
+    report("gpu.overview", options, lambda: measured(options))
 
 
 if __name__ == "__main__":

@@ -6,9 +6,9 @@ from collections.abc import Callable, Mapping
 from threading import Event, Thread
 from typing import Any, Self
 
-from benchmarks.gpu_matmul import opened
-from benchmarks.sessions import compiled
-from benchmarks.workloads import Network
+from benchmarks.gpu.matmul import opened
+from benchmarks.harness.sessions import compiled
+from benchmarks.harness.workloads import Network
 from veilgraph.ir.plan.tables import Phase
 from veilgraph.kernels.cuda import DeviceShape
 from veilgraph.measuring.measure import COUNTED, Measurement, measure

@@ -14,14 +14,14 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from benchmarks.alone import LEAST_ARCH
-from benchmarks.gpu_bench import Bench
-from benchmarks.gpu_calls import Filtered
-from benchmarks.gpu_matmul import layer_seconds, opened
-from benchmarks.kernel_calls import Call, Words, fused
+from benchmarks.gpu.bench import Bench
+from benchmarks.gpu.calls import Filtered
+from benchmarks.gpu.matmul import layer_seconds, opened
+from benchmarks.harness.alone import LEAST_ARCH
+from benchmarks.harness.kernel_calls import Call, Words, fused
+from benchmarks.harness.sessions import Ours, compiled
+from benchmarks.harness.workloads import Network
 from benchmarks.kernels import Layer, mobilenet_v2
-from benchmarks.sessions import Ours, compiled
-from benchmarks.workloads import Network
 from veilgraph.ir.plan.tables import BufferKind, PartyPlan, Phase
 from veilgraph.kernels import KERNELS
 from veilgraph.kernels.cuda import DeviceShape, buffers_of

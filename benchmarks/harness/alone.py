@@ -6,8 +6,8 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any, Self
 
-from benchmarks.sessions import Ours, compiled
-from benchmarks.workloads import Network
+from benchmarks.harness.sessions import Ours, compiled
+from benchmarks.harness.workloads import Network
 from veilgraph.ir.plan.tables import ROUND
 from veilgraph.measuring.measure import COUNTED, random_weights
 from veilgraph.measuring.spread import Spread

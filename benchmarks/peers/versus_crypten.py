@@ -1,7 +1,7 @@
 """Our additive suite, two parties and a dealer, beside CrypTen 0.4.1 with two parties: issue 8's
 table; with --suite rep3 our three parties beside CrypTen's.
 
-    python -m benchmarks.versus_crypten [--suite additive|rep3] [--quick] [--json] [--write]
+    python -m benchmarks.peers.versus_crypten [--suite additive|rep3] [--quick] [--json] [--write]
         [--environments FOLDER]
 
 CrypTen runs as it comes: 64-bit ring, 16 fraction bits, the dealer inside its first party; in an
@@ -18,10 +18,10 @@ from __future__ import annotations
 import argparse
 from dataclasses import replace
 
-from benchmarks.comparing import Case, Result, compare_all
+from benchmarks.harness.reporting import Findings, parser, report
+from benchmarks.harness.workloads import lenet, relu, vgg16_cifar
+from benchmarks.peers.comparing import Case, Result, compare_all
 from benchmarks.peers.environments import Peer, add_option
-from benchmarks.reporting import Findings, parser, report
-from benchmarks.workloads import lenet, relu, vgg16_cifar
 from veilgraph.reports import units
 from veilgraph.reports.tables import Table
 
@@ -86,7 +86,8 @@ def main() -> None:
     add_option(made)
     made.add_argument("--suite", choices=("additive", "rep3"), default="additive")
     options = made.parse_args()
-    name = "versus_crypten" if options.suite == "additive" else "versus_crypten_rep3"
+    name = "peers.versus_crypten"
+    name = name if options.suite == "additive" else f"{name}_rep3"
     report(name, options, lambda: measure(options))
 
 

@@ -1,4 +1,4 @@
-"""What `python -m benchmarks.gpu_matmul --tune` measures: every way of many calls."""
+"""What `python -m benchmarks.gpu.matmul --tune` measures: every way of many calls."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from itertools import product
 
-from benchmarks.gpu_bench import Bench
-from benchmarks.gpu_calls import PAIRS, Call, Filtered, Product, Way
+from benchmarks.gpu.bench import Bench
+from benchmarks.gpu.calls import PAIRS, Call, Filtered, Product, Way
 from benchmarks.kernels import Layer
 from veilgraph.kernels.gemm import limbs
 from veilgraph.kernels.gemm.tuning import Row

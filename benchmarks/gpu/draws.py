@@ -1,6 +1,6 @@
 """AES blocks of fused programs, and what draws are predicted to take of them on a GPU.
 
-    python -m benchmarks.gpu_draws [--quick] [--json] [--write]
+    python -m benchmarks.gpu.draws [--quick] [--json] [--write]
 
 Counted on the plan of a ResNet-50 (rep3, rings chosen), first party: the programs that move most
 bytes, then all of an inference's. The prediction is of an H200: draws at the rate of shared memory
@@ -13,7 +13,7 @@ from __future__ import annotations
 import argparse
 from typing import Any
 
-from benchmarks.gpu_rates import (
+from benchmarks.gpu.rates import (
     BLOCK_BITS,
     MOST_DRAWS,
     blocks_an_element,
@@ -21,9 +21,9 @@ from benchmarks.gpu_rates import (
     stream_bytes,
     typical_steps,
 )
-from benchmarks.reporting import Findings, parser, report
-from benchmarks.sessions import compiled
-from benchmarks.workloads import Network, lenet, resnet50
+from benchmarks.harness.reporting import Findings, parser, report
+from benchmarks.harness.sessions import compiled
+from benchmarks.harness.workloads import Network, lenet, resnet50
 from veilgraph.ir.plan.tables import PartyPlan
 from veilgraph.reports import units
 from veilgraph.reports.tables import Table
@@ -87,7 +87,7 @@ def measure(options: argparse.Namespace) -> Findings:
 
 def main() -> None:
     options = parser(__doc__).parse_args()
-    report("gpu_draws", options, lambda: measure(options))
+    report("gpu.draws", options, lambda: measure(options))
 
 
 if __name__ == "__main__":

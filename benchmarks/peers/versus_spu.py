@@ -1,6 +1,6 @@
 """Our rep3 beside SPU 0.9.5, three processes each on loopback: issue 4's table.
 
-    python -m benchmarks.versus_spu [--quick] [--json] [--write] [--environments FOLDER]
+    python -m benchmarks.peers.versus_spu [--quick] [--json] [--write] [--environments FOLDER]
 
 SPU runs ABY3 on FM64 with 18 fraction bits, three processes of an environment of its own (made
 under --environments at first use; skipped, with the reason, where it can't be installed). Pools are
@@ -13,10 +13,10 @@ from __future__ import annotations
 
 import argparse
 
-from benchmarks.comparing import Case, compare_all
+from benchmarks.harness.reporting import Findings, parser, report
+from benchmarks.harness.workloads import lenet, matmul, relu, resnet50, vgg16_cifar
+from benchmarks.peers.comparing import Case, compare_all
 from benchmarks.peers.environments import Peer, add_option
-from benchmarks.reporting import Findings, parser, report
-from benchmarks.workloads import lenet, matmul, relu, resnet50, vgg16_cifar
 from veilgraph.reports.tables import Table
 
 SPU = Peer("spu", (("spu==0.9.5", "setuptools<81"),), title="SPU", parties=3)
@@ -60,7 +60,7 @@ def main() -> None:
     made = parser(__doc__)
     add_option(made)
     options = made.parse_args()
-    report("versus_spu", options, lambda: measure(options))
+    report("peers.versus_spu", options, lambda: measure(options))
 
 
 if __name__ == "__main__":

@@ -1,6 +1,6 @@
 """Ring products on a GPU: every way beside what others do and what the GPU can.
 
-    python -m benchmarks.gpu_matmul [--device cuda:0] [--quick] [--tune] [--json] [--write]
+    python -m benchmarks.gpu.matmul [--device cuda:0] [--quick] [--tune] [--json] [--write]
 
 Products of large matrices modulo 2^64, 2^40 and 2^32, by limbs, by residues and on the integer
 units; beside cuBLAS: ten float64 products of 16-bit blocks, batched (CryptGPU's way), six of
@@ -23,10 +23,9 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import product
 
-from benchmarks import cublas_residues
-from benchmarks.cublas import FLOAT16, FLOAT32, FLOAT64, INT8, Cublas, find_cublas
-from benchmarks.gpu_bench import Bench
-from benchmarks.gpu_calls import (
+from benchmarks.gpu import cublas_residues
+from benchmarks.gpu.bench import Bench
+from benchmarks.gpu.calls import (
     PAIRS,
     Filtered,
     Product,
@@ -35,11 +34,12 @@ from benchmarks.gpu_calls import (
     network_calls,
     vgg16_layers,
 )
-from benchmarks.gpu_facts import add_option as add_device
-from benchmarks.gpu_tuning import QUICK, grid_calls, tuned
+from benchmarks.gpu.cublas import FLOAT16, FLOAT32, FLOAT64, INT8, Cublas, find_cublas
+from benchmarks.gpu.facts import add_option as add_device
+from benchmarks.gpu.tuning import QUICK, grid_calls, tuned
+from benchmarks.harness.reporting import ROOT, Findings, parser, report
 from benchmarks.kernels import Layer
 from benchmarks.kernels import resnet50 as resnet50_layers
-from benchmarks.reporting import ROOT, Findings, parser, report
 from veilgraph.ir.errors import UsageError, VeilgraphError
 from veilgraph.kernels.conv2d import cuda as conv2d
 from veilgraph.kernels.gemm import limbs, tuning
@@ -283,7 +283,7 @@ def main() -> None:
     add_device(made)
     made.add_argument("--tune", action="store_true", help="write this checkout's tuned.json")
     options = made.parse_args()
-    report("gpu_matmul", options, lambda: measured(options))
+    report("gpu.matmul", options, lambda: measured(options))
 
 
 if __name__ == "__main__":

@@ -1,12 +1,12 @@
 """What a party and three parties need on one GPU, by their plans: nothing is run.
 
-    python -m benchmarks.gpu_memory [--quick] [--json] [--write]
+    python -m benchmarks.gpu.memory [--quick] [--json] [--write]
 
 Suite rep3, rings chosen, average pools. A party's arena is one allocation, its peak over the whole
 session; beside it lie constants, keys and the scratch memory of the hungriest product on an H100 or
 H200 (sm_90, 132 multiprocessors). The driver's own context, code and pinned host memory are apart:
-only a GPU tells those (`benchmarks.gpu`). Piranha's 7.2 GB are of a training pass of VGG16 at
-batch 128 among three parties. Compiling, calibration with it, takes the seconds that are told.
+only a GPU tells those (`benchmarks.gpu.overview`). Piranha's 7.2 GB are of a training pass of VGG16
+at batch 128 among three parties. Compiling, calibration with it, takes the seconds that are told.
 """
 
 from __future__ import annotations
@@ -15,11 +15,11 @@ import argparse
 import time
 from typing import Any
 
-from benchmarks.gpu import MOST_BYTES, shared_networks
-from benchmarks.reporting import Findings, apart, parser, report
-from benchmarks.sessions import compiled
-from benchmarks.together import beside_arena, whole_bytes
-from benchmarks.workloads import Network
+from benchmarks.gpu.overview import MOST_BYTES, shared_networks
+from benchmarks.harness.reporting import Findings, apart, parser, report
+from benchmarks.harness.sessions import compiled
+from benchmarks.harness.together import beside_arena, whole_bytes
+from benchmarks.harness.workloads import Network
 from veilgraph.reports import units
 from veilgraph.reports.tables import Table
 from veilgraph.runtime.devices.cuda.drivers.gpus import Gpu
@@ -65,7 +65,7 @@ def measure(options: argparse.Namespace) -> Findings:
 
 def main() -> None:
     options = parser(__doc__).parse_args()
-    report("gpu_memory", options, lambda: measure(options))
+    report("gpu.memory", options, lambda: measure(options))
 
 
 if __name__ == "__main__":

@@ -4,6 +4,8 @@ the emulator and on a GPU that has them; the emulator does late what is asynchro
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -101,6 +103,31 @@ extern "C" __global__ void copy(uint8_t* out, const uint8_t* in) {
     __syncthreads();
   }
 }
+"""
+
+# The first lane waits for the other warp, and its own warp's lanes for all; MEET may be a wait.
+APART = """
+#include "kernels/cuda/hopper.cuh"
+extern "C" __global__ void apart() {
+  const auto barrier = veil::shared_address(veil::dynamic_shared());
+  if (threadIdx.x == 0) veil::make_barrier(barrier, 1);
+  veil::show_barriers();
+  __syncthreads();
+  if (threadIdx.x >= 32) __syncwarp();
+  if (threadIdx.x == 32) veil::arrive(barrier);
+  if (threadIdx.x == 0) veil::wait_for_phase(barrier, 0);
+  MEET
+  __syncthreads();
+}
+"""
+# In a process of its own, which ends where the emulator refuses.
+RUN = """
+import sys
+from pathlib import Path
+from veilgraph.kernels.cuda import Launch, Source
+from veilgraph.kernels.cuda.emulator import EmulatorRunner
+launch = Launch(Source("apart", sys.argv[2], ("apart",)), "apart", (1, 1, 1), (64, 1, 1), (), 16)
+EmulatorRunner(Path(sys.argv[1])).run(launch, [])
 """
 
 
@@ -213,3 +240,12 @@ def test_copies_in_bulk_are_there_when_their_phase_is_over(tmp_path: Path, devic
         assert (out[:, 0, :96].view(np.uint8) == 0xA5).all()
     np.testing.assert_array_equal(out[:, 1, :96], values)
     assert (out[:, :, 96:] == 1).all()
+
+
+@pytest.mark.parametrize("meet", ["__syncwarp();", ""])
+def test_a_warp_reaches_a_barrier_as_one(tmp_path: Path, meet: str) -> None:
+    """A GPU has no rule for lanes that come apart (PTX ISA, "barrier"); the emulator refuses."""
+    command = [sys.executable, "-c", RUN, str(tmp_path), APART.replace("MEET", meet)]
+    done = subprocess.run(command, capture_output=True, text=True)
+    assert (done.returncode == 0) == bool(meet), done.stderr
+    assert ("lanes of a warp reach a barrier apart" in done.stderr) == (not meet)

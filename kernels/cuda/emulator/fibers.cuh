@@ -38,6 +38,8 @@ constexpr uint8_t kJunk = 0xa5;  // what dynamic shared memory holds when a bloc
 // another has yet to read this one.
 struct Warp {
   Barrier barrier;
+  const Barrier* aligned = nullptr;  // what some lanes have reached, and others have not
+  unsigned reached = 0;
   uint64_t slots[2][kWarp] = {};
   uint8_t factors[2][(16 + 8) * 32] = {};
 };
@@ -142,10 +144,21 @@ class Launch {
     current_ = nullptr;
   }
 
-  void wait_for_block() { wait(blocks_[rank()].all, threads_); }
-  void wait_for_cluster() { wait(cluster_barrier_, threads_ * cluster_); }
-  void wait_for_warp() { wait(warp().barrier, kWarp); }
-  void wait_for_some(int number, unsigned threads) { wait(blocks_[rank()].some[number], threads); }
+  void wait_for_block() { wait_aligned(blocks_[rank()].all, threads_); }
+  void wait_for_cluster() { wait_aligned(cluster_barrier_, threads_ * cluster_); }
+  void wait_for_some(int number, unsigned threads) {
+    wait_aligned(blocks_[rank()].some[number], threads);
+  }
+  void wait_for_warp() {
+    require_together();
+    wait(warp().barrier, kWarp);
+  }
+
+  // Before a lane waits for something else than an aligned barrier (PTX ISA, "barrier"): a warp
+  // reaches those as one.
+  void require_together() {
+    if (warp().reached > 0) fail("lanes of a warp reach a barrier apart");
+  }
 
   void end_phase(PhaseBarrier& barrier) {
     barrier.pending = barrier.arrivals;
@@ -178,12 +191,20 @@ class Launch {
         for (unsigned x = 0; x < grid.x; x += cluster_) {
           fibers_[me.number].block = {x + rank(), y, z};
           body_(state_);
-          wait_for_cluster();  // shared memory is the next cluster's
+          wait(cluster_barrier_, threads_ * cluster_);  // shared memory is the next cluster's
           if (me.number == 0) std::fill(shared_.begin(), shared_.end(), kJunk), phases.clear();
-          wait_for_cluster();
+          wait(cluster_barrier_, threads_ * cluster_);
         }
       }
     }
+  }
+
+  void wait_aligned(Barrier& barrier, unsigned expected) {
+    Warp& mine = warp();
+    if (mine.reached > 0 && mine.aligned != &barrier) require_together();
+    mine.aligned = &barrier;
+    mine.reached = (mine.reached + 1) % kWarp;
+    wait(barrier, expected);
   }
 
   void wait(Barrier& barrier, unsigned expected) {

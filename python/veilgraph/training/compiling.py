@@ -6,7 +6,7 @@ A plan has the entries `step`, `start`, and, where somebody receives what they t
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Unpack
@@ -44,8 +44,9 @@ from veilgraph.ir.training import (
     START,
     STEP,
     TRAINING,
+    Rate,
     Recipe,
-    require_rate,
+    schedule,
 )
 from veilgraph.passes.graph.reveal_as import Form
 from veilgraph.passes.graph.training.programs import Training
@@ -59,7 +60,6 @@ from veilgraph.training.rehearsal import Rehearsed, rehearse
 PARAMETERS = "parameters"  # in place of an output's name: what `reveal` tells
 EXACT = 2.0**-12  # error of the parameters as they begin and as they are told, relative to them
 MAX_NOISE = 0.05
-Rate = float | Callable[[int], float]
 
 
 def compile_training(
@@ -133,7 +133,7 @@ def compile_training(
     forms = _forms(reveal_as or {}, training, receivers)
     counter = Steps(len(PIPELINE) * len(graphs) + 2, progress)
     counter.begin("rehearse")
-    found = rehearse(training, rows, _schedule(rate), steps, max_noise)
+    found = rehearse(training, rows, schedule(rate), steps, max_noise)
     common = Options(ring_bits=ring_bits_of(ring), frac_bits=frac_bits, is_joined=True)
     given = _options(training, graphs, found, common, max_error, forms)
     programs = {name: Program(chosen, given[name], graph) for name, graph in graphs.items()}
@@ -261,15 +261,6 @@ def _forms(
                 f"The outputs that somebody receives are: {known}.",
             )
     return {name: Form.parse(text) for name, text in named.items()}
-
-
-def _schedule(rate: Rate) -> Callable[[int], float]:
-    """The learning rate by step, above 0."""
-
-    def by_step(step: int) -> float:
-        return require_rate(rate(step) if callable(rate) else rate)
-
-    return by_step
 
 
 def _options(

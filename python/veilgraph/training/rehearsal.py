@@ -8,7 +8,7 @@ the error that a step is allowed follows from a share of it.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -18,7 +18,7 @@ from veilgraph.ir.errors import AccuracyError
 from veilgraph.ir.graph.program import Graph
 from veilgraph.ir.meaning.onnx_runtime import OnnxProgram
 from veilgraph.ir.secret.types import RangeSource, RealRange
-from veilgraph.ir.training import LOSS
+from veilgraph.ir.training import LOSS, Schedule
 from veilgraph.passes.graph.approximate import Approximate
 from veilgraph.passes.graph.fold_divisors import FoldDivisors
 from veilgraph.passes.graph.training.programs import Training
@@ -26,7 +26,6 @@ from veilgraph.passes.ranges.calibrate import outward
 from veilgraph.training.batches import orders
 
 Array = npt.NDArray[np.float32]
-Schedule = Callable[[int], float]
 MOST_KEPT = 1 << 28  # bytes of steps that are kept to calibrate with
 FEWEST_KEPT = 4  # steps
 POINTS = 3  # steps at which batches are compared: the first, one in the middle, the last

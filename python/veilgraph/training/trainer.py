@@ -19,7 +19,17 @@ import numpy.typing as npt
 
 from veilgraph.ir.errors import SecurityAbort, UsageError
 from veilgraph.ir.plan.tables import Phase, Tensor
-from veilgraph.ir.training import EVALUATE, LOSS, REVEAL, START, STEP, Recipe, require_rate
+from veilgraph.ir.training import (
+    EVALUATE,
+    LOSS,
+    REVEAL,
+    START,
+    STEP,
+    Rate,
+    Recipe,
+    Schedule,
+    schedule,
+)
 from veilgraph.plans import Plan
 from veilgraph.runtime.simulate import simulate_many
 from veilgraph.session import Session
@@ -27,7 +37,6 @@ from veilgraph.training.batches import checked, orders
 
 Array = npt.NDArray[np.float32]
 Arrays = Mapping[str, npt.ArrayLike]
-Rate = float | Callable[[int], float]
 OTHER_RATE = 2.0**-10  # relative: what a factor is off by as it is encoded
 
 
@@ -59,7 +68,7 @@ class _Batches:
 
     recipe: Recipe
     rows: int
-    rate: Callable[[int], float]
+    rate: Schedule
     seed: int
 
     @property
@@ -104,7 +113,7 @@ def simulate_training(
     """
     recipe = Recipe.of(plan.manifest.options)
     rows = checked(data, _shapes(_inputs(plan, STEP), recipe), recipe.classes)
-    batches = _Batches(recipe, min(map(len, rows.values())), _schedule(rate), seed)
+    batches = _Batches(recipe, min(map(len, rows.values())), schedule(rate), seed)
     count = epochs * batches.an_epoch if steps is None else steps
     runs: list[tuple[str, dict[str, Any]]] = [(START, {})]
     for order, factors in batches.steps(0, count):
@@ -153,13 +162,6 @@ def _shapes(inputs: list[Tensor], recipe: Recipe) -> dict[str, tuple[int, ...]]:
     """Those of rows; of inputs that are public factors, none."""
     factors = recipe.optimizer.factors
     return {t.name: tuple(t.shape) for t in inputs if t.name not in factors}
-
-
-def _schedule(rate: Rate) -> Callable[[int], float]:
-    def by_step(step: int) -> float:
-        return require_rate(rate(step) if callable(rate) else rate)
-
-    return by_step
 
 
 class Trainer:
@@ -253,7 +255,7 @@ class Trainer:
         if not (self._started or first):
             self.session.run({}, START)
         self._started = True
-        batches = _Batches(self.recipe, self._rows, _schedule(rate), self._seed)
+        batches = _Batches(self.recipe, self._rows, schedule(rate), self._seed)
         count = epochs * batches.an_epoch if steps is None else steps
         own = {tensor.name for tensor in _inputs(self.plan, STEP, self.party)}
         losses: list[float] = []

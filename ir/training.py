@@ -1,4 +1,4 @@
-"""What a plan that trains and whoever runs it agree on: entries, names, and SGD's public factors.
+"""What a plan that trains and whoever runs it agree on: entries, names, and public factors.
 
 No MLIR: hosts read it from a plan.
 """
@@ -13,6 +13,8 @@ from veilgraph.ir.errors import UsageError
 
 STEP, START, EVALUATE, REVEAL = "step", "start", "evaluate", "reveal"  # entries
 STEP_SIZE, MOMENTUM, DECAY = "step_size", "momentum", "decay"  # a step's public inputs
+AHEAD = "_ahead"  # behind their names: what Nesterov's momentum takes from a parameter
+VELOCITY = ".velocity"  # behind a parameter's name: the state that is its last update
 LABELS = "labels"  # the input that a named loss compares with
 LOSS = "loss"  # the output that is a step's mean loss
 TRAINING = "training"  # of a manifest's options, what `Recipe.stated` says
@@ -38,7 +40,7 @@ def schedule(rate: Rate) -> Schedule:
 
 @dataclass(frozen=True)
 class SGD:
-    """Stochastic gradient descent, as `torch.optim.SGD` without Nesterov's momentum.
+    """Stochastic gradient descent, as `torch.optim.SGD`.
 
     A step takes u = momentum u + step_size g + decay w from a parameter w; g is B times the
     gradient of the mean loss over B rows. u is the velocity times the learning rate, so a change of
@@ -47,10 +49,13 @@ class SGD:
     Attributes:
         momentum: of the velocity, in [0, 1); 0 keeps none.
         weight_decay: times a parameter is added to its gradient; in [0, 1).
+        nesterov: a step takes what it adds to u and momentum times the u after that, so it has two
+            roundings a parameter, and not one (Sutskever et al., ICML 2013).
     """
 
     momentum: float = 0.0
     weight_decay: float = 0.0
+    nesterov: bool = False
 
     def __post_init__(self) -> None:
         for what, number in (("momentum", self.momentum), ("weight decay", self.weight_decay)):
@@ -58,12 +63,20 @@ class SGD:
                 raise UsageError(
                     f"A {what} of {number!r} makes no sense.", "Give a number in [0, 1)."
                 )
+        if self.nesterov and not self.momentum:
+            raise UsageError("Nesterov's momentum of 0 is none.", "Give a momentum, such as 0.9.")
+
+    @property
+    def kept(self) -> tuple[str, ...]:
+        """Behind a parameter's name: the states that go with it."""
+        return (VELOCITY,) if self.momentum else ()
 
     @property
     def factors(self) -> tuple[str, ...]:
         """The public inputs of a step, single numbers."""
         used = {STEP_SIZE: True, MOMENTUM: self.momentum > 0, DECAY: self.weight_decay > 0}
-        return tuple(name for name, is_used in used.items() if is_used)
+        names = tuple(name for name, is_used in used.items() if is_used)
+        return names + tuple(f"{name}{AHEAD}" for name in names if self.nesterov)
 
     def values(self, rate: float, before: float, rows: int) -> dict[str, float]:
         """What these inputs are in a step.
@@ -78,7 +91,17 @@ class SGD:
             MOMENTUM: self.momentum * rate / before,
             DECAY: self.weight_decay * rate,
         }
+        further = {STEP_SIZE: 1 + self.momentum, MOMENTUM: self.momentum, DECAY: 1 + self.momentum}
+        every |= {f"{name}{AHEAD}": further[name] * number for name, number in every.items()}
         return {name: every[name] for name in self.factors}
+
+
+def require_norm(most: float | None) -> None:
+    """UsageError unless gradients can be shortened to this norm; None leaves them as they are."""
+    if most is not None and not 0 < most < float("inf"):
+        raise UsageError(
+            f"A norm of {most!r} makes no sense.", "Give a number above 0: gradients are no longer."
+        )
 
 
 @dataclass(frozen=True)
@@ -87,22 +110,19 @@ class Recipe:
 
     Attributes:
         loss: by name, or the output of the model that is one.
-        momentum, weight_decay: of SGD.
+        optimizer: by whose public factors a run goes.
+        clip_norm: no gradient of all parameters together is longer; None where it may be.
         rows: B.
         classes: how many numbers a row of labels has; 0 where the model computes its loss itself.
-        states: the parameters, by name.
+        parameters: the states that are trained, by name.
     """
 
     loss: str
-    momentum: float
-    weight_decay: float
+    optimizer: SGD
+    clip_norm: float | None
     rows: int
     classes: int
     parameters: tuple[str, ...]
-
-    @property
-    def optimizer(self) -> SGD:
-        return SGD(self.momentum, self.weight_decay)
 
     def stated(self) -> dict[str, Any]:
         """For a manifest's options."""
@@ -122,9 +142,10 @@ class Recipe:
         if not isinstance(found, dict):
             raise refusal
         try:
-            named = {**found, "parameters": tuple(map(str, found["parameters"]))}
-            recipe = Recipe(**named)
-            is_whole = recipe.rows > 0 <= recipe.classes and bool(recipe.optimizer.factors)
+            optimizer = SGD(**found["optimizer"])
+            parameters = tuple(map(str, found["parameters"]))
+            recipe = Recipe(**{**found, "optimizer": optimizer, "parameters": parameters})
+            is_whole = recipe.rows > 0 <= recipe.classes
         except (TypeError, KeyError):
             raise refusal from None
         if not is_whole:

@@ -174,6 +174,36 @@ def test_other_losses_and_frozen_layers() -> None:
     assert np.abs(difference).max() < 0.02
 
 
+@pytest.mark.parametrize("suite", SUITES)
+def test_nesterovs_momentum_and_a_clipped_norm(suite: str) -> None:
+    """Against torch, some gradients longer than the norm and some not; plans that hosts verify."""
+    plan, weights = veilgraph.compile_training(
+        Perceptron().train(),
+        DATA,
+        loss="cross_entropy",
+        batch=BATCH,
+        optimizer=veilgraph.SGD(momentum=0.5, nesterov=True),
+        clip_norm=0.45,
+        rate=RATE,
+        steps=STEPS,
+        reveal={"parameters": "alice"},
+        **SUITES[suite],
+    )
+    veilgraph.verify(plan)
+    found = veilgraph.simulate_training(plan, weights, DATA, rate=RATE, steps=STEPS)
+    module, lengths = Perceptron(), []
+    optimizer = torch.optim.SGD(module.parameters(), RATE, momentum=0.5, nesterov=True)
+    for order, _ in zip(orders(len(X), BATCH, 0), range(STEPS), strict=False):
+        optimizer.zero_grad()
+        z = module(torch.from_numpy(X[order]))
+        nn.functional.cross_entropy(z, torch.tensor(Y[order])).backward()
+        lengths.append(nn.utils.clip_grad_norm_(module.parameters(), 0.45).item())
+        optimizer.step()
+    assert min(lengths) < 0.45 < max(lengths)
+    for name, parameter in module.named_parameters():
+        assert np.abs(found.parameters[name] - parameter.detach().numpy()).max() < 0.02
+
+
 # What is refused
 
 
@@ -215,6 +245,8 @@ WRONG: list[tuple[dict[str, Any], str]] = [
     ({"steps": 0}, "A rehearsal of 0 steps"),
     ({"rate": 0.0}, r"A learning rate of 0.0 makes no sense"),
     ({"rate": float("nan")}, r"A learning rate of nan makes no sense"),
+    ({"clip_norm": 0.0}, "A norm of 0.0 makes no sense"),
+    ({"clip_norm": float("nan")}, "A norm of nan makes no sense"),
     ({"max_noise": 0.0}, r"A noise of 0.0 can't be allowed"),
     ({"max_error": -1.0}, "An error of -1.0"),
     ({"ring": "wide"}, "A ring of 'wide' bits"),
@@ -265,7 +297,8 @@ def test_a_suite_without_states(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_other_plans_do_not_train() -> None:
     plan, weights = trained("logistic", "rep3", told=False)
-    for recipe in (None, 3, {"loss": "mse"}, {**plan.manifest.options[TRAINING], "rows": 0}):
+    stated = plan.manifest.options[TRAINING]
+    for recipe in (None, 3, {"loss": "mse"}, {**stated, "rows": 0}, {**stated, "optimizer": 1}):
         options = {**plan.manifest.options, TRAINING: recipe}
         other = replace(plan, manifest=replace(plan.manifest, options=options))
         with pytest.raises(UsageError, match="This plan does not train"):
@@ -294,9 +327,12 @@ def test_compile_train_writes_a_plan_that_trains(tmp_path: Path) -> None:
     model, rows = files(tmp_path)
     options = ("--batch", "16", "--momentum", "0.5", "--rehearse", "5", "--owner", "labels=bob")
     told = ("--reveal", "parameters=alice", "--reveal", "loss=bob")
-    found = said(model, "--train", "cross_entropy", "--calibrate", rows, *options, *told)
+    also = ("--nesterov", "--clip-norm", "5")
+    found = said(model, "--train", "cross_entropy", "--calibrate", rows, *options, *told, *also)
     assert found.exit_code == 0, found.output
     plan = veilgraph.Plan.load(tmp_path / "model.plan")
+    assert plan.manifest.options[TRAINING]["optimizer"]["nesterov"]
+    assert plan.manifest.options[TRAINING]["clip_norm"] == 5
     assert plan.manifest.entries == ("step", "start", "reveal")
     weights = veilgraph.load_weights(tmp_path / "model.weights", plan)
     trained_ = veilgraph.simulate_training(plan, weights, DATA, rate=RATE, steps=3)
@@ -308,6 +344,7 @@ def test_compile_train_writes_a_plan_that_trains(tmp_path: Path) -> None:
     ("arguments", "told"),
     [
         (["--batch", "16"], "--batch is said of training, and nothing is trained"),
+        (["--nesterov"], "--nesterov is said of training, and nothing is trained"),
         (["--freeze", "w"], "--freeze is said of training, and nothing is trained"),
         (["--train", "mse"], "Training is compiled for a batch, and rehearsed on rows"),
         (["--train", "mse", "--avgpool"], "--avgpool has no meaning for a plan that trains"),

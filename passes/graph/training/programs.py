@@ -29,18 +29,16 @@ After::
       return %7, %6 : tensor<3x1xf32>, tensor<3x1xf32>
     }
 
-That is a step with the loss `mse`. The update u = momentum u + step_size g + decay w, in which g is
-B times the mean loss's gradient, is subtracted from a parameter w. With step_size = rate / B, decay
-= rate weight_decay and momentum = m rate / (rate before) that is PyTorch's SGD for any schedule of
-rates: u is the velocity there, times the rate. So applying it is a subtraction.
+That is a step with the loss `mse`. What is subtracted from a parameter is in updates.py.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from math import prod
+from types import MappingProxyType
 
 import numpy as np
 from torch_mlir import ir
@@ -49,12 +47,13 @@ from veilgraph.ir.attributes import shape_of
 from veilgraph.ir.errors import UsageError
 from veilgraph.ir.graph import ops
 from veilgraph.ir.graph.program import Graph
-from veilgraph.ir.training import DECAY, LABELS, LOSS, MOMENTUM, SGD, STEP_SIZE
-from veilgraph.passes.graph.derivatives.algebra import filled, reshaped, total
+from veilgraph.ir.training import LABELS, LOSS, SGD
+from veilgraph.passes.graph.derivatives.algebra import filled, reshaped
 from veilgraph.passes.graph.differentiate import gradients
 from veilgraph.passes.graph.training.losses import LOSSES, Loss
+from veilgraph.passes.graph.training.updates import Updates, shortening
 
-VELOCITY = ".velocity"
+NONE: Mapping[str, str] = MappingProxyType({})
 
 
 @dataclass(frozen=True)
@@ -66,12 +65,15 @@ class Training:
         loss: by name, or the output that is one.
         optimizer: how parameters are updated.
         frozen: patterns of the parameters that stay as they are, as `features.*`.
+        clip_norm: the mean gradient of all parameters together is shortened to this norm where it
+            is longer, as by `torch.nn.utils.clip_grad_norm_`; None leaves it as it is.
     """
 
     forward: Graph
     loss: str
     optimizer: SGD = field(default_factory=SGD)
     frozen: tuple[str, ...] = ()
+    clip_norm: float | None = None
 
     def check(self) -> None:
         """Raises UsageError for what can't be trained."""
@@ -146,21 +148,22 @@ class Training:
     @property
     def states(self) -> dict[str, str]:
         """Of each state, the output that it is in the next step."""
-        found = {name: f"{name}.next" for name in self.parameters}
-        return found | {name: f"{name}.next" for name in self.velocities}
+        return {name: f"{name}.next" for name in (*self.parameters, *self.kept)}
 
     @property
-    def velocities(self) -> tuple[str, ...]:
-        """The states that are updates, where there is momentum."""
-        return tuple(map(velocity, self.parameters)) if self.optimizer.momentum else ()
+    def kept(self) -> dict[str, str]:
+        """The states that go with parameters, by name: the parameter that each is for."""
+        kinds = self.optimizer.kept
+        return {f"{name}{kind}": name for kind in kinds for name in self.parameters}
 
     @property
     def updates(self) -> dict[str, str]:
-        """Of each state, the output by which a step is judged: what it adds to a parameter."""
-        pairs = {name: f"{velocity(name)}.next" for name in self.parameters}
-        if not self.optimizer.momentum:
-            return {name: f"{name}.update" for name in self.parameters}
-        return pairs | {velocity(name): after for name, after in pairs.items()}
+        """Of each state, the output by which a step is judged: what it adds to the state."""
+        if self.optimizer.nesterov or not self.kept:
+            taken = {name: f"{name}.update" for name in self.parameters}
+        else:
+            taken = {name: f"{state}.next" for state, name in self.kept.items()}
+        return taken | {state: f"{state}.next" for state in self.kept}
 
     # The programs
 
@@ -172,27 +175,27 @@ class Training:
                 of them.
             UsageError: a parameter that the loss does not depend on.
         """
-        graph = self._with_states(self.velocities)
+        graph = self._with_states(self.kept)
         labels = self._labels(graph)
         factors = graph.add_inputs(dict.fromkeys(self.optimizer.factors, ()))
         found = gradients(graph, self.parameters, lambda: self._seeds(graph, labels))
+        updates = self._updates(graph, found, factors)
         outputs: dict[str, ir.Value] = {}
         for name, gradient in found.items():
             with graph.ahead_of_return(f"{name}.update/"):
-                outputs |= self._updated(graph, name, gradient, factors)
+                outputs |= self._updated(graph, name, gradient, updates)
         if reveals_loss:
             with graph.ahead_of_return("loss/"):
                 outputs[LOSS] = self._loss(graph, labels)
         graph.replace_outputs(outputs)
         return graph
 
-    def _with_states(self, others: Sequence[str] = ()) -> Graph:
+    def _with_states(self, others: Mapping[str, str] = NONE) -> Graph:
+        """The model, whose parameters are states; and others, by name like a parameter each."""
         graph = self.forward.copy()
-        shapes = {name: graph.weights[name].shape for name in self.parameters}
         graph.turn_into_states(self.parameters)
         if others:
-            named = zip(others, shapes.values(), strict=True)
-            graph.add_inputs(dict(named))
+            graph.add_inputs({n: self.forward.weights[like].shape for n, like in others.items()})
             graph.declare_states([*graph.states, *others])
         return graph
 
@@ -215,16 +218,25 @@ class Training:
             return reshaped(graph.outputs[self.loss], (1,))
         return reshaped(self.named.mean(graph.outputs[self.output], labels), (1,))
 
+    def _updates(
+        self, graph: Graph, found: Mapping[str, ir.Value], factors: Mapping[str, ir.Value]
+    ) -> Updates:
+        """How parameters are updated by their gradients."""
+        if self.clip_norm is None:
+            return Updates(self.optimizer, factors)
+        with graph.ahead_of_return("clip_norm/"):
+            shorter = shortening([*found.values()], self.clip_norm * self.rows)
+            return Updates(self.optimizer, factors).shortened(shorter)
+
     def _updated(
-        self, graph: Graph, name: str, gradient: ir.Value, factors: Mapping[str, ir.Value]
+        self, graph: Graph, name: str, gradient: ir.Value, updates: Updates
     ) -> dict[str, ir.Value]:
-        """A parameter and its velocity after the step, and what was taken from it."""
+        """A parameter and what goes with it after the step, and what was taken from it."""
         inputs = graph.inputs
-        sources = {STEP_SIZE: gradient, DECAY: inputs[name]}
-        if self.optimizer.momentum:
-            sources[MOMENTUM] = inputs[velocity(name)]
-        update = total([ops.Mul.build(sources[each], factors[each]) for each in factors])
+        states = [state for state, of in self.kept.items() if of == name]
+        update, kept = updates.of(inputs[name], gradient, [inputs[state] for state in states])
         after = {f"{name}.next": ops.Sub.build(inputs[name], update)}
+        after |= {f"{s}.next": value for s, value in zip(states, kept, strict=True)}
         return after | {self.updates[name]: update}
 
     def evaluation(self) -> Graph:
@@ -232,15 +244,15 @@ class Training:
         return self._with_states()
 
     def start(self) -> Graph:
-        """Parameters become what the model has; velocities become zero."""
+        """Parameters become what the model has; what goes with them becomes zero."""
         weights = {f"{name}.start": self.forward.weights[name] for name in self.parameters}
         graph = Graph.create(self.forward.module.context, {}, weights)
         values = zip(self.parameters, graph.parameters.values(), strict=True)
         outputs = {f"{name}.next": value for name, value in values}
         with graph.end("start/"):
-            for name, array in zip(self.velocities, weights.values(), strict=False):
-                zeros = np.zeros(array.shape, np.float32)
-                outputs[f"{name}.next"] = ops.Constant.build(value=zeros)
+            for state, name in self.kept.items():
+                zeros = np.zeros(self.forward.weights[name].shape, np.float32)
+                outputs[f"{state}.next"] = ops.Constant.build(value=zeros)
         graph.finish(outputs)
         return graph
 
@@ -251,8 +263,3 @@ class Training:
         graph.finish(dict(graph.inputs))
         graph.declare_states(self.parameters)
         return graph
-
-
-def velocity(name: str) -> str:
-    """The state that is the update of a parameter in the step before."""
-    return f"{name}{VELOCITY}"

@@ -46,6 +46,7 @@ from veilgraph.ir.training import (
     TRAINING,
     Rate,
     Recipe,
+    require_norm,
     schedule,
 )
 from veilgraph.passes.graph.reveal_as import Form
@@ -69,6 +70,7 @@ def compile_training(
     loss: str,
     batch: int,
     optimizer: SGD | None = None,
+    clip_norm: float | None = None,
     rate: Rate = 0.1,
     steps: int = 100,
     freeze: Sequence[str] = (),
@@ -98,6 +100,8 @@ def compile_training(
             loss, the mean over the batch.
         batch: rows of a step; the first extent of each input.
         optimizer: `SGD()` if None.
+        clip_norm: the mean gradient of all parameters together is shortened to this norm where it
+            is longer, as by `torch.nn.utils.clip_grad_norm_`.
         rate: the learning rate of the rehearsal, or a function of the number of its step. A run may
             use any that keeps values in the rehearsed ranges.
         steps: of the rehearsal.
@@ -126,7 +130,10 @@ def compile_training(
     require_no_weights(model)
     receivers = {n: (w,) if isinstance(w, str) else tuple(w) for n, w in (reveal or {}).items()}
     _check(batch, steps, max_noise, max_error)
-    training = _training(model, samples, batch, loss, optimizer or SGD(), freeze)
+    require_norm(clip_norm)
+    graph = _forward(model, samples, batch)
+    training = Training(graph, loss, optimizer or SGD(), tuple(freeze), clip_norm)
+    training.check()
     chosen = _target(training, receivers, owners, hosts)
     graphs = _graphs(training, receivers)
     rows = _rows(training, graphs[STEP], samples)
@@ -161,24 +168,13 @@ def _check(batch: int, steps: int, max_noise: float, max_error: float | None) ->
     require_error(max_error)
 
 
-def _training(
-    model: Model,
-    samples: Mapping[str, npt.ArrayLike],
-    batch: int,
-    loss: str,
-    optimizer: SGD,
-    freeze: Sequence[str],
-) -> Training:
-    """The model at the graph level, for batches of `batch` rows, and how it is trained."""
+def _forward(model: Model, samples: Mapping[str, npt.ArrayLike], batch: int) -> Graph:
+    """The model at the graph level, for batches of `batch` rows."""
     if is_torch(model):
         named = {n: np.asarray(x, np.float32)[:batch] for n, x in samples.items() if n != LABELS}
-        graph, _ = import_model(model, None, named, trains=True)
-    else:
-        shapes = {n: (batch, *np.shape(x)[1:]) for n, x in samples.items() if n != LABELS}
-        graph, _ = import_model(model, shapes)
-    training = Training(graph, loss, optimizer, tuple(freeze))
-    training.check()
-    return training
+        return import_model(model, None, named, trains=True)[0]
+    shapes = {n: (batch, *np.shape(x)[1:]) for n, x in samples.items() if n != LABELS}
+    return import_model(model, shapes)[0]
 
 
 def _target(
@@ -300,11 +296,10 @@ def _options(
 
 def _stating(plan: Plan, training: Training, name: str) -> Plan:
     """The plan, its manifest with how it trains."""
-    optimizer = training.optimizer
     recipe = Recipe(
         training.loss,
-        optimizer.momentum,
-        optimizer.weight_decay,
+        training.optimizer,
+        training.clip_norm,
         training.rows,
         _classes(training),
         training.parameters,

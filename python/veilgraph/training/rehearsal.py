@@ -104,10 +104,7 @@ class _Run:
         self._program, self._outputs = OnnxProgram(graph), graph.outputs
         weights = training.forward.weights
         self.states: dict[str, Array] = {n: weights[n] for n in training.parameters}
-        self.states |= {
-            name: np.zeros_like(weights[own])
-            for name, own in zip(training.velocities, training.parameters, strict=False)
-        }
+        self.states |= {n: np.zeros_like(weights[of]) for n, of in training.kept.items()}
         count = min(map(len, rows.values()))
         self._orders = orders(count, training.rows, seed)
         self._others = orders(count, training.rows, seed + 1)

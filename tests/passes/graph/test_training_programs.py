@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from typing import Any
 
 import numpy as np
@@ -64,18 +65,28 @@ def as_torch(x: Any, parameters: Any) -> Any:
     return functional.relu(torch.from_numpy(x) @ w + b) @ v + c
 
 
-@pytest.mark.parametrize("optimizer", [SGD(), SGD(0.9), SGD(0.0, 0.01), SGD(0.8, 0.02)], ids=str)
+OPTIMIZERS = [
+    SGD(),
+    SGD(0.9),
+    SGD(0.0, 0.01),
+    SGD(0.8, 0.02),
+    SGD(0.9, nesterov=True),
+    SGD(0.8, 0.02, nesterov=True),
+]
+
+
+@pytest.mark.parametrize("clip_norm", [None, 0.2, 100.0])
+@pytest.mark.parametrize("optimizer", OPTIMIZERS, ids=str)
 @pytest.mark.parametrize("loss", [*LOSSES, "mean"])
-def test_steps_are_those_of_torch(loss: str, optimizer: SGD) -> None:
-    """Whatever the rates: four steps, and each step's loss."""
-    training = Training(forward(loss="mean" if loss == "mean" else ""), loss, optimizer)
+def test_steps_are_those_of_torch(loss: str, optimizer: SGD, clip_norm: float | None) -> None:
+    """Whatever the rates: four steps, and each step's loss; 0.2 shortens gradients, 100 none."""
+    model = forward(loss="mean" if loss == "mean" else "")
+    training = Training(model, loss, optimizer, clip_norm=clip_norm)
     training.check()
     step = training.step(reveals_loss=True)
     step.verify()
     parameters = [torch.tensor(a.astype(np.float64), requires_grad=True) for a in WEIGHTS.values()]
-    torch_sgd = torch.optim.SGD(
-        parameters, 1.0, momentum=optimizer.momentum, weight_decay=optimizer.weight_decay
-    )
+    torch_sgd = torch.optim.SGD(parameters, 1.0, **asdict(optimizer))
     state = {name: array.astype(np.float64) for name, array in WEIGHTS.items()}
     state |= {f"{n}.velocity": np.zeros_like(a) for n, a in state.items() if optimizer.momentum}
     before = RATES[0]
@@ -90,12 +101,16 @@ def test_steps_are_those_of_torch(loss: str, optimizer: SGD) -> None:
         torch_sgd.param_groups[0]["lr"] = rate
         torch_sgd.zero_grad()
         value.backward()
+        if clip_norm is not None:
+            norm = torch.nn.utils.clip_grad_norm_(parameters, clip_norm)
+            assert (norm > clip_norm) == (clip_norm == 0.2)
         torch_sgd.step()
         found = evaluate(step, given | state, dtype=np.float64)
         state = {name: found[after] for name, after in training.states.items()}
         assert found[LOSS].item() == pytest.approx(value.item())
         for name, parameter in zip(WEIGHTS, parameters, strict=True):
-            assert state[name] == pytest.approx(parameter.detach().numpy(), abs=1e-9)
+            off = 1e-9 if clip_norm is None else 1e-5  # torch adds 1e-6 to a norm
+            assert state[name] == pytest.approx(parameter.detach().numpy(), abs=off)
 
 
 def test_docstring_example() -> None:
@@ -178,3 +193,8 @@ def test_a_parameter_that_the_loss_does_not_read() -> None:
 def test_factors_of_an_optimizer_make_sense(numbers: tuple[float, float]) -> None:
     with pytest.raises(UsageError, match="makes no sense"):
         SGD(*numbers)
+
+
+def test_nesterov_takes_a_momentum() -> None:
+    with pytest.raises(UsageError, match="Nesterov's momentum of 0 is none"):
+        SGD(nesterov=True)

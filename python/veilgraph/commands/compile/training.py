@@ -32,6 +32,8 @@ class Trained:
     batch: int | None
     momentum: float | None
     weight_decay: float | None
+    nesterov: bool | None
+    clip_norm: float | None
     rate: float | None
     rehearse: int | None
     freeze: tuple[str, ...]
@@ -52,6 +54,19 @@ OPTIONS = (
     click.option("--momentum", type=float, metavar="M", help="With --train: of SGD.  [default: 0]"),
     click.option(
         "--weight-decay", type=float, metavar="D", help="With --train: of SGD.  [default: 0]"
+    ),
+    click.option(
+        "--nesterov",
+        is_flag=True,
+        default=None,
+        help="With --train and --momentum: Nesterov's, which rounds a parameter twice a step.",
+    ),
+    click.option(
+        "--clip-norm",
+        type=float,
+        metavar="NORM",
+        help="With --train: a gradient, of all parameters together, is shortened to this norm "
+        "where it is longer.",
     ),
     click.option(
         "--rate",
@@ -122,7 +137,8 @@ def compiled(
             "Training is compiled for a batch, and rehearsed on rows.",
             "Give --batch ROWS and --calibrate FILE.npz: an array an input, and `labels`.",
         )
-    optimizer = SGD(trained.momentum or 0.0, trained.weight_decay or 0.0)
+    decay = trained.weight_decay or 0.0
+    optimizer = SGD(trained.momentum or 0.0, decay, nesterov=bool(trained.nesterov))
     numbers: dict[str, Any] = {
         "rate": trained.rate,
         "steps": trained.rehearse,
@@ -135,6 +151,7 @@ def compiled(
         loss=trained.loss or "",
         batch=trained.batch,
         optimizer=optimizer,
+        clip_norm=trained.clip_norm,
         freeze=trained.freeze,
         reveal=given["receivers"],
         progress=tell,

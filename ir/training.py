@@ -14,7 +14,10 @@ from veilgraph.ir.errors import UsageError
 STEP, START, EVALUATE, REVEAL = "step", "start", "evaluate", "reveal"  # entries
 STEP_SIZE, MOMENTUM, DECAY = "step_size", "momentum", "decay"  # a step's public inputs
 AHEAD = "_ahead"  # behind their names: what Nesterov's momentum takes from a parameter
+MEAN_KEPT, MEAN_NEW = "mean_kept", "mean_new"  # Adam's: of its means, and of gradients in them
+SQUARE_KEPT, SQUARE_NEW = "square_kept", "square_new"
 VELOCITY = ".velocity"  # behind a parameter's name: the state that is its last update
+MEAN, SQUARE = ".mean", ".square"  # the states that are means of gradients and of their squares
 LABELS = "labels"  # the input that a named loss compares with
 LOSS = "loss"  # the output that is a step's mean loss
 TRAINING = "training"  # of a manifest's options, what `Recipe.stated` says
@@ -38,6 +41,11 @@ def schedule(rate: Rate) -> Schedule:
     return by_step
 
 
+def _require_below_one(what: str, number: float) -> None:
+    if not 0 <= number < 1:
+        raise UsageError(f"A {what} of {number!r} makes no sense.", "Give a number in [0, 1).")
+
+
 @dataclass(frozen=True)
 class SGD:
     """Stochastic gradient descent, as `torch.optim.SGD`.
@@ -58,11 +66,8 @@ class SGD:
     nesterov: bool = False
 
     def __post_init__(self) -> None:
-        for what, number in (("momentum", self.momentum), ("weight decay", self.weight_decay)):
-            if not 0 <= number < 1:
-                raise UsageError(
-                    f"A {what} of {number!r} makes no sense.", "Give a number in [0, 1)."
-                )
+        _require_below_one("momentum", self.momentum)
+        _require_below_one("weight decay", self.weight_decay)
         if self.nesterov and not self.momentum:
             raise UsageError("Nesterov's momentum of 0 is none.", "Give a momentum, such as 0.9.")
 
@@ -78,13 +83,14 @@ class SGD:
         names = tuple(name for name, is_used in used.items() if is_used)
         return names + tuple(f"{name}{AHEAD}" for name in names if self.nesterov)
 
-    def values(self, rate: float, before: float, rows: int) -> dict[str, float]:
+    def values(self, rate: float, before: float, rows: int, number: int) -> dict[str, float]:
         """What these inputs are in a step.
 
         Args:
             rate: the learning rate, above 0.
             before: that of the step before.
             rows: B.
+            number: of the step, from 0 on.
         """
         every = {
             STEP_SIZE: rate / rows,
@@ -94,6 +100,88 @@ class SGD:
         further = {STEP_SIZE: 1 + self.momentum, MOMENTUM: self.momentum, DECAY: 1 + self.momentum}
         every |= {f"{name}{AHEAD}": further[name] * number for name, number in every.items()}
         return {name: every[name] for name in self.factors}
+
+
+@dataclass(frozen=True)
+class Adam:
+    """Adam (Kingma and Ba, ICLR 2015), as `torch.optim.Adam`, but for where eps is.
+
+    A step takes rate m / sqrt(v + (B eps)^2) from a parameter; PyTorch has sqrt(v) + B eps. m and v
+    are the means of g and g^2, both over their weights' sum (the bias that the paper corrects), so
+    they lie where gradients lie from the first step on. g is B times the mean loss's gradient.
+
+    Attributes:
+        betas: the share of the means of m and v that stays in a step, in [0, 1).
+        eps: of a gradient, below which a parameter's steps are shorter; above 0. The function takes
+            numbers from (B eps)^2 on, so a tiny one costs bits.
+        weight_decay: times a parameter is added to its gradient; in [0, 1).
+    """
+
+    betas: tuple[float, float] = (0.9, 0.999)
+    eps: float = 1e-3
+    weight_decay: float = 0.0
+
+    def __post_init__(self) -> None:
+        for beta in self.betas:
+            _require_below_one("beta", beta)
+        _require_below_one("weight decay", self.weight_decay)
+        if not 0 < self.eps < float("inf"):
+            raise UsageError(
+                f"An eps of {self.eps!r} makes no sense.", "Give a number above 0, such as 0.001."
+            )
+
+    @property
+    def kept(self) -> tuple[str, ...]:
+        """Behind a parameter's name: the states that go with it."""
+        return (MEAN, SQUARE)
+
+    @property
+    def factors(self) -> tuple[str, ...]:
+        """The public inputs of a step, single numbers."""
+        own = (STEP_SIZE, MEAN_KEPT, MEAN_NEW, SQUARE_KEPT, SQUARE_NEW)
+        return (*own, DECAY) if self.weight_decay else own
+
+    def values(self, rate: float, before: float, rows: int, number: int) -> dict[str, float]:
+        """What these inputs are in a step; as of `SGD`."""
+        (mean_kept, mean_new), (square_kept, square_new) = (
+            _averaging(beta, number) for beta in self.betas
+        )
+        every = {
+            STEP_SIZE: rate,
+            MEAN_KEPT: mean_kept,
+            MEAN_NEW: mean_new,
+            SQUARE_KEPT: square_kept,
+            SQUARE_NEW: square_new,
+            DECAY: self._decay(rate, rows),
+        }
+        return {name: every[name] for name in self.factors}
+
+    def _decay(self, rate: float, rows: int) -> float:
+        return self.weight_decay * rows
+
+
+@dataclass(frozen=True)
+class AdamW(Adam):
+    """Adam, whose weight decay is no part of the gradient (Loshchilov and Hutter, ICLR 2019).
+
+    Attributes:
+        weight_decay: times the rate and a parameter is taken from it; in [0, 1).
+    """
+
+    weight_decay: float = 0.01
+
+    def _decay(self, rate: float, rows: int) -> float:
+        return self.weight_decay * rate
+
+
+def _averaging(beta: float, number: int) -> tuple[float, float]:
+    """Factors of the mean so far, and of what is new, for weights beta^i in step `number`."""
+    whole = 1 - beta ** (number + 1)
+    return beta * (1 - beta**number) / whole, (1 - beta) / whole
+
+
+Optimizer = SGD | Adam
+OPTIMIZERS: Mapping[str, type[Optimizer]] = {"sgd": SGD, "adam": Adam, "adamw": AdamW}
 
 
 def require_norm(most: float | None) -> None:
@@ -118,7 +206,7 @@ class Recipe:
     """
 
     loss: str
-    optimizer: SGD
+    optimizer: Optimizer
     clip_norm: float | None
     rows: int
     classes: int
@@ -126,7 +214,8 @@ class Recipe:
 
     def stated(self) -> dict[str, Any]:
         """For a manifest's options."""
-        return asdict(self)
+        name = next(name for name, kind in OPTIMIZERS.items() if type(self.optimizer) is kind)
+        return asdict(self) | {"optimizer": {"name": name, **asdict(self.optimizer)}}
 
     @staticmethod
     def of(options: Mapping[str, Any]) -> Recipe:
@@ -142,7 +231,7 @@ class Recipe:
         if not isinstance(found, dict):
             raise refusal
         try:
-            optimizer = SGD(**found["optimizer"])
+            optimizer = _optimizer(**found["optimizer"])
             parameters = tuple(map(str, found["parameters"]))
             recipe = Recipe(**{**found, "optimizer": optimizer, "parameters": parameters})
             is_whole = recipe.rows > 0 <= recipe.classes
@@ -151,3 +240,10 @@ class Recipe:
         if not is_whole:
             raise refusal
         return recipe
+
+
+def _optimizer(name: str, **numbers: Any) -> Optimizer:
+    """What a manifest states of one; KeyError or TypeError for what states none."""
+    if "betas" in numbers:
+        numbers["betas"] = tuple(map(float, numbers["betas"]))
+    return OPTIMIZERS[name](**numbers)

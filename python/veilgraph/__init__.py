@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from veilgraph.checks.library import check
     from veilgraph.compilation.compile import compile
     from veilgraph.ir.errors import VeilgraphError
-    from veilgraph.ir.training import SGD
+    from veilgraph.ir.training import SGD, Adam, AdamW
     from veilgraph.library import bench, inspect, load_weights, save_weights, simulate
     from veilgraph.plans import Plan
     from veilgraph.runtime.store.share_files import deal
@@ -26,6 +26,8 @@ if TYPE_CHECKING:
 
 __all__ = [
     "SGD",
+    "Adam",
+    "AdamW",
     "Plan",
     "Session",
     "Trainer",
@@ -56,6 +58,8 @@ _PLACES = {
     "save_weights": "veilgraph.library",
     "Session": "veilgraph.session",
     "SGD": "veilgraph.ir.training",
+    "Adam": "veilgraph.ir.training",
+    "AdamW": "veilgraph.ir.training",
     "simulate_training": "veilgraph.training.trainer",
     "Trainer": "veilgraph.training.trainer",
     "deal": "veilgraph.runtime.store.share_files",

@@ -6,6 +6,7 @@ from __future__ import annotations
 import re
 from collections import Counter
 from dataclasses import replace
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -34,9 +35,11 @@ from veilgraph.cli import main
 from veilgraph.ir.errors import AccuracyError, UnsupportedError, UsageError
 from veilgraph.ir.plan.tables import Phase
 from veilgraph.ir.training import TRAINING
+from veilgraph.reports.units import size
 from veilgraph.runtime.simulate import simulate_many
 from veilgraph.targets.suites import SUITES as SUITES_BY_NAME
 from veilgraph.training.batches import orders
+from veilgraph.training.trainer import step_bytes
 
 
 def schedule(step: int) -> float:
@@ -92,7 +95,7 @@ def test_a_bit_is_made_in_the_ring_that_reads_it() -> None:
 @pytest.mark.parametrize("suite", SUITES)
 def test_each_step_sends_what_the_plan_says(suite: str) -> None:
     plan, weights = trained("logistic", suite)
-    factors = veilgraph.SGD(0.5, 0.01).values(RATE, RATE, BATCH)
+    factors = veilgraph.SGD(0.5, 0.01).values(RATE, RATE, BATCH, 0)
     batch = {"x": X[:BATCH], "labels": np.eye(3, dtype=np.float32)[Y[:BATCH]], **factors}
     answer = simulate_many(plan, weights, [{}, batch, batch], entries=["start", "step", "step"])
     step = plan.manifest.entries.index("step")
@@ -204,6 +207,60 @@ def test_nesterovs_momentum_and_a_clipped_norm(suite: str) -> None:
         assert np.abs(found.parameters[name] - parameter.detach().numpy()).max() < 0.02
 
 
+def adam_by_torch(optimizer: veilgraph.Adam, rate: float, steps: int, most: float) -> nn.Module:
+    """Steps whose root is of v + eps^2; torch's is of v alone, to which it adds eps."""
+    module = Perceptron()
+    means = [(torch.zeros_like(p), torch.zeros_like(p)) for p in module.parameters()]
+    (b, c), decay = optimizer.betas, optimizer.weight_decay
+    for number, order in enumerate(islice(orders(len(X), BATCH, 0), steps), 1):
+        module.zero_grad()
+        z = module(torch.from_numpy(X[order]))
+        nn.functional.cross_entropy(z, torch.tensor(Y[order])).backward()
+        nn.utils.clip_grad_norm_(module.parameters(), most)
+        with torch.no_grad():
+            for w, (m, v) in zip(module.parameters(), means, strict=True):
+                is_apart = isinstance(optimizer, veilgraph.AdamW)
+                g = w.grad if is_apart else w.grad + decay * w
+                m.mul_(b).add_(g, alpha=1 - b)
+                v.mul_(c).add_(g * g, alpha=1 - c)
+                root = torch.sqrt(v / (1 - c**number) + optimizer.eps**2)
+                w.mul_(1 - rate * decay if is_apart else 1).sub_(rate / (1 - b**number) * m / root)
+    return module
+
+
+@pytest.mark.parametrize(
+    ("optimizer", "suite", "most"),
+    [
+        (veilgraph.Adam(weight_decay=0.01), "rep3", 1e6),
+        (veilgraph.AdamW(), "additive", 0.45),
+    ],
+)
+def test_adam(optimizer: veilgraph.Adam, suite: str, most: float) -> None:
+    """Against float32, a hundred steps: the means of squares are small, and go on."""
+    steps, rate = 100, 0.01
+    plan, weights = veilgraph.compile_training(
+        Perceptron().train(),
+        DATA,
+        loss="cross_entropy",
+        batch=BATCH,
+        optimizer=optimizer,
+        clip_norm=most if most < 1 else None,
+        rate=rate,
+        steps=steps,
+        reveal={"parameters": "alice"},
+        **SUITES[suite],
+    )
+    veilgraph.verify(plan)
+    assert "hidden.weight.square" in plan.manifest.states
+    found = veilgraph.simulate_training(plan, weights, DATA, rate=rate, steps=steps)
+    wanted, before = adam_by_torch(optimizer, rate, steps, most), Perceptron()
+    for (name, after), w in zip(wanted.named_parameters(), before.parameters(), strict=True):
+        moved = (after - w).detach().numpy()
+        off = found.parameters[name] - after.detach().numpy()
+        assert np.abs(off).mean() < 0.03 * np.abs(moved).mean()
+        assert np.abs(off).max() < 0.1 * np.abs(moved).max()
+
+
 # What is refused
 
 
@@ -298,7 +355,11 @@ def test_a_suite_without_states(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_other_plans_do_not_train() -> None:
     plan, weights = trained("logistic", "rep3", told=False)
     stated = plan.manifest.options[TRAINING]
-    for recipe in (None, 3, {"loss": "mse"}, {**stated, "rows": 0}, {**stated, "optimizer": 1}):
+    others = [
+        {**stated, "optimizer": wrong}
+        for wrong in (1, {"name": "lion"}, {"name": "adam", "betas": 1})
+    ]
+    for recipe in (None, 3, {"loss": "mse"}, {**stated, "rows": 0}, *others):
         options = {**plan.manifest.options, TRAINING: recipe}
         other = replace(plan, manifest=replace(plan.manifest, options=options))
         with pytest.raises(UsageError, match="This plan does not train"):
@@ -317,6 +378,10 @@ def files(folder: Path) -> tuple[Path, Path]:
     onnx.save(logistic(), model)
     np.savez(rows, x=X.astype(np.float64), labels=Y)
     return model, rows
+
+
+WITH = ["--batch", "4", "--calibrate", "rows.npz"]
+ADAM = ["--train", "mse", *WITH, "--optimizer", "adam"]
 
 
 def said(*arguments: str | Path) -> Any:
@@ -340,11 +405,32 @@ def test_compile_train_writes_a_plan_that_trains(tmp_path: Path) -> None:
     assert len(trained_.losses) == 3
 
 
+def test_what_adam_costs_is_told_beside_sgd(tmp_path: Path) -> None:
+    model, rows = files(tmp_path)
+    options = ("--batch", "16", "--rehearse", "5", "--optimizer", "adamw", "--betas", "0.8,0.99")
+    found = said(model, "--train", "cross_entropy", "--calibrate", rows, *options)
+    assert found.exit_code == 0, found.output
+    plan = veilgraph.Plan.load(tmp_path / "model.plan")
+    told = re.search(r"A step of adamw sends (.*), offline .* 0.9 would send (.*)\.", found.output)
+    assert told
+    assert told[1] == size(step_bytes(plan)) != told[2]
+    assert plan.manifest.options[TRAINING]["optimizer"] == {
+        "name": "adamw",
+        "betas": [0.8, 0.99],
+        "eps": 1e-3,
+        "weight_decay": 0.01,
+    }
+
+
 @pytest.mark.parametrize(
     ("arguments", "told"),
     [
         (["--batch", "16"], "--batch is said of training, and nothing is trained"),
         (["--nesterov"], "--nesterov is said of training, and nothing is trained"),
+        ([*ADAM, "--momentum", "0.9"], "--momentum is no option of adam"),
+        ([*ADAM, "--betas", "0.9"], "--betas 0.9 are no two numbers"),
+        ([*ADAM, "--eps", "0"], "An eps of 0.0 makes no sense"),
+        (["--train", "mse", *WITH, "--eps", "1"], "--eps is no option of sgd"),
         (["--freeze", "w"], "--freeze is said of training, and nothing is trained"),
         (["--train", "mse"], "Training is compiled for a batch, and rehearsed on rows"),
         (["--train", "mse", "--avgpool"], "--avgpool has no meaning for a plan that trains"),

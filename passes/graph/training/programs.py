@@ -47,11 +47,11 @@ from veilgraph.ir.attributes import shape_of
 from veilgraph.ir.errors import UsageError
 from veilgraph.ir.graph import ops
 from veilgraph.ir.graph.program import Graph
-from veilgraph.ir.training import LABELS, LOSS, SGD
+from veilgraph.ir.training import LABELS, LOSS, SGD, Optimizer
 from veilgraph.passes.graph.derivatives.algebra import filled, reshaped
 from veilgraph.passes.graph.differentiate import gradients
 from veilgraph.passes.graph.training.losses import LOSSES, Loss
-from veilgraph.passes.graph.training.updates import Updates, shortening
+from veilgraph.passes.graph.training.updates import Updates, shortening, updates_of
 
 NONE: Mapping[str, str] = MappingProxyType({})
 
@@ -71,7 +71,7 @@ class Training:
 
     forward: Graph
     loss: str
-    optimizer: SGD = field(default_factory=SGD)
+    optimizer: Optimizer = field(default_factory=SGD)
     frozen: tuple[str, ...] = ()
     clip_norm: float | None = None
 
@@ -158,7 +158,12 @@ class Training:
 
     @property
     def updates(self) -> dict[str, str]:
-        """Of each state, the output by which a step is judged: what it adds to the state."""
+        """Of states, the output by which a step is judged: what it adds to a parameter.
+
+        A velocity is judged by itself, and Adam's means by the updates that they make.
+        """
+        if not isinstance(self.optimizer, SGD):
+            return {name: f"{name}.update" for name in self.parameters}
         if self.optimizer.nesterov or not self.kept:
             taken = {name: f"{name}.update" for name in self.parameters}
         else:
@@ -222,11 +227,11 @@ class Training:
         self, graph: Graph, found: Mapping[str, ir.Value], factors: Mapping[str, ir.Value]
     ) -> Updates:
         """How parameters are updated by their gradients."""
-        if self.clip_norm is None:
-            return Updates(self.optimizer, factors)
         with graph.ahead_of_return("clip_norm/"):
+            if self.clip_norm is None:
+                return updates_of(self.optimizer, factors, self.rows)
             shorter = shortening([*found.values()], self.clip_norm * self.rows)
-            return Updates(self.optimizer, factors).shortened(shorter)
+            return updates_of(self.optimizer, factors, self.rows, shorter)
 
     def _updated(
         self, graph: Graph, name: str, gradient: ir.Value, updates: Updates

@@ -6,41 +6,45 @@ before) that is PyTorch's for any schedule of rates: u is the velocity there, ti
 applying it is a subtraction, and u is rounded once. Nesterov's momentum keeps that u, and subtracts
 (step_size g + decay w) + m u of the u after the step: a sum of the same three, with other factors.
 
+Adam keeps the means m and v of g and g^2, each the sum of what it was and what is new with public
+factors. It subtracts step_size m / sqrt(v + (B eps)^2), a function of each element.
+
 A norm that is clipped is one number of all gradients: |g|^2 is a sum of inner products, each of
 which is rounded once. With the limit c for |g| the factor of g is 1 / sqrt(max(|g|^2 / c^2, 1)),
-which has no singularity: the step size is multiplied by it, and not each gradient.
+which has no singularity. SGD multiplies the step size by it, and Adam each gradient.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from math import inf, prod
+from typing import Protocol
 
 from torch_mlir import ir
 
 from veilgraph.ir.attributes import shape_of
 from veilgraph.ir.graph import ops
-from veilgraph.ir.training import AHEAD, DECAY, MOMENTUM, SGD, STEP_SIZE
+from veilgraph.ir.training import (
+    AHEAD,
+    DECAY,
+    MEAN_KEPT,
+    MEAN_NEW,
+    MOMENTUM,
+    SGD,
+    SQUARE_KEPT,
+    SQUARE_NEW,
+    STEP_SIZE,
+    Adam,
+    AdamW,
+    Optimizer,
+)
 from veilgraph.passes.graph.derivatives.algebra import reshaped, scaled, total
+from veilgraph.passes.graph.public_factors import constant
 
 
-@dataclass(frozen=True)
-class Updates:
-    """How an optimizer updates a parameter.
-
-    Attributes:
-        factors: single numbers by name; public, but for step sizes that are `shortened`.
-    """
-
-    optimizer: SGD
-    factors: Mapping[str, ir.Value]
-
-    def shortened(self, factor: ir.Value) -> Updates:
-        """The same by gradients that are `factor` times as long: builds one product, or two."""
-        sizes = {name: self.factors[name] for name in self.factors if name.startswith(STEP_SIZE)}
-        shorter = {name: ops.Mul.build(factor, size) for name, size in sizes.items()}
-        return replace(self, factors={**self.factors, **shorter})
+class Updates(Protocol):
+    """How an optimizer updates a parameter."""
 
     def of(
         self, w: ir.Value, gradient: ir.Value, kept: Sequence[ir.Value]
@@ -49,8 +53,41 @@ class Updates:
 
         Args:
             gradient: B times that of the mean loss.
-            kept: the velocity, where there is momentum.
+            kept: the states that go with `w`.
         """
+        ...
+
+
+def updates_of(
+    optimizer: Optimizer,
+    factors: Mapping[str, ir.Value],
+    rows: int,
+    shorter: ir.Value | None = None,
+) -> Updates:
+    """How this optimizer updates parameters.
+
+    Args:
+        factors: its public numbers, by name.
+        rows: B.
+        shorter: what `shortening` found, by which gradients are multiplied.
+    """
+    if isinstance(optimizer, Adam):
+        return _Adam(optimizer, factors, rows, shorter)
+    if shorter is None:
+        return _SGD(optimizer, factors)
+    sizes = {name: factors[name] for name in factors if name.startswith(STEP_SIZE)}
+    sizes = {name: ops.Mul.build(shorter, size) for name, size in sizes.items()}
+    return _SGD(optimizer, {**factors, **sizes})
+
+
+@dataclass(frozen=True)
+class _SGD:
+    optimizer: SGD
+    factors: Mapping[str, ir.Value]
+
+    def of(
+        self, w: ir.Value, gradient: ir.Value, kept: Sequence[ir.Value]
+    ) -> tuple[ir.Value, list[ir.Value]]:
         sources = {STEP_SIZE: gradient, DECAY: w}
         if kept:
             (sources[MOMENTUM],) = kept
@@ -62,6 +99,32 @@ class Updates:
     def _sum(self, sources: Mapping[str, ir.Value], suffix: str) -> ir.Value:
         named = {f"{name}{suffix}": x for name, x in sources.items()}
         return total([_times(named[n], f) for n, f in self.factors.items() if n in named])
+
+
+@dataclass(frozen=True)
+class _Adam:
+    optimizer: Adam
+    factors: Mapping[str, ir.Value]
+    rows: int
+    shorter: ir.Value | None
+
+    def of(
+        self, w: ir.Value, gradient: ir.Value, kept: Sequence[ir.Value]
+    ) -> tuple[ir.Value, list[ir.Value]]:
+        factors, (mean, square) = self.factors, kept
+        g = gradient if self.shorter is None else _times(gradient, self.shorter)
+        decay = _times(w, factors[DECAY]) if DECAY in factors else None
+        is_apart = isinstance(self.optimizer, AdamW)
+        if decay is not None and not is_apart:
+            g = ops.Add.build(g, decay)
+        mean = total([_times(mean, factors[MEAN_KEPT]), _times(g, factors[MEAN_NEW])])
+        new = _times(ops.Mul.build(g, g), factors[SQUARE_NEW])
+        square = total([_times(square, factors[SQUARE_KEPT]), new])
+        raised = ops.Add.build(square, constant((self.rows * self.optimizer.eps) ** 2, square))
+        update = _times(ops.Mul.build(mean, ops.Rsqrt.build(raised)), factors[STEP_SIZE])
+        if decay is not None and is_apart:
+            update = ops.Add.build(update, decay)
+        return update, [mean, square]
 
 
 def _times(x: ir.Value, factor: ir.Value) -> ir.Value:

@@ -79,7 +79,7 @@ def rehearse(
     points = {0, steps // 2, steps - 1}
     found: list[tuple[list[float], list[float]]] = []
     for number in range(steps):
-        given = run.given(rate(number), rate(max(number - 1, 0)))
+        given = run.given(number, rate)
         if number in points:
             found.append(run.noise(given))
         kept.add(number, given)
@@ -117,11 +117,12 @@ class _Run:
         batch = sum(x[: self._training.rows].nbytes for x in self._rows.values())
         return batch + sum(x.nbytes for x in self.states.values())
 
-    def given(self, rate: float, before: float) -> dict[str, Array]:
+    def given(self, number: int, rate: Schedule) -> dict[str, Array]:
         """All inputs of the next step."""
         order, training = next(self._orders), self._training
-        factors = training.optimizer.values(rate, before, training.rows)
-        numbers = {name: np.array(number, np.float32) for name, number in factors.items()}
+        rates = rate(number), rate(max(number - 1, 0))
+        factors = training.optimizer.values(*rates, training.rows, number)
+        numbers = {name: np.array(factor, np.float32) for name, factor in factors.items()}
         return {name: x[order] for name, x in self._rows.items()} | numbers | self.states
 
     def noise(self, given: Mapping[str, Array]) -> tuple[list[float], list[float]]:

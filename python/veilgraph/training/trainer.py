@@ -81,7 +81,7 @@ class _Batches:
         order = orders(self.rows, self.recipe.rows, self.seed)
         for number, rows in enumerate(islice(order, first, first + count), first):
             rate, before = self.rate(number), self.rate(max(number - 1, 0))
-            yield rows, self.recipe.optimizer.values(rate, before, self.recipe.rows)
+            yield rows, self.recipe.optimizer.values(rate, before, self.recipe.rows, number)
 
 
 def simulate_training(
@@ -125,14 +125,18 @@ def simulate_training(
     entries = [entry for entry, _ in runs]
     answer = simulate_many(plan, weights, [given for _, given in runs], entries=entries)
     told = list(zip(entries, (run.outputs for run in answer.runs), strict=True))
-    number = plan.manifest.entries.index(STEP)
-    phases = (Phase.OFFLINE, Phase.ONLINE)
     return Trained(
         [float(outputs[LOSS].item()) for entry, outputs in told if LOSS in outputs],
         {n: x for entry, outputs in told for n, x in outputs.items() if entry == REVEAL},
         [dict(outputs) for entry, outputs in told if entry == EVALUATE],
-        sum(sum(plan.sent_bytes(phase, number).values()) for phase in phases),
+        step_bytes(plan),
     )
+
+
+def step_bytes(plan: Plan) -> int:
+    """What all parties send in a step, offline and online."""
+    number, phases = plan.manifest.entries.index(STEP), (Phase.OFFLINE, Phase.ONLINE)
+    return sum(sum(plan.sent_bytes(phase, number).values()) for phase in phases)
 
 
 def _evaluations(plan: Plan, recipe: Recipe, given: Arrays) -> Iterator[dict[str, Array]]:

@@ -16,7 +16,7 @@ from veilgraph.ir.graph import ops
 from veilgraph.ir.graph.program import Graph
 from veilgraph.ir.meaning.graph import evaluate
 from veilgraph.ir.mlir import context
-from veilgraph.ir.training import LABELS, LOSS, SGD
+from veilgraph.ir.training import LABELS, LOSS, SGD, Adam, AdamW, Optimizer
 from veilgraph.passes.graph.training import programs
 from veilgraph.passes.graph.training.losses import LOSSES
 from veilgraph.passes.graph.training.programs import Training
@@ -72,13 +72,16 @@ OPTIMIZERS = [
     SGD(0.8, 0.02),
     SGD(0.9, nesterov=True),
     SGD(0.8, 0.02, nesterov=True),
+    Adam(eps=1e-13),
+    Adam((0.8, 0.99), 1e-13, 0.02),
+    AdamW((0.8, 0.99), 1e-13, 0.02),
 ]
 
 
 @pytest.mark.parametrize("clip_norm", [None, 0.2, 100.0])
 @pytest.mark.parametrize("optimizer", OPTIMIZERS, ids=str)
 @pytest.mark.parametrize("loss", [*LOSSES, "mean"])
-def test_steps_are_those_of_torch(loss: str, optimizer: SGD, clip_norm: float | None) -> None:
+def test_steps_are_those_of_torch(loss: str, optimizer: Optimizer, clip_norm: float | None) -> None:
     """Whatever the rates: four steps, and each step's loss; 0.2 shortens gradients, 100 none."""
     model = forward(loss="mean" if loss == "mean" else "")
     training = Training(model, loss, optimizer, clip_norm=clip_norm)
@@ -86,25 +89,25 @@ def test_steps_are_those_of_torch(loss: str, optimizer: SGD, clip_norm: float | 
     step = training.step(reveals_loss=True)
     step.verify()
     parameters = [torch.tensor(a.astype(np.float64), requires_grad=True) for a in WEIGHTS.values()]
-    torch_sgd = torch.optim.SGD(parameters, 1.0, **asdict(optimizer))
+    of_torch = getattr(torch.optim, type(optimizer).__name__)(parameters, **asdict(optimizer))
     state = {name: array.astype(np.float64) for name, array in WEIGHTS.items()}
-    state |= {f"{n}.velocity": np.zeros_like(a) for n, a in state.items() if optimizer.momentum}
+    state |= {kept: np.zeros_like(state[name]) for kept, name in training.kept.items()}
     before = RATES[0]
     for number, rate in enumerate(RATES):
-        given = {"x": X[number], **optimizer.values(rate, before, ROWS)}
+        given = {"x": X[number], **optimizer.values(rate, before, ROWS, number)}
         z, before = as_torch(X[number], parameters), rate
         if loss == "mean":
             value = (z * z).mean()
         else:
             given[LABELS] = LABELS_OF[loss][number]
             value = OF_TORCH[loss](z, torch.from_numpy(LABELS_OF[loss][number]))
-        torch_sgd.param_groups[0]["lr"] = rate
-        torch_sgd.zero_grad()
+        of_torch.param_groups[0]["lr"] = rate
+        of_torch.zero_grad()
         value.backward()
         if clip_norm is not None:
             norm = torch.nn.utils.clip_grad_norm_(parameters, clip_norm)
             assert (norm > clip_norm) == (clip_norm == 0.2)
-        torch_sgd.step()
+        of_torch.step()
         found = evaluate(step, given | state, dtype=np.float64)
         state = {name: found[after] for name, after in training.states.items()}
         assert found[LOSS].item() == pytest.approx(value.item())
@@ -193,6 +196,15 @@ def test_a_parameter_that_the_loss_does_not_read() -> None:
 def test_factors_of_an_optimizer_make_sense(numbers: tuple[float, float]) -> None:
     with pytest.raises(UsageError, match="makes no sense"):
         SGD(*numbers)
+
+
+@pytest.mark.parametrize(
+    "numbers", [{"betas": (1.0, 0.9)}, {"betas": (0.9, -0.1)}, {"eps": 0.0}, {"weight_decay": 1.0}]
+)
+def test_numbers_of_adam_make_sense(numbers: dict[str, Any]) -> None:
+    for kind in (Adam, AdamW):
+        with pytest.raises(UsageError, match="makes no sense"):
+            kind(**numbers)
 
 
 def test_nesterov_takes_a_momentum() -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -14,14 +14,18 @@ from click.core import ParameterSource
 import veilgraph
 from veilgraph.commands.files import read_archive
 from veilgraph.ir.errors import UsageError
-from veilgraph.ir.training import SGD
+from veilgraph.ir.training import OPTIMIZERS, SGD, Optimizer
 from veilgraph.plans import Plan
+from veilgraph.reports.units import size
 from veilgraph.targets.target import Hosts
+from veilgraph.training.trainer import step_bytes
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 TAKEN = ("ring", "frac_bits", "max_error", "reveal_as", "owners", "dump_phases")
 ELSEWHERE = ("receivers", "calibrate")  # under other names
 ANYWAY = ("model", "destination", "force", "certificates", "as_json")
+DEFAULT = "sgd"
+USUAL_MOMENTUM = 0.9  # of the optimizer that others are compared with
 
 
 @dataclass(frozen=True)
@@ -30,9 +34,12 @@ class Trained:
 
     loss: str | None
     batch: int | None
+    optimizer: str | None
     momentum: float | None
-    weight_decay: float | None
     nesterov: bool | None
+    betas: str | None
+    eps: float | None
+    weight_decay: float | None
     clip_norm: float | None
     rate: float | None
     rehearse: int | None
@@ -51,15 +58,26 @@ OPTIONS = (
         "nobody does else.",
     ),
     click.option("--batch", type=int, metavar="ROWS", help="With --train: rows of a step."),
-    click.option("--momentum", type=float, metavar="M", help="With --train: of SGD.  [default: 0]"),
     click.option(
-        "--weight-decay", type=float, metavar="D", help="With --train: of SGD.  [default: 0]"
+        "--optimizer",
+        type=click.Choice([*OPTIMIZERS]),
+        help="With --train: by what a step is made. What Adam sends beside SGD is said, for which "
+        "the model is compiled twice.  [default: sgd]",
     ),
+    click.option("--momentum", type=float, metavar="M", help="With --train: of SGD.  [default: 0]"),
     click.option(
         "--nesterov",
         is_flag=True,
         default=None,
         help="With --train and --momentum: Nesterov's, which rounds a parameter twice a step.",
+    ),
+    click.option("--betas", metavar="B1,B2", help="With --train: of Adam.  [default: 0.9,0.999]"),
+    click.option("--eps", type=float, metavar="E", help="With --train: of Adam.  [default: 0.001]"),
+    click.option(
+        "--weight-decay",
+        type=float,
+        metavar="D",
+        help="With --train: of the optimizer.  [default: 0, of adamw 0.01]",
     ),
     click.option(
         "--clip-norm",
@@ -137,8 +155,7 @@ def compiled(
             "Training is compiled for a batch, and rehearsed on rows.",
             "Give --batch ROWS and --calibrate FILE.npz: an array an input, and `labels`.",
         )
-    decay = trained.weight_decay or 0.0
-    optimizer = SGD(trained.momentum or 0.0, decay, nesterov=bool(trained.nesterov))
+    optimizer = _optimizer(trained)
     numbers: dict[str, Any] = {
         "rate": trained.rate,
         "steps": trained.rehearse,
@@ -160,6 +177,66 @@ def compiled(
         **hosts,
     )
     return plan, dict(weights)
+
+
+def price(
+    model: Any,
+    trained: Trained,
+    given: Mapping[str, Any],
+    plan: Plan,
+    tell: Callable[[str], None] | None,
+) -> str:
+    """What a step of this plan sends beside one of SGD; "" where it is one.
+
+    Args:
+        model, trained, given: what the plan was compiled from.
+        tell: told which pass is run of the plan that it is compared with.
+    """
+    name = trained.optimizer or DEFAULT
+    if OPTIMIZERS[name] is SGD:
+        return ""
+    beside = replace(
+        trained,
+        optimizer=DEFAULT,
+        momentum=USUAL_MOMENTUM,
+        betas=None,
+        eps=None,
+        weight_decay=None,
+    )
+    other, _ = compiled(model, beside, {**given, "dump_phases": None}, tell)
+    sent, less = step_bytes(plan), step_bytes(other)
+    return (
+        f"A step of {name} sends {size(sent)}, offline and online. One of sgd with momentum "
+        f"{USUAL_MOMENTUM} would send {size(less)}."
+    )
+
+
+def _optimizer(trained: Trained) -> Optimizer:
+    """UsageError for numbers that it does not take."""
+    name = trained.optimizer or DEFAULT
+    kind, betas = OPTIMIZERS[name], trained.betas
+    said = {
+        "momentum": trained.momentum,
+        "nesterov": trained.nesterov,
+        "betas": None if betas is None else _betas(betas),
+        "eps": trained.eps,
+        "weight_decay": trained.weight_decay,
+    }
+    given: dict[str, Any] = {n: number for n, number in said.items() if number is not None}
+    for option in given:
+        if option not in kind.__dataclass_fields__:
+            raise UsageError(f"--{option} is no option of {name}.", "Leave it out.")
+    return kind(**given)
+
+
+def _betas(given: str) -> tuple[float, float]:
+    try:
+        first, second = map(float, given.split(","))
+    except ValueError:
+        raise UsageError(
+            f"--betas {given} are no two numbers.", "Give --betas 0.9,0.999."
+        ) from None
+    return first, second
 
 
 def _rows(file: Path) -> dict[str, Any]:

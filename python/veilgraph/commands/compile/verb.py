@@ -332,11 +332,13 @@ def command(
     pinned = certificates_by_party(certificates, options["owners"])
     given = models[0] if model is not None else dict(entries)
     trained, options = training.separated(options)
+    price = ""
     with progress("compiling") as tell:
         if trained.loss is None:
             plan, weights = veilgraph.compile(given, progress=tell, **options)
         else:
             plan, weights = training.compiled(given, trained, options, tell)
+            price = training.price(given, trained, options, plan, tell)
     dealt = {shares_file(destination, n): d for n, d in veilgraph.deal(plan, weights).items()}
     arguments.require_known("--certificate", pinned, [each.party for each in dealt.values()])
     for file in (*dealt, ranges_file(destination)):
@@ -348,6 +350,8 @@ def command(
     plan.save(destination)
     if not (options["parties"] and options["owners"] and options["receivers"]):
         remark(ownership(plan))
+    if price:
+        remark(price)
     if left := left_unprotected(plan):
         remark(left)
     for told in (d.why for d in plan.manifest.disclosures if d.what == CLIPS):

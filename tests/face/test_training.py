@@ -432,6 +432,7 @@ def test_what_adam_costs_is_told_beside_sgd(tmp_path: Path) -> None:
         ([*ADAM, "--eps", "0"], "An eps of 0.0 makes no sense"),
         (["--train", "mse", *WITH, "--eps", "1"], "--eps is no option of sgd"),
         (["--freeze", "w"], "--freeze is said of training, and nothing is trained"),
+        (["--train", "mse", "--compare-errors", "0.1"], "Comparisons are of plans that infer"),
         (["--train", "mse"], "Training is compiled for a batch, and rehearsed on rows"),
         (["--train", "mse", "--avgpool"], "--avgpool has no meaning for a plan that trains"),
         (["--train", "mse", "--batch", "4", "--calibrate", "no.npz"], "no.npz can't be read"),

@@ -122,11 +122,11 @@ def options(command: Command) -> Command:
     return command
 
 
-def separated(given: Mapping[str, Any]) -> tuple[Trained, dict[str, Any]]:
+def separated(given: Mapping[str, Any], *, compares: bool) -> tuple[Trained, dict[str, Any]]:
     """What is said of training, and all other options.
 
     Raises:
-        UsageError: options of training without --train.
+        UsageError: options of training without --train, or --train where plans are compared.
     """
     names = [field.name for field in fields(Trained)]
     trained = Trained(**{name: given[name] for name in names})
@@ -136,6 +136,10 @@ def separated(given: Mapping[str, Any]) -> tuple[Trained, dict[str, Any]]:
         raise UsageError(
             f"--{said[0].replace('_', '-')} is said of training, and nothing is trained.",
             "Add --train LOSS, or leave it out.",
+        )
+    if trained.loss is not None and compares:
+        raise UsageError(
+            "Comparisons are of plans that infer, and this one trains.", "Leave out --train."
         )
     return trained, others
 

@@ -309,6 +309,7 @@ def command(
     """
     compares = side_by_side or by_owner or by_protection or by_protocol or errors is not None
     models = models_to_read(model, entries, compares=compares)
+    trained, options = training.separated(options, compares=compares)
     if model is not None and side_by_side:
         comparing.suites(model, as_json, options)
         return
@@ -331,7 +332,6 @@ def command(
     weights_file = check_files(models, options["calibrate"], destination)
     pinned = certificates_by_party(certificates, options["owners"])
     given = models[0] if model is not None else dict(entries)
-    trained, options = training.separated(options)
     price = ""
     with progress("compiling") as tell:
         if trained.loss is None:

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from veilgraph.runtime.store.share_files import deal
     from veilgraph.session import Session
     from veilgraph.training.compiling import compile_training
+    from veilgraph.training.exact_rehearsal import rehearse
     from veilgraph.training.trainer import Trainer, simulate_training
     from veilgraph.verification.verify import verify
 
@@ -39,6 +40,7 @@ __all__ = [
     "deal",
     "inspect",
     "load_weights",
+    "rehearse",
     "save_weights",
     "simulate",
     "simulate_training",
@@ -54,6 +56,7 @@ _PLACES = {
     "compile_training": "veilgraph.training.compiling",
     "inspect": "veilgraph.library",
     "load_weights": "veilgraph.library",
+    "rehearse": "veilgraph.training.exact_rehearsal",
     "Plan": "veilgraph.plans",
     "save_weights": "veilgraph.library",
     "Session": "veilgraph.session",

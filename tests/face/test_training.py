@@ -39,7 +39,7 @@ from veilgraph.reports.units import size
 from veilgraph.runtime.simulate import simulate_many
 from veilgraph.targets.suites import SUITES as SUITES_BY_NAME
 from veilgraph.training.batches import orders
-from veilgraph.training.trainer import step_bytes
+from veilgraph.training.plan_steps import step_bytes
 
 
 def schedule(step: int) -> float:

@@ -248,6 +248,15 @@ class Training:
         """The model on the parameters as they are."""
         return self._with_states()
 
+    def judgement(self) -> Graph:
+        """The same, and the mean loss of the batch as an output."""
+        graph = self._with_states()
+        labels = self._labels(graph)
+        with graph.ahead_of_return("loss/"):
+            loss = self._loss(graph, labels)
+        graph.replace_outputs({**graph.outputs, LOSS: loss})
+        return graph
+
     def start(self) -> Graph:
         """Parameters become what the model has; what goes with them becomes zero."""
         weights = {f"{name}.start": self.forward.weights[name] for name in self.parameters}

@@ -183,9 +183,9 @@ class _Comparison:
         if not self._samples:
             self._layers = self._comparable(real, tensors)
         evaluation = self._evaluate(sample, tensors)
-        for each in (*_outside(self._taken, sample), *evaluation.excursions):
+        for each in (*outside(self._taken, sample), *evaluation.excursions):
             key = (each.name, each.op)
-            self._excursions[key] = _joined(self._excursions.get(key), each)
+            self._excursions[key] = joined(self._excursions.get(key), each)
         for name, error in self._outputs.items():
             found, wanted = evaluation.outputs[name], original[name]
             if name in self._forms:
@@ -331,9 +331,7 @@ def _encoding(value: ir.Value) -> tuple[int, int]:
     return encoding.ring_bits, encoding.frac_bits
 
 
-def _outside(
-    taken: Sequence[Tensor], sample: Mapping[str, npt.NDArray[Any]]
-) -> Iterator[Excursion]:
+def outside(taken: Sequence[Tensor], sample: Mapping[str, npt.NDArray[Any]]) -> Iterator[Excursion]:
     """Inputs whose owner would be refused by the plan, and states that nobody refuses."""
     for tensor in taken:
         x = sample[tensor.name]
@@ -345,7 +343,7 @@ def _outside(
             yield Excursion(tensor.name, kind, declared, low, high, outside)
 
 
-def _joined(before: Excursion | None, found: Excursion) -> Excursion:
+def joined(before: Excursion | None, found: Excursion) -> Excursion:
     """The same operation's excursions on several samples, as one."""
     if before is None:
         return found

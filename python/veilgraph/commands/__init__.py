@@ -11,6 +11,7 @@ VERBS: dict[str, str] = {
     "inspect": "Show what a plan costs, layer by layer, and who learns what.",
     "verify": "Hold a plan to its program and its suite, before taking part.",
     "check": "Compare a plan's exact integers with ONNX Runtime, layer by layer.",
+    "rehearse": "Train by a plan's exact integers in the clear, beside float32.",
     "prepare": "Run offline phases ahead of time, into a party's store.",
     "run": "Take part in a session as one of the parties.",
     "simulate": "Run all parties of a plan on this machine.",

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, TypeVar
 import click
 
 from veilgraph.ir.errors import UsageError
+from veilgraph.ir.training import Schedule, require_rate
 from veilgraph.kernels.native import INSTRUCTION_SETS, supported
 from veilgraph.runtime.devices.cuda.archs import gpu_arch
 from veilgraph.runtime.devices.names import DeviceName, require_device
@@ -92,6 +93,21 @@ def error(text: str) -> float:
     if not 0 < found < 1:
         raise click.BadParameter(f"`{text}` should be a number above 0 and below 1: 0.01 for 1%.")
     return found
+
+
+def rates(text: str) -> Schedule:
+    """R,R@STEP,...: learning rates, each from a step on."""
+    found: list[tuple[int, float]] = []
+    for part in comma_list(text):
+        rate, at, step = part.partition("@")
+        try:
+            found.append((int(step) if at else 0, require_rate(float(rate))))
+        except (ValueError, UsageError):
+            raise click.BadParameter(f"`{part}` is no rate above 0, as 0.1 or 0.05@300.") from None
+    steps = [step for step, _ in found]
+    if steps[0] != 0 or steps != sorted(set(steps)):
+        raise click.BadParameter(f"`{text}` should read like 0.1,0.05@300, its steps rising.")
+    return lambda number: next(rate for step, rate in reversed(found) if step <= number)
 
 
 def ring_bits(text: str) -> int | str:
@@ -215,6 +231,13 @@ network_option = click.option(
     metavar="lan|metro|wan|FILE",
     help="Network to predict seconds for: lan, metro, wan or a YAML file.  "
     "[default: the plan's own]",
+)
+rate_option = click.option(
+    "--rate",
+    type=rates,
+    required=True,
+    metavar="R[,R@STEP,...]",
+    help="The learning rate; others from a step on, counted from 0: 0.1,0.05@300.",
 )
 input_option = click.option(
     "--input",

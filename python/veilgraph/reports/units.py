@@ -33,6 +33,15 @@ def seconds(value: float) -> str:
     return f"{_digits(value)} s"
 
 
+def duration(value: float) -> str:
+    """A span of time that somebody waits: "4.56 s", "41 minutes", "3.2 hours", "12 days"."""
+    for unit, length, from_ in (("days", 86_400, 2), ("hours", 3_600, 2), ("minutes", 60, 2)):
+        if value >= from_ * length:
+            count = value / length
+            return f"{count:.0f} {unit}" if count >= 9.95 else f"{count:.1f} {unit}"
+    return seconds(value)
+
+
 def percent(share: float) -> str:
     """A share of one: "12.3%"."""
     return f"{100 * share:.1f}%"

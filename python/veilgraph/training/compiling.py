@@ -132,7 +132,7 @@ def compile_training(
     receivers = {n: (w,) if isinstance(w, str) else tuple(w) for n, w in (reveal or {}).items()}
     _check(batch, steps, max_noise, max_error)
     require_norm(clip_norm)
-    graph = _forward(model, samples, batch)
+    graph = forward_of(model, samples, batch)
     training = Training(graph, loss, optimizer or SGD(), tuple(freeze), clip_norm)
     training.check()
     chosen = _target(training, receivers, owners, hosts)
@@ -169,7 +169,7 @@ def _check(batch: int, steps: int, max_noise: float, max_error: float | None) ->
     require_error(max_error)
 
 
-def _forward(model: Model, samples: Mapping[str, npt.ArrayLike], batch: int) -> Graph:
+def forward_of(model: Model, samples: Mapping[str, npt.ArrayLike], batch: int) -> Graph:
     """The model at the graph level, for batches of `batch` rows."""
     if is_torch(model):
         named = {n: np.asarray(x, np.float32)[:batch] for n, x in samples.items() if n != LABELS}

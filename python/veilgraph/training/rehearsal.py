@@ -74,7 +74,7 @@ def rehearse(
     Raises:
         AccuracyError: a state that is not finite after some step.
     """
-    run = _Run(training, rows, seed)
+    run = FloatRun(training, rows, seed)
     kept = _Kept(run.bytes_a_step, steps)
     points = {0, steps // 2, steps - 1}
     found: list[tuple[list[float], list[float]]] = []
@@ -95,12 +95,22 @@ def rehearse(
     )
 
 
-class _Run:
-    """A model on its way, in float32."""
+def in_float(graph: Graph) -> Graph:
+    """`graph` as ONNX Runtime runs it, changed in place."""
+    return FoldDivisors().run(Approximate().run(graph))
+
+
+class FloatRun:
+    """A model on its way, in float32, in ONNX Runtime.
+
+    Attributes:
+        states: by name, as they are before the next step.
+        losses: the mean loss of each step so far.
+    """
 
     def __init__(self, training: Training, rows: Mapping[str, Array], seed: int) -> None:
         self._training, self._rows = training, rows
-        graph: Graph = FoldDivisors().run(Approximate().run(training.step(reveals_loss=True)))
+        graph = in_float(training.step(reveals_loss=True))
         self._program, self._outputs = OnnxProgram(graph), graph.outputs
         weights = training.forward.weights
         self.states: dict[str, Array] = {n: weights[n] for n in training.parameters}
@@ -140,6 +150,7 @@ class _Run:
         return noise, size
 
     def step(self, number: int, given: Mapping[str, Array]) -> None:
+        """Takes step `number`; AccuracyError where a state is then not finite."""
         found = self._evaluated(given)
         self.losses.append(float(found[LOSS].item()))
         self.states = {name: found[after] for name, after in self._training.states.items()}

@@ -9,7 +9,6 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from itertools import islice
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
@@ -18,7 +17,6 @@ import numpy as np
 import numpy.typing as npt
 
 from veilgraph.ir.errors import SecurityAbort, UsageError
-from veilgraph.ir.plan.tables import Phase, Tensor
 from veilgraph.ir.training import (
     EVALUATE,
     LOSS,
@@ -27,13 +25,13 @@ from veilgraph.ir.training import (
     STEP,
     Rate,
     Recipe,
-    Schedule,
     schedule,
 )
 from veilgraph.plans import Plan
 from veilgraph.runtime.simulate import simulate_many
 from veilgraph.session import Session
-from veilgraph.training.batches import checked, orders
+from veilgraph.training.batches import checked
+from veilgraph.training.plan_steps import Batches, inputs_of, shapes_of, step_bytes
 
 Array = npt.NDArray[np.float32]
 Arrays = Mapping[str, npt.ArrayLike]
@@ -55,33 +53,6 @@ class Trained:
     parameters: dict[str, Array]
     outputs: list[dict[str, Array]]
     step_bytes: int
-
-
-@dataclass(frozen=True)
-class _Batches:
-    """The steps of a run: their rows and their factors.
-
-    Attributes:
-        rows: of the data set.
-        seed: of the order of rows.
-    """
-
-    recipe: Recipe
-    rows: int
-    rate: Schedule
-    seed: int
-
-    @property
-    def an_epoch(self) -> int:
-        """Steps."""
-        return self.rows // self.recipe.rows
-
-    def steps(self, first: int, count: int) -> Iterator[tuple[npt.NDArray[np.int64], Any]]:
-        """Row numbers and public factors of `count` steps from number `first` on."""
-        order = orders(self.rows, self.recipe.rows, self.seed)
-        for number, rows in enumerate(islice(order, first, first + count), first):
-            rate, before = self.rate(number), self.rate(max(number - 1, 0))
-            yield rows, self.recipe.optimizer.values(rate, before, self.recipe.rows, number)
 
 
 def simulate_training(
@@ -112,9 +83,9 @@ def simulate_training(
         AccuracyError: rows outside of what the rehearsal saw, margin included.
     """
     recipe = Recipe.of(plan.manifest.options)
-    rows = checked(data, _shapes(_inputs(plan, STEP), recipe), recipe.classes)
-    batches = _Batches(recipe, min(map(len, rows.values())), schedule(rate), seed)
-    count = epochs * batches.an_epoch if steps is None else steps
+    rows = checked(data, shapes_of(inputs_of(plan, STEP), recipe), recipe.classes)
+    batches = Batches(recipe, min(map(len, rows.values())), schedule(rate), seed)
+    count = batches.count(epochs, steps)
     runs: list[tuple[str, dict[str, Any]]] = [(START, {})]
     for order, factors in batches.steps(0, count):
         runs.append((STEP, {name: x[order] for name, x in rows.items()} | factors))
@@ -133,12 +104,6 @@ def simulate_training(
     )
 
 
-def step_bytes(plan: Plan) -> int:
-    """What all parties send in a step, offline and online."""
-    number, phases = plan.manifest.entries.index(STEP), (Phase.OFFLINE, Phase.ONLINE)
-    return sum(sum(plan.sent_bytes(phase, number).values()) for phase in phases)
-
-
 def _evaluations(plan: Plan, recipe: Recipe, given: Arrays) -> Iterator[dict[str, Array]]:
     """Batches of rows to evaluate, in order."""
     if EVALUATE not in plan.manifest.entries:
@@ -146,26 +111,9 @@ def _evaluations(plan: Plan, recipe: Recipe, given: Arrays) -> Iterator[dict[str
             "This plan evaluates nothing: nobody receives an output of the model.",
             "Compile it with `reveal` of an output of the model.",
         )
-    rows = checked(given, _shapes(_inputs(plan, EVALUATE), recipe), recipe.classes)
+    rows = checked(given, shapes_of(inputs_of(plan, EVALUATE), recipe), recipe.classes)
     for start in range(0, min(map(len, rows.values())) - recipe.rows + 1, recipe.rows):
         yield {name: x[start : start + recipe.rows] for name, x in rows.items()}
-
-
-def _inputs(plan: Plan, entry: str, party: str | None = None) -> list[Tensor]:
-    """What parties, or one, give to an entry."""
-    number = plan.manifest.entries.index(entry)
-    return [
-        tensor
-        for name, program in plan.programs.items()
-        for tensor in program.inputs
-        if tensor.entry == number and party in (None, name)
-    ]
-
-
-def _shapes(inputs: list[Tensor], recipe: Recipe) -> dict[str, tuple[int, ...]]:
-    """Those of rows; of inputs that are public factors, none."""
-    factors = recipe.optimizer.factors
-    return {t.name: tuple(t.shape) for t in inputs if t.name not in factors}
 
 
 class Trainer:
@@ -205,7 +153,7 @@ class Trainer:
     ) -> None:
         self.plan = plan if isinstance(plan, Plan) else Plan.load(plan)
         self.recipe, self.party = Recipe.of(self.plan.manifest.options), party
-        shapes = _shapes(_inputs(self.plan, STEP, party), self.recipe)
+        shapes = shapes_of(inputs_of(self.plan, STEP, party), self.recipe)
         self._data = checked(data or {}, shapes, self.recipe.classes)
         self._rows, self._seed = self._count(rows), seed
         self._started = resume is not None
@@ -259,9 +207,9 @@ class Trainer:
         if not (self._started or first):
             self.session.run({}, START)
         self._started = True
-        batches = _Batches(self.recipe, self._rows, schedule(rate), self._seed)
-        count = epochs * batches.an_epoch if steps is None else steps
-        own = {tensor.name for tensor in _inputs(self.plan, STEP, self.party)}
+        batches = Batches(self.recipe, self._rows, schedule(rate), self._seed)
+        count = batches.count(epochs, steps)
+        own = {tensor.name for tensor in inputs_of(self.plan, STEP, self.party)}
         losses: list[float] = []
         for number, (order, factors) in enumerate(batches.steps(first, count), first):
             given: dict[str, Any] = {name: x[order] for name, x in self._data.items()}
@@ -297,7 +245,7 @@ class Trainer:
         Raises:
             UsageError: a plan that tells nobody, or rows that do not fit it.
         """
-        own = _inputs(self.plan, EVALUATE, self.party) if EVALUATE in self._entries else []
+        own = inputs_of(self.plan, EVALUATE, self.party) if EVALUATE in self._entries else []
         given = list(_evaluations(self.plan, self.recipe, data)) if own and data else []
         if EVALUATE not in self._entries:
             list(_evaluations(self.plan, self.recipe, {}))  # says why

@@ -18,7 +18,7 @@ from veilgraph.ir.training import OPTIMIZERS, SGD, Optimizer
 from veilgraph.plans import Plan
 from veilgraph.reports.units import size
 from veilgraph.targets.target import Hosts
-from veilgraph.training.trainer import step_bytes
+from veilgraph.training.plan_steps import step_bytes
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 TAKEN = ("ring", "frac_bits", "max_error", "reveal_as", "owners", "dump_phases")

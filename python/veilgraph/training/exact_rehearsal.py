@@ -1,0 +1,323 @@
+"""A plan that trains, in exact integers and in the clear, beside float32.
+
+The integers are those of the parties, truncations rounding at random as their protocols do: what
+the plan's rings and scales do to training is seen before anybody trains in secret. Whoever
+rehearses sees all rows, so it is for rows that their owner may use so.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from veilgraph.checks.checking import joined, outside
+from veilgraph.checks.kept_ranges import ranges_file, with_ranges
+from veilgraph.checks.plan_programs import PlanPrograms
+from veilgraph.commands.files import read_archive
+from veilgraph.ir.errors import AccuracyError, UsageError
+from veilgraph.ir.meaning.onnx_runtime import OnnxProgram
+from veilgraph.ir.meaning.secret import Excursion, evaluate
+from veilgraph.ir.training import LABELS, LOSS, START, STEP, Rate, Recipe, schedule
+from veilgraph.library import (
+    AnyArrays,
+    AnyPlan,
+    AnyWeights,
+    opened_arrays,
+    opened_plan,
+    opened_weights,
+)
+from veilgraph.measuring.pricing import predict
+from veilgraph.models import Model
+from veilgraph.native_products import NativeProducts
+from veilgraph.passes.graph.training.programs import Training
+from veilgraph.plans import Plan
+from veilgraph.reports import units
+from veilgraph.training.batches import checked
+from veilgraph.training.compiling import forward_of
+from veilgraph.training.plan_steps import Batches, inputs_of, shapes_of, step_bytes
+from veilgraph.training.rehearsal import FloatRun, in_float
+
+Array = npt.NDArray[Any]
+Tell = Callable[[str], None]
+ALIKE = 2.0**-6  # of a parameter's largest, by how much it may begin elsewhere than the model's
+
+
+@dataclass(frozen=True)
+class Judged:
+    """What a model does on rows.
+
+    Attributes:
+        loss: the mean.
+        right: decisions that are the labels'.
+        decisions: 0 where the loss is of no decisions.
+    """
+
+    loss: float
+    right: int
+    decisions: int
+
+    def __str__(self) -> str:
+        if self.decisions:
+            return units.percent(self.right / self.decisions)
+        return f"loss {units.real(self.loss)}"
+
+
+@dataclass(frozen=True)
+class Rehearsal:
+    """A plan's training beside float32's, from the same start on the same rows.
+
+    Attributes:
+        steps: that were taken.
+        epochs: after each, what float32 made of the test rows and what the plan made.
+        excursions: values of the plan that left their range.
+        step_bytes: what all parties send in a step, offline and online.
+        network: that `seconds` are predicted for.
+        told_steps: how many steps these seconds are of.
+    """
+
+    steps: int
+    epochs: list[tuple[Judged, Judged]]
+    excursions: list[Excursion]
+    step_bytes: int
+    network: str
+    seconds: float
+    told_steps: int
+    parameters: Mapping[str, Array] = field(repr=False)
+
+    @property
+    def line(self) -> str:
+        """By which a user decides."""
+        real, fixed = self.epochs[-1]
+        return (
+            f"float {real}, fixed {fixed}, {units.size(self.step_bytes)} a step, "
+            f"{units.duration(self.seconds)} on {self.network} for "
+            f"{units.counted(self.told_steps, 'step')}"
+        )
+
+    def status(self) -> AccuracyError | None:
+        """The error that the verb ends with: values that left their range."""
+        if not self.excursions:
+            return None
+        return AccuracyError(
+            ["Values left the range that the plan has for them.", *map(str, self.excursions)],
+            "Compile with rows like these, as many steps, and the highest rate.",
+        )
+
+
+def rehearse(
+    plan: AnyPlan,
+    weights: AnyWeights,
+    model: Model,
+    data: AnyArrays | str | Path,
+    *,
+    rate: Rate,
+    epochs: int = 1,
+    test: AnyArrays | str | Path | None = None,
+    rows: int | None = None,
+    network: str | None = None,
+    seed: int = 0,
+    progress: Tell = lambda doing: None,
+) -> Rehearsal:
+    """Trains by a plan's exact integers in the clear, and in float32.
+
+    Args:
+        plan: a plan that trains, or the path of model.plan; exact ranges beside it are read too.
+        weights: the plan's own, by name, or the path of model.weights.
+        model: what the plan was compiled from.
+        data: rows as for `compile_training`: arrays, .npy files, or one .npz of all.
+        rate: the learning rate, or a function of the number of a step.
+        epochs: how often each row is taken; what no batch is left for is not.
+        test: other rows, by which both are judged; those of `data` if None.
+        rows: how many rows the parties will train on, which the time is told for.
+        network: that the time is told for; the plan's own if None.
+        seed: of the order of rows.
+        progress: called with what is being done.
+
+    Returns:
+        `line` says what came of it; `status()` is the error that the verb would end with, or None.
+
+    Raises:
+        UsageError: a plan that does not train, rows that do not fit it, another model, or no such
+            network.
+        AccuracyError: float32 that leaves its own range, or a number that no encoding holds.
+    """
+    found = opened_plan(plan)
+    if isinstance(plan, str | Path):
+        found = with_ranges(found, ranges_file(Path(plan)))
+    recipe = Recipe.of(found.manifest.options)
+    arrays = {n: np.asarray(w, np.float32) for n, w in opened_weights(found, weights).items()}
+    shapes = shapes_of(inputs_of(found, STEP), recipe)
+    own = checked(_opened(data), shapes, recipe.classes)
+    others = own if test is None else checked(_opened(test), shapes, recipe.classes)
+    batches = Batches(recipe, min(map(len, own.values())), schedule(rate), seed)
+    steps = batches.count(epochs)
+    told = Batches(recipe, _rows(rows, recipe, batches.rows), schedule(rate), seed).count(epochs)
+    number = found.manifest.entries.index(STEP)
+    predicted = predict(found, network, entry=number)
+    training = _training(recipe, model, own)
+    real, fixed = FloatRun(training, own, seed), _ExactRun(found, arrays)
+    fixed.require_start(training.forward.weights)
+    judge, clock = _Judge(training, others), _Clock(steps, progress)
+    judged = []
+    for step in range(steps):
+        clock.tell(step)
+        given = real.given(step, batches.rate)
+        fixed.step(given)
+        real.step(step, given)
+        if (step + 1) % (steps // epochs) == 0:
+            judged.append((judge.of(real.states), judge.of(fixed.states)))
+    return Rehearsal(
+        steps,
+        judged,
+        list(fixed.excursions.values()),
+        step_bytes(found),
+        predicted.network.name,
+        predicted.setup_seconds + told * predicted.total_seconds,
+        told,
+        {name: fixed.states[name] for name in recipe.parameters},
+    )
+
+
+def _opened(given: AnyArrays | str | Path) -> Mapping[str, npt.ArrayLike]:
+    return read_archive(Path(given)) if isinstance(given, str | Path) else opened_arrays(given)
+
+
+def _rows(given: int | None, recipe: Recipe, own: int) -> int:
+    if given is not None and given < recipe.rows:
+        raise UsageError(
+            f"There are {given} rows, and a step takes {recipe.rows}.",
+            "Say how many the parties will train on.",
+        )
+    return own if given is None else given
+
+
+def _training(recipe: Recipe, model: Model, rows: Mapping[str, Array]) -> Training:
+    """How the model is trained, as the plan says; UsageError for another model."""
+    graph = forward_of(model, rows, recipe.rows)
+    if missing := [name for name in recipe.parameters if name not in graph.weights]:
+        raise UsageError(
+            f"The model has no parameter `{missing[0]}`, which the plan trains.",
+            "Give the model that the plan was compiled from.",
+        )
+    frozen = tuple(name for name in graph.weights if name not in recipe.parameters)
+    training = Training(graph, recipe.loss, recipe.optimizer, frozen, recipe.clip_norm)
+    training.check()
+    return training
+
+
+class _ExactRun:
+    """Steps in the integers of a plan.
+
+    Attributes:
+        states: by name, as they are before the next step.
+        excursions: so far, by the name and the kind of the operation.
+    """
+
+    def __init__(self, plan: Plan, weights: Mapping[str, npt.NDArray[np.float32]]) -> None:
+        start, self._step = (
+            PlanPrograms.of(plan, weights, plan.manifest.entries.index(entry))
+            for entry in (START, STEP)
+        )
+        _require_weights(start, self._step)
+        self._following = plan.manifest.states
+        # Seeded, so that who rehearses again is told the same; nothing here is secret.
+        self._rounding, self._products = np.random.default_rng(0), NativeProducts()
+        self.states: dict[str, Array] = {}
+        self.excursions: dict[tuple[str, str], Excursion] = {}
+        self._run(start, {})
+
+    def require_start(self, weights: Mapping[str, npt.NDArray[np.float32]]) -> None:
+        """UsageError unless the plan's parameters begin as these."""
+        for name, state in self.states.items():
+            if name not in weights:
+                continue
+            wanted = weights[name]
+            is_alike = wanted.shape == state.shape and bool(
+                np.all(np.abs(state - wanted) <= ALIKE * np.abs(wanted).max(initial=1e-30))
+            )
+            if not is_alike:
+                raise UsageError(
+                    f"Parameter `{name}` of the model is not what the plan begins with.",
+                    "Give the model and the weights that the plan was compiled with.",
+                )
+
+    def step(self, given: Mapping[str, Array]) -> None:
+        """One step on a batch and its public factors; states among `given` are not read."""
+        self._run(self._step, {**given, **self.states})
+
+    def _run(self, programs: PlanPrograms, given: Mapping[str, Array]) -> None:
+        taken = (*programs.inputs, *programs.states)
+        try:
+            found = evaluate(programs.secret, given, self._rounding, products=self._products)
+        except OverflowError as error:
+            raise AccuracyError(
+                f"A row or a parameter does not fit the plan's encoding: {error}.",
+                "Compile with rows like these, or with a wider --ring.",
+            ) from error
+        for each in (*outside(taken, given), *found.excursions):
+            key = each.name, each.op
+            self.excursions[key] = joined(self.excursions.get(key), each)
+        for name, after in self._following.items():
+            self.states[name] = found.outputs[after]
+
+
+def _require_weights(*programs: PlanPrograms) -> None:
+    """UsageError where a program reads a weight that was not given."""
+    for each in programs:
+        for argument in each.secret.arguments:
+            if argument.is_weight and argument.name not in each.secret.weights:
+                raise UsageError(
+                    f"There are no weights `{argument.name}`, which the plan begins with.",
+                    "Give model.weights, which `compile` wrote beside the plan.",
+                )
+
+
+class _Judge:
+    """A model on rows that it is not trained on, in float32; rows that fill no batch are not taken.
+
+    Args:
+        rows: of each input of the model, and labels where the loss takes some.
+    """
+
+    def __init__(self, training: Training, rows: Mapping[str, npt.NDArray[np.float32]]) -> None:
+        graph = in_float(training.judgement())
+        self._program, self._outputs = OnnxProgram(graph), graph.outputs
+        self._training, self._rows = training, rows
+
+    def of(self, states: Mapping[str, Array]) -> Judged:
+        """By these parameters."""
+        training, losses, right, decisions = self._training, list[float](), 0, 0
+        parameters = {name: states[name].astype(np.float32) for name in training.parameters}
+        count = min(map(len, self._rows.values()))
+        for start in range(0, count - training.rows + 1, training.rows):
+            batch = {n: x[start : start + training.rows] for n, x in self._rows.items()}
+            values = self._program.run({**batch, **parameters})
+            losses.append(float(values[self._outputs[LOSS]].item()))
+            if training.named is not None and training.named.takes_logits:
+                z, y = values[self._outputs[training.output]], batch[LABELS]
+                alike = (
+                    z.argmax(1) == y.argmax(1) if training.named.by_row else (z > 0) == (y > 0.5)
+                )
+                right, decisions = right + int(alike.sum()), decisions + alike.size
+        return Judged(float(np.mean(losses)), right, decisions)
+
+
+class _Clock:
+    """Tells which step is taken, and how long the others will take."""
+
+    def __init__(self, steps: int, tell: Tell) -> None:
+        self._steps, self._tell, self._start = steps, tell, time.monotonic()
+
+    def tell(self, number: int) -> None:
+        """Before step `number`."""
+        passed = time.monotonic() - self._start
+        left = (
+            f", {units.duration(passed / number * (self._steps - number))} left" if number else ""
+        )
+        self._tell(f"step {number + 1} of {self._steps}{left}")

@@ -25,6 +25,9 @@ def word_dtype(ring_bits: int) -> np.dtype[Any]:
     return np.dtype("<u4") if ring_bits <= 32 else np.dtype("<u8")
 
 
+HINT = "Give an array of numbers, as numpy.asarray makes it."
+
+
 def checked(value: npt.ArrayLike, tensor: Tensor) -> npt.NDArray[Any]:
     """What a user gives for `tensor`, as an array of real numbers that fit it.
 
@@ -35,9 +38,11 @@ def checked(value: npt.ArrayLike, tensor: Tensor) -> npt.NDArray[Any]:
     try:
         array = np.asarray(value)
     except ValueError as error:
-        raise UsageError(f"`{tensor.name}` is no array: {error}.") from error
+        raise UsageError(
+            f"`{tensor.name}` is no array: its rows have different lengths.", HINT
+        ) from error
     if array.dtype.kind not in "fiub":
-        raise UsageError(f"`{tensor.name}` has type {array.dtype}, and needs real numbers.")
+        raise UsageError(f"`{tensor.name}` has type {array.dtype}, and needs real numbers.", HINT)
     if array.shape != tensor.shape:
         raise UsageError(
             f"`{tensor.name}` has shape {_shape(array.shape)}, and the plan needs "
@@ -52,7 +57,10 @@ def checked(value: npt.ArrayLike, tensor: Tensor) -> npt.NDArray[Any]:
 def _check_range(low: float, high: float, tensor: Tensor) -> None:
     """Of the least and the greatest number; either is NaN where any number is."""
     if not (math.isfinite(low) and math.isfinite(high)):
-        raise UsageError(f"`{tensor.name}` holds numbers that are not finite (NaN or infinite).")
+        raise UsageError(
+            f"`{tensor.name}` holds numbers that are not finite (NaN or infinite).",
+            "Put a number in the place of each that is missing.",
+        )
     if low < tensor.low or high > tensor.high:
         raise AccuracyError(
             f"`{tensor.name}` holds {low if low < tensor.low else high:.6g}, outside the range "

@@ -44,7 +44,10 @@ def network(name: str) -> Network:
     try:
         fields = yaml.safe_load(path.read_text())
     except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
-        raise UsageError(f"{path} can't be read as YAML: {error}.") from error
+        raise UsageError(
+            f"{path} can't be read as YAML.",
+            "It needs two lines, bytes_per_second: 1e9 and round_trip_seconds: 0.001.",
+        ) from error
     if isinstance(fields, Mapping) and len(fields) == 1:
         (only,) = fields.values()
         fields = only if isinstance(only, Mapping) else fields

@@ -16,7 +16,7 @@ COMPILER = {"torch_mlir", "onnx", "onnxruntime", "torch"}
 # Of ir/, on every party's host.
 AUDITED = (
     *("plan/tables.py", "plan/plan.py", "plan/file.py", "plan/checks.py", "types.py"),
-    *("errors.py", "harmless.py", "roles.py", "whole_files.py"),
+    *("errors.py", "harmless.py", "roles.py", "whole_files.py", "file_kinds.py"),
 )
 # Of passes/, on a party's host that verifies plans.
 VERIFIER = {

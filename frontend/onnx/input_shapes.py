@@ -88,7 +88,10 @@ def _bind(info: ValueInfoProto, shape: tuple[int, ...], symbols: dict[str, int])
     tensor = info.type.tensor_type
     given = "x".join(map(str, shape))
     if not all(isinstance(extent, int) and 1 <= extent <= MAX_EXTENT for extent in shape):
-        raise UsageError(f"Shape {given} of input {info.name} isn't a list of positive numbers.")
+        raise UsageError(
+            f"Shape {given} of input {info.name} has an extent beyond 1 to {MAX_EXTENT}.",
+            f"Give whole numbers, as in {suggestion(info)}.",
+        )
     if not tensor.HasField("shape"):
         for _ in shape:
             tensor.shape.dim.add()

@@ -25,6 +25,7 @@ import numpy as np
 import yaml
 
 from veilgraph.ir.errors import SecurityAbort, UsageError
+from veilgraph.ir.file_kinds import FileKind, mistaken
 from veilgraph.ir.plan.checks import check, hints_of, record, typed
 from veilgraph.ir.plan.plan import TABLES, Plan, digest_of, entries, manifest_fields
 from veilgraph.ir.plan.tables import (
@@ -90,11 +91,13 @@ def load(path: str | Path) -> Plan:
         with zipfile.ZipFile(path) as archive:
             return _read(archive, Path(path))
     except FileNotFoundError as error:
-        raise UsageError(f"There is no plan {path}.") from error
+        raise UsageError(f"There is no plan {path}.", "Check the path.") from error
     except DAMAGES as error:
-        reason = next(iter(str(error).splitlines()), type(error).__name__)
+        told = mistaken(path, FileKind.PLAN, "plan")
+        if type(error) is ValueError:  # our own words; others are those of libraries
+            told = f"{told.removesuffix('.')}: {error}."
         hint = OTHER_FILES.get(Path(path).suffix, HINT)
-        raise UsageError(f"{path} is no plan, or a damaged one: {reason}", hint) from error
+        raise UsageError(told, hint) from error
 
 
 # Writing

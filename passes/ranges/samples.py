@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 import zipfile
+import zlib
 from collections.abc import Mapping
 from pathlib import Path
 from typing import IO
@@ -16,10 +17,13 @@ import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
 from veilgraph.ir.errors import UsageError
+from veilgraph.ir.file_kinds import FileKind, mistaken
 
 Shape = tuple[int, ...]
 NONE: Mapping[str, Shape] = {}
 HINT = "Save it with numpy.savez(file, NAME=array), one array an input, samples on the first axis."
+# What zipfile, zlib and NumPy raise on a damaged file; encrypted entries are RuntimeErrors.
+DAMAGES = (zipfile.BadZipFile, zlib.error, EOFError, ValueError, RuntimeError)
 HEADERS = {
     (1, 0): np.lib.format.read_array_header_1_0,
     (2, 0): np.lib.format.read_array_header_2_0,
@@ -40,14 +44,17 @@ def read_samples(
     """
     try:
         with zipfile.ZipFile(path) as archive:
-            names = [name.removesuffix(".npy") for name in archive.namelist()]
+            members = archive.namelist()
+            if not all(member.endswith(".npy") for member in members):
+                raise ValueError("another kind of archive")
+            names = [member.removesuffix(".npy") for member in members]
             inputs = {**inputs, **{n: shape for n, shape in optional.items() if n in names}}
             _check_names(path, names, inputs)
             samples = {n: _read_array(path, archive, n, shape) for n, shape in inputs.items()}
     except OSError as error:
         raise UsageError(f"{path} can't be read: {error.strerror}.", "Check the path.") from error
-    except (ValueError, zipfile.BadZipFile) as error:
-        raise UsageError(f"{path} can't be read as an .npz file: {error}", HINT) from error
+    except DAMAGES as error:  # in words of libraries
+        raise UsageError(mistaken(path, FileKind.ARRAYS, ".npz file"), HINT) from error
     counts = {name: len(array) for name, array in samples.items()}
     _require(len(set(counts.values())) <= 1, f"{path} has different numbers of samples: {counts}.")
     return samples
@@ -84,7 +91,7 @@ def _read_array(
 def _read_header(file: IO[bytes]) -> tuple[Shape, DTypeLike]:
     version = np.lib.format.read_magic(file)
     if version not in HEADERS:
-        raise ValueError(f"version {version} of its arrays isn't known")
+        raise ValueError("a version that isn't known")
     shape, _, dtype = HEADERS[version](file)
     return shape, dtype
 

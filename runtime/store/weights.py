@@ -11,6 +11,7 @@ from safetensors import SafetensorError, safe_open
 from safetensors.numpy import save
 
 from veilgraph.ir.errors import SecurityAbort, UsageError
+from veilgraph.ir.file_kinds import FileKind, mistaken
 from veilgraph.ir.whole_files import placed_whole
 from veilgraph.runtime.store.at_rest import is_at_rest
 
@@ -52,11 +53,15 @@ def load_weights(path: str | Path, digest: str) -> Weights:
                 )
             return {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
     except FileNotFoundError as error:
-        raise UsageError(f"There is no weights file {path}.") from error
+        raise UsageError(f"There is no weights file {path}.", "Check the path.") from error
     except (SafetensorError, OSError) as error:
         if is_at_rest(Path(path)):
             raise UsageError(
                 f"{path} holds one party's shares of the weights, and not the weights.",
                 "Give model.weights, which `compile` wrote beside the plan.",
             ) from error
-        raise UsageError(f"{path} holds no weights, or damaged ones.") from error
+        raise UsageError(
+            mistaken(path, FileKind.WEIGHTS, "weights file"),
+            "Give model.weights, which `compile` wrote beside the plan; if it is damaged, compile "
+            "again.",
+        ) from error

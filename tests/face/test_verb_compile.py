@@ -13,6 +13,7 @@ import onnx
 import pytest
 from models import model
 from onnx import helper
+from safetensors.numpy import save_file
 from verbs import Compiled, json_of, reason, run_verb
 
 from veilgraph import cli
@@ -271,6 +272,33 @@ def test_without_a_place_the_plan_goes_beside_its_model(copied: Compiled) -> Non
     code, told = reason("compile", folder / "net.onnx", *options)
     assert (code, "net.weights is there already." in told) == (2, True)
     assert run_verb("compile", folder / "net.onnx", *options, "--force").exit_code == 0
+
+
+@pytest.mark.parametrize(
+    ("name", "sentence"),
+    [
+        ("digits.plan", "digits.plan is a plan, and no model."),
+        ("digits.weights", "digits.weights is the weights of a plan, and no model."),
+        ("calibration.npz", "calibration.npz is an .npz file of arrays, and no model."),
+        ("image.npy", "image.npy is a .npy file of one array, and no model."),
+        ("digits.ranges", "digits.ranges is a text file, and no model."),
+        ("digits.safetensors", "digits.safetensors is a safetensors file: weights, and no model."),
+        ("empty.onnx", "empty.onnx is empty, and no model."),
+        ("cut.plan", "cut.plan is a zip archive, and no model."),
+        ("folder.onnx", "folder.onnx is a directory, and no model."),
+    ],
+)
+def test_another_file_is_told_for_what_it_is(copied: Compiled, name: str, sentence: str) -> None:
+    """Also where files of an earlier compile are there, which was all that was said."""
+    save_file({"w": np.zeros(3, np.float32)}, "digits.safetensors")
+    (copied.folder / "empty.onnx").touch()
+    (copied.folder / "cut.plan").write_bytes((copied.folder / "digits.plan").read_bytes()[:500])
+    (copied.folder / "folder.onnx").mkdir()
+    (copied.folder / name).with_suffix(".weights").touch()
+    for options in ((), ("-o", "new.plan"), ("--compare-suites",)):
+        code, told = reason("compile", name, *options)
+        assert (code, told.splitlines()[0]) == (2, f"Error: {sentence}")
+        assert told.splitlines()[1].startswith("Hint: ")
 
 
 def test_what_is_wrong_with_the_model_comes_first(copied: Compiled) -> None:

@@ -113,6 +113,10 @@ def test_listing_has_every_step_and_message(digits: Compiled) -> None:
         (("none.plan",), "There is no plan none.plan."),
         (("digits.onnx",), "digits.onnx is no plan"),
         (("digits.plan", "--network", "moon"), "There is no network `moon`."),
+        (
+            ("digits.plan", "--network", "digits.onnx"),
+            "digits.onnx can't be read as YAML.\nHint: It",
+        ),
         (("digits.plan", "--ir", "assembler"), "Invalid value for '--ir'"),
     ],
 )

@@ -81,7 +81,7 @@ def test_instruction_set_can_be_chosen(
         ((*FILES, "--output", "logits=@image.npy"), 2, "image.npy is read here, and would be"),
         ((*FILES, "--output", "logits=@digits.plan"), 2, "digits.plan is read here, and would be"),
         ((FILES[0], "--weights", "none", *FILES[3:]), 2, "There is no weights file none."),
-        ((FILES[0], "--weights", "digits.onnx", *FILES[3:]), 2, "holds no weights"),
+        ((FILES[0], "--weights", "digits.onnx", *FILES[3:]), 2, "is no weights file"),
     ],
 )
 def test_refuses(copied: Compiled, arguments: tuple[str, ...], code: int, sentence: str) -> None:

@@ -70,7 +70,10 @@ def read_labels(path: Path, samples: int) -> Decisions:
     """The labels in a .npy file, a row a sample; UsageError where they don't fit."""
     labels = read_array(path)
     if labels.dtype.kind not in "iub":
-        raise UsageError(f"{path} holds {labels.dtype}, and labels are integers.")
+        raise UsageError(
+            f"{path} holds {labels.dtype}, and labels are integers.",
+            "Save them with array.astype(int), if each is whole.",
+        )
     given = len(labels) if labels.ndim else 0
     if given < samples or not labels.ndim:
         raise UsageError(

@@ -6,6 +6,7 @@ import errno
 import math
 import os
 import zipfile
+import zlib
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -15,6 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from veilgraph.ir.errors import ResourceLimitError, UsageError
+from veilgraph.ir.file_kinds import FileKind, mistaken
 from veilgraph.ir.whole_files import is_special, placed_whole
 
 Array = npt.NDArray[Any]
@@ -45,9 +47,8 @@ def read_array(path: Path) -> Array:
             return array
     except OSError as error:
         raise UsageError(f"{path} can't be read: {error.strerror}.", "Check the path.") from error
-    except ValueError as error:
-        reason = str(error).splitlines()[0].rstrip(".")
-        raise UsageError(f"{path} is no .npy file: {reason}.", HINT) from error
+    except ValueError as error:  # in words of NumPy's
+        raise UsageError(mistaken(path, FileKind.ARRAY, ".npy file"), HINT) from error
 
 
 def read_archive(path: Path) -> dict[str, Array]:
@@ -65,8 +66,8 @@ def read_archive(path: Path) -> dict[str, Array]:
             found = {name: archive[name] for name in archive.files}
     except OSError as error:
         raise UsageError(f"{path} can't be read: {error.strerror}.", "Check the path.") from error
-    except (ValueError, zipfile.BadZipFile, EOFError) as error:
-        raise UsageError(f"{path} is no .npz file of numbers.", hint) from error
+    except (ValueError, zipfile.BadZipFile, zlib.error, EOFError) as error:
+        raise UsageError(mistaken(path, FileKind.ARRAYS, ".npz file"), hint) from error
     for name, array in found.items():
         if array.dtype.kind not in "fiub":
             raise UsageError(
@@ -78,12 +79,12 @@ def read_archive(path: Path) -> dict[str, Array]:
 def _check_header(file: IO[bytes], path: Path) -> None:
     version = np.lib.format.read_magic(file)
     if version not in HEADERS:
-        raise ValueError(f"version {version} isn't known")
+        raise UsageError(f"{path} is a .npy file of version {version}, which isn't read.", HINT)
     shape, _, dtype = HEADERS[version](file)
     if dtype.kind not in "fiub":
         raise UsageError(f"{path} holds {dtype}, and must hold real numbers.", HINT)
     if min(shape, default=0) < 0:
-        raise ValueError("an extent is negative")
+        raise UsageError(f"{path} has a negative extent.", HINT)
     if math.prod(shape) * dtype.itemsize > os.fstat(file.fileno()).st_size:
         raise UsageError(f"{path} is cut short.", HINT)
 

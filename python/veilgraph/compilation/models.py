@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Collection, Mapping, Sequence
-from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
@@ -14,7 +13,9 @@ from onnx import ModelProto
 
 from veilgraph.frontend.onnx import importer as onnx
 from veilgraph.ir.errors import UsageError
+from veilgraph.ir.file_kinds import ZIP
 from veilgraph.ir.graph.program import Graph
+from veilgraph.model_files import require_model_file
 
 if TYPE_CHECKING:
     from torch.export import ExportedProgram
@@ -25,7 +26,6 @@ else:
     Model: TypeAlias = Any
 
 Samples = Mapping[str, npt.NDArray[np.float32]]
-ZIP = b"PK\x03\x04"  # what a .pt2 begins with, and no ONNX model
 
 
 def is_torch(model: Model) -> bool:
@@ -48,9 +48,7 @@ def model_name(model: Model) -> str:
 
 
 def _require_model(model: Model) -> None:
-    """UsageError for what is no model: a class, or weights without one, which torch.save writes
-    under names like model.pt.
-    """
+    """UsageError for what is no model: a class, weights, a file of another kind."""
     if isinstance(model, type):
         raise UsageError(
             f"{model.__name__} is a class, and no model yet.",
@@ -61,22 +59,8 @@ def _require_model(model: Model) -> None:
             f"An object of type {type(model).__name__} is given in place of a model.",
             "Give a path, an ONNX model, or a PyTorch module.",
         )
-    if not isinstance(model, str | Path) or is_torch(model):
-        return
-    if Path(model).suffix == ".py" and Path(model).exists():
-        raise UsageError(
-            f"{model} is Python source, and no model.",
-            "In Python, build the module in it and give it to veilgraph.compile, or write it with "
-            "torch.export.save to a .pt2.",
-        )
-    head = b""
-    with suppress(OSError), Path(model).open("rb") as file:
-        head = file.read(len(ZIP))
-    if head == ZIP:
-        raise UsageError(
-            f"{model} is a file of torch.save: weights, or a pickle that nobody should open.",
-            "Load it into its module, and compile that in Python; or torch.export.save a .pt2.",
-        )
+    if isinstance(model, str | Path):
+        require_model_file(Path(model))
 
 
 def require_no_weights(model: object) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import zipfile
+from contextlib import suppress
 from pathlib import Path
 
 import numpy as np
@@ -61,13 +62,41 @@ def test_samples_that_lack_a_number(tmp_path: Path, number: float) -> None:
 def test_files_that_are_none(tmp_path: Path) -> None:
     garbage = tmp_path / "garbage.npz"
     garbage.write_bytes(b"PK\x03\x04 this is no archive")
-    for path, why in (
-        (tmp_path / "missing.npz", "can't be read: No such file"),
-        (garbage, "can't be read as an .npz file"),
-        (tmp_path, "can't be read: Is a directory"),
-    ):
-        with pytest.raises(UsageError, match=why):
+    one = tmp_path / "one.npy"
+    np.save(one, np.zeros(3))
+    whole = save(tmp_path, **GOOD).read_bytes()
+    mixed = tmp_path / "mixed.npz"
+    with zipfile.ZipFile(mixed, "w") as archive:
+        archive.writestr("x", b"")
+    said = {
+        tmp_path / "missing.npz": "missing.npz can't be read: No such file or directory.",
+        tmp_path: "can't be read: Is a directory.",
+        garbage: "garbage.npz is no .npz file, or a damaged one.",
+        one: "one.npy is a .npy file of one array, and no .npz file.",
+        mixed: "mixed.npz is no .npz file, or a damaged one.",
+    }
+    for path, message in said.items():
+        with pytest.raises(UsageError) as caught:
             read_samples(path, SHAPES)
+        assert caught.value.message.endswith(message)
+        assert caught.value.hint
+    for length in range(1, len(whole), 97):
+        (tmp_path / "cut.npz").write_bytes(whole[:length])
+        with pytest.raises(UsageError, match=r"no \.npz file"):
+            read_samples(tmp_path / "cut.npz", SHAPES)
+
+
+def test_a_damaged_file_is_told_and_is_no_bug(tmp_path: Path) -> None:
+    """Compressed too, where zlib has errors of its own."""
+    file = tmp_path / "damaged.npz"
+    np.savez_compressed(file, **GOOD)  # type: ignore[arg-type]
+    whole = file.read_bytes()
+    for place in range(30, len(whole), 5):
+        damaged = bytearray(whole)
+        damaged[place] ^= 0x5A
+        file.write_bytes(damaged)
+        with suppress(UsageError):  # some bytes are read by nobody
+            read_samples(file, SHAPES)
 
 
 def header(shape: tuple[int, ...]) -> bytes:
@@ -83,9 +112,9 @@ def header(shape: tuple[int, ...]) -> bytes:
     [
         (header((10**12, 2)), "cut short"),
         (header((4, 10**12)), "must be samples x 2"),
-        (b"\x93NUMPY\x09\x00" + header((4, 2))[8:], "version"),
-        (b"not an array", "can't be read"),
-        (header((4, 2)) + b"\0" * 31, "got 31"),
+        (b"\x93NUMPY\x09\x00" + header((4, 2))[8:], "or a damaged one"),
+        (b"not an array", "or a damaged one"),
+        (header((4, 2)) + b"\0" * 31, "or a damaged one"),
     ],
 )
 def test_hostile_members_are_refused_before_anything_is_allocated(

@@ -10,6 +10,7 @@ from veilgraph.commands import arguments
 from veilgraph.commands.files import check_destination
 from veilgraph.ir.errors import UsageError
 from veilgraph.ir.plan.tables import SHARED, WEIGHTS
+from veilgraph.model_files import require_model_file
 from veilgraph.runtime.session.certificates import load_certificate
 from veilgraph.runtime.store.certificate_locks import public_key
 
@@ -17,7 +18,7 @@ from veilgraph.runtime.store.certificate_locks import public_key
 def models_to_read(
     model: Path | None, entries: tuple[tuple[str, str], ...], *, compares: bool
 ) -> list[Path]:
-    """The files to read; UsageError unless there is one MODEL, or entries."""
+    """The files to read; UsageError unless there is one MODEL, or entries, and no other files."""
     named = arguments.by_name("--entry", entries)
     if (model is None) == (not named):
         raise UsageError(
@@ -26,7 +27,10 @@ def models_to_read(
         )
     if named and compares:
         raise UsageError("Comparisons are of one model, and these are several.", "Name MODEL.")
-    return [model] if model is not None else [Path(file) for file in named.values()]
+    models = [model] if model is not None else [Path(file) for file in named.values()]
+    for file in models:
+        require_model_file(file)
+    return models
 
 
 def plan_beside(model: Path, *, force: bool) -> Path:

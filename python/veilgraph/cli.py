@@ -18,6 +18,7 @@ from typing import Any
 
 import click
 
+from veilgraph.command_lines import worded
 from veilgraph.commands import VERBS
 from veilgraph.ir.errors import ResourceLimitError, UsageError, VeilgraphError
 from veilgraph.reports.tables import is_terminal, remark, show_json
@@ -134,10 +135,7 @@ def _told(as_json: bool) -> Iterator[None]:
     except click.exceptions.NoArgsIsHelpError:
         raise  # its message is the help
     except click.ClickException as error:
-        context = error.ctx if isinstance(error, click.UsageError) else None
-        verb = _written(context)
-        told = UsageError(error.format_message(), f"`{verb} --help` says what there is.")
-        _tell(told, as_json)
+        _tell(worded(error), as_json)
         raise click.exceptions.Exit(error.exit_code) from error
 
 
@@ -205,15 +203,6 @@ def _with_loudness(command: click.Command) -> click.Command:
             for names in LOUDNESS
         ]
     return command
-
-
-def _written(context: click.Context | None) -> str:
-    """The command so far as people type it, however this process was started."""
-    names: list[str] = []
-    while context is not None and context.parent is not None:
-        names.insert(0, context.info_name or "")
-        context = context.parent
-    return " ".join(["veilgraph", *names])
 
 
 def _tell(error: VeilgraphError, as_json: bool) -> None:

@@ -343,6 +343,37 @@ def test_unknown_verb_and_option_are_usage_errors() -> None:
     assert reason("doctor", "--frobnicate")[0] == 2
 
 
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        ("compile x.onnx --shape x=1,3", "--shape: `1,3` is no shape like 1x3x224x224, of numbers"),
+        ("compile x.onnx --shape x=0x3", "--shape: `0x3` is no shape like 1x3x224x224, of numbers"),
+        ("compile x.onnx --shape 1x3", "--shape: `1x3` should read NAME=..., without spaces."),
+        ("compile x.onnx --shape", "--shape needs a value."),
+        ("compile x.onnx --json=yes", "--json takes no value."),
+        ("compile x.onnx --frac-bits many", "--frac-bits: `many` is no whole number."),
+        ("compile x.onnx --goal speed", "There is no option --goal."),
+        ("compile x.onnx --protocols least", "--protocols: `least` is none of auto, least-bytes,"),
+        ("inspect x.plan --ir grap", "party, plan. Did you mean graph?"),
+        ("inspect", "PLAN is missing."),
+        ("inspect x.plan y.plan", "There is no place for `y.plan`."),
+        ("run x.plan --party a --config b --iterations 0", "--iterations: 0 is not at least 1 and"),
+        ("run x.plan --party a --config b --iterations x", "--iterations: `x` is no whole number."),
+        ("check x.plan --tolerance little", "--tolerance: `little` is no number."),
+        ("check x.plan --tolerance -1", "--tolerance: -1 is not at least 0."),
+        ("cert shwo", "No such verb: cert shwo."),
+    ],
+)
+def test_a_bad_command_line_is_told_in_words_of_ours(arguments: str, sentence: str) -> None:
+    code, told = reason(*arguments.split())
+    assert code == 2
+    first, hint = told.splitlines()
+    assert first.startswith("Error: ")
+    assert sentence in first
+    assert hint.startswith("Hint: ")
+    assert not re.search("Invalid value|Missing|not a valid|unexpected|<=", told)
+
+
 def test_json_stays_alone_on_standard_output(digits: Compiled) -> None:
     plan = digits.file("second.plan")
     shape = ("--shape", "image=1x1x28x28")

@@ -43,7 +43,7 @@ def test_force_replaces_the_key(tmp_path: Path) -> None:
         (("init", "../alice"), "can't be a party's name"),
         (("init", "alice", "--days", "0"), "can't be valid for 0 days"),
         (("issue", "alice"), "alice.key can't be read"),
-        (("init",), "Missing argument 'NAME'"),
+        (("init",), "NAME is missing."),
     ],
 )
 def test_refuses(tmp_path: Path, arguments: tuple[str, ...], sentence: str) -> None:

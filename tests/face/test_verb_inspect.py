@@ -117,7 +117,7 @@ def test_listing_has_every_step_and_message(digits: Compiled) -> None:
             ("digits.plan", "--network", "digits.onnx"),
             "digits.onnx can't be read as YAML.\nHint: It",
         ),
-        (("digits.plan", "--ir", "assembler"), "Invalid value for '--ir'"),
+        (("digits.plan", "--ir", "assembler"), "--ir: `assembler` is none of graph, secret,"),
     ],
 )
 def test_refuses(copied: Compiled, arguments: tuple[str, ...], sentence: str) -> None:

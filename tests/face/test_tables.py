@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import os
 from contextlib import redirect_stderr, redirect_stdout, suppress
 from pathlib import Path
 
@@ -115,6 +116,22 @@ def test_no_word_is_cut(
     assert ("protocols matmul" in out) == bool(records)
 
 
+def test_a_table_of_endless_lines_comes_as_records_in_a_file_too(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """A pager and a mail fold lines of 265 columns into nothing that one can read."""
+    long = Table.of("layer|protocols|#rounds", [("relu1", "x" * 190, 15), ("fc", "y", 2)])
+    tables.show(long)
+    shown = capsys.readouterr().out
+    assert shown.splitlines()[0] == "relu1"
+    assert max(map(len, shown.splitlines())) <= tables.MOST_COLUMNS
+    tables.show(long, wide=True)
+    assert capsys.readouterr().out == long.plain() + "\n"
+    narrow = Table.of("layer|protocols", [("relu1", "x" * 190)])
+    tables.show(narrow)
+    assert capsys.readouterr().out == narrow.plain() + "\n"
+
+
 def test_json_is_one_object(capsys: pytest.CaptureFixture[str]) -> None:
     tables.show_json({"name": "é", "low": None})
     assert json.loads(capsys.readouterr().out) == {"name": "é", "low": None}
@@ -211,6 +228,17 @@ def test_other_files_are_refused(tmp_path: Path, content: bytes, sentence: str) 
         read_array(tmp_path / "x.npy")
     assert sentence in caught.value.message
     assert caught.value.hint
+
+
+def test_what_is_no_file_is_refused_with_a_hint_that_fits(tmp_path: Path) -> None:
+    """Of outputs alone it is said that they are printed without a place."""
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    for is_printed in (False, True):
+        with pytest.raises(UsageError, match="is a device, a pipe or a socket") as caught:
+            check_destination(pipe, is_printed=is_printed)
+        assert ("printed" in caught.value.hint) is is_printed
+        assert caught.value.hint.startswith("Name a file")
 
 
 def test_destination_is_checked_before_any_work(tmp_path: Path) -> None:

@@ -89,11 +89,12 @@ def _check_header(file: IO[bytes], path: Path) -> None:
         raise UsageError(f"{path} is cut short.", HINT)
 
 
-def check_destination(path: Path, *kept: Path | None) -> None:
+def check_destination(path: Path, *kept: Path | None, is_printed: bool = False) -> None:
     """Raises UsageError unless a file can be written there; called before any work is done.
 
     Args:
         kept: files that are read, and must not be written over.
+        is_printed: without a place it is shown on the screen, as outputs are.
     """
     for file in kept:
         if file is not None and path.exists() and file.exists() and path.samefile(file):
@@ -105,7 +106,9 @@ def check_destination(path: Path, *kept: Path | None) -> None:
     if is_special(path):
         raise UsageError(
             f"{path} is a device, a pipe or a socket, and would become a file.",
-            "Name a file, or leave the option out to have outputs printed.",
+            "Name a file, or leave the option out to have outputs printed."
+            if is_printed
+            else "Name a file in a directory of yours.",
         )
     if not path.parent.is_dir():
         raise UsageError(f"There is no directory {path.parent}.", "Make it, or choose another.")

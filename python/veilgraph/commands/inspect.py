@@ -32,7 +32,7 @@ Example, where the time goes between two continents:
 @click.command("inspect", epilog=EPILOG)
 @click.argument("plan_file", metavar="PLAN", type=arguments.PATH)
 @click.option("--layers", "want_layers", is_flag=True, help="Show each layer and what it costs.")
-@click.option("--wide", is_flag=True, help="Keep tables as tables, however narrow the terminal is.")
+@click.option("--wide", is_flag=True, help="Keep tables as tables, however wide they are.")
 @click.option(
     "--reveals",
     "want_reveals",

@@ -192,7 +192,7 @@ def _destinations(
     own = plan.programs[party].outputs if party in plan.programs else ()
     arguments.require_known("--output", paths, [tensor.name for tensor in own])
     for path in paths.values():
-        check_destination(path, *read)
+        check_destination(path, *read, is_printed=True)
     return paths
 
 

@@ -67,7 +67,7 @@ def command(
     arguments.require_known("--output", paths, [t.name for t in plan_outputs(plan, number)])
     inputs = arguments.by_name("--input", sources)
     for path in paths.values():
-        check_destination(path, plan_file, weights_file, *inputs.values())
+        check_destination(path, plan_file, weights_file, *inputs.values(), is_printed=True)
     arrays = read_arrays(inputs)
     weights = _weights(plan, weights_file)
     with progress("running all parties"):

@@ -19,6 +19,7 @@ from typing import IO, Any, Literal, Protocol
 
 from veilgraph.ir.harmless import harmless
 
+MOST_COLUMNS = 200  # of a table where there is no terminal
 _KEPT = "\N{NO-BREAK SPACE}"
 _UNUSUAL = re.compile(r"[^\n -~]")  # what harmless() may change
 
@@ -103,7 +104,8 @@ def show(*parts: Table | str, wide: bool = False) -> None:
     """Prints tables and lines on standard output, an empty line around each table.
 
     What breaks the line inside a string is written out: give a string a line. A table too wide for
-    the terminal comes as records, a row each, unless `wide` says that lines may be longer.
+    the terminal, or for MOST_COLUMNS where there is none, comes as records, a row each, unless
+    `wide` says that lines may be longer.
     """
     shown = [p for p in parts if isinstance(p, str) or p.rows]
     if is_terminal(sys.stdout) and not wide:
@@ -111,8 +113,15 @@ def show(*parts: Table | str, wide: bool = False) -> None:
         return
     for number, part in enumerate(shown):
         apart = number and (isinstance(part, Table) or isinstance(shown[number - 1], Table))
-        text = part.plain() if isinstance(part, Table) else harmless(part)
+        text = _plain(part, wide) if isinstance(part, Table) else harmless(part)
         print("\n" + text if apart else text)
+
+
+def _plain(table: Table, wide: bool) -> str:
+    """Aligned text, or records where its lines would be endless."""
+    text = table.plain()
+    too_wide = max(map(len, text.splitlines())) > MOST_COLUMNS
+    return table.records(MOST_COLUMNS) if too_wide and not wide else text
 
 
 def _show_rich(parts: Sequence[Table | str]) -> None:

@@ -136,7 +136,7 @@ def _ranges(program: Program) -> None:
     if options.samples is None:
         program.ranges = assume(graph)
     else:
-        found = calibrate(graph, options.samples)
+        found = calibrate(graph, options.samples, program.watch.at)
         found = found.stating("input", options.state_ranges)
         program.ranges = found.rounding_again(graph, options.updates)
 
@@ -241,7 +241,11 @@ def _verifying(program: Program, given: Samples) -> VerifyAccuracy:
     outputs = _measured(program)
     samples = [{name: x[i] for name, x in given.items()} for i in range(len(outputs))]
     return VerifyAccuracy(
-        samples, outputs, min(map(len, given.values()), default=0), program.products
+        samples,
+        outputs,
+        min(map(len, given.values()), default=0),
+        program.products,
+        program.watch.at,
     )
 
 
@@ -255,12 +259,22 @@ def _verify_accuracy(program: Program) -> None:
     allowed = options.max_error or (MAX_ERROR if chosen else UNUSABLE)
     best = found = verify.measure(program.secret)
     while found.error > allowed and options.frac_bits is None and program.misses <= MOST_CUTS:
+        _tell_trial(program, found, allowed)
         _encode_finer(program, found, allowed)
         found = verify.measure(program.secret)
         best = min(best, found, key=lambda measured: measured.error)
     if best.error > (options.max_error or UNUSABLE):
         raise missed(best, allowed, _given(options))
     program.secret = verify.told(best, allowed)
+
+
+def _tell_trial(program: Program, found: Measured, allowed: float) -> None:
+    number = program.misses + 1
+    program.watch.tried(
+        f"trial {number} of at most {MOST_CUTS + 2} is off by {found.error:.3%}, and "
+        f"{allowed:.3%} is allowed"
+    )
+    program.watch.at(f"trial {number + 1}, encoding")
 
 
 def _given(options: Options) -> str:
@@ -294,6 +308,7 @@ def _choose_approximations(program: Program) -> None:
     is_free = encoding.narrows(program.graph, program.ranges)
     if not (is_free and ChooseApproximations.applies_to(program.graph)):
         return
+    program.watch.at("a trial with coarser functions")
     choose = ChooseApproximations(
         TARGET_SHARE * options.max_error,
         _verifying(program, options.samples),

@@ -96,6 +96,16 @@ class Level(Enum):
     SCHEDULED = 5  # the party level, whose messages have rounds
 
 
+class Watch:
+    """Is told what a pass is at. This one does nothing with it."""
+
+    def at(self, doing: str) -> None:
+        """What is being done, for whoever looks on: "sample 2 of 4"."""
+
+    def tried(self, what: str) -> None:
+        """What was tried and given up, for a log: "trial 1 is off by 0.8%, and 0.5% is allowed"."""
+
+
 @dataclass
 class Program:
     """A program on its way down.
@@ -112,6 +122,7 @@ class Program:
     misses: int = 0  # how often the samples said that this was not enough
     dropped_clips: DroppedClips = field(default=DroppedClips(), kw_only=True)
     products: Products = field(default_factory=NumpyProducts, kw_only=True)
+    watch: Watch = field(default_factory=Watch, kw_only=True)
     visibility: Visibility = field(init=False)
     ranges: Ranges = field(init=False)
     secret: SecretProgram = field(init=False)

@@ -8,7 +8,7 @@ Predictions come from derivatives; this is the last word before a plan is made.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 import numpy as np
@@ -41,12 +41,14 @@ class VerifyAccuracy:
         given: how many samples there are; the first of them are measured, for exact integers are
             slow. 0: those measured are all.
         products: who multiplies.
+        at: told which sample is measured.
     """
 
     samples: Sequence[Sample]
     outputs: Sequence[Sample]
     given: int = 0
     products: Products = field(default_factory=NumpyProducts)
+    at: Callable[[str], None] = lambda doing: None
 
     def measure(self, program: SecretProgram) -> Measured:
         """Mean difference of an output over its mean size, of the output where that is largest."""
@@ -54,7 +56,9 @@ class VerifyAccuracy:
         differences, sizes = dict.fromkeys(measured, 0.0), dict.fromkeys(measured, 0.0)
         # Seeded, so that compiling again says the same; nothing here is secret.
         rounding = np.random.default_rng(0)
-        for sample, wanted in zip(self.samples, self.outputs, strict=True):
+        pairs = zip(self.samples, self.outputs, strict=True)
+        for number, (sample, wanted) in enumerate(pairs, 1):
+            self.at(f"sample {number} of {len(self.samples)} in exact integers")
             found = evaluate(program, sample, rounding, products=self.products).outputs
             for name in measured:
                 differences[name] += float(np.abs(found[name] - wanted[name]).sum())

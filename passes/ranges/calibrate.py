@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 import numpy as np
@@ -113,13 +113,16 @@ def assume(graph: Graph) -> Ranges:
     return Ranges(_declared(graph), "ranges are assumed: no samples were given")
 
 
-def calibrate(graph: Graph, samples: Mapping[str, Array]) -> Ranges:
+def calibrate(
+    graph: Graph, samples: Mapping[str, Array], at: Callable[[str], None] = lambda doing: None
+) -> Ranges:
     """Runs the program on each sample, in ONNX Runtime, and keeps every value's extremes; gains
     from the first few.
 
     Args:
         samples: one array an input, samples on a new first axis (passes/ranges/samples.py reads
             them).
+        at: told which sample is run.
 
     Raises:
         AccuracyError: a value is infinite, or no number.
@@ -129,12 +132,14 @@ def calibrate(graph: Graph, samples: Mapping[str, Array]) -> Ranges:
     program = OnnxProgram(graph)
     count = min((len(array) for array in samples.values()), default=1)  # of no inputs, one run
     each = [{name: array[number] for name, array in samples.items()} for number in range(count)]
-    for sample in each:
+    for number, sample in enumerate(each, 1):
+        at(f"sample {number} of {count}")
         for name, value in sample.items():
             seen["input", name].add(value)
         found = _run(program, sample, seen)
         if len(outputs) < MOST_OUTPUTS:
             outputs.append(found)
+    at("what noise on each value does")
     ranges = {key: extremes.range() for key, extremes in seen.items()}
     origin = f"ranges are calibrated on {count} sample{'s' if count > 1 else ''}"
     found_magnitudes = [statistic.magnitudes(name) for (_, name), statistic in seen.items()]

@@ -6,11 +6,8 @@ EPILOG lists the exit codes.
 from __future__ import annotations
 
 import errno
-import logging
-import math
-import sys
 import traceback
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from difflib import get_close_matches
 from importlib import import_module
@@ -21,7 +18,8 @@ import click
 from veilgraph.command_lines import worded
 from veilgraph.commands import VERBS
 from veilgraph.ir.errors import ResourceLimitError, UsageError, VeilgraphError
-from veilgraph.reports.tables import is_terminal, remark, show_json
+from veilgraph.reports.log_lines import ShownLog, line_of, shown_log
+from veilgraph.reports.tables import say, show_json
 
 EXTRAS = {
     "onnx": "compile",
@@ -31,14 +29,21 @@ EXTRAS = {
     "pycuda": "gpu",
 }
 INTERRUPTED = 130
-SLOW_SECONDS = 2.0  # from here on a step is worth a line in a log
+SLOW_SECONDS = 10.0  # a compilation that takes longer has a line a step where nobody watches
 AS_JSON = "veilgraph.as_json"  # in click's context: whether --json was given
+LOG_JSON = "veilgraph.log_json"  # in click's context: whether --log-json was given
 REMARKS = "veilgraph.remarks"  # in click's context: what shows the library's log
 # Before the verb or behind it.
-VERBOSE, QUIET = ("-v", "--verbose"), ("-q", "--quiet")
-LOUDNESS: dict[tuple[str, str], dict[str, Any]] = {
-    VERBOSE: {"is_flag": True, "help": "Also show each step, with its seconds."},
-    QUIET: {"is_flag": True, "help": "Show results and errors alone."},
+LOUDNESS: dict[tuple[str, ...], dict[str, Any]] = {
+    ("-v", "--verbose"): {
+        "count": True,
+        "help": "Also show each step, with its seconds; with -vv all that is done.",
+    },
+    ("-q", "--quiet"): {"is_flag": True, "help": "Show results and errors alone."},
+    ("--log-json",): {
+        "is_flag": True,
+        "help": "Show remarks, steps and errors as JSON objects, one a line.",
+    },
 }
 EPILOG = """\b
 Example, from a model to an answer that nobody saw:
@@ -85,10 +90,10 @@ class Verbs(click.Group):
     def make_context(
         self, info_name: str | None, args: list[str], *more: Any, **extra: Any
     ) -> click.Context:
-        as_json = "--json" in args
-        with _told(as_json):
+        as_json, log_json = "--json" in args, "--log-json" in args
+        with _told(as_json, log_json):
             context = super().make_context(info_name, args, *more, **extra)
-        context.meta[AS_JSON] = as_json
+        context.meta[AS_JSON], context.meta[LOG_JSON] = as_json, log_json
         return context
 
     def resolve_command(
@@ -103,29 +108,30 @@ class Verbs(click.Group):
 
     def invoke(self, ctx: click.Context) -> Any:
         """Runs the verb; an error is told in two lines, and ends with its exit code."""
-        as_json = ctx.meta[AS_JSON]
+        as_json, log_json = ctx.meta[AS_JSON], ctx.meta[LOG_JSON]
         try:
-            with _told(as_json), _logged() as remarks:
+            with _told(as_json, log_json), shown_log(log_json, SLOW_SECONDS) as remarks:
                 ctx.meta[REMARKS] = remarks
                 remarks.adjust(ctx.params["verbose"], ctx.params["quiet"])
                 return super().invoke(ctx)
         except (click.exceptions.Exit, click.Abort, click.exceptions.NoArgsIsHelpError):
             raise  # the last one's message is the help of a group of verbs
         except KeyboardInterrupt as error:
-            click.echo("Interrupted.", err=True)
+            told = line_of("error", "Interrupted.", exit_code=INTERRUPTED)
+            click.echo(told if log_json else "Interrupted.", err=True)
             raise click.exceptions.Exit(INTERRUPTED) from error
         except Exception as error:
             if isinstance(error, OSError) and error.errno == errno.EPIPE:
                 raise  # whoever read our output has left: click ends quietly
             if ctx.params["show_traceback"]:
                 for line in traceback.format_exc().splitlines():
-                    remark(line)
-            _tell(user_error(error), as_json)
+                    say(line)
+            _tell(user_error(error), as_json, log_json)
             raise click.exceptions.Exit(user_error(error).exit_code) from error
 
 
 @contextmanager
-def _told(as_json: bool) -> Iterator[None]:
+def _told(as_json: bool, log_json: bool) -> Iterator[None]:
     """Tells what click says about a command line as all errors are told.
 
     A shell may have put file names in: they are made harmless.
@@ -135,65 +141,26 @@ def _told(as_json: bool) -> Iterator[None]:
     except click.exceptions.NoArgsIsHelpError:
         raise  # its message is the help
     except click.ClickException as error:
-        _tell(worded(error), as_json)
+        _tell(worded(error), as_json, log_json)
         raise click.exceptions.Exit(error.exit_code) from error
 
 
-class _Remarks(logging.Handler):
-    """Shows what a logger is told as remarks, on standard error.
-
-    Steps are shown if that is asked for, and, where no terminal shows them as they go, if they were
-    slow.
-    """
-
-    def __init__(self, logger: logging.Logger) -> None:
-        super().__init__()
-        self._logger = logger
-        self._slow = math.inf if is_terminal(sys.stderr) else SLOW_SECONDS
-        logger.setLevel(logging.INFO)
-
-    def adjust(self, verbose: bool, quiet: bool) -> None:
-        """What -v and -q ask for, before the verb or behind it."""
-        if verbose:
-            self._slow = 0.0
-        if quiet:
-            self._logger.setLevel(logging.ERROR)
-
-    def filter(self, record: logging.LogRecord) -> bool:
-        """Whether a record is shown."""
-        seconds = getattr(record, "seconds", -1.0)
-        return record.levelno >= logging.WARNING or seconds >= self._slow
-
-    def emit(self, record: logging.LogRecord) -> None:
-        remark(self.format(record))
+def _adjust(context: click.Context, option: click.Parameter, given: int) -> None:
+    """What an option behind a verb asks for; not where a shell only completes."""
+    if given and REMARKS in context.meta:
+        shown: ShownLog = context.meta[REMARKS]
+        shown.adjust(given if option.name == "verbose" else 0, option.name == "quiet")
 
 
-@contextmanager
-def _logged() -> Iterator[_Remarks]:
-    """Shows what the library says on its loggers, `veilgraph` and those below it.
-
-    Once: importing torch may give the root logger a handler of its own, which would say it again.
-    """
-    logger = logging.getLogger("veilgraph")
-    before, propagated = logger.level, logger.propagate
-    handler = _Remarks(logger)
-    logger.addHandler(handler)
-    logger.propagate = False
-    try:
-        yield handler
-    finally:
-        logger.setLevel(before)
-        logger.propagate = propagated
-        logger.removeHandler(handler)
-
-
-def _adjust(context: click.Context, option: click.Parameter, is_given: bool) -> None:
-    if is_given and REMARKS in context.meta:  # not where a shell only completes
-        context.meta[REMARKS].adjust(option.name == "verbose", option.name == "quiet")
+def _loudness(function: Callable[..., None]) -> Callable[..., None]:
+    """The options of how much is said, before the verb."""
+    for names in reversed(LOUDNESS):
+        function = click.option(*names, **LOUDNESS[names])(function)
+    return function
 
 
 def _with_loudness(command: click.Command) -> click.Command:
-    """A verb that takes -v and -q as well, and so do those below it; once."""
+    """A verb that takes -v, -q and --log-json as well, and so do those below it; once."""
     if isinstance(command, click.Group):
         for each in command.commands.values():
             _with_loudness(each)
@@ -205,11 +172,15 @@ def _with_loudness(command: click.Command) -> click.Command:
     return command
 
 
-def _tell(error: VeilgraphError, as_json: bool) -> None:
-    """Two lines on standard error; with --json the same as an object on standard output."""
+def _tell(error: VeilgraphError, as_json: bool, log_json: bool) -> None:
+    """Two lines on standard error, or one object; with --json an object on standard output too."""
     if as_json and not error.is_reported:
         told = {"message": error.message, "hint": error.hint, "exit_code": error.exit_code}
         show_json({"error": told})
+    if log_json:
+        hint, code = error.hint, error.exit_code
+        click.echo(line_of("error", error.message, hint=hint, exit_code=code), err=True)
+        return
     click.echo(f"Error: {error.message}", err=True)
     if error.hint:
         click.echo(f"Hint: {error.hint}", err=True)
@@ -241,9 +212,8 @@ def user_error(error: Exception) -> VeilgraphError:
 @click.option(
     "--traceback", "show_traceback", is_flag=True, help="Also show where in the code an error rose."
 )
-@click.option(*VERBOSE, **LOUDNESS[VERBOSE])
-@click.option(*QUIET, **LOUDNESS[QUIET])
-def main(show_traceback: bool, verbose: bool, quiet: bool) -> None:
+@_loudness
+def main(show_traceback: bool, verbose: int, quiet: bool, log_json: bool) -> None:
     """Compile a model into a plan with which several parties compute it on data that none of them
     may see, and run that plan.
     """

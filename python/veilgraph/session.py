@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import logging
+import time
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import TracebackType
@@ -34,6 +36,7 @@ from veilgraph.runtime.store.weights import load_weights
 from veilgraph.runtime.transcript import Transcript
 from veilgraph.verification.verified_plans import require_verified
 
+LOG = logging.getLogger("veilgraph.session")
 Given = str | Path | Mapping[str, npt.ArrayLike] | DealtShares | None
 
 
@@ -149,22 +152,28 @@ class Session:
             names = ", ".join(self.plan.manifest.parties)
             raise UsageError(f"{party} is no party of this plan.", f"Its parties are {names}.")
         if not trust_author:
+            start = time.perf_counter()
             require_verified(self.plan, self._config.state_dir)
+            self._tell("the plan is verified", time.perf_counter() - start)
         saved = None if resume is None else self._loaded(resume)
         begins = Origin.zero() if self.plan.party(party).states else NO_STATE
         options["origin"] = saved.origin if saved else begins
         self.transcripts: list[Transcript] = []
         self._from_store: FromStore | None = None
+        start = time.perf_counter()
         if store is not None:
             self._from_store = join_from_store(self.plan, self._config, Path(store), **options)
             self._party, self._session_id = self._from_store.party, self._from_store.session_id
+            self._tell("connected with all parties", time.perf_counter() - start)
             self._begin_from(saved)
             return
         own = _Weights.of(self.plan, party, weights, self._config.key)
         joined = join(self.plan, self._config, dealing=own.dealing, **options)
         self._party, self._session_id = joined.party, joined.session_id
+        self._tell("connected with all parties", time.perf_counter() - start)
         try:
             self._party.share_weights(own.arrays, own.dealt)
+            self._tell("weights are shared", self.setup_seconds)
             self._begin_from(saved)
         except BaseException as error:
             self._party.__exit__(type(error), error, error.__traceback__)
@@ -236,15 +245,23 @@ class Session:
         else:
             outputs, transcript = self._party.infer(inputs, entry=number)
         self.transcripts.append(transcript)
+        self._tell_run("inference")
         return outputs
 
-    def prepare(self, store: str | Path | None, count: int, entry: str | None = None) -> None:
+    def prepare(
+        self,
+        store: str | Path | None,
+        count: int,
+        entry: str | None = None,
+        progress: Callable[[str], None] = lambda doing: None,
+    ) -> None:
         """Runs `count` offline phases together with all parties, into a folder for later sessions.
 
         Args:
             store: the folder; None at a party that takes no part online, and keeps nothing.
             count: inferences to prepare.
             entry: which of the plan's entries they run, the same at all parties; the first if None.
+            progress: called as each inference ends: "3 of 100 prepared".
 
         Raises:
             UsageError: the folder holds a store already, no folder at a party that takes part
@@ -259,7 +276,25 @@ class Session:
         require_store(self.plan, self._config.me.name, folder)
         kept = None if folder is None else store_at(folder, self._config)
         number = entry_of(self.plan, entry)
-        self.transcripts.extend(prepare(self._party, self._session_id, kept, count, number))
+        done = len(self.transcripts)
+
+        def ended(transcript: Transcript) -> None:
+            self.transcripts.append(transcript)
+            self._tell_run("offline phase")
+            progress(f"{len(self.transcripts) - done} of {count} prepared")
+
+        prepare(self._party, self._session_id, kept, count, number, ended)
+
+    def _tell(self, what: str, seconds: float) -> None:
+        """Tells the log what this party has done."""
+        told = {"party": self._config.me.name, "seconds": seconds}
+        LOG.info("%s: %s, %.3f s", told["party"], what, seconds, extra=told)
+
+    def _tell_run(self, what: str) -> None:
+        """Of the last run of this session."""
+        of = f" of {self._inferences}" if self._inferences else ""
+        seconds = sum(phase.seconds for phase in self.transcripts[-1].phases.values())
+        self._tell(f"{what} {len(self.transcripts)}{of}", seconds)
 
     def _to_come(self) -> int:
         """Inferences that this session has still to run, as far as it was told: one or more."""

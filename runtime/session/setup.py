@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -152,11 +152,19 @@ def require_store(plan: Plan, party: str, store: Path | None) -> None:
 
 
 def prepare(
-    party: Party, session_id: bytes, store: Store | None, count: int, entry: int = 0
+    party: Party,
+    session_id: bytes,
+    store: Store | None,
+    count: int,
+    entry: int = 0,
+    ended: Callable[[Transcript], None] = lambda transcript: None,
 ) -> list[Transcript]:
     """Runs `count` offline phases of an entry into a store; the weights are shared already.
 
     Who takes no part in what comes after has no store, and keeps nothing.
+
+    Args:
+        ended: called after each inference.
 
     Raises:
         UsageError: the folder holds a store already.
@@ -179,6 +187,7 @@ def prepare(
                 store.add(ratchet, made, prepared.memory)
             ratchet = ratchet.next()
             transcripts.append(transcript)
+            ended(transcript)
     except BaseException:
         if store is not None and not transcripts:
             store.discard(made, first)  # another try, once it can work, finds the folder free

@@ -154,6 +154,7 @@ def test_every_verb_says_more_or_less(name: str) -> None:
         shown = run_verb(*name.split(), "--help").stdout
         assert len(re.findall(r"^ +-v, --verbose ", shown, re.MULTILINE)) == 1
         assert len(re.findall(r"^ +-q, --quiet ", shown, re.MULTILINE)) == 1
+        assert len(re.findall(r"^ +--log-json ", shown, re.MULTILINE)) == 1
 
 
 def test_loudness_is_of_one_call(monkeypatch: pytest.MonkeyPatch) -> None:

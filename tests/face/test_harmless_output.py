@@ -84,7 +84,7 @@ def test_tables_lines_and_progress(name: str, monkeypatch: pytest.MonkeyPatch) -
     for stream in (Terminal(), Plain()):
         with redirect_stdout(stream), redirect_stderr(stream):
             tables.show(name, Table.of(f"{name}|#rounds", [(name, 1), ("b", 2)], name))
-            tables.remark(name)
+            tables.say(name)
             with tables.progress(name) as tell:
                 tell(name)
         shown = DRAWN.sub("", stream.getvalue()).replace("\r", "")  # of rich's progress

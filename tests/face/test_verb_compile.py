@@ -16,9 +16,6 @@ from onnx import helper
 from safetensors.numpy import save_file
 from verbs import Compiled, json_of, reason, run_verb
 
-from veilgraph import cli
-from veilgraph.passes.pipeline import PIPELINE
-
 SHAPE = ("--shape", "image=1x1x28x28")
 
 
@@ -50,32 +47,6 @@ def test_says_who_owns_what_unless_it_was_told(copied: Compiled) -> None:
     assert plan.manifest.parties == ("hospital", "bank", "judge")
     assert plan.manifest.owners == {"image": "hospital", "weights": "bank"}
     assert plan.manifest.receivers == {"logits": ("hospital", "judge")}
-
-
-@pytest.mark.parametrize("behind", [False, True])
-def test_each_step_is_a_line_with_its_seconds(copied: Compiled, behind: bool) -> None:
-    arguments = ("digits.onnx", "-o", "new.plan", *SHAPE, "--ring", "64")
-
-    def compiled(option: str) -> str:
-        words = ("compile", option) if behind else (option, "compile")
-        return run_verb(*words, *arguments).stderr
-
-    shown = compiled("-v")
-    lines = re.findall(r"^(\d+) of (\d+), (.+): \d+\.\d s$", shown, re.MULTILINE)
-    assert [int(number) for number, _, _ in lines] == list(range(1, len(lines) + 1))
-    assert {int(total) for _, total, _ in lines} == {len(lines)}
-    assert [name for _, _, name in lines] == ["import", *(s[0] for s in PIPELINE), "emit_plan"]
-    assert " of " not in compiled("-q")
-
-
-def test_a_slow_step_is_in_a_log_without_asking(
-    copied: Compiled, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(cli, "SLOW_SECONDS", 0.0)
-    arguments = ("compile", "digits.onnx", "-o", "new.plan", *SHAPE, "--ring", "64")
-    assert ", emit_plan: " in run_verb(*arguments).stderr
-    monkeypatch.setattr(cli, "is_terminal", lambda stream: True)  # which has shown them
-    assert ", emit_plan: " not in run_verb(*arguments).stderr
 
 
 def test_summary_states_cost_encoding_and_files(copied: Compiled) -> None:

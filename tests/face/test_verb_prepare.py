@@ -103,19 +103,24 @@ def test_what_prepare_says(folder: Path) -> None:
         "bob": ["--store", str(folder / "bob.one"), "--weights", str(folder / "digits.weights")],
         "dave": [],
     }
-    said = dict.fromkeys(ahead, "")
+    said, logged = dict.fromkeys(ahead, ""), dict.fromkeys(ahead, "")
 
     def work(party: str) -> None:
         own = ["--party", party, "--config", str(folder / f"{party}.yaml"), *ahead[party]]
         command = [sys.executable, "-m", "veilgraph", "prepare", str(folder / "digits.plan"), *own]
-        done = subprocess.run([*command, "--count", "1"], stdout=subprocess.PIPE, timeout=60)
+        done = subprocess.run([*command, "--count", "1", "-vv"], capture_output=True, timeout=60)
         said[party] = done.stdout.decode()
+        logged[party] = done.stderr.decode()
 
     with ThreadPoolExecutor(len(ahead)) as threads:
         list(threads.map(work, ahead))
     assert said["alice"].startswith("1 inference prepared in ")
     assert said["dave"].startswith("dealt 1 inference in ")
     assert said["dave"].endswith("the dealer keeps nothing.\n")
+    for party, told in logged.items():
+        assert f"{party}: offline phase 1 of 1, " in told
+        assert "1 of 1 prepared" in told
+    assert logged["alice"].endswith("each of its inferences can be used once.\n")
 
 
 @pytest.mark.parametrize(

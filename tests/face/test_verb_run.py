@@ -79,6 +79,25 @@ def test_three_parties_compute_the_answer(configured: Compiled) -> None:
     assert set(alice["online_seconds"]) == {"median", "min", "max"}
 
 
+def test_a_session_is_told_as_it_goes_on_request(configured: Compiled) -> None:
+    options = ("--iterations", "2", "-vv", "--log-json")
+    ended = run_parties(*(command(party, *options) for party in PARTIES))
+    assert [code for code, _, _ in ended] == [0, 0, 0], ended
+    for party, (_, _, told) in zip(PARTIES, ended, strict=True):
+        lines = [json.loads(line) for line in told.splitlines()]
+        said = [line["message"].rpartition(", ")[0] for line in lines if line["level"] == "info"]
+        assert said == [
+            f"{party}: the plan is verified",
+            f"{party}: connected with all parties",
+            f"{party}: weights are shared",
+            f"{party}: inference 1 of 2",
+            f"{party}: inference 2 of 2",
+        ]
+        assert {line["party"] for line in lines if line["level"] == "info"} == {party}
+        others = ", ".join(name for name in PARTIES if name != party)
+        assert f"inference 2 of 2 with {others}" in [line["message"] for line in lines]
+
+
 def test_parties_with_different_plans_abort(configured: Compiled) -> None:
     shape = ("--shape", "image=1x1x28x28")
     run_verb("compile", "digits.onnx", "-o", "other.plan", *shape)

@@ -101,18 +101,22 @@ def command(
         )
     require_store(plan, party, store)
     entry_of(plan, entry)  # refused before any peer is called
-    with Session(
-        plan,
-        party,
-        config,
-        weights=weights,
-        inferences=count,
-        device=device,
-        threads=threads,
-        cubins=cubins,
-        trust_author=trust_author,
-    ) as session:
-        session.prepare(store, count, entry)
+    peers = ", ".join(name for name in plan.manifest.parties if name != party)
+    with (
+        progress(f"waiting for {peers}") as tell,
+        Session(
+            plan,
+            party,
+            config,
+            weights=weights,
+            inferences=count,
+            device=device,
+            threads=threads,
+            cubins=cubins,
+            trust_author=trust_author,
+        ) as session,
+    ):
+        session.prepare(store, count, entry, tell)
         spent = sum(t.phases[Phase.OFFLINE].seconds for t in session.transcripts)
     used = 0 if store is None else sum(file.stat().st_size for file in store.iterdir())
     if as_json:

@@ -140,10 +140,10 @@ def command(
             **options,
         ) as session,
     ):
-        tell(f"running with {peers}")
         found: outputs.Outputs = {}
         try:
-            for _ in range(iterations):
+            for number in range(1, iterations + 1):
+                tell(f"inference {number} of {iterations} with {peers}")
                 found = session.run(arrays, entry)
             if state_file is not None:
                 session.save_state(state_file)
@@ -164,9 +164,12 @@ def _keep(
     """Before an error ends a session: the answer of the last inference that was whole."""
     if not found:
         return
-    remark(f"{done} of {units.counted(wanted, 'inference')} ended; this is the last one's answer.")
+    remark(
+        f"{done} of {units.counted(wanted, 'inference')} ended; this is the last one's answer.",
+        is_result=True,
+    )
     for line in outputs.lines(found, paths, plan):
-        remark(line)
+        remark(line, is_result=True)
 
 
 def _resumed(plan: Plan, party: str, file: Path | None, resumes: bool) -> Path | None:

@@ -145,8 +145,9 @@ def compile(
             runs one after the other. A state that leaves its range by more than the margin wraps
             around, and nothing can tell.
         dump_phases: a folder for the program's text after each pass.
-        progress: called as each step begins, with its number and name: "3 of 24, simplify". The
-            logger `veilgraph.compile` has a record of each as it ends, with its seconds.
+        progress: called as each step begins and goes on: "17 of 31, verify_accuracy: sample 2 of
+            4; about 40 s left". The logger `veilgraph.compile` has a record of each as it ends,
+            with its seconds (steps.py).
 
     Returns:
         The plan, and the weights that their owner keeps (`runtime.weights.save_weights` writes
@@ -164,7 +165,7 @@ def compile(
     chosen = target(suite, parties, network, owners, receivers, dealer, clients, protocols)
     require_no_weights(model)
     models = dict(model) if isinstance(model, Mapping) else {ONLY_ENTRY: model}
-    steps = Steps(len(PIPELINE) * len(models) + 2, progress)
+    steps = steps_of("import", len(models), progress)
     steps.begin("import")
     require_entries(models, shapes, public, example_inputs)
     graphs, examples = import_entries(models, shapes, example_inputs, public)
@@ -214,8 +215,14 @@ def compile(
     return replace(plan, model_name=named), weights
 
 
+def steps_of(first: str, programs: int, progress: Progress | None) -> Steps:
+    """The steps of a compilation: what comes first, all passes a program, and making the plan."""
+    return Steps([first, *(name for name, _, _ in PIPELINE * programs), "emit_plan"], progress)
+
+
 def lower_program(program: Program, steps: Steps, dump: Dump) -> None:
     """Takes a program through all passes, down to the party level."""
+    program.watch = steps
     for name, _, run in PIPELINE:
         steps.begin(name)
         run(program)

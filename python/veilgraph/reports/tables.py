@@ -8,6 +8,7 @@ progress and remarks; the latter's progress only where it is a terminal.
 from __future__ import annotations
 
 import json
+import logging
 import os
 import re
 import sys
@@ -20,6 +21,7 @@ from typing import IO, Any, Literal, Protocol
 from veilgraph.ir.harmless import harmless
 
 MOST_COLUMNS = 200  # of a table where there is no terminal
+LOG = logging.getLogger("veilgraph")
 _KEPT = "\N{NO-BREAK SPACE}"
 _UNUSUAL = re.compile(r"[^\n -~]")  # what harmless() may change
 
@@ -170,7 +172,16 @@ def show_text(text: str) -> None:
     print("\n".join(harmless(line, None) for line in text.split("\n")))
 
 
-def remark(line: str) -> None:
+def remark(line: str, *, is_result: bool = False) -> None:
+    """Tells the log, hence whoever runs a verb, unless -q asks for results and errors alone.
+
+    Args:
+        is_result: told with -q too.
+    """
+    LOG.log(logging.ERROR if is_result else logging.WARNING, "%s", line)
+
+
+def say(line: str) -> None:
     """Prints a line on standard error."""
     print(harmless(line), file=sys.stderr)
 
@@ -188,9 +199,12 @@ class Tell(Protocol):
 
 @contextmanager
 def progress(doing: str) -> Iterator[Tell]:
-    """Shows on standard error what is being done, while it is; nothing where nobody watches."""
+    """Shows on standard error what is being done, while it is; where nobody watches it is in the
+    log alone, at DEBUG.
+    """
+    LOG.debug("%s", doing)
     if not is_terminal(sys.stderr):
-        yield lambda doing: None
+        yield lambda doing: LOG.debug("%s", doing)
         return
     from rich.console import Console
     from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
@@ -198,4 +212,9 @@ def progress(doing: str) -> Iterator[Tell]:
     columns = (SpinnerColumn(), TextColumn("{task.description}", markup=False), TimeElapsedColumn())
     with Progress(*columns, console=Console(stderr=True), transient=True) as shown:
         task = shown.add_task(harmless(doing), total=None)
-        yield lambda doing: shown.update(task, description=harmless(doing))
+
+        def tell(doing: str) -> None:
+            LOG.debug("%s", doing)
+            shown.update(task, description=harmless(doing))
+
+        yield tell

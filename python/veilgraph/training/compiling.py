@@ -21,6 +21,7 @@ from veilgraph.compilation.compile import (
     lower_program,
     require_error,
     ring_bits_of,
+    steps_of,
 )
 from veilgraph.compilation.entries import emit_entries
 from veilgraph.compilation.manifests import manifest_of
@@ -52,7 +53,6 @@ from veilgraph.ir.training import (
 )
 from veilgraph.passes.graph.reveal_as import Form
 from veilgraph.passes.graph.training.programs import Training
-from veilgraph.passes.pipeline import PIPELINE
 from veilgraph.passes.program import Options, Program
 from veilgraph.plans import Plan
 from veilgraph.targets.target import Hosts, Target, target_at
@@ -139,7 +139,7 @@ def compile_training(
     graphs = _graphs(training, receivers)
     rows = _rows(training, graphs[STEP], samples)
     forms = _forms(reveal_as or {}, training, receivers)
-    counter = Steps(len(PIPELINE) * len(graphs) + 2, progress)
+    counter = steps_of("rehearse", len(graphs), progress)
     counter.begin("rehearse")
     found = rehearse(training, rows, schedule(rate), steps, max_noise)
     common = Options(ring_bits=ring_bits_of(ring), frac_bits=frac_bits, is_joined=True)

@@ -56,6 +56,18 @@ def test_summary_states_cost_encoding_and_files(copied: Compiled) -> None:
     assert "new.plan is for every party; new.weights is bob's alone (mode 0600)." in shown
 
 
+def test_says_why_few_of_the_samples_are_measured(copied: Compiled) -> None:
+    options = ("compile", "digits.onnx", "-o", "new.plan", *SHAPE, "--calibrate")
+    shown = run_verb(*options, "calibration.npz").stdout
+    assert "on the first 4 of 64 samples.\n" in shown
+    assert (
+        "Exact integers are slow, so 4 samples are measured here; `check` measures on all" in shown
+    )
+    with np.load("calibration.npz") as samples:
+        np.savez("few.npz", image=samples["image"][:4])
+    assert "Exact integers" not in run_verb(*options, "few.npz").stdout
+
+
 def test_says_what_a_protection_of_weights_leaves(copied: Compiled) -> None:
     to = ("--parties", "alice,bob,carol", "--owner", "image=alice", "--owner", "weights=bob")
     digits = ("compile", "digits.onnx", "-o", "new.plan", *SHAPE, "--ring", "64", *to)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 from veilgraph.checks.kept_ranges import ranges_file
@@ -78,11 +79,23 @@ def report(
     questions = [d.why for d in plan.manifest.disclosures if d.what in QUESTIONS]
     show(
         f"Encoding: {plan.manifest.encoding}.",
+        *_measured_on_few(plan),
         costs(predicted),
         *(f"{sentence}." for sentence in questions),
         f"{destination} is for every party; {kept}.",
         f"{ranges_file(destination)} has exact ranges, and stays here (mode 0600).",
     )
+
+
+def _measured_on_few(plan: Plan) -> list[str]:
+    """Why the error was measured on some of the samples alone, where it was."""
+    found = re.search(r"on the first (\d+) of (\d+) samples", plan.manifest.encoding)
+    if found is None:
+        return []
+    return [
+        f"Exact integers are slow, so {found[1]} samples are measured here; `check` measures on "
+        f"all {found[2]}, layer by layer."
+    ]
 
 
 def _kept(owner: str, weights_file: Path, shares: list[Path]) -> str:

@@ -32,7 +32,6 @@ from veilgraph.compilation.models import (
     model_name,
     require_no_weights,
 )
-from veilgraph.compilation.steps import Steps
 from veilgraph.ir.attributes import shape_of
 from veilgraph.ir.errors import UsageError
 from veilgraph.ir.graph.program import Graph

@@ -6,8 +6,8 @@ import logging
 
 import pytest
 
+from veilgraph.compilation.steps import USUAL, Steps
 from veilgraph.passes.pipeline import PIPELINE
-from veilgraph.steps import USUAL, Steps
 
 
 class Clock:

@@ -20,6 +20,8 @@ from veilgraph.checks.checking import joined, outside
 from veilgraph.checks.kept_ranges import ranges_file, with_ranges
 from veilgraph.checks.plan_programs import PlanPrograms
 from veilgraph.commands.files import read_archive
+from veilgraph.compilation.models import Model
+from veilgraph.compilation.native_products import NativeProducts
 from veilgraph.ir.errors import AccuracyError, UsageError
 from veilgraph.ir.meaning.onnx_runtime import OnnxProgram
 from veilgraph.ir.meaning.secret import Excursion, evaluate
@@ -33,8 +35,6 @@ from veilgraph.library import (
     opened_weights,
 )
 from veilgraph.measuring.pricing import predict
-from veilgraph.models import Model
-from veilgraph.native_products import NativeProducts
 from veilgraph.passes.graph.training.programs import Training
 from veilgraph.plans import Plan
 from veilgraph.reports import units

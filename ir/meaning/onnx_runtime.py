@@ -28,6 +28,7 @@ VERSION = 10  # of ONNX's format, which ONNX Runtime knows since 1.18
 FIRST = -(1 << 62)  # a backward slice that ends here reaches element 0
 
 Row = Callable[["Draft", Sequence[str], Mapping[str, Any], tuple[int, ...]], str]
+Change = Callable[["Draft", ir.Value], str]
 
 
 class OnnxProgram:
@@ -69,16 +70,25 @@ class Draft:
     """The nodes of a program as they are written.
 
     Attributes:
+        given: the tensor that each argument is given as.
         names: the tensor of each value.
         made: the values that operations make, in order.
     """
 
-    def __init__(self, graph: Graph, given: Sequence[ir.Value] = ()) -> None:
-        """Of a program some of whose values, computed elsewhere, are `given` as arguments are."""
+    def __init__(
+        self, graph: Graph, given: Sequence[ir.Value] = (), changed: Change | None = None
+    ) -> None:
+        """Of a program some of whose values, computed elsewhere, are `given` as arguments are.
+
+        What `changed` makes of each value takes its place, before others are computed from it.
+        """
         self._proto = GraphProto(name="program")
         arguments = [*graph.inputs.values(), *graph.parameters.values(), *given]
-        self.names = {value: f"argument{i}" for i, value in enumerate(arguments)}
-        self._proto.input.extend(_info(name, shape_of(v)) for v, name in self.names.items())
+        self.given = {value: f"argument{i}" for i, value in enumerate(arguments)}
+        self._proto.input.extend(_info(name, shape_of(v)) for v, name in self.given.items())
+        self.names = dict(self.given)
+        if changed is not None:
+            self.names |= {value: changed(self, value) for value in arguments}
         self.made: list[ir.Value] = []
         for op in graph.operations:
             (result,) = op.operation.results
@@ -87,6 +97,8 @@ class Draft:
             operands = [self.names[value] for value in op.operation.operands]
             row = ROWS[type(op)]
             self.names[result] = row(self, operands, attributes(op), shape_of(result))
+            if changed is not None:
+                self.names[result] = changed(self, result)
             self.made.append(result)
 
     def model(self, results: Sequence[ir.Value] = (), numbers: Sequence[str] = ()) -> ModelProto:
@@ -114,6 +126,10 @@ class Draft:
 
     def integers(self, values: Sequence[int]) -> str:
         return self.constant(np.array(values, np.int64))
+
+    def input(self, name: str, shape: tuple[int, ...]) -> None:
+        """A tensor that is given beside the program's arguments."""
+        self._proto.input.append(_info(name, shape))
 
 
 def _info(name: str, shape: tuple[int, ...]) -> Any:

@@ -22,7 +22,6 @@ from torch_mlir import ir
 from veilgraph.ir.attributes import shape_of
 from veilgraph.ir.graph import ops
 from veilgraph.ir.graph.program import Graph, name_of
-from veilgraph.ir.meaning.graph import apply
 from veilgraph.ir.meaning.onnx_runtime import Draft, OnnxProgram, session
 from veilgraph.passes.graph.derivatives.algebra import total
 from veilgraph.passes.graph.differentiate import backward, write_out_maxima
@@ -30,6 +29,8 @@ from veilgraph.passes.graph.differentiate import backward, write_out_maxima
 Array = NDArray[Any]
 Run = Callable[[], dict[ir.Value, Array]]
 BLUR = 2.0**-8  # relative: as coarse as a number is that is stored with the fewest bits
+PLACES, STRIDE = 1 << 16, 8191  # where values begin to read signs: no two of 65,536 at one place
+FACTORS = "factors"
 QUIET = 2.0**-16  # of the outputs' mean square
 SIGNS = 16  # of outputs, at least, that tell of noise that seems to do nothing
 SMALLEST = 1e-30  # derivative that is told from zero
@@ -133,22 +134,39 @@ def _measured(draft: Draft, derivative: ir.Value, value: ir.Value) -> tuple[str,
     )
 
 
-def _blurred(
-    program: OnnxProgram, sample: Mapping[str, Array], generator: np.random.Generator
-) -> dict[ir.Value, Array]:
-    """Every value, where each number is off by BLUR of itself, up or down, before others are
-    computed from it."""
+class _Blurred:
+    """A program where each number is off by BLUR of itself, up or down, before others are computed
+    from it.
 
-    def blur(array: Array) -> Array:
-        signs = generator.integers(0, 2, array.shape, np.int8) * 2 - 1
-        return array * (1 + np.float32(BLUR) * signs).astype(np.float32)
+    The signs of a run are one row, which each value reads from a place of its own on.
+    """
 
-    values = {value: blur(array) for value, array in program.arguments(sample).items()}
-    for op in program.graph.operations:
-        operands = [values[value] for value in op.operation.operands]
-        result = apply(op, operands)
-        values[op.operation.results[0]] = result if ops.facts_of(op).selects else blur(result)
-    return values
+    def __init__(self, program: OnnxProgram) -> None:
+        self._program, self._values = program, list(_values(program.graph).values())
+        self._places = {value: i * STRIDE % PLACES for i, value in enumerate(self._values)}
+        self._length = PLACES + max((prod(shape_of(value)) for value in self._values), default=0)
+        draft = Draft(program.graph, changed=self._blurred)
+        self._given = draft.given
+        draft.input(FACTORS, (self._length,))
+        self._session = session(draft.model(self._values))
+
+    def _blurred(self, draft: Draft, value: ir.Value) -> str:
+        name, shape = draft.names[value], shape_of(value)
+        if not isinstance(value, ir.BlockArgument) and ops.facts_of(value.owner.opview).selects:
+            return name
+        start = self._places[value]
+        ends = (draft.integers([start]), draft.integers([start + prod(shape)]))
+        factors = draft("Reshape", draft("Slice", FACTORS, *ends), draft.integers(shape))
+        return draft("Mul", name, factors)
+
+    def run(
+        self, sample: Mapping[str, Array], generator: np.random.Generator
+    ) -> dict[ir.Value, Array]:
+        """Every value, for one array an input."""
+        signs = generator.integers(0, 2, self._length, np.int8) * 2 - 1
+        feeds = {self._given[v]: array for v, array in self._program.arguments(sample).items()}
+        feeds[FACTORS] = (1 + np.float32(BLUR) * signs).astype(np.float32)
+        return dict(zip(self._values, self._session.run(None, feeds), strict=True))
 
 
 def noise_gains(
@@ -182,7 +200,8 @@ def noise_gains(
     quiet = [value for value, effect in effects.items() if effect < QUIET]
     if quiet:
         draws = -(-SIGNS // sum(prod(shape) for shape in shapes))
-        off = [partial(_blurred, program, sample, generator) for sample in samples] * draws
+        blurring = _Blurred(program)
+        off = [partial(blurring.run, sample, generator) for sample in samples] * draws
         with np.errstate(all="ignore"):  # a root may leave its domain: that tells nothing
             blurred, _ = _gains(back, shapes, off, powers, generator)
         for value in quiet:

@@ -14,6 +14,7 @@ VERBS: dict[str, str] = {
     "rehearse": "Train by a plan's exact integers in the clear, beside float32.",
     "prepare": "Run offline phases ahead of time, into a party's store.",
     "run": "Take part in a session as one of the parties.",
+    "train": "Take part in training a model as one of the parties.",
     "simulate": "Run all parties of a plan on this machine.",
     "bench": "Measure seconds, rounds, bytes and memory of a plan on this machine.",
     "cert": "Make keys and certificates for mutual TLS.",

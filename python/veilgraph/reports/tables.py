@@ -158,7 +158,17 @@ def _show_rich(parts: Sequence[Table | str]) -> None:
 
 def show_json(content: Mapping[str, Any]) -> None:
     """Prints one JSON object on standard output, its text as escapes where it isn't harmless."""
-    text = json.dumps(content, indent=2, allow_nan=False, ensure_ascii=False)
+    _print_json(content, 2)
+
+
+def show_json_line(content: Mapping[str, Any]) -> None:
+    """The same in one line, at once: one of several that a program reads as they come."""
+    _print_json(content, None)
+    sys.stdout.flush()
+
+
+def _print_json(content: Mapping[str, Any], indent: int | None) -> None:
+    text = json.dumps(content, indent=indent, allow_nan=False, ensure_ascii=False)
     print(_UNUSUAL.sub(_json_escape, text))
 
 

@@ -272,6 +272,11 @@ class Trainer:
         return self.session.run({}, REVEAL)
 
     @property
+    def an_epoch(self) -> int:
+        """Steps that take each row once; what fills no batch is not taken."""
+        return self._rows // self.recipe.rows
+
+    @property
     def _entries(self) -> tuple[str, ...]:
         return tuple(self.plan.manifest.entries)
 

@@ -1,0 +1,161 @@
+"""`veilgraph train`: three processes over TLS, two sessions; what is said, and what is refused."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+from training_cases import BATCH, DATA, RATE, ROWS, X, by_torch, logistic, trained
+from verbs import reason
+
+import veilgraph
+from veilgraph.commands import train
+from veilgraph.measuring.processes import write_configs
+from veilgraph.runtime.store.weights import save_weights
+from veilgraph.training.plan_steps import step_bytes
+
+EPOCH = ROWS // BATCH
+OWN = {
+    "alice": ("--data", "alice.npz"),
+    "bob": ("--data", "bob.npz", "--weights", "model.weights"),
+    "carol": ("--rows", str(ROWS)),
+}
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A plan, what each party owns, and a configuration for each."""
+    monkeypatch.chdir(tmp_path)
+    plan, weights = trained("logistic", "rep3")
+    plan.save(Path("model.plan"))
+    save_weights(weights, Path("model.weights"), plan.digest)
+    np.savez("alice.npz", x=X.astype(np.float64))
+    np.savez("bob.npz", labels=DATA["labels"])
+    write_configs(tmp_path, plan.manifest.parties)
+    return tmp_path
+
+
+def command(party: str, *more: object) -> list[str]:
+    given = ("--party", party, "--config", f"{party}.yaml", *OWN[party])
+    return ["train", "model.plan", *given, *map(str, more)]
+
+
+def run_parties(**more: tuple[object, ...]) -> dict[str, tuple[int, str, str]]:
+    """All parties at the same time; exit code, output and error of each."""
+    processes = {
+        party: subprocess.Popen(
+            [sys.executable, "-m", "veilgraph.cli", *command(party, *options)],
+            text=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+        )
+        for party, options in more.items()
+    }  # fmt: skip
+    ended = {party: process.communicate(timeout=120) for party, process in processes.items()}
+    return {party: (processes[party].returncode, *told) for party, told in ended.items()}
+
+
+def test_three_parties_train_save_and_go_on(folder: Path) -> None:
+    """An epoch in each of two sessions, at two rates: as torch trains."""
+    rates = ("--rate", f"{RATE},{RATE / 2}@{EPOCH}")
+    first = run_parties(**{p: (*rates, "--save", f"{p}.checkpoint") for p in OWN})
+    assert [code for code, _, _ in first.values()] == [0, 0, 0], first
+    _, out, err = first["alice"]
+    assert out.startswith(f"{EPOCH} steps in ")
+    assert "the mean loss of the last epoch is" in out
+    assert f"To go on: --resume alice.checkpoint --first {EPOCH}, at every party." in err
+    assert "loss" not in first["carol"][1]
+    again = {
+        party: (*rates, "--resume", f"{party}.checkpoint", "--first", EPOCH, "--reveal", "--json")
+        for party in OWN
+    }
+    again["alice"] = (*again["alice"], "--output", "found.npz")
+    second = run_parties(**again)
+    assert [code for code, _, _ in second.values()] == [0, 0, 0], second
+    lines = {
+        p: [json.loads(line) for line in out.splitlines()] for p, (_, out, _) in second.items()
+    }
+    assert [line["step"] for line in lines["bob"][:-1]] == list(range(EPOCH, 2 * EPOCH))
+    losses, parameters = by_torch("logistic", [RATE] * EPOCH + [RATE / 2] * EPOCH)
+    told = [line["loss"] for line in lines["bob"][:-1]]
+    assert np.abs(np.array(told) - losses[EPOCH:]).max() < 0.1
+    assert [line["loss"] for line in lines["carol"][:-1]] == [None] * EPOCH
+    assert lines["bob"][-2]["seconds_left"] == 0
+    plan, _ = trained("logistic", "rep3")
+    last = lines["alice"][-1]
+    assert (last["steps"], last["step_bytes"]) == (2 * EPOCH, step_bytes(plan))
+    assert last["parameters"] == "found.npz"
+    with np.load("found.npz") as found:
+        assert {*found.files} == parameters.keys()
+        for name, wanted in parameters.items():
+            assert np.abs(found[name] - wanted).max() < 0.05
+
+
+def test_other_epochs_than_a_peer(folder: Path) -> None:
+    """Who stops before the others ends well, and the others lose a peer."""
+    given = ("--rate", RATE, "--timeout", 10)
+    ended = run_parties(alice=given, bob=(*given, "--epochs", 2), carol=(*given, "--epochs", 2))
+    assert ended["alice"][0] == 0
+    assert ended["bob"][0] == ended["carol"][0] == 5, ended
+
+
+def test_progress_says_what_is_left() -> None:
+    said: list[str] = []
+    trainer: Any = SimpleNamespace(an_epoch=20)
+    run = train._Run(trainer, 65_700, 1, 35, said.append, as_json=False)
+    assert run.epochs == [5, 15]
+    run.on_step(54, 0.25)
+    assert said == ["step 55 of 55, 0 ms left, 65.7 kB a step, loss 0.25"]
+    run.done = 55
+    assert run.summary().startswith("20 steps in ")
+    assert run.summary().endswith("; the mean loss of the last epoch is 0.25.")
+
+
+# What is refused, before a peer is called
+
+
+@pytest.mark.parametrize(
+    ("party", "options", "told"),
+    [
+        ("alice", ("--resume", "a.state"), "nothing says how many steps went before"),
+        ("alice", ("--first", 10), "nothing says from what"),
+        ("alice", ("--reveal",), "alice receives the parameters. Hint: Give --output FILE.npz"),
+        ("bob", ("--reveal", "--output", "b.npz"), "bob receives no parameters here"),
+        ("alice", ("--output", "a.npz"), "alice receives no parameters here"),
+        ("alice", ("--data", "no.npz"), "no.npz can't be read"),
+        ("alice", ("--data", "bob.npz"), "There are no rows of `x`"),
+        ("alice", ("--save", "alice.npz"), "alice.npz is read here"),
+        ("carol", ("--rows", 4), "There are 4 rows, and a step takes 16"),
+        ("alice", ("--rate", "0"), "`0` is no rate above 0"),
+        ("alice", ("--resume", "no.state", "--first", 10), "no.state"),
+    ],
+)
+def test_what_makes_no_sense_is_refused(
+    party: str, options: tuple[object, ...], told: str, folder: Path
+) -> None:
+    code, found = reason(*command(party, "--rate", RATE, *options))
+    assert code == 2
+    assert told in " ".join(found.split())
+
+
+def test_a_dealer_keeps_no_state(folder: Path) -> None:
+    plan, _ = trained("logistic", "additive")
+    plan.save(Path("model.plan"))
+    code, told = reason(*command("carol", "--rate", RATE, "--save", "carol.state"))
+    assert code == 2
+    assert "carol keeps no state in this plan" in told
+
+
+def test_plans_that_reveal_nothing_or_do_not_train(folder: Path) -> None:
+    plan, _ = trained("logistic", "rep3", told=False)
+    plan.save(Path("model.plan"))
+    assert (
+        "reveals its parameters to nobody" in reason(*command("carol", "--rate", 1, "--reveal"))[1]
+    )
+    plan, _ = veilgraph.compile(logistic(), calibrate={"x": X[:4, None]})
+    plan.save(Path("model.plan"))
+    assert "This plan does not train" in reason(*command("carol", "--rate", 1))[1]

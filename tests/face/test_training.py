@@ -207,6 +207,62 @@ def test_nesterovs_momentum_and_a_clipped_norm(suite: str) -> None:
         assert np.abs(found.parameters[name] - parameter.detach().numpy()).max() < 0.02
 
 
+class Normed(nn.Module):
+    """A layer norm and a GELU between parameters."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        torch.manual_seed(2)
+        self.hidden, self.norm, self.last = nn.Linear(6, 8), nn.LayerNorm(8), nn.Linear(8, 3)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.last(nn.functional.gelu(self.norm(self.hidden(x))))
+
+
+class Tied(nn.Module):
+    """One weight that is read twice, and a parameter of one element."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        torch.manual_seed(2)
+        self.shared, self.last = nn.Linear(6, 6), nn.Linear(6, 1)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.last(torch.tanh(self.shared(torch.tanh(self.shared(x)))))
+
+
+@pytest.mark.parametrize(
+    ("model", "loss", "labels"),
+    [(Normed, "cross_entropy", Y), (Tied, "binary_cross_entropy", np.float32(Y[:, None] > 0))],
+)
+def test_layers_that_train(model: type[nn.Module], loss: str, labels: Any) -> None:
+    data = {"x": X, "labels": labels}
+    plan, weights = veilgraph.compile_training(
+        model().train(),
+        data,
+        loss=loss,
+        batch=BATCH,
+        rate=RATE,
+        steps=STEPS,
+        reveal={"parameters": "alice"},
+    )
+    veilgraph.verify(plan)
+    found = veilgraph.simulate_training(plan, weights, data, rate=RATE, steps=STEPS)
+    module, before = model(), model()
+    of_torch = {
+        "cross_entropy": nn.functional.cross_entropy,
+        "binary_cross_entropy": nn.functional.binary_cross_entropy_with_logits,
+    }
+    optimizer = torch.optim.SGD(module.parameters(), RATE)
+    for order in islice(orders(len(X), BATCH, 0), STEPS):
+        optimizer.zero_grad()
+        of_torch[loss](module(torch.from_numpy(X[order])), torch.tensor(labels[order])).backward()
+        optimizer.step()
+    for (name, after), w in zip(module.named_parameters(), before.parameters(), strict=True):
+        moved = np.abs((after - w).detach().numpy()).max()
+        assert np.abs(found.parameters[name] - after.detach().numpy()).max() < 0.1 * moved
+
+
 def adam_by_torch(optimizer: veilgraph.Adam, rate: float, steps: int, most: float) -> nn.Module:
     """Steps whose root is of v + eps^2; torch's is of v alone, to which it adds eps."""
     module = Perceptron()

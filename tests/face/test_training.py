@@ -426,6 +426,15 @@ def test_other_plans_do_not_train() -> None:
         veilgraph.simulate_training(plan, weights, DATA, rate=-1, steps=1)
 
 
+def test_a_rate_that_the_plan_would_lose() -> None:
+    """Before anything is run, though the rate is of a later step."""
+    plan, weights = trained("logistic", "rep3")
+    with pytest.raises(UsageError, match=r"The rate 1e-09 of step 3 is too small for this plan: "):
+        veilgraph.simulate_training(
+            plan, weights, DATA, rate=lambda step: RATE if step < 3 else 1e-9, steps=5
+        )
+
+
 # The command line
 
 

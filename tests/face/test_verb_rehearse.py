@@ -169,6 +169,7 @@ WRONG: list[tuple[Any, str]] = [
     (lambda: {"rows": 4}, "There are 4 rows, and a step takes 16"),
     (lambda: {"epochs": 0}, "Training for 0 epochs makes no sense"),
     (lambda: {"rate": -1.0}, "A learning rate of -1.0 makes no sense"),
+    (lambda: {"rate": 1e-9}, "The rate 1e-09 of step 0 is too small for this plan"),
     (lambda: {"network": "moon"}, "moon"),
 ]
 
@@ -181,4 +182,4 @@ def test_what_makes_no_sense_is_refused(wrong: Any, told: str) -> None:
 
 def test_a_row_that_no_encoding_holds() -> None:
     with pytest.raises(VeilgraphError, match="does not fit the plan's encoding"):
-        rehearsed(data={"x": 1e9 * X, "labels": Y}, rate=1e-12)
+        rehearsed(data={"x": 1e9 * X, "labels": Y})

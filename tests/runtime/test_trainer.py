@@ -102,6 +102,14 @@ def test_parties_that_disagree_on_the_rate(tmp_path: Path) -> None:
         assert f"and {name} expects" in str(found[name])
 
 
+def test_a_rate_that_the_plan_would_lose(tmp_path: Path) -> None:
+    parties = Parties(tmp_path, "rep3")
+    found = parties.run(lambda trainer, name: trainer.fit(rate=1e-9, steps=2))
+    for name in OWN:
+        assert isinstance(found[name], UsageError)
+        assert "is too small for this plan" in str(found[name])
+
+
 @pytest.mark.parametrize(
     ("name", "options", "told"),
     [

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -155,9 +155,10 @@ def rehearse(
     shapes = shapes_of(inputs_of(found, STEP), recipe)
     own = checked(_opened(data), shapes, recipe.classes)
     others = own if test is None else checked(_opened(test), shapes, recipe.classes)
-    batches = Batches(recipe, min(map(len, own.values())), schedule(rate), seed)
+    batches = Batches.of(found, min(map(len, own.values())), schedule(rate), seed)
     steps = batches.count(epochs)
-    told = Batches(recipe, _rows(rows, recipe, batches.rows), schedule(rate), seed).count(epochs)
+    batches.require_rates(0, steps)
+    told = replace(batches, rows=_rows(rows, recipe, batches.rows)).count(epochs)
     number = found.manifest.entries.index(STEP)
     predicted = predict(found, network, entry=number)
     training = _training(recipe, model, own)

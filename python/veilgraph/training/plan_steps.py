@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from itertools import islice
 
@@ -15,20 +15,32 @@ from veilgraph.ir.training import STEP, Recipe, Schedule
 from veilgraph.plans import Plan
 from veilgraph.training.batches import orders
 
+MOST_LOST = 1 / 8  # of a public factor, by encoding it
+
 
 @dataclass(frozen=True)
 class Batches:
     """The steps of a run: their rows and their factors.
 
     Attributes:
+        units: of each public factor, what its encoding is a multiple of.
         rows: of the data set.
         seed: of the order of rows.
     """
 
     recipe: Recipe
+    units: Mapping[str, float]
     rows: int
     rate: Schedule
     seed: int
+
+    @staticmethod
+    def of(plan: Plan, rows: int, rate: Schedule, seed: int) -> Batches:
+        """The steps of this plan."""
+        recipe = Recipe.of(plan.manifest.options)
+        units = {tensor.name: 2.0**-tensor.frac_bits for tensor in inputs_of(plan, STEP)}
+        factors = {name: units[name] for name in recipe.optimizer.factors}
+        return Batches(recipe, factors, rows, rate, seed)
 
     def count(self, epochs: int, steps: int | None = None) -> int:
         """Steps of so many epochs, of which no batch is left for some rows; or `steps`.
@@ -48,8 +60,25 @@ class Batches:
         """Row numbers and public factors of `count` steps from number `first` on."""
         order = orders(self.rows, self.recipe.rows, self.seed)
         for number, rows in enumerate(islice(order, first, first + count), first):
-            rate, before = self.rate(number), self.rate(max(number - 1, 0))
-            yield rows, self.recipe.optimizer.values(rate, before, self.recipe.rows, number)
+            yield rows, self.factors(number)
+
+    def factors(self, number: int) -> dict[str, float]:
+        """The public factors of one step."""
+        rate, before = self.rate(number), self.rate(max(number - 1, 0))
+        return self.recipe.optimizer.values(rate, before, self.recipe.rows, number)
+
+    def require_rates(self, first: int, count: int) -> None:
+        """UsageError where a factor of these steps is lost as the plan encodes it."""
+        for number in range(first, first + count):
+            for name, factor in self.factors(number).items():
+                unit = self.units[name]
+                held = round(factor / unit) * unit
+                if abs(held - factor) > MOST_LOST * abs(factor):
+                    raise UsageError(
+                        f"The rate {self.rate(number):.4g} of step {number} is too small for this "
+                        f"plan: {name} would be {held:.4g} in place of {factor:.4g}.",
+                        "Compile with this rate too: the rehearsal takes a function of the step.",
+                    )
 
 
 def inputs_of(plan: Plan, entry: str, party: str | None = None) -> list[Tensor]:

@@ -84,8 +84,9 @@ def simulate_training(
     """
     recipe = Recipe.of(plan.manifest.options)
     rows = checked(data, shapes_of(inputs_of(plan, STEP), recipe), recipe.classes)
-    batches = Batches(recipe, min(map(len, rows.values())), schedule(rate), seed)
+    batches = Batches.of(plan, min(map(len, rows.values())), schedule(rate), seed)
     count = batches.count(epochs, steps)
+    batches.require_rates(0, count)
     runs: list[tuple[str, dict[str, Any]]] = [(START, {})]
     for order, factors in batches.steps(0, count):
         runs.append((STEP, {name: x[order] for name, x in rows.items()} | factors))
@@ -201,14 +202,16 @@ class Trainer:
             The loss of each step; [] where this party receives none.
 
         Raises:
-            UsageError: a rate that is none, or what `Session.run` refuses.
+            UsageError: a rate that is none or that the plan's encoding loses, or what `Session.run`
+                refuses.
             SecurityAbort: another party trains with another rate.
         """
+        batches = Batches.of(self.plan, self._rows, schedule(rate), self._seed)
+        count = batches.count(epochs, steps)
+        batches.require_rates(first, count)
         if not (self._started or first):
             self.session.run({}, START)
         self._started = True
-        batches = Batches(self.recipe, self._rows, schedule(rate), self._seed)
-        count = batches.count(epochs, steps)
         own = {tensor.name for tensor in inputs_of(self.plan, STEP, self.party)}
         losses: list[float] = []
         for number, (order, factors) in enumerate(batches.steps(first, count), first):

@@ -84,9 +84,9 @@ class Draft:
         """
         self._proto = GraphProto(name="program")
         arguments = [*graph.inputs.values(), *graph.parameters.values(), *given]
-        self.given = {value: f"argument{i}" for i, value in enumerate(arguments)}
+        self.given: dict[ir.Value, str] = {v: f"argument{i}" for i, v in enumerate(arguments)}
         self._proto.input.extend(_info(name, shape_of(v)) for v, name in self.given.items())
-        self.names = dict(self.given)
+        self.names: dict[ir.Value, str] = dict(self.given)
         if changed is not None:
             self.names |= {value: changed(self, value) for value in arguments}
         self.made: list[ir.Value] = []

@@ -15,6 +15,7 @@ from veilgraph.commands.files import check_destination, read_array, replacing, w
 from veilgraph.ir.errors import UsageError
 from veilgraph.reports import tables, units
 from veilgraph.reports.tables import Table
+from veilgraph.reports.text import brief
 
 TABLE = Table.of("layer|#rounds", [("conv1", 0), ("relu1", 15)], "Cost")
 
@@ -127,9 +128,28 @@ def test_a_table_of_endless_lines_comes_as_records_in_a_file_too(
     assert max(map(len, shown.splitlines())) <= tables.MOST_COLUMNS
     tables.show(long, wide=True)
     assert capsys.readouterr().out == long.plain() + "\n"
-    narrow = Table.of("layer|protocols", [("relu1", "x" * 190)])
-    tables.show(narrow)
-    assert capsys.readouterr().out == narrow.plain() + "\n"
+    for kept in (
+        Table.of("layer|protocols", [("r", "x" * 180)]),
+        Table.of("plan|", [("a", "x" * 300)]),
+    ):
+        tables.show(kept)
+        assert capsys.readouterr().out == kept.plain() + "\n"
+
+
+@pytest.mark.parametrize(
+    ("ops", "chosen", "told"),
+    [
+        (["conv", "reshape", "add"], [], "conv+reshape+add"),
+        (["add", "step"], ["", "compare=table"], "add+step (compare=table)"),
+        (["add", "function", *["add", "step"] * 9], [""] * 20, "function+step and 18 more"),
+        (["add", *["step"] * 9], ["", *["compare=table"] * 9], "step (compare=table) and 9 more"),
+        (["reshape", "add"] * 9, [], "reshape+add and 16 more"),
+    ],
+)
+def test_many_ops_of_a_layer_leave_room_for_numbers(
+    ops: list[str], chosen: list[str], told: str
+) -> None:
+    assert brief(ops, chosen) == told
 
 
 def test_json_is_one_object(capsys: pytest.CaptureFixture[str]) -> None:

@@ -23,7 +23,7 @@ from veilgraph.plans import Plan
 from veilgraph.reports import units
 from veilgraph.reports.html import Subject, write_report
 from veilgraph.reports.tables import Table, progress, show, show_json
-from veilgraph.reports.text import plan_inputs, ranges
+from veilgraph.reports.text import brief, plan_inputs, ranges
 from veilgraph.runtime.simulate import entry_of
 from veilgraph.runtime.store.weights import load_weights
 
@@ -234,7 +234,7 @@ def _tables(plan: Plan, found: Check) -> list[Table | str]:
     rows = [
         (
             layer.name,
-            "+".join(layer.ops),
+            brief(layer.ops),
             layer.ring_bits,
             layer.frac_bits,
             f"{layer.worst:.2e}",

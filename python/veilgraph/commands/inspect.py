@@ -91,7 +91,7 @@ def command(
         show_text(text)
     if want_layers:
         told = (reports.ranges(plan), reports.assumptions(predicted))
-        show(reports.layers(predicted), *told, wide=wide)
+        show(reports.layers(predicted, whole=wide), *told, wide=wide)
     if verified is not None:
         show(*reports.reveals(plan, verified), wide=wide)
     if report is not None:

@@ -123,7 +123,8 @@ def _plain(table: Table, wide: bool) -> str:
     """Aligned text, or records where its lines would be endless."""
     text = table.plain()
     too_wide = max(map(len, text.splitlines())) > MOST_COLUMNS
-    return table.records(MOST_COLUMNS) if too_wide and not wide else text
+    has_columns = len(table.columns) > 2  # of a name and its value the value alone is long
+    return table.records(MOST_COLUMNS) if too_wide and has_columns and not wide else text
 
 
 def _show_rich(parts: Sequence[Table | str]) -> None:

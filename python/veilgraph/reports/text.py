@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import asdict
+from itertools import zip_longest
 from typing import Any
 
 from veilgraph.ir.errors import SecurityAbort
@@ -24,6 +25,7 @@ from veilgraph.targets.machines import MACHINE
 from veilgraph.verification.verify import Verified, verify
 
 MOST_NAMED = 2  # ops or functions of a layer, in a narrow column
+MOST_LETTERS = 60  # of all ops of a layer, in a table
 ROUNDING = Disclosure(
     "how values were rounded",
     "parties that truncate",
@@ -191,12 +193,16 @@ def assumptions(predicted: Prediction) -> str:
     )
 
 
-def layers(predicted: Prediction) -> Table:
-    """One row a layer of the model: what became of it, and what it costs all parties together."""
+def layers(predicted: Prediction, whole: bool = False) -> Table:
+    """One row a layer of the model: what became of it, and what it costs all parties together.
+
+    Args:
+        whole: name all ops of a layer, however many there are.
+    """
     rows = [
         (
             price.name,
-            protocols(price),
+            protocols(price) if whole else brief(price.ops, price.protocols),
             next_best(price),
             price.last.ring_bits,
             price.last.frac_bits,
@@ -231,10 +237,30 @@ def short_protocols(price: LayerPrice, functions: Sequence[str]) -> str:
     if functions:
         told = " and ".join(functions[:MOST_NAMED])
         return f"{told} ({units.counted(compared, 'comparison')})" if compared else told
-    names = list(dict.fromkeys(price.ops))
-    weighty = [op for op in names if op not in FACTS or FACTS[op] is not LINEAR] or names
+    weighty = _weighty(price.ops)
     rest = len(weighty) - MOST_NAMED
     return " + ".join(weighty[:MOST_NAMED]) + (f" and {rest} more" if rest > 0 else "")
+
+
+def brief(ops: Sequence[str], chosen: Sequence[str] = ()) -> str:
+    """A layer's ops as a table has room for them: all, or the first that are more than local sums.
+
+    Args:
+        chosen: of each op, what was chosen of its protocols; may be empty.
+    """
+    named = [f"{op} ({own})" if own else op for op, own in zip_longest(ops, chosen, fillvalue="")]
+    if len(whole := "+".join(named)) <= MOST_LETTERS:
+        return whole
+    weighty = _weighty(ops)
+    first = dict(zip(reversed(ops), reversed(named), strict=True))
+    told = "+".join(first[op] for op in weighty[:MOST_NAMED])
+    return f"{told} and {len(ops) - len(weighty[:MOST_NAMED])} more"
+
+
+def _weighty(ops: Sequence[str]) -> list[str]:
+    """Each op once, local rearrangements left out where there is anything else."""
+    names = list(dict.fromkeys(ops))
+    return [op for op in names if op not in FACTS or FACTS[op] is not LINEAR] or names
 
 
 def next_best(price: LayerPrice) -> str:

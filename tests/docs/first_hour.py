@@ -94,9 +94,9 @@ def main(arguments: list[str]) -> int:
             for command in walked.commands:
                 shown = " ".join(command.text.split())[:SHOWN]
                 print(f"{walked.seconds:7.1f} s  {shown}", flush=True)
-    for command in wrong:
-        print(f"line {command.line}: {command.text} printed", *command.printed, sep="\n")
-    print(f"{count} commands, {seconds:.0f} s apart from installs")
+        for command in wrong:
+            print(f"line {command.line}: {command.text} printed", *command.printed, sep="\n")
+        print(f"{count} commands, {seconds:.0f} s apart from installs", flush=True)
     return int(bool(wrong) or count > MOST_COMMANDS or seconds > MOST_SECONDS)
 
 

@@ -10,8 +10,10 @@ import contextlib
 import inspect
 import io
 import logging
+import traceback
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import TypeAlias
 
 import numpy as np
@@ -25,6 +27,7 @@ from veilgraph.ir.errors import UsageError
 Example: TypeAlias = "torch.Tensor | npt.NDArray[np.generic]"
 Examples: TypeAlias = "Example | Sequence[Example] | Mapping[str, Example]"
 Tensors: TypeAlias = "torch.Tensor | tuple[torch.Tensor, ...] | dict[str, torch.Tensor]"
+TORCH = Path(torch.__file__).parent
 BY_DATA = ("data-dependent", "GuardOnDataDependent", "DynamicValueError")
 UNTRAINABLE = (torch.nn.modules.dropout._DropoutNd, torch.nn.modules.batchnorm._BatchNorm)
 OUTSIDE = (".numpy()", "numpy.ndarray", "FakeTensor")
@@ -149,19 +152,30 @@ def _reason(
             f"The model does not run on the example inputs: {first_line(failure)}",
             "Look at their shapes and types: `model(*example_inputs)` has to work first.",
         )
-    told = f"torch.export can't trace the model: {first_line(error)}"
+    told = f"torch.export can't trace the model{_place(error)}"
     text = f"{type(error).__name__}: {error}"
     if any(word in text for word in BY_DATA):
         return UsageError(
-            told,
-            "What the model does depends on the numbers in its input (an `if`, a loop, `.item()`): "
-            "write it as `torch.where`, which computes both sides.",
+            f"{told}: what it does depends on the numbers in its input.",
+            "Write an `if`, a loop or `.item()` as `torch.where`, which computes both sides.",
         )
     if any(word in text for word in OUTSIDE):
-        return UsageError(told, "The model leaves torch on the way: stay with tensors in forward.")
+        return UsageError(f"{told}: it leaves torch.", "Stay with tensors in forward.")
     return UsageError(
-        told, "`torch.export.export` on the module alone shows where in the model that is."
+        f"{told}: {first_line(error)}",
+        "`torch.export.export` on the module alone shows where in the model that is.",
     )
+
+
+def _place(error: Exception) -> str:
+    """Where in a user's code, behind what failed: " (net.py, line 12)"; empty if nowhere."""
+    own = [
+        frame
+        for frame in traceback.extract_tb(error.__traceback__)
+        if not Path(frame.filename).is_relative_to(TORCH) and Path(frame.filename).is_file()
+    ]
+    calls = own[1:]  # the first one is ours, who called torch
+    return f" ({Path(calls[-1].filename).name}, line {calls[-1].lineno})" if calls else ""
 
 
 @contextlib.contextmanager

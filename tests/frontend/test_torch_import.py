@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from pathlib import Path
 from typing import Any
 
@@ -197,9 +198,14 @@ class Scaling(nn.Module):
         (Counting(), torch.zeros(2), "The model changes count", "inference"),
         (Clashing(), torch.zeros(2), "both called x", "Rename"),
         (Infinite(), torch.zeros(2), "Weight mask holds -inf, and is no mask", "again"),
-        (Branching(), torch.zeros(2), "torch.export can't trace the model", "torch.where"),
-        (Outside(), torch.zeros(2), "torch.export can't trace the model", "leaves torch"),
-        (Scaling(), torch.zeros(2), "torch.export can't trace the model", "`.item()`"),
+        (
+            Branching(),
+            torch.zeros(2),
+            "): what it does depends on the numbers in its",
+            "torch.where",
+        ),
+        (Outside(), torch.zeros(2), "): it leaves torch.", "Stay with tensors"),
+        (Scaling(), torch.zeros(2), "): what it does depends on the numbers in its", "`.item()`"),
         (nn.Linear(3, 2), torch.zeros(1, 5), "does not run on the example inputs", "shapes"),
         (nn.ReLU(), (torch.zeros(2),) * 2, "don't fit ReLU.forward(input: ", "in order or by name"),
         (nn.ReLU(), {"x": torch.zeros(2)}, "don't fit ReLU.forward(input: ", "in order or by name"),
@@ -219,6 +225,13 @@ def test_what_makes_no_sense(
     assert hint in caught.value.hint
     told = capfd.readouterr()
     assert told.out + told.err == ""  # torch's own words about it would come before ours
+
+
+def test_what_can_not_be_traced_is_told_with_its_line() -> None:
+    first = inspect.getsourcelines(Branching.forward)[1]
+    with pytest.raises(UsageError) as caught:
+        import_torch(Branching().eval(), torch.zeros(2))
+    assert f"the model (test_torch_import.py, line {first + 1}): what" in caught.value.message
 
 
 @pytest.mark.parametrize("kind", [np.float32, np.float64])

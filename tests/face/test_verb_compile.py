@@ -290,6 +290,19 @@ def test_what_is_wrong_with_the_model_comes_first(copied: Compiled) -> None:
     assert "nowhere/none.onnx can't be read" in told
 
 
+def test_what_is_wrong_with_the_model_comes_before_what_is_there_already(copied: Compiled) -> None:
+    odd = [helper.make_node("Det", ["x"], ["y"], name="odd")]
+    onnx.save(model(odd, {"x": (2, 3, 3)}, ["y"]), "odd.onnx")
+    (copied.folder / "cut.onnx").write_bytes((copied.folder / "digits.onnx").read_bytes()[:-99])
+    for name in ("odd", "cut", "digits"):
+        (copied.folder / f"{name}.weights").touch()
+    assert "1 node of the model can't be compiled" in reason("compile", "odd.onnx")[1]
+    assert "cut.onnx is no ONNX model, or a truncated one." in reason("compile", "cut.onnx")[1]
+    told = reason("compile", "digits.onnx", "--shape", "image=1x1x28x29")[1]
+    assert "Dimension 3 of input image is 28, but 1x1x28x29 was given." in told
+    assert "digits.plan is there already." in reason("compile", "digits.onnx", *SHAPE)[1]
+
+
 def test_refuses_a_folder_that_can_not_be_written(
     copied: Compiled, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 from veilgraph.checks.kept_ranges import ranges_file
 from veilgraph.commands import arguments
@@ -33,17 +34,33 @@ def models_to_read(
     return models
 
 
-def plan_beside(model: Path, *, force: bool) -> Path:
-    """model.plan for model.onnx; UsageError where that would write over an earlier compile."""
-    plan = model.with_suffix(".plan")
-    if not model.exists() or force:
+def plan_beside(models: list[Path], options: Mapping[str, Any], *, force: bool) -> Path:
+    """model.plan for model.onnx, named after the first of several.
+
+    Args:
+        options: of `compile`.
+
+    Raises:
+        UsageError: that would write over an earlier compile.
+        UsageError, UnsupportedError: what is wrong with a model that is the only one comes first.
+    """
+    plan = models[0].with_suffix(".plan")
+    if not models[0].exists() or force:
         return plan  # what is wrong with the model is said when it is read
     for file in (plan, plan.with_suffix(".weights"), ranges_file(plan)):
         if file.exists():
+            if len(models) == 1:
+                _import(models[0], options)
             raise UsageError(
                 f"{file} is there already.", "Give --force to replace it, or another name with -o."
             )
     return plan
+
+
+def _import(model: Path, options: Mapping[str, Any]) -> None:
+    from veilgraph.models import import_model  # with the importers, which no other verb needs
+
+    import_model(model, options["shapes"], public=options["public"])
 
 
 def check_files(models: list[Path], samples: Path | None, destination: Path) -> Path:

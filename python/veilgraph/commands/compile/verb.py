@@ -328,7 +328,7 @@ def command(
     if model is not None and errors is not None:
         comparing.errors(model, errors, as_json, options)
         return
-    destination = destination or plan_beside(models[0], force=force)
+    destination = destination or plan_beside(models, options, force=force)
     weights_file = check_files(models, options["calibrate"], destination)
     pinned = certificates_by_party(certificates, options["owners"])
     given = models[0] if model is not None else dict(entries)

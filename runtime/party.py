@@ -6,6 +6,7 @@ online one. Nothing here knows a protocol: what is computed, drawn and sent is i
 
 from __future__ import annotations
 
+import shlex
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -54,7 +55,7 @@ def encoded_inputs(
         if name not in inputs:
             raise UsageError(
                 f"{program.party} owns input `{name}`, and it was not given.",
-                f"Give it with --input {name}=@FILE.npy.",
+                f"Give it with --input {shlex.quote(f'{name}=@FILE.npy')}.",
             )
     return [(t, encode(inputs[t.name], t)) for t in own]
 

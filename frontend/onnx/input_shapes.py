@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import shlex
 from collections.abc import Mapping, Sequence
 
 from onnx import GraphProto, ValueInfoProto
@@ -138,8 +139,9 @@ def _require_fixed(info: ValueInfoProto) -> None:
 
 
 def suggestion(info: ValueInfoProto) -> str:
-    """The option that would fix the input's shape, with 1 for what is open."""
-    return f"--shape {info.name}={'x'.join(map(str, _with_ones(info)))}"
+    """The option that would fix the input's shape, with 1 for what is open, as a shell takes it."""
+    named = f"{info.name}={'x'.join(map(str, _with_ones(info)))}"
+    return f"--shape {shlex.quote(named)}"
 
 
 def _with_ones(info: ValueInfoProto) -> tuple[int, ...]:

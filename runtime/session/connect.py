@@ -226,7 +226,7 @@ def _receive(search: _Search[C], connection: socket.socket, address: str) -> Tal
         search.give_up(misfit)
         connection.close()
     except (Dropped, OSError) as error:
-        search.turned_away.append(f"{address} ({error})")
+        search.turned_away.append(f"{address} ({_why(error)})")
         connection.close()
     except GeneratorExit:
         connection.close()
@@ -242,7 +242,7 @@ def _dial(search: _Search[C], peer: int) -> None:
             _call(search, peer)
             return
         except (Dropped, OSError) as error:
-            latest = f"{party.host}:{party.port} ({error})"
+            latest = f"{party.host}:{party.port} ({_why(error)})"
         search.ended.wait(search.remaining(pause))
         pause = min(0.5, 2 * pause)
     search.turned_away.append(latest)
@@ -342,3 +342,8 @@ def _refused(party: PartyAddress, status: PeerStatus, search: _Search[C]) -> Pee
         f"Give {party.name} the certificate that is in use here; `veilgraph cert issue` makes a "
         "new one.",
     )
+
+
+def _why(error: Exception) -> str:
+    """In words, without the system's number."""
+    return (isinstance(error, OSError) and error.strerror) or str(error)

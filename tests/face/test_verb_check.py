@@ -171,6 +171,14 @@ def test_refuses_a_plan_without_its_programs(few: Compiled, level: str) -> None:
     assert "does not carry its programs" in told
 
 
+@pytest.mark.parametrize("name", ["image.npy", "digits.plan", "calibration.npz"])
+def test_refuses_what_is_no_model(few: Compiled, name: str) -> None:
+    files = ("--weights", "digits.weights", "--model", name, "--inputs", "calibration.npz")
+    code, told = reason("check", "digits.plan", *files)
+    assert code == 2
+    assert ", and no model.\nHint: " in told
+
+
 def test_refuses_samples_of_another_shape(few: Compiled) -> None:
     np.savez("calibration.npz", image=np.zeros((2, 28, 28), np.float32))
     assert reason("check", *FILES)[0] == 2

@@ -385,6 +385,13 @@ def test_a_first_extent_alone_is_one_and_said(caplog: pytest.LogCaptureFixture) 
     assert "--shape a=1x3" in told
 
 
+def test_a_name_with_a_space_is_quoted_for_a_shell() -> None:
+    nodes = [helper.make_node("Relu", ["the rows"], ["y"])]
+    with pytest.raises(UsageError) as caught:
+        import_model(model(nodes, {"the rows": ("n", 3)}, ["y"]), {"the rows": (3,)})
+    assert caught.value.hint == "Give it as --shape 'the rows=1x3'."
+
+
 @pytest.mark.parametrize(
     ("shapes", "message", "hint"),
     [

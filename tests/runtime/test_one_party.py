@@ -27,7 +27,7 @@ from veilgraph.runtime.devices.choose import ready
 from veilgraph.runtime.devices.cpu import CpuDevice
 from veilgraph.runtime.links.links import Links
 from veilgraph.runtime.links.loopback import loopback
-from veilgraph.runtime.party import Party, Prepared
+from veilgraph.runtime.party import Party, Prepared, encoded_inputs
 from veilgraph.runtime.simulate import in_threads
 from veilgraph.runtime.transcript import predict
 
@@ -107,6 +107,14 @@ def test_inputs_that_do_not_fit(
         party.infer(inputs)
     assert party.runs == 0
     assert not any(party.links.sent_bytes.values())
+
+
+def test_a_name_with_a_space_is_quoted_for_a_shell(plan: Plan) -> None:
+    program = plan.programs["alice"]
+    named = replace(program, inputs=(replace(program.inputs[0], name="the rows"),))
+    with pytest.raises(UsageError) as caught:
+        encoded_inputs(named, {})
+    assert caught.value.hint == "Give it with --input 'the rows=@FILE.npy'."
 
 
 def test_inputs_of_another_party(plan: Plan) -> None:

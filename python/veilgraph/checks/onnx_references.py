@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 import onnxruntime
 from onnx import ModelProto, NodeProto, helper
@@ -21,6 +22,7 @@ from veilgraph.compilation.models import Model, is_torch
 from veilgraph.frontend.onnx.importer import node_outputs, prepare
 from veilgraph.frontend.onnx.operators.quantised import RULES
 from veilgraph.ir.plan.tables import Tensor
+from veilgraph.model_files import require_model_file
 
 POOL_ATTRIBUTES = ("auto_pad", "ceil_mode", "kernel_shape", "pads", "strides")
 
@@ -44,6 +46,8 @@ def reference_of(
         from veilgraph.checks.torch_references import TorchReference
 
         return TorchReference.of(model, inputs, average_pools, public)
+    if isinstance(model, str | Path):
+        require_model_file(Path(model))
     return OnnxReference.of(model, inputs, average_pools, public)
 
 

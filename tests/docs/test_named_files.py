@@ -87,3 +87,11 @@ def test_what_is_gone() -> None:
         "graph/no.h",
     ]
     assert list(gone(iter(["<suite>.py, test_*.py, a/test_layers.py"]))) == ["a/test_layers.py"]
+
+
+@pytest.mark.parametrize(
+    "name", ["model.weights", "model.alice.shares", "alice.key", "model.ranges", "m.histograms"]
+)
+def test_git_takes_no_file_that_must_not_be_published(name: str) -> None:
+    patterns = (ROOT / ".gitignore").read_text(encoding="utf-8").split()
+    assert any(PurePosixPath(name).match(pattern) for pattern in patterns)

@@ -168,7 +168,7 @@ def _reason(
 
 
 def _place(error: Exception) -> str:
-    """Where in a user's code, behind what failed: " (net.py, line 12)"; empty if nowhere."""
+    """Where in a user's code, behind what failed: " (FILE, line 12)"; empty if nowhere."""
     own = [
         frame
         for frame in traceback.extract_tb(error.__traceback__)

@@ -67,7 +67,8 @@ class Secret:
 class Revealed:
     """What some parties learn: an output, or what every party reads in the plan.
 
-    `depends` names the inputs and states that an output is computed from, and "weights".
+    `depends` names the inputs and states that an output is computed from, and "weights"; with a
+    state, what runs before may have kept in it.
     """
 
     what: str
@@ -389,10 +390,14 @@ def _revealed(plan: Plan, chosen: Target, program: Program) -> Iterator[Revealed
 
 
 def _dependencies(program: Program) -> dict[int, tuple[str, ...]]:
-    """Of each output's node, the inputs and states that it is computed from, and "weights"."""
+    """Of each output's node, the inputs and states that it is computed from, and "weights".
+
+    A state is computed from all that any run may have kept in it.
+    """
     names: dict[str, int] = {}
     found = [0] * len(program.nodes)
-    outputs: dict[int, tuple[str, ...]] = {}
+    kept: dict[int, int] = {}  # of each state what is kept in it, in any entry
+    outputs: dict[int, int] = {}
     for node in program.nodes:
         bits = 0
         if node.op.masking.holds is Holds.SECRET:
@@ -402,6 +407,21 @@ def _dependencies(program: Program) -> dict[int, tuple[str, ...]]:
         for arg in node.args:
             bits |= found[arg]
         found[node.id] = bits
-        if node.op is ops.OUTPUT:
-            outputs[node.id] = tuple(name for name, j in names.items() if bits >> j & 1)
-    return outputs
+        if node.op is ops.KEEP:
+            state = names.setdefault(node["name"], len(names))
+            kept[state] = kept.get(state, 0) | bits
+        elif node.op is ops.OUTPUT:
+            outputs[node.id] = bits
+    ended = {number: _behind_states(bits, kept) for number, bits in outputs.items()}
+    return {i: tuple(n for n, j in names.items() if bits >> j & 1) for i, bits in ended.items()}
+
+
+def _behind_states(bits: int, kept: Mapping[int, int]) -> int:
+    """A set of names, with what is kept in each state of it."""
+    before = 0
+    while bits != before:
+        before = bits
+        for state, behind in kept.items():
+            if bits >> state & 1:
+                bits |= behind
+    return bits

@@ -12,7 +12,7 @@ from three_parties import run_threads, write_parties
 from training_cases import BATCH, DATA, RATE, ROWS, SUITES, X, by_torch, trained
 
 import veilgraph
-from veilgraph.ir.errors import SecurityAbort, UsageError
+from veilgraph.ir.errors import AccuracyError, SecurityAbort, UsageError
 from veilgraph.runtime.store.weights import save_weights
 
 OWN: dict[str, dict[str, Any]] = {
@@ -124,3 +124,12 @@ def test_what_fits_no_step_is_refused(name: str, options: Any, told: str, tmp_pa
     plan, _ = trained("logistic", "rep3")
     with pytest.raises(UsageError, match=told):
         veilgraph.Trainer(plan, name, tmp_path / "parties.yaml", **options)
+
+
+def test_rows_out_of_range_are_refused_before_a_link_is_opened(tmp_path: Path) -> None:
+    """At their batch, whose rows all parties know, they would tell which ones they are."""
+    plan, _ = trained("logistic", "rep3")
+    far = X.copy()
+    far[37] *= 100
+    with pytest.raises(AccuracyError, match=r"`x` holds .*, outside the range"):
+        veilgraph.Trainer(plan, "alice", tmp_path / "none.yaml", data={"x": far})

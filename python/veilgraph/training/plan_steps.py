@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import islice
 
 import numpy as np
@@ -13,7 +13,8 @@ from veilgraph.ir.errors import UsageError
 from veilgraph.ir.plan.tables import Phase, Tensor
 from veilgraph.ir.training import STEP, Recipe, Schedule
 from veilgraph.plans import Plan
-from veilgraph.training.batches import orders
+from veilgraph.runtime import encoding
+from veilgraph.training.batches import Array, checked, orders
 
 MOST_LOST = 1 / 8  # of a public factor, by encoding it
 
@@ -96,6 +97,31 @@ def shapes_of(inputs: list[Tensor], recipe: Recipe) -> dict[str, tuple[int, ...]
     """Those of rows; of inputs that are public factors, none."""
     factors = recipe.optimizer.factors
     return {t.name: tuple(t.shape) for t in inputs if t.name not in factors}
+
+
+def rows_of(
+    plan: Plan,
+    entry: str,
+    recipe: Recipe,
+    given: Mapping[str, npt.ArrayLike],
+    party: str | None = None,
+) -> dict[str, Array]:
+    """Rows of what parties, or one, give to an entry, batch after batch.
+
+    All are looked at before the first is sent: the order of rows is public, so a party that stops
+    at a batch tells in which rows a number is out of range.
+
+    Raises:
+        UsageError: as `checked`.
+        AccuracyError: a number outside of what the rehearsal saw, margin included.
+    """
+    inputs = inputs_of(plan, entry, party)
+    rows = checked(given, shapes_of(inputs, recipe), recipe.classes)
+    for tensor in inputs:
+        if tensor.name in rows:
+            own = rows[tensor.name]
+            encoding.checked(own, replace(tensor, shape=own.shape))
+    return rows
 
 
 def step_bytes(plan: Plan) -> int:

@@ -30,8 +30,7 @@ from veilgraph.ir.training import (
 from veilgraph.plans import Plan
 from veilgraph.runtime.simulate import simulate_many
 from veilgraph.session import Session
-from veilgraph.training.batches import checked
-from veilgraph.training.plan_steps import Batches, inputs_of, shapes_of, step_bytes
+from veilgraph.training.plan_steps import Batches, inputs_of, rows_of, step_bytes
 
 Array = npt.NDArray[np.float32]
 Arrays = Mapping[str, npt.ArrayLike]
@@ -83,7 +82,7 @@ def simulate_training(
         AccuracyError: rows outside of what the rehearsal saw, margin included.
     """
     recipe = Recipe.of(plan.manifest.options)
-    rows = checked(data, shapes_of(inputs_of(plan, STEP), recipe), recipe.classes)
+    rows = rows_of(plan, STEP, recipe, data)
     batches = Batches.of(plan, min(map(len, rows.values())), schedule(rate), seed)
     count = batches.count(epochs, steps)
     batches.require_rates(0, count)
@@ -112,7 +111,7 @@ def _evaluations(plan: Plan, recipe: Recipe, given: Arrays) -> Iterator[dict[str
             "This plan evaluates nothing: nobody receives an output of the model.",
             "Compile it with `reveal` of an output of the model.",
         )
-    rows = checked(given, shapes_of(inputs_of(plan, EVALUATE), recipe), recipe.classes)
+    rows = rows_of(plan, EVALUATE, recipe, given)
     for start in range(0, min(map(len, rows.values())) - recipe.rows + 1, recipe.rows):
         yield {name: x[start : start + recipe.rows] for name, x in rows.items()}
 
@@ -137,6 +136,7 @@ class Trainer:
 
     Raises:
         UsageError: a plan that does not train, rows that do not fit it, or what `Session` refuses.
+        AccuracyError: rows outside of what the rehearsal saw, margin included; before any is sent.
     """
 
     def __init__(
@@ -154,8 +154,7 @@ class Trainer:
     ) -> None:
         self.plan = plan if isinstance(plan, Plan) else Plan.load(plan)
         self.recipe, self.party = Recipe.of(self.plan.manifest.options), party
-        shapes = shapes_of(inputs_of(self.plan, STEP, party), self.recipe)
-        self._data = checked(data or {}, shapes, self.recipe.classes)
+        self._data = rows_of(self.plan, STEP, self.recipe, data or {}, party)
         self._rows, self._seed = self._count(rows), seed
         self._started = resume is not None
         self.session = Session(self.plan, party, config, weights=weights, resume=resume, **options)

@@ -16,6 +16,7 @@ from math import prod
 
 from veilgraph.ir.party import ops
 from veilgraph.ir.party.program import Value, apply, point_rows, point_words, select
+from veilgraph.ir.party.rules import MOST_INDEX_BITS
 from veilgraph.ir.types import blocks
 from veilgraph.targets.parties import Operation, Parties, Place, Provider, Sharing
 
@@ -30,6 +31,11 @@ def owned_bits(depth: int) -> int:
 def computed_bits(op: Operation) -> int:
     """Bits of a computed index: all of its window, and no place stands for a negative number."""
     return max(int(op["window_bits"]), (_rows(op) - 1).bit_length() + 1)
+
+
+def is_too_wide(op: Operation) -> bool:
+    """Whether no tree has a place for every number of a computed index's window."""
+    return computed_bits(op) > MOST_INDEX_BITS
 
 
 def owned_place(op: Operation, x: Value) -> Value:

@@ -355,7 +355,7 @@ def one_hot(p: Parties, op: Operation, x: Sharing) -> Sharing:
         if len(p) == 2:
             parts = points.shared_rows(p, op, x.known, owner, (0,), (1,))
             return Sharing(parts, Form.ADDITIVE)
-    if len(p) > 2:
+    if len(p) > 2 or points.is_too_wide(op):
         return points.by_comparisons(p, op, x, ADDITIVE.called(p, "step"))
     d, flat = p.provider, x.map(lambda part: part.reshape((x.elements,)))
     c, r = opened_window(d, reduced(flat, points.computed_bits(op)).parts)

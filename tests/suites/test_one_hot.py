@@ -12,6 +12,7 @@ from receivers import asked
 
 from veilgraph.ir.meaning.party import evaluate, uniform_draws
 from veilgraph.ir.party import ops
+from veilgraph.ir.party.legality import check_party
 from veilgraph.ir.plan.tables import Phase
 from veilgraph.ir.types import Kind
 from veilgraph.passes.party.batch_rounds import batch_rounds
@@ -41,6 +42,7 @@ class OneHot:
         owner: int | None,
         rings: tuple[int, int] = (16, 32),
         variant: str = "",
+        window_bits: int = 7,
     ) -> None:
         self.trace, self.x = Trace(setting), x
         given = owner or 0
@@ -49,7 +51,7 @@ class OneHot:
             program = self.trace.program
             known = program.source("input", "x", given, x.shape, index.type)
             index = replace(index, known=known)
-        attrs = {"depth": depth, "wraps": wraps, "window_bits": 7, "dropped_bits": 0}
+        attrs = {"depth": depth, "wraps": wraps, "window_bits": window_bits, "dropped_bits": 0}
         operation = Operation("one_hot", (*x.shape, depth), rings[1], attrs)
         of_op = setting.suite.protocols["one_hot"]
         protocol = next(v for v in of_op if variant in ("", v.name)).function
@@ -87,6 +89,14 @@ def test_every_computed_index(setting: Setting, depth: int, wraps: bool) -> None
         for rings in ((16, 32), (24, 40)):
             y = OneHot(setting, x, depth, wraps, None, rings, variant).run()
             np.testing.assert_array_equal(y, unit_rows(x, depth, wraps), err_msg=variant)
+
+
+@pytest.mark.parametrize("setting", HIDING, ids=str)
+def test_an_index_of_more_numbers_than_a_tree_has_places_is_compared(setting: Setting) -> None:
+    x = np.append(every_index(3), [1 << 37, -(1 << 37)])
+    made = OneHot(setting, x, 3, True, None, (48, 32), window_bits=40)
+    np.testing.assert_array_equal(made.run(), unit_rows(x, 3, True))
+    check_party(made.trace.program)
 
 
 def test_chunks_of_rows_in_turns() -> None:

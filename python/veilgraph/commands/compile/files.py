@@ -58,7 +58,8 @@ def plan_beside(models: list[Path], options: Mapping[str, Any], *, force: bool) 
 
 
 def _import(model: Path, options: Mapping[str, Any]) -> None:
-    from veilgraph.compilation.models import import_model  # with the importers, which no other verb needs
+    # With the importers, which no other verb needs.
+    from veilgraph.compilation.models import import_model
 
     import_model(model, options["shapes"], public=options["public"])
 

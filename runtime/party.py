@@ -186,9 +186,7 @@ class Party:
         names = self.plan.manifest.entries
         if len(names) == 1:
             return
-        received = {peer: bytearray(1) for peer in self.links.sent_bytes}  # who only deals is away
-        self.links.exchange(dict.fromkeys(received, bytes([entry])), received, "entry")
-        for peer, content in received.items():
+        for peer, content in self.answers(bytes([entry]), "entry").items():
             if content[0] != entry:
                 other = names[content[0]] if content[0] < len(names) else "another"
                 raise SecurityAbort(
@@ -196,6 +194,12 @@ class Party:
                     f"`{names[entry]}`.",
                     "Let all parties run the same entries, in the same order.",
                 )
+
+    def answers(self, own: bytes, topic: str) -> dict[int, bytes]:
+        """What each peer says where this party says `own`: as many bytes, which are public."""
+        received = {peer: bytearray(len(own)) for peer in self.links.sent_bytes}  # no mere dealer
+        self.links.exchange(dict.fromkeys(received, own), received, topic)
+        return {peer: bytes(content) for peer, content in received.items()}
 
     def state(self) -> dict[str, Words]:
         """This party's parts of states as the last run left them, by `Share.key`.

@@ -6,6 +6,7 @@ import logging
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from hashlib import sha256
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
@@ -37,6 +38,7 @@ from veilgraph.runtime.transcript import Transcript
 from veilgraph.verification.verified_plans import require_verified
 
 LOG = logging.getLogger("veilgraph.session")
+FACT_BYTES = 8  # of the digest of a fact that parties compare
 Given = str | Path | Mapping[str, npt.ArrayLike] | DealtShares | None
 
 
@@ -247,6 +249,20 @@ class Session:
         self.transcripts.append(transcript)
         self._tell_run("inference")
         return outputs
+
+    def differing(self, facts: Mapping[str, str]) -> list[tuple[str, str]]:
+        """Which peers say other than this party, and of which of these facts, which are public.
+
+        Every party asks at the same time, with facts of the same names.
+        """
+        own = [sha256(fact.encode()).digest()[:FACT_BYTES] for fact in facts.values()]
+        found = []
+        for peer, told in self._party.answers(b"".join(own), "facts").items():
+            each = (told[i : i + FACT_BYTES] for i in range(0, len(told), FACT_BYTES))
+            name = self._party.links.names[peer]
+            alike = zip(facts, own, each, strict=True)
+            found += [(name, fact) for fact, ours, theirs in alike if ours != theirs]
+        return found
 
     def prepare(
         self,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -34,18 +35,21 @@ class Parties:
     def state(self, name: str) -> Path:
         return self.folder / f"{name}.state"
 
-    def run(self, act: Callable[[Any, str], Any], resumes: bool = False) -> dict[str, Any]:
+    def run(
+        self, act: Callable[[Any, str], Any], resumes: bool = False, **others: dict[str, Any]
+    ) -> dict[str, Any]:
+        """What each does with its Trainer; `others` are options that one has by its name."""
+
         def one(name: str) -> Any:
             resume = self.state(name) if resumes and self.plan.party(name).states else None
-            trainer = veilgraph.Trainer(
-                self.plan,
-                name,
-                self.files[name],
-                data=OWN[name],
-                rows=ROWS,
-                weights=self.folder / "model.weights" if name == "bob" else None,
-                resume=resume,
-            )
+            options: dict[str, Any] = {
+                "data": OWN[name],
+                "rows": ROWS,
+                "weights": self.folder / "model.weights" if name == "bob" else None,
+                "resume": resume,
+            }
+            options |= others.get(name, {})
+            trainer = veilgraph.Trainer(self.plan, name, self.files[name], **options)
             with trainer:
                 return act(trainer, name)
 
@@ -100,6 +104,43 @@ def test_parties_that_disagree_on_the_rate(tmp_path: Path) -> None:
     for name in ("bob", "carol"):
         assert isinstance(found[name], SecurityAbort)
         assert f"and {name} expects" in str(found[name])
+
+
+def test_a_plan_that_keeps_the_rate_from_who_computes(tmp_path: Path) -> None:
+    parties = Parties(tmp_path, "rep3")
+    carol = parties.plan.party("carol")
+    outputs = tuple(t for t in carol.outputs if t.name != "step_size")
+    assert len(outputs) < len(carol.outputs)
+    programs = {**parties.plan.programs, "carol": replace(carol, outputs=outputs)}
+    plan = replace(parties.plan, programs=programs)
+    with pytest.raises(SecurityAbort, match="does not tell carol what step_size is in a step"):
+        veilgraph.Trainer(plan, "carol", parties.files["carol"], rows=ROWS)
+
+
+@pytest.mark.parametrize(
+    ("options", "steps", "fact"),
+    [
+        ({"seed": 1}, (0, 2), "seed"),
+        ({"data": {"labels": DATA["labels"][:-1]}, "rows": ROWS - 1}, (0, 2), "number of rows"),
+        ({}, (1, 2), "first step"),
+        ({}, (0, 3), "number of steps"),
+    ],
+)
+def test_parties_whose_rows_do_not_belong_together(
+    options: dict[str, Any], steps: tuple[int, int], fact: str, tmp_path: Path
+) -> None:
+    """bob's are others: each party stops before a step, and two of them name him."""
+    parties = Parties(tmp_path, "rep3")
+
+    def act(trainer: Any, name: str) -> Any:
+        first, count = steps if name == "bob" else (0, 2)
+        return trainer.fit(rate=RATE, steps=count, first=first)
+
+    found = parties.run(act, bob=options)
+    for name in ("alice", "carol"):
+        assert isinstance(found[name], SecurityAbort)
+        assert str(found[name]).startswith(f"bob trains with another {fact} than {name}.")
+    assert isinstance(found["bob"], SecurityAbort)
 
 
 def test_a_rate_that_the_plan_would_lose(tmp_path: Path) -> None:

@@ -68,6 +68,17 @@ class Batches:
         rate, before = self.rate(number), self.rate(max(number - 1, 0))
         return self.recipe.optimizer.values(rate, before, self.recipe.rows, number)
 
+    def facts(self, first: int, count: int) -> dict[str, str]:
+        """What all parties must have alike, so that their rows belong together; public."""
+        order = next(orders(self.rows, self.recipe.rows, self.seed))
+        return {
+            "number of rows": str(self.rows),
+            "seed": str(self.seed),
+            "first step": str(first),
+            "number of steps": str(count),
+            "order of rows": str(order.tolist()),  # which NumPy's version may change
+        }
+
     def require_rates(self, first: int, count: int) -> None:
         """UsageError where a factor of these steps is lost as the plan encodes it."""
         for number in range(first, first + count):

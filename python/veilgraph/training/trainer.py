@@ -136,6 +136,7 @@ class Trainer:
 
     Raises:
         UsageError: a plan that does not train, rows that do not fit it, or what `Session` refuses.
+        SecurityAbort: a plan that keeps a rate from this party, or what `Session` refuses.
         AccuracyError: rows outside of what the rehearsal saw, margin included; before any is sent.
     """
 
@@ -154,10 +155,24 @@ class Trainer:
     ) -> None:
         self.plan = plan if isinstance(plan, Plan) else Plan.load(plan)
         self.recipe, self.party = Recipe.of(self.plan.manifest.options), party
+        self._require_told()
         self._data = rows_of(self.plan, STEP, self.recipe, data or {}, party)
         self._rows, self._seed = self._count(rows), seed
         self._started = resume is not None
         self.session = Session(self.plan, party, config, weights=weights, resume=resume, **options)
+
+    def _require_told(self) -> None:
+        """SecurityAbort where a factor is kept from this party, which computes with it."""
+        if self.party not in self.plan.manifest.computing:
+            return
+        number = self.plan.manifest.entries.index(STEP)
+        told = {t.name for t in self.plan.party(self.party).outputs if t.entry == number}
+        told |= {tensor.name for tensor in inputs_of(self.plan, STEP, self.party)}
+        if hidden := [name for name in self.recipe.optimizer.factors if name not in told]:
+            raise SecurityAbort(
+                f"This plan does not tell {self.party} what {hidden[0]} is in a step.",
+                "Take one that compile_training made: it tells every party that computes.",
+            )
 
     def _count(self, rows: int | None) -> int:
         own = min(map(len, self._data.values()), default=rows)
@@ -203,11 +218,13 @@ class Trainer:
         Raises:
             UsageError: a rate that is none or that the plan's encoding loses, or what `Session.run`
                 refuses.
-            SecurityAbort: another party trains with another rate.
+            SecurityAbort: another party trains with another rate, or with other rows: another
+                number of them, seed, first step or number of steps.
         """
         batches = Batches.of(self.plan, self._rows, schedule(rate), self._seed)
         count = batches.count(epochs, steps)
         batches.require_rates(first, count)
+        self._require_alike(batches.facts(first, count))
         if not (self._started or first):
             self.session.run({}, START)
         self._started = True
@@ -223,6 +240,14 @@ class Trainer:
             if on_step is not None:
                 on_step(number, loss)
         return losses
+
+    def _require_alike(self, facts: Mapping[str, str]) -> None:
+        """Rows that do not belong together train a model of noise, and nobody would see it."""
+        for peer, fact in self.session.differing(facts):
+            raise SecurityAbort(
+                f"{peer} trains with another {fact} than {self.party}.",
+                "Agree on the rows, --seed, --first and --epochs: they are alike at every party.",
+            )
 
     def _check_factors(self, expected: Mapping[str, float], told: Mapping[str, Array]) -> None:
         for name, number in expected.items():

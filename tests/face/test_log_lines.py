@@ -13,7 +13,8 @@ from typing import Any
 import pytest
 from verbs import Compiled, reason, run_verb
 
-from veilgraph import cli, compilation
+from veilgraph import cli
+from veilgraph.compilation import compile as compilation
 from veilgraph.ir.errors import UsageError
 from veilgraph.passes.pipeline import PIPELINE
 from veilgraph.passes.program import Program
@@ -43,7 +44,7 @@ def looking(monkeypatch: pytest.MonkeyPatch) -> None:
         remark("a result", is_result=True)
         return []
 
-    monkeypatch.setattr(import_module("veilgraph.commands.doctor"), "diagnose", looks)
+    monkeypatch.setattr(import_module("veilgraph.commands.doctor.verb"), "diagnose", looks)
 
 
 @pytest.mark.parametrize(
@@ -87,7 +88,7 @@ def test_errors_are_lines_of_json_then(monkeypatch: pytest.MonkeyPatch) -> None:
     def fails() -> list[Any]:
         raise UsageError("It is wrong:\n  twice.")
 
-    monkeypatch.setattr(import_module("veilgraph.commands.doctor"), "diagnose", fails)
+    monkeypatch.setattr(import_module("veilgraph.commands.doctor.verb"), "diagnose", fails)
     assert len(reason("doctor", "--log-json")[1].splitlines()) == 1
 
 

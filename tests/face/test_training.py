@@ -504,7 +504,7 @@ def test_what_adam_costs_is_told_beside_sgd(tmp_path: Path) -> None:
         (["--train", "mse", "--avgpool"], "--avgpool has no meaning for a plan that trains"),
         (["--train", "mse", "--batch", "4", "--calibrate", "no.npz"], "no.npz can't be read"),
         (["--train", "mse", "--batch", "4", "--calibrate", "x.npy"], "x.npy holds one array"),
-        (["--train", "mse", "--batch", "4", "--calibrate", "text.npz"], "is no .npz file"),
+        (["--train", "mse", "--batch", "4", "--calibrate", "text.npz"], "and no .npz file"),
         (["--train", "mse", "--batch", "4", "--calibrate", "words.npz"], "must hold numbers"),
     ],
 )

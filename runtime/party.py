@@ -197,7 +197,8 @@ class Party:
 
     def answers(self, own: bytes, topic: str) -> dict[int, bytes]:
         """What each peer says where this party says `own`: as many bytes, which are public."""
-        received = {peer: bytearray(len(own)) for peer in self.links.sent_bytes}  # no mere dealer
+        peers = self.links.sent_bytes  # who only deals is away
+        received = {peer: bytearray(len(own)) for peer in peers}
         self.links.exchange(dict.fromkeys(received, own), received, topic)
         return {peer: bytes(content) for peer, content in received.items()}
 

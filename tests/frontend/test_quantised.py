@@ -106,13 +106,17 @@ def test_a_quantised_network_agrees_with_its_integers_to_their_own_noise(
     samples = np.random.default_rng(1).normal(size=(6, *SHAPE)).astype(np.float32)
     path = quantised(form, tmp_path, samples)
     plan, weights = veilgraph.compile(path, calibrate={"x": samples})
+    own, integers = [], []
     for x in samples[:2]:
         found = simulate(plan, weights, {"x": x}).outputs["y"]
         theirs, real = exact(path, x), run(tmp_path / "cnn.onnx", x)
         size = np.abs(real).max()
         assert np.abs(found - theirs).max() < 0.02 * size  # 8 bits an activation
-        # Without the rounding of activations it is no further from the model in real numbers.
-        assert np.abs(found - real).max() < 1.5 * np.abs(theirs - real).max()
+        own.append(np.abs(found - real))
+        integers.append(np.abs(theirs - real))
+    # Without the rounding of activations it is no further from the model in real numbers. Of the
+    # mean that holds for any rounding; the largest of ten errors scatters by a half.
+    assert np.mean(own) < np.mean(integers)
 
 
 @pytest.mark.parametrize("form", FORMS)

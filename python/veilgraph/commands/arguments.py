@@ -232,6 +232,44 @@ network_option = click.option(
     help="Network to predict seconds for: lan, metro, wan or a YAML file.  "
     "[default: the plan's own]",
 )
+party_option = click.option(
+    "--party", required=True, metavar="NAME", help="Which party of the plan this is."
+)
+config_option = click.option(
+    "--config",
+    "config_file",
+    type=PATH,
+    required=True,
+    metavar="FILE",
+    help="This party's parties.yaml: addresses, certificates, and its own key.",
+)
+timeout_option = click.option(
+    "--timeout",
+    "timeout_seconds",
+    type=click.FloatRange(min=0, max=86_400, min_open=True),
+    metavar="SECONDS",
+    help="How long a peer may be silent.  [default: as in the configuration]",
+)
+plaintext_option = click.option(
+    "--insecure-plaintext",
+    is_flag=True,
+    help="No TLS, for measurements; refused for any address but loopback.",
+)
+weights_option = click.option(
+    "--weights",
+    "weights_file",
+    type=PATH,
+    required=True,
+    metavar="FILE",
+    help="The weights that `compile` wrote beside the plan.",
+)
+model_option = click.option(
+    "--model",
+    type=PATH,
+    required=True,
+    metavar="FILE",
+    help="The ONNX model, or the .pt2 archive.",
+)
 rate_option = click.option(
     "--rate",
     type=rates,

@@ -36,21 +36,8 @@ Example, on the samples that the plan was calibrated with:
 
 @click.command("check", epilog=EPILOG)
 @click.argument("plan_file", metavar="PLAN", type=arguments.PATH)
-@click.option(
-    "--weights",
-    "weights_file",
-    type=arguments.PATH,
-    required=True,
-    metavar="FILE",
-    help="The weights that `compile` wrote beside the plan.",
-)
-@click.option(
-    "--model",
-    type=arguments.PATH,
-    required=True,
-    metavar="FILE",
-    help="The ONNX model, or the .pt2 archive.",
-)
+@arguments.weights_option
+@arguments.model_option
 @click.option(
     "--inputs",
     "samples_file",

@@ -25,21 +25,8 @@ Example, with rows that may be seen; 60,000 others will be trained on:
 
 @click.command("rehearse", epilog=EPILOG)
 @click.argument("plan_file", metavar="PLAN", type=arguments.PATH)
-@click.option(
-    "--weights",
-    "weights_file",
-    type=arguments.PATH,
-    required=True,
-    metavar="FILE",
-    help="The weights that `compile` wrote beside the plan.",
-)
-@click.option(
-    "--model",
-    type=arguments.PATH,
-    required=True,
-    metavar="FILE",
-    help="The ONNX model, or the .pt2 archive.",
-)
+@arguments.weights_option
+@arguments.model_option
 @click.option(
     "--data",
     "data_file",

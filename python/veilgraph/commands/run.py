@@ -32,15 +32,8 @@ Example, three hosts, each with its own parties.yaml and key:
 
 @click.command("run", epilog=EPILOG)
 @click.argument("plan_file", metavar="PLAN", type=arguments.PATH)
-@click.option("--party", required=True, metavar="NAME", help="Which party of the plan this is.")
-@click.option(
-    "--config",
-    "config_file",
-    type=arguments.PATH,
-    required=True,
-    metavar="FILE",
-    help="This party's parties.yaml: addresses, certificates, and its own key.",
-)
+@arguments.party_option
+@arguments.config_option
 @click.option(
     "--weights",
     "weights_file",
@@ -57,13 +50,7 @@ Example, three hosts, each with its own parties.yaml and key:
     show_default=True,
     help="Inferences in this session, all on the same input; the same number at every party.",
 )
-@click.option(
-    "--timeout",
-    "timeout_seconds",
-    type=click.FloatRange(min=0, max=86_400, min_open=True),
-    metavar="SECONDS",
-    help="How long a peer may be silent.  [default: as in the configuration]",
-)
+@arguments.timeout_option
 @click.option(
     "--store",
     type=arguments.PATH,
@@ -88,11 +75,7 @@ Example, three hosts, each with its own parties.yaml and key:
     is_flag=True,
     help="Begin with the states of --state-file, and not with zero; every party from the same run.",
 )
-@click.option(
-    "--insecure-plaintext",
-    is_flag=True,
-    help="No TLS, for measurements; refused for any address but loopback.",
-)
+@arguments.plaintext_option
 @arguments.trust_author_option
 @arguments.device_option
 @arguments.cubins_option

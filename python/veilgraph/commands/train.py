@@ -36,15 +36,8 @@ Example, three hosts, each with its own parties.yaml and key:
 
 @click.command("train", epilog=EPILOG)
 @click.argument("plan_file", metavar="PLAN", type=arguments.PATH)
-@click.option("--party", required=True, metavar="NAME", help="Which party of the plan this is.")
-@click.option(
-    "--config",
-    "config_file",
-    type=arguments.PATH,
-    required=True,
-    metavar="FILE",
-    help="This party's parties.yaml: addresses, certificates, and its own key.",
-)
+@arguments.party_option
+@arguments.config_option
 @click.option(
     "--weights",
     "weights_file",
@@ -113,18 +106,8 @@ Example, three hosts, each with its own parties.yaml and key:
     metavar="FILE.npz",
     help="With --reveal, where this party writes the parameters that it receives, by name.",
 )
-@click.option(
-    "--timeout",
-    "timeout_seconds",
-    type=click.FloatRange(min=0, max=86_400, min_open=True),
-    metavar="SECONDS",
-    help="How long a peer may be silent.  [default: as in the configuration]",
-)
-@click.option(
-    "--insecure-plaintext",
-    is_flag=True,
-    help="No TLS, for measurements; refused for any address but loopback.",
-)
+@arguments.timeout_option
+@arguments.plaintext_option
 @arguments.trust_author_option
 @arguments.device_option
 @arguments.cubins_option

@@ -89,7 +89,7 @@ CONSTANTS: Mapping[str, tuple[int, ...]] = {
     **dict.fromkeys(named("Reshape Expand Tile Squeeze Unsqueeze Split CumSum TopK Trilu"), (1,)),
     **dict.fromkeys(named("Gather GatherElements GatherND ReverseSequence CumProd"), (1,)),
     **dict.fromkeys(named("Scatter ScatterElements ScatterND CenterCropPad AffineGrid"), (1,)),
-    **dict.fromkeys(named("Upsample Pow GridSample Mod"), (1,)),
+    **dict.fromkeys(named("Upsample Pow GridSample Mod ArrayFeatureExtractor"), (1,)),
     **dict.fromkeys(named("TensorScatter"), (2,)),
     **dict.fromkeys(named("MaxUnpool"), (1, 2)),
     **dict.fromkeys(named("Pad Slice Resize"), (1, 2, 3, 4)),

@@ -29,6 +29,7 @@ class Row:
         gives: element type of the outputs, or of the first where `then` is that of the others.
         takes: element type of the inputs; integers are small ones, with many equal.
         public: whether every party knows the initialisers, and not their owner alone.
+        domain: of the operator; its newest version that ONNX Runtime has, 3, is imported.
     """
 
     operator: str
@@ -43,6 +44,7 @@ class Row:
     takes: int = TensorProto.FLOAT
     then: int = 0
     public: bool = False
+    domain: str = ""
 
     def __str__(self) -> str:
         named = "-".join(f"{name}={value}" for name, value in self.attributes.items())
@@ -63,10 +65,17 @@ def model_of(row: Row) -> ModelProto:
     names = [f"x{index}" for index in range(len(row.shapes))]
     outputs = [f"y{index}" for index in range(row.outputs)]
     node = helper.make_node(
-        row.operator, [*names, *row.initialisers], outputs, name="node", **row.attributes
+        row.operator,
+        [*names, *row.initialisers],
+        outputs,
+        name="node",
+        domain=row.domain,
+        **row.attributes,
     )
     inputs = dict(zip(names, row.shapes, strict=True))
     proto = model([node], inputs, outputs, row.initialisers, row.opset)
+    if row.domain:
+        proto.opset_import.append(helper.make_opsetid(row.domain, 3))
     for infos, element in ((proto.graph.input, row.takes), (proto.graph.output, row.gives)):
         for info in infos:
             info.type.tensor_type.elem_type = element

@@ -147,14 +147,21 @@ class Steps:
         self, operator: str, inputs: Sequence[str], outputs: int, **attributes: Any
     ) -> list[str]:
         """The outputs of a new node."""
-        name = f"{self.node.name}/{operator}.{len(self.made)}"
+        name = self._fresh(operator)
         names = [name if i == 0 else f"{name}:{i}" for i in range(outputs)]
         self.made.append(helper.make_node(operator, inputs, names, name=name, **attributes))
         return names
 
+    def _fresh(self, what: str) -> str:
+        """A name that no tensor has, also not of those that an earlier node of this name made."""
+        number = len(self.made)
+        while (name := f"{self.node.name}/{what}.{number}") in self.facts.elements:
+            number += 1
+        return name
+
     def numbers(self, values: ArrayLike, dtype: type[np.generic] = np.float32) -> str:
         """A public tensor."""
-        name = f"{self.node.name}/numbers.{len(self.made)}"
+        name = self._fresh("numbers")
         tensor = numpy_helper.from_array(np.asarray(values, dtype=dtype), name)
         self.made.append(helper.make_node("Constant", [], [name], name=name, value=tensor))
         return name

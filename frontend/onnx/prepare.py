@@ -28,6 +28,7 @@ from onnx import (
     version_converter,
 )
 
+from veilgraph.frontend.onnx.classical.expand import expand_classical
 from veilgraph.frontend.onnx.constant_folding import (
     Literals,
     fold,
@@ -120,6 +121,8 @@ def draft(
     proto, source = load(model)
     graph = proto.graph
     _check_opset(proto, source)
+    name_nodes(graph)
+    expand_classical(proto, opset(proto))
     initialised = {tensor.name for tensor in graph.initializer}
     _keep(graph.input, [info for info in graph.input if info.name not in initialised])
     as_float32(proto)

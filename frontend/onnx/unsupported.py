@@ -8,6 +8,7 @@ from collections.abc import Mapping
 import onnx
 from onnx import AttributeProto, NodeProto, TensorProto, ValueInfoProto, shape_inference
 
+from veilgraph.frontend.onnx.classical.expand import DOMAIN, refusal
 from veilgraph.frontend.onnx.numeric_types import NUMBERS
 from veilgraph.frontend.onnx.operators.quantised import RULES
 from veilgraph.frontend.onnx.prepare import MAX_TENSOR_ELEMENTS, Prepared, opset
@@ -26,7 +27,6 @@ QUANTISED = frozenset(
     }
 )
 MICROSOFT = "com.microsoft"
-CLASSICAL = "ai.onnx.ml"  # trees, vectors, encoders: what XGBoost and scikit-learn export
 SHAPED_BY_DATA = ("NonMaxSuppression", "NonZero")
 AFTERWARDS = "End the model before it, and do it on the revealed output."
 UNQUANTISED = "Quantise with constant scales and opset 11 or later, or export in float32."
@@ -52,8 +52,6 @@ def offender(node: NodeProto, source: str, reason: str, advice: str) -> Offender
 
 def way_out(node: NodeProto) -> str:
     """What to do about an operator that isn't supported."""
-    if node.domain == CLASSICAL:
-        return "Convert the model to tensor operators first, or train a network."
     return WAYS_OUT.get(node.op_type, "Replace it in the model by operators that are supported.")
 
 
@@ -72,6 +70,11 @@ def known_unsupported(drafted: Prepared) -> list[Offender]:
     tensors = drafted.tensors()
     unsure = {name for name, tensor in tensors.items() if not _is_known(tensor)}
     for node in graph.node:
+        if node.domain == DOMAIN:
+            error = refusal(node, drafted.model, opset(drafted.model))
+            found.append(offender(node, drafted.source, error.reason, error.way_out))
+            unsure.update(node.output)
+            continue
         reason = _unsupported_operator(node, opset(drafted.model))
         if not all(name in tensors and name not in unsure for name in node.input if name):
             unsure.update(node.output)  # what is wrong with it follows from something else
@@ -118,8 +121,6 @@ def _unsupported_operator(node: NodeProto, version: int) -> str:
     if node.domain == MICROSOFT:
         known = ", ".join(sorted(name for name in RULES if not onnx.defs.has(name)))
         return f"Of the domain {MICROSOFT} these alone are supported: {known}."
-    if node.domain == CLASSICAL:
-        return "It is of classical machine learning; tensor operators alone are supported."
     if node.domain:
         return f"Operators of the domain {node.domain} aren't supported."
     if not onnx.defs.has(node.op_type, max_inclusive_version=version):

@@ -22,6 +22,7 @@ REMAINDER = "products, a truncation, three comparisons"
 CLIPPED = "products, one truncation, two comparisons"
 ARC = "comparisons, an opening, products"
 UNROLLED = "products and openings, one cell after another"
+TREES = "a comparison a question, products by depth"
 FOLDED = "nothing: done at compile time"
 FIRST_OF_EQUALS = "one axis; the first of equal integers, either of real numbers that tie"
 
@@ -44,6 +45,7 @@ OPERATORS: tuple[Operator, ...] = (
     Operator("And", "any", "a product"),
     Operator("ArgMax", FIRST_OF_EQUALS, "all pairs of ten; of more a tree of comparisons"),
     Operator("ArgMin", FIRST_OF_EQUALS, "all pairs of ten; of more a tree of comparisons"),
+    Operator("ArrayFeatureExtractor", "known places", LOCAL),
     Operator("Asin", "numbers between -1 and 1, calibrated; to 7e-5", ARC),
     Operator("Asinh", "any, calibrated", "comparisons, two openings"),
     Operator("Atan", "calibrated, up to some 16", SERIES),
@@ -55,6 +57,7 @@ OPERATORS: tuple[Operator, ...] = (
     ),
     Operator("AveragePool", "1 to 3 dimensions; any padding, ceil mode, gaps", LOCAL),
     Operator("BatchNormalization", "for inference", "the weights before it, or a product"),
+    Operator("Binarizer", "any", COMPARISON),
     Operator("Cast", "between numbers and truth values", "local; integer parts of real numbers"),
     Operator("CausalConvWithState", "any", PRODUCT),
     Operator("Ceil", "any", INTEGER_PART),
@@ -85,6 +88,7 @@ OPERATORS: tuple[Operator, ...] = (
     Operator("Erf", "any", SERIES),
     Operator("Exp", "calibrated", SERIES),
     Operator("Expand", "known shape", LOCAL),
+    Operator("FeatureVectorizer", "any", LOCAL),
     Operator("Flatten", "any", LOCAL),
     Operator("FlexAttention", "with modifiers; masked scores can't be told", "products, a softmax"),
     Operator("Floor", "any", INTEGER_PART),
@@ -105,14 +109,22 @@ OPERATORS: tuple[Operator, ...] = (
     Operator("Hardmax", "one axis; the first of equals", "a tree of comparisons, two more"),
     Operator("Identity", "any", LOCAL),
     Operator("If", "known condition, or branches of the same shapes", "one, or both and a product"),
+    Operator(
+        "Imputer",
+        "any; no input is missing, so NaN is never replaced",
+        "two comparisons, a product",
+    ),
     Operator("InstanceNormalization", "calibrated", "an opening, products"),
     Operator("LRN", "calibrated", "two openings, products"),
     Operator("LSTM", "any direction, peepholes, sequences of one length", UNROLLED),
+    Operator("LabelEncoder", "of numbers", "two comparisons a key, products"),
     Operator("LayerNormalization", "calibrated", "an opening, products"),
     Operator("LeakyRelu", "any", "a comparison, a truncation"),
     Operator("Less", "any, broadcasting", COMPARISON),
     Operator("LessOrEqual", "any, broadcasting", COMPARISON),
     Operator("LinearAttention", "all update rules", UNROLLED),
+    Operator("LinearClassifier", "raw scores, LOGISTIC, SOFTMAX", "products, comparisons"),
+    Operator("LinearRegressor", "raw scores, LOGISTIC, SOFTMAX", PRODUCT),
     Operator("Log", "positive numbers, calibrated", SERIES),
     Operator("LogSoftmax", "one axis", "two openings, comparisons by row"),
     Operator("Loop", "known count and condition, up to 1024 turns", "its body, each turn"),
@@ -134,8 +146,10 @@ OPERATORS: tuple[Operator, ...] = (
     Operator("Mod", "divisors known to the owner", REMAINDER),
     Operator("Mul", "any, broadcasting", PRODUCT),
     Operator("Neg", "any", LOCAL),
+    Operator("Normalizer", "numbers whose size is never near 0", "products, openings"),
     Operator("Not", "any", LOCAL),
     Operator("OneHot", "known depth and values", "a point function an index, or comparisons"),
+    Operator("OneHotEncoder", "of whole numbers", "two comparisons a category"),
     Operator("Or", "any, broadcasting", "a product"),
     Operator("PRelu", "any", "a comparison, a product"),
     Operator("Pad", "a constant around, or what is there", LOCAL),
@@ -168,6 +182,7 @@ OPERATORS: tuple[Operator, ...] = (
     Operator("ReverseSequence", "known lengths", LOCAL),
     Operator("RotaryEmbedding", "any", PRODUCT),
     Operator("Round", "any; of two the even one", "a truncation, four comparisons"),
+    Operator("Scaler", "any", PRODUCT),
     Operator("Scan", "from opset 9 on", "its body, each place"),
     Operator("Scatter", "known indices", LOCAL),
     Operator("ScatterElements", "known indices, all reductions", "local; products or comparisons"),
@@ -198,23 +213,22 @@ OPERATORS: tuple[Operator, ...] = (
     Operator("Tile", "known repetitions", LOCAL),
     Operator("TopK", "known count; the first of equals", "comparisons in groups, products"),
     Operator("Transpose", "any", LOCAL),
+    Operator("TreeEnsemble", "thresholds; sums and means", TREES),
+    Operator("TreeEnsembleClassifier", "thresholds; one score for two classes", TREES),
+    Operator("TreeEnsembleRegressor", "thresholds; sums and means", TREES),
     Operator("Trilu", "any", LOCAL),
     Operator("Unsqueeze", "any", LOCAL),
     Operator("Upsample", "known scales", LOCAL),
     Operator("Where", "any condition", "a product"),
     Operator("Xor", "any, broadcasting", "a product"),
+    Operator("ZipMap", "at the end: scores, a column a class", LOCAL),
 )
 
 
 # What people ask for and can't have, by how its names begin: why, and the way out.
 REFUSED: dict[str, tuple[str, str]] = {
-    "TreeEnsemble": (
-        "each node of a tree picks a column and a branch by secret numbers, and no lowering rule "
-        "has them yet",
-        "A logistic regression or a small network is compiled: see examples/credit.",
-    ),
     "SVM": (
-        "operators of ai.onnx.ml have no lowering rules",
+        "no rule writes its kernels as tensor operators yet",
         "Export the decision function with MatMul and Exp.",
     ),
     "NonMaxSuppression": (

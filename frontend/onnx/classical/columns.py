@@ -1,0 +1,130 @@
+"""Columns made ready for a model: scaled, normalised, encoded, picked, put together."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from onnx import NodeProto, TensorProto, numpy_helper
+
+from veilgraph.frontend.lowering.operands import Unsupported
+from veilgraph.frontend.onnx.classical.forest import numbers
+from veilgraph.frontend.onnx.classical.owned import owned
+from veilgraph.frontend.onnx.nodes import Steps
+
+FIRST_OF_AXES = {
+    "ReduceSum": 13,
+    "Squeeze": 13,
+    "Unsqueeze": 13,
+}  # the opset in which axes become an input
+AXES_OF_OTHERS = 18
+
+
+def scaler(s: Steps) -> list[NodeProto]:
+    """Scaler: (x - offset) scale, by column."""
+    x = _real(s, s.operand(0))
+    offset, scale = numbers(s, "offset"), numbers(s, "scale")
+    if offset.any():
+        x = s("Sub", x, owned(s, "offset", offset))
+    if (scale != 1).any():
+        x = s("Mul", x, owned(s, "scale", scale))
+    return s.finish(x)
+
+
+def normalizer(s: Steps) -> list[NodeProto]:
+    """Normalizer: each row over its largest number, the sum of its sizes, or its length."""
+    x = _real(s, s.operand(0))
+    kinds = {"MAX": "ReduceMax", "L1": "ReduceL1", "L2": "ReduceL2"}
+    size = _along(s, kinds[s.attribute("norm", "MAX")], x, -1, keepdims=1)
+    return s.finish(s("Div", x, size))
+
+
+def imputer(s: Steps) -> list[NodeProto]:
+    """Imputer: another number in place of the one that means missing.
+
+    Inputs are numbers, so where NaN means missing nothing is.
+    """
+    whole = s.attribute("imputed_value_int64s", [])
+    missing = s.attribute(f"replaced_value_{'int64' if whole else 'float'}", 0)
+    if np.isnan(missing):
+        return s.finish(s.operand(0))
+    dtype = np.int64 if whole else np.float32
+    values = s.numbers(whole or s.attribute("imputed_value_floats", []), dtype)
+    x = s.operand(0)
+    return s.finish(s("Where", s("Equal", x, s.numbers(missing, dtype)), values, x))
+
+
+def binarizer(s: Steps) -> list[NodeProto]:
+    """Binarizer: 1 above the threshold, 0 elsewhere."""
+    limit = owned(s, "threshold", [s.attribute("threshold", 0.0)])
+    return s.finish(_real(s, s("Greater", _real(s, s.operand(0)), limit)))
+
+
+def one_hot_encoder(s: Steps) -> list[NodeProto]:
+    """OneHotEncoder: a column a category."""
+    categories = s.attribute("cats_int64s", [])
+    if not categories:
+        raise Unsupported("It encodes text.", "Encode text before the model, as numbers.")
+    x = s("Cast", s.operand(0), to=TensorProto.INT64)
+    wide = _along(s, "Unsqueeze", x, -1)
+    return s.finish(_real(s, s("Equal", wide, s.numbers(categories, np.int64))))
+
+
+def label_encoder(s: Steps) -> list[NodeProto]:
+    """LabelEncoder: a number in place of another, the default where it is no key."""
+    keys, values = _table(s, "keys"), _table(s, "values")
+    kind = "int64" if values.dtype == np.int64 else "float"
+    rest = np.asarray(s.attribute(f"default_{kind}", -1 if kind == "int64" else 0))
+    given = s.attribute("default_tensor", None)
+    if given is not None:
+        rest = numpy_helper.to_array(given).reshape(())
+    if keys.dtype.kind == "f" and np.isnan(keys).any():
+        raise Unsupported("One of its keys means missing.", "Replace what is missing before it.")
+    wide = _along(s, "Unsqueeze", s.operand(0), -1)
+    hits = _real(s, s("Equal", wide, s.numbers(keys, keys.dtype.type)))
+    steps = owned(s, "values", (values - rest).astype(np.float32)[:, np.newaxis])
+    x = s("Add", s("MatMul", hits, steps), s.numbers(float(rest)))
+    flat = _along(s, "Squeeze", x, -1)
+    return s.finish(s("Cast", flat, to=TensorProto.INT64) if kind == "int64" else flat)
+
+
+def _table(s: Steps, what: str) -> NDArray[Any]:
+    """The keys or values of a LabelEncoder, which are numbers."""
+    for kind, dtype in (("int64s", np.int64), ("floats", np.float32)):
+        given = s.attribute(f"{what}_{kind}", None)
+        if given is not None:
+            return np.asarray(given, dtype)
+    tensor = s.attribute(f"{what}_tensor", None)
+    if tensor is None or tensor.data_type == TensorProto.STRING:
+        raise Unsupported("It encodes text, or makes it.", "Encode text before the model.")
+    array: NDArray[Any] = numpy_helper.to_array(tensor).reshape(-1)
+    return array.astype(np.int64 if array.dtype.kind == "i" else np.float32)
+
+
+def feature_vectorizer(s: Steps) -> list[NodeProto]:
+    """FeatureVectorizer: the columns of all operands side by side."""
+    parts = [_real(s, name) for name in s.node.input]
+    return s.finish(s("Concat", *parts, axis=1) if len(parts) > 1 else parts[0])
+
+
+def array_feature_extractor(s: Steps) -> list[NodeProto]:
+    """ArrayFeatureExtractor: columns by their places."""
+    places = s.public(1, "places").reshape(-1)
+    return s.finish(s("Gather", s.operand(0), s.integers(*places.tolist()), axis=-1))
+
+
+def zip_map(s: Steps) -> list[NodeProto]:
+    """ZipMap: the scores themselves, a column a class."""
+    return s.finish(s.operand(0))
+
+
+def _real(s: Steps, x: str) -> str:
+    return s("Cast", x, to=TensorProto.FLOAT)
+
+
+def _along(s: Steps, operator: str, x: str, axis: int, **attributes: int) -> str:
+    """An operator that takes axes, in the form of the model's opset."""
+    if s.facts.opset >= FIRST_OF_AXES.get(operator, AXES_OF_OTHERS):
+        return s(operator, x, s.integers(axis), **attributes)
+    return s(operator, x, axes=[axis], **attributes)

@@ -1,0 +1,89 @@
+"""Nodes of the domain ai.onnx.ml, replaced by nodes of the default domain.
+
+What a node says in attributes becomes weights of the model, which are its owner's, as the tensors
+of a network are. What a rule refuses stays, and is told with all else that is unsupported.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+import numpy as np
+import onnx
+from numpy.typing import NDArray
+from onnx import ModelProto, NodeProto, TensorProto, helper, numpy_helper
+
+from veilgraph.frontend.lowering.operands import Unsupported
+from veilgraph.frontend.onnx.classical import columns, linear, trees
+from veilgraph.frontend.onnx.constant_folding import replace_nodes
+from veilgraph.frontend.onnx.nodes import Facts, Steps, constants
+
+DOMAIN = "ai.onnx.ml"
+Rule = Callable[[Steps], list[NodeProto]]
+
+RULES: Mapping[str, Rule] = {
+    "ArrayFeatureExtractor": columns.array_feature_extractor,
+    "Binarizer": columns.binarizer,
+    "FeatureVectorizer": columns.feature_vectorizer,
+    "Imputer": columns.imputer,
+    "LabelEncoder": columns.label_encoder,
+    "LinearClassifier": linear.classifier,
+    "LinearRegressor": linear.regressor,
+    "Normalizer": columns.normalizer,
+    "OneHotEncoder": columns.one_hot_encoder,
+    "Scaler": columns.scaler,
+    "TreeEnsemble": trees.ensemble,
+    "TreeEnsembleClassifier": trees.classifier,
+    "TreeEnsembleRegressor": trees.regressor,
+    "ZipMap": columns.zip_map,
+}
+
+
+def expand_classical(model: ModelProto, opset: int) -> None:
+    """Replaces all nodes of the domain that have a rule; node names are unique.
+
+    Raises:
+        UsageError: a node whose attributes make no sense.
+    """
+    if not any(node.domain == DOMAIN for node in model.graph.node):
+        return
+    weights: dict[str, NDArray[np.float32]] = {}
+    facts = _facts(model, weights, opset)
+    parts = [_expanded(node, facts) for node in model.graph.node]
+    replace_nodes(model.graph, [node for part in parts for node in part])
+    for name, array in weights.items():
+        model.graph.initializer.append(numpy_helper.from_array(array, name))
+    for info in model.graph.output:
+        if info.type.WhichOneof("value") != "tensor_type":  # a list of maps, of a ZipMap
+            info.type.CopyFrom(helper.make_tensor_type_proto(TensorProto.FLOAT, None))
+
+
+def refusal(node: NodeProto, model: ModelProto, opset: int) -> Unsupported:
+    """Why a node of the domain has stayed, and the way out."""
+    rule = RULES.get(node.op_type)
+    if rule is None:
+        return Unsupported("No rule writes it as tensor operators.", "Leave it out of the model.")
+    try:
+        rule(Steps(node, _facts(model, {}, opset)))
+    except Unsupported as error:
+        return error
+    return Unsupported("Its operands follow from other nodes.", "Make them constants.")
+
+
+def _facts(model: ModelProto, weights: dict[str, NDArray[np.float32]], opset: int) -> Facts:
+    """What is known before shapes are: element types, where they follow, and literals."""
+    graph = onnx.shape_inference.infer_shapes(model).graph
+    infos = (*graph.input, *graph.value_info, *graph.output)
+    elements = {info.name: info.type.tensor_type.elem_type for info in infos}
+    literals = {tensor.name: tensor for tensor in graph.initializer} | dict(constants(graph))
+    return Facts({}, elements, literals, weights, opset, frozenset())
+
+
+def _expanded(node: NodeProto, facts: Facts) -> list[NodeProto]:
+    rule = RULES.get(node.op_type) if node.domain == DOMAIN else None
+    if rule is None:
+        return [node]
+    try:
+        return rule(Steps(node, facts))
+    except Unsupported:
+        return [node]

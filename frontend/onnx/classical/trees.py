@@ -1,0 +1,174 @@
+"""Ensembles of decision trees as tensor operators: all trees at once, a level after another.
+
+    answers     u = [x_f <= t]               each question once, whoever asks it
+    level d     p_true = p b, p_false = p - p_true        1 where a row passes a node
+    leaves      y = p W                                   one product for all trees
+
+What everybody learns is the structure: which column each node asks about, which nodes ask the same
+question, and where the leaves are. Thresholds and leaves' weights are the model owner's.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import numpy as np
+from numpy.typing import NDArray
+from onnx import NodeProto, TensorProto
+
+from veilgraph.frontend.lowering.operands import Unsupported
+from veilgraph.frontend.onnx.classical.forest import (
+    AGGREGATES,
+    Forest,
+    Integers,
+    Question,
+    numbers,
+    read_named,
+    read_numbered,
+)
+from veilgraph.frontend.onnx.classical.owned import owned
+from veilgraph.frontend.onnx.classical.scores import (
+    TRANSFORMS,
+    OneScore,
+    classified,
+    transformed,
+)
+from veilgraph.frontend.onnx.nodes import Steps
+
+UNLIKE = "Runtimes make different things of its scores."
+FIRST_OF_AT_MOST = 12  # the default opset that has LessOrEqual
+
+
+def classifier(s: Steps) -> list[NodeProto]:
+    """TreeEnsembleClassifier: labels, and scores by class.
+
+    What is accepted is what runtimes agree on and converters write: all classes scored, or class 0
+    alone, whose score is the second of two classes'.
+    """
+    classes = s.attribute("classlabels_int64s", []) or s.attribute("classlabels_strings", [])
+    weights, base = numbers(s, "class_weights"), numbers(s, "base_values")
+    if len(classes) == 2:
+        if set(s.attribute("class_ids", [])) != {0} or len(base) > 1:
+            raise Unsupported(UNLIKE, "Convert it with one score for the two classes.")
+        scores = _aggregated(s, read_named(s, "class", 1), base, "SUM")
+        shares = bool((weights >= 0).all())
+        if s.attribute("post_transform", "NONE") == "SOFTMAX":
+            raise Unsupported(UNLIKE, "Convert it with LOGISTIC.")
+        return classified(s, scores, OneScore(0.5 if shares else 0.0, shares))
+    forest = read_named(s, "class", len(classes))
+    if (weights < 0).any() and not len(base) and not _all_scored(s, len(classes)):
+        raise Unsupported("Some rows get no score for a class, and scores may be negative.", "")
+    return classified(s, _aggregated(s, forest, base, "SUM"))
+
+
+def _all_scored(s: Steps, classes: int) -> bool:
+    """Whether each class has a tree whose leaves all add to it."""
+    trees = s.attribute("nodes_treeids", [])
+    modes = s.attribute("nodes_modes", [])
+    leaves = Counter(tree for tree, mode in zip(trees, modes, strict=True) if mode == "LEAF")
+    names = (s.attribute(f"class_{field}", []) for field in ("treeids", "nodeids", "ids"))
+    added = Counter((tree, label) for tree, _, label in set(zip(*names, strict=True)))
+    return {label for (tree, label), count in added.items() if count == leaves[tree]} == set(
+        range(classes)
+    )
+
+
+def regressor(s: Steps) -> list[NodeProto]:
+    """TreeEnsembleRegressor: sums, means or extremes of what the trees say."""
+    targets, transform = s.attribute("n_targets", 1), s.attribute("post_transform", "NONE")
+    if targets == 1 and transform != "NONE":
+        raise Unsupported(UNLIKE, "Convert it with raw scores, and transform these.")
+    forest = read_named(s, "target", targets)
+    aggregate = s.attribute("aggregate_function", "SUM")
+    scores = _aggregated(s, forest, numbers(s, "base_values"), aggregate)
+    return s.finish(transformed(s, scores, transform))
+
+
+def ensemble(s: Steps) -> list[NodeProto]:
+    """TreeEnsemble, of version 5 on."""
+    aggregate = AGGREGATES[s.attribute("aggregate_function", 1)]
+    scores = _aggregated(s, read_numbered(s), np.zeros(0, np.float32), aggregate)
+    return s.finish(transformed(s, scores, TRANSFORMS[s.attribute("post_transform", 0)]))
+
+
+def _aggregated(s: Steps, forest: Forest, base: NDArray[np.float32], aggregate: str) -> str:
+    """Scores, [rows, targets], before they are transformed."""
+    trees = len(forest.roots)
+    if aggregate in ("MIN", "MAX"):
+        raise Unsupported(f"It takes the {aggregate} over trees.", "Train it with sums or means.")
+    weights, start = forest.weights, np.zeros(forest.weights.shape[1], np.float32)
+    if aggregate == "AVERAGE":
+        weights = (weights / np.float32(trees)).astype(np.float32)
+    for root in forest.roots:
+        start += weights[~root] if root < 0 else 0
+    start += base if len(base) in (1, len(start)) else 0
+    columns, leaves = _reached(s, forest)
+    if not columns:
+        zeros = s("Mul", s.slice(s.operand(0), 1, 0, 1), s.numbers(0.0))
+        return s("Add", zeros, owned(s, "base", start[np.newaxis]))
+    reached = s("Concat", *columns, axis=1) if len(columns) > 1 else columns[0]
+    scores = s("MatMul", reached, owned(s, "leaves", weights[np.concatenate(leaves)]))
+    return s("Add", scores, owned(s, "base", start[np.newaxis])) if start.any() else scores
+
+
+def _reached(s: Steps, forest: Forest) -> tuple[list[str], list[Integers]]:
+    """By level: 1 where a row ends in a leaf, [rows, leaves], and the leaves' numbers."""
+    nodes = np.array([root for root in forest.roots if root >= 0], np.int64)
+    if not len(nodes):
+        return [], []
+    answers, places = _answers(s, forest)
+    passed = ""
+    columns, leaves = [], []
+    while len(nodes):
+        answer = _picked(s, answers, places[nodes])
+        true = s("Mul", passed, answer) if passed else answer
+        false = s("Sub", passed or s.numbers(1.0), true)
+        both = s("Concat", true, false, axis=1)
+        children = np.concatenate([forest.true[nodes], forest.false[nodes]])
+        ends = np.flatnonzero(children < 0)
+        if len(ends):
+            columns.append(_picked(s, both, ends))
+            leaves.append(~children[ends])
+        inner = np.flatnonzero(children >= 0)
+        nodes = children[inner]
+        passed = _picked(s, both, inner) if len(inner) else ""
+    return columns, leaves
+
+
+def _answers(s: Steps, forest: Forest) -> tuple[str, Integers]:
+    """1 where a row's answer is yes, [rows, questions], and the question of each node."""
+    kinds = list(Question)
+    asked = [
+        (kinds.index(question), int(feature), float(threshold))
+        for question, feature, threshold in zip(
+            forest.questions, forest.features, forest.thresholds, strict=True
+        )
+    ]
+    unique = sorted(set(asked))
+    number = {question: i for i, question in enumerate(unique)}
+    parts = []
+    for kind in kinds:
+        of_kind = [question for question in unique if kinds[question[0]] == kind]
+        if of_kind:
+            column = _picked(s, s.operand(0), np.array([feature for _, feature, _ in of_kind]))
+            limits = np.array([[t for _, _, t in of_kind]], np.float32)
+            parts.append(_asked(s, kind, column, owned(s, f"thresholds.{kind.name}", limits)))
+    answers = s("Concat", *parts, axis=1) if len(parts) > 1 else parts[0]
+    return answers, np.array([number[question] for question in asked], np.int64)
+
+
+def _asked(s: Steps, kind: Question, x: str, thresholds: str) -> str:
+    if kind is Question.AT_MOST and s.facts.opset < FIRST_OF_AT_MOST:
+        answer = s("Not", s("Greater", x, thresholds))
+    else:
+        operators = {
+            Question.AT_MOST: "LessOrEqual",
+            Question.BELOW: "Less",
+            Question.EQUAL: "Equal",
+        }
+        answer = s(operators[kind], x, thresholds)
+    return s("Cast", answer, to=TensorProto.FLOAT)
+
+
+def _picked(s: Steps, x: str, columns: Integers) -> str:
+    return s("Gather", x, s.integers(*columns.tolist()), axis=1)

@@ -15,9 +15,10 @@ import onnx
 from google.protobuf.message import DecodeError, Message  # type: ignore[import-untyped]
 from onnx import AttributeProto, GraphProto, ModelProto, TensorProto, helper
 
+from veilgraph.frontend.onnx.classical.fitted import converted, maker
 from veilgraph.ir.errors import UsageError
 
-Model: TypeAlias = str | Path | bytes | ModelProto
+Model: TypeAlias = str | Path | bytes | ModelProto  # or one that fitted.py converts
 NOT_A_MODEL = "Check that the file is whole and was exported as ONNX."
 
 
@@ -25,13 +26,15 @@ def load(model: Model) -> tuple[ModelProto, str]:
     """A copy of the model with all its data inside, and a name for it in messages.
 
     Raises:
-        UsageError: no such file, no ONNX model, or external data that is missing, too short or
-            outside the model's folder.
+        UsageError: no such file, no ONNX model, one that can't be converted, or external data that
+            is missing, too short or outside the model's folder.
     """
     folder = None
     if isinstance(model, ModelProto):
         source, proto = "the given model", ModelProto()
         proto.CopyFrom(model)
+    elif maker(model):
+        source, proto = f"the given {type(model).__name__}", converted(model)
     elif isinstance(model, bytes):
         source, proto = "the given bytes", _parse(model, "The given bytes are")
     else:

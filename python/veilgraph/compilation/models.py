@@ -12,6 +12,7 @@ import numpy.typing as npt
 from onnx import ModelProto
 
 from veilgraph.frontend.onnx import importer as onnx
+from veilgraph.frontend.onnx.classical.fitted import maker
 from veilgraph.ir.errors import UsageError
 from veilgraph.ir.file_kinds import ZIP
 from veilgraph.ir.graph.program import Graph
@@ -44,7 +45,7 @@ def model_name(model: Model) -> str:
         return Path(model).name
     torch = sys.modules.get("torch")
     is_module = torch is not None and isinstance(model, torch.nn.Module)
-    return type(model).__name__ if is_module else ""
+    return type(model).__name__ if is_module or maker(model) else ""
 
 
 def _require_model(model: Model) -> None:
@@ -54,10 +55,11 @@ def _require_model(model: Model) -> None:
             f"{model.__name__} is a class, and no model yet.",
             f"Build it, as {model.__name__}(...), load its weights, and compile that.",
         )
-    if not (isinstance(model, str | Path | bytes | ModelProto) or is_torch(model)):
+    known = isinstance(model, str | Path | bytes | ModelProto) or maker(model)
+    if not (known or is_torch(model)):
         raise UsageError(
             f"An object of type {type(model).__name__} is given in place of a model.",
-            "Give a path, an ONNX model, or a PyTorch module.",
+            "Give a path, an ONNX model, a PyTorch module, or a fitted scikit-learn model.",
         )
     if isinstance(model, str | Path):
         require_model_file(Path(model))

@@ -1,0 +1,105 @@
+"""Models that scikit-learn, XGBoost, LightGBM or CatBoost fitted, through their own converters.
+
+The input is called X, [rows, columns]. A classifier has its labels and its probabilities as
+outputs, the latter as a table with a column a class.
+"""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from onnx import ModelProto, load_model_from_string
+
+from veilgraph.ir.errors import UsageError
+
+INPUT = "X"
+MAKERS = ("sklearn", "xgboost", "lightgbm", "catboost")
+NEWEST = 3  # version of ai.onnx.ml that converters and ONNX Runtime share
+
+
+def maker(model: object) -> str:
+    """The package that the model's class is of, or extends; "" where it is none of these."""
+    packages = [base.__module__.partition(".")[0] for base in type(model).__mro__]
+    named = [name for name in MAKERS if name in packages]
+    return next((name for name in packages if name in named), "")
+
+
+def converted(model: Any) -> ModelProto:
+    """The fitted model as ONNX.
+
+    Raises:
+        UsageError: it isn't fitted, its converter isn't installed, or refuses it.
+    """
+    kind = type(model).__name__
+    columns = _columns(model)
+    if columns is None:
+        raise UsageError(f"This {kind} isn't fitted.", "Call its fit, and compile it then.")
+    try:
+        return _CONVERTERS[maker(model)](model, columns)
+    except ImportError as error:
+        raise UsageError(
+            f"Converting a {kind} to ONNX needs the package {error.name}.",
+            'Install it: pip install "veilgraph[tables]".',
+        ) from error
+    except Exception as error:  # converters raise what comes
+        reason = " ".join(str(error).split())[:200].rstrip(".")
+        raise UsageError(
+            f"Its converter refuses this {kind}: {reason}.",
+            "Convert it to ONNX in another way, and compile the file.",
+        ) from error
+
+
+def _columns(model: Any) -> int | None:
+    """How many columns a fitted model reads; None where it doesn't say."""
+    for name in ("n_features_in_", "num_features", "num_feature"):
+        try:
+            found = getattr(model, name)
+            return int(found() if callable(found) else found)
+        except Exception:  # of models that aren't fitted, properties raise
+            continue
+    return None
+
+
+def _of_sklearn(model: Any, columns: int) -> ModelProto:
+    skl2onnx = importlib.import_module("skl2onnx")
+    types = importlib.import_module("skl2onnx.common.data_types")
+    options = {"zipmap": False} if hasattr(model, "predict_proba") else None
+    proto: ModelProto = skl2onnx.to_onnx(
+        model,
+        initial_types=[(INPUT, types.FloatTensorType([None, columns]))],
+        options=options,
+        target_opset={"": 21, "ai.onnx.ml": NEWEST},
+    )
+    return proto
+
+
+def _of_onnxmltools(converter: str) -> Callable[[Any, int], ModelProto]:
+    def convert(model: Any, columns: int) -> ModelProto:
+        tools = importlib.import_module("onnxmltools")
+        types = importlib.import_module("onnxmltools.convert.common.data_types")
+        initial = [(INPUT, types.FloatTensorType([None, columns]))]
+        proto: ModelProto = getattr(tools, converter)(model, initial_types=initial)
+        return proto
+
+    return convert
+
+
+def _of_catboost(model: Any, columns: int) -> ModelProto:
+    """By CatBoost itself, which names the input "features"."""
+    utils = importlib.import_module("catboost.utils")
+    proto: ModelProto = utils.convert_to_onnx_object(model)
+    old = proto.graph.input[0].name
+    proto.graph.input[0].name = INPUT
+    for node in proto.graph.node:
+        node.input[:] = [INPUT if name == old else name for name in node.input]
+    return load_model_from_string(proto.SerializeToString())
+
+
+_CONVERTERS: Mapping[str, Callable[[Any, int], ModelProto]] = {
+    "sklearn": _of_sklearn,
+    "xgboost": _of_onnxmltools("convert_xgboost"),
+    "lightgbm": _of_onnxmltools("convert_lightgbm"),
+    "catboost": _of_catboost,
+}

@@ -1,0 +1,105 @@
+"""Models that scikit-learn, XGBoost and LightGBM fitted, compiled and run by all parties."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from functools import cache
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pytest
+from lightgbm import LGBMClassifier, LGBMRegressor
+from sklearn.datasets import load_breast_cancer, load_diabetes, load_iris
+from sklearn.ensemble import (
+    GradientBoostingClassifier,
+    RandomForestClassifier,
+    RandomForestRegressor,
+)
+from sklearn.linear_model import LinearRegression, LogisticRegression
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
+from sklearn.tree import DecisionTreeClassifier
+from xgboost import XGBClassifier, XGBRegressor
+
+import veilgraph
+from veilgraph.ir.errors import UsageError
+
+ROWS = 32
+Table = npt.NDArray[np.float32]
+
+
+@cache
+def table(load: Callable[..., Any]) -> tuple[Table, npt.NDArray[np.int64]]:
+    """A data set's rows in a random order, and their targets."""
+    columns, targets = load(return_X_y=True)
+    order = np.random.default_rng(0).permutation(len(columns))
+    return columns[order].astype(np.float32), targets[order]
+
+
+def answers(model: Any, load: Callable[..., Any]) -> tuple[dict[str, Any], Table]:
+    """What the parties compute of a fitted model's first rows, and these rows."""
+    columns, targets = table(load)
+    model.fit(columns, targets)
+    rows = columns[:ROWS]
+    samples = columns[: 4 * ROWS].reshape(4, ROWS, -1)
+    plan, weights = veilgraph.compile(
+        model, shapes={"X": rows.shape}, calibrate={"X": samples}, max_error=1e-3
+    )
+    return veilgraph.simulate(plan, weights, {"X": rows}).outputs, rows
+
+
+CLASSIFIERS = [
+    (LogisticRegression(max_iter=500), load_iris),
+    (make_pipeline(StandardScaler(), LogisticRegression()), load_breast_cancer),
+    (DecisionTreeClassifier(max_depth=4), load_iris),
+    (RandomForestClassifier(10, max_depth=4, random_state=0), load_breast_cancer),
+    (GradientBoostingClassifier(n_estimators=5, random_state=0), load_iris),
+    (XGBClassifier(n_estimators=5), load_breast_cancer),
+    (LGBMClassifier(n_estimators=5, verbose=-1), load_iris),
+]
+
+
+@pytest.mark.parametrize(("model", "load"), CLASSIFIERS, ids=lambda x: type(x).__name__)
+def test_classes_and_probabilities(model: Any, load: Callable[..., Any]) -> None:
+    found, rows = answers(model, load)
+    label, probabilities = found.values()
+    assert (label == model.predict(rows)).all()
+    np.testing.assert_allclose(probabilities, model.predict_proba(rows), atol=0.005)
+
+
+REGRESSORS = [
+    LinearRegression(),
+    RandomForestRegressor(5, max_depth=4, random_state=0),
+    XGBRegressor(n_estimators=5, max_depth=3),
+    LGBMRegressor(n_estimators=5, verbose=-1),
+]
+
+
+@pytest.mark.parametrize("model", REGRESSORS, ids=lambda x: type(x).__name__)
+def test_regressors(model: Any) -> None:
+    found, rows = answers(model, load_diabetes)
+    (value,) = found.values()
+    expected = model.predict(rows)
+    size = np.sqrt((expected**2).mean())
+    np.testing.assert_allclose(value[:, 0], expected, atol=0.005 * size)
+
+
+class Unknown(LogisticRegression):  # type: ignore[misc]
+    """A class that no converter knows."""
+
+
+def test_what_cannot_be_converted_is_refused() -> None:
+    with pytest.raises(UsageError, match="This LogisticRegression isn't fitted"):
+        veilgraph.compile(LogisticRegression(), shapes={"X": (1, 4)})
+    with pytest.raises(UsageError, match="Its converter refuses this Unknown: Unable to find"):
+        veilgraph.compile(Unknown().fit(*table(load_iris)), shapes={"X": (1, 4)})
+
+
+def test_a_converter_that_is_not_installed_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "skl2onnx", None)
+    model = LinearRegression().fit(*table(load_diabetes))
+    with pytest.raises(UsageError, match="needs the package skl2onnx") as caught:
+        veilgraph.compile(model, shapes={"X": (1, 10)})
+    assert 'pip install "veilgraph[tables]"' in caught.value.hint

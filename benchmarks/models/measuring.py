@@ -6,7 +6,6 @@ import math
 import time
 from collections.abc import Mapping, Sequence
 from datetime import date
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -21,6 +20,7 @@ from veilgraph.checks.checking import check
 from veilgraph.checks.layer_errors import LayerError
 from veilgraph.ir.errors import VeilgraphError
 from veilgraph.ir.plan.tables import Phase
+from veilgraph.measuring.memory import Memory
 from veilgraph.measuring.pricing import predict
 from veilgraph.measuring.processes import simulate_processes
 from veilgraph.measuring.spread import Spread
@@ -71,7 +71,7 @@ def _compiled(case: Case, ring: int | str, report: Report) -> tuple[Plan, Weight
     predicted = predict(plan, "lan")
     report |= {
         "compile_seconds": time.perf_counter() - start,
-        "compile_peak_bytes": _peak_bytes(),
+        "compile_peak_bytes": Memory.now().peak_bytes,
         "parameters": sum(array.size for array in weights.values()),
         "rounds": {phase.name.lower(): plan.rounds(phase) for phase in PHASES},
         "sent_bytes": {
@@ -85,12 +85,6 @@ def _compiled(case: Case, ring: int | str, report: Report) -> tuple[Plan, Weight
         },
     }
     return plan, weights
-
-
-def _peak_bytes() -> int:
-    """Most memory that this process, which measures one model, ever had."""
-    lines = Path("/proc/self/status").read_text().splitlines()
-    return next(int(line.split()[1]) << 10 for line in lines if line.startswith("VmHWM:"))
 
 
 def _checked(recipe: Recipe, case: Case, plan: Plan, weights: Weights, report: Report) -> None:

@@ -16,6 +16,8 @@ from onnx import helper
 from safetensors.numpy import save_file
 from verbs import Compiled, json_of, reason, run_verb
 
+from veilgraph.passes.pipeline import PIPELINE
+
 SHAPE = ("--shape", "image=1x1x28x28")
 
 
@@ -111,6 +113,25 @@ def test_json_states_the_prediction(copied: Compiled) -> None:
     assert content["inputs"][0]["range"] == [None, None]
     assert content["outputs"][0]["receivers"] == ["alice"]
     assert set(content["sent_bytes"]) == {"setup", "offline", "online"}
+
+
+def test_profile_shows_seconds_and_memory_of_each_pass(copied: Compiled) -> None:
+    arguments = ("compile", "digits.onnx", "-o", "new.plan", *SHAPE, "--ring", "64")
+    shown = run_verb(*arguments, "--profile").stdout.splitlines()
+    first = next(i for i, line in enumerate(shown) if line.startswith("pass "))
+    names = ["import", *(stage[0] for stage in PIPELINE), "emit_plan", "all"]
+    assert [re.split(r"  +", line)[0] for line in shown[first + 1 :]] == names
+    rows = json_of(*arguments, "--profile")["profile"]
+    assert [row["name"] for row in rows] == names[:-1]
+    assert all(row["seconds"] > 0 and row["processor_seconds"] >= 0 for row in rows)
+    assert all(0 < row["held_bytes"] <= row["peak_bytes"] for row in rows)
+    assert "profile" not in json_of(*arguments)
+
+
+def test_profile_is_of_one_compilation(copied: Compiled) -> None:
+    code, told = reason("compile", "digits.onnx", *SHAPE, "--profile", "--compare-suites")
+    assert code == 2
+    assert "--profile shows one compilation, and this compares several." in told
 
 
 def test_options_reach_the_compiler(copied: Compiled, tmp_path: Path) -> None:

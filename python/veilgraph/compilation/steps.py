@@ -2,9 +2,9 @@
 
 Each step that ends is a record of the logger `veilgraph.compile`, at INFO: "17 of 31,
 verify_accuracy: 3.2 s, 12.0 s so far, about 40 s left". Its attributes say the same as numbers:
-`step`, `steps`, `doing`, `seconds`, `seconds_so_far`, and `seconds_left`, None while unknown. What
-a step tries on the way, such as an encoding that was not exact enough, is a record too, with the
-same attributes but the last.
+`step`, `steps`, `doing`, `seconds`, `processor_seconds`, `seconds_so_far`, `held_bytes` and
+`peak_bytes` (memory.py), and `seconds_left`, None while unknown. What a step tries on the way, such
+as an encoding that was not exact enough, is a record too, with the same attributes but the last.
 """
 
 from __future__ import annotations
@@ -12,7 +12,9 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable, Sequence
+from dataclasses import asdict
 
+from veilgraph.measuring.memory import Memory
 from veilgraph.passes.program import Watch
 
 LOG = logging.getLogger("veilgraph.compile")
@@ -52,12 +54,14 @@ class Steps(Watch):
         self._tell, self._clock = tell, clock
         self._number, self._name = 0, ""
         self._first = self._start = clock()
+        self._used = time.process_time()  # when the step that is under way began
         self._spent = 0.0  # seconds of the steps that have a share
 
     def begin(self, name: str) -> None:
         """Ends the step before, and begins one."""
         self.end()
         self._number, self._name, self._start = self._number + 1, name, self._clock()
+        self._used = time.process_time()
         self.at("")
 
     def end(self) -> None:
@@ -101,7 +105,9 @@ class Steps(Watch):
             "steps": len(self._shares),
             "doing": self._name,
             "seconds": now - self._start,
+            "processor_seconds": time.process_time() - self._used,
             "seconds_so_far": now - self._first,
+            **asdict(Memory.now()),
         }
 
     def _left(self, done: int) -> float | None:

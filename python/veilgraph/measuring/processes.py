@@ -25,6 +25,7 @@ import yaml
 from veilgraph.ir import errors
 from veilgraph.ir.errors import PeerError, VeilgraphError
 from veilgraph.ir.plan.tables import Phase
+from veilgraph.measuring.memory import Memory
 from veilgraph.plans import Plan
 from veilgraph.runtime.devices.choose import ready
 from veilgraph.runtime.devices.names import require_device
@@ -259,7 +260,7 @@ def _run(folder: Path, job: Job) -> dict[str, Any]:
                 for t in session.transcripts
             ],
             "spans": session.transcripts[-1].spans,
-            "peak_bytes": _peak_bytes(),
+            "peak_bytes": Memory.now().peak_bytes,
         }
 
 
@@ -269,12 +270,6 @@ def _weights_file(plan: Plan, party: str, folder: Path) -> Path | None:
     if program.shares:
         return shares_file(folder / "model.plan", party)
     return folder / "model.weights" if program.weights else None
-
-
-def _peak_bytes() -> int:
-    """Most memory that this process ever had; getrusage would count its parent's, before exec."""
-    lines = Path("/proc/self/status").read_text().splitlines()
-    return next(int(line.split()[1]) << 10 for line in lines if line.startswith("VmHWM:"))
 
 
 def _job(fields: dict[str, Any]) -> Job:

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import re
+from dataclasses import asdict
 from pathlib import Path
 
 from veilgraph.checks.kept_ranges import ranges_file
+from veilgraph.commands.compile.profile import Profile
 from veilgraph.ir.plan.tables import DERIVATIVES, PUBLIC, QUESTIONS, SHARED, WEIGHTS
 from veilgraph.measuring.pricing import predict
 from veilgraph.plans import Plan
@@ -62,9 +64,14 @@ def left_unprotected(plan: Plan) -> str:
 
 
 def report(
-    plan: Plan, destination: Path, weights_file: Path, shares: list[Path], as_json: bool
+    plan: Plan,
+    destination: Path,
+    weights_file: Path,
+    shares: list[Path],
+    profile: Profile | None,
+    as_json: bool,
 ) -> None:
-    """Its costs and encoding, and where its files are and for whom."""
+    """Its costs and encoding, where its files are and for whom, and what each pass took."""
     predicted = predict(plan)
     if as_json:
         files = {
@@ -73,7 +80,9 @@ def report(
             "ranges": ranges_file(destination),
         }
         told = {what: str(file) for what, file in files.items()}
-        show_json({**told, "shares": list(map(str, shares)), **plan_values(plan, predicted)})
+        passes = {} if profile is None else {"profile": [asdict(row) for row in profile.rows]}
+        said = {**told, "shares": list(map(str, shares)), **plan_values(plan, predicted)}
+        show_json({**said, **passes})
         return
     kept = _kept(plan.manifest.owners[WEIGHTS], weights_file, shares)
     questions = [d.why for d in plan.manifest.disclosures if d.what in QUESTIONS]
@@ -84,6 +93,7 @@ def report(
         *(f"{sentence}." for sentence in questions),
         f"{destination} is for every party; {kept}.",
         f"{ranges_file(destination)} has exact ranges, and stays here (mode 0600).",
+        *([] if profile is None else [profile.table()]),
     )
 
 

@@ -18,6 +18,7 @@ from veilgraph.commands.compile.files import (
     plan_beside,
     refuse_models,
 )
+from veilgraph.commands.compile.profile import profiled
 from veilgraph.commands.compile.report import left_unprotected, ownership, report, uncalibrated
 from veilgraph.ir.errors import UsageError
 from veilgraph.ir.plan.tables import CLIPS
@@ -286,6 +287,12 @@ REPEATED = (
 @click.option(
     "--dump-phases", type=arguments.PATH, metavar="DIR", help="Write the program after each pass."
 )
+@click.option(
+    "--profile",
+    "shows_profile",
+    is_flag=True,
+    help="Also show the seconds and the memory of each pass.",
+)
 @arguments.json_option
 def command(
     model: Path | None,
@@ -298,6 +305,7 @@ def command(
     by_protection: bool,
     by_protocol: bool,
     certificates: tuple[tuple[str, str], ...],
+    shows_profile: bool,
     as_json: bool,
     **options: Any,
 ) -> None:
@@ -308,6 +316,10 @@ def command(
     the plan but what `inspect --reveals` lists.
     """
     compares = side_by_side or by_owner or by_protection or by_protocol or errors is not None
+    if compares and shows_profile:
+        raise UsageError(
+            "--profile shows one compilation, and this compares several.", "Leave one out."
+        )
     models = models_to_read(model, entries, compares=compares)
     trained, options = training.separated(options, compares=compares)
     if model is not None and side_by_side:
@@ -333,7 +345,7 @@ def command(
     pinned = certificates_by_party(certificates, options["owners"])
     given = models[0] if model is not None else dict(entries)
     price = ""
-    with progress("compiling") as tell:
+    with progress("compiling") as tell, profiled() as profile:
         if trained.loss is None:
             plan, weights = veilgraph.compile(given, progress=tell, **options)
         else:
@@ -363,7 +375,9 @@ def command(
             f"Whoever gets {' or '.join(readable)} has what is in it: --certificate PARTY=FILE.crt "
             "encrypts a file to the party's key."
         )
-    report(plan, destination, weights_file, list(dealt), as_json)
+    report(
+        plan, destination, weights_file, list(dealt), profile if shows_profile else None, as_json
+    )
 
 
 def _forms(given: tuple[tuple[str, str], ...]) -> dict[str, str] | str | None:

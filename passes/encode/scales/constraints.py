@@ -120,6 +120,13 @@ class ScaleConstraint:
     least: int = MIN_FRACTION
     of_function: bool = False
 
+    @property
+    def accumulators(self) -> set[ir.Value]:
+        """Roots of those whose S bears on the scale."""
+        return (
+            self.within | self.squared | self.multiplied | {s.accumulator for s in self.noise_gains}
+        )
+
     def reaches(self, whole_bits: int) -> None:
         """Some value of the class needs so many bits before the point."""
         self.whole_bits = (

@@ -6,9 +6,11 @@ sends is counted on a trace of it in the target's suite, never by a formula of i
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum, auto
+from functools import cached_property
 from math import prod
 from typing import Any
 
@@ -152,15 +154,51 @@ class CommunicationCost:
         self._problem, self._tracer = problem, tracer
         self._calls = list(self._find_calls())
         self._products = dict(self._find_products())
+        self._places = {root: number for number, root in enumerate(self._products)}
 
     def bits(self, trial: Trial) -> float:
         """What all parties send in one inference, in the rings and scales of a trial."""
-        sent = 0.0
-        for accumulator, bits in self._products.items():
-            sent += bits * trial.accumulators[accumulator]
-        for call in self._calls:
-            sent += call.elements * self._price(call, trial)
-        return sent
+        return sum(self.each(trial))
+
+    def each(self, trial: Trial) -> list[float]:
+        """The bits of each accumulator's products, then those of each call."""
+        products = [bits * trial.accumulators[root] for root, bits in self._products.items()]
+        return products + [call.elements * self._price(call, trial) for call in self._calls]
+
+    def each_changed(
+        self, each: Sequence[float], trial: Trial, accumulator: ir.Value
+    ) -> list[float]:
+        """What `each` makes of a trial.
+
+        Args:
+            each: of a trial whose rings are the same but for that of `accumulator`.
+        """
+        found = list(each)
+        if accumulator in self._products:
+            ring_bits = trial.accumulators[accumulator]
+            found[self._places[accumulator]] = self._products[accumulator] * ring_bits
+        for number in self._reached[accumulator]:
+            call = self._calls[number]
+            found[len(self._products) + number] = call.elements * self._price(call, trial)
+        return found
+
+    @cached_property
+    def _reached(self) -> Mapping[ir.Value, Sequence[int]]:
+        """The calls whose price the ring of an accumulator bears on, by their number."""
+        numbers: dict[ir.Value, list[int]] = defaultdict(list)
+        truncated: dict[ir.Value, list[int]] = defaultdict(list)
+        for number, call in enumerate(self._calls):
+            for root in {call.root, call.operand} - {None}:
+                numbers[root].append(number)
+            if call.accumulator is not None:
+                truncated[call.accumulator].append(number)
+        return {
+            accumulator: sorted(
+                {number for root in (*reach.classes, *reach.scaled) for number in numbers[root]}
+                | {number for root in reach.wide for number in truncated[root]}
+            )
+            for accumulator, reach in self._problem.reach.items()
+        }
 
     def window_bits(self, trial: Trial) -> dict[ir.Value, int]:
         """The widest comparison of each class that is compared, by root."""

@@ -14,13 +14,15 @@ scales of weights and constants follow from those of what they meet (weights.py)
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 
 from torch_mlir import ir
 
 from veilgraph.ir.graph.program import Graph
-from veilgraph.passes.encode.scales.accumulators import Structure, analyse
+from veilgraph.passes.encode.scales.accumulators import Structure, Ties, analyse
 from veilgraph.passes.encode.scales.constraints import (
     ROUNDING_NOISE,
     Budget,
@@ -51,14 +53,52 @@ class Trial:
         classes: that of each class of stored values, by root.
         wide: fraction bits S of accumulators, by root, where anything is known.
         scales: fraction bits s of classes of activations, by root.
-        noise: the square of the outputs' predicted error, relative to their size.
+        limits: classes that may have no more bits than this.
+        unfitted: the scales before bits were taken from the operands of products.
+        noises: what each class adds to the square of the outputs' predicted error, relative to
+            their size.
+        noise: their sum.
     """
 
     accumulators: Mapping[ir.Value, int]
     classes: Mapping[ir.Value, int]
     wide: Mapping[ir.Value, int]
     scales: Mapping[ir.Value, int]
-    noise: float
+    limits: Mapping[ir.Value, int]
+    unfitted: Mapping[ir.Value, int]
+    noises: Mapping[ir.Value, float]
+
+    @cached_property
+    def noise(self) -> float:
+        return sum(self.noises.values())
+
+
+@dataclass(frozen=True)
+class Fitted:
+    """A product of activations: the roots of its operands' classes and of its accumulator."""
+
+    x: ir.Value
+    y: ir.Value
+    accumulator: ir.Value
+
+
+@dataclass(frozen=True)
+class Reach:
+    """What the ring of one accumulator bears on, by root.
+
+    Attributes:
+        wide: accumulators, whose S it says.
+        classes: those whose ring it is, or may be.
+        constraints: those whose unfitted scale depends on one of both.
+        scaled: those whose scale or noise may be another.
+        products: whose operands are fitted again, in program order.
+    """
+
+    wide: Sequence[ir.Value]
+    classes: Sequence[ir.Value]
+    constraints: Sequence[ir.Value]
+    scaled: Sequence[ir.Value]
+    products: Sequence[Fitted]
 
 
 @dataclass(frozen=True)
@@ -115,40 +155,133 @@ class ScaleProblem:
             most: classes that may have no more bits than this.
         """
         classes = self.readers.widths(accumulators)
-        wide = {
-            root: headroom(accumulators[self.rings[root]], bits)
-            for root, bits in self.accumulators.items()
-        }
-        compared = sum(constraint.compared for constraint in self.constraints.values())
-        scales = {
-            root: min(
-                constraint.frac_bits(self.budget, compared, classes[root], wide),
-                most.get(root, 64),
-            )
-            for root, constraint in self.constraints.items()
-        }
-        if self.budget.frac_bits is None:
-            self._fit_products(wide, scales)
-        noise = sum(
-            constraint.noise * 4.0 ** -scales[root]
-            + constraint.noise_gain(wide, weights_alone=True) * 4.0 ** scales[root]
-            for root, constraint in self.constraints.items()
-        )
-        return Trial(accumulators, classes, wide, scales, noise)
+        wide = {root: self._wide(root, accumulators) for root in self.accumulators}
+        unfitted = {root: self._unfitted(root, classes, wide, most) for root in self.constraints}
+        scales = dict(unfitted)
+        _fit(self.products, wide, scales)
+        noises = {root: self._noise(root, wide, scales) for root in self.constraints}
+        return Trial(accumulators, classes, wide, scales, most, unfitted, noises)
 
-    def _fit_products(self, wide: Mapping[ir.Value, int], scales: dict[ir.Value, int]) -> None:
-        """Takes bits from both operands of a product of activations until the result fits."""
+    def changed(self, trial: Trial, accumulator: ir.Value, ring_bits: int) -> Trial:
+        """What `attempt` makes of a trial where one accumulator is in another ring."""
+        reach = self.reach[accumulator]
+        accumulators = {**trial.accumulators, accumulator: ring_bits}
+        classes, wide = dict(trial.classes), dict(trial.wide)
+        unfitted, scales, noises = dict(trial.unfitted), dict(trial.scales), dict(trial.noises)
+        for root in reach.classes:
+            classes[root] = self.readers.width(root, accumulators)
+        for root in reach.wide:
+            wide[root] = self._wide(root, accumulators)
+        for root in reach.constraints:
+            unfitted[root] = self._unfitted(root, classes, wide, trial.limits)
+        for root in reach.scaled:
+            scales[root] = unfitted[root]
+        _fit(reach.products, wide, scales)
+        for root in reach.scaled:
+            noises[root] = self._noise(root, wide, scales)
+        return Trial(accumulators, classes, wide, scales, trial.limits, unfitted, noises)
+
+    def _wide(self, root: ir.Value, accumulators: Mapping[ir.Value, int]) -> int:
+        return headroom(accumulators[self.rings[root]], self.accumulators[root])
+
+    def _unfitted(
+        self,
+        root: ir.Value,
+        classes: Mapping[ir.Value, int],
+        wide: Mapping[ir.Value, int],
+        most: Mapping[ir.Value, int],
+    ) -> int:
+        bits = self.constraints[root].frac_bits(self.budget, self.compared, classes[root], wide)
+        return min(bits, most.get(root, 64))
+
+    def _noise(
+        self, root: ir.Value, wide: Mapping[ir.Value, int], scales: Mapping[ir.Value, int]
+    ) -> float:
+        """What a class adds to the square of the error."""
+        constraint, scale = self.constraints[root], scales[root]
+        gain = constraint.noise_gain(wide, weights_alone=True)
+        return constraint.noise * 4.0**-scale + gain * 4.0**scale
+
+    @cached_property
+    def compared(self) -> int:
+        """How many elements are compared."""
+        return sum(constraint.compared for constraint in self.constraints.values())
+
+    @cached_property
+    def products(self) -> tuple[Fitted, ...]:
+        """Those whose operands' bits have to fit their result; none where the user fixes bits."""
         structure = self.structure
+        if self.budget.frac_bits is not None:
+            return ()
+        found = []
         for product in structure.products:
             adapts = product.x in structure.adaptable or product.y in structure.adaptable
             accumulator = structure.accumulators.root(product.result)
-            if adapts or accumulator not in wide:
-                continue
-            x, y = structure.stored.root(product.x), structure.stored.root(product.y)
-            excess = max(0, scales[x] + scales[y] - wide[accumulator])
-            scales[x] -= (excess + 1) // 2
-            if x != y:
-                scales[y] -= excess // 2
+            if not adapts and accumulator in self.accumulators:
+                x, y = structure.stored.root(product.x), structure.stored.root(product.y)
+                found.append(Fitted(x, y, accumulator))
+        return tuple(found)
+
+    @cached_property
+    def reach(self) -> Mapping[ir.Value, Reach]:
+        """Of each accumulator."""
+        wide, classes = defaultdict(list), defaultdict(list)
+        for root, ring in self.rings.items():
+            wide[ring].append(root)
+        for root, readers in self.readers.of.items():
+            for accumulator in readers:
+                classes[accumulator].append(root)
+        readers_of_wide: dict[ir.Value, dict[ir.Value, None]] = defaultdict(dict)
+        for root, constraint in self.constraints.items():
+            for accumulator in constraint.accumulators:
+                readers_of_wide[accumulator][root] = None
+        together = _together(self.products)
+        return {
+            a: self._reach(wide[a], classes[a], readers_of_wide, together)
+            for a in self.readers.accumulators
+        }
+
+    def _reach(
+        self,
+        wide: Sequence[ir.Value],
+        classes: Sequence[ir.Value],
+        readers_of_wide: Mapping[ir.Value, Mapping[ir.Value, None]],
+        together: Ties,
+    ) -> Reach:
+        """Of an accumulator that is the ring of these accumulators, and that reads these classes.
+
+        Args:
+            readers_of_wide: the classes whose unfitted scale depends on an accumulator's S.
+            together: classes whose scales products fit to each other.
+        """
+        found = dict.fromkeys(root for root in classes if root in self.constraints)
+        for root in wide:
+            found.update(readers_of_wide.get(root, {}))
+        groups = {together.root(root) for root in found}
+        groups |= {together.root(p.x) for p in self.products if p.accumulator in wide}
+        products = [p for p in self.products if together.root(p.x) in groups]
+        scaled = [*found, *(root for p in products for root in (p.x, p.y))]
+        return Reach(wide, classes, list(found), list(dict.fromkeys(scaled)), products)
+
+
+def _together(products: Sequence[Fitted]) -> Ties:
+    """Classes that are operands of one product share a group."""
+    ties = Ties()
+    for product in products:
+        ties.tie(product.x, product.y)
+    return ties
+
+
+def _fit(
+    products: Sequence[Fitted], wide: Mapping[ir.Value, int], scales: dict[ir.Value, int]
+) -> None:
+    """Takes bits from both operands of a product of activations until the result fits."""
+    for product in products:
+        x, y = product.x, product.y
+        excess = max(0, scales[x] + scales[y] - wide[product.accumulator])
+        scales[x] -= (excess + 1) // 2
+        if x != y:
+            scales[y] -= excess // 2
 
 
 @dataclass(frozen=True)

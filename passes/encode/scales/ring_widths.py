@@ -41,7 +41,11 @@ class Readers:
 
     def widths(self, accumulators: Mapping[ir.Value, int]) -> dict[ir.Value, int]:
         """The ring of each class, given those of the accumulators."""
-        return {root: max(accumulators[u] for u in readers) for root, readers in self.of.items()}
+        return {root: self.width(root, accumulators) for root in self.of}
+
+    def width(self, root: ir.Value, accumulators: Mapping[ir.Value, int]) -> int:
+        """The ring of one class."""
+        return max(accumulators[u] for u in self.of[root])
 
     def neighbours(self) -> dict[ir.Value, tuple[ir.Value, ...]]:
         """The accumulators that meet each accumulator in some class, itself among them."""

@@ -21,8 +21,9 @@ allows: 16 bits are compared in four digits of four, and each bit more doubles a
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 from torch_mlir import ir
 
@@ -44,6 +45,18 @@ class CandidateStep:
 
     ring_bits: int
     worth: float
+
+
+@dataclass(frozen=True)
+class Priced:
+    """A trial, and the bits of all that it sends (`CommunicationCost.each`)."""
+
+    trial: Trial
+    each: Sequence[float]
+
+    @cached_property
+    def bits(self) -> float:
+        return sum(self.each)
 
 
 @dataclass(frozen=True)
@@ -69,11 +82,21 @@ class WidthSearch:
         ring_bits = self.problem.narrowest_ring(self.noise)
         least = self._least(ring_bits)
         even = {accumulator: max(ring_bits, floor) for accumulator, floor in least.items()}
-        starts = [self._raised(least), self.problem.attempt(even)]
-        found = [self._trimmed(trial, least) for trial in starts if trial.noise <= self.noise]
-        return min(
-            found or starts, key=self.communication.bits if found else lambda trial: trial.noise
-        )
+        starts = [self._raised(least), self._priced(even)]
+        enough = [priced for priced in starts if priced.trial.noise <= self.noise]
+        found = [self._trimmed(priced, least) for priced in enough]
+        if found:
+            return min(found, key=lambda priced: priced.bits).trial
+        return min((priced.trial for priced in starts), key=lambda trial: trial.noise)
+
+    def _priced(self, accumulators: Mapping[ir.Value, int]) -> Priced:
+        trial = self.problem.attempt(accumulators)
+        return Priced(trial, self.communication.each(trial))
+
+    def _changed(self, priced: Priced, accumulator: ir.Value, ring_bits: int) -> Priced:
+        """With one accumulator in another ring."""
+        trial = self.problem.changed(priced.trial, accumulator, ring_bits)
+        return Priced(trial, self.communication.each_changed(priced.each, trial, accumulator))
 
     def _least(self, ring_bits: int) -> dict[ir.Value, int]:
         """The narrowest ring that each accumulator may be in."""
@@ -98,71 +121,59 @@ class WidthSearch:
             floors.append(_above(ring_bits, self.spare + self.around_functions))
         return max(floors)
 
-    def _raised(self, least: Mapping[ir.Value, int]) -> Trial:
+    def _raised(self, least: Mapping[ir.Value, int]) -> Priced:
         neighbours = self.problem.readers.neighbours()
-        trial = self.problem.attempt(least)
+        now = self._priced(least)
         candidates: dict[ir.Value, CandidateStep] = {}
         stale: Iterable[ir.Value] = neighbours
-        while trial.noise > self.noise:
-            bits = self.communication.bits(trial)
+        while now.trial.noise > self.noise:
             for accumulator in stale:
                 candidates[accumulator] = max(
-                    self._candidates(accumulator, trial, bits),
-                    key=lambda candidate: candidate.worth,
+                    self._candidates(accumulator, now), key=lambda candidate: candidate.worth
                 )
             best = max(candidates, key=lambda accumulator: candidates[accumulator].worth)
             if candidates[best].worth > 0:
-                accumulators = {**trial.accumulators, best: candidates[best].ring_bits}
+                now = self._changed(now, best, candidates[best].ring_bits)
                 stale = neighbours[best]
-            elif min(trial.accumulators.values()) < CANDIDATE_WIDTHS[-1]:
+            elif min(now.trial.accumulators.values()) < CANDIDATE_WIDTHS[-1]:
                 # No accumulator alone makes a difference: two that meet in a sum hide behind each
                 # other.
                 accumulators = {
                     accumulator: _above(ring_bits, 1)
-                    for accumulator, ring_bits in trial.accumulators.items()
+                    for accumulator, ring_bits in now.trial.accumulators.items()
                 }
-                stale = neighbours
+                now, stale = self._priced(accumulators), neighbours
             else:
                 break
-            trial = self.problem.attempt(accumulators)
-        return trial
+        return now
 
-    def _candidates(
-        self, accumulator: ir.Value, trial: Trial, bits: float
-    ) -> Iterator[CandidateStep]:
+    def _candidates(self, accumulator: ir.Value, now: Priced) -> Iterator[CandidateStep]:
         """What raising an accumulator would do; nothing, where it is in the widest ring."""
-        yield CandidateStep(trial.accumulators[accumulator], 0.0)
+        yield CandidateStep(now.trial.accumulators[accumulator], 0.0)
         for step in range(1, LARGEST_STEP + 1):
-            ring_bits = _above(trial.accumulators[accumulator], step)
-            raised = self.problem.attempt({**trial.accumulators, accumulator: ring_bits})
-            removed, more = trial.noise - raised.noise, self.communication.bits(raised) - bits
+            ring_bits = _above(now.trial.accumulators[accumulator], step)
+            raised = self._changed(now, accumulator, ring_bits)
+            removed, more = now.trial.noise - raised.trial.noise, raised.bits - now.bits
             if removed > 0:
                 yield CandidateStep(ring_bits, removed / more if more > 0 else math.inf)
 
-    def _trimmed(self, trial: Trial, least: Mapping[ir.Value, int]) -> Trial:
+    def _trimmed(self, now: Priced, least: Mapping[ir.Value, int]) -> Priced:
         """Without the widths that turn out not to be needed, the costliest first."""
-        bits = self.communication.bits(trial)
         while True:
-            free = [
-                accumulator
-                for accumulator in least
-                if trial.accumulators[accumulator] > least[accumulator]
-            ]
-            sent = {
-                accumulator: self.communication.bits(self._lowered(trial, accumulator))
-                for accumulator in free
-            }
-            before = bits
+            before = now.bits
+            rings = now.trial.accumulators
+            free = [accumulator for accumulator in least if rings[accumulator] > least[accumulator]]
+            sent = {accumulator: self._lowered(now, accumulator).bits for accumulator in free}
             for accumulator in sorted(sent, key=lambda accumulator: sent[accumulator]):
-                low = self._lowered(trial, accumulator)
-                if low.noise <= self.noise and (less := self.communication.bits(low)) < bits:
-                    trial, bits = low, less
-            if bits == before:
-                return trial
+                low = self._lowered(now, accumulator)
+                if low.trial.noise <= self.noise and low.bits < now.bits:
+                    now = low
+            if now.bits == before:
+                return now
 
-    def _lowered(self, trial: Trial, accumulator: ir.Value) -> Trial:
-        ring_bits = CANDIDATE_WIDTHS[CANDIDATE_WIDTHS.index(trial.accumulators[accumulator]) - 1]
-        return self.problem.attempt({**trial.accumulators, accumulator: ring_bits})
+    def _lowered(self, now: Priced, accumulator: ir.Value) -> Priced:
+        place = CANDIDATE_WIDTHS.index(now.trial.accumulators[accumulator])
+        return self._changed(now, accumulator, CANDIDATE_WIDTHS[place - 1])
 
 
 def _above(ring_bits: int, steps: int) -> int:

@@ -141,7 +141,11 @@ class Foretold(ScaleProblem):
     ) -> Trial:
         pairs = zip(accumulators.values(), self.noises, strict=True)
         noise = sum(noises[CANDIDATE_WIDTHS.index(ring_bits)] for ring_bits, noises in pairs)
-        return replace(super().attempt(accumulators, *limits), noise=noise)
+        noises = dict.fromkeys(list(self.constraints)[:1], noise)
+        return replace(super().attempt(accumulators, *limits), noises=noises)
+
+    def changed(self, trial: Trial, accumulator: ir.Value, ring_bits: int) -> Trial:
+        return self.attempt({**trial.accumulators, accumulator: ring_bits})
 
 
 class Priced(CommunicationCost):
@@ -151,9 +155,12 @@ class Priced(CommunicationCost):
         super().__init__(problem, Tracer(target()))
         self.prices = prices
 
-    def bits(self, trial: Trial) -> float:
+    def each(self, trial: Trial) -> list[float]:
         raised = (CANDIDATE_WIDTHS.index(ring_bits) for ring_bits in trial.accumulators.values())
-        return sum(a * b for a, b in zip(raised, self.prices, strict=True))
+        return [a * b for a, b in zip(raised, self.prices, strict=True)]
+
+    def each_changed(self, each: object, trial: Trial, accumulator: ir.Value) -> list[float]:
+        return self.each(trial)
 
 
 def test_an_accumulator_is_raised_by_two_widths_where_one_does_nothing() -> None:
@@ -182,6 +189,47 @@ def test_widths_that_nothing_needs_are_given_back_one_by_one() -> None:
     priced = Priced(foretold, prices=(5.0, 8.0, 8.0, 1.0))
     found = WidthSearch(foretold, priced, noise=1.0).run()
     assert list(found.accumulators.values()) == [56, 24, 24, 24]
+
+
+def products() -> Graph:
+    """Products of activations, a square among them, that share operands; and a real function."""
+    generator = np.random.default_rng(2)
+    weights = {f"w{i}": generator.standard_normal((6, 6)) / 2 for i in range(3)}
+    graph = Graph.create(context(), {"x": (2, 6)}, weights)
+    x = graph.inputs["x"]
+    with graph.end("all"):
+        a, b = (ops.Relu.build(ops.Matmul.build(x, graph.parameters[w])) for w in ("w0", "w1"))
+        c = ops.Relu.build(ops.Mul.build(a, b))
+        d = ops.Add.build(ops.Mul.build(c, c), ops.Matmul.build(b, graph.parameters["w2"]))
+        y = ops.Mul.build(ops.Tanh.build(d), ops.Sub.build(a, x))
+    graph.finish({"y": y})
+    return graph
+
+
+@pytest.mark.parametrize("suite", ["rep3", "additive"])
+def test_a_trial_that_is_changed_is_the_one_that_is_made_anew(suite: str) -> None:
+    """Ring by ring, in any order, to the last bit: scales, noise and what is sent."""
+    graph = products()
+    seen = np.random.default_rng(3).standard_normal((3, 2, 6)).astype(np.float32)
+    given = ScaleProblem.of(
+        graph, calibrate(graph, {"x": seen}).of(graph), Budget(margin=2.0, goal=1e-4)
+    )
+    assert len(given.products) == 3
+    dealer = "d" if suite == "additive" else None
+    names = ("a", "b") if suite == "additive" else ("a", "b", "c")
+    communication = CommunicationCost(given, Tracer(target(suite, names, dealer=dealer)))
+    trial = given.attempt(given.one_ring(32))
+    each = communication.each(trial)
+    generator = np.random.default_rng(4)
+    for _ in range(100):
+        accumulator = given.readers.accumulators[
+            generator.integers(len(given.readers.accumulators))
+        ]
+        trial = given.changed(trial, accumulator, int(generator.choice(CANDIDATE_WIDTHS)))
+        each = communication.each_changed(each, trial, accumulator)
+        anew = given.attempt(trial.accumulators)
+        assert trial == anew
+        assert (trial.noise, each) == (anew.noise, communication.each(anew))
 
 
 def test_windows_snap_where_the_error_allows() -> None:

@@ -16,6 +16,7 @@ from math import prod
 from typing import Any
 
 import numpy as np
+import onnxruntime
 from numpy.typing import NDArray
 from torch_mlir import ir
 
@@ -33,6 +34,7 @@ PLACES, STRIDE = 1 << 16, 8191  # where values begin to read signs: no two of 65
 FACTORS = "factors"
 QUIET = 2.0**-16  # of the outputs' mean square
 SIGNS = 16  # of outputs, at least, that tell of noise that seems to do nothing
+COUNT = 3  # numbers of a slope
 SMALLEST = 1e-30  # derivative that is told from zero
 SURPRISING = 16  # times the gain: a factor of four in the derivative, two bits
 
@@ -67,26 +69,38 @@ class BackwardPass:
         draft = Draft(both, [v for v in values if not isinstance(v, ir.BlockArgument)])
         self._names = [draft.names[value] for value in values]
         self._seeds = [draft.names[value] for value in given]
-        self._reached = [i for i, v in enumerate(values) if v in found and 0 not in shape_of(v)]
-        numbers = [n for i in self._reached for n in _measured(draft, found[values[i]], values[i])]
+        reached = [i for i, v in enumerate(values) if v in found and 0 not in shape_of(v)]
+        numbers = [n for i in reached for n in _measured(draft, found[values[i]], values[i])]
+        self._numbers = {
+            self._own[i]: numbers[COUNT * place : COUNT * (place + 1)]
+            for place, i in enumerate(reached)
+        }
         self._session = session(draft.model(numbers=numbers))
 
     def run(
-        self, values: Mapping[ir.Value, Array], seeds: Sequence[Array]
+        self,
+        values: Mapping[ir.Value, Array],
+        seeds: Sequence[Array],
+        wanted: Sequence[ir.Value] | None = None,
     ) -> list[tuple[ir.Value, Slope]]:
-        """For each value that bears on an output.
+        """For each value that is wanted; what these do not need is not computed.
 
         Args:
             values: every value of a forward run.
             seeds: for each output, in order, what its derivative is multiplied by.
+            wanted: of those that bear on an output; all of them if None.
         """
+        wanted = list(self._numbers) if wanted is None else wanted
         each = zip(self._names, self._own, strict=True)
         feeds = {name: np.asarray(values[value], np.float32) for name, value in each}
         feeds |= {n: np.asarray(s, np.float32) for n, s in zip(self._seeds, seeds, strict=True)}
-        found = iter(self._session.run(None, feeds))
+        names = [name for value in wanted for name in self._numbers[value]]
+        options = onnxruntime.RunOptions()
+        options.only_execute_path_to_fetches = True
+        found = iter(self._session.run(names, feeds, options))
         slopes = []
-        for value in (self._own[index] for index in self._reached):
-            peak, power, effect = (float(next(found)) for _ in range(3))
+        for value in wanted:
+            peak, power, effect = (float(next(found)) for _ in range(COUNT))
             effect = effect * peak**2 if values[value].any() else math.inf
             slopes.append((value, Slope(power * peak**2, peak, effect)))
         return slopes
@@ -196,14 +210,14 @@ def noise_gains(
     powers = [_variance([found[name] for found in outputs]) for name in graph.outputs]
     shapes = [shape_of(value) for value in graph.outputs.values()]
     back = BackwardPass(graph)
-    gains, effects = _gains(back, shapes, runs, powers, generator, peaks)
+    gains, effects = _gains(back, shapes, runs, powers, generator, peaks=peaks)
     quiet = [value for value, effect in effects.items() if effect < QUIET]
     if quiet:
         draws = -(-SIGNS // sum(prod(shape) for shape in shapes))
         blurring = _Blurred(program)
         off = [partial(blurring.run, sample, generator) for sample in samples] * draws
         with np.errstate(all="ignore"):  # a root may leave its domain: that tells nothing
-            blurred, _ = _gains(back, shapes, off, powers, generator)
+            blurred, _ = _gains(back, shapes, off, powers, generator, wanted=quiet)
         for value in quiet:
             if SURPRISING * gains[value] < blurred[value] < math.inf:
                 gains[value] = blurred[value]
@@ -216,9 +230,11 @@ def _gains(
     runs: Sequence[Run],
     powers: Sequence[float],
     generator: np.random.Generator,
+    wanted: Sequence[ir.Value] | None = None,
     peaks: dict[ir.Value, float] | None = None,
 ) -> tuple[dict[ir.Value, float], dict[ir.Value, float]]:
-    """For noise of variance 1 on each element, and for noise as large as the element.
+    """For noise of variance 1 on each element of the values wanted, and for noise as large as the
+    element.
 
     What is zero has no size that it could be off by: the second is infinite.
     """
@@ -229,7 +245,7 @@ def _gains(
             (generator.integers(0, 2, shape) * 2 - 1) / math.sqrt(power * prod(shape) * len(shapes))
             for shape, power in zip(shapes, powers, strict=True)
         ]
-        for value, slope in program.run(run(), seeds):
+        for value, slope in program.run(run(), seeds, wanted):
             gains[value] += slope.power / len(runs)
             if peaks is not None:
                 peaks[value] = max(peaks.get(value, 0.0), slope.peak**2)

@@ -85,6 +85,9 @@ def test_a_value_that_is_two_outputs_has_the_sum_of_their_seeds() -> None:
     graph.finish({"y": y, "again": y})
     values = OnnxProgram(graph).run({"x": np.ones(2)})
     slope = dict(BackwardPass(graph).run(values, [np.ones(2), np.ones(2)]))[graph.inputs["x"]]
+    wanted = [graph.inputs["x"]]
+    alone = BackwardPass(graph).run(values, [np.ones(2), np.ones(2)], wanted)
+    assert alone == [(graph.inputs["x"], slope)]
     assert slope.power == pytest.approx(8)
 
 

@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from decimal import Decimal, localcontext
 from enum import Enum
-from functools import cache
+from functools import cache, partial
 from itertools import pairwise
 from operator import mul
 
@@ -74,8 +74,10 @@ def fit(
         goal: the error that is good enough.
     """
 
+    samples = cache(partial(_samples, function, family, interval))
+
     def attempt(period: Decimal, place: int) -> Fit | None:
-        found = _fitted(function, family, interval, period, COUNTS[place], goal)
+        found = _fitted(samples(COUNTS[place]), family, period, COUNTS[place], goal)
         return found if found.error <= goal else None
 
     with localcontext() as context:
@@ -100,21 +102,35 @@ def fit(
         return best
 
 
-def _fitted(
-    function: Function,
-    family: Family,
-    interval: tuple[Decimal, Decimal],
-    period: Decimal,
-    count: int,
-    goal: Decimal,
-) -> Fit:
-    unknowns = 2 * count + 1 if family is Family.FREE else count + 1
-    points = _points(interval, 2 * unknowns + 6)
-    rows = [_row(family, x, period, count) for x in points]
+@dataclass(frozen=True)
+class _Samples:
+    """Where a fit is made and where it is measured, and what the function is there."""
+
+    points: Sequence[Decimal]
+    wanted: Sequence[Decimal]
+    between: Sequence[Decimal]
+    wanted_between: Sequence[Decimal]
+
+
+def _samples(
+    function: Function, family: Family, interval: tuple[Decimal, Decimal], count: int
+) -> _Samples:
+    """Of a fit of so many terms, whatever its period."""
+    points = _points(interval, 2 * _unknowns(family, count) + 6)
+    between = list(_between(interval, points))
+    return _Samples(points, [*map(function, points)], between, [*map(function, between)])
+
+
+def _unknowns(family: Family, count: int) -> int:
+    return 2 * count + 1 if family is Family.FREE else count + 1
+
+
+def _fitted(samples: _Samples, family: Family, period: Decimal, count: int, goal: Decimal) -> Fit:
+    rows = [_row(family, x, period, count) for x in samples.points]
     weight = (goal / 8) ** 2  # keeps coefficients from growing where terms hardly differ
-    found = _least_squares(rows, [function(x) for x in points], weight)
-    between = _between(interval, points)
-    worst = max(abs(function(x) - _dot(found, _row(family, x, period, count))) for x in between)
+    found = _least_squares(rows, samples.wanted, weight)
+    measured = zip(samples.between, samples.wanted_between, strict=True)
+    worst = max(abs(y - _dot(found, _row(family, x, period, count))) for x, y in measured)
     constant, *rest = found
     zeros = (Decimal(0),) * count
     if family is Family.FREE:

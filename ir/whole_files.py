@@ -9,6 +9,7 @@ pipe or a socket in the way is left alone: a rename would put a file in its plac
 from __future__ import annotations
 
 import errno
+import glob
 import os
 import secrets
 import stat
@@ -25,7 +26,9 @@ _CREATE = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
 @contextmanager
-def placed_whole(path: Path, mode: int = PRIVATE) -> Iterator[IO[bytes]]:
+def placed_whole(
+    path: Path, mode: int = PRIVATE, before: Path | None = None
+) -> Iterator[IO[bytes]]:
     """A new file to write to, which takes its place at `path` once the block has ended well.
 
     A block that raises, or is interrupted, leaves what was there before and nothing else; a process
@@ -33,6 +36,8 @@ def placed_whole(path: Path, mode: int = PRIVATE) -> Iterator[IO[bytes]]:
 
     Args:
         mode: permissions, less those that the process's umask takes away.
+        before: where the file that was there goes, once the new one is on the disk. A process that
+            is killed between leaves it there, and none at `path`.
 
     Raises:
         OSError: no such folder, no room, no permission, or something other than a file in the way.
@@ -45,12 +50,21 @@ def placed_whole(path: Path, mode: int = PRIVATE) -> Iterator[IO[bytes]]:
             yield file
             file.flush()
             os.fsync(file.fileno())
+            if before is not None and path.exists():
+                os.replace(path, before)
             os.replace(partial, path)
         except BaseException:
             with suppress(OSError):
                 partial.unlink()
             raise
     sync_folder(path.parent)
+
+
+def remove_partials(path: Path) -> None:
+    """Removes what processes that were killed left of files on their way to `path`."""
+    for partial in path.parent.glob(f".{glob.escape(path.name)}.{'[0-9a-f]' * 16}"):
+        with suppress(OSError):
+            partial.unlink()
 
 
 def is_special(path: Path) -> bool:

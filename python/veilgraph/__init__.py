@@ -22,7 +22,8 @@ if TYPE_CHECKING:
     from veilgraph.session import Session
     from veilgraph.training.compiling import compile_training
     from veilgraph.training.exact_rehearsal import rehearse
-    from veilgraph.training.trainer import Trainer, simulate_training
+    from veilgraph.training.simulated import simulate_training
+    from veilgraph.training.trainer import Trainer
     from veilgraph.verification.verify import verify
 
 __all__ = [
@@ -63,7 +64,7 @@ _PLACES = {
     "SGD": "veilgraph.ir.training",
     "Adam": "veilgraph.ir.training",
     "AdamW": "veilgraph.ir.training",
-    "simulate_training": "veilgraph.training.trainer",
+    "simulate_training": "veilgraph.training.simulated",
     "Trainer": "veilgraph.training.trainer",
     "deal": "veilgraph.runtime.store.share_files",
     "VeilgraphError": "veilgraph.ir.errors",

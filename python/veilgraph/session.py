@@ -20,7 +20,7 @@ from veilgraph.plans import Plan
 from veilgraph.reports.units import counted
 from veilgraph.runtime.links.shaping import Shape
 from veilgraph.runtime.session.certificates import secret_of
-from veilgraph.runtime.session.handshake import MAX_INFERENCES, NO_DEALING, NO_STATE, Origin
+from veilgraph.runtime.session.handshake import MAX_INFERENCES, NO_DEALING, Origin
 from veilgraph.runtime.session.setup import (
     FromStore,
     config_of,
@@ -103,9 +103,17 @@ class Session:
         shape: of a network to imitate, for measurements; refused beyond loopback.
         store: a folder that `prepare` filled: weights and offline phases come from there.
         resume: a file that this party saved with `save_state`: states begin as they were then, and
-            else as zero. All parties go on from what the same run left, or all from zero.
+            else as zero. All parties go on from what the same run left, or all from zero. A list
+            says from what this party can go on, newest first, None being zero: two at most. All
+            take the first that all have.
         trust_author: don't verify the plan before this party takes part. That trusts whoever
             compiled it, or changed it since, with all that this party gives.
+
+    Attributes:
+        id: of this session, 32 bytes, public.
+        resumed: the file from which all parties went on; None from zero.
+        note: what `save_state` was told to keep in it.
+        transcripts: of each run so far.
 
     Raises:
         UsageError: a file, a name or an option that makes no sense.
@@ -130,7 +138,7 @@ class Session:
         timeout_seconds: float | None = None,
         shape: Shape | None = None,
         store: str | Path | None = None,
-        resume: str | Path | None = None,
+        resume: str | Path | list[str | Path | None] | None = None,
         trust_author: bool = False,
     ) -> None:
         self.plan = plan if isinstance(plan, Plan) else Plan.load(plan)
@@ -157,26 +165,27 @@ class Session:
             start = time.perf_counter()
             require_verified(self.plan, self._config.state_dir)
             self._tell("the plan is verified", time.perf_counter() - start)
-        saved = None if resume is None else self._loaded(resume)
-        begins = Origin.zero() if self.plan.party(party).states else NO_STATE
-        options["origin"] = saved.origin if saved else begins
+        begins = resume if isinstance(resume, list) else [resume]
+        files = {self._origin(path): path for path in begins} if self._keeps(begins) else {}
+        options["origins"] = tuple(files)
         self.transcripts: list[Transcript] = []
+        self.note = b""
         self._from_store: FromStore | None = None
         start = time.perf_counter()
         if store is not None:
             self._from_store = join_from_store(self.plan, self._config, Path(store), **options)
-            self._party, self._session_id = self._from_store.party, self._from_store.session_id
+            self._party, self.id = self._from_store.party, self._from_store.session_id
             self._tell("connected with all parties", time.perf_counter() - start)
-            self._begin_from(saved)
+            self._begin_from(files.get(self._from_store.origin))
             return
         own = _Weights.of(self.plan, party, weights, self._config.key)
         joined = join(self.plan, self._config, dealing=own.dealing, **options)
-        self._party, self._session_id = joined.party, joined.session_id
+        self._party, self.id = joined.party, joined.session_id
         self._tell("connected with all parties", time.perf_counter() - start)
         try:
             self._party.share_weights(own.arrays, own.dealt)
             self._tell("weights are shared", self.setup_seconds)
-            self._begin_from(saved)
+            self._begin_from(files.get(joined.origin))
         except BaseException as error:
             self._party.__exit__(type(error), error, error.__traceback__)
             raise
@@ -185,24 +194,43 @@ class Session:
         me = self._config.me.name
         return load_state(path, self.plan, me, secret_of(self._config.key))
 
-    def _begin_from(self, saved: SavedState | None) -> None:
-        if saved is not None:
+    def _keeps(self, begins: list[str | Path | None]) -> bool:
+        """Whether this party has states; a file that is given says why not."""
+        return bool(self.plan.party(self._config.me.name).states) or begins != [None]
+
+    def _origin(self, path: str | Path | None) -> Origin:
+        """What a file says, all of which is read, so that no damaged one is agreed on."""
+        return Origin.zero() if path is None else self._loaded(path).origin
+
+    def _begin_from(self, path: str | Path | None) -> None:
+        self.resumed = None if path is None else Path(path)
+        if path is not None:
+            saved = self._loaded(path)
+            self.note = saved.note
             self._party.put_state(saved.words)
 
-    def save_state(self, path: str | Path) -> None:
+    def save_state(self, path: str | Path, note: bytes = b"") -> None:
         """Writes this party's parts of all states, as the last run left them, encrypted.
 
         A file that is there becomes `path` with .before behind it. Another session goes on from it
         with `resume`, if all parties saved after the same run.
+
+        Args:
+            note: what else the file keeps, for the other session's `note`.
 
         Raises:
             UsageError: a plan without states, or a place that can't be written to.
             SecurityAbort: a run that broke off has lost the states.
             ResourceLimitError: no room; what was there before is whole.
         """
-        saved = SavedState(self._party.state(), self._session_id, self._party.runs)
+        saved = SavedState(self._party.state(), self.id, self._party.runs, note)
         me = self._config.me.name
         save_state(path, self.plan, me, saved, secret_of(self._config.key))
+
+    @property
+    def state_dir(self) -> Path:
+        """The party's folder for what outlives a session."""
+        return self._config.state_dir
 
     @property
     def inputs(self) -> tuple[Tensor, ...]:
@@ -250,6 +278,11 @@ class Session:
         self._tell_run("inference")
         return outputs
 
+    def answers(self, own: bytes, topic: str) -> dict[str, bytes]:
+        """What each peer says where this party says `own`: as many bytes, which are public."""
+        told = self._party.answers(own, topic)
+        return {self._party.links.names[peer]: content for peer, content in told.items()}
+
     def differing(self, facts: Mapping[str, str]) -> list[tuple[str, str]]:
         """Which peers say other than this party, and of which of these facts, which are public.
 
@@ -257,11 +290,10 @@ class Session:
         """
         own = [sha256(fact.encode()).digest()[:FACT_BYTES] for fact in facts.values()]
         found = []
-        for peer, told in self._party.answers(b"".join(own), "facts").items():
+        for peer, told in self.answers(b"".join(own), "facts").items():
             each = (told[i : i + FACT_BYTES] for i in range(0, len(told), FACT_BYTES))
-            name = self._party.links.names[peer]
             alike = zip(facts, own, each, strict=True)
-            found += [(name, fact) for fact, ours, theirs in alike if ours != theirs]
+            found += [(peer, fact) for fact, ours, theirs in alike if ours != theirs]
         return found
 
     def prepare(
@@ -299,7 +331,7 @@ class Session:
             self._tell_run("offline phase")
             progress(f"{len(self.transcripts) - done} of {count} prepared")
 
-        prepare(self._party, self._session_id, kept, count, number, ended)
+        prepare(self._party, self.id, kept, count, number, ended)
 
     def _tell(self, what: str, seconds: float) -> None:
         """Tells the log what this party has done."""

@@ -7,7 +7,8 @@ Over each fresh link, all to all:
 2. The session's id is the SHA-256 of all nonces in the parties' order and the plan's digest. Each
    party records it as spent, and its peers' nonces, and says which it has seen before; the ids must
    be the same, and all be new everywhere. It also says which dealing its shares of the weights are
-   of, if it has any, and where its states come from, if it has any: these must be the same.
+   of, if it has any, which must be the same. Who has states says from where they may come, newest
+   first: all begin from the first of them that all have.
 3. All holders of a key contribute to it, and derive it; see keys.py.
 
 Whoever finds a difference stops with SecurityAbort, which names who has what.
@@ -19,6 +20,7 @@ import hashlib
 import struct
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from typing import Any
 
 from veilgraph.ir.errors import SecurityAbort
 from veilgraph.runtime.links.links import Links
@@ -33,7 +35,7 @@ from veilgraph.runtime.session.keys import (
 )
 from veilgraph.runtime.session.session_ids import SpentSessions, record_of
 
-PROTOCOL_VERSION = 5
+PROTOCOL_VERSION = 6
 MAX_INFERENCES = (1 << 32) - 1  # of a session: draws count them in four bytes
 _NAMES_BYTES = 511  # 16 names of at most 31 letters, with their commas
 # version, my index, ring bits, inferences; plan digest; nonce; from a store; names. The version
@@ -43,16 +45,25 @@ NO_DEALING = bytes(NONCE_BYTES)
 # What stands in place of a plan's digest where parties run none, and measure their links.
 MEASUREMENT = hashlib.sha256(b"veilgraph: links are measured").digest()
 # 1 if the session's id is new here; parties, by bit, whose nonces are not; that id; the dealing's;
-# then the states' origin: its kind, session and number.
-_CONFIRMATION = struct.Struct(f"<BH32s{NONCE_BYTES}sB32sQ")
+# then from where states may come: kind, session and number of each, and kind 0 for none.
+MOST_ORIGINS = 2
+_ORIGIN = "B32sQ"
+_CONFIRMATION = struct.Struct(f"<BH32s{NONCE_BYTES}s{_ORIGIN * MOST_ORIGINS}")
 
 
 @dataclass(frozen=True)
 class Session:
-    """What the parties agreed on: an id that is used once (32 bytes), and this party's keys."""
+    """What the parties agreed on.
+
+    Attributes:
+        id: used once, 32 bytes.
+        keys: this party's.
+        origin: of the states, where this party has some.
+    """
 
     id: bytes
     keys: SessionKeys
+    origin: Origin
 
 
 @dataclass(frozen=True)
@@ -94,7 +105,7 @@ class Terms:
         from_store: whether their offline phases were run before.
         dealing: id of the dealing of which this party loads its shares of the weights; NO_DEALING
             if it loads none, and then it is not compared.
-        origin: of this party's states; not compared where it has none.
+        origins: from where this party's states may come, newest first; () where it has none.
     """
 
     plan_digest: bytes
@@ -102,7 +113,7 @@ class Terms:
     inferences: int = 0
     from_store: bool = False
     dealing: bytes = NO_DEALING
-    origin: Origin = NO_STATE
+    origins: tuple[Origin, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -198,10 +209,10 @@ def open_session(
         PeerError: a peer that is lost or silent.
     """
     agreed = agree_on_id(links, terms, fresh_nonce())
-    confirm_id(links, agreed, spent, terms.dealing, terms.origin)
+    origin = confirm_id(links, agreed, spent, terms.dealing, terms.origins)
     keys = agree_on_keys(links, agreed.id, secret, holders)
     links.reset_counters()
-    return Session(agreed.id, keys)
+    return Session(agreed.id, keys, origin)
 
 
 def agree_on_id(links: Links, terms: Terms, nonce: bytes) -> Agreed:
@@ -231,26 +242,28 @@ def confirm_id(
     agreed: Agreed,
     spent: SpentSessions | None,
     dealing: bytes = NO_DEALING,
-    origin: Origin = NO_STATE,
-) -> None:
+    origins: tuple[Origin, ...] = (),
+) -> Origin:
     """Records the id as spent, and makes sure that everyone has the same one for the first time.
 
-    So for the nonces of peers. And whoever loads shares of weights has them of the same dealing,
-    and whoever has states has them from the same run.
+    So for the nonces of peers. And whoever loads shares of weights has them of the same dealing.
+
+    Returns:
+        Where the states of all come from that have some; NO_STATE at a party that has none.
     """
     session_id = agreed.id
     new, repeated = _recorded(links, agreed, spent)
     told = sum(1 << peer for peer in repeated)
-    begins = (origin.kind, origin.session, origin.number)
-    mine = _CONFIRMATION.pack(new, told, session_id, dealing, *begins)
+    mine = _CONFIRMATION.pack(new, told, session_id, dealing, *_packed(origins))
     received = _all_to_all(links, mine, _CONFIRMATION.size, "handshake: session id")
     if not new:
         raise _replayed("this party", session_id)
     for peer in repeated:
         raise _repeats(links.names[peer], "this party")
+    every = {links.party: origins}
     for peer, content in received.items():
         their_new, their_repeated, their_id, their_dealing, *stated = _CONFIRMATION.unpack(content)
-        theirs = Origin(*stated)
+        every[peer] = _unpacked(stated)
         if their_id != session_id:
             raise SecurityAbort(
                 f"{links.names[peer]} is in session {their_id.hex()[:16]}..., this party in "
@@ -269,12 +282,43 @@ def confirm_id(
                 "party.",
                 "Give every party the file that one run of `compile` wrote for it.",
             )
-        if theirs != origin and NO_STATE not in (theirs, origin):
+    return _common(links, every) if origins else NO_STATE
+
+
+def _packed(origins: tuple[Origin, ...]) -> list[int | bytes]:
+    assert len(origins) <= MOST_ORIGINS
+    padded = (*origins, *[NO_STATE] * (MOST_ORIGINS - len(origins)))
+    return [field for each in padded for field in (each.kind, each.session, each.number)]
+
+
+def _unpacked(stated: list[Any]) -> tuple[Origin, ...]:
+    every = [Origin(*stated[i : i + 3]) for i in range(0, len(stated), 3)]
+    return tuple(each for each in every if each != NO_STATE)
+
+
+def _common(links: Links, every: Mapping[int, tuple[Origin, ...]]) -> Origin:
+    """The first origin that all parties with states have, in the order of the first such party."""
+    having = {party: origins for party, origins in sorted(every.items()) if origins}
+    own = having[links.party]
+    for origin in next(iter(having.values())):
+        if all(origin in origins for origins in having.values()):
+            return origin
+    for peer, theirs in having.items():
+        if not set(theirs) & set(own):
             raise SecurityAbort(
-                f"{links.names[peer]} begins from {theirs}, and this party from {origin}.",
+                f"{links.names[peer]} begins from {_either(theirs)}, and this party from "
+                f"{_either(own)}.",
                 "Let all parties go on from what they saved after the same run; FILE.before is the "
                 "save before the last.",
             )
+    raise SecurityAbort(
+        "Of what two parties each could begin from, no other has the same.",
+        "Let all parties go on from what they saved after the same run.",
+    )
+
+
+def _either(origins: tuple[Origin, ...]) -> str:
+    return " or ".join(map(str, origins))
 
 
 def _recorded(links: Links, agreed: Agreed, spent: SpentSessions | None) -> tuple[bool, list[int]]:

@@ -20,7 +20,7 @@ from veilgraph.runtime.links.shaping import Shape
 from veilgraph.runtime.party import Party, Prepared, encoded_inputs
 from veilgraph.runtime.session.certificates import secret_of
 from veilgraph.runtime.session.config import Config
-from veilgraph.runtime.session.handshake import NO_DEALING, NO_STATE, Origin, Terms, open_session
+from veilgraph.runtime.session.handshake import NO_DEALING, Origin, Terms, open_session
 from veilgraph.runtime.session.keys import holders_of
 from veilgraph.runtime.session.session_ids import SpentSessions
 from veilgraph.runtime.store.position import StoreState
@@ -30,10 +30,11 @@ from veilgraph.runtime.transcript import Transcript
 
 @dataclass(frozen=True)
 class Joined:
-    """A party in a session, and the session's id."""
+    """A party in a session, the session's id, and where its states come from."""
 
     party: Party
     session_id: bytes
+    origin: Origin
 
 
 def join(
@@ -50,14 +51,14 @@ def join(
     from_store: bool = False,
     dealing: bytes = NO_DEALING,
     secret: bytes | None = None,
-    origin: Origin = NO_STATE,
+    origins: tuple[Origin, ...] = (),
 ) -> Joined:
     """This host's party of `plan`, connected with all others that hold the same plan.
 
     With `from_store` inferences bring their keys, and only parties that are there online take part.
     `device` and `cubins` are those of parties.yaml unless given. `dealing` is the id of the shares
     of weights that this party loads. `secret` is that of its private key, where it was read before.
-    `origin` says where its states come from.
+    `origins` says from where its states may come, newest first.
 
     Raises:
         UsageError: parties.yaml names other parties than the plan, or there is no such device.
@@ -75,11 +76,11 @@ def join(
     try:
         spent = SpentSessions(config.state_dir, name)
         digest, ring_bits = bytes.fromhex(plan.digest), plan.manifest.ring_bits
-        terms = Terms(digest, ring_bits, inferences, from_store, dealing, origin)
+        terms = Terms(digest, ring_bits, inferences, from_store, dealing, origins)
         holders = () if from_store else holders_of(plan)
         session = open_session(links, terms, spent, secret or secret_of(config.key), holders)
         keys = None if from_store else session.keys
-        return Joined(Party(plan, name, links, keys, place), session.id)
+        return Joined(Party(plan, name, links, keys, place), session.id, session.origin)
     except BaseException as error:
         links.__exit__(type(error), error, error.__traceback__)
         raise
@@ -99,6 +100,7 @@ class FromStore:
 
     Attributes:
         entry: the number of the entry that they were prepared for.
+        origin: where the states come from.
     """
 
     party: Party
@@ -106,6 +108,7 @@ class FromStore:
     store_id: bytes
     session_id: bytes
     entry: int
+    origin: Origin
 
     def infer(
         self, inputs: Mapping[str, npt.ArrayLike], entry: int = 0, wanted: int = 1
@@ -218,7 +221,7 @@ def join_from_store(
     joined = join(plan, config, inferences=inferences, from_store=True, secret=secret, **options)
     joined.party.restore(Phase.SETUP, stored.memory)
     entry = purposes.index(stored.purpose)
-    return FromStore(joined.party, store, stored.id, joined.session_id, entry)
+    return FromStore(joined.party, store, stored.id, joined.session_id, entry, joined.origin)
 
 
 def _purposes(plan: Plan) -> list[bytes]:

@@ -136,15 +136,24 @@ def whole(name: str, content: bytes) -> Part:
 # Writing
 
 
-def write_at_rest(path: Path, header: AtRest, arrays: Iterable[Part], key: bytes | Lock) -> None:
+def write_at_rest(
+    path: Path,
+    header: AtRest,
+    arrays: Iterable[Part],
+    key: bytes | Lock,
+    before: Path | None = None,
+) -> None:
     """Puts a file in place whole, mode 0600, an array after another; no two of one name and part.
+
+    Args:
+        before: where the file that was there goes; None lets it go.
 
     Raises:
         ResourceLimitError: no room; what was there before is whole.
         UsageError: a place that can't be written to.
     """
     try:
-        with placed_whole(path) as file:
+        with placed_whole(path, before=before) as file:
             write_to(file, header, arrays, key)
     except OSError as error:
         raise _unwritable(path, error) from error

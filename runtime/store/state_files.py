@@ -25,20 +25,27 @@ from veilgraph.runtime.store.at_rest import (
     at_rest_key,
     header_of,
     read_at_rest,
+    whole,
     write_at_rest,
 )
 
 KIND = "state"
+NOTE = "note"
 HINT = "Give the file that this party saved with `--state-file`, of the same states."
 
 
 @dataclass(frozen=True)
 class SavedState:
-    """One party's parts of all states, by `Share.key`, and after which run they were saved."""
+    """One party's parts of all states, by `Share.key`, and after which run they were saved.
+
+    Attributes:
+        note: what else belongs to them: whoever saves knows what it says.
+    """
 
     words: Mapping[str, Words]
     session: bytes
     number: int
+    note: bytes = b""
 
     @property
     def origin(self) -> Origin:
@@ -68,13 +75,8 @@ def save_state(path: str | Path, plan: Plan, party: str, saved: SavedState, secr
     parts = _parts(plan, party)
     header = AtRest(KIND, party, layout_of(plan), saved.session, saved.number)
     arrays = (Part(p.name, (p.part, p.parts), p.ring_bits, saved.words[p.key]) for p in parts)
-    path = Path(path)
-    try:
-        if path.exists():
-            path.replace(before(path))
-    except OSError as error:
-        raise UsageError(f"{path} can't be put aside: {error.strerror}.") from error
-    write_at_rest(path, header, arrays, at_rest_key(secret, KIND))
+    path, key = Path(path), at_rest_key(secret, KIND)
+    write_at_rest(path, header, (*arrays, whole(NOTE, saved.note)), key, before(path))
 
 
 def before(path: Path) -> Path:
@@ -94,13 +96,17 @@ def load_state(path: str | Path, plan: Plan, party: str, secret: bytes) -> Saved
     claimed = header_of(path)
     expected = AtRest(KIND, party, layout_of(plan), claimed.session, claimed.number)
     words = {}
+    note = b""
     for found in read_at_rest(path, expected, at_rest_key(secret, KIND)):
+        if found.part == (0, 1):  # parts of states are of several
+            note = found.array.tobytes()
+            continue
         words[f"{found.part[0]}/{found.name}"] = found.array
     for part in parts:
         own = words.get(part.key)
         if own is None or (own.shape, own.dtype) != (part.shape, word_dtype(part.ring_bits)):
             raise SecurityAbort(f"{path} lacks a part of state `{part.name}`.", HINT)
-    return SavedState(words, claimed.session, claimed.number)
+    return SavedState(words, claimed.session, claimed.number, note)
 
 
 def _parts(plan: Plan, party: str) -> tuple[Share, ...]:

@@ -67,10 +67,11 @@ def test_three_parties_train_save_and_go_on(folder: Path) -> None:
     _, out, err = first["alice"]
     assert out.startswith(f"{EPOCH} steps in ")
     assert "the mean loss of the last epoch is" in out
-    assert f"To go on: --resume alice.checkpoint --first {EPOCH}, at every party." in err
+    assert "To go on: --resume and more --epochs, at every party." in err
     assert "loss" not in first["carol"][1]
+    more = ("--reveal", "--json")
     again = {
-        party: (*rates, "--resume", f"{party}.checkpoint", "--first", EPOCH, "--reveal", "--json")
+        party: (*rates, "--save", f"{party}.checkpoint", "--resume", "--epochs", 2, *more)
         for party in OWN
     }
     again["alice"] = (*again["alice"], "--output", "found.npz")
@@ -89,6 +90,7 @@ def test_three_parties_train_save_and_go_on(folder: Path) -> None:
     last = lines["alice"][-1]
     assert (last["steps"], last["step_bytes"]) == (2 * EPOCH, step_bytes(plan))
     assert last["parameters"] == "found.npz"
+    assert last["revealed"] == {"step": 2 * EPOCH, "reveal": 1}
     with np.load("found.npz") as found:
         assert {*found.files} == parameters.keys()
         for name, wanted in parameters.items():
@@ -96,22 +98,21 @@ def test_three_parties_train_save_and_go_on(folder: Path) -> None:
 
 
 def test_other_epochs_than_a_peer(folder: Path) -> None:
-    """Who stops before the others ends well, and the others lose a peer."""
+    """All stop before the first step."""
     given = ("--rate", RATE, "--timeout", 10)
     ended = run_parties(alice=given, bob=(*given, "--epochs", 2), carol=(*given, "--epochs", 2))
-    assert ended["alice"][0] == 0
-    assert ended["bob"][0] == ended["carol"][0] == 5, ended
+    assert [code for code, _, _ in ended.values()] == [6, 6, 6], ended
+    assert "alice trains with another number of steps than bob." in ended["bob"][2]
 
 
 def test_progress_says_what_is_left() -> None:
     said: list[str] = []
-    trainer: Any = SimpleNamespace(an_epoch=20)
-    run = train._Run(trainer, 65_700, 1, 35, said.append, as_json=False)
-    assert run.epochs == [5, 15]
-    run.on_step(54, 0.25)
-    assert said == ["step 55 of 55, 0 ms left, 65.7 kB a step, loss 0.25"]
-    run.done = 55
-    assert run.summary().startswith("20 steps in ")
+    trainer: Any = SimpleNamespace(an_epoch=20, step=25)
+    run = train._Run(trainer, 65_700, 2, said.append, as_json=False)
+    assert run.left == 15
+    run.on_step(39, 0.25)
+    assert said == ["step 40 of 40, 0 ms left, 65.7 kB a step, loss 0.25"]
+    assert run.summary().startswith("15 steps in ")
     assert run.summary().endswith("; the mean loss of the last epoch is 0.25.")
 
 
@@ -121,8 +122,8 @@ def test_progress_says_what_is_left() -> None:
 @pytest.mark.parametrize(
     ("party", "options", "told"),
     [
-        ("alice", ("--resume", "a.state"), "nothing says how many steps went before"),
-        ("alice", ("--first", 10), "nothing says from what"),
+        ("alice", ("--resume",), "--resume goes on from checkpoints, and no file is named"),
+        ("alice", ("--save", "bob.npz"), "bob.npz is a checkpoint already"),
         ("alice", ("--reveal",), "alice receives the parameters. Hint: Give --output FILE.npz"),
         ("bob", ("--reveal", "--output", "b.npz"), "bob receives no parameters here"),
         ("alice", ("--output", "a.npz"), "alice receives no parameters here"),
@@ -131,7 +132,7 @@ def test_progress_says_what_is_left() -> None:
         ("alice", ("--save", "alice.npz"), "alice.npz is read here"),
         ("carol", ("--rows", 4), "There are 4 rows, and a step takes 16"),
         ("alice", ("--rate", "0"), "`0` is no rate above 0"),
-        ("alice", ("--resume", "no.state", "--first", 10), "no.state"),
+        ("alice", ("--resume", "--save", "bob.npz"), "bob.npz holds no shares at rest"),
     ],
 )
 def test_what_makes_no_sense_is_refused(

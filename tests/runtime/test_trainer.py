@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -13,8 +14,16 @@ from three_parties import run_threads, write_parties
 from training_cases import BATCH, DATA, RATE, ROWS, SUITES, X, by_torch, trained
 
 import veilgraph
-from veilgraph.ir.errors import AccuracyError, SecurityAbort, UsageError
+from veilgraph.ir.errors import (
+    AccuracyError,
+    PeerError,
+    ResourceLimitError,
+    SecurityAbort,
+    UsageError,
+)
+from veilgraph.runtime.store.state_files import before
 from veilgraph.runtime.store.weights import save_weights
+from veilgraph.training.checkpoints import Checkpoints
 
 OWN: dict[str, dict[str, Any]] = {
     "alice": {"x": DATA["x"]},
@@ -41,12 +50,12 @@ class Parties:
         """What each does with its Trainer; `others` are options that one has by its name."""
 
         def one(name: str) -> Any:
-            resume = self.state(name) if resumes and self.plan.party(name).states else None
             options: dict[str, Any] = {
                 "data": OWN[name],
                 "rows": ROWS,
                 "weights": self.folder / "model.weights" if name == "bob" else None,
-                "resume": resume,
+                "checkpoint": self.state(name) if self.plan.party(name).states else None,
+                "resume": resumes,
             }
             options |= others.get(name, {})
             trainer = veilgraph.Trainer(self.plan, name, self.files[name], **options)
@@ -64,17 +73,21 @@ def test_parties_train_save_and_resume(suite: str, tmp_path: Path) -> None:
     seen: list[tuple[int, float | None]] = []
 
     def begin(trainer: Any, name: str) -> Any:
-        losses = trainer.fit(
-            rate=RATE, steps=5, on_step=lambda *told: seen.append(told) if name == "alice" else None
+        assert trainer.step == 0
+        return trainer.fit(
+            rate=RATE,
+            steps=5,
+            every=2,
+            on_step=lambda *told: seen.append(told) if name == "alice" else None,
         )
-        if parties.plan.party(name).states:
-            trainer.save(parties.state(name))
-        return losses
 
     def go_on(trainer: Any, name: str) -> Any:
-        losses = trainer.fit(rate=lambda step: RATE / (1 + step // 10), steps=7, first=5)
+        assert trainer.step == 5
+        losses = trainer.fit(rate=lambda step: RATE / (1 + step // 10), steps=7)
         own = {"x": X[: 2 * BATCH]} if name == "alice" else None
-        return losses, trainer.evaluate(own, batches=2), trainer.reveal()
+        found = losses, trainer.evaluate(own, batches=2), trainer.reveal()
+        assert trainer.revealed == {"step": (12, 0), "evaluate": (2, 1), "reveal": (1, 0)}
+        return found
 
     first = parties.run(begin)
     second = parties.run(go_on, resumes=True)
@@ -120,21 +133,24 @@ def test_a_plan_that_keeps_the_rate_from_who_computes(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("options", "steps", "fact"),
     [
-        ({"seed": 1}, (0, 2), "seed"),
-        ({"data": {"labels": DATA["labels"][:-1]}, "rows": ROWS - 1}, (0, 2), "number of rows"),
-        ({}, (1, 2), "first step"),
-        ({}, (0, 3), "number of steps"),
+        ({"seed": 1}, {"steps": 2}, "seed"),
+        (
+            {"data": {"labels": DATA["labels"][:-1]}, "rows": ROWS - 1},
+            {"steps": 2},
+            "number of rows",
+        ),
+        ({}, {"steps": 3}, "number of steps"),
+        ({}, {"steps": 2, "every": 1}, "checkpoint interval"),
     ],
 )
 def test_parties_whose_rows_do_not_belong_together(
-    options: dict[str, Any], steps: tuple[int, int], fact: str, tmp_path: Path
+    options: dict[str, Any], steps: dict[str, int], fact: str, tmp_path: Path
 ) -> None:
     """bob's are others: each party stops before a step, and two of them name him."""
     parties = Parties(tmp_path, "rep3")
 
     def act(trainer: Any, name: str) -> Any:
-        first, count = steps if name == "bob" else (0, 2)
-        return trainer.fit(rate=RATE, steps=count, first=first)
+        return trainer.fit(rate=RATE, **(steps if name == "bob" else {"steps": 2}))
 
     found = parties.run(act, bob=options)
     for name in ("alice", "carol"):
@@ -174,3 +190,121 @@ def test_rows_out_of_range_are_refused_before_a_link_is_opened(tmp_path: Path) -
     far[37] *= 100
     with pytest.raises(AccuracyError, match=r"`x` holds .*, outside the range"):
         veilgraph.Trainer(plan, "alice", tmp_path / "none.yaml", data={"x": far})
+
+
+# Checkpoints
+
+
+def begin(steps: int) -> Callable[[Any, str], Any]:
+    return lambda trainer, name: (trainer.fit(rate=RATE, steps=steps, every=1), trainer.step)[1]
+
+
+def test_all_go_on_from_the_newest_checkpoint_that_all_have(tmp_path: Path) -> None:
+    """bob was killed before his last one; what others have of it is given up."""
+    parties = Parties(tmp_path, "rep3")
+    parties.run(begin(3))
+    before(parties.state("bob")).replace(parties.state("bob"))
+    found = parties.run(lambda trainer, name: trainer.step, resumes=True)
+    assert set(found.values()) == {2}
+    assert not before(parties.state("alice")).exists()
+    assert set(parties.run(begin(2), resumes=True).values()) == {4}
+    assert set(parties.run(lambda trainer, name: trainer.step, resumes=True).values()) == {4}
+
+
+def test_who_has_none_goes_on_with_who_has_the_first_alone(tmp_path: Path) -> None:
+    """From the beginning; with two checkpoints at the others one was lost, and all stop."""
+    parties = Parties(tmp_path, "rep3")
+    parties.run(begin(1))
+    parties.state("bob").unlink()
+    assert set(parties.run(begin(2), resumes=True).values()) == {2}
+    parties.state("bob").unlink()
+    before(parties.state("bob")).unlink()
+    found = parties.run(begin(1), resumes=True)
+    for name in ("alice", "carol"):
+        assert isinstance(found[name], SecurityAbort)
+        assert "bob begins from zero, and this party from what run" in str(found[name])
+        assert len(Checkpoints(parties.state(name)).files) == 2
+
+
+def test_checkpoints_of_two_trainings(tmp_path: Path) -> None:
+    parties = Parties(tmp_path, "rep3")
+    parties.run(begin(2))
+    kept = {name: parties.state(name).read_bytes() for name in OWN}
+    for name in OWN:
+        for file in Checkpoints(parties.state(name)).files:
+            file.unlink()
+    parties.run(begin(2))
+    parties.state("bob").write_bytes(kept["bob"])
+    before(parties.state("bob")).unlink()
+    found = parties.run(begin(1), resumes=True)
+    assert any("begins from" in str(error) for error in found.values())
+    assert all(isinstance(error, SecurityAbort | PeerError) for error in found.values())
+
+
+@pytest.mark.parametrize("change", ["cut", "flipped"])
+def test_a_checkpoint_that_was_changed_is_refused(change: str, tmp_path: Path) -> None:
+    """Before a peer is called."""
+    parties = Parties(tmp_path, "rep3")
+    parties.run(begin(1))
+    content = bytearray(parties.state("alice").read_bytes())
+    content[-40] ^= 1
+    whole = bytes(content) if change == "flipped" else bytes(content[:-1])
+    parties.state("alice").write_bytes(whole)
+    with pytest.raises(SecurityAbort):
+        veilgraph.Trainer(
+            parties.plan,
+            "alice",
+            parties.files["alice"],
+            data=OWN["alice"],
+            checkpoint=parties.state("alice"),
+            resume=True,
+        )
+
+
+def test_checkpoints_of_another_party_plan_or_verb(tmp_path: Path) -> None:
+    parties = Parties(tmp_path, "rep3")
+
+    def saves(trainer: Any, name: str) -> None:
+        trainer.session.save_state(tmp_path / f"{name}.other")
+        trainer.fit(rate=RATE, steps=1, every=1)
+
+    parties.run(saves)
+
+    def resumed(file: Path, plan: Any = parties.plan) -> Any:
+        own = {"data": OWN["alice"], "checkpoint": file, "resume": True}
+        return veilgraph.Trainer(plan, "alice", parties.files["alice"], **own)
+
+    with pytest.raises(SecurityAbort, match="is bob's, and this is alice"):
+        resumed(parties.state("bob"))
+    other, _ = trained("perceptron", "rep3")
+    with pytest.raises(SecurityAbort, match="another layout"):
+        resumed(parties.state("alice"), other)
+    with pytest.raises(UsageError, match="is a checkpoint already"):
+        veilgraph.Trainer(
+            parties.plan,
+            "alice",
+            parties.files["alice"],
+            data=OWN["alice"],
+            checkpoint=parties.state("alice"),
+        )
+    found = parties.run(begin(1), True, **{n: {"checkpoint": tmp_path / f"{n}.other"} for n in OWN})
+    assert "doesn't say after which step" in str(found["alice"])
+
+
+def test_a_disk_that_fills_leaves_both_checkpoints(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    parties = Parties(tmp_path, "rep3")
+    parties.run(begin(2))
+    kept = {file: file.read_bytes() for file in tmp_path.glob("*.state*")}
+    assert len(kept) == 6
+
+    def full(*_: Any) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr("veilgraph.ir.whole_files.os.replace", full)
+    found = parties.run(begin(1), resumes=True)
+    for name in OWN:
+        assert isinstance(found[name], ResourceLimitError)
+        assert "What was there before is whole" in found[name].hint
+    assert {file: file.read_bytes() for file in tmp_path.glob("*.state*")} == kept

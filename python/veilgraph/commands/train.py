@@ -64,7 +64,7 @@ Example, three hosts, each with its own parties.yaml and key:
     type=click.IntRange(1, 1_000_000),
     default=1,
     show_default=True,
-    help="How often each row is taken from here on, the same at every party.",
+    help="How often each row is taken, before --resume too; the same at every party.",
 )
 @click.option(
     "--seed",
@@ -78,20 +78,19 @@ Example, three hosts, each with its own parties.yaml and key:
     "state_file",
     type=arguments.PATH,
     metavar="FILE",
-    help="Where this party's parts of all states are saved after each epoch, encrypted; what is "
-    "there becomes FILE.before.",
+    help="Where this party's checkpoints are: its parts of all states, encrypted. The one before "
+    "the last becomes FILE.before.",
+)
+@click.option(
+    "--save-every",
+    type=click.IntRange(min=1),
+    metavar="STEPS",
+    help="Between checkpoints, the same at every party.  [default: an epoch]",
 )
 @click.option(
     "--resume",
-    type=arguments.PATH,
-    metavar="FILE",
-    help="A file that --save wrote: go on from there, with --first; all from the same step.",
-)
-@click.option(
-    "--first",
-    type=click.IntRange(min=1),
-    metavar="STEP",
-    help="With --resume: how many steps went before. The order of rows and the rates go on.",
+    is_flag=True,
+    help="Go on from the newest checkpoint that all parties have; the same at every party.",
 )
 @click.option(
     "--reveal",
@@ -130,8 +129,8 @@ def command(
     epochs: int,
     seed: int,
     state_file: Path | None,
-    resume: Path | None,
-    first: int | None,
+    save_every: int | None,
+    resume: bool,
     reveals: bool,
     output_file: Path | None,
     as_json: bool,
@@ -144,13 +143,12 @@ def command(
     says; by default nobody does.
     """
     plan = Plan.load(plan_file)
-    _require_states(plan, party, state_file, resume, first)
     _require_reveal(plan, party, reveals, output_file)
     read = (plan_file, config_file, weights_file, data_file)
     if state_file is not None:
         check_destination(state_file, *read)  # what it resumes from it may write over
     if output_file is not None:
-        check_destination(output_file, *read, resume)
+        check_destination(output_file, *read, state_file)
     data = None if data_file is None else read_archive(data_file)
     peers = ", ".join(name for name in plan.manifest.parties if name != party)
     with (
@@ -162,29 +160,34 @@ def command(
             data=data,
             rows=rows,
             weights=weights_file,
+            checkpoint=state_file,
             resume=resume,
             seed=seed,
             **options,
         ) as trainer,
     ):
-        run = _Run(trainer, step_bytes(plan), epochs, first or 0, tell, as_json)
-        for steps in run.epochs:
-            trainer.fit(rate=rate, steps=steps, first=run.done, on_step=run.on_step)
-            run.done += steps
-            if state_file is not None:
-                trainer.save(state_file)
+        run = _Run(trainer, step_bytes(plan), epochs, tell, as_json)
+        if resume:
+            remark(f"Going on after step {trainer.step}.")
+        if run.left > 0:
+            every = save_every or trainer.an_epoch
+            trainer.fit(rate=rate, steps=run.left, every=every, on_step=run.on_step)
         found = trainer.reveal() if reveals else {}
+        again = trainer.revealed
     if output_file is not None:
         _write(output_file, found)
     saved = None if state_file is None else str(state_file)
     if as_json:
-        told = {"party": party, "steps": run.done, "seconds": run.seconds, "saved": saved}
+        told = {"party": party, "steps": trainer.step, "seconds": run.seconds, "saved": saved}
         written = None if output_file is None else str(output_file)
-        show_json_line({**told, "step_bytes": run.step_bytes, "parameters": written})
+        told |= {"step_bytes": run.step_bytes, "parameters": written}
+        show_json_line({**told, "revealed": {n: count for n, (count, _) in again.items()}})
         return
     show(run.summary())
+    for sentence in _repeated(again):
+        remark(sentence)
     if saved is not None:
-        remark(f"To go on: --resume {saved} --first {run.done}, at every party.")
+        remark("To go on: --resume and more --epochs, at every party.")
     if output_file is not None:
         show(f"The parameters are in {output_file}.")
 
@@ -193,7 +196,7 @@ class _Run:
     """Where a run of training is, told step by step.
 
     Attributes:
-        done: steps that are done, those before this session among them.
+        left: steps to come when this session began.
         seconds: that the steps of this session took so far.
         step_bytes: what all parties send in a step, offline and online.
     """
@@ -203,23 +206,16 @@ class _Run:
         trainer: Trainer,
         step_bytes: int,
         epochs: int,
-        first: int,
         tell: Tell,
         as_json: bool,
     ) -> None:
         self.an_epoch = trainer.an_epoch
-        self.done, self.step_bytes = first, step_bytes
-        self._first, self._last = first, first + epochs * self.an_epoch
+        self.step_bytes, self._first = step_bytes, trainer.step
+        self._last = epochs * self.an_epoch
+        self.left = self._last - self._first
         self._tell, self._as_json = tell, as_json
         self._start, self.seconds = time.monotonic(), 0.0
         self._losses: list[float] = []
-
-    @property
-    def epochs(self) -> list[int]:
-        """Steps up to the end of each epoch: the first may have begun before."""
-        ends = range(self._first - self._first % self.an_epoch, self._last, self.an_epoch)
-        stops = [min(end + self.an_epoch, self._last) for end in ends]
-        return [b - a for a, b in zip([self._first, *stops], stops, strict=False)]
 
     def on_step(self, number: int, loss: float | None) -> None:
         """After each step."""
@@ -237,7 +233,9 @@ class _Run:
 
     def summary(self) -> str:
         """What was done, in a sentence."""
-        count = self.done - self._first
+        count = self.left
+        if count <= 0:
+            return f"All {units.counted(self._last, 'step')} were done before."
         last = self._losses[-self.an_epoch :]
         mean = units.real(float(np.mean(last))) if last else ""
         lost = f"; the mean loss of the last epoch is {mean}" if mean else ""
@@ -247,22 +245,14 @@ class _Run:
         )
 
 
-def _require_states(
-    plan: Plan, party: str, state_file: Path | None, resume: Path | None, first: int | None
-) -> None:
-    """UsageError for files of states that this party has not, or that a step number lacks."""
-    keeps = party not in plan.programs or bool(plan.programs[party].states)
-    if not keeps and (state_file or resume):
-        raise UsageError(
-            f"{party} keeps no state in this plan.", "Leave out --save and --resume; give --first."
-        )
-    if resume is not None and first is None:
-        raise UsageError(
-            "--resume goes on, and nothing says how many steps went before.",
-            "Give --first STEP, as the party that saved was told.",
-        )
-    if keeps and first is not None and resume is None:
-        raise UsageError("--first goes on, and nothing says from what.", "Give --resume FILE.")
+def _repeated(revealed: Mapping[str, tuple[int, int]]) -> list[str]:
+    """What was told again of a step: whoever was told has the difference too."""
+    return [
+        f"{units.counted(again, 'run')} of `{entry}` told again what runs before a resume had told "
+        f"of the same step: {units.counted(count, 'revelation')} in all."
+        for entry, (count, again) in revealed.items()
+        if again
+    ]
 
 
 def _require_reveal(plan: Plan, party: str, reveals: bool, output_file: Path | None) -> None:

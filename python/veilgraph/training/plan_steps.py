@@ -139,3 +139,13 @@ def step_bytes(plan: Plan) -> int:
     """What all parties send in a step, offline and online."""
     number, phases = plan.manifest.entries.index(STEP), (Phase.OFFLINE, Phase.ONLINE)
     return sum(sum(plan.sent_bytes(phase, number).values()) for phase in phases)
+
+
+def telling(plan: Plan, recipe: Recipe) -> set[str]:
+    """Entries in which some party receives more than the public factors."""
+    return {
+        plan.manifest.entries[tensor.entry]
+        for program in plan.programs.values()
+        for tensor in program.outputs
+        if tensor.name not in recipe.optimizer.factors
+    }

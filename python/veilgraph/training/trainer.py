@@ -1,4 +1,4 @@
-"""Runs of a plan that trains: all parties in this process, or one party of a session.
+"""One party of a session that trains.
 
 Every party does the same: the parameters begin, then batch after batch is a run of the entry
 `step`. The order of rows and the learning rates are public, and alike at all parties.
@@ -7,8 +7,7 @@ Every party does the same: the parameters begin, then batch after batch is a run
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
@@ -28,92 +27,14 @@ from veilgraph.ir.training import (
     schedule,
 )
 from veilgraph.plans import Plan
-from veilgraph.runtime.simulate import simulate_many
 from veilgraph.session import Session
-from veilgraph.training.plan_steps import Batches, inputs_of, rows_of, step_bytes
+from veilgraph.training.checkpoints import Checkpoints, Progress, Reveals, agreed, stated
+from veilgraph.training.plan_steps import Batches, inputs_of, rows_of, telling
+from veilgraph.training.simulated import evaluations
 
 Array = npt.NDArray[np.float32]
 Arrays = Mapping[str, npt.ArrayLike]
 OTHER_RATE = 2.0**-10  # relative: what a factor is off by as it is encoded
-
-
-@dataclass(frozen=True)
-class Trained:
-    """What parties were told in a simulated run.
-
-    Attributes:
-        losses: of each step, where somebody receives it.
-        parameters: at the end, by name, where somebody receives them.
-        outputs: of each evaluation, by name.
-        step_bytes: what all parties sent in each step, offline and online.
-    """
-
-    losses: list[float]
-    parameters: dict[str, Array]
-    outputs: list[dict[str, Array]]
-    step_bytes: int
-
-
-def simulate_training(
-    plan: Plan,
-    weights: Arrays,
-    data: Arrays,
-    *,
-    rate: Rate,
-    epochs: int = 1,
-    steps: int | None = None,
-    evaluate: Arrays | None = None,
-    seed: int = 0,
-) -> Trained:
-    """Trains with all parties in this process, which shows what it does and protects nothing.
-
-    Args:
-        weights: the parameters as they begin, which `compile_training` returned.
-        data: rows of every input of a step, as for `compile_training`.
-        rate: the learning rate, or a function of the number of a step.
-        epochs: how often each row is taken; what no batch is left for is not.
-        steps: in place of epochs.
-        evaluate: rows of the model's inputs, to evaluate at the end where the plan tells somebody;
-            what fills no batch is left out.
-        seed: of the order of rows.
-
-    Raises:
-        UsageError: a plan that does not train, or rows that do not fit it.
-        AccuracyError: rows outside of what the rehearsal saw, margin included.
-    """
-    recipe = Recipe.of(plan.manifest.options)
-    rows = rows_of(plan, STEP, recipe, data)
-    batches = Batches.of(plan, min(map(len, rows.values())), schedule(rate), seed)
-    count = batches.count(epochs, steps)
-    batches.require_rates(0, count)
-    runs: list[tuple[str, dict[str, Any]]] = [(START, {})]
-    for order, factors in batches.steps(0, count):
-        runs.append((STEP, {name: x[order] for name, x in rows.items()} | factors))
-    evaluations = list(_evaluations(plan, recipe, evaluate)) if evaluate is not None else []
-    runs += [(EVALUATE, batch) for batch in evaluations]
-    if REVEAL in plan.manifest.entries:
-        runs.append((REVEAL, {}))
-    entries = [entry for entry, _ in runs]
-    answer = simulate_many(plan, weights, [given for _, given in runs], entries=entries)
-    told = list(zip(entries, (run.outputs for run in answer.runs), strict=True))
-    return Trained(
-        [float(outputs[LOSS].item()) for entry, outputs in told if LOSS in outputs],
-        {n: x for entry, outputs in told for n, x in outputs.items() if entry == REVEAL},
-        [dict(outputs) for entry, outputs in told if entry == EVALUATE],
-        step_bytes(plan),
-    )
-
-
-def _evaluations(plan: Plan, recipe: Recipe, given: Arrays) -> Iterator[dict[str, Array]]:
-    """Batches of rows to evaluate, in order."""
-    if EVALUATE not in plan.manifest.entries:
-        raise UsageError(
-            "This plan evaluates nothing: nobody receives an output of the model.",
-            "Compile it with `reveal` of an output of the model.",
-        )
-    rows = rows_of(plan, EVALUATE, recipe, given)
-    for start in range(0, min(map(len, rows.values())) - recipe.rows + 1, recipe.rows):
-        yield {name: x[start : start + recipe.rows] for name, x in rows.items()}
 
 
 class Trainer:
@@ -130,12 +51,20 @@ class Trainer:
             row i of each belongs together.
         rows: how many rows there are; needed at a party that has none.
         weights: as for `Session`: the parameters as they begin, at their owner.
-        resume: a file that `save` wrote; training goes on from there.
+        checkpoint: where `save` writes this party's parts of all states; the file that was there
+            becomes NAME.before.
+        resume: go on from the newest checkpoint that all parties have, the same at all of them, or
+            from the beginning where training broke off before the first. Those that some lack are
+            given up.
         seed: of the order of rows, the same at all parties; public.
         options: as for `Session`.
 
+    Attributes:
+        step: how many steps are done.
+
     Raises:
-        UsageError: a plan that does not train, rows that do not fit it, or what `Session` refuses.
+        UsageError: a plan that does not train, rows that do not fit it, a checkpoint that training
+            would write over, or what `Session` refuses.
         SecurityAbort: a plan that keeps a rate from this party, or what `Session` refuses.
         AccuracyError: rows outside of what the rehearsal saw, margin included; before any is sent.
     """
@@ -149,7 +78,8 @@ class Trainer:
         data: Arrays | None = None,
         rows: int | None = None,
         weights: Any = None,
-        resume: str | Path | None = None,
+        checkpoint: str | Path | None = None,
+        resume: bool = False,
         seed: int = 0,
         **options: Any,
     ) -> None:
@@ -158,8 +88,44 @@ class Trainer:
         self._require_told()
         self._data = rows_of(self.plan, STEP, self.recipe, data or {}, party)
         self._rows, self._seed = self._count(rows), seed
-        self._started = resume is not None
-        self.session = Session(self.plan, party, config, weights=weights, resume=resume, **options)
+        self._telling = telling(self.plan, self.recipe)
+        self._files = self._checkpoints(checkpoint, resume)
+        begins = self._files.origins() if self._files and resume else None
+        self.session = Session(self.plan, party, config, weights=weights, resume=begins, **options)
+        try:
+            self.step, self._began = self._progress(resume)
+        except BaseException as error:
+            self.session.__exit__(type(error), error, error.__traceback__)
+            raise
+        self._reveals = Reveals(self.session.state_dir, party, self._began)
+
+    def _checkpoints(self, path: str | Path | None, resume: bool) -> Checkpoints | None:
+        keeps = self.party in self.plan.programs and bool(self.plan.programs[self.party].states)
+        if path is not None and not keeps:
+            raise UsageError(f"{self.party} keeps no state in this plan.", "Leave out --save.")
+        if path is None:
+            if resume and keeps:
+                raise UsageError(
+                    "--resume goes on from checkpoints, and no file is named.",
+                    "Give --save FILE, as before.",
+                )
+            return None
+        files = Checkpoints(Path(path))
+        if not resume:
+            files.require_none()
+        return files
+
+    def _progress(self, resume: bool) -> tuple[int, bytes]:
+        """After which step all go on, and the session in which the first was done."""
+        resumed, own = self.session.resumed, None
+        if resumed is not None:
+            own = Progress.unpacked(self.session.note, resumed)
+        elif self.plan.party(self.party).states:
+            own = Progress(0, self.session.id)
+        found = agreed(own, self.session.answers(stated(own), "progress"))
+        if self._files is not None and resume:
+            self._files.give_up_newer(resumed)
+        return found.step, found.began
 
     def _require_told(self) -> None:
         """SecurityAbort where a factor is kept from this party, which computes with it."""
@@ -198,17 +164,17 @@ class Trainer:
         rate: Rate,
         epochs: int = 1,
         steps: int | None = None,
-        first: int = 0,
+        every: int | None = None,
         on_step: Callable[[int, float | None], None] | None = None,
     ) -> list[float]:
-        """Trains together with all parties; with step 0 the parameters begin, unless it resumes.
+        """Trains together with all parties, from step `step` on; with 0 the parameters begin.
 
         Args:
             rate: the learning rate, or a function of the number of a step; alike at all parties.
             epochs: how often each row is taken; what no batch is left for is not.
             steps: in place of epochs.
-            first: the number of the first step, where steps went before: rows and rates go on. A
-                party that keeps nothing has no file to resume from, and gives it all the same.
+            every: after so many steps a checkpoint is saved, and at the end, where this party has a
+                place for it; the same at all parties. None saves none.
             on_step: called after each step with its number, and its loss where this party
                 receives it.
 
@@ -223,20 +189,24 @@ class Trainer:
         """
         batches = Batches.of(self.plan, self._rows, schedule(rate), self._seed)
         count = batches.count(epochs, steps)
+        first, last = self.step, self.step + count
         batches.require_rates(first, count)
-        self._require_alike(batches.facts(first, count))
-        if not (self._started or first):
-            self.session.run({}, START)
-        self._started = True
+        every = _interval(every)
+        self._require_alike(batches.facts(first, count) | {"checkpoint interval": str(every)})
+        if not first:
+            self._run({}, START)
         own = {tensor.name for tensor in inputs_of(self.plan, STEP, self.party)}
         losses: list[float] = []
         for number, (order, factors) in enumerate(batches.steps(first, count), first):
             given: dict[str, Any] = {name: x[order] for name, x in self._data.items()}
             given |= {name: number for name, number in factors.items() if name in own}
-            told = self.session.run(given, STEP)
+            told = self._run(given, STEP)
             self._check_factors(factors, told)
+            self.step = number + 1
             loss = float(told[LOSS].item()) if LOSS in told else None
             losses += [] if loss is None else [loss]
+            if self._files is not None and every and (self.step % every == 0 or self.step == last):
+                self.save()
             if on_step is not None:
                 on_step(number, loss)
         return losses
@@ -246,7 +216,7 @@ class Trainer:
         for peer, fact in self.session.differing(facts):
             raise SecurityAbort(
                 f"{peer} trains with another {fact} than {self.party}.",
-                "Agree on the rows, --seed, --first and --epochs: they are alike at every party.",
+                "Agree on the rows, --seed, --epochs and --save-every.",
             )
 
     def _check_factors(self, expected: Mapping[str, float], told: Mapping[str, Array]) -> None:
@@ -259,7 +229,7 @@ class Trainer:
                 raise SecurityAbort(
                     f"This step was made with {name} {found:.6g}, and {self.party} expects "
                     f"{number:.6g}.",
-                    "Agree on rates, and on the number of the first step.",
+                    "Agree on the rates of all steps.",
                 )
 
     def evaluate(self, data: Arrays | None = None, batches: int | None = None) -> dict[str, Array]:
@@ -273,16 +243,16 @@ class Trainer:
             UsageError: a plan that tells nobody, or rows that do not fit it.
         """
         own = inputs_of(self.plan, EVALUATE, self.party) if EVALUATE in self._entries else []
-        given = list(_evaluations(self.plan, self.recipe, data)) if own and data else []
+        given = list(evaluations(self.plan, self.recipe, data)) if own and data else []
         if EVALUATE not in self._entries:
-            list(_evaluations(self.plan, self.recipe, {}))  # says why
+            list(evaluations(self.plan, self.recipe, {}))  # says why
         count = len(given) if own else batches
         if not count:
             raise UsageError(
                 f"{self.party} has nothing to evaluate.",
                 f"Give rows of its inputs, {self.recipe.rows} or more, or the number of batches.",
             )
-        found = [self.session.run(given[i] if own else {}, EVALUATE) for i in range(count)]
+        found = [self._run(given[i] if own else {}, EVALUATE) for i in range(count)]
         return {name: np.concatenate([each[name] for each in found]) for name in found[0]}
 
     def reveal(self) -> dict[str, Array]:
@@ -296,7 +266,21 @@ class Trainer:
                 "This plan reveals its parameters to nobody.",
                 "Compile it with `reveal` of `parameters`.",
             )
-        return self.session.run({}, REVEAL)
+        return self._run({}, REVEAL)
+
+    def _run(self, given: Mapping[str, Any], entry: str) -> dict[str, Array]:
+        """A run of an entry, counted before it begins if it tells somebody something."""
+        if entry in self._telling:
+            self._reveals.add(entry, self.step, synced=entry != STEP)
+        return self.session.run(given, entry)
+
+    @property
+    def revealed(self) -> dict[str, tuple[int, int]]:
+        """By entry: runs since training began that told somebody something, and repeated ones.
+
+        A run after a resume is one more, though it is of a step that was done before.
+        """
+        return self._reveals.counts()
 
     @property
     def an_epoch(self) -> int:
@@ -307,9 +291,15 @@ class Trainer:
     def _entries(self) -> tuple[str, ...]:
         return tuple(self.plan.manifest.entries)
 
-    def save(self, path: str | Path) -> None:
-        """Writes this party's parts of all states, encrypted; as `Session.save_state`."""
-        self.session.save_state(path)
+    def save(self) -> None:
+        """Writes this party's parts of all states, encrypted; as `Session.save_state`.
+
+        Raises:
+            UsageError: a party that was told no place for it.
+        """
+        if self._files is None:
+            raise UsageError(f"{self.party} has no place for checkpoints.", "Give `checkpoint`.")
+        self.session.save_state(self._files.path, Progress(self.step, self._began).packed())
 
     def __enter__(self) -> Self:
         return self
@@ -321,3 +311,10 @@ class Trainer:
         trace: TracebackType | None,
     ) -> None:
         self.session.__exit__(kind, error, trace)
+
+
+def _interval(every: int | None) -> int:
+    """Steps between checkpoints; 0 for none."""
+    if every is not None and every < 1:
+        raise UsageError(f"A checkpoint each {every} steps makes no sense.", "Give 1 or more.")
+    return every or 0

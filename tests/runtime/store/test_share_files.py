@@ -24,7 +24,7 @@ from veilgraph.passes.party.expand_protocols import Expanded
 from veilgraph.passes.party.verify_masking import coalitions, verify_masking
 from veilgraph.runtime.links.loopback import loopback
 from veilgraph.runtime.session.certificates import init, issue
-from veilgraph.runtime.session.handshake import NO_DEALING, Agreed, Terms, confirm_id
+from veilgraph.runtime.session.handshake import NO_DEALING, NO_STATE, Agreed, Terms, confirm_id
 from veilgraph.runtime.simulate import simulate
 from veilgraph.runtime.store.at_rest import Part
 from veilgraph.runtime.store.share_files import DealtShares, deal, load_shares
@@ -251,7 +251,7 @@ def confirmed(dealings: Mapping[int, bytes]) -> list[Any]:
 
 def test_parties_of_two_dealings_stop(plan: Plan) -> None:
     first, second = (deal(plan, {"w": W})["bob"].dealing for _ in range(2))
-    assert confirmed({0: first, 1: first, 2: first}) == [None] * 3
+    assert confirmed({0: first, 1: first, 2: first}) == [NO_STATE] * 3
     results = confirmed({0: first, 1: second, 2: first})
     assert all(isinstance(each, SecurityAbort) for each in results), results
     assert results[0].message == (
@@ -262,7 +262,7 @@ def test_parties_of_two_dealings_stop(plan: Plan) -> None:
 
 def test_a_dealer_has_no_shares_and_takes_part(plan: Plan) -> None:
     dealing = deal(plan, {"w": W})["bob"].dealing
-    assert confirmed({0: dealing, 1: dealing, 2: NO_DEALING}) == [None] * 3
+    assert confirmed({0: dealing, 1: dealing, 2: NO_DEALING}) == [NO_STATE] * 3
     assert Terms(bytes(32), 64).dealing == NO_DEALING
 
 

@@ -1,0 +1,98 @@
+"""Training with all parties in this process, which shows what a plan does and protects nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from veilgraph.ir.errors import UsageError
+from veilgraph.ir.training import EVALUATE, LOSS, REVEAL, START, STEP, Rate, Recipe, schedule
+from veilgraph.plans import Plan
+from veilgraph.runtime.simulate import simulate_many
+from veilgraph.training.plan_steps import Batches, rows_of, step_bytes
+
+Array = npt.NDArray[np.float32]
+Arrays = Mapping[str, npt.ArrayLike]
+
+
+@dataclass(frozen=True)
+class Trained:
+    """What parties were told in a simulated run.
+
+    Attributes:
+        losses: of each step, where somebody receives it.
+        parameters: at the end, by name, where somebody receives them.
+        outputs: of each evaluation, by name.
+        step_bytes: what all parties sent in each step, offline and online.
+    """
+
+    losses: list[float]
+    parameters: dict[str, Array]
+    outputs: list[dict[str, Array]]
+    step_bytes: int
+
+
+def simulate_training(
+    plan: Plan,
+    weights: Arrays,
+    data: Arrays,
+    *,
+    rate: Rate,
+    epochs: int = 1,
+    steps: int | None = None,
+    evaluate: Arrays | None = None,
+    seed: int = 0,
+) -> Trained:
+    """Trains with all parties in this process, which shows what it does and protects nothing.
+
+    Args:
+        weights: the parameters as they begin, which `compile_training` returned.
+        data: rows of every input of a step, as for `compile_training`.
+        rate: the learning rate, or a function of the number of a step.
+        epochs: how often each row is taken; what no batch is left for is not.
+        steps: in place of epochs.
+        evaluate: rows of the model's inputs, to evaluate at the end where the plan tells somebody;
+            what fills no batch is left out.
+        seed: of the order of rows.
+
+    Raises:
+        UsageError: a plan that does not train, or rows that do not fit it.
+        AccuracyError: rows outside of what the rehearsal saw, margin included.
+    """
+    recipe = Recipe.of(plan.manifest.options)
+    rows = rows_of(plan, STEP, recipe, data)
+    batches = Batches.of(plan, min(map(len, rows.values())), schedule(rate), seed)
+    count = batches.count(epochs, steps)
+    batches.require_rates(0, count)
+    runs: list[tuple[str, dict[str, Any]]] = [(START, {})]
+    for order, factors in batches.steps(0, count):
+        runs.append((STEP, {name: x[order] for name, x in rows.items()} | factors))
+    evaluated = list(evaluations(plan, recipe, evaluate)) if evaluate is not None else []
+    runs += [(EVALUATE, batch) for batch in evaluated]
+    if REVEAL in plan.manifest.entries:
+        runs.append((REVEAL, {}))
+    entries = [entry for entry, _ in runs]
+    answer = simulate_many(plan, weights, [given for _, given in runs], entries=entries)
+    told = list(zip(entries, (run.outputs for run in answer.runs), strict=True))
+    return Trained(
+        [float(outputs[LOSS].item()) for entry, outputs in told if LOSS in outputs],
+        {n: x for entry, outputs in told for n, x in outputs.items() if entry == REVEAL},
+        [dict(outputs) for entry, outputs in told if entry == EVALUATE],
+        step_bytes(plan),
+    )
+
+
+def evaluations(plan: Plan, recipe: Recipe, given: Arrays) -> Iterator[dict[str, Array]]:
+    """Batches of rows to evaluate, in order; UsageError where the plan tells nobody."""
+    if EVALUATE not in plan.manifest.entries:
+        raise UsageError(
+            "This plan evaluates nothing: nobody receives an output of the model.",
+            "Compile it with `reveal` of an output of the model.",
+        )
+    rows = rows_of(plan, EVALUATE, recipe, given)
+    for start in range(0, min(map(len, rows.values())) - recipe.rows + 1, recipe.rows):
+        yield {name: x[start : start + recipe.rows] for name, x in rows.items()}

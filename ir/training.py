@@ -6,8 +6,8 @@ No MLIR: hosts read it from a plan.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass
-from typing import Any
+from dataclasses import asdict, dataclass, field
+from typing import Any, TypeVar
 
 from veilgraph.ir.errors import UsageError
 
@@ -23,6 +23,7 @@ LOSS = "loss"  # the output that is a step's mean loss
 TRAINING = "training"  # of a manifest's options, what `Recipe.stated` says
 Rate = float | Callable[[int], float]
 Schedule = Callable[[int], float]
+_Array = TypeVar("_Array")
 
 
 def require_rate(rate: float) -> float:
@@ -203,6 +204,7 @@ class Recipe:
         rows: B.
         classes: how many numbers a row of labels has; 0 where the model computes its loss itself.
         parameters: the states that are trained, by name.
+        tied: further names that a module has for them, each with the state's.
     """
 
     loss: str
@@ -211,6 +213,12 @@ class Recipe:
     rows: int
     classes: int
     parameters: tuple[str, ...]
+    tied: Mapping[str, str] = field(default_factory=dict)
+
+    def named(self, revealed: Mapping[str, _Array]) -> dict[str, _Array]:
+        """Parameters that were revealed, by each name that the module's state_dict has."""
+        further = {name: revealed[state] for name, state in self.tied.items() if state in revealed}
+        return {**revealed, **further}
 
     def stated(self) -> dict[str, Any]:
         """For a manifest's options."""
@@ -233,9 +241,12 @@ class Recipe:
         try:
             optimizer = _optimizer(**found["optimizer"])
             parameters = tuple(map(str, found["parameters"]))
-            recipe = Recipe(**{**found, "optimizer": optimizer, "parameters": parameters})
+            tied = {str(name): str(state) for name, state in dict(found.get("tied", {})).items()}
+            recipe = Recipe(
+                **{**found, "tied": tied, "optimizer": optimizer, "parameters": parameters}
+            )
             is_whole = recipe.rows > 0 <= recipe.classes
-        except (TypeError, KeyError):
+        except (TypeError, KeyError, ValueError):
             raise refusal from None
         if not is_whole:
             raise refusal

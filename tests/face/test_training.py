@@ -233,6 +233,36 @@ class Tied(nn.Module):
         return self.last(torch.tanh(self.shared(torch.tanh(self.shared(x)))))
 
 
+class TiedLayers(Tied):
+    """A module that stands under two names."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.again = self.shared
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.last(torch.tanh(self.again(torch.tanh(self.shared(x)))))
+
+
+def test_what_is_revealed_loads_into_a_module_with_tied_weights() -> None:
+    """Under each of their names, as load_state_dict asks for."""
+    data = {"x": X, "labels": np.float32(Y[:, None] > 0)}
+    plan, weights = veilgraph.compile_training(
+        TiedLayers().train(),
+        data,
+        loss="binary_cross_entropy",
+        batch=BATCH,
+        rate=RATE,
+        steps=2,
+        reveal={"parameters": "alice"},
+    )
+    assert {name for name in weights if "again" in name or "shared" in name} != set()
+    found = veilgraph.simulate_training(plan, weights, data, rate=RATE, steps=2)
+    module = TiedLayers()
+    module.load_state_dict({name: torch.tensor(x) for name, x in found.parameters.items()})
+    assert torch.equal(module.again.weight, torch.tensor(found.parameters["shared.weight"]))
+
+
 @pytest.mark.parametrize(
     ("model", "loss", "labels"),
     [(Normed, "cross_entropy", Y), (Tied, "binary_cross_entropy", np.float32(Y[:, None] > 0))],

@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from safetensors.numpy import load_file
 from training_cases import BATCH, DATA, RATE, ROWS, X, by_torch, logistic, trained
 from verbs import reason
 
@@ -74,7 +75,7 @@ def test_three_parties_train_save_and_go_on(folder: Path) -> None:
         party: (*rates, "--save", f"{party}.checkpoint", "--resume", "--epochs", 2, *more)
         for party in OWN
     }
-    again["alice"] = (*again["alice"], "--output", "found.npz")
+    again["alice"] = (*again["alice"], "--output", "found.safetensors")
     second = run_parties(**again)
     assert [code for code, _, _ in second.values()] == [0, 0, 0], second
     lines = {
@@ -89,12 +90,12 @@ def test_three_parties_train_save_and_go_on(folder: Path) -> None:
     plan, _ = trained("logistic", "rep3")
     last = lines["alice"][-1]
     assert (last["steps"], last["step_bytes"]) == (2 * EPOCH, step_bytes(plan))
-    assert last["parameters"] == "found.npz"
+    assert last["parameters"] == "found.safetensors"
     assert last["revealed"] == {"step": 2 * EPOCH, "reveal": 1}
-    with np.load("found.npz") as found:
-        assert {*found.files} == parameters.keys()
-        for name, wanted in parameters.items():
-            assert np.abs(found[name] - wanted).max() < 0.05
+    found = load_file("found.safetensors")
+    assert found.keys() == parameters.keys()
+    for name, wanted in parameters.items():
+        assert np.abs(found[name] - wanted).max() < 0.05
 
 
 def test_other_epochs_than_a_peer(folder: Path) -> None:
@@ -124,7 +125,11 @@ def test_progress_says_what_is_left() -> None:
     [
         ("alice", ("--resume",), "--resume goes on from checkpoints, and no file is named"),
         ("alice", ("--save", "bob.npz"), "bob.npz is a checkpoint already"),
-        ("alice", ("--reveal",), "alice receives the parameters. Hint: Give --output FILE.npz"),
+        (
+            "alice",
+            ("--reveal",),
+            "alice receives the parameters. Hint: Give --output FILE.safetensors",
+        ),
         ("bob", ("--reveal", "--output", "b.npz"), "bob receives no parameters here"),
         ("alice", ("--output", "a.npz"), "alice receives no parameters here"),
         ("alice", ("--data", "no.npz"), "no.npz can't be read"),

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 import numpy as np
+from safetensors.numpy import save
 
 from veilgraph.commands import arguments
 from veilgraph.commands.files import check_destination, read_archive, replacing
@@ -102,8 +103,8 @@ Example, three hosts, each with its own parties.yaml and key:
     "--output",
     "output_file",
     type=arguments.PATH,
-    metavar="FILE.npz",
-    help="With --reveal, where this party writes the parameters that it receives, by name.",
+    metavar="FILE.safetensors",
+    help="With --reveal, where the parameters go that this party receives, for load_state_dict.",
 )
 @arguments.timeout_option
 @arguments.plaintext_option
@@ -266,12 +267,11 @@ def _require_reveal(plan: Plan, party: str, reveals: bool, output_file: Path | N
     own = plan.programs[party].outputs if party in plan.programs else ()
     receives = reveals and any(entries[tensor.entry] == REVEAL for tensor in own)
     if receives and output_file is None:
-        raise UsageError(f"{party} receives the parameters.", "Give --output FILE.npz.")
+        raise UsageError(f"{party} receives the parameters.", "Give --output FILE.safetensors.")
     if output_file is not None and not receives:
         raise UsageError(f"{party} receives no parameters here.", "Leave out --output.")
 
 
 def _write(path: Path, parameters: Mapping[str, npt.NDArray[np.float32]]) -> None:
     with replacing(path) as file:
-        arrays: dict[str, Any] = dict(parameters)
-        np.savez(file, **arrays)
+        file.write(save({name: np.ascontiguousarray(x) for name, x in parameters.items()}))

@@ -6,7 +6,7 @@ A plan has the entries `step`, `start`, and, where somebody receives what they t
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Unpack
@@ -151,7 +151,7 @@ def compile_training(
     manifests = [manifest_of(program) for program in programs.values()]
     plan, weights = emit_entries(list(programs), list(programs.values()), manifests, leader=0)
     counter.end()
-    return _stating(plan, training, model_name(model)), weights
+    return _stating(plan, training, model), weights
 
 
 def _check(batch: int, steps: int, max_noise: float, max_error: float | None) -> None:
@@ -294,7 +294,7 @@ def _options(
     }
 
 
-def _stating(plan: Plan, training: Training, name: str) -> Plan:
+def _stating(plan: Plan, training: Training, model: Model) -> Plan:
     """The plan, its manifest with how it trains."""
     recipe = Recipe(
         training.loss,
@@ -303,6 +303,22 @@ def _stating(plan: Plan, training: Training, name: str) -> Plan:
         training.rows,
         _classes(training),
         training.parameters,
+        _tied(model, training.parameters),
     )
     options = {**plan.manifest.options, TRAINING: recipe.stated()}
-    return replace(plan, model_name=name, manifest=replace(plan.manifest, options=options))
+    return replace(
+        plan, model_name=model_name(model), manifest=replace(plan.manifest, options=options)
+    )
+
+
+def _tied(model: Model, parameters: Collection[str]) -> dict[str, str]:
+    """Of a module's tied parameters, the names that are no state's, each with the state's."""
+    every: list[tuple[str, object]] = []
+    if hasattr(model, "named_parameters"):
+        every = list(model.named_parameters(remove_duplicate=False))
+    states = {id(parameter): name for name, parameter in every if name in parameters}
+    return {
+        name: states[id(parameter)]
+        for name, parameter in every
+        if name not in parameters and id(parameter) in states
+    }

@@ -80,7 +80,7 @@ def simulate_training(
     told = list(zip(entries, (run.outputs for run in answer.runs), strict=True))
     return Trained(
         [float(outputs[LOSS].item()) for entry, outputs in told if LOSS in outputs],
-        {n: x for entry, outputs in told for n, x in outputs.items() if entry == REVEAL},
+        recipe.named({n: x for e, given in told for n, x in given.items() if e == REVEAL}),
         [dict(outputs) for entry, outputs in told if entry == EVALUATE],
         step_bytes(plan),
     )

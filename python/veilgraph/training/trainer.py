@@ -256,7 +256,9 @@ class Trainer:
         return {name: np.concatenate([each[name] for each in found]) for name in found[0]}
 
     def reveal(self) -> dict[str, Array]:
-        """The parameters, by name, at a party that receives them; {} at others.
+        """The parameters at a party that receives them, by each name of a module's state_dict.
+
+        Others get {}.
 
         Raises:
             UsageError: a plan that tells nobody.
@@ -266,7 +268,7 @@ class Trainer:
                 "This plan reveals its parameters to nobody.",
                 "Compile it with `reveal` of `parameters`.",
             )
-        return self._run({}, REVEAL)
+        return self.recipe.named(self._run({}, REVEAL))
 
     def _run(self, given: Mapping[str, Any], entry: str) -> dict[str, Array]:
         """A run of an entry, counted before it begins if it tells somebody something."""

@@ -23,7 +23,7 @@ from veilgraph.ir.errors import (
 )
 from veilgraph.runtime.store.state_files import before
 from veilgraph.runtime.store.weights import save_weights
-from veilgraph.training.checkpoints import Checkpoints
+from veilgraph.training.checkpoints import GIVEN_UP, Checkpoints
 
 OWN: dict[str, dict[str, Any]] = {
     "alice": {"x": DATA["x"]},
@@ -216,7 +216,10 @@ def test_who_has_none_goes_on_with_who_has_the_first_alone(tmp_path: Path) -> No
     parties = Parties(tmp_path, "rep3")
     parties.run(begin(1))
     parties.state("bob").unlink()
+    first = parties.state("alice").read_bytes()
     assert set(parties.run(begin(2), resumes=True).values()) == {2}
+    kept = parties.state("alice").with_name(parties.state("alice").name + GIVEN_UP)
+    assert kept.read_bytes() == first
     parties.state("bob").unlink()
     before(parties.state("bob")).unlink()
     found = parties.run(begin(1), resumes=True)

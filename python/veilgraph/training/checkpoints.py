@@ -19,6 +19,7 @@ from veilgraph.ir.whole_files import remove_partials
 from veilgraph.runtime.session.handshake import MOST_ORIGINS
 from veilgraph.runtime.store.state_files import before
 
+GIVEN_UP = ".given-up"
 _PROGRESS = struct.Struct("<Q32s")
 
 
@@ -73,11 +74,15 @@ class Checkpoints:
         return every[:MOST_ORIGINS]
 
     def give_up_newer(self, resumed: Path | None) -> None:
-        """Lets the file that all go on from be the newest: a peer lacks what came after it."""
+        """Lets the file that all go on from be the newest: a peer lacks what came after it.
+
+        Where all begin anew, what is there stays under another name: the peer may have lost its
+        checkpoint by mistake, or named another file.
+        """
         remove_partials(self.path)
         if resumed is None:
             for file in self.files:
-                file.unlink()
+                file.replace(file.with_name(file.name + GIVEN_UP))
         elif resumed != self.path:
             resumed.replace(self.path)
 

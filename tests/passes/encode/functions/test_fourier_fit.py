@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from decimal import Decimal, localcontext
+from functools import partial
 
 import numpy as np
 import pytest
@@ -63,9 +64,9 @@ def test_few_fits_are_tried(monkeypatch: pytest.MonkeyPatch) -> None:
     tried: list[tuple[Decimal, int]] = []
     solve = fourier_fit._fitted
 
-    def counted(function, family, interval, period, count, goal):  # type: ignore[no-untyped-def]
+    def counted(samples, family, period, count, goal):  # type: ignore[no-untyped-def]
         tried.append((period, count))
-        return solve(function, family, interval, period, count, goal)
+        return solve(samples, family, period, count, goal)
 
     monkeypatch.setattr(fourier_fit, "_fitted", counted)
     interval, goal = (Decimal(0), Decimal(4)), Decimal("1e-5")
@@ -73,10 +74,11 @@ def test_few_fits_are_tried(monkeypatch: pytest.MonkeyPatch) -> None:
     found = fit(tanh, Family.SQUARE, interval, periods, goal)
     assert found is not None
     assert len(tried) == len(set(tried)) <= 12
+    samples = partial(fourier_fit._samples, tanh, Family.SQUARE, interval)
     fewest = min(
         count
         for period in periods
         for count in COUNTS[:12]
-        if solve(tanh, Family.SQUARE, interval, period, count, goal).error <= goal
+        if solve(samples(count), Family.SQUARE, period, count, goal).error <= goal
     )
     assert len(found.sines) == fewest

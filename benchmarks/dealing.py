@@ -52,15 +52,15 @@ def among(count: int, runs: int) -> dict[str, Any]:
 
 
 def store_sizes(ours: Ours) -> dict[str, int]:
-    """Bytes of each party's store of one inference; the dealer keeps none."""
-    parties, (dealer,) = ours.plan.manifest.parties, ours.plan.manifest.named(DEALER)
+    """Bytes of each party's store of one inference; a dealer keeps none, and rep3 has none."""
+    parties, dealers = ours.plan.manifest.parties, ours.plan.manifest.named(DEALER)
     with tempfile.TemporaryDirectory(prefix="veilgraph-") as name:
         folder = Path(name)
         write_configs(folder, parties)
 
         def prepare(party: str) -> int:
             config = folder / f"{party}.yaml"
-            store = None if party == dealer else folder / f"{party}.store"
+            store = None if party in dealers else folder / f"{party}.store"
             weights = ours.weights if ours.plan.party(party).weights else None
             with Session(
                 ours.plan,
@@ -75,7 +75,7 @@ def store_sizes(ours: Ours) -> dict[str, int]:
 
         with ThreadPoolExecutor(len(parties)) as threads:
             sizes = dict(zip(parties, threads.map(prepare, parties), strict=True))
-    return {party: size for party, size in sizes.items() if party != dealer}
+    return {party: size for party, size in sizes.items() if party not in dealers}
 
 
 def stores(network: Network) -> list[dict[str, Any]]:

@@ -170,9 +170,14 @@ class Steps:
         """A public vector of integers: a shape, axes, positions."""
         return self.numbers(values, np.int64)
 
-    def weight(self, values: NDArray[np.float32]) -> str:
-        """A tensor that follows from the owner's weights, and is one."""
-        name = f"{self.node.name}/weight.{len(self.facts.weights)}"
+    def weight(self, values: ArrayLike, what: str = "") -> str:
+        """A tensor that follows from the owner's weights, and is one.
+
+        Args:
+            what: it is there, for its name; a number if left out.
+        """
+        own = f".{what}" if what else f"/weight.{len(self.facts.weights)}"
+        name = f"{self.node.name}{own}"
         self.facts.weights[name] = np.asarray(values, np.float32)
         return name
 

@@ -10,14 +10,10 @@ from onnx import NodeProto, TensorProto, numpy_helper
 
 from veilgraph.frontend.lowering.operands import Unsupported
 from veilgraph.frontend.onnx.classical.forest import numbers
-from veilgraph.frontend.onnx.classical.owned import owned
 from veilgraph.frontend.onnx.nodes import Steps
 
-FIRST_OF_AXES = {
-    "ReduceSum": 13,
-    "Squeeze": 13,
-    "Unsqueeze": 13,
-}  # the opset in which axes become an input
+# The opset in which axes become an input.
+FIRST_OF_AXES = {"Squeeze": 13, "Unsqueeze": 13}
 AXES_OF_OTHERS = 18
 
 
@@ -26,9 +22,9 @@ def scaler(s: Steps) -> list[NodeProto]:
     x = _real(s, s.operand(0))
     offset, scale = numbers(s, "offset"), numbers(s, "scale")
     if offset.any():
-        x = s("Sub", x, owned(s, "offset", offset))
+        x = s("Sub", x, s.weight(offset, "offset"))
     if (scale != 1).any():
-        x = s("Mul", x, owned(s, "scale", scale))
+        x = s("Mul", x, s.weight(scale, "scale"))
     return s.finish(x)
 
 
@@ -57,7 +53,7 @@ def imputer(s: Steps) -> list[NodeProto]:
 
 def binarizer(s: Steps) -> list[NodeProto]:
     """Binarizer: 1 above the threshold, 0 elsewhere."""
-    limit = owned(s, "threshold", [s.attribute("threshold", 0.0)])
+    limit = s.weight([s.attribute("threshold", 0.0)], "threshold")
     return s.finish(_real(s, s("Greater", _real(s, s.operand(0)), limit)))
 
 
@@ -83,7 +79,7 @@ def label_encoder(s: Steps) -> list[NodeProto]:
         raise Unsupported("One of its keys means missing.", "Replace what is missing before it.")
     wide = _along(s, "Unsqueeze", s.operand(0), -1)
     hits = _real(s, s("Equal", wide, s.numbers(keys, keys.dtype.type)))
-    steps = owned(s, "values", (values - rest).astype(np.float32)[:, np.newaxis])
+    steps = s.weight((values - rest).astype(np.float32)[:, np.newaxis], "values")
     x = s("Add", s("MatMul", hits, steps), s.numbers(float(rest)))
     flat = _along(s, "Squeeze", x, -1)
     return s.finish(s("Cast", flat, to=TensorProto.INT64) if kind == "int64" else flat)

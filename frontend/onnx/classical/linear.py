@@ -7,7 +7,6 @@ from onnx import NodeProto, TensorProto
 
 from veilgraph.frontend.lowering.operands import Unsupported
 from veilgraph.frontend.onnx.classical.forest import numbers
-from veilgraph.frontend.onnx.classical.owned import owned
 from veilgraph.frontend.onnx.classical.scores import OneScore, classified, transformed
 from veilgraph.frontend.onnx.nodes import Steps
 
@@ -31,8 +30,8 @@ def regressor(s: Steps) -> list[NodeProto]:
 def _scores(s: Steps, targets: int) -> str:
     coefficients = numbers(s, "coefficients").reshape(targets, -1)
     x = s("Cast", s.operand(0), to=TensorProto.FLOAT)
-    scores = s("MatMul", x, owned(s, "coefficients", coefficients.T))
+    scores = s("MatMul", x, s.weight(coefficients.T, "coefficients"))
     intercepts = numbers(s, "intercepts")
     if not intercepts.any():
         return scores
-    return s("Add", scores, owned(s, "intercepts", intercepts[np.newaxis]))
+    return s("Add", scores, s.weight(intercepts[np.newaxis], "intercepts"))

@@ -26,7 +26,6 @@ from veilgraph.frontend.onnx.classical.forest import (
     read_named,
     read_numbered,
 )
-from veilgraph.frontend.onnx.classical.owned import owned
 from veilgraph.frontend.onnx.classical.scores import (
     TRANSFORMS,
     OneScore,
@@ -105,10 +104,10 @@ def _aggregated(s: Steps, forest: Forest, base: NDArray[np.float32], aggregate: 
     columns, leaves = _reached(s, forest)
     if not columns:
         zeros = s("Mul", s.slice(s.operand(0), 1, 0, 1), s.numbers(0.0))
-        return s("Add", zeros, owned(s, "base", start[np.newaxis]))
+        return s("Add", zeros, s.weight(start[np.newaxis], "base"))
     reached = s("Concat", *columns, axis=1) if len(columns) > 1 else columns[0]
-    scores = s("MatMul", reached, owned(s, "leaves", weights[np.concatenate(leaves)]))
-    return s("Add", scores, owned(s, "base", start[np.newaxis])) if start.any() else scores
+    scores = s("MatMul", reached, s.weight(weights[np.concatenate(leaves)], "leaves"))
+    return s("Add", scores, s.weight(start[np.newaxis], "base")) if start.any() else scores
 
 
 def _reached(s: Steps, forest: Forest) -> tuple[list[str], list[Integers]]:
@@ -152,7 +151,7 @@ def _answers(s: Steps, forest: Forest) -> tuple[str, Integers]:
         if of_kind:
             column = _picked(s, s.operand(0), np.array([feature for _, feature, _ in of_kind]))
             limits = np.array([[t for _, _, t in of_kind]], np.float32)
-            parts.append(_asked(s, kind, column, owned(s, f"thresholds.{kind.name}", limits)))
+            parts.append(_asked(s, kind, column, s.weight(limits, f"thresholds.{kind.name}")))
     answers = s("Concat", *parts, axis=1) if len(parts) > 1 else parts[0]
     return answers, np.array([number[question] for question in asked], np.int64)
 

@@ -181,6 +181,7 @@ def tampered(**changed: Any) -> ModelProto:
         (single("LabelEncoder", keys_strings=["a"], values_int64s=[1]), "It encodes text, or"),
         (single("DictVectorizer", int64_vocabulary=[1]), "No rule writes it as tensor"),
         (tampered(aggregate_function="MAX"), "It takes the MAX over trees."),
+        (tampered(base_values=[1.0, 2.0, 3.0]), "It has 3 base values for 1 targets."),
         (tampered(post_transform="LOGISTIC"), "Runtimes make different things of its scores."),
         (tampered(nodes_modes=["LEAF", "BRANCH_MEMBER", *["LEAF"] * 23]), "Its nodes ask in the"),
         (model_of(classifier([0, 1], [0, 1])), "Runtimes make different things of its scores."),

@@ -10,7 +10,7 @@ import importlib
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from onnx import ModelProto, load_model_from_string
+from onnx import ModelProto
 
 from veilgraph.ir.errors import UsageError
 
@@ -94,7 +94,7 @@ def _of_catboost(model: Any, columns: int) -> ModelProto:
     proto.graph.input[0].name = INPUT
     for node in proto.graph.node:
         node.input[:] = [INPUT if name == old else name for name in node.input]
-    return load_model_from_string(proto.SerializeToString())
+    return proto
 
 
 _CONVERTERS: Mapping[str, Callable[[Any, int], ModelProto]] = {

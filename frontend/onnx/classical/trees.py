@@ -100,7 +100,9 @@ def _aggregated(s: Steps, forest: Forest, base: NDArray[np.float32], aggregate: 
         weights = (weights / np.float32(trees)).astype(np.float32)
     for root in forest.roots:
         start += weights[~root] if root < 0 else 0
-    start += base if len(base) in (1, len(start)) else 0
+    if len(base) not in (0, 1, len(start)):
+        raise Unsupported(f"It has {len(base)} base values for {len(start)} targets.", "")
+    start += base if len(base) else 0
     columns, leaves = _reached(s, forest)
     if not columns:
         zeros = s("Mul", s.slice(s.operand(0), 1, 0, 1), s.numbers(0.0))

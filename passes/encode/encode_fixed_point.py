@@ -7,7 +7,7 @@ them.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from torch_mlir import ir
@@ -126,15 +126,15 @@ class EncodeFixedPoint:
 
     def narrows(self, graph: Graph, ranges: Ranges) -> bool:
         """Whether rings around real functions are a choice: there are some, and neither integer
-        parts nor truth values, of which no derivative says how many bits they need.
+        parts nor truth values before or behind them, of which no derivative says how many bits
+        they need.
 
         Those of decisions apart: the numbers that these are made of are measured.
         """
-        kept = (op for op in graph.operations if not name_of(op).startswith(self.decisions))
-        facts = [facts_of(op) for op in kept]
+        kept = [op for op in graph.operations if not name_of(op).startswith(self.decisions)]
         is_free = self.ring_bits is None and self.frac_bits is None
-        has_functions = any(f.is_real_function for f in facts)
-        is_smooth = has_functions and not any(f.is_integer_valued for f in facts)
+        has_functions = any(facts_of(op).is_real_function for op in kept)
+        is_smooth = has_functions and not _meet(kept)
         return is_free and is_smooth and _is_known(graph, ranges.of(graph))
 
     def _encoded(self, graph: Graph, visibility: Visibility, ranges: Ranges) -> SecretProgram:
@@ -269,6 +269,22 @@ class EncodeFixedPoint:
         """The error that rings around real functions were chosen for, as a part of a sentence."""
         is_chosen = self.around_functions != WIDEST
         return f"{100 * (self.max_error or MAX_ERROR):.2g}% allowed, " if is_chosen else ""
+
+
+def _meet(operations: Iterable[ir.OpView]) -> bool:
+    """Whether a real function follows from an integer part or a truth value, or one from it."""
+    of_functions, of_integers = set[ir.Value](), set[ir.Value]()
+    for op in operations:
+        facts, operands = facts_of(op), list(op.operation.operands)
+        from_function = not of_functions.isdisjoint(operands)
+        from_integer = not of_integers.isdisjoint(operands)
+        if (facts.is_real_function and from_integer) or (facts.is_integer_valued and from_function):
+            return True
+        if facts.is_real_function or from_function:
+            of_functions.add(op.operation.results[0])
+        if facts.is_integer_valued or from_integer:
+            of_integers.add(op.operation.results[0])
+    return False
 
 
 def _is_known(graph: Graph, statistics: Mapping[ir.Value, Statistics]) -> bool:

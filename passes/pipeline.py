@@ -18,7 +18,7 @@ import numpy.typing as npt
 from veilgraph.ir.graph.program import Graph
 from veilgraph.ir.legality import check_graph, check_secret
 from veilgraph.ir.party.legality import check_party
-from veilgraph.ir.plan.tables import PUBLIC
+from veilgraph.ir.plan.tables import PUBLIC, divided
 from veilgraph.ir.secret.program import SecretProgram
 from veilgraph.passes.encode.encode_fixed_point import (
     FINE,
@@ -43,6 +43,7 @@ from veilgraph.passes.graph.infer_visibility import InferVisibility
 from veilgraph.passes.graph.normalize_by_sums import NormalizeBySums
 from veilgraph.passes.graph.pool_average import PoolAverage
 from veilgraph.passes.graph.reveal_as import RevealAs, before, scope
+from veilgraph.passes.graph.scale_columns import ScaleColumns
 from veilgraph.passes.graph.share_comparisons import ShareComparisons
 from veilgraph.passes.party.batch_rounds import batch_rounds
 from veilgraph.passes.party.expand_protocols import expand_protocols, is_revealed
@@ -121,6 +122,19 @@ def _keep_decisions(program: Program) -> None:
     hidden, names = _hidden(program), list(program.secret.outputs)
     if not hidden.isdisjoint(names):
         program.secret.keep_outputs([name for name in names if name not in hidden])
+
+
+def _scale_columns(program: Program) -> None:
+    """Of what owners give in secret; other entries may read the same input in another way."""
+    options, graph = program.options, program.graph
+    if options.samples is None or options.is_joined:
+        return
+    known = {*graph.states, *options.announced}
+    tables = [n for n in graph.inputs if n not in known and program.target.owner(n) != PUBLIC]
+    program.column_exponents = ScaleColumns(options.samples, tables).run(graph)
+    exponents = program.column_exponents
+    samples = {n: divided(x, exponents.get(n, ())) for n, x in options.samples.items()}
+    program.options = replace(options, samples=samples)
 
 
 def _infer_visibility(program: Program) -> None:
@@ -405,6 +419,8 @@ PIPELINE: tuple[Stage, ...] = (
      _graph(lambda p: FoldDivisors().run(p.graph))),
     ("fold_constants after divisors", "so did they",
      _graph(lambda p: FoldConstants().run(p.graph))),
+    ("scale_columns", "columns of unlike sizes get scales of their own, at their owner",
+     _scale_columns),
     ("share_comparisons", "a backward pass reads the bit of a comparison that is there",
      _graph(lambda p: ShareComparisons().run(p.graph))),
     ("infer_visibility", "what is public needs no protocol", _infer_visibility),

@@ -121,6 +121,8 @@ class Program:
     target_share: float = TARGET_SHARE  # of the error allowed: the encoding predicts no more
     misses: int = 0  # how often the samples said that this was not enough
     dropped_clips: DroppedClips = field(default=DroppedClips(), kw_only=True)
+    # By input: k of each column, whose numbers are given over 2^k (scale_columns).
+    column_exponents: Mapping[str, tuple[int, ...]] = field(default_factory=dict, kw_only=True)
     products: Products = field(default_factory=NumpyProducts, kw_only=True)
     watch: Watch = field(default_factory=Watch, kw_only=True)
     visibility: Visibility = field(init=False)

@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from veilgraph.ir.errors import AccuracyError, UsageError
-from veilgraph.ir.plan.tables import Tensor
+from veilgraph.ir.plan.tables import Tensor, divided
 
 _PIECE = 1 << 14  # elements
 
@@ -50,12 +50,14 @@ def checked(value: npt.ArrayLike, tensor: Tensor) -> npt.NDArray[Any]:
             "Compile for another shape with --shape, or bring the input into this one.",
         )
     if array.size:
-        _check_range(float(array.min()), float(array.max()), tensor)
+        _check_range(array, tensor)
     return array
 
 
-def _check_range(low: float, high: float, tensor: Tensor) -> None:
-    """Of the least and the greatest number; either is NaN where any number is."""
+def _check_range(array: npt.NDArray[Any], tensor: Tensor) -> None:
+    """Of the least and the greatest number that is encoded; either is NaN where any number is."""
+    given = divided(array, tensor.column_exponents)
+    low, high = float(given.min()), float(given.max())
     if not (math.isfinite(low) and math.isfinite(high)):
         raise UsageError(
             f"`{tensor.name}` holds numbers that are not finite (NaN or infinite).",
@@ -63,8 +65,8 @@ def _check_range(low: float, high: float, tensor: Tensor) -> None:
         )
     if low < tensor.low or high > tensor.high:
         raise AccuracyError(
-            f"`{tensor.name}` holds {low if low < tensor.low else high:.6g}, outside the range "
-            f"[{tensor.low:.6g}, {tensor.high:.6g}] that the plan was compiled for.",
+            f"`{tensor.name}` holds {_outside(array, given, tensor)} that the plan was compiled "
+            "for.",
             "Compile with samples like this one in --calibrate, or bring the input into range.",
         )
     scaled = np.rint(np.ldexp([low, high], tensor.frac_bits))
@@ -76,9 +78,22 @@ def _check_range(low: float, high: float, tensor: Tensor) -> None:
         )
 
 
+def _outside(array: npt.NDArray[Any], given: npt.NDArray[Any], tensor: Tensor) -> str:
+    """The number that is furthest outside, where it is, and the range that it left."""
+    worst = given.argmin() if given.min() < tensor.low else given.argmax()
+    if not tensor.column_exponents:
+        return f"{array.flat[worst]:.6g}, outside the range [{tensor.low:.6g}, {tensor.high:.6g}]"
+    column = int(worst % array.shape[-1])
+    low, high = np.ldexp([tensor.low, tensor.high], tensor.column_exponents[column])
+    return (
+        f"{array.flat[worst]:.6g} in column {column}, counted from 0, outside the range "
+        f"[{low:.6g}, {high:.6g}]"
+    )
+
+
 def encode(value: npt.ArrayLike, tensor: Tensor) -> Words:
     """`value` as ring elements of `tensor`, which it must fit; see `checked`."""
-    real = checked(value, tensor).reshape(-1)
+    real = divided(checked(value, tensor), tensor.column_exponents).reshape(-1)
     words: Words = np.empty(real.shape, word_dtype(tensor.ring_bits))
     for piece in _pieces(real.size):
         scaled = np.rint(np.ldexp(real[piece].astype(np.float64), tensor.frac_bits))

@@ -236,6 +236,8 @@ def _check_tensors(name: str, program: PartyPlan) -> None:
     for tensor in program.tensors:
         if not _is_inside(tensor, program.arena_bytes):
             raise ValueError(f"tensor {tensor.name!r} lies outside its party's memory")
+        if not _has_its_columns(tensor):
+            raise ValueError(f"tensor {tensor.name!r} has no exponent for each column")
 
 
 def _is_inside(tensor: Tensor, arena_bytes: int) -> bool:
@@ -244,6 +246,13 @@ def _is_inside(tensor: Tensor, arena_bytes: int) -> bool:
     shaped = len(tensor.shape) <= MOST_RANK and all(0 <= n < MOST_EXTENT for n in tensor.shape)
     placed = tensor.offset % word == 0 and 0 <= tensor.offset <= arena_bytes - _bytes(tensor)
     return sane and shaped and placed
+
+
+def _has_its_columns(tensor: Tensor) -> bool:
+    """Whether each place along its last axis has an exponent, or none has."""
+    exponents = tensor.column_exponents
+    fitting = not exponents or len(exponents) == (*tensor.shape[-1:], 0)[0]
+    return fitting and all(abs(k) <= MOST_FRAC_BITS for k in exponents)
 
 
 def _bytes(tensor: Tensor) -> int:

@@ -11,16 +11,17 @@ round: all messages that a party can send without receiving another; it sends, t
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import IntEnum
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from veilgraph.ir.roles import ROLES, Role
 
-FORMAT_VERSION = 5
+FORMAT_VERSION = 6
 MAX_RANK = 6
 WEIGHTS = "weights"  # stands for all weights among the owners of inputs
 PUBLIC = "public"  # in place of a party that owns the weights: they are constants of the plan
@@ -145,7 +146,9 @@ class Tensor:
 
     `shape` in elements; `ring_bits` and `frac_bits` of its encoding; `offset` in bytes; `low` and
     `high` bound the real values that its owner may give (infinite where nothing is declared);
-    `entry` counts the plan's entries, and is 0 for weights and states, which are of all.
+    `entry` counts the plan's entries, and is 0 for weights and states, which are of all. An owner
+    divides what it gives by 2^k, k of `column_exponents` by place along the last axis; none if
+    empty. The bounds are of what is encoded then.
     """
 
     name: str
@@ -157,10 +160,16 @@ class Tensor:
     low: float = float("-inf")
     high: float = float("inf")
     entry: int = 0
+    column_exponents: tuple[int, ...] = ()
 
     @property
     def elements(self) -> int:
         return int(np.prod(self.shape, dtype=np.int64))
+
+
+def divided(x: npt.NDArray[Any], exponents: Sequence[int]) -> npt.NDArray[Any]:
+    """What an owner gives, over 2^k for k of `exponents` by place along the last axis."""
+    return np.ldexp(x, np.negative(exponents)) if len(exponents) else x
 
 
 @dataclass(frozen=True)

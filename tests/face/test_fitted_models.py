@@ -24,7 +24,9 @@ from sklearn.tree import DecisionTreeClassifier
 from xgboost import XGBClassifier, XGBRegressor
 
 import veilgraph
-from veilgraph.ir.errors import UsageError
+from veilgraph.frontend.onnx.classical.fitted import converted
+from veilgraph.ir.errors import AccuracyError, UsageError
+from veilgraph.ir.plan.tables import Phase
 
 ROWS = 32
 Table = npt.NDArray[np.float32]
@@ -67,6 +69,36 @@ def test_classes_and_probabilities(model: Any, load: Callable[..., Any]) -> None
     label, probabilities = found.values()
     assert (label == model.predict(rows)).all()
     np.testing.assert_allclose(probabilities, model.predict_proba(rows), atol=0.005)
+
+
+def test_raw_columns_have_scales_of_their_own() -> None:
+    """Areas in thousands, and smoothness below a tenth, which one scale would round to nothing."""
+    columns, targets = table(load_breast_cancer)
+    model = LogisticRegression(max_iter=20_000).fit(columns, targets)
+    samples = {"X": columns[:64, np.newaxis]}
+    plan, weights = veilgraph.compile(model, shapes={"X": (1, 30)}, calibrate=samples)
+    (x,) = plan.programs["alice"].inputs
+    assert min(x.column_exponents) < -12
+    assert max(x.column_exponents) == 0
+    assert plan.manifest.ring_bits <= 32
+    assert plan.rounds(Phase.ONLINE) <= 10
+    assert sum(plan.sent_bytes(Phase.ONLINE).values()) < 2000
+    told = [d.what for d in plan.manifest.disclosures if "columns of X" in d.what]
+    assert told[0].endswith(", ".join(map(str, x.column_exponents)))
+    checked = veilgraph.check(plan, weights, converted(model), samples)
+    assert checked.layers
+    assert max(output.mean_relative for output in checked.outputs) < 0.005
+
+
+def test_a_number_outside_its_column_is_refused() -> None:
+    columns, targets = table(load_breast_cancer)
+    model = LogisticRegression(max_iter=20_000).fit(columns, targets)
+    samples = {"X": columns[:64, np.newaxis]}
+    plan, weights = veilgraph.compile(model, shapes={"X": (1, 30)}, calibrate=samples)
+    row = columns[:1].copy()
+    row[0, 4] = 50.0  # smoothness, in the range of an area
+    with pytest.raises(AccuracyError, match="`X` holds 50 in column 4, counted from 0"):
+        veilgraph.simulate(plan, weights, {"X": row})
 
 
 REGRESSORS = [

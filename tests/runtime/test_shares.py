@@ -104,3 +104,16 @@ def test_the_declared_range() -> None:
 def test_empty_tensors() -> None:
     own = Tensor("x", (0, 3), 40, 8, "alice", 0)
     assert decode(encode(np.zeros((0, 3)), own), own).shape == (0, 3)
+
+
+def test_columns_have_scales_of_their_own() -> None:
+    own = Tensor("x", (2, 2), 32, 8, "alice", 0, -1024, 1024, column_exponents=(0, -6))
+    words = encode(np.array([[1000, 3], [-0.5, 2**-14]]), own).view(np.int32)
+    np.testing.assert_array_equal(words, [[256_000, 3 * 2**14], [-128, 1]])
+
+
+def test_a_number_outside_names_its_column() -> None:
+    own = Tensor("x", (2, 2), 32, 8, "alice", 0, -1024, 1024, column_exponents=(0, -6))
+    outside = r"holds -17 in column 1, counted from 0, outside the range \[-16, 16\]"
+    with pytest.raises(AccuracyError, match=outside):
+        encode(np.array([[1000, 3], [5, -17]]), own)

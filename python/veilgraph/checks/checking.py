@@ -35,7 +35,7 @@ from veilgraph.ir.errors import AccuracyError, UsageError
 from veilgraph.ir.graph.program import name_of
 from veilgraph.ir.meaning import graph as real_numbers
 from veilgraph.ir.meaning.secret import Evaluation, Excursion, evaluate
-from veilgraph.ir.plan.tables import STATE, Tensor
+from veilgraph.ir.plan.tables import STATE, Tensor, divided
 from veilgraph.ir.secret.ops import SecretOp
 from veilgraph.ir.secret.program import SecretProgram
 from veilgraph.ir.secret.types import RangeSource, RealRange
@@ -180,6 +180,7 @@ class _Comparison:
             original: those of the model as it is.
             pooled: those of the model with average pools, if they are asked for.
         """
+        sample, real = self._encoded(sample), self._encoded(real)
         if not self._samples:
             self._layers = self._comparable(real, tensors)
         evaluation = self._evaluate(sample, tensors)
@@ -196,6 +197,11 @@ class _Comparison:
         self._count(evaluation, original, pooled)
         self._samples += 1
         return evaluation
+
+    def _encoded(self, sample: Mapping[str, npt.NDArray[Any]]) -> dict[str, npt.NDArray[Any]]:
+        """What owners encode of what they give."""
+        exponents = {tensor.name: tensor.column_exponents for tensor in self._taken}
+        return {name: divided(x, exponents.get(name, ())) for name, x in sample.items()}
 
     def _count(
         self,

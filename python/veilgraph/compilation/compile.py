@@ -236,7 +236,7 @@ def _emitted(program: Program) -> tuple[Plan, Weights]:
         program.expanded,
         program.schedule,
         manifest_of(program),
-        list(tensors_of(program.secret, program.target, program.options.states)),
+        list(tensors_of(program)),
         {
             "graph": program.graph.text(),
             "secret": program.secret.text(),

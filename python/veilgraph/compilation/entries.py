@@ -170,14 +170,14 @@ def _tensors(
             yield replace(tensor, entry=number)
 
 
-def tensors_of(
-    secret: SecretProgram, chosen: Target, states: Mapping[str, str]
-) -> Iterator[Tensor]:
+def tensors_of(program: Program) -> Iterator[Tensor]:
     """Inputs, weights, states and outputs, their places still open."""
+    secret = program.secret
     for argument in secret.arguments:
         if argument.owner != PUBLIC:  # else it is a constant
-            yield tensor_of(argument, secret.margin)
-    yield from outputs_of(secret, chosen, states)
+            exponents = program.column_exponents.get(argument.name, ())
+            yield replace(tensor_of(argument, secret.margin), column_exponents=exponents)
+    yield from outputs_of(secret, program.target, program.options.states)
 
 
 def outputs_of(

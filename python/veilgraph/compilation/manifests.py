@@ -101,6 +101,13 @@ def disclosures(program: Program) -> Iterator[Disclosure]:
         "scales follow from ranges: weights and samples show in them to a power of two; rings also "
         "from how much each layer bears on the outputs",
     )
+    for name, exponents in program.column_exponents.items():
+        yield Disclosure(
+            f"how large the columns of {name} are beside the largest number, as powers of two: "
+            f"{', '.join(map(str, exponents))}",
+            everyone,
+            "columns have scales of their own, which follow from the samples",
+        )
     if program.options.samples is not None:
         yield Disclosure(
             "the outputs' error on the samples, predicted and measured, to two digits",

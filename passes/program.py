@@ -62,6 +62,8 @@ class Options:
         announced: inputs that their owner tells every party.
         updates: of each state that is an update of what it was, the output that says what a run
             adds to it. These outputs are what is measured, and nobody gets them.
+        columns: names of an input's columns, by input.
+        parts: by input of the model that several owners give, the places of each part's columns.
         is_joined: one entry of several, which are expanded, and whose masks are checked, together.
     """
 
@@ -83,6 +85,8 @@ class Options:
     keep_clips: bool = False
     announced: tuple[str, ...] = ()
     updates: Mapping[str, str] = field(default_factory=dict)
+    columns: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    parts: Mapping[str, Mapping[str, tuple[int, ...]]] = field(default_factory=dict)
     is_joined: bool = False
 
 

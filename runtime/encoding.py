@@ -81,14 +81,19 @@ def _check_range(array: npt.NDArray[Any], tensor: Tensor) -> None:
 def _outside(array: npt.NDArray[Any], given: npt.NDArray[Any], tensor: Tensor) -> str:
     """The number that is furthest outside, where it is, and the range that it left."""
     worst = given.argmin() if given.min() < tensor.low else given.argmax()
-    if not tensor.column_exponents:
-        return f"{array.flat[worst]:.6g}, outside the range [{tensor.low:.6g}, {tensor.high:.6g}]"
-    column = int(worst % array.shape[-1])
-    low, high = np.ldexp([tensor.low, tensor.high], tensor.column_exponents[column])
-    return (
-        f"{array.flat[worst]:.6g} in column {column}, counted from 0, outside the range "
-        f"[{low:.6g}, {high:.6g}]"
-    )
+    low, high, where = tensor.low, tensor.high, ""
+    if tensor.columns or tensor.column_exponents:
+        place = int(worst % array.shape[-1])
+        exponents = tensor.column_exponents or (0,) * array.shape[-1]
+        low, high = np.ldexp([low, high], exponents[place])
+        where = f" in {_column(tensor, place)}"
+    return f"{array.flat[worst]:.6g}{where}, outside the range [{low:.6g}, {high:.6g}]"
+
+
+def _column(tensor: Tensor, place: int) -> str:
+    if tensor.columns:
+        return f"column `{tensor.columns[place]}`"
+    return f"column {place}, counted from 0"
 
 
 def encode(value: npt.ArrayLike, tensor: Tensor) -> Words:

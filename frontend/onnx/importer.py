@@ -116,7 +116,7 @@ def prepare(
 def _import(prepared: Prepared) -> Graph:
     converted = convert(prepared)
     graph = translate(lower(converted), converted.weights)
-    graph.clips = prepared.clips
+    graph.clips, graph.labels = prepared.clips, prepared.labels
     return graph
 
 

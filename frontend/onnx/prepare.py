@@ -71,6 +71,7 @@ class Prepared:
         source: what to call the model in messages.
         public: names of weights that everybody may know, which are literals.
         clips: those of quantised tensors, by the name of their last node.
+        labels: the text that classes are called, by the output that has their places.
     """
 
     model: ModelProto
@@ -78,6 +79,7 @@ class Prepared:
     source: str
     public: tuple[str, ...] = ()
     clips: Mapping[str, QuantisersClip] = field(default_factory=dict)
+    labels: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
 
     def tensors(self) -> dict[str, TensorProto | ValueInfoProto]:
         """What is known of each tensor by name: a literal's value, or a type."""
@@ -122,7 +124,7 @@ def draft(
     graph = proto.graph
     _check_opset(proto, source)
     name_nodes(graph)
-    expand_classical(proto, opset(proto))
+    labels = expand_classical(proto, opset(proto))
     initialised = {tensor.name for tensor in graph.initializer}
     _keep(graph.input, [info for info in graph.input if info.name not in initialised])
     as_float32(proto)
@@ -146,7 +148,7 @@ def draft(
     round_down(proto, literals)  # those whose input's shape was computed
     disguised = _fill(graph, literals) | _disguised(graph, literals, public)
     _declare(graph, disguised, {n: t for n, t in literals.items() if n not in disguised})
-    return Prepared(infer(proto), weights | disguised, source, tuple(public), clips)
+    return Prepared(infer(proto), weights | disguised, source, tuple(public), clips, labels)
 
 
 def _public(proto: ModelProto) -> Literals:

@@ -88,12 +88,14 @@ class Graph:
         weights: the value of each weight argument, float32.
         states: the names of those inputs that are states.
         clips: those of quantisers, by the name of their last operation.
+        labels: the text that classes are called, by the output that has their places.
     """
 
     module: ir.Module
     weights: dict[str, Array]
     states: tuple[str, ...] = ()
     clips: Mapping[str, QuantisersClip] = field(default_factory=dict)
+    labels: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
 
     @staticmethod
     def create(
@@ -171,6 +173,13 @@ class Graph:
             yield
 
     @contextmanager
+    def at_start(self, name: str) -> Iterator[None]:
+        """Builds ahead of all operations, under `name`."""
+        start = ir.InsertionPoint.at_block_begin(self.block)
+        with self.module.context, start, ir.Location.name(name):
+            yield
+
+    @contextmanager
     def end(self, name: str) -> Iterator[None]:
         """Builds at the end of a program that isn't finished, under `name`."""
         with self.module.context, ir.InsertionPoint(self.block), ir.Location.name(name):
@@ -233,6 +242,12 @@ class Graph:
         self._move_behind(weights)
         self._declare_arguments([*inputs, *shapes])
         return added
+
+    def drop_input(self, name: str) -> None:
+        """Without an input that nothing reads."""
+        inputs = self.inputs
+        self.block.erase_argument(inputs.pop(name).arg_number)
+        self._declare_arguments(list(inputs))
 
     def turn_into_states(self, names: Sequence[str]) -> None:
         """Lets weights be states: what a run finds, and whose values nobody knows."""

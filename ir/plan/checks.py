@@ -237,7 +237,7 @@ def _check_tensors(name: str, program: PartyPlan) -> None:
         if not _is_inside(tensor, program.arena_bytes):
             raise ValueError(f"tensor {tensor.name!r} lies outside its party's memory")
         if not _has_its_columns(tensor):
-            raise ValueError(f"tensor {tensor.name!r} has no exponent for each column")
+            raise ValueError(f"tensor {tensor.name!r} has not as many columns as it says")
 
 
 def _is_inside(tensor: Tensor, arena_bytes: int) -> bool:
@@ -249,10 +249,10 @@ def _is_inside(tensor: Tensor, arena_bytes: int) -> bool:
 
 
 def _has_its_columns(tensor: Tensor) -> bool:
-    """Whether each place along its last axis has an exponent, or none has."""
-    exponents = tensor.column_exponents
-    fitting = not exponents or len(exponents) == (*tensor.shape[-1:], 0)[0]
-    return fitting and all(abs(k) <= MOST_FRAC_BITS for k in exponents)
+    """Whether each place along its last axis has an exponent and a name, or none has."""
+    exponents, fitting = tensor.column_exponents, (0, *tensor.shape[-1:])
+    are_fitting = len(exponents) in fitting and len(tensor.columns) in fitting
+    return are_fitting and all(abs(k) <= MOST_FRAC_BITS for k in exponents)
 
 
 def _bytes(tensor: Tensor) -> int:

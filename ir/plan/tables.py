@@ -32,6 +32,7 @@ DERIVATIVES = "derivatives of outputs by hidden units"
 NO_DERIVATIVES = "no derivative of an output by a hidden unit"
 QUESTIONS = (DERIVATIVES, NO_DERIVATIVES)
 CLIPS = "which clips of quantised tensors the samples reach"
+LABELS = "labels"  # an option of the manifest: what classes are called, by output
 ONLY_ENTRY = "infer"  # of a plan of one model
 AS_REVEALED = " as revealed"  # behind an output's name: the operation that rounds it
 AS_KEPT = " as kept"  # behind a state's name: what brings its next value into its encoding
@@ -148,7 +149,8 @@ class Tensor:
     `high` bound the real values that its owner may give (infinite where nothing is declared);
     `entry` counts the plan's entries, and is 0 for weights and states, which are of all. An owner
     divides what it gives by 2^k, k of `column_exponents` by place along the last axis; none if
-    empty. The bounds are of what is encoded then.
+    empty. The bounds are of what is encoded then. `columns` are the names of these places, where
+    they have some.
     """
 
     name: str
@@ -161,6 +163,7 @@ class Tensor:
     high: float = float("inf")
     entry: int = 0
     column_exponents: tuple[int, ...] = ()
+    columns: tuple[str, ...] = ()
 
     @property
     def elements(self) -> int:

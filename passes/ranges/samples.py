@@ -1,4 +1,4 @@
-"""The user's samples for calibration: an .npz file with one array an input.
+"""The user's samples for calibration: an .npz file with one array an input, or rows of a CSV file.
 
 Samples lie on a new first axis. The file is untrusted: every header is checked before its array is
 read.
@@ -16,11 +16,13 @@ from typing import IO
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
+from veilgraph.ir.column_files import Columns, columns_named, is_column_file, read_columns
 from veilgraph.ir.errors import UsageError
 from veilgraph.ir.file_kinds import FileKind, mistaken
 
 Shape = tuple[int, ...]
 NONE: Mapping[str, Shape] = {}
+NO_COLUMNS: Columns = {}
 HINT = "Save it with numpy.savez(file, NAME=array), one array an input, samples on the first axis."
 # What zipfile, zlib and NumPy raise on a damaged file; encrypted entries are RuntimeErrors.
 DAMAGES = (zipfile.BadZipFile, zlib.error, EOFError, ValueError, RuntimeError)
@@ -31,17 +33,25 @@ HEADERS = {
 
 
 def read_samples(
-    path: str | Path, inputs: Mapping[str, Shape], optional: Mapping[str, Shape] = NONE
+    path: str | Path,
+    inputs: Mapping[str, Shape],
+    optional: Mapping[str, Shape] = NONE,
+    columns: Columns = NO_COLUMNS,
 ) -> dict[str, NDArray[np.float32]]:
     """The samples in `path` for inputs of these shapes.
 
+    Of a CSV file as many rows are a sample as inputs have; what is left at its end makes none.
+
     Args:
         optional: shapes of what may be there too.
+        columns: the names of the columns of tables, for a CSV file.
 
     Raises:
         UsageError: no such file, none of this kind, or arrays that are missing, unknown, of another
             shape, of different numbers of samples, no real numbers, or not finite.
     """
+    if is_column_file(path):
+        return _of_rows(path, inputs, columns)
     try:
         with zipfile.ZipFile(path) as archive:
             members = archive.namelist()
@@ -58,6 +68,25 @@ def read_samples(
     counts = {name: len(array) for name, array in samples.items()}
     _require(len(set(counts.values())) <= 1, f"{path} has different numbers of samples: {counts}.")
     return samples
+
+
+def _of_rows(
+    path: str | Path, inputs: Mapping[str, Shape], columns: Columns
+) -> dict[str, NDArray[np.float32]]:
+    tables = read_columns(
+        path, {n: columns_named(n, shape, columns) for n, shape in inputs.items()}
+    )
+    found = {}
+    for name, table in tables.items():
+        rows, width = inputs[name]
+        count = len(table) // rows
+        if not count:
+            raise UsageError(
+                f"{path} has {len(table)} rows, and a sample of `{name}` has {rows}.",
+                "Give more rows, or compile for fewer at once with --shape.",
+            )
+        found[name] = table[: count * rows].reshape(count, rows, width).astype(np.float32)
+    return found
 
 
 def _check_names(path: str | Path, names: list[str], inputs: Mapping[str, Shape]) -> None:

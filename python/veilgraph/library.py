@@ -6,19 +6,22 @@ be model.plan, weights model.weights, arrays .npy or .npz files.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 
-from veilgraph.commands.files import read_array
+from veilgraph.commands.files import read_inputs
+from veilgraph.compilation.parts import Parts
 from veilgraph.ir.errors import UsageError
+from veilgraph.ir.plan.tables import Tensor
 from veilgraph.measuring import measure as benching
 from veilgraph.measuring.measure import Measurement
 from veilgraph.measuring.pricing import Prediction, predict
 from veilgraph.plans import Plan
+from veilgraph.reports.text import plan_inputs
 from veilgraph.runtime import simulate as simulating
 from veilgraph.runtime.store import weights as weight_files
 
@@ -45,7 +48,8 @@ def simulate(
     Args:
         plan: a plan, or the path of model.plan.
         weights: all weights by name, or the path of model.weights; None where they are public.
-        inputs: all inputs by name: arrays, or paths of .npy files.
+        inputs: all inputs by name: arrays, or paths of .npy files, or of .csv files for tables
+            whose columns the plan names. A table of several owners may be given whole.
         iterations: inferences in one session, on the same inputs.
         device: where all parties compute, or where each does, by name: `cpu`, `cuda:0`.
         threads: that each party's kernels may use.
@@ -59,7 +63,9 @@ def simulate(
         SecurityAbort: the weights of another plan.
     """
     opened = opened_plan(plan)
-    arrays, given = opened_weights(opened, weights), opened_arrays(inputs)
+    arrays = opened_weights(opened, weights)
+    number = simulating.entry_of(opened, entry)
+    given = Parts.in_plan(opened).split(opened_arrays(inputs, plan_inputs(opened, number)))
     return simulating.simulate(
         opened,
         arrays,
@@ -110,7 +116,7 @@ def bench(
     )
     number = simulating.entry_of(opened, entry)
     drawn: Arrays = dict(benching.random_inputs(opened, number))
-    given = drawn | opened_arrays(inputs or {})
+    given = drawn | opened_arrays(inputs or {}, plan_inputs(opened, number))
     return benching.measure(
         opened, arrays, given, iterations=iterations, warm_up=warm_up, entry=entry, **options
     )
@@ -175,11 +181,13 @@ def opened_weights(plan: Plan, weights: AnyWeights) -> Mapping[str, npt.ArrayLik
     return weights or {}
 
 
-def opened_arrays(given: AnyArrays) -> Arrays:
-    """Arrays by name, read where a .npy file is given."""
+def opened_arrays(given: AnyArrays, tensors: Sequence[Tensor] = ()) -> Arrays:
+    """Arrays by name, read where a file is given: .npy, or .csv of one of these tensors."""
     if not isinstance(given, Mapping):
         raise UsageError(
             f"An object of type {type(given).__name__} is given in place of inputs.",
             'Give arrays or .npy files by name: {"image": array}.',
         )
-    return {n: read_array(Path(x)) if isinstance(x, str | Path) else x for n, x in given.items()}
+    files = {name: Path(x) for name, x in given.items() if isinstance(x, str | Path)}
+    arrays = {name: x for name, x in given.items() if not isinstance(x, str | Path)}
+    return {**arrays, **read_inputs(files, tensors)}

@@ -13,11 +13,14 @@ import pytest
 from lightgbm import LGBMClassifier, LGBMRegressor
 from sklearn.datasets import load_breast_cancer, load_diabetes, load_iris
 from sklearn.ensemble import (
+    BaggingClassifier,
     GradientBoostingClassifier,
     RandomForestClassifier,
     RandomForestRegressor,
 )
 from sklearn.linear_model import LinearRegression, LogisticRegression
+from sklearn.naive_bayes import GaussianNB
+from sklearn.neural_network import MLPClassifier
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 from sklearn.tree import DecisionTreeClassifier
@@ -99,6 +102,26 @@ def test_a_number_outside_its_column_is_refused() -> None:
     row[0, 4] = 50.0  # smoothness, in the range of an area
     with pytest.raises(AccuracyError, match="`X` holds 50 in column 4, counted from 0"):
         veilgraph.simulate(plan, weights, {"X": row})
+
+
+LOOKED_UP = [GaussianNB(), MLPClassifier((6,), random_state=0), BaggingClassifier(n_estimators=3)]
+
+
+@pytest.mark.parametrize("model", LOOKED_UP, ids=lambda x: type(x).__name__)
+@pytest.mark.parametrize("names", [None, ("setosa", "versicolor", "virginica"), (7, 2, 9)])
+def test_labels_that_are_looked_up(model: Any, names: tuple[Any, ...] | None) -> None:
+    columns, targets = table(load_iris)
+    classes = targets if names is None else np.array(names)[targets]
+    model.fit(columns, classes)
+    rows = columns[:16]
+    samples = columns.reshape(-1, 1, 4)[:64].repeat(16, 1)
+    plan, weights = veilgraph.compile(
+        model, shapes={"X": rows.shape}, calibrate={"X": samples}, max_error=1e-3
+    )
+    label = veilgraph.simulate(plan, weights, {"X": rows}).outputs["label"].reshape(-1)
+    found = [plan.labels["label"][int(i)] for i in label] if "label" in plan.labels else label
+    assert bool(plan.labels) == (names is not None and isinstance(names[0], str))
+    assert (np.asarray(found) == model.predict(rows)).all()
 
 
 REGRESSORS = [

@@ -105,7 +105,17 @@ def feature_vectorizer(s: Steps) -> list[NodeProto]:
 
 
 def array_feature_extractor(s: Steps) -> list[NodeProto]:
-    """ArrayFeatureExtractor: columns by their places."""
+    """ArrayFeatureExtractor: columns by their places, or of a public row what is at them.
+
+    Of a row of text the places go on, as of a classifier's labels that are text.
+    """
+    row = s.known(0)
+    if s.known(1) is None and row is not None and row.size == row.shape[-1]:
+        flat, numbers = s.reshape(s.operand(1), (1, -1)), row.reshape(-1)
+        if numbers.dtype.kind not in "if" or np.array_equal(numbers, np.arange(len(numbers))):
+            return s.finish(flat)
+        kind = np.float32 if numbers.dtype.kind == "f" else np.int64
+        return s.finish(s("Gather", s.numbers(numbers, kind), flat, axis=0))
     places = s.public(1, "places").reshape(-1)
     return s.finish(s("Gather", s.operand(0), s.integers(*places.tolist()), axis=-1))
 

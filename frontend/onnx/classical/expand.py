@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 import numpy as np
 import onnx
 from numpy.typing import NDArray
-from onnx import ModelProto, NodeProto, TensorProto, helper, numpy_helper
+from onnx import GraphProto, ModelProto, NodeProto, TensorProto, helper, numpy_helper
 
 from veilgraph.frontend.lowering.operands import Unsupported
 from veilgraph.frontend.onnx.classical import columns, linear, trees
@@ -20,6 +20,8 @@ from veilgraph.frontend.onnx.nodes import Facts, Steps, constants
 
 DOMAIN = "ai.onnx.ml"
 Rule = Callable[[Steps], list[NodeProto]]
+Labels = tuple[str, ...]
+UNCHANGED = ("Cast", "Flatten", "Identity", "Reshape", "Squeeze", "Unsqueeze")
 
 RULES: Mapping[str, Rule] = {
     "ArrayFeatureExtractor": columns.array_feature_extractor,
@@ -39,16 +41,20 @@ RULES: Mapping[str, Rule] = {
 }
 
 
-def expand_classical(model: ModelProto, opset: int) -> None:
+def expand_classical(model: ModelProto, opset: int) -> dict[str, Labels]:
     """Replaces all nodes of the domain that have a rule; node names are unique.
+
+    Returns:
+        The text that each class is called, by output: an output of these names has their places.
 
     Raises:
         UsageError: a node whose attributes make no sense.
     """
     if not any(node.domain == DOMAIN for node in model.graph.node):
-        return
+        return {}
     weights: dict[str, NDArray[np.float32]] = {}
     facts = _facts(model, weights, opset)
+    labels = _labels(model.graph, facts)
     parts = [_expanded(node, facts) for node in model.graph.node]
     replace_nodes(model.graph, [node for part in parts for node in part])
     for name, array in weights.items():
@@ -56,6 +62,27 @@ def expand_classical(model: ModelProto, opset: int) -> None:
     for info in model.graph.output:
         if info.type.WhichOneof("value") != "tensor_type":  # a list of maps, of a ZipMap
             info.type.CopyFrom(helper.make_tensor_type_proto(TensorProto.FLOAT, None))
+    return labels
+
+
+def _labels(graph: GraphProto, facts: Facts) -> dict[str, Labels]:
+    """What classes are called, by output; nodes that change no element pass it on."""
+    found: dict[str, Labels] = {}
+    for node in graph.node:
+        named = tuple(Steps(node, facts).attribute("classlabels_strings", ()))
+        if node.op_type == "ArrayFeatureExtractor":
+            table = Steps(node, facts).known(0)
+            if table is not None and table.dtype.kind not in "iufb":
+                named = tuple(map(_text, table.reshape(-1).tolist()))
+        elif node.op_type in UNCHANGED:
+            named = found.get(node.input[0], ())
+        if named:
+            found[node.output[0]] = named
+    return {info.name: found[info.name] for info in graph.output if info.name in found}
+
+
+def _text(label: object) -> str:
+    return label.decode() if isinstance(label, bytes) else str(label)
 
 
 def refusal(node: NodeProto, model: ModelProto, opset: int) -> Unsupported:

@@ -26,6 +26,12 @@ def maker(model: object) -> str:
     return next((name for name in packages if name in named), "")
 
 
+def columns_of(model: object) -> dict[str, tuple[str, ...]]:
+    """The names that a fitted model's columns had, by input; none where they had none."""
+    names = getattr(model, "feature_names_in_", None) if maker(model) else None
+    return {} if names is None else {INPUT: tuple(map(str, names))}
+
+
 def converted(model: Any) -> ModelProto:
     """The fitted model as ONNX.
 

@@ -31,6 +31,7 @@ from veilgraph.checks.plan_programs import PlanPrograms
 from veilgraph.checks.reference_runs import Array, Feeds, Reference
 from veilgraph.compilation.models import Model
 from veilgraph.compilation.native_products import NativeProducts
+from veilgraph.compilation.parts import Parts
 from veilgraph.ir.errors import AccuracyError, UsageError
 from veilgraph.ir.graph.program import name_of
 from veilgraph.ir.meaning import graph as real_numbers
@@ -80,8 +81,9 @@ def check(
         AccuracyError: a sample or a weight that its encoding can't hold.
     """
     number = entry_of(plan, entry)
-    programs = PlanPrograms.of(plan, weights, number)
-    taken = [*programs.inputs, *programs.states]
+    programs, parts = PlanPrograms.of(plan, weights, number), Parts.in_plan(plan)
+    shapes = {tensor.name: tensor.shape for tensor in (*programs.inputs, *programs.states)}
+    taken = parts.whole(shapes)
     averaged = bool(plan.manifest.options.get("avgpool"))
     reference = _reference(plan, taken, model, averaged)
     original = _reference(plan, taken, model, False) if averaged else reference
@@ -94,9 +96,10 @@ def check(
         tell(f"sample {row + 1} of {count}")
         sample = {name: array[row] for name, array in samples.items()}
         real = {**sample, **kept.real}
-        tensors = reference.run(real)
-        wanted = original.run(real) if averaged else tensors
-        averages = pooled.run(real) if pooled else None
+        asked = parts.joined(real)
+        tensors = reference.run(asked)
+        wanted = original.run(asked) if averaged else tensors
+        averages = pooled.run(asked) if pooled else None
         evaluation = comparison.add({**sample, **kept.plan}, real, tensors, wanted, averages)
         kept.go_on(evaluation.outputs, wanted)
     found = comparison.result(TOLERANCE if tolerance is None else tolerance)
@@ -128,7 +131,9 @@ def require_samples(
         raise UsageError("Inputs have different numbers of samples.", "Give as many of each.")
 
 
-def _reference(plan: Plan, taken: Sequence[Tensor], model: Model, average_pools: bool) -> Reference:
+def _reference(
+    plan: Plan, taken: Mapping[str, Shape], model: Model, average_pools: bool
+) -> Reference:
     named = plan.manifest.options.get("public")
     public = [str(name) for name in named] if isinstance(named, list | tuple) else []
     return reference_of(model, taken, average_pools, public)

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import TypeAlias
 
 import numpy as np
+import numpy.typing as npt
 
 from veilgraph.checks import checking
 from veilgraph.checks.accuracy import read_labels
@@ -12,6 +14,7 @@ from veilgraph.checks.kept_ranges import ranges_file, with_ranges
 from veilgraph.checks.layer_errors import Check
 from veilgraph.checks.plan_programs import states_of
 from veilgraph.compilation.models import Model
+from veilgraph.compilation.parts import Parts
 from veilgraph.library import (
     AnyArrays,
     AnyPlan,
@@ -21,8 +24,11 @@ from veilgraph.library import (
     opened_weights,
 )
 from veilgraph.passes.ranges.samples import read_samples
+from veilgraph.plans import Plan
 from veilgraph.reports.text import plan_inputs
 from veilgraph.runtime.simulate import entry_of
+
+Samples: TypeAlias = npt.NDArray[np.float32]
 
 
 def check(
@@ -61,13 +67,7 @@ def check(
     if isinstance(plan, str | Path):
         found = with_ranges(found, ranges_file(Path(plan)))
     number = entry_of(found, entry)
-    shapes = {tensor.name: tensor.shape for tensor in plan_inputs(found, number)}
-    states = {tensor.name: tensor.shape for tensor in states_of(found, number)}
-    if isinstance(inputs, str | Path):
-        samples = read_samples(inputs, shapes, states)
-    else:
-        samples = {n: np.asarray(x, np.float32) for n, x in opened_arrays(inputs).items()}
-        checking.require_samples(samples, shapes, states)
+    samples = opened_samples(found, inputs, number)
     arrays = {n: np.asarray(w, np.float32) for n, w in opened_weights(found, weights).items()}
     right = None
     if labels is not None:
@@ -77,3 +77,21 @@ def check(
     return checking.check(
         found, arrays, model, samples, tolerance, labels=right, avgpool=avgpool, entry=entry
     )
+
+
+def opened_samples(plan: Plan, inputs: AnyArrays | str | Path, entry: int) -> dict[str, Samples]:
+    """Samples of each input of an entry, and of those states that are given.
+
+    Raises:
+        UsageError: files or arrays that don't fit.
+    """
+    tensors, parts = plan_inputs(plan, entry), Parts.in_plan(plan)
+    shapes = {tensor.name: tensor.shape for tensor in tensors}
+    states = {tensor.name: tensor.shape for tensor in states_of(plan, entry)}
+    if isinstance(inputs, str | Path):
+        columns = parts.named({tensor.name: tensor.columns for tensor in tensors})
+        return parts.split(read_samples(inputs, parts.whole(shapes), states, columns))
+    given = parts.split(opened_arrays(inputs, tensors))
+    samples = {name: np.asarray(x, np.float32) for name, x in given.items()}
+    checking.require_samples(samples, shapes, states)
+    return samples

@@ -21,7 +21,6 @@ from veilgraph.checks.reference_runs import Array, Feeds, Reference
 from veilgraph.compilation.models import Model, is_torch
 from veilgraph.frontend.onnx.importer import node_outputs, prepare
 from veilgraph.frontend.onnx.operators.quantised import RULES
-from veilgraph.ir.plan.tables import Tensor
 from veilgraph.model_files import require_model_file
 
 POOL_ATTRIBUTES = ("auto_pad", "ceil_mode", "kernel_shape", "pads", "strides")
@@ -29,13 +28,14 @@ POOL_ATTRIBUTES = ("auto_pad", "ceil_mode", "kernel_shape", "pads", "strides")
 
 def reference_of(
     model: Model,
-    inputs: Sequence[Tensor],
+    inputs: Mapping[str, tuple[int, ...]],
     average_pools: bool = False,
     public: Sequence[str] = (),
 ) -> Reference:
-    """The model as the importer sees it, for the shapes of a plan's inputs.
+    """The model as the importer sees it.
 
     Args:
+        inputs: the shapes of its inputs.
         average_pools: with average pools in place of max pools, as `compile --avgpool`.
         public: parameters that everybody may know, as `compile --public`.
 
@@ -67,10 +67,13 @@ class OnnxReference:
 
     @staticmethod
     def of(
-        model: Model, inputs: Sequence[Tensor], average_pools: bool, public: Sequence[str]
+        model: Model,
+        inputs: Mapping[str, tuple[int, ...]],
+        average_pools: bool,
+        public: Sequence[str],
     ) -> OnnxReference:
         """See `reference_of`."""
-        prepared = prepare(model, {tensor.name: tensor.shape for tensor in inputs}, public)
+        prepared = prepare(model, inputs, public)
         proto = ModelProto()
         proto.CopyFrom(prepared.model)
         outputs = tuple(info.name for info in proto.graph.output)

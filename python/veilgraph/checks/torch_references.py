@@ -12,7 +12,6 @@ from torch import fx
 
 from veilgraph.checks.reference_runs import Array, Feeds
 from veilgraph.frontend.torch.export import Exported, TorchModel, export
-from veilgraph.ir.plan.tables import Tensor
 
 AVERAGES: Mapping[Any, Any] = {
     torch.ops.aten.max_pool1d.default: torch.ops.aten.avg_pool1d.default,
@@ -38,14 +37,16 @@ class TorchReference:
 
     @staticmethod
     def of(
-        model: TorchModel, inputs: Sequence[Tensor], average_pools: bool, public: Sequence[str]
+        model: TorchModel,
+        inputs: Mapping[str, tuple[int, ...]],
+        average_pools: bool,
+        public: Sequence[str],
     ) -> TorchReference:
         """See `references.reference_of`."""
-        shapes = {tensor.name: tensor.shape for tensor in inputs}
         examples = None
         if isinstance(model, torch.nn.Module):
-            examples = {name: torch.zeros(shape) for name, shape in shapes.items()}
-        exported = export(model, examples, None if examples else shapes, public)
+            examples = {name: torch.zeros(shape) for name, shape in inputs.items()}
+        exported = export(model, examples, None if examples else inputs, public)
         if average_pools:
             _average(exported.program.graph)
         return TorchReference(exported, {layer: _key(layer) for layer in exported.layers.values()})

@@ -53,6 +53,11 @@ def named_file(text: str) -> tuple[str, Path]:
     return name, Path(value[1:])
 
 
+def input_file(text: str) -> tuple[str, Path]:
+    """NAME=@FILE, or @FILE for all inputs, whose name is then empty."""
+    return ("", Path(text[1:])) if text.startswith("@") and len(text) > 1 else named_file(text)
+
+
 def optionally_named(text: str) -> tuple[str, str]:
     """NAME=VALUE, or VALUE alone, whose name is then empty."""
     return named(text) if "=" in text else ("", text)
@@ -280,10 +285,11 @@ rate_option = click.option(
 input_option = click.option(
     "--input",
     "sources",
-    type=named_file,
+    type=input_file,
     metavar="NAME=@FILE.npy",
     multiple=True,
-    help="An input's array, as a .npy file; once an input.",
+    help="An input's array, as a .npy file; or NAME=@FILE.csv for a table whose columns the plan "
+    "names, @FILE.csv for all of them. Once an input.",
 )
 output_option = click.option(
     "--output",
@@ -291,7 +297,8 @@ output_option = click.option(
     type=named_file,
     metavar="NAME=@FILE.npy",
     multiple=True,
-    help="Where to write an output, as a .npy file; without it outputs are printed.",
+    help="Where to write an output, as a .npy file, or a .csv file where its name says so; without "
+    "it outputs are printed.",
 )
 processes_option = click.option(
     "--processes",

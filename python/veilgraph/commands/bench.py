@@ -10,11 +10,12 @@ import click
 import numpy.typing as npt
 
 from veilgraph.commands import arguments
-from veilgraph.commands.files import check_destination, read_arrays, replacing
+from veilgraph.commands.files import check_destination, read_inputs, replacing
 from veilgraph.measuring import measure as benching
 from veilgraph.plans import Plan
 from veilgraph.reports import units
 from veilgraph.reports.tables import progress, show, show_json
+from veilgraph.reports.text import plan_inputs
 from veilgraph.reports.tracing import chrome_trace
 from veilgraph.runtime.links.shaping import Shape
 from veilgraph.runtime.simulate import entry_of
@@ -95,7 +96,8 @@ def command(
     processes = processes or shape is not None
     if trace_file is not None:
         check_destination(trace_file)
-    given = read_arrays(arguments.by_name("--input", sources))
+    named = arguments.by_name("--input", sources)
+    given = read_inputs(named, plan_inputs(plan, number))
     drawn = {n: x for n, x in benching.random_inputs(plan, number).items() if n not in given}
     with progress(f"running {units.counted(iterations, 'inference')}"):
         measured = benching.measure(

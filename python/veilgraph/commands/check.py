@@ -12,18 +12,17 @@ from veilgraph.checks.accuracy import Accuracy, read_labels
 from veilgraph.checks.checking import TOLERANCE, check
 from veilgraph.checks.kept_ranges import ranges_file, with_ranges
 from veilgraph.checks.layer_errors import Check, DecisionError, LayerError, OutputError
-from veilgraph.checks.plan_programs import states_of
+from veilgraph.checks.library import opened_samples
 from veilgraph.checks.promises import Promise
 from veilgraph.checks.suggestions import bits_lacking
 from veilgraph.commands import arguments
 from veilgraph.commands.files import check_destination
 from veilgraph.measuring.pricing import predict
-from veilgraph.passes.ranges.samples import read_samples
 from veilgraph.plans import Plan
 from veilgraph.reports import units
 from veilgraph.reports.html import Subject, write_report
 from veilgraph.reports.tables import Table, progress, show, show_json
-from veilgraph.reports.text import brief, plan_inputs, ranges
+from veilgraph.reports.text import brief, ranges
 from veilgraph.runtime.simulate import entry_of
 from veilgraph.runtime.store.weights import load_weights
 
@@ -44,7 +43,8 @@ Example, on the samples that the plan was calibrated with:
     type=arguments.PATH,
     required=True,
     metavar="FILE.npz",
-    help="Samples: one array an input, samples on a new first axis. A state's array is optional.",
+    help="Samples: one array an input, samples on a new first axis; or a CSV file, for tables "
+    "whose columns the plan names. A state's array is optional.",
 )
 @click.option(
     "--tolerance",
@@ -106,9 +106,7 @@ def command(
     plan = with_ranges(Plan.load(plan_file), ranges_file(plan_file))
     weights = load_weights(weights_file, plan.digest)
     number = entry_of(plan, entry)
-    shapes = {tensor.name: tensor.shape for tensor in plan_inputs(plan, number)}
-    states = {tensor.name: tensor.shape for tensor in states_of(plan, number)}
-    samples = read_samples(samples_file, shapes, states)
+    samples = opened_samples(plan, samples_file, number)
     count = min((len(array) for array in samples.values()), default=1)
     labels = None if labels_file is None else read_labels(labels_file, count)
     with progress("comparing") as tell:

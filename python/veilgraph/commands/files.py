@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import csv
 import errno
+import io
 import math
 import os
 import zipfile
 import zlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, Any
@@ -15,8 +17,10 @@ from typing import IO, Any
 import numpy as np
 import numpy.typing as npt
 
+from veilgraph.ir.column_files import columns_named, is_column_file, read_columns
 from veilgraph.ir.errors import ResourceLimitError, UsageError
 from veilgraph.ir.file_kinds import FileKind, mistaken
+from veilgraph.ir.plan.tables import Tensor
 from veilgraph.ir.whole_files import is_special, placed_whole
 
 Array = npt.NDArray[Any]
@@ -28,9 +32,34 @@ HEADERS = {
 }
 
 
-def read_arrays(paths: Mapping[str, Path]) -> dict[str, Array]:
-    """The array in each .npy file; see `read_array`."""
-    return {name: read_array(path) for name, path in paths.items()}
+def read_inputs(paths: Mapping[str, Path], tensors: Sequence[Tensor]) -> dict[str, Array]:
+    """The array in each file: .npy, or .csv for a table whose columns have names.
+
+    Args:
+        paths: by input; "" stands for all that no other path is for, in one CSV file.
+
+    Raises:
+        UsageError: see `read_array` and `read_columns`.
+    """
+    known = {tensor.name: tensor for tensor in tensors}
+    found = {n: _read_input(path, known.get(n)) for n, path in paths.items() if n}
+    if "" in paths:
+        rest = [tensor for tensor in tensors if tensor.name not in paths]
+        if not is_column_file(paths[""]):
+            raise UsageError(f"{paths['']} is given for no input.", "Give it as NAME=@FILE.")
+        found |= read_columns(paths[""], {t.name: _columns(t) for t in rest})
+    return found
+
+
+def _read_input(path: Path, tensor: Tensor | None) -> Array:
+    """One that the plan doesn't have is refused later, by name."""
+    if tensor is None or not is_column_file(path):
+        return read_array(path)
+    return read_columns(path, {tensor.name: _columns(tensor)})[tensor.name]
+
+
+def _columns(tensor: Tensor) -> Sequence[str]:
+    return columns_named(tensor.name, tensor.shape, {tensor.name: tensor.columns})
 
 
 def read_array(path: Path) -> Array:
@@ -116,15 +145,30 @@ def check_destination(path: Path, *kept: Path | None, is_printed: bool = False) 
         raise UsageError(f"{path.parent} can't be written to.", "Choose a directory that is yours.")
 
 
-def write_array(path: Path, array: Array) -> None:
-    """Writes a .npy file that only its owner may read; a failure leaves no half of it.
+def write_array(path: Path, array: Array, name: str = "") -> None:
+    """Writes a .npy file, or a .csv file where the path says so, that only its owner may read.
+
+    A failure leaves no half of it. In a CSV file rows are those of the first axis, and columns are
+    called `name`, or `name.0`, `name.1`, ... where a row has several numbers.
 
     Raises:
         UsageError: the file can't be written.
         ResourceLimitError: the disk is full.
     """
     with replacing(path) as file:
-        np.lib.format.write_array(file, np.asarray(array, order="C"), allow_pickle=False)
+        if is_column_file(path):
+            file.write(_as_rows(array, name).encode())
+        else:
+            np.lib.format.write_array(file, np.asarray(array, order="C"), allow_pickle=False)
+
+
+def _as_rows(array: Array, name: str) -> str:
+    table = array.reshape(len(array) if array.ndim else 1, -1)
+    count = table.shape[1]
+    header = [name] if count == 1 else [f"{name}.{i}" for i in range(count)]
+    text = io.StringIO()
+    csv.writer(text, lineterminator="\n").writerows([header, *table.tolist()])
+    return text.getvalue()
 
 
 @contextmanager

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from tempfile import mkdtemp
 from typing import Any
@@ -11,22 +11,31 @@ import numpy as np
 import numpy.typing as npt
 
 from veilgraph.commands.files import write_array
+from veilgraph.ir.column_files import is_column_file
 from veilgraph.ir.errors import UsageError
 from veilgraph.plans import Plan
 from veilgraph.reports import units
 
 Outputs = Mapping[str, npt.NDArray[np.float32]]
-SHOWN = 10  # numbers of an output that is printed
+SHOWN = 10  # numbers, or names, of an output that is printed
 
 
-def values(outputs: Outputs, paths: Mapping[str, Path]) -> dict[str, Any]:
-    """Of each output its shape, and its file or its numbers; writes the files."""
-    _write(outputs, paths)
-    return {
-        name: {"shape": list(array.shape)}
-        | ({"file": str(paths[name])} if name in paths else {"values": array.tolist()})
-        for name, array in outputs.items()
-    }
+def values(outputs: Outputs, paths: Mapping[str, Path], plan: Plan) -> dict[str, Any]:
+    """Of each output its shape, and its file or its numbers, and names of classes; writes files."""
+    _write(outputs, paths, plan)
+    found: dict[str, Any] = {}
+    for name, array in outputs.items():
+        content = {"file": str(paths[name])} if name in paths else {"values": array.tolist()}
+        found[name] = {"shape": list(array.shape), **content}
+        if name in plan.labels:
+            found[name]["labels"] = named(array, plan.labels[name]).tolist()
+    return found
+
+
+def named(array: npt.NDArray[np.float32], labels: Sequence[str]) -> npt.NDArray[np.str_]:
+    """What the classes at these places are called."""
+    places = np.rint(array).astype(np.int64)
+    return np.asarray(labels)[np.clip(places, 0, len(labels) - 1)]
 
 
 def lines(outputs: Outputs, paths: Mapping[str, Path], plan: Plan) -> list[str]:
@@ -36,15 +45,18 @@ def lines(outputs: Outputs, paths: Mapping[str, Path], plan: Plan) -> list[str]:
     """
     given = plan.manifest.options.get("reveal_as")
     forms = given if isinstance(given, Mapping) else {}
-    named = {name: f"{forms[name]} of {name}" if name in forms else name for name in outputs}
-    _write(outputs, paths)
+    called = {name: f"{forms[name]} of {name}" if name in forms else name for name in outputs}
+    _write(outputs, paths, plan)
+    shown = {
+        name: paths.get(name) or _shown(x, plan.labels.get(name)) for name, x in outputs.items()
+    }
     return [
-        f"{named[name]}, {units.shape(array.shape)}: {paths.get(name) or _numbers(array)}"
+        f"{called[name]}, {units.shape(array.shape)}: {shown[name]}"
         for name, array in outputs.items()
     ]
 
 
-def _write(outputs: Outputs, paths: Mapping[str, Path]) -> None:
+def _write(outputs: Outputs, paths: Mapping[str, Path], plan: Plan) -> None:
     """Writes the files; an array whose place turns out bad goes to a temporary folder.
 
     Raises:
@@ -52,19 +64,26 @@ def _write(outputs: Outputs, paths: Mapping[str, Path]) -> None:
     """
     rescued: list[tuple[str, UsageError]] = []
     for name, path in paths.items():
+        array: npt.NDArray[Any] = outputs[name]
+        if name in plan.labels and is_column_file(path):
+            array = named(array, plan.labels[name])
         try:
-            write_array(path, outputs[name])
+            write_array(path, array, name)
         except UsageError as error:
             place = Path(mkdtemp(prefix="veilgraph-")) / path.name  # of mode 0700
-            write_array(place, outputs[name])
+            write_array(place, array, name)
             rescued.append((str(place), error))
     if rescued:
         first, places = rescued[0][1], ", ".join(place for place, _ in rescued)
         raise UsageError(first.message, f"The answer is kept in {places}.") from first
 
 
-def _numbers(array: npt.NDArray[np.float32]) -> str:
+def _shown(array: npt.NDArray[np.float32], labels: Sequence[str] | None) -> str:
+    """The first numbers, or names of classes."""
     flat = array.ravel()
-    shown = " ".join(f"{x:.6g}" for x in flat[:SHOWN])
+    first = flat[:SHOWN]
+    shown = (
+        " ".join(f"{x:.6g}" for x in first) if labels is None else ", ".join(named(first, labels))
+    )
     rest = flat.size - SHOWN
     return f"{shown} ... and {rest} more; --output writes all" if rest > 0 else shown

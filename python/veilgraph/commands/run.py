@@ -9,7 +9,7 @@ from typing import Any
 import click
 
 from veilgraph.commands import arguments, outputs
-from veilgraph.commands.files import check_destination, read_arrays
+from veilgraph.commands.files import check_destination, read_inputs
 from veilgraph.ir.errors import UsageError
 from veilgraph.ir.plan.tables import Phase
 from veilgraph.measuring.spread import Spread
@@ -107,9 +107,11 @@ def command(
     inputs = arguments.by_name("--input", sources)
     read = (plan_file, config_file, weights_file, *inputs.values())
     paths = _destinations(plan, party, destinations, read)
-    arrays = read_arrays(inputs)
+    number = entry_of(plan, entry)
+    own = plan.programs[party].inputs if party in plan.programs else ()
+    arrays = read_inputs(inputs, [tensor for tensor in own if tensor.entry == number])
     if party in plan.programs:  # Session refuses others; here no peer has been called yet
-        encoded_inputs(plan.programs[party], arrays, entry_of(plan, entry))
+        encoded_inputs(plan.programs[party], arrays, number)
     peers = ", ".join(name for name in plan.manifest.parties if name != party)
     with (
         progress(f"waiting for {peers}") as tell,
@@ -134,7 +136,7 @@ def command(
             _keep(plan, found, paths, len(session.transcripts), iterations)
             raise
     if as_json:
-        answer = {"party": party, "outputs": outputs.values(found, paths)}
+        answer = {"party": party, "outputs": outputs.values(found, paths, plan)}
         show_json({**answer, **_values(session, party)})
         return
     shown = outputs.lines(found, paths, plan) or [f"{party} receives no output."]

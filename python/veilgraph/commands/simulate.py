@@ -9,12 +9,12 @@ import click
 import numpy.typing as npt
 
 from veilgraph.commands import arguments, outputs
-from veilgraph.commands.files import check_destination, read_arrays
+from veilgraph.commands.files import check_destination, read_inputs
 from veilgraph.ir.errors import UsageError
 from veilgraph.measuring import measure as benching
 from veilgraph.plans import Plan
 from veilgraph.reports.tables import progress, show, show_json
-from veilgraph.reports.text import plan_outputs
+from veilgraph.reports.text import plan_inputs, plan_outputs
 from veilgraph.runtime.simulate import entry_of
 from veilgraph.runtime.store.weights import load_weights
 
@@ -68,7 +68,7 @@ def command(
     inputs = arguments.by_name("--input", sources)
     for path in paths.values():
         check_destination(path, plan_file, weights_file, *inputs.values(), is_printed=True)
-    arrays = read_arrays(inputs)
+    arrays = read_inputs(inputs, plan_inputs(plan, number))
     weights = _weights(plan, weights_file)
     with progress("running all parties"):
         measured = benching.measure(
@@ -83,7 +83,7 @@ def command(
             entry=entry,
         )
     if as_json:
-        answer = {"outputs": outputs.values(measured.outputs, paths)}
+        answer = {"outputs": outputs.values(measured.outputs, paths, plan)}
         show_json({**answer, **benching.values(measured)})
         return
     shown = outputs.lines(measured.outputs, paths, plan) or ["Nobody receives an output."]

@@ -25,8 +25,11 @@ from veilgraph.compilation.entries import (
 from veilgraph.compilation.manifests import manifest_of
 from veilgraph.compilation.models import Model, model_name, require_no_weights
 from veilgraph.compilation.native_products import NativeProducts
+from veilgraph.compilation.parts import Columns, Parts, parts_of
 from veilgraph.compilation.states import States, ranges_of, rolled, with_states
 from veilgraph.compilation.steps import Steps
+from veilgraph.compilation.take_apart import take_apart
+from veilgraph.frontend.onnx.classical.fitted import columns_of
 from veilgraph.ir.errors import UsageError
 from veilgraph.ir.graph.program import Graph
 from veilgraph.ir.party.text import print_program
@@ -62,6 +65,7 @@ def compile(
     owners: Mapping[str, str] | None = None,
     receivers: Mapping[str, str | Sequence[str]] | None = None,
     shapes: Mapping[str, Sequence[int]] | None = None,
+    columns: Columns | None = None,
     public: Sequence[str] = (),
     calibrate: str | Path | Samples | None = None,
     ring: int | str = "auto",
@@ -97,12 +101,16 @@ def compile(
         dealer: name of the host that deals correlated randomness, for suites that have one.
         clients: names of hosts that compute nothing, and own inputs or weights or receive outputs.
         network: "lan", "wan" or a YAML file; what costs are predicted for.
-        owners: party by input name; "weights" names all weights. Unless told otherwise the first
+        owners: party by input name, or by columns with commas between them where `columns` or the
+            model names them; "weights" names all weights. A table X whose columns are several
+            owners' becomes an input for each: X.bank, X.bureau. Unless told otherwise the first
             party owns the inputs, and the second the weights. Weights that are "public" lie in the
             plan for every party to read, and what is linear in them costs no message. Of weights
             that are "shared" every party loads shares, which `deal` makes: no party has them.
         receivers: a party or several by output name; the first party unless told otherwise.
         shapes: shapes of inputs that the model leaves open, by name.
+        columns: names of the columns of an input [rows, columns], in the model's order; a fitted
+            model may know them.
         public: names of the model's own parameters that every party may know: an ONNX initialiser's
             or what a Constant node makes, PyTorch's `fc.bias`. All others are the owner's, single
             numbers included.
@@ -162,20 +170,23 @@ def compile(
     """
     receivers = {n: (w,) if isinstance(w, str) else w for n, w in (receivers or {}).items()}
     require_error(max_error)
-    chosen = target(suite, parties, network, owners, receivers, dealer, clients, protocols)
+    owned, parts = parts_of(owners or {}, columns or columns_of(model))
+    chosen = target(suite, parties, network, owned, receivers, dealer, clients, protocols)
     require_no_weights(model)
     models = dict(model) if isinstance(model, Mapping) else {ONLY_ENTRY: model}
     steps = steps_of("import", len(models), progress)
     steps.begin("import")
-    require_entries(models, shapes, public, example_inputs)
+    require_entries(models, shapes, public, example_inputs, columns)
     graphs, examples = import_entries(models, shapes, example_inputs, public)
+    for graph in graphs.values():
+        take_apart(graph, parts)
     inputs, outputs = names_of(graphs)
     chosen.check_names(inputs, outputs)
     states = States(dict(state or {}), dict(state_range or {}))
     states.check(list(graphs.values()), chosen)
     for graph in graphs.values():
         graph.declare_states(states.read_by(graph))
-    samples = _samples(examples if calibrate is None else calibrate, graphs)
+    samples = _samples(examples if calibrate is None else calibrate, graphs, parts)
     if (states.bounds or max_error is not None) and samples is None:
         what = "A largest error" if max_error is not None else "The range of a state"
         raise UsageError(f"{what} is held on samples, and there are none.", HINT_SAMPLES)
@@ -193,6 +204,8 @@ def compile(
         goal=_one_of(Goal, goal, "Protocols can't be chosen by"),
         roles=_one_of(Roles, roles, "Roles can't be"),
         is_prepared=prepared,
+        columns=parts.columns,
+        parts=parts.of,
         most_store=most_store,
     )
     programs = [
@@ -321,18 +334,21 @@ def ring_bits_of(ring: int | str) -> int | None:
         raise UsageError(f"A ring of {ring!r} bits makes no sense.", "Use auto or bits.") from None
 
 
-def _samples(calibrate: str | Path | Samples | None, graphs: Mapping[str, Graph]) -> Weights | None:
+def _samples(
+    calibrate: str | Path | Samples | None, graphs: Mapping[str, Graph], parts: Parts
+) -> Weights | None:
     """Those of all inputs of all entries; states have none."""
     if calibrate is None:
         return None
-    shapes = {
+    taken = {
         name: tuple(value.type.shape)
         for graph in graphs.values()
         for name, value in graph.inputs.items()
         if name not in graph.states
     }
+    shapes = parts.whole(taken)
     if isinstance(calibrate, str | Path):
-        return read_samples(calibrate, shapes)
+        return parts.split(read_samples(calibrate, shapes, columns=parts.columns))
     if not isinstance(calibrate, Mapping):
         raise UsageError(
             f"Samples are given as one {type(calibrate).__name__}, without a name.",
@@ -346,7 +362,7 @@ def _samples(calibrate: str | Path | Samples | None, graphs: Mapping[str, Graph]
         given = np.shape(calibrate[name])
         if given[1:] != shape or not given[0]:
             raise UsageError(f"Samples of `{name}` have shape {given}.", wanted)
-    return {name: np.asarray(calibrate[name], np.float32) for name in shapes}
+    return parts.split({name: np.asarray(calibrate[name], np.float32) for name in shapes})
 
 
 class Dump:

@@ -19,7 +19,7 @@ from veilgraph.ir.errors import UsageError
 from veilgraph.ir.graph.program import Graph
 from veilgraph.ir.party.text import print_program
 from veilgraph.ir.plan.checks import MOST_ENTRIES
-from veilgraph.ir.plan.tables import PUBLIC, Disclosure, Manifest, Tensor
+from veilgraph.ir.plan.tables import LABELS, PUBLIC, Disclosure, Manifest, Tensor
 from veilgraph.ir.secret.program import Argument, SecretProgram
 from veilgraph.ir.secret.types import Tensor as SecretTensor
 from veilgraph.passes.party.expand_protocols import Common, Entry, announced_to, is_revealed
@@ -38,6 +38,7 @@ def require_entries(
     shapes: Mapping[str, Sequence[int]] | None,
     public: Collection[str],
     example_inputs: Any,
+    columns: Mapping[str, Sequence[str]] | None,
 ) -> None:
     """Raises UsageError for names that are none, or options that name one model's own."""
     if not 1 <= len(models) <= MOST_ENTRIES or not all(name.isidentifier() for name in models):
@@ -45,9 +46,10 @@ def require_entries(
             f"Entries are named {', '.join(models) or 'nothing'}.",
             f"Give up to {MOST_ENTRIES} models, their names plain words.",
         )
-    if len(models) > 1 and (shapes or public or example_inputs is not None):
+    if len(models) > 1 and (shapes or public or columns or example_inputs is not None):
         raise UsageError(
-            "Shapes, public parameters and example inputs are one model's, and here are several.",
+            "Shapes, columns, public parameters and example inputs are one model's, and here are "
+            "several.",
             "Give models whose shapes are fixed, and --calibrate.",
         )
 
@@ -136,10 +138,7 @@ def _manifest(names: Sequence[str], manifests: Sequence[Manifest], common: Commo
     for each in manifests:
         disclosures |= dict.fromkeys(each.disclosures)
     said = (f"{name}: {m.encoding}" for name, m in zip(names, manifests, strict=True))
-    forms: dict[str, object] = {}
-    for each in manifests:
-        stated = each.options["reveal_as"]
-        forms |= stated if isinstance(stated, dict) else {}
+    merged = {option: _merged(manifests, option) for option in ("reveal_as", LABELS)}
     renamed = {WEIGHT_NAMES: common.names} if common.names else {}
     return replace(
         manifests[0],
@@ -150,8 +149,14 @@ def _manifest(names: Sequence[str], manifests: Sequence[Manifest], common: Commo
         encoding=". ".join(said),
         ring_bits=max(each.ring_bits for each in manifests),
         disclosures=tuple(disclosures),
-        options={**manifests[0].options, "reveal_as": forms, **renamed},
+        options={**manifests[0].options, **merged, **renamed},
     )
+
+
+def _merged(manifests: Sequence[Manifest], option: str) -> dict[str, object]:
+    """An option that says something of outputs by name, of those of all entries."""
+    stated = (each.options[option] for each in manifests)
+    return {name: said for each in stated if isinstance(each, dict) for name, said in each.items()}
 
 
 def _tensors(
@@ -175,8 +180,11 @@ def tensors_of(program: Program) -> Iterator[Tensor]:
     secret = program.secret
     for argument in secret.arguments:
         if argument.owner != PUBLIC:  # else it is a constant
-            exponents = program.column_exponents.get(argument.name, ())
-            yield replace(tensor_of(argument, secret.margin), column_exponents=exponents)
+            yield replace(
+                tensor_of(argument, secret.margin),
+                column_exponents=program.column_exponents.get(argument.name, ()),
+                columns=program.options.columns.get(argument.name, ()),
+            )
     yield from outputs_of(secret, program.target, program.options.states)
 
 

@@ -10,12 +10,14 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from veilgraph.compilation.parts import PARTS
 from veilgraph.ir.graph.ops import Constant, facts_of
 from veilgraph.ir.graph.program import attributes, name_of
 from veilgraph.ir.party.ops import POINT_WORDS
 from veilgraph.ir.plan.tables import (
     CLIPS,
     DERIVATIVES,
+    LABELS,
     NO_DERIVATIVES,
     PUBLIC,
     SHARED,
@@ -76,6 +78,11 @@ def manifest_of(program: Program) -> Manifest:
             "most_store": program.options.most_store,
             "roles": program.options.roles.value,
             "reveal_as": {name: str(form) for name, form in program.options.reveal_as.items()},
+            LABELS: {name: list(texts) for name, texts in program.graph.labels.items()},
+            PARTS: {
+                name: {part: list(places) for part, places in of.items()}
+                for name, of in program.options.parts.items()
+            },
         },
     )
 
@@ -94,6 +101,10 @@ def disclosures(program: Program) -> Iterator[Disclosure]:
         yield Disclosure(kind, asked_alike.receiver, str(asked_alike))
     yield from _disclosed_weights(program)
     yield Disclosure("the graph: operators, shapes, strides", everyone, "it is in the plan")
+    for name in program.graph.labels:
+        yield Disclosure(f"the names of classes of output {name}", everyone, "they are in the plan")
+    if program.options.columns:
+        yield Disclosure("names of columns", everyone, "they are in the plan")
     yield Disclosure(
         "ring, fraction bits and window of every tensor, its range to a power of two; what inputs "
         "may be, to 1/16 bit",

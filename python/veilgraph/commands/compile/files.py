@@ -10,6 +10,7 @@ from veilgraph.checks.kept_ranges import ranges_file
 from veilgraph.commands import arguments
 from veilgraph.commands.files import check_destination
 from veilgraph.ir.errors import UsageError
+from veilgraph.ir.file_kinds import FileKind, mistaken
 from veilgraph.ir.plan.tables import SHARED, WEIGHTS
 from veilgraph.model_files import require_model_file
 from veilgraph.runtime.session.certificates import load_certificate
@@ -78,6 +79,21 @@ def check_files(models: list[Path], samples: Path | None, destination: Path) -> 
             f"{destination} is the name that the weights get.", "Name the plan like -o model.plan."
         )
     return weights_file
+
+
+def read_names(files: Mapping[str, str]) -> dict[str, tuple[str, ...]]:
+    """The lines of each file, by input; UsageError for what can't be read as text."""
+    found = {}
+    for name, file in files.items():
+        try:
+            lines = Path(file).read_text(encoding="utf-8-sig").splitlines()
+        except OSError as error:
+            raise UsageError(f"{file} can't be read: {error.strerror}.", "Check it.") from error
+        except UnicodeDecodeError as error:
+            told = mistaken(file, FileKind.TEXT, "text file of names")
+            raise UsageError(told, "Write a column's name a line, in UTF-8.") from error
+        found[name] = tuple(line.strip() for line in lines if line.strip())
+    return found
 
 
 def certificates_by_party(

@@ -16,6 +16,7 @@ from veilgraph.commands.compile.files import (
     check_files,
     models_to_read,
     plan_beside,
+    read_names,
     refuse_models,
 )
 from veilgraph.commands.compile.profile import profiled
@@ -38,6 +39,7 @@ REPEATED = (
     ("--owner", "owners"),
     ("--reveal", "receivers"),
     ("--shape", "shapes"),
+    ("--columns", "columns"),
     ("--protocol", "protocols"),
     ("--state", "state"),
     ("--state-range", "state_range"),
@@ -121,6 +123,15 @@ REPEATED = (
     help="Shape of an input that the model leaves open, batch included.",
 )
 @click.option(
+    "--columns",
+    "columns",
+    type=arguments.named,
+    multiple=True,
+    metavar="NAME=FILE",
+    help="Names of the columns of an input [rows, columns], a name a line in the model's order; "
+    "the plan shows them. Then --owner and CSV files go by them.",
+)
+@click.option(
     "--public",
     metavar="NAME",
     multiple=True,
@@ -131,7 +142,8 @@ REPEATED = (
     "--calibrate",
     type=arguments.PATH,
     metavar="FILE.npz",
-    help="Samples to find ranges with: one array an input, samples on a new first axis.",
+    help="Samples to find ranges with: one array an input, samples on a new first axis; or a CSV "
+    "file, for tables whose columns have names.",
 )
 @click.option(
     "--ring",
@@ -177,9 +189,10 @@ REPEATED = (
     type=arguments.named,
     multiple=True,
     metavar="NAME=PARTY",
-    help="Who gives an input, or `weights`; `weights=shared` writes a file of shares for each "
-    "party, and none has them; `weights=public` puts them into the plan, for every party to read.  "
-    "[default: the first party inputs, the second weights]",
+    help="Who gives an input, columns of one as in `income,age=bank`, or `weights`; "
+    "`weights=shared` writes a file of shares for each party, and none has them; `weights=public` "
+    "puts them into the plan, for every party to read.  [default: the first party inputs, the "
+    "second weights]",
 )
 @click.option(
     "--certificate",
@@ -328,6 +341,7 @@ def command(
     options["reveal_as"] = _forms(options.pop("forms"))
     for option, name in REPEATED:
         options[name] = arguments.by_name(option, options[name])
+    options["columns"] = read_names(options["columns"])
     if model is not None and by_owner:
         comparing.owners(model, as_json, options)
         return

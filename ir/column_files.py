@@ -1,0 +1,118 @@
+"""Tables in CSV files: a header of column names, then a row of numbers a line.
+
+Columns are found by name, in whatever order they stand; others are left alone. UTF-8, commas,
+numbers with a point. Nothing that is missing is guessed.
+"""
+
+from __future__ import annotations
+
+import csv
+import math
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from veilgraph.ir.errors import UsageError
+from veilgraph.ir.file_kinds import FileKind, mistaken
+
+SUFFIX = ".csv"
+MISSING = ("", "nan", "na", "n/a", "null", "none", "-", "?")
+SHOWN = 12  # names of columns in a hint
+Columns = Mapping[str, Sequence[str]]  # by input
+
+
+def is_column_file(path: str | Path) -> bool:
+    """Whether its name says that it is such a file."""
+    return Path(path).suffix.lower() == SUFFIX
+
+
+def columns_named(name: str, shape: Sequence[int], columns: Columns) -> Sequence[str]:
+    """The names of an input's columns; one that is a single column has its own name.
+
+    Raises:
+        UsageError: nothing names them.
+    """
+    if columns.get(name):
+        return columns[name]
+    if len(shape) == 2 and shape[1] == 1:
+        return (name,)
+    raise UsageError(
+        f"The columns of input `{name}` have no names, and a CSV file has columns by name.",
+        f"Compile with --columns {name}=FILE, a name a line; or give a .npy file.",
+    )
+
+
+def read_columns(path: str | Path, columns: Columns) -> dict[str, NDArray[np.float64]]:
+    """The columns of each input, [rows, columns] in the order that they are named.
+
+    Raises:
+        UsageError: no such file, no table, a column that is missing or there twice, a row of
+            another length, or a cell that is empty or no finite number, with row and column.
+    """
+    try:
+        with Path(path).open(newline="", encoding="utf-8-sig") as file:
+            rows = csv.reader(file, strict=True)
+            header = next(rows, [])
+            places = _places(path, header, columns)
+            wanted = [place for own in places.values() for place in own]
+            table = np.array(list(_numbers(path, rows, header, wanted)), np.float64)
+    except OSError as error:
+        raise UsageError(f"{path} can't be read: {error.strerror}.", "Check the path.") from error
+    except (csv.Error, UnicodeDecodeError) as error:
+        hint = "Save it as CSV in UTF-8: a line of column names, then a row a line."
+        raise UsageError(mistaken(path, FileKind.TEXT, "CSV file"), hint) from error
+    if not len(table):
+        raise UsageError(f"{path} has no rows.", "Give one row of numbers at the least.")
+    ends = np.cumsum([len(own) for own in places.values()])
+    return dict(zip(places, np.split(table, ends[:-1], axis=1), strict=True))
+
+
+def _places(path: str | Path, header: Sequence[str], columns: Columns) -> dict[str, list[int]]:
+    """Where each input's columns stand."""
+    names = [name.strip() for name in header]
+    shown = ", ".join(names[:SHOWN]) + (", ..." if len(names) > SHOWN else "")
+    hint = f"Its columns are {shown}." if shown else "Its first line names its columns."
+    for name in (column for own in columns.values() for column in own):
+        if names.count(name) != 1:
+            number = "two columns" if name in names else "no column"
+            raise UsageError(f"{path} has {number} `{name}`.", hint)
+    return {name: [names.index(column) for column in own] for name, own in columns.items()}
+
+
+def _numbers(
+    path: str | Path, rows: Iterable[Sequence[str]], header: Sequence[str], places: Sequence[int]
+) -> Iterator[list[float]]:
+    """The cells of each row at these places; empty lines are none."""
+    for number, row in enumerate((row for row in rows if row), 1):
+        if len(row) != len(header):
+            raise UsageError(
+                f"Row {number} of {path} has {len(row)} cells, and its header has {len(header)}.",
+                "Give each row a cell for each column.",
+            )
+        cells = [_number(row[place]) for place in places]
+        for place, cell in zip(places, cells, strict=True):
+            if cell is None:
+                raise _no_number(path, number, header[place].strip(), row[place].strip())
+        yield [cell for cell in cells if cell is not None]
+
+
+def _number(cell: str) -> float | None:
+    try:
+        number = float(cell)
+    except ValueError:
+        return None
+    return number if math.isfinite(number) else None
+
+
+def _no_number(path: str | Path, row: int, column: str, cell: str) -> UsageError:
+    if cell.lower() in MISSING:
+        return UsageError(
+            f"Row {row} of {path} has no number under `{column}`.",
+            "Put a number there, or leave the row out: no model guesses what is missing.",
+        )
+    return UsageError(
+        f"Row {row} of {path} has {cell!r} under `{column}`, which is no number.",
+        "Encode text as numbers, as it was for training; write numbers with a point.",
+    )

@@ -25,7 +25,8 @@ import numpy as np
 import yaml
 
 from veilgraph.ir.errors import SecurityAbort, UsageError
-from veilgraph.ir.file_kinds import FileKind, mistaken
+from veilgraph.ir.files.file_kinds import FileKind, mistaken
+from veilgraph.ir.files.whole_files import PUBLIC, placed_whole
 from veilgraph.ir.plan.checks import check, hints_of, record, typed
 from veilgraph.ir.plan.plan import TABLES, Plan, digest_of, entries, manifest_fields
 from veilgraph.ir.plan.tables import (
@@ -34,7 +35,6 @@ from veilgraph.ir.plan.tables import (
     Manifest,
     PartyPlan,
 )
-from veilgraph.ir.whole_files import PUBLIC, placed_whole
 
 DATE = (1980, 1, 1, 0, 0, 0)
 MOST_TEXT = 256 << 20  # of the manifest, the layers and all IR together

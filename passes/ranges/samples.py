@@ -16,9 +16,9 @@ from typing import IO
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
-from veilgraph.ir.column_files import Columns, columns_named, is_column_file, read_columns
 from veilgraph.ir.errors import UsageError
-from veilgraph.ir.file_kinds import FileKind, mistaken
+from veilgraph.ir.files.column_files import Columns, columns_named, is_column_file, read_columns
+from veilgraph.ir.files.file_kinds import FileKind, mistaken
 
 Shape = tuple[int, ...]
 NONE: Mapping[str, Shape] = {}

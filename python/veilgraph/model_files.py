@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from veilgraph.ir.errors import UsageError
-from veilgraph.ir.file_kinds import FileKind, kind_of
+from veilgraph.ir.files.file_kinds import FileKind, kind_of
 
 EXPORT = "Export the model to ONNX, or write it with torch.export.save to a .pt2."
 NO_LAYERS = f"Arrays say nothing of layers. {EXPORT}"

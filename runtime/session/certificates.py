@@ -29,7 +29,7 @@ from cryptography.hazmat.primitives.asymmetric import ec, ed25519
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 from veilgraph.ir.errors import UsageError
-from veilgraph.ir.whole_files import placed_whole
+from veilgraph.ir.files.whole_files import placed_whole
 from veilgraph.runtime.session.keys import derive
 
 PrivateKey: TypeAlias = ed25519.Ed25519PrivateKey | ec.EllipticCurvePrivateKey

@@ -18,7 +18,7 @@ from pathlib import Path
 import numpy as np
 
 from veilgraph.ir.errors import UsageError
-from veilgraph.ir.whole_files import sync_folder
+from veilgraph.ir.files.whole_files import sync_folder
 
 _ID_BYTES = 32
 _LINE_BYTES = 2 * _ID_BYTES + 1

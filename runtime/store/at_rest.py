@@ -46,7 +46,7 @@ import numpy as np
 import numpy.typing as npt
 
 from veilgraph.ir.errors import ResourceLimitError, SecurityAbort, UsageError
-from veilgraph.ir.whole_files import placed_whole
+from veilgraph.ir.files.whole_files import placed_whole
 from veilgraph.runtime.randomness import fresh_nonce
 from veilgraph.runtime.session.keys import SECRET_BYTES, derive
 from veilgraph.runtime.store.sealed_chunks import ChunkKeys, ChunkReader, ChunkWriter

@@ -16,7 +16,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from veilgraph.ir.errors import ResourceLimitError, SecurityAbort, UsageError
-from veilgraph.ir.whole_files import placed_whole
+from veilgraph.ir.files.whole_files import placed_whole
 from veilgraph.runtime.session.keys import SECRET_BYTES, Ratchet
 from veilgraph.runtime.store.at_rest import (
     AtRest,

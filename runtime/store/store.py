@@ -24,7 +24,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from veilgraph.ir.errors import ResourceLimitError, SecurityAbort, UsageError, VeilgraphError
-from veilgraph.ir.whole_files import placed_whole, sync_folder
+from veilgraph.ir.files.whole_files import placed_whole, sync_folder
 from veilgraph.runtime.links.links import Links
 from veilgraph.runtime.session.keys import DrawKeys, Ratchet
 from veilgraph.runtime.store.at_rest import (

@@ -11,8 +11,8 @@ from safetensors import SafetensorError, safe_open
 from safetensors.numpy import save
 
 from veilgraph.ir.errors import SecurityAbort, UsageError
-from veilgraph.ir.file_kinds import FileKind, mistaken
-from veilgraph.ir.whole_files import placed_whole
+from veilgraph.ir.files.file_kinds import FileKind, mistaken
+from veilgraph.ir.files.whole_files import placed_whole
 from veilgraph.runtime.store.at_rest import is_at_rest
 
 Weights = dict[str, npt.NDArray[np.float32]]

@@ -23,6 +23,7 @@ from sklearn.naive_bayes import GaussianNB
 from sklearn.neural_network import MLPClassifier
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
+from sklearn.svm import SVR
 from sklearn.tree import DecisionTreeClassifier
 from xgboost import XGBClassifier, XGBRegressor
 
@@ -129,6 +130,7 @@ REGRESSORS = [
     RandomForestRegressor(5, max_depth=4, random_state=0),
     XGBRegressor(n_estimators=5, max_depth=3),
     LGBMRegressor(n_estimators=5, verbose=-1),
+    make_pipeline(StandardScaler(), SVR(C=100)),
 ]
 
 

@@ -14,6 +14,7 @@ import pytest
 import yaml
 from verbs import Compiled, reason, run_verb
 
+import veilgraph
 from veilgraph.commands import outputs
 from veilgraph.commands import run as run_module
 from veilgraph.commands.files import write_array
@@ -220,14 +221,18 @@ def test_an_answer_outlives_the_failure_after_it(
 def test_an_answer_that_cannot_be_written_is_kept_elsewhere(
     configured: Compiled, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def refuses(path: Path, array: Any) -> None:
+    def refuses(path: Path, array: Any, name: str) -> None:
         if path.name == path.as_posix():
             raise UsageError("l.npy can't be written: no room.")
-        write_array(path, array)
+        write_array(path, array, name)
 
     monkeypatch.setattr(outputs, "write_array", refuses)
     with pytest.raises(UsageError, match="no room") as told:
-        outputs.values({"logits": np.ones(3, np.float32)}, {"logits": Path("l.npy")})
+        outputs.values(
+            {"logits": np.ones(3, np.float32)},
+            {"logits": Path("l.npy")},
+            veilgraph.Plan.load("digits.plan"),
+        )
     place = told.value.hint.removeprefix("The answer is kept in ").removesuffix(".")
     np.testing.assert_array_equal(np.load(place), np.ones(3))
 

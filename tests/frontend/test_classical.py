@@ -12,7 +12,9 @@ from models import model, run_onnx
 from onnx import ModelProto, TensorProto, helper, numpy_helper
 from operator_rows import INT64, Row, check_matches_onnxruntime, feeds_of, ints, model_of
 
+from veilgraph.frontend.onnx.classical import forest as forest_module
 from veilgraph.frontend.onnx.classical.expand import DOMAIN, RULES
+from veilgraph.frontend.onnx.classical.forest import Forest, Question, completed
 from veilgraph.frontend.onnx.importer import import_model
 from veilgraph.ir.attributes import shape_of
 from veilgraph.ir.errors import UnsupportedError, UsageError
@@ -101,6 +103,34 @@ TREES = [
 
 
 @pytest.mark.parametrize("case", TREES, ids=range(len(TREES)))
+def test_completed_trees(case: Row, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As large ensembles are written, whose answers would take large matrices to pick."""
+    monkeypatch.setattr(forest_module, "MOST_PICKED", 0)
+    check_matches_onnxruntime(case)
+
+
+def test_trees_of_a_line_are_not_completed(monkeypatch: pytest.MonkeyPatch) -> None:
+    depth, ends = 8, [~i for i in range(8)] + [~8]
+    line = Forest(
+        [0],
+        np.zeros(depth, np.int64),
+        [Question.AT_MOST] * depth,
+        np.arange(depth, dtype=np.float32),
+        np.array([*range(1, depth), ends[-1]]),
+        np.array(ends[:depth]),
+        np.zeros((depth + 1, 1), np.float32),
+    )
+    assert completed(line) is None
+    monkeypatch.setattr(forest_module, "MOST_PICKED", 0)
+    assert completed(line) is None
+    monkeypatch.setattr(forest_module, "MOST_PADDED", 1 << depth)
+    levels = completed(line)
+    assert levels is not None
+    assert list(map(len, levels)) == [2**level for level in range(depth + 1)]
+    assert set(levels[-1].tolist()) == set(ends)
+
+
+@pytest.mark.parametrize("case", TREES, ids=range(len(TREES)))
 def test_trees(case: Row) -> None:
     """Whole numbers as columns and thresholds, so that equal ones are asked about too."""
     check_matches_onnxruntime(case)
@@ -122,7 +152,28 @@ def linear(labels: Sequence[int], scores: int, **more: Any) -> Row:
     return row("LinearClassifier", given, outputs=2, gives=INT64, then=TensorProto.FLOAT)
 
 
+def machine(
+    kernel: str, params: Sequence[float] = (0.0, 0.0, 0.0), vectors: int = 5, **more: Any
+) -> Row:
+    rng = np.random.default_rng(vectors)
+    attributes = {
+        "coefficients": rng.standard_normal(vectors or COLUMNS).tolist(),
+        "kernel_type": kernel,
+        "kernel_params": list(params),
+        "n_supports": vectors,
+        "support_vectors": rng.standard_normal(vectors * COLUMNS).tolist(),
+        "rho": [0.3],
+    }
+    return row("SVMRegressor", attributes | more)
+
+
 OTHERS = [
+    machine("LINEAR"),
+    machine("LINEAR", vectors=0, support_vectors=[0.0]),
+    machine("POLY", (0.5, 1.0, 3.0)),
+    machine("SIGMOID", (0.5, -0.25, 0.0)),
+    machine("RBF", (0.25, 0.0, 0.0)),
+    machine("RBF", (0.25, 0.0, 0.0), one_class=1),
     linear([0, 1, 2], 3),
     linear([4, 2, 8], 3, post_transform="SOFTMAX", multi_class=1),
     linear([0, 1, 2], 3, post_transform="LOGISTIC"),
@@ -290,3 +341,17 @@ def test_a_list_of_maps_goes_out_as_columns() -> None:
     )
     proto.graph.output[1].CopyFrom(helper.make_value_info("z", maps))
     np.testing.assert_allclose(evaluate(import_model(proto), feeds)["z"], columns, rtol=1e-5)
+
+
+MACHINES: list[tuple[Row, type[Exception], str]] = [
+    (machine("RBF", coefficients=[1.0, 2.0]), UsageError, "2 coefficients and 20 numbers for 5"),
+    (machine("POLY", (1.0, 0.0, 2.5)), UnsupportedError, "Its kernel is POLY of degree 2.5"),
+    (machine("RBF", vectors=0, support_vectors=[0.0]), UnsupportedError, "no support vectors"),
+    (machine("LINEAR", post_transform="LOGISTIC"), UnsupportedError, "Its scores are transformed"),
+]
+
+
+@pytest.mark.parametrize(("case", "kind", "told"), MACHINES, ids=lambda x: str(x)[:20])
+def test_support_vectors_that_are_refused(case: Row, kind: type[Exception], told: str) -> None:
+    with pytest.raises(kind, match=told):
+        import_model(model_of(case))

@@ -7,8 +7,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from veilgraph.ir.column_files import columns_named, is_column_file, read_columns
 from veilgraph.ir.errors import UsageError
+from veilgraph.ir.files.column_files import columns_named, is_column_file, read_columns
 
 COLUMNS = {"X": ("age", "income"), "Y": ("rate",)}
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from veilgraph.ir.file_kinds import FileKind, kind_of, mistaken
+from veilgraph.ir.files.file_kinds import FileKind, kind_of, mistaken
 
 SAFETENSORS = (40).to_bytes(8, "little") + b'{"__metadata__":{"%s":"x"}}'.ljust(40)
 

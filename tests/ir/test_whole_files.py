@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from veilgraph.ir.whole_files import PUBLIC, placed_whole
+from veilgraph.ir.files.whole_files import PUBLIC, placed_whole
 
 
 def put(path: Path, content: bytes) -> None:
@@ -81,7 +81,7 @@ def test_a_limit_of_the_system(path: Path) -> None:
     code = """
 import resource, signal, sys
 from pathlib import Path
-from veilgraph.ir.whole_files import placed_whole
+from veilgraph.ir.files.whole_files import placed_whole
 signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
 resource.setrlimit(resource.RLIMIT_FSIZE, (1 << 16, 1 << 16))
 with placed_whole(Path(sys.argv[1])) as file:
@@ -121,7 +121,7 @@ def test_an_interrupt_in_the_middle(path: Path) -> None:
     code = """
 import sys, time
 from pathlib import Path
-from veilgraph.ir.whole_files import placed_whole
+from veilgraph.ir.files.whole_files import placed_whole
 with placed_whole(Path(sys.argv[1])) as file:
     file.write(b"half")
     file.flush()

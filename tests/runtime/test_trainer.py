@@ -305,7 +305,7 @@ def test_a_disk_that_fills_leaves_both_checkpoints(
     def full(*_: Any) -> None:
         raise OSError(errno.ENOSPC, "No space left on device")
 
-    monkeypatch.setattr("veilgraph.ir.whole_files.os.replace", full)
+    monkeypatch.setattr("veilgraph.ir.files.whole_files.os.replace", full)
     found = parties.run(begin(1), resumes=True)
     for name in OWN:
         assert isinstance(found[name], ResourceLimitError)

@@ -48,6 +48,10 @@ def test_refuses(suite: str, options: dict[str, Any], sentence: str) -> None:
     assert refused.value.hint
 
 
+def test_the_fewest_parties_take_part_unless_others_are_named() -> None:
+    assert target("additive", dealer="dora").parties == ("alice", "bob")
+
+
 def test_suites_offer_the_same() -> None:
     """Whatever compiles in one suite compiles in the others."""
     offered = {name: set(suite.protocols) for name, suite in SUITES.items()}

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from onnx import GraphProto, ModelProto, NodeProto, TensorProto, helper, numpy_helper
 
 from veilgraph.frontend.lowering.operands import Unsupported
-from veilgraph.frontend.onnx.classical import columns, linear, trees
+from veilgraph.frontend.onnx.classical import columns, linear, support_vectors, trees
 from veilgraph.frontend.onnx.constant_folding import replace_nodes
 from veilgraph.frontend.onnx.nodes import Facts, Steps, constants
 
@@ -33,6 +33,7 @@ RULES: Mapping[str, Rule] = {
     "LinearRegressor": linear.regressor,
     "Normalizer": columns.normalizer,
     "OneHotEncoder": columns.one_hot_encoder,
+    "SVMRegressor": support_vectors.regressor,
     "Scaler": columns.scaler,
     "TreeEnsemble": trees.ensemble,
     "TreeEnsembleClassifier": trees.classifier,

@@ -26,6 +26,8 @@ from veilgraph.ir.errors import UsageError
 Floats = NDArray[np.float32]
 Integers = NDArray[np.int64]
 
+MOST_PICKED = 1 << 20  # elements of matrices that pick nodes' answers
+MOST_PADDED = 4  # times the nodes that there are, in complete trees
 NO_LEAVES = "Its trees have nodes, and no leaf."
 
 
@@ -71,6 +73,29 @@ class Forest:
     true: Integers
     false: Integers
     weights: Floats
+
+
+def completed(forest: Forest) -> list[Integers] | None:
+    """The nodes of complete trees, level by level: true children of a level, then its false ones.
+
+    The last level is of leaves alone. A leaf above it stands in each place below itself.
+
+    Returns:
+        None where the trees are better left as they are: answers that are shared are picked with
+        few numbers, trees are uneven, or ask unlike questions.
+    """
+    asked = set(zip(forest.questions, forest.features, forest.thresholds.tolist(), strict=True))
+    small = len(asked) * len(forest.features) <= MOST_PICKED
+    if small or len(set(forest.questions)) > 1:
+        return None
+    levels = [np.array([root for root in forest.roots if root >= 0], np.int64)]
+    while (levels[-1] >= 0).any():
+        if sum(map(len, levels)) > MOST_PADDED * len(forest.features):
+            return None
+        nodes, is_inner = np.maximum(levels[-1], 0), levels[-1] >= 0
+        children = (np.where(is_inner, of[nodes], levels[-1]) for of in (forest.true, forest.false))
+        levels.append(np.concatenate(list(children)))
+    return levels
 
 
 def read_named(s: Steps, kind: str, targets: int) -> Forest:

@@ -4,6 +4,9 @@
     level d     p_true = p b, p_false = p - p_true        1 where a row passes a node
     leaves      y = p W                                   one product for all trees
 
+Where picking shared answers would take large public matrices, trees are completed: all have the
+depth of the deepest, and each level stands in the order of the children of the one above.
+
 What everybody learns is the structure: which column each node asks about, which nodes ask the same
 question, and where the leaves are. Thresholds and leaves' weights are the model owner's.
 """
@@ -11,6 +14,7 @@ question, and where the leaves are. Thresholds and leaves' weights are the model
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Sequence
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,6 +26,7 @@ from veilgraph.frontend.onnx.classical.forest import (
     Forest,
     Integers,
     Question,
+    completed,
     numbers,
     read_named,
     read_numbered,
@@ -117,14 +122,14 @@ def _reached(s: Steps, forest: Forest) -> tuple[list[str], list[Integers]]:
     nodes = np.array([root for root in forest.roots if root >= 0], np.int64)
     if not len(nodes):
         return [], []
+    levels = completed(forest)
+    if levels is not None:
+        return _of_complete(s, forest, levels)
     answers, places = _answers(s, forest)
     passed = ""
     columns, leaves = [], []
     while len(nodes):
-        answer = _picked(s, answers, places[nodes])
-        true = s("Mul", passed, answer) if passed else answer
-        false = s("Sub", passed or s.numbers(1.0), true)
-        both = s("Concat", true, false, axis=1)
+        both = _passed(s, passed, _picked(s, answers, places[nodes]))
         children = np.concatenate([forest.true[nodes], forest.false[nodes]])
         ends = np.flatnonzero(children < 0)
         if len(ends):
@@ -134,6 +139,28 @@ def _reached(s: Steps, forest: Forest) -> tuple[list[str], list[Integers]]:
         nodes = children[inner]
         passed = _picked(s, both, inner) if len(inner) else ""
     return columns, leaves
+
+
+def _passed(s: Steps, passed: str, answer: str) -> str:
+    """1 where a row passes the true child of each node, then the false child of each."""
+    true = s("Mul", passed, answer) if passed else answer
+    return s("Concat", true, s("Sub", passed or s.numbers(1.0), true), axis=1)
+
+
+def _of_complete(
+    s: Steps, forest: Forest, levels: Sequence[Integers]
+) -> tuple[list[str], list[Integers]]:
+    """The same of levels that stand as the children of those above do: no node is picked."""
+    *inner, leaves = levels
+    nodes = np.maximum(np.concatenate(inner), 0)  # a leaf asks what nobody looks at
+    column = _picked(s, s.operand(0), forest.features[nodes])
+    limits = s.weight(forest.thresholds[nodes][np.newaxis], "thresholds")
+    answers = _asked(s, forest.questions[0], column, limits)
+    passed, start = "", 0
+    for level in inner:
+        answer = s.slice(answers, 1, start, start + len(level))
+        passed, start = _passed(s, passed, answer), start + len(level)
+    return [passed], [~leaves]
 
 
 def _answers(s: Steps, forest: Forest) -> tuple[str, Integers]:

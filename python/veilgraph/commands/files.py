@@ -17,11 +17,11 @@ from typing import IO, Any
 import numpy as np
 import numpy.typing as npt
 
-from veilgraph.ir.column_files import columns_named, is_column_file, read_columns
 from veilgraph.ir.errors import ResourceLimitError, UsageError
-from veilgraph.ir.file_kinds import FileKind, mistaken
+from veilgraph.ir.files.column_files import columns_named, is_column_file, read_columns
+from veilgraph.ir.files.file_kinds import FileKind, mistaken
+from veilgraph.ir.files.whole_files import is_special, placed_whole
 from veilgraph.ir.plan.tables import Tensor
-from veilgraph.ir.whole_files import is_special, placed_whole
 
 Array = npt.NDArray[Any]
 _FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}

@@ -11,8 +11,8 @@ import numpy as np
 import numpy.typing as npt
 
 from veilgraph.commands.files import write_array
-from veilgraph.ir.column_files import is_column_file
 from veilgraph.ir.errors import UsageError
+from veilgraph.ir.files.column_files import is_column_file
 from veilgraph.plans import Plan
 from veilgraph.reports import units
 

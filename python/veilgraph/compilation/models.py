@@ -14,7 +14,7 @@ from onnx import ModelProto
 from veilgraph.frontend.onnx import importer as onnx
 from veilgraph.frontend.onnx.classical.fitted import maker
 from veilgraph.ir.errors import UsageError
-from veilgraph.ir.file_kinds import ZIP
+from veilgraph.ir.files.file_kinds import ZIP
 from veilgraph.ir.graph.program import Graph
 from veilgraph.model_files import require_model_file
 

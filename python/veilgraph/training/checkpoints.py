@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from veilgraph.ir.errors import ResourceLimitError, SecurityAbort, UsageError
-from veilgraph.ir.whole_files import remove_partials
+from veilgraph.ir.files.whole_files import remove_partials
 from veilgraph.runtime.session.handshake import MOST_ORIGINS
 from veilgraph.runtime.store.state_files import before
 

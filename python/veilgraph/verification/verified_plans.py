@@ -11,8 +11,8 @@ from importlib.metadata import version
 from pathlib import Path
 
 from veilgraph.ir.errors import UsageError
+from veilgraph.ir.files.whole_files import placed_whole
 from veilgraph.ir.plan.plan import Plan
-from veilgraph.ir.whole_files import placed_whole
 from veilgraph.passes.plan.version import LOWERING_VERSION
 
 FOLDER = "verified-plans"

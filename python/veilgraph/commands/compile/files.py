@@ -10,7 +10,7 @@ from veilgraph.checks.kept_ranges import ranges_file
 from veilgraph.commands import arguments
 from veilgraph.commands.files import check_destination
 from veilgraph.ir.errors import UsageError
-from veilgraph.ir.file_kinds import FileKind, mistaken
+from veilgraph.ir.files.file_kinds import FileKind, mistaken
 from veilgraph.ir.plan.tables import SHARED, WEIGHTS
 from veilgraph.model_files import require_model_file
 from veilgraph.runtime.session.certificates import load_certificate

@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from veilgraph.ir.errors import UsageError
-from veilgraph.ir.file_kinds import FileKind, mistaken
+from veilgraph.ir.files.file_kinds import FileKind, mistaken
 
 SUFFIX = ".csv"
 MISSING = ("", "nan", "na", "n/a", "null", "none", "-", "?")

@@ -12,6 +12,8 @@ from typing import Any, TypeVar
 from veilgraph.ir.errors import UsageError
 
 STEP, START, EVALUATE, REVEAL = "step", "start", "evaluate", "reveal"  # entries
+AUDIT = "audit"  # the entry that tells whether a state is outside of its bounds
+OVERFLOW = "overflow"  # its output: 1 if one is, else 0
 STEP_SIZE, MOMENTUM, DECAY = "step_size", "momentum", "decay"  # a step's public inputs
 AHEAD = "_ahead"  # behind their names: what Nesterov's momentum takes from a parameter
 MEAN_KEPT, MEAN_NEW = "mean_kept", "mean_new"  # Adam's: of its means, and of gradients in them

@@ -396,6 +396,17 @@ def check(program: Program) -> None:
             pass  # checked when it was made; later stages only place it
 
 
+# What every program of the secret level goes through, whoever made it.
+TO_PARTIES: tuple[Stage, ...] = (
+    ("choose_protocols", "of an op's protocols the cheapest on the network, or what a user named",
+     _choose_protocols),
+    # party: messages, draws, local computation
+    ("expand_protocols", "each op becomes its protocol in the suite; what nothing needs goes",
+     _expand),
+    ("batch_rounds", "messages that need no other message share a round", _batch_rounds),
+    ("verify_masking", "what nothing hides, or nobody asked for, stops the compiler",
+     _verify_masking),
+)  # fmt: skip
 PIPELINE: tuple[Stage, ...] = (
     # graph: tensor maths on real numbers
     ("bound_masks", "what is masked lies below all scores, and no further than a ring holds",
@@ -434,14 +445,7 @@ PIPELINE: tuple[Stage, ...] = (
      _choose_approximations),
     ("keep_decisions", "what a class is made of was there to be measured, and stays secret",
      _keep_decisions),
-    ("choose_protocols", "of an op's protocols the cheapest on the network, or what a user named",
-     _choose_protocols),
-    # party: messages, draws, local computation
-    ("expand_protocols", "each op becomes its protocol in the suite; what nothing needs goes",
-     _expand),
-    ("batch_rounds", "messages that need no other message share a round", _batch_rounds),
-    ("verify_masking", "what nothing hides, or nobody asked for, stops the compiler",
-     _verify_masking),
+    *TO_PARTIES,
     ("count_questions", "whoever receives numbers may fit weights to how they were rounded",
      _count_questions),
 )  # fmt: skip

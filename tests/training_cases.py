@@ -49,7 +49,9 @@ class Perceptron(nn.Module):
 
 
 @cache
-def trained(kind: str, suite: str, *, told: bool = True) -> tuple[veilgraph.Plan, Any]:
+def trained(
+    kind: str, suite: str, *, told: bool = True, audit: bool = True
+) -> tuple[veilgraph.Plan, Any]:
     """A plan with momentum and weight decay, and the parameters as they begin."""
     return veilgraph.compile_training(
         logistic() if kind == "logistic" else Perceptron().train(),
@@ -60,6 +62,7 @@ def trained(kind: str, suite: str, *, told: bool = True) -> tuple[veilgraph.Plan
         rate=RATE,
         steps=STEPS,
         reveal=TOLD if told else None,
+        audit=audit,
         owners={"labels": "bob"},
         **SUITES[suite],
     )

@@ -109,12 +109,13 @@ def test_each_step_sends_what_the_plan_says(suite: str) -> None:
 
 
 def test_nothing_is_revealed_but_factors() -> None:
-    """By default nobody receives the loss, an output or the parameters."""
+    """By default nobody receives the loss, an output or the parameters; an audit tells a bit."""
     plan, _ = trained("perceptron", "rep3", told=False)
-    assert plan.manifest.entries == ("step", "start")
+    assert plan.manifest.entries == ("step", "start", "audit")
     told = {r.what: r.to for r in veilgraph.verify(plan).revealed if r.what.startswith("output")}
     everyone_else = ("bob", "carol")
-    assert told == {f"output {n}": everyone_else for n in ("step_size", "momentum", "decay")}
+    factors = {f"output {n}": everyone_else for n in ("step_size", "momentum", "decay")}
+    assert told == factors | {"output overflow": ("alice", "bob", "carol")}
     assert set(plan.manifest.states) == {
         f"{layer}.{what}{of}"
         for layer in ("hidden", "last")
@@ -131,6 +132,43 @@ def test_what_is_revealed_is_asked_for() -> None:
     to, depends = told["output hidden.weight"]
     assert to == ("alice",)
     assert {"hidden.weight", "x", "labels", "weights"} <= set(depends)
+
+
+AUDITED: dict[str, dict[str, Any]] = {**SUITES, "cleartext": {"suite": "cleartext"}}
+
+
+@pytest.mark.parametrize("suite", AUDITED)
+def test_an_audit_tells_one_bit_of_all_states(suite: str) -> None:
+    """0 as training begins; 1 where it begins far outside of what the rehearsal saw."""
+    plan, weights = veilgraph.compile_training(
+        Perceptron().train(),
+        DATA,
+        loss="cross_entropy",
+        batch=BATCH,
+        optimizer=veilgraph.SGD(momentum=0.5),
+        rate=RATE,
+        steps=5,
+        **AUDITED[suite],
+    )
+    veilgraph.verify(plan)
+    told = next(r for r in veilgraph.verify(plan).revealed if r.what == "output overflow")
+    assert (told.numbers, told.to) == (1, plan.manifest.computing)
+    assert {*plan.manifest.states} <= set(told.depends)
+    number = plan.manifest.entries.index("audit")
+    for factor, wanted in ((1, 0), (30, 1)):
+        begins = {name: factor * array for name, array in weights.items()}
+        answer = simulate_many(plan, begins, [{}, {}], entries=["start", "audit"])
+        assert answer.runs[1].outputs["overflow"].tolist() == [wanted]
+        for phase in (Phase.OFFLINE, Phase.ONLINE):
+            transcripts = answer.runs[1].transcripts.values()
+            sent = sum(sum(t.phases[phase].sent_bytes.values()) for t in transcripts)
+            assert sent == sum(plan.sent_bytes(phase, number).values())
+
+
+def test_an_overflow_ends_a_simulated_training() -> None:
+    plan, weights = trained("logistic", "rep3")
+    with pytest.raises(AccuracyError, match="After step 150 a parameter, or what goes with one"):
+        veilgraph.simulate_training(plan, weights, DATA, rate=2 * RATE, steps=150)
 
 
 @pytest.mark.parametrize("weights", ["public", "shared"])
@@ -495,7 +533,7 @@ def test_compile_train_writes_a_plan_that_trains(tmp_path: Path) -> None:
     plan = veilgraph.Plan.load(tmp_path / "model.plan")
     assert plan.manifest.options[TRAINING]["optimizer"]["nesterov"]
     assert plan.manifest.options[TRAINING]["clip_norm"] == 5
-    assert plan.manifest.entries == ("step", "start", "reveal")
+    assert plan.manifest.entries == ("step", "start", "reveal", "audit")
     weights = veilgraph.load_weights(tmp_path / "model.weights", plan)
     trained_ = veilgraph.simulate_training(plan, weights, DATA, rate=RATE, steps=3)
     assert trained_.parameters["w"].any()
@@ -505,12 +543,14 @@ def test_compile_train_writes_a_plan_that_trains(tmp_path: Path) -> None:
 def test_what_adam_costs_is_told_beside_sgd(tmp_path: Path) -> None:
     model, rows = files(tmp_path)
     options = ("--batch", "16", "--rehearse", "5", "--optimizer", "adamw", "--betas", "0.8,0.99")
+    options = (*options, "--no-audit")
     found = said(model, "--train", "cross_entropy", "--calibrate", rows, *options)
     assert found.exit_code == 0, found.output
     plan = veilgraph.Plan.load(tmp_path / "model.plan")
     told = re.search(r"A step of adamw sends (.*), offline .* 0.9 would send (.*)\.", found.output)
     assert told
     assert told[1] == size(step_bytes(plan)) != told[2]
+    assert plan.manifest.entries == ("step", "start")
     assert plan.manifest.options[TRAINING]["optimizer"] == {
         "name": "adamw",
         "betas": [0.8, 0.99],
@@ -529,6 +569,7 @@ def test_what_adam_costs_is_told_beside_sgd(tmp_path: Path) -> None:
         ([*ADAM, "--eps", "0"], "An eps of 0.0 makes no sense"),
         (["--train", "mse", *WITH, "--eps", "1"], "--eps is no option of sgd"),
         (["--freeze", "w"], "--freeze is said of training, and nothing is trained"),
+        (["--no-audit"], "--no-audit is said of training, and nothing is trained"),
         (["--train", "mse", "--compare-errors", "0.1"], "Comparisons are of plans that infer"),
         (["--train", "mse"], "Training is compiled for a batch, and rehearsed on rows"),
         (["--train", "mse", "--avgpool"], "--avgpool has no meaning for a plan that trains"),

@@ -91,7 +91,7 @@ def test_three_parties_train_save_and_go_on(folder: Path) -> None:
     last = lines["alice"][-1]
     assert (last["steps"], last["step_bytes"]) == (2 * EPOCH, step_bytes(plan))
     assert last["parameters"] == "found.safetensors"
-    assert last["revealed"] == {"step": 2 * EPOCH, "reveal": 1}
+    assert last["revealed"] == {"step": 2 * EPOCH, "audit": 2, "reveal": 1}
     found = load_file("found.safetensors")
     assert found.keys() == parameters.keys()
     for name, wanted in parameters.items():

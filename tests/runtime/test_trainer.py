@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import re
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -35,8 +36,8 @@ OWN: dict[str, dict[str, Any]] = {
 class Parties:
     """Three parties on this machine, who train one after another session."""
 
-    def __init__(self, folder: Path, suite: str) -> None:
-        self.plan, weights = trained("logistic", suite)
+    def __init__(self, folder: Path, suite: str, audit: bool = True) -> None:
+        self.plan, weights = trained("logistic", suite, audit=audit)
         self.files = write_parties(folder)
         self.folder = folder
         save_weights(weights, folder / "model.weights", self.plan.digest)
@@ -86,7 +87,8 @@ def test_parties_train_save_and_resume(suite: str, tmp_path: Path) -> None:
         losses = trainer.fit(rate=lambda step: RATE / (1 + step // 10), steps=7)
         own = {"x": X[: 2 * BATCH]} if name == "alice" else None
         found = losses, trainer.evaluate(own, batches=2), trainer.reveal()
-        assert trainer.revealed == {"step": (12, 0), "evaluate": (2, 1), "reveal": (1, 0)}
+        every = {"step": (12, 0), "audit": (3, 0), "evaluate": (2, 1), "reveal": (1, 0)}
+        assert trainer.revealed == every
         return found
 
     first = parties.run(begin)
@@ -141,6 +143,7 @@ def test_a_plan_that_keeps_the_rate_from_who_computes(tmp_path: Path) -> None:
         ),
         ({}, {"steps": 3}, "number of steps"),
         ({}, {"steps": 2, "every": 1}, "checkpoint interval"),
+        ({}, {"steps": 2, "audit_every": 1}, "audit interval"),
     ],
 )
 def test_parties_whose_rows_do_not_belong_together(
@@ -311,3 +314,63 @@ def test_a_disk_that_fills_leaves_both_checkpoints(
         assert isinstance(found[name], ResourceLimitError)
         assert "What was there before is whole" in found[name].hint
     assert {file: file.read_bytes() for file in tmp_path.glob("*.state*")} == kept
+
+
+# Audits
+
+
+@pytest.mark.parametrize("suite", SUITES)
+def test_an_overflow_stops_all_parties_and_the_last_checkpoint_stands(
+    suite: str, tmp_path: Path
+) -> None:
+    """At twice the rehearsed rate parameters outgrow their bounds, which float32 would not mind."""
+    parties = Parties(tmp_path, suite)
+
+    def act(trainer: Any, name: str) -> Any:
+        trainer.fit(rate=2 * RATE, steps=200, every=20)
+
+    found = parties.run(act)
+    computing = parties.plan.manifest.computing
+    for name in computing:
+        assert isinstance(found[name], AccuracyError)
+        told = re.match(
+            r"After step (\d+) a parameter, .* checkpoint after step (\d+)", str(found[name])
+        )
+        assert told
+        assert 20 <= int(told[2]) == int(told[1]) - 20
+    again = parties.run(lambda trainer, name: trainer.step, resumes=True)
+    assert set(again.values()) == {int(told[2])}
+
+
+def test_audits_between_checkpoints(tmp_path: Path) -> None:
+    """On request; without a checkpoint none stands."""
+    parties = Parties(tmp_path, "rep3")
+
+    def act(trainer: Any, name: str) -> Any:
+        trainer.fit(rate=RATE, steps=4, audit_every=2)
+        assert trainer.revealed["audit"] == (2, 0)
+        trainer.fit(rate=2 * RATE, steps=200, audit_every=50)
+
+    for error in parties.run(act).values():
+        assert isinstance(error, AccuracyError)
+        assert "outside of its bounds.\n" in str(error)
+
+
+def test_a_plan_without_an_audit(tmp_path: Path) -> None:
+    parties = Parties(tmp_path, "rep3", audit=False)
+    assert "audit" not in parties.plan.manifest.entries
+    found = parties.run(lambda trainer, name: trainer.fit(rate=RATE, steps=2, audit_every=1))
+    for error in found.values():
+        assert isinstance(error, UsageError)
+        assert "This plan has no audit" in str(error)
+
+
+@pytest.mark.parametrize(
+    ("option", "what"), [("every", "A checkpoint"), ("audit_every", "An audit")]
+)
+def test_intervals_that_make_no_sense(option: str, what: str, tmp_path: Path) -> None:
+    parties = Parties(tmp_path, "rep3")
+    options: dict[str, Any] = {option: 0}
+    for error in parties.run(lambda t, _: t.fit(rate=RATE, steps=2, **options)).values():
+        assert isinstance(error, UsageError)
+        assert f"{what} each 0 steps makes no sense" in str(error)

@@ -81,6 +81,17 @@ def test_step_of_every_secret(setting: Setting, k: int, w: int, t: int) -> None:
 
 
 @variants
+@pytest.mark.parametrize(("k", "t"), [(2, 0), (8, 0), (8, 3), (9, 7), (32, 12), (64, 20)])
+def test_a_step_that_looks_at_all_of_its_ring(setting: Setting, k: int, t: int) -> None:
+    """Beyond the sharp upper bound the largest numbers pass for negative, and only those."""
+    least, most = -(1 << (k - 1)), (1 << (k - 1)) - (1 << t)
+    z = np.random.default_rng(k).integers(least, most, 4096, endpoint=True)
+    z = np.concatenate([z, [least, least + 1, most, most - 1, -1, 0, -(1 << t)]])
+    s = computed(setting, "step", k, [z], z.shape, window_bits=k, dropped_bits=t, K=24)
+    assert ((s == (z >= 0)) | ((z < 0) & (z > -(1 << t)) & (s == 1))).all()
+
+
+@variants
 @windows
 def test_truncate_relu_of_every_secret(setting: Setting, k: int, w: int, t: int) -> None:
     """The ReLU of the truncated value, exactly: never negative."""

@@ -1,4 +1,4 @@
-"""The programs of a plan that trains: a step, an evaluation, the start, and the model's release.
+"""The programs of a plan that trains: a step, an evaluation, the start, an audit, the release.
 
 Before::
 
@@ -47,9 +47,10 @@ from veilgraph.ir.attributes import shape_of
 from veilgraph.ir.errors import UsageError
 from veilgraph.ir.graph import ops
 from veilgraph.ir.graph.program import Graph
-from veilgraph.ir.training import LABELS, LOSS, SGD, Optimizer
-from veilgraph.passes.graph.derivatives.algebra import filled, reshaped
+from veilgraph.ir.training import LABELS, LOSS, OVERFLOW, SGD, Optimizer
+from veilgraph.passes.graph.derivatives.algebra import filled, reshaped, total
 from veilgraph.passes.graph.differentiate import gradients
+from veilgraph.passes.graph.public_factors import constant
 from veilgraph.passes.graph.training.losses import LOSSES, Loss
 from veilgraph.passes.graph.training.updates import Updates, shortening, updates_of
 
@@ -277,3 +278,31 @@ class Training:
         graph.finish(dict(graph.inputs))
         graph.declare_states(self.parameters)
         return graph
+
+    def audit(self, bounds: Mapping[str, float]) -> Graph:
+        """1 if an element of a state is further from zero than its bound, by name; else 0."""
+        like = dict(zip(self.parameters, self.parameters, strict=True)) | self.kept
+        shapes = {name: self.forward.weights[like[name]].shape for name in bounds}
+        graph = Graph.create(self.forward.module.context, shapes, {})
+        graph.declare_states([*bounds])
+        with graph.end("audit/"):
+            bits = [bit for n, x in graph.inputs.items() for bit in _within(x, bounds[n])]
+            inside = [_summed(bit) for bit in bits]
+            every = filled(2.0 * sum(map(prod, shapes.values())), (1,))
+            less = ops.Sub.build(total(inside), every)
+            outside = ops.Sub.build(filled(1.0, (1,)), ops.Step.build(less))
+        graph.finish({OVERFLOW: outside})
+        return graph
+
+
+def _within(x: ir.Value, bound: float) -> tuple[ir.Value, ir.Value]:
+    """1 where x >= -bound, and 1 where x <= bound."""
+    limit = constant(bound, x)
+    above, below = ops.Add.build(x, limit), ops.Sub.build(limit, x)
+    return ops.Step.build(above), ops.Step.build(below)
+
+
+def _summed(x: ir.Value) -> ir.Value:
+    """The sum of all elements, in shape (1,)."""
+    axes = tuple(range(len(shape_of(x))))
+    return reshaped(ops.ReduceSum.build(x, axes=axes, keepdims=False) if axes else x, (1,))

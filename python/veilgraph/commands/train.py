@@ -89,6 +89,13 @@ Example, three hosts, each with its own parties.yaml and key:
     help="Between checkpoints, the same at every party.  [default: an epoch]",
 )
 @click.option(
+    "--audit-every",
+    type=click.IntRange(min=1),
+    metavar="STEPS",
+    help="After so many steps all states are compared with their bounds, and not only before a "
+    "checkpoint; the same at every party.",
+)
+@click.option(
     "--resume",
     is_flag=True,
     help="Go on from the newest checkpoint that all parties have; the same at every party.",
@@ -131,6 +138,7 @@ def command(
     seed: int,
     state_file: Path | None,
     save_every: int | None,
+    audit_every: int | None,
     resume: bool,
     reveals: bool,
     output_file: Path | None,
@@ -172,7 +180,13 @@ def command(
             remark(f"Going on after step {trainer.step}.")
         if run.left > 0:
             every = save_every or trainer.an_epoch
-            trainer.fit(rate=rate, steps=run.left, every=every, on_step=run.on_step)
+            trainer.fit(
+                rate=rate,
+                steps=run.left,
+                every=every,
+                audit_every=audit_every,
+                on_step=run.on_step,
+            )
         found = trainer.reveal() if reveals else {}
         again = trainer.revealed
     if output_file is not None:

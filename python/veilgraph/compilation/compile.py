@@ -37,7 +37,7 @@ from veilgraph.ir.plan.tables import (
     ONLY_ENTRY,
 )
 from veilgraph.passes.graph.reveal_as import Form
-from veilgraph.passes.pipeline import PIPELINE, check
+from veilgraph.passes.pipeline import PIPELINE, Stage, check
 from veilgraph.passes.plan.emit_plan import emit_plan, exact_ranges
 from veilgraph.passes.program import Level, Options, Program, Protection
 from veilgraph.passes.ranges.samples import read_samples
@@ -228,15 +228,24 @@ def compile(
     return replace(plan, model_name=named), weights
 
 
-def steps_of(first: str, programs: int, progress: Progress | None) -> Steps:
-    """The steps of a compilation: what comes first, all passes a program, and making the plan."""
-    return Steps([first, *(name for name, _, _ in PIPELINE * programs), "emit_plan"], progress)
+def steps_of(
+    first: str, programs: int, progress: Progress | None, others: Sequence[str] = ()
+) -> Steps:
+    """The steps of a compilation: what comes first, all passes a program, and making the plan.
+
+    Args:
+        others: passes of programs that take fewer.
+    """
+    names = [first, *(name for name, _, _ in PIPELINE * programs), *others, "emit_plan"]
+    return Steps(names, progress)
 
 
-def lower_program(program: Program, steps: Steps, dump: Dump) -> None:
-    """Takes a program through all passes, down to the party level."""
+def lower_program(
+    program: Program, steps: Steps, dump: Dump, passes: Sequence[Stage] = PIPELINE
+) -> None:
+    """Takes a program through all passes, or those given, down to the party level."""
     program.watch = steps
-    for name, _, run in PIPELINE:
+    for name, _, run in passes:
         steps.begin(name)
         run(program)
         dump.write(name, program)

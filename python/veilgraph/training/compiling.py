@@ -36,9 +36,11 @@ from veilgraph.ir.attributes import shape_of
 from veilgraph.ir.errors import UsageError
 from veilgraph.ir.graph.program import Graph
 from veilgraph.ir.training import (
+    AUDIT,
     EVALUATE,
     LABELS,
     LOSS,
+    OVERFLOW,
     REVEAL,
     SGD,
     START,
@@ -55,6 +57,7 @@ from veilgraph.passes.graph.training.programs import Training
 from veilgraph.passes.program import Options, Program
 from veilgraph.plans import Plan
 from veilgraph.targets.target import Hosts, Target, target_at
+from veilgraph.training.audits import AUDIT_PASSES, audit_of
 from veilgraph.training.batches import checked
 from veilgraph.training.rehearsal import Rehearsed, rehearse
 
@@ -76,6 +79,7 @@ def compile_training(
     freeze: Sequence[str] = (),
     reveal: Mapping[str, str | Sequence[str]] | None = None,
     reveal_as: str | Mapping[str, str] | None = None,
+    audit: bool = True,
     max_noise: float = MAX_NOISE,
     max_error: float | None = None,
     ring: int | str = "auto",
@@ -88,8 +92,9 @@ def compile_training(
     """Compiles a step of training, and what goes with it.
 
     The plan's entries are `step` (a batch in, parameters updated), `start` (parameters become what
-    `model` has), `evaluate` (the model's outputs, where `reveal` names one) and `reveal` (the
-    parameters, where `reveal` names them). Nobody receives anything by default.
+    `model` has), `evaluate` (the model's outputs, where `reveal` names one), `reveal` (the
+    parameters, where `reveal` names them) and `audit`. By default nobody receives anything but what
+    an audit tells every party that computes: whether some state left its bounds, one bit.
 
     Args:
         model: as in `compile`; a PyTorch module in training mode. Its weights are the parameters.
@@ -109,6 +114,7 @@ def compile_training(
         reveal: who receives what, by name: "loss" of each step, an output of the model, or
             "parameters".
         reveal_as: as in `compile`, of outputs of the model.
+        audit: whether the plan has that entry; without it nothing tells that a value overflowed.
         max_noise: what rounding may add to the variance of a parameter's gradient, as a share of
             the variance between batches that the rehearsal saw.
         max_error: mean error of updates, relative to their mean size, in place of what `max_noise`
@@ -134,11 +140,11 @@ def compile_training(
     graph = forward_of(model, samples, batch)
     training = Training(graph, loss, optimizer or SGD(), tuple(freeze), clip_norm)
     training.check()
-    chosen = _target(training, receivers, owners, hosts)
+    chosen = _target(training, receivers, owners, hosts, audit)
     graphs = _graphs(training, receivers)
     rows = _rows(training, graphs[STEP], samples)
     forms = _forms(reveal_as or {}, training, receivers)
-    counter = steps_of("rehearse", len(graphs), progress)
+    counter = steps_of("rehearse", len(graphs), progress, AUDIT_PASSES if audit else ())
     counter.begin("rehearse")
     found = rehearse(training, rows, schedule(rate), steps, max_noise)
     common = Options(ring_bits=ring_bits_of(ring), frac_bits=frac_bits, is_joined=True)
@@ -147,6 +153,9 @@ def compile_training(
     dump = Dump(dump_phases)
     for program in programs.values():
         lower_program(program, counter, dump)
+    if audit:
+        programs[AUDIT], passes = audit_of(programs[STEP], training, common)
+        lower_program(programs[AUDIT], counter, dump, passes)
     counter.begin("emit_plan")
     manifests = [manifest_of(program) for program in programs.values()]
     plan, weights = emit_entries(list(programs), list(programs.values()), manifests, leader=0)
@@ -182,8 +191,12 @@ def _target(
     receivers: Mapping[str, tuple[str, ...]],
     owners: Mapping[str, str] | None,
     hosts: Hosts,
+    audit: bool,
 ) -> Target:
-    """Whom everything is from and for; step sizes are told to every party that computes."""
+    """Whom everything is from and for; step sizes are told to every party that computes.
+
+    So is what an audit finds.
+    """
     outputs = training.forward.outputs
     for name in receivers:
         if name not in (LOSS, PARAMETERS) and (name not in outputs or name == training.loss):
@@ -197,6 +210,7 @@ def _target(
         name: tuple(who for who in chosen.parties if who != chosen.owner(name)) for name in factors
     }
     kept = {name: who for name, who in chosen.receivers.items() if who}
+    announced |= {OVERFLOW: chosen.parties} if audit else {}
     if chosen.suite.states is None:
         raise UsageError(
             f"Suite {chosen.suite.name} keeps nothing from run to run, so nothing is trained.",

@@ -10,9 +10,10 @@ import numpy as np
 import numpy.typing as npt
 
 from veilgraph.ir.errors import UsageError
-from veilgraph.ir.training import EVALUATE, LOSS, REVEAL, START, STEP, Rate, Recipe, schedule
+from veilgraph.ir.training import AUDIT, EVALUATE, LOSS, REVEAL, START, STEP, Rate, Recipe, schedule
 from veilgraph.plans import Plan
 from veilgraph.runtime.simulate import simulate_many
+from veilgraph.training.audits import require_inside
 from veilgraph.training.plan_steps import Batches, rows_of, step_bytes
 
 Array = npt.NDArray[np.float32]
@@ -61,7 +62,8 @@ def simulate_training(
 
     Raises:
         UsageError: a plan that does not train, or rows that do not fit it.
-        AccuracyError: rows outside of what the rehearsal saw, margin included.
+        AccuracyError: rows outside of what the rehearsal saw, margin included; or a state that is
+            outside of its bounds at the end, where the plan has an audit.
     """
     recipe = Recipe.of(plan.manifest.options)
     rows = rows_of(plan, STEP, recipe, data)
@@ -71,6 +73,7 @@ def simulate_training(
     runs: list[tuple[str, dict[str, Any]]] = [(START, {})]
     for order, factors in batches.steps(0, count):
         runs.append((STEP, {name: x[order] for name, x in rows.items()} | factors))
+    runs += [(AUDIT, {})] if AUDIT in plan.manifest.entries else []
     evaluated = list(evaluations(plan, recipe, evaluate)) if evaluate is not None else []
     runs += [(EVALUATE, batch) for batch in evaluated]
     if REVEAL in plan.manifest.entries:
@@ -78,6 +81,8 @@ def simulate_training(
     entries = [entry for entry, _ in runs]
     answer = simulate_many(plan, weights, [given for _, given in runs], entries=entries)
     told = list(zip(entries, (run.outputs for run in answer.runs), strict=True))
+    for outputs in (outputs for entry, outputs in told if entry == AUDIT):
+        require_inside(outputs, count, None)
     return Trained(
         [float(outputs[LOSS].item()) for entry, outputs in told if LOSS in outputs],
         recipe.named({n: x for e, given in told for n, x in given.items() if e == REVEAL}),

@@ -17,6 +17,7 @@ import numpy.typing as npt
 
 from veilgraph.ir.errors import SecurityAbort, UsageError
 from veilgraph.ir.training import (
+    AUDIT,
     EVALUATE,
     LOSS,
     REVEAL,
@@ -28,6 +29,7 @@ from veilgraph.ir.training import (
 )
 from veilgraph.plans import Plan
 from veilgraph.session import Session
+from veilgraph.training.audits import require_inside
 from veilgraph.training.checkpoints import Checkpoints, Progress, Reveals, agreed, stated
 from veilgraph.training.plan_steps import Batches, inputs_of, rows_of, telling
 from veilgraph.training.simulated import evaluations
@@ -97,6 +99,7 @@ class Trainer:
         except BaseException as error:
             self.session.__exit__(type(error), error, error.__traceback__)
             raise
+        self._saved = self.step if self.session.resumed is not None else None
         self._reveals = Reveals(self.session.state_dir, party, self._began)
 
     def _checkpoints(self, path: str | Path | None, resume: bool) -> Checkpoints | None:
@@ -165,6 +168,7 @@ class Trainer:
         epochs: int = 1,
         steps: int | None = None,
         every: int | None = None,
+        audit_every: int | None = None,
         on_step: Callable[[int, float | None], None] | None = None,
     ) -> list[float]:
         """Trains together with all parties, from step `step` on; with 0 the parameters begin.
@@ -174,7 +178,11 @@ class Trainer:
             epochs: how often each row is taken; what no batch is left for is not.
             steps: in place of epochs.
             every: after so many steps a checkpoint is saved, and at the end, where this party has a
-                place for it; the same at all parties. None saves none.
+                place for it; the same at all parties. None saves none. All states are compared with
+                their bounds before, where the plan has an audit, so no checkpoint is of an
+                overflow.
+            audit_every: so many steps after which they are compared besides, the same at all
+                parties.
             on_step: called after each step with its number, and its loss where this party
                 receives it.
 
@@ -182,8 +190,9 @@ class Trainer:
             The loss of each step; [] where this party receives none.
 
         Raises:
-            UsageError: a rate that is none or that the plan's encoding loses, or what `Session.run`
-                refuses.
+            UsageError: a rate that is none or that the plan's encoding loses, audits of a plan that
+                has none, or what `Session.run` refuses.
+            AccuracyError: a state that left its bounds; the last checkpoint stands.
             SecurityAbort: another party trains with another rate, or with other rows: another
                 number of them, seed, first step or number of steps.
         """
@@ -191,8 +200,11 @@ class Trainer:
         count = batches.count(epochs, steps)
         first, last = self.step, self.step + count
         batches.require_rates(first, count)
-        every = _interval(every)
-        self._require_alike(batches.facts(first, count) | {"checkpoint interval": str(every)})
+        every, audit_every = _interval(every, "A checkpoint"), _interval(audit_every, "An audit")
+        if audit_every and AUDIT not in self._entries:
+            self.audit()  # says why not
+        intervals = {"checkpoint interval": str(every), "audit interval": str(audit_every)}
+        self._require_alike(batches.facts(first, count) | intervals)
         if not first:
             self._run({}, START)
         own = {tensor.name for tensor in inputs_of(self.plan, STEP, self.party)}
@@ -205,7 +217,11 @@ class Trainer:
             self.step = number + 1
             loss = float(told[LOSS].item()) if LOSS in told else None
             losses += [] if loss is None else [loss]
-            if self._files is not None and every and (self.step % every == 0 or self.step == last):
+            saves = every > 0 and (self.step % every == 0 or self.step == last)
+            is_asked = audit_every > 0 and self.step % audit_every == 0
+            if is_asked or (saves and AUDIT in self._entries):
+                self.audit()
+            if saves and self._files is not None:
                 self.save()
             if on_step is not None:
                 on_step(number, loss)
@@ -216,7 +232,7 @@ class Trainer:
         for peer, fact in self.session.differing(facts):
             raise SecurityAbort(
                 f"{peer} trains with another {fact} than {self.party}.",
-                "Agree on the rows, --seed, --epochs and --save-every.",
+                "Agree on the rows, --seed, --epochs, --save-every and --audit-every.",
             )
 
     def _check_factors(self, expected: Mapping[str, float], told: Mapping[str, Array]) -> None:
@@ -270,6 +286,20 @@ class Trainer:
             )
         return self.recipe.named(self._run({}, REVEAL))
 
+    def audit(self) -> None:
+        """Compares all states with their bounds; every party that computes learns one bit.
+
+        Raises:
+            AccuracyError: one is outside; the last checkpoint stands.
+            UsageError: a plan without an audit.
+        """
+        if AUDIT not in self._entries:
+            raise UsageError(
+                "This plan has no audit: nothing tells whether a state left its bounds.",
+                "Compile it without `audit=False` or --no-audit.",
+            )
+        require_inside(self._run({}, AUDIT), self.step, self._saved)
+
     def _run(self, given: Mapping[str, Any], entry: str) -> dict[str, Array]:
         """A run of an entry, counted before it begins if it tells somebody something."""
         if entry in self._telling:
@@ -302,6 +332,7 @@ class Trainer:
         if self._files is None:
             raise UsageError(f"{self.party} has no place for checkpoints.", "Give `checkpoint`.")
         self.session.save_state(self._files.path, Progress(self.step, self._began).packed())
+        self._saved = self.step
 
     def __enter__(self) -> Self:
         return self
@@ -315,8 +346,8 @@ class Trainer:
         self.session.__exit__(kind, error, trace)
 
 
-def _interval(every: int | None) -> int:
-    """Steps between checkpoints; 0 for none."""
+def _interval(every: int | None, what: str) -> int:
+    """Steps between checkpoints, or what else; 0 for none."""
     if every is not None and every < 1:
-        raise UsageError(f"A checkpoint each {every} steps makes no sense.", "Give 1 or more.")
+        raise UsageError(f"{what} each {every} steps makes no sense.", "Give 1 or more.")
     return every or 0

@@ -45,6 +45,7 @@ class Trained:
     rehearse: int | None
     freeze: tuple[str, ...]
     max_noise: float | None
+    audit: bool | None
 
 
 OPTIONS = (
@@ -112,6 +113,14 @@ OPTIONS = (
         help="With --train: what rounding may add to the variance of gradients between batches.  "
         "[default: 0.05]",
     ),
+    click.option(
+        "--no-audit",
+        "audit",
+        flag_value=False,
+        type=bool,
+        default=None,
+        help="With --train: nobody is told whether a parameter left its bounds.",
+    ),
 )
 
 
@@ -134,7 +143,7 @@ def separated(given: Mapping[str, Any], *, compares: bool) -> tuple[Trained, dic
     said = [name for name in names if getattr(trained, name) not in (None, ())]
     if trained.loss is None and said:
         raise UsageError(
-            f"--{said[0].replace('_', '-')} is said of training, and nothing is trained.",
+            f"{_option(said[0])} is said of training, and nothing is trained.",
             "Add --train LOSS, or leave it out.",
         )
     if trained.loss is not None and compares:
@@ -142,6 +151,10 @@ def separated(given: Mapping[str, Any], *, compares: bool) -> tuple[Trained, dic
             "Comparisons are of plans that infer, and this one trains.", "Leave out --train."
         )
     return trained, others
+
+
+def _option(name: str) -> str:
+    return "--no-audit" if name == "audit" else f"--{name.replace('_', '-')}"
 
 
 def compiled(
@@ -164,6 +177,7 @@ def compiled(
         "rate": trained.rate,
         "steps": trained.rehearse,
         "max_noise": trained.max_noise,
+        "audit": trained.audit,
     }
     hosts: Any = {name: given[name] for name in Hosts.__annotations__}
     plan, weights = veilgraph.compile_training(

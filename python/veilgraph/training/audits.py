@@ -1,0 +1,59 @@
+"""The entry `audit` of a plan that trains: whether a state lies outside of its bounds, in one bit.
+
+It is made when the step is: its states are those that the step keeps, in the encoding that this
+found for them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+import numpy as np
+import numpy.typing as npt
+
+from veilgraph.ir.errors import AccuracyError
+from veilgraph.ir.plan.tables import STATE
+from veilgraph.ir.training import OVERFLOW
+from veilgraph.passes.graph.training.programs import Training
+from veilgraph.passes.pipeline import TO_PARTIES, Stage
+from veilgraph.passes.program import Level, Options, Program
+from veilgraph.passes.ranges.calibrate import assume
+from veilgraph.passes.secret.audit_states import audit_states, bound_of
+
+SAID = "states as they are kept, compared with powers of two"
+AUDIT_PASSES = ("audit_states", *(name for name, _, _ in TO_PARTIES))
+
+
+def audit_of(step: Program, training: Training, options: Options) -> tuple[Program, list[Stage]]:
+    """The program that audits what a step keeps, and the passes that it goes through."""
+    secret = step.secret
+    states = [argument for argument in secret.arguments if argument.owner == STATE]
+    bounds = {state.name: bound_of(state, secret.margin) for state in states}
+    program = Program(step.target, replace(options, samples=None), training.audit(bounds))
+    program.ranges, program.questions = assume(program.graph), []
+
+    def audit(program: Program) -> None:
+        context = program.graph.module.context
+        program.secret = audit_states(context, states, secret.margin, SAID)
+        program.level = Level.SECRET
+
+    reason = "nothing else tells that what nobody sees left its ring"
+    return program, [(AUDIT_PASSES[0], reason, audit), *TO_PARTIES]
+
+
+def require_inside(told: Mapping[str, npt.ArrayLike], step: int, saved: int | None) -> None:
+    """Raises AccuracyError where an audit told that a state left its bounds.
+
+    Args:
+        told: what a run of the entry told this party: nothing where it receives nothing.
+        step: how many steps were done before it.
+        saved: after how many of them this party has a checkpoint; None where it has none.
+    """
+    if OVERFLOW not in told or not np.any(told[OVERFLOW]):
+        return
+    stands = "" if saved is None else f" The checkpoint after step {saved} stands."
+    raise AccuracyError(
+        f"After step {step} a parameter, or what goes with one, is outside of its bounds.{stands}",
+        "Compile again, rehearsed with this rate on rows like these, or with a smaller rate.",
+    )

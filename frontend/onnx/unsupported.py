@@ -6,7 +6,14 @@ import math
 from collections.abc import Mapping
 
 import onnx
-from onnx import AttributeProto, NodeProto, TensorProto, ValueInfoProto, shape_inference
+from onnx import (
+    AttributeProto,
+    NodeProto,
+    TensorProto,
+    ValueInfoProto,
+    numpy_helper,
+    shape_inference,
+)
 
 from veilgraph.frontend.onnx.classical.expand import DOMAIN, refusal
 from veilgraph.frontend.onnx.numeric_types import NUMBERS
@@ -31,6 +38,7 @@ SHAPED_BY_DATA = ("NonMaxSuppression", "NonZero")
 AFTERWARDS = "End the model before it, and do it on the revealed output."
 UNQUANTISED = "Quantise with constant scales and opset 11 or later, or export in float32."
 UNROLLED = "Export the model with its loops and branches unrolled."
+FOR_INFERENCE = "Export the model for inference, without training_mode."
 UNDECIDED = {
     "If": "Its condition is computed from data, and its branches may give different shapes.",
     "Loop": "How often it runs is computed from data, or it runs never, or too often.",
@@ -40,6 +48,7 @@ WAYS_OUT = {
     **dict.fromkeys(SHAPED_BY_DATA, AFTERWARDS),
     **dict.fromkeys(QUANTISED, UNQUANTISED),
     **dict.fromkeys(("If", "Loop", "Scan"), UNROLLED),
+    **dict.fromkeys(("Dropout", "BatchNormalization"), FOR_INFERENCE),
 }
 
 
@@ -75,7 +84,7 @@ def known_unsupported(drafted: Prepared) -> list[Offender]:
             found.append(offender(node, drafted.source, error.reason, error.way_out))
             unsure.update(node.output)
             continue
-        reason = _unsupported_operator(node, opset(drafted.model))
+        reason = _unsupported_operator(node, opset(drafted.model)) or _trains(node, tensors)
         if not all(name in tensors and name not in unsure for name in node.input if name):
             unsure.update(node.output)  # what is wrong with it follows from something else
         elif not reason:
@@ -129,6 +138,18 @@ def _unsupported_operator(node: NodeProto, version: int) -> str:
         return "Its scale is computed from data, or its integers aren't of 8 or 16 bits."
     if any(a.type in (AttributeProto.GRAPH, AttributeProto.GRAPHS) for a in node.attribute):
         return UNDECIDED.get(node.op_type, "Control flow isn't supported.")
+    return ""
+
+
+def _trains(node: NodeProto, tensors: Tensors) -> str:
+    """What a dropout or a batch norm does in training mode, which an export can ask for."""
+    if node.op_type == "Dropout" and len(node.input) > 2:
+        mode = tensors.get(node.input[2])
+        if not isinstance(mode, TensorProto) or numpy_helper.to_array(mode).any():
+            return "It drops numbers at random: its training_mode is true, or computed."
+    trains = any(a.name == "training_mode" and a.i for a in node.attribute)
+    if node.op_type == "BatchNormalization" and trains:
+        return "It normalises by its batch, and changes its statistics: its training_mode is 1."
     return ""
 
 

@@ -15,11 +15,13 @@ import onnx
 import pytest
 import torch
 from click.testing import CliRunner
+from onnx import parser
 from torch import nn
 from training_cases import (
     BATCH,
     DATA,
     RATE,
+    ROWS,
     STEPS,
     SUITES,
     Perceptron,
@@ -441,6 +443,7 @@ WRONG: list[tuple[dict[str, Any], str]] = [
     ({"data": {"x": X, "labels": Y, "z": Y}}, "The model has no input z"),
     ({"data": {"x": X[:150], "labels": Y}}, "Rows are unlike in number: 150 of `x`, 160"),
     ({"data": {"x": X, "labels": Y - 1}}, r"The label of row \d+ is -1, which is no class"),
+    ({"data": {"x": X, "labels": Y + 1}}, r"The label of row \d+ is 3, which is no class"),
     ({"data": {"x": X, "labels": Y + 0.5}}, r"The label of row 0 is .*, which is no class"),
     ({"data": {"x": np.where(X > 2.2, np.nan, X), "labels": Y}}, r"Row \d+ of `x` is not finite"),
     ({"data": {"x": X, "labels": np.zeros((160, 4))}}, "Rows of labels have 4 numbers"),
@@ -459,6 +462,73 @@ def test_what_has_no_derivative_is_told_with_its_name_all_at_once() -> None:
     with pytest.raises(UnsupportedError) as caught:
         compiled(Floors().train())
     assert {offender.operator for offender in caught.value.offenders} == {"floor", "round"}
+
+
+class Decides(nn.Module):
+    """The class of a layer is the input of another."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.last = nn.Linear(6, 3), nn.Linear(3, 3)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        chosen = nn.functional.one_hot(self.first(x).argmax(1), 3)
+        return self.last(chosen.float())
+
+
+def test_an_argmax_between_a_parameter_and_the_loss() -> None:
+    with pytest.raises(UnsupportedError, match=r"argmax.*It has no derivative"):
+        compiled(Decides().train())
+
+
+def with_batch_norm() -> onnx.ModelProto:
+    return parser.parse_model(
+        """<ir_version: 10, opset_import: ["": 21]>
+        normed (float[N, 6] x) => (float[N, 6] output)
+        <float[6] g = {1, 1, 1, 1, 1, 1}, float[6] b = {0, 0, 0, 0, 0, 0},
+         float[6] mean = {0, 0, 0, 0, 0, 0}, float[6] var = {1, 1, 1, 1, 1, 1}>
+        { output = BatchNormalization(x, g, b, mean, var) }"""
+    )
+
+
+def test_running_statistics_of_an_onnx_model_are_no_parameters() -> None:
+    with pytest.raises(UsageError, match="statistics of a batch norm would be trained: mean, var"):
+        compiled(with_batch_norm())
+    labels = np.eye(6, dtype=np.float32)[Y]
+    options: dict[str, Any] = {"freeze": ["mean", "var"], "reveal": {"parameters": "alice"}}
+    plan, weights = compiled(with_batch_norm(), {"x": X, "labels": labels}, loss="mse", **options)
+    assert set(plan.manifest.states) == {"g", "b"}
+    rows = {"x": X, "labels": labels}
+    found = veilgraph.simulate_training(plan, weights, rows, rate=RATE, steps=2)
+    scale, shift = torch.ones(6, requires_grad=True), torch.zeros(6, requires_grad=True)
+    optimizer = torch.optim.SGD([scale, shift], RATE)
+    for order in islice(orders(ROWS, BATCH, 0), 2):
+        x, wanted = torch.tensor(X[order]), torch.tensor(labels[order])
+        optimizer.zero_grad()
+        normed = nn.functional.batch_norm(x, torch.zeros(6), torch.ones(6), scale, shift)
+        nn.functional.mse_loss(normed, wanted).backward()
+        optimizer.step()
+    assert np.abs(found.parameters["g"] - scale.detach().numpy()).max() < 0.01
+    assert np.abs(found.parameters["b"] - shift.detach().numpy()).max() < 0.01
+
+
+@pytest.mark.parametrize(
+    ("model", "reason"),
+    [
+        ("output = Dropout(x, ratio, mode)", "It drops numbers at random"),
+        (
+            "output, m, v = BatchNormalization <training_mode = 1> (x, c, c, c, c)",
+            "It normalises by its batch",
+        ),
+    ],
+)
+def test_onnx_layers_in_training_mode(model: str, reason: str) -> None:
+    text = f"""<ir_version: 10, opset_import: ["": 21]>
+        trains (float[N, 6] x) => (float[N, 6] output)
+        <float ratio = {{0.5}}, bool mode = {{1}}, float[6] c = {{1, 1, 1, 1, 1, 1}}>
+        {{ {model} }}"""
+    with pytest.raises(UnsupportedError, match=reason):
+        compiled(parser.parse_model(text))
 
 
 def test_dropout_in_passing_is_refused() -> None:

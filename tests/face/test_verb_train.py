@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -18,6 +20,7 @@ from verbs import reason
 import veilgraph
 from veilgraph.commands import train
 from veilgraph.measuring.processes import write_configs
+from veilgraph.runtime.store.state_files import before
 from veilgraph.runtime.store.weights import save_weights
 from veilgraph.training.plan_steps import step_bytes
 
@@ -104,6 +107,31 @@ def test_other_epochs_than_a_peer(folder: Path) -> None:
     ended = run_parties(alice=given, bob=(*given, "--epochs", 2), carol=(*given, "--epochs", 2))
     assert [code for code, _, _ in ended.values()] == [6, 6, 6], ended
     assert "alice trains with another number of steps than bob." in ended["bob"][2]
+
+
+def test_ctrl_c_in_a_step_leaves_the_last_checkpoint(folder: Path) -> None:
+    """130 at who is interrupted, 5 at the others; all go on from what stands."""
+    given = ("--rate", RATE, "--epochs", 10_000, "--save-every", 1)
+    processes = {
+        party: subprocess.Popen(
+            [sys.executable, "-m", "veilgraph.cli", *command(party, *given),
+             "--save", f"{party}.checkpoint"],
+            text=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+        )
+        for party in OWN
+    }  # fmt: skip
+    deadline = time.monotonic() + 100
+    while not before(Path("alice.checkpoint")).exists() and time.monotonic() < deadline:
+        time.sleep(0.02)
+    processes["alice"].send_signal(signal.SIGINT)
+    told = {party: process.communicate(timeout=100) for party, process in processes.items()}
+    codes = {party: process.returncode for party, process in processes.items()}
+    assert codes == {"alice": 130, "bob": 5, "carol": 5}, told
+    again = run_parties(
+        **{p: ("--rate", RATE, "--save", f"{p}.checkpoint", "--resume") for p in OWN}
+    )
+    assert [code for code, _, _ in again.values()] == [0, 0, 0], again
+    assert "Going on after step" in again["alice"][2]
 
 
 def test_progress_says_what_is_left() -> None:

@@ -191,7 +191,7 @@ def test_rows_out_of_range_are_refused_before_a_link_is_opened(tmp_path: Path) -
     plan, _ = trained("logistic", "rep3")
     far = X.copy()
     far[37] *= 100
-    with pytest.raises(AccuracyError, match=r"`x` holds .*, outside the range"):
+    with pytest.raises(AccuracyError, match=r"Row 37 of `x` holds .*, outside the range"):
         veilgraph.Trainer(plan, "alice", tmp_path / "none.yaml", data={"x": far})
 
 
@@ -295,6 +295,21 @@ def test_checkpoints_of_another_party_plan_or_verb(tmp_path: Path) -> None:
         )
     found = parties.run(begin(1), True, **{n: {"checkpoint": tmp_path / f"{n}.other"} for n in OWN})
     assert "doesn't say after which step" in str(found["alice"])
+
+
+def test_plans_that_differ_in_the_batch_or_else(tmp_path: Path) -> None:
+    """bob's was compiled otherwise: nobody takes a step."""
+    parties = Parties(tmp_path, "rep3")
+    other, _ = trained("logistic", "rep3", audit=False)
+
+    def one(name: str) -> Any:
+        plan = other if name == "bob" else parties.plan
+        with veilgraph.Trainer(plan, name, parties.files[name], data=OWN[name], rows=ROWS) as own:
+            return own.step
+
+    found = run_threads([lambda n=name: one(n) for name in OWN])
+    assert all(isinstance(error, SecurityAbort | PeerError | UsageError) for error in found)
+    assert any("plan" in str(error) for error in found)
 
 
 def test_a_disk_that_fills_leaves_both_checkpoints(

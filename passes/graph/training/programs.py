@@ -90,6 +90,11 @@ class Training:
                 "The model has no parameter to train.",
                 "Give one whose weights are initialisers, and freeze not all of them.",
             )
+        if statistics := self._running_statistics():
+            raise UsageError(
+                f"Running statistics of a batch norm would be trained: {', '.join(statistics)}.",
+                "Freeze them, and the layer goes on normalising by them.",
+            )
         own = {*self.optimizer.factors, *([LABELS] if self.named else [])}
         for name in graph.inputs:
             if name in own:
@@ -110,6 +115,13 @@ class Training:
                 f"{list(shape_of(graph.outputs[self.loss]))}.",
                 "Take the mean of it over the batch in the model.",
             )
+
+    def _running_statistics(self) -> list[str]:
+        """Parameters by which a batch norm normalises: gradients say nothing about them."""
+        named = {value: name for name, value in self.forward.parameters.items()}
+        norms = [op for op in self.forward.operations if isinstance(op, ops.BatchNorm)]
+        read = [named.get(value) for op in norms for value in list(op.operation.operands)[3:]]
+        return [name for name in read if name in self.parameters]
 
     @property
     def named(self) -> Loss | None:

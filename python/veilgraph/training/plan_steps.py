@@ -9,7 +9,7 @@ from itertools import islice
 import numpy as np
 import numpy.typing as npt
 
-from veilgraph.ir.errors import UsageError
+from veilgraph.ir.errors import AccuracyError, UsageError
 from veilgraph.ir.plan.tables import Phase, Tensor
 from veilgraph.ir.training import STEP, Recipe, Schedule
 from veilgraph.plans import Plan
@@ -130,9 +130,23 @@ def rows_of(
     rows = checked(given, shapes_of(inputs, recipe), recipe.classes)
     for tensor in inputs:
         if tensor.name in rows:
-            own = rows[tensor.name]
-            encoding.checked(own, replace(tensor, shape=own.shape))
+            _require_in_range(rows[tensor.name], tensor)
     return rows
+
+
+def _require_in_range(rows: Array, tensor: Tensor) -> None:
+    """AccuracyError for the first row with a number that the rehearsal does not allow."""
+    flat = rows.reshape(len(rows), -1)
+    outside = (flat < tensor.low) | (flat > tensor.high)
+    if not outside.any():
+        encoding.checked(rows, replace(tensor, shape=rows.shape))
+        return
+    row = int(np.flatnonzero(outside.any(axis=1))[0])
+    raise AccuracyError(
+        f"Row {row} of `{tensor.name}` holds {flat[row][outside[row]][0]:.6g}, outside the range "
+        f"[{tensor.low:.6g}, {tensor.high:.6g}] that the rehearsal allows.",
+        "Leave the row out or scale it, or compile with rows like it.",
+    )
 
 
 def step_bytes(plan: Plan) -> int:

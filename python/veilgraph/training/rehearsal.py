@@ -20,6 +20,7 @@ from veilgraph.ir.meaning.onnx_runtime import OnnxProgram
 from veilgraph.ir.secret.types import RangeSource, RealRange
 from veilgraph.ir.training import LOSS, Schedule
 from veilgraph.passes.graph.approximate import Approximate
+from veilgraph.passes.graph.fold_batch_norm import FoldBatchNorm
 from veilgraph.passes.graph.fold_divisors import FoldDivisors
 from veilgraph.passes.graph.training.programs import Training
 from veilgraph.passes.ranges.calibrate import outward
@@ -97,7 +98,7 @@ def rehearse(
 
 def in_float(graph: Graph) -> Graph:
     """`graph` as ONNX Runtime runs it, changed in place."""
-    return FoldDivisors().run(Approximate().run(graph))
+    return FoldDivisors().run(Approximate().run(FoldBatchNorm().run(graph)))
 
 
 class FloatRun:

@@ -6,12 +6,15 @@ wider is truncated, which is unbiased and off by one unit in the last place at m
 
     before:  main(%s : ring 40, 16 bits)   %3 = mul %s, %x : ring 48, 30 bits      return %3
     after:   ...   %4 = truncate %3 {bits = 14} : ring 40, 16 bits                 return %4
+
+Where a state becomes itself less what another one becomes, as a parameter less its velocity, the
+latter is truncated once, and the difference is taken of what that leaves.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from torch_mlir import ir
@@ -43,13 +46,77 @@ class KeepStates:
         if not self.states:
             return program
         program.reopen()
+        once = self._truncated_once(program, arguments, outputs)
         for state, name in self.states.items():
-            if state not in arguments:
+            if state not in arguments or state in once:
                 continue
             with program.at(f"{state}{AS_KEPT}"):
                 outputs[name] = kept(outputs[name], arguments[state])
         program.finish(outputs)
         return program
+
+    def _truncated_once(
+        self,
+        program: SecretProgram,
+        arguments: Mapping[str, Argument],
+        outputs: dict[str, ir.Value],
+    ) -> set[str]:
+        """States that become themselves less another's next value, and those others; in place."""
+        found = set[str]()
+        before = dict(zip(arguments, program.block.arguments, strict=True))
+        kept_as = {outputs[name]: state for state, name in self.states.items()}
+        for state, name in self.states.items():
+            taken = _taken(outputs[name], before.get(state))
+            other = "" if taken is None else kept_as.get(taken, "")
+            if taken is None or other not in arguments or other in found:
+                continue
+            own, less = arguments[state], arguments[other]
+            with program.at(f"{other}{AS_KEPT}"):
+                update = _as_taken(taken, own, less)
+                if update is None:
+                    continue
+                outputs[self.states[other]] = kept(update, less)
+            with program.at(f"{state}{AS_KEPT}"):
+                fine = kept(update, replace(own, range=less.range))
+                outputs[name] = secret_ops.Sub.build(before[state], fine, range=own.range)
+            found |= {state, other}
+        return found
+
+
+def _as_taken(value: ir.Value, own: Argument, less: Argument) -> ir.Value | None:
+    """`value` with the fraction bits of `less`, in the ring of `own`, which it is taken from.
+
+    None where it is not truncated, or would not be a number of either encoding.
+    """
+    here, there = own.tensor.encoding, less.tensor.encoding
+    bits = Tensor.of(value).encoding.frac_bits - there.frac_bits
+    if bits <= 0 or there.frac_bits > here.frac_bits or there.ring_bits > here.ring_bits:
+        return None
+    truncated = Recoding(secret_ops.Truncate, there.frac_bits, {"bits": bits})
+    return _built(truncated, value, here, less.range)
+
+
+def _taken(value: ir.Value, state: ir.Value | None) -> ir.Value | None:
+    """What is subtracted from a state, where `value` is the state less that."""
+    op = None if isinstance(value, ir.BlockArgument) else value.owner.opview
+    if state is None or not isinstance(op, secret_ops.Sub):
+        return None
+    whole, taken = op.operation.operands
+    return taken if _unscaled(whole) == state else None
+
+
+def _unscaled(value: ir.Value) -> ir.Value:
+    """What `value` was before it was written in another encoding, exactly."""
+    while not isinstance(value, ir.BlockArgument):
+        op = value.owner.opview
+        if not isinstance(op, secret_ops.Scale | secret_ops.Lift | secret_ops.Reduce):
+            break
+        (operand,) = op.operation.operands
+        more = Tensor.of(value).encoding.frac_bits - Tensor.of(operand).encoding.frac_bits
+        if isinstance(op, secret_ops.Scale) and attributes_of(op)["factor"] != 2.0**more:
+            break
+        value = operand
+    return value
 
 
 def kept(value: ir.Value, state: Argument) -> ir.Value:
@@ -58,9 +125,13 @@ def kept(value: ir.Value, state: Argument) -> ir.Value:
     if found.secrecy is Secrecy.PUBLIC:
         return _constant(value, wanted, state.range)
     for step in recoding(found, wanted):
-        stated = Stated(frac_bits=step.frac_bits, ring_bits=wanted.ring_bits)
-        value = step.kind.build(value, range=state.range, stated=stated, **step.attrs)
+        value = _built(step, value, wanted, state.range)
     return value
+
+
+def _built(step: Recoding, value: ir.Value, wanted: Encoding, known: RealRange) -> ir.Value:
+    stated = Stated(frac_bits=step.frac_bits, ring_bits=wanted.ring_bits)
+    return step.kind.build(value, range=known, stated=stated, **step.attrs)
 
 
 @dataclass(frozen=True)

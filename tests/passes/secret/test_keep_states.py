@@ -1,0 +1,85 @@
+"""A parameter and its velocity are truncated together where their encodings allow it."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from veilgraph.ir.legality import check_secret
+from veilgraph.ir.meaning.secret import evaluate
+from veilgraph.ir.mlir import context
+from veilgraph.ir.plan.tables import STATE
+from veilgraph.ir.secret import ops as secret_ops
+from veilgraph.ir.secret.ops import Stated
+from veilgraph.ir.secret.program import Argument, SecretProgram
+from veilgraph.ir.secret.types import Encoding, RangeSource, RealRange, Tensor
+from veilgraph.passes.secret.keep_states import KeepStates
+
+KNOWN = RealRange(-2.0, 2.0, RangeSource.CALIBRATED)
+STATES = {"w": "w.next", "v": "v.next"}
+WIDE = Encoding(48, 30)
+SHAPE = (64,)
+
+
+def step(own: Encoding, velocity: Encoding, factor: int | None = None) -> SecretProgram:
+    """w - u and u, where u is an input of many bits; `factor` in place of the exact one."""
+    arguments = [
+        Argument("w", "state", STATE, Tensor(SHAPE, own), KNOWN),
+        Argument("v", "state", STATE, Tensor(SHAPE, velocity), KNOWN),
+        Argument("u", "input", "alice", Tensor(SHAPE, WIDE), KNOWN),
+    ]
+    program = SecretProgram.create(context(), arguments, {})
+    w, v, u = program.block.arguments
+    with program.at("step"):
+        stated = Stated(ring_bits=WIDE.ring_bits, frac_bits=own.frac_bits)
+        lifted = secret_ops.Lift.build(w, range=KNOWN, stated=stated)
+        exact = 1 << (WIDE.frac_bits - own.frac_bits)
+        as_wide = Stated(frac_bits=WIDE.frac_bits)
+        scaled = secret_ops.Scale.build(lifted, range=KNOWN, stated=as_wide, factor=factor or exact)
+        after = secret_ops.Sub.build(scaled, u, range=KNOWN)
+        program.finish({"w.next": after, "v.next": u, "v": v})
+    return KeepStates(STATES).run(program)
+
+
+def truncations(program: SecretProgram) -> int:
+    return sum(isinstance(op, secret_ops.Truncate) for op in program.operations)
+
+
+@pytest.mark.parametrize(
+    ("own", "velocity"),
+    [
+        (Encoding(32, 18), Encoding(24, 16)),
+        (Encoding(32, 18), Encoding(32, 18)),
+        (Encoding(40, 25), Encoding(24, 12)),
+    ],
+)
+def test_a_parameter_becomes_less_by_what_its_velocity_is(
+    own: Encoding, velocity: Encoding
+) -> None:
+    """Exactly; and what is taken is unbiased, and within one unit of what was computed."""
+    program = step(own, velocity)
+    check_secret(program)
+    assert truncations(program) == 1
+    generator = np.random.default_rng(1)
+    w, u = (generator.uniform(-1, 1, SHAPE).astype(np.float32) for _ in range(2))
+    given = {"w": w, "v": np.zeros(SHAPE, np.float32), "u": u}
+    found = evaluate(program, given, generator).outputs
+    encoded = np.round(w.astype(np.float64) * 2**own.frac_bits) / 2**own.frac_bits
+    assert np.array_equal(encoded - found["v.next"], found["w.next"])
+    assert np.abs(found["v.next"] - u).max() <= 2.0**-velocity.frac_bits
+    for name, encoding in (("w.next", own), ("v.next", velocity)):
+        assert Tensor.of(program.outputs[name]).encoding == encoding
+
+
+@pytest.mark.parametrize(
+    ("own", "velocity", "factor"),
+    [
+        (Encoding(32, 16), Encoding(32, 18), None),  # a velocity of more bits is no number of w's
+        (Encoding(24, 18), Encoding(32, 16), None),
+        (Encoding(32, 18), Encoding(24, 16), 3 << 10),  # 3/4 of w, less u
+    ],
+)
+def test_others_are_truncated_apart(own: Encoding, velocity: Encoding, factor: int | None) -> None:
+    program = step(own, velocity, factor)
+    check_secret(program)
+    assert truncations(program) == 2

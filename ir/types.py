@@ -132,6 +132,40 @@ def point_levels(index_bits: int, ring_bits: int) -> int:
     return max(0, index_bits - (2 if ring_bits <= 32 else 1))
 
 
+@dataclass(frozen=True)
+class CompareWords:
+    """Where the words of comparison functions are, by kernels/compare/declaration.py.
+
+    Attributes:
+        index_bits: of points and thresholds.
+        rings: bits of each payload.
+    """
+
+    index_bits: int
+    rings: tuple[int, ...]
+
+    @property
+    def word_bits(self) -> int:
+        """Of the numbers that blocks are read as."""
+        return 32 if max(self.rings) <= 32 else 64
+
+    @property
+    def rows(self) -> int:
+        """Of each payload's section: a number an element for each level, and for 4 points."""
+        return self.index_bits + 2
+
+    def sections(self, elements: int) -> list[tuple[int, int]]:
+        """Start and length of that of seeds, and of each payload's."""
+        seeds = (self.index_bits - 2) * (BLOCK_BITS // self.word_bits) * elements
+        size = self.rows * elements
+        return [(0, seeds), *((seeds + j * size, size) for j in range(len(self.rings)))]
+
+    def size(self, elements: int) -> int:
+        """Numbers in all."""
+        start, length = self.sections(elements)[-1]
+        return start + length
+
+
 def blocks() -> Type:
     """Strings of 128 bits, each in one piece: seeds, keys, labels. Their group is XOR."""
     return Type(Kind.BLOCKS, BLOCK_BITS)

@@ -6,6 +6,7 @@ what each declares.
 
 KERNELS: tuple[str, ...] = (
     *("fused", "matmul", "conv2d", "pool_sum", "reduce_sum", "copy", "fill", "point"),
+    "compare",
 )
 
 # Parts of a call are multiples of so many elements: the largest block of a kernel.

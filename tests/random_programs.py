@@ -15,6 +15,8 @@ from veilgraph.ir.party.program import (
     Program,
     Value,
     apply,
+    compare_parts,
+    compare_words,
     join,
     look_up,
     point_rows,
@@ -321,6 +323,24 @@ class RandomProgram:
         opened = self.choices.choice((None, index))
         self._keep(point_rows(key, roots[side], told, side, bits, places, type, opened))
 
+    def _compare(self) -> None:
+        """Parts of a comparison function, by someone who makes both parties' words."""
+        threshold = self._words(lambda v: len(v.shape) == 1 and v.elements <= 65)
+        if threshold is None or threshold.type.bits < 3:
+            return
+        holder, bits = self.choices.choice(sorted(threshold.at)), self.choices.randint(3, 6)
+        index_bits = min(bits, threshold.type.bits)
+        shapes = ((1,), threshold.shape, threshold.shape)
+        key, *roots = (self._draw(shape, blocks(), holder) for shape in shapes)
+        payloads = [
+            self._draw(threshold.shape, self._ring(), holder)
+            for _ in range(self.choices.randint(1, 3))
+        ]
+        told = compare_words(key, roots, threshold, index_bits, payloads)
+        side = self.choices.randrange(2)
+        for part in compare_parts(key, roots[side], threshold, told, side, index_bits):
+            self._keep(part)
+
 
 STEPS: tuple[Callable[[RandomProgram], None], ...] = (
     RandomProgram._source,
@@ -343,4 +363,5 @@ STEPS: tuple[Callable[[RandomProgram], None], ...] = (
     RandomProgram._sum,
     RandomProgram._product,
     RandomProgram._point,
+    RandomProgram._compare,
 )

@@ -22,7 +22,8 @@ AUDITED = (
 # Of passes/, on a party's host that verifies plans.
 VERIFIER = {
     *("assign_buffers", "batch_rounds", "cut_messages", "emit_party", "fuse_local", "fused_code"),
-    *("lower", "registers", "sums", "verify_masking", "verify_outputs", "verify_states", "version"),
+    *("lower", "registers", "sums", "tree_roots", "verify_masking", "verify_outputs"),
+    *("verify_states", "version"),
 }
 PACKAGE = Path(veilgraph.__file__).parent
 # Folders of ours that each folder may import.

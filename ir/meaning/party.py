@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from veilgraph.ir.meaning import point_functions
+from veilgraph.ir.meaning import comparison_functions, point_functions
 from veilgraph.ir.party import ops
 from veilgraph.ir.party.node import Draw, Node, Shape
 from veilgraph.ir.party.ops import PartyOp
@@ -237,6 +237,18 @@ def _point_rows(node: Node, args: list[Array], types: list[Type]) -> Array:
     return point_functions.rows(tree, node["side"], node.shape[1], *args)
 
 
+def _compare_words(node: Node, args: list[Array], types: list[Type]) -> Array:
+    return comparison_functions.words(_compared(node), *args)
+
+
+def _compare_parts(node: Node, args: list[Array], types: list[Type]) -> Array:
+    return comparison_functions.parts(_compared(node), node["side"], *args)
+
+
+def _compared(node: Node) -> comparison_functions.Tree:
+    return comparison_functions.Tree(node["index_bits"], tuple(node["rings"]))
+
+
 SOURCES: dict[PartyOp, Callable[[Given, Node], Array]] = {
     ops.INPUT: _named,
     ops.WEIGHT: _named,
@@ -279,6 +291,8 @@ OPS: dict[PartyOp, Callable[[Node, list[Array], list[Type]], Array]] = {
     ops.REDUCE_SUM: lambda n, a, t: a[0].sum(axis=n["axes"], keepdims=True, dtype=np.uint64),
     ops.POINT_WORDS: lambda n, a, t: point_functions.words(n["index_bits"], n["ring_bits"], *a),
     ops.POINT_ROWS: _point_rows,
+    ops.COMPARE_WORDS: _compare_words,
+    ops.COMPARE_PARTS: _compare_parts,
     ops.SEND: lambda n, a, t: a[0],
     ops.OUTPUT: lambda n, a, t: a[0],
     ops.KEEP: lambda n, a, t: a[0],

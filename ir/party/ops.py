@@ -62,7 +62,9 @@ class Masking:
         of_bits: it consists of bits of its operand, and is hidden where the operand is masked.
         aligned_bits: bits of a mask in an output are no leak beside the same bits of the value.
         roots: it is pseudorandom to whoever lacks one of these two operands, each a draw that is
-            read as a root and as nothing else.
+            read as a root and as nothing else, under a key that is the first operand.
+        expands: the second operand is the root of one side, under a key that is the first; these
+            operands, as many as there are, are its words, or their sections in order.
     """
 
     holds: Holds | None = None
@@ -77,6 +79,7 @@ class Masking:
     of_bits: bool = False
     aligned_bits: bool = False
     roots: tuple[int, ...] = ()
+    expands: tuple[int, ...] = ()
 
 
 OPAQUE = Masking()
@@ -418,7 +421,44 @@ POINT_ROWS = PartyOp(
     early=True,
     keeps_zero=False,
     listed="",
-    masking=OPAQUE,
+    masking=Masking(expands=(2,)),
+)
+
+# Comparison functions: payloads below a threshold, as two trees of blocks (kernels/compare)
+
+# The correction words of each threshold: of a key that need not be secret, the roots of both
+# parties, thresholds modulo 2^index_bits, and payloads, each in one of the rings.
+COMPARE_WORDS = PartyOp(
+    "compare_words",
+    operands=None,
+    attributes={"index_bits": int, "rings": tuple},
+    makes=WORDS,
+    alike=False,
+    fits=rules.compare_words,
+    phase=None,
+    runs=Runs.STEP,
+    kernel="compare",
+    early=True,
+    keeps_zero=False,
+    listed="",
+    masking=Masking(roots=(1, 2)),
+)
+# The parts of the first party (side 0) or the second (1) at public points: of the key, its roots,
+# the points, and the sections of the words, that of seeds first, as they lie there.
+COMPARE_PARTS = PartyOp(
+    "compare_parts",
+    operands=None,
+    attributes={"index_bits": int, "rings": tuple, "side": int},
+    makes=WORDS,
+    alike=False,
+    fits=rules.compare_parts,
+    phase=None,
+    runs=Runs.STEP,
+    kernel="compare",
+    early=True,
+    keeps_zero=False,
+    listed="",
+    masking=Masking(expands=(3, 4, 5, 6)),
 )
 
 # Ends

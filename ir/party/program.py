@@ -23,7 +23,7 @@ from veilgraph.ir.party import ops
 from veilgraph.ir.party.node import Draw, Node, Shape, base_of, broadcast_pattern
 from veilgraph.ir.party.ops import PartyOp
 from veilgraph.ir.plan.tables import Phase
-from veilgraph.ir.types import Kind, Type, blocks, planes, point_levels, words
+from veilgraph.ir.types import CompareWords, Kind, Type, blocks, planes, point_levels, words
 
 
 class PlacementError(AssertionError):
@@ -460,6 +460,44 @@ def point_rows(
     operands = (key, roots, words) if opened is None else (key, roots, words, opened)
     shape, named = (roots.elements, places), {"index_bits": index_bits, "side": side}
     return apply(ops.POINT_ROWS, operands, shape, type, **named)
+
+
+def compare_words(
+    key: Value, roots: Sequence[Value], threshold: Value, index_bits: int, payloads: Sequence[Value]
+) -> list[Value]:
+    """The words of a comparison function for each threshold, of both parties' roots, in sections.
+
+    Boyle et al., EUROCRYPT 2021; kernels/compare has the bits. Seeds come first, then the numbers
+    of each payload in its ring.
+    """
+    rings = tuple(payload.type.bits for payload in payloads)
+    layout, count = CompareWords(index_bits, rings), threshold.elements
+    operands, shape = (key, *roots, threshold, *payloads), (layout.size(count),)
+    named: dict[str, Any] = {"index_bits": index_bits, "rings": rings}
+    whole = apply(ops.COMPARE_WORDS, operands, shape, words(layout.word_bits), **named)
+    seeds, *numbers = (whole.chunk(*each) for each in layout.sections(count))
+    return [seeds, *(each.mod(bits) for each, bits in zip(numbers, rings, strict=True))]
+
+
+def compare_parts(
+    key: Value,
+    roots: Value,
+    points: Value,
+    sections: Sequence[Value],
+    side: int,
+    index_bits: int,
+) -> list[Value]:
+    """The first (side 0) or second (1) party's parts of each payload below the threshold, else 0.
+
+    Args:
+        points: public numbers x; what is added up is the payload where x < threshold.
+        sections: of the words of as many thresholds.
+    """
+    rings, count = tuple(each.type.bits for each in sections[1:]), points.elements
+    named: dict[str, Any] = {"index_bits": index_bits, "rings": rings, "side": side}
+    operands, shape = (key, roots, points, *sections), (len(rings) * count,)
+    whole = apply(ops.COMPARE_PARTS, operands, shape, words(max(rings)), **named)
+    return [whole.chunk(j * count, count).mod(bits) for j, bits in enumerate(rings)]
 
 
 def copies(*values: Value) -> Value:

@@ -8,12 +8,15 @@ through.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from math import prod
 from typing import Any, Protocol
 
-from veilgraph.ir.types import Kind, Type, blocks, planes, point_levels
+from veilgraph.ir.types import CompareWords, Kind, Type, blocks, planes, point_levels, words
 
 LARGEST = 1 << 31  # of what is a geometry's: strides, pads, starts, ...
 MOST_INDEX_BITS = 31  # of a point function
+COMPARED_BITS = range(3, 64)  # of a comparison function
+MOST_PAYLOADS = 3
 
 
 class Tensor(Protocol):
@@ -195,6 +198,53 @@ def point_rows(node: Tensor, x: Sequence[Tensor]) -> bool:
     shapes = (key.shape, roots.shape, words.shape) == ((1,), (count,), (count, size))
     are_indices = all(c.type.kind is Kind.WORDS and c.shape == (count,) for c in opened)
     return shapes and are_indices and all(each.type == blocks() for each in (key, roots, words))
+
+
+# Comparison functions
+
+
+def compare_words(node: Tensor, x: Sequence[Tensor]) -> bool:
+    layout = _compare_layout(node)
+    if layout is None or len(x) != 4 + len(layout.rings):
+        return False
+    (key, first, second, threshold), payloads = x[:4], x[4:]
+    shape = threshold.shape
+    are_roots = all(each.type == blocks() and each.shape == shape for each in (first, second))
+    are_payloads = all(
+        each.type == words(bits) and each.shape == shape
+        for each, bits in zip(payloads, layout.rings, strict=True)
+    )
+    made = node.type == words(layout.word_bits) and node.shape == (layout.size(prod(shape)),)
+    return made and are_roots and are_payloads and _is_compared(key, threshold, layout)
+
+
+def compare_parts(node: Tensor, x: Sequence[Tensor]) -> bool:
+    layout = _compare_layout(node)
+    if layout is None or node["side"] not in (0, 1) or len(x) != 4 + len(layout.rings):
+        return False
+    (key, roots, points), sections = x[:3], x[3:]
+    count = points.elements
+    types = [words(layout.word_bits), *map(words, layout.rings)]
+    are_sections = all(
+        each.type == type and each.shape == (length,)
+        for each, type, (_, length) in zip(sections, types, layout.sections(count), strict=True)
+    )
+    made = node.type == words(max(layout.rings)) and node.shape == (len(layout.rings) * count,)
+    are_roots = roots.type == blocks() and roots.shape == points.shape
+    return made and are_sections and are_roots and _is_compared(key, points, layout)
+
+
+def _compare_layout(node: Tensor) -> CompareWords | None:
+    index_bits, rings = node["index_bits"], node["rings"]
+    if index_bits not in COMPARED_BITS or not 1 <= len(rings) <= MOST_PAYLOADS:
+        return None
+    return CompareWords(index_bits, rings) if all(1 <= bits <= 64 for bits in rings) else None
+
+
+def _is_compared(key: Tensor, numbers: Tensor, layout: CompareWords) -> bool:
+    are_words = numbers.type.kind is Kind.WORDS and len(numbers.shape) == 1
+    has_bits = numbers.type.bits >= layout.index_bits
+    return key.shape == (1,) and key.type == blocks() and are_words and has_bits
 
 
 def same_shape(node: Tensor, x: Sequence[Tensor]) -> bool:

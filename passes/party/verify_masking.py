@@ -20,7 +20,7 @@ else says what they are. So it is of a state.
 
 from __future__ import annotations
 
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -38,6 +38,7 @@ from veilgraph.ir.roles import Collusion
 from veilgraph.ir.types import Kind
 from veilgraph.passes.party.batch_rounds import Schedule
 from veilgraph.passes.party.sums import Sum, Sums
+from veilgraph.passes.party.tree_roots import TreeRoots, passed
 from veilgraph.passes.party.verify_outputs import MaskingError as MaskingError
 from veilgraph.passes.party.verify_outputs import Receivers, verify_outputs, verify_receivers
 from veilgraph.passes.party.verify_states import verify_states
@@ -153,6 +154,7 @@ class _View:
         self.coalition = coalition
         self.sums = Sums(self.program)
         self.hidden = [not (d.holders & coalition) for d in self.program.draws]
+        self.trees = TreeRoots(schedule, self.hidden)
         # Of a draw's number, if it is hidden: bit 0 is that of what others hold.
         self.bit = list(accumulate(self.hidden, initial=1))
         self.depends = self._dependencies()
@@ -266,10 +268,15 @@ class _View:
         return whole
 
     def _original(self, node: Node) -> Node:
-        """The node whose value a message is, behind any messages that brought it to the sender."""
-        while node.op.masking.passes:
-            node = self.program.nodes[node.args[0]]
-        return node
+        """The node whose value a message is, behind any messages that brought it to the sender.
+
+        Of a section of words, or of bits of one, the words: they are hidden as one.
+        """
+        node = passed(self.program, node)
+        source = node
+        while source.op.masking.of_bits or source.op.masking.selects:
+            source = passed(self.program, self.program.nodes[source.args[0]])
+        return source if source.op.masking.roots else node
 
     def _is_received(self, node: Node) -> bool:
         if node.op is not ops.SEND or node.party not in self.coalition:
@@ -288,10 +295,10 @@ class _View:
     def _witnesses(self, value: Node, total: Sum, phase: Phase) -> tuple[int, ...]:
         """Hidden draws that the sum has an odd number of times, and in none of its other terms.
 
-        Of a point function's words, its hidden roots.
+        Of the words of a point or comparison function, its hidden roots.
         """
         if value.op.masking.roots:
-            return self._hidden_roots(value, phase)
+            return self.trees.hiding(value, phase)
         found = []
         for key, times in total.terms.items():
             draw = self.sums.drawn(key)
@@ -303,71 +310,6 @@ class _View:
             ):
                 found.append(draw)
         return tuple(found)
-
-    def _hidden_roots(self, words: Node, phase: Phase) -> tuple[int, ...]:
-        """Roots that hide words: hidden draws, as new as these, that are read as their roots alone.
-
-        Each word is XORed with what seeds below the hidden root expand to, under a key that is a
-        draw and no root. So words, and rows, are functions of such a draw that look random to whom
-        it is hidden from. Rows are no draws: they hide nothing.
-        """
-        nodes = self.program.nodes
-        key = nodes[words.args[0]]
-        if key.op is not ops.DRAW or not self._is_public_key(key["number"]):
-            return ()
-        found = []
-        for place in words.op.masking.roots:
-            root = nodes[words.args[place]]
-            if root.op is not ops.DRAW or not self.hidden[root["number"]]:
-                continue
-            is_new = phase == Phase.SETUP or root.phase != Phase.SETUP
-            if is_new and self._is_root(root["number"], words, place):
-                found.append(root["number"])
-        return tuple(found)
-
-    def _is_public_key(self, draw: int) -> bool:
-        """Whether a draw is read as the key of point functions alone."""
-        return all(
-            reader.op in (ops.POINT_WORDS, ops.POINT_ROWS)
-            and reader.args.index(number) == 0
-            and reader.args.count(number) == 1
-            for reader, number in self._readers[draw]
-        )
-
-    def _is_root(self, draw: int, words: Node, place: int) -> bool:
-        """Whether a draw is read as one root of these words alone, and by its party's rows."""
-        return all(
-            reader.args.count(number) == 1
-            and (
-                (reader.id == words.id and reader.args.index(number) == place)
-                or self._grows(reader, number, words, place)
-            )
-            for reader, number in self._readers[draw]
-        )
-
-    def _grows(self, rows: Node, root: int, words: Node, place: int) -> bool:
-        """Whether rows are grown from this root as those of the party that it belongs to."""
-        if rows.op is not ops.POINT_ROWS or rows.args.index(root) != 1:
-            return False
-        nodes, side = self.program.nodes, words.op.masking.roots.index(place)
-        keys = [nodes[each.args[0]] for each in (rows, words)]
-        return (
-            rows["side"] == side
-            and self._original(nodes[rows.args[2]]).id == words.id
-            and all(key.op is ops.DRAW for key in keys)
-            and keys[0]["number"] == keys[1]["number"]
-            and rows["index_bits"] == words["index_bits"]
-        )
-
-    @cached_property
-    def _readers(self) -> dict[int, list[tuple[Node, int]]]:
-        """Of each draw, by its number, the live nodes that read it, each with what it reads."""
-        nodes, found = self.program.nodes, defaultdict[int, list[tuple[Node, int]]](list)
-        for reader in (nodes[i] for i in self.schedule.live):
-            for number in set(reader.args):
-                if nodes[number].op is ops.DRAW:
-                    found[nodes[number]["number"]].append((reader, number))
-        return found
 
     def _has(self, term: int, draw: int) -> bool:
         if term < 0:

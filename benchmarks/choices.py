@@ -8,6 +8,9 @@ phases: predicted of each plan on each link, and measured of the smaller network
 over mutual TLS, whose links are shaped in user space. "best" is the best single variant there. The
 link `far` is a user's own file: 20 Mbit/s and 200 ms there and back.
 
+And the ReLU of a vector by each comparison of each suite: rounds, bytes, and seconds on loopback
+and on shaped links, variants in turns, so that noise hits all.
+
 --no-runs measures nothing.
 """
 
@@ -17,19 +20,23 @@ import argparse
 from itertools import product
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from typing import Any
 
-from benchmarks.harness.reporting import Findings, parser, report
+from benchmarks.harness.reporting import Findings, parser, ratio, report, spread
+from benchmarks.harness.sessions import SUITES as MEASURED_SUITES
 from benchmarks.harness.sessions import Ours, compiled
 from benchmarks.harness.workloads import (
     Network,
     alexnet_cifar,
     lenet,
+    relu,
     resnet50,
     softmax,
     vgg16_cifar,
 )
 from veilgraph.ir.plan.tables import Phase
 from veilgraph.measuring.pricing import predict
+from veilgraph.measuring.spread import Spread
 from veilgraph.reports import units
 from veilgraph.reports.tables import Table
 from veilgraph.runtime.links.shaping import Shape
@@ -42,6 +49,7 @@ MEASURED = ("metro", "wan")  # links whose time hides that of three processes on
 RING = 32
 RUNS = 3
 HEADINGS = "network|link|#rounds|#auto|best single variant|#best|#auto / best|#measured|#/ best"
+RELU_HEADINGS = "suite|#elements|link|compare|#rounds|#online|#offline|#time online|#both|#of first"
 Single = tuple[str, str]  # a comparison, and whether roles are turned
 
 
@@ -49,10 +57,17 @@ def _seconds(plan_of: Ours, link: str) -> float:
     return predict(plan_of.plan, link).total_seconds
 
 
+def _shape(link: str) -> Shape | None:
+    """None of loopback as it is."""
+    if link == "loopback":
+        return None
+    network = network_of(link)
+    return Shape(network.round_trip_seconds, network.bytes_per_second)
+
+
 def _measured(plan_of: Ours, link: str) -> float:
     """The best of a few inferences on links of that shape."""
-    network = network_of(link)
-    done = plan_of.run(RUNS, Shape(network.round_trip_seconds, network.bytes_per_second))
+    done = plan_of.run(RUNS, _shape(link))
     return min(run.seconds(Phase.OFFLINE, Phase.ONLINE) for run in done.runs)
 
 
@@ -90,6 +105,49 @@ def _rows(network: Network, runs: bool, folder: Path) -> list[tuple[list[str], d
     return found
 
 
+def _relus(suite: str, elements: int, link: str, turns: int) -> list[dict[str, object]]:
+    """A row a comparison; online time also as a multiple of the first one's."""
+    plans = {
+        variant.name: compiled(relu(elements), suite, RING, protocols={"compare": variant.name})
+        for variant in SUITES[suite].protocols["compare"]
+    }
+    for _ in range(turns):
+        for ours in plans.values():
+            ours.run(RUNS, _shape(link))
+    first = next(iter(plans.values()))
+    return [
+        {
+            "suite": suite,
+            "elements": elements,
+            "link": link,
+            "compare": name,
+            "rounds": ours.plan.rounds(Phase.ONLINE),
+            "online_bytes": sum(ours.plan.sent_bytes(Phase.ONLINE).values()),
+            "offline_bytes": sum(ours.plan.sent_bytes(Phase.OFFLINE).values()),
+            "online_seconds": ours.online_seconds,
+            "seconds": ours.seconds,
+            "of_first": ratio(ours.online_seconds, first.online_seconds),
+        }
+        for name, ours in plans.items()
+    ]
+
+
+def _relu_row(found: dict[str, Any]) -> list[str]:
+    named = [str(found[name]) for name in ("suite", "elements", "link", "compare", "rounds")]
+    sizes = [units.size(found[name]) for name in ("online_bytes", "offline_bytes")]
+    times = [spread(Spread.of(found[name])) for name in ("online_seconds", "seconds")]
+    return [*named, *sizes, *times, f"{found['of_first']:.2f}"]
+
+
+def _relu_table(quick: bool) -> tuple[Table, list[dict[str, object]]]:
+    suites, sizes, links, turns = [*MEASURED_SUITES], [1_000, 100_000], ["loopback", *LINKS[:3]], 3
+    if quick:
+        suites, sizes, links, turns = suites[:1], sizes[:1], links[:1], 1
+    found = [each for case in product(suites, sizes, links) for each in _relus(*case, turns)]
+    title = "A vector's ReLU by each comparison"
+    return Table.of(RELU_HEADINGS, [_relu_row(each) for each in found], title), found
+
+
 def measure(options: argparse.Namespace) -> Findings:
     small = [lenet(1)]
     large = [alexnet_cifar(1), vgg16_cifar(1), softmax(128, 1000), resnet50(1)]
@@ -103,6 +161,9 @@ def measure(options: argparse.Namespace) -> Findings:
                 rows.append(row)
                 found.figures["choices"].append(figures)
     found.tables.append(Table.of(HEADINGS, rows, "Seconds an inference, by protocols chosen"))
+    if options.runs:
+        table, found.figures["relus"] = _relu_table(options.quick)
+        found.tables.append(table)
     return found
 
 

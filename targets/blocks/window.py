@@ -17,6 +17,7 @@ from veilgraph.ir.types import planes, words
 from veilgraph.targets.parties import Provider
 
 Parts = tuple[Value, ...]  # one a member
+WindowTerms = tuple[Parts, Parts, Parts | None]
 
 
 class Pad(Protocol):
@@ -56,6 +57,16 @@ class Bit:
         under = self.pad.times(d, value, whole)
         return self._picked([a - b for a, b in zip(whole, under, strict=True)], under)
 
+    def equals(self, public: Value) -> Bit:
+        """Whether the bit is what members know."""
+        return Bit(~(self.opened ^ public), self.pad)
+
+    def window_terms(self, d: Provider, upper: Value, top: Value, e: int) -> WindowTerms:
+        """Offline 3K + 2e bits, of the K bits of `upper`, beyond its pad's."""
+        K = upper.type.bits
+        kept = self.to_words(d, K), self.times(d, upper)
+        return (*kept, self.times(d, top.to_words(e)) if e > 0 else None)
+
     def to_words(self, d: Provider, bits: int) -> Parts:
         """Parts of the bit in Z_2^bits.  Offline; its pad's."""
         under = self.pad.to_words(d, bits)
@@ -68,12 +79,31 @@ class Bit:
         return tuple(select(self.opened, one, zero) for one, zero in pairs)
 
 
+class Sign(Protocol):
+    """A bit [c < r] XOR flip that nobody knows; `flip` is r's top bit in what compares windows."""
+
+    def equals(self, public: Value) -> Sign:
+        """Whether the bit is what members know.  Called once."""
+
+    def window_terms(self, d: Provider, upper: Value, top: Value, e: int) -> WindowTerms:
+        """Parts of the bit, of the bit times `upper`, in its ring, and of the bit AND `top` in
+        Z_2^e, where c's top bit is 0; the last one only for e > 0.
+
+        Args:
+            upper: known to the provider.
+            top: the top bit of r.
+        """
+
+    def to_words(self, d: Provider, bits: int) -> Parts:
+        """Parts of the bit in Z_2^bits."""
+
+
 class Compare(Protocol):
     """[c < r] of members who know c and a provider who knows r."""
 
     def __call__(
         self, d: Provider, c: Value, r: Value, low: int, count: int, flip: Value | None = None
-    ) -> Bit:
+    ) -> Sign:
         """[c < r] on `count` bits from `low` up, XOR a bit `flip` that the provider knows."""
 
 
@@ -89,7 +119,7 @@ def opened_window(d: Provider, parts: Sequence[Value]) -> tuple[Value, Value]:
     return d.opened_under(parts, r.parts), r.value
 
 
-def non_negative(d: Provider, c: Value, r: Value, dropped: int, compare: Compare) -> Bit:
+def non_negative(d: Provider, c: Value, r: Value, dropped: int, compare: Compare) -> Sign:
     """Whether z >= 0, from bits t .. w - 1 of c and r.  The rounds of `compare`.
 
     Exact for t = 0; else z in (-2^t, 0) may be called non-negative, and z >= 0 never negative.
@@ -100,7 +130,7 @@ def non_negative(d: Provider, c: Value, r: Value, dropped: int, compare: Compare
     if not bits:
         return Bit(~c_top, Known(r_top))
     differs = compare(d, c, r, dropped, bits, flip=r_top)
-    return Bit(~(differs.opened ^ c_top), differs.pad)
+    return differs.equals(c_top)
 
 
 def kept_where_positive(
@@ -108,17 +138,17 @@ def kept_where_positive(
 ) -> Parts:
     """Parts of max(floor((z + tau) / 2^f), 0) in Z_2^K, tau = r mod 2^f; for t <= f or f = 0.
 
-    The rounds of `non_negative`; offline 3K + 2e bits beyond its, e = max(0, K - (w - f)).
+    The rounds of `non_negative`; offline what its bit says of `window_terms`,
+    e = max(0, K - (w - f)).
     """
     sign = non_negative(d, c, r, dropped, compare)
     window, upper = c.type.bits, (c >> f).mod(K)
-    s, sr = sign.to_words(d, K), sign.times(d, (r >> f).mod(K))
-    parts = tuple(one * upper - below for one, below in zip(s, sr, strict=True))
     e = K - (window - f)
-    if e <= 0:
+    s, sr, passed = sign.window_terms(d, (r >> f).mod(K), r.bits(window - 1), e)
+    parts = tuple(one * upper - below for one, below in zip(s, sr, strict=True))
+    if passed is None:
         return parts
     # c passed 2^w where r's top bit is set and its own is not.
-    passed = sign.times(d, r.bits(window - 1).to_words(e))
     c_top, zero = c.bits(window - 1), c.program.const(0, c.shape, words(K))
     pairs = zip(parts, passed, strict=True)
     return tuple(y + select(c_top, zero, u.mod(K) << (window - f)) for y, u in pairs)

@@ -29,6 +29,7 @@ from veilgraph.ir.roles import DEALER
 from veilgraph.ir.types import Type
 from veilgraph.targets.blocks import points
 from veilgraph.targets.blocks.borrow import COMPARISONS
+from veilgraph.targets.blocks.comparison_tree import VARIANT, by_tree
 from veilgraph.targets.blocks.linear import (
     LINEAR,
     add,
@@ -55,7 +56,7 @@ from veilgraph.targets.blocks.window import (
 from veilgraph.targets.functions.masked_openings import MASKED_OPENINGS
 from veilgraph.targets.parties import Dealt, Form, Member, Operation, Parties, Sharing, minus, plus
 from veilgraph.targets.suite import Security, States, Suite
-from veilgraph.targets.variants import Rounding
+from veilgraph.targets.variants import Needs, Rounding
 
 # Sharing, dealing, opening
 
@@ -252,6 +253,7 @@ def at_each(p: Parties, parts: Sequence[Value]) -> Sharing:
 # Comparison
 
 ADDITIVE.offer("compare", COMPARISONS)
+ADDITIVE.protocol("compare", variant=VARIANT, needs=Needs(computing=2))(by_tree)
 
 
 def _compare(p: Parties) -> Compare:

@@ -15,6 +15,7 @@ from veilgraph.ir.party.node import Shape
 from veilgraph.ir.party.program import Value, apply
 from veilgraph.targets.blocks import points
 from veilgraph.targets.blocks.borrow import COMPARISONS
+from veilgraph.targets.blocks.comparison_tree import VARIANT, by_tree
 from veilgraph.targets.blocks.linear import add, reduced, subtract
 from veilgraph.targets.blocks.maxima import (
     low_bits,
@@ -45,6 +46,7 @@ from veilgraph.targets.variants import Rounding
 __all__ = ["REP3"]  # with what is registered here
 
 REP3.offer("compare", COMPARISONS)
+REP3.protocol("compare", variant=VARIANT)(by_tree)
 
 
 def _compare(p: Parties) -> Compare:

@@ -42,9 +42,16 @@ def test_bytes() -> None:
 @pytest.mark.slow
 def test_choices() -> None:
     """What is chosen for a network is never predicted to take much longer than one for all."""
-    for choice in quick("choices")["choices"]:
+    found = quick("choices")
+    for choice in found["choices"]:
         assert choice["predicted_seconds"] <= 1.02 * choice["best_predicted_seconds"]
         assert choice.get("measured_seconds", 1) > 0
+    relus = {each["compare"]: each for each in found["relus"]}
+    merges, tree = relus["merges"], relus["tree"]
+    assert tree["rounds"] == merges["rounds"] - 2
+    assert tree["online_bytes"] < merges["online_bytes"]
+    assert tree["offline_bytes"] > 20 * merges["offline_bytes"]
+    assert min(tree["online_seconds"]) > 0
 
 
 def test_kernels() -> None:

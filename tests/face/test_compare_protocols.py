@@ -19,6 +19,7 @@ from veilgraph.ir.plan.tables import Phase
 from veilgraph.measuring.pricing import predict
 
 Command = tuple[str, ...]
+DIGITS = Path(__file__).parent.parent.parent / "examples" / "digits"
 
 
 @pytest.fixture
@@ -75,7 +76,8 @@ def test_each_goal_is_best_at_what_it_is_for(compiling: Command, suite: str) -> 
     assert rounds["fewest-rounds"] < rounds["auto"] < rounds["least-bytes"]
     assert sent(plans["least-bytes"]) < sent(plans["auto"]) < sent(plans["fewest-rounds"])
     assert chosen(plans["least-bytes"]) == {"compare=least-bits"}
-    assert "compare=table" in chosen(plans["fewest-rounds"])
+    assert "compare=tree" in chosen(plans["fewest-rounds"])
+    assert rounds["fewest-rounds"] == 1 + 2 * 2 + 2  # the input, two ReLUs, the output
     assert plans["least-bytes"].manifest.options["goal"] == "least-bytes"
 
 
@@ -88,6 +90,41 @@ def test_fixed_roles_save_a_round_a_layer(compiling: Command) -> None:
     online = fixed.sent_bytes(Phase.ONLINE)
     assert sum(online.values()) < sum(rotated.sent_bytes(Phase.ONLINE).values())
     assert fixed.manifest.options["roles"] == "fixed"
+
+
+def test_two_parties_read_a_digit_in_nine_rounds() -> None:
+    """Four products, three ReLUs and the output, in two because it is truncated."""
+    plan, _ = veilgraph.compile(
+        DIGITS / "digits.onnx",
+        calibrate=DIGITS / "calibration.npz",
+        shapes={"image": (1, 1, 28, 28)},
+        suite="additive",
+        parties=("alice", "bob"),
+        dealer="dora",
+        goal="fewest-rounds",
+    )
+    assert plan.rounds(Phase.ONLINE) == 4 + 3 + 2
+    assert chosen(plan) == {"compare=tree"}
+
+
+TREES = "nothing of what is compared, as long as AES-128 under a known key is a random permutation"
+
+
+@pytest.mark.parametrize("suite", ["rep3", "additive"])
+def test_a_plan_with_trees_states_what_it_assumes(compiling: Command, suite: str) -> None:
+    """And sends nothing after an opening: of two ReLUs 2 rounds each, then the output."""
+    two = ("--suite", suite, "--parties", "alice,bob", "--dealer", "dora")
+    line = compiling if suite == "rep3" else (*compiling, *two)
+    merges = compiled(line, "--protocol", "compare=merges", "--roles", "fixed")
+    assert TREES not in [each.what for each in merges.manifest.disclosures]
+    assert "random permutation" not in run_verb("inspect", "mlp.plan", "--reveals").stdout
+    plan = compiled(line, "--protocol", "compare=tree", "--roles", "fixed")
+    (told,) = (each for each in plan.manifest.disclosures if each.what == TREES)
+    assert told.to == "parties that compare by trees"
+    assert "90 bits of security" in told.why
+    shown = " ".join(run_verb("inspect", "mlp.plan", "--reveals", "--wide").stdout.split())
+    assert TREES in shown
+    assert plan.rounds(Phase.ONLINE) == 1 + 2 * 2 + 2 == merges.rounds(Phase.ONLINE) - 4
 
 
 @pytest.mark.parametrize("roles", ["rotated", "fixed"])
@@ -123,7 +160,7 @@ def test_choices_side_by_side(compiling: Command) -> None:
         own = total[named.index(("auto", network))]
         assert own <= 1.02 * min(total)
     shown = " ".join(run_verb(*compiling, "--compare-protocols").stdout.split())
-    assert re.search(r"fewest-rounds: [^:]*compare=table \(\d layer", shown)
+    assert re.search(r"fewest-rounds: [^:]*compare=tree \(\d layer", shown)
 
 
 def convolutions() -> onnx.ModelProto:
@@ -150,7 +187,7 @@ def convolutions() -> onnx.ModelProto:
 
 SINGLES = [
     {"protocols": {"compare": name}, "roles": roles}
-    for name in ("merges", "least-bits", "table")
+    for name in ("merges", "least-bits", "table", "tree")
     for roles in ("rotated", "fixed")
 ]
 

@@ -74,9 +74,13 @@ SECRET = {
 }
 PARTY = {
     **dict.fromkeys(("name", "declared"), "what it is called"),
-    **dict.fromkeys(("number", "part", "of"), "which draw, message, constant or part it is"),
+    **dict.fromkeys(
+        ("number", "part", "of", "side"), "which draw, message, constant or part it is"
+    ),
     **dict.fromkeys((*LAYOUT, "start", "step", "pads_low", "dilations", "groups"), "shapes"),
-    **dict.fromkeys(("bits", "frac_bits"), "scales and windows: parties compute in them"),
+    **dict.fromkeys(
+        ("bits", "frac_bits", "index_bits", "rings"), "scales and windows: parties compute in them"
+    ),
     "value": "an integer of a protocol, or a function's",
 }
 FUNCTIONS = "the interval on which each real function holds, to 1/16 bit"

@@ -71,6 +71,7 @@ COMPARING = tuple(
     replace(setting, comparison=variant.name)
     for setting in SETTINGS[:3]
     for variant in setting.suite.protocols["compare"][1:]
+    if not variant.needs.lacking(setting.computing, provider=True)
 )
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from itertools import product
 from typing import Any
 
 import numpy as np
@@ -46,10 +47,17 @@ PERCEPTRON = model(
 DEALERS = {"rep3": None, "additive": "dora"}
 
 
-def compiled(suite: str, receivers: tuple[str, ...] = ("alice",)) -> veilgraph.Plan:
+def compiled(
+    suite: str, receivers: tuple[str, ...] = ("alice",), comparison: str = "merges"
+) -> veilgraph.Plan:
     """For one receiver an output is rounded as it is revealed, for several before that."""
     plan, _ = veilgraph.compile(
-        PERCEPTRON, suite=suite, dealer=DEALERS[suite], ring=32, receivers={"y": receivers}
+        PERCEPTRON,
+        suite=suite,
+        dealer=DEALERS[suite],
+        ring=32,
+        receivers={"y": receivers},
+        protocols={"compare": comparison},
     )
     return plan
 
@@ -57,15 +65,23 @@ def compiled(suite: str, receivers: tuple[str, ...] = ("alice",)) -> veilgraph.P
 # Draws that mask nothing
 
 
-@pytest.mark.parametrize("fault", ["missing", "of the setup", "known to 1"])
+@pytest.mark.parametrize(
+    ("comparison", "fault"),
+    [
+        *product(["merges"], ["missing", "of the setup", "known to 1"]),
+        *product(["tree"], ["of the setup", "known to 1"]),  # no block is missing: none is constant
+    ],
+)
 @pytest.mark.parametrize("suite", ["rep3", "additive"])
-def test_no_plan_without_a_mask(suite: str, fault: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_no_plan_without_a_mask(
+    suite: str, comparison: str, fault: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """A few draws; which have to be refused, and why, is in test_mutants.py."""
     refused = 0
-    for number in range(1, 24, 4):
+    for number in range(1, 24, 2):
         monkeypatch.setattr(expand_protocols, "Program", mutant(number, fault))
         try:
-            compiled(suite)
+            compiled(suite, comparison=comparison)
         except MaskingError:
             refused += 1
     assert refused >= 2

@@ -14,6 +14,7 @@ from veilgraph.ir.plan.tables import Layer, Phase
 from veilgraph.ir.secret import exponential as exponentials
 from veilgraph.ir.secret.exponential import Segments
 from veilgraph.ir.secret.fourier import tables
+from veilgraph.targets.blocks.comparison_tree import VARIANT
 from veilgraph.targets.blocks.digits import TASTES, cheapest
 from veilgraph.targets.blocks.window import window_to_shift
 from veilgraph.targets.parties import Sharing
@@ -172,7 +173,7 @@ def test_docstrings_tell_the_cost(
 
 
 @pytest.mark.parametrize("op", ["truncate_relu", "relu", "step", "round_off"])
-@pytest.mark.parametrize("setting", COMPARING, ids=str)
+@pytest.mark.parametrize("setting", [s for s in COMPARING if s.comparison in TASTES], ids=str)
 def test_docstrings_tell_the_cost_of_each_comparison(setting: Setting, op: str) -> None:
     for _, form, variants in (case for case in CASES if case[0] == op):
         for attrs in variants:
@@ -290,6 +291,25 @@ def test_the_budget_of_a_relu_by_a_table(k: int, f: int, m: int, online: int, of
         assert layer.rounds == 2
         assert layer.online_bits / ELEMENTS / 2 <= online
         assert layer.offline_bits / ELEMENTS <= offline
+
+
+@pytest.mark.parametrize(("k", "f", "m", "offline"), [(32, 12, 17, 6524), (64, 16, 24, 13968)])
+def test_the_budget_of_a_relu_by_a_tree(k: int, f: int, m: int, offline: int) -> None:
+    """c is opened, and nothing after it. In rep3 parts come to two parties first, w + f bits more,
+    and the result to all, 2k.
+
+    A layer takes 3 rounds there, 2 in fixed roles, and 2 in additive with the product's opening.
+    """
+    attrs = {"bits": f, "window_bits": m + f, "dropped_bits": f}
+    compared, numbers = m - 1, 2 * k + k - m  # bits of three payloads
+    assert offline == 2 * (128 * (compared - 2) + numbers * (compared + 2)) + 3 * k
+    expected = {"rep3": (3, m + f + 2 * m + 2 * k), "additive": (1, 2 * m)}
+    settings = [s for s in COMPARING if s.comparison == VARIANT]
+    assert [s.suite.name for s in settings] == list(expected)
+    for setting in settings:
+        layer = measured(setting, "truncate_relu", k, attrs, "additive")
+        assert (layer.rounds, layer.online_bits / ELEMENTS) == expected[setting.suite.name]
+        assert layer.offline_bits / ELEMENTS == offline
 
 
 @pytest.mark.parametrize(("k", "most_bytes"), [(32, 17), (64, 25)])

@@ -53,9 +53,10 @@ class Node:
 class ChooseProtocols:
     """Takes the protocols by which a program is cheapest.
 
-    In suite rep3, on `wan`, two programs of a ReLU between products::
+    In suite rep3, on `wan`, three programs of a ReLU between products::
 
-        %2 = truncate_relu %1  100 elements         compare=table
+        %2 = truncate_relu %1  100 elements         compare=tree
+        %2 = truncate_relu %1  10000 elements       compare=table
         %2 = truncate_relu %1  300000 elements      compare=merges
 
     Variants that promise less of roundings than the suite's first one are never taken unless the

@@ -13,7 +13,7 @@ import numpy.typing as npt
 from veilgraph.compilation.parts import PARTS
 from veilgraph.ir.graph.ops import Constant, facts_of
 from veilgraph.ir.graph.program import attributes, name_of
-from veilgraph.ir.party.ops import POINT_WORDS
+from veilgraph.ir.party.ops import COMPARE_WORDS, POINT_WORDS
 from veilgraph.ir.plan.tables import (
     CLIPS,
     DERIVATIVES,
@@ -37,6 +37,11 @@ POINTS = "nothing of an index, as long as AES-128 under a known key is a random 
 POINT_ASSUMPTION = (
     "words of its point function are hidden by a root that each party lacks; 10^9 secret indices "
     "under one key leave 92 bits of security"
+)
+TREES = "nothing of what is compared, as long as AES-128 under a known key is a random permutation"
+TREE_ASSUMPTION = (
+    "words of comparison functions are hidden by a root that each party lacks; 10^9 comparisons "
+    "under one key leave 90 bits of security"
 )
 PUBLIC_NUMBERS = "the architecture's, an integer of the model, or asked for with --public"
 
@@ -135,6 +140,8 @@ def disclosures(program: Program) -> Iterator[Disclosure]:
         )
     if any(node.op is POINT_WORDS for node in program.expanded.program.nodes):
         yield Disclosure(POINTS, "parties that hold one-hot rows", POINT_ASSUMPTION)
+    if any(node.op is COMPARE_WORDS for node in program.expanded.program.nodes):
+        yield Disclosure(TREES, "parties that compare by trees", TREE_ASSUMPTION)
     rankings = tuple(scope(name, form) for name, form in forms.items())
     for op in program.graph.operations:
         # The tables that a ranking is made of follow from what was asked for.

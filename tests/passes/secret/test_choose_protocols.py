@@ -32,7 +32,7 @@ from veilgraph.passes.secret.protocols.costs import Communication
 from veilgraph.targets.parties import Operation, Parties, Sharing
 from veilgraph.targets.suite import Suite
 from veilgraph.targets.target import Target, target
-from veilgraph.targets.variants import Needs, Rounding
+from veilgraph.targets.variants import Goal, Needs, Rounding
 
 LARGE, SMALL = 3_000_000, 100  # elements: what a round of a WAN is worth lies between them
 ANY = RealRange(-8.0, 8.0, RangeSource.PROVEN)
@@ -96,7 +96,7 @@ def test_rounds_beside_a_longer_path_are_free(additive: Suite) -> None:
 
 def test_the_example_of_the_pass() -> None:
     choose = ChooseProtocols(target("rep3", network_name="wan"))
-    for size, name in ((100, "table"), (300_000, "merges")):
+    for size, name in ((100, "tree"), (10_000, "table"), (300_000, "merges")):
         of = choose.run(in_a_row(size, 1)).of.values()
         assert [each.protocols["compare"].name for each in of if each.protocols] == [name]
 
@@ -105,6 +105,31 @@ def test_the_offline_phase_counts_unless_it_is_prepared_ahead(additive: Suite) -
     """More rounds save bits mostly of what is dealt."""
     assert chosen(relus(LARGE), two("wan")) == ["ripple"]
     assert chosen(relus(LARGE), two("wan"), count_offline=False) == ["merges"]
+
+
+def test_trees_are_taken_where_what_they_store_is_prepared_ahead() -> None:
+    """And where a store has room: a tree of 16 bits takes 0.4 kB in each of two stores."""
+    program = relus(10_000)
+    assert chosen(program, two("wan")) == ["merges"]
+    assert chosen(program, two("wan"), count_offline=False) == ["tree"]
+    assert chosen(program, two("lan"), count_offline=False) == ["merges"]
+    free, limited = (
+        ChooseProtocols(two("wan"), count_offline=False, most_store=most).run(program)
+        for most in (5_000_000, 3_000_000)
+    )
+    names = [
+        {each.protocols["compare"].name for each in found.of.values() if each.protocols}
+        for found in (free, limited)
+    ]
+    assert names == [{"tree"}, {"table"}]
+
+
+def test_fewest_rounds_takes_trees_where_rounds_depend_on_it() -> None:
+    """Beside a longer path what takes fewer bytes is as good."""
+    choose = ChooseProtocols(two(), goal=Goal.FEWEST_ROUNDS)
+    for program, names in ((relus(LARGE), ["tree"]), (in_a_row(SMALL, 3), ["tree"] * 3)):
+        found = choose.run(program).of.values()
+        assert [e.protocols["compare"].name for e in found if e.protocols] == names
 
 
 def test_one_variant_each_is_no_choice(additive: Suite) -> None:
@@ -354,7 +379,7 @@ def test_by_hand(additive: Suite, tmp_path: Path) -> None:
             {"suite": "rep3", "parties": None, "dealer": None},
             {"compare": "ripple"},
             "Suite rep3 has no variant `ripple` of `compare`.",
-            "Suite additive has it. Here `compare` is one of merges, least-bits, table.",
+            "Suite additive has it. Here `compare` is one of merges, least-bits, table, tree.",
         ),
         (
             {"suite": "cleartext", "parties": ("alice",), "dealer": None},

@@ -154,7 +154,9 @@ def test_gpu_on_the_emulator(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
     fused = [rate for rate in found["rates"] if rate["what"].startswith("fused program")]
     assert len(fused) == 3
     assert any(rate["what"].startswith("depthwise") for rate in found["rates"])
-    assert all(0 <= rate["draws"] < 1 for rate in fused)
+    drawn = [rate["draws"] for rate in fused if rate["draws"] is not None]
+    assert drawn  # a program that draws nothing has no share
+    assert all(0 <= share < 1 for share in drawn)
     (alone,), (shared,) = found["alone"].values(), found["together"].values()
     assert alone["seconds"]["median"] > alone["steps_seconds"]["median"] > 0
     assert alone["kernels"] > 0

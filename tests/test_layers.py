@@ -21,9 +21,9 @@ AUDITED = (
 )
 # Of passes/, on a party's host that verifies plans.
 VERIFIER = {
-    *("assign_buffers", "batch_rounds", "cut_messages", "emit_party", "fuse_local", "fused_code"),
-    *("lower", "registers", "sums", "tree_roots", "verify_masking", "verify_outputs"),
-    *("verify_states", "version"),
+    *("assign_buffers", "batch_rounds", "collection", "cut_messages", "emit_party", "fuse_local"),
+    *("fused_code", "fused_templates", "lower", "registers", "sums", "tree_roots"),
+    *("verify_masking", "verify_outputs", "verify_states", "version"),
 }
 PACKAGE = Path(veilgraph.__file__).parent
 # Folders of ours that each folder may import.

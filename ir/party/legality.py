@@ -36,9 +36,11 @@ def check_party(program: Program) -> None:
 
 
 def _illegal(program: Program, node: Node, drawn: dict[int, tuple[object, ...]]) -> str:
-    if node.args and max(node.args) >= node.id:
-        return "it reads what is made after it"
-    operands = [program.nodes[i] for i in node.args]
+    nodes, number = program.nodes, node.id
+    for arg in node.args:
+        if arg >= number:
+            return "it reads what is made after it"
+    operands = [nodes[i] for i in node.args]
     if node.entry and node.phase == Phase.SETUP:
         return "what setup makes is of every entry"
     if not _has_attributes(node):
@@ -49,20 +51,22 @@ def _illegal(program: Program, node: Node, drawn: dict[int, tuple[object, ...]])
         return _illegal_send(node, operands)
     if not (operands if node.op.operands is None else len(operands) == node.op.operands):
         return "it has another number of operands"
-    if node.op is ops.KEEP and base_of(program.nodes, node.args[0]).op is ops.STATE:
+    op = node.op
+    if op is ops.KEEP and base_of(program.nodes, node.args[0]).op is ops.STATE:
         return "it keeps what lies where a state does"
-    phase = operands[0].phase
+    phase, party, entry = operands[0].phase, node.party, node.entry
     for operand in operands:
-        if operand.party != node.party:
+        if operand.party != party:
             return "it reads what another party has"
-        if operand.entry != node.entry and operand.phase != Phase.SETUP:
+        if operand.entry != entry and operand.phase != Phase.SETUP:
             return "it reads what another entry makes"
-        phase = max(phase, operand.phase)
+        if operand.phase > phase:
+            phase = operand.phase
     if phase > node.phase:
         return "it reads what a later phase makes"
-    if node.op.phase is not None and node.op.phase != node.phase:
+    if op.phase is not None and op.phase != node.phase:
         return "it is there in another phase"
-    if phase < node.phase and node.op.phase is None:
+    if phase < node.phase and op.phase is None:
         return "its operands are made in an earlier phase"
     return _illegal_kind(node) or _illegal_form(program, node, operands)
 
@@ -125,19 +129,21 @@ def _illegal_kind(node: Node) -> str:
 
 def _illegal_form(program: Program, node: Node, operands: Sequence[Node]) -> str:
     """Whether types or shapes of the operands are not those of the operation."""
-    if node.op.alike:
+    op, shape = node.op, node.shape
+    if op.alike:
+        type = node.type
         for x in operands:
-            if x.type is not node.type and x.type != node.type:
+            if x.type is not type and x.type != type:
                 return "it changes a type"
-    if node.op.elementwise:
-        for x in operands[:1] if node.op is ops.LOOKUP else operands:
-            if x.shape != node.shape and not _spreads(x, node):
+    if op.elementwise:
+        for x in operands[:1] if op is ops.LOOKUP else operands:
+            if x.shape is not shape and x.shape != shape and not _spreads(x, node):
                 return "its operands do not fit its shape"
-    if node.op is ops.LOOKUP:
+    if op is ops.LOOKUP:
         index, table = operands
         is_sound = index.type == node.type and _is_table(program, table, node)
         return "" if is_sound else "it looks up in no table, or at no words"
-    fits = node.op.fits
+    fits = op.fits
     return "" if fits is None or fits(node, operands) else "its operands do not fit it"
 
 

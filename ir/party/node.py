@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from math import prod
-from typing import Any
+from typing import Any, Final
 
 from veilgraph.ir.party.ops import PartyOp, Runs
 from veilgraph.ir.plan.tables import Phase
@@ -14,7 +14,8 @@ from veilgraph.ir.types import Type
 Shape = tuple[int, ...]
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+# A frozen dataclass takes seven times as long to make, and a program has 100,000 nodes.
+@dataclass(slots=True, eq=False)
 class Node:
     """One operation at one party: `args` are node ids, `attrs` (name, value) pairs by name.
 
@@ -22,16 +23,16 @@ class Node:
     entry 0.
     """
 
-    id: int
-    op: PartyOp
-    party: int
-    args: tuple[int, ...]
-    attrs: tuple[tuple[str, Any], ...]
-    shape: Shape
-    type: Type
-    phase: Phase
-    layer: int
-    entry: int = 0
+    id: Final[int]
+    op: Final[PartyOp]
+    party: Final[int]
+    args: Final[tuple[int, ...]]
+    attrs: Final[tuple[tuple[str, Any], ...]]
+    shape: Final[Shape]
+    type: Final[Type]
+    phase: Final[Phase]
+    layer: Final[int]
+    entry: Final[int] = 0
 
     @property
     def stage(self) -> int:
@@ -51,7 +52,7 @@ class Node:
 
 def stage_of(phase: Phase, entry: int) -> int:
     """0 for setup, 1 and 2 for the first entry's offline and online phases, 3 and 4, ..."""
-    return int(phase) + 2 * entry if phase else 0
+    return phase + 2 * entry if phase else 0
 
 
 def phase_of(stage: int) -> tuple[Phase, int]:
@@ -70,10 +71,15 @@ class Draw:
 
 def base_of(nodes: Sequence[Node], number: int) -> Node:
     """The node whose memory node `number` lies in."""
-    found = nodes[number]
-    while found.op.runs is Runs.VIEW:
+    found, view = nodes[number], Runs.VIEW
+    while found.op.runs is view:
         found = nodes[found.args[0]]
     return found
+
+
+def of_one_length(a: Node, b: Node) -> bool:
+    """Whether two nodes have as many elements."""
+    return a.shape == b.shape or prod(a.shape) == prod(b.shape)
 
 
 def broadcast_pattern(source: Shape, target: Shape) -> tuple[int, int] | None:

@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import Enum, auto
-from functools import partial
+from functools import cached_property, partial
 from types import MappingProxyType
 
 from veilgraph.ir.party import rules
@@ -89,7 +89,7 @@ MOVED = Masking(moves=True, of_each=True)
 SELECTED = Masking(moves=True, selects=True, of_each=True)
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, eq=False)
 class PartyOp:
     """One operation of the party level.
 
@@ -136,22 +136,22 @@ class PartyOp:
     def __str__(self) -> str:
         return self.name
 
-    @property
+    @cached_property
     def is_root(self) -> bool:
         """Whether programs are there for it; for all else, what depends on it decides."""
         return self.runs is Runs.READ or self.runs is Runs.KEPT
 
-    @property
+    @cached_property
     def is_part(self) -> bool:
         """Whether it is one of several parts of a secret, which lie with parties between runs."""
         return "part" in self.attributes
 
-    @property
+    @cached_property
     def elementwise(self) -> bool:
         """Whether element i of the result is made of elements i of the operands."""
         return self.runs is Runs.FUSED or self.runs is Runs.REMADE
 
-    @property
+    @cached_property
     def fusible(self) -> bool:
         """Whether it may be an instruction of a fused program."""
         return self.elementwise or self.runs is Runs.SENT

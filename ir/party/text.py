@@ -139,37 +139,35 @@ class _Reading:
         if match is None:
             raise ValueError(f"not a node: {_shown(line)}")
         number, name, args, attrs, type, place, layer = match.groups()
-        nodes = self.program.nodes
-        if int(number) != len(nodes) or int(layer) >= len(self.program.layers):
+        nodes, within = self.program.nodes, int(layer)
+        if int(number) != len(nodes) or within >= len(self.program.layers):
             raise ValueError(f"node {number} is out of order, or of no layer: {_shown(line)}")
         if (op := BY_NAME.get(name)) is None:
             raise ValueError(f"there is no operation {_shown(name)}")
-        party, phase, entry = self._place(place)
-        shape, kind = self._type(type)
-        operands = tuple([int(arg) for arg in args[2:].split(" %")]) if args else ()
+        party, phase, entry = self.places.get(place) or self._place(place)
+        shape, kind = self.types.get(type) or self._type(type)
+        operands = tuple(map(int, args[2:].split(" %"))) if args else ()
         pairs = self._attributes(attrs) if attrs else ()
-        node = Node(len(nodes), op, party, operands, pairs, shape, kind, phase, int(layer), entry)
+        node = Node(len(nodes), op, party, operands, pairs, shape, kind, phase, within, entry)
         nodes.append(node)
 
     def _place(self, text: str) -> tuple[int, Phase, int]:
-        if text not in self.places:
-            name, _, word = text.removeprefix("@").partition(" ")
-            if name not in self.program.parties:
-                raise ValueError(f"{_shown(name)} is no party")
-            self.places[text] = self.program.parties.index(name), *_phase_of_entry(word)
-        return self.places[text]
+        name, _, word = text.removeprefix("@").partition(" ")
+        if name not in self.program.parties:
+            raise ValueError(f"{_shown(name)} is no party")
+        self.places[text] = found = self.program.parties.index(name), *_phase_of_entry(word)
+        return found
 
     def _type(self, text: str) -> tuple[Shape, Type]:
-        if text not in self.types:
-            name, _, extents = text.removesuffix("]").partition("[")
-            shape = tuple(int(size) for size in extents.split(", ")) if extents else ()
-            type = Type.parse(name)
-            if len(shape) > MOST_RANK:
-                raise ValueError(f"there is no type {_shown(text)}")
-            if prod(max(size, 1) for size in shape) > MOST_ELEMENTS:
-                raise ValueError(f"a tensor has too many elements: {_shown(text)}")
-            self.types[text] = shape, type
-        return self.types[text]
+        name, _, extents = text.removesuffix("]").partition("[")
+        shape = tuple(int(size) for size in extents.split(", ")) if extents else ()
+        type = Type.parse(name)
+        if len(shape) > MOST_RANK:
+            raise ValueError(f"there is no type {_shown(text)}")
+        if prod(max(size, 1) for size in shape) > MOST_ELEMENTS:
+            raise ValueError(f"a tensor has too many elements: {_shown(text)}")
+        self.types[text] = shape, type
+        return shape, type
 
     def _attributes(self, text: str) -> tuple[tuple[str, Any], ...]:
         if text not in self.attributes:

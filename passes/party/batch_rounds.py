@@ -12,7 +12,9 @@ stored.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 from veilgraph.ir.party import ops
 from veilgraph.ir.party.node import Node
@@ -44,6 +46,22 @@ class Schedule:
     def round_of(self, send: Node) -> int:
         return self.at[send.id][1] - 1
 
+    def nodes_of(self, op: PartyOp) -> Sequence[Node]:
+        """Live nodes of an operation, in order."""
+        return self._by_op.get(op, ())
+
+    def nodes_where(self, holds: Callable[[PartyOp], bool]) -> list[Node]:
+        """Live nodes of the operations of which this holds, in order."""
+        found = [node for op, nodes in self._by_op.items() if holds(op) for node in nodes]
+        return sorted(found, key=lambda node: node.id)
+
+    @cached_property
+    def _by_op(self) -> dict[PartyOp, list[Node]]:
+        nodes, found = self.program.nodes, dict[PartyOp, list[Node]]()
+        for i in self.live:
+            found.setdefault(nodes[i].op, []).append(nodes[i])
+        return found
+
 
 def batch_rounds(program: Program) -> Schedule:
     """The schedule of a program, dead nodes left out."""
@@ -51,9 +69,9 @@ def batch_rounds(program: Program) -> Schedule:
     earliest = _earliest(program, live)
     rounds = dict.fromkeys(_stages(program, live), 0)
     for i in live:
-        node = program.nodes[i]
-        if node.op is ops.SEND:
-            rounds[node.stage] = max(rounds[node.stage], earliest[i][1])
+        if program.nodes[i].op is ops.SEND:
+            stage, number = earliest[i]
+            rounds[stage] = max(rounds[stage], number)
     at = _latest(program, live, users, earliest, rounds)
     return Schedule(program, tuple(live), tuple(map(tuple, users)), tuple(at), rounds)
 
@@ -68,10 +86,12 @@ def _live(program: Program) -> tuple[list[int], list[list[int]]]:
     users: list[list[int]] = [[] for _ in program.nodes]
     keep = [node.op.is_root for node in program.nodes]
     for node in reversed(program.nodes):
-        if keep[node.id]:
-            for arg in dict.fromkeys(node.args):
+        i = node.id
+        if keep[i]:
+            for arg in node.args:
                 keep[arg] = True
-                users[arg].append(node.id)
+                if not users[arg] or users[arg][-1] != i:  # an operand twice is one user
+                    users[arg].append(i)
     return [i for i, kept in enumerate(keep) if kept], users
 
 
@@ -79,8 +99,12 @@ def _earliest(program: Program, live: list[int]) -> list[Position]:
     earliest: list[Position] = [(Phase.SETUP, 0)] * len(program.nodes)
     for i in live:
         node = program.nodes[i]
-        level = max((earliest[a][1] for a in node.args if earliest[a][0] == node.stage), default=0)
-        earliest[i] = (node.stage, level + (node.op is ops.SEND))
+        stage, level = node.stage, 0
+        for arg in node.args:
+            made, number = earliest[arg]
+            if number > level and made == stage:
+                level = number
+        earliest[i] = (stage, level + 1 if node.op is ops.SEND else level)
     return earliest
 
 
@@ -91,13 +115,14 @@ def _latest(
     earliest: list[Position],
     rounds: dict[int, int],
 ) -> list[Position]:
-    at, nodes = list(earliest), program.nodes
+    at, nodes, setup = list(earliest), program.nodes, Phase.SETUP
     for i in reversed(live):
-        node = nodes[i]
-        if node.op.runs is Runs.KEPT:  # behind all that reads what was kept before
-            at[i] = (node.stage, rounds[node.stage])
+        op = nodes[i].op
+        if op.runs is Runs.KEPT:  # behind all that reads what was kept before
+            stage = nodes[i].stage
+            at[i] = (stage, rounds[stage])
             continue
-        if node.op.early or node.phase == Phase.SETUP:
+        if op.early or nodes[i].phase == setup:
             continue
         at[i] = min([_needed(nodes[u].op, at[u]) for u in users[i]])
         assert at[i] >= earliest[i]

@@ -107,9 +107,7 @@ def _verify_draws(schedule: Schedule) -> None:
     """That a draw is one and the same for all who make it, and for nobody else."""
     program = schedule.program
     made: dict[int, Node] = {}
-    for node in (program.nodes[i] for i in schedule.live):
-        if node.op is not ops.DRAW:
-            continue
+    for node in schedule.nodes_of(ops.DRAW):
         draw, first = program.draws[node["number"]], made.setdefault(node["number"], node)
         same = (node.type, node.shape, node.phase) == (first.type, first.shape, draw.phase)
         if not same or node.party not in draw.holders:
@@ -139,6 +137,8 @@ def _union(a: int, b: int) -> int:
     """a | b, one of them itself where it has all."""
     if not b or a is b:
         return a
+    if not a:
+        return b
     both = a | b
     if both == a:
         return a
@@ -168,15 +168,22 @@ class _View:
         of nodes, and tens of thousands of draws.
         """
         depends = [0] * len(self.program.nodes)
+        nodes = self.program.nodes
         for i in self.schedule.live:
-            node = self.program.nodes[i]
-            if node.op is ops.DRAW and self.hidden[node["number"]]:
-                depends[i] = 1 << self.bit[node["number"]]
-            elif node.op.masking.holds is Holds.SECRET and node.party not in self.coalition:
-                depends[i] = 1
+            node = nodes[i]
+            found = 0 if node.op.masking.holds is None else self._held(node)
             for arg in node.args:
-                depends[i] = _union(depends[i], depends[arg])
+                found = _union(found, depends[arg])
+            depends[i] = found
         return depends
+
+    def _held(self, node: Node) -> int:
+        """What a node brings, as bits of `_dependencies`."""
+        if node.op is ops.DRAW:
+            hidden = self.hidden[node["number"]]
+            return 1 << self.bit[node["number"]] if hidden else 0
+        is_secret = node.op.masking.holds is Holds.SECRET
+        return int(is_secret and node.party not in self.coalition)
 
     def _appears(self, claim: Claim) -> npt.NDArray[np.uint8]:
         """Of each hidden draw, whether the claim depends on it."""
@@ -217,14 +224,15 @@ class _View:
         later: set[int] = set()
         sums = []
         for i in self.schedule.live:
-            if self._is_reveal(i) or not later.isdisjoint(nodes[i].args):
+            node = nodes[i]
+            if self._is_reveal(i) or (later and not later.isdisjoint(node.args)):
                 later.add(i)
-            if nodes[i].op is ops.OUTPUT and nodes[i].party in self.coalition:
+            if node.op is ops.OUTPUT and node.party in self.coalition:
                 terms = self.sums.of(nodes[i].args[0], behind_messages=False).terms
                 revealed = [key for key in terms if key in later]
                 if all(self._is_reveal(key) for key in revealed):
                     sums.append(
-                        {k for k in revealed if terms[k] % 2 and nodes[k].type == nodes[i].type}
+                        {k for k in revealed if terms[k] % 2 and nodes[k].type == node.type}
                     )
         counts = Counter(key for revealed in sums for key in revealed)
         alone = ([key for key in revealed if counts[key] == 1] for revealed in sums)
@@ -241,10 +249,11 @@ class _View:
         parts: dict[tuple[object, ...], list[int]] = {}
         sums: dict[tuple[object, ...], tuple[Node, Sum]] = {}
         told: set[int] = set()
+        sends = reversed(self.schedule.nodes_of(ops.SEND))
         todo = [
-            (i, self._original(self.program.nodes[i]))
-            for i in reversed(self.schedule.live)
-            if i not in self.determined and self._is_received(self.program.nodes[i])
+            (node.id, self._original(node))
+            for node in sends
+            if node.id not in self.determined and self._is_received(node)
         ]
         while todo:
             i, value = todo.pop()
@@ -329,8 +338,7 @@ class _View:
 
     @cached_property
     def _draw_nodes(self) -> dict[int, Node]:
-        nodes = (self.program.nodes[i] for i in self.schedule.live)
-        return {n["number"]: n for n in nodes if n.op is ops.DRAW}
+        return {n["number"]: n for n in self.schedule.nodes_of(ops.DRAW)}
 
     def _masked_source(self, total: Sum) -> Node | None:
         """The value whose bits the sum is, once what the coalition knows is taken away."""

@@ -62,10 +62,7 @@ def verify_receivers(schedule: Schedule, receivers: Receivers) -> None:
         MaskingError: naming the output.
     """
     program, told = schedule.program, set[tuple[str, int, int]]()
-    for i in schedule.live:
-        node = program.nodes[i]
-        if node.op is not ops.OUTPUT:
-            continue
+    for node in schedule.nodes_of(ops.OUTPUT):
         name, who = node["name"], program.parties[node.party]
         if node.party not in receivers.get(name, ()):
             raise MaskingError(f"output {name!r} is not for {who}")
@@ -82,16 +79,14 @@ def verify_outputs(schedule: Schedule) -> None:
     """
     program = schedule.program
     sums = Sums(program)
-    nodes = [program.nodes[i] for i in schedule.live]
     ended: set[int] = set()
-    for node in nodes:
-        if node.op is ops.OUTPUT:
-            ended |= sums.of(node.args[0], behind_messages=False).terms.keys()
-            _verify_output(program, sums, node)
-    for node in nodes:
-        if node.op is ops.SEND and node["declared"] not in DECLARED:
+    for node in schedule.nodes_of(ops.OUTPUT):
+        ended |= sums.of(node.args[0], behind_messages=False).terms.keys()
+        _verify_output(program, sums, node)
+    for node in schedule.nodes_of(ops.SEND):
+        if node["declared"] not in DECLARED:
             raise MaskingError(f"message %{node.id} is declared {node['declared']!r}")
-        if node.op is ops.SEND and node["declared"] and node.id not in ended:
+        if node["declared"] and node.id not in ended:
             layer = program.layers[node.layer]
             raise MaskingError(f"message %{node.id} of layer {layer!r} ends in no output")
 

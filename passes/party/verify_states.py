@@ -12,21 +12,19 @@ is verify_masking's part, and docs/protocols.md has the induction over runs.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 
 from veilgraph.ir.party import ops
 from veilgraph.ir.party.node import Node
-from veilgraph.ir.party.ops import PartyOp
 from veilgraph.passes.party.batch_rounds import Schedule
 from veilgraph.passes.party.verify_outputs import MaskingError
 
 Place = tuple[int, int]  # party, and part
 
 
-def state_nodes(schedule: Schedule, *among: PartyOp) -> Iterator[Node]:
+def state_nodes(schedule: Schedule) -> list[Node]:
     """What reads or keeps parts of states."""
-    nodes = schedule.program.nodes
-    return (nodes[i] for i in schedule.live if nodes[i].op in among)
+    return schedule.nodes_where(lambda op: op is ops.STATE or op is ops.KEEP)
 
 
 def verify_states(schedule: Schedule) -> None:
@@ -36,7 +34,7 @@ def verify_states(schedule: Schedule) -> None:
         MaskingError: naming the state.
     """
     places = _places(schedule)
-    for node in state_nodes(schedule, ops.STATE, ops.KEEP):
+    for node in state_nodes(schedule):
         name, at = node["name"], (node.party, node["part"])
         if node["of"] != _parts(places.get(name, ())):
             raise MaskingError(f"state {name!r} has not the parts that it says")
@@ -50,7 +48,7 @@ def verify_states(schedule: Schedule) -> None:
 def _places(schedule: Schedule) -> dict[str, set[Place]]:
     """Where the parts of each state are kept, by name."""
     found: dict[str, set[Place]] = {}
-    for node in state_nodes(schedule, ops.KEEP):
+    for node in schedule.nodes_of(ops.KEEP):
         found.setdefault(node["name"], set()).add((node.party, node["part"]))
     return found
 
@@ -63,7 +61,7 @@ def _parts(places: Iterable[Place]) -> int:
 
 def _verify_forms(schedule: Schedule) -> None:
     forms: dict[str, tuple[object, ...]] = {}
-    for node in state_nodes(schedule, ops.STATE, ops.KEEP):
+    for node in state_nodes(schedule):
         form = node.shape, node.type
         if forms.setdefault(node["name"], form) != form:
             raise MaskingError(f"state {node['name']!r} has two shapes or rings")
@@ -72,7 +70,7 @@ def _verify_forms(schedule: Schedule) -> None:
 def _verify_whole(schedule: Schedule, places: dict[str, set[Place]]) -> None:
     """That an entry keeps each part of a state at each holder once, or none."""
     kept: dict[tuple[int, str], Counter[Place]] = {}
-    for node in state_nodes(schedule, ops.KEEP):
+    for node in schedule.nodes_of(ops.KEEP):
         found = kept.setdefault((node.entry, node["name"]), Counter())
         found[node.party, node["part"]] += 1
     for (_, name), found in kept.items():

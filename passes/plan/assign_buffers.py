@@ -171,12 +171,7 @@ class _Assignment:
                     self.last[i] = max(self.last[i], self.last[first])
 
     def _outputs(self) -> Iterator[Node]:
-        nodes = self.program.nodes
-        return (
-            nodes[i]
-            for i in self.schedule.live
-            if nodes[i].op is ops.OUTPUT and nodes[i].party == self.party
-        )
+        return (n for n in self.schedule.nodes_of(ops.OUTPUT) if n.party == self.party)
 
     # Blocks
 
@@ -229,8 +224,8 @@ class _Assignment:
     def _state_blocks(self) -> Iterator[Block]:
         """A block for each part of a state: where runs find it, and where they leave the next."""
         blocks: dict[tuple[str, int], Block] = {}
-        nodes = (self.program.nodes[i] for i in self.schedule.live)
-        for node in (n for n in nodes if n.party == self.party and n.op.listed == "states"):
+        nodes = self.schedule.nodes_where(lambda op: op.listed == "states")
+        for node in (n for n in nodes if n.party == self.party):
             new = Block(_stored_bytes(node), 0, FOREVER, is_state=True)
             block = blocks.setdefault((node["name"], node["part"]), new)
             block.contents.append(("value", node.id, 0))
@@ -251,10 +246,7 @@ class _Assignment:
     def _message_blocks(self) -> Iterator[Block]:
         groups: dict[tuple[Position, int, bool], list[Node]] = {}
         nodes = self.program.nodes
-        for i in self.schedule.live:
-            node = nodes[i]
-            if node.op is not ops.SEND:
-                continue
+        for node in self.schedule.nodes_of(ops.SEND):
             sender = nodes[node.args[0]].party
             position = (node.stage, self.schedule.round_of(node))
             if sender == self.party:

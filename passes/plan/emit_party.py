@@ -39,7 +39,8 @@ from veilgraph.passes.plan.assign_buffers import Location, Memory
 from veilgraph.passes.plan.cut_messages import ROUND as OF_ROUND
 from veilgraph.passes.plan.cut_messages import Piece
 from veilgraph.passes.plan.fuse_local import Action, LocalSteps, base_of
-from veilgraph.passes.plan.fused_code import FusedCode, Stream
+from veilgraph.passes.plan.fused_code import Stream
+from veilgraph.passes.plan.fused_templates import FusedPrograms, Templates
 
 Strides = tuple[int, ...]
 Named = dict[tuple[int, str], Tensor]  # by entry and name; weights and states are entry 0's
@@ -99,6 +100,7 @@ def emit_party(
     party: int,
     constants: Sequence[int],
     owned: Sequence[Tensor],
+    templates: Templates,
 ) -> PartyPlan:
     """The tables of one party.
 
@@ -107,9 +109,10 @@ def emit_party(
         constants: byte offset of each public tensor in the plan's constants.
         owned: inputs, weights and states, then outputs, one of which may have an input's name;
             their offsets are still zero.
+        templates: fused programs of this program so far; those of this party are added.
     """
     named = {(t.entry, t.name): t for t in reversed(owned)}, {(t.entry, t.name): t for t in owned}
-    return _Emission(steps, memory, pieces, party, constants).run(*named)
+    return _Emission(steps, memory, pieces, party, constants, templates).run(*named)
 
 
 def _placed(node: Node, tensor: Tensor, offset: int) -> Tensor:
@@ -132,6 +135,7 @@ class _Emission:
         pieces: Sequence[Piece],
         party: int,
         constants: Sequence[int],
+        templates: Templates,
     ) -> None:
         self.steps = steps
         self.program = steps.schedule.program
@@ -144,7 +148,7 @@ class _Emission:
         self.first_step: dict[Position, int] = {}
         holders = {d.holders for d in self.program.draws if party in d.holders}
         self.keys = {h: k for k, h in enumerate(sorted(holders, key=sorted))}
-        self.fused = FusedCode(steps, party, self.keys)
+        self.fused = FusedPrograms(steps, party, self.keys, templates)
 
     def run(self, given: Named, outputs: Named) -> PartyPlan:
         rounds = {m.position for m in self.memory.messages}
@@ -196,12 +200,11 @@ class _Emission:
 
     def _sources(self, given: Named, outputs: Named) -> list[tuple[PartyOp, Tensor]]:
         found = []
-        for i in self.steps.schedule.live:
-            node = self.program.nodes[i]
-            if node.party == self.party and node.op.listed not in ("", "states"):
+        for node in self.steps.schedule.nodes_where(lambda op: op.listed not in ("", "states")):
+            if node.party == self.party:
                 if node.id not in self.steps.stored and node.op is not ops.OUTPUT:
                     continue  # only the name of something that nobody needs
-                value = node.args[0] if node.op is ops.OUTPUT else i
+                value = node.args[0] if node.op is ops.OUTPUT else node.id
                 place = self.memory.values[base_of(self.program, value).id]
                 offset = place.offset + self._view(value).start * node.type.word_bits // 8
                 named = outputs if node.op is ops.OUTPUT else given
@@ -212,8 +215,8 @@ class _Emission:
     def _states(self, given: Named) -> Iterator[Share]:
         """This party's parts of states, each once: all entries find them at one place."""
         done: set[tuple[str, int]] = set()
-        nodes = (self.program.nodes[i] for i in self.steps.schedule.live)
-        for node in (n for n in nodes if n.party == self.party and n.op.listed == "states"):
+        nodes = self.steps.schedule.nodes_where(lambda op: op.listed == "states")
+        for node in (n for n in nodes if n.party == self.party):
             name, part = node["name"], node["part"]
             if (name, part) not in done:
                 done.add((name, part))

@@ -13,7 +13,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from veilgraph.ir.party import ops
-from veilgraph.ir.party.node import Node
+from veilgraph.ir.party.node import Node, of_one_length
 from veilgraph.ir.party.node import base_of as base_among
 from veilgraph.ir.party.ops import Runs
 from veilgraph.ir.party.program import Program
@@ -60,9 +60,10 @@ class LocalSteps:
 
 def through_reshapes(program: Program, node: int) -> Node:
     """The node whose elements, in the same order, `node` has."""
-    found = program.nodes[node]
-    while found.op is ops.RESHAPE:
-        found = program.nodes[found.args[0]]
+    nodes, reshape = program.nodes, ops.RESHAPE
+    found = nodes[node]
+    while found.op is reshape:
+        found = nodes[found.args[0]]
     return found
 
 
@@ -80,8 +81,9 @@ def is_inline(near: Node, user: Node, position: Position) -> bool:
         return False
     if near.op is ops.CONST:
         return True
-    same_run = (near.phase == Phase.SETUP) == (position[0] == Phase.SETUP)
-    return near.op is ops.DRAW and near.elements == user.elements and same_run
+    if near.op is not ops.DRAW or not of_one_length(near, user):
+        return False
+    return (near.phase == Phase.SETUP) == (position[0] == Phase.SETUP)
 
 
 def fuse_local(schedule: Schedule) -> LocalSteps:
@@ -124,10 +126,11 @@ def _place(schedule: Schedule) -> dict[tuple[int, Position], list[int]]:
     nodes = schedule.program.nodes
     for i in schedule.live:
         node = nodes[i]
+        runs = node.op.runs
+        if runs is Runs.VIEW or runs is Runs.LOADED:
+            continue
         if node.op is ops.SEND:
             place = (nodes[node.args[0]].party, (node.stage, schedule.round_of(node)))
-        elif node.op.runs is Runs.VIEW or node.op.runs is Runs.LOADED:
-            continue
         else:
             place = (node.party, schedule.at[i])
         placed.setdefault(place, []).append(i)
@@ -150,23 +153,25 @@ class _Fusion:
             self._visit(self.program.nodes[i], here)
 
     def _visit(self, node: Node, here: set[int]) -> None:
-        if node.op.runs is Runs.REMADE:
+        runs, fusible = node.op.runs, node.op.fusible
+        if runs is Runs.REMADE:
             self.depth[node.id] = 0
             return
-        if node.op.runs is Runs.KEPT:
+        if runs is Runs.KEPT:
             self.depth[node.id] = LAST
             return
-        fusible = node.op.fusible
         depth, joined = 0, []
-        for arg in dict.fromkeys(node.args):
+        for arg in node.args:
             near = through_reshapes(self.program, arg)
-            if is_inline(near, node, self.position):
+            if fusible and is_inline(near, node, self.position):
                 continue
-            base = base_of(self.program, arg).id
-            if base not in here or self.program.nodes[base].op is ops.SEND:
+            base = base_of(self.program, near.id)
+            if base.id not in here or base.op is ops.SEND:
                 continue
-            direct = fusible and near.op.elementwise and near.elements == node.elements
-            depth = max(depth, self.depth[base] + (not direct))
+            direct = fusible and near.op.elementwise and of_one_length(near, node)
+            behind = self.depth[base.id] + (not direct)
+            if behind > depth:
+                depth = behind
             if direct:
                 joined.append(near.id)
         self.depth[node.id] = depth
@@ -208,13 +213,13 @@ class _Fusion:
             node = self.program.nodes[i]
             for arg in node.args:
                 near = through_reshapes(self.program, arg)
-                if is_inline(near, node, self.position) or (
-                    near.id in inside and near.op is not ops.SEND
-                ):
+                if near.id in inside and near.op is not ops.SEND:
                     continue
-                base = base_of(self.program, arg)
+                if is_inline(near, node, self.position):
+                    continue
+                base = base_of(self.program, near.id)
                 reads[base.id] = None
-                if not fused or near.elements != node.elements or near.id != base.id:
+                if not fused or near.id != base.id or not of_one_length(near, node):
                     self.as_words.add(base.id)
         self.stored.update(reads)
         return tuple(reads)

@@ -9,7 +9,8 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -43,8 +44,7 @@ Key = tuple[int, int, int]  # a node, and the repetition and period with which L
 ON_BITS = {ops.AND: Op.AND_BITS, ops.XOR: Op.XOR_BITS, ops.NOT: Op.NOT_BITS}
 
 
-@dataclass(frozen=True)
-class Stream:
+class Stream(NamedTuple):
     """One buffer of a program: a node's memory, or a send's place in an outgoing message."""
 
     node: int
@@ -53,11 +53,12 @@ class Stream:
 
 @dataclass
 class Code:
-    """A fused program."""
+    """A fused program. `draws` are the instructions that draw, each with the node that it makes."""
 
     elements: int
     streams: list[Stream]
     params: npt.NDArray[np.int64]
+    draws: list[tuple[int, int]] = field(default_factory=list)
 
 
 class FusedCode:
@@ -72,6 +73,7 @@ class FusedCode:
     def compile(self, action: Action, position: Position) -> Code:
         self.position = position
         self.code: list[tuple[int, ...]] = []
+        self.draws: list[tuple[int, int]] = []
         self.temporary: list[Held] = []
         self.streams: dict[Stream, int] = {}
         self.words, self.bits = Registers(MAX_WORD_REGISTERS), Registers(MAX_BIT_REGISTERS)
@@ -86,7 +88,7 @@ class FusedCode:
                 self._drop(held)
             self.temporary.clear()
         steps = self.elements * nodes[0].type.per_element
-        return Code(steps, list(self.streams), self._params(steps))
+        return Code(steps, list(self.streams), self._params(steps), self.draws)
 
     def _params(self, elements: int) -> npt.NDArray[np.int64]:
         registers = len(self.words.references), len(self.bits.references)
@@ -162,6 +164,7 @@ class FusedCode:
     def _draw(self, node: Node) -> Held:
         draw = self.program.draws[node["number"]]
         key = self.keys[draw.holders]
+        self.draws.append((len(self.code), node.id))
         if node.type.kind is Kind.PLANES:
             held = self._new_bits(node.type.bits)
             self._bits(

@@ -23,6 +23,7 @@ from veilgraph.passes.plan.assign_buffers import assign_buffers
 from veilgraph.passes.plan.cut_messages import cut_messages
 from veilgraph.passes.plan.emit_party import emit_party
 from veilgraph.passes.plan.fuse_local import fuse_local
+from veilgraph.passes.plan.fused_templates import Templates
 
 CONSTANT_ALIGNMENT = 64  # bytes
 
@@ -47,8 +48,9 @@ def lower(schedule: Schedule, tensors: Sequence[Tensor]) -> dict[str, PartyPlan]
     memories = assign_buffers(steps)
     pieces = cut_messages(steps, memories)
     offsets, _ = lay_out(constants_of(program))
+    templates: Templates = {}  # parties do much alike
     return {
-        name: emit_party(steps, memories[party], pieces[party], party, offsets, tensors)
+        name: emit_party(steps, memories[party], pieces[party], party, offsets, tensors, templates)
         for party, name in enumerate(program.parties)
     }
 

@@ -37,6 +37,7 @@ from veilgraph.ir.plan.tables import (
     Tensor,
 )
 from veilgraph.kernels import PART_ELEMENTS
+from veilgraph.passes.collection import paused_collection
 from veilgraph.passes.party.batch_rounds import Schedule, batch_rounds
 from veilgraph.passes.party.verify_masking import coalitions, verify_masking
 from veilgraph.passes.plan.cut_messages import PIECE_BYTES
@@ -111,7 +112,8 @@ def verify(plan: Plan) -> Verified:
     """
     require_lowering(plan.manifest)
     try:
-        return _verify(plan)
+        with paused_collection():
+            return _verify(plan)
     except VeilgraphError:
         raise
     except Exception as error:
@@ -207,8 +209,9 @@ def _program(plan: Plan) -> Program:
 
 def _named(program: Program, *kinds: PartyOp) -> Iterator[tuple[str, str, Node]]:
     """Name, party and node of what enters or leaves a program."""
+    among = frozenset(kinds)
     for node in program.nodes:
-        if node.op in kinds:
+        if node.op in among:
             yield node["name"], program.parties[node.party], node
 
 

@@ -36,6 +36,7 @@ from veilgraph.ir.party.text import print_program
 from veilgraph.ir.plan.tables import (
     ONLY_ENTRY,
 )
+from veilgraph.passes.collection import paused_collection
 from veilgraph.passes.graph.reveal_as import Form
 from veilgraph.passes.pipeline import PIPELINE, Stage, check
 from veilgraph.passes.plan.emit_plan import emit_plan, exact_ranges
@@ -240,6 +241,7 @@ def steps_of(
     return Steps(names, progress)
 
 
+@paused_collection()
 def lower_program(
     program: Program, steps: Steps, dump: Dump, passes: Sequence[Stage] = PIPELINE
 ) -> None:
@@ -252,6 +254,7 @@ def lower_program(
         check(program)
 
 
+@paused_collection()
 def _emitted(program: Program) -> tuple[Plan, Weights]:
     """The plan of one program, and its weights."""
     plan = emit_plan(

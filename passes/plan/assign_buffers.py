@@ -18,6 +18,7 @@ from __future__ import annotations
 import bisect
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from typing import NamedTuple
 
 from veilgraph.ir.party import ops
 from veilgraph.ir.party.node import Node, phase_of, stage_of
@@ -32,8 +33,7 @@ ALIGNMENT = 64
 FOREVER = 1 << 60
 
 
-@dataclass(frozen=True)
-class Location:
+class Location(NamedTuple):
     """Where a value lies: bytes from the start of the arena, and how its elements are laid out."""
 
     offset: int
@@ -310,11 +310,10 @@ class _Assignment:
             self.memory.kept.append(Kept(phase, offset, block.bytes))
             return
         for stage, begin in self.begins.items():
+            if not block.first < begin <= block.last:
+                continue
             phase, entry = phase_of(stage)
-            if (
-                phase == Phase.ONLINE
-                and self.begins[stage - 1] <= block.first < begin <= block.last
-            ):
+            if phase == Phase.ONLINE and self.begins[stage - 1] <= block.first:
                 self.memory.kept.append(Kept(Phase.OFFLINE, offset, block.bytes, entry))
 
     def _settle(self, block: Block, offset: int) -> None:

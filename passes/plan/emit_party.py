@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from math import prod
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -46,8 +47,7 @@ Strides = tuple[int, ...]
 Named = dict[tuple[int, str], Tensor]  # by entry and name; weights and states are entry 0's
 
 
-@dataclass(frozen=True)
-class View:
+class View(NamedTuple):
     """Words in memory: where the first element is, and how far apart the others are."""
 
     location: Location

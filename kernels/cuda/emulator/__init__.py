@@ -23,7 +23,6 @@ from veilgraph.kernels.cuda.source import FLAGS, ROOT, Source
 
 _COMPILE: tuple[str, ...] = (
     *FLAGS, "-O1", "-fno-strict-aliasing", "-fPIC", "-U_FORTIFY_SOURCE",
-    "-ftemplate-depth=4096",  # a fused program has a parameter a draw: more than g++'s 900
 )  # fmt: skip
 # All that stands in for a GPU, which each source includes some of.
 _COMMON = Source("emulator", '#include "kernels/cuda/emulator/hopper.cuh"\n', ())

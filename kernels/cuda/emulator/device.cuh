@@ -1,10 +1,10 @@
 // The part of CUDA C++ that our kernels use, for a host compiler: the same text then runs over host
 // memory, its blocks one after another and the threads of a block as fibers.
 #pragma once
+#include <array>
 #include <cmath>
 #include <cstdint>
 #include <cstring>
-#include <tuple>
 #include <utility>
 
 #include "kernels/cuda/emulator/fibers.cuh"
@@ -107,29 +107,45 @@ inline void* __cvta_shared_to_generic(size_t at) { return reinterpret_cast<void*
 namespace veil::emulator {
 
 template <class T>
-T take(const uint64_t*& words) {
+T take(const uint64_t* words) {
   static_assert(sizeof(T) % sizeof(uint64_t) == 0, "parameters are 64 bits wide");
   T value;
   std::memcpy(&value, words, sizeof(T));
-  words += sizeof(T) / sizeof(uint64_t);
   return value;
+}
+
+// Where each parameter begins in the buffer, in words, then where the last ends. No recursion over
+// parameters, a tuple's among them: a fused program of a thousand takes a compiler minutes that
+// way.
+template <class... Parameters>
+constexpr auto starts() {
+  constexpr size_t sizes[] = {sizeof(Parameters) / sizeof(uint64_t)..., 0};
+  std::array<size_t, sizeof...(Parameters) + 1> found{};
+  for (size_t i = 0; i < sizeof...(Parameters); ++i) found[i + 1] = found[i] + sizes[i];
+  return found;
+}
+
+template <class... Parameters, size_t... Places>
+void call(void (*kernel)(Parameters...), const uint64_t* words, std::index_sequence<Places...>) {
+  constexpr auto at = starts<Parameters...>();
+  kernel(take<Parameters>(words + at[Places])...);
 }
 
 // Runs a kernel over a grid; false where the parameter buffer is not as long as its parameters.
 template <class... Parameters>
 bool launch(void (*kernel)(Parameters...), const unsigned* grid, const unsigned* block,
             unsigned cluster, size_t shared_bytes, const uint64_t* words, int64_t count) {
-  if (count * 8 != static_cast<int64_t>((sizeof(Parameters) + ... + 0))) return false;
+  if (count != static_cast<int64_t>(starts<Parameters...>().back())) return false;
   struct Call {
     void (*kernel)(Parameters...);
-    std::tuple<Parameters...> arguments;
-  } call{kernel, std::tuple<Parameters...>{take<Parameters>(words)...}};
-  auto body = [](void* state) {
-    auto* c = static_cast<Call*>(state);
-    std::apply(c->kernel, c->arguments);
+    const uint64_t* words;
+  } state{kernel, words};
+  auto body = [](void* given) {
+    auto* c = static_cast<Call*>(given);
+    call(c->kernel, c->words, std::index_sequence_for<Parameters...>{});
   };
   const Index blocks = {grid[0], grid[1], grid[2]}, threads = {block[0], block[1], block[2]};
-  Launch(blocks, threads, cluster, shared_bytes, body, &call).run();
+  Launch(blocks, threads, cluster, shared_bytes, body, &state).run();
   return true;
 }
 

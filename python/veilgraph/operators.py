@@ -182,6 +182,7 @@ OPERATORS: tuple[Operator, ...] = (
     Operator("ReverseSequence", "known lengths", LOCAL),
     Operator("RotaryEmbedding", "any", PRODUCT),
     Operator("Round", "any; of two the even one", "a truncation, four comparisons"),
+    Operator("SVMClassifier", "scores; every kernel", "as SVMRegressor, and comparisons by pair"),
     Operator("SVMRegressor", "every kernel", "a product; an opening for radial and sigmoid ones"),
     Operator("Scaler", "any", PRODUCT),
     Operator("Scan", "from opset 9 on", "its body, each place"),

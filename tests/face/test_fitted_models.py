@@ -23,7 +23,7 @@ from sklearn.naive_bayes import GaussianNB
 from sklearn.neural_network import MLPClassifier
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
-from sklearn.svm import SVR
+from sklearn.svm import SVC, SVR
 from sklearn.tree import DecisionTreeClassifier
 from xgboost import XGBClassifier, XGBRegressor
 
@@ -105,7 +105,12 @@ def test_a_number_outside_its_column_is_refused() -> None:
         veilgraph.simulate(plan, weights, {"X": row})
 
 
-LOOKED_UP = [GaussianNB(), MLPClassifier((6,), random_state=0), BaggingClassifier(n_estimators=3)]
+LOOKED_UP = [
+    SVC(),
+    GaussianNB(),
+    MLPClassifier((6,), random_state=0),
+    BaggingClassifier(n_estimators=3),
+]
 
 
 @pytest.mark.parametrize("model", LOOKED_UP, ids=lambda x: type(x).__name__)
@@ -119,8 +124,9 @@ def test_labels_that_are_looked_up(model: Any, names: tuple[Any, ...] | None) ->
     plan, weights = veilgraph.compile(
         model, shapes={"X": rows.shape}, calibrate={"X": samples}, max_error=1e-3
     )
-    label = veilgraph.simulate(plan, weights, {"X": rows}).outputs["label"].reshape(-1)
-    found = [plan.labels["label"][int(i)] for i in label] if "label" in plan.labels else label
+    name, label = next(iter(veilgraph.simulate(plan, weights, {"X": rows}).outputs.items()))
+    texts = plan.labels.get(name)
+    found = label.reshape(-1) if texts is None else [texts[int(i)] for i in label.reshape(-1)]
     assert bool(plan.labels) == (names is not None and isinstance(names[0], str))
     assert (np.asarray(found) == model.predict(rows)).all()
 

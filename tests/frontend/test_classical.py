@@ -167,7 +167,25 @@ def machine(
     return row("SVMRegressor", attributes | more)
 
 
+def voting(per_class: Sequence[int], **more: Any) -> Row:
+    rng, count, classes = np.random.default_rng(9), sum(per_class), len(per_class)
+    attributes = {
+        "classlabels_ints": list(range(1, 2 * classes, 2)),
+        "coefficients": rng.standard_normal((classes - 1) * count).tolist(),
+        "kernel_type": "RBF",
+        "kernel_params": [0.25, 0.0, 3.0],
+        "vectors_per_class": list(per_class),
+        "support_vectors": rng.standard_normal(count * COLUMNS).tolist(),
+        "rho": rng.uniform(-0.2, 0.2, classes * (classes - 1) // 2).tolist(),
+    }
+    given = attributes | more
+    return row("SVMClassifier", given, outputs=2, gives=INT64, then=TensorProto.FLOAT)
+
+
 OTHERS = [
+    voting([3, 4]),
+    voting([3, 1, 4]),
+    voting([2, 3, 1, 2], kernel_type="LINEAR"),
     machine("LINEAR"),
     machine("LINEAR", vectors=0, support_vectors=[0.0]),
     machine("POLY", (0.5, 1.0, 3.0)),
@@ -347,6 +365,9 @@ MACHINES: list[tuple[Row, type[Exception], str]] = [
     (machine("RBF", coefficients=[1.0, 2.0]), UsageError, "2 coefficients and 20 numbers for 5"),
     (machine("POLY", (1.0, 0.0, 2.5)), UnsupportedError, "Its kernel is POLY of degree 2.5"),
     (machine("RBF", vectors=0, support_vectors=[0.0]), UnsupportedError, "no support vectors"),
+    (voting([3, 4], support_vectors=[1.0] * 9), UsageError, "9 numbers for 7 support vectors"),
+    (voting([3, 4], prob_a=[1.0], prob_b=[0.0]), UnsupportedError, "coupled in pairs"),
+    (voting([3, 4], vectors_per_class=[0, 0]), UnsupportedError, "It has no support vectors"),
     (machine("LINEAR", post_transform="LOGISTIC"), UnsupportedError, "Its scores are transformed"),
 ]
 

@@ -33,6 +33,7 @@ RULES: Mapping[str, Rule] = {
     "LinearRegressor": linear.regressor,
     "Normalizer": columns.normalizer,
     "OneHotEncoder": columns.one_hot_encoder,
+    "SVMClassifier": support_vectors.classifier,
     "SVMRegressor": support_vectors.regressor,
     "Scaler": columns.scaler,
     "TreeEnsemble": trees.ensemble,

@@ -55,16 +55,16 @@ def classified(s: Steps, scores: str, one: OneScore | None = None) -> list[NodeP
     transform = s.attribute("post_transform", "NONE")
     if one is None:
         best = s("ArgMax", scores, axis=1, keepdims=0)
-        return s.finish(_label(s, best), transformed(s, scores, transform))
+        return s.finish(label(s, best), transformed(s, scores, transform))
     hit = s("Greater", scores, s.numbers(one.limit))
     best = s.reshape(s("Cast", hit, to=TensorProto.INT64), (-1,))
     second = transformed(s, scores, transform)
     shares = one.shares or transform == "LOGISTIC"
     first = s("Sub", s.numbers(1.0), second) if shares else s("Neg", second)
-    return s.finish(_label(s, best), s("Concat", first, second, axis=1))
+    return s.finish(label(s, best), s("Concat", first, second, axis=1))
 
 
-def _label(s: Steps, best: str) -> str:
+def label(s: Steps, best: str) -> str:
     """The label of a class, given its place."""
     labels = s.attribute("classlabels_int64s", []) or s.attribute("classlabels_ints", [])
     if labels in ([], list(range(len(labels)))):

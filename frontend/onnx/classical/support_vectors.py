@@ -4,16 +4,20 @@
     RBF      exp(-gamma |x - v|^2)    SIGMOID   tanh(gamma x v + coef0)
 
 Support vectors and coefficients are the model owner's; the kernel, its degree and how many vectors
-there are everybody learns.
+each class has everybody learns.
 """
 
 from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import combinations
 
 import numpy as np
 from onnx import NodeProto, TensorProto
 
 from veilgraph.frontend.lowering.operands import Unsupported
-from veilgraph.frontend.onnx.classical.forest import numbers
+from veilgraph.frontend.onnx.classical.forest import Floats, Integers, numbers
+from veilgraph.frontend.onnx.classical.scores import label
 from veilgraph.frontend.onnx.load import NOT_A_MODEL
 from veilgraph.frontend.onnx.nodes import Steps
 from veilgraph.ir.errors import UsageError
@@ -28,14 +32,7 @@ def regressor(s: Steps) -> list[NodeProto]:
     count, coefficients = s.attribute("n_supports", 0), numbers(s, "coefficients")
     x = s("Cast", s.operand(0), to=TensorProto.FLOAT)
     if count:
-        vectors = numbers(s, "support_vectors")
-        if len(coefficients) != count or not len(vectors) or len(vectors) % count:
-            raise UsageError(
-                f"Node {s.node.name} has {len(coefficients)} coefficients and {len(vectors)} "
-                f"numbers for {count} support vectors.",
-                NOT_A_MODEL,
-            )
-        x = _kernel(s, x, vectors.reshape(count, -1))
+        x = _kernel(s, x, _vectors(s, count, coefficients))
     elif s.attribute("kernel_type", "LINEAR") != "LINEAR":
         raise Unsupported("It has a kernel, and no support vectors.", "")
     scores = s("MatMul", x, s.weight(coefficients[:, np.newaxis], "coefficients"))
@@ -46,7 +43,67 @@ def regressor(s: Steps) -> list[NodeProto]:
     return s.finish(s.plus(s.times(above, 2.0), -1.0))
 
 
-def _kernel(s: Steps, x: str, vectors: np.ndarray[tuple[int, int], np.dtype[np.float32]]) -> str:
+def classifier(s: Steps) -> list[NodeProto]:
+    """SVMClassifier: a score a pair of classes, whose sign is a vote for the one or the other.
+
+    The label is the class with the most votes, the first of equals. Two classes have one score s,
+    which goes out as -s and s.
+    """
+    per_class = np.asarray(s.attribute("vectors_per_class", []), np.int64)
+    if len(numbers(s, "prob_a")):
+        raise Unsupported("Its probabilities are coupled in pairs.", "Convert it with scores.")
+    if not per_class.any() or s.attribute("post_transform", "NONE") != "NONE":
+        raise Unsupported("It has no support vectors, or its scores are transformed.", "")
+    count, classes = int(per_class.sum()), len(per_class)
+    pairs = list(combinations(range(classes), 2))
+    coefficients = numbers(s, "coefficients")
+    vectors = _vectors(s, count * (classes - 1), coefficients, count)
+    x = _kernel(s, s("Cast", s.operand(0), to=TensorProto.FLOAT), vectors)
+    weights = _of_pairs(coefficients.reshape(classes - 1, count), per_class, pairs)
+    scores = s("MatMul", x, s.weight(weights, "coefficients"))
+    scores = s("Add", scores, s.weight(numbers(s, "rho")[: len(pairs)], "rho"))
+    wins = s("Cast", s("Greater", scores, s.numbers(0.0)), to=TensorProto.FLOAT)
+    if classes == 2:
+        lost = s("Cast", s("Sub", s.numbers(1.0), wins), to=TensorProto.INT64)
+        both = s("Concat", s("Neg", scores), scores, axis=1)
+        return s.finish(label(s, s.reshape(lost, (-1,))), both)
+    ballots = np.zeros((len(pairs), classes), np.float32)
+    for number, (first, second) in enumerate(pairs):
+        ballots[number, [first, second]] = 1, -1
+    seconds = (ballots < 0).sum(axis=0, keepdims=True)
+    votes = s("Add", s("MatMul", wins, s.numbers(ballots)), s.numbers(seconds))
+    return s.finish(label(s, s("ArgMax", votes, axis=1, keepdims=0)), scores)
+
+
+def _of_pairs(
+    coefficients: Floats, per_class: Integers, pairs: Sequence[tuple[int, int]]
+) -> Floats:
+    """What each vector adds to the score of each pair, [vectors, pairs].
+
+    A vector of class i has a coefficient for each other class, in their order.
+    """
+    ends = np.cumsum(per_class)
+    own = [slice(end - size, end) for end, size in zip(ends, per_class, strict=True)]
+    found = np.zeros((int(ends[-1]), len(pairs)), np.float32)
+    for number, (i, j) in enumerate(pairs):
+        found[own[i], number] = coefficients[j - 1, own[i]]
+        found[own[j], number] = coefficients[i, own[j]]
+    return found
+
+
+def _vectors(s: Steps, expected: int, coefficients: Floats, count: int = 0) -> Floats:
+    """The support vectors, [vectors, columns]; as many as `count`, or as coefficients expected."""
+    vectors, count = numbers(s, "support_vectors"), count or expected
+    if len(coefficients) != expected or not len(vectors) or len(vectors) % count:
+        raise UsageError(
+            f"Node {s.node.name} has {len(coefficients)} coefficients and {len(vectors)} numbers "
+            f"for {count} support vectors.",
+            NOT_A_MODEL,
+        )
+    return vectors.reshape(count, -1)
+
+
+def _kernel(s: Steps, x: str, vectors: Floats) -> str:
     """K(x, v) of each row and each vector, [rows, vectors]."""
     gamma, coef0, degree = (*map(float, numbers(s, "kernel_params")), 0.0, 0.0, 0.0)[:3]
     kind = s.attribute("kernel_type", "LINEAR")

@@ -48,7 +48,7 @@ class TreeRoots:
         """
         nodes = self.program.nodes
         key = nodes[words.args[0]]
-        if key.op is not ops.DRAW or not self._is_public_key(key["number"]):
+        if key.op is not ops.DRAW or key["number"] not in self._public_keys:
             return ()
         found = []
         for place in words.op.masking.roots:
@@ -60,13 +60,18 @@ class TreeRoots:
                 found.append(root["number"])
         return tuple(found)
 
-    def _is_public_key(self, draw: int) -> bool:
-        """Whether a draw is read as the key of trees alone."""
-        return all(
-            bool(reader.op.masking.roots or reader.op.masking.expands)
-            and reader.args.index(number) == 0
-            and reader.args.count(number) == 1
-            for reader, number in self._readers[draw]
+    @cached_property
+    def _public_keys(self) -> frozenset[int]:
+        """The draws that are read as the key of trees alone: many trees may have the same."""
+        return frozenset(
+            draw
+            for draw, readers in self._readers.items()
+            if all(
+                bool(reader.op.masking.roots or reader.op.masking.expands)
+                and reader.args.index(number) == 0
+                and reader.args.count(number) == 1
+                for reader, number in readers
+            )
         )
 
     def _is_root(self, draw: int, words: Node, place: int) -> bool:

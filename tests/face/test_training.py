@@ -476,6 +476,29 @@ class Decides(nn.Module):
         return self.last(chosen.float())
 
 
+@pytest.mark.parametrize(
+    ("old", "name", "told"),
+    [
+        ("output", "overflow", "an output `overflow`, a name that the plan uses itself"),
+        ("output", "step_size", "an output `step_size`"),
+        ("output", "loss", "an output `loss`"),
+        ("w", "overflow", "a parameter `overflow`"),
+        ("b", "labels", "a parameter `labels`"),
+        ("x", "labels", "an input `labels`"),
+    ],
+)
+def test_names_that_the_plan_uses_itself(old: str, name: str, told: str) -> None:
+    """Receivers go by name: an output of that name would go to whom an audit tells."""
+    model = logistic()
+    for info in (*model.graph.input, *model.graph.output, *model.graph.initializer):
+        info.name = name if info.name == old else info.name
+    (node,) = model.graph.node
+    node.input[:] = [name if each == old else each for each in node.input]
+    node.output[:] = [name if each == old else each for each in node.output]
+    with pytest.raises(UsageError, match=told):
+        compiled(model, {name if n == old else n: x for n, x in DATA.items()})
+
+
 def test_an_argmax_between_a_parameter_and_the_loss() -> None:
     with pytest.raises(UnsupportedError, match=r"argmax.*It has no derivative"):
         compiled(Decides().train())

@@ -132,6 +132,17 @@ def test_a_plan_that_keeps_the_rate_from_who_computes(tmp_path: Path) -> None:
         veilgraph.Trainer(plan, "carol", parties.files["carol"], rows=ROWS)
 
 
+def test_a_plan_that_keeps_an_audit_from_who_computes(tmp_path: Path) -> None:
+    parties = Parties(tmp_path, "rep3")
+    carol = parties.plan.party("carol")
+    outputs = tuple(t for t in carol.outputs if t.name != "overflow")
+    assert len(outputs) < len(carol.outputs)
+    programs = {**parties.plan.programs, "carol": replace(carol, outputs=outputs)}
+    plan = replace(parties.plan, programs=programs)
+    with pytest.raises(SecurityAbort, match="does not tell carol whether a parameter overflowed"):
+        veilgraph.Trainer(plan, "carol", parties.files["carol"], rows=ROWS)
+
+
 @pytest.mark.parametrize(
     ("options", "steps", "fact"),
     [

@@ -95,13 +95,7 @@ class Training:
                 f"Running statistics of a batch norm would be trained: {', '.join(statistics)}.",
                 "Freeze them, and the layer goes on normalising by them.",
             )
-        own = {*self.optimizer.factors, *([LABELS] if self.named else [])}
-        for name in graph.inputs:
-            if name in own:
-                raise UsageError(
-                    f"The model has an input `{name}`, a name that a step's own input has.",
-                    "Give the model's input another name.",
-                )
+        self._require_own_names()
         if self.named:
             self.named.check(graph.outputs[self.output])
         elif self.loss not in graph.outputs:
@@ -115,6 +109,22 @@ class Training:
                 f"{list(shape_of(graph.outputs[self.loss]))}.",
                 "Take the mean of it over the batch in the model.",
             )
+
+    def _require_own_names(self) -> None:
+        """Receivers and owners go by name, over all entries: no two things have the same."""
+        factors = {*self.optimizer.factors}
+        told = factors | {OVERFLOW} | ({LOSS} if self.named else set())
+        taken = (
+            ("an input", self.forward.inputs, factors | ({LABELS} if self.named else set())),
+            ("an output", self.forward.outputs, told),
+            ("a parameter", self.forward.weights, factors | {LABELS, LOSS, OVERFLOW}),
+        )
+        for kind, names, own in taken:
+            if clashing := [name for name in names if name in own]:
+                raise UsageError(
+                    f"The model has {kind} `{clashing[0]}`, a name that the plan uses itself.",
+                    "Rename it in the model.",
+                )
 
     def _running_statistics(self) -> list[str]:
         """Parameters by which a batch norm normalises: gradients say nothing about them."""

@@ -216,6 +216,7 @@ def _target(
             f"Suite {chosen.suite.name} keeps nothing from run to run, so nothing is trained.",
             "Take another --suite.",
         )
+    assert kept.keys().isdisjoint(announced), "what the plan tells has a name of its own"
     return replace(chosen, receivers=kept | announced)
 
 

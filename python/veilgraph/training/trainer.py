@@ -20,6 +20,7 @@ from veilgraph.ir.training import (
     AUDIT,
     EVALUATE,
     LOSS,
+    OVERFLOW,
     REVEAL,
     START,
     STEP,
@@ -131,7 +132,7 @@ class Trainer:
         return found.step, found.began
 
     def _require_told(self) -> None:
-        """SecurityAbort where a factor is kept from this party, which computes with it."""
+        """SecurityAbort where a factor, or what an audit finds, is kept from one that computes."""
         if self.party not in self.plan.manifest.computing:
             return
         number = self.plan.manifest.entries.index(STEP)
@@ -140,6 +141,17 @@ class Trainer:
         if hidden := [name for name in self.recipe.optimizer.factors if name not in told]:
             raise SecurityAbort(
                 f"This plan does not tell {self.party} what {hidden[0]} is in a step.",
+                "Take one that compile_training made: it tells every party that computes.",
+            )
+        if AUDIT in self._entries:
+            self._require_told_of_overflow()
+
+    def _require_told_of_overflow(self) -> None:
+        number = self._entries.index(AUDIT)
+        told = {t.name for t in self.plan.party(self.party).outputs if t.entry == number}
+        if OVERFLOW not in told:
+            raise SecurityAbort(
+                f"This plan does not tell {self.party} whether a parameter overflowed.",
                 "Take one that compile_training made: it tells every party that computes.",
             )
 

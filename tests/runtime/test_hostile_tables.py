@@ -282,6 +282,20 @@ RIGHT_CALLS: dict[str, tuple[list[Records], list[int]]] = {
         [at_the_end(3, 9), at_the_end(1, 2), at_the_end(3, 2), at_the_end(3, 5, 2), at_the_end(3)],
         [1, 4, 1],
     ),
+    "compare, words": (
+        [
+            *(at_the_end(30), at_the_end(1, 2), at_the_end(3, 2), at_the_end(3, 2)),
+            *(at_the_end(3), at_the_end(3)),
+        ],
+        [2, 4, 64, 0, 0],
+    ),
+    "compare, parts": (
+        [
+            *(at_the_end(3), at_the_end(1, 2), at_the_end(3, 2), at_the_end(3)),
+            *(at_the_end(12), at_the_end(18)),
+        ],
+        [0, 4, 64, 0, 0],
+    ),
 }
 CHANGES = st.sampled_from([-9, -8, -4, -2, -1, 1, 2, 4, 8, 64, 511, 2**20, 2**38, -(2**38), 2**62])
 FIELDS = ("offset", "kind", "bits", "rank", "shape", "shape", "shape", "strides", "strides")

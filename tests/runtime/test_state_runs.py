@@ -324,13 +324,14 @@ def test_an_input_of_another_entry_is_refused() -> None:
 
 
 def test_an_entry_is_measured_with_its_own_inputs_rounds_and_bytes() -> None:
-    """Adding to a count takes a round, and a ReLU of it several."""
+    """Adding to a count takes a round, and a ReLU of it several, of which merges take more."""
     relu = model([node("Relu", "count", "total")], ["count"], ["total"])
     plan, weights = veilgraph.compile(
         {"step": STEP, "relu": relu},
         state=STATE,
         state_range={"count": (-500, 500)},
         calibrate={"x": X},
+        protocols={"compare": "merges"},
     )
     assert plan.rounds(Phase.ONLINE, 0) < plan.rounds(Phase.ONLINE, 1)
     for number, (name, outputs) in enumerate({"step": set(), "relu": {"total"}}.items()):

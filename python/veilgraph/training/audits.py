@@ -6,15 +6,9 @@ found for them.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import replace
 
-import numpy as np
-import numpy.typing as npt
-
-from veilgraph.ir.errors import AccuracyError
 from veilgraph.ir.plan.tables import STATE
-from veilgraph.ir.training import OVERFLOW
 from veilgraph.passes.graph.training.programs import Training
 from veilgraph.passes.pipeline import TO_PARTIES, Stage
 from veilgraph.passes.program import Level, Options, Program
@@ -40,20 +34,3 @@ def audit_of(step: Program, training: Training, options: Options) -> tuple[Progr
 
     reason = "nothing else tells that what nobody sees left its ring"
     return program, [(AUDIT_PASSES[0], reason, audit), *TO_PARTIES]
-
-
-def require_inside(told: Mapping[str, npt.ArrayLike], step: int, saved: int | None) -> None:
-    """Raises AccuracyError where an audit told that a state left its bounds.
-
-    Args:
-        told: what a run of the entry told this party: nothing where it receives nothing.
-        step: how many steps were done before it.
-        saved: after how many of them this party has a checkpoint; None where it has none.
-    """
-    if OVERFLOW not in told or not np.any(told[OVERFLOW]):
-        return
-    stands = "" if saved is None else f" The checkpoint after step {saved} stands."
-    raise AccuracyError(
-        f"After step {step} a parameter, or what goes with one, is outside of its bounds.{stands}",
-        "Compile again, rehearsed with this rate on rows like these, or with a smaller rate.",
-    )

@@ -1,4 +1,4 @@
-"""What the steps of a plan that trains take and send, and which rows go into which."""
+"""What the steps of a plan that trains take, send and tell, and which rows go into which."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import numpy.typing as npt
 
 from veilgraph.ir.errors import AccuracyError, UsageError
 from veilgraph.ir.plan.tables import Phase, Tensor
-from veilgraph.ir.training import STEP, Recipe, Schedule
+from veilgraph.ir.training import OVERFLOW, STEP, Recipe, Schedule
 from veilgraph.plans import Plan
 from veilgraph.runtime import encoding
 from veilgraph.training.batches import Array, checked, orders
@@ -163,3 +163,20 @@ def telling(plan: Plan, recipe: Recipe) -> set[str]:
         for tensor in program.outputs
         if tensor.name not in recipe.optimizer.factors
     }
+
+
+def require_inside(told: Mapping[str, npt.ArrayLike], step: int, saved: int | None) -> None:
+    """Raises AccuracyError where an audit told that a state left its bounds.
+
+    Args:
+        told: what a run of the entry told this party: nothing where it receives nothing.
+        step: how many steps were done before it.
+        saved: after how many of them this party has a checkpoint; None where it has none.
+    """
+    if OVERFLOW not in told or not np.any(told[OVERFLOW]):
+        return
+    stands = "" if saved is None else f" The checkpoint after step {saved} stands."
+    raise AccuracyError(
+        f"After step {step} a parameter, or what goes with one, is outside of its bounds.{stands}",
+        "Compile again, rehearsed with this rate on rows like these, or with a smaller rate.",
+    )

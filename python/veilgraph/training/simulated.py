@@ -13,8 +13,7 @@ from veilgraph.ir.errors import UsageError
 from veilgraph.ir.training import AUDIT, EVALUATE, LOSS, REVEAL, START, STEP, Rate, Recipe, schedule
 from veilgraph.plans import Plan
 from veilgraph.runtime.simulate import simulate_many
-from veilgraph.training.audits import require_inside
-from veilgraph.training.plan_steps import Batches, rows_of, step_bytes
+from veilgraph.training.plan_steps import Batches, require_inside, rows_of, step_bytes
 
 Array = npt.NDArray[np.float32]
 Arrays = Mapping[str, npt.ArrayLike]

@@ -30,9 +30,8 @@ from veilgraph.ir.training import (
 )
 from veilgraph.plans import Plan
 from veilgraph.session import Session
-from veilgraph.training.audits import require_inside
 from veilgraph.training.checkpoints import Checkpoints, Progress, Reveals, agreed, stated
-from veilgraph.training.plan_steps import Batches, inputs_of, rows_of, telling
+from veilgraph.training.plan_steps import Batches, inputs_of, require_inside, rows_of, telling
 from veilgraph.training.simulated import evaluations
 
 Array = npt.NDArray[np.float32]

@@ -116,7 +116,8 @@ def bench(
     )
     number = simulating.entry_of(opened, entry)
     drawn: Arrays = dict(benching.random_inputs(opened, number))
-    given = drawn | opened_arrays(inputs or {}, plan_inputs(opened, number))
+    known = opened_arrays(inputs or {}, plan_inputs(opened, number))
+    given = drawn | Parts.in_plan(opened).split(known)
     return benching.measure(
         opened, arrays, given, iterations=iterations, warm_up=warm_up, entry=entry, **options
     )

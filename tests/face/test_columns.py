@@ -240,6 +240,12 @@ def test_names_that_cannot_be_read(folder: Path, content: bytes | None, told: st
     assert told in " ".join(result.output.split())
 
 
+def test_columns_of_unlike_sizes_are_drawn_for_a_benchmark() -> None:
+    plan, _ = compiled()
+    measured = veilgraph.bench(plan, iterations=1)
+    assert measured.outputs["score"].shape == (ROWS, 1)
+
+
 def test_text_labels_are_printed(tmp_path: Path) -> None:
     columns = np.random.default_rng(0).uniform(-1, 1, (64, 2)).astype(np.float32)
     texts = np.where(columns.sum(axis=1) > 0, "approved", "refused")

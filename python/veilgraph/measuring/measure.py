@@ -166,7 +166,10 @@ def _random(tensor: Tensor) -> npt.NDArray[np.float64]:
     largest = min(UNBOUNDED, 2.0 ** (tensor.ring_bits - tensor.frac_bits - 2))
     low = tensor.low if np.isfinite(tensor.low) else -largest
     high = tensor.high if np.isfinite(tensor.high) else largest
-    return low + unit * (high - low)
+    drawn = low + unit * (high - low)
+    # The bounds are of what is encoded, which an owner divides by these powers of two first.
+    exponents = tensor.column_exponents
+    return np.ldexp(drawn, exponents) if exponents else drawn
 
 
 # What is reported

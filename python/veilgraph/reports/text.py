@@ -134,6 +134,8 @@ def _tensor_values(tensor: Tensor, role: str) -> dict[str, Any]:
         "ring_bits": tensor.ring_bits,
         "frac_bits": tensor.frac_bits,
         "range": [units.finite(tensor.low), units.finite(tensor.high)],
+        "columns": list(tensor.columns),
+        "column_exponents": list(tensor.column_exponents),
     }
 
 

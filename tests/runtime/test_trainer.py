@@ -121,25 +121,20 @@ def test_parties_that_disagree_on_the_rate(tmp_path: Path) -> None:
         assert f"and {name} expects" in str(found[name])
 
 
-def test_a_plan_that_keeps_the_rate_from_who_computes(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("name", "told"),
+    [("step_size", "what step_size is in a step"), ("overflow", "whether a parameter overflowed")],
+)
+def test_a_plan_that_keeps_from_carol_what_she_acts_on(
+    name: str, told: str, tmp_path: Path
+) -> None:
     parties = Parties(tmp_path, "rep3")
     carol = parties.plan.party("carol")
-    outputs = tuple(t for t in carol.outputs if t.name != "step_size")
+    outputs = tuple(tensor for tensor in carol.outputs if tensor.name != name)
     assert len(outputs) < len(carol.outputs)
     programs = {**parties.plan.programs, "carol": replace(carol, outputs=outputs)}
     plan = replace(parties.plan, programs=programs)
-    with pytest.raises(SecurityAbort, match="does not tell carol what step_size is in a step"):
-        veilgraph.Trainer(plan, "carol", parties.files["carol"], rows=ROWS)
-
-
-def test_a_plan_that_keeps_an_audit_from_who_computes(tmp_path: Path) -> None:
-    parties = Parties(tmp_path, "rep3")
-    carol = parties.plan.party("carol")
-    outputs = tuple(t for t in carol.outputs if t.name != "overflow")
-    assert len(outputs) < len(carol.outputs)
-    programs = {**parties.plan.programs, "carol": replace(carol, outputs=outputs)}
-    plan = replace(parties.plan, programs=programs)
-    with pytest.raises(SecurityAbort, match="does not tell carol whether a parameter overflowed"):
+    with pytest.raises(SecurityAbort, match=f"does not tell carol {told}"):
         veilgraph.Trainer(plan, "carol", parties.files["carol"], rows=ROWS)
 
 

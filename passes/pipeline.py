@@ -133,7 +133,9 @@ def _scale_columns(program: Program) -> None:
     tables = [n for n in graph.inputs if n not in known and program.target.owner(n) != PUBLIC]
     program.column_exponents = ScaleColumns(options.samples, tables).run(graph)
     exponents = program.column_exponents
-    samples = {n: divided(x, exponents.get(n, ())) for n, x in options.samples.items()}
+    samples = {
+        n: divided(x, exponents.get(n, ())).astype(np.float32) for n, x in options.samples.items()
+    }
     program.options = replace(options, samples=samples)
 
 

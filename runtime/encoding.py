@@ -35,6 +35,8 @@ def checked(value: npt.ArrayLike, tensor: Tensor) -> npt.NDArray[Any]:
         UsageError: another shape or type, or a number that is none.
         AccuracyError: a number outside the range that the plan was made for, or beyond the ring.
     """
+    if tensor.columns and hasattr(value, "columns"):
+        value = _by_name(value, tensor)
     try:
         array = np.asarray(value)
     except ValueError as error:
@@ -52,6 +54,18 @@ def checked(value: npt.ArrayLike, tensor: Tensor) -> npt.NDArray[Any]:
     if array.size:
         _check_range(array, tensor)
     return array
+
+
+def _by_name(frame: Any, tensor: Tensor) -> Any:
+    """The columns of a data frame that the plan names, in its order."""
+    given = list(map(str, frame.columns))
+    for name in tensor.columns:
+        if given.count(name) != 1:
+            number = "two columns" if name in given else "no column"
+            raise UsageError(
+                f"`{tensor.name}` has {number} `{name}`.", f"Its columns are {', '.join(given)}."
+            )
+    return frame.iloc[:, [given.index(name) for name in tensor.columns]]
 
 
 def _check_range(array: npt.NDArray[Any], tensor: Tensor) -> None:

@@ -19,6 +19,8 @@ from veilgraph.frontend.lowering.operands import Unsupported
 Shape = tuple[int, ...]
 Array = NDArray[Any]
 
+FIRST_OF_SLICE = 10  # the default opset in which its bounds are inputs
+
 
 @dataclass
 class Facts:
@@ -186,6 +188,8 @@ class Steps:
 
     def slice(self, x: str, axis: int, start: int, end: int, step: int = 1) -> str:
         """Part of x along an axis."""
+        if 0 < self.facts.opset < FIRST_OF_SLICE and step == 1:
+            return self("Slice", x, axes=[axis], starts=[start], ends=[end])
         bounds = (self.integers(number) for number in (start, end, axis, step))
         return self("Slice", x, *bounds)
 

@@ -100,7 +100,7 @@ def _numbers(
 
 def _number(cell: str) -> float | None:
     try:
-        number = float(cell)
+        number = math.nan if "_" in cell else float(cell)
     except ValueError:
         return None
     return number if math.isfinite(number) else None

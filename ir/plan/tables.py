@@ -172,7 +172,9 @@ class Tensor:
 
 def divided(x: npt.NDArray[Any], exponents: Sequence[int]) -> npt.NDArray[Any]:
     """What an owner gives, over 2^k for k of `exponents` by place along the last axis."""
-    return np.ldexp(x, np.negative(exponents)) if len(exponents) else x
+    if not len(exponents):
+        return x
+    return np.ldexp(np.asarray(x, np.float64), np.negative(exponents))
 
 
 @dataclass(frozen=True)

@@ -272,17 +272,21 @@ class EncodeFixedPoint:
 
 
 def _meet(operations: Iterable[ir.OpView]) -> bool:
-    """Whether a real function follows from an integer part or a truth value, or one from it."""
+    """Whether a real function and an integer part or a truth value follow one from the other, or
+    something follows from both: noise on the one says nothing of the other then.
+    """
     of_functions, of_integers = set[ir.Value](), set[ir.Value]()
     for op in operations:
         facts, operands = facts_of(op), list(op.operation.operands)
         from_function = not of_functions.isdisjoint(operands)
         from_integer = not of_integers.isdisjoint(operands)
-        if (facts.is_real_function and from_integer) or (facts.is_integer_valued and from_function):
+        from_function |= facts.is_real_function
+        from_integer |= facts.is_integer_valued
+        if from_function and from_integer:
             return True
-        if facts.is_real_function or from_function:
+        if from_function:
             of_functions.add(op.operation.results[0])
-        if facts.is_integer_valued or from_integer:
+        if from_integer:
             of_integers.add(op.operation.results[0])
     return False
 

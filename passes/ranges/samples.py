@@ -85,7 +85,13 @@ def _of_rows(
                 f"{path} has {len(table)} rows, and a sample of `{name}` has {rows}.",
                 "Give more rows, or compile for fewer at once with --shape.",
             )
-        found[name] = table[: count * rows].reshape(count, rows, width).astype(np.float32)
+        with np.errstate(over="ignore"):
+            found[name] = table[: count * rows].reshape(count, rows, width).astype(np.float32)
+        _require(
+            bool(np.isfinite(found[name]).all()), f"{path} has numbers beyond those of float32."
+        )
+    counts = {name: len(array) for name, array in found.items()}
+    _require(len(set(counts.values())) <= 1, f"{path} has different numbers of samples: {counts}.")
     return found
 
 

@@ -229,10 +229,6 @@ OPERATORS: tuple[Operator, ...] = (
 
 # What people ask for and can't have, by how its names begin: why, and the way out.
 REFUSED: dict[str, tuple[str, str]] = {
-    "SVM": (
-        "no rule writes its kernels as tensor operators yet",
-        "Export the decision function with MatMul and Exp.",
-    ),
     "NonMaxSuppression": (
         "how many boxes are left depends on secret numbers, and shapes are public",
         "Reveal boxes and scores, and let their receiver suppress.",

@@ -16,8 +16,11 @@ from sklearn.tree import DecisionTreeClassifier
 
 import veilgraph
 from veilgraph.cli import main
+from veilgraph.commands.files import read_inputs
 from veilgraph.compilation.parts import Parts, parts_of
 from veilgraph.ir.errors import AccuracyError, UsageError
+from veilgraph.ir.plan.tables import Tensor
+from veilgraph.runtime.encoding import encode
 
 NAMES = ("age", "income", "visits", "rate")
 SIZES = np.float32([90, 1e5, 12, 0.1])
@@ -116,9 +119,19 @@ BAD: dict[str, tuple[dict[str, Any], str]] = {
     "nobody": ({"owners": OWNERS | {"age": "mallory"}}, "mallory"),
     "too few names": ({"columns": {"X": NAMES[:3]}, "owners": {}}, "4x4, and 3 columns are named"),
     "another input": ({"columns": {"Z": NAMES}, "owners": {}}, "The model has no input `Z`"),
-    "one name twice": ({"columns": {"X": ("a", "a", "b", "c")}}, "Two columns are named `a`"),
-    "a comma": ({"columns": {"X": ("a,b", "c", "d", "e")}}, "A column is named 'a,b'"),
-    "an empty name": ({"columns": {"X": ("a", "", "d", "e")}}, "A column is named ''"),
+    "one name twice": (
+        {"columns": {"X": ("a", "a", "b", "c")}, "owners": {"b": "bank", "X": "clinic"}},
+        "Two columns are named `a`",
+    ),
+    "a comma": (
+        {"columns": {"X": ("a,b", "c", "d", "e")}, "owners": {"c": "bank", "X": "clinic"}},
+        "A column is named 'a,b'",
+    ),
+    "an empty name": (
+        {"columns": {"X": ("a", "", "d", "e")}, "owners": {"d": "bank", "X": "clinic"}},
+        "A column is named ''",
+    ),
+    "no input": ({"columns": NAMES}, "without the input that they are of"),
 }
 
 
@@ -182,6 +195,59 @@ def test_csv_files_from_calibration_to_an_answer(folder: Path) -> None:
     assert "score" in ran("check", plan, "--weights", weights, *samples)
 
 
+@pytest.mark.parametrize(
+    ("given", "told"),
+    [
+        (table(ROWS)[:, :3], "`X` has shape 4x3, and the model 4 columns"),
+        (np.ones((ROWS, 5)), "`X` has shape 4x5, and the model 4 columns"),
+        (3.0, r"`X` has shape \(\), and the model 4 columns"),
+        ([[1.0], [2.0, 3.0]], "`X` is no array: its rows have different lengths"),
+    ],
+)
+def test_a_whole_table_of_another_width_is_refused(given: Any, told: str) -> None:
+    plan, weights = compiled()
+    with pytest.raises(UsageError, match=told):
+        veilgraph.simulate(plan, weights, {"X": given})
+
+
+def test_columns_called_as_what_has_a_meaning() -> None:
+    names = ("age", "weights", "X", "rate")
+    owners = {"X": "clinic", "weights": "vendor", "rate": "bank"}
+    plan, _ = compiled(columns={"X": names}, owners=owners)
+    assert plan.manifest.owners == {"X.clinic": "clinic", "X.bank": "bank", "weights": "vendor"}
+
+
+class Frame:
+    """What of a data frame is asked for."""
+
+    def __init__(self, columns: list[str], table: npt.NDArray[Any]) -> None:
+        self.columns, self.table = columns, table
+        self.iloc = self
+
+    def __getitem__(self, place: tuple[slice, list[int]]) -> npt.NDArray[Any]:
+        return self.table[place]
+
+
+@pytest.mark.parametrize("owners", [OWNERS, {"X": "bank", "weights": "vendor"}])
+def test_columns_of_a_data_frame_are_taken_by_name(owners: dict[str, str]) -> None:
+    plan, weights = compiled(owners=owners)
+    rows = table(ROWS)
+    frame = Frame(["rate", "id", *NAMES[:3]], np.column_stack([rows[:, 3], rows[:, 0], rows]))
+    frame.table = frame.table[:, :5]
+    found = veilgraph.simulate(plan, weights, {"X": frame}).outputs["score"]
+    np.testing.assert_allclose(found, score(rows), atol=0.02)
+    for columns, told in ((["rate", "id"], "no column"), ([*NAMES, "age", "rate"], "two columns")):
+        with pytest.raises(UsageError, match=f"has {told} `(age|rate|income)`"):
+            veilgraph.simulate(plan, weights, {"X": Frame(columns, rows)})
+
+
+@pytest.mark.parametrize("kind", [np.uint8, np.float16, np.int64])
+def test_numbers_of_few_bits_are_divided_as_others(kind: type[Any]) -> None:
+    tensor = Tensor("X", (1, 2), 64, 8, "alice", 0, column_exponents=(0, -13))
+    words = encode(np.array([[50, 11]], kind), tensor).view(np.int64)
+    np.testing.assert_array_equal(words, [[50 << 8, 11 << 21]])
+
+
 REFUSED = {
     "another number of rows": (("--input", "@two.csv"), "`X.clinic` has shape 2x2, and the plan"),
     "no column": (("--input", "@ages.csv"), "ages.csv has no column"),
@@ -200,6 +266,23 @@ def test_csv_files_that_do_not_fit(
     result = CliRunner().invoke(main, ["simulate", str(plan), "--weights", "score.weights", *given])
     assert result.exit_code == 2
     assert told in " ".join(result.output.split())
+
+
+def test_a_file_that_no_input_is_left_for(tmp_path: Path) -> None:
+    path = csv(tmp_path / "rows.csv", table(2), NAMES)
+    with pytest.raises(UsageError, match="there is no input that it could be of"):
+        read_inputs({"": path}, [])
+
+
+def test_a_cell_beyond_float32_to_calibrate_with(folder: Path) -> None:
+    (folder / "rows.csv").write_text(",".join(NAMES) + "\n" + "1,1e39,1,1\n" * 4)
+    with pytest.raises(UsageError, match="has numbers beyond those of float32"):
+        veilgraph.compile(
+            folder / "score.onnx",
+            shapes={"X": (ROWS, 4)},
+            columns={"X": NAMES},
+            calibrate=folder / "rows.csv",
+        )
 
 
 def test_too_few_rows_to_calibrate_with(folder: Path) -> None:

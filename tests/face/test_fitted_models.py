@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import pytest
+import skl2onnx
 from lightgbm import LGBMClassifier, LGBMRegressor
 from sklearn.datasets import load_breast_cancer, load_diabetes, load_iris
 from sklearn.ensemble import (
@@ -28,6 +29,7 @@ from sklearn.tree import DecisionTreeClassifier
 from xgboost import XGBClassifier, XGBRegressor
 
 import veilgraph
+from veilgraph.frontend.onnx.classical import forest
 from veilgraph.frontend.onnx.classical.fitted import converted
 from veilgraph.ir.errors import AccuracyError, UsageError
 from veilgraph.ir.plan.tables import Phase
@@ -129,6 +131,25 @@ def test_labels_that_are_looked_up(model: Any, names: tuple[Any, ...] | None) ->
     found = label.reshape(-1) if texts is None else [texts[int(i)] for i in label.reshape(-1)]
     assert bool(plan.labels) == (names is not None and isinstance(names[0], str))
     assert (np.asarray(found) == model.predict(rows)).all()
+
+
+def test_probabilities_behind_a_zip_map_are_no_labels() -> None:
+    columns, targets = table(load_iris)
+    names = np.array(["setosa", "versicolor", "virginica"])[targets]
+    fitted = DecisionTreeClassifier(max_depth=2).fit(columns, names)
+    proto = skl2onnx.to_onnx(fitted, columns[:1], target_opset={"": 21, "ai.onnx.ml": 3})
+    assert any(node.op_type == "ZipMap" for node in proto.graph.node)
+    samples = {"X": columns[:32].reshape(8, 4, 4)}
+    plan, _ = veilgraph.compile(proto, shapes={"X": (4, 4)}, calibrate=samples)
+    assert plan.labels == {"output_label": ("setosa", "versicolor", "virginica")}
+
+
+def test_large_ensembles_of_old_opsets(monkeypatch: pytest.MonkeyPatch) -> None:
+    """LightGBM's converter writes opset 8, in which a Slice has its bounds as attributes."""
+    monkeypatch.setattr(forest, "MOST_PICKED", 0)
+    found, rows = answers(LGBMRegressor(n_estimators=5, max_depth=3, verbose=-1), load_diabetes)
+    (values,) = found.values()
+    assert values.shape == (len(rows), 1)
 
 
 REGRESSORS = [

@@ -269,7 +269,6 @@ def test_unknown_operator_is_told_with_the_nearest() -> None:
 @pytest.mark.parametrize(
     ("name", "why", "way_out"),
     [
-        ("SVMClassifier", "no rule writes its kernels", "MatMul and Exp"),
         ("nonmaxsuppression", "depends on secret numbers, and shapes are public", "receiver"),
     ],
 )

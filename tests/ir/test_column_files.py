@@ -44,6 +44,7 @@ BAD = {
     "an empty cell": ("age,income,rate\n1,2,3\n1,,3\n", "Row 2 of .* no number under `income`"),
     "a NaN": ("age,income,rate\nNaN,2,3\n", "Row 1 of .* no number under `age`"),
     "infinity": ("age,income,rate\ninf,2,3\n", "'inf' under `age`, which is no number"),
+    "an underscore": ("age,income,rate\n1_0,2,3\n", "'1_0' under `age`, which is no number"),
     "text": ("age,income,rate\n1,2,high\n", "'high' under `rate`, which is no number"),
     "a decimal comma": ('age,income,rate\n1,2,"0,5"\n', "'0,5' under `rate`"),
     "semicolons": ("age;income;rate\n1;2;3\n", "has no column `age`"),

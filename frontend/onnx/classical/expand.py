@@ -21,6 +21,7 @@ from veilgraph.frontend.onnx.nodes import Facts, Steps, constants
 DOMAIN = "ai.onnx.ml"
 Rule = Callable[[Steps], list[NodeProto]]
 Labels = tuple[str, ...]
+CLASSIFIERS = ("LinearClassifier", "SVMClassifier", "TreeEnsembleClassifier")
 UNCHANGED = ("Cast", "Flatten", "Identity", "Reshape", "Squeeze", "Unsqueeze")
 
 RULES: Mapping[str, Rule] = {
@@ -71,8 +72,10 @@ def _labels(graph: GraphProto, facts: Facts) -> dict[str, Labels]:
     """What classes are called, by output; nodes that change no element pass it on."""
     found: dict[str, Labels] = {}
     for node in graph.node:
-        named = tuple(Steps(node, facts).attribute("classlabels_strings", ()))
-        if node.op_type == "ArrayFeatureExtractor":
+        named: Labels = ()
+        if node.op_type in CLASSIFIERS:  # a ZipMap has the attribute too, and no label
+            named = tuple(Steps(node, facts).attribute("classlabels_strings", ()))
+        elif node.op_type == "ArrayFeatureExtractor":
             table = Steps(node, facts).known(0)
             if table is not None and table.dtype.kind not in "iufb":
                 named = tuple(map(_text, table.reshape(-1).tolist()))

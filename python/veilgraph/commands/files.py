@@ -47,6 +47,11 @@ def read_inputs(paths: Mapping[str, Path], tensors: Sequence[Tensor]) -> dict[st
         rest = [tensor for tensor in tensors if tensor.name not in paths]
         if not is_column_file(paths[""]):
             raise UsageError(f"{paths['']} is given for no input.", "Give it as NAME=@FILE.")
+        if not rest:
+            raise UsageError(
+                f"{paths['']} is given, and there is no input that it could be of.",
+                "Leave it out, or name the input that it is of.",
+            )
         found |= read_columns(paths[""], {t.name: _columns(t) for t in rest})
     return found
 

@@ -171,7 +171,7 @@ def compile(
     """
     receivers = {n: (w,) if isinstance(w, str) else w for n, w in (receivers or {}).items()}
     require_error(max_error)
-    owned, parts = parts_of(owners or {}, columns or columns_of(model))
+    owned, parts = parts_of(owners or {}, columns_of(model) if columns is None else columns)
     chosen = target(suite, parties, network, owned, receivers, dealer, clients, protocols)
     require_no_weights(model)
     models = dict(model) if isinstance(model, Mapping) else {ONLY_ENTRY: model}

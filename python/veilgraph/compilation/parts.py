@@ -16,6 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from veilgraph.ir.errors import UsageError
+from veilgraph.ir.plan.tables import WEIGHTS
 from veilgraph.plans import Plan
 
 Columns = Mapping[str, Sequence[str]]
@@ -69,11 +70,21 @@ class Parts:
         return found
 
     def split(self, arrays: Mapping[str, Any]) -> dict[str, Any]:
-        """Arrays of the parts in place of each whole one; the last axis is that of columns."""
+        """Arrays of the parts in place of each whole one; the last axis is that of columns.
+
+        Of a data frame each part takes its own columns by name, when it is encoded.
+
+        Raises:
+            UsageError: an array of another width than the parts have together.
+        """
         found = {name: array for name, array in arrays.items() if name not in self.of}
         for name in self.of.keys() & arrays.keys():
-            array = np.asarray(arrays[name])
-            found |= {part: array[..., list(at)] for part, at in self.of[name].items()}
+            places = self.of[name]
+            if hasattr(arrays[name], "columns"):
+                found |= dict.fromkeys(places, arrays[name])
+                continue
+            array = _table(name, arrays[name], sum(map(len, places.values())))
+            found |= {part: array[..., list(at)] for part, at in places.items()}
         return found
 
     def joined(self, arrays: Mapping[str, NDArray[Any]]) -> dict[str, NDArray[Any]]:
@@ -85,18 +96,38 @@ class Parts:
         return found
 
 
+def _table(name: str, given: Any, columns: int) -> NDArray[Any]:
+    hint = f"Give [rows, {columns}], in the model's order of columns."
+    try:
+        array = np.asarray(given)
+    except ValueError as error:
+        raise UsageError(f"`{name}` is no array: its rows have different lengths.", hint) from error
+    if not array.ndim or array.shape[-1] != columns:
+        shape = "x".join(map(str, array.shape)) or "()"
+        raise UsageError(f"`{name}` has shape {shape}, and the model {columns} columns.", hint)
+    return array
+
+
 def parts_of(owners: Mapping[str, str], columns: Columns) -> tuple[dict[str, str], Parts]:
     """Owners by input, and the parts that inputs fall into, given owners by column too.
 
     Args:
-        owners: by input, or by columns with commas between them.
+        owners: by input, or by columns with commas between them. An input's name and "weights"
+            mean what they always mean, whatever columns are called.
         columns: the names of each table's columns, in the model's order.
 
     Raises:
-        UsageError: a column that is named twice, or has no owner where others have.
+        UsageError: names that are none; or a column that is named twice, or has no owner where
+            others have.
     """
-    _require_names(columns)
-    tables = {column: name for name, named in columns.items() for column in named}
+    if not isinstance(columns, Mapping) or isinstance(next(iter(columns.values()), ()), str):
+        raise UsageError(
+            "Names of columns are given without the input that they are of.",
+            'Give them by input: {"X": ["age", "income"]}.',
+        )
+    columns = {name: tuple(map(str, own)) for name, own in columns.items()}
+    reserved = {WEIGHTS, *columns}
+    tables = {c: name for name, named in columns.items() for c in named if c not in reserved}
     found: dict[str, str] = {}
     given: dict[str, dict[str, str]] = {name: {} for name in columns}
     for names, who in owners.items():
@@ -108,6 +139,7 @@ def parts_of(owners: Mapping[str, str], columns: Columns) -> tuple[dict[str, str
     parts, named = {}, {name: tuple(own) for name, own in columns.items()}
     for table, by_column in given.items():
         if by_column:
+            _require_names(columns)
             whose = _owners(table, columns[table], by_column, found.pop(table, None))
             parts[table] = places = dict(_places(table, whose))
             found |= {f"{table}.{who}": who for who in whose}

@@ -14,6 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from veilgraph.ir.errors import AccuracyError, UsageError
+from veilgraph.ir.files.column_files import places_of
 from veilgraph.ir.plan.tables import Tensor, divided
 
 _PIECE = 1 << 14  # elements
@@ -59,13 +60,7 @@ def checked(value: npt.ArrayLike, tensor: Tensor) -> npt.NDArray[Any]:
 def _by_name(frame: Any, tensor: Tensor) -> Any:
     """The columns of a data frame that the plan names, in its order."""
     given = list(map(str, frame.columns))
-    for name in tensor.columns:
-        if given.count(name) != 1:
-            number = "two columns" if name in given else "no column"
-            raise UsageError(
-                f"`{tensor.name}` has {number} `{name}`.", f"Its columns are {', '.join(given)}."
-            )
-    return frame.iloc[:, [given.index(name) for name in tensor.columns]]
+    return frame.iloc[:, places_of(f"`{tensor.name}`", given, tensor.columns)]
 
 
 def _check_range(array: npt.NDArray[Any], tensor: Tensor) -> None:

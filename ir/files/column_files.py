@@ -54,10 +54,10 @@ def read_columns(path: str | Path, columns: Columns) -> dict[str, NDArray[np.flo
     try:
         with Path(path).open(newline="", encoding="utf-8-sig") as file:
             rows = csv.reader(file, strict=True)
-            header = next(rows, [])
-            places = _places(path, header, columns)
-            wanted = [place for own in places.values() for place in own]
-            table = np.array(list(_numbers(path, rows, header, wanted)), np.float64)
+            header = [name.strip() for name in next(rows, [])]
+            wanted = [name for own in columns.values() for name in own]
+            places = places_of(path, header, wanted)
+            table = np.array(list(_numbers(path, rows, header, places)), np.float64)
     except OSError as error:
         raise UsageError(f"{path} can't be read: {error.strerror}.", "Check the path.") from error
     except (csv.Error, UnicodeDecodeError) as error:
@@ -65,20 +65,26 @@ def read_columns(path: str | Path, columns: Columns) -> dict[str, NDArray[np.flo
         raise UsageError(mistaken(path, FileKind.TEXT, "CSV file"), hint) from error
     if not len(table):
         raise UsageError(f"{path} has no rows.", "Give one row of numbers at the least.")
-    ends = np.cumsum([len(own) for own in places.values()])
-    return dict(zip(places, np.split(table, ends[:-1], axis=1), strict=True))
+    ends = np.cumsum([len(own) for own in columns.values()])
+    return dict(zip(columns, np.split(table, ends[:-1], axis=1), strict=True))
 
 
-def _places(path: str | Path, header: Sequence[str], columns: Columns) -> dict[str, list[int]]:
-    """Where each input's columns stand."""
-    names = [name.strip() for name in header]
-    shown = ", ".join(names[:SHOWN]) + (", ..." if len(names) > SHOWN else "")
+def places_of(what: object, given: Sequence[str], wanted: Sequence[str]) -> list[int]:
+    """Where the wanted columns stand among those of a table.
+
+    Args:
+        what: the table, for the message.
+
+    Raises:
+        UsageError: a column that is missing, or there twice.
+    """
+    shown = ", ".join(given[:SHOWN]) + (", ..." if len(given) > SHOWN else "")
     hint = f"Its columns are {shown}." if shown else "Its first line names its columns."
-    for name in (column for own in columns.values() for column in own):
-        if names.count(name) != 1:
-            number = "two columns" if name in names else "no column"
-            raise UsageError(f"{path} has {number} `{name}`.", hint)
-    return {name: [names.index(column) for column in own] for name, own in columns.items()}
+    for name in wanted:
+        if given.count(name) != 1:
+            number = "two columns" if name in given else "no column"
+            raise UsageError(f"{what} has {number} `{name}`.", hint)
+    return [given.index(name) for name in wanted]
 
 
 def _numbers(
@@ -91,19 +97,17 @@ def _numbers(
                 f"Row {number} of {path} has {len(row)} cells, and its header has {len(header)}.",
                 "Give each row a cell for each column.",
             )
-        cells = [_number(row[place]) for place in places]
-        for place, cell in zip(places, cells, strict=True):
-            if cell is None:
-                raise _no_number(path, number, header[place].strip(), row[place].strip())
-        yield [cell for cell in cells if cell is not None]
+        yield [_number(path, number, header[place], row[place].strip()) for place in places]
 
 
-def _number(cell: str) -> float | None:
+def _number(path: str | Path, row: int, column: str, cell: str) -> float:
     try:
         number = math.nan if "_" in cell else float(cell)
     except ValueError:
-        return None
-    return number if math.isfinite(number) else None
+        number = math.nan
+    if not math.isfinite(number):
+        raise _no_number(path, row, column, cell)
+    return number
 
 
 def _no_number(path: str | Path, row: int, column: str, cell: str) -> UsageError:

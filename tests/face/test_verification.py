@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import random
+import re
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -321,8 +322,8 @@ def test_changed_texts(plan: Plan, choices: random.Random) -> None:
 
 
 def _meant(lines: list[str]) -> list[str]:
-    """The lines without the number at their end, which is the node's layer."""
-    return sorted(line.rstrip("0123456789") for line in lines)
+    """The lines, those of nodes without the number at their end, which is the node's layer."""
+    return sorted(re.sub(r"^(%.*) \d+$", r"\1", line) for line in lines)
 
 
 def _holds(plan: Plan) -> bool:

@@ -16,7 +16,7 @@ from typing import Any
 import click
 
 from veilgraph.command_lines import worded
-from veilgraph.commands import VERBS
+from veilgraph.commands import VERBS, module_of
 from veilgraph.ir.errors import ResourceLimitError, UsageError, VeilgraphError
 from veilgraph.reports.log_lines import ShownLog, line_of, shown_log
 from veilgraph.reports.tables import say, show_json
@@ -79,7 +79,7 @@ class Verbs(click.Group):
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         if cmd_name not in VERBS:
             return None
-        command: click.Command = import_module(f"veilgraph.commands.{cmd_name}").command
+        command: click.Command = import_module(module_of(cmd_name)).command
         return _with_loudness(command)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:

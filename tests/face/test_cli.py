@@ -18,7 +18,7 @@ import click
 import pytest
 from verbs import DIGITS, Compiled, reason, run_verb
 
-from veilgraph.commands import VERBS
+from veilgraph.commands import VERBS, module_of
 from veilgraph.ir.errors import (
     AccuracyError,
     Offender,
@@ -123,14 +123,14 @@ def test_shells_complete_verbs_and_options(shell: str) -> None:
 def test_every_verb_has_a_module_and_a_summary() -> None:
     listed = run_verb("--help").stdout
     for verb, summary in VERBS.items():
-        assert import_module(f"veilgraph.commands.{verb}").command.name == verb
+        assert import_module(module_of(verb)).command.name == verb
         assert summary.split(",")[0][:30] in listed
         assert run_verb(verb, "--help").exit_code == 0
 
 
 def every_command() -> Iterator[tuple[str, click.Command]]:
     for verb in VERBS:
-        command = import_module(f"veilgraph.commands.{verb}").command
+        command = import_module(module_of(verb)).command
         if isinstance(command, click.Group):
             yield from ((f"{verb} {name}", c) for name, c in command.commands.items())
         else:
@@ -242,11 +242,11 @@ def test_example_of_demo_works(
 
 
 def test_a_party_host_loads_no_compiler() -> None:
-    modules = [verb for verb in VERBS if verb not in ("check",)]
+    modules = [module_of(verb) for verb in VERBS if verb not in ("check",)]
     code = (
         "import sys; from importlib import import_module; import veilgraph.cli\n"
         "assert 'numpy' not in sys.modules and 'rich' not in sys.modules\n"
-        f"for verb in {modules}: import_module(f'veilgraph.commands.{{verb}}')\n"
+        f"for module in {modules}: import_module(module)\n"
         f"print([name for name in {HEAVY} if name in sys.modules])"
     )
     ended = python("-c", code)

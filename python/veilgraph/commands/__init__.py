@@ -1,4 +1,6 @@
-"""The verbs of the command line: a module or a folder each, `commands/<verb>`, with its `command`.
+"""The verbs of the command line: a module or a folder each, with its `command`.
+
+It is `commands/<verb>`, or lies in a folder of verbs with one subject, which FOLDERS names.
 
 A module is loaded when its verb is called, and imports MLIR, ONNX or PyTorch only where it calls
 what needs them: a party's host has none of the three.
@@ -22,3 +24,15 @@ VERBS: dict[str, str] = {
     "doctor": "Look at what this machine has, and what it lacks.",
     "demo": "Classify handwritten digits among three processes, start to end.",
 }
+# Folders of several verbs.
+FOLDERS: dict[str, str] = {"cert": "trust", "verify": "trust"}
+
+
+def module_of(verb: str) -> str:
+    """The module that has the `command` of a verb.
+
+    >>> module_of("cert")
+    'veilgraph.commands.trust.cert'
+    """
+    folder = f"{FOLDERS[verb]}." if verb in FOLDERS else ""
+    return f"veilgraph.commands.{folder}{verb}"

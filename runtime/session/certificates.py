@@ -78,17 +78,31 @@ def init(
         )
     key = ed25519.Ed25519PrivateKey.generate()
     certificate = self_signed(key, name, hosts, datetime.now(UTC), days)
-    pem = key.private_bytes(
-        serialization.Encoding.PEM,
-        serialization.PrivateFormat.PKCS8,
-        serialization.NoEncryption(),
-    )
     try:
         directory.mkdir(mode=0o700, parents=True, exist_ok=True)
-        _write(files[0], pem, 0o600)
+        _write_key(files[0], key)
     except OSError as error:
         raise _unwritable(files[0], error) from error
     return _store(files, certificate)
+
+
+def init_author(path: Path) -> ed25519.Ed25519PublicKey:
+    """Makes a private key for signing plans: Ed25519, PEM (PKCS 8), mode 0600.
+
+    Raises:
+        UsageError: something is there already, or can't be written.
+    """
+    if path.exists():
+        raise UsageError(
+            f"{path} is there already.",
+            "Name another file: whoever lists a key would refuse what a new one signs.",
+        )
+    key = ed25519.Ed25519PrivateKey.generate()
+    try:
+        _write_key(path, key)
+    except OSError as error:
+        raise _unwritable(path, error) from error
+    return key.public_key()
 
 
 def issue(
@@ -239,6 +253,15 @@ def _store(files: tuple[Path, Path], certificate: x509.Certificate) -> Certifica
     except OSError as error:
         raise _unwritable(files[1], error) from error
     return CertificateFiles(*files, certificate.fingerprint(hashes.SHA256()).hex())
+
+
+def _write_key(path: Path, key: ed25519.Ed25519PrivateKey) -> None:
+    pem = key.private_bytes(
+        serialization.Encoding.PEM,
+        serialization.PrivateFormat.PKCS8,
+        serialization.NoEncryption(),
+    )
+    _write(path, pem, 0o600)
 
 
 def _write(path: Path, content: bytes, mode: int) -> None:

@@ -12,6 +12,7 @@ VERBS: dict[str, str] = {
     "compile": "Turn a model into a plan, and its weights into a file beside it.",
     "inspect": "Show what a plan costs, layer by layer, and who learns what.",
     "verify": "Hold a plan to its program and its suite, before taking part.",
+    "sign": "Sign a plan as its author.",
     "check": "Compare a plan's exact integers with ONNX Runtime, layer by layer.",
     "rehearse": "Train by a plan's exact integers in the clear, beside float32.",
     "prepare": "Run offline phases ahead of time, into a party's store.",
@@ -19,13 +20,13 @@ VERBS: dict[str, str] = {
     "train": "Take part in training a model as one of the parties.",
     "simulate": "Run all parties of a plan on this machine.",
     "bench": "Measure seconds, rounds, bytes and memory of a plan on this machine.",
-    "cert": "Make keys and certificates for mutual TLS.",
+    "cert": "Make keys and certificates for mutual TLS, and keys of authors.",
     "ops": "List the ONNX operators that can be compiled.",
     "doctor": "Look at what this machine has, and what it lacks.",
     "demo": "Classify handwritten digits among three processes, start to end.",
 }
 # Folders of several verbs.
-FOLDERS: dict[str, str] = {"cert": "trust", "verify": "trust"}
+FOLDERS: dict[str, str] = {"cert": "trust", "sign": "trust", "verify": "trust"}
 
 
 def module_of(verb: str) -> str:

@@ -100,6 +100,16 @@ def error(text: str) -> float:
     return found
 
 
+def public_key(text: str) -> bytes:
+    """An author's public key, 32 bytes in base64."""
+    from veilgraph.runtime.session.public_keys import bytes_of
+
+    found = bytes_of(text)
+    if found is None:
+        raise click.BadParameter(f"`{text}` is no public key, as `cert author` shows one.")
+    return found
+
+
 def rates(text: str) -> Schedule:
     """R,R@STEP,...: learning rates, each from a step on."""
     found: list[tuple[int, float]] = []

@@ -19,7 +19,9 @@ from veilgraph.reports.html import Subject, write_report
 from veilgraph.reports.layer_graph import LayerGraph
 from veilgraph.reports.listing import listing
 from veilgraph.reports.tables import show, show_json, show_text
+from veilgraph.runtime.session.public_keys import text_of
 from veilgraph.runtime.simulate import entry_of
+from veilgraph.verification.signatures import signature_file, signer_of
 from veilgraph.verification.verify import verify
 
 LEVELS = ("graph", "secret", "party", "plan")
@@ -70,6 +72,7 @@ def command(
     layers may share rounds.
     """
     plan = with_ranges(Plan.load(plan_file), ranges_file(plan_file))
+    signed_by = signer_of(plan, signature_file(plan_file))
     verified = verify(plan) if want_reveals else None
     text = None if level is None else ir_text(plan, level)
     number = entry_of(plan, entry)
@@ -80,6 +83,7 @@ def command(
         write_report(report, plan, predicted, verified=verified, subject=subject)
     if as_json:
         content = reports.plan_values(plan, predicted, number)
+        content["signed_by"] = None if signed_by is None else text_of(signed_by)
         graph = LayerGraph.of(plan, number)
         content["layers"] = [reports.layer_values(price, graph) for price in predicted.layers]
         content["disclosures"] = [vars(found) for found in reports.disclosures(plan)]
@@ -97,7 +101,7 @@ def command(
     if report is not None:
         show(f"{report} is a page for a browser.")
     elif not (text is not None or want_layers or want_reveals):
-        show(*reports.summary(plan, predicted, number), reports.assumptions(predicted))
+        show(*reports.summary(plan, predicted, number, signed_by), reports.assumptions(predicted))
 
 
 def ir_text(plan: Plan, level: str) -> str:

@@ -21,6 +21,7 @@ from veilgraph.reports import units
 from veilgraph.reports.headroom import bounds
 from veilgraph.reports.layer_graph import LayerGraph
 from veilgraph.reports.tables import Table
+from veilgraph.runtime.session.public_keys import text_of
 from veilgraph.targets.machines import MACHINE
 from veilgraph.verification.verify import Verified, verify
 
@@ -142,7 +143,9 @@ def _tensor_values(tensor: Tensor, role: str) -> dict[str, Any]:
 # Tables
 
 
-def summary(plan: Plan, predicted: Prediction, entry: int = 0) -> list[Table | str]:
+def summary(
+    plan: Plan, predicted: Prediction, entry: int = 0, signed_by: bytes | None = None
+) -> list[Table | str]:
     """What a plan is, and what an entry of it costs, on a page."""
     manifest = plan.manifest
     computing = manifest.computing
@@ -159,6 +162,7 @@ def summary(plan: Plan, predicted: Prediction, entry: int = 0) -> list[Table | s
         *(("entries", ", ".join(names)) for names in (manifest.entries,) if len(names) > 1),
         ("encoding", manifest.encoding),
         ("digest", plan.digest),
+        *(("signed by", signer(key)) for key in (signed_by,) if key is not None),
     ]
     told = [f"Entry {manifest.entries[entry]}:"] if len(manifest.entries) > 1 else []
     return [Table.of("plan|", rows), *told, costs(predicted)]
@@ -301,8 +305,13 @@ def disclosures(plan: Plan) -> list[Disclosure]:
     return [*plan.manifest.disclosures, *caveat]
 
 
-def verified(found: Verified) -> list[Table | str]:
-    """What was checked of a plan, and against what."""
+def signer(signed_by: bytes | None) -> str:
+    """Who signed a plan, by the public key."""
+    return "nobody" if signed_by is None else f"the key {text_of(signed_by)}"
+
+
+def verified(found: Verified, signed_by: bytes | None) -> list[Table | str]:
+    """What was checked of a plan, and against what; who signed it."""
     against = "; ".join(" and ".join(group) for group in found.coalitions) or "nobody"
     rows = [
         ("suite", f"{found.suite}, {found.security}"),
@@ -318,6 +327,7 @@ def verified(found: Verified) -> list[Table | str]:
         ("tables", f"as lowering {found.lowering} makes them of the program, of every party"),
         ("layers", f"{found.layers}, with their costs"),
         ("digest", found.digest),
+        ("signed by", signer(signed_by)),
     ]
     return [Table.of("verified|", rows)]
 

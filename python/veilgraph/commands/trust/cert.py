@@ -10,6 +10,7 @@ from veilgraph.commands import arguments
 from veilgraph.reports.tables import show, show_json
 from veilgraph.runtime.session import certificates
 from veilgraph.runtime.session.certificates import CertificateFiles
+from veilgraph.runtime.session.public_keys import text_of
 
 EPILOG = """\b
 Example, at alice's: a key that stays there, and a certificate for bob and carol:
@@ -22,6 +23,11 @@ Example, before the certificate expires:
 SHOWING = """\b
 Example, at bob's, while alice reads hers aloud:
   veilgraph cert show alice.crt
+"""
+
+AUTHOR = """\b
+Example, at the host that compiles plans:
+  veilgraph cert author author.key
 """
 
 directory_option = click.option(
@@ -50,7 +56,7 @@ days_option = click.option(
 
 @click.group("cert")
 def command() -> None:
-    """Make keys and certificates for mutual TLS.
+    """Make keys and certificates for mutual TLS, and keys of authors.
 
     There is no authority that all trust: each party makes its own key and certificate, and the
     others name that certificate, or its fingerprint, in their parties.yaml.
@@ -97,6 +103,24 @@ def show_one(file: Path, as_json: bool) -> None:
         f"{file} is of {shown.name}, from {shown.begins} to {shown.ends}.",
         "Its fingerprint, which both ends of a telephone compare:",
         *(f"  {' '.join(groups[i : i + 4])}" for i in range(0, len(groups), 4)),
+    )
+
+
+@command.command("author", epilog=AUTHOR)
+@click.argument("file", type=arguments.PATH)
+@arguments.json_option
+def author(file: Path, as_json: bool) -> None:
+    """Make a private key in FILE with which its owner signs plans.
+
+    It is none of a party's keys for TLS, and need not lie on a party's host.
+    """
+    public_key = text_of(certificates.init_author(file).public_bytes_raw())
+    if as_json:
+        show_json({"key": str(file), "public_key": public_key})
+        return
+    show(
+        f"{file} is secret, and stays on this host (mode 0600).",
+        f"What it signs is known by its public key: {public_key}",
     )
 
 

@@ -12,6 +12,8 @@ from veilgraph.plans import Plan
 from veilgraph.reports import text as reports
 from veilgraph.reports.tables import progress, show, show_json
 from veilgraph.runtime.session.config import Config
+from veilgraph.runtime.session.public_keys import text_of
+from veilgraph.verification.signatures import require_signer, signature_file, signer_of
 from veilgraph.verification.verified_plans import record
 from veilgraph.verification.verify import verify
 
@@ -31,23 +33,36 @@ Example, before a party takes part in a plan that another one compiled:
     help="A party's parties.yaml: what holds is recorded in its state_dir, and `run` goes on at "
     "once.",
 )
+@click.option(
+    "--signed-by",
+    "wanted",
+    type=arguments.public_key,
+    metavar="KEY",
+    help="Refuse PLAN unless PLAN.sig is by this public key, as `cert author` shows it.",
+)
 @arguments.json_option
-def command(plan_file: Path, config_file: Path | None, as_json: bool) -> None:
+def command(plan_file: Path, config_file: Path | None, wanted: bytes | None, as_json: bool) -> None:
     """Hold PLAN to its program and its suite, and show what it reveals to whom.
 
     The program's text is read, its masks are checked against all who may collude in the suite, its
     outputs against their receivers, and it is lowered again: every party's tables must come out
     byte for byte. Nothing that PLAN's author says is believed. Needs no model, weights or compiler.
 
+    PLAN.sig, if it is there, says who signed PLAN; one that does not fit is refused.
+
     What the numbers mean is not verified: an output may be any function of what it depends on.
     """
     plan = Plan.load(plan_file)
     config = None if config_file is None else Config.load(config_file)
+    file = signature_file(plan_file)
+    signed_by = signer_of(plan, file)
+    if wanted is not None:
+        require_signer(signed_by, wanted, file)
     with progress("verifying"):
         found = verify(plan)
     if config is not None:
         record(plan, config.state_dir)
     if as_json:
-        show_json(asdict(found))
+        show_json({**asdict(found), "signed_by": None if signed_by is None else text_of(signed_by)})
         return
-    show(*reports.verified(found), *reports.revealed(found))
+    show(*reports.verified(found, signed_by), *reports.revealed(found))

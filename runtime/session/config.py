@@ -25,9 +25,7 @@ import re
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 
-import yaml
 from cryptography import x509
 from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 
@@ -38,15 +36,14 @@ from veilgraph.runtime.session.certificates import (
     load_certificate,
     load_private_key,
 )
+from veilgraph.runtime.session.sections import MAX_SECONDS, Keys, Section, read_yaml
 
 TIMEOUT_SECONDS = 60.0
 # Half a megabit a second, of one link: two links share an uplink of one megabit, the slowest line
 # that an office has. A round of a megabyte then takes 16 seconds, one of 100 MB half an hour.
 LEAST_BYTES_PER_SECOND = 62_500.0
 MAX_PARTIES = 16
-_MAX_SECONDS = 86_400
 _RECORD_BYTES = 1 << 14  # the most that one TLS record holds
-_MAX_FILE_BYTES = 1 << 20
 _FINGERPRINT = re.compile(r"[0-9a-f]{64}")
 
 
@@ -132,9 +129,9 @@ class Config:
         """
         if seconds is None:
             return self
-        if not 0 < seconds <= _MAX_SECONDS:  # nor NaN
+        if not 0 < seconds <= MAX_SECONDS:  # nor NaN
             raise UsageError(
-                f"The timeout must be a number of seconds above 0, at most {_MAX_SECONDS}, not "
+                f"The timeout must be a number of seconds above 0, at most {MAX_SECONDS}, not "
                 f"{seconds:g}.",
                 "Leave it out: parties.yaml has one for all runs.",
             )
@@ -148,7 +145,7 @@ class Config:
             UsageError: whatever is missing, unknown, malformed or unreadable, with file and key.
         """
         try:
-            return _config(_Section(path.parent, "", _read(path), _TOP_KEYS))
+            return _config(Section(path.parent, "", read_yaml(path), _TOP_KEYS))
         except UsageError as error:
             raise UsageError(f"{path}: {error.message}", error.hint) from error
 
@@ -168,108 +165,26 @@ class Config:
         return replace(self, parties=parties, party=parties.index(self.me))
 
 
-@dataclass(frozen=True)
-class _Keys:
-    required: frozenset[str]
-    optional: frozenset[str] = frozenset()
-
-
-_TOP_KEYS = _Keys(
+_TOP_KEYS = Keys(
     frozenset({"parties", "me"}), frozenset({"timeout_seconds", "least_bytes_per_second"})
 )
-_PARTY_KEYS = _Keys(frozenset({"name", "host", "port"}), frozenset({"certificate", "fingerprint"}))
-_ME_KEYS = _Keys(
+_PARTY_KEYS = Keys(frozenset({"name", "host", "port"}), frozenset({"certificate", "fingerprint"}))
+_ME_KEYS = Keys(
     frozenset({"name", "key", "state_dir"}),
     frozenset({"certificate", "listen", "device", "cubins"}),
 )
 
 
-class _Section:
-    """One mapping of the file, whose keys are checked, and whose values are read by type."""
-
-    def __init__(self, folder: Path, where: str, content: object, keys: _Keys) -> None:
-        self.folder = folder
-        self.where = where
-        if not isinstance(content, dict):
-            raise UsageError(f"{where or 'the file'} must be a mapping.", _known(keys))
-        self.values: dict[Any, Any] = content
-        for key in content:
-            if key not in keys.required | keys.optional:
-                raise UsageError(f"{self.at(key)} is no known key.", _known(keys))
-        for key in sorted(keys.required - content.keys()):
-            raise UsageError(f"{self.at(key)} is missing.", _known(keys))
-
-    def at(self, key: object) -> str:
-        return f"{self.where}.{key}" if self.where else str(key)
-
-    def wrong(self, key: str, expected: str, hint: str = "") -> UsageError:
-        value = repr(self.values[key])[:80]
-        return UsageError(f"{self.at(key)} must be {expected}, not {value}.", hint)
-
-    def text(self, key: str) -> str:
-        value = self.values[key]
-        if not isinstance(value, str) or not value or not value.isprintable():
-            raise self.wrong(key, "text", "Put it in quotes if YAML takes it for something else.")
-        return value
-
-    def file(self, key: str) -> Path:
-        return self.folder / self.text(key)
-
-    def port(self, key: str) -> int:
-        value = self.values[key]
-        if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value <= 65535:
-            raise self.wrong(key, "a whole number from 1 to 65535")
-        return value
-
-    def seconds(self, key: str) -> float:
-        value = self.values[key]
-        if (
-            isinstance(value, bool)
-            or not isinstance(value, int | float)
-            or not (0 < value <= _MAX_SECONDS)
-        ):
-            raise self.wrong(key, f"a number of seconds above 0, at most {_MAX_SECONDS}")
-        return float(value)
-
-    def bytes_per_second(self, key: str) -> float:
-        value = self.values[key]
-        if isinstance(value, bool) or not isinstance(value, int | float) or not 1 <= value <= 1e9:
-            raise self.wrong(key, "a number of bytes a second from 1 to 1e9")
-        return float(value)
-
-
-def _known(keys: _Keys) -> str:
-    optional = f"; optional: {', '.join(sorted(keys.optional))}" if keys.optional else ""
-    return f"Its keys are {', '.join(sorted(keys.required))}{optional}."
-
-
-def _read(path: Path) -> object:
-    try:
-        with path.open("rb") as file:
-            content = file.read(_MAX_FILE_BYTES + 1)
-    except OSError as error:
-        raise UsageError(
-            f"it can't be read: {error.strerror}.", "Give the path of a parties.yaml."
-        ) from error
-    if len(content) > _MAX_FILE_BYTES:
-        raise UsageError("it is over 1 MiB.", "Give the path of a parties.yaml.")
-    try:
-        return yaml.safe_load(content)
-    except (yaml.YAMLError, ValueError, RecursionError) as error:
-        reason = " ".join(str(error).split())
-        raise UsageError(f"it is no YAML: {reason}.", "Indent with spaces.") from error
-
-
-def _config(top: _Section) -> Config:
+def _config(top: Section) -> Config:
     listed = top.values["parties"]
     if not isinstance(listed, list) or not 2 <= len(listed) <= MAX_PARTIES:
         raise top.wrong("parties", f"a list of 2 to {MAX_PARTIES} parties")
     sections = [
-        _Section(top.folder, f"parties[{i}]", each, _PARTY_KEYS) for i, each in enumerate(listed)
+        Section(top.folder, f"parties[{i}]", each, _PARTY_KEYS) for i, each in enumerate(listed)
     ]
     parties = tuple(_party(section) for section in sections)
     _check_distinct(parties)
-    me = _Section(top.folder, "me", top.values["me"], _ME_KEYS)
+    me = Section(top.folder, "me", top.values["me"], _ME_KEYS)
     names = [party.name for party in parties]
     if me.text("name") not in names:
         raise me.wrong("name", f"one of {', '.join(names)}")
@@ -309,7 +224,7 @@ def _patient(config: Config) -> Config:
     return config
 
 
-def _party(section: _Section) -> PartyAddress:
+def _party(section: Section) -> PartyAddress:
     name = check_party_name(section.text("name"))
     host, port = section.text("host"), section.port("port")
     if ("certificate" in section.values) == ("fingerprint" in section.values):
@@ -353,7 +268,7 @@ def _public_key(party: PartyAddress) -> bytes:
     return key.public_bytes(Encoding.DER, PublicFormat.SubjectPublicKeyInfo)
 
 
-def _own_certificate(me: _Section, listed: _Section, party: PartyAddress) -> Path:
+def _own_certificate(me: Section, listed: Section, party: PartyAddress) -> Path:
     """My certificate's file, once it is what the others pin and fits my key."""
     section = me if "certificate" in me.values else listed
     if "certificate" not in section.values:

@@ -14,7 +14,8 @@ from verbs import Compiled, json_of, reason, run_verb
 
 from veilgraph.measuring.processes import write_configs
 from veilgraph.plans import Plan
-from veilgraph.verification.verified_plans import is_recorded
+from veilgraph.verification.verified_plans import recorded
+from veilgraph.verification.verify import verify
 
 BLOCKED = """
 import sys
@@ -46,6 +47,7 @@ def test_says_what_was_checked_and_what_is_revealed(digits: Compiled) -> None:
     assert found["coalitions"] == [["alice"], ["bob"], ["carol"]]
     assert found["revealed"][0] == {
         "what": "output logits", "numbers": 10, "to": ["alice"], "depends": ["image", "weights"],
+        "kind": "output",
     }  # fmt: skip
 
 
@@ -60,15 +62,15 @@ def test_a_party_has_no_compiler_and_no_model(digits: Compiled, tmp_path: Path) 
 def test_with_a_configuration_run_need_not_verify_again(copied: Compiled) -> None:
     write_configs(copied.folder, copied.plan.manifest.parties)
     assert run_verb("verify", "digits.plan", "--config", "carol.yaml").exit_code == 0
-    assert is_recorded(copied.plan, Path("carol.state"))
-    assert not is_recorded(copied.plan, Path("alice.state"))
+    assert recorded(copied.plan, Path("carol.state")) == verify(copied.plan)
+    assert recorded(copied.plan, Path("alice.state")) is None
 
 
 def test_a_plan_that_leaks_is_refused(leaky: Plan) -> None:
     told = reason("verify", "leaky.plan", "--config", "alice.yaml")
     assert told[0] == 6
     assert "alice's table steps is not its program's" in told[1].replace("\n", " ")
-    assert not is_recorded(leaky, Path("alice.state"))
+    assert recorded(leaky, Path("alice.state")) is None
     assert reason("inspect", "leaky.plan", "--reveals")[0] == 6
 
 

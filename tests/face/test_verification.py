@@ -28,7 +28,8 @@ from veilgraph.passes.party.expand_protocols import Expanded
 from veilgraph.passes.party.prune import prune
 from veilgraph.plans import Plan
 from veilgraph.verification import verified_plans
-from veilgraph.verification.verified_plans import is_recorded, require_verified
+from veilgraph.verification.findings import Verified
+from veilgraph.verification.verified_plans import recorded, require_verified
 from veilgraph.verification.verify import verify
 
 Change = Callable[[Plan], Plan]
@@ -58,6 +59,9 @@ def test_honest_plans_hold(way: str, tmp_path: Path) -> None:
     assert found.suite == manifest.suite
     outputs = {r.what.removeprefix("output "): set(r.to) for r in found.revealed if r.depends}
     assert outputs == {name: set(to) for name, to in manifest.receivers.items()}
+    assert Verified.from_json(found.to_json()) == found
+    assert manifest.ring_bits in found.rings
+    assert set(found.rings) <= {layer.ring_bits for layer in made.layers} | {manifest.ring_bits}
     secrets = {secret.name: secret.owner for secret in found.secrets}
     public = {"weights": "public"}
     assert secrets == {n: o for n, o in manifest.owners.items() if {n: o} != public}
@@ -387,11 +391,14 @@ def test_a_plan_is_verified_once(
     plan: Plan, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     state, calls = tmp_path / "state", []
-    monkeypatch.setattr(
-        "veilgraph.verification.verify.verify", lambda each: calls.append(each.digest)
-    )
+
+    def counted(each: Plan) -> Verified:
+        calls.append(each.digest)
+        return verify(each)
+
+    monkeypatch.setattr("veilgraph.verification.verify.verify", counted)
     for _ in range(3):
-        require_verified(plan, state)
+        assert require_verified(plan, state) == verify(plan)
     assert calls == [plan.digest]
     (file,) = (state / "verified-plans").iterdir()
     assert file.name == plan.digest
@@ -408,14 +415,30 @@ def test_what_is_refused_is_not_recorded(plan: Plan, tmp_path: Path) -> None:
     for _ in range(2):
         with pytest.raises(SecurityAbort):
             require_verified(retold(plan, bare), tmp_path)
-    assert not is_recorded(retold(plan, bare), tmp_path)
+    assert recorded(retold(plan, bare), tmp_path) is None
 
 
-@pytest.mark.parametrize("content", [b"", b"lowering 0", b"\x00" * 99])
-def test_a_record_that_says_something_else(content: bytes, plan: Plan, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda text: "",
+        lambda text: "lowering 0",
+        lambda text: "\0" * 99,
+        lambda text: text.partition("\n")[0] + "\n",
+        lambda text: text[: len(text) // 2],
+        lambda text: text.partition("\n")[0] + "\n[]",
+        lambda text: text.replace('"kind"', '"sort"'),
+        lambda text: text.replace('"rings": [', '"rings": 5, "others": ['),
+    ],
+)
+def test_a_record_that_says_something_else(
+    change: Callable[[str], str], plan: Plan, tmp_path: Path
+) -> None:
     require_verified(plan, tmp_path)
-    (tmp_path / "verified-plans" / plan.digest).write_bytes(content)
-    assert not is_recorded(plan, tmp_path)
+    file = tmp_path / "verified-plans" / plan.digest
+    assert change(file.read_text()) != file.read_text()
+    file.write_text(change(file.read_text()))
+    assert recorded(plan, tmp_path) is None
 
 
 def test_a_folder_that_cannot_be_used(plan: Plan, tmp_path: Path) -> None:

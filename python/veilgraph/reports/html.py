@@ -26,7 +26,7 @@ from veilgraph.reports.headroom import Bounds, bounds
 from veilgraph.reports.layer_graph import LayerGraph, drawing
 from veilgraph.reports.markup import Element, Node, tag
 from veilgraph.reports.tables import Table
-from veilgraph.verification.verify import Verified
+from veilgraph.verification.findings import Verified
 
 if TYPE_CHECKING:  # a party's host has no MLIR, which checking needs
     from veilgraph.checks.layer_errors import Check, LayerError

@@ -23,7 +23,8 @@ from veilgraph.reports.layer_graph import LayerGraph
 from veilgraph.reports.tables import Table
 from veilgraph.runtime.session.public_keys import text_of
 from veilgraph.targets.machines import MACHINE
-from veilgraph.verification.verify import Verified, verify
+from veilgraph.verification.findings import Verified
+from veilgraph.verification.verify import verify
 
 MOST_NAMED = 2  # ops or functions of a layer, in a narrow column
 MOST_LETTERS = 60  # of all ops of a layer, in a table

@@ -1,8 +1,8 @@
-"""Which plans a party has verified, in its `state_dir`: none is verified twice.
+"""Which plans a party has verified, in its `state_dir`, and what was found: none is verified twice.
 
-A file a plan, `verified-plans/DIGEST`, that names the versions which found it sound. The digest is
-over all that the plan says and does, so a plan that differs in anything is another one; so is a
-host that verifies with another version.
+A file a plan, `verified-plans/DIGEST`: a line that names the versions which found it sound, and a
+line of what they found. The digest is over all that the plan says and does, so a plan that differs
+in anything is another one; so is a host that verifies with another version.
 """
 
 from __future__ import annotations
@@ -14,33 +14,38 @@ from veilgraph.ir.errors import UsageError
 from veilgraph.ir.files.whole_files import placed_whole
 from veilgraph.ir.plan.plan import Plan
 from veilgraph.passes.plan.version import LOWERING_VERSION
+from veilgraph.verification.findings import Verified
 
 FOLDER = "verified-plans"
 
 
-def require_verified(plan: Plan, state_dir: Path) -> None:
+def require_verified(plan: Plan, state_dir: Path) -> Verified:
     """Verifies a plan, unless this party did so before; what holds is recorded.
 
     Raises:
         SecurityAbort: see `verification.verify`.
         UsageError: a `state_dir` that can't be written to.
     """
-    if not is_recorded(plan, state_dir):
+    found = recorded(plan, state_dir)
+    if found is None:
         from veilgraph.verification.verify import verify  # with all suites: once a plan
 
-        verify(plan)
-        record(plan, state_dir)
+        found = verify(plan)
+        record(found, state_dir)
+    return found
 
 
-def is_recorded(plan: Plan, state_dir: Path) -> bool:
-    """Whether these versions have verified this plan."""
+def recorded(plan: Plan, state_dir: Path) -> Verified | None:
+    """What these versions found of this plan; None where they have not verified it."""
     try:
-        return (state_dir / FOLDER / plan.digest).read_bytes() == _content()
-    except OSError:
-        return False
+        content = (state_dir / FOLDER / plan.digest).read_text()
+    except (OSError, UnicodeDecodeError):
+        return None
+    versions, _, found = content.partition("\n")
+    return Verified.from_json(found) if versions == _versions() else None
 
 
-def record(plan: Plan, state_dir: Path) -> None:
+def record(found: Verified, state_dir: Path) -> None:
     """Records a plan that holds; whole or not at all, for this user alone.
 
     Raises:
@@ -50,8 +55,8 @@ def record(plan: Plan, state_dir: Path) -> None:
     try:
         state_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
         folder.mkdir(mode=0o700, exist_ok=True)
-        with placed_whole(folder / plan.digest) as file:
-            file.write(_content())
+        with placed_whole(folder / found.digest) as file:
+            file.write(f"{_versions()}\n{found.to_json()}\n".encode())
     except OSError as error:
         raise UsageError(
             f"{folder} can't be used: {error.strerror}.",
@@ -59,5 +64,5 @@ def record(plan: Plan, state_dir: Path) -> None:
         ) from error
 
 
-def _content() -> bytes:
-    return f"lowering {LOWERING_VERSION} veilgraph {version('veilgraph')}\n".encode()
+def _versions() -> str:
+    return f"lowering {LOWERING_VERSION} veilgraph {version('veilgraph')}"

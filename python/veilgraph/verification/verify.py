@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, fields
+from dataclasses import fields
 from importlib.metadata import version
 
 import numpy as np
@@ -45,58 +45,27 @@ from veilgraph.passes.plan.lower import Cost, constants_of, costs, lay_out, lowe
 from veilgraph.passes.plan.version import LOWERING_VERSION
 from veilgraph.targets.suites import SUITES
 from veilgraph.targets.target import Target, target_of_roles
+from veilgraph.verification.findings import (
+    CONSTANTS,
+    OUTPUT,
+    PUBLIC_WEIGHTS,
+    SHARED_WEIGHTS,
+    Revealed,
+    Secret,
+    Verified,
+)
 
 HINT = "Don't run it: ask who compiled the plan for another, and compare what `verify` says."
 MOST_QUOTED = 300  # characters of a reason, which may quote the plan
 MOST_WITNESSES = 1 << 35  # nodes times draws: what checking masks remembers, in bits, at most
 # Of a party's plan: what has tensors by name.
 LISTED = tuple(dict.fromkeys(op.listed for op in ops.ALL if op.listed))
+# What enters, leaves or stays in a ring, and what linear layers multiply in one.
+IN_RINGS = frozenset(
+    {ops.INPUT, ops.WEIGHT, ops.SHARE, ops.STATE, ops.KEEP, ops.OUTPUT, ops.MATMUL, ops.CONV2D}
+)
 PACKAGE = "veilgraph"
 TABLES = ("steps", "buffers", "messages", "params", "kept")
-
-
-@dataclass(frozen=True)
-class Secret:
-    """An input, a state, or all weights together: how many numbers, and whose they are."""
-
-    name: str
-    owner: str
-    numbers: int
-
-
-@dataclass(frozen=True)
-class Revealed:
-    """What some parties learn: an output, or what every party reads in the plan.
-
-    `depends` names the inputs and states that an output is computed from, and "weights"; with a
-    state, what runs before may have kept in it.
-    """
-
-    what: str
-    numbers: int
-    to: tuple[str, ...]
-    depends: tuple[str, ...] = ()
-
-
-@dataclass(frozen=True)
-class Verified:
-    """What was found of a plan that holds; all of it computed, none of it its author's words.
-
-    `coalitions` are the sets of parties whose messages were looked at; `messages` counts tensors
-    that cross between two parties.
-    """
-
-    digest: str
-    suite: str
-    security: str
-    lowering: int
-    coalitions: tuple[tuple[str, ...], ...]
-    nodes: int
-    draws: int
-    messages: int
-    layers: int
-    secrets: tuple[Secret, ...]
-    revealed: tuple[Revealed, ...]
 
 
 class _Lie(Exception):
@@ -165,6 +134,7 @@ def _verify(plan: Plan) -> Verified:
         len(program.layers) - 1,
         tuple(_secrets(plan.manifest, program)),
         tuple(_revealed(plan, chosen, program)),
+        _rings(program),
     )
 
 
@@ -380,16 +350,22 @@ def _revealed(plan: Plan, chosen: Target, program: Program) -> Iterator[Revealed
     for name, party, node in _named(program, ops.OUTPUT):
         receivers.setdefault((name, node.elements, depends[node.id]), []).append(party)
     for (name, elements, of), to in receivers.items():
-        yield Revealed(f"output {name}", elements, tuple(to), of)
+        yield Revealed(f"output {name}", elements, tuple(to), of, OUTPUT)
     constants = sum(elements for _, elements in constants_of(program))
     holder, parties = plan.manifest.owners.get(WEIGHTS), chosen.parties
     if constants:
         public = ", the weights among them" if holder == PUBLIC else ""
-        yield Revealed(f"constants of the plan{public}", constants, chosen.everyone)
+        kind = PUBLIC_WEIGHTS if public else CONSTANTS
+        yield Revealed(f"constants of the plan{public}", constants, chosen.everyone, (), kind)
     if holder == SHARED:
         numbers = sum(secret.numbers for secret in _weights(plan.manifest, program))
         least = chosen.coalition + 1
-        yield Revealed(f"the weights, by {least} of these together", numbers, parties)
+        what = f"the weights, by {least} of these together"
+        yield Revealed(what, numbers, parties, (), SHARED_WEIGHTS)
+
+
+def _rings(program: Program) -> tuple[int, ...]:
+    return tuple(sorted({n.type.bits for n in program.nodes if n.op in IN_RINGS}))
 
 
 def _dependencies(program: Program) -> dict[int, tuple[str, ...]]:

@@ -61,7 +61,7 @@ def command(plan_file: Path, config_file: Path | None, wanted: bytes | None, as_
     with progress("verifying"):
         found = verify(plan)
     if config is not None:
-        record(plan, config.state_dir)
+        record(found, config.state_dir)
     if as_json:
         show_json({**asdict(found), "signed_by": None if signed_by is None else text_of(signed_by)})
         return

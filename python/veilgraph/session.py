@@ -35,7 +35,8 @@ from veilgraph.runtime.store.share_files import DealtShares, load_shares
 from veilgraph.runtime.store.state_files import SavedState, load_state, save_state
 from veilgraph.runtime.store.weights import load_weights
 from veilgraph.runtime.transcript import Transcript
-from veilgraph.verification.verified_plans import require_verified
+from veilgraph.verification.consent import require_accepted
+from veilgraph.verification.signatures import signature_file
 
 LOG = logging.getLogger("veilgraph.session")
 FACT_BYTES = 8  # of the digest of a fact that parties compare
@@ -108,6 +109,8 @@ class Session:
             take the first that all have.
         trust_author: don't verify the plan before this party takes part. That trusts whoever
             compiled it, or changed it since, with all that this party gives.
+        signature: the file of the plan's signature, for a party whose parties.yaml says which
+            plans it consents to; of a plan's path, PLAN.sig if None.
 
     Attributes:
         id: of this session, 32 bytes, public.
@@ -119,7 +122,8 @@ class Session:
         UsageError: a file, a name or an option that makes no sense.
         PeerError: a peer that is lost, silent or shows another certificate.
         SecurityAbort: plans, weights, dealings, states or sessions that differ, a replay, or a plan
-            that does not do what it says, or less than its suite promises.
+            that does not do what it says, less than its suite promises, or what this party's
+            configuration does not consent to.
     """
 
     def __init__(
@@ -140,7 +144,10 @@ class Session:
         store: str | Path | None = None,
         resume: str | Path | list[str | Path | None] | None = None,
         trust_author: bool = False,
+        signature: str | Path | None = None,
     ) -> None:
+        if not isinstance(plan, Plan):
+            signature = signature or signature_file(Path(plan))
         self.plan = plan if isinstance(plan, Plan) else Plan.load(plan)
         self._config = config_of(config, party).waiting(timeout_seconds)
         if not 0 <= inferences <= MAX_INFERENCES:
@@ -161,9 +168,10 @@ class Session:
         if party not in self.plan.manifest.parties:
             names = ", ".join(self.plan.manifest.parties)
             raise UsageError(f"{party} is no party of this plan.", f"Its parties are {names}.")
+        start = time.perf_counter()
+        signed = None if signature is None else Path(signature)
+        require_accepted(self.plan, self._config, signed, trust_author=trust_author)
         if not trust_author:
-            start = time.perf_counter()
-            require_verified(self.plan, self._config.state_dir)
             self._tell("the plan is verified", time.perf_counter() - start)
         begins = resume if isinstance(resume, list) else [resume]
         files = {self._origin(path): path for path in begins} if self._keeps(begins) else {}

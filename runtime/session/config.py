@@ -14,6 +14,8 @@
       cubins: cubins                  # optional: a folder of the GPU's kernels, compiled ahead
     timeout_seconds: 60               # optional: how long to wait for a silent peer
     least_bytes_per_second: 62500     # optional: how slow a link may be after that
+    authors: ...                      # optional, and so is the next: consent.py
+    consent: ...
 
 The part `parties` is the same for everyone, `me` is each party's own. Paths are relative to the
 file.
@@ -22,8 +24,8 @@ file.
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from cryptography import x509
@@ -36,6 +38,7 @@ from veilgraph.runtime.session.certificates import (
     load_certificate,
     load_private_key,
 )
+from veilgraph.runtime.session.consent import Consent, authors_of, consent_of
 from veilgraph.runtime.session.sections import MAX_SECONDS, Keys, Section, read_yaml
 
 TIMEOUT_SECONDS = 60.0
@@ -70,7 +73,8 @@ class Config:
     to listen at; `timeout_seconds` is how long a peer may be silent, and with its bytes at
     `least_bytes_per_second` how long a round with it may take; `absent` are known parties that take
     no part in this session, and `unlinked` names those that do without a link to me; `device` and
-    `cubins` are as in devices.ready.
+    `cubins` are as in devices.ready; `authors` has public keys by name, and `consent` which plans
+    are accepted, any if None.
     """
 
     parties: tuple[PartyAddress, ...]
@@ -85,6 +89,8 @@ class Config:
     unlinked: frozenset[str] = frozenset()
     device: str = "cpu"
     cubins: Path | None = None
+    authors: Mapping[str, bytes] = field(default_factory=dict)
+    consent: tuple[Consent, ...] | None = None
 
     @property
     def me(self) -> PartyAddress:
@@ -166,7 +172,8 @@ class Config:
 
 
 _TOP_KEYS = Keys(
-    frozenset({"parties", "me"}), frozenset({"timeout_seconds", "least_bytes_per_second"})
+    frozenset({"parties", "me"}),
+    frozenset({"timeout_seconds", "least_bytes_per_second", "authors", "consent"}),
 )
 _PARTY_KEYS = Keys(frozenset({"name", "host", "port"}), frozenset({"certificate", "fingerprint"}))
 _ME_KEYS = Keys(
@@ -189,6 +196,7 @@ def _config(top: Section) -> Config:
     if me.text("name") not in names:
         raise me.wrong("name", f"one of {', '.join(names)}")
     index = names.index(me.text("name"))
+    authors = authors_of(top)
     config = Config(
         parties=parties,
         party=index,
@@ -206,6 +214,8 @@ def _config(top: Section) -> Config:
         ),
         device=me.text("device") if "device" in me.values else "cpu",
         cubins=me.file("cubins") if "cubins" in me.values else None,
+        authors=authors,
+        consent=consent_of(top, authors),
     )
     return _patient(config)
 

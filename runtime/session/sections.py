@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeGuard
 
 import yaml
 
@@ -72,19 +72,25 @@ class Section:
 
     def seconds(self, key: str) -> float:
         value = self.values[key]
-        if (
-            isinstance(value, bool)
-            or not isinstance(value, int | float)
-            or not (0 < value <= MAX_SECONDS)
-        ):
+        if not _is_number(value) or not 0 < value <= MAX_SECONDS:
             raise self.wrong(key, f"a number of seconds above 0, at most {MAX_SECONDS}")
+        return float(value)
+
+    def number(self, key: str, most: float) -> float:
+        value = self.values[key]
+        if not _is_number(value) or not 0 < value <= most:
+            raise self.wrong(key, f"a number above 0, at most {most:g}")
         return float(value)
 
     def bytes_per_second(self, key: str) -> float:
         value = self.values[key]
-        if isinstance(value, bool) or not isinstance(value, int | float) or not 1 <= value <= 1e9:
+        if not _is_number(value) or not 1 <= value <= 1e9:
             raise self.wrong(key, "a number of bytes a second from 1 to 1e9")
         return float(value)
+
+
+def _is_number(value: object) -> TypeGuard[int | float]:
+    return isinstance(value, int | float) and not isinstance(value, bool)
 
 
 def _known(keys: Keys) -> str:

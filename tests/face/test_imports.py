@@ -10,6 +10,8 @@ import pytest
 from verbs import Compiled
 
 from veilgraph.measuring.processes import write_configs
+from veilgraph.verification.consent import accepting_lines
+from veilgraph.verification.verify import verify
 
 SCRIPT = """
 import sys
@@ -50,7 +52,11 @@ def test_what_computes_nothing_loads_no_numbers(arguments: Sequence[str]) -> Non
 
 
 def test_a_party_loads_no_compiler_and_verifies_a_plan_once(copied: Compiled) -> None:
+    """Nor does it where its configuration says what it consents to."""
     write_configs(copied.folder, ("alice", "bob", "carol"))
+    accepting = accepting_lines(copied.plan, verify(copied.plan))
+    with (copied.folder / "carol.yaml").open("a") as file:
+        file.write("\n".join([*accepting, ""]))
     own = {
         "alice": ("--input", "image=@image.npy"),
         "bob": ("--weights", "digits.weights"),

@@ -19,6 +19,7 @@ from veilgraph.runtime.devices.cuda.program import sources
 from veilgraph.runtime.session.setup import require_store
 from veilgraph.runtime.simulate import entry_of
 from veilgraph.session import Session
+from veilgraph.verification.signatures import signature_file
 
 EPILOG = """\b
 Example, on bob's host while alice and carol do the same on theirs:
@@ -114,6 +115,7 @@ def command(
             threads=threads,
             cubins=cubins,
             trust_author=trust_author,
+            signature=signature_file(plan_file),
         ) as session,
     ):
         session.prepare(store, count, entry, tell)

@@ -19,6 +19,7 @@ from veilgraph.reports.tables import Table, progress, remark, show, show_json
 from veilgraph.runtime.party import encoded_inputs
 from veilgraph.runtime.simulate import entry_of
 from veilgraph.session import Session
+from veilgraph.verification.signatures import signature_file
 
 EPILOG = """\b
 Example, three hosts, each with its own parties.yaml and key:
@@ -122,6 +123,7 @@ def command(
             weights=weights_file,
             inferences=iterations,
             resume=resume,
+            signature=signature_file(plan_file),
             **options,
         ) as session,
     ):

@@ -20,6 +20,7 @@ from veilgraph.reports import units
 from veilgraph.reports.tables import Tell, progress, remark, show, show_json_line
 from veilgraph.training.plan_steps import step_bytes
 from veilgraph.training.trainer import Trainer
+from veilgraph.verification.signatures import signature_file
 
 if TYPE_CHECKING:
     import numpy.typing as npt
@@ -172,6 +173,7 @@ def command(
             checkpoint=state_file,
             resume=resume,
             seed=seed,
+            signature=signature_file(plan_file),
             **options,
         ) as trainer,
     ):

@@ -6,7 +6,7 @@ figures have the same names in all JSON: `online_seconds`, `rounds`, `sent_bytes
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from itertools import zip_longest
 from typing import Any
@@ -306,12 +306,17 @@ def disclosures(plan: Plan) -> list[Disclosure]:
     return [*plan.manifest.disclosures, *caveat]
 
 
-def signer(signed_by: bytes | None) -> str:
-    """Who signed a plan, by the public key."""
-    return "nobody" if signed_by is None else f"the key {text_of(signed_by)}"
+def signer(signed_by: bytes | None, authors: Mapping[str, bytes] | None = None) -> str:
+    """Who signed a plan: the public key, and its name among `authors`."""
+    if signed_by is None:
+        return "nobody"
+    named = [f"{name}, " for name, key in (authors or {}).items() if key == signed_by]
+    return f"{''.join(named)}the key {text_of(signed_by)}"
 
 
-def verified(found: Verified, signed_by: bytes | None) -> list[Table | str]:
+def verified(
+    found: Verified, signed_by: bytes | None, authors: Mapping[str, bytes]
+) -> list[Table | str]:
     """What was checked of a plan, and against what; who signed it."""
     against = "; ".join(" and ".join(group) for group in found.coalitions) or "nobody"
     rows = [
@@ -328,7 +333,7 @@ def verified(found: Verified, signed_by: bytes | None) -> list[Table | str]:
         ("tables", f"as lowering {found.lowering} makes them of the program, of every party"),
         ("layers", f"{found.layers}, with their costs"),
         ("digest", found.digest),
-        ("signed by", signer(signed_by)),
+        ("signed by", signer(signed_by, authors)),
     ]
     return [Table.of("verified|", rows)]
 

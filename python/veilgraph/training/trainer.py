@@ -33,6 +33,7 @@ from veilgraph.session import Session
 from veilgraph.training.checkpoints import Checkpoints, Progress, Reveals, agreed, stated
 from veilgraph.training.plan_steps import Batches, inputs_of, require_inside, rows_of, telling
 from veilgraph.training.simulated import evaluations
+from veilgraph.verification.signatures import signature_file
 
 Array = npt.NDArray[np.float32]
 Arrays = Mapping[str, npt.ArrayLike]
@@ -85,6 +86,8 @@ class Trainer:
         seed: int = 0,
         **options: Any,
     ) -> None:
+        if not isinstance(plan, Plan):
+            options.setdefault("signature", signature_file(Path(plan)))
         self.plan = plan if isinstance(plan, Plan) else Plan.load(plan)
         self.recipe, self.party = Recipe.of(self.plan.manifest.options), party
         self._require_told()

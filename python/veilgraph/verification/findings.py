@@ -9,12 +9,10 @@ from __future__ import annotations
 import json
 from dataclasses import asdict, dataclass
 
-# Kinds of what is revealed: an output, or what parties learn of the plan and its files.
-OUTPUT = "output"
-CONSTANTS = "constants"
-PUBLIC_WEIGHTS = "public weights"
-SHARED_WEIGHTS = "shared weights"
-OPENINGS = (CONSTANTS, PUBLIC_WEIGHTS, SHARED_WEIGHTS)
+from veilgraph.runtime.session.consent import OPENINGS
+
+OUTPUT = "output"  # a kind of what is revealed; the others are OPENINGS
+CONSTANTS, PUBLIC_WEIGHTS, SHARED_WEIGHTS = OPENINGS
 
 
 @dataclass(frozen=True)
@@ -31,7 +29,7 @@ class Revealed:
     """What some parties learn: an output, or what every party reads in the plan.
 
     `depends` names the inputs and states that an output is computed from, and "weights"; with a
-    state, what runs before may have kept in it. `kind` is OUTPUT or one of OPENINGS.
+    state, what runs before may have kept in it. `kind` is OUTPUT or another of the above.
     """
 
     what: str

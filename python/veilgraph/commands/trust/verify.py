@@ -8,11 +8,14 @@ from pathlib import Path
 import click
 
 from veilgraph.commands import arguments
+from veilgraph.ir.errors import SecurityAbort
 from veilgraph.plans import Plan
 from veilgraph.reports import text as reports
 from veilgraph.reports.tables import progress, show, show_json
 from veilgraph.runtime.session.config import Config
 from veilgraph.runtime.session.public_keys import text_of
+from veilgraph.verification.consent import require_consent
+from veilgraph.verification.findings import Verified
 from veilgraph.verification.signatures import require_signer, signature_file, signer_of
 from veilgraph.verification.verified_plans import record
 from veilgraph.verification.verify import verify
@@ -31,7 +34,7 @@ Example, before a party takes part in a plan that another one compiled:
     type=arguments.PATH,
     metavar="FILE",
     help="A party's parties.yaml: what holds is recorded in its state_dir, and `run` goes on at "
-    "once.",
+    "once; a plan that its `consent` does not cover is refused.",
 )
 @click.option(
     "--signed-by",
@@ -60,9 +63,25 @@ def command(plan_file: Path, config_file: Path | None, wanted: bytes | None, as_
         require_signer(signed_by, wanted, file)
     with progress("verifying"):
         found = verify(plan)
+    refusal = None
     if config is not None:
         record(found, config.state_dir)
+        refusal = _refusal(plan, found, config, file)
+    authors = config.authors if config is not None else {}
     if as_json:
-        show_json({**asdict(found), "signed_by": None if signed_by is None else text_of(signed_by)})
-        return
-    show(*reports.verified(found, signed_by), *reports.revealed(found))
+        told = {"signed_by": None if signed_by is None else text_of(signed_by)}
+        show_json({**asdict(found), **told, "refused": refusal and refusal.message})
+    else:
+        show(*reports.verified(found, signed_by, authors), *reports.revealed(found))
+    if refusal is not None:
+        refusal.is_reported = True
+        raise refusal
+
+
+def _refusal(plan: Plan, found: Verified, config: Config, signature: Path) -> SecurityAbort | None:
+    """Why the party's configuration does not consent to a plan that holds."""
+    try:
+        require_consent(plan, found, config, signature)
+    except SecurityAbort as error:
+        return error
+    return None

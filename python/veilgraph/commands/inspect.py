@@ -11,10 +11,11 @@ import click
 from veilgraph.checks.kept_ranges import ranges_file, with_ranges
 from veilgraph.commands import arguments
 from veilgraph.commands.files import check_destination
-from veilgraph.ir.errors import UsageError
+from veilgraph.ir.errors import SecurityAbort, UsageError
 from veilgraph.measuring.pricing import predict
 from veilgraph.plans import Plan
 from veilgraph.reports import text as reports
+from veilgraph.reports.differences import Compared, differences, shown
 from veilgraph.reports.html import Subject, write_report
 from veilgraph.reports.layer_graph import LayerGraph
 from veilgraph.reports.listing import listing
@@ -26,6 +27,9 @@ from veilgraph.verification.verify import verify
 
 LEVELS = ("graph", "secret", "party", "plan")
 EPILOG = """\b
+Example, what a new version of a plan reveals and costs otherwise:
+  veilgraph inspect --diff digits.plan new.plan
+\b
 Example, where the time goes between two continents:
   veilgraph inspect digits.plan --layers --network wan
 """
@@ -40,6 +44,14 @@ Example, where the time goes between two continents:
     "want_reveals",
     is_flag=True,
     help="Verify the plan, and show who learns what from it.",
+)
+@click.option(
+    "--diff",
+    "old_file",
+    type=arguments.PATH,
+    metavar="OLD",
+    help="Verify PLAN and an older one, and show what changed in what is revealed, to whom, in "
+    "rings, parties and cost.",
 )
 @click.option("--ir", "level", type=click.Choice(LEVELS), help="Print the program of one level.")
 @click.option(
@@ -60,6 +72,7 @@ def command(
     want_layers: bool,
     wide: bool,
     want_reveals: bool,
+    old_file: Path | None,
     level: str | None,
     report: Path | None,
     entry: str | None,
@@ -71,6 +84,14 @@ def command(
     Counts are of all parties together. A layer's seconds are as if it ran alone; independent
     layers may share rounds.
     """
+    if old_file is not None:
+        if want_layers or want_reveals or level is not None or report is not None:
+            raise UsageError(
+                "--diff shows what changed, and nothing else.",
+                "Leave out --layers, --reveals, --ir and --html.",
+            )
+        _show_differences(old_file, plan_file, network, wide, as_json)
+        return
     plan = with_ranges(Plan.load(plan_file), ranges_file(plan_file))
     signed_by = signer_of(plan, signature_file(plan_file))
     verified = verify(plan) if want_reveals else None
@@ -102,6 +123,29 @@ def command(
         show(f"{report} is a page for a browser.")
     elif not (text is not None or want_layers or want_reveals):
         show(*reports.summary(plan, predicted, number, signed_by), reports.assumptions(predicted))
+
+
+def _show_differences(
+    old_file: Path, new_file: Path, network: str | None, wide: bool, as_json: bool
+) -> None:
+    old, new = _compared(old_file), _compared(new_file)
+    found = differences(old, new, network)
+    is_same = old.plan.digest == new.plan.digest
+    if as_json:
+        digests = {"old_digest": old.plan.digest, "new_digest": new.plan.digest}
+        show_json({**digests, "changed": [vars(each) for each in found]})
+        return
+    show(*shown(found, is_same), wide=wide)
+
+
+def _compared(file: Path) -> Compared:
+    """A plan that holds, with what was found; SecurityAbort names the file of one that doesn't."""
+    plan = Plan.load(file)
+    signer_of(plan, signature_file(file))
+    try:
+        return Compared(plan, verify(plan))
+    except SecurityAbort as error:
+        raise SecurityAbort(f"{file}: {error.message}", error.hint) from error
 
 
 def ir_text(plan: Plan, level: str) -> str:

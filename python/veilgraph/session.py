@@ -6,6 +6,7 @@ import logging
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from hashlib import sha256
 from pathlib import Path
 from types import TracebackType
@@ -36,6 +37,7 @@ from veilgraph.runtime.store.state_files import SavedState, load_state, save_sta
 from veilgraph.runtime.store.weights import load_weights
 from veilgraph.runtime.transcript import Transcript
 from veilgraph.verification.consent import require_accepted
+from veilgraph.verification.receipts import receipt_of, write_receipt
 from veilgraph.verification.signatures import signature_file
 
 LOG = logging.getLogger("veilgraph.session")
@@ -176,6 +178,7 @@ class Session:
         begins = resume if isinstance(resume, list) else [resume]
         files = {self._origin(path): path for path in begins} if self._keeps(begins) else {}
         options["origins"] = tuple(files)
+        self._began = datetime.now(UTC)
         self.transcripts: list[Transcript] = []
         self.note = b""
         self._from_store: FromStore | None = None
@@ -234,6 +237,23 @@ class Session:
         saved = SavedState(self._party.state(), self.id, self._party.runs, note)
         me = self._config.me.name
         save_state(path, self.plan, me, saved, secret_of(self._config.key))
+
+    def write_receipt(self, path: str | Path) -> None:
+        """Writes and signs what this party did so far: digests, names, times, counts; no value.
+
+        Raises:
+            UsageError: a place that can't be written to.
+        """
+        receipt = receipt_of(
+            self._config.me.name,
+            self._party.links.names,
+            self.plan.digest,
+            self.id,
+            (self._began, datetime.now(UTC)),
+            self._party.setup,
+            self.transcripts,
+        )
+        write_receipt(receipt, self._config.key, Path(path))
 
     @property
     def state_dir(self) -> Path:

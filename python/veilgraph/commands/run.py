@@ -76,6 +76,14 @@ Example, three hosts, each with its own parties.yaml and key:
     is_flag=True,
     help="Begin with the states of --state-file, and not with zero; every party from the same run.",
 )
+@click.option(
+    "--receipt",
+    "receipt_file",
+    type=arguments.PATH,
+    metavar="FILE",
+    help="Where this party writes what it did, signed with its certificate's key: digests, names, "
+    "times and counts, and no value. `verify --receipt` checks it.",
+)
 @arguments.plaintext_option
 @arguments.trust_author_option
 @arguments.device_option
@@ -94,6 +102,7 @@ def command(
     entry: str | None,
     state_file: Path | None,
     resumes: bool,
+    receipt_file: Path | None,
     as_json: bool,
     **options: Any,
 ) -> None:
@@ -108,6 +117,8 @@ def command(
     inputs = arguments.by_name("--input", sources)
     read = (plan_file, config_file, weights_file, *inputs.values())
     paths = _destinations(plan, party, destinations, read)
+    if receipt_file is not None:
+        check_destination(receipt_file, *read, *paths.values())
     number = entry_of(plan, entry)
     own = plan.programs[party].inputs if party in plan.programs else ()
     arrays = read_inputs(inputs, [tensor for tensor in own if tensor.entry == number])
@@ -137,6 +148,9 @@ def command(
         except BaseException:
             _keep(plan, found, paths, len(session.transcripts), iterations)
             raise
+        finally:
+            if receipt_file is not None:
+                session.write_receipt(receipt_file)
     if as_json:
         answer = {"party": party, "outputs": outputs.values(found, paths, plan)}
         show_json({**answer, **_values(session, party)})

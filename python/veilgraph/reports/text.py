@@ -24,6 +24,7 @@ from veilgraph.reports.tables import Table
 from veilgraph.runtime.session.public_keys import text_of
 from veilgraph.targets.machines import MACHINE
 from veilgraph.verification.findings import Verified
+from veilgraph.verification.receipts import Receipt
 from veilgraph.verification.verify import verify
 
 MOST_NAMED = 2  # ops or functions of a layer, in a narrow column
@@ -336,6 +337,29 @@ def verified(
         ("signed by", signer(signed_by, authors)),
     ]
     return [Table.of("verified|", rows)]
+
+
+def receipt(found: Receipt) -> Table:
+    """What a party signed of a session."""
+    phases = [
+        (
+            phase,
+            f"{units.counted(rounds, 'round')}, {found.sent_bytes[phase]} bytes sent, "
+            f"{found.received_bytes[phase]} received",
+        )
+        for phase, rounds in found.rounds.items()
+    ]
+    rows = [
+        ("party", found.party),
+        ("parties", ", ".join(found.parties)),
+        ("plan", found.plan),
+        ("session", found.session),
+        ("inferences", found.inferences),
+        ("began", found.began),
+        ("ended", found.ended),
+        *phases,
+    ]
+    return Table.of("receipt|", rows)
 
 
 def revealed(found: Verified) -> list[Table | str]:

@@ -1,1 +1,1 @@
-"""Plans are held to their programs where they run; verify.py is the door."""
+"""Plans are held to their programs where they run, by verify.py; who signed what; consent."""

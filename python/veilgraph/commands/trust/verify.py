@@ -8,7 +8,7 @@ from pathlib import Path
 import click
 
 from veilgraph.commands import arguments
-from veilgraph.ir.errors import SecurityAbort
+from veilgraph.ir.errors import SecurityAbort, UsageError
 from veilgraph.plans import Plan
 from veilgraph.reports import text as reports
 from veilgraph.reports.tables import progress, show, show_json
@@ -16,6 +16,7 @@ from veilgraph.runtime.session.config import Config
 from veilgraph.runtime.session.public_keys import text_of
 from veilgraph.verification.consent import require_consent
 from veilgraph.verification.findings import Verified
+from veilgraph.verification.receipts import load_receipt, require_plan
 from veilgraph.verification.signatures import require_signer, signature_file, signer_of
 from veilgraph.verification.verified_plans import record
 from veilgraph.verification.verify import verify
@@ -27,7 +28,7 @@ Example, before a party takes part in a plan that another one compiled:
 
 
 @click.command("verify", epilog=EPILOG)
-@click.argument("plan_file", metavar="PLAN", type=arguments.PATH)
+@click.argument("plan_file", metavar="PLAN", type=arguments.PATH, required=False)
 @click.option(
     "--config",
     "config_file",
@@ -43,8 +44,30 @@ Example, before a party takes part in a plan that another one compiled:
     metavar="KEY",
     help="Refuse PLAN unless PLAN.sig is by this public key, as `cert author` shows it.",
 )
+@click.option(
+    "--receipt",
+    "receipt_file",
+    type=arguments.PATH,
+    metavar="FILE",
+    help="Check a receipt that `run --receipt` wrote, and with PLAN that it is of PLAN; PLAN "
+    "itself is not verified then.",
+)
+@click.option(
+    "--cert",
+    "certificate_file",
+    type=arguments.PATH,
+    metavar="FILE",
+    help="With --receipt, the certificate of the party whose receipt it is.",
+)
 @arguments.json_option
-def command(plan_file: Path, config_file: Path | None, wanted: bytes | None, as_json: bool) -> None:
+def command(
+    plan_file: Path | None,
+    config_file: Path | None,
+    wanted: bytes | None,
+    receipt_file: Path | None,
+    certificate_file: Path | None,
+    as_json: bool,
+) -> None:
     """Hold PLAN to its program and its suite, and show what it reveals to whom.
 
     The program's text is read, its masks are checked against all who may collude in the suite, its
@@ -55,6 +78,15 @@ def command(plan_file: Path, config_file: Path | None, wanted: bytes | None, as_
 
     What the numbers mean is not verified: an output may be any function of what it depends on.
     """
+    if (receipt_file is None) != (certificate_file is None):
+        raise UsageError("--receipt and --cert go together.", "Give both, or neither.")
+    if receipt_file is not None and certificate_file is not None:
+        if config_file is not None or wanted is not None:
+            raise UsageError("A receipt needs no --config or --signed-by.", "Leave them out.")
+        _show_receipt(receipt_file, certificate_file, plan_file, as_json)
+        return
+    if plan_file is None:
+        raise UsageError("PLAN is missing.", "Name a plan, or a receipt: --receipt and --cert.")
     plan = Plan.load(plan_file)
     config = None if config_file is None else Config.load(config_file)
     file = signature_file(plan_file)
@@ -76,6 +108,13 @@ def command(plan_file: Path, config_file: Path | None, wanted: bytes | None, as_
     if refusal is not None:
         refusal.is_reported = True
         raise refusal
+
+
+def _show_receipt(file: Path, certificate: Path, plan_file: Path | None, as_json: bool) -> None:
+    receipt = load_receipt(file, certificate)
+    if plan_file is not None:
+        require_plan(receipt, Plan.load(plan_file).digest)
+    show_json(asdict(receipt)) if as_json else show(reports.receipt(receipt))
 
 
 def _refusal(plan: Plan, found: Verified, config: Config, signature: Path) -> SecurityAbort | None:

@@ -1,0 +1,182 @@
+"""Receipts: what a party says of a session that it took part in, signed with its certificate's key.
+
+A file of two lines: a JSON object, and a signature of a label and that line, `ed25519 SIGNATURE` or
+`ecdsa-sha256 SIGNATURE` in base64. It has digests, names, times and counts, and never a value. It
+is one party's word; receipts of several parties of one session can be compared.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, fields
+from datetime import datetime
+from pathlib import Path
+
+from cryptography import x509
+from cryptography.exceptions import InvalidSignature
+from cryptography.hazmat.primitives import hashes
+from cryptography.hazmat.primitives.asymmetric import ec, ed25519
+
+from veilgraph.ir.errors import SecurityAbort, UsageError
+from veilgraph.ir.files.whole_files import PUBLIC, placed_whole
+from veilgraph.ir.plan.tables import Phase
+from veilgraph.runtime.session.certificates import load_certificate, load_private_key
+from veilgraph.runtime.session.public_keys import text_of
+from veilgraph.runtime.transcript import Transcript
+
+_LABEL = b"veilgraph receipt 1\n"
+_ED25519, _ECDSA = "ed25519", "ecdsa-sha256"
+_HASHED = ec.ECDSA(hashes.SHA256())
+_MAX_BYTES = 1 << 16
+Counts = Mapping[str, int]
+
+
+@dataclass(frozen=True)
+class Receipt:
+    """What a party says of a session.
+
+    `plan` and `session` are a digest and an id in hex; `parties` are all that took part; times are
+    in ISO 8601, UTC. `inferences` counts those that ended. By phase, all runs together: rounds
+    that this party took part in, and bytes of the plan's messages that it sent and received.
+    """
+
+    party: str
+    parties: tuple[str, ...]
+    plan: str
+    session: str
+    inferences: int
+    began: str
+    ended: str
+    rounds: Counts
+    sent_bytes: Counts
+    received_bytes: Counts
+
+
+def receipt_of(
+    party: str,
+    parties: Sequence[str],
+    plan: str,
+    session: bytes,
+    times: tuple[datetime, datetime],
+    setup: Transcript,
+    runs: Sequence[Transcript],
+) -> Receipt:
+    """A receipt of what transcripts counted; `times` are of the session's begin and end, UTC."""
+    rounds, sent, received = ({phase.name.lower(): 0 for phase in Phase} for _ in range(3))
+    for transcript in (setup, *runs):
+        for phase, record in transcript.phases.items():
+            name = phase.name.lower()
+            rounds[name] += record.rounds
+            sent[name] += sum(record.sent_bytes.values())
+            received[name] += sum(record.received_bytes.values())
+    began, ended = (time.isoformat(timespec="seconds") for time in times)
+    ids = plan, session.hex(), len(runs)
+    return Receipt(party, tuple(parties), *ids, began, ended, rounds, sent, received)
+
+
+def write_receipt(receipt: Receipt, key_file: Path, file: Path) -> None:
+    """Signs a receipt with the key of the party's certificate, and puts it in place.
+
+    Raises:
+        UsageError: a key that can't be read, or a file that can't be written.
+    """
+    line = json.dumps(asdict(receipt)).encode() + b"\n"
+    key = load_private_key(key_file)
+    if isinstance(key, ed25519.Ed25519PrivateKey):
+        scheme, signature = _ED25519, key.sign(_LABEL + line)
+    else:
+        scheme, signature = _ECDSA, key.sign(_LABEL + line, _HASHED)
+    try:
+        with placed_whole(file, PUBLIC) as written:
+            written.write(line + f"{scheme} {text_of(signature)}\n".encode())
+    except OSError as error:
+        raise UsageError(
+            f"{file} can't be written: {error.strerror}.", "Choose a directory that is yours."
+        ) from error
+
+
+def load_receipt(file: Path, certificate_file: Path) -> Receipt:
+    """A receipt that the holder of a certificate's key signed.
+
+    Raises:
+        UsageError: a file that can't be read, or is no receipt; a certificate that is none.
+        SecurityAbort: a receipt that another key signed, or that was changed.
+    """
+    public_key = x509.load_der_x509_certificate(load_certificate(certificate_file)).public_key()
+    line, signed = _lines(file)
+    scheme, signature = _signature(file, signed)
+    receipt = _receipt(line)
+    if receipt is None:
+        raise _no_receipt(file)
+    try:
+        if scheme == _ED25519 and isinstance(public_key, ed25519.Ed25519PublicKey):
+            public_key.verify(signature, _LABEL + line)
+            return receipt
+        if scheme == _ECDSA and isinstance(public_key, ec.EllipticCurvePublicKey):
+            public_key.verify(signature, _LABEL + line, _HASHED)
+            return receipt
+    except InvalidSignature:
+        pass
+    raise SecurityAbort(
+        f"{certificate_file}'s key did not sign the receipt {file}.",
+        "The receipt was changed, or is another party's: give that party's certificate.",
+    )
+
+
+def require_plan(receipt: Receipt, digest: str) -> None:
+    """SecurityAbort unless a receipt is of a session of this plan."""
+    if receipt.plan != digest:
+        raise SecurityAbort(
+            f"The receipt is of another plan: {receipt.plan}.", "Give that plan, or none."
+        )
+
+
+def _lines(file: Path) -> tuple[bytes, str]:
+    """The line that is signed, and the other."""
+    try:
+        with file.open("rb") as opened:
+            content = opened.read(_MAX_BYTES + 1)
+    except OSError as error:
+        raise UsageError(
+            f"The receipt {file} can't be read: {error.strerror}.", "`run --receipt` writes one."
+        ) from error
+    lines = content.splitlines(keepends=True)
+    if len(content) > _MAX_BYTES or len(lines) != 2 or not content.isascii():
+        raise _no_receipt(file)
+    return lines[0], lines[1].decode()
+
+
+def _signature(file: Path, line: str) -> tuple[str, bytes]:
+    scheme, _, text = line.removesuffix("\n").partition(" ")
+    try:
+        return scheme, base64.b64decode(text, validate=True)
+    except ValueError as error:
+        raise _no_receipt(file) from error
+
+
+def _receipt(line: bytes) -> Receipt | None:
+    """What a line says; None where it is no receipt."""
+    try:
+        found = json.loads(line)
+    except (ValueError, RecursionError):
+        return None
+    if not isinstance(found, dict) or {f.name for f in fields(Receipt)} != found.keys():
+        return None
+    texts = ("party", "plan", "session", "began", "ended")
+    counts = (found["rounds"], found["sent_bytes"], found["received_bytes"])
+    names = [phase.name.lower() for phase in Phase]
+    is_well_formed = (
+        all(isinstance(found[name], str) for name in texts)
+        and isinstance(found["parties"], list)
+        and all(isinstance(name, str) for name in found["parties"])
+        and type(found["inferences"]) is int
+        and all(isinstance(each, dict) and list(each) == names for each in counts)
+        and all(type(number) is int for each in counts for number in each.values())
+    )
+    return Receipt(**found | {"parties": tuple(found["parties"])}) if is_well_formed else None
+
+
+def _no_receipt(file: Path) -> UsageError:
+    return UsageError(f"{file} is no receipt.", "`run --receipt FILE` writes one.")

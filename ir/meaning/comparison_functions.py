@@ -1,25 +1,27 @@
 """Comparison functions in NumPy: Boyle et al., EUROCRYPT 2021, figure 1, AES under a key as hash.
 
-Nodes are numbers of 128 bits as Python's own, seeds but for their lowest two bits: slow, and
-written from the paper. kernels/compare/declaration.py has the layout of words.
+Nodes are blocks of 128 bits, [..., 2] words of 64 bits of which the lower one is first: seeds but
+for their lowest two bits. Numbers are kept modulo 2^64 and reduced at the end. All elements go down
+the tree together. kernels/compare/declaration.py has the layout of words.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
 
-from veilgraph.ir.meaning.point_functions import Hash, hash_under
 from veilgraph.ir.types import CompareWords
 
 Array = npt.NDArray[Any]
-_TAG = 3  # the bits of a node that are no seed's
-_BYTES = 16
+Hash = Callable[[Array], Array]  # of each block
 LEAF_BITS = 2
+_ONE = np.uint64(1)
+_TAG = np.uint64(3)  # the bits of a node that are no seed's
 
 
 @dataclass(frozen=True)
@@ -37,112 +39,112 @@ class Tree:
     def levels(self) -> int:
         return self.index_bits - LEAF_BITS
 
-    def numbers(self, hashed: Hash, node: int, tag: int) -> list[int]:
-        """What a node has for each payload, going left (tag 2), right (3) or at a leaf's point."""
-        bits = self.layout.word_bits
-        per, found = 128 // bits, []
-        for i, ring in enumerate(self.rings):
-            block = hashed((node ^ i // per << 2) & ~_TAG | tag)
-            found.append((block >> bits * (i % per)) % (1 << ring))
-        return found
+    @property
+    def word(self) -> type[Any]:
+        """Of the numbers that blocks are read as."""
+        return np.uint32 if self.layout.word_bits == 32 else np.uint64
 
-    def reduced(self, numbers: Sequence[int]) -> list[int]:
-        return [number % (1 << bits) for number, bits in zip(numbers, self.rings, strict=True)]
+    def numbers(self, hashed: Hash, nodes: Array, tags: npt.ArrayLike) -> Array:
+        """What nodes have for each payload, [payloads, ...]: going left (tag 2), right (3) or at a
+        leaf's point."""
+        per, found = 128 // self.layout.word_bits, []
+        for i in range(len(self.rings)):
+            block = hashed(tagged(nodes ^ np.array([i // per << 2, 0], np.uint64), tags))
+            found.append(block.view(self.word)[..., i % per].astype(np.uint64))
+        return np.array(found)
+
+    def reduced(self, numbers: Array) -> Array:
+        """[payloads, ...] modulo the payloads' rings."""
+        masks = np.array([(1 << bits) - 1 for bits in self.rings], np.uint64)
+        return np.asarray(numbers & masks.reshape(-1, *[1] * (numbers.ndim - 1)))
+
+    def turns(self, points: Array, level: int) -> Array:
+        return np.asarray(points >> np.uint64(self.index_bits - 1 - level) & _ONE)
 
 
 @dataclass(frozen=True)
 class Words:
-    """The correction words of one threshold: a block and numbers a level, numbers of each point."""
+    """The correction words of E thresholds."""
 
-    seeds: list[int]
-    numbers: list[list[int]]  # of levels, then of a leaf's points; one a payload each
+    seeds: Array  # blocks, [levels, E, 2], whose lowest two bits correct children's control bits
+    numbers: Array  # of levels, then of a leaf's points, [payloads, levels + 4, E]
+
+
+def hash_under(key: Array) -> Hash:
+    """x to AES(x) XOR x, for AES-128 under a key."""
+    encryptor = Cipher(algorithms.AES128(key.tobytes()), modes.ECB()).encryptor()
+
+    def hashed(x: Array) -> Array:
+        cipher = np.frombuffer(encryptor.update(x.tobytes()), np.uint64)
+        return np.asarray(cipher.reshape(x.shape) ^ x)
+
+    return hashed
 
 
 def made(
-    tree: Tree, hashed: Hash, first: int, second: int, threshold: int, payloads: Sequence[int]
+    tree: Tree, hashed: Hash, first: Array, second: Array, thresholds: Array, payloads: Array
 ) -> Words:
-    """The words of one threshold."""
-    nodes, seeds, numbers = [first & ~_TAG, second & ~_TAG | 1], [], []
-    so_far = [0] * len(payloads)  # the first party's sum less the second one's
+    """The words of E thresholds, which are below 2^index_bits; payloads are [payloads, E]."""
+    nodes, seeds, numbers = np.stack([tagged(first, 0), tagged(second, 1)]), [], []
+    so_far = np.zeros_like(payloads)  # the first party's sum less the second one's
     for level in range(tree.levels):
-        turn, sign = threshold >> tree.index_bits - 1 - level & 1, -1 if nodes[1] & 1 else 1
-        sides = [[tree.numbers(hashed, node, 2 + side) for node in nodes] for side in (0, 1)]
-        lost, kept = sides[1 - turn], sides[turn]
-        word = [
-            sign * (b - a - v + turn * payload)
-            for a, b, v, payload in zip(*lost, so_far, payloads, strict=True)
-        ]
+        turn, sign = tree.turns(thresholds, level), _sign(nodes[1])
+        lost, kept = (tree.numbers(hashed, nodes, tag) for tag in (_TAG - turn, turn + 2 * _ONE))
+        word = sign * (lost[:, 1] - lost[:, 0] - so_far + turn * payloads)
         numbers.append(tree.reduced(word))
-        so_far = [
-            v + a - b + sign * each for v, a, b, each in zip(so_far, *kept, word, strict=True)
-        ]
-        children = [[hashed(node & ~_TAG | side) for node in nodes] for side in (0, 1)]
-        apart = [a ^ b for a, b in children]
-        controls = [(apart[side] ^ (side == turn)) & 1 for side in (0, 1)]
-        seed = apart[1 - turn] & ~_TAG
-        seeds.append(seed | controls[0] | controls[1] << 1)
-        nodes = [
-            child(each, node, seed | controls[turn])
-            for each, node in zip(children[turn], nodes, strict=True)
-        ]
-    sign = -1 if nodes[1] & 1 else 1
+        so_far = so_far + kept[:, 0] - kept[:, 1] + sign * numbers[-1]
+        off, on = (hashed(tagged(nodes, side)) for side in (turn ^ _ONE, turn))
+        seed = off[0] ^ off[1]
+        control = (on[0, :, 0] ^ on[1, :, 0] ^ _ONE) & _ONE
+        seeds.append(tagged(seed, (seed[:, 0] & _ONE) << (turn ^ _ONE) | control << turn))
+        nodes = child(on, nodes, tagged(seed, control))
+    sign, place = _sign(nodes[1]), thresholds & _TAG
     for point in range(1 << LEAF_BITS):
-        is_below = point < threshold % (1 << LEAF_BITS)
-        ends = [tree.numbers(hashed, node, point) for node in nodes]
-        numbers.append(
-            tree.reduced(
-                [
-                    sign * (b - a - v + is_below * payload)
-                    for a, b, v, payload in zip(*ends, so_far, payloads, strict=True)
-                ]
-            )
-        )
-    return Words(seeds, numbers)
+        ends = tree.numbers(hashed, nodes, point)
+        below = np.uint64(point) < place
+        numbers.append(tree.reduced(sign * (ends[:, 1] - ends[:, 0] - so_far + below * payloads)))
+    return Words(np.array(seeds), np.stack(numbers, 1))
 
 
-def child(hashed: int, parent: int, word: int) -> int:
-    """A child of which the hash is known; the second lowest bit is not used."""
-    return hashed & ~2 ^ (word if parent & 1 else 0)
+def part(tree: Tree, hashed: Hash, roots: Array, words: Words, points: Array, party: int) -> Array:
+    """One party's part of each payload where points are below thresholds, [payloads, E]."""
+    nodes, total = tagged(roots, party), np.zeros((len(tree.rings), len(roots)), np.uint64)
+
+    def added(tags: Array, word: Array) -> Array:
+        return total + tree.numbers(hashed, nodes, tags) + (nodes[:, 0] & _ONE) * word
+
+    for level, seed in enumerate(words.seeds):
+        turn = tree.turns(points, level)
+        total = added(turn + 2 * _ONE, words.numbers[:, level])
+        corrected = tagged(seed, seed[:, 0] >> turn & _ONE)
+        nodes = child(hashed(tagged(nodes, turn)), nodes, corrected)
+    place = points & _TAG
+    last = words.numbers[:, tree.levels + place.astype(np.intp), np.arange(len(roots))]
+    total = added(place, last)
+    return tree.reduced(np.negative(total) if party else total)
 
 
-def part(tree: Tree, hashed: Hash, root: int, words: Words, point: int, party: int) -> list[int]:
-    """One party's part of each payload where the point is below the threshold."""
-    node, total = root & ~_TAG | party, [0] * len(tree.rings)
+def child(hashed: Array, parents: Array, words: Array) -> Array:
+    """Children by their hashes, of which the second lowest bit is not used."""
+    return np.asarray(tagged(hashed, hashed[..., 0] & _ONE) ^ words * (parents[..., :1] & _ONE))
 
-    def added(tag: int, word: Sequence[int]) -> list[int]:
-        own = tree.numbers(hashed, node, tag)
-        return [t + a + (w if node & 1 else 0) for t, a, w in zip(total, own, word, strict=True)]
 
-    for level, (seed, word) in enumerate(zip(words.seeds, words.numbers, strict=False)):
-        turn = point >> tree.index_bits - 1 - level & 1
-        total = added(2 + turn, word)
-        corrected = seed & ~_TAG | seed >> turn & 1
-        node = child(hashed(node & ~_TAG | turn), node, corrected)
-    place = point % (1 << LEAF_BITS)
-    total = added(place, words.numbers[tree.levels + place])
-    return tree.reduced([-each if party else each for each in total])
+def tagged(nodes: Array, tags: npt.ArrayLike) -> Array:
+    """The seeds of nodes, with these lowest two bits."""
+    found = nodes.copy()
+    found[..., 0] = nodes[..., 0] & ~_TAG | np.asarray(tags, np.uint64)
+    return found
 
 
 def words(
     tree: Tree, key: Array, first: Array, second: Array, thresholds: Array, *payloads: Array
 ) -> Array:
     """The words of each threshold, section after section."""
-    hashed, places = hash_under(key), 1 << tree.index_bits
-    numbers = zip(*(each.tolist() for each in payloads), strict=True)
-    each = zip(_numbers(first), _numbers(second), thresholds.tolist(), numbers, strict=True)
-    found = [made(tree, hashed, a, b, r % places, values) for a, b, r, values in each]
-    seeds = (seed for level in range(tree.levels) for seed in (w.seeds[level] for w in found))
-    flat = b"".join(seed.to_bytes(_BYTES, "little") for seed in seeds)
-    bits = tree.layout.word_bits
-    word = np.uint32 if bits == 32 else np.uint64
-    rows = [
-        w.numbers[row][i]
-        for i in range(len(tree.rings))
-        for row in range(tree.layout.rows)
-        for w in found
-    ]
-    whole: Array = np.concatenate([np.frombuffer(flat, word), np.array(rows, word)])
-    return whole.astype(np.uint64)
+    below = _modulo(tree, thresholds)
+    values = np.array(payloads, np.uint64)
+    found = made(tree, hash_under(key), first, second, below, values)
+    sections = found.seeds.reshape(-1).view(tree.word), found.numbers.reshape(-1)
+    return np.concatenate([each.astype(np.uint64) for each in sections])
 
 
 def parts(
@@ -155,16 +157,16 @@ def parts(
     *numbers: Array,
 ) -> Array:
     """A party's parts at each point, payload after payload."""
-    hashed, count = hash_under(key), len(roots)
-    word = np.uint32 if tree.layout.word_bits == 32 else np.uint64
-    blocks = seeds.astype(word).view(np.uint64).reshape(tree.levels, count, 2)
-    rows = np.stack([each.reshape(tree.layout.rows, count) for each in numbers], 1)
-    out = np.zeros((len(numbers), count), np.uint64)
-    for e, root in enumerate(_numbers(roots)):
-        own = Words(list(_numbers(blocks[:, e])), rows[:, :, e].tolist())
-        out[:, e] = part(tree, hashed, root, own, int(points[e]) % (1 << tree.index_bits), party)
-    return out.reshape(-1)
+    blocks = seeds.astype(tree.word).view(np.uint64).reshape(tree.levels, len(roots), 2)
+    rows = np.array(numbers, np.uint64).reshape(len(numbers), tree.layout.rows, len(roots))
+    own = Words(blocks, rows)
+    return part(tree, hash_under(key), roots, own, _modulo(tree, points), party).reshape(-1)
 
 
-def _numbers(blocks: Array) -> Iterator[int]:
-    return (int(low) | int(high) << 64 for low, high in blocks)
+def _modulo(tree: Tree, numbers: Array) -> Array:
+    return np.asarray(numbers.astype(np.uint64) & np.uint64((1 << tree.index_bits) - 1))
+
+
+def _sign(nodes: Array) -> Array:
+    """Minus 1 where the second party's control bit is 1, modulo 2^64."""
+    return np.uint64(1) - 2 * (nodes[:, 0] & _ONE)

@@ -203,28 +203,53 @@ def every_payload(tree: Tree) -> Iterator[tuple[int, ...]]:
 # The model
 
 
-@pytest.mark.parametrize("rings", [(32, 7), (17, 40, 64)])
-def test_the_model_is_the_product(rings: tuple[int, ...]) -> None:
-    rng = np.random.default_rng(1)
-    tree = Tree(BLOCK_BITS, 4, rings, BLOCK_BITS // (32 if max(rings) <= 32 else 64))
-    real = comparison_functions.Tree(tree.index_bits, rings)
-    aes = point_functions.hash_under(rng.integers(1 << 63, size=2, dtype=np.uint64))
+def number_of(block: Array) -> int:
+    return int(block[0]) | int(block[1]) << 64
+
+
+def hashed_under(aes: point_functions.Hash) -> Hash:
+    """The product's hash, number by number."""
 
     def hashed(party: int, level: int, tag: int, block: int, seed: Array) -> Array:
         return np.asarray(np.frompyfunc(aes, 1, 1)(seed_above(seed) ^ block << 2 | tag), object)
 
-    numbers = [int.from_bytes(rng.bytes(16), "little") for _ in range(2)]
-    roots = [np.array([number], object) for number in numbers]
-    payloads = [int(rng.integers(1 << min(bits, 62))) for bits in rings]
-    for threshold in range(1 << tree.index_bits):
-        words = words_of(tree, hashed, roots, threshold, payloads)
-        made = comparison_functions.made(real, aes, *numbers, threshold, payloads)
-        assert [int(seed[0]) for seed in words.seeds] == made.seeds
-        assert [[int(n[0]) for n in each] for each in words.numbers] == made.numbers
-        for j, point in product((0, 1), range(1 << tree.index_bits)):
-            own = parts_at(tree, hashed, roots[j], words, point, j)
-            part = comparison_functions.part(real, aes, numbers[j], made, point, j)
-            assert [int(each[0]) for each in own] == part
+    return hashed
+
+
+@pytest.mark.parametrize("index_bits", [3, 4, 11, 63])
+@pytest.mark.parametrize("rings", [(1,), (32, 7), (17, 40, 64), (32, 32, 15)])
+def test_the_model_is_the_product(rings: tuple[int, ...], index_bits: int) -> None:
+    """The model in Python's integers, one threshold at a time; the product in arrays, all at once:
+    each threshold of small trees with each point, and some of larger ones."""
+    rng, places = np.random.default_rng(1), 1 << index_bits
+    tree = Tree(BLOCK_BITS, index_bits, rings, BLOCK_BITS // (32 if max(rings) <= 32 else 64))
+    real = comparison_functions.Tree(index_bits, rings)
+    key = rng.integers(1 << 64, size=2, dtype=np.uint64)
+    scalar = hashed_under(point_functions.hash_under(key))
+    arrays = comparison_functions.hash_under(key)
+    thresholds = np.arange(places, dtype=np.uint64)
+    if places > 16:
+        thresholds = rng.integers(places, size=8, dtype=np.uint64)
+    count, near = len(thresholds), [*thresholds[:3], *thresholds[:3] - np.uint64(1)]
+    points = [int(point) % places for point in ([*near, 0] if places > 16 else thresholds)]
+    roots = rng.integers(1 << 64, size=(2, count, 2), dtype=np.uint64)
+    payloads = rng.integers(1 << 64, size=(len(rings), count), dtype=np.uint64)
+    made = comparison_functions.made(real, arrays, *roots, thresholds, payloads)
+    parts = {
+        (j, point): comparison_functions.part(
+            real, arrays, roots[j], made, np.full(count, point, np.uint64), j
+        )
+        for j, point in product((0, 1), points)
+    }
+    for e, threshold in enumerate(thresholds.tolist()):
+        own_roots = [np.array([number_of(root[e])], object) for root in roots]
+        words = words_of(tree, scalar, own_roots, threshold, payloads[:, e].tolist())
+        assert [int(seed[0]) for seed in words.seeds] == [number_of(s) for s in made.seeds[:, e]]
+        numbers = [[int(n[0]) for n in each] for each in words.numbers]
+        assert numbers == made.numbers[:, :, e].T.tolist()
+        for (j, point), found in parts.items():
+            own = parts_at(tree, scalar, own_roots[j], words, point, j)
+            assert [int(each[0]) for each in own] == found[:, e].tolist()
 
 
 @pytest.mark.parametrize("tree", [*TREES, *LARGER], ids=str)

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from three_parties import write_parties
+from three_parties import edit, write_parties
 from training_cases import DATA, RATE, ROWS, by_torch, trained
 
 import veilgraph
@@ -22,6 +22,7 @@ from veilgraph.training.checkpoints import Checkpoints, Progress
 
 NAMES = ("alice", "bob", "carol")
 KILLS, STEPS = 20, 60
+PATIENCE = 2.0  # seconds that the others wait for who was killed before they had met
 OWN: dict[str, Any] = {"alice": {"x": DATA["x"]}, "bob": {"labels": DATA["labels"]}, "carol": {}}
 
 
@@ -114,7 +115,7 @@ def test_parties_killed_at_random_points_train_as_without(tmp_path: Path) -> Non
     plan, weights = trained("logistic", "rep3")
     plan.save(tmp_path / "model.plan")
     save_weights(weights, tmp_path / "model.weights", plan.digest)
-    write_parties(tmp_path)
+    files = write_parties(tmp_path, PATIENCE)
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload(["veilgraph.training.trainer", "veilgraph.plans"])
     generator = np.random.default_rng(20)
@@ -131,6 +132,8 @@ def test_parties_killed_at_random_points_train_as_without(tmp_path: Path) -> Non
             if told[0] == "begins":
                 ids.append(told[2])
                 steps.append(told[1])
+    for file in files.values():
+        edit(file, lambda content: content.update(timeout_seconds=10.0))
     last = Attempt(context, tmp_path).end()
     (_, step, session), *_, (ends, parameters, revealed) = last["alice"]
     assert ends == "ends", last

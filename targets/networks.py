@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cache
 from importlib.resources import files
 from pathlib import Path
 from typing import Any
@@ -32,7 +33,7 @@ def network(name: str) -> Network:
     Raises:
         UsageError: neither, or the file's fields make no sense.
     """
-    presets = yaml.safe_load((files("veilgraph.targets") / "networks.yaml").read_text())
+    presets = _presets()
     if name in presets:
         return _checked(name, presets[name])
     path = Path(name)
@@ -52,6 +53,15 @@ def network(name: str) -> Network:
         (only,) = fields.values()
         fields = only if isinstance(only, Mapping) else fields
     return _checked(path.stem, fields)
+
+
+@cache
+def _presets() -> Mapping[str, Any]:
+    """By name, from the package's own file."""
+    found: dict[str, Any] = yaml.safe_load(
+        (files("veilgraph.targets") / "networks.yaml").read_text()
+    )
+    return found
 
 
 def _checked(name: str, fields: Any) -> Network:

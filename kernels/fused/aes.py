@@ -16,6 +16,11 @@ def _times_x(a: int) -> int:
 
 
 @cache
+def _doubled() -> Bytes:
+    return np.array([_times_x(a) for a in range(256)], np.uint8)
+
+
+@cache
 def _sbox() -> Bytes:
     """SubBytes: the inverse in GF(2^8), then an affine map (FIPS 197, section 5.1.1)."""
     power, log = [1], {1: 0}
@@ -49,7 +54,6 @@ def expand_key(key: bytes) -> Bytes:
 
 def encrypt(round_keys: Bytes, blocks: Bytes) -> Bytes:
     """AES-128 of `blocks` [n, 16] (FIPS 197, section 5.1)."""
-    doubled = np.array([_times_x(a) for a in range(256)], np.uint8)
     shift_rows = [(r + 4 * ((c + r) % 4)) for c in range(4) for r in range(4)]
     state: Bytes = blocks ^ round_keys[0]
     for number in range(1, 11):
@@ -57,7 +61,7 @@ def encrypt(round_keys: Bytes, blocks: Bytes) -> Bytes:
         if number < 10:
             column = state.reshape(-1, 4, 4)
             b, c, d = (np.roll(column, -k, axis=2) for k in (1, 2, 3))
-            state = (doubled[column ^ b] ^ b ^ c ^ d).reshape(-1, 16)
+            state = (_doubled()[column ^ b] ^ b ^ c ^ d).reshape(-1, 16)
         state ^= round_keys[number]
     return state
 

@@ -76,17 +76,17 @@ def evaluate(
     """
     result = Evaluation([])
     given = Given(program, sources, draws, constants)
-    for node in program.nodes:
-        args = [result.values[i] for i in node.args]
-        with np.errstate(over="ignore"):  # NumPy warns of rank 0 alone
+    with np.errstate(over="ignore"):  # NumPy warns of rank 0 alone
+        for node in program.nodes:
+            args = [result.values[i] for i in node.args]
             value = _evaluate_node(given, node, args)
-        result.values.append(value)
-        if node.op is ops.SEND:
-            result.received.setdefault(node.party, []).append((node, value))
-        elif node.op is ops.OUTPUT:
-            result.outputs[node.party, node["name"]] = value
-        elif node.op is ops.KEEP:
-            result.kept[node.party, f"{node['part']}/{node['name']}"] = value
+            result.values.append(value)
+            if node.op is ops.SEND:
+                result.received.setdefault(node.party, []).append((node, value))
+            elif node.op is ops.OUTPUT:
+                result.outputs[node.party, node["name"]] = value
+            elif node.op is ops.KEEP:
+                result.kept[node.party, f"{node['part']}/{node['name']}"] = value
     return result
 
 

@@ -26,6 +26,8 @@ _HEAD = struct.Struct("<14sH")  # magic, length of what follows: a certificate o
 _MAGIC_TLS = b"veilgraph tls\n"
 _MAGIC_PLAINTEXT = b"veilgraph raw\n"
 _MAX_SHOWN_BYTES = 1 << 13
+# The system asks a host that has been quiet for so long, so often, and then gives the link up.
+_QUIET_SECONDS, _PROBE_SECONDS, _PROBES = 5, 2, 3
 
 
 class PeerStatus(IntEnum):
@@ -74,6 +76,7 @@ class IdentityExchange:
         # Rounds wait for each other, so nothing may linger. Buffer sizes stay the system's: it fits
         # them to the link, while a size set by hand is cut to net.core.wmem_max.
         self.connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        _keep_alive(self.connection)
 
     def show(self) -> None:
         self.connection.sendall(self.preamble)  # less than a fresh socket takes at once
@@ -153,6 +156,17 @@ class IdentityExchange:
                 raise Dropped("it closed the connection")
             content += piece
         return content
+
+
+def _keep_alive(connection: socket.socket) -> None:
+    """A host that is gone without a word is noticed while its next message is waited for.
+
+    Its system answers for a party that computes, so this tells a busy peer from a lost one.
+    """
+    connection.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+    connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, _QUIET_SECONDS)
+    connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPINTVL, _PROBE_SECONDS)
+    connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPCNT, _PROBES)
 
 
 def _listed(parties: tuple[PartyAddress, ...]) -> str:

@@ -311,3 +311,18 @@ def test_a_caller_that_greets_a_byte_at_a_time_is_dropped(files: dict[str, Path]
     connection.close()
     caller.join()
     dialing.close()
+
+
+def test_a_host_that_is_gone_is_asked_for_by_the_system(files: dict[str, Path]) -> None:
+    """Within 15 s: a link that waits has no timeout of its own so short."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        connection = socket.create_connection(server.getsockname())
+        IdentityExchange(connection, Config.load(files["alice"]), False, b"")
+        asked = [
+            connection.getsockopt(socket.IPPROTO_TCP, option)
+            for option in (socket.TCP_KEEPIDLE, socket.TCP_KEEPINTVL, socket.TCP_KEEPCNT)
+        ]
+        assert connection.getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE) == 1
+        connection.close()
+    quiet, pause, count = asked
+    assert quiet + pause * count <= 15

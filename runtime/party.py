@@ -93,7 +93,9 @@ class Party:
         # By phase and entry, made when first run: not all links may be there.
         self._loops: dict[tuple[Phase, int], PhaseLoop] = {}
         self.setup = Transcript()
-        self.runs = 0
+        self.runs = 0  # the latest inference that was begun
+        self._number = 0  # the one whose draws are made now
+        self._ahead: set[int] = set()  # prepared here, and not run
         self._traces = False
         self._state_is_whole = True
 
@@ -239,6 +241,19 @@ class Party:
         keys = self._run_offline(transcript, ratchet, entry)
         return Prepared(self.runs, keys, self.kept(Phase.OFFLINE, entry)), transcript
 
+    def prepare_ahead(self, entry: int = 0) -> tuple[Prepared, Transcript]:
+        """The next inference's offline phase alone, for `infer` in this session, in any order.
+
+        What is prepared here goes into no store, so it can't be run twice.
+
+        Raises:
+            SecurityAbort: an inference that was run before.
+        """
+        transcript = Transcript()
+        keys = self._run_offline(transcript, self._own(), entry)
+        self._ahead.add(self.runs)
+        return Prepared(self.runs, keys, self.kept(Phase.OFFLINE, entry)), transcript
+
     def _run_offline(self, transcript: Transcript, ratchet: Ratchet, entry: int = 0) -> DrawKeys:
         start = time.perf_counter()
         keys = ratchet.keys()
@@ -255,13 +270,14 @@ class Party:
 
     def _begin(self, number: int, keys: DrawKeys) -> None:
         """From here on draws are those of an inference that was never run."""
-        if number <= self.runs:
+        if number not in self._ahead and number <= self.runs:
             raise SecurityAbort(
                 f"Inference {number} comes after inference {self.runs}: its randomness was used.",
                 "Begin another session.",
             )
         require_number(number, 1 << 32)
-        self.runs = number
+        self._ahead.discard(number)
+        self._number, self.runs = number, max(number, self.runs)
         self.device.rekey(keys.table(self._holders))
 
     def kept(self, phase: Phase, entry: int = 0) -> bytes:
@@ -283,7 +299,7 @@ class Party:
 
     def close(self) -> None:
         """Wipes the memory and closes the links."""
-        self._close_device()
+        self.wipe()
         self.links.close()
 
     def __enter__(self) -> Self:
@@ -295,10 +311,11 @@ class Party:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        self._close_device()
+        self.wipe()
         self.links.__exit__(kind, error, trace)
 
-    def _close_device(self) -> None:
+    def wipe(self) -> None:
+        """Overwrites the memory, and leaves the links as they are; nothing can be run any more."""
         self._loops.clear()  # its rounds hold memory of the device
         self.device.close()
 
@@ -312,7 +329,7 @@ class Party:
         self.links.reset_counters()
         self.device.reset_profile()
         start = time.perf_counter()
-        self._loops[phase, entry].run(self.runs, record)
+        self._loops[phase, entry].run(self._number, record)
         record.seconds = time.perf_counter() - start
         record.kernels = {name: spent for name, spent in self.device.profile.items() if spent[0]}
         record.sent_bytes = {p: n for p, n in self.links.sent_bytes.items() if n}

@@ -163,6 +163,9 @@ class Stream:
         """A few bytes, which must fit the socket's buffer."""
 
     def close(self) -> None: ...
+    def fileno(self) -> int:
+        """Of its socket, to wait for bytes with others; -1 once it is closed."""
+
     @property
     def protocol(self) -> str:
         """The version of TLS, or nothing."""

@@ -31,6 +31,7 @@ from veilgraph.runtime.session.callers import Callers
 from veilgraph.runtime.session.certificates import load_certificate
 from veilgraph.runtime.session.config import Config, PartyAddress
 from veilgraph.runtime.session.exchange import Dropped, Talk, hold
+from veilgraph.runtime.session.port import Port
 from veilgraph.runtime.session.preamble import (
     IdentityExchange,
     PeerStatus,
@@ -40,6 +41,7 @@ from veilgraph.runtime.session.preamble import (
 )
 
 _SLICE_SECONDS = 0.1  # how soon a failure elsewhere is seen
+_LOOK_SECONDS = 0.02  # how soon a party that came at an open port is seen
 _CALL_SECONDS = 5.0  # one attempt to reach a host, and as long again to be let in
 _NAMED = 3  # of those turned away, in an error
 
@@ -113,8 +115,12 @@ def connect(
     transport: Transport[C],
     *,
     insecure_plaintext: bool = False,
+    port: Port | None = None,
 ) -> dict[int, C]:
     """A channel to every peer of a configuration, by index, each proven to be with the party meant.
+
+    Args:
+        port: where parties call, if it is open already.
 
     Raises:
         PeerError: a peer that did not come in time, or certificates that don't fit.
@@ -125,12 +131,14 @@ def connect(
     else:
         _check_validity(config)
     awaits = any(peer > config.party for peer in config.peers)
-    listener = _listen(config) if awaits else None
+    listener = listen(config) if awaits and port is None else None
     search = _Search(config, transport, insecure_plaintext, timeout_seconds)
     threads = ThreadPoolExecutor(len(config.parties), "veilgraph-connect")
     jobs = [threads.submit(_dial, search, peer) for peer in config.peers if peer < config.party]
     if listener is not None:
         jobs.append(threads.submit(_await_callers, search, listener))
+    elif awaits and port is not None:
+        jobs.append(threads.submit(_await_at, search, port))
     try:
         done, _ = wait(jobs, return_when=FIRST_EXCEPTION)
         for job in done:
@@ -175,7 +183,12 @@ def _check_validity(config: Config) -> None:
             )
 
 
-def _listen(config: Config) -> socket.socket:
+def listen(config: Config) -> socket.socket:
+    """A socket at this party's port, which does not block.
+
+    Raises:
+        UsageError: an address that can't be listened at.
+    """
     port = config.me.port
     try:
         found = socket.getaddrinfo(config.listen, port, type=socket.SOCK_STREAM)
@@ -193,11 +206,21 @@ def _listen(config: Config) -> socket.socket:
 
 def _await_callers(search: _Search[C], listener: socket.socket) -> None:
     """Takes connections until every party after me has come, or time is up."""
-    config = search.config
-    awaited = {peer for peer in config.peers if peer > config.party}
     with listener, Callers(listener, partial(_receive, search)) as callers:
-        while not search.over() and not awaited <= search.found.keys():
+        while not search.over() and _lacks_callers(search):
             callers.listen(_SLICE_SECONDS)
+
+
+def _await_at(search: _Search[C], port: Port) -> None:
+    """The same at a port that is open, where another thread takes them."""
+    with port.answering(partial(_receive, search)):
+        while not search.over() and _lacks_callers(search):
+            search.ended.wait(_LOOK_SECONDS)
+
+
+def _lacks_callers(search: _Search[C]) -> bool:
+    config = search.config
+    return any(peer > config.party and peer not in search.found for peer in config.peers)
 
 
 def _receive(search: _Search[C], connection: socket.socket, address: str) -> Talk[None]:

@@ -274,6 +274,7 @@ void bind_links(nb::module_& module) {
       .def("recv_now", &receive_now, "count"_a)
       .def("sendall", &send_all, "content"_a)
       .def("close", &Stream::close)
+      .def("fileno", &Stream::descriptor)
       .def_prop_ro("protocol", &Stream::protocol)
       .def_prop_ro("cipher", &Stream::cipher);
   module.def("forward", &forward, "near"_a, "far"_a, "delay_seconds"_a, "bytes_per_second"_a,

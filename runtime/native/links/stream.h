@@ -101,6 +101,8 @@ class Stream {
   // own update is unsent, so never in the middle of a frame, when both sides may be full.
   void renew_key_if_due();
 
+  // To wait for bytes with others; -1 once it is closed.
+  int descriptor() const { return socket_; }
   const std::string& reason() const { return reason_; }
   // Of TLS; empty without it.
   std::string protocol() const;

@@ -12,6 +12,7 @@
       listen: 0.0.0.0                 # optional: where to listen, if not at my host above
       device: cuda:0                  # optional: where to compute; cpu if left out
       cubins: cubins                  # optional: a folder of the GPU's kernels, compiled ahead
+      clients: clients                # optional: a folder of certificates, NAME.crt, that may ask
     timeout_seconds: 60               # optional: how long to wait for a silent peer
     least_bytes_per_second: 62500     # optional: how slow a link may be after that
     authors: ...                      # optional, and so is the next: consent.py
@@ -73,8 +74,8 @@ class Config:
     to listen at; `timeout_seconds` is how long a peer may be silent, and with its bytes at
     `least_bytes_per_second` how long a round with it may take; `absent` are known parties that take
     no part in this session, and `unlinked` names those that do without a link to me; `device` and
-    `cubins` are as in devices.ready; `authors` has public keys by name, and `consent` which plans
-    are accepted, any if None.
+    `cubins` are as in devices.ready; `clients` is a folder of certificates that may ask a service;
+    `authors` has public keys by name, and `consent` which plans are accepted, any if None.
     """
 
     parties: tuple[PartyAddress, ...]
@@ -89,6 +90,7 @@ class Config:
     unlinked: frozenset[str] = frozenset()
     device: str = "cpu"
     cubins: Path | None = None
+    clients: Path | None = None
     authors: Mapping[str, bytes] = field(default_factory=dict)
     consent: tuple[Consent, ...] | None = None
 
@@ -178,7 +180,7 @@ _TOP_KEYS = Keys(
 _PARTY_KEYS = Keys(frozenset({"name", "host", "port"}), frozenset({"certificate", "fingerprint"}))
 _ME_KEYS = Keys(
     frozenset({"name", "key", "state_dir"}),
-    frozenset({"certificate", "listen", "device", "cubins"}),
+    frozenset({"certificate", "listen", "device", "cubins", "clients"}),
 )
 
 
@@ -212,6 +214,7 @@ def _config(top: Section) -> Config:
             if "least_bytes_per_second" in top.values
             else LEAST_BYTES_PER_SECOND
         ),
+        clients=me.file("clients") if "clients" in me.values else None,
         device=me.text("device") if "device" in me.values else "cpu",
         cubins=me.file("cubins") if "cubins" in me.values else None,
         authors=authors,

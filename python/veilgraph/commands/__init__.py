@@ -17,6 +17,8 @@ VERBS: dict[str, str] = {
     "rehearse": "Train by a plan's exact integers in the clear, beside float32.",
     "prepare": "Run offline phases ahead of time, into a party's store.",
     "run": "Take part in a session as one of the parties.",
+    "serve": "Serve plans to clients as one of the parties.",
+    "infer": "Ask the parties of a service, as a client.",
     "train": "Take part in training a model as one of the parties.",
     "simulate": "Run all parties of a plan on this machine.",
     "bench": "Measure seconds, rounds, bytes and memory of a plan on this machine.",
@@ -26,7 +28,13 @@ VERBS: dict[str, str] = {
     "demo": "Classify handwritten digits among three processes, start to end.",
 }
 # Folders of several verbs.
-FOLDERS: dict[str, str] = {"cert": "trust", "sign": "trust", "verify": "trust"}
+FOLDERS: dict[str, str] = {
+    "cert": "trust",
+    "infer": "serving",
+    "serve": "serving",
+    "sign": "trust",
+    "verify": "trust",
+}
 
 
 def module_of(verb: str) -> str:

@@ -48,7 +48,8 @@ def lines(outputs: Outputs, paths: Mapping[str, Path], plan: Plan) -> list[str]:
     called = {name: f"{forms[name]} of {name}" if name in forms else name for name in outputs}
     _write(outputs, paths, plan)
     shown = {
-        name: paths.get(name) or _shown(x, plan.labels.get(name)) for name, x in outputs.items()
+        name: paths.get(name) or first_numbers(x, plan.labels.get(name))
+        for name, x in outputs.items()
     }
     return [
         f"{called[name]}, {units.shape(array.shape)}: {shown[name]}"
@@ -78,7 +79,7 @@ def _write(outputs: Outputs, paths: Mapping[str, Path], plan: Plan) -> None:
         raise UsageError(first.message, f"The answer is kept in {places}.") from first
 
 
-def _shown(array: npt.NDArray[np.float32], labels: Sequence[str] | None) -> str:
+def first_numbers(array: npt.NDArray[np.float32], labels: Sequence[str] | None = None) -> str:
     """The first numbers, or names of classes."""
     flat = array.ravel()
     first = flat[:SHOWN]

@@ -185,7 +185,8 @@ def test_says_what_is_wrong(alice: Path, change: Change, match: str) -> None:
 def test_says_what_is_known(alice: Path) -> None:
     hint = refused(alice, lambda c: c["me"].update(colour="red"), "no known key").hint
     assert (
-        hint == "Its keys are key, name, state_dir; optional: certificate, cubins, device, listen."
+        hint == "Its keys are key, name, state_dir; "
+        "optional: certificate, clients, cubins, device, listen."
     )
 
 

@@ -1,0 +1,264 @@
+"""Asks a service of several parties, in the shape of `onnxruntime.InferenceSession`."""
+
+from __future__ import annotations
+
+import socket
+import ssl
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+import numpy as np
+import numpy.typing as npt
+
+from veilgraph.ir import errors
+from veilgraph.ir.errors import PeerError, SecurityAbort, UsageError, VeilgraphError
+from veilgraph.ir.plan.tables import Tensor
+from veilgraph.runtime.client import wire
+from veilgraph.runtime.client.client_config import Address, ClientConfig
+from veilgraph.runtime.encoding import Words, decode, encode
+from veilgraph.runtime.randomness import fresh_seed
+
+_COMMON = ("plan", "session", "suite", "computing", "inputs", "outputs")
+
+
+class Client:
+    """One that asks, and computes nothing: it needs no plan and no native code.
+
+    Args:
+        model: its name at the parties.
+        config: path of the client's parties.yaml.
+        plan: the digest that the plan must have, in hex; any if None.
+        timeout_seconds: how long to wait for an answer, in place of the file's.
+
+    Attributes:
+        plan: digest of the plan that the parties serve.
+        inputs, outputs: what `run` takes and gives.
+
+    Raises:
+        UsageError: a file that makes no sense, or a model that a party does not serve.
+        PeerError: a party that can't be reached, does not know this client, or shows another
+            certificate.
+        SecurityAbort: parties that serve different plans or sessions, or another plan than asked.
+    """
+
+    def __init__(
+        self,
+        model: str,
+        config: str | Path,
+        *,
+        plan: str | None = None,
+        timeout_seconds: float | None = None,
+    ) -> None:
+        self._config = ClientConfig.load(Path(config))
+        self._seconds = timeout_seconds or self._config.timeout_seconds
+        self._model = model
+        self._links: dict[str, ssl.SSLSocket] = {}
+        try:
+            self._open(plan)
+        except BaseException:
+            self.close()
+            raise
+
+    def _open(self, wanted: str | None) -> None:
+        described = {}
+        for party in self._config.parties:
+            link = self._links[party.name] = self._reach(party)
+            with _first_words(party.name):
+                wire.send(link, {"ask": "model", "model": self._model})
+        for name, link in self._links.items():
+            with _first_words(name):
+                described[name] = _answer(name, link, 0)[0]
+        computing = next(iter(described.values())).get("computing")
+        if not isinstance(computing, list) or not all(name in described for name in computing):
+            raise UsageError(
+                f"{self._model} is computed by {computing}, and parties.yaml lists "
+                f"{', '.join(described)}.",
+                "List all parties that compute.",
+            )
+        for name in [name for name in self._links if name not in computing]:
+            self._links.pop(name).close()  # it only deals
+        first = described[computing[0]]
+        for name in computing:
+            for fact in _COMMON:
+                if described[name].get(fact) != first.get(fact):
+                    raise SecurityAbort(
+                        f"{computing[0]} and {name} serve {self._model} with another {fact}.",
+                        "Ask again in a moment; if it stays so, tell who runs the parties.",
+                    )
+        self.plan, self._session = str(first["plan"]), str(first["session"])
+        if wanted is not None and wanted != self.plan:
+            raise SecurityAbort(
+                f"The parties serve {self._model} with the plan {self.plan[:16]}..., and "
+                f"{wanted[:16]}... was asked for.",
+                "Ask who runs the parties which plan is in use.",
+            )
+        self._receive = [name for name in computing if described[name]["receives"] is True]
+        try:
+            me = self._config.name
+            self.inputs = tuple(wire.tensor_of(each, me) for each in first["inputs"])
+            self.outputs = tuple(wire.tensor_of(each, me) for each in first["outputs"])
+        except (wire.WireError, TypeError) as error:
+            raise PeerError(f"{computing[0]} is no service: {error}.", "") from error
+
+    def run(self, inputs: Mapping[str, npt.ArrayLike]) -> dict[str, npt.NDArray[np.float32]]:
+        """One inference.
+
+        Args:
+            inputs: all inputs by name.
+
+        Returns:
+            The outputs by name, float32.
+
+        Raises:
+            UsageError, AccuracyError: an input that does not fit, or is outside its range.
+            PeerError: a party that is lost, busy or refuses; nobody has learned the input.
+        """
+        encoded = self._encoded(inputs)
+        asked = {
+            "ask": "infer", "model": self._model, "plan": self.plan, "session": self._session,
+            "nonce": fresh_seed().hex(),
+        }  # fmt: skip
+        try:
+            for name, link in self._links.items():
+                wire_send(name, link, asked)
+            masks = self._added(self.inputs)
+            masked = {t.name: wire.wrapped(encoded[t.name] + masks[t.name], t) for t in self.inputs}
+            content = wire.to_bytes(masked, self.inputs)
+            for name in self._receive:
+                wire_send(name, self._links[name], {}, content)
+            parts = self._added(self.outputs)
+        except BaseException:
+            self.close()  # what a party still sends would be taken for the next answer
+            raise
+        return {t.name: decode(parts[t.name], t).reshape(t.shape) for t in self.outputs}
+
+    def _encoded(self, inputs: Mapping[str, npt.ArrayLike]) -> dict[str, Words]:
+        names = [tensor.name for tensor in self.inputs]
+        if unknown := [name for name in inputs if name not in names]:
+            raise UsageError(
+                f"{self._model} has no input `{unknown[0]}`.", f"Its inputs: {', '.join(names)}."
+            )
+        if missing := [name for name in names if name not in inputs]:
+            raise UsageError(f"Input `{missing[0]}` was not given.", "Give all inputs by name.")
+        if not self._links:
+            raise PeerError("This client's links are closed.", "Make another Client.")
+        return {t.name: encode(inputs[t.name], t).reshape(-1) for t in self.inputs}
+
+    def _added(self, tensors: tuple[Tensor, ...]) -> dict[str, Words]:
+        """The sum of what all parties send, which must be of one inference."""
+        total: dict[str, Words] = {}
+        numbers = {}
+        for name, link in self._links.items():
+            head, content = wire_receive(name, link, wire.elements_bytes(tensors))
+            numbers[name] = head.get("number")
+            try:
+                part = wire.from_bytes(content, tensors)
+            except wire.WireError as error:
+                raise PeerError(f"{name} is no service: {error}.", "") from error
+            for tensor in tensors:
+                added = total.get(tensor.name, np.zeros_like(part[tensor.name]))
+                total[tensor.name] = wire.wrapped(added + part[tensor.name], tensor)
+        if len(set(numbers.values())) > 1:
+            raise SecurityAbort(
+                f"The parties ran different inferences: {numbers}.", "Tell who runs the parties."
+            )
+        return total
+
+    # Links
+
+    def _reach(self, party: Address) -> ssl.SSLSocket:
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+        context.minimum_version = ssl.TLSVersion.TLSv1_3
+        context.check_hostname = False  # the certificate itself is pinned, whatever names it has
+        context.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN
+        context.load_verify_locations(cadata=party.certificate)
+        context.load_cert_chain(self._config.certificate, self._config.key)
+        try:
+            plain = socket.create_connection((party.host, party.port), self._seconds)
+            plain.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            plain.sendall(wire.MAGIC)
+            link = context.wrap_socket(plain)
+        except ssl.SSLError as error:
+            raise PeerError(
+                f"{party.name} at {party.host}:{party.port} could not prove who it is: "
+                f"{error.reason or error}.",
+                "Ask who runs it which certificate it uses.",
+            ) from error
+        except OSError as error:
+            raise PeerError(
+                f"{party.name} at {party.host}:{party.port} can't be reached: "
+                f"{error.strerror or error}.",
+                "Look at the address, and whether it serves.",
+            ) from error
+        if link.getpeercert(binary_form=True) != party.certificate:
+            link.close()
+            raise PeerError(f"{party.name} showed another certificate.", "Ask who runs it.")
+        return link
+
+    def close(self) -> None:
+        """Ends the links."""
+        for link in self._links.values():
+            link.close()
+        self._links.clear()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+
+def wire_send(
+    party: str, link: ssl.SSLSocket, fields: Mapping[str, Any], elements: bytes = b""
+) -> None:
+    """Sends a message to a party; PeerError if it is lost."""
+    try:
+        wire.send(link, fields, elements)
+    except OSError as error:
+        raise _lost(party, error) from error
+
+
+def wire_receive(party: str, link: ssl.SSLSocket, most_bytes: int) -> tuple[dict[str, Any], bytes]:
+    """A party's next message; PeerError if it is lost, or the error that it says."""
+    try:
+        return _answer(party, link, most_bytes)
+    except (OSError, wire.WireError) as error:
+        raise _lost(party, error) from error
+
+
+def _answer(party: str, link: ssl.SSLSocket, most_bytes: int) -> tuple[dict[str, Any], bytes]:
+    fields, content = wire.receive(link, most_bytes)
+    if "error" in fields:
+        kind = getattr(errors, str(fields.get("kind")), PeerError)
+        known = isinstance(kind, type) and issubclass(kind, VeilgraphError)
+        chosen = kind if known and kind is not errors.UnsupportedError else PeerError
+        raise chosen(f"{party}: {fields['error']}", str(fields.get("hint", "")))
+    return fields, content
+
+
+@contextmanager
+def _first_words(party: str) -> Iterator[None]:
+    """TLS is over for a client before a party has looked at its certificate: it hears that here."""
+    try:
+        yield
+    except TimeoutError as error:
+        raise _lost(party, error) from error
+    except (OSError, wire.WireError) as error:
+        raise PeerError(
+            f"{party} turned this client away: it does not know its certificate, or has as many "
+            "clients as it can talk to.",
+            f"Give the certificate to who runs {party}: it belongs in its folder of clients.",
+        ) from error
+
+
+def _lost(party: str, error: Exception) -> PeerError:
+    reason = (isinstance(error, OSError) and error.strerror) or str(error) or "nothing came in time"
+    return PeerError(f"{party} is lost: {reason}.", "Ask again; nobody has learned the input.")

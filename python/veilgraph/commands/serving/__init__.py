@@ -1,0 +1,1 @@
+"""Verbs of a service: the parties that serve, and clients who ask."""

@@ -1,0 +1,63 @@
+"""`veilgraph serve`: one party's part in a service, until it is told to leave."""
+
+from __future__ import annotations
+
+import signal
+from pathlib import Path
+from typing import Any
+
+import click
+
+from veilgraph.commands import arguments
+from veilgraph.reports.tables import remark
+from veilgraph.service import Service
+
+EPILOG = """\b
+Example, three hosts, each with its own parties.yaml, key and folder of models:
+  alice$ veilgraph serve --party alice --config alice.yaml --models models
+  bob$   veilgraph serve --party bob --config bob.yaml --models models
+  carol$ veilgraph serve --party carol --config carol.yaml --models models
+"""
+
+
+@click.command("serve", epilog=EPILOG)
+@arguments.party_option
+@arguments.config_option
+@click.option(
+    "--models",
+    type=arguments.PATH,
+    metavar="DIR",
+    required=True,
+    help="Holds NAME/VERSION/model.plan, and beside each plan model.weights at their owner, or "
+    "model.PARTY.shares.",
+)
+@click.option(
+    "--ahead",
+    type=click.IntRange(0, 10_000),
+    default=2,
+    show_default=True,
+    help="Inferences of each plan to prepare while nobody asks; the least of all parties counts.",
+)
+@arguments.trust_author_option
+@arguments.device_option
+@arguments.threads_option
+def command(party: str, config_file: Path, models: Path, **options: Any) -> None:
+    """Serve plans to clients as one party, together with those on the other hosts.
+
+    Plans are verified first. Links come up when all parties are there, and again after a break.
+    SIGHUP reads the folder of models again, at all parties; SIGTERM ends what is open, and leaves.
+    Clients ask with `veilgraph infer`; me.clients in parties.yaml says who may.
+    """
+    with Service(party, config_file, models, **options) as service:
+        kept = {
+            number: signal.signal(number, lambda *_: service.leave())
+            for number in (signal.SIGTERM, signal.SIGINT)
+        }
+        kept[signal.SIGHUP] = signal.signal(signal.SIGHUP, lambda *_: service.reload())
+        try:
+            remark(f"{party} listens at {service.address}, and looks for the others")
+            service.run()
+        finally:
+            for number, handler in kept.items():
+                signal.signal(number, handler)
+    remark(f"{party} has left")

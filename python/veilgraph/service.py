@@ -1,0 +1,184 @@
+"""A party that serves plans to clients for as long as its process lives."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+from veilgraph.ir.errors import UsageError
+from veilgraph.plans import Plan
+from veilgraph.runtime._native import OpenSsl
+from veilgraph.runtime.client.wire import MAGIC
+from veilgraph.runtime.devices.choose import ready
+from veilgraph.runtime.links.openssl import openssl
+from veilgraph.runtime.links.tls import Channel, NativeTransport, PythonTransport
+from veilgraph.runtime.service.desk import Desk, Enrolled
+from veilgraph.runtime.service.host import Host
+from veilgraph.runtime.service.seat import Seat
+from veilgraph.runtime.service.served import Model, client_of
+from veilgraph.runtime.session.certificates import secret_of
+from veilgraph.runtime.session.connect import connect, listen
+from veilgraph.runtime.session.port import Port
+from veilgraph.runtime.session.setup import config_of
+from veilgraph.runtime.store.share_files import load_shares
+from veilgraph.runtime.store.weights import load_weights
+from veilgraph.verification.consent import require_accepted
+from veilgraph.verification.signatures import signature_file
+
+LOG = logging.getLogger("veilgraph.service")
+PLAN, WEIGHTS = "model.plan", "model.weights"
+_CONNECT_SECONDS = 5.0  # an attempt to reach all parties; so soon a party that is told to leaves
+
+
+@dataclass(frozen=True)
+class ModelFolder:
+    """A model's version: `models/NAME/VERSION/`, with what `compile -o model.plan` wrote there."""
+
+    name: str
+    path: Path
+
+    @property
+    def plan(self) -> Path:
+        return self.path / PLAN
+
+
+def model_folders(models: Path) -> list[ModelFolder]:
+    """Those of a folder of models, by name and version.
+
+    Raises:
+        UsageError: no such folder, or nothing in it.
+    """
+    if not models.is_dir():
+        raise UsageError(f"There is no folder {models}.", "Give one with NAME/VERSION/model.plan.")
+    plans = sorted(models.glob(f"*/*/{PLAN}"))
+    found = [p for p in plans if p.parent.name.isdigit()]
+    if not found:
+        raise UsageError(
+            f"{models} holds no model.",
+            f"Put what `compile -o {PLAN}` wrote into {models}/NAME/1/.",
+        )
+    return [ModelFolder(f"{p.parent.parent.name}/{p.parent.name}", p.parent) for p in found]
+
+
+class Service:
+    """One party of a service; `run` serves until `leave`.
+
+    Args:
+        party: this party's name.
+        config: path of its parties.yaml, whose `me.clients` names a folder of certificates that may
+            ask.
+        models: a folder with NAME/VERSION/model.plan, and beside each plan its owner's
+            model.weights or this party's model.PARTY.shares.
+        ahead: inferences of each plan to have prepared; the least that any party wants counts.
+        device: where to compute; parties.yaml's if None.
+        threads: that kernels may use.
+        trust_author: don't verify plans before this party takes part.
+
+    Raises:
+        UsageError: a file, a name or an option that makes no sense, a plan that can't be served, or
+            a port that can't be had.
+        SecurityAbort: a plan that does not do what it says, or that this party's configuration does
+            not consent to.
+    """
+
+    def __init__(
+        self,
+        party: str,
+        config: str | Path,
+        models: str | Path,
+        *,
+        ahead: int = 2,
+        device: str | None = None,
+        threads: int = 1,
+        trust_author: bool = False,
+    ) -> None:
+        self._config = config_of(config, party)
+        self._device = device or self._config.device
+        self._threads, self._trusts = threads, trust_author
+        self._folder = Path(models)
+        self._known: dict[tuple[str, int], Model] = {}
+        self._models()
+        found = openssl()
+        self._transport: Any = (
+            NativeTransport(found) if isinstance(found, OpenSsl) else PythonTransport()
+        )
+        self._host = Host(
+            self._config, self._connect, secret_of(self._config.key), self._models, ahead
+        )
+        me = self._config
+        enrolled = Enrolled(me.clients, me.certificate, me.key)
+        enrolled.context()  # a folder that can't be read is said now
+        desk = Desk(party, enrolled, self._host.requests, lambda: self._host.served)
+        self._port = Port(listen(me), MAGIC, desk.take)
+
+    def _connect(self) -> Mapping[int, Channel]:
+        seconds = min(_CONNECT_SECONDS, self._config.timeout_seconds)
+        channels: Mapping[int, Channel] = connect(
+            self._config, seconds, self._transport, port=self._port
+        )
+        return channels
+
+    def _models(self) -> list[Model]:
+        """What the folder holds now; what it held before is not read again."""
+        found = {}
+        for folder in model_folders(self._folder):
+            key = folder.name, folder.plan.stat().st_mtime_ns
+            found[key] = self._known.get(key) or self._opened(folder)
+        self._known = found
+        return list(found.values())
+
+    def _opened(self, folder: ModelFolder) -> Model:
+        plan, me = Plan.load(folder.plan), self._config.me.name
+        self._config.for_parties([n for n in plan.manifest.parties if n != client_of(plan)])
+        signed = signature_file(folder.plan)
+        require_accepted(plan, self._config, signed, trust_author=self._trusts)
+        program = plan.party(me)
+        place = ready(self._device, plan, me, threads=self._threads)
+        seat = Seat(plan, client_of(plan), me) if plan.manifest.role(me).computes else None
+        if program.shares:
+            file = folder.path / f"model.{me}.shares"
+            dealt = load_shares(file, plan, me, self._config.key)
+            return Model(folder.name, plan, place, seat, dealt=dealt)
+        weights = load_weights(folder.path / WEIGHTS, plan.digest) if program.weights else {}
+        return Model(folder.name, plan, place, seat, weights)
+
+    @property
+    def address(self) -> str:
+        """Where it listens, as host:port."""
+        return f"{self._config.listen}:{self._config.me.port}"
+
+    def run(self) -> None:
+        """Serves until `leave` is called, by a signal handler or another thread."""
+        self._host.run()
+
+    @property
+    def served(self) -> tuple[str, ...]:
+        """The models that are served now, as NAME/VERSION; none while a party is away."""
+        return tuple(name for name in self._host.served if "/" in name)
+
+    def leave(self) -> None:
+        """Ends what is open, then this party's part."""
+        self._host.leave()
+
+    def reload(self) -> None:
+        """Reads the folder of models again, as do all parties."""
+        self._host.reload()
+
+    def close(self) -> None:
+        """Lets go of the port, after `run` has ended."""
+        self._port.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()

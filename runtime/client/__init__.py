@@ -1,0 +1,1 @@
+"""Who asks a service: no links, no plan and no native code."""

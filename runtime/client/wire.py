@@ -1,0 +1,146 @@
+"""What a client and a party say to each other: messages of some fields, and of ring elements.
+
+A message is the length of its fields and of its elements, in bytes (32 and 64 bits, little endian),
+then the fields as a JSON object, then the elements. It goes over TLS 1.3 in which either side has
+proven who it is. An element takes 1, 2, 4 or 8 bytes, the fewest that hold its ring.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import socket
+import struct
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from veilgraph.ir.plan.tables import Tensor
+from veilgraph.runtime.encoding import Words, word_dtype
+
+MAGIC = b"veilgraph ask\n"  # a client's first bytes, before TLS
+MOST_FIELD_BYTES = 1 << 20
+_HEAD = struct.Struct("<IQ")
+_SHOWN = ("name", "shape", "ring_bits", "frac_bits", "low", "high", "column_exponents", "columns")
+
+
+class WireError(Exception):
+    """The other side closed, or said something that is no message, as the end of a sentence."""
+
+
+def send(connection: socket.socket, fields: Mapping[str, Any], elements: bytes = b"") -> None:
+    """Sends one message."""
+    content = json.dumps(fields).encode()
+    connection.sendall(_HEAD.pack(len(content), len(elements)) + content)
+    if elements:
+        connection.sendall(elements)
+
+
+def receive(connection: socket.socket, most_bytes: int) -> tuple[dict[str, Any], bytes]:
+    """The next message: its fields, and its elements of at most so many bytes.
+
+    Raises:
+        WireError: the connection was closed, or a message is none, or too long.
+        OSError: the connection broke, or nothing came in its timeout.
+    """
+    length, count = _HEAD.unpack(_exactly(connection, _HEAD.size))
+    if length > MOST_FIELD_BYTES or count > most_bytes:
+        raise WireError("it sent a message that is too long")
+    try:
+        fields = json.loads(_exactly(connection, length))
+    except (ValueError, RecursionError) as error:
+        raise WireError("it sent what is no message") from error
+    if not isinstance(fields, dict):
+        raise WireError("it sent what is no message")
+    return fields, _exactly(connection, count)
+
+
+def _exactly(connection: socket.socket, count: int) -> bytes:
+    content = bytearray(count)
+    view = memoryview(content)
+    while view:
+        got = connection.recv_into(view)
+        if not got:
+            raise WireError("it closed the connection")
+        view = view[got:]
+    return bytes(content)
+
+
+# Tensors
+
+
+def described(tensor: Tensor) -> dict[str, Any]:
+    """What a client has to know of an input or an output."""
+    fields = {name: getattr(tensor, name) for name in _SHOWN}
+    return {**fields, "low": _finite(tensor.low), "high": _finite(tensor.high)}
+
+
+def _finite(bound: float) -> float | None:
+    return bound if math.isfinite(bound) else None
+
+
+def tensor_of(fields: Mapping[str, Any], owner: str) -> Tensor:
+    """The tensor that a party described.
+
+    Raises:
+        WireError: no tensor.
+    """
+    try:
+        low, high = fields["low"], fields["high"]
+        tensor = Tensor(
+            str(fields["name"]),
+            tuple(int(extent) for extent in fields["shape"]),
+            int(fields["ring_bits"]),
+            int(fields["frac_bits"]),
+            owner,
+            0,
+            -math.inf if low is None else float(low),
+            math.inf if high is None else float(high),
+            column_exponents=tuple(int(each) for each in fields["column_exponents"]),
+            columns=tuple(str(each) for each in fields["columns"]),
+        )
+    except (KeyError, TypeError, ValueError) as error:
+        raise WireError("it described no input or output") from error
+    if not 1 <= tensor.ring_bits <= 64 or any(extent < 0 for extent in tensor.shape):
+        raise WireError("it described no input or output")
+    return tensor
+
+
+def _element(tensor: Tensor) -> np.dtype[Any]:
+    size = next(size for size in (1, 2, 4, 8) if tensor.ring_bits <= 8 * size)
+    return np.dtype(f"<u{size}")
+
+
+def elements_bytes(tensors: Sequence[Tensor]) -> int:
+    """Of a message with one value of each."""
+    return sum(tensor.elements * _element(tensor).itemsize for tensor in tensors)
+
+
+def to_bytes(words: Mapping[str, Words], tensors: Sequence[Tensor]) -> bytes:
+    """The elements of a message: one value of each tensor, in their order."""
+    return b"".join(words[t.name].astype(_element(t)).tobytes() for t in tensors)
+
+
+def from_bytes(content: bytes, tensors: Sequence[Tensor]) -> dict[str, Words]:
+    """What `to_bytes` was given, flat.
+
+    Raises:
+        WireError: another length.
+    """
+    if len(content) != elements_bytes(tensors):
+        raise WireError("it sent elements of other inputs or outputs")
+    found: dict[str, Words] = {}
+    start = 0
+    for tensor in tensors:
+        each = np.frombuffer(content, _element(tensor), tensor.elements, start)
+        found[tensor.name] = wrapped(each.astype(word_dtype(tensor.ring_bits)), tensor)
+        start += each.nbytes
+    return found
+
+
+def wrapped(words: Words, tensor: Tensor) -> Words:
+    """Modulo 2^ring_bits."""
+    low = word_dtype(tensor.ring_bits).type((1 << tensor.ring_bits) - 1)
+    found: Words = words & low
+    return found

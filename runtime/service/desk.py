@@ -1,0 +1,217 @@
+"""Where clients are talked to: a thread each, over TLS 1.3 in which either side proves who it is.
+
+A client may ask whose certificate lies in the folder of clients (`me.clients` in parties.yaml),
+NAME.crt. The folder is read again when a file of it has changed: who is taken out of it can begin
+nothing any more.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import logging
+import socket
+import ssl
+import threading
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+from veilgraph.ir.errors import PeerError, UsageError, VeilgraphError
+from veilgraph.runtime.client import wire
+from veilgraph.runtime.service.agenda import ID_BYTES
+from veilgraph.runtime.service.requests import Request, Requests
+from veilgraph.runtime.service.served import ServedPlan
+from veilgraph.runtime.session.certificates import fingerprint, load_certificate
+
+LOG = logging.getLogger("veilgraph.service")
+MOST_CLIENTS = 256  # connections at a time
+HANDSHAKE_SECONDS = 5.0
+IDLE_SECONDS = 600.0  # between two requests of one connection
+INPUT_SECONDS = 10.0  # from masks to the input
+NONCE_BYTES = 16
+
+
+class Enrolled:
+    """The clients that may ask, by certificate.
+
+    Args:
+        folder: of their certificates, NAME.crt; None where nobody may ask.
+        certificate, key: this party's PEM files.
+    """
+
+    def __init__(self, folder: Path | None, certificate: Path, key: Path) -> None:
+        self._folder, self._certificate, self._key = folder, certificate, key
+        self._lock = threading.Lock()
+        self._seen: object = None
+        self._names: dict[bytes, str] = {}
+        self._context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+
+    def name_of(self, der: bytes) -> str | None:
+        """The client of a certificate; None for one that may not ask now."""
+        self.context()
+        return self._names.get(fingerprint(der))
+
+    def context(self) -> ssl.SSLContext:
+        """TLS with those who may ask now, and with nobody else."""
+        with self._lock:
+            files = sorted(self._folder.glob("*.crt")) if self._folder else []
+            now = [(file, file.stat().st_mtime_ns, file.stat().st_size) for file in files]
+            if now != self._seen:
+                self._context, self._names = self._read(files)
+                self._seen = now
+            return self._context
+
+    def _read(self, files: list[Path]) -> tuple[ssl.SSLContext, dict[bytes, str]]:
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        context.minimum_version = ssl.TLSVersion.TLSv1_3
+        context.verify_mode = ssl.CERT_REQUIRED
+        context.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN
+        context.num_tickets = 0  # no resumption: each connection proves its keys anew
+        context.load_cert_chain(self._certificate, self._key)
+        names = {}
+        for file in files:
+            try:
+                der = load_certificate(file)
+                context.load_verify_locations(cadata=der)
+            except (UsageError, ssl.SSLError) as error:
+                LOG.warning("%s is no certificate, and is passed over: %s", file, error)
+                continue
+            names[fingerprint(der)] = file.stem
+        return context, names
+
+
+class Desk:
+    """Talks to clients.
+
+    Args:
+        me: this party's name.
+        served: what is served now, by name of the model; empty while links are down.
+        seconds: that a client waits, for its turn and for its answer.
+        input_seconds: that a client is waited for, from its masks to its input.
+    """
+
+    def __init__(
+        self,
+        me: str,
+        enrolled: Enrolled,
+        requests: Requests,
+        served: Callable[[], Mapping[str, ServedPlan]],
+        seconds: float = 60.0,
+        input_seconds: float = INPUT_SECONDS,
+    ) -> None:
+        self._me, self._enrolled, self._requests = me, enrolled, requests
+        self._served, self._seconds, self._input_seconds = served, seconds, input_seconds
+        self._free = threading.BoundedSemaphore(MOST_CLIENTS)
+
+    def take(self, connection: socket.socket, address: str) -> None:
+        """Begins to talk to who called, on a thread of its own."""
+        if not self._free.acquire(blocking=False):
+            LOG.warning("%s is turned away: %d clients are talked to", address, MOST_CLIENTS)
+            connection.close()
+            return
+        threading.Thread(target=self._talk, args=(connection, address), daemon=True).start()
+
+    def _talk(self, connection: socket.socket, address: str) -> None:
+        try:
+            connection.settimeout(HANDSHAKE_SECONDS)
+            with self._enrolled.context().wrap_socket(connection, server_side=True) as secured:
+                client = self._enrolled.name_of(_shown(secured))
+                if client is None:
+                    LOG.warning("%s is turned away: its certificate may not ask", address)
+                    return
+                self._answer_all(secured, client)
+        except (OSError, wire.WireError) as error:
+            LOG.info("%s: %s", address, error)
+        finally:
+            connection.close()
+            self._free.release()
+
+    def _answer_all(self, connection: ssl.SSLSocket, client: str) -> None:
+        while True:
+            connection.settimeout(IDLE_SECONDS)
+            asked, _ = wire.receive(connection, 0)
+            connection.settimeout(self._seconds)
+            try:
+                if self._enrolled.name_of(_shown(connection)) is None:
+                    raise PeerError("This client may not ask any more.", "Ask who runs the party.")
+                self._answer(connection, client, asked)
+            except VeilgraphError as error:
+                LOG.info("%s is refused: %s", client, error.message)
+                kind = type(error).__name__
+                wire.send(connection, {"error": error.message, "hint": error.hint, "kind": kind})
+
+    def _answer(self, connection: ssl.SSLSocket, client: str, asked: dict[str, Any]) -> None:
+        served = self._model(asked.get("model"))
+        match asked.get("ask"):
+            case "model":
+                wire.send(connection, self._description(served))
+            case "infer":
+                self._infer(connection, client, asked, served)
+            case _:
+                raise wire.WireError("it asked for what no service does")
+
+    def _model(self, name: object) -> ServedPlan:
+        served = self._served()
+        if name in served:
+            return served[str(name)]
+        if not served:
+            raise PeerError(f"{self._me} serves nothing now.", "Ask again in a moment.")
+        raise UsageError(
+            f"{self._me} serves no model {str(name)[:60]!r}.", f"It serves {', '.join(served)}."
+        )
+
+    def _description(self, served: ServedPlan) -> dict[str, Any]:
+        computing = served.plan.manifest.computing
+        found: dict[str, Any] = {
+            "party": self._me, "plan": served.plan.digest, "session": served.id.hex(),
+            "suite": served.plan.manifest.suite, "computing": list(computing),
+        }  # fmt: skip
+        seat = served.seat
+        if seat is not None:
+            found["receives"] = seat.receives
+            found["inputs"] = [wire.described(each) for each in seat.inputs]
+            found["outputs"] = [wire.described(each) for each in seat.outputs]
+        return found
+
+    def _infer(
+        self, connection: ssl.SSLSocket, client: str, asked: dict[str, Any], served: ServedPlan
+    ) -> None:
+        seat = served.seat
+        if seat is None:
+            raise UsageError(f"{self._me} is no party to ask.", "Leave it out: it only deals.")
+        if (asked.get("plan"), asked.get("session")) != (served.plan.digest, served.id.hex()):
+            raise PeerError(f"{self._me} serves another plan or session now.", "Ask again.")
+        request = Request(_request_id(asked, _shown(connection)), served.id, client)
+        self._requests.add(request)
+        try:
+            masks = self._requests.wait_for_masks(request, self._seconds)
+            head = {"number": request.number}
+            wire.send(connection, head, wire.to_bytes(masks, seat.inputs))
+            given = {}
+            if seat.receives:
+                connection.settimeout(self._input_seconds)
+                content = wire.receive(connection, wire.elements_bytes(seat.inputs))[1]
+                given = wire.from_bytes(content, seat.inputs)
+            self._requests.give(request, given)
+            connection.settimeout(self._seconds)
+            answer = self._requests.wait_for_answer(request, self._seconds)
+            wire.send(connection, head, wire.to_bytes(answer, seat.outputs))
+        finally:
+            self._requests.drop(request)
+
+
+def _shown(connection: ssl.SSLSocket) -> bytes:
+    """The certificate that a client has proven to be its own."""
+    return connection.getpeercert(binary_form=True) or b""
+
+
+def _request_id(asked: Mapping[str, Any], certificate: bytes) -> bytes:
+    """The same at all parties: of the client, the request's nonce, plan and session.
+
+    Who hears of a nonce from a party can't put a request of its own together with another's.
+    """
+    nonce = asked.get("nonce")
+    if not isinstance(nonce, str) or len(nonce) != 2 * NONCE_BYTES:
+        raise wire.WireError("its request has no nonce")
+    facts = [nonce, str(asked["plan"]), str(asked["session"]), fingerprint(certificate).hex()]
+    return hashlib.sha256(b"veilgraph request\0" + "\0".join(facts).encode()).digest()[:ID_BYTES]

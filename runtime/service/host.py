@@ -1,0 +1,219 @@
+"""A party's process that serves: links that come up again, plans in sessions, and turns.
+
+All parties do the same in each turn (agenda.py). Between turns a party waits: for a client, for a
+peer that has begun the next turn, or for a second, after which it begins one itself. So a peer that
+is lost is noticed in an idle service too, and named.
+"""
+
+from __future__ import annotations
+
+import logging
+import struct
+import threading
+import time
+from collections.abc import Callable, Mapping
+
+from veilgraph.ir.errors import PeerError, SecurityAbort, VeilgraphError
+from veilgraph.runtime.links.links import Links
+from veilgraph.runtime.links.tls import Channel
+from veilgraph.runtime.service.agenda import TURN_BYTES, Agenda, Decisions, Item, Statement
+from veilgraph.runtime.service.requests import Requests
+from veilgraph.runtime.service.served import Ahead, Model, ServedPlan, links_over
+from veilgraph.runtime.session.config import Config
+
+LOG = logging.getLogger("veilgraph.service")
+HEARTBEAT_SECONDS = 1.0
+TURN_SECONDS = 10.0  # that a peer may be silent in a turn
+MOST_PLANS = 255
+_FIRST_PAUSE, _LONGEST_PAUSE = 0.2, 5.0  # between attempts to connect
+_DIGEST_BYTES = 32
+_COUNT = struct.Struct("<HH")  # plans, inferences to have ahead of each
+
+
+class Host:
+    """Serves until it is told to leave.
+
+    Args:
+        config: this party's.
+        connect: gives a channel to each other party, by index; PeerError where one does not come.
+        secret: of this party's private key.
+        models: what this party serves now; asked again after `reload`.
+        ahead: inferences to have prepared of each plan; the least that any party wants counts.
+    """
+
+    def __init__(
+        self,
+        config: Config,
+        connect: Callable[[], Mapping[int, Channel]],
+        secret: bytes,
+        models: Callable[[], list[Model]],
+        ahead: int = 0,
+    ) -> None:
+        self.requests = Requests()
+        self._config, self._connect, self._secret = config, connect, secret
+        self._models, self._wanted = models, ahead
+        self._leaves, self._reloads = threading.Event(), threading.Event()
+        self._served: tuple[ServedPlan, ...] = ()  # in the order that all parties have
+        self._ahead = 0
+
+    @property
+    def served(self) -> dict[str, ServedPlan]:
+        """What is served now, by NAME/VERSION, and by NAME with the highest version."""
+        by_version = sorted(self._served, key=lambda each: each.model.version)
+        newest = {each.model.name.partition("/")[0]: each for each in by_version}
+        return {**newest, **{each.model.name: each for each in by_version}}
+
+    def leave(self) -> None:
+        """Takes no more requests, ends those that are open, and then this party's part."""
+        self._leaves.set()
+        self.requests.refuse_new(
+            PeerError(f"{self._config.me.name} is about to leave.", "Ask again in a moment.")
+        )
+        self.requests.wake()
+
+    def reload(self) -> None:
+        """Has all parties agree anew on the plans that they serve."""
+        self._reloads.set()
+        self.requests.wake()
+
+    def run(self) -> None:
+        """Serves; whatever breaks a link ends all that is open, and links come up again."""
+        pause = _FIRST_PAUSE
+        while not self._leaves.is_set():
+            try:
+                channels = self._connect()
+            except (PeerError, SecurityAbort) as error:
+                self._tell(error, pause)
+                pause = min(_LONGEST_PAUSE, 2 * pause)
+                continue
+            try:
+                self._serve(channels)
+                pause = _FIRST_PAUSE
+            except VeilgraphError as error:
+                self._tell(error, pause)
+            finally:
+                self._end(channels)
+
+    def _tell(self, error: VeilgraphError, pause: float) -> None:
+        LOG.warning("%s", error.message)
+        self.requests.close(PeerError(error.message, "The parties connect again: ask again."))
+        self._leaves.wait(pause)
+
+    def _end(self, channels: Mapping[int, Channel]) -> None:
+        self.requests.close(PeerError("The parties are not connected.", "Ask again in a moment."))
+        served, self._served = self._served, ()
+        for channel in channels.values():
+            channel.close()
+        for each in served:
+            each.close()
+
+    # While links are up
+
+    def _serve(self, channels: Mapping[int, Channel]) -> None:
+        config = self._config
+        patience = min(TURN_SECONDS, config.timeout_seconds), config.least_bytes_per_second
+        links = links_over(channels, config.party, config.names, patience)
+        with links:
+            while True:
+                self._agree(links, channels)
+                if self._turns(links, channels):
+                    return
+
+    def _agree(self, links: Links, channels: Mapping[int, Channel]) -> None:
+        """Opens a session of each plan that all parties have, and closes those of others."""
+        self._reloads.clear()
+        models = {bytes.fromhex(each.plan.digest): each for each in self._models()}
+        common, self._ahead = _common(links, list(models), self._wanted)
+        for digest in models.keys() - set(common):
+            LOG.warning("%s is not served: not all parties have it", models[digest].name)
+        kept = {each.plan.digest: each for each in self._served}
+        by_name = {self._config.names[peer]: each for peer, each in channels.items()}
+        plans: list[ServedPlan] = []
+        for digest in common:
+            model, old = models[digest], kept.pop(digest.hex(), None)
+            plans.append(old or ServedPlan(model, self._config, by_name, self._secret))
+            LOG.info("%s is served", model.name)
+        self._served = tuple(plans)
+        for each in kept.values():
+            each.close()
+        if not self._leaves.is_set():
+            self.requests.reopen()
+
+    def _turns(self, links: Links, channels: Mapping[int, Channel]) -> bool:
+        """Until plans change, or a party leaves: then True."""
+        asked = self._asked()
+        agenda, assigned = Agenda(asked), dict[bytes, Ahead]()
+        pause = 0.0
+        while True:
+            self.requests.wait(channels.values(), pause)
+            decided = agenda.decide(self._exchange(links))
+            did = self._do(decided, assigned)
+            if decided.ends:
+                return True
+            if decided.changes:
+                return False
+            # What a peer sent with the end of a round may be read already, and wakes nobody: the
+            # first turns after a busy one follow soon.
+            pause = 0.001 if did else min(HEARTBEAT_SECONDS, max(0.001, 4 * pause))
+
+    def _asked(self) -> list[int]:
+        names = self._config.names
+        computing = {n for each in self._served for n in each.plan.manifest.computing}
+        return [names.index(name) for name in names if name in computing or not computing]
+
+    def _exchange(self, links: Links) -> dict[int, Statement]:
+        plans = {each.id: number for number, each in enumerate(self._served)}
+        own = Statement(self.requests.items(plans), self._reloads.is_set(), self._leaves.is_set())
+        received = {peer: bytearray(TURN_BYTES) for peer in links.sent_bytes}
+        links.exchange(dict.fromkeys(received, own.pack()), received, "a turn of the service")
+        found = {peer: Statement.unpack(bytes(content)) for peer, content in received.items()}
+        return {**found, links.party: own}
+
+    def _do(self, decided: Decisions, assigned: dict[bytes, Ahead]) -> bool:
+        for item in decided.dropped:
+            assigned.pop(item.id, None)
+        gone = PeerError("Another party lost this client.", "Ask again.")
+        self.requests.refuse(decided.dropped, gone)
+        for item in decided.due:
+            self._run(item, assigned.pop(item.id))
+        for item in decided.assigned:
+            served = self._plan(item)
+            ahead = assigned[item.id] = served.take()
+            self.requests.assign(item, ahead.prepared.number, served.masks(ahead))
+        prepares = decided.is_idle and self._prepare()
+        return bool(decided.dropped or decided.due or decided.assigned or prepares)
+
+    def _run(self, item: Item, ahead: Ahead) -> None:
+        served, start = self._plan(item), time.perf_counter()
+        answer, _ = served.run(ahead, self.requests.given(item))
+        self.requests.answer(item, answer)
+        LOG.debug("%s ran in %.3f s", served.model.name, time.perf_counter() - start)
+
+    def _plan(self, item: Item) -> ServedPlan:
+        if item.plan >= len(self._served):
+            raise SecurityAbort("A request is for a plan that is not served.", "")
+        return self._served[item.plan]
+
+    def _prepare(self) -> bool:
+        """One inference of the plan that has the fewest ahead; False if all have enough."""
+        lacking = [each for each in self._served if len(each.ahead) < self._ahead]
+        if lacking:
+            min(lacking, key=lambda each: len(each.ahead)).prepare()
+        return bool(lacking)
+
+
+def _common(links: Links, own: list[bytes], ahead: int) -> tuple[list[bytes], int]:
+    """Digests of the plans that all parties have, in one order; and how many to have ahead."""
+    count = _COUNT.pack(len(own), ahead)
+    received = {peer: bytearray(_COUNT.size) for peer in links.sent_bytes}
+    links.exchange(dict.fromkeys(received, count), received, "how many plans are served")
+    counts = {peer: _COUNT.unpack(content) for peer, content in received.items()}
+    if any(plans > MOST_PLANS for plans, _ in counts.values()):
+        raise SecurityAbort("A peer says that it serves too many plans.", "")
+    lists = {peer: bytearray(_DIGEST_BYTES * plans) for peer, (plans, _) in counts.items()}
+    links.exchange(dict.fromkeys(lists, b"".join(own)), lists, "which plans are served")
+    common = set(own)
+    for content in lists.values():
+        theirs = (content[i : i + _DIGEST_BYTES] for i in range(0, len(content), _DIGEST_BYTES))
+        common &= set(map(bytes, theirs))
+    return sorted(common), min([ahead, *(their for _, their in counts.values())])

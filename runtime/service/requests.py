@@ -1,0 +1,197 @@
+"""Requests of clients at one party, from the thread that talks to a client to the one in turns."""
+
+from __future__ import annotations
+
+import os
+import select
+import threading
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field
+
+from veilgraph.ir.errors import PeerError, ResourceLimitError, VeilgraphError
+from veilgraph.runtime.encoding import Words
+from veilgraph.runtime.links.tls import Channel
+from veilgraph.runtime.service.agenda import MOST_REQUESTS, Item, Stage
+
+
+@dataclass(eq=False)
+class Request:
+    """One inference that a client asks for.
+
+    Attributes:
+        id: the same at all parties, and of no other request.
+        session: of the plan that it is for.
+        masks: this party's part, once an inference is assigned.
+        given: the client's inputs plus their masks, once they came.
+        answer: this party's part of the outputs.
+        error: in place of an answer.
+    """
+
+    id: bytes
+    session: bytes
+    client: str
+    stage: Stage = Stage.KNOWN
+    number: int = 0
+    masks: Mapping[str, Words] | None = None
+    given: Mapping[str, Words] = field(default_factory=dict)
+    answer: Mapping[str, Words] | None = None
+    error: VeilgraphError | None = None
+
+
+class Requests:
+    """All requests of a party. Every method may be called by any thread."""
+
+    def __init__(self) -> None:
+        self._changed = threading.Condition()
+        self._open: dict[bytes, Request] = {}
+        self._refusal: VeilgraphError | None = _no_links()
+        self._read_end, self._write_end = os.pipe()
+        os.set_blocking(self._read_end, False)
+        os.set_blocking(self._write_end, False)
+
+    # Of the thread that talks to a client
+
+    def add(self, request: Request) -> None:
+        """Takes a request in.
+
+        Raises:
+            PeerError: links are down, or this party leaves.
+            ResourceLimitError: as many are open as may be.
+        """
+        with self._changed:
+            if self._refusal is not None:
+                raise self._refusal
+            if len(self._open) >= MOST_REQUESTS or request.id in self._open:
+                raise ResourceLimitError(
+                    f"{len(self._open)} requests are open here, and no more are taken.",
+                    "Ask again in a moment.",
+                )
+            self._open[request.id] = request
+        self.wake()
+
+    def wait_for_masks(self, request: Request, seconds: float) -> Mapping[str, Words]:
+        """Until an inference is assigned; PeerError if none is in time."""
+        self._wait(request, seconds, lambda: request.masks is not None)
+        assert request.masks is not None
+        return request.masks
+
+    def wait_for_answer(self, request: Request, seconds: float) -> Mapping[str, Words]:
+        """Until the inference is run; PeerError if it is not in time, or broke off."""
+        self._wait(request, seconds, lambda: request.answer is not None)
+        assert request.answer is not None
+        return request.answer
+
+    def _wait(self, request: Request, seconds: float, is_done: Callable[[], bool]) -> None:
+        with self._changed:
+            self._changed.wait_for(lambda: is_done() or request.error is not None, seconds)
+            if request.error is not None:
+                raise request.error
+            if not is_done():
+                raise PeerError(
+                    f"The parties did not get to this request within {seconds:g} seconds.",
+                    "A party may not have got it, or is busy: ask again.",
+                )
+
+    def give(self, request: Request, given: Mapping[str, Words]) -> None:
+        """The client's input came, or none is needed here."""
+        with self._changed:
+            request.given = given
+            if request.stage == Stage.KNOWN:
+                request.stage = Stage.READY
+        self.wake()
+
+    def drop(self, request: Request) -> None:
+        """Its client is gone, or has its answer."""
+        with self._changed:
+            if request.answer is None:
+                request.stage = Stage.GONE
+        self.wake()
+
+    # Of the thread that goes on in turns
+
+    def items(self, plans: Mapping[bytes, int]) -> tuple[Item, ...]:
+        """What this party states; requests that are gone are stated once.
+
+        Args:
+            plans: the places of those that are served, by session; requests for others end.
+        """
+        with self._changed:
+            for request in list(self._open.values()):
+                if request.session not in plans:
+                    self._end(request.id, PeerError("The plan is served no more.", "Ask again."))
+            found = tuple(
+                Item(each.id, each.stage, plans[each.session]) for each in self._open.values()
+            )
+            for item in found:
+                if item.stage == Stage.GONE:
+                    self._end(item.id, PeerError("The client is gone.", "Ask again."))
+            return found
+
+    def assign(self, item: Item, number: int, masks: Mapping[str, Words]) -> None:
+        with self._changed:
+            request = self._open.get(item.id)
+            if request is not None:
+                request.number, request.masks = number, masks
+                self._changed.notify_all()
+
+    def given(self, item: Item) -> Mapping[str, Words]:
+        with self._changed:
+            return self._open[item.id].given if item.id in self._open else {}
+
+    def answer(self, item: Item, answer: Mapping[str, Words]) -> None:
+        with self._changed:
+            request = self._open.pop(item.id, None)
+            if request is not None:
+                request.answer = answer
+                self._changed.notify_all()
+
+    def refuse(self, items: Iterable[Item], error: VeilgraphError) -> None:
+        """Ends requests with an error."""
+        with self._changed:
+            for item in items:
+                self._end(item.id, error)
+
+    def _end(self, name: bytes, error: VeilgraphError) -> None:
+        request = self._open.pop(name, None)
+        if request is not None:
+            request.error = error
+            self._changed.notify_all()
+
+    def close(self, error: VeilgraphError) -> None:
+        """Ends all requests, and takes no more until `reopen`."""
+        with self._changed:
+            self._refusal = error
+            for name in list(self._open):
+                self._end(name, error)
+
+    def refuse_new(self, error: VeilgraphError) -> None:
+        """Takes no more, and lets those end that are there."""
+        with self._changed:
+            self._refusal = error
+
+    def reopen(self) -> None:
+        with self._changed:
+            self._refusal = None
+
+    # Waiting
+
+    def wake(self) -> None:
+        """Begins a turn."""
+        with suppress(BlockingIOError):
+            os.write(self._write_end, b"\0")
+
+    def wait(self, channels: Iterable[Channel], seconds: float) -> None:
+        """Until something is to be stated, a peer has begun a turn, or the time is over."""
+        poll = select.poll()
+        poll.register(self._read_end, select.POLLIN)
+        for channel in channels:
+            if channel.fileno() >= 0:
+                poll.register(channel.fileno(), select.POLLIN)
+        poll.poll(1000 * seconds)
+        with suppress(BlockingIOError):
+            os.read(self._read_end, 1 << 12)
+
+
+def _no_links() -> PeerError:
+    return PeerError("The parties are not connected yet.", "Ask again in a moment.")

@@ -1,0 +1,231 @@
+"""One plan of a service: a session of its own over links that other plans use too.
+
+Plans take turns: one phase of one plan is under way at a time, so each has frames of its own,
+counted from 0, on the same links. Keys are of the plan's own session, agreed on afresh by its
+parties whenever links come up; so no two plans, and no two sessions, share a draw.
+"""
+
+from __future__ import annotations
+
+import socket
+from collections import deque
+from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+
+import numpy.typing as npt
+
+from veilgraph.ir.errors import UsageError
+from veilgraph.ir.plan.plan import Plan
+from veilgraph.ir.plan.tables import Phase
+from veilgraph.ir.roles import CLIENT
+from veilgraph.runtime._native import Stream
+from veilgraph.runtime.devices.interface import Ready
+from veilgraph.runtime.encoding import Words
+from veilgraph.runtime.links.links import Links, TlsLinks
+from veilgraph.runtime.links.native import NativeLinks
+from veilgraph.runtime.links.tls import Channel
+from veilgraph.runtime.party import Party, Prepared
+from veilgraph.runtime.service.seat import Seat, members_of, role_keys, without_clients
+from veilgraph.runtime.session.config import Config
+from veilgraph.runtime.session.handshake import NO_DEALING, Terms, open_session
+from veilgraph.runtime.session.keys import SessionKeys, holders_of
+from veilgraph.runtime.session.session_ids import SpentSessions
+from veilgraph.runtime.store.share_files import DealtShares
+from veilgraph.runtime.transcript import Transcript
+
+
+@dataclass(frozen=True)
+class Model:
+    """What a party serves under a name: a plan that it has verified, and what it brings to it.
+
+    Attributes:
+        name: NAME/VERSION.
+        weights: its own, by name; none at a party that owns none.
+        dealt: its shares of weights that nobody owns.
+        place: where it computes, made ready.
+        seat: the client's here; None at a party that only deals.
+    """
+
+    name: str
+    plan: Plan
+    place: Ready
+    seat: Seat | None = None
+    weights: Mapping[str, npt.ArrayLike] = field(default_factory=dict)
+    dealt: DealtShares | None = None
+
+    @property
+    def version(self) -> int:
+        return int(self.name.rpartition("/")[2])
+
+
+@dataclass(frozen=True)
+class Ahead:
+    """An inference whose offline phase is done, with what the client was told in it."""
+
+    prepared: Prepared
+    told: list[bytes]
+
+
+def client_of(plan: Plan) -> str:
+    """The one client of a plan that can be served.
+
+    Raises:
+        UsageError: a plan that a service can't serve, and why.
+    """
+    manifest = plan.manifest
+    clients = manifest.named(CLIENT)
+    owners = {p.party for p in plan.programs.values() if p.inputs}
+    receivers = {p.party for p in plan.programs.values() if p.outputs}
+    hint = "Compile it with --client NAME --owner INPUT=NAME --reveal OUTPUT=NAME."
+    if len(clients) != 1:
+        raise UsageError(f"A service has plans of one client, and this has {len(clients)}.", hint)
+    if owners | receivers != {clients[0]}:
+        raise UsageError(
+            "In a plan that is served the client owns all inputs and alone receives outputs.", hint
+        )
+    if len(manifest.entries) > 1 or manifest.states:
+        raise UsageError("A plan of several entries, or with states, is not served.", hint)
+    return clients[0]
+
+
+def links_over(
+    channels: Mapping[int, Channel],
+    party: int,
+    names: tuple[str, ...],
+    patience: tuple[float, float],
+) -> Links:
+    """Links of one plan, or of none, over channels that others use at other times.
+
+    Args:
+        channels: by the peer's index in `names`; all of one transport.
+        patience: seconds that a peer may be silent, and the least bytes a second after that.
+    """
+    streams = {peer: each for peer, each in channels.items() if isinstance(each, Stream)}
+    if len(streams) == len(channels):
+        return NativeLinks(party, names, streams, *patience)
+    sockets = {peer: each for peer, each in channels.items() if isinstance(each, socket.socket)}
+    return TlsLinks(party, names, sockets, *patience)
+
+
+class ServedPlan:
+    """A model in a session with all parties; one call at a time, the same at all of them.
+
+    Args:
+        model: what this party serves.
+        config: this party's, with the parties of the plan that are no clients.
+        channels: to each other party, by name.
+        secret: of this party's private key; see `secret_of`.
+
+    Raises:
+        PeerError, SecurityAbort: as `session.setup.join`.
+    """
+
+    def __init__(
+        self, model: Model, config: Config, channels: Mapping[str, Channel], secret: bytes
+    ) -> None:
+        self.model, self.plan = model, model.plan
+        self._me = config.me.name
+        client = client_of(self.plan)
+        self._patience = config.timeout_seconds, config.least_bytes_per_second
+        inner = config.for_parties(members_of(self.plan))
+        self.id, keys = self._agree(inner, channels, secret)
+        self.ahead: deque[Ahead] = deque()
+        self._seat = model.seat
+        self._seats = ThreadPoolExecutor(1, "veilgraph-seat")
+        names = self.plan.manifest.parties
+        by_index = {names.index(name): each for name, each in channels.items()}
+        if self._seat is not None:
+            near, self._near = _pair(channels)
+            by_index[names.index(client)] = near
+            end = {names.index(self._me): self._near}
+            self._seat_links = links_over(end, names.index(client), names, self._patience)
+        links = links_over(by_index, names.index(self._me), names, self._patience)
+        self._party = Party(self.plan, self._me, links, keys, model.place)
+        self._party.share_weights(model.weights, model.dealt)
+
+    def _agree(
+        self, inner: Config, channels: Mapping[str, Channel], secret: bytes
+    ) -> tuple[bytes, SessionKeys]:
+        """This session's id, and the keys of the plan's draws."""
+        names = self.plan.manifest.parties
+        number = {names.index(name): i for i, name in enumerate(inner.names)}
+        outer = {i: party for party, i in number.items()}
+        holders = holders_of(self.plan)
+        serving = {without_clients(self.plan, each) for each in holders} - {frozenset()}
+        by_index = {inner.names.index(name): each for name, each in channels.items()}
+        links = links_over(by_index, inner.party, inner.names, self._patience)
+        dealing = self.model.dealt.dealing if self.model.dealt else NO_DEALING
+        digest, ring_bits = bytes.fromhex(self.plan.digest), self.plan.manifest.ring_bits
+        session = open_session(
+            links,
+            Terms(digest, ring_bits, dealing=dealing),
+            SpentSessions(inner.state_dir, self._me),
+            secret,
+            [frozenset(number[party] for party in each) for each in serving],
+        )
+        keys = SessionKeys(
+            {frozenset(outer[i] for i in each): key for each, key in session.keys.items()}
+        )
+        return session.id, role_keys(self.plan, holders, keys)
+
+    @property
+    def seat(self) -> Seat | None:
+        """The client's seat here; None at a party that only deals."""
+        return self._seat
+
+    def prepare(self) -> Transcript:
+        """Runs the next inference's offline phase, and puts it at the end of `ahead`."""
+        if self._seat is None:
+            prepared, transcript = self._party.prepare_ahead()
+            self.ahead.append(Ahead(prepared, []))
+            return transcript
+        told = self._seats.submit(self._seat.offline, self._seat_links)
+        prepared, transcript = self._party.prepare_ahead()
+        self.ahead.append(Ahead(prepared, told.result()))
+        return transcript
+
+    def take(self) -> Ahead:
+        """The next inference; prepared now if none is ahead."""
+        if not self.ahead:
+            self.prepare()
+        return self.ahead.popleft()
+
+    def masks(self, ahead: Ahead) -> dict[str, Words]:
+        """This party's part of the client's masks; see `Seat.masks`."""
+        if self._seat is None:
+            return {}
+        return self._seat.masks(ahead.prepared.number, ahead.prepared.keys)
+
+    def run(self, ahead: Ahead, given: Mapping[str, Words]) -> tuple[dict[str, Words], Transcript]:
+        """One inference; this party's part of the outputs, and what it took."""
+        if not self.plan.manifest.role(self._me).online:
+            return {}, Transcript()
+        if self._seat is None:
+            return {}, self._party.infer({}, ahead.prepared)[1]
+        number = ahead.prepared.number
+        part = self._seats.submit(self._seat.online, self._seat_links, number, ahead.told, given)
+        _, transcript = self._party.infer({}, ahead.prepared)
+        return part.result(), transcript
+
+    @property
+    def ahead_bytes(self) -> int:
+        """Memory of one inference that is prepared."""
+        rows = self._party.program.kept
+        return int(rows["bytes"][rows["phase"] == Phase.OFFLINE].sum())
+
+    def close(self) -> None:
+        """Wipes the memory; links with other parties stay as they are."""
+        self._party.wipe()
+        self.ahead.clear()
+        if self._seat is not None:
+            self._near.close()
+        self._seats.shutdown()
+
+
+def _pair(channels: Mapping[str, Channel]) -> tuple[Channel, Channel]:
+    """Both ends of a link within this process, of the same transport as others."""
+    near, far = socket.socketpair()
+    if any(isinstance(each, socket.socket) for each in channels.values()):
+        return near, far
+    return Stream.plain(near.detach()), Stream.plain(far.detach())

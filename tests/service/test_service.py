@@ -1,0 +1,266 @@
+"""A service end to end: clients ask, several plans, parties that leave and come again."""
+
+from __future__ import annotations
+
+import socket
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import yaml
+from serving import SAMPLES, SUITES, Hospital, W, answer_to, compiled, members, until
+
+from veilgraph.client import Client, wire_receive, wire_send
+from veilgraph.ir.errors import AccuracyError, PeerError, SecurityAbort, UsageError
+from veilgraph.runtime.client import wire
+
+
+@pytest.fixture(params=SUITES)
+def hospital(request: pytest.FixtureRequest, tmp_path: Path) -> Hospital:
+    plan, weights = compiled(request.param)
+    found = Hospital(tmp_path, members(plan))
+    found.put("small/1", plan, weights)
+    return found
+
+
+def test_a_client_is_told_the_answer(hospital: Hospital) -> None:
+    with hospital.served() as services:
+        until(lambda: all(each.served for each in services.values()))
+        with Client("small", hospital.client) as client:
+            for x in SAMPLES[:5]:
+                outputs = client.run({"x": x})
+                np.testing.assert_allclose(outputs["y"], answer_to(x), atol=0.01)
+
+
+def test_several_clients_ask_at_once(hospital: Hospital) -> None:
+    wrong: list[str] = []
+
+    def ask(first: int) -> None:
+        with Client("small/1", hospital.client) as client:
+            for x in SAMPLES[first::4]:
+                if not np.allclose(client.run({"x": x})["y"], answer_to(x), atol=0.01):
+                    wrong.append(f"{first}")
+
+    with hospital.served(ahead=3) as services:
+        until(lambda: all(each.served for each in services.values()))
+        threads = [threading.Thread(target=ask, args=(first,)) for first in range(4)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join(60)
+    assert not wrong
+
+
+def test_a_party_comes_again_and_links_with_it(hospital: Hospital) -> None:
+    last = hospital.parties[-1]
+    with hospital.served() as services:
+        until(lambda: all(each.served for each in services.values()))
+        services[last].leave()
+        until(lambda: not services["alice"].served)
+        with pytest.raises(PeerError, match="serves nothing now"):
+            Client("small", hospital.client)
+        until(lambda: not services[last].served)
+        services[last].close()
+        again = services[last] = hospital.service(last)
+        thread = threading.Thread(target=again.run)
+        thread.start()
+        until(lambda: all(each.served for each in services.values()))
+        with Client("small", hospital.client) as client:
+            np.testing.assert_allclose(
+                client.run({"x": SAMPLES[0]})["y"], answer_to(SAMPLES[0]), atol=0.01
+            )
+        again.leave()
+        thread.join(60)
+
+
+def test_another_plan_is_served_once_all_have_it(hospital: Hospital) -> None:
+    suite = "additive" if "dave" in hospital.parties else "rep3"
+    newer = compiled(suite, -W)
+    first, *others = hospital.parties
+    with hospital.served() as services:
+        until(lambda: all(each.served for each in services.values()))
+        hospital.put("small/2", *newer, first)
+        services[first].reload()
+        with Client("small", hospital.client) as client:
+            until(lambda: client.run({"x": SAMPLES[1]}) is not None)
+        hospital.put("small/2", *newer, *others)
+        for each in services.values():
+            each.reload()
+        until(lambda: all(len(each.served) == 2 for each in services.values()))
+        for name, weights in (("small", -W), ("small/1", W)):
+            with Client(name, hospital.client) as client:
+                np.testing.assert_allclose(
+                    client.run({"x": SAMPLES[1]})["y"], answer_to(SAMPLES[1], weights), atol=0.01
+                )
+
+
+# What is refused
+
+
+@pytest.fixture(scope="module")
+def open_hospital(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Hospital]:
+    plan, weights = compiled("rep3")
+    found = Hospital(tmp_path_factory.mktemp("open"), members(plan))
+    found.put("small/1", plan, weights)
+    with found.served() as services:
+        until(lambda: all(each.served for each in services.values()))
+        yield found
+
+
+def test_a_client_that_nobody_enrolled(open_hospital: Hospital) -> None:
+    enrolled = open_hospital.folder / "clients" / "patient.crt"
+    kept = enrolled.read_bytes()
+    enrolled.unlink()
+    try:
+        with pytest.raises(PeerError, match="turned this client away"):
+            Client("small", open_hospital.client)
+    finally:
+        enrolled.write_bytes(kept)
+
+
+def test_a_client_is_revoked_between_two_requests(open_hospital: Hospital) -> None:
+    enrolled = open_hospital.folder / "clients" / "patient.crt"
+    kept = enrolled.read_bytes()
+    with Client("small", open_hospital.client) as client:
+        client.run({"x": SAMPLES[0]})
+        enrolled.unlink()
+        try:
+            with pytest.raises(PeerError, match="may not ask any more"):
+                client.run({"x": SAMPLES[0]})
+        finally:
+            enrolled.write_bytes(kept)
+
+
+def test_a_model_that_is_not_served(open_hospital: Hospital) -> None:
+    with pytest.raises(UsageError, match="serves no model 'large'"):
+        Client("large", open_hospital.client)
+
+
+def test_an_input_that_does_not_fit(open_hospital: Hospital) -> None:
+    with Client("small", open_hospital.client) as client:
+        with pytest.raises(UsageError, match="shape 8, and the plan needs 1x8"):
+            client.run({"x": SAMPLES[0, 0]})
+        with pytest.raises(AccuracyError, match="outside the range"):
+            client.run({"x": 100 * np.ones((1, 8))})
+        with pytest.raises(UsageError, match="no input `z`"):
+            client.run({"z": SAMPLES[0]})
+        assert client.run({"x": SAMPLES[0]})["y"].shape == (1, 5)
+
+
+def test_another_plan_than_was_asked_for(open_hospital: Hospital) -> None:
+    with pytest.raises(SecurityAbort, match="was asked for"):
+        Client("small", open_hospital.client, plan="ab" * 32)
+
+
+def test_a_client_that_stops_after_its_masks(open_hospital: Hospital) -> None:
+    """Others are served meanwhile, and afterwards."""
+    with (
+        Client("small", open_hospital.client) as stalled,
+        Client("small", open_hospital.client) as client,
+    ):
+        asked = {
+            "ask": "infer", "model": "small", "plan": stalled.plan, "nonce": "ab" * 16,
+            "session": stalled._session,
+        }  # fmt: skip
+        for name, link in stalled._links.items():
+            wire_send(name, link, asked)
+        for name, link in stalled._links.items():
+            wire_receive(name, link, wire.elements_bytes(stalled.inputs))
+        client.run({"x": SAMPLES[0]})
+        stalled.close()
+        client.run({"x": SAMPLES[0]})
+
+
+def test_callers_who_never_finish_their_handshake(open_hospital: Hospital) -> None:
+    listed = yaml.safe_load(open_hospital.client.read_text())["parties"]
+    with ExitStack() as stack:
+        for party in listed:
+            for number in range(40):
+                caller = socket.create_connection((party["host"], party["port"]))
+                stack.enter_context(caller)
+                caller.sendall((wire.MAGIC, b"veilgraph tls\n", b"\x16\x03\x01")[number % 3])
+        with Client("small", open_hospital.client) as client:
+            assert client.run({"x": SAMPLES[0]})["y"].shape == (1, 5)
+
+
+# Plans that are not served
+
+
+NOT_SERVED: dict[str, tuple[dict[str, Any], str]] = {
+    "nobody asks": ({"clients": (), "owners": {"x": "alice"}, "receivers": {"y": ("alice",)}},
+                    "this has 0"),
+    "two ask": ({"clients": ("patient", "doctor"), "receivers": {"y": ("patient", "doctor")}},
+                "this has 2"),
+    "a party is told too": ({"receivers": {"y": ("patient", "alice")}}, "alone receives outputs"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", NOT_SERVED)
+def test_a_plan_that_is_not_served(case: str, tmp_path: Path) -> None:
+    options, reason = NOT_SERVED[case]
+    plan, weights = compiled("rep3", **options)
+    hospital = Hospital(tmp_path, ["alice", "bob", "carol"])
+    hospital.put("small/1", plan, weights)
+    with pytest.raises(UsageError, match=reason):
+        hospital.service("alice")
+
+
+def test_a_folder_without_models(tmp_path: Path) -> None:
+    hospital = Hospital(tmp_path, ["alice", "bob", "carol"])
+    with pytest.raises(UsageError, match="There is no folder"):
+        hospital.service("alice")
+    hospital.models("alice").mkdir()
+    with pytest.raises(UsageError, match="holds no model"):
+        hospital.service("alice")
+
+
+def test_a_plan_that_a_party_does_not_consent_to(tmp_path: Path) -> None:
+    plan, weights = compiled("rep3")
+    hospital = Hospital(tmp_path, members(plan))
+    hospital.put("small/1", plan, weights)
+    config = tmp_path / "alice.yaml"
+    content = yaml.safe_load(config.read_text())
+    others = {"plan": "ab" * 32, "reveal": {"y": ["patient"]}, "openings": []}
+    config.write_text(yaml.safe_dump({**content, "consent": [others]}))
+    with pytest.raises(SecurityAbort, match="does not consent to the plan"):
+        hospital.service("alice")
+
+
+# The command line
+
+
+def test_three_processes_serve_and_leave(tmp_path: Path) -> None:
+    plan, weights = compiled("rep3")
+    hospital = Hospital(tmp_path, members(plan))
+    hospital.put("small/1", plan, weights)
+    verb = [sys.executable, "-m", "veilgraph"]
+    parties = [
+        subprocess.Popen(
+            [*verb, "serve", "--party", party, "--config", hospital.folder / f"{party}.yaml",
+             "--models", hospital.models(party)],
+            stderr=subprocess.PIPE, text=True,
+        )
+        for party in hospital.parties
+    ]  # fmt: skip
+    np.save(tmp_path / "x.npy", SAMPLES[0])
+    ask = [*verb, "infer", "small", "--config", hospital.client, "--input",
+           f"x=@{tmp_path / 'x.npy'}", "--output", f"y=@{tmp_path / 'y.npy'}"]  # fmt: skip
+    try:
+        until(lambda: subprocess.run(ask, capture_output=True).returncode == 0)
+    finally:
+        for process in parties:
+            process.terminate()
+        told = [process.communicate(timeout=60)[1] for process in parties]
+    np.testing.assert_allclose(np.load(tmp_path / "y.npy"), answer_to(SAMPLES[0]), atol=0.01)
+    assert [process.returncode for process in parties] == [0, 0, 0], told
+    assert all("has left" in text for text in told)
+    lost = subprocess.run(ask, capture_output=True, text=True)
+    assert lost.returncode == 5
+    assert "alice" in lost.stderr
+    assert "can't be reached" in lost.stderr

@@ -23,17 +23,15 @@ VERBS: dict[str, str] = {
     "simulate": "Run all parties of a plan on this machine.",
     "bench": "Measure seconds, rounds, bytes and memory of a plan on this machine.",
     "cert": "Make keys and certificates for mutual TLS, and keys of authors.",
+    "join": "Exchange certificates with all parties, and compare one string.",
     "ops": "List the ONNX operators that can be compiled.",
     "doctor": "Look at what this machine has, and what it lacks.",
     "demo": "Classify handwritten digits among three processes, start to end.",
 }
 # Folders of several verbs.
 FOLDERS: dict[str, str] = {
-    "cert": "trust",
-    "infer": "serving",
-    "serve": "serving",
-    "sign": "trust",
-    "verify": "trust",
+    **dict.fromkeys(("cert", "join", "sign", "verify"), "trust"),
+    **dict.fromkeys(("infer", "serve"), "serving"),
 }
 
 

@@ -100,6 +100,15 @@ def error(text: str) -> float:
     return found
 
 
+def named_address(text: str) -> tuple[str, tuple[str, int]]:
+    """NAME=HOST:PORT."""
+    name, value = named(text)
+    host, _, port = value.rpartition(":")
+    if not host or not port.isdecimal() or not 1 <= int(port) <= 65535:
+        raise click.BadParameter(f"`{value}` is no address like 10.0.0.1:7001.")
+    return name, (host, int(port))
+
+
 def public_key(text: str) -> bytes:
     """An author's public key, 32 bytes in base64."""
     from veilgraph.runtime.session.public_keys import bytes_of

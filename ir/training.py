@@ -7,7 +7,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field
-from typing import Any, TypeVar
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
 
 from veilgraph.ir.errors import UsageError
 
@@ -20,12 +23,13 @@ MEAN_KEPT, MEAN_NEW = "mean_kept", "mean_new"  # Adam's: of its means, and of gr
 SQUARE_KEPT, SQUARE_NEW = "square_kept", "square_new"
 VELOCITY = ".velocity"  # behind a parameter's name: the state that is its last update
 MEAN, SQUARE = ".mean", ".square"  # the states that are means of gradients and of their squares
+RUNNING_MEAN, COUNTER = "running_mean", "num_batches_tracked"  # buffers of PyTorch's batch norms
 LABELS = "labels"  # the input that a named loss compares with
 LOSS = "loss"  # the output that is a step's mean loss
 TRAINING = "training"  # of a manifest's options, what `Recipe.stated` says
 Rate = float | Callable[[int], float]
 Schedule = Callable[[int], float]
-_Array = TypeVar("_Array")
+Array = npt.NDArray[Any]
 
 
 def require_rate(rate: float) -> float:
@@ -206,7 +210,10 @@ class Recipe:
         rows: B.
         classes: how many numbers a row of labels has; 0 where the model computes its loss itself.
         parameters: the states that are trained, by name.
-        tied: further names that a module has for them, each with the state's.
+        tied: further names that a module has for states, each with the state's.
+        statistics: the states that are running means and variances of batches.
+        counters: of a module's counts of batches, by name, where each begins and by how much a step
+            raises it.
     """
 
     loss: str
@@ -216,10 +223,15 @@ class Recipe:
     classes: int
     parameters: tuple[str, ...]
     tied: Mapping[str, str] = field(default_factory=dict)
+    statistics: tuple[str, ...] = ()
+    counters: Mapping[str, tuple[int, int]] = field(default_factory=dict)
 
-    def named(self, revealed: Mapping[str, _Array]) -> dict[str, _Array]:
-        """Parameters that were revealed, by each name that the module's state_dict has."""
+    def named(self, revealed: Mapping[str, Array], steps: int) -> dict[str, Array]:
+        """What was revealed after so many steps, by each name that the module's state_dict has."""
         further = {name: revealed[state] for name, state in self.tied.items() if state in revealed}
+        if revealed:
+            counts = self.counters.items()
+            further |= {name: np.array(begin + each * steps) for name, (begin, each) in counts}
         return {**revealed, **further}
 
     def stated(self) -> dict[str, Any]:
@@ -244,9 +256,15 @@ class Recipe:
             optimizer = _optimizer(**found["optimizer"])
             parameters = tuple(map(str, found["parameters"]))
             tied = {str(name): str(state) for name, state in dict(found.get("tied", {})).items()}
-            recipe = Recipe(
-                **{**found, "tied": tied, "optimizer": optimizer, "parameters": parameters}
-            )
+            counters = dict(found.get("counters", {})).items()
+            read = {
+                "optimizer": optimizer,
+                "parameters": parameters,
+                "tied": tied,
+                "statistics": tuple(map(str, found.get("statistics", ()))),
+                "counters": {str(name): (int(n), int(each)) for name, (n, each) in counters},
+            }
+            recipe = Recipe(**{**found, **read})
             is_whole = recipe.rows > 0 <= recipe.classes
         except (TypeError, KeyError, ValueError):
             raise refusal from None

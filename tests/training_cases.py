@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from functools import cache
+from types import FunctionType
 from typing import Any
 
 import numpy as np
@@ -48,13 +49,29 @@ class Perceptron(nn.Module):
         return self.last(functional.relu(self.hidden(x)))
 
 
+class Normed(nn.Module):
+    """A batch norm between two layers."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        torch.manual_seed(2)
+        self.hidden, self.norm = nn.Linear(INPUTS, 8, bias=False), nn.BatchNorm1d(8)
+        self.last = nn.Linear(8, CLASSES)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.last(functional.relu(self.norm(self.hidden(x))))
+
+
+MODULES = {"perceptron": Perceptron, "normed": Normed}
+
+
 @cache
 def trained(
     kind: str, suite: str, *, told: bool = True, audit: bool = True
 ) -> tuple[veilgraph.Plan, Any]:
     """A plan with momentum and weight decay, and the parameters as they begin."""
     return veilgraph.compile_training(
-        logistic() if kind == "logistic" else Perceptron().train(),
+        logistic() if kind == "logistic" else MODULES[kind]().train(),
         DATA,
         loss="cross_entropy",
         batch=BATCH,
@@ -69,7 +86,7 @@ def trained(
 
 
 def by_torch(kind: str, rates: list[float]) -> tuple[list[float], dict[str, Any]]:
-    """Losses and parameters of as many steps in float32, on the same rows."""
+    """Losses of as many steps in float32, on the same rows; and what a module's state_dict has."""
     if kind == "logistic":
         w, b = torch.zeros(INPUTS, CLASSES), torch.zeros(CLASSES)
         parameters = {"w": w.requires_grad_(), "b": b.requires_grad_()}
@@ -77,8 +94,8 @@ def by_torch(kind: str, rates: list[float]) -> tuple[list[float], dict[str, Any]
         def model(x: torch.Tensor) -> torch.Tensor:
             return x @ parameters["w"] + parameters["b"]
     else:
-        module = Perceptron()
-        parameters, model = dict(module.named_parameters()), module
+        model = MODULES[kind]().train()
+        parameters = dict(model.named_parameters())
     optimizer = torch.optim.SGD(parameters.values(), 1.0, momentum=0.5, weight_decay=0.01)
     losses = []
     for rate, order in zip(rates, orders(ROWS, BATCH, 0), strict=False):
@@ -88,4 +105,5 @@ def by_torch(kind: str, rates: list[float]) -> tuple[list[float], dict[str, Any]
         loss.backward()
         optimizer.step()
         losses.append(loss.item())
-    return losses, {name: value.detach().numpy() for name, value in parameters.items()}
+    kept = parameters if isinstance(model, FunctionType) else model.state_dict()
+    return losses, {name: value.detach().numpy() for name, value in kept.items()}

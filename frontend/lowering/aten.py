@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping
 
+import numpy as np
 from torch_mlir import ir
 
 from veilgraph.frontend.lowering import comparisons, layout, windows
@@ -250,7 +251,14 @@ def batch_norm(a: Aten) -> ir.Value:
     """aten.batch_norm(x, gamma, beta, mean, variance, training, momentum, epsilon, ...)."""
     if a.flag(5):
         raise Unsupported("It normalises by the batch's own statistics.", "Export for inference.")
-    return ops.BatchNorm.build(*(a.tensor(index) for index in range(5)), epsilon=a.number(7))
+    x, mean, variance = (a.tensor(index) for index in (0, 3, 4))
+    affine = zip((a.optional(1), a.optional(2)), (1.0, 0.0), strict=True)
+    gamma, beta = (_known(shape_of(mean), n) if v is None else v for v, n in affine)
+    return ops.BatchNorm.build(x, gamma, beta, mean, variance, epsilon=a.number(7))
+
+
+def _known(shape: Shape, number: float) -> ir.Value:
+    return ops.Constant.build(value=np.full(shape, number, np.float32))
 
 
 def instance_norm(a: Aten) -> ir.Value:

@@ -7,6 +7,7 @@ node's ("encoder.add_1").
 from __future__ import annotations
 
 import itertools
+import operator
 import re
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
@@ -36,9 +37,13 @@ from veilgraph.frontend.torch.tracing import (
     trace_module,
 )
 from veilgraph.ir.errors import Offender, UnsupportedError, UsageError
+from veilgraph.ir.graph.program import Following
+from veilgraph.ir.training import COUNTER
 
 Array = NDArray[np.float32]
 aten = torch.ops.aten
+BY_BATCH = aten._native_batch_norm_legit_functional.default
+NORMALISES = (BY_BATCH, aten._native_batch_norm_legit_no_training.default)
 COPIES = (aten.clone.default, aten.lift_fresh_copy.default, aten.detach.default, aten.alias.default)
 TorchModel: TypeAlias = torch.nn.Module | ExportedProgram | str | Path | bytes
 
@@ -59,6 +64,7 @@ class Exported:
         names: what an argument is called, by placeholder.
         layers: the name of each node that computes a tensor, by the node's name.
         samples: the inputs that it was exported with, by name, each on a new first axis.
+        following: batch norms that normalise by their batch in training, by layer.
     """
 
     program: ExportedProgram
@@ -72,6 +78,7 @@ class Exported:
     layers: Mapping[str, str]
     source: str
     samples: Mapping[str, Array]
+    following: Mapping[str, Following]
 
     @property
     def nodes(self) -> list[fx.Node]:
@@ -115,10 +122,10 @@ def export(
         zeros = _zeros(opened.shapes, opened.types, shapes or {})
         program = trace(opened.module, tuple(zeros.values()))
     program = _decomposed(program)
-    _require_pure(program)
-    _undo(program)
+    _require_pure(program, trains)
+    following = _undo(program)
     _require_numbers(program, source)
-    return _exported(program, outputs, source, examples, public)
+    return _exported(program, outputs, source, examples, public, following)
 
 
 def _decomposed(program: ExportedProgram) -> ExportedProgram:
@@ -167,29 +174,50 @@ def _zeros(
     return found
 
 
-def _undo(program: ExportedProgram) -> None:
+def _undo(program: ExportedProgram) -> dict[str, Following]:
     """Puts together what being made functional took apart: normalisations. Drops copies, and what
-    became of inputs that were changed in place.
+    became of inputs and of running statistics that were changed in place.
+
+    Returns:
+        How statistics follow their batches, by the node that normalises.
     """
+    following: dict[str, Following] = {}
     graph, specs = program.graph, program.graph_signature.output_specs
     kept = [spec.kind is OutputKind.USER_OUTPUT for spec in specs]
     ending = graph.output_node()
     ending.args = (tuple(itertools.compress(ending.args[0], kept)),)
-    normalise = aten._native_batch_norm_legit_no_training.default
     for node in list(graph.nodes):
-        if node.target is normalise:
-            x, gamma, beta, mean, variance, momentum, epsilon = node.args
+        if node.target in NORMALISES:
+            x, gamma, beta, mean, variance, *training, momentum, epsilon = node.args
             (part,) = [user for user in node.users if user.args[1] == 0 and user.users]
+            mean, variance = _as_begun(mean), _as_begun(variance)
             given = (x, gamma, beta, mean, variance, False, momentum, epsilon, False)
             with graph.inserting_before(part):
                 whole = graph.call_function(aten.batch_norm.default, given)
             whole.meta = dict(part.meta)
             part.replace_all_uses_with(whole)
+            if training:
+                following[whole.name] = Following(momentum, 1)
         elif node.target in COPIES and isinstance(node.args[0], fx.Node):
             node.replace_all_uses_with(node.args[0])
         elif node.target is aten._assert_tensor_metadata.default:
             graph.erase_node(node)  # it holds for the shapes and types that were traced
     graph.eliminate_dead_code()
+    return following
+
+
+def _as_begun(statistic: fx.Node) -> fx.Node:
+    """A running statistic as a run finds it, which a norm that ran before has changed."""
+    while _is_followed(statistic):
+        norm, place = statistic.args
+        statistic = norm.args[place]  # 3 and 4, in the operands as in what it returns
+    return statistic
+
+
+def _is_followed(node: fx.Node) -> bool:
+    """Whether it is what a batch norm in training makes of a running statistic."""
+    parted = node.target is operator.getitem and node.args[1] in (3, 4)
+    return parted and node.args[0].target is BY_BATCH
 
 
 def _is_open(value: torch.Tensor) -> bool:
@@ -219,6 +247,7 @@ def _exported(
     source: str,
     examples: Tensors | None,
     named: Collection[str],
+    following: Mapping[str, Following],
 ) -> Exported:
     inputs = tuple(_input_values(program))
     targets = _targets(program)
@@ -243,7 +272,7 @@ def _exported(
             weights[name] = _numbers(targets.get(name, name), array)
         else:
             public[name] = array
-    names = {name: targets.get(name, name) for name in tensors}
+    names, layers = {name: targets.get(name, name) for name in tensors}, _layers(program)
     if collisions := set(inputs) & set(names.values()):
         raise UsageError(
             f"An input and a weight of the model are both called {min(collisions)}.",
@@ -258,9 +287,10 @@ def _exported(
         matrices,
         tensors,
         names | {name: name for name in inputs},
-        _layers(program),
+        layers,
         source,
         _samples(inputs, examples),
+        {layers[name]: found for name, found in following.items()},
     )
 
 
@@ -330,8 +360,14 @@ def _require_numbers(program: ExportedProgram, source: str) -> None:
         raise UnsupportedError(offenders)
 
 
-def _require_pure(program: ExportedProgram) -> None:
+def _require_pure(program: ExportedProgram, trains: bool) -> None:
+    """UsageError for a model that keeps something, but for the statistics of its batch norms."""
+    nodes = {node.name: node for node in program.graph.nodes}
     for spec in program.graph_signature.output_specs:
+        if spec.kind is OutputKind.BUFFER_MUTATION and trains:
+            counts = spec.target.rpartition(".")[2] == COUNTER
+            if counts or _is_followed(nodes[spec.arg.name]):
+                continue
         if spec.kind not in (OutputKind.USER_OUTPUT, OutputKind.USER_INPUT_MUTATION):
             raise UsageError(
                 f"The model changes {spec.target}, which it keeps from one call to the next.",

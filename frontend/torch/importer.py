@@ -88,12 +88,14 @@ def _import(exported: Exported, graph: fx.Graph, calls: Sequence[fx.Node]) -> Gr
     weights = {exported.names[n]: a for n, a in exported.weights.items()}
     public = {exported.names[n]: a for n, a in exported.public.items()}
     matrices = {exported.names[n]: a for n, a in exported.matrices.items()}
-    return translate(
+    translated = translate(
         lowered,
         {n: a for n, a in weights.items() if n in lowered.arguments},
         {n: a for n, a in public.items() if n in lowered.arguments},
         {n: a for n, a in matrices.items() if n in lowered.arguments},
     )
+    translated.let_follow(exported.following)
+    return translated
 
 
 def _lower(exported: Exported, graph: fx.Graph, calls: Sequence[fx.Node]) -> Lowered:

@@ -12,6 +12,7 @@ import io
 import logging
 import traceback
 import warnings
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TypeAlias
@@ -29,7 +30,7 @@ Examples: TypeAlias = "Example | Sequence[Example] | Mapping[str, Example]"
 Tensors: TypeAlias = "torch.Tensor | tuple[torch.Tensor, ...] | dict[str, torch.Tensor]"
 TORCH = Path(torch.__file__).parent
 BY_DATA = ("data-dependent", "GuardOnDataDependent", "DynamicValueError")
-UNTRAINABLE = (torch.nn.modules.dropout._DropoutNd, torch.nn.modules.batchnorm._BatchNorm)
+UNTRAINABLE = (torch.nn.modules.dropout._DropoutNd,)
 OUTSIDE = (".numpy()", "numpy.ndarray", "FakeTensor")
 
 
@@ -107,7 +108,32 @@ def _require_trainable(model: torch.nn.Module) -> None:
     if refused:
         raise UsageError(
             f"Layers of {type(model).__name__} can't be trained in secret: {', '.join(refused)}.",
-            "Take dropout and batch norms out of the model.",
+            "Take dropout out of the model.",
+        )
+    _require_statistics(model)
+
+
+def _require_statistics(model: torch.nn.Module) -> None:
+    """UsageError for norms whose running statistics can't be states."""
+    norms = [
+        (name, part)
+        for name, part in model.named_modules(remove_duplicate=False)
+        if isinstance(part, torch.nn.modules.batchnorm._NormBase)
+    ]
+    uses = Counter(id(part) for _, part in norms)
+    if several := [name for name, part in norms if uses[id(part)] > 1]:
+        raise UsageError(
+            f"Batch norms have several names: {', '.join(several)}.",
+            "Let forward call a norm by one name, in as many places as it likes.",
+        )
+    cumulative = [
+        f"{name} ({type(part).__name__})" for name, part in norms if part.momentum is None
+    ]
+    if cumulative:
+        raise UsageError(
+            f"Statistics over all batches, of momentum None, can't be kept: "
+            f"{', '.join(cumulative)}.",
+            "Give these layers a momentum, such as 0.1.",
         )
 
 

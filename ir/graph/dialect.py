@@ -30,9 +30,9 @@ Dense: TypeAlias = Any
 KINDS: dict[str, type] = {
     **dict.fromkeys(("strides", "dilations", "kernel", "pads_low", "pads_high"), tuple),
     **dict.fromkeys(("axes", "permutation", "starts", "steps", "low", "high"), tuple),
-    **dict.fromkeys(("min", "max", "alpha", "epsilon"), float),
+    **dict.fromkeys(("min", "max", "alpha", "epsilon", "momentum"), float),
     **dict.fromkeys(("keepdims", "count_include_pad"), bool),
-    **dict.fromkeys(("groups", "axis"), int),
+    **dict.fromkeys(("groups", "axis", "correction"), int),
     "approximate": str,
 }
 

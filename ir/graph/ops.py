@@ -445,7 +445,12 @@ class ReduceMax(Reduction, name="reduce_max"):
 
 
 class BatchNorm(GraphOp, name="batch_norm"):
-    """y = gamma (x - mean) / sqrt(variance + epsilon) + beta, by channel of x [N, C, ...]."""
+    """y = gamma (x - mean) / sqrt(variance + epsilon) + beta, by channel of x [N, C, ...].
+
+    One with the attributes `momentum` and `correction` normalises by its batch while the model
+    trains (passes/graph/training/batch_norms.py): mean and variance go that share of the way to the
+    batch's, whose squares are divided by their number less the correction.
+    """
 
     facts = REWRITTEN
 

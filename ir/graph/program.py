@@ -25,7 +25,7 @@ from numpy.typing import NDArray
 from torch_mlir import ir
 from torch_mlir.dialects import func
 
-from veilgraph.ir.attributes import Shape, shape_of, tensor_type
+from veilgraph.ir.attributes import Shape, shape_of, tensor_type, to_attribute
 from veilgraph.ir.graph.dialect import attributes_of
 
 Array = NDArray[np.float32]
@@ -77,6 +77,20 @@ class QuantisersClip:
 
     slack: float
     has_lower: bool
+
+
+@dataclass(frozen=True)
+class Following:
+    """How running statistics follow the batches of a model that trains.
+
+    Attributes:
+        momentum: the share of the way to a batch's statistic that a step goes.
+        correction: what is taken from the number of values that a variance is the mean of: 1 where
+            it is that of the population, and 0 where it is the batch's own.
+    """
+
+    momentum: float
+    correction: int
 
 
 @dataclass
@@ -332,6 +346,14 @@ class Graph:
             [a.type for a in self.block.arguments], [r.type for r in results]
         )
         self.function.attributes["function_type"] = ir.TypeAttr.get(kind)
+
+    def let_follow(self, norms: Mapping[str, Following]) -> None:
+        """Says of batch norms, by name, that they normalise by their batch in training."""
+        for op in self.operations:
+            if found := norms.get(name_of(op)):
+                with self.module.context, op.location:
+                    op.operation.attributes["momentum"] = to_attribute(found.momentum)
+                    op.operation.attributes["correction"] = to_attribute(found.correction)
 
     def verify(self) -> None:
         """Asserts that the module is legal, that weights match arguments, that names are unique."""

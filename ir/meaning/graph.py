@@ -109,9 +109,15 @@ def log_softmax(x: Array, axis: int) -> Array:
 
 
 def batch_norm(
-    x: Array, gamma: Array, beta: Array, mean: Array, variance: Array, epsilon: float
+    x: Array,
+    gamma: Array,
+    beta: Array,
+    mean: Array,
+    variance: Array,
+    epsilon: float,
+    **training: float,
 ) -> Array:
-    """x scaled and shifted by channel, the second axis."""
+    """x scaled and shifted by channel, the second axis; how a norm trains means nothing here."""
     scale = gamma / np.sqrt(variance + epsilon)
     tail = (1,) * (x.ndim - 2)
     shift = beta - mean * scale

@@ -11,8 +11,9 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 from three_parties import run_threads, write_parties
-from training_cases import BATCH, DATA, RATE, ROWS, SUITES, X, by_torch, trained
+from training_cases import BATCH, DATA, RATE, ROWS, SUITES, Normed, X, by_torch, trained
 
 import veilgraph
 from veilgraph.ir.errors import (
@@ -36,8 +37,10 @@ OWN: dict[str, dict[str, Any]] = {
 class Parties:
     """Three parties on this machine, who train one after another session."""
 
-    def __init__(self, folder: Path, suite: str, audit: bool = True) -> None:
-        self.plan, weights = trained("logistic", suite, audit=audit)
+    def __init__(
+        self, folder: Path, suite: str, audit: bool = True, kind: str = "logistic"
+    ) -> None:
+        self.plan, weights = trained(kind, suite, audit=audit)
         self.files = write_parties(folder)
         self.folder = folder
         save_weights(weights, folder / "model.weights", self.plan.digest)
@@ -106,6 +109,31 @@ def test_parties_train_save_and_resume(suite: str, tmp_path: Path) -> None:
     outputs = second["bob"][1]["output"]
     assert np.abs(outputs - (X[: 2 * BATCH] @ parameters["w"] + parameters["b"])).max() < 0.1
     assert second["alice"][1] == {}
+
+
+@pytest.mark.parametrize("suite", SUITES)
+def test_running_statistics_are_in_checkpoints(suite: str, tmp_path: Path) -> None:
+    """They go on where they were, as the count of batches does; an evaluation reads them."""
+    parties = Parties(tmp_path, suite, kind="normed")
+    parties.run(lambda trainer, name: trainer.fit(rate=RATE, steps=6, every=2))
+
+    def go_on(trainer: Any, name: str) -> Any:
+        trainer.fit(rate=RATE, steps=7)
+        own = {"x": X[: 2 * BATCH]} if name == "alice" else None
+        return trainer.evaluate(own, batches=2), trainer.reveal()
+
+    found = parties.run(go_on, resumes=True)
+    _, wanted = by_torch("normed", [RATE] * 13)
+    revealed = found["alice"][1]
+    assert revealed.keys() == wanted.keys()
+    assert revealed["norm.num_batches_tracked"].dtype == np.int64
+    assert revealed["norm.num_batches_tracked"] == 13
+    for name, array in wanted.items():
+        assert np.abs(revealed[name] - array).max() < 0.02
+    module = Normed().eval()
+    module.load_state_dict({name: torch.tensor(x) for name, x in revealed.items()})
+    outputs = module(torch.from_numpy(X[: 2 * BATCH])).detach().numpy()
+    assert np.abs(found["bob"][0]["output"] - outputs).max() < 0.05
 
 
 def test_parties_that_disagree_on_the_rate(tmp_path: Path) -> None:

@@ -34,7 +34,8 @@ That is a step with the loss `mse`. What is subtracted from a parameter is in up
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from math import prod
@@ -51,6 +52,12 @@ from veilgraph.ir.training import LABELS, LOSS, OVERFLOW, SGD, Optimizer
 from veilgraph.passes.graph.derivatives.algebra import filled, reshaped, total
 from veilgraph.passes.graph.differentiate import gradients
 from veilgraph.passes.graph.public_factors import constant
+from veilgraph.passes.graph.training.batch_norms import (
+    following,
+    normalise_by_batch,
+    statistics_of,
+    unmoved_biases,
+)
 from veilgraph.passes.graph.training.losses import LOSSES, Loss
 from veilgraph.passes.graph.training.updates import Updates, shortening, updates_of
 
@@ -90,7 +97,7 @@ class Training:
                 "The model has no parameter to train.",
                 "Give one whose weights are initialisers, and freeze not all of them.",
             )
-        if statistics := self._running_statistics():
+        if statistics := self._unfollowed():
             raise UsageError(
                 f"Running statistics of a batch norm would be trained: {', '.join(statistics)}.",
                 "Freeze them, and the layer goes on normalising by them.",
@@ -126,12 +133,19 @@ class Training:
                     "Rename it in the model.",
                 )
 
-    def _running_statistics(self) -> list[str]:
+    def _unfollowed(self) -> list[str]:
         """Parameters by which a batch norm normalises: gradients say nothing about them."""
-        named = {value: name for name, value in self.forward.parameters.items()}
         norms = [op for op in self.forward.operations if isinstance(op, ops.BatchNorm)]
-        read = [named.get(value) for op in norms for value in list(op.operation.operands)[3:]]
-        return [name for name in read if name in self.parameters]
+        return [name for name in self._read_by(norms) if name in self.parameters]
+
+    def _read_by(self, norms: Sequence[ir.OpView]) -> list[str]:
+        """The weights by which these batch norms normalise."""
+        named = {value: name for name, value in self.forward.parameters.items()}
+        read = [named.get(value) for op in norms for value in statistics_of(op)]
+        return [name for name in dict.fromkeys(read) if name is not None]
+
+    def _is_frozen(self, name: str) -> bool:
+        return any(fnmatchcase(name, pattern) for pattern in self.frozen)
 
     @property
     def named(self) -> Loss | None:
@@ -160,8 +174,33 @@ class Training:
         return tuple(
             name
             for name in self.forward.weights
-            if not any(fnmatchcase(name, pattern) for pattern in self.frozen)
+            if name not in self.statistics and not self._is_frozen(name)
         )
+
+    @property
+    def statistics(self) -> tuple[str, ...]:
+        """Means and variances that follow the batches, by name."""
+        return tuple(self._read_by(self._following()))
+
+    @property
+    def norms(self) -> dict[str, int]:
+        """By how many batch norms each of these is read."""
+        return Counter(name for op in self._following() for name in self._read_by([op]))
+
+    def _following(self) -> list[ir.OpView]:
+        norms = following(self.forward)
+        return [op for op in norms if not any(map(self._is_frozen, self._read_by([op])))]
+
+    @property
+    def begun(self) -> tuple[str, ...]:
+        """The states that begin as the model has them, and that are released."""
+        return (*self.parameters, *self.statistics)
+
+    @property
+    def moved(self) -> tuple[str, ...]:
+        """The parameters that have a gradient other than zero."""
+        still = set(unmoved_biases(self.forward)) if self.statistics else set[str]()
+        return tuple(name for name in self.parameters if name not in still)
 
     @property
     def rows(self) -> int:
@@ -171,13 +210,13 @@ class Training:
     @property
     def states(self) -> dict[str, str]:
         """Of each state, the output that it is in the next step."""
-        return {name: f"{name}.next" for name in (*self.parameters, *self.kept)}
+        return {name: f"{name}.next" for name in (*self.begun, *self.kept)}
 
     @property
     def kept(self) -> dict[str, str]:
         """The states that go with parameters, by name: the parameter that each is for."""
         kinds = self.optimizer.kept
-        return {f"{name}{kind}": name for kind in kinds for name in self.parameters}
+        return {f"{name}{kind}": name for kind in kinds for name in self.moved}
 
     @property
     def updates(self) -> dict[str, str]:
@@ -185,12 +224,11 @@ class Training:
 
         A velocity is judged by itself, and Adam's means by the updates that they make.
         """
+        taken = {name: f"{name}.update" for name in (*self.moved, *self.statistics)}
         if not isinstance(self.optimizer, SGD):
-            return {name: f"{name}.update" for name in self.parameters}
-        if self.optimizer.nesterov or not self.kept:
-            taken = {name: f"{name}.update" for name in self.parameters}
-        else:
-            taken = {name: f"{state}.next" for state, name in self.kept.items()}
+            return taken
+        if self.kept and not self.optimizer.nesterov:
+            taken |= {name: f"{state}.next" for state, name in self.kept.items()}
         return taken | {state: f"{state}.next" for state in self.kept}
 
     # The programs
@@ -204,11 +242,17 @@ class Training:
             UsageError: a parameter that the loss does not depend on.
         """
         graph = self._with_states(self.kept)
+        statistics = normalise_by_batch(graph)
         labels = self._labels(graph)
         factors = graph.add_inputs(dict.fromkeys(self.optimizer.factors, ()))
-        found = gradients(graph, self.parameters, lambda: self._seeds(graph, labels))
+        found = gradients(graph, self.moved, lambda: self._seeds(graph, labels))
         updates = self._updates(graph, found, factors)
-        outputs: dict[str, ir.Value] = {}
+        still = set(self.parameters) - set(self.moved)
+        outputs = {f"{name}.next": graph.inputs[name] for name in still}
+        for name, taken in statistics.items():
+            with graph.ahead_of_return(f"{name}.update/"):
+                outputs |= {f"{name}.next": ops.Sub.build(graph.inputs[name], taken)}
+                outputs[self.updates[name]] = taken
         for name, gradient in found.items():
             with graph.ahead_of_return(f"{name}.update/"):
                 outputs |= self._updated(graph, name, gradient, updates)
@@ -219,9 +263,11 @@ class Training:
         return graph
 
     def _with_states(self, others: Mapping[str, str] = NONE) -> Graph:
-        """The model, whose parameters are states; and others, by name like a parameter each."""
+        """The model, whose parameters and statistics are states; and others, by name like a
+        parameter each.
+        """
         graph = self.forward.copy()
-        graph.turn_into_states(self.parameters)
+        graph.turn_into_states(self.begun)
         if others:
             graph.add_inputs({n: self.forward.weights[like].shape for n, like in others.items()})
             graph.declare_states([*graph.states, *others])
@@ -281,10 +327,10 @@ class Training:
         return graph
 
     def start(self) -> Graph:
-        """Parameters become what the model has; what goes with them becomes zero."""
-        weights = {f"{name}.start": self.forward.weights[name] for name in self.parameters}
+        """Parameters and statistics become what the model has; what goes with them, zero."""
+        weights = {f"{name}.start": self.forward.weights[name] for name in self.begun}
         graph = Graph.create(self.forward.module.context, {}, weights)
-        values = zip(self.parameters, graph.parameters.values(), strict=True)
+        values = zip(self.begun, graph.parameters.values(), strict=True)
         outputs = {f"{name}.next": value for name, value in values}
         with graph.end("start/"):
             for state, name in self.kept.items():
@@ -294,16 +340,16 @@ class Training:
         return graph
 
     def release(self) -> Graph:
-        """The parameters as they are, as outputs of their names."""
-        shapes = {name: self.forward.weights[name].shape for name in self.parameters}
+        """The parameters and statistics as they are, as outputs of their names."""
+        shapes = {name: self.forward.weights[name].shape for name in self.begun}
         graph = Graph.create(self.forward.module.context, shapes, {})
         graph.finish(dict(graph.inputs))
-        graph.declare_states(self.parameters)
+        graph.declare_states(self.begun)
         return graph
 
     def audit(self, bounds: Mapping[str, float]) -> Graph:
         """1 if an element of a state is further from zero than its bound, by name; else 0."""
-        like = dict(zip(self.parameters, self.parameters, strict=True)) | self.kept
+        like = dict(zip(self.begun, self.begun, strict=True)) | self.kept
         shapes = {name: self.forward.weights[like[name]].shape for name in bounds}
         graph = Graph.create(self.forward.module.context, shapes, {})
         graph.declare_states([*bounds])

@@ -288,6 +288,6 @@ def _require_reveal(plan: Plan, party: str, reveals: bool, output_file: Path | N
         raise UsageError(f"{party} receives no parameters here.", "Leave out --output.")
 
 
-def _write(path: Path, parameters: Mapping[str, npt.NDArray[np.float32]]) -> None:
+def _write(path: Path, parameters: Mapping[str, npt.NDArray[Any]]) -> None:
     with replacing(path) as file:
-        file.write(save({name: np.ascontiguousarray(x) for name, x in parameters.items()}))
+        file.write(save({name: np.asarray(x, order="C") for name, x in parameters.items()}))

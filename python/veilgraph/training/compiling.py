@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Unpack
+from typing import Any, Unpack
 
 import numpy as np
 import numpy.typing as npt
@@ -37,11 +37,13 @@ from veilgraph.ir.errors import UsageError
 from veilgraph.ir.graph.program import Graph
 from veilgraph.ir.training import (
     AUDIT,
+    COUNTER,
     EVALUATE,
     LABELS,
     LOSS,
     OVERFLOW,
     REVEAL,
+    RUNNING_MEAN,
     SGD,
     START,
     STEP,
@@ -203,7 +205,7 @@ def _target(
             known = [LOSS, PARAMETERS, *(n for n in outputs if n != training.loss)]
             raise UsageError(f"There is no `{name}` to reveal.", f"Known are {', '.join(known)}.")
     named = {name: who for name, who in receivers.items() if name != PARAMETERS}
-    told = dict.fromkeys(training.parameters, receivers.get(PARAMETERS, ()))
+    told = dict.fromkeys(training.begun, receivers.get(PARAMETERS, ()))
     chosen = target_at(hosts, owners, named | told)
     factors = training.optimizer.factors
     announced = {
@@ -319,6 +321,8 @@ def _stating(plan: Plan, training: Training, model: Model) -> Plan:
         _classes(training),
         training.parameters,
         _tied(model, training.parameters),
+        training.statistics,
+        _counters(model, training),
     )
     options = {**plan.manifest.options, TRAINING: recipe.stated()}
     return replace(
@@ -328,12 +332,28 @@ def _stating(plan: Plan, training: Training, model: Model) -> Plan:
 
 def _tied(model: Model, parameters: Collection[str]) -> dict[str, str]:
     """Of a module's tied parameters, the names that are no state's, each with the state's."""
-    every: list[tuple[str, object]] = []
-    if hasattr(model, "named_parameters"):
-        every = list(model.named_parameters(remove_duplicate=False))
+    every = _named(model, "named_parameters")
     states = {id(parameter): name for name, parameter in every if name in parameters}
     return {
         name: states[id(parameter)]
         for name, parameter in every
         if name not in parameters and id(parameter) in states
     }
+
+
+def _counters(model: Model, training: Training) -> dict[str, tuple[int, int]]:
+    """Of a module's counts of batches, where each begins and by how much a step raises it."""
+    buffers = dict(_named(model, "named_buffers"))
+    norms = {id(buffers[name]): count for name, count in training.norms.items() if name in buffers}
+    found = {}
+    for name, counter in buffers.items():
+        layer, _, own = name.rpartition(COUNTER)
+        mean = buffers.get(f"{layer}{RUNNING_MEAN}")
+        if not own and mean is not None and id(mean) in norms:
+            found[name] = int(counter), norms[id(mean)]
+    return found
+
+
+def _named(model: Model, which: str) -> list[tuple[str, Any]]:
+    """A module's parameters or buffers, under all of their names; none of another model."""
+    return list(getattr(model, which)(remove_duplicate=False)) if hasattr(model, which) else []

@@ -181,7 +181,7 @@ def rehearse(
         predicted.network.name,
         predicted.setup_seconds + told * predicted.total_seconds,
         told,
-        {name: fixed.states[name] for name in recipe.parameters},
+        {name: fixed.states[name] for name in (*recipe.parameters, *recipe.statistics)},
     )
 
 
@@ -206,7 +206,8 @@ def _training(recipe: Recipe, model: Model, rows: Mapping[str, Array]) -> Traini
             f"The model has no parameter `{missing[0]}`, which the plan trains.",
             "Give the model that the plan was compiled from.",
         )
-    frozen = tuple(name for name in graph.weights if name not in recipe.parameters)
+    kept = (*recipe.parameters, *recipe.statistics)
+    frozen = tuple(name for name in graph.weights if name not in kept)
     training = Training(graph, recipe.loss, recipe.optimizer, frozen, recipe.clip_norm)
     training.check()
     return training
@@ -294,7 +295,7 @@ class _Judge:
     def of(self, states: Mapping[str, Array]) -> Judged:
         """By these parameters."""
         training, losses, right, decisions = self._training, list[float](), 0, 0
-        parameters = {name: states[name].astype(np.float32) for name in training.parameters}
+        parameters = {name: states[name].astype(np.float32) for name in training.begun}
         count = min(map(len, self._rows.values()))
         for start in range(0, count - training.rows + 1, training.rows):
             batch = {n: x[start : start + training.rows] for n, x in self._rows.items()}

@@ -92,7 +92,7 @@ def rehearse(
         run.ranges(),
         run.losses,
         min(max(allowed, LEAST_ERROR), MOST_ERROR),
-        {name: run.states[name] for name in training.parameters},
+        {name: run.states[name] for name in training.begun},
     )
 
 
@@ -114,7 +114,7 @@ class FloatRun:
         graph = in_float(training.step(reveals_loss=True))
         self._program, self._outputs = OnnxProgram(graph), graph.outputs
         weights = training.forward.weights
-        self.states: dict[str, Array] = {n: weights[n] for n in training.parameters}
+        self.states: dict[str, Array] = {n: weights[n] for n in training.begun}
         self.states |= {n: np.zeros_like(weights[of]) for n, of in training.kept.items()}
         count = min(map(len, rows.values()))
         self._orders = orders(count, training.rows, seed)
@@ -144,7 +144,7 @@ class FloatRun:
             other = {name: x[order] for name, x in self._rows.items()}
             batches.append(self._evaluated({**given, **other}))
         noise, size = list[float](), list[float]()
-        for name in self._training.parameters:
+        for name in self._training.moved:
             each = np.stack([b[self._training.updates[name]] for b in batches]).astype(np.float64)
             noise.append(float(each.var(axis=0, ddof=1).mean()))
             size.append(max(float((each**2).mean()), TINY))

@@ -84,7 +84,7 @@ def simulate_training(
         require_inside(outputs, count, None)
     return Trained(
         [float(outputs[LOSS].item()) for entry, outputs in told if LOSS in outputs],
-        recipe.named({n: x for e, given in told for n, x in given.items() if e == REVEAL}),
+        recipe.named({n: x for e, given in told for n, x in given.items() if e == REVEAL}, count),
         [dict(outputs) for entry, outputs in told if entry == EVALUATE],
         step_bytes(plan),
     )

@@ -298,7 +298,7 @@ class Trainer:
                 "This plan reveals its parameters to nobody.",
                 "Compile it with `reveal` of `parameters`.",
             )
-        return self.recipe.named(self._run({}, REVEAL))
+        return self.recipe.named(self._run({}, REVEAL), self.step)
 
     def audit(self) -> None:
         """Compares all states with their bounds; every party that computes learns one bit.

@@ -30,6 +30,7 @@ TRAINING = "training"  # of a manifest's options, what `Recipe.stated` says
 Rate = float | Callable[[int], float]
 Schedule = Callable[[int], float]
 Array = npt.NDArray[Any]
+Masks = Mapping[str, tuple[float, tuple[int, ...]]]
 
 
 def require_rate(rate: float) -> float:
@@ -212,6 +213,8 @@ class Recipe:
         parameters: the states that are trained, by name.
         tied: further names that a module has for states, each with the state's.
         statistics: the states that are running means and variances of batches.
+        masks: by which a step's dropouts multiply: the share that is dropped, and the shape, by
+            name.
         counters: of a module's counts of batches, by name, where each begins and by how much a step
             raises it.
     """
@@ -225,6 +228,12 @@ class Recipe:
     tied: Mapping[str, str] = field(default_factory=dict)
     statistics: tuple[str, ...] = ()
     counters: Mapping[str, tuple[int, int]] = field(default_factory=dict)
+    masks: Masks = field(default_factory=dict)
+
+    @property
+    def announced(self) -> tuple[str, ...]:
+        """The public inputs of a step, which their owner tells every party that computes."""
+        return (*self.optimizer.factors, *self.masks)
 
     def named(self, revealed: Mapping[str, Array], steps: int) -> dict[str, Array]:
         """What was revealed after so many steps, by each name that the module's state_dict has."""
@@ -262,6 +271,10 @@ class Recipe:
                 "parameters": parameters,
                 "tied": tied,
                 "statistics": tuple(map(str, found.get("statistics", ()))),
+                "masks": {
+                    str(name): (float(p), tuple(map(int, shape)))
+                    for name, (p, shape) in dict(found.get("masks", {})).items()
+                },
                 "counters": {str(name): (int(n), int(each)) for name, (n, each) in counters},
             }
             recipe = Recipe(**{**found, **read})

@@ -17,6 +17,7 @@ same bytes.
 
 from __future__ import annotations
 
+import hashlib
 import os
 
 import numpy as np
@@ -41,6 +42,16 @@ def fresh_seed() -> bytes:
 def fresh_nonce() -> bytes:
     """256 bits from the operating system: what a party adds to a session's id, or to its keys."""
     return os.urandom(NONCE_BYTES)
+
+
+def public_key(public: bytes, use: str) -> bytes:
+    """A key that is no secret, of bytes that all parties have: a session's id, and what it is for.
+
+    Its draws hide nothing. No key of a protocol is made so: those take secret contributions.
+    """
+    return hashlib.sha256(b"veilgraph public draws\0" + use.encode() + b"\0" + public).digest()[
+        :SEED_BYTES
+    ]
 
 
 def require_number(number: int, end: int) -> None:

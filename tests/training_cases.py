@@ -62,7 +62,21 @@ class Normed(nn.Module):
         return self.last(functional.relu(self.norm(self.hidden(x))))
 
 
-MODULES = {"perceptron": Perceptron, "normed": Normed}
+class Dropped(nn.Module):
+    """Numbers that are dropped between two layers; by a mask that is given, or torch's."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        torch.manual_seed(2)
+        self.hidden, self.drop = nn.Linear(INPUTS, 8), nn.Dropout(0.3)
+        self.last = nn.Linear(8, CLASSES)
+
+    def forward(self, x: torch.Tensor, mask: torch.Tensor | None = None) -> torch.Tensor:
+        y = functional.relu(self.hidden(x))
+        return self.last(self.drop(y) if mask is None else y * mask)
+
+
+MODULES = {"perceptron": Perceptron, "normed": Normed, "dropped": Dropped}
 
 
 @cache
@@ -83,6 +97,20 @@ def trained(
         owners={"labels": "bob"},
         **SUITES[suite],
     )
+
+
+def dropped_by_torch(masks: list[Any]) -> tuple[list[float], dict[str, Any]]:
+    """Losses and parameters of as many steps in float32 with these masks."""
+    model, losses = Dropped().train(), []
+    optimizer = torch.optim.SGD(model.parameters(), RATE, momentum=0.5, weight_decay=0.01)
+    for mask, order in zip(masks, orders(ROWS, BATCH, 0), strict=False):
+        optimizer.zero_grad()
+        z = model(torch.from_numpy(X[order]), torch.from_numpy(mask))
+        loss = functional.cross_entropy(z, torch.tensor(Y[order]))
+        loss.backward()
+        optimizer.step()
+        losses.append(loss.item())
+    return losses, {name: value.numpy() for name, value in model.state_dict().items()}
 
 
 def by_torch(kind: str, rates: list[float]) -> tuple[list[float], dict[str, Any]]:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import itertools
 import operator
-import re
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
@@ -25,6 +24,8 @@ from torch.export.graph_signature import ConstantArgument, InputKind, OutputKind
 from veilgraph.frontend.onnx.written_numbers import are_written, require_known
 from veilgraph.frontend.torch.constants import first_line, fold_constants
 from veilgraph.frontend.torch.decompositions import DECOMPOSITIONS
+from veilgraph.frontend.torch.dropouts import Mask, masked
+from veilgraph.frontend.torch.module_paths import path_of
 from veilgraph.frontend.torch.precision import as_float32
 from veilgraph.frontend.torch.pt2_archive import read_archive
 from veilgraph.frontend.torch.pt2_program import open_program
@@ -65,6 +66,7 @@ class Exported:
         layers: the name of each node that computes a tensor, by the node's name.
         samples: the inputs that it was exported with, by name, each on a new first axis.
         following: batch norms that normalise by their batch in training, by layer.
+        masks: weights that are a dropout's masks, ones here, each with the share that is dropped.
     """
 
     program: ExportedProgram
@@ -79,6 +81,7 @@ class Exported:
     source: str
     samples: Mapping[str, Array]
     following: Mapping[str, Following]
+    masks: Mapping[str, float]
 
     @property
     def nodes(self) -> list[fx.Node]:
@@ -123,9 +126,9 @@ def export(
         program = trace(opened.module, tuple(zeros.values()))
     program = _decomposed(program)
     _require_pure(program, trains)
-    following = _undo(program)
+    following, masks = _undo(program), masked(program.graph) if trains else []
     _require_numbers(program, source)
-    return _exported(program, outputs, source, examples, public, following)
+    return _exported(program, outputs, source, examples, public, following, masks)
 
 
 def _decomposed(program: ExportedProgram) -> ExportedProgram:
@@ -248,14 +251,16 @@ def _exported(
     examples: Tensors | None,
     named: Collection[str],
     following: Mapping[str, Following],
+    masks: Sequence[Mask],
 ) -> Exported:
     inputs = tuple(_input_values(program))
-    targets = _targets(program)
+    targets = _targets(program) | {mask.placeholder: mask.name for mask in masks}
     held = {**program.constants, **program.state_dict}
     tensors = {n: held[t] for n, t in targets.items() if isinstance(held.get(t), torch.Tensor)}
     folded = fold_constants(program.graph, tensors)
     as_float32(program.graph)
     tensors |= {**folded.owned, **folded.public}
+    tensors |= {mask.placeholder: torch.ones(mask.shape) for mask in masks}
     tensors = {name: _plain(tensors[name]) for name in _read(program.graph) if name not in inputs}
     require_known(named, [targets.get(name, name) for name in tensors])
     given = {name for name in tensors if targets.get(name, name) in named}
@@ -291,6 +296,7 @@ def _exported(
         source,
         _samples(inputs, examples),
         {layers[name]: found for name, found in following.items()},
+        {mask.name: mask.dropped for mask in masks},
     )
 
 
@@ -387,16 +393,9 @@ def _output_names(program: ExportedProgram) -> tuple[str, ...]:
 def _layers(program: ExportedProgram) -> dict[str, str]:
     """A name of its own for each call: its module's path, with the node's where there are more."""
     calls = [node for node in program.graph.nodes if node.op == "call_function"]
-    paths = {node.name: _path(node) for node in calls}
+    paths = {node.name: path_of(node) for node in calls}
     counts = Counter(paths.values())
     return {
         name: path if path and counts[path] == 1 else f"{path}.{name}".lstrip(".")
         for name, path in paths.items()
     }
-
-
-def _path(node: fx.Node) -> str:
-    """The path of the innermost module that made a node; "" in the model's own forward."""
-    entries = list((node.meta.get("nn_module_stack") or {}).values())
-    path = str(entries[-1][0]) if entries else ""
-    return re.sub(r"[^\w.]+", ".", path).strip(".")

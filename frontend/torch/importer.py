@@ -95,6 +95,7 @@ def _import(exported: Exported, graph: fx.Graph, calls: Sequence[fx.Node]) -> Gr
         {n: a for n, a in matrices.items() if n in lowered.arguments},
     )
     translated.let_follow(exported.following)
+    translated.masks = exported.masks
     return translated
 
 

@@ -30,7 +30,7 @@ Examples: TypeAlias = "Example | Sequence[Example] | Mapping[str, Example]"
 Tensors: TypeAlias = "torch.Tensor | tuple[torch.Tensor, ...] | dict[str, torch.Tensor]"
 TORCH = Path(torch.__file__).parent
 BY_DATA = ("data-dependent", "GuardOnDataDependent", "DynamicValueError")
-UNTRAINABLE = (torch.nn.modules.dropout._DropoutNd,)
+UNTRAINABLE = (torch.nn.AlphaDropout, torch.nn.FeatureAlphaDropout)
 OUTSIDE = (".numpy()", "numpy.ndarray", "FakeTensor")
 
 
@@ -108,7 +108,7 @@ def _require_trainable(model: torch.nn.Module) -> None:
     if refused:
         raise UsageError(
             f"Layers of {type(model).__name__} can't be trained in secret: {', '.join(refused)}.",
-            "Take dropout out of the model.",
+            "Take an ordinary dropout.",
         )
     _require_statistics(model)
 

@@ -103,6 +103,7 @@ class Graph:
         states: the names of those inputs that are states.
         clips: those of quantisers, by the name of their last operation.
         labels: the text that classes are called, by the output that has their places.
+        masks: weights that are a dropout's masks, ones here, each with the share that is dropped.
     """
 
     module: ir.Module
@@ -110,6 +111,7 @@ class Graph:
     states: tuple[str, ...] = ()
     clips: Mapping[str, QuantisersClip] = field(default_factory=dict)
     labels: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    masks: Mapping[str, float] = field(default_factory=dict)
 
     @staticmethod
     def create(

@@ -219,17 +219,28 @@ class _View:
             raise MaskingError(f"message %{node.id} of layer {layer!r} is not hidden from {names}")
 
     def _determined(self) -> frozenset[int]:
-        """For each output to the coalition, the last revealed message that no other output has."""
+        """For each output to the coalition, the last revealed message that no other output has.
+
+        An input that its owner announces is an output as it is, and depends on no draw. So what is
+        computed of it may go into other outputs, beside the messages that these determine.
+        """
         nodes = self.program.nodes
         later: set[int] = set()
+        announced = {
+            node.args[0]
+            for node in self.schedule.nodes_of(ops.OUTPUT)
+            if node.party in self.coalition and self._is_announced(node.args[0])
+        }
         sums = []
         for i in self.schedule.live:
             node = nodes[i]
+            if i in announced:
+                continue
             if self._is_reveal(i) or (later and not later.isdisjoint(node.args)):
                 later.add(i)
             if node.op is ops.OUTPUT and node.party in self.coalition:
                 terms = self.sums.of(nodes[i].args[0], behind_messages=False).terms
-                revealed = [key for key in terms if key in later]
+                revealed = [key for key in terms if key in later or key in announced]
                 if all(self._is_reveal(key) for key in revealed):
                     sums.append(
                         {k for k in revealed if terms[k] % 2 and nodes[k].type == node.type}
@@ -241,6 +252,11 @@ class _View:
     def _is_reveal(self, i: int) -> bool:
         node = self.program.nodes[i]
         return self._is_received(node) and node["declared"] == "reveal"
+
+    def _is_announced(self, i: int) -> bool:
+        """Whether it is an input, told as it is."""
+        nodes = self.program.nodes
+        return self._is_reveal(i) and nodes[nodes[i].args[0]].op is ops.INPUT
 
     # Claims
 

@@ -13,7 +13,18 @@ import numpy as np
 import pytest
 import torch
 from three_parties import run_threads, write_parties
-from training_cases import BATCH, DATA, RATE, ROWS, SUITES, Normed, X, by_torch, trained
+from training_cases import (
+    BATCH,
+    DATA,
+    RATE,
+    ROWS,
+    SUITES,
+    Normed,
+    X,
+    by_torch,
+    dropped_by_torch,
+    trained,
+)
 
 import veilgraph
 from veilgraph.ir.errors import (
@@ -23,9 +34,11 @@ from veilgraph.ir.errors import (
     SecurityAbort,
     UsageError,
 )
+from veilgraph.ir.training import Recipe
 from veilgraph.runtime.store.state_files import before
 from veilgraph.runtime.store.weights import save_weights
 from veilgraph.training.checkpoints import GIVEN_UP, Checkpoints
+from veilgraph.training.masks import drawn
 
 OWN: dict[str, dict[str, Any]] = {
     "alice": {"x": DATA["x"]},
@@ -134,6 +147,46 @@ def test_running_statistics_are_in_checkpoints(suite: str, tmp_path: Path) -> No
     module.load_state_dict({name: torch.tensor(x) for name, x in revealed.items()})
     outputs = module(torch.from_numpy(X[: 2 * BATCH])).detach().numpy()
     assert np.abs(found["bob"][0]["output"] - outputs).max() < 0.05
+
+
+def test_masks_are_drawn_of_the_session(tmp_path: Path) -> None:
+    """All parties compute them; in another session a step has others."""
+    parties = Parties(tmp_path, "rep3", kind="dropped")
+
+    def begin(trainer: Any, name: str) -> Any:
+        trainer.fit(rate=RATE, steps=4, every=2)
+        return trainer.session.id
+
+    def go_on(trainer: Any, name: str) -> Any:
+        trainer.fit(rate=RATE, steps=3)
+        return trainer.session.id, trainer.reveal()
+
+    first, second = parties.run(begin), parties.run(go_on, resumes=True)
+    masks = Recipe.of(parties.plan.manifest.options).masks
+    used = [drawn(masks, first["alice"], number)["drop.mask"] for number in range(4)]
+    used += [drawn(masks, second["alice"][0], number)["drop.mask"] for number in range(4, 7)]
+    assert len({mask.tobytes() for mask in used}) == 7
+    again = drawn(masks, second["alice"][0], 0)["drop.mask"]
+    assert not np.array_equal(again, used[0])
+    _, wanted = dropped_by_torch(used)
+    for name, array in wanted.items():
+        assert np.abs(second["alice"][1][name] - array).max() < 0.02
+
+
+def test_masks_that_are_not_the_sessions(tmp_path: Path) -> None:
+    """alice gives them, and the others hold her to what the session draws."""
+    parties = Parties(tmp_path, "rep3", kind="dropped")
+
+    def act(trainer: Any, name: str) -> Any:
+        if name == "alice":
+            masks = {n: (0.3 + 1e-5, shape) for n, (_, shape) in trainer.recipe.masks.items()}
+            trainer.recipe = replace(trainer.recipe, masks={"other": (0.3, (3,)), **masks})
+        return trainer.fit(rate=RATE, steps=2)
+
+    found = parties.run(act)
+    for name in ("bob", "carol"):
+        assert isinstance(found[name], SecurityAbort)
+        assert "made with other masks `drop.mask`" in str(found[name])
 
 
 def test_parties_that_disagree_on_the_rate(tmp_path: Path) -> None:

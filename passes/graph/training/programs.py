@@ -35,7 +35,7 @@ That is a step with the loss `mse`. What is subtracted from a parameter is in up
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from math import prod
@@ -48,7 +48,7 @@ from veilgraph.ir.attributes import shape_of
 from veilgraph.ir.errors import UsageError
 from veilgraph.ir.graph import ops
 from veilgraph.ir.graph.program import Graph
-from veilgraph.ir.training import LABELS, LOSS, OVERFLOW, SGD, Optimizer
+from veilgraph.ir.training import LABELS, LOSS, OVERFLOW, SGD, Masks, Optimizer
 from veilgraph.passes.graph.derivatives.algebra import filled, reshaped, total
 from veilgraph.passes.graph.differentiate import gradients
 from veilgraph.passes.graph.public_factors import constant
@@ -119,12 +119,12 @@ class Training:
 
     def _require_own_names(self) -> None:
         """Receivers and owners go by name, over all entries: no two things have the same."""
-        factors = {*self.optimizer.factors}
+        factors = {*self.announced}
         told = factors | {OVERFLOW} | ({LOSS} if self.named else set())
         taken = (
             ("an input", self.forward.inputs, factors | ({LABELS} if self.named else set())),
             ("an output", self.forward.outputs, told),
-            ("a parameter", self.forward.weights, factors | {LABELS, LOSS, OVERFLOW}),
+            ("a parameter", self.begun, factors | {LABELS, LOSS, OVERFLOW}),
         )
         for kind, names, own in taken:
             if clashing := [name for name in names if name in own]:
@@ -174,8 +174,19 @@ class Training:
         return tuple(
             name
             for name in self.forward.weights
-            if name not in self.statistics and not self._is_frozen(name)
+            if name not in self.statistics and name not in self.masks and not self._is_frozen(name)
         )
+
+    @property
+    def masks(self) -> Masks:
+        """By which a step's dropouts multiply: the share that is dropped, and the shape."""
+        found = self.forward.masks.items()
+        return {name: (dropped, self.forward.weights[name].shape) for name, dropped in found}
+
+    @property
+    def announced(self) -> tuple[str, ...]:
+        """The public inputs of a step."""
+        return (*self.optimizer.factors, *self.masks)
 
     @property
     def statistics(self) -> tuple[str, ...]:
@@ -241,7 +252,7 @@ class Training:
                 of them.
             UsageError: a parameter that the loss does not depend on.
         """
-        graph = self._with_states(self.kept)
+        graph = self._with_states(self.kept, self.masks)
         statistics = normalise_by_batch(graph)
         labels = self._labels(graph)
         factors = graph.add_inputs(dict.fromkeys(self.optimizer.factors, ()))
@@ -262,12 +273,17 @@ class Training:
         graph.replace_outputs(outputs)
         return graph
 
-    def _with_states(self, others: Mapping[str, str] = NONE) -> Graph:
+    def _with_states(self, others: Mapping[str, str] = NONE, masks: Collection[str] = ()) -> Graph:
         """The model, whose parameters and statistics are states; and others, by name like a
-        parameter each.
+        parameter each. Dropouts multiply by the masks, which are inputs, and those without do
+        nothing.
         """
         graph = self.forward.copy()
-        graph.turn_into_states(self.begun)
+        for op in graph.operations:
+            _drop_nothing(graph, op, [n for n in self.masks if n not in masks])
+        graph.tidy()
+        graph.turn_into_states((*self.begun, *masks))
+        graph.declare_states([name for name in graph.states if name not in masks])
         if others:
             graph.add_inputs({n: self.forward.weights[like].shape for n, like in others.items()})
             graph.declare_states([*graph.states, *others])
@@ -361,6 +377,16 @@ class Training:
             outside = ops.Sub.build(filled(1.0, (1,)), ops.Step.build(less))
         graph.finish({OVERFLOW: outside})
         return graph
+
+
+def _drop_nothing(graph: Graph, op: ir.OpView, names: Sequence[str]) -> None:
+    """Without a product with one of these masks."""
+    masks = [graph.parameters[name] for name in names if name in graph.parameters]
+    operands = list(op.operation.operands)
+    kept = [value for value in operands if value not in masks]
+    if masks and len(kept) == 1 < len(operands):
+        assert isinstance(op, ops.Mul), "a mask is multiplied by"
+        graph.replace(op, kept[0])
 
 
 def _within(x: ir.Value, bound: float) -> tuple[ir.Value, ir.Value]:

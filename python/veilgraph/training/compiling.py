@@ -207,9 +207,9 @@ def _target(
     named = {name: who for name, who in receivers.items() if name != PARAMETERS}
     told = dict.fromkeys(training.begun, receivers.get(PARAMETERS, ()))
     chosen = target_at(hosts, owners, named | told)
-    factors = training.optimizer.factors
     announced = {
-        name: tuple(who for who in chosen.parties if who != chosen.owner(name)) for name in factors
+        name: tuple(who for who in chosen.parties if who != chosen.owner(name))
+        for name in training.announced
     }
     kept = {name: who for name, who in chosen.receivers.items() if who}
     announced |= {OVERFLOW: chosen.parties} if audit else {}
@@ -238,11 +238,10 @@ def _rows(
     training: Training, step: Graph, samples: Mapping[str, npt.ArrayLike]
 ) -> dict[str, npt.NDArray[np.float32]]:
     """The samples of a step's own inputs."""
-    factors = training.optimizer.factors
     shapes = {
         name: shape_of(value)
         for name, value in step.inputs.items()
-        if name not in step.states and name not in factors
+        if name not in step.states and name not in training.announced
     }
     for name in samples:
         if name not in shapes:
@@ -300,7 +299,7 @@ def _options(
             max_error=max_error or (found.allowed if common.frac_bits is None else None),
             states=states,
             updates=updates,
-            announced=training.optimizer.factors,
+            announced=training.announced,
         ),
         START: replace(common, ring_bits=None, frac_bits=None, max_error=EXACT, states=states),
         EVALUATE: replace(common, reveal_as=forms),
@@ -323,6 +322,7 @@ def _stating(plan: Plan, training: Training, model: Model) -> Plan:
         _tied(model, training.parameters),
         training.statistics,
         _counters(model, training),
+        training.masks,
     )
     options = {**plan.manifest.options, TRAINING: recipe.stated()}
     return replace(

@@ -105,9 +105,8 @@ def inputs_of(plan: Plan, entry: str, party: str | None = None) -> list[Tensor]:
 
 
 def shapes_of(inputs: list[Tensor], recipe: Recipe) -> dict[str, tuple[int, ...]]:
-    """Those of rows; of inputs that are public factors, none."""
-    factors = recipe.optimizer.factors
-    return {t.name: tuple(t.shape) for t in inputs if t.name not in factors}
+    """Those of rows; of public inputs, none."""
+    return {t.name: tuple(t.shape) for t in inputs if t.name not in recipe.announced}
 
 
 def rows_of(
@@ -156,12 +155,12 @@ def step_bytes(plan: Plan) -> int:
 
 
 def telling(plan: Plan, recipe: Recipe) -> set[str]:
-    """Entries in which some party receives more than the public factors."""
+    """Entries in which some party receives more than a step's public inputs."""
     return {
         plan.manifest.entries[tensor.entry]
         for program in plan.programs.values()
         for tensor in program.outputs
-        if tensor.name not in recipe.optimizer.factors
+        if tensor.name not in recipe.announced
     }
 
 

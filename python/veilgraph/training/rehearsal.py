@@ -25,6 +25,7 @@ from veilgraph.passes.graph.fold_divisors import FoldDivisors
 from veilgraph.passes.graph.training.programs import Training
 from veilgraph.passes.ranges.calibrate import outward
 from veilgraph.training.batches import orders
+from veilgraph.training.masks import drawn
 
 Array = npt.NDArray[np.float32]
 MOST_KEPT = 1 << 28  # bytes of steps that are kept to calibrate with
@@ -119,6 +120,7 @@ class FloatRun:
         count = min(map(len, rows.values()))
         self._orders = orders(count, training.rows, seed)
         self._others = orders(count, training.rows, seed + 1)
+        self._seed, self._drawn = seed, 0
         self._lows, self._highs = dict[str, float](), dict[str, float]()
         self.losses: list[float] = []
         self._see()
@@ -126,7 +128,8 @@ class FloatRun:
     @property
     def bytes_a_step(self) -> int:
         batch = sum(x[: self._training.rows].nbytes for x in self._rows.values())
-        return batch + sum(x.nbytes for x in self.states.values())
+        masks = sum(4 * math.prod(shape) for _, shape in self._training.masks.values())
+        return batch + masks + sum(x.nbytes for x in self.states.values())
 
     def given(self, number: int, rate: Schedule) -> dict[str, Array]:
         """All inputs of the next step."""
@@ -134,7 +137,13 @@ class FloatRun:
         rates = rate(number), rate(max(number - 1, 0))
         factors = training.optimizer.values(*rates, training.rows, number)
         numbers = {name: np.array(factor, np.float32) for name, factor in factors.items()}
-        return {name: x[order] for name, x in self._rows.items()} | numbers | self.states
+        rows = {name: x[order] for name, x in self._rows.items()}
+        return rows | numbers | self._masks() | self.states
+
+    def _masks(self) -> dict[str, Array]:
+        """Of the next step, or of another batch for it: never twice the same."""
+        self._drawn += 1
+        return drawn(self._training.masks, f"rehearsed {self._seed}".encode(), self._drawn)
 
     def noise(self, given: Mapping[str, Array]) -> tuple[list[float], list[float]]:
         """Of each parameter's update, the variance between batches, and the mean square."""
@@ -142,7 +151,7 @@ class FloatRun:
         for _ in range(BATCHES):
             order = next(self._others)
             other = {name: x[order] for name, x in self._rows.items()}
-            batches.append(self._evaluated({**given, **other}))
+            batches.append(self._evaluated({**given, **other, **self._masks()}))
         noise, size = list[float](), list[float]()
         for name in self._training.moved:
             each = np.stack([b[self._training.updates[name]] for b in batches]).astype(np.float64)

@@ -13,6 +13,7 @@ from veilgraph.ir.errors import UsageError
 from veilgraph.ir.training import AUDIT, EVALUATE, LOSS, REVEAL, START, STEP, Rate, Recipe, schedule
 from veilgraph.plans import Plan
 from veilgraph.runtime.simulate import simulate_many
+from veilgraph.training.masks import drawn
 from veilgraph.training.plan_steps import Batches, require_inside, rows_of, step_bytes
 
 Array = npt.NDArray[np.float32]
@@ -57,7 +58,7 @@ def simulate_training(
         steps: in place of epochs.
         evaluate: rows of the model's inputs, to evaluate at the end where the plan tells somebody;
             what fills no batch is left out.
-        seed: of the order of rows.
+        seed: of the order of rows, and of the masks of dropouts.
 
     Raises:
         UsageError: a plan that does not train, or rows that do not fit it.
@@ -70,8 +71,9 @@ def simulate_training(
     count = batches.count(epochs, steps)
     batches.require_rates(0, count)
     runs: list[tuple[str, dict[str, Any]]] = [(START, {})]
-    for order, factors in batches.steps(0, count):
-        runs.append((STEP, {name: x[order] for name, x in rows.items()} | factors))
+    for number, (order, factors) in enumerate(batches.steps(0, count)):
+        public = factors | drawn(recipe.masks, simulated_id(seed), number)
+        runs.append((STEP, {name: x[order] for name, x in rows.items()} | public))
     runs += [(AUDIT, {})] if AUDIT in plan.manifest.entries else []
     evaluated = list(evaluations(plan, recipe, evaluate)) if evaluate is not None else []
     runs += [(EVALUATE, batch) for batch in evaluated]
@@ -88,6 +90,11 @@ def simulate_training(
         [dict(outputs) for entry, outputs in told if entry == EVALUATE],
         step_bytes(plan),
     )
+
+
+def simulated_id(seed: int) -> bytes:
+    """In place of a session's id: masks are drawn by it."""
+    return f"simulated {seed}".encode()
 
 
 def evaluations(plan: Plan, recipe: Recipe, given: Arrays) -> Iterator[dict[str, Array]]:

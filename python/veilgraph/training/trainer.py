@@ -6,7 +6,6 @@ Every party does the same: the parameters begin, then batch after batch is a run
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from types import TracebackType
@@ -31,6 +30,7 @@ from veilgraph.ir.training import (
 from veilgraph.plans import Plan
 from veilgraph.session import Session
 from veilgraph.training.checkpoints import Checkpoints, Progress, Reveals, agreed, stated
+from veilgraph.training.masks import drawn
 from veilgraph.training.plan_steps import Batches, inputs_of, require_inside, rows_of, telling
 from veilgraph.training.simulated import evaluations
 from veilgraph.verification.signatures import signature_file
@@ -140,7 +140,7 @@ class Trainer:
         number = self.plan.manifest.entries.index(STEP)
         told = {t.name for t in self.plan.party(self.party).outputs if t.entry == number}
         told |= {tensor.name for tensor in inputs_of(self.plan, STEP, self.party)}
-        if hidden := [name for name in self.recipe.optimizer.factors if name not in told]:
+        if hidden := [name for name in self.recipe.announced if name not in told]:
             raise SecurityAbort(
                 f"This plan does not tell {self.party} what {hidden[0]} is in a step.",
                 "Take one that compile_training made: it tells every party that computes.",
@@ -225,9 +225,10 @@ class Trainer:
         losses: list[float] = []
         for number, (order, factors) in enumerate(batches.steps(first, count), first):
             given: dict[str, Any] = {name: x[order] for name, x in self._data.items()}
-            given |= {name: number for name, number in factors.items() if name in own}
+            public = {**factors, **drawn(self.recipe.masks, self.session.id, number)}
+            given |= {name: value for name, value in public.items() if name in own}
             told = self._run(given, STEP)
-            self._check_factors(factors, told)
+            self._check_public(public, told)
             self.step = number + 1
             loss = float(told[LOSS].item()) if LOSS in told else None
             losses += [] if loss is None else [loss]
@@ -249,18 +250,24 @@ class Trainer:
                 "Agree on the rows, --seed, --epochs, --save-every and --audit-every.",
             )
 
-    def _check_factors(self, expected: Mapping[str, float], told: Mapping[str, Array]) -> None:
-        for name, number in expected.items():
+    def _check_public(self, expected: Mapping[str, Any], told: Mapping[str, Array]) -> None:
+        for name, value in expected.items():
             if name not in told:
                 continue
-            found = float(told[name].item())
             unit = 2.0 ** -next(t for t in self.session.outputs if t.name == name).frac_bits
-            if not math.isclose(found, number, rel_tol=OTHER_RATE, abs_tol=2 * unit):
+            if np.allclose(told[name], value, OTHER_RATE, 2 * unit):
+                continue
+            if name in self.recipe.masks:
                 raise SecurityAbort(
-                    f"This step was made with {name} {found:.6g}, and {self.party} expects "
-                    f"{number:.6g}.",
-                    "Agree on the rates of all steps.",
+                    f"This step was made with other masks `{name}` than the session draws.",
+                    "Ask the party that gives them which version it runs.",
                 )
+            number, found = float(value), float(told[name].item())
+            raise SecurityAbort(
+                f"This step was made with {name} {found:.6g}, and {self.party} expects "
+                f"{number:.6g}.",
+                "Agree on the rates of all steps.",
+            )
 
     def evaluate(self, data: Arrays | None = None, batches: int | None = None) -> dict[str, Array]:
         """The model's outputs for rows, batch after batch; {} where this party receives none.

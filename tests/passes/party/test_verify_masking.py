@@ -208,6 +208,13 @@ def revealed_with_its_square(p: Program) -> None:
     p.output(m + m * m, 1, "y", 0)
 
 
+def read_and_told_in_part(p: Program) -> None:
+    """An input that is no output as it is may say more than the outputs."""
+    m = crossed(p, x(p), declared="reveal")
+    p.output(m.mod(8), 1, "low", 0)
+    p.output(crossed(p, x(p, "z"), declared="reveal") + m * m, 1, "y", 0)
+
+
 def revealed_and_doubled(p: Program) -> None:
     m = crossed(p, x(p), declared="reveal")
     p.output(m + m, 1, "y", 0)
@@ -351,6 +358,7 @@ LEAKS = (
     revealed_and_cancelled,
     revealed_for_a_few_bits,
     revealed_with_its_square,
+    read_and_told_in_part,
     revealed_and_doubled,
     revealed_for_its_square,
     one_sum_revealed_twice,
@@ -368,6 +376,13 @@ def test_leaks_are_refused(program: Callable[[Program], None]) -> None:
 
 
 # What does not
+
+
+def announced_and_read(p: Program) -> None:
+    """What is computed of an input that all are told goes into another output."""
+    told = crossed(p, x(p, "told"), declared="reveal")
+    p.output(told, 1, "told", 0)
+    p.output(crossed(p, x(p, "z"), declared="reveal") + told * told, 1, "y", 0)
 
 
 def masked_share(p: Program) -> None:
@@ -481,6 +496,7 @@ HONEST = (
     masked_by_an_odd_multiple,
     sent_back,
     planes_masked_apart,
+    announced_and_read,
     masked_share,
     masked,
     masked_by_three_times,

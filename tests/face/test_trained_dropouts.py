@@ -1,0 +1,138 @@
+"""Dropouts in training: by public masks, against torch with the same ones, in both suites."""
+
+from __future__ import annotations
+
+from itertools import islice
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+from torch.nn import functional
+from training_cases import (
+    BATCH,
+    DATA,
+    INPUTS,
+    RATE,
+    STEPS,
+    SUITES,
+    Dropped,
+    X,
+    dropped_by_torch,
+    trained,
+)
+
+import veilgraph
+from veilgraph.ir.errors import UsageError
+from veilgraph.ir.training import Recipe
+from veilgraph.training.batches import orders
+from veilgraph.training.exact_rehearsal import rehearse
+from veilgraph.training.masks import drawn
+from veilgraph.training.simulated import simulated_id
+
+
+@pytest.mark.parametrize("suite", SUITES)
+def test_steps_are_those_of_torch_with_the_same_masks(suite: str) -> None:
+    """And an evaluation drops nothing."""
+    plan, weights = trained("dropped", suite)
+    veilgraph.verify(plan)
+    recipe = Recipe.of(plan.manifest.options)
+    assert recipe.masks == {"drop.mask": (0.3, (BATCH, 8))}
+    found = veilgraph.simulate_training(
+        plan, weights, DATA, rate=RATE, steps=STEPS, evaluate={"x": X[: 2 * BATCH]}
+    )
+    masks = [drawn(recipe.masks, simulated_id(0), i)["drop.mask"] for i in range(STEPS)]
+    losses, wanted = dropped_by_torch(masks)
+    assert np.abs(np.array(found.losses) - losses).max() < 0.1
+    assert found.parameters.keys() == wanted.keys()
+    for name, array in wanted.items():
+        assert np.abs(found.parameters[name] - array).max() < 0.03
+    module = Dropped().eval()
+    module.load_state_dict({name: torch.tensor(x) for name, x in found.parameters.items()})
+    outputs = module(torch.from_numpy(X[: 2 * BATCH])).detach().numpy()
+    told = np.concatenate([outputs["output"] for outputs in found.outputs])
+    assert np.abs(told - outputs).max() < 0.05
+
+
+def test_masks_are_public_and_told_so() -> None:
+    plan, _ = trained("dropped", "rep3", told=False)
+    told = {r.what: r.to for r in veilgraph.verify(plan).revealed}
+    assert told["output drop.mask"] == ("bob", "carol")
+    assert "drop.mask" not in plan.manifest.states
+
+
+def test_masks_are_drawn_afresh_and_drop_their_share() -> None:
+    masks = {"a": (0.3, (40, 50)), "b": (0.3, (40, 50)), "c": (0.0, (4,))}
+    first = drawn(masks, b"session", 0)
+    assert {*np.unique(first["a"])} == {np.float32(0), np.float32(1 / 0.7)}
+    assert abs((first["a"] == 0).mean() - 0.3) < 0.05
+    assert (first["c"] == 1).all()
+    others = [first["b"], drawn(masks, b"session", 1)["a"], drawn(masks, b"other", 0)["a"]]
+    for other in others:
+        assert 0.3 < (other == first["a"]).mean() < 0.7
+    assert np.array_equal(first["a"], drawn(masks, b"session", 0)["a"])
+
+
+def test_a_rehearsal_in_exact_integers() -> None:
+    plan, weights = trained("dropped", "rep3")
+    found = rehearse(plan, weights, Dropped().train(), DATA, rate=RATE, epochs=2)
+    assert found.status() is None
+    real, fixed = found.epochs[-1]
+    assert abs(real.right - fixed.right) <= 3
+
+
+class Channels(nn.Module):
+    """Channels that are dropped, and numbers in passing."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        torch.manual_seed(3)
+        self.first, self.drop = nn.Conv2d(1, 3, 3), nn.Dropout2d(0.25)
+        self.last = nn.Linear(48, 3)
+
+    def forward(self, x: torch.Tensor, *masks: torch.Tensor) -> torch.Tensor:
+        y = functional.relu(self.first(x))
+        y = torch.flatten(y * masks[0] if masks else self.drop(y), 1)
+        return self.last(y * masks[1] if masks else functional.dropout(y, 0.5, self.training))
+
+
+def test_channels_and_functions_drop() -> None:
+    images = np.random.default_rng(2).standard_normal((64, 1, 6, 6)).astype(np.float32)
+    labels = images[:, 0, :, :3].mean(1).argmax(1)
+    data = {"x": images, "labels": labels}
+    plan, weights = veilgraph.compile_training(
+        Channels().train(),
+        data,
+        loss="cross_entropy",
+        batch=16,
+        rate=RATE,
+        steps=8,
+        reveal={"parameters": "alice"},
+    )
+    veilgraph.verify(plan)
+    recipe = Recipe.of(plan.manifest.options)
+    assert sorted(recipe.masks.values()) == [(0.25, (16, 3, 1, 1)), (0.5, (16, 48))]
+    found = veilgraph.simulate_training(plan, weights, data, rate=RATE, steps=8).parameters
+    module, by_share = Channels(), sorted(recipe.masks, key=recipe.masks.__getitem__)
+    optimizer = torch.optim.SGD(module.parameters(), RATE)
+    for number, order in enumerate(islice(orders(64, 16, 0), 8)):
+        masks = drawn(recipe.masks, simulated_id(0), number)
+        optimizer.zero_grad()
+        z = module(torch.from_numpy(images[order]), *(torch.from_numpy(masks[n]) for n in by_share))
+        functional.cross_entropy(z, torch.tensor(labels[order])).backward()
+        optimizer.step()
+    for name, array in module.state_dict().items():
+        assert np.abs(found[name] - array.numpy()).max() < 0.02
+
+
+def test_what_drops_everything_is_refused() -> None:
+    model: Any = nn.Sequential(nn.Linear(INPUTS, 3), nn.Dropout(1.0))
+    with pytest.raises(UsageError, match="Dropout `1` drops everything"):
+        veilgraph.compile_training(
+            model.train(),
+            {"input": X, "labels": DATA["labels"]},
+            loss="cross_entropy",
+            batch=BATCH,
+            steps=2,
+        )

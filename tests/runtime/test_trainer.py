@@ -51,10 +51,15 @@ class Parties:
     """Three parties on this machine, who train one after another session."""
 
     def __init__(
-        self, folder: Path, suite: str, audit: bool = True, kind: str = "logistic"
+        self,
+        folder: Path,
+        suite: str,
+        audit: bool = True,
+        kind: str = "logistic",
+        timeout_seconds: float = 10.0,
     ) -> None:
         self.plan, weights = trained(kind, suite, audit=audit)
-        self.files = write_parties(folder)
+        self.files = write_parties(folder, timeout_seconds)
         self.folder = folder
         save_weights(weights, folder / "model.weights", self.plan.digest)
 
@@ -385,8 +390,8 @@ def test_checkpoints_of_another_party_plan_or_verb(tmp_path: Path) -> None:
 
 
 def test_plans_that_differ_in_the_batch_or_else(tmp_path: Path) -> None:
-    """bob's was compiled otherwise: nobody takes a step."""
-    parties = Parties(tmp_path, "rep3")
+    """bob's was compiled otherwise: nobody takes a step, and two wait for the third in vain."""
+    parties = Parties(tmp_path, "rep3", timeout_seconds=2.0)
     other, _ = trained("logistic", "rep3", audit=False)
 
     def one(name: str) -> Any:

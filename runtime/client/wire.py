@@ -32,9 +32,7 @@ class WireError(Exception):
 def send(connection: socket.socket, fields: Mapping[str, Any], elements: bytes = b"") -> None:
     """Sends one message."""
     content = json.dumps(fields).encode()
-    connection.sendall(_HEAD.pack(len(content), len(elements)) + content)
-    if elements:
-        connection.sendall(elements)
+    connection.sendall(b"".join((_HEAD.pack(len(content), len(elements)), content, elements)))
 
 
 def receive(connection: socket.socket, most_bytes: int) -> tuple[dict[str, Any], bytes]:

@@ -114,6 +114,7 @@ class Desk:
     def _talk(self, connection: socket.socket, address: str) -> None:
         try:
             connection.settimeout(HANDSHAKE_SECONDS)
+            connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)  # answers are awaited
             with self._enrolled.context().wrap_socket(connection, server_side=True) as secured:
                 client = self._enrolled.name_of(_shown(secured))
                 if client is None:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import select
 import socket
 import ssl
+import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -151,7 +153,8 @@ class Client:
         """The sum of what all parties send, which must be of one inference."""
         total: dict[str, Words] = {}
         numbers = {}
-        for name, link in self._links.items():
+        for name in self._as_they_speak():
+            link = self._links[name]
             head, content = wire_receive(name, link, wire.elements_bytes(tensors))
             numbers[name] = head.get("number")
             try:
@@ -166,6 +169,19 @@ class Client:
                 f"The parties ran different inferences: {numbers}.", "Tell who runs the parties."
             )
         return total
+
+    def _as_they_speak(self) -> Iterator[str]:
+        """Each party once, as soon as it says something: one that refuses lets the others wait."""
+        waiting, end = dict(self._links), time.monotonic() + self._seconds
+        while waiting:
+            ready = [name for name, link in waiting.items() if link.pending()]
+            if not ready:
+                seconds = max(0.0, end - time.monotonic())
+                spoke = set(select.select(list(waiting.values()), [], [], seconds)[0])
+                ready = [name for name, link in waiting.items() if link in spoke]
+            for name in ready or list(waiting):  # who is too late says so by its own timeout
+                del waiting[name]
+                yield name
 
     # Links
 

@@ -16,11 +16,12 @@ from veilgraph.runtime.client.wire import MAGIC
 from veilgraph.runtime.devices.choose import ready
 from veilgraph.runtime.links.openssl import openssl
 from veilgraph.runtime.links.tls import Channel, NativeTransport, PythonTransport
+from veilgraph.runtime.service.audit import AuditLog
 from veilgraph.runtime.service.desk import Desk, Enrolled
 from veilgraph.runtime.service.host import Host
 from veilgraph.runtime.service.seat import Seat
 from veilgraph.runtime.service.served import Model, client_of
-from veilgraph.runtime.session.certificates import secret_of
+from veilgraph.runtime.session.certificates import load_certificate, load_private_key, secret_of
 from veilgraph.runtime.session.connect import connect, listen
 from veilgraph.runtime.session.port import Port
 from veilgraph.runtime.session.setup import config_of
@@ -112,7 +113,11 @@ class Service:
         me = self._config
         enrolled = Enrolled(me.clients, me.certificate, me.key)
         enrolled.context()  # a folder that can't be read is said now
-        desk = Desk(party, enrolled, self._host.requests, lambda: self._host.served)
+        audit = AuditLog(
+            me.state_dir / f"asked-{party}.jsonl", load_private_key(me.key),
+            load_certificate(me.certificate), me.requests_a_day,
+        )  # fmt: skip
+        desk = Desk(party, enrolled, self._host.requests, lambda: self._host.served, audit)
         self._port = Port(listen(me), MAGIC, desk.take)
 
     def _connect(self) -> Mapping[int, Channel]:

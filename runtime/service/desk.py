@@ -19,6 +19,7 @@ from typing import Any
 from veilgraph.ir.errors import PeerError, UsageError, VeilgraphError
 from veilgraph.runtime.client import wire
 from veilgraph.runtime.service.agenda import ID_BYTES
+from veilgraph.runtime.service.audit import AuditLog
 from veilgraph.runtime.service.requests import Request, Requests
 from veilgraph.runtime.service.served import ServedPlan
 from veilgraph.runtime.session.certificates import fingerprint, load_certificate
@@ -86,6 +87,7 @@ class Desk:
     Args:
         me: this party's name.
         served: what is served now, by name of the model; empty while links are down.
+        audit: where each request is written down, and counted.
         seconds: that a client waits, for its turn and for its answer.
         input_seconds: that a client is waited for, from its masks to its input.
     """
@@ -96,10 +98,12 @@ class Desk:
         enrolled: Enrolled,
         requests: Requests,
         served: Callable[[], Mapping[str, ServedPlan]],
+        audit: AuditLog,
         seconds: float = 60.0,
         input_seconds: float = INPUT_SECONDS,
     ) -> None:
         self._me, self._enrolled, self._requests = me, enrolled, requests
+        self._audit = audit
         self._served, self._seconds, self._input_seconds = served, seconds, input_seconds
         self._free = threading.BoundedSemaphore(MOST_CLIENTS)
 
@@ -183,8 +187,14 @@ class Desk:
         if (asked.get("plan"), asked.get("session")) != (served.plan.digest, served.id.hex()):
             raise PeerError(f"{self._me} serves another plan or session now.", "Ask again.")
         request = Request(_request_id(asked, _shown(connection)), served.id, client)
-        self._requests.add(request)
+        facts = {
+            "client": client, "certificate": fingerprint(_shown(connection)).hex(),
+            "model": served.model.name, "plan": served.plan.digest, "session": served.id.hex(),
+            "request": request.id.hex(),
+        }  # fmt: skip
+        self._audit.ask(facts)
         try:
+            self._requests.add(request)
             masks = self._requests.wait_for_masks(request, self._seconds)
             head = {"number": request.number}
             wire.send(connection, head, wire.to_bytes(masks, seat.inputs))
@@ -196,8 +206,11 @@ class Desk:
             self._requests.give(request, given)
             connection.settimeout(self._seconds)
             answer = self._requests.wait_for_answer(request, self._seconds)
+            self._audit.end(facts, "answered")
             wire.send(connection, head, wire.to_bytes(answer, seat.outputs))
         finally:
+            if request.answer is None:
+                self._audit.end(facts, "not answered")
             self._requests.drop(request)
 
 

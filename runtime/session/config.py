@@ -13,6 +13,7 @@
       device: cuda:0                  # optional: where to compute; cpu if left out
       cubins: cubins                  # optional: a folder of the GPU's kernels, compiled ahead
       clients: clients                # optional: a folder of certificates, NAME.crt, that may ask
+      requests_a_day: 1000            # optional: how often each of them may; any number if left out
     timeout_seconds: 60               # optional: how long to wait for a silent peer
     least_bytes_per_second: 62500     # optional: how slow a link may be after that
     authors: ...                      # optional, and so is the next: consent.py
@@ -47,6 +48,7 @@ TIMEOUT_SECONDS = 60.0
 # that an office has. A round of a megabyte then takes 16 seconds, one of 100 MB half an hour.
 LEAST_BYTES_PER_SECOND = 62_500.0
 MAX_PARTIES = 16
+MOST_A_DAY = 1_000_000_000  # requests
 _RECORD_BYTES = 1 << 14  # the most that one TLS record holds
 _FINGERPRINT = re.compile(r"[0-9a-f]{64}")
 
@@ -74,7 +76,8 @@ class Config:
     to listen at; `timeout_seconds` is how long a peer may be silent, and with its bytes at
     `least_bytes_per_second` how long a round with it may take; `absent` are known parties that take
     no part in this session, and `unlinked` names those that do without a link to me; `device` and
-    `cubins` are as in devices.ready; `clients` is a folder of certificates that may ask a service;
+    `cubins` are as in devices.ready; `clients` is a folder of certificates that may ask a service,
+    each so often in a day at most;
     `authors` has public keys by name, and `consent` which plans are accepted, any if None.
     """
 
@@ -91,6 +94,7 @@ class Config:
     device: str = "cpu"
     cubins: Path | None = None
     clients: Path | None = None
+    requests_a_day: int | None = None
     authors: Mapping[str, bytes] = field(default_factory=dict)
     consent: tuple[Consent, ...] | None = None
 
@@ -180,7 +184,7 @@ _TOP_KEYS = Keys(
 _PARTY_KEYS = Keys(frozenset({"name", "host", "port"}), frozenset({"certificate", "fingerprint"}))
 _ME_KEYS = Keys(
     frozenset({"name", "key", "state_dir"}),
-    frozenset({"certificate", "listen", "device", "cubins", "clients"}),
+    frozenset({"certificate", "listen", "device", "cubins", "clients", "requests_a_day"}),
 )
 
 
@@ -215,6 +219,9 @@ def _config(top: Section) -> Config:
             else LEAST_BYTES_PER_SECOND
         ),
         clients=me.file("clients") if "clients" in me.values else None,
+        requests_a_day=(
+            me.count("requests_a_day", MOST_A_DAY) if "requests_a_day" in me.values else None
+        ),
         device=me.text("device") if "device" in me.values else "cpu",
         cubins=me.file("cubins") if "cubins" in me.values else None,
         authors=authors,

@@ -65,10 +65,7 @@ class Section:
         return self.folder / self.text(key)
 
     def port(self, key: str) -> int:
-        value = self.values[key]
-        if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value <= 65535:
-            raise self.wrong(key, "a whole number from 1 to 65535")
-        return value
+        return self.count(key, 65535)
 
     def seconds(self, key: str) -> float:
         value = self.values[key]
@@ -81,6 +78,12 @@ class Section:
         if not _is_number(value) or not 0 < value <= most:
             raise self.wrong(key, f"a number above 0, at most {most:g}")
         return float(value)
+
+    def count(self, key: str, most: int) -> int:
+        value = self.values[key]
+        if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value <= most:
+            raise self.wrong(key, f"a whole number from 1 to {most}")
+        return value
 
     def bytes_per_second(self, key: str) -> float:
         value = self.values[key]

@@ -14,21 +14,14 @@ from dataclasses import asdict, dataclass, fields
 from datetime import datetime
 from pathlib import Path
 
-from cryptography import x509
-from cryptography.exceptions import InvalidSignature
-from cryptography.hazmat.primitives import hashes
-from cryptography.hazmat.primitives.asymmetric import ec, ed25519
-
 from veilgraph.ir.errors import SecurityAbort, UsageError
 from veilgraph.ir.files.whole_files import PUBLIC, placed_whole
 from veilgraph.ir.plan.tables import Phase
 from veilgraph.runtime.session.certificates import load_certificate, load_private_key
-from veilgraph.runtime.session.public_keys import text_of
+from veilgraph.runtime.session.public_keys import is_signed_by_party, party_signature
 from veilgraph.runtime.transcript import Transcript
 
 _LABEL = b"veilgraph receipt 1\n"
-_ED25519, _ECDSA = "ed25519", "ecdsa-sha256"
-_HASHED = ec.ECDSA(hashes.SHA256())
 _MAX_BYTES = 1 << 16
 Counts = Mapping[str, int]
 
@@ -83,14 +76,10 @@ def write_receipt(receipt: Receipt, key_file: Path, file: Path) -> None:
         UsageError: a key that can't be read, or a file that can't be written.
     """
     line = json.dumps(asdict(receipt)).encode() + b"\n"
-    key = load_private_key(key_file)
-    if isinstance(key, ed25519.Ed25519PrivateKey):
-        scheme, signature = _ED25519, key.sign(_LABEL + line)
-    else:
-        scheme, signature = _ECDSA, key.sign(_LABEL + line, _HASHED)
+    signature = party_signature(load_private_key(key_file), _LABEL + line)
     try:
         with placed_whole(file, PUBLIC) as written:
-            written.write(line + f"{scheme} {text_of(signature)}\n".encode())
+            written.write(line + f"{signature}\n".encode())
     except OSError as error:
         raise UsageError(
             f"{file} can't be written: {error.strerror}.", "Choose a directory that is yours."
@@ -104,21 +93,13 @@ def load_receipt(file: Path, certificate_file: Path) -> Receipt:
         UsageError: a file that can't be read, or is no receipt; a certificate that is none.
         SecurityAbort: a receipt that another key signed, or that was changed.
     """
-    public_key = x509.load_der_x509_certificate(load_certificate(certificate_file)).public_key()
+    certificate = load_certificate(certificate_file)
     line, signed = _lines(file)
-    scheme, signature = _signature(file, signed)
     receipt = _receipt(line)
-    if receipt is None:
+    if receipt is None or not _is_signature(signed):
         raise _no_receipt(file)
-    try:
-        if scheme == _ED25519 and isinstance(public_key, ed25519.Ed25519PublicKey):
-            public_key.verify(signature, _LABEL + line)
-            return receipt
-        if scheme == _ECDSA and isinstance(public_key, ec.EllipticCurvePublicKey):
-            public_key.verify(signature, _LABEL + line, _HASHED)
-            return receipt
-    except InvalidSignature:
-        pass
+    if is_signed_by_party(certificate, signed.removesuffix("\n"), _LABEL + line):
+        return receipt
     raise SecurityAbort(
         f"{certificate_file}'s key did not sign the receipt {file}.",
         "The receipt was changed, or is another party's: give that party's certificate.",
@@ -148,12 +129,12 @@ def _lines(file: Path) -> tuple[bytes, str]:
     return lines[0], lines[1].decode()
 
 
-def _signature(file: Path, line: str) -> tuple[str, bytes]:
-    scheme, _, text = line.removesuffix("\n").partition(" ")
+def _is_signature(line: str) -> bool:
     try:
-        return scheme, base64.b64decode(text, validate=True)
-    except ValueError as error:
-        raise _no_receipt(file) from error
+        base64.b64decode(line.removesuffix("\n").partition(" ")[2], validate=True)
+    except ValueError:
+        return False
+    return True
 
 
 def _receipt(line: bytes) -> Receipt | None:

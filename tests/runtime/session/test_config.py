@@ -186,7 +186,7 @@ def test_says_what_is_known(alice: Path) -> None:
     hint = refused(alice, lambda c: c["me"].update(colour="red"), "no known key").hint
     assert (
         hint == "Its keys are key, name, state_dir; "
-        "optional: certificate, clients, cubins, device, listen."
+        "optional: certificate, clients, cubins, device, listen, requests_a_day."
     )
 
 

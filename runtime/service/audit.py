@@ -1,0 +1,128 @@
+"""Who asked for what, and when: a file at each party, whose lines are signed and chained by hash.
+
+A line is a JSON object: the time, the client and its certificate, model, plan, session and request,
+what became of it, and the SHA-256 of the line before. A tab and the party's signature of all that
+follow. There is never a value, a mask or a share in it. Requests of a day are counted from here, so
+a party that starts again goes on counting.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import threading
+from collections import Counter
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TypeAlias
+
+from cryptography.hazmat.primitives.asymmetric import ec, ed25519
+
+from veilgraph.ir.errors import ResourceLimitError, SecurityAbort, UsageError
+from veilgraph.runtime.session.public_keys import is_signed_by_party, party_signature
+
+_LABEL = b"veilgraph asked 1\n"
+_FIRST = "0" * 64  # before the first line
+_ASKED = "asked"
+Key: TypeAlias = ed25519.Ed25519PrivateKey | ec.EllipticCurvePrivateKey
+
+
+class AuditLog:
+    """Appends to the file, from any thread.
+
+    Args:
+        path: of the file; made (mode 0600) if it is not there.
+        key, certificate: this party's; the certificate as DER.
+        most_a_day: requests of one client in one day, by UTC; any number if None.
+
+    Raises:
+        UsageError: a place that can't be written to.
+        SecurityAbort: a line that was changed, taken out or put in.
+    """
+
+    def __init__(self, path: Path, key: Key, certificate: bytes, most_a_day: int | None) -> None:
+        self._path, self._key, self._most = path, key, most_a_day
+        self._lock = threading.Lock()
+        self._day = _today()
+        self._asked: Counter[str] = Counter()
+        self._before = _FIRST
+        try:
+            path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            flags = os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW
+            self._file = os.fdopen(os.open(path, flags, 0o600), "rb+", buffering=0)
+            content = self._file.read()
+            # A line that was cut short by a crash was reported to nobody.
+            whole = content[: content.rfind(b"\n") + 1]
+            self._file.truncate(len(whole))
+        except OSError as error:
+            raise UsageError(
+                f"{path} can't be used: {error.strerror}.",
+                "Give this party a `state_dir` that it may write to.",
+            ) from error
+        for number, line in enumerate(whole.splitlines(), 1):
+            self._take_in(number, line, certificate)
+
+    def _take_in(self, number: int, line: bytes, certificate: bytes) -> None:
+        content, _, signature = line.partition(b"\t")
+        is_own = is_signed_by_party(
+            certificate, signature.decode("ascii", "replace"), _LABEL + content
+        )
+        facts = json.loads(content) if is_own else {}
+        if not is_own or facts["before"] != self._before:
+            raise SecurityAbort(
+                f"Line {number} of {self._path} is not as this party wrote it, or follows another.",
+                "Find out who changed it. Keep the file, and move it away to begin another; so too "
+                "after a change of this party's key.",
+            )
+        self._before = hashlib.sha256(line).hexdigest()
+        if facts["what"] == _ASKED and facts["time"].startswith(self._day):
+            self._asked[facts["certificate"]] += 1
+
+    def ask(self, facts: Mapping[str, str]) -> None:
+        """Counts a request of a client, and writes it down.
+
+        Raises:
+            ResourceLimitError: the client has asked as often as it may today, or there is no room.
+        """
+        with self._lock:
+            if self._day != _today():
+                self._day = _today()
+                self._asked.clear()
+            certificate = facts["certificate"]
+            if self._most is not None and self._asked[certificate] >= self._most:
+                self._write(facts, "over its number")
+                raise ResourceLimitError(
+                    f"{facts['client']} has asked {self._most} times today, and may ask no more.",
+                    "Ask again tomorrow (UTC), or ask who runs the party for more.",
+                )
+            self._write(facts, _ASKED)
+            self._asked[certificate] += 1
+
+    def end(self, facts: Mapping[str, str], what: str) -> None:
+        """What became of a request."""
+        with self._lock:
+            self._write(facts, what)
+
+    def _write(self, facts: Mapping[str, str], what: str) -> None:
+        time = datetime.now(UTC).isoformat(timespec="milliseconds")
+        fields = {"time": time, "what": what, **facts, "before": self._before}
+        content = json.dumps(fields).encode()
+        line = content + b"\t" + party_signature(self._key, _LABEL + content).encode()
+        try:
+            written = self._file.write(line + b"\n")
+        except OSError as error:
+            raise self._no_room(error.strerror or "it failed") from error
+        if written != len(line) + 1:
+            raise self._no_room("the disk is full")
+        self._before = hashlib.sha256(line).hexdigest()
+
+    def _no_room(self, reason: str) -> ResourceLimitError:
+        return ResourceLimitError(
+            f"Requests can't be written down: {reason}.", "Ask who runs the party to make room."
+        )
+
+
+def _today() -> str:
+    return datetime.now(UTC).date().isoformat()

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import signal
+from tempfile import TemporaryDirectory
 
 import pytest
 from hypothesis import settings
@@ -20,6 +22,14 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption(
         "--update-golden", action="store_true", help="rewrite the golden files with what is found"
     )
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """One folder of kernels compiled for the host, for all workers, which inherit its name."""
+    if "PYTEST_XDIST_WORKER" not in os.environ:
+        folder = TemporaryDirectory(prefix="veilgraph-emulator-")
+        config.add_cleanup(folder.cleanup)
+        os.environ["EMULATOR_FOLDER"] = folder.name
 
 
 @pytest.fixture

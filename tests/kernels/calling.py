@@ -5,11 +5,11 @@ a GPU.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import replace
 from functools import cache, partial
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Any
 
 import numpy as np
@@ -79,14 +79,8 @@ def step(kernel: str, buffers: int, params: int) -> npt.NDArray[np.void]:
 
 
 @cache
-def _emulator_folder() -> TemporaryDirectory[str]:
-    """Kept until the process ends, and removed then."""
-    return TemporaryDirectory(prefix="veilgraph-emulator-")
-
-
-@cache
 def _emulator() -> EmulatorRunner:
-    return EmulatorRunner(Path(_emulator_folder().name))
+    return EmulatorRunner(Path(os.environ["EMULATOR_FOLDER"]))  # of tests/conftest.py
 
 
 @cache

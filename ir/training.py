@@ -7,12 +7,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field
-from typing import Any
-
-import numpy as np
-import numpy.typing as npt
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from veilgraph.ir.errors import UsageError
+
+if TYPE_CHECKING:
+    import numpy.typing as npt
 
 STEP, START, EVALUATE, REVEAL = "step", "start", "evaluate", "reveal"  # entries
 AUDIT = "audit"  # the entry that tells whether a state is outside of its bounds
@@ -29,7 +29,7 @@ LOSS = "loss"  # the output that is a step's mean loss
 TRAINING = "training"  # of a manifest's options, what `Recipe.stated` says
 Rate = float | Callable[[int], float]
 Schedule = Callable[[int], float]
-Array = npt.NDArray[Any]
+Array: TypeAlias = "npt.NDArray[Any]"
 Masks = Mapping[str, tuple[float, tuple[int, ...]]]
 
 
@@ -237,6 +237,8 @@ class Recipe:
 
     def named(self, revealed: Mapping[str, Array], steps: int) -> dict[str, Array]:
         """What was revealed after so many steps, by each name that the module's state_dict has."""
+        import numpy as np  # verbs that compute nothing read rates by this module, and load none
+
         further = {name: revealed[state] for name, state in self.tied.items() if state in revealed}
         if revealed:
             counts = self.counters.items()

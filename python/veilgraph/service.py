@@ -21,6 +21,7 @@ from veilgraph.runtime.service.desk import Desk, Enrolled
 from veilgraph.runtime.service.host import Host
 from veilgraph.runtime.service.seat import Seat
 from veilgraph.runtime.service.served import Model, client_of
+from veilgraph.runtime.service.watched import Watched
 from veilgraph.runtime.session.certificates import load_certificate, load_private_key, secret_of
 from veilgraph.runtime.session.connect import connect, listen
 from veilgraph.runtime.session.port import Port
@@ -78,6 +79,8 @@ class Service:
         device: where to compute; parties.yaml's if None.
         threads: that kernels may use.
         trust_author: don't verify plans before this party takes part.
+        watch_port: of this host's loopback, where metrics, health and readiness are told; nowhere
+            if None.
 
     Raises:
         UsageError: a file, a name or an option that makes no sense, a plan that can't be served, or
@@ -96,6 +99,7 @@ class Service:
         device: str | None = None,
         threads: int = 1,
         trust_author: bool = False,
+        watch_port: int | None = None,
     ) -> None:
         self._config = config_of(config, party)
         self._device = device or self._config.device
@@ -118,6 +122,7 @@ class Service:
             load_certificate(me.certificate), me.requests_a_day,
         )  # fmt: skip
         desk = Desk(party, enrolled, self._host.requests, lambda: self._host.served, audit)
+        self._watched = None if watch_port is None else Watched(self._host, watch_port)
         self._port = Port(listen(me), MAGIC, desk.take)
 
     def _connect(self) -> Mapping[int, Channel]:
@@ -176,6 +181,8 @@ class Service:
     def close(self) -> None:
         """Lets go of the port, after `run` has ended."""
         self._port.close()
+        if self._watched is not None:
+            self._watched.close()
 
     def __enter__(self) -> Self:
         return self

@@ -11,7 +11,9 @@ import logging
 import struct
 import threading
 import time
+from collections import Counter, defaultdict
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 
 from veilgraph.ir.errors import PeerError, SecurityAbort, VeilgraphError
 from veilgraph.runtime.links.links import Links
@@ -28,6 +30,21 @@ MOST_PLANS = 255
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.2, 5.0  # between attempts to connect
 _DIGEST_BYTES = 32
 _COUNT = struct.Struct("<HH")  # plans, inferences to have ahead of each
+
+
+@dataclass
+class Counts:
+    """What a party did since its process began, for who watches it.
+
+    `answered` and `dropped` are requests by model, `seconds` those that inferences took by model;
+    `sessions` counts how often links came up.
+    """
+
+    answered: Counter[str] = field(default_factory=Counter)
+    dropped: Counter[str] = field(default_factory=Counter)
+    seconds: defaultdict[str, float] = field(default_factory=lambda: defaultdict(float))
+    sent_bytes: Counter[str] = field(default_factory=Counter)
+    sessions: int = 0
 
 
 class Host:
@@ -54,6 +71,7 @@ class Host:
         self._models, self._wanted = models, ahead
         self._leaves, self._reloads = threading.Event(), threading.Event()
         self._served: tuple[ServedPlan, ...] = ()  # in the order that all parties have
+        self.counts = Counts()
         self._ahead = 0
 
     @property
@@ -113,6 +131,7 @@ class Host:
         config = self._config
         patience = min(TURN_SECONDS, config.timeout_seconds), config.least_bytes_per_second
         links = links_over(channels, config.party, config.names, patience)
+        self.counts.sessions += 1
         with links:
             while True:
                 self._agree(links, channels)
@@ -172,6 +191,7 @@ class Host:
     def _do(self, decided: Decisions, assigned: dict[bytes, Ahead]) -> bool:
         for item in decided.dropped:
             assigned.pop(item.id, None)
+            self.counts.dropped[self._plan(item).model.name] += 1
         gone = PeerError("Another party lost this client.", "Ask again.")
         self.requests.refuse(decided.dropped, gone)
         for item in decided.due:
@@ -185,9 +205,14 @@ class Host:
 
     def _run(self, item: Item, ahead: Ahead) -> None:
         served, start = self._plan(item), time.perf_counter()
-        answer, _ = served.run(ahead, self.requests.given(item))
+        answer, transcript = served.run(ahead, self.requests.given(item))
         self.requests.answer(item, answer)
-        LOG.debug("%s ran in %.3f s", served.model.name, time.perf_counter() - start)
+        name, spent = served.model.name, time.perf_counter() - start
+        self.counts.answered[name] += 1
+        self.counts.seconds[name] += spent
+        sent = (sum(phase.sent_bytes.values()) for phase in transcript.phases.values())
+        self.counts.sent_bytes[name] += sum(sent)
+        LOG.debug("%s ran in %.3f s", name, spent)
 
     def _plan(self, item: Item) -> ServedPlan:
         if item.plan >= len(self._served):

@@ -38,6 +38,12 @@ Example, three hosts, each with its own parties.yaml, key and folder of models:
     show_default=True,
     help="Inferences of each plan to prepare while nobody asks; the least of all parties counts.",
 )
+@click.option(
+    "--watch-port",
+    type=click.IntRange(1, 65535),
+    metavar="PORT",
+    help="Of this host's loopback: /metrics for Prometheus, /health, and /ready.",
+)
 @arguments.trust_author_option
 @arguments.device_option
 @arguments.threads_option

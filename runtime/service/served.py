@@ -7,15 +7,19 @@ parties whenever links come up; so no two plans, and no two sessions, share a dr
 
 from __future__ import annotations
 
+import hashlib
+import logging
 import socket
 from collections import deque
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
+from functools import cached_property
 
+import numpy as np
 import numpy.typing as npt
 
-from veilgraph.ir.errors import UsageError
+from veilgraph.ir.errors import UsageError, VeilgraphError
 from veilgraph.ir.plan.plan import Plan
 from veilgraph.ir.plan.tables import Phase
 from veilgraph.ir.roles import CLIENT
@@ -31,8 +35,11 @@ from veilgraph.runtime.session.config import Config
 from veilgraph.runtime.session.handshake import NO_DEALING, Terms, open_session
 from veilgraph.runtime.session.keys import SessionKeys, holders_of
 from veilgraph.runtime.session.session_ids import SpentSessions
+from veilgraph.runtime.store.setup_files import KeptSetup, load_setup, save_setup
 from veilgraph.runtime.store.share_files import DealtShares
 from veilgraph.runtime.transcript import Transcript
+
+LOG = logging.getLogger("veilgraph.service")
 
 
 @dataclass(frozen=True)
@@ -57,6 +64,14 @@ class Model:
     @property
     def version(self) -> int:
         return int(self.name.rpartition("/")[2])
+
+    @cached_property
+    def source(self) -> bytes:
+        """SHA-256 of what this party brings to setup: other weights are shared anew."""
+        found = hashlib.sha256(self.dealt.dealing if self.dealt else b"")
+        for name, array in sorted(self.weights.items()):
+            found.update(f"{name}\0".encode() + np.ascontiguousarray(array).tobytes())
+        return found.digest()
 
 
 @dataclass(frozen=True)
@@ -129,7 +144,9 @@ class ServedPlan:
         client = client_of(self.plan)
         self._patience = config.timeout_seconds, config.least_bytes_per_second
         inner = config.for_parties(members_of(self.plan))
-        self.id, keys = self._agree(inner, channels, secret)
+        self._file = config.state_dir / f"setup-{self._me}-{self.plan.digest}"
+        kept = self._kept(secret)
+        self.id, keys, is_kept = self._agree(inner, channels, secret, kept)
         self.ahead: deque[Ahead] = deque()
         self._seat = model.seat
         self._seats = ThreadPoolExecutor(1, "veilgraph-seat")
@@ -142,12 +159,35 @@ class ServedPlan:
             self._seat_links = links_over(end, names.index(client), names, self._patience)
         links = links_over(by_index, names.index(self._me), names, self._patience)
         self._party = Party(self.plan, self._me, links, keys, model.place)
+        if kept is not None and is_kept:
+            self._party.restore(Phase.SETUP, kept.memory)
+            LOG.info("the weights of %s are shared since an earlier session", model.name)
+            return
         self._party.share_weights(model.weights, model.dealt)
+        self._keep(secret)
+
+    def _kept(self, secret: bytes) -> KeptSetup | None:
+        """What setup left in an earlier session, of the weights that this party has now."""
+        if not self._file.exists():
+            return None
+        try:
+            found = load_setup(self._file, self.plan, self._me, secret)
+        except VeilgraphError as error:
+            LOG.warning("%s Weights are shared anew.", error.message)
+            return None
+        return found if found.source == self.model.source else None
+
+    def _keep(self, secret: bytes) -> None:
+        kept = KeptSetup(self.id, self._party.kept(Phase.SETUP), self.model.source)
+        try:
+            save_setup(self._file, self.plan, self._me, kept, secret)
+        except VeilgraphError as error:
+            LOG.warning("%s Weights are shared again in the next session.", error.message)
 
     def _agree(
-        self, inner: Config, channels: Mapping[str, Channel], secret: bytes
-    ) -> tuple[bytes, SessionKeys]:
-        """This session's id, and the keys of the plan's draws."""
+        self, inner: Config, channels: Mapping[str, Channel], secret: bytes, kept: KeptSetup | None
+    ) -> tuple[bytes, SessionKeys, bool]:
+        """This session's id, the keys of the plan's draws, and whether all kept one setup."""
         names = self.plan.manifest.parties
         number = {names.index(name): i for i, name in enumerate(inner.names)}
         outer = {i: party for party, i in number.items()}
@@ -167,7 +207,11 @@ class ServedPlan:
         keys = SessionKeys(
             {frozenset(outer[i] for i in each): key for each, key in session.keys.items()}
         )
-        return session.id, role_keys(self.plan, holders, keys)
+        own = kept.session if kept is not None else bytes(len(session.id))
+        received = {peer: bytearray(len(own)) for peer in by_index}
+        links.exchange(dict.fromkeys(received, own), received, "whose setup is kept")
+        is_kept = kept is not None and all(content == own for content in received.values())
+        return session.id, role_keys(self.plan, holders, keys), is_kept
 
     @property
     def seat(self) -> Seat | None:

@@ -16,7 +16,7 @@ from veilgraph.ir.errors import SecurityAbort
 
 ID_BYTES = 16
 MOST_REQUESTS = 56  # that a party has at a time
-MOST_ASSIGNED = 8  # whose masks are out, and whose inputs are awaited
+MOST_ASSIGNED = 32  # whose masks are out, and whose inputs are awaited
 _HEAD = struct.Struct("<BB14x")  # flags, number of requests
 _ITEM = struct.Struct(f"<{ID_BYTES}sBB")  # id, how far, plan
 TURN_BYTES = _HEAD.size + MOST_REQUESTS * _ITEM.size

@@ -9,10 +9,12 @@ from __future__ import annotations
 
 import hashlib
 import logging
+import select
 import socket
 import ssl
 import threading
 from collections.abc import Callable, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -157,8 +159,8 @@ class Desk:
 
     def _model(self, name: object) -> ServedPlan:
         served = self._served()
-        if name in served:
-            return served[str(name)]
+        if isinstance(name, str) and name in served:
+            return served[name]
         if not served:
             raise PeerError(f"{self._me} serves nothing now.", "Ask again in a moment.")
         raise UsageError(
@@ -193,9 +195,10 @@ class Desk:
             "request": request.id.hex(),
         }  # fmt: skip
         self._audit.ask(facts)
+        is_there = partial(_is_quiet, connection)
         try:
             self._requests.add(request)
-            masks = self._requests.wait_for_masks(request, self._seconds)
+            masks = self._requests.wait_for_masks(request, self._seconds, is_there)
             head = {"number": request.number}
             wire.send(connection, head, wire.to_bytes(masks, seat.inputs))
             given = {}
@@ -205,13 +208,18 @@ class Desk:
                 given = wire.from_bytes(content, seat.inputs)
             self._requests.give(request, given)
             connection.settimeout(self._seconds)
-            answer = self._requests.wait_for_answer(request, self._seconds)
+            answer = self._requests.wait_for_answer(request, self._seconds, is_there)
             self._audit.end(facts, "answered")
             wire.send(connection, head, wire.to_bytes(answer, seat.outputs))
         finally:
+            self._requests.drop(request)
             if request.answer is None:
                 self._audit.end(facts, "not answered")
-            self._requests.drop(request)
+
+
+def _is_quiet(connection: ssl.SSLSocket) -> bool:
+    """Whether a client that is to wait does so: what comes is its end, or makes no sense."""
+    return not connection.pending() and not select.select([connection], [], [], 0)[0]
 
 
 def _shown(connection: ssl.SSLSocket) -> bytes:

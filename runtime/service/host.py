@@ -28,7 +28,7 @@ HEARTBEAT_SECONDS = 1.0
 TURN_SECONDS = 10.0  # that a peer may be silent in a turn
 MOST_PLANS = 255
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.2, 5.0  # between attempts to connect
-_DIGEST_BYTES = 32
+_KEY_BYTES = 32
 _COUNT = struct.Struct("<HH")  # plans, inferences to have ahead of each
 
 
@@ -54,7 +54,7 @@ class Host:
         config: this party's.
         connect: gives a channel to each other party, by index; PeerError where one does not come.
         secret: of this party's private key.
-        models: what this party serves now; asked again after `reload`.
+        models: what this party has; read now, and again by `reload`.
         ahead: inferences to have prepared of each plan; the least that any party wants counts.
     """
 
@@ -68,7 +68,8 @@ class Host:
     ) -> None:
         self.requests = Requests()
         self._config, self._connect, self._secret = config, connect, secret
-        self._models, self._wanted = models, ahead
+        self._read, self._wanted = models, ahead
+        self._models = models()
         self._leaves, self._reloads = threading.Event(), threading.Event()
         self._served: tuple[ServedPlan, ...] = ()  # in the order that all parties have
         self.counts = Counts()
@@ -90,7 +91,18 @@ class Host:
         self.requests.wake()
 
     def reload(self) -> None:
-        """Has all parties agree anew on the plans that they serve."""
+        """Reads this party's models again, then has all parties agree anew on what they serve.
+
+        It returns at once, and serves what it has meanwhile: plans take long to verify.
+        """
+        threading.Thread(target=self._read_again, name="veilgraph-models", daemon=True).start()
+
+    def _read_again(self) -> None:
+        try:
+            self._models = self._read()
+        except VeilgraphError as error:
+            LOG.error("models stay as they are: %s", error.message)
+            return
         self._reloads.set()
         self.requests.wake()
 
@@ -141,20 +153,22 @@ class Host:
     def _agree(self, links: Links, channels: Mapping[int, Channel]) -> None:
         """Opens a session of each plan that all parties have, and closes those of others."""
         self._reloads.clear()
-        models = {bytes.fromhex(each.plan.digest): each for each in self._models()}
+        models = {each.key: each for each in self._models}
         common, self._ahead = _common(links, list(models), self._wanted)
-        for digest in models.keys() - set(common):
-            LOG.warning("%s is not served: not all parties have it", models[digest].name)
-        kept = {each.plan.digest: each for each in self._served}
+        for key in models.keys() - set(common):
+            LOG.warning("%s is not served: not all parties have it", models[key].name)
+        kept = {each.model.key: each for each in self._served}
         by_name = {self._config.names[peer]: each for peer, each in channels.items()}
         plans: list[ServedPlan] = []
-        for digest in common:
-            model, old = models[digest], kept.pop(digest.hex(), None)
-            plans.append(old or ServedPlan(model, self._config, by_name, self._secret))
-            LOG.info("%s is served", model.name)
-        self._served = tuple(plans)
-        for each in kept.values():
-            each.close()
+        try:
+            for key in common:
+                model, old = models[key], kept.pop(key, None)
+                plans.append(old or ServedPlan(model, self._config, by_name, self._secret))
+                LOG.info("%s is served", model.name)
+        finally:  # whatever was opened is closed with the links, if they break here
+            self._served = tuple(plans)
+            for each in kept.values():
+                each.close()
         if not self._leaves.is_set():
             self.requests.reopen()
 
@@ -228,17 +242,17 @@ class Host:
 
 
 def _common(links: Links, own: list[bytes], ahead: int) -> tuple[list[bytes], int]:
-    """Digests of the plans that all parties have, in one order; and how many to have ahead."""
+    """Keys of the models that all parties have, in one order; and how many to have ahead."""
     count = _COUNT.pack(len(own), ahead)
     received = {peer: bytearray(_COUNT.size) for peer in links.sent_bytes}
     links.exchange(dict.fromkeys(received, count), received, "how many plans are served")
     counts = {peer: _COUNT.unpack(content) for peer, content in received.items()}
     if any(plans > MOST_PLANS for plans, _ in counts.values()):
         raise SecurityAbort("A peer says that it serves too many plans.", "")
-    lists = {peer: bytearray(_DIGEST_BYTES * plans) for peer, (plans, _) in counts.items()}
+    lists = {peer: bytearray(_KEY_BYTES * plans) for peer, (plans, _) in counts.items()}
     links.exchange(dict.fromkeys(lists, b"".join(own)), lists, "which plans are served")
     common = set(own)
     for content in lists.values():
-        theirs = (content[i : i + _DIGEST_BYTES] for i in range(0, len(content), _DIGEST_BYTES))
+        theirs = (content[i : i + _KEY_BYTES] for i in range(0, len(content), _KEY_BYTES))
         common &= set(map(bytes, theirs))
     return sorted(common), min([ahead, *(their for _, their in counts.values())])

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import select
 import threading
+import time
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -13,6 +14,9 @@ from veilgraph.ir.errors import PeerError, ResourceLimitError, VeilgraphError
 from veilgraph.runtime.encoding import Words
 from veilgraph.runtime.links.tls import Channel
 from veilgraph.runtime.service.agenda import MOST_REQUESTS, Item, Stage
+
+_LOOK_SECONDS = 0.25  # how soon a client that is gone is noticed
+MOST_OF_CLIENT = 8  # requests that are open at a time: one client alone holds up no others
 
 
 @dataclass(eq=False)
@@ -67,31 +71,56 @@ class Requests:
                     f"{len(self._open)} requests are open here, and no more are taken.",
                     "Ask again in a moment.",
                 )
+            own = sum(each.client == request.client for each in self._open.values())
+            if own >= MOST_OF_CLIENT:
+                raise ResourceLimitError(
+                    f"{own} requests of this client are open here, and no more are taken.",
+                    "Ask again when one of them has its answer.",
+                )
             self._open[request.id] = request
         self.wake()
 
-    def wait_for_masks(self, request: Request, seconds: float) -> Mapping[str, Words]:
-        """Until an inference is assigned; PeerError if none is in time."""
-        self._wait(request, seconds, lambda: request.masks is not None)
+    def wait_for_masks(
+        self, request: Request, seconds: float, is_there: Callable[[], bool]
+    ) -> Mapping[str, Words]:
+        """Until an inference is assigned; PeerError if none is in time.
+
+        Args:
+            is_there: whether the client still is; asked now and then.
+        """
+        self._wait(request, seconds, is_there, lambda: request.masks is not None)
         assert request.masks is not None
         return request.masks
 
-    def wait_for_answer(self, request: Request, seconds: float) -> Mapping[str, Words]:
+    def wait_for_answer(
+        self, request: Request, seconds: float, is_there: Callable[[], bool]
+    ) -> Mapping[str, Words]:
         """Until the inference is run; PeerError if it is not in time, or broke off."""
-        self._wait(request, seconds, lambda: request.answer is not None)
+        self._wait(request, seconds, is_there, lambda: request.answer is not None)
         assert request.answer is not None
         return request.answer
 
-    def _wait(self, request: Request, seconds: float, is_done: Callable[[], bool]) -> None:
+    def _wait(
+        self,
+        request: Request,
+        seconds: float,
+        is_there: Callable[[], bool],
+        is_done: Callable[[], bool],
+    ) -> None:
+        end = time.monotonic() + seconds
         with self._changed:
-            self._changed.wait_for(lambda: is_done() or request.error is not None, seconds)
+            while not (is_done() or request.error is not None):
+                left = end - time.monotonic()
+                if left <= 0:
+                    raise PeerError(
+                        f"The parties did not get to this request within {seconds:g} seconds.",
+                        "A party may not have got it, or is busy: ask again.",
+                    )
+                if not is_there():
+                    raise PeerError("The client is gone.", "Ask again.")
+                self._changed.wait(min(left, _LOOK_SECONDS))
             if request.error is not None:
                 raise request.error
-            if not is_done():
-                raise PeerError(
-                    f"The parties did not get to this request within {seconds:g} seconds.",
-                    "A party may not have got it, or is busy: ask again.",
-                )
 
     def give(self, request: Request, given: Mapping[str, Words]) -> None:
         """The client's input came, or none is needed here."""

@@ -65,6 +65,11 @@ class Model:
     def version(self) -> int:
         return int(self.name.rpartition("/")[2])
 
+    @property
+    def key(self) -> bytes:
+        """SHA-256 of name and plan: two versions may have one plan, with other weights."""
+        return hashlib.sha256(f"{self.name}\0{self.plan.digest}".encode()).digest()
+
     @cached_property
     def source(self) -> bytes:
         """SHA-256 of what this party brings to setup: other weights are shared anew."""
@@ -144,26 +149,34 @@ class ServedPlan:
         client = client_of(self.plan)
         self._patience = config.timeout_seconds, config.least_bytes_per_second
         inner = config.for_parties(members_of(self.plan))
-        self._file = config.state_dir / f"setup-{self._me}-{self.plan.digest}"
+        self._file = config.state_dir / f"setup-{self._me}-{model.key.hex()}"
         kept = self._kept(secret)
         self.id, keys, is_kept = self._agree(inner, channels, secret, kept)
+        self._ends: list[Channel] = []
         self.ahead: deque[Ahead] = deque()
         self._seat = model.seat
         self._seats = ThreadPoolExecutor(1, "veilgraph-seat")
         names = self.plan.manifest.parties
         by_index = {names.index(name): each for name, each in channels.items()}
         if self._seat is not None:
-            near, self._near = _pair(channels)
-            by_index[names.index(client)] = near
-            end = {names.index(self._me): self._near}
+            self._ends += _pair(channels)
+            by_index[names.index(client)] = self._ends[0]
+            end = {names.index(self._me): self._ends[1]}
             self._seat_links = links_over(end, names.index(client), names, self._patience)
         links = links_over(by_index, names.index(self._me), names, self._patience)
         self._party = Party(self.plan, self._me, links, keys, model.place)
-        if kept is not None and is_kept:
+        try:
+            self._set_up(kept if is_kept else None, secret)
+        except BaseException:
+            self.close()
+            raise
+
+    def _set_up(self, kept: KeptSetup | None, secret: bytes) -> None:
+        if kept is not None:
             self._party.restore(Phase.SETUP, kept.memory)
-            LOG.info("the weights of %s are shared since an earlier session", model.name)
+            LOG.info("the weights of %s are shared since an earlier session", self.model.name)
             return
-        self._party.share_weights(model.weights, model.dealt)
+        self._party.share_weights(self.model.weights, self.model.dealt)
         self._keep(secret)
 
     def _kept(self, secret: bytes) -> KeptSetup | None:
@@ -262,8 +275,8 @@ class ServedPlan:
         """Wipes the memory; links with other parties stay as they are."""
         self._party.wipe()
         self.ahead.clear()
-        if self._seat is not None:
-            self._near.close()
+        for end in self._ends:
+            end.close()
         self._seats.shutdown()
 
 

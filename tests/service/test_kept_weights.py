@@ -26,6 +26,11 @@ def asked(hospital: Hospital, caplog: pytest.LogCaptureFixture, w: object = W) -
     return sum(KEPT in record.getMessage() for record in caplog.records)
 
 
+def kept_by(hospital: Hospital, party: str) -> Path:
+    (found,) = (hospital.folder / f"{party}.state").glob("setup-*")
+    return found
+
+
 @pytest.mark.parametrize("suite", SUITES)
 def test_a_second_start_sends_no_weights(
     suite: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
@@ -35,7 +40,7 @@ def test_a_second_start_sends_no_weights(
     hospital.put("small/1", plan, weights)
     assert asked(hospital, caplog) == 0
     assert asked(hospital, caplog) == len(hospital.parties)
-    (tmp_path / "bob.state" / f"setup-bob-{plan.digest}").unlink()
+    kept_by(hospital, "bob").unlink()
     assert asked(hospital, caplog) == 0
     assert asked(hospital, caplog) == len(hospital.parties)
 
@@ -62,7 +67,7 @@ def test_a_file_that_was_changed_is_not_used(
     hospital = Hospital(tmp_path, members(plan))
     hospital.put("small/1", plan, weights)
     asked(hospital, caplog)
-    file = tmp_path / "carol.state" / f"setup-carol-{plan.digest}"
+    file = kept_by(hospital, "carol")
     content = bytearray(file.read_bytes())
     content[-1] ^= 1
     file.write_bytes(content)
@@ -77,7 +82,7 @@ def test_the_file_holds_no_share_in_the_clear(tmp_path: Path) -> None:
     with hospital.served() as services:
         until(lambda: all(each.served for each in services.values()))
         memory = services["bob"]._host.served["small"]._party.kept(0)
-    file = tmp_path / "bob.state" / f"setup-bob-{plan.digest}"
+    file = kept_by(hospital, "bob")
     assert file.stat().st_mode & 0o077 == 0
     content = file.read_bytes()
     assert len(memory) >= 64

@@ -6,6 +6,7 @@ import socket
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
@@ -17,8 +18,16 @@ import yaml
 from serving import SAMPLES, SUITES, Hospital, W, answer_to, compiled, members, until
 
 from veilgraph.client import Client, wire_receive, wire_send
-from veilgraph.ir.errors import AccuracyError, PeerError, SecurityAbort, UsageError
+from veilgraph.ir.errors import (
+    AccuracyError,
+    PeerError,
+    ResourceLimitError,
+    SecurityAbort,
+    UsageError,
+    VeilgraphError,
+)
 from veilgraph.runtime.client import wire
+from veilgraph.runtime.service.requests import MOST_OF_CLIENT
 
 
 @pytest.fixture(params=SUITES)
@@ -100,6 +109,37 @@ def test_another_plan_is_served_once_all_have_it(hospital: Hospital) -> None:
                 )
 
 
+def test_two_versions_may_have_one_plan(tmp_path: Path) -> None:
+    """With weights of their own."""
+    plan, weights = compiled("rep3")
+    hospital = Hospital(tmp_path, members(plan))
+    hospital.put("small/1", plan, weights)
+    hospital.put("small/2", plan, {name: -each for name, each in dict(weights).items()})
+    with hospital.served() as services:
+        until(lambda: all(each.served for each in services.values()))
+        for name, w in (("small/1", W), ("small/2", -W)):
+            with Client(name, hospital.client) as client:
+                y = client.run({"x": SAMPLES[0]})["y"]
+                np.testing.assert_allclose(y, answer_to(SAMPLES[0], w), atol=0.01)
+
+
+def test_a_folder_that_can_not_be_read_changes_nothing(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    plan, weights = compiled("rep3")
+    hospital = Hospital(tmp_path, members(plan))
+    hospital.put("small/1", plan, weights)
+    with hospital.served() as services:
+        until(lambda: all(each.served for each in services.values()))
+        broken = hospital.models("alice") / "small" / "2"
+        broken.mkdir()
+        (broken / "model.plan").write_text("no plan")
+        services["alice"].reload()
+        until(lambda: "models stay as they are" in caplog.text)
+        with Client("small", hospital.client) as client:
+            assert client.run({"x": SAMPLES[0]})["y"].shape == (1, 5)
+
+
 # What is refused
 
 
@@ -175,6 +215,82 @@ def test_a_client_that_stops_after_its_masks(open_hospital: Hospital) -> None:
         client.run({"x": SAMPLES[0]})
         stalled.close()
         client.run({"x": SAMPLES[0]})
+
+
+@pytest.mark.parametrize(
+    "asked",
+    [
+        {"ask": "infer", "model": ["small"]},
+        {"ask": "infer", "model": {"small": 1}},
+        {"ask": ["model"], "model": "small"},
+        {"ask": "infer", "model": "small"},
+        {"ask": "infer", "model": "small", "plan": 1, "session": None, "nonce": 5},
+        {},
+    ],
+)
+def test_a_client_that_says_what_makes_no_sense(
+    open_hospital: Hospital, asked: dict[str, Any]
+) -> None:
+    """It is refused or cut off; others are served."""
+    with Client("small", open_hospital.client) as client:
+        for name, link in client._links.items():
+            wire_send(name, link, asked)
+            with pytest.raises(VeilgraphError):
+                wire_receive(name, link, 0)
+    with Client("small", open_hospital.client) as client:
+        assert client.run({"x": SAMPLES[0]})["y"].shape == (1, 5)
+
+
+def test_a_client_with_a_nonce_that_is_none(open_hospital: Hospital) -> None:
+    with Client("small", open_hospital.client) as client:
+        asked = {
+            "ask": "infer", "model": "small", "plan": client.plan, "nonce": 5,
+            "session": client._session,
+        }  # fmt: skip
+        for name, link in client._links.items():
+            wire_send(name, link, asked)
+            with pytest.raises(PeerError, match="is lost"):
+                wire_receive(name, link, 0)
+
+
+def test_a_client_that_asks_one_party_and_goes(open_hospital: Hospital) -> None:
+    """Its requests are no longer counted soon after."""
+    for number in range(2 * MOST_OF_CLIENT):
+        with Client("small", open_hospital.client) as client:
+            asked = {
+                "ask": "infer", "model": "small", "plan": client.plan,
+                "nonce": f"{number:032x}", "session": client._session,
+            }  # fmt: skip
+            wire_send("bob", client._links["bob"], asked)
+        if number == MOST_OF_CLIENT - 2:
+            time.sleep(1)
+    time.sleep(1)
+    with Client("small", open_hospital.client) as client:
+        assert client.run({"x": SAMPLES[0]})["y"].shape == (1, 5)
+
+
+def test_a_client_that_leaves_many_requests_open(open_hospital: Hospital) -> None:
+    with ExitStack() as stack:
+        stalled = [
+            stack.enter_context(Client("small", open_hospital.client))
+            for _ in range(MOST_OF_CLIENT)
+        ]
+        for number, client in enumerate(stalled):
+            asked = {
+                "ask": "infer", "model": "small", "plan": client.plan,
+                "nonce": f"{number:032x}", "session": client._session,
+            }  # fmt: skip
+            for name, link in client._links.items():
+                wire_send(name, link, asked)
+            for name, link in client._links.items():
+                wire_receive(name, link, wire.elements_bytes(client.inputs))
+        with (
+            Client("small", open_hospital.client) as client,
+            pytest.raises(ResourceLimitError, match="requests of this client are open"),
+        ):
+            client.run({"x": SAMPLES[0]})
+    with Client("small", open_hospital.client) as client:
+        until(lambda: client.run({"x": SAMPLES[0]})["y"].shape == (1, 5))
 
 
 def test_callers_who_never_finish_their_handshake(open_hospital: Hospital) -> None:

@@ -13,14 +13,14 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from veilgraph.checks.library import check
-    from veilgraph.client import Client
     from veilgraph.compilation.compile import compile
     from veilgraph.ir.errors import VeilgraphError
     from veilgraph.ir.training import SGD, Adam, AdamW
     from veilgraph.library import bench, inspect, load_weights, save_weights, simulate
     from veilgraph.plans import Plan
     from veilgraph.runtime.store.share_files import deal
-    from veilgraph.service import Service
+    from veilgraph.serving.client import Client
+    from veilgraph.serving.service import Service
     from veilgraph.session import Session
     from veilgraph.training.compiling import compile_training
     from veilgraph.training.exact_rehearsal import rehearse
@@ -64,8 +64,8 @@ _PLACES = {
     "rehearse": "veilgraph.training.exact_rehearsal",
     "Plan": "veilgraph.plans",
     "save_weights": "veilgraph.library",
-    "Client": "veilgraph.client",
-    "Service": "veilgraph.service",
+    "Client": "veilgraph.serving.client",
+    "Service": "veilgraph.serving.service",
     "Session": "veilgraph.session",
     "SGD": "veilgraph.ir.training",
     "Adam": "veilgraph.ir.training",

@@ -17,7 +17,7 @@ import veilgraph
 from veilgraph.measuring.processes import write_configs
 from veilgraph.plans import Plan
 from veilgraph.runtime.session import certificates
-from veilgraph.service import Service
+from veilgraph.serving.service import Service
 
 RNG = np.random.default_rng(1)
 W = RNG.standard_normal((8, 5)).astype(np.float32)

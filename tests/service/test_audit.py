@@ -9,10 +9,10 @@ import pytest
 import yaml
 from serving import SAMPLES, Hospital, compiled, members, until
 
-from veilgraph.client import Client
 from veilgraph.ir.errors import ResourceLimitError, SecurityAbort, UsageError
 from veilgraph.runtime.service.audit import AuditLog
 from veilgraph.runtime.session import certificates
+from veilgraph.serving.client import Client
 
 FACTS = {"client": "patient", "certificate": "ab" * 32, "request": "12"}
 

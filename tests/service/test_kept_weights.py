@@ -10,7 +10,7 @@ import pytest
 from serving import SAMPLES, SUITES, Hospital, W, answer_to, compiled, members, until
 
 import veilgraph
-from veilgraph.client import Client
+from veilgraph.serving.client import Client
 
 KEPT = "are shared since an earlier session"
 

@@ -17,7 +17,6 @@ import pytest
 import yaml
 from serving import SAMPLES, SUITES, Hospital, W, answer_to, compiled, members, until
 
-from veilgraph.client import Client, wire_receive, wire_send
 from veilgraph.ir.errors import (
     AccuracyError,
     PeerError,
@@ -28,6 +27,7 @@ from veilgraph.ir.errors import (
 )
 from veilgraph.runtime.client import wire
 from veilgraph.runtime.service.requests import MOST_OF_CLIENT
+from veilgraph.serving.client import Client, wire_receive, wire_send
 
 
 @pytest.fixture(params=SUITES)

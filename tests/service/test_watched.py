@@ -11,10 +11,10 @@ from pathlib import Path
 import pytest
 from serving import SAMPLES, Hospital, compiled, members, until
 
-from veilgraph.client import Client
 from veilgraph.ir.errors import UsageError
 from veilgraph.measuring.processes import free_ports
 from veilgraph.runtime.service.watched import Watched
+from veilgraph.serving.client import Client
 
 
 def page(port: int, name: str) -> tuple[int, str]:

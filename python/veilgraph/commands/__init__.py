@@ -19,6 +19,7 @@ VERBS: dict[str, str] = {
     "run": "Take part in a session as one of the parties.",
     "serve": "Serve plans to clients as one of the parties.",
     "infer": "Ask the parties of a service, as a client.",
+    "gateway": "Speak KServe's protocol on loopback, and ask a service.",
     "train": "Take part in training a model as one of the parties.",
     "simulate": "Run all parties of a plan on this machine.",
     "bench": "Measure seconds, rounds, bytes and memory of a plan on this machine.",
@@ -31,7 +32,7 @@ VERBS: dict[str, str] = {
 # Folders of several verbs.
 FOLDERS: dict[str, str] = {
     **dict.fromkeys(("cert", "join", "sign", "verify"), "trust"),
-    **dict.fromkeys(("infer", "serve"), "serving"),
+    **dict.fromkeys(("gateway", "infer", "serve"), "serving"),
 }
 
 

@@ -6,11 +6,11 @@ from pathlib import Path
 
 import click
 
-from veilgraph.client import Client
 from veilgraph.commands import arguments, outputs
 from veilgraph.commands.files import check_destination, read_inputs, write_array
 from veilgraph.reports import units
 from veilgraph.reports.tables import show, show_json
+from veilgraph.serving.client import Client
 
 EPILOG = """\b
 Example, a patient's image, of which no party learns anything:

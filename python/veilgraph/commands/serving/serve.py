@@ -10,7 +10,7 @@ import click
 
 from veilgraph.commands import arguments
 from veilgraph.reports.tables import remark
-from veilgraph.service import Service
+from veilgraph.serving.service import Service
 
 EPILOG = """\b
 Example, three hosts, each with its own parties.yaml, key and folder of models:

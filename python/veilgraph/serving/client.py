@@ -214,6 +214,11 @@ class Client:
             raise PeerError(f"{party.name} showed another certificate.", "Ask who runs it.")
         return link
 
+    @property
+    def is_open(self) -> bool:
+        """False after `close`, and after a request that broke off."""
+        return bool(self._links)
+
     def close(self) -> None:
         """Ends the links."""
         for link in self._links.values():

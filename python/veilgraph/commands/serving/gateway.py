@@ -1,0 +1,43 @@
+"""`veilgraph gateway`: a service's client, for programs that ask a KServe or Triton server."""
+
+from __future__ import annotations
+
+import signal
+from pathlib import Path
+
+import click
+
+from veilgraph.commands import arguments
+from veilgraph.reports.tables import remark
+from veilgraph.serving.gateway import LOOPBACK, Gateway
+
+EPILOG = """\b
+Example, for a program that asks localhost:8000 for the model digits:
+  patient$ veilgraph gateway --config patient.yaml --port 8000
+"""
+
+
+@click.command("gateway", epilog=EPILOG)
+@arguments.config_option
+@click.option(
+    "--port",
+    type=click.IntRange(1, 65535),
+    default=8000,
+    show_default=True,
+    help="Of this host's loopback.",
+)
+@arguments.timeout_option
+def command(config_file: Path, port: int, timeout_seconds: float | None) -> None:
+    """Speak the Open Inference Protocol on loopback, and ask the parties of a service.
+
+    Whoever reaches the port asks as this client. Programs on other hosts don't.
+    """
+    with Gateway(config_file, port, timeout_seconds=timeout_seconds) as gateway:
+        numbers = (signal.SIGTERM, signal.SIGINT)
+        kept = {n: signal.signal(n, lambda *_: gateway.stop()) for n in numbers}
+        try:
+            remark(f"the gateway listens at {LOOPBACK}:{gateway.port}")
+            gateway.run()
+        finally:
+            for number, handler in kept.items():
+                signal.signal(number, handler)

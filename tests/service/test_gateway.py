@@ -116,7 +116,7 @@ SENSELESS: dict[str, tuple[Any, str]] = {
     "no inputs": ({}, "lists its inputs"),
     "inputs of texts": ({"inputs": ["x"]}, "lists its inputs"),
     "text": ({"inputs": [{**X, "datatype": "BYTES", "data": ["a"]}]}, "datatype of numbers"),
-    "a shape of texts": ({"inputs": [{**X, "shape": ["1", 8], "data": [0]}]}, "has a name, a shape"),
+    "a shape of texts": ({"inputs": [{**X, "shape": ["1", 8], "data": [0]}]}, "a name, a shape"),
     "too few": ({"inputs": [{**X, "data": [0]}]}, "not as its shape"),
     "words": ({"inputs": [{**X, "data": ["a"] * 8}]}, "not as its shape"),
     "ragged": ({"inputs": [{**X, "data": [[0], [0, 0]]}]}, "not as its shape"),

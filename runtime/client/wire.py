@@ -21,6 +21,7 @@ from veilgraph.runtime.encoding import Words, word_dtype
 
 MAGIC = b"veilgraph ask\n"  # a client's first bytes, before TLS
 MOST_FIELD_BYTES = 1 << 20
+MOST_OF_CLIENT = 8  # requests that are open at a time: one client alone holds up no others
 _HEAD = struct.Struct("<IQ")
 _SHOWN = ("name", "shape", "ring_bits", "frac_bits", "low", "high", "column_exponents", "columns")
 

@@ -11,12 +11,12 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 
 from veilgraph.ir.errors import PeerError, ResourceLimitError, VeilgraphError
+from veilgraph.runtime.client.wire import MOST_OF_CLIENT
 from veilgraph.runtime.encoding import Words
 from veilgraph.runtime.links.tls import Channel
 from veilgraph.runtime.service.agenda import MOST_REQUESTS, Item, Stage
 
 _LOOK_SECONDS = 0.25  # how soon a client that is gone is noticed
-MOST_OF_CLIENT = 8  # requests that are open at a time: one client alone holds up no others
 
 
 @dataclass(eq=False)

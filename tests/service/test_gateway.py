@@ -9,7 +9,7 @@ import socket
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
@@ -20,6 +20,7 @@ from tritonclient.utils import InferenceServerException
 
 from veilgraph.ir.errors import UsageError
 from veilgraph.measuring.processes import free_ports
+from veilgraph.runtime.client.wire import MOST_OF_CLIENT
 from veilgraph.serving.gateway import MOST_BYTES, Gateway
 
 
@@ -65,6 +66,38 @@ def test_tritons_client_is_answered(
         answer = asking.infer("small", given(x, binary), version, outputs, request_id="7")
         np.testing.assert_allclose(answer.as_numpy("y"), answer_to(x), atol=0.01)
         assert answer.get_response()["id"] == "7"
+
+
+def test_more_ask_at_once_than_a_client_may(gateway: Gateway) -> None:
+    """Others wait for their turn, and are answered."""
+    wrong = []
+
+    def ask() -> None:
+        with triton.InferenceServerClient(f"127.0.0.1:{gateway.port}") as asking:
+            y = asking.infer("small", given(SAMPLES[0], True)).as_numpy("y")
+            if not np.allclose(y, answer_to(SAMPLES[0]), atol=0.01):
+                wrong.append(y)
+
+    errors: list[str] = []
+    threads = [threading.Thread(target=told(errors, ask)) for _ in range(3 * MOST_OF_CLIENT)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(60)
+    assert not errors
+    assert not wrong
+
+
+def told(errors: list[str], act: Callable[[], None]) -> Callable[[], None]:
+    """The same, with what ends it in a list."""
+
+    def acting() -> None:
+        try:
+            act()
+        except Exception as error:
+            errors.append(str(error))
+
+    return acting
 
 
 def test_all_outputs_come_where_none_is_named(asking: triton.InferenceServerClient) -> None:

@@ -26,7 +26,6 @@ from veilgraph.ir.errors import (
     VeilgraphError,
 )
 from veilgraph.runtime.client import wire
-from veilgraph.runtime.service.requests import MOST_OF_CLIENT
 from veilgraph.serving.client import Client, wire_receive, wire_send
 
 
@@ -255,14 +254,14 @@ def test_a_client_with_a_nonce_that_is_none(open_hospital: Hospital) -> None:
 
 def test_a_client_that_asks_one_party_and_goes(open_hospital: Hospital) -> None:
     """Its requests are no longer counted soon after."""
-    for number in range(2 * MOST_OF_CLIENT):
+    for number in range(2 * wire.MOST_OF_CLIENT):
         with Client("small", open_hospital.client) as client:
             asked = {
                 "ask": "infer", "model": "small", "plan": client.plan,
                 "nonce": f"{number:032x}", "session": client._session,
             }  # fmt: skip
             wire_send("bob", client._links["bob"], asked)
-        if number == MOST_OF_CLIENT - 2:
+        if number == wire.MOST_OF_CLIENT - 2:
             time.sleep(1)
     time.sleep(1)
     with Client("small", open_hospital.client) as client:
@@ -273,7 +272,7 @@ def test_a_client_that_leaves_many_requests_open(open_hospital: Hospital) -> Non
     with ExitStack() as stack:
         stalled = [
             stack.enter_context(Client("small", open_hospital.client))
-            for _ in range(MOST_OF_CLIENT)
+            for _ in range(wire.MOST_OF_CLIENT)
         ]
         for number, client in enumerate(stalled):
             asked = {

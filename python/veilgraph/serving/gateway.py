@@ -30,6 +30,7 @@ from veilgraph.ir.errors import (
     VeilgraphError,
 )
 from veilgraph.ir.plan.tables import Tensor
+from veilgraph.runtime.client.wire import MOST_OF_CLIENT
 from veilgraph.serving.client import Client
 
 LOOPBACK = "127.0.0.1"
@@ -60,6 +61,7 @@ class Gateway:
         self._config, self._seconds = config, timeout_seconds
         self._idle: dict[str, queue.SimpleQueue[Client]] = {}
         self._lock = threading.Lock()
+        self._free = threading.BoundedSemaphore(MOST_OF_CLIENT)  # others wait for their turn
         gateway = self
 
         class Answers(_Answers):
@@ -118,12 +120,13 @@ class Gateway:
 
     def infer(self, model: str, inputs: Arrays) -> dict[str, npt.NDArray[np.float32]]:
         """One inference, over links that no other request uses meanwhile."""
-        client = self._taken(model)
-        try:
-            return client.run(inputs)
-        finally:
-            if client.is_open:  # an input that is refused is not sent
-                self._idle[model].put(client)
+        with self._free:
+            client = self._taken(model)
+            try:
+                return client.run(inputs)
+            finally:
+                if client.is_open:  # an input that is refused is not sent
+                    self._idle[model].put(client)
 
     def _taken(self, model: str) -> Client:
         with self._lock:

@@ -13,7 +13,9 @@ import select
 import socket
 import ssl
 import threading
-from collections.abc import Callable, Mapping
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -28,6 +30,7 @@ from veilgraph.runtime.session.certificates import fingerprint, load_certificate
 
 LOG = logging.getLogger("veilgraph.service")
 MOST_CLIENTS = 256  # connections at a time
+MOST_LINKS_OF_CLIENT = 32  # of them, of one client
 HANDSHAKE_SECONDS = 5.0
 IDLE_SECONDS = 600.0  # between two requests of one connection
 INPUT_SECONDS = 10.0  # from masks to the input
@@ -108,6 +111,8 @@ class Desk:
         self._audit = audit
         self._served, self._seconds, self._input_seconds = served, seconds, input_seconds
         self._free = threading.BoundedSemaphore(MOST_CLIENTS)
+        self._own: Counter[str] = Counter()  # connections by client
+        self._lock = threading.Lock()
 
     def take(self, connection: socket.socket, address: str) -> None:
         """Begins to talk to who called, on a thread of its own."""
@@ -126,12 +131,28 @@ class Desk:
                 if client is None:
                     LOG.warning("%s is turned away: its certificate may not ask", address)
                     return
-                self._answer_all(secured, client)
+                with self._counted(client) as is_one_of_few:
+                    if is_one_of_few:
+                        self._answer_all(secured, client)
+                    else:
+                        LOG.warning("%s is turned away: it has many connections", client)
         except (OSError, wire.WireError) as error:
             LOG.info("%s: %s", address, error)
         finally:
             connection.close()
             self._free.release()
+
+    @contextmanager
+    def _counted(self, client: str) -> Iterator[bool]:
+        """Whether a client has no more connections than it may: one alone keeps out no others."""
+        with self._lock:
+            self._own[client] += 1
+            is_one_of_few = self._own[client] <= MOST_LINKS_OF_CLIENT
+        try:
+            yield is_one_of_few
+        finally:
+            with self._lock:
+                self._own[client] -= 1
 
     def _answer_all(self, connection: ssl.SSLSocket, client: str) -> None:
         while True:

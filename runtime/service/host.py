@@ -116,9 +116,9 @@ class Host:
                 self._tell(error, pause)
                 pause = min(_LONGEST_PAUSE, 2 * pause)
                 continue
+            pause = _FIRST_PAUSE
             try:
                 self._serve(channels)
-                pause = _FIRST_PAUSE
             except VeilgraphError as error:
                 self._tell(error, pause)
             finally:

@@ -152,6 +152,7 @@ class Seat:
         """What the program would send of each input if all were zero, under these keys."""
         self._begin(keys)
         sent = self._sent(number, [places[0] for places in self._places.values()])
+        self._begin(self._nothing)
         return dict(zip(self._places, sent, strict=True))
 
     # An inference
@@ -188,7 +189,9 @@ class Seat:
         for i, steps in enumerate(self._online):
             self._device.run(steps.first, steps.last, number)
             self._round(links, i, given)
-        return {t.name: self._words(t) for t in self.outputs}
+        found = {t.name: self._words(t) for t in self.outputs}
+        self._wipe()
+        return found
 
     def _round(self, links: Links, i: int, given: Mapping[str, Words]) -> None:
         steps = self._online[i]
@@ -210,15 +213,15 @@ class Seat:
             if piece.peer != self._peer:
                 self._device.copy_in(piece.offset, bytes(piece.bytes))
 
-    def close(self) -> None:
-        """Overwrites what is in memory."""
-        self._device.close()
-
     # Memory
 
     def _begin(self, keys: bytes) -> None:
-        self._device.copy_in(0, bytes(self.program.arena_bytes))
+        self._wipe()
         self._device.rekey(keys)
+
+    def _wipe(self) -> None:
+        """Overwrites what a client gave or is told."""
+        self._device.copy_in(0, bytes(self.program.arena_bytes))
 
     def _sent(self, number: int, places: Sequence[_Place]) -> list[Words]:
         """What is at each place before its round, if nothing is received."""

@@ -265,12 +265,6 @@ class ServedPlan:
         _, transcript = self._party.infer({}, ahead.prepared)
         return part.result(), transcript
 
-    @property
-    def ahead_bytes(self) -> int:
-        """Memory of one inference that is prepared."""
-        rows = self._party.program.kept
-        return int(rows["bytes"][rows["phase"] == Phase.OFFLINE].sum())
-
     def close(self) -> None:
         """Wipes the memory; links with other parties stay as they are."""
         self._party.wipe()

@@ -8,7 +8,7 @@ import sys
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +26,7 @@ from veilgraph.ir.errors import (
     VeilgraphError,
 )
 from veilgraph.runtime.client import wire
+from veilgraph.runtime.service.desk import MOST_LINKS_OF_CLIENT
 from veilgraph.serving.client import Client, wire_receive, wire_send
 
 
@@ -250,6 +251,21 @@ def test_a_client_with_a_nonce_that_is_none(open_hospital: Hospital) -> None:
             wire_send(name, link, asked)
             with pytest.raises(PeerError, match="is lost"):
                 wire_receive(name, link, 0)
+
+
+def test_a_client_has_so_many_connections(open_hospital: Hospital) -> None:
+    with ExitStack() as stack:
+        for _ in range(MOST_LINKS_OF_CLIENT):
+            stack.enter_context(Client("small", open_hospital.client))
+        with pytest.raises(PeerError, match="turned this client away"):
+            Client("small", open_hospital.client)
+
+    def is_let_in() -> bool:
+        with suppress(PeerError), Client("small", open_hospital.client) as client:
+            return bool(client.run({"x": SAMPLES[0]}))
+        return False
+
+    until(is_let_in)
 
 
 def test_a_client_that_asks_one_party_and_goes(open_hospital: Hospital) -> None:

@@ -11,6 +11,7 @@ import json
 import math
 import socket
 import struct
+import time
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -22,6 +23,7 @@ from veilgraph.runtime.encoding import Words, word_dtype
 MAGIC = b"veilgraph ask\n"  # a client's first bytes, before TLS
 MOST_FIELD_BYTES = 1 << 20
 MOST_OF_CLIENT = 8  # requests that are open at a time: one client alone holds up no others
+_LEAST_SECONDS = 0.001  # a timeout of none would be no wait at all
 _HEAD = struct.Struct("<IQ")
 _SHOWN = ("name", "shape", "ring_bits", "frac_bits", "low", "high", "column_exponents", "columns")
 
@@ -36,29 +38,37 @@ def send(connection: socket.socket, fields: Mapping[str, Any], elements: bytes =
     connection.sendall(b"".join((_HEAD.pack(len(content), len(elements)), content, elements)))
 
 
-def receive(connection: socket.socket, most_bytes: int) -> tuple[dict[str, Any], bytes]:
+def receive(
+    connection: socket.socket, most_bytes: int, seconds: float | None = None
+) -> tuple[dict[str, Any], bytes]:
     """The next message: its fields, and its elements of at most so many bytes.
+
+    Args:
+        seconds: that all of it may take; None for the socket's timeout, of each piece.
 
     Raises:
         WireError: the connection was closed, or a message is none, or too long.
         OSError: the connection broke, or nothing came in its timeout.
     """
-    length, count = _HEAD.unpack(_exactly(connection, _HEAD.size))
+    end = None if seconds is None else time.monotonic() + seconds
+    length, count = _HEAD.unpack(_exactly(connection, _HEAD.size, end))
     if length > MOST_FIELD_BYTES or count > most_bytes:
         raise WireError("it sent a message that is too long")
     try:
-        fields = json.loads(_exactly(connection, length))
+        fields = json.loads(_exactly(connection, length, end))
     except (ValueError, RecursionError) as error:
         raise WireError("it sent what is no message") from error
     if not isinstance(fields, dict):
         raise WireError("it sent what is no message")
-    return fields, _exactly(connection, count)
+    return fields, _exactly(connection, count, end)
 
 
-def _exactly(connection: socket.socket, count: int) -> bytes:
+def _exactly(connection: socket.socket, count: int, end: float | None) -> bytes:
     content = bytearray(count)
     view = memoryview(content)
     while view:
+        if end is not None:
+            connection.settimeout(max(_LEAST_SECONDS, end - time.monotonic()))
         got = connection.recv_into(view)
         if not got:
             raise WireError("it closed the connection")

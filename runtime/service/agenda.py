@@ -126,15 +126,15 @@ class Agenda:
         """
         stages = self._stages([statements[party] for party in self._asked])
         leaving = any(each.is_leaving for each in statements.values())
+        changes = any(each.is_changed for each in statements.values())
         dropped = self._drop(stages)
         due = [item for item in self._assigned.values() if stages.get(item.id) == Stage.READY]
         for item in due:
             del self._assigned[item.id]
-        if not leaving:
+        if not (leaving or changes):  # what is open ends first
             self._take_in(stages)
         assigned = self._assign()
         is_idle = not (due or self._assigned or self._queue)
-        changes = any(each.is_changed for each in statements.values())
         return Decisions(
             tuple(dropped),
             tuple(due),

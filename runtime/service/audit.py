@@ -8,6 +8,7 @@ a party that starts again goes on counting.
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import json
 import os
@@ -47,6 +48,7 @@ class AuditLog:
         self._lock = threading.Lock()
         self._day = _today()
         self._asked: Counter[str] = Counter()
+        self._told: set[str] = set()  # who was refused today, and is written down
         self._before = _FIRST
         try:
             path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -55,7 +57,8 @@ class AuditLog:
             content = self._file.read()
             # A line that was cut short by a crash was reported to nobody.
             whole = content[: content.rfind(b"\n") + 1]
-            self._file.truncate(len(whole))
+            self._length = len(whole)
+            self._file.truncate(self._length)
         except OSError as error:
             raise UsageError(
                 f"{path} can't be used: {error.strerror}.",
@@ -90,9 +93,12 @@ class AuditLog:
             if self._day != _today():
                 self._day = _today()
                 self._asked.clear()
+                self._told.clear()
             certificate = facts["certificate"]
             if self._most is not None and self._asked[certificate] >= self._most:
-                self._write(facts, "over its number")
+                if certificate not in self._told:
+                    self._write(facts, "over its number")
+                    self._told.add(certificate)
                 raise ResourceLimitError(
                     f"{facts['client']} has asked {self._most} times today, and may ask no more.",
                     "Ask again tomorrow (UTC), or ask who runs the party for more.",
@@ -112,10 +118,12 @@ class AuditLog:
         line = content + b"\t" + party_signature(self._key, _LABEL + content).encode()
         try:
             written = self._file.write(line + b"\n")
+            if written != len(line) + 1:
+                self._file.truncate(self._length)  # no line begins in the middle of another
+                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
         except OSError as error:
             raise self._no_room(error.strerror or "it failed") from error
-        if written != len(line) + 1:
-            raise self._no_room("the disk is full")
+        self._length += written
         self._before = hashlib.sha256(line).hexdigest()
 
     def _no_room(self, reason: str) -> ResourceLimitError:

@@ -26,10 +26,14 @@ from veilgraph.runtime.service.agenda import ID_BYTES
 from veilgraph.runtime.service.audit import AuditLog
 from veilgraph.runtime.service.requests import Request, Requests
 from veilgraph.runtime.service.served import ServedPlan
+from veilgraph.runtime.session.callers import source_of
 from veilgraph.runtime.session.certificates import fingerprint, load_certificate
+from veilgraph.runtime.session.config import LEAST_BYTES_PER_SECOND
+from veilgraph.runtime.session.exchange import Dropped
 
 LOG = logging.getLogger("veilgraph.service")
 MOST_CLIENTS = 256  # connections at a time
+MOST_HANDSHAKES = 64  # of them, of one network, that have not proven who they are
 MOST_LINKS_OF_CLIENT = 32  # of them, of one client
 HANDSHAKE_SECONDS = 5.0
 IDLE_SECONDS = 600.0  # between two requests of one connection
@@ -94,7 +98,8 @@ class Desk:
         served: what is served now, by name of the model; empty while links are down.
         audit: where each request is written down, and counted.
         seconds: that a client waits, for its turn and for its answer.
-        input_seconds: that a client is waited for, from its masks to its input.
+        input_seconds: that a client is waited for, from its masks to its input; longer for what is
+            long, by the least rate of links.
     """
 
     def __init__(
@@ -111,7 +116,8 @@ class Desk:
         self._audit = audit
         self._served, self._seconds, self._input_seconds = served, seconds, input_seconds
         self._free = threading.BoundedSemaphore(MOST_CLIENTS)
-        self._own: Counter[str] = Counter()  # connections by client
+        self._links: Counter[str] = Counter()  # connections by client
+        self._handshakes: Counter[str] = Counter()  # by network
         self._lock = threading.Lock()
 
     def take(self, connection: socket.socket, address: str) -> None:
@@ -120,39 +126,54 @@ class Desk:
             LOG.warning("%s is turned away: %d clients are talked to", address, MOST_CLIENTS)
             connection.close()
             return
-        threading.Thread(target=self._talk, args=(connection, address), daemon=True).start()
+        try:
+            threading.Thread(target=self._talk, args=(connection, address), daemon=True).start()
+        except RuntimeError as error:  # the port, which calls this, goes on
+            LOG.warning("%s is turned away: %s", address, error)
+            connection.close()
+            self._free.release()
 
     def _talk(self, connection: socket.socket, address: str) -> None:
         try:
-            connection.settimeout(HANDSHAKE_SECONDS)
-            connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)  # answers are awaited
-            with self._enrolled.context().wrap_socket(connection, server_side=True) as secured:
+            with self._secured(connection, address) as secured:
                 client = self._enrolled.name_of(_shown(secured))
                 if client is None:
-                    LOG.warning("%s is turned away: its certificate may not ask", address)
-                    return
-                with self._counted(client) as is_one_of_few:
-                    if is_one_of_few:
-                        self._answer_all(secured, client)
-                    else:
-                        LOG.warning("%s is turned away: it has many connections", client)
+                    raise Dropped("its certificate may not ask")
+                with self._counted(self._links, client, MOST_LINKS_OF_CLIENT):
+                    self._answer_all(secured, client)
+        except Dropped as error:
+            LOG.warning("%s is turned away: %s", address, error)
         except (OSError, wire.WireError) as error:
             LOG.info("%s: %s", address, error)
+        except Exception:  # whatever a client brings about ends its own conversation alone
+            LOG.exception("%s: what it sent could not be answered", address)
         finally:
             connection.close()
             self._free.release()
 
+    def _secured(self, connection: socket.socket, address: str) -> ssl.SSLSocket:
+        """TLS, in which the client has shown a certificate of the folder, and has its key."""
+        source = source_of(address.rpartition(":")[0])
+        with self._counted(self._handshakes, source, MOST_HANDSHAKES):
+            connection.settimeout(HANDSHAKE_SECONDS)
+            connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)  # answers are awaited
+            return self._enrolled.context().wrap_socket(connection, server_side=True)
+
     @contextmanager
-    def _counted(self, client: str) -> Iterator[bool]:
-        """Whether a client has no more connections than it may: one alone keeps out no others."""
+    def _counted(self, counter: Counter[str], who: str, most: int) -> Iterator[None]:
+        """One of so many of `who`, so that it alone keeps out no others; Dropped if it is more."""
         with self._lock:
-            self._own[client] += 1
-            is_one_of_few = self._own[client] <= MOST_LINKS_OF_CLIENT
+            counter[who] += 1
+            count = counter[who]
         try:
-            yield is_one_of_few
+            if count > most:
+                raise Dropped(f"{most} others of {who} are there")
+            yield
         finally:
             with self._lock:
-                self._own[client] -= 1
+                counter[who] -= 1
+                if not counter[who]:
+                    del counter[who]
 
     def _answer_all(self, connection: ssl.SSLSocket, client: str) -> None:
         while True:
@@ -224,8 +245,9 @@ class Desk:
             wire.send(connection, head, wire.to_bytes(masks, seat.inputs))
             given = {}
             if seat.receives:
-                connection.settimeout(self._input_seconds)
-                content = wire.receive(connection, wire.elements_bytes(seat.inputs))[1]
+                count = wire.elements_bytes(seat.inputs)
+                seconds = self._input_seconds + count / LEAST_BYTES_PER_SECOND
+                content = wire.receive(connection, count, seconds)[1]
                 given = wire.from_bytes(content, seat.inputs)
             self._requests.give(request, given)
             connection.settimeout(self._seconds)
@@ -233,7 +255,7 @@ class Desk:
             self._audit.end(facts, "answered")
             wire.send(connection, head, wire.to_bytes(answer, seat.outputs))
         finally:
-            self._requests.drop(request)
+            self._requests.drop(request)  # first: writing down may fail
             if request.answer is None:
                 self._audit.end(facts, "not answered")
 
@@ -254,7 +276,7 @@ def _request_id(asked: Mapping[str, Any], certificate: bytes) -> bytes:
     Who hears of a nonce from a party can't put a request of its own together with another's.
     """
     nonce = asked.get("nonce")
-    if not isinstance(nonce, str) or len(nonce) != 2 * NONCE_BYTES:
+    if not (isinstance(nonce, str) and nonce.isascii() and len(nonce) == 2 * NONCE_BYTES):
         raise wire.WireError("its request has no nonce")
     facts = [nonce, str(asked["plan"]), str(asked["session"]), fingerprint(certificate).hex()]
     return hashlib.sha256(b"veilgraph request\0" + "\0".join(facts).encode()).digest()[:ID_BYTES]

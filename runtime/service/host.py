@@ -28,8 +28,9 @@ HEARTBEAT_SECONDS = 1.0
 TURN_SECONDS = 10.0  # that a peer may be silent in a turn
 MOST_PLANS = 255
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.2, 5.0  # between attempts to connect
-_KEY_BYTES = 32
+MOST_AHEAD = 10_000
 _COUNT = struct.Struct("<HH")  # plans, inferences to have ahead of each
+_MODEL = struct.Struct("<32s?")  # a model's key, and whether its weights are others than before
 
 
 @dataclass
@@ -100,8 +101,8 @@ class Host:
     def _read_again(self) -> None:
         try:
             self._models = self._read()
-        except VeilgraphError as error:
-            LOG.error("models stay as they are: %s", error.message)
+        except (VeilgraphError, OSError) as error:
+            LOG.error("models stay as they are: %s", error)
             return
         self._reloads.set()
         self.requests.wake()
@@ -112,21 +113,24 @@ class Host:
         while not self._leaves.is_set():
             try:
                 channels = self._connect()
-            except (PeerError, SecurityAbort) as error:
+            except VeilgraphError as error:
                 self._tell(error, pause)
                 pause = min(_LONGEST_PAUSE, 2 * pause)
                 continue
-            pause = _FIRST_PAUSE
+            start = time.monotonic()
             try:
                 self._serve(channels)
-            except VeilgraphError as error:
+            except (VeilgraphError, OSError) as error:
+                lasted = time.monotonic() - start > _LONGEST_PAUSE
+                pause = _FIRST_PAUSE if lasted else min(_LONGEST_PAUSE, 2 * pause)
                 self._tell(error, pause)
             finally:
                 self._end(channels)
 
-    def _tell(self, error: VeilgraphError, pause: float) -> None:
-        LOG.warning("%s", error.message)
-        self.requests.close(PeerError(error.message, "The parties connect again: ask again."))
+    def _tell(self, error: VeilgraphError | OSError, pause: float) -> None:
+        message = error.message if isinstance(error, VeilgraphError) else str(error.strerror)
+        LOG.warning("%s", message)
+        self.requests.close(PeerError(message, "The parties connect again: ask again."))
         self._leaves.wait(pause)
 
     def _end(self, channels: Mapping[int, Channel]) -> None:
@@ -154,15 +158,16 @@ class Host:
         """Opens a session of each plan that all parties have, and closes those of others."""
         self._reloads.clear()
         models = {each.key: each for each in self._models}
-        common, self._ahead = _common(links, list(models), self._wanted)
-        for key in models.keys() - set(common):
-            LOG.warning("%s is not served: not all parties have it", models[key].name)
         kept = {each.model.key: each for each in self._served}
+        fresh = {key for key, old in kept.items() if _is_other(models.get(key), old.model)}
+        common, self._ahead = _common(links, {key: key in fresh for key in models}, self._wanted)
+        for key in models.keys() - common.keys():
+            LOG.warning("%s is not served: not all parties have it", models[key].name)
         by_name = {self._config.names[peer]: each for peer, each in channels.items()}
         plans: list[ServedPlan] = []
         try:
-            for key in common:
-                model, old = models[key], kept.pop(key, None)
+            for key, is_fresh in common.items():
+                model, old = models[key], None if is_fresh else kept.pop(key, None)
                 plans.append(old or ServedPlan(model, self._config, by_name, self._secret))
                 LOG.info("%s is served", model.name)
         finally:  # whatever was opened is closed with the links, if they break here
@@ -241,18 +246,28 @@ class Host:
         return bool(lacking)
 
 
-def _common(links: Links, own: list[bytes], ahead: int) -> tuple[list[bytes], int]:
-    """Keys of the models that all parties have, in one order; and how many to have ahead."""
+def _is_other(model: Model | None, old: Model) -> bool:
+    """Whether this party has other weights now for what it serves."""
+    return model is not None and model.source != old.source
+
+
+def _common(links: Links, own: Mapping[bytes, bool], ahead: int) -> tuple[dict[bytes, bool], int]:
+    """The models that all parties have, in one order; and how many inferences to have ahead.
+
+    Args:
+        own: keys of this party's models, and whether each has other weights than are served; the
+            answer says whether one has at any party.
+    """
     count = _COUNT.pack(len(own), ahead)
     received = {peer: bytearray(_COUNT.size) for peer in links.sent_bytes}
     links.exchange(dict.fromkeys(received, count), received, "how many plans are served")
     counts = {peer: _COUNT.unpack(content) for peer, content in received.items()}
     if any(plans > MOST_PLANS for plans, _ in counts.values()):
         raise SecurityAbort("A peer says that it serves too many plans.", "")
-    lists = {peer: bytearray(_KEY_BYTES * plans) for peer, (plans, _) in counts.items()}
-    links.exchange(dict.fromkeys(lists, b"".join(own)), lists, "which plans are served")
-    common = set(own)
-    for content in lists.values():
-        theirs = (content[i : i + _KEY_BYTES] for i in range(0, len(content), _KEY_BYTES))
-        common &= set(map(bytes, theirs))
-    return sorted(common), min([ahead, *(their for _, their in counts.values())])
+    stated = b"".join(_MODEL.pack(key, is_fresh) for key, is_fresh in own.items())
+    lists = {peer: bytearray(_MODEL.size * plans) for peer, (plans, _) in counts.items()}
+    links.exchange(dict.fromkeys(lists, stated), lists, "which plans are served")
+    every = [dict(own), *(dict(_MODEL.iter_unpack(content)) for content in lists.values())]
+    common = sorted(set.intersection(*(set(each) for each in every)))
+    fresh = {key: any(each[key] for each in every) for key in common}
+    return fresh, min([ahead, *(their for _, their in counts.values())])

@@ -91,8 +91,16 @@ def test_who_leaves_waits_for_what_is_open_and_for_nothing_new() -> None:
 
 def test_plans_change_when_nothing_is_open() -> None:
     agenda = Agenda(PARTIES)
+    turn(agenda, *[[item(1)]] * 3)
     assert not turn(agenda, *[[item(1)]] * 3, is_changed=True).changes
     assert turn(agenda, [], [], [], is_changed=True).changes
+
+
+def test_nothing_new_is_begun_while_plans_are_to_change() -> None:
+    """Else they would never change while many ask."""
+    agenda = Agenda(PARTIES)
+    assert not turn(agenda, *[[item(1)]] * 3, is_changed=True).assigned
+    assert turn(agenda, *[[item(1)]] * 3, is_changed=True).changes
 
 
 @pytest.mark.parametrize("seed", range(20))

@@ -9,6 +9,7 @@ import threading
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack, suppress
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,7 @@ import pytest
 import yaml
 from serving import SAMPLES, SUITES, Hospital, W, answer_to, compiled, members, until
 
+import veilgraph
 from veilgraph.ir.errors import (
     AccuracyError,
     PeerError,
@@ -26,7 +28,7 @@ from veilgraph.ir.errors import (
     VeilgraphError,
 )
 from veilgraph.runtime.client import wire
-from veilgraph.runtime.service.desk import MOST_LINKS_OF_CLIENT
+from veilgraph.runtime.service.desk import MOST_LINKS_OF_CLIENT, Desk
 from veilgraph.serving.client import Client, wire_receive, wire_send
 
 
@@ -121,6 +123,29 @@ def test_two_versions_may_have_one_plan(tmp_path: Path) -> None:
             with Client(name, hospital.client) as client:
                 y = client.run({"x": SAMPLES[0]})["y"]
                 np.testing.assert_allclose(y, answer_to(SAMPLES[0], w), atol=0.01)
+
+
+def test_other_weights_of_a_plan_that_is_served(tmp_path: Path) -> None:
+    """They count from the next reload on, though plan and version are the same."""
+    plan, weights = compiled("rep3")
+    hospital = Hospital(tmp_path, members(plan))
+    hospital.put("small/1", plan, weights)
+    (owner,) = (party for party in hospital.parties if plan.party(party).weights)
+    folder = hospital.models(owner) / "small" / "1"
+    with hospital.served() as services:
+        until(lambda: all(each.served for each in services.values()))
+        first = services["alice"]._host.served["small"].id
+        veilgraph.save_weights(
+            {name: -w for name, w in dict(weights).items()}, folder / "new", plan
+        )
+        (folder / "new").replace(folder / "model.weights")
+        services[owner].reload()
+        until(lambda: all(each._host.served.get("small") for each in services.values()))
+        until(lambda: services["alice"]._host.served["small"].id != first)
+        until(lambda: all(each.served for each in services.values()))
+        with Client("small", hospital.client) as client:
+            y = client.run({"x": SAMPLES[0]})["y"]
+    np.testing.assert_allclose(y, answer_to(SAMPLES[0], -W), atol=0.01)
 
 
 def test_a_folder_that_can_not_be_read_changes_nothing(
@@ -284,6 +309,35 @@ def test_a_client_that_asks_one_party_and_goes(open_hospital: Hospital) -> None:
         assert client.run({"x": SAMPLES[0]})["y"].shape == (1, 5)
 
 
+def test_an_input_that_comes_byte_by_byte(hospital: Hospital, monkeypatch: Any) -> None:
+    """All of it has its time, and not each piece: then others go on."""
+    monkeypatch.setattr("veilgraph.serving.service.Desk", partial(Desk, input_seconds=1.0))
+    with hospital.served() as services:
+        until(lambda: all(each.served for each in services.values()))
+        with Client("small", hospital.client) as slow:
+            asked = {
+                "ask": "infer", "model": "small", "plan": slow.plan, "nonce": "cd" * 16,
+                "session": slow._session,
+            }  # fmt: skip
+            for name, link in slow._links.items():
+                wire_send(name, link, asked)
+            for name, link in slow._links.items():
+                wire_receive(name, link, wire.elements_bytes(slow.inputs))
+            link = slow._links["bob"]
+
+            def is_cut_off() -> bool:
+                try:
+                    link.sendall(b"\0")
+                except OSError:
+                    return True
+                time.sleep(0.2)
+                return False
+
+            until(is_cut_off, 8.0)
+        with Client("small", hospital.client) as client:
+            assert client.run({"x": SAMPLES[0]})["y"].shape == (1, 5)
+
+
 def test_a_client_that_leaves_many_requests_open(open_hospital: Hospital) -> None:
     with ExitStack() as stack:
         stalled = [
@@ -318,6 +372,27 @@ def test_callers_who_never_finish_their_handshake(open_hospital: Hospital) -> No
                 caller.sendall((wire.MAGIC, b"veilgraph tls\n", b"\x16\x03\x01")[number % 3])
         with Client("small", open_hospital.client) as client:
             assert client.run({"x": SAMPLES[0]})["y"].shape == (1, 5)
+
+
+def test_what_has_no_meaning_ends_that_conversation_alone(
+    open_hospital: Hospital, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    broken: list[object] = []
+    monkeypatch.setattr(threading, "excepthook", broken.append)
+    with Client("small", open_hospital.client) as client:
+        infer = {"ask": "infer", "model": "small", "plan": client.plan, "session": client._session}
+        for asked in (
+            {"model": []},
+            {"ask": {}, "model": "small"},
+            {**infer, "nonce": 32 * "\ud800"},
+        ):
+            with Client("small", open_hospital.client) as odd:
+                link = odd._links["alice"]
+                wire.send(link, asked)
+                with pytest.raises((PeerError, UsageError)):
+                    wire_receive("alice", link, 0)
+        assert client.run({"x": SAMPLES[0]})["y"].shape == (1, 5)
+    assert not broken
 
 
 # Plans that are not served

@@ -18,7 +18,7 @@ from veilgraph.runtime.links.openssl import openssl
 from veilgraph.runtime.links.tls import Channel, NativeTransport, PythonTransport
 from veilgraph.runtime.service.audit import AuditLog
 from veilgraph.runtime.service.desk import Desk, Enrolled
-from veilgraph.runtime.service.host import Host
+from veilgraph.runtime.service.host import MOST_AHEAD, MOST_PLANS, Host
 from veilgraph.runtime.service.seat import Seat
 from veilgraph.runtime.service.served import Model, client_of
 from veilgraph.runtime.service.watched import Watched
@@ -46,6 +46,12 @@ class ModelFolder:
     @property
     def plan(self) -> Path:
         return self.path / PLAN
+
+    @property
+    def changed(self) -> tuple[int, ...]:
+        """Another when a file of the folder is."""
+        stats = (file.stat() for file in sorted(self.path.iterdir()))
+        return tuple(n for stat in stats for n in (stat.st_ino, stat.st_mtime_ns, stat.st_size))
 
 
 def model_folders(models: Path) -> list[ModelFolder]:
@@ -103,9 +109,13 @@ class Service:
     ) -> None:
         self._config = config_of(config, party)
         self._device = device or self._config.device
+        if not 0 <= ahead <= MOST_AHEAD:
+            raise UsageError(
+                f"{ahead} inferences can't be had ahead.", f"Give a number up to {MOST_AHEAD}."
+            )
         self._threads, self._trusts = threads, trust_author
         self._folder = Path(models)
-        self._known: dict[tuple[str, int], Model] = {}
+        self._known: dict[tuple[str, tuple[int, ...]], Model] = {}
         self._models()
         found = openssl()
         self._transport: Any = (
@@ -136,10 +146,17 @@ class Service:
         """What the folder holds now; what it held before is not read again."""
         found = {}
         for folder in model_folders(self._folder):
-            key = folder.name, folder.plan.stat().st_mtime_ns
+            key = folder.name, folder.changed
             found[key] = self._known.get(key) or self._opened(folder)
+        models = list(found.values())
+        if len(models) > MOST_PLANS or len({each.plan.manifest.computing for each in models}) > 1:
+            raise UsageError(
+                f"{self._folder} holds over {MOST_PLANS} models, or some that other parties "
+                "compute than the rest.",
+                "Give them to another service, with a port and a folder of its own.",
+            )
         self._known = found
-        return list(found.values())
+        return models
 
     def _opened(self, folder: ModelFolder) -> Model:
         plan, me = Plan.load(folder.plan), self._config.me.name

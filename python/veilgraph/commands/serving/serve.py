@@ -10,6 +10,7 @@ import click
 
 from veilgraph.commands import arguments
 from veilgraph.reports.tables import remark
+from veilgraph.runtime.service.host import MOST_AHEAD
 from veilgraph.serving.service import Service
 
 EPILOG = """\b
@@ -33,7 +34,7 @@ Example, three hosts, each with its own parties.yaml, key and folder of models:
 )
 @click.option(
     "--ahead",
-    type=click.IntRange(0, 10_000),
+    type=click.IntRange(0, MOST_AHEAD),
     default=2,
     show_default=True,
     help="Inferences of each plan to prepare while nobody asks; the least of all parties counts.",

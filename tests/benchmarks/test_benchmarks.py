@@ -90,6 +90,14 @@ def test_look_ups() -> None:
         assert 0 < op["two_hosts_bits"] < op["given_mask_bits"] < op["window_bits"]
 
 
+def test_service() -> None:
+    (case,) = quick("service")["cases"]
+    assert case["clients"] == 2
+    assert case["requests_a_second"] > 0
+    assert case["session_a_second"] > 0
+    assert min(case["latency_seconds"]) > 0
+
+
 def test_overlap() -> None:
     (case,) = quick("overlap")["cases"]
     assert min(case["overlapped_seconds"]) > 0

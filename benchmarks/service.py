@@ -1,0 +1,203 @@
+"""How many requests a service answers, beside inferences back to back in one session.
+
+    python -m benchmarks.service [--quick] [--json] [--write]
+
+Three processes of `veilgraph serve` on loopback, and clients in processes of their own that ask
+back to back. In the same run the plan's parties are processes of one session, as `bench
+--processes` has them: its rate is one over the seconds of an inference, offline and online. One
+client alone is timed with inferences prepared ahead, beside the session's online seconds. All
+processes share this machine's cores.
+"""
+
+from __future__ import annotations
+
+import argparse
+import multiprocessing
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator, Mapping
+from concurrent.futures import ProcessPoolExecutor
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from threading import Barrier
+from typing import Any
+
+import numpy as np
+import yaml
+
+import veilgraph
+from benchmarks.harness.reporting import ROOT, Findings, parser, report, spread
+from benchmarks.harness.sessions import Ours
+from benchmarks.harness.workloads import lenet
+from veilgraph.ir.errors import VeilgraphError
+from veilgraph.measuring.processes import write_configs
+from veilgraph.measuring.spread import Spread
+from veilgraph.reports.tables import Table
+from veilgraph.runtime.session import certificates
+from veilgraph.serving.client import Client
+
+PARTIES = ["alice", "bob", "carol"]
+AHEAD, START_SECONDS, PAUSE_SECONDS = 32, 120.0, 4.0
+HEADINGS = (
+    "model|#clients|#requests a second|#session, inferences a second|#of session|"
+    "#one client|#session online"
+)
+
+
+def _compiled(model: Any, samples: Mapping[str, Any], **options: Any) -> Ours:
+    (name,) = samples
+    plan, weights = veilgraph.compile(
+        model,
+        calibrate=samples,
+        clients=("patient",),
+        owners={name: "patient", "weights": "bob"},
+        **options,
+    )
+    return Ours(plan, weights, {name: samples[name][0]})
+
+
+def digits() -> Ours:
+    """The example's network and samples."""
+    folder = ROOT / "examples" / "digits"
+    images = np.load(folder / "calibration.npz")["image"]
+    shaped = {"image": images.reshape(-1, 1, 1, 28, 28)}
+    options: dict[str, Any] = {"shapes": {"image": (1, 1, 28, 28)}, "max_error": 0.001}
+    receivers = {"logits": ("patient",)}
+    return _compiled(folder / "digits.onnx", shaped, receivers=receivers, **options)
+
+
+def small_lenet() -> Ours:
+    """The workload of other benchmarks, its batch 1; weights are its graph's."""
+    network = lenet(1)
+    samples = network.samples(2, seed=1)
+    image = {name: array for name, array in samples.items() if network.owners[name] == 0}
+    return _compiled(network.onnx(), image, receivers={network.output: ("patient",)})
+
+
+@contextmanager
+def served(ours: Ours, folder: Path) -> Iterator[Path]:
+    """Three parties serve the plan as `model`; the path is the client's config."""
+    write_configs(folder, PARTIES)
+    files = certificates.init(folder, "patient", ["127.0.0.1"])
+    (folder / "clients").mkdir()
+    (folder / "clients" / "patient.crt").write_bytes(files.certificate.read_bytes())
+    with ExitStack() as stack:
+        for party in PARTIES:
+            config = folder / f"{party}.yaml"
+            content = yaml.safe_load(config.read_text())
+            content["me"]["clients"] = "clients"
+            config.write_text(yaml.safe_dump(content))
+            place = folder / f"{party}.models" / "model" / "1"
+            place.mkdir(parents=True)
+            ours.plan.save(place / "model.plan")
+            if ours.plan.party(party).weights:
+                veilgraph.save_weights(ours.weights, place / "model.weights", ours.plan)
+            command = [sys.executable, "-m", "veilgraph", "serve", "--party", party, "--config",
+                       str(config), "--models", str(place.parents[1]), "--ahead",
+                       str(AHEAD)]  # fmt: skip
+            process = subprocess.Popen(command, stderr=subprocess.DEVNULL)
+            stack.callback(process.wait, 60)
+            stack.callback(process.terminate)
+        me = {"name": "patient", "key": "patient.key", "certificate": "patient.crt"}
+        client = folder / "patient.yaml"
+        client.write_text(yaml.safe_dump({"parties": content["parties"], "me": me}))
+        yield client
+
+
+def _client(config: Path) -> Client:
+    end = time.monotonic() + START_SECONDS
+    while True:
+        try:
+            return Client("model", config)
+        except VeilgraphError:
+            if time.monotonic() > end:
+                raise
+            time.sleep(0.1)
+
+
+def _ask(
+    config: Path, inputs: Mapping[str, Any], count: int, barrier: Barrier
+) -> tuple[float, float]:
+    """When this client's first request began, and its last ended."""
+    with _client(config) as client:
+        client.run(inputs)
+        barrier.wait(START_SECONDS)
+        start = time.monotonic()
+        for _ in range(count):
+            client.run(inputs)
+        return start, time.monotonic()
+
+
+def requests_a_second(config: Path, inputs: Mapping[str, Any], clients: int, each: int) -> float:
+    """Of so many processes, each of which asks so often; all begin together."""
+    spawn = multiprocessing.get_context("spawn")
+    with spawn.Manager() as manager, ProcessPoolExecutor(clients, spawn) as pool:
+        barrier = manager.Barrier(clients)
+        asked = [pool.submit(_ask, config, inputs, each, barrier) for _ in range(clients)]
+        times = [done.result() for done in asked]
+    return clients * each / (max(end for _, end in times) - min(start for start, _ in times))
+
+
+def latencies(config: Path, inputs: Mapping[str, Any], count: int) -> list[float]:
+    """Seconds of one client's requests; all inferences they take are prepared ahead."""
+    assert count < AHEAD
+    seconds = []
+    with _client(config) as client:
+        client.run(inputs)
+        time.sleep(PAUSE_SECONDS)
+        for _ in range(count):
+            start = time.perf_counter()
+            client.run(inputs)
+            seconds.append(time.perf_counter() - start)
+    return seconds
+
+
+def _rows(name: str, ours: Ours, clients: list[int], each: int) -> list[dict[str, Any]]:
+    ours.run(each)
+    with tempfile.TemporaryDirectory() as folder, served(ours, Path(folder)) as config:
+        alone = latencies(config, ours.inputs, min(each, AHEAD - 2))
+        rates = [requests_a_second(config, ours.inputs, count, each) for count in clients]
+    ours.run(each)  # on both sides of the service, as load on the machine changes
+    session = 1 / Spread.of(ours.seconds).median
+    return [
+        {
+            "model": name,
+            "clients": count,
+            "requests_a_second": rate,
+            "session_a_second": session,
+            "latency_seconds": alone,
+            "online_seconds": ours.online_seconds,
+        }
+        for count, rate in zip(clients, rates, strict=True)
+    ]
+
+
+def _row(found: dict[str, Any]) -> list[str]:
+    rate, session = found["requests_a_second"], found["session_a_second"]
+    times = (spread(Spread.of(found[name])) for name in ("latency_seconds", "online_seconds"))
+    shown = f"{rate:.0f}", f"{session:.0f}", f"{rate / session:.2f}"
+    return [found["model"], str(found["clients"]), *shown, *times]
+
+
+def measure(options: argparse.Namespace) -> Findings:
+    cases, clients, each = {"digits": digits, "LeNet": small_lenet}, [1, 4, 8], 30
+    if options.quick:
+        cases, clients, each = {"digits": digits}, [2], 3
+    load = os.getloadavg()[0]
+    rows = [row for name, made in cases.items() for row in _rows(name, made(), clients, each)]
+    title = "Requests that a service answers, beside inferences back to back in one session"
+    note = f"Load of the machine before: {load:.1f}."
+    figures = {"cases": rows, "load": load}
+    return Findings([Table.of(HEADINGS, [*map(_row, rows)], title)], figures, [note])
+
+
+def main() -> None:
+    options = parser(__doc__).parse_args()
+    report("service", options, lambda: measure(options))
+
+
+if __name__ == "__main__":
+    main()

@@ -22,7 +22,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from benchmarks.function_costs import ALONE, COMPOSED, LIKE, Cost, compiled
+from benchmarks.functions.costs import ALONE, COMPOSED, LIKE, Cost, compiled
 from benchmarks.node_cases import REASONS, Outcome, every, judge_all
 from veilgraph.ir.graph import ops as graph_ops
 from veilgraph.ir.meaning.graph import MEANING

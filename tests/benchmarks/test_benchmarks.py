@@ -83,7 +83,7 @@ def test_plans() -> None:
 
 
 def test_look_ups() -> None:
-    found = quick("look_ups")
+    found = quick("functions.look_ups")
     assert found["look_up_nanoseconds"] >= 0
     sums, _, power = found["ops"]
     for op in (sums, power):
@@ -554,7 +554,8 @@ def test_results_have_the_markers_of_every_script() -> None:
     for name in (
         *scripts,
         "peers.functions",
-        "look_ups",
+        "functions.look_ups",
+        "service",
         "overlap",
         "links",
         "kernels",

@@ -1,6 +1,6 @@
 """What the cache lines of look-ups at secret indices show, for softmax, GELU and LayerNorm.
 
-    python -m benchmarks.look_ups [--quick] [--json] [--write]
+    python -m benchmarks.functions.look_ups [--quick] [--json] [--write]
 
 Functions of a masked opening look numbers up in public tables: those who see c = x + r at bits of
 c, who deals at bits of r. Either is uniform whatever x is, and is part of that party's view. So
@@ -181,7 +181,7 @@ def measure(options: argparse.Namespace) -> Findings:
 
 def main() -> None:
     options = parser(__doc__).parse_args()
-    report("look_ups", options, lambda: measure(options))
+    report("functions.look_ups", options, lambda: measure(options))
 
 
 if __name__ == "__main__":

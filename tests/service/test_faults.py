@@ -25,16 +25,19 @@ from veilgraph.ir.errors import VeilgraphError
 from veilgraph.runtime.client import wire
 from veilgraph.serving.client import Client, wire_receive, wire_send
 
-CLIENTS, TIMEOUT, SLACK = 3, 8.0, 3.0  # seconds; the slack is a loaded machine's
-BACK_SECONDS = 10.0
+CLIENTS, TIMEOUT = 3, 8.0
+# Seconds, where the machine has nothing else to do; and of a run among other tests, which shows
+# that all ends, and not how soon.
+SLACK, BACK_SECONDS = 3.0, 10.0
+LONG = 30.0
 FAULTS = ("kill", "stop", "vanish", "cut", "hold")
 
 
 class Ward:
     """The processes, their proxies, and the client threads with what they found wrong."""
 
-    def __init__(self, hospital: Hospital) -> None:
-        self.hospital, self.wrong = hospital, list[str]()
+    def __init__(self, hospital: Hospital, slack: float) -> None:
+        self.hospital, self.wrong, self.slack = hospital, list[str](), slack
         self.answers = self.errors = 0
         self.ended = threading.Event()
         listed = yaml.safe_load(hospital.client.read_text())["parties"]
@@ -79,7 +82,7 @@ class Ward:
                 self.wrong.append(repr(error))
 
     def in_time(self, what: str, start: float) -> None:
-        if (spent := time.monotonic() - start) > TIMEOUT + SLACK:
+        if (spent := time.monotonic() - start) > TIMEOUT + self.slack:
             self.wrong.append(f"{spent:.1f} s {what}")
 
     def back(self) -> float:
@@ -91,7 +94,7 @@ class Ward:
                     client.run({"x": SAMPLES[0]})
                     return time.monotonic() - start
             except VeilgraphError:
-                if time.monotonic() - start > 3 * BACK_SECONDS:
+                if time.monotonic() - start > 2 * LONG:
                     return time.monotonic() - start
                 time.sleep(0.05)
 
@@ -138,14 +141,14 @@ class Ward:
 
 
 @contextmanager
-def ward(folder: Path) -> Iterator[Ward]:
+def ward(folder: Path, slack: float) -> Iterator[Ward]:
     plan, weights = compiled("rep3")
     hospital = Hospital(folder, members(plan))
     hospital.put("small/1", plan, weights)
-    found = Ward(hospital)
+    found = Ward(hospital, slack)
     threads = [threading.Thread(target=found.ask, args=(n,)) for n in range(CLIENTS)]
     try:
-        assert found.back() < 3 * BACK_SECONDS
+        assert found.back() < 2 * LONG
         for thread in threads:
             thread.start()
         yield found
@@ -162,15 +165,15 @@ def ward(folder: Path) -> Iterator[Ward]:
     assert not any(thread.is_alive() for thread in threads)
 
 
-def faults(folder: Path, seed: int, count: int) -> None:
+def faults(folder: Path, seed: int, count: int, slack: float, back_seconds: float) -> None:
     draws = random.Random(seed)
     slow = []
-    with ward(folder) as found:
+    with ward(folder, slack) as found:
         for number in range(count):
             time.sleep(draws.uniform(0.0, 0.5))  # clients are amid their requests again
             kind = FAULTS[number % len(FAULTS)]
             found.fault(kind, draws)
-            if (spent := found.back()) > BACK_SECONDS:
+            if (spent := found.back()) > back_seconds:
                 slow.append(f"{number}, {kind}: {spent:.1f} s")
             assert all(each.poll() is None for each in found.processes.values()), kind
     print(f"seed {seed}: {found.answers} answers, {found.errors} errors")
@@ -179,11 +182,11 @@ def faults(folder: Path, seed: int, count: int) -> None:
     assert found.answers
 
 
-def test_ten_faults(tmp_path: Path) -> None:
-    faults(tmp_path, 1, 10)
+def test_a_fault_of_each_kind(tmp_path: Path) -> None:
+    faults(tmp_path, 1, len(FAULTS), LONG, LONG)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", range(10, 20))
 def test_three_hundred_faults(seed: int, tmp_path: Path) -> None:
-    faults(tmp_path, seed, 30)
+    faults(tmp_path, seed, 30, SLACK, BACK_SECONDS)

@@ -27,7 +27,8 @@ LOG = logging.getLogger("veilgraph.service")
 HEARTBEAT_SECONDS = 1.0
 TURN_SECONDS = 10.0  # that a peer may be silent in a turn
 MOST_PLANS = 255
-_FIRST_PAUSE, _LONGEST_PAUSE = 0.2, 5.0  # between attempts to connect
+_FIRST_PAUSE, _LONGEST_PAUSE = 0.1, 5.0  # between attempts to connect
+_SOON_SECONDS = 1.0
 MOST_AHEAD = 10_000
 _COUNT = struct.Struct("<HH")  # plans, inferences to have ahead of each
 _MODEL = struct.Struct("<32s?")  # a model's key, and whether its weights are others than before
@@ -111,21 +112,23 @@ class Host:
         """Serves; whatever breaks a link ends all that is open, and links come up again."""
         pause = _FIRST_PAUSE
         while not self._leaves.is_set():
-            try:
-                channels = self._connect()
-            except VeilgraphError as error:
-                self._tell(error, pause)
-                pause = min(_LONGEST_PAUSE, 2 * pause)
-                continue
             start = time.monotonic()
             try:
-                self._serve(channels)
+                self._attempt()
             except (VeilgraphError, OSError) as error:
-                lasted = time.monotonic() - start > _LONGEST_PAUSE
-                pause = _FIRST_PAUSE if lasted else min(_LONGEST_PAUSE, 2 * pause)
+                # What fails at once may do so for long. But an attempt that waited for others is
+                # followed by the next: two parties that pause as long as they look never meet.
+                waited = time.monotonic() - start > _SOON_SECONDS
+                pause = _FIRST_PAUSE if waited else min(_LONGEST_PAUSE, 2 * pause)
                 self._tell(error, pause)
-            finally:
-                self._end(channels)
+
+    def _attempt(self) -> None:
+        """Connects, and serves until a party leaves or a link breaks."""
+        channels = self._connect()
+        try:
+            self._serve(channels)
+        finally:
+            self._end(channels)
 
     def _tell(self, error: VeilgraphError | OSError, pause: float) -> None:
         message = error.message if isinstance(error, VeilgraphError) else str(error.strerror)

@@ -10,6 +10,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -180,6 +181,11 @@ def test_lengths_that_are_none_are_refused(gateway: Gateway) -> None:
 def test_a_port_that_is_taken(gateway: Gateway, hospital: Hospital) -> None:
     with pytest.raises(UsageError, match="can't be had"):
         Gateway(hospital.client, gateway.port)
+
+
+def test_a_configuration_that_makes_no_sense(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="it can't be read"):
+        Gateway(tmp_path / "patient.yaml", 0)
 
 
 def test_the_verb_answers_and_ends(hospital: Hospital) -> None:

@@ -30,6 +30,7 @@ from veilgraph.ir.errors import (
     VeilgraphError,
 )
 from veilgraph.ir.plan.tables import Tensor
+from veilgraph.runtime.client.client_config import ClientConfig
 from veilgraph.runtime.client.wire import MOST_OF_CLIENT
 from veilgraph.serving.client import Client
 
@@ -52,12 +53,13 @@ class Gateway:
         timeout_seconds: how long to wait for an answer, in place of the file's.
 
     Raises:
-        UsageError: a port that can't be had.
+        UsageError: a file that makes no sense, or a port that can't be had.
     """
 
     def __init__(
         self, config: str | Path, port: int, *, timeout_seconds: float | None = None
     ) -> None:
+        ClientConfig.load(Path(config))  # what makes no sense is refused before anybody asks
         self._config, self._seconds = config, timeout_seconds
         self._idle: dict[str, queue.SimpleQueue[Client]] = {}
         self._lock = threading.Lock()

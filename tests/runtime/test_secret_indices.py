@@ -67,7 +67,8 @@ def test_a_classifier_of_words(who: str) -> None:
     plan, weights = veilgraph.compile(model, calibrate={"ids": ids}, **PARTIES[who])
     for each in ids[:3]:
         y = veilgraph.simulate(plan, weights, {"ids": each}).outputs["y"]
-        np.testing.assert_allclose(y, expected(model, each), atol=0.02)
+        # In the mean a plan is off by 0.005 of its outputs at most; one number by twice that.
+        np.testing.assert_allclose(y, expected(model, each), rtol=0.01, atol=0.02)
     assert any("point function" in each.why for each in plan.manifest.disclosures)
 
 
@@ -80,7 +81,7 @@ def test_three_processes_send_480_bytes_a_token_of_bert() -> None:
     plan, weights = veilgraph.compile(model, calibrate={"ids": ids})
     assert one_hot_bytes(plan) == [5 * 480]
     answer, _ = simulate_processes(plan, weights, [{"ids": ids[0]}])
-    np.testing.assert_allclose(answer.outputs["y"], expected(model, ids[0]), atol=0.02)
+    np.testing.assert_allclose(answer.outputs["y"], expected(model, ids[0]), rtol=0.01, atol=0.02)
     assert answer.sent_bytes < 5 * 480 + 2000
 
 

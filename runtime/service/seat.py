@@ -27,6 +27,7 @@ from veilgraph.ir.errors import UsageError
 from veilgraph.ir.plan.plan import Plan
 from veilgraph.ir.plan.tables import BufferKind, PartyPlan, Phase, Tensor
 from veilgraph.ir.roles import CLIENT
+from veilgraph.runtime.client.wire import wrapped
 from veilgraph.runtime.devices.choose import ready
 from veilgraph.runtime.devices.interface import Piece
 from veilgraph.runtime.encoding import Words, word_dtype
@@ -146,7 +147,7 @@ class Seat:
         if self._is_first:
             return found
         theirs = self._masks_under(number, self._nothing)
-        return {t.name: _wrapped(found[t.name] - theirs[t.name], t) for t in self.inputs}
+        return {t.name: wrapped(found[t.name] - theirs[t.name], t) for t in self.inputs}
 
     def _masks_under(self, number: int, keys: bytes) -> dict[str, Words]:
         """What the program would send of each input if all were zero, under these keys."""
@@ -249,7 +250,7 @@ class Seat:
     def _words(self, tensor: Tensor) -> Words:
         dtype = word_dtype(tensor.ring_bits)
         content = self._device.copy_out((tensor.offset, tensor.elements * dtype.itemsize))
-        return _wrapped(content.view(dtype), tensor)
+        return wrapped(content.view(dtype), tensor)
 
     # Where inputs are sent from
 
@@ -270,7 +271,7 @@ class Seat:
                 )
                 if place.bits == tensor.ring_bits
                 and place.elements == tensor.elements
-                and np.array_equal(_wrapped(sent - before, tensor), pattern)
+                and np.array_equal(wrapped(sent - before, tensor), pattern)
             ]
         known = [place for places in found.values() for place in places]
         if set(known) != set(candidates) or not all(found.values()):
@@ -304,13 +305,7 @@ def _place(round: int, row: np.void) -> _Place:
 def _pattern(tensor: Tensor) -> Words:
     """Elements that are all told apart, as far as the ring has so many."""
     spread = 2 * np.arange(tensor.elements, dtype=np.uint64) + np.uint64(1)
-    return _wrapped(spread.astype(word_dtype(tensor.ring_bits)), tensor)
-
-
-def _wrapped(words: Words, tensor: Tensor) -> Words:
-    """Modulo 2^ring_bits."""
-    wrapped: Words = words & packed.low(tensor.ring_bits)
-    return wrapped
+    return wrapped(spread.astype(word_dtype(tensor.ring_bits)), tensor)
 
 
 def _of(pieces: Sequence[Piece], peer: int) -> list[Piece]:

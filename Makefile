@@ -50,7 +50,7 @@ lint: $(VENV)/installed ## check style and types, change nothing
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy -p veilgraph
-	$(BIN)/mypy --explicit-package-bases examples benchmarks
+	$(BIN)/mypy --explicit-package-bases examples benchmarks packaging
 	$(NATIVE) $(BIN)/clang-format --dry-run --Werror {} +
 	@$(BIN)/python tests/docs/sentences.py
 

@@ -13,6 +13,7 @@ import glob
 import os
 import secrets
 import stat
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -22,7 +23,11 @@ PRIVATE = 0o600  # for the owner alone
 PUBLIC = 0o666  # for whom the process's umask says
 DEVICES = Path("/dev")
 
-_CREATE = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+_CREATE = os.O_RDWR | os.O_CREAT | os.O_EXCL
+if sys.platform == "win32":  # a client's, where files are not inherited and links are rare
+    _CREATE |= os.O_BINARY
+else:
+    _CREATE |= os.O_NOFOLLOW | os.O_CLOEXEC
 
 
 @contextmanager
@@ -80,6 +85,8 @@ def is_special(path: Path) -> bool:
 
 def sync_folder(folder: Path) -> None:
     """Lets the names of its files outlive a crash."""
+    if sys.platform == "win32":  # which keeps names itself, and opens no folder
+        return
     descriptor = os.open(folder, os.O_RDONLY)
     try:
         os.fsync(descriptor)

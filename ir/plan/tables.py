@@ -32,6 +32,7 @@ DERIVATIVES = "derivatives of outputs by hidden units"
 NO_DERIVATIVES = "no derivative of an output by a hidden unit"
 QUESTIONS = (DERIVATIVES, NO_DERIVATIVES)
 CLIPS = "which clips of quantised tensors the samples reach"
+REVEAL_AS = "reveal_as"  # an option of the manifest: what goes out in an output's place
 LABELS = "labels"  # an option of the manifest: what classes are called, by output
 ONLY_ENTRY = "infer"  # of a plan of one model
 AS_REVEALED = " as revealed"  # behind an output's name: the operation that rounds it
@@ -309,6 +310,19 @@ class Manifest:
     def named(self, role: Role) -> tuple[str, ...]:
         """The parties in a role."""
         return tuple(name for name in self.parties if self.role(name) == role)
+
+    @property
+    def labels(self) -> dict[str, tuple[str, ...]]:
+        """What classes are called, by the output that holds their places, counted from 0."""
+        stated = self.options.get(LABELS)
+        known = stated if isinstance(stated, Mapping) else {}
+        return {str(name): tuple(map(str, texts)) for name, texts in known.items()}
+
+    @property
+    def forms(self) -> dict[str, str]:
+        """What is revealed in place of an output: `argmax`, by the output's name."""
+        stated = self.options.get(REVEAL_AS)
+        return dict(stated) if isinstance(stated, Mapping) else {}
 
     @property
     def computing(self) -> tuple[str, ...]:

@@ -8,7 +8,7 @@ with veilgraph.Session(plan, party="alice", config="parties.yaml") as session:
 """
 
 from importlib import import_module
-from importlib.metadata import version
+from importlib.metadata import PackageNotFoundError, version
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -51,7 +51,16 @@ __all__ = [
     "simulate_training",
     "verify",
 ]
-__version__ = version("veilgraph")
+
+
+def _version() -> str:
+    try:
+        return version("veilgraph")
+    except PackageNotFoundError:
+        return version("veilgraph-client")
+
+
+__version__ = _version()
 
 # Loaded where they are used: a party host has no compiler, and the command line starts fast.
 _PLACES = {
@@ -82,7 +91,14 @@ _PLACES = {
 def __getattr__(name: str) -> Any:
     if name not in _PLACES:
         raise AttributeError(f"module 'veilgraph' has no attribute {name!r}")
-    return getattr(import_module(_PLACES[name]), name)
+    try:
+        return getattr(import_module(_PLACES[name]), name)
+    except ModuleNotFoundError as error:
+        if error.name is None or not error.name.startswith("veilgraph."):
+            raise
+        raise AttributeError(
+            f"veilgraph-client has no {name}: install veilgraph, which has all that it has and more"
+        ) from error
 
 
 def __dir__() -> list[str]:

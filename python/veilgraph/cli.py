@@ -15,6 +15,7 @@ from typing import Any
 
 import click
 
+from veilgraph import __version__
 from veilgraph.command_lines import worded
 from veilgraph.commands import VERBS, module_of
 from veilgraph.ir.errors import ResourceLimitError, UsageError, VeilgraphError
@@ -45,14 +46,24 @@ LOUDNESS: dict[tuple[str, ...], dict[str, Any]] = {
         "help": "Show remarks, steps and errors as JSON objects, one a line.",
     },
 }
-EPILOG = """\b
+ABOUT = """Compile a model into a plan with which several parties compute it on data that none of
+them may see, and run that plan.
+"""
+EXAMPLE = """\b
 Example, from a model to an answer that nobody saw:
   veilgraph compile model.onnx -o model.plan --shape x=1x3x224x224
   veilgraph inspect model.plan --reveals
   veilgraph simulate model.plan --weights model.weights --input x=@x.npy
   veilgraph VERB --help                              says more, with an example
 
-\b
+"""
+ABOUT_CLIENTS = """Ask parties for an answer of a model, of which none of them learns anything."""
+EXAMPLE_OF_CLIENTS = """\b
+Example, a patient's image:
+  veilgraph infer digits --config patient.yaml --input image=@image.npy
+
+"""
+EPILOG = """\b
 Exit codes:
   0    all is well
   1    something that this list does not foresee
@@ -196,6 +207,11 @@ def user_error(error: Exception) -> VeilgraphError:
                 f"This needs the package {package}, which is not installed.",
                 f"pip install 'veilgraph[{EXTRAS[package]}]'",
             )
+        case ModuleNotFoundError() if (error.name or "").startswith("veilgraph."):
+            return UsageError(
+                "This needs the distribution veilgraph; veilgraph-client is installed alone.",
+                "pip install veilgraph",
+            )
         case MemoryError():
             return ResourceLimitError(
                 "This machine ran out of memory.", "Compile for a smaller batch with --shape."
@@ -207,16 +223,22 @@ def user_error(error: Exception) -> VeilgraphError:
     )
 
 
-@click.group(cls=Verbs, epilog=EPILOG, context_settings={"help_option_names": ["-h", "--help"]})
-@click.version_option(package_name="veilgraph", prog_name="veilgraph")
+_ABOUT, _EXAMPLE = (ABOUT, EXAMPLE) if "compile" in VERBS else (ABOUT_CLIENTS, EXAMPLE_OF_CLIENTS)
+
+
+@click.group(
+    cls=Verbs,
+    help=_ABOUT,
+    epilog=_EXAMPLE + EPILOG,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+@click.version_option(__version__, prog_name="veilgraph")
 @click.option(
     "--traceback", "show_traceback", is_flag=True, help="Also show where in the code an error rose."
 )
 @_loudness
 def main(show_traceback: bool, verbose: int, quiet: bool, log_json: bool) -> None:
-    """Compile a model into a plan with which several parties compute it on data that none of them
-    may see, and run that plan.
-    """
+    """What the verbs have in common: how much is said, and of errors where they rose."""
 
 
 if __name__ == "__main__":

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Self
 
 from veilgraph.ir.plan import file as plan_file
 from veilgraph.ir.plan import plan as ir_plan
-from veilgraph.ir.plan.tables import LABELS, WEIGHTS, Phase
+from veilgraph.ir.plan.tables import WEIGHTS, Phase
 from veilgraph.reports.markup import tag
 from veilgraph.reports.units import counted, seconds, size
 from veilgraph.targets.networks import Network
@@ -104,9 +103,12 @@ class Plan(ir_plan.Plan):
     @property
     def labels(self) -> dict[str, tuple[str, ...]]:
         """What classes are called, by the output that holds their places, counted from 0."""
-        stated = self.manifest.options.get(LABELS)
-        known = stated if isinstance(stated, Mapping) else {}
-        return {str(name): tuple(map(str, texts)) for name, texts in known.items()}
+        return self.manifest.labels
+
+    @property
+    def forms(self) -> dict[str, str]:
+        """What is revealed in place of an output: `argmax`, by the output's name."""
+        return self.manifest.forms
 
     def cost(self, network: str | None = None, entry: int = 0) -> Cost:
         """Rounds, bytes and network seconds on a network: `lan`, `wan` or a YAML file.

@@ -116,6 +116,33 @@ def tensor_of(fields: Mapping[str, Any], owner: str) -> Tensor:
     return tensor
 
 
+def labels_of(fields: Mapping[str, Any]) -> dict[str, tuple[str, ...]]:
+    """What a party said that classes are called, by output.
+
+    Raises:
+        WireError: no such names.
+    """
+    found = fields.get("labels")
+    if not isinstance(found, dict) or not all(
+        isinstance(texts, list) and texts and all(isinstance(each, str) for each in texts)
+        for texts in found.values()
+    ):
+        raise WireError("it named no classes")
+    return {name: tuple(texts) for name, texts in found.items()}
+
+
+def forms_of(fields: Mapping[str, Any]) -> dict[str, str]:
+    """What a party said is revealed in place of outputs.
+
+    Raises:
+        WireError: no such names.
+    """
+    found = fields.get("forms")
+    if not isinstance(found, dict) or not all(isinstance(each, str) for each in found.values()):
+        raise WireError("it named no form of an output")
+    return dict(found)
+
+
 def _element(tensor: Tensor) -> np.dtype[Any]:
     size = next(size for size in (1, 2, 4, 8) if tensor.ring_bits <= 8 * size)
     return np.dtype(f"<u{size}")

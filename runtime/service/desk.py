@@ -210,10 +210,12 @@ class Desk:
         )
 
     def _description(self, served: ServedPlan) -> dict[str, Any]:
-        computing = served.plan.manifest.computing
+        manifest = served.plan.manifest
         found: dict[str, Any] = {
             "party": self._me, "plan": served.plan.digest, "session": served.id.hex(),
-            "suite": served.plan.manifest.suite, "computing": list(computing),
+            "suite": manifest.suite, "computing": list(manifest.computing),
+            "labels": {name: list(texts) for name, texts in manifest.labels.items()},
+            "forms": manifest.forms,
         }  # fmt: skip
         seat = served.seat
         if seat is not None:

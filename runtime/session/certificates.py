@@ -16,6 +16,7 @@ from __future__ import annotations
 import hashlib
 import ipaddress
 import re
+import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
@@ -174,7 +175,8 @@ def load_private_key(path: Path) -> PrivateKey:
         UsageError: a file that can't be read, that others can read, or that holds no such key.
     """
     pem = _read(path, "key")
-    if path.stat().st_mode & 0o077:
+    # On Windows lists of access say who may read, and no mode.
+    if sys.platform != "win32" and path.stat().st_mode & 0o077:
         raise UsageError(f"Others on this host can read the key {path}.", f"chmod 600 {path}")
     try:
         key = serialization.load_pem_private_key(pem, password=None)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import socket
 import subprocess
 import sys
@@ -16,9 +17,12 @@ from typing import Any
 import numpy as np
 import pytest
 import yaml
+from click.testing import CliRunner
 from serving import SAMPLES, SUITES, Hospital, W, answer_to, compiled, members, until
+from sklearn.linear_model import LogisticRegression
 
 import veilgraph
+from veilgraph.cli import main
 from veilgraph.ir.errors import (
     AccuracyError,
     PeerError,
@@ -470,3 +474,26 @@ def test_three_processes_serve_and_leave(tmp_path: Path) -> None:
     assert lost.returncode == 5
     assert "alice" in lost.stderr
     assert "can't be reached" in lost.stderr
+
+
+def test_names_of_classes_are_told(tmp_path: Path) -> None:
+    rows = np.random.default_rng(3).uniform(-1, 1, (40, 2)).astype(np.float32)
+    wanted = np.where(rows[:, 0] > 0, "approved", "refused")
+    model = LogisticRegression(C=100).fit(rows, wanted)
+    receivers = {"label": ("patient",), "probabilities": ("patient",)}
+    plan, weights = veilgraph.compile(
+        model, shapes={"X": (1, 2)}, calibrate={"X": rows[:, None]},
+        clients=("patient",), owners={"X": "patient"}, receivers=receivers,
+    )  # fmt: skip
+    hospital = Hospital(tmp_path, members(plan))
+    hospital.put("credit/1", plan, weights)
+    np.save(tmp_path / "x.npy", np.array([[0.9, 0.1]], np.float32))
+    given = ["--config", str(hospital.client), "--input", f"X=@{tmp_path / 'x.npy'}"]
+    with hospital.served() as services:
+        until(lambda: all(each.served for each in services.values()))
+        with veilgraph.Client("credit", hospital.client) as client:
+            assert client.labels == {"label": ("approved", "refused")}
+        asked = CliRunner().invoke(main, ["infer", "credit", *given])
+        as_json = CliRunner().invoke(main, ["infer", "credit", *given, "--json"])
+    assert "label, 1: approved\n" in asked.output
+    assert json.loads(as_json.output)["outputs"]["label"]["labels"] == ["approved"]

@@ -298,9 +298,7 @@ class _Comparison:
 
 def _forms(plan: Plan) -> dict[str, Form]:
     """What the plan reveals in place of outputs."""
-    given = plan.manifest.options.get("reveal_as")
-    named = given.items() if isinstance(given, Mapping) else ()
-    return {str(name): Form.parse(str(form)) for name, form in named}
+    return {name: Form.parse(form) for name, form in plan.manifest.forms.items()}
 
 
 def _another_model(what: str) -> UsageError:

@@ -17,6 +17,7 @@ from veilgraph.ir.errors import AccuracyError
 from veilgraph.ir.exponent_histogram import MagnitudeCount
 from veilgraph.ir.graph.program import name_of
 from veilgraph.ir.meaning.secret import Excursion
+from veilgraph.ir.plan.tables import REVEAL_AS
 from veilgraph.ir.secret.ops import (
     Add,
     Constant,
@@ -186,7 +187,7 @@ class Check:
         It is of the numbers that a decision is made of, and of the plan's own pools: of outputs in
         another form, and of plans with average pools, nothing is said.
         """
-        allowed, forms = self.options.get("max_error"), self.options.get("reveal_as")
+        allowed, forms = self.options.get("max_error"), self.options.get(REVEAL_AS)
         changed = forms if isinstance(forms, Mapping) else {}
         measured = [output.by_sample for output in self.outputs if output.name not in changed]
         if not isinstance(allowed, int | float) or self.options.get("avgpool") or not measured:

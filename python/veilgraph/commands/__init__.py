@@ -8,7 +8,9 @@ what needs them: a party's host has none of the three.
 
 from __future__ import annotations
 
-VERBS: dict[str, str] = {
+from importlib.util import find_spec
+
+_ALL: dict[str, str] = {
     "compile": "Turn a model into a plan, and its weights into a file beside it.",
     "inspect": "Show what a plan costs, layer by layer, and who learns what.",
     "verify": "Hold a plan to its program and its suite, before taking part.",
@@ -44,3 +46,7 @@ def module_of(verb: str) -> str:
     """
     folder = f"{FOLDERS[verb]}." if verb in FOLDERS else ""
     return f"veilgraph.commands.{folder}{verb}"
+
+
+# Those that are installed: veilgraph-client has few of them.
+VERBS: dict[str, str] = {verb: says for verb, says in _ALL.items() if find_spec(module_of(verb))}

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from tempfile import mkdtemp
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -13,22 +13,33 @@ import numpy.typing as npt
 from veilgraph.commands.files import write_array
 from veilgraph.ir.errors import UsageError
 from veilgraph.ir.files.column_files import is_column_file
-from veilgraph.plans import Plan
 from veilgraph.reports import units
 
 Outputs = Mapping[str, npt.NDArray[np.float32]]
+
+
+class Source(Protocol):
+    """What outputs come from, a plan or a service, and what it says of them."""
+
+    @property
+    def labels(self) -> Mapping[str, Sequence[str]]: ...
+
+    @property
+    def forms(self) -> Mapping[str, str]: ...
+
+
 SHOWN = 10  # numbers, or names, of an output that is printed
 
 
-def values(outputs: Outputs, paths: Mapping[str, Path], plan: Plan) -> dict[str, Any]:
+def values(outputs: Outputs, paths: Mapping[str, Path], source: Source) -> dict[str, Any]:
     """Of each output its shape, and its file or its numbers, and names of classes; writes files."""
-    _write(outputs, paths, plan)
+    _write(outputs, paths, source)
     found: dict[str, Any] = {}
     for name, array in outputs.items():
         content = {"file": str(paths[name])} if name in paths else {"values": array.tolist()}
         found[name] = {"shape": list(array.shape), **content}
-        if name in plan.labels:
-            found[name]["labels"] = named(array, plan.labels[name]).tolist()
+        if name in source.labels:
+            found[name]["labels"] = named(array, source.labels[name]).tolist()
     return found
 
 
@@ -38,17 +49,16 @@ def named(array: npt.NDArray[np.float32], labels: Sequence[str]) -> npt.NDArray[
     return np.asarray(labels)[np.clip(places, 0, len(labels) - 1)]
 
 
-def lines(outputs: Outputs, paths: Mapping[str, Path], plan: Plan) -> list[str]:
+def lines(outputs: Outputs, paths: Mapping[str, Path], source: Source) -> list[str]:
     """A line an output: its file, or its first numbers; writes the files.
 
     What is revealed in place of an output is named for what it is: `argmax of logits`.
     """
-    given = plan.manifest.options.get("reveal_as")
-    forms = given if isinstance(given, Mapping) else {}
+    forms = source.forms
     called = {name: f"{forms[name]} of {name}" if name in forms else name for name in outputs}
-    _write(outputs, paths, plan)
+    _write(outputs, paths, source)
     shown = {
-        name: paths.get(name) or first_numbers(x, plan.labels.get(name))
+        name: paths.get(name) or first_numbers(x, source.labels.get(name))
         for name, x in outputs.items()
     }
     return [
@@ -57,7 +67,7 @@ def lines(outputs: Outputs, paths: Mapping[str, Path], plan: Plan) -> list[str]:
     ]
 
 
-def _write(outputs: Outputs, paths: Mapping[str, Path], plan: Plan) -> None:
+def _write(outputs: Outputs, paths: Mapping[str, Path], source: Source) -> None:
     """Writes the files; an array whose place turns out bad goes to a temporary folder.
 
     Raises:
@@ -66,8 +76,8 @@ def _write(outputs: Outputs, paths: Mapping[str, Path], plan: Plan) -> None:
     rescued: list[tuple[str, UsageError]] = []
     for name, path in paths.items():
         array: npt.NDArray[Any] = outputs[name]
-        if name in plan.labels and is_column_file(path):
-            array = named(array, plan.labels[name])
+        if name in source.labels and is_column_file(path):
+            array = named(array, source.labels[name])
         try:
             write_array(path, array, name)
         except UsageError as error:

@@ -19,7 +19,7 @@ from veilgraph.ir.errors import UsageError
 from veilgraph.ir.graph.program import Graph
 from veilgraph.ir.party.text import print_program
 from veilgraph.ir.plan.checks import MOST_ENTRIES
-from veilgraph.ir.plan.tables import LABELS, PUBLIC, Disclosure, Manifest, Tensor
+from veilgraph.ir.plan.tables import LABELS, PUBLIC, REVEAL_AS, Disclosure, Manifest, Tensor
 from veilgraph.ir.secret.program import Argument, SecretProgram
 from veilgraph.ir.secret.types import Tensor as SecretTensor
 from veilgraph.passes.party.expand_protocols import Common, Entry, announced_to, is_revealed
@@ -138,7 +138,7 @@ def _manifest(names: Sequence[str], manifests: Sequence[Manifest], common: Commo
     for each in manifests:
         disclosures |= dict.fromkeys(each.disclosures)
     said = (f"{name}: {m.encoding}" for name, m in zip(names, manifests, strict=True))
-    merged = {option: _merged(manifests, option) for option in ("reveal_as", LABELS)}
+    merged = {option: _merged(manifests, option) for option in (REVEAL_AS, LABELS)}
     renamed = {WEIGHT_NAMES: common.names} if common.names else {}
     return replace(
         manifests[0],

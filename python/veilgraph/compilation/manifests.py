@@ -20,6 +20,7 @@ from veilgraph.ir.plan.tables import (
     LABELS,
     NO_DERIVATIVES,
     PUBLIC,
+    REVEAL_AS,
     SHARED,
     WEIGHTS,
     Disclosure,
@@ -82,7 +83,7 @@ def manifest_of(program: Program) -> Manifest:
             "prepared": program.options.is_prepared,
             "most_store": program.options.most_store,
             "roles": program.options.roles.value,
-            "reveal_as": {name: str(form) for name, form in program.options.reveal_as.items()},
+            REVEAL_AS: {name: str(form) for name, form in program.options.reveal_as.items()},
             LABELS: {name: list(texts) for name, texts in program.graph.labels.items()},
             PARTS: {
                 name: {part: list(places) for part, places in of.items()}

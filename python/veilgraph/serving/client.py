@@ -23,7 +23,7 @@ from veilgraph.runtime.client.client_config import Address, ClientConfig
 from veilgraph.runtime.encoding import Words, decode, encode
 from veilgraph.runtime.randomness import fresh_seed
 
-_COMMON = ("plan", "session", "suite", "computing", "inputs", "outputs")
+_COMMON = ("plan", "session", "suite", "computing", "inputs", "outputs", "labels", "forms")
 
 
 class Client:
@@ -38,6 +38,8 @@ class Client:
     Attributes:
         plan: digest of the plan that the parties serve.
         inputs, outputs: what `run` takes and gives.
+        labels: what classes are called, by the output that holds their places, counted from 0.
+        forms: what is revealed in place of an output: `argmax`, by the output's name.
 
     Raises:
         UsageError: a file that makes no sense, or a model that a party does not serve.
@@ -102,6 +104,7 @@ class Client:
             me = self._config.name
             self.inputs = tuple(wire.tensor_of(each, me) for each in first["inputs"])
             self.outputs = tuple(wire.tensor_of(each, me) for each in first["outputs"])
+            self.labels, self.forms = wire.labels_of(first), wire.forms_of(first)
         except (wire.WireError, TypeError) as error:
             raise PeerError(f"{computing[0]} is no service: {error}.", "") from error
 

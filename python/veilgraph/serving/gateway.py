@@ -15,7 +15,6 @@ import threading
 from collections.abc import Mapping
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from importlib.metadata import version
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
@@ -23,6 +22,7 @@ from typing import Any, Self
 import numpy as np
 import numpy.typing as npt
 
+from veilgraph import __version__
 from veilgraph.ir.errors import (
     PeerError,
     ResourceLimitError,
@@ -162,7 +162,7 @@ class _Answers(BaseHTTPRequestHandler):
     def do_GET(self) -> None:
         match self.path.strip("/").split("/"):
             case ["v2"]:
-                self._say({"name": "veilgraph", "version": version("veilgraph"),
+                self._say({"name": "veilgraph", "version": __version__,
                            "extensions": ["binary_tensor_data"]})  # fmt: skip
             case ["v2", "health", "live" | "ready"]:
                 self._say({})

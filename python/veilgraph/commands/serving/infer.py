@@ -7,8 +7,7 @@ from pathlib import Path
 import click
 
 from veilgraph.commands import arguments, outputs
-from veilgraph.commands.files import check_destination, read_inputs, write_array
-from veilgraph.reports import units
+from veilgraph.commands.files import check_destination, read_inputs
 from veilgraph.reports.tables import show, show_json
 from veilgraph.serving.client import Client
 
@@ -47,18 +46,8 @@ def command(
     with Client(model, config_file, plan=plan, timeout_seconds=timeout_seconds) as client:
         arguments.require_known("--output", paths, [tensor.name for tensor in client.outputs])
         found = client.run(read_inputs(given, client.inputs))
-    for name, path in paths.items():
-        write_array(path, found[name], name)
-    if as_json:
-        values = {
-            name: {"file": str(paths[name])} if name in paths else {"values": x.tolist()}
-            for name, x in found.items()
-        }
-        show_json({"plan": client.plan, "outputs": values})
-        return
-    show(
-        *(
-            f"{name}, {units.shape(x.shape)}: {paths.get(name) or outputs.first_numbers(x)}"
-            for name, x in found.items()
-        )
-    )
+        if as_json:
+            answer = {"outputs": outputs.values(found, paths, client)}
+            show_json({"plan": client.plan, **answer})
+            return
+        show(*outputs.lines(found, paths, client))

@@ -18,7 +18,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from veilgraph.ir.errors import UsageError
-from veilgraph.runtime.session.certificates import load_certificate, load_private_key
+from veilgraph.runtime.session.certificates import (
+    load_certificate,
+    load_certificates,
+    load_private_key,
+)
 from veilgraph.runtime.session.config import MAX_PARTIES, TIMEOUT_SECONDS
 from veilgraph.runtime.session.sections import Keys, Section, read_yaml
 
@@ -31,12 +35,12 @@ _ME_KEYS = Keys(frozenset({"name", "key", "certificate"}))
 
 @dataclass(frozen=True)
 class Address:
-    """A party to ask; `certificate` (DER) is the only one that is accepted."""
+    """A party to ask; it is accepted with one of `certificates` (DER), and with no other."""
 
     name: str
     host: str
     port: int
-    certificate: bytes
+    certificates: tuple[bytes, ...]
 
 
 @dataclass(frozen=True)
@@ -69,9 +73,9 @@ def _config(top: Section) -> ClientConfig:
     parties = []
     for i, each in enumerate(listed):
         section = Section(top.folder, f"parties[{i}]", each, _PARTY_KEYS)
-        der = load_certificate(section.file("certificate"))
+        found = load_certificates(section.file("certificate"))
         name, host, port = section.text("name"), section.text("host"), section.port("port")
-        parties.append(Address(name, host, port, der))
+        parties.append(Address(name, host, port, found))
     if len({party.name for party in parties}) < len(parties):
         raise top.wrong("parties", "a list of parties with different names")
     me = Section(top.folder, "me", top.values["me"], _ME_KEYS)

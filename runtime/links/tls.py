@@ -65,12 +65,23 @@ class Transport(Protocol[C_co]):
 
 
 class _Side(NamedTuple):
-    """What all connections with one peer share, so that the key is read once: it takes long."""
+    """What all connections with one peer share, so that the key is read once: it takes long.
+
+    `written` is another when the certificate's file is: it may change between connections. A
+    descriptor to read it with may be what a host that strangers call lacks.
+    """
 
     shown: bytes
+    written: tuple[int, int, int]
     certificate: Path
     key: Path
     dialed: bool
+
+    @staticmethod
+    def of(shown: bytes, config: Config, dialed: bool) -> _Side:
+        stat = config.certificate.stat()
+        written = stat.st_ino, stat.st_mtime_ns, stat.st_size
+        return _Side(shown, written, config.certificate, config.key, dialed)
 
 
 class PythonTransport:
@@ -93,7 +104,7 @@ class PythonTransport:
         with _closed_on_error(connection):
             if dialed:
                 yield Awaited(connection.fileno(), selectors.EVENT_READ)
-            context = self._context(_Side(shown, config.certificate, config.key, dialed))
+            context = self._context(_Side.of(shown, config, dialed))
             secured = context.wrap_socket(
                 connection, server_side=dialed, do_handshake_on_connect=False
             )
@@ -191,7 +202,7 @@ class NativeTransport:
             if dialed:
                 yield Awaited(descriptor, selectors.EVENT_READ)
             connection.setblocking(True)  # as in `plain`
-            terms = self._terms_of(_Side(shown, config.certificate, config.key, dialed))
+            terms = self._terms_of(_Side.of(shown, config, dialed))
             stream = Stream.secured(terms, connection.detach(), _SECONDS, self.records_per_key)
         with _closed_on_error(stream):
             while event := stream.shake_hands():

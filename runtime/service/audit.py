@@ -83,6 +83,11 @@ class AuditLog:
         if facts["what"] == _ASKED and facts["time"].startswith(self._day):
             self._asked[facts["certificate"]] += 1
 
+    def allow(self, most_a_day: int | None) -> None:
+        """How often a client may ask in a day from now on; those of today count."""
+        with self._lock:
+            self._most = most_a_day
+
     def ask(self, facts: Mapping[str, str]) -> None:
         """Counts a request of a client, and writes it down.
 

@@ -1,8 +1,8 @@
 """Where clients are talked to: a thread each, over TLS 1.3 in which either side proves who it is.
 
 A client may ask whose certificate lies in the folder of clients (`me.clients` in parties.yaml),
-NAME.crt. The folder is read again when a file of it has changed: who is taken out of it can begin
-nothing any more.
+NAME.crt; a file may hold two, while one takes the other's place. The folder is read again when a
+file of it has changed: who is taken out of it can begin nothing any more.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from veilgraph.runtime.service.audit import AuditLog
 from veilgraph.runtime.service.requests import Request, Requests
 from veilgraph.runtime.service.served import ServedPlan
 from veilgraph.runtime.session.callers import source_of
-from veilgraph.runtime.session.certificates import fingerprint, load_certificate
+from veilgraph.runtime.session.certificates import fingerprint, load_certificates
 from veilgraph.runtime.session.config import LEAST_BYTES_PER_SECOND
 from veilgraph.runtime.session.exchange import Dropped
 
@@ -78,15 +78,15 @@ class Enrolled:
         context.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN
         context.num_tickets = 0  # no resumption: each connection proves its keys anew
         context.load_cert_chain(self._certificate, self._key)
-        names = {}
+        names: dict[bytes, str] = {}
         for file in files:
             try:
-                der = load_certificate(file)
-                context.load_verify_locations(cadata=der)
+                found = load_certificates(file)
+                context.load_verify_locations(cadata=b"".join(found))
             except (UsageError, ssl.SSLError) as error:
                 LOG.warning("%s is no certificate, and is passed over: %s", file, error)
                 continue
-            names[fingerprint(der)] = file.stem
+            names |= dict.fromkeys(map(fingerprint, found), file.stem)
         return context, names
 
 
@@ -119,6 +119,11 @@ class Desk:
         self._links: Counter[str] = Counter()  # connections by client
         self._handshakes: Counter[str] = Counter()  # by network
         self._lock = threading.Lock()
+
+    def admit(self, enrolled: Enrolled, most_a_day: int | None) -> None:
+        """Others may ask from now on, and each so often in a day; any number if None."""
+        self._enrolled = enrolled
+        self._audit.allow(most_a_day)
 
     def take(self, connection: socket.socket, address: str) -> None:
         """Begins to talk to who called, on a thread of its own."""

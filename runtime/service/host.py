@@ -14,6 +14,7 @@ import time
 from collections import Counter, defaultdict
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
 
 from veilgraph.ir.errors import PeerError, SecurityAbort, VeilgraphError
 from veilgraph.runtime.links.links import Links
@@ -22,6 +23,7 @@ from veilgraph.runtime.service.agenda import TURN_BYTES, Agenda, Decisions, Item
 from veilgraph.runtime.service.requests import Requests
 from veilgraph.runtime.service.served import Ahead, Model, ServedPlan, links_over
 from veilgraph.runtime.session.config import Config
+from veilgraph.runtime.session.peer_status import ends, warn_of_ends
 
 LOG = logging.getLogger("veilgraph.service")
 HEARTBEAT_SECONDS = 1.0
@@ -53,25 +55,28 @@ class Host:
     """Serves until it is told to leave.
 
     Args:
-        config: this party's.
+        config: gives this party's, as it is now; asked whenever links are about to come up.
         connect: gives a channel to each other party, by index; PeerError where one does not come.
         secret: of this party's private key.
-        models: what this party has; read now, and again by `reload`.
+        models: what this party has.
+        read: gives what it has when `reload` asks.
         ahead: inferences to have prepared of each plan; the least that any party wants counts.
     """
 
     def __init__(
         self,
-        config: Config,
+        config: Callable[[], Config],
         connect: Callable[[], Mapping[int, Channel]],
         secret: bytes,
-        models: Callable[[], list[Model]],
+        models: list[Model],
+        read: Callable[[], list[Model]],
         ahead: int = 0,
     ) -> None:
         self.requests = Requests()
-        self._config, self._connect, self._secret = config, connect, secret
-        self._read, self._wanted = models, ahead
-        self._models = models()
+        self._now, self._connect, self._secret = config, connect, secret
+        self._config = config()
+        self._warned = datetime.now(UTC).date()  # of certificates: the config was read just now
+        self._models, self._read, self._wanted = models, read, ahead
         self._leaves, self._reloads = threading.Event(), threading.Event()
         self._served: tuple[ServedPlan, ...] = ()  # in the order that all parties have
         self.counts = Counts()
@@ -84,6 +89,11 @@ class Host:
         newest = {each.model.name.partition("/")[0]: each for each in by_version}
         return {**newest, **{each.model.name: each for each in by_version}}
 
+    @property
+    def certificate_ends(self) -> dict[str, datetime]:
+        """When the last certificate of each party ends, as far as it is known here."""
+        return ends(self._now())
+
     def leave(self) -> None:
         """Takes no more requests, ends those that are open, and then this party's part."""
         self._leaves.set()
@@ -93,7 +103,7 @@ class Host:
         self.requests.wake()
 
     def reload(self) -> None:
-        """Reads this party's models again, then has all parties agree anew on what they serve.
+        """Reads what this party has again, then has all parties agree anew on what they serve.
 
         It returns at once, and serves what it has meanwhile: plans take long to verify.
         """
@@ -103,7 +113,7 @@ class Host:
         try:
             self._models = self._read()
         except (VeilgraphError, OSError) as error:
-            LOG.error("models stay as they are: %s", error)
+            LOG.error("all stays as it is: %s", error)
             return
         self._reloads.set()
         self.requests.wake()
@@ -124,6 +134,7 @@ class Host:
 
     def _attempt(self) -> None:
         """Connects, and serves until a party leaves or a link breaks."""
+        self._config = self._now()
         channels = self._connect()
         try:
             self._serve(channels)
@@ -196,6 +207,13 @@ class Host:
             # What a peer sent with the end of a round may be read already, and wakes nobody: the
             # first turns after a busy one follow soon.
             pause = 0.001 if did else min(HEARTBEAT_SECONDS, max(0.001, 4 * pause))
+            self._warn_daily()
+
+    def _warn_daily(self) -> None:
+        today = datetime.now(UTC).date()
+        if today != self._warned:
+            self._warned = today
+            warn_of_ends(self._now())
 
     def _asked(self) -> list[int]:
         names = self._config.names

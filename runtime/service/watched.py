@@ -101,9 +101,16 @@ class _Numbers:
         )
         _add(ahead, {name: len(each.ahead) for name, each in served.items()})
         yield ahead
+        until = GaugeMetricFamily(
+            "veilgraph_certificate_end_seconds",
+            "When the last certificate of a party ends, in seconds since 1970.",
+            labels=["party"],
+        )
+        _add(until, {name: end.timestamp() for name, end in self._host.certificate_ends.items()})
+        yield until
         yield GaugeMetricFamily("veilgraph_models", "Models that are served now.", len(served))
 
 
-def _add(family: Metric, by_model: Mapping[str, float]) -> None:
-    for model, value in dict(by_model).items():
-        family.add_metric([model], value)  # type: ignore[attr-defined]
+def _add(family: Metric, by_label: Mapping[str, float]) -> None:
+    for label, value in dict(by_label).items():
+        family.add_metric([label], value)  # type: ignore[attr-defined]

@@ -4,7 +4,8 @@ There is no certificate authority, because nobody is trusted by all: `init` make
 private key and a self-signed certificate for it, and the others name that very certificate (or its
 SHA-256 fingerprint) in their parties.yaml. A link accepts that certificate and no other, so what it
 says about hosts or issuers decides nothing. `issue` makes a new certificate for the key that is
-there: before the old one expires, or when the host's name changes.
+there: before the old one expires, or when the host's name changes. A file may hold two, while one
+takes the other's place: others accept either, and its owner shows the first.
 
 Keys are Ed25519 (RFC 8032), whose signatures need no randomness: a copied host, whose randomness
 repeats, gives nothing of its key away. Those that earlier versions made (ECDSA on P-256) go on
@@ -36,6 +37,7 @@ from veilgraph.runtime.session.keys import derive
 PrivateKey: TypeAlias = ed25519.Ed25519PrivateKey | ec.EllipticCurvePrivateKey
 
 VALID_DAYS = 825
+MOST_CERTIFICATES = 2  # of one owner at a time: the one in use, and the one that comes after it
 _CLOCK_SKEW = timedelta(hours=1)  # clocks that nobody sets are off by minutes
 _MAX_PEM_BYTES = 1 << 16
 _PARTY_NAME = re.compile(r"[A-Za-z][A-Za-z0-9_-]{0,30}")
@@ -107,16 +109,49 @@ def init_author(path: Path) -> ed25519.Ed25519PublicKey:
 
 
 def issue(
-    directory: Path, name: str, hosts: Sequence[str] = (), *, days: int = VALID_DAYS
+    directory: Path,
+    name: str,
+    hosts: Sequence[str] = (),
+    *,
+    days: int = VALID_DAYS,
+    beside: bool = False,
 ) -> CertificateFiles:
-    """Makes a new certificate for the key that `init` made, in place of the old one.
+    """Makes a new certificate for the key that `init` made.
+
+    Args:
+        beside: keep the old one, and show it until `retire`; else the new one takes its place.
 
     Raises:
-        UsageError: no such key, one that can't be read, or a directory that can't be written.
+        UsageError: no such key, one that can't be read, a directory that can't be written, or two
+            certificates that are there already.
     """
     files = _files(directory, check_party_name(name))
-    key = load_private_key(files[0])
-    return _store(files, self_signed(key, name, hosts, datetime.now(UTC), days))
+    made = self_signed(load_private_key(files[0]), name, hosts, datetime.now(UTC), days)
+    if not beside:
+        return _store(files, made)
+    old = load_certificates(files[1])
+    if len(old) == MOST_CERTIFICATES:
+        raise UsageError(
+            f"{files[1]} holds {MOST_CERTIFICATES} certificates already.",
+            f"`cert retire {name}` ends the older one, once all others have the newer.",
+        )
+    return _store(files, *map(x509.load_der_x509_certificate, old), made)
+
+
+def retire(directory: Path, name: str) -> CertificateFiles:
+    """Ends a party's older certificate: from then on it shows the one that `issue` put beside it.
+
+    Raises:
+        UsageError: a file that can't be read or written, or that holds one certificate.
+    """
+    files = _files(directory, check_party_name(name))
+    found = load_certificates(files[1])
+    if len(found) == 1:
+        raise UsageError(
+            f"{files[1]} holds one certificate.",
+            f"`cert issue {name} --beside` makes the one that comes after it.",
+        )
+    return _store(files, x509.load_der_x509_certificate(found[-1]))
 
 
 def self_signed(
@@ -153,19 +188,33 @@ def self_signed(
     return builder.sign(key, hashed)
 
 
-def load_certificate(path: Path) -> bytes:
-    """The first certificate of a PEM file, as DER.
+def load_certificates(path: Path) -> tuple[bytes, ...]:
+    """The certificates of a PEM file, as DER: one, or two while one takes the other's place.
 
     Raises:
-        UsageError: a file that can't be read or holds no certificate.
+        UsageError: a file that can't be read, that holds no certificate, or more than two.
     """
     try:
-        certificate = x509.load_pem_x509_certificate(_read(path, "certificate"))
+        found = x509.load_pem_x509_certificates(_read(path, "certificate"))
     except ValueError as error:
         raise UsageError(
             f"{path} holds no certificate.", "Give the .crt file that `cert init` made."
         ) from error
-    return certificate.public_bytes(serialization.Encoding.DER)
+    if len(found) > MOST_CERTIFICATES:
+        raise UsageError(
+            f"{path} holds {len(found)} certificates.",
+            f"Keep at most {MOST_CERTIFICATES}: the one in use, and the one that comes after it.",
+        )
+    return tuple(each.public_bytes(serialization.Encoding.DER) for each in found)
+
+
+def load_certificate(path: Path) -> bytes:
+    """The certificate that the owner of a PEM file shows, as DER: the first of it.
+
+    Raises:
+        UsageError: as `load_certificates`.
+    """
+    return load_certificates(path)[0]
 
 
 def load_private_key(path: Path) -> PrivateKey:
@@ -249,12 +298,14 @@ def _files(directory: Path, name: str) -> tuple[Path, Path]:
     return directory / f"{name}.key", directory / f"{name}.crt"
 
 
-def _store(files: tuple[Path, Path], certificate: x509.Certificate) -> CertificateFiles:
+def _store(files: tuple[Path, Path], *certificates: x509.Certificate) -> CertificateFiles:
+    """Writes the file; the fingerprint is the last one's, which is new to the others."""
+    pem = b"".join(each.public_bytes(serialization.Encoding.PEM) for each in certificates)
     try:
-        _write(files[1], certificate.public_bytes(serialization.Encoding.PEM), 0o644)
+        _write(files[1], pem, 0o644)
     except OSError as error:
         raise _unwritable(files[1], error) from error
-    return CertificateFiles(*files, certificate.fingerprint(hashes.SHA256()).hex())
+    return CertificateFiles(*files, certificates[-1].fingerprint(hashes.SHA256()).hex())
 
 
 def _write_key(path: Path, key: ed25519.Ed25519PrivateKey) -> None:

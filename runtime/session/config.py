@@ -4,6 +4,7 @@
       - {name: alice, host: 10.0.0.1, port: 7001, certificate: alice.crt}
       - {name: bob, host: bob.example, port: 7001, certificate: bob.crt}
       - {name: carol, host: 10.0.0.3, port: 7001, fingerprint: 9f86d081...}   # SHA-256 in hex
+                                      # two of them, as [.., ..] or in one file: either is accepted
     me:
       name: alice
       key: alice.key                  # mode 0600
@@ -35,9 +36,11 @@ from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 
 from veilgraph.ir.errors import UsageError
 from veilgraph.runtime.session.certificates import (
+    MOST_CERTIFICATES,
     check_party_name,
     fingerprint,
     load_certificate,
+    load_certificates,
     load_private_key,
 )
 from veilgraph.runtime.session.consent import Consent, authors_of, consent_of
@@ -57,15 +60,16 @@ _FINGERPRINT = re.compile(r"[0-9a-f]{64}")
 class PartyAddress:
     """One party as the others know it.
 
-    `fingerprint` is the SHA-256 of its certificate (32 bytes), the only one that a link accepts;
-    `certificate` is the certificate itself (DER), where the file gives more than a fingerprint.
+    `fingerprints` are the SHA-256 of its certificates (32 bytes each), which alone a link accepts:
+    one, or two while one takes the other's place. `certificates` are the certificates themselves
+    (DER), in the same order, where the file gives more than fingerprints.
     """
 
     name: str
     host: str
     port: int
-    fingerprint: bytes
-    certificate: bytes | None = None
+    fingerprints: tuple[bytes, ...]
+    certificates: tuple[bytes, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -253,12 +257,20 @@ def _party(section: Section) -> PartyAddress:
             f"Pin the certificate that {name} made with `veilgraph cert init`.",
         )
     if "certificate" in section.values:
-        der = load_certificate(section.file("certificate"))
-        return PartyAddress(name, host, port, fingerprint(der), der)
-    digits = section.text("fingerprint").replace(":", "").lower()
-    if not _FINGERPRINT.fullmatch(digits):
-        raise section.wrong("fingerprint", "a SHA-256 of 64 hex digits", "`cert init` prints it.")
-    return PartyAddress(name, host, port, bytes.fromhex(digits))
+        found = load_certificates(section.file("certificate"))
+        return PartyAddress(name, host, port, tuple(map(fingerprint, found)), found)
+    return PartyAddress(name, host, port, _fingerprints(section))
+
+
+def _fingerprints(section: Section) -> tuple[bytes, ...]:
+    given = section.values["fingerprint"]
+    listed = given if isinstance(given, list) else [given]
+    digits = [str(each).replace(":", "").lower() for each in listed]
+    if not 1 <= len(digits) <= MOST_CERTIFICATES or not all(map(_FINGERPRINT.fullmatch, digits)):
+        raise section.wrong(
+            "fingerprint", "a SHA-256 of 64 hex digits, or two of them", "`cert init` prints it."
+        )
+    return tuple(map(bytes.fromhex, digits))
 
 
 def _check_distinct(parties: Sequence[PartyAddress]) -> None:
@@ -266,25 +278,24 @@ def _check_distinct(parties: Sequence[PartyAddress]) -> None:
     for what in ("name", "address", "certificate", "key"):
         seen: dict[object, str] = {}
         for i, party in enumerate(parties):
-            value = {
-                "name": party.name,
-                "address": (party.host, party.port),
-                "certificate": party.fingerprint,
-                "key": _public_key(party),
-            }[what]
-            if value in seen:
+            known: dict[str, set[object]] = {
+                "name": {party.name},
+                "address": {(party.host, party.port)},
+                "certificate": set(party.fingerprints),
+                "key": set(map(_public_key, party.certificates)),
+            }
+            values = known[what]
+            if taken := values & seen.keys():
                 raise UsageError(
-                    f"parties[{i}] ({party.name}) has the same {what} as {seen[value]}.",
+                    f"parties[{i}] ({party.name}) has the same {what} as {seen[taken.pop()]}.",
                     f"Every party has its own {what}.",
                 )
-            seen[value] = party.name
+            seen |= dict.fromkeys(values, party.name)
 
 
-def _public_key(party: PartyAddress) -> bytes:
-    """What its certificate certifies (DER); the fingerprint where that is all there is."""
-    if party.certificate is None:
-        return party.fingerprint
-    key = x509.load_der_x509_certificate(party.certificate).public_key()
+def _public_key(certificate: bytes) -> bytes:
+    """What a certificate (DER) certifies."""
+    key = x509.load_der_x509_certificate(certificate).public_key()
     return key.public_bytes(Encoding.DER, PublicFormat.SubjectPublicKeyInfo)
 
 
@@ -298,7 +309,7 @@ def _own_certificate(me: Section, listed: Section, party: PartyAddress) -> Path:
         )
     path = section.file("certificate")
     der = load_certificate(path)
-    if fingerprint(der) != party.fingerprint:
+    if fingerprint(der) not in party.fingerprints:
         raise UsageError(
             f"me.certificate is another than the one listed for {party.name}.",
             "The others would refuse it: list the certificate that you use.",

@@ -31,14 +31,9 @@ from veilgraph.runtime.session.callers import Callers
 from veilgraph.runtime.session.certificates import load_certificate
 from veilgraph.runtime.session.config import Config, PartyAddress
 from veilgraph.runtime.session.exchange import Dropped, Talk, hold
+from veilgraph.runtime.session.peer_status import PeerStatus, validity, way_out
 from veilgraph.runtime.session.port import Port
-from veilgraph.runtime.session.preamble import (
-    IdentityExchange,
-    PeerStatus,
-    own_greeting,
-    validity,
-    way_out,
-)
+from veilgraph.runtime.session.preamble import IdentityExchange, own_greeting
 
 _SLICE_SECONDS = 0.1  # how soon a failure elsewhere is seen
 _LOOK_SECONDS = 0.02  # how soon a party that came at an open port is seen
@@ -174,9 +169,11 @@ def _check_validity(config: Config) -> None:
     """PeerError if a certificate that is already here can't be used today, before anyone waits."""
     for index in [config.party, *sorted(config.peers)]:
         party = config.parties[index]
-        der = load_certificate(config.certificate) if party == config.me else party.certificate
-        status = validity(der) if der is not None else PeerStatus.WELCOME
-        if der is not None and status is not PeerStatus.WELCOME:
+        is_own = party == config.me
+        known = (load_certificate(config.certificate),) if is_own else party.certificates
+        found = {validity(der): der for der in known}
+        if known and PeerStatus.WELCOME not in found:
+            status, der = next(iter(found.items()))
             raise PeerError(
                 f"The certificate of {party.name} can't be used: {status.reason}.",
                 way_out(party.name, der, status, "this host's"),

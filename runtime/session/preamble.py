@@ -12,15 +12,12 @@ import selectors
 import socket
 import struct
 from dataclasses import dataclass
-from datetime import UTC, datetime
-from enum import IntEnum
-
-from cryptography import x509
 
 from veilgraph.ir.errors import PeerError
 from veilgraph.runtime.session.certificates import fingerprint, load_certificate
 from veilgraph.runtime.session.config import Config, PartyAddress
 from veilgraph.runtime.session.exchange import Awaited, Dropped, Talk
+from veilgraph.runtime.session.peer_status import PeerStatus, validity
 
 _HEAD = struct.Struct("<14sH")  # magic, length of what follows: a certificate or a name
 _MAGIC_TLS = b"veilgraph tls\n"
@@ -28,33 +25,6 @@ _MAGIC_PLAINTEXT = b"veilgraph raw\n"
 _MAX_SHOWN_BYTES = 1 << 13
 # The system asks a host that has been quiet for so long, so often, and then gives the link up.
 _QUIET_SECONDS, _PROBE_SECONDS, _PROBES = 5, 2, 3
-
-
-class PeerStatus(IntEnum):
-    """What one side thinks of the identity that the other has shown."""
-
-    WELCOME = 0
-    UNKNOWN = 1
-    EXPIRED = 2
-    NOT_YET_VALID = 3
-    SWAPPED = 4  # a known party, but not one that belongs at this end
-    ABSENT = 5  # a known party that takes no part in this session, from stores
-    TO_STORES = 6  # welcome, to a session that runs from stores
-    UNLINKED = 7  # a known party, but not one that a link is wanted to
-
-    @property
-    def reason(self) -> str:
-        """Why not, to go on after "refused this party's certificate: "."""
-        return {
-            PeerStatus.WELCOME: "it is fine",
-            PeerStatus.UNKNOWN: "it is none that parties.yaml names",
-            PeerStatus.EXPIRED: "it has expired",
-            PeerStatus.NOT_YET_VALID: "it is not valid yet",
-            PeerStatus.SWAPPED: "it belongs to another party than the one expected here",
-            PeerStatus.ABSENT: "it is of a party that takes no part in a run from stores",
-            PeerStatus.TO_STORES: "it is fine",
-            PeerStatus.UNLINKED: "it is of a party that no link is wanted to",
-        }[self]
 
 
 @dataclass
@@ -134,7 +104,7 @@ class IdentityExchange:
     def _is_of(self, party: PartyAddress, shown: bytes) -> bool:
         if self.plaintext:
             return party.name.encode() == shown
-        return party.fingerprint == fingerprint(shown)
+        return fingerprint(shown) in party.fingerprints
 
     def describe(self, shown: bytes) -> str:
         """What was shown, for a message."""
@@ -180,41 +150,3 @@ def own_greeting(config: Config, plaintext: bool) -> bytes:
     else:
         shown, magic = load_certificate(config.certificate), _MAGIC_TLS
     return _HEAD.pack(magic, len(shown)) + shown
-
-
-def validity(der: bytes) -> PeerStatus:
-    """Whether a certificate (DER) may be used now; UNKNOWN if it is no certificate at all."""
-    try:
-        certificate = x509.load_der_x509_certificate(der)
-    except ValueError:
-        return PeerStatus.UNKNOWN
-    now = datetime.now(UTC)
-    if now > certificate.not_valid_after_utc:
-        return PeerStatus.EXPIRED
-    return (
-        PeerStatus.NOT_YET_VALID if now < certificate.not_valid_before_utc else PeerStatus.WELCOME
-    )
-
-
-def way_out(owner: str, der: bytes, status: PeerStatus, judge: str) -> str:
-    """What to do about a certificate (DER) of `owner` whose dates `judge` does not accept.
-
-    Args:
-        judge: whose clock says so, such as "this host's" or "bob's".
-    """
-    certificate = x509.load_der_x509_certificate(der)
-    here = f"the clock here says {_utc(datetime.now(UTC))} UTC"
-    if status is PeerStatus.EXPIRED:
-        return (
-            f"It ended at {_utc(certificate.not_valid_after_utc)} UTC, and {here}. {owner} makes a "
-            "new one with `veilgraph cert issue`, and everyone pins it."
-        )
-    start = _utc(certificate.not_valid_before_utc)
-    return (
-        f"It begins at {start} UTC, an hour before {owner}'s clock when it was made, and {here}. "
-        f"Set {judge} clock if it is behind; if {owner}'s was ahead, `veilgraph cert issue` there."
-    )
-
-
-def _utc(time: datetime) -> str:
-    return f"{time:%Y-%m-%d %H:%M}"

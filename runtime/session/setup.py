@@ -22,6 +22,7 @@ from veilgraph.runtime.session.certificates import secret_of
 from veilgraph.runtime.session.config import Config
 from veilgraph.runtime.session.handshake import NO_DEALING, Origin, Terms, open_session
 from veilgraph.runtime.session.keys import holders_of
+from veilgraph.runtime.session.peer_status import warn_of_ends
 from veilgraph.runtime.session.session_ids import SpentSessions
 from veilgraph.runtime.store.position import StoreState
 from veilgraph.runtime.store.store import Store, StoredSession, purpose, store_id
@@ -231,11 +232,15 @@ def _purposes(plan: Plan) -> list[bytes]:
 
 
 def config_of(path: str | Path, party: str) -> Config:
-    """parties.yaml at `path`, checked to be this party's own."""
+    """parties.yaml at `path`, checked to be this party's own.
+
+    It warns of certificates that are about to end.
+    """
     config = Config.load(Path(path))
     if config.me.name != party:
         raise UsageError(
             f"{path} is the configuration of {config.me.name}, not of {party}.",
             "Each party has a file of its own, with its name and key under `me:`.",
         )
+    warn_of_ends(config)
     return config

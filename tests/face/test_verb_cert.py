@@ -66,3 +66,20 @@ def test_show_reads_the_fingerprint_aloud(tmp_path: Path) -> None:
     code, why = reason("cert", "show", made["key"])
     assert code == 2
     assert "holds no certificate" in why
+
+
+def test_one_certificate_takes_the_place_of_another(tmp_path: Path) -> None:
+    first = json_of("cert", "init", "alice", "--dir", tmp_path)
+    code, why = reason("cert", "retire", "alice", "--dir", tmp_path)
+    assert (code, "holds one certificate" in why) == (2, True)
+    second = json_of("cert", "issue", "alice", "--dir", tmp_path, "--beside")
+    both = json_of("cert", "show", first["certificate"])
+    assert both["fingerprint"] == first["fingerprint"]
+    assert both["next"]["fingerprint"] == second["fingerprint"] != first["fingerprint"]
+    assert run_verb("cert", "show", first["certificate"]).stdout.count("is of alice") == 2
+    code, why = reason("cert", "issue", "alice", "--dir", tmp_path, "--beside")
+    assert (code, "holds 2 certificates already" in why) == (2, True)
+    assert run_verb("cert", "retire", "alice", "--dir", tmp_path).exit_code == 0
+    left = json_of("cert", "show", first["certificate"])
+    assert left["fingerprint"] == second["fingerprint"]
+    assert "next" not in left

@@ -60,7 +60,7 @@ def test_three_parties_see_one_string_and_can_talk(tmp_path: Path) -> None:
     for name in ("alice", "bob"):
         config = Config.load(tmp_path / name / "parties.yaml")
         assert (config.me.name, config.names) == (name, NAMES)
-        assert {party.name: party.certificate for party in config.parties} == certificates
+        assert {party.name: party.certificates[0] for party in config.parties} == certificates
 
 
 def test_the_string_is_over_all_that_was_seen() -> None:

@@ -28,7 +28,8 @@ def attempts(folder: Path) -> int:
         count += 1
         raise PeerError("No link to carol.", "")
 
-    host = Host(Config.load(hospital.folder / "alice.yaml"), connect, b"", list)
+    config = Config.load(hospital.folder / "alice.yaml")
+    host = Host(lambda: config, connect, b"", [], list)
     thread = threading.Thread(target=host.run)
     thread.start()
     time.sleep(SPELL)

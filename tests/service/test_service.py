@@ -33,6 +33,7 @@ from veilgraph.ir.errors import (
 )
 from veilgraph.runtime.client import wire
 from veilgraph.runtime.service.desk import MOST_LINKS_OF_CLIENT, Desk
+from veilgraph.runtime.session import certificates
 from veilgraph.serving.client import Client, wire_receive, wire_send
 
 
@@ -164,9 +165,80 @@ def test_a_folder_that_can_not_be_read_changes_nothing(
         broken.mkdir()
         (broken / "model.plan").write_text("no plan")
         services["alice"].reload()
-        until(lambda: "models stay as they are" in caplog.text)
+        until(lambda: "all stays as it is" in caplog.text)
         with Client("small", hospital.client) as client:
             assert client.run({"x": SAMPLES[0]})["y"].shape == (1, 5)
+
+
+def test_certificates_change_while_all_serve(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """bob's and the client's; nobody is cut off, and each new one is what is shown at the end."""
+    plan, weights = compiled("rep3")
+    hospital = Hospital(tmp_path, members(plan))
+    hospital.put("small/1", plan, weights)
+
+    def ask(client: veilgraph.Client) -> None:
+        y = client.run({"x": SAMPLES[0]})["y"]
+        np.testing.assert_allclose(y, answer_to(SAMPLES[0]), atol=0.01)
+
+    with hospital.served() as services:
+        until(lambda: all(each.served for each in services.values()))
+        certificates.issue(tmp_path, "bob", beside=True)
+        certificates.issue(tmp_path, "patient", beside=True)
+        own = tmp_path / "patient.crt"
+        (tmp_path / "clients" / "patient.crt").write_bytes(own.read_bytes())
+        for each in services.values():
+            each.reload()
+        with veilgraph.Client("small", hospital.client) as client:
+            until(lambda: all(each.served for each in services.values()))
+            ask(client)
+        services["bob"].leave()
+        until(lambda: not services["alice"].served)
+        services["bob"].close()
+        both = (tmp_path / "bob.crt").read_bytes()
+        (tmp_path / "new.crt").write_bytes(both[both.rindex(b"-----BEGIN") :])
+        content = yaml.safe_load((tmp_path / "bob.yaml").read_text())
+        content["me"]["certificate"] = "new.crt"
+        (tmp_path / "bob.yaml").write_text(yaml.safe_dump(content))
+        certificates.retire(tmp_path, "patient")
+        again = services["bob"] = hospital.service("bob")
+        thread = threading.Thread(target=again.run)
+        thread.start()
+        until(lambda: all(each.served for each in services.values()))
+        with veilgraph.Client("small", hospital.client) as client:
+            ask(client)
+        again.leave()
+        thread.join(60)
+    assert "turned away" not in caplog.text
+
+
+def test_parties_yaml_is_read_again(hospital: Hospital, caplog: pytest.LogCaptureFixture) -> None:
+    """What clients may, and whom this party accepts; what a process keeps is refused by name."""
+    file = hospital.folder / "alice.yaml"
+    content = yaml.safe_load(file.read_text())
+    state_dir = content["me"]["state_dir"]
+    with hospital.served() as services:
+        until(lambda: all(each.served for each in services.values()))
+        with veilgraph.Client("small", hospital.client) as client:
+            client.run({"x": SAMPLES[0]})
+            content["me"]["requests_a_day"] = 2
+            file.write_text(yaml.safe_dump(content))
+            services["alice"].reload()
+            until(lambda: services["alice"]._desk._audit._most == 2)
+            client.run({"x": SAMPLES[0]})
+            with pytest.raises(ResourceLimitError, match="asked 2 times today"):
+                client.run({"x": SAMPLES[0]})
+        content["me"]["state_dir"] = "elsewhere"
+        file.write_text(yaml.safe_dump(content))
+        services["alice"].reload()
+        until(lambda: "another value for me.state_dir" in caplog.text)
+        content["me"]["state_dir"] = state_dir
+        content["consent"] = []
+        file.write_text(yaml.safe_dump(content))
+        services["alice"].reload()
+        until(lambda: "does not consent to the plan" in caplog.text)
+        assert services["alice"].served
 
 
 # What is refused

@@ -53,6 +53,7 @@ def test_counts_health_and_readiness(hospital: Hospital) -> None:
         assert 'veilgraph_inferences_ahead{model="small/1"}' in text
         assert "veilgraph_sessions_total 1.0" in text
         assert "veilgraph_models 1.0" in text
+        assert 'veilgraph_certificate_end_seconds{party="bob"} 1.8' in text  # after 2027
 
 
 def test_a_port_that_is_taken(hospital: Hospital) -> None:

@@ -193,7 +193,7 @@ class Client:
         context.minimum_version = ssl.TLSVersion.TLSv1_3
         context.check_hostname = False  # the certificate itself is pinned, whatever names it has
         context.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN
-        context.load_verify_locations(cadata=party.certificate)
+        context.load_verify_locations(cadata=b"".join(party.certificates))
         context.load_cert_chain(self._config.certificate, self._config.key)
         try:
             plain = socket.create_connection((party.host, party.port), self._seconds)
@@ -212,7 +212,7 @@ class Client:
                 f"{error.strerror or error}.",
                 "Look at the address, and whether it serves.",
             ) from error
-        if link.getpeercert(binary_form=True) != party.certificate:
+        if link.getpeercert(binary_form=True) not in party.certificates:
             link.close()
             raise PeerError(f"{party.name} showed another certificate.", "Ask who runs it.")
         return link

@@ -9,7 +9,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
-from veilgraph.ir.errors import UsageError
+from veilgraph.ir.errors import UsageError, VeilgraphError
 from veilgraph.plans import Plan
 from veilgraph.runtime._native import OpenSsl
 from veilgraph.runtime.client.wire import MAGIC
@@ -23,6 +23,7 @@ from veilgraph.runtime.service.seat import Seat
 from veilgraph.runtime.service.served import Model, client_of
 from veilgraph.runtime.service.watched import Watched
 from veilgraph.runtime.session.certificates import load_certificate, load_private_key, secret_of
+from veilgraph.runtime.session.config import Config
 from veilgraph.runtime.session.connect import connect, listen
 from veilgraph.runtime.session.port import Port
 from veilgraph.runtime.session.setup import config_of
@@ -72,6 +73,13 @@ def model_folders(models: Path) -> list[ModelFolder]:
     return [ModelFolder(f"{p.parent.parent.name}/{p.parent.name}", p.parent) for p in found]
 
 
+def _enrolled(config: Config) -> Enrolled:
+    """Who may ask; UsageError for a folder that can't be read."""
+    found = Enrolled(config.clients, config.certificate, config.key)
+    found.context()
+    return found
+
+
 class Service:
     """One party of a service; `run` serves until `leave`.
 
@@ -107,7 +115,7 @@ class Service:
         trust_author: bool = False,
         watch_port: int | None = None,
     ) -> None:
-        self._config = config_of(config, party)
+        self._path, self._config = Path(config), config_of(config, party)
         self._device = device or self._config.device
         if not 0 <= ahead <= MOST_AHEAD:
             raise UsageError(
@@ -116,24 +124,28 @@ class Service:
         self._threads, self._trusts = threads, trust_author
         self._folder = Path(models)
         self._known: dict[tuple[str, tuple[int, ...]], Model] = {}
-        self._models()
         found = openssl()
         self._transport: Any = (
             NativeTransport(found) if isinstance(found, OpenSsl) else PythonTransport()
         )
-        self._host = Host(
-            self._config, self._connect, secret_of(self._config.key), self._models, ahead
-        )
         me = self._config
-        enrolled = Enrolled(me.clients, me.certificate, me.key)
-        enrolled.context()  # a folder that can't be read is said now
+        self._secret = secret_of(me.key)
+        self._host = Host(
+            lambda: self._config,
+            self._connect,
+            self._secret,
+            self._models(),
+            self._read_again,
+            ahead,
+        )
         audit = AuditLog(
             me.state_dir / f"asked-{party}.jsonl", load_private_key(me.key),
             load_certificate(me.certificate), me.requests_a_day,
         )  # fmt: skip
-        desk = Desk(party, enrolled, self._host.requests, lambda: self._host.served, audit)
+        requests = self._host.requests
+        self._desk = Desk(party, _enrolled(me), requests, lambda: self._host.served, audit)
         self._watched = None if watch_port is None else Watched(self._host, watch_port)
-        self._port = Port(listen(me), MAGIC, desk.take)
+        self._port = Port(listen(me), MAGIC, self._desk.take)
 
     def _connect(self) -> Mapping[int, Channel]:
         seconds = min(_CONNECT_SECONDS, self._config.timeout_seconds)
@@ -141,6 +153,41 @@ class Service:
             self._config, seconds, self._transport, port=self._port
         )
         return channels
+
+    def _read_again(self) -> list[Model]:
+        """The models of the folder, by what parties.yaml says now; without either, all as before.
+
+        Raises:
+            UsageError: what can't be read, or what a process keeps for as long as it lives.
+        """
+        before, known = self._config, self._known
+        self._config = config_of(self._path, before.me.name)
+        try:
+            self._require_same(before)
+            if (self._config.authors, self._config.consent) != (before.authors, before.consent):
+                self._known = {}  # what was accepted is asked about again
+            models, enrolled = self._models(), _enrolled(self._config)
+        except (VeilgraphError, OSError):
+            self._config, self._known = before, known
+            raise
+        self._desk.admit(enrolled, self._config.requests_a_day)
+        return models
+
+    def _require_same(self, before: Config) -> None:
+        now = self._config
+        kept = {
+            "the names of parties": now.names != before.names,
+            "me.state_dir": now.state_dir != before.state_dir,
+            "me.listen": now.listen != before.listen,
+            "this party's port": now.me.port != before.me.port,
+            "me.device": (now.device, now.cubins) != (before.device, before.cubins),
+            "this party's key": secret_of(now.key) != self._secret,
+        }
+        if changed := [what for what, is_other in kept.items() if is_other]:
+            raise UsageError(
+                f"{self._path} has another value for {' and '.join(changed)}.",
+                "A running party keeps it: start it again.",
+            )
 
     def _models(self) -> list[Model]:
         """What the folder holds now; what it held before is not read again."""
@@ -192,7 +239,10 @@ class Service:
         self._host.leave()
 
     def reload(self) -> None:
-        """Reads the folder of models again, as do all parties."""
+        """Reads parties.yaml and the folder of models again; all parties do before models change.
+
+        Certificates count for links that come up from then on, clients and all else at once.
+        """
         self._host.reload()
 
     def close(self) -> None:

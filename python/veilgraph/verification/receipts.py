@@ -17,7 +17,7 @@ from pathlib import Path
 from veilgraph.ir.errors import SecurityAbort, UsageError
 from veilgraph.ir.files.whole_files import PUBLIC, placed_whole
 from veilgraph.ir.plan.tables import Phase
-from veilgraph.runtime.session.certificates import load_certificate, load_private_key
+from veilgraph.runtime.session.certificates import load_certificates, load_private_key
 from veilgraph.runtime.session.public_keys import is_signed_by_party, party_signature
 from veilgraph.runtime.transcript import Transcript
 
@@ -93,12 +93,13 @@ def load_receipt(file: Path, certificate_file: Path) -> Receipt:
         UsageError: a file that can't be read, or is no receipt; a certificate that is none.
         SecurityAbort: a receipt that another key signed, or that was changed.
     """
-    certificate = load_certificate(certificate_file)
+    certificates = load_certificates(certificate_file)
     line, signed = _lines(file)
     receipt = _receipt(line)
     if receipt is None or not _is_signature(signed):
         raise _no_receipt(file)
-    if is_signed_by_party(certificate, signed.removesuffix("\n"), _LABEL + line):
+    signature = signed.removesuffix("\n")
+    if any(is_signed_by_party(each, signature, _LABEL + line) for each in certificates):
         return receipt
     raise SecurityAbort(
         f"{certificate_file}'s key did not sign the receipt {file}.",

@@ -41,7 +41,7 @@ def test_reads_what_is_written(alice: Path) -> None:
     assert config.listen == "127.0.0.1"
     assert config.timeout_seconds == 10.0
     assert (config.device, config.cubins) == ("cpu", None)
-    assert config.parties[1].certificate == load_certificate(folder / "bob.crt")
+    assert config.parties[1].certificates == (load_certificate(folder / "bob.crt"),)
 
 
 def test_reads_where_to_compute(alice: Path) -> None:
@@ -82,8 +82,8 @@ def test_fingerprints_stand_for_certificates(alice: Path) -> None:
         content["me"] |= {"listen": "0.0.0.0", "certificate": "alice.crt"}
 
     config = Config.load(edit(alice, pin))
-    assert config.parties[1].fingerprint == digest
-    assert config.parties[1].certificate is None
+    assert config.parties[1].fingerprints == (digest,)
+    assert not config.parties[1].certificates
     assert config.listen == "0.0.0.0"
     assert (config.timeout_seconds, config.least_bytes_per_second) == (60.0, 62_500.0)
 
@@ -237,3 +237,34 @@ def test_files_that_are_not_there_or_too_long(tmp_path: Path) -> None:
     (tmp_path / "long.yaml").write_bytes(b" " * (1 << 20) + b"a")
     with pytest.raises(UsageError, match="over 1 MiB"):
         Config.load(tmp_path / "long.yaml")
+
+
+def test_two_certificates_of_a_party(alice: Path) -> None:
+    """Others accept either; what it shows itself is the first of its own file."""
+    old = fingerprint(load_certificate(alice.parent / "bob.crt"))
+    new = bytes.fromhex(issue(alice.parent, "bob", beside=True).fingerprint)
+    assert Config.load(alice).parties[1].fingerprints == (old, new)
+    assert old != new
+
+    def pin(content: dict[str, Any]) -> None:
+        del content["parties"][1]["certificate"]
+        content["parties"][1]["fingerprint"] = [new.hex(), old.hex(":")]
+
+    assert Config.load(edit(alice, pin)).parties[1].fingerprints == (new, old)
+
+
+def test_three_certificates_of_a_party(alice: Path) -> None:
+    def pin(content: dict[str, Any]) -> None:
+        del content["parties"][1]["certificate"]
+        content["parties"][1]["fingerprint"] = ["00" * 32, "11" * 32, "22" * 32]
+
+    bob = alice.parent / "bob.crt"
+    bob.write_bytes(3 * bob.read_bytes())
+    refused(alice, lambda _: None, r"bob\.crt holds 3 certificates")
+    refused(alice, pin, "64 hex digits, or two of them")
+
+
+def test_the_next_certificate_is_another_partys(alice: Path) -> None:
+    with (alice.parent / "bob.crt").open("ab") as file:
+        file.write((alice.parent / "carol.crt").read_bytes())
+    refused(alice, lambda _: None, r"parties\[2\] \(carol\) has the same certificate as bob")

@@ -23,7 +23,8 @@ from veilgraph.runtime.links.native import NativeLinks
 from veilgraph.runtime.session.certificates import load_certificate
 from veilgraph.runtime.session.config import Config
 from veilgraph.runtime.session.exchange import Dropped, hold
-from veilgraph.runtime.session.preamble import IdentityExchange, PeerStatus, own_greeting
+from veilgraph.runtime.session.peer_status import PeerStatus
+from veilgraph.runtime.session.preamble import IdentityExchange, own_greeting
 
 
 @pytest.fixture

@@ -52,7 +52,7 @@ def command(party: str, config_file: Path, models: Path, **options: Any) -> None
     """Serve plans to clients as one party, together with those on the other hosts.
 
     Plans are verified first. Links come up when all parties are there, and again after a break.
-    SIGHUP reads the folder of models again; SIGTERM ends what is open, and leaves.
+    SIGHUP reads parties.yaml and the folder of models again; SIGTERM ends what is open, and leaves.
     Clients ask with `veilgraph infer`; me.clients in parties.yaml says who may.
     """
     with Service(party, config_file, models, **options) as service:

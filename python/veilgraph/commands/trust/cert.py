@@ -9,7 +9,7 @@ import click
 from veilgraph.commands import arguments
 from veilgraph.reports.tables import show, show_json
 from veilgraph.runtime.session import certificates
-from veilgraph.runtime.session.certificates import CertificateFiles
+from veilgraph.runtime.session.certificates import CertificateFiles, Description
 from veilgraph.runtime.session.public_keys import text_of
 
 EPILOG = """\b
@@ -18,7 +18,13 @@ Example, at alice's: a key that stays there, and a certificate for bob and carol
 """
 RENEWAL = """\b
 Example, before the certificate expires:
-  veilgraph cert issue alice --dir keys --host alice.example
+  veilgraph cert issue alice --dir keys --host alice.example --beside
+  (alice.crt goes to the others, who put it in place of the old file)
+  veilgraph cert retire alice --dir keys
+"""
+RETIRING = """\b
+Example, once all others have the file with both:
+  veilgraph cert retire alice --dir keys
 """
 SHOWING = """\b
 Example, at bob's, while alice reads hers aloud:
@@ -83,10 +89,27 @@ def init(
 @directory_option
 @host_option
 @days_option
+@click.option(
+    "--beside",
+    is_flag=True,
+    help="Keep the old one in the file, and show it until `cert retire`: nobody is cut off.",
+)
 @arguments.json_option
-def issue(name: str, directory: Path, hosts: tuple[str, ...], days: int, as_json: bool) -> None:
+def issue(
+    name: str, directory: Path, hosts: tuple[str, ...], days: int, beside: bool, as_json: bool
+) -> None:
     """Make a new certificate for the key that party NAME has, in place of the old one."""
-    _report(name, certificates.issue(directory, name, hosts, days=days), as_json)
+    made = certificates.issue(directory, name, hosts, days=days, beside=beside)
+    _report(name, made, as_json)
+
+
+@command.command("retire", epilog=RETIRING)
+@click.argument("name")
+@directory_option
+@arguments.json_option
+def retire(name: str, directory: Path, as_json: bool) -> None:
+    """End the older of party NAME's two certificates: it shows the newer from its next start."""
+    _report(name, certificates.retire(directory, name), as_json)
 
 
 @command.command("show", epilog=SHOWING)
@@ -94,10 +117,16 @@ def issue(name: str, directory: Path, hosts: tuple[str, ...], days: int, as_json
 @arguments.json_option
 def show_one(file: Path, as_json: bool) -> None:
     """Show whose certificate FILE is, for how long, and its fingerprint, to be read aloud."""
-    shown = certificates.described(certificates.load_certificate(file))
+    found = [certificates.described(each) for each in certificates.load_certificates(file)]
     if as_json:
-        show_json(vars(shown))
+        (first, *others) = map(vars, found)
+        show_json({**first, "next": others[0]} if others else first)
         return
+    for shown in found:
+        _read_aloud(file, shown)
+
+
+def _read_aloud(file: Path, shown: Description) -> None:
     groups = [shown.fingerprint[i : i + 4] for i in range(0, len(shown.fingerprint), 4)]
     show(
         f"{file} is of {shown.name}, from {shown.begins} to {shown.ends}.",

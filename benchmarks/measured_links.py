@@ -23,9 +23,9 @@ from benchmarks.harness.reporting import Findings, parser, report
 from veilgraph.measuring.processes import write_configs
 from veilgraph.reports import units
 from veilgraph.reports.tables import Table
+from veilgraph.runtime.links.measuring import Found, measure_links
 from veilgraph.runtime.links.shaping import Shape
 from veilgraph.runtime.session.config import Config
-from veilgraph.runtime.session.measuring import Found, measure_links
 
 NAMES = ("alice", "bob")
 # Milliseconds there and back, megabits a second: metro, wan, another continent.

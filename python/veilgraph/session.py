@@ -20,8 +20,8 @@ from veilgraph.ir.plan.tables import Phase, Tensor
 from veilgraph.plans import Plan
 from veilgraph.reports.units import counted
 from veilgraph.runtime.links.shaping import Shape
-from veilgraph.runtime.session.certificates import secret_of
 from veilgraph.runtime.session.handshake import MAX_INFERENCES, NO_DEALING, Origin
+from veilgraph.runtime.session.private_keys import secret_of
 from veilgraph.runtime.session.setup import (
     FromStore,
     config_of,

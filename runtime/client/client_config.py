@@ -5,7 +5,7 @@
       - {name: bob, host: bob.example, port: 7001, certificate: bob.crt}
     me:
       name: patient                   # none of them
-      key: patient.key                # mode 0600
+      key: patient.key                # mode 0600; or key_command: [...], which prints it
       certificate: patient.crt        # the one that each party has enrolled
     timeout_seconds: 60               # optional: how long to wait for an answer
 
@@ -14,23 +14,20 @@ A party that only deals may be left out. Paths are relative to the file.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from veilgraph.ir.errors import UsageError
-from veilgraph.runtime.session.certificates import (
-    load_certificate,
-    load_certificates,
-    load_private_key,
-)
+from veilgraph.runtime.session.certificates import load_certificate, load_certificates
 from veilgraph.runtime.session.config import MAX_PARTIES, TIMEOUT_SECONDS
+from veilgraph.runtime.session.private_keys import KeyFile, load_private_key
 from veilgraph.runtime.session.sections import Keys, Section, read_yaml
 
 _TOP_KEYS = Keys(
     frozenset({"parties", "me"}), frozenset({"timeout_seconds", "least_bytes_per_second"})
 )
 _PARTY_KEYS = Keys(frozenset({"name", "host", "port", "certificate"}))
-_ME_KEYS = Keys(frozenset({"name", "key", "certificate"}))
+_ME_KEYS = Keys(frozenset({"name", "certificate"}), frozenset({"key", "key_command"}))
 
 
 @dataclass(frozen=True)
@@ -45,13 +42,17 @@ class Address:
 
 @dataclass(frozen=True)
 class ClientConfig:
-    """A client's parties.yaml, checked; `key` and `certificate` are its PEM files."""
+    """A client's parties.yaml, checked; `key` and `certificate` are its PEM files.
+
+    `held` keeps a key that a command printed for as long as this lives.
+    """
 
     parties: tuple[Address, ...]
     name: str
     key: Path
     certificate: Path
     timeout_seconds: float = TIMEOUT_SECONDS
+    held: KeyFile | None = field(default=None, repr=False, compare=False)
 
     @staticmethod
     def load(path: Path) -> ClientConfig:
@@ -81,9 +82,9 @@ def _config(top: Section) -> ClientConfig:
     me = Section(top.folder, "me", top.values["me"], _ME_KEYS)
     if me.text("name") in {party.name for party in parties}:
         raise me.wrong("name", "the client's, which is none of the parties")
-    key, certificate = me.file("key"), me.file("certificate")
-    load_private_key(key)
+    key, certificate = KeyFile.of(me), me.file("certificate")
+    load_private_key(key.path)
     load_certificate(certificate)
     given = "timeout_seconds" in top.values
     seconds = top.seconds("timeout_seconds") if given else TIMEOUT_SECONDS
-    return ClientConfig(tuple(parties), me.text("name"), key, certificate, seconds)
+    return ClientConfig(tuple(parties), me.text("name"), key.path, certificate, seconds, key)

@@ -17,29 +17,23 @@ from __future__ import annotations
 import hashlib
 import ipaddress
 import re
-import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import TypeAlias
 
 from cryptography import x509
-from cryptography.exceptions import UnsupportedAlgorithm
 from cryptography.hazmat.primitives import hashes, serialization
-from cryptography.hazmat.primitives.asymmetric import ec, ed25519
+from cryptography.hazmat.primitives.asymmetric import ed25519
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 from veilgraph.ir.errors import UsageError
 from veilgraph.ir.files.whole_files import placed_whole
-from veilgraph.runtime.session.keys import derive
-
-PrivateKey: TypeAlias = ed25519.Ed25519PrivateKey | ec.EllipticCurvePrivateKey
+from veilgraph.runtime.session.private_keys import PrivateKey, load_private_key, read_pem
 
 VALID_DAYS = 825
 MOST_CERTIFICATES = 2  # of one owner at a time: the one in use, and the one that comes after it
 _CLOCK_SKEW = timedelta(hours=1)  # clocks that nobody sets are off by minutes
-_MAX_PEM_BYTES = 1 << 16
 _PARTY_NAME = re.compile(r"[A-Za-z][A-Za-z0-9_-]{0,30}")
 
 
@@ -195,7 +189,7 @@ def load_certificates(path: Path) -> tuple[bytes, ...]:
         UsageError: a file that can't be read, that holds no certificate, or more than two.
     """
     try:
-        found = x509.load_pem_x509_certificates(_read(path, "certificate"))
+        found = x509.load_pem_x509_certificates(read_pem(path, "certificate"))
     except ValueError as error:
         raise UsageError(
             f"{path} holds no certificate.", "Give the .crt file that `cert init` made."
@@ -215,46 +209,6 @@ def load_certificate(path: Path) -> bytes:
         UsageError: as `load_certificates`.
     """
     return load_certificates(path)[0]
-
-
-def load_private_key(path: Path) -> PrivateKey:
-    """The private key of a PEM file that only its owner may read.
-
-    Raises:
-        UsageError: a file that can't be read, that others can read, or that holds no such key.
-    """
-    pem = _read(path, "key")
-    # On Windows lists of access say who may read, and no mode.
-    if sys.platform != "win32" and path.stat().st_mode & 0o077:
-        raise UsageError(f"Others on this host can read the key {path}.", f"chmod 600 {path}")
-    try:
-        key = serialization.load_pem_private_key(pem, password=None)
-    except (ValueError, TypeError, UnsupportedAlgorithm) as error:
-        raise UsageError(
-            f"{path} holds no private key that can be read without a password.",
-            "Give the .key file that `cert init` made.",
-        ) from error
-    if not isinstance(key, PrivateKey):
-        raise UsageError(
-            f"The key {path} is neither an Ed25519 nor an ECDSA key.", "Make one: `cert init`."
-        )
-    return key
-
-
-def secret_of(path: Path) -> bytes:
-    """32 bytes that only the owner of a private key's file can know, for deriving others from.
-
-    They are of the key itself, not of how a file or a library writes it: RFC 8032's 32 bytes, or
-    ECDSA's number, big endian, in as many bytes as the curve's order has.
-
-    Raises:
-        UsageError: as `load_private_key`.
-    """
-    key = load_private_key(path)
-    if isinstance(key, ed25519.Ed25519PrivateKey):
-        return derive(key.private_bytes_raw(), "private key ed25519")
-    number = key.private_numbers().private_value
-    return derive(number.to_bytes(-(-key.key_size // 8), "big"), f"private key {key.curve.name}")
 
 
 @dataclass(frozen=True)
@@ -321,20 +275,6 @@ def _write(path: Path, content: bytes, mode: int) -> None:
     """Puts a whole file in place at once; nobody else can ever read one of mode 0600."""
     with placed_whole(path, mode) as file:
         file.write(content)
-
-
-def _read(path: Path, what: str) -> bytes:
-    try:
-        with path.open("rb") as file:
-            content = file.read(_MAX_PEM_BYTES + 1)
-    except OSError as error:
-        reason = error.strerror or type(error).__name__
-        raise UsageError(
-            f"The {what} {path} can't be read: {reason}.", "`cert init` makes one."
-        ) from error
-    if len(content) > _MAX_PEM_BYTES:
-        raise UsageError(f"The {what} {path} is far too long.", "Give a PEM file.")
-    return content
 
 
 def _unwritable(path: Path, error: OSError) -> UsageError:

@@ -7,7 +7,7 @@
                                       # two of them, as [.., ..] or in one file: either is accepted
     me:
       name: alice
-      key: alice.key                  # mode 0600
+      key: alice.key                  # mode 0600; or key_command: [...], which prints it
       certificate: alice.crt          # optional: as the list above has it
       state_dir: state                # sessions so far, and where stores stand
       listen: 0.0.0.0                 # optional: where to listen, if not at my host above
@@ -41,9 +41,9 @@ from veilgraph.runtime.session.certificates import (
     fingerprint,
     load_certificate,
     load_certificates,
-    load_private_key,
 )
 from veilgraph.runtime.session.consent import Consent, authors_of, consent_of
+from veilgraph.runtime.session.private_keys import KeyFile, load_private_key
 from veilgraph.runtime.session.sections import MAX_SECONDS, Keys, Section, read_yaml
 
 TIMEOUT_SECONDS = 60.0
@@ -82,6 +82,7 @@ class Config:
     no part in this session, and `unlinked` names those that do without a link to me; `device` and
     `cubins` are as in devices.ready; `clients` is a folder of certificates that may ask a service,
     each so often in a day at most;
+    `held` keeps a key that a command printed for as long as this lives;
     `authors` has public keys by name, and `consent` which plans are accepted, any if None.
     """
 
@@ -101,6 +102,7 @@ class Config:
     requests_a_day: int | None = None
     authors: Mapping[str, bytes] = field(default_factory=dict)
     consent: tuple[Consent, ...] | None = None
+    held: KeyFile | None = field(default=None, repr=False, compare=False)
 
     @property
     def me(self) -> PartyAddress:
@@ -187,8 +189,9 @@ _TOP_KEYS = Keys(
 )
 _PARTY_KEYS = Keys(frozenset({"name", "host", "port"}), frozenset({"certificate", "fingerprint"}))
 _ME_KEYS = Keys(
-    frozenset({"name", "key", "state_dir"}),
-    frozenset({"certificate", "listen", "device", "cubins", "clients", "requests_a_day"}),
+    frozenset({"name", "state_dir"}),
+    frozenset({"key", "key_command", "certificate"})
+    | frozenset({"listen", "device", "cubins", "clients", "requests_a_day"}),
 )
 
 
@@ -206,12 +209,14 @@ def _config(top: Section) -> Config:
     if me.text("name") not in names:
         raise me.wrong("name", f"one of {', '.join(names)}")
     index = names.index(me.text("name"))
+    key = KeyFile.of(me)
     authors = authors_of(top)
     config = Config(
         parties=parties,
         party=index,
-        key=me.file("key"),
-        certificate=_own_certificate(me, sections[index], parties[index]),
+        key=key.path,
+        held=key,
+        certificate=_own_certificate(me, key.path, sections[index], parties[index]),
         state_dir=me.file("state_dir"),
         listen=me.text("listen") if "listen" in me.values else parties[index].host,
         timeout_seconds=(
@@ -299,7 +304,7 @@ def _public_key(certificate: bytes) -> bytes:
     return key.public_bytes(Encoding.DER, PublicFormat.SubjectPublicKeyInfo)
 
 
-def _own_certificate(me: Section, listed: Section, party: PartyAddress) -> Path:
+def _own_certificate(me: Section, own: Path, listed: Section, party: PartyAddress) -> Path:
     """My certificate's file, once it is what the others pin and fits my key."""
     section = me if "certificate" in me.values else listed
     if "certificate" not in section.values:
@@ -314,7 +319,7 @@ def _own_certificate(me: Section, listed: Section, party: PartyAddress) -> Path:
             f"me.certificate is another than the one listed for {party.name}.",
             "The others would refuse it: list the certificate that you use.",
         )
-    key = load_private_key(me.file("key"))
+    key = load_private_key(own)
     if x509.load_der_x509_certificate(der).public_key() != key.public_key():
         raise UsageError(
             f"me.key and the certificate {path} don't belong together.",

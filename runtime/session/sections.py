@@ -64,6 +64,12 @@ class Section:
     def file(self, key: str) -> Path:
         return self.folder / self.text(key)
 
+    def words(self, key: str) -> list[str]:
+        value = self.values[key]
+        if not isinstance(value, list) or not value or not all(isinstance(x, str) for x in value):
+            raise self.wrong(key, "a list of texts, a command and its arguments", "[pass, show, x]")
+        return list(value)
+
     def port(self, key: str) -> int:
         return self.count(key, 65535)
 

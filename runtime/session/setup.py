@@ -18,11 +18,11 @@ from veilgraph.runtime.devices.names import require_device
 from veilgraph.runtime.links.native import open_links
 from veilgraph.runtime.links.shaping import Shape
 from veilgraph.runtime.party import Party, Prepared, encoded_inputs
-from veilgraph.runtime.session.certificates import secret_of
 from veilgraph.runtime.session.config import Config
 from veilgraph.runtime.session.handshake import NO_DEALING, Origin, Terms, open_session
 from veilgraph.runtime.session.keys import holders_of
 from veilgraph.runtime.session.peer_status import warn_of_ends
+from veilgraph.runtime.session.private_keys import secret_of
 from veilgraph.runtime.session.session_ids import SpentSessions
 from veilgraph.runtime.store.position import StoreState
 from veilgraph.runtime.store.store import Store, StoredSession, purpose, store_id

@@ -16,8 +16,8 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey,
 from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey, X25519PublicKey
 
 from veilgraph.ir.errors import UsageError
-from veilgraph.runtime.session.certificates import PrivateKey
 from veilgraph.runtime.session.keys import derive
+from veilgraph.runtime.session.private_keys import PrivateKey
 from veilgraph.runtime.store.at_rest import PUBLIC_KEY, Lock
 
 _P = 2**255 - 19

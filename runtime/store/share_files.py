@@ -23,7 +23,8 @@ from veilgraph.ir.plan.plan import Plan
 from veilgraph.ir.plan.tables import Share
 from veilgraph.runtime import randomness
 from veilgraph.runtime.encoding import Words, encode, word_dtype
-from veilgraph.runtime.session.certificates import load_certificate, load_private_key
+from veilgraph.runtime.session.certificates import load_certificate
+from veilgraph.runtime.session.private_keys import load_private_key
 from veilgraph.runtime.store.at_rest import (
     NONE,
     PUBLIC_KEY,

@@ -23,7 +23,7 @@ from veilgraph.kernels import KERNELS
 from veilgraph.measuring.processes import write_configs
 from veilgraph.runtime.devices.costs import Copies, Costs, Step, form_of
 from veilgraph.runtime.devices.cuda.drivers.gpus import Gpu
-from veilgraph.runtime.session.measuring import Rates
+from veilgraph.runtime.links.measuring import Rates
 from veilgraph.targets.networks import Network, network
 
 

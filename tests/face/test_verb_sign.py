@@ -12,7 +12,8 @@ from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from verbs import Compiled, json_of, reason, run_verb
 
-from veilgraph.runtime.session.certificates import init_author, load_private_key
+from veilgraph.runtime.session.certificates import init_author
+from veilgraph.runtime.session.private_keys import load_private_key
 from veilgraph.runtime.session.public_keys import bytes_of, is_signed, text_of
 from veilgraph.verification.signatures import signer_of
 

@@ -16,8 +16,9 @@ from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 
-from veilgraph.runtime.session.certificates import init, load_private_key
+from veilgraph.runtime.session.certificates import init
 from veilgraph.runtime.session.config import Config
+from veilgraph.runtime.session.private_keys import load_private_key
 
 TLS, RAW = b"veilgraph tls\n", b"veilgraph raw\n"
 

@@ -14,12 +14,8 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 
 from veilgraph.ir.errors import UsageError
-from veilgraph.runtime.session.certificates import (
-    init,
-    load_certificate,
-    load_private_key,
-    self_signed,
-)
+from veilgraph.runtime.session.certificates import init, load_certificate, self_signed
+from veilgraph.runtime.session.private_keys import load_private_key
 from veilgraph.runtime.store.at_rest import PUBLIC_KEY
 from veilgraph.runtime.store.certificate_locks import lock_of_own, lock_to, public_key
 

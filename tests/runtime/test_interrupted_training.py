@@ -14,8 +14,8 @@ from training_cases import DATA, RATE, ROWS, by_torch, trained
 
 import veilgraph
 from veilgraph.ir.errors import PeerError, VeilgraphError
-from veilgraph.runtime.session.certificates import secret_of
 from veilgraph.runtime.session.config import Config
+from veilgraph.runtime.session.private_keys import secret_of
 from veilgraph.runtime.store.state_files import load_state
 from veilgraph.runtime.store.weights import save_weights
 from veilgraph.training.checkpoints import Checkpoints, Progress

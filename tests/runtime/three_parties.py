@@ -20,9 +20,10 @@ from veilgraph.runtime.links.links import Links, TlsLinks
 from veilgraph.runtime.links.native import NativeLinks
 from veilgraph.runtime.links.openssl import openssl
 from veilgraph.runtime.links.tls import RECORDS_PER_KEY, NativeTransport
-from veilgraph.runtime.session.certificates import fingerprint, init, load_private_key, self_signed
+from veilgraph.runtime.session.certificates import fingerprint, init, self_signed
 from veilgraph.runtime.session.config import Config
 from veilgraph.runtime.session.keys import Holders
+from veilgraph.runtime.session.private_keys import load_private_key
 
 NAMES = ("alice", "bob", "carol")
 DIGEST = bytes(range(32))

@@ -200,6 +200,7 @@ def test_certificates_change_while_all_serve(
         (tmp_path / "new.crt").write_bytes(both[both.rindex(b"-----BEGIN") :])
         content = yaml.safe_load((tmp_path / "bob.yaml").read_text())
         content["me"]["certificate"] = "new.crt"
+        content["me"]["key_command"] = ["cat", content["me"].pop("key")]  # as an agent's
         (tmp_path / "bob.yaml").write_text(yaml.safe_dump(content))
         certificates.retire(tmp_path, "patient")
         again = services["bob"] = hospital.service("bob")

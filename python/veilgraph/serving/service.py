@@ -22,10 +22,11 @@ from veilgraph.runtime.service.host import MOST_AHEAD, MOST_PLANS, Host
 from veilgraph.runtime.service.seat import Seat
 from veilgraph.runtime.service.served import Model, client_of
 from veilgraph.runtime.service.watched import Watched
-from veilgraph.runtime.session.certificates import load_certificate, load_private_key, secret_of
+from veilgraph.runtime.session.certificates import load_certificate
 from veilgraph.runtime.session.config import Config
 from veilgraph.runtime.session.connect import connect, listen
 from veilgraph.runtime.session.port import Port
+from veilgraph.runtime.session.private_keys import load_private_key, secret_of
 from veilgraph.runtime.session.setup import config_of
 from veilgraph.runtime.store.share_files import load_shares
 from veilgraph.runtime.store.weights import load_weights

@@ -17,7 +17,8 @@ from pathlib import Path
 from veilgraph.ir.errors import SecurityAbort, UsageError
 from veilgraph.ir.files.whole_files import PUBLIC, placed_whole
 from veilgraph.ir.plan.tables import Phase
-from veilgraph.runtime.session.certificates import load_certificates, load_private_key
+from veilgraph.runtime.session.certificates import load_certificates
+from veilgraph.runtime.session.private_keys import load_private_key
 from veilgraph.runtime.session.public_keys import is_signed_by_party, party_signature
 from veilgraph.runtime.transcript import Transcript
 

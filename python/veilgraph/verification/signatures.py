@@ -14,7 +14,7 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from veilgraph.ir.errors import SecurityAbort, UsageError
 from veilgraph.ir.files.whole_files import PUBLIC, placed_whole
 from veilgraph.ir.plan.plan import Plan
-from veilgraph.runtime.session.certificates import load_private_key
+from veilgraph.runtime.session.private_keys import load_private_key
 from veilgraph.runtime.session.public_keys import (
     SIGNATURE_BYTES,
     bytes_of,

@@ -20,10 +20,9 @@ from veilgraph.runtime.session.certificates import (
     init,
     issue,
     load_certificate,
-    load_private_key,
-    secret_of,
     self_signed,
 )
+from veilgraph.runtime.session.private_keys import load_private_key, secret_of
 
 
 def test_init_makes_a_key_and_its_certificate(tmp_path: Path) -> None:

@@ -8,11 +8,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from cryptography.hazmat.primitives import serialization
 from three_parties import edit, write_parties
 
 from veilgraph.ir.errors import UsageError
 from veilgraph.runtime.session.certificates import fingerprint, init, issue, load_certificate
 from veilgraph.runtime.session.config import Config
+from veilgraph.runtime.session.private_keys import secret_of
 
 Change = Callable[[dict[str, Any]], object]
 
@@ -27,6 +29,16 @@ def refused(file: Path, change: Change, match: str) -> UsageError:
         Config.load(edit(file, change))
     assert str(file) in caught.value.message
     return caught.value
+
+
+def commanded(command: object) -> Change:
+    """The key comes from a command."""
+
+    def change(content: dict[str, Any]) -> None:
+        content["me"].pop("key", None)
+        content["me"]["key_command"] = command
+
+    return change
 
 
 def test_reads_what_is_written(alice: Path) -> None:
@@ -137,7 +149,16 @@ def test_a_dealer_that_computes(alice: Path) -> None:
         (lambda c: c["me"].update(colour="red"), r"me\.colour is no known key"),
         (lambda c: c["parties"][1].update({7: 7}), r"parties\[1\]\.7 is no known key"),
         (lambda c: c.pop("me"), "me is missing"),
-        (lambda c: c["me"].pop("key"), r"me\.key is missing"),
+        (lambda c: c["me"].pop("key"), "me must have either `key` or `key_command`"),
+        (lambda c: c["me"].update(key_command=["cat", "alice.key"]), "either `key` or `key_com"),
+        (commanded("cat alice.key"), r"me\.key_command must be a list of texts"),
+        (commanded([]), r"me\.key_command must be a list of texts"),
+        (commanded(["cat", 7]), r"me\.key_command must be a list of texts"),
+        (commanded(["no-such"]), "me.key_command, no-such, can't be run: No such file"),
+        (commanded(["false"]), "me.key_command, false, ended with exit code 1"),
+        (commanded(["echo", "no"]), "holds no private key"),
+        (commanded(["head", "-c", "70000", "/dev/zero"]), "printed far more than a key"),
+        (commanded(["cat", "bob.key"]), "don't belong together"),
         (lambda c: c["parties"][2].pop("host"), r"parties\[2\]\.host is missing"),
         (lambda c: c["me"].update(name="dave"), r"me\.name must be one of alice, bob, carol"),
         (lambda c: c["parties"][1].update(name="alice"), "same name as alice"),
@@ -185,8 +206,9 @@ def test_says_what_is_wrong(alice: Path, change: Change, match: str) -> None:
 def test_says_what_is_known(alice: Path) -> None:
     hint = refused(alice, lambda c: c["me"].update(colour="red"), "no known key").hint
     assert (
-        hint == "Its keys are key, name, state_dir; "
-        "optional: certificate, clients, cubins, device, listen, requests_a_day."
+        hint
+        == "Its keys are name, state_dir; optional: certificate, clients, cubins, device, key, "
+        "key_command, listen, requests_a_day."
     )
 
 
@@ -268,3 +290,26 @@ def test_the_next_certificate_is_another_partys(alice: Path) -> None:
     with (alice.parent / "bob.crt").open("ab") as file:
         file.write((alice.parent / "carol.crt").read_bytes())
     refused(alice, lambda _: None, r"parties\[2\] \(carol\) has the same certificate as bob")
+
+
+def test_a_command_prints_the_key(alice: Path) -> None:
+    """As of an agent, or of a file with a passphrase; it is nowhere on the disk meanwhile."""
+    key = serialization.load_pem_private_key((alice.parent / "alice.key").read_bytes(), None)
+    secret = secret_of(alice.parent / "alice.key")
+    form = serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8
+    locked = key.private_bytes(*form, serialization.BestAvailableEncryption(b"words"))
+    (alice.parent / "alice.key").unlink()
+    (alice.parent / "locked.key").write_bytes(locked)
+    unlock = ["openssl", "pkey", "-in", "locked.key", "-passin", "pass:words"]
+    config = Config.load(edit(alice, commanded(unlock)))
+    assert secret_of(config.key) == secret
+    assert "PRIVATE" not in repr(config)
+    path = config.key
+    del config
+    assert not path.exists()
+    refused(alice, commanded(["cat", "locked.key"]), "without a password")
+
+
+def test_a_command_that_waits(alice: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("veilgraph.runtime.session.private_keys.COMMAND_SECONDS", 0.1)
+    refused(alice, commanded(["sleep", "30"]), "took longer than 0.1 seconds")

@@ -11,7 +11,7 @@ from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 
 from veilgraph.ir.errors import SecurityAbort
-from veilgraph.runtime.session.certificates import init, secret_of
+from veilgraph.runtime.session.certificates import init
 from veilgraph.runtime.session.keys import (
     DrawKeys,
     Ratchet,
@@ -22,6 +22,7 @@ from veilgraph.runtime.session.keys import (
     in_order,
     key_of,
 )
+from veilgraph.runtime.session.private_keys import secret_of
 
 OWN, WITH_0, WITH_2, ALL = (frozenset(each) for each in ({1}, {0, 1}, {1, 2}, {0, 1, 2}))
 SECRETS = {holders: bytes([i]) * 32 for i, holders in enumerate((ALL, WITH_2, OWN, WITH_0))}

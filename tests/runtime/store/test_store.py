@@ -31,8 +31,8 @@ from veilgraph.measuring.processes import write_configs
 from veilgraph.plans import Plan
 from veilgraph.runtime.devices.cpu import CpuDevice
 from veilgraph.runtime.session import setup as joining
-from veilgraph.runtime.session.certificates import secret_of
 from veilgraph.runtime.session.config import Config
+from veilgraph.runtime.session.private_keys import secret_of
 from veilgraph.runtime.session.setup import store_at
 from veilgraph.runtime.store import position as store_state
 from veilgraph.runtime.store import store as store_module

@@ -13,8 +13,8 @@ from veilgraph.commands.files import check_destination, replacing
 from veilgraph.ir.errors import UsageError
 from veilgraph.reports.tables import Table, progress, remark, show, show_json
 from veilgraph.reports.units import seconds, size
+from veilgraph.runtime.links.measuring import Found, measure_links
 from veilgraph.runtime.session.config import Config
-from veilgraph.runtime.session.measuring import Found, measure_links
 from veilgraph.targets.networks import Network, network
 
 

@@ -13,14 +13,14 @@ import pytest
 from three_parties import DIGEST, NAMES, load_all, pin, run_threads, write_parties
 
 from veilgraph.ir.errors import PeerError, SecurityAbort
+from veilgraph.runtime.links import measuring
 from veilgraph.runtime.links.links import Links
 from veilgraph.runtime.links.loopback import loopback
+from veilgraph.runtime.links.measuring import measure_links
 from veilgraph.runtime.links.native import open_links
 from veilgraph.runtime.randomness import fresh_nonce
-from veilgraph.runtime.session import measuring
 from veilgraph.runtime.session.config import Config
 from veilgraph.runtime.session.handshake import Terms, agree_on_id
-from veilgraph.runtime.session.measuring import measure_links
 
 PAIRS = {(a, b) for a in NAMES for b in NAMES if a != b}
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -52,12 +54,21 @@ def test_examples_are_found_above(monkeypatch: pytest.MonkeyPatch) -> None:
     assert find_examples() == DIGITS
 
 
-def test_refuses_where_no_digits_are(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
-    code, told = reason("demo")
+def test_the_installed_package_has_the_digits(tmp_path: Path) -> None:
+    """In a folder with nothing else, on a host with no compiler in reach."""
+    environment = {"PATH": str(tmp_path), "HOME": str(tmp_path)}
+    command = [sys.executable, "-m", "veilgraph", "demo", "--digits", "2"]
+    done = subprocess.run(
+        command, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=120
+    )
+    assert "2 of 2 answers are ONNX Runtime's" in done.stdout, done.stderr
+    assert {path.name for path in tmp_path.iterdir()} <= {".cache"}
+
+
+def test_refuses_where_no_digits_are(tmp_path: Path) -> None:
+    code, told = reason("demo", "--examples", tmp_path)
     assert code == 2
-    assert "Run this in a checkout of veilgraph" in told
-    assert "The digits are not in" in reason("demo", "--examples", tmp_path)[1]
+    assert "The digits are not in" in told
 
 
 def test_refuses_more_digits_than_there_are() -> None:

@@ -33,7 +33,7 @@ INTRODUCTION = (
     "--examples",
     type=arguments.PATH,
     metavar="DIR",
-    help="Where digits.onnx lies.  [default: examples/digits, here or above]",
+    help="Where digits.onnx lies.  [default: examples/digits, here or above, or those installed]",
 )
 @click.option(
     "--out",

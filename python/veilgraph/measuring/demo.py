@@ -66,19 +66,20 @@ class Demo:
 
 
 def find_examples(given: Path | None = None) -> Path:
-    """The folder of the digits: as given, or examples/digits here or in a folder above.
+    """The folder of the digits: as given, examples/digits here or above, or the package's own.
 
     Raises:
         UsageError: none of these has the files.
     """
     here = Path.cwd()
-    candidates = [given] if given is not None else [p / DIGITS for p in (here, *here.parents)]
+    places = here, *here.parents, Path(__file__).parents[1]
+    candidates = [given] if given is not None else [place / DIGITS for place in places]
     for folder in candidates:
         if all((folder / name).is_file() for name in FILES):
             return folder
     raise UsageError(
         f"The digits are not in {given or DIGITS}: it needs {', '.join(FILES)}.",
-        "Run this in a checkout of veilgraph, or name the folder with --examples.",
+        "Name the folder with --examples, or leave it out.",
     )
 
 

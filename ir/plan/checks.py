@@ -69,19 +69,25 @@ def _bound(name: str) -> float | None:
     return math.inf if name.endswith("high") else None
 
 
+@cache
+def _made_of(hint: Any) -> tuple[Any, tuple[Any, ...], bool]:
+    """A hint's origin and arguments, and whether it is a dataclass."""
+    return get_origin(hint), get_args(hint), dataclasses.is_dataclass(hint)
+
+
 def typed(hint: Any, value: Any, name: str) -> Any:
     """`value` as a `hint` of those that tables.py uses.
 
     Raises:
         ValueError: it is none; `name` says where.
     """
-    origin, inner = get_origin(hint), get_args(hint)
+    origin, inner, is_record = _made_of(hint)
     if origin is tuple and isinstance(value, list):
         return tuple(typed(inner[0], each, name) for each in value)
     if origin is Mapping and isinstance(value, dict):
         return {typed(str, key, name): typed(inner[1], each, name) for key, each in value.items()}
-    if dataclasses.is_dataclass(hint):
-        return record(cast(type[Any], hint), value)
+    if is_record:
+        return record(hint, value)
     if hint is object or (hint is str and isinstance(value, str)):
         return value
     is_number = isinstance(value, int) and not isinstance(value, bool)

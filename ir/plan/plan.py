@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
@@ -130,7 +130,7 @@ def digest_of(plan: Plan, fields: Mapping[str, Any]) -> str:
 def entries(plan: Plan, manifest: bytes) -> Iterator[tuple[str, bytes | memoryview]]:
     """Name and content of each entry; of tables not copied where they lie as in the file."""
     yield "manifest.yaml", manifest
-    yield "layers.json", _json([_plain(layer) for layer in plan.layers])
+    yield "layers.json", _json_rows([_plain(layer) for layer in plan.layers])
     yield "constants.bin", plan.constants
     for name, program in plan.programs.items():
         tables = (program.steps, program.buffers, program.messages, program.params, program.kept)
@@ -143,6 +143,16 @@ def entries(plan: Plan, manifest: bytes) -> Iterator[tuple[str, bytes | memoryvi
 
 def _json(value: Any) -> bytes:
     return json.dumps(value, indent=0, sort_keys=True, allow_nan=False).encode()
+
+
+def _json_rows(rows: Sequence[Mapping[str, str | int | float | None]]) -> bytes:
+    """`_json` of flat rows, which json encodes in C where it is asked for no indents."""
+    lines = (
+        json.dumps(row, sort_keys=True, allow_nan=False, separators=(",\n", ": "))[1:-1]
+        for row in rows
+    )
+    text = ",\n".join(f"{{\n{line}\n}}" for line in lines)
+    return f"[\n{text}\n]".encode() if text else b"[]"
 
 
 def _plain(record: Any) -> dict[str, Any]:

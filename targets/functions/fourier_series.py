@@ -12,6 +12,7 @@ from veilgraph.ir.types import MAX_RING_BITS
 from veilgraph.targets.functions.catalogue import FUNCTIONS, Domain, RealFunction
 from veilgraph.targets.functions.fourier_fit import DIGITS, MULTIPLES, PI, Family, Fit, fit
 from veilgraph.targets.functions.function_block import FIT_UNITS
+from veilgraph.targets.functions.kept_fits import kept
 
 MOST_COEFFICIENT_BITS = 28
 TERMS_A_BIT = 2 / 3  # of a result's precision: measured 0.5 to 1, by function and range
@@ -71,11 +72,17 @@ def series_of(
         return _integers(function, found, widths[found.period], bound, in_bits, out_bits, most_bits)
 
 
-@cache
 def _fit(
     name: str, interval: tuple[Decimal, Decimal], periods: tuple[Decimal, ...], goal: Decimal
 ) -> Fit | None:
-    """Calls whose operands differ in nothing but their scales have the same."""
+    """As it is kept; calls whose operands differ in nothing but their scales have the same."""
+    return kept(name, interval, periods, goal, lambda: _found(name, interval, periods, goal))
+
+
+@cache
+def _found(
+    name: str, interval: tuple[Decimal, Decimal], periods: tuple[Decimal, ...], goal: Decimal
+) -> Fit | None:
     function = FUNCTIONS[name]
     return fit(function.part, function.family, interval, periods, goal)
 

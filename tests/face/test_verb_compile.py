@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import logging
 import os
 import re
@@ -17,6 +18,7 @@ from safetensors.numpy import save_file
 from verbs import Compiled, json_of, reason, run_verb
 
 from veilgraph.passes.pipeline import PIPELINE
+from veilgraph.targets.functions import fourier_series
 
 SHAPE = ("--shape", "image=1x1x28x28")
 
@@ -156,6 +158,26 @@ def test_options_reach_the_compiler(copied: Compiled, tmp_path: Path) -> None:
     assert content["network"]["name"] == "wan"
     assert content["suite"] == "cleartext"
     assert list((tmp_path / "ir").iterdir())
+
+
+def test_fits_of_functions_are_kept_on_request(tmp_path: Path) -> None:
+    node = helper.make_node("Sigmoid", ["x"], ["y"], "gate")
+    onnx.save(model([node], {"x": (1, 4)}, ["y"]), tmp_path / "gate.onnx")
+    np.savez(tmp_path / "samples.npz", x=np.linspace(-2, 2, 16, dtype=np.float32).reshape(4, 1, 4))
+    given = ("compile", tmp_path / "gate.onnx", "--calibrate", tmp_path / "samples.npz", "--force")
+    plain = json_of(*given)["digest"]
+    digests, told = [], ""
+    for turn in range(3):
+        fourier_series.series_of.cache_clear()  # as another process would begin
+        done = run_verb(*given, "--cache", tmp_path / "fits", "--json")
+        digests.append(json.loads(done.stdout)["digest"])
+        files = sorted((tmp_path / "fits").iterdir())
+        if turn == 1:
+            files[0].write_bytes(b"no fit")
+        told = done.stderr
+    assert digests == [plain] * 3
+    assert files
+    assert f"{files[0]} is damaged, and its function is fitted again" in told
 
 
 def test_python_source_is_no_model(tmp_path: Path) -> None:

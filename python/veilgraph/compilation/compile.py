@@ -43,6 +43,7 @@ from veilgraph.passes.plan.emit_plan import emit_plan, exact_ranges
 from veilgraph.passes.program import Level, Options, Program, Protection
 from veilgraph.passes.ranges.samples import read_samples
 from veilgraph.plans import Plan
+from veilgraph.targets.functions.kept_fits import fits_kept_in
 from veilgraph.targets.target import Target, target
 from veilgraph.targets.variants import Goal, Roles
 
@@ -84,6 +85,7 @@ def compile(
     roles: str = "auto",
     state: Mapping[str, str] | None = None,
     state_range: Mapping[str, tuple[float, float]] | None = None,
+    cache: str | Path | None = None,
     dump_phases: str | Path | None = None,
     progress: Progress | None = None,
 ) -> tuple[Plan, Weights]:
@@ -153,6 +155,7 @@ def compile(
         state_range: where a state lies, (low, high) by name; of others the samples tell, taken as
             runs one after the other. A state that leaves its range by more than the margin wraps
             around, and nothing can tell.
+        cache: a folder where fits of functions are kept from one compilation to the next.
         dump_phases: a folder for the program's text after each pass.
         progress: called as each step begins and goes on: "17 of 31, verify_accuracy: sample 2 of
             4; about 40 s left". The logger `veilgraph.compile` has a record of each as it ends,
@@ -216,8 +219,9 @@ def compile(
         )
     ]
     dump = Dump(dump_phases)
-    for program in programs:
-        lower_program(program, steps, dump)
+    with fits_kept_in(None if cache is None else Path(cache)):
+        for program in programs:
+            lower_program(program, steps, dump)
     steps.begin("emit_plan")
     if len(programs) == 1:
         made = _emitted(programs[0])

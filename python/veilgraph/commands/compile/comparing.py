@@ -40,6 +40,7 @@ NOT_BY_SUITE = (
     "state_range",
 )
 KEPT_BY_SUITE = (
+    "cache",
     "network",
     "public",
     "calibrate",

@@ -298,6 +298,12 @@ REPEATED = (
 )
 @training.options
 @click.option(
+    "--cache",
+    type=arguments.PATH,
+    metavar="DIR",
+    help="Keep fits of functions there for later compilations: GELU, softmax and the like.",
+)
+@click.option(
     "--dump-phases", type=arguments.PATH, metavar="DIR", help="Write the program after each pass."
 )
 @click.option(

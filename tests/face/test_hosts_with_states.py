@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import json
+import shutil
 import subprocess
 import sys
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -50,23 +51,31 @@ class Hosts:
         return [*kept, *(["--store", f"{name}.{store}"] if store else [])]
 
 
-@pytest.fixture(params=SUITES)
-def hosts(tmp_path: Path, request: pytest.FixtureRequest) -> Hosts:
-    """A counter's plan, and everybody's files."""
-    save(model("Add", ["count", "x"], "count_next"), tmp_path / "step.onnx")
-    save(model("Identity", ["count"], "total"), tmp_path / "reveal.onnx")
-    np.savez(tmp_path / "samples.npz", x=np.repeat(X[np.newaxis], 8, axis=0))
-    np.save(tmp_path / "x.npy", X)
+@pytest.fixture(scope="module", params=SUITES)
+def compiled(tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequest) -> Hosts:
+    """A counter's plan, compiled and verified once, and everybody's files; no test changes them."""
+    folder = tmp_path_factory.mktemp("count")
+    save(model("Add", ["count", "x"], "count_next"), folder / "step.onnx")
+    save(model("Identity", ["count"], "total"), folder / "reveal.onnx")
+    np.savez(folder / "samples.npz", x=np.repeat(X[np.newaxis], 8, axis=0))
+    np.save(folder / "x.npy", X)
     options = [
         *("-o", "count.plan", "--entry", "step=step.onnx", "--entry", "reveal=reveal.onnx"),
         *("--state", "count=count_next", "--state-range", "count=-1000:1000"),
         *("--calibrate", "samples.npz", "--reveal", "total=bob", "--frac-bits", "12"),
         *("--suite", request.param, *SUITES[request.param]),
     ]
-    assert verb(tmp_path, "compile", *options).returncode == 0
-    assert verb(tmp_path, "verify", "count.plan").returncode == 0  # masks, over any number of runs
-    write_configs(tmp_path, NAMES)
-    return Hosts(tmp_path, NAMES if request.param == "rep3" else NAMES[:2])
+    assert verb(folder, "compile", *options).returncode == 0
+    assert verb(folder, "verify", "count.plan").returncode == 0  # masks, over any number of runs
+    return Hosts(folder, NAMES if request.param == "rep3" else NAMES[:2])
+
+
+@pytest.fixture
+def hosts(compiled: Hosts, tmp_path: Path) -> Hosts:
+    """A copy for one test, whose parties have keys of their own."""
+    folder = shutil.copytree(compiled.folder, tmp_path / "hosts")
+    write_configs(folder, NAMES)
+    return replace(compiled, folder=folder)
 
 
 def verb(folder: Path, *words: str) -> subprocess.CompletedProcess[bytes]:

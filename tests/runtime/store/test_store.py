@@ -10,6 +10,7 @@ import shutil
 import signal
 import threading
 from collections.abc import Callable
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -44,6 +45,7 @@ from veilgraph.session import Session
 WEIGHTS = np.array([[1.0, -2.0], [0.5, 3.0], [-1.5, 0.25]], np.float32)
 INPUT = np.array([[1.0, -1.0, 2.0]], np.float32)
 EXPECTED = np.maximum(INPUT @ WEIGHTS, 0)
+IN_VAIN = 2.0  # seconds that a party waits for one that does not come
 SUITES: dict[str, dict[str, Any]] = {
     "rep3": {},
     "additive": {"parties": ["alice", "bob"], "dealer": "dave"},
@@ -65,13 +67,26 @@ def small_model() -> onnx.ModelProto:
     return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
 
 
+@cache
+def small_plan(suite: str) -> tuple[Plan, dict[str, Any]]:
+    """The plan of the small model, which no test changes, and its weights."""
+    return veilgraph.compile(small_model(), suite=suite, **SUITES[suite])
+
+
 class Hosts:
-    """All parties of a plan, each on a thread, with files of its own."""
+    """All parties of a plan, each on a thread, with files of its own.
+
+    Attributes:
+        timeout_seconds: of their sessions; short where somebody is waited for in vain.
+    """
+
+    timeout_seconds = 5.0
 
     def __init__(self, folder: Path, suite: str) -> None:
         self.folder = folder
         self.suite = suite
-        self.plan, self.weights = self.compiled()
+        self.plan, weights = small_plan(suite)
+        self.weights = dict(weights)
         write_configs(folder, self.plan.manifest.parties)
 
     def compiled(self, **options: Any) -> tuple[Plan, Any]:
@@ -83,7 +98,8 @@ class Hosts:
 
     def open(self, party: str, **options: Any) -> Session:
         config = self.folder / f"{party}.yaml"
-        return Session(self.plan, party, config, timeout_seconds=5, **options)
+        timeout = self.timeout_seconds
+        return Session(self.plan, party, config, timeout_seconds=timeout, **options)
 
     def store(self, party: str) -> Path:
         return self.folder / f"{party}.store"
@@ -493,6 +509,7 @@ def test_a_store_without_its_state_is_refused(rep3_hosts: Hosts) -> None:
     (state,) = (hosts.folder / "bob.state").glob("store-bob-*")
     content = state.read_bytes()
     state.unlink()
+    hosts.timeout_seconds = IN_VAIN
     errors = hosts.run()
     assert isinstance(errors[1], SecurityAbort)
     assert "Nothing says where this party's store stands" in errors[1].message
@@ -539,7 +556,9 @@ def test_a_run_that_holds_the_state_is_not_awaited_for_ever(
     monkeypatch.setattr(store_state, "_HELD_SECONDS", 0.2)
     with (hosts.folder / "alice.state" / "stores-alice.lock").open("w") as held:
         fcntl.flock(held, fcntl.LOCK_EX)
+        hosts.timeout_seconds = IN_VAIN
         errors = hosts.run()
+    hosts.timeout_seconds = Hosts.timeout_seconds
     assert isinstance(errors[0], ResourceLimitError)
     assert errors[0].message.startswith("Another run of alice holds ")
     np.testing.assert_allclose(hosts.run()[0][0]["y"], EXPECTED, atol=1e-3)
@@ -648,6 +667,7 @@ def test_the_dealer_takes_no_part_online(tmp_path: Path) -> None:
 def test_a_dealer_that_comes_to_a_run_from_stores(tmp_path: Path, plaintext: bool) -> None:
     hosts = Hosts(tmp_path, "additive")
     hosts.prepare(1)
+    hosts.timeout_seconds = IN_VAIN
 
     def work(party: str) -> None:
         hosts.open(party, store=hosts.kept_by(party), insecure_plaintext=plaintext).close()
@@ -681,6 +701,7 @@ def test_a_party_that_forgets_its_store(tmp_path: Path, forgetful: str, plaintex
 
 def test_a_dealer_that_never_comes(tmp_path: Path) -> None:
     hosts = Hosts(tmp_path, "additive")
+    hosts.timeout_seconds = IN_VAIN
 
     def work(party: str) -> None:
         hosts.open(party, weights=hosts.weights)

@@ -40,6 +40,7 @@ from veilgraph.frontend.onnx.unsupported import (
 )
 from veilgraph.ir.errors import Offender, UnsupportedError, UsageError
 from veilgraph.ir.graph.program import Graph
+from veilgraph.ir.graph.trees import Trees
 
 __all__ = ["Model", "Prepared", "import_model", "node_outputs", "prepare"]
 
@@ -59,6 +60,7 @@ def import_model(
     model: Model,
     shapes: Mapping[str, Sequence[int]] | None = None,
     public: Collection[str] = (),
+    trees: Trees = Trees.PUBLIC,
 ) -> Graph:
     """The model as a program of the graph level, its weights beside it.
 
@@ -66,6 +68,7 @@ def import_model(
         model: a path, the file's bytes, or a model in memory.
         shapes: shapes of inputs that the model leaves open, by name.
         public: names of weights that everybody may know: they become constants of the program.
+        trees: whether everybody may know the structure of decision trees.
 
     Raises:
         UsageError: no legal model, an input's shape is missing or doesn't fit, or a public weight
@@ -74,7 +77,7 @@ def import_model(
             those that no shape would help, and the input.
     """
     try:
-        drafted = draft(model, shapes or {}, public)
+        drafted = draft(model, shapes or {}, public, trees)
     except OpenShape as error:
         raise _with_what_no_shape_helps(model, shapes or {}, public, error) from error
     offenders = known_unsupported(drafted)
@@ -98,6 +101,7 @@ def prepare(
     model: Model,
     shapes: Mapping[str, Sequence[int]] | None = None,
     public: Collection[str] = (),
+    trees: Trees = Trees.PUBLIC,
 ) -> Prepared:
     """The model as the importer sees it, for comparing layer by layer; arguments as there.
 
@@ -106,7 +110,7 @@ def prepare(
     Raises:
         UsageError, UnsupportedError: as `import_model`.
     """
-    drafted = draft(model, shapes or {}, public)
+    drafted = draft(model, shapes or {}, public, trees)
     offenders = known_unsupported(drafted)
     if offenders:
         raise UnsupportedError(offenders)
@@ -116,7 +120,9 @@ def prepare(
 def _import(prepared: Prepared) -> Graph:
     converted = convert(prepared)
     graph = translate(lower(converted), converted.weights)
-    graph.clips, graph.labels = prepared.clips, prepared.labels
+    graph.clips, classical = prepared.clips, prepared.classical
+    graph.labels, graph.whole = classical.labels, classical.whole
+    graph.structures = classical.structures
     return graph
 
 

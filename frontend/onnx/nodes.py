@@ -7,7 +7,7 @@ results. Numbers that it makes are public: they follow from the graph alone.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -15,6 +15,7 @@ from numpy.typing import ArrayLike, NDArray
 from onnx import GraphProto, ModelProto, NodeProto, TensorProto, helper, numpy_helper
 
 from veilgraph.frontend.lowering.operands import Unsupported
+from veilgraph.ir.graph.trees import Trees
 
 Shape = tuple[int, ...]
 Array = NDArray[Any]
@@ -33,6 +34,9 @@ class Facts:
         weights: the owner's values; what follows from them is a weight again.
         opset: version of the default operator set.
         secret: names of the tensors that follow from an input.
+        trees: whether the structure of decision trees is public.
+        whole: names of weights that everybody knows to be integers; takes what is added.
+        structures: what everybody learns of trees, by the name of their node; takes what is added.
     """
 
     shapes: Mapping[str, Shape]
@@ -41,6 +45,9 @@ class Facts:
     weights: dict[str, NDArray[np.float32]]
     opset: int
     secret: frozenset[str]
+    trees: Trees = Trees.PUBLIC
+    whole: set[str] = field(default_factory=set)
+    structures: dict[str, str] = field(default_factory=dict)
 
     @staticmethod
     def of(model: ModelProto, weights: dict[str, NDArray[np.float32]]) -> Facts:
@@ -98,6 +105,7 @@ class Steps:
     def __init__(self, node: NodeProto, facts: Facts) -> None:
         self.node, self.facts = node, facts
         self.made: list[NodeProto] = []
+        self._next = 0  # number in a name
         self._given = attributes_of(node)
 
     def attribute(self, name: str, default: Any) -> Any:
@@ -156,9 +164,10 @@ class Steps:
 
     def _fresh(self, what: str) -> str:
         """A name that no tensor has, also not of those that an earlier node of this name made."""
-        number = len(self.made)
+        number = max(len(self.made), self._next)
         while (name := f"{self.node.name}/{what}.{number}") in self.facts.elements:
             number += 1
+        self._next = number + 1
         return name
 
     def numbers(self, values: ArrayLike, dtype: type[np.generic] = np.float32) -> str:
@@ -172,15 +181,18 @@ class Steps:
         """A public vector of integers: a shape, axes, positions."""
         return self.numbers(values, np.int64)
 
-    def weight(self, values: ArrayLike, what: str = "") -> str:
+    def weight(self, values: ArrayLike, what: str = "", *, whole: bool = False) -> str:
         """A tensor that follows from the owner's weights, and is one.
 
         Args:
             what: it is there, for its name; a number if left out.
+            whole: everybody knows that its numbers are small integers, whatever they are.
         """
         own = f".{what}" if what else f"/weight.{len(self.facts.weights)}"
         name = f"{self.node.name}{own}"
         self.facts.weights[name] = np.asarray(values, np.float32)
+        if whole:
+            self.facts.whole.add(name)
         return name
 
     def reshape(self, x: str, shape: Sequence[int]) -> str:

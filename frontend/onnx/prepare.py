@@ -28,7 +28,7 @@ from onnx import (
     version_converter,
 )
 
-from veilgraph.frontend.onnx.classical.expand import expand_classical
+from veilgraph.frontend.onnx.classical.expand import Classical, expand_classical
 from veilgraph.frontend.onnx.constant_folding import (
     Literals,
     fold,
@@ -48,6 +48,7 @@ from veilgraph.frontend.onnx.operators.quantised import decode
 from veilgraph.frontend.onnx.written_numbers import are_written, require_known
 from veilgraph.ir.errors import UsageError
 from veilgraph.ir.graph.program import QuantisersClip
+from veilgraph.ir.graph.trees import Trees
 
 Array = NDArray[np.float32]
 OLDEST_OPSET = 7
@@ -71,7 +72,7 @@ class Prepared:
         source: what to call the model in messages.
         public: names of weights that everybody may know, which are literals.
         clips: those of quantised tensors, by the name of their last node.
-        labels: the text that classes are called, by the output that has their places.
+        classical: what nodes of ai.onnx.ml became.
     """
 
     model: ModelProto
@@ -79,7 +80,7 @@ class Prepared:
     source: str
     public: tuple[str, ...] = ()
     clips: Mapping[str, QuantisersClip] = field(default_factory=dict)
-    labels: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    classical: Classical = field(default_factory=Classical)
 
     def tensors(self) -> dict[str, TensorProto | ValueInfoProto]:
         """What is known of each tensor by name: a literal's value, or a type."""
@@ -107,7 +108,10 @@ class Prepared:
 
 
 def draft(
-    model: Model, shapes: Mapping[str, Sequence[int]], public: Collection[str] = ()
+    model: Model,
+    shapes: Mapping[str, Sequence[int]],
+    public: Collection[str] = (),
+    trees: Trees = Trees.PUBLIC,
 ) -> Prepared:
     """The model with fixed input shapes, unique node names, weights apart and literals folded.
 
@@ -115,6 +119,7 @@ def draft(
 
     Args:
         public: names of weights that everybody may know: they are literals.
+        trees: whether everybody may know the structure of decision trees.
 
     Raises:
         UsageError: no legal ONNX model, an opset too old or too new, shapes that are missing or
@@ -124,7 +129,7 @@ def draft(
     graph = proto.graph
     _check_opset(proto, source)
     name_nodes(graph)
-    labels = expand_classical(proto, opset(proto))
+    classical = expand_classical(proto, opset(proto), trees, shapes)
     initialised = {tensor.name for tensor in graph.initializer}
     _keep(graph.input, [info for info in graph.input if info.name not in initialised])
     as_float32(proto)
@@ -148,7 +153,7 @@ def draft(
     round_down(proto, literals)  # those whose input's shape was computed
     disguised = _fill(graph, literals) | _disguised(graph, literals, public)
     _declare(graph, disguised, {n: t for n, t in literals.items() if n not in disguised})
-    return Prepared(infer(proto), weights | disguised, source, tuple(public), clips, labels)
+    return Prepared(infer(proto), weights | disguised, source, tuple(public), clips, classical)
 
 
 def _public(proto: ModelProto) -> Literals:

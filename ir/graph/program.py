@@ -15,7 +15,7 @@ operation or value over an edit that may erase it.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
@@ -104,6 +104,8 @@ class Graph:
         clips: those of quantisers, by the name of their last operation.
         labels: the text that classes are called, by the output that has their places.
         masks: weights that are a dropout's masks, ones here, each with the share that is dropped.
+        whole: weights that everybody knows to be small integers, whatever they are.
+        structures: what everybody learns of the structure of trees, by the name of their node.
     """
 
     module: ir.Module
@@ -112,6 +114,8 @@ class Graph:
     clips: Mapping[str, QuantisersClip] = field(default_factory=dict)
     labels: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     masks: Mapping[str, float] = field(default_factory=dict)
+    whole: Collection[str] = frozenset()
+    structures: Mapping[str, str] = field(default_factory=dict)
 
     @staticmethod
     def create(

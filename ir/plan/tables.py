@@ -33,6 +33,7 @@ NO_DERIVATIVES = "no derivative of an output by a hidden unit"
 QUESTIONS = (DERIVATIVES, NO_DERIVATIVES)
 CLIPS = "which clips of quantised tensors the samples reach"
 REVEAL_AS = "reveal_as"  # an option of the manifest: what goes out in an output's place
+TREES = "trees"  # an option of the manifest: whether the structure of trees is public
 LABELS = "labels"  # an option of the manifest: what classes are called, by output
 ONLY_ENTRY = "infer"  # of a plan of one model
 AS_REVEALED = " as revealed"  # behind an output's name: the operation that rounds it

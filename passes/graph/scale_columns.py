@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -183,13 +184,21 @@ class _Forward:
         rows = exponents.reshape(-1, exponents.shape[-1])
         if (rows != rows[0]).any():
             raise _Refused
-        if isinstance(table := defining(w), ops.Constant):
-            picks = np.asarray(attributes(table)["value"])
+        picks = self._whole(w)
+        if picks is not None:
             if not (np.isin(picks, (0, 1)).all() and (picks.sum(axis=0) == 1).all()):
                 raise _Refused
             self._wait(op, apply(op, [exponents, picks]))
             return
         self._scale(op, 1, rows[0][:, np.newaxis])
+
+    def _whole(self, value: ir.Value) -> NDArray[Any] | None:
+        """A matrix of integers, as everybody knows: a public one, or declared to be such."""
+        if isinstance(public := defining(value), ops.Constant):
+            return np.asarray(attributes(public)["value"])
+        named = self.graph.parameters.items()
+        name = next((n for n, v in named if v == value and n in self.graph.whole), None)
+        return None if name is None else self.graph.weights[name]
 
     def _scale(self, op: ir.OpView, place: int, exponents: Exponents) -> None:
         """Lets `op` read a weight times 2^exponents; public zeros are what they are."""

@@ -13,12 +13,14 @@ from onnx import ModelProto, TensorProto, helper, numpy_helper
 from operator_rows import INT64, Row, check_matches_onnxruntime, feeds_of, ints, model_of
 
 from veilgraph.frontend.onnx.classical import forest as forest_module
+from veilgraph.frontend.onnx.classical import trees as trees_module
 from veilgraph.frontend.onnx.classical.expand import DOMAIN, RULES
 from veilgraph.frontend.onnx.classical.forest import Forest, Question, completed
 from veilgraph.frontend.onnx.importer import import_model
 from veilgraph.ir.attributes import shape_of
 from veilgraph.ir.errors import UnsupportedError, UsageError
-from veilgraph.ir.graph.program import kind_of
+from veilgraph.ir.graph.program import Graph, kind_of
+from veilgraph.ir.graph.trees import Trees
 from veilgraph.ir.meaning.graph import evaluate
 
 ROWS, COLUMNS = 40, 4
@@ -139,6 +141,78 @@ def test_trees(case: Row) -> None:
     graph, expected = import_model(proto), run_onnx(proto, feeds)
     for name, value in evaluate(graph, feeds).items():
         np.testing.assert_allclose(value, expected[name], rtol=2e-5, atol=2e-6)
+
+
+ALIKE = [case for case in TREES if len(set(case.attributes["nodes_modes"]) - {"LEAF"}) == 1]
+
+
+def hidden(case: Row, **changed: Any) -> Graph:
+    """A row of trees whose structure is secret, with other attributes."""
+    altered = row(
+        case.operator,
+        {**case.attributes, **changed},
+        **{key: getattr(case, key) for key in ("outputs", "gives", "then")},
+    )
+    return import_model(model_of(altered), trees=Trees.SECRET)
+
+
+@pytest.mark.parametrize("case", ALIKE, ids=range(len(ALIKE)))
+def test_trees_whose_structure_is_secret(case: Row) -> None:
+    proto = model_of(case)
+    feeds = {"x0": np.random.default_rng(3).integers(-2, 3, TABLE).astype(np.float32)}
+    graph, expected = hidden(case), run_onnx(proto, feeds)
+    for name, value in evaluate(graph, feeds).items():
+        np.testing.assert_allclose(value, expected[name], rtol=2e-5, atol=2e-6)
+    (told,) = graph.structures.values()
+    assert told == "there are 3 trees, the deepest of depth 4; their structure is secret"
+
+
+def test_a_secret_structure_is_in_weights_alone() -> None:
+    """Other columns, other thresholds, and the trees' places changed: the program is the same."""
+    case = regressor()
+    nodes = len(case.attributes["nodes_modes"])
+    names = ("nodes_treeids", "target_treeids")
+    turned = {name: [2 - tree for tree in case.attributes[name]] for name in names}
+    columns = np.random.default_rng(11).integers(0, COLUMNS, nodes).tolist()
+    first, second = hidden(case), hidden(case, nodes_featureids=columns, **turned)
+    assert first.text() == second.text()
+    assert {n: w.shape for n, w in first.weights.items()} == {
+        n: w.shape for n, w in second.weights.items()
+    }
+    apart = [n for n, w in first.weights.items() if not np.array_equal(w, second.weights[n])]
+    assert any("columns" in name for name in apart)
+    assert import_model(model_of(case)).text() != first.text()
+
+
+def test_a_width_that_is_left_open_is_taken_from_the_shape() -> None:
+    proto = model_of(regressor())
+    closed = import_model(proto, trees=Trees.SECRET)
+    proto.graph.input[0].type.tensor_type.shape.dim[1].dim_param = "columns"
+    assert import_model(proto, {"x0": TABLE}, trees=Trees.SECRET).text() == closed.text()
+
+
+def test_secret_structures_that_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    unknown_width = model_of(regressor())
+    node, given = unknown_width.graph.node[0], unknown_width.graph.input[0].name
+    keep = numpy_helper.from_array(np.ones(COLUMNS, bool), "keep")
+    unknown_width.graph.initializer.append(keep)
+    some = helper.make_node("Compress", [given, "keep"], ["some"], axis=1)
+    node.input[0] = "some"
+    unknown_width.graph.node.insert(0, some)
+
+    def refused(proto: ModelProto) -> str:
+        with pytest.raises(UnsupportedError) as caught:
+            import_model(proto, trees=Trees.SECRET)
+        return caught.value.offenders[-1].reason
+
+    assert refused(model_of(regressor(MODES[:2]))).startswith("Its nodes ask unlike questions, and")
+    assert refused(unknown_width).startswith(
+        "How many columns its trees may ask about is not known"
+    )
+    monkeypatch.setattr(trees_module, "MOST_HIDDEN", 44)
+    assert refused(model_of(regressor())).startswith("Its 3 trees are too deep to hide their")
+    monkeypatch.setattr(trees_module, "MOST_HIDDEN", 45)
+    import_model(model_of(regressor()), trees=Trees.SECRET)
 
 
 def linear(labels: Sequence[int], scores: int, **more: Any) -> Row:

@@ -6,7 +6,8 @@ of a network are. What a rule refuses stays, and is told with all else that is u
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 
 import numpy as np
 import onnx
@@ -16,12 +17,14 @@ from onnx import GraphProto, ModelProto, NodeProto, TensorProto, helper, numpy_h
 from veilgraph.frontend.lowering.operands import Unsupported
 from veilgraph.frontend.onnx.classical import columns, linear, support_vectors, trees
 from veilgraph.frontend.onnx.constant_folding import replace_nodes
-from veilgraph.frontend.onnx.nodes import Facts, Steps, constants
+from veilgraph.frontend.onnx.nodes import Facts, Shape, Steps, attributes_of, constants
+from veilgraph.ir.graph.trees import Trees
 
 DOMAIN = "ai.onnx.ml"
 Rule = Callable[[Steps], list[NodeProto]]
 Labels = tuple[str, ...]
 CLASSIFIERS = ("LinearClassifier", "SVMClassifier", "TreeEnsembleClassifier")
+SAME_WIDTH = ("Binarizer", "Cast", "Identity", "Imputer", "Normalizer", "Scaler")
 UNCHANGED = ("Cast", "Flatten", "Identity", "Reshape", "Squeeze", "Unsqueeze")
 
 RULES: Mapping[str, Rule] = {
@@ -44,19 +47,43 @@ RULES: Mapping[str, Rule] = {
 }
 
 
-def expand_classical(model: ModelProto, opset: int) -> dict[str, Labels]:
+@dataclass(frozen=True)
+class Classical:
+    """What nodes of the domain leave beside the nodes that take their place.
+
+    Attributes:
+        labels: the text that each class is called, by output: an output of these names has their
+            places.
+        whole: weights that everybody knows to be small integers.
+        structures: what everybody learns of the structure of trees, by the name of their node.
+        trees: whether everybody may know it.
+    """
+
+    labels: Mapping[str, Labels] = field(default_factory=dict)
+    whole: Collection[str] = frozenset()
+    structures: Mapping[str, str] = field(default_factory=dict)
+    trees: Trees = Trees.PUBLIC
+
+
+def expand_classical(
+    model: ModelProto,
+    opset: int,
+    trees: Trees = Trees.PUBLIC,
+    shapes: Mapping[str, Sequence[int]] | None = None,
+) -> Classical:
     """Replaces all nodes of the domain that have a rule; node names are unique.
 
-    Returns:
-        The text that each class is called, by output: an output of these names has their places.
+    Args:
+        trees: whether everybody may know the structure of decision trees.
+        shapes: of inputs that the model leaves open, by name.
 
     Raises:
         UsageError: a node whose attributes make no sense.
     """
     if not any(node.domain == DOMAIN for node in model.graph.node):
-        return {}
+        return Classical()
     weights: dict[str, NDArray[np.float32]] = {}
-    facts = _facts(model, weights, opset)
+    facts = _facts(model, weights, opset, trees, shapes or {})
     labels = _labels(model.graph, facts)
     parts = [_expanded(node, facts) for node in model.graph.node]
     replace_nodes(model.graph, [node for part in parts for node in part])
@@ -65,7 +92,7 @@ def expand_classical(model: ModelProto, opset: int) -> dict[str, Labels]:
     for info in model.graph.output:
         if info.type.WhichOneof("value") != "tensor_type":  # a list of maps, of a ZipMap
             info.type.CopyFrom(helper.make_tensor_type_proto(TensorProto.FLOAT, None))
-    return labels
+    return Classical(labels, frozenset(facts.whole), facts.structures, trees)
 
 
 def _labels(graph: GraphProto, facts: Facts) -> dict[str, Labels]:
@@ -90,25 +117,52 @@ def _text(label: object) -> str:
     return label.decode() if isinstance(label, bytes) else str(label)
 
 
-def refusal(node: NodeProto, model: ModelProto, opset: int) -> Unsupported:
+def refusal(
+    node: NodeProto, model: ModelProto, opset: int, trees: Trees = Trees.PUBLIC
+) -> Unsupported:
     """Why a node of the domain has stayed, and the way out."""
     rule = RULES.get(node.op_type)
     if rule is None:
         return Unsupported("No rule writes it as tensor operators.", "Leave it out of the model.")
     try:
-        rule(Steps(node, _facts(model, {}, opset)))
+        rule(Steps(node, _facts(model, {}, opset, trees, {})))
     except Unsupported as error:
         return error
     return Unsupported("Its operands follow from other nodes.", "Make them constants.")
 
 
-def _facts(model: ModelProto, weights: dict[str, NDArray[np.float32]], opset: int) -> Facts:
-    """What is known before shapes are: element types, where they follow, and literals."""
+def _facts(
+    model: ModelProto,
+    weights: dict[str, NDArray[np.float32]],
+    opset: int,
+    trees: Trees,
+    shapes: Mapping[str, Sequence[int]],
+) -> Facts:
+    """What is known before shapes are: element types, where they follow, widths, and literals."""
     graph = onnx.shape_inference.infer_shapes(model).graph
     infos = (*graph.input, *graph.value_info, *graph.output)
     elements = {info.name: info.type.tensor_type.elem_type for info in infos}
     literals = {tensor.name: tensor for tensor in graph.initializer} | dict(constants(graph))
-    return Facts({}, elements, literals, weights, opset, frozenset())
+    widths = dict(_widths(graph, shapes))
+    return Facts(widths, elements, literals, weights, opset, frozenset(), trees)
+
+
+def _widths(graph: GraphProto, shapes: Mapping[str, Sequence[int]]) -> Iterator[tuple[str, Shape]]:
+    """How many columns tables have, by name: (-1, columns), of those for which it follows."""
+    known = {name: shape[1] for name, shape in shapes.items() if len(shape) == 2}
+    for info in (*graph.input, *graph.value_info, *graph.output):
+        extents = info.type.tensor_type.shape.dim
+        if len(extents) == 2 and extents[1].dim_value:
+            known[info.name] = extents[1].dim_value
+    for node in graph.node:
+        read = [known.get(name, 0) for name in node.input]
+        if node.op_type in SAME_WIDTH and read and read[0]:
+            known.setdefault(node.output[0], read[0])
+        if node.op_type == "FeatureVectorizer":
+            known.setdefault(node.output[0], sum(attributes_of(node).get("inputdimensions", ())))
+        if node.op_type == "Concat" and all(read):
+            known.setdefault(node.output[0], sum(read))
+    yield from ((name, (-1, width)) for name, width in known.items())
 
 
 def _expanded(node: NodeProto, facts: Facts) -> list[NodeProto]:

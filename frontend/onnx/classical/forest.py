@@ -88,9 +88,19 @@ def completed(forest: Forest) -> list[Integers] | None:
     small = len(asked) * len(forest.features) <= MOST_PICKED
     if small or len(set(forest.questions)) > 1:
         return None
-    levels = [np.array([root for root in forest.roots if root >= 0], np.int64)]
+    roots = [root for root in forest.roots if root >= 0]
+    return levels_below(forest, roots, MOST_PADDED * len(forest.features))
+
+
+def levels_below(forest: Forest, roots: Sequence[int], most: int) -> list[Integers] | None:
+    """The nodes of complete trees, as `completed` has them, of trees with these roots.
+
+    Returns:
+        None where there would be more than `most` nodes above the leaves.
+    """
+    levels = [np.array(roots, np.int64)]
     while (levels[-1] >= 0).any():
-        if sum(map(len, levels)) > MOST_PADDED * len(forest.features):
+        if sum(map(len, levels)) > most:
             return None
         nodes, is_inner = np.maximum(levels[-1], 0), levels[-1] >= 0
         children = (np.where(is_inner, of[nodes], levels[-1]) for of in (forest.true, forest.false))

@@ -7,8 +7,14 @@
 Where picking shared answers would take large public matrices, trees are completed: all have the
 depth of the deepest, and each level stands in the order of the children of the one above.
 
-What everybody learns is the structure: which column each node asks about, which nodes ask the same
-question, and where the leaves are. Thresholds and leaves' weights are the model owner's.
+Thresholds and leaves' weights are the model owner's. The structure everybody learns: which column
+each node asks about, which nodes ask the same question, and where the leaves are. Where that is to
+be secret (`Trees.SECRET`), trees are completed, and a matrix of the owner's picks columns:
+
+    answers     u = [x S <= t]               S [columns, nodes], a single 1 in each column of it
+
+A leaf above the last level stands in each place below itself, under nodes whose answer says
+nothing. So the plan has the number of trees and the depth of the deepest, and no more of them.
 """
 
 from __future__ import annotations
@@ -27,6 +33,7 @@ from veilgraph.frontend.onnx.classical.forest import (
     Integers,
     Question,
     completed,
+    levels_below,
     numbers,
     read_named,
     read_numbered,
@@ -38,8 +45,13 @@ from veilgraph.frontend.onnx.classical.scores import (
     transformed,
 )
 from veilgraph.frontend.onnx.nodes import Steps
+from veilgraph.ir.graph.trees import Trees
 
+PUBLIC_STRUCTURE = (
+    "the column that each node asks about, which nodes ask the same, and where leaves are"
+)
 UNLIKE = "Runtimes make different things of its scores."
+MOST_HIDDEN = 1 << 20  # nodes above the leaves of trees whose structure is secret
 FIRST_OF_AT_MOST = 12  # the default opset that has LessOrEqual
 
 
@@ -103,12 +115,13 @@ def _aggregated(s: Steps, forest: Forest, base: NDArray[np.float32], aggregate: 
     weights, start = forest.weights, np.zeros(forest.weights.shape[1], np.float32)
     if aggregate == "AVERAGE":
         weights = (weights / np.float32(trees)).astype(np.float32)
+    hides = s.facts.trees is Trees.SECRET
     for root in forest.roots:
-        start += weights[~root] if root < 0 else 0
+        start += weights[~root] if root < 0 and not hides else 0
     if len(base) not in (0, 1, len(start)):
         raise Unsupported(f"It has {len(base)} base values for {len(start)} targets.", "")
     start += base if len(base) else 0
-    columns, leaves = _reached(s, forest)
+    columns, leaves = _hidden(s, forest) if hides else _reached(s, forest)
     if not columns:
         zeros = s("Mul", s.slice(s.operand(0), 1, 0, 1), s.numbers(0.0))
         return s("Add", zeros, s.weight(start[np.newaxis], "base"))
@@ -117,8 +130,37 @@ def _aggregated(s: Steps, forest: Forest, base: NDArray[np.float32], aggregate: 
     return s("Add", scores, s.weight(start[np.newaxis], "base")) if start.any() else scores
 
 
+def _hidden(s: Steps, forest: Forest) -> tuple[list[str], list[Integers]]:
+    """As `_reached`, by nodes that tell nothing of the structure but the trees' greatest depth.
+
+    Raises:
+        Unsupported: trees that are too deep to be completed, or whose nodes ask unlike questions;
+            or nobody knows how many columns there are.
+    """
+    if len(set(forest.questions)) > 1:
+        raise Unsupported("Its nodes ask unlike questions, and their structure is secret.", "")
+    levels = levels_below(forest, forest.roots, MOST_HIDDEN)
+    if levels is None:
+        raise Unsupported(
+            f"Its {len(forest.roots)} trees are too deep to hide their structure: completed, they "
+            f"have more than {MOST_HIDDEN} nodes.",
+            "Train it with a smaller depth, or leave --trees out.",
+        )
+    columns = s.facts.shapes.get(s.operand(0), (-1, 0))[-1]
+    if columns <= forest.features.max(initial=-1):
+        raise Unsupported(
+            "How many columns its trees may ask about is not known, and which they do is secret.",
+            "Give the model's input its number of columns.",
+        )
+    depth = len(levels) - 1
+    trees = f"{len(forest.roots)} trees, the deepest of depth {depth}"
+    s.facts.structures[s.node.name] = f"there are {trees}; their structure is secret"
+    return _of_complete(s, forest, levels, columns) if depth else ([], [])
+
+
 def _reached(s: Steps, forest: Forest) -> tuple[list[str], list[Integers]]:
     """By level: 1 where a row ends in a leaf, [rows, leaves], and the leaves' numbers."""
+    s.facts.structures[s.node.name] = PUBLIC_STRUCTURE
     nodes = np.array([root for root in forest.roots if root >= 0], np.int64)
     if not len(nodes):
         return [], []
@@ -148,12 +190,20 @@ def _passed(s: Steps, passed: str, answer: str) -> str:
 
 
 def _of_complete(
-    s: Steps, forest: Forest, levels: Sequence[Integers]
+    s: Steps, forest: Forest, levels: Sequence[Integers], hidden: int = 0
 ) -> tuple[list[str], list[Integers]]:
-    """The same of levels that stand as the children of those above do: no node is picked."""
+    """The same of levels that stand as the children of those above do: no node is picked.
+
+    Args:
+        hidden: how many columns there are, where it is secret which of them a node asks about.
+    """
     *inner, leaves = levels
     nodes = np.maximum(np.concatenate(inner), 0)  # a leaf asks what nobody looks at
-    column = _picked(s, s.operand(0), forest.features[nodes])
+    if hidden:
+        picks = np.equal.outer(np.arange(hidden), forest.features[nodes])
+        column = s("MatMul", s.operand(0), s.weight(picks, "columns", whole=True))
+    else:
+        column = _picked(s, s.operand(0), forest.features[nodes])
     limits = s.weight(forest.thresholds[nodes][np.newaxis], "thresholds")
     answers = _asked(s, forest.questions[0], column, limits)
     passed, start = "", 0

@@ -8,9 +8,9 @@
 An accumulator (docs/encoding.md): all products that meet in a sum, until the step that needs fewer
 bits.
 
-Integers that are known to be ones (what `step`, `floor` and `round` make, and public tensors of
-small integers) have no fraction bits: a product with them is no product but a linear map, and
-nothing is truncated.
+Integers that are known to be ones (what `step`, `floor` and `round` make, public tensors of small
+integers, and weights that a front door declares to be such) have no fraction bits: a product with
+them is no product but a linear map, and nothing is truncated.
 """
 
 from __future__ import annotations
@@ -94,7 +94,9 @@ class Structure:
 
 def analyse(graph: Graph) -> Structure:
     """The structure of a program in the vocabulary that `encode_fixed_point` takes."""
-    structure = Structure(adaptable=set(graph.parameters.values()))
+    whole = {value for name, value in graph.parameters.items() if name in graph.whole}
+    adaptable = set(graph.parameters.values()) - whole
+    structure = Structure(adaptable=adaptable, integral=whole)
     indices = (op.operation.operands[0] for op in graph.operations if isinstance(op, OneHot))
     structure.integral |= {x for x in map(index_given, indices) if x is not None}
     for op in graph.operations:

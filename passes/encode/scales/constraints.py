@@ -185,8 +185,9 @@ class ScaleConstraint:
 
 
 def activations(graph: Graph, structure: Structure) -> Iterator[ir.Value]:
-    """Inputs and results, but for weights and constants, in program order."""
+    """Inputs, weights that are integers, and results, but for weights and constants, in order."""
     yield from graph.inputs.values()
+    yield from (value for value in graph.parameters.values() if value in structure.integral)
     results = (op.operation.results[0] for op in graph.operations)
     yield from (value for value in results if value not in structure.adaptable)
 
@@ -296,7 +297,8 @@ class ConstraintAnalysis:
         if known.gain is None:
             constraint.unknown_gain = True
         elif isinstance(value, ir.BlockArgument):
-            constraint.noise += ROUNDING_NOISE * known.gain
+            is_exact = value in self.structure.integral
+            constraint.noise += 0.0 if is_exact else ROUNDING_NOISE * known.gain
         elif value in self.structure.deferred and self._is_truncated(value):
             constraint.noise += TRUNCATION_NOISE * known.gain
         elif ops.facts_of(value.owner.opview).is_real_function:

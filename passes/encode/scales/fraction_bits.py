@@ -318,6 +318,8 @@ def choose_scales(problem: ScaleProblem, trial: Trial) -> Scales:
     stored |= weights.choose()
     noises = {root: d.noise * 4.0 ** -trial.scales[root] for root, d in problem.constraints.items()}
     for value in problem.graph.parameters.values():
+        if value in structure.integral:
+            continue  # exact
         noises[value] = ROUNDING_NOISE * (statistics[value].gain or 0.0) * 4.0 ** -stored[value]
     dominant = max(noises, key=lambda value: noises[value], default=None)
     infeasible = tuple(_infeasible(problem, rings, stored))

@@ -34,9 +34,10 @@ from veilgraph.compilation.native_products import NativeProducts
 from veilgraph.compilation.parts import Parts
 from veilgraph.ir.errors import AccuracyError, UsageError
 from veilgraph.ir.graph.program import name_of
+from veilgraph.ir.graph.trees import Trees
 from veilgraph.ir.meaning import graph as real_numbers
 from veilgraph.ir.meaning.secret import Evaluation, Excursion, evaluate
-from veilgraph.ir.plan.tables import STATE, Tensor, divided
+from veilgraph.ir.plan.tables import STATE, TREES, Tensor, divided
 from veilgraph.ir.secret.ops import SecretOp
 from veilgraph.ir.secret.program import SecretProgram
 from veilgraph.ir.secret.types import RangeSource, RealRange
@@ -136,7 +137,8 @@ def _reference(
 ) -> Reference:
     named = plan.manifest.options.get("public")
     public = [str(name) for name in named] if isinstance(named, list | tuple) else []
-    return reference_of(model, taken, average_pools, public)
+    trees = Trees(plan.manifest.options.get(TREES, Trees.PUBLIC.value))
+    return reference_of(model, taken, average_pools, public, trees)
 
 
 class _Comparison:

@@ -21,6 +21,7 @@ from veilgraph.checks.reference_runs import Array, Feeds, Reference
 from veilgraph.compilation.models import Model, is_torch
 from veilgraph.frontend.onnx.importer import node_outputs, prepare
 from veilgraph.frontend.onnx.operators.quantised import RULES
+from veilgraph.ir.graph.trees import Trees
 from veilgraph.model_files import require_model_file
 
 POOL_ATTRIBUTES = ("auto_pad", "ceil_mode", "kernel_shape", "pads", "strides")
@@ -31,6 +32,7 @@ def reference_of(
     inputs: Mapping[str, tuple[int, ...]],
     average_pools: bool = False,
     public: Sequence[str] = (),
+    trees: Trees = Trees.PUBLIC,
 ) -> Reference:
     """The model as the importer sees it.
 
@@ -38,6 +40,7 @@ def reference_of(
         inputs: the shapes of its inputs.
         average_pools: with average pools in place of max pools, as `compile --avgpool`.
         public: parameters that everybody may know, as `compile --public`.
+        trees: whether the structure of trees is public, as `compile --trees`.
 
     Raises:
         UsageError, UnsupportedError: as `veilgraph.compile`.
@@ -48,7 +51,7 @@ def reference_of(
         return TorchReference.of(model, inputs, average_pools, public)
     if isinstance(model, str | Path):
         require_model_file(Path(model))
-    return OnnxReference.of(model, inputs, average_pools, public)
+    return OnnxReference.of(model, inputs, average_pools, public, trees)
 
 
 @dataclass(frozen=True)
@@ -71,9 +74,10 @@ class OnnxReference:
         inputs: Mapping[str, tuple[int, ...]],
         average_pools: bool,
         public: Sequence[str],
+        trees: Trees,
     ) -> OnnxReference:
         """See `reference_of`."""
-        prepared = prepare(model, inputs, public)
+        prepared = prepare(model, inputs, public, trees)
         proto = ModelProto()
         proto.CopyFrom(prepared.model)
         outputs = tuple(info.name for info in proto.graph.output)

@@ -32,9 +32,11 @@ from veilgraph.compilation.take_apart import take_apart
 from veilgraph.frontend.onnx.classical.fitted import columns_of
 from veilgraph.ir.errors import UsageError
 from veilgraph.ir.graph.program import Graph
+from veilgraph.ir.graph.trees import Trees
 from veilgraph.ir.party.text import print_program
 from veilgraph.ir.plan.tables import (
     ONLY_ENTRY,
+    PUBLIC,
 )
 from veilgraph.passes.collection import paused_collection
 from veilgraph.passes.graph.reveal_as import Form
@@ -69,6 +71,7 @@ def compile(
     shapes: Mapping[str, Sequence[int]] | None = None,
     columns: Columns | None = None,
     public: Sequence[str] = (),
+    trees: str = "public-structure",
     calibrate: str | Path | Samples | None = None,
     ring: int | str = "auto",
     frac_bits: int | None = None,
@@ -117,6 +120,9 @@ def compile(
         public: names of the model's own parameters that every party may know: an ONNX initialiser's
             or what a Constant node makes, PyTorch's `fc.bias`. All others are the owner's, single
             numbers included.
+        trees: "public-structure": every party may read which column each node of a decision tree
+            asks about, and where leaves are. "secret-structure": these are weights; how many trees
+            there are, and how deep the deepest is, stays public.
         calibrate: samples of all inputs, one array an input with samples on a new first axis, or an
             .npz file of them. Without it ranges are unknown, and the ring is 64 bits wide.
         ring: bits of one ring for all values, a multiple of 8 up to 64, or "auto": a ring for each
@@ -178,10 +184,12 @@ def compile(
     chosen = target(suite, parties, network, owned, receivers, dealer, clients, protocols)
     require_no_weights(model)
     models = dict(model) if isinstance(model, Mapping) else {ONLY_ENTRY: model}
+    structure = _one_of(Trees, trees, "The structure of trees can't be")
     steps = steps_of("import", len(models), progress)
     steps.begin("import")
     require_entries(models, shapes, public, example_inputs, columns)
-    graphs, examples = import_entries(models, shapes, example_inputs, public)
+    graphs, examples = import_entries(models, shapes, example_inputs, public, structure)
+    _require_trees(structure, graphs, chosen)
     for graph in graphs.values():
         take_apart(graph, parts)
     inputs, outputs = names_of(graphs)
@@ -204,6 +212,7 @@ def compile(
         trusts_ranges=trust_ranges,
         keep_clips=keep_clips,
         public=tuple(public),
+        trees=structure,
         protection=_protection(protect_weights, chosen),
         goal=_one_of(Goal, goal, "Protocols can't be chosen by"),
         roles=_one_of(Roles, roles, "Roles can't be"),
@@ -321,6 +330,21 @@ def _protection(given: str, chosen: Target) -> Protection:
             "Take --protect-weights exact, or --suite rep3.",
         )
     return protection
+
+
+def _require_trees(trees: Trees, graphs: Mapping[str, Graph], chosen: Target) -> None:
+    """UsageError where there is no structure to keep secret."""
+    if trees is Trees.PUBLIC:
+        return
+    if not any(graph.structures for graph in graphs.values()):
+        raise UsageError(
+            "The model has no decision trees whose structure could be secret.", "Leave --trees out."
+        )
+    if chosen.weights_owner == PUBLIC:
+        raise UsageError(
+            "The weights are public, and the structure of secret trees is among them.",
+            "Leave --trees out, or name a party: --owner weights=PARTY.",
+        )
 
 
 def require_error(max_error: object) -> None:

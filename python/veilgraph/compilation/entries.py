@@ -17,6 +17,7 @@ from veilgraph.compilation.models import Model, import_model
 from veilgraph.ir.attributes import shape_of
 from veilgraph.ir.errors import UsageError
 from veilgraph.ir.graph.program import Graph
+from veilgraph.ir.graph.trees import Trees
 from veilgraph.ir.party.text import print_program
 from veilgraph.ir.plan.checks import MOST_ENTRIES
 from veilgraph.ir.plan.tables import LABELS, PUBLIC, REVEAL_AS, Disclosure, Manifest, Tensor
@@ -59,6 +60,7 @@ def import_entries(
     shapes: Mapping[str, Sequence[int]] | None,
     example_inputs: Any,
     public: Collection[str],
+    trees: Trees = Trees.PUBLIC,
 ) -> tuple[dict[str, Graph], Any]:
     """Each model at the graph level, and the samples that example inputs are.
 
@@ -67,7 +69,7 @@ def import_entries(
     """
     graphs, examples = {}, None
     for name, model in models.items():
-        graphs[name], examples = import_model(model, shapes, example_inputs, public)
+        graphs[name], examples = import_model(model, shapes, example_inputs, public, trees=trees)
     found: dict[str, tuple[int, ...]] = {}
     for graph in graphs.values():
         for name, value in graph.inputs.items():

@@ -22,6 +22,7 @@ from veilgraph.ir.plan.tables import (
     PUBLIC,
     REVEAL_AS,
     SHARED,
+    TREES,
     WEIGHTS,
     Disclosure,
     Manifest,
@@ -39,7 +40,9 @@ POINT_ASSUMPTION = (
     "words of its point function are hidden by a root that each party lacks; 10^9 secret indices "
     "under one key leave 92 bits of security"
 )
-TREES = "nothing of what is compared, as long as AES-128 under a known key is a random permutation"
+COMPARISON_TREES = (
+    "nothing of what is compared, as long as AES-128 under a known key is a random permutation"
+)
 TREE_ASSUMPTION = (
     "words of comparison functions are hidden by a root that each party lacks; 10^9 comparisons "
     "under one key leave 90 bits of security"
@@ -78,6 +81,7 @@ def manifest_of(program: Program) -> Manifest:
             "trust_ranges": program.options.trusts_ranges,
             "keep_clips": program.options.keep_clips,
             "public": list(program.options.public),
+            TREES: program.options.trees.value,
             "protocols": {op: variant.name for op, variant in chosen.protocols.items()},
             "goal": program.options.goal.value,
             "prepared": program.options.is_prepared,
@@ -107,6 +111,8 @@ def disclosures(program: Program) -> Iterator[Disclosure]:
         yield Disclosure(kind, asked_alike.receiver, str(asked_alike))
     yield from _disclosed_weights(program)
     yield Disclosure("the graph: operators, shapes, strides", everyone, "it is in the plan")
+    for name, learnt in program.graph.structures.items():
+        yield Disclosure(f"of the trees of {name}: {learnt}", everyone, "it is in the plan")
     for name in program.graph.labels:
         yield Disclosure(f"the names of classes of output {name}", everyone, "they are in the plan")
     if program.options.columns:
@@ -142,7 +148,7 @@ def disclosures(program: Program) -> Iterator[Disclosure]:
     if any(node.op is POINT_WORDS for node in program.expanded.program.nodes):
         yield Disclosure(POINTS, "parties that hold one-hot rows", POINT_ASSUMPTION)
     if any(node.op is COMPARE_WORDS for node in program.expanded.program.nodes):
-        yield Disclosure(TREES, "parties that compare by trees", TREE_ASSUMPTION)
+        yield Disclosure(COMPARISON_TREES, "parties that compare by trees", TREE_ASSUMPTION)
     rankings = tuple(scope(name, form) for name, form in forms.items())
     for op in program.graph.operations:
         # The tables that a ranking is made of follow from what was asked for.

@@ -43,6 +43,7 @@ KEPT_BY_SUITE = (
     "cache",
     "network",
     "public",
+    "trees",
     "calibrate",
     "ring",
     "frac_bits",

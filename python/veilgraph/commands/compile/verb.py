@@ -22,6 +22,7 @@ from veilgraph.commands.compile.files import (
 from veilgraph.commands.compile.profile import profiled
 from veilgraph.commands.compile.report import left_unprotected, ownership, report, uncalibrated
 from veilgraph.ir.errors import UsageError
+from veilgraph.ir.graph.trees import Trees
 from veilgraph.ir.plan.tables import CLIPS
 from veilgraph.reports.tables import progress, remark
 from veilgraph.runtime.store.share_files import shares_file
@@ -137,6 +138,15 @@ REPEATED = (
     multiple=True,
     help="A parameter of the model that every party may know, whatever its size; all others are "
     "the owner's, single numbers included. May be repeated.",
+)
+@click.option(
+    "--trees",
+    type=click.Choice([trees.value for trees in Trees]),
+    default=Trees.PUBLIC.value,
+    show_default=True,
+    help="Whether every party may know which column each node of a decision tree asks about, and "
+    "where the leaves are. Where that is secret, it costs more; how many trees there are, and how "
+    "deep the deepest is, stays public.",
 )
 @click.option(
     "--calibrate",

@@ -54,6 +54,13 @@ def test_choices() -> None:
     assert min(tree["online_seconds"]) > 0
 
 
+@pytest.mark.slow
+def test_forests() -> None:
+    found = quick("tables.forests")
+    assert found["alike"] == ["16 of 16", "16 of 16", "1 of 1", "1 of 1"]
+    assert max(found["rounds"]) < 30
+
+
 def test_kernels() -> None:
     rates = quick("kernels")["rates"]
     assert all(rate["rate"] > 0 and rate["reference"] > 0 for rate in rates)

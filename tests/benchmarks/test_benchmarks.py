@@ -56,7 +56,7 @@ def test_choices() -> None:
 
 @pytest.mark.slow
 def test_forests() -> None:
-    found = quick("tables.forests")
+    found = quick("models.forests")
     assert found["alike"] == ["16 of 16", "16 of 16", "1 of 1", "1 of 1"]
     assert max(found["rounds"]) < 30
 

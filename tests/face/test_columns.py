@@ -249,7 +249,10 @@ def test_numbers_of_few_bits_are_divided_as_others(kind: type[Any]) -> None:
 
 
 REFUSED = {
-    "another number of rows": (("--input", "@two.csv"), "`X.clinic` has shape 2x2, and the plan"),
+    "other numbers of rows": (
+        ("--input", "X.bank=@two.csv", "--input", "X.clinic=@rows.csv"),
+        "`X.bank` has 2 rows, and `X.clinic` has 41",
+    ),
     "no column": (("--input", "@ages.csv"), "ages.csv has no column"),
     "no CSV file": (("--input", "@names.txt"), "names.txt is given for no input"),
 }

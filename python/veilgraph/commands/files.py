@@ -22,6 +22,7 @@ from veilgraph.ir.files.column_files import columns_named, is_column_file, read_
 from veilgraph.ir.files.file_kinds import FileKind, mistaken
 from veilgraph.ir.files.whole_files import is_special, placed_whole
 from veilgraph.ir.plan.tables import Tensor
+from veilgraph.runtime.batches import Batches
 
 Array = npt.NDArray[Any]
 _FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
@@ -54,6 +55,27 @@ def read_inputs(paths: Mapping[str, Path], tensors: Sequence[Tensor]) -> dict[st
             )
         found |= read_columns(paths[""], {t.name: _columns(t) for t in rest})
     return found
+
+
+def read_batches(
+    paths: Mapping[str, Path],
+    own: Sequence[Tensor],
+    inputs: Sequence[Tensor],
+    outputs: Sequence[Tensor],
+    rows: int | None = None,
+) -> Batches:
+    """The inputs in files, as the batches that a plan takes: of tables it may take many.
+
+    Args:
+        paths, own: as `read_inputs` has them.
+        inputs, outputs, rows: as `Batches.of` has them.
+
+    Raises:
+        UsageError: as these do.
+    """
+    arrays = read_inputs(paths, own)
+    tables = [n for n in arrays if is_column_file(paths[n if n in paths else ""])]
+    return Batches.of(arrays, tables, inputs, outputs, rows)
 
 
 def _read_input(path: Path, tensor: Tensor | None) -> Array:

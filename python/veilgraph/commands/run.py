@@ -9,13 +9,15 @@ from typing import Any
 import click
 
 from veilgraph.commands import arguments, outputs
-from veilgraph.commands.files import check_destination, read_inputs
+from veilgraph.commands.files import check_destination, read_batches
 from veilgraph.ir.errors import UsageError
 from veilgraph.ir.plan.tables import Phase
 from veilgraph.measuring.spread import Spread
 from veilgraph.plans import Plan
 from veilgraph.reports import units
 from veilgraph.reports.tables import Table, progress, remark, show, show_json
+from veilgraph.reports.text import plan_inputs
+from veilgraph.runtime.batches import Batches
 from veilgraph.runtime.party import encoded_inputs
 from veilgraph.runtime.simulate import entry_of
 from veilgraph.session import Session
@@ -50,6 +52,13 @@ Example, three hosts, each with its own parties.yaml and key:
     default=1,
     show_default=True,
     help="Inferences in this session, all on the same input; the same number at every party.",
+)
+@click.option(
+    "--rows",
+    type=click.IntRange(1),
+    metavar="N",
+    help="Rows of the whole table, at a party that gives none of it: as many inferences are run as "
+    "batches of the plan hold them. A party with a table in a file counts them itself.",
 )
 @arguments.timeout_option
 @click.option(
@@ -99,6 +108,7 @@ def command(
     sources: arguments.Files,
     destinations: arguments.Files,
     iterations: int,
+    rows: int | None,
     entry: str | None,
     state_file: Path | None,
     resumes: bool,
@@ -110,7 +120,8 @@ def command(
 
     Before that PLAN is verified, as `veilgraph verify` does, unless this party has done so already.
     All parties start this within the timeout, in any order. They first make sure that they run the
-    same plan; then the weights are shared, once, and each inference is run.
+    same plan; then the weights are shared, once, and each inference is run. A table in a file may
+    have any number of rows: it is run in batches of as many rows as the plan takes at once.
     """
     plan = Plan.load(plan_file)
     resume = _resumed(plan, party, state_file, resumes)
@@ -120,10 +131,9 @@ def command(
     if receipt_file is not None:
         check_destination(receipt_file, *read, *paths.values())
     number = entry_of(plan, entry)
-    own = plan.programs[party].inputs if party in plan.programs else ()
-    arrays = read_inputs(inputs, [tensor for tensor in own if tensor.entry == number])
-    if party in plan.programs:  # Session refuses others; here no peer has been called yet
-        encoded_inputs(plan.programs[party], arrays, number)
+    batches = _batches(plan, party, inputs, number, rows)
+    if batches.rows is not None:
+        iterations = _inferences(batches, iterations)
     peers = ", ".join(name for name in plan.manifest.parties if name != party)
     with (
         progress(f"waiting for {peers}") as tell,
@@ -138,25 +148,55 @@ def command(
             **options,
         ) as session,
     ):
-        found: outputs.Outputs = {}
+        answers: list[outputs.Outputs] = []
         try:
-            for number in range(1, iterations + 1):
-                tell(f"inference {number} of {iterations} with {peers}")
-                found = session.run(arrays, entry)
+            for number in range(iterations):
+                tell(f"inference {number + 1} of {iterations} with {peers}")
+                answers.append(session.run(batches.inputs[number % len(batches.inputs)], entry))
+                if batches.rows is None:
+                    del answers[:-1]
             if state_file is not None:
                 session.save_state(state_file)
         except BaseException:
-            _keep(plan, found, paths, len(session.transcripts), iterations)
+            done = batches.joined(answers) if answers else {}
+            _keep(plan, done, paths, len(session.transcripts), iterations)
             raise
         finally:
             if receipt_file is not None:
                 session.write_receipt(receipt_file)
+    found = batches.joined(answers)
     if as_json:
         answer = {"party": party, "outputs": outputs.values(found, paths, plan)}
         show_json({**answer, **_values(session, party)})
         return
     shown = outputs.lines(found, paths, plan) or [f"{party} receives no output."]
     show(*shown, _table(session, party))
+
+
+def _batches(
+    plan: Plan, party: str, files: Mapping[str, Path], entry: int, rows: int | None
+) -> Batches:
+    """What this party gives to each inference, known to fit before any peer is called."""
+    program = plan.programs.get(party)
+    own = [tensor for tensor in program.inputs if tensor.entry == entry] if program else []
+    received = [tensor for tensor in program.outputs if tensor.entry == entry] if program else []
+    batches = read_batches(files, own, plan_inputs(plan, entry), received, rows)
+    if program:  # Session refuses others
+        for arrays in batches.inputs:
+            encoded_inputs(program, arrays, entry)
+    return batches
+
+
+def _inferences(batches: Batches, iterations: int) -> int:
+    """How many a table takes; UsageError where another number was asked for."""
+    count = len(batches.inputs)
+    if iterations not in (1, count):
+        raise UsageError(
+            f"{batches.rows} rows are {units.counted(count, 'inference')}, and --iterations asks "
+            f"for {iterations}.",
+            "Leave out --iterations.",
+        )
+    return count
 
 
 def _keep(

@@ -9,7 +9,7 @@ import click
 import numpy.typing as npt
 
 from veilgraph.commands import arguments, outputs
-from veilgraph.commands.files import check_destination, read_inputs
+from veilgraph.commands.files import check_destination, read_batches
 from veilgraph.ir.errors import UsageError
 from veilgraph.measuring import measure as benching
 from veilgraph.plans import Plan
@@ -59,7 +59,8 @@ def command(
     """Run all parties of PLAN here, with real randomness and the very steps of separate hosts.
 
     It shows what a plan computes, sends and takes. It protects nothing: one machine sees all.
-    States begin as zero.
+    States begin as zero. A table in a file may have any number of rows: it is run in batches of as
+    many rows as the plan takes at once.
     """
     plan = Plan.load(plan_file)
     number = entry_of(plan, entry)
@@ -68,13 +69,14 @@ def command(
     inputs = arguments.by_name("--input", sources)
     for path in paths.values():
         check_destination(path, plan_file, weights_file, *inputs.values(), is_printed=True)
-    arrays = read_inputs(inputs, plan_inputs(plan, number))
+    own = plan_inputs(plan, number)
+    batches = read_batches(inputs, own, own, plan_outputs(plan, number))
     weights = _weights(plan, weights_file)
     with progress("running all parties"):
         measured = benching.measure(
             plan,
             weights,
-            arrays,
+            batches.inputs,
             processes=processes,
             device=arguments.devices(devices, plan.manifest.parties),
             threads=threads,
@@ -82,11 +84,12 @@ def command(
             cubins=cubins,
             entry=entry,
         )
+    found = batches.joined([run.outputs for run in measured.runs])
     if as_json:
-        answer = {"outputs": outputs.values(measured.outputs, paths, plan)}
+        answer = {"outputs": outputs.values(found, paths, plan)}
         show_json({**answer, **benching.values(measured)})
         return
-    shown = outputs.lines(measured.outputs, paths, plan) or ["Nobody receives an output."]
+    shown = outputs.lines(found, paths, plan) or ["Nobody receives an output."]
     show(*shown, *benching.tables(measured)[:2])
 
 

@@ -6,7 +6,7 @@ processes that speak TLS on loopback. The first inferences warm up caches and pa
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -101,7 +101,7 @@ class Measurement:
 def measure(
     plan: Plan,
     weights: Mapping[str, npt.ArrayLike],
-    inputs: Mapping[str, npt.ArrayLike],
+    inputs: Mapping[str, npt.ArrayLike] | Sequence[Mapping[str, npt.ArrayLike]],
     *,
     iterations: int = 1,
     warm_up: int = 0,
@@ -118,7 +118,8 @@ def measure(
 
     Args:
         weights: all weights by name.
-        inputs: all inputs by name, the same for every inference.
+        inputs: all inputs by name, the same for every inference; or those of each, all of which
+            count.
         processes: a process a party, over TLS on loopback, rather than threads of this one.
         device: where all parties compute, or where each does, by name.
         cubins: a folder of the GPU's kernels that `prepare` compiled.
@@ -130,7 +131,10 @@ def measure(
     Raises:
         VeilgraphError: whatever is wrong at a party, as in `simulate`.
     """
-    batches = [inputs] * (warm_up + iterations)
+    if isinstance(inputs, Mapping):
+        batches = [inputs] * (warm_up + iterations)
+    else:
+        batches, warm_up = list(inputs), 0
     where: dict[str, Any] = {"device": device, "threads": threads, "isa": isa, "cubins": cubins}
     entries = None if entry is None else [entry] * len(batches)
     options = {**where, "trace": trace, "entries": entries}

@@ -7,7 +7,7 @@ from pathlib import Path
 import click
 
 from veilgraph.commands import arguments, outputs
-from veilgraph.commands.files import check_destination, read_inputs
+from veilgraph.commands.files import check_destination, read_batches
 from veilgraph.reports.tables import show, show_json
 from veilgraph.serving.client import Client
 
@@ -38,6 +38,7 @@ def command(
 
     The client's parties.yaml lists the parties with their certificates, and under `me` the client's
     own name, key and certificate. Every party must serve the same plan, and know the client.
+    A table in a file may have any number of rows: it is asked in batches, a request each.
     """
     given = arguments.by_name("--input", sources)
     paths = arguments.by_name("--output", destinations)
@@ -45,7 +46,8 @@ def command(
         check_destination(path, config_file, *given.values(), is_printed=True)
     with Client(model, config_file, plan=plan, timeout_seconds=timeout_seconds) as client:
         arguments.require_known("--output", paths, [tensor.name for tensor in client.outputs])
-        found = client.run(read_inputs(given, client.inputs))
+        batches = read_batches(given, client.inputs, client.inputs, client.outputs)
+        found = batches.joined([client.run(own) for own in batches.inputs])
         if as_json:
             answer = {"outputs": outputs.values(found, paths, client)}
             show_json({"plan": client.plan, **answer})

@@ -1,6 +1,6 @@
 """Ensembles of trees on tables: seconds, rounds and bytes by who may know the trees' structure.
 
-    python -m benchmarks.tables.forests [--quick] [--json] [--write]
+    python -m benchmarks.models.forests [--quick] [--json] [--write]
 
 Models are fitted here on rows that are drawn, of 100 columns: boosting of 500 trees of depth 6, for
 256 rows at once, and a random forest of 300 trees of depth 8, for one. Parties of rep3 are three
@@ -96,7 +96,7 @@ def measure(options: argparse.Namespace) -> Findings:
 
 def main() -> None:
     options = parser(__doc__).parse_args()
-    report("tables.forests", options, lambda: measure(options))
+    report("models.forests", options, lambda: measure(options))
 
 
 if __name__ == "__main__":

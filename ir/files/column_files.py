@@ -1,4 +1,4 @@
-"""Tables in CSV files: a header of column names, then a row of numbers a line.
+"""Tables in CSV files: a header of column names, then a row of numbers a line; or in Parquet files.
 
 Columns are found by name, in whatever order they stand; others are left alone. UTF-8, commas,
 numbers with a point. Nothing that is missing is guessed.
@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 
 from veilgraph.ir.errors import UsageError
 from veilgraph.ir.files.file_kinds import FileKind, mistaken
+from veilgraph.ir.files.parquet_files import is_parquet_file, read_parquet
 
 SUFFIX = ".csv"
 MISSING = ("", "nan", "na", "n/a", "null", "none", "-", "?")
@@ -25,7 +26,7 @@ Columns = Mapping[str, Sequence[str]]  # by input
 
 def is_column_file(path: str | Path) -> bool:
     """Whether its name says that it is such a file."""
-    return Path(path).suffix.lower() == SUFFIX
+    return Path(path).suffix.lower() == SUFFIX or is_parquet_file(path)
 
 
 def columns_named(name: str, shape: Sequence[int], columns: Columns) -> Sequence[str]:
@@ -51,13 +52,12 @@ def read_columns(path: str | Path, columns: Columns) -> dict[str, NDArray[np.flo
         UsageError: no such file, no table, a column that is missing or there twice, a row of
             another length, or a cell that is empty or no finite number, with row and column.
     """
+    wanted = [name for own in columns.values() for name in own]
     try:
-        with Path(path).open(newline="", encoding="utf-8-sig") as file:
-            rows = csv.reader(file, strict=True)
-            header = [name.strip() for name in next(rows, [])]
-            wanted = [name for own in columns.values() for name in own]
-            places = places_of(path, header, wanted)
-            table = np.array(list(_numbers(path, rows, header, places)), np.float64)
+        if is_parquet_file(path):
+            table = read_parquet(path, wanted, places_of, _no_number)
+        else:
+            table = _of_csv(path, wanted)
     except OSError as error:
         raise UsageError(f"{path} can't be read: {error.strerror}.", "Check the path.") from error
     except (csv.Error, UnicodeDecodeError) as error:
@@ -67,6 +67,14 @@ def read_columns(path: str | Path, columns: Columns) -> dict[str, NDArray[np.flo
         raise UsageError(f"{path} has no rows.", "Give one row of numbers at the least.")
     ends = np.cumsum([len(own) for own in columns.values()])
     return dict(zip(columns, np.split(table, ends[:-1], axis=1), strict=True))
+
+
+def _of_csv(path: str | Path, wanted: Sequence[str]) -> NDArray[np.float64]:
+    with Path(path).open(newline="", encoding="utf-8-sig") as file:
+        rows = csv.reader(file, strict=True)
+        header = [name.strip() for name in next(rows, [])]
+        places = places_of(path, header, wanted)
+        return np.array(list(_numbers(path, rows, header, places)), np.float64)
 
 
 def places_of(what: object, given: Sequence[str], wanted: Sequence[str]) -> list[int]:

@@ -29,9 +29,13 @@ class FileKind(Enum):
     SAFETENSORS = "a safetensors file: weights"
     ARRAY = "a .npy file of one array"
     ARRAYS = "an .npz file of arrays"
+    PARQUET = "a Parquet file"
     EXPORTED = "a .pt2 archive of torch.export"
     PICKLE = "a file of torch.save (a pickle)"
     ARCHIVE = "a zip archive"  # of something else, or a damaged one of the above
+
+
+MAGICS = {AT_REST: FileKind.AT_REST, b"\x93NUMPY": FileKind.ARRAY, b"PAR1": FileKind.PARQUET}
 
 
 def kind_of(path: str | Path) -> FileKind | None:
@@ -48,7 +52,7 @@ def kind_of(path: str | Path) -> FileKind | None:
         return FileKind.EMPTY
     if head.startswith(ZIP):
         return _of_zip(path)
-    for magic, kind in ((AT_REST, FileKind.AT_REST), (b"\x93NUMPY", FileKind.ARRAY)):
+    for magic, kind in MAGICS.items():
         if head.startswith(magic):
             return kind
     if head[:1] == b"\x80" and head[1:2] in PICKLE_VERSIONS:

@@ -308,7 +308,7 @@ input_option = click.option(
     metavar="NAME=@FILE.npy",
     multiple=True,
     help="An input's array, as a .npy file; or NAME=@FILE.csv for a table whose columns the plan "
-    "names, @FILE.csv for all of them. Once an input.",
+    "names, @FILE.csv for all of them; or Parquet files, .parquet. Once an input.",
 )
 output_option = click.option(
     "--output",
@@ -316,8 +316,8 @@ output_option = click.option(
     type=named_file,
     metavar="NAME=@FILE.npy",
     multiple=True,
-    help="Where to write an output, as a .npy file, or a .csv file where its name says so; without "
-    "it outputs are printed.",
+    help="Where to write an output, as a .npy file, or .csv or .parquet where its name says so; "
+    "without it outputs are printed.",
 )
 processes_option = click.option(
     "--processes",

@@ -20,6 +20,7 @@ import numpy.typing as npt
 from veilgraph.ir.errors import ResourceLimitError, UsageError
 from veilgraph.ir.files.column_files import columns_named, is_column_file, read_columns
 from veilgraph.ir.files.file_kinds import FileKind, mistaken
+from veilgraph.ir.files.parquet_files import is_parquet_file, require_pyarrow, write_parquet
 from veilgraph.ir.files.whole_files import is_special, placed_whole
 from veilgraph.ir.plan.tables import Tensor
 from veilgraph.runtime.batches import Batches
@@ -34,7 +35,7 @@ HEADERS = {
 
 
 def read_inputs(paths: Mapping[str, Path], tensors: Sequence[Tensor]) -> dict[str, Array]:
-    """The array in each file: .npy, or .csv for a table whose columns have names.
+    """The array in each file: .npy, or .csv or .parquet for a table whose columns have names.
 
     Args:
         paths: by input; "" stands for all that no other path is for, in one CSV file.
@@ -159,6 +160,8 @@ def check_destination(path: Path, *kept: Path | None, is_printed: bool = False) 
             )
     if path.is_dir():
         raise UsageError(f"{path} is a directory.", "Name a file in it.")
+    if is_printed and is_parquet_file(path):
+        require_pyarrow(path)
     if is_special(path):
         raise UsageError(
             f"{path} is a device, a pipe or a socket, and would become a file.",
@@ -173,9 +176,9 @@ def check_destination(path: Path, *kept: Path | None, is_printed: bool = False) 
 
 
 def write_array(path: Path, array: Array, name: str = "") -> None:
-    """Writes a .npy file, or a .csv file where the path says so, that only its owner may read.
+    """Writes a .npy file, or .csv or .parquet where the path says so, that only its owner may read.
 
-    A failure leaves no half of it. In a CSV file rows are those of the first axis, and columns are
+    A failure leaves no half of it. In a table rows are those of the first axis, and columns are
     called `name`, or `name.0`, `name.1`, ... where a row has several numbers.
 
     Raises:
@@ -183,16 +186,24 @@ def write_array(path: Path, array: Array, name: str = "") -> None:
         ResourceLimitError: the disk is full.
     """
     with replacing(path) as file:
-        if is_column_file(path):
+        if is_parquet_file(path):
+            header, table = _table(array, name)
+            write_parquet(file, dict(zip(header, table.T, strict=True)), path)
+        elif is_column_file(path):
             file.write(_as_rows(array, name).encode())
         else:
             np.lib.format.write_array(file, np.asarray(array, order="C"), allow_pickle=False)
 
 
-def _as_rows(array: Array, name: str) -> str:
+def _table(array: Array, name: str) -> tuple[list[str], Array]:
+    """The names of columns, and [rows, columns]."""
     table = array.reshape(len(array) if array.ndim else 1, -1)
     count = table.shape[1]
-    header = [name] if count == 1 else [f"{name}.{i}" for i in range(count)]
+    return [name] if count == 1 else [f"{name}.{i}" for i in range(count)], table
+
+
+def _as_rows(array: Array, name: str) -> str:
+    header, table = _table(array, name)
     text = io.StringIO()
     csv.writer(text, lineterminator="\n").writerows([header, *table.tolist()])
     return text.getvalue()

@@ -16,7 +16,6 @@ from veilgraph.measuring.spread import Spread
 from veilgraph.plans import Plan
 from veilgraph.reports import units
 from veilgraph.reports.tables import Table, progress, remark, show, show_json
-from veilgraph.reports.text import plan_inputs
 from veilgraph.runtime.batches import Batches
 from veilgraph.runtime.party import encoded_inputs
 from veilgraph.runtime.simulate import entry_of
@@ -180,7 +179,9 @@ def _batches(
     program = plan.programs.get(party)
     own = [tensor for tensor in program.inputs if tensor.entry == entry] if program else []
     received = [tensor for tensor in program.outputs if tensor.entry == entry] if program else []
-    batches = read_batches(files, own, plan_inputs(plan, entry), received, rows)
+    inputs = [tensor for each in plan.programs.values() for tensor in each.inputs]
+    taken = [tensor for tensor in inputs if tensor.entry == entry]
+    batches = read_batches(files, own, taken, received, rows)
     if program:  # Session refuses others
         for arrays in batches.inputs:
             encoded_inputs(program, arrays, entry)

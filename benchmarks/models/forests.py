@@ -15,6 +15,7 @@ still to be written.
 from __future__ import annotations
 
 import argparse
+import os
 import time
 from typing import Any
 
@@ -86,7 +87,7 @@ def measure(options: argparse.Namespace) -> Findings:
         (f"boosting, {trees} trees of depth 6, {batch} rows", boosted, batch),
         (f"random forest, {forest} trees of depth 8, one row", random, 1),
     ]
-    found = Findings()
+    found = Findings(notes=[f"Load of the machine before: {os.getloadavg()[0]:.1f}."])
     rows = [row(*case, structure, runs) for case in cases for structure in STRUCTURES]
     found.figures["alike"] = [cells[-1] for cells in rows]
     found.figures["rounds"] = [int(cells[5]) for cells in rows]

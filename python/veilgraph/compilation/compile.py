@@ -402,7 +402,21 @@ def _samples(
         given = np.shape(calibrate[name])
         if given[1:] != shape or not given[0]:
             raise UsageError(f"Samples of `{name}` have shape {given}.", wanted)
-    return parts.split({name: np.asarray(calibrate[name], np.float32) for name in shapes})
+    arrays = {name: np.asarray(calibrate[name], np.float32) for name in shapes}
+    for name, array in arrays.items():
+        _require_finite(name, array)
+    return parts.split(arrays)
+
+
+def _require_finite(name: str, samples: npt.NDArray[np.float32]) -> None:
+    """Raises UsageError, which says where, if a sample holds a NaN or an infinity."""
+    found = np.argwhere(~np.isfinite(samples))
+    if len(found):
+        place = ", ".join(map(str, found[0].tolist()))
+        raise UsageError(
+            f"Samples of `{name}` hold {samples[tuple(found[0])]:g} at [{place}], from 0.",
+            "Leave out the samples in which a number is missing, or put one in its place.",
+        )
 
 
 class Dump:

@@ -1,0 +1,121 @@
+"""Data that estimators are fitted on: rows of scikit-learn's data sets, or made of them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from sklearn.datasets import load_breast_cancer, load_diabetes, load_iris
+
+Array = NDArray[Any]
+
+
+@dataclass(frozen=True)
+class Data:
+    """Rows in a random order and what is to be told of them.
+
+    Attributes:
+        rows: [rows, columns], or [rows].
+        targets: [rows], or [rows, targets]; None where the rows are told.
+    """
+
+    rows: Array
+    targets: Array | None
+
+
+def _loaded(load: Callable[..., Any], rows: int, dtype: type = np.float32) -> Data:
+    columns, targets = load(return_X_y=True)
+    order = np.random.default_rng(0).permutation(len(columns))[:rows]
+    return Data(columns[order].astype(dtype), targets[order])
+
+
+def classes() -> Data:
+    """Three classes, four columns."""
+    return _loaded(load_iris, 150)
+
+
+def two_classes() -> Data:
+    """Two classes, eight columns of like size."""
+    data = _loaded(load_breast_cancer, 400)
+    columns = data.rows[:, [0, 1, 4, 5, 6, 7, 8, 9]]
+    return Data(columns / columns.max(axis=0), data.targets)
+
+
+def numbers() -> Data:
+    """A number, ten columns."""
+    return _loaded(load_diabetes, 400)
+
+
+def positive() -> Data:
+    """A number above zero, ten columns."""
+    data = numbers()
+    return Data(data.rows * 10, data.targets / 100)
+
+
+def two_numbers() -> Data:
+    """Two numbers a row."""
+    data = numbers()
+    return Data(data.rows, np.stack([data.targets, data.rows[:, 2] * 500], axis=1))
+
+
+def two_questions() -> Data:
+    """Two questions of three classes each."""
+    data = classes()
+    second = np.digitize(data.rows[:, 0], [5.3, 6.2])
+    return Data(data.rows, np.stack([data.targets, second], axis=1))
+
+
+def counts() -> Data:
+    """Three classes, four columns of small whole numbers."""
+    data = classes()
+    return Data(np.round(data.rows * 2), data.targets)
+
+
+def flags() -> Data:
+    """Three classes, four columns of zeros and ones."""
+    data = classes()
+    return Data((data.rows > data.rows.mean(axis=0)).astype(np.float32), data.targets)
+
+
+def categories() -> Data:
+    """Three classes, four columns of a few numbered categories."""
+    data = classes()
+    limits = np.quantile(data.rows, [0.3, 0.6], axis=0)
+    return Data((data.rows[:, np.newaxis] > limits).sum(axis=1).astype(np.int64), data.targets)
+
+
+def texts() -> Data:
+    """Three classes, four columns of a few named categories."""
+    data = categories()
+    names = np.array(["low", "middle", "high"], dtype=object)
+    return Data(names[data.rows], data.targets)
+
+
+def gaps() -> Data:
+    """Three classes, four columns, and a tenth of the cells missing."""
+    data = classes()
+    missing = np.random.default_rng(1).uniform(size=data.rows.shape) < 0.1
+    return Data(np.where(missing, np.float32(np.nan), data.rows), data.targets)
+
+
+def squares() -> Data:
+    """Positive definite products of rows, as kernels are."""
+    rows = classes().rows[:40] / 4
+    return Data(rows @ rows.T, classes().targets[:40])
+
+
+def labels() -> Data:
+    """Classes as the column itself."""
+    return Data(classes().targets * 3 + 1, None)
+
+
+DATA: Mapping[str, Callable[[], Data]] = {
+    made.__name__: made
+    for made in (
+        *(classes, two_classes, numbers, positive, two_numbers, two_questions, counts, flags),
+        *(categories, texts, gaps, squares, labels),
+    )
+}

@@ -1,0 +1,131 @@
+"""Every estimator that skl2onnx's own tests build, against ONNX Runtime, by name."""
+
+from __future__ import annotations
+
+import warnings
+from functools import cache
+from typing import Any
+
+import numpy as np
+import pytest
+from data import DATA
+from estimators import BY_NAME, Case
+from models import run_onnx
+from numpy.typing import NDArray
+from onnx import ModelProto
+from refused import NOT_CONVERTED, REFUSED
+from skl2onnx import to_onnx
+from skl2onnx.common.data_types import FloatTensorType, Int64TensorType, StringTensorType
+
+import veilgraph
+from veilgraph.frontend.onnx.importer import import_model
+from veilgraph.ir.errors import UnsupportedError, VeilgraphError
+from veilgraph.ir.meaning.graph import evaluate
+
+Array = NDArray[Any]
+ROWS = 100
+TYPES = {"f": FloatTensorType, "i": Int64TensorType, "O": StringTensorType}
+COMPUTED = [name for name in BY_NAME if name not in (NOT_CONVERTED | REFUSED)]
+SLOW_TO_FIT = ("IsolationForest-classes", "LogisticRegressionCV-classes", "RFECV-classes")
+SLOW_TO_IMPORT = ("QuantileTransformer-classes",)
+LEAST_ROWS, MOST_ERROR = 0.995, 0.005
+
+
+@cache
+def converted(name: str) -> tuple[ModelProto, Array]:
+    """A fitted estimator as ONNX, and rows for it."""
+    case, data = BY_NAME[name], DATA[BY_NAME[name].data]()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # estimators that are stopped early say so
+        told = [data.rows] if data.targets is None else [data.rows, data.targets]
+        fitted = case.estimator.fit(*told)
+        proto = _converted(case, fitted, data.rows)
+    return proto, data.rows[:ROWS]
+
+
+def _converted(case: Case, fitted: Any, rows: Array) -> ModelProto:
+    types = [("X", TYPES[rows.dtype.kind]([None, *rows.shape[1:]]))]
+    for options in ({**case.options, "zipmap": False}, case.options):
+        try:
+            return to_onnx(
+                fitted,
+                initial_types=types,
+                options={id(fitted): options} if options else None,
+                target_opset={"": 21, "ai.onnx.ml": 3},
+            )
+        except NameError as error:  # no classifier: it has no such option
+            if "zipmap" not in str(error):
+                raise
+    raise AssertionError("an option of the case that its converter lacks")
+
+
+def check_equal(found: dict[str, Array], expected: dict[str, Array]) -> None:
+    """Classes of all but one row in 200 are equal, and numbers within half a percent.
+
+    A row whose two best scores differ by less than that may go to either class.
+    """
+    assert set(found) == set(expected)
+    scores = [x for x in expected.values() if x.dtype.kind == "f" and x.ndim == 2]
+    for name, right in expected.items():
+        given = np.asarray(found[name]).reshape(right.shape)
+        if right.dtype.kind == "f":
+            size = max(1.0, float(np.abs(right).max(initial=0)))
+            np.testing.assert_allclose(given / size, right / size, atol=MOST_ERROR, rtol=0)
+            continue
+        equal = (given == right).reshape(len(right), -1).all(axis=1)
+        tied = np.zeros(len(right), bool)
+        for score in scores if right.ndim == 1 else ():
+            best = np.sort(score, axis=1)[:, -2:]
+            tied |= (best[:, -1] - best[:, 0] < MOST_ERROR) & (score.shape[1] > 1)
+        assert (equal | tied).mean() >= LEAST_ROWS
+
+
+def fast(names: list[str]) -> list[str]:
+    """A third of them, for every day; `-m slow` has them all, and by all parties."""
+    quick = [name for name in names if name not in (*SLOW_TO_FIT, *SLOW_TO_IMPORT)]
+    return quick[::3]
+
+
+@pytest.mark.parametrize("name", fast(COMPUTED))
+def test_programs_compute_what_estimators_do(name: str) -> None:
+    proto, rows = converted(name)
+    graph = import_model(proto, {"X": rows.shape})
+    check_equal(evaluate(graph, {"X": rows}), run_onnx(proto, {"X": rows}))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", COMPUTED)
+def test_parties_compute_what_estimators_do(name: str) -> None:
+    proto, rows = converted(name)
+    plan, weights = veilgraph.compile(
+        proto, shapes={"X": rows.shape}, calibrate={"X": rows[np.newaxis]}, max_error=1e-3
+    )
+    answer = veilgraph.simulate(plan, weights, {"X": rows})
+    check_equal(answer.outputs, run_onnx(proto, {"X": rows}))
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_the_others_are_refused(name: str) -> None:
+    proto, rows = converted(name)
+    with pytest.raises(VeilgraphError) as caught:
+        veilgraph.compile(proto, shapes={"X": rows.shape}, calibrate={"X": rows[np.newaxis]})
+    told = str(caught.value)
+    if isinstance(caught.value, UnsupportedError):
+        told = " ".join(entry.reason for entry in caught.value.offenders)
+    assert REFUSED[name] in told
+
+
+@pytest.mark.parametrize("name", NOT_CONVERTED)
+def test_what_stops_before_us(name: str) -> None:
+    with pytest.raises(Exception, match=NOT_CONVERTED[name]):
+        run_onnx(*_with_feeds(name))
+
+
+def _with_feeds(name: str) -> tuple[ModelProto, dict[str, Array]]:
+    proto, rows = converted(name)
+    return proto, {"X": rows}
+
+
+def test_lists_name_cases() -> None:
+    assert set(REFUSED) | set(NOT_CONVERTED) <= set(BY_NAME)
+    assert not set(REFUSED) & set(NOT_CONVERTED)

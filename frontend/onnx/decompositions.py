@@ -72,6 +72,7 @@ DECOMPOSITIONS: Mapping[str, Decomposition] = {
     "Einsum": elementary.einsum,
     "GRU": recurrent.layer,
     "Gather": elementary.gather,
+    "GatherElements": elementary.gather_elements,
     "Gemm": _gemm,
     "GridSample": probing.sampled,
     "GroupNormalization": elementary.group_normalization,

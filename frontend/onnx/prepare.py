@@ -28,6 +28,7 @@ from onnx import (
     version_converter,
 )
 
+from veilgraph.frontend.onnx.classical.distances import write_distances
 from veilgraph.frontend.onnx.classical.expand import Classical, expand_classical
 from veilgraph.frontend.onnx.constant_folding import (
     Literals,
@@ -129,6 +130,8 @@ def draft(
     graph = proto.graph
     _check_opset(proto, source)
     name_nodes(graph)
+    for name, array in write_distances(graph, opset(proto)).items():
+        graph.initializer.append(numpy_helper.from_array(array, name))
     classical = expand_classical(proto, opset(proto), trees, shapes)
     initialised = {tensor.name for tensor in graph.initializer}
     _keep(graph.input, [info for info in graph.input if info.name not in initialised])

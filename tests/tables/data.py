@@ -20,10 +20,12 @@ class Data:
     Attributes:
         rows: [rows, columns], or [rows].
         targets: [rows], or [rows, targets]; None where the rows are told.
+        asked: rows to ask about; the first of `rows` if None.
     """
 
     rows: Array
     targets: Array | None
+    asked: Array | None = None
 
 
 def _loaded(load: Callable[..., Any], rows: int, dtype: type = np.float32) -> Data:
@@ -35,6 +37,14 @@ def _loaded(load: Callable[..., Any], rows: int, dtype: type = np.float32) -> Da
 def classes() -> Data:
     """Three classes, four columns."""
     return _loaded(load_iris, 150)
+
+
+def scattered() -> Data:
+    """Three classes, four columns, no two distances between rows alike; half of them are asked."""
+    data = classes()
+    noise = np.random.default_rng(2).uniform(-0.1, 0.1, data.rows.shape)
+    rows = (data.rows + noise).astype(np.float32)
+    return Data(rows[::2], data.targets[::2], rows[1::2])
 
 
 def two_classes() -> Data:
@@ -115,7 +125,17 @@ def labels() -> Data:
 DATA: Mapping[str, Callable[[], Data]] = {
     made.__name__: made
     for made in (
-        *(classes, two_classes, numbers, positive, two_numbers, two_questions, counts, flags),
+        *(
+            classes,
+            scattered,
+            two_classes,
+            numbers,
+            positive,
+            two_numbers,
+            two_questions,
+            counts,
+            flags,
+        ),
         *(categories, texts, gaps, squares, labels),
     )
 }

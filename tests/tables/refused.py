@@ -23,32 +23,18 @@ NOT_CONVERTED: Mapping[str, str] = {
     "RandomTreesEmbedding-classes": "cannot convert the model with sparse outputs",
 }
 
-_SCAN = "The length of its sequences isn't known"
 _PAIRS = "Its probabilities are coupled in pairs."
 _TEXT = "It is string; inputs are tensors of numbers."
 
 # We refuse these: what the message says.
 REFUSED: Mapping[str, str] = {
-    "KNeighborsClassifier-classes": _SCAN,
-    "KNeighborsClassifier-classes-distance": _SCAN,
-    "KNeighborsClassifier-classes-cityblock": _SCAN,
-    "KNeighborsClassifier-two_classes": _SCAN,
-    "KNeighborsRegressor-numbers": _SCAN,
-    "KNeighborsRegressor-two_numbers": _SCAN,
-    "KNeighborsTransformer-classes": _SCAN,
-    "LocalOutlierFactor-classes": _SCAN,
-    "NearestNeighbors-classes": _SCAN,
-    "KernelPCA-classes": _SCAN,
     "NuSVC-classes-2": _PAIRS,
     "SVC-classes-2": _PAIRS,
     "SVC-two_classes-3": _PAIRS,
     "MultiOutputClassifier-two_questions": "The shape of its output can't be inferred.",
-    "CategoricalNB-categories": "Its places are computed from data.",
-    "AdaBoostRegressor-numbers": "Its indices are computed from data.",
     "PowerTransformer-classes": "holds inf, and is no mask",
     "KNNImputer-gaps": "holds a NaN or an infinity",
     "SimpleImputer-gaps": "Samples of `X` hold nan at [0, 2, 1]",
-    "DecisionTreeClassifier-two_questions": "Its places are computed from data.",
     "OneHotEncoder-texts": _TEXT,
     "OrdinalEncoder-texts": _TEXT,
     "TargetEncoder-texts": _TEXT,

@@ -40,7 +40,7 @@ def converted(name: str) -> tuple[ModelProto, Array]:
         told = [data.rows] if data.targets is None else [data.rows, data.targets]
         fitted = case.estimator.fit(*told)
         proto = _converted(case, fitted, data.rows)
-    return proto, data.rows[:ROWS]
+    return proto, (data.rows if data.asked is None else data.asked)[:ROWS]
 
 
 def _converted(case: Case, fitted: Any, rows: Array) -> ModelProto:

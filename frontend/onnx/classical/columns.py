@@ -109,15 +109,24 @@ def array_feature_extractor(s: Steps) -> list[NodeProto]:
 
     Of a row of text the places go on, as of a classifier's labels that are text.
     """
-    row = s.known(0)
-    if s.known(1) is None and row is not None and row.size == row.shape[-1]:
-        flat, numbers = s.reshape(s.operand(1), (1, -1)), row.reshape(-1)
-        if numbers.dtype.kind not in "if" or np.array_equal(numbers, np.arange(len(numbers))):
-            return s.finish(flat)
+    places = s.known(1)
+    if places is not None:
+        return s.finish(
+            s("Gather", s.operand(0), s.integers(*places.reshape(-1).tolist()), axis=-1)
+        )
+    row, flat = s.known(0), s.reshape(s.operand(1), (-1,))
+    if row is None or row.size != row.shape[-1]:
+        return s.finish(s("Gather", s.operand(0), flat, axis=-1))
+    numbers, flat = row.reshape(-1), s.reshape(s.operand(1), (1, -1))
+    if numbers.dtype.kind not in "if" or np.array_equal(numbers, np.arange(len(numbers))):
+        return s.finish(flat)
+    if (np.diff(numbers) > 0).all() and (numbers == np.round(numbers)).all():  # labels of classes
         kind = np.float32 if numbers.dtype.kind == "f" else np.int64
         return s.finish(s("Gather", s.numbers(numbers, kind), flat, axis=0))
-    places = s.public(1, "places").reshape(-1)
-    return s.finish(s("Gather", s.operand(0), s.integers(*places.tolist()), axis=-1))
+    found = s("Gather", s.weight(numbers, "row"), flat, axis=0)
+    if numbers.dtype.kind == "i":  # such as the classes of rows that a model was fitted on
+        found = s("Cast", s("Round", found), to=TensorProto.INT64)
+    return s.finish(found)
 
 
 def zip_map(s: Steps) -> list[NodeProto]:

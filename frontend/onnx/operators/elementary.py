@@ -72,6 +72,22 @@ def gather(s: Steps) -> list[NodeProto]:
     return s.finish(_as(s, s("Transpose", apart, perm=places), s.element(0)))
 
 
+def gather_elements(s: Steps) -> list[NodeProto]:
+    """GatherElements of secret indices: one-hot rows times the data along the axis, added up."""
+    if s.known(1) is not None or s.operand(1) not in s.facts.secret:
+        return [s.node]
+    shape, indices = s.shape(0), s.shape(1)
+    axis = s.attribute("axis", 0) % len(shape)
+    if (*shape[:axis], *shape[axis + 1 :]) != (*indices[:axis], *indices[axis + 1 :]):
+        raise Unsupported("Its secret indices are of a part of the data alone.", "Slice before it.")
+    hot = _one_hot(s, s.operand(1), len(indices), shape[axis], (*indices, shape[axis]))
+    order = [i for i in range(len(shape)) if i != axis]
+    moved = s("Transpose", s.operand(0), perm=[*order, axis])
+    rows = s.reshape(moved, (*shape[:axis], 1, *shape[axis + 1 :], shape[axis]))
+    found = s("ReduceSum", s("Mul", hot, rows), s.integers(len(shape)), keepdims=0)
+    return s.finish(_as(s, found, s.element(0)))
+
+
 def trilu(s: Steps) -> list[NodeProto]:
     """The upper or lower triangle: times ones and zeros."""
     rows, columns = s.shape(0)[-2:]

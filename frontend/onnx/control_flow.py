@@ -181,6 +181,7 @@ class _Turn:
         states, sequences = list(node.input[:-count]), list(node.input[-count:])
         results = len(body.graph.output) - len(states)
         shapes = static_shapes(self.model, {})
+        shapes |= {tensor.name: tuple(tensor.dims) for tensor in self.model.graph.initializer}
         if any(name not in shapes for name in sequences):
             return False
         axes = [int(a) for a in given.get("scan_input_axes", [0] * count)]

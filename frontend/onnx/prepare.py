@@ -30,6 +30,7 @@ from onnx import (
 
 from veilgraph.frontend.onnx.classical.distances import write_distances
 from veilgraph.frontend.onnx.classical.expand import Classical, expand_classical
+from veilgraph.frontend.onnx.classical.written_out import read_meanings
 from veilgraph.frontend.onnx.constant_folding import (
     Literals,
     fold,
@@ -130,6 +131,7 @@ def draft(
     graph = proto.graph
     _check_opset(proto, source)
     name_nodes(graph)
+    read_meanings(graph)
     for name, array in write_distances(graph, opset(proto)).items():
         graph.initializer.append(numpy_helper.from_array(array, name))
     classical = expand_classical(proto, opset(proto), trees, shapes)

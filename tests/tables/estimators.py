@@ -154,6 +154,7 @@ CLASSIFIERS = [
     ),
     Case(calibration.CalibratedClassifierCV(svm.LinearSVC(), cv=2), "classes", "svc"),
     *_cases("scattered", neighbors.KNeighborsClassifier()),
+    Case(neighbors.KNeighborsClassifier(), "scattered", "cdist", {"optim": "cdist"}),
     Case(neighbors.KNeighborsClassifier(weights="distance"), "scattered", "distance"),
     Case(neighbors.KNeighborsClassifier(metric="cityblock"), "scattered", "cityblock"),
     Case(svm.SVC(), "classes", "raw", RAW),

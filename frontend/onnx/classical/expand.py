@@ -12,7 +12,15 @@ from dataclasses import dataclass, field
 import numpy as np
 import onnx
 from numpy.typing import NDArray
-from onnx import GraphProto, ModelProto, NodeProto, TensorProto, helper, numpy_helper
+from onnx import (
+    GraphProto,
+    ModelProto,
+    NodeProto,
+    TensorProto,
+    ValueInfoProto,
+    helper,
+    numpy_helper,
+)
 
 from veilgraph.frontend.lowering.operands import Unsupported
 from veilgraph.frontend.onnx.classical import columns, linear, support_vectors, trees
@@ -85,6 +93,7 @@ def expand_classical(
     weights: dict[str, NDArray[np.float32]] = {}
     facts = _facts(model, weights, opset, trees, shapes or {})
     labels = _labels(model.graph, facts)
+    _apart(model.graph)
     parts = [_expanded(node, facts) for node in model.graph.node]
     replace_nodes(model.graph, [node for part in parts for node in part])
     for name, array in weights.items():
@@ -93,6 +102,19 @@ def expand_classical(
         if info.type.WhichOneof("value") != "tensor_type":  # a list of maps, of a ZipMap
             info.type.CopyFrom(helper.make_tensor_type_proto(TensorProto.FLOAT, None))
     return Classical(labels, frozenset(facts.whole), facts.structures, trees)
+
+
+def _apart(graph: GraphProto) -> None:
+    """Outputs that are sequences of tensors become these tensors, as of several questions."""
+    made = {node.output[0]: node for node in graph.node if node.op_type == "SequenceConstruct"}
+    outputs: list[ValueInfoProto] = []
+    for info in graph.output:
+        parts = made[info.name].input if info.name in made else []
+        outputs += [helper.make_empty_tensor_value_info(name) for name in parts] or [info]
+    gone = {info.name for info in graph.output} & made.keys()
+    replace_nodes(graph, [node for node in graph.node if not gone & set(node.output)])
+    del graph.output[:]
+    graph.output.extend(outputs)
 
 
 def _labels(graph: GraphProto, facts: Facts) -> dict[str, Labels]:

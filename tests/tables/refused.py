@@ -23,14 +23,10 @@ NOT_CONVERTED: Mapping[str, str] = {
     "RandomTreesEmbedding-classes": "cannot convert the model with sparse outputs",
 }
 
-_PAIRS = "Its probabilities are coupled in pairs."
 _TEXT = "It is string; inputs are tensors of numbers."
 
 # We refuse these: what the message says.
 REFUSED: Mapping[str, str] = {
-    "NuSVC-classes-2": _PAIRS,
-    "SVC-classes-2": _PAIRS,
-    "SVC-two_classes-3": _PAIRS,
     "KNeighborsClassifier-scattered-distance": "In a ring of 64 bits rounding would change",
     "PowerTransformer-classes": "holds inf, and is no mask",
     "KNNImputer-gaps": "holds a NaN or an infinity",

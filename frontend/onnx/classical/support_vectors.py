@@ -16,6 +16,7 @@ import numpy as np
 from onnx import NodeProto, TensorProto
 
 from veilgraph.frontend.lowering.operands import Unsupported
+from veilgraph.frontend.onnx.classical.coupling import coupled
 from veilgraph.frontend.onnx.classical.forest import Floats, Integers, numbers
 from veilgraph.frontend.onnx.classical.scores import label
 from veilgraph.frontend.onnx.load import NOT_A_MODEL
@@ -47,11 +48,9 @@ def classifier(s: Steps) -> list[NodeProto]:
     """SVMClassifier: a score a pair of classes, whose sign is a vote for the one or the other.
 
     The label is the class with the most votes, the first of equals. Two classes have one score s,
-    which goes out as -s and s.
+    which goes out as -s and s. Of a model that was fitted with probabilities these go out.
     """
     per_class = np.asarray(s.attribute("vectors_per_class", []), np.int64)
-    if len(numbers(s, "prob_a")):
-        raise Unsupported("Its probabilities are coupled in pairs.", "Convert it with scores.")
     if not per_class.any() or s.attribute("post_transform", "NONE") != "NONE":
         raise Unsupported("It has no support vectors, or its scores are transformed.", "")
     count, classes = int(per_class.sum()), len(per_class)
@@ -63,16 +62,35 @@ def classifier(s: Steps) -> list[NodeProto]:
     scores = s("MatMul", x, s.weight(weights, "coefficients"))
     scores = s("Add", scores, s.weight(numbers(s, "rho")[: len(pairs)], "rho"))
     wins = s("Cast", s("Greater", scores, s.numbers(0.0)), to=TensorProto.FLOAT)
+    shares = _probabilities(s, scores, classes)
     if classes == 2:
         lost = s("Cast", s("Sub", s.numbers(1.0), wins), to=TensorProto.INT64)
-        both = s("Concat", s("Neg", scores), scores, axis=1)
+        both = shares or s("Concat", s("Neg", scores), scores, axis=1)
         return s.finish(label(s, s.reshape(lost, (-1,))), both)
     ballots = np.zeros((len(pairs), classes), np.float32)
     for number, (first, second) in enumerate(pairs):
         ballots[number, [first, second]] = 1, -1
     seconds = (ballots < 0).sum(axis=0, keepdims=True)
     votes = s("Add", s("MatMul", wins, s.numbers(ballots)), s.numbers(seconds))
-    return s.finish(label(s, s("ArgMax", votes, axis=1, keepdims=0)), scores)
+    return s.finish(label(s, s("ArgMax", votes, axis=1, keepdims=0)), shares or scores)
+
+
+def _probabilities(s: Steps, scores: str, classes: int) -> str:
+    """Those of a classifier that has them; "" of others.
+
+    Raises:
+        UsageError: it hasn't two numbers for each pair.
+    """
+    given, pairs = [len(numbers(s, f"prob_{name}")) for name in "ab"], classes * (classes - 1) // 2
+    if not any(given):
+        return ""
+    if given != [pairs, pairs]:
+        raise UsageError(
+            f"Node {s.node.name} has {given[0]} and {given[1]} numbers for the probabilities of "
+            f"{pairs} pairs.",
+            NOT_A_MODEL,
+        )
+    return coupled(s, scores, classes)
 
 
 def _of_pairs(

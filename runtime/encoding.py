@@ -69,7 +69,7 @@ def _check_range(array: npt.NDArray[Any], tensor: Tensor) -> None:
     low, high = float(given.min()), float(given.max())
     if not (math.isfinite(low) and math.isfinite(high)):
         raise UsageError(
-            f"`{tensor.name}` holds numbers that are not finite (NaN or infinite).",
+            f"`{tensor.name}` holds numbers that are not finite: {_not_finite(given, tensor)}.",
             "Put a number in the place of each that is missing.",
         )
     if low < tensor.low or high > tensor.high:
@@ -97,6 +97,15 @@ def _outside(array: npt.NDArray[Any], given: npt.NDArray[Any], tensor: Tensor) -
         low, high = np.ldexp([low, high], exponents[place])
         where = f" in {_column(tensor, place)}"
     return f"{array.flat[worst]:.6g}{where}, outside the range [{low:.6g}, {high:.6g}]"
+
+
+def _not_finite(given: npt.NDArray[Any], tensor: Tensor) -> str:
+    """The first number that is a NaN or infinite, and where it is; rows are counted from 0."""
+    place = np.argwhere(~np.isfinite(given))[0]
+    number = f"{given[tuple(place)]:g}"
+    if len(place) == 2:
+        return f"{number} in row {place[0]}, {_column(tensor, int(place[1]))}"
+    return f"{number} at [{', '.join(map(str, place))}]" if len(place) else number
 
 
 def _column(tensor: Tensor, place: int) -> str:

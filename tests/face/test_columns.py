@@ -149,6 +149,15 @@ def test_a_number_outside_names_its_column() -> None:
         veilgraph.simulate(plan, weights, {"X": rows})
 
 
+@pytest.mark.parametrize("number", [np.nan, np.inf])
+def test_a_number_that_is_missing_names_its_row_and_column(number: float) -> None:
+    plan, weights = compiled()
+    rows = table(ROWS)
+    rows[2, 3] = number
+    with pytest.raises(UsageError, match=rf"not finite: {number} in row 2, column `rate`\."):
+        veilgraph.simulate(plan, weights, {"X": rows})
+
+
 def csv(path: Path, rows: npt.NDArray[np.float32], names: tuple[str, ...]) -> Path:
     lines = [",".join(names), *(",".join(map(str, row)) for row in rows.tolist())]
     path.write_text("\n".join(lines))

@@ -53,6 +53,7 @@ PUBLIC_STRUCTURE = (
 UNLIKE = "Runtimes make different things of its scores."
 MOST_HIDDEN = 1 << 20  # nodes above the leaves of trees whose structure is secret
 FIRST_OF_AT_MOST = 12  # the default opset that has LessOrEqual
+FIRST_OF_AXES = 18  # the one in which axes of extremes become an input
 
 
 def classifier(s: Steps) -> list[NodeProto]:
@@ -110,16 +111,17 @@ def ensemble(s: Steps) -> list[NodeProto]:
 def _aggregated(s: Steps, forest: Forest, base: NDArray[np.float32], aggregate: str) -> str:
     """Scores, [rows, targets], before they are transformed."""
     trees = len(forest.roots)
+    targets = forest.weights.shape[1]
+    if len(base) not in (0, 1, targets):
+        raise Unsupported(f"It has {len(base)} base values for {targets} targets.", "")
     if aggregate in ("MIN", "MAX"):
-        raise Unsupported(f"It takes the {aggregate} over trees.", "Train it with sums or means.")
-    weights, start = forest.weights, np.zeros(forest.weights.shape[1], np.float32)
+        return _extreme(s, forest, base, aggregate)
+    weights, start = forest.weights, np.zeros(targets, np.float32)
     if aggregate == "AVERAGE":
         weights = (weights / np.float32(trees)).astype(np.float32)
     hides = s.facts.trees is Trees.SECRET
     for root in forest.roots:
         start += weights[~root] if root < 0 and not hides else 0
-    if len(base) not in (0, 1, len(start)):
-        raise Unsupported(f"It has {len(base)} base values for {len(start)} targets.", "")
     start += base if len(base) else 0
     columns, leaves = _hidden(s, forest) if hides else _reached(s, forest)
     if not columns:
@@ -156,6 +158,53 @@ def _hidden(s: Steps, forest: Forest) -> tuple[list[str], list[Integers]]:
     trees = f"{len(forest.roots)} trees, the deepest of depth {depth}"
     s.facts.structures[s.node.name] = f"there are {trees}; their structure is secret"
     return _of_complete(s, forest, levels, columns) if depth else ([], [])
+
+
+def _extreme(s: Steps, forest: Forest, base: NDArray[np.float32], aggregate: str) -> str:
+    """The least or the largest of what trees say of one target, [rows, 1]."""
+    if s.facts.trees is Trees.SECRET:
+        raise Unsupported(
+            f"It takes the {aggregate} over trees, and their structure is secret.",
+            "Train it with sums or means, or leave --trees out.",
+        )
+    entries = s.attribute("target_treeids", None)
+    if forest.weights.shape[1] > 1 or (entries and len(entries) != len(forest.weights)):
+        raise Unsupported(
+            f"It takes the {aggregate} over trees, and not all leaves have a weight for all "
+            "targets.",
+            "Train it with sums or means.",
+        )
+    columns, leaves = _reached(s, forest)
+    said = np.zeros((len(forest.weights), len(forest.roots)), np.float32)
+    for tree, root in enumerate(forest.roots):
+        own = _leaves_below(forest, int(root))
+        said[own, tree] = forest.weights[own, 0]
+    single = [~root for root in forest.roots if root < 0]
+    alone = said[single].sum(axis=0)[np.newaxis]
+    if not columns:
+        raise Unsupported("All of its trees are single leaves.", "Leave it out of the model.")
+    reached = s("Concat", *columns, axis=1) if len(columns) > 1 else columns[0]
+    scores = s("MatMul", reached, s.weight(said[np.concatenate(leaves)], "leaves"))
+    if alone.any():
+        scores = s("Add", scores, s.weight(alone, "alone"))
+    best = f"Reduce{aggregate.title()}"
+    if s.facts.opset >= FIRST_OF_AXES:
+        scores = s(best, scores, s.integers(1), keepdims=1)
+    else:
+        scores = s(best, scores, axes=[1], keepdims=1)
+    return s("Add", scores, s.weight(base[np.newaxis], "base")) if len(base) else scores
+
+
+def _leaves_below(forest: Forest, child: int) -> list[int]:
+    """The leaves under a child, as numbers."""
+    found, waiting = list[int](), [child]
+    while waiting:
+        node = waiting.pop()
+        if node < 0:
+            found.append(~node)
+        else:
+            waiting += [int(forest.true[node]), int(forest.false[node])]
+    return found
 
 
 def _reached(s: Steps, forest: Forest) -> tuple[list[str], list[Integers]]:

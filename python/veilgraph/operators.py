@@ -17,6 +17,8 @@ SERIES = "one opening and a truncation"
 COMPARISON = "a comparison"
 COMPARISONS = "comparisons"
 LOCAL = "local"
+SECRET_ROWS = "local; one-hot rows times the table for secret indices"
+AGGREGATED = "thresholds; sums, means, extremes of one target"
 INTEGER_PART = "a truncation, a comparison"
 REMAINDER = "products, a truncation, three comparisons"
 CLIPPED = "products, one truncation, two comparisons"
@@ -45,7 +47,7 @@ OPERATORS: tuple[Operator, ...] = (
     Operator("And", "any", "a product"),
     Operator("ArgMax", FIRST_OF_EQUALS, "all pairs of ten; of more a tree of comparisons"),
     Operator("ArgMin", FIRST_OF_EQUALS, "all pairs of ten; of more a tree of comparisons"),
-    Operator("ArrayFeatureExtractor", "known places", LOCAL),
+    Operator("ArrayFeatureExtractor", "any places", SECRET_ROWS),
     Operator("Asin", "numbers between -1 and 1, calibrated; to 7e-5", ARC),
     Operator("Asinh", "any, calibrated", "comparisons, two openings"),
     Operator("Atan", "calibrated, up to some 16", SERIES),
@@ -93,8 +95,8 @@ OPERATORS: tuple[Operator, ...] = (
     Operator("FlexAttention", "with modifiers; masked scores can't be told", "products, a softmax"),
     Operator("Floor", "any", INTEGER_PART),
     Operator("GRU", "both forms, any direction, sequences of one length", UNROLLED),
-    Operator("Gather", "any indices", "local; one-hot rows times the table for secret indices"),
-    Operator("GatherElements", "known indices", LOCAL),
+    Operator("Gather", "any indices", SECRET_ROWS),
+    Operator("GatherElements", "any indices; secret ones of all the data", SECRET_ROWS),
     Operator("GatherND", "known indices", LOCAL),
     Operator("Gelu", "both forms", SERIES),
     Operator("Gemm", "any transposition, alpha, beta", PRODUCT),
@@ -182,7 +184,11 @@ OPERATORS: tuple[Operator, ...] = (
     Operator("ReverseSequence", "known lengths", LOCAL),
     Operator("RotaryEmbedding", "any", PRODUCT),
     Operator("Round", "any; of two the even one", "a truncation, four comparisons"),
-    Operator("SVMClassifier", "scores; every kernel", "as SVMRegressor, and comparisons by pair"),
+    Operator(
+        "SVMClassifier",
+        "every kernel; probabilities of two or three classes",
+        "as SVMRegressor, and comparisons by pair",
+    ),
     Operator("SVMRegressor", "every kernel", "a product; an opening for radial and sigmoid ones"),
     Operator("Scaler", "any", PRODUCT),
     Operator("Scan", "from opset 9 on", "its body, each place"),
@@ -215,9 +221,9 @@ OPERATORS: tuple[Operator, ...] = (
     Operator("Tile", "known repetitions", LOCAL),
     Operator("TopK", "known count; the first of equals", "comparisons in groups, products"),
     Operator("Transpose", "any", LOCAL),
-    Operator("TreeEnsemble", "thresholds; sums and means", TREES),
+    Operator("TreeEnsemble", AGGREGATED, TREES),
     Operator("TreeEnsembleClassifier", "thresholds; one score for two classes", TREES),
-    Operator("TreeEnsembleRegressor", "thresholds; sums and means", TREES),
+    Operator("TreeEnsembleRegressor", AGGREGATED, TREES),
     Operator("Trilu", "any", LOCAL),
     Operator("Unsqueeze", "any", LOCAL),
     Operator("Upsample", "known scales", LOCAL),

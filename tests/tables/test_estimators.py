@@ -64,7 +64,8 @@ def _apart(fitted: Any, rows: Array) -> Array:
     if isinstance(fitted, SVC | NuSVC):
         fitted.decision_function_shape = "ovo"
         votes = fitted.decision_function(rows).reshape(len(rows), -1)
-        return (np.abs(votes) > MOST_ERROR).all(axis=1)
+        size = max(1.0, float(np.abs(votes).max()))
+        return np.asarray((np.abs(votes) > MOST_ERROR * size).all(axis=1))
     if not hasattr(fitted, "kneighbors"):
         return np.ones(len(rows), bool)
     count = fitted.n_neighbors

@@ -30,6 +30,7 @@ COMPUTED = [name for name in BY_NAME if name not in (NOT_CONVERTED | REFUSED)]
 SLOW_TO_FIT = ("IsolationForest-classes", "LogisticRegressionCV-classes", "RFECV-classes")
 SLOW_TO_IMPORT = ("QuantileTransformer-classes",)
 LEAST_ROWS, MOST_ERROR = 0.995, 0.005
+TIGHTER = {"NuSVC-classes": 3e-4}  # its rounding is uneven: at 0.001 one row in 100 may be off
 LEAST_APART = 0.005  # of a distance
 PROMISED = 1e-3  # in the mean, so that no number is off by more than MOST_ERROR
 

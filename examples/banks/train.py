@@ -56,10 +56,10 @@ def decided(table: Table, rng: np.random.Generator) -> NDArray[np.str_]:
 
 
 def write_csv(path: Path, names: tuple[str, ...], table: Table, numbered: bool = True) -> None:
-    header, form = ",".join(names), "%.1f"
+    header, form = ",".join(names), ["%.1f"] * len(names)
     if numbered:
         table = np.column_stack([np.arange(len(table)), table])
-        header, form = f"applicant,{header}", ["%d"] + ["%.1f"] * len(names)
+        header, form = f"applicant,{header}", ["%d", *form]
     np.savetxt(path, table, form, ",", header=header, comments="")
 
 

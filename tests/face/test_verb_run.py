@@ -78,6 +78,9 @@ def test_three_parties_compute_the_answer(configured: Compiled) -> None:
     # Alice is in the role that says next to nothing online.
     assert max(each["rounds"] for each in (alice, bob, carol)) == plan.rounds(Phase.ONLINE)
     assert set(alice["online_seconds"]) == {"median", "min", "max"}
+    links = alice["online_links"]
+    assert links["network"] == "lan"
+    assert 0 < links["measured"] <= alice["online_seconds"]["max"]
 
 
 def test_a_session_is_told_as_it_goes_on_request(configured: Compiled) -> None:

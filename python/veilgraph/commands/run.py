@@ -12,6 +12,7 @@ from veilgraph.commands import arguments, outputs
 from veilgraph.commands.files import check_destination, read_batches
 from veilgraph.ir.errors import UsageError
 from veilgraph.ir.plan.tables import Phase
+from veilgraph.measuring.lateness import LinkSeconds
 from veilgraph.measuring.spread import Spread
 from veilgraph.plans import Plan
 from veilgraph.reports import units
@@ -149,9 +150,9 @@ def command(
     ):
         answers: list[outputs.Outputs] = []
         try:
-            for number in range(iterations):
-                tell(f"inference {number + 1} of {iterations} with {peers}")
-                answers.append(session.run(batches.inputs[number % len(batches.inputs)], entry))
+            for run in range(iterations):
+                tell(f"inference {run + 1} of {iterations} with {peers}")
+                answers.append(session.run(batches.inputs[run % len(batches.inputs)], entry))
                 if batches.rows is None:
                     del answers[:-1]
             if state_file is not None:
@@ -164,12 +165,23 @@ def command(
             if receipt_file is not None:
                 session.write_receipt(receipt_file)
     found = batches.joined(answers)
+    links = LinkSeconds.of(plan, session.transcripts, number)
+    if links.is_late:
+        remark(_late(links))
     if as_json:
         answer = {"party": party, "outputs": outputs.values(found, paths, plan)}
-        show_json({**answer, **_values(session, party)})
+        show_json({**answer, **_values(session, party), "online_links": vars(links)})
         return
     shown = outputs.lines(found, paths, plan) or [f"{party} receives no output."]
     show(*shown, _table(session, party))
+
+
+def _late(links: LinkSeconds) -> str:
+    return (
+        f"Links took {units.seconds(links.measured)} an inference online, and `{links.network}`, "
+        f"which the plan was compiled for, takes {units.seconds(links.predicted)}: `veilgraph "
+        "doctor --config FILE --write-network FILE` measures them for `compile --network`."
+    )
 
 
 def _batches(

@@ -7,7 +7,7 @@ at most 32 bits and 64-bit words above. The plan has the scales (docs/encoding.m
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -74,7 +74,7 @@ def _check_range(array: npt.NDArray[Any], tensor: Tensor) -> None:
         )
     if low < tensor.low or high > tensor.high:
         raise AccuracyError(
-            f"`{tensor.name}` holds {_outside(array, given, tensor)} that the plan was compiled "
+            f"`{tensor.name}` holds a number {_outside(given, tensor)} that the plan was compiled "
             "for.",
             "Compile with samples like this one in --calibrate, or bring the input into range.",
         )
@@ -87,31 +87,33 @@ def _check_range(array: npt.NDArray[Any], tensor: Tensor) -> None:
         )
 
 
-def _outside(array: npt.NDArray[Any], given: npt.NDArray[Any], tensor: Tensor) -> str:
-    """The number that is furthest outside, where it is, and the range that it left."""
+def _outside(given: npt.NDArray[Any], tensor: Tensor) -> str:
+    """Where the number is that is furthest outside, and the range that it left.
+
+    Not the number: errors end up in logs, and logs with others.
+    """
     worst = given.argmin() if given.min() < tensor.low else given.argmax()
-    low, high, where = tensor.low, tensor.high, ""
-    if tensor.columns or tensor.column_exponents:
-        place = int(worst % array.shape[-1])
-        exponents = tensor.column_exponents or (0,) * array.shape[-1]
-        low, high = np.ldexp([low, high], exponents[place])
-        where = f" in {_column(tensor, place)}"
-    return f"{array.flat[worst]:.6g}{where}, outside the range [{low:.6g}, {high:.6g}]"
+    place = np.unravel_index(worst, given.shape)
+    low, high = tensor.low, tensor.high
+    if tensor.column_exponents:
+        low, high = np.ldexp([low, high], tensor.column_exponents[int(place[-1])])
+    return f"{_where(place, tensor)}outside the range [{low:.6g}, {high:.6g}]"
 
 
 def _not_finite(given: npt.NDArray[Any], tensor: Tensor) -> str:
     """The first number that is a NaN or infinite, and where it is; rows are counted from 0."""
     place = np.argwhere(~np.isfinite(given))[0]
-    number = f"{given[tuple(place)]:g}"
-    if len(place) == 2:
-        return f"{number} in row {place[0]}, {_column(tensor, int(place[1]))}"
-    return f"{number} at [{', '.join(map(str, place))}]" if len(place) else number
+    return f"{given[tuple(place)]:g} {_where(place, tensor)}".rstrip(", ")
 
 
-def _column(tensor: Tensor, place: int) -> str:
-    if tensor.columns:
-        return f"column `{tensor.columns[place]}`"
-    return f"column {place}, counted from 0"
+def _where(place: Sequence[np.intp], tensor: Tensor) -> str:
+    """A place in words, with a comma behind it; nothing for that of a single number."""
+    if not len(place):
+        return ""
+    if len(place) != 2:
+        return f"at [{', '.join(map(str, place))}], "
+    column = f"`{tensor.columns[place[1]]}`" if tensor.columns else f"{place[1]}"
+    return f"in row {place[0]}, column {column}, "
 
 
 def encode(value: npt.ArrayLike, tensor: Tensor) -> Words:

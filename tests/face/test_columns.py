@@ -145,7 +145,9 @@ def test_a_number_outside_names_its_column() -> None:
     plan, weights = compiled()
     rows = table(ROWS)
     rows[2, 3] = 7
-    with pytest.raises(AccuracyError, match=r"`X.bank` holds 7 in column `rate`, outside the"):
+    with pytest.raises(
+        AccuracyError, match=r"`X.bank` holds a number in row 2, column `rate`, outside"
+    ):
         veilgraph.simulate(plan, weights, {"X": rows})
 
 

@@ -142,7 +142,7 @@ def _require_in_range(rows: Array, tensor: Tensor) -> None:
         return
     row = int(np.flatnonzero(outside.any(axis=1))[0])
     raise AccuracyError(
-        f"Row {row} of `{tensor.name}` holds {flat[row][outside[row]][0]:.6g}, outside the range "
+        f"Row {row} of `{tensor.name}` holds a number outside the range "
         f"[{tensor.low:.6g}, {tensor.high:.6g}] that the rehearsal allows.",
         "Leave the row out or scale it, or compile with rows like it.",
     )

@@ -198,6 +198,7 @@ class Desk:
         served = self._model(asked.get("model"))
         match asked.get("ask"):
             case "model":
+                _require_same_version(asked.get("version"))
                 wire.send(connection, self._description(served))
             case "infer":
                 self._infer(connection, client, asked, served)
@@ -217,7 +218,8 @@ class Desk:
     def _description(self, served: ServedPlan) -> dict[str, Any]:
         manifest = served.plan.manifest
         found: dict[str, Any] = {
-            "party": self._me, "plan": served.plan.digest, "session": served.id.hex(),
+            "version": wire.VERSION, "party": self._me,
+            "plan": served.plan.digest, "session": served.id.hex(),
             "suite": manifest.suite, "computing": list(manifest.computing),
             "labels": {name: list(texts) for name, texts in manifest.labels.items()},
             "forms": manifest.forms,
@@ -270,6 +272,15 @@ class Desk:
 def _is_quiet(connection: ssl.SSLSocket) -> bool:
     """Whether a client that is to wait does so: what comes is its end, or makes no sense."""
     return not connection.pending() and not select.select([connection], [], [], 0)[0]
+
+
+def _require_same_version(stated: object) -> None:
+    if stated != wire.VERSION:
+        theirs = stated if isinstance(stated, int) else "none that is known"
+        raise UsageError(
+            f"This party speaks version {wire.VERSION} with clients, and the client {theirs}.",
+            "Install the same version of Veilgraph at the parties and at the client.",
+        )
 
 
 def _shown(connection: ssl.SSLSocket) -> bytes:

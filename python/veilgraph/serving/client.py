@@ -71,10 +71,11 @@ class Client:
         for party in self._config.parties:
             link = self._links[party.name] = self._reach(party)
             with _first_words(party.name):
-                wire.send(link, {"ask": "model", "model": self._model})
+                wire.send(link, {"ask": "model", "model": self._model, "version": wire.VERSION})
         for name, link in self._links.items():
             with _first_words(name):
                 described[name] = _answer(name, link, 0)[0]
+            _require_same_version(name, described[name].get("version"))
         computing = next(iter(described.values())).get("computing")
         if not isinstance(computing, list) or not all(name in described for name in computing):
             raise UsageError(
@@ -286,3 +287,12 @@ def _first_words(party: str) -> Iterator[None]:
 def _lost(party: str, error: Exception) -> PeerError:
     reason = (isinstance(error, OSError) and error.strerror) or str(error) or "nothing came in time"
     return PeerError(f"{party} is lost: {reason}.", "Ask again; nobody has learned the input.")
+
+
+def _require_same_version(party: str, stated: object) -> None:
+    if stated != wire.VERSION:
+        theirs = stated if isinstance(stated, int) else "none that is known"
+        raise UsageError(
+            f"{party} speaks version {theirs} with clients, and this client {wire.VERSION}.",
+            "Install the same version of Veilgraph at the parties and at the client.",
+        )

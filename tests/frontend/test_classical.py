@@ -145,8 +145,12 @@ def test_trees(case: Row) -> None:
         np.testing.assert_allclose(value, expected[name], rtol=2e-5, atol=2e-6)
 
 
-ALIKE = [case for case in TREES if len(set(case.attributes["nodes_modes"]) - {"LEAF"}) == 1]
-SUMMED = [case for case in ALIKE if case.attributes.get("aggregate_function") not in ("MIN", "MAX")]
+EXTREMES = [case for case in TREES if case.attributes.get("aggregate_function") in ("MIN", "MAX")]
+ALIKE = [
+    case
+    for case in TREES
+    if len(set(case.attributes["nodes_modes"]) - {"LEAF"}) == 1 and case not in EXTREMES
+]
 
 
 def hidden(case: Row, **changed: Any) -> Graph:
@@ -159,7 +163,7 @@ def hidden(case: Row, **changed: Any) -> Graph:
     return import_model(model_of(altered), trees=Trees.SECRET)
 
 
-@pytest.mark.parametrize("case", SUMMED, ids=range(len(SUMMED)))
+@pytest.mark.parametrize("case", ALIKE, ids=range(len(ALIKE)))
 def test_trees_whose_structure_is_secret(case: Row) -> None:
     proto = model_of(case)
     feeds = {"x0": np.random.default_rng(3).integers(-2, 3, TABLE).astype(np.float32)}
@@ -168,12 +172,6 @@ def test_trees_whose_structure_is_secret(case: Row) -> None:
         np.testing.assert_allclose(value, expected[name], rtol=2e-5, atol=2e-6)
     (told,) = graph.structures.values()
     assert told == "there are 3 trees, the deepest of depth 4; their structure is secret"
-
-
-@pytest.mark.parametrize("extreme", ["MIN", "MAX"])
-def test_extremes_over_trees_have_no_secret_structure(extreme: str) -> None:
-    with pytest.raises(UnsupportedError, match=f"the {extreme} over trees, and their structure"):
-        hidden(regressor(aggregate_function=extreme))
 
 
 def test_a_secret_structure_is_in_weights_alone() -> None:
@@ -215,6 +213,9 @@ def test_secret_structures_that_are_refused(monkeypatch: pytest.MonkeyPatch) -> 
         return caught.value.offenders[-1].reason
 
     assert refused(model_of(regressor(MODES[:2]))).startswith("Its nodes ask unlike questions, and")
+    assert EXTREMES
+    for case in EXTREMES:
+        assert "over trees, and their structure is secret" in refused(model_of(case))
     assert refused(unknown_width).startswith(
         "How many columns its trees may ask about is not known"
     )
@@ -390,7 +391,11 @@ def test_a_forest_of_leaves_alone() -> None:
         "target_weights": [1.5, 0.25],
         "n_targets": 1,
     }
-    check_matches_onnxruntime(row("TreeEnsembleRegressor", leaf))
+    case = row("TreeEnsembleRegressor", leaf)
+    check_matches_onnxruntime(case)
+    feeds = feeds_of(case)
+    (found,) = evaluate(hidden(case), feeds).values()
+    np.testing.assert_array_equal(found, np.full((ROWS, 1), 1.75))
 
 
 def test_equal_questions_are_asked_once() -> None:
@@ -401,6 +406,17 @@ def test_equal_questions_are_asked_once() -> None:
     graph = import_model(model_of(case))
     (step,) = [op for op in graph.operations if kind_of(op) == "step"]
     assert shape_of(step.results[0])[1] <= apart
+
+
+def test_the_order_of_thresholds_is_the_owners() -> None:
+    """Questions of a column stand as its nodes do: other thresholds give the same program."""
+    case = regressor()
+    thresholds = np.random.default_rng(2).permutation(len(case.attributes["nodes_values"]))
+    texts = []
+    for values in (thresholds, -thresholds):
+        changed = {**case.attributes, "nodes_values": values.astype(float).tolist()}
+        texts.append(import_model(model_of(row(case.operator, changed))).text())
+    assert texts[0] == texts[1]
 
 
 def test_trees_whose_children_are_positions() -> None:

@@ -39,14 +39,17 @@ def normalizer(s: Steps) -> list[NodeProto]:
 def imputer(s: Steps) -> list[NodeProto]:
     """Imputer: another number in place of the one that means missing.
 
-    Inputs are numbers, so where NaN means missing nothing is.
+    Inputs are numbers, so where NaN means missing nothing is. What takes its place was fitted, so
+    it is the owner's; which number means missing everybody learns.
     """
     whole = s.attribute("imputed_value_int64s", [])
     missing = s.attribute(f"replaced_value_{'int64' if whole else 'float'}", 0)
     if np.isnan(missing):
         return s.finish(s.operand(0))
     dtype = np.int64 if whole else np.float32
-    values = s.numbers(whole or s.attribute("imputed_value_floats", []), dtype)
+    values = s.weight(whole or s.attribute("imputed_value_floats", []), "values", whole=bool(whole))
+    if whole:
+        values = s("Cast", values, to=TensorProto.INT64)
     x = s.operand(0)
     return s.finish(s("Where", s("Equal", x, s.numbers(missing, dtype)), values, x))
 
@@ -80,7 +83,7 @@ def label_encoder(s: Steps) -> list[NodeProto]:
     wide = _along(s, "Unsqueeze", s.operand(0), -1)
     hits = _real(s, s("Equal", wide, s.numbers(keys, keys.dtype.type)))
     steps = s.weight((values - rest).astype(np.float32)[:, np.newaxis], "values")
-    x = s("Add", s("MatMul", hits, steps), s.numbers(float(rest)))
+    x = s("Add", s("MatMul", hits, steps), s.weight([[float(rest)]], "default"))
     flat = _along(s, "Squeeze", x, -1)
     return s.finish(s("Cast", flat, to=TensorProto.INT64) if kind == "int64" else flat)
 

@@ -3,7 +3,7 @@
     LINEAR   x v                      POLY      (gamma x v + coef0)^degree
     RBF      exp(-gamma |x - v|^2)    SIGMOID   tanh(gamma x v + coef0)
 
-Support vectors and coefficients are the model owner's; the kernel, its degree and how many vectors
+Support vectors, coefficients, gamma and coef0 are the model owner's; the kernel, its degree and how many vectors
 each class has everybody learns.
 """
 
@@ -128,12 +128,13 @@ def _kernel(s: Steps, x: str, vectors: Floats) -> str:
     if kind == "LINEAR":
         return s("MatMul", x, s.weight(vectors.T, "vectors"))
     if kind == "RBF":
-        # |x - v|^2 = x x - 2 x v + v v
-        square = s("MatMul", s("Mul", x, x), s.numbers(np.ones((vectors.shape[1], 1))))
-        cross = s("MatMul", x, s.weight(-2 * vectors.T, "vectors"))
-        sizes = s.weight((vectors**2).sum(axis=1)[np.newaxis], "sizes")
+        # gamma |x - v|^2 = gamma (x x - 2 x v + v v); gamma may follow from the rows' variance
+        ones = np.ones((vectors.shape[1], 1))
+        square = s("MatMul", s("Mul", x, x), s.weight(gamma * ones, "gamma"))
+        cross = s("MatMul", x, s.weight(-2 * gamma * vectors.T, "vectors"))
+        sizes = s.weight(gamma * (vectors**2).sum(axis=1)[np.newaxis], "sizes")
         distance = s("Relu", s("Add", s("Add", cross, square), sizes))
-        return s("Exp", s.times(distance, -gamma))
+        return s("Exp", s("Neg", distance))
     product = s("MatMul", x, s.weight(gamma * vectors.T, "vectors"))
     shifted = s("Add", product, s.weight([coef0], "coef0"))
     if kind == "SIGMOID":

@@ -120,10 +120,11 @@ def _aggregated(s: Steps, forest: Forest, base: NDArray[np.float32], aggregate: 
     if aggregate == "AVERAGE":
         weights = (weights / np.float32(trees)).astype(np.float32)
     hides = s.facts.trees is Trees.SECRET
-    for root in forest.roots:
-        start += weights[~root] if root < 0 and not hides else 0
-    start += base if len(base) else 0
     columns, leaves = _hidden(s, forest) if hides else _reached(s, forest)
+    for root in forest.roots:
+        if root < 0 and not (hides and columns):  # else its leaf is among those of the others
+            start += weights[~root]
+    start += base if len(base) else 0
     if not columns:
         zeros = s("Mul", s.slice(s.operand(0), 1, 0, 1), s.numbers(0.0))
         return s("Add", zeros, s.weight(start[np.newaxis], "base"))
@@ -271,7 +272,8 @@ def _answers(s: Steps, forest: Forest) -> tuple[str, Integers]:
             forest.questions, forest.features, forest.thresholds, strict=True
         )
     ]
-    unique = sorted(set(asked))
+    # By column, then as nodes stand: the order of thresholds is the owner's.
+    unique = sorted(dict.fromkeys(asked), key=lambda question: question[:2])
     number = {question: i for i, question in enumerate(unique)}
     parts = []
     for kind in kinds:

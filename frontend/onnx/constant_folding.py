@@ -24,6 +24,7 @@ from onnx import (
 )
 from onnx.reference import ReferenceEvaluator
 
+from veilgraph.frontend.onnx.nodes import following
 from veilgraph.ir.errors import UsageError
 
 Literals = dict[str, TensorProto]
@@ -66,13 +67,23 @@ ALIKE = frozenset(("GroupNormalization", "MeanVarianceNormalization"))
 
 def needed_for_shapes(graph: GraphProto) -> set[str]:
     """Names of the tensors whose values a shape depends on, found backwards from shape inputs."""
+    return leading_to(graph, SHAPE_INPUTS)
+
+
+def leading_to(graph: GraphProto, operands: Mapping[str, tuple[int, ...]]) -> set[str]:
+    """Names of the tensors that these operands are computed from, by operator; itself included.
+
+    What is computed from an input of the model is no such tensor: its value is not known, and what
+    it is computed with stays its owner's.
+    """
     producers = {output: node for node in graph.node for output in node.output}
+    secret = following(graph, {info.name for info in graph.input})
     needed: set[str] = set()
     pending = [
         node.input[position]
         for node in graph.node
-        for position in SHAPE_INPUTS.get(node.op_type, ())
-        if position < len(node.input)
+        for position in operands.get(node.op_type, ())
+        if position < len(node.input) and node.input[position] not in secret
     ]
     while pending:
         name = pending.pop()

@@ -35,6 +35,7 @@ from veilgraph.frontend.onnx.constant_folding import (
     Literals,
     fold,
     infer,
+    leading_to,
     needed_for_shapes,
     replace_nodes,
 )
@@ -319,7 +320,7 @@ def _split_tensors(graph: GraphProto, public: Collection[str]) -> tuple[dict[str
     # A Constant of another form, or an illegal one, stays.
     rest = [node for node in graph.node if not (node.output and node.output[0] in nodes)]
     require_known(public, found)
-    told = _told_by_operators(graph)
+    told = leading_to(graph, OPERATOR_INPUTS)
     weights = {}
     for name, tensor in found.items():
         if name in public or not _is_weight(tensor) or (name in needed and name not in told):
@@ -333,16 +334,6 @@ def _split_tensors(graph: GraphProto, public: Collection[str]) -> tuple[dict[str
     del graph.initializer[:]
     replace_nodes(graph, rest)
     return weights, literals
-
-
-def _told_by_operators(graph: GraphProto) -> set[str]:
-    """Names of the operands that say which function an operator is."""
-    return {
-        node.input[position]
-        for node in graph.node
-        for position in OPERATOR_INPUTS.get(node.op_type, ())
-        if position < len(node.input) and node.input[position]
-    }
 
 
 def _constants(graph: GraphProto) -> dict[str, TensorProto]:

@@ -499,3 +499,33 @@ def test_chains_become_one_operation(operators: list[str], kinds: str) -> None:
     graph = import_model(proto)
     assert " ".join(kind_of(op) for op in graph.operations) == kinds
     np.testing.assert_allclose(evaluate(graph, feeds)[output], run_onnx(proto, feeds)[output])
+
+
+@pytest.mark.parametrize("numbers", [[1.5], [0.2137], [0.25, 0.2137, 3.0, 1.125]])
+def test_what_an_exponent_is_computed_with_is_the_owners(numbers: list[float]) -> None:
+    """As the path lengths of an isolation forest, over what they are expected to be."""
+    proto = model(
+        [
+            helper.make_node("Div", ["x", "c"], ["share"]),
+            helper.make_node("Pow", ["two", "share"], ["y"]),
+        ],
+        {"x": (2, 4)},
+        ["y"],
+        {"c": np.float32(numbers), "two": np.float32([2.0])},
+    )
+    assert "c" in import_model(proto, public=("two",)).weights
+
+
+def test_an_exponent_that_follows_from_the_owners_numbers_is_the_owners() -> None:
+    proto = model(
+        [
+            helper.make_node("Add", ["c", "c"], ["exponent"]),
+            helper.make_node("Pow", ["x", "exponent"], ["y"]),
+        ],
+        {"x": (2, 4)},
+        ["y"],
+        {"c": np.float32([0.2137])},
+    )
+    graph = import_model(proto)
+    assert "c" in graph.weights
+    assert not [op for op in graph.operations if kind_of(op) == "constant"]

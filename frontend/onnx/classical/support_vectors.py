@@ -3,8 +3,8 @@
     LINEAR   x v                      POLY      (gamma x v + coef0)^degree
     RBF      exp(-gamma |x - v|^2)    SIGMOID   tanh(gamma x v + coef0)
 
-Support vectors, coefficients, gamma and coef0 are the model owner's; the kernel, its degree and how many vectors
-each class has everybody learns.
+Support vectors, coefficients, gamma and coef0 are the model owner's; the kernel, its degree and how
+many vectors there are everybody learns.
 """
 
 from __future__ import annotations

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import http.client
 import json
 import signal
@@ -207,3 +208,15 @@ def test_the_verb_answers_and_ends(hospital: Hospital) -> None:
         process.communicate(timeout=30)
     assert process.returncode == 0
     np.testing.assert_allclose(answer.as_numpy("y"), answer_to(SAMPLES[0]), atol=0.01)
+
+
+def test_a_caller_that_left_is_a_line_and_no_traceback(
+    gateway: Gateway, capfd: pytest.CaptureFixture[str], caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("INFO", "veilgraph.gateway")
+    try:
+        raise ConnectionResetError(errno.ECONNRESET, "Connection reset by peer")
+    except ConnectionResetError:
+        gateway._server.handle_error(None, ("127.0.0.1", 5))
+    assert "left before its answer: Connection reset by peer" in caplog.text
+    assert "Traceback" not in caplog.text + capfd.readouterr().err

@@ -10,7 +10,9 @@ Protocol: KServe's "Open Inference Protocol", HTTP/REST, and Triton's extension 
 from __future__ import annotations
 
 import json
+import logging
 import queue
+import sys
 import threading
 from collections.abc import Mapping
 from http import HTTPStatus
@@ -34,6 +36,7 @@ from veilgraph.runtime.client.client_config import ClientConfig
 from veilgraph.runtime.client.wire import MOST_OF_CLIENT
 from veilgraph.serving.client import Client
 
+LOG = logging.getLogger("veilgraph.gateway")
 LOOPBACK = "127.0.0.1"
 MOST_BYTES = 1 << 28  # of a request
 _HEADER_LENGTH = "Inference-Header-Content-Length"
@@ -70,13 +73,12 @@ class Gateway:
             asked = gateway
 
         try:
-            self._server = ThreadingHTTPServer((LOOPBACK, port), Answers)
+            self._server = _Server((LOOPBACK, port), Answers)
         except OSError as error:
             raise UsageError(
                 f"Port {port} of loopback can't be had: {error.strerror}.",
                 "Free it, or name another with --port.",
             ) from error
-        self._server.daemon_threads = True
         self.port = int(self._server.server_address[1])
 
     def run(self) -> None:
@@ -150,6 +152,18 @@ def _metadata(tensor: Tensor) -> dict[str, Any]:
 
 class _Refused(Exception):
     """A request that makes no sense, with what to say."""
+
+
+class _Server(ThreadingHTTPServer):
+    daemon_threads = True
+
+    def handle_error(self, request: object, client_address: object) -> None:
+        """A caller that left before its answer ends its own conversation, without a traceback."""
+        error = sys.exception()
+        if not isinstance(error, OSError):
+            LOG.exception("a request could not be answered")
+            return
+        LOG.info("%s left before its answer: %s", client_address, error.strerror)
 
 
 class _Answers(BaseHTTPRequestHandler):

@@ -1,8 +1,6 @@
 """Where clients are talked to: a thread each, over TLS 1.3 in which either side proves who it is.
 
-A client may ask whose certificate lies in the folder of clients (`me.clients` in parties.yaml),
-NAME.crt; a file may hold two, while one takes the other's place. The folder is read again when a
-file of it has changed: who is taken out of it can begin nothing any more.
+A client may ask whose certificate this party has (enrolled.py).
 """
 
 from __future__ import annotations
@@ -17,77 +15,30 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import partial
-from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 from veilgraph.ir.errors import PeerError, UsageError, VeilgraphError
 from veilgraph.runtime.client import wire
 from veilgraph.runtime.service.agenda import ID_BYTES
 from veilgraph.runtime.service.audit import AuditLog
+from veilgraph.runtime.service.enrolled import MOST_CERTIFICATE_BYTES, Enrolled
 from veilgraph.runtime.service.requests import Request, Requests
 from veilgraph.runtime.service.served import ServedPlan
 from veilgraph.runtime.session.callers import source_of
-from veilgraph.runtime.session.certificates import fingerprint, load_certificates
+from veilgraph.runtime.session.certificates import fingerprint
 from veilgraph.runtime.session.config import LEAST_BYTES_PER_SECOND
 from veilgraph.runtime.session.exchange import Dropped
 
 LOG = logging.getLogger("veilgraph.service")
 MOST_CLIENTS = 256  # connections at a time
 MOST_HANDSHAKES = 64  # of them, of one network, that have not proven who they are
+MOST_STRANGERS = 8  # of them, of one network, that come with a token
 MOST_LINKS_OF_CLIENT = 32  # of them, of one client
 HANDSHAKE_SECONDS = 5.0
 IDLE_SECONDS = 600.0  # between two requests of one connection
 INPUT_SECONDS = 10.0  # from masks to the input
 NONCE_BYTES = 16
-
-
-class Enrolled:
-    """The clients that may ask, by certificate.
-
-    Args:
-        folder: of their certificates, NAME.crt; None where nobody may ask.
-        certificate, key: this party's PEM files.
-    """
-
-    def __init__(self, folder: Path | None, certificate: Path, key: Path) -> None:
-        self._folder, self._certificate, self._key = folder, certificate, key
-        self._lock = threading.Lock()
-        self._seen: object = None
-        self._names: dict[bytes, str] = {}
-        self._context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-
-    def name_of(self, der: bytes) -> str | None:
-        """The client of a certificate; None for one that may not ask now."""
-        self.context()
-        return self._names.get(fingerprint(der))
-
-    def context(self) -> ssl.SSLContext:
-        """TLS with those who may ask now, and with nobody else."""
-        with self._lock:
-            files = sorted(self._folder.glob("*.crt")) if self._folder else []
-            now = [(file, file.stat().st_mtime_ns, file.stat().st_size) for file in files]
-            if now != self._seen:
-                self._context, self._names = self._read(files)
-                self._seen = now
-            return self._context
-
-    def _read(self, files: list[Path]) -> tuple[ssl.SSLContext, dict[bytes, str]]:
-        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-        context.minimum_version = ssl.TLSVersion.TLSv1_3
-        context.verify_mode = ssl.CERT_REQUIRED
-        context.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN
-        context.num_tickets = 0  # no resumption: each connection proves its keys anew
-        context.load_cert_chain(self._certificate, self._key)
-        names: dict[bytes, str] = {}
-        for file in files:
-            try:
-                found = load_certificates(file)
-                context.load_verify_locations(cadata=b"".join(found))
-            except (UsageError, ssl.SSLError) as error:
-                LOG.warning("%s is no certificate, and is passed over: %s", file, error)
-                continue
-            names |= dict.fromkeys(map(fingerprint, found), file.stem)
-        return context, names
+Conversation: TypeAlias = Callable[[socket.socket, str], None]
 
 
 class Desk:
@@ -118,6 +69,7 @@ class Desk:
         self._free = threading.BoundedSemaphore(MOST_CLIENTS)
         self._links: Counter[str] = Counter()  # connections by client
         self._handshakes: Counter[str] = Counter()  # by network
+        self._strangers: Counter[str] = Counter()  # who come with tokens, by network
         self._lock = threading.Lock()
 
     def admit(self, enrolled: Enrolled, most_a_day: int | None) -> None:
@@ -126,26 +78,30 @@ class Desk:
         self._audit.allow(most_a_day)
 
     def take(self, connection: socket.socket, address: str) -> None:
-        """Begins to talk to who called, on a thread of its own."""
+        """Begins to talk to a client who called, on a thread of its own."""
+        self._begin(self._serve, connection, address)
+
+    def enrol(self, connection: socket.socket, address: str) -> None:
+        """Begins to talk to who called with a token, on a thread of its own."""
+        self._begin(self._enrol, connection, address)
+
+    def _begin(self, talk: Conversation, connection: socket.socket, address: str) -> None:
         if not self._free.acquire(blocking=False):
             LOG.warning("%s is turned away: %d clients are talked to", address, MOST_CLIENTS)
             connection.close()
             return
         try:
-            threading.Thread(target=self._talk, args=(connection, address), daemon=True).start()
+            threading.Thread(
+                target=self._talk, args=(talk, connection, address), daemon=True
+            ).start()
         except RuntimeError as error:  # the port, which calls this, goes on
             LOG.warning("%s is turned away: %s", address, error)
             connection.close()
             self._free.release()
 
-    def _talk(self, connection: socket.socket, address: str) -> None:
+    def _talk(self, talk: Conversation, connection: socket.socket, address: str) -> None:
         try:
-            with self._secured(connection, address) as secured:
-                client = self._enrolled.name_of(_shown(secured))
-                if client is None:
-                    raise Dropped("its certificate may not ask")
-                with self._counted(self._links, client, MOST_LINKS_OF_CLIENT):
-                    self._answer_all(secured, client)
+            talk(connection, address)
         except Dropped as error:
             LOG.warning("%s is turned away: %s", address, error)
         except (OSError, wire.WireError) as error:
@@ -156,13 +112,43 @@ class Desk:
             connection.close()
             self._free.release()
 
-    def _secured(self, connection: socket.socket, address: str) -> ssl.SSLSocket:
-        """TLS, in which the client has shown a certificate of the folder, and has its key."""
+    def _serve(self, connection: socket.socket, address: str) -> None:
+        """To who has shown a certificate of the folder, and has its key."""
+        with self._secured(connection, address, self._enrolled.context()) as secured:
+            client = self._enrolled.name_of(_shown(secured))
+            if client is None:
+                raise Dropped("its certificate may not ask")
+            with self._counted(self._links, client, MOST_LINKS_OF_CLIENT):
+                self._answer_all(secured, client)
+
+    def _enrol(self, connection: socket.socket, address: str) -> None:
+        """To who is not known yet, and has one try."""
+        source = source_of(address.rpartition(":")[0])
+        with (
+            self._counted(self._strangers, source, MOST_STRANGERS),
+            self._secured(connection, address, self._enrolled.open_context()) as secured,
+        ):
+            asked, der = wire.receive(secured, MOST_CERTIFICATE_BYTES, HANDSHAKE_SECONDS)
+            try:
+                token, signature = str(asked.get("token")), str(asked.get("signature"))
+                client = self._enrolled.enrol(token, der, signature)
+            except VeilgraphError as error:
+                LOG.warning("%s is not enrolled: %s", address, error.message)
+                _refuse(secured, error)
+                return
+            facts = {"client": client, "certificate": fingerprint(der).hex()}
+            self._audit.end(facts, "enrolled")
+            LOG.info("%s is enrolled", client)
+            wire.send(secured, {"client": client})
+
+    def _secured(
+        self, connection: socket.socket, address: str, context: ssl.SSLContext
+    ) -> ssl.SSLSocket:
         source = source_of(address.rpartition(":")[0])
         with self._counted(self._handshakes, source, MOST_HANDSHAKES):
             connection.settimeout(HANDSHAKE_SECONDS)
             connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)  # answers are awaited
-            return self._enrolled.context().wrap_socket(connection, server_side=True)
+            return context.wrap_socket(connection, server_side=True)
 
     @contextmanager
     def _counted(self, counter: Counter[str], who: str, most: int) -> Iterator[None]:
@@ -191,8 +177,7 @@ class Desk:
                 self._answer(connection, client, asked)
             except VeilgraphError as error:
                 LOG.info("%s is refused: %s", client, error.message)
-                kind = type(error).__name__
-                wire.send(connection, {"error": error.message, "hint": error.hint, "kind": kind})
+                _refuse(connection, error)
 
     def _answer(self, connection: ssl.SSLSocket, client: str, asked: dict[str, Any]) -> None:
         served = self._model(asked.get("model"))
@@ -272,6 +257,11 @@ class Desk:
 def _is_quiet(connection: ssl.SSLSocket) -> bool:
     """Whether a client that is to wait does so: what comes is its end, or makes no sense."""
     return not connection.pending() and not select.select([connection], [], [], 0)[0]
+
+
+def _refuse(connection: ssl.SSLSocket, error: VeilgraphError) -> None:
+    kind = type(error).__name__
+    wire.send(connection, {"error": error.message, "hint": error.hint, "kind": kind})
 
 
 def _require_same_version(stated: object) -> None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import selectors
 import socket
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from types import TracebackType
 from typing import Self, TypeAlias
@@ -26,14 +26,15 @@ class Port:
 
     Args:
         listener: does not block.
-        magic: the first bytes of a client.
-        take: is handed a client's connection, behind these bytes, and its address; returns at once.
+        takes: by the first bytes of those who are no party, as many of each: is handed the
+            connection, behind these bytes, and its address; returns at once.
     """
 
     def __init__(
-        self, listener: socket.socket, magic: bytes, take: Callable[[socket.socket, str], None]
+        self, listener: socket.socket, takes: Mapping[bytes, Callable[[socket.socket, str], None]]
     ) -> None:
-        self._listener, self._magic, self._take = listener, magic, take
+        self._listener, self._takes = listener, takes
+        (self._length,) = {len(magic) for magic in takes}
         self._parties: Answer | None = None
         self._closed = threading.Event()
         self._thread = threading.Thread(target=self._listen, name="veilgraph-port", daemon=True)
@@ -56,11 +57,11 @@ class Port:
     def _answer(self, connection: socket.socket, address: str) -> Talk[None]:
         try:
             connection.setblocking(False)
-            while not (begun := _begun(connection, len(self._magic))):
+            while not (begun := _begun(connection, self._length)):
                 yield Awaited(connection.fileno(), selectors.EVENT_READ)
-            if begun == self._magic:
-                connection.recv(len(self._magic))
-                self._take(connection, address)
+            if (take := self._takes.get(begun)) is not None:
+                connection.recv(self._length)
+                take(connection, address)
                 return
             parties = self._parties
             if parties is None:

@@ -69,12 +69,12 @@ class Client:
     def _open(self, wanted: str | None) -> None:
         described = {}
         for party in self._config.parties:
-            link = self._links[party.name] = self._reach(party)
+            link = self._links[party.name] = reach(party, self._config, self._seconds)
             with _first_words(party.name):
                 wire.send(link, {"ask": "model", "model": self._model, "version": wire.VERSION})
         for name, link in self._links.items():
             with _first_words(name):
-                described[name] = _answer(name, link, 0)[0]
+                described[name] = answer_of(name, link, 0)[0]
             _require_same_version(name, described[name].get("version"))
         computing = next(iter(described.values())).get("computing")
         if not isinstance(computing, list) or not all(name in described for name in computing):
@@ -189,35 +189,6 @@ class Client:
 
     # Links
 
-    def _reach(self, party: Address) -> ssl.SSLSocket:
-        context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
-        context.minimum_version = ssl.TLSVersion.TLSv1_3
-        context.check_hostname = False  # the certificate itself is pinned, whatever names it has
-        context.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN
-        context.load_verify_locations(cadata=b"".join(party.certificates))
-        context.load_cert_chain(self._config.certificate, self._config.key)
-        try:
-            plain = socket.create_connection((party.host, party.port), self._seconds)
-            plain.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-            plain.sendall(wire.MAGIC)
-            link = context.wrap_socket(plain)
-        except ssl.SSLError as error:
-            raise PeerError(
-                f"{party.name} at {party.host}:{party.port} could not prove who it is: "
-                f"{error.reason or error}.",
-                "Ask who runs it which certificate it uses.",
-            ) from error
-        except OSError as error:
-            raise PeerError(
-                f"{party.name} at {party.host}:{party.port} can't be reached: "
-                f"{error.strerror or error}.",
-                "Look at the address, and whether it serves.",
-            ) from error
-        if link.getpeercert(binary_form=True) not in party.certificates:
-            link.close()
-            raise PeerError(f"{party.name} showed another certificate.", "Ask who runs it.")
-        return link
-
     @property
     def is_open(self) -> bool:
         """False after `close`, and after a request that broke off."""
@@ -254,12 +225,50 @@ def wire_send(
 def wire_receive(party: str, link: ssl.SSLSocket, most_bytes: int) -> tuple[dict[str, Any], bytes]:
     """A party's next message; PeerError if it is lost, or the error that it says."""
     try:
-        return _answer(party, link, most_bytes)
+        return answer_of(party, link, most_bytes)
     except (OSError, wire.WireError) as error:
         raise _lost(party, error) from error
 
 
-def _answer(party: str, link: ssl.SSLSocket, most_bytes: int) -> tuple[dict[str, Any], bytes]:
+def reach(
+    party: Address, config: ClientConfig, seconds: float, magic: bytes = wire.MAGIC
+) -> ssl.SSLSocket:
+    """A link to a party, which has proven who it is.
+
+    Raises:
+        PeerError: nobody there, or somebody else.
+    """
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    context.minimum_version = ssl.TLSVersion.TLSv1_3
+    context.check_hostname = False  # the certificate itself is pinned, whatever names it has
+    context.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN
+    context.load_verify_locations(cadata=b"".join(party.certificates))
+    context.load_cert_chain(config.certificate, config.key)
+    try:
+        plain = socket.create_connection((party.host, party.port), seconds)
+        plain.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        plain.sendall(magic)
+        link = context.wrap_socket(plain)
+    except ssl.SSLError as error:
+        raise PeerError(
+            f"{party.name} at {party.host}:{party.port} could not prove who it is: "
+            f"{error.reason or error}.",
+            "Ask who runs it which certificate it uses.",
+        ) from error
+    except OSError as error:
+        raise PeerError(
+            f"{party.name} at {party.host}:{party.port} can't be reached: "
+            f"{error.strerror or error}.",
+            "Look at the address, and whether it serves.",
+        ) from error
+    if link.getpeercert(binary_form=True) not in party.certificates:
+        link.close()
+        raise PeerError(f"{party.name} showed another certificate.", "Ask who runs it.")
+    return link
+
+
+def answer_of(party: str, link: ssl.SSLSocket, most_bytes: int) -> tuple[dict[str, Any], bytes]:
+    """What a party says next; what it refuses is raised as the error that it is there."""
     fields, content = wire.receive(link, most_bytes)
     if "error" in fields:
         kind = getattr(errors, str(fields.get("kind")), PeerError)

@@ -12,12 +12,13 @@ from typing import Any, Self
 from veilgraph.ir.errors import UsageError, VeilgraphError
 from veilgraph.plans import Plan
 from veilgraph.runtime._native import OpenSsl
-from veilgraph.runtime.client.wire import MAGIC
+from veilgraph.runtime.client.wire import ENROL, MAGIC
 from veilgraph.runtime.devices.choose import ready
 from veilgraph.runtime.links.openssl import openssl
 from veilgraph.runtime.links.tls import Channel, NativeTransport, PythonTransport
 from veilgraph.runtime.service.audit import AuditLog
-from veilgraph.runtime.service.desk import Desk, Enrolled
+from veilgraph.runtime.service.desk import Desk
+from veilgraph.runtime.service.enrolled import Enrolled
 from veilgraph.runtime.service.host import MOST_AHEAD, MOST_PLANS, Host
 from veilgraph.runtime.service.seat import Seat
 from veilgraph.runtime.service.served import Model, client_of
@@ -146,7 +147,7 @@ class Service:
         requests = self._host.requests
         self._desk = Desk(party, _enrolled(me), requests, lambda: self._host.served, audit)
         self._watched = None if watch_port is None else Watched(self._host, watch_port)
-        self._port = Port(listen(me), MAGIC, self._desk.take)
+        self._port = Port(listen(me), {MAGIC: self._desk.take, ENROL: self._desk.enrol})
 
     def _connect(self) -> Mapping[int, Channel]:
         seconds = min(_CONNECT_SECONDS, self._config.timeout_seconds)

@@ -7,10 +7,15 @@ from pathlib import Path
 import click
 
 from veilgraph.commands import arguments
+from veilgraph.ir.errors import UsageError
 from veilgraph.reports.tables import show, show_json
+from veilgraph.runtime.client.client_config import ClientConfig
+from veilgraph.runtime.service.enrolled import make_token
 from veilgraph.runtime.session import certificates
 from veilgraph.runtime.session.certificates import CertificateFiles, Description
+from veilgraph.runtime.session.config import Config
 from veilgraph.runtime.session.public_keys import text_of
+from veilgraph.serving.enrolling import enrol
 
 EPILOG = """\b
 Example, at alice's: a key that stays there, and a certificate for bob and carol:
@@ -34,6 +39,15 @@ Example, at bob's, while alice reads hers aloud:
 AUTHOR = """\b
 Example, at the host that compiles plans:
   veilgraph cert author author.key
+"""
+
+TOKEN = """\b
+Example, at alice's, for a client that asks her service:
+  veilgraph cert token patient --config alice.yaml
+"""
+ENROLMENT = """\b
+Example, at the client's, with what alice, bob and carol each gave it:
+  veilgraph cert enrol --config patient.yaml --token alice=... --token bob=... --token carol=...
 """
 
 directory_option = click.option(
@@ -151,6 +165,49 @@ def author(file: Path, as_json: bool) -> None:
         f"{file} is secret, and stays on this host (mode 0600).",
         f"What it signs is known by its public key: {public_key}",
     )
+
+
+@command.command("token", epilog=TOKEN)
+@click.argument("name")
+@arguments.config_option
+@click.option(
+    "--hours", type=float, default=24.0, show_default=True, help="How long the token is good."
+)
+@arguments.json_option
+def token(name: str, config_file: Path, hours: float, as_json: bool) -> None:
+    """Make a token with which client NAME enrols itself at this party's service, once."""
+    config = Config.load(config_file)
+    if config.clients is None:
+        raise UsageError(f"{config_file} has no me.clients.", "It names the folder of clients.")
+    made, until = make_token(config.clients, name, hours)
+    party, end = config.me.name, f"{until:%Y-%m-%d %H:%M}"
+    if as_json:
+        show_json({"client": name, "party": party, "token": made, "until": until.isoformat()})
+        return
+    show(f"Until {end} UTC, once, and for {name} alone; whoever has it may enrol:",
+         f"  --token {party}={made}")  # fmt: skip
+
+
+@command.command("enrol", epilog=ENROLMENT)
+@arguments.config_option
+@click.option(
+    "--token",
+    "tokens",
+    type=arguments.named,
+    multiple=True,
+    required=True,
+    metavar="PARTY=TOKEN",
+    help="What `cert token` printed at that party.",
+)
+@arguments.json_option
+def enrol_self(config_file: Path, tokens: tuple[tuple[str, str], ...], as_json: bool) -> None:
+    """Have parties take this client's certificate, by tokens that they gave it."""
+    config = ClientConfig.load(config_file)
+    named = {party: enrol(config, party, made) for party, made in tokens}
+    if as_json:
+        show_json({"enrolled": named})
+        return
+    show(*(f"{party} has enrolled {name}." for party, name in named.items()))
 
 
 def _report(name: str, files: CertificateFiles, as_json: bool) -> None:

@@ -1,0 +1,182 @@
+"""The clients of a party: certificates in a folder, NAME.crt, and tokens with which new ones come.
+
+A file of certificates may hold two, while one takes the other's place. The folder is read again
+when a file in it has changed: who is taken out of it can begin nothing any more.
+
+A token is good for one certificate, once, until an hour that is stated. NAME.token in the folder
+has its SHA-256, so who reads the folder can enrol nobody. Whoever brings the token proves to have
+the certificate's key, by a signature that this party and no other accepts.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import hmac
+import json
+import logging
+import ssl
+import threading
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+from cryptography import x509
+from cryptography.hazmat.primitives.serialization import Encoding
+
+from veilgraph.ir.errors import PeerError, UsageError
+from veilgraph.ir.files.whole_files import placed_whole
+from veilgraph.runtime.randomness import fresh_nonce
+from veilgraph.runtime.session.certificates import (
+    check_party_name,
+    fingerprint,
+    load_certificate,
+    load_certificates,
+)
+from veilgraph.runtime.session.public_keys import is_signed_by_party
+
+LOG = logging.getLogger("veilgraph.service")
+MOST_CERTIFICATE_BYTES = 1 << 13
+_TOKEN_BYTES = 20  # 32 characters
+_LABEL = b"veilgraph enrol 1\n"
+
+
+class Enrolled:
+    """The clients that may ask, by certificate.
+
+    Args:
+        folder: of their certificates, NAME.crt; None where nobody may ask.
+        certificate, key: this party's PEM files.
+    """
+
+    def __init__(self, folder: Path | None, certificate: Path, key: Path) -> None:
+        self._folder, self._certificate, self._key = folder, certificate, key
+        self._lock = threading.Lock()
+        self._seen: object = None
+        self._names: dict[bytes, str] = {}
+        self._context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+
+    def name_of(self, der: bytes) -> str | None:
+        """The client of a certificate; None for one that may not ask now."""
+        self.context()
+        return self._names.get(fingerprint(der))
+
+    def context(self) -> ssl.SSLContext:
+        """TLS with those who may ask now, and with nobody else."""
+        with self._lock:
+            files = sorted(self._folder.glob("*.crt")) if self._folder else []
+            now = [(file, file.stat().st_mtime_ns, file.stat().st_size) for file in files]
+            if now != self._seen:
+                self._context, self._names = self._read(files)
+                self._seen = now
+            return self._context
+
+    def _read(self, files: list[Path]) -> tuple[ssl.SSLContext, dict[bytes, str]]:
+        context = self.open_context()
+        context.verify_mode = ssl.CERT_REQUIRED
+        context.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN
+        names: dict[bytes, str] = {}
+        for file in files:
+            try:
+                found = load_certificates(file)
+                context.load_verify_locations(cadata=b"".join(found))
+            except (UsageError, ssl.SSLError) as error:
+                LOG.warning("%s is no certificate, and is passed over: %s", file, error)
+                continue
+            names |= dict.fromkeys(map(fingerprint, found), file.stem)
+        return context, names
+
+    def open_context(self) -> ssl.SSLContext:
+        """TLS with anybody: for who brings a token, and is known by nothing else."""
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        context.minimum_version = ssl.TLSVersion.TLSv1_3
+        context.num_tickets = 0  # no resumption: each connection proves its keys anew
+        context.load_cert_chain(self._certificate, self._key)
+        return context
+
+    def enrol(self, token: str, der: bytes, signature: str) -> str:
+        """Puts a certificate into the folder under the name that a token is for, which it gives.
+
+        Raises:
+            PeerError: a token that is none, or not any more; a certificate that is none, that has
+                another key, or that is in the folder already.
+        """
+        file = self._file_of(token)
+        if file is None:
+            raise PeerError(
+                "There is no such token; or it was used, or its time is over.",
+                "Ask who runs the party for another.",
+            )
+        content = signed_content(token, load_certificate(self._certificate), der)
+        if not is_certificate(der) or not is_signed_by_party(der, signature, content):
+            raise PeerError("The certificate is none, or its key is another.", "Make one anew.")
+        if (name := self.name_of(der)) is not None:
+            raise PeerError(f"This certificate is enrolled as {name} already.", "Make another.")
+        try:
+            file.unlink()  # whoever removes it has it
+        except FileNotFoundError as error:
+            raise PeerError("The token was used.", "Ask for another.") from error
+        pem = x509.load_der_x509_certificate(der).public_bytes(Encoding.PEM)
+        with placed_whole(file.with_suffix(".crt"), 0o644) as placed:
+            placed.write(pem)
+        return file.stem
+
+    def _file_of(self, token: str) -> Path | None:
+        """The file of a token that is still good; all are compared, in a time that says nothing."""
+        known, found = digest_of(token), None
+        for file in sorted(self._folder.glob("*.token")) if self._folder else []:
+            try:
+                stated = json.loads(file.read_text())
+                until = datetime.fromisoformat(stated["until"])
+                is_it = hmac.compare_digest(str(stated["sha256"]), known)
+            except (OSError, ValueError, KeyError, TypeError) as error:
+                LOG.warning("%s is no token, and is passed over: %s", file, error)
+                continue
+            if is_it and datetime.now(UTC) <= until and not file.with_suffix(".crt").exists():
+                found = file
+        return found
+
+
+def make_token(folder: Path, name: str, hours: float) -> tuple[str, datetime]:
+    """A token with which a client of this name enrols itself once, and until when.
+
+    Raises:
+        UsageError: no such name or folder, a client that is enrolled, or hours that are none.
+    """
+    check_party_name(name)
+    if not folder.is_dir():
+        raise UsageError(f"There is no folder {folder}.", "me.clients names it: make it.")
+    if (folder / f"{name}.crt").exists():
+        raise UsageError(
+            f"{name} is enrolled: {folder / f'{name}.crt'} is there.",
+            "Choose another name, or take the file away.",
+        )
+    if not 0 < hours <= 24 * 30:
+        raise UsageError(f"A token can't be good for {hours:g} hours.", "Give at most 720.")
+    token = base64.b32encode(fresh_nonce()[:_TOKEN_BYTES]).decode().lower()
+    until = datetime.now(UTC) + timedelta(hours=hours)
+    content = {"sha256": digest_of(token), "until": until.isoformat(timespec="seconds")}
+    try:
+        with placed_whole(folder / f"{name}.token", 0o600) as file:
+            file.write(json.dumps(content).encode())
+    except OSError as error:
+        raise UsageError(
+            f"{folder} can't be written to: {error.strerror}.", "Do it as the party's user."
+        ) from error
+    return token, until
+
+
+def digest_of(token: str) -> str:
+    return hashlib.sha256(token.encode()).hexdigest()
+
+
+def signed_content(token: str, party: bytes, client: bytes) -> bytes:
+    """What a client signs: for one token, at one party, and of its own certificate (both DER)."""
+    return b"".join((_LABEL, digest_of(token).encode(), fingerprint(party), fingerprint(client)))
+
+
+def is_certificate(der: bytes) -> bool:
+    try:
+        x509.load_der_x509_certificate(der)
+    except ValueError:
+        return False
+    return True

@@ -1,0 +1,215 @@
+"""Tokens with which clients enrol themselves: each once, in time, for a key that is theirs."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import socket
+import ssl
+import stat
+from collections.abc import Iterator
+from contextlib import ExitStack
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pytest
+import yaml
+from click.testing import CliRunner, Result
+from serving import SAMPLES, Hospital, compiled, members, until
+
+import veilgraph
+from veilgraph.cli import main
+from veilgraph.ir.errors import PeerError, UsageError
+from veilgraph.runtime.client import wire
+from veilgraph.runtime.client.client_config import ClientConfig
+from veilgraph.runtime.service.desk import MOST_STRANGERS
+from veilgraph.runtime.service.enrolled import Enrolled, make_token, signed_content
+from veilgraph.runtime.session import certificates
+from veilgraph.runtime.session.certificates import load_certificate
+from veilgraph.runtime.session.private_keys import load_private_key
+from veilgraph.runtime.session.public_keys import party_signature
+from veilgraph.serving.enrolling import enrol
+
+
+def run(*words: object) -> Result:
+    return CliRunner().invoke(main, [str(word) for word in words])
+
+
+@pytest.fixture(scope="module")
+def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Hospital]:
+    plan, weights = compiled("rep3")
+    found = Hospital(tmp_path_factory.mktemp("enrolment"), members(plan))
+    found.put("small/1", plan, weights)
+    for party in found.parties:  # a folder of its own each, as on hosts of their own
+        own = found.folder / f"clients-{party}"
+        own.mkdir()
+        file = found.folder / f"{party}.yaml"
+        content = yaml.safe_load(file.read_text())
+        content["me"]["clients"] = own.name
+        file.write_text(yaml.safe_dump(content))
+    with found.served() as services:
+        until(lambda: all(each.served for each in services.values()))
+        yield found
+
+
+def newcomer(hospital: Hospital, name: str) -> Path:
+    """A client with a key, whose configuration this is, and whom nobody knows."""
+    certificates.init(hospital.folder, name)
+    file = hospital.folder / f"{name}.yaml"
+    file.write_text(hospital.client.read_text().replace("patient", name))
+    return file
+
+
+def tokens(hospital: Hospital, name: str) -> list[str]:
+    made = [
+        run("cert", "token", name, "--config", hospital.folder / f"{party}.yaml", "--json")
+        for party in hospital.parties
+    ]
+    said = [json.loads(each.stdout) for each in made]
+    return [f"--token={each['party']}={each['token']}" for each in said]
+
+
+def test_a_client_comes_with_tokens_and_asks(served: Hospital) -> None:
+    config = newcomer(served, "nurse")
+    given = tokens(served, "nurse")
+    with pytest.raises(PeerError, match="turned this client away"):
+        veilgraph.Client("small", config)
+    done = run("cert", "enrol", "--config", config, *given)
+    assert done.output == "".join(f"{party} has enrolled nurse.\n" for party in served.parties)
+    with veilgraph.Client("small", config) as client:
+        assert client.run({"x": SAMPLES[0]})["y"].shape == (1, 5)
+    for party in served.parties:
+        names = {path.name for path in (served.folder / f"clients-{party}").iterdir()}
+        assert "nurse.crt" in names
+        assert "nurse.token" not in names
+    log = next(served.folder.rglob("asked-alice.jsonl")).read_text()
+    assert '"what": "enrolled", "client": "nurse"' in log
+    again = run("cert", "enrol", "--config", config, *given)
+    assert again.exit_code == 5
+    assert "There is no such token; or it was used" in again.output
+
+
+def test_a_token_is_shown_to_people(served: Hospital) -> None:
+    alice = served.folder / "alice.yaml"
+    shown = run("cert", "token", "porter", "--config", alice, "--hours", "0.5").output
+    assert "UTC, once, and for porter alone" in shown
+    token = shown.split("alice=")[1].strip()
+    assert len(token) == 32
+    file = served.folder / "clients-alice" / "porter.token"
+    assert stat.S_IMODE(file.stat().st_mode) == 0o600
+    assert token not in file.read_text()
+
+
+def test_one_certificate_has_one_name(served: Hospital) -> None:
+    """Else a client would have the requests of two."""
+    config = ClientConfig.load(newcomer(served, "double"))
+    alice = served.folder / "clients-alice"
+    assert enrol(config, "alice", make_token(alice, "double", 1)[0]) == "double"
+    with pytest.raises(PeerError, match="This certificate is enrolled as double already"):
+        enrol(config, "alice", make_token(alice, "second", 1)[0])
+    assert (alice / "second.token").exists()
+
+
+def test_strangers_who_keep_quiet_hold_up_no_client(served: Hospital) -> None:
+    """Beyond eight of a network the next is dropped; those who are enrolled are answered."""
+    alice = next(p for p in ClientConfig.load(served.client).parties if p.name == "alice")
+    context = ssl.create_default_context(cadata=alice.certificates[0])
+    context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
+    with ExitStack() as stack:
+
+        def stranger() -> ssl.SSLSocket:
+            plain = socket.create_connection((alice.host, alice.port), 5)
+            plain.sendall(wire.ENROL)
+            return stack.enter_context(context.wrap_socket(plain))
+
+        quiet = [stranger() for _ in range(MOST_STRANGERS)]
+        with pytest.raises((ConnectionError, ssl.SSLError)):
+            stranger().recv(1)
+        certificates.init(served.folder, "quick")
+        for party in served.parties:
+            shutil.copy(served.folder / "quick.crt", served.folder / f"clients-{party}")
+        config = served.folder / "quick.yaml"
+        config.write_text(served.client.read_text().replace("patient", "quick"))
+        with veilgraph.Client("small", config) as client:
+            assert client.run({"x": SAMPLES[0]})["y"].shape == (1, 5)
+        assert all(each.fileno() > 0 for each in quiet)
+
+
+def test_a_party_that_is_not_listed(served: Hospital) -> None:
+    with pytest.raises(UsageError, match="lists no party mallory"):
+        enrol(ClientConfig.load(served.client), "mallory", "abc")
+
+
+# At the party
+
+
+@pytest.fixture
+def party(tmp_path: Path) -> Enrolled:
+    files = certificates.init(tmp_path, "alice")
+    certificates.init(tmp_path, "nurse")
+    (tmp_path / "clients").mkdir()
+    return Enrolled(tmp_path / "clients", files.certificate, files.key)
+
+
+def signed(folder: Path, token: str, party: str = "alice", key: str = "nurse") -> tuple[bytes, str]:
+    """nurse's certificate, and a signature by a key."""
+    own = load_certificate(folder / "nurse.crt")
+    content = signed_content(token, load_certificate(folder / f"{party}.crt"), own)
+    return own, party_signature(load_private_key(folder / f"{key}.key"), content)
+
+
+def test_what_a_token_is_bound_to(party: Enrolled, tmp_path: Path) -> None:
+    clients = tmp_path / "clients"
+    certificates.init(tmp_path, "bob")
+    token, _ = make_token(clients, "nurse", 1)
+    own, signature = signed(tmp_path, token)
+    for wrong in (
+        signed(tmp_path, token, party="bob"),  # who was asked at bob's can't ask here with it
+        signed(tmp_path, token, key="bob"),
+        (own, signature.swapcase()),
+        (own, ""),
+        (own[:-1], signature),
+        (b"", signature),
+    ):
+        with pytest.raises(PeerError, match="is none, or its key is another"):
+            party.enrol(token, *wrong)
+    for no_token in ("", token[:-1], token.upper(), "../nurse"):
+        with pytest.raises(PeerError, match="There is no such token"):
+            party.enrol(no_token, own, signature)
+    assert party.enrol(token, own, signature) == "nurse"
+    assert party.name_of(own) == "nurse"
+
+
+def test_a_token_whose_time_is_over(party: Enrolled, tmp_path: Path) -> None:
+    token, until = make_token(tmp_path / "clients", "nurse", 1)
+    assert timedelta(minutes=59) < until - datetime.now(UTC) <= timedelta(hours=1)
+    file = tmp_path / "clients" / "nurse.token"
+    past = datetime.now(UTC) - timedelta(seconds=1)
+    file.write_text(json.dumps({**json.loads(file.read_text()), "until": past.isoformat()}))
+    with pytest.raises(PeerError, match="or its time is over"):
+        party.enrol(token, *signed(tmp_path, token))
+
+
+def test_files_that_are_no_tokens_are_passed_over(
+    party: Enrolled, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    for number, text in enumerate(("", "{}", "[]", '{"sha256": 1, "until": 2}', "7")):
+        (tmp_path / "clients" / f"a{number}.token").write_text(text)
+    token, _ = make_token(tmp_path / "clients", "nurse", 1)
+    assert party.enrol(token, *signed(tmp_path, token)) == "nurse"
+    assert caplog.text.count("is no token, and is passed over") == 5
+
+
+def test_tokens_that_can_not_be_made(tmp_path: Path) -> None:
+    clients = tmp_path / "clients"
+    with pytest.raises(UsageError, match="There is no folder"):
+        make_token(clients, "nurse", 1)
+    clients.mkdir()
+    with pytest.raises(UsageError, match="can't be a party's name"):
+        make_token(clients, "../nurse", 1)
+    for hours in (0, -1, 721, float("nan")):
+        with pytest.raises(UsageError, match="can't be good for"):
+            make_token(clients, "nurse", hours)
+    (clients / "nurse.crt").touch()
+    with pytest.raises(UsageError, match="nurse is enrolled"):
+        make_token(clients, "nurse", 1)

@@ -37,6 +37,8 @@ class Facts:
         trees: whether the structure of decision trees is public.
         whole: names of weights that everybody knows to be integers; takes what is added.
         structures: what everybody learns of trees, by the name of their node; takes what is added.
+        classes: names of tensors that hold the place of a class among all, as an ArgMax makes it.
+        leaves: names of tensors that hold what a single tree ensemble says of a row.
     """
 
     shapes: Mapping[str, Shape]
@@ -48,6 +50,8 @@ class Facts:
     trees: Trees = Trees.PUBLIC
     whole: set[str] = field(default_factory=set)
     structures: dict[str, str] = field(default_factory=dict)
+    classes: frozenset[str] = frozenset()
+    leaves: frozenset[str] = frozenset()
 
     @staticmethod
     def of(model: ModelProto, weights: dict[str, NDArray[np.float32]]) -> Facts:

@@ -80,7 +80,7 @@ def known_unsupported(drafted: Prepared) -> list[Offender]:
     unsure = {name for name, tensor in tensors.items() if not _is_known(tensor)}
     for node in graph.node:
         if node.domain == DOMAIN:
-            error = refusal(node, drafted.model, opset(drafted.model), drafted.classical.trees)
+            error = refusal(node, drafted.model, opset(drafted.model), drafted.classical)
             found.append(offender(node, drafted.source, error.reason, error.way_out))
             unsure.update(node.output)
             continue

@@ -11,6 +11,7 @@ from onnx import NodeProto, TensorProto, numpy_helper
 from veilgraph.frontend.lowering.operands import Unsupported
 from veilgraph.frontend.onnx.classical.forest import numbers
 from veilgraph.frontend.onnx.nodes import Steps
+from veilgraph.ir.graph.trees import Trees
 
 # The opset in which axes become an input.
 FIRST_OF_AXES = {"Squeeze": 13, "Unsqueeze": 13}
@@ -62,6 +63,7 @@ def binarizer(s: Steps) -> list[NodeProto]:
 
 def one_hot_encoder(s: Steps) -> list[NodeProto]:
     """OneHotEncoder: a column a category."""
+    _require_no_leaf(s, 0)
     categories = s.attribute("cats_int64s", [])
     if not categories:
         raise Unsupported("It encodes text.", "Encode text before the model, as numbers.")
@@ -72,6 +74,7 @@ def one_hot_encoder(s: Steps) -> list[NodeProto]:
 
 def label_encoder(s: Steps) -> list[NodeProto]:
     """LabelEncoder: a number in place of another, the default where it is no key."""
+    _require_no_leaf(s, 0)
     keys, values = _table(s, "keys"), _table(s, "values")
     kind = "int64" if values.dtype == np.int64 else "float"
     rest = np.asarray(s.attribute(f"default_{kind}", -1 if kind == "int64" else 0))
@@ -108,10 +111,13 @@ def feature_vectorizer(s: Steps) -> list[NodeProto]:
 
 
 def array_feature_extractor(s: Steps) -> list[NodeProto]:
-    """ArrayFeatureExtractor: columns by their places, or of a public row what is at them.
+    """ArrayFeatureExtractor: columns by their places, or of a known row what is at them.
 
-    Of a row of text the places go on, as of a classifier's labels that are text.
+    A row that the place of a class picks from holds labels, which are public; of labels that are
+    text the places go on. All other rows are the owner's, as the answers of the rows that a model
+    was fitted on.
     """
+    _require_no_leaf(s, 1)
     places = s.known(1)
     if places is not None:
         return s.finish(
@@ -121,15 +127,30 @@ def array_feature_extractor(s: Steps) -> list[NodeProto]:
     if row is None or row.size != row.shape[-1]:
         return s.finish(s("Gather", s.operand(0), flat, axis=-1))
     numbers, flat = row.reshape(-1), s.reshape(s.operand(1), (1, -1))
-    if numbers.dtype.kind not in "if" or np.array_equal(numbers, np.arange(len(numbers))):
+    is_label, is_text = s.operand(1) in s.facts.classes, numbers.dtype.kind not in "if"
+    if is_label and (is_text or np.array_equal(numbers, np.arange(len(numbers)))):
         return s.finish(flat)
-    if (np.diff(numbers) > 0).all() and (numbers == np.round(numbers)).all():  # labels of classes
+    if is_text:
+        raise Unsupported("It makes text that is no label.", "Make numbers of it, and read them.")
+    if is_label and (numbers == np.round(numbers)).all():
         kind = np.float32 if numbers.dtype.kind == "f" else np.int64
         return s.finish(s("Gather", s.numbers(numbers, kind), flat, axis=0))
     found = s("Gather", s.weight(numbers, "row"), flat, axis=0)
     if numbers.dtype.kind == "i":  # such as the classes of rows that a model was fitted on
         found = s("Cast", s("Round", found), to=TensorProto.INT64)
     return s.finish(found)
+
+
+def _require_no_leaf(s: Steps, index: int) -> None:
+    """Raises Unsupported where an operand says which leaf a row reached, and nobody may know of it.
+
+    A table that is read by leaves has an entry for each: with it goes what the trees look like.
+    """
+    if s.facts.trees is Trees.SECRET and s.operand(index) in s.facts.leaves:
+        raise Unsupported(
+            "It looks up what a tree says, an entry a leaf, and the structure of trees is secret.",
+            "Leave --trees out, or take a model whose trees say numbers alone.",
+        )
 
 
 def zip_map(s: Steps) -> list[NodeProto]:

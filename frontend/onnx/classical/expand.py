@@ -7,7 +7,7 @@ of a network are. What a rule refuses stays, and is told with all else that is u
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 import onnx
@@ -34,6 +34,8 @@ Labels = tuple[str, ...]
 CLASSIFIERS = ("LinearClassifier", "SVMClassifier", "TreeEnsembleClassifier")
 SAME_WIDTH = ("Binarizer", "Cast", "Identity", "Imputer", "Normalizer", "Scaler")
 UNCHANGED = ("Cast", "Flatten", "Identity", "Reshape", "Squeeze", "Unsqueeze")
+DECIDING = ("ArgMax", "Greater", "GreaterOrEqual", "Less", "LessOrEqual", "Not")
+TREES = ("TreeEnsemble", "TreeEnsembleClassifier", "TreeEnsembleRegressor")
 
 RULES: Mapping[str, Rule] = {
     "ArrayFeatureExtractor": columns.array_feature_extractor,
@@ -65,12 +67,14 @@ class Classical:
         whole: weights that everybody knows to be small integers.
         structures: what everybody learns of the structure of trees, by the name of their node.
         trees: whether everybody may know it.
+        refused: why a rule refused a node, by its name.
     """
 
     labels: Mapping[str, Labels] = field(default_factory=dict)
     whole: Collection[str] = frozenset()
     structures: Mapping[str, str] = field(default_factory=dict)
     trees: Trees = Trees.PUBLIC
+    refused: Mapping[str, Unsupported] = field(default_factory=dict)
 
 
 def expand_classical(
@@ -94,14 +98,15 @@ def expand_classical(
     facts = _facts(model, weights, opset, trees, shapes or {})
     labels = _labels(model.graph, facts)
     _apart(model.graph)
-    parts = [_expanded(node, facts) for node in model.graph.node]
+    refused: dict[str, Unsupported] = {}
+    parts = [_expanded(node, facts, refused) for node in model.graph.node]
     replace_nodes(model.graph, [node for part in parts for node in part])
     for name, array in weights.items():
         model.graph.initializer.append(numpy_helper.from_array(array, name))
     for info in model.graph.output:
         if info.type.WhichOneof("value") != "tensor_type":  # a list of maps, of a ZipMap
             info.type.CopyFrom(helper.make_tensor_type_proto(TensorProto.FLOAT, None))
-    return Classical(labels, frozenset(facts.whole), facts.structures, trees)
+    return Classical(labels, frozenset(facts.whole), facts.structures, trees, refused)
 
 
 def _apart(graph: GraphProto) -> None:
@@ -126,7 +131,8 @@ def _labels(graph: GraphProto, facts: Facts) -> dict[str, Labels]:
             named = tuple(Steps(node, facts).attribute("classlabels_strings", ()))
         elif node.op_type == "ArrayFeatureExtractor":
             table = Steps(node, facts).known(0)
-            if table is not None and table.dtype.kind not in "iufb":
+            is_class = node.input[1] in facts.classes
+            if is_class and table is not None and table.dtype.kind not in "iufb":
                 named = tuple(map(_text, table.reshape(-1).tolist()))
         elif node.op_type in UNCHANGED:
             named = found.get(node.input[0], ())
@@ -139,15 +145,15 @@ def _text(label: object) -> str:
     return label.decode() if isinstance(label, bytes) else str(label)
 
 
-def refusal(
-    node: NodeProto, model: ModelProto, opset: int, trees: Trees = Trees.PUBLIC
-) -> Unsupported:
+def refusal(node: NodeProto, model: ModelProto, opset: int, classical: Classical) -> Unsupported:
     """Why a node of the domain has stayed, and the way out."""
+    if node.name in classical.refused:
+        return classical.refused[node.name]
     rule = RULES.get(node.op_type)
     if rule is None:
         return Unsupported("No rule writes it as tensor operators.", "Leave it out of the model.")
     try:
-        rule(Steps(node, _facts(model, {}, opset, trees, {})))
+        rule(Steps(node, _facts(model, {}, opset, classical.trees, {})))
     except Unsupported as error:
         return error
     return Unsupported("Its operands follow from other nodes.", "Make them constants.")
@@ -166,7 +172,18 @@ def _facts(
     elements = {info.name: info.type.tensor_type.elem_type for info in infos}
     literals = {tensor.name: tensor for tensor in graph.initializer} | dict(constants(graph))
     widths = dict(_widths(graph, shapes))
-    return Facts(widths, elements, literals, weights, opset, frozenset(), trees)
+    facts = Facts(widths, elements, literals, weights, opset, frozenset(), trees)
+    return replace(facts, classes=_passed_on(graph, DECIDING), leaves=_passed_on(graph, TREES))
+
+
+def _passed_on(graph: GraphProto, operators: Collection[str]) -> frozenset[str]:
+    """What nodes of these operators make, and what passes it on element by element."""
+    found: set[str] = set()
+    for node in graph.node:
+        passes = node.op_type in UNCHANGED and node.input[0] in found
+        if passes or node.op_type in operators:
+            found.update(node.output)
+    return frozenset(found)
 
 
 def _widths(graph: GraphProto, shapes: Mapping[str, Sequence[int]]) -> Iterator[tuple[str, Shape]]:
@@ -187,11 +204,12 @@ def _widths(graph: GraphProto, shapes: Mapping[str, Sequence[int]]) -> Iterator[
     yield from ((name, (-1, width)) for name, width in known.items())
 
 
-def _expanded(node: NodeProto, facts: Facts) -> list[NodeProto]:
+def _expanded(node: NodeProto, facts: Facts, refused: dict[str, Unsupported]) -> list[NodeProto]:
     rule = RULES.get(node.op_type) if node.domain == DOMAIN else None
     if rule is None:
         return [node]
     try:
         return rule(Steps(node, facts))
-    except Unsupported:
+    except Unsupported as error:
+        refused[node.name] = error
         return [node]

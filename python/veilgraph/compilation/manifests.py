@@ -110,7 +110,8 @@ def disclosures(program: Program) -> Iterator[Disclosure]:
         kind = DERIVATIVES if asked_alike.layer else NO_DERIVATIVES
         yield Disclosure(kind, asked_alike.receiver, str(asked_alike))
     yield from _disclosed_weights(program)
-    yield Disclosure("the graph: operators, shapes, strides", everyone, "it is in the plan")
+    graph = "the graph: operators, shapes, strides, which columns and elements are picked"
+    yield Disclosure(graph, everyone, "it is in the plan")
     for name, learnt in program.graph.structures.items():
         yield Disclosure(f"of the trees of {name}: {learnt}", everyone, "it is in the plan")
     for name in program.graph.labels:

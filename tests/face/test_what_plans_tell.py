@@ -357,3 +357,21 @@ def test_tables_that_are_read_by_leaves_are_refused_where_structures_are_secret(
         import_model(proto, {"X": (ROWS, 4)})
         with pytest.raises(UnsupportedError, match="an entry a leaf"):
             import_model(proto, {"X": (ROWS, 4)}, trees=Trees.SECRET)
+
+
+def test_text_that_is_no_label_is_refused() -> None:
+    """Names of the rows that a model was fitted on would be in the plan, as labels are."""
+    nodes = [
+        helper.make_node("TopK", ["X", "one"], ["nearest", "place"]),
+        helper.make_node("ArrayFeatureExtractor", ["names", "place"], ["y"], domain=DOMAIN),
+    ]
+    names = helper.make_tensor("names", TensorProto.STRING, [4], [b"Ada", b"Bo", b"Cy", b"Di"])
+    ends = [
+        helper.make_tensor_value_info("X", TensorProto.FLOAT, [None, 4]),
+        helper.make_tensor_value_info("y", TensorProto.STRING, None),
+    ]
+    literals = [names, numpy_helper.from_array(np.array([1]), "one")]
+    graph = helper.make_graph(nodes, "named", ends[:1], ends[1:], literals)
+    versions = [helper.make_opsetid(DOMAIN, 3), helper.make_opsetid("", 21)]
+    with pytest.raises(UnsupportedError, match="It makes text that is no label"):
+        import_model(helper.make_model(graph, opset_imports=versions, ir_version=10), {"X": (4, 4)})

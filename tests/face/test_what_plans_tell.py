@@ -37,7 +37,7 @@ from veilgraph.frontend.onnx.classical.expand import DOMAIN
 from veilgraph.frontend.onnx.classical.fitted import converted
 from veilgraph.frontend.onnx.importer import import_model
 from veilgraph.frontend.onnx.written_numbers import are_written
-from veilgraph.ir.errors import UnsupportedError
+from veilgraph.ir.errors import UnsupportedError, UsageError
 from veilgraph.ir.graph.trees import Trees
 
 Array = NDArray[Any]
@@ -357,6 +357,24 @@ def test_tables_that_are_read_by_leaves_are_refused_where_structures_are_secret(
         import_model(proto, {"X": (ROWS, 4)})
         with pytest.raises(UnsupportedError, match="an entry a leaf"):
             import_model(proto, {"X": (ROWS, 4)}, trees=Trees.SECRET)
+
+
+def test_a_gather_by_leaves_is_refused_where_structures_are_secret() -> None:
+    """As the rule of ai.onnx.ml's own tables, for one of the default operators."""
+    proto = fit(tree.DecisionTreeRegressor(max_depth=2, **SEED), table(), classes())
+    made = proto.graph.output[0].name
+    proto.graph.node.extend(
+        [
+            helper.make_node("Cast", [made], ["leaf"], to=TensorProto.INT64),
+            helper.make_node("Gather", ["said", "leaf"], ["found"]),
+        ]
+    )
+    said = numpy_helper.from_array(np.array([3.5, -1.25], np.float32), "said")
+    proto.graph.initializer.append(said)
+    proto.graph.output[0].CopyFrom(helper.make_tensor_value_info("found", 1, None))
+    import_model(proto, {"X": (ROWS, 4)})
+    with pytest.raises(UsageError, match="looks up what a tree says, an entry a leaf"):
+        import_model(proto, {"X": (ROWS, 4)}, trees=Trees.SECRET)
 
 
 def test_text_that_is_no_label_is_refused() -> None:

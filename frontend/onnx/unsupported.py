@@ -79,7 +79,7 @@ def known_unsupported(drafted: Prepared) -> list[Offender]:
     tensors = drafted.tensors()
     unsure = {name for name, tensor in tensors.items() if not _is_known(tensor)}
     for node in graph.node:
-        if node.domain == DOMAIN:
+        if node.domain == DOMAIN or node.name in drafted.classical.refused:
             error = refusal(node, drafted.model, opset(drafted.model), drafted.classical)
             found.append(offender(node, drafted.source, error.reason, error.way_out))
             unsure.update(node.output)

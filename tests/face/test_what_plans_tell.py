@@ -37,7 +37,7 @@ from veilgraph.frontend.onnx.classical.expand import DOMAIN
 from veilgraph.frontend.onnx.classical.fitted import converted
 from veilgraph.frontend.onnx.importer import import_model
 from veilgraph.frontend.onnx.written_numbers import are_written
-from veilgraph.ir.errors import UnsupportedError, UsageError
+from veilgraph.ir.errors import UnsupportedError
 from veilgraph.ir.graph.trees import Trees
 
 Array = NDArray[Any]
@@ -373,7 +373,7 @@ def test_a_gather_by_leaves_is_refused_where_structures_are_secret() -> None:
     proto.graph.initializer.append(said)
     proto.graph.output[0].CopyFrom(helper.make_tensor_value_info("found", 1, None))
     import_model(proto, {"X": (ROWS, 4)})
-    with pytest.raises(UsageError, match="looks up what a tree says, an entry a leaf"):
+    with pytest.raises(UnsupportedError, match="looks up what a tree says, an entry a leaf"):
         import_model(proto, {"X": (ROWS, 4)}, trees=Trees.SECRET)
 
 

@@ -11,7 +11,6 @@ from onnx import NodeProto, TensorProto, numpy_helper
 from veilgraph.frontend.lowering.operands import Unsupported
 from veilgraph.frontend.onnx.classical.forest import numbers
 from veilgraph.frontend.onnx.nodes import Steps
-from veilgraph.ir.graph.trees import Trees
 
 # The opset in which axes become an input.
 FIRST_OF_AXES = {"Squeeze": 13, "Unsqueeze": 13}
@@ -63,7 +62,6 @@ def binarizer(s: Steps) -> list[NodeProto]:
 
 def one_hot_encoder(s: Steps) -> list[NodeProto]:
     """OneHotEncoder: a column a category."""
-    _require_no_leaf(s, 0)
     categories = s.attribute("cats_int64s", [])
     if not categories:
         raise Unsupported("It encodes text.", "Encode text before the model, as numbers.")
@@ -74,7 +72,6 @@ def one_hot_encoder(s: Steps) -> list[NodeProto]:
 
 def label_encoder(s: Steps) -> list[NodeProto]:
     """LabelEncoder: a number in place of another, the default where it is no key."""
-    _require_no_leaf(s, 0)
     keys, values = _table(s, "keys"), _table(s, "values")
     kind = "int64" if values.dtype == np.int64 else "float"
     rest = np.asarray(s.attribute(f"default_{kind}", -1 if kind == "int64" else 0))
@@ -117,7 +114,6 @@ def array_feature_extractor(s: Steps) -> list[NodeProto]:
     text the places go on. All other rows are the owner's, as the answers of the rows that a model
     was fitted on.
     """
-    _require_no_leaf(s, 1)
     places = s.known(1)
     if places is not None:
         return s.finish(
@@ -139,18 +135,6 @@ def array_feature_extractor(s: Steps) -> list[NodeProto]:
     if numbers.dtype.kind == "i":  # such as the classes of rows that a model was fitted on
         found = s("Cast", s("Round", found), to=TensorProto.INT64)
     return s.finish(found)
-
-
-def _require_no_leaf(s: Steps, index: int) -> None:
-    """Raises Unsupported where an operand says which leaf a row reached, and nobody may know of it.
-
-    A table that is read by leaves has an entry for each: with it goes what the trees look like.
-    """
-    if s.facts.trees is Trees.SECRET and s.operand(index) in s.facts.leaves:
-        raise Unsupported(
-            "It looks up what a tree says, an entry a leaf, and the structure of trees is secret.",
-            "Leave --trees out, or take a model whose trees say numbers alone.",
-        )
 
 
 def zip_map(s: Steps) -> list[NodeProto]:

@@ -26,7 +26,6 @@ from veilgraph.frontend.lowering.operands import Unsupported
 from veilgraph.frontend.onnx.classical import columns, linear, support_vectors, trees
 from veilgraph.frontend.onnx.constant_folding import replace_nodes
 from veilgraph.frontend.onnx.nodes import Facts, Shape, Steps, attributes_of, constants
-from veilgraph.ir.errors import UsageError
 from veilgraph.ir.graph.trees import Trees
 
 DOMAIN = "ai.onnx.ml"
@@ -37,7 +36,15 @@ SAME_WIDTH = ("Binarizer", "Cast", "Identity", "Imputer", "Normalizer", "Scaler"
 UNCHANGED = ("Cast", "Flatten", "Identity", "Reshape", "Squeeze", "Unsqueeze")
 DECIDING = ("ArgMax", "Greater", "GreaterOrEqual", "Less", "LessOrEqual", "Not")
 # Which input of an operator says where to look.
-LOOKUPS = {"Gather": 1, "GatherElements": 1, "GatherND": 1, "OneHot": 0}
+LOOKUPS = {
+    ("", "Gather"): 1,
+    ("", "GatherElements"): 1,
+    ("", "GatherND"): 1,
+    ("", "OneHot"): 0,
+    (DOMAIN, "ArrayFeatureExtractor"): 1,
+    (DOMAIN, "LabelEncoder"): 0,
+    (DOMAIN, "OneHotEncoder"): 0,
+}
 TREES = ("TreeEnsemble", "TreeEnsembleClassifier", "TreeEnsembleRegressor")
 
 RULES: Mapping[str, Rule] = {
@@ -99,7 +106,6 @@ def expand_classical(
         return Classical()
     weights: dict[str, NDArray[np.float32]] = {}
     facts = _facts(model, weights, opset, trees, shapes or {})
-    _require_no_lookups(model.graph, facts)
     labels = _labels(model.graph, facts)
     _apart(model.graph)
     refused: dict[str, Unsupported] = {}
@@ -111,20 +117,6 @@ def expand_classical(
         if info.type.WhichOneof("value") != "tensor_type":  # a list of maps, of a ZipMap
             info.type.CopyFrom(helper.make_tensor_type_proto(TensorProto.FLOAT, None))
     return Classical(labels, frozenset(facts.whole), facts.structures, trees, refused)
-
-
-def _require_no_lookups(graph: GraphProto, facts: Facts) -> None:
-    """UsageError for a table that is read by leaves, whose number everybody would learn from it."""
-    for node in graph.node:
-        place = LOOKUPS.get(node.op_type)
-        if facts.trees is Trees.PUBLIC or node.domain or place is None:
-            continue
-        if node.input[place] in facts.leaves:
-            raise UsageError(
-                f"Node {node.name} ({node.op_type}) looks up what a tree says, an entry a leaf, "
-                "and the structure of trees is secret.",
-                "Leave --trees out, or take a model whose trees say numbers alone.",
-            )
 
 
 def _apart(graph: GraphProto) -> None:
@@ -224,10 +216,22 @@ def _widths(graph: GraphProto, shapes: Mapping[str, Sequence[int]]) -> Iterator[
 
 def _expanded(node: NodeProto, facts: Facts, refused: dict[str, Unsupported]) -> list[NodeProto]:
     rule = RULES.get(node.op_type) if node.domain == DOMAIN else None
-    if rule is None:
-        return [node]
     try:
-        return rule(Steps(node, facts))
+        _require_no_leaf(node, facts)
+        return rule(Steps(node, facts)) if rule else [node]
     except Unsupported as error:
         refused[node.name] = error
         return [node]
+
+
+def _require_no_leaf(node: NodeProto, facts: Facts) -> None:
+    """Raises Unsupported where a node looks up what a tree says, and nobody may know its leaves.
+
+    A table that is read by leaves has an entry for each: with it goes what the trees look like.
+    """
+    place = LOOKUPS.get((node.domain, node.op_type))
+    if facts.trees is Trees.SECRET and place is not None and node.input[place] in facts.leaves:
+        raise Unsupported(
+            "It looks up what a tree says, an entry a leaf, and the structure of trees is secret.",
+            "Leave --trees out, or take a model whose trees say numbers alone.",
+        )

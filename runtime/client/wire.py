@@ -17,6 +17,7 @@ from typing import Any
 
 import numpy as np
 
+from veilgraph.ir.errors import UsageError
 from veilgraph.ir.plan.tables import Tensor
 from veilgraph.runtime.encoding import Words, word_dtype
 
@@ -63,6 +64,19 @@ def receive(
     if not isinstance(fields, dict):
         raise WireError("it sent what is no message")
     return fields, _exactly(connection, count, end)
+
+
+def require_same_version(party: str, of_party: object, of_client: object) -> None:
+    """UsageError where a party and a client don't state the same `VERSION`."""
+    if of_party == of_client == VERSION:
+        return
+    stated = (
+        each if isinstance(each, int) else "none that is known" for each in (of_party, of_client)
+    )
+    raise UsageError(
+        "{} speaks version {} with clients, and the client {}.".format(party, *stated),
+        "Install the same version of Veilgraph at the parties and at the client.",
+    )
 
 
 def _exactly(connection: socket.socket, count: int, end: float | None) -> bytes:

@@ -183,7 +183,7 @@ class Desk:
         served = self._model(asked.get("model"))
         match asked.get("ask"):
             case "model":
-                _require_same_version(asked.get("version"))
+                wire.require_same_version(self._me, wire.VERSION, asked.get("version"))
                 wire.send(connection, self._description(served))
             case "infer":
                 self._infer(connection, client, asked, served)
@@ -262,15 +262,6 @@ def _is_quiet(connection: ssl.SSLSocket) -> bool:
 def _refuse(connection: ssl.SSLSocket, error: VeilgraphError) -> None:
     kind = type(error).__name__
     wire.send(connection, {"error": error.message, "hint": error.hint, "kind": kind})
-
-
-def _require_same_version(stated: object) -> None:
-    if stated != wire.VERSION:
-        theirs = stated if isinstance(stated, int) else "none that is known"
-        raise UsageError(
-            f"This party speaks version {wire.VERSION} with clients, and the client {theirs}.",
-            "Install the same version of Veilgraph at the parties and at the client.",
-        )
 
 
 def _shown(connection: ssl.SSLSocket) -> bytes:

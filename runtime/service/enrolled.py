@@ -29,6 +29,7 @@ from veilgraph.runtime.randomness import fresh_nonce
 from veilgraph.runtime.session.certificates import (
     check_party_name,
     fingerprint,
+    is_certificate,
     load_certificate,
     load_certificates,
 )
@@ -172,11 +173,3 @@ def digest_of(token: str) -> str:
 def signed_content(token: str, party: bytes, client: bytes) -> bytes:
     """What a client signs: for one token, at one party, and of its own certificate (both DER)."""
     return b"".join((_LABEL, digest_of(token).encode(), fingerprint(party), fingerprint(client)))
-
-
-def is_certificate(der: bytes) -> bool:
-    try:
-        x509.load_der_x509_certificate(der)
-    except ValueError:
-        return False
-    return True

@@ -8,16 +8,15 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterator, Mapping
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import BaseHTTPRequestHandler
 from typing import TYPE_CHECKING
 
 from veilgraph.ir.errors import UsageError
+from veilgraph.runtime.client.loopback import LoopbackServer
 from veilgraph.runtime.service.host import Host
 
 if TYPE_CHECKING:
     from prometheus_client.core import Metric
-
-_LOOPBACK = "127.0.0.1"
 
 
 class Watched:
@@ -58,14 +57,7 @@ class Watched:
             def log_message(self, format: str, *args: object) -> None:
                 """Nothing: who watches asks every few seconds."""
 
-        try:
-            self._server = ThreadingHTTPServer((_LOOPBACK, port), Answers)
-        except OSError as error:
-            raise UsageError(
-                f"Port {port} of loopback can't be had: {error.strerror}.",
-                "Free it, or name another with --watch-port.",
-            ) from error
-        self._server.daemon_threads = True
+        self._server = LoopbackServer(port, Answers, "--watch-port")
         threading.Thread(target=self._server.serve_forever, daemon=True).start()
 
     def close(self) -> None:

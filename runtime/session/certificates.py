@@ -238,6 +238,14 @@ def fingerprint(der: bytes) -> bytes:
     return hashlib.sha256(der).digest()
 
 
+def is_certificate(der: bytes) -> bool:
+    try:
+        x509.load_der_x509_certificate(der)
+    except ValueError:
+        return False
+    return True
+
+
 def check_party_name(name: str) -> str:
     """The name, if it can stand in file names, lists and messages; else UsageError."""
     if not _PARTY_NAME.fullmatch(name):

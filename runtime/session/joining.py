@@ -19,10 +19,9 @@ from collections.abc import Mapping
 from contextlib import ExitStack, closing
 from dataclasses import dataclass
 
-from cryptography import x509
-
 from veilgraph.ir.errors import PeerError, SecurityAbort, UsageError
 from veilgraph.runtime.randomness import NONCE_BYTES, fresh_nonce
+from veilgraph.runtime.session.certificates import is_certificate
 
 DIGITS = 15  # of the string: 49 bits
 _COMMITMENT = b"veilgraph join 1 commitment\n"
@@ -93,12 +92,10 @@ def _opened(
             f"{name} reveals something else than it committed to.",
             "Somebody may stand in between: try again, and compare the digits.",
         )
-    try:
-        x509.load_der_x509_certificate(der)
-    except ValueError as error:
+    if not is_certificate(der):
         raise SecurityAbort(
             f"What {name} reveals is no certificate.", "All parties need this version of Veilgraph."
-        ) from error
+        )
     return committed, nonce, der
 
 

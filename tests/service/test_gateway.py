@@ -213,7 +213,7 @@ def test_the_verb_answers_and_ends(hospital: Hospital) -> None:
 def test_a_caller_that_left_is_a_line_and_no_traceback(
     gateway: Gateway, capfd: pytest.CaptureFixture[str], caplog: pytest.LogCaptureFixture
 ) -> None:
-    caplog.set_level("INFO", "veilgraph.gateway")
+    caplog.set_level("INFO", "veilgraph.loopback")
     try:
         raise ConnectionResetError(errno.ECONNRESET, "Connection reset by peer")
     except ConnectionResetError:

@@ -75,7 +75,7 @@ class Client:
         for name, link in self._links.items():
             with _first_words(name):
                 described[name] = answer_of(name, link, 0)[0]
-            _require_same_version(name, described[name].get("version"))
+            wire.require_same_version(name, described[name].get("version"), wire.VERSION)
         computing = next(iter(described.values())).get("computing")
         if not isinstance(computing, list) or not all(name in described for name in computing):
             raise UsageError(
@@ -296,12 +296,3 @@ def _first_words(party: str) -> Iterator[None]:
 def _lost(party: str, error: Exception) -> PeerError:
     reason = (isinstance(error, OSError) and error.strerror) or str(error) or "nothing came in time"
     return PeerError(f"{party} is lost: {reason}.", "Ask again; nobody has learned the input.")
-
-
-def _require_same_version(party: str, stated: object) -> None:
-    if stated != wire.VERSION:
-        theirs = stated if isinstance(stated, int) else "none that is known"
-        raise UsageError(
-            f"{party} speaks version {theirs} with clients, and this client {wire.VERSION}.",
-            "Install the same version of Veilgraph at the parties and at the client.",
-        )

@@ -10,13 +10,11 @@ Protocol: KServe's "Open Inference Protocol", HTTP/REST, and Triton's extension 
 from __future__ import annotations
 
 import json
-import logging
 import queue
-import sys
 import threading
 from collections.abc import Mapping
 from http import HTTPStatus
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import BaseHTTPRequestHandler
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
@@ -28,16 +26,14 @@ from veilgraph import __version__
 from veilgraph.ir.errors import (
     PeerError,
     ResourceLimitError,
-    UsageError,
     VeilgraphError,
 )
 from veilgraph.ir.plan.tables import Tensor
 from veilgraph.runtime.client.client_config import ClientConfig
+from veilgraph.runtime.client.loopback import LoopbackServer
 from veilgraph.runtime.client.wire import MOST_OF_CLIENT
 from veilgraph.serving.client import Client
 
-LOG = logging.getLogger("veilgraph.gateway")
-LOOPBACK = "127.0.0.1"
 MOST_BYTES = 1 << 28  # of a request
 _HEADER_LENGTH = "Inference-Header-Content-Length"
 _DATATYPES = {
@@ -72,13 +68,7 @@ class Gateway:
         class Answers(_Answers):
             asked = gateway
 
-        try:
-            self._server = _Server((LOOPBACK, port), Answers)
-        except OSError as error:
-            raise UsageError(
-                f"Port {port} of loopback can't be had: {error.strerror}.",
-                "Free it, or name another with --port.",
-            ) from error
+        self._server = LoopbackServer(port, Answers, "--port")
         self.port = int(self._server.server_address[1])
 
     def run(self) -> None:
@@ -152,18 +142,6 @@ def _metadata(tensor: Tensor) -> dict[str, Any]:
 
 class _Refused(Exception):
     """A request that makes no sense, with what to say."""
-
-
-class _Server(ThreadingHTTPServer):
-    daemon_threads = True
-
-    def handle_error(self, request: object, client_address: object) -> None:
-        """A caller that left before its answer ends its own conversation, without a traceback."""
-        error = sys.exception()
-        if not isinstance(error, OSError):
-            LOG.exception("a request could not be answered")
-            return
-        LOG.info("%s left before its answer: %s", client_address, error.strerror)
 
 
 class _Answers(BaseHTTPRequestHandler):

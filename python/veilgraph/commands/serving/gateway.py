@@ -9,7 +9,8 @@ import click
 
 from veilgraph.commands import arguments
 from veilgraph.reports.tables import remark
-from veilgraph.serving.gateway import LOOPBACK, Gateway
+from veilgraph.runtime.client.loopback import LOOPBACK
+from veilgraph.serving.gateway import Gateway
 
 EPILOG = """\b
 Example, for a program that asks localhost:8000 for the model digits:

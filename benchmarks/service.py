@@ -5,8 +5,9 @@
 Three processes of `veilgraph serve` on loopback, and clients in processes of their own that ask
 back to back. In the same run the plan's parties are processes of one session, as `bench
 --processes` has them: its rate is one over the seconds of an inference, offline and online. One
-client alone is timed with inferences prepared ahead, beside the session's online seconds. All
-processes share this machine's cores.
+client alone is timed with inferences prepared ahead, beside the session's online seconds. Of a plan
+of several rows each client asks about one, and both rates are of rows. All processes share this
+machine's cores.
 """
 
 from __future__ import annotations
@@ -18,9 +19,10 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ProcessPoolExecutor
 from contextlib import ExitStack, contextmanager
+from functools import partial
 from pathlib import Path
 from threading import Barrier
 from typing import Any
@@ -42,7 +44,7 @@ from veilgraph.serving.client import Client
 PARTIES = ["alice", "bob", "carol"]
 AHEAD, START_SECONDS, PAUSE_SECONDS = 32, 120.0, 4.0
 HEADINGS = (
-    "model|#clients|#requests a second|#session, inferences a second|#of session|"
+    "model|#clients|#requests a second|#session, rows a second|#of session|"
     "#one client|#session online"
 )
 
@@ -69,9 +71,9 @@ def digits() -> Ours:
     return _compiled(folder / "digits.onnx", shaped, receivers=receivers, **options)
 
 
-def small_lenet() -> Ours:
-    """The workload of other benchmarks, its batch 1; weights are its graph's."""
-    network = lenet(1)
+def small_lenet(batch: int = 1) -> Ours:
+    """The workload of other benchmarks; weights are its graph's."""
+    network = lenet(batch)
     samples = network.samples(2, seed=1)
     image = {name: array for name, array in samples.items() if network.owners[name] == 0}
     return _compiled(network.onnx(), image, receivers={network.output: ("patient",)})
@@ -156,12 +158,14 @@ def latencies(config: Path, inputs: Mapping[str, Any], count: int) -> list[float
 
 
 def _rows(name: str, ours: Ours, clients: list[int], each: int) -> list[dict[str, Any]]:
+    rows = len(next(iter(ours.inputs.values())))
+    asked = {name: array[:1] for name, array in ours.inputs.items()}
     ours.run(each)
     with tempfile.TemporaryDirectory() as folder, served(ours, Path(folder)) as config:
-        alone = latencies(config, ours.inputs, min(each, AHEAD - 2))
-        rates = [requests_a_second(config, ours.inputs, count, each) for count in clients]
+        alone = latencies(config, asked, min(each, AHEAD - 2))
+        rates = [requests_a_second(config, asked, count, each) for count in clients]
     ours.run(each)  # on both sides of the service, as load on the machine changes
-    session = 1 / Spread.of(ours.seconds).median
+    session = rows / Spread.of(ours.seconds).median
     return [
         {
             "model": name,
@@ -183,7 +187,12 @@ def _row(found: dict[str, Any]) -> list[str]:
 
 
 def measure(options: argparse.Namespace) -> Findings:
-    cases, clients, each = {"digits": digits, "LeNet": small_lenet}, [1, 4, 8], 30
+    cases: dict[str, Callable[[], Ours]] = {
+        "digits": digits,
+        "LeNet": small_lenet,
+        "LeNet, 16 rows": partial(small_lenet, 16),
+    }
+    clients, each = [1, 4, 8, 16], 30
     if options.quick:
         cases, clients, each = {"digits": digits}, [2], 3
     load = os.getloadavg()[0]

@@ -23,7 +23,15 @@ AUDITED = (
 # Of passes/, on a party's host that verifies plans.
 VERIFIER = {
     *("assign_buffers", "batch_rounds", "collection", "cut_messages", "emit_party", "fuse_local"),
-    *("fused_code", "fused_templates", "lower", "registers", "sums", "tree_roots"),
+    *(
+        "fused_code",
+        "fused_templates",
+        "independent_rows",
+        "lower",
+        "registers",
+        "sums",
+        "tree_roots",
+    ),
     *("verify_masking", "verify_outputs", "verify_states", "version"),
 }
 PACKAGE = Path(veilgraph.__file__).parent

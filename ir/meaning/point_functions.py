@@ -135,8 +135,8 @@ def rows(
         own = np.array(
             leaves(tree, hashed, root, Words.read(tree, list(_numbers(row))), party), np.uint64
         )
-        at = np.arange(places)
-        out[e] = own[at if opened is None else int(opened[e]) - at & (1 << tree.index_bits) - 1]
+        at, size = np.arange(places), 1 << tree.index_bits
+        out[e] = own[at if opened is None else (int(opened[e]) % size - at) % size]
     return out
 
 

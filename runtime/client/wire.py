@@ -13,6 +13,7 @@ import socket
 import struct
 import time
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -23,7 +24,7 @@ from veilgraph.runtime.encoding import Words, word_dtype
 
 MAGIC = b"veilgraph ask\n"  # a client's first bytes, before TLS
 ENROL = b"veilgraph new\n"  # those of who becomes one
-VERSION = 1  # of what clients and parties say to each other
+VERSION = 2  # of what clients and parties say to each other
 MOST_FIELD_BYTES = 1 << 20
 MOST_OF_CLIENT = 8  # requests that are open at a time: one client alone holds up no others
 _LEAST_SECONDS = 0.001  # a timeout of none would be no wait at all
@@ -130,6 +131,17 @@ def tensor_of(fields: Mapping[str, Any], owner: str) -> Tensor:
     if not 1 <= tensor.ring_bits <= 64 or any(extent < 0 for extent in tensor.shape):
         raise WireError("it described no input or output")
     return tensor
+
+
+def of_rows(tensors: Sequence[Tensor], rows: int, most: int) -> tuple[Tensor, ...]:
+    """The inputs or outputs of a request that has so many of the rows that a plan takes.
+
+    Args:
+        most: rows that the plan takes, each computed for itself; 1 where it takes its inputs whole.
+    """
+    if most == 1:
+        return tuple(tensors)
+    return tuple(replace(each, shape=(rows, *each.shape[1:])) for each in tensors)
 
 
 def labels_of(fields: Mapping[str, Any]) -> dict[str, tuple[str, ...]]:

@@ -8,7 +8,7 @@ party orders requests, and none can hold up another's but by being silent, which
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import IntEnum
 
@@ -18,7 +18,7 @@ ID_BYTES = 16
 MOST_REQUESTS = 56  # that a party has at a time
 MOST_ASSIGNED = 32  # whose masks are out, and whose inputs are awaited
 _HEAD = struct.Struct("<BB14x")  # flags, number of requests
-_ITEM = struct.Struct(f"<{ID_BYTES}sBB")  # id, how far, plan
+_ITEM = struct.Struct(f"<{ID_BYTES}sBBH")  # id, how far, plan, rows
 TURN_BYTES = _HEAD.size + MOST_REQUESTS * _ITEM.size
 
 
@@ -26,8 +26,9 @@ class Stage(IntEnum):
     """How far a request is at one party."""
 
     KNOWN = 1
-    READY = 2  # all that this party needs of the input is here
-    GONE = 3  # its client is
+    WAITED = 2  # and for others that could share an inference with it, for as long as it is to
+    READY = 3  # all that this party needs of the input is here
+    GONE = 4  # its client is
 
 
 @dataclass(frozen=True)
@@ -37,6 +38,27 @@ class Item:
     id: bytes
     stage: Stage
     plan: int
+    rows: int = 1
+
+
+@dataclass(frozen=True)
+class Batch:
+    """Requests for one plan that one inference answers, each with its first row there."""
+
+    places: tuple[tuple[Item, int], ...]
+
+    @property
+    def items(self) -> tuple[Item, ...]:
+        return tuple(item for item, _ in self.places)
+
+    @property
+    def id(self) -> bytes:
+        """Of no other batch."""
+        return self.places[0][0].id
+
+    def only(self, names: Container[bytes]) -> Batch:
+        """The same with the requests of these names alone."""
+        return Batch(tuple(each for each in self.places if each[0].id in names))
 
 
 @dataclass(frozen=True)
@@ -57,7 +79,9 @@ class Statement:
         """TURN_BYTES bytes."""
         assert len(self.items) <= MOST_REQUESTS
         flags = self.is_changed | self.is_leaving << 1
-        items = b"".join(_ITEM.pack(each.id, each.stage, each.plan) for each in self.items)
+        items = b"".join(
+            _ITEM.pack(each.id, each.stage, each.plan, each.rows) for each in self.items
+        )
         return (_HEAD.pack(flags, len(self.items)) + items).ljust(TURN_BYTES, b"\0")
 
     @staticmethod
@@ -68,10 +92,10 @@ class Statement:
             raise _senseless()
         items = []
         for number in range(count):
-            name, stage, plan = _ITEM.unpack_from(content, _HEAD.size + number * _ITEM.size)
+            name, stage, *rest = _ITEM.unpack_from(content, _HEAD.size + number * _ITEM.size)
             if stage not in Stage.__members__.values():
                 raise _senseless()
-            items.append(Item(name, Stage(stage), plan))
+            items.append(Item(name, Stage(stage), *rest))
         if len({item.id for item in items}) < count:
             raise _senseless()
         return Statement(tuple(items), bool(flags & 1), bool(flags & 2))
@@ -90,16 +114,18 @@ class Decisions:
 
     Attributes:
         dropped: requests whose client is gone at some party.
-        due: requests to run, in this order.
-        assigned: requests that get an inference each, in this order.
+        ended: batches of which no request is left.
+        due: batches to run, in this order, with the requests that are left.
+        assigned: batches that get an inference each, in this order.
         is_idle: nothing is waited for, so that something may be prepared.
         changes: plans are agreed on anew.
         ends: a party leaves, and no request is left that all know.
     """
 
     dropped: tuple[Item, ...] = ()
-    due: tuple[Item, ...] = ()
-    assigned: tuple[Item, ...] = ()
+    ended: tuple[bytes, ...] = ()
+    due: tuple[tuple[bytes, Batch], ...] = ()
+    assigned: tuple[Batch, ...] = ()
     is_idle: bool = False
     changes: bool = False
     ends: bool = False
@@ -110,13 +136,14 @@ class Agenda:
 
     Args:
         asked: the parties that clients ask, by index: a request is known when all of them have it.
+        rows: that an inference of each plan takes, by the plan's number.
     """
 
-    def __init__(self, asked: Iterable[int]) -> None:
-        self._asked = tuple(asked)
+    def __init__(self, asked: Iterable[int], rows: Sequence[int] = ()) -> None:
+        self._asked, self._rows = tuple(asked), tuple(rows)
         self._known: dict[bytes, Item] = {}  # to all, by what they stated last
         self._queue: dict[bytes, Item] = {}
-        self._assigned: dict[bytes, Item] = {}
+        self._assigned: dict[bytes, Batch] = {}  # by id, with the requests that are left
 
     def decide(self, statements: Mapping[int, Statement]) -> Decisions:
         """Goes on by one turn.
@@ -127,16 +154,17 @@ class Agenda:
         stages = self._stages([statements[party] for party in self._asked])
         leaving = any(each.is_leaving for each in statements.values())
         changes = any(each.is_changed for each in statements.values())
-        dropped = self._drop(stages)
-        due = [item for item in self._assigned.values() if stages.get(item.id) == Stage.READY]
-        for item in due:
-            del self._assigned[item.id]
+        dropped, ended = self._drop(stages)
+        due = [pair for pair in self._assigned.items() if _is_ready(pair[1], stages)]
+        for name, _ in due:
+            del self._assigned[name]
         if not (leaving or changes):  # what is open ends first
             self._take_in(stages)
-        assigned = self._assign()
+        assigned = self._assign(stages, waits=not (leaving or changes))
         is_idle = not (due or self._assigned or self._queue)
         return Decisions(
             tuple(dropped),
+            tuple(ended),
             tuple(due),
             tuple(assigned),
             is_idle and not leaving,
@@ -156,28 +184,66 @@ class Agenda:
             items = [each[name] for each in by_party if name in each]
             if any(item.stage == Stage.GONE for item in items):
                 found[name] = Stage.GONE
-            elif len(items) == len(by_party) and len({item.plan for item in items}) == 1:
+            elif (
+                len(items) == len(by_party) and len({(item.plan, item.rows) for item in items}) == 1
+            ):
                 found[name] = min(item.stage for item in items)
                 self._known[name] = items[0]
         return found
 
-    def _drop(self, stages: Mapping[bytes, Stage]) -> list[Item]:
-        dropped = []
-        for waiting in (self._queue, self._assigned):
-            for name in list(waiting):
-                if stages.get(name, Stage.GONE) == Stage.GONE:
-                    dropped.append(waiting.pop(name))
-        return dropped
+    def _drop(self, stages: Mapping[bytes, Stage]) -> tuple[list[Item], list[bytes]]:
+        """The requests that are gone, and the batches that are then empty."""
+        left = {name for name, stage in stages.items() if stage != Stage.GONE}
+        dropped = [item for name, item in self._queue.items() if name not in left]
+        for item in dropped:
+            del self._queue[item.id]
+        ended = []
+        for name, batch in list(self._assigned.items()):
+            dropped += [item for item in batch.items if item.id not in left]
+            self._assigned[name] = batch.only(left)
+            if not self._assigned[name].places:
+                ended.append(name)
+                del self._assigned[name]
+        return dropped, ended
 
     def _take_in(self, stages: Mapping[bytes, Stage]) -> None:
+        open = {item.id for batch in self._assigned.values() for item in batch.items}
         for name in sorted(self._known):
-            new = name not in self._queue and name not in self._assigned
-            if new and stages[name] == Stage.KNOWN:
+            new = name not in self._queue and name not in open
+            if new and stages[name] < Stage.READY:
                 self._queue[name] = self._known[name]
 
-    def _assign(self) -> list[Item]:
-        free = MOST_ASSIGNED - len(self._assigned)
-        assigned = list(self._queue.values())[:free]
-        for item in assigned:
-            self._assigned[item.id] = self._queue.pop(item.id)
+    def _assign(self, stages: Mapping[bytes, Stage], *, waits: bool) -> list[Batch]:
+        """Batches that are full, or of which a request has waited, or that can grow no more."""
+        assigned = []
+        for batch, is_full in self._batches():
+            if len(self._assigned) >= MOST_ASSIGNED:
+                break
+            if is_full or not waits or any(stages[i.id] > Stage.KNOWN for i in batch.items):
+                assigned.append(batch)
+                self._assigned[batch.id] = batch
+                for item in batch.items:
+                    del self._queue[item.id]
         return assigned
+
+    def _batches(self) -> Iterator[tuple[Batch, bool]]:
+        """What waits, put together in its order; and whether no more fits."""
+        begun: dict[int, tuple[list[tuple[Item, int]], int]] = {}
+        for item in list(self._queue.values()):
+            places, used = begun.pop(item.plan, ([], 0))
+            rows = self._rows[item.plan] if item.plan < len(self._rows) else 1
+            if places and used + item.rows > rows:
+                yield Batch(tuple(places)), True
+                places, used = [], 0
+            places.append((item, used))
+            used += item.rows
+            if used >= rows:
+                yield Batch(tuple(places)), True
+            else:
+                begun[item.plan] = places, used
+        for places, _ in begun.values():
+            yield Batch(tuple(places)), False
+
+
+def _is_ready(batch: Batch, stages: Mapping[bytes, Stage]) -> bool:
+    return all(stages[item.id] == Stage.READY for item in batch.items)

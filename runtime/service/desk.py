@@ -23,7 +23,7 @@ from veilgraph.runtime.service.agenda import ID_BYTES
 from veilgraph.runtime.service.audit import AuditLog
 from veilgraph.runtime.service.enrolled import MOST_CERTIFICATE_BYTES, Enrolled
 from veilgraph.runtime.service.requests import Request, Requests
-from veilgraph.runtime.service.served import ServedPlan
+from veilgraph.runtime.service.served import Model, ServedPlan
 from veilgraph.runtime.session.callers import source_of
 from veilgraph.runtime.session.certificates import fingerprint
 from veilgraph.runtime.session.config import LEAST_BYTES_PER_SECOND
@@ -37,6 +37,7 @@ MOST_LINKS_OF_CLIENT = 32  # of them, of one client
 HANDSHAKE_SECONDS = 5.0
 IDLE_SECONDS = 600.0  # between two requests of one connection
 INPUT_SECONDS = 10.0  # from masks to the input
+SHARED_INPUT_SECONDS = 1.0  # of requests that share an inference: the others wait
 NONCE_BYTES = 16
 Conversation: TypeAlias = Callable[[socket.socket, str], None]
 
@@ -212,6 +213,7 @@ class Desk:
         seat = served.seat
         if seat is not None:
             found["receives"] = seat.receives
+            found["rows"] = served.model.rows
             found["inputs"] = [wire.described(each) for each in seat.inputs]
             found["outputs"] = [wire.described(each) for each in seat.outputs]
         return found
@@ -224,30 +226,34 @@ class Desk:
             raise UsageError(f"{self._me} is no party to ask.", "Leave it out: it only deals.")
         if (asked.get("plan"), asked.get("session")) != (served.plan.digest, served.id.hex()):
             raise PeerError(f"{self._me} serves another plan or session now.", "Ask again.")
-        request = Request(_request_id(asked, _shown(connection)), served.id, client)
+        rows = _rows(asked, served.model)
+        inputs = wire.of_rows(seat.inputs, rows, served.model.rows)
+        outputs = wire.of_rows(seat.outputs, rows, served.model.rows)
+        request = Request(_request_id(asked, _shown(connection)), served.id, client, rows)
         facts = {
             "client": client, "certificate": fingerprint(_shown(connection)).hex(),
             "model": served.model.name, "plan": served.plan.digest, "session": served.id.hex(),
-            "request": request.id.hex(),
+            "request": request.id.hex(), "rows": str(rows),
         }  # fmt: skip
         self._audit.ask(facts)
         is_there = partial(_is_quiet, connection)
         try:
             self._requests.add(request)
             masks = self._requests.wait_for_masks(request, self._seconds, is_there)
-            head = {"number": request.number}
-            wire.send(connection, head, wire.to_bytes(masks, seat.inputs))
+            head = {"number": request.number, "row": request.row}
+            wire.send(connection, head, wire.to_bytes(masks, inputs))
             given = {}
             if seat.receives:
-                count = wire.elements_bytes(seat.inputs)
-                seconds = self._input_seconds + count / LEAST_BYTES_PER_SECOND
+                count = wire.elements_bytes(inputs)
+                least = SHARED_INPUT_SECONDS if request.is_shared else self._input_seconds
+                seconds = least + count / LEAST_BYTES_PER_SECOND
                 content = wire.receive(connection, count, seconds)[1]
-                given = wire.from_bytes(content, seat.inputs)
+                given = wire.from_bytes(content, inputs)
             self._requests.give(request, given)
             connection.settimeout(self._seconds)
             answer = self._requests.wait_for_answer(request, self._seconds, is_there)
             self._audit.end(facts, "answered")
-            wire.send(connection, head, wire.to_bytes(answer, seat.outputs))
+            wire.send(connection, head, wire.to_bytes(answer, outputs))
         finally:
             self._requests.drop(request)  # first: writing down may fail
             if request.answer is None:
@@ -269,13 +275,22 @@ def _shown(connection: ssl.SSLSocket) -> bytes:
     return connection.getpeercert(binary_form=True) or b""
 
 
+def _rows(asked: Mapping[str, Any], model: Model) -> int:
+    rows = asked.get("rows")
+    if type(rows) is int and 1 <= rows <= model.rows:
+        return rows
+    most = f"1 to {model.rows} rows at a time" if model.rows > 1 else "its inputs whole"
+    raise UsageError(f"{model.name} takes {most}.", "Ask about as many.")
+
+
 def _request_id(asked: Mapping[str, Any], certificate: bytes) -> bytes:
-    """The same at all parties: of the client, the request's nonce, plan and session.
+    """The same at all parties: of the client, the request's nonce, plan, session and rows.
 
     Who hears of a nonce from a party can't put a request of its own together with another's.
     """
     nonce = asked.get("nonce")
     if not (isinstance(nonce, str) and nonce.isascii() and len(nonce) == 2 * NONCE_BYTES):
         raise wire.WireError("its request has no nonce")
-    facts = [nonce, str(asked["plan"]), str(asked["session"]), fingerprint(certificate).hex()]
+    stated = [str(asked[fact]) for fact in ("plan", "session", "rows")]
+    facts = [nonce, *stated, fingerprint(certificate).hex()]
     return hashlib.sha256(b"veilgraph request\0" + "\0".join(facts).encode()).digest()[:ID_BYTES]

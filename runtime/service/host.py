@@ -19,7 +19,14 @@ from datetime import UTC, datetime
 from veilgraph.ir.errors import PeerError, SecurityAbort, VeilgraphError
 from veilgraph.runtime.links.links import Links
 from veilgraph.runtime.links.tls import Channel
-from veilgraph.runtime.service.agenda import TURN_BYTES, Agenda, Decisions, Item, Statement
+from veilgraph.runtime.service.agenda import (
+    TURN_BYTES,
+    Agenda,
+    Batch,
+    Decisions,
+    Item,
+    Statement,
+)
 from veilgraph.runtime.service.requests import Requests
 from veilgraph.runtime.service.served import Ahead, Model, ServedPlan, links_over
 from veilgraph.runtime.session.config import Config
@@ -40,11 +47,12 @@ _MODEL = struct.Struct("<32s?")  # a model's key, and whether its weights are ot
 class Counts:
     """What a party did since its process began, for who watches it.
 
-    `answered` and `dropped` are requests by model, `seconds` those that inferences took by model;
-    `sessions` counts how often links came up.
+    `answered` and `dropped` are requests by model, of which an `inference` answers several;
+    `seconds` those that inferences took by model; `sessions` counts how often links came up.
     """
 
     answered: Counter[str] = field(default_factory=Counter)
+    inferences: Counter[str] = field(default_factory=Counter)
     dropped: Counter[str] = field(default_factory=Counter)
     seconds: defaultdict[str, float] = field(default_factory=lambda: defaultdict(float))
     sent_bytes: Counter[str] = field(default_factory=Counter)
@@ -61,6 +69,8 @@ class Host:
         models: what this party has.
         read: gives what it has when `reload` asks.
         ahead: inferences to have prepared of each plan; the least that any party wants counts.
+        wait_seconds: how long a request waits for others that share an inference with it; the most
+            that any party wants counts.
     """
 
     def __init__(
@@ -71,8 +81,9 @@ class Host:
         models: list[Model],
         read: Callable[[], list[Model]],
         ahead: int = 0,
+        wait_seconds: float = 0.0,
     ) -> None:
-        self.requests = Requests()
+        self.requests = Requests(wait_seconds)
         self._now, self._connect, self._secret = config, connect, secret
         self._config = config()
         self._warned = datetime.now(UTC).date()  # of certificates: the config was read just now
@@ -193,11 +204,11 @@ class Host:
 
     def _turns(self, links: Links, channels: Mapping[int, Channel]) -> bool:
         """Until plans change, or a party leaves: then True."""
-        asked = self._asked()
-        agenda, assigned = Agenda(asked), dict[bytes, Ahead]()
+        agenda = Agenda(self._asked(), [each.model.rows for each in self._served])
+        assigned = dict[bytes, Ahead]()
         pause = 0.0
         while True:
-            self.requests.wait(channels.values(), pause)
+            self.requests.wait(channels.values(), min(pause, self.requests.wait_left()))
             decided = agenda.decide(self._exchange(links))
             did = self._do(decided, assigned)
             if decided.ends:
@@ -229,26 +240,37 @@ class Host:
         return {**found, links.party: own}
 
     def _do(self, decided: Decisions, assigned: dict[bytes, Ahead]) -> bool:
+        for name in decided.ended:
+            del assigned[name]
         for item in decided.dropped:
-            assigned.pop(item.id, None)
             self.counts.dropped[self._plan(item).model.name] += 1
         gone = PeerError("Another party lost this client.", "Ask again.")
         self.requests.refuse(decided.dropped, gone)
-        for item in decided.due:
-            self._run(item, assigned.pop(item.id))
-        for item in decided.assigned:
-            served = self._plan(item)
-            ahead = assigned[item.id] = served.take()
-            self.requests.assign(item, ahead.prepared.number, served.masks(ahead))
+        for name, batch in decided.due:
+            self._run(batch, assigned.pop(name))
+        for batch in decided.assigned:
+            assigned[batch.id] = self._assign(batch)
         prepares = decided.is_idle and self._prepare()
         return bool(decided.dropped or decided.due or decided.assigned or prepares)
 
-    def _run(self, item: Item, ahead: Ahead) -> None:
-        served, start = self._plan(item), time.perf_counter()
-        answer, transcript = served.run(ahead, self.requests.given(item))
-        self.requests.answer(item, answer)
+    def _assign(self, batch: Batch) -> Ahead:
+        served = self._plan(batch.items[0])
+        ahead = served.take()
+        masks, is_shared = served.masks(ahead), len(batch.items) > 1
+        for item, row in batch.places:
+            own = served.of_rows(masks, row, item.rows)
+            self.requests.assign(item, ahead.prepared.number, row, own, is_shared=is_shared)
+        return ahead
+
+    def _run(self, batch: Batch, ahead: Ahead) -> None:
+        served, start = self._plan(batch.items[0]), time.perf_counter()
+        given = ((row, item.rows, self.requests.given(item)) for item, row in batch.places)
+        answer, transcript = served.run(ahead, served.put_together(given))
+        for item, row in batch.places:
+            self.requests.answer(item, served.of_rows(answer, row, item.rows))
         name, spent = served.model.name, time.perf_counter() - start
-        self.counts.answered[name] += 1
+        self.counts.answered[name] += len(batch.items)
+        self.counts.inferences[name] += 1
         self.counts.seconds[name] += spent
         sent = (sum(phase.sent_bytes.values()) for phase in transcript.phases.values())
         self.counts.sent_bytes[name] += sum(sent)
@@ -257,7 +279,10 @@ class Host:
     def _plan(self, item: Item) -> ServedPlan:
         if item.plan >= len(self._served):
             raise SecurityAbort("A request is for a plan that is not served.", "")
-        return self._served[item.plan]
+        served = self._served[item.plan]
+        if not 1 <= item.rows <= served.model.rows:
+            raise SecurityAbort("A request is for more rows than its plan takes.", "")
+        return served
 
     def _prepare(self) -> bool:
         """One inference of the plan that has the fewest ahead; False if all have enough."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import select
 import threading
@@ -26,6 +27,10 @@ class Request:
     Attributes:
         id: the same at all parties, and of no other request.
         session: of the plan that it is for.
+        rows: of those that the plan takes; 1 where it takes its inputs whole.
+        since: when it came.
+        row: its first one in the inference that was assigned.
+        is_shared: with requests of others.
         masks: this party's part, once an inference is assigned.
         given: the client's inputs plus their masks, once they came.
         answer: this party's part of the outputs.
@@ -35,8 +40,12 @@ class Request:
     id: bytes
     session: bytes
     client: str
+    rows: int = 1
     stage: Stage = Stage.KNOWN
+    since: float = field(default_factory=time.monotonic)
     number: int = 0
+    row: int = 0
+    is_shared: bool = False
     masks: Mapping[str, Words] | None = None
     given: Mapping[str, Words] = field(default_factory=dict)
     answer: Mapping[str, Words] | None = None
@@ -44,9 +53,14 @@ class Request:
 
 
 class Requests:
-    """All requests of a party. Every method may be called by any thread."""
+    """All requests of a party. Every method may be called by any thread.
 
-    def __init__(self) -> None:
+    Args:
+        wait_seconds: how long a request waits for others to share an inference with.
+    """
+
+    def __init__(self, wait_seconds: float = 0.0) -> None:
+        self._wait_seconds = wait_seconds
         self._changed = threading.Condition()
         self._open: dict[bytes, Request] = {}
         self._refusal: VeilgraphError | None = _no_links()
@@ -150,18 +164,33 @@ class Requests:
                 if request.session not in plans:
                     self._end(request.id, PeerError("The plan is served no more.", "Ask again."))
             found = tuple(
-                Item(each.id, each.stage, plans[each.session]) for each in self._open.values()
+                Item(each.id, self._stage(each), plans[each.session], each.rows)
+                for each in self._open.values()
             )
             for item in found:
                 if item.stage == Stage.GONE:
                     self._end(item.id, PeerError("The client is gone.", "Ask again."))
             return found
 
-    def assign(self, item: Item, number: int, masks: Mapping[str, Words]) -> None:
+    def _stage(self, request: Request) -> Stage:
+        has_waited = time.monotonic() >= request.since + self._wait_seconds
+        return Stage.WAITED if request.stage == Stage.KNOWN and has_waited else request.stage
+
+    def wait_left(self) -> float:
+        """Seconds until a request has waited for others as long as it is to."""
+        now = time.monotonic() - self._wait_seconds
+        with self._changed:
+            waiting = (each.since - now for each in self._open.values() if each.masks is None)
+            return min((seconds for seconds in waiting if seconds > 0), default=math.inf)
+
+    def assign(
+        self, item: Item, number: int, row: int, masks: Mapping[str, Words], *, is_shared: bool
+    ) -> None:
         with self._changed:
             request = self._open.get(item.id)
             if request is not None:
-                request.number, request.masks = number, masks
+                request.number, request.row, request.masks = number, row, masks
+                request.is_shared = is_shared
                 self._changed.notify_all()
 
     def given(self, item: Item) -> Mapping[str, Words]:

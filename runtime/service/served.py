@@ -11,7 +11,7 @@ import hashlib
 import logging
 import socket
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -25,7 +25,7 @@ from veilgraph.ir.plan.tables import Phase
 from veilgraph.ir.roles import CLIENT
 from veilgraph.runtime._native import Stream
 from veilgraph.runtime.devices.interface import Ready
-from veilgraph.runtime.encoding import Words
+from veilgraph.runtime.encoding import Words, word_dtype
 from veilgraph.runtime.links.links import Links, TlsLinks
 from veilgraph.runtime.links.native import NativeLinks
 from veilgraph.runtime.links.tls import Channel
@@ -52,6 +52,8 @@ class Model:
         dealt: its shares of weights that nobody owns.
         place: where it computes, made ready.
         seat: the client's here; None at a party that only deals.
+        rows: that inputs and outputs have, each computed for itself, so that clients may share an
+            inference; 1 where one client gives inputs whole.
     """
 
     name: str
@@ -60,6 +62,7 @@ class Model:
     seat: Seat | None = None
     weights: Mapping[str, npt.ArrayLike] = field(default_factory=dict)
     dealt: DealtShares | None = None
+    rows: int = 1
 
     @property
     def version(self) -> int:
@@ -67,8 +70,8 @@ class Model:
 
     @property
     def key(self) -> bytes:
-        """SHA-256 of name and plan: two versions may have one plan, with other weights."""
-        return hashlib.sha256(f"{self.name}\0{self.plan.digest}".encode()).digest()
+        """SHA-256 of what parties have to agree on, the name too: versions may have one plan."""
+        return hashlib.sha256(f"{self.name}\0{self.plan.digest}\0{self.rows}".encode()).digest()
 
     @cached_property
     def source(self) -> bytes:
@@ -247,6 +250,35 @@ class ServedPlan:
         if not self.ahead:
             self.prepare()
         return self.ahead.popleft()
+
+    def of_rows(self, whole: Mapping[str, Words], first: int, count: int) -> dict[str, Words]:
+        """Some rows of all inputs or outputs, flat."""
+        rows = self.model.rows
+        return {
+            name: words.reshape(rows, -1)[first : first + count].reshape(-1)
+            for name, words in whole.items()
+        }
+
+    def put_together(
+        self, parts: Iterable[tuple[int, int, Mapping[str, Words]]]
+    ) -> dict[str, Words]:
+        """Inputs plus masks of several clients; nothing where the client sends this party nothing.
+
+        Rows that nobody gives are zeros plus no mask: what they stand for, a mask alone, nobody
+        knows, and nobody gets their outputs.
+
+        Args:
+            parts: first row, number of rows, and what was given.
+        """
+        seat = self._seat
+        if seat is None or not seat.receives:
+            return {}
+        found = {t.name: np.zeros(t.elements, word_dtype(t.ring_bits)) for t in seat.inputs}
+        for first, count, given in parts:
+            for name, words in given.items():
+                rows = found[name].reshape(self.model.rows, -1)
+                rows[first : first + count] = words.reshape(count, -1)
+        return found
 
     def masks(self, ahead: Ahead) -> dict[str, Words]:
         """This party's part of the client's masks; see `Seat.masks`."""

@@ -77,6 +77,7 @@ class _Numbers:
         counts = self._host.counts
         for name, says, by_model in (
             ("requests_answered", "Requests that were answered.", counts.answered),
+            ("inferences", "Inferences that were run for them.", counts.inferences),
             ("requests_dropped", "Requests whose client was gone at a party.", counts.dropped),
             ("inference_seconds", "Seconds that inferences took.", counts.seconds),
             ("sent_bytes", "Bytes of the plan that this party sent online.", counts.sent_bytes),

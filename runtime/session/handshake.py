@@ -35,7 +35,7 @@ from veilgraph.runtime.session.keys import (
 )
 from veilgraph.runtime.session.session_ids import SpentSessions, record_of
 
-PROTOCOL_VERSION = 6
+PROTOCOL_VERSION = 7
 MAX_INFERENCES = (1 << 32) - 1  # of a session: draws count them in four bytes
 _NAMES_BYTES = 511  # 16 names of at most 31 letters, with their commas
 # version, my index, ring bits, inferences; plan digest; nonce; from a store; names. The version

@@ -17,6 +17,7 @@ import veilgraph
 from veilgraph.measuring.processes import write_configs
 from veilgraph.plans import Plan
 from veilgraph.runtime.session import certificates
+from veilgraph.serving.client import Client
 from veilgraph.serving.service import Service
 
 RNG = np.random.default_rng(1)
@@ -35,20 +36,21 @@ def answer_to(x: Any, w: Any = W) -> Any:
     return np.maximum(x @ w, 0)
 
 
-def model(w: Any = W) -> ModelProto:
+def model(w: Any = W, rows: int = 1) -> ModelProto:
     graph = helper.make_graph(
         [helper.make_node("MatMul", ["x", "w"], ["h"]), helper.make_node("Relu", ["h"], ["y"])],
         "small",
-        [helper.make_tensor_value_info("x", TensorProto.FLOAT, [1, 8])],
-        [helper.make_tensor_value_info("y", TensorProto.FLOAT, [1, 5])],
+        [helper.make_tensor_value_info("x", TensorProto.FLOAT, [rows, 8])],
+        [helper.make_tensor_value_info("y", TensorProto.FLOAT, [rows, 5])],
         [numpy_helper.from_array(w, "w")],
     )
     return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
 
 
-def compiled(suite: str, w: Any = W, **options: Any) -> tuple[Plan, Any]:
+def compiled(suite: str, w: Any = W, rows: int = 1, **options: Any) -> tuple[Plan, Any]:
     asked = {**SUITES[suite], **PATIENT, **options}
-    return veilgraph.compile(model(w), suite=suite, calibrate={"x": SAMPLES}, **asked)
+    samples = np.repeat(SAMPLES, rows, axis=1)
+    return veilgraph.compile(model(w, rows), suite=suite, calibrate={"x": samples}, **asked)
 
 
 def members(plan: Plan) -> list[str]:
@@ -107,6 +109,14 @@ class Hospital:
             for each in services.values():
                 each.close()
             assert not any(thread.is_alive() for thread in threads)
+
+
+def question(client: Client, nonce: object, rows: int = 1) -> dict[str, Any]:
+    """What a client says to each party as it asks, for tests of clients that go on otherwise."""
+    return {
+        "ask": "infer", "model": "small", "plan": client.plan, "session": client._session,
+        "nonce": nonce, "rows": rows,
+    }  # fmt: skip
 
 
 def until(is_true: Any, seconds: float = 30.0) -> None:

@@ -12,6 +12,7 @@ from veilgraph.runtime.service.agenda import (
     MOST_REQUESTS,
     TURN_BYTES,
     Agenda,
+    Batch,
     Decisions,
     Item,
     Stage,
@@ -21,8 +22,18 @@ from veilgraph.runtime.service.agenda import (
 PARTIES = (0, 1, 2)
 
 
-def item(number: int, stage: Stage = Stage.KNOWN, plan: int = 0) -> Item:
-    return Item(number.to_bytes(16, "big"), stage, plan)
+def item(number: int, stage: Stage = Stage.KNOWN, plan: int = 0, rows: int = 1) -> Item:
+    return Item(number.to_bytes(16, "big"), stage, plan, rows)
+
+
+def alone(*items: Item) -> tuple[Batch, ...]:
+    """A batch of each."""
+    return tuple(Batch(((each, 0),)) for each in items)
+
+
+def ids(decided: Decisions) -> list[list[bytes]]:
+    """Of the requests that are due, batch by batch."""
+    return [[each.id for each in batch.items] for _, batch in decided.due]
 
 
 def turn(agenda: Agenda, *stated: list[Item], **flags: bool) -> Decisions:
@@ -35,12 +46,12 @@ def turn(agenda: Agenda, *stated: list[Item], **flags: bool) -> Decisions:
 def test_a_request_is_assigned_when_all_know_it_and_run_when_all_are_ready() -> None:
     agenda = Agenda(PARTIES)
     assert turn(agenda, [item(1)], [], []).assigned == ()
-    assert turn(agenda, [item(1)], [item(1)], [item(1)]).assigned == (item(1),)
+    assert turn(agenda, [item(1)], [item(1)], [item(1)]).assigned == alone(item(1))
     waiting = turn(agenda, [item(1, Stage.READY)], [item(1)], [item(1, Stage.READY)])
     assert not waiting.due
     assert not waiting.is_idle
     ready = [item(1, Stage.READY)]
-    assert [each.id for each in turn(agenda, ready, ready, ready).due] == [item(1).id]
+    assert ids(turn(agenda, ready, ready, ready)) == [[item(1).id]]
     assert turn(agenda, [], [], []).is_idle
 
 
@@ -70,11 +81,11 @@ def test_requests_for_different_plans_under_one_id_are_no_request() -> None:
 def test_so_many_are_assigned_and_others_wait_their_turn() -> None:
     agenda = Agenda(PARTIES)
     known = [item(number) for number in range(MOST_ASSIGNED + 3)]
-    assert turn(agenda, known, known, known).assigned == tuple(known[:MOST_ASSIGNED])
+    assert turn(agenda, known, known, known).assigned == alone(*known[:MOST_ASSIGNED])
     ready = [item(0, Stage.READY), *known[1:]]
     decided = turn(agenda, ready, ready, ready)
-    assert [each.id for each in decided.due] == [known[0].id]
-    assert decided.assigned == (known[MOST_ASSIGNED],)
+    assert ids(decided) == [[known[0].id]]
+    assert decided.assigned == alone(known[MOST_ASSIGNED])
 
 
 def test_who_leaves_waits_for_what_is_open_and_for_nothing_new() -> None:
@@ -103,16 +114,90 @@ def test_nothing_new_is_begun_while_plans_are_to_change() -> None:
     assert turn(agenda, *[[item(1)]] * 3, is_changed=True).changes
 
 
+# Requests that share an inference
+
+ROWS = (4,)  # of the first plan
+
+
+def test_requests_that_fill_a_plan_are_put_together_at_once() -> None:
+    agenda = Agenda(PARTIES, ROWS)
+    known = [item(1, rows=2), item(2), item(3)]
+    (batch,) = turn(agenda, known[:2], known[:2], known[:2]).assigned or (None,)
+    assert batch is None
+    (batch,) = turn(agenda, known, known, known).assigned
+    assert batch == Batch(tuple(zip(known, (0, 2, 3), strict=True)))
+
+
+def test_a_request_that_waited_at_all_parties_goes_with_who_is_there() -> None:
+    agenda = Agenda(PARTIES, ROWS)
+    known, waited = [item(1), item(2)], [item(1, Stage.WAITED), item(2)]
+    assert not turn(agenda, waited, known, waited).assigned
+    (batch,) = turn(agenda, waited, waited, waited).assigned
+    assert [each.id for each in batch.items] == [item(1).id, item(2).id]
+
+
+def test_what_does_not_fit_is_the_next_batch() -> None:
+    agenda = Agenda(PARTIES, ROWS)
+    known = [item(1, rows=3), item(2, rows=2), item(3, rows=4)]
+    decided = turn(agenda, known, known, known)
+    assert decided.assigned == alone(*known)
+    assert turn(agenda, [], [], []).dropped == tuple(known)
+
+
+def test_plans_are_put_together_each_for_itself() -> None:
+    agenda = Agenda(PARTIES, (2, 2))
+    known = [item(1), item(2, plan=1), item(3), item(4, plan=1)]
+    found = turn(agenda, known, known, known).assigned
+    assert [[each.id for each in batch.items] for batch in found] == [
+        [item(1).id, item(3).id],
+        [item(2).id, item(4).id],
+    ]
+
+
+def test_a_batch_goes_on_without_who_is_gone() -> None:
+    agenda = Agenda(PARTIES, ROWS)
+    known = [item(1, rows=2), item(2, rows=2)]
+    turn(agenda, known, known, known)
+    ready = [item(1, Stage.GONE, rows=2), item(2, Stage.READY, rows=2)]
+    decided = turn(agenda, ready, ready, ready)
+    assert [each.id for each in decided.dropped] == [item(1).id]
+    ((name, batch),) = decided.due
+    assert name == item(1).id  # the batch's own, whoever is left of it
+    assert batch.places == ((known[1], 2),)
+    assert not decided.ended
+
+
+def test_a_batch_of_which_nobody_is_left_ends() -> None:
+    agenda = Agenda(PARTIES, ROWS)
+    known = [item(1, rows=2), item(2, rows=2)]
+    turn(agenda, known, known, known)
+    assert turn(agenda, [], [], []).ended == (item(1).id,)
+
+
+def test_all_that_waits_goes_when_a_party_leaves() -> None:
+    agenda = Agenda(PARTIES, ROWS)
+    assert not turn(agenda, *[[item(1)]] * 3).assigned
+    assert len(turn(agenda, *[[item(1)]] * 3, is_leaving=True).assigned) == 1
+
+
+def test_parties_that_heard_of_other_rows_have_another_request() -> None:
+    agenda = Agenda(PARTIES, ROWS)
+    stated = [[item(1, Stage.WAITED, rows=rows)] for rows in (1, 1, 2)]
+    assert not turn(agenda, *stated).assigned
+
+
 @pytest.mark.parametrize("seed", range(20))
 def test_all_parties_decide_the_same(seed: int) -> None:
     """Each has an agenda of its own, and random requests in random stages."""
     draw = random.Random(seed)
-    agendas = [Agenda(PARTIES) for _ in PARTIES]
+    agendas = [Agenda(PARTIES, (4, 1)) for _ in PARTIES]
     for _ in range(60):
         statements = {
             party: Statement(
                 tuple(
-                    item(number, draw.choice(list(Stage)), draw.randrange(2))
+                    item(
+                        number, draw.choice(list(Stage)), draw.randrange(2), draw.choice((1, 1, 3))
+                    )
                     for number in draw.sample(range(12), draw.randrange(13))
                 ),
                 draw.random() < 0.1,
@@ -135,7 +220,7 @@ def test_statements_come_back() -> None:
 
 def test_what_has_no_meaning_is_refused() -> None:
     twice = Statement((item(1), item(2))).pack()
-    twice = twice[:16] + 2 * twice[16:34] + twice[52:]
+    twice = twice[:16] + 2 * twice[16:36] + twice[56:]
     stage = bytearray(Statement((item(1),)).pack())
     stage[32] = 9
     for content in (b"\xff" * TURN_BYTES, b"\0\xff" + bytes(TURN_BYTES - 2), twice, bytes(stage)):

@@ -19,7 +19,7 @@ import numpy as np
 import pytest
 import yaml
 from proxies import Proxy
-from serving import SAMPLES, Hospital, answer_to, compiled, members
+from serving import SAMPLES, Hospital, answer_to, compiled, members, question
 
 from veilgraph.ir.errors import VeilgraphError
 from veilgraph.runtime.client import wire
@@ -124,9 +124,7 @@ class Ward:
         """A client goes after it asked `step` parties, or got masks, or sent part of its input."""
         try:
             with Client("small", self.hospital.client, timeout_seconds=TIMEOUT) as client:
-                asked = {"ask": "infer", "model": "small", "plan": client.plan,
-                         "nonce": f"{random.getrandbits(128):032x}",
-                         "session": client._session}  # fmt: skip
+                asked = question(client, f"{random.getrandbits(128):032x}")
                 links = list(client._links.items())
                 for name, link in links[:step]:
                     wire_send(name, link, asked)

@@ -18,7 +18,7 @@ import numpy as np
 import pytest
 import yaml
 from click.testing import CliRunner
-from serving import SAMPLES, SUITES, Hospital, W, answer_to, compiled, members, until
+from serving import SAMPLES, SUITES, Hospital, W, answer_to, compiled, members, question, until
 from sklearn.linear_model import LogisticRegression
 
 import veilgraph
@@ -306,10 +306,7 @@ def test_a_client_that_stops_after_its_masks(open_hospital: Hospital) -> None:
         Client("small", open_hospital.client) as stalled,
         Client("small", open_hospital.client) as client,
     ):
-        asked = {
-            "ask": "infer", "model": "small", "plan": stalled.plan, "nonce": "ab" * 16,
-            "session": stalled._session,
-        }  # fmt: skip
+        asked = question(stalled, "ab" * 16)
         for name, link in stalled._links.items():
             wire_send(name, link, asked)
         for name, link in stalled._links.items():
@@ -345,10 +342,7 @@ def test_a_client_that_says_what_makes_no_sense(
 
 def test_a_client_with_a_nonce_that_is_none(open_hospital: Hospital) -> None:
     with Client("small", open_hospital.client) as client:
-        asked = {
-            "ask": "infer", "model": "small", "plan": client.plan, "nonce": 5,
-            "session": client._session,
-        }  # fmt: skip
+        asked = question(client, 5)
         for name, link in client._links.items():
             wire_send(name, link, asked)
             with pytest.raises(PeerError, match="is lost"):
@@ -374,10 +368,7 @@ def test_a_client_that_asks_one_party_and_goes(open_hospital: Hospital) -> None:
     """Its requests are no longer counted soon after."""
     for number in range(2 * wire.MOST_OF_CLIENT):
         with Client("small", open_hospital.client) as client:
-            asked = {
-                "ask": "infer", "model": "small", "plan": client.plan,
-                "nonce": f"{number:032x}", "session": client._session,
-            }  # fmt: skip
+            asked = question(client, f"{number:032x}")
             wire_send("bob", client._links["bob"], asked)
         if number == wire.MOST_OF_CLIENT - 2:
             time.sleep(1)
@@ -392,10 +383,7 @@ def test_an_input_that_comes_byte_by_byte(hospital: Hospital, monkeypatch: Any) 
     with hospital.served() as services:
         until(lambda: all(each.served for each in services.values()))
         with Client("small", hospital.client) as slow:
-            asked = {
-                "ask": "infer", "model": "small", "plan": slow.plan, "nonce": "cd" * 16,
-                "session": slow._session,
-            }  # fmt: skip
+            asked = question(slow, "cd" * 16)
             for name, link in slow._links.items():
                 wire_send(name, link, asked)
             for name, link in slow._links.items():
@@ -422,10 +410,7 @@ def test_a_client_that_leaves_many_requests_open(open_hospital: Hospital) -> Non
             for _ in range(wire.MOST_OF_CLIENT)
         ]
         for number, client in enumerate(stalled):
-            asked = {
-                "ask": "infer", "model": "small", "plan": client.plan,
-                "nonce": f"{number:032x}", "session": client._session,
-            }  # fmt: skip
+            asked = question(client, f"{number:032x}")
             for name, link in client._links.items():
                 wire_send(name, link, asked)
             for name, link in client._links.items():
@@ -457,7 +442,7 @@ def test_what_has_no_meaning_ends_that_conversation_alone(
     broken: list[object] = []
     monkeypatch.setattr(threading, "excepthook", broken.append)
     with Client("small", open_hospital.client) as client:
-        infer = {"ask": "infer", "model": "small", "plan": client.plan, "session": client._session}
+        infer = question(client, "")
         for asked in (
             {"model": []},
             {"ask": {}, "model": "small"},

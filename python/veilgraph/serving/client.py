@@ -105,15 +105,17 @@ class Client:
             me = self._config.name
             self.inputs = tuple(wire.tensor_of(each, me) for each in first["inputs"])
             self.outputs = tuple(wire.tensor_of(each, me) for each in first["outputs"])
+            self.rows = int(first["rows"])
             self.labels, self.forms = wire.labels_of(first), wire.forms_of(first)
-        except (wire.WireError, TypeError) as error:
+        except (wire.WireError, TypeError, KeyError, ValueError) as error:
             raise PeerError(f"{computing[0]} is no service: {error}.", "") from error
 
     def run(self, inputs: Mapping[str, npt.ArrayLike]) -> dict[str, npt.NDArray[np.float32]]:
         """One inference.
 
         Args:
-            inputs: all inputs by name.
+            inputs: all inputs by name; where the model computes rows each for itself (`rows` is
+                above 1), up to so many rows, the same number of each input.
 
         Returns:
             The outputs by name, float32.
@@ -122,26 +124,46 @@ class Client:
             UsageError, AccuracyError: an input that does not fit, or is outside its range.
             PeerError: a party that is lost, busy or refuses; nobody has learned the input.
         """
-        encoded = self._encoded(inputs)
+        rows = self._rows_of(inputs)
+        taken = wire.of_rows(self.inputs, rows, self.rows)
+        given = wire.of_rows(self.outputs, rows, self.rows)
+        encoded = self._encoded(inputs, taken)
         asked = {
             "ask": "infer", "model": self._model, "plan": self.plan, "session": self._session,
-            "nonce": fresh_seed().hex(),
+            "nonce": fresh_seed().hex(), "rows": rows,
         }  # fmt: skip
         try:
             for name, link in self._links.items():
                 wire_send(name, link, asked)
-            masks = self._added(self.inputs)
-            masked = {t.name: wire.wrapped(encoded[t.name] + masks[t.name], t) for t in self.inputs}
-            content = wire.to_bytes(masked, self.inputs)
+            masks = self._added(taken)
+            masked = {t.name: wire.wrapped(encoded[t.name] + masks[t.name], t) for t in taken}
+            content = wire.to_bytes(masked, taken)
             for name in self._receive:
                 wire_send(name, self._links[name], {}, content)
-            parts = self._added(self.outputs)
+            parts = self._added(given)
         except BaseException:
             self.close()  # what a party still sends would be taken for the next answer
             raise
-        return {t.name: decode(parts[t.name], t).reshape(t.shape) for t in self.outputs}
+        return {t.name: decode(parts[t.name], t).reshape(t.shape) for t in given}
 
-    def _encoded(self, inputs: Mapping[str, npt.ArrayLike]) -> dict[str, Words]:
+    def _rows_of(self, inputs: Mapping[str, npt.ArrayLike]) -> int:
+        """How many rows are asked about, as far as inputs have as many axes as the model's."""
+        ranks = {tensor.name: len(tensor.shape) for tensor in self.inputs}
+        shapes = {name: np.shape(each) for name, each in inputs.items()}
+        counts: set[int] = {s[0] for name, s in shapes.items() if s and len(s) == ranks.get(name)}
+        if self.rows == 1 or not counts:
+            return self.rows
+        if len(counts) > 1 or not 1 <= max(counts) <= self.rows:
+            raise UsageError(
+                f"{self._model} takes 1 to {self.rows} rows, as many of each input, and got "
+                f"{', '.join(map(str, sorted(counts)))}.",
+                "Ask about other rows in a request of their own.",
+            )
+        return counts.pop()
+
+    def _encoded(
+        self, inputs: Mapping[str, npt.ArrayLike], taken: tuple[Tensor, ...]
+    ) -> dict[str, Words]:
         names = [tensor.name for tensor in self.inputs]
         if unknown := [name for name in inputs if name not in names]:
             raise UsageError(
@@ -151,16 +173,16 @@ class Client:
             raise UsageError(f"Input `{missing[0]}` was not given.", "Give all inputs by name.")
         if not self._links:
             raise PeerError("This client's links are closed.", "Make another Client.")
-        return {t.name: encode(inputs[t.name], t).reshape(-1) for t in self.inputs}
+        return {t.name: encode(inputs[t.name], t).reshape(-1) for t in taken}
 
     def _added(self, tensors: tuple[Tensor, ...]) -> dict[str, Words]:
         """The sum of what all parties send, which must be of one inference."""
         total: dict[str, Words] = {}
-        numbers = {}
+        places = {}
         for name in self._as_they_speak():
             link = self._links[name]
             head, content = wire_receive(name, link, wire.elements_bytes(tensors))
-            numbers[name] = head.get("number")
+            places[name] = head.get("number"), head.get("row")
             try:
                 part = wire.from_bytes(content, tensors)
             except wire.WireError as error:
@@ -168,9 +190,10 @@ class Client:
             for tensor in tensors:
                 added = total.get(tensor.name, np.zeros_like(part[tensor.name]))
                 total[tensor.name] = wire.wrapped(added + part[tensor.name], tensor)
-        if len(set(numbers.values())) > 1:
+        if len(set(places.values())) > 1:
             raise SecurityAbort(
-                f"The parties ran different inferences: {numbers}.", "Tell who runs the parties."
+                f"The parties ran different inferences (number, row): {places}.",
+                "Tell who runs the parties.",
             )
         return total
 

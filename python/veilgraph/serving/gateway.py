@@ -108,8 +108,8 @@ class Gateway:
             "name": name,
             "versions": [number] if number else [],
             "platform": "veilgraph",
-            "inputs": [_metadata(each) for each in client.inputs],
-            "outputs": [_metadata(each) for each in client.outputs],
+            "inputs": [_metadata(each, client.rows) for each in client.inputs],
+            "outputs": [_metadata(each, client.rows) for each in client.outputs],
         }
 
     def infer(self, model: str, inputs: Arrays) -> dict[str, npt.NDArray[np.float32]]:
@@ -136,8 +136,10 @@ class Gateway:
         return client
 
 
-def _metadata(tensor: Tensor) -> dict[str, Any]:
-    return {"name": tensor.name, "datatype": "FP32", "shape": list(tensor.shape)}
+def _metadata(tensor: Tensor, rows: int) -> dict[str, Any]:
+    """Of a tensor; its rows are -1 where a request may have fewer than the model takes."""
+    shape = [-1, *tensor.shape[1:]] if rows > 1 else list(tensor.shape)
+    return {"name": tensor.name, "datatype": "FP32", "shape": shape}
 
 
 class _Refused(Exception):

@@ -36,6 +36,7 @@ from veilgraph.verification.signatures import signature_file
 
 LOG = logging.getLogger("veilgraph.service")
 PLAN, WEIGHTS = "model.plan", "model.weights"
+WAIT_SECONDS, MOST_WAIT_SECONDS = 0.01, 10.0
 _CONNECT_SECONDS = 5.0  # an attempt to reach all parties; so soon a party that is told to leaves
 
 
@@ -92,6 +93,8 @@ class Service:
         models: a folder with NAME/VERSION/model.plan, and beside each plan its owner's
             model.weights or this party's model.PARTY.shares.
         ahead: inferences of each plan to have prepared; the least that any party wants counts.
+        wait_seconds: how long a request of fewer rows than its plan takes waits for others to share
+            an inference with; the most that any party wants counts.
         device: where to compute; parties.yaml's if None.
         threads: that kernels may use.
         trust_author: don't verify plans before this party takes part.
@@ -112,6 +115,7 @@ class Service:
         models: str | Path,
         *,
         ahead: int = 2,
+        wait_seconds: float = WAIT_SECONDS,
         device: str | None = None,
         threads: int = 1,
         trust_author: bool = False,
@@ -122,6 +126,11 @@ class Service:
         if not 0 <= ahead <= MOST_AHEAD:
             raise UsageError(
                 f"{ahead} inferences can't be had ahead.", f"Give a number up to {MOST_AHEAD}."
+            )
+        if not 0 <= wait_seconds <= MOST_WAIT_SECONDS:
+            raise UsageError(
+                f"Requests can't wait {wait_seconds:g} s for others.",
+                f"Give seconds up to {MOST_WAIT_SECONDS:g}.",
             )
         self._threads, self._trusts = threads, trust_author
         self._folder = Path(models)
@@ -139,6 +148,7 @@ class Service:
             self._models(),
             self._read_again,
             ahead,
+            wait_seconds,
         )
         audit = AuditLog(
             me.state_dir / f"asked-{party}.jsonl", load_private_key(me.key),
@@ -211,16 +221,17 @@ class Service:
         plan, me = Plan.load(folder.plan), self._config.me.name
         self._config.for_parties([n for n in plan.manifest.parties if n != client_of(plan)])
         signed = signature_file(folder.plan)
-        require_accepted(plan, self._config, signed, trust_author=self._trusts)
+        found = require_accepted(plan, self._config, signed, trust_author=self._trusts)
+        rows = found.rows if found is not None else 1
         program = plan.party(me)
         place = ready(self._device, plan, me, threads=self._threads)
         seat = Seat(plan, client_of(plan), me) if plan.manifest.role(me).computes else None
         if program.shares:
             file = folder.path / f"model.{me}.shares"
             dealt = load_shares(file, plan, me, self._config.key)
-            return Model(folder.name, plan, place, seat, dealt=dealt)
+            return Model(folder.name, plan, place, seat, dealt=dealt, rows=rows)
         weights = load_weights(folder.path / WEIGHTS, plan.digest) if program.weights else {}
-        return Model(folder.name, plan, place, seat, weights)
+        return Model(folder.name, plan, place, seat, weights, rows=rows)
 
     @property
     def address(self) -> str:

@@ -24,8 +24,10 @@ _WIDTH = 10_000  # columns of YAML, so that no line is folded
 
 def require_accepted(
     plan: Plan, config: Config, signature: Path | None = None, *, trust_author: bool = False
-) -> None:
+) -> Verified | None:
     """Verifies a plan, once, and holds what it reveals against the configuration's `consent`.
+
+    Gives what was found; None where the author is trusted.
 
     Args:
         signature: the file of the plan's signature, if it has one; read where `consent` asks.
@@ -38,9 +40,10 @@ def require_accepted(
     """
     if trust_author:
         _require_no_consent(config)
-        return
+        return None
     found = require_verified(plan, config.state_dir)
     require_consent(plan, found, config, signature)
+    return found
 
 
 def require_consent(plan: Plan, found: Verified, config: Config, signature: Path | None) -> None:

@@ -51,7 +51,8 @@ class Verified:
 
     `coalitions` are the sets of parties whose messages were looked at; `messages` counts tensors
     that cross between two parties; `rings` are widths in bits of what inputs, weights, states and
-    outputs are elements of, and of what linear layers compute in.
+    outputs are elements of, and of what linear layers compute in; `rows` is how many rows inputs
+    and outputs have that are computed each for itself, or 1.
     """
 
     digest: str
@@ -66,6 +67,7 @@ class Verified:
     secrets: tuple[Secret, ...]
     revealed: tuple[Revealed, ...]
     rings: tuple[int, ...]
+    rows: int
 
     def to_json(self) -> str:
         """In one line."""

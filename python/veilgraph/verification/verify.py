@@ -39,6 +39,7 @@ from veilgraph.ir.plan.tables import (
 from veilgraph.kernels import PART_ELEMENTS
 from veilgraph.passes.collection import paused_collection
 from veilgraph.passes.party.batch_rounds import Schedule, batch_rounds
+from veilgraph.passes.party.independent_rows import independent_rows
 from veilgraph.passes.party.verify_masking import coalitions, verify_masking
 from veilgraph.passes.plan.cut_messages import PIECE_BYTES
 from veilgraph.passes.plan.lower import Cost, constants_of, costs, lay_out, lower
@@ -135,6 +136,7 @@ def _verify(plan: Plan) -> Verified:
         tuple(_secrets(plan.manifest, program)),
         tuple(_revealed(plan, chosen, program)),
         _rings(program),
+        independent_rows(program),
     )
 
 

@@ -11,7 +11,7 @@ import click
 from veilgraph.commands import arguments
 from veilgraph.reports.tables import remark
 from veilgraph.runtime.service.host import MOST_AHEAD
-from veilgraph.serving.service import Service
+from veilgraph.serving.service import MOST_WAIT_SECONDS, WAIT_SECONDS, Service
 
 EPILOG = """\b
 Example, three hosts, each with its own parties.yaml, key and folder of models:
@@ -38,6 +38,15 @@ Example, three hosts, each with its own parties.yaml, key and folder of models:
     default=2,
     show_default=True,
     help="Inferences of each plan to prepare while nobody asks; the least of all parties counts.",
+)
+@click.option(
+    "--wait",
+    "wait_seconds",
+    type=click.FloatRange(0, MOST_WAIT_SECONDS),
+    default=WAIT_SECONDS,
+    show_default=True,
+    metavar="SECONDS",
+    help="How long a request of few rows waits for others; the most of all parties counts.",
 )
 @click.option(
     "--watch-port",

@@ -19,7 +19,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from contextlib import ExitStack, contextmanager
 from functools import partial
@@ -80,12 +80,14 @@ def small_lenet(batch: int = 1) -> Ours:
 
 
 @contextmanager
-def served(ours: Ours, folder: Path) -> Iterator[Path]:
-    """Three parties serve the plan as `model`; the path is the client's config."""
+def served(ours: Ours, folder: Path, clients: int) -> Iterator[list[Path]]:
+    """Three parties serve the plan as `model`; the paths are configs, of a client each."""
     write_configs(folder, PARTIES)
-    files = certificates.init(folder, "patient", ["127.0.0.1"])
     (folder / "clients").mkdir()
-    (folder / "clients" / "patient.crt").write_bytes(files.certificate.read_bytes())
+    names = [f"patient{number}" for number in range(clients)]
+    for name in names:
+        files = certificates.init(folder, name, ["127.0.0.1"])
+        (folder / "clients" / f"{name}.crt").write_bytes(files.certificate.read_bytes())
     with ExitStack() as stack:
         for party in PARTIES:
             config = folder / f"{party}.yaml"
@@ -103,10 +105,11 @@ def served(ours: Ours, folder: Path) -> Iterator[Path]:
             process = subprocess.Popen(command, stderr=subprocess.DEVNULL)
             stack.callback(process.wait, 60)
             stack.callback(process.terminate)
-        me = {"name": "patient", "key": "patient.key", "certificate": "patient.crt"}
-        client = folder / "patient.yaml"
-        client.write_text(yaml.safe_dump({"parties": content["parties"], "me": me}))
-        yield client
+        for name in names:
+            me = {"name": name, "key": f"{name}.key", "certificate": f"{name}.crt"}
+            stated = yaml.safe_dump({"parties": content["parties"], "me": me})
+            (folder / f"{name}.yaml").write_text(stated)
+        yield [folder / f"{name}.yaml" for name in names]
 
 
 def _client(config: Path) -> Client:
@@ -133,14 +136,14 @@ def _ask(
         return start, time.monotonic()
 
 
-def requests_a_second(config: Path, inputs: Mapping[str, Any], clients: int, each: int) -> float:
-    """Of so many processes, each of which asks so often; all begin together."""
+def requests_a_second(configs: Sequence[Path], inputs: Mapping[str, Any], each: int) -> float:
+    """Of a process a client, each of which asks so often; all begin together."""
     spawn = multiprocessing.get_context("spawn")
-    with spawn.Manager() as manager, ProcessPoolExecutor(clients, spawn) as pool:
-        barrier = manager.Barrier(clients)
-        asked = [pool.submit(_ask, config, inputs, each, barrier) for _ in range(clients)]
+    with spawn.Manager() as manager, ProcessPoolExecutor(len(configs), spawn) as pool:
+        barrier = manager.Barrier(len(configs))
+        asked = [pool.submit(_ask, config, inputs, each, barrier) for config in configs]
         times = [done.result() for done in asked]
-    return clients * each / (max(end for _, end in times) - min(start for start, _ in times))
+    return len(configs) * each / (max(end for _, end in times) - min(start for start, _ in times))
 
 
 def latencies(config: Path, inputs: Mapping[str, Any], count: int) -> list[float]:
@@ -161,9 +164,9 @@ def _rows(name: str, ours: Ours, clients: list[int], each: int) -> list[dict[str
     rows = len(next(iter(ours.inputs.values())))
     asked = {name: array[:1] for name, array in ours.inputs.items()}
     ours.run(each)
-    with tempfile.TemporaryDirectory() as folder, served(ours, Path(folder)) as config:
-        alone = latencies(config, asked, min(each, AHEAD - 2))
-        rates = [requests_a_second(config, asked, count, each) for count in clients]
+    with tempfile.TemporaryDirectory() as folder, served(ours, Path(folder), max(clients)) as found:
+        alone = latencies(found[0], asked, min(each, AHEAD - 2))
+        rates = [requests_a_second(found[:count], asked, each) for count in clients]
     ours.run(each)  # on both sides of the service, as load on the machine changes
     session = rows / Spread.of(ours.seconds).median
     return [

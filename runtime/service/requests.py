@@ -56,11 +56,14 @@ class Requests:
     """All requests of a party. Every method may be called by any thread.
 
     Args:
-        wait_seconds: how long a request waits for others to share an inference with.
+        wait_seconds: how long a request waits for others to share an inference with. It begins anew
+            when an inference of its plan ends: those who were answered may ask again, and would
+            else take turns with those who waited, in inferences that are half full.
     """
 
     def __init__(self, wait_seconds: float = 0.0) -> None:
         self._wait_seconds = wait_seconds
+        self._ended: dict[bytes, float] = {}  # when an inference last did, by session
         self._changed = threading.Condition()
         self._open: dict[bytes, Request] = {}
         self._refusal: VeilgraphError | None = _no_links()
@@ -163,6 +166,7 @@ class Requests:
             for request in list(self._open.values()):
                 if request.session not in plans:
                     self._end(request.id, PeerError("The plan is served no more.", "Ask again."))
+            self._ended = {each: end for each, end in self._ended.items() if each in plans}
             found = tuple(
                 Item(each.id, self._stage(each), plans[each.session], each.rows)
                 for each in self._open.values()
@@ -173,15 +177,19 @@ class Requests:
             return found
 
     def _stage(self, request: Request) -> Stage:
-        has_waited = time.monotonic() >= request.since + self._wait_seconds
+        has_waited = self._left(request, time.monotonic()) <= 0
         return Stage.WAITED if request.stage == Stage.KNOWN and has_waited else request.stage
+
+    def _left(self, request: Request, now: float) -> float:
+        since = max(request.since, self._ended.get(request.session, request.since))
+        return since + self._wait_seconds - now
 
     def wait_left(self) -> float:
         """Seconds until a request has waited for others as long as it is to."""
-        now = time.monotonic() - self._wait_seconds
+        now = time.monotonic()
         with self._changed:
-            waiting = (each.since - now for each in self._open.values() if each.masks is None)
-            return min((seconds for seconds in waiting if seconds > 0), default=math.inf)
+            left = (self._left(each, now) for each in self._open.values() if each.masks is None)
+            return min((seconds for seconds in left if seconds > 0), default=math.inf)
 
     def assign(
         self, item: Item, number: int, row: int, masks: Mapping[str, Words], *, is_shared: bool
@@ -201,6 +209,7 @@ class Requests:
         with self._changed:
             request = self._open.pop(item.id, None)
             if request is not None:
+                self._ended[request.session] = time.monotonic()
                 request.answer = answer
                 self._changed.notify_all()
 

@@ -17,6 +17,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 
 from veilgraph.ir.errors import PeerError, SecurityAbort, VeilgraphError
+from veilgraph.ir.plan.plan import Plan
 from veilgraph.runtime.links.links import Links
 from veilgraph.runtime.links.tls import Channel
 from veilgraph.runtime.service.agenda import (
@@ -31,6 +32,7 @@ from veilgraph.runtime.service.requests import Requests
 from veilgraph.runtime.service.served import Ahead, Model, ServedPlan, links_over
 from veilgraph.runtime.session.config import Config
 from veilgraph.runtime.session.peer_status import ends, warn_of_ends
+from veilgraph.runtime.transcript import Transcript
 
 LOG = logging.getLogger("veilgraph.service")
 HEARTBEAT_SECONDS = 1.0
@@ -71,6 +73,7 @@ class Host:
         ahead: inferences to have prepared of each plan; the least that any party wants counts.
         wait_seconds: how long a request waits for others that share an inference with it; the most
             that any party wants counts.
+        ran: hears of each inference that ended: its model, plan, and what it took here.
     """
 
     def __init__(
@@ -82,12 +85,13 @@ class Host:
         read: Callable[[], list[Model]],
         ahead: int = 0,
         wait_seconds: float = 0.0,
+        ran: Callable[[str, Plan, Transcript], None] = lambda *_: None,
     ) -> None:
         self.requests = Requests(wait_seconds)
         self._now, self._connect, self._secret = config, connect, secret
         self._config = config()
         self._warned = datetime.now(UTC).date()  # of certificates: the config was read just now
-        self._models, self._read, self._wanted = models, read, ahead
+        self._models, self._read, self._wanted, self._ran = models, read, ahead, ran
         self._leaves, self._reloads = threading.Event(), threading.Event()
         self._served: tuple[ServedPlan, ...] = ()  # in the order that all parties have
         self.counts = Counts()
@@ -272,9 +276,9 @@ class Host:
         self.counts.answered[name] += len(batch.items)
         self.counts.inferences[name] += 1
         self.counts.seconds[name] += spent
-        sent = (sum(phase.sent_bytes.values()) for phase in transcript.phases.values())
-        self.counts.sent_bytes[name] += sum(sent)
-        LOG.debug("%s ran in %.3f s", name, spent)
+        self.counts.sent_bytes[name] += _log(served, transcript, len(batch.items))
+        if transcript.phases:  # none at a party that only deals
+            self._ran(name, served.plan, transcript)
 
     def _plan(self, item: Item) -> ServedPlan:
         if item.plan >= len(self._served):
@@ -288,8 +292,25 @@ class Host:
         """One inference of the plan that has the fewest ahead; False if all have enough."""
         lacking = [each for each in self._served if len(each.ahead) < self._ahead]
         if lacking:
-            min(lacking, key=lambda each: len(each.ahead)).prepare()
+            least = min(lacking, key=lambda each: len(each.ahead))
+            _log(least, least.prepare())
         return bool(lacking)
+
+
+def _log(served: ServedPlan, transcript: Transcript, requests: int = 0) -> int:
+    """A line a phase that ran, for whatever collects logs; the bytes that were sent in all."""
+    total = 0
+    for phase, record in transcript.phases.items():
+        sent = sum(record.sent_bytes.values())
+        total += sent
+        facts = {
+            "model": served.model.name, "plan": served.plan.digest, "session": served.id.hex(),
+            "phase": phase.name.lower(), "seconds": record.seconds, "sent_bytes": sent,
+            "network_seconds": record.network_seconds, "rounds": record.rounds,
+            "requests": requests,
+        }  # fmt: skip
+        LOG.debug("%s, %s: %.3f s", facts["model"], facts["phase"], record.seconds, extra=facts)
+    return total
 
 
 def _is_other(model: Model | None, old: Model) -> bool:

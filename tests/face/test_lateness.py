@@ -10,7 +10,7 @@ from onnx import TensorProto, helper
 
 import veilgraph
 from veilgraph.ir.plan.tables import Phase
-from veilgraph.measuring.lateness import LinkSeconds
+from veilgraph.measuring.lateness import Lateness, LinkSeconds
 from veilgraph.plans import Plan
 from veilgraph.runtime.transcript import PhaseRecord, Transcript
 
@@ -53,3 +53,23 @@ def test_links_that_are_late(
     predicted: float, measured: float, computing: float, is_late: bool
 ) -> None:
     assert LinkSeconds("lan", predicted, measured, computing).is_late is is_late
+
+
+def test_a_service_warns_once_for_as_long_as_links_are_late(
+    plan: Plan, caplog: pytest.LogCaptureFixture
+) -> None:
+    late, usual = run(60, 60), run(0.1, 0.1)
+    told = Lateness()
+
+    def warnings(transcript: Transcript, count: int) -> int:
+        caplog.clear()
+        for _ in range(count):
+            told.ran("small/1", plan, transcript)
+        return len(caplog.messages)
+
+    assert warnings(late, 15) == 0  # the median of 16 counts
+    assert warnings(late, 1) == 1
+    assert "small/1: Links took 60.0 s an inference online, and `wan`" in caplog.text
+    assert warnings(late, 32) == 0
+    assert warnings(usual, 16) == 0
+    assert warnings(late, 16) == 1

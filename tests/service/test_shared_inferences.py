@@ -85,6 +85,24 @@ def test_clients_of_some_rows_each_share_one_inference(
     assert inferences(patient) == {1}
 
 
+def test_each_phase_is_a_line_for_whatever_collects_logs(
+    hospital: Hospital, patient: dict[str, Service], caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("DEBUG", "veilgraph.service")
+    ask_at_once(hospital, ALL[:3], ALL[3:4])
+    plan = veilgraph.Plan.load(hospital.models("alice") / "small/1/model.plan")
+    found = [vars(record) for record in caplog.records if hasattr(record, "phase")]
+    online = [each for each in found if each["phase"] == "online"]
+    assert len(online) == len(plan.manifest.computing)
+    for each in online:
+        assert (each["model"], each["plan"], each["requests"]) == ("small/1", plan.digest, 2)
+        assert 0 <= each["network_seconds"] <= each["seconds"] < 10
+        assert len(each["session"]) > 30
+    sent = sum(each["sent_bytes"] for each in online)
+    assert 0 < sent <= plan.cost().online.total_bytes  # the client's messages are beside them
+    assert {each["phase"] for each in found} == {"online", "offline"}
+
+
 def test_a_client_alone_is_answered_once_it_has_waited(hospital: Hospital) -> None:
     with hospital.served(wait_seconds=0.2) as services:
         until(lambda: all(each.served for each in services.values()))

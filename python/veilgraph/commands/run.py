@@ -167,21 +167,13 @@ def command(
     found = batches.joined(answers)
     links = LinkSeconds.of(plan, session.transcripts, number)
     if links.is_late:
-        remark(_late(links))
+        remark(links.sentence)
     if as_json:
         answer = {"party": party, "outputs": outputs.values(found, paths, plan)}
         show_json({**answer, **_values(session, party), "online_links": vars(links)})
         return
     shown = outputs.lines(found, paths, plan) or [f"{party} receives no output."]
     show(*shown, _table(session, party))
-
-
-def _late(links: LinkSeconds) -> str:
-    return (
-        f"Links took {units.seconds(links.measured)} an inference online, and `{links.network}`, "
-        f"which the plan was compiled for, takes {units.seconds(links.predicted)}: `veilgraph "
-        "doctor --config FILE --write-network FILE` measures them for `compile --network`."
-    )
 
 
 def _batches(

@@ -10,6 +10,7 @@ from types import TracebackType
 from typing import Any, Self
 
 from veilgraph.ir.errors import UsageError, VeilgraphError
+from veilgraph.measuring.lateness import Lateness
 from veilgraph.plans import Plan
 from veilgraph.runtime._native import OpenSsl
 from veilgraph.runtime.client.wire import ENROL, MAGIC
@@ -149,6 +150,7 @@ class Service:
             self._read_again,
             ahead,
             wait_seconds,
+            Lateness().ran,
         )
         audit = AuditLog(
             me.state_dir / f"asked-{party}.jsonl", load_private_key(me.key),

@@ -73,7 +73,7 @@ PATTERNS: Mapping[str, str] = {  # of names
     "sequences": r"^(sequence_|identity_opt|identity_sequence|if_opt|if_seq|loop1[36]|optional)",
     "training": r"^(training_|dropout_.*train|batchnorm_.*training|sce_|nllloss_)",
     "float bits": r"(nan|inf_|_inf)",
-    "narrow floats": r"(float8|float4|e4m3|e5m2|e8m0|int4|int2|complex|dft)",
+    "narrow floats": r"(float8|float4|e4m3|e5m2|e8m0|int4|int2|complex)",
     "strings": r"string",
 }
 NUMERIC = frozenset(
@@ -94,7 +94,8 @@ CONSTANTS: Mapping[str, tuple[int, ...]] = {
     **dict.fromkeys(named("MaxUnpool"), (1, 2)),
     **dict.fromkeys(named("Pad Slice Resize"), (1, 2, 3, 4)),
     **dict.fromkeys(named("Clip DequantizeLinear QuantizeLinear"), (1, 2)),
-    **dict.fromkeys(named("Col2Im Dropout DFT STFT"), (1, 2)),
+    **dict.fromkeys(named("Col2Im Dropout DFT"), (1, 2)),
+    "STFT": (1, 2, 3),
     **dict.fromkeys(named("ReduceL1 ReduceL2 ReduceLogSum ReduceLogSumExp ReduceMax"), (1,)),
     **dict.fromkeys(named("ReduceMean ReduceMin ReduceProd ReduceSum ReduceSumSquare"), (1,)),
     "BatchNormalization": (1, 2, 3, 4),

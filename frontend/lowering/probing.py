@@ -60,11 +60,11 @@ def _probed(s: Steps) -> NDArray[np.int64]:
         first += prod(shape)
     if first > MOST_MOVED:
         raise Unsupported(f"It moves {first - 1} elements, each by itself.", "Slice instead.")
-    return np.asarray(_run(s, feeds)).astype(np.int64)
+    return np.asarray(reference(s, feeds)).astype(np.int64)
 
 
-def _run(s: Steps, feeds: dict[int, Array]) -> NDArray[np.float64]:
-    """The first output for these operands and the public ones."""
+def reference(s: Steps, feeds: dict[int, Array]) -> Array:
+    """The first output that ONNX's reference computes, of these operands and the public ones."""
     for index, name in enumerate(s.node.input):
         if name and index not in feeds:
             feeds[index] = s.public(index, "places")
@@ -130,7 +130,7 @@ def linear(s: Steps) -> list[NodeProto]:
     if count * new > MOST_MATRIX_ELEMENTS:
         raise Unsupported(f"It would take a public matrix of {count * new} elements.")
     units = np.eye(count).reshape(count, *each)
-    matrix = _run(s, {0: units}).reshape(count, new)
+    matrix = reference(s, {0: units}).reshape(count, new)
     rows = s.reshape(s.operand(0), (shape[0] * channels, count))
     return s.finish(s.reshape(s("MatMul", rows, s.numbers(matrix)), result))
 
@@ -155,8 +155,8 @@ def sampled(s: Steps) -> list[NodeProto]:
     if count * new * shape[0] > MOST_MATRIX_ELEMENTS:
         raise Unsupported(f"It would take a matrix of {count * new * shape[0]} elements.")
     units = np.eye(count).reshape(1, count, *shape[2:])
-    parts = [_run(s, {0: units, 1: grid[n : n + 1]}).reshape(count, new) for n in range(shape[0])]
-    matrices = np.stack(parts)
+    parts = [reference(s, {0: units, 1: grid[n : n + 1]}) for n in range(shape[0])]
+    matrices = np.stack([part.reshape(count, new) for part in parts])
     rows = s.reshape(s.operand(0), (*shape[:2], count))
     product = s(
         "MatMul", rows, s.weight(matrices.astype(np.float32)) if owned else s.numbers(matrices)

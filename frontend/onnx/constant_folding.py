@@ -34,16 +34,19 @@ MAX_LITERAL_ELEMENTS = 1 << 16  # shape arithmetic is tiny; larger results are l
 # bounded before anything is evaluated.
 ARITHMETIC = {"Abs", "Add", "Ceil", "Div", "Floor", "Max", "Min", "Mod", "Mul", "Neg", "Sub"}
 CHOICES = {"And", "Equal", "Greater", "GreaterOrEqual", "Less", "LessOrEqual", "Not", "Or", "Where"}
-MAKERS = {"Cast", "Constant", "ConstantOfShape", "Expand", "Identity", "Range", "Sqrt", "Tile"}
+MAKERS = {"Cast", "Constant", "ConstantOfShape", "Expand", "Identity", "Range", "Tile"}
+FUNCTIONS = {"Cos", "Sin", "Sqrt"}  # of what positional encodings and windows are made
 MOVES = {"Concat", "Flatten", "Gather", "Reshape", "Slice", "Split", "Squeeze", "Transpose"}
 REDUCTIONS = {"ReduceMax", "ReduceMin", "ReduceProd", "ReduceSum"}
-FOLDABLE = frozenset(ARITHMETIC | CHOICES | MAKERS | MOVES | REDUCTIONS | {"Unsqueeze"})
+FOLDABLE = frozenset(ARITHMETIC | CHOICES | FUNCTIONS | MAKERS | MOVES | REDUCTIONS | {"Unsqueeze"})
 
 # Operators' inputs whose values, not only shapes, decide the shape of the output, or what is
 # computed: the exponents of a power, a window that is slid over a signal.
 SHAPE_INPUTS: Mapping[str, tuple[int, ...]] = {
     "ConstantOfShape": (0,),
+    "DFT": (1, 2),
     "Expand": (1,),
+    "MelWeightMatrix": (0, 1, 2, 3, 4),
     "OneHot": (1, 2),
     "Pad": (1, 3),
     "Pow": (1,),
@@ -58,8 +61,12 @@ SHAPE_INPUTS: Mapping[str, tuple[int, ...]] = {
     "TopK": (1,),
     "Unsqueeze": (1,),
     "Upsample": (1,),
+    **dict.fromkeys(("BlackmanWindow", "HammingWindow", "HannWindow"), (0,)),
     **dict.fromkeys(("ReduceMax", "ReduceMean", "ReduceMin", "ReduceProd", "ReduceSum"), (1,)),
 }
+
+# Defaults that inference doesn't know: without its attribute it takes an STFT for a whole one.
+DEFAULTS: Mapping[str, Mapping[str, int]] = {"STFT": {"onesided": 1}}
 
 # What inference finds no type for, and is of the type of its first operand.
 ALIKE = frozenset(("GroupNormalization", "MeanVarianceNormalization"))
@@ -134,6 +141,7 @@ def infer(model: ModelProto) -> ModelProto:
         UsageError: shapes that don't fit together.
     """
     del model.graph.value_info[:]
+    _say_defaults(model.graph)
     try:
         found = shape_inference.infer_shapes(model, data_prop=True)
         while _declare_alike(found.graph):
@@ -144,6 +152,14 @@ def infer(model: ModelProto) -> ModelProto:
             f"The shapes of the model don't fit together: {str(error).strip()}.",
             "Check the shapes given, or export the model again.",
         ) from error
+
+
+def _say_defaults(graph: GraphProto) -> None:
+    for node in graph.node:
+        said = {attribute.name for attribute in node.attribute}
+        for name, value in DEFAULTS.get(node.op_type, {}).items():
+            if name not in said:
+                node.attribute.append(helper.make_attribute(name, value))
 
 
 def _declare_alike(graph: GraphProto) -> bool:

@@ -22,6 +22,7 @@ from veilgraph.frontend.onnx.operators import (
     elementary,
     recurrent,
     resizing,
+    signals,
     trigonometry,
 )
 from veilgraph.frontend.onnx.operators import pooling as sliding
@@ -68,6 +69,7 @@ DECOMPOSITIONS: Mapping[str, Decomposition] = {
     "Cosh": elementary.hyperbolic_cosine,
     "ConvTranspose": sliding.transposed_convolution,
     "CumProd": elementary.cumulative_product,
+    "DFT": signals.dft,
     "Div": division.divide,
     "Einsum": elementary.einsum,
     "GRU": recurrent.layer,
@@ -95,6 +97,7 @@ DECOMPOSITIONS: Mapping[str, Decomposition] = {
     "ReduceProd": elementary.reduce_product,
     "Resize": resizing.resize,
     "RotaryEmbedding": attention.rotary_embedding,
+    "STFT": signals.stft,
     "Shrink": elementary.shrink,
     "Sinh": elementary.hyperbolic_sine,
     "Softsign": elementary.softsign,
@@ -104,6 +107,7 @@ DECOMPOSITIONS: Mapping[str, Decomposition] = {
     "Tan": trigonometry.tangent,
     "Trilu": elementary.trilu,
     "Upsample": resizing.resize,
+    **dict.fromkeys(signals.SAID_BY, signals.said),
     **dict.fromkeys(probing.MOVES, probing.moves),
     **dict.fromkeys(probing.LINEAR, probing.linear),
 }

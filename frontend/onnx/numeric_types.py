@@ -23,7 +23,7 @@ NUMBERS = REAL | INTEGERS | {TensorProto.BOOL}
 UNLOWERED = frozenset(  # which the importer casts nothing to
     (TensorProto.INT16, TensorProto.UINT16, TensorProto.UINT32, TensorProto.UINT64)
 )
-TYPES = ("to", "dtype")  # attributes that name a type
+TYPES = ("to", "dtype", "output_datatype")  # attributes that name a type
 
 
 def as_float32(model: ModelProto) -> None:

@@ -99,6 +99,8 @@ NODES |= {
     **{name: Node(attributes=POOL, positive=True) for name in ("LpPool",)},
     **{name: Node(constants=[np.array([3])], positive=True) for name in ("ReduceProd",)},
     **{name: Node(positive=True) for name in ("LpNormalization", "MeanVarianceNormalization")},
+    "DFT": Node([(2, 6, 1)], attributes={"onesided": 1}, opset=20),
+    "STFT": Node([(1, 20, 1)], [np.array(3), np.hanning(8).astype(np.float32)]),
     "Acosh": Node(constants=[], attributes={}, shapes=[(1,)], positive=True),
     "AffineGrid": Node([(1, 2, 3)], [np.array([1, 1, 3, 4])]),
     "Atanh": Node([(1,)]),
@@ -176,6 +178,8 @@ NODES |= {
 # Their own tests: tests/frontend/test_{control_flow,function_bodies,quantised}.py.
 IN_NETWORKS = ("DynamicQuantizeLinear", "FlexAttention", "If", "Loop", "Scan")
 FOLDED = ("Constant", "ConstantOfShape", "Shape")  # make no values of the inputs: see below
+# Nor do these: tests/frontend/test_signals.py.
+MATRICES = ("BlackmanWindow", "HammingWindow", "HannWindow", "MelWeightMatrix")
 TWO_OUTPUTS = ("CausalConvWithState", "LinearAttention", "Split", "TopK")
 UNLISTED = ("Det", "NonZero")
 
@@ -196,7 +200,7 @@ def proto_of(operator: str, node: Node) -> Any:
 
 
 def test_every_listed_operator_is_tested() -> None:
-    elsewhere = [*IN_NETWORKS, *RULES]  # RULES: tests/frontend/test_classical.py
+    elsewhere = [*IN_NETWORKS, *MATRICES, *RULES]  # RULES: tests/frontend/test_classical.py
     assert sorted([*NODES, *FOLDED, *elsewhere]) == [operator.name for operator in OPERATORS]
 
 

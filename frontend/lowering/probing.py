@@ -138,27 +138,3 @@ def linear(s: Steps) -> list[NodeProto]:
 def _per_channel(shape: Shape, channels: int) -> Shape:
     """What one channel of one element of the batch has."""
     return (shape[1] // channels, *shape[2:])
-
-
-def sampled(s: Steps) -> list[NodeProto]:
-    """GridSample(x [N, C, ...], grid [N, ..., n]) on a known grid: a matrix for each image.
-
-    Where the grid is the owner's, so are the matrices.
-    """
-    grid, shape, result = s.known(1), s.shape(0), s.result_shape()
-    owned = grid is None
-    if grid is None:
-        grid = s.facts.weights.get(s.operand(1))
-    if grid is None:
-        raise Unsupported("Its grid is computed from data.", "Make it a constant.")
-    count, new = prod(shape[2:]), prod(result[2:])
-    if count * new * shape[0] > MOST_MATRIX_ELEMENTS:
-        raise Unsupported(f"It would take a matrix of {count * new * shape[0]} elements.")
-    units = np.eye(count).reshape(1, count, *shape[2:])
-    parts = [reference(s, {0: units, 1: grid[n : n + 1]}) for n in range(shape[0])]
-    matrices = np.stack([part.reshape(count, new) for part in parts])
-    rows = s.reshape(s.operand(0), (*shape[:2], count))
-    product = s(
-        "MatMul", rows, s.weight(matrices.astype(np.float32)) if owned else s.numbers(matrices)
-    )
-    return s.finish(s.reshape(product, result))

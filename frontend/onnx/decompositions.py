@@ -22,6 +22,7 @@ from veilgraph.frontend.onnx.operators import (
     elementary,
     recurrent,
     resizing,
+    sampling,
     signals,
     trigonometry,
 )
@@ -76,7 +77,7 @@ DECOMPOSITIONS: Mapping[str, Decomposition] = {
     "Gather": elementary.gather,
     "GatherElements": elementary.gather_elements,
     "Gemm": _gemm,
-    "GridSample": probing.sampled,
+    "GridSample": sampling.sampled,
     "GroupNormalization": elementary.group_normalization,
     "Hardmax": elementary.hardmax,
     "LSTM": recurrent.layer,

@@ -33,10 +33,14 @@ from veilgraph.ir.errors import Offender, UnsupportedError
 from veilgraph.ir.graph.program import Graph
 from veilgraph.ir.mlir import context
 
+aten = torch.ops.aten
 PIPELINE = (
     "builtin.module(torchdynamo-export-to-torch-backend-pipeline"
     f"{{backend-legal-ops={','.join(KEPT_WHOLE)}}})"
 )
+# What is wrong with an operator that a decomposition has already passed through.
+GRID = Unsupported("Its grid is computed from data.", "Make it a buffer.")
+LEFT = {aten.grid_sampler_2d.default: GRID, aten.grid_sampler_3d.default: GRID}
 REPLACE = "Replace it in the model by operators that are supported."
 SOURCE = re.compile(r'File "([^"]+)", line ([0-9]+)')
 
@@ -178,6 +182,8 @@ def _judged(exported: Exported, node: fx.Node) -> Iterator[Offender]:
         copied[call] = alone.node_copy(call, lambda old: copied[old])
     alone.output(tuple(copied[call] for call in calls[1:] or calls))
     try:
+        if node.target in LEFT:
+            raise LEFT[node.target]
         if not is_legal(node):
             raise Unsupported(
                 "The shape of its output depends on data, or it makes no real numbers."

@@ -9,6 +9,7 @@ with the matrix that it makes of the identity: torch's own kernel computes that,
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -122,14 +123,15 @@ def adaptive_maximum(operator: Any) -> Row:
 def sampled(
     x: Tensor, grid: Tensor, interpolation: int, padding: int, align_corners: bool
 ) -> Tensor:
-    """grid_sample: images times the matrix that each grid, which no input goes into, makes."""
+    """grid_sample: images or volumes times the matrix that each grid makes, which no input goes
+    into.
+    """
     count, channels, *extents = x.shape
-    pixels = extents[0] * extents[1] if len(extents) == 2 else 0
-    if not pixels:
-        return NotImplemented
+    pixels = math.prod(extents)
+    operator = aten.grid_sampler_2d if len(extents) == 2 else aten.grid_sampler_3d
     with public():
-        basis = torch.eye(pixels).reshape(1, pixels, *extents).expand(count, -1, -1, -1)
-        made = aten.grid_sampler_2d(basis, grid, interpolation, padding, align_corners)
+        basis = torch.eye(pixels).reshape(1, pixels, *extents).expand(count, -1, *extents)
+        made = operator(basis, grid, interpolation, padding, align_corners)
         matrix = made.flatten(2)
     return (x.flatten(2) @ matrix).reshape(count, channels, *grid.shape[1:-1])
 
@@ -236,6 +238,7 @@ ROWS: dict[Any, Row] = {
     aten.adaptive_max_pool3d.default: adaptive_maximum(aten.adaptive_max_pool3d.default),
     aten.grid_sampler.default: sampled,
     aten.grid_sampler_2d.default: sampled,
+    aten.grid_sampler_3d.default: sampled,
     aten.max_pool1d.default: maximum_rounded_up(functional.max_pool1d),
     aten.max_pool2d.default: maximum_rounded_up(functional.max_pool2d),
     aten.max_pool3d.default: maximum_rounded_up(functional.max_pool3d),

@@ -120,10 +120,34 @@ RESIZE = [
         "r": floats(), "s": floats(), "n": ints(4, 5)
     }),
     Row("Upsample", [(1, 2, 3, 4)], {"mode": "nearest"}, {"s": floats(1, 1, 2, 3)}, opset=9),
-    Row("GridSample", [(2, 3, 4, 5)], {"mode": "linear"}, {"g": drawn(2, 3, 2, 2)}),
-    Row("GridSample", [(1, 3, 4, 5)], {"mode": "nearest", "padding_mode": "border"}, {
-        "g": drawn(1, 3, 2, 2)
-    }),
+    *(
+        Row("Resize", [IMAGE], {"mode": "cubic", "coordinate_transformation_mode": mode, **more}, {
+            "r": floats(), "s": floats(1, 1, 1.5, 2)
+        }, opset=19)
+        for mode in ("half_pixel", "half_pixel_symmetric", "pytorch_half_pixel", "asymmetric")
+        for more in ({"exclude_outside": 1}, {"cubic_coeff_a": -0.6}, {"antialias": 1})
+    ),
+]  # fmt: skip
+
+SAMPLED = [
+    *(
+        Row(
+            "GridSample", [(2, 3, 4, 5, 3)[:rank + 2]],
+            {"mode": mode, "padding_mode": padding, "align_corners": aligned},
+            {"g": drawn(2, 2, 3, 4, rank) if rank == 3 else drawn(2, 2, 3, rank)}, opset=20,
+        )
+        for rank in (2, 3)
+        for mode in (("linear", "nearest", "cubic") if rank == 2 else ("linear", "nearest"))
+        for padding in ("zeros", "border", "reflection")
+        for aligned in (0, 1)
+    ),
+    Row("GridSample", [(1, 2, 3, 1, 4)], {"padding_mode": "reflection", "align_corners": 1}, {
+        "g": drawn(1, 2, 2, 2, 3)
+    }, opset=20),
+    *(
+        Row("GridSample", [(1, 3, 4, 5)], {"mode": mode}, {"g": drawn(1, 3, 2, 2)}, opset=16)
+        for mode in ("bilinear", "bicubic", "nearest")
+    ),
 ]  # fmt: skip
 
 LENGTH, BATCH, WIDTH, SIZE = 4, 2, 3, 5
@@ -182,7 +206,7 @@ ATTENTION = [
         opset=23,
     ),
 ]  # fmt: skip
-ROWS = [*ELEMENTARY, *INDICES, *RESIZE, *RECURRENT, *ATTENTION]
+ROWS = [*ELEMENTARY, *INDICES, *RESIZE, *SAMPLED, *RECURRENT, *ATTENTION]
 
 
 @pytest.mark.parametrize("row", ROWS, ids=str)

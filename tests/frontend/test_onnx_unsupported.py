@@ -174,6 +174,9 @@ CASES: list[tuple[NodeProto, str]] = [
     (node("Pad", "x pads learnt", "y"), "learnt, which it computes with, would have to be public"),
     (node("Pow", "x seventeen", "y"), "The power 17 isn't supported"),
     (node("GridSample", "x grid", "y"), "Its grid is computed from data."),
+    (node("GridSample", "x far", "y"), "Its grid holds an infinity or a NaN."),
+    (node("GridSample", "x places2d", "y", mode="odd"), "Its mode is odd, which no version of"),
+    (node("GridSample", "wide fine", "y"), "It would take a matrix of 100000000 elements."),
     (node("ScatterElements", "x places x", "y"), "Its places are computed from data."),
     (node("LpPool", "x", "y", kernel_shape=[2, 2], p=20), "A pool of order 20"),
     (node("LpNormalization", "x", "y", p=3), "isn't supported|don't fit|can't be"),
@@ -203,6 +206,9 @@ EXTRAS = {
     "outside": np.array([0, 4]),
     "outsides": np.array([[[[-9, 1]]]]),
     "last": np.array(1),
+    "far": np.full((1, 2, 2, 2), np.inf, dtype=np.float32),
+    "places2d": np.zeros((1, 2, 2, 2), dtype=np.float32),
+    "fine": np.zeros((1, 100, 100, 2), dtype=np.float32),
     "nought": np.array(0, dtype=np.float32),
     "learnt": np.array(0.2137, dtype=np.float32),
     "seventeen": np.array(17, dtype=np.float32),
@@ -227,6 +233,7 @@ def test_forms_that_are_not_supported(bad: NodeProto, reason: str) -> None:
         "number": (),
         "plane": (2, 4),
         "long": (1, 10000),
+        "wide": (1, 1, 100, 100),
     }
     inputs |= {"grid": (1, 8, 8, 2), "places": IMAGE, "v3": (3, 1, 4)}
     proto = model([bad], inputs, ["y"], used)

@@ -139,6 +139,7 @@ ROWS = [
 
 POOL = "constant constant transpose matmul transpose matmul"
 GRID = 1.2 * torch.sin(torch.arange(48.0)).reshape(2, 3, 4, 2)
+BOX_GRID = 1.2 * torch.sin(torch.arange(72.0)).reshape(2, 3, 2, 2, 3)
 
 
 def resized(size: Any = None, **given: Any) -> Callable[..., torch.Tensor]:
@@ -189,6 +190,17 @@ ROWS += [
             mode="nearest",
         ),
         ((1, 4, 9, 8),),
+    ),
+    *(
+        Row(
+            f"grid_of_a_volume_{mode}_{padding}",
+            lambda x, mode=mode, padding=padding, aligned=aligned: F.grid_sample(
+                x, BOX_GRID, mode, padding, aligned
+            ),
+            ((2, 3, 4, 5, 3),),
+        )
+        for mode, aligned in (("bilinear", True), ("nearest", False))
+        for padding in ("zeros", "border", "reflection")
     ),
     Row("reflected", lambda x: F.pad(x, (1, 2, 0, 1), mode="reflect")),
     Row("replicated", lambda x: F.pad(x, (1, 2, 0, 1), mode="replicate")),
@@ -424,6 +436,8 @@ class Complex(nn.Module):
         (lambda x: x[:0], ["aten.slice.Tensor"]),
         (lambda x: x.long() << 2, ["aten.__lshift__.Scalar"]),
         (lambda x: F.grid_sample(x[None], x[None, :, :, :2]), ["aten.grid_sampler_2d.default"]),
+        (lambda x: F.grid_sample(x[None, None], x[None, None, :, :, :3]),
+            ["aten.grid_sampler_3d.default"]),
     ],
 )  # fmt: skip
 def test_what_is_not_covered_is_refused_by_its_name(made: Any, named: list[str]) -> None:
@@ -432,6 +446,16 @@ def test_what_is_not_covered_is_refused_by_its_name(made: Any, named: list[str])
         import_torch(module(row), tuple(torch.randn(shape) for shape in row.shapes))
     assert [entry.operator for entry in caught.value.offenders] == named
     assert all(entry.reason.endswith(".") for entry in caught.value.offenders)
+
+
+@pytest.mark.parametrize("rank", [2, 3])
+def test_a_grid_of_data_is_told_as_one(rank: int) -> None:
+    shapes = ((1, 2, *(3,) * rank), (1, *(2,) * rank, rank))
+    row = Row("refused", lambda x, grid: F.grid_sample(x, grid, align_corners=False), shapes)
+    with pytest.raises(UnsupportedError) as caught:
+        import_torch(module(row), tuple(torch.randn(shape) for shape in row.shapes))
+    (told,) = caught.value.offenders
+    assert (told.reason, told.way_out) == ("Its grid is computed from data.", "Make it a buffer.")
 
 
 def test_a_complex_input_is_refused() -> None:

@@ -122,14 +122,14 @@ def _spread(column: Floats, x: float, s: Steps, axis: Axis) -> None:
     reach = (2 if cubic else 1) / width
     neighbours = np.arange(math.floor(x - reach), math.ceil(x + reach) + 1)
     distance = np.abs(neighbours - x) * width
-    counts = _cubic(distance, s.attribute("cubic_coeff_a", -0.75)) if cubic else 1 - distance
+    counts = cubic_kernel(distance, s.attribute("cubic_coeff_a", -0.75)) if cubic else 1 - distance
     counts = np.where(distance < (2 if cubic else 1), counts, 0)
     if s.attribute("exclude_outside", 0):
         counts = np.where((neighbours >= 0) & (neighbours < axis.extent), counts, 0)
     np.add.at(column, neighbours.clip(0, axis.extent - 1), counts / counts.sum())
 
 
-def _cubic(t: Floats, a: float) -> Floats:
+def cubic_kernel(t: Floats, a: float) -> Floats:
     """Keys' kernel for distances t >= 0, with slope a at 1."""
     near = ((a + 2) * t - (a + 3)) * t * t + 1
     far = ((a * t - 5 * a) * t + 8 * a) * t - 4 * a

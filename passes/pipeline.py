@@ -20,6 +20,7 @@ from veilgraph.ir.legality import check_graph, check_secret
 from veilgraph.ir.party.legality import check_party
 from veilgraph.ir.plan.tables import PUBLIC, divided
 from veilgraph.ir.secret.program import SecretProgram
+from veilgraph.ir.secret.types import RangeSource, RealRange
 from veilgraph.passes.encode.encode_fixed_point import (
     FINE,
     MAX_ERROR,
@@ -130,6 +131,7 @@ def _scale_columns(program: Program) -> None:
     if options.samples is None or options.is_joined:
         return
     known = {*graph.states, *options.announced}
+    known |= set(graph.whole)  # integers have no scale
     tables = [n for n in graph.inputs if n not in known and program.target.owner(n) != PUBLIC]
     program.column_exponents = ScaleColumns(options.samples, tables).run(graph)
     exponents = program.column_exponents
@@ -149,11 +151,16 @@ def _infer_visibility(program: Program) -> None:
 
 def _ranges(program: Program) -> None:
     options, graph = program.options, program.graph
+    places = {
+        name: RealRange(0.0, float(given.highest), RangeSource.PROVEN)
+        for name, given in graph.given.items()
+        if given.categories and name in graph.inputs
+    }
     if options.samples is None:
-        program.ranges = assume(graph)
+        program.ranges = assume(graph).stating("input", places)
     else:
         found = calibrate(graph, options.samples, program.watch.at)
-        found = found.stating("input", options.state_ranges)
+        found = found.stating("input", {**options.state_ranges, **places})
         program.ranges = found.rounding_again(graph, options.updates)
 
 

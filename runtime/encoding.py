@@ -7,14 +7,15 @@ at most 32 bits and 64-bit words above. The plan has the scales (docs/encoding.m
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from veilgraph.ir.errors import AccuracyError, UsageError
-from veilgraph.ir.files.column_files import places_of
+from veilgraph.ir.files.column_files import columns_named, places_of
+from veilgraph.ir.plan.given import NO_NUMBER, OTHER, PLAIN, as_rows, where
 from veilgraph.ir.plan.tables import Tensor, divided
 
 _PIECE = 1 << 14  # elements
@@ -36,20 +37,24 @@ def checked(value: npt.ArrayLike, tensor: Tensor) -> npt.NDArray[Any]:
         UsageError: another shape or type, or a number that is none.
         AccuracyError: a number outside the range that the plan was made for, or beyond the ring.
     """
-    if tensor.columns and hasattr(value, "columns"):
+    if hasattr(value, "columns") and (tensor.columns or tensor.name in value.columns):
         value = _by_name(value, tensor)
+    if tensor.given.lacks:
+        value = as_rows(value, tensor.columns)
     try:
         array = np.asarray(value)
     except ValueError as error:
         raise UsageError(
             f"`{tensor.name}` is no array: its rows have different lengths.", HINT
         ) from error
+    if tensor.given != PLAIN or array.dtype.kind == OTHER:
+        array = tensor.given.numbers(array, f"`{tensor.name}`", tensor.columns)
     if array.dtype.kind not in "fiub":
         raise UsageError(f"`{tensor.name}` has type {array.dtype}, and needs real numbers.", HINT)
     if array.shape != tensor.shape:
         raise UsageError(
-            f"`{tensor.name}` has shape {_shape(array.shape)}, and the plan needs "
-            f"{_shape(tensor.shape)}.",
+            f"`{tensor.name}` has shape {_shape(tensor.given.shape(array.shape))}, and the plan "
+            f"needs {_shape(tensor.given_shape)}.",
             "Compile for another shape with --shape, or bring the input into this one.",
         )
     if array.size:
@@ -60,7 +65,11 @@ def checked(value: npt.ArrayLike, tensor: Tensor) -> npt.NDArray[Any]:
 def _by_name(frame: Any, tensor: Tensor) -> Any:
     """The columns of a data frame that the plan names, in its order."""
     given = list(map(str, frame.columns))
-    return frame.iloc[:, places_of(f"`{tensor.name}`", given, tensor.columns)]
+    names = columns_named(tensor.name, tensor.given_shape, {tensor.name: tensor.columns})
+    if tensor.given.lacks:
+        rows = frame.to_dict("records")
+        return [{name: row[name] for name in names if name in row} for row in rows]
+    return frame.iloc[:, places_of(f"`{tensor.name}`", given, names)]
 
 
 def _check_range(array: npt.NDArray[Any], tensor: Tensor) -> None:
@@ -70,7 +79,7 @@ def _check_range(array: npt.NDArray[Any], tensor: Tensor) -> None:
     if not (math.isfinite(low) and math.isfinite(high)):
         raise UsageError(
             f"`{tensor.name}` holds numbers that are not finite: {_not_finite(given, tensor)}.",
-            "Put a number in the place of each that is missing.",
+            NO_NUMBER,
         )
     if low < tensor.low or high > tensor.high:
         raise AccuracyError(
@@ -97,23 +106,13 @@ def _outside(given: npt.NDArray[Any], tensor: Tensor) -> str:
     low, high = tensor.low, tensor.high
     if tensor.column_exponents:
         low, high = np.ldexp([low, high], tensor.column_exponents[int(place[-1])])
-    return f"{_where(place, tensor)}outside the range [{low:.6g}, {high:.6g}]"
+    return f"{where(place, tensor.columns)}outside the range [{low:.6g}, {high:.6g}]"
 
 
 def _not_finite(given: npt.NDArray[Any], tensor: Tensor) -> str:
     """The first number that is a NaN or infinite, and where it is; rows are counted from 0."""
     place = np.argwhere(~np.isfinite(given))[0]
-    return f"{given[tuple(place)]:g} {_where(place, tensor)}".rstrip(", ")
-
-
-def _where(place: Sequence[np.intp], tensor: Tensor) -> str:
-    """A place in words, with a comma behind it; nothing for that of a single number."""
-    if not len(place):
-        return ""
-    if len(place) != 2:
-        return f"at [{', '.join(map(str, place))}], "
-    column = f"`{tensor.columns[place[1]]}`" if tensor.columns else f"{place[1]}"
-    return f"in row {place[0]}, column {column}, "
+    return f"{given[tuple(place)]:g} {where(place, tensor.columns)}".rstrip(", ")
 
 
 def encode(value: npt.ArrayLike, tensor: Tensor) -> Words:

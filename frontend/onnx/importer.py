@@ -123,6 +123,7 @@ def _import(prepared: Prepared) -> Graph:
     graph.clips, classical = prepared.clips, prepared.classical
     graph.labels, graph.whole = classical.labels, classical.whole
     graph.structures = classical.structures
+    graph.given, graph.columns = dict(classical.given), dict(classical.columns)
     return graph
 
 

@@ -15,12 +15,16 @@ from numpy.typing import ArrayLike, NDArray
 from onnx import GraphProto, ModelProto, NodeProto, TensorProto, helper, numpy_helper
 
 from veilgraph.frontend.lowering.operands import Unsupported
+from veilgraph.frontend.onnx.classical.text_tables import Texts
 from veilgraph.ir.graph.trees import Trees
 
 Shape = tuple[int, ...]
 Array = NDArray[Any]
 
 FIRST_OF_SLICE = 10  # the default opset in which its bounds are inputs
+# Those in which axes become an input.
+FIRST_OF_AXES = {"Squeeze": 13, "Unsqueeze": 13}
+AXES_OF_OTHERS = 18
 
 
 @dataclass
@@ -39,6 +43,7 @@ class Facts:
         structures: what everybody learns of trees, by the name of their node; takes what is added.
         classes: names of tensors that hold the place of a class among all, as an ArgMax makes it.
         leaves: names of tensors that hold what a single tree ensemble says of a row.
+        texts: tables of the categories of text.
     """
 
     shapes: Mapping[str, Shape]
@@ -52,6 +57,7 @@ class Facts:
     structures: dict[str, str] = field(default_factory=dict)
     classes: frozenset[str] = frozenset()
     leaves: frozenset[str] = frozenset()
+    texts: Texts = field(default_factory=Texts)
 
     @staticmethod
     def of(model: ModelProto, weights: dict[str, NDArray[np.float32]]) -> Facts:
@@ -208,6 +214,12 @@ class Steps:
             return self("Slice", x, axes=[axis], starts=[start], ends=[end])
         bounds = (self.integers(number) for number in (start, end, axis, step))
         return self("Slice", x, *bounds)
+
+    def along(self, operator: str, x: str, axis: int, **attributes: int) -> str:
+        """An operator that takes axes, in the form of the model's opset."""
+        if self.facts.opset >= FIRST_OF_AXES.get(operator, AXES_OF_OTHERS):
+            return self(operator, x, self.integers(axis), **attributes)
+        return self(operator, x, axes=[axis], **attributes)
 
     def plus(self, x: str, number: float) -> str:
         return x if number == 0 else self("Add", x, self.numbers(number))

@@ -79,8 +79,9 @@ def known_unsupported(drafted: Prepared) -> list[Offender]:
     tensors = drafted.tensors()
     unsure = {name for name, tensor in tensors.items() if not _is_known(tensor)}
     for node in graph.node:
-        if node.domain == DOMAIN or node.name in drafted.classical.refused:
-            error = refusal(node, drafted.model, opset(drafted.model), drafted.classical)
+        told = drafted.classical.refused.get(node.name)
+        if node.domain == DOMAIN or told is not None:
+            error = told or refusal(node, drafted.model, opset(drafted.model), drafted.classical)
             found.append(offender(node, drafted.source, error.reason, error.way_out))
             unsure.update(node.output)
             continue
@@ -114,6 +115,8 @@ def _is_known(tensor: TensorProto | ValueInfoProto) -> bool:
 
 def _unsupported_input(info: ValueInfoProto) -> str:
     kind = info.type.tensor_type.elem_type
+    if kind == TensorProto.STRING:
+        return "It is text, and nothing in the model encodes it."
     return "" if kind in NUMBERS else f"It is {type_name(kind)}; inputs are tensors of numbers."
 
 

@@ -27,6 +27,7 @@ from torch_mlir.dialects import func
 
 from veilgraph.ir.attributes import Shape, shape_of, tensor_type, to_attribute
 from veilgraph.ir.graph.dialect import attributes_of
+from veilgraph.ir.plan.given import Given
 
 Array = NDArray[np.float32]
 
@@ -104,8 +105,10 @@ class Graph:
         clips: those of quantisers, by the name of their last operation.
         labels: the text that classes are called, by the output that has their places.
         masks: weights that are a dropout's masks, ones here, each with the share that is dropped.
-        whole: weights that everybody knows to be small integers, whatever they are.
+        whole: weights and inputs that everybody knows to be integers, whatever they are.
         structures: what everybody learns of the structure of trees, by the name of their node.
+        given: how owners write inputs that are no plain numbers, by input.
+        columns: the names of an input's columns, by input, where the model says them.
     """
 
     module: ir.Module
@@ -116,6 +119,8 @@ class Graph:
     masks: Mapping[str, float] = field(default_factory=dict)
     whole: Collection[str] = frozenset()
     structures: Mapping[str, str] = field(default_factory=dict)
+    given: dict[str, Given] = field(default_factory=dict)
+    columns: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
 
     @staticmethod
     def create(

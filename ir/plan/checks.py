@@ -90,6 +90,8 @@ def typed(hint: Any, value: Any, name: str) -> Any:
         return record(hint, value)
     if hint is object or (hint is str and isinstance(value, str)):
         return value
+    if hint is bool and isinstance(value, bool):
+        return value
     is_number = isinstance(value, int) and not isinstance(value, bool)
     if hint is int and is_number and abs(value) < MOST_INTEGER:
         return value
@@ -255,10 +257,20 @@ def _is_inside(tensor: Tensor, arena_bytes: int) -> bool:
 
 
 def _has_its_columns(tensor: Tensor) -> bool:
-    """Whether each place along its last axis has an exponent and a name, or none has."""
-    exponents, fitting = tensor.column_exponents, (0, *tensor.shape[-1:])
-    are_fitting = len(exponents) in fitting and len(tensor.columns) in fitting
-    return are_fitting and all(abs(k) <= MOST_FRAC_BITS for k in exponents)
+    """Whether exponents, names, flags and categories are those of its places, or none."""
+    exponents, given = tensor.column_exponents, tensor.given
+    (width,) = tensor.given_shape[-1:] or (0,)
+    are_fitting = len(exponents) in (0, *tensor.shape[-1:]) and len(tensor.columns) in (0, width)
+    flags = given.flagged
+    are_flagged = all(0 <= i < width for i in flags) and len(set(flags)) == len(flags)
+    tables = given.categories
+    are_written = len(tables) == len(given.others) and len(tables) in (0, 1, width)
+    known = are_written and all(
+        (table or other) and len(set(table)) == len(table)
+        for table, other in zip(tables, given.others, strict=True)
+    )
+    sane = are_fitting and are_flagged and known and not (flags and tables)
+    return sane and all(abs(k) <= MOST_FRAC_BITS for k in exponents)
 
 
 def _bytes(tensor: Tensor) -> int:

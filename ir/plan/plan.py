@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from veilgraph.ir.plan.given import Given
 from veilgraph.ir.plan.tables import (
     BUFFER,
     FORMAT_VERSION,
@@ -164,7 +165,9 @@ def _plain(record: Any) -> dict[str, Any]:
 
 
 def _listed(value: Any) -> Any:
-    return list(value) if isinstance(value, tuple) else value
+    if isinstance(value, Given):
+        return _plain(value)
+    return [_listed(each) for each in value] if isinstance(value, tuple) else value
 
 
 def manifest_fields(plan: Plan) -> dict[str, Any]:

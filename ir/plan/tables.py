@@ -19,9 +19,10 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from veilgraph.ir.plan.given import PLAIN, Given
 from veilgraph.ir.roles import ROLES, Role
 
-FORMAT_VERSION = 6
+FORMAT_VERSION = 7
 MAX_RANK = 6
 WEIGHTS = "weights"  # stands for all weights among the owners of inputs
 PUBLIC = "public"  # in place of a party that owns the weights: they are constants of the plan
@@ -151,8 +152,8 @@ class Tensor:
     `high` bound the real values that its owner may give (infinite where nothing is declared);
     `entry` counts the plan's entries, and is 0 for weights and states, which are of all. An owner
     divides what it gives by 2^k, k of `column_exponents` by place along the last axis; none if
-    empty. The bounds are of what is encoded then. `columns` are the names of these places, where
-    they have some.
+    empty. The bounds are of what is encoded then. `columns` are the names of the places of what is
+    given, where they have some. `given` says how that becomes the numbers of `shape`.
     """
 
     name: str
@@ -166,6 +167,12 @@ class Tensor:
     entry: int = 0
     column_exponents: tuple[int, ...] = ()
     columns: tuple[str, ...] = ()
+    given: Given = PLAIN
+
+    @property
+    def given_shape(self) -> tuple[int, ...]:
+        """The shape of what its owner gives."""
+        return self.given.shape(self.shape)
 
     @property
     def elements(self) -> int:

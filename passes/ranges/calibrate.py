@@ -71,7 +71,7 @@ class Ranges:
         """The same, some values of a role lying elsewhere."""
         known = dict(self.known)
         for name, found in ranges.items():
-            known[role, name] = replace(known[role, name], range=found)
+            known[role, name] = replace(known.get((role, name), Statistics(found)), range=found)
         return replace(self, known=known)
 
     def rounding_again(self, graph: Graph, updates: Mapping[str, str]) -> Ranges:

@@ -11,7 +11,7 @@ import zipfile
 import zlib
 from collections.abc import Mapping
 from pathlib import Path
-from typing import IO
+from typing import IO, Any
 
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
@@ -19,6 +19,8 @@ from numpy.typing import DTypeLike, NDArray
 from veilgraph.ir.errors import UsageError
 from veilgraph.ir.files.column_files import Columns, columns_named, is_column_file, read_columns
 from veilgraph.ir.files.file_kinds import FileKind, mistaken
+from veilgraph.ir.plan.given import NONE as NONE_GIVEN
+from veilgraph.ir.plan.given import PLAIN, TEXT, Encodings, Given
 
 Shape = tuple[int, ...]
 NONE: Mapping[str, Shape] = {}
@@ -37,21 +39,23 @@ def read_samples(
     inputs: Mapping[str, Shape],
     optional: Mapping[str, Shape] = NONE,
     columns: Columns = NO_COLUMNS,
-) -> dict[str, NDArray[np.float32]]:
-    """The samples in `path` for inputs of these shapes.
+    encodings: Encodings = NONE_GIVEN,
+) -> dict[str, NDArray[Any]]:
+    """The samples in `path` for inputs of these shapes: numbers, and text as it is given.
 
     Of a CSV file as many rows are a sample as inputs have; what is left at its end makes none.
 
     Args:
         optional: shapes of what may be there too.
         columns: the names of the columns of tables, for a CSV file.
+        encodings: of inputs that may hold text, or numbers that are missing, which are NaN.
 
     Raises:
         UsageError: no such file, none of this kind, or arrays that are missing, unknown, of another
             shape, of different numbers of samples, no real numbers, or not finite.
     """
     if is_column_file(path):
-        return _of_rows(path, inputs, columns)
+        return _of_rows(path, inputs, columns, encodings)
     try:
         with zipfile.ZipFile(path) as archive:
             members = archive.namelist()
@@ -60,7 +64,10 @@ def read_samples(
             names = [member.removesuffix(".npy") for member in members]
             inputs = {**inputs, **{n: shape for n, shape in optional.items() if n in names}}
             _check_names(path, names, inputs)
-            samples = {n: _read_array(path, archive, n, shape) for n, shape in inputs.items()}
+            samples = {
+                n: _read_array(path, archive, n, shape, encodings.get(n, PLAIN))
+                for n, shape in inputs.items()
+            }
     except OSError as error:
         raise UsageError(f"{path} can't be read: {error.strerror}.", "Check the path.") from error
     except DAMAGES as error:  # in words of libraries
@@ -71,12 +78,11 @@ def read_samples(
 
 
 def _of_rows(
-    path: str | Path, inputs: Mapping[str, Shape], columns: Columns
-) -> dict[str, NDArray[np.float32]]:
-    tables = read_columns(
-        path, {n: columns_named(n, shape, columns) for n, shape in inputs.items()}
-    )
-    found = {}
+    path: str | Path, inputs: Mapping[str, Shape], columns: Columns, encodings: Encodings
+) -> dict[str, NDArray[Any]]:
+    names = {n: columns_named(n, shape, columns) for n, shape in inputs.items()}
+    tables = read_columns(path, names, encodings)
+    found: dict[str, NDArray[Any]] = {}
     for name, table in tables.items():
         rows, width = inputs[name]
         count = len(table) // rows
@@ -85,11 +91,12 @@ def _of_rows(
                 f"{path} has {len(table)} rows, and a sample of `{name}` has {rows}.",
                 "Give more rows, or compile for fewer at once with --shape.",
             )
-        with np.errstate(over="ignore"):
-            found[name] = table[: count * rows].reshape(count, rows, width).astype(np.float32)
-        _require(
-            bool(np.isfinite(found[name]).all()), f"{path} has numbers beyond those of float32."
-        )
+        found[name] = table[: count * rows].reshape(count, rows, width)
+        if table.dtype.kind != TEXT:
+            with np.errstate(over="ignore"):
+                found[name] = found[name].astype(np.float32)
+            held = not np.isinf(found[name]).any()  # a cell that is missing was refused
+            _require(held, f"{path} has numbers beyond those of float32.")
     counts = {name: len(array) for name, array in found.items()}
     _require(len(set(counts.values())) <= 1, f"{path} has different numbers of samples: {counts}.")
     return found
@@ -104,18 +111,21 @@ def _check_names(path: str | Path, names: list[str], inputs: Mapping[str, Shape]
 
 
 def _read_array(
-    path: str | Path, archive: zipfile.ZipFile, name: str, shape: Shape
-) -> NDArray[np.float32]:
+    path: str | Path, archive: zipfile.ZipFile, name: str, shape: Shape, given: Given
+) -> NDArray[Any]:
     stored = archive.getinfo(f"{name}.npy").file_size
     with archive.open(f"{name}.npy") as file:
-        given, dtype = _read_header(file)
-    _check_header(path, name, given, dtype, shape)
-    whole = math.prod(given) * np.dtype(dtype).itemsize <= stored
+        found, dtype = _read_header(file)
+    _check_header(path, name, found, dtype, shape, is_text=bool(given.categories))
+    whole = math.prod(found) * np.dtype(dtype).itemsize <= stored
     _require(whole, f"{name} in {path} is cut short.")
     with archive.open(f"{name}.npy") as file:
-        array = np.lib.format.read_array(file, allow_pickle=False).astype(np.float32)
-    finite = bool(np.isfinite(array).all())
-    if not finite:
+        array: NDArray[Any] = np.lib.format.read_array(file, allow_pickle=False)
+    if given.categories:
+        return array
+    array = array.astype(np.float32)
+    bad = np.isinf(array) if given.flagged else ~np.isfinite(array)
+    if bad.any():
         raise UsageError(
             f"{name} in {path} holds a NaN or an infinite number.",
             "Leave out the samples in which a number is missing, or put one in its place.",
@@ -132,14 +142,15 @@ def _read_header(file: IO[bytes]) -> tuple[Shape, DTypeLike]:
 
 
 def _check_header(
-    path: str | Path, name: str, given: Shape, dtype: DTypeLike, shape: Shape
+    path: str | Path, name: str, given: Shape, dtype: DTypeLike, shape: Shape, *, is_text: bool
 ) -> None:
     wanted = " x ".join(map(str, ("samples", *shape)))
     found = " x ".join(map(str, given)) or "a single number"
     fits = len(given) == len(shape) + 1 and given[1:] == shape and given[0] > 0
     _require(fits, f"{name} in {path} is {found}, but must be {wanted}.")
-    real = np.dtype(dtype).kind in "fiub"
-    _require(real, f"{name} in {path} holds {dtype}, but must hold real numbers.")
+    wanted, what = (TEXT, "text") if is_text else ("fiub", "real numbers")
+    known = np.dtype(dtype).kind in wanted
+    _require(known, f"{name} in {path} holds {dtype}, but must hold {what}.")
 
 
 def _require(condition: bool, message: str) -> None:

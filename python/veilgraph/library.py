@@ -16,6 +16,7 @@ import numpy.typing as npt
 from veilgraph.commands.files import read_inputs
 from veilgraph.compilation.parts import Parts
 from veilgraph.ir.errors import UsageError
+from veilgraph.ir.files.column_files import columns_named, places_of
 from veilgraph.ir.plan.tables import Tensor
 from veilgraph.measuring import measure as benching
 from veilgraph.measuring.measure import Measurement
@@ -183,7 +184,20 @@ def opened_weights(plan: Plan, weights: AnyWeights) -> Mapping[str, npt.ArrayLik
 
 
 def opened_arrays(given: AnyArrays, tensors: Sequence[Tensor] = ()) -> Arrays:
-    """Arrays by name, read where a file is given: .npy, or .csv of one of these tensors."""
+    """Arrays by name, read where a file is given: .npy, or .csv of one of these tensors.
+
+    A data frame in place of all has the columns of each of them.
+    """
+    if hasattr(given, "columns"):
+        frame: Any = given
+        names = list(map(str, frame.columns))
+        for tensor in tensors:
+            if not tensor.given.lacks:
+                known = {tensor.name: tensor.columns}
+                places_of(
+                    "The data frame", names, columns_named(tensor.name, tensor.given_shape, known)
+                )
+        return {tensor.name: frame for tensor in tensors}
     if not isinstance(given, Mapping):
         raise UsageError(
             f"An object of type {type(given).__name__} is given in place of inputs.",

@@ -13,12 +13,14 @@ import socket
 import struct
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import asdict, replace
 from typing import Any
 
 import numpy as np
 
 from veilgraph.ir.errors import UsageError
+from veilgraph.ir.plan.checks import record
+from veilgraph.ir.plan.given import Given
 from veilgraph.ir.plan.tables import Tensor
 from veilgraph.runtime.encoding import Words, word_dtype
 
@@ -99,7 +101,8 @@ def _exactly(connection: socket.socket, count: int, end: float | None) -> bytes:
 def described(tensor: Tensor) -> dict[str, Any]:
     """What a client has to know of an input or an output."""
     fields = {name: getattr(tensor, name) for name in _SHOWN}
-    return {**fields, "low": _finite(tensor.low), "high": _finite(tensor.high)}
+    bounds = {"low": _finite(tensor.low), "high": _finite(tensor.high)}
+    return {**fields, **bounds, "given": asdict(tensor.given)}
 
 
 def _finite(bound: float) -> float | None:
@@ -125,6 +128,7 @@ def tensor_of(fields: Mapping[str, Any], owner: str) -> Tensor:
             math.inf if high is None else float(high),
             column_exponents=tuple(int(each) for each in fields["column_exponents"]),
             columns=tuple(str(each) for each in fields["columns"]),
+            given=record(Given, fields["given"]),
         )
     except (KeyError, TypeError, ValueError) as error:
         raise WireError("it described no input or output") from error

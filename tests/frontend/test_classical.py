@@ -310,7 +310,7 @@ OTHERS = [
 
 
 def test_every_rule_has_a_case() -> None:
-    elsewhere = {"TreeEnsemble", "ZipMap"}  # below
+    elsewhere = {"CategoryMapper", "TreeEnsemble", "ZipMap"}  # below, and text in tests/face
     assert {case.operator for case in (*TREES, *OTHERS)} | elsewhere == set(RULES)
 
 
@@ -330,8 +330,10 @@ def tampered(**changed: Any) -> ModelProto:
 @pytest.mark.parametrize(
     ("proto", "reason"),
     [
-        (single("OneHotEncoder", cats_strings=["a", "b"]), "It encodes text."),
-        (single("LabelEncoder", keys_strings=["a"], values_int64s=[1]), "It encodes text, or"),
+        (single("OneHotEncoder", cats_strings=["a", "b"]), "It encodes text, and reads no column"),
+        (single("LabelEncoder", keys_strings=["a"], values_int64s=[1]), "It encodes text, and"),
+        (single("LabelEncoder", keys_int64s=[1], values_strings=["a"]), "It makes text."),
+        (single("CategoryMapper", cats_int64s=[1], cats_strings=["a"]), "It makes text."),
         (single("DictVectorizer", int64_vocabulary=[1]), "No rule writes it as tensor"),
         (model_of(regressor(targets=2, aggregate_function="MAX")), "It takes the MAX over trees"),
         (tampered(base_values=[1.0, 2.0, 3.0]), "It has 3 base values for 1 targets."),

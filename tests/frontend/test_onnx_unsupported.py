@@ -256,7 +256,9 @@ def test_what_depends_on_an_unknown_shape_is_not_told() -> None:
 def test_inputs_that_are_no_numbers_are_refused() -> None:
     proto = model([node("Relu", "x", "y")], {"x": IMAGE, "ids": (2,)}, ["y"])
     proto.graph.input[1].type.tensor_type.elem_type = TensorProto.STRING
-    assert unsupported(proto) == {"ids": ("input", "It is string; inputs are tensors of numbers.")}
+    assert unsupported(proto) == {
+        "ids": ("input", "It is text, and nothing in the model encodes it.")
+    }
     sequence = helper.make_tensor_sequence_value_info("ids", TensorProto.FLOAT, IMAGE)
     proto.graph.input[1].CopyFrom(sequence)
     assert unsupported(proto) == {

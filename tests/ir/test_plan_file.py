@@ -261,8 +261,8 @@ def test_an_edited_plan_is_noticed(plan: Plan, file: Path) -> None:
 EDITS: tuple[tuple[str, str, str], ...] = (
     ("security: ''", "security: fine", "digest differs"),
     ("rounds: 1", "rounds: 0", "says what its tables do not"),
-    ("format: 6", "format: 5", "a plan of format 5, and this Veilgraph reads format 6"),
-    ("format: 6", "note: 1\nformat: 6", "says what its tables do not"),
+    ("format: 7", "format: 5", "a plan of format 5, and this Veilgraph reads format 7"),
+    ("format: 7", "note: 1\nformat: 7", "says what its tables do not"),
     ("- bob\n", "- bob\n- bob\n", "named alike"),
     ("- alice\n", "- ../x\n", "not a plain word"),
     ("arena_bytes: ", "arena_bytes: -", "of no sane size"),

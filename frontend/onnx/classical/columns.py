@@ -10,11 +10,12 @@ from onnx import NodeProto, TensorProto, numpy_helper
 
 from veilgraph.frontend.lowering.operands import Unsupported
 from veilgraph.frontend.onnx.classical.forest import numbers
+from veilgraph.frontend.onnx.classical.texts import categories_of, hits, numbers_places
 from veilgraph.frontend.onnx.nodes import Steps
 
-# The opset in which axes become an input.
-FIRST_OF_AXES = {"Squeeze": 13, "Unsqueeze": 13}
-AXES_OF_OTHERS = 18
+NUMBERS = {"int64": TensorProto.INT64, "float": TensorProto.FLOAT}
+MOST_WHOLE = 1 << 16  # integers below are computed with as such, larger ones as real numbers
+MAKES_TEXT = "It makes text.", "Make numbers of it, and read them."
 
 
 def scaler(s: Steps) -> list[NodeProto]:
@@ -32,7 +33,7 @@ def normalizer(s: Steps) -> list[NodeProto]:
     """Normalizer: each row over its largest number, the sum of its sizes, or its length."""
     x = _real(s, s.operand(0))
     kinds = {"MAX": "ReduceMax", "L1": "ReduceL1", "L2": "ReduceL2"}
-    size = _along(s, kinds[s.attribute("norm", "MAX")], x, -1, keepdims=1)
+    size = s.along(kinds[s.attribute("norm", "MAX")], x, -1, keepdims=1)
     return s.finish(s("Div", x, size))
 
 
@@ -62,30 +63,61 @@ def binarizer(s: Steps) -> list[NodeProto]:
 
 def one_hot_encoder(s: Steps) -> list[NodeProto]:
     """OneHotEncoder: a column a category."""
-    categories = s.attribute("cats_int64s", [])
-    if not categories:
-        raise Unsupported("It encodes text.", "Encode text before the model, as numbers.")
+    texts = s.attribute("cats_strings", [])
+    if texts:
+        return s.finish(_text_hits(s))
     x = s("Cast", s.operand(0), to=TensorProto.INT64)
-    wide = _along(s, "Unsqueeze", x, -1)
+    wide = s.along("Unsqueeze", x, -1)
+    categories = s.attribute("cats_int64s", [])
     return s.finish(_real(s, s("Equal", wide, s.numbers(categories, np.int64))))
 
 
 def label_encoder(s: Steps) -> list[NodeProto]:
-    """LabelEncoder: a number in place of another, the default where it is no key."""
-    keys, values = _table(s, "keys"), _table(s, "values")
+    """LabelEncoder: a number in place of another, or of text; the default where it is no key."""
+    values = _table(s, "values")
     kind = "int64" if values.dtype == np.int64 else "float"
     rest = np.asarray(s.attribute(f"default_{kind}", -1 if kind == "int64" else 0))
     given = s.attribute("default_tensor", None)
     if given is not None:
         rest = numpy_helper.to_array(given).reshape(())
+    if categories_of(s.node) is not None:
+        if numbers_places(s, values):
+            return s.finish(s("Cast", s.operand(0), to=NUMBERS[kind]))
+        return _looked_up(s, _text_hits(s), values, rest)
+    keys = _table(s, "keys")
     if keys.dtype.kind == "f" and np.isnan(keys).any():
         raise Unsupported("One of its keys means missing.", "Replace what is missing before it.")
-    wide = _along(s, "Unsqueeze", s.operand(0), -1)
+    wide = s.along("Unsqueeze", s.operand(0), -1)
     hits = _real(s, s("Equal", wide, s.numbers(keys, keys.dtype.type)))
-    steps = s.weight((values - rest).astype(np.float32)[:, np.newaxis], "values")
-    x = s("Add", s("MatMul", hits, steps), s.weight([[float(rest)]], "default"))
-    flat = _along(s, "Squeeze", x, -1)
-    return s.finish(s("Cast", flat, to=TensorProto.INT64) if kind == "int64" else flat)
+    return _looked_up(s, hits, values, rest)
+
+
+def category_mapper(s: Steps) -> list[NodeProto]:
+    """CategoryMapper: the number of a category of text."""
+    if s.operand(0) not in s.facts.texts.sources:
+        raise Unsupported(*MAKES_TEXT)
+    rest = np.asarray(s.attribute("default_int64", -1))
+    return _looked_up(s, _text_hits(s), np.asarray(s.attribute("cats_int64s", []), np.int64), rest)
+
+
+def _text_hits(s: Steps) -> str:
+    """Which category of the encoder the text of operand 0 is, [..., categories]."""
+    categories = categories_of(s.node)
+    if categories is None or s.operand(0) not in s.facts.texts.sources:
+        raise Unsupported(
+            "It encodes text, and reads no column of text.", "Encode columns as they are given."
+        )
+    return hits(s, categories)
+
+
+def _looked_up(s: Steps, hits: str, values: NDArray[Any], rest: NDArray[Any]) -> list[NodeProto]:
+    """The values at which `hits` is 1, the rest where it is nowhere."""
+    is_whole = values.dtype == np.int64
+    whole = is_whole and bool((np.abs([*values, rest]) < MOST_WHOLE).all())
+    steps = s.weight((values - rest).astype(np.float32)[:, np.newaxis], "values", whole=whole)
+    x = s("Add", s("MatMul", hits, steps), s.weight([[float(rest)]], "default", whole=whole))
+    flat = s.along("Squeeze", x, -1)
+    return s.finish(s("Cast", flat, to=TensorProto.INT64) if is_whole else flat)
 
 
 def _table(s: Steps, what: str) -> NDArray[Any]:
@@ -96,7 +128,7 @@ def _table(s: Steps, what: str) -> NDArray[Any]:
             return np.asarray(given, dtype)
     tensor = s.attribute(f"{what}_tensor", None)
     if tensor is None or tensor.data_type == TensorProto.STRING:
-        raise Unsupported("It encodes text, or makes it.", "Encode text before the model.")
+        raise Unsupported(*MAKES_TEXT)
     array: NDArray[Any] = numpy_helper.to_array(tensor).reshape(-1)
     return array.astype(np.int64 if array.dtype.kind == "i" else np.float32)
 
@@ -127,7 +159,7 @@ def array_feature_extractor(s: Steps) -> list[NodeProto]:
     if is_label and (is_text or np.array_equal(numbers, np.arange(len(numbers)))):
         return s.finish(flat)
     if is_text:
-        raise Unsupported("It makes text that is no label.", "Make numbers of it, and read them.")
+        raise Unsupported("It makes text that is no label.", MAKES_TEXT[1])
     if is_label and (numbers == np.round(numbers)).all():
         kind = np.float32 if numbers.dtype.kind == "f" else np.int64
         return s.finish(s("Gather", s.numbers(numbers, kind), flat, axis=0))
@@ -144,10 +176,3 @@ def zip_map(s: Steps) -> list[NodeProto]:
 
 def _real(s: Steps, x: str) -> str:
     return s("Cast", x, to=TensorProto.FLOAT)
-
-
-def _along(s: Steps, operator: str, x: str, axis: int, **attributes: int) -> str:
-    """An operator that takes axes, in the form of the model's opset."""
-    if s.facts.opset >= FIRST_OF_AXES.get(operator, AXES_OF_OTHERS):
-        return s(operator, x, s.integers(axis), **attributes)
-    return s(operator, x, axes=[axis], **attributes)

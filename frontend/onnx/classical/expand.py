@@ -24,11 +24,15 @@ from onnx import (
 
 from veilgraph.frontend.lowering.operands import Unsupported
 from veilgraph.frontend.onnx.classical import columns, linear, support_vectors, trees
+from veilgraph.frontend.onnx.classical.maps import read_maps
+from veilgraph.frontend.onnx.classical.texts import read_texts
 from veilgraph.frontend.onnx.constant_folding import replace_nodes
 from veilgraph.frontend.onnx.nodes import Facts, Shape, Steps, attributes_of, constants
 from veilgraph.ir.graph.trees import Trees
+from veilgraph.ir.plan.given import Given
 
 DOMAIN = "ai.onnx.ml"
+ROWS = "rows"  # of all inputs that are columns of one table
 Rule = Callable[[Steps], list[NodeProto]]
 Labels = tuple[str, ...]
 CLASSIFIERS = ("LinearClassifier", "SVMClassifier", "TreeEnsembleClassifier")
@@ -50,6 +54,7 @@ TREES = ("TreeEnsemble", "TreeEnsembleClassifier", "TreeEnsembleRegressor")
 RULES: Mapping[str, Rule] = {
     "ArrayFeatureExtractor": columns.array_feature_extractor,
     "Binarizer": columns.binarizer,
+    "CategoryMapper": columns.category_mapper,
     "FeatureVectorizer": columns.feature_vectorizer,
     "Imputer": columns.imputer,
     "LabelEncoder": columns.label_encoder,
@@ -74,10 +79,12 @@ class Classical:
     Attributes:
         labels: the text that each class is called, by output: an output of these names has their
             places.
-        whole: weights that everybody knows to be small integers.
+        whole: weights and inputs that everybody knows to be small integers.
         structures: what everybody learns of the structure of trees, by the name of their node.
         trees: whether everybody may know it.
         refused: why a rule refused a node, by its name.
+        given: how owners write inputs that are no plain numbers, by input.
+        columns: the names of an input's columns, by input, where the model says them.
     """
 
     labels: Mapping[str, Labels] = field(default_factory=dict)
@@ -85,6 +92,8 @@ class Classical:
     structures: Mapping[str, str] = field(default_factory=dict)
     trees: Trees = Trees.PUBLIC
     refused: Mapping[str, Unsupported] = field(default_factory=dict)
+    given: Mapping[str, Given] = field(default_factory=dict)
+    columns: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
 
 
 def expand_classical(
@@ -105,10 +114,13 @@ def expand_classical(
     if not any(node.domain == DOMAIN for node in model.graph.node):
         return Classical()
     weights: dict[str, NDArray[np.float32]] = {}
-    facts = _facts(model, weights, opset, trees, shapes or {})
+    _share_rows(model.graph)
+    names = read_maps(model.graph)
+    texts = read_texts(model, shapes or {})
+    facts = replace(_facts(model, weights, opset, trees, shapes or {}), texts=texts)
     labels = _labels(model.graph, facts)
     _apart(model.graph)
-    refused: dict[str, Unsupported] = {}
+    refused = dict(texts.refused)
     parts = [_expanded(node, facts, refused) for node in model.graph.node]
     replace_nodes(model.graph, [node for part in parts for node in part])
     for name, array in weights.items():
@@ -116,7 +128,18 @@ def expand_classical(
     for info in model.graph.output:
         if info.type.WhichOneof("value") != "tensor_type":  # a list of maps, of a ZipMap
             info.type.CopyFrom(helper.make_tensor_type_proto(TensorProto.FLOAT, None))
-    return Classical(labels, frozenset(facts.whole), facts.structures, trees, refused)
+    given = {**texts.given, **dict.fromkeys(names, Given(lacks=True))}
+    whole = frozenset({*facts.whole, *texts.given})
+    return Classical(labels, whole, facts.structures, trees, refused, given, names)
+
+
+def _share_rows(graph: GraphProto) -> None:
+    """Inputs whose first extent is open and unnamed have as many rows: they are of one table."""
+    extents = [info.type.tensor_type.shape.dim for info in graph.input]
+    if len(extents) > 1 and all(len(dims) == 2 for dims in extents):
+        for first, _ in extents:
+            if not first.dim_value and not first.dim_param:
+                first.dim_param = ROWS
 
 
 def _apart(graph: GraphProto) -> None:
@@ -216,6 +239,8 @@ def _widths(graph: GraphProto, shapes: Mapping[str, Sequence[int]]) -> Iterator[
 
 def _expanded(node: NodeProto, facts: Facts, refused: dict[str, Unsupported]) -> list[NodeProto]:
     rule = RULES.get(node.op_type) if node.domain == DOMAIN else None
+    if node.name in refused:
+        return [node]
     try:
         _require_no_leaf(node, facts)
         return rule(Steps(node, facts)) if rule else [node]

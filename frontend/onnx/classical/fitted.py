@@ -1,7 +1,8 @@
 """Models that scikit-learn, XGBoost, LightGBM or CatBoost fitted, through their own converters.
 
-The input is called X, [rows, columns]. A classifier has its labels and its probabilities as
-outputs, the latter as a table with a column a class.
+The input is called X, [rows, columns]. Where a pipeline encodes columns of text, each column is an
+input of its own, [rows, 1], by its name, or X0, X1, ... A classifier has its labels and its
+probabilities as outputs, the latter as a table with a column a class.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from typing import Any
 
 from onnx import ModelProto
 
+from veilgraph.frontend.onnx.classical.text_columns import text_columns
 from veilgraph.ir.errors import UsageError
 
 INPUT = "X"
@@ -28,6 +30,8 @@ def maker(model: object) -> str:
 
 def columns_of(model: object) -> dict[str, tuple[str, ...]]:
     """The names that a fitted model's columns had, by input; none where they had none."""
+    if maker(model) == "sklearn" and text_columns(model):
+        return {}  # each is an input
     names = getattr(model, "feature_names_in_", None) if maker(model) else None
     return {} if names is None else {INPUT: tuple(map(str, names))}
 
@@ -72,9 +76,15 @@ def _of_sklearn(model: Any, columns: int) -> ModelProto:
     skl2onnx = importlib.import_module("skl2onnx")
     types = importlib.import_module("skl2onnx.common.data_types")
     options = {"zipmap": False} if hasattr(model, "predict_proba") else None
+    inputs = [(INPUT, types.FloatTensorType([None, columns]))]
+    texts = text_columns(model)
+    if texts:
+        of = (types.FloatTensorType, types.StringTensorType)
+        names = getattr(model, "feature_names_in_", [f"{INPUT}{i}" for i in range(columns)])
+        inputs = [(str(name), of[i in texts]([None, 1])) for i, name in enumerate(names)]
     proto: ModelProto = skl2onnx.to_onnx(
         model,
-        initial_types=[(INPUT, types.FloatTensorType([None, columns]))],
+        initial_types=inputs,
         options=options,
         target_opset={"": 21, "ai.onnx.ml": NEWEST},
     )

@@ -9,8 +9,8 @@ An accumulator (docs/encoding.md): all products that meet in a sum, until the st
 bits.
 
 Integers that are known to be ones (what `step`, `floor` and `round` make, public tensors of small
-integers, and weights that a front door declares to be such) have no fraction bits: a product with
-them is no product but a linear map, and nothing is truncated.
+integers, and weights and inputs that a front door declares to be such) have no fraction bits: a
+product with them is no product but a linear map, and nothing is truncated.
 """
 
 from __future__ import annotations
@@ -94,7 +94,8 @@ class Structure:
 
 def analyse(graph: Graph) -> Structure:
     """The structure of a program in the vocabulary that `encode_fixed_point` takes."""
-    whole = {value for name, value in graph.parameters.items() if name in graph.whole}
+    named = graph.inputs | graph.parameters
+    whole = {value for name, value in named.items() if name in graph.whole}
     adaptable = set(graph.parameters.values()) - whole
     structure = Structure(adaptable=adaptable, integral=whole)
     indices = (op.operation.operands[0] for op in graph.operations if isinstance(op, OneHot))

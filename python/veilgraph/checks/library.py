@@ -15,6 +15,8 @@ from veilgraph.checks.layer_errors import Check
 from veilgraph.checks.plan_programs import states_of
 from veilgraph.compilation.models import Model
 from veilgraph.compilation.parts import Parts
+from veilgraph.compilation.samples import as_numbers, read_given
+from veilgraph.ir.plan.given import PLAIN
 from veilgraph.library import (
     AnyArrays,
     AnyPlan,
@@ -23,7 +25,6 @@ from veilgraph.library import (
     opened_plan,
     opened_weights,
 )
-from veilgraph.passes.ranges.samples import read_samples
 from veilgraph.plans import Plan
 from veilgraph.reports.text import plan_inputs
 from veilgraph.runtime.simulate import entry_of
@@ -87,11 +88,14 @@ def opened_samples(plan: Plan, inputs: AnyArrays | str | Path, entry: int) -> di
     """
     tensors, parts = plan_inputs(plan, entry), Parts.in_plan(plan)
     shapes = {tensor.name: tensor.shape for tensor in tensors}
+    taken = {tensor.name: tensor.given_shape for tensor in tensors}
+    columns = {tensor.name: tensor.columns for tensor in tensors if tensor.columns}
+    encodings = {tensor.name: tensor.given for tensor in tensors if tensor.given != PLAIN}
     states = {tensor.name: tensor.shape for tensor in states_of(plan, entry)}
     if isinstance(inputs, str | Path):
-        columns = parts.named({tensor.name: tensor.columns for tensor in tensors})
-        return parts.split(read_samples(inputs, parts.whole(shapes), states, columns))
+        given = read_given(inputs, taken, parts, columns, encodings, states)
+        return as_numbers(given, encodings, columns)
     given = parts.split(opened_arrays(inputs, tensors))
-    samples = {name: np.asarray(x, np.float32) for name, x in given.items()}
+    samples = as_numbers(given, encodings, columns)
     checking.require_samples(samples, shapes, states)
     return samples

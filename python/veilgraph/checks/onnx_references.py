@@ -14,6 +14,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+import numpy as np
 import onnxruntime
 from onnx import ModelProto, NodeProto, helper
 
@@ -24,6 +25,10 @@ from veilgraph.frontend.onnx.operators.quantised import RULES
 from veilgraph.ir.graph.trees import Trees
 from veilgraph.model_files import require_model_file
 
+NUMBERS: Mapping[str, type[np.generic]] = {"tensor(bool)": np.bool_} | {
+    f"tensor({name})": getattr(np, name)
+    for name in (f"{sign}int{bits}" for sign in ("", "u") for bits in (8, 16, 32, 64))
+}
 POOL_ATTRIBUTES = ("auto_pad", "ceil_mode", "kernel_shape", "pads", "strides")
 
 
@@ -92,7 +97,11 @@ class OnnxReference:
     def run(self, sample: Feeds) -> dict[str, Array]:
         """Every tensor by name, for one array an input."""
         names = [output.name for output in self.session.get_outputs()]
-        values = self.session.run(names, {**self.weights, **sample})
+        types = {
+            info.name: NUMBERS.get(info.type, np.float32) for info in self.session.get_inputs()
+        }
+        feeds = {n: x.astype(types[n]) for n, x in sample.items() if n in types}
+        values = self.session.run(names, {**self.weights, **feeds})
         return dict(zip(names, values, strict=True))
 
 

@@ -22,11 +22,13 @@ from veilgraph.ir.files.column_files import columns_named, is_column_file, read_
 from veilgraph.ir.files.file_kinds import FileKind, mistaken
 from veilgraph.ir.files.parquet_files import is_parquet_file, require_pyarrow, write_parquet
 from veilgraph.ir.files.whole_files import is_special, placed_whole
+from veilgraph.ir.plan.given import TEXT
 from veilgraph.ir.plan.tables import Tensor
 from veilgraph.runtime.batches import Batches
 
 Array = npt.NDArray[Any]
 _FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
+NUMBERS = "fiub"  # kinds of types
 HINT = "Save the array with numpy.save(FILE, array)."
 HEADERS = {
     (1, 0): np.lib.format.read_array_header_1_0,
@@ -54,7 +56,9 @@ def read_inputs(paths: Mapping[str, Path], tensors: Sequence[Tensor]) -> dict[st
                 f"{paths['']} is given, and there is no input that it could be of.",
                 "Leave it out, or name the input that it is of.",
             )
-        found |= read_columns(paths[""], {t.name: _columns(t) for t in rest})
+        found |= read_columns(
+            paths[""], {t.name: _columns(t) for t in rest}, {t.name: t.given for t in rest}
+        )
     return found
 
 
@@ -82,23 +86,27 @@ def read_batches(
 def _read_input(path: Path, tensor: Tensor | None) -> Array:
     """One that the plan doesn't have is refused later, by name."""
     if tensor is None or not is_column_file(path):
-        return read_array(path)
-    return read_columns(path, {tensor.name: _columns(tensor)})[tensor.name]
+        return read_array(path, NUMBERS + (TEXT if tensor and tensor.given.categories else ""))
+    names, given = {tensor.name: _columns(tensor)}, {tensor.name: tensor.given}
+    return read_columns(path, names, given)[tensor.name]
 
 
 def _columns(tensor: Tensor) -> Sequence[str]:
-    return columns_named(tensor.name, tensor.shape, {tensor.name: tensor.columns})
+    return columns_named(tensor.name, tensor.given_shape, {tensor.name: tensor.columns})
 
 
-def read_array(path: Path) -> Array:
+def read_array(path: Path, kinds: str = NUMBERS) -> Array:
     """The array of real numbers in a .npy file.
+
+    Args:
+        kinds: of types that it may hold.
 
     Raises:
         UsageError: no such file, none of this kind, one that is cut short, or other than numbers.
     """
     try:
         with path.open("rb") as file:
-            _check_header(file, path)
+            _check_header(file, path, kinds)
             file.seek(0)
             array: Array = np.lib.format.read_array(file, allow_pickle=False)
             return array
@@ -133,12 +141,12 @@ def read_archive(path: Path) -> dict[str, Array]:
     return found
 
 
-def _check_header(file: IO[bytes], path: Path) -> None:
+def _check_header(file: IO[bytes], path: Path, kinds: str) -> None:
     version = np.lib.format.read_magic(file)
     if version not in HEADERS:
         raise UsageError(f"{path} is a .npy file of version {version}, which isn't read.", HINT)
     shape, _, dtype = HEADERS[version](file)
-    if dtype.kind not in "fiub":
+    if dtype.kind not in kinds:
         raise UsageError(f"{path} holds {dtype}, and must hold real numbers.", HINT)
     if min(shape, default=0) < 0:
         raise UsageError(f"{path} has a negative extent.", HINT)

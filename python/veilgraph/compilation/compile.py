@@ -25,7 +25,8 @@ from veilgraph.compilation.entries import (
 from veilgraph.compilation.manifests import manifest_of
 from veilgraph.compilation.models import Model, model_name, require_no_weights
 from veilgraph.compilation.native_products import NativeProducts
-from veilgraph.compilation.parts import Columns, Parts, parts_of
+from veilgraph.compilation.parts import Columns, parts_of
+from veilgraph.compilation.samples import Samples, samples_of
 from veilgraph.compilation.states import States, ranges_of, rolled, with_states
 from veilgraph.compilation.steps import Steps
 from veilgraph.compilation.take_apart import take_apart
@@ -43,14 +44,12 @@ from veilgraph.passes.graph.reveal_as import Form
 from veilgraph.passes.pipeline import PIPELINE, Stage, check
 from veilgraph.passes.plan.emit_plan import emit_plan, exact_ranges
 from veilgraph.passes.program import Level, Options, Program, Protection
-from veilgraph.passes.ranges.samples import read_samples
 from veilgraph.plans import Plan
 from veilgraph.targets.functions.kept_fits import fits_kept_in
 from veilgraph.targets.target import Target, target
 from veilgraph.targets.variants import Goal, Roles
 
 Weights = dict[str, npt.NDArray[np.float32]]
-Samples = Mapping[str, npt.ArrayLike]
 Progress = Callable[[str], None]
 HINT_SAMPLES = "Give some to --calibrate."
 
@@ -198,7 +197,7 @@ def compile(
     states.check(list(graphs.values()), chosen)
     for graph in graphs.values():
         graph.declare_states(states.read_by(graph))
-    samples = _samples(examples if calibrate is None else calibrate, graphs, parts)
+    samples = samples_of(examples if calibrate is None else calibrate, graphs, parts)
     if (states.bounds or max_error is not None) and samples is None:
         what = "A largest error" if max_error is not None else "The range of a state"
         raise UsageError(f"{what} is held on samples, and there are none.", HINT_SAMPLES)
@@ -372,51 +371,6 @@ def ring_bits_of(ring: int | str) -> int | None:
         return int(ring)
     except ValueError:
         raise UsageError(f"A ring of {ring!r} bits makes no sense.", "Use auto or bits.") from None
-
-
-def _samples(
-    calibrate: str | Path | Samples | None, graphs: Mapping[str, Graph], parts: Parts
-) -> Weights | None:
-    """Those of all inputs of all entries; states have none."""
-    if calibrate is None:
-        return None
-    taken = {
-        name: tuple(value.type.shape)
-        for graph in graphs.values()
-        for name, value in graph.inputs.items()
-        if name not in graph.states
-    }
-    shapes = parts.whole(taken)
-    if isinstance(calibrate, str | Path):
-        return parts.split(read_samples(calibrate, shapes, columns=parts.columns))
-    if not isinstance(calibrate, Mapping):
-        raise UsageError(
-            f"Samples are given as one {type(calibrate).__name__}, without a name.",
-            f"Give an array by the name of each input: {', '.join(shapes)}.",
-        )
-    for name, shape in shapes.items():
-        wanted = f"Give an array of shape (samples, {', '.join(map(str, shape))})."
-        if name not in calibrate:
-            named = ", ".join(map(str, calibrate)) or "nothing"
-            raise UsageError(f"There are no samples of `{name}`, but of {named}.", wanted)
-        given = np.shape(calibrate[name])
-        if given[1:] != shape or not given[0]:
-            raise UsageError(f"Samples of `{name}` have shape {given}.", wanted)
-    arrays = {name: np.asarray(calibrate[name], np.float32) for name in shapes}
-    for name, array in arrays.items():
-        _require_finite(name, array)
-    return parts.split(arrays)
-
-
-def _require_finite(name: str, samples: npt.NDArray[np.float32]) -> None:
-    """Raises UsageError, which says where, if a sample holds a NaN or an infinity."""
-    found = np.argwhere(~np.isfinite(samples))
-    if len(found):
-        place = ", ".join(map(str, found[0].tolist()))
-        raise UsageError(
-            f"Samples of `{name}` hold {samples[tuple(found[0])]:g} at [{place}], from 0.",
-            "Leave out the samples in which a number is missing, or put one in its place.",
-        )
 
 
 class Dump:

@@ -20,6 +20,7 @@ from veilgraph.ir.graph.program import Graph
 from veilgraph.ir.graph.trees import Trees
 from veilgraph.ir.party.text import print_program
 from veilgraph.ir.plan.checks import MOST_ENTRIES
+from veilgraph.ir.plan.given import PLAIN
 from veilgraph.ir.plan.tables import LABELS, PUBLIC, REVEAL_AS, Disclosure, Manifest, Tensor
 from veilgraph.ir.secret.program import Argument, SecretProgram
 from veilgraph.ir.secret.types import Tensor as SecretTensor
@@ -113,7 +114,7 @@ def emit_entries(
         common.expanded,
         schedule,
         _manifest(names, manifests, common),
-        list(_tensors(entries, common, first.target, leader)),
+        list(_tensors(entries, common, programs, leader)),
         {**texts, "party": print_program(common.expanded.program)},
     )
     magnitudes = tuple(m for program in programs for m in program.ranges.magnitudes)
@@ -162,18 +163,19 @@ def _merged(manifests: Sequence[Manifest], option: str) -> dict[str, object]:
 
 
 def _tensors(
-    entries: Sequence[Entry], common: Common, chosen: Target, leader: int | None
+    entries: Sequence[Entry], common: Common, programs: Sequence[Program], leader: int | None
 ) -> Iterator[Tensor]:
     """Inputs by entry, weights, states, and outputs by entry."""
-    for number, entry in enumerate(entries):
+    for number, (entry, program) in enumerate(zip(entries, programs, strict=True)):
         for argument in entry.secret.arguments:
             if argument.is_input and argument.owner != PUBLIC:
-                yield replace(tensor_of(argument, entry.secret.margin), entry=number)
+                tensor = tensor_of(argument, entry.secret.margin)
+                yield replace(_as_given(tensor, program), entry=number)
     margin = max(entry.secret.margin for entry in entries)
     for argument in (*common.arguments, *states_of(entries, leader)):
         yield tensor_of(argument, margin)
     for number, entry in enumerate(entries):
-        for tensor in outputs_of(entry.secret, chosen, entry.states):
+        for tensor in outputs_of(entry.secret, programs[0].target, entry.states):
             yield replace(tensor, entry=number)
 
 
@@ -182,12 +184,17 @@ def tensors_of(program: Program) -> Iterator[Tensor]:
     secret = program.secret
     for argument in secret.arguments:
         if argument.owner != PUBLIC:  # else it is a constant
-            yield replace(
-                tensor_of(argument, secret.margin),
-                column_exponents=program.column_exponents.get(argument.name, ()),
-                columns=program.options.columns.get(argument.name, ()),
-            )
+            exponents = program.column_exponents.get(argument.name, ())
+            tensor = _as_given(tensor_of(argument, secret.margin), program)
+            yield replace(tensor, column_exponents=exponents)
     yield from outputs_of(secret, program.target, program.options.states)
+
+
+def _as_given(tensor: Tensor, program: Program) -> Tensor:
+    """With the names of its columns, and how its owner writes them."""
+    graph = program.graph
+    names = program.options.columns.get(tensor.name, graph.columns.get(tensor.name, ()))
+    return replace(tensor, columns=names, given=graph.given.get(tensor.name, PLAIN))
 
 
 def outputs_of(

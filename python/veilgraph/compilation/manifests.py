@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict
 from importlib.metadata import version
 from typing import Any
@@ -14,6 +14,7 @@ from veilgraph.compilation.parts import PARTS
 from veilgraph.ir.graph.ops import Constant, facts_of
 from veilgraph.ir.graph.program import attributes, name_of
 from veilgraph.ir.party.ops import COMPARE_WORDS, POINT_WORDS
+from veilgraph.ir.plan.given import Given
 from veilgraph.ir.plan.tables import (
     CLIPS,
     DERIVATIVES,
@@ -47,6 +48,7 @@ TREE_ASSUMPTION = (
     "words of comparison functions are hidden by a root that each party lacks; 10^9 comparisons "
     "under one key leave 90 bits of security"
 )
+OTHERS = "; any other text counts as one more"
 PUBLIC_NUMBERS = "the architecture's, an integer of the model, or asked for with --public"
 
 
@@ -118,6 +120,8 @@ def disclosures(program: Program) -> Iterator[Disclosure]:
         yield Disclosure(f"the names of classes of output {name}", everyone, "they are in the plan")
     if program.options.columns:
         yield Disclosure("names of columns", everyone, "they are in the plan")
+    for name, given in program.graph.given.items():
+        yield from _of_given(name, given, program.options.columns.get(name, ()))
     yield Disclosure(
         "ring, fraction bits and window of every tensor, its range to a power of two; what inputs "
         "may be, to 1/16 bit",
@@ -157,6 +161,28 @@ def disclosures(program: Program) -> Iterator[Disclosure]:
             numbers = np.asarray(attributes(op)["value"]).ravel()
             what = f"constant {name_of(op)} = {_listed(numbers)}"
             yield Disclosure(what, everyone, PUBLIC_NUMBERS)
+
+
+def _of_given(name: str, given: Given, columns: Sequence[str]) -> Iterator[Disclosure]:
+    """Tables of categories, and which numbers may be missing."""
+    everyone = "every party"
+    for column, table in enumerate(given.categories):
+        many = len(given.categories) > 1
+        of = f"column {columns[column] if columns else column} of {name}" if many else name
+        yield Disclosure(
+            f"the categories of {of}: {', '.join(table)}" + OTHERS * given.others[column],
+            everyone,
+            "owners write text as its place among them; so is an encoder whose numbers are places",
+        )
+    if given.flagged:
+        named = ", ".join(columns[i] if columns else str(i) for i in given.flagged)
+        yield Disclosure(
+            f"the columns of {name} in which a number may be missing: {named}",
+            everyone,
+            "the model has a branch for it",
+        )
+    if given.lacks:
+        yield Disclosure(f"the keys of {name}", everyone, "they are in the plan")
 
 
 def _disclosed_weights(program: Program) -> Iterator[Disclosure]:

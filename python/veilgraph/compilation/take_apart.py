@@ -10,6 +10,7 @@ from veilgraph.ir.attributes import shape_of
 from veilgraph.ir.errors import UsageError
 from veilgraph.ir.graph import ops
 from veilgraph.ir.graph.program import Graph
+from veilgraph.ir.plan.given import PLAIN
 
 
 def take_apart(graph: Graph, parts: Parts) -> None:
@@ -21,9 +22,15 @@ def take_apart(graph: Graph, parts: Parts) -> None:
     for name in {**parts.of, **parts.columns}:
         if name not in parts.names:
             _require_columns(graph, name, len(parts.columns.get(name, ())))
-    for name, places in parts.of.items():
+    for name, columns in parts.of.items():
         value = graph.inputs[name]
-        rows = shape_of(value)[0]
+        rows, _ = shape_of(value)
+        given = graph.given.pop(name, PLAIN)
+        width = given.shape(shape_of(value))[1]
+        graph.given |= {part: given.of(at) for part, at in columns.items() if given != PLAIN}
+        places = {part: given.places(at, width) for part, at in columns.items()}
+        if name in graph.whole:
+            graph.whole = {*graph.whole, *columns}
         added = graph.add_inputs({part: (rows, len(at)) for part, at in places.items()})
         with graph.at_start(name):
             joined = _in_order(ops.concat(list(added.values()), 1), places)
@@ -37,7 +44,7 @@ def _require_columns(graph: Graph, name: str, count: int) -> None:
     if name not in graph.inputs:
         known = ", ".join(graph.inputs)
         raise UsageError(f"The model has no input `{name}`.", f"Its inputs are {known}.")
-    shape = shape_of(graph.inputs[name])
+    shape = graph.given.get(name, PLAIN).shape(shape_of(graph.inputs[name]))
     if len(shape) != 2 or shape[1] != count:
         raise UsageError(
             f"Input `{name}` has shape {'x'.join(map(str, shape))}, and {count} columns are named.",

@@ -163,17 +163,25 @@ def random_weights(plan: Plan) -> Arrays:
     return {tensor.name: _random(tensor) for tensor in plan.secret_weights}
 
 
-def _random(tensor: Tensor) -> npt.NDArray[np.float64]:
+def _random(tensor: Tensor) -> npt.NDArray[Any]:
+    """As its owner would give it."""
     key = randomness.fresh_seed()
     lanes = randomness.elements(key, 0, 0, tensor.elements, 32)
     unit = lanes.astype(np.float64).reshape(tensor.shape) / 2**32
+    tables = tensor.given.categories
+    if tables:
+        texts = [np.asarray(t)[(unit * len(t)).astype(np.int64)] for t in tables]
+        columns = [texts[n][..., n] for n in range(len(tables))]
+        return texts[0] if len(tables) == 1 else np.stack(columns, axis=-1)
     largest = min(UNBOUNDED, 2.0 ** (tensor.ring_bits - tensor.frac_bits - 2))
     low = tensor.low if np.isfinite(tensor.low) else -largest
     high = tensor.high if np.isfinite(tensor.high) else largest
     drawn = low + unit * (high - low)
     # The bounds are of what is encoded, which an owner divides by these powers of two first.
     exponents = tensor.column_exponents
-    return np.ldexp(drawn, exponents) if exponents else drawn
+    drawn = np.ldexp(drawn, exponents) if exponents else drawn
+    width = (*tensor.given_shape, 0)[len(tensor.shape) - 1]
+    return drawn[..., :width] if tensor.given.flagged else drawn
 
 
 # What is reported

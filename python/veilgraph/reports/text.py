@@ -139,6 +139,7 @@ def _tensor_values(tensor: Tensor, role: str) -> dict[str, Any]:
         "range": [units.finite(tensor.low), units.finite(tensor.high)],
         "columns": list(tensor.columns),
         "column_exponents": list(tensor.column_exponents),
+        "given": asdict(tensor.given),
     }
 
 

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import json
 import queue
+import struct
 import threading
 from collections.abc import Mapping
 from http import HTTPStatus
@@ -40,6 +41,8 @@ _DATATYPES = {
     "BOOL": "?", "INT8": "i1", "INT16": "<i2", "INT32": "<i4", "INT64": "<i8", "UINT8": "u1",
     "UINT16": "<u2", "UINT32": "<u4", "UINT64": "<u8", "FP16": "<f2", "FP32": "<f4", "FP64": "<f8",
 }  # fmt: skip
+TEXT = "BYTES"
+_LENGTH = struct.Struct("<I")
 Arrays = Mapping[str, npt.NDArray[Any]]
 
 
@@ -138,8 +141,9 @@ class Gateway:
 
 def _metadata(tensor: Tensor, rows: int) -> dict[str, Any]:
     """Of a tensor; its rows are -1 where a request may have fewer than the model takes."""
-    shape = [-1, *tensor.shape[1:]] if rows > 1 else list(tensor.shape)
-    return {"name": tensor.name, "datatype": "FP32", "shape": shape}
+    datatype = TEXT if tensor.given.categories else "FP32"
+    shape = [-1, *tensor.given_shape[1:]] if rows > 1 else list(tensor.given_shape)
+    return {"name": tensor.name, "datatype": datatype, "shape": shape}
 
 
 class _Refused(Exception):
@@ -280,19 +284,40 @@ def _inputs(asked: Mapping[str, Any], binary: bytes) -> dict[str, npt.NDArray[An
     found, start = {}, 0
     for each in listed:
         name, shape, kind = each.get("name"), each.get("shape"), each.get("datatype")
-        if not isinstance(name, str) or kind not in _DATATYPES or not _is_shape(shape):
-            raise _Refused("An input has a name, a shape, and a datatype of numbers.")
-        dtype, size = np.dtype(_DATATYPES[kind]), _parameters(each).get("binary_data_size")
+        if not isinstance(name, str) or kind not in (TEXT, *_DATATYPES) or not _is_shape(shape):
+            raise _Refused("An input has a name, a shape, and a datatype of numbers, or BYTES.")
+        size = _parameters(each).get("binary_data_size")
         try:
             if size is None:
-                array = np.asarray(each.get("data"), dtype)
+                given = each.get("data")
+                array = _texts(given) if kind == TEXT else np.asarray(given, _DATATYPES[kind])
             else:
-                array = np.frombuffer(binary[start : start + int(size)], dtype)
+                content = binary[start : start + int(size)]
                 start += int(size)
+                is_text = kind == TEXT
+                array = _unpacked(content) if is_text else np.frombuffer(content, _DATATYPES[kind])
             found[name] = array.reshape(shape)
-        except (ValueError, TypeError, OverflowError) as error:
+        except (ValueError, TypeError, OverflowError, struct.error) as error:
             raise _Refused(f"Input `{name}` is not as its shape and datatype say.") from error
     return found
+
+
+def _texts(data: object) -> npt.NDArray[Any]:
+    """The text of a JSON list; what else is in it is refused by its place later."""
+    return np.asarray(data, object)
+
+
+def _unpacked(content: bytes) -> npt.NDArray[Any]:
+    """Text, each behind its length in bytes, of 32 bits."""
+    found, start = list[str](), 0
+    while start < len(content):
+        (length,) = _LENGTH.unpack_from(content, start)
+        start += _LENGTH.size
+        if start + length > len(content):
+            raise ValueError("cut short")
+        found.append(content[start : start + length].decode())
+        start += length
+    return np.asarray(found, object)
 
 
 def _is_shape(shape: object) -> bool:

@@ -1,0 +1,38 @@
+"""Tables of the categories of text, while they are found."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import numpy as np
+from numpy.typing import NDArray
+
+from veilgraph.frontend.lowering.operands import Unsupported
+from veilgraph.ir.plan.given import Given
+
+Sources = NDArray[np.int64]  # [1, ...], of a tensor [rows, ...]
+
+
+@dataclass
+class Texts:
+    """What is known of text while tables are found.
+
+    Attributes:
+        tables: the place of each category, by column of an input.
+        others: whether every node so far says what other text is, by column.
+        sources: of each tensor of text, the column of an input that each of its columns is.
+        given: how owners write inputs of text, by input.
+        refused: why a node may not read text, by its name.
+    """
+
+    tables: list[dict[str, int]] = field(default_factory=list)
+    others: list[bool] = field(default_factory=list)
+    sources: dict[str, Sources] = field(default_factory=dict)
+    given: dict[str, Given] = field(default_factory=dict)
+    refused: dict[str, Unsupported] = field(default_factory=dict)
+
+    def column(self) -> int:
+        """A new one."""
+        self.tables.append({})
+        self.others.append(True)
+        return len(self.tables) - 1

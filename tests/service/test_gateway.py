@@ -150,7 +150,7 @@ SENSELESS: dict[str, tuple[Any, str]] = {
     "deep": (b"[" * 100_000, "no JSON"),
     "no inputs": ({}, "lists its inputs"),
     "inputs of texts": ({"inputs": ["x"]}, "lists its inputs"),
-    "text": ({"inputs": [{**X, "datatype": "BYTES", "data": ["a"]}]}, "datatype of numbers"),
+    "text": ({"inputs": [{**X, "datatype": "BYTES", "data": ["a"] * 8}]}, "text"),
     "a shape of texts": ({"inputs": [{**X, "shape": ["1", 8], "data": [0]}]}, "a name, a shape"),
     "too few": ({"inputs": [{**X, "data": [0]}]}, "not as its shape"),
     "words": ({"inputs": [{**X, "data": ["a"] * 8}]}, "not as its shape"),

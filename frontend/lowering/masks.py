@@ -88,7 +88,7 @@ class Masks:
             return sign < 0 and partial
         if result is None:
             return False
-        if isinstance(op, ops.Add) or ops.facts_of(op).moves:
+        if isinstance(op, ops.Add) or ops.facts_of(op).moves or _adds_zeros(op):
             return self._ends(result, sign, partial)
         if isinstance(op, ops.Neg):
             return self._ends(result, -sign, partial)
@@ -122,6 +122,10 @@ class Masks:
         if op is not None:
             return np.asarray(attributes(op)["value"], np.float32)
         return next(self.graph.weights[n] for n, v in self.graph.parameters.items() if v == value)
+
+
+def _adds_zeros(op: ir.OpView) -> bool:
+    return isinstance(op, ops.Pad) and attributes(op)["value"] == 0
 
 
 def _bounded(array: Array) -> Array:

@@ -7,7 +7,7 @@ overflows. Written out they are made of what it does know.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 
 import numpy as np
 from numpy.typing import NDArray
@@ -27,6 +27,7 @@ from veilgraph.frontend.onnx.operators import (
     trigonometry,
 )
 from veilgraph.frontend.onnx.operators import pooling as sliding
+from veilgraph.frontend.onnx.row_guards import write_guards
 
 Decomposition = Callable[[Steps], list[NodeProto]]
 
@@ -123,6 +124,9 @@ def decompose(model: ModelProto, weights: dict[str, NDArray[np.float32]]) -> Non
     Raises:
         Unsupported: a form of an operator that can't be written otherwise.
     """
+    known = set(weights)
+    write_guards(model, weights)
+    _declare(model, weights, known)
     changed = True
     while changed:
         before = set(weights)
@@ -130,10 +134,16 @@ def decompose(model: ModelProto, weights: dict[str, NDArray[np.float32]]) -> Non
         parts = [decomposed(node, facts) for node in model.graph.node]
         changed = any(new[0] is not old for new, old in zip(parts, model.graph.node, strict=True))
         replace_nodes(model.graph, [node for part in parts for node in part])
-        for name in weights.keys() - before:
-            shape = weights[name].shape
-            kind = helper.make_tensor_value_info(name, TensorProto.FLOAT, shape)
-            model.graph.input.append(kind)
+        _declare(model, weights, before)
+
+
+def _declare(
+    model: ModelProto, weights: Mapping[str, NDArray[np.float32]], before: Collection[str]
+) -> None:
+    """Makes inputs of the weights that weren't there before."""
+    for name in weights.keys() - before:
+        kind = helper.make_tensor_value_info(name, TensorProto.FLOAT, weights[name].shape)
+        model.graph.input.append(kind)
 
 
 def decomposed(node: NodeProto, facts: Facts) -> list[NodeProto]:

@@ -133,7 +133,8 @@ def _scale_columns(program: Program) -> None:
     known = {*graph.states, *options.announced}
     known |= set(graph.whole)  # integers have no scale
     tables = [n for n in graph.inputs if n not in known and program.target.owner(n) != PUBLIC]
-    program.column_exponents = ScaleColumns(options.samples, tables).run(graph)
+    flags = {name: len(given.flagged) for name, given in graph.given.items()}
+    program.column_exponents = ScaleColumns(options.samples, tables, flags).run(graph)
     exponents = program.column_exponents
     samples = {
         n: divided(x, exponents.get(n, ())).astype(np.float32) for n, x in options.samples.items()

@@ -61,6 +61,8 @@ def import_model(
     shapes: Mapping[str, Sequence[int]] | None = None,
     public: Collection[str] = (),
     trees: Trees = Trees.PUBLIC,
+    *,
+    lacks: bool = False,
 ) -> Graph:
     """The model as a program of the graph level, its weights beside it.
 
@@ -69,6 +71,7 @@ def import_model(
         shapes: shapes of inputs that the model leaves open, by name.
         public: names of weights that everybody may know: they become constants of the program.
         trees: whether everybody may know the structure of decision trees.
+        lacks: whether decision trees take rows in which numbers are missing.
 
     Raises:
         UsageError: no legal model, an input's shape is missing or doesn't fit, or a public weight
@@ -77,7 +80,7 @@ def import_model(
             those that no shape would help, and the input.
     """
     try:
-        drafted = draft(model, shapes or {}, public, trees)
+        drafted = draft(model, shapes or {}, public, trees, lacks=lacks)
     except OpenShape as error:
         raise _with_what_no_shape_helps(model, shapes or {}, public, error) from error
     offenders = known_unsupported(drafted)
@@ -102,6 +105,8 @@ def prepare(
     shapes: Mapping[str, Sequence[int]] | None = None,
     public: Collection[str] = (),
     trees: Trees = Trees.PUBLIC,
+    *,
+    lacks: bool = False,
 ) -> Prepared:
     """The model as the importer sees it, for comparing layer by layer; arguments as there.
 
@@ -110,7 +115,7 @@ def prepare(
     Raises:
         UsageError, UnsupportedError: as `import_model`.
     """
-    drafted = draft(model, shapes or {}, public, trees)
+    drafted = draft(model, shapes or {}, public, trees, lacks=lacks)
     offenders = known_unsupported(drafted)
     if offenders:
         raise UnsupportedError(offenders)

@@ -15,7 +15,7 @@ from numpy.typing import ArrayLike, NDArray
 from onnx import GraphProto, ModelProto, NodeProto, TensorProto, helper, numpy_helper
 
 from veilgraph.frontend.lowering.operands import Unsupported
-from veilgraph.frontend.onnx.classical.text_tables import Texts
+from veilgraph.frontend.onnx.classical.given_columns import Missing, Texts
 from veilgraph.ir.graph.trees import Trees
 
 Shape = tuple[int, ...]
@@ -44,6 +44,7 @@ class Facts:
         classes: names of tensors that hold the place of a class among all, as an ArgMax makes it.
         leaves: names of tensors that hold what a single tree ensemble says of a row.
         texts: tables of the categories of text.
+        missing: what is known of numbers that may be missing.
     """
 
     shapes: Mapping[str, Shape]
@@ -58,6 +59,7 @@ class Facts:
     classes: frozenset[str] = frozenset()
     leaves: frozenset[str] = frozenset()
     texts: Texts = field(default_factory=Texts)
+    missing: Missing = field(default_factory=Missing)
 
     @staticmethod
     def of(model: ModelProto, weights: dict[str, NDArray[np.float32]]) -> Facts:

@@ -115,6 +115,8 @@ def draft(
     shapes: Mapping[str, Sequence[int]],
     public: Collection[str] = (),
     trees: Trees = Trees.PUBLIC,
+    *,
+    lacks: bool = False,
 ) -> Prepared:
     """The model with fixed input shapes, unique node names, weights apart and literals folded.
 
@@ -123,6 +125,7 @@ def draft(
     Args:
         public: names of weights that everybody may know: they are literals.
         trees: whether everybody may know the structure of decision trees.
+        lacks: whether decision trees take rows in which numbers are missing.
 
     Raises:
         UsageError: no legal ONNX model, an opset too old or too new, shapes that are missing or
@@ -135,7 +138,7 @@ def draft(
     read_meanings(graph)
     for name, array in write_distances(graph, opset(proto)).items():
         graph.initializer.append(numpy_helper.from_array(array, name))
-    classical = expand_classical(proto, opset(proto), trees, shapes)
+    classical = expand_classical(proto, opset(proto), trees, shapes, lacks=lacks)
     initialised = {tensor.name for tensor in graph.initializer}
     _keep(graph.input, [info for info in graph.input if info.name not in initialised])
     as_float32(proto)
@@ -143,7 +146,7 @@ def draft(
     graph.name = "main"
     proto.ir_version = max(proto.ir_version, TARGET_IR_VERSION)
     name_nodes(graph)
-    bind_shapes(graph, shapes)
+    bind_shapes(graph, {n: classical.written(n, shape) for n, shape in shapes.items()})
     expand(proto)
     unroll(proto, _public)
     as_float32(proto)

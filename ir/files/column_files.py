@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from veilgraph.ir.errors import UsageError
 from veilgraph.ir.files.file_kinds import FileKind, mistaken
-from veilgraph.ir.files.parquet_files import is_parquet_file, read_parquet
+from veilgraph.ir.files.parquet_files import is_parquet_file, parquet_lacks, read_parquet
 from veilgraph.ir.plan.given import NONE, PLAIN, Cell, Encodings, Given
 
 SUFFIX = ".csv"
@@ -84,6 +84,19 @@ def read_columns(
     return {
         table: np.stack([found[name] for name in own], axis=1) for table, own in columns.items()
     }
+
+
+def has_missing(path: str | Path) -> bool:
+    """Whether a cell of any column is empty; False of a file that reading it refuses."""
+    try:
+        if is_parquet_file(path):
+            return parquet_lacks(path)
+        with Path(path).open(newline="", encoding="utf-8-sig") as file:
+            rows = csv.reader(file)
+            next(rows, None)
+            return any(cell.strip().lower() in MISSING for row in rows for cell in row)
+    except (csv.Error, UnicodeDecodeError, OSError):
+        return False
 
 
 def _require_categories(path: str | Path, texts: Mapping[str, NDArray[Any]], given: Given) -> None:

@@ -78,6 +78,20 @@ def read_parquet(
     return {name: found.get(name, np.zeros(table.num_rows)) for name in kinds}
 
 
+def parquet_lacks(path: str | Path) -> bool:
+    """Whether any cell is empty, or NaN; False of what is no such file, which reading it tells."""
+    pyarrow = require_pyarrow(path)
+    try:
+        table = pyarrow.parquet.read_table(path)
+    except (pyarrow.ArrowException, OSError):
+        return False
+    is_real = pyarrow.types.is_floating
+    return any(
+        c.null_count or (is_real(c.type) and bool(np.isnan(c.to_numpy()).any()))
+        for c in table.columns
+    )
+
+
 def _texts(pyarrow: Any, path: str | Path, name: str, column: Any) -> NDArray[np.str_]:
     """Text as it is; what is missing is empty."""
     kind = pyarrow.types

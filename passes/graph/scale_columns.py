@@ -66,15 +66,17 @@ class ScaleColumns:
     Attributes:
         samples: of all inputs by name, on a new first axis.
         tables: the inputs that may be scaled.
+        flags: how many columns at an input's end are flags, which have no scale.
     """
 
     samples: Mapping[str, Array]
     tables: Collection[str]
+    flags: Mapping[str, int] = field(default_factory=dict)
 
     def run(self, graph: Graph) -> dict[str, tuple[int, ...]]:
         """The exponents k by input; `graph` is changed in place."""
         tables = {
-            name: _bits(self.samples[name])
+            name: _bits(self.samples[name], self.flags.get(name, 0))
             for name, value in graph.inputs.items()
             if name in self.tables and len(shape_of(value)) == 2
         }
@@ -91,11 +93,12 @@ class ScaleColumns:
 _NONE = np.iinfo(np.int64).min  # bits of a column of zeros
 
 
-def _bits(samples: Array) -> NDArray[np.int64]:
-    """The least e for each column whose numbers are all within 2^e."""
+def _bits(samples: Array, flags: int) -> NDArray[np.int64]:
+    """The least e for each column whose numbers are all within 2^e; of no flag."""
     size = np.abs(samples, dtype=np.float64).max(axis=(0, 1), initial=0)
     exponents = np.ceil(np.log2(size, out=np.zeros_like(size), where=size > 0))
-    return np.where(size > 0, exponents, _NONE).astype(np.int64)
+    is_number = np.arange(len(size)) < len(size) - flags
+    return np.where((size > 0) & is_number, exponents, _NONE).astype(np.int64)
 
 
 @dataclass
@@ -140,7 +143,13 @@ class _Forward:
                 raise _Refused
 
     def _wait(self, op: ir.OpView, exponents: Exponents) -> None:
+        if not exponents.any():
+            return  # as of flags
         self.waiting[op.operation.results[0]] = exponents
+        self._call_scaled(op)
+
+    def _call_scaled(self, op: ir.OpView) -> None:
+        """Lets an operation's name say that its value is no longer the model's own."""
         name = ir.Location.name(f"{name_of(op)}/{SCALED}", context=op.operation.context)
         self.edits.append(lambda: setattr(op, "location", name))
 
@@ -163,8 +172,20 @@ class _Forward:
             return
         place = int(a in self.waiting)
         x = np.broadcast_to(self.waiting[op.operation.operands[1 - place]], result)
-        self._scale(op, place, -_least(x))
+        self._scale_added(op, place, -_least(x))
         self._wait(op, x)
+
+    def _scale_added(self, op: ir.OpView, place: int, exponents: Exponents) -> None:
+        """Lets `op` add a weight times 2^exponents, or a product with one, read here alone."""
+        product = defining(op.operation.operands[place])
+        if isinstance(product, ops.Mul) and len(list(product.operation.results[0].uses)) == 1:
+            named = list(self.graph.parameters.values())
+            at = [n for n, value in enumerate(product.operation.operands) if value in named]
+            if len(at) == 1:
+                self._scale(product, at[0], exponents)
+                self._call_scaled(product)
+                return
+        self._scale(op, place, exponents)
 
     def _product(self, op: ir.OpView) -> None:
         """Weights take the scale: what comes out has none."""

@@ -77,6 +77,16 @@ def read_samples(
     return samples
 
 
+def archive_lacks(path: str | Path) -> bool:
+    """Whether an array of an .npz file holds a NaN; False of a file that reading it refuses."""
+    try:
+        with np.load(path, allow_pickle=False) as archive:
+            arrays = (archive[name] for name in archive.files)
+            return any(x.dtype.kind == "f" and bool(np.isnan(x).any()) for x in arrays)
+    except (OSError, AttributeError, *DAMAGES):
+        return False
+
+
 def _of_rows(
     path: str | Path, inputs: Mapping[str, Shape], columns: Columns, encodings: Encodings
 ) -> dict[str, NDArray[Any]]:

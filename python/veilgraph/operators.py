@@ -119,8 +119,8 @@ OPERATORS: tuple[Operator, ...] = (
     Operator("If", "known condition, or branches of the same shapes", "one, or both and a product"),
     Operator(
         "Imputer",
-        "any; no input is missing, so NaN is never replaced",
-        "two comparisons, a product",
+        "any; NaN of what is given, and of nothing that is computed",
+        "two comparisons, a product; of NaN a product",
     ),
     Operator("InstanceNormalization", "calibrated", "an opening, products"),
     Operator("LRN", "calibrated", "two openings, products"),

@@ -123,6 +123,7 @@ def test_trees_of_a_line_are_not_completed(monkeypatch: pytest.MonkeyPatch) -> N
         np.array([*range(1, depth), ends[-1]]),
         np.array(ends[:depth]),
         np.zeros((depth + 1, 1), np.float32),
+        np.zeros(depth, np.float32),
     )
     assert completed(line) is None
     monkeypatch.setattr(forest_module, "MOST_PICKED", 0)
@@ -286,7 +287,6 @@ OTHERS = [
     row("LinearRegressor", {"coefficients": [0.5] * 8, "targets": 2, "post_transform": "NONE"}),
     row("Scaler", {"offset": [1.0, 0.0, -2.0, 3.0], "scale": [0.5, 1.0, 2.0, 0.1]}),
     row("Scaler", {"offset": [0.5], "scale": [2.0]}),
-    *(row("Normalizer", {"norm": norm}, positive=True) for norm in ("MAX", "L1", "L2")),
     row("Imputer", {"imputed_value_floats": [1.0, 2.0, 3.0, 4.0], "replaced_value_float": np.nan}),
     row(
         "Imputer",

@@ -23,17 +23,10 @@ NOT_CONVERTED: Mapping[str, str] = {
     "RandomTreesEmbedding-classes": "cannot convert the model with sparse outputs",
 }
 
-_TEXT = "It is string; inputs are tensors of numbers."
-
 # We refuse these: what the message says.
 REFUSED: Mapping[str, str] = {
     "BaggingRegressor-numbers": "Even with rings of up to 64 bits",  # deep trees, close thresholds
     "KNeighborsClassifier-scattered-distance": "In a ring of 64 bits rounding would change",
     "PowerTransformer-classes": "holds inf, and is no mask",
     "KNNImputer-gaps": "holds a NaN or an infinity",
-    "SimpleImputer-gaps": "Samples of `X` hold nan at [0, 2, 1]",
-    "OneHotEncoder-texts": _TEXT,
-    "OrdinalEncoder-texts": _TEXT,
-    "TargetEncoder-texts": _TEXT,
-    "Pipeline-texts": _TEXT,
 }

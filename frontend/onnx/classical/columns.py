@@ -40,19 +40,30 @@ def normalizer(s: Steps) -> list[NodeProto]:
 def imputer(s: Steps) -> list[NodeProto]:
     """Imputer: another number in place of the one that means missing.
 
-    Inputs are numbers, so where NaN means missing nothing is. What takes its place was fitted, so
-    it is the owner's; which number means missing everybody learns.
+    Where NaN means missing, inputs have flags; what a node computes is never missing. What takes
+    its place was fitted, so it is the owner's; which number means missing everybody learns.
     """
     whole = s.attribute("imputed_value_int64s", [])
     missing = s.attribute(f"replaced_value_{'int64' if whole else 'float'}", 0)
     if np.isnan(missing):
-        return s.finish(s.operand(0))
+        return _filled(s)
     dtype = np.int64 if whole else np.float32
     values = s.weight(whole or s.attribute("imputed_value_floats", []), "values", whole=bool(whole))
     if whole:
         values = s("Cast", values, to=TensorProto.INT64)
     x = s.operand(0)
     return s.finish(s("Where", s("Equal", x, s.numbers(missing, dtype)), values, x))
+
+
+def _filled(s: Steps) -> list[NodeProto]:
+    """Another number where one is missing."""
+    x, flags = s.operand(0), s.facts.missing.flags.get(s.operand(0), "")
+    if not flags:
+        return s.finish(x)
+    values = s.weight([s.attribute("imputed_value_floats", [])], "values")
+    if x in s.facts.missing.zeros:
+        return s.finish(s("Add", x, s("Mul", flags, values)))
+    return s.finish(s("Add", x, s("Mul", flags, s("Sub", values, x))))
 
 
 def binarizer(s: Steps) -> list[NodeProto]:

@@ -25,6 +25,7 @@ from onnx import (
 from veilgraph.frontend.lowering.operands import Unsupported
 from veilgraph.frontend.onnx.classical import columns, linear, support_vectors, trees
 from veilgraph.frontend.onnx.classical.maps import read_maps
+from veilgraph.frontend.onnx.classical.missing import read_missing
 from veilgraph.frontend.onnx.classical.texts import read_texts
 from veilgraph.frontend.onnx.constant_folding import replace_nodes
 from veilgraph.frontend.onnx.nodes import Facts, Shape, Steps, attributes_of, constants
@@ -95,29 +96,39 @@ class Classical:
     given: Mapping[str, Given] = field(default_factory=dict)
     columns: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
 
+    def written(self, name: str, shape: Sequence[int]) -> tuple[int, ...]:
+        """The shape of what an owner writes, by that of what it gives."""
+        flags = len(self.given[name].flagged) if name in self.given else 0
+        return (*shape[:-1], shape[-1] + flags) if flags else tuple(shape)
+
 
 def expand_classical(
     model: ModelProto,
     opset: int,
     trees: Trees = Trees.PUBLIC,
     shapes: Mapping[str, Sequence[int]] | None = None,
+    *,
+    lacks: bool = False,
 ) -> Classical:
     """Replaces all nodes of the domain that have a rule; node names are unique.
 
     Args:
         trees: whether everybody may know the structure of decision trees.
         shapes: of inputs that the model leaves open, by name.
+        lacks: whether trees take rows in which numbers are missing.
 
     Raises:
         UsageError: a node whose attributes make no sense.
     """
-    if not any(node.domain == DOMAIN for node in model.graph.node):
+    if not any(node.domain == DOMAIN or node.op_type == "IsNaN" for node in model.graph.node):
         return Classical()
     weights: dict[str, NDArray[np.float32]] = {}
     _share_rows(model.graph)
     names = read_maps(model.graph)
     texts = read_texts(model, shapes or {})
-    facts = replace(_facts(model, weights, opset, trees, shapes or {}), texts=texts)
+    missing = read_missing(model, opset, shapes or {}, of_trees=lacks)
+    facts = _facts(model, weights, opset, trees, shapes or {})
+    facts = replace(facts, texts=texts, missing=missing)
     labels = _labels(model.graph, facts)
     _apart(model.graph)
     refused = dict(texts.refused)
@@ -128,7 +139,7 @@ def expand_classical(
     for info in model.graph.output:
         if info.type.WhichOneof("value") != "tensor_type":  # a list of maps, of a ZipMap
             info.type.CopyFrom(helper.make_tensor_type_proto(TensorProto.FLOAT, None))
-    given = {**texts.given, **dict.fromkeys(names, Given(lacks=True))}
+    given = {**texts.given, **missing.given, **dict.fromkeys(names, Given(lacks=True))}
     whole = frozenset({*facts.whole, *texts.given})
     return Classical(labels, whole, facts.structures, trees, refused, given, names)
 

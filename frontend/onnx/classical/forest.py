@@ -1,7 +1,5 @@
 """Ensembles of decision trees, read from the attributes of ONNX nodes.
 
-Inputs are numbers: which way a row goes whose column is missing is not read.
-
 All versions of ai.onnx.ml give the nodes of all trees as parallel arrays. Up to version 3 a node is
 named by its tree and a number in it, and leaves are nodes among the others; from version 5 on,
 children are positions, and leaves have arrays of their own. `Forest` holds both the same way.
@@ -64,6 +62,7 @@ class Forest:
         true: the child of rows for which the answer is yes.
         false: the child of the others.
         weights: what each leaf adds, [leaves, targets].
+        missing: 1 where the answer is yes for a row whose number is missing, else 0.
     """
 
     roots: Sequence[int]
@@ -73,6 +72,7 @@ class Forest:
     true: Integers
     false: Integers
     weights: Floats
+    missing: Floats
 
 
 def completed(forest: Forest) -> list[Integers] | None:
@@ -145,7 +145,8 @@ def read_named(s: Steps, kind: str, targets: int) -> Forest:
         numbers(s, "nodes_values"),
     )
     asked = [modes[i] for i in inner]
-    return _forest(s, roots, columns[inner], asked, thresholds[inner], sides, weights)
+    tracks = _tracks(s, len(modes))[inner]
+    return _forest(s, roots, columns[inner], asked, thresholds[inner], sides, weights, tracks)
 
 
 def read_numbered(s: Steps) -> Forest:
@@ -169,7 +170,16 @@ def read_numbered(s: Steps) -> Forest:
     if not all(0 <= root < len(modes) for root in roots):
         _illegal(s, "The root of a tree isn't there.")
     columns = np.array(_ints(s, "nodes_featureids"), np.int64)
-    return _forest(s, roots, columns, modes, numbers(s, "nodes_splits"), sides, weights)
+    tracks = _tracks(s, len(modes))
+    return _forest(s, roots, columns, modes, numbers(s, "nodes_splits"), sides, weights, tracks)
+
+
+def _tracks(s: Steps, nodes: int) -> NDArray[np.bool_]:
+    """Whether a row whose number is missing goes the true way, by node."""
+    given = _ints(s, "nodes_missing_value_tracks_true")
+    if len(given) not in (0, nodes):
+        _illegal(s, "It says of some nodes alone where a row goes whose number is missing.")
+    return np.array(given or [0] * nodes, bool)
 
 
 def numbers(s: Steps, name: str) -> Floats:
@@ -201,6 +211,7 @@ def _forest(
     thresholds: Floats,
     sides: Sequence[Integers],
     weights: NDArray[np.float64],
+    tracks: NDArray[np.bool_],
 ) -> Forest:
     unknown = next((mode for mode in modes if mode not in MODES), None)
     if unknown:
@@ -210,6 +221,8 @@ def _forest(
     swapped = np.array([MODES[mode][1] for mode in modes], bool)
     true, false = sides
     questions = [MODES[mode][0] for mode in modes]
+    # No comparison of NaN is true but that of BRANCH_NEQ.
+    is_true = tracks | np.array([mode == "BRANCH_NEQ" for mode in modes], bool)
     forest = Forest(
         roots,
         columns,
@@ -218,6 +231,7 @@ def _forest(
         np.where(swapped, false, true),
         np.where(swapped, true, false),
         weights.astype(np.float32),
+        (is_true ^ swapped).astype(np.float32),
     )
     _require_trees(s, forest)
     return forest

@@ -20,7 +20,7 @@ from onnx import ModelProto, NodeProto, TensorProto, ValueInfoProto, helper
 from onnx.reference import ReferenceEvaluator
 
 from veilgraph.frontend.lowering.operands import Unsupported
-from veilgraph.frontend.onnx.classical.text_tables import Sources, Texts
+from veilgraph.frontend.onnx.classical.given_columns import Sources, Texts
 from veilgraph.frontend.onnx.nodes import Steps, attributes_of, constants
 from veilgraph.ir.errors import UsageError
 from veilgraph.ir.plan.given import Given
@@ -95,11 +95,11 @@ def _read(node: NodeProto, model: ModelProto, found: Texts) -> None:
         del node.attribute[:]
         found.sources[node.output[0]] = found.sources[texts[0]]
     else:
-        moved = _moved(node, model, found.sources) if node.op_type in MOVES else None
-        if moved is None:
+        places = moved(node, model, found.sources) if node.op_type in MOVES else None
+        if places is None:
             found.refused[node.name] = NO_ENCODER
         else:
-            found.sources |= moved
+            found.sources |= places
 
 
 def _add_categories(node: NodeProto, found: Texts) -> None:
@@ -139,7 +139,7 @@ def _decoded(text: Any) -> str:
         ) from error
 
 
-def _moved(
+def moved(
     node: NodeProto, model: ModelProto, sources: Mapping[str, Sources]
 ) -> dict[str, Sources] | None:
     """Where a node puts columns, found by running it on two rows; None where it does not move them.

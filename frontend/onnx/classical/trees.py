@@ -21,6 +21,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -251,11 +252,16 @@ def _of_complete(
     nodes = np.maximum(np.concatenate(inner), 0)  # a leaf asks what nobody looks at
     if hidden:
         picks = np.equal.outer(np.arange(hidden), forest.features[nodes])
-        column = s("MatMul", s.operand(0), s.weight(picks, "columns", whole=True))
+        matrix = s.weight(picks, "columns", whole=True)
+        column = s("MatMul", s.operand(0), matrix)
     else:
         column = _picked(s, s.operand(0), forest.features[nodes])
     limits = s.weight(forest.thresholds[nodes][np.newaxis], "thresholds")
     answers = _asked(s, forest.questions[0], column, limits)
+    flags = s.facts.missing.flags.get(s.operand(0), "")
+    if flags:
+        of = s("MatMul", flags, matrix) if hidden else _picked(s, flags, forest.features[nodes])
+        answers = _where_missing(s, answers, of, forest.missing[nodes])
     passed, start = "", 0
     for level in inner:
         answer = s.slice(answers, 1, start, start + len(level))
@@ -265,11 +271,11 @@ def _of_complete(
 
 def _answers(s: Steps, forest: Forest) -> tuple[str, Integers]:
     """1 where a row's answer is yes, [rows, questions], and the question of each node."""
-    kinds = list(Question)
+    kinds, flags = list(Question), s.facts.missing.flags.get(s.operand(0), "")
     asked = [
-        (kinds.index(question), int(feature), float(threshold))
-        for question, feature, threshold in zip(
-            forest.questions, forest.features, forest.thresholds, strict=True
+        (kinds.index(question), int(feature), float(threshold), float(yes) if flags else 0.0)
+        for question, feature, threshold, yes in zip(
+            forest.questions, forest.features, forest.thresholds, forest.missing, strict=True
         )
     ]
     # By column, then as nodes stand: the order of thresholds is the owner's.
@@ -279,11 +285,22 @@ def _answers(s: Steps, forest: Forest) -> tuple[str, Integers]:
     for kind in kinds:
         of_kind = [question for question in unique if kinds[question[0]] == kind]
         if of_kind:
-            column = _picked(s, s.operand(0), np.array([feature for _, feature, _ in of_kind]))
-            limits = np.array([[t for _, _, t in of_kind]], np.float32)
-            parts.append(_asked(s, kind, column, s.weight(limits, f"thresholds.{kind.name}")))
+            features = np.array([feature for _, feature, _, _ in of_kind])
+            limits = np.array([[t for _, _, t, _ in of_kind]], np.float32)
+            thresholds = s.weight(limits, f"thresholds.{kind.name}")
+            answer = _asked(s, kind, _picked(s, s.operand(0), features), thresholds)
+            if flags:
+                yes = np.array([yes for _, _, _, yes in of_kind])
+                answer = _where_missing(s, answer, _picked(s, flags, features), yes, kind.name)
+            parts.append(answer)
     answers = s("Concat", *parts, axis=1) if len(parts) > 1 else parts[0]
     return answers, np.array([number[question] for question in asked], np.int64)
+
+
+def _where_missing(s: Steps, answers: str, flags: str, yes: NDArray[Any], kind: str = "all") -> str:
+    """Other answers of rows whose number is missing: u + f (d - u)."""
+    wanted = s.weight(yes[np.newaxis], f"missing.{kind}", whole=True)
+    return s("Add", answers, s("Mul", flags, s("Sub", wanted, answers)))
 
 
 def _asked(s: Steps, kind: Question, x: str, thresholds: str) -> str:

@@ -37,7 +37,8 @@ from veilgraph.ir.graph.program import name_of
 from veilgraph.ir.graph.trees import Trees
 from veilgraph.ir.meaning import graph as real_numbers
 from veilgraph.ir.meaning.secret import Evaluation, Excursion, evaluate
-from veilgraph.ir.plan.tables import STATE, TREES, Tensor, divided
+from veilgraph.ir.plan.given import PLAIN
+from veilgraph.ir.plan.tables import LACKS, STATE, TREES, Tensor, divided
 from veilgraph.ir.secret.ops import SecretOp
 from veilgraph.ir.secret.program import SecretProgram
 from veilgraph.ir.secret.types import RangeSource, RealRange
@@ -46,6 +47,7 @@ from veilgraph.passes.graph.reveal_as import Form
 from veilgraph.passes.ranges.samples import NONE, Shape
 from veilgraph.passes.secret.round_outputs import as_revealed
 from veilgraph.plans import Plan
+from veilgraph.reports.text import plan_inputs
 from veilgraph.runtime.simulate import entry_of
 
 TOLERANCE = 0.05
@@ -84,7 +86,8 @@ def check(
     number = entry_of(plan, entry)
     programs, parts = PlanPrograms.of(plan, weights, number), Parts.in_plan(plan)
     shapes = {tensor.name: tensor.shape for tensor in (*programs.inputs, *programs.states)}
-    taken = parts.whole(shapes)
+    encodings = {tensor.name: tensor.given for tensor in plan_inputs(plan, number)}
+    taken = parts.whole({n: encodings.get(n, PLAIN).shape(shape) for n, shape in shapes.items()})
     averaged = bool(plan.manifest.options.get("avgpool"))
     reference = _reference(plan, taken, model, averaged)
     original = _reference(plan, taken, model, False) if averaged else reference
@@ -97,7 +100,7 @@ def check(
         tell(f"sample {row + 1} of {count}")
         sample = {name: array[row] for name, array in samples.items()}
         real = {**sample, **kept.real}
-        asked = parts.joined(real)
+        asked = parts.joined(real, encodings)
         tensors = reference.run(asked)
         wanted = original.run(asked) if averaged else tensors
         averages = pooled.run(asked) if pooled else None
@@ -138,7 +141,8 @@ def _reference(
     named = plan.manifest.options.get("public")
     public = [str(name) for name in named] if isinstance(named, list | tuple) else []
     trees = Trees(plan.manifest.options.get(TREES, Trees.PUBLIC.value))
-    return reference_of(model, taken, average_pools, public, trees)
+    lacks = plan.manifest.options.get(LACKS) is True
+    return reference_of(model, taken, average_pools, public, trees, lacks)
 
 
 class _Comparison:

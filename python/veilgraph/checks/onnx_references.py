@@ -38,6 +38,7 @@ def reference_of(
     average_pools: bool = False,
     public: Sequence[str] = (),
     trees: Trees = Trees.PUBLIC,
+    lacks: bool = False,
 ) -> Reference:
     """The model as the importer sees it.
 
@@ -46,6 +47,7 @@ def reference_of(
         average_pools: with average pools in place of max pools, as `compile --avgpool`.
         public: parameters that everybody may know, as `compile --public`.
         trees: whether the structure of trees is public, as `compile --trees`.
+        lacks: whether trees take rows in which numbers are missing.
 
     Raises:
         UsageError, UnsupportedError: as `veilgraph.compile`.
@@ -56,7 +58,7 @@ def reference_of(
         return TorchReference.of(model, inputs, average_pools, public)
     if isinstance(model, str | Path):
         require_model_file(Path(model))
-    return OnnxReference.of(model, inputs, average_pools, public, trees)
+    return OnnxReference.of(model, inputs, average_pools, public, trees, lacks)
 
 
 @dataclass(frozen=True)
@@ -80,9 +82,10 @@ class OnnxReference:
         average_pools: bool,
         public: Sequence[str],
         trees: Trees,
+        lacks: bool,
     ) -> OnnxReference:
         """See `reference_of`."""
-        prepared = prepare(model, inputs, public, trees)
+        prepared = prepare(model, inputs, public, trees, lacks=lacks)
         proto = ModelProto()
         proto.CopyFrom(prepared.model)
         outputs = tuple(info.name for info in proto.graph.output)

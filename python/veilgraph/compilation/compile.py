@@ -26,7 +26,7 @@ from veilgraph.compilation.manifests import manifest_of
 from veilgraph.compilation.models import Model, model_name, require_no_weights
 from veilgraph.compilation.native_products import NativeProducts
 from veilgraph.compilation.parts import Columns, parts_of
-from veilgraph.compilation.samples import Samples, samples_of
+from veilgraph.compilation.samples import Samples, lack_numbers, samples_of
 from veilgraph.compilation.states import States, ranges_of, rolled, with_states
 from veilgraph.compilation.steps import Steps
 from veilgraph.compilation.take_apart import take_apart
@@ -187,7 +187,9 @@ def compile(
     steps = steps_of("import", len(models), progress)
     steps.begin("import")
     require_entries(models, shapes, public, example_inputs, columns)
-    graphs, examples = import_entries(models, shapes, example_inputs, public, structure)
+    graphs, examples = import_entries(
+        models, shapes, example_inputs, public, structure, lack_numbers(calibrate)
+    )
     _require_trees(structure, graphs, chosen)
     for graph in graphs.values():
         take_apart(graph, parts)

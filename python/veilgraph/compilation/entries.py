@@ -62,6 +62,7 @@ def import_entries(
     example_inputs: Any,
     public: Collection[str],
     trees: Trees = Trees.PUBLIC,
+    lacks: bool = False,
 ) -> tuple[dict[str, Graph], Any]:
     """Each model at the graph level, and the samples that example inputs are.
 
@@ -70,7 +71,9 @@ def import_entries(
     """
     graphs, examples = {}, None
     for name, model in models.items():
-        graphs[name], examples = import_model(model, shapes, example_inputs, public, trees=trees)
+        graphs[name], examples = import_model(
+            model, shapes, example_inputs, public, trees=trees, lacks=lacks
+        )
     found: dict[str, tuple[int, ...]] = {}
     for graph in graphs.values():
         for name, value in graph.inputs.items():

@@ -85,12 +85,14 @@ def import_model(
     public: Collection[str] = (),
     trains: bool = False,
     trees: Trees = Trees.PUBLIC,
+    lacks: bool = False,
 ) -> tuple[Graph, Samples | None]:
     """The model at the graph level, and the samples that its example inputs are.
 
     Args:
         trains: whether a module of PyTorch is in training mode.
         trees: whether everybody may know the structure of decision trees.
+        lacks: whether decision trees take rows in which numbers are missing.
 
     Raises:
         UsageError, UnsupportedError: as the front doors do; or examples for an ONNX model.
@@ -106,4 +108,4 @@ def import_model(
         raise UsageError(
             "example_inputs are for PyTorch models.", "Give an ONNX model's samples to calibrate."
         )
-    return onnx.import_model(model, shapes, public, trees), None
+    return onnx.import_model(model, shapes, public, trees, lacks=lacks), None

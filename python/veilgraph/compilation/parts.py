@@ -16,6 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from veilgraph.ir.errors import UsageError
+from veilgraph.ir.plan.given import NONE, PLAIN, Encodings, Given
 from veilgraph.ir.plan.tables import WEIGHTS
 from veilgraph.plans import Plan
 
@@ -87,11 +88,17 @@ class Parts:
             found |= {part: array[..., list(at)] for part, at in places.items()}
         return found
 
-    def joined(self, arrays: Mapping[str, NDArray[Any]]) -> dict[str, NDArray[Any]]:
-        """Whole arrays in place of those of their parts."""
+    def joined(
+        self, arrays: Mapping[str, NDArray[Any]], encodings: Encodings = NONE
+    ) -> dict[str, NDArray[Any]]:
+        """Whole arrays in place of those of their parts, as these encodings write them."""
         found = {name: array for name, array in arrays.items() if name not in self.names}
         for name, places in self.of.items():
-            order = np.argsort([at for part in places.values() for at in part])
+            width, flags = sum(map(len, places.values())), list[int]()
+            for part, at in places.items():
+                flags += [at[i] for i in encodings.get(part, PLAIN).flagged]
+            given = Given(flagged=tuple(sorted(flags)))
+            order = np.argsort([i for own in places.values() for i in given.places(own, width)])
             found[name] = np.concatenate([arrays[part] for part in places], axis=-1)[..., order]
         return found
 

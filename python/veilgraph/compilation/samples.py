@@ -12,10 +12,15 @@ import numpy.typing as npt
 from veilgraph.compilation.parts import Parts
 from veilgraph.ir.attributes import shape_of
 from veilgraph.ir.errors import UsageError
-from veilgraph.ir.files.column_files import columns_named, is_column_file, places_of
+from veilgraph.ir.files.column_files import (
+    columns_named,
+    has_missing,
+    is_column_file,
+    places_of,
+)
 from veilgraph.ir.graph.program import Graph
 from veilgraph.ir.plan.given import OTHER, PLAIN, Encodings, Given, as_rows
-from veilgraph.passes.ranges.samples import read_samples
+from veilgraph.passes.ranges.samples import archive_lacks, read_samples
 
 Array = npt.NDArray[Any]
 Numbers = dict[str, npt.NDArray[np.float32]]
@@ -39,9 +44,8 @@ def samples_of(
         columns = {**graph.columns, **columns}
     taken = {n: encodings.get(n, PLAIN).shape(shape) for n, shape in written.items()}
     if isinstance(calibrate, str | Path):
-        return as_numbers(
-            read_given(calibrate, taken, parts, columns, encodings), encodings, columns
-        )
+        given = read_given(calibrate, taken, parts, columns, encodings)
+        return as_numbers(_with_missing(given, encodings), encodings, columns)
     if hasattr(calibrate, "columns"):
         calibrate = _of_frame(calibrate, taken, columns, encodings)
     elif not isinstance(calibrate, Mapping):
@@ -51,7 +55,27 @@ def samples_of(
         )
     else:
         calibrate = _whole(calibrate, parts.whole(taken), columns, encodings)
-    return as_numbers(parts.split(calibrate), encodings, columns)
+    return as_numbers(_with_missing(parts.split(calibrate), encodings), encodings, columns)
+
+
+def lack_numbers(calibrate: str | Path | Samples | None) -> bool:
+    """Whether samples lack numbers, so that trees have to take such rows."""
+    if calibrate is None:
+        return False
+    if isinstance(calibrate, str | Path):
+        return has_missing(calibrate) if is_column_file(calibrate) else archive_lacks(calibrate)
+    if hasattr(calibrate, "columns"):
+        return _lacks(np.asarray(calibrate))
+    arrays = calibrate.values() if isinstance(calibrate, Mapping) else ()
+    return any(_lacks(np.asarray(x)) for x in arrays)
+
+
+def _lacks(array: Array) -> bool:
+    """Whether it holds a NaN, which alone does not equal itself, or None."""
+    if array.dtype.kind == "f":
+        return bool(np.isnan(array).any())
+    is_any = array.dtype.kind == OTHER
+    return is_any and any(x is None or (isinstance(x, float) and x != x) for x in array.reshape(-1))
 
 
 def read_given(
@@ -100,6 +124,32 @@ def as_numbers(samples: Mapping[str, Any], encodings: Encodings, columns: Column
             )
         found[name] = array.astype(np.float32)
         _require_finite(name, found[name])
+    return found
+
+
+def _with_missing(samples: Mapping[str, Any], encodings: Encodings) -> dict[str, Any]:
+    """More samples, in which numbers are missing where they may be and no sample lacks one.
+
+    Each row lacks another column, so that ranges are of what takes its place too.
+    """
+    arrays = {name: np.asarray(array) for name, array in samples.items()}
+    lacking = {
+        name: [i for i in encodings[name].flagged if not _lacks(array[..., i].astype(float))]
+        for name, array in arrays.items()
+        if name in encodings and encodings[name].flagged
+    }
+    count = max((-(-len(at) // arrays[n].shape[1]) for n, at in lacking.items()), default=0)
+    if not count:
+        return arrays
+    found = {}
+    for name, array in arrays.items():
+        more = np.array(array[np.arange(count) % len(array)], copy=True)
+        if name in lacking:
+            more = more.astype(np.float64)
+            rows = more.reshape(-1, more.shape[-1])
+            for row, column in enumerate(lacking[name]):
+                rows[row, column] = np.nan
+        found[name] = np.concatenate([array, more])
     return found
 
 

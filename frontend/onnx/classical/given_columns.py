@@ -1,4 +1,4 @@
-"""Tables of the categories of text, while they are found."""
+"""What is known of columns of text, and of missing numbers, while a model is read."""
 
 from __future__ import annotations
 
@@ -36,3 +36,19 @@ class Texts:
         self.tables.append({})
         self.others.append(True)
         return len(self.tables) - 1
+
+
+@dataclass
+class Missing:
+    """What is known of missing numbers.
+
+    Attributes:
+        given: how owners write inputs in which numbers may be missing.
+        flags: the tensor, [rows, columns], that is 1 where a number of another is missing; of those
+            tensors that nodes ask it of.
+        zeros: tensors that are 0 where a number is missing.
+    """
+
+    given: dict[str, Given] = field(default_factory=dict)
+    flags: dict[str, str] = field(default_factory=dict)
+    zeros: set[str] = field(default_factory=set)

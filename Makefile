@@ -18,7 +18,7 @@ BUILD_REQUIRES = import tomllib; \
 	print(*tomllib.load(open("pyproject.toml", "rb"))["build-system"]["requires"])
 GPU_REQUIRES = import tomllib; \
 	print(*tomllib.load(open("pyproject.toml", "rb"))["project"]["optional-dependencies"]["gpu"])
-NATIVE = find kernels runtime \( -name '*.cpp' -o -name '*.h' -o -name '*.cu' -o -name '*.cuh' \) -exec
+NATIVE = find ir kernels passes runtime \( -name '*.cpp' -o -name '*.h' -o -name '*.cu' -o -name '*.cuh' \) -exec
 
 .PHONY: help demo test test-all test-gpu sanitize-gpu lint format clean
 .DELETE_ON_ERROR:

@@ -1,6 +1,7 @@
 """What a plan of ResNet-50 takes to compile, to verify and to open, and a party's memory.
 
     python -m benchmarks.plans [--quick] [--json] [--write]
+    python -m benchmarks.plans --files PLAN ... [--json]
 
 Compiled in under 20 s, verified in under 10 s, opened by a party in under 0.5 s, under 2 GiB a
 party. Average pools, 224x224, suite rep3, calibrated on two random samples. Each figure is of a
@@ -8,12 +9,17 @@ fresh process: compiling is `veilgraph.compile` alone; verifying is reading the 
 what `veilgraph verify` does with it; opening is reading it, proving each step and opening the
 device, the least of three parties' and the most; memory is the largest party's over one inference,
 three processes over TLS. Imports are apart. --quick takes a LeNet.
+
+--files measures a party's first opening of plans that are there already, in seconds of processor:
+reading one, and verifying it, the least of five processes. Two checkouts are compared by running
+this file in both of their environments, one after the other.
 """
 
 from __future__ import annotations
 
 import argparse
 import time
+from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -32,6 +38,7 @@ from veilgraph.verification.verify import verify
 RINGS: tuple[int | str, ...] = (32, 64, "auto")
 MOST_SECONDS = {"compiled": 20.0, "verified": 10.0, "opened": 0.5}
 MOST_BYTES = 2 << 30
+OPENINGS = 5
 HEADINGS = (
     "network|ring|#compiled in|#at most|#verified in|#at most|#opened in|#at most|"
     "#memory, a party|#at most"
@@ -105,6 +112,29 @@ def _row(found: dict[str, Any]) -> list[str]:
     ]
 
 
+def opening_seconds(file: Path) -> tuple[float, float, int]:
+    """Of processor: of reading a plan, and of verifying it; and the nodes of its program."""
+    start = time.process_time()
+    plan = Plan.load(file)
+    read = time.process_time()
+    nodes = verify(plan).nodes
+    return read - start, time.process_time() - read, nodes
+
+
+def openings(files: list[Path]) -> Findings:
+    """A party's first opening of each plan."""
+    figures: list[dict[str, Any]] = [
+        {"plan": file.name, "read_seconds": read, "verify_seconds": verified, "nodes": nodes}
+        for file in files
+        for read, verified, nodes in [min(apart(opening_seconds, file) for _ in range(OPENINGS))]
+    ]
+    times = ("read_seconds", "verify_seconds")
+    rows = [[f["plan"], str(f["nodes"]), *(units.seconds(f[k]) for k in times)] for f in figures]
+    headings = "plan|#nodes|#read, of processor|#verified, of processor"
+    table = Table.of(headings, rows, "Plans opened for the first time")
+    return Findings([table], {"plans": figures})
+
+
 def measure(options: argparse.Namespace) -> Findings:
     network, rings = (lenet(1), RINGS[:1]) if options.quick else (resnet50(1), RINGS)
     measured = [figures(network, ring) for ring in rings]
@@ -113,8 +143,13 @@ def measure(options: argparse.Namespace) -> Findings:
 
 
 def main() -> None:
-    options = parser(__doc__).parse_args()
-    report("plans", options, lambda: measure(options))
+    made = parser(__doc__)
+    made.add_argument("--files", nargs="+", type=Path, metavar="PLAN", help="plans to open")
+    options = made.parse_args()
+    if options.files and options.write:
+        raise SystemExit("RESULTS.md takes the benchmark's own plans: leave out --files or --write")
+    work = partial(openings, options.files) if options.files else partial(measure, options)
+    report("plans", options, work)
 
 
 if __name__ == "__main__":

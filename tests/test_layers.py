@@ -22,16 +22,9 @@ AUDITED = (
 )
 # Of passes/, on a party's host that verifies plans.
 VERIFIER = {
-    *("assign_buffers", "batch_rounds", "collection", "cut_messages", "emit_party", "fuse_local"),
-    *(
-        "fused_code",
-        "fused_templates",
-        "independent_rows",
-        "lower",
-        "registers",
-        "sums",
-        "tree_roots",
-    ),
+    *("assign_buffers", "batch_rounds", "collection", "cut_messages", "emit_party", "facts"),
+    *("fuse_local", "fused_code", "fused_templates", "independent_rows", "lower", "registers"),
+    *("sums", "tree_roots"),
     *("verify_masking", "verify_outputs", "verify_states", "version"),
 }
 PACKAGE = Path(veilgraph.__file__).parent
@@ -125,7 +118,7 @@ def test_a_folder_has_few_siblings(folder: str) -> None:
 @pytest.mark.parametrize("folder", [*MAY, "python"])
 def test_a_plain_checkout_resolves_every_import(folder: str) -> None:
     """For editors and type checkers: links in python/veilgraph lead to each folder."""
-    compiled = {"veilgraph.runtime._native"}
+    compiled = {f"veilgraph.{folder}._native" for folder in ("runtime", "passes", "ir.party")}
     for file in files(folder):
         for name in imports(file):
             if name.startswith("veilgraph.") and not compiled & {name, name.rpartition(".")[0]}:

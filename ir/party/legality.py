@@ -9,7 +9,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+import numpy as np
+
 from veilgraph.ir.party import ops
+from veilgraph.ir.party._native import first_of_forms
+from veilgraph.ir.party.columns import NUMBERS, Columns, columns_of
 from veilgraph.ir.party.node import Node, base_of, broadcast_pattern
 from veilgraph.ir.party.ops import DECLARED, Runs
 from veilgraph.ir.party.program import Program
@@ -22,53 +26,105 @@ class IllegalParty(AssertionError):
     """A node that the party level doesn't allow: a bug of a suite or a pass, or a false text."""
 
 
+# What is asked of each node apart: its rule looks further than its operands.
+_FAR = (ops.LOOKUP, ops.KEEP)
+
+
 def check_party(program: Program) -> None:
     """Every node reads what its own party has, made before it; only sends cross.
+
+    The rules but those of draws, look-ups and kept states ask for nothing but a node's form: its
+    operation, attributes, place and tensor, and its operands' places and tensors. So each form is
+    looked at once, at its first node.
 
     Raises:
         IllegalParty: with the node and the reason.
     """
-    drawn: dict[int, tuple[object, ...]] = {}
-    for node in program.nodes:
-        reason = _illegal(program, node, drawn)
-        if reason:
-            raise IllegalParty(f"%{node.id} = {node.op.name}: {reason}")
+    columns = columns_of(program.nodes)
+    readers = np.repeat(np.arange(len(columns)), np.diff(columns.first))
+    if (late := readers[columns.args >= readers]).size:
+        raise _illegal_at(program, int(late[0]), "it reads what is made after it")
+    for row in _first_of_forms(columns):
+        if reason := _illegal(program, program.nodes[row]):
+            raise _illegal_at(program, row, reason)
+    for row in columns.rows_of(*_FAR).tolist():
+        if reason := _illegal_far(program, program.nodes[row]):
+            raise _illegal_at(program, row, reason)
+    if odd := odd_draw(program, columns):
+        raise _illegal_at(program, *odd)
 
 
-def _illegal(program: Program, node: Node, drawn: dict[int, tuple[object, ...]]) -> str:
-    nodes, number = program.nodes, node.id
-    for arg in node.args:
-        if arg >= number:
-            return "it reads what is made after it"
-    operands = [nodes[i] for i in node.args]
+def _illegal_at(program: Program, row: int, reason: str) -> IllegalParty:
+    return IllegalParty(f"%{row} = {program.nodes[row].op.name}: {reason}")
+
+
+def _first_of_forms(columns: Columns) -> list[int]:
+    """The first node of each form that there is."""
+    is_const = (columns.op == NUMBERS[ops.CONST]).astype(np.int32)
+    seen = [columns.place, columns.tensor, is_const]
+    own = [columns.op.astype(np.int32), columns.attributes]
+    found: list[int] = first_of_forms(seen, own, columns.first, columns.args).tolist()
+    return found
+
+
+def odd_draw(program: Program, columns: Columns) -> tuple[int, str] | None:
+    """The row of a node whose draw is not one and the same for all who make it, and for nobody
+    else; and what is wrong with it.
+    """
+    rows = columns.rows_of(ops.DRAW)
+    numbers = columns.number[rows]
+    if (odd := rows[(numbers < 0) | (numbers >= len(program.draws))]).size:
+        return int(odd[0]), "there is no such draw"
+    holds = np.zeros((len(program.draws), len(program.parties)), bool)
+    for draw in program.draws:
+        holds[draw.number, list(draw.holders)] = True
+    if (odd := rows[~holds[numbers, columns.party[rows]]]).size:
+        return int(odd[0]), "a party draws from a key that it does not have"
+    phases = np.array([draw.phase for draw in program.draws], np.int64)
+    _, first, which = np.unique(numbers, return_index=True, return_inverse=True)
+    first = rows[first][which]  # for each node the first one of its draw
+    same = columns.tensor[rows] == columns.tensor[first]
+    same &= columns.entry[rows] == columns.entry[first]
+    if (odd := rows[~same | (columns.phase[rows] != phases[numbers])]).size:
+        return int(odd[0]), "the same draw is another elsewhere"
+    return None
+
+
+def _illegal(program: Program, node: Node) -> str:
+    operands = [program.nodes[i] for i in node.args]
     if node.entry and node.phase == Phase.SETUP:
         return "what setup makes is of every entry"
     if not _has_attributes(node):
         return "its attributes are others"
     if node.op.operands == 0:
-        return _illegal_source(program, node, drawn)
+        return _illegal_source(node)
     if node.op is ops.SEND:
         return _illegal_send(node, operands)
     if not (operands if node.op.operands is None else len(operands) == node.op.operands):
         return "it has another number of operands"
-    op = node.op
-    if op is ops.KEEP and base_of(program.nodes, node.args[0]).op is ops.STATE:
-        return "it keeps what lies where a state does"
-    phase, party, entry = operands[0].phase, node.party, node.entry
     for operand in operands:
-        if operand.party != party:
+        if operand.party != node.party:
             return "it reads what another party has"
-        if operand.entry != entry and operand.phase != Phase.SETUP:
+        if operand.entry != node.entry and operand.phase != Phase.SETUP:
             return "it reads what another entry makes"
-        if operand.phase > phase:
-            phase = operand.phase
+    phase = max(operand.phase for operand in operands)
     if phase > node.phase:
         return "it reads what a later phase makes"
-    if op.phase is not None and op.phase != node.phase:
+    if node.op.phase is not None and node.op.phase != node.phase:
         return "it is there in another phase"
-    if phase < node.phase and op.phase is None:
+    if phase < node.phase and node.op.phase is None:
         return "its operands are made in an earlier phase"
-    return _illegal_kind(node) or _illegal_form(program, node, operands)
+    return _illegal_kind(node) or _illegal_form(node, operands)
+
+
+def _illegal_far(program: Program, node: Node) -> str:
+    if node.op is ops.KEEP and base_of(program.nodes, node.args[0]).op is ops.STATE:
+        return "it keeps what lies where a state does"
+    if node.op is ops.LOOKUP:
+        index, table = (program.nodes[i] for i in node.args)
+        if index.type != node.type or not _is_table(program, table, node):
+            return "it looks up in no table, or at no words"
+    return ""
 
 
 def _has_attributes(node: Node) -> bool:
@@ -85,29 +141,14 @@ def _has_attributes(node: Node) -> bool:
     return True
 
 
-def _illegal_source(program: Program, node: Node, drawn: dict[int, tuple[object, ...]]) -> str:
+def _illegal_source(node: Node) -> str:
     if node.args:
         return "a source has no operands"
-    if node.op is ops.DRAW:
-        return _illegal_draw(program, node, drawn)
-    if node.phase != node.op.phase:
+    if node.op is not ops.DRAW and node.phase != node.op.phase:
         return "it is there in another phase"
-    if node.op is ops.CONST:
-        is_element = 0 <= node["value"] < node.type.modulus
-        return _illegal_kind(node) if is_element else "its value is no element"
+    if node.op is ops.CONST and not 0 <= node["value"] < node.type.modulus:
+        return "its value is no element"
     return _illegal_kind(node)
-
-
-def _illegal_draw(program: Program, node: Node, drawn: dict[int, tuple[object, ...]]) -> str:
-    number = node["number"]
-    if not 0 <= number < len(program.draws):
-        return "there is no such draw"
-    if node.party not in program.draws[number].holders:
-        return "a party draws from a key that it does not have"
-    form = (node.shape, node.type, node.phase, node.entry)
-    if drawn.setdefault(number, form) != form or node.phase != program.draws[number].phase:
-        return "the same draw is another elsewhere"
-    return ""
 
 
 def _illegal_send(node: Node, operands: Sequence[Node]) -> str:
@@ -127,7 +168,7 @@ def _illegal_kind(node: Node) -> str:
     return f"it makes {' or '.join(sorted(kind.value for kind in node.op.makes))}"
 
 
-def _illegal_form(program: Program, node: Node, operands: Sequence[Node]) -> str:
+def _illegal_form(node: Node, operands: Sequence[Node]) -> str:
     """Whether types or shapes of the operands are not those of the operation."""
     op, shape = node.op, node.shape
     if op.alike:
@@ -139,10 +180,6 @@ def _illegal_form(program: Program, node: Node, operands: Sequence[Node]) -> str
         for x in operands[:1] if op is ops.LOOKUP else operands:
             if x.shape is not shape and x.shape != shape and not _spreads(x, node):
                 return "its operands do not fit its shape"
-    if op is ops.LOOKUP:
-        index, table = operands
-        is_sound = index.type == node.type and _is_table(program, table, node)
-        return "" if is_sound else "it looks up in no table, or at no words"
     fits = op.fits
     return "" if fits is None or fits(node, operands) else "its operands do not fit it"
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cache
 from math import prod
 from typing import Any, Final
 
@@ -55,6 +56,7 @@ def stage_of(phase: Phase, entry: int) -> int:
     return phase + 2 * entry if phase else 0
 
 
+@cache
 def phase_of(stage: int) -> tuple[Phase, int]:
     """Phase and entry of a stage; what `stage_of` was given."""
     return (Phase((stage - 1) % 2 + 1), (stage - 1) // 2) if stage else (Phase.SETUP, 0)

@@ -13,7 +13,7 @@ ir/party/ops.py declares the operations, and ir/meaning/party.py says what each 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, MutableSequence, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from math import prod
@@ -39,7 +39,7 @@ class Program:
 
     def __init__(self, parties: Sequence[str]) -> None:
         self.parties = tuple(parties)
-        self.nodes: list[Node] = []
+        self.nodes: MutableSequence[Node] = []
         self.draws: list[Draw] = []
         self.layers: list[str] = [""]
         self.layer = 0

@@ -19,11 +19,14 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator
+from functools import lru_cache
 from math import prod
 from typing import Any
 
+from veilgraph.ir.party import ops
+from veilgraph.ir.party._native import read_lines
+from veilgraph.ir.party.columns import Columns, Nodes
 from veilgraph.ir.party.node import Draw, Node, Shape
-from veilgraph.ir.party.ops import BY_NAME
 from veilgraph.ir.party.program import Program
 from veilgraph.ir.plan.tables import Phase
 from veilgraph.ir.types import Kind, Type
@@ -33,16 +36,14 @@ MOST_RANK = 32
 MOST_ELEMENTS = 1 << 40
 MOST_PARTIES = 16
 MOST_ENTRIES = 64
+MOST_TYPES = 1 << 10  # that are remembered
 _PHASES = {phase.name.lower(): phase for phase in Phase}
 _KINDS = "|".join(kind.value for kind in Kind)
-_VALUE = r'-?\d{1,20}|\[[-\d, ]{0,999}\]|"(?:[^"\\]|\\.)*"'
+_VALUE = r'-?\d{1,20}|\[[-\d, ]{0,999}\]|"(?:[^"\\]|\\.)*"|#'
 _ATTRIBUTE = re.compile(rf"(\w{{1,40}}) = ({_VALUE})(?:, |$)", re.ASCII)
-_NODE = re.compile(
-    r"%(\d{1,9}) = (\w{1,40})((?: %\d{1,9})*)(?: \{(.*)\})? : "
-    rf"((?:{_KINDS})"
-    r"<\d{1,5}>\[[\d, ]{0,999}\]) (@\w+ \w+) (\d{1,9})",
-    re.ASCII,
-)
+_TENSOR = re.compile(rf"((?:{_KINDS})<\d{{1,5}}>)\[([\d, ]{{0,999}})\]", re.ASCII)
+_PLACE = re.compile(r"(\w+) (\w+)", re.ASCII)
+_HELD = "#"  # in a text of attributes: the value of `number`, which has a column of its own
 
 
 def print_program(program: Program) -> str:
@@ -88,18 +89,18 @@ def parse_program(text: str) -> Program:
 
 
 class _Reading:
-    """A text under way. Types with shapes, places and attributes repeat, so each is read once."""
+    """A text under way: its head line by line, then its nodes as columns."""
 
     def __init__(self) -> None:
         self.program = Program(())
-        self.types: dict[str, tuple[Shape, Type]] = {}
-        self.places: dict[str, tuple[int, Phase, int]] = {}
-        self.attributes: dict[str, tuple[tuple[str, Any], ...]] = {}
 
     def run(self, text: str) -> Program:
         if text.count("\n") > MOST_LINES:
             raise ValueError(f"it has more than {MOST_LINES} lines")
-        lines = iter(text.removesuffix("\n").split("\n"))
+        text = text.removesuffix("\n")
+        end = text.find("\n%")
+        head, body = (text, "") if end < 0 else (text[:end], text[end + 1 :])
+        lines = iter(head.split("\n"))
         word, _, rest = next(lines).partition(" ")
         parties = tuple(rest.split(" "))
         known = len(set(parties)) == len(parties) <= MOST_PARTIES
@@ -107,12 +108,11 @@ class _Reading:
             raise ValueError("its first line does not name its parties")
         self.program.parties = parties
         for line in lines:
-            if line.startswith("%"):
-                self._node(line)
-            elif line.startswith("draw "):
+            if line.startswith("draw "):
                 self._draw(line)
             else:
                 self._layer(line)
+        self.program.nodes = Nodes(self._columns(body))
         return self.program
 
     def _layer(self, line: str) -> None:
@@ -134,45 +134,42 @@ class _Reading:
             raise ValueError(f"a draw of nobody, or out of order: {_shown(line)}")
         draws.append(Draw(len(draws), holders, _phase(phase)))
 
-    def _node(self, line: str) -> None:
-        match = _NODE.fullmatch(line)
-        if match is None:
-            raise ValueError(f"not a node: {_shown(line)}")
-        number, name, args, attrs, type, place, layer = match.groups()
-        nodes, within = self.program.nodes, int(layer)
-        if int(number) != len(nodes) or within >= len(self.program.layers):
-            raise ValueError(f"node {number} is out of order, or of no layer: {_shown(line)}")
-        if (op := BY_NAME.get(name)) is None:
-            raise ValueError(f"there is no operation {_shown(name)}")
-        party, phase, entry = self.places.get(place) or self._place(place)
-        shape, kind = self.types.get(type) or self._type(type)
-        operands = tuple(map(int, args[2:].split(" %"))) if args else ()
-        pairs = self._attributes(attrs) if attrs else ()
-        node = Node(len(nodes), op, party, operands, pairs, shape, kind, phase, within, entry)
-        nodes.append(node)
+    def _columns(self, text: str) -> Columns:
+        read = read_lines(text, [op.name for op in ops.ALL], len(self.program.layers))
+        if len(read) == 2:
+            reason, line = read
+            raise ValueError(f"{reason}: {_shown(line)}")
+        op, place, tensor, attributes, number, layer, first, args, places, tensors, pairs = read
+        return Columns(
+            *(op, place, tensor, attributes, number, layer, first, args),
+            places=[self._place(each) for each in places],
+            tensors=[_tensor(each) for each in tensors],
+            pairs=[tuple(sorted(_attributes(each))) for each in pairs],
+        )
 
     def _place(self, text: str) -> tuple[int, Phase, int]:
-        name, _, word = text.removeprefix("@").partition(" ")
-        if name not in self.program.parties:
-            raise ValueError(f"{_shown(name)} is no party")
-        self.places[text] = found = self.program.parties.index(name), *_phase_of_entry(word)
-        return found
+        match = _PLACE.fullmatch(text)
+        if match is None or match[1] not in self.program.parties:
+            raise ValueError(f"{_shown(text)} is at no party")
+        return self.program.parties.index(match[1]), *_phase_of_entry(match[2])
 
-    def _type(self, text: str) -> tuple[Shape, Type]:
-        name, _, extents = text.removesuffix("]").partition("[")
-        shape = tuple(int(size) for size in extents.split(", ")) if extents else ()
-        type = Type.parse(name)
-        if len(shape) > MOST_RANK:
-            raise ValueError(f"there is no type {_shown(text)}")
-        if prod(max(size, 1) for size in shape) > MOST_ELEMENTS:
-            raise ValueError(f"a tensor has too many elements: {_shown(text)}")
-        self.types[text] = shape, type
-        return shape, type
 
-    def _attributes(self, text: str) -> tuple[tuple[str, Any], ...]:
-        if text not in self.attributes:
-            self.attributes[text] = tuple(sorted(_attributes(text)))
-        return self.attributes[text]
+def _tensor(text: str) -> tuple[Shape, Type]:
+    match = _TENSOR.fullmatch(text)
+    if match is None:
+        raise ValueError(f"there is no type {_shown(text)}")
+    shape = tuple(int(size) for size in match[2].split(", ")) if match[2] else ()
+    if len(shape) > MOST_RANK:
+        raise ValueError(f"there is no type {_shown(text)}")
+    if prod(max(size, 1) for size in shape) > MOST_ELEMENTS:
+        raise ValueError(f"a tensor has too many elements: {_shown(text)}")
+    return shape, _type(match[1])
+
+
+@lru_cache(MOST_TYPES)
+def _type(text: str) -> Type:
+    """One object of each type, so that comparing two is quick."""
+    return Type.parse(text)
 
 
 def _phase(word: str) -> Phase:
@@ -198,7 +195,7 @@ def _attributes(text: str) -> Iterator[tuple[str, Any]]:
             raise ValueError(f"these are no attributes: {_shown(text)}")
         seen.add(match[1])
         start = match.end()
-        value = json.loads(match[2])
+        value = None if match[2] == _HELD else json.loads(match[2])
         yield match[1], tuple(value) if isinstance(value, list) else value
 
 

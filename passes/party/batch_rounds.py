@@ -16,13 +16,18 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
-from veilgraph.ir.party import ops
+import numpy as np
+import numpy.typing as npt
+
+from veilgraph.ir.party.columns import NUMBERS, Columns, columns_of
 from veilgraph.ir.party.node import Node
-from veilgraph.ir.party.ops import PartyOp, Runs
+from veilgraph.ir.party.ops import ALL, PartyOp
 from veilgraph.ir.party.program import Program
-from veilgraph.ir.plan.tables import Phase
+from veilgraph.passes import _native as native
+from veilgraph.passes.facts import facts_of
 
 Position = tuple[int, int]  # a stage (`Node.stage`), and the number of its rounds that are over
+_LEVEL = (1 << 32) - 1  # of a position in one number: what comes behind its stage
 
 
 @dataclass(frozen=True)
@@ -31,104 +36,74 @@ class Schedule:
 
     Attributes:
         program: the program.
-        live: ids of nodes that an output or a state needs, in order.
-        users: for each node, the live nodes that take it as an operand.
-        at: for each node, when its party computes it; for a send, when its receiver has it.
+        columns: its nodes.
+        is_live: of each node, whether an output or a state needs it.
+        places: for each node, when its party computes it, for a send when its receiver has it: a
+            stage times 2^32, and the number of its rounds that are over.
         rounds: number of rounds of each stage.
     """
 
     program: Program
-    live: tuple[int, ...]
-    users: tuple[tuple[int, ...], ...]
-    at: tuple[Position, ...]
+    columns: Columns
+    is_live: npt.NDArray[np.uint8]
+    places: npt.NDArray[np.int64]
     rounds: dict[int, int]
 
+    @cached_property
+    def live(self) -> tuple[int, ...]:
+        """Ids of the nodes that an output or a state needs, in order."""
+        return tuple(np.flatnonzero(self.is_live).tolist())
+
+    def position_of(self, node: int) -> Position:
+        """Of `places`, by the node's id."""
+        return position(self._numbers[node])
+
     def round_of(self, send: Node) -> int:
-        return self.at[send.id][1] - 1
+        return (self._numbers[send.id] & _LEVEL) - 1
+
+    @cached_property
+    def _numbers(self) -> list[int]:
+        found: list[int] = self.places.tolist()
+        return found
 
     def nodes_of(self, op: PartyOp) -> Sequence[Node]:
         """Live nodes of an operation, in order."""
-        return self._by_op.get(op, ())
+        return self._nodes_of((op,))
 
-    def nodes_where(self, holds: Callable[[PartyOp], bool]) -> list[Node]:
+    def nodes_where(self, holds: Callable[[PartyOp], bool]) -> Sequence[Node]:
         """Live nodes of the operations of which this holds, in order."""
-        found = [node for op, nodes in self._by_op.items() if holds(op) for node in nodes]
-        return sorted(found, key=lambda node: node.id)
+        return self._nodes_of(tuple(op for op in ALL if holds(op)))
 
     @cached_property
-    def _by_op(self) -> dict[PartyOp, list[Node]]:
-        nodes, found = self.program.nodes, dict[PartyOp, list[Node]]()
-        for i in self.live:
-            found.setdefault(nodes[i].op, []).append(nodes[i])
+    def _known(self) -> dict[tuple[PartyOp, ...], list[Node]]:
+        return {}
+
+    def _nodes_of(self, kinds: tuple[PartyOp, ...]) -> list[Node]:
+        found = self._known.get(kinds)
+        if found is None:
+            wanted = np.zeros(len(ALL), bool)
+            wanted[[NUMBERS[op] for op in kinds]] = True
+            rows = np.flatnonzero(wanted[self.columns.op] & (self.is_live != 0))
+            found = self._known[kinds] = [self.program.nodes[i] for i in rows.tolist()]
         return found
+
+
+def position(place: int) -> Position:
+    return place >> 32, place & _LEVEL
+
+
+def place_of(position: Position) -> int:
+    stage, level = position
+    return (stage << 32) + level
 
 
 def batch_rounds(program: Program) -> Schedule:
     """The schedule of a program, dead nodes left out."""
-    live, users = _live(program)
-    earliest = _earliest(program, live)
-    rounds = dict.fromkeys(_stages(program, live), 0)
-    for i in live:
-        if program.nodes[i].op is ops.SEND:
-            stage, number = earliest[i]
-            rounds[stage] = max(rounds[stage], number)
-    at = _latest(program, live, users, earliest, rounds)
-    return Schedule(program, tuple(live), tuple(map(tuple, users)), tuple(at), rounds)
-
-
-def _stages(program: Program, live: list[int]) -> range:
-    """Setup, and the phases of each entry."""
-    entries = 1 + max((program.nodes[i].entry for i in live), default=0)
-    return range(1 + 2 * entries)
-
-
-def _live(program: Program) -> tuple[list[int], list[list[int]]]:
-    users: list[list[int]] = [[] for _ in program.nodes]
-    keep = [node.op.is_root for node in program.nodes]
-    for node in reversed(program.nodes):
-        i = node.id
-        if keep[i]:
-            for arg in node.args:
-                keep[arg] = True
-                if not users[arg] or users[arg][-1] != i:  # an operand twice is one user
-                    users[arg].append(i)
-    return [i for i, kept in enumerate(keep) if kept], users
-
-
-def _earliest(program: Program, live: list[int]) -> list[Position]:
-    earliest: list[Position] = [(Phase.SETUP, 0)] * len(program.nodes)
-    for i in live:
-        node = program.nodes[i]
-        stage, level = node.stage, 0
-        for arg in node.args:
-            made, number = earliest[arg]
-            if number > level and made == stage:
-                level = number
-        earliest[i] = (stage, level + 1 if node.op is ops.SEND else level)
-    return earliest
-
-
-def _latest(
-    program: Program,
-    live: list[int],
-    users: list[list[int]],
-    earliest: list[Position],
-    rounds: dict[int, int],
-) -> list[Position]:
-    at, nodes, setup = list(earliest), program.nodes, Phase.SETUP
-    for i in reversed(live):
-        op = nodes[i].op
-        if op.runs is Runs.KEPT:  # behind all that reads what was kept before
-            stage = nodes[i].stage
-            at[i] = (stage, rounds[stage])
-            continue
-        if op.early or nodes[i].phase == setup:
-            continue
-        at[i] = min([_needed(nodes[u].op, at[u]) for u in users[i]])
-        assert at[i] >= earliest[i]
-    return at
-
-
-def _needed(op: PartyOp, at: Position) -> Position:
-    """When an operand is needed by a user that runs at a position: a send's is sent before."""
-    return (at[0], at[1] - 1) if op is ops.SEND else at
+    columns = columns_of(program.nodes)
+    facts = facts_of(columns)
+    live, places, rounds = native.batch_rounds(facts, columns.stage, columns.first, columns.args)
+    # Setup, and the phases of each entry that has any.
+    stages = 3 + 2 * int(columns.entry[live != 0].max(initial=0))
+    each = np.zeros(stages, np.int64)
+    each[: len(rounds)] = rounds
+    return Schedule(program, columns, live, places, dict(enumerate(each.tolist())))

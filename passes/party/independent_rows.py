@@ -23,6 +23,7 @@ import numpy as np
 import numpy.typing as npt
 
 from veilgraph.ir.party import ops
+from veilgraph.ir.party.columns import nodes_of
 from veilgraph.ir.party.node import Node, Shape
 from veilgraph.ir.party.ops import PartyOp
 from veilgraph.ir.party.program import Program
@@ -42,9 +43,9 @@ def independent_rows(program: Program) -> int:
     Args:
         program: one that holds by `check_party`.
     """
-    ends = [node for node in program.nodes if node.op in (ops.INPUT, ops.OUTPUT)]
+    ends = nodes_of(program.nodes, ops.INPUT, ops.OUTPUT)
     extents = {node.shape[0] if node.shape else 1 for node in ends}
-    if len(extents) != 1 or any(node.op is ops.STATE for node in program.nodes):
+    if len(extents) != 1 or any(nodes_of(program.nodes, ops.STATE)):
         return 1
     (rows,) = extents
     if not 1 < rows < MOST_ROWS:

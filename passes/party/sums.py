@@ -8,6 +8,7 @@ apart into such terms, through messages and whatever leaves a sum a sum.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from veilgraph.ir.party import ops
@@ -74,18 +75,24 @@ class Sums:
             i, sign = todo.pop()
             node = nodes[i]
             steps += 1
-            signs = node.op.masking.xors if total.by_xor else node.op.masking.adds
-            if node.op is ops.SEND and not behind_messages:
-                total.add(i, sign)
-            elif steps < MOST_TERMS and self.is_transparent(node):
-                todo.append((node.args[0], sign))
-            elif steps < MOST_TERMS and signs and self._adds_alike(node):
-                todo.extend((a, sign * s) for a, s in zip(node.args, signs, strict=True))
-            elif steps < MOST_TERMS and not total.by_xor and (scaled := self._scaled(node)):
-                todo.append((scaled[0], sign * scaled[1]))
-            else:
+            is_end = steps >= MOST_TERMS or (node.op is ops.SEND and not behind_messages)
+            parts = None if is_end else self._terms(node, total.by_xor)
+            if parts is None:
                 total.add(self.canonical(node), sign)
+            else:
+                todo.extend([(operand, sign * times) for operand, times in parts])
         return total
+
+    def _terms(self, node: Node, by_xor: bool) -> Iterable[tuple[int, int]] | None:
+        """Operands that a node is the sum of, by elements, and how often. None for any other."""
+        masking = node.op.masking
+        if self.is_transparent(node):
+            return ((node.args[0], 1),)
+        signs = masking.xors if by_xor else masking.adds
+        if signs:
+            return zip(node.args, signs, strict=True) if self._adds_alike(node) else None
+        scaled = None if by_xor else self._scaled(node)
+        return None if scaled is None else (scaled,)
 
     def moved(self, start: int, most: int = MOST_OUTPUT_TERMS) -> Moved:
         """The words `start` as a sum behind messages, and behind moves of elements."""
@@ -143,11 +150,14 @@ class Sums:
 
     def _adds_alike(self, node: Node) -> bool:
         """Whether operands are of the node's type, and element i is made of elements i."""
-        operands = [self.program.nodes[a] for a in node.args]
-        return all(
-            x.type == node.type and (x.elements == node.elements or x.op is ops.CONST)
-            for x in operands
-        )
+        nodes, shape, type = self.program.nodes, node.shape, node.type
+        for a in node.args:
+            x = nodes[a]
+            if x.type is not type and x.type != type:
+                return False
+            if x.shape != shape and x.elements != node.elements and x.op is not ops.CONST:
+                return False
+        return True
 
     def _scaled(self, node: Node) -> tuple[int, int] | None:
         """What a node is a public multiple of, and how often."""

@@ -30,12 +30,16 @@ import numpy as np
 import numpy.typing as npt
 
 from veilgraph.ir.party import ops
+from veilgraph.ir.party.columns import nodes_of
+from veilgraph.ir.party.legality import odd_draw
 from veilgraph.ir.party.node import Node
 from veilgraph.ir.party.ops import Holds
 from veilgraph.ir.party.program import Program
 from veilgraph.ir.plan.tables import Phase
 from veilgraph.ir.roles import Collusion
 from veilgraph.ir.types import Kind
+from veilgraph.passes import _native as native
+from veilgraph.passes._native import Dependencies
 from veilgraph.passes.party.batch_rounds import Schedule
 from veilgraph.passes.party.sums import Sum, Sums
 from veilgraph.passes.party.tree_roots import TreeRoots, passed
@@ -66,7 +70,7 @@ class Claim:
     """What is to be hidden: a message, or a masked value of which messages carry bits."""
 
     messages: tuple[int, ...]
-    depends: int  # bit set of draws that the coalition does not know, as `_View.bit` numbers them
+    value: int  # the node of which it is: `_View.depends` has what it depends on
     witnesses: tuple[int, ...]  # draws that hide it
 
 
@@ -105,13 +109,9 @@ def verify_view(schedule: Schedule, coalition: Sequence[int]) -> frozenset[int]:
 
 def _verify_draws(schedule: Schedule) -> None:
     """That a draw is one and the same for all who make it, and for nobody else."""
-    program = schedule.program
-    made: dict[int, Node] = {}
-    for node in schedule.nodes_of(ops.DRAW):
-        draw, first = program.draws[node["number"]], made.setdefault(node["number"], node)
-        same = (node.type, node.shape, node.phase) == (first.type, first.shape, draw.phase)
-        if not same or node.party not in draw.holders:
-            raise MaskingError(f"draw {draw.number} is not the same for all who make it")
+    if odd := odd_draw(schedule.program, schedule.columns):
+        number = schedule.columns.number[odd[0]]
+        raise MaskingError(f"draw {number} is not the same for all who make it")
 
 
 def _verify_dealt(schedule: Schedule, coalition: frozenset[int]) -> None:
@@ -119,30 +119,17 @@ def _verify_dealt(schedule: Schedule, coalition: frozenset[int]) -> None:
     program = schedule.program
     parts: dict[tuple[str, str], set[int]] = {}
     fewest: dict[tuple[str, str], int] = {}
-    for node in program.nodes:
-        if node.op.is_part:
-            what = "weight" if node.op is ops.SHARE else "state"
-            name, of = (what, node["name"]), node["of"]
-            held = parts.setdefault(name, set())
-            fewest[name] = min(of, fewest.get(name, of))
-            if node.party in coalition:
-                held.add(node["part"])
+    for node in nodes_of(program.nodes, *(op for op in ops.ALL if op.is_part)):
+        what = "weight" if node.op is ops.SHARE else "state"
+        name, of = (what, node["name"]), node["of"]
+        held = parts.setdefault(name, set())
+        fewest[name] = min(of, fewest.get(name, of))
+        if node.party in coalition:
+            held.add(node["part"])
     for name, held in parts.items():
         if len(held) >= fewest[name]:
             names = ", ".join(program.parties[i] for i in sorted(coalition))
             raise MaskingError(f"{name[0]} {name[1]!r} is not hidden from {names}")
-
-
-def _union(a: int, b: int) -> int:
-    """a | b, one of them itself where it has all."""
-    if not b or a is b:
-        return a
-    if not a:
-        return b
-    both = a | b
-    if both == a:
-        return a
-    return b if both == b else both
 
 
 class _View:
@@ -160,40 +147,40 @@ class _View:
         self.depends = self._dependencies()
         self.determined = self._determined()
 
-    def _dependencies(self) -> list[int]:
-        """Of each node, as a bit set, the hidden draws, and whether others' inputs or weights are
-        in it.
-
-        Nodes that depend on the same ones share a set: a large program has hundreds of thousands
-        of nodes, and tens of thousands of draws.
+    def _dependencies(self) -> Dependencies:
+        """Of each node the hidden draws that are in it, by their bits, and whether others' inputs
+        or weights are.
         """
-        depends = [0] * len(self.program.nodes)
-        nodes = self.program.nodes
-        for i in self.schedule.live:
-            node = nodes[i]
-            found = 0 if node.op.masking.holds is None else self._held(node)
-            for arg in node.args:
-                found = _union(found, depends[arg])
-            depends[i] = found
-        return depends
-
-    def _held(self, node: Node) -> int:
-        """What a node brings, as bits of `_dependencies`."""
-        if node.op is ops.DRAW:
-            hidden = self.hidden[node["number"]]
-            return 1 << self.bit[node["number"]] if hidden else 0
-        is_secret = node.op.masking.holds is Holds.SECRET
-        return int(is_secret and node.party not in self.coalition)
+        columns = self.schedule.columns
+        source = np.full(len(columns), -1, np.int32)
+        draws = columns.rows_of(ops.DRAW)
+        hidden = np.array(self.hidden, bool)[columns.number[draws]]
+        source[draws[hidden]] = np.array(self.bit, np.int32)[columns.number[draws[hidden]]]
+        secrets = columns.rows_of(*(op for op in ops.ALL if op.masking.holds is Holds.SECRET))
+        source[secrets[~np.isin(columns.party[secrets], list(self.coalition))]] = 0
+        return Dependencies(source, self.bit[-1] + 1, columns.first, columns.args)
 
     def _appears(self, claim: Claim) -> npt.NDArray[np.uint8]:
         """Of each hidden draw, whether the claim depends on it."""
-        size = self.bit[-1] // 8 + 1
-        packed = np.frombuffer(claim.depends.to_bytes(size, "little"), np.uint8)
-        return np.unpackbits(packed, bitorder="little")
+        return np.unpackbits(self.depends.words(claim.value).view(np.uint8), bitorder="little")
 
     def verify(self) -> None:
-        claims = self._claims()
-        counts = np.zeros(8 * (self.bit[-1] // 8 + 1), np.int64)
+        claims = sorted(self._claims(), key=lambda claim: claim.messages[0])
+        if not self._have_order(claims):
+            self._report(self._unordered(claims))
+
+    def _have_order(self, claims: Sequence[Claim]) -> bool:
+        """Whether the claims have an order that is found at once, as in most programs."""
+        bits = [self.bit[witness] for claim in claims for witness in claim.witnesses]
+        return self.depends.have_order(
+            np.array([claim.value for claim in claims], np.int32),
+            np.cumsum([0, *(len(claim.witnesses) for claim in claims)], dtype=np.int64),
+            np.array(bits, np.int32),
+        )
+
+    def _unordered(self, claims: Sequence[Claim]) -> list[Claim]:
+        """The claims that are left when one after another goes whose witness is in no other."""
+        counts = np.zeros(64 * (self.bit[-1] // 64 + 1), np.int64)
         for claim in claims:
             counts += self._appears(claim)
         left, todo = dict.fromkeys(range(len(claims))), list(range(len(claims)))
@@ -209,7 +196,7 @@ class _View:
                 counts -= appears
                 for bit in np.flatnonzero(appears & (counts == 1)).tolist():
                     todo.extend(waiting.get(bit, ()))
-        self._report([claims[row] for row in left])
+        return [claims[row] for row in left]
 
     def _report(self, unhidden: list[Claim]) -> None:
         if unhidden:
@@ -224,34 +211,25 @@ class _View:
         An input that its owner announces is an output as it is, and depends on no draw. So what is
         computed of it may go into other outputs, beside the messages that these determine.
         """
-        nodes = self.program.nodes
-        later: set[int] = set()
-        announced = {
-            node.args[0]
-            for node in self.schedule.nodes_of(ops.OUTPUT)
-            if node.party in self.coalition and self._is_announced(node.args[0])
-        }
+        nodes, columns = self.program.nodes, self.schedule.columns
+        own = [n for n in self.schedule.nodes_of(ops.OUTPUT) if n.party in self.coalition]
+        announced = {node.args[0] for node in own if self._is_announced(node.args[0])}
+        start, closed = np.zeros((2, len(columns)), np.uint8)
+        start[[i for i in self.received if self._is_reveal(i)]] = 1
+        closed[list(announced)] = 1
+        later = native.reached(start, closed, columns.first, columns.args)
         sums = []
-        for i in self.schedule.live:
-            node = nodes[i]
-            if i in announced:
-                continue
-            if self._is_reveal(i) or (later and not later.isdisjoint(node.args)):
-                later.add(i)
-            if node.op is ops.OUTPUT and node.party in self.coalition:
-                terms = self.sums.of(nodes[i].args[0], behind_messages=False).terms
-                revealed = [key for key in terms if key in later or key in announced]
-                if all(self._is_reveal(key) for key in revealed):
-                    sums.append(
-                        {k for k in revealed if terms[k] % 2 and nodes[k].type == node.type}
-                    )
+        for node in own:
+            terms = self.sums.of(node.args[0], behind_messages=False).terms
+            revealed = [key for key in terms if key in announced or (key >= 0 and later[key])]
+            if all(self._is_reveal(key) for key in revealed):
+                sums.append({k for k in revealed if terms[k] % 2 and nodes[k].type == node.type})
         counts = Counter(key for revealed in sums for key in revealed)
         alone = ([key for key in revealed if counts[key] == 1] for revealed in sums)
         return frozenset(max(keys) for keys in alone if keys)
 
     def _is_reveal(self, i: int) -> bool:
-        node = self.program.nodes[i]
-        return self._is_received(node) and node["declared"] == "reveal"
+        return i in self.received and self.program.nodes[i]["declared"] == "reveal"
 
     def _is_announced(self, i: int) -> bool:
         """Whether it is an input, told as it is."""
@@ -265,11 +243,10 @@ class _View:
         parts: dict[tuple[object, ...], list[int]] = {}
         sums: dict[tuple[object, ...], tuple[Node, Sum]] = {}
         told: set[int] = set()
-        sends = reversed(self.schedule.nodes_of(ops.SEND))
         todo = [
-            (node.id, self._original(node))
-            for node in sends
-            if node.id not in self.determined and self._is_received(node)
+            (i, self._original(self.program.nodes[i]))
+            for i in reversed(self.received)
+            if i not in self.determined
         ]
         while todo:
             i, value = todo.pop()
@@ -282,14 +259,14 @@ class _View:
                 sums[masked.key()] = source, masked
             elif not witnesses and value.op.masking.of_each:
                 todo.extend((i, self._original(self.program.nodes[a])) for a in value.args)
-            elif self.depends[value.id] and value.id not in told:
+            elif not self.depends.is_empty(value.id) and value.id not in told:
                 # The same value sent to two members of the coalition is one thing to hide.
                 told.add(value.id)
-                whole.append(Claim((i,), self.depends[value.id], witnesses))
+                whole.append(Claim((i,), value.id, witnesses))
         for key, messages in parts.items():
             source, masked = sums[key]
             witnesses = self._witnesses(source, masked, source.phase)
-            whole.append(Claim(tuple(messages), self.depends[source.id], witnesses))
+            whole.append(Claim(tuple(messages), source.id, witnesses))
         return whole
 
     def _original(self, node: Node) -> Node:
@@ -303,10 +280,16 @@ class _View:
             source = passed(self.program, self.program.nodes[source.args[0]])
         return source if source.op.masking.roots else node
 
-    def _is_received(self, node: Node) -> bool:
-        if node.op is not ops.SEND or node.party not in self.coalition:
-            return False
-        return self.program.nodes[node.args[0]].party not in self.coalition
+    @cached_property
+    def received(self) -> dict[int, None]:
+        """The messages to the coalition from outside, in order."""
+        columns = self.schedule.columns
+        rows = columns.rows_of(ops.SEND)
+        rows = rows[self.schedule.is_live[rows] != 0]
+        senders = columns.party[columns.args[columns.first[rows]]]
+        own = list(self.coalition)
+        rows = rows[np.isin(columns.party[rows], own) & ~np.isin(senders, own)]
+        return dict.fromkeys(rows.tolist())
 
     def _without_known(self, total: Sum) -> Sum:
         known = {k: s for k, s in total.terms.items() if not self._is_known(k)}
@@ -339,7 +322,7 @@ class _View:
     def _has(self, term: int, draw: int) -> bool:
         if term < 0:
             return term == -1 - draw
-        return bool(self.depends[term] >> self.bit[draw] & 1)
+        return self.depends.has(term, self.bit[draw])
 
     def _covers(self, draw: int, key: int, value: Node, phase: Phase) -> bool:
         """Whether the draw is as wide as the value, and made as often: in setup, only once."""

@@ -12,7 +12,7 @@ is verify_masking's part, and docs/protocols.md has the induction over runs.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 from veilgraph.ir.party import ops
 from veilgraph.ir.party.node import Node
@@ -22,7 +22,7 @@ from veilgraph.passes.party.verify_outputs import MaskingError
 Place = tuple[int, int]  # party, and part
 
 
-def state_nodes(schedule: Schedule) -> list[Node]:
+def state_nodes(schedule: Schedule) -> Sequence[Node]:
     """What reads or keeps parts of states."""
     return schedule.nodes_where(lambda op: op is ops.STATE or op is ops.KEEP)
 

@@ -17,10 +17,15 @@ from __future__ import annotations
 
 import bisect
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
+from functools import cached_property
+from math import prod
 from typing import NamedTuple
 
+import numpy as np
+
 from veilgraph.ir.party import ops
+from veilgraph.ir.party.columns import NUMBERS
 from veilgraph.ir.party.node import Node, phase_of, stage_of
 from veilgraph.ir.party.ops import Runs
 from veilgraph.ir.party.program import Program
@@ -42,8 +47,7 @@ class Location(NamedTuple):
     elements: int
 
 
-@dataclass(frozen=True)
-class Message:
+class Message(NamedTuple):
     """All that one party sends another in one round: `sends` side by side from `offset`.
 
     It may go before the segment has run, if `early`: what is large is sent so, and in the same
@@ -109,6 +113,7 @@ class _Assignment:
         self.large_bytes = large_bytes
         self.schedule = steps.schedule
         self.program: Program = steps.schedule.program
+        self.columns = steps.schedule.columns
         self.party = party
         self.memory = Memory()
         self.time = 0
@@ -160,13 +165,12 @@ class _Assignment:
 
     def _hold_addends(self, actions: Sequence[Action]) -> None:
         """Addends of sums that products of the same segment read stay until these are done."""
-        nodes = self.program.nodes
-        kernels = [(DECLARED.get(nodes[action.nodes[0]].op.kernel), action) for action in actions]
-        products = [action for kernel, action in kernels if kernel and kernel.takes_sums]
+        op = self.columns.op
+        products = [action for action in actions if _TAKES_SUMS[op[action.nodes[0]]]]
         read = {i for action in products for i in action.reads}
-        for action in actions:
+        for action in actions if read else ():
             (first, *others) = action.nodes
-            if nodes[first].op is ops.ADD and not others and first in read:
+            if op[first] == NUMBERS[ops.ADD] and not others and first in read:
                 for i in action.reads:
                     self.last[i] = max(self.last[i], self.last[first])
 
@@ -175,15 +179,18 @@ class _Assignment:
 
     # Blocks
 
-    def _own(self) -> Iterator[Node]:
+    @cached_property
+    def _own(self) -> list[int]:
         """Nodes of this party with memory of their own, not that of a message or the constants."""
+        columns = self.columns
+        rows = np.array(sorted(self.steps.stored), np.int64)
+        rows = rows[columns.party[rows] == self.party]
         outputs = {base_of(self.program, node.args[0]).id for node in self._outputs()}
-        for i in sorted(self.steps.stored):
-            node = self.program.nodes[i]
-            as_received = node.op is ops.SEND and i not in self.steps.unpacked
-            elsewhere = as_received or (node.op is ops.CONSTANT and i not in outputs)
-            if node.party == self.party and not elsewhere and node.op is not ops.STATE:
-                yield node
+        elsewhere = columns.op[rows] == NUMBERS[ops.STATE]
+        for op, own in ((ops.SEND, self.steps.unpacked), (ops.CONSTANT, outputs)):
+            elsewhere |= (columns.op[rows] == NUMBERS[op]) & ~np.isin(rows, list(own))
+        found: list[int] = rows[~elsewhere].tolist()
+        return found
 
     def _placed_in_joins(self) -> Iterator[tuple[int, tuple[int, int]]]:
         """(node, (join, byte offset)) for operands of joins that can be made in place.
@@ -192,9 +199,8 @@ class _Assignment:
         block is of both.
         """
         seen: set[int] = set()
-        for node in self._own():
-            if node.op is not ops.JOIN:
-                continue
+        joins = {node.id: node for node in self.schedule.nodes_of(ops.JOIN)}
+        for node in (joins[i] for i in self._own if i in joins):
             offset = 0
             for arg in node.args:
                 base = base_of(self.program, arg)
@@ -205,18 +211,18 @@ class _Assignment:
                 if in_place and whole and base.id not in seen and base.id in self.first:
                     seen.add(base.id)
                     yield base.id, (node.id, offset)
-                offset += _stored_bytes(self.program.nodes[arg])
+                offset += self.columns.stored_bytes[arg]
 
     def _value_blocks(self, placed: dict[int, tuple[int, int]]) -> Iterator[Block]:
         blocks: dict[int, Block] = {}
-        for node in self._own():
-            if node.id not in placed:
-                block = Block(_stored_bytes(node), *self._lifetime(node))
-                block.contents.append(("value", node.id, 0))
-                blocks[node.id] = block
+        sizes = self.columns.stored_bytes
+        for i in self._own:
+            if i not in placed:
+                blocks[i] = Block(sizes[i], *self._lifetime(i))
+                blocks[i].contents.append(("value", i, 0))
         for i, (join, offset) in placed.items():
             block = blocks[join]
-            first, last = self._lifetime(self.program.nodes[i])
+            first, last = self._lifetime(i)
             block.first, block.last = min(block.first, first), max(block.last, last)
             block.contents.append(("value", i, offset))
         yield from blocks.values()
@@ -226,60 +232,68 @@ class _Assignment:
         blocks: dict[tuple[str, int], Block] = {}
         nodes = self.schedule.nodes_where(lambda op: op.listed == "states")
         for node in (n for n in nodes if n.party == self.party):
-            new = Block(_stored_bytes(node), 0, FOREVER, is_state=True)
+            new = Block(self.columns.stored_bytes[node.id], 0, FOREVER, is_state=True)
             block = blocks.setdefault((node["name"], node["part"]), new)
             block.contents.append(("value", node.id, 0))
         yield from blocks.values()
 
-    def _lifetime(self, node: Node) -> tuple[int, int]:
-        if node.op is ops.INPUT:
-            first = self.begins[node.stage]
-        elif node.op.runs is Runs.LOADED:
+    def _lifetime(self, i: int) -> tuple[int, int]:
+        op = ops.ALL[self.columns.op[i]]
+        if op is ops.INPUT:
+            first = self.begins[int(self.columns.stage[i])]
+        elif op.runs is Runs.LOADED:
             first = 0
         else:
-            first = self.first[node.id]
-        last = self.last.get(node.id, first)
+            first = self.first[i]
+        last = self.last.get(i, first)
         if first < self.ends[Phase.SETUP] <= last:
             last = FOREVER
         return first, last
 
     def _message_blocks(self) -> Iterator[Block]:
-        groups: dict[tuple[Position, int, bool], list[Node]] = {}
-        nodes = self.program.nodes
-        for node in self.schedule.nodes_of(ops.SEND):
-            sender = nodes[node.args[0]].party
-            position = (node.stage, self.schedule.round_of(node))
-            if sender == self.party:
-                groups.setdefault((position, node.party, True), []).append(node)
-            elif node.party == self.party:
-                groups.setdefault((position, sender, False), []).append(node)
-        sizes = {
-            key: [node.type.message_bytes(node.elements) for node in sends]
-            for key, sends in groups.items()
-        }
+        groups: dict[tuple[Position, int, bool], list[int]] = {}
+        for i, sender, receiver in self._crossings():
+            stage, level = self.schedule.position_of(i)
+            is_send = sender == self.party
+            peer = receiver if is_send else sender
+            groups.setdefault(((stage, level - 1), peer, is_send), []).append(i)
+        all = self.columns.message_bytes
+        sizes = {key: [all[i] for i in sends] for key, sends in groups.items()}
         large = {key for key, each in sizes.items() if sum(each) >= self.large_bytes}
-        early = large | {key for key in sizes if not key[2] and any(key[0] == k[0] for k in large)}
+        rounds = {key[0] for key in large}
+        early = large | {key for key in sizes if not key[2] and key[0] in rounds}
         for key, sends in sorted(groups.items()):
             yield self._message_block(*key, sends, sizes[key], early=key in early)
+
+    def _crossings(self) -> Iterator[tuple[int, int, int]]:
+        """Messages of this party: the node, its sender and its receiver."""
+        columns = self.columns
+        rows = columns.rows_of(ops.SEND)
+        rows = rows[self.schedule.is_live[rows] != 0]
+        ends = np.stack([columns.party[columns.args[columns.first[rows]]], columns.party[rows]])
+        own = (ends == self.party).any(0)
+        return zip(rows[own].tolist(), *ends[:, own].tolist(), strict=True)
 
     def _message_block(
         self,
         position: Position,
         peer: int,
         is_send: bool,
-        sends: list[Node],
+        sends: list[int],
         sizes: list[int],
         early: bool,
     ) -> Block:
         at_round = self.round_time[position]
         first = self.segment_time[position] if early and not is_send else at_round
         block = Block(sum(sizes), first, at_round)
-        for k, node in enumerate(sends):
-            block.contents.append(("out" if is_send else "in", node.id, sum(sizes[:k])))
+        start = 0
+        for i, size in zip(sends, sizes, strict=True):
+            block.contents.append(("out" if is_send else "in", i, start))
+            start += size
             if is_send:
-                block.first = min(block.first, self.first.get(node.id, at_round))
+                block.first = min(block.first, self.first.get(i, at_round))
             else:
-                block.last = max(block.last, self.last.get(node.id, at_round))
+                block.last = max(block.last, self.last.get(i, at_round))
         setup_until = self.ends[Phase.SETUP]
         if not is_send and position[0] == Phase.SETUP and block.last >= setup_until:
             block.last = FOREVER
@@ -320,20 +334,29 @@ class _Assignment:
         for what, number, within in block.contents:
             if what == "message":
                 message = self.memory.messages[number]
-                self.memory.messages[number] = replace(message, offset=offset)
+                self.memory.messages[number] = message._replace(offset=offset)
                 continue
-            node = self.program.nodes[number]
-            kind = node.type.buffer if what == "value" else node.type.message_buffer
-            if what == "out" and kind == BufferKind.WORDS32 and node.elements % 2:
+            stored, sent = self._kinds[self.columns.tensor[number]]
+            kind = stored.kind if what == "value" else sent
+            if what == "out" and kind == BufferKind.WORDS32 and stored.elements % 2:
                 kind = BufferKind.PACKED  # pads with zeros: what lay there before must not be sent
-            elements = node.elements * node.type.per_element
-            place = Location(offset + within, kind, node.type.stored.bits, elements)
+            place = Location(offset + within, kind, stored.bits, stored.elements)
             as_message = what == "out" or (what == "in" and number in self.steps.unpacked)
             (self.memory.messages_of if as_message else self.memory.values)[number] = place
 
+    @cached_property
+    def _kinds(self) -> list[tuple[Location, BufferKind]]:
+        """Of each tensor of the program what it is in memory, at offset 0, and in messages."""
+        return [
+            (
+                Location(0, type.buffer, type.stored.bits, prod(shape) * type.per_element),
+                type.message_buffer,
+            )
+            for shape, type in self.columns.tensors
+        ]
 
-def _stored_bytes(node: Node) -> int:
-    return node.type.stored_bytes(node.elements)
+
+_TAKES_SUMS = [op.kernel in DECLARED and DECLARED[op.kernel].takes_sums for op in ops.ALL]
 
 
 class Arena:

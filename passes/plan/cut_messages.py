@@ -13,21 +13,20 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
+from typing import NamedTuple
 
-from veilgraph.ir.party import ops
 from veilgraph.ir.party.node import Node
 from veilgraph.kernels import PART_ELEMENTS
 from veilgraph.passes.party.batch_rounds import Position
 from veilgraph.passes.plan.assign_buffers import Memory, Message
-from veilgraph.passes.plan.fuse_local import LocalSteps
+from veilgraph.passes.plan.fuse_local import Action, LocalSteps
 
 PIECE_BYTES = 1 << 19
 ROUND = -1  # in place of an action: the round itself
 
 
-@dataclass(frozen=True)
-class Piece:
+class Piece(NamedTuple):
     """Bytes of a message, in its party's arena.
 
     A piece to send is there when `action` of its segment has done its first `elements` elements
@@ -61,8 +60,7 @@ class Stream:
         return self.send.elements * self.send.type.per_element
 
 
-@dataclass(frozen=True)
-class Cut:
+class Cut(NamedTuple):
     """A piece before it has a place: bytes from the message's start."""
 
     start: int
@@ -79,11 +77,13 @@ def cut_messages(
     Args:
         piece_bytes: what a part of a step gives a peer, about.
     """
+    nodes = steps.schedule.program.nodes
+    actions = [{s.position: s.actions for s in segments} for segments in steps.segments]
     cuts = {
         (party, m.peer, m.position): cut
         for party, memory in enumerate(memories)
         for position, to in _large(memory).items()
-        for m, cut in _cut(steps, party, memory, position, to, piece_bytes)
+        for m, cut in _cut(nodes, actions[party][position], memory, to, piece_bytes)
     }
     return [list(_pieces(party, memory, cuts)) for party, memory in enumerate(memories)]
 
@@ -93,12 +93,14 @@ def _pieces(
 ) -> Iterator[Piece]:
     for m in sorted(memory.messages, key=lambda m: (m.position, m.peer)):
         ends = (party, m.peer) if m.is_send else (m.peer, party)
-        whole = Piece(m.position, m.peer, m.is_send, m.offset, m.bytes, early=m.early)
-        cut = cuts.get((*ends, m.position), [Cut(0, m.bytes, ROUND, 0)])
-        assert sum(c.bytes for c in cut) == m.bytes, "pieces are not the message"
-        for c in cut:
-            piece = replace(whole, offset=m.offset + c.start, bytes=c.bytes)
-            yield replace(piece, action=c.action, elements=c.elements) if m.is_send else piece
+        cut = cuts.get((*ends, m.position))
+        if cut is None:
+            yield Piece(m.position, m.peer, m.is_send, m.offset, m.bytes, early=m.early)
+            continue
+        assert sum([c.bytes for c in cut]) == m.bytes, "pieces are not the message"
+        for start, size, action, elements in cut:
+            made = (action, elements) if m.is_send else (ROUND, 0)
+            yield Piece(m.position, m.peer, m.is_send, m.offset + start, size, *made, m.early)
 
 
 def _large(memory: Memory) -> dict[Position, list[Message]]:
@@ -111,23 +113,20 @@ def _large(memory: Memory) -> dict[Position, list[Message]]:
 
 
 def _cut(
-    steps: LocalSteps,
-    party: int,
+    nodes: Sequence[Node],
+    actions: Sequence[Action],
     memory: Memory,
-    position: Position,
     messages: Sequence[Message],
     piece_bytes: int,
 ) -> Iterator[tuple[Message, list[Cut]]]:
     """Each of one round's large messages, cut."""
-    actions = next(s.actions for s in steps.segments[party] if s.position == position)
-    nodes = steps.schedule.program.nodes
     cuts: dict[int, list[Cut]] = {m.peer: [] for m in messages}
     starts = {m.peer: m.offset for m in messages}
     for number, action in enumerate(actions):
         streams = [
             Stream(node, memory.messages_of[node.id].offset - starts[node.party])
-            for node in (nodes[i] for i in action.nodes)
-            if node.op is ops.SEND and node.party in cuts
+            for node in (nodes[i] for i in action.nodes if i in memory.messages_of)
+            if node.party in cuts
         ]
         for peer, cut in _cut_action(number, streams, piece_bytes):
             cuts[peer].append(cut)
@@ -165,7 +164,7 @@ def _joined(cuts: Sequence[Cut]) -> list[Cut]:
         last = joined[-1] if joined else None
         together = last is not None and (last.action, last.elements) == (cut.action, cut.elements)
         if last is not None and together and last.start + last.bytes == cut.start:
-            joined[-1] = replace(last, bytes=last.bytes + cut.bytes)
+            joined[-1] = last._replace(bytes=last.bytes + cut.bytes)
         else:
             joined.append(cut)
     return joined

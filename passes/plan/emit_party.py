@@ -9,12 +9,13 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from math import prod
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
 from veilgraph.ir.party import ops
+from veilgraph.ir.party.columns import NUMBERS
 from veilgraph.ir.party.node import Node, Shape, phase_of
 from veilgraph.ir.party.ops import PartyOp, Runs
 from veilgraph.ir.plan.tables import (
@@ -40,8 +41,7 @@ from veilgraph.passes.plan.assign_buffers import Location, Memory
 from veilgraph.passes.plan.cut_messages import ROUND as OF_ROUND
 from veilgraph.passes.plan.cut_messages import Piece
 from veilgraph.passes.plan.fuse_local import Action, LocalSteps, base_of
-from veilgraph.passes.plan.fused_code import Stream
-from veilgraph.passes.plan.fused_templates import FusedPrograms, Templates
+from veilgraph.passes.plan.fused_templates import FusedPrograms, keys_of
 
 Strides = tuple[int, ...]
 Named = dict[tuple[int, str], Tensor]  # by entry and name; weights and states are entry 0's
@@ -63,11 +63,12 @@ def contiguous(shape: Shape) -> Strides:
 
 @dataclass
 class Tables:
-    """Rows under construction."""
+    """Rows under construction. Those of fused steps are only counted: they are made all at once."""
 
     steps: list[tuple[int, ...]] = field(default_factory=list)
     buffers: list[tuple[object, ...]] = field(default_factory=list)
     params: list[npt.NDArray[np.int64]] = field(default_factory=list)
+    buffer_count: int = 0
     param_count: int = 0
 
     def step(
@@ -78,19 +79,43 @@ class Tables:
         buffers: Sequence[tuple[object, ...]],
         params: npt.NDArray[np.int64],
     ) -> None:
-        first = len(self.buffers), self.param_count
-        number = KERNELS.index(kernel)
-        phase, entry = phase_of(position[0])
-        row = (number, phase, entry, layer, first[0], len(buffers), first[1], len(params))
-        self.steps.append((*row, position[1]))
+        self._count(kernel, position, layer, (len(buffers), len(params)))
         self.buffers.extend(buffers)
         self.params.append(params)
-        self.param_count += len(params)
+
+    def fused(self, position: Position, layer: int, counts: tuple[int, int]) -> None:
+        """A fused step of so many streams and parameters."""
+        self._count("fused", position, layer, counts)
+
+    def _count(self, kernel: str, position: Position, layer: int, counts: tuple[int, int]) -> None:
+        first = self.buffer_count, counts[0], self.param_count, counts[1]
+        phase, entry = phase_of(position[0])
+        self.steps.append((_NUMBERS[kernel], phase, entry, layer, *first, position[1]))
+        self.buffer_count += counts[0]
+        self.param_count += counts[1]
 
     def round(self, position: Position) -> None:
         phase, entry = phase_of(position[0])
-        row = (ROUND, phase, entry, 0, len(self.buffers), 0, self.param_count, 0)
+        row = (ROUND, phase, entry, 0, self.buffer_count, 0, self.param_count, 0)
         self.steps.append((*row, position[1]))
+
+    def whole(
+        self, rows: npt.NDArray[np.void], params: npt.NDArray[np.int64]
+    ) -> dict[str, npt.NDArray[Any]]:
+        """The tables, with the buffers and parameters of fused steps where they were counted."""
+        steps = np.array(self.steps, STEP)
+        is_fused = steps["kernel"] == _NUMBERS["fused"]
+        buffers = np.zeros(self.buffer_count, BUFFER)
+        own = np.repeat(is_fused, steps["buffer_count"])
+        buffers[own], buffers[~own] = rows, np.array(self.buffers, BUFFER)
+        numbers = np.zeros(self.param_count, np.int64)
+        own = np.repeat(is_fused, steps["param_count"])
+        numbers[own] = params
+        numbers[~own] = np.concatenate([np.zeros(0, np.int64), *self.params])
+        return {"steps": steps, "buffers": buffers, "params": numbers}
+
+
+_NUMBERS = {kernel: number for number, kernel in enumerate(KERNELS)}
 
 
 def emit_party(
@@ -100,7 +125,7 @@ def emit_party(
     party: int,
     constants: Sequence[int],
     owned: Sequence[Tensor],
-    templates: Templates,
+    fused: FusedPrograms,
 ) -> PartyPlan:
     """The tables of one party.
 
@@ -109,10 +134,10 @@ def emit_party(
         constants: byte offset of each public tensor in the plan's constants.
         owned: inputs, weights and states, then outputs, one of which may have an input's name;
             their offsets are still zero.
-        templates: fused programs of this program so far; those of this party are added.
+        fused: the programs of its fused steps.
     """
     named = {(t.entry, t.name): t for t in reversed(owned)}, {(t.entry, t.name): t for t in owned}
-    return _Emission(steps, memory, pieces, party, constants, templates).run(*named)
+    return _Emission(steps, memory, pieces, party, constants, fused).run(*named)
 
 
 def _placed(node: Node, tensor: Tensor, offset: int) -> Tensor:
@@ -135,7 +160,7 @@ class _Emission:
         pieces: Sequence[Piece],
         party: int,
         constants: Sequence[int],
-        templates: Templates,
+        fused: FusedPrograms,
     ) -> None:
         self.steps = steps
         self.program = steps.schedule.program
@@ -146,9 +171,9 @@ class _Emission:
         self.tables = Tables()
         self.step_of: dict[tuple[Position, int], int] = {}  # of a segment's actions, and its round
         self.first_step: dict[Position, int] = {}
-        holders = {d.holders for d in self.program.draws if party in d.holders}
-        self.keys = {h: k for k, h in enumerate(sorted(holders, key=sorted))}
-        self.fused = FusedPrograms(steps, party, self.keys, templates)
+        self.fused = fused
+        self.layers: list[int] = steps.schedule.columns.layer.tolist()
+        self.counts = iter(fused.counts)
 
     def run(self, given: Named, outputs: Named) -> PartyPlan:
         rounds = {m.position for m in self.memory.messages}
@@ -165,16 +190,16 @@ class _Emission:
         sources = self._sources(given, outputs)
         return PartyPlan(
             party=names[self.party],
-            steps=np.array(self.tables.steps, dtype=STEP),
-            buffers=np.array(self.tables.buffers, dtype=BUFFER),
+            **self.tables.whole(self._streams(), self.fused.params),
             messages=np.array(self._messages(), dtype=MESSAGE),
-            params=np.concatenate([np.zeros(0, np.int64), *self.tables.params]),
             kept=np.array(
                 [(k.phase, k.entry, (0,) * 6, k.offset, k.bytes) for k in sorted(self.memory.kept)],
                 dtype=KEPT,
             ),
             arena_bytes=self.memory.arena_bytes,
-            keys=tuple(tuple(names[i] for i in sorted(h)) for h in self.keys),
+            keys=tuple(
+                tuple(names[i] for i in sorted(h)) for h in keys_of(self.program, self.party)
+            ),
             inputs=tuple(t for op, t in sources if op is ops.INPUT),
             weights=tuple(t for op, t in sources if op is ops.WEIGHT),
             shares=tuple(t for _, t in sources if isinstance(t, Share)),
@@ -183,20 +208,14 @@ class _Emission:
         )
 
     def _messages(self) -> list[tuple[int, ...]]:
-        return [self._message(piece) for piece in self.pieces]
-
-    def _message(self, piece: Piece) -> tuple[int, ...]:
-        direction = Direction.SEND if piece.is_send else Direction.RECEIVE
-        received_early = piece.early and not piece.is_send
-        step = (
-            self.first_step[piece.position]
-            if received_early
-            else self.step_of[piece.position, piece.action]
-        )
-        stage, number = piece.position
-        phase, entry = phase_of(stage)
-        place = (piece.offset, piece.bytes)
-        return (phase, direction, piece.peer, number, *place, step, entry, piece.elements)
+        first_step, step_of, rows = self.first_step, self.step_of, list[tuple[int, ...]]()
+        for at, peer, is_send, offset, size, action, elements, early in self.pieces:
+            received_early = early and not is_send
+            step = first_step[at] if received_early else step_of[at, action]
+            phase, entry = phase_of(at[0])
+            direction = Direction.SEND if is_send else Direction.RECEIVE
+            rows.append((phase, direction, peer, at[1], offset, size, step, entry, elements))
+        return rows
 
     def _sources(self, given: Named, outputs: Named) -> list[tuple[PartyOp, Tensor]]:
         found = []
@@ -234,9 +253,7 @@ class _Emission:
             start += base["start"] * base.type.per_element if base.op is ops.CHUNK else 0
             base = self.program.nodes[base.args[0]]
         if base.op is ops.CONSTANT:
-            offset = self.constants[base["number"]]
-            location = Location(offset, base.type.buffer, base.type.bits, base.elements)
-            return View(location, Region.CONSTANTS, start, shape, contiguous(shape))
+            return View(self._constant(base), Region.CONSTANTS, start, shape, contiguous(shape))
         return View(self.memory.values[base.id], Region.ARENA, start, shape, contiguous(shape))
 
     def _row(self, view: View) -> tuple[object, ...]:
@@ -265,25 +282,48 @@ class _Emission:
     # Actions
 
     def _action(self, action: Action, position: Position) -> None:
-        node = self.program.nodes[action.nodes[0]]
         if action.fused:
-            code = self.fused.compile(action, position)
-            rows = [self._stream(stream) for stream in code.streams]
-            layer = self.program.nodes[action.nodes[-1]].layer
-            self.tables.step("fused", position, layer, rows, code.params)
-        elif node.op in EMIT:
+            self.tables.fused(position, self.layers[action.nodes[-1]], next(self.counts))
+            return
+        node = self.program.nodes[action.nodes[0]]
+        if node.op in EMIT:
             EMIT[node.op](self, node, position)
         else:
             self._emit_kernel(DECLARED[node.op.kernel], node, position)
 
-    def _stream(self, stream: Stream) -> tuple[object, ...]:
-        if stream.message:
-            location = self.memory.messages_of[stream.node]
-            elements = (location.elements,)
-            return self._row(View(location, Region.ARENA, 0, elements, (1,)))
-        view = self._view(stream.node)
-        elements = (prod(view.shape),)
-        return self._row(View(view.location, view.region, view.start, elements, (1,)))
+    def _streams(self) -> npt.NDArray[np.void]:
+        """The buffers of all fused steps: vectors in memory, or in messages, or constants."""
+        columns, is_message = self.steps.schedule.columns, self.fused.messages != 0
+        base, start = columns.behind_views(self.fused.streams)
+        is_constant = (columns.op[base] == NUMBERS[ops.CONSTANT]) & ~is_message
+        found = zip(
+            *(self.fused.streams.tolist(), base.tolist()),
+            *(is_message.tolist(), is_constant.tolist()),
+            strict=True,
+        )
+        places = np.array([self._location(*each) for each in found], np.int64).reshape(-1, 4)
+        offset, kind, bits, elements = places.T
+        is_whole = is_message | np.isin(kind, (BufferKind.PACKED, BufferKind.PLANES))
+        start[is_message] = 0
+        assert not start[is_whole].any(), "a view of packed bits"
+        size = np.where(kind == BufferKind.WORDS32, 4, 8)
+        rows = np.zeros(len(places), BUFFER)
+        rows["offset"] = offset + start * size
+        rows["region"] = np.where(is_constant, Region.CONSTANTS, Region.ARENA)
+        rows["kind"], rows["bits"], rows["rank"] = kind, bits, 1
+        rows["shape"][:, 0] = np.where(is_whole, elements, columns.steps[self.fused.streams])
+        rows["strides"][:, 0] = 1
+        return rows
+
+    def _location(self, stream: int, base: int, is_message: bool, is_constant: bool) -> Location:
+        """Where a stream lies, whose node is a view of `base` or that itself."""
+        if is_message:
+            return self.memory.messages_of[stream]
+        return self._constant(self.program.nodes[base]) if is_constant else self.memory.values[base]
+
+    def _constant(self, node: Node) -> Location:
+        offset = self.constants[node["number"]]
+        return Location(offset, node.type.buffer, node.type.bits, node.elements)
 
     def _call(
         self, kernel: str, node: Node, position: Position, views: Sequence[View], params: Params

@@ -10,17 +10,22 @@ are used (again, rather than stored), and messages are packed by the program tha
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import pairwise
+
+import numpy as np
 
 from veilgraph.ir.party import ops
+from veilgraph.ir.party.columns import NUMBERS, Columns, Flags, Int32s, Int64s
 from veilgraph.ir.party.node import Node, of_one_length
 from veilgraph.ir.party.node import base_of as base_among
 from veilgraph.ir.party.ops import Runs
 from veilgraph.ir.party.program import Program
 from veilgraph.ir.plan.tables import BufferKind, Phase
-from veilgraph.passes.party.batch_rounds import Position, Schedule
-
-LAST = 1 << 60  # the depth of what writes over a state that others may read
+from veilgraph.passes import _native as native
+from veilgraph.passes.facts import facts_of
+from veilgraph.passes.party.batch_rounds import Position, Schedule, position
 
 
 @dataclass(frozen=True)
@@ -88,138 +93,66 @@ def is_inline(near: Node, user: Node, position: Position) -> bool:
 
 def fuse_local(schedule: Schedule) -> LocalSteps:
     """Joins element-wise nodes into programs; see the module's docstring."""
-    placed = _place(schedule)
-    stored: set[int] = set()
-    as_words: set[int] = set()
-    segments: dict[tuple[int, Position], tuple[Action, ...]] = {}
-    for (party, position), items in placed.items():
-        fusion = _Fusion(schedule, position, items)
-        segments[party, position] = fusion.actions()
-        stored |= fusion.stored
-        as_words |= fusion.as_words
-    nodes = schedule.program.nodes
-    unpacked = {
-        i
-        for i in as_words
-        if nodes[i].op is ops.SEND and nodes[i].type.message_buffer is BufferKind.PACKED
-    }
-    for i in sorted(stored):
-        if nodes[i].op.runs is Runs.REMADE or i in unpacked:
-            place = (nodes[i].party, schedule.at[i])
-            segments[place] = (_materialise(nodes[i]), *segments.get(place, ()))
-    ordered = tuple(
-        tuple(Segment(at, actions) for (who, at), actions in sorted(segments.items()) if who == i)
-        for i in range(len(schedule.program.parties))
+    columns, program = schedule.columns, schedule.program
+    party, at, fused, first, nodes, begin, reads, stored, as_words = native.fuse_local(
+        facts_of(columns),
+        columns.party,
+        columns.stage,
+        columns.elements,
+        schedule.is_live,
+        schedule.places,
+        columns.first,
+        columns.args,
     )
-    return LocalSteps(schedule, ordered, frozenset(stored), frozenset(unpacked))
+    segments: dict[tuple[int, Position], list[Action]] = {}
+    for who, where, action in _actions(party, at, fused, first, nodes, begin, reads):
+        segments.setdefault((who, where), []).append(action)
+    unpacked = _unpacked(columns, as_words)
+    remade = columns.rows_of(*(op for op in ops.ALL if op.runs is Runs.REMADE))
+    for i in np.union1d(np.intersect1d(stored, remade), unpacked).tolist():
+        node = program.nodes[i]
+        segments.setdefault((node.party, schedule.position_of(i)), []).insert(0, _materialise(node))
+    ordered = tuple(
+        tuple(
+            Segment(place, tuple(all)) for (who, place), all in sorted(segments.items()) if who == i
+        )
+        for i in range(len(program.parties))
+    )
+    return LocalSteps(schedule, ordered, frozenset(stored.tolist()), frozenset(unpacked.tolist()))
+
+
+def _actions(
+    party: Int32s,
+    at: Int64s,
+    fused: Flags,
+    first: Int64s,
+    nodes: Int32s,
+    begin: Int64s,
+    reads: Int32s,
+) -> Iterator[tuple[int, Position, Action]]:
+    """Each action with its party and position."""
+    inner, outer = _lists(first, nodes), _lists(begin, reads)
+    places = {place: position(place) for place in np.unique(at).tolist()}
+    rows = zip(party.tolist(), at.tolist(), fused.tolist(), inner, outer, strict=True)
+    for who, place, is_fused, within, read in rows:
+        yield who, places[place], Action(within, bool(is_fused), read)
+
+
+def _lists(first: Int64s, rows: Int32s) -> Iterator[tuple[int, ...]]:
+    """List i is rows[first[i] : first[i + 1]]."""
+    every, ends = rows.tolist(), first.tolist()
+    return (tuple(every[a:b]) for a, b in pairwise(ends))
+
+
+def _unpacked(columns: Columns, as_words: Int32s) -> Int32s:
+    """Those of some nodes that are messages of packed words."""
+    packed = [type.message_buffer is BufferKind.PACKED for _, type in columns.tensors]
+    is_send = columns.op[as_words] == NUMBERS[ops.SEND]
+    found: Int32s = as_words[is_send & np.array(packed, bool)[columns.tensor[as_words]]]
+    return found
 
 
 def _materialise(node: Node) -> Action:
     """What puts a draw, a constant or a message's words into memory."""
     reads = (node.id,) if node.op is ops.SEND else ()
     return Action((node.id,), fused=node.op is not ops.CONST, reads=reads)
-
-
-def _place(schedule: Schedule) -> dict[tuple[int, Position], list[int]]:
-    """Nodes to run by party and position; a send is placed at its sender, where it is packed."""
-    placed: dict[tuple[int, Position], list[int]] = {}
-    nodes = schedule.program.nodes
-    for i in schedule.live:
-        node = nodes[i]
-        runs = node.op.runs
-        if runs is Runs.VIEW or runs is Runs.LOADED:
-            continue
-        if node.op is ops.SEND:
-            place = (nodes[node.args[0]].party, (node.stage, schedule.round_of(node)))
-        else:
-            place = (node.party, schedule.at[i])
-        placed.setdefault(place, []).append(i)
-    return placed
-
-
-class _Fusion:
-    """Groups one segment's nodes. `depth` counts the memory barriers before a node."""
-
-    def __init__(self, schedule: Schedule, position: Position, items: list[int]) -> None:
-        self.program = schedule.program
-        self.position = position
-        self.items = items
-        self.depth: dict[int, int] = {}
-        self.group: dict[int, int] = {}
-        self.stored: set[int] = set()
-        self.as_words: set[int] = set()
-        here = set(items)
-        for i in items:
-            self._visit(self.program.nodes[i], here)
-
-    def _visit(self, node: Node, here: set[int]) -> None:
-        runs, fusible = node.op.runs, node.op.fusible
-        if runs is Runs.REMADE:
-            self.depth[node.id] = 0
-            return
-        if runs is Runs.KEPT:
-            self.depth[node.id] = LAST
-            return
-        depth, joined = 0, []
-        for arg in node.args:
-            near = through_reshapes(self.program, arg)
-            if fusible and is_inline(near, node, self.position):
-                continue
-            base = base_of(self.program, near.id)
-            if base.id not in here or base.op is ops.SEND:
-                continue
-            direct = fusible and near.op.elementwise and of_one_length(near, node)
-            behind = self.depth[base.id] + (not direct)
-            if behind > depth:
-                depth = behind
-            if direct:
-                joined.append(near.id)
-        self.depth[node.id] = depth
-        if fusible:
-            self.group[node.id] = node.id
-            for other in joined:
-                if other in self.group and self.depth[other] == depth:
-                    self._join(other, node.id)
-
-    def _root(self, i: int) -> int:
-        while self.group[i] != i:
-            self.group[i] = self.group[self.group[i]]
-            i = self.group[i]
-        return i
-
-    def _join(self, a: int, b: int) -> None:
-        a, b = self._root(a), self._root(b)
-        self.group[max(a, b)] = min(a, b)
-
-    def actions(self) -> tuple[Action, ...]:
-        groups: dict[int, list[int]] = {}
-        order: list[tuple[int, int, bool, tuple[int, ...]]] = []
-        for i in self.items:
-            if i in self.group:
-                groups.setdefault(self._root(i), []).append(i)
-            elif self.program.nodes[i].op.runs is not Runs.REMADE:
-                order.append((self.depth[i], i, False, (i,)))
-        for root, members in groups.items():
-            order.append((self.depth[root], root, True, tuple(members)))
-        return tuple(
-            Action(nodes, fused, self._reads(nodes, fused)) for _, _, fused, nodes in sorted(order)
-        )
-
-    def _reads(self, nodes: tuple[int, ...], fused: bool) -> tuple[int, ...]:
-        """Nodes whose memory an action reads, each once."""
-        inside = set(nodes) if fused else set()
-        reads: dict[int, None] = {}
-        for i in nodes:
-            node = self.program.nodes[i]
-            for arg in node.args:
-                near = through_reshapes(self.program, arg)
-                if near.id in inside and near.op is not ops.SEND:
-                    continue
-                if is_inline(near, node, self.position):
-                    continue
-                base = base_of(self.program, near.id)
-                reads[base.id] = None
-                if not fused or near.id != base.id or not of_one_length(near, node):
-                    self.as_words.add(base.id)
-        self.stored.update(reads)
-        return tuple(reads)

@@ -8,7 +8,7 @@ a list of bit registers. Registers are freed after their last use.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -44,6 +44,15 @@ Key = tuple[int, int, int]  # a node, and the repetition and period with which L
 ON_BITS = {ops.AND: Op.AND_BITS, ops.XOR: Op.XOR_BITS, ops.NOT: Op.NOT_BITS}
 
 
+class Operand(NamedTuple):
+    """What a node reads: the node behind reshapes, what it is held under, and the number that it is
+    where an instruction has it as its own constant."""
+
+    near: Node
+    key: Key
+    immediate: int | None = None
+
+
 class Stream(NamedTuple):
     """One buffer of a program: a node's memory, or a send's place in an outgoing message."""
 
@@ -59,6 +68,19 @@ class Code:
     streams: list[Stream]
     params: npt.NDArray[np.int64]
     draws: list[tuple[int, int]] = field(default_factory=list)
+
+
+def _keys(operands: Sequence[Operand]) -> list[Key]:
+    """What operands are held under, but for those that are an instruction's own."""
+    return [each.key for each in operands if each.immediate is None]
+
+
+def _immediate(node: Node, near: Node) -> int | None:
+    """A second operand as an instruction's constant, where there is a form with one."""
+    if node.type.kind is not Kind.WORDS or node.op not in WITH_CONST:
+        return None
+    value = int(near["value"])
+    return _signed(-value if node.op is ops.SUB else value)
 
 
 class FusedCode:
@@ -78,10 +100,10 @@ class FusedCode:
         self.streams: dict[Stream, int] = {}
         self.words, self.bits = Registers(MAX_WORD_REGISTERS), Registers(MAX_BIT_REGISTERS)
         self.held: dict[Key, Held] = {}
-        self.inside = frozenset(action.nodes)
         nodes = [self.program.nodes[i] for i in action.nodes]
-        self.elements = nodes[0].elements
-        self.uses = Counter(key for node in nodes for key in self._operand_keys(node))
+        self.shape, self.elements = nodes[0].shape, nodes[0].elements
+        self.operands = {node.id: self._operands(node) for node in nodes}
+        self.uses = Counter(key for each in self.operands.values() for key in _keys(each))
         for node in nodes:
             self._emit(node)
             for held in self.temporary:
@@ -96,38 +118,29 @@ class FusedCode:
 
     # Operands
 
-    def _operand_keys(self, node: Node) -> Iterator[Key]:
-        """What a node's operands are held under."""
+    def _operands(self, node: Node) -> list[Operand]:
         if node.op is ops.SEND and node.party == self.party:
-            return
-        for position in range(1 if node.op is ops.LOOKUP else len(node.args)):
-            if self._immediate(node, position) is None:
-                yield self._key(node, position)
+            return []
+        args = node.args[:1] if node.op is ops.LOOKUP else node.args
+        return [self._operand(node, position, arg) for position, arg in enumerate(args)]
 
-    def _key(self, node: Node, position: int) -> Key:
+    def _operand(self, node: Node, position: int, arg: int) -> Operand:
         """The node behind reshapes; for a broadcast the view itself, and how it is repeated."""
-        arg = node.args[position]
-        near = through_reshapes(self.program, arg)
-        if near.op is ops.CONST or near.elements == self.elements:
-            return near.id, 0, 0
+        near = self.program.nodes[arg]
+        if near.op is ops.RESHAPE:
+            near = through_reshapes(self.program, arg)
+        if near.op is ops.CONST:
+            immediate = _immediate(node, near) if position == 1 else None
+            return Operand(near, (near.id, 0, 0), immediate)
+        if near.shape == self.shape or near.elements == self.elements:
+            return Operand(near, (near.id, 0, 0))
         pattern = broadcast_pattern(self.program.nodes[arg].shape, node.shape)
         assert pattern is not None, "a broadcast that LOAD cannot express was not made explicit"
-        return arg, *pattern
-
-    def _immediate(self, node: Node, position: int) -> int | None:
-        """The operand as an instruction's constant, where there is a form with one."""
-        if node.type.kind is not Kind.WORDS or position != 1:
-            return None
-        near = through_reshapes(self.program, node.args[1])
-        if near.op is not ops.CONST or node.op not in WITH_CONST:
-            return None
-        value = int(near["value"])
-        return _signed(-value if node.op is ops.SUB else value)
+        return Operand(near, (arg, *pattern))
 
     def _fetch(self, node: Node, position: int) -> Held:
-        key = self._key(node, position)
+        near, key, _ = self.operands[node.id][position]
         if key not in self.held:
-            near = through_reshapes(self.program, node.args[position])
             self._keep(key, self._load(near, node, key))
         return self.held[key]
 
@@ -250,7 +263,7 @@ class FusedCode:
         a = self._fetch(node, 0)
         if node.op is ops.SHR:
             a = self._masked(a, node.type.bits, width)
-        immediate = self._immediate(node, 1) if len(node.args) > 1 else None
+        immediate = self.operands[node.id][1].immediate if len(node.args) > 1 else None
         if immediate is not None:
             result = self._new_word()
             self._word(
@@ -370,11 +383,12 @@ class FusedCode:
 
     def _keep(self, key: Key, held: Held) -> None:
         self.held[key] = held
+        references = self._file(held)
         for register in held.registers:
-            self._file(held)[register] += 1
+            references[register] += 1
 
     def _release(self, node: Node) -> None:
-        for key in self._operand_keys(node):
+        for key in _keys(self.operands[node.id]):
             self.uses[key] -= 1
             self._free_if_dead(key)
         if node.op is not ops.SEND:
@@ -385,8 +399,9 @@ class FusedCode:
             self._drop(self.held.pop(key))
 
     def _drop(self, held: Held) -> None:
+        references = self._file(held)
         for register in held.registers:
-            self._file(held)[register] -= 1
+            references[register] -= 1
 
     def _new_word(self) -> Held:
         held = Held(self.words.take(1), True)

@@ -2,8 +2,8 @@
 
 A transformer's blocks and a network's stages have the same actions, over other nodes, draws and
 lengths. The **form** of an action says all that its compilation reads, nodes numbered from 0 in the
-order in which the form meets them. Actions of one form share one program; its streams, its draws
-and its number of elements are each action's own.
+order in which the form meets them (passes/native/forms.cpp). Actions of one form share one program;
+its streams, its draws with their keys and its number of elements are each action's own.
 
     before:  fused {%7 = draw 3, %8 = sub %5 %7}    fused {%27 = draw 9, %28 = sub %25 %27}
     after:   one program; streams %5 and %8 with draw 3, streams %25 and %28 with draw 9
@@ -11,136 +11,182 @@ and its number of elements are each action's own.
 
 from __future__ import annotations
 
-from collections.abc import Hashable
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 
 from veilgraph.ir.party import ops
-from veilgraph.ir.party.node import Node, broadcast_pattern, of_one_length
+from veilgraph.ir.party.columns import Columns, Flags, Int32s, Int64s
+from veilgraph.ir.party.program import Program
 from veilgraph.kernels.fused.declaration import HEADER, INSTRUCTION
-from veilgraph.passes.party.batch_rounds import Position
-from veilgraph.passes.plan.fuse_local import Action, LocalSteps, is_inline, through_reshapes
-from veilgraph.passes.plan.fused_code import Code, FusedCode, Stream
+from veilgraph.passes import _native as native
+from veilgraph.passes.facts import facts_of
+from veilgraph.passes.party.batch_rounds import Position, place_of
+from veilgraph.passes.plan.fuse_local import Action, LocalSteps
+from veilgraph.passes.plan.fused_code import Code, FusedCode
 
-Form = tuple[Hashable, ...]
+Keys = dict[frozenset[int], int]  # numbers of a party's keys, by their holders
 _WORDS = INSTRUCTION.itemsize // 8  # of an instruction; the last one is its immediate
-_OWN: Form = ()  # in place of an operand's description: an earlier node of the action
+_KEY = 2  # where the key of a draw is, in words of 32 bits
 
 
 @dataclass(frozen=True)
 class Template:
     """The program of a form.
 
-    `streams` are numbers of nodes in the form, and whether a stream is a message. `draws` are
-    indices of `params` that hold the number of a draw, each with its node's number in the form.
+    `streams` are numbers of nodes in the form, and `messages` says which streams are messages.
+    `draws` are the instructions that draw, `drawn` the numbers of their nodes in the form.
     """
 
-    params: npt.NDArray[np.int64]
-    streams: tuple[tuple[int, bool], ...]
-    draws: tuple[tuple[int, int], ...]
+    params: Int64s
+    streams: Int64s
+    messages: Flags
+    draws: Int64s
+    drawn: Int64s
 
     @staticmethod
-    def of(code: Code, numbers: dict[int, int]) -> Template:
-        """The program of an action; `numbers` are those of the action's nodes in its form."""
+    def of(code: Code, nodes: Sequence[int]) -> Template:
+        """The program of an action; `nodes` are the action's in the order of its form."""
+        numbers = {node: number for number, node in enumerate(nodes)}
         return Template(
             code.params,
-            tuple((numbers[stream.node], stream.message) for stream in code.streams),
-            tuple((HEADER + _WORDS * row + _WORDS - 1, numbers[i]) for row, i in code.draws),
+            np.array([numbers[stream.node] for stream in code.streams], np.int64),
+            np.array([stream.message for stream in code.streams], np.uint8),
+            np.array([row for row, _ in code.draws], np.int64),
+            np.array([numbers[node] for _, node in code.draws], np.int64),
         )
 
 
-Templates = dict[Form, Template]
-
-
+@dataclass(frozen=True)
 class FusedPrograms:
-    """The fused programs of one party.
+    """The fused programs of one party, in the order of its actions.
 
-    Args:
-        templates: of the forms met so far, by any party of the same program.
+    Attributes:
+        counts: of each program its streams and its parameters.
+        params: of all programs, one behind another.
+        streams: the nodes of all streams, program by program.
+        messages: which streams are messages.
     """
 
-    def __init__(
-        self,
-        steps: LocalSteps,
-        party: int,
-        keys: dict[frozenset[int], int],
-        templates: Templates,
-    ) -> None:
-        self.steps = steps
-        self.program = steps.schedule.program
-        self.party = party
-        self.keys = keys
-        self.templates = templates
-        self.code = FusedCode(steps, party, keys)
+    counts: Sequence[tuple[int, int]]
+    params: Int64s
+    streams: Int64s
+    messages: Flags
 
-    def compile(self, action: Action, position: Position) -> Code:
-        """The program of an action, as `FusedCode` compiles it."""
-        form, numbers = self._form(action, position)
-        template = self.templates.get(form)
-        if template is None:
-            code = self.code.compile(action, position)
-            self.templates[form] = Template.of(code, numbers)
-            return code
-        nodes, ids, first = self.program.nodes, list(numbers), self.program.nodes[action.nodes[0]]
-        params = template.params.copy()
-        params[0] = elements = first.elements * first.type.per_element
-        for index, number in template.draws:
-            params[index] = nodes[ids[number]]["number"]
-        streams = [Stream(ids[number], message) for number, message in template.streams]
-        return Code(elements, streams, params)
 
-    def _form(self, action: Action, position: Position) -> tuple[Form, dict[int, int]]:
-        """What the compilation of an action reads, and the numbers of nodes in it."""
-        nodes, stored, draws = self.program.nodes, self.steps.stored, self.program.draws
-        numbers: dict[int, int] = {}
-        made: set[int] = set()
-        form: list[Hashable] = []
-        for i in action.nodes:
-            node = nodes[i]
-            op, type = node.op, node.type
-            form += (op, type.kind, type.bits, i in stored, len(node.args))
-            if op is ops.SEND:
-                form.append(node.party == self.party)
-            elif op is ops.DRAW:
-                form.append(self.keys[draws[node["number"]].holders])
-            else:
-                form.append(node.attrs)
-            if op is ops.LOOKUP:
-                self._operand(node, node.args[0], position, numbers, made, form)
-                form.append(numbers.setdefault(node.args[1], len(numbers)))
-            elif op is not ops.SEND or node.party != self.party:
-                for arg in node.args:
-                    self._operand(node, arg, position, numbers, made, form)
-            form.append(numbers.setdefault(i, len(numbers)))
-            if op is not ops.SEND:
-                made.add(i)
-        return tuple(form), numbers
+def keys_of(program: Program, party: int) -> Keys:
+    """The keys that a party holds, numbered."""
+    holders = {draw.holders for draw in program.draws if party in draw.holders}
+    return {each: number for number, each in enumerate(sorted(holders, key=sorted))}
 
-    def _operand(
-        self,
-        node: Node,
-        arg: int,
-        position: Position,
-        numbers: dict[int, int],
-        made: set[int],
-        form: list[Hashable],
-    ) -> None:
-        """Adds an operand's number and its description: how it is read."""
-        near = through_reshapes(self.program, arg)
-        i, op, type = near.id, near.op, near.type
-        if op is ops.CONST:
-            description: Form = (op, type.kind, type.bits, near["value"])
-        elif not of_one_length(near, node):
-            pattern = broadcast_pattern(self.program.nodes[arg].shape, node.shape)
-            i, description = arg, (op, type.kind, type.bits, pattern)
-        elif i in made:
-            description = _OWN
-        elif op is ops.DRAW and is_inline(near, node, position):
-            key = self.keys[self.program.draws[near["number"]].holders]
-            description = (op, type.kind, type.bits, key)
-        else:
-            is_packed = op is ops.SEND and i not in self.steps.unpacked
-            description = (type.kind, type.bits, is_packed)
-        form += (numbers.setdefault(i, len(numbers)), description)
+
+def fused_programs(steps: LocalSteps) -> list[FusedPrograms]:
+    """Those of each party: each form is compiled at its first action."""
+    actions = fused_actions(steps)
+    form, first, numbered = forms(steps, actions)
+    columns, program = steps.schedule.columns, steps.schedule.program
+    keys = _keys_of_draws(columns, program)
+    templates: list[Template] = []
+    found, at = [], 0
+    for party, own in enumerate(actions):
+        code = FusedCode(steps, party, keys_of(program, party))
+        for number, (action, position) in enumerate(own, at):
+            if form[number] == len(templates):
+                nodes = numbered[first[number] : first[number + 1]].tolist()
+                templates.append(Template.of(code.compile(action, position), nodes))
+        rows = slice(at, at + len(own))
+        chosen = [templates[number] for number in form[rows].tolist()]
+        found.append(_programs(columns, own, chosen, first[rows], numbered, keys))
+        at += len(own)
+    return found
+
+
+def fused_actions(steps: LocalSteps) -> list[list[tuple[Action, Position]]]:
+    """Those of each party, in order."""
+    return [
+        [(action, s.position) for s in segments for action in s.actions if action.fused]
+        for segments in steps.segments
+    ]
+
+
+def forms(
+    steps: LocalSteps, actions: Sequence[Sequence[tuple[Action, Position]]]
+) -> tuple[Int32s, Int64s, Int32s]:
+    """Of the fused actions of all parties their forms, counted in the order in which they are met,
+    and their nodes in the forms' orders: where an action's begin in a list, and the list.
+    """
+    columns = steps.schedule.columns
+    every = [each for own in actions for each in own]
+    sizes = [len(action.nodes) for action, _ in every]
+    nodes = [node for action, _ in every for node in action.nodes]
+    return native.forms_of(
+        facts_of(columns),
+        columns.party,
+        columns.stage,
+        columns.elements,
+        columns.op.astype(np.int32),
+        columns.kind,
+        columns.attributes,
+        columns.tensor,
+        _flags(steps.stored, len(columns)),
+        _flags(steps.unpacked, len(columns)),
+        columns.first,
+        columns.args,
+        np.repeat(np.arange(len(actions), dtype=np.int32), [len(own) for own in actions]),
+        np.array([place_of(position) for _, position in every], np.int64),
+        np.cumsum([0, *sizes], dtype=np.int64),
+        np.array(nodes, np.int32),
+    )
+
+
+def _keys_of_draws(columns: Columns, program: Program) -> Int32s:
+    """Of each node that draws the number of its key at its party; 0 for all else."""
+    found = np.zeros(len(columns), np.int32)
+    keys = [keys_of(program, party) for party in range(len(program.parties))]
+    rows = columns.rows_of(ops.DRAW)
+    if len(rows):
+        table = np.array([[own.get(d.holders, 0) for own in keys] for d in program.draws], np.int32)
+        found[rows] = table[columns.number[rows], columns.party[rows]]
+    return found
+
+
+def _flags(chosen: frozenset[int], nodes: int) -> Flags:
+    found = np.zeros(nodes, np.uint8)
+    found[list(chosen)] = 1
+    return found
+
+
+def _programs(
+    columns: Columns,
+    actions: Sequence[tuple[Action, Position]],
+    templates: Sequence[Template],
+    first: Int64s,
+    numbered: Int32s,
+    keys: Int32s,
+) -> FusedPrograms:
+    """One party's, each of its template; `first` is where an action's nodes are in `numbered`.
+
+    `keys` are of all nodes that draw.
+    """
+    empty = np.zeros(0, np.int64)
+    params = np.concatenate([empty, *(t.params for t in templates)])
+    sizes = np.array([len(t.params) for t in templates], np.int64)
+    starts = np.cumsum(sizes) - sizes
+    leads = np.array([action.nodes[0] for action, _ in actions], np.int64)
+    params[starts] = columns.steps[leads]
+    drawn = np.array([len(t.draws) for t in templates], np.int64)
+    draws = _WORDS * np.concatenate([empty, *(t.draws for t in templates)])
+    draws += np.repeat(starts + HEADER, drawn)
+    number = np.concatenate([empty, *(t.drawn for t in templates)]) + np.repeat(first, drawn)
+    nodes = numbered[number]
+    params[draws + _WORDS - 1] = columns.number[nodes]  # an instruction's immediate
+    params.view(np.int32)[2 * draws + _KEY] = keys[nodes]
+    streams = np.array([len(t.streams) for t in templates], np.int64)
+    places = np.concatenate([empty, *(t.streams for t in templates)]) + np.repeat(first, streams)
+    return FusedPrograms(
+        list(zip(streams.tolist(), sizes.tolist(), strict=True)),
+        params,
+        numbered[places].astype(np.int64),
+        np.concatenate([np.zeros(0, np.uint8), *(t.messages for t in templates)]),
+    )

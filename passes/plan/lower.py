@@ -14,16 +14,19 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from veilgraph.ir.party import ops
+from veilgraph.ir.party.columns import nodes_of
+from veilgraph.ir.party.ops import PartyOp
 from veilgraph.ir.party.program import Program
 from veilgraph.ir.plan.tables import PartyPlan, Phase, Tensor
 from veilgraph.ir.types import Type
 from veilgraph.kernels.declared import DECLARED
+from veilgraph.kernels.kernel import no_products
 from veilgraph.passes.party.batch_rounds import Schedule
 from veilgraph.passes.plan.assign_buffers import assign_buffers
 from veilgraph.passes.plan.cut_messages import cut_messages
 from veilgraph.passes.plan.emit_party import emit_party
 from veilgraph.passes.plan.fuse_local import fuse_local
-from veilgraph.passes.plan.fused_templates import Templates
+from veilgraph.passes.plan.fused_templates import fused_programs
 
 CONSTANT_ALIGNMENT = 64  # bytes
 
@@ -48,9 +51,11 @@ def lower(schedule: Schedule, tensors: Sequence[Tensor]) -> dict[str, PartyPlan]
     memories = assign_buffers(steps)
     pieces = cut_messages(steps, memories)
     offsets, _ = lay_out(constants_of(program))
-    templates: Templates = {}  # parties do much alike
+    fused = fused_programs(steps)
     return {
-        name: emit_party(steps, memories[party], pieces[party], party, offsets, tensors, templates)
+        name: emit_party(
+            steps, memories[party], pieces[party], party, offsets, tensors, fused[party]
+        )
         for party, name in enumerate(program.parties)
     }
 
@@ -63,13 +68,12 @@ def constants_of(program: Program) -> list[tuple[Type, int]]:
             the order of the nodes.
     """
     found: list[tuple[Type, int]] = []
-    for node in program.nodes:
-        if node.op is ops.CONSTANT:
-            number = node["number"]
-            if number == len(found):
-                found.append((node.type, node.elements))
-            elif not 0 <= number < len(found) or found[number] != (node.type, node.elements):
-                raise ValueError(f"%{node.id} reads no public tensor, or another than it is")
+    for node in nodes_of(program.nodes, ops.CONSTANT):
+        number = node["number"]
+        if number == len(found):
+            found.append((node.type, node.elements))
+        elif not 0 <= number < len(found) or found[number] != (node.type, node.elements):
+            raise ValueError(f"%{node.id} reads no public tensor, or another than it is")
     return found
 
 
@@ -87,14 +91,16 @@ def costs(schedule: Schedule) -> dict[int, Cost]:
     """What each layer costs as scheduled, by its number in the program."""
     program = schedule.program
     found: dict[int, Cost] = defaultdict(Cost)
-    for i in schedule.live:
-        node = program.nodes[i]
-        if node.op is ops.SEND:
-            cost = found[node.layer]
-            cost.bits[node.phase] += 8 * node.type.message_bytes(node.elements)
-            if node.phase == Phase.ONLINE:
-                cost.rounds.add(schedule.round_of(node))
-        elif node.op.kernel in DECLARED:
-            shapes = [node.shape, *(program.nodes[i].shape for i in node.args)]
-            found[node.layer].multiply_adds += DECLARED[node.op.kernel].multiply_adds(shapes)
+    for node in schedule.nodes_of(ops.SEND):
+        cost = found[node.layer]
+        cost.bits[node.phase] += 8 * node.type.message_bytes(node.elements)
+        if node.phase == Phase.ONLINE:
+            cost.rounds.add(schedule.round_of(node))
+    for node in schedule.nodes_where(_multiplies):
+        shapes = [node.shape, *(program.nodes[i].shape for i in node.args)]
+        found[node.layer].multiply_adds += DECLARED[node.op.kernel].multiply_adds(shapes)
     return found
+
+
+def _multiplies(op: PartyOp) -> bool:
+    return op.kernel in DECLARED and DECLARED[op.kernel].multiply_adds is not no_products

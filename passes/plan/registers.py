@@ -28,16 +28,29 @@ class Registers:
         Raises:
             ValueError: a program that no kernel runs; the text of a stranger's plan may ask for it.
         """
-        run = 0
-        for i, references in enumerate(self.references):
-            run = run + 1 if references == 0 else 0
-            if run == count:
-                return tuple(range(i - count + 1, i + 1))
-        first = len(self.references) - run
+        used = self.references
+        first, end = 0, len(used)
+        while (first := _index(used, first)) < end:
+            length = 1
+            while length < count and first + length < end and not used[first + length]:
+                length += 1
+            if length == count:
+                return tuple(range(first, first + count))
+            if first + length == end:
+                break
+            first += length
         if first + count > self.most:
             raise ValueError(f"a fused program takes more than {self.most} registers")
-        self.references.extend([0] * (count - run))
+        used.extend([0] * (first + count - end))
         return tuple(range(first, first + count))
+
+
+def _index(used: list[int], start: int) -> int:
+    """The first register from `start` on that nobody uses, or how many there are."""
+    try:
+        return used.index(0, start)
+    except ValueError:
+        return len(used)
 
 
 def runs(registers: Sequence[int]) -> Iterator[tuple[int, int, int]]:
@@ -49,6 +62,9 @@ def runs(registers: Sequence[int]) -> Iterator[tuple[int, int, int]]:
 def common_runs(lists: Sequence[Sequence[int]]) -> Iterator[tuple[int, tuple[int, ...], int]]:
     """(start, steps, count) of the runs in which each list of registers has one step."""
     start, length = 0, len(lists[0])
+    if length == 1:  # as most are
+        yield 0, (1,) * len(lists), 1
+        return
     while start < length:
         steps = tuple(x[start + 1] - x[start] if start + 1 < length else 1 for x in lists)
         end = start + 1

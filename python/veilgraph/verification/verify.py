@@ -17,6 +17,7 @@ import numpy as np
 
 from veilgraph.ir.errors import SecurityAbort, UsageError, VeilgraphError
 from veilgraph.ir.party import ops
+from veilgraph.ir.party.columns import columns_of, nodes_of
 from veilgraph.ir.party.legality import check_party
 from veilgraph.ir.party.node import Node, Shape
 from veilgraph.ir.party.ops import Holds, PartyOp
@@ -37,6 +38,7 @@ from veilgraph.ir.plan.tables import (
     Tensor,
 )
 from veilgraph.kernels import PART_ELEMENTS
+from veilgraph.passes._native import Dependencies
 from veilgraph.passes.collection import paused_collection
 from veilgraph.passes.party.batch_rounds import Schedule, batch_rounds
 from veilgraph.passes.party.independent_rows import independent_rows
@@ -131,7 +133,7 @@ def _verify(plan: Plan) -> Verified:
         tuple(tuple(names[i] for i in group) for group in groups),
         len(program.nodes),
         len(program.draws),
-        sum(node.op is ops.SEND for node in program.nodes),
+        len(columns_of(program.nodes).rows_of(ops.SEND)),
         len(program.layers) - 1,
         tuple(_secrets(plan.manifest, program)),
         tuple(_revealed(plan, chosen, program)),
@@ -181,10 +183,8 @@ def _program(plan: Plan) -> Program:
 
 def _named(program: Program, *kinds: PartyOp) -> Iterator[tuple[str, str, Node]]:
     """Name, party and node of what enters or leaves a program."""
-    among = frozenset(kinds)
-    for node in program.nodes:
-        if node.op in among:
-            yield node["name"], program.parties[node.party], node
+    for node in nodes_of(program.nodes, *kinds):
+        yield node["name"], program.parties[node.party], node
 
 
 def _check_owners(manifest: Manifest, program: Program) -> None:
@@ -213,7 +213,7 @@ def _check_receivers(manifest: Manifest, program: Program) -> None:
 
 def _check_entries(manifest: Manifest, program: Program) -> None:
     """That each node is of an entry that the plan names, and every state one that it names."""
-    if any(node.entry >= len(manifest.entries) for node in program.nodes):
+    if columns_of(program.nodes).entry.max(initial=0) >= len(manifest.entries):
         raise _Lie("its program has an entry that it does not name")
     found = {name for name, _, _ in _named(program, ops.STATE, ops.KEEP)}
     if found != manifest.states.keys():
@@ -255,7 +255,7 @@ def _check_tables(plan: Plan, schedule: Schedule) -> None:
 
 def _check_pieces(plan: Plan, schedule: Schedule) -> None:
     """Large messages become rows, at least half as many as this: taken only if they are there."""
-    nodes = [node for node in schedule.program.nodes if node.op is ops.SEND]
+    nodes = schedule.nodes_of(ops.SEND)
     least = sum(
         min(
             n.type.message_bytes(n.elements) // PIECE_BYTES,
@@ -367,7 +367,7 @@ def _revealed(plan: Plan, chosen: Target, program: Program) -> Iterator[Revealed
 
 
 def _rings(program: Program) -> tuple[int, ...]:
-    return tuple(sorted({n.type.bits for n in program.nodes if n.op in IN_RINGS}))
+    return tuple(sorted({node.type.bits for node in nodes_of(program.nodes, *IN_RINGS)}))
 
 
 def _dependencies(program: Program) -> dict[int, tuple[str, ...]]:
@@ -375,24 +375,25 @@ def _dependencies(program: Program) -> dict[int, tuple[str, ...]]:
 
     A state is computed from all that any run may have kept in it.
     """
+    columns, nodes = columns_of(program.nodes), program.nodes
     names: dict[str, int] = {}
-    found = [0] * len(program.nodes)
+    source = np.full(len(columns), -1, np.int32)
+    for node in nodes_of(nodes, *(op for op in ops.ALL if op.masking.holds is Holds.SECRET)):
+        is_weight = node.op is ops.WEIGHT or node.op is ops.SHARE
+        name = WEIGHTS if is_weight else node["name"]
+        source[node.id] = names.setdefault(name, len(names))
+    for node in nodes_of(nodes, ops.KEEP):
+        names.setdefault(node["name"], len(names))
+    every = Dependencies(source, len(names), columns.first, columns.args)
+
+    def found(node: Node) -> int:
+        return int.from_bytes(every.words(node.id).tobytes(), "little")
+
     kept: dict[int, int] = {}  # of each state what is kept in it, in any entry
-    outputs: dict[int, int] = {}
-    for node in program.nodes:
-        bits = 0
-        if node.op.masking.holds is Holds.SECRET:
-            is_weight = node.op is ops.WEIGHT or node.op is ops.SHARE
-            name = WEIGHTS if is_weight else node["name"]
-            bits = 1 << names.setdefault(name, len(names))
-        for arg in node.args:
-            bits |= found[arg]
-        found[node.id] = bits
-        if node.op is ops.KEEP:
-            state = names.setdefault(node["name"], len(names))
-            kept[state] = kept.get(state, 0) | bits
-        elif node.op is ops.OUTPUT:
-            outputs[node.id] = bits
+    for node in nodes_of(nodes, ops.KEEP):
+        state = names[node["name"]]
+        kept[state] = kept.get(state, 0) | found(node)
+    outputs = {node.id: found(node) for node in nodes_of(nodes, ops.OUTPUT)}
     ended = {number: _behind_states(bits, kept) for number, bits in outputs.items()}
     return {i: tuple(n for n, j in names.items() if bits >> j & 1) for i, bits in ended.items()}
 

@@ -56,8 +56,8 @@ def test_products_run_early_and_the_rest_late() -> None:
     p.output((back.only(0) + cheap).only(0), 0, "a", 0)
     p.node(ops.OUTPUT, 0, (with_early,), (4,), W, Phase.ONLINE, name="b", frac_bits=0)
     schedule = batch_rounds(p)
-    assert schedule.at[with_early] == (Phase.ONLINE, 0)
-    assert schedule.at[cheap.at[0]] == (Phase.ONLINE, 3)
+    assert schedule.position_of(with_early) == (Phase.ONLINE, 0)
+    assert schedule.position_of(cheap.at[0]) == (Phase.ONLINE, 3)
 
 
 def test_what_no_output_needs_is_dead() -> None:
@@ -86,10 +86,9 @@ def check_order(schedule: Schedule) -> None:
     for i in schedule.live:
         for arg in nodes[i].args:
             assert arg in live
-            assert i in schedule.users[arg]
-            phase, level = schedule.at[i]
+            phase, level = schedule.position_of(i)
             made = (phase, level - 1) if nodes[i].op is ops.SEND else (phase, level)
-            assert schedule.at[arg] <= made
+            assert schedule.position_of(arg) <= made
 
 
 def check_rounds(schedule: Schedule) -> None:
@@ -112,7 +111,7 @@ def check_lateness(schedule: Schedule) -> None:
         if nodes[i].op.early or nodes[i].phase == Phase.SETUP:
             continue
         needed = []
-        for user in schedule.users[i]:
-            phase, level = schedule.at[user]
+        for user in (j for j in schedule.live if i in nodes[j].args):
+            phase, level = schedule.position_of(user)
             needed.append((phase, level - (nodes[user].op is ops.SEND)))
-        assert schedule.at[i] == min(needed)
+        assert schedule.position_of(i) == min(needed)

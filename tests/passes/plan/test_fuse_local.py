@@ -106,7 +106,7 @@ def check_reads(steps: LocalSteps, party: int) -> None:
                 assert base_of(steps.schedule.program, i).id == i
                 assert i in steps.stored
                 if nodes[i].op is ops.SEND:
-                    assert steps.schedule.at[i] <= segment.position
+                    assert steps.schedule.position_of(i) <= segment.position
                 elif nodes[i].op not in (ops.INPUT, ops.WEIGHT, ops.CONSTANT):
                     assert i in made
             made.update(action.nodes)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import random
 
-import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from random_programs import RandomProgram
@@ -13,43 +12,54 @@ from veilgraph.ir.party.program import Program, Value
 from veilgraph.ir.types import words
 from veilgraph.passes.party.batch_rounds import batch_rounds
 from veilgraph.passes.plan.fuse_local import LocalSteps, fuse_local
-from veilgraph.passes.plan.fused_code import Code, FusedCode
-from veilgraph.passes.plan.fused_templates import FusedPrograms, Templates
+from veilgraph.passes.plan.fused_code import FusedCode, Stream
+from veilgraph.passes.plan.fused_templates import (
+    forms,
+    fused_actions,
+    fused_programs,
+    keys_of,
+)
+
+Code = tuple[int, list[Stream], list[int]]  # elements, streams, parameters
 
 
-def both(steps: LocalSteps, templates: Templates) -> list[tuple[Code, Code]]:
-    """Each fused action's program, alone and from templates."""
+def alone(steps: LocalSteps) -> list[Code]:
+    """Each fused action's program, compiled by itself."""
     found = []
-    draws = steps.schedule.program.draws
-    for party, segments in enumerate(steps.segments):
-        holders = sorted({d.holders for d in draws if party in d.holders}, key=sorted)
-        keys = {who: number for number, who in enumerate(holders)}
-        alone = FusedCode(steps, party, keys)
-        shared = FusedPrograms(steps, party, keys, templates)
-        for segment in segments:
-            for action in segment.actions:
-                if action.fused:
-                    at = action, segment.position
-                    found.append((alone.compile(*at), shared.compile(*at)))
+    for party, own in enumerate(fused_actions(steps)):
+        code = FusedCode(steps, party, keys_of(steps.schedule.program, party))
+        for made in (code.compile(*each) for each in own):
+            found.append((made.elements, made.streams, made.params.tolist()))
     return found
 
 
-def check(*programs: Program) -> tuple[int, int]:
-    """How many fused actions there are, and how many templates made them."""
-    templates: Templates = {}
-    found = [pair for p in programs for pair in both(fuse_local(batch_rounds(p)), templates)]
-    for alone, shared in found:
-        assert alone.elements == shared.elements
-        assert alone.streams == shared.streams
-        np.testing.assert_array_equal(alone.params, shared.params)
-    return len(found), len(templates)
+def shared(steps: LocalSteps) -> list[Code]:
+    """Each fused action's program, of its form."""
+    found = []
+    for programs in fused_programs(steps):
+        stream = param = 0
+        for streams, params in programs.counts:
+            rows = slice(stream, stream + streams)
+            pairs = zip(programs.streams[rows].tolist(), programs.messages[rows], strict=True)
+            values = programs.params[param : param + params].tolist()
+            found.append((values[0], [Stream(n, bool(m)) for n, m in pairs], values))
+            stream, param = stream + streams, param + params
+    return found
+
+
+def check(program: Program) -> tuple[int, int]:
+    """How many fused actions there are, and how many forms they have."""
+    steps = fuse_local(batch_rounds(program))
+    assert shared(steps) == alone(steps)
+    form, _, _ = forms(steps, fused_actions(steps))
+    return len(form), len({*form.tolist()})
 
 
 @settings(max_examples=60, deadline=None)
-@given(st.randoms(use_true_random=False), st.integers(1, 40))
+@given(st.randoms(use_true_random=False), st.integers(1, 160))
 def test_random_programs(choices: random.Random, operations: int) -> None:
-    """A form says all that its program depends on: templates of one program serve another."""
-    check(*(RandomProgram(choices).grow(operations).program for _ in range(4)))
+    """A form says all that its program depends on: the program of one action serves another."""
+    check(RandomProgram(choices).grow(operations).program)
 
 
 def masked(p: Program, x: Value, times: int = 3) -> Value:

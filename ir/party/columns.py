@@ -1,0 +1,274 @@
+"""A program's nodes as columns, a row a node, for passes that go through all of them.
+
+A BERT-base has 230,000 nodes. Made and looked at one by one they take microseconds each, in every
+pass; as columns a pass of NumPy or of native code takes nanoseconds. What repeats is a number in a
+column and stands once in a list beside it: places, tensors (a shape with its type) and attributes.
+
+    %7 = draw {number = 3} : words<32>[4] @bob offline 2
+    op draw, place (1, OFFLINE, 0), tensor ((4,), words<32>), attributes (number), number 3, layer 2
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, MutableSequence, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from math import prod
+from typing import Any, overload
+
+import numpy as np
+import numpy.typing as npt
+
+from veilgraph.ir.party import ops
+from veilgraph.ir.party.node import Node, Shape, stage_of
+from veilgraph.ir.party.ops import PartyOp, Runs
+from veilgraph.ir.plan.tables import Phase
+from veilgraph.ir.types import Type
+
+Flags = npt.NDArray[np.uint8]
+Int32s = npt.NDArray[np.int32]
+Int64s = npt.NDArray[np.int64]
+Place = tuple[int, Phase, int]  # a party, and a phase of an entry
+Pairs = tuple[tuple[str, Any], ...]  # attributes by name
+
+NUMBERS = {op: number for number, op in enumerate(ops.ALL)}
+_VIEWS = np.array([op.runs is Runs.VIEW for op in ops.ALL])
+COUNTED = "number"  # the attribute that differs from node to node, and has a column of its own
+
+
+@dataclass(frozen=True, eq=False)
+class Columns:
+    """The nodes of a program.
+
+    Attributes:
+        op: index into `ops.ALL`.
+        place: index into `places`.
+        tensor: index into `tensors`.
+        attributes: index into `pairs`, where `number` is None.
+        number: the value of attribute `number`; -1 for nodes without.
+        layer: index into the program's layers.
+        first: of each node where its operands begin in `args`, and the end of all.
+        args: operands, by their nodes' rows.
+    """
+
+    op: npt.NDArray[np.uint8]
+    place: Int32s
+    tensor: Int32s
+    attributes: Int32s
+    number: Int64s
+    layer: Int32s
+    first: Int64s
+    args: Int32s
+    places: Sequence[Place]
+    tensors: Sequence[tuple[Shape, Type]]
+    pairs: Sequence[Pairs]
+
+    @staticmethod
+    def of(nodes: Sequence[Node]) -> Columns:
+        """Of nodes that have been made one by one."""
+        rows, args, first = [], list[int](), [0]
+        places: dict[Place, int] = {}
+        tensors: dict[tuple[Any, ...], int] = {}
+        types: list[tuple[Shape, Type]] = []
+        pairs: dict[Pairs, int] = {}
+        for node in nodes:
+            place = (node.party, node.phase, node.entry)
+            tensor = (node.shape, node.type.kind, node.type.bits)
+            if (number := tensors.setdefault(tensor, len(types))) == len(types):
+                types.append((node.shape, node.type))
+            attrs, counted = _uncounted(node.attrs) if node.attrs else ((), -1)
+            args += node.args
+            first.append(len(args))
+            rows.append(
+                (
+                    NUMBERS[node.op],
+                    places.setdefault(place, len(places)),
+                    number,
+                    pairs.setdefault(attrs, len(pairs)),
+                    counted,
+                    node.layer,
+                )
+            )
+        table = np.array(rows, np.int64).reshape(len(rows), 6)
+        op, *others = (np.ascontiguousarray(column) for column in table.T)
+        place_column, tensor_column, attributes, number_column, layer = others
+        return Columns(
+            op.astype(np.uint8),
+            place_column.astype(np.int32),
+            tensor_column.astype(np.int32),
+            attributes.astype(np.int32),
+            number_column,
+            layer.astype(np.int32),
+            np.array(first, np.int64),
+            np.array(args, np.int32),
+            list(places),
+            types,
+            list(pairs),
+        )
+
+    def __len__(self) -> int:
+        return len(self.op)
+
+    def node(self, row: int) -> Node:
+        """The node of a row, made anew."""
+        op, place, tensor, attributes, number, layer, first, args = self._lists
+        party, phase, entry = self.places[place[row]]
+        shape, type = self.tensors[tensor[row]]
+        attrs = self.pairs[attributes[row]]
+        if (own := number[row]) >= 0:
+            attrs = tuple([(k, own if k == COUNTED else v) for k, v in attrs])
+        operands = tuple(args[first[row] : first[row + 1]])
+        kind = ops.ALL[op[row]]
+        return Node(row, kind, party, operands, attrs, shape, type, phase, layer[row], entry)
+
+    @cached_property
+    def _lists(self) -> tuple[list[int], ...]:
+        columns = (self.op, self.place, self.tensor, self.attributes, self.number, self.layer)
+        return tuple(column.tolist() for column in (*columns, self.first, self.args))
+
+    def rows_of(self, *kinds: PartyOp) -> Int64s:
+        """The rows of some operations, in order."""
+        wanted = np.zeros(len(ops.ALL), bool)
+        wanted[[NUMBERS[op] for op in kinds]] = True
+        return np.flatnonzero(wanted[self.op])
+
+    def behind_views(self, rows: Int64s) -> tuple[Int64s, Int64s]:
+        """The nodes in whose memory nodes lie, and at which of its words."""
+        starts = np.array([dict(pairs).get("start", 0) for pairs in self.pairs], np.int64)
+        per_element = np.array([type.per_element for _, type in self.tensors], np.int64)
+        base, at = rows.copy(), np.zeros(len(rows), np.int64)
+        while len(among := np.flatnonzero(_VIEWS[self.op[base]])):
+            views = base[among]
+            is_chunk = self.op[views] == NUMBERS[ops.CHUNK]
+            at[among] += is_chunk * starts[self.attributes[views]] * per_element[self.tensor[views]]
+            base[among] = self.args[self.first[views]]
+        return base, at
+
+    @cached_property
+    def party(self) -> Int32s:
+        return self._of_place([party for party, _, _ in self.places])
+
+    @cached_property
+    def phase(self) -> Int32s:
+        return self._of_place([phase for _, phase, _ in self.places])
+
+    @cached_property
+    def entry(self) -> Int32s:
+        return self._of_place([entry for _, _, entry in self.places])
+
+    @cached_property
+    def stage(self) -> Int32s:
+        """As `Node.stage`."""
+        return self._of_place([stage_of(phase, entry) for _, phase, entry in self.places])
+
+    def _of_place(self, values: Sequence[int]) -> Int32s:
+        return np.array(values, np.int32)[self.place] if len(self) else np.zeros(0, np.int32)
+
+    @cached_property
+    def kind(self) -> Int32s:
+        """Of each node a number for the kind and the bits of its type."""
+        numbers: dict[tuple[Any, ...], int] = {}
+        kinds = [numbers.setdefault((t.kind, t.bits), len(numbers)) for _, t in self.tensors]
+        return np.array(kinds, np.int32)[self.tensor]
+
+    @cached_property
+    def steps(self) -> Int64s:
+        """Of each node its elements as kernels count them: of blocks words of 64 bits."""
+        each = [prod(shape) * type.per_element for shape, type in self.tensors]
+        return np.array(each, np.int64)[self.tensor]
+
+    @cached_property
+    def stored_bytes(self) -> list[int]:
+        """Of each node in memory."""
+        each = [type.stored_bytes(prod(shape)) for shape, type in self.tensors]
+        return [each[tensor] for tensor in self.tensor.tolist()]
+
+    @cached_property
+    def message_bytes(self) -> list[int]:
+        """Of each node on the wire."""
+        each = [type.message_bytes(prod(shape)) for shape, type in self.tensors]
+        return [each[tensor] for tensor in self.tensor.tolist()]
+
+    @cached_property
+    def elements(self) -> Int64s:
+        """Of each node."""
+        return np.array([prod(shape) for shape, _ in self.tensors], np.int64)[self.tensor]
+
+
+def _uncounted(attrs: Pairs) -> tuple[Pairs, int]:
+    """Attributes without their `number`, and that."""
+    for name, value in attrs:
+        if name == COUNTED and type(value) is int and value >= 0:
+            return tuple([(k, None if k == COUNTED else v) for k, v in attrs]), value
+    return attrs, -1
+
+
+class Nodes(MutableSequence[Node]):
+    """The nodes of columns, each made when it is first looked at.
+
+    They may be changed, as those of any program; columns are made again then.
+    """
+
+    def __init__(self, columns: Columns) -> None:
+        self._columns: Columns | None = columns
+        self._made: list[Node | None] = [None] * len(columns)
+
+    @property
+    def columns(self) -> Columns:
+        if self._columns is None:
+            self._columns = Columns.of(self)
+        return self._columns
+
+    def __len__(self) -> int:
+        return len(self._made)
+
+    @overload
+    def __getitem__(self, at: int) -> Node: ...
+    @overload
+    def __getitem__(self, at: slice) -> MutableSequence[Node]: ...
+    def __getitem__(self, at: Any) -> Any:
+        node = self._made[at]
+        return node if type(node) is Node else self._new(at)
+
+    def _new(self, at: int | slice) -> Any:
+        if isinstance(at, slice):
+            return [self[i] for i in range(len(self))[at]]
+        assert self._columns is not None, "all nodes are made before any is changed"
+        row = range(len(self))[at]
+        self._made[row] = node = self._columns.node(row)
+        return node
+
+    def __iter__(self) -> Iterator[Node]:
+        return (self[i] for i in range(len(self)))
+
+    def _changed(self) -> list[Node | None]:
+        """All nodes, made, to be changed."""
+        if self._columns is not None:
+            self._made = [*self]
+            self._columns = None
+        return self._made
+
+    @overload
+    def __setitem__(self, at: int, new: Node) -> None: ...
+    @overload
+    def __setitem__(self, at: slice, new: Iterable[Node]) -> None: ...
+    def __setitem__(self, at: Any, new: Any) -> None:
+        self._changed()[at] = new
+
+    def __delitem__(self, at: int | slice) -> None:
+        del self._changed()[at]
+
+    def insert(self, at: int, new: Node) -> None:
+        self._changed().insert(at, new)
+
+
+def columns_of(nodes: Sequence[Node]) -> Columns:
+    """Of a program's nodes; those of a text are columns already."""
+    return nodes.columns if isinstance(nodes, Nodes) else Columns.of(nodes)
+
+
+def nodes_of(nodes: Sequence[Node], *kinds: PartyOp) -> Iterator[Node]:
+    """Those of some operations, in order."""
+    if isinstance(nodes, Nodes):
+        return (nodes[row] for row in nodes.columns.rows_of(*kinds).tolist())
+    return (node for node in nodes if node.op in kinds)

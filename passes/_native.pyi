@@ -1,0 +1,111 @@
+"""Types of the native module; passes/native/bindings.cpp is its source."""
+
+import numpy as np
+import numpy.typing as npt
+
+Facts = npt.NDArray[np.uint32]
+Flags = npt.NDArray[np.uint8]
+Int32s = npt.NDArray[np.int32]
+Int64s = npt.NDArray[np.int64]
+
+ROOT: int
+EARLY: int
+SEND: int
+KEPT: int
+VIEW: int
+LOADED: int
+REMADE: int
+ELEMENTWISE: int
+FUSIBLE: int
+RESHAPE: int
+CONST: int
+DRAW: int
+LOOKUP: int
+
+def batch_rounds(
+    facts: Facts, stages: Int32s, first: Int64s, args: Int32s
+) -> tuple[Flags, Int64s, Int64s]:
+    """Whether each node is live; where it runs, a stage times 2^32 and the rounds of it that are
+    over; and the rounds of each stage.
+
+    Raises:
+        ValueError: columns that are not those of a program.
+        RuntimeError: a node that nothing needs in its stage.
+    """
+
+def fuse_local(
+    facts: Facts,
+    parties: Int32s,
+    stages: Int32s,
+    elements: Int64s,
+    live: Flags,
+    at: Int64s,
+    first: Int64s,
+    args: Int32s,
+) -> tuple[Int32s, Int64s, Flags, Int64s, Int32s, Int64s, Int32s, Int32s, Int32s]:
+    """The actions of all parties by party and place: party, place, and whether it is fused; its
+    nodes and the nodes whose memory it reads, each as where lists begin and the lists one behind
+    another. Then the nodes that lie in memory, and those of them that are read there as words.
+
+    Raises:
+        ValueError: columns that are not those of a program.
+    """
+
+def forms_of(
+    facts: Facts,
+    parties: Int32s,
+    stages: Int32s,
+    elements: Int64s,
+    ops: Int32s,
+    kinds: Int32s,
+    attributes: Int32s,
+    tensors: Int32s,
+    stored: Flags,
+    unpacked: Flags,
+    first: Int64s,
+    args: Int32s,
+    party: Int32s,
+    at: Int64s,
+    begins: Int64s,
+    nodes: Int32s,
+) -> tuple[Int32s, Int64s, Int32s]:
+    """The form of each fused action, by a number, and its nodes in the order in which the form
+    meets them, as where lists begin and the lists one behind another.
+
+    Args:
+        kinds: of each node a number for kind and bits of its type.
+        party: of each action, as are the three behind it; its nodes are nodes[begins[i] : ...].
+
+    Raises:
+        ValueError: columns that are not those of a program.
+    """
+
+def reached(start: Flags, closed: Flags, first: Int64s, args: Int32s) -> Flags:
+    """The nodes that are computed from those of `start`, these too, through none of `closed`.
+
+    Raises:
+        ValueError: columns that are not those of a program.
+    """
+
+class Dependencies:
+    """Of each node the set of sources that it is computed from.
+
+    Args:
+        source: of each node the number of what it is itself, less than `size`; -1 for none.
+
+    Raises:
+        ValueError: columns that are not those of a program.
+        IndexError: of the methods: there is no such node.
+    """
+
+    def __init__(self, source: Int32s, size: int, first: Int64s, args: Int32s) -> None: ...
+    def has(self, node: int, source: int) -> bool: ...
+    def is_empty(self, node: int) -> bool: ...
+    def words(self, node: int) -> npt.NDArray[np.uint64]:
+        """The set of a node: bit i of word j is source 64 j + i."""
+
+    def have_order(self, nodes: Int32s, first: Int64s, witnesses: Int32s) -> bool:
+        """Whether these nodes have an order in which each has a witness, one of its own sources,
+        that is in none before it. Those of node i are witnesses[first[i] : first[i + 1]]. False
+        too where that would take long to find out.
+        """

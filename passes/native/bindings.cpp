@@ -1,0 +1,162 @@
+// The Python module veilgraph.passes._native: passes over the columns of a party-level program.
+#include <nanobind/nanobind.h>
+#include <nanobind/stl/vector.h>
+
+#include "ir/party/native/arrays.h"
+#include "passes/native/dependencies.h"
+#include "passes/native/facts.h"
+#include "passes/native/forms.h"
+#include "passes/native/fusion.h"
+#include "passes/native/rounds.h"
+
+namespace nb = nanobind;
+using namespace nb::literals;
+
+namespace {
+
+using veil::array;
+using veil::Column;
+using veil::span;
+
+void of_one_length(size_t nodes, std::initializer_list<size_t> sizes) {
+  for (const size_t size : sizes) {
+    if (size != nodes) throw nb::value_error("columns are of other lengths");
+  }
+}
+
+// Passes look at the first operand of these without a question.
+void has_operands(const Column<uint32_t>& facts, const veil::Operands& operands) {
+  for (size_t i = 0; i < facts.size(); ++i) {
+    const uint32_t is = facts.data()[i];
+    const size_t least = is & veil::kLookup ? 2 : (is & (veil::kView | veil::kSend)) != 0;
+    if (operands.of(i).size() < least) throw nb::value_error("a node lacks an operand");
+  }
+}
+
+// That list i is rows[first[i] : first[i + 1]], of rows of a program.
+void are_lists(const Column<int64_t>& first, const Column<int32_t>& rows, size_t nodes) {
+  const auto begins = span(first);
+  bool sound =
+      !begins.empty() && begins.front() == 0 && begins.back() == static_cast<int64_t>(rows.size());
+  for (size_t i = 1; i < begins.size(); ++i) sound = sound && begins[i - 1] <= begins[i];
+  for (const int32_t row : span(rows)) {
+    sound = sound && row >= 0 && static_cast<size_t>(row) < nodes;
+  }
+  if (!sound) throw nb::value_error("lists are of no rows");
+}
+
+nb::tuple batch_rounds(const Column<uint32_t>& facts, const Column<int32_t>& stages,
+                       const Column<int64_t>& first, const Column<int32_t>& args) {
+  of_one_length(facts.size(), {stages.size()});
+  for (const int32_t stage : span(stages)) {
+    if (stage < 0 || stage > veil::kMostStages) throw nb::value_error("there is no such stage");
+  }
+  const veil::Operands operands(first, args, facts.size());
+  veil::Rounds found = veil::batch_rounds(span(facts), span(stages), operands);
+  return nb::make_tuple(array(std::move(found.live)), array(std::move(found.at)),
+                        array(std::move(found.rounds)));
+}
+
+nb::tuple fuse_local(const Column<uint32_t>& facts, const Column<int32_t>& parties,
+                     const Column<int32_t>& stages, const Column<int64_t>& elements,
+                     const Column<uint8_t>& live, const Column<int64_t>& at,
+                     const Column<int64_t>& first, const Column<int32_t>& args) {
+  of_one_length(facts.size(),
+                {parties.size(), stages.size(), elements.size(), live.size(), at.size()});
+  const veil::Operands operands(first, args, facts.size());
+  has_operands(facts, operands);
+  veil::Fused found = veil::fuse_local(
+      {span(facts), span(parties), span(stages), span(elements), span(live), span(at), operands});
+  return nb::make_tuple(array(std::move(found.party)), array(std::move(found.at)),
+                        array(std::move(found.fused)), array(std::move(found.nodes.first)),
+                        array(std::move(found.nodes.rows)), array(std::move(found.reads.first)),
+                        array(std::move(found.reads.rows)), array(std::move(found.stored)),
+                        array(std::move(found.as_words)));
+}
+
+nb::tuple forms_of(const Column<uint32_t>& facts, const Column<int32_t>& parties,
+                   const Column<int32_t>& stages, const Column<int64_t>& elements,
+                   const Column<int32_t>& ops, const Column<int32_t>& kinds,
+                   const Column<int32_t>& attributes, const Column<int32_t>& tensors,
+                   const Column<uint8_t>& stored, const Column<uint8_t>& unpacked,
+                   const Column<int64_t>& first, const Column<int32_t>& args,
+                   const Column<int32_t>& party, const Column<int64_t>& at,
+                   const Column<int64_t>& begins, const Column<int32_t>& nodes) {
+  of_one_length(facts.size(),
+                {parties.size(), stages.size(), elements.size(), ops.size(), kinds.size(),
+                 attributes.size(), tensors.size(), stored.size(), unpacked.size()});
+  of_one_length(party.size(), {at.size(), begins.size() - 1});
+  const veil::Operands operands(first, args, facts.size());
+  has_operands(facts, operands);
+  are_lists(begins, nodes, facts.size());
+  veil::Forms found =
+      veil::forms_of({span(facts), span(parties), span(stages), span(elements), span(ops),
+                      span(kinds), span(attributes), span(tensors), span(stored), span(unpacked),
+                      operands, span(party), span(at), span(begins), span(nodes)});
+  return nb::make_tuple(array(std::move(found.form)), array(std::move(found.numbered.first)),
+                        array(std::move(found.numbered.rows)));
+}
+
+void make_dependencies(veil::Dependencies* self, const Column<int32_t>& source, int32_t size,
+                       const Column<int64_t>& first, const Column<int32_t>& args) {
+  for (const int32_t number : span(source)) {
+    if (number < -1 || number >= size) throw nb::value_error("there is no such source");
+  }
+  new (self) veil::Dependencies(span(source), size, {first, args, source.size()});
+}
+
+int32_t known(const veil::Dependencies& all, int64_t node) {
+  if (node < 0 || static_cast<size_t>(node) >= all.nodes()) throw nb::index_error("no such node");
+  return static_cast<int32_t>(node);
+}
+
+bool has(const veil::Dependencies& all, int64_t node, int32_t source) {
+  return source >= 0 && source < all.size() && all.has(known(all, node), source);
+}
+
+bool have_order(const veil::Dependencies& all, const Column<int32_t>& nodes,
+                const Column<int64_t>& first, const Column<int32_t>& witnesses) {
+  for (const int32_t node : span(nodes)) known(all, node);
+  of_one_length(nodes.size(), {first.size() - 1});
+  are_lists(first, witnesses, static_cast<size_t>(all.size()));
+  return all.have_order(span(nodes), span(first), span(witnesses));
+}
+
+nb::object reached(const Column<uint8_t>& start, const Column<uint8_t>& closed,
+                   const Column<int64_t>& first, const Column<int32_t>& args) {
+  of_one_length(start.size(), {closed.size()});
+  return array(veil::reached(span(start), span(closed), {first, args, start.size()}));
+}
+
+}  // namespace
+
+NB_MODULE(_native, m) {
+  m.attr("ROOT") = nb::int_(static_cast<uint32_t>(veil::kRoot));
+  m.attr("EARLY") = nb::int_(static_cast<uint32_t>(veil::kEarly));
+  m.attr("SEND") = nb::int_(static_cast<uint32_t>(veil::kSend));
+  m.attr("KEPT") = nb::int_(static_cast<uint32_t>(veil::kKept));
+  m.attr("VIEW") = nb::int_(static_cast<uint32_t>(veil::kView));
+  m.attr("LOADED") = nb::int_(static_cast<uint32_t>(veil::kLoaded));
+  m.attr("REMADE") = nb::int_(static_cast<uint32_t>(veil::kRemade));
+  m.attr("ELEMENTWISE") = nb::int_(static_cast<uint32_t>(veil::kElementwise));
+  m.attr("FUSIBLE") = nb::int_(static_cast<uint32_t>(veil::kFusible));
+  m.attr("RESHAPE") = nb::int_(static_cast<uint32_t>(veil::kReshape));
+  m.attr("CONST") = nb::int_(static_cast<uint32_t>(veil::kConst));
+  m.attr("DRAW") = nb::int_(static_cast<uint32_t>(veil::kDraw));
+  m.attr("LOOKUP") = nb::int_(static_cast<uint32_t>(veil::kLookup));
+  m.def("batch_rounds", &batch_rounds, "facts"_a, "stages"_a, "first"_a, "args"_a);
+  m.def("fuse_local", &fuse_local, "facts"_a, "parties"_a, "stages"_a, "elements"_a, "live"_a,
+        "at"_a, "first"_a, "args"_a);
+  m.def("forms_of", &forms_of, "facts"_a, "parties"_a, "stages"_a, "elements"_a, "ops"_a, "kinds"_a,
+        "attributes"_a, "tensors"_a, "stored"_a, "unpacked"_a, "first"_a, "args"_a, "party"_a,
+        "at"_a, "begins"_a, "nodes"_a);
+  m.def("reached", &reached, "start"_a, "closed"_a, "first"_a, "args"_a);
+  nb::class_<veil::Dependencies>(m, "Dependencies")
+      .def("__init__", &make_dependencies, "source"_a, "size"_a, "first"_a, "args"_a)
+      .def("has", &has, "node"_a, "source"_a)
+      .def("is_empty", [](const veil::Dependencies& all,
+                          int64_t node) { return all.is_empty(known(all, node)); })
+      .def("words", [](const veil::Dependencies& all,
+                       int64_t node) { return array(all.words(known(all, node))); })
+      .def("have_order", &have_order, "nodes"_a, "first"_a, "witnesses"_a);
+}

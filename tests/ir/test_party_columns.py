@@ -1,0 +1,116 @@
+"""Nodes as columns are the nodes, and a form that is looked at once stands for all nodes of it."""
+
+from __future__ import annotations
+
+import random
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from random_programs import RandomProgram
+
+from veilgraph.ir.party import ops
+from veilgraph.ir.party._native import first_of_forms
+from veilgraph.ir.party.columns import Columns, Nodes, columns_of, nodes_of
+from veilgraph.ir.party.legality import IllegalParty, check_party
+from veilgraph.ir.party.node import Node, base_of
+from veilgraph.ir.party.program import Program
+from veilgraph.ir.party.text import parse_program, print_program
+from veilgraph.ir.plan.tables import Phase
+from veilgraph.ir.types import words
+
+W = words(32)
+
+
+def fields(node: Node) -> tuple[object, ...]:
+    return tuple(getattr(node, name) for name in Node.__slots__)
+
+
+def chains(count: int) -> Program:
+    """As many times the same: an input is masked and sent, and its receiver adds to it."""
+    p = Program(("alice", "bob", "carol"))
+    for number in range(count):
+        x = p.source("input", f"x{number}", 0, (4,), W)
+        sent = p.send((x * 3 - p.draw((0, 2), (4,), W)).only(0), 0, 1)
+        p.output(((sent >> 1) + 1).only(1), 1, f"y{number}", 0)
+    return p
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.randoms(use_true_random=False), st.integers(1, 40))
+def test_columns_and_back(choices: random.Random, operations: int) -> None:
+    made = RandomProgram(choices).grow(operations).program
+    columns = Columns.of(made.nodes)
+    assert [fields(columns.node(i)) for i in range(len(columns))] == [*map(fields, made.nodes)]
+    read = columns_of(parse_program(print_program(made)).nodes)
+    for column in ("party", "stage", "phase", "entry", "elements", "steps", "op", "layer", "args"):
+        np.testing.assert_array_equal(getattr(read, column), getattr(columns, column))
+    bases, _ = columns.behind_views(np.arange(len(columns)))
+    assert bases.tolist() == [base_of(made.nodes, i).id for i in range(len(columns))]
+    for op in (ops.DRAW, ops.SEND):
+        every = [node.id for node in made.nodes if node.op is op]
+        assert columns.rows_of(op).tolist() == every
+        assert [node.id for node in nodes_of(Nodes(columns), op)] == every
+
+
+def test_nodes_of_a_text_may_be_changed() -> None:
+    nodes = parse_program(print_program(chains(2))).nodes
+    assert isinstance(nodes, Nodes)
+    first, last, count = nodes[0], nodes[-1], len(nodes)
+    assert nodes[0] is first
+    assert nodes[-2:] == [nodes[count - 2], last]
+    nodes[0] = replace(first, layer=7)
+    nodes.append(replace(last, id=count))
+    del nodes[count]
+    nodes.insert(count, replace(last, id=count, layer=9))
+    assert [node.id for node in nodes] == [*range(count + 1)]
+    assert (nodes.columns.layer[0], nodes.columns.layer[count]) == (7, 9)
+    with pytest.raises(IndexError):
+        nodes[count + 1]
+
+
+@pytest.mark.parametrize(
+    ("op", "change", "reason"),
+    [
+        (ops.SHR, {"attrs": (("bits", 32),)}, "do not fit it"),
+        (ops.SHR, {"attrs": (("bits", 1), ("more", 1))}, "attributes are others"),
+        (ops.ADD, {"type": words(31)}, "changes a type"),
+        (ops.SUB, {"party": 1}, "what another party has"),
+        (ops.SUB, {"phase": Phase.OFFLINE}, "a later phase makes"),
+        (ops.SEND, {"party": 0}, "does not cross"),
+        (ops.DRAW, {"party": 1}, "a key that it does not have"),
+        (ops.DRAW, {"shape": (5,)}, "is another elsewhere"),
+        (ops.DRAW, {"attrs": (("number", 99),)}, "no such draw"),
+        (ops.DRAW, {"attrs": (("number", 0),)}, ""),
+    ],
+)
+def test_one_of_many_alike_is_illegal(
+    op: ops.PartyOp, change: dict[str, object], reason: str
+) -> None:
+    """Each block is as legal as the first, but for one node of the last."""
+    p = chains(8)
+    check_party(p)
+    node = next(node for node in reversed(p.nodes) if node.op is op)
+    p.nodes[node.id] = replace(node, **change)  # type: ignore[arg-type]
+    if not reason:
+        check_party(p)  # a mask twice is legal, and for verify_masking to see
+        return
+    with pytest.raises(IllegalParty, match=reason):
+        check_party(p)
+
+
+def test_operands_of_one_form_are_alike() -> None:
+    columns = Columns.of(chains(8).nodes)
+    seen = [columns.place, columns.tensor]
+    own = [columns.op.astype(np.int32), columns.attributes]
+    found = first_of_forms(seen, own, columns.first, columns.args).tolist()
+    named = [i for i, n in enumerate(chains(8).nodes) if n.op in (ops.INPUT, ops.OUTPUT)]
+    assert len([i for i in found if i not in named]) == len(chains(1).nodes) - 2
+    with pytest.raises(ValueError, match="other lengths"):
+        first_of_forms([columns.place[1:]], own, columns.first, columns.args)
+    with pytest.raises(ValueError, match="made after it"):
+        first_of_forms(seen, own, columns.first, np.full_like(columns.args, len(columns) - 1))
+    with pytest.raises(ValueError, match="another program"):
+        first_of_forms(seen, own, columns.first, columns.args[1:])

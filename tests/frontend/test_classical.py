@@ -287,7 +287,7 @@ OTHERS = [
     row("LinearRegressor", {"coefficients": [0.5] * 8, "targets": 2, "post_transform": "NONE"}),
     row("Scaler", {"offset": [1.0, 0.0, -2.0, 3.0], "scale": [0.5, 1.0, 2.0, 0.1]}),
     row("Scaler", {"offset": [0.5], "scale": [2.0]}),
-    row("Imputer", {"imputed_value_floats": [1.0, 2.0, 3.0, 4.0], "replaced_value_float": np.nan}),
+    *(row("Normalizer", {"norm": norm}, positive=True) for norm in ("MAX", "L1", "L2")),
     row(
         "Imputer",
         {"imputed_value_int64s": [7], "replaced_value_int64": -1},
@@ -338,7 +338,7 @@ def tampered(**changed: Any) -> ModelProto:
         (model_of(regressor(targets=2, aggregate_function="MAX")), "It takes the MAX over trees"),
         (tampered(base_values=[1.0, 2.0, 3.0]), "It has 3 base values for 1 targets."),
         (tampered(post_transform="LOGISTIC"), "Runtimes make different things of its scores."),
-        (tampered(nodes_modes=["LEAF", "BRANCH_MEMBER", *["LEAF"] * 23]), "Its nodes ask in the"),
+        (tampered(nodes_modes=["LEAF", "BRANCH_ODD", *["LEAF"] * 23]), "Its nodes ask in the"),
         (model_of(classifier([0, 1], [0, 1])), "Runtimes make different things of its scores."),
         (model_of(classifier([0, 1, 2], [0])), "Some rows get no score for a class, and"),
         (model_of(linear([0, 1], 1, post_transform="SOFTMAX")), "Its softmax is of one score."),

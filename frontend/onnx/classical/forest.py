@@ -8,7 +8,7 @@ children are positions, and leaves have arrays of their own. `Forest` holds both
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from enum import Enum
 from typing import Any, NoReturn
 
@@ -35,6 +35,7 @@ class Question(Enum):
     AT_MOST = "x <= t"
     BELOW = "x < t"
     EQUAL = "x = t"
+    MEMBER = "x is one of several t"
 
 
 # By a node's mode: what it asks, and whether its children swap, as the mode is the contrary.
@@ -45,8 +46,9 @@ MODES: Mapping[str, tuple[Question, bool]] = {
     "BRANCH_GT": (Question.AT_MOST, True),
     "BRANCH_EQ": (Question.EQUAL, False),
     "BRANCH_NEQ": (Question.EQUAL, True),
+    "BRANCH_MEMBER": (Question.MEMBER, False),
 }
-NUMBERED = (*MODES, "BRANCH_MEMBER")  # from version 5 on a mode is a number
+NUMBERED = tuple(MODES)  # from version 5 on a mode is a number
 AGGREGATES = ("AVERAGE", "SUM", "MIN", "MAX")
 
 
@@ -63,6 +65,7 @@ class Forest:
         false: the child of the others.
         weights: what each leaf adds, [leaves, targets].
         missing: 1 where the answer is yes for a row whose number is missing, else 0.
+        sets: of each node that asks for one of several numbers, these, by its place.
     """
 
     roots: Sequence[int]
@@ -73,6 +76,7 @@ class Forest:
     false: Integers
     weights: Floats
     missing: Floats
+    sets: Mapping[int, tuple[float, ...]] = field(default_factory=dict)
 
 
 def completed(forest: Forest) -> list[Integers] | None:
@@ -86,7 +90,7 @@ def completed(forest: Forest) -> list[Integers] | None:
     """
     asked = set(zip(forest.questions, forest.features, forest.thresholds.tolist(), strict=True))
     small = len(asked) * len(forest.features) <= MOST_PICKED
-    if small or len(set(forest.questions)) > 1:
+    if small or forest.sets or len(set(forest.questions)) > 1:
         return None
     roots = [root for root in forest.roots if root >= 0]
     return levels_below(forest, roots, MOST_PADDED * len(forest.features))
@@ -170,8 +174,29 @@ def read_numbered(s: Steps) -> Forest:
     if not all(0 <= root < len(modes) for root in roots):
         _illegal(s, "The root of a tree isn't there.")
     columns = np.array(_ints(s, "nodes_featureids"), np.int64)
-    tracks = _tracks(s, len(modes))
-    return _forest(s, roots, columns, modes, numbers(s, "nodes_splits"), sides, weights, tracks)
+    tracks, splits = _tracks(s, len(modes)), numbers(s, "nodes_splits").copy()
+    sets = _sets(s, modes)
+    splits[list(sets)] = 0  # of no meaning there
+    forest = _forest(s, roots, columns, modes, splits, sides, weights, tracks)
+    return replace(forest, sets=sets)
+
+
+def _sets(s: Steps, modes: Sequence[str]) -> dict[int, tuple[float, ...]]:
+    """The numbers that each node of BRANCH_MEMBER asks for, which NaN ends."""
+    places = [place for place, mode in enumerate(modes) if mode == "BRANCH_MEMBER"]
+    found: list[list[float]] = [[]]
+    for number in numbers(s, "membership_values").tolist():
+        if number == number:
+            found[-1].append(number)
+        else:
+            found.append([])
+    if not found[-1]:
+        del found[-1]
+    if len(found) != len(places):
+        _illegal(s, f"It has {len(found)} sets of members for {len(places)} nodes.")
+    if not all(found):
+        raise Unsupported("One of its nodes asks for a member of an empty set.", "")
+    return {place: tuple(dict.fromkeys(each)) for place, each in zip(places, found, strict=True)}
 
 
 def _tracks(s: Steps, nodes: int) -> NDArray[np.bool_]:
@@ -200,7 +225,8 @@ def _modes(given: Any) -> list[str]:
     """The modes of nodes by name."""
     if isinstance(given, list):
         return given
-    return [NUMBERED[min(number, len(MODES))] for number in numpy_helper.to_array(given)]
+    numbers = numpy_helper.to_array(given).tolist()
+    return [NUMBERED[n] if n < len(NUMBERED) else f"of number {n}" for n in numbers]
 
 
 def _forest(
@@ -218,6 +244,10 @@ def _forest(
         raise Unsupported(f"Its nodes ask in the mode {unknown}.", "Train it with thresholds.")
     if np.isnan(thresholds).any() or np.isnan(weights).any():
         _illegal(s, "A threshold or a weight of it is no number.")
+    known = s.facts.shapes.get(s.operand(0), (-1, 0))[-1]
+    outside = [int(column) for column in columns if column < 0 or 0 < known <= column]
+    if outside:
+        _illegal(s, f"A node asks about column {outside[0]} of {known or 'its table'}.")
     swapped = np.array([MODES[mode][1] for mode in modes], bool)
     true, false = sides
     questions = [MODES[mode][0] for mode in modes]

@@ -51,6 +51,8 @@ from veilgraph.ir.graph.trees import Trees
 PUBLIC_STRUCTURE = (
     "the column that each node asks about, which nodes ask the same, and where leaves are"
 )
+# A question's kind, column, numbers, and whether it is answered yes where a number is missing.
+Asked = tuple[int, int, tuple[float, ...], float]
 UNLIKE = "Runtimes make different things of its scores."
 MOST_HIDDEN = 1 << 20  # nodes above the leaves of trees whose structure is secret
 FIRST_OF_AT_MOST = 12  # the default opset that has LessOrEqual
@@ -141,7 +143,7 @@ def _hidden(s: Steps, forest: Forest) -> tuple[list[str], list[Integers]]:
         Unsupported: trees that are too deep to be completed, or whose nodes ask unlike questions;
             or nobody knows how many columns there are.
     """
-    if len(set(forest.questions)) > 1:
+    if len(set(forest.questions)) > 1 or forest.sets:
         raise Unsupported("Its nodes ask unlike questions, and their structure is secret.", "")
     levels = levels_below(forest, forest.roots, MOST_HIDDEN)
     if levels is None:
@@ -272,29 +274,60 @@ def _of_complete(
 def _answers(s: Steps, forest: Forest) -> tuple[str, Integers]:
     """1 where a row's answer is yes, [rows, questions], and the question of each node."""
     kinds, flags = list(Question), s.facts.missing.flags.get(s.operand(0), "")
-    asked = [
-        (kinds.index(question), int(feature), float(threshold), float(yes) if flags else 0.0)
-        for question, feature, threshold, yes in zip(
-            forest.questions, forest.features, forest.thresholds, forest.missing, strict=True
+    asked: list[Asked] = [
+        (kinds.index(question), int(feature), limits, float(yes) if flags else 0.0)
+        for question, feature, limits, yes in zip(
+            forest.questions, forest.features, _limits(forest), forest.missing, strict=True
         )
     ]
-    # By column, then as nodes stand: the order of thresholds is the owner's.
-    unique = sorted(dict.fromkeys(asked), key=lambda question: question[:2])
+    # By column, then as nodes stand: the order of thresholds is the owner's. Sets go by size.
+    unique = sorted(
+        dict.fromkeys(asked),
+        key=lambda a: (a[0], len(a[2]) if kinds[a[0]] is Question.MEMBER else 0, a[1]),
+    )
     number = {question: i for i, question in enumerate(unique)}
     parts = []
     for kind in kinds:
         of_kind = [question for question in unique if kinds[question[0]] == kind]
         if of_kind:
             features = np.array([feature for _, feature, _, _ in of_kind])
-            limits = np.array([[t for _, _, t, _ in of_kind]], np.float32)
-            thresholds = s.weight(limits, f"thresholds.{kind.name}")
-            answer = _asked(s, kind, _picked(s, s.operand(0), features), thresholds)
+            if kind is Question.MEMBER:
+                answer = _are_members(s, of_kind)
+            else:
+                limits = s.weight([[t for _, _, (t,), _ in of_kind]], f"thresholds.{kind.name}")
+                answer = _asked(s, kind, _picked(s, s.operand(0), features), limits)
             if flags:
                 yes = np.array([yes for _, _, _, yes in of_kind])
                 answer = _where_missing(s, answer, _picked(s, flags, features), yes, kind.name)
             parts.append(answer)
     answers = s("Concat", *parts, axis=1) if len(parts) > 1 else parts[0]
     return answers, np.array([number[question] for question in asked], np.int64)
+
+
+def _limits(forest: Forest) -> list[tuple[float, ...]]:
+    """The numbers that each node asks with."""
+    return [forest.sets.get(i, (t,)) for i, t in enumerate(forest.thresholds.tolist())]
+
+
+def _are_members(s: Steps, asked: Sequence[Asked]) -> str:
+    """1 where a column is one of a node's numbers; nodes stand by how many these are.
+
+    No two numbers of a set are equal, so the answers of all add up to that of the set.
+    """
+    pairs = list(dict.fromkeys((column, t) for _, column, limits, _ in asked for t in limits))
+    at = {pair: place for place, pair in enumerate(pairs)}
+    members = s.weight([[t for _, t in pairs]], "members")
+    column = _picked(s, s.operand(0), np.array([column for column, _ in pairs]))
+    equal = _asked(s, Question.EQUAL, column, members)
+    parts = []
+    for size in sorted({len(limits) for _, _, limits, _ in asked}):
+        own = [(column, limits) for _, column, limits, _ in asked if len(limits) == size]
+        places = np.array([[at[column, t] for t in limits] for column, limits in own])
+        total = _picked(s, equal, places[:, 0])
+        for i in range(1, size):
+            total = s("Add", total, _picked(s, equal, places[:, i]))
+        parts.append(total)
+    return s("Concat", *parts, axis=1) if len(parts) > 1 else parts[0]
 
 
 def _where_missing(s: Steps, answers: str, flags: str, yes: NDArray[Any], kind: str = "all") -> str:

@@ -98,7 +98,7 @@ def test_look_ups() -> None:
 
 
 def test_service() -> None:
-    (case,) = quick("service")["cases"]
+    (case,) = quick("serving.requests")["cases"]
     assert case["clients"] == 2
     assert case["requests_a_second"] > 0
     assert case["session_a_second"] > 0
@@ -562,7 +562,8 @@ def test_results_have_the_markers_of_every_script() -> None:
         *scripts,
         "peers.functions",
         "functions.look_ups",
-        "service",
+        "serving.requests",
+        "serving.hostile_input",
         "overlap",
         "links",
         "kernels",

@@ -1,6 +1,6 @@
 """How many requests a service answers, beside inferences back to back in one session.
 
-    python -m benchmarks.service [--quick] [--json] [--write]
+    python -m benchmarks.serving.requests [--quick] [--json] [--write]
 
 Three processes of `veilgraph serve` on loopback, and clients in processes of their own that ask
 back to back. In the same run the plan's parties are processes of one session, as `bench
@@ -208,7 +208,7 @@ def measure(options: argparse.Namespace) -> Findings:
 
 def main() -> None:
     options = parser(__doc__).parse_args()
-    report("service", options, lambda: measure(options))
+    report("serving.requests", options, lambda: measure(options))
 
 
 if __name__ == "__main__":

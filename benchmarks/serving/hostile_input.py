@@ -1,0 +1,239 @@
+"""Input that strangers may send, damaged at random: each case is refused by name, or makes sense.
+
+    python -m benchmarks.serving.hostile_input [--quick] [--json] [--write] [--seed N]
+
+What is read is what a party or a client reads of others: the text of a plan's program with all
+that verifies it, a plan's file, a weights file, messages of clients, what peers say in turns and in
+greetings, and requests to a gateway. A case is a sound input with a few of its bytes or lines
+changed, taken out, put in or doubled. Whatever is raised but the errors that are promised is a
+finding, and ends the run with the seed and the case. A crash of native code ends the process.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import random
+import socket
+import tempfile
+import time
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from onnx import TensorProto, helper, numpy_helper
+
+import veilgraph
+from benchmarks.harness.reporting import Findings, parser, report
+from veilgraph.ir.errors import SecurityAbort, VeilgraphError
+from veilgraph.ir.party.legality import IllegalParty, check_party
+from veilgraph.ir.party.text import parse_program
+from veilgraph.passes.party.batch_rounds import batch_rounds
+from veilgraph.passes.party.independent_rows import independent_rows
+from veilgraph.passes.party.verify_masking import MaskingError, verify_view
+from veilgraph.plans import Plan
+from veilgraph.reports.tables import Table
+from veilgraph.runtime.client import wire
+from veilgraph.runtime.service.agenda import TURN_BYTES, Item, Stage, Statement
+from veilgraph.runtime.session.handshake import Terms, _Hello
+from veilgraph.serving.gateway import _inputs, _Refused
+
+HEADINGS = "what is read|#cases|#refused|#made sense|#cases a second"
+MOST_CHANGES = 5
+PIECES = (
+    b"%",
+    b"-1",
+    b"{",
+    b"}",
+    b"[",
+    b'"',
+    b"\\",
+    b"#",
+    b"\0",
+    b"\xff",
+    b"\n",
+    b"9" * 20,
+    b"NaN",
+)
+
+
+@dataclass(frozen=True)
+class Target:
+    """What reads an input, a sound one, and the errors that are promised for others."""
+
+    name: str
+    read: Callable[[bytes], object]
+    sound: bytes
+    errors: tuple[type[BaseException], ...]
+    cases: int
+
+
+def damaged(sound: bytes, draw: random.Random) -> bytes:
+    """A few changes at random places; by lines too, where there are some."""
+    lines = sound.split(b"\n")
+    if len(lines) > 10 and draw.random() < 0.7:
+        for _ in range(draw.randint(1, 2)):
+            i, j = draw.randrange(len(lines)), draw.randrange(len(lines))
+            lines[i] = draw.choice((lines[j], _changed(lines[i], draw)))
+        return b"\n".join(lines)
+    for _ in range(draw.randint(1, MOST_CHANGES)):
+        sound = _changed(sound, draw)
+    return sound
+
+
+def _changed(content: bytes, draw: random.Random) -> bytes:
+    at = draw.randrange(len(content) + 1)
+    cut = at + draw.choice((0, 1, 1, 2, 8))
+    match draw.randrange(4):
+        case 0:
+            return content[:at] + draw.choice(PIECES) + content[at:]
+        case 1:
+            return content[:at] + content[cut:]
+        case 2:
+            return content[:at] + content[at:cut] + content[at:]
+        case _:
+            return (
+                content[:at] + bytes(draw.randrange(256) for _ in range(cut - at)) + content[cut:]
+            )
+
+
+# What is read
+
+
+def _small() -> tuple[Plan, Any]:
+    weights = np.linspace(-1, 1, 12, dtype=np.float32).reshape(4, 3)
+    graph = helper.make_graph(
+        [helper.make_node("MatMul", ["x", "w"], ["h"]), helper.make_node("Relu", ["h"], ["y"])],
+        "small",
+        [helper.make_tensor_value_info("x", TensorProto.FLOAT, [2, 4])],
+        [helper.make_tensor_value_info("y", TensorProto.FLOAT, [2, 3])],
+        [numpy_helper.from_array(weights, "w")],
+    )
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+    samples = np.linspace(-1, 1, 64, dtype=np.float32).reshape(8, 2, 4)
+    return veilgraph.compile(
+        model, calibrate={"x": samples}, clients=("patient",), owners={"x": "patient"}
+    )
+
+
+def _verified(text: bytes) -> None:
+    program = parse_program(text.decode("utf-8", "replace"))
+    check_party(program)
+    independent_rows(program)
+    verify_view(batch_rounds(program), [0])
+
+
+def _from_file(
+    folder: Path, name: str, load: Callable[[Path], object]
+) -> Callable[[bytes], object]:
+    def read(content: bytes) -> object:
+        (folder / name).write_bytes(content)
+        return load(folder / name)
+
+    return read
+
+
+def _message(content: bytes) -> object:
+    near, far = socket.socketpair()
+    with near, far:
+        near.sendall(content[: 1 << 16])
+        near.shutdown(socket.SHUT_WR)
+        return wire.receive(far, 1 << 12, 1.0)
+
+
+def _of_length(read: Callable[[bytes], object], length: int) -> Callable[[bytes], object]:
+    """Of what comes in frames of one length."""
+    return lambda content: read(content[:length].ljust(length, b"\0"))
+
+
+def targets(folder: Path, most: int) -> list[Target]:
+    """All that is read, each with as many cases as its speed allows in about a minute."""
+    plan, weights = _small()
+    plan.save(folder / "sound.plan")
+    veilgraph.save_weights(weights, folder / "sound.weights", plan)
+    near, far = socket.socketpair()
+    with near, far:
+        wire.send(near, {"ask": "infer", "model": "small", "rows": 1, "nonce": "ab" * 16}, b"12")
+        message = far.recv(1 << 16)
+    items = tuple(Item(bytes([n]) * 16, Stage.KNOWN, n, 1) for n in range(5))
+    hello = _Hello(7, 1, Terms(bytes(32), 32), bytes(32), "alice, bob, carol").pack()
+    asked = {"name": "x", "shape": [2, 4], "datatype": "FP32", "data": [0.5] * 8}
+    request = json.dumps({"inputs": [asked], "id": "1"}).encode()
+    program = (ValueError, IllegalParty, MaskingError)
+    return [
+        Target("a plan's program", _verified, plan.ir["party"].encode(), program, most // 10),
+        Target("a plan's file", _from_file(folder, "a.plan", Plan.load),
+               (folder / "sound.plan").read_bytes(), (VeilgraphError,), most // 50),
+        Target("a weights file",
+               _from_file(folder, "a.weights", lambda p: veilgraph.load_weights(p, plan)),
+               (folder / "sound.weights").read_bytes(), (VeilgraphError,), most // 20),
+        Target("a client's message", _message, message, (wire.WireError,), most // 4),
+        Target("what a peer says in a turn", _of_length(Statement.unpack, TURN_BYTES),
+               Statement(items).pack(), (SecurityAbort,), most // 4),
+        Target("a peer's greeting", _of_length(_Hello.unpack, len(hello)), hello, (), most // 10),
+        Target("a request to a gateway", lambda content: _inputs(_parsed(content), content),
+               request, (_Refused,), most // 4),
+    ]  # fmt: skip
+
+
+def _parsed(content: bytes) -> Any:
+    try:
+        found = json.loads(content)
+    except (ValueError, RecursionError) as error:
+        raise _Refused("no JSON") from error
+    if not isinstance(found, dict):
+        raise _Refused("no JSON object")
+    return found
+
+
+def run(target: Target, seed: int) -> dict[str, Any]:
+    """All cases of a target.
+
+    Raises:
+        SystemExit: an error that was not promised, with the case.
+    """
+    draw, counts = random.Random(f"{seed} {target.name}"), Counter[bool]()
+    target.read(target.sound)
+    start = time.perf_counter()
+    for number in range(target.cases):
+        case = damaged(target.sound, draw)
+        try:
+            target.read(case)
+            counts[True] += 1
+        except target.errors:
+            counts[False] += 1
+        except Exception as error:
+            raise SystemExit(
+                f"{target.name}, seed {seed}, case {number}: {error!r} of {case!r}"
+            ) from error
+    rate = target.cases / (time.perf_counter() - start)
+    return {"read": target.name, "cases": target.cases, "refused": counts[False],
+            "sense": counts[True], "cases_a_second": rate}  # fmt: skip
+
+
+def measure(options: argparse.Namespace) -> Findings:
+    most = 2000 if options.quick else 1_000_000
+    with tempfile.TemporaryDirectory() as folder:
+        rows = [run(target, options.seed) for target in targets(Path(folder), most)]
+    shown = [
+        [row["read"], f"{row['cases']:,}", f"{row['refused']:,}", f"{row['sense']:,}",
+         f"{row['cases_a_second']:,.0f}"]
+        for row in rows
+    ]  # fmt: skip
+    total = sum(row["cases"] for row in rows)
+    title = f"Damaged input, {total:,} cases from seed {options.seed}: no error but those promised"
+    return Findings([Table.of(HEADINGS, shown, title)], {"cases": rows, "seed": options.seed})
+
+
+def main() -> None:
+    made = parser(__doc__)
+    made.add_argument("--seed", type=int, default=1, help="of all cases")
+    options = made.parse_args()
+    report("serving.hostile_input", options, lambda: measure(options))
+
+
+if __name__ == "__main__":
+    main()

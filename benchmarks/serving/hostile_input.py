@@ -38,8 +38,8 @@ from veilgraph.plans import Plan
 from veilgraph.reports.tables import Table
 from veilgraph.runtime.client import wire
 from veilgraph.runtime.service.agenda import TURN_BYTES, Item, Stage, Statement
-from veilgraph.runtime.session.handshake import Terms, _Hello
-from veilgraph.serving.gateway import _inputs, _Refused
+from veilgraph.runtime.session.handshake import PROTOCOL_VERSION, Terms, _Hello
+from veilgraph.serving.gateway import _inputs, _object, _Refused
 
 HEADINGS = "what is read|#cases|#refused|#made sense|#cases a second"
 MOST_CHANGES = 5
@@ -159,7 +159,7 @@ def targets(folder: Path, most: int) -> list[Target]:
         wire.send(near, {"ask": "infer", "model": "small", "rows": 1, "nonce": "ab" * 16}, b"12")
         message = far.recv(1 << 16)
     items = tuple(Item(bytes([n]) * 16, Stage.KNOWN, n, 1) for n in range(5))
-    hello = _Hello(7, 1, Terms(bytes(32), 32), bytes(32), "alice, bob, carol").pack()
+    hello = _Hello(PROTOCOL_VERSION, 1, Terms(bytes(32), 32), bytes(32), "alice, bob, carol").pack()
     asked = {"name": "x", "shape": [2, 4], "datatype": "FP32", "data": [0.5] * 8}
     request = json.dumps({"inputs": [asked], "id": "1"}).encode()
     program = (ValueError, IllegalParty, MaskingError)
@@ -174,19 +174,9 @@ def targets(folder: Path, most: int) -> list[Target]:
         Target("what a peer says in a turn", _of_length(Statement.unpack, TURN_BYTES),
                Statement(items).pack(), (SecurityAbort,), most // 4),
         Target("a peer's greeting", _of_length(_Hello.unpack, len(hello)), hello, (), most // 10),
-        Target("a request to a gateway", lambda content: _inputs(_parsed(content), content),
+        Target("a request to a gateway", lambda content: _inputs(_object(content), content),
                request, (_Refused,), most // 4),
     ]  # fmt: skip
-
-
-def _parsed(content: bytes) -> Any:
-    try:
-        found = json.loads(content)
-    except (ValueError, RecursionError) as error:
-        raise _Refused("no JSON") from error
-    if not isinstance(found, dict):
-        raise _Refused("no JSON object")
-    return found
 
 
 def run(target: Target, seed: int) -> dict[str, Any]:

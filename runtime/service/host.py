@@ -32,7 +32,7 @@ from veilgraph.runtime.service.requests import Requests
 from veilgraph.runtime.service.served import Ahead, Model, ServedPlan, links_over
 from veilgraph.runtime.session.config import Config
 from veilgraph.runtime.session.peer_status import ends, warn_of_ends
-from veilgraph.runtime.transcript import Transcript
+from veilgraph.runtime.transcript import PhaseRecord, Transcript
 
 LOG = logging.getLogger("veilgraph.service")
 HEARTBEAT_SECONDS = 1.0
@@ -276,7 +276,8 @@ class Host:
         self.counts.answered[name] += len(batch.items)
         self.counts.inferences[name] += 1
         self.counts.seconds[name] += spent
-        self.counts.sent_bytes[name] += _log(served, transcript, len(batch.items))
+        self.counts.sent_bytes[name] += sum(map(_sent_bytes, transcript.phases.values()))
+        _log(served, transcript, len(batch.items))
         if transcript.phases:  # none at a party that only deals
             self._ran(name, served.plan, transcript)
 
@@ -297,20 +298,20 @@ class Host:
         return bool(lacking)
 
 
-def _log(served: ServedPlan, transcript: Transcript, requests: int = 0) -> int:
-    """A line a phase that ran, for whatever collects logs; the bytes that were sent in all."""
-    total = 0
+def _log(served: ServedPlan, transcript: Transcript, requests: int = 0) -> None:
+    """A line a phase that ran, for whatever collects logs."""
     for phase, record in transcript.phases.items():
-        sent = sum(record.sent_bytes.values())
-        total += sent
         facts = {
             "model": served.model.name, "plan": served.plan.digest, "session": served.id.hex(),
-            "phase": phase.name.lower(), "seconds": record.seconds, "sent_bytes": sent,
-            "network_seconds": record.network_seconds, "rounds": record.rounds,
-            "requests": requests,
+            "phase": phase.name.lower(), "seconds": record.seconds,
+            "sent_bytes": _sent_bytes(record), "network_seconds": record.network_seconds,
+            "rounds": record.rounds, "requests": requests,
         }  # fmt: skip
         LOG.debug("%s, %s: %.3f s", facts["model"], facts["phase"], record.seconds, extra=facts)
-    return total
+
+
+def _sent_bytes(record: PhaseRecord) -> int:
+    return sum(record.sent_bytes.values())
 
 
 def _is_other(model: Model | None, old: Model) -> bool:

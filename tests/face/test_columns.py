@@ -13,6 +13,7 @@ import pytest
 from click.testing import CliRunner
 from onnx import TensorProto, helper, numpy_helper
 from sklearn.tree import DecisionTreeClassifier
+from verbs import ran
 
 import veilgraph
 from veilgraph.cli import main
@@ -173,12 +174,6 @@ def folder(tmp_path: Path) -> Path:
     (tmp_path / "names.txt").write_text("\n".join(NAMES))
     csv(tmp_path / "rows.csv", table(41), NAMES)
     return tmp_path
-
-
-def ran(*arguments: object) -> str:
-    result = CliRunner().invoke(main, [str(each) for each in arguments])
-    assert result.exit_code == 0, result.output
-    return result.output
 
 
 def compile_verb(folder: Path) -> Path:

@@ -12,7 +12,6 @@ import onnxruntime
 import pyarrow
 import pyarrow.parquet
 import pytest
-from click.testing import CliRunner
 from lightgbm import LGBMClassifier
 from numpy.typing import NDArray
 from onnx import ModelProto, NodeProto, TensorProto, helper, numpy_helper
@@ -22,11 +21,10 @@ from sklearn.impute import SimpleImputer
 from sklearn.linear_model import LogisticRegression
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
-from verbs import reason
+from verbs import ran, reason
 from xgboost import XGBClassifier
 
 import veilgraph
-from veilgraph.cli import main
 from veilgraph.frontend.onnx.classical.expand import DOMAIN
 from veilgraph.frontend.onnx.classical.fitted import converted
 from veilgraph.ir.errors import UsageError
@@ -217,12 +215,6 @@ def csv(path: Path, rows: Array) -> Path:
     lines = [",".join("" if x != x else str(x) for x in row) for row in rows.tolist()]
     path.write_text("\n".join([",".join(NAMES), *lines]))
     return path
-
-
-def ran(*arguments: object) -> str:
-    result = CliRunner().invoke(main, [str(each) for each in arguments])
-    assert result.exit_code == 0, result.output
-    return result.output
 
 
 def test_empty_cells_of_two_owners(tmp_path: Path) -> None:

@@ -12,7 +12,6 @@ import onnxruntime
 import pyarrow
 import pyarrow.parquet
 import pytest
-from click.testing import CliRunner
 from numpy.typing import NDArray
 from onnx import ModelProto, NodeProto, TensorProto, helper, numpy_helper
 from sklearn.compose import ColumnTransformer
@@ -20,10 +19,9 @@ from sklearn.ensemble import RandomForestClassifier
 from sklearn.linear_model import LogisticRegression
 from sklearn.pipeline import FeatureUnion, Pipeline, make_pipeline
 from sklearn.preprocessing import OneHotEncoder, OrdinalEncoder, StandardScaler, TargetEncoder
-from verbs import reason
+from verbs import ran, reason
 
 import veilgraph
-from veilgraph.cli import main
 from veilgraph.frontend.onnx.classical.expand import DOMAIN
 from veilgraph.frontend.onnx.classical.text_columns import text_columns
 from veilgraph.ir.errors import UnsupportedError, UsageError
@@ -367,12 +365,6 @@ def folder(tmp_path: Path) -> Path:
     onnx.save(named(pipeline()), tmp_path / "score.onnx")
     csv(tmp_path / "rows.csv", table())
     return tmp_path
-
-
-def ran(*arguments: object) -> str:
-    result = CliRunner().invoke(main, [str(each) for each in arguments])
-    assert result.exit_code == 0, result.output
-    return result.output
 
 
 def test_text_from_calibration_to_an_answer(folder: Path) -> None:

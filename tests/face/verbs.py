@@ -46,6 +46,13 @@ def run_verb(*arguments: object) -> Result:
     return result
 
 
+def ran(*arguments: object) -> str:
+    """All that a verb prints, which ends well."""
+    result = run_verb(*arguments)
+    assert result.exit_code == 0, result.output
+    return result.output
+
+
 def json_of(*arguments: object) -> dict[str, Any]:
     """The one JSON object that a verb prints on standard output."""
     result = run_verb(*arguments, "--json")

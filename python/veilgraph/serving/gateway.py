@@ -208,13 +208,7 @@ class _Answers(BaseHTTPRequestHandler):
         head = self.headers.get(_HEADER_LENGTH, length)
         if not head.isdecimal() or int(head) > len(content):
             raise _Refused(f"{_HEADER_LENGTH} is no length of this request's JSON.")
-        try:
-            asked = json.loads(content[: int(head)])
-        except (ValueError, RecursionError) as error:
-            raise _Refused("The request is no JSON.") from error
-        if not isinstance(asked, dict):
-            raise _Refused("The request is no JSON object.")
-        return asked, content[int(head) :]
+        return _object(content[: int(head)]), content[int(head) :]
 
     def _answer(self, model: str, asked: Mapping[str, Any], outputs: Arrays) -> None:
         wanted = asked.get("outputs") or [{"name": name} for name in outputs]
@@ -269,6 +263,17 @@ def _model(parts: list[str], verb: str = "") -> str | None:
         case [name, end] if end == verb and name:
             return name
     return None
+
+
+def _object(content: bytes) -> dict[str, Any]:
+    """The JSON object of a request."""
+    try:
+        asked = json.loads(content)
+    except (ValueError, RecursionError) as error:
+        raise _Refused("The request is no JSON.") from error
+    if not isinstance(asked, dict):
+        raise _Refused("The request is no JSON object.")
+    return asked
 
 
 def _parameters(fields: Mapping[str, Any]) -> Mapping[str, Any]:

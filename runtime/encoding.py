@@ -47,7 +47,7 @@ def checked(value: npt.ArrayLike, tensor: Tensor) -> npt.NDArray[Any]:
         raise UsageError(
             f"`{tensor.name}` is no array: its rows have different lengths.", HINT
         ) from error
-    if tensor.given != PLAIN or array.dtype.kind == OTHER:
+    if tensor.given != PLAIN or (array.ndim and array.dtype.kind == OTHER):
         array = tensor.given.numbers(array, f"`{tensor.name}`", tensor.columns)
     if array.dtype.kind not in "fiub":
         raise UsageError(f"`{tensor.name}` has type {array.dtype}, and needs real numbers.", HINT)

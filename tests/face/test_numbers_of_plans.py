@@ -48,6 +48,9 @@ MANIFEST = {  # of the manifest, by path
     "programs.*.entry": "which of the plan's programs reads or makes it",
     "programs.*.low": "what an owner may give: see below",
     "programs.*.high": "what an owner may give: see below",
+    "programs.*.given.flagged": "columns whose numbers may be missing, as the model says",
+    "programs.*.given.others": "columns whose values may be unknown, as the model says",
+    "programs.*.given.lacks": "whether its owner may leave numbers out: yes or no",
 }
 LAYER = {
     **dict.fromkeys(("ring_bits", "frac_bits"), "parties compute in it"),

@@ -15,6 +15,7 @@ the logarithm); see suites/rep3.py.
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -84,8 +85,20 @@ class Normalized:
 
     @property
     def dropped_bits(self) -> int:
-        """Bits of the operand that would leave the ring once it is multiplied by w."""
-        return max(0, self._normal_bits(self.in_bits) - (self.ring_bits - 2 - WINDOW_ROOM))
+        """Bits of the operand for which its product with w, or a comparison, has no room."""
+        least = max(0, self._normal_bits(self.in_bits) - (self.ring_bits - 2 - WINDOW_ROOM))
+        dropped = itertools.count(least)
+        return next(bits for bits in dropped if replace(self, in_bits=self.in_bits - bits)._fits)
+
+    @property
+    def _fits(self) -> bool:
+        """Whether the ring has room for the comparisons; see secret/choose_comparison.py."""
+        if not self._thresholds:
+            return True
+        widened = self._differences.widened(margin=1.0)  # theirs is in them
+        low, high = (math.ldexp(end, self.in_bits) for end in widened)
+        magnitude = max(-math.floor(low), math.ceil(high) + (1 << self._fuzzy_bits))
+        return magnitude <= 1 << (self.ring_bits - 2)
 
     def _normal_bits(self, in_bits: int) -> int:
         """Fraction bits of v."""
@@ -165,25 +178,41 @@ class Normalized:
         factor = 2.0 ** (self.least_bits + STEP_BITS * (self.intervals - 1))
         return between(end * factor for end in NEAR_ONE)
 
+    @property
+    def _thresholds(self) -> list[int]:
+        """What operands are compared with, encoded, the least first."""
+        between_intervals = [
+            round(math.ldexp(1, self.in_bits + self.least_bits + STEP_BITS * i))
+            for i in range(1, self.intervals)
+        ]
+        below = [self._end] if self.is_clipped else []
+        above = [self._top] if self.is_topped else []
+        return [*below, *between_intervals, *above]
+
+    @property
+    def _fuzzy_bits(self) -> int:
+        """Bits that are not compared: a threshold may be missed by a 16th of the least."""
+        if self.is_clipped:
+            return max(0, self._end.bit_length() - 1 - FUZZY_BITS)
+        return max(0, self.in_bits + self.least_bits + STEP_BITS - FUZZY_BITS)
+
+    @property
+    def _differences(self) -> RealRange:
+        """Of an operand and a threshold."""
+        least, most = (math.ldexp(self._thresholds[end], -self.in_bits) for end in (0, -1))
+        return between((self._range().low - most, self._range().high - least))
+
     def _compared(self, x: ir.Value) -> ir.Value | None:
         """m_i on a new last axis, integers; None where there is no threshold."""
-        bits = self.in_bits + self.least_bits
-        thresholds = [1 << (bits + STEP_BITS * i) for i in range(1, self.intervals)]
-        dropped = bits + STEP_BITS - FUZZY_BITS
-        if self.is_clipped:
-            thresholds.insert(0, self._end)
-            dropped = self._end.bit_length() - 1 - FUZZY_BITS
-        if self.is_topped:
-            thresholds.append(self._top)
-        if not thresholds:
+        if not self._thresholds:
             return None
         column = step(secret_ops.Reshape, [x], self._range(), shape=(*shape_of(x), 1))
-        limits = public(thresholds, self.in_bits, self.ring_bits)
-        least, most = (math.ldexp(t, -self.in_bits) for t in (thresholds[0], thresholds[-1]))
-        ends = between((self._range().low - most, self._range().high - least))
-        difference = step(secret_ops.Sub, [column, limits], ends)
-        dropped = max(0, dropped)
-        window: dict[str, Any] = {"window_bits": self.ring_bits - 1, "dropped_bits": dropped}
+        limits = public(self._thresholds, self.in_bits, self.ring_bits)
+        difference = step(secret_ops.Sub, [column, limits], self._differences)
+        window: dict[str, Any] = {
+            "window_bits": self.ring_bits - 1,
+            "dropped_bits": self._fuzzy_bits,
+        }
         return step(secret_ops.Step, [difference], between((0, 1)), **window)
 
     def _chosen(

@@ -144,5 +144,7 @@ def test_every_comparison_keeps_rows_apart(suite: dict[str, Any]) -> None:
         assert rows_of(Net(torch.relu), **suite, goal=goal) == ROWS
 
 
-def test_attention_within_rows() -> None:
+@pytest.mark.parametrize("seed", [1, 3])  # whose norms compare numbers that nearly fill the ring
+def test_attention_within_rows(seed: int) -> None:
+    torch.manual_seed(seed)
     assert rows_of(Attention()) == ROWS

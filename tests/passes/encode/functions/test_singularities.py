@@ -76,6 +76,13 @@ def test_a_range_that_is_too_wide_has_no_series() -> None:
     assert Normalized("reciprocal", 1e-3, 1e3, 12, 16, 24, FIT).fitted() is None
 
 
+def test_bits_are_dropped_where_a_comparison_has_no_room() -> None:
+    """With a margin of 2, operands and thresholds may be 2.04 apart: 31 bits hold less than 2."""
+    call = Normalized("rsqrt", 0.0053, 0.9576, 29, 16, 32, FIT, (-0.9576, 1.875))
+    assert call.dropped_bits == 1
+    assert replace(call, ends=(0.0053, 0.9576)).dropped_bits == 0
+
+
 def divided(count: int) -> object:
     node = helper.make_node("Div", ["x", "d"], ["y"], name="node")
     return model([node], {"x": (count,), "d": (count,)}, ["y"])

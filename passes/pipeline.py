@@ -155,7 +155,7 @@ def _ranges(program: Program) -> None:
     places = {
         name: RealRange(0.0, float(given.highest), RangeSource.PROVEN)
         for name, given in graph.given.items()
-        if given.categories and name in graph.inputs
+        if given.takes_text and name in graph.inputs
     }
     if options.samples is None:
         program.ranges = assume(graph).stating("input", places)

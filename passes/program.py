@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from veilgraph.ir.graph.program import Graph
-from veilgraph.ir.graph.trees import Trees
+from veilgraph.ir.graph.table_options import AS_USUAL, TableOptions
 from veilgraph.ir.meaning.integers import NumpyProducts, Products
 from veilgraph.ir.secret.program import SecretProgram
 from veilgraph.ir.secret.types import RealRange
@@ -52,7 +52,7 @@ class Options:
         trusts_ranges: real functions hold on calibrated ranges with their margin, and no further.
         public: the model's parameters that every party may know, which the front door made
             constants.
-        trees: whether everybody may know the structure of decision trees.
+        tables: how models of tables are read.
         protection: of weights from a receiver who knows how values are rounded.
         goal: by what protocols are chosen.
         is_prepared: the offline phase is prepared ahead, and no part of a protocol's price.
@@ -77,7 +77,7 @@ class Options:
     reveal_as: Mapping[str, Form] = field(default_factory=dict)
     trusts_ranges: bool = False
     public: tuple[str, ...] = ()
-    trees: Trees = Trees.PUBLIC
+    tables: TableOptions = AS_USUAL
     protection: Protection = Protection.NONE
     goal: Goal = Goal.AUTO
     is_prepared: bool = False

@@ -40,7 +40,7 @@ from veilgraph.frontend.onnx.unsupported import (
 )
 from veilgraph.ir.errors import Offender, UnsupportedError, UsageError
 from veilgraph.ir.graph.program import Graph
-from veilgraph.ir.graph.trees import Trees
+from veilgraph.ir.graph.table_options import AS_USUAL, TableOptions
 
 __all__ = ["Model", "Prepared", "import_model", "node_outputs", "prepare"]
 
@@ -60,9 +60,7 @@ def import_model(
     model: Model,
     shapes: Mapping[str, Sequence[int]] | None = None,
     public: Collection[str] = (),
-    trees: Trees = Trees.PUBLIC,
-    *,
-    lacks: bool = False,
+    tables: TableOptions = AS_USUAL,
 ) -> Graph:
     """The model as a program of the graph level, its weights beside it.
 
@@ -70,8 +68,7 @@ def import_model(
         model: a path, the file's bytes, or a model in memory.
         shapes: shapes of inputs that the model leaves open, by name.
         public: names of weights that everybody may know: they become constants of the program.
-        trees: whether everybody may know the structure of decision trees.
-        lacks: whether decision trees take rows in which numbers are missing.
+        tables: how models of tables are read.
 
     Raises:
         UsageError: no legal model, an input's shape is missing or doesn't fit, or a public weight
@@ -80,7 +77,7 @@ def import_model(
             those that no shape would help, and the input.
     """
     try:
-        drafted = draft(model, shapes or {}, public, trees, lacks=lacks)
+        drafted = draft(model, shapes or {}, public, tables)
     except OpenShape as error:
         raise _with_what_no_shape_helps(model, shapes or {}, public, error) from error
     offenders = known_unsupported(drafted)
@@ -104,9 +101,7 @@ def prepare(
     model: Model,
     shapes: Mapping[str, Sequence[int]] | None = None,
     public: Collection[str] = (),
-    trees: Trees = Trees.PUBLIC,
-    *,
-    lacks: bool = False,
+    tables: TableOptions = AS_USUAL,
 ) -> Prepared:
     """The model as the importer sees it, for comparing layer by layer; arguments as there.
 
@@ -115,7 +110,7 @@ def prepare(
     Raises:
         UsageError, UnsupportedError: as `import_model`.
     """
-    drafted = draft(model, shapes or {}, public, trees, lacks=lacks)
+    drafted = draft(model, shapes or {}, public, tables)
     offenders = known_unsupported(drafted)
     if offenders:
         raise UnsupportedError(offenders)

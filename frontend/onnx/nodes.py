@@ -16,7 +16,7 @@ from onnx import GraphProto, ModelProto, NodeProto, TensorProto, helper, numpy_h
 
 from veilgraph.frontend.lowering.operands import Unsupported
 from veilgraph.frontend.onnx.classical.given_columns import Missing, Texts
-from veilgraph.ir.graph.trees import Trees
+from veilgraph.ir.graph.table_options import Trees
 
 Shape = tuple[int, ...]
 Array = NDArray[Any]

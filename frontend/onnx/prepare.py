@@ -51,7 +51,7 @@ from veilgraph.frontend.onnx.operators.quantised import decode
 from veilgraph.frontend.onnx.written_numbers import are_written, require_known
 from veilgraph.ir.errors import UsageError
 from veilgraph.ir.graph.program import QuantisersClip
-from veilgraph.ir.graph.trees import Trees
+from veilgraph.ir.graph.table_options import AS_USUAL, TableOptions
 
 Array = NDArray[np.float32]
 OLDEST_OPSET = 7
@@ -114,9 +114,7 @@ def draft(
     model: Model,
     shapes: Mapping[str, Sequence[int]],
     public: Collection[str] = (),
-    trees: Trees = Trees.PUBLIC,
-    *,
-    lacks: bool = False,
+    tables: TableOptions = AS_USUAL,
 ) -> Prepared:
     """The model with fixed input shapes, unique node names, weights apart and literals folded.
 
@@ -124,8 +122,7 @@ def draft(
 
     Args:
         public: names of weights that everybody may know: they are literals.
-        trees: whether everybody may know the structure of decision trees.
-        lacks: whether decision trees take rows in which numbers are missing.
+        tables: how models of tables are read.
 
     Raises:
         UsageError: no legal ONNX model, an opset too old or too new, shapes that are missing or
@@ -138,7 +135,7 @@ def draft(
     read_meanings(graph)
     for name, array in write_distances(graph, opset(proto)).items():
         graph.initializer.append(numpy_helper.from_array(array, name))
-    classical = expand_classical(proto, opset(proto), trees, shapes, lacks=lacks)
+    classical = expand_classical(proto, opset(proto), tables, shapes)
     initialised = {tensor.name for tensor in graph.initializer}
     _keep(graph.input, [info for info in graph.input if info.name not in initialised])
     as_float32(proto)

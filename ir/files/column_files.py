@@ -79,7 +79,7 @@ def read_columns(
     if not all(len(column) for column in found.values()):
         raise UsageError(f"{path} has no rows.", "Give one row at the least.")
     for table, given in encodings.items():
-        if given.categories:
+        if given.takes_text:
             _require_categories(path, {name: found[name] for name in columns[table]}, given)
     return {
         table: np.stack([found[name] for name in own], axis=1) for table, own in columns.items()

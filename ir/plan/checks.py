@@ -269,7 +269,9 @@ def _has_its_columns(tensor: Tensor) -> bool:
         (table or other) and len(set(table)) == len(table)
         for table, other in zip(tables, given.others, strict=True)
     )
-    sane = are_fitting and are_flagged and known and not (flags and tables)
+    are_halved = not given.is_hashed or not tensor.shape or tensor.shape[-1] % 2 == 0
+    alone = [bool(flags), bool(tables), given.is_hashed].count(True) <= 1
+    sane = are_fitting and are_flagged and known and are_halved and alone
     return sane and all(abs(k) <= MOST_FRAC_BITS for k in exponents)
 
 

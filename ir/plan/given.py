@@ -1,7 +1,10 @@
 """What an owner gives, as numbers: text by tables of categories, what is missing by a secret flag.
 
     city      "Oslo"   ->  1            its place in the column's table; the plan has the table
-    income    NaN      ->  0, flag 1    two numbers, of which the second stands behind all columns
+    city      "Oslo"   ->  h, h'        halves of its hash; what cities there are is a weight
+    income    NaN      ->  0, flag 1    two numbers
+
+Of two numbers the second stands behind all columns.
 
 It is done where the values are, before they are scaled and shared (runtime/encoding.py), and with
 samples before a model is compiled for them.
@@ -9,6 +12,7 @@ samples before a model is compiled for them.
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum, auto
@@ -21,6 +25,10 @@ from veilgraph.ir.errors import UsageError
 
 Array = npt.NDArray[Any]
 SHOWN = 12  # categories in a hint
+# Of a hash. Before them stands a 1, so that all are as large: plans tell how large weights are, to
+# the power of two. Float32 holds them. Text that is none of n categories is taken for one with
+# probability n / 2^44.
+HALF_BITS = 22
 NO_NUMBER = "Put a number in the place of each that is missing."
 TEXT, OTHER = "U", "O"  # kinds of arrays: of text alone, or of whatever
 
@@ -45,17 +53,32 @@ class Given:
         flagged: the columns in which a number may be missing. Behind all columns stands one for
             each of these: 1 where the number is missing, for which 0 is written, and else 0.
         lacks: whether a column that is not given is 0, as a key that a dictionary has not.
+        is_hashed: whether each column is text that is written as its hash, whose second halves
+            stand behind all columns.
     """
 
     categories: tuple[tuple[str, ...], ...] = ()
     others: tuple[bool, ...] = ()
     flagged: tuple[int, ...] = ()
     lacks: bool = False
+    is_hashed: bool = False
+
+    @property
+    def takes_text(self) -> bool:
+        """Whether what is given is text."""
+        return bool(self.categories) or self.is_hashed
 
     def shape(self, written: Sequence[int]) -> tuple[int, ...]:
         """The shape of what is given, by that of what it is written as."""
         *front, last = written or (0,)
-        return (*front, last - len(self.flagged)) if self.flagged else tuple(written)
+        behind = last // 2 if self.is_hashed else len(self.flagged)
+        return (*front, last - behind) if behind else tuple(written)
+
+    def written(self, shape: Sequence[int]) -> tuple[int, ...]:
+        """The shape of what is written, by that of what is given."""
+        *front, last = shape or (0,)
+        behind = last if self.is_hashed else len(self.flagged)
+        return (*front, last + behind) if behind else tuple(shape)
 
     def of(self, columns: Sequence[int]) -> Given:
         """That of some columns of the table, in another order."""
@@ -65,16 +88,20 @@ class Given:
             tuple(self.others[i] for i in tables),
             tuple(n for n, i in enumerate(columns) if i in self.flagged),
             self.lacks,
+            self.is_hashed,
         )
 
     def places(self, columns: Sequence[int], width: int) -> tuple[int, ...]:
-        """Where some columns of a table of so many, and their flags, stand as they are written."""
-        flags = (width + self.flagged.index(i) for i in columns if i in self.flagged)
-        return (*columns, *flags)
+        """Where some columns of a table of so many stand as they are written.
+
+        Their flags, or second halves, are among them.
+        """
+        doubled = range(width) if self.is_hashed else self.flagged
+        return (*columns, *(width + doubled.index(i) for i in columns if i in doubled))
 
     def cell(self, column: int) -> Cell:
         """What a cell of a column may be."""
-        if self.categories:
+        if self.takes_text:
             return Cell.TEXT
         if self.lacks:
             return Cell.LACKING
@@ -82,7 +109,9 @@ class Given:
 
     @property
     def highest(self) -> int:
-        """The largest place of a category."""
+        """The largest place of a category, or half of a hash."""
+        if self.is_hashed:
+            return (2 << HALF_BITS) - 1
         counts = (len(t) - 1 + o for t, o in zip(self.categories, self.others, strict=True))
         return max(counts, default=0)
 
@@ -96,6 +125,9 @@ class Given:
             UsageError: text that is no category, no text where text is wanted, or a number that is
                 missing where none may be.
         """
+        if self.is_hashed:
+            self._require_text(array, 0, what, columns)
+            return np.concatenate(halves_of(array), axis=-1)
         if self.categories:
             return self._places(array, what, columns)
         if array.dtype.kind == OTHER:
@@ -143,10 +175,10 @@ class Given:
 
     def _require_text(self, array: Array, table: int, what: str, columns: Sequence[str]) -> None:
         for place, value in np.ndenumerate(array):
-            if isinstance(value, str):
+            if isinstance(value, str) and (value or not self.is_hashed):
                 continue
             spot = where(self._place(place, table, array.ndim), columns)
-            is_missing = value is None or (isinstance(value, float) and value != value)
+            is_missing = value in (None, "") or (isinstance(value, float) and value != value)
             if is_missing:
                 raise UsageError(
                     f"{what} has no text {spot}and the model says nothing of what is missing.",
@@ -157,19 +189,23 @@ class Given:
     def _place(self, place: Sequence[int], table: int, rank: int) -> tuple[int, ...]:
         """In the whole array, of a place in a column of it."""
         whole = tuple(int(i) for i in place)
-        return whole if len(self.categories) == 1 else (*whole, table)
+        return whole if len(self.categories) == 1 or self.is_hashed else (*whole, table)
 
     def _known(self, table: int) -> Mapping[str, int]:
         return {text: place for place, text in enumerate(self.categories[table])}
 
     def hint(self, column: int) -> str:
         """What a column's categories are."""
+        if self.is_hashed:
+            return "Give text; which categories the model knows, its owner keeps secret."
         texts = self.categories[column if len(self.categories) > 1 else 0]
         rest = f", and {len(texts) - SHOWN} more" if len(texts) > SHOWN else ""
         return f"Its categories are {', '.join(map(repr, texts[:SHOWN]))}{rest}."
 
     def knows(self, text: str, column: int) -> bool:
         """Whether a text may be given in a column."""
+        if self.is_hashed:
+            return bool(text)
         table = column if len(self.categories) > 1 else 0
         return text in self.categories[table] or (bool(text) and self.others[table])
 
@@ -177,6 +213,22 @@ class Given:
 PLAIN = Given()
 Encodings = Mapping[str, Given]  # by input; of those that are not given as numbers
 NONE: Encodings = {}
+
+
+def halves_of(texts: npt.ArrayLike) -> tuple[Array, Array]:
+    """Text as the first 2 HALF_BITS bits of its SHA-256, in two integers of `texts`' shape.
+
+    They are from 2^HALF_BITS to below 2^(HALF_BITS + 1).
+    """
+    found = np.asarray(texts)
+    known, inverse = np.unique(found.astype(str), return_inverse=True)
+    digests = [hashlib.sha256(str(text).encode()).digest() for text in known]
+    hashes = [int.from_bytes(each) >> (8 * len(each) - 2 * HALF_BITS) for each in digests]
+    lead = 1 << HALF_BITS
+    first = np.array([lead + (each >> HALF_BITS) for each in hashes], np.float64)
+    second = np.array([lead + each % lead for each in hashes], np.float64)
+    at = inverse.reshape(found.shape)
+    return first[at], second[at]
 
 
 def where(place: Sequence[Any], columns: Sequence[str]) -> str:

@@ -35,6 +35,7 @@ QUESTIONS = (DERIVATIVES, NO_DERIVATIVES)
 CLIPS = "which clips of quantised tensors the samples reach"
 REVEAL_AS = "reveal_as"  # an option of the manifest: what goes out in an output's place
 TREES = "trees"  # an option of the manifest: whether the structure of trees is public
+CATEGORIES = "categories"  # an option of the manifest: whether tables of text are public
 LACKS = "lacks"  # an option of the manifest: whether numbers may be missing in some input
 LABELS = "labels"  # an option of the manifest: what classes are called, by output
 ONLY_ENTRY = "infer"  # of a plan of one model

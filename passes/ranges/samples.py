@@ -126,12 +126,12 @@ def _read_array(
     stored = archive.getinfo(f"{name}.npy").file_size
     with archive.open(f"{name}.npy") as file:
         found, dtype = _read_header(file)
-    _check_header(path, name, found, dtype, shape, is_text=bool(given.categories))
+    _check_header(path, name, found, dtype, shape, is_text=given.takes_text)
     whole = math.prod(found) * np.dtype(dtype).itemsize <= stored
     _require(whole, f"{name} in {path} is cut short.")
     with archive.open(f"{name}.npy") as file:
         array: NDArray[Any] = np.lib.format.read_array(file, allow_pickle=False)
-    if given.categories:
+    if given.takes_text:
         return array
     array = array.astype(np.float32)
     bad = np.isinf(array) if given.flagged else ~np.isfinite(array)

@@ -50,6 +50,7 @@ MANIFEST = {  # of the manifest, by path
     "programs.*.high": "what an owner may give: see below",
     "programs.*.given.flagged": "columns whose numbers may be missing, as the model says",
     "programs.*.given.others": "columns whose values may be unknown, as the model says",
+    "programs.*.given.is_hashed": "whether text is written as its hash: yes or no",
     "programs.*.given.lacks": "whether its owner may leave numbers out: yes or no",
 }
 LAYER = {

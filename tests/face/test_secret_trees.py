@@ -104,7 +104,7 @@ def test_what_has_no_secret_structure_is_refused() -> None:
         veilgraph.compile(linear, shapes=shapes, trees=SECRET)
     with pytest.raises(UsageError, match="The structure of trees can't be 'hidden'"):
         veilgraph.compile(linear, shapes=shapes, trees="hidden")
-    with pytest.raises(UsageError, match="weights are public, and the structure of secret trees"):
+    with pytest.raises(UsageError, match="weights are public, and the structure that --trees"):
         veilgraph.compile(
             boosted(0), shapes={"X": (ROWS, 10)}, trees=SECRET, owners={"weights": "public"}
         )

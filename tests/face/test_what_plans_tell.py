@@ -38,7 +38,7 @@ from veilgraph.frontend.onnx.classical.fitted import converted
 from veilgraph.frontend.onnx.importer import import_model
 from veilgraph.frontend.onnx.written_numbers import are_written
 from veilgraph.ir.errors import UnsupportedError
-from veilgraph.ir.graph.trees import Trees
+from veilgraph.ir.graph.table_options import TableOptions, Trees
 
 Array = NDArray[Any]
 ROWS = 4
@@ -339,7 +339,9 @@ def test_secret_structures_within_ensembles_show_in_no_program(name: str) -> Non
     """Trees that ask about other columns, as deep: the same program, weights of equal shapes."""
     graphs = [
         import_model(
-            fit(HIDDEN[name](), table(), classes(asked)), {"X": (ROWS, 4)}, (), Trees.SECRET
+            fit(HIDDEN[name](), table(), classes(asked)),
+            {"X": (ROWS, 4)},
+            tables=TableOptions(Trees.SECRET),
         )
         for asked in ((0, 1), (2, 3))
     ]
@@ -356,7 +358,7 @@ def test_tables_that_are_read_by_leaves_are_refused_where_structures_are_secret(
     for proto in (fit(forest, table(), classes()), fit(small_tree(), table(), two)):
         import_model(proto, {"X": (ROWS, 4)})
         with pytest.raises(UnsupportedError, match="an entry a leaf"):
-            import_model(proto, {"X": (ROWS, 4)}, trees=Trees.SECRET)
+            import_model(proto, {"X": (ROWS, 4)}, tables=TableOptions(Trees.SECRET))
 
 
 def test_a_gather_by_leaves_is_refused_where_structures_are_secret() -> None:
@@ -374,7 +376,7 @@ def test_a_gather_by_leaves_is_refused_where_structures_are_secret() -> None:
     proto.graph.output[0].CopyFrom(helper.make_tensor_value_info("found", 1, None))
     import_model(proto, {"X": (ROWS, 4)})
     with pytest.raises(UnsupportedError, match="looks up what a tree says, an entry a leaf"):
-        import_model(proto, {"X": (ROWS, 4)}, trees=Trees.SECRET)
+        import_model(proto, {"X": (ROWS, 4)}, tables=TableOptions(Trees.SECRET))
 
 
 def test_text_that_is_no_label_is_refused() -> None:

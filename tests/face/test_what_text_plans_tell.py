@@ -13,6 +13,7 @@ from test_what_plans_tell import CATEGORIES, DECIMALS, ROWS, found_in, numbers_o
 
 import veilgraph
 from veilgraph.frontend.onnx.importer import import_model
+from veilgraph.ir.graph.table_options import TableOptions
 
 CITIES = ("Lima", "Oslo", "Rome")
 
@@ -55,7 +56,7 @@ def test_which_way_a_gap_goes_is_not_told() -> None:
     texts = []
     for mode in ("BRANCH_LEQ", "BRANCH_GT"):
         proto = model_of([tree(mode, 1)], {})
-        graph = import_model(proto, shapes, lacks=True)
+        graph = import_model(proto, shapes, tables=TableOptions(lacks=True))
         assert graph.given["X"].flagged == tuple(range(COLUMNS))
         texts.append(graph.text())
     assert texts[0] == texts[1]  # one goes the way of yes, the other the way of no

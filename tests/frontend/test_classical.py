@@ -20,7 +20,7 @@ from veilgraph.frontend.onnx.importer import import_model
 from veilgraph.ir.attributes import shape_of
 from veilgraph.ir.errors import UnsupportedError, UsageError
 from veilgraph.ir.graph.program import Graph, kind_of
-from veilgraph.ir.graph.trees import Trees
+from veilgraph.ir.graph.table_options import TableOptions, Trees
 from veilgraph.ir.meaning.graph import evaluate
 
 ROWS, COLUMNS = 40, 4
@@ -161,7 +161,7 @@ def hidden(case: Row, **changed: Any) -> Graph:
         {**case.attributes, **changed},
         **{key: getattr(case, key) for key in ("outputs", "gives", "then")},
     )
-    return import_model(model_of(altered), trees=Trees.SECRET)
+    return import_model(model_of(altered), tables=TableOptions(Trees.SECRET))
 
 
 @pytest.mark.parametrize("case", ALIKE, ids=range(len(ALIKE)))
@@ -194,9 +194,12 @@ def test_a_secret_structure_is_in_weights_alone() -> None:
 
 def test_a_width_that_is_left_open_is_taken_from_the_shape() -> None:
     proto = model_of(regressor())
-    closed = import_model(proto, trees=Trees.SECRET)
+    closed = import_model(proto, tables=TableOptions(Trees.SECRET))
     proto.graph.input[0].type.tensor_type.shape.dim[1].dim_param = "columns"
-    assert import_model(proto, {"x0": TABLE}, trees=Trees.SECRET).text() == closed.text()
+    assert (
+        import_model(proto, {"x0": TABLE}, tables=TableOptions(Trees.SECRET)).text()
+        == closed.text()
+    )
 
 
 def test_secret_structures_that_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -210,7 +213,7 @@ def test_secret_structures_that_are_refused(monkeypatch: pytest.MonkeyPatch) -> 
 
     def refused(proto: ModelProto) -> str:
         with pytest.raises(UnsupportedError) as caught:
-            import_model(proto, trees=Trees.SECRET)
+            import_model(proto, tables=TableOptions(Trees.SECRET))
         return caught.value.offenders[-1].reason
 
     assert refused(model_of(regressor(MODES[:2]))).startswith("Its nodes ask unlike questions, and")
@@ -223,7 +226,7 @@ def test_secret_structures_that_are_refused(monkeypatch: pytest.MonkeyPatch) -> 
     monkeypatch.setattr(trees_module, "MOST_HIDDEN", 44)
     assert refused(model_of(regressor())).startswith("Its 3 trees are too deep to hide their")
     monkeypatch.setattr(trees_module, "MOST_HIDDEN", 45)
-    import_model(model_of(regressor()), trees=Trees.SECRET)
+    import_model(model_of(regressor()), tables=TableOptions(Trees.SECRET))
 
 
 def linear(labels: Sequence[int], scores: int, **more: Any) -> Row:

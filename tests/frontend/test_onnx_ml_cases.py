@@ -15,6 +15,7 @@ from test_classical import model_of, row
 import veilgraph
 from veilgraph.frontend.onnx.importer import import_model
 from veilgraph.ir.errors import UnsupportedError, UsageError
+from veilgraph.ir.graph.table_options import TableOptions, Trees
 from veilgraph.ir.meaning.graph import evaluate
 from veilgraph.ir.plan.given import PLAIN
 
@@ -112,4 +113,4 @@ def test_sets_that_make_no_sense() -> None:
     with pytest.raises(UsageError, match="A node asks about column 7 of 2"):
         import_model(members(columns=(0, 7)))
     with pytest.raises(UnsupportedError, match="ask unlike questions, and their structure is"):
-        import_model(members(), trees=veilgraph.ir.graph.trees.Trees.SECRET)
+        import_model(members(), tables=TableOptions(Trees.SECRET))

@@ -76,6 +76,23 @@ def test_text_by_client_verb_and_gateway(tmp_path: Path) -> None:
                 thread.join(10)
 
 
+def test_text_whose_categories_are_secret(tmp_path: Path) -> None:
+    """It is shared as numbers are; what is no category gets the model's default."""
+    plan, weights = veilgraph.compile(
+        model(), shapes={"city": (ROWS, 1)}, clients=("patient",), owners={"city": "patient"},
+        receivers={"y": "patient"}, categories="secret",
+    )  # fmt: skip
+    hospital = Hospital(tmp_path, members(plan))
+    hospital.put("towns/1", plan, weights)
+    with hospital.served() as services:
+        until(lambda: all(each.served for each in services.values()))
+        with Client("towns", hospital.client) as client:
+            found = client.run({"city": np.array([["São Paulo"], ["Paris"]], object)})["y"]
+            np.testing.assert_allclose(found[:, 0], [-1, 0], atol=0.01)
+            with pytest.raises(UsageError, match="`city` has no text in row 1, column 0, and"):
+                client.run({"city": [["Oslo"], [""]]})
+
+
 def _ask_the_gateway(gateway: Gateway, rows: Any) -> None:
     with triton.InferenceServerClient(f"127.0.0.1:{gateway.port}") as server:
         (told,) = server.get_model_metadata("towns")["inputs"]

@@ -29,8 +29,8 @@ from veilgraph.frontend.onnx.classical.missing import read_missing
 from veilgraph.frontend.onnx.classical.texts import read_texts
 from veilgraph.frontend.onnx.constant_folding import replace_nodes
 from veilgraph.frontend.onnx.nodes import Facts, Shape, Steps, attributes_of, constants
-from veilgraph.ir.graph.trees import Trees
-from veilgraph.ir.plan.given import Given
+from veilgraph.ir.graph.table_options import AS_USUAL, Categories, TableOptions, Trees
+from veilgraph.ir.plan.given import PLAIN, Given
 
 DOMAIN = "ai.onnx.ml"
 ROWS = "rows"  # of all inputs that are columns of one table
@@ -82,7 +82,7 @@ class Classical:
             places.
         whole: weights and inputs that everybody knows to be small integers.
         structures: what everybody learns of the structure of trees, by the name of their node.
-        trees: whether everybody may know it.
+        tables: how models of tables are read.
         refused: why a rule refused a node, by its name.
         given: how owners write inputs that are no plain numbers, by input.
         columns: the names of an input's columns, by input, where the model says them.
@@ -91,31 +91,27 @@ class Classical:
     labels: Mapping[str, Labels] = field(default_factory=dict)
     whole: Collection[str] = frozenset()
     structures: Mapping[str, str] = field(default_factory=dict)
-    trees: Trees = Trees.PUBLIC
+    tables: TableOptions = AS_USUAL
     refused: Mapping[str, Unsupported] = field(default_factory=dict)
     given: Mapping[str, Given] = field(default_factory=dict)
     columns: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
 
     def written(self, name: str, shape: Sequence[int]) -> tuple[int, ...]:
         """The shape of what an owner writes, by that of what it gives."""
-        flags = len(self.given[name].flagged) if name in self.given else 0
-        return (*shape[:-1], shape[-1] + flags) if flags else tuple(shape)
+        return self.given.get(name, PLAIN).written(shape)
 
 
 def expand_classical(
     model: ModelProto,
     opset: int,
-    trees: Trees = Trees.PUBLIC,
+    tables: TableOptions = AS_USUAL,
     shapes: Mapping[str, Sequence[int]] | None = None,
-    *,
-    lacks: bool = False,
 ) -> Classical:
     """Replaces all nodes of the domain that have a rule; node names are unique.
 
     Args:
-        trees: whether everybody may know the structure of decision trees.
+        tables: how models of tables are read.
         shapes: of inputs that the model leaves open, by name.
-        lacks: whether trees take rows in which numbers are missing.
 
     Raises:
         UsageError: a node whose attributes make no sense.
@@ -125,15 +121,18 @@ def expand_classical(
     weights: dict[str, NDArray[np.float32]] = {}
     _share_rows(model.graph)
     names = read_maps(model.graph)
-    texts = read_texts(model, shapes or {})
-    missing = read_missing(model, opset, shapes or {}, of_trees=lacks)
-    facts = _facts(model, weights, opset, trees, shapes or {})
+    texts = read_texts(model, shapes or {}, tables.categories)
+    missing = read_missing(model, opset, shapes or {}, of_trees=tables.lacks)
+    facts = _facts(model, weights, opset, tables.trees, shapes or {})
     facts = replace(facts, texts=texts, missing=missing)
     labels = _labels(model.graph, facts)
     _apart(model.graph)
     refused = dict(texts.refused)
     parts = [_expanded(node, facts, refused) for node in model.graph.node]
-    replace_nodes(model.graph, [node for part in parts for node in part])
+    nodes = [node for part in parts for node in part]
+    if tables.categories is Categories.SECRET:  # encoders read inputs
+        nodes = [node for node in nodes if texts.sources.keys().isdisjoint(node.output)]
+    replace_nodes(model.graph, nodes)
     for name, array in weights.items():
         model.graph.initializer.append(numpy_helper.from_array(array, name))
     for info in model.graph.output:
@@ -141,7 +140,7 @@ def expand_classical(
             info.type.CopyFrom(helper.make_tensor_type_proto(TensorProto.FLOAT, None))
     given = {**texts.given, **missing.given, **dict.fromkeys(names, Given(lacks=True))}
     whole = frozenset({*facts.whole, *texts.given})
-    return Classical(labels, whole, facts.structures, trees, refused, given, names)
+    return Classical(labels, whole, facts.structures, tables, refused, given, names)
 
 
 def _share_rows(graph: GraphProto) -> None:
@@ -197,7 +196,7 @@ def refusal(node: NodeProto, model: ModelProto, opset: int, classical: Classical
     if rule is None:
         return Unsupported("No rule writes it as tensor operators.", "Leave it out of the model.")
     try:
-        rule(Steps(node, _facts(model, {}, opset, classical.trees, {})))
+        rule(Steps(node, _facts(model, {}, opset, classical.tables.trees, {})))
     except Unsupported as error:
         return error
     return Unsupported("Its operands follow from other nodes.", "Make them constants.")

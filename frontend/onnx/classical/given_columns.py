@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from veilgraph.frontend.lowering.operands import Unsupported
+from veilgraph.ir.graph.table_options import Categories
 from veilgraph.ir.plan.given import Given
 
 Sources = NDArray[np.int64]  # [1, ...], of a tensor [rows, ...]
@@ -20,19 +21,24 @@ class Texts:
     Attributes:
         tables: the place of each category, by column of an input.
         others: whether every node so far says what other text is, by column.
+        places: the input and its column that each column is.
         sources: of each tensor of text, the column of an input that each of its columns is.
         given: how owners write inputs of text, by input.
         refused: why a node may not read text, by its name.
+        categories: whether everybody may know tables.
     """
 
     tables: list[dict[str, int]] = field(default_factory=list)
     others: list[bool] = field(default_factory=list)
+    places: list[tuple[str, int]] = field(default_factory=list)
     sources: dict[str, Sources] = field(default_factory=dict)
     given: dict[str, Given] = field(default_factory=dict)
     refused: dict[str, Unsupported] = field(default_factory=dict)
+    categories: Categories = Categories.PUBLIC
 
-    def column(self) -> int:
-        """A new one."""
+    def column(self, name: str, place: int) -> int:
+        """A new one: that of an input at a place."""
+        self.places.append((name, place))
         self.tables.append({})
         self.others.append(True)
         return len(self.tables) - 1

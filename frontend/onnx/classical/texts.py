@@ -7,11 +7,16 @@ A column's table has the categories that nodes know of it, in the order of the f
 column that no node reads has none, and all text is the same there. Text that
 is none of them has the place behind the last, if every node that reads the column says what it
 makes of such text. What only moves columns moves places.
+
+Where tables are secret, a column becomes the two halves of its text's hash. Encoders compare both
+with those of their categories, which are weights:
+
+    OneHotEncoder    [h = h_k] [h' = h'_k]     for each category k
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -23,7 +28,8 @@ from veilgraph.frontend.lowering.operands import Unsupported
 from veilgraph.frontend.onnx.classical.given_columns import Sources, Texts
 from veilgraph.frontend.onnx.nodes import Steps, attributes_of, constants
 from veilgraph.ir.errors import UsageError
-from veilgraph.ir.plan.given import Given
+from veilgraph.ir.graph.table_options import Categories
+from veilgraph.ir.plan.given import Given, halves_of
 
 MOVES = (
     *("ArrayFeatureExtractor", "Concat", "Flatten", "Gather", "Identity", "Reshape"),
@@ -31,6 +37,7 @@ MOVES = (
 )
 ENCODERS = ("CategoryMapper", "LabelEncoder", "OneHotEncoder")
 DEFAULTS = ("default_float", "default_int64", "default_tensor")
+INT64 = TensorProto.INT64
 ROW = 1 << 32  # behind it a source says its row, while it is found what a node moves
 NO_ENCODER = Unsupported(
     "It reads text, and nothing encodes that.",
@@ -38,19 +45,24 @@ NO_ENCODER = Unsupported(
 )
 
 
-def read_texts(model: ModelProto, shapes: Mapping[str, Sequence[int]]) -> Texts:
-    """Makes inputs of text ones of places, in place; names of nodes are unique.
+def read_texts(
+    model: ModelProto, shapes: Mapping[str, Sequence[int]], categories: Categories
+) -> Texts:
+    """Makes inputs of text ones of places or hashes, in place; names of nodes are unique.
 
     Args:
         shapes: of inputs that the model leaves open, by name.
+        categories: whether tables may be public.
+
+    Raises:
+        UsageError: tables are to be secret, and text is given one by one.
     """
-    graph, found = model.graph, Texts()
+    graph, found = model.graph, Texts(categories=categories)
     named = [info for info in graph.input if info.type.tensor_type.elem_type == TensorProto.STRING]
     for info in named:
         width = _columns(info, shapes.get(info.name, ()))
-        found.sources[info.name] = np.array([[found.column() for _ in range(width)]])
-        if width == 0:
-            found.sources[info.name] = np.array([found.column()])
+        columns = [found.column(info.name, place) for place in range(width or 1)]
+        found.sources[info.name] = np.array([columns] if width else columns)
     for node in graph.node if named else ():
         _read(node, model, found)
     gone = {info.name for info in graph.output} & found.sources.keys()
@@ -60,7 +72,10 @@ def read_texts(model: ModelProto, shapes: Mapping[str, Sequence[int]]) -> Texts:
         if not told.isdisjoint(columns):
             continue  # it stays text, and is refused as such
         info.type.tensor_type.elem_type = TensorProto.INT64
-        found.given[info.name] = _given([(found.tables[c], found.others[c]) for c in columns])
+        if categories is Categories.SECRET:
+            found.given[info.name] = _as_hashes(info, found.sources[info.name])
+        else:
+            found.given[info.name] = _given([(found.tables[c], found.others[c]) for c in columns])
     kept = [info for info in graph.value_info if info.name not in found.sources]
     del graph.value_info[:]
     graph.value_info.extend(kept)
@@ -72,6 +87,19 @@ def _columns(info: ValueInfoProto, shape: Sequence[int]) -> int:
     extents = info.type.tensor_type.shape.dim
     widths = [dim.dim_value for dim in extents][1:] if len(extents) == 2 else []
     return max(0, shape[1] if len(shape) == 2 else next(iter(widths), 0))
+
+
+def _as_hashes(info: ValueInfoProto, columns: Sources) -> Given:
+    """The halves of hashes side by side; the input gets twice the columns."""
+    if columns.ndim != 2:
+        raise UsageError(
+            f"Input `{info.name}` is no table, and its categories can't be secret.",
+            "Give it two dimensions, [rows, columns], or leave --categories out.",
+        )
+    extent = info.type.tensor_type.shape.dim[1]
+    if extent.dim_value:
+        extent.dim_value = 2 * columns.shape[1]
+    return Given(is_hashed=True)
 
 
 def _given(columns: Sequence[tuple[Mapping[str, int], bool]]) -> Given:
@@ -184,7 +212,12 @@ def numbers_places(s: Steps, values: NDArray[Any]) -> bool:
     That is public then: an OrdinalEncoder says no more than the table.
     """
     texts, known = s.facts.texts, categories_of(s.node)
-    if s.operand(0) not in texts.sources or not np.array_equal(values, np.arange(len(values))):
+    is_secret = texts.categories is Categories.SECRET
+    if (
+        is_secret
+        or s.operand(0) not in texts.sources
+        or not np.array_equal(values, np.arange(len(values)))
+    ):
         return False
     columns = set(texts.sources[s.operand(0)].reshape(-1).tolist())
     return all(list(texts.tables[c]) == known and not texts.others[c] for c in columns)
@@ -196,6 +229,8 @@ def hits(s: Steps, categories: Sequence[str]) -> str:
     Of one table it is the one-hot row of a place, which has a protocol of its own.
     """
     texts = s.facts.texts
+    if texts.categories is Categories.SECRET:
+        return _hits_of_hashes(s, categories)
     columns = texts.sources[s.operand(0)][0]
     tables = [texts.tables[column] for column in columns.reshape(-1).tolist()]
     wide = s.along("Unsqueeze", s.operand(0), -1)
@@ -208,3 +243,35 @@ def hits(s: Steps, categories: Sequence[str]) -> str:
     if np.array_equal(places[0], np.arange(len(tables[0]))):
         return row
     return s("Gather", row, s.integers(*places[0].tolist()), axis=-1)
+
+
+def _hits_of_hashes(s: Steps, categories: Sequence[str]) -> str:
+    """As `hits`, by comparison with hashes, which are weights."""
+    known = halves_of(categories)
+    if "" in categories:
+        raise Unsupported(
+            "The empty text is one of its categories, and text is hashed.",
+            "Name it, or leave --categories out.",
+        )
+    if len(set(zip(*map(np.ndarray.tolist, known), strict=True))) < len(set(categories)):
+        raise Unsupported("Two of its categories have the same hash.", "Leave --categories out.")
+    found: list[str] = []
+    for half, hashes in zip(_halves(s), known, strict=True):
+        weight = s("Cast", s.weight(hashes, f"hashes.{len(found)}", whole=True), to=INT64)
+        found.append(s("Equal", s.along("Unsqueeze", half, -1), weight))
+    return s("Cast", s("And", *found), to=TensorProto.FLOAT)
+
+
+def _halves(s: Steps) -> Iterator[str]:
+    """The first and the second halves of operand 0's hashes, from the inputs that they are of."""
+    texts = s.facts.texts
+    columns = texts.sources[s.operand(0)][0]
+    places = [texts.places[column] for column in columns.reshape(-1).tolist()]
+    widths = {name: texts.sources[name].shape[1] for name, _ in places}
+    ends = np.cumsum([2 * width for width in widths.values()]).tolist()
+    starts = dict(zip(widths, [0, *ends], strict=False))
+    table = s("Concat", *widths, axis=1) if len(widths) > 1 else next(iter(widths))
+    for half in (0, 1):
+        at = [starts[name] + half * widths[name] + place for name, place in places]
+        picked = s("Gather", table, s.integers(*at), axis=1)
+        yield s.reshape(picked, (-1, *columns.shape))

@@ -46,7 +46,7 @@ from veilgraph.frontend.onnx.classical.scores import (
     transformed,
 )
 from veilgraph.frontend.onnx.nodes import Steps
-from veilgraph.ir.graph.trees import Trees
+from veilgraph.ir.graph.table_options import Trees
 
 PUBLIC_STRUCTURE = (
     "the column that each node asks about, which nodes ask the same, and where leaves are"

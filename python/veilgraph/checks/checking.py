@@ -34,11 +34,11 @@ from veilgraph.compilation.native_products import NativeProducts
 from veilgraph.compilation.parts import Parts
 from veilgraph.ir.errors import AccuracyError, UsageError
 from veilgraph.ir.graph.program import name_of
-from veilgraph.ir.graph.trees import Trees
+from veilgraph.ir.graph.table_options import Categories, TableOptions, Trees
 from veilgraph.ir.meaning import graph as real_numbers
 from veilgraph.ir.meaning.secret import Evaluation, Excursion, evaluate
 from veilgraph.ir.plan.given import PLAIN
-from veilgraph.ir.plan.tables import LACKS, STATE, TREES, Tensor, divided
+from veilgraph.ir.plan.tables import CATEGORIES, LACKS, STATE, TREES, Tensor, divided
 from veilgraph.ir.secret.ops import SecretOp
 from veilgraph.ir.secret.program import SecretProgram
 from veilgraph.ir.secret.types import RangeSource, RealRange
@@ -140,9 +140,16 @@ def _reference(
 ) -> Reference:
     named = plan.manifest.options.get("public")
     public = [str(name) for name in named] if isinstance(named, list | tuple) else []
-    trees = Trees(plan.manifest.options.get(TREES, Trees.PUBLIC.value))
-    lacks = plan.manifest.options.get(LACKS) is True
-    return reference_of(model, taken, average_pools, public, trees, lacks)
+    return reference_of(model, taken, average_pools, public, _table_options(plan))
+
+
+def _table_options(plan: Plan) -> TableOptions:
+    options = plan.manifest.options
+    return TableOptions(
+        Trees(options.get(TREES, Trees.PUBLIC.value)),
+        Categories(options.get(CATEGORIES, Categories.PUBLIC.value)),
+        options.get(LACKS) is True,
+    )
 
 
 class _Comparison:

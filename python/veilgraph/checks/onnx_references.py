@@ -22,7 +22,7 @@ from veilgraph.checks.reference_runs import Array, Feeds, Reference
 from veilgraph.compilation.models import Model, is_torch
 from veilgraph.frontend.onnx.importer import node_outputs, prepare
 from veilgraph.frontend.onnx.operators.quantised import RULES
-from veilgraph.ir.graph.trees import Trees
+from veilgraph.ir.graph.table_options import AS_USUAL, TableOptions
 from veilgraph.model_files import require_model_file
 
 NUMBERS: Mapping[str, type[np.generic]] = {"tensor(bool)": np.bool_} | {
@@ -37,8 +37,7 @@ def reference_of(
     inputs: Mapping[str, tuple[int, ...]],
     average_pools: bool = False,
     public: Sequence[str] = (),
-    trees: Trees = Trees.PUBLIC,
-    lacks: bool = False,
+    tables: TableOptions = AS_USUAL,
 ) -> Reference:
     """The model as the importer sees it.
 
@@ -46,8 +45,7 @@ def reference_of(
         inputs: the shapes of its inputs.
         average_pools: with average pools in place of max pools, as `compile --avgpool`.
         public: parameters that everybody may know, as `compile --public`.
-        trees: whether the structure of trees is public, as `compile --trees`.
-        lacks: whether trees take rows in which numbers are missing.
+        tables: how models of tables are read.
 
     Raises:
         UsageError, UnsupportedError: as `veilgraph.compile`.
@@ -58,7 +56,7 @@ def reference_of(
         return TorchReference.of(model, inputs, average_pools, public)
     if isinstance(model, str | Path):
         require_model_file(Path(model))
-    return OnnxReference.of(model, inputs, average_pools, public, trees, lacks)
+    return OnnxReference.of(model, inputs, average_pools, public, tables)
 
 
 @dataclass(frozen=True)
@@ -81,11 +79,10 @@ class OnnxReference:
         inputs: Mapping[str, tuple[int, ...]],
         average_pools: bool,
         public: Sequence[str],
-        trees: Trees,
-        lacks: bool,
+        tables: TableOptions,
     ) -> OnnxReference:
         """See `reference_of`."""
-        prepared = prepare(model, inputs, public, trees, lacks=lacks)
+        prepared = prepare(model, inputs, public, tables)
         proto = ModelProto()
         proto.CopyFrom(prepared.model)
         outputs = tuple(info.name for info in proto.graph.output)

@@ -86,7 +86,7 @@ def read_batches(
 def _read_input(path: Path, tensor: Tensor | None) -> Array:
     """One that the plan doesn't have is refused later, by name."""
     if tensor is None or not is_column_file(path):
-        return read_array(path, NUMBERS + (TEXT if tensor and tensor.given.categories else ""))
+        return read_array(path, NUMBERS + (TEXT if tensor and tensor.given.takes_text else ""))
     names, given = {tensor.name: _columns(tensor)}, {tensor.name: tensor.given}
     return read_columns(path, names, given)[tensor.name]
 

@@ -33,7 +33,7 @@ from veilgraph.compilation.take_apart import take_apart
 from veilgraph.frontend.onnx.classical.fitted import columns_of
 from veilgraph.ir.errors import UsageError
 from veilgraph.ir.graph.program import Graph
-from veilgraph.ir.graph.trees import Trees
+from veilgraph.ir.graph.table_options import Categories, TableOptions, Trees
 from veilgraph.ir.party.text import print_program
 from veilgraph.ir.plan.tables import (
     ONLY_ENTRY,
@@ -71,6 +71,7 @@ def compile(
     columns: Columns | None = None,
     public: Sequence[str] = (),
     trees: str = "public-structure",
+    categories: str = "public",
     calibrate: str | Path | Samples | None = None,
     ring: int | str = "auto",
     frac_bits: int | None = None,
@@ -122,6 +123,8 @@ def compile(
         trees: "public-structure": every party may read which column each node of a decision tree
             asks about, and where leaves are. "secret-structure": these are weights; how many trees
             there are, and how deep the deepest is, stays public.
+        categories: "public": the plan has the text that the model tells apart. "secret": it is a
+            weight; owners of text write it as a hash, and text that is no category isn't refused.
         calibrate: samples of all inputs, one array an input with samples on a new first axis, or an
             .npz file of them. Without it ranges are unknown, and the ring is 64 bits wide.
         ring: bits of one ring for all values, a multiple of 8 up to 64, or "auto": a ring for each
@@ -183,14 +186,16 @@ def compile(
     chosen = target(suite, parties, network, owned, receivers, dealer, clients, protocols)
     require_no_weights(model)
     models = dict(model) if isinstance(model, Mapping) else {ONLY_ENTRY: model}
-    structure = _one_of(Trees, trees, "The structure of trees can't be")
+    tables = TableOptions(
+        _one_of(Trees, trees, "The structure of trees can't be"),
+        _one_of(Categories, categories, "Categories of text can't be"),
+        lack_numbers(calibrate),
+    )
     steps = steps_of("import", len(models), progress)
     steps.begin("import")
     require_entries(models, shapes, public, example_inputs, columns)
-    graphs, examples = import_entries(
-        models, shapes, example_inputs, public, structure, lack_numbers(calibrate)
-    )
-    _require_trees(structure, graphs, chosen)
+    graphs, examples = import_entries(models, shapes, example_inputs, public, tables)
+    _require_secrets(tables, graphs, chosen)
     for graph in graphs.values():
         take_apart(graph, parts)
     inputs, outputs = names_of(graphs)
@@ -213,7 +218,7 @@ def compile(
         trusts_ranges=trust_ranges,
         keep_clips=keep_clips,
         public=tuple(public),
-        trees=structure,
+        tables=tables,
         protection=_protection(protect_weights, chosen),
         goal=_one_of(Goal, goal, "Protocols can't be chosen by"),
         roles=_one_of(Roles, roles, "Roles can't be"),
@@ -333,19 +338,24 @@ def _protection(given: str, chosen: Target) -> Protection:
     return protection
 
 
-def _require_trees(trees: Trees, graphs: Mapping[str, Graph], chosen: Target) -> None:
-    """UsageError where there is no structure to keep secret."""
-    if trees is Trees.PUBLIC:
-        return
-    if not any(graph.structures for graph in graphs.values()):
-        raise UsageError(
-            "The model has no decision trees whose structure could be secret.", "Leave --trees out."
-        )
-    if chosen.weights_owner == PUBLIC:
-        raise UsageError(
-            "The weights are public, and the structure of secret trees is among them.",
-            "Leave --trees out, or name a party: --owner weights=PARTY.",
-        )
+def _require_secrets(tables: TableOptions, graphs: Mapping[str, Graph], chosen: Target) -> None:
+    """UsageError where there is nothing of that kind, or it is public with all weights."""
+    asked = []
+    if tables.trees is Trees.SECRET:
+        has_trees = any(graph.structures for graph in graphs.values())
+        asked.append(("--trees", "decision trees whose structure", "the structure", has_trees))
+    if tables.categories is Categories.SECRET:
+        encodings = [given for graph in graphs.values() for given in graph.given.values()]
+        has_text = any(given.is_hashed for given in encodings)
+        asked.append(("--categories", "columns of text whose categories", "the table", has_text))
+    for option, what, secret, is_there in asked:
+        if not is_there:
+            raise UsageError(f"The model has no {what} could be secret.", f"Leave {option} out.")
+        if chosen.weights_owner == PUBLIC:
+            raise UsageError(
+                f"The weights are public, and {secret} that {option} keeps secret is among them.",
+                f"Leave {option} out, or name a party: --owner weights=PARTY.",
+            )
 
 
 def require_error(max_error: object) -> None:

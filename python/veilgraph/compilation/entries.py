@@ -17,7 +17,7 @@ from veilgraph.compilation.models import Model, import_model
 from veilgraph.ir.attributes import shape_of
 from veilgraph.ir.errors import UsageError
 from veilgraph.ir.graph.program import Graph
-from veilgraph.ir.graph.trees import Trees
+from veilgraph.ir.graph.table_options import AS_USUAL, TableOptions
 from veilgraph.ir.party.text import print_program
 from veilgraph.ir.plan.checks import MOST_ENTRIES
 from veilgraph.ir.plan.given import PLAIN
@@ -61,8 +61,7 @@ def import_entries(
     shapes: Mapping[str, Sequence[int]] | None,
     example_inputs: Any,
     public: Collection[str],
-    trees: Trees = Trees.PUBLIC,
-    lacks: bool = False,
+    tables: TableOptions = AS_USUAL,
 ) -> tuple[dict[str, Graph], Any]:
     """Each model at the graph level, and the samples that example inputs are.
 
@@ -71,9 +70,7 @@ def import_entries(
     """
     graphs, examples = {}, None
     for name, model in models.items():
-        graphs[name], examples = import_model(
-            model, shapes, example_inputs, public, trees=trees, lacks=lacks
-        )
+        graphs[name], examples = import_model(model, shapes, example_inputs, public, tables=tables)
     found: dict[str, tuple[int, ...]] = {}
     for graph in graphs.values():
         for name, value in graph.inputs.items():

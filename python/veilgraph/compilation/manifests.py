@@ -14,8 +14,9 @@ from veilgraph.compilation.parts import PARTS
 from veilgraph.ir.graph.ops import Constant, facts_of
 from veilgraph.ir.graph.program import attributes, name_of
 from veilgraph.ir.party.ops import COMPARE_WORDS, POINT_WORDS
-from veilgraph.ir.plan.given import Given
+from veilgraph.ir.plan.given import HALF_BITS, Given
 from veilgraph.ir.plan.tables import (
+    CATEGORIES,
     CLIPS,
     DERIVATIVES,
     LABELS,
@@ -84,8 +85,9 @@ def manifest_of(program: Program) -> Manifest:
             "trust_ranges": program.options.trusts_ranges,
             "keep_clips": program.options.keep_clips,
             "public": list(program.options.public),
+            TREES: program.options.tables.trees.value,
+            CATEGORIES: program.options.tables.categories.value,
             LACKS: any(given.flagged for given in program.graph.given.values()),
-            TREES: program.options.trees.value,
             "protocols": {op: variant.name for op, variant in chosen.protocols.items()},
             "goal": program.options.goal.value,
             "prepared": program.options.is_prepared,
@@ -182,6 +184,13 @@ def _of_given(name: str, given: Given, columns: Sequence[str]) -> Iterator[Discl
             f"the columns of {name} in which a number may be missing: {named}",
             everyone,
             "the model has a branch for it",
+        )
+    if given.is_hashed:
+        yield Disclosure(
+            f"{name} is text, of which owners write {2 * HALF_BITS} bits of its hash; how many "
+            "categories the model knows of it",
+            everyone,
+            "the plan says how text is written, and shapes how many are compared",
         )
     if given.lacks:
         yield Disclosure(f"the keys of {name}", everyone, "they are in the plan")

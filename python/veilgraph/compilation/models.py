@@ -16,7 +16,7 @@ from veilgraph.frontend.onnx.classical.fitted import maker
 from veilgraph.ir.errors import UsageError
 from veilgraph.ir.files.file_kinds import ZIP
 from veilgraph.ir.graph.program import Graph
-from veilgraph.ir.graph.trees import Trees
+from veilgraph.ir.graph.table_options import AS_USUAL, TableOptions
 from veilgraph.model_files import require_model_file
 
 if TYPE_CHECKING:
@@ -84,15 +84,13 @@ def import_model(
     example_inputs: Any = None,
     public: Collection[str] = (),
     trains: bool = False,
-    trees: Trees = Trees.PUBLIC,
-    lacks: bool = False,
+    tables: TableOptions = AS_USUAL,
 ) -> tuple[Graph, Samples | None]:
     """The model at the graph level, and the samples that its example inputs are.
 
     Args:
         trains: whether a module of PyTorch is in training mode.
-        trees: whether everybody may know the structure of decision trees.
-        lacks: whether decision trees take rows in which numbers are missing.
+        tables: how models of tables are read.
 
     Raises:
         UsageError, UnsupportedError: as the front doors do; or examples for an ONNX model.
@@ -108,4 +106,4 @@ def import_model(
         raise UsageError(
             "example_inputs are for PyTorch models.", "Give an ONNX model's samples to calibrate."
         )
-    return onnx.import_model(model, shapes, public, trees, lacks=lacks), None
+    return onnx.import_model(model, shapes, public, tables), None

@@ -95,9 +95,11 @@ class Parts:
         found = {name: array for name, array in arrays.items() if name not in self.names}
         for name, places in self.of.items():
             width, flags = sum(map(len, places.values())), list[int]()
+            known = {part: encodings.get(part, PLAIN) for part in places}
             for part, at in places.items():
-                flags += [at[i] for i in encodings.get(part, PLAIN).flagged]
-            given = Given(flagged=tuple(sorted(flags)))
+                flags += [at[i] for i in known[part].flagged]
+            is_hashed = any(given.is_hashed for given in known.values())
+            given = Given(flagged=tuple(sorted(flags)), is_hashed=is_hashed)
             order = np.argsort([i for own in places.values() for i in given.places(own, width)])
             found[name] = np.concatenate([arrays[part] for part in places], axis=-1)[..., order]
         return found

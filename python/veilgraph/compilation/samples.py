@@ -112,9 +112,10 @@ def as_numbers(samples: Mapping[str, Any], encodings: Encodings, columns: Column
     for name, given in samples.items():
         encoding = encodings.get(name, PLAIN)
         array = np.asarray(given)
-        if encoding.categories and array.ndim == 3:  # rows are counted through
+        if encoding.takes_text and array.ndim == 3:  # rows are counted through
             flat = array.reshape(-1, array.shape[-1])
-            array = encoding.numbers(flat, f"`{name}`", columns.get(name, ())).reshape(array.shape)
+            rows = encoding.numbers(flat, f"`{name}`", columns.get(name, ()))
+            array = rows.reshape(*array.shape[:2], -1)
         elif encoding != PLAIN or array.dtype.kind == OTHER:
             array = encoding.numbers(array, f"`{name}`", columns.get(name, ()))
         if array.dtype.kind not in "fiub":

@@ -173,6 +173,8 @@ def _random(tensor: Tensor) -> npt.NDArray[Any]:
         texts = [np.asarray(t)[(unit * len(t)).astype(np.int64)] for t in tables]
         columns = [texts[n][..., n] for n in range(len(tables))]
         return texts[0] if len(tables) == 1 else np.stack(columns, axis=-1)
+    if tensor.given.is_hashed:
+        return lanes.reshape(tensor.shape)[..., : tensor.given_shape[-1]].astype(str)
     largest = min(UNBOUNDED, 2.0 ** (tensor.ring_bits - tensor.frac_bits - 2))
     low = tensor.low if np.isfinite(tensor.low) else -largest
     high = tensor.high if np.isfinite(tensor.high) else largest

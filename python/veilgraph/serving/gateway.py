@@ -141,7 +141,7 @@ class Gateway:
 
 def _metadata(tensor: Tensor, rows: int) -> dict[str, Any]:
     """Of a tensor; its rows are -1 where a request may have fewer than the model takes."""
-    datatype = TEXT if tensor.given.categories else "FP32"
+    datatype = TEXT if tensor.given.takes_text else "FP32"
     shape = [-1, *tensor.given_shape[1:]] if rows > 1 else list(tensor.given_shape)
     return {"name": tensor.name, "datatype": datatype, "shape": shape}
 

@@ -44,6 +44,7 @@ KEPT_BY_SUITE = (
     "network",
     "public",
     "trees",
+    "categories",
     "calibrate",
     "ring",
     "frac_bits",

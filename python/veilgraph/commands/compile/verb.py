@@ -22,7 +22,7 @@ from veilgraph.commands.compile.files import (
 from veilgraph.commands.compile.profile import profiled
 from veilgraph.commands.compile.report import left_unprotected, ownership, report, uncalibrated
 from veilgraph.ir.errors import UsageError
-from veilgraph.ir.graph.trees import Trees
+from veilgraph.ir.graph.table_options import Categories, Trees
 from veilgraph.ir.plan.tables import CLIPS
 from veilgraph.reports.tables import progress, remark
 from veilgraph.runtime.store.share_files import shares_file
@@ -147,6 +147,14 @@ REPEATED = (
     help="Whether every party may know which column each node of a decision tree asks about, and "
     "where the leaves are. Where that is secret, it costs more; how many trees there are, and how "
     "deep the deepest is, stays public.",
+)
+@click.option(
+    "--categories",
+    type=click.Choice([categories.value for categories in Categories]),
+    default=Categories.PUBLIC.value,
+    show_default=True,
+    help="Whether every party may know the text that the model tells apart. Where that is secret, "
+    "it costs more, and text that is no category is not refused; how many there are stays public.",
 )
 @click.option(
     "--calibrate",

@@ -7,14 +7,20 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from enum import Enum
-from numbers import Real
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
+from veilgraph.compilation.choices import (
+    forms,
+    one_of,
+    protection,
+    require_error,
+    require_secrets,
+    ring_bits_of,
+)
 from veilgraph.compilation.entries import (
     emit_entries,
     import_entries,
@@ -35,25 +41,19 @@ from veilgraph.ir.errors import UsageError
 from veilgraph.ir.graph.program import Graph
 from veilgraph.ir.graph.table_options import Categories, TableOptions, Trees
 from veilgraph.ir.party.text import print_program
-from veilgraph.ir.plan.tables import (
-    ONLY_ENTRY,
-    PUBLIC,
-)
+from veilgraph.ir.plan.tables import ONLY_ENTRY
 from veilgraph.passes.collection import paused_collection
-from veilgraph.passes.graph.reveal_as import Form
 from veilgraph.passes.pipeline import PIPELINE, Stage, check
 from veilgraph.passes.plan.emit_plan import emit_plan, exact_ranges
-from veilgraph.passes.program import Level, Options, Program, Protection
+from veilgraph.passes.program import Level, Options, Program
 from veilgraph.plans import Plan
 from veilgraph.targets.functions.kept_fits import fits_kept_in
-from veilgraph.targets.target import Target, target
+from veilgraph.targets.target import target
 from veilgraph.targets.variants import Goal, Roles
 
 Weights = dict[str, npt.NDArray[np.float32]]
 Progress = Callable[[str], None]
 HINT_SAMPLES = "Give some to --calibrate."
-
-Choosable = TypeVar("Choosable", bound=Enum)
 
 
 def compile(
@@ -187,15 +187,15 @@ def compile(
     require_no_weights(model)
     models = dict(model) if isinstance(model, Mapping) else {ONLY_ENTRY: model}
     tables = TableOptions(
-        _one_of(Trees, trees, "The structure of trees can't be"),
-        _one_of(Categories, categories, "Categories of text can't be"),
+        one_of(Trees, trees, "The structure of trees can't be"),
+        one_of(Categories, categories, "Categories of text can't be"),
         lack_numbers(calibrate),
     )
     steps = steps_of("import", len(models), progress)
     steps.begin("import")
     require_entries(models, shapes, public, example_inputs, columns)
     graphs, examples = import_entries(models, shapes, example_inputs, public, tables)
-    _require_secrets(tables, graphs, chosen)
+    require_secrets(tables, graphs, chosen)
     for graph in graphs.values():
         take_apart(graph, parts)
     inputs, outputs = names_of(graphs)
@@ -208,20 +208,20 @@ def compile(
     if (states.bounds or max_error is not None) and samples is None:
         what = "A largest error" if max_error is not None else "The range of a state"
         raise UsageError(f"{what} is held on samples, and there are none.", HINT_SAMPLES)
-    forms = _forms(reveal_as, [n for g in graphs.values() for n in states.revealed(g, chosen)])
+    revealed = forms(reveal_as, [n for g in graphs.values() for n in states.revealed(g, chosen)])
     options = Options(
         ring_bits=ring_bits_of(ring),
         frac_bits=frac_bits,
         average_pools=avgpool,
         max_error=max_error,
-        reveal_as=forms,
+        reveal_as=revealed,
         trusts_ranges=trust_ranges,
         keep_clips=keep_clips,
         public=tuple(public),
         tables=tables,
-        protection=_protection(protect_weights, chosen),
-        goal=_one_of(Goal, goal, "Protocols can't be chosen by"),
-        roles=_one_of(Roles, roles, "Roles can't be"),
+        protection=protection(protect_weights, chosen),
+        goal=one_of(Goal, goal, "Protocols can't be chosen by"),
+        roles=one_of(Roles, roles, "Roles can't be"),
         is_prepared=prepared,
         columns=parts.columns,
         parts=parts.of,
@@ -312,77 +312,6 @@ def _options_of(
             state_ranges={name: ranges[name] for name in graph.states} if known else {},
             is_joined=len(graphs) > 1,
         )
-
-
-def _forms(given: str | Mapping[str, str] | None, outputs: Sequence[str]) -> dict[str, Form]:
-    """What is revealed in place of outputs, by name."""
-    if isinstance(given, str):
-        given = dict.fromkeys(outputs, given)
-    for name in given or {}:
-        if name not in outputs:
-            raise UsageError(
-                f"The model has no output `{name}` to reveal.",
-                f"Its outputs are {', '.join(outputs)}.",
-            )
-    return {name: Form.parse(text) for name, text in (given or {}).items()}
-
-
-def _protection(given: str, chosen: Target) -> Protection:
-    """What is asked for, of what the suite has."""
-    protection = _one_of(Protection, given, "Weights can't be protected by")
-    if protection is Protection.ROLES and not chosen.suite.safe_role:
-        raise UsageError(
-            f"In suite {chosen.suite.name} no role is without thresholds to know.",
-            "Take --protect-weights exact, or --suite rep3.",
-        )
-    return protection
-
-
-def _require_secrets(tables: TableOptions, graphs: Mapping[str, Graph], chosen: Target) -> None:
-    """UsageError where there is nothing of that kind, or it is public with all weights."""
-    asked = []
-    if tables.trees is Trees.SECRET:
-        has_trees = any(graph.structures for graph in graphs.values())
-        asked.append(("--trees", "decision trees whose structure", "the structure", has_trees))
-    if tables.categories is Categories.SECRET:
-        encodings = [given for graph in graphs.values() for given in graph.given.values()]
-        has_text = any(given.is_hashed for given in encodings)
-        asked.append(("--categories", "columns of text whose categories", "the table", has_text))
-    for option, what, secret, is_there in asked:
-        if not is_there:
-            raise UsageError(f"The model has no {what} could be secret.", f"Leave {option} out.")
-        if chosen.weights_owner == PUBLIC:
-            raise UsageError(
-                f"The weights are public, and {secret} that {option} keeps secret is among them.",
-                f"Leave {option} out, or name a party: --owner weights=PARTY.",
-            )
-
-
-def require_error(max_error: object) -> None:
-    if max_error is not None and not (isinstance(max_error, Real) and float(max_error) > 0):
-        raise UsageError(
-            f"An error of {max_error!r} can't be allowed.",
-            "Give a number above 0, such as 0.01: a share of the outputs' mean size.",
-        )
-
-
-def _one_of(kind: type[Choosable], given: str, refusal: str) -> Choosable:
-    """What a user wrote, as one of an enumeration's members."""
-    try:
-        return kind(given)
-    except ValueError:
-        *others, last = (str(member.value) for member in kind)
-        known = f"{', '.join(others)} or {last}"
-        raise UsageError(f"{refusal} {given!r}.", f"Take {known}.") from None
-
-
-def ring_bits_of(ring: int | str) -> int | None:
-    if ring == "auto":
-        return None
-    try:
-        return int(ring)
-    except ValueError:
-        raise UsageError(f"A ring of {ring!r} bits makes no sense.", "Use auto or bits.") from None
 
 
 class Dump:

@@ -14,13 +14,12 @@ from typing import Any, Unpack
 import numpy as np
 import numpy.typing as npt
 
+from veilgraph.compilation.choices import require_error, ring_bits_of
 from veilgraph.compilation.compile import (
     Dump,
     Progress,
     Weights,
     lower_program,
-    require_error,
-    ring_bits_of,
     steps_of,
 )
 from veilgraph.compilation.entries import emit_entries

@@ -31,6 +31,19 @@ import crypten.communicator as communicator  # noqa: E402
 
 SHOWN = 10
 
+
+def trees(x: Any, thresholds: Any, leaves: Any, depth: int, features: list[int]) -> Any:
+    """Complete trees, level by level: what reaches a node goes right where x >= its threshold."""
+    rows, count = x.size(0), leaves.size(0)
+    right = (x[:, features] >= thresholds).reshape(rows, count, -1)
+    moves = right[:, :, :1]
+    reached = crypten.stack([1 - moves, moves], dim=-1).reshape(rows, count, -1)
+    for level in range(1, depth):
+        moves = reached * right[:, :, 2**level - 1 : 2 ** (level + 1) - 1]
+        reached = crypten.stack([reached - moves, moves], dim=-1).reshape(rows, count, -1)
+    return (reached * leaves).sum(dim=(1, 2))
+
+
 OPS: dict[str, Any] = {
     "conv": lambda x, w, b, kernel, stride, pad: (
         x.conv2d(w, stride=stride, padding=pad) + b.reshape(1, -1, 1, 1)
@@ -41,6 +54,7 @@ OPS: dict[str, Any] = {
     "dense": lambda x, w, b: x.matmul(w.t()) + b,
     "add": lambda x, y: x + y,
     "matmul": lambda x, y: x.matmul(y),
+    "trees": trees,
 }
 
 

@@ -66,6 +66,18 @@ def layer_norm(x: Any, w: Any, b: Any) -> Any:
     return centred * jax.lax.rsqrt(variance + EPSILON) * w + b
 
 
+def trees(x: Any, thresholds: Any, leaves: Any, depth: int, features: list[int]) -> Any:
+    """Complete trees, level by level: what reaches a node goes right where x >= its threshold."""
+    right = (x[:, np.array(features)] >= thresholds).astype(x.dtype)
+    right = right.reshape(x.shape[0], len(leaves), -1)
+    reached = jnp.ones((x.shape[0], len(leaves), 1), x.dtype)
+    for level in range(depth):
+        moves = reached * right[:, :, 2**level - 1 : 2 ** (level + 1) - 1]
+        both = jnp.stack([reached - moves, moves], axis=-1)
+        reached = both.reshape(x.shape[0], len(leaves), -1)
+    return (reached * leaves).sum(axis=(1, 2))
+
+
 OPS: dict[str, Any] = {
     "conv": conv,
     "sum_pool": sum_pool,
@@ -77,6 +89,7 @@ OPS: dict[str, Any] = {
     "softmax": jax.nn.softmax,
     "gelu": lambda x: jax.nn.gelu(x, approximate=True),  # SPU's faster form, several times
     "layer_norm": layer_norm,
+    "trees": trees,
 }
 
 

@@ -326,7 +326,7 @@ def _beyond_segments(
         (x,), y = op.operation.operands, op.operation.results[0]
         if x in statistics:
             known, bits = statistics[x].range, (scales.stored[x], scales.stored[y])
-            ring_bits, logarithm = scales.rings.stored(x), isinstance(op, LogSoftmax)
+            ring_bits, logarithm = scales.rings.taken(op), isinstance(op, LogSoftmax)
             if SoftmaxCall(
                 logarithm, known, intervals[x], *bits, ring_bits, margin, fit
             ).is_trusting:

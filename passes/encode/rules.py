@@ -98,7 +98,9 @@ class Encoder:
         facts = ops.facts_of(op)
         if isinstance(op, ops.Singular):
             return self._wide.get(source, self._values[source])
-        if facts.is_integer_valued or facts.is_real_function:
+        if facts.is_real_function:
+            return self._in_ring(source, self._rings.taken(op))
+        if facts.is_integer_valued:
             return self._values[source]
         return self._in_ring(source, self._rings.of(op.operation.results[0]))
 

@@ -10,7 +10,11 @@ bits.
 
 Integers that are known to be ones (what `step`, `floor` and `round` make, public tensors of small
 integers, and weights and inputs that a front door declares to be such) have no fraction bits: a
-product with them is no product but a linear map, and nothing is truncated.
+product with them is no product but a linear map, and nothing is truncated. A real function lifts
+what such a map makes: it would have the integers in the ring that the function needs, else.
+
+    %s = matmul %m, %w    24 bits: truth values that say where rows end up, and the leaves of trees
+    %p = sigmoid %s       64 bits
 """
 
 from __future__ import annotations
@@ -21,7 +25,7 @@ from dataclasses import dataclass, field
 from torch_mlir import ir
 
 from veilgraph.ir.graph.facts import Arithmetic, Integers
-from veilgraph.ir.graph.ops import Constant, OneHot, facts_of
+from veilgraph.ir.graph.ops import Constant, OneHot, Singular, facts_of
 from veilgraph.ir.graph.program import Graph, defining
 from veilgraph.passes.graph.public_factors import Factor, are_small_integers, number_of, scaling
 
@@ -73,6 +77,7 @@ class Structure:
         residuals: (deferred sum, stored operand of it).
         offsets: (sum or concatenation, adaptable operand of it).
         factors: (result, operand, factor) of multiplications that need no truncation.
+        maps: results of linear maps by integers.
     """
 
     stored: Ties = field(default_factory=Ties)
@@ -85,6 +90,14 @@ class Structure:
     residuals: list[tuple[ir.Value, ir.Value]] = field(default_factory=list)
     offsets: list[tuple[ir.Value, ir.Value]] = field(default_factory=list)
     factors: list[tuple[ir.Value, ir.Value, Factor]] = field(default_factory=list)
+    maps: set[ir.Value] = field(default_factory=set)
+
+    def lifts(self, op: ir.OpView) -> bool:
+        """Whether a real function lifts its operand into its result's ring."""
+        root = self.stored.root(op.operation.operands[0])
+        is_map = any(self.stored.root(value) == root for value in self.maps)
+        is_truncated = any(self.stored.root(value) == root for value in self.deferred)
+        return is_map and not is_truncated and not isinstance(op, Singular)
 
     def join(self, later: ir.Value, earlier: ir.Value) -> None:
         """Two deferred values meet in one accumulator."""
@@ -125,6 +138,8 @@ def _analyse(op: ir.OpView, structure: Structure) -> None:
     if facts.is_bilinear and any(value in structure.integral for value in operands[:2]):
         structure.offsets += [(result, bias) for bias in operands[2:]]
         _analyse_tied(result, operands[:2], structure, nonlinear=True)
+        if result not in structure.integral:
+            structure.maps.add(result)
     elif facts.is_layout and all(value in structure.adaptable for value in operands):
         structure.adaptable.add(result)
         for value in operands:

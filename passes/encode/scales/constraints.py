@@ -101,9 +101,9 @@ class ScaleConstraint:
         integral: whether it holds integers alone.
         most: bits that are enough, if that is known.
         least: bits that are needed, whatever the samples say, where there is headroom.
-        of_function: whether a real function takes or makes it: its Fourier series needs a wide
-            ring. So does what an integer part is taken of: no derivative says what noise does
-            there.
+        of_function: whether a real function takes or makes it, or an integer part is taken of it.
+        wants_ring: whether it has to be in a wide ring: a Fourier series needs one. So does what an
+            integer part is taken of: no derivative says what noise does there.
     """
 
     whole_bits: int | None = None
@@ -119,6 +119,7 @@ class ScaleConstraint:
     most: int | None = None
     least: int = MIN_FRACTION
     of_function: bool = False
+    wants_ring: bool = False
 
     @property
     def accumulators(self) -> set[ir.Value]:
@@ -237,11 +238,14 @@ class ConstraintAnalysis:
             if facts.arithmetic is Arithmetic.COMPARISON:
                 self._add_comparison(of(op.operation.results[0]), op)
             elif isinstance(op, ops.IntegerPart):
-                of(op.operation.operands[0]).of_function = True
+                constraint = of(op.operation.operands[0])
+                constraint.of_function = constraint.wants_ring = True
             elif facts.is_real_function:
                 for value in (*op.operation.operands, op.operation.results[0]):
                     constraint = of(value)
                     constraint.most, constraint.of_function = MOST_FRACTION, True
+                    is_made = value == op.operation.results[0]
+                    constraint.wants_ring |= is_made or not structure.lifts(op)
                     if facts.arithmetic is Arithmetic.ROW_FUNCTION:
                         constraint.least = max(constraint.least, ROW_FRACTION)
                     constraint.compared += element_count(shape_of(value))

@@ -131,6 +131,7 @@ class Call:
     Attributes:
         root: of the class that its result belongs to.
         operand: of a real function, the root of the class that it takes.
+        lifts: whether it takes it in its result's ring.
         accumulator: of a truncation, the root of the accumulator that is truncated.
         whole_bits: of a comparison, bits before the point of what is compared.
     """
@@ -140,6 +141,7 @@ class Call:
     root: ir.Value
     accumulator: ir.Value | None = None
     operand: ir.Value | None = None
+    lifts: bool = False
     whole_bits: int | None = None
 
 
@@ -215,7 +217,8 @@ class CommunicationCost:
             return self._tracer.a_sharing(K)
         if call.operand is not None:
             k = trial.classes[call.operand]
-            sent = self._tracer.a_function(k, trial.scales[call.operand], s)
+            taken = max(k, K) if call.lifts else k
+            sent = self._tracer.a_function(taken, trial.scales[call.operand], s)
             return sent + (self._tracer.an_element("lift", k, K) if k < K else 0.0)
         compared = max(2, s + (call.whole_bits or 0) + 1)  # bits, the sign's included
         if call.accumulator is None:
@@ -258,7 +261,8 @@ class CommunicationCost:
             elif facts.is_real_function:
                 operand = roots.root(op.operation.operands[0])
                 count = element_count(shape_of(result))
-                yield Call(Priced.FUNCTION, count, roots.root(result), operand=operand)
+                lifts = problem.structure.lifts(op)
+                yield Call(Priced.FUNCTION, count, roots.root(result), operand=operand, lifts=lifts)
 
     def _is_read_narrow(self, value: ir.Value) -> bool:
         """By what takes truncated integers alone, functions apart: they are priced whole."""

@@ -85,6 +85,12 @@ class Rings:
             return self.accumulators[self.structure.rings.root(value)]
         return self.stored(value)
 
+    def taken(self, op: ir.OpView) -> int:
+        """Where a real function takes its operand."""
+        (operand,), result = op.operation.operands, op.operation.results[0]
+        kept = self.stored(operand)
+        return max(kept, self.stored(result)) if self.structure.lifts(op) else kept
+
     def stored(self, value: ir.Value) -> int:
         """Where a value is kept: what a deferred one is truncated into."""
         return self.classes[self.structure.stored.root(value)]

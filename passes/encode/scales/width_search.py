@@ -117,7 +117,7 @@ class WidthSearch:
         floors = [_holding(constraint)]
         if constraint.unknown_gain:
             floors.append(_above(ring_bits, self.spare))
-        if constraint.of_function:
+        if constraint.wants_ring:
             floors.append(_above(ring_bits, self.spare + self.around_functions))
         return max(floors)
 

@@ -105,6 +105,25 @@ def error(graph: Graph, program: SecretProgram) -> float:
     return float(np.sqrt(np.mean(np.square(differences)) / np.mean(np.square(values))))
 
 
+def test_a_function_lifts_what_truth_values_pick() -> None:
+    """As the leaves of trees: the truth values themselves, which are many more, stay narrow."""
+    generator = np.random.default_rng(3)
+    graph = Graph.create(context(), {"x": (2, 32)}, {"w": generator.normal(size=(32, 1)) / 8})
+    with graph.end("bits"):
+        bits = ops.Step.build(graph.inputs["x"])
+    with graph.end("sum"):
+        total = ops.Matmul.build(bits, graph.parameters["w"])
+    with graph.end("y"):
+        y = ops.Sigmoid.build(total)
+    graph.finish({"y": y})
+    program = finished(graph, calibrate(graph, samples(graph)))
+    lifted = [op for op in program.operations if isinstance(op, secret_ops.Lift)]
+    assert [tuple(op.operation.operands[0].type.shape) for op in lifted] == [(2, 1)]
+    (product,) = (op for op in program.operations if isinstance(op, secret_ops.Matmul))
+    assert Tensor.of(product.operation.results[0]).encoding.ring_bits == 24
+    assert error(graph, program) < 0.01
+
+
 def test_docstring_example() -> None:
     graph = dense()
     assert listing(graph) == example(EncodeFixedPoint, "Before")

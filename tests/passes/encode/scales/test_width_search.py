@@ -115,7 +115,7 @@ def test_accumulators_around_functions_are_no_more_than_a_width_below_one_ring_f
     communication = CommunicationCost(given, Tracer(target()))
     one_ring = given.narrowest_ring(9e-6)
     last = list(given.constraints)[-2]
-    given.constraints[last].of_function = True
+    given.constraints[last].wants_ring = True
     accumulators = {*given.readers.of[last], *given.readers.makers[last]}
 
     def least(around_functions: int) -> int:

@@ -36,6 +36,7 @@ from veilgraph.runtime.session.config import Config
 from veilgraph.runtime.session.exchange import Awaited, Dropped, Talk, hold
 
 STRANGERS = 300  # sixteen at a time, for five seconds each, would take a minute and a half
+SECONDS = 60  # below that, and enough where other work has the cores
 FEW, MANY = "127.0.0.1", "127.0.0.2"  # two hosts
 
 
@@ -123,8 +124,8 @@ def test_the_right_parties_get_in(
 
     def join(config: Config) -> Any:
         if config.party:
-            assert arrived.wait(20)
-        return connect(config, timeout_seconds=10)
+            assert arrived.wait(SECONDS)
+        return connect(config, timeout_seconds=SECONDS)
 
     links = run_threads([lambda c=c: join(c) for c in configs])
     strangers.kill()

@@ -1,10 +1,11 @@
-"""Models that scikit-learn, XGBoost and LightGBM fitted, compiled and run by all parties."""
+"""Models that scikit-learn, XGBoost, LightGBM and CatBoost fitted, run by all parties."""
 
 from __future__ import annotations
 
 import sys
 from collections.abc import Callable
 from functools import cache
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -25,7 +26,7 @@ from sklearn.neural_network import MLPClassifier
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 from sklearn.svm import SVC, SVR
-from sklearn.tree import DecisionTreeClassifier
+from sklearn.tree import DecisionTreeClassifier, DecisionTreeRegressor
 from xgboost import XGBClassifier, XGBRegressor
 
 import veilgraph
@@ -187,3 +188,53 @@ def test_a_converter_that_is_not_installed_is_named(monkeypatch: pytest.MonkeyPa
     with pytest.raises(UsageError, match="needs the package skl2onnx") as caught:
         veilgraph.compile(model, shapes={"X": (1, 10)})
     assert 'pip install "veilgraph[tables]"' in caught.value.hint
+
+
+class CatBoostRegressor(DecisionTreeRegressor):  # type: ignore[misc]
+    """Stands in for CatBoost's, whose package takes 270 MB: one tree, and what is made of its sum.
+
+    Attributes:
+        makes: that of the loss, which CatBoost's files leave out.
+    """
+
+    __module__ = "catboost.core"
+    makes: Any = staticmethod(np.asarray)
+
+    def predict(self, rows: Any) -> Any:
+        return self.makes(super().predict(rows))
+
+    def get_all_params(self) -> dict[str, str]:
+        return {"loss_function": "RMSE" if self.makes is np.asarray else "Poisson"}
+
+
+def catboost_file(model: Any) -> Any:
+    """As `catboost.utils.convert_to_onnx_object` writes it: the sums of leaves, of `features`."""
+    tree = DecisionTreeRegressor()
+    tree.__dict__ |= model.__dict__
+    proto = skl2onnx.to_onnx(tree, np.zeros((1, model.n_features_in_), np.float32))
+    proto.graph.input[0].name = proto.graph.node[0].input[0] = "features"
+    return proto
+
+
+@pytest.fixture
+def catboost(monkeypatch: pytest.MonkeyPatch) -> None:
+    utils = SimpleNamespace(convert_to_onnx_object=catboost_file)
+    monkeypatch.setitem(sys.modules, "catboost", SimpleNamespace(utils=utils))
+    monkeypatch.setitem(sys.modules, "catboost.utils", utils)
+
+
+@pytest.mark.usefixtures("catboost")
+def test_a_model_of_catboost() -> None:
+    model = CatBoostRegressor(max_depth=3, random_state=0)
+    found, rows = answers(model, load_diabetes)
+    (values,) = found.values()
+    np.testing.assert_allclose(np.ravel(values), model.predict(rows), rtol=2e-3)
+
+
+@pytest.mark.usefixtures("catboost")
+def test_a_file_of_catboost_that_leaves_something_out() -> None:
+    columns, targets = table(load_diabetes)
+    model = CatBoostRegressor(max_depth=3, random_state=0).fit(columns, targets / targets.max())
+    model.makes = np.exp
+    with pytest.raises(UsageError, match="leaves out what its loss Poisson makes of the sums"):
+        veilgraph.compile(model, shapes={"X": (4, columns.shape[1])})

@@ -95,6 +95,15 @@ def test_reveals_say_what_is_learnt_of_trees(secret_forest: tuple[Any, Any, Path
     assert "which nodes ask the same" not in told
 
 
+@pytest.mark.parametrize("trees", ["public-structure", SECRET])
+def test_all_nodes_of_a_forest_are_compared_at_once(trees: str) -> None:
+    """One comparison for the nodes of all trees and levels, and one for the classes."""
+    columns, classes = patients()
+    forest = RandomForestClassifier(12, max_depth=5, random_state=0).fit(columns, classes)
+    plan, _ = veilgraph.compile(forest, shapes={"X": (1, columns.shape[1])}, trees=trees)
+    assert [layer.op for layer in plan.layers].count("step") == 2
+
+
 def test_what_has_no_secret_structure_is_refused() -> None:
     columns, classes = patients()
     model = LogisticRegression(max_iter=20).fit(columns[:, :2], classes)

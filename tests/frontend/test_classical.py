@@ -87,6 +87,18 @@ def classifier(
     return row("TreeEnsembleClassifier", given, outputs=2, gives=INT64, then=TensorProto.FLOAT)
 
 
+def opposite(labels: Sequence[int], **more: Any) -> Row:
+    """Two classes whose scores differ by their sign, as CatBoost writes them."""
+    attributes = forest("class", [0], MODES[:1], (-1, 1))
+    for name in ("treeids", "nodeids"):
+        attributes[f"class_{name}"] = [each for each in attributes[f"class_{name}"] for _ in "01"]
+    weights = attributes["class_weights"]
+    attributes["class_ids"] = [0, 1] * len(weights)
+    attributes["class_weights"] = [signed for each in weights for signed in (-each, each)]
+    given = attributes | {"classlabels_int64s": list(labels)} | more
+    return row("TreeEnsembleClassifier", given, outputs=2, gives=INT64, then=TensorProto.FLOAT)
+
+
 TREES = [
     *(regressor([mode]) for mode in MODES),
     regressor(MODES, targets=3),
@@ -103,7 +115,20 @@ TREES = [
     classifier([0, 1], [0], (0, 0.4), post_transform="LOGISTIC"),
     classifier([0, 1], [0]),
     classifier([0, 1], [0], base_values=[0.25], post_transform="LOGISTIC"),
+    opposite([0, 1], post_transform="LOGISTIC"),
 ]
+
+
+def test_labels_of_opposite_scores_are_those_of_the_file() -> None:
+    """ONNX Runtime says 0 and 1 there, whatever labels are; ONNX and CatBoost do not."""
+    rows = np.random.default_rng(1).normal(size=TABLE).astype(np.float32)
+    places, named = (
+        evaluate(import_model(model_of(opposite(labels, post_transform="LOGISTIC"))), {"x0": rows})
+        for labels in ([0, 1], [7, 3])
+    )
+    label, scores = places
+    np.testing.assert_array_equal(named[label], np.where(places[label] == 1, 3, 7))
+    np.testing.assert_array_equal(named[scores], places[scores])
 
 
 @pytest.mark.parametrize("case", TREES, ids=range(len(TREES)))
@@ -343,6 +368,7 @@ def tampered(**changed: Any) -> ModelProto:
         (tampered(post_transform="LOGISTIC"), "Runtimes make different things of its scores."),
         (tampered(nodes_modes=["LEAF", "BRANCH_ODD", *["LEAF"] * 23]), "Its nodes ask in the"),
         (model_of(classifier([0, 1], [0, 1])), "Runtimes make different things of its scores."),
+        (model_of(opposite([0, 1])), "Runtimes make different things of its scores."),
         (model_of(classifier([0, 1, 2], [0])), "Some rows get no score for a class, and"),
         (model_of(linear([0, 1], 1, post_transform="SOFTMAX")), "Its softmax is of one score."),
         (model_of(linear([0, 1, 2], 3, post_transform="PROBIT")), "Its scores go through PROBIT."),

@@ -11,13 +11,18 @@ import importlib
 from collections.abc import Callable, Mapping
 from typing import Any
 
+import numpy as np
+from numpy.typing import NDArray
 from onnx import ModelProto
 
 from veilgraph.frontend.onnx.classical.text_columns import text_columns
+from veilgraph.frontend.onnx.nodes import attributes_of
 from veilgraph.ir.errors import UsageError
 
 INPUT = "X"
 MAKERS = ("sklearn", "xgboost", "lightgbm", "catboost")
+ERRORS_ALONE = 4  # of what ONNX Runtime prints
+CHECKED_ROWS = 32  # on which a file is held against the model that it was made of
 NEWEST = 3  # version of ai.onnx.ml that converters and ONNX Runtime share
 
 
@@ -110,7 +115,46 @@ def _of_catboost(model: Any, columns: int) -> ModelProto:
     proto.graph.input[0].name = INPUT
     for node in proto.graph.node:
         node.input[:] = [INPUT if name == old else name for name in node.input]
+    _require_whole(model, proto, columns)
     return proto
+
+
+def _require_whole(model: Any, proto: ModelProto, columns: int) -> None:
+    """ValueError unless a file of CatBoost's says what the model does.
+
+    Of some losses, such as Poisson, the file has the sums of leaves alone.
+    """
+    runtime = importlib.import_module("onnxruntime")
+    quiet = runtime.SessionOptions()
+    quiet.log_severity_level = ERRORS_ALONE
+    session = runtime.InferenceSession(proto.SerializeToString(), quiet)
+    rows = _around_thresholds(proto, columns)
+    *_, found = session.run(None, {INPUT: rows})
+    if isinstance(found, list):  # of a ZipMap
+        found = [list(row.values()) for row in found]
+    predict = getattr(model, "predict_proba", model.predict)
+    expected = np.asarray(predict(rows), np.float64).reshape(len(rows), -1)
+    told = np.asarray(found, np.float64).reshape(len(rows), -1)
+    if told.shape != expected.shape or not np.allclose(told, expected, rtol=1e-3, atol=1e-4):
+        loss = model.get_all_params().get("loss_function")
+        raise ValueError(f"the file leaves out what its loss {loss} makes of the sums of leaves")
+
+
+def _around_thresholds(proto: ModelProto, columns: int) -> NDArray[np.float32]:
+    """Rows of numbers next to the thresholds of each column's nodes, on both sides."""
+    known: list[set[float]] = [{0.0} for _ in range(columns)]
+    for node in proto.graph.node:
+        given = attributes_of(node)
+        asked = zip(given.get("nodes_featureids", ()), given.get("nodes_values", ()), strict=True)
+        for column, number in asked:
+            known[column].add(number)
+    rows = np.zeros((CHECKED_ROWS, columns), np.float32)
+    for column, numbers in enumerate(known):
+        thresholds = np.array(sorted(numbers), np.float32)
+        places = (np.arange(CHECKED_ROWS) * (2 * column + 1)) % len(thresholds)
+        side = np.where(np.arange(CHECKED_ROWS) % 2, np.inf, -np.inf).astype(np.float32)
+        rows[:, column] = np.nextafter(thresholds[places], side)
+    return rows
 
 
 _CONVERTERS: Mapping[str, Callable[[Any, int], ModelProto]] = {

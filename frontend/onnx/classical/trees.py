@@ -21,6 +21,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -63,11 +64,15 @@ def classifier(s: Steps) -> list[NodeProto]:
     """TreeEnsembleClassifier: labels, and scores by class.
 
     What is accepted is what runtimes agree on and converters write: all classes scored, or class 0
-    alone, whose score is the second of two classes'.
+    alone, whose score is the second of two classes'. Of two classes whose scores are opposite, as
+    CatBoost writes them, the second says all.
     """
     classes = s.attribute("classlabels_int64s", []) or s.attribute("classlabels_strings", [])
     weights, base = numbers(s, "class_weights"), numbers(s, "base_values")
     if len(classes) == 2:
+        opposite = _opposite(s, base)
+        if opposite is not None:
+            return classified(s, _aggregated(s, opposite, base, "SUM"), OneScore(0.0, shares=False))
         if set(s.attribute("class_ids", [])) != {0} or len(base) > 1:
             raise Unsupported(UNLIKE, "Convert it with one score for the two classes.")
         scores = _aggregated(s, read_named(s, "class", 1), base, "SUM")
@@ -79,6 +84,16 @@ def classifier(s: Steps) -> list[NodeProto]:
     if (weights < 0).any() and not len(base) and not _all_scored(s, len(classes)):
         raise Unsupported("Some rows get no score for a class, and scores may be negative.", "")
     return classified(s, _aggregated(s, forest, base, "SUM"))
+
+
+def _opposite(s: Steps, base: NDArray[np.float32]) -> Forest | None:
+    """The trees of the second of two classes, where the first one's score is minus that."""
+    is_logistic = s.attribute("post_transform", "NONE") == "LOGISTIC"
+    if set(s.attribute("class_ids", [])) != {0, 1} or len(base) or not is_logistic:
+        return None
+    forest = read_named(s, "class", 2)
+    first, second = forest.weights.T
+    return replace(forest, weights=forest.weights[:, 1:]) if (first == -second).all() else None
 
 
 def _all_scored(s: Steps, classes: int) -> bool:

@@ -9,7 +9,7 @@ instance, everybody may know the numbers: they trace it within `public()`.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 
@@ -48,11 +48,13 @@ class Known:
     Attributes:
         text: it follows from the program's text alone.
         secret: it follows from real numbers that the model holds, which are its owner's.
+        public: it is marked so, or follows from such tensors and numbers of the text alone.
     """
 
     tensor: torch.Tensor
     text: bool
     secret: bool
+    public: bool
 
 
 @dataclass(frozen=True)
@@ -63,27 +65,44 @@ class Folded:
     public: Mapping[str, torch.Tensor]
 
 
-def fold_constants(graph: fx.Graph, held: Mapping[str, torch.Tensor]) -> Folded:
+def fold_constants(
+    graph: fx.Graph, held: Mapping[str, torch.Tensor], given: Collection[str] = ()
+) -> Folded:
     """Takes out the nodes whose results follow from no input, in place.
 
     Args:
         held: what the model holds, by placeholder. Real numbers of it go into nothing but what is
             marked, integers into integers too.
+        given: placeholders of those that everybody may know: what follows from them is no secret.
     """
     known = {
-        node: Known(held[node.name], False, held[node.name].is_floating_point())
+        node: Known(
+            held[node.name],
+            text=False,
+            secret=held[node.name].is_floating_point() and node.name not in given,
+            public=False,
+        )
         for node in graph.nodes
         if node.op == "placeholder" and node.name in held
     }
-    given = set(known)
+    begun = set(known)
     for node in graph.nodes:
         if _is_constant(node, known):
-            operands = [known[operand] for operand in node.all_input_nodes]
-            tensor = _computed(node, known)
-            text = all(operand.text for operand in operands)
-            known[node] = Known(tensor, text, any(operand.secret for operand in operands))
-    folded = {node: value for node, value in known.items() if node not in given}
+            known[node] = _followed(node, known)
+    folded = {node: value for node, value in known.items() if node not in begun}
     return _replaced(graph, folded)
+
+
+def _followed(node: fx.Node, known: Mapping[fx.Node, Known]) -> Known:
+    operands = [known[operand] for operand in node.all_input_nodes]
+    secret = any(operand.secret for operand in operands)
+    public = bool(operands) and all(operand.public for operand in operands)
+    return Known(
+        _computed(node, known),
+        text=all(operand.text for operand in operands),
+        secret=secret,
+        public=public or (_is_public(node) and not secret),
+    )
 
 
 def _computed(node: fx.Node, known: Mapping[fx.Node, Known]) -> torch.Tensor:
@@ -120,7 +139,7 @@ def _replaced(graph: fx.Graph, folded: Mapping[fx.Node, Known]) -> Folded:
             placeholder = graph.placeholder(f"{node.name}_folded")
         placeholder.meta = dict(node.meta)
         node.replace_all_uses_with(placeholder)
-        chosen = public if _is_public(node) and not folded[node].secret else owned
+        chosen = public if folded[node].public else owned
         chosen[placeholder.name] = folded[node].tensor
     graph.eliminate_dead_code()
     return Folded(owned, public)
@@ -156,6 +175,6 @@ def _read_elsewhere(known: Mapping[fx.Node, Known]) -> Iterator[fx.Node]:
     for node, value in known.items():
         tensor = value.tensor
         filled = tensor.numel() < 2 or bool((tensor == tensor.flatten()[0]).all())
-        left = filled and value.text and not _is_public(node)
+        left = filled and value.text and not (value.public or _is_public(node))
         if not left and any(user not in known for user in node.users):
             yield node

@@ -13,10 +13,12 @@ from typing import Any
 import torch
 from torch import Tensor
 from torch._decomp import core_aten_decompositions, decomposition_table
+from torch.utils import _pytree as trees
 
 from veilgraph.frontend.torch import elementary as torch_elementary
 from veilgraph.frontend.torch import layout as torch_moves
 from veilgraph.frontend.torch import resampling as torch_resampling
+from veilgraph.frontend.torch import spectra as torch_spectra
 from veilgraph.frontend.torch.constants import is_marked
 
 aten = torch.ops.aten
@@ -244,6 +246,7 @@ ROWS: dict[Any, Callable[..., Any]] = {
     aten.empty_like.default: lambda x, *, memory_format=None, **kind: torch.zeros_like(x, **kind),
     aten.new_empty.default: lambda x, size, **kind: x.new_zeros(size, **kind),
     aten.zero.default: lambda x: torch.zeros_like(x),
+    aten._neg_view.default: torch.neg,
     aten.clamp.default: clamped,
     aten.clamp_min.default: lambda x, low: clamped(x, low),
     aten.clamp_max.default: lambda x, high: clamped(x, None, high),
@@ -278,13 +281,24 @@ ROWS: dict[Any, Callable[..., Any]] = {
 
 
 def _undecomposed(row: Callable[..., Any]) -> Callable[..., Any]:
-    """A row that leaves alone what another row wants to stay as it is."""
-    return lambda *args, **kwargs: NotImplemented if is_marked() else row(*args, **kwargs)
+    """A row that leaves alone what another row wants to stay as it is, and complex numbers."""
+
+    def of_real_numbers(*args: Any, **kwargs: Any) -> Any:
+        read = trees.tree_leaves((args, kwargs))
+        complex = any(isinstance(x, Tensor) and x.is_complex() for x in read)
+        return NotImplemented if complex or is_marked() else row(*args, **kwargs)
+
+    return of_real_numbers
 
 
+TABLES = (
+    OF_TORCH,
+    ROWS,
+    torch_elementary.ROWS,
+    torch_moves.ROWS,
+    torch_resampling.ROWS,
+    torch_spectra.ROWS,
+)
 DECOMPOSITIONS: Mapping[Any, Callable[..., Any]] = {
-    operator: _undecomposed(row)
-    for operator, row in (
-        OF_TORCH | ROWS | torch_elementary.ROWS | torch_moves.ROWS | torch_resampling.ROWS
-    ).items()
+    operator: _undecomposed(row) for table in TABLES for operator, row in table.items()
 }

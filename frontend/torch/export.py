@@ -22,6 +22,7 @@ from torch.export import ExportedProgram
 from torch.export.graph_signature import ConstantArgument, InputKind, OutputKind
 
 from veilgraph.frontend.onnx.written_numbers import are_written, require_known
+from veilgraph.frontend.torch.complex_numbers import are_complex, as_real, without_complex_numbers
 from veilgraph.frontend.torch.constants import first_line, fold_constants
 from veilgraph.frontend.torch.decompositions import DECOMPOSITIONS
 from veilgraph.frontend.torch.dropouts import Mask, masked
@@ -127,6 +128,7 @@ def export(
     program = _decomposed(program)
     _require_pure(program, trains)
     following, masks = _undo(program), masked(program.graph) if trains else []
+    without_complex_numbers(program.graph, _targets(program))
     _require_numbers(program, source)
     return _exported(program, outputs, source, examples, public, following, masks)
 
@@ -256,13 +258,17 @@ def _exported(
     inputs = tuple(_input_values(program))
     targets = _targets(program) | {mask.placeholder: mask.name for mask in masks}
     held = {**program.constants, **program.state_dict}
-    tensors = {n: held[t] for n, t in targets.items() if isinstance(held.get(t), torch.Tensor)}
-    folded = fold_constants(program.graph, tensors)
+    tensors = {
+        n: as_real(held[t]) for n, t in targets.items() if isinstance(held.get(t), torch.Tensor)
+    }
+    read = [targets[name] for name in _read(program.graph) if name in tensors]
+    given = {name for name in tensors if targets[name] in named}
+    folded = fold_constants(program.graph, tensors, given)
     as_float32(program.graph)
     tensors |= {**folded.owned, **folded.public}
     tensors |= {mask.placeholder: torch.ones(mask.shape) for mask in masks}
     tensors = {name: _plain(tensors[name]) for name in _read(program.graph) if name not in inputs}
-    require_known(named, [targets.get(name, name) for name in tensors])
+    require_known(named, [*read, *(name for name in tensors if name not in targets)])
     given = {name for name in tensors if targets.get(name, name) in named}
     matrices = {name: tensors[name].float().numpy() for name in given | set(folded.public)}
     literals = _literals(program)
@@ -349,7 +355,7 @@ def is_legal(node: fx.Node) -> bool:
     made = node.meta.get("val")
     return all(
         isinstance(value, torch.Tensor)
-        and not value.dtype.is_complex
+        and not are_complex(value)
         and all(isinstance(extent, int) for extent in value.shape)
         for value in (made if isinstance(made, tuple | list) else [made])
     )

@@ -27,6 +27,7 @@ from veilgraph.frontend.lowering.masks import require_finite
 from veilgraph.frontend.lowering.operands import Unsupported
 from veilgraph.frontend.lowering.torch_mlir import KEPT_WHOLE, Lowered
 from veilgraph.frontend.lowering.translate import Untranslatable, translate
+from veilgraph.frontend.torch.complex_numbers import JUDGED
 from veilgraph.frontend.torch.export import Exported, TorchModel, export, is_legal
 from veilgraph.frontend.torch.tracing import Examples
 from veilgraph.ir.errors import Offender, UnsupportedError
@@ -170,8 +171,10 @@ def _name_locations(module: ir.Module) -> None:
 
 def _judged(exported: Exported, node: fx.Node) -> Iterator[Offender]:
     """What is wrong with a node alone, its operands being inputs."""
-    if node.target is operator.getitem or not all(map(is_legal, node.all_input_nodes)):
-        return  # judged with what makes it
+    told = node.meta.get(JUDGED)
+    illegal = node.target is operator.getitem or not all(map(is_legal, node.all_input_nodes))
+    if (JUDGED in node.meta or illegal) and told is None:
+        return  # written out, or judged with what makes it
     alone = fx.Graph()
     copied: dict[fx.Node, fx.Node] = {}
     for operand in node.all_input_nodes:
@@ -182,6 +185,8 @@ def _judged(exported: Exported, node: fx.Node) -> Iterator[Offender]:
         copied[call] = alone.node_copy(call, lambda old: copied[old])
     alone.output(tuple(copied[call] for call in calls[1:] or calls))
     try:
+        if told is not None:
+            raise told
         if node.target in LEFT:
             raise LEFT[node.target]
         if not is_legal(node):

@@ -30,9 +30,14 @@ EXTENTS: Mapping[str, Callable[..., Any]] = {
 ATEN = re.compile(r"torch\.ops\.aten\.([A-Za-z][A-Za-z0-9_]*|_[a-z][A-Za-z0-9_]*)\.([A-Za-z0-9_]+)")
 # Of aten's private operators and of those that take text (of which one opens files) these alone.
 PRIVATE = frozenset(
-    ("_log_softmax", "_native_batch_norm_legit_no_training", "_softmax", "_to_copy", "_unsafe_view")
+    (
+        *("_conj", "_log_softmax", "_native_batch_norm_legit_no_training", "_softmax", "_to_copy"),
+        "_unsafe_view",
+    )
 )
-TEXTUAL = frozenset(("div", "div_", "einsum", "gelu", "gelu_", "meshgrid", "pad"))
+TEXTUAL = frozenset(("div", "div_", "einsum", "gelu", "gelu_", "meshgrid", "pad")) | {
+    f"fft_{kind}fft{axes}" for kind in ("", "i", "r", "ir", "h", "ih") for axes in ("", "2", "n")
+}
 CHECKS = ("torch.ops.aten._assert", "torch.ops.aten.sym_constrain")  # of shapes, which are fixed
 TYPES: Mapping[int, torch.dtype] = {
     1: torch.uint8,
@@ -41,6 +46,7 @@ TYPES: Mapping[int, torch.dtype] = {
     4: torch.int32,
     5: torch.int64,
     **dict.fromkeys((6, 7, 8, 13), torch.float32),
+    **dict.fromkeys((10, 11), torch.complex64),
     12: torch.bool,
 }
 LAYOUT = {1: torch.contiguous_format, 4: torch.preserve_format}
@@ -214,6 +220,8 @@ class _Builder:
             return _type(told)
         if kind == "as_memory_format" and told in LAYOUT:
             return LAYOUT[told]
+        if kind == "as_complex":
+            return complex(_plain(told["real"]), _plain(told["imag"]))
         if kind == "as_layout":
             return torch.strided
         if kind == "as_device":
@@ -283,6 +291,8 @@ def _identifier(name: Json) -> str:
 
 
 def _single(tensor: torch.Tensor) -> torch.Tensor:
+    if tensor.is_complex():
+        return tensor.to(torch.complex64)
     return tensor.to(torch.float32) if tensor.is_floating_point() else tensor
 
 

@@ -62,6 +62,34 @@ def test_as_torch_computes_it(name: str) -> None:
     assert_as_torch(module, [torch.randn(shape)], 2e-5)
 
 
+def masked(*args: Any, **kinds: Any) -> torch.Tensor:
+    q, k, mask = args
+    return F.scaled_dot_product_attention(q, k, 2 * k, attn_mask=mask, **kinds)
+
+
+QUERIES, KEYS, FEW_KEYS = torch.randn(1, 4, 3, 8), torch.randn(1, 4, 5, 8), torch.randn(1, 2, 5, 8)
+SEEN = torch.ones(3, 5).tril(1) > 0
+ATTENTIONS = {
+    "mask_of_truths": (masked, (QUERIES, KEYS, SEEN)),
+    "mask_of_data": (lambda q, k, x: masked(q, k, x > 0.5), (QUERIES, KEYS, SEEN.float())),
+    "mask_that_is_added": (
+        lambda *args: masked(*args, scale=0.3),
+        (QUERIES, KEYS, torch.randn(3, 5)),
+    ),
+    "mask_of_groups": (lambda *args: masked(*args, enable_gqa=True), (QUERIES, FEW_KEYS, SEEN)),
+    "causal_of_more_keys": (
+        lambda q, k: F.scaled_dot_product_attention(q, k, k, is_causal=True, enable_gqa=True),
+        (QUERIES, FEW_KEYS),
+    ),
+}
+
+
+@pytest.mark.parametrize("name", ATTENTIONS)
+def test_attention_is_torchs(name: str) -> None:
+    made, operands = ATTENTIONS[name]
+    assert_as_torch(Function(made).eval(), operands, 2e-5)
+
+
 @pytest.mark.parametrize("made", [lambda x: F.softplus(x, 1, 0.5), lambda x: F.softplus(x, 2, 1)])
 def test_a_softplus_that_is_soon_a_line_is_refused(made: Any) -> None:
     with pytest.raises(UnsupportedError, match="thresholds of 10 and more"):

@@ -17,6 +17,7 @@ import torch
 from torch import fx
 from torch.fx import traceback
 
+from veilgraph.frontend.torch.module_paths import path_of
 from veilgraph.ir.errors import UsageError
 
 MOST_ELEMENTS = 1 << 16  # as ONNX literals have it: larger results are left to the importer
@@ -97,8 +98,15 @@ def _followed(node: fx.Node, known: Mapping[fx.Node, Known]) -> Known:
     operands = [known[operand] for operand in node.all_input_nodes]
     secret = any(operand.secret for operand in operands)
     public = bool(operands) and all(operand.public for operand in operands)
+    tensor = _computed(node, known)
+    if _is_public(node) and not bool(tensor.isfinite().all()):
+        where = path_of(node) or "forward"
+        raise UsageError(
+            f"The numbers that {where} multiplies by aren't finite ({node.name}).",
+            "Where windows of an istft leave gaps, nothing is known of the signal: overlap them.",
+        )
     return Known(
-        _computed(node, known),
+        tensor,
         text=all(operand.text for operand in operands),
         secret=secret,
         public=public or (_is_public(node) and not secret),

@@ -365,5 +365,37 @@ def test_windows_that_leave_a_gap_are_refused() -> None:
     case = Function(
         lambda x: there_and_back(x, 4, 2, window=torch.hann_window(4), center=False)
     ).eval()
-    with pytest.raises(UsageError):
+    with pytest.raises(UsageError, match="windows of an istft leave gaps"):
         import_torch(case, torch.randn(WAVE))
+
+
+class Filtered(nn.Module):
+    """A filter of frequencies, to be learnt, before a layer."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.filter = nn.Parameter(torch.randn(5, dtype=torch.cfloat))
+        self.last = nn.Linear(8, 3)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        y: torch.Tensor = self.last(fft.irfft(fft.rfft(x) * self.filter, n=8))
+        return y
+
+
+def test_complex_parameters_are_trained_as_torch_does() -> None:
+    torch.manual_seed(4)
+    model, x, labels = Filtered().train(), torch.randn(20, 8), torch.eye(3)[torch.arange(20) % 3]
+    rows = {"x": x.numpy(), "labels": labels.numpy()}
+    plan, weights = veilgraph.compile_training(
+        model, rows, loss="cross_entropy", batch=20, rate=0.5, steps=3,
+        reveal={"parameters": "alice"},
+    )  # fmt: skip
+    found = veilgraph.simulate_training(plan, weights, rows, rate=0.5, epochs=3).parameters
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.5)
+    for _ in range(3):
+        optimizer.zero_grad()
+        nn.functional.cross_entropy(model(x), labels).backward()  # type: ignore[no-untyped-call]
+        optimizer.step()
+    wanted = torch.view_as_real(model.filter.detach()).numpy()
+    np.testing.assert_allclose(found["filter"], wanted, atol=2e-2)
+    np.testing.assert_allclose(found["last.weight"], model.last.weight.detach(), atol=2e-2)

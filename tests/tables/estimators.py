@@ -54,12 +54,14 @@ class Case:
         data: a name of data.DATA.
         variant: what tells it from other cases of its class.
         options: what its converter is told.
+        ours: whether a converter of our own takes the place of skl2onnx's, which stops or errs.
     """
 
     estimator: Any
     data: str
     variant: str = ""
     options: Mapping[str, Any] = field(default_factory=dict)
+    ours: bool = False
 
     @property
     def name(self) -> str:
@@ -85,8 +87,8 @@ def _small_regressor() -> Any:
     return tree.DecisionTreeRegressor(max_depth=3, random_state=0)
 
 
-def _cases(data: str, *estimators: Any) -> list[Case]:
-    return [Case(estimator, data) for estimator in estimators]
+def _cases(data: str, *estimators: Any, ours: bool = False) -> list[Case]:
+    return [Case(estimator, data, ours=ours) for estimator in estimators]
 
 
 SEED = {"random_state": 0}
@@ -105,7 +107,6 @@ CLASSIFIERS = [
         naive_bayes.GaussianNB(),
         ensemble.GradientBoostingClassifier(n_estimators=5, **SEED),
         model_selection.GridSearchCV(_logistic(), {"C": [0.5, 1.0]}, cv=2),
-        ensemble.HistGradientBoostingClassifier(max_iter=5),
         discriminant_analysis.LinearDiscriminantAnalysis(),
         svm.LinearSVC(),
         _logistic(),
@@ -139,7 +140,6 @@ CLASSIFIERS = [
         calibration.CalibratedClassifierCV(_small_tree(), method="isotonic", cv=2),
         gaussian_process.GaussianProcessClassifier(),
         ensemble.GradientBoostingClassifier(n_estimators=5, **SEED),
-        ensemble.HistGradientBoostingClassifier(max_iter=5),
         neighbors.KNeighborsClassifier(3),
         svm.LinearSVC(),
         _logistic(),
@@ -164,7 +164,10 @@ CLASSIFIERS = [
     *_cases("counts", naive_bayes.MultinomialNB(), naive_bayes.ComplementNB(), _small_tree()),
     *_cases("flags", naive_bayes.BernoulliNB()),
     *_cases("categories", naive_bayes.CategoricalNB()),
-    *_cases("gaps", ensemble.HistGradientBoostingClassifier(max_iter=5)),
+    *(
+        Case(ensemble.HistGradientBoostingClassifier(max_iter=5), data, ours=True)
+        for data in ("classes", "two_classes", "gaps")
+    ),
 ]
 
 REGRESSORS = [
@@ -184,7 +187,6 @@ REGRESSORS = [
             KERNELS.ConstantKernel(1.0) * KERNELS.RBF(0.1), alpha=1.0, optimizer=None
         ),
         ensemble.GradientBoostingRegressor(n_estimators=5, **SEED),
-        ensemble.HistGradientBoostingRegressor(max_iter=5),
         linear_model.HuberRegressor(max_iter=2000),
         neighbors.KNeighborsRegressor(),
         linear_model.Lars(),
@@ -219,7 +221,6 @@ REGRESSORS = [
         linear_model.GammaRegressor(),
         linear_model.PoissonRegressor(),
         linear_model.TweedieRegressor(power=1.5),
-        ensemble.HistGradientBoostingRegressor(loss="poisson", max_iter=5),
     ),
     *_cases(
         "two_numbers",
@@ -232,6 +233,12 @@ REGRESSORS = [
         multioutput.MultiOutputRegressor(linear_model.Ridge()),
         cross_decomposition.PLSRegression(2),
         ensemble.RandomForestRegressor(5, max_depth=4, **SEED),
+    ),
+    *_cases("numbers", ensemble.HistGradientBoostingRegressor(max_iter=5), ours=True),
+    *_cases(
+        "positive",
+        ensemble.HistGradientBoostingRegressor(loss="poisson", max_iter=5),
+        ours=True,
     ),
 ]
 
@@ -278,7 +285,7 @@ TRANSFORMERS = [
         preprocessing.PolynomialFeatures(),
         preprocessing.PowerTransformer(),
         preprocessing.QuantileTransformer(n_quantiles=20),
-        ensemble.RandomTreesEmbedding(3, max_depth=3, **SEED),
+        ensemble.RandomTreesEmbedding(3, max_depth=3, sparse_output=False, **SEED),
         feature_selection.RFE(_logistic(), n_features_to_select=2),
         feature_selection.RFECV(_logistic(), cv=2),
         preprocessing.RobustScaler(),
@@ -295,7 +302,11 @@ TRANSFORMERS = [
     ),
     *_cases("squares", preprocessing.KernelCenterer()),
     *_cases("flags", ReplaceTransformer(from_value=1.0, to_value=5.0)),
-    *_cases("counts", text.TfidfTransformer()),
+    *_cases(
+        "counts",
+        text.TfidfTransformer(),
+        WOETransformer(intervals=[[(0.5, 5.5, True, True), (5.5, 99.0)]] * 4),
+    ),
     *_cases("gaps", impute.KNNImputer(n_neighbors=2), impute.SimpleImputer()),
     *_cases("labels", preprocessing.LabelBinarizer(), preprocessing.LabelEncoder()),
     *_cases(
@@ -303,7 +314,6 @@ TRANSFORMERS = [
         preprocessing.OneHotEncoder(),
         preprocessing.OrdinalEncoder(),
         preprocessing.TargetEncoder(target_type="continuous"),
-        WOETransformer(intervals=[[(0.5, 1.5, True, True), (1.5, 9.0)]] * 4),
     ),
     *_cases(
         "texts",

@@ -6,21 +6,9 @@ from collections.abc import Mapping
 
 # Neither skl2onnx nor ONNX Runtime get this far: the words that one of them says.
 NOT_CONVERTED: Mapping[str, str] = {
-    **dict.fromkeys(
-        (
-            "HistGradientBoostingClassifier-classes",
-            "HistGradientBoostingClassifier-two_classes",
-            "HistGradientBoostingClassifier-gaps",
-            "HistGradientBoostingRegressor-numbers",
-            "HistGradientBoostingRegressor-positive",
-        ),
-        "Unable to create node 'TreeEnsemble",
-    ),
     "RadiusNeighborsClassifier-classes": "Invalid Y argument: index is out of range",
     "RadiusNeighborsRegressor-numbers": "Invalid Y argument: index is out of range",
     "GaussianProcessClassifier-two_classes": "is not a registered function/op",
-    "WOETransformer-categories": "Could not find an implementation for TreeEnsembleRegressor",
-    "RandomTreesEmbedding-classes": "cannot convert the model with sparse outputs",
 }
 
 # We refuse these: what the message says.

@@ -19,6 +19,7 @@ from skl2onnx.common.data_types import FloatTensorType, Int64TensorType, StringT
 from sklearn.svm import SVC, NuSVC
 
 import veilgraph
+from veilgraph.frontend.onnx.classical.fitted import converted as converted_by_us
 from veilgraph.frontend.onnx.importer import import_model
 from veilgraph.ir.errors import UnsupportedError, VeilgraphError
 from veilgraph.ir.meaning.graph import evaluate
@@ -78,6 +79,8 @@ def _apart(fitted: Any, rows: Array) -> Array:
 
 
 def _converted(case: Case, fitted: Any, rows: Array) -> ModelProto:
+    if case.ours:
+        return converted_by_us(fitted)
     types = [("X", TYPES[rows.dtype.kind]([None, *rows.shape[1:]]))]
     for options in ({**case.options, "zipmap": False}, case.options):
         try:

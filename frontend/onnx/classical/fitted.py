@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 from onnx import ModelProto
 
+from veilgraph.frontend.onnx.classical.converters import converters
 from veilgraph.frontend.onnx.classical.text_columns import text_columns
 from veilgraph.frontend.onnx.nodes import attributes_of
 from veilgraph.ir.errors import UsageError
@@ -87,11 +88,13 @@ def _of_sklearn(model: Any, columns: int) -> ModelProto:
         of = (types.FloatTensorType, types.StringTensorType)
         names = getattr(model, "feature_names_in_", [f"{INPUT}{i}" for i in range(columns)])
         inputs = [(str(name), of[i in texts]([None, 1])) for i, name in enumerate(names)]
-    proto: ModelProto = skl2onnx.to_onnx(
+    proto: ModelProto = skl2onnx.convert_sklearn(
         model,
+        name=type(model).__name__,
         initial_types=inputs,
         options=options,
         target_opset={"": 21, "ai.onnx.ml": NEWEST},
+        custom_conversion_functions=converters(),
     )
     return proto
 

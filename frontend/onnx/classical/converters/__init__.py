@@ -1,0 +1,27 @@
+"""Converters of our own, where skl2onnx's stop or write something else than what was fitted.
+
+skl2onnx takes them as `custom_conversion_functions`, by class, so they work in pipelines too. Each
+is a function of skl2onnx's scope, operator and container.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from veilgraph.frontend.onnx.classical.converters.histogram_trees import (
+    boosted_classifier,
+    boosted_regressor,
+)
+
+Converter = Callable[[Any, Any, Any], None]
+
+
+def converters() -> Mapping[type, Converter]:
+    """By class of scikit-learn, which is imported here."""
+    from sklearn.ensemble import HistGradientBoostingClassifier, HistGradientBoostingRegressor
+
+    return {
+        HistGradientBoostingClassifier: boosted_classifier,
+        HistGradientBoostingRegressor: boosted_regressor,
+    }

@@ -1,0 +1,182 @@
+"""HistGradientBoosting models of scikit-learn as tree ensembles of ai.onnx.ml.
+
+skl2onnx's own converter stops at flags that protobuf takes for no integers. It also leaves out the
+exponential of Poisson and gamma losses, and reads categories as numbers. Here
+
+    raw        = baseline + sum of leaves
+    prediction = raw, exp(raw), logistic(raw) or softmax(raw), as the loss's link says
+
+A node asks x <= t in float64. The numbers of a row are float32 here, so t is rounded down to
+float32: that changes no answer. A threshold of infinity asks only whether a number is missing. It
+becomes a question of 0 times the column, which is missing where the column is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+TRANSFORMS = {"HalfBinomialLoss": "LOGISTIC", "HalfMultinomialLoss": "SOFTMAX"}
+OPERATORS = {"IdentityLink": "Identity", "LogLink": "Exp"}  # what undoes a link
+DOMAIN = "ai.onnx.ml"
+
+
+@dataclass
+class _Nodes:
+    """Nodes of all trees.
+
+    Attributes:
+        fields: what the operators have of nodes, by its name there.
+        leaves: tree, node, target and number of each leaf.
+        width: how many columns there are.
+        only_missing: columns of which some node asks only whether a number is missing.
+    """
+
+    width: int
+    fields: dict[str, list[Any]] = field(default_factory=dict)
+    leaves: list[tuple[int, int, int, float]] = field(default_factory=list)
+    only_missing: list[int] = field(default_factory=list)
+
+    def add(self, tree: int, target: int, number: int, node: Any) -> None:
+        leaf = bool(node["is_leaf"])
+        if not leaf and node["is_categorical"]:
+            raise NotImplementedError("its trees ask for categories, which are not read")
+        column, threshold = self._question(node)
+        values = {
+            "treeids": tree,
+            "nodeids": number,
+            "featureids": 0 if leaf else column,
+            "values": 0.0 if leaf else threshold,
+            "modes": "LEAF" if leaf else "BRANCH_LEQ",
+            "truenodeids": 0 if leaf else int(node["left"]),
+            "falsenodeids": 0 if leaf else int(node["right"]),
+            "missing_value_tracks_true": int(not leaf and bool(node["missing_go_to_left"])),
+            "hitrates": 1.0,
+        }
+        for name, value in values.items():
+            self.fields.setdefault(f"nodes_{name}", []).append(value)
+        if leaf:
+            self.leaves.append((tree, number, target, float(node["value"])))
+
+    def _question(self, node: Any) -> tuple[int, float]:
+        column, threshold = int(node["feature_idx"]), float(node["num_threshold"])
+        if np.isfinite(threshold):
+            return column, _rounded_down(threshold)
+        if column not in self.only_missing:
+            self.only_missing.append(column)
+        return self.width + self.only_missing.index(column), 0.0
+
+
+def boosted_classifier(scope: Any, operator: Any, container: Any) -> None:
+    """HistGradientBoostingClassifier: labels, and probabilities or raw scores by class."""
+    model = operator.raw_operator
+    nodes = _nodes(model)
+    classes = np.asarray(model.classes_)
+    raw = container.get_options(model, {"raw_scores": False})["raw_scores"]
+    if len(classes) == 2 and all(value >= 0 for *_, value in nodes.leaves):
+        # The operator would ask for scores above one half then, and not above zero.
+        raise NotImplementedError("no leaf of it speaks against a row")
+    attributes = _fields(nodes, "class") | {
+        "base_values": _floats(model._baseline_prediction),
+        "post_transform": "NONE" if raw else TRANSFORMS[type(model._loss).__name__],
+    }
+    if classes.dtype.kind in "OUS":
+        attributes["classlabels_strings"] = [str(label) for label in classes]
+    else:
+        attributes["classlabels_int64s"] = [int(label) for label in classes]
+    container.add_node(
+        "TreeEnsembleClassifier",
+        _columns(scope, operator, container, nodes),
+        [output.full_name for output in operator.outputs],
+        op_domain=DOMAIN,
+        name=scope.get_unique_operator_name("TreeEnsembleClassifier"),
+        **attributes,
+    )
+
+
+def boosted_regressor(scope: Any, operator: Any, container: Any) -> None:
+    """HistGradientBoostingRegressor: [rows, 1]."""
+    model = operator.raw_operator
+    nodes, raw = _nodes(model), scope.get_unique_variable_name("raw")
+    container.add_node(
+        "TreeEnsembleRegressor",
+        _columns(scope, operator, container, nodes),
+        raw,
+        op_domain=DOMAIN,
+        name=scope.get_unique_operator_name("TreeEnsembleRegressor"),
+        base_values=_floats(model._baseline_prediction),
+        n_targets=1,
+        **_fields(nodes, "target"),
+    )
+    last = OPERATORS[type(model._loss.link).__name__]
+    outputs = operator.outputs[0].full_name
+    container.add_node(last, raw, outputs, name=scope.get_unique_operator_name(last))
+
+
+def _nodes(model: Any) -> _Nodes:
+    """Raises NotImplementedError: it reads categories."""
+    if getattr(model, "_preprocessor", None) is not None:
+        raise NotImplementedError("it has columns of categories, which are not read")
+    found = _Nodes(int(model.n_features_in_))
+    for tree, target, predictor in _trees(model):
+        for number, node in enumerate(predictor.nodes):
+            found.add(tree, target, number, node)
+    return found
+
+
+def _trees(model: Any) -> Iterator[tuple[int, int, Any]]:
+    """Each tree's number, and the target that it adds to."""
+    number = 0
+    for targets in model._predictors:
+        for target, predictor in enumerate(targets):
+            yield number, target, predictor
+            number += 1
+
+
+def _fields(nodes: _Nodes, prefix: str) -> dict[str, Any]:
+    """Attributes of the nodes and leaves; leaves by `prefix`."""
+    trees, numbers, targets, values = zip(*nodes.leaves, strict=True)
+    return nodes.fields | {
+        f"{prefix}_treeids": list(trees),
+        f"{prefix}_nodeids": list(numbers),
+        f"{prefix}_ids": list(targets),
+        f"{prefix}_weights": _floats(values),
+    }
+
+
+def _columns(scope: Any, operator: Any, container: Any, nodes: _Nodes) -> str:
+    """The input as float32; behind it, 0 times each column that is asked whether it is missing."""
+
+    def added(kind: str, *inputs: str, domain: str = "", **attributes: Any) -> str:
+        output = str(scope.get_unique_variable_name(kind.lower()))
+        named = scope.get_unique_operator_name(kind)
+        container.add_node(kind, list(inputs), output, op_domain=domain, name=named, **attributes)
+        return output
+
+    given = [value.full_name for value in operator.inputs]
+    x = added("Concat", *given, axis=1) if len(given) > 1 else given[0]
+    if type(operator.inputs[0].type).__name__ != "FloatTensorType":
+        x = added("Cast", x, to=1)
+    if not nodes.only_missing:
+        return x
+    places = scope.get_unique_variable_name("places")
+    count = len(nodes.only_missing)
+    container.add_initializer(places, 7, [count], nodes.only_missing)
+    asked = added("ArrayFeatureExtractor", x, places, domain=DOMAIN)
+    zeros = added("Scaler", asked, domain=DOMAIN, offset=[0.0] * count, scale=[0.0] * count)
+    return added("Concat", x, zeros, axis=1)
+
+
+def _rounded_down(threshold: float) -> float:
+    """The largest float32 that is at most the threshold."""
+    rounded = np.float32(threshold)
+    return float(rounded if rounded <= threshold else np.nextafter(rounded, np.float32(-np.inf)))
+
+
+def _floats(values: Any) -> list[float]:
+    found: NDArray[np.float32] = np.asarray(values, np.float32).reshape(-1)
+    return [float(value) for value in found]

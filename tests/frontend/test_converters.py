@@ -1,0 +1,107 @@
+"""Converters of our own: what ONNX Runtime makes of them, against scikit-learn itself."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from models import run_onnx
+from numpy.typing import NDArray
+from sklearn.datasets import load_breast_cancer, load_diabetes, load_iris
+from sklearn.ensemble import HistGradientBoostingClassifier, HistGradientBoostingRegressor
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
+
+from veilgraph.frontend.onnx.classical.fitted import converted
+from veilgraph.frontend.onnx.importer import import_model
+from veilgraph.ir.errors import UsageError
+from veilgraph.ir.meaning.graph import evaluate
+
+Array = NDArray[Any]
+BOOSTED = {"max_iter": 4, "max_leaf_nodes": 6}
+
+
+def given(load: Any, lacking: bool = False) -> tuple[Array, Array]:
+    """Rows as float32, and what is to be told of them."""
+    rows, targets = load(return_X_y=True)
+    rows = rows.astype(np.float32)
+    if lacking:
+        rows[np.random.default_rng(0).uniform(size=rows.shape) < 0.2] = np.nan
+    return rows, targets
+
+
+def says(model: Any, rows: Array) -> tuple[Array, ...]:
+    """By ONNX Runtime; and by our program, which must say the same."""
+    proto = converted(model)
+    expected = run_onnx(proto, {"X": rows})
+    graph = import_model(proto, {"X": rows.shape}, lacks=True)
+    numbers = graph.given["X"].numbers(rows, "rows") if "X" in graph.given else rows
+    found = evaluate(graph, {"X": numbers.astype(np.float32)})
+    for name, right in expected.items():
+        if right.dtype.kind == "f":
+            np.testing.assert_allclose(found[name].reshape(right.shape), right, atol=2e-4)
+    return tuple(expected.values())
+
+
+@pytest.mark.parametrize("load", [load_iris, load_breast_cancer])
+@pytest.mark.parametrize("lacking", [False, True])
+def test_boosted_classifiers(load: Any, lacking: bool) -> None:
+    rows, targets = given(load, lacking)
+    model = HistGradientBoostingClassifier(**BOOSTED).fit(rows, targets)
+    labels, shares = says(model, rows)
+    np.testing.assert_array_equal(labels, model.predict(rows))
+    np.testing.assert_allclose(shares, model.predict_proba(rows), atol=1e-5)
+
+
+@pytest.mark.parametrize("loss", ["squared_error", "absolute_error", "poisson", "gamma"])
+def test_boosted_regressors(loss: str) -> None:
+    rows, targets = given(load_diabetes, True)
+    model = HistGradientBoostingRegressor(loss=loss, **BOOSTED).fit(rows, targets / 100)
+    (numbers,) = says(model, rows)
+    np.testing.assert_allclose(numbers[:, 0], model.predict(rows), rtol=1e-5)
+
+
+def test_boosted_trees_ask_only_whether_a_number_is_missing() -> None:
+    rows, _ = given(load_iris, True)
+    targets = np.isnan(rows[:, 1]).astype(int)
+    model = HistGradientBoostingClassifier(max_iter=20, max_leaf_nodes=3).fit(rows, targets)
+    limits = [n["num_threshold"] for tree in model._predictors for n in tree[0].nodes]
+    assert np.inf in limits
+    labels, shares = says(model, rows)
+    np.testing.assert_array_equal(labels, targets)
+    np.testing.assert_allclose(shares, model.predict_proba(rows), atol=1e-5)
+
+
+def test_boosted_trees_in_a_pipeline_with_labels_of_text() -> None:
+    rows, targets = given(load_iris)
+    names = np.array(["one", "two", "three"])[targets]
+    model = make_pipeline(StandardScaler(), HistGradientBoostingClassifier(**BOOSTED))
+    _, shares = says(model.fit(rows, names), rows)
+    np.testing.assert_allclose(shares, model.predict_proba(rows), atol=1e-5)
+
+
+def test_a_threshold_is_rounded_down() -> None:
+    """No row between a threshold and its float32 goes the other way."""
+    low = np.float32(1.0)
+    high = np.nextafter(low, np.float32(2.0))
+    rows = np.repeat([[low], [high]], 40, axis=0)
+    model = HistGradientBoostingClassifier(max_iter=1).fit(rows, (rows[:, 0] > low).astype(int))
+    (threshold,) = [n["num_threshold"] for n in model._predictors[0][0].nodes if not n["is_leaf"]]
+    assert low < threshold < high
+    assert says(model, rows)[0].tolist() == [0] * 40 + [1] * 40
+
+
+def test_boosted_trees_of_categories_are_refused() -> None:
+    rows, targets = given(load_iris)
+    rows = np.round(rows)
+    model = HistGradientBoostingClassifier(categorical_features=[0], **BOOSTED).fit(rows, targets)
+    with pytest.raises(UsageError, match="it has columns of categories, which are not read"):
+        converted(model)
+
+
+def test_boosted_trees_without_a_split_are_refused() -> None:
+    rows, targets = given(load_breast_cancer)
+    model = HistGradientBoostingClassifier(max_iter=1, min_samples_leaf=500).fit(rows, targets)
+    with pytest.raises(UsageError, match="no leaf of it speaks against a row"):
+        converted(model)

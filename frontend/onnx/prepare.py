@@ -28,9 +28,10 @@ from onnx import (
     version_converter,
 )
 
-from veilgraph.frontend.onnx.classical.distances import write_distances
 from veilgraph.frontend.onnx.classical.expand import Classical, expand_classical
-from veilgraph.frontend.onnx.classical.written_out import read_meanings
+from veilgraph.frontend.onnx.classical.meanings.distances import write_distances
+from veilgraph.frontend.onnx.classical.meanings.power_transforms import read_power_transforms
+from veilgraph.frontend.onnx.classical.meanings.written_out import read_meanings
 from veilgraph.frontend.onnx.constant_folding import (
     Literals,
     fold,
@@ -133,6 +134,7 @@ def draft(
     _check_opset(proto, source)
     name_nodes(graph)
     read_meanings(graph)
+    read_power_transforms(graph)
     for name, array in write_distances(graph, opset(proto)).items():
         graph.initializer.append(numpy_helper.from_array(array, name))
     classical = expand_classical(proto, opset(proto), tables, shapes)

@@ -15,6 +15,5 @@ NOT_CONVERTED: Mapping[str, str] = {
 REFUSED: Mapping[str, str] = {
     "BaggingRegressor-numbers": "Even with rings of up to 64 bits",  # deep trees, close thresholds
     "KNeighborsClassifier-scattered-distance": "In a ring of 64 bits rounding would change",
-    "PowerTransformer-classes": "holds inf, and is no mask",
     "KNNImputer-gaps": "holds a NaN or an infinity",
 }

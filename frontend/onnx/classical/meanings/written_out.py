@@ -19,7 +19,7 @@ from veilgraph.frontend.onnx.constant_folding import replace_nodes
 
 def read_meanings(graph: GraphProto) -> None:
     """Writes the divisions of a graph that mean something else; names of nodes are unique."""
-    chains = _Chains(graph)
+    chains = Chains(graph)
     nodes: list[NodeProto] = []
     for node in graph.node:
         plain = node.op_type == "Div" and not node.domain
@@ -27,7 +27,7 @@ def read_meanings(graph: GraphProto) -> None:
     replace_nodes(graph, nodes)
 
 
-class _Chains:
+class Chains:
     """Which nodes make what, and what is known."""
 
     def __init__(self, graph: GraphProto) -> None:
@@ -48,7 +48,7 @@ class _Chains:
         return value is not None and value.size == 1 and float(value.reshape(-1)[0]) == number
 
 
-def _sigmoid(node: NodeProto, chains: _Chains) -> list[NodeProto]:
+def _sigmoid(node: NodeProto, chains: Chains) -> list[NodeProto]:
     one, below = node.input
     total = chains.maker(below, "Add")
     if total is None or not chains.is_number(one, 1.0):
@@ -64,7 +64,7 @@ def _sigmoid(node: NodeProto, chains: _Chains) -> list[NodeProto]:
     ]
 
 
-def _shares(node: NodeProto, chains: _Chains) -> list[NodeProto]:
+def _shares(node: NodeProto, chains: Chains) -> list[NodeProto]:
     """Votes over how many there are: each of k numbers of a table is one of all that it has."""
     votes, total = chains.maker(node.input[0], "Concat"), chains.maker(node.input[1], "ReduceSum")
     if votes is None or total is None or total.input[0] != votes.output[0]:
@@ -84,7 +84,7 @@ def _shares(node: NodeProto, chains: _Chains) -> list[NodeProto]:
     ]
 
 
-def _counted(name: str, chains: _Chains) -> tuple[str, float] | None:
+def _counted(name: str, chains: Chains) -> tuple[str, float] | None:
     """Whose equals to which number are added up along the second axis."""
     added = chains.maker(name, "ReduceSum")
     axes = chains.value(added.input[1]) if added and len(added.input) > 1 else None
@@ -96,7 +96,7 @@ def _counted(name: str, chains: _Chains) -> tuple[str, float] | None:
     return equal.input[0], float(number.astype(np.float64).reshape(-1)[0])
 
 
-def _voters(name: str, numbers: Iterable[float], chains: _Chains) -> int:
+def _voters(name: str, numbers: Iterable[float], chains: Chains) -> int:
     """How many of a table's numbers a row has, if all that the table has are counted; else 0."""
     flat = chains.maker(name, "Reshape")
     shape = chains.value(flat.input[1]) if flat else None

@@ -1,0 +1,1 @@
+"""What converters write out in many nodes, as the few that it means."""

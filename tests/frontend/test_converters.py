@@ -16,6 +16,7 @@ from sklearn.preprocessing import StandardScaler
 from veilgraph.frontend.onnx.classical.fitted import converted
 from veilgraph.frontend.onnx.importer import import_model
 from veilgraph.ir.errors import UsageError
+from veilgraph.ir.graph.table_options import TableOptions
 from veilgraph.ir.meaning.graph import evaluate
 
 Array = NDArray[Any]
@@ -35,7 +36,7 @@ def says(model: Any, rows: Array) -> tuple[Array, ...]:
     """By ONNX Runtime; and by our program, which must say the same."""
     proto = converted(model)
     expected = run_onnx(proto, {"X": rows})
-    graph = import_model(proto, {"X": rows.shape}, lacks=True)
+    graph = import_model(proto, {"X": rows.shape}, tables=TableOptions(lacks=True))
     numbers = graph.given["X"].numbers(rows, "rows") if "X" in graph.given else rows
     found = evaluate(graph, {"X": numbers.astype(np.float32)})
     for name, right in expected.items():

@@ -22,6 +22,7 @@ import veilgraph
 from veilgraph.frontend.onnx.classical.fitted import converted as converted_by_us
 from veilgraph.frontend.onnx.importer import import_model
 from veilgraph.ir.errors import UnsupportedError, VeilgraphError
+from veilgraph.ir.graph.table_options import TableOptions
 from veilgraph.ir.meaning.graph import evaluate
 from veilgraph.ir.plan.given import PLAIN
 
@@ -129,7 +130,7 @@ def fast(names: list[str]) -> list[str]:
 @pytest.mark.parametrize("name", fast(COMPUTED))
 def test_programs_compute_what_estimators_do(name: str) -> None:
     proto, rows = converted(name)
-    graph = import_model(proto, {"X": rows.shape}, lacks=True)
+    graph = import_model(proto, {"X": rows.shape}, tables=TableOptions(lacks=True))
     numbers = graph.given.get("X", PLAIN).numbers(rows, "rows")
     check_equal(proto, evaluate(graph, {"X": numbers.astype(np.float32)}), rows)
 

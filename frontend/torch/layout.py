@@ -179,6 +179,12 @@ def diag_embed(x: Tensor, offset: int = 0, dim1: int = -2, dim2: int = -1) -> Te
     return wide.unflatten(-1, places.shape).movedim((-2, -1), (dim1, dim2))
 
 
+def squeezed(x: Tensor, dims: Sequence[int]) -> Tensor:
+    """Without these axes, where their extent is 1."""
+    gone = {axis % max(1, x.dim()) for axis in dims}
+    return x.reshape([n for axis, n in enumerate(x.shape) if n != 1 or axis not in gone])
+
+
 def windows(x: Tensor, dim: int, size: int, step: int) -> Tensor:
     """Windows along an axis, their elements as the last one."""
     axis = dim % x.dim()
@@ -318,6 +324,7 @@ ROWS: dict[Any, Row] = {
     aten.diagonal.default: diagonal,
     aten.diagonal_copy.default: diagonal,
     aten.diag_embed.default: diag_embed,
+    aten.squeeze.dims: squeezed,
     aten.unfold.default: windows,
     aten.im2col.default: columns,
     aten.col2im.default: image,

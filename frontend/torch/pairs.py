@@ -42,18 +42,18 @@ def _none(like: Tensor) -> Tensor:
 
 
 def _of(part: str, value: Any) -> Any:
-    """An operand with one part of each pair; zeros as the imaginary parts of real numbers. What are
-    no numbers but places, shapes and truth values stays.
+    """An operand with one part of each number, zeros as the imaginary parts of real ones; shapes
+    and axes stay.
     """
-    if isinstance(value, Pair | complex) or (
-        isinstance(value, Tensor) and value.is_floating_point()
-    ):
+    if isinstance(value, Pair | complex | Tensor):
         return getattr(pair(value), part)
     return [_of(part, each) for each in value] if isinstance(value, list | tuple) else value
 
 
 def apart(operator: Any) -> Rule:
-    """An operator that does to both parts what it does to real numbers: linear ones, moves."""
+    """An operator that does to both parts what it does to real numbers: linear ones, moves. All
+    tensors that it takes are numbers.
+    """
 
     def row(*args: Any, dtype: torch.dtype | None = None, **kwargs: Any) -> Any:
         kwargs |= {} if dtype is None else {"dtype": dtype.to_real()}
@@ -63,6 +63,11 @@ def apart(operator: Any) -> Rule:
         return Pair(*found)
 
     return row
+
+
+def by_places(operator: Any) -> Rule:
+    """An operator that picks numbers: the other tensors that it takes say where they are."""
+    return lambda x, *args, **kwargs: Pair(*(operator(part, *args, **kwargs) for part in x))
 
 
 def bilinear(operator: Any) -> Rule:
@@ -130,8 +135,8 @@ def over(x: Any, y: Any) -> Pair:
     return Pair(x.real / y, x.imag / y)
 
 
-def conjugate(x: Any) -> Any:
-    return Pair(x.real, -x.imag) if isinstance(x, Pair) else x.clone()
+def conjugate(x: Pair) -> Pair:
+    return Pair(x.real, -x.imag)
 
 
 def square_magnitude(x: Pair) -> Any:
@@ -183,11 +188,13 @@ def filled(value: complex | None) -> Rule:
     """A tensor of one number, or of the last operand, of an extent or as large as another."""
 
     def row(like: Any, *given: Any, dtype: torch.dtype | None = None, **kwargs: Any) -> Any:
-        size = pair(like).real.shape if isinstance(like, Pair | Tensor) else like
+        another = pair(like).real if isinstance(like, Pair | Tensor) else torch.empty(())
+        size = another.shape if isinstance(like, Pair | Tensor) else like
         number = pair(given[0] if value is None else value)
         if dtype is not None and not dtype.is_complex:
             return torch.full(size, number.real, dtype=dtype)
-        return Pair(*(torch.full(size, float(part)) for part in number))
+        kind = another.dtype if dtype is None else dtype.to_real()
+        return Pair(*(torch.full(size, float(part), dtype=kind) for part in number))
 
     return row
 
@@ -198,17 +205,14 @@ def stacked(x: Pair) -> Tensor:
 
 
 MOVES = (
-    "alias.default cat.default clone.default "
-    "copy.default detach.default diagonal.default expand.default "
-    "flatten.using_ints flip.default gather.default index.Tensor index_select.default "
-    "lift_fresh_copy.default mean.default mean.dim movedim.int narrow.default neg.default "
-    "permute.default repeat.default reshape.default resolve_conj.default resolve_neg.default "
-    "roll.default select.int select_scatter.default slice.Tensor slice_scatter.default "
-    "split.Tensor split_with_sizes.default squeeze.default squeeze.dim squeeze.dims "
-    "stack.default sum.default sum.dim_IntList t.default transpose.int tril.default triu.default "
-    "unbind.int unflatten.int unsqueeze.default fft_fftshift.default "
-    "fft_ifftshift.default cumsum.default"
+    "cat.default copy.default cumsum.default diagonal.default expand.default "
+    "fft_fftshift.default fft_ifftshift.default flip.default mean.default mean.dim neg.default "
+    "permute.default repeat.default roll.default select.int select_scatter.default slice.Tensor "
+    "slice_scatter.default split.Tensor split_with_sizes.default squeeze.default squeeze.dim "
+    "squeeze.dims stack.default sum.default sum.dim_IntList transpose.int tril.default "
+    "triu.default unbind.int unsqueeze.default"
 )
+PICKS = "gather.default index.Tensor index_select.default"
 PRODUCTS = "bmm.default dot.default matmul.default mm.default mv.default outer.default"
 
 
@@ -219,6 +223,7 @@ def _operators(names: str) -> list[Any]:
 
 RULES: dict[Any, Rule] = {
     **{operator: apart(operator) for operator in _operators(MOVES)},
+    **{operator: by_places(operator) for operator in _operators(PICKS)},
     **{operator: bilinear(operator) for operator in _operators(PRODUCTS)},
     # Where copies were dropped, parts may lie in memory as no view allows.
     aten.view.default: apart(torch.reshape),
@@ -230,20 +235,20 @@ RULES: dict[Any, Rule] = {
     aten.add.Scalar: plus,
     aten.sub.Tensor: minus,
     aten.sub.Scalar: minus,
+    aten.rsub.Tensor: lambda x, y, alpha=1: minus(y, x, alpha=alpha),
+    aten.rsub.Scalar: lambda x, y, alpha=1: minus(y, x, alpha=alpha),
+    aten.vdot.default: lambda x, y: bilinear(aten.dot.default)(conjugate(x), y),
     aten.div.Tensor: over,
     aten.div.Scalar: over,
     aten.square.default: lambda x: times(x, x),
     aten.pow.Tensor_Scalar: power,
     aten._conj.default: conjugate,
     aten._conj_physical.default: conjugate,
-    aten.conj_physical.default: conjugate,
     aten.abs.default: magnitude,
     aten.angle.default: lambda x: torch.atan2(x.imag, x.real),
     aten.exp.default: lambda x: polar(torch.exp(x.real), x.imag),
     aten.polar.default: polar,
     aten.complex.default: Pair,
-    aten.real.default: lambda x: x.real.clone(),
-    aten.imag.default: lambda x: x.imag.clone(),
     aten.view_as_real.default: stacked,
     aten.view_as_complex.default: lambda x: Pair(x.select(-1, 0), x.select(-1, 1)),
     aten._to_copy.default: converted,
@@ -261,5 +266,4 @@ RULES: dict[Any, Rule] = {
     aten.ones_like.default: filled(1 + 0j),
     aten.full.default: filled(None),
     aten.full_like.default: filled(None),
-    aten.scalar_tensor.default: lambda value, **kwargs: filled(value + 0j)((), **kwargs),
 }

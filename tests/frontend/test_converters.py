@@ -10,6 +10,7 @@ from models import run_onnx
 from numpy.typing import NDArray
 from sklearn.datasets import load_breast_cancer, load_diabetes, load_iris
 from sklearn.ensemble import HistGradientBoostingClassifier, HistGradientBoostingRegressor
+from sklearn.neighbors import KNeighborsClassifier, KNeighborsRegressor
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
@@ -32,7 +33,7 @@ def given(load: Any, lacking: bool = False) -> tuple[Array, Array]:
     return rows, targets
 
 
-def says(model: Any, rows: Array) -> tuple[Array, ...]:
+def says(model: Any, rows: Array, most: float = 2e-4) -> tuple[Array, ...]:
     """By ONNX Runtime; and by our program, which must say the same."""
     proto = converted(model)
     expected = run_onnx(proto, {"X": rows})
@@ -41,7 +42,7 @@ def says(model: Any, rows: Array) -> tuple[Array, ...]:
     found = evaluate(graph, {"X": numbers.astype(np.float32)})
     for name, right in expected.items():
         if right.dtype.kind == "f":
-            np.testing.assert_allclose(found[name].reshape(right.shape), right, atol=2e-4)
+            np.testing.assert_allclose(found[name].reshape(right.shape), right, atol=most)
     return tuple(expected.values())
 
 
@@ -106,3 +107,82 @@ def test_boosted_trees_without_a_split_are_refused() -> None:
     model = HistGradientBoostingClassifier(max_iter=1, min_samples_leaf=500).fit(rows, targets)
     with pytest.raises(UsageError, match="no leaf of it speaks against a row"):
         converted(model)
+
+
+def scattered() -> tuple[Array, Array, Array]:
+    """Fitted rows, classes of two questions, and rows to ask about."""
+    rows, targets = given(load_iris)
+    rows = (rows + np.random.default_rng(0).uniform(-0.1, 0.1, rows.shape)).astype(np.float32)
+    both = np.stack([targets, np.digitize(rows[:, 0], [5.3, 6.2])], axis=1)
+    return rows[::2], both[::2], rows[1::2]
+
+
+WEIGHTS, METRICS = ("uniform", "distance"), ("minkowski", "cityblock")
+
+
+@pytest.mark.parametrize("weights", WEIGHTS)
+@pytest.mark.parametrize("metric", METRICS)
+def test_neighbours_of_one_question(weights: Any, metric: str) -> None:
+    rows, targets, asked = scattered()
+    model = KNeighborsClassifier(weights=weights, metric=metric).fit(rows, targets[:, 0])
+    labels, shares = says(model, asked)
+    np.testing.assert_array_equal(labels, model.predict(asked))
+    np.testing.assert_allclose(shares, model.predict_proba(asked), atol=2e-3)
+
+
+@pytest.mark.parametrize("weights", WEIGHTS)
+def test_neighbours_of_two_questions(weights: Any) -> None:
+    rows, targets, asked = scattered()
+    model = KNeighborsClassifier(weights=weights).fit(rows, targets)
+    labels, shares = says(model, asked)
+    assert (labels == model.predict(asked)).mean() > 0.99  # votes may be even
+    np.testing.assert_allclose(shares, model.predict_proba(asked), atol=2e-3)
+
+
+@pytest.mark.parametrize("weights", WEIGHTS)
+def test_neighbours_with_labels_of_text(weights: Any) -> None:
+    rows, targets, asked = scattered()
+    names = np.array(["one", "two", "three"])[targets[:, 0]]
+    model = KNeighborsClassifier(weights=weights).fit(rows, names)
+    _, shares = says(model, asked)
+    np.testing.assert_allclose(shares, model.predict_proba(asked), atol=2e-3)
+
+
+@pytest.mark.parametrize("weights", WEIGHTS)
+@pytest.mark.parametrize("several", [False, True])
+def test_means_of_neighbours(weights: Any, several: bool) -> None:
+    rows, _, asked = scattered()
+    targets = rows[:, 2:] if several else rows[:, 3]
+    model = KNeighborsRegressor(weights=weights).fit(rows[:, :3], targets)
+    (found,) = says(model, asked[:, :3])
+    expected = model.predict(asked[:, :3])
+    np.testing.assert_allclose(found.reshape(expected.shape), expected, atol=4e-3)
+
+
+def test_a_neighbour_that_is_the_row_itself() -> None:
+    """All that counts is the row itself, but for what 1 / distance is bounded by."""
+    rows, targets, _ = scattered()
+    model = KNeighborsClassifier(weights="distance").fit(rows, targets[:, 0])
+    _, shares = says(model, rows, 2e-2)  # distances that cancel are rounded as float32
+    np.testing.assert_allclose(shares, model.predict_proba(rows), atol=2e-2)
+    assert (shares.argmax(axis=1) == targets[:, 0]).all()
+
+
+@pytest.mark.parametrize(
+    ("options", "reason"),
+    [
+        ({"metric": "chebyshev"}, "its distances are 'chebyshev'"),
+        ({"weights": np.negative}, "its weights are a function"),
+    ],
+)
+def test_neighbours_that_are_refused(options: dict[str, Any], reason: str) -> None:
+    rows, targets, _ = scattered()
+    with pytest.raises(UsageError, match=reason):
+        converted(KNeighborsClassifier(**options).fit(rows, targets[:, 0]))
+
+
+def test_questions_with_unlike_classes_are_refused() -> None:
+    rows, targets, _ = scattered()
+    unlike = np.stack([targets[:, 0], targets[:, 1] > 0], axis=1)
+    with pytest.raises(UsageError, match="its questions have unlike numbers of classes"):
+        converted(KNeighborsClassifier().fit(rows, unlike))

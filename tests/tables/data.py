@@ -59,6 +59,12 @@ def numbers() -> Data:
     return _loaded(load_diabetes, 400)
 
 
+def new_numbers() -> Data:
+    """As `numbers`, and rows to ask about that nothing was fitted on."""
+    data = numbers()
+    return Data(data.rows[:300], data.targets[:300], data.rows[300:])
+
+
 def positive() -> Data:
     """A number above zero, ten columns."""
     data = numbers()
@@ -130,6 +136,7 @@ DATA: Mapping[str, Callable[[], Data]] = {
             scattered,
             two_classes,
             numbers,
+            new_numbers,
             positive,
             two_numbers,
             two_questions,

@@ -155,7 +155,8 @@ CLASSIFIERS = [
     Case(calibration.CalibratedClassifierCV(svm.LinearSVC(), cv=2), "classes", "svc"),
     *_cases("scattered", neighbors.KNeighborsClassifier()),
     Case(neighbors.KNeighborsClassifier(), "scattered", "cdist", {"optim": "cdist"}),
-    Case(neighbors.KNeighborsClassifier(weights="distance"), "scattered", "distance"),
+    Case(neighbors.KNeighborsClassifier(weights="distance"), "scattered", "distance", ours=True),
+    Case(neighbors.KNeighborsClassifier(), "two_questions", ours=True),
     Case(neighbors.KNeighborsClassifier(metric="cityblock"), "scattered", "cityblock"),
     Case(svm.SVC(), "classes", "raw", RAW),
     Case(_logistic(), "two_classes", "raw", RAW),
@@ -235,6 +236,7 @@ REGRESSORS = [
         ensemble.RandomForestRegressor(5, max_depth=4, **SEED),
     ),
     *_cases("numbers", ensemble.HistGradientBoostingRegressor(max_iter=5), ours=True),
+    Case(neighbors.KNeighborsRegressor(weights="distance"), "new_numbers", "distance", ours=True),
     *_cases(
         "positive",
         ensemble.HistGradientBoostingRegressor(loss="poisson", max_iter=5),

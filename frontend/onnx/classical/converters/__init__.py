@@ -13,6 +13,10 @@ from veilgraph.frontend.onnx.classical.converters.histogram_trees import (
     boosted_classifier,
     boosted_regressor,
 )
+from veilgraph.frontend.onnx.classical.converters.neighbours import (
+    neighbours_classifier,
+    neighbours_regressor,
+)
 
 Converter = Callable[[Any, Any, Any], None]
 
@@ -20,8 +24,11 @@ Converter = Callable[[Any, Any, Any], None]
 def converters() -> Mapping[type, Converter]:
     """By class of scikit-learn, which is imported here."""
     from sklearn.ensemble import HistGradientBoostingClassifier, HistGradientBoostingRegressor
+    from sklearn.neighbors import KNeighborsClassifier, KNeighborsRegressor
 
     return {
         HistGradientBoostingClassifier: boosted_classifier,
         HistGradientBoostingRegressor: boosted_regressor,
+        KNeighborsClassifier: neighbours_classifier,
+        KNeighborsRegressor: neighbours_regressor,
     }

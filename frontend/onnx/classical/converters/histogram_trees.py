@@ -20,9 +20,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from veilgraph.frontend.onnx.classical.converters.nodes import TEXT, Nodes
+
 TRANSFORMS = {"HalfBinomialLoss": "LOGISTIC", "HalfMultinomialLoss": "SOFTMAX"}
 OPERATORS = {"IdentityLink": "Identity", "LogLink": "Exp"}  # what undoes a link
-DOMAIN = "ai.onnx.ml"
 
 
 @dataclass
@@ -84,37 +85,27 @@ def boosted_classifier(scope: Any, operator: Any, container: Any) -> None:
         "base_values": _floats(model._baseline_prediction),
         "post_transform": "NONE" if raw else TRANSFORMS[type(model._loss).__name__],
     }
-    if classes.dtype.kind in "OUS":
+    if classes.dtype.kind in TEXT:
         attributes["classlabels_strings"] = [str(label) for label in classes]
     else:
         attributes["classlabels_int64s"] = [int(label) for label in classes]
-    container.add_node(
-        "TreeEnsembleClassifier",
-        _columns(scope, operator, container, nodes),
-        [output.full_name for output in operator.outputs],
-        op_domain=DOMAIN,
-        name=scope.get_unique_operator_name("TreeEnsembleClassifier"),
-        **attributes,
-    )
+    s = Nodes(scope, operator, container)
+    into = [output.full_name for output in operator.outputs]
+    s("TreeEnsembleClassifier", _columns(s, nodes), into=into, **attributes)
 
 
 def boosted_regressor(scope: Any, operator: Any, container: Any) -> None:
     """HistGradientBoostingRegressor: [rows, 1]."""
     model = operator.raw_operator
-    nodes, raw = _nodes(model), scope.get_unique_variable_name("raw")
-    container.add_node(
+    nodes, s = _nodes(model), Nodes(scope, operator, container)
+    raw = s(
         "TreeEnsembleRegressor",
-        _columns(scope, operator, container, nodes),
-        raw,
-        op_domain=DOMAIN,
-        name=scope.get_unique_operator_name("TreeEnsembleRegressor"),
+        _columns(s, nodes),
         base_values=_floats(model._baseline_prediction),
         n_targets=1,
         **_fields(nodes, "target"),
     )
-    last = OPERATORS[type(model._loss.link).__name__]
-    outputs = operator.outputs[0].full_name
-    container.add_node(last, raw, outputs, name=scope.get_unique_operator_name(last))
+    s(OPERATORS[type(model._loss.link).__name__], raw, into=operator.outputs[0].full_name)
 
 
 def _nodes(model: Any) -> _Nodes:
@@ -148,27 +139,14 @@ def _fields(nodes: _Nodes, prefix: str) -> dict[str, Any]:
     }
 
 
-def _columns(scope: Any, operator: Any, container: Any, nodes: _Nodes) -> str:
-    """The input as float32; behind it, 0 times each column that is asked whether it is missing."""
-
-    def added(kind: str, *inputs: str, domain: str = "", **attributes: Any) -> str:
-        output = str(scope.get_unique_variable_name(kind.lower()))
-        named = scope.get_unique_operator_name(kind)
-        container.add_node(kind, list(inputs), output, op_domain=domain, name=named, **attributes)
-        return output
-
-    given = [value.full_name for value in operator.inputs]
-    x = added("Concat", *given, axis=1) if len(given) > 1 else given[0]
-    if type(operator.inputs[0].type).__name__ != "FloatTensorType":
-        x = added("Cast", x, to=1)
-    if not nodes.only_missing:
-        return x
-    places = scope.get_unique_variable_name("places")
+def _columns(s: Nodes, nodes: _Nodes) -> str:
+    """The input, and 0 times each column that is asked whether it is missing."""
     count = len(nodes.only_missing)
-    container.add_initializer(places, 7, [count], nodes.only_missing)
-    asked = added("ArrayFeatureExtractor", x, places, domain=DOMAIN)
-    zeros = added("Scaler", asked, domain=DOMAIN, offset=[0.0] * count, scale=[0.0] * count)
-    return added("Concat", x, zeros, axis=1)
+    if not count:
+        return s.x
+    asked = s("ArrayFeatureExtractor", s.x, s.integers(*nodes.only_missing))
+    zeros = s("Scaler", asked, offset=[0.0] * count, scale=[0.0] * count)
+    return s("Concat", s.x, zeros, axis=1)
 
 
 def _rounded_down(threshold: float) -> float:

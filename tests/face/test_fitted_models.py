@@ -238,3 +238,15 @@ def test_a_file_of_catboost_that_leaves_something_out() -> None:
     model.makes = np.exp
     with pytest.raises(UsageError, match="leaves out what its loss Poisson makes of the sums"):
         veilgraph.compile(model, shapes={"X": (4, columns.shape[1])})
+
+
+def test_numbers_beside_a_threshold_as_near_as_float32_has_them() -> None:
+    """A threshold, and the next number: 2^-28 apart."""
+    rows = np.float32([[1 / 32], [1 / 16]] * 16)
+    model = DecisionTreeClassifier().fit(rows, np.arange(32) % 2)
+    limit = np.float32(model.tree_.threshold[0])
+    rows = np.float32([[limit], [np.nextafter(limit, np.float32(1))]] * 16)
+    assert model.predict(rows).tolist() == [0, 1] * 16
+    plan, weights = veilgraph.compile(model, shapes={"X": rows.shape}, calibrate={"X": rows[None]})
+    label, _ = veilgraph.simulate(plan, weights, {"X": rows}).outputs.values()
+    assert label.tolist() == [0, 1] * 16

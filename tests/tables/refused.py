@@ -13,6 +13,5 @@ NOT_CONVERTED: Mapping[str, str] = {
 
 # We refuse these: what the message says.
 REFUSED: Mapping[str, str] = {
-    "BaggingRegressor-numbers": "Even with rings of up to 64 bits",  # deep trees, close thresholds
     "KNNImputer-gaps": "holds a NaN or an infinity",
 }

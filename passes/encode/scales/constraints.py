@@ -28,6 +28,7 @@ MIN_FRACTION = -64  # none
 ROW_FRACTION = 12  # of a softmax: samples where one number wins hide what noise does elsewhere
 INVERSE_SIGNIFICANT = 14  # bits of the least inverse, for it multiplies the largest numbers
 UNKNOWN_GAIN_BITS = 24  # where its range is known, but not what noise on it does: as float32 has
+WIDE = 48  # bits of a ring: inputs that comparisons alone read take each bit above these
 TRUNCATION_NOISE = 1 / 6  # variance of rounding at random, in units of the last place squared
 FUNCTION_NOISE = 1 / 4  # truncation, and a Fourier series that is half a unit off
 ROUNDING_NOISE = 1 / 12  # of rounding to the nearest
@@ -104,6 +105,8 @@ class ScaleConstraint:
         of_function: whether a real function takes or makes it, or an integer part is taken of it.
         wants_ring: whether it has to be in a wide ring: a Fourier series needs one. So does what an
             integer part is taken of: no derivative says what noise does there.
+        signs: whether a comparison asks for signs, which say nothing of how near to zero they are.
+        computed: whether products make some of it; else it is given, moved and compared.
     """
 
     whole_bits: int | None = None
@@ -120,6 +123,8 @@ class ScaleConstraint:
     least: int = MIN_FRACTION
     of_function: bool = False
     wants_ring: bool = False
+    signs: bool = False
+    computed: bool = False
 
     @property
     def accumulators(self) -> set[ir.Value]:
@@ -160,7 +165,9 @@ class ScaleConstraint:
         cap = self.cap(ring_bits, wide)
         if self.unknown or cap is None:
             return UNKNOWN_BITS if cap is None else min(UNKNOWN_BITS, cap)
-        options = [cap, UNKNOWN_GAIN_BITS] if self.unknown_gain or not self.noise else [cap]
+        options = [cap]
+        if self.unknown_gain or not self.noise:
+            options.append(UNKNOWN_GAIN_BITS + self._finer(ring_bits))
         noise_gain = self.noise_gain(wide, weights_alone=False)
         if self.noise and noise_gain and not self.unknown_gain:
             options.append(math.floor(steady(math.log2(self.noise / noise_gain) / 4)))
@@ -170,6 +177,15 @@ class ScaleConstraint:
             share = budget.goal**2 / 4 * self.compared / compared
             options.append(math.ceil(steady(math.log2(self.noise / share) / 2)))
         return max(min(options), min(max(self.least, self._significant()), cap))
+
+    def _finer(self, ring_bits: int) -> int:
+        """More bits in the widest rings, of inputs that comparisons alone read.
+
+        Float32 is finer near zero, and a tree's threshold lies between two numbers as near as that.
+        """
+        else_read = self.noise_gains or self.multiplied or self.squared or self.of_function
+        given_alone = self.signs and not (self.computed or else_read)
+        return max(0, ring_bits - WIDE) if given_alone else 0
 
     def _significant(self) -> int:
         """Bits that it has at least: what seems to do nothing on the samples may do so by chance.
@@ -237,6 +253,8 @@ class ConstraintAnalysis:
             facts = ops.facts_of(op)
             if facts.arithmetic is Arithmetic.COMPARISON:
                 self._add_comparison(of(op.operation.results[0]), op)
+            elif isinstance(op, ops.Step):
+                of(op.operation.operands[0]).signs = True
             elif isinstance(op, ops.IntegerPart):
                 constraint = of(op.operation.operands[0])
                 constraint.of_function = constraint.wants_ring = True
@@ -293,6 +311,7 @@ class ConstraintAnalysis:
 
     def _add_member(self, constraint: ScaleConstraint, value: ir.Value) -> None:
         known = self.statistics.get(value)
+        constraint.computed |= value in self.structure.deferred
         if known is None:
             return
         constraint.reaches(self.budget.whole_bits(known))

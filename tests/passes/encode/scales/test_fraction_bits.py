@@ -332,3 +332,23 @@ def test_an_integer_that_meets_others_is_shifted_up_to_them() -> None:
     scales = n.scales(y)
     assert scales.stored[positive] == 0
     assert scales.stored[total] == scales.stored[n["z"]] > 0
+
+
+@pytest.mark.parametrize(("ring_bits", "frac_bits"), [(32, 24), (48, 24), (56, 32), (64, 40)])
+def test_what_a_threshold_is_asked_of_is_finer_in_the_widest_rings(
+    ring_bits: int, frac_bits: int
+) -> None:
+    n = Network(t=np.full((1, 4), 0.1, np.float32))
+    n.say(n["x"], 0.2, gain=0.0)
+    apart = n.make(ops.Sub, n["x"], n["t"])
+    n.say(apart, 0.3, gain=0.0)
+    scales = n.scales(n.make(ops.Step, apart), ring_bits=ring_bits)
+    assert scales.stored[n["x"]] == frac_bits
+
+
+def test_what_is_computed_and_compared_is_not() -> None:
+    n = Network(w=eye())
+    product = n.make(ops.Matmul, n["x"], n["w"])
+    n.say(product, 1.0, gain=0.0)
+    scales = n.scales(n.make(ops.Step, product), ring_bits=64)
+    assert scales.stored[product] <= 24

@@ -12,7 +12,7 @@ from sklearn.datasets import load_breast_cancer, load_diabetes, load_iris
 from sklearn.ensemble import HistGradientBoostingClassifier, HistGradientBoostingRegressor
 from sklearn.neighbors import KNeighborsClassifier, KNeighborsRegressor
 from sklearn.pipeline import make_pipeline
-from sklearn.preprocessing import StandardScaler
+from sklearn.preprocessing import QuantileTransformer, StandardScaler
 
 from veilgraph.frontend.onnx.classical.fitted import converted
 from veilgraph.frontend.onnx.importer import import_model
@@ -186,3 +186,28 @@ def test_questions_with_unlike_classes_are_refused() -> None:
     unlike = np.stack([targets[:, 0], targets[:, 1] > 0], axis=1)
     with pytest.raises(UsageError, match="its questions have unlike numbers of classes"):
         converted(KNeighborsClassifier().fit(rows, unlike))
+
+
+def test_quantiles() -> None:
+    """Of columns with many equal numbers, at these numbers, between and beyond them."""
+    rows, _ = given(load_iris)
+    model = QuantileTransformer(n_quantiles=20).fit(rows)
+    beyond = np.concatenate([rows[:50], rows[:50] + 0.013, rows[:9] - 9, rows[:9] + 9])
+    asked = beyond.astype(np.float32)
+    (found,) = says(model, asked)
+    np.testing.assert_allclose(found, model.transform(asked), atol=1e-4)
+
+
+def test_quantiles_of_a_constant_column() -> None:
+    rows = np.ones((30, 2), np.float32)
+    rows[:, 1] = np.arange(30)
+    model = QuantileTransformer(n_quantiles=10).fit(rows)
+    (found,) = says(model, rows)
+    np.testing.assert_allclose(found, model.transform(rows), atol=1e-4)
+
+
+def test_quantiles_of_another_distribution_are_refused() -> None:
+    rows, _ = given(load_iris)
+    model = QuantileTransformer(n_quantiles=20, output_distribution="normal").fit(rows)
+    with pytest.raises(UsageError, match="distribution is 'normal', and not uniform"):
+        converted(model)

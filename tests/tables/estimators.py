@@ -286,7 +286,6 @@ TRANSFORMERS = [
         decomposition.PCA(2),
         preprocessing.PolynomialFeatures(),
         preprocessing.PowerTransformer(),
-        preprocessing.QuantileTransformer(n_quantiles=20),
         ensemble.RandomTreesEmbedding(3, max_depth=3, sparse_output=False, **SEED),
         feature_selection.RFE(_logistic(), n_features_to_select=2),
         feature_selection.RFECV(_logistic(), cv=2),
@@ -302,6 +301,7 @@ TRANSFORMERS = [
         feature_selection.VarianceThreshold(0.3),
         pipeline.make_pipeline(preprocessing.StandardScaler(), _logistic()),
     ),
+    *_cases("classes", preprocessing.QuantileTransformer(n_quantiles=20), ours=True),
     *_cases("squares", preprocessing.KernelCenterer()),
     *_cases("flags", ReplaceTransformer(from_value=1.0, to_value=5.0)),
     *_cases(

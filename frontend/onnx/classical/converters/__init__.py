@@ -17,6 +17,7 @@ from veilgraph.frontend.onnx.classical.converters.neighbours import (
     neighbours_classifier,
     neighbours_regressor,
 )
+from veilgraph.frontend.onnx.classical.converters.quantiles import quantile_transformer
 
 Converter = Callable[[Any, Any, Any], None]
 
@@ -25,10 +26,12 @@ def converters() -> Mapping[type, Converter]:
     """By class of scikit-learn, which is imported here."""
     from sklearn.ensemble import HistGradientBoostingClassifier, HistGradientBoostingRegressor
     from sklearn.neighbors import KNeighborsClassifier, KNeighborsRegressor
+    from sklearn.preprocessing import QuantileTransformer
 
     return {
         HistGradientBoostingClassifier: boosted_classifier,
         HistGradientBoostingRegressor: boosted_regressor,
         KNeighborsClassifier: neighbours_classifier,
         KNeighborsRegressor: neighbours_regressor,
+        QuantileTransformer: quantile_transformer,
     }

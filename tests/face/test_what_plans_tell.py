@@ -21,6 +21,7 @@ from onnx import AttributeProto, ModelProto, TensorProto, helper, numpy_helper
 from sklearn import (
     calibration,
     ensemble,
+    impute,
     linear_model,
     naive_bayes,
     neighbors,
@@ -69,6 +70,11 @@ def answers() -> Array:
 
 def whole_table() -> Array:
     return _random().integers(6_000_000, 16_000_000, (60, 4)).astype(np.float32)
+
+
+def with_gaps() -> Array:
+    """A table in which some numbers are missing."""
+    return np.where(_random().uniform(size=(60, 4)) < 0.1, np.float32(np.nan), table())
 
 
 def small_answers() -> Array:
@@ -130,6 +136,9 @@ MODELS: Mapping[str, Callable[[], ModelProto]] = {
     "neighbours' small answers": lambda: fit(
         neighbors.KNeighborsRegressor(3), table(), small_answers()
     ),
+    "neighbours within a radius": lambda: fit(
+        neighbors.RadiusNeighborsClassifier(2.5432, outlier_label=9_000_011), table(), classes()
+    ),
     "AdaBoost": lambda: fit(ensemble.AdaBoostClassifier(n_estimators=3), table(), classes()),
     "AdaBoost, regression": lambda: fit(
         ensemble.AdaBoostRegressor(n_estimators=3, **SEED), table(), table()[:, 0] * 1.1
@@ -140,6 +149,9 @@ MODELS: Mapping[str, Callable[[], ModelProto]] = {
     "tree, classes": lambda: fit(small_tree(), whole_table(), classes()),
     "boosting": lambda: fit(
         ensemble.GradientBoostingRegressor(n_estimators=3), table(), table()[:, 0] * 1.1
+    ),
+    "boosting by histograms": lambda: fit(
+        ensemble.HistGradientBoostingRegressor(max_iter=3), table(), table()[:, 0] * 1.1
     ),
     "XGBoost": lambda: xgboost(XGBClassifier, (classes() > 8_000_000).astype(int)),
     "XGBoost, regression": lambda: xgboost(XGBRegressor, table()[:, 0] * 1.1),
@@ -161,6 +173,10 @@ MODELS: Mapping[str, Callable[[], ModelProto]] = {
         classes(),
     ),
     "quantiles": lambda: fit(preprocessing.RobustScaler(), table(), classes()),
+    "quantiles of all": lambda: fit(
+        preprocessing.QuantileTransformer(n_quantiles=20), table(), classes()
+    ),
+    "powers": lambda: fit(preprocessing.PowerTransformer(), table(), classes()),
     "Imputer": lambda: single("Imputer", imputed_value_floats=DECIMALS, replaced_value_float=-1.0),
     "Scaler": lambda: single("Scaler", offset=DECIMALS, scale=DECIMALS[::-1]),
     "Binarizer": lambda: single("Binarizer", threshold=DECIMALS[0]),
@@ -170,6 +186,13 @@ MODELS: Mapping[str, Callable[[], ModelProto]] = {
     "LabelEncoder, keys": lambda: single(
         "LabelEncoder", keys_floats=list(map(float, CATEGORIES)), values_floats=DECIMALS
     ),
+}
+# Their plans have tens of thousands of coefficients of series, some of which are like any number.
+WITH_SERIES: Mapping[str, Callable[[], ModelProto]] = {
+    "neighbours' weights": lambda: fit(
+        neighbors.KNeighborsRegressor(3, weights="distance"), table(), answers()
+    ),
+    "neighbours for gaps": lambda: fit(impute.KNNImputer(n_neighbors=3), with_gaps(), classes()),
 }
 ON_WHOLE = ("neighbours' rows", "tree", "tree, classes")
 
@@ -271,6 +294,18 @@ def test_a_plan_tells_no_fitted_number(name: str, tmp_path: Path) -> None:
     numbers = np.array([v for v in numbers_of(proto) if f"{v:.6g}" not in stated])
     assert len(numbers)
     assert found_in(parts_of(plan, tmp_path), numbers) == set()
+
+
+@pytest.mark.parametrize("name", WITH_SERIES)
+def test_a_plan_with_many_series_tells_no_more_than_chance(name: str, tmp_path: Path) -> None:
+    """What is told stands there whole, at one scale: a hundred numbers and more."""
+    proto = WITH_SERIES[name]()
+    plan, _ = compiled(proto, table())
+    numbers = numbers_of(proto)
+    found = found_in(parts_of(plan, tmp_path), numbers)
+    assert len(numbers) > 200
+    assert len(found) < 10
+    assert all(place.count(",") < 20 for place in found)
 
 
 @pytest.mark.parametrize("name", ["Imputer", "tree", "XGBoost", "neighbours' rows"])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from typing import Any
 
 import numpy as np
@@ -10,7 +11,13 @@ from models import run_onnx
 from numpy.typing import NDArray
 from sklearn.datasets import load_breast_cancer, load_diabetes, load_iris
 from sklearn.ensemble import HistGradientBoostingClassifier, HistGradientBoostingRegressor
-from sklearn.neighbors import KNeighborsClassifier, KNeighborsRegressor
+from sklearn.impute import KNNImputer
+from sklearn.neighbors import (
+    KNeighborsClassifier,
+    KNeighborsRegressor,
+    RadiusNeighborsClassifier,
+    RadiusNeighborsRegressor,
+)
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import QuantileTransformer, StandardScaler
 
@@ -186,6 +193,66 @@ def test_questions_with_unlike_classes_are_refused() -> None:
     unlike = np.stack([targets[:, 0], targets[:, 1] > 0], axis=1)
     with pytest.raises(UsageError, match="its questions have unlike numbers of classes"):
         converted(KNeighborsClassifier().fit(rows, unlike))
+
+
+@pytest.mark.parametrize("outlier", ["most_frequent", 7])
+@pytest.mark.parametrize("metric", METRICS)
+def test_neighbours_within_a_radius(outlier: Any, metric: str) -> None:
+    """Rows far from all others among them, which have none."""
+    rows, targets, asked = scattered()
+    asked = np.concatenate([asked, rows[:3] + 10])
+    model = RadiusNeighborsClassifier(0.6, outlier_label=outlier, metric=metric)
+    labels, shares = says(model.fit(rows, targets[:, 0]), asked)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # of outliers
+        np.testing.assert_allclose(shares, model.predict_proba(asked), atol=1e-5)
+        np.testing.assert_array_equal(labels, model.predict(asked))
+
+
+@pytest.mark.parametrize(
+    ("model", "reason"),
+    [
+        (RadiusNeighborsClassifier(), "it has no outlier_label"),
+        (RadiusNeighborsClassifier(weights="distance"), "its neighbours have weights"),
+        (RadiusNeighborsRegressor(), "of a row without a neighbour within the radius it makes NaN"),
+    ],
+)
+def test_radii_that_are_refused(model: Any, reason: str) -> None:
+    rows, targets, _ = scattered()
+    with pytest.raises(UsageError, match=reason):
+        converted(model.fit(rows, targets[:, 0]))
+
+
+@pytest.mark.parametrize("lacking", [False, True])
+@pytest.mark.parametrize("neighbours", [1, 3])
+def test_nearest_imputers(lacking: bool, neighbours: int) -> None:
+    """Fitted on rows with gaps or without; one of the rows lacks all."""
+    rows, _, asked = scattered()
+    holes = np.random.default_rng(1).uniform(size=(2, *rows.shape)) < 0.15
+    if lacking:
+        rows = np.where(holes[0], np.float32(np.nan), rows)
+    asked = np.where(holes[1], np.float32(np.nan), asked)
+    asked[5] = np.nan
+    model = KNNImputer(n_neighbors=neighbours).fit(rows)
+    (found,) = says(model, asked)
+    np.testing.assert_allclose(found, model.transform(asked), atol=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("options", "reason"),
+    [
+        ({"weights": "distance"}, "its neighbours have weights"),
+        ({"add_indicator": True}, "it adds columns"),
+        ({"missing_values": -1}, "it asks for another number than NaN"),
+        ({"n_neighbors": 60}, "some column has fewer numbers than it has neighbours"),
+    ],
+)
+def test_nearest_imputers_that_are_refused(options: dict[str, Any], reason: str) -> None:
+    rows, _, _ = scattered()
+    if "missing_values" not in options:
+        rows[:20, 1] = np.nan
+    with pytest.raises(UsageError, match=reason):
+        converted(KNNImputer(**options).fit(rows))
 
 
 def test_quantiles() -> None:

@@ -117,6 +117,17 @@ def gaps() -> Data:
     return Data(np.where(missing, np.float32(np.nan), data.rows), data.targets)
 
 
+def scattered_gaps() -> Data:
+    """As `scattered`, and a tenth of the cells missing: no two distances that count are alike."""
+    data = scattered()
+    holes = np.random.default_rng(1).uniform(size=(2, *data.rows.shape)) < 0.1
+    rows, asked = (
+        np.where(h, np.float32(np.nan), x)
+        for h, x in zip(holes, (data.rows, data.asked), strict=True)
+    )
+    return Data(rows, data.targets, asked)
+
+
 def squares() -> Data:
     """Positive definite products of rows, as kernels are."""
     rows = classes().rows[:40] / 4
@@ -143,6 +154,6 @@ DATA: Mapping[str, Callable[[], Data]] = {
             counts,
             flags,
         ),
-        *(categories, texts, gaps, squares, labels),
+        *(categories, texts, gaps, scattered_gaps, squares, labels),
     )
 }

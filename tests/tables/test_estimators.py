@@ -13,7 +13,7 @@ from estimators import BY_NAME, Case
 from models import run_onnx
 from numpy.typing import NDArray
 from onnx import ModelProto
-from refused import NOT_CONVERTED, REFUSED
+from refused import NOT_COMPUTED
 from skl2onnx import to_onnx
 from skl2onnx.common.data_types import FloatTensorType, Int64TensorType, StringTensorType
 from sklearn.svm import SVC, NuSVC
@@ -21,7 +21,6 @@ from sklearn.svm import SVC, NuSVC
 import veilgraph
 from veilgraph.frontend.onnx.classical.fitted import converted as converted_by_us
 from veilgraph.frontend.onnx.importer import import_model
-from veilgraph.ir.errors import UnsupportedError, VeilgraphError
 from veilgraph.ir.graph.table_options import TableOptions
 from veilgraph.ir.meaning.graph import evaluate
 from veilgraph.ir.plan.given import PLAIN
@@ -29,7 +28,7 @@ from veilgraph.ir.plan.given import PLAIN
 Array = NDArray[Any]
 ROWS = 100
 TYPES = {"f": FloatTensorType, "i": Int64TensorType, "O": StringTensorType}
-COMPUTED = [name for name in BY_NAME if name not in (NOT_CONVERTED | REFUSED)]
+COMPUTED = [name for name in BY_NAME if name not in NOT_COMPUTED]
 SLOW_TO_FIT = ("IsolationForest-classes", "LogisticRegressionCV-classes", "RFECV-classes")
 LEAST_ROWS, MOST_ERROR = 0.995, 0.005
 TIGHTER = {"NuSVC-classes": 3e-4}  # its rounding is uneven: at 0.001 one row in 100 may be off
@@ -147,23 +146,10 @@ def test_parties_compute_what_estimators_do(name: str) -> None:
     check_equal(proto, answer.outputs, rows)
 
 
-@pytest.mark.parametrize("name", REFUSED)
-def test_the_others_are_refused(name: str) -> None:
-    proto, rows = converted(name)
-    with pytest.raises(VeilgraphError) as caught:
-        veilgraph.compile(
-            proto, shapes={"X": rows.shape}, calibrate={"X": rows[np.newaxis]}, max_error=PROMISED
-        )
-    told = str(caught.value)
-    if isinstance(caught.value, UnsupportedError):
-        told = " ".join(entry.reason for entry in caught.value.offenders)
-    assert REFUSED[name] in told
-
-
 @pytest.mark.slow
-@pytest.mark.parametrize("name", NOT_CONVERTED)
-def test_what_stops_before_us(name: str) -> None:
-    with pytest.raises(Exception, match=NOT_CONVERTED[name]):
+@pytest.mark.parametrize("name", NOT_COMPUTED)
+def test_the_others_stop(name: str) -> None:
+    with pytest.raises(Exception, match=NOT_COMPUTED[name]):
         run_onnx(*_with_feeds(name))
 
 
@@ -172,6 +158,5 @@ def _with_feeds(name: str) -> tuple[ModelProto, dict[str, Array]]:
     return proto, {"X": rows}
 
 
-def test_lists_name_cases() -> None:
-    assert set(REFUSED) | set(NOT_CONVERTED) <= set(BY_NAME)
-    assert not set(REFUSED) & set(NOT_CONVERTED)
+def test_the_list_names_cases() -> None:
+    assert set(NOT_COMPUTED) <= set(BY_NAME)

@@ -13,9 +13,12 @@ from veilgraph.frontend.onnx.classical.converters.histogram_trees import (
     boosted_classifier,
     boosted_regressor,
 )
+from veilgraph.frontend.onnx.classical.converters.imputers import nearest_imputer
 from veilgraph.frontend.onnx.classical.converters.neighbours import (
     neighbours_classifier,
     neighbours_regressor,
+    radius_classifier,
+    radius_regressor,
 )
 from veilgraph.frontend.onnx.classical.converters.quantiles import quantile_transformer
 
@@ -25,13 +28,22 @@ Converter = Callable[[Any, Any, Any], None]
 def converters() -> Mapping[type, Converter]:
     """By class of scikit-learn, which is imported here."""
     from sklearn.ensemble import HistGradientBoostingClassifier, HistGradientBoostingRegressor
-    from sklearn.neighbors import KNeighborsClassifier, KNeighborsRegressor
+    from sklearn.impute import KNNImputer
+    from sklearn.neighbors import (
+        KNeighborsClassifier,
+        KNeighborsRegressor,
+        RadiusNeighborsClassifier,
+        RadiusNeighborsRegressor,
+    )
     from sklearn.preprocessing import QuantileTransformer
 
     return {
         HistGradientBoostingClassifier: boosted_classifier,
         HistGradientBoostingRegressor: boosted_regressor,
+        KNNImputer: nearest_imputer,
         KNeighborsClassifier: neighbours_classifier,
         KNeighborsRegressor: neighbours_regressor,
+        RadiusNeighborsClassifier: radius_classifier,
+        RadiusNeighborsRegressor: radius_regressor,
         QuantileTransformer: quantile_transformer,
     }

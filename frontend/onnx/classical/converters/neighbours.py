@@ -12,6 +12,9 @@ mean distance of fitted rows from their k-th neighbours: with less, no ring has 
 of zero. So shares are off by the sum of e / d_i at most, where the nearest is the row itself, and
 by squares of that where it is no nearer than e. Distances that are no roots get
 (d_1 + e) / (d_i + e) in their place.
+
+Where all neighbours within a radius vote, skl2onnx picks rows by -1 where there are none. Here a
+product of who is near and what they vote for counts them.
 """
 
 from __future__ import annotations
@@ -20,11 +23,10 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from onnx import TensorProto
 
 from veilgraph.frontend.onnx.classical.converters.nodes import Nodes
 
-ROOTS = {("euclidean", 2), ("minkowski", 2), ("l2", 2)}
+ROOTS = {("euclidean", 2), ("minkowski", 2), ("l2", 2)}  # metric and p
 SIZES = {("cityblock", 2), ("manhattan", 2), ("l1", 2), ("minkowski", 1)}
 NEAR = 1 / 256  # of the mean distance of a fitted row's k-th neighbour
 
@@ -67,6 +69,39 @@ def neighbours_regressor(scope: Any, operator: Any, container: Any) -> None:
     s("Concat", *means, into=operator.outputs[0].full_name, axis=1)
 
 
+def radius_classifier(scope: Any, operator: Any, container: Any) -> None:
+    """RadiusNeighborsClassifier: labels, [rows], and shares by class; a label for outliers."""
+    s, model = Nodes(scope, operator, container), operator.raw_operator
+    if isinstance(model.classes_, list) or model.weights != "uniform":
+        raise NotImplementedError("it has several questions, or its neighbours have weights")
+    if model.outlier_label_ is None:
+        raise NotImplementedError(
+            "it has no outlier_label, so a row without a neighbour has no answer"
+        )
+    classes, outlier = np.asarray(model.classes_), model.outlier_label_[0]
+    near = s.truth("LessOrEqual", _distances(s, model), s.constant(_radius(model)))
+    voted = np.equal.outer(_targets(model, np.int64)[0], np.arange(len(classes)))
+    votes = s("MatMul", near, s.constant(voted.astype(np.float32)))
+    nobody = s("Relu", s("Sub", s.constant(1.0), s.summed(votes)))
+    if outlier in classes:
+        wanted = (classes == outlier).astype(np.float32)[np.newaxis]
+        votes = s("Add", votes, s("Mul", nobody, s.constant(wanted)))
+        label = s.best(votes, classes)
+    else:
+        label = s.best(s("Concat", votes, nobody, axis=1), np.append(classes, outlier))
+    into_label, into_shares = (output.full_name for output in operator.outputs)
+    s("Reshape", label, s.integers(-1), into=into_label)
+    total = s("Max", s.summed(votes), s.constant(1.0))
+    s("Div", votes, total, into=into_shares)
+
+
+def radius_regressor(scope: Any, operator: Any, container: Any) -> None:
+    """Raises NotImplementedError: no number says that a row has no neighbour."""
+    raise NotImplementedError(
+        "of a row without a neighbour within the radius it makes NaN, which no share of a number is"
+    )
+
+
 def _targets(model: Any, dtype: Any) -> NDArray[Any]:
     """What the fitted rows were fitted to, [targets, rows]."""
     return np.asarray(model._y, dtype).reshape(len(model._fit_X), -1).T
@@ -74,13 +109,9 @@ def _targets(model: Any, dtype: Any) -> NDArray[Any]:
 
 def _nearest(s: Nodes, model: Any) -> tuple[str, str]:
     """Places of the nearest fitted rows, [rows, k], and their weights; "" where all are alike."""
-    metric, weights = (model.metric, model.p), model.weights
-    if metric not in ROOTS | SIZES or model.metric_params:
-        raise NotImplementedError(f"its distances are {model.metric!r}")
+    weights, apart = model.weights, _distances(s, model)
     if weights not in ("uniform", "distance", None):
         raise NotImplementedError("its weights are a function")
-    rows = np.asarray(model._fit_X, np.float32)
-    apart = _squares(s, rows) if metric in ROOTS else _sizes(s, rows)
     values, places = s.new("nearest"), s.new("places")
     into = [values, places]
     s("TopK", apart, s.integers(model.n_neighbors), into=into, axis=1, largest=0, sorted=1)
@@ -88,7 +119,7 @@ def _nearest(s: Nodes, model: Any) -> tuple[str, str]:
         return places, ""
     distances, _ = model.kneighbors()
     near = max(float(distances[:, -1].mean()) * NEAR, float(np.finfo(np.float32).tiny))
-    if metric not in ROOTS:
+    if not _of_roots(model):
         raised = s("Add", values, s.constant(near))
         return places, s("Mul", s("Reciprocal", raised), s.sliced(raised, 0, 1))
     raised = s("Add", values, s.constant(near**2))
@@ -97,16 +128,29 @@ def _nearest(s: Nodes, model: Any) -> tuple[str, str]:
     return places, s("Mul", over, first)
 
 
-def _squares(s: Nodes, rows: NDArray[np.float32]) -> str:
-    """Of distances from the fitted rows, [rows, fitted rows]."""
-    return s("CDist", s.x, s.constant(rows), metric="sqeuclidean")
-
-
-def _sizes(s: Nodes, rows: NDArray[np.float32]) -> str:
-    """Sums of differences' sizes, [rows, fitted rows]."""
+def _distances(s: Nodes, model: Any) -> str:
+    """From the fitted rows, [rows, fitted rows]: squares where distances are roots of these."""
+    rows = np.asarray(model._fit_X, np.float32)
+    if _of_roots(model):
+        return s("CDist", s.x, s.constant(rows), metric="sqeuclidean")
     wide = s("Unsqueeze", s.x, s.integers(1))
     sizes = s("Abs", s("Sub", wide, s.constant(rows[np.newaxis])))
     return s("ReduceSum", sizes, s.integers(2), keepdims=0)
+
+
+def _of_roots(model: Any) -> bool:
+    """Whether distances are Euclidean, or else sums of differences' sizes.
+
+    Raises NotImplementedError: they are of another kind.
+    """
+    metric = (model.metric, model.p)
+    if metric not in ROOTS | SIZES or model.metric_params:
+        raise NotImplementedError(f"its distances are {model.metric!r}")
+    return metric in ROOTS
+
+
+def _radius(model: Any) -> float:
+    return float(model.radius**2 if _of_roots(model) else model.radius)
 
 
 def _of_nearest(s: Nodes, nearest: str, targets: NDArray[Any], model: Any) -> str:
@@ -120,7 +164,7 @@ def _votes(s: Nodes, own: str, weights: str, classes: int) -> str:
     """Sums of weights by class, [rows, classes]."""
     votes = []
     for number in range(classes):
-        equal = s("Cast", s("Equal", own, s.integers(number)), to=TensorProto.FLOAT)
+        equal = s.truth("Equal", own, s.integers(number))
         votes.append(s.summed(s("Mul", equal, weights) if weights else equal))
     return s("Concat", *votes, axis=1)
 

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 from onnx import TensorProto
 
 DOMAINS = {
-    **dict.fromkeys(("ArrayFeatureExtractor", "Scaler"), "ai.onnx.ml"),
+    **dict.fromkeys(("ArrayFeatureExtractor", "Imputer", "Scaler"), "ai.onnx.ml"),
     **dict.fromkeys(("TreeEnsembleClassifier", "TreeEnsembleRegressor"), "ai.onnx.ml"),
     "CDist": "com.microsoft",
 }
@@ -69,6 +69,10 @@ class Nodes:
 
     def integers(self, *values: int) -> str:
         return self.constant(np.array(values, np.int64))
+
+    def truth(self, kind: str, *inputs: str) -> str:
+        """1.0 where a node says yes, 0.0 elsewhere."""
+        return self("Cast", self(kind, *inputs), to=TensorProto.FLOAT)
 
     def summed(self, x: str) -> str:
         """Along the columns, which become one."""

@@ -17,7 +17,6 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from onnx import TensorProto
 
 from veilgraph.frontend.onnx.classical.converters.nodes import Nodes
 
@@ -35,10 +34,7 @@ def quantile_transformer(scope: Any, operator: Any, container: Any) -> None:
     knots = np.asarray(model.quantiles_, np.float32).T  # [columns, quantiles]
     changes = np.stack([_changes(row.astype(float), model.references_) for row in knots])
     wide, limits = s("Unsqueeze", s.x, s.integers(2)), s.constant(knots[np.newaxis])
-    asked = [
-        s("Cast", s(kind, wide, limits), to=TensorProto.FLOAT)
-        for kind in ("GreaterOrEqual", "Greater")
-    ]
+    asked = [s.truth(kind, wide, limits) for kind in ("GreaterOrEqual", "Greater")]
     answers = s("Transpose", s("Concat", *asked, axis=2), perm=[1, 0, 2])
     found = s("Transpose", s("MatMul", answers, s.constant(changes)), perm=[2, 1, 0])
     slope, start = (

@@ -2,8 +2,8 @@
 
 A line is a JSON object: the time, the client and its certificate, model, plan, session and request,
 what became of it, and the SHA-256 of the line before. A tab and the party's signature of all that
-follow. There is never a value, a mask or a share in it. Requests of a day are counted from here, so
-a party that starts again goes on counting.
+follow. There is never a value, a mask or a share in it. Rows that are asked about in a day are
+counted from here, so a party that starts again goes on counting.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class AuditLog:
     Args:
         path: of the file; made (mode 0600) if it is not there.
         key, certificate: this party's; the certificate as DER.
-        most_a_day: requests of one client in one day, by UTC; any number if None.
+        most_a_day: rows that one client may ask about in one day, by UTC; any number if None.
 
     Raises:
         UsageError: a place that can't be written to.
@@ -81,35 +81,37 @@ class AuditLog:
             )
         self._before = hashlib.sha256(line).hexdigest()
         if facts["what"] == _ASKED and facts["time"].startswith(self._day):
-            self._asked[facts["certificate"]] += 1
+            self._asked[facts["certificate"]] += _rows(facts)
 
     def allow(self, most_a_day: int | None) -> None:
-        """How often a client may ask in a day from now on; those of today count."""
+        """About how many rows a client may ask in a day from now on; those of today count."""
         with self._lock:
             self._most = most_a_day
 
     def ask(self, facts: Mapping[str, str]) -> None:
-        """Counts a request of a client, and writes it down.
+        """Counts the rows of a client's request, and writes it down.
 
         Raises:
-            ResourceLimitError: the client has asked as often as it may today, or there is no room.
+            ResourceLimitError: the client may ask about no more rows today, or there is no room.
         """
         with self._lock:
             if self._day != _today():
                 self._day = _today()
                 self._asked.clear()
                 self._told.clear()
-            certificate = facts["certificate"]
-            if self._most is not None and self._asked[certificate] >= self._most:
+            certificate, rows = facts["certificate"], _rows(facts)
+            asked = self._asked[certificate]
+            if self._most is not None and asked + rows > self._most:
                 if certificate not in self._told:
                     self._write(facts, "over its number")
                     self._told.add(certificate)
                 raise ResourceLimitError(
-                    f"{facts['client']} has asked {self._most} times today, and may ask no more.",
+                    f"{facts['client']} has asked about {asked} of the {self._most} rows that it "
+                    f"may ask about today, and asks about {rows} more.",
                     "Ask again tomorrow (UTC), or ask who runs the party for more.",
                 )
             self._write(facts, _ASKED)
-            self._asked[certificate] += 1
+            self._asked[certificate] += rows
 
     def end(self, facts: Mapping[str, str], what: str) -> None:
         """What became of a request."""
@@ -135,6 +137,11 @@ class AuditLog:
         return ResourceLimitError(
             f"Requests can't be written down: {reason}.", "Ask who runs the party to make room."
         )
+
+
+def _rows(facts: Mapping[str, str]) -> int:
+    """Of a request; of one that a version before shared inferences wrote down, 1."""
+    return int(facts.get("rows", 1))
 
 
 def _today() -> str:

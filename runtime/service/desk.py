@@ -74,7 +74,7 @@ class Desk:
         self._lock = threading.Lock()
 
     def admit(self, enrolled: Enrolled, most_a_day: int | None) -> None:
-        """Others may ask from now on, and each so often in a day; any number if None."""
+        """Others may ask from now on, each about so many rows in a day; any number if None."""
         self._enrolled = enrolled
         self._audit.allow(most_a_day)
 

@@ -14,7 +14,7 @@
       device: cuda:0                  # optional: where to compute; cpu if left out
       cubins: cubins                  # optional: a folder of the GPU's kernels, compiled ahead
       clients: clients                # optional: a folder of certificates, NAME.crt, that may ask
-      requests_a_day: 1000            # optional: how often each of them may; any number if left out
+      rows_a_day: 1000                # optional: of each of them; any number if left out
     timeout_seconds: 60               # optional: how long to wait for a silent peer
     least_bytes_per_second: 62500     # optional: how slow a link may be after that
     authors: ...                      # optional, and so is the next: consent.py
@@ -81,7 +81,7 @@ class Config:
     `least_bytes_per_second` how long a round with it may take; `absent` are known parties that take
     no part in this session, and `unlinked` names those that do without a link to me; `device` and
     `cubins` are as in devices.ready; `clients` is a folder of certificates that may ask a service,
-    each so often in a day at most;
+    each about so many rows in a day at most;
     `held` keeps a key that a command printed for as long as this lives;
     `authors` has public keys by name, and `consent` which plans are accepted, any if None.
     """
@@ -99,7 +99,7 @@ class Config:
     device: str = "cpu"
     cubins: Path | None = None
     clients: Path | None = None
-    requests_a_day: int | None = None
+    rows_a_day: int | None = None
     authors: Mapping[str, bytes] = field(default_factory=dict)
     consent: tuple[Consent, ...] | None = None
     held: KeyFile | None = field(default=None, repr=False, compare=False)
@@ -191,7 +191,7 @@ _PARTY_KEYS = Keys(frozenset({"name", "host", "port"}), frozenset({"certificate"
 _ME_KEYS = Keys(
     frozenset({"name", "state_dir"}),
     frozenset({"key", "key_command", "certificate"})
-    | frozenset({"listen", "device", "cubins", "clients", "requests_a_day"}),
+    | frozenset({"listen", "device", "cubins", "clients", "rows_a_day"}),
 )
 
 
@@ -228,9 +228,7 @@ def _config(top: Section) -> Config:
             else LEAST_BYTES_PER_SECOND
         ),
         clients=me.file("clients") if "clients" in me.values else None,
-        requests_a_day=(
-            me.count("requests_a_day", MOST_A_DAY) if "requests_a_day" in me.values else None
-        ),
+        rows_a_day=(me.count("rows_a_day", MOST_A_DAY) if "rows_a_day" in me.values else None),
         device=me.text("device") if "device" in me.values else "cpu",
         cubins=me.file("cubins") if "cubins" in me.values else None,
         authors=authors,

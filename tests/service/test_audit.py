@@ -35,9 +35,19 @@ def test_requests_of_a_day_are_counted_over_starts(files: certificates.Certifica
     log.end(FACTS, "answered")
     again = opened(files, 3)
     again.ask(FACTS)
-    with pytest.raises(ResourceLimitError, match="has asked 3 times today"):
+    with pytest.raises(ResourceLimitError, match="has asked about 3 of the 3 rows"):
         again.ask(FACTS)
     again.ask({**FACTS, "certificate": "cd" * 32})
+
+
+def test_a_request_counts_as_its_rows(files: certificates.CertificateFiles) -> None:
+    """So a client learns no more of a model by asking about many rows at once."""
+    log = opened(files, 20)
+    log.ask({**FACTS, "rows": "16"})
+    again = opened(files, 20)
+    with pytest.raises(ResourceLimitError, match=r"16 of the 20 rows .* asks about 5 more"):
+        again.ask({**FACTS, "rows": "5"})
+    again.ask({**FACTS, "rows": "4"})
 
 
 def test_days_are_counted_apart(
@@ -92,7 +102,7 @@ def test_a_client_asks_as_often_as_it_may(tmp_path: Path) -> None:
     hospital.put("small/1", plan, weights)
     config = tmp_path / "carol.yaml"
     content = yaml.safe_load(config.read_text())
-    content["me"]["requests_a_day"] = 2
+    content["me"]["rows_a_day"] = 2
     config.write_text(yaml.safe_dump(content))
     with hospital.served() as services:
         until(lambda: all(each.served for each in services.values()))
@@ -101,7 +111,7 @@ def test_a_client_asks_as_often_as_it_may(tmp_path: Path) -> None:
                 client.run({"x": SAMPLES[0]})
         with (
             Client("small", hospital.client) as client,
-            pytest.raises(ResourceLimitError, match="carol: patient has asked 2 times today"),
+            pytest.raises(ResourceLimitError, match="patient has asked about 2 of the 2 rows"),
         ):
             client.run({"x": SAMPLES[0]})
     lines = (tmp_path / "carol.state" / "asked-carol.jsonl").read_bytes().splitlines()

@@ -223,12 +223,12 @@ def test_parties_yaml_is_read_again(hospital: Hospital, caplog: pytest.LogCaptur
         until(lambda: all(each.served for each in services.values()))
         with veilgraph.Client("small", hospital.client) as client:
             client.run({"x": SAMPLES[0]})
-            content["me"]["requests_a_day"] = 2
+            content["me"]["rows_a_day"] = 2
             file.write_text(yaml.safe_dump(content))
             services["alice"].reload()
             until(lambda: services["alice"]._desk._audit._most == 2)
             client.run({"x": SAMPLES[0]})
-            with pytest.raises(ResourceLimitError, match="asked 2 times today"):
+            with pytest.raises(ResourceLimitError, match="asked about 2 of the 2 rows"):
                 client.run({"x": SAMPLES[0]})
         content["me"]["state_dir"] = "elsewhere"
         file.write_text(yaml.safe_dump(content))

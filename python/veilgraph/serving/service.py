@@ -154,7 +154,7 @@ class Service:
         )
         audit = AuditLog(
             me.state_dir / f"asked-{party}.jsonl", load_private_key(me.key),
-            load_certificate(me.certificate), me.requests_a_day,
+            load_certificate(me.certificate), me.rows_a_day,
         )  # fmt: skip
         requests = self._host.requests
         self._desk = Desk(party, _enrolled(me), requests, lambda: self._host.served, audit)
@@ -184,7 +184,7 @@ class Service:
         except (VeilgraphError, OSError):
             self._config, self._known = before, known
             raise
-        self._desk.admit(enrolled, self._config.requests_a_day)
+        self._desk.admit(enrolled, self._config.rows_a_day)
         return models
 
     def _require_same(self, before: Config) -> None:

@@ -208,7 +208,7 @@ def test_says_what_is_known(alice: Path) -> None:
     assert (
         hint
         == "Its keys are name, state_dir; optional: certificate, clients, cubins, device, key, "
-        "key_command, listen, requests_a_day."
+        "key_command, listen, rows_a_day."
     )
 
 

@@ -198,7 +198,7 @@ OPERATORS: tuple[Operator, ...] = (
     Operator("STFT", "known step and length; any window", PRODUCT),
     Operator(
         "SVMClassifier",
-        "every kernel; probabilities of two or three classes",
+        "every kernel, and probabilities",
         "as SVMRegressor, and comparisons by pair",
     ),
     Operator("SVMRegressor", "every kernel", "a product; an opening for radial and sigmoid ones"),

@@ -491,11 +491,14 @@ def test_a_list_of_maps_goes_out_as_columns() -> None:
     np.testing.assert_allclose(evaluate(import_model(proto), feeds)["z"], columns, rtol=1e-5)
 
 
-@pytest.mark.parametrize("per_class", [(3, 4), (3, 1, 4)])
+@pytest.mark.parametrize("per_class", [(3, 4), (3, 1, 4), (2, 3, 1, 2), (2, 1, 1, 2, 1, 1)])
 def test_probabilities_of_support_vectors(per_class: Sequence[int]) -> None:
     """ONNX Runtime's iterations stop early, within 0.005 over the number of classes a step."""
     pairs = len(per_class) * (len(per_class) - 1) // 2
-    slopes = {"prob_a": [-2.0, -1.0, -3.0][:pairs], "prob_b": [0.25, -0.5, 0.0][:pairs]}
+    slopes = {
+        "prob_a": np.resize([-2.0, -1.0, -3.0, -1.5, -2.5], pairs).tolist(),
+        "prob_b": np.resize([0.25, -0.5, 0.0, 0.1, -0.2], pairs).tolist(),
+    }
     case = voting(per_class, **slopes)
     proto, feeds = model_of(case), feeds_of(case)
     expected, found = run_onnx(proto, feeds), evaluate(import_model(proto), feeds)
@@ -509,11 +512,6 @@ MACHINES: list[tuple[Row, type[Exception], str]] = [
     (machine("POLY", (1.0, 0.0, 2.5)), UnsupportedError, "Its kernel is POLY of degree 2.5"),
     (machine("RBF", vectors=0, support_vectors=[0.0]), UnsupportedError, "no support vectors"),
     (voting([3, 4], support_vectors=[1.0] * 9), UsageError, "9 numbers for 7 support vectors"),
-    (
-        voting([2, 3, 1, 2], prob_a=[-1.0] * 6, prob_b=[0.0] * 6),
-        UnsupportedError,
-        "probabilities of 4 classes are coupled in pairs",
-    ),
     (voting([3, 4], prob_a=[1.0, 2.0], prob_b=[0.0]), UsageError, "2 and 1 numbers for the"),
     (voting([3, 4], vectors_per_class=[0, 0]), UnsupportedError, "It has no support vectors"),
     (machine("LINEAR", post_transform="LOGISTIC"), UnsupportedError, "Its scores are transformed"),

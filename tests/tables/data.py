@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from sklearn.datasets import load_breast_cancer, load_diabetes, load_iris
+from sklearn.datasets import load_breast_cancer, load_diabetes, load_digits, load_iris
 
 Array = NDArray[Any]
 
@@ -52,6 +52,13 @@ def two_classes() -> Data:
     data = _loaded(load_breast_cancer, 400)
     columns = data.rows[:, [0, 1, 4, 5, 6, 7, 8, 9]]
     return Data(columns / columns.max(axis=0), data.targets)
+
+
+def six_classes() -> Data:
+    """Six classes, 64 columns from 0 to 1."""
+    data = _loaded(load_digits, 600)
+    kept = data.targets < 6
+    return Data(data.rows[kept] / 16, data.targets[kept])
 
 
 def numbers() -> Data:
@@ -146,6 +153,7 @@ DATA: Mapping[str, Callable[[], Data]] = {
             classes,
             scattered,
             two_classes,
+            six_classes,
             numbers,
             new_numbers,
             positive,

@@ -159,6 +159,7 @@ CLASSIFIERS = [
     Case(neighbors.RadiusNeighborsClassifier(radius=0.6, outlier_label=0), "scattered", ours=True),
     Case(neighbors.KNeighborsClassifier(metric="cityblock"), "scattered", "cityblock"),
     Case(svm.SVC(), "classes", "raw", RAW),
+    Case(svm.SVC(probability=True, **SEED), "six_classes"),
     Case(_logistic(), "two_classes", "raw", RAW),
     *_cases("two_questions", multioutput.MultiOutputClassifier(_logistic())),
     *_cases("two_questions", tree.DecisionTreeClassifier(max_depth=3, **SEED)),

@@ -238,6 +238,17 @@ def test_nearest_imputers(lacking: bool, neighbours: int) -> None:
     np.testing.assert_allclose(found, model.transform(asked), atol=1e-5)
 
 
+def test_nearest_imputers_of_rows_far_away() -> None:
+    """Who lacks the column still comes last, at many times what fitted rows are from each other."""
+    rows, _, asked = scattered()
+    rows = np.where(np.random.default_rng(1).uniform(size=rows.shape) < 0.3, np.nan, rows)
+    asked = asked + 9 * (np.nanmax(rows, axis=0) - np.nanmin(rows, axis=0)).astype(np.float32)
+    asked[::2, 1] = np.nan
+    model = KNNImputer(n_neighbors=3).fit(rows)
+    (found,) = says(model, asked)
+    np.testing.assert_allclose(found, model.transform(asked), atol=1e-3)
+
+
 @pytest.mark.parametrize(
     ("options", "reason"),
     [

@@ -10,7 +10,7 @@ fitted row y have, as 1 and 0, and zeros in place of what they lack,
     imputed = mean of y over the k nearest
 
 A fitted row that shares no column with the row is far too, and does not count; where none of the k
-does, the column's mean is taken. `far` is four times the largest d^2 among fitted rows.
+does, the column's mean is taken. `far` is 64 times the largest d^2 among fitted rows.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 
 from veilgraph.frontend.onnx.classical.converters.nodes import Nodes
 
-FAR = 4.0  # times the largest square of a distance among fitted rows
+FAR = 64.0  # times the largest square of a distance among fitted rows
 
 
 def nearest_imputer(scope: Any, operator: Any, container: Any) -> None:

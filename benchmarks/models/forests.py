@@ -8,8 +8,7 @@ processes over TLS on loopback that share this machine's cores. Seconds are an i
 and online, of the slowest party; sent is what all parties send in it, memory a process's peak.
 `alike` counts rows whose class is the fitted model's own.
 
-No peer is beside them: CrypTen, SPU and MP-SPDZ come over the network, and a like model in them is
-still to be written.
+`benchmarks.peers.trees` has peers beside the same boosting.
 """
 
 from __future__ import annotations

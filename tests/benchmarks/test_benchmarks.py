@@ -561,6 +561,8 @@ def test_results_have_the_markers_of_every_script() -> None:
     for name in (
         *scripts,
         "peers.functions",
+        "peers.trees",
+        "models.forests",
         "functions.look_ups",
         "serving.requests",
         "serving.hostile_input",
@@ -576,6 +578,26 @@ def test_results_have_the_markers_of_every_script() -> None:
         "gpu.predictions",
     ):
         assert text.count(f"<!-- {name} -->") == text.count(f"<!-- /{name} -->") == 1
+
+
+TREES = """
+import numpy as np
+from benchmarks.peers.trees import DEPTH, boosted
+network = boosted(trees=3, rows=8)
+x = network.samples(1, seed=2)["X"][0]
+leaves, features = network.weights["leaves"], network.nodes[0].size["features"]
+right = (x[:, features] >= network.weights["thresholds"]).reshape(8, 3, -1)
+reached = np.ones((8, 3, 1))
+for level in range(DEPTH):
+    moves = reached * right[:, :, 2**level - 1 : 2 ** (level + 1) - 1]
+    reached = np.stack([reached - moves, moves], axis=-1).reshape(8, 3, -1)
+found = (reached * leaves).sum(axis=(1, 2))
+np.testing.assert_allclose(found, network.fitted.predict(x), atol=1e-5)
+"""
+
+
+def test_peers_get_the_trees_that_we_do() -> None:
+    run_python("-c", TREES)
 
 
 def test_node_cases() -> None:

@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 
 aten = torch.ops.aten
+FILLED = "constant"  # a padding: with one number
 
 
 class Pair(NamedTuple):
@@ -176,9 +177,9 @@ def chosen(truth: Tensor, x: Any, y: Any) -> Pair:
     return Pair(*(torch.where(truth, a, b) for a, b in zip(pair(x), pair(y), strict=True)))
 
 
-def padded(x: Pair, pads: Sequence[int], mode: str = "constant", value: Any = None) -> Pair:
+def padded(x: Pair, pads: Sequence[int], mode: str = FILLED, value: Any = None) -> Pair:
     """A constant around, or what is there."""
-    if mode != "constant":
+    if mode != FILLED:
         return Pair(*(aten.pad.default(part, pads, mode) for part in x))
     parts = zip(x, pair(value or 0.0), strict=True)
     return Pair(*(aten.pad.default(part, pads, mode, filling) for part, filling in parts))
@@ -258,7 +259,7 @@ RULES: dict[Any, Rule] = {
     aten.where.ScalarOther: chosen,
     aten.where.ScalarSelf: chosen,
     aten.pad.default: padded,
-    aten.constant_pad_nd.default: lambda x, pads, value=0.0: padded(x, pads, "constant", value),
+    aten.constant_pad_nd.default: lambda x, pads, value=0.0: padded(x, pads, FILLED, value),
     aten.zeros.default: filled(0j),
     aten.zeros_like.default: filled(0j),
     aten.new_zeros.default: lambda x, size, **kwargs: filled(0j)(size, **kwargs),

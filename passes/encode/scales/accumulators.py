@@ -94,10 +94,11 @@ class Structure:
 
     def lifts(self, op: ir.OpView) -> bool:
         """Whether a real function lifts its operand into its result's ring."""
+        if not self.maps or isinstance(op, Singular):
+            return False
         root = self.stored.root(op.operation.operands[0])
         is_map = any(self.stored.root(value) == root for value in self.maps)
-        is_truncated = any(self.stored.root(value) == root for value in self.deferred)
-        return is_map and not is_truncated and not isinstance(op, Singular)
+        return is_map and all(self.stored.root(value) != root for value in self.deferred)
 
     def join(self, later: ir.Value, earlier: ir.Value) -> None:
         """Two deferred values meet in one accumulator."""

@@ -109,3 +109,28 @@ class Dependencies:
         that is in none before it. Those of node i are witnesses[first[i] : first[i + 1]]. False
         too where that would take long to find out.
         """
+
+class Paths:
+    """The longest path of a graph whose ops have options: passes/secret/protocols/problem.py.
+
+    Args:
+        first: op i reads the ops before[first[i] : first[i + 1]], which come before it.
+        first_option: where the options of each op begin, and their number.
+        waits: of each option parties x parties rounds, one behind another: from what party i has of
+            its operands to what party j has of its result, row i and column j.
+
+    Raises:
+        ValueError: columns that are those of no such graph; of the methods, options that an op does
+            not have.
+    """
+
+    def __init__(
+        self, first: Int64s, before: Int32s, parties: int, first_option: Int64s, waits: Int64s
+    ) -> None: ...
+    def rounds(self, choices: Int64s) -> Int64s:
+        """Of the longest path, for each row of choices, one behind another."""
+
+    def changed(self, choice: Int64s, first: Int64s, ops: Int32s, numbers: Int64s) -> Int64s:
+        """Of the longest path after each change of one choice: change i gives each of the ops
+        ops[first[i] : first[i + 1]], one or more in ascending order, its option of `numbers`.
+        """

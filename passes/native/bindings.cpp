@@ -2,11 +2,14 @@
 #include <nanobind/nanobind.h>
 #include <nanobind/stl/vector.h>
 
+#include <algorithm>
+
 #include "ir/party/native/arrays.h"
 #include "passes/native/dependencies.h"
 #include "passes/native/facts.h"
 #include "passes/native/forms.h"
 #include "passes/native/fusion.h"
+#include "passes/native/paths.h"
 #include "passes/native/rounds.h"
 
 namespace nb = nanobind;
@@ -128,6 +131,51 @@ nb::object reached(const Column<uint8_t>& start, const Column<uint8_t>& closed,
   return array(veil::reached(span(start), span(closed), {first, args, start.size()}));
 }
 
+void make_paths(veil::Paths* self, const Column<int64_t>& first, const Column<int32_t>& before,
+                int64_t parties, const Column<int64_t>& first_option,
+                const Column<int64_t>& waits) {
+  const size_t ops = first.size() - 1;
+  of_one_length(ops, {first_option.size() - 1});
+  const auto options = span(first_option);
+  bool sound = parties > 0 && options[0] == 0;
+  for (size_t i = 0; i < ops; ++i) sound = sound && options[i] < options[i + 1];
+  if (!sound || options[ops] * parties * parties != static_cast<int64_t>(waits.size())) {
+    throw nb::value_error("options are those of other ops");
+  }
+  new (self) veil::Paths({first, before, ops}, static_cast<size_t>(parties), options, span(waits));
+}
+
+void are_options(const veil::Paths& all, size_t op, int64_t number) {
+  if (op >= all.ops() || number < 0 || number >= all.options(op)) {
+    throw nb::value_error("there is no such option");
+  }
+}
+
+nb::object rounds(const veil::Paths& all, const Column<int64_t>& choices) {
+  if (all.ops() == 0 || choices.size() % all.ops() != 0) {
+    throw nb::value_error("choices are of other ops");
+  }
+  for (size_t i = 0; i < choices.size(); ++i) are_options(all, i % all.ops(), choices(i));
+  return array(all.rounds(span(choices)));
+}
+
+nb::object changed(const veil::Paths& all, const Column<int64_t>& choice,
+                   const Column<int64_t>& first, const Column<int32_t>& ops,
+                   const Column<int64_t>& numbers) {
+  of_one_length(all.ops(), {choice.size()});
+  of_one_length(ops.size(), {numbers.size()});
+  are_lists(first, ops, all.ops());
+  for (size_t i = 0; i < choice.size(); ++i) are_options(all, i, choice(i));
+  for (size_t i = 0; i < ops.size(); ++i) are_options(all, ops(i), numbers(i));
+  for (size_t i = 0; i + 1 < first.size(); ++i) {
+    const auto own = span(ops).subspan(first(i), first(i + 1) - first(i));
+    if (own.empty() || !std::is_sorted(own.begin(), own.end())) {
+      throw nb::value_error("a change is of no ops in order");
+    }
+  }
+  return array(all.changed(span(choice), span(first), span(ops), span(numbers)));
+}
+
 }  // namespace
 
 NB_MODULE(_native, m) {
@@ -159,4 +207,8 @@ NB_MODULE(_native, m) {
       .def("words", [](const veil::Dependencies& all,
                        int64_t node) { return array(all.words(known(all, node))); })
       .def("have_order", &have_order, "nodes"_a, "first"_a, "witnesses"_a);
+  nb::class_<veil::Paths>(m, "Paths")
+      .def("__init__", &make_paths, "first"_a, "before"_a, "parties"_a, "first_option"_a, "waits"_a)
+      .def("rounds", &rounds, "choices"_a)
+      .def("changed", &changed, "choice"_a, "first"_a, "ops"_a, "numbers"_a);
 }

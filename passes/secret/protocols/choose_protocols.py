@@ -28,12 +28,14 @@ from veilgraph.passes.party.expand_protocols import (
 )
 from veilgraph.passes.secret.function_protocols import operation_of
 from veilgraph.passes.secret.protocols.calls import Call, Choice, Held, Operand, Traced, Traces
-from veilgraph.passes.secret.protocols.search import Option, Problem, search
+from veilgraph.passes.secret.protocols.problem import Changes, Option, Problem
+from veilgraph.passes.secret.protocols.search import search
 from veilgraph.targets.machines import MACHINE
 from veilgraph.targets.target import Target
 from veilgraph.targets.variants import Goal, Roles
 
 MEGABYTE = 1_000_000
+SECONDS_DIGITS = 12  # behind the point: what the order of a sum leaves as it is
 
 
 @dataclass(frozen=True)
@@ -112,8 +114,21 @@ class ChooseProtocols:
     def _told(self, nodes: Sequence[Node], best: Sequence[int]) -> dict[ir.Value, Chosen]:
         """Each op's choice, and the seconds that its next best would have taken more."""
         seconds = replace(self, goal=Goal.AUTO, most_store=None).problem(nodes)
+        others = Changes.of(
+            ([i], number)
+            for i in seconds.free.tolist()
+            for number in range(len(seconds.options[i]))
+            if number != best[i]
+        )
+        own = float(seconds.price(np.array([best], np.int64))[0])
+        prices: dict[int, dict[int, float]] = {}
+        found = (others.ops.tolist(), others.numbers.tolist(), seconds.changed(best, others))
+        for i, number, price in zip(*found, strict=True):
+            prices.setdefault(i, {})[number] = float(price) - own
         return {
-            node.result: Chosen(node.options[best[i]][0], *_next_best(seconds, node, best, i))
+            node.result: Chosen(
+                node.options[best[i]][0], *_next_best(node, best[i], prices.get(i, {}))
+            )
             for i, node in enumerate(nodes)
             if node.result is not None
         }
@@ -239,19 +254,19 @@ class _Graph:
         return tuple(dict.fromkeys(self.made[v] for v in values if v in self.made))
 
 
-def _next_best(problem: Problem, node: Node, best: Sequence[int], number: int) -> tuple[str, float]:
-    """Of an op's other options the one with which the program is cheapest, and how much dearer."""
-    others = [i for i in range(len(node.options)) if i != best[number]]
-    if not others:
+def _next_best(node: Node, taken: int, more: Mapping[int, float]) -> tuple[str, float]:
+    """The protocol of an op that would cost least more, and how much.
+
+    Args:
+        more: what each of its other options would cost more.
+    """
+    if not more:
         return "", 0.0
-    rows = np.array([best, *(best for _ in others)], np.int64)
-    rows[1:, number] = others
-    own, *prices = problem.price(rows).tolist()
-    least = min(range(len(others)), key=lambda j: prices[j])
-    choice, taken = node.options[others[least]][0], node.options[best[number]][0]
+    next_best = min(more, key=lambda number: more[number])
+    choice, own = node.options[next_best][0], node.options[taken][0]
     told = ", ".join(
         f"{name}={variant.name}"
         for name, variant in choice.items()
-        if name not in taken or taken[name] is not variant
+        if name not in own or own[name] is not variant
     )
-    return told, prices[least] - own
+    return told, round(more[next_best], SECONDS_DIGITS)

@@ -20,7 +20,7 @@ from veilgraph.ir.secret.function_forms import FunctionForm
 from veilgraph.ir.types import MAX_RING_BITS, Kind, words
 from veilgraph.passes.party.batch_rounds import batch_rounds
 from veilgraph.passes.secret.function_protocols import public_table
-from veilgraph.passes.secret.protocols.search import NEVER, Waits
+from veilgraph.passes.secret.protocols.problem import NEVER, Waits
 from veilgraph.targets.parties import Member, Operation, Parties, Sharing
 from veilgraph.targets.target import Target
 from veilgraph.targets.variants import Variant

@@ -8,8 +8,10 @@ from typing import Any
 import numpy as np
 import pytest
 
+from veilgraph.passes._native import Paths
 from veilgraph.passes.secret.protocols import search as searching
-from veilgraph.passes.secret.protocols.search import NEVER, Option, Problem, search
+from veilgraph.passes.secret.protocols.problem import NEVER, Changes, Option, Problem
+from veilgraph.passes.secret.protocols.search import search
 
 # Rounds and bits of all parties an element, of four ways to compute a ReLU.
 WAYS = ((5, 484), (4, 396), (3, 1060), (2, 6732))
@@ -107,6 +109,51 @@ def test_a_path_runs_from_party_to_party() -> None:
             return max(0, *(at[i] + waits[op][i][party] for i in range(3)))
 
         assert found == max(since(op, party) for op in range(5) for party in range(3))
+
+
+@pytest.mark.parametrize("most_store", [None, 40])
+def test_a_change_costs_what_the_choice_after_it_does(most_store: int | None) -> None:
+    """Of one op and of some, between parties, with loads, and beyond a store's room."""
+    rng = np.random.default_rng(6)
+    for _ in range(20):
+        before = [[u for u in range(v) if rng.random() < 0.3] for v in range(9)]
+        options = [
+            [
+                Option(
+                    tuple(map(tuple, rng.choice([NEVER, 0, 1, 2], (2, 2)).tolist())),
+                    float(rng.random()),
+                    int(rng.integers(10)),
+                    ((float(rng.random()), float(rng.random())), (float(rng.random()),)),
+                )
+                for _ in range(rng.integers(1, 4))
+            ]
+            for _ in range(9)
+        ]
+        problem = Problem(before, options, 0.5, (), most_store)
+        choice = tuple(int(rng.integers(len(each))) for each in options)
+        ops = [sorted(rng.choice(9, size, replace=False).tolist()) for size in (1, 1, 2, 5, 9)]
+        changes = Changes.of((each, 0) for each in ops)
+        after = np.array([changes.made(choice, i) for i in range(len(ops))])
+        np.testing.assert_allclose(problem.changed(choice, changes), problem.price(after))
+
+
+def test_paths_refuse_what_is_no_graph() -> None:
+    longs, ints = (lambda *x: np.array(x, np.int64)), (lambda *x: np.array(x, np.int32))
+    first, before = longs(0, 0, 1), ints(0)
+    with pytest.raises(ValueError, match="made after"):
+        Paths(first, ints(1), 1, longs(0, 1, 2), longs(1, 1))
+    for options, waits in ((longs(0, 2, 2), longs(1, 1)), (longs(0, 1, 2), longs(1, 1, 1))):
+        with pytest.raises(ValueError, match="other ops"):
+            Paths(first, before, 1, options, waits)
+    paths = Paths(first, before, 1, longs(0, 1, 3), longs(1, 1, 2))
+    assert paths.rounds(longs(0, 0, 0, 1)).tolist() == [2, 3]
+    with pytest.raises(ValueError, match="no such option"):
+        paths.rounds(longs(0, 2))
+    with pytest.raises(ValueError, match="of other ops"):
+        paths.rounds(longs(0))
+    for changes in ((longs(0, 0), ints(), longs()), (longs(0, 2), ints(1, 0), longs(0, 0))):
+        with pytest.raises(ValueError, match="ops in order"):
+            paths.changed(longs(0, 0), *changes)
 
 
 @pytest.mark.parametrize("few", [0, 1 << 16])

@@ -22,6 +22,13 @@ CONST: int
 DRAW: int
 LOOKUP: int
 
+def live(facts: Facts, first: Int64s, args: Int32s) -> Flags:
+    """Whether each node is a root, or one needs it.
+
+    Raises:
+        ValueError: columns that are not those of a program.
+    """
+
 def batch_rounds(
     facts: Facts, stages: Int32s, first: Int64s, args: Int32s
 ) -> tuple[Flags, Int64s, Int64s]:

@@ -25,8 +25,8 @@ from typing import Any
 
 from veilgraph.ir.party import ops
 from veilgraph.ir.party._native import read_lines
-from veilgraph.ir.party.columns import Columns, Nodes
-from veilgraph.ir.party.node import Draw, Node, Shape
+from veilgraph.ir.party.columns import Columns, Nodes, Pairs, columns_of
+from veilgraph.ir.party.node import Draw, Shape
 from veilgraph.ir.party.program import Program
 from veilgraph.ir.plan.tables import Phase
 from veilgraph.ir.types import Kind, Type
@@ -59,8 +59,7 @@ def _lines(program: Program) -> Iterator[str]:
     for draw in program.draws:
         holders = " ".join(program.parties[i] for i in sorted(draw.holders))
         yield f"draw {draw.number} {holders} {draw.phase.name.lower()}"
-    for node in program.nodes:
-        yield print_node(program, node)
+    yield from _nodes(program)
 
 
 def _word(name: str) -> str:
@@ -69,14 +68,38 @@ def _word(name: str) -> str:
     return name if name and is_plain else json.dumps(name)
 
 
-def print_node(program: Program, node: Node) -> str:
-    args = "".join(f" %{i}" for i in node.args)
-    attrs = ", ".join(f"{name} = {json.dumps(value)}" for name, value in node.attrs)
-    attrs = f" {{{attrs}}}" if attrs else ""
-    shape = ", ".join(map(str, node.shape))
-    phase = f"{node.phase.name.lower()}{node.entry or ''}"
-    place = f"@{program.parties[node.party]} {phase} {node.layer}"
-    return f"%{node.id} = {node.op.name}{args}{attrs} : {node.type}[{shape}] {place}"
+def _nodes(program: Program) -> Iterator[str]:
+    """Their lines. What repeats is written once, for a program has a million nodes."""
+    columns = columns_of(program.nodes)
+    values = [f" %{row}" for row in range(len(columns))]
+    tensors = [f" : {type}[{', '.join(map(str, shape))}] @" for shape, type in columns.tensors]
+    places = [
+        f"{program.parties[party]} {phase.name.lower()}{entry or ''} "
+        for party, phase, entry in columns.places
+    ]
+    described = [_described(pairs) for pairs in columns.pairs]
+    args, ends = columns.args.tolist(), columns.first[1:].tolist()
+    each = (columns.op, columns.tensor, columns.attributes, columns.number, columns.place)
+    start = 0
+    for value, end, op, tensor, attributes, number, place, layer in zip(
+        values, ends, *(column.tolist() for column in (*each, columns.layer)), strict=True
+    ):
+        operands = "".join([values[arg] for arg in args[start:end]])
+        before, behind = described[attributes]
+        attrs = f"{before}{number}{behind}" if number >= 0 else before + behind
+        name, start = ops.ALL[op].name, end
+        yield f"{value[1:]} = {name}{operands}{attrs}{tensors[tensor]}{places[place]}{layer}"
+
+
+def _described(pairs: Pairs) -> tuple[str, str]:
+    """Attributes as a line has them: what stands before the number that is counted, and behind."""
+    values = ["" if value is None else json.dumps(value) for _, value in pairs]
+    told = [f"{name} = {value}" for (name, _), value in zip(pairs, values, strict=True)]
+    if not pairs:
+        return "", ""
+    counted = next((i for i, (_, value) in enumerate(pairs) if value is None), len(pairs) - 1)
+    before, behind = ", ".join(told[: counted + 1]), told[counted + 1 :]
+    return f" {{{before}", "".join(f", {each}" for each in behind) + "}"
 
 
 def parse_program(text: str) -> Program:

@@ -48,6 +48,11 @@ void are_lists(const Column<int64_t>& first, const Column<int32_t>& rows, size_t
   if (!sound) throw nb::value_error("lists are of no rows");
 }
 
+nb::object live(const Column<uint32_t>& facts, const Column<int64_t>& first,
+                const Column<int32_t>& args) {
+  return array(veil::live_nodes(span(facts), {first, args, facts.size()}));
+}
+
 nb::tuple batch_rounds(const Column<uint32_t>& facts, const Column<int32_t>& stages,
                        const Column<int64_t>& first, const Column<int32_t>& args) {
   of_one_length(facts.size(), {stages.size()});
@@ -192,6 +197,7 @@ NB_MODULE(_native, m) {
   m.attr("CONST") = nb::int_(static_cast<uint32_t>(veil::kConst));
   m.attr("DRAW") = nb::int_(static_cast<uint32_t>(veil::kDraw));
   m.attr("LOOKUP") = nb::int_(static_cast<uint32_t>(veil::kLookup));
+  m.def("live", &live, "facts"_a, "first"_a, "args"_a);
   m.def("batch_rounds", &batch_rounds, "facts"_a, "stages"_a, "first"_a, "args"_a);
   m.def("fuse_local", &fuse_local, "facts"_a, "parties"_a, "stages"_a, "elements"_a, "live"_a,
         "at"_a, "first"_a, "args"_a);

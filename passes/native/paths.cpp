@@ -9,10 +9,12 @@ Paths::Paths(const Operands& before, size_t parties, std::span<const int64_t> fi
     : parties_(parties),
       first_before_{0},
       first_option_(first_option.begin(), first_option.end()),
-      waits_(waits.begin(), waits.end()) {
+      waits_(waits.begin(), waits.end()),
+      last_reader_(ops()) {
   for (size_t op = 0; op < ops(); ++op) {
     const auto read = before.of(op);
     before_.insert(before_.end(), read.begin(), read.end());
+    for (const int32_t b : read) last_reader_[b] = op;
     first_before_.push_back(static_cast<int64_t>(before_.size()));
   }
 }
@@ -44,34 +46,44 @@ std::vector<int64_t> Paths::rounds(std::span<const int64_t> choices) const {
 std::vector<int64_t> Paths::changed(std::span<const int64_t> choice, std::span<const int64_t> first,
                                     std::span<const int32_t> changes,
                                     std::span<const int64_t> numbers) const {
-  std::vector<int64_t> kept(ops() * parties_), latest(ops() + 1);
-  for (size_t op = 0; op < ops(); ++op) {
-    run(op, choice[op], kept);
-    const auto own = kept.begin() + static_cast<int64_t>(op * parties_);
-    latest[op + 1] = std::max(latest[op], *std::max_element(own, own + parties_));
-  }
-  std::vector<int64_t> found, done = kept;
+  std::vector<int64_t> kept(ops() * parties_), done;
+  for (size_t op = 0; op < ops(); ++op) run(op, choice[op], kept);
+  const auto latest = [&](const std::vector<int64_t>& all, size_t op) {
+    const auto own = all.begin() + static_cast<int64_t>(op * parties_);
+    return *std::max_element(own, own + static_cast<int64_t>(parties_));
+  };
+  std::vector<int64_t> until(ops() + 1), from(ops() + 1);  // the latest before an op, from it on
+  for (size_t op = 0; op < ops(); ++op) until[op + 1] = std::max(until[op], latest(kept, op));
+  for (size_t op = ops(); op-- > 0;) from[op] = std::max(from[op + 1], latest(kept, op));
+  done = kept;
+  std::vector<int64_t> found;
   std::vector<uint8_t> differs(ops());
   for (size_t i = 0; i + 1 < first.size(); ++i) {
     int64_t next = first[i];
-    const size_t start = changes[next];
-    int64_t longest = latest[start];
-    for (size_t op = start; op < ops(); ++op) {
+    const auto start = static_cast<size_t>(changes[next]);
+    auto last = static_cast<size_t>(changes[first[i + 1] - 1]);  // that may differ, so far
+    int64_t longest = until[start];
+    size_t op = start;
+    for (; op <= last; ++op) {
       const bool is_changed = next < first[i + 1] && changes[next] == static_cast<int32_t>(op);
       const auto read = before(op);
-      const auto own = done.begin() + static_cast<int64_t>(op * parties_);
-      const auto old = kept.begin() + static_cast<int64_t>(op * parties_);
       if (is_changed ||
           std::any_of(read.begin(), read.end(), [&](int32_t b) { return differs[b] != 0; })) {
         run(op, is_changed ? numbers[next] : choice[op], done);
-        differs[op] = !std::equal(own, own + parties_, old);
+        const auto own = done.begin() + static_cast<int64_t>(op * parties_);
+        const auto old = kept.begin() + static_cast<int64_t>(op * parties_);
+        differs[op] = !std::equal(own, own + static_cast<int64_t>(parties_), old);
+        if (differs[op]) last = std::max(last, last_reader_[op]);
       }
       next += is_changed;
-      longest = std::max(longest, *std::max_element(own, own + parties_));
+      longest = std::max(longest, latest(done, op));
     }
-    found.push_back(longest);
-    std::copy(kept.begin() + start * parties_, kept.end(), done.begin() + start * parties_);
-    std::fill(differs.begin() + start, differs.end(), 0);
+    found.push_back(std::max(longest, from[op]));
+    const auto begin = static_cast<int64_t>(start * parties_);
+    std::copy(kept.begin() + begin, kept.begin() + static_cast<int64_t>(op * parties_),
+              done.begin() + begin);
+    std::fill(differs.begin() + static_cast<int64_t>(start),
+              differs.begin() + static_cast<int64_t>(op), 0);
   }
   return found;
 }

@@ -42,6 +42,7 @@ class Paths {
   std::vector<int32_t> before_;
   std::vector<int64_t> first_option_;
   std::vector<int64_t> waits_;
+  std::vector<size_t> last_reader_;  // of each op's result; 0 if none reads it
 };
 
 }  // namespace veil

@@ -12,6 +12,8 @@ namespace {
 
 constexpr Position kNever = std::numeric_limits<Position>::max();
 
+}  // namespace
+
 std::vector<uint8_t> live_nodes(std::span<const uint32_t> facts, const Operands& operands) {
   std::vector<uint8_t> live(facts.size());
   for (size_t i = facts.size(); i-- > 0;) {
@@ -21,8 +23,6 @@ std::vector<uint8_t> live_nodes(std::span<const uint32_t> facts, const Operands&
   }
   return live;
 }
-
-}  // namespace
 
 Rounds batch_rounds(std::span<const uint32_t> facts, std::span<const int32_t> stages,
                     const Operands& operands) {

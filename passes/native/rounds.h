@@ -14,6 +14,9 @@ using Position = int64_t;
 constexpr int kLevelBits = 32;
 constexpr int32_t kMostStages = 1 << 16;
 
+// Of each node, whether a root needs it.
+std::vector<uint8_t> live_nodes(std::span<const uint32_t> facts, const Operands& operands);
+
 struct Rounds {
   std::vector<uint8_t> live;
   std::vector<Position> at;

@@ -9,34 +9,29 @@ every layer, and who reads it lowers the same program.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 
+import numpy as np
+import numpy.typing as npt
+
 from veilgraph.ir.party import ops
-from veilgraph.ir.party.node import Node
+from veilgraph.ir.party.columns import Columns, Nodes, columns_of
 from veilgraph.ir.party.program import Program
+from veilgraph.passes import _native as native
+from veilgraph.passes.facts import facts_of
 from veilgraph.passes.party.expand_protocols import Expanded
 
 
 def prune(expanded: Expanded) -> Expanded:
     """The same program without dead nodes and public tensors; draws keep their numbers."""
     program = expanded.program
+    columns = columns_of(program.nodes)
+    live = native.live(facts_of(columns), columns.first, columns.args) != 0
+    kept = _with_rows(columns, live)
+    numbers = _renumber(kept)
     pruned = Program(program.parties)
-    pruned.draws, pruned.layers = program.draws, program.layers
-    ids: dict[int, int] = {}
-    numbers: dict[int, int] = {}  # of public tensors, old to new
-    for i in _live(program):
-        node = program.nodes[i]
-        ids[i] = len(pruned.nodes)
-        attrs = node.attrs
-        if node.op is ops.CONSTANT:
-            attrs = (("number", numbers.setdefault(node["number"], len(numbers))),)
-        args = tuple([ids[arg] for arg in node.args])
-        pruned.nodes.append(
-            Node(
-                *(ids[i], node.op, node.party, args, attrs),
-                *(node.shape, node.type, node.phase, node.layer, node.entry),
-            )
-        )
+    pruned.draws, pruned.layers, pruned.nodes = program.draws, program.layers, Nodes(kept)
     return replace(
         expanded,
         program=pruned,
@@ -45,11 +40,23 @@ def prune(expanded: Expanded) -> Expanded:
     )
 
 
-def _live(program: Program) -> list[int]:
-    """Ids of the nodes that an output or a state needs, in order."""
-    keep = [node.op.is_root for node in program.nodes]
-    for node in reversed(program.nodes):
-        if keep[node.id]:
-            for arg in node.args:
-                keep[arg] = True
-    return [i for i, kept in enumerate(keep) if kept]
+def _with_rows(columns: Columns, kept: npt.NDArray[np.bool_]) -> Columns:
+    """Some rows, which read none of the others."""
+    counts = np.diff(columns.first)
+    row = np.cumsum(kept, dtype=np.int32) - 1
+    own = ("op", "place", "tensor", "attributes", "number", "layer")
+    return replace(
+        columns,
+        **{name: getattr(columns, name)[kept] for name in own},
+        first=np.concatenate([[0], np.cumsum(counts[kept])]),
+        args=row[columns.args[np.repeat(kept, counts)]],
+    )
+
+
+def _renumber(columns: Columns) -> Sequence[int]:
+    """Numbers public tensors without gaps, in the order in which they are met; the old numbers."""
+    rows = columns.rows_of(ops.CONSTANT)
+    met = dict.fromkeys(columns.number[rows].tolist())
+    places = {number: place for place, number in enumerate(met)}
+    columns.number[rows] = [places[number] for number in columns.number[rows].tolist()]
+    return list(met)

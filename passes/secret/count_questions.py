@@ -130,11 +130,10 @@ class CountQuestions:
 
     def _shifting(self, party: int) -> set[tuple[str, int]]:
         """The layers in which a party shifts what was opened, or its mask, and by how many bits."""
-        nodes = (self.schedule.program.nodes[i] for i in self.schedule.live)
         return {
             (self.expanded.notes[node.layer].name, node["bits"])
-            for node in nodes
-            if node.party == party and node.op is party_ops.SHR
+            for node in self.schedule.nodes_of(party_ops.SHR)
+            if node.party == party
         }
 
     def _of(self, name: str) -> Statistics:

@@ -42,6 +42,10 @@ class Family(Enum):
     FREE = "free"
 
 
+# Of cosine and sine, those that are terms.
+TERMS = {Family.TRIANGLE: slice(0, 1), Family.SQUARE: slice(1, 2), Family.FREE: slice(0, 2)}
+
+
 @dataclass(frozen=True)
 class Fit:
     """constant + sum of cosines[j] cos(k_j t) + sines[j] sin(k_j t), t = 2 pi x / period.
@@ -158,9 +162,9 @@ def _row(family: Family, x: Decimal, period: Decimal, count: int) -> list[Decima
     cos, sin = cos_sin(2 * PI * x / period)
     step = (cos, sin) if family is Family.FREE else _turned((cos, sin), (cos, sin))
     row = [Decimal(family is not Family.SQUARE)]
-    turn = (cos, sin)
+    turn, terms = (cos, sin), TERMS[family]
     for _ in range(count):
-        row += {Family.FREE: turn, Family.TRIANGLE: turn[:1], Family.SQUARE: turn[1:]}[family]
+        row += list(turn)[terms]
         turn = _turned(turn, step)
     return row
 

@@ -378,25 +378,36 @@ def _copied(value: Value) -> Value:
 
 def apply(op: PartyOp, args: Sequence[Value], shape: Shape, type: Type, **attrs: Any) -> Value:
     """`op` at every party that holds all of `args`."""
-    program, first = args[0].program, args[0].at
-    holders = [i for i in sorted(first) if all(i in a.at for a in args[1:])]
+    # Without generators: a protocol's bodies come here a million times in a large program.
+    program = args[0].program
+    holders = sorted(args[0].at)
+    for arg in args[1:]:
+        holders = [i for i in holders if i in arg.at]
     if not holders:
         raise PlacementError(f"{op}: no party holds all operands: {[sorted(a.at) for a in args]}")
     if type.kind not in op.makes:
         raise TypeError(f"there is no {op} of {type}")
-    if op.alike and any(a.type is not type and a.type != type for a in args):
-        raise TypeError(f"{op}: {' meets '.join(str(a.type) for a in args)}")
+    if op.alike:
+        for arg in args:
+            if arg.type is not type and arg.type != type:
+                raise TypeError(f"{op}: {' meets '.join(str(a.type) for a in args)}")
     if op.elementwise:
         args = [a if a.shape == shape else _explicit(a, shape) for a in args]
-    if op.keeps_zero and all(a.constant_value() == 0 for a in args):
+    if op.keeps_zero and _are_zero(args):
         return program.const(0, shape, type).only(*holders)
-    nodes = program.nodes
-    at = {}
+    nodes, at = program.nodes, {}
     for i in holders:
         ids = tuple([a.at[i] for a in args])
         phase = max([nodes[n].phase for n in ids])
         at[i] = program.node(op, i, ids, shape, type, phase, **attrs)
     return Value(program, at, shape, type)
+
+
+def _are_zero(values: Iterable[Value]) -> bool:
+    for value in values:
+        if value.constant_value() != 0:
+            return False
+    return True
 
 
 def _explicit(value: Value, shape: Shape) -> Value:

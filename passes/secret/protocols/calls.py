@@ -123,12 +123,13 @@ class Traces:
     Attributes:
         rotates: parties rotate through roles.
         receiver: who is to know as little as can be of how values are rounded.
+        made: by kind of call; those of a target, a receiver and either rotation may share it.
     """
 
     target: Target
     rotates: bool
     receiver: Member | None = None
-    _made: dict[tuple[object, ...], Traced] = field(default_factory=dict)
+    made: dict[tuple[object, ...], Traced] = field(default_factory=dict)
 
     def shared(self, argument: Argument) -> Traced:
         """An input, by who has it."""
@@ -186,7 +187,12 @@ class Traces:
         """Of element-wise ops a few elements are traced, which are one chunk."""
         elements = prod(call.operation.shape)
         is_sampled = call.is_elementwise and elements > SAMPLE
-        traced = self._known(call.sampled() if is_sampled else call, choice)
+        # Roles don't rotate among so few elements: a sample is the same either way.
+        traced = (
+            self._known(call.sampled(), choice, ())
+            if is_sampled
+            else self._known(call, choice, (self.rotates,))
+        )
         sent, held = traced.sent, traced.held
         if is_sampled:
             sent = sent.scaled(-(-elements // SAMPLE))
@@ -202,11 +208,11 @@ class Traces:
         first = {name: self.target.variants(name)[0] for name in choice}
         return tuple(sorted((n, v.name) for n, v in choice.items() if v is not first[n]))
 
-    def _known(self, call: Call, choice: Choice) -> Traced:
-        key = (*call.kind, self._unusual(choice))
-        if key not in self._made:
-            self._made[key] = self._trace(call, choice)
-        return self._made[key]
+    def _known(self, call: Call, choice: Choice, rotates: tuple[bool, ...]) -> Traced:
+        key = (*call.kind, self._unusual(choice), rotates)
+        if key not in self.made:
+            self.made[key] = self._trace(call, choice)
+        return self.made[key]
 
     def _trace(self, call: Call, choice: Choice) -> Traced:
         p = self._parties(choice)

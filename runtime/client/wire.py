@@ -26,7 +26,7 @@ from veilgraph.runtime.encoding import Words, word_dtype
 
 MAGIC = b"veilgraph ask\n"  # a client's first bytes, before TLS
 ENROL = b"veilgraph new\n"  # those of who becomes one
-VERSION = 2  # of what clients and parties say to each other
+VERSION = 3  # of what clients and parties say to each other
 MOST_FIELD_BYTES = 1 << 20
 MOST_OF_CLIENT = 8  # requests that are open at a time: one client alone holds up no others
 _LEAST_SECONDS = 0.001  # a timeout of none would be no wait at all

@@ -5,7 +5,6 @@ A client may ask whose certificate this party has (enrolled.py).
 
 from __future__ import annotations
 
-import hashlib
 import logging
 import select
 import socket
@@ -19,9 +18,9 @@ from typing import Any, TypeAlias
 
 from veilgraph.ir.errors import PeerError, UsageError, VeilgraphError
 from veilgraph.runtime.client import wire
-from veilgraph.runtime.service.agenda import ID_BYTES
 from veilgraph.runtime.service.audit import AuditLog
 from veilgraph.runtime.service.enrolled import MOST_CERTIFICATE_BYTES, Enrolled
+from veilgraph.runtime.service.meetings import MEETING_SECONDS, Arrival, Meetings, digest
 from veilgraph.runtime.service.requests import Request, Requests
 from veilgraph.runtime.service.served import Model, ServedPlan
 from veilgraph.runtime.session.callers import source_of
@@ -52,6 +51,7 @@ class Desk:
         seconds: that a client waits, for its turn and for its answer.
         input_seconds: that a client is waited for, from its masks to its input; longer for what is
             long, by the least rate of links.
+        meeting_seconds: that a client waits for those of the plan's other roles.
     """
 
     def __init__(
@@ -63,9 +63,10 @@ class Desk:
         audit: AuditLog,
         seconds: float = 60.0,
         input_seconds: float = INPUT_SECONDS,
+        meeting_seconds: float = MEETING_SECONDS,
     ) -> None:
         self._me, self._enrolled, self._requests = me, enrolled, requests
-        self._audit = audit
+        self._audit, self._meetings = audit, Meetings(requests, meeting_seconds)
         self._served, self._seconds, self._input_seconds = served, seconds, input_seconds
         self._free = threading.BoundedSemaphore(MOST_CLIENTS)
         self._links: Counter[str] = Counter()  # connections by client
@@ -208,56 +209,83 @@ class Desk:
             "plan": served.plan.digest, "session": served.id.hex(),
             "suite": manifest.suite, "computing": list(manifest.computing),
             "labels": {name: list(texts) for name, texts in manifest.labels.items()},
-            "forms": manifest.forms,
+            "forms": manifest.forms, "rows": served.model.rows,
         }  # fmt: skip
-        seat = served.seat
-        if seat is not None:
-            found["receives"] = seat.receives
-            found["rows"] = served.model.rows
-            found["inputs"] = [wire.described(each) for each in seat.inputs]
-            found["outputs"] = [wire.described(each) for each in seat.outputs]
+        found["roles"] = {
+            role: {
+                "receives": seat.receives,
+                "inputs": [wire.described(each) for each in seat.inputs],
+                "outputs": [wire.described(each) for each in seat.outputs],
+            }
+            for role, seat in served.model.seats.items()
+        }
         return found
 
     def _infer(
         self, connection: ssl.SSLSocket, client: str, asked: dict[str, Any], served: ServedPlan
     ) -> None:
-        seat = served.seat
-        if seat is None:
+        if not served.model.seats:
             raise UsageError(f"{self._me} is no party to ask.", "Leave it out: it only deals.")
         if (asked.get("plan"), asked.get("session")) != (served.plan.digest, served.id.hex()):
             raise PeerError(f"{self._me} serves another plan or session now.", "Ask again.")
-        rows = _rows(asked, served.model)
-        inputs = wire.of_rows(seat.inputs, rows, served.model.rows)
-        outputs = wire.of_rows(seat.outputs, rows, served.model.rows)
-        request = Request(_request_id(asked, _shown(connection)), served.id, client, rows)
+        role, rows = _role(asked, served.model), _rows(asked, served.model)
+        agreed = [_nonce(asked), served.plan.digest, served.id.hex()]
+        new = Arrival(role, client, fingerprint(_shown(connection)).hex(), rows)
         facts = {
-            "client": client, "certificate": fingerprint(_shown(connection)).hex(),
+            "client": client, "certificate": new.certificate, "role": role,
             "model": served.model.name, "plan": served.plan.digest, "session": served.id.hex(),
-            "request": request.id.hex(), "rows": str(rows),
+            "request": digest("meeting", agreed).hex(), "rows": str(rows),
         }  # fmt: skip
         self._audit.ask(facts)
-        is_there = partial(_is_quiet, connection)
+        request, is_told = None, False
         try:
-            self._requests.add(request)
-            masks = self._requests.wait_for_masks(request, self._seconds, is_there)
-            head = {"number": request.number, "row": request.row}
-            wire.send(connection, head, wire.to_bytes(masks, inputs))
-            given = {}
-            if seat.receives:
-                count = wire.elements_bytes(inputs)
-                least = SHARED_INPUT_SECONDS if request.is_shared else self._input_seconds
-                seconds = least + count / LEAST_BYTES_PER_SECOND
-                content = wire.receive(connection, count, seconds)[1]
-                given = wire.from_bytes(content, inputs)
-            self._requests.give(request, given)
-            connection.settimeout(self._seconds)
-            answer = self._requests.wait_for_answer(request, self._seconds, is_there)
-            self._audit.end(facts, "answered")
-            wire.send(connection, head, wire.to_bytes(answer, outputs))
+            check = partial(self._require_open, connection, served)
+            roles = tuple(served.model.seats)
+            request, came = self._meetings.join(agreed, served.id, new, roles, check)
+            head: dict[str, Any] = {"clients": {each: came[each].certificate for each in roles}}
+            answer = self._answered(connection, request, served.model, role, head)
+            is_told = True
+            self._audit.end(facts | _others(request, role), "answered")
+            wire.send(connection, head, answer)
         finally:
-            self._requests.drop(request)  # first: writing down may fail
-            if request.answer is None:
+            if request is not None:
+                self._requests.drop(request)  # first: writing down may fail
+            if not is_told:
                 self._audit.end(facts, "not answered")
+
+    def _answered(
+        self,
+        connection: ssl.SSLSocket,
+        request: Request,
+        model: Model,
+        role: str,
+        head: dict[str, Any],
+    ) -> bytes:
+        """This party's part of what the client of a role is told, once it gave its inputs."""
+        seat, is_there = model.seats[role], partial(_is_quiet, connection)
+        inputs = wire.of_rows(seat.inputs, request.rows, model.rows)
+        masks = self._requests.wait_for_masks(request, self._seconds, is_there)
+        head |= {"number": request.number, "row": request.row}
+        wire.send(connection, head, wire.to_bytes(masks[role], inputs))
+        given = {}
+        if seat.receives:
+            count = wire.elements_bytes(inputs)
+            least = SHARED_INPUT_SECONDS if request.is_shared else self._input_seconds
+            seconds = least + count / LEAST_BYTES_PER_SECOND
+            content = wire.receive(connection, count, seconds)[1]
+            given = wire.from_bytes(content, inputs)
+        self._requests.give(request, role, given)
+        connection.settimeout(self._seconds)
+        answer = self._requests.wait_for_answer(request, self._seconds, is_there)
+        return wire.to_bytes(answer[role], wire.of_rows(seat.outputs, request.rows, model.rows))
+
+    def _require_open(self, connection: ssl.SSLSocket, served: ServedPlan) -> None:
+        """PeerError when a client that waits for others is gone, or the plan is."""
+        if not _is_quiet(connection):
+            raise PeerError("The client is gone.", "Ask again.")
+        now = self._served().get(served.model.name)
+        if now is None or now.id != served.id:
+            raise PeerError("The plan is served no more.", "Ask again.")
 
 
 def _is_quiet(connection: ssl.SSLSocket) -> bool:
@@ -283,14 +311,24 @@ def _rows(asked: Mapping[str, Any], model: Model) -> int:
     raise UsageError(f"{model.name} takes {most}.", "Ask about as many.")
 
 
-def _request_id(asked: Mapping[str, Any], certificate: bytes) -> bytes:
-    """The same at all parties: of the client, the request's nonce, plan, session and rows.
+def _role(asked: Mapping[str, Any], model: Model) -> str:
+    role = asked.get("role")
+    if isinstance(role, str) and role in model.seats:
+        return role
+    raise UsageError(
+        f"{model.name} has no client {str(role)[:60]!r}.", f"It has {', '.join(model.seats)}."
+    )
 
-    Who hears of a nonce from a party can't put a request of its own together with another's.
-    """
+
+def _others(request: Request, role: str) -> dict[str, str]:
+    """For the audit log: whom a client met."""
+    others = ", ".join(name for each, name in request.clients.items() if each != role)
+    return {"with": others} if others else {}
+
+
+def _nonce(asked: Mapping[str, Any]) -> str:
+    """That clients of one request agree on; a client that asks alone draws its own."""
     nonce = asked.get("nonce")
     if not (isinstance(nonce, str) and nonce.isascii() and len(nonce) == 2 * NONCE_BYTES):
         raise wire.WireError("its request has no nonce")
-    stated = [str(asked[fact]) for fact in ("plan", "session", "rows")]
-    facts = [nonce, *stated, fingerprint(certificate).hex()]
-    return hashlib.sha256(b"veilgraph request\0" + "\0".join(facts).encode()).digest()[:ID_BYTES]
+    return nonce

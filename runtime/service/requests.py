@@ -16,39 +16,41 @@ from veilgraph.runtime.client.wire import MOST_OF_CLIENT
 from veilgraph.runtime.encoding import Words
 from veilgraph.runtime.links.tls import Channel
 from veilgraph.runtime.service.agenda import MOST_REQUESTS, Item, Stage
+from veilgraph.runtime.service.served import ByRole
 
-_LOOK_SECONDS = 0.25  # how soon a client that is gone is noticed
+LOOK_SECONDS = 0.25  # how soon a client that is gone is noticed
 
 
 @dataclass(eq=False)
 class Request:
-    """One inference that a client asks for.
+    """One inference that a client asks for, or a client of each role of the plan together.
 
     Attributes:
         id: the same at all parties, and of no other request.
         session: of the plan that it is for.
+        clients: who fills each role.
         rows: of those that the plan takes; 1 where it takes its inputs whole.
         since: when it came.
         row: its first one in the inference that was assigned.
         is_shared: with requests of others.
         masks: this party's part, once an inference is assigned.
-        given: the client's inputs plus their masks, once they came.
+        given: the clients' inputs plus their masks, as they come.
         answer: this party's part of the outputs.
         error: in place of an answer.
     """
 
     id: bytes
     session: bytes
-    client: str
+    clients: Mapping[str, str]
     rows: int = 1
     stage: Stage = Stage.KNOWN
     since: float = field(default_factory=time.monotonic)
     number: int = 0
     row: int = 0
     is_shared: bool = False
-    masks: Mapping[str, Words] | None = None
-    given: Mapping[str, Words] = field(default_factory=dict)
-    answer: Mapping[str, Words] | None = None
+    masks: ByRole | None = None
+    given: dict[str, Mapping[str, Words]] = field(default_factory=dict)
+    answer: ByRole | None = None
     error: VeilgraphError | None = None
 
 
@@ -88,18 +90,19 @@ class Requests:
                     f"{len(self._open)} requests are open here, and no more are taken.",
                     "Ask again in a moment.",
                 )
-            own = sum(each.client == request.client for each in self._open.values())
-            if own >= MOST_OF_CLIENT:
-                raise ResourceLimitError(
-                    f"{own} requests of this client are open here, and no more are taken.",
-                    "Ask again when one of them has its answer.",
-                )
+            for client in request.clients.values():
+                own = sum(client in each.clients.values() for each in self._open.values())
+                if own >= MOST_OF_CLIENT:
+                    raise ResourceLimitError(
+                        f"{own} requests of this client are open here, and no more are taken.",
+                        "Ask again when one of them has its answer.",
+                    )
             self._open[request.id] = request
         self.wake()
 
     def wait_for_masks(
         self, request: Request, seconds: float, is_there: Callable[[], bool]
-    ) -> Mapping[str, Words]:
+    ) -> ByRole:
         """Until an inference is assigned; PeerError if none is in time.
 
         Args:
@@ -111,7 +114,7 @@ class Requests:
 
     def wait_for_answer(
         self, request: Request, seconds: float, is_there: Callable[[], bool]
-    ) -> Mapping[str, Words]:
+    ) -> ByRole:
         """Until the inference is run; PeerError if it is not in time, or broke off."""
         self._wait(request, seconds, is_there, lambda: request.answer is not None)
         assert request.answer is not None
@@ -135,20 +138,20 @@ class Requests:
                     )
                 if not is_there():
                     raise PeerError("The client is gone.", "Ask again.")
-                self._changed.wait(min(left, _LOOK_SECONDS))
+                self._changed.wait(min(left, LOOK_SECONDS))
             if request.error is not None:
                 raise request.error
 
-    def give(self, request: Request, given: Mapping[str, Words]) -> None:
-        """The client's input came, or none is needed here."""
+    def give(self, request: Request, role: str, given: Mapping[str, Words]) -> None:
+        """The input of a role's client came, or none is needed here."""
         with self._changed:
-            request.given = given
-            if request.stage == Stage.KNOWN:
+            request.given[role] = given
+            if request.stage == Stage.KNOWN and request.given.keys() == request.clients.keys():
                 request.stage = Stage.READY
         self.wake()
 
     def drop(self, request: Request) -> None:
-        """Its client is gone, or has its answer."""
+        """A client of it is gone, or has its answer."""
         with self._changed:
             if request.answer is None:
                 request.stage = Stage.GONE
@@ -191,9 +194,7 @@ class Requests:
             left = (self._left(each, now) for each in self._open.values() if each.masks is None)
             return min((seconds for seconds in left if seconds > 0), default=math.inf)
 
-    def assign(
-        self, item: Item, number: int, row: int, masks: Mapping[str, Words], *, is_shared: bool
-    ) -> None:
+    def assign(self, item: Item, number: int, row: int, masks: ByRole, *, is_shared: bool) -> None:
         with self._changed:
             request = self._open.get(item.id)
             if request is not None:
@@ -201,11 +202,11 @@ class Requests:
                 request.is_shared = is_shared
                 self._changed.notify_all()
 
-    def given(self, item: Item) -> Mapping[str, Words]:
+    def given(self, item: Item) -> ByRole:
         with self._changed:
             return self._open[item.id].given if item.id in self._open else {}
 
-    def answer(self, item: Item, answer: Mapping[str, Words]) -> None:
+    def answer(self, item: Item, answer: ByRole) -> None:
         with self._changed:
             request = self._open.pop(item.id, None)
             if request is not None:

@@ -116,6 +116,7 @@ class Seat:
         self._device = ready("cpu", plan, client).open(self._nothing)
         self._offline = step_ranges(self.program, Phase.OFFLINE, entry)
         self._online = step_ranges(self.program, Phase.ONLINE, entry)
+        self._require_no_other_clients(plan)
         self.inputs = tuple(t for t in self.program.inputs if t.entry == entry)
         self.outputs = tuple(t for t in self.program.outputs if t.entry == entry)
         self._places = self._found_places()
@@ -126,6 +127,13 @@ class Seat:
         if not computing:
             raise _does_more(plan.manifest.named(CLIENT)[0])
         return computing[0]
+
+    def _require_no_other_clients(self, plan: Plan) -> None:
+        """What clients tell each other passes by no party: nobody could stand for both."""
+        clients = {self._parties.index(name) for name in plan.manifest.named(CLIENT)}
+        for steps in (*self._offline, *self._online):
+            if any(piece.peer in clients for piece in (*steps.sends, *steps.receives)):
+                raise _does_more(self.program.party)
 
     @property
     def receives(self) -> bool:
@@ -279,16 +287,16 @@ class Seat:
         return found
 
     def _candidates(self) -> list[_Place]:
-        """Buffers of the program that messages are sent from."""
+        """Buffers of the program that messages are sent from, several side by side in one."""
         found: list[_Place] = []
         sent_bytes = 0
         for i, steps in enumerate(self._online):
-            sent = {piece.offset: piece.bytes for piece in steps.sends}
-            sent_bytes += sum(sent.values())
+            sent = {range(piece.offset, piece.offset + piece.bytes) for piece in steps.sends}
+            sent_bytes += sum(map(len, sent))
             places: dict[int, _Place] = {}
             for step in self.program.steps[steps.first : steps.last]:
                 for row in self.program.buffers_of(step):
-                    if int(row["offset"]) in sent:
+                    if any(int(row["offset"]) in each for each in sent):
                         places[int(row["offset"])] = _place(i, row)
             found += places.values()
         if sum(place.bytes for place in found) != sent_bytes:

@@ -12,9 +12,10 @@ import logging
 import socket
 from collections import deque
 from collections.abc import Iterable, Mapping
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
 from functools import cached_property
+from typing import TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -40,6 +41,7 @@ from veilgraph.runtime.store.share_files import DealtShares
 from veilgraph.runtime.transcript import Transcript
 
 LOG = logging.getLogger("veilgraph.service")
+ByRole: TypeAlias = Mapping[str, Mapping[str, Words]]  # of each client, by name, flat
 
 
 @dataclass(frozen=True)
@@ -51,7 +53,7 @@ class Model:
         weights: its own, by name; none at a party that owns none.
         dealt: its shares of weights that nobody owns.
         place: where it computes, made ready.
-        seat: the client's here; None at a party that only deals.
+        seats: each client's here, by its role; none at a party that only deals.
         rows: that inputs and outputs have, each computed for itself, so that clients may share an
             inference; 1 where one client gives inputs whole.
     """
@@ -59,7 +61,7 @@ class Model:
     name: str
     plan: Plan
     place: Ready
-    seat: Seat | None = None
+    seats: Mapping[str, Seat] = field(default_factory=dict)
     weights: Mapping[str, npt.ArrayLike] = field(default_factory=dict)
     dealt: DealtShares | None = None
     rows: int = 1
@@ -84,14 +86,14 @@ class Model:
 
 @dataclass(frozen=True)
 class Ahead:
-    """An inference whose offline phase is done, with what the client was told in it."""
+    """An inference whose offline phase is done, with what each client was told in it."""
 
     prepared: Prepared
-    told: list[bytes]
+    told: Mapping[str, list[bytes]]
 
 
-def client_of(plan: Plan) -> str:
-    """The one client of a plan that can be served.
+def clients_of(plan: Plan) -> tuple[str, ...]:
+    """The clients of a plan that can be served: roles that are filled as it is asked.
 
     Raises:
         UsageError: a plan that a service can't serve, and why.
@@ -101,15 +103,15 @@ def client_of(plan: Plan) -> str:
     owners = {p.party for p in plan.programs.values() if p.inputs}
     receivers = {p.party for p in plan.programs.values() if p.outputs}
     hint = "Compile it with --client NAME --owner INPUT=NAME --reveal OUTPUT=NAME."
-    if len(clients) != 1:
-        raise UsageError(f"A service has plans of one client, and this has {len(clients)}.", hint)
-    if owners | receivers != {clients[0]}:
+    if not clients:
+        raise UsageError("A service has plans that clients ask about, and this has none.", hint)
+    if owners | receivers != set(clients):
         raise UsageError(
-            "In a plan that is served the client owns all inputs and alone receives outputs.", hint
+            "In a plan that is served clients own all inputs and alone receive outputs.", hint
         )
     if len(manifest.entries) > 1 or manifest.states:
         raise UsageError("A plan of several entries, or with states, is not served.", hint)
-    return clients[0]
+    return tuple(clients)
 
 
 def links_over(
@@ -149,7 +151,6 @@ class ServedPlan:
     ) -> None:
         self.model, self.plan = model, model.plan
         self._me = config.me.name
-        client = client_of(self.plan)
         self._patience = config.timeout_seconds, config.least_bytes_per_second
         inner = config.for_parties(members_of(self.plan))
         self._file = config.state_dir / f"setup-{self._me}-{model.key.hex()}"
@@ -157,15 +158,16 @@ class ServedPlan:
         self.id, keys, is_kept = self._agree(inner, channels, secret, kept)
         self._ends: list[Channel] = []
         self.ahead: deque[Ahead] = deque()
-        self._seat = model.seat
-        self._seats = ThreadPoolExecutor(1, "veilgraph-seat")
+        self._seats: dict[str, _Seated] = {}
         names = self.plan.manifest.parties
         by_index = {names.index(name): each for name, each in channels.items()}
-        if self._seat is not None:
-            self._ends += _pair(channels)
-            by_index[names.index(client)] = self._ends[0]
-            end = {names.index(self._me): self._ends[1]}
-            self._seat_links = links_over(end, names.index(client), names, self._patience)
+        for role, seat in model.seats.items():
+            near, far = _pair(channels)
+            self._ends += near, far
+            by_index[names.index(role)] = near
+            end = {names.index(self._me): far}
+            own = links_over(end, names.index(role), names, self._patience)
+            self._seats[role] = _Seated(seat, own)
         links = links_over(by_index, names.index(self._me), names, self._patience)
         self._party = Party(self.plan, self._me, links, keys, model.place)
         try:
@@ -229,20 +231,11 @@ class ServedPlan:
         is_kept = kept is not None and all(content == own for content in received.values())
         return session.id, role_keys(self.plan, holders, keys), is_kept
 
-    @property
-    def seat(self) -> Seat | None:
-        """The client's seat here; None at a party that only deals."""
-        return self._seat
-
     def prepare(self) -> Transcript:
         """Runs the next inference's offline phase, and puts it at the end of `ahead`."""
-        if self._seat is None:
-            prepared, transcript = self._party.prepare_ahead()
-            self.ahead.append(Ahead(prepared, []))
-            return transcript
-        told = self._seats.submit(self._seat.offline, self._seat_links)
+        told = {role: each.offline() for role, each in self._seats.items()}
         prepared, transcript = self._party.prepare_ahead()
-        self.ahead.append(Ahead(prepared, told.result()))
+        self.ahead.append(Ahead(prepared, {role: each.result() for role, each in told.items()}))
         return transcript
 
     def take(self) -> Ahead:
@@ -251,18 +244,19 @@ class ServedPlan:
             self.prepare()
         return self.ahead.popleft()
 
-    def of_rows(self, whole: Mapping[str, Words], first: int, count: int) -> dict[str, Words]:
+    def of_rows(self, whole: ByRole, first: int, count: int) -> ByRole:
         """Some rows of all inputs or outputs, flat."""
         rows = self.model.rows
         return {
-            name: words.reshape(rows, -1)[first : first + count].reshape(-1)
-            for name, words in whole.items()
+            role: {
+                name: words.reshape(rows, -1)[first : first + count].reshape(-1)
+                for name, words in each.items()
+            }
+            for role, each in whole.items()
         }
 
-    def put_together(
-        self, parts: Iterable[tuple[int, int, Mapping[str, Words]]]
-    ) -> dict[str, Words]:
-        """Inputs plus masks of several clients; nothing where the client sends this party nothing.
+    def put_together(self, parts: Iterable[tuple[int, int, ByRole]]) -> ByRole:
+        """Inputs plus masks of several requests; nothing of a role that sends this party nothing.
 
         Rows that nobody gives are zeros plus no mask: what they stand for, a mask alone, nobody
         knows, and nobody gets their outputs.
@@ -270,32 +264,34 @@ class ServedPlan:
         Args:
             parts: first row, number of rows, and what was given.
         """
-        seat = self._seat
-        if seat is None or not seat.receives:
-            return {}
-        found = {t.name: np.zeros(t.elements, word_dtype(t.ring_bits)) for t in seat.inputs}
+        found = {
+            role: {t.name: np.zeros(t.elements, word_dtype(t.ring_bits)) for t in seat.inputs}
+            for role, seat in self.model.seats.items()
+            if seat.receives
+        }
         for first, count, given in parts:
-            for name, words in given.items():
-                rows = found[name].reshape(self.model.rows, -1)
-                rows[first : first + count] = words.reshape(count, -1)
+            for role, whole in found.items():
+                for name, words in given.get(role, {}).items():
+                    rows = whole[name].reshape(self.model.rows, -1)
+                    rows[first : first + count] = words.reshape(count, -1)
         return found
 
-    def masks(self, ahead: Ahead) -> dict[str, Words]:
-        """This party's part of the client's masks; see `Seat.masks`."""
-        if self._seat is None:
-            return {}
-        return self._seat.masks(ahead.prepared.number, ahead.prepared.keys)
+    def masks(self, ahead: Ahead) -> ByRole:
+        """This party's part of each client's masks; see `Seat.masks`."""
+        number, keys = ahead.prepared.number, ahead.prepared.keys
+        return {role: seat.masks(number, keys) for role, seat in self.model.seats.items()}
 
-    def run(self, ahead: Ahead, given: Mapping[str, Words]) -> tuple[dict[str, Words], Transcript]:
-        """One inference; this party's part of the outputs, and what it took."""
+    def run(self, ahead: Ahead, given: ByRole) -> tuple[ByRole, Transcript]:
+        """One inference; this party's part of each client's outputs, and what it took."""
         if not self.plan.manifest.role(self._me).online:
             return {}, Transcript()
-        if self._seat is None:
-            return {}, self._party.infer({}, ahead.prepared)[1]
         number = ahead.prepared.number
-        part = self._seats.submit(self._seat.online, self._seat_links, number, ahead.told, given)
+        parts = {
+            role: each.online(number, ahead.told[role], given.get(role, {}))
+            for role, each in self._seats.items()
+        }
         _, transcript = self._party.infer({}, ahead.prepared)
-        return part.result(), transcript
+        return {role: part.result() for role, part in parts.items()}, transcript
 
     def close(self) -> None:
         """Wipes the memory; links with other parties stay as they are."""
@@ -303,7 +299,27 @@ class ServedPlan:
         self.ahead.clear()
         for end in self._ends:
             end.close()
-        self._seats.shutdown()
+        for each in self._seats.values():
+            each.close()
+
+
+class _Seated:
+    """A client's seat, on a thread of its own beside the party's."""
+
+    def __init__(self, seat: Seat, links: Links) -> None:
+        self._seat, self._links = seat, links
+        self._thread = ThreadPoolExecutor(1, "veilgraph-seat")
+
+    def offline(self) -> Future[list[bytes]]:
+        return self._thread.submit(self._seat.offline, self._links)
+
+    def online(
+        self, number: int, told: list[bytes], given: Mapping[str, Words]
+    ) -> Future[dict[str, Words]]:
+        return self._thread.submit(self._seat.online, self._links, number, told, given)
+
+    def close(self) -> None:
+        self._thread.shutdown()
 
 
 def _pair(channels: Mapping[str, Channel]) -> tuple[Channel, Channel]:

@@ -115,7 +115,7 @@ def question(client: Client, nonce: object, rows: int = 1) -> dict[str, Any]:
     """What a client says to each party as it asks, for tests of clients that go on otherwise."""
     return {
         "ask": "infer", "model": "small", "plan": client.plan, "session": client._session,
-        "nonce": nonce, "rows": rows,
+        "role": client.role, "nonce": nonce, "rows": rows,
     }  # fmt: skip
 
 

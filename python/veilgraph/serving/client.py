@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import select
 import socket
 import ssl
@@ -21,9 +22,13 @@ from veilgraph.ir.plan.tables import Tensor
 from veilgraph.runtime.client import wire
 from veilgraph.runtime.client.client_config import Address, ClientConfig
 from veilgraph.runtime.encoding import Words, decode, encode
-from veilgraph.runtime.randomness import fresh_seed
+from veilgraph.runtime.randomness import SEED_BYTES, fresh_seed
+from veilgraph.runtime.session.certificates import load_certificates
 
-_COMMON = ("plan", "session", "suite", "computing", "inputs", "outputs", "labels", "forms")
+_COMMON = ("plan", "session", "suite", "computing", "labels", "forms", "rows")
+_SAME_OF_ROLE = ("inputs", "outputs")
+_LEAST_MEETING = 16  # characters: who guesses a meeting may come to it
+_MEETING = b"veilgraph meeting 1\0"
 
 
 class Client:
@@ -32,12 +37,16 @@ class Client:
     Args:
         model: its name at the parties.
         config: path of the client's parties.yaml.
+        role: which of the plan's clients this one is; may be left out where the plan has one.
+        others: certificate files (PEM) of who must fill other roles; whoever comes, for roles that
+            are left out.
         plan: the digest that the plan must have, in hex; any if None.
         timeout_seconds: how long to wait for an answer, in place of the file's.
 
     Attributes:
         plan: digest of the plan that the parties serve.
-        inputs, outputs: what `run` takes and gives.
+        role, roles: this client's, and all of the plan.
+        inputs, outputs: what `run` takes and gives, of this client's role.
         labels: what classes are called, by the output that holds their places, counted from 0.
         forms: what is revealed in place of an output: `argmax`, by the output's name.
 
@@ -53,20 +62,26 @@ class Client:
         model: str,
         config: str | Path,
         *,
+        role: str | None = None,
+        others: Mapping[str, str | Path] | None = None,
         plan: str | None = None,
         timeout_seconds: float | None = None,
     ) -> None:
         self._config = ClientConfig.load(Path(config))
+        self._others = {
+            name: [hashlib.sha256(der).hexdigest() for der in load_certificates(Path(file))]
+            for name, file in (others or {}).items()
+        }
         self._seconds = timeout_seconds or self._config.timeout_seconds
         self._model = model
         self._links: dict[str, ssl.SSLSocket] = {}
         try:
-            self._open(plan)
+            self._open(plan, role)
         except BaseException:
             self.close()
             raise
 
-    def _open(self, wanted: str | None) -> None:
+    def _open(self, wanted: str | None, role: str | None) -> None:
         described = {}
         for party in self._config.parties:
             link = self._links[party.name] = reach(party, self._config, self._seconds)
@@ -100,37 +115,66 @@ class Client:
                 f"{wanted[:16]}... was asked for.",
                 "Ask who runs the parties which plan is in use.",
             )
-        self._receive = [name for name in computing if described[name]["receives"] is True]
         try:
-            me = self._config.name
-            self.inputs = tuple(wire.tensor_of(each, me) for each in first["inputs"])
-            self.outputs = tuple(wire.tensor_of(each, me) for each in first["outputs"])
             self.rows = int(first["rows"])
             self.labels, self.forms = wire.labels_of(first), wire.forms_of(first)
-        except (wire.WireError, TypeError, KeyError, ValueError) as error:
+            self._take_role({name: described[name]["roles"] for name in computing}, role)
+        except (wire.WireError, TypeError, KeyError, ValueError, AttributeError) as error:
             raise PeerError(f"{computing[0]} is no service: {error}.", "") from error
 
-    def run(self, inputs: Mapping[str, npt.ArrayLike]) -> dict[str, npt.NDArray[np.float32]]:
+    def _take_role(self, stated: Mapping[str, Mapping[str, Any]], role: str | None) -> None:
+        """What this client gives and is told, by what each party states of all roles."""
+        first, *others = stated
+        self.roles = tuple(stated[first])
+        self.role = str(role or (self.roles[0] if len(self.roles) == 1 else self._config.name))
+        if unknown := [each for each in (self.role, *self._others) if each not in self.roles]:
+            raise UsageError(
+                f"{self._model} has no client {unknown[0]}.",
+                f"It has {', '.join(self.roles)}: say which this is.",
+            )
+        own = {name: roles.get(self.role, {}) for name, roles in stated.items()}
+        for name in others:
+            if any(own[name].get(fact) != own[first].get(fact) for fact in _SAME_OF_ROLE):
+                raise SecurityAbort(
+                    f"{first} and {name} serve {self._model} with other inputs or outputs.",
+                    "Ask again in a moment; if it stays so, tell who runs the parties.",
+                )
+        self._receive = [name for name in stated if own[name]["receives"] is True]
+        self.inputs = tuple(wire.tensor_of(each, self.role) for each in own[first]["inputs"])
+        self.outputs = tuple(wire.tensor_of(each, self.role) for each in own[first]["outputs"])
+
+    def run(
+        self,
+        inputs: Mapping[str, npt.ArrayLike],
+        *,
+        meeting: str | None = None,
+        rows: int | None = None,
+    ) -> dict[str, npt.NDArray[np.float32]]:
         """One inference.
 
         Args:
-            inputs: all inputs by name; where the model computes rows each for itself (`rows` is
-                above 1), up to so many rows, the same number of each input.
+            inputs: all inputs of this role by name; where the model computes rows each for itself
+                (`rows` is above 1), up to so many rows, the same number of each input.
+            meeting: where the plan has several roles, a text of 16 characters or more that their
+                clients agreed on, for this inference alone, and that nobody else knows.
+            rows: how many the others bring, where this role gives no input.
 
         Returns:
-            The outputs by name, float32.
+            The outputs of this role by name, float32.
 
         Raises:
             UsageError, AccuracyError: an input that does not fit, or is outside its range.
-            PeerError: a party that is lost, busy or refuses; nobody has learned the input.
+            PeerError: a party that is lost, busy or refuses, or a client of another role that did
+                not come; nobody has learned the input.
+            SecurityAbort: another came in a role than `others` names; nobody has learned the input.
         """
-        rows = self._rows_of(inputs)
-        taken = wire.of_rows(self.inputs, rows, self.rows)
-        given = wire.of_rows(self.outputs, rows, self.rows)
+        count = rows or self._rows_of(inputs)
+        taken = wire.of_rows(self.inputs, count, self.rows)
+        given = wire.of_rows(self.outputs, count, self.rows)
         encoded = self._encoded(inputs, taken)
         asked = {
             "ask": "infer", "model": self._model, "plan": self.plan, "session": self._session,
-            "nonce": fresh_seed().hex(), "rows": rows,
+            "role": self.role, "nonce": self._nonce(meeting), "rows": count,
         }  # fmt: skip
         try:
             for name, link in self._links.items():
@@ -145,6 +189,30 @@ class Client:
             self.close()  # what a party still sends would be taken for the next answer
             raise
         return {t.name: decode(parts[t.name], t).reshape(t.shape) for t in given}
+
+    def _nonce(self, meeting: str | None) -> str:
+        if len(self.roles) == 1:
+            if meeting is not None:
+                raise UsageError(
+                    f"{self._model} has one client, who meets nobody.", "Leave it out."
+                )
+            return fresh_seed().hex()
+        if meeting is None or len(meeting) < _LEAST_MEETING:
+            raise UsageError(
+                f"{self._model} has the clients {', '.join(self.roles)}, who ask together.",
+                f"Agree with them on a meeting, a text of {_LEAST_MEETING} characters or more that "
+                "nobody else knows, and name it.",
+            )
+        return hashlib.sha256(_MEETING + meeting.encode()).hexdigest()[: 2 * SEED_BYTES]
+
+    def _require_others(self, clients: object) -> None:
+        """SecurityAbort where another fills a role than `others` names."""
+        for role, known in self._others.items():
+            if not isinstance(clients, dict) or clients.get(role) not in known:
+                raise SecurityAbort(
+                    f"Somebody else came as {role}, by what the parties say.",
+                    "Agree on another meeting, and tell nobody else of it.",
+                )
 
     def _rows_of(self, inputs: Mapping[str, npt.ArrayLike]) -> int:
         """How many rows are asked about, as far as inputs have as many axes as the model's."""
@@ -182,7 +250,8 @@ class Client:
         for name in self._as_they_speak():
             link = self._links[name]
             head, content = wire_receive(name, link, wire.elements_bytes(tensors))
-            places[name] = head.get("number"), head.get("row")
+            places[name] = head.get("number"), head.get("row"), str(head.get("clients"))
+            self._require_others(head.get("clients"))
             try:
                 part = wire.from_bytes(content, tensors)
             except wire.WireError as error:
@@ -192,7 +261,7 @@ class Client:
                 total[tensor.name] = wire.wrapped(added + part[tensor.name], tensor)
         if len(set(places.values())) > 1:
             raise SecurityAbort(
-                f"The parties ran different inferences (number, row): {places}.",
+                f"The parties ran different inferences (number, row, clients): {places}.",
                 "Tell who runs the parties.",
             )
         return total

@@ -22,7 +22,7 @@ from veilgraph.runtime.service.desk import Desk
 from veilgraph.runtime.service.enrolled import Enrolled
 from veilgraph.runtime.service.host import MOST_AHEAD, MOST_PLANS, Host
 from veilgraph.runtime.service.seat import Seat
-from veilgraph.runtime.service.served import Model, client_of
+from veilgraph.runtime.service.served import Model, clients_of
 from veilgraph.runtime.service.watched import Watched
 from veilgraph.runtime.session.certificates import load_certificate
 from veilgraph.runtime.session.config import Config
@@ -221,19 +221,21 @@ class Service:
 
     def _opened(self, folder: ModelFolder) -> Model:
         plan, me = Plan.load(folder.plan), self._config.me.name
-        self._config.for_parties([n for n in plan.manifest.parties if n != client_of(plan)])
+        clients = clients_of(plan)
+        self._config.for_parties([n for n in plan.manifest.parties if n not in clients])
         signed = signature_file(folder.plan)
         found = require_accepted(plan, self._config, signed, trust_author=self._trusts)
         rows = found.rows if found is not None else 1
         program = plan.party(me)
         place = ready(self._device, plan, me, threads=self._threads)
-        seat = Seat(plan, client_of(plan), me) if plan.manifest.role(me).computes else None
+        stood_for = clients if plan.manifest.role(me).computes else ()
+        seats = {role: Seat(plan, role, me) for role in stood_for}
         if program.shares:
             file = folder.path / f"model.{me}.shares"
             dealt = load_shares(file, plan, me, self._config.key)
-            return Model(folder.name, plan, place, seat, dealt=dealt, rows=rows)
+            return Model(folder.name, plan, place, seats, dealt=dealt, rows=rows)
         weights = load_weights(folder.path / WEIGHTS, plan.digest) if program.weights else {}
-        return Model(folder.name, plan, place, seat, weights, rows=rows)
+        return Model(folder.name, plan, place, seats, weights, rows=rows)
 
     @property
     def address(self) -> str:

@@ -14,6 +14,9 @@ from veilgraph.serving.client import Client
 EPILOG = """\b
 Example, a patient's image, of which no party learns anything:
   patient$ veilgraph infer digits --config patient.yaml --input image=@image.npy
+Example, a plan of two clients, who agreed on a meeting between them:
+  patient$ veilgraph infer scan --config patient.yaml --role patient --with doctor=doctor.crt \\
+               --meeting 5f0c9a4e27d1b863 --input image=@image.npy
 """
 
 
@@ -22,6 +25,26 @@ Example, a patient's image, of which no party learns anything:
 @arguments.config_option
 @arguments.input_option
 @arguments.output_option
+@click.option("--role", metavar="ROLE", help="Which of the plan's clients this is, if it has more.")
+@click.option(
+    "--meeting",
+    metavar="TEXT",
+    help="That the clients of a plan agreed on for one request; nobody else may know it.",
+)
+@click.option(
+    "--rows",
+    type=click.IntRange(1),
+    metavar="N",
+    help="How many the others bring, where this role gives no input.",
+)
+@click.option(
+    "--with",
+    "others",
+    type=arguments.named,
+    multiple=True,
+    metavar="ROLE=FILE.crt",
+    help="Certificate of who must fill another role; whoever comes if left out.",
+)
 @click.option("--plan", metavar="DIGEST", help="The plan that it must be; refused if another is.")
 @arguments.timeout_option
 @arguments.json_option
@@ -30,6 +53,10 @@ def command(
     config_file: Path,
     sources: arguments.Files,
     destinations: arguments.Files,
+    role: str | None,
+    meeting: str | None,
+    rows: int | None,
+    others: tuple[tuple[str, str], ...],
     plan: str | None,
     timeout_seconds: float | None,
     as_json: bool,
@@ -39,17 +66,35 @@ def command(
     The client's parties.yaml lists the parties with their certificates, and under `me` the client's
     own name, key and certificate. Every party must serve the same plan, and know the client.
     A table in a file may have any number of rows: it is asked in batches, a request each.
+    Where a plan has several clients each asks with its own role, and all name one meeting.
     """
     given = arguments.by_name("--input", sources)
     paths = arguments.by_name("--output", destinations)
     for path in paths.values():
         check_destination(path, config_file, *given.values(), is_printed=True)
-    with Client(model, config_file, plan=plan, timeout_seconds=timeout_seconds) as client:
+    known = arguments.by_name("--with", others)
+    with Client(
+        model, config_file, role=role, others=known, plan=plan, timeout_seconds=timeout_seconds
+    ) as client:
         arguments.require_known("--output", paths, [tensor.name for tensor in client.outputs])
-        batches = read_batches(given, client.inputs, client.inputs, client.outputs)
-        found = batches.joined([client.run(own) for own in batches.inputs])
+        if client.inputs:
+            batches = read_batches(given, client.inputs, client.inputs, client.outputs)
+            found = batches.joined(
+                [
+                    client.run(own, meeting=_meeting(meeting, number), rows=rows)
+                    for number, own in enumerate(batches.inputs)
+                ]
+            )
+        else:
+            arguments.require_known("--input", given, [])
+            found = client.run({}, meeting=meeting, rows=rows)
         if as_json:
             answer = {"outputs": outputs.values(found, paths, client)}
             show_json({"plan": client.plan, **answer})
             return
         show(*outputs.lines(found, paths, client))
+
+
+def _meeting(agreed: str | None, number: int) -> str | None:
+    """Of a batch, by its number: a request each, and each has a meeting of its own."""
+    return agreed if agreed is None or number == 0 else f"{agreed}/{number}"

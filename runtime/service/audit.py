@@ -22,6 +22,9 @@ from typing import TypeAlias
 from cryptography.hazmat.primitives.asymmetric import ec, ed25519
 
 from veilgraph.ir.errors import ResourceLimitError, SecurityAbort, UsageError
+from veilgraph.runtime.session.certificates import load_certificate
+from veilgraph.runtime.session.config import Config
+from veilgraph.runtime.session.private_keys import load_private_key
 from veilgraph.runtime.session.public_keys import is_signed_by_party, party_signature
 
 _LABEL = b"veilgraph asked 1\n"
@@ -137,6 +140,13 @@ class AuditLog:
         return ResourceLimitError(
             f"Requests can't be written down: {reason}.", "Ask who runs the party to make room."
         )
+
+
+def audit_of(config: Config) -> AuditLog:
+    """A party's, in its `state_dir`; errors as `AuditLog`."""
+    path = config.state_dir / f"asked-{config.me.name}.jsonl"
+    key, certificate = load_private_key(config.key), load_certificate(config.certificate)
+    return AuditLog(path, key, certificate, config.rows_a_day)
 
 
 def _rows(facts: Mapping[str, str]) -> int:

@@ -136,9 +136,15 @@ class Seat:
                 raise _does_more(self.program.party)
 
     @property
+    def receivers(self) -> frozenset[str]:
+        """The parties that the plan has the client send anything."""
+        peers = {piece.peer for steps in self._online for piece in steps.sends}
+        return frozenset(self._parties[peer] for peer in peers)
+
+    @property
     def receives(self) -> bool:
-        """Whether the plan has the client send this party anything."""
-        return any(piece.peer == self._peer for steps in self._online for piece in steps.sends)
+        """Whether this party is one of them."""
+        return self._parties[self._peer] in self.receivers
 
     # Masks
 

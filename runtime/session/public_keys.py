@@ -11,7 +11,7 @@ import base64
 import binascii
 
 from cryptography import x509
-from cryptography.exceptions import InvalidSignature
+from cryptography.exceptions import InvalidSignature, UnsupportedAlgorithm
 from cryptography.hazmat.primitives import hashes
 from cryptography.hazmat.primitives.asymmetric import ec, ed25519
 
@@ -59,9 +59,9 @@ def party_signature(
 
 def is_signed_by_party(certificate: bytes, signature: str, content: bytes) -> bool:
     """Whether the holder of a certificate's key (DER) made a `party_signature`."""
-    public_key = x509.load_der_x509_certificate(certificate).public_key()
     scheme, _, text = signature.partition(" ")
     try:
+        public_key = x509.load_der_x509_certificate(certificate).public_key()
         signed = base64.b64decode(text, validate=True)
         if scheme == _ED25519 and isinstance(public_key, ed25519.Ed25519PublicKey):
             public_key.verify(signed, content)
@@ -69,6 +69,6 @@ def is_signed_by_party(certificate: bytes, signature: str, content: bytes) -> bo
         if scheme == _ECDSA and isinstance(public_key, ec.EllipticCurvePublicKey):
             public_key.verify(signed, content, _HASHED)
             return True
-    except (InvalidSignature, ValueError):
+    except (InvalidSignature, UnsupportedAlgorithm, ValueError):
         pass
     return False

@@ -133,16 +133,21 @@ def deal(plan: Plan, weights: Mapping[str, npt.ArrayLike]) -> dict[str, DealtSha
 
 def _parts(share: Share, real: npt.ArrayLike) -> dict[str, Words]:
     """All parts of the weight that `share` is one of, by key."""
-    mask = word_dtype(share.ring_bits).type((1 << share.ring_bits) - 1)
-    rest = encode(real, share)
-    parts = []
-    for _ in range(share.parts - 1):
-        key = randomness.fresh_seed()
-        drawn = randomness.elements(key, 0, 0, share.elements, 8 * mask.itemsize)
-        parts.append((drawn & mask).reshape(share.shape))
-        rest = rest - parts[-1]
     keys = (f"{part}/{share.name}" for part in range(share.parts))
-    return dict(zip(keys, (*parts, rest & mask), strict=True))
+    parts = split(encode(real, share), share.ring_bits, share.parts)
+    return dict(zip(keys, parts, strict=True))
+
+
+def split(whole: Words, ring_bits: int, count: int) -> list[Words]:
+    """So many parts of ring elements, whose sum in the ring they are: all but the last drawn."""
+    mask = word_dtype(ring_bits).type((1 << ring_bits) - 1)
+    rest, parts = whole, []
+    for _ in range(count - 1):
+        key = randomness.fresh_seed()
+        drawn = randomness.elements(key, 0, 0, whole.size, 8 * mask.itemsize)
+        parts.append((drawn & mask).reshape(whole.shape))
+        rest = rest - parts[-1]
+    return [*parts, rest & mask]
 
 
 def _key(part: Part) -> str:

@@ -21,6 +21,9 @@ _ALL: dict[str, str] = {
     "run": "Take part in a session as one of the parties.",
     "serve": "Serve plans to clients as one of the parties.",
     "infer": "Ask the parties of a service, as a client.",
+    "share": "Write files for parties that are asked later, as a client.",
+    "answer": "Run on files of clients that are offline, as one of the parties.",
+    "reveal": "Put the parties' files of an answer together, as a client.",
     "gateway": "Speak KServe's protocol on loopback, and ask a service.",
     "train": "Take part in training a model as one of the parties.",
     "simulate": "Run all parties of a plan on this machine.",
@@ -34,7 +37,7 @@ _ALL: dict[str, str] = {
 # Folders of several verbs.
 FOLDERS: dict[str, str] = {
     **dict.fromkeys(("cert", "join", "sign", "verify"), "trust"),
-    **dict.fromkeys(("gateway", "infer", "serve"), "serving"),
+    **dict.fromkeys(("answer", "gateway", "infer", "reveal", "serve", "share"), "serving"),
 }
 
 

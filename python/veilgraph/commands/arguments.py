@@ -319,6 +319,17 @@ output_option = click.option(
     help="Where to write an output, as a .npy file, or .csv or .parquet where its name says so; "
     "without it outputs are printed.",
 )
+role_option = click.option(
+    "--role", metavar="ROLE", help="Which of the plan's clients this is, where it has several."
+)
+others_option = click.option(
+    "--with",
+    "others",
+    type=named,
+    multiple=True,
+    metavar="ROLE=FILE.crt",
+    help="Certificate of who must fill another role; whoever comes, if left out.",
+)
 processes_option = click.option(
     "--processes",
     is_flag=True,

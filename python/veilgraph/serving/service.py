@@ -7,33 +7,24 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Self
+from typing import Self
 
 from veilgraph.ir.errors import UsageError, VeilgraphError
 from veilgraph.measuring.lateness import Lateness
-from veilgraph.plans import Plan
-from veilgraph.runtime._native import OpenSsl
 from veilgraph.runtime.client.wire import ENROL, MAGIC
-from veilgraph.runtime.devices.choose import ready
-from veilgraph.runtime.links.openssl import openssl
-from veilgraph.runtime.links.tls import Channel, NativeTransport, PythonTransport
-from veilgraph.runtime.service.audit import AuditLog
+from veilgraph.runtime.links.tls import Channel
+from veilgraph.runtime.service.audit import audit_of
 from veilgraph.runtime.service.desk import Desk
 from veilgraph.runtime.service.enrolled import Enrolled
 from veilgraph.runtime.service.host import MOST_AHEAD, MOST_PLANS, Host
-from veilgraph.runtime.service.seat import Seat
-from veilgraph.runtime.service.served import Model, clients_of
+from veilgraph.runtime.service.served import Model
 from veilgraph.runtime.service.watched import Watched
-from veilgraph.runtime.session.certificates import load_certificate
 from veilgraph.runtime.session.config import Config
 from veilgraph.runtime.session.connect import connect, listen
 from veilgraph.runtime.session.port import Port
-from veilgraph.runtime.session.private_keys import load_private_key, secret_of
+from veilgraph.runtime.session.private_keys import secret_of
 from veilgraph.runtime.session.setup import config_of
-from veilgraph.runtime.store.share_files import load_shares
-from veilgraph.runtime.store.weights import load_weights
-from veilgraph.verification.consent import require_accepted
-from veilgraph.verification.signatures import signature_file
+from veilgraph.serving.models import Weights, load_model, tls_transport
 
 LOG = logging.getLogger("veilgraph.service")
 PLAN, WEIGHTS = "model.plan", "model.weights"
@@ -136,10 +127,7 @@ class Service:
         self._threads, self._trusts = threads, trust_author
         self._folder = Path(models)
         self._known: dict[tuple[str, tuple[int, ...]], Model] = {}
-        found = openssl()
-        self._transport: Any = (
-            NativeTransport(found) if isinstance(found, OpenSsl) else PythonTransport()
-        )
+        self._transport = tls_transport()
         me = self._config
         self._secret = secret_of(me.key)
         self._host = Host(
@@ -152,11 +140,7 @@ class Service:
             wait_seconds,
             Lateness().ran,
         )
-        audit = AuditLog(
-            me.state_dir / f"asked-{party}.jsonl", load_private_key(me.key),
-            load_certificate(me.certificate), me.rows_a_day,
-        )  # fmt: skip
-        requests = self._host.requests
+        requests, audit = self._host.requests, audit_of(me)
         self._desk = Desk(party, _enrolled(me), requests, lambda: self._host.served, audit)
         self._watched = None if watch_port is None else Watched(self._host, watch_port)
         self._port = Port(listen(me), {MAGIC: self._desk.take, ENROL: self._desk.enrol})
@@ -220,22 +204,13 @@ class Service:
         return models
 
     def _opened(self, folder: ModelFolder) -> Model:
-        plan, me = Plan.load(folder.plan), self._config.me.name
-        clients = clients_of(plan)
-        self._config.for_parties([n for n in plan.manifest.parties if n not in clients])
-        signed = signature_file(folder.plan)
-        found = require_accepted(plan, self._config, signed, trust_author=self._trusts)
-        rows = found.rows if found is not None else 1
-        program = plan.party(me)
-        place = ready(self._device, plan, me, threads=self._threads)
-        stood_for = clients if plan.manifest.role(me).computes else ()
-        seats = {role: Seat(plan, role, me) for role in stood_for}
-        if program.shares:
-            file = folder.path / f"model.{me}.shares"
-            dealt = load_shares(file, plan, me, self._config.key)
-            return Model(folder.name, plan, place, seats, dealt=dealt, rows=rows)
-        weights = load_weights(folder.path / WEIGHTS, plan.digest) if program.weights else {}
-        return Model(folder.name, plan, place, seats, weights, rows=rows)
+        weights = Weights(
+            folder.path / WEIGHTS, folder.path / f"model.{self._config.me.name}.shares"
+        )
+        return load_model(
+            folder.name, folder.plan, self._config, weights,
+            device=self._device, threads=self._threads, trust_author=self._trusts,
+        )  # fmt: skip
 
     @property
     def address(self) -> str:

@@ -25,7 +25,7 @@ Example, a plan of two clients, who agreed on a meeting between them:
 @arguments.config_option
 @arguments.input_option
 @arguments.output_option
-@click.option("--role", metavar="ROLE", help="Which of the plan's clients this is, if it has more.")
+@arguments.role_option
 @click.option(
     "--meeting",
     metavar="TEXT",
@@ -37,14 +37,7 @@ Example, a plan of two clients, who agreed on a meeting between them:
     metavar="N",
     help="How many the others bring, where this role gives no input.",
 )
-@click.option(
-    "--with",
-    "others",
-    type=arguments.named,
-    multiple=True,
-    metavar="ROLE=FILE.crt",
-    help="Certificate of who must fill another role; whoever comes if left out.",
-)
+@arguments.others_option
 @click.option("--plan", metavar="DIGEST", help="The plan that it must be; refused if another is.")
 @arguments.timeout_option
 @arguments.json_option

@@ -1,0 +1,47 @@
+"""`veilgraph reveal`: the parties' files of an answer, put together at the client."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from veilgraph.commands import arguments, outputs
+from veilgraph.commands.files import check_destination
+from veilgraph.plans import Plan
+from veilgraph.reports.tables import show, show_json
+from veilgraph.serving import offline
+
+EPILOG = """\b
+Example, with a file of each party:
+  patient$ veilgraph reveal digits.plan --config patient.yaml patient.*.answer
+"""
+
+
+@click.command("reveal", epilog=EPILOG)
+@click.argument("plan_file", metavar="PLAN", type=arguments.PATH)
+@click.argument("files", metavar="FILE...", type=arguments.PATH, nargs=-1, required=True)
+@arguments.config_option
+@arguments.output_option
+@arguments.role_option
+@arguments.json_option
+def command(
+    plan_file: Path,
+    files: tuple[Path, ...],
+    config_file: Path,
+    destinations: arguments.Files,
+    role: str | None,
+    as_json: bool,
+) -> None:
+    """Put FILEs that `veilgraph answer` wrote for this client together, one of each party."""
+    plan = Plan.load(plan_file)
+    client = offline.role_of(plan, role)
+    paths = arguments.by_name("--output", destinations)
+    arguments.require_known("--output", paths, [each.name for each in plan.party(client).outputs])
+    for path in paths.values():
+        check_destination(path, plan_file, config_file, *files, is_printed=True)
+    found = offline.reveal(plan_file, config_file, files, role=client)
+    if as_json:
+        show_json({"plan": plan.digest, "outputs": outputs.values(found, paths, plan)})
+        return
+    show(*outputs.lines(found, paths, plan) or [f"{client} receives no output."])

@@ -7,12 +7,13 @@ proven who it is. An element takes 1, 2, 4 or 8 bytes, the fewest that hold its 
 
 from __future__ import annotations
 
+import hashlib
 import json
 import math
 import socket
 import struct
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, replace
 from typing import Any
 
@@ -27,6 +28,7 @@ from veilgraph.runtime.encoding import Words, word_dtype
 MAGIC = b"veilgraph ask\n"  # a client's first bytes, before TLS
 ENROL = b"veilgraph new\n"  # those of who becomes one
 VERSION = 3  # of what clients and parties say to each other
+ID_BYTES = 16  # of a request
 MOST_FIELD_BYTES = 1 << 20
 MOST_OF_CLIENT = 8  # requests that are open at a time: one client alone holds up no others
 _LEAST_SECONDS = 0.001  # a timeout of none would be no wait at all
@@ -93,6 +95,25 @@ def _exactly(connection: socket.socket, count: int, end: float | None) -> bytes:
             raise WireError("it closed the connection")
         view = view[got:]
     return bytes(content)
+
+
+# Requests
+
+
+def digest(what: str, facts: Sequence[str]) -> bytes:
+    """ID_BYTES bytes of a meeting or a request, the same at all parties."""
+    content = f"veilgraph {what}\0" + "\0".join(facts)
+    return hashlib.sha256(content.encode()).digest()[:ID_BYTES]
+
+
+def request_id(facts: Sequence[str], rows: int, certificates: Iterable[str]) -> bytes:
+    """Of a request, at parties and clients alike.
+
+    Args:
+        facts: nonce, plan and session.
+        certificates: SHA-256 in hex of the clients', in the plan's order of their roles.
+    """
+    return digest("request", [*facts, str(rows), *certificates])
 
 
 # Tensors

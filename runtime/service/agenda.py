@@ -13,8 +13,8 @@ from dataclasses import dataclass
 from enum import IntEnum
 
 from veilgraph.ir.errors import SecurityAbort
+from veilgraph.runtime.client.wire import ID_BYTES
 
-ID_BYTES = 16
 MOST_REQUESTS = 56  # that a party has at a time
 MOST_ASSIGNED = 32  # whose masks are out, and whose inputs are awaited
 _HEAD = struct.Struct("<BB14x")  # flags, number of requests

@@ -13,6 +13,7 @@ import threading
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from datetime import UTC, datetime
 from functools import partial
 from typing import Any, TypeAlias
 
@@ -20,7 +21,7 @@ from veilgraph.ir.errors import PeerError, UsageError, VeilgraphError
 from veilgraph.runtime.client import wire
 from veilgraph.runtime.service.audit import AuditLog
 from veilgraph.runtime.service.enrolled import MOST_CERTIFICATE_BYTES, Enrolled
-from veilgraph.runtime.service.meetings import MEETING_SECONDS, Arrival, Meetings, digest
+from veilgraph.runtime.service.meetings import MEETING_SECONDS, Arrival, Meetings
 from veilgraph.runtime.service.requests import Request, Requests
 from veilgraph.runtime.service.served import Model, ServedPlan
 from veilgraph.runtime.session.callers import source_of
@@ -52,6 +53,7 @@ class Desk:
         input_seconds: that a client is waited for, from its masks to its input; longer for what is
             long, by the least rate of links.
         meeting_seconds: that a client waits for those of the plan's other roles.
+        receipt: a signed one of a request that was answered and when it came, for its client.
     """
 
     def __init__(
@@ -64,9 +66,11 @@ class Desk:
         seconds: float = 60.0,
         input_seconds: float = INPUT_SECONDS,
         meeting_seconds: float = MEETING_SECONDS,
+        receipt: Callable[[ServedPlan, Request, datetime], str] = lambda *_: "",
     ) -> None:
         self._me, self._enrolled, self._requests = me, enrolled, requests
         self._audit, self._meetings = audit, Meetings(requests, meeting_seconds)
+        self._receipt = receipt
         self._served, self._seconds, self._input_seconds = served, seconds, input_seconds
         self._free = threading.BoundedSemaphore(MOST_CLIENTS)
         self._links: Counter[str] = Counter()  # connections by client
@@ -234,10 +238,10 @@ class Desk:
         facts = {
             "client": client, "certificate": new.certificate, "role": role,
             "model": served.model.name, "plan": served.plan.digest, "session": served.id.hex(),
-            "request": digest("meeting", agreed).hex(), "rows": str(rows),
+            "request": wire.digest("meeting", agreed).hex(), "rows": str(rows),
         }  # fmt: skip
         self._audit.ask(facts)
-        request, is_told = None, False
+        request, is_told, began = None, False, datetime.now(UTC)
         try:
             check = partial(self._require_open, connection, served)
             roles = tuple(served.model.seats)
@@ -246,6 +250,8 @@ class Desk:
             answer = self._answered(connection, request, served.model, role, head)
             is_told = True
             self._audit.end(facts | _others(request, role), "answered")
+            if asked.get("receipt") is True:
+                head["receipt"] = self._receipt(served, request, began)
             wire.send(connection, head, answer)
         finally:
             if request is not None:

@@ -271,7 +271,7 @@ class Host:
         given = ((row, item.rows, self.requests.given(item)) for item, row in batch.places)
         answer, transcript = served.run(ahead, served.put_together(given))
         for item, row in batch.places:
-            self.requests.answer(item, served.of_rows(answer, row, item.rows))
+            self.requests.answer(item, served.of_rows(answer, row, item.rows), transcript)
         name, spent = served.model.name, time.perf_counter() - start
         self.counts.answered[name] += len(batch.items)
         self.counts.inferences[name] += 1

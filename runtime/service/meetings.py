@@ -9,14 +9,13 @@ same way, and its client waits for nobody.
 
 from __future__ import annotations
 
-import hashlib
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from veilgraph.ir.errors import PeerError, UsageError, VeilgraphError
-from veilgraph.runtime.service.agenda import ID_BYTES
+from veilgraph.runtime.client import wire
 from veilgraph.runtime.service.requests import LOOK_SECONDS, Request, Requests
 
 MEETING_SECONDS = 30.0  # that who came first waits for the others
@@ -92,7 +91,7 @@ class Meetings:
             UsageError: others bring another number of rows.
             ResourceLimitError: as `Requests.add`.
         """
-        name = digest("meeting", facts)
+        name = wire.digest("meeting", facts)
         with self._changed:
             meeting = self._open.setdefault(name, Meeting())
             meeting.require_fits(new)
@@ -112,7 +111,7 @@ class Meetings:
     ) -> None:
         came = [meeting.arrivals[role] for role in roles]
         shown = [each.certificate for each in came]
-        name = digest("request", [*facts, str(came[0].rows), *shown])
+        name = wire.request_id(facts, came[0].rows, shown)
         clients = {each.role: each.client for each in came}
         request = Request(name, session, clients, came[0].rows)
         try:
@@ -147,9 +146,3 @@ class Meetings:
             if not meeting.arrivals:
                 del self._open[name]
             raise
-
-
-def digest(what: str, facts: Sequence[str]) -> bytes:
-    """ID_BYTES bytes of a meeting or a request, the same at all parties."""
-    content = f"veilgraph {what}\0" + "\0".join(facts)
-    return hashlib.sha256(content.encode()).digest()[:ID_BYTES]

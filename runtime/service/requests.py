@@ -17,6 +17,7 @@ from veilgraph.runtime.encoding import Words
 from veilgraph.runtime.links.tls import Channel
 from veilgraph.runtime.service.agenda import MOST_REQUESTS, Item, Stage
 from veilgraph.runtime.service.served import ByRole
+from veilgraph.runtime.transcript import Transcript
 
 LOOK_SECONDS = 0.25  # how soon a client that is gone is noticed
 
@@ -36,6 +37,7 @@ class Request:
         masks: this party's part, once an inference is assigned.
         given: the clients' inputs plus their masks, as they come.
         answer: this party's part of the outputs.
+        record: what the inference took here, once it ended.
         error: in place of an answer.
     """
 
@@ -51,6 +53,7 @@ class Request:
     masks: ByRole | None = None
     given: dict[str, Mapping[str, Words]] = field(default_factory=dict)
     answer: ByRole | None = None
+    record: Transcript = field(default_factory=Transcript)
     error: VeilgraphError | None = None
 
 
@@ -206,12 +209,12 @@ class Requests:
         with self._changed:
             return self._open[item.id].given if item.id in self._open else {}
 
-    def answer(self, item: Item, answer: ByRole) -> None:
+    def answer(self, item: Item, answer: ByRole, record: Transcript) -> None:
         with self._changed:
             request = self._open.pop(item.id, None)
             if request is not None:
                 self._ended[request.session] = time.monotonic()
-                request.answer = answer
+                request.answer, request.record = answer, record
                 self._changed.notify_all()
 
     def refuse(self, items: Iterable[Item], error: VeilgraphError) -> None:

@@ -60,7 +60,9 @@ def test_it_has_python_alone(wheel: Path) -> None:
     ours = [name for name in names if name.startswith("veilgraph/")]
     assert {Path(name).suffix for name in ours} == {".py", ".typed"}
     parts = {name.split("/")[1] for name in ours}
-    assert not parts & {"frontend", "passes", "verification", "training", "compilation"}
+    assert not parts & {"frontend", "passes", "training", "compilation"}
+    of_receipts = {f"veilgraph/verification/{name}.py" for name in ("__init__", "receipts")}
+    assert {name for name in ours if name.startswith("veilgraph/verification/")} == of_receipts
 
 
 def test_it_loads_without_what_only_unix_has(alone: Path) -> None:

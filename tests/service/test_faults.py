@@ -23,7 +23,8 @@ from serving import SAMPLES, Hospital, answer_to, compiled, members, question
 
 from veilgraph.ir.errors import VeilgraphError
 from veilgraph.runtime.client import wire
-from veilgraph.serving.client import Client, wire_receive, wire_send
+from veilgraph.serving.client import Client
+from veilgraph.serving.party_links import wire_receive, wire_send
 
 CLIENTS, TIMEOUT = 3, 8.0
 # Seconds, where the machine has nothing else to do; and of a run among other tests, which shows

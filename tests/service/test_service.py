@@ -34,7 +34,8 @@ from veilgraph.ir.errors import (
 from veilgraph.runtime.client import wire
 from veilgraph.runtime.service.desk import MOST_LINKS_OF_CLIENT, Desk
 from veilgraph.runtime.session import certificates
-from veilgraph.serving.client import Client, wire_receive, wire_send
+from veilgraph.serving.client import Client
+from veilgraph.serving.party_links import wire_receive, wire_send
 
 
 @pytest.fixture(params=SUITES)

@@ -28,7 +28,8 @@ from serving import (
 import veilgraph
 from veilgraph.ir.errors import PeerError, UsageError
 from veilgraph.runtime.client import wire
-from veilgraph.serving.client import Client, wire_receive, wire_send
+from veilgraph.serving.client import Client
+from veilgraph.serving.party_links import wire_receive, wire_send
 from veilgraph.serving.service import Service
 
 ROWS = 4

@@ -355,6 +355,7 @@ def receipt(found: Receipt) -> Table:
         ("parties", ", ".join(found.parties)),
         ("plan", found.plan),
         ("session", found.session),
+        *([("request", found.request)] if found.request else []),
         ("inferences", found.inferences),
         ("began", found.began),
         ("ended", found.ended),

@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import hashlib
 import select
-import socket
 import ssl
 import time
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
@@ -16,14 +14,21 @@ from typing import Any, Self
 import numpy as np
 import numpy.typing as npt
 
-from veilgraph.ir import errors
-from veilgraph.ir.errors import PeerError, SecurityAbort, UsageError, VeilgraphError
+from veilgraph.ir.errors import PeerError, SecurityAbort, UsageError
 from veilgraph.ir.plan.tables import Tensor
 from veilgraph.runtime.client import wire
-from veilgraph.runtime.client.client_config import Address, ClientConfig
+from veilgraph.runtime.client.client_config import ClientConfig
 from veilgraph.runtime.encoding import Words, decode, encode
 from veilgraph.runtime.randomness import SEED_BYTES, fresh_seed
 from veilgraph.runtime.session.certificates import load_certificates
+from veilgraph.serving.party_links import (
+    answer_of,
+    first_words,
+    reach,
+    wire_receive,
+    wire_send,
+)
+from veilgraph.verification.receipts import checked
 
 _COMMON = ("plan", "session", "suite", "computing", "labels", "forms", "rows")
 _SAME_OF_ROLE = ("inputs", "outputs")
@@ -42,12 +47,15 @@ class Client:
             are left out.
         plan: the digest that the plan must have, in hex; any if None.
         timeout_seconds: how long to wait for an answer, in place of the file's.
+        receipts: whether each party is to sign what it did.
 
     Attributes:
         plan: digest of the plan that the parties serve.
         role, roles: this client's, and all of the plan.
         inputs, outputs: what `run` takes and gives, of this client's role.
         labels: what classes are called, by the output that holds their places, counted from 0.
+        receipts: of the last `run`, by party, where they were asked for: what verification/receipts
+            writes into a file, checked.
         forms: what is revealed in place of an output: `argmax`, by the output's name.
 
     Raises:
@@ -66,6 +74,7 @@ class Client:
         others: Mapping[str, str | Path] | None = None,
         plan: str | None = None,
         timeout_seconds: float | None = None,
+        receipts: bool = False,
     ) -> None:
         self._config = ClientConfig.load(Path(config))
         self._others = {
@@ -75,6 +84,7 @@ class Client:
         self._seconds = timeout_seconds or self._config.timeout_seconds
         self._model = model
         self._links: dict[str, ssl.SSLSocket] = {}
+        self._wants_receipts, self.receipts = receipts, dict[str, bytes]()
         try:
             self._open(plan, role)
         except BaseException:
@@ -85,10 +95,10 @@ class Client:
         described = {}
         for party in self._config.parties:
             link = self._links[party.name] = reach(party, self._config, self._seconds)
-            with _first_words(party.name):
+            with first_words(party.name):
                 wire.send(link, {"ask": "model", "model": self._model, "version": wire.VERSION})
         for name, link in self._links.items():
-            with _first_words(name):
+            with first_words(name):
                 described[name] = answer_of(name, link, 0)[0]
             wire.require_same_version(name, described[name].get("version"), wire.VERSION)
         computing = next(iter(described.values())).get("computing")
@@ -175,16 +185,18 @@ class Client:
         asked = {
             "ask": "infer", "model": self._model, "plan": self.plan, "session": self._session,
             "role": self.role, "nonce": self._nonce(meeting), "rows": count,
+            "receipt": self._wants_receipts,
         }  # fmt: skip
         try:
             for name, link in self._links.items():
                 wire_send(name, link, asked)
-            masks = self._added(taken)
+            masks = self._added(taken)[0]
             masked = {t.name: wire.wrapped(encoded[t.name] + masks[t.name], t) for t in taken}
             content = wire.to_bytes(masked, taken)
             for name in self._receive:
                 wire_send(name, self._links[name], {}, content)
-            parts = self._added(given)
+            parts, heads = self._added(given)
+            self.receipts = self._receipts(asked, heads) if self._wants_receipts else {}
         except BaseException:
             self.close()  # what a party still sends would be taken for the next answer
             raise
@@ -205,10 +217,12 @@ class Client:
             )
         return hashlib.sha256(_MEETING + meeting.encode()).hexdigest()[: 2 * SEED_BYTES]
 
-    def _require_others(self, clients: object) -> None:
+    def _require_clients(self, party: str, clients: object) -> None:
         """SecurityAbort where another fills a role than `others` names."""
+        if not isinstance(clients, dict) or tuple(clients) != self.roles:
+            raise PeerError(f"{party} is no service: it named no clients.", "")
         for role, known in self._others.items():
-            if not isinstance(clients, dict) or clients.get(role) not in known:
+            if clients[role] not in known:
                 raise SecurityAbort(
                     f"Somebody else came as {role}, by what the parties say.",
                     "Agree on another meeting, and tell nobody else of it.",
@@ -243,15 +257,39 @@ class Client:
             raise PeerError("This client's links are closed.", "Make another Client.")
         return {t.name: encode(inputs[t.name], t).reshape(-1) for t in taken}
 
-    def _added(self, tensors: tuple[Tensor, ...]) -> dict[str, Words]:
-        """The sum of what all parties send, which must be of one inference."""
+    def _receipts(
+        self, asked: Mapping[str, Any], heads: Mapping[str, Mapping[str, Any]]
+    ) -> dict[str, bytes]:
+        """What parties signed, each of this very request; SecurityAbort for another."""
+        known = {party.name: party.certificates for party in self._config.parties}
+        agreed = [str(asked[fact]) for fact in ("nonce", "plan", "session")]
+        found = {}
+        for name, head in heads.items():
+            clients = map(str, dict(head["clients"]).values())
+            request = wire.request_id(agreed, asked["rows"], clients).hex()
+            content = str(head.get("receipt")).encode()
+            receipt = checked(content, known[name], f"of {name}", f"{name}'s key")
+            stated = receipt.party, receipt.plan, receipt.session, receipt.request
+            if stated != (name, self.plan, self._session, request):
+                raise SecurityAbort(
+                    f"{name} signed a receipt of something else than this request.",
+                    "Tell who runs the parties.",
+                )
+            found[name] = content
+        return found
+
+    def _added(
+        self, tensors: tuple[Tensor, ...]
+    ) -> tuple[dict[str, Words], dict[str, dict[str, Any]]]:
+        """The sum of what all parties send, which must be of one inference; and their fields."""
         total: dict[str, Words] = {}
-        places = {}
+        places, heads = {}, {}
         for name in self._as_they_speak():
             link = self._links[name]
             head, content = wire_receive(name, link, wire.elements_bytes(tensors))
+            heads[name] = head
             places[name] = head.get("number"), head.get("row"), str(head.get("clients"))
-            self._require_others(head.get("clients"))
+            self._require_clients(name, head.get("clients"))
             try:
                 part = wire.from_bytes(content, tensors)
             except wire.WireError as error:
@@ -264,7 +302,7 @@ class Client:
                 f"The parties ran different inferences (number, row, clients): {places}.",
                 "Tell who runs the parties.",
             )
-        return total
+        return total, heads
 
     def _as_they_speak(self) -> Iterator[str]:
         """Each party once, as soon as it says something: one that refuses lets the others wait."""
@@ -302,89 +340,3 @@ class Client:
         trace: TracebackType | None,
     ) -> None:
         self.close()
-
-
-def wire_send(
-    party: str, link: ssl.SSLSocket, fields: Mapping[str, Any], elements: bytes = b""
-) -> None:
-    """Sends a message to a party; PeerError if it is lost."""
-    try:
-        wire.send(link, fields, elements)
-    except OSError as error:
-        raise _lost(party, error) from error
-
-
-def wire_receive(party: str, link: ssl.SSLSocket, most_bytes: int) -> tuple[dict[str, Any], bytes]:
-    """A party's next message; PeerError if it is lost, or the error that it says."""
-    try:
-        return answer_of(party, link, most_bytes)
-    except (OSError, wire.WireError) as error:
-        raise _lost(party, error) from error
-
-
-def reach(
-    party: Address, config: ClientConfig, seconds: float, magic: bytes = wire.MAGIC
-) -> ssl.SSLSocket:
-    """A link to a party, which has proven who it is.
-
-    Raises:
-        PeerError: nobody there, or somebody else.
-    """
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
-    context.minimum_version = ssl.TLSVersion.TLSv1_3
-    context.check_hostname = False  # the certificate itself is pinned, whatever names it has
-    context.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN
-    context.load_verify_locations(cadata=b"".join(party.certificates))
-    context.load_cert_chain(config.certificate, config.key)
-    try:
-        plain = socket.create_connection((party.host, party.port), seconds)
-        plain.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        plain.sendall(magic)
-        link = context.wrap_socket(plain)
-    except ssl.SSLError as error:
-        raise PeerError(
-            f"{party.name} at {party.host}:{party.port} could not prove who it is: "
-            f"{error.reason or error}.",
-            "Ask who runs it which certificate it uses.",
-        ) from error
-    except OSError as error:
-        raise PeerError(
-            f"{party.name} at {party.host}:{party.port} can't be reached: "
-            f"{error.strerror or error}.",
-            "Look at the address, and whether it serves.",
-        ) from error
-    if link.getpeercert(binary_form=True) not in party.certificates:
-        link.close()
-        raise PeerError(f"{party.name} showed another certificate.", "Ask who runs it.")
-    return link
-
-
-def answer_of(party: str, link: ssl.SSLSocket, most_bytes: int) -> tuple[dict[str, Any], bytes]:
-    """What a party says next; what it refuses is raised as the error that it is there."""
-    fields, content = wire.receive(link, most_bytes)
-    if "error" in fields:
-        kind = getattr(errors, str(fields.get("kind")), PeerError)
-        known = isinstance(kind, type) and issubclass(kind, VeilgraphError)
-        chosen = kind if known and kind is not errors.UnsupportedError else PeerError
-        raise chosen(f"{party}: {fields['error']}", str(fields.get("hint", "")))
-    return fields, content
-
-
-@contextmanager
-def _first_words(party: str) -> Iterator[None]:
-    """TLS is over for a client before a party has looked at its certificate: it hears that here."""
-    try:
-        yield
-    except TimeoutError as error:
-        raise _lost(party, error) from error
-    except (OSError, wire.WireError) as error:
-        raise PeerError(
-            f"{party} turned this client away: it does not know its certificate, or has as many "
-            "clients as it can talk to.",
-            f"Give the certificate to who runs {party}: it belongs in its folder of clients.",
-        ) from error
-
-
-def _lost(party: str, error: Exception) -> PeerError:
-    reason = (isinstance(error, OSError) and error.strerror) or str(error) or "nothing came in time"
-    return PeerError(f"{party} is lost: {reason}.", "Ask again; nobody has learned the input.")

@@ -9,7 +9,7 @@ from veilgraph.runtime.service.enrolled import signed_content
 from veilgraph.runtime.session.certificates import load_certificate
 from veilgraph.runtime.session.private_keys import load_private_key
 from veilgraph.runtime.session.public_keys import party_signature
-from veilgraph.serving.client import answer_of, reach
+from veilgraph.serving.party_links import answer_of, reach
 
 
 def enrol(config: ClientConfig, party: str, token: str) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Mapping
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from pathlib import Path
 from types import TracebackType
 from typing import Self
@@ -17,14 +18,18 @@ from veilgraph.runtime.service.audit import audit_of
 from veilgraph.runtime.service.desk import Desk
 from veilgraph.runtime.service.enrolled import Enrolled
 from veilgraph.runtime.service.host import MOST_AHEAD, MOST_PLANS, Host
-from veilgraph.runtime.service.served import Model
+from veilgraph.runtime.service.requests import Request
+from veilgraph.runtime.service.seat import members_of
+from veilgraph.runtime.service.served import Model, ServedPlan
 from veilgraph.runtime.service.watched import Watched
 from veilgraph.runtime.session.config import Config
 from veilgraph.runtime.session.connect import connect, listen
 from veilgraph.runtime.session.port import Port
-from veilgraph.runtime.session.private_keys import secret_of
+from veilgraph.runtime.session.private_keys import load_private_key, secret_of
 from veilgraph.runtime.session.setup import config_of
+from veilgraph.runtime.transcript import Transcript
 from veilgraph.serving.models import Weights, load_model, tls_transport
+from veilgraph.verification.receipts import receipt_of, signed
 
 LOG = logging.getLogger("veilgraph.service")
 PLAN, WEIGHTS = "model.plan", "model.weights"
@@ -141,9 +146,21 @@ class Service:
             Lateness().ran,
         )
         requests, audit = self._host.requests, audit_of(me)
-        self._desk = Desk(party, _enrolled(me), requests, lambda: self._host.served, audit)
+        self._key = load_private_key(me.key)
+        self._desk = Desk(
+            party, _enrolled(me), requests, lambda: self._host.served, audit, receipt=self._receipt
+        )
         self._watched = None if watch_port is None else Watched(self._host, watch_port)
         self._port = Port(listen(me), {MAGIC: self._desk.take, ENROL: self._desk.enrol})
+
+    def _receipt(self, served: ServedPlan, request: Request, began: datetime) -> str:
+        """This party's word of an inference, for the client that it answered."""
+        members, times = members_of(served.plan), (began, datetime.now(UTC))
+        receipt = receipt_of(
+            *(self._config.me.name, members, served.plan.digest, served.id, times),
+            *(Transcript(), [request.record], request.id.hex()),
+        )
+        return signed(receipt, self._key).decode()
 
     def _connect(self) -> Mapping[int, Channel]:
         seconds = min(_CONNECT_SECONDS, self._config.timeout_seconds)

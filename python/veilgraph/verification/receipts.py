@@ -2,7 +2,8 @@
 
 A file of two lines: a JSON object, and a signature of a label and that line, `ed25519 SIGNATURE` or
 `ecdsa-sha256 SIGNATURE` in base64. It has digests, names, times and counts, and never a value. It
-is one party's word; receipts of several parties of one session can be compared.
+is one party's word; receipts of several parties of one session can be compared. One of a request to
+a service names the request, which its client computes too.
 """
 
 from __future__ import annotations
@@ -18,12 +19,13 @@ from veilgraph.ir.errors import SecurityAbort, UsageError
 from veilgraph.ir.files.whole_files import PUBLIC, placed_whole
 from veilgraph.ir.plan.tables import Phase
 from veilgraph.runtime.session.certificates import load_certificates
-from veilgraph.runtime.session.private_keys import load_private_key
+from veilgraph.runtime.session.private_keys import PrivateKey, load_private_key
 from veilgraph.runtime.session.public_keys import is_signed_by_party, party_signature
 from veilgraph.runtime.transcript import Transcript
 
 _LABEL = b"veilgraph receipt 1\n"
 _MAX_BYTES = 1 << 16
+NO_REQUEST = ("request", "")  # left out of a receipt, as earlier versions did
 Counts = Mapping[str, int]
 
 
@@ -34,6 +36,7 @@ class Receipt:
     `plan` and `session` are a digest and an id in hex; `parties` are all that took part; times are
     in ISO 8601, UTC. `inferences` counts those that ended. By phase, all runs together: rounds
     that this party took part in, and bytes of the plan's messages that it sent and received.
+    `request` is that of a service which the inference answered, in hex; none of `run`.
     """
 
     party: str
@@ -46,6 +49,7 @@ class Receipt:
     rounds: Counts
     sent_bytes: Counts
     received_bytes: Counts
+    request: str = ""
 
 
 def receipt_of(
@@ -56,6 +60,7 @@ def receipt_of(
     times: tuple[datetime, datetime],
     setup: Transcript,
     runs: Sequence[Transcript],
+    request: str = "",
 ) -> Receipt:
     """A receipt of what transcripts counted; `times` are of the session's begin and end, UTC."""
     rounds, sent, received = ({phase.name.lower(): 0 for phase in Phase} for _ in range(3))
@@ -67,7 +72,7 @@ def receipt_of(
             received[name] += sum(record.received_bytes.values())
     began, ended = (time.isoformat(timespec="seconds") for time in times)
     ids = plan, session.hex(), len(runs)
-    return Receipt(party, tuple(parties), *ids, began, ended, rounds, sent, received)
+    return Receipt(party, tuple(parties), *ids, began, ended, rounds, sent, received, request)
 
 
 def write_receipt(receipt: Receipt, key_file: Path, file: Path) -> None:
@@ -76,11 +81,21 @@ def write_receipt(receipt: Receipt, key_file: Path, file: Path) -> None:
     Raises:
         UsageError: a key that can't be read, or a file that can't be written.
     """
-    line = json.dumps(asdict(receipt)).encode() + b"\n"
-    signature = party_signature(load_private_key(key_file), _LABEL + line)
+    place(signed(receipt, load_private_key(key_file)), file)
+
+
+def signed(receipt: Receipt, key: PrivateKey) -> bytes:
+    """The content of a receipt's file."""
+    stated = {name: value for name, value in asdict(receipt).items() if (name, value) != NO_REQUEST}
+    line = json.dumps(stated).encode() + b"\n"
+    return line + f"{party_signature(key, _LABEL + line)}\n".encode()
+
+
+def place(content: bytes, file: Path) -> None:
+    """Puts what `signed` gave in place; UsageError where it can't be written."""
     try:
         with placed_whole(file, PUBLIC) as written:
-            written.write(line + f"{signature}\n".encode())
+            written.write(content)
     except OSError as error:
         raise UsageError(
             f"{file} can't be written: {error.strerror}.", "Choose a directory that is yours."
@@ -95,15 +110,34 @@ def load_receipt(file: Path, certificate_file: Path) -> Receipt:
         SecurityAbort: a receipt that another key signed, or that was changed.
     """
     certificates = load_certificates(certificate_file)
-    line, signed = _lines(file)
+    try:
+        with file.open("rb") as opened:
+            content = opened.read(_MAX_BYTES + 1)
+    except OSError as error:
+        raise UsageError(
+            f"The receipt {file} can't be read: {error.strerror}.", "`run --receipt` writes one."
+        ) from error
+    return checked(content, certificates, str(file), f"{certificate_file}'s key")
+
+
+def checked(content: bytes, certificates: Sequence[bytes], what: str, whose: str) -> Receipt:
+    """What a receipt says that the key of one of these certificates (DER) signed.
+
+    Args:
+        what, whose: the receipt and the key, for the sentence of an error.
+
+    Raises:
+        UsageError, SecurityAbort: as `load_receipt`.
+    """
+    line, signature = _lines(content, what)
     receipt = _receipt(line)
-    if receipt is None or not _is_signature(signed):
-        raise _no_receipt(file)
-    signature = signed.removesuffix("\n")
-    if any(is_signed_by_party(each, signature, _LABEL + line) for each in certificates):
+    if receipt is None or not _is_signature(signature):
+        raise _no_receipt(what)
+    text = signature.removesuffix("\n")
+    if any(is_signed_by_party(each, text, _LABEL + line) for each in certificates):
         return receipt
     raise SecurityAbort(
-        f"{certificate_file}'s key did not sign the receipt {file}.",
+        f"{whose} did not sign the receipt {what}.",
         "The receipt was changed, or is another party's: give that party's certificate.",
     )
 
@@ -116,18 +150,11 @@ def require_plan(receipt: Receipt, digest: str) -> None:
         )
 
 
-def _lines(file: Path) -> tuple[bytes, str]:
+def _lines(content: bytes, what: str) -> tuple[bytes, str]:
     """The line that is signed, and the other."""
-    try:
-        with file.open("rb") as opened:
-            content = opened.read(_MAX_BYTES + 1)
-    except OSError as error:
-        raise UsageError(
-            f"The receipt {file} can't be read: {error.strerror}.", "`run --receipt` writes one."
-        ) from error
     lines = content.splitlines(keepends=True)
     if len(content) > _MAX_BYTES or len(lines) != 2 or not content.isascii():
-        raise _no_receipt(file)
+        raise _no_receipt(what)
     return lines[0], lines[1].decode()
 
 
@@ -145,9 +172,12 @@ def _receipt(line: bytes) -> Receipt | None:
         found = json.loads(line)
     except (ValueError, RecursionError):
         return None
-    if not isinstance(found, dict) or {f.name for f in fields(Receipt)} != found.keys():
+    if not isinstance(found, dict):
         return None
-    texts = ("party", "plan", "session", "began", "ended")
+    found = {NO_REQUEST[0]: NO_REQUEST[1], **found}
+    if {f.name for f in fields(Receipt)} != found.keys():
+        return None
+    texts = ("party", "plan", "session", "began", "ended", "request")
     counts = (found["rounds"], found["sent_bytes"], found["received_bytes"])
     names = [phase.name.lower() for phase in Phase]
     is_well_formed = (
@@ -161,5 +191,5 @@ def _receipt(line: bytes) -> Receipt | None:
     return Receipt(**found | {"parties": tuple(found["parties"])}) if is_well_formed else None
 
 
-def _no_receipt(file: Path) -> UsageError:
-    return UsageError(f"{file} is no receipt.", "`run --receipt FILE` writes one.")
+def _no_receipt(what: str) -> UsageError:
+    return UsageError(f"{what} is no receipt.", "`run --receipt FILE` writes one.")

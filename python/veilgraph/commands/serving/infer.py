@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import click
 
@@ -10,6 +11,7 @@ from veilgraph.commands import arguments, outputs
 from veilgraph.commands.files import check_destination, read_batches
 from veilgraph.reports.tables import show, show_json
 from veilgraph.serving.client import Client
+from veilgraph.verification.receipts import place
 
 EPILOG = """\b
 Example, a patient's image, of which no party learns anything:
@@ -38,6 +40,14 @@ Example, a plan of two clients, who agreed on a meeting between them:
     help="How many the others bring, where this role gives no input.",
 )
 @arguments.others_option
+@click.option(
+    "--receipts",
+    "folder",
+    type=arguments.PATH,
+    metavar="DIR",
+    help="Where each party's signed word of what it did goes, PARTY.receipt; of the last request, "
+    "where there are several. `verify --receipt` checks one.",
+)
 @click.option("--plan", metavar="DIGEST", help="The plan that it must be; refused if another is.")
 @arguments.timeout_option
 @arguments.json_option
@@ -50,6 +60,7 @@ def command(
     meeting: str | None,
     rows: int | None,
     others: tuple[tuple[str, str], ...],
+    folder: Path | None,
     plan: str | None,
     timeout_seconds: float | None,
     as_json: bool,
@@ -65,10 +76,11 @@ def command(
     paths = arguments.by_name("--output", destinations)
     for path in paths.values():
         check_destination(path, config_file, *given.values(), is_printed=True)
-    known = arguments.by_name("--with", others)
-    with Client(
-        model, config_file, role=role, others=known, plan=plan, timeout_seconds=timeout_seconds
-    ) as client:
+    if folder is not None:
+        check_destination(folder / "receipt", config_file)
+    options: dict[str, Any] = {"others": arguments.by_name("--with", others), "role": role}
+    options |= {"plan": plan, "timeout_seconds": timeout_seconds, "receipts": folder is not None}
+    with Client(model, config_file, **options) as client:
         arguments.require_known("--output", paths, [tensor.name for tensor in client.outputs])
         if client.inputs:
             batches = read_batches(given, client.inputs, client.inputs, client.outputs)
@@ -81,6 +93,9 @@ def command(
         else:
             arguments.require_known("--input", given, [])
             found = client.run({}, meeting=meeting, rows=rows)
+        if folder is not None:
+            for party, receipt in client.receipts.items():
+                place(receipt, folder / f"{party}.receipt")
         if as_json:
             answer = {"outputs": outputs.values(found, paths, client)}
             show_json({"plan": client.plan, **answer})

@@ -28,6 +28,7 @@ _ALL: dict[str, str] = {
     "train": "Take part in training a model as one of the parties.",
     "simulate": "Run all parties of a plan on this machine.",
     "bench": "Measure seconds, rounds, bytes and memory of a plan on this machine.",
+    "trace": "Put traces of several parties on one time line.",
     "cert": "Make keys and certificates for mutual TLS, and keys of authors.",
     "join": "Exchange certificates with all parties, and compare one string.",
     "ops": "List the ONNX operators that can be compiled.",
@@ -36,6 +37,7 @@ _ALL: dict[str, str] = {
 }
 # Folders of several verbs.
 FOLDERS: dict[str, str] = {
+    **dict.fromkeys(("bench", "trace"), "measuring"),
     **dict.fromkeys(("cert", "join", "sign", "verify"), "trust"),
     **dict.fromkeys(("answer", "gateway", "infer", "reveal", "serve", "share"), "serving"),
 }

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -9,7 +10,7 @@ from typing import Any
 import click
 
 from veilgraph.commands import arguments, outputs
-from veilgraph.commands.files import check_destination, read_batches
+from veilgraph.commands.files import check_destination, read_batches, replacing
 from veilgraph.ir.errors import UsageError
 from veilgraph.ir.plan.tables import Phase
 from veilgraph.measuring.lateness import LinkSeconds
@@ -17,6 +18,7 @@ from veilgraph.measuring.spread import Spread
 from veilgraph.plans import Plan
 from veilgraph.reports import units
 from veilgraph.reports.tables import Table, progress, remark, show, show_json
+from veilgraph.reports.tracing import party_trace
 from veilgraph.runtime.batches import Batches
 from veilgraph.runtime.party import encoded_inputs
 from veilgraph.runtime.simulate import entry_of
@@ -93,6 +95,14 @@ Example, three hosts, each with its own parties.yaml and key:
     help="Where this party writes what it did, signed with its certificate's key: digests, names, "
     "times and counts, and no value. `verify --receipt` checks it.",
 )
+@click.option(
+    "--trace",
+    "trace_file",
+    type=arguments.PATH,
+    metavar="FILE.json",
+    help="Write when each step of the last inference ran here; `veilgraph trace` puts the files of "
+    "all parties on one time line.",
+)
 @arguments.plaintext_option
 @arguments.trust_author_option
 @arguments.device_option
@@ -113,6 +123,7 @@ def command(
     state_file: Path | None,
     resumes: bool,
     receipt_file: Path | None,
+    trace_file: Path | None,
     as_json: bool,
     **options: Any,
 ) -> None:
@@ -128,8 +139,9 @@ def command(
     inputs = arguments.by_name("--input", sources)
     read = (plan_file, config_file, weights_file, *inputs.values())
     paths = _destinations(plan, party, destinations, read)
-    if receipt_file is not None:
-        check_destination(receipt_file, *read, *paths.values())
+    for file in (receipt_file, trace_file):
+        if file is not None:
+            check_destination(file, *read, *paths.values())
     number = entry_of(plan, entry)
     batches = _batches(plan, party, inputs, number, rows)
     if batches.rows is not None:
@@ -149,6 +161,8 @@ def command(
         ) as session,
     ):
         answers: list[outputs.Outputs] = []
+        if trace_file is not None:
+            session.trace()
         try:
             for run in range(iterations):
                 tell(f"inference {run + 1} of {iterations} with {peers}")
@@ -164,6 +178,8 @@ def command(
         finally:
             if receipt_file is not None:
                 session.write_receipt(receipt_file)
+    if trace_file is not None:
+        _write_trace(trace_file, session, party)
     found = batches.joined(answers)
     links = LinkSeconds.of(plan, session.transcripts, number)
     if links.is_late:
@@ -174,6 +190,13 @@ def command(
         return
     shown = outputs.lines(found, paths, plan) or [f"{party} receives no output."]
     show(*shown, _table(session, party))
+
+
+def _write_trace(file: Path, session: Session, party: str) -> None:
+    runs = session.transcripts
+    trace = party_trace(session.plan, party, session.id, len(runs), runs[-1])
+    with replacing(file) as content:
+        content.write(json.dumps(trace).encode())
 
 
 def _batches(

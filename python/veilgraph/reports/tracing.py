@@ -2,7 +2,7 @@
 
 The file is in Chrome's trace event format (JSON): a process a party, with a row for kernels, named
 by the layer they compute, and one for rounds, with what is sent and received. Parties of a machine
-share a clock, so their rows fit together.
+share a clock, so their rows fit together; merged_traces.py puts those of several hosts together.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from veilgraph.plans import Plan
 from veilgraph.runtime.transcript import Transcript
 
 _KERNELS, _ROUNDS = 1, 2  # rows of a party
+FACTS = "otherData"  # what a trace is of, in that format
 Event = dict[str, Any]
 
 
@@ -34,6 +35,14 @@ def chrome_trace(plan: Plan, transcripts: Mapping[str, Transcript]) -> dict[str,
         events += _names(number, party)
         events += _spans(plan, plan.party(party), transcript, number, origin)
     return {"displayTimeUnit": "ms", "traceEvents": events}
+
+
+def party_trace(
+    plan: Plan, party: str, session: bytes, inference: int, transcript: Transcript
+) -> dict[str, Any]:
+    """One party's trace of an inference, for `veilgraph trace` to put together with others."""
+    facts = {"party": party, "plan": plan.digest, "session": session.hex(), "inference": inference}
+    return {**chrome_trace(plan, {party: transcript}), FACTS: facts}
 
 
 def _names(number: int, party: str) -> Iterator[Event]:

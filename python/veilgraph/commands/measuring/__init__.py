@@ -1,0 +1,1 @@
+"""Verbs that measure: seconds and bytes of a plan, and when each step ran."""

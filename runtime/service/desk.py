@@ -135,15 +135,18 @@ class Desk:
             self._secured(connection, address, self._enrolled.open_context()) as secured,
         ):
             asked, der = wire.receive(secured, MOST_CERTIFICATE_BYTES, HANDSHAKE_SECONDS)
+
+            def note(client: str) -> None:
+                facts = {"client": client, "certificate": fingerprint(der).hex()}
+                self._audit.end(facts, "enrolled")
+
             try:
                 token, signature = str(asked.get("token")), str(asked.get("signature"))
-                client = self._enrolled.enrol(token, der, signature)
+                client = self._enrolled.enrol(token, der, signature, note)
             except VeilgraphError as error:
                 LOG.warning("%s is not enrolled: %s", address, error.message)
                 _refuse(secured, error)
                 return
-            facts = {"client": client, "certificate": fingerprint(der).hex()}
-            self._audit.end(facts, "enrolled")
             LOG.info("%s is enrolled", client)
             wire.send(secured, {"client": client})
 

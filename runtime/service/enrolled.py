@@ -15,15 +15,17 @@ import hashlib
 import hmac
 import json
 import logging
+import os
 import ssl
 import threading
+from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 from cryptography import x509
 from cryptography.hazmat.primitives.serialization import Encoding
 
-from veilgraph.ir.errors import PeerError, UsageError
+from veilgraph.ir.errors import PeerError, ResourceLimitError, UsageError
 from veilgraph.ir.files.whole_files import placed_whole
 from veilgraph.runtime.randomness import fresh_nonce
 from veilgraph.runtime.session.certificates import (
@@ -51,7 +53,7 @@ class Enrolled:
 
     def __init__(self, folder: Path | None, certificate: Path, key: Path) -> None:
         self._folder, self._certificate, self._key = folder, certificate, key
-        self._lock = threading.Lock()
+        self._lock, self._enrols = threading.Lock(), threading.Lock()
         self._seen: object = None
         self._names: dict[bytes, str] = {}
         self._context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
@@ -94,13 +96,23 @@ class Enrolled:
         context.load_cert_chain(self._certificate, self._key)
         return context
 
-    def enrol(self, token: str, der: bytes, signature: str) -> str:
+    def enrol(
+        self, token: str, der: bytes, signature: str, note: Callable[[str], None] = lambda _: None
+    ) -> str:
         """Puts a certificate into the folder under the name that a token is for, which it gives.
 
+        Args:
+            note: hears of the name before the token is used up; what it raises leaves the token.
+
         Raises:
+            ResourceLimitError: no room for it; the token is still good.
             PeerError: a token that is none, or not any more; a certificate that is none, that has
                 another key, or that is in the folder already.
         """
+        with self._enrols:
+            return self._enrol(token, der, signature, note)
+
+    def _enrol(self, token: str, der: bytes, signature: str, note: Callable[[str], None]) -> str:
         file = self._file_of(token)
         if file is None:
             raise PeerError(
@@ -112,13 +124,21 @@ class Enrolled:
             raise PeerError("The certificate is none, or its key is another.", "Make one anew.")
         if (name := self.name_of(der)) is not None:
             raise PeerError(f"This certificate is enrolled as {name} already.", "Make another.")
+        pem = x509.load_der_x509_certificate(der).public_bytes(Encoding.PEM)
         try:
-            file.unlink()  # whoever removes it has it
+            with placed_whole(file.with_suffix(".crt"), 0o644) as placed:
+                placed.write(pem)
+                placed.flush()
+                os.fsync(placed.fileno())  # a full disk is told here, and the token is still good
+                note(file.stem)
+                file.unlink()  # whoever removes it has it
         except FileNotFoundError as error:
             raise PeerError("The token was used.", "Ask for another.") from error
-        pem = x509.load_der_x509_certificate(der).public_bytes(Encoding.PEM)
-        with placed_whole(file.with_suffix(".crt"), 0o644) as placed:
-            placed.write(pem)
+        except OSError as error:
+            raise ResourceLimitError(
+                f"The certificate can't be kept: {error.strerror}.",
+                "Ask who runs the party to make room; the token is still good.",
+            ) from error
         return file.stem
 
     def _file_of(self, token: str) -> Path | None:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import errno
 import json
+import os
 import shutil
 import socket
 import ssl
@@ -19,7 +21,7 @@ from serving import SAMPLES, Hospital, compiled, members, until
 
 import veilgraph
 from veilgraph.cli import main
-from veilgraph.ir.errors import PeerError, UsageError
+from veilgraph.ir.errors import PeerError, ResourceLimitError, UsageError
 from veilgraph.runtime.client import wire
 from veilgraph.runtime.client.client_config import ClientConfig
 from veilgraph.runtime.service.desk import MOST_STRANGERS
@@ -213,3 +215,33 @@ def test_tokens_that_can_not_be_made(tmp_path: Path) -> None:
     (clients / "nurse.crt").touch()
     with pytest.raises(UsageError, match="nurse is enrolled"):
         make_token(clients, "nurse", 1)
+
+
+@pytest.mark.parametrize("what", ["certificate", "audit log"])
+def test_a_full_disk_leaves_the_token(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, what: str
+) -> None:
+    own = certificates.init(tmp_path, "alice")
+    files = certificates.init(tmp_path, "nurse")
+    folder = tmp_path / "clients"
+    folder.mkdir()
+    enrolled = Enrolled(folder, own.certificate, own.key)
+    token, _ = make_token(folder, "nurse", 1)
+    der = load_certificate(files.certificate)
+    content = signed_content(token, load_certificate(own.certificate), der)
+    signature = party_signature(load_private_key(files.key), content)
+
+    def full(*_: object) -> None:
+        if what == "audit log":
+            raise ResourceLimitError("Requests can't be written down: No space left on device.", "")
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    if what == "certificate":
+        monkeypatch.setattr("veilgraph.runtime.service.enrolled.os.fsync", full)
+    note = full if what == "audit log" else lambda _: None
+    with pytest.raises(ResourceLimitError, match="No space left"):
+        enrolled.enrol(token, der, signature, note)
+    monkeypatch.undo()
+    assert sorted(file.name for file in folder.iterdir()) == ["nurse.token"]
+    assert enrolled.enrol(token, der, signature) == "nurse"
+    assert sorted(file.name for file in folder.iterdir()) == ["nurse.crt"]

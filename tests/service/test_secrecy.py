@@ -29,8 +29,9 @@ LEAST_BYTES, LEAST_DIGITS = 6, 5
 def texts(value: float, frac_bits: int) -> Iterator[bytes]:
     """A number as logs might have it: decimal, exact and rounded, and in fixed point."""
     for text in (repr(value), f"{value:.6g}", f"{value:.5f}", f"{np.float32(value)}"):
-        if sum(map(str.isdigit, text)) >= LEAST_DIGITS + 1:
-            yield text.lstrip("-0.").encode()
+        significant = text.lstrip("-0.")
+        if sum(map(str.isdigit, significant)) >= LEAST_DIGITS + 1:
+            yield significant.encode()
     fixed = round(value * (1 << frac_bits))
     if abs(fixed) >= 10**LEAST_DIGITS:
         yield str(abs(fixed)).encode()

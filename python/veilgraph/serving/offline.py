@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, closing
 from pathlib import Path
 
 import numpy as np
@@ -211,19 +211,19 @@ def answer(
         device=device or own.device, threads=threads, trust_author=trust_author,
     )  # fmt: skip
     asked = _read(model, own, list(map(Path, files)))
-    audit = audit_of(own)
-    lines = {role: _facts(own, model, file) for role, file in asked.items()}
-    for facts in lines.values():
-        audit.ask(facts)
-    told = "not answered"
-    try:
-        number, parts = _run(model, own, asked)
-        written = _write(model, own, asked, number, parts, Path(folder))
-        told = "answered"
-        return written
-    finally:
-        for facts in lines.values():
-            audit.end(facts, told)
+    lines = [_facts(own, model, file) for file in asked.values()]
+    with closing(audit_of(own)) as audit:
+        for facts in lines:
+            audit.ask(facts)
+        told = "not answered"
+        try:
+            number, parts = _run(model, own, asked)
+            written = _write(model, own, asked, number, parts, Path(folder))
+            told = "answered"
+            return written
+        finally:
+            for facts in lines:
+                audit.end(facts, told)
 
 
 def _read(model: Model, config: Config, paths: Sequence[Path]) -> dict[str, ClientFile]:

@@ -145,10 +145,15 @@ class Service:
             wait_seconds,
             Lateness().ran,
         )
-        requests, audit = self._host.requests, audit_of(me)
+        requests, self._audit = self._host.requests, audit_of(me)
         self._key = load_private_key(me.key)
         self._desk = Desk(
-            party, _enrolled(me), requests, lambda: self._host.served, audit, receipt=self._receipt
+            party,
+            _enrolled(me),
+            requests,
+            lambda: self._host.served,
+            self._audit,
+            receipt=self._receipt,
         )
         self._watched = None if watch_port is None else Watched(self._host, watch_port)
         self._port = Port(listen(me), {MAGIC: self._desk.take, ENROL: self._desk.enrol})
@@ -257,6 +262,7 @@ class Service:
     def close(self) -> None:
         """Lets go of the port, after `run` has ended."""
         self._port.close()
+        self._audit.close()
         if self._watched is not None:
             self._watched.close()
 

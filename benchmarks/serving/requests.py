@@ -15,33 +15,28 @@ from __future__ import annotations
 import argparse
 import multiprocessing
 import os
-import subprocess
-import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 from threading import Barrier
 from typing import Any
 
 import numpy as np
-import yaml
 
 import veilgraph
 from benchmarks.harness.reporting import ROOT, Findings, parser, report, spread
 from benchmarks.harness.sessions import Ours
 from benchmarks.harness.workloads import lenet
+from benchmarks.serving.ward import Ward
 from veilgraph.ir.errors import VeilgraphError
-from veilgraph.measuring.processes import write_configs
 from veilgraph.measuring.spread import Spread
 from veilgraph.reports.tables import Table
-from veilgraph.runtime.session import certificates
 from veilgraph.serving.client import Client
 
-PARTIES = ["alice", "bob", "carol"]
 AHEAD, START_SECONDS, PAUSE_SECONDS = 32, 120.0, 4.0
 HEADINGS = (
     "model|#clients|#requests a second|#session, rows a second|#of session|"
@@ -64,11 +59,16 @@ def _compiled(model: Any, samples: Mapping[str, Any], **options: Any) -> Ours:
 def digits() -> Ours:
     """The example's network and samples."""
     folder = ROOT / "examples" / "digits"
-    images = np.load(folder / "calibration.npz")["image"]
-    shaped = {"image": images.reshape(-1, 1, 1, 28, 28)}
+    shaped = {"image": samples_of_digits()[:, None]}
     options: dict[str, Any] = {"shapes": {"image": (1, 1, 28, 28)}, "max_error": 0.001}
     receivers = {"logits": ("patient",)}
     return _compiled(folder / "digits.onnx", shaped, receivers=receivers, **options)
+
+
+def samples_of_digits() -> Any:
+    """[n, 1, 28, 28], of which each is a row."""
+    images = np.load(ROOT / "examples" / "digits" / "calibration.npz")["image"]
+    return images.reshape(-1, 1, 28, 28).astype(np.float32)
 
 
 def small_lenet(batch: int = 1) -> Ours:
@@ -82,34 +82,8 @@ def small_lenet(batch: int = 1) -> Ours:
 @contextmanager
 def served(ours: Ours, folder: Path, clients: int) -> Iterator[list[Path]]:
     """Three parties serve the plan as `model`; the paths are configs, of a client each."""
-    write_configs(folder, PARTIES)
-    (folder / "clients").mkdir()
-    names = [f"patient{number}" for number in range(clients)]
-    for name in names:
-        files = certificates.init(folder, name, ["127.0.0.1"])
-        (folder / "clients" / f"{name}.crt").write_bytes(files.certificate.read_bytes())
-    with ExitStack() as stack:
-        for party in PARTIES:
-            config = folder / f"{party}.yaml"
-            content = yaml.safe_load(config.read_text())
-            content["me"]["clients"] = "clients"
-            config.write_text(yaml.safe_dump(content))
-            place = folder / f"{party}.models" / "model" / "1"
-            place.mkdir(parents=True)
-            ours.plan.save(place / "model.plan")
-            if ours.plan.party(party).weights:
-                veilgraph.save_weights(ours.weights, place / "model.weights", ours.plan)
-            command = [sys.executable, "-m", "veilgraph", "serve", "--party", party, "--config",
-                       str(config), "--models", str(place.parents[1]), "--ahead",
-                       str(AHEAD)]  # fmt: skip
-            process = subprocess.Popen(command, stderr=subprocess.DEVNULL)
-            stack.callback(process.wait, 60)
-            stack.callback(process.terminate)
-        for name in names:
-            me = {"name": name, "key": f"{name}.key", "certificate": f"{name}.crt"}
-            stated = yaml.safe_dump({"parties": content["parties"], "me": me})
-            (folder / f"{name}.yaml").write_text(stated)
-        yield [folder / f"{name}.yaml" for name in names]
+    with Ward(folder, {"model/1": ours}, clients, AHEAD) as ward:
+        yield ward.clients
 
 
 def _client(config: Path) -> Client:

@@ -105,6 +105,31 @@ def test_service() -> None:
     assert min(case["latency_seconds"]) > 0
 
 
+def test_faults_of_a_service() -> None:
+    """One of each kind; among other tests nothing is said of how soon."""
+    found = quick("serving.faults")
+    assert (found["wrong"], found["twice"], found["ended"]) == ([], 0, [])
+    assert found["answers"] > 0
+    assert len(found["back_seconds"]) == found["faults"]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", range(10, 16))
+def test_three_hundred_faults(seed: int) -> None:
+    command = ["-m", "benchmarks.serving.faults", "--json", "--faults", "50", "--seed", str(seed)]
+    found = json.loads(run_python(*command))
+    assert (found["wrong"], found["late"], found["twice"], found["ended"]) == ([], [], 0, [])
+    assert max(max(times) for times in found["back_seconds"].values()) <= 10
+
+
+def test_soak() -> None:
+    found = quick("serving.soak")
+    assert (found["wrong"], found["twice"]) == ([], 0)
+    assert found["requests"] >= 60
+    assert set(found["answers"]) == {"digits", "lenet", "lenet16"}
+    assert found["reloads"] >= 1
+
+
 def test_overlap() -> None:
     (case,) = quick("overlap")["cases"]
     assert min(case["overlapped_seconds"]) > 0
@@ -566,6 +591,8 @@ def test_results_have_the_markers_of_every_script() -> None:
         "functions.look_ups",
         "serving.requests",
         "serving.hostile_input",
+        "serving.faults",
+        "serving.soak",
         "overlap",
         "links",
         "kernels",

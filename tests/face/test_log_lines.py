@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import errno
+import io
 import json
 import logging
 import math
+import os
 import re
 from functools import partial
 from importlib import import_module
@@ -140,3 +143,16 @@ def test_a_trial_that_was_not_exact_enough_is_told(
     assert re.search(r"verify_accuracy: trial 2, encoding", told)
     assert "verify_accuracy: sample 4 of 4 in exact integers" in told
     assert "ranges: sample 64 of 64" in told
+
+
+def test_a_log_that_is_full_ends_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    """benchmarks/serving/faults.py found it: a party ended where its log's disk was full."""
+
+    class Full(io.StringIO):
+        def write(self, text: str) -> int:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    with log_lines.shown_log(as_json=False, slow=math.inf):
+        monkeypatch.setattr("sys.stderr", Full())
+        logging.getLogger("veilgraph.service").warning("a link broke")
+        monkeypatch.undo()

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import errno
 import json
+import os
 import socket
+import ssl
 import subprocess
 import sys
 import threading
@@ -554,3 +557,16 @@ def test_names_of_classes_are_told(tmp_path: Path) -> None:
         as_json = CliRunner().invoke(main, ["infer", "credit", *given, "--json"])
     assert "label, 1: approved\n" in asked.output
     assert json.loads(as_json.output)["outputs"]["label"]["labels"] == ["approved"]
+
+
+def test_a_link_that_breaks_right_after_its_handshake(
+    open_hospital: Hospital, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """benchmarks/serving/faults.py found it: asking for the certificate asks for the connection."""
+
+    def gone(*_: object, **__: object) -> bytes:
+        raise OSError(errno.ENOTCONN, os.strerror(errno.ENOTCONN))
+
+    monkeypatch.setattr(ssl.SSLSocket, "getpeercert", gone)
+    with pytest.raises(PeerError, match=r"alice at .* can't be reached: Transport endpoint"):
+        Client("small", open_hospital.client)

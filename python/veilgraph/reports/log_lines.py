@@ -16,7 +16,7 @@ import logging
 import math
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
 
 from veilgraph.ir.harmless import harmless
@@ -57,11 +57,15 @@ class ShownLog(logging.Handler):
         self._is_quiet |= quiet
 
     def emit(self, record: logging.LogRecord) -> None:
-        """Shows a record, or keeps it until it is known whether the compilation is slow."""
-        if record.levelno >= (logging.ERROR if self._is_quiet else self._least):
-            self._show(record)
-        elif hasattr(record, "step") and not self._is_quiet:
-            self._hold(record)
+        """Shows a record, or keeps it until it is known whether the compilation is slow.
+
+        A log that can't be written, on a full disk, ends nothing of what it tells of.
+        """
+        with suppress(OSError):
+            if record.levelno >= (logging.ERROR if self._is_quiet else self._least):
+                self._show(record)
+            elif hasattr(record, "step") and not self._is_quiet:
+                self._hold(record)
 
     def _hold(self, record: logging.LogRecord) -> None:
         if getattr(record, "step", 0) == 1:

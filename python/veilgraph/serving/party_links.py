@@ -54,6 +54,7 @@ def reach(
         plain.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         plain.sendall(magic)
         link = context.wrap_socket(plain)
+        shown = link.getpeercert(binary_form=True)  # which asks whether it is still connected
     except ssl.SSLError as error:
         raise PeerError(
             f"{party.name} at {party.host}:{party.port} could not prove who it is: "
@@ -66,7 +67,7 @@ def reach(
             f"{error.strerror or error}.",
             "Look at the address, and whether it serves.",
         ) from error
-    if link.getpeercert(binary_form=True) not in party.certificates:
+    if shown not in party.certificates:
         link.close()
         raise PeerError(f"{party.name} showed another certificate.", "Ask who runs it.")
     return link

@@ -1,9 +1,10 @@
-"""A TCP proxy on loopback whose connections can be cut, and what they carry held back."""
+"""A TCP proxy on loopback that cuts connections, and holds, slows or damages what they carry."""
 
 from __future__ import annotations
 
 import socket
 import threading
+import time
 from contextlib import suppress
 
 
@@ -14,6 +15,8 @@ class Proxy:
         self._to, self._open = to, set[socket.socket]()
         self._flows, self._lock = threading.Event(), threading.Lock()
         self._flows.set()
+        self._bytes_per_second = 0.0  # as fast as it goes
+        self._flips = False
         self._listens = socket.create_server(("127.0.0.1", 0))
         self.port = int(self._listens.getsockname()[1])
         self.is_cut = False
@@ -39,12 +42,22 @@ class Proxy:
         with suppress(OSError):
             while content := source.recv(1 << 16):
                 self._flows.wait()
-                sink.sendall(content)
+                sink.sendall(self._damaged(content))
+                if self._bytes_per_second:
+                    time.sleep(len(content) / self._bytes_per_second)
         for each in (source, sink):
             with suppress(OSError):
                 each.shutdown(socket.SHUT_RDWR)
             with self._lock:
                 self._open.discard(each)
+
+    def _damaged(self, content: bytes) -> bytes:
+        with self._lock:
+            flips, self._flips = self._flips, False
+        if not flips:
+            return content
+        middle = len(content) // 2
+        return content[:middle] + bytes([content[middle] ^ 4]) + content[middle + 1 :]
 
     def _end(self) -> None:
         with self._lock:
@@ -61,8 +74,17 @@ class Proxy:
         """Carries nothing until `mend`, and loses nothing."""
         self._flows.clear()
 
+    def throttle(self, bytes_per_second: float) -> None:
+        """Carries no more than that, each way of each connection, until `mend`."""
+        self._bytes_per_second = bytes_per_second
+
+    def flip(self) -> None:
+        """Flips a bit of what it carries next."""
+        self._flips = True
+
     def mend(self) -> None:
-        self.is_cut = False
+        self.is_cut = self._flips = False
+        self._bytes_per_second = 0.0
         self._flows.set()
 
     def close(self) -> None:

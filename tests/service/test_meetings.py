@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import threading
 import time
+import urllib.error
+import urllib.request
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -25,6 +27,7 @@ from veilgraph.runtime.service.requests import Requests
 from veilgraph.runtime.service.seat import Seat
 from veilgraph.runtime.session import certificates
 from veilgraph.serving.client import Client
+from veilgraph.serving.gateway import Gateway
 from veilgraph.serving.service import Service
 
 W = RNG.standard_normal((8, 5)).astype(np.float32)
@@ -360,3 +363,19 @@ def test_clients_that_talk_to_each_other_have_no_seats() -> None:
     odd = replace(plan, programs={**plan.programs, "patient": replace(program, messages=messages)})
     with pytest.raises(UsageError, match="patient does more in this plan"):
         Seat(odd, "patient", "alice")
+
+
+def test_a_gateway_asks_about_plans_of_one_client(rep3: Any) -> None:
+    hospital, _ = rep3
+    asked = {"name": "x", "shape": [1, 8], "datatype": "FP32", "data": X[0].ravel().tolist()}
+    with Gateway(hospital.folder / "patient.yaml", 0) as gateway:
+        thread = threading.Thread(target=gateway.run)
+        thread.start()
+        url = f"http://127.0.0.1:{gateway.port}/v2/models/two/infer"
+        request = urllib.request.Request(url, json.dumps({"inputs": [asked]}).encode())
+        with pytest.raises(urllib.error.HTTPError) as refused:
+            urllib.request.urlopen(request, timeout=30)
+        gateway.stop()
+        thread.join(30)
+    assert refused.value.code == 400
+    assert "who ask together" in json.loads(refused.value.read())["error"]

@@ -93,7 +93,11 @@ def test_two_clients_that_are_offline(two: Post) -> None:
     for role, names in (("patient", {"y"}), ("doctor", {"y", "z"})):
         files = of(role, written)
         assert {path.stat().st_mode & 0o777 for path in files} == {0o600}
-        found = reveal(two.plan, two.folder / f"{role}.yaml", files, role=role)
+        revealed = reveal(two.plan, two.folder / f"{role}.yaml", files, role=role)
+        found = revealed.outputs
+        requests = {json.loads(r.splitlines()[0])["request"] for r in revealed.receipts.values()}
+        assert [*revealed.receipts] == list(two.computing)
+        assert len(requests) == 1
         assert set(found) == names
         for name, value in found.items():
             np.testing.assert_allclose(value, answers(X[0], S[0])[name], atol=0.02)
@@ -103,7 +107,7 @@ def test_a_file_is_used_once(one: Post) -> None:
     shared = one.share("patient", {"x": SAMPLES[0]})
     files = of("patient", one.answered(shared))
     np.testing.assert_allclose(
-        reveal(one.plan, one.hospital.client, files)["y"], answer_to(SAMPLES[0]), atol=0.01
+        reveal(one.plan, one.hospital.client, files).outputs["y"], answer_to(SAMPLES[0]), atol=0.01
     )
     for error in one.answered(shared):
         assert isinstance(error, SecurityAbort | PeerError)
@@ -118,7 +122,7 @@ def test_files_of_different_sharings(one: Post) -> None:
     errors = one.answered({**second, "bob": kept})
     assert any("given files of another sharing" in str(error) for error in errors)
     files = of("patient", one.answered(second))  # none was used
-    assert reveal(one.plan, one.hospital.client, files)["y"].shape == (1, 5)
+    assert reveal(one.plan, one.hospital.client, files).outputs["y"].shape == (1, 5)
 
 
 def test_a_file_for_another_party_plan_or_key(one: Post, tmp_path: Path) -> None:
@@ -182,7 +186,7 @@ def test_a_client_names_who_the_other_is(two: Post) -> None:
             assert "patient shared for another doctor" in str(error)
     doctor = two.share("doctor", {"s": S[0]}, role="doctor")
     files = of("doctor", two.answered(shared, doctor))
-    assert reveal(two.plan, two.folder / "doctor.yaml", files, role="doctor")
+    assert reveal(two.plan, two.folder / "doctor.yaml", files, role="doctor").outputs
 
 
 def test_answers_that_do_not_fit(one: Post) -> None:

@@ -330,6 +330,14 @@ others_option = click.option(
     metavar="ROLE=FILE.crt",
     help="Certificate of who must fill another role; whoever comes, if left out.",
 )
+receipts_option = click.option(
+    "--receipts",
+    "folder",
+    type=PATH,
+    metavar="DIR",
+    help="Where each party's signed word of what it did goes, PARTY.receipt; of the last request, "
+    "where there are several. `verify --receipt` checks one.",
+)
 processes_option = click.option(
     "--processes",
     is_flag=True,

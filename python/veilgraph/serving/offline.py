@@ -12,6 +12,8 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack, closing
+from dataclasses import dataclass
+from datetime import UTC, datetime
 from pathlib import Path
 
 import numpy as np
@@ -33,13 +35,15 @@ from veilgraph.runtime.service.served import ByRole, Model, ServedPlan, clients_
 from veilgraph.runtime.session.certificates import fingerprint, load_certificates
 from veilgraph.runtime.session.config import Config
 from veilgraph.runtime.session.connect import connect
-from veilgraph.runtime.session.private_keys import secret_of
+from veilgraph.runtime.session.private_keys import load_private_key, secret_of
 from veilgraph.runtime.session.session_ids import SpentSessions
 from veilgraph.runtime.session.setup import config_of
 from veilgraph.runtime.store.certificate_locks import public_key
 from veilgraph.runtime.store.client_files import ANSWER, INPUT, ClientFile, load_client_file
 from veilgraph.runtime.store.share_files import split
+from veilgraph.runtime.transcript import Transcript
 from veilgraph.serving.models import Weights, load_model, tls_transport
+from veilgraph.verification.receipts import checked, receipt_of, signed
 
 NAME = "offline/1"  # of the plan in state_dir, where setup is kept
 Outputs = dict[str, npt.NDArray[np.float32]]
@@ -96,17 +100,22 @@ def share(
     return found
 
 
+@dataclass(frozen=True)
+class Revealed:
+    """The outputs of a role by name, float32; and each party's receipt of the run, checked."""
+
+    outputs: Outputs
+    receipts: Mapping[str, bytes]
+
+
 def reveal(
     plan: str | Path, config: str | Path, files: Sequence[str | Path], *, role: str | None = None
-) -> Outputs:
+) -> Revealed:
     """Puts the parties' parts of an answer together.
 
     Args:
         plan, config, role: as `share` has them.
         files: what each party wrote for this client, in any order.
-
-    Returns:
-        The outputs of the role by name, float32.
 
     Raises:
         UsageError: a file that is none, or a party whose file is missing or there twice.
@@ -134,10 +143,17 @@ def reveal(
         raise SecurityAbort(
             "The files are of different sharings or inferences.", "Give those of one answer."
         )
-    return {
-        t.name: decode(_sum([each.words[t.name] for each in found.values()], t), t).reshape(t.shape)
-        for t in outputs
-    }
+    parts = {t.name: [each.words[t.name] for each in found.values()] for t in outputs}
+    whole = {t.name: decode(_sum(parts[t.name], t), t).reshape(t.shape) for t in outputs}
+    return Revealed(whole, {name: _receipt(name, each, signers) for name, each in found.items()})
+
+
+def _receipt(party: str, file: ClientFile, signers: Mapping[str, tuple[bytes, ...]]) -> bytes:
+    content = str(file.facts.get("receipt")).encode()
+    receipt = checked(content, signers[party], f"of {party}", f"{party}'s key")
+    if (receipt.party, receipt.plan, receipt.request) != (party, file.plan, file.sharing.hex()):
+        raise SecurityAbort(f"{party} signed a receipt of another run.", "Tell who runs it.")
+    return content
 
 
 def role_of(plan: Plan, role: str | None) -> str:
@@ -217,8 +233,7 @@ def answer(
             audit.ask(facts)
         told = "not answered"
         try:
-            number, parts = _run(model, own, asked)
-            written = _write(model, own, asked, number, parts, Path(folder))
+            written = _write(model, own, asked, _run(model, own, asked), Path(folder))
             told = "answered"
             return written
         finally:
@@ -273,9 +288,19 @@ def _facts(config: Config, model: Model, file: ClientFile) -> dict[str, str]:
     }  # fmt: skip
 
 
-def _run(model: Model, config: Config, asked: Mapping[str, ClientFile]) -> tuple[int, ByRole]:
-    """The inference's number, and this party's part of what each client is told."""
-    inner = config.for_parties(members_of(model.plan))
+@dataclass(frozen=True)
+class _Ran:
+    """An inference: its number, this party's part of what each client is told, and what it took."""
+
+    number: int
+    parts: ByRole
+    session: bytes
+    times: tuple[datetime, datetime]
+    transcript: Transcript
+
+
+def _run(model: Model, config: Config, asked: Mapping[str, ClientFile]) -> _Ran:
+    began, inner = datetime.now(UTC), config.for_parties(members_of(model.plan))
     channels = connect(inner, inner.timeout_seconds, tls_transport())
     patience = inner.timeout_seconds, inner.least_bytes_per_second
     with ExitStack() as stack:
@@ -294,7 +319,9 @@ def _run(model: Model, config: Config, asked: Mapping[str, ClientFile]) -> tuple
         }
         given = {role: _exchanged(links, model, role, each) for role, each in addends.items()}
         whole = served.put_together([(0, model.rows, given)])
-        return ahead.prepared.number, served.run(ahead, whole)[0]
+        parts, transcript = served.run(ahead, whole)
+        times = began, datetime.now(UTC)
+        return _Ran(ahead.prepared.number, parts, served.id, times, transcript)
 
 
 def _agree(links: Links, model: Model, asked: Mapping[str, ClientFile]) -> None:
@@ -347,17 +374,21 @@ def _write(
     model: Model,
     config: Config,
     asked: Mapping[str, ClientFile],
-    number: int,
-    parts: ByRole,
+    ran: _Ran,
     folder: Path,
 ) -> dict[str, Path]:
     computing, me = model.plan.manifest.computing, config.me.name
-    found = {}
+    key, found = load_private_key(config.key), {}
     for role, file in asked.items():
         place = computing.index(me), len(computing)
+        receipt = receipt_of(
+            *(me, members_of(model.plan), model.plan.digest, ran.session, ran.times, Transcript()),
+            *([ran.transcript], file.sharing.hex()),
+        )
+        facts = {"party": me, "receipt": signed(receipt, key).decode()}
         answered = ClientFile(
-            *(ANSWER, role, model.plan.digest, file.sharing, {"party": me}, place),
-            *(parts[role], number),
+            *(ANSWER, role, model.plan.digest, file.sharing, facts, place),
+            *(ran.parts[role], ran.number),
         )
         found[role] = folder / f"{role}.{me}.answer"
         outputs = model.seats[role].outputs

@@ -40,14 +40,7 @@ Example, a plan of two clients, who agreed on a meeting between them:
     help="How many the others bring, where this role gives no input.",
 )
 @arguments.others_option
-@click.option(
-    "--receipts",
-    "folder",
-    type=arguments.PATH,
-    metavar="DIR",
-    help="Where each party's signed word of what it did goes, PARTY.receipt; of the last request, "
-    "where there are several. `verify --receipt` checks one.",
-)
+@arguments.receipts_option
 @click.option("--plan", metavar="DIGEST", help="The plan that it must be; refused if another is.")
 @arguments.timeout_option
 @arguments.json_option

@@ -11,6 +11,7 @@ from veilgraph.commands.files import check_destination
 from veilgraph.plans import Plan
 from veilgraph.reports.tables import show, show_json
 from veilgraph.serving import offline
+from veilgraph.verification.receipts import place
 
 EPILOG = """\b
 Example, with a file of each party:
@@ -24,6 +25,7 @@ Example, with a file of each party:
 @arguments.config_option
 @arguments.output_option
 @arguments.role_option
+@arguments.receipts_option
 @arguments.json_option
 def command(
     plan_file: Path,
@@ -31,6 +33,7 @@ def command(
     config_file: Path,
     destinations: arguments.Files,
     role: str | None,
+    folder: Path | None,
     as_json: bool,
 ) -> None:
     """Put FILEs that `veilgraph answer` wrote for this client together, one of each party."""
@@ -40,8 +43,13 @@ def command(
     arguments.require_known("--output", paths, [each.name for each in plan.party(client).outputs])
     for path in paths.values():
         check_destination(path, plan_file, config_file, *files, is_printed=True)
+    if folder is not None:
+        check_destination(folder / "receipt", config_file)
     found = offline.reveal(plan_file, config_file, files, role=client)
+    if folder is not None:
+        for party, receipt in found.receipts.items():
+            place(receipt, folder / f"{party}.receipt")
     if as_json:
-        show_json({"plan": plan.digest, "outputs": outputs.values(found, paths, plan)})
+        show_json({"plan": plan.digest, "outputs": outputs.values(found.outputs, paths, plan)})
         return
-    show(*outputs.lines(found, paths, plan) or [f"{client} receives no output."])
+    show(*outputs.lines(found.outputs, paths, plan) or [f"{client} receives no output."])

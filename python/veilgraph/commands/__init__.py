@@ -53,5 +53,10 @@ def module_of(verb: str) -> str:
     return f"veilgraph.commands.{folder}{verb}"
 
 
-# Those that are installed: veilgraph-client has few of them.
-VERBS: dict[str, str] = {verb: says for verb, says in _ALL.items() if find_spec(module_of(verb))}
+def _is_installed(verb: str) -> bool:
+    module = module_of(verb)
+    return bool(find_spec(module.rpartition(".")[0]) and find_spec(module))
+
+
+# Those that are installed: veilgraph-client has few of them, and few of the folders.
+VERBS: dict[str, str] = {verb: says for verb, says in _ALL.items() if _is_installed(verb)}

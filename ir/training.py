@@ -15,6 +15,8 @@ if TYPE_CHECKING:
     import numpy.typing as npt
 
 STEP, START, EVALUATE, REVEAL = "step", "start", "evaluate", "reveal"  # entries
+SHARE = "share"  # the entry that shares a batch of rows, where steps read shares of rows
+HELD = ".rows"  # behind the name of an input: the state that holds a batch of such shares
 AUDIT = "audit"  # the entry that tells whether a state is outside of its bounds
 OVERFLOW = "overflow"  # its output: 1 if one is, else 0
 STEP_SIZE, MOMENTUM, DECAY = "step_size", "momentum", "decay"  # a step's public inputs

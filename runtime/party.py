@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import shlex
 import time
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from types import TracebackType
 from typing import Self
@@ -204,19 +204,24 @@ class Party:
         self.links.exchange(dict.fromkeys(received, own), received, topic)
         return {peer: bytes(content) for peer, content in received.items()}
 
-    def state(self) -> dict[str, Words]:
+    def state(self, names: Collection[str] | None = None) -> dict[str, Words]:
         """This party's parts of states as the last run left them, by `Share.key`.
+
+        Args:
+            names: of these states alone; of all if None.
 
         Raises:
             SecurityAbort: a run that broke off has lost them.
         """
         self._require_state()
-        return {part.key: self._words(part) for part in self.program.states}
+        parts = self.program.states
+        return {p.key: self._words(p) for p in parts if names is None or p.name in names}
 
     def put_state(self, words: Mapping[str, Words]) -> None:
-        """Goes on from what `state` gave, of all parties after the same run."""
+        """Goes on from what `state` gave, of all parties after the same run; others stay."""
         for part in self.program.states:
-            self._write(part, words[part.key])
+            if part.key in words:
+                self._write(part, words[part.key])
 
     def trace(self) -> None:
         """From here on transcripts of inferences say when each step ran."""

@@ -202,11 +202,13 @@ def simulate_many(
     cubins: Path | None = None,
     trace: bool = False,
     entries: Sequence[str] | None = None,
+    ahead: Callable[[Party, int], None] = lambda party, number: None,
 ) -> Answer:
     """One session in which every one of `batches` is an inference; see `simulate`.
 
     With `trace` the transcripts of the last one say when each step ran. `entries` names that of
-    each batch; None stands for the plan's first.
+    each batch; None stands for the plan's first. `ahead` is called at each party, on its thread,
+    before each of them with its number.
     """
     named: Sequence[str | None] = entries or [None] * len(batches)
     numbers = [entry_of(plan, name) for name in named]
@@ -234,6 +236,7 @@ def simulate_many(
                 for number, inputs in enumerate(own):
                     if trace and number == len(own) - 1:
                         party.trace()
+                    ahead(party, number)
                     done.append(party.infer(inputs[name], entry=numbers[number]))
             return setup.phases[Phase.SETUP].seconds, done
 

@@ -25,7 +25,9 @@ SUITES: dict[str, dict[str, Any]] = {
     "rep3": {"suite": "rep3"},
     "additive": {"suite": "additive", "parties": ["alice", "bob"], "dealer": "carol"},
 }
+WITH_CLEARTEXT: dict[str, dict[str, Any]] = {**SUITES, "cleartext": {"suite": "cleartext"}}
 TOLD = {"parameters": "alice", "loss": ["alice", "bob"], "output": "bob"}
+TOLD_ALONE = dict.fromkeys(TOLD, "alice")
 
 
 def logistic() -> ModelProto:
@@ -81,7 +83,7 @@ MODULES = {"perceptron": Perceptron, "normed": Normed, "dropped": Dropped}
 
 @cache
 def trained(
-    kind: str, suite: str, *, told: bool = True, audit: bool = True
+    kind: str, suite: str, *, told: bool = True, audit: bool = True, share_once: bool = False
 ) -> tuple[veilgraph.Plan, Any]:
     """A plan with momentum and weight decay, and the parameters as they begin."""
     return veilgraph.compile_training(
@@ -92,10 +94,11 @@ def trained(
         optimizer=veilgraph.SGD(momentum=0.5, weight_decay=0.01),
         rate=RATE,
         steps=STEPS,
-        reveal=TOLD if told else None,
+        reveal=(TOLD_ALONE if suite == "cleartext" else TOLD) if told else None,
         audit=audit,
-        owners={"labels": "bob"},
-        **SUITES[suite],
+        share_once=share_once,
+        owners=None if suite == "cleartext" else {"labels": "bob"},
+        **WITH_CLEARTEXT[suite],
     )
 
 

@@ -274,6 +274,14 @@ class Graph:
         self.block.erase_argument(inputs.pop(name).arg_number)
         self._declare_arguments(list(inputs))
 
+    def hold_input(self, name: str, state: str) -> None:
+        """Lets an input be a state, of a new name."""
+        value = self.inputs[name]
+        held = self.add_inputs({state: shape_of(value)})[state]
+        self.inputs[name].replace_all_uses_with(held)
+        self.drop_input(name)
+        self.declare_states([*self.states, state])
+
     def turn_into_states(self, names: Sequence[str]) -> None:
         """Lets weights be states: what a run finds, and whose values nobody knows."""
         inputs, weights = list(self.inputs), self.parameters

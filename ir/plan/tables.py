@@ -37,6 +37,7 @@ REVEAL_AS = "reveal_as"  # an option of the manifest: what goes out in an output
 TREES = "trees"  # an option of the manifest: whether the structure of trees is public
 CATEGORIES = "categories"  # an option of the manifest: whether tables of text are public
 LACKS = "lacks"  # an option of the manifest: whether numbers may be missing in some input
+UNSAVED = "unsaved"  # an option of the manifest: states that no file holds, since runs give them
 LABELS = "labels"  # an option of the manifest: what classes are called, by output
 ONLY_ENTRY = "infer"  # of a plan of one model
 AS_REVEALED = " as revealed"  # behind an output's name: the operation that rounds it

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from hashlib import sha256
@@ -19,6 +19,7 @@ from veilgraph.ir.errors import UsageError
 from veilgraph.ir.plan.tables import Phase, Tensor
 from veilgraph.plans import Plan
 from veilgraph.reports.units import counted
+from veilgraph.runtime.encoding import Words
 from veilgraph.runtime.links.shaping import Shape
 from veilgraph.runtime.session.handshake import MAX_INFERENCES, NO_DEALING, Origin
 from veilgraph.runtime.session.private_keys import secret_of
@@ -219,6 +220,18 @@ class Session:
             saved = self._loaded(path)
             self.note = saved.note
             self._party.put_state(saved.words)
+
+    def state(self, names: Collection[str]) -> dict[str, Words]:
+        """This party's parts of these states, by `Share.key`, as the last run left them.
+
+        Raises:
+            SecurityAbort: a run that broke off has lost the states.
+        """
+        return self._party.state(names)
+
+    def put_state(self, words: Mapping[str, Words]) -> None:
+        """Lets the next run find these parts, of states that all parties put alike."""
+        self._party.put_state(words)
 
     def save_state(self, path: str | Path, note: bytes = b"") -> None:
         """Writes this party's parts of all states, as the last run left them, encrypted.

@@ -2,7 +2,8 @@
 
 A file holds one party's parts of all states, at rest (at_rest.py): encrypted under a key that comes
 from the party's private key. It is bound to the layout of the states, and not to the whole plan: a
-plan with other inputs or another batch may go on, if its states are the same. It says after which
+plan with other inputs or another batch may go on, if its states are the same. It lacks states that
+the plan's manifest calls `unsaved`, such as rows that their owners share again. It says after which
 run of which session it was written, and parties go on together only if all say the same.
 """
 
@@ -10,13 +11,13 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from veilgraph.ir.errors import SecurityAbort, UsageError
 from veilgraph.ir.plan.plan import Plan
-from veilgraph.ir.plan.tables import Share
+from veilgraph.ir.plan.tables import UNSAVED, Share
 from veilgraph.runtime.encoding import Words, word_dtype
 from veilgraph.runtime.session.handshake import Origin
 from veilgraph.runtime.store.at_rest import (
@@ -57,7 +58,7 @@ def layout_of(plan: Plan) -> bytes:
     rows = [
         (party, part.name, part.part, part.parts, part.shape, part.ring_bits, part.frac_bits)
         for party, program in plan.programs.items()
-        for part in sorted(program.states, key=lambda part: part.key)
+        for part in sorted(_saved(plan, program.states), key=lambda part: part.key)
     ]
     return hashlib.sha256(json.dumps([plan.manifest.suite, rows]).encode()).digest()
 
@@ -110,10 +111,17 @@ def load_state(path: str | Path, plan: Plan, party: str, secret: bytes) -> Saved
 
 
 def _parts(plan: Plan, party: str) -> tuple[Share, ...]:
-    parts = plan.party(party).states
+    parts = _saved(plan, plan.party(party).states)
     if not parts:
         raise UsageError(
             f"{party} keeps no state in this plan.",
             "Leave out its state file; `compile --state` makes plans with states.",
         )
     return parts
+
+
+def _saved(plan: Plan, parts: Sequence[Share]) -> tuple[Share, ...]:
+    """Without states that runs give anew."""
+    stated = plan.manifest.options.get(UNSAVED)
+    unsaved = stated if isinstance(stated, list) else ()
+    return tuple(part for part in parts if part.name not in unsaved)

@@ -24,6 +24,7 @@ from training_cases import (
     ROWS,
     STEPS,
     SUITES,
+    WITH_CLEARTEXT,
     Perceptron,
     X,
     Y,
@@ -136,10 +137,7 @@ def test_what_is_revealed_is_asked_for() -> None:
     assert {"hidden.weight", "x", "labels", "weights"} <= set(depends)
 
 
-AUDITED: dict[str, dict[str, Any]] = {**SUITES, "cleartext": {"suite": "cleartext"}}
-
-
-@pytest.mark.parametrize("suite", AUDITED)
+@pytest.mark.parametrize("suite", WITH_CLEARTEXT)
 def test_an_audit_tells_one_bit_of_all_states(suite: str) -> None:
     """0 as training begins; 1 where it begins far outside of what the rehearsal saw."""
     plan, weights = veilgraph.compile_training(
@@ -150,7 +148,7 @@ def test_an_audit_tells_one_bit_of_all_states(suite: str) -> None:
         optimizer=veilgraph.SGD(momentum=0.5),
         rate=RATE,
         steps=5,
-        **AUDITED[suite],
+        **WITH_CLEARTEXT[suite],
     )
     veilgraph.verify(plan)
     told = next(r for r in veilgraph.verify(plan).revealed if r.what == "output overflow")

@@ -57,8 +57,9 @@ class Parties:
         audit: bool = True,
         kind: str = "logistic",
         timeout_seconds: float = 10.0,
+        share_once: bool = False,
     ) -> None:
-        self.plan, weights = trained(kind, suite, audit=audit)
+        self.plan, weights = trained(kind, suite, audit=audit, share_once=share_once)
         self.files = write_parties(folder, timeout_seconds)
         self.folder = folder
         save_weights(weights, folder / "model.weights", self.plan.digest)

@@ -48,7 +48,7 @@ from veilgraph.ir.attributes import shape_of
 from veilgraph.ir.errors import UsageError
 from veilgraph.ir.graph import ops
 from veilgraph.ir.graph.program import Graph
-from veilgraph.ir.training import LABELS, LOSS, OVERFLOW, SGD, Masks, Optimizer
+from veilgraph.ir.training import HELD, LABELS, LOSS, OVERFLOW, SGD, Masks, Optimizer
 from veilgraph.passes.graph.derivatives.algebra import filled, reshaped, total
 from veilgraph.passes.graph.differentiate import gradients
 from veilgraph.passes.graph.public_factors import constant
@@ -75,6 +75,7 @@ class Training:
         frozen: patterns of the parameters that stay as they are, as `features.*`.
         clip_norm: the mean gradient of all parameters together is shortened to this norm where it
             is longer, as by `torch.nn.utils.clip_grad_norm_`; None leaves it as it is.
+        share_once: rows are shared once, and a step finds a batch of these shares as states.
     """
 
     forward: Graph
@@ -82,6 +83,7 @@ class Training:
     optimizer: Optimizer = field(default_factory=SGD)
     frozen: tuple[str, ...] = ()
     clip_norm: float | None = None
+    share_once: bool = False
 
     def check(self) -> None:
         """Raises UsageError for what can't be trained."""
@@ -124,7 +126,7 @@ class Training:
         taken = (
             ("an input", self.forward.inputs, factors | ({LABELS} if self.named else set())),
             ("an output", self.forward.outputs, told),
-            ("a parameter", self.begun, factors | {LABELS, LOSS, OVERFLOW}),
+            ("a parameter", self.begun, factors | {LABELS, LOSS, OVERFLOW, *self.held.values()}),
         )
         for kind, names, own in taken:
             if clashing := [name for name in names if name in own]:
@@ -219,6 +221,18 @@ class Training:
         return next(shape_of(value)[0] for value in self.forward.inputs.values())
 
     @property
+    def held(self) -> dict[str, str]:
+        """Of each input of rows that are shared once, the state that holds a batch of them."""
+        return {name: f"{name}{HELD}" for name in self.row_shapes} if self.share_once else {}
+
+    @property
+    def row_shapes(self) -> dict[str, tuple[int, ...]]:
+        """Of a batch of rows, an input each."""
+        outputs = self.forward.outputs
+        labels = {LABELS: outputs[self.output]} if self.named else {}
+        return {name: shape_of(x) for name, x in {**self.forward.inputs, **labels}.items()}
+
+    @property
     def states(self) -> dict[str, str]:
         """Of each state, the output that it is in the next step."""
         return {name: f"{name}.next" for name in (*self.begun, *self.kept)}
@@ -271,6 +285,14 @@ class Training:
             with graph.ahead_of_return("loss/"):
                 outputs[LOSS] = self._loss(graph, labels)
         graph.replace_outputs(outputs)
+        for name, state in self.held.items():
+            graph.hold_input(name, state)
+        return graph
+
+    def sharing(self) -> Graph:
+        """A batch of rows in, which are the states that a step finds."""
+        graph = Graph.create(self.forward.module.context, self.row_shapes, {})
+        graph.finish({f"{self.held[name]}.next": x for name, x in graph.inputs.items()})
         return graph
 
     def _with_states(self, others: Mapping[str, str] = NONE, masks: Collection[str] = ()) -> Graph:
@@ -292,8 +314,7 @@ class Training:
     def _labels(self, graph: Graph) -> ir.Value | None:
         if self.named is None:
             return None
-        shape = shape_of(graph.outputs[self.output])
-        return graph.add_inputs({LABELS: shape})[LABELS]
+        return graph.add_inputs({LABELS: self.row_shapes[LABELS]})[LABELS]
 
     def _seeds(self, graph: Graph, labels: ir.Value | None) -> Mapping[ir.Value, ir.Value]:
         """B times the mean loss's derivative by the model's output, or by itself."""

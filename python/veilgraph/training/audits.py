@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from veilgraph.ir.plan.tables import STATE
 from veilgraph.passes.graph.training.programs import Training
 from veilgraph.passes.pipeline import TO_PARTIES, Stage
 from veilgraph.passes.program import Level, Options, Program
@@ -22,7 +21,7 @@ AUDIT_PASSES = ("audit_states", *(name for name, _, _ in TO_PARTIES))
 def audit_of(step: Program, training: Training, options: Options) -> tuple[Program, list[Stage]]:
     """The program that audits what a step keeps, and the passes that it goes through."""
     secret = step.secret
-    states = [argument for argument in secret.arguments if argument.owner == STATE]
+    states = [argument for argument in secret.arguments if argument.name in training.states]
     bounds = {state.name: bound_of(state, secret.margin) for state in states}
     program = Program(step.target, replace(options, samples=None), training.audit(bounds))
     program.ranges, program.questions = assume(program.graph), []

@@ -93,3 +93,15 @@ def orders(rows: int, batch: int, seed: int) -> Iterator[npt.NDArray[np.int64]]:
         order = generator.permutation(rows)
         for start in range(0, rows - batch + 1, batch):
             yield order[start : start + batch]
+
+
+def batches_of(rows: int, batch: int) -> Iterator[npt.NDArray[np.int64]]:
+    """Row numbers by which all rows are shared; the last batch begins early enough to be whole."""
+    for start in range(0, rows, batch):
+        first = min(start, rows - batch)
+        yield np.arange(first, first + batch)
+
+
+def picked(rows: Rows, order: npt.NDArray[np.int64]) -> dict[str, Array]:
+    """These rows of each input."""
+    return {name: x[order] for name, x in rows.items()}

@@ -34,6 +34,7 @@ from veilgraph.compilation.models import (
 from veilgraph.ir.attributes import shape_of
 from veilgraph.ir.errors import UsageError
 from veilgraph.ir.graph.program import Graph
+from veilgraph.ir.plan.tables import UNSAVED
 from veilgraph.ir.training import (
     AUDIT,
     COUNTER,
@@ -44,6 +45,7 @@ from veilgraph.ir.training import (
     REVEAL,
     RUNNING_MEAN,
     SGD,
+    SHARE,
     START,
     STEP,
     TRAINING,
@@ -61,6 +63,7 @@ from veilgraph.targets.target import Hosts, Target, target_at
 from veilgraph.training.audits import AUDIT_PASSES, audit_of
 from veilgraph.training.batches import checked
 from veilgraph.training.rehearsal import Rehearsed, rehearse
+from veilgraph.training.row_shares import SHARE_PASSES, shares_of
 
 PARAMETERS = "parameters"  # in place of an output's name: what `reveal` tells
 EXACT = 2.0**-12  # error of the parameters as they begin and as they are told, relative to them
@@ -81,6 +84,7 @@ def compile_training(
     reveal: Mapping[str, str | Sequence[str]] | None = None,
     reveal_as: str | Mapping[str, str] | None = None,
     audit: bool = True,
+    share_once: bool = False,
     max_noise: float = MAX_NOISE,
     max_error: float | None = None,
     ring: int | str = "auto",
@@ -116,6 +120,8 @@ def compile_training(
             "parameters".
         reveal_as: as in `compile`, of outputs of the model.
         audit: whether the plan has that entry; without it nothing tells that a value overflowed.
+        share_once: rows are shared once, before the first step, and each party keeps its shares of
+            them in memory. A step finds its batch there, and sends no rows.
         max_noise: what rounding may add to the variance of a parameter's gradient, as a share of
             the variance between batches that the rehearsal saw.
         max_error: mean error of updates, relative to their mean size, in place of what `max_noise`
@@ -139,13 +145,14 @@ def compile_training(
     _check(batch, steps, max_noise, max_error)
     require_norm(clip_norm)
     graph = forward_of(model, samples, batch)
-    training = Training(graph, loss, optimizer or SGD(), tuple(freeze), clip_norm)
+    training = Training(graph, loss, optimizer or SGD(), tuple(freeze), clip_norm, share_once)
     training.check()
     chosen = _target(training, receivers, owners, hosts, audit)
     graphs = _graphs(training, receivers)
-    rows = _rows(training, graphs[STEP], samples)
+    rows = _rows(training, samples)
     forms = _forms(reveal_as or {}, training, receivers)
-    counter = steps_of("rehearse", len(graphs), progress, AUDIT_PASSES if audit else ())
+    further = (*(SHARE_PASSES if share_once else ()), *(AUDIT_PASSES if audit else ()))
+    counter = steps_of("rehearse", len(graphs), progress, further)
     counter.begin("rehearse")
     found = rehearse(training, rows, schedule(rate), steps, max_noise)
     common = Options(ring_bits=ring_bits_of(ring), frac_bits=frac_bits, is_joined=True)
@@ -154,6 +161,9 @@ def compile_training(
     dump = Dump(dump_phases)
     for program in programs.values():
         lower_program(program, counter, dump)
+    if share_once:
+        programs[SHARE], passes = shares_of(programs[STEP], training, common)
+        lower_program(programs[SHARE], counter, dump, passes)
     if audit:
         programs[AUDIT], passes = audit_of(programs[STEP], training, common)
         lower_program(programs[AUDIT], counter, dump, passes)
@@ -234,14 +244,10 @@ def _graphs(training: Training, receivers: Mapping[str, tuple[str, ...]]) -> dic
 
 
 def _rows(
-    training: Training, step: Graph, samples: Mapping[str, npt.ArrayLike]
+    training: Training, samples: Mapping[str, npt.ArrayLike]
 ) -> dict[str, npt.NDArray[np.float32]]:
     """The samples of a step's own inputs."""
-    shapes = {
-        name: shape_of(value)
-        for name, value in step.inputs.items()
-        if name not in step.states and name not in training.announced
-    }
+    shapes = training.row_shapes
     for name in samples:
         if name not in shapes:
             raise UsageError(
@@ -284,8 +290,9 @@ def _options(
 ) -> dict[str, Options]:
     """What is decided about each entry's program."""
     states, updates = training.states, training.updates
+    samples = {**found.samples, **{s: found.samples[n] for n, s in training.held.items()}}
     own = {
-        name: {n: x for n, x in found.samples.items() if n in graph.inputs}
+        name: {n: x for n, x in samples.items() if n in graph.inputs}
         for name, graph in graphs.items()
     }
     ranges = {
@@ -324,6 +331,7 @@ def _stating(plan: Plan, training: Training, model: Model) -> Plan:
         training.masks,
     )
     options = {**plan.manifest.options, TRAINING: recipe.stated()}
+    options |= {UNSAVED: [*training.held.values()]} if training.held else {}
     return replace(
         plan, model_name=model_name(model), manifest=replace(plan.manifest, options=options)
     )

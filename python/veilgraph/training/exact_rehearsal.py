@@ -40,7 +40,14 @@ from veilgraph.plans import Plan
 from veilgraph.reports import units
 from veilgraph.training.batches import checked
 from veilgraph.training.compiling import forward_of
-from veilgraph.training.plan_steps import Batches, inputs_of, shapes_of, step_bytes
+from veilgraph.training.plan_steps import (
+    Batches,
+    held_by,
+    inputs_of,
+    rows_entry,
+    shapes_of,
+    step_bytes,
+)
 from veilgraph.training.rehearsal import FloatRun, in_float
 
 Array = npt.NDArray[Any]
@@ -152,7 +159,7 @@ def rehearse(
         found = with_ranges(found, ranges_file(Path(plan)))
     recipe = Recipe.of(found.manifest.options)
     arrays = {n: np.asarray(w, np.float32) for n, w in opened_weights(found, weights).items()}
-    shapes = shapes_of(inputs_of(found, STEP), recipe)
+    shapes = shapes_of(inputs_of(found, rows_entry(found)), recipe)
     own = checked(_opened(data), shapes, recipe.classes)
     others = own if test is None else checked(_opened(test), shapes, recipe.classes)
     batches = Batches.of(found, min(map(len, own.values())), schedule(rate), seed)
@@ -227,7 +234,9 @@ class _ExactRun:
             for entry in (START, STEP)
         )
         _require_weights(start, self._step)
-        self._following = plan.manifest.states
+        self._held = held_by(plan)
+        every = plan.manifest.states.items()
+        self._following = {name: after for name, after in every if name not in self._held}
         # Seeded, so that who rehearses again is told the same; nothing here is secret.
         self._rounding, self._products = np.random.default_rng(0), NativeProducts()
         self.states: dict[str, Array] = {}
@@ -251,7 +260,9 @@ class _ExactRun:
 
     def step(self, given: Mapping[str, Array]) -> None:
         """One step on a batch and its public factors; states among `given` are not read."""
-        self._run(self._step, {**given, **self.states})
+        rows = {state: given[name] for state, name in self._held.items()}
+        public = {n: x for n, x in given.items() if n not in self._held.values()}
+        self._run(self._step, {**public, **rows, **self.states})
 
     def _run(self, programs: PlanPrograms, given: Mapping[str, Array]) -> None:
         taken = (*programs.inputs, *programs.states)

@@ -11,7 +11,7 @@ import numpy.typing as npt
 
 from veilgraph.ir.errors import AccuracyError, UsageError
 from veilgraph.ir.plan.tables import Phase, Tensor
-from veilgraph.ir.training import OVERFLOW, STEP, Recipe, Schedule
+from veilgraph.ir.training import HELD, OVERFLOW, SHARE, STEP, Recipe, Schedule
 from veilgraph.plans import Plan
 from veilgraph.runtime import encoding
 from veilgraph.training.batches import Array, checked, orders
@@ -102,6 +102,17 @@ def inputs_of(plan: Plan, entry: str, party: str | None = None) -> list[Tensor]:
         for tensor in program.inputs
         if tensor.entry == number and party in (None, name)
     ]
+
+
+def rows_entry(plan: Plan) -> str:
+    """The entry that takes rows to train on: a step, or what shares them once."""
+    return SHARE if SHARE in plan.manifest.entries else STEP
+
+
+def held_by(plan: Plan) -> dict[str, str]:
+    """Of states that hold a batch of rows, the input that gave them; {} where steps take rows."""
+    given = inputs_of(plan, SHARE) if rows_entry(plan) == SHARE else []
+    return {f"{tensor.name}{HELD}": tensor.name for tensor in given}
 
 
 def shapes_of(inputs: list[Tensor], recipe: Recipe) -> dict[str, tuple[int, ...]]:

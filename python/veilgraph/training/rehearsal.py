@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 import numpy.typing as npt
@@ -90,11 +90,17 @@ def rehearse(
     allowed = math.sqrt(max_noise * float((noise.sum(axis=0) / size.sum(axis=0)).min()))
     return Rehearsed(
         kept.samples(),
-        run.ranges(),
+        run.ranges() | _held(training, rows),
         run.losses,
         min(max(allowed, LEAST_ERROR), MOST_ERROR),
         {name: run.states[name] for name in training.begun},
     )
+
+
+def _held(training: Training, rows: Mapping[str, Array]) -> dict[str, RealRange]:
+    """Where the states lie that hold rows."""
+    every = {held: rows[name] for name, held in training.held.items()}
+    return {held: _known(float(x.min()), float(x.max())) for held, x in every.items()}
 
 
 def in_float(graph: Graph) -> Graph:
@@ -111,6 +117,7 @@ class FloatRun:
     """
 
     def __init__(self, training: Training, rows: Mapping[str, Array], seed: int) -> None:
+        training = replace(training, share_once=False)
         self._training, self._rows = training, rows
         graph = in_float(training.step(reveals_loss=True))
         self._program, self._outputs = OnnxProgram(graph), graph.outputs
@@ -183,10 +190,12 @@ class FloatRun:
             self._highs[name] = max(high, self._highs.get(name, high))
 
     def ranges(self) -> dict[str, RealRange]:
-        return {
-            name: RealRange(*outward(low, self._highs[name]), RangeSource.CALIBRATED)
-            for name, low in self._lows.items()
-        }
+        """Of states in all steps."""
+        return {name: _known(low, self._highs[name]) for name, low in self._lows.items()}
+
+
+def _known(low: float, high: float) -> RealRange:
+    return RealRange(*outward(low, high), RangeSource.CALIBRATED)
 
 
 class _Kept:

@@ -10,11 +10,31 @@ import numpy as np
 import numpy.typing as npt
 
 from veilgraph.ir.errors import UsageError
-from veilgraph.ir.training import AUDIT, EVALUATE, LOSS, REVEAL, START, STEP, Rate, Recipe, schedule
+from veilgraph.ir.training import (
+    AUDIT,
+    EVALUATE,
+    LOSS,
+    REVEAL,
+    SHARE,
+    START,
+    STEP,
+    Rate,
+    Recipe,
+    schedule,
+)
 from veilgraph.plans import Plan
+from veilgraph.runtime.party import Party
 from veilgraph.runtime.simulate import simulate_many
+from veilgraph.training.batches import batches_of, picked
+from veilgraph.training.data_sets import DataSet
 from veilgraph.training.masks import drawn
-from veilgraph.training.plan_steps import Batches, require_inside, rows_of, step_bytes
+from veilgraph.training.plan_steps import (
+    Batches,
+    require_inside,
+    rows_entry,
+    rows_of,
+    step_bytes,
+)
 
 Array = npt.NDArray[np.float32]
 Arrays = Mapping[str, npt.ArrayLike]
@@ -66,21 +86,37 @@ def simulate_training(
             outside of its bounds at the end, where the plan has an audit.
     """
     recipe = Recipe.of(plan.manifest.options)
-    rows = rows_of(plan, STEP, recipe, data)
+    rows = rows_of(plan, rows_entry(plan), recipe, data)
     batches = Batches.of(plan, min(map(len, rows.values())), schedule(rate), seed)
     count = batches.count(epochs, steps)
     batches.require_rates(0, count)
     runs: list[tuple[str, dict[str, Any]]] = [(START, {})]
+    orders = [np.arange(0)]
+    if rows_entry(plan) == SHARE:
+        orders += batches_of(batches.rows, recipe.rows)
+        runs += [(SHARE, picked(rows, order)) for order in orders[1:]]
+        rows = {}
     for number, (order, factors) in enumerate(batches.steps(0, count)):
         public = factors | drawn(recipe.masks, simulated_id(seed), number)
-        runs.append((STEP, {name: x[order] for name, x in rows.items()} | public))
+        runs.append((STEP, picked(rows, order) | public))
+        orders.append(order)
     runs += [(AUDIT, {})] if AUDIT in plan.manifest.entries else []
     evaluated = list(evaluations(plan, recipe, evaluate)) if evaluate is not None else []
     runs += [(EVALUATE, batch) for batch in evaluated]
     if REVEAL in plan.manifest.entries:
         runs.append((REVEAL, {}))
     entries = [entry for entry, _ in runs]
-    answer = simulate_many(plan, weights, [given for _, given in runs], entries=entries)
+    shares = {name: DataSet(plan, name, batches.rows) for name in plan.programs}
+
+    def move(party: Party, number: int) -> None:
+        """Rows that were shared out of the states, and the next batch into them."""
+        own = shares[party.program.party]
+        if number and entries[number - 1] == SHARE:
+            own.take(orders[number - 1], party.state(own.names))
+        if entries[number] == STEP:
+            party.put_state(own.batch(orders[number]))
+
+    answer = simulate_many(plan, weights, [given for _, given in runs], entries=entries, ahead=move)
     told = list(zip(entries, (run.outputs for run in answer.runs), strict=True))
     for outputs in (outputs for entry, outputs in told if entry == AUDIT):
         require_inside(outputs, count, None)

@@ -21,6 +21,7 @@ from veilgraph.ir.training import (
     LOSS,
     OVERFLOW,
     REVEAL,
+    SHARE,
     START,
     STEP,
     Rate,
@@ -29,9 +30,18 @@ from veilgraph.ir.training import (
 )
 from veilgraph.plans import Plan
 from veilgraph.session import Session
+from veilgraph.training.batches import batches_of, picked
 from veilgraph.training.checkpoints import Checkpoints, Progress, Reveals, agreed, stated
+from veilgraph.training.data_sets import DataSet
 from veilgraph.training.masks import drawn
-from veilgraph.training.plan_steps import Batches, inputs_of, require_inside, rows_of, telling
+from veilgraph.training.plan_steps import (
+    Batches,
+    inputs_of,
+    require_inside,
+    rows_entry,
+    rows_of,
+    telling,
+)
 from veilgraph.training.simulated import evaluations
 from veilgraph.verification.signatures import signature_file
 
@@ -91,8 +101,10 @@ class Trainer:
         self.plan = plan if isinstance(plan, Plan) else Plan.load(plan)
         self.recipe, self.party = Recipe.of(self.plan.manifest.options), party
         self._require_told()
-        self._data = rows_of(self.plan, STEP, self.recipe, data or {}, party)
+        self._data = rows_of(self.plan, rows_entry(self.plan), self.recipe, data or {}, party)
         self._rows, self._seed = self._count(rows), seed
+        self._shares = DataSet(self.plan, party, self._rows)
+        self._shares_rows = rows_entry(self.plan) == SHARE  # all do before the first step here
         self._telling = telling(self.plan, self.recipe)
         self._files = self._checkpoints(checkpoint, resume)
         begins = self._files.origins() if self._files and resume else None
@@ -221,10 +233,13 @@ class Trainer:
         self._require_alike(batches.facts(first, count) | intervals)
         if not first:
             self._run({}, START)
+        if self._shares_rows:
+            self._share_rows()
         own = {tensor.name for tensor in inputs_of(self.plan, STEP, self.party)}
         losses: list[float] = []
         for number, (order, factors) in enumerate(batches.steps(first, count), first):
-            given: dict[str, Any] = {name: x[order] for name, x in self._data.items()}
+            given: dict[str, Any] = {n: x for n, x in picked(self._data, order).items() if n in own}
+            self.session.put_state(self._shares.batch(order))
             public = {**factors, **drawn(self.recipe.masks, self.session.id, number)}
             given |= {name: value for name, value in public.items() if name in own}
             told = self._run(given, STEP)
@@ -241,6 +256,13 @@ class Trainer:
             if on_step is not None:
                 on_step(number, loss)
         return losses
+
+    def _share_rows(self) -> None:
+        """All rows, once a session: no checkpoint holds them."""
+        for order in batches_of(self._rows, self.recipe.rows):
+            self._run(picked(self._data, order), SHARE)
+            self._shares.take(order, self.session.state(self._shares.names))
+        self._shares_rows = False
 
     def _require_alike(self, facts: Mapping[str, str]) -> None:
         """Rows that do not belong together train a model of noise, and nobody would see it."""

@@ -46,6 +46,7 @@ class Trained:
     freeze: tuple[str, ...]
     max_noise: float | None
     audit: bool | None
+    share_once: bool | None
 
 
 OPTIONS = (
@@ -121,6 +122,13 @@ OPTIONS = (
         default=None,
         help="With --train: nobody is told whether a parameter left its bounds.",
     ),
+    click.option(
+        "--share-once",
+        is_flag=True,
+        default=None,
+        help="With --train: rows are shared once, before the first step, and each party keeps its "
+        "shares in memory; a step sends none.",
+    ),
 )
 
 
@@ -178,6 +186,7 @@ def compiled(
         "steps": trained.rehearse,
         "max_noise": trained.max_noise,
         "audit": trained.audit,
+        "share_once": trained.share_once,
     }
     hosts: Any = {name: given[name] for name in Hosts.__annotations__}
     plan, weights = veilgraph.compile_training(

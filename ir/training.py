@@ -10,6 +10,7 @@ from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from veilgraph.ir.errors import UsageError
+from veilgraph.ir.plan.tables import given_by
 
 if TYPE_CHECKING:
     import numpy.typing as npt
@@ -235,7 +236,12 @@ class Recipe:
     @property
     def announced(self) -> tuple[str, ...]:
         """The public inputs of a step, which their owner tells every party that computes."""
-        return (*self.optimizer.factors, *self.masks)
+        return self.optimizer.factors
+
+    def is_row(self, name: str) -> bool:
+        """Whether an input of a step is of rows, and none that all parties give."""
+        of_all = {given_by(each, name.rpartition("@")[2]) for each in self.masks}
+        return name not in (*self.announced, *of_all)
 
     def named(self, revealed: Mapping[str, Array], steps: int) -> dict[str, Array]:
         """What was revealed after so many steps, by each name that the module's state_dict has."""

@@ -130,7 +130,7 @@ def _scale_columns(program: Program) -> None:
     options, graph = program.options, program.graph
     if options.samples is None or options.is_joined:
         return
-    known = {*graph.states, *options.announced}
+    known = {*graph.states, *options.announced, *options.given_by_all}
     known |= set(graph.whole)  # integers have no scale
     tables = [n for n in graph.inputs if n not in known and program.target.owner(n) != PUBLIC]
     flags = {name: len(given.flagged) for name, given in graph.given.items()}
@@ -145,6 +145,7 @@ def _scale_columns(program: Program) -> None:
 def _infer_visibility(program: Program) -> None:
     target, graph = program.target, program.graph
     owners = {name: target.owner(name) for name in graph.inputs if name not in graph.states}
+    owners |= program.options.given_by_all
     named = owners | {"weights": target.weights_owner}
     program.visibility = InferVisibility(named, program.options.announced).run(graph)
     program.level = Level.VISIBLE

@@ -62,6 +62,7 @@ class Options:
         state_ranges: where states lie.
         keep_clips: clips of quantised tensors stay, though no sample reaches them.
         announced: inputs that their owner tells every party.
+        given_by_all: inputs that all parties give, each with COMMON or EACH in an owner's place.
         updates: of each state that is an update of what it was, the output that says what a run
             adds to it. These outputs are what is measured, and nobody gets them.
         columns: names of an input's columns, by input.
@@ -87,6 +88,7 @@ class Options:
     state_ranges: Mapping[str, RealRange] = field(default_factory=dict)
     keep_clips: bool = False
     announced: tuple[str, ...] = ()
+    given_by_all: Mapping[str, str] = field(default_factory=dict)
     updates: Mapping[str, str] = field(default_factory=dict)
     columns: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     parts: Mapping[str, Mapping[str, tuple[int, ...]]] = field(default_factory=dict)

@@ -28,6 +28,8 @@ WEIGHTS = "weights"  # stands for all weights among the owners of inputs
 PUBLIC = "public"  # in place of a party that owns the weights: they are constants of the plan
 STATE = "state"  # in place of a party that owns an input: parties keep it as shares between runs
 SHARED = "shared"  # in place of such a party: every party has shares of them in a file of its own
+COMMON = "common"  # in place of an owner: all who compute give the same numbers, which are public
+EACH = "each"  # in place of an owner: all who compute give numbers, which are parts of the input
 # What a disclosure is of that says how many equal questions tell a weight, or that none do.
 DERIVATIVES = "derivatives of outputs by hidden units"
 NO_DERIVATIVES = "no derivative of an output by a hidden unit"
@@ -145,6 +147,11 @@ class Direction(IntEnum):
 
     SEND = 0
     RECEIVE = 1
+
+
+def given_by(name: str, party: str) -> str:
+    """What an input that all parties give is called where one of them gives it."""
+    return f"{name}@{party}"
 
 
 @dataclass(frozen=True)

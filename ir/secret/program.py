@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from torch_mlir import ir
 from torch_mlir.dialects import func
 
-from veilgraph.ir.plan.tables import PUBLIC
+from veilgraph.ir.plan.tables import COMMON, EACH, PUBLIC
 from veilgraph.ir.secret.ops import Constant, RealFunction, SecretOp
 from veilgraph.ir.secret.types import Encoding, RangeSource, RealRange, Secrecy, Tensor
 
@@ -50,7 +50,12 @@ class Argument:
     def is_announced(self) -> bool:
         """Whether its owner tells every party, in each run."""
         is_public = self.tensor.encoding.secrecy is Secrecy.PUBLIC
-        return is_public and self.owner != PUBLIC
+        return is_public and self.owner not in (PUBLIC, COMMON)
+
+    @property
+    def is_given_by_all(self) -> bool:
+        """Whether each party that computes gives it, or a part of it."""
+        return self.owner in (COMMON, EACH)
 
     def attributes(self) -> ir.DictAttr:
         """As the function carries it, but for the type."""

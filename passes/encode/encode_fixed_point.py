@@ -17,6 +17,7 @@ from veilgraph.ir.errors import AccuracyError, UsageError
 from veilgraph.ir.graph.facts import Arithmetic
 from veilgraph.ir.graph.ops import LogSoftmax, facts_of
 from veilgraph.ir.graph.program import Graph, defining, name_of
+from veilgraph.ir.plan.tables import COMMON
 from veilgraph.ir.secret.program import Argument, SecretProgram
 from veilgraph.ir.secret.types import Encoding, RealRange, Tensor
 from veilgraph.ir.types import MAX_RING_BITS
@@ -381,8 +382,8 @@ def _arguments(
         for name, value in named.items():
             secrecy = visibility.secrecy(name)
             # What every party knows is reduced to any ring for nothing.
-            is_announced = name in visibility.announced
-            ring_bits = MAX_RING_BITS if is_announced else scales.rings.stored(value)
+            is_known = name in visibility.announced or visibility.owners[name] == COMMON
+            ring_bits = MAX_RING_BITS if is_known else scales.rings.stored(value)
             encoding = Encoding(ring_bits, scales.stored[value], secrecy)
             known = statistics.get(value)
             declared = known.range if known else RealRange.assumed(encoding)

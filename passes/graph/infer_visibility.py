@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 
 from veilgraph.ir.errors import UsageError
 from veilgraph.ir.graph.program import Graph, name_of
-from veilgraph.ir.plan.tables import PUBLIC, STATE, WEIGHTS
+from veilgraph.ir.plan.tables import COMMON, PUBLIC, STATE, WEIGHTS
 from veilgraph.ir.secret.types import Secrecy
 
 
@@ -31,7 +31,8 @@ class Visibility:
 
     def secrecy(self, argument: str) -> Secrecy:
         """Of an input or weight."""
-        is_public = self.owners[argument] == PUBLIC or argument in self.announced
+        is_known = self.owners[argument] in (PUBLIC, COMMON)
+        is_public = is_known or argument in self.announced
         return Secrecy.PUBLIC if is_public else Secrecy.SECRET
 
 

@@ -20,15 +20,15 @@ from torch_mlir import ir
 from veilgraph.ir.errors import UsageError
 from veilgraph.ir.meaning.integers import encode
 from veilgraph.ir.party.program import Program, Value, copies
-from veilgraph.ir.plan.tables import PUBLIC, SHARED, STATE, Phase
+from veilgraph.ir.plan.tables import COMMON, PUBLIC, SHARED, STATE, Phase, given_by
 from veilgraph.ir.secret.function_forms import FunctionForm
 from veilgraph.ir.secret.ops import Constant, SecretOp, Truncate, attributes_of
 from veilgraph.ir.secret.program import Argument, SecretProgram
 from veilgraph.ir.secret.types import Encoding, RealRange, Secrecy, Tensor
-from veilgraph.ir.types import MAX_RING_BITS, words
+from veilgraph.ir.types import MAX_RING_BITS, Type, words
 from veilgraph.passes.secret.function_protocols import form_of, operation_of, public_table
 from veilgraph.passes.secret.keep_states import recoding
-from veilgraph.targets.parties import Form, Member, Operation, Sharing
+from veilgraph.targets.parties import Form, Member, Operation, Parties, Sharing
 from veilgraph.targets.suite import States
 from veilgraph.targets.target import Target
 from veilgraph.targets.variants import Variant
@@ -191,6 +191,29 @@ def announced_to(argument: Argument, target: Target) -> tuple[str, ...]:
     return tuple(who for who in target.parties if who != argument.owner)
 
 
+def givers(argument: Argument, target: Target) -> dict[str, str]:
+    """What an input is called at whoever gives it."""
+    if argument.is_given_by_all:
+        return {given_by(argument.name, who): who for who in target.parties}
+    return {argument.name: target.owner(argument.name)}
+
+
+def given_by_all(
+    p: Parties, target: Target, owner: str, name: str, shape: tuple[int, ...], type: Type
+) -> Sharing:
+    """What each party that computes gives: COMMON, the same numbers, or EACH, a part of its own."""
+    given = {}
+    for who in target.parties:
+        member = target.member(who)
+        value = p.program.source("input", given_by(name, who), member.party, shape, type)
+        given[p.role(member)] = value
+    if owner == COMMON:
+        return Sharing((copies(*given.values()),), Form.PUBLIC)
+    if len(given) == 1:
+        return target.suite.share(p, target.member(target.parties[0]), given[0])
+    return Sharing(tuple(given[j] for j in p), Form.ADDITIVE)
+
+
 def only_receiver(
     secret: SecretProgram, target: Target, states: Mapping[str, str] = NO_STATES
 ) -> Member | None:
@@ -266,6 +289,11 @@ class _Expansion:
         if argument.owner == STATE:
             with self._layer(note):
                 return self._state(argument)
+        if argument.is_given_by_all:
+            with self._layer(note), self.program.in_phase(Phase.ONLINE):
+                tensor, name = argument.tensor, argument.name
+                type, owner = words(tensor.encoding.ring_bits), argument.owner
+                return given_by_all(self.parties, self.target, owner, name, tensor.shape, type)
         if argument.is_announced:
             with self._layer(note), self.program.in_phase(Phase.ONLINE):
                 return self._announced(argument)

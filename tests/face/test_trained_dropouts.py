@@ -55,11 +55,37 @@ def test_steps_are_those_of_torch_with_the_same_masks(suite: str) -> None:
     assert np.abs(told - outputs).max() < 0.05
 
 
-def test_masks_are_public_and_told_so() -> None:
+def test_masks_are_sent_to_nobody() -> None:
+    """Each party that computes has them; a step sends what it would send without a dropout."""
     plan, _ = trained("dropped", "rep3", told=False)
-    told = {r.what: r.to for r in veilgraph.verify(plan).revealed}
-    assert told["output drop.mask"] == ("bob", "carol")
+    found = veilgraph.verify(plan)
+    assert not any("mask" in each.what for each in found.revealed)
+    given = {s.name: s.owner for s in found.secrets if "mask" in s.name}
+    assert given == {f"drop.mask@{who}": who for who in ("alice", "bob", "carol")}
     assert "drop.mask" not in plan.manifest.states
+    (layer,) = (layer for layer in plan.layers if layer.name == "drop.mask")
+    assert (layer.online_bits, layer.offline_bits, layer.rounds) == (0, 0, 0)
+
+
+def test_a_client_has_no_masks() -> None:
+    """They are for those who compute; rows may be another's."""
+    plan, weights = veilgraph.compile_training(
+        Dropped().train(),
+        DATA,
+        loss="cross_entropy",
+        batch=BATCH,
+        rate=RATE,
+        steps=5,
+        owners={"x": "dave"},
+        clients=["dave"],
+        reveal={"loss": "dave"},
+    )
+    veilgraph.verify(plan)
+    assert [tensor.name for tensor in plan.party("dave").inputs] == ["x"]
+    found = veilgraph.simulate_training(plan, weights, DATA, rate=RATE, steps=5)
+    masks = Recipe.of(plan.manifest.options).masks
+    assert len(found.losses) == 5
+    assert masks
 
 
 def test_masks_are_drawn_afresh_and_drop_their_share() -> None:

@@ -179,22 +179,6 @@ def test_masks_are_drawn_of_the_session(tmp_path: Path) -> None:
         assert np.abs(second["alice"][1][name] - array).max() < 0.02
 
 
-def test_masks_that_are_not_the_sessions(tmp_path: Path) -> None:
-    """alice gives them, and the others hold her to what the session draws."""
-    parties = Parties(tmp_path, "rep3", kind="dropped")
-
-    def act(trainer: Any, name: str) -> Any:
-        if name == "alice":
-            masks = {n: (0.3 + 1e-5, shape) for n, (_, shape) in trainer.recipe.masks.items()}
-            trainer.recipe = replace(trainer.recipe, masks={"other": (0.3, (3,)), **masks})
-        return trainer.fit(rate=RATE, steps=2)
-
-    found = parties.run(act)
-    for name in ("bob", "carol"):
-        assert isinstance(found[name], SecurityAbort)
-        assert "made with other masks `drop.mask`" in str(found[name])
-
-
 def test_parties_that_disagree_on_the_rate(tmp_path: Path) -> None:
     """alice owns the factors, and the others hold her to what they were told."""
     parties = Parties(tmp_path, "rep3")

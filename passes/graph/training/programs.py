@@ -121,7 +121,7 @@ class Training:
 
     def _require_own_names(self) -> None:
         """Receivers and owners go by name, over all entries: no two things have the same."""
-        factors = {*self.announced}
+        factors = {*self.announced, *self.masks}
         told = factors | {OVERFLOW} | ({LOSS} if self.named else set())
         taken = (
             ("an input", self.forward.inputs, factors | ({LABELS} if self.named else set())),
@@ -187,8 +187,8 @@ class Training:
 
     @property
     def announced(self) -> tuple[str, ...]:
-        """The public inputs of a step."""
-        return (*self.optimizer.factors, *self.masks)
+        """The public inputs of a step that one party tells the others."""
+        return self.optimizer.factors
 
     @property
     def statistics(self) -> tuple[str, ...]:

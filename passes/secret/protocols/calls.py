@@ -7,13 +7,14 @@ from dataclasses import dataclass, field, replace
 from math import prod
 
 from veilgraph.ir.errors import UsageError
-from veilgraph.ir.plan.tables import SHARED, STATE, Phase
+from veilgraph.ir.plan.tables import EACH, SHARED, STATE, Phase
 from veilgraph.ir.secret.facts import FACTS, Compares, Rounding
 from veilgraph.ir.secret.function_forms import FunctionForm
 from veilgraph.ir.secret.ops import SecretOp
 from veilgraph.ir.secret.program import Argument
 from veilgraph.ir.secret.types import Secrecy, Tensor
 from veilgraph.ir.types import words
+from veilgraph.passes.party.expand_protocols import given_by_all
 from veilgraph.passes.secret.function_protocols import form_of, operation_of
 from veilgraph.passes.secret.protocols.costs import (
     Communication,
@@ -260,6 +261,8 @@ class Traces:
         suite, owner = self.target.suite, operand.owner
         if owner == STATE and suite.states is not None:
             return suite.states.found(p, name, shape, words(ring_bits))
+        if owner == EACH:
+            return given_by_all(p, self.target, owner, name, shape, words(ring_bits))
         if owner == SHARED:
             return suite.from_shares(p, name, shape, words(ring_bits))
         is_weight, giver = operand.role == "weight", self.target.member(owner)

@@ -230,7 +230,8 @@ class _Graph:
     def add_argument(self, value: ir.Value, argument: Argument) -> None:
         """A node for what is shared online, by one who has it."""
         self.arguments[value] = argument
-        if argument.is_input and argument.owner not in (PUBLIC, SHARED):
+        is_told = argument.is_input and not argument.is_given_by_all
+        if is_told and argument.owner not in (PUBLIC, SHARED):
             self.made[value] = len(self.nodes)
             self.nodes.append(Node(value, (), [({}, self.traces.shared(argument))]))
 

@@ -24,7 +24,13 @@ from veilgraph.ir.plan.given import PLAIN
 from veilgraph.ir.plan.tables import LABELS, PUBLIC, REVEAL_AS, Disclosure, Manifest, Tensor
 from veilgraph.ir.secret.program import Argument, SecretProgram
 from veilgraph.ir.secret.types import Tensor as SecretTensor
-from veilgraph.passes.party.expand_protocols import Common, Entry, announced_to, is_revealed
+from veilgraph.passes.party.expand_protocols import (
+    Common,
+    Entry,
+    announced_to,
+    givers,
+    is_revealed,
+)
 from veilgraph.passes.party.join_entries import join_entries, states_of
 from veilgraph.passes.plan.emit_plan import emit_plan, exact_ranges
 from veilgraph.passes.program import Program, Protection
@@ -169,8 +175,9 @@ def _tensors(
     for number, (entry, program) in enumerate(zip(entries, programs, strict=True)):
         for argument in entry.secret.arguments:
             if argument.is_input and argument.owner != PUBLIC:
-                tensor = tensor_of(argument, entry.secret.margin)
-                yield replace(_as_given(tensor, program), entry=number)
+                tensor = _as_given(tensor_of(argument, entry.secret.margin), program)
+                for name, owner in givers(argument, program.target).items():
+                    yield replace(tensor, name=name, owner=owner, entry=number)
     margin = max(entry.secret.margin for entry in entries)
     for argument in (*common.arguments, *states_of(entries, leader)):
         yield tensor_of(argument, margin)

@@ -33,6 +33,7 @@ from veilgraph.ir.plan.tables import (
 from veilgraph.ir.secret.types import Secrecy
 from veilgraph.ir.secret.types import Tensor as SecretTensor
 from veilgraph.passes.graph.reveal_as import scope
+from veilgraph.passes.party.expand_protocols import givers
 from veilgraph.passes.pipeline import revealed
 from veilgraph.passes.plan.version import LOWERING_VERSION
 from veilgraph.passes.program import Program
@@ -59,7 +60,7 @@ def manifest_of(program: Program) -> Manifest:
     chosen, secret = program.target, program.secret
     encodings = [SecretTensor.of(op.operation.results[0]).encoding for op in secret.operations]
     rings = [e for e in encodings if e.secrecy is Secrecy.SECRET]
-    inputs = [a.name for a in secret.arguments if a.is_input]
+    inputs = [a for a in secret.arguments if a.is_input]
     announced = [a.name for a in secret.arguments if a.is_announced]
     return Manifest(
         veilgraph_version=version("veilgraph"),
@@ -68,7 +69,8 @@ def manifest_of(program: Program) -> Manifest:
         security=str(chosen.suite.security),
         parties=chosen.everyone,
         roles={party.name: party.role.name for party in chosen.members},
-        owners={name: chosen.owner(name) for name in inputs} | {WEIGHTS: chosen.weights_owner},
+        owners={name: who for a in inputs for name, who in givers(a, chosen).items()}
+        | {WEIGHTS: chosen.weights_owner},
         receivers={name: chosen.receiver(name) for name in [*revealed(program), *announced]},
         states=dict(program.options.states),
         network=dict(asdict(chosen.network)),

@@ -34,7 +34,7 @@ from veilgraph.compilation.models import (
 from veilgraph.ir.attributes import shape_of
 from veilgraph.ir.errors import UsageError
 from veilgraph.ir.graph.program import Graph
-from veilgraph.ir.plan.tables import UNSAVED
+from veilgraph.ir.plan.tables import COMMON, UNSAVED
 from veilgraph.ir.training import (
     AUDIT,
     COUNTER,
@@ -306,6 +306,7 @@ def _options(
             states=states,
             updates=updates,
             announced=training.announced,
+            given_by_all=dict.fromkeys(training.masks, COMMON),
         ),
         START: replace(common, ring_bits=None, frac_bits=None, max_error=EXACT, states=states),
         EVALUATE: replace(common, reveal_as=forms),

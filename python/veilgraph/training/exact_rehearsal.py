@@ -273,7 +273,8 @@ class _ExactRun:
                 f"A row or a parameter does not fit the plan's encoding: {error}.",
                 "Compile with rows like these, or with a wider --ring.",
             ) from error
-        for each in (*outside(taken, given), *found.excursions):
+        known = [tensor for tensor in taken if tensor.name in given]  # not what all parties draw
+        for each in (*outside(known, given), *found.excursions):
             key = each.name, each.op
             self.excursions[key] = joined(self.excursions.get(key), each)
         for name, after in self._following.items():

@@ -1,7 +1,7 @@
 """The masks of dropouts: public draws, afresh in each step, the same at all parties.
 
 A mask tells nothing of data or parameters, and hides nothing: whoever knows a session's id can
-compute it. So every party holds the one who gives it to what it should be.
+compute it. So every party that computes does, and nobody sends it.
 """
 
 from __future__ import annotations

@@ -117,7 +117,7 @@ def held_by(plan: Plan) -> dict[str, str]:
 
 def shapes_of(inputs: list[Tensor], recipe: Recipe) -> dict[str, tuple[int, ...]]:
     """Those of rows; of public inputs, none."""
-    return {t.name: tuple(t.shape) for t in inputs if t.name not in recipe.announced}
+    return {t.name: tuple(t.shape) for t in inputs if recipe.is_row(t.name)}
 
 
 def rows_of(

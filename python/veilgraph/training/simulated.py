@@ -10,6 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from veilgraph.ir.errors import UsageError
+from veilgraph.ir.plan.tables import given_by
 from veilgraph.ir.training import (
     AUDIT,
     EVALUATE,
@@ -97,8 +98,10 @@ def simulate_training(
         runs += [(SHARE, picked(rows, order)) for order in orders[1:]]
         rows = {}
     for number, (order, factors) in enumerate(batches.steps(0, count)):
-        public = factors | drawn(recipe.masks, simulated_id(seed), number)
-        runs.append((STEP, picked(rows, order) | public))
+        given: dict[str, Any] = picked(rows, order) | factors
+        for name, mask in drawn(recipe.masks, simulated_id(seed), number).items():
+            given |= {given_by(name, who): mask for who in plan.manifest.computing}
+        runs.append((STEP, given))
         orders.append(order)
     runs += [(AUDIT, {})] if AUDIT in plan.manifest.entries else []
     evaluated = list(evaluations(plan, recipe, evaluate)) if evaluate is not None else []

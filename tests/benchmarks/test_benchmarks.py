@@ -9,6 +9,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 ROOT = Path(__file__).parent.parent.parent
@@ -69,15 +70,32 @@ def test_kernels() -> None:
 
 
 def test_links() -> None:
-    found = quick("links")
+    found = quick("links.exchange")
     assert found["links"] or found["notes"]
     for figures in found["links"].values():
         assert min(figures["round_seconds"]) > 0
         assert min(figures["bytes_per_second"]) > 0
 
 
+@pytest.mark.slow
+def test_training_by_seeds() -> None:
+    (found,) = quick("training.seeds")["seeds"]
+    assert len(found["losses"]) == len(found["float32_losses"]) == 18
+    assert np.abs(np.subtract(found["losses"], found["float32_losses"])).max() < 0.1
+    assert abs(found["secret"] - found["float32"]) < 0.05
+    assert found["difference"] < 0.05
+
+
+@pytest.mark.slow
+def test_training_with_kills() -> None:
+    found = quick("training.kills")
+    assert found["sessions"] <= 3
+    assert found["checkpoints"] > 0
+    assert abs(found["killed"] - found["whole"]) < 0.05
+
+
 def test_measured_links() -> None:
-    (found,) = quick("measured_links")["links"]
+    (found,) = quick("links.measured")["links"]
     assert found["round_trip_seconds"] >= found["shape"]["round_trip_seconds"]
     assert found["bytes_per_second"] > 0
 
@@ -594,7 +612,9 @@ def test_results_have_the_markers_of_every_script() -> None:
         "serving.faults",
         "serving.soak",
         "overlap",
-        "links",
+        "links.exchange",
+        "training.seeds",
+        "training.kills",
         "kernels",
         "plans",
         "gpu.overview",

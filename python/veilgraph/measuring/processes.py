@@ -135,7 +135,9 @@ def simulate_processes(
     return Answer(plan, runs[-1].outputs, setup, tuple(runs)), reports
 
 
-def write_configs(folder: Path, parties: Sequence[str]) -> None:
+def write_configs(
+    folder: Path, parties: Sequence[str], timeout_seconds: float | None = None
+) -> None:
     """Keys, certificates and a parties.yaml for each party, on free ports of loopback."""
     listed = []
     with free_ports(len(parties)) as ports:
@@ -145,7 +147,8 @@ def write_configs(folder: Path, parties: Sequence[str]) -> None:
             listed.append({**address, "certificate": files.certificate.name})
     for party in parties:
         me = {"name": party, "key": f"{party}.key", "state_dir": f"{party}.state"}
-        content = yaml.safe_dump({"parties": listed, "me": me}, sort_keys=False)
+        waiting = {} if timeout_seconds is None else {"timeout_seconds": timeout_seconds}
+        content = yaml.safe_dump({"parties": listed, "me": me, **waiting}, sort_keys=False)
         (folder / f"{party}.yaml").write_text(content)
 
 

@@ -1,6 +1,6 @@
 """What `veilgraph doctor --config` measures of links whose round trip and rate are known.
 
-    python -m benchmarks.measured_links [--quick] [--json] [--write]
+    python -m benchmarks.links.measured [--quick] [--json] [--write]
 
 Two processes over mutual TLS on loopback, whose links a shape imitates in user space
 (runtime/links/shaping.py). Within 20% of the shape, in either direction; the worse direction is
@@ -95,7 +95,7 @@ def measure(quick: bool) -> Findings:
 
 def main() -> None:
     options: argparse.Namespace = parser(__doc__).parse_args()
-    report("measured_links", options, lambda: measure(options.quick))
+    report("links.measured", options, lambda: measure(options.quick))
 
 
 if __name__ == "__main__":

@@ -1,6 +1,6 @@
 """Our links beside the same exchange in C++ over OpenSSL alone, on loopback: issue 4's table.
 
-    python -m benchmarks.links [--quick] [--json] [--write]
+    python -m benchmarks.links.exchange [--quick] [--json] [--write]
 
 Rounds: three processes, everyone sends an empty message to everyone and awaits theirs; a frame's
 head makes that 16 bytes, which is what the program in peers/openssl_links.cpp sends. One way: from
@@ -45,7 +45,7 @@ from veilgraph.runtime.phases import NativePhase, StepRange
 from veilgraph.runtime.session.config import Config
 from veilgraph.runtime.transcript import PhaseRecord
 
-SOURCE = Path(__file__).parent / "peers" / "openssl_links.cpp"
+SOURCE = Path(__file__).parents[1] / "peers" / "openssl_links.cpp"
 NAMES = ("alice", "bob", "carol")
 REFERENCE = "C++ over OpenSSL"
 KINDS: tuple[str, ...] = ("native", "native, a call a round", "Python")
@@ -323,7 +323,7 @@ def _ratios(figures: dict[str, list[float]], reference: dict[str, list[float]]) 
 def main() -> None:
     options: argparse.Namespace = parser(__doc__).parse_args()
     quick, full = Amount(200, 1 << 27, 1), Amount(5000, 1 << 29, 7)
-    report("links", options, lambda: measure(quick if options.quick else full))
+    report("links.exchange", options, lambda: measure(quick if options.quick else full))
 
 
 if __name__ == "__main__":

@@ -5,8 +5,10 @@ No MLIR: hosts read it from a plan.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field
+from fractions import Fraction
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from veilgraph.ir.errors import UsageError
@@ -18,6 +20,7 @@ if TYPE_CHECKING:
 STEP, START, EVALUATE, REVEAL = "step", "start", "evaluate", "reveal"  # entries
 SHARE = "share"  # the entry that shares a batch of rows, where steps read shares of rows
 HELD = ".rows"  # behind the name of an input: the state that holds a batch of such shares
+NOISE = ".noise"  # behind a parameter's name: what each party adds a part of to its update
 AUDIT = "audit"  # the entry that tells whether a state is outside of its bounds
 OVERFLOW = "overflow"  # its output: 1 if one is, else 0
 STEP_SIZE, MOMENTUM, DECAY = "step_size", "momentum", "decay"  # a step's public inputs
@@ -203,6 +206,44 @@ def require_norm(most: float | None) -> None:
         )
 
 
+def require_noise(spread: float | None, optimizer: Optimizer) -> None:
+    """UsageError unless updates of this optimizer can have noise of this spread; None is none."""
+    if spread is None:
+        return
+    if not 0 < spread < float("inf"):
+        raise UsageError(
+            f"Noise of {spread!r} makes no sense.", "Give the standard deviation of a gradient's."
+        )
+    if not isinstance(optimizer, SGD) or optimizer.nesterov:
+        raise UsageError(
+            "Noise is added to what a step takes from a parameter once, and this optimizer makes "
+            "two numbers of a gradient.",
+            "Take SGD without nesterov.",
+        )
+
+
+@dataclass(frozen=True)
+class Noise:
+    """The noise of a step.
+
+    Attributes:
+        spread: the standard deviation of what is added to an element of the mean gradient, without
+            what curious parties know of it.
+        honest: of how many parties at least nobody knows the noise: n - t.
+    """
+
+    spread: float
+    honest: int
+
+    def variance(self, rate: float, frac_bits: int) -> int:
+        """Of one party's part of an update, in units of 2^-frac_bits, squared; rounded up.
+
+        The part is rate times the gradient's, as updates are.
+        """
+        spread = Fraction(rate) * Fraction(self.spread) * Fraction(2) ** frac_bits
+        return math.ceil(spread * spread / self.honest)
+
+
 @dataclass(frozen=True)
 class Recipe:
     """How a plan trains, as its manifest states it.
@@ -220,6 +261,7 @@ class Recipe:
             name.
         counters: of a module's counts of batches, by name, where each begins and by how much a step
             raises it.
+        noise: what each party adds a part of to the updates of all parameters; None if none does.
     """
 
     loss: str
@@ -232,6 +274,7 @@ class Recipe:
     statistics: tuple[str, ...] = ()
     counters: Mapping[str, tuple[int, int]] = field(default_factory=dict)
     masks: Masks = field(default_factory=dict)
+    noise: Noise | None = None
 
     @property
     def announced(self) -> tuple[str, ...]:
@@ -240,7 +283,9 @@ class Recipe:
 
     def is_row(self, name: str) -> bool:
         """Whether an input of a step is of rows, and none that all parties give."""
-        of_all = {given_by(each, name.rpartition("@")[2]) for each in self.masks}
+        who = name.rpartition("@")[2]
+        noises = (f"{each}{NOISE}" for each in self.parameters)
+        of_all = {given_by(each, who) for each in (*self.masks, *noises)}
         return name not in (*self.announced, *of_all)
 
     def named(self, revealed: Mapping[str, Array], steps: int) -> dict[str, Array]:
@@ -285,6 +330,7 @@ class Recipe:
                     str(name): (float(p), tuple(map(int, shape)))
                     for name, (p, shape) in dict(found.get("masks", {})).items()
                 },
+                "noise": None if found.get("noise") is None else _noise(**found["noise"]),
                 "counters": {str(name): (int(n), int(each)) for name, (n, each) in counters},
             }
             recipe = Recipe(**{**found, **read})
@@ -294,6 +340,14 @@ class Recipe:
         if not is_whole:
             raise refusal
         return recipe
+
+
+def _noise(spread: float, honest: int) -> Noise:
+    """What a manifest states of it; ValueError for what makes no sense."""
+    found = Noise(float(spread), int(honest))
+    if not 0 < found.spread < float("inf") or found.honest < 1:
+        raise ValueError("no noise")
+    return found
 
 
 def _optimizer(name: str, **numbers: Any) -> Optimizer:

@@ -55,6 +55,7 @@ from veilgraph.passes.ranges.calibrate import assume, calibrate
 from veilgraph.passes.secret.choose_comparison import ChooseComparison
 from veilgraph.passes.secret.count_questions import CountQuestions
 from veilgraph.passes.secret.exact_rounding import ExactRounding
+from veilgraph.passes.secret.fine_noise import FineNoise
 from veilgraph.passes.secret.fuse_pools import FusePools
 from veilgraph.passes.secret.keep_states import KeepStates
 from veilgraph.passes.secret.merge_truncations import MergeTruncations
@@ -223,6 +224,10 @@ def _keep_states(program: Program, secret: SecretProgram) -> SecretProgram:
     return KeepStates(program.options.states).run(secret)
 
 
+def _fine_noise(program: Program, secret: SecretProgram) -> SecretProgram:
+    return FineNoise().run(secret)
+
+
 # Behind `encode_fixed_point`, in this order, whenever a program is encoded.
 ENCODED: tuple[tuple[str, str, Callable[[Program, SecretProgram], SecretProgram]], ...] = (
     ("merge_truncations", "one truncation a linear chain, fused with the comparison after it",
@@ -236,6 +241,8 @@ ENCODED: tuple[tuple[str, str, Callable[[Program, SecretProgram], SecretProgram]
     ("round_outputs", "bits that the error allowed does not need tell of weights alone",
      _round_outputs),
     ("keep_states", "a run finds a state in the encoding that another left it in", _keep_states),
+    ("fine_noise", "noise hides integers if it is added to these, and not to their high bits",
+     _fine_noise),
 )  # fmt: skip
 
 

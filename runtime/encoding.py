@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -115,8 +116,33 @@ def _not_finite(given: npt.NDArray[Any], tensor: Tensor) -> str:
     return f"{given[tuple(place)]:g} {where(place, tensor.columns)}".rstrip(", ")
 
 
-def encode(value: npt.ArrayLike, tensor: Tensor) -> Words:
+@dataclass(frozen=True)
+class Integers:
+    """What is given as the very integers that a tensor holds, and not as real numbers.
+
+    Attributes:
+        values: in units of 2^-frac_bits.
+    """
+
+    values: npt.NDArray[np.int64]
+
+    def words(self, tensor: Tensor) -> Words:
+        """As ring elements; AccuracyError beyond the range that the plan was made for."""
+        scale = 2**tensor.frac_bits
+        most = min(int(tensor.high * scale), (1 << (tensor.ring_bits - 1)) - 1)
+        if self.values.size and (self.values.max() > most or self.values.min() < -most):
+            raise AccuracyError(
+                f"`{tensor.name}` holds a number outside the range that the plan was compiled for.",
+                "Compile for more of it.",
+            )
+        words = self.values.astype(word_dtype(tensor.ring_bits))
+        return words.reshape(tensor.shape)
+
+
+def encode(value: npt.ArrayLike | Integers, tensor: Tensor) -> Words:
     """`value` as ring elements of `tensor`, which it must fit; see `checked`."""
+    if isinstance(value, Integers):
+        return value.words(tensor)
     real = divided(checked(value, tensor), tensor.column_exponents).reshape(-1)
     words: Words = np.empty(real.shape, word_dtype(tensor.ring_bits))
     for piece in _pieces(real.size):

@@ -79,7 +79,7 @@ def killed(run: Run, plan: Plan, kills: int) -> tuple[State, dict[str, int]]:
         assert len(fresh) <= 1, "parties of two sessions"
         assert not fresh & sessions, "a session came twice"
         sessions |= fresh
-        done += sum(how == "did" for how, _, _ in found["carol"])
+        done += max(sum(how == "did" for how, _, _ in every) for every in found.values())
     parameters, _ = ended(found)
     return parameters, {"sessions": len(sessions), "steps": done, "checkpoints": opened}
 
@@ -108,7 +108,7 @@ def measure(options: argparse.Namespace) -> Findings:
         written(run.folder, plan, begun(model, 0), rows, TIMEOUT)
         broken, counted = killed(run, plan, kills)
     accuracies += [_right(found, model, rows) for found in (whole, broken)]
-    again = counted["steps"] - steps  # that carol told of; those she was killed in were not
+    again = counted["steps"] - steps  # as many as those did who were not killed
     row = [str(steps), str(kills), *map(units.percent, accuracies)]
     row += [str(counted["sessions"]), str(again)]
     note = (

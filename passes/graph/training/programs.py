@@ -48,7 +48,7 @@ from veilgraph.ir.attributes import shape_of
 from veilgraph.ir.errors import UsageError
 from veilgraph.ir.graph import ops
 from veilgraph.ir.graph.program import Graph
-from veilgraph.ir.training import HELD, LABELS, LOSS, OVERFLOW, SGD, Masks, Optimizer
+from veilgraph.ir.training import HELD, LABELS, LOSS, NOISE, OVERFLOW, SGD, Masks, Optimizer
 from veilgraph.passes.graph.derivatives.algebra import filled, reshaped, total
 from veilgraph.passes.graph.differentiate import gradients
 from veilgraph.passes.graph.public_factors import constant
@@ -75,6 +75,7 @@ class Training:
         frozen: patterns of the parameters that stay as they are, as `features.*`.
         clip_norm: the mean gradient of all parameters together is shortened to this norm where it
             is longer, as by `torch.nn.utils.clip_grad_norm_`; None leaves it as it is.
+        is_noisy: each party adds a part of some noise to what a step takes from a parameter.
         share_once: rows are shared once, and a step finds a batch of these shares as states.
     """
 
@@ -84,6 +85,7 @@ class Training:
     frozen: tuple[str, ...] = ()
     clip_norm: float | None = None
     share_once: bool = False
+    is_noisy: bool = False
 
     def check(self) -> None:
         """Raises UsageError for what can't be trained."""
@@ -104,6 +106,11 @@ class Training:
                 f"Running statistics of a batch norm would be trained: {', '.join(statistics)}.",
                 "Freeze them, and the layer goes on normalising by them.",
             )
+        if self.is_noisy and self.statistics:
+            raise UsageError(
+                f"Running statistics would tell of rows without noise: {self.statistics[0]}.",
+                "Freeze the batch norms, or take layer norms.",
+            )
         self._require_own_names()
         if self.named:
             self.named.check(graph.outputs[self.output])
@@ -121,7 +128,7 @@ class Training:
 
     def _require_own_names(self) -> None:
         """Receivers and owners go by name, over all entries: no two things have the same."""
-        factors = {*self.announced, *self.masks}
+        factors = {*self.announced, *self.masks, *self.noises.values()}
         told = factors | {OVERFLOW} | ({LOSS} if self.named else set())
         taken = (
             ("an input", self.forward.inputs, factors | ({LABELS} if self.named else set())),
@@ -221,6 +228,11 @@ class Training:
         return next(shape_of(value)[0] for value in self.forward.inputs.values())
 
     @property
+    def noises(self) -> dict[str, str]:
+        """Of each parameter whose updates have noise, the input that it is."""
+        return {name: f"{name}{NOISE}" for name in self.moved} if self.is_noisy else {}
+
+    @property
     def held(self) -> dict[str, str]:
         """Of each input of rows that are shared once, the state that holds a batch of them."""
         return {name: f"{name}{HELD}" for name in self.row_shapes} if self.share_once else {}
@@ -270,6 +282,8 @@ class Training:
         statistics = normalise_by_batch(graph)
         labels = self._labels(graph)
         factors = graph.add_inputs(dict.fromkeys(self.optimizer.factors, ()))
+        weights = self.forward.weights
+        graph.add_inputs({noise: weights[name].shape for name, noise in self.noises.items()})
         found = gradients(graph, self.moved, lambda: self._seeds(graph, labels))
         updates = self._updates(graph, found, factors)
         still = set(self.parameters) - set(self.moved)
@@ -345,7 +359,9 @@ class Training:
         """A parameter and what goes with it after the step, and what was taken from it."""
         inputs = graph.inputs
         states = [state for state, of in self.kept.items() if of == name]
-        update, kept = updates.of(inputs[name], gradient, [inputs[state] for state in states])
+        noise = inputs[self.noises[name]] if self.is_noisy else None
+        before = [inputs[state] for state in states]
+        update, kept = updates.of(inputs[name], gradient, before, noise)
         after = {f"{name}.next": ops.Sub.build(inputs[name], update)}
         after |= {f"{s}.next": value for s, value in zip(states, kept, strict=True)}
         return after | {self.updates[name]: update}

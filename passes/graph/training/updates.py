@@ -47,13 +47,18 @@ class Updates(Protocol):
     """How an optimizer updates a parameter."""
 
     def of(
-        self, w: ir.Value, gradient: ir.Value, kept: Sequence[ir.Value]
+        self,
+        w: ir.Value,
+        gradient: ir.Value,
+        kept: Sequence[ir.Value],
+        noise: ir.Value | None = None,
     ) -> tuple[ir.Value, list[ir.Value]]:
         """What is subtracted from `w`, and what is kept after the step.
 
         Args:
             gradient: B times that of the mean loss.
             kept: the states that go with `w`.
+            noise: added to what is subtracted, and to the velocity that it is.
         """
         ...
 
@@ -86,12 +91,18 @@ class _SGD:
     factors: Mapping[str, ir.Value]
 
     def of(
-        self, w: ir.Value, gradient: ir.Value, kept: Sequence[ir.Value]
+        self,
+        w: ir.Value,
+        gradient: ir.Value,
+        kept: Sequence[ir.Value],
+        noise: ir.Value | None = None,
     ) -> tuple[ir.Value, list[ir.Value]]:
         sources = {STEP_SIZE: gradient, DECAY: w}
         if kept:
             (sources[MOMENTUM],) = kept
         velocity = self._sum(sources, "")
+        if noise is not None:
+            velocity = ops.Add.build(velocity, noise)
         if not self.optimizer.nesterov:
             return velocity, [velocity for _ in kept]
         return self._sum(sources, AHEAD), [velocity]
@@ -109,8 +120,13 @@ class _Adam:
     shorter: ir.Value | None
 
     def of(
-        self, w: ir.Value, gradient: ir.Value, kept: Sequence[ir.Value]
+        self,
+        w: ir.Value,
+        gradient: ir.Value,
+        kept: Sequence[ir.Value],
+        noise: ir.Value | None = None,
     ) -> tuple[ir.Value, list[ir.Value]]:
+        assert noise is None, "noise is refused before"
         factors, (mean, square) = self.factors, kept
         g = gradient if self.shorter is None else _times(gradient, self.shorter)
         decay = _times(w, factors[DECAY]) if DECAY in factors else None

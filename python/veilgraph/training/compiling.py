@@ -34,7 +34,7 @@ from veilgraph.compilation.models import (
 from veilgraph.ir.attributes import shape_of
 from veilgraph.ir.errors import UsageError
 from veilgraph.ir.graph.program import Graph
-from veilgraph.ir.plan.tables import COMMON, UNSAVED
+from veilgraph.ir.plan.tables import COMMON, EACH, UNSAVED
 from veilgraph.ir.training import (
     AUDIT,
     COUNTER,
@@ -49,9 +49,11 @@ from veilgraph.ir.training import (
     START,
     STEP,
     TRAINING,
+    Noise,
     Optimizer,
     Rate,
     Recipe,
+    require_noise,
     require_norm,
     schedule,
 )
@@ -85,6 +87,7 @@ def compile_training(
     reveal_as: str | Mapping[str, str] | None = None,
     audit: bool = True,
     share_once: bool = False,
+    noise: float | None = None,
     max_noise: float = MAX_NOISE,
     max_error: float | None = None,
     ring: int | str = "auto",
@@ -122,6 +125,8 @@ def compile_training(
         audit: whether the plan has that entry; without it nothing tells that a value overflowed.
         share_once: rows are shared once, before the first step, and each party keeps its shares of
             them in memory. A step finds its batch there, and sends no rows.
+        noise: the standard deviation of what is added to each element of the mean gradient of a
+            step, beside what curious parties know: each party that computes adds its own part.
         max_noise: what rounding may add to the variance of a parameter's gradient, as a share of
             the variance between batches that the rehearsal saw.
         max_error: mean error of updates, relative to their mean size, in place of what `max_noise`
@@ -145,7 +150,11 @@ def compile_training(
     _check(batch, steps, max_noise, max_error)
     require_norm(clip_norm)
     graph = forward_of(model, samples, batch)
-    training = Training(graph, loss, optimizer or SGD(), tuple(freeze), clip_norm, share_once)
+    how = optimizer or SGD()
+    require_noise(noise, how)
+    training = Training(
+        graph, loss, how, tuple(freeze), clip_norm, share_once, is_noisy=noise is not None
+    )
     training.check()
     chosen = _target(training, receivers, owners, hosts, audit)
     graphs = _graphs(training, receivers)
@@ -154,7 +163,9 @@ def compile_training(
     further = (*(SHARE_PASSES if share_once else ()), *(AUDIT_PASSES if audit else ()))
     counter = steps_of("rehearse", len(graphs), progress, further)
     counter.begin("rehearse")
-    found = rehearse(training, rows, schedule(rate), steps, max_noise)
+    parties = len(chosen.parties)
+    added = None if noise is None else Noise(noise, parties - chosen.coalition)
+    found = rehearse(training, rows, schedule(rate), steps, max_noise, noise=added, parties=parties)
     common = Options(ring_bits=ring_bits_of(ring), frac_bits=frac_bits, is_joined=True)
     given = _options(training, graphs, found, common, max_error, forms)
     programs = {name: Program(chosen, given[name], graph) for name, graph in graphs.items()}
@@ -171,7 +182,7 @@ def compile_training(
     manifests = [manifest_of(program) for program in programs.values()]
     plan, weights = emit_entries(list(programs), list(programs.values()), manifests, leader=0)
     counter.end()
-    return _stating(plan, training, model), weights
+    return _stating(plan, training, model, added), weights
 
 
 def _check(batch: int, steps: int, max_noise: float, max_error: float | None) -> None:
@@ -296,7 +307,7 @@ def _options(
         for name, graph in graphs.items()
     }
     ranges = {
-        name: {n: r for n, r in found.ranges.items() if n in graph.states}
+        name: {n: r for n, r in found.ranges.items() if n in graph.inputs}
         for name, graph in graphs.items()
     }
     every = {
@@ -306,7 +317,10 @@ def _options(
             states=states,
             updates=updates,
             announced=training.announced,
-            given_by_all=dict.fromkeys(training.masks, COMMON),
+            given_by_all={
+                **dict.fromkeys(training.masks, COMMON),
+                **dict.fromkeys(training.noises.values(), EACH),
+            },
         ),
         START: replace(common, ring_bits=None, frac_bits=None, max_error=EXACT, states=states),
         EVALUATE: replace(common, reveal_as=forms),
@@ -317,7 +331,7 @@ def _options(
     }
 
 
-def _stating(plan: Plan, training: Training, model: Model) -> Plan:
+def _stating(plan: Plan, training: Training, model: Model, noise: Noise | None) -> Plan:
     """The plan, its manifest with how it trains."""
     recipe = Recipe(
         training.loss,
@@ -330,6 +344,7 @@ def _stating(plan: Plan, training: Training, model: Model) -> Plan:
         training.statistics,
         _counters(model, training),
         training.masks,
+        noise,
     )
     options = {**plan.manifest.options, TRAINING: recipe.stated()}
     options |= {UNSAVED: [*training.held.values()]} if training.held else {}

@@ -169,7 +169,9 @@ def rehearse(
     number = found.manifest.entries.index(STEP)
     predicted = predict(found, network, entry=number)
     training = _training(recipe, model, own)
-    real, fixed = FloatRun(training, own, seed), _ExactRun(found, arrays)
+    parties = len(found.manifest.computing)
+    real = FloatRun(training, own, seed, recipe.noise, parties)
+    fixed = _ExactRun(found, arrays)
     fixed.require_start(training.forward.weights)
     judge, clock = _Judge(training, others), _Clock(steps, progress)
     judged = []
@@ -215,7 +217,9 @@ def _training(recipe: Recipe, model: Model, rows: Mapping[str, Array]) -> Traini
         )
     kept = (*recipe.parameters, *recipe.statistics)
     frozen = tuple(name for name in graph.weights if name not in kept)
-    training = Training(graph, recipe.loss, recipe.optimizer, frozen, recipe.clip_norm)
+    noisy = recipe.noise is not None
+    how = recipe.optimizer
+    training = Training(graph, recipe.loss, how, frozen, recipe.clip_norm, is_noisy=noisy)
     training.check()
     return training
 

@@ -18,7 +18,7 @@ from veilgraph.ir.errors import AccuracyError
 from veilgraph.ir.graph.program import Graph
 from veilgraph.ir.meaning.onnx_runtime import OnnxProgram
 from veilgraph.ir.secret.types import RangeSource, RealRange
-from veilgraph.ir.training import LOSS, Schedule
+from veilgraph.ir.training import LOSS, Noise, Schedule
 from veilgraph.passes.graph.approximate import Approximate
 from veilgraph.passes.graph.fold_batch_norm import FoldBatchNorm
 from veilgraph.passes.graph.fold_divisors import FoldDivisors
@@ -32,6 +32,7 @@ MOST_KEPT = 1 << 28  # bytes of steps that are kept to calibrate with
 FEWEST_KEPT = 4  # steps
 POINTS = 3  # steps at which batches are compared: the first, one in the middle, the last
 BATCHES = 4  # at each of them
+FARTHEST = 8.0  # standard deviations of noise that fit; its sampler would give 10^-15 of it beyond
 TINY = float(np.finfo(np.float32).tiny)  # a mean square that is told from zero
 LEAST_ERROR, MOST_ERROR = 0.005, 0.05  # of updates, whatever batches say
 
@@ -63,6 +64,8 @@ def rehearse(
     steps: int,
     max_noise: float,
     seed: int = 0,
+    noise: Noise | None = None,
+    parties: int = 1,
 ) -> Rehearsed:
     """Trains in float32, in ONNX Runtime.
 
@@ -72,25 +75,27 @@ def rehearse(
         max_noise: what rounding may add to the variance of a parameter's gradient, as a share of
             what it has between batches.
         seed: of the order of rows.
+        noise: what each of so many parties adds a part of.
 
     Raises:
         AccuracyError: a state that is not finite after some step.
     """
-    run = FloatRun(training, rows, seed)
+    run = FloatRun(training, rows, seed, noise, parties)
     kept = _Kept(run.bytes_a_step, steps)
     points = {0, steps // 2, steps - 1}
     found: list[tuple[list[float], list[float]]] = []
+    rates = max(map(rate, range(steps)))
     for number in range(steps):
         given = run.given(number, rate)
         if number in points:
             found.append(run.noise(given))
         kept.add(number, given)
         run.step(number, given)
-    noise, size = (np.array(each) for each in zip(*found, strict=True))
-    allowed = math.sqrt(max_noise * float((noise.sum(axis=0) / size.sum(axis=0)).min()))
+    between, size = (np.array(each) for each in zip(*found, strict=True))
+    allowed = math.sqrt(max_noise * float((between.sum(axis=0) / size.sum(axis=0)).min()))
     return Rehearsed(
         kept.samples(),
-        run.ranges() | _held(training, rows),
+        run.ranges() | _held(training, rows) | _noises(training, noise, parties, rates),
         run.losses,
         min(max(allowed, LEAST_ERROR), MOST_ERROR),
         {name: run.states[name] for name in training.begun},
@@ -101,6 +106,16 @@ def _held(training: Training, rows: Mapping[str, Array]) -> dict[str, RealRange]
     """Where the states lie that hold rows."""
     every = {held: rows[name] for name, held in training.held.items()}
     return {held: _known(float(x.min()), float(x.max())) for held, x in every.items()}
+
+
+def _noises(
+    training: Training, noise: Noise | None, parties: int, rate: float
+) -> dict[str, RealRange]:
+    """Where what all parties add together lies; farther out it is never, as good as."""
+    if noise is None:
+        return {}
+    bound = FARTHEST * rate * noise.spread * math.sqrt(parties / noise.honest)
+    return dict.fromkeys(training.noises.values(), _known(-bound, bound))
 
 
 def in_float(graph: Graph) -> Graph:
@@ -116,7 +131,14 @@ class FloatRun:
         losses: the mean loss of each step so far.
     """
 
-    def __init__(self, training: Training, rows: Mapping[str, Array], seed: int) -> None:
+    def __init__(
+        self,
+        training: Training,
+        rows: Mapping[str, Array],
+        seed: int,
+        noise: Noise | None = None,
+        parties: int = 1,
+    ) -> None:
         training = replace(training, share_once=False)
         self._training, self._rows = training, rows
         graph = in_float(training.step(reveals_loss=True))
@@ -128,6 +150,8 @@ class FloatRun:
         self._orders = orders(count, training.rows, seed)
         self._others = orders(count, training.rows, seed + 1)
         self._seed, self._drawn = seed, 0
+        self._parts, self._noise = parties, noise
+        self._normal = np.random.default_rng(seed)  # in the clear, so nothing rests on it
         self._lows, self._highs = dict[str, float](), dict[str, float]()
         self.losses: list[float] = []
         self._see()
@@ -145,7 +169,18 @@ class FloatRun:
         factors = training.optimizer.values(*rates, training.rows, number)
         numbers = {name: np.array(factor, np.float32) for name, factor in factors.items()}
         rows = {name: x[order] for name, x in self._rows.items()}
-        return rows | numbers | self._masks() | self.states
+        return rows | numbers | self._masks() | self._noises(rates[0]) | self.states
+
+    def _noises(self, rate: float) -> dict[str, Array]:
+        """What all parties together add to updates."""
+        if self._noise is None:
+            return {}
+        spread = rate * self._noise.spread * math.sqrt(self._parts / self._noise.honest)
+        weights, found = self._training.forward.weights, {}
+        for parameter, name in self._training.noises.items():
+            drawn = self._normal.standard_normal(weights[parameter].shape)
+            found[name] = (spread * drawn).astype(np.float32)
+        return found
 
     def _masks(self) -> dict[str, Array]:
         """Of the next step, or of another batch for it: never twice the same."""

@@ -24,13 +24,16 @@ from veilgraph.ir.training import (
     schedule,
 )
 from veilgraph.plans import Plan
+from veilgraph.runtime.discrete_gaussian import Sampler
 from veilgraph.runtime.party import Party
 from veilgraph.runtime.simulate import simulate_many
 from veilgraph.training.batches import batches_of, picked
 from veilgraph.training.data_sets import DataSet
 from veilgraph.training.masks import drawn
+from veilgraph.training.noises import parts_of
 from veilgraph.training.plan_steps import (
     Batches,
+    inputs_of,
     require_inside,
     rows_entry,
     rows_of,
@@ -97,10 +100,14 @@ def simulate_training(
         orders += batches_of(batches.rows, recipe.rows)
         runs += [(SHARE, picked(rows, order)) for order in orders[1:]]
         rows = {}
+    samplers = {who: Sampler() for who in plan.manifest.computing}
     for number, (order, factors) in enumerate(batches.steps(0, count)):
         given: dict[str, Any] = picked(rows, order) | factors
         for name, mask in drawn(recipe.masks, simulated_id(seed), number).items():
             given |= {given_by(name, who): mask for who in plan.manifest.computing}
+        for who, sampler in samplers.items():
+            own = inputs_of(plan, STEP, who)
+            given |= parts_of(recipe, own, who, batches.rate(number), sampler)
         runs.append((STEP, given))
         orders.append(order)
     runs += [(AUDIT, {})] if AUDIT in plan.manifest.entries else []

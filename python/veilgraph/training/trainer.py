@@ -30,11 +30,13 @@ from veilgraph.ir.training import (
     schedule,
 )
 from veilgraph.plans import Plan
+from veilgraph.runtime.discrete_gaussian import Sampler
 from veilgraph.session import Session
 from veilgraph.training.batches import batches_of, picked
 from veilgraph.training.checkpoints import Checkpoints, Progress, Reveals, agreed, stated
 from veilgraph.training.data_sets import DataSet
 from veilgraph.training.masks import drawn
+from veilgraph.training.noises import parts_of
 from veilgraph.training.plan_steps import (
     Batches,
     inputs_of,
@@ -105,6 +107,7 @@ class Trainer:
         self._data = rows_of(self.plan, rows_entry(self.plan), self.recipe, data or {}, party)
         self._rows, self._seed = self._count(rows), seed
         self._shares = DataSet(self.plan, party, self._rows)
+        self._sampler = Sampler()  # of this session alone: no other has its key
         self._shares_rows = rows_entry(self.plan) == SHARE  # all do before the first step here
         self._telling = telling(self.plan, self.recipe)
         self._files = self._checkpoints(checkpoint, resume)
@@ -245,6 +248,9 @@ class Trainer:
             masks = drawn(self.recipe.masks, self.session.id, number).items()
             mine = {**factors, **{given_by(name, self.party): x for name, x in masks}}
             given |= {name: value for name, value in mine.items() if name in own}
+            rate_now = batches.rate(number)
+            inputs = self.session.inputs
+            given |= parts_of(self.recipe, inputs, self.party, rate_now, self._sampler)
             told = self._run(given, STEP)
             self._check_factors(factors, told)
             self.step = number + 1

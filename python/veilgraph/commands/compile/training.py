@@ -47,6 +47,7 @@ class Trained:
     max_noise: float | None
     audit: bool | None
     share_once: bool | None
+    noise: float | None
 
 
 OPTIONS = (
@@ -123,6 +124,13 @@ OPTIONS = (
         help="With --train: nobody is told whether a parameter left its bounds.",
     ),
     click.option(
+        "--noise",
+        type=float,
+        metavar="SIGMA",
+        help="With --train: the standard deviation of what is added to each element of a mean "
+        "gradient. Each party that computes adds a part, which nobody else knows.",
+    ),
+    click.option(
         "--share-once",
         is_flag=True,
         default=None,
@@ -187,6 +195,7 @@ def compiled(
         "max_noise": trained.max_noise,
         "audit": trained.audit,
         "share_once": trained.share_once,
+        "noise": trained.noise,
     }
     hosts: Any = {name: given[name] for name in Hosts.__annotations__}
     plan, weights = veilgraph.compile_training(

@@ -533,25 +533,6 @@ def test_running_statistics_of_an_onnx_model_are_no_parameters() -> None:
     assert np.abs(found.parameters["b"] - shift.detach().numpy()).max() < 0.01
 
 
-@pytest.mark.parametrize(
-    ("model", "reason"),
-    [
-        ("output = Dropout(x, ratio, mode)", "It drops numbers at random"),
-        (
-            "output, m, v = BatchNormalization <training_mode = 1> (x, c, c, c, c)",
-            "It normalises by its batch",
-        ),
-    ],
-)
-def test_onnx_layers_in_training_mode(model: str, reason: str) -> None:
-    text = f"""<ir_version: 10, opset_import: ["": 21]>
-        trains (float[N, 6] x) => (float[N, 6] output)
-        <float ratio = {{0.5}}, bool mode = {{1}}, float[6] c = {{1, 1, 1, 1, 1, 1}}>
-        {{ {model} }}"""
-    with pytest.raises(UnsupportedError, match=reason):
-        compiled(parser.parse_model(text))
-
-
 def test_another_dropout_in_passing_is_refused() -> None:
     with pytest.raises((UnsupportedError, UsageError)) as caught:
         compiled(DrawsInPassing().train())

@@ -205,7 +205,10 @@ def forward_of(model: Model, samples: Mapping[str, npt.ArrayLike], batch: int) -
         named = {n: np.asarray(x, np.float32)[:batch] for n, x in samples.items() if n != LABELS}
         return import_model(model, None, named, trains=True)[0]
     shapes = {n: (batch, *np.shape(x)[1:]) for n, x in samples.items() if n != LABELS}
-    return import_model(model, shapes)[0]
+    from veilgraph.frontend.onnx.training_mode import in_training
+
+    found = in_training(model, shapes)
+    return found.tell(import_model(found.model, shapes)[0])
 
 
 def _target(

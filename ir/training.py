@@ -29,6 +29,7 @@ MEAN_KEPT, MEAN_NEW = "mean_kept", "mean_new"  # Adam's: of its means, and of gr
 SQUARE_KEPT, SQUARE_NEW = "square_kept", "square_new"
 VELOCITY = ".velocity"  # behind a parameter's name: the state that is its last update
 MEAN, SQUARE = ".mean", ".square"  # the states that are means of gradients and of their squares
+MEAN_SHARE = "mean_share_"  # ahead of how many batches a mean over all was of at first
 RUNNING_MEAN, COUNTER = "running_mean", "num_batches_tracked"  # buffers of PyTorch's batch norms
 LABELS = "labels"  # the input that a named loss compares with
 LOSS = "loss"  # the output that is a step's mean loss
@@ -206,6 +207,11 @@ def require_norm(most: float | None) -> None:
         )
 
 
+def mean_shares(shares: Mapping[str, int], number: int) -> dict[str, float]:
+    """A batch's share of the mean over all, in step `number` from 0 on; as `Recipe.shares`."""
+    return {name: 1 / (batches + number + 1) for name, batches in shares.items()}
+
+
 def require_noise(spread: float | None, optimizer: Optimizer) -> None:
     """UsageError unless updates of this optimizer can have noise of this spread; None is none."""
     if spread is None:
@@ -262,6 +268,8 @@ class Recipe:
         counters: of a module's counts of batches, by name, where each begins and by how much a step
             raises it.
         noise: what each party adds a part of to the updates of all parameters; None if none does.
+        shares: public inputs of a step that are its share of means over all batches, each with how
+            many batches these were of at first.
     """
 
     loss: str
@@ -275,11 +283,12 @@ class Recipe:
     counters: Mapping[str, tuple[int, int]] = field(default_factory=dict)
     masks: Masks = field(default_factory=dict)
     noise: Noise | None = None
+    shares: Mapping[str, int] = field(default_factory=dict)
 
     @property
     def announced(self) -> tuple[str, ...]:
         """The public inputs of a step, which their owner tells every party that computes."""
-        return self.optimizer.factors
+        return (*self.optimizer.factors, *self.shares)
 
     def is_row(self, name: str) -> bool:
         """Whether an input of a step is of rows, and none that all parties give."""
@@ -331,6 +340,7 @@ class Recipe:
                     for name, (p, shape) in dict(found.get("masks", {})).items()
                 },
                 "noise": None if found.get("noise") is None else _noise(**found["noise"]),
+                "shares": {str(n): int(b) for n, b in dict(found.get("shares", {})).items()},
                 "counters": {str(name): (int(n), int(each)) for name, (n, each) in counters},
             }
             recipe = Recipe(**{**found, **read})

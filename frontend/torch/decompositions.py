@@ -178,22 +178,20 @@ def masked_attention(
     enable_gqa: bool = False,
 ) -> Tensor:
     """softmax(scale Q K^T, masked) V; without a mask the importer knows it. With fewer keys than
-    queries each goes with several.
+    queries each goes with several. Of what is drawn at random, a share of the softmax is dropped.
     """
-    if dropout_p or not (enable_gqa or is_causal or attn_mask is not None):
+    if not (dropout_p or enable_gqa or is_causal or attn_mask is not None):
         return NotImplemented
     if enable_gqa:
         k, v = (y.repeat_interleave(q.shape[-3] // y.shape[-3], -3) for y in (k, v))
     scores = q @ k.transpose(-2, -1) * (q.shape[-1] ** -0.5 if scale is None else scale)
     if is_causal:
         attn_mask = torch.ones(scores.shape[-2:], dtype=torch.bool).tril()
-    if attn_mask is None:
-        return scores.softmax(-1) @ v
-    if attn_mask.dtype == torch.bool:
+    if attn_mask is not None and attn_mask.dtype == torch.bool:
         scores = scores.masked_fill(attn_mask.logical_not(), -math.inf)
-    else:
+    elif attn_mask is not None:
         scores = scores + attn_mask
-    return scores.softmax(-1) @ v
+    return torch.dropout(scores.softmax(-1), dropout_p, dropout_p > 0) @ v
 
 
 def unbound(x: Tensor, dim: int = 0) -> list[Tensor]:

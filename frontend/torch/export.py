@@ -26,6 +26,7 @@ from veilgraph.frontend.torch.complex_numbers import are_complex, as_real, witho
 from veilgraph.frontend.torch.constants import first_line, fold_constants
 from veilgraph.frontend.torch.decompositions import DECOMPOSITIONS
 from veilgraph.frontend.torch.dropouts import Mask, masked
+from veilgraph.frontend.torch.followed_norms import following_of
 from veilgraph.frontend.torch.module_paths import path_of
 from veilgraph.frontend.torch.precision import as_float32
 from veilgraph.frontend.torch.pt2_archive import read_archive
@@ -202,7 +203,7 @@ def _undo(program: ExportedProgram) -> dict[str, Following]:
             whole.meta = dict(part.meta)
             part.replace_all_uses_with(whole)
             if training:
-                following[whole.name] = Following(momentum, 1)
+                following[whole.name] = following_of(momentum)
         elif node.target in COPIES and isinstance(node.args[0], fx.Node):
             node.replace_all_uses_with(node.args[0])
         elif node.target is aten._assert_tensor_metadata.default:

@@ -12,7 +12,6 @@ import io
 import logging
 import traceback
 import warnings
-from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TypeAlias
@@ -23,6 +22,7 @@ import torch
 from torch.export import ExportedProgram
 
 from veilgraph.frontend.torch.constants import first_line
+from veilgraph.frontend.torch.followed_norms import as_traced
 from veilgraph.ir.errors import UsageError
 
 Example: TypeAlias = "torch.Tensor | npt.NDArray[np.generic]"
@@ -90,7 +90,10 @@ def trace_module(
     args = (examples,) if isinstance(examples, torch.Tensor) else examples
     positional, named = ((), args) if isinstance(args, dict) else (args, {})
     _require_arguments(model, positional, named)
-    return trace(model, positional, named)
+    if not trains:
+        return trace(model, positional, named)
+    with as_traced(model):
+        return trace(model, positional, named)
 
 
 def _require_trainable(model: torch.nn.Module) -> None:
@@ -109,31 +112,6 @@ def _require_trainable(model: torch.nn.Module) -> None:
         raise UsageError(
             f"Layers of {type(model).__name__} can't be trained in secret: {', '.join(refused)}.",
             "Take an ordinary dropout.",
-        )
-    _require_statistics(model)
-
-
-def _require_statistics(model: torch.nn.Module) -> None:
-    """UsageError for norms whose running statistics can't be states."""
-    norms = [
-        (name, part)
-        for name, part in model.named_modules(remove_duplicate=False)
-        if isinstance(part, torch.nn.modules.batchnorm._NormBase)
-    ]
-    uses = Counter(id(part) for _, part in norms)
-    if several := [name for name, part in norms if uses[id(part)] > 1]:
-        raise UsageError(
-            f"Batch norms have several names: {', '.join(several)}.",
-            "Let forward call a norm by one name, in as many places as it likes.",
-        )
-    cumulative = [
-        f"{name} ({type(part).__name__})" for name, part in norms if part.momentum is None
-    ]
-    if cumulative:
-        raise UsageError(
-            f"Statistics over all batches, of momentum None, can't be kept: "
-            f"{', '.join(cumulative)}.",
-            "Give these layers a momentum, such as 0.1.",
         )
 
 

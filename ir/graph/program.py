@@ -88,10 +88,13 @@ class Following:
         momentum: the share of the way to a batch's statistic that a step goes.
         correction: what is taken from the number of values that a variance is the mean of: 1 where
             it is that of the population, and 0 where it is the batch's own.
+        batches: of statistics that are means over all batches, of how many they are at first; None
+            where `momentum` says how they follow.
     """
 
     momentum: float
     correction: int
+    batches: int | None = None
 
 
 @dataclass
@@ -373,6 +376,8 @@ class Graph:
                 with self.module.context, op.location:
                     op.operation.attributes["momentum"] = to_attribute(found.momentum)
                     op.operation.attributes["correction"] = to_attribute(found.correction)
+                    if found.batches is not None:
+                        op.operation.attributes["batches"] = to_attribute(found.batches)
 
     def verify(self) -> None:
         """Asserts that the module is legal, that weights match arguments, that names are unique."""

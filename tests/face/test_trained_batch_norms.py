@@ -13,6 +13,7 @@ from torch.nn import functional
 from training_cases import (
     BATCH,
     DATA,
+    INPUTS,
     RATE,
     ROWS,
     STEPS,
@@ -26,6 +27,7 @@ from training_cases import (
 
 import veilgraph
 from veilgraph.ir.errors import UsageError
+from veilgraph.ir.training import Recipe
 from veilgraph.training.batches import orders
 from veilgraph.training.exact_rehearsal import rehearse
 
@@ -167,16 +169,94 @@ def test_a_frozen_norm() -> None:
     assert np.abs(found["hidden.weight"] - module.hidden.weight.detach().numpy()).max() < 0.01
 
 
+class Again(nn.Module):
+    """One norm by two names, in a container too."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        torch.manual_seed(2)
+        self.first = nn.BatchNorm1d(8)
+        self.rest = nn.Sequential(nn.Linear(8, 8, bias=False), self.first, nn.ReLU())
+        self.hidden, self.last = nn.Linear(INPUTS, 8, bias=False), nn.Linear(8, 3)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.last(self.rest(functional.relu(self.first(self.hidden(x)))))
+
+
+class Cumulative(Normed):
+    """Statistics that are means over all batches, of three batches as it begins."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.norm = nn.BatchNorm1d(8, momentum=None)
+        with torch.no_grad():
+            for _ in range(3):
+                self.norm(torch.linspace(-1, 1, 64).reshape(8, 8))
+
+
+@pytest.mark.parametrize("kind", [Again, Cumulative])
+@pytest.mark.parametrize("suite", SUITES)
+def test_norms_of_several_names_and_of_all_batches(kind: type[nn.Module], suite: str) -> None:
+    """As torch; all names are revealed, and the module that was compiled is as it was."""
+    module, reference = kind().train(), kind().train()
+    before = {name: x.clone() for name, x in module.state_dict().items()}
+    plan, weights = veilgraph.compile_training(
+        module,
+        DATA,
+        loss="cross_entropy",
+        batch=BATCH,
+        rate=RATE,
+        steps=STEPS,
+        max_error=0.01,
+        reveal={"parameters": "alice"},
+        **SUITES[suite],
+    )
+    veilgraph.verify(plan)
+    found = veilgraph.simulate_training(plan, weights, DATA, rate=RATE, steps=STEPS).parameters
+    optimizer = torch.optim.SGD(reference.parameters(), RATE)
+    for order in islice(orders(ROWS, BATCH, 0), STEPS):
+        optimizer.zero_grad()
+        z = reference(torch.from_numpy(X[order]))
+        functional.cross_entropy(z, torch.tensor(Y[order])).backward()
+        optimizer.step()
+    wanted = reference.state_dict()
+    assert found.keys() == wanted.keys()
+    for name, array in wanted.items():
+        assert np.abs(found[name] - array.numpy()).max() < 0.03, name
+    module.load_state_dict({name: torch.tensor(x) for name, x in found.items()})
+    module.load_state_dict(before)
+    for own, other in zip(module.modules(), reference.modules(), strict=True):
+        assert type(own) is type(other)
+        assert getattr(own, "momentum", 0) == getattr(other, "momentum", 0)
+
+
+def test_shares_of_all_batches_are_held_by_all_parties() -> None:
+    """A public number a step, as the rate is; exact integers train alike."""
+    plan, weights = veilgraph.compile_training(
+        Cumulative().train(), DATA, loss="cross_entropy", batch=BATCH, rate=RATE, steps=STEPS
+    )
+    assert Recipe.of(plan.manifest.options).shares == {"mean_share_3": 3}
+    told = {r.what: r.to for r in veilgraph.verify(plan).revealed}
+    assert told["output mean_share_3"] == ("bob", "carol")
+    found = rehearse(plan, weights, Cumulative().train(), DATA, rate=RATE, epochs=1)
+    assert found.status() is None
+
+
 def refused(model: nn.Module, **options: Any) -> Any:
     given = {"loss": "cross_entropy", "batch": BATCH, "steps": 2} | options
     return veilgraph.compile_training(model, DATA, **given)
 
 
 def test_what_is_refused() -> None:
-    class Cumulative(Normed):
+    class CumulativeTwice(Twice):
         def __init__(self) -> None:
             super().__init__()
             self.norm = nn.BatchNorm1d(8, momentum=None)
+
+    class Far(Normed):
+        def __init__(self) -> None:
+            super().__init__()
+            self.norm = nn.BatchNorm1d(8, momentum=-0.5)
 
     class Kept(Normed):
         def __init__(self) -> None:
@@ -188,15 +268,10 @@ def test_what_is_refused() -> None:
             self.seen.add_(y.mean(0))
             return self.last(self.norm(y))
 
-    class Aliased(Normed):
-        def __init__(self) -> None:
-            super().__init__()
-            self.again = self.norm
-
-    with pytest.raises(UsageError, match="Batch norms have several names: norm, again"):
-        refused(Aliased().train())
-    with pytest.raises(UsageError, match=r"of momentum None, can't be kept: norm \(BatchNorm1d\)"):
-        refused(Cumulative().train())
+    with pytest.raises(UsageError, match="is of several places of a model: norm"):
+        refused(CumulativeTwice().train())
+    with pytest.raises(UsageError, match=r"momentum of -0\.5 makes no sense"):
+        refused(Far().train())
     with pytest.raises(UsageError, match="The model changes seen, which it keeps"):
         refused(Kept().train())
     with pytest.raises(UsageError, match=r"batch norm would be trained: norm\.running_var"):

@@ -152,6 +152,57 @@ def test_channels_and_functions_drop() -> None:
         assert np.abs(found[name] - array.numpy()).max() < 0.02
 
 
+class Attention(nn.Module):
+    """Attention whose weights are dropped; by a mask that is given, or torch's."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        torch.manual_seed(2)
+        self.joined, self.last = nn.Linear(8, 24), nn.Linear(8, 3)
+
+    def forward(self, x: torch.Tensor, mask: torch.Tensor | None = None) -> torch.Tensor:
+        q, k, v = self.joined(x).chunk(3, -1)
+        if mask is None:
+            share = 0.25 if self.training else 0.0
+            y = functional.scaled_dot_product_attention(q, k, v, None, share)
+            return self.last(y.mean(1))
+        shares = (q @ k.transpose(-2, -1) / 8**0.5).softmax(-1)
+        return self.last((shares * mask @ v).mean(1))
+
+
+def test_attention_drops_its_weights() -> None:
+    x = np.random.default_rng(2).standard_normal((64, 5, 8)).astype(np.float32)
+    data = {"x": x, "labels": x.mean(1)[:, :3].argmax(1)}
+    plan, weights = veilgraph.compile_training(
+        Attention().train(),
+        data,
+        loss="cross_entropy",
+        batch=16,
+        rate=RATE,
+        steps=4,
+        max_error=0.01,
+        reveal={"parameters": "alice", "output": "alice"},
+    )
+    veilgraph.verify(plan)
+    recipe = Recipe.of(plan.manifest.options)
+    assert [*recipe.masks.values()] == [(0.25, (16, 5, 5))]
+    found = veilgraph.simulate_training(
+        plan, weights, data, rate=RATE, steps=4, evaluate={"x": x[:16]}
+    )
+    module = Attention()
+    optimizer = torch.optim.SGD(module.parameters(), RATE)
+    for number, order in enumerate(islice(orders(64, 16, 0), 4)):
+        (mask,) = drawn(recipe.masks, simulated_id(0), number).values()
+        optimizer.zero_grad()
+        z = module(torch.from_numpy(x[order]), torch.from_numpy(mask))
+        functional.cross_entropy(z, torch.tensor(data["labels"][order])).backward()
+        optimizer.step()
+    for name, array in module.state_dict().items():
+        assert np.abs(found.parameters[name] - array.numpy()).max() < 0.02
+    outputs = module.eval()(torch.from_numpy(x[:16])).detach().numpy()
+    assert np.abs(found.outputs[0]["output"] - outputs).max() < 0.05
+
+
 def test_what_drops_everything_is_refused() -> None:
     model: Any = nn.Sequential(nn.Linear(INPUTS, 3), nn.Dropout(1.0))
     with pytest.raises(UsageError, match="Dropout `1` drops everything"):

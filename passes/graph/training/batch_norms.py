@@ -4,6 +4,9 @@
     y = gamma (x - mean) / sqrt(variance + epsilon) + beta      (Ioffe, Szegedy, ICML 2015)
     running = running - momentum (running - mean);  of the variance times n / (n - correction)
 
+A momentum of None stands for the mean over all batches: the share of a step is a public number, 1
+over how many there were.
+
 The running statistics are states that a step updates and no gradient does. An evaluation normalises
 by them.
 
@@ -14,7 +17,7 @@ is no subject of the backward pass.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from math import prod
 
 from torch_mlir import ir
@@ -22,6 +25,7 @@ from torch_mlir import ir
 from veilgraph.ir.attributes import shape_of
 from veilgraph.ir.graph import ops
 from veilgraph.ir.graph.program import Graph, attributes, defining, users
+from veilgraph.ir.training import MEAN_SHARE
 from veilgraph.passes.graph.derivatives.algebra import reshaped, scaled, total
 from veilgraph.passes.graph.public_factors import constant
 
@@ -37,8 +41,19 @@ def statistics_of(op: ir.OpView) -> list[ir.Value]:
     return list(op.operation.operands)[3:]
 
 
-def normalise_by_batch(graph: Graph) -> dict[str, ir.Value]:
+def share_of(op: ir.OpView) -> tuple[str, int] | None:
+    """Of a norm whose statistics are means over all batches, the public input that is a step's
+    share of them, and of how many batches they are at first.
+    """
+    batches = attributes(op).get("batches")
+    return None if batches is None else (f"{MEAN_SHARE}{batches}", batches)
+
+
+def normalise_by_batch(graph: Graph, shares: Mapping[str, ir.Value]) -> dict[str, ir.Value]:
     """Lets batch norms whose statistics are states normalise by their batch, in place.
+
+    Args:
+        shares: public numbers, by the names that `share_of` gives.
 
     Returns:
         Of each of these states, what a step takes from it. A norm that stands in two places takes
@@ -55,7 +70,7 @@ def normalise_by_batch(graph: Graph) -> dict[str, ir.Value]:
             for state, (statistic, share) in zip(running, found, strict=True):
                 before = taken.setdefault(names[state], [])
                 now = ops.Sub.build(state, total(before)) if before else state
-                before.append(_less(now, statistic, attributes(op)["momentum"], share))
+                before.append(_less(op, now, statistic, share, shares))
         graph.replace(op, y)
     with graph.ahead_of_return("statistics/"):
         return {name: total(parts) for name, parts in taken.items()}
@@ -81,8 +96,17 @@ def _by_batch(op: ir.OpView) -> tuple[ir.Value, list[tuple[ir.Value, float]]]:
     ]
 
 
-def _less(running: ir.Value, found: ir.Value, momentum: float, factor: float) -> ir.Value:
+def _less(
+    op: ir.OpView,
+    running: ir.Value,
+    found: ir.Value,
+    factor: float,
+    shares: Mapping[str, ir.Value],
+) -> ir.Value:
     """momentum (running - factor found), with one rounding."""
+    if (cumulative := share_of(op)) is not None:
+        return ops.Mul.build(ops.Sub.build(running, scaled(found, factor)), shares[cumulative[0]])
+    momentum = attributes(op)["momentum"]
     return ops.Sub.build(scaled(running, momentum), scaled(found, momentum * factor))
 
 

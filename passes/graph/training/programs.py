@@ -55,6 +55,7 @@ from veilgraph.passes.graph.public_factors import constant
 from veilgraph.passes.graph.training.batch_norms import (
     following,
     normalise_by_batch,
+    share_of,
     statistics_of,
     unmoved_biases,
 )
@@ -105,6 +106,12 @@ class Training:
             raise UsageError(
                 f"Running statistics of a batch norm would be trained: {', '.join(statistics)}.",
                 "Freeze them, and the layer goes on normalising by them.",
+            )
+        cumulative = [op for op in self._following() if share_of(op) is not None]
+        if several := [n for n in self._read_by(cumulative) if self.norms[n] > 1]:
+            raise UsageError(
+                f"A mean over all batches is of several places of a model: {several[0]}.",
+                "Give this batch norm a momentum, such as 0.1, or each place a norm of its own.",
             )
         if self.is_noisy and self.statistics:
             raise UsageError(
@@ -195,7 +202,12 @@ class Training:
     @property
     def announced(self) -> tuple[str, ...]:
         """The public inputs of a step that one party tells the others."""
-        return self.optimizer.factors
+        return (*self.optimizer.factors, *self.shares)
+
+    @property
+    def shares(self) -> dict[str, int]:
+        """Of these a step's shares of means over all batches; see `Recipe.shares`."""
+        return dict(found for op in self._following() if (found := share_of(op)) is not None)
 
     @property
     def statistics(self) -> tuple[str, ...]:
@@ -279,7 +291,8 @@ class Training:
             UsageError: a parameter that the loss does not depend on.
         """
         graph = self._with_states(self.kept, self.masks)
-        statistics = normalise_by_batch(graph)
+        shares = graph.add_inputs(dict.fromkeys(self.shares, ()))
+        statistics = normalise_by_batch(graph, shares)
         labels = self._labels(graph)
         factors = graph.add_inputs(dict.fromkeys(self.optimizer.factors, ()))
         weights = self.forward.weights

@@ -343,11 +343,12 @@ def _stating(plan: Plan, training: Training, model: Model, noise: Noise | None) 
         training.rows,
         _classes(training),
         training.parameters,
-        _tied(model, training.parameters),
+        _tied(model, training.begun),
         training.statistics,
         _counters(model, training),
         training.masks,
         noise,
+        training.shares,
     )
     options = {**plan.manifest.options, TRAINING: recipe.stated()}
     options |= {UNSAVED: [*training.held.values()]} if training.held else {}
@@ -356,14 +357,16 @@ def _stating(plan: Plan, training: Training, model: Model, noise: Noise | None) 
     )
 
 
-def _tied(model: Model, parameters: Collection[str]) -> dict[str, str]:
-    """Of a module's tied parameters, the names that are no state's, each with the state's."""
-    every = _named(model, "named_parameters")
-    states = {id(parameter): name for name, parameter in every if name in parameters}
+def _tied(model: Model, begun: Collection[str]) -> dict[str, str]:
+    """Of a module's tied parameters and statistics, the names that are no state's, each with the
+    state's.
+    """
+    every = [*_named(model, "named_parameters"), *_named(model, "named_buffers")]
+    states = {id(tensor): name for name, tensor in every if name in begun}
     return {
-        name: states[id(parameter)]
-        for name, parameter in every
-        if name not in parameters and id(parameter) in states
+        name: states[id(tensor)]
+        for name, tensor in every
+        if name not in begun and id(tensor) in states
     }
 
 

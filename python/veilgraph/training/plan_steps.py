@@ -11,7 +11,7 @@ import numpy.typing as npt
 
 from veilgraph.ir.errors import AccuracyError, UsageError
 from veilgraph.ir.plan.tables import Phase, Tensor
-from veilgraph.ir.training import HELD, OVERFLOW, SHARE, STEP, Recipe, Schedule
+from veilgraph.ir.training import HELD, OVERFLOW, SHARE, STEP, Recipe, Schedule, mean_shares
 from veilgraph.plans import Plan
 from veilgraph.runtime import encoding
 from veilgraph.training.batches import Array, checked, orders
@@ -40,7 +40,7 @@ class Batches:
         """The steps of this plan."""
         recipe = Recipe.of(plan.manifest.options)
         units = {tensor.name: 2.0**-tensor.frac_bits for tensor in inputs_of(plan, STEP)}
-        factors = {name: units[name] for name in recipe.optimizer.factors}
+        factors = {name: units[name] for name in recipe.announced}
         return Batches(recipe, factors, rows, rate, seed)
 
     def count(self, epochs: int, steps: int | None = None) -> int:
@@ -66,7 +66,8 @@ class Batches:
     def factors(self, number: int) -> dict[str, float]:
         """The public factors of one step."""
         rate, before = self.rate(number), self.rate(max(number - 1, 0))
-        return self.recipe.optimizer.values(rate, before, self.recipe.rows, number)
+        found = self.recipe.optimizer.values(rate, before, self.recipe.rows, number)
+        return found | mean_shares(self.recipe.shares, number)
 
     def facts(self, first: int, count: int) -> dict[str, str]:
         """What all parties must have alike, so that their rows belong together; public."""

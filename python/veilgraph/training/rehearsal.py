@@ -18,7 +18,7 @@ from veilgraph.ir.errors import AccuracyError
 from veilgraph.ir.graph.program import Graph
 from veilgraph.ir.meaning.onnx_runtime import OnnxProgram
 from veilgraph.ir.secret.types import RangeSource, RealRange
-from veilgraph.ir.training import LOSS, Noise, Schedule
+from veilgraph.ir.training import LOSS, Noise, Schedule, mean_shares
 from veilgraph.passes.graph.approximate import Approximate
 from veilgraph.passes.graph.fold_batch_norm import FoldBatchNorm
 from veilgraph.passes.graph.fold_divisors import FoldDivisors
@@ -167,6 +167,7 @@ class FloatRun:
         order, training = next(self._orders), self._training
         rates = rate(number), rate(max(number - 1, 0))
         factors = training.optimizer.values(*rates, training.rows, number)
+        factors |= mean_shares(training.shares, number)
         numbers = {name: np.array(factor, np.float32) for name, factor in factors.items()}
         rows = {name: x[order] for name, x in self._rows.items()}
         return rows | numbers | self._masks() | self._noises(rates[0]) | self.states

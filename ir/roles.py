@@ -48,3 +48,8 @@ DEALER = Role("dealer", False, False, False, Collusion.NOBODY)
 # In this order parties stand in a plan: whoever is not there online comes last, so that the
 # numbers of the others are the same without it.
 ROLES = {role.name: role for role in (COMPUTING, CLIENT, DEALER)}
+
+
+def given_by(name: str, party: str) -> str:
+    """What an input that all parties give is called where one of them gives it."""
+    return f"{name}@{party}"

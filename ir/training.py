@@ -12,7 +12,7 @@ from fractions import Fraction
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from veilgraph.ir.errors import UsageError
-from veilgraph.ir.plan.tables import given_by
+from veilgraph.ir.roles import given_by
 
 if TYPE_CHECKING:
     import numpy.typing as npt

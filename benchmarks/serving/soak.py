@@ -16,7 +16,7 @@ import shutil
 import sys
 import tempfile
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -114,7 +114,7 @@ def _change(ward: Ward, ours: Ours, *, is_there: bool) -> None:
 
 
 def _rows(found: dict[str, Any]) -> Sequence[Sequence[str]]:
-    shown = {
+    shown: dict[str, Callable[[dict[str, Any]], str]] = {
         "memory": lambda each: units.size(each["memory_bytes"]),
         "descriptors": lambda each: str(each["descriptors"]),
         "threads": lambda each: str(each["threads"]),

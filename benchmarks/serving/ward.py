@@ -59,7 +59,7 @@ class Ward:
             self._configure(party, timeout_seconds)
             for name, ours in models.items():
                 self.put(party, name, ours)
-        by_door = [
+        by_door: list[object] = [
             {**each, "port": self.doors[each["name"]].port if self.doors else each["port"]}
             for each in listed
         ]

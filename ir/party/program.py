@@ -378,7 +378,7 @@ def _copied(value: Value) -> Value:
 
 def apply(op: PartyOp, args: Sequence[Value], shape: Shape, type: Type, **attrs: Any) -> Value:
     """`op` at every party that holds all of `args`."""
-    # Without generators: a protocol's bodies come here a million times in a large program.
+    # With few generators: a protocol's bodies come here a million times in a large program.
     program = args[0].program
     holders = sorted(args[0].at)
     for arg in args[1:]:
@@ -393,7 +393,7 @@ def apply(op: PartyOp, args: Sequence[Value], shape: Shape, type: Type, **attrs:
                 raise TypeError(f"{op}: {' meets '.join(str(a.type) for a in args)}")
     if op.elementwise:
         args = [a if a.shape == shape else _explicit(a, shape) for a in args]
-    if op.keeps_zero and _are_zero(args):
+    if op.keeps_zero and all(a.constant_value() == 0 for a in args):
         return program.const(0, shape, type).only(*holders)
     nodes, at = program.nodes, {}
     for i in holders:
@@ -401,13 +401,6 @@ def apply(op: PartyOp, args: Sequence[Value], shape: Shape, type: Type, **attrs:
         phase = max([nodes[n].phase for n in ids])
         at[i] = program.node(op, i, ids, shape, type, phase, **attrs)
     return Value(program, at, shape, type)
-
-
-def _are_zero(values: Iterable[Value]) -> bool:
-    for value in values:
-        if value.constant_value() != 0:
-            return False
-    return True
 
 
 def _explicit(value: Value, shape: Shape) -> Value:

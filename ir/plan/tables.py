@@ -149,11 +149,6 @@ class Direction(IntEnum):
     RECEIVE = 1
 
 
-def given_by(name: str, party: str) -> str:
-    """What an input that all parties give is called where one of them gives it."""
-    return f"{name}@{party}"
-
-
 @dataclass(frozen=True)
 class Tensor:
     """A named input, weight or output of the program, as one party holds it in its arena.

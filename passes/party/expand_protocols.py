@@ -20,7 +20,8 @@ from torch_mlir import ir
 from veilgraph.ir.errors import UsageError
 from veilgraph.ir.meaning.integers import encode
 from veilgraph.ir.party.program import Program, Value, copies
-from veilgraph.ir.plan.tables import COMMON, PUBLIC, SHARED, STATE, Phase, given_by
+from veilgraph.ir.plan.tables import COMMON, PUBLIC, SHARED, STATE, Phase
+from veilgraph.ir.roles import given_by
 from veilgraph.ir.secret.function_forms import FunctionForm
 from veilgraph.ir.secret.ops import Constant, SecretOp, Truncate, attributes_of
 from veilgraph.ir.secret.program import Argument, SecretProgram

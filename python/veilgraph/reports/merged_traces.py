@@ -17,7 +17,7 @@ from itertools import product
 from typing import Any
 
 from veilgraph.ir.errors import SecurityAbort, UsageError
-from veilgraph.reports.tracing import FACTS
+from veilgraph.reports.tracing import EXCHANGE, FACTS
 
 _SAME = ("plan", "session", "inference")
 Trace = Mapping[str, Any]
@@ -88,7 +88,7 @@ def _require_trace(trace: Trace) -> None:
     try:
         texts = [trace[FACTS]["party"], *(trace[FACTS][name] for name in _SAME[:2])]
         times = [e[name] for e in trace["traceEvents"] if e["ph"] == "X" for name in ("ts", "dur")]
-        rounds = [e["args"] for e in trace["traceEvents"] if e.get("cat") == "round"]
+        rounds = [e["args"] for e in trace["traceEvents"] if e.get("cat") == EXCHANGE]
         peers = [each[way] for each in rounds for way in ("sent_bytes", "received_bytes")]
         is_one = (
             all(isinstance(text, str) for text in texts)
@@ -108,7 +108,7 @@ def _bounds(traces: Mapping[str, Trace]) -> dict[tuple[str, str], float]:
     begins, ends = dict[tuple[str, str, str], float](), dict[tuple[str, str, str], float]()
     for party, trace in traces.items():
         for event in trace["traceEvents"]:
-            if event.get("cat") != "round":
+            if event.get("cat") != EXCHANGE:
                 continue
             for peer in event["args"]["sent_bytes"]:
                 begins[event["name"], party, peer] = event["ts"]

@@ -18,6 +18,7 @@ from veilgraph.plans import Plan
 from veilgraph.runtime.transcript import Transcript
 
 _KERNELS, _ROUNDS = 1, 2  # rows of a party
+EXCHANGE = "round"  # the category of what was exchanged; a kernel's is its name
 FACTS = "otherData"  # what a trace is of, in that format
 Event = dict[str, Any]
 
@@ -85,4 +86,4 @@ def _round(plan: Plan, program: PartyPlan, step: np.void) -> Event:
         peer = plan.manifest.parties[int(row["peer"])]
         moved[way][peer] = moved[way].get(peer, 0) + int(row["bytes"])
     name = f"{phase.name.lower()} round {number + 1}"
-    return {"tid": _ROUNDS, "name": name, "cat": "round", "args": moved}
+    return {"tid": _ROUNDS, "name": name, "cat": EXCHANGE, "args": moved}

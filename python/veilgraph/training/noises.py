@@ -7,7 +7,8 @@ from collections.abc import Sequence
 import numpy as np
 
 from veilgraph.ir.errors import UsageError
-from veilgraph.ir.plan.tables import Tensor, given_by
+from veilgraph.ir.plan.tables import Tensor
+from veilgraph.ir.roles import given_by
 from veilgraph.ir.training import NOISE, Recipe
 from veilgraph.runtime.discrete_gaussian import Sampler
 from veilgraph.runtime.encoding import Integers

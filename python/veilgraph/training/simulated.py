@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from veilgraph.ir.errors import UsageError
-from veilgraph.ir.plan.tables import given_by
+from veilgraph.ir.roles import given_by
 from veilgraph.ir.training import (
     AUDIT,
     EVALUATE,

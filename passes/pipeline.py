@@ -51,7 +51,7 @@ from veilgraph.passes.party.expand_protocols import expand_protocols, is_reveale
 from veilgraph.passes.party.prune import prune
 from veilgraph.passes.party.verify_masking import coalitions, verify_masking
 from veilgraph.passes.program import Level, Options, Program, Protection, Samples
-from veilgraph.passes.ranges.calibrate import assume, calibrate
+from veilgraph.passes.ranges.calibrate import assume, calibrate, mean_sizes
 from veilgraph.passes.secret.choose_comparison import ChooseComparison
 from veilgraph.passes.secret.count_questions import CountQuestions
 from veilgraph.passes.secret.exact_rounding import ExactRounding
@@ -60,12 +60,7 @@ from veilgraph.passes.secret.fuse_pools import FusePools
 from veilgraph.passes.secret.keep_states import KeepStates
 from veilgraph.passes.secret.merge_truncations import MergeTruncations
 from veilgraph.passes.secret.protocols.choose_protocols import ChooseProtocols
-from veilgraph.passes.secret.round_outputs import (
-    UNKNOWN_BITS,
-    RoundOutputs,
-    enough_bits,
-    mean_sizes,
-)
+from veilgraph.passes.secret.round_outputs import UNKNOWN_BITS, RoundOutputs, enough_bits
 
 LARGEST_CUT = 0.7  # of the target, where the samples say that it was too high
 MOST_CUTS = 4  # before what is predicted is trusted no more
@@ -162,7 +157,8 @@ def _ranges(program: Program) -> None:
     if options.samples is None:
         program.ranges = assume(graph).stating("input", places)
     else:
-        found = calibrate(graph, options.samples, program.watch.at)
+        updates = options.updates.values()
+        found = calibrate(graph, options.samples, program.watch.at, updates)
         found = found.stating("input", {**options.state_ranges, **places})
         program.ranges = found.rounding_again(graph, options.updates)
 
@@ -278,6 +274,7 @@ def _verifying(program: Program, given: Samples) -> VerifyAccuracy:
         min(map(len, given.values()), default=0),
         program.products,
         program.watch.at,
+        program.ranges.least_sizes,
     )
 
 

@@ -69,6 +69,8 @@ class Exported:
         samples: the inputs that it was exported with, by name, each on a new first axis.
         following: batch norms that normalise by their batch in training, by layer.
         masks: weights that are a dropout's masks, ones here, each with the share that is dropped.
+        trained: weights that training changes, parameters that ask for a gradient; None where
+            nothing trains.
     """
 
     program: ExportedProgram
@@ -84,6 +86,7 @@ class Exported:
     samples: Mapping[str, Array]
     following: Mapping[str, Following]
     masks: Mapping[str, float]
+    trained: frozenset[str] | None
 
     @property
     def nodes(self) -> list[fx.Node]:
@@ -131,7 +134,8 @@ def export(
     following, masks = _undo(program), masked(program.graph) if trains else []
     without_complex_numbers(program.graph, _targets(program))
     _require_numbers(program, source)
-    return _exported(program, outputs, source, examples, public, following, masks)
+    trained = _trained(program) if trains else None
+    return _exported(program, outputs, source, examples, public, following, masks, trained)
 
 
 def _decomposed(program: ExportedProgram) -> ExportedProgram:
@@ -255,6 +259,7 @@ def _exported(
     named: Collection[str],
     following: Mapping[str, Following],
     masks: Sequence[Mask],
+    trained: Collection[str] | None,
 ) -> Exported:
     inputs = tuple(_input_values(program))
     targets = _targets(program) | {mask.placeholder: mask.name for mask in masks}
@@ -264,7 +269,9 @@ def _exported(
     }
     read = [targets[name] for name in _read(program.graph) if name in tensors]
     given = {name for name in tensors if targets[name] in named}
-    folded = fold_constants(program.graph, tensors, given)
+    # What is computed of a parameter that is trained is computed in each step.
+    constant = {name: tensor for name, tensor in tensors.items() if name not in (trained or ())}
+    folded = fold_constants(program.graph, constant, given)
     as_float32(program.graph)
     tensors |= {**folded.owned, **folded.public}
     tensors |= {mask.placeholder: torch.ones(mask.shape) for mask in masks}
@@ -304,7 +311,17 @@ def _exported(
         _samples(inputs, examples),
         {layers[name]: found for name, found in following.items()},
         {mask.name: mask.dropped for mask in masks},
+        None if trained is None else frozenset(names[name] for name in weights if name in trained),
     )
+
+
+def _trained(program: ExportedProgram) -> set[str]:
+    """Placeholders of the parameters that ask for a gradient."""
+    return {
+        spec.arg.name
+        for spec in program.graph_signature.input_specs
+        if spec.kind is InputKind.PARAMETER and program.state_dict[spec.target].requires_grad
+    }
 
 
 def _literals(program: ExportedProgram) -> set[str]:

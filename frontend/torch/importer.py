@@ -101,6 +101,8 @@ def _import(exported: Exported, graph: fx.Graph, calls: Sequence[fx.Node]) -> Gr
     )
     translated.let_follow(exported.following)
     translated.masks = exported.masks
+    if exported.trained is not None:
+        translated.fixed = translated.weights.keys() - exported.trained
     return translated
 
 

@@ -108,6 +108,8 @@ class Graph:
         clips: those of quantisers, by the name of their last operation.
         labels: the text that classes are called, by the output that has their places.
         masks: weights that are a dropout's masks, ones here, each with the share that is dropped.
+        fixed: weights that training leaves as they are: buffers, constants, and parameters that ask
+            for no gradient.
         whole: weights and inputs that everybody knows to be integers, whatever they are.
         structures: what everybody learns of the structure of trees, by the name of their node.
         given: how owners write inputs that are no plain numbers, by input.
@@ -120,6 +122,7 @@ class Graph:
     clips: Mapping[str, QuantisersClip] = field(default_factory=dict)
     labels: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     masks: Mapping[str, float] = field(default_factory=dict)
+    fixed: Collection[str] = frozenset()
     whole: Collection[str] = frozenset()
     structures: Mapping[str, str] = field(default_factory=dict)
     given: dict[str, Given] = field(default_factory=dict)

@@ -42,6 +42,7 @@ class VerifyAccuracy:
             slow. 0: those measured are all.
         products: who multiplies.
         at: told which sample is measured.
+        least: the mean size of some outputs, whatever it is.
     """
 
     samples: Sequence[Sample]
@@ -49,6 +50,7 @@ class VerifyAccuracy:
     given: int = 0
     products: Products = field(default_factory=NumpyProducts)
     at: Callable[[str], None] = lambda doing: None
+    least: Mapping[str, float] = field(default_factory=dict)
 
     def measure(self, program: SecretProgram) -> Measured:
         """Mean difference of an output over its mean size, of the output where that is largest."""
@@ -62,7 +64,8 @@ class VerifyAccuracy:
             found = evaluate(program, sample, rounding, products=self.products).outputs
             for name in measured:
                 differences[name] += float(np.abs(found[name] - wanted[name]).sum())
-                sizes[name] += float(np.abs(wanted[name], dtype=np.float64).sum())
+                size = float(np.abs(wanted[name], dtype=np.float64).sum())
+                sizes[name] += max(size, self.least.get(name, 0.0) * wanted[name].size)
         errors = (differences[name] / (sizes[name] or 1.0) for name in measured)
         return Measured(program, max(errors))
 

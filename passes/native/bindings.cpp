@@ -3,6 +3,7 @@
 #include <nanobind/stl/vector.h>
 
 #include <algorithm>
+#include <functional>
 
 #include "ir/party/native/arrays.h"
 #include "passes/native/dependencies.h"
@@ -136,13 +137,16 @@ nb::object reached(const Column<uint8_t>& start, const Column<uint8_t>& closed,
   return array(veil::reached(span(start), span(closed), {first, args, start.size()}));
 }
 
+constexpr int64_t kMostParties = 64;
+
 void make_paths(veil::Paths* self, const Column<int64_t>& first, const Column<int32_t>& before,
                 int64_t parties, const Column<int64_t>& first_option,
                 const Column<int64_t>& waits) {
+  of_one_length(first.size(), {first_option.size()});
+  if (first.size() == 0) throw nb::value_error("options are those of other ops");
   const size_t ops = first.size() - 1;
-  of_one_length(ops, {first_option.size() - 1});
   const auto options = span(first_option);
-  bool sound = parties > 0 && options[0] == 0;
+  bool sound = parties > 0 && parties <= kMostParties && options[0] == 0;
   for (size_t i = 0; i < ops; ++i) sound = sound && options[i] < options[i + 1];
   if (!sound || options[ops] * parties * parties != static_cast<int64_t>(waits.size())) {
     throw nb::value_error("options are those of other ops");
@@ -174,7 +178,8 @@ nb::object changed(const veil::Paths& all, const Column<int64_t>& choice,
   for (size_t i = 0; i < ops.size(); ++i) are_options(all, ops(i), numbers(i));
   for (size_t i = 0; i + 1 < first.size(); ++i) {
     const auto own = span(ops).subspan(first(i), first(i + 1) - first(i));
-    if (own.empty() || !std::is_sorted(own.begin(), own.end())) {
+    if (own.empty() ||
+        std::adjacent_find(own.begin(), own.end(), std::greater_equal{}) != own.end()) {
       throw nb::value_error("a change is of no ops in order");
     }
   }

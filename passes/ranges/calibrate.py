@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 import numpy as np
@@ -34,6 +34,8 @@ GRADIENT_SAMPLES = 2  # enough: scales follow the fourth root of what they estim
 AGAIN = 2  # times the noise of rounding once to the nearest has a truncation, at random
 STEPS = 16  # of rounding, a factor of two
 SNAP = 1 / 64  # of a step: how far below a bound a value may stay unrounded
+NOTHING = 2.0**-16  # of the median update: what a gradient of zero is in float32 is less
+ROOM = 2.0**-8  # of it: an error of what is nothing is relative to that
 
 
 @dataclass(frozen=True)
@@ -55,13 +57,15 @@ class Ranges:
     """Statistics of inputs, weights and operations, by role ("operation" for those) and name.
 
     What isn't there is unknown. `origin` says how it was found, for people; `outputs` are those of
-    the first samples, at most MOST_OUTPUTS; `magnitudes` are those of inputs and operations.
+    the first samples, at most MOST_OUTPUTS; `magnitudes` are those of inputs and operations. An
+    error of an output of `least_sizes` is relative to that.
     """
 
     known: Mapping[Key, Statistics]
     origin: str
     outputs: Sequence[Mapping[str, Array]] = field(default=(), compare=False)
     magnitudes: Sequence[Magnitudes] = field(default=(), compare=False)
+    least_sizes: Mapping[str, float] = field(default_factory=dict, compare=False)
 
     def without_gains(self) -> Ranges:
         """Where values lie, and nothing of what noise does."""
@@ -114,7 +118,10 @@ def assume(graph: Graph) -> Ranges:
 
 
 def calibrate(
-    graph: Graph, samples: Mapping[str, Array], at: Callable[[str], None] = lambda doing: None
+    graph: Graph,
+    samples: Mapping[str, Array],
+    at: Callable[[str], None] = lambda doing: None,
+    updates: Collection[str] = (),
 ) -> Ranges:
     """Runs the program on each sample, in ONNX Runtime, and keeps every value's extremes; gains
     from the first few.
@@ -123,6 +130,7 @@ def calibrate(
         samples: one array an input, samples on a new first axis (passes/ranges/samples.py reads
             them).
         at: told which sample is run.
+        updates: outputs that say what a run adds to a state.
 
     Raises:
         AccuracyError: a value is infinite, or no number.
@@ -139,16 +147,38 @@ def calibrate(
         found = _run(program, sample, seen)
         if len(outputs) < MOST_OUTPUTS:
             outputs.append(found)
+    sizes = {name: size for name, size in mean_sizes(outputs).items() if name in updates}
+    least = rooms(sizes)
     at("what noise on each value does")
     ranges = {key: extremes.range() for key, extremes in seen.items()}
     origin = f"ranges are calibrated on {count} sample{'s' if count > 1 else ''}"
     found_magnitudes = [statistic.magnitudes(name) for (_, name), statistic in seen.items()]
     return Ranges(
-        _with_gains(graph, ranges, program, each[:GRADIENT_SAMPLES], outputs),
+        _with_gains(graph, ranges, program, each[:GRADIENT_SAMPLES], outputs, least),
         origin,
         outputs,
         [found for found in found_magnitudes if found is not None],
+        least,
     )
+
+
+def mean_sizes(outputs: Sequence[Mapping[str, NDArray[np.float32]]]) -> dict[str, float]:
+    """Mean magnitudes by name, over samples."""
+    return {
+        name: float(np.mean([np.abs(each[name], dtype=np.float64).mean() for each in outputs]))
+        for name in outputs[0]
+        if outputs[0][name].size
+    }
+
+
+def rooms(sizes: Mapping[str, float]) -> dict[str, float]:
+    """What roundings may make of those things that are nothing beside the others.
+
+    Some gradients are zero whatever the rows: that of a key's bias in attention, which moves all
+    scores of a row alike. Its size in float32 is that of a rounding, which no error can be held to.
+    """
+    middle = float(np.median([*sizes.values()])) if sizes else 0.0
+    return {name: ROOM * middle for name, size in sizes.items() if size < NOTHING * middle}
 
 
 def _run(
@@ -178,6 +208,7 @@ def _with_gains(
     program: OnnxProgram,
     samples: Sequence[Mapping[str, Array]],
     outputs: Sequence[Mapping[str, Array]],
+    least: Mapping[str, float],
 ) -> dict[Key, Statistics]:
     """Ranges with the noise gains found at some samples; weights are added, declared bounds win.
 
@@ -185,7 +216,7 @@ def _with_gains(
     """
     found: dict[ir.Value, float] = {}
     generator = np.random.default_rng(0)
-    gains = noise_gains(program, samples, outputs[: len(samples)], generator, found)
+    gains = noise_gains(program, samples, outputs[: len(samples)], generator, found, least)
     named = {key: nearest(gains[v]) for key, v in _values(graph).items() if v in gains}
     peaks = {key: found.get(v, 0.0) for key, v in _values(graph).items()}
     weights = {("weight", n): weight_statistics(graph.weights[n]).range for n in graph.parameters}

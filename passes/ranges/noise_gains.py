@@ -189,6 +189,7 @@ def noise_gains(
     outputs: Sequence[Mapping[str, Array]],
     generator: np.random.Generator,
     peaks: dict[ir.Value, float] | None = None,
+    least: Mapping[str, float] | None = None,
 ) -> dict[ir.Value, float]:
     """For each value: the outputs' mean square if each of its elements had noise of variance 1.
 
@@ -207,7 +208,11 @@ def noise_gains(
             most on the outputs, for the signs that were drawn.
     """
     graph, runs = program.graph, [partial(program.run, sample) for sample in samples]
-    powers = [_variance([found[name] for found in outputs]) for name in graph.outputs]
+    given = least or {}
+    powers = [
+        normal_power(given[name]) if name in given else _variance([each[name] for each in outputs])
+        for name in graph.outputs
+    ]
     shapes = [shape_of(value) for value in graph.outputs.values()]
     back = BackwardPass(graph)
     gains, effects = _gains(back, shapes, runs, powers, generator, peaks=peaks)

@@ -30,9 +30,9 @@ from veilgraph.ir.secret.program import SecretProgram
 from veilgraph.ir.secret.types import RangeSource, RealRange, Tensor
 from veilgraph.passes.party.batch_rounds import Schedule
 from veilgraph.passes.party.expand_protocols import Expanded
-from veilgraph.passes.ranges.calibrate import Ranges, Statistics
+from veilgraph.passes.ranges.calibrate import Ranges, Statistics, mean_sizes
 from veilgraph.passes.ranges.noise_gains import normal_power
-from veilgraph.passes.secret.round_outputs import as_revealed, mean_sizes
+from veilgraph.passes.secret.round_outputs import as_revealed
 
 ROUNDING = 1 / 6  # variance of rounding at random, in units of the last place squared
 UNKNOWN = Statistics(RealRange(0.0, 0.0, RangeSource.ASSUMED))

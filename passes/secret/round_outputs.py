@@ -8,11 +8,9 @@ disclosed"). An output that is rounded at random itself hides them under its own
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 
-import numpy as np
-from numpy.typing import NDArray
 from torch_mlir import ir
 
 from veilgraph.ir.plan.tables import AS_REVEALED
@@ -41,15 +39,6 @@ def enough_bits(size: float, allowed: float) -> int:
     if not size:
         return UNKNOWN_BITS
     return max(0, math.ceil(math.log2(MEAN_ERROR / (SHARE * allowed * size))))
-
-
-def mean_sizes(outputs: Sequence[Mapping[str, NDArray[np.float32]]]) -> dict[str, float]:
-    """Mean magnitudes by name, over samples."""
-    return {
-        name: float(np.mean([np.abs(each[name], dtype=np.float64).mean() for each in outputs]))
-        for name in outputs[0]
-        if outputs[0][name].size
-    }
 
 
 def as_revealed(name: str) -> str:

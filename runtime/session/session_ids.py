@@ -51,10 +51,13 @@ class SpentSessions:
     def __init__(self, state_dir: Path, party: str) -> None:
         self.path = state_dir / f"spent-sessions-{party}"
 
-    def spend(self, *values: bytes) -> list[bool]:
+    def spend(self, *values: bytes, together: bool = False) -> list[bool]:
         """Records values of 32 bytes for good; for each whether it was new.
 
         All are on disk when this returns, and of two processes one alone finds a value new.
+
+        Args:
+            together: records none of them unless all are new.
 
         Raises:
             UsageError: a folder or file that can't be used, or a file that something else wrote to.
@@ -63,7 +66,8 @@ class SpentSessions:
         try:
             with os.fdopen(self._open(), "rb+", buffering=0) as file:
                 fcntl.flock(file, fcntl.LOCK_EX)
-                return self._append(file.fileno(), [v.hex().encode() + b"\n" for v in values])
+                lines = [value.hex().encode() + b"\n" for value in values]
+                return self._append(file.fileno(), lines, together)
         except OSError as error:
             raise UsageError(
                 f"{self.path} can't be used: {error.strerror}.",
@@ -77,7 +81,7 @@ class SpentSessions:
         sync_folder(self.path.parent)
         return descriptor
 
-    def _append(self, descriptor: int, added: list[bytes]) -> list[bool]:
+    def _append(self, descriptor: int, added: list[bytes], together: bool) -> list[bool]:
         size = os.fstat(descriptor).st_size
         whole = size - size % _LINE_BYTES  # a line cut short by a crash was never reported as spent
         content = os.pread(descriptor, whole, 0)
@@ -95,6 +99,8 @@ class SpentSessions:
             )
             for head, line in zip(heads, added, strict=True)
         ]
+        if together and not all(new):
+            return new
         os.ftruncate(descriptor, whole)
         rest = b"".join(line for line, is_new in zip(added, new, strict=True) if is_new)
         if os.pwrite(descriptor, rest, whole) != len(rest):

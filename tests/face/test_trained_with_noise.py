@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -12,7 +13,7 @@ from torch import nn
 from training_cases import BATCH, DATA, RATE, ROWS, WITH_CLEARTEXT, Perceptron, X
 
 import veilgraph
-from veilgraph.ir.errors import AccuracyError, UsageError
+from veilgraph.ir.errors import AccuracyError, SecurityAbort, UsageError
 from veilgraph.ir.plan.tables import Tensor
 from veilgraph.ir.training import Noise, Recipe
 from veilgraph.runtime.discrete_gaussian import Sampler
@@ -136,6 +137,18 @@ def test_integers_outside_of_their_range_are_refused() -> None:
 def test_noise_that_makes_no_sense(options: dict[str, Any], told: str) -> None:
     with pytest.raises(UsageError, match=told):
         noisy("rep3", **options)
+
+
+@pytest.mark.parametrize("honest", [1_000_000, 2, None])
+def test_a_plan_that_states_other_noise_is_refused(honest: int | None) -> None:
+    """Of too many honest parties; of some, where steps add none; of none, where they do."""
+    plan, weights = noisy("rep3", noise=None if honest == 2 else SPREAD)
+    stated = {**plan.manifest.options["training"]}
+    stated["noise"] = honest and {"spread": SPREAD, "honest": honest}
+    options = {**plan.manifest.options, "training": stated}
+    changed = replace(plan, manifest=replace(plan.manifest, options=options))
+    with pytest.raises(SecurityAbort, match="states other noise than its steps add"):
+        veilgraph.simulate_training(changed, weights, DATA, rate=RATE, steps=1)
 
 
 def test_statistics_that_would_tell_without_noise() -> None:

@@ -466,3 +466,12 @@ def test_intervals_that_make_no_sense(option: str, what: str, tmp_path: Path) ->
     for error in parties.run(lambda t, _: t.fit(rate=RATE, steps=2, **options)).values():
         assert isinstance(error, UsageError)
         assert f"{what} each 0 steps makes no sense" in str(error)
+
+
+def test_a_plan_that_saves_no_parameters(tmp_path: Path) -> None:
+    """Only rows are shared anew by whoever goes on from a checkpoint."""
+    plan, _ = trained("logistic", "rep3")
+    options = {**plan.manifest.options, "unsaved": ["weights"]}
+    changed = replace(plan, manifest=replace(plan.manifest, options=options))
+    with pytest.raises(SecurityAbort, match="leaves parameters out of checkpoints"):
+        veilgraph.Trainer(changed, "alice", tmp_path / "parties.yaml")

@@ -28,7 +28,7 @@ import veilgraph
 from veilgraph.cli import main
 from veilgraph.ir.errors import PeerError, ResourceLimitError, SecurityAbort, UsageError
 from veilgraph.runtime.store.client_files import ANSWER, INPUT, load_client_file
-from veilgraph.serving.offline import answer, reveal, share
+from veilgraph.serving.offline import answer, reveal, share, sharing_of
 
 
 class Post:
@@ -123,6 +123,37 @@ def test_files_of_different_sharings(one: Post) -> None:
     assert any("given files of another sharing" in str(error) for error in errors)
     files = of("patient", one.answered(second))  # none was used
     assert reveal(one.plan, one.hospital.client, files).outputs["y"].shape == (1, 5)
+
+
+def test_answers_of_an_older_sharing_or_another_run(one: Post) -> None:
+    """By whoever keeps the files, or by parties that forgot what was used."""
+    first = one.share("patient", {"x": SAMPLES[0]})
+    older = of("patient", one.answered(first))
+    kept = [path.rename(path.with_suffix(".older")) for path in older]
+    told = sharing_of(one.share("patient", {"x": SAMPLES[1]})["bob"])
+    with pytest.raises(SecurityAbort, match=f"answer sharing [0-9a-f]+, and not {told}"):
+        reveal(one.plan, one.hospital.client, kept, sharing=told)
+    told = sharing_of(kept[0])
+    assert reveal(one.plan, one.hospital.client, kept, sharing=told).outputs["y"].shape == (1, 5)
+    first = one.share("patient", {"x": SAMPLES[0]})
+    files = [path.rename(path.with_suffix(".first")) for path in of("patient", one.answered(first))]
+    for spent in one.folder.glob("*.state/spent-sessions-*"):
+        spent.unlink()
+    again = of("patient", one.answered(first))
+    with pytest.raises(SecurityAbort, match="of different runs of one sharing"):
+        reveal(one.plan, one.hospital.client, [files[0], *again[1:]])
+
+
+def test_a_sharing_is_used_up_by_its_writer_alone(two: Post) -> None:
+    """Neither by who shares under its id, nor by another role's file that was used."""
+    written = two.share("patient", {"x": X[0]}, role="patient")
+    shared = {party: path.rename(path.with_suffix(".kept")) for party, path in written.items()}
+    doctor = two.share("doctor", {"s": S[0]}, role="doctor")
+    of("doctor", two.answered(two.share("patient", {"x": X[0]}, role="patient"), doctor))
+    errors = two.answered(shared, doctor)
+    assert any("file of doctor was used before" in str(error) for error in errors), errors
+    fresh = two.share("doctor", {"s": S[0]}, role="doctor")
+    of("doctor", two.answered(shared, fresh))
 
 
 def test_a_file_for_another_party_plan_or_key(one: Post, tmp_path: Path) -> None:

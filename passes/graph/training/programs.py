@@ -187,10 +187,11 @@ class Training:
     @property
     def parameters(self) -> tuple[str, ...]:
         """Those that are trained, by name."""
+        others = {*self.forward.fixed, *self.statistics, *self.masks}
         return tuple(
             name
             for name in self.forward.weights
-            if name not in self.statistics and name not in self.masks and not self._is_frozen(name)
+            if name not in others and not self._is_frozen(name)
         )
 
     @property

@@ -38,12 +38,13 @@ from veilgraph.runtime.session.connect import connect
 from veilgraph.runtime.session.private_keys import load_private_key, secret_of
 from veilgraph.runtime.session.session_ids import SpentSessions
 from veilgraph.runtime.session.setup import config_of
+from veilgraph.runtime.store.at_rest import header_of
 from veilgraph.runtime.store.certificate_locks import public_key
 from veilgraph.runtime.store.client_files import ANSWER, INPUT, ClientFile, load_client_file
 from veilgraph.runtime.store.share_files import split
 from veilgraph.runtime.transcript import Transcript
 from veilgraph.serving.models import Weights, load_model, tls_transport
-from veilgraph.verification.receipts import checked, receipt_of, signed
+from veilgraph.verification.receipts import Receipt, checked, receipt_of, signed
 
 NAME = "offline/1"  # of the plan in state_dir, where setup is kept
 Outputs = dict[str, npt.NDArray[np.float32]]
@@ -109,13 +110,19 @@ class Revealed:
 
 
 def reveal(
-    plan: str | Path, config: str | Path, files: Sequence[str | Path], *, role: str | None = None
+    plan: str | Path,
+    config: str | Path,
+    files: Sequence[str | Path],
+    *,
+    role: str | None = None,
+    sharing: str | None = None,
 ) -> Revealed:
     """Puts the parties' parts of an answer together.
 
     Args:
         plan, config, role: as `share` has them.
         files: what each party wrote for this client, in any order.
+        sharing: the id of what was shared, of `sharing_of`; answers of any, if left out.
 
     Raises:
         UsageError: a file that is none, or a party whose file is missing or there twice.
@@ -143,17 +150,36 @@ def reveal(
         raise SecurityAbort(
             "The files are of different sharings or inferences.", "Give those of one answer."
         )
+    told = next(iter(found.values())).sharing.hex()
+    if sharing not in (None, told):
+        raise SecurityAbort(
+            f"The files answer sharing {told}, and not {sharing}.", "Give those of that one."
+        )
+    receipts = {name: _receipt(name, each, signers) for name, each in found.items()}
+    if len({receipt.session for receipt in receipts.values()}) > 1:
+        raise SecurityAbort(
+            "The files are of different runs of one sharing.", "Give those of one answer."
+        )
     parts = {t.name: [each.words[t.name] for each in found.values()] for t in outputs}
     whole = {t.name: decode(_sum(parts[t.name], t), t).reshape(t.shape) for t in outputs}
-    return Revealed(whole, {name: _receipt(name, each, signers) for name, each in found.items()})
+    return Revealed(whole, {name: _signed(each) for name, each in found.items()})
 
 
-def _receipt(party: str, file: ClientFile, signers: Mapping[str, tuple[bytes, ...]]) -> bytes:
-    content = str(file.facts.get("receipt")).encode()
+def sharing_of(path: Path) -> str:
+    """The id of the sharing that a file is of, in hex; all files of one `share` have the same."""
+    return header_of(path).session.hex()
+
+
+def _signed(file: ClientFile) -> bytes:
+    return str(file.facts.get("receipt")).encode()
+
+
+def _receipt(party: str, file: ClientFile, signers: Mapping[str, tuple[bytes, ...]]) -> Receipt:
+    content = _signed(file)
     receipt = checked(content, signers[party], f"of {party}", f"{party}'s key")
     if (receipt.party, receipt.plan, receipt.request) != (party, file.plan, file.sharing.hex()):
         raise SecurityAbort(f"{party} signed a receipt of another run.", "Tell who runs it.")
-    return content
+    return receipt
 
 
 def role_of(plan: Plan, role: str | None) -> str:
@@ -347,8 +373,14 @@ def _agree(links: Links, model: Model, asked: Mapping[str, ClientFile]) -> None:
 def _spend(config: Config, asked: Mapping[str, ClientFile]) -> None:
     """Files are used from here on, whatever becomes of the inference."""
     spent = SpentSessions(config.state_dir, config.me.name)
-    ids = [hashlib.sha256(b"veilgraph sharing\0" + f.sharing).digest() for f in asked.values()]
-    for (role, _), is_new in zip(asked.items(), spent.spend(*ids), strict=True):
+    # With the writer's name: nobody else can use up a sharing by its id.
+    ids = [
+        hashlib.sha256(
+            b"veilgraph sharing\0" + file.sharing + fingerprint(file.writer) + role.encode()
+        ).digest()
+        for role, file in asked.items()
+    ]
+    for role, is_new in zip(asked, spent.spend(*ids, together=True), strict=True):
         if not is_new:
             raise SecurityAbort(
                 f"The file of {role} was used before.", "Have the client share its input again."

@@ -6,14 +6,38 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from veilgraph.ir.errors import UsageError
+from veilgraph.ir.errors import SecurityAbort, UsageError
 from veilgraph.ir.plan.tables import Tensor
 from veilgraph.ir.roles import given_by
-from veilgraph.ir.training import NOISE, Recipe
+from veilgraph.ir.training import NOISE, STEP, Recipe
+from veilgraph.plans import Plan
 from veilgraph.runtime.discrete_gaussian import Sampler
 from veilgraph.runtime.encoding import Integers
+from veilgraph.targets.target import target_of_roles
+from veilgraph.training.plan_steps import inputs_of
 
 LEAST_VARIANCE = 16  # of a part, so that the sum of several is a discrete Gaussian to 10^-60
+
+
+def require_stated(plan: Plan, recipe: Recipe) -> None:
+    """SecurityAbort for a plan that states noise and has another, or none, or none that it states.
+
+    How large noise is follows from the plan's scales too, which only its author vouches for.
+    """
+    manifest = plan.manifest
+    target = target_of_roles(manifest.suite, manifest.roles, manifest.owners, manifest.receivers)
+    stated = set(recipe.parameters) if recipe.noise else set[str]()
+    honest = len(target.parties) - target.coalition
+    is_sound = recipe.noise is None or recipe.noise.honest == honest
+    for who in manifest.computing:
+        wanted = {given_by(f"{name}{NOISE}", who) for name in stated}
+        has = {t.name for t in inputs_of(plan, STEP, who) if t.name.endswith(given_by(NOISE, who))}
+        is_sound = is_sound and has == wanted
+    if not is_sound:
+        raise SecurityAbort(
+            "The plan states other noise than its steps add.",
+            "Don't run it: ask who compiled it for another.",
+        )
 
 
 def parts_of(

@@ -9,8 +9,8 @@ from itertools import islice
 import numpy as np
 import numpy.typing as npt
 
-from veilgraph.ir.errors import AccuracyError, UsageError
-from veilgraph.ir.plan.tables import Phase, Tensor
+from veilgraph.ir.errors import AccuracyError, SecurityAbort, UsageError
+from veilgraph.ir.plan.tables import UNSAVED, Phase, Tensor
 from veilgraph.ir.training import HELD, OVERFLOW, SHARE, STEP, Recipe, Schedule, mean_shares
 from veilgraph.plans import Plan
 from veilgraph.runtime import encoding
@@ -114,6 +114,16 @@ def held_by(plan: Plan) -> dict[str, str]:
     """Of states that hold a batch of rows, the input that gave them; {} where steps take rows."""
     given = inputs_of(plan, SHARE) if rows_entry(plan) == SHARE else []
     return {f"{tensor.name}{HELD}": tensor.name for tensor in given}
+
+
+def require_saved(plan: Plan) -> None:
+    """SecurityAbort for a plan that keeps anything but rows out of checkpoints."""
+    unsaved = plan.manifest.options.get(UNSAVED) or ()
+    if not (isinstance(unsaved, list | tuple) and {*unsaved} <= held_by(plan).keys()):
+        raise SecurityAbort(
+            "The plan leaves parameters out of checkpoints.",
+            "Don't run it: ask who compiled it for another.",
+        )
 
 
 def shapes_of(inputs: list[Tensor], recipe: Recipe) -> dict[str, tuple[int, ...]]:

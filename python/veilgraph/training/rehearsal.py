@@ -23,7 +23,7 @@ from veilgraph.passes.graph.approximate import Approximate
 from veilgraph.passes.graph.fold_batch_norm import FoldBatchNorm
 from veilgraph.passes.graph.fold_divisors import FoldDivisors
 from veilgraph.passes.graph.training.programs import Training
-from veilgraph.passes.ranges.calibrate import outward
+from veilgraph.passes.ranges.calibrate import outward, rooms
 from veilgraph.training.batches import orders
 from veilgraph.training.masks import drawn
 
@@ -226,8 +226,13 @@ class FloatRun:
             self._highs[name] = max(high, self._highs.get(name, high))
 
     def ranges(self) -> dict[str, RealRange]:
-        """Of states in all steps."""
-        return {name: _known(low, self._highs[name]) for name, low in self._lows.items()}
+        """Of states in all steps. What goes with a gradient of zero has room for roundings."""
+        most = {name: max(-low, self._highs[name]) for name, low in self._lows.items()}
+        room = rooms({name: most[name] for name in self._training.kept})
+        return {
+            name: _known(low - room.get(name, 0.0), self._highs[name] + room.get(name, 0.0))
+            for name, low in self._lows.items()
+        }
 
 
 def _known(low: float, high: float) -> RealRange:

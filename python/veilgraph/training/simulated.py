@@ -30,7 +30,7 @@ from veilgraph.runtime.simulate import simulate_many
 from veilgraph.training.batches import batches_of, picked
 from veilgraph.training.data_sets import DataSet
 from veilgraph.training.masks import drawn
-from veilgraph.training.noises import parts_of
+from veilgraph.training.noises import parts_of, require_stated
 from veilgraph.training.plan_steps import (
     Batches,
     inputs_of,
@@ -90,6 +90,7 @@ def simulate_training(
             outside of its bounds at the end, where the plan has an audit.
     """
     recipe = Recipe.of(plan.manifest.options)
+    require_stated(plan, recipe)
     rows = rows_of(plan, rows_entry(plan), recipe, data)
     batches = Batches.of(plan, min(map(len, rows.values())), schedule(rate), seed)
     count = batches.count(epochs, steps)

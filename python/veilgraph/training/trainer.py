@@ -36,11 +36,12 @@ from veilgraph.training.batches import batches_of, picked
 from veilgraph.training.checkpoints import Checkpoints, Progress, Reveals, agreed, stated
 from veilgraph.training.data_sets import DataSet
 from veilgraph.training.masks import drawn
-from veilgraph.training.noises import parts_of
+from veilgraph.training.noises import parts_of, require_stated
 from veilgraph.training.plan_steps import (
     Batches,
     inputs_of,
     require_inside,
+    require_saved,
     rows_entry,
     rows_of,
     telling,
@@ -104,6 +105,8 @@ class Trainer:
         self.plan = plan if isinstance(plan, Plan) else Plan.load(plan)
         self.recipe, self.party = Recipe.of(self.plan.manifest.options), party
         self._require_told()
+        require_stated(self.plan, self.recipe)
+        require_saved(self.plan)
         self._data = rows_of(self.plan, rows_entry(self.plan), self.recipe, data or {}, party)
         self._rows, self._seed = self._count(rows), seed
         self._shares = DataSet(self.plan, party, self._rows)

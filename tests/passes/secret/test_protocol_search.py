@@ -145,13 +145,21 @@ def test_paths_refuse_what_is_no_graph() -> None:
     for options, waits in ((longs(0, 2, 2), longs(1, 1)), (longs(0, 1, 2), longs(1, 1, 1))):
         with pytest.raises(ValueError, match="other ops"):
             Paths(first, before, 1, options, waits)
+    for wrong, parties in ((longs(), 1), (first, 0), (first, 1 << 32)):
+        with pytest.raises(ValueError, match="other"):
+            Paths(wrong, ints(), parties, wrong, longs())
     paths = Paths(first, before, 1, longs(0, 1, 3), longs(1, 1, 2))
     assert paths.rounds(longs(0, 0, 0, 1)).tolist() == [2, 3]
     with pytest.raises(ValueError, match="no such option"):
         paths.rounds(longs(0, 2))
     with pytest.raises(ValueError, match="of other ops"):
         paths.rounds(longs(0))
-    for changes in ((longs(0, 0), ints(), longs()), (longs(0, 2), ints(1, 0), longs(0, 0))):
+    twice = longs(0, 2), ints(1, 1), longs(0, 1)
+    for changes in (
+        (longs(0, 0), ints(), longs()),
+        (longs(0, 2), ints(1, 0), longs(0, 0)),
+        twice,
+    ):
         with pytest.raises(ValueError, match="ops in order"):
             paths.changed(longs(0, 0), *changes)
 

@@ -25,6 +25,12 @@ Example, with a file of each party:
 @arguments.config_option
 @arguments.output_option
 @arguments.role_option
+@click.option(
+    "--sharing",
+    metavar="ID",
+    help="The sharing that answers must be to, as `share` told it; else whoever keeps the files "
+    "may give those of an older one.",
+)
 @arguments.receipts_option
 @arguments.json_option
 def command(
@@ -33,6 +39,7 @@ def command(
     config_file: Path,
     destinations: arguments.Files,
     role: str | None,
+    sharing: str | None,
     folder: Path | None,
     as_json: bool,
 ) -> None:
@@ -45,7 +52,7 @@ def command(
         check_destination(path, plan_file, config_file, *files, is_printed=True)
     if folder is not None:
         check_destination(folder / "receipt", config_file)
-    found = offline.reveal(plan_file, config_file, files, role=client)
+    found = offline.reveal(plan_file, config_file, files, role=client, sharing=sharing)
     if folder is not None:
         for party, receipt in found.receipts.items():
             place(receipt, folder / f"{party}.receipt")

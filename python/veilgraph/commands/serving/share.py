@@ -51,3 +51,5 @@ def command(
     inputs = read_inputs(given, plan.party(client).inputs)
     written = offline.share(plan_file, config_file, inputs, folder, role=client, others=pinned)
     show(*(f"{path} is for {party}, and for nobody else." for party, path in written.items()))
+    number = offline.sharing_of(next(iter(written.values())))
+    show(f"To take answers to this alone: reveal --sharing {number}")

@@ -27,7 +27,7 @@ from veilgraph.runtime.phases import PhaseLoop, phase_loop, step_ranges
 from veilgraph.runtime.randomness import fresh_seed, require_number
 from veilgraph.runtime.session.keys import DrawKeys, Ratchet, SessionKeys
 from veilgraph.runtime.store.share_files import DealtShares
-from veilgraph.runtime.transcript import PhaseRecord, Transcript
+from veilgraph.runtime.transcript import PhaseRecord, Transcript, predict
 
 Array = npt.NDArray[np.float32]
 
@@ -90,8 +90,9 @@ class Party:
         else:
             table = keys.setup().table(self._holders)
         self.device = (device or ready("cpu", plan, party)).open(table)
-        # By phase and entry, made when first run: not all links may be there.
-        self._loops: dict[tuple[Phase, int], PhaseLoop] = {}
+        # By phase and entry: loops are made when first run, as not all links may be there before.
+        self._loops: dict[tuple[Phase, int], tuple[PhaseLoop, PhaseRecord]] = {}
+        self._places: dict[tuple[Phase, int], list[MemoryRange]] = {}
         self.setup = Transcript()
         self.runs = 0  # the latest inference that was begun
         self._number = 0  # the one whose draws are made now
@@ -299,8 +300,11 @@ class Party:
             start += count
 
     def _kept(self, phase: Phase, entry: int) -> list[MemoryRange]:
-        rows = rows_of(self.program.kept, phase, entry)
-        return [(int(row["offset"]), int(row["bytes"])) for row in rows]
+        if (phase, entry) not in self._places:
+            rows = rows_of(self.program.kept, phase, entry)
+            found = [(int(row["offset"]), int(row["bytes"])) for row in rows]
+            self._places[phase, entry] = found
+        return self._places[phase, entry]
 
     def close(self) -> None:
         """Wipes the memory and closes the links."""
@@ -330,16 +334,18 @@ class Party:
         record = transcript.phases[phase] = PhaseRecord()
         if (phase, entry) not in self._loops:
             ranges = step_ranges(self.program, phase, entry)
-            self._loops[phase, entry] = phase_loop(self.device, self.links, ranges)
+            made = phase_loop(self.device, self.links, ranges)
+            self._loops[phase, entry] = made, predict(self.program, phase, entry)
+        loop, predicted = self._loops[phase, entry]
         self.links.reset_counters()
         self.device.reset_profile()
         start = time.perf_counter()
-        self._loops[phase, entry].run(self._number, record)
+        loop.run(self._number, record)
         record.seconds = time.perf_counter() - start
         record.kernels = {name: spent for name, spent in self.device.profile.items() if spent[0]}
         record.sent_bytes = {p: n for p, n in self.links.sent_bytes.items() if n}
         record.received_bytes = {p: n for p, n in self.links.received_bytes.items() if n}
-        transcript.check(self.program, phase, entry)
+        transcript.check(self.program.party, phase, predicted)
 
     # Tensors
 

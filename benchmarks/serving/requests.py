@@ -5,9 +5,9 @@
 Three processes of `veilgraph serve` on loopback, and clients in processes of their own that ask
 back to back. In the same run the plan's parties are processes of one session, as `bench
 --processes` has them: its rate is one over the seconds of an inference, offline and online. One
-client alone is timed with inferences prepared ahead, beside the session's online seconds. Of a plan
-of several rows each client asks about one, and both rates are of rows. All processes share this
-machine's cores.
+client alone is timed with inferences prepared ahead, beside the session's online seconds. Both
+rates are of rows. Of a plan of several rows clients ask about one each, which they share an
+inference for, or about all of them. All processes share this machine's cores.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ from veilgraph.serving.client import Client
 
 AHEAD, START_SECONDS, PAUSE_SECONDS = 32, 120.0, 4.0
 HEADINGS = (
-    "model|#clients|#requests a second|#session, rows a second|#of session|"
+    "model|#clients|#rows of each|#rows a second|#session, rows a second|#of session|"
     "#one client|#session online"
 )
 
@@ -134,9 +134,12 @@ def latencies(config: Path, inputs: Mapping[str, Any], count: int) -> list[float
     return seconds
 
 
-def _rows(name: str, ours: Ours, clients: list[int], each: int) -> list[dict[str, Any]]:
+def _rows(
+    name: str, ours: Ours, clients: list[int], each: int, most: int = 1
+) -> list[dict[str, Any]]:
+    """Of one workload, whose clients ask about `most` rows at a time."""
     rows = len(next(iter(ours.inputs.values())))
-    asked = {name: array[:1] for name, array in ours.inputs.items()}
+    asked = {name: array[:most] for name, array in ours.inputs.items()}
     ours.run(each)
     with tempfile.TemporaryDirectory() as folder, served(ours, Path(folder), max(clients)) as found:
         alone = latencies(found[0], asked, min(each, AHEAD - 2))
@@ -147,7 +150,8 @@ def _rows(name: str, ours: Ours, clients: list[int], each: int) -> list[dict[str
         {
             "model": name,
             "clients": count,
-            "requests_a_second": rate,
+            "rows": most,
+            "rows_a_second": most * rate,
             "session_a_second": session,
             "latency_seconds": alone,
             "online_seconds": ours.online_seconds,
@@ -157,23 +161,25 @@ def _rows(name: str, ours: Ours, clients: list[int], each: int) -> list[dict[str
 
 
 def _row(found: dict[str, Any]) -> list[str]:
-    rate, session = found["requests_a_second"], found["session_a_second"]
+    rate, session = found["rows_a_second"], found["session_a_second"]
     times = (spread(Spread.of(found[name])) for name in ("latency_seconds", "online_seconds"))
     shown = f"{rate:.0f}", f"{session:.0f}", f"{rate / session:.2f}"
-    return [found["model"], str(found["clients"]), *shown, *times]
+    return [found["model"], str(found["clients"]), str(found["rows"]), *shown, *times]
 
 
 def measure(options: argparse.Namespace) -> Findings:
-    cases: dict[str, Callable[[], Ours]] = {
-        "digits": digits,
-        "LeNet": small_lenet,
-        "LeNet, 16 rows": partial(small_lenet, 16),
-    }
+    batched = partial(small_lenet, 16)
+    cases: list[tuple[str, Callable[[], Ours], int]] = [
+        ("digits", digits, 1),
+        ("LeNet", small_lenet, 1),
+        ("LeNet, 16 rows", batched, 1),
+        ("LeNet, 16 rows", batched, 16),
+    ]
     clients, each = [1, 4, 8, 16], 30
     if options.quick:
-        cases, clients, each = {"digits": digits}, [2], 3
+        cases, clients, each = cases[:1], [2], 3
     load = os.getloadavg()[0]
-    rows = [row for name, made in cases.items() for row in _rows(name, made(), clients, each)]
+    rows = [row for name, made, most in cases for row in _rows(name, made(), clients, each, most)]
     title = "Requests that a service answers, beside inferences back to back in one session"
     note = f"Load of the machine before: {load:.1f}."
     figures = {"cases": rows, "load": load}

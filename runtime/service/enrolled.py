@@ -1,7 +1,8 @@
 """The clients of a party: certificates in a folder, NAME.crt, and tokens with which new ones come.
 
 A file of certificates may hold two, while one takes the other's place. The folder is read again
-when a file in it has changed: who is taken out of it can begin nothing any more.
+when it has changed: who is taken out of it can begin nothing any more. What is written into a file
+in place changes no folder, and counts within a second.
 
 A token is good for one certificate, once, until an hour that is stated. NAME.token in the folder
 has its SHA-256, so who reads the folder can enrol nobody. Whoever brings the token proves to have
@@ -15,9 +16,11 @@ import hashlib
 import hmac
 import json
 import logging
+import math
 import os
 import ssl
 import threading
+import time
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -39,6 +42,7 @@ from veilgraph.runtime.session.public_keys import is_signed_by_party
 
 LOG = logging.getLogger("veilgraph.service")
 MOST_CERTIFICATE_BYTES = 1 << 13
+_LOOK_SECONDS = 1.0  # between looks at each file: with thousands a look takes milliseconds
 _TOKEN_BYTES = 20  # 32 characters
 _LABEL = b"veilgraph enrol 1\n"
 
@@ -55,6 +59,7 @@ class Enrolled:
         self._folder, self._certificate, self._key = folder, certificate, key
         self._lock, self._enrols = threading.Lock(), threading.Lock()
         self._seen: object = None
+        self._looked, self._changed = -math.inf, 0  # when files were looked at; the folder's time
         self._names: dict[bytes, str] = {}
         self._context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
 
@@ -66,12 +71,24 @@ class Enrolled:
     def context(self) -> ssl.SSLContext:
         """TLS with those who may ask now, and with nobody else."""
         with self._lock:
-            files = sorted(self._folder.glob("*.crt")) if self._folder else []
-            now = [(file, file.stat().st_mtime_ns, file.stat().st_size) for file in files]
-            if now != self._seen:
-                self._context, self._names = self._read(files)
-                self._seen = now
+            now, changed = time.monotonic(), self._folder_time()
+            if changed != self._changed or now - self._looked > _LOOK_SECONDS:
+                self._looked, self._changed = now, changed
+                self._look()
             return self._context
+
+    def _folder_time(self) -> int:
+        try:
+            return self._folder.stat().st_mtime_ns if self._folder else 0
+        except FileNotFoundError:
+            return 0
+
+    def _look(self) -> None:
+        files = sorted(self._folder.glob("*.crt")) if self._folder else []
+        now = [(file, file.stat().st_mtime_ns, file.stat().st_size) for file in files]
+        if now != self._seen:
+            self._context, self._names = self._read(files)
+            self._seen = now
 
     def _read(self, files: list[Path]) -> tuple[ssl.SSLContext, dict[bytes, str]]:
         context = self.open_context()

@@ -300,6 +300,8 @@ class Host:
 
 def _log(served: ServedPlan, transcript: Transcript, requests: int = 0) -> None:
     """A line a phase that ran, for whatever collects logs."""
+    if not LOG.isEnabledFor(logging.DEBUG):
+        return
     for phase, record in transcript.phases.items():
         facts = {
             "model": served.model.name, "plan": served.plan.digest, "session": served.id.hex(),

@@ -19,6 +19,7 @@ from veilgraph.runtime.service.agenda import MOST_REQUESTS, Item, Stage
 from veilgraph.runtime.service.served import ByRole
 from veilgraph.runtime.transcript import Transcript
 
+MOST_WAITS = 4  # times `wait_seconds` that requests which keep coming can hold up one
 LOOK_SECONDS = 0.25  # how soon a client that is gone is noticed
 
 
@@ -39,6 +40,7 @@ class Request:
         answer: this party's part of the outputs.
         record: what the inference took here, once it ended.
         error: in place of an answer.
+        news: that masks, answer or error were set.
     """
 
     id: bytes
@@ -55,6 +57,12 @@ class Request:
     answer: ByRole | None = None
     record: Transcript = field(default_factory=Transcript)
     error: VeilgraphError | None = None
+    news: threading.Condition = field(default_factory=threading.Condition)
+
+    def tell(self) -> None:
+        """Wakes who waits for what was set; those who wait for other requests sleep on."""
+        with self.news:
+            self.news.notify_all()
 
 
 class Requests:
@@ -63,13 +71,16 @@ class Requests:
     Args:
         wait_seconds: how long a request waits for others to share an inference with. It begins anew
             when an inference of its plan ends: those who were answered may ask again, and would
-            else take turns with those who waited, in inferences that are half full.
+            else take turns with those who waited, in inferences that are half full. And it begins
+            anew when another request for the plan comes, as those come in bursts: up to
+            MOST_WAITS times as long in all.
     """
 
     def __init__(self, wait_seconds: float = 0.0) -> None:
         self._wait_seconds = wait_seconds
         self._ended: dict[bytes, float] = {}  # when an inference last did, by session
-        self._changed = threading.Condition()
+        self._came: dict[bytes, float] = {}  # when a request last did
+        self._lock = threading.Lock()
         self._open: dict[bytes, Request] = {}
         self._refusal: VeilgraphError | None = _no_links()
         self._read_end, self._write_end = os.pipe()
@@ -85,7 +96,7 @@ class Requests:
             PeerError: links are down, or this party leaves.
             ResourceLimitError: as many are open as may be.
         """
-        with self._changed:
+        with self._lock:
             if self._refusal is not None:
                 raise self._refusal
             if len(self._open) >= MOST_REQUESTS or request.id in self._open:
@@ -101,6 +112,7 @@ class Requests:
                         "Ask again when one of them has its answer.",
                     )
             self._open[request.id] = request
+            self._came[request.session] = request.since
         self.wake()
 
     def wait_for_masks(
@@ -131,7 +143,7 @@ class Requests:
         is_done: Callable[[], bool],
     ) -> None:
         end = time.monotonic() + seconds
-        with self._changed:
+        with request.news:
             while not (is_done() or request.error is not None):
                 left = end - time.monotonic()
                 if left <= 0:
@@ -141,13 +153,13 @@ class Requests:
                     )
                 if not is_there():
                     raise PeerError("The client is gone.", "Ask again.")
-                self._changed.wait(min(left, LOOK_SECONDS))
+                request.news.wait(min(left, LOOK_SECONDS))
             if request.error is not None:
                 raise request.error
 
     def give(self, request: Request, role: str, given: Mapping[str, Words]) -> None:
         """The input of a role's client came, or none is needed here."""
-        with self._changed:
+        with self._lock:
             request.given[role] = given
             if request.stage == Stage.KNOWN and request.given.keys() == request.clients.keys():
                 request.stage = Stage.READY
@@ -155,7 +167,7 @@ class Requests:
 
     def drop(self, request: Request) -> None:
         """A client of it is gone, or has its answer."""
-        with self._changed:
+        with self._lock:
             if request.answer is None:
                 request.stage = Stage.GONE
         self.wake()
@@ -168,11 +180,13 @@ class Requests:
         Args:
             plans: the places of those that are served, by session; requests for others end.
         """
-        with self._changed:
+        with self._lock:
             for request in list(self._open.values()):
                 if request.session not in plans:
                     self._end(request.id, PeerError("The plan is served no more.", "Ask again."))
-            self._ended = {each: end for each, end in self._ended.items() if each in plans}
+            for times in (self._ended, self._came):
+                for each in times.keys() - plans.keys():
+                    del times[each]
             found = tuple(
                 Item(each.id, self._stage(each), plans[each.session], each.rows)
                 for each in self._open.values()
@@ -187,39 +201,40 @@ class Requests:
         return Stage.WAITED if request.stage == Stage.KNOWN and has_waited else request.stage
 
     def _left(self, request: Request, now: float) -> float:
-        since = max(request.since, self._ended.get(request.session, request.since))
-        return since + self._wait_seconds - now
+        begun = max(request.since, self._ended.get(request.session, request.since))
+        last = max(begun, self._came.get(request.session, begun))
+        return min(last + self._wait_seconds, begun + MOST_WAITS * self._wait_seconds) - now
 
     def wait_left(self) -> float:
         """Seconds until a request has waited for others as long as it is to."""
         now = time.monotonic()
-        with self._changed:
+        with self._lock:
             left = (self._left(each, now) for each in self._open.values() if each.masks is None)
             return min((seconds for seconds in left if seconds > 0), default=math.inf)
 
     def assign(self, item: Item, number: int, row: int, masks: ByRole, *, is_shared: bool) -> None:
-        with self._changed:
+        with self._lock:
             request = self._open.get(item.id)
             if request is not None:
                 request.number, request.row, request.masks = number, row, masks
                 request.is_shared = is_shared
-                self._changed.notify_all()
+                request.tell()
 
     def given(self, item: Item) -> ByRole:
-        with self._changed:
+        with self._lock:
             return self._open[item.id].given if item.id in self._open else {}
 
     def answer(self, item: Item, answer: ByRole, record: Transcript) -> None:
-        with self._changed:
+        with self._lock:
             request = self._open.pop(item.id, None)
             if request is not None:
                 self._ended[request.session] = time.monotonic()
                 request.answer, request.record = answer, record
-                self._changed.notify_all()
+                request.tell()
 
     def refuse(self, items: Iterable[Item], error: VeilgraphError) -> None:
         """Ends requests with an error."""
-        with self._changed:
+        with self._lock:
             for item in items:
                 self._end(item.id, error)
 
@@ -227,22 +242,22 @@ class Requests:
         request = self._open.pop(name, None)
         if request is not None:
             request.error = error
-            self._changed.notify_all()
+            request.tell()
 
     def close(self, error: VeilgraphError) -> None:
         """Ends all requests, and takes no more until `reopen`."""
-        with self._changed:
+        with self._lock:
             self._refusal = error
             for name in list(self._open):
                 self._end(name, error)
 
     def refuse_new(self, error: VeilgraphError) -> None:
         """Takes no more, and lets those end that are there."""
-        with self._changed:
+        with self._lock:
             self._refusal = error
 
     def reopen(self) -> None:
-        with self._changed:
+        with self._lock:
             self._refusal = None
 
     # Waiting

@@ -185,7 +185,7 @@ def test_a_transcript_that_differs_ends_the_run(plan: Plan) -> None:
     record = predict(party.program, Phase.ONLINE)
     party.setup.phases[Phase.ONLINE] = replace(record, rounds=record.rounds + 1)
     with pytest.raises(AssertionError, match="alice, online: the transcript has"):
-        party.setup.check(party.program, Phase.ONLINE)
+        party.setup.check("alice", Phase.ONLINE, predict(party.program, Phase.ONLINE))
 
 
 # Inferences

@@ -182,6 +182,23 @@ def test_what_a_token_is_bound_to(party: Enrolled, tmp_path: Path) -> None:
     assert party.name_of(own) == "nurse"
 
 
+def test_who_is_taken_out_of_the_folder_is_not_known(party: Enrolled, tmp_path: Path) -> None:
+    files = certificates.init(tmp_path, "clerk")
+    own = load_certificate(files.certificate)
+    place = tmp_path / "clients" / "clerk.crt"
+    assert party.name_of(own) is None
+    shutil.copy(files.certificate, place)
+    until(lambda: party.name_of(own) == "clerk")
+    place.unlink()
+    until(lambda: party.name_of(own) is None)
+    place.write_bytes(b"")
+    until(lambda: party.name_of(own) is None)
+    place.write_bytes(files.certificate.read_bytes())  # in place: the folder's time stays
+    until(lambda: party.name_of(own) == "clerk")
+    shutil.rmtree(place.parent)
+    until(lambda: party.name_of(own) is None)
+
+
 def test_a_token_whose_time_is_over(party: Enrolled, tmp_path: Path) -> None:
     token, until = make_token(tmp_path / "clients", "nurse", 1)
     assert timedelta(minutes=59) < until - datetime.now(UTC) <= timedelta(hours=1)

@@ -58,7 +58,7 @@ class Encoder:
         self._graph, self._program, self._value_ranges = graph, program, intervals
         self._fit, self._fit_units = fit, fit_units
         self._statistics, self._rings = statistics, scales.rings
-        self._stored, self._most = scales.stored, scales.wide
+        self._stored, self._most, self._signs = scales.stored, scales.wide, scales.signs
         given = zip(graph.block.arguments, program.block.arguments, strict=True)
         self._values: dict[ir.Value, ir.Value] = dict(given)
         self._wide: dict[ir.Value, ir.Value] = {}  # results as they were computed
@@ -294,9 +294,13 @@ class Encoder:
         return self._build(secret_ops.Transpose, [call.build(last, declared)], result, bits, turned)
 
     def _step(self, op: ir.OpView, operands: Sequence[ir.Value]) -> ir.Value:
-        """An integer without fraction bits, made in the ring that it is wanted in."""
-        result = op.operation.results[0]
-        window = {"window_bits": _ring_bits(operands[0]) - 1, "dropped_bits": 0}
+        """An integer without fraction bits, made in the ring that it is wanted in.
+
+        The low bits that do not bear on a ReLU are not looked at.
+        """
+        (source,), (x,), result = op.operation.operands, operands, op.operation.results[0]
+        beyond = _frac_bits(x) - self._signs.get(source, _frac_bits(x))
+        window = {"window_bits": _ring_bits(x) - 1, "dropped_bits": max(0, beyond)}
         home = self._home(op)
         return self._build(secret_ops.Step, operands, result, 0, window, ring_bits=home)
 

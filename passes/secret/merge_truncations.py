@@ -20,6 +20,7 @@ from veilgraph.ir.secret import ops as secret_ops
 from veilgraph.ir.secret.ops import SecretOp, Stated, attributes_of
 from veilgraph.ir.secret.program import SecretProgram
 from veilgraph.ir.secret.types import Encoding, RangeSource, RealRange, Tensor
+from veilgraph.passes.secret.padded_sums import is_part_of_a_sum
 
 Rule = Callable[[SecretOp, list["Deferred"]], "Deferred"]
 
@@ -115,6 +116,7 @@ class _Rewriter:
             (CHANGES, self._change_ring),
             (secret_ops.Scale, self._scale),
             ((secret_ops.Add, secret_ops.Sub, secret_ops.Concat), self._join),
+            (secret_ops.Pad, self._pad),
         ]
         if op.facts.takes_truncated:
             return self._narrow_operands
@@ -135,7 +137,8 @@ class _Rewriter:
         elsewhere = _ring_bits(x.wide) != _ring_bits(x.old)
         if not x.bits or elsewhere or self._is_needed_narrow(x):
             return self._narrow_operands(op, operands)
-        return self._rebuilt(op, [x.wide], 0, dropped_bits=x.bits)
+        dropped: int = attributes_of(op)["dropped_bits"]
+        return self._rebuilt(op, [x.wide], 0, dropped_bits=dropped + x.bits)
 
     def _relu(self, op: SecretOp, operands: list[Deferred]) -> Deferred:
         """Fused with the truncation; where only an output follows, without one."""
@@ -191,6 +194,11 @@ class _Rewriter:
         if not x.bits or self._is_needed_narrow(x) or not self._fits(op, operands, x.bits):
             return self._narrow_operands(op, operands)
         return self._rebuilt(op, [x.wide], x.bits)
+
+    def _pad(self, op: SecretOp, operands: list[Deferred]) -> Deferred:
+        """Parts of one sum stay deferred; else more elements would be truncated."""
+        is_part = is_part_of_a_sum(op)
+        return self._pass_on(op, operands) if is_part else self._narrow_operands(op, operands)
 
     def _is_needed_narrow(self, value: Deferred) -> bool:
         """Whether something reads the value truncated in any case, in this ring or another."""
@@ -269,9 +277,13 @@ def _is_read_narrow(old: ir.Value) -> bool:
     or lifted."""
     readers = [use.owner.opview for use in old.uses]
     changed = (r.operation.results[0] for r in readers if isinstance(r, CHANGES))
-    return any(isinstance(r, SecretOp) and r.facts.takes_truncated for r in readers) or any(
-        map(_is_read_narrow, changed)
-    )
+    return any(map(_takes_truncated, readers)) or any(map(_is_read_narrow, changed))
+
+
+def _takes_truncated(reader: ir.OpView) -> bool:
+    if isinstance(reader, secret_ops.Pad):
+        return not is_part_of_a_sum(reader)
+    return isinstance(reader, SecretOp) and reader.facts.takes_truncated
 
 
 def _serves(origin: Deferred, value: Deferred) -> bool:

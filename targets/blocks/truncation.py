@@ -26,6 +26,11 @@ def shifted(d: Provider, parts: Sequence[Value], f: int) -> Parts:
     return d.each([(up >> f).mod(k - f), ((second - pad) >> f).mod(k - f)])
 
 
+def without_low_bits(d: Provider, parts: Sequence[Value], t: int) -> Parts:
+    """Two parts of z as those of `shifted`; as they are where no bit is dropped.  0 rounds."""
+    return shifted(d, parts, t) if t else tuple(parts)
+
+
 def truncated(d: Provider, parts: Sequence[Value], f: int, K: int) -> Parts:
     """[y] in Z_2^K, y = floor((z + tau) / 2^f).  1 round; k bits; K + e bits offline.
 

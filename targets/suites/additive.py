@@ -45,7 +45,12 @@ from veilgraph.targets.blocks.maxima import (
     reduce_max_with,
     truncated_relu_pool,
 )
-from veilgraph.targets.blocks.truncation import rounded_off, shifted, truncated
+from veilgraph.targets.blocks.truncation import (
+    rounded_off,
+    shifted,
+    truncated,
+    without_low_bits,
+)
 from veilgraph.targets.blocks.window import (
     Compare,
     kept_where_positive,
@@ -329,14 +334,19 @@ def relu(p: Parties, op: Operation, x: Sharing) -> Sharing:
 
 @ADDITIVE.protocol("step")
 def step(p: Parties, op: Operation, x: Sharing) -> Sharing:
-    """1 where x >= 0, else 0.  2 + L rounds; w + 1 + V bits online,
+    """1 where x >= 0, else 0.  2 + L rounds; m + 1 + V bits online,
     k + 1 + T + Q + Y k offline.
 
-    Of n = w - t - 1 compared bits.
+    Of n = w - t - 1 compared bits. Two parties shift their parts by t first, so m = w - t; more of
+    them open m = w bits.
     """
-    c, r = opened_window(p.provider, reduced(x, int(op["window_bits"])).parts)
-    sign = non_negative(p.provider, c, r, int(op["dropped_bits"]), _compare(p))
-    return Sharing(sign.to_words(p.provider, op.ring_bits), Form.ADDITIVE)
+    window, dropped = int(op["window_bits"]), int(op["dropped_bits"])
+    d, parts = p.provider, reduced(x, window).parts
+    if len(p) == 2:
+        parts, dropped = without_low_bits(d, parts, dropped), 0
+    c, r = opened_window(d, parts)
+    sign = non_negative(d, c, r, dropped, _compare(p))
+    return Sharing(sign.to_words(d, op.ring_bits), Form.ADDITIVE)
 
 
 @ADDITIVE.protocol("one_hot", variant="points")

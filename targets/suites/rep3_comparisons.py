@@ -24,7 +24,7 @@ from veilgraph.targets.blocks.maxima import (
     reduce_max_with,
     truncated_relu_pool,
 )
-from veilgraph.targets.blocks.truncation import rounded_off, shifted
+from veilgraph.targets.blocks.truncation import rounded_off, shifted, without_low_bits
 from veilgraph.targets.blocks.window import (
     Compare,
     Parts,
@@ -158,19 +158,20 @@ def relu(p: Parties, op: Operation, x: Sharing) -> Sharing:
 
 @REP3.protocol("step")
 def step(p: Parties, op: Operation, x: Sharing) -> Sharing:
-    """1 where x >= 0, else 0.  3 + L rounds; 2w + 2V + 2 + 2k bits online,
+    """1 where x >= 0, else 0.  3 + L rounds; 2m + 2V + 2 + 2k bits online,
     k + 1 + T + Q + Y k offline.
 
-    Of n = w - t - 1 compared bits, and x replicated; an additive one takes a round and w bits more.
+    Of n = m - 1 compared bits, m = w - t, and x replicated; an additive one takes a round and w
+    bits more. The pair of parts is shifted by the t bits that are not looked at.
     """
     window, dropped = int(op["window_bits"]), int(op["dropped_bits"])
     compare = _compare(p)
 
     def body(q: Parties, part: Sharing) -> Sharing:
         d = preparing(q)
-        c, r = opened_window(d, pair(q, reduced(part, window)))
-        sign = non_negative(d, c, r, dropped, compare)
-        return paired(q, sign.to_words(d, op.ring_bits))
+        parts = pair(q, reduced(part, window))
+        c, r = opened_window(d, without_low_bits(d, parts, dropped))
+        return paired(q, non_negative(d, c, r, 0, compare).to_words(d, op.ring_bits))
 
     return rotating_roles(p, op, body, p.made.get(x, x))
 

@@ -165,10 +165,12 @@ WINDOW = {"window_bits": 2, "dropped_bits": 0}
 PROTOCOLS = (
     Case(REP3, "step", 2, WINDOW, 2, Form.REPLICATED),
     Case(REP3, "step", 3, {"window_bits": 3, "dropped_bits": 0}, 1),
+    Case(REP3, "step", 3, {"window_bits": 3, "dropped_bits": 1}, 1),
     Case(REP3, "relu", 2, WINDOW, 2, Form.REPLICATED),
     Case(REP3, "truncate_relu", 3, {"bits": 1, "window_bits": 2, "dropped_bits": 0}, 2),
     Case(REP3, "round_off", 3, {"bits": 1}, 2),
     Case(ADDITIVE, "step", 3, {"window_bits": 3, "dropped_bits": 0}, 2),
+    Case(ADDITIVE, "step", 3, {"window_bits": 3, "dropped_bits": 1}, 2),
     Case(ADDITIVE, "relu", 2, WINDOW, 2),
     Case(ADDITIVE, "truncate_relu", 3, {"bits": 1, "window_bits": 2, "dropped_bits": 0}, 2),
     Case(ADDITIVE, "round_off", 3, {"bits": 1}, 2),

@@ -51,8 +51,10 @@ def sizes(setting: Setting, op: str, k: int, K: int, attrs: Mapping[str, Any]) -
     least, e = min(k, K + f), max(0, K - truncated + f)
     m = truncated
     n = f if op == "round_off" else w - t - 1
+    two = setting.suite.name == "rep3" or setting.computing == 2
+    if op == "step":
+        m = w - t if two else w
     if op == "truncate_relu":
-        two = setting.suite.name == "rep3" or setting.computing == 2
         w = window_to_shift(w, t, f) if two else max(w, f + 1)
         m, n, e = (w - f, w - f - 1, max(0, K - w + f)) if two else (w, w - t - 1, K - w + f)
     split = cheapest(max(n, 1), TASTES[setting.comparison or next(iter(TASTES))])

@@ -61,6 +61,7 @@ def test_exact_ops(setting: Setting, case: Case) -> None:
 COMPARING: tuple[tuple[str, int, dict[str, Any]], ...] = (
     ("truncate", 1, {"bits": 5}),
     ("step", 1, {"window_bits": 17, "dropped_bits": 0}),
+    ("step", 1, {"window_bits": 12, "dropped_bits": 4}),
     ("relu", 1, {"window_bits": 17, "dropped_bits": 0}),
     ("relu", 1, {"window_bits": 12, "dropped_bits": 4}),
     ("truncate_relu", 1, {"bits": 6, "window_bits": 16, "dropped_bits": 6}),

@@ -15,7 +15,7 @@ from torch_mlir import ir
 from veilgraph.ir.attributes import element_count, shape_of
 from veilgraph.ir.graph import ops
 from veilgraph.ir.graph.facts import Arithmetic
-from veilgraph.ir.graph.program import Graph
+from veilgraph.ir.graph.program import Graph, users
 from veilgraph.passes.encode.scales.accumulators import Product, Structure
 from veilgraph.passes.graph.public_factors import number_of
 from veilgraph.passes.ranges.calibrate import Statistics
@@ -28,6 +28,7 @@ MIN_FRACTION = -64  # none
 ROW_FRACTION = 12  # of a softmax: samples where one number wins hide what noise does elsewhere
 INVERSE_SIGNIFICANT = 14  # bits of the least inverse, for it multiplies the largest numbers
 UNKNOWN_GAIN_BITS = 24  # where its range is known, but not what noise on it does: as float32 has
+SIGN_GUARD = 4  # bits that a ReLU's sign has beyond its value: it masks other numbers backwards
 WIDE = 48  # bits of a ring: inputs that comparisons alone read take each bit above these
 TRUNCATION_NOISE = 1 / 6  # variance of rounding at random, in units of the last place squared
 FUNCTION_NOISE = 1 / 4  # truncation, and a Fourier series that is half a unit off
@@ -106,6 +107,7 @@ class ScaleConstraint:
         wants_ring: whether it has to be in a wide ring: a Fourier series needs one. So does what an
             integer part is taken of: no derivative says what noise does there.
         signs: whether a comparison asks for signs, which say nothing of how near to zero they are.
+        signed: how many elements are multiplied by their own sign, as in a ReLU.
         computed: whether products make some of it; else it is given, moved and compared.
     """
 
@@ -124,6 +126,7 @@ class ScaleConstraint:
     of_function: bool = False
     wants_ring: bool = False
     signs: bool = False
+    signed: int = 0
     computed: bool = False
 
     @property
@@ -195,6 +198,18 @@ class ScaleConstraint:
         significant = LEAST_SIGNIFICANT - (self.whole_bits or 0)
         return max(significant, LEAST_FRACTION) if self.of_function else significant
 
+    def sign_bits(self, budget: Budget, compared: int) -> int | None:
+        """The fraction bits that a ReLU's sign has to look at; None where nothing says so.
+
+        Args:
+            compared: elements that share the goal's error, these too.
+        """
+        is_known = self.signed and self.noise and not (self.unknown_gain or self.unknown)
+        if not is_known or budget.frac_bits is not None:
+            return None
+        share = budget.goal**2 / 4 * self.signed / compared
+        return math.ceil(steady(math.log2(self.noise / share) / 2)) + SIGN_GUARD
+
     def noise_gain(self, wide: Mapping[ir.Value, int], weights_alone: bool) -> float:
         """What others' rounding does to the outputs: times 4^s."""
         each = (s for s in self.noise_gains if s.weights or not weights_alone)
@@ -254,7 +269,7 @@ class ConstraintAnalysis:
             if facts.arithmetic is Arithmetic.COMPARISON:
                 self._add_comparison(of(op.operation.results[0]), op)
             elif isinstance(op, ops.Step):
-                of(op.operation.operands[0]).signs = True
+                self._add_step(of(op.operation.operands[0]), op)
             elif isinstance(op, ops.IntegerPart):
                 constraint = of(op.operation.operands[0])
                 constraint.of_function = constraint.wants_ring = True
@@ -279,6 +294,13 @@ class ConstraintAnalysis:
                 if value not in structure.adaptable:
                     self._add_product(of(value), product, number)
         return constraints
+
+    def _add_step(self, constraint: ScaleConstraint, op: ir.OpView) -> None:
+        """A sign that its operand is multiplied by is a ReLU's: see `sign_bits`."""
+        (x,), bit = op.operation.operands, op.operation.results[0]
+        constraint.signs = True
+        if any(isinstance(each, ops.Mul) and x in each.operation.operands for each in users(bit)):
+            constraint.signed += element_count(shape_of(x))
 
     def _add_inverse(self, constraint: ScaleConstraint, inverse: ir.Value) -> None:
         known = self.statistics.get(inverse)

@@ -21,6 +21,7 @@ from functools import cached_property
 
 from torch_mlir import ir
 
+from veilgraph.ir.graph.ops import Step
 from veilgraph.ir.graph.program import Graph
 from veilgraph.passes.encode.scales.accumulators import Structure, Ties, analyse
 from veilgraph.passes.encode.scales.constraints import (
@@ -292,6 +293,7 @@ class Scales:
         rings: of every value.
         stored: of every value that isn't deferred, and of what a deferred one is truncated to.
         wide: of deferred values, the most for which they fit, where their range is known.
+        signs: fraction bits that the sign of a ReLU's operand is taken of, where fewer are enough.
         error: the outputs' predicted error, relative to their size.
         dominant: the value whose class adds most of it.
         infeasible: values that don't fit their ring.
@@ -300,6 +302,7 @@ class Scales:
     rings: Rings
     stored: Mapping[ir.Value, int]
     wide: Mapping[ir.Value, int]
+    signs: Mapping[ir.Value, int]
     error: float
     dominant: ir.Value | None
     infeasible: tuple[ir.Value, ...]
@@ -323,7 +326,19 @@ def choose_scales(problem: ScaleProblem, trial: Trial) -> Scales:
         noises[value] = ROUNDING_NOISE * (statistics[value].gain or 0.0) * 4.0 ** -stored[value]
     dominant = max(noises, key=lambda value: noises[value], default=None)
     infeasible = tuple(_infeasible(problem, rings, stored))
-    return Scales(rings, stored, wide, math.sqrt(sum(noises.values())), dominant, infeasible)
+    signs = dict(_sign_bits(problem))
+    return Scales(rings, stored, wide, signs, math.sqrt(sum(noises.values())), dominant, infeasible)
+
+
+def _sign_bits(problem: ScaleProblem) -> Iterator[tuple[ir.Value, int]]:
+    compared = problem.compared + sum(each.signed for each in problem.constraints.values())
+    for op in problem.graph.operations:
+        if isinstance(op, Step):
+            x = op.operation.operands[0]
+            constraint = problem.constraints[problem.structure.stored.root(x)]
+            bits = constraint.sign_bits(problem.budget, compared)
+            if bits is not None:
+                yield x, bits
 
 
 def _infeasible(

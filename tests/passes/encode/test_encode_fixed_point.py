@@ -15,7 +15,7 @@ from veilgraph.ir.meaning.graph import evaluate as evaluate_graph
 from veilgraph.ir.meaning.secret import evaluate
 from veilgraph.ir.mlir import context
 from veilgraph.ir.secret import ops as secret_ops
-from veilgraph.ir.secret.ops import SecretOp
+from veilgraph.ir.secret.ops import SecretOp, attributes_of
 from veilgraph.ir.secret.program import SecretProgram
 from veilgraph.ir.secret.types import Encoding, RangeSource, Secrecy, Tensor
 from veilgraph.passes.encode.encode_fixed_point import EncodeFixedPoint
@@ -121,6 +121,25 @@ def test_a_function_lifts_what_truth_values_pick() -> None:
     assert [tuple(op.operation.operands[0].type.shape) for op in lifted] == [(2, 1)]
     (product,) = (op for op in program.operations if isinstance(op, secret_ops.Matmul))
     assert Tensor.of(product.operation.results[0]).encoding.ring_bits == 24
+    assert error(graph, program) < 0.01
+
+
+@pytest.mark.parametrize("multiplies", ["its operand", "another"])
+def test_the_sign_of_a_relu_is_taken_of_the_bits_that_it_needs(multiplies: str) -> None:
+    """Of what masks another number alone nothing says how near to zero its operand matters."""
+    generator = np.random.default_rng(3)
+    graph = Graph.create(context(), {"x": (2, 32)}, {"w": generator.normal(size=(32, 8)) / 8})
+    with graph.end("product"):
+        product = ops.Matmul.build(graph.inputs["x"], graph.parameters["w"])
+    with graph.end("y"):
+        bit = ops.Step.build(product)
+        masked = product if multiplies == "its operand" else ops.Neg.build(product)
+        y = ops.Mul.build(masked, bit)
+    graph.finish({"y": y})
+    program = finished(graph, calibrate(graph, samples(graph)))
+    (found,) = (op for op in program.operations if isinstance(op, secret_ops.Step))
+    dropped = attributes_of(found)["dropped_bits"]
+    assert (dropped > 0) == (multiplies == "its operand")
     assert error(graph, program) < 0.01
 
 

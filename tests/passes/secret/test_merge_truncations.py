@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import numpy as np
 import pytest
@@ -166,6 +166,40 @@ def test_layout_and_sums_stay_wide() -> None:
     kinds = [line.split()[2] for line in merged(body).splitlines()]
     assert kinds[:7] == ["matmul", "transpose", "reshape", "neg", "sum_pool", "reduce_sum", "slice"]
     assert kinds[7:] == ["truncate", "relu", "matmul", "relu"]
+
+
+def scattered(places: Sequence[tuple[int, int]]) -> list[str]:
+    """The kinds of operations of a sum of columns of a product, each put among zeros (before,
+    behind), which is multiplied.
+    """
+
+    def body(w: Writer, v: Values) -> ir.Value:
+        y = w.truncated_product(v["x"], v["w"])
+        parts = []
+        for before, behind in places:
+            part = w(ops.Slice, y, starts=(0, 0), steps=(1, 1), shape=(4, 3))
+            part = w(ops.Reshape, part, shape=(1, 4, 3))
+            parts.append(w(ops.Pad, part, low=(0, 0, before), high=(0, 0, behind)))
+        total = parts[0]
+        for part in parts[1:]:
+            total = w(ops.Add, total, part)
+        total = w(ops.Reshape, total, shape=(4, 3 + sum(places[0])))
+        total = w(ops.Slice, total, starts=(0, 0), steps=(1, 1), shape=(4, 4))
+        return w(ops.Matmul, w.relu(v["x"]), total)
+
+    return [line.split()[2] for line in merged(body).splitlines()]
+
+
+def test_padded_parts_of_a_sum_are_truncated_behind_it() -> None:
+    kinds = scattered([(0, 2), (1, 1), (2, 0)])  # 3 x 12 elements, and 20 in their sum
+    assert kinds.count("truncate") == 1
+    assert kinds.index("truncate") > max(i for i, kind in enumerate(kinds) if kind == "add")
+
+
+@pytest.mark.parametrize("places", [[(0, 1)], [(0, 9), (9, 0)]])
+def test_what_padding_makes_more_of_is_truncated_before_it(places: list[tuple[int, int]]) -> None:
+    kinds = scattered(places)
+    assert kinds.index("truncate") < kinds.index("pad")
 
 
 def test_what_is_needed_both_ways_is_truncated_once() -> None:

@@ -271,4 +271,5 @@ def nodes_of(nodes: Sequence[Node], *kinds: PartyOp) -> Iterator[Node]:
     """Those of some operations, in order."""
     if isinstance(nodes, Nodes):
         return (nodes[row] for row in nodes.columns.rows_of(*kinds).tolist())
-    return (node for node in nodes if node.op in kinds)
+    wanted = frozenset(kinds)
+    return (node for node in nodes if node.op in wanted)

@@ -30,7 +30,6 @@ import numpy as np
 import numpy.typing as npt
 
 from veilgraph.ir.party import ops
-from veilgraph.ir.party.columns import nodes_of
 from veilgraph.ir.party.legality import odd_draw
 from veilgraph.ir.party.node import Node
 from veilgraph.ir.party.ops import Holds
@@ -119,7 +118,8 @@ def _verify_dealt(schedule: Schedule, coalition: frozenset[int]) -> None:
     program = schedule.program
     parts: dict[tuple[str, str], set[int]] = {}
     fewest: dict[tuple[str, str], int] = {}
-    for node in nodes_of(program.nodes, *(op for op in ops.ALL if op.is_part)):
+    for row in schedule.columns.rows_of(*(op for op in ops.ALL if op.is_part)).tolist():
+        node = program.nodes[row]
         what = "weight" if node.op is ops.SHARE else "state"
         name, of = (what, node["name"]), node["of"]
         held = parts.setdefault(name, set())

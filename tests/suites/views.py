@@ -7,7 +7,7 @@ two samples.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from math import sqrt
 from statistics import NormalDist
 from typing import Any
@@ -47,8 +47,14 @@ class Protocol:
     body: Body
     program: Callable[[Sequence[str]], Program] = Program
     constants: Sequence[Array] = ()
+    traced: dict[int, Schedule] = field(default_factory=dict)  # by elements: nothing else matters
 
     def trace(self, elements: int) -> Schedule:
+        if elements not in self.traced:
+            self.traced[elements] = self._trace(elements)
+        return self.traced[elements]
+
+    def _trace(self, elements: int) -> Schedule:
         program = self.program(self.setting.target.everyone)
         parties = self.setting.target.placed(program)
         for number, value in enumerate(self.body(parties, elements)):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import signal
 from tempfile import TemporaryDirectory
@@ -30,6 +31,12 @@ def pytest_configure(config: pytest.Config) -> None:
         folder = TemporaryDirectory(prefix="veilgraph-emulator-")
         config.add_cleanup(folder.cleanup)
         os.environ["EMULATOR_FOLDER"] = folder.name
+
+
+def pytest_collection_finish() -> None:
+    """What there is of tests stays: the collector need not look through it again and again."""
+    gc.collect()
+    gc.freeze()
 
 
 @pytest.fixture

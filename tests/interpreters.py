@@ -19,6 +19,7 @@ import numpy.typing as npt
 
 from veilgraph.ir.meaning.party import DrawSource, Evaluation, evaluate
 from veilgraph.ir.party import ops
+from veilgraph.ir.party.columns import nodes_of
 from veilgraph.ir.party.node import Draw, Shape
 from veilgraph.ir.party.ops import PartyOp
 from veilgraph.ir.party.program import Program
@@ -95,8 +96,7 @@ def tensors_of(program: Program, kinds: Sequence[PartyOp]) -> list[Tensor]:
             program.parties[n.party],
             0,
         )
-        for n in program.nodes
-        if n.op in kinds
+        for n in nodes_of(program.nodes, *kinds)
     ]
 
 

@@ -1,11 +1,10 @@
 // The threads of a block as fibers of one host thread: each runs until it waits for others.
 //
 // A fiber starts on a stack of its own (makecontext) and from then on changes places with the next
-// by _setjmp and _longjmp, which, unlike swapcontext, ask the system for nothing. Whoever waits at
-// a barrier hands on in turn, so a barrier costs a switch a thread, and a kernel without barriers
-// costs one a block.
+// by the compiler's own setjmp and longjmp, a few instructions: swapcontext asks the system, and
+// the C library's longjmp looks for handlers to undo. Whoever waits at a barrier hands on in turn,
+// so a barrier costs a switch a thread, and a kernel without barriers costs one a block.
 #pragma once
-#include <setjmp.h>
 #include <sys/mman.h>
 #include <ucontext.h>
 
@@ -24,13 +23,16 @@ struct Index {
   unsigned x = 0, y = 0, z = 0;
 };
 
+using Place = void* [5];  // of __builtin_setjmp
+
 struct Barrier {
   unsigned arrived = 0;
   unsigned generation = 0;
 };
 
 constexpr unsigned kWarp = 32;
-constexpr size_t kStackBytes = 256 << 10;
+// Not a power of two: the tops of all stacks would be kept in the same few lines of a cache.
+constexpr size_t kStackBytes = (256 << 10) + 5 * 64;
 constexpr size_t kSharedAlignment = 1024;
 constexpr uint8_t kJunk = 0xa5;  // what dynamic shared memory holds when a block begins
 
@@ -41,7 +43,7 @@ struct Warp {
   const Barrier* aligned = nullptr;  // what some lanes have reached, and others have not
   unsigned reached = 0;
   uint64_t slots[2][kWarp] = {};
-  uint8_t factors[2][(16 + 8) * 32] = {};
+  int16_t factors[2][(16 + 8) * 32] = {};  // bytes, as wide as processors multiply them
 };
 
 // An asynchronous copy that has not been made yet.
@@ -79,7 +81,7 @@ struct Fiber {
   std::vector<LateProduct> products;  // as copies
   std::vector<size_t> bundles;        // as groups
   ucontext_t context;
-  jmp_buf place;
+  Place place;
 };
 
 // A launch under way: the fibers of a cluster of blocks, which all run one cluster after another.
@@ -140,7 +142,7 @@ class Launch {
       f.context.uc_link = nullptr;
       makecontext(&f.context, &Launch::enter, 0);
     }
-    if (_setjmp(finished_) == 0) resume(fibers_[0]);
+    if (__builtin_setjmp(finished_) == 0) resume(fibers_[0]);
     current_ = nullptr;
   }
 
@@ -219,7 +221,7 @@ class Launch {
   }
 
   void hand_on() {
-    if (_setjmp(fiber_->place) == 0) resume(next());
+    if (__builtin_setjmp(fiber_->place) == 0) resume(next());
   }
 
   Fiber& next() {
@@ -230,18 +232,19 @@ class Launch {
     return fibers_[number];
   }
 
-  [[noreturn]] void resume(Fiber& fiber) {
+  // A function of its own, for the compiler's longjmp and setjmp must not meet in one.
+  [[noreturn, gnu::noinline]] void resume(Fiber& fiber) {
     fiber_ = &fiber;
-    if (fiber.started) _longjmp(fiber.place, 1);
+    if (fiber.started) __builtin_longjmp(fiber.place, 1);
     fiber.started = true;
     setcontext(&fiber.context);
     fail("a fiber does not start");
   }
 
-  [[noreturn]] void leave() {
+  [[noreturn, gnu::noinline]] void leave() {
     fiber_->done = true;
     idle_ = 0;
-    if (++finished_fibers_ == fibers_.size()) _longjmp(finished_, 1);
+    if (++finished_fibers_ == fibers_.size()) __builtin_longjmp(finished_, 1);
     resume(next());
   }
 
@@ -268,7 +271,7 @@ class Launch {
   Fiber* fiber_ = nullptr;
   size_t idle_ = 0, finished_fibers_ = 0;
   uint8_t* stacks_ = nullptr;
-  jmp_buf finished_;
+  Place finished_;
 };
 
 // What lane `lane` of the warp gave, all lanes giving a value at once.

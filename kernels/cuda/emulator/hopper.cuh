@@ -117,14 +117,19 @@ inline uint64_t matrix_at(SharedAddress address) {
   return offset >> 4 | uint64_t{1} << 16 | uint64_t{512 >> 4} << 32 | kSwizzle64 << 62;
 }
 
+// 16 bytes of shared memory, as factors.
+__attribute__((optimize("O3"))) inline void read_factors(int16_t* to, size_t at) {
+  if (at + 16 > Launch::now().shared_bytes()) Launch::fail("a matrix of other memory");
+  const auto* from = reinterpret_cast<const int8_t*>(dynamic_shared()) + at;
+  for (int i = 0; i < 16; ++i) to[i] = from[i];
+}
+
 // 32 bytes of a line of the matrix that a descriptor tells of.
-inline void read_line(int8_t (&to)[32], uint64_t matrix, unsigned line) {
+inline void read_line(int16_t (&to)[32], uint64_t matrix, unsigned line) {
   const size_t start = (matrix & 0x3fff) << 4, eight_lines = (matrix >> 32 & 0x3fff) << 4;
   for (size_t piece = 0; piece < 32; piece += 16) {
     const size_t at = start + line / 8 * eight_lines + line % 8 * 64 + piece;
-    const size_t swizzled = at ^ (at >> 7 & 3) << 4;
-    if (swizzled + 16 > Launch::now().shared_bytes()) Launch::fail("a matrix of other memory");
-    std::memcpy(to + piece, dynamic_shared() + swizzled, 16);
+    read_factors(to + piece, at ^ (at >> 7 & 3) << 4);
   }
 }
 
@@ -140,13 +145,12 @@ inline uint64_t core_matrices_at(SharedAddress address, int next_half, int next_
          static_cast<uint64_t>(next_lines >> 4) << 32;
 }
 
-inline void read_core_matrices(int8_t (&to)[32], uint64_t matrix, unsigned line) {
+inline void read_core_matrices(int16_t (&to)[32], uint64_t matrix, unsigned line) {
   const size_t start = (matrix & 0x3fff) << 4, half = (matrix >> 16 & 0x3fff) << 4;
   const size_t eight_lines = (matrix >> 32 & 0x3fff) << 4;
   for (size_t piece = 0; piece < 2; ++piece) {
     const size_t at = start + piece * half + line / 8 * eight_lines + line % 8 * 16;
-    if (at + 16 > Launch::now().shared_bytes()) Launch::fail("a matrix of other memory");
-    std::memcpy(to + 16 * piece, dynamic_shared() + at, 16);
+    read_factors(to + 16 * piece, at);
   }
 }
 
@@ -179,39 +183,39 @@ inline void end_products() {
 }
 
 // The two rows of a thread's sums, of a matrix that the warp holds in registers.
-inline void read_held(int8_t (&rows)[2][32], const uint32_t* held) {
+inline void read_held(int16_t (&rows)[2][32], const uint32_t* held) {
   Launch& launch = Launch::now();
   Fiber& me = launch.fiber();
   const unsigned group = me.number % kWarp / 4, place = me.number % 4;
-  auto& matrix = *reinterpret_cast<int8_t (*)[16][32]>(launch.warp().factors[me.parity ^= 1]);
+  auto& matrix = reinterpret_cast<Factors*>(launch.warp().factors[me.parity ^= 1])->a;
   for (unsigned i = 0; i < 4; ++i) {
-    std::memcpy(&matrix[group + 8 * (i % 2)][4 * place + 16 * (i / 2)], &held[i], 4);
+    widen(&matrix[group + 8 * (i % 2)][4 * place + 16 * (i / 2)], held[i]);
   }
   launch.wait_for_warp();
-  for (unsigned half = 0; half < 2; ++half) std::memcpy(rows[half], matrix[group + 8 * half], 32);
+  for (unsigned half = 0; half < 2; ++half) {
+    std::memcpy(rows[half], matrix[group + 8 * half], sizeof rows[half]);
+  }
 }
 
 // This thread's sums of one product.
 inline void make_product(const LateProduct& product, unsigned thread) {
   const unsigned row = thread / kWarp * 16 + thread % kWarp / 4, column = thread % 4 * 2;
-  int8_t rows[2][32], line[32];
+  int16_t rows[2][32], lines[2][32];
   if (product.held) {
     read_held(rows, product.held);
   } else {
     for (unsigned half = 0; half < 2; ++half) read_line(rows[half], product.a, row + 8 * half);
   }
-  for (unsigned i = 0; i < product.count / 2; ++i) {
-    const unsigned across = column + i / 2 * 8 + i % 2;
-    if (product.b >> 62 == kSwizzle64) {
-      read_line(line, product.b, across);
-    } else {
-      read_core_matrices(line, product.b, across);
+  for (unsigned i = 0; i < product.count / 4; ++i) {
+    for (unsigned next = 0; next < 2; ++next) {
+      const unsigned across = column + i * 8 + next;
+      if (product.b >> 62 == kSwizzle64) {
+        read_line(lines[next], product.b, across);
+      } else {
+        read_core_matrices(lines[next], product.b, across);
+      }
     }
-    for (unsigned half = 0; half < 2; ++half) {
-      int32_t& sum = product.sums[i / 2 * 4 + half * 2 + i % 2];
-      sum = static_cast<int32_t>(static_cast<uint32_t>(sum) +
-                                 static_cast<uint32_t>(dot(rows[half], line)));
-    }
+    add_dots(&product.sums[i * 4], rows[0], rows[1], lines[0], lines[1]);
   }
 }
 

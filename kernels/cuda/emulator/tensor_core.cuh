@@ -68,14 +68,30 @@ inline void load_matrices(uint32_t (&to)[4], SharedAddress line) {
 
 // The factors of a warp as matrices: rows of a and columns of b, 32 depths each.
 struct Factors {
-  int8_t a[16][32], b[8][32];
+  int16_t a[16][32], b[8][32];
 };
 
-// The one place where the emulator spends its time.
-__attribute__((optimize("O3"))) inline int32_t dot(const int8_t (&a)[32], const int8_t (&b)[32]) {
-  int32_t sum = 0;
-  for (int k = 0; k < 32; ++k) sum += int32_t{a[k]} * int32_t{b[k]};
-  return sum;
+inline void widen(int16_t* to, uint32_t bytes) {
+  for (unsigned i = 0; i < 4; ++i) to[i] = static_cast<int8_t>(bytes >> 8 * i);
+}
+
+// Adds products of rows and columns: sums[2 i + j] is that of row i and column j. The one place
+// where the emulator spends its time.
+__attribute__((optimize("O3"))) inline void add_dots(int32_t* sums, const int16_t (&row)[32],
+                                                     const int16_t (&other)[32],
+                                                     const int16_t (&column)[32],
+                                                     const int16_t (&next)[32]) {
+  int32_t found[4] = {};
+  for (int k = 0; k < 32; ++k) {
+    found[0] += int32_t{row[k]} * int32_t{column[k]};
+    found[1] += int32_t{row[k]} * int32_t{next[k]};
+    found[2] += int32_t{other[k]} * int32_t{column[k]};
+    found[3] += int32_t{other[k]} * int32_t{next[k]};
+  }
+  for (int i = 0; i < 4; ++i) {
+    sums[i] =
+        static_cast<int32_t>(static_cast<uint32_t>(sums[i]) + static_cast<uint32_t>(found[i]));
+  }
 }
 
 inline void multiply_bytes(int32_t (&c)[4], const uint32_t (&a)[4], const uint32_t (&b)[2]) {
@@ -84,16 +100,12 @@ inline void multiply_bytes(int32_t (&c)[4], const uint32_t (&a)[4], const uint32
   const unsigned lane = me.number % kWarp, group = lane / 4, place = lane % 4;
   auto& factors = *reinterpret_cast<Factors*>(launch.warp().factors[me.parity ^= 1]);
   for (unsigned i = 0; i < 4; ++i) {
-    std::memcpy(&factors.a[group + 8 * (i % 2)][4 * place + 16 * (i / 2)], &a[i], 4);
+    widen(&factors.a[group + 8 * (i % 2)][4 * place + 16 * (i / 2)], a[i]);
   }
-  for (unsigned i = 0; i < 2; ++i) {
-    std::memcpy(&factors.b[group][4 * place + 16 * i], &b[i], 4);
-  }
+  for (unsigned i = 0; i < 2; ++i) widen(&factors.b[group][4 * place + 16 * i], b[i]);
   launch.wait_for_warp();
-  for (unsigned i = 0; i < 4; ++i) {
-    const int32_t sum = dot(factors.a[group + 8 * (i / 2)], factors.b[2 * place + i % 2]);
-    c[i] = static_cast<int32_t>(static_cast<uint32_t>(c[i]) + static_cast<uint32_t>(sum));
-  }
+  add_dots(c, factors.a[group], factors.a[group + 8], factors.b[2 * place],
+           factors.b[2 * place + 1]);
 }
 
 }  // namespace veil::emulator

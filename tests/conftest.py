@@ -10,6 +10,15 @@ from tempfile import TemporaryDirectory
 import pytest
 from hypothesis import settings
 
+SETTINGS = {
+    # One thread each for products of NumPy and PyTorch: threads wait by turning, on cores that
+    # other workers need.
+    **{f"{library}_NUM_THREADS": "1" for library in ("OMP", "OPENBLAS", "MKL")},
+    # The C library keeps what arrays leave, and does not ask the system for it page by page.
+    "MALLOC_MMAP_THRESHOLD_": str(32 << 20),
+    "MALLOC_TRIM_THRESHOLD_": str(64 << 20),
+}
+
 # A shell that starts the tests in the background has them ignore interrupts, which some tests send.
 signal.signal(signal.SIGINT, signal.default_int_handler)
 
@@ -26,8 +35,10 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """One folder of kernels compiled for the host, for all workers, which inherit its name."""
+    """What workers inherit: a folder of kernels compiled for the host, and the settings below."""
     if "PYTEST_XDIST_WORKER" not in os.environ:
+        for name, value in SETTINGS.items():
+            os.environ.setdefault(name, value)
         folder = TemporaryDirectory(prefix="veilgraph-emulator-")
         config.add_cleanup(folder.cleanup)
         os.environ["EMULATOR_FOLDER"] = folder.name

@@ -53,6 +53,7 @@ def run_onnx(
     options = onnxruntime.SessionOptions()
     options.log_severity_level = 3
     options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
+    options.intra_op_num_threads = 1  # tests run side by side
     session = onnxruntime.InferenceSession(copy.SerializeToString(), options)
     given = [output.name for output in session.get_outputs()]
     return dict(zip(given, session.run(given, dict(feeds)), strict=True))

@@ -244,7 +244,7 @@ def found_in(parts: Mapping[str, bytes], numbers: Array) -> set[str]:
         for form, values in forms.items():
             for start in range(0, np.dtype(form).itemsize, 4):
                 words = _words(content[start:], form.replace("f", "u"))
-                hits = np.isin(values.view(form.replace("f", "u")), words)
+                hits = _among(values.view(form.replace("f", "u")), words)
                 found |= {f"{v} in {name} as {form}" for v in numbers_at(values, hits)}
         if not name.endswith(".bin"):
             found |= {f"{hit.decode()} in {name}" for hit in pattern.findall(content)}
@@ -260,18 +260,26 @@ def _words(content: bytes, form: str) -> Array:
     return np.unique(np.frombuffer(content[: len(content) // size * size], form))
 
 
+def _among(values: Array, words: Array) -> Array:
+    """Whether each value is one of some sorted words, which are many."""
+    if not words.size:
+        return np.zeros(values.shape, bool)
+    places = np.searchsorted(words, values)
+    return np.asarray(words[np.minimum(places, words.size - 1)] == values)
+
+
 def _fixed(parts: Mapping[str, bytes], numbers: Array) -> Iterator[str]:
     """Numbers as fixed-point words: two of a model at one scale, or its only one."""
     for name, content in parts.items():
         if not name.endswith(("constants.bin", "params.bin")):
             continue
         for form in ("<i4", "<i8"):
-            words = _words(content, form)
+            words = _words(content, form).astype(np.int64)
             for bits in range(MOST_FRAC_BITS + 1):
                 given = np.round(numbers * 2.0**bits)
                 size = np.abs(given)
                 told = (size >= LEAST_WORD) & (size < 2.0 ** (8 * int(form[-1]) - 1))
-                hits = np.isin(given[told].astype(np.int64), words.astype(np.int64))
+                hits = _among(given[told].astype(np.int64), words)
                 if hits.sum() >= min(2, len(numbers)):
                     yield f"{numbers_at(numbers[told], hits)} in {name}, {bits} fraction bits"
 

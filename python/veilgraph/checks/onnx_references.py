@@ -110,6 +110,8 @@ def _session(proto: ModelProto) -> onnxruntime.InferenceSession:
     options.log_severity_level = 4  # a failure is an exception; a log would show names as they are
     # Nodes are compared one by one: none may be merged with another.
     options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
+    # Threads that wait for a next node sleep, as those of a compile do.
+    options.add_session_config_entry("session.intra_op.allow_spinning", "0")
     content = proto.SerializeToString()
     return onnxruntime.InferenceSession(content, options, providers=["CPUExecutionProvider"])
 

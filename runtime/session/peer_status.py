@@ -8,6 +8,7 @@ from enum import IntEnum
 
 from cryptography import x509
 
+from veilgraph.ir.errors import PeerError
 from veilgraph.runtime.session.certificates import load_certificate
 from veilgraph.runtime.session.config import Config
 
@@ -74,6 +75,20 @@ def way_out(owner: str, der: bytes, status: PeerStatus, judge: str) -> str:
         f"It begins at {start} UTC, an hour before {owner}'s clock when it was made, and {here}. "
         f"Set {judge} clock if it is behind; if {owner}'s was ahead, `veilgraph cert issue` there."
     )
+
+
+def require_valid(der: bytes, owner: str, what: str) -> None:
+    """PeerError unless a certificate (DER) of `owner` may be used now.
+
+    Args:
+        what: it is used for, as the begin of the sentence: "alice.share is signed with".
+    """
+    status = validity(der)
+    if status is not PeerStatus.WELCOME:
+        raise PeerError(
+            f"{what} a certificate of {owner} that does not count: {status.reason}.",
+            way_out(owner, der, status, "this host's"),
+        )
 
 
 def _utc(time: datetime) -> str:

@@ -27,7 +27,12 @@ from test_meetings import S, X, answers, at_once, compiled, hospital_of
 import veilgraph
 from veilgraph.cli import main
 from veilgraph.ir.errors import PeerError, ResourceLimitError, SecurityAbort, UsageError
-from veilgraph.runtime.store.client_files import ANSWER, INPUT, load_client_file
+from veilgraph.runtime.encoding import word_dtype
+from veilgraph.runtime.session import certificates
+from veilgraph.runtime.session.certificates import load_certificates, self_signed
+from veilgraph.runtime.session.peer_status import PeerStatus
+from veilgraph.runtime.session.private_keys import load_private_key
+from veilgraph.runtime.store.client_files import ANSWER, INPUT, ClientFile, load_client_file
 from veilgraph.serving.offline import answer, reveal, share, sharing_of
 
 
@@ -325,3 +330,52 @@ def test_a_client_whose_certificate_nothing_is_encrypted_to(one: Post) -> None:
     shared = one.share("patient", {"x": SAMPLES[0]})
     with pytest.raises(UsageError, match="encrypted to an Ed25519 key alone"):
         one.run("alice", [shared["alice"]])()
+
+
+def days_ago(post: Post, name: str, *places: str) -> None:
+    """Puts a certificate of a key in place that ended yesterday."""
+    key = load_private_key(post.folder / f"{name}.key")
+    made = self_signed(key, name, ["127.0.0.1"], datetime.now(UTC) - timedelta(days=3), 2)
+    for place in places:
+        (post.folder / place).write_bytes(made.public_bytes(Encoding.PEM))
+
+
+def test_certificates_that_have_expired(one: Post) -> None:
+    """Neither is anything written for them, nor are files taken that they signed."""
+    shared = one.share("patient", {"x": SAMPLES[0]})
+    files = of("patient", one.answered(shared))
+    days_ago(one, "patient", "patient.crt")
+    with pytest.raises(PeerError, match=r"signed with a certificate of patient .* has expired"):
+        one.share("patient", {"x": SAMPLES[0]})
+    certificates.issue(one.folder, "patient", ["127.0.0.1"])
+    bob = (one.folder / "bob.crt").read_bytes()
+    days_ago(one, "bob", "bob.crt")
+    with pytest.raises(
+        PeerError, match=r"encrypted to a certificate of bob .* has expired"
+    ) as told:
+        one.share("patient", {"x": SAMPLES[0]})
+    assert "bob makes a new one with `veilgraph cert issue`" in str(told.value)
+    old = (one.folder / "bob.crt").read_bytes()
+    (one.folder / "bob.crt").write_bytes(old + bob)  # the next one is there
+    one.share("patient", {"x": SAMPLES[0]})
+    assert reveal(one.plan, one.hospital.client, files).outputs["y"].shape == (1, 5)
+
+
+def test_files_that_an_expired_certificate_signed(one: Post, monkeypatch: Any) -> None:
+    days_ago(one, "patient", "patient.crt", "clients/patient.crt")
+    days_ago(one, "bob", "bob.crt")
+    with monkeypatch.context() as then:
+        then.setattr("veilgraph.serving.offline.require_valid", lambda *_: None)
+        then.setattr("veilgraph.serving.offline.validity", lambda _: PeerStatus.WELCOME)
+        shared = one.share("patient", {"x": SAMPLES[0]})
+    with pytest.raises(PeerError, match=r"alice.share is signed with .* of patient .* has expired"):
+        one.run("alice", [shared["alice"]])()
+    plan = veilgraph.Plan.load(one.plan)
+    outputs = plan.party("patient").outputs
+    words = {"y": np.zeros(5, word_dtype(outputs[0].ring_bits))}
+    file = ClientFile(ANSWER, "patient", plan.digest, bytes(32), {"party": "bob"}, (1, 3), words)
+    patient = certificates.issue(one.folder, "patient").certificate
+    file.save(one.folder / "of-bob", load_certificates(patient)[0], outputs,
+              one.folder / "bob.key", one.folder / "bob.crt")  # fmt: skip
+    with pytest.raises(PeerError, match=r"of-bob is signed with a certificate of bob .* expired"):
+        reveal(one.plan, one.hospital.client, [one.folder / "of-bob"])

@@ -32,9 +32,14 @@ from veilgraph.runtime.service.audit import audit_of
 from veilgraph.runtime.service.enrolled import Enrolled
 from veilgraph.runtime.service.seat import members_of
 from veilgraph.runtime.service.served import ByRole, Model, ServedPlan, clients_of, links_over
-from veilgraph.runtime.session.certificates import fingerprint, load_certificates
+from veilgraph.runtime.session.certificates import (
+    fingerprint,
+    load_certificate,
+    load_certificates,
+)
 from veilgraph.runtime.session.config import Config
 from veilgraph.runtime.session.connect import connect
+from veilgraph.runtime.session.peer_status import PeerStatus, require_valid, validity
 from veilgraph.runtime.session.private_keys import load_private_key, secret_of
 from veilgraph.runtime.session.session_ids import SpentSessions
 from veilgraph.runtime.session.setup import config_of
@@ -77,6 +82,7 @@ def share(
     Raises:
         UsageError, AccuracyError: an input that does not fit or is outside its range; a file or a
             name that makes no sense.
+        PeerError: a certificate of the client or of a party that is not valid now.
     """
     loaded, me = Plan.load(plan), ClientConfig.load(Path(config))
     role = role_of(loaded, role)
@@ -87,17 +93,19 @@ def share(
     if unknown := [name for name in pinned if name not in clients_of(loaded)]:
         raise UsageError(f"The plan has no client {unknown[0]}.", "Name one of its clients.")
     readers = _certificates(loaded, me)
+    require_valid(load_certificate(me.certificate), me.name, "Files would be signed with")
+    to = {party: _valid_one(party, each) for party, each in readers.items()}
     sharing, count = fresh_nonce(), len(readers)
     encoded = encoded_inputs(loaded.party(role), inputs)
     parts = {t.name: split(words.reshape(-1), t.ring_bits, count) for t, words in encoded}
     facts = {"role": role, "others": pinned}
     found = {}
-    for number, (party, certificates) in enumerate(readers.items()):
+    for number, (party, certificate) in enumerate(to.items()):
         own = {name: each[number] for name, each in parts.items()}
         file = ClientFile(INPUT, party, loaded.digest, sharing, facts, (number, count), own)
         found[party] = Path(folder) / f"{role}.{party}.share"
         tensors = [tensor for tensor, _ in encoded]
-        file.save(found[party], certificates[0], tensors, me.key, me.certificate)
+        file.save(found[party], certificate, tensors, me.key, me.certificate)
     return found
 
 
@@ -126,6 +134,7 @@ def reveal(
 
     Raises:
         UsageError: a file that is none, or a party whose file is missing or there twice.
+        PeerError: a party's certificate that is not valid any more.
         SecurityAbort: a file for another plan or client, one that was changed or that the party did
             not sign; files of different sharings or inferences.
     """
@@ -140,6 +149,7 @@ def reveal(
             raise SecurityAbort(
                 f"{path} is not signed by a party that computes.", "Ask for it anew."
             )
+        require_valid(file.writer, party, f"{path} is signed with")
         if party in found:
             raise UsageError(f"{path} is {party}'s, whose file is there already.", "Give one each.")
         file.require_words(path, outputs)
@@ -203,6 +213,14 @@ def _certificates(plan: Plan, config: ClientConfig) -> dict[str, tuple[bytes, ..
     return {name: known[name] for name in plan.manifest.computing}
 
 
+def _valid_one(party: str, certificates: Sequence[bytes]) -> bytes:
+    """The first that is valid now of a party's; PeerError if none is."""
+    valid = [each for each in certificates if validity(each) is PeerStatus.WELCOME]
+    if not valid:
+        require_valid(certificates[-1], party, "A file would be encrypted to")
+    return valid[0]
+
+
 def _sum(parts: Sequence[Words], tensor: Tensor) -> Words:
     total = parts[0]
     for part in parts[1:]:
@@ -241,7 +259,8 @@ def answer(
 
     Raises:
         UsageError: a file or a name that makes no sense.
-        PeerError: a client that may not ask, or a party that did not come or is lost.
+        PeerError: a client that may not ask, or whose certificate is not valid now; a party that
+            did not come or is lost.
         SecurityAbort: a file that was used, or is of another plan or party, or was changed; files
             of different sharings; a plan that is refused.
         ResourceLimitError: a client that may ask about no more rows today.
@@ -279,8 +298,9 @@ def _read(model: Model, config: Config, paths: Sequence[Path]) -> dict[str, Clie
             raise UsageError(f"{path} is for no client that {me} computes for.", "Leave it out.")
         if role in found:
             raise UsageError(f"{path} is {role}'s, whose file is there already.", "Give one each.")
-        if enrolled.name_of(file.writer) is None:
+        if (client := enrolled.name_of(file.writer)) is None:
             raise PeerError(f"Who signed {path} may not ask.", "Its certificate is not known here.")
+        require_valid(file.writer, client, f"{path} is signed with")
         public_key(file.writer)  # UsageError now, and not once the file is used
         if file.words and file.part != (computing.index(me), len(computing)):
             raise SecurityAbort(f"{path} holds another party's part.", "Have all shared again.")

@@ -5,8 +5,9 @@ when it has changed: who is taken out of it can begin nothing any more. What is 
 in place changes no folder, and counts within a second.
 
 A token is good for one certificate, once, until an hour that is stated. NAME.token in the folder
-has its SHA-256, so who reads the folder can enrol nobody. Whoever brings the token proves to have
-the certificate's key, by a signature that this party and no other accepts.
+has its SHA-256, so who reads the folder can enrol nobody. It is claimed by its name, NAME.used from
+then on, and has its old name again where the certificate can't be kept. Whoever brings the token
+proves to have the certificate's key, by a signature that this party and no other accepts.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ import ssl
 import threading
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
@@ -122,7 +124,7 @@ class Enrolled:
             note: hears of the name before the token is used up; what it raises leaves the token.
 
         Raises:
-            ResourceLimitError: no room for it; the token is still good.
+            ResourceLimitError: it can't be kept; the hint says whether the token is still good.
             PeerError: a token that is none, or not any more; a certificate that is none, that has
                 another key, or that is in the folder already.
         """
@@ -142,20 +144,26 @@ class Enrolled:
         if (name := self.name_of(der)) is not None:
             raise PeerError(f"This certificate is enrolled as {name} already.", "Make another.")
         pem = x509.load_der_x509_certificate(der).public_bytes(Encoding.PEM)
+        used = file.with_suffix(".used")
+        try:
+            file.rename(used)  # whoever moves it has it
+        except FileNotFoundError as error:
+            raise PeerError("The token was used.", "Ask for another.") from error
+        except OSError as error:
+            raise _unkept(error, is_good=True) from error
         try:
             with placed_whole(file.with_suffix(".crt"), 0o644) as placed:
                 placed.write(pem)
                 placed.flush()
-                os.fsync(placed.fileno())  # a full disk is told here, and the token is still good
+                os.fsync(placed.fileno())  # a full disk is told before the audit log says so
                 note(file.stem)
-                file.unlink()  # whoever removes it has it
-        except FileNotFoundError as error:
-            raise PeerError("The token was used.", "Ask for another.") from error
-        except OSError as error:
-            raise ResourceLimitError(
-                f"The certificate can't be kept: {error.strerror}.",
-                "Ask who runs the party to make room; the token is still good.",
-            ) from error
+        except BaseException as error:
+            is_good = _put_back(used, file)
+            if isinstance(error, OSError):
+                raise _unkept(error, is_good) from error
+            raise
+        with suppress(OSError):  # it opens nothing by this name
+            used.unlink()
         return file.stem
 
     def _file_of(self, token: str) -> Path | None:
@@ -172,6 +180,25 @@ class Enrolled:
             if is_it and datetime.now(UTC) <= until and not file.with_suffix(".crt").exists():
                 found = file
         return found
+
+
+def _put_back(used: Path, file: Path) -> bool:
+    """Makes a token that was claimed good again; whether it is."""
+    try:
+        if not file.exists():  # else a new one was made meanwhile
+            used.rename(file)
+            return not file.with_suffix(".crt").exists()
+    except OSError as error:
+        LOG.warning("%s can't be made good again: %s", file, error)
+    return False
+
+
+def _unkept(error: OSError, is_good: bool) -> ResourceLimitError:
+    told = "the token is still good" if is_good else "the token is not good any more"
+    return ResourceLimitError(
+        f"The certificate can't be kept: {error.strerror}.",
+        f"Ask who runs the party to make room; {told}.",
+    )
 
 
 def make_token(folder: Path, name: str, hours: float) -> tuple[str, datetime]:

@@ -234,31 +234,91 @@ def test_tokens_that_can_not_be_made(tmp_path: Path) -> None:
         make_token(clients, "nurse", 1)
 
 
-@pytest.mark.parametrize("what", ["certificate", "audit log"])
+@pytest.fixture
+def asked(party: Enrolled, tmp_path: Path) -> tuple[str, bytes, str]:
+    """What nurse brings to alice: a token, a certificate, a signature."""
+    token, _ = make_token(tmp_path / "clients", "nurse", 1)
+    return token, *signed(tmp_path, token)
+
+
+def names(folder: Path) -> list[str]:
+    return sorted(file.name for file in (folder / "clients").iterdir())
+
+
+def full(*_: object, **__: object) -> None:
+    raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+
+def unwritten(_: str) -> None:
+    raise ResourceLimitError("Requests can't be written down: No space left on device.", "")
+
+
+@pytest.mark.parametrize("fails", ["os.fsync", "audit log", "placing", "claiming"])
 def test_a_full_disk_leaves_the_token(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, what: str
+    party: Enrolled,
+    asked: tuple[str, bytes, str],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    fails: str,
 ) -> None:
-    own = certificates.init(tmp_path, "alice")
-    files = certificates.init(tmp_path, "nurse")
-    folder = tmp_path / "clients"
-    folder.mkdir()
-    enrolled = Enrolled(folder, own.certificate, own.key)
-    token, _ = make_token(folder, "nurse", 1)
-    der = load_certificate(files.certificate)
-    content = signed_content(token, load_certificate(own.certificate), der)
-    signature = party_signature(load_private_key(files.key), content)
+    with monkeypatch.context() as now:
+        if fails == "os.fsync":
+            now.setattr("veilgraph.runtime.service.enrolled.os.fsync", full)
+        elif fails == "placing":
+            now.setattr("veilgraph.ir.files.whole_files.os.replace", full)
+        elif fails == "claiming":
+            now.setattr(Path, "rename", full)
+        with pytest.raises(ResourceLimitError, match="No space left") as told:
+            party.enrol(*asked, unwritten if fails == "audit log" else lambda _: None)
+    assert fails == "audit log" or "the token is still good" in str(told.value)
+    assert names(tmp_path) == ["nurse.token"]
+    assert party.enrol(*asked) == "nurse"
+    assert names(tmp_path) == ["nurse.crt"]
 
-    def full(*_: object) -> None:
-        if what == "audit log":
-            raise ResourceLimitError("Requests can't be written down: No space left on device.", "")
-        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
-    if what == "certificate":
-        monkeypatch.setattr("veilgraph.runtime.service.enrolled.os.fsync", full)
-    note = full if what == "audit log" else lambda _: None
-    with pytest.raises(ResourceLimitError, match="No space left"):
-        enrolled.enrol(token, der, signature, note)
-    monkeypatch.undo()
-    assert sorted(file.name for file in folder.iterdir()) == ["nurse.token"]
-    assert enrolled.enrol(token, der, signature) == "nurse"
-    assert sorted(file.name for file in folder.iterdir()) == ["nurse.crt"]
+def test_a_token_that_can_not_be_made_good_again(
+    party: Enrolled,
+    asked: tuple[str, bytes, str],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    rename = Path.rename
+    with monkeypatch.context() as now:
+        now.setattr("veilgraph.ir.files.whole_files.os.replace", full)
+        now.setattr(Path, "rename", lambda a, b: full() if a.suffix == ".used" else rename(a, b))
+        with pytest.raises(ResourceLimitError, match="the token is not good any more"):
+            party.enrol(*asked)
+    assert names(tmp_path) == ["nurse.used"]
+    with pytest.raises(PeerError, match="There is no such token"):
+        party.enrol(*asked)
+
+
+def test_a_newer_token_is_left_alone(
+    party: Enrolled, asked: tuple[str, bytes, str], tmp_path: Path
+) -> None:
+    """Made while an older one of the name was being used, in vain."""
+
+    def newer(_: str) -> None:
+        made.append(make_token(tmp_path / "clients", "nurse", 1)[0])
+        full()
+
+    made = list[str]()
+    with pytest.raises(ResourceLimitError, match="the token is not good any more"):
+        party.enrol(*asked, newer)
+    with pytest.raises(PeerError, match="There is no such token"):
+        party.enrol(*asked)
+    assert party.enrol(made[0], *signed(tmp_path, made[0])) == "nurse"
+
+
+def test_a_token_that_another_process_claimed(
+    party: Enrolled,
+    asked: tuple[str, bytes, str],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    file = tmp_path / "clients" / "nurse.token"
+    monkeypatch.setattr(Enrolled, "_file_of", lambda *_: file)
+    file.unlink()
+    with pytest.raises(PeerError, match="The token was used"):
+        party.enrol(*asked)
+    assert names(tmp_path) == []

@@ -6,6 +6,7 @@ here, and no pass, link or store knows a role by name.
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from enum import Enum
 
@@ -48,6 +49,15 @@ DEALER = Role("dealer", False, False, False, Collusion.NOBODY)
 # In this order parties stand in a plan: whoever is not there online comes last, so that the
 # numbers of the others are the same without it.
 ROLES = {role.name: role for role in (COMPUTING, CLIENT, DEALER)}
+
+
+_NAME = re.compile(r"[A-Za-z][A-Za-z0-9_-]{0,30}")
+NAME_RULE = "A letter (a to z), then at most 30 letters, digits, hyphens and underscores."
+
+
+def is_name(name: str) -> bool:
+    """Whether a party of this name, in any role, can stand in file names, lists and messages."""
+    return _NAME.fullmatch(name) is not None
 
 
 def given_by(name: str, party: str) -> str:

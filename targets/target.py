@@ -9,7 +9,16 @@ from typing import TypedDict
 from veilgraph.ir.errors import UsageError
 from veilgraph.ir.party.program import Program
 from veilgraph.ir.plan.tables import PUBLIC, SHARED, WEIGHTS
-from veilgraph.ir.roles import CLIENT, COMPUTING, DEALER, ROLES, Collusion, Role
+from veilgraph.ir.roles import (
+    CLIENT,
+    COMPUTING,
+    DEALER,
+    NAME_RULE,
+    ROLES,
+    Collusion,
+    Role,
+    is_name,
+)
 from veilgraph.targets.networks import Network, network
 from veilgraph.targets.parties import Member, Parties
 from veilgraph.targets.suite import Suite
@@ -167,6 +176,10 @@ def target(
     chosen = _suite(suite)
     names = tuple(parties) if parties is not None else DEFAULT_PARTIES[: chosen.security.parties[0]]
     found = _checked(chosen, names, tuple(clients), dealer, network_name, owners, receivers)
+    # Not of plans: earlier versions took other names for clients, which serve without files.
+    for name in (*names, *clients, *filter(None, [dealer])):
+        if not is_name(name):
+            raise UsageError(f"{name!r} can't be a party's name.", NAME_RULE)
     return _with_protocols(found, protocols or {})
 
 

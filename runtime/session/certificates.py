@@ -16,7 +16,6 @@ from __future__ import annotations
 
 import hashlib
 import ipaddress
-import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
@@ -29,12 +28,12 @@ from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 from veilgraph.ir.errors import UsageError
 from veilgraph.ir.files.whole_files import placed_whole
+from veilgraph.ir.roles import NAME_RULE, is_name
 from veilgraph.runtime.session.private_keys import PrivateKey, load_private_key, read_pem
 
 VALID_DAYS = 825
 MOST_CERTIFICATES = 2  # of one owner at a time: the one in use, and the one that comes after it
 _CLOCK_SKEW = timedelta(hours=1)  # clocks that nobody sets are off by minutes
-_PARTY_NAME = re.compile(r"[A-Za-z][A-Za-z0-9_-]{0,30}")
 
 
 @dataclass(frozen=True)
@@ -248,11 +247,8 @@ def is_certificate(der: bytes) -> bool:
 
 def check_party_name(name: str) -> str:
     """The name, if it can stand in file names, lists and messages; else UsageError."""
-    if not _PARTY_NAME.fullmatch(name):
-        raise UsageError(
-            f"{name!r} can't be a party's name.",
-            "A letter, then at most 30 letters, digits, hyphens and underscores.",
-        )
+    if not is_name(name):
+        raise UsageError(f"{name!r} can't be a party's name.", NAME_RULE)
     return name
 
 

@@ -122,6 +122,15 @@ REFUSED: dict[str, tuple[dict[str, Any], str]] = {
     "deals too": ({"clients": ("patient", "dave")}, "dave can't be a client and the dealer"),
     "twice": ({"clients": ("patient", "patient")}, "Names must be different plain words"),
     "no name": ({"clients": ("patient", "a b")}, "Names must be different plain words"),
+    "too long": (
+        {"clients": (32 * "p",), "owners": {"x": 32 * "p"}, "receivers": {}},
+        "can't be a party's name",
+    ),
+    "beyond ASCII": (
+        {"clients": ("müller",), "owners": {"x": "müller"}, "receivers": {}},
+        "'müller' can't be a party's name",
+    ),
+    "a dealer so": ({"dealer": 32 * "d"}, "can't be a party's name"),
     "idle": ({"clients": ("patient", "eve")}, "Client eve gives nothing and receives nothing."),
     "unnamed": ({"clients": ()}, "patient owns `x`, and is no party."),
     "too many": (

@@ -379,3 +379,27 @@ def test_files_that_an_expired_certificate_signed(one: Post, monkeypatch: Any) -
               one.folder / "bob.key", one.folder / "bob.crt")  # fmt: skip
     with pytest.raises(PeerError, match=r"of-bob is signed with a certificate of bob .* expired"):
         reveal(one.plan, one.hospital.client, [one.folder / "of-bob"])
+
+
+@pytest.mark.parametrize("role", [33 * "p", "m\u00fcller"])
+def test_a_client_whose_name_files_can_not_have(
+    tmp_path: Path, monkeypatch: Any, role: str
+) -> None:
+    """Of a plan from before compiling refused it: told before anything is sent, or used up."""
+    roles = {"clients": (role,), "owners": {"x": role}, "receivers": {"y": (role,)}}
+    with monkeypatch.context() as before:
+        before.setattr("veilgraph.targets.target.is_name", lambda _: True)
+        plan, weights = compiled_for_one("rep3", **roles)
+    hospital = Hospital(tmp_path, [name for name in plan.manifest.parties if name != role])
+    hospital.put("small/1", plan, weights)
+    post = Post(hospital)
+    said = rf"Files can't be of a client that is called '{role}'"
+    with pytest.raises(UsageError, match=said):
+        post.share("patient", {"x": SAMPLES[0]})
+    with pytest.raises(UsageError, match=said):
+        reveal(post.plan, hospital.client, [])
+    for party in post.computing:
+        config = tmp_path / f"{party}.yaml"
+        own = post.weights if party == post.owner else None
+        with pytest.raises(UsageError, match=said):
+            answer(post.plan, party, config, [], tmp_path, weights=own, trust_author=True)

@@ -10,7 +10,7 @@ so all addends but one are, and the last is what is missing to x + M, which the 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import ExitStack, closing
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -21,6 +21,7 @@ import numpy.typing as npt
 
 from veilgraph.ir.errors import PeerError, SecurityAbort, UsageError
 from veilgraph.ir.plan.tables import Tensor
+from veilgraph.ir.roles import NAME_RULE, is_name
 from veilgraph.plans import Plan
 from veilgraph.runtime.client import wire
 from veilgraph.runtime.client.client_config import ClientConfig
@@ -195,6 +196,7 @@ def _receipt(party: str, file: ClientFile, signers: Mapping[str, tuple[bytes, ..
 def role_of(plan: Plan, role: str | None) -> str:
     """The client that is meant; UsageError where the plan has none of this name, or several."""
     clients = clients_of(plan)
+    _require_names(clients)
     if role is None and len(clients) == 1:
         return clients[0]
     if role not in clients:
@@ -203,6 +205,16 @@ def role_of(plan: Plan, role: str | None) -> str:
             f"Say which this is, with --role: {', '.join(clients)}.",
         )
     return role
+
+
+def _require_names(clients: Iterable[str]) -> None:
+    """UsageError for a client's name that files can't have: of plans of earlier versions."""
+    for name in clients:
+        if not is_name(name):
+            raise UsageError(
+                f"Files can't be of a client that is called {name!r}.",
+                f"Compile the plan with another name for it. {NAME_RULE}",
+            )
 
 
 def _certificates(plan: Plan, config: ClientConfig) -> dict[str, tuple[bytes, ...]]:
@@ -271,6 +283,7 @@ def answer(
         NAME, Path(plan), own, Weights(given, given),
         device=device or own.device, threads=threads, trust_author=trust_author,
     )  # fmt: skip
+    _require_names(model.seats)
     asked = _read(model, own, list(map(Path, files)))
     lines = [_facts(own, model, file) for file in asked.values()]
     with closing(audit_of(own)) as audit:

@@ -241,7 +241,7 @@ class Desk:
         facts = {
             "client": client, "certificate": new.certificate, "role": role,
             "model": served.model.name, "plan": served.plan.digest, "session": served.id.hex(),
-            "request": wire.digest("meeting", agreed).hex(), "rows": str(rows),
+            "meeting": wire.digest("meeting", agreed).hex(), "rows": str(rows),
         }  # fmt: skip
         self._audit.ask(facts)
         request, is_told, began = None, False, datetime.now(UTC)
@@ -249,6 +249,7 @@ class Desk:
             check = partial(self._require_open, connection, served)
             roles = tuple(served.model.seats)
             request, came = self._meetings.join(agreed, served.id, new, roles, check)
+            facts |= {"request": request.id.hex()}  # as receipts have it
             head: dict[str, Any] = {"clients": {each: came[each].certificate for each in roles}}
             answer = self._answered(connection, request, served.model, role, head)
             is_told = True

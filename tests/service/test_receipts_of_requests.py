@@ -50,6 +50,12 @@ def test_a_client_gets_one_of_each_party(hospital: Hospital, tmp_path: Path) -> 
     assert all(each["began"] <= each["ended"] for each in found)
     text = CliRunner().invoke(main, ["verify", *files])
     assert found[0]["request"] in text.output
+    log = next(tmp_path.rglob("asked-alice.jsonl")).read_bytes().splitlines()
+    asked_for, answered = (json.loads(line.partition(b"\t")[0]) for line in log)
+    assert (asked_for["what"], answered["what"]) == ("asked", "answered")
+    assert asked_for["meeting"] == answered["meeting"]
+    assert "request" not in asked_for  # which is known once all its clients have come
+    assert answered["request"] == found[0]["request"]
 
 
 def test_both_clients_of_a_meeting_get_the_same(tmp_path: Path) -> None:

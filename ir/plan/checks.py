@@ -250,10 +250,21 @@ def _check_tensors(name: str, program: PartyPlan) -> None:
 
 def _is_inside(tensor: Tensor, arena_bytes: int) -> bool:
     word = 4 if tensor.ring_bits <= 32 else 8
-    sane = 1 <= tensor.ring_bits <= 64 and abs(tensor.frac_bits) <= MOST_FRAC_BITS
-    shaped = len(tensor.shape) <= MOST_RANK and all(0 <= n < MOST_EXTENT for n in tensor.shape)
     placed = tensor.offset % word == 0 and 0 <= tensor.offset <= arena_bytes - _bytes(tensor)
-    return sane and shaped and placed
+    return _has_ring_and_shape(tensor) and placed
+
+
+def is_sane(tensor: Tensor) -> bool:
+    """Whether a tensor that others described can be one, wherever it lies."""
+    is_small = _has_ring_and_shape(tensor) and math.prod(tensor.shape) < MOST_EXTENT
+    return is_small and _has_its_columns(tensor)
+
+
+def _has_ring_and_shape(tensor: Tensor) -> bool:
+    sane = 1 <= tensor.ring_bits <= 64 and abs(tensor.frac_bits) <= MOST_FRAC_BITS
+    return (
+        sane and len(tensor.shape) <= MOST_RANK and all(0 <= n < MOST_EXTENT for n in tensor.shape)
+    )
 
 
 def _has_its_columns(tensor: Tensor) -> bool:

@@ -20,14 +20,14 @@ from typing import Any
 import numpy as np
 
 from veilgraph.ir.errors import UsageError
-from veilgraph.ir.plan.checks import record
+from veilgraph.ir.plan.checks import hints_of, is_sane, record, typed
 from veilgraph.ir.plan.given import Given
 from veilgraph.ir.plan.tables import Tensor
 from veilgraph.runtime.encoding import Words, word_dtype
 
 MAGIC = b"veilgraph ask\n"  # a client's first bytes, before TLS
 ENROL = b"veilgraph new\n"  # those of who becomes one
-VERSION = 3  # of what clients and parties say to each other
+VERSION = 4  # of what clients and parties say to each other
 ID_BYTES = 16  # of a request
 MOST_FIELD_BYTES = 1 << 20
 MOST_OF_CLIENT = 8  # requests that are open at a time: one client alone holds up no others
@@ -136,24 +136,19 @@ def tensor_of(fields: Mapping[str, Any], owner: str) -> Tensor:
     Raises:
         WireError: no tensor.
     """
+    hints = hints_of(Tensor)
     try:
         low, high = fields["low"], fields["high"]
-        tensor = Tensor(
-            str(fields["name"]),
-            tuple(int(extent) for extent in fields["shape"]),
-            int(fields["ring_bits"]),
-            int(fields["frac_bits"]),
-            owner,
-            0,
-            -math.inf if low is None else float(low),
-            math.inf if high is None else float(high),
-            column_exponents=tuple(int(each) for each in fields["column_exponents"]),
-            columns=tuple(str(each) for each in fields["columns"]),
-            given=record(Given, fields["given"]),
-        )
-    except (KeyError, TypeError, ValueError) as error:
+        bounds = {
+            "low": -math.inf if low is None else low,
+            "high": math.inf if high is None else high,
+        }
+        given = {name: fields[name] for name in _SHOWN} | bounds
+        stated = {name: typed(hints[name], value, name) for name, value in given.items()}
+        tensor = Tensor(**stated, owner=owner, offset=0, given=record(Given, fields["given"]))
+    except (KeyError, ValueError) as error:
         raise WireError("it described no input or output") from error
-    if not 1 <= tensor.ring_bits <= 64 or any(extent < 0 for extent in tensor.shape):
+    if not is_sane(tensor):
         raise WireError("it described no input or output")
     return tensor
 

@@ -220,7 +220,7 @@ class Desk:
         }  # fmt: skip
         found["roles"] = {
             role: {
-                "receives": seat.receives,
+                "receivers": sorted(seat.receivers),
                 "inputs": [wire.described(each) for each in seat.inputs],
                 "outputs": [wire.described(each) for each in seat.outputs],
             }

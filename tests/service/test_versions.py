@@ -95,7 +95,7 @@ def test_a_client_of_another_version(tmp_path: Path, monkeypatch: pytest.MonkeyP
     with hospital.served() as services:
         until(lambda: all(each.served for each in services.values()))
         monkeypatch.setattr(client.wire, "send", newer)
-        with pytest.raises(UsageError, match="speaks version 3 with clients, and the client 9"):
+        with pytest.raises(UsageError, match="speaks version 4 with clients, and the client 9"):
             Client("small", hospital.client)
         monkeypatch.setattr(client.wire, "send", older)
         with pytest.raises(UsageError, match="alice speaks version none that is known with clie"):

@@ -28,10 +28,16 @@ from veilgraph.serving.party_links import (
     wire_receive,
     wire_send,
 )
+from veilgraph.serving.statements import (
+    RoleStated,
+    Stated,
+    agreed,
+    place_of,
+    stated_by,
+    who_differs,
+)
 from veilgraph.verification.receipts import checked
 
-_COMMON = ("plan", "session", "suite", "computing", "labels", "forms", "rows")
-_SAME_OF_ROLE = ("inputs", "outputs")
 _LEAST_MEETING = 16  # characters: who guesses a meeting may come to it
 _MEETING = b"veilgraph meeting 1\0"
 
@@ -92,66 +98,52 @@ class Client:
             raise
 
     def _open(self, wanted: str | None, role: str | None) -> None:
-        described = {}
         for party in self._config.parties:
             link = self._links[party.name] = reach(party, self._config, self._seconds)
             with first_words(party.name):
                 wire.send(link, {"ask": "model", "model": self._model, "version": wire.VERSION})
-        for name, link in self._links.items():
-            with first_words(name):
-                described[name] = answer_of(name, link, 0)[0]
-            wire.require_same_version(name, described[name].get("version"), wire.VERSION)
-        computing = next(iter(described.values())).get("computing")
-        if not isinstance(computing, list) or not all(name in described for name in computing):
-            raise UsageError(
-                f"{self._model} is computed by {computing}, and parties.yaml lists "
-                f"{', '.join(described)}.",
-                "List all parties that compute.",
-            )
-        for name in [name for name in self._links if name not in computing]:
+        found = self._agreed()
+        for name in [name for name in self._links if name not in found.computing]:
             self._links.pop(name).close()  # it only deals
-        first = described[computing[0]]
-        for name in computing:
-            for fact in _COMMON:
-                if described[name].get(fact) != first.get(fact):
-                    raise SecurityAbort(
-                        f"{computing[0]} and {name} serve {self._model} with another {fact}.",
-                        "Ask again in a moment; if it stays so, tell who runs the parties.",
-                    )
-        self.plan, self._session = str(first["plan"]), str(first["session"])
+        self.plan, self._session = found.plan, found.session
         if wanted is not None and wanted != self.plan:
             raise SecurityAbort(
                 f"The parties serve {self._model} with the plan {self.plan[:16]}..., and "
                 f"{wanted[:16]}... was asked for.",
                 "Ask who runs the parties which plan is in use.",
             )
-        try:
-            self.rows = int(first["rows"])
-            self.labels, self.forms = wire.labels_of(first), wire.forms_of(first)
-            self._take_role({name: described[name]["roles"] for name in computing}, role)
-        except (wire.WireError, TypeError, KeyError, ValueError, AttributeError) as error:
-            raise PeerError(f"{computing[0]} is no service: {error}.", "") from error
+        self.rows, self.labels, self.forms = found.rows, found.labels, found.forms
+        self._take_role(found.roles, role)
 
-    def _take_role(self, stated: Mapping[str, Mapping[str, Any]], role: str | None) -> None:
-        """What this client gives and is told, by what each party states of all roles."""
-        first, *others = stated
-        self.roles = tuple(stated[first])
+    def _agreed(self) -> Stated:
+        """What all parties state of the model, the same."""
+        stated = {}
+        for name, link in self._links.items():
+            with first_words(name):
+                fields = answer_of(name, link, 0)[0]
+            wire.require_same_version(name, fields.get("version"), wire.VERSION)
+            stated[name] = stated_by(name, fields)
+        found = agreed(self._model, stated)
+        if not found.computing or not all(name in stated for name in found.computing):
+            raise UsageError(
+                f"{self._model} is computed by {', '.join(found.computing)}, and parties.yaml "
+                f"lists {', '.join(stated)}.",
+                "List all parties that compute.",
+            )
+        return found
+
+    def _take_role(self, roles: Mapping[str, RoleStated], role: str | None) -> None:
+        """What this client gives and is told."""
+        self.roles = tuple(roles)
         self.role = str(role or (self.roles[0] if len(self.roles) == 1 else self._config.name))
         if unknown := [each for each in (self.role, *self._others) if each not in self.roles]:
             raise UsageError(
                 f"{self._model} has no client {unknown[0]}.",
                 f"It has {', '.join(self.roles)}: say which this is.",
             )
-        own = {name: roles.get(self.role, {}) for name, roles in stated.items()}
-        for name in others:
-            if any(own[name].get(fact) != own[first].get(fact) for fact in _SAME_OF_ROLE):
-                raise SecurityAbort(
-                    f"{first} and {name} serve {self._model} with other inputs or outputs.",
-                    "Ask again in a moment; if it stays so, tell who runs the parties.",
-                )
-        self._receive = [name for name in stated if own[name]["receives"] is True]
-        self.inputs = tuple(wire.tensor_of(each, self.role) for each in own[first]["inputs"])
-        self.outputs = tuple(wire.tensor_of(each, self.role) for each in own[first]["outputs"])
+        own = roles[self.role]
+        self._receive = [name for name in self._links if name in own.receivers]
+        self.inputs, self.outputs = own.inputs, own.outputs
 
     def run(
         self,
@@ -217,9 +209,9 @@ class Client:
             )
         return hashlib.sha256(_MEETING + meeting.encode()).hexdigest()[: 2 * SEED_BYTES]
 
-    def _require_clients(self, party: str, clients: object) -> None:
+    def _require_clients(self, party: str, clients: Mapping[str, str]) -> None:
         """SecurityAbort where another fills a role than `others` names."""
-        if not isinstance(clients, dict) or tuple(clients) != self.roles:
+        if tuple(clients) != self.roles:
             raise PeerError(f"{party} is no service: it named no clients.", "")
         for role, known in self._others.items():
             if clients[role] not in known:
@@ -267,7 +259,7 @@ class Client:
         for name, head in heads.items():
             clients = map(str, dict(head["clients"]).values())
             request = wire.request_id(agreed, asked["rows"], clients).hex()
-            content = str(head.get("receipt")).encode()
+            content = str(head.get("receipt")).encode(errors="replace")
             receipt = checked(content, known[name], f"of {name}", f"{name}'s key")
             stated = receipt.party, receipt.plan, receipt.session, receipt.request
             if stated != (name, self.plan, self._session, request):
@@ -288,8 +280,8 @@ class Client:
             link = self._links[name]
             head, content = wire_receive(name, link, wire.elements_bytes(tensors))
             heads[name] = head
-            places[name] = head.get("number"), head.get("row"), str(head.get("clients"))
-            self._require_clients(name, head.get("clients"))
+            places[name] = place_of(name, head)
+            self._require_clients(name, dict(places[name][2]))
             try:
                 part = wire.from_bytes(content, tensors)
             except wire.WireError as error:
@@ -297,9 +289,9 @@ class Client:
             for tensor in tensors:
                 added = total.get(tensor.name, np.zeros_like(part[tensor.name]))
                 total[tensor.name] = wire.wrapped(added + part[tensor.name], tensor)
-        if len(set(places.values())) > 1:
+        if who := who_differs(places):
             raise SecurityAbort(
-                f"The parties ran different inferences (number, row, clients): {places}.",
+                f"{who} another inference (number, row, clients): {places}.",
                 "Tell who runs the parties.",
             )
         return total, heads

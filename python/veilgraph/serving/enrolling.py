@@ -38,4 +38,6 @@ def enrol(config: ClientConfig, party: str, token: str) -> str:
             raise PeerError(
                 f"{party} ended the conversation: {error}.", "Ask who runs it what its log says."
             ) from error
-    return str(answer["client"])
+    if not isinstance(name := answer.get("client"), str):
+        raise PeerError(f"{party} is no service: it named no client.", "Ask who runs it.")
+    return name

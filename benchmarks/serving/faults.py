@@ -1,12 +1,14 @@
 """Random faults from a seed while clients ask a service.
 
     python -m benchmarks.serving.faults [--quick] [--json] [--write] [--faults N] [--seed N]
+                                     [--kinds KIND ...]
 
 Three processes of `veilgraph serve` on loopback, links between them and with clients by way of
 proxies. One fault after another: a party is killed and started again, ended and started again,
-stopped and resumed, or its disk is full; a link is cut, held, slowed, or a bit of it flipped; a
-client vanishes in the middle of its request. After each a new client is to be answered within ten
-seconds. All others ask on meanwhile: each request ends in time, in a right answer or an error.
+stopped and resumed, its disk is full, or its clock is off by a second to three years, alone or
+while a link is cut and made anew; a link is cut, held, slowed, or a bit of it flipped; a client
+vanishes in the middle of its request. After each a new client is to be answered within ten seconds.
+All others ask on meanwhile: each request ends in time, in a right answer or an error.
 """
 
 from __future__ import annotations
@@ -20,6 +22,7 @@ import sys
 import tempfile
 import time
 from collections import defaultdict
+from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -39,7 +42,10 @@ from veilgraph.serving.party_links import wire_receive, wire_send
 FAULTS, CLIENTS, TIMEOUT_SECONDS, SLACK_SECONDS = 300, 4, 8.0, 3.0
 BACK_SECONDS, START_SECONDS = 10.0, 120.0
 LONGEST_SPELL, SLOW_BYTES = 1.0, 20_000.0
-KINDS = ("kill", "restart", "stop", "full", "cut", "hold", "throttle", "flip", "vanish")
+MOST_SKEW_SECONDS = 3 * 365 * 86400.0  # more than a certificate is valid
+LINKS = ("cut", "hold", "throttle", "flip")
+CLOCKS = ("clock", "clock, cut")
+KINDS = ("kill", "restart", "stop", "full", *LINKS, "vanish", *CLOCKS)
 
 
 def fault(ward: Ward, kind: str, draws: random.Random) -> None:
@@ -60,6 +66,16 @@ def fault(ward: Ward, kind: str, draws: random.Random) -> None:
         resource.prlimit(process.pid, resource.RLIMIT_FSIZE, (0, before[1]))
         time.sleep(spell)
         resource.prlimit(process.pid, resource.RLIMIT_FSIZE, before)
+    elif kind in CLOCKS:
+        skew = MOST_SKEW_SECONDS ** draws.random() * draws.choice((-1, 1))
+        ward.clocks[party].move(skew)
+        if kind != "clock":
+            proxy = draws.choice([*ward.links.values()])
+            proxy.cut()
+            proxy.mend()
+            spell *= 3  # handshakes are tried meanwhile
+        time.sleep(spell)
+        ward.clocks[party].move(0.0)
     elif kind == "vanish":
         vanish(ward.clients[0], draws.randrange(6))
     else:
@@ -90,10 +106,10 @@ def vanish(config: Path, step: int) -> None:
                 wire_send(name, client._links[name], {}, bytes(size))
 
 
-def faults(folder: Path, count: int, seed: int) -> dict[str, Any]:
+def faults(folder: Path, count: int, seed: int, of: Sequence[str] = KINDS) -> dict[str, Any]:
     """What came of so many."""
     draws, ours = random.Random(seed), digits()
-    kinds = [KINDS[number % len(KINDS)] for number in range(count)]
+    kinds = [of[number % len(of)] for number in range(count)]
     draws.shuffle(kinds)
     model = str(ROOT / "examples" / "digits" / "digits.onnx")
     question = Question.of("digits", model, samples_of_digits(), 1)
@@ -104,6 +120,7 @@ def faults(folder: Path, count: int, seed: int) -> dict[str, Any]:
         CLIENTS + 1,
         2,
         has_proxies=True,
+        has_clocks=True,
         timeout_seconds=TIMEOUT_SECONDS,
     ) as ward:
         own, *others = ward.clients
@@ -129,10 +146,11 @@ def ended(ward: Ward) -> list[str]:
 
 
 def measure(options: argparse.Namespace) -> Findings:
-    count = len(KINDS) if options.quick else options.faults
+    kinds = options.kinds or KINDS
+    count = len(kinds) if options.quick else options.faults
     load = os.getloadavg()[0]
     with tempfile.TemporaryDirectory() as folder:
-        found = {**faults(Path(folder), count, options.seed), "load": load}
+        found = {**faults(Path(folder), count, options.seed, kinds), "load": load}
     return findings(found)
 
 
@@ -158,6 +176,7 @@ def findings(found: dict[str, Any]) -> Findings:
 def main() -> None:
     made = parser(__doc__)
     made.add_argument("--faults", type=int, default=FAULTS, help="how many")
+    made.add_argument("--kinds", nargs="+", choices=KINDS, help="of these alone")
     made.add_argument("--seed", type=int, default=1, help="of all that is drawn")
     options = made.parse_args()
     report("serving.faults", options, lambda: measure(options))

@@ -5,6 +5,7 @@ Links between parties go by way of proxies where faults are to be made, and so d
 
 from __future__ import annotations
 
+import os
 import shutil
 import signal
 import subprocess
@@ -17,6 +18,7 @@ import yaml
 
 import veilgraph
 from benchmarks.harness.sessions import Ours
+from benchmarks.serving.clocks import Clock
 from benchmarks.serving.proxies import Proxy
 from veilgraph.measuring.processes import write_configs
 from veilgraph.runtime.session import certificates
@@ -34,6 +36,8 @@ class Ward:
         clients: how many there are; `clients` are their parties.yaml.
         ahead: inferences of each plan to prepare.
         has_proxies: between parties, and before each party for clients: `links` and `doors`.
+        has_clocks: of each party, which can be moved: `clocks`.
+        moves_timers: whether waits end by these clocks too.
     """
 
     def __init__(
@@ -44,9 +48,13 @@ class Ward:
         ahead: int,
         *,
         has_proxies: bool = False,
+        has_clocks: bool = False,
+        moves_timers: bool = False,
         timeout_seconds: float = 60.0,
     ) -> None:
         self.folder, self._ahead = folder, ahead
+        clocked = PARTIES if has_clocks or moves_timers else ()
+        self.clocks = {name: Clock(folder, name, moves_timers=moves_timers) for name in clocked}
         write_configs(folder, list(PARTIES))
         (folder / "clients").mkdir()
         listed = yaml.safe_load((folder / "alice.yaml").read_text())["parties"]
@@ -103,8 +111,11 @@ class Ward:
         command = [sys.executable, "-m", "veilgraph", "serve", "--party", party, "--config",
                    str(self.folder / f"{party}.yaml"), "--models",
                    str(self.folder / f"{party}.models"), "--ahead", str(self._ahead)]  # fmt: skip
+        clock = self.clocks[party].environment if party in self.clocks else {}
         with (self.folder / f"{party}.log").open("ab") as log:
-            self.processes[party] = subprocess.Popen(command, stderr=log)
+            self.processes[party] = subprocess.Popen(
+                command, stderr=log, env={**os.environ, **clock}
+            )
 
     def reload(self) -> None:
         for process in self.processes.values():

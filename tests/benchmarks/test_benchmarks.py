@@ -131,6 +131,15 @@ def test_faults_of_a_service() -> None:
     assert len(found["back_seconds"]) == found["faults"]
 
 
+def test_an_idle_service() -> None:
+    found = quick("serving.idle")
+    assert found["day"]["same_session"]
+    assert found["day"]["logged"] == []
+    assert found["day"]["answered_seconds"] < 5
+    for times in found["cut_off"].values():
+        assert max(times["named"]) < 15
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", range(10, 16))
 def test_three_hundred_faults(seed: int) -> None:
@@ -610,6 +619,7 @@ def test_results_have_the_markers_of_every_script() -> None:
         "serving.requests",
         "serving.hostile_input",
         "serving.faults",
+        "serving.idle",
         "serving.soak",
         "overlap",
         "links.exchange",

@@ -64,7 +64,11 @@ def _probed(s: Steps) -> NDArray[np.int64]:
 
 
 def reference(s: Steps, feeds: dict[int, Array]) -> Array:
-    """The first output that ONNX's reference computes, of these operands and the public ones."""
+    """The first output that ONNX's reference computes, of these operands and the public ones.
+
+    Raises:
+        Unsupported: operands that are not public, or that don't fit together.
+    """
     for index, name in enumerate(s.node.input):
         if name and index not in feeds:
             feeds[index] = s.public(index, "places")
@@ -81,7 +85,11 @@ def reference(s: Steps, feeds: dict[int, Array]) -> Array:
     graph = helper.make_graph([node], "probe", inputs, [output])
     model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", s.facts.opset)])
     named = {f"x{index}": array for index, array in feeds.items()}
-    return np.asarray(ReferenceEvaluator(model).run(None, named)[0])
+    try:
+        return np.asarray(ReferenceEvaluator(model).run(None, named)[0])
+    except (IndexError, ValueError, TypeError, RuntimeError) as error:
+        told = " ".join(str(error).split())
+        raise Unsupported(f"ONNX's reference computes none of it: {told}.") from error
 
 
 REDUCTIONS = {"add": "Add", "max": "Max", "min": "Min", "mul": "Mul"}

@@ -147,7 +147,7 @@ def infer(model: ModelProto) -> ModelProto:
         while _declare_alike(found.graph):
             found = shape_inference.infer_shapes(found, data_prop=True)
         return found
-    except shape_inference.InferenceError as error:
+    except (shape_inference.InferenceError, ValueError) as error:  # the latter: types that are none
         raise UsageError(
             f"The shapes of the model don't fit together: {str(error).strip()}.",
             "Check the shapes given, or export the model again.",

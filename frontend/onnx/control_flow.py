@@ -17,6 +17,7 @@ from itertools import takewhile
 from typing import Any
 
 import numpy as np
+import onnx
 from numpy.typing import ArrayLike
 from onnx import AttributeProto, GraphProto, ModelProto, NodeProto, helper, numpy_helper
 
@@ -48,6 +49,18 @@ def _waiting(model: ModelProto) -> list[NodeProto]:
     return [n for n in model.graph.node if n.op_type in CONTROL_FLOW and not n.domain]
 
 
+def _is_whole(node: NodeProto, version: int) -> bool:
+    """Whether it is control flow, with the bodies and the operands that it must have."""
+    known = onnx.defs.has(node.op_type, max_inclusive_version=version)
+    if node.op_type not in CONTROL_FLOW or node.domain or not known:
+        return False
+    schema = onnx.defs.get_schema(node.op_type, version)
+    given = {attribute.name: attribute.type for attribute in node.attribute}
+    needed = [each for each in schema.attributes.values() if each.required]
+    has_bodies = all(given.get(each.name) == each.type.value for each in needed)
+    return has_bodies and len(node.input) >= schema.min_input
+
+
 @dataclass
 class _Turn:
     """One pass over the nodes of the main graph.
@@ -75,7 +88,7 @@ class _Turn:
         graph, found, progress = self.model.graph, list[NodeProto](), False
         for node in graph.node:
             self.nodes, before = [node], len(graph.initializer)
-            if node.op_type in CONTROL_FLOW and not node.domain and not (secret and progress):
+            if _is_whole(node, self.version) and not (secret and progress):
                 self.nodes = []
                 if rules[node.op_type](node) and len(found) + len(self.nodes) <= MOST_NODES:
                     progress = True
@@ -107,6 +120,8 @@ class _Turn:
             _Body.of(self, node, name).copy(f"{name}/", {})
             for name in ("then_branch", "else_branch")
         ]
+        if any(len(branch) != len(node.output) for branch in branches):
+            return False
         shapes = static_shapes(self._so_far(node), {})
         pairs = list(zip(*branches, strict=True))
         if any(shapes.get(a) is None or shapes.get(a) != shapes.get(b) for a, b in pairs):

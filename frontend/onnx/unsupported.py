@@ -89,7 +89,11 @@ def known_unsupported(drafted: Prepared) -> list[Offender]:
         if not all(name in tensors and name not in unsure for name in node.input if name):
             unsure.update(node.output)  # what is wrong with it follows from something else
         elif not reason:
-            reason = _unsupported_axis(node, tensors) or _unsupported_output(node, drafted, tensors)
+            reason = (
+                _unsupported_axis(node, tensors)
+                or _unsupported_list(node, tensors)
+                or _unsupported_output(node, drafted, tensors)
+            )
         if reason:
             found.append(offender(node, drafted.source, reason, way_out(node)))
     return found
@@ -166,6 +170,23 @@ def _unsupported_axis(node: NodeProto, tensors: Tensors) -> str:
     more = node.op_type in ("Flatten", "OneHot")  # a place between two axes, or after all
     legal = axis == 0 or -rank - (node.op_type == "OneHot") <= axis < rank + more
     return "" if legal else f"Its axis, {axis}, is outside rank {rank}."
+
+
+def _unsupported_list(node: NodeProto, tensors: Tensors) -> str:
+    """A number in place of a list of numbers, on which the importer would crash."""
+    lists = (1, 2, 3, 4) if node.op_type == "Slice" else (1,)
+    if node.op_type != "Slice" and not node.op_type.startswith("Reduce"):
+        return ""
+    for name in (node.input[index] for index in lists if index < len(node.input)):
+        if name and (rank := _rank(tensors[name])) != 1:
+            return f"Its operand {name} has rank {rank}, and is to be a list."
+    return ""
+
+
+def _rank(tensor: TensorProto | ValueInfoProto) -> int:
+    if isinstance(tensor, TensorProto):
+        return len(tensor.dims)
+    return len(tensor.type.tensor_type.shape.dim)
 
 
 def _unsupported_output(node: NodeProto, drafted: Prepared, tensors: Tensors) -> str:

@@ -192,6 +192,10 @@ CASES: list[tuple[NodeProto, str]] = [
     (node("ConstantOfShape", "x", "y"), "can't be inferred|don't fit"),
     (node("Expand", "number huge", "y"), "Its output has 1099511627776 elements."),
     (node("Slice", "x one one", "y"), "depends on data, or is empty"),
+    (node("Slice", "x one pair last", "y"), "Its operand last has rank 0, and is to be a list."),
+    (node("Slice", "x last pair one", "y"), "Its operand last has rank 0, and is to be a list."),
+    (node("ReduceSum", "x last", "y"), "Its operand last has rank 0, and is to be a list."),
+    (node("ScatterND", "v2 outside2 vector1", "y"), "ONNX's reference computes none of it: index"),
     (node("SequenceConstruct", "x", "y"), "The shape of its output can't be inferred."),
     (node("Celu", "x", "y", alpha=0.0), "It divides by zero."),
     (node("BatchNormalization", "x c c c c", "y", training_mode=1), "normalises by its batch"),
@@ -206,6 +210,8 @@ EXTRAS = {
     "outside": np.array([0, 4]),
     "outsides": np.array([[[[-9, 1]]]]),
     "last": np.array(1),
+    "outside2": np.array([[9]]),
+    "vector1": np.ones((1, 4), dtype=np.float32),
     "far": np.full((1, 2, 2, 2), np.inf, dtype=np.float32),
     "places2d": np.zeros((1, 2, 2, 2), dtype=np.float32),
     "fine": np.zeros((1, 100, 100, 2), dtype=np.float32),
@@ -232,6 +238,7 @@ def test_forms_that_are_not_supported(bad: NodeProto, reason: str) -> None:
         "v6": (1, 4, 3, 3, 3, 3),
         "number": (),
         "plane": (2, 4),
+        "v2": (4, 4),
         "long": (1, 10000),
         "wide": (1, 1, 100, 100),
     }
@@ -264,6 +271,40 @@ def test_inputs_that_are_no_numbers_are_refused() -> None:
     assert unsupported(proto) == {
         "ids": ("input", "It is no tensor; inputs are tensors of numbers.")
     }
+
+
+@pytest.mark.parametrize(
+    ("operator", "inputs", "body"),
+    [("Loop", "x", None), ("Loop", "x x", 3), ("If", "x", None), ("Scan", "x", "body")],
+)
+def test_control_flow_without_its_bodies(operator: str, inputs: str, body: Any) -> None:
+    given = {} if body is None else {"body": body}
+    proto = model([node(operator, inputs, "y", **given)], {"x": IMAGE}, ["y"])
+    with pytest.raises(UsageError, match="is no legal ONNX model"):
+        import_model(proto)
+
+
+def test_branches_of_another_number_of_outputs() -> None:
+    def branch(*names: str) -> Any:
+        nodes = [helper.make_node("Relu", ["x"], [name]) for name in names]
+        told = [helper.make_tensor_value_info(name, TensorProto.FLOAT, IMAGE) for name in names]
+        return helper.make_graph(nodes, "branch", [], told)
+
+    bodies = {"then_branch": branch("a"), "else_branch": branch("b", "c")}
+    nodes = [
+        node("ReduceMax", "x", "m", keepdims=0),
+        node("Cast", "m", "truth", to=TensorProto.BOOL),
+        node("If", "truth", "y", **bodies),
+    ]
+    with pytest.raises((UsageError, UnsupportedError)):
+        import_model(model(nodes, {"x": IMAGE}, ["y"]))
+
+
+def test_a_type_that_is_none() -> None:
+    proto = model([node("Cast", "x", "a", to=2**31 - 1), node("Relu", "a", "y")],
+                  {"x": IMAGE}, ["y"])  # fmt: skip
+    with pytest.raises((UsageError, UnsupportedError)):
+        import_model(proto)
 
 
 def test_sparse_initialisers_are_refused() -> None:

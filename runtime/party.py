@@ -289,14 +289,14 @@ class Party:
     def kept(self, phase: Phase, entry: int = 0) -> bytes:
         """What a phase left in memory for the phases after it."""
         places = self._kept(phase, entry)
-        return b"".join(self.device.copy_out(place).tobytes() for place in places)
+        return b"".join(self.device.copy_out(place).data for place in places)
 
     def restore(self, phase: Phase, memory: bytes, entry: int = 0) -> None:
         """Puts back what `kept` gave."""
-        places, start = self._kept(phase, entry), 0
+        places, start, whole = self._kept(phase, entry), 0, memoryview(memory)
         assert sum(count for _, count in places) == len(memory), "a store of another plan"
         for offset, count in places:
-            self.device.copy_in(offset, memory[start : start + count])
+            self.device.copy_in(offset, whole[start : start + count])
             start += count
 
     def _kept(self, phase: Phase, entry: int) -> list[MemoryRange]:

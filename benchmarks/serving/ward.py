@@ -126,7 +126,8 @@ class Ward:
             self.start(party)
         return self
 
-    def __exit__(self, *_: object) -> None:
+    def end(self) -> None:
+        """All parties leave."""
         for process in self.processes.values():
             process.send_signal(signal.SIGCONT)
             process.terminate()
@@ -136,5 +137,8 @@ class Ward:
             except subprocess.TimeoutExpired:
                 process.kill()
                 process.wait()
+
+    def __exit__(self, *_: object) -> None:
+        self.end()
         for proxy in (*self.links.values(), *self.doors.values()):
             proxy.close()

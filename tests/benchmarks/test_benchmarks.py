@@ -140,6 +140,11 @@ def test_an_idle_service() -> None:
         assert max(times["named"]) < 15
 
 
+def test_the_start_of_a_service() -> None:
+    found = quick("serving.start")
+    assert min(found["starts"]) > min(found["inferences"]) > 0
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", range(10, 16))
 def test_three_hundred_faults(seed: int) -> None:
@@ -620,6 +625,7 @@ def test_results_have_the_markers_of_every_script() -> None:
         "serving.hostile_input",
         "serving.faults",
         "serving.idle",
+        "serving.start",
         "serving.soak",
         "overlap",
         "links.exchange",

@@ -20,7 +20,7 @@ GPU_REQUIRES = import tomllib; \
 	print(*tomllib.load(open("pyproject.toml", "rb"))["project"]["optional-dependencies"]["gpu"])
 NATIVE = find ir kernels passes runtime \( -name '*.cpp' -o -name '*.h' -o -name '*.cu' -o -name '*.cuh' \) -exec
 
-.PHONY: help demo test test-all test-gpu sanitize-gpu lint format clean
+.PHONY: help demo test test-all test-gpu sanitize sanitize-gpu lint format clean
 .DELETE_ON_ERROR:
 
 help: ## list these targets
@@ -45,6 +45,17 @@ sanitize-gpu: $(VENV)/installed ## run the kernels' tests on a GPU under compute
 		compute-sanitizer --tool $$tool --target-processes all --error-exitcode 1 \
 			$(BIN)/python -m pytest -m gpu tests/kernels || exit 1; \
 	done
+
+# Input that strangers may send, read by native code that AddressSanitizer and UBSan watch.
+SANITIZED := build/sanitized
+SANITIZE := -fsanitize=address,undefined -fno-sanitize-recover=undefined -fno-omit-frame-pointer -g1
+sanitize: $(VENV)/installed ## damage input for native code built with sanitizers
+	@$(PIP) install --quiet --no-deps --no-build-isolation --upgrade --target $(SANITIZED)/site \
+		--config-settings=build-dir=$(SANITIZED)/build \
+		"--config-settings=cmake.define.CMAKE_CXX_FLAGS=$(SANITIZE)" .
+	LD_PRELOAD="$$($(CXX) -print-file-name=libasan.so) $$($(CXX) -print-file-name=libubsan.so)" \
+		ASAN_OPTIONS=detect_leaks=0 PYTHONPATH=$(SANITIZED)/site \
+		$(BIN)/python -m benchmarks.serving.hostile_input --only program file tables frames handshake
 
 lint: $(VENV)/installed ## check style and types, change nothing
 	$(BIN)/ruff check .

@@ -140,6 +140,13 @@ def test_an_idle_service() -> None:
         assert max(times["named"]) < 15
 
 
+def test_hostile_input() -> None:
+    """A few cases of each kind; a finding ends the run."""
+    cases = quick("serving.hostile_input")["cases"]
+    assert len({each["read"] for each in cases}) == len(cases) > 15
+    assert all(each["refused"] + each["sense"] == each["cases"] > 0 for each in cases)
+
+
 def test_the_start_of_a_service() -> None:
     found = quick("serving.start")
     assert min(found["starts"]) > min(found["inferences"]) > 0

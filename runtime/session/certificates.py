@@ -33,6 +33,7 @@ from veilgraph.runtime.session.private_keys import PrivateKey, load_private_key,
 
 VALID_DAYS = 825
 MOST_CERTIFICATES = 2  # of one owner at a time: the one in use, and the one that comes after it
+UNREADABLE = (ValueError, x509.InvalidVersion)  # what reading raises of bytes that are none
 _CLOCK_SKEW = timedelta(hours=1)  # clocks that nobody sets are off by minutes
 
 
@@ -189,7 +190,7 @@ def load_certificates(path: Path) -> tuple[bytes, ...]:
     """
     try:
         found = x509.load_pem_x509_certificates(read_pem(path, "certificate"))
-    except ValueError as error:
+    except UNREADABLE as error:
         raise UsageError(
             f"{path} holds no certificate.", "Give the .crt file that `cert init` made."
         ) from error
@@ -240,7 +241,7 @@ def fingerprint(der: bytes) -> bytes:
 def is_certificate(der: bytes) -> bool:
     try:
         x509.load_der_x509_certificate(der)
-    except ValueError:
+    except UNREADABLE:
         return False
     return True
 

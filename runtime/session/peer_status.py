@@ -9,7 +9,7 @@ from enum import IntEnum
 from cryptography import x509
 
 from veilgraph.ir.errors import PeerError
-from veilgraph.runtime.session.certificates import load_certificate
+from veilgraph.runtime.session.certificates import UNREADABLE, load_certificate
 from veilgraph.runtime.session.config import Config
 
 LOG = logging.getLogger("veilgraph.session")
@@ -47,7 +47,7 @@ def validity(der: bytes) -> PeerStatus:
     """Whether a certificate (DER) may be used now; UNKNOWN if it is no certificate at all."""
     try:
         certificate = x509.load_der_x509_certificate(der)
-    except ValueError:
+    except UNREADABLE:
         return PeerStatus.UNKNOWN
     now = datetime.now(UTC)
     if now > certificate.not_valid_after_utc:

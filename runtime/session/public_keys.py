@@ -69,6 +69,6 @@ def is_signed_by_party(certificate: bytes, signature: str, content: bytes) -> bo
         if scheme == _ECDSA and isinstance(public_key, ec.EllipticCurvePublicKey):
             public_key.verify(signed, content, _HASHED)
             return True
-    except (InvalidSignature, UnsupportedAlgorithm, ValueError):
+    except (InvalidSignature, UnsupportedAlgorithm, x509.InvalidVersion, ValueError):
         pass
     return False

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import hmac
 import os
 from datetime import UTC, datetime, timedelta
@@ -14,6 +15,7 @@ from cryptography.hazmat.primitives.asymmetric import ec, ed25519, x25519
 from cryptography.hazmat.primitives.serialization import NoEncryption
 
 from veilgraph.ir.errors import UsageError
+from veilgraph.runtime.session import certificates
 from veilgraph.runtime.session.certificates import (
     check_party_name,
     fingerprint,
@@ -22,7 +24,9 @@ from veilgraph.runtime.session.certificates import (
     load_certificate,
     self_signed,
 )
+from veilgraph.runtime.session.peer_status import PeerStatus, validity
 from veilgraph.runtime.session.private_keys import load_private_key, secret_of
+from veilgraph.runtime.session.public_keys import is_signed_by_party
 
 
 def test_init_makes_a_key_and_its_certificate(tmp_path: Path) -> None:
@@ -179,3 +183,18 @@ def test_self_signed_dates() -> None:
     assert certificate.not_valid_before_utc == datetime(2019, 12, 31, 23, tzinfo=UTC)
     assert certificate.not_valid_after_utc == datetime(2020, 1, 31, tzinfo=UTC)
     certificate.verify_directly_issued_by(certificate)
+
+
+def test_a_certificate_of_a_version_that_is_none(tmp_path: Path) -> None:
+    """Anybody may put one into a share file, or bring it with a token."""
+    file = certificates.init(tmp_path, "alice").certificate
+    der = certificates.load_certificate(file)
+    odd = der.replace(b"\xa0\x03\x02\x01\x02", b"\xa0\x03\x02\x01\x7c", 1)
+    assert odd != der
+    assert not certificates.is_certificate(odd)
+    assert validity(odd) is PeerStatus.UNKNOWN
+    assert not is_signed_by_party(odd, "ed25519 AA==", b"")
+    text = base64.encodebytes(odd).decode()
+    file.write_text(f"-----BEGIN CERTIFICATE-----\n{text}-----END CERTIFICATE-----\n")
+    with pytest.raises(UsageError, match="holds no certificate"):
+        certificates.load_certificates(file)

@@ -5,7 +5,7 @@
     %3 = add %2, ...     12 places: truncated here, 12 elements are, and before their pads 40
 
 The derivative of a convolution by its image is such a sum. Other pads take what is truncated, of
-which they would only make more. Operations have one name at the graph level and the secret level.
+which they would only make more. Programs are of the graph level or of the secret level.
 """
 
 from __future__ import annotations
@@ -15,10 +15,9 @@ from collections.abc import Iterator
 from torch_mlir import ir
 
 from veilgraph.ir.attributes import element_count, shape_of
-from veilgraph.ir.graph.program import defining, kind_of
-
-_MOVES = frozenset(("reshape", "transpose", "slice", "pad"))
-_SUMS = frozenset(("add", "sub"))
+from veilgraph.ir.graph.facts import Arithmetic, Facts
+from veilgraph.ir.graph.ops import Expand, Pad
+from veilgraph.ir.graph.program import defining
 
 
 def is_part_of_a_sum(pad: ir.OpView) -> bool:
@@ -30,10 +29,10 @@ def is_part_of_a_sum(pad: ir.OpView) -> bool:
 
 def _sum_of(value: ir.Value) -> ir.Value | None:
     reader = _only_reader(value)
-    while reader is not None and kind_of(reader) in _MOVES:
+    while reader is not None and _moves(reader):
         reader = _only_reader(reader.operation.results[0])
     found = None
-    while reader is not None and kind_of(reader) in _SUMS:
+    while reader is not None and _adds(reader):
         found = reader.operation.results[0]
         reader = _only_reader(found)
     return found
@@ -43,8 +42,8 @@ def _before_pads(total: ir.Value) -> Iterator[int]:
     """The elements of each padded term of a sum, where it has fewest."""
     for value in _terms(total):
         fewest, is_padded = _elements(value), False
-        while (op := defining(value)) is not None and kind_of(op) in _MOVES:
-            is_padded |= kind_of(op) == "pad"
+        while (op := defining(value)) is not None and _moves(op):
+            is_padded |= _at_graph_level(op) is Pad
             value = op.operation.operands[0]
             fewest = min(fewest, _elements(value))
         if is_padded:
@@ -53,11 +52,31 @@ def _before_pads(total: ir.Value) -> Iterator[int]:
 
 def _terms(total: ir.Value) -> Iterator[ir.Value]:
     op = defining(total)
-    if op is None or kind_of(op) not in _SUMS:
+    if op is None or not _adds(op):
         yield total
         return
     for value in op.operation.operands:
         yield from _terms(value)
+
+
+def _at_graph_level(op: ir.OpView) -> type[ir.OpView]:
+    """The operation of the graph level that one is, or computes."""
+    found: type[ir.OpView] = getattr(op, "computes", type(op))
+    return found
+
+
+def _arithmetic(op: ir.OpView) -> Arithmetic | None:
+    facts = getattr(_at_graph_level(op), "facts", None)
+    return facts.arithmetic if isinstance(facts, Facts) else None
+
+
+def _moves(op: ir.OpView) -> bool:
+    """Whether it moves elements of one operand, zeros between them too, and copies none."""
+    return _arithmetic(op) is Arithmetic.LAYOUT and _at_graph_level(op) is not Expand
+
+
+def _adds(op: ir.OpView) -> bool:
+    return _arithmetic(op) is Arithmetic.SUM
 
 
 def _only_reader(value: ir.Value) -> ir.OpView | None:

@@ -173,6 +173,7 @@ def _encoding(program: Program) -> EncodeFixedPoint:
         spare=program.misses,
         target=program.target,
         trusts_ranges=options.trusts_ranges,
+        trains=bool(options.updates),
         decisions=tuple(scope(*named) for named in options.reveal_as.items() if named[1].decides),
     )
 

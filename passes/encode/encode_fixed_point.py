@@ -83,6 +83,7 @@ class EncodeFixedPoint:
         fit_units: what fitted functions may be off by, in units of their result's last place.
         around_functions: widths of 8 bits that values around real functions get beyond one ring for
             all, at the least.
+        trains: whether the program computes derivatives.
         decisions: what the names of operations begin with that only decide by measured numbers.
     """
 
@@ -96,6 +97,7 @@ class EncodeFixedPoint:
     trusts_ranges: bool = False
     fit_units: float = FIT_UNITS
     around_functions: int = WIDEST
+    trains: bool = False
     decisions: tuple[str, ...] = ()
 
     def run(self, graph: Graph, visibility: Visibility, ranges: Ranges) -> SecretProgram:
@@ -207,7 +209,8 @@ class EncodeFixedPoint:
     def _choose(self, graph: Graph, statistics: Mapping[ir.Value, Statistics]) -> Scales:
         """Rings and scales: as asked, or the least bytes that are exact enough."""
         known = _is_known(graph, statistics)
-        problem = ScaleProblem.of(graph, statistics, Budget(self.margin, self.goal, self.frac_bits))
+        budget = Budget(self.margin, self.goal, self.frac_bits, self.trains)
+        problem = ScaleProblem.of(graph, statistics, budget)
         scales = choose_scales(problem, self._trial(problem, known))
         for value in scales.infeasible:
             raise self._misfit(value, statistics[value], scales.rings.of(value))

@@ -19,7 +19,7 @@ from veilgraph.ir.secret.ops import COUNTERPARTS, SecretOp, Stated
 from veilgraph.ir.secret.program import SecretProgram
 from veilgraph.ir.secret.types import Encoding, RealRange, Tensor
 from veilgraph.passes.encode.functions.calls import FunctionCall
-from veilgraph.passes.encode.functions.softmax import SoftmaxCall
+from veilgraph.passes.encode.functions.softmax import SoftmaxCall, Summed
 from veilgraph.passes.encode.integer_parts import INTEGER_PARTS
 from veilgraph.passes.encode.scales.accumulators import index_given
 from veilgraph.passes.encode.scales.fraction_bits import Scales
@@ -63,6 +63,7 @@ class Encoder:
         self._values: dict[ir.Value, ir.Value] = dict(given)
         self._wide: dict[ir.Value, ir.Value] = {}  # results as they were computed
         self._changed: dict[tuple[ir.Value, int], ir.Value] = {}
+        self._summed: dict[tuple[ir.Value, int, int], Summed] = {}  # by operand, ring and axis
 
     def encode(self) -> dict[str, ir.Value]:
         """Writes all operations; the outputs by name."""
@@ -287,19 +288,25 @@ class Encoder:
         axis: Any = attributes(op)["axis"]
         order = list(range(len(shape_of(source))))
         order[axis], order[-1] = order[-1], order[axis]
-        if axis == len(order) - 1:
-            return call.build(x, declared)
         turned = {"permutation": tuple(order)}
-        last = self._build(secret_ops.Transpose, [x], source, _frac_bits(x), turned)
-        return self._build(secret_ops.Transpose, [call.build(last, declared)], result, bits, turned)
+        is_last = axis == len(order) - 1
+        key = source, ring_bits, axis
+        summed = self._summed.get(key)
+        if summed is None or summed.wanted < call.wanted:
+            last = x
+            if not is_last:
+                last = self._build(secret_ops.Transpose, [x], source, _frac_bits(x), turned)
+            summed = self._summed[key] = call.summed(last)
+        made = call.build(summed, declared)
+        return made if is_last else self._build(secret_ops.Transpose, [made], result, bits, turned)
 
     def _step(self, op: ir.OpView, operands: Sequence[ir.Value]) -> ir.Value:
         """An integer without fraction bits, made in the ring that it is wanted in.
 
         The low bits that do not bear on a ReLU are not looked at.
         """
-        (source,), (x,), result = op.operation.operands, operands, op.operation.results[0]
-        beyond = _frac_bits(x) - self._signs.get(source, _frac_bits(x))
+        (x,), result = operands, op.operation.results[0]
+        beyond = _frac_bits(x) - self._signs.get(result, _frac_bits(x))
         window = {"window_bits": _ring_bits(x) - 1, "dropped_bits": max(0, beyond)}
         home = self._home(op)
         return self._build(secret_ops.Step, operands, result, 0, window, ring_bits=home)

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 from torch_mlir import ir
 
+from veilgraph.ir.attributes import to_attribute
 from veilgraph.ir.secret import ops as secret_ops
 from veilgraph.ir.secret.ops import SecretOp, Stated, attributes_of
 from veilgraph.ir.secret.program import SecretProgram
@@ -34,12 +35,22 @@ class ExactRounding:
     def run(self, program: SecretProgram) -> SecretProgram:
         """`program` itself, changed in place; `choose_comparison` narrows the windows."""
         for op in program.operations:
-            if isinstance(op, secret_ops.Truncate):
+            if isinstance(op, secret_ops.Step | secret_ops.Relu):
+                with program.module.context:
+                    _look_at_all(op)
+            elif isinstance(op, secret_ops.Truncate):
                 result = op.operation.results[0]
                 with program.before(op):
                     result.replace_all_uses_with(_rounded(op))
                 op.operation.erase()
         return program
+
+
+def _look_at_all(op: SecretOp) -> None:
+    """Which numbers below zero a sign of upper bits calls positive depends on a threshold too."""
+    window = Tensor.of(op.operation.operands[0]).encoding.ring_bits - 1
+    op.operation.attributes["dropped_bits"] = to_attribute(0)
+    op.operation.attributes["window_bits"] = to_attribute(window)
 
 
 def _rounded(op: SecretOp) -> ir.Value:

@@ -11,6 +11,7 @@ which they would only make more. Programs are of the graph level or of the secre
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import islice
 
 from torch_mlir import ir
 
@@ -18,6 +19,8 @@ from veilgraph.ir.attributes import element_count, shape_of
 from veilgraph.ir.graph.facts import Arithmetic, Facts
 from veilgraph.ir.graph.ops import Expand, Pad
 from veilgraph.ir.graph.program import defining
+
+MOST_TERMS = 256  # of a sum that are looked at: each pad of one looks at all of them
 
 
 def is_part_of_a_sum(pad: ir.OpView) -> bool:
@@ -32,15 +35,17 @@ def _sum_of(value: ir.Value) -> ir.Value | None:
     while reader is not None and _moves(reader):
         reader = _only_reader(reader.operation.results[0])
     found = None
-    while reader is not None and _adds(reader):
+    for _ in range(MOST_TERMS):
+        if reader is None or not _adds(reader):
+            break
         found = reader.operation.results[0]
         reader = _only_reader(found)
     return found
 
 
 def _before_pads(total: ir.Value) -> Iterator[int]:
-    """The elements of each padded term of a sum, where it has fewest."""
-    for value in _terms(total):
+    """The elements of each padded term of a sum, where it has fewest; of a long sum of some."""
+    for value in islice(_terms(total), MOST_TERMS):
         fewest, is_padded = _elements(value), False
         while (op := defining(value)) is not None and _moves(op):
             is_padded |= _at_graph_level(op) is Pad
@@ -51,12 +56,15 @@ def _before_pads(total: ir.Value) -> Iterator[int]:
 
 
 def _terms(total: ir.Value) -> Iterator[ir.Value]:
-    op = defining(total)
-    if op is None or not _adds(op):
-        yield total
-        return
-    for value in op.operation.operands:
-        yield from _terms(value)
+    """What meets in a sum; a sum that something else reads too is a term."""
+    waiting = [total]
+    while waiting:
+        value = waiting.pop()
+        op = defining(value)
+        if op is not None and _adds(op) and (value == total or _only_reader(value) is not None):
+            waiting.extend(op.operation.operands)
+        else:
+            yield value
 
 
 def _at_graph_level(op: ir.OpView) -> type[ir.OpView]:

@@ -2,7 +2,8 @@
 
 A file of certificates may hold two, while one takes the other's place. The folder is read again
 when it has changed: who is taken out of it can begin nothing any more. What is written into a file
-in place changes no folder, and counts within a second.
+in place changes no folder, and counts within a second; so does what changes in one tick of the file
+system's clock with the last look.
 
 A token is good for one certificate, once, until an hour that is stated. NAME.token in the folder
 has its SHA-256, so who reads the folder can enrol nobody. It is claimed by its name, NAME.used from
@@ -22,7 +23,7 @@ import os
 import ssl
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -75,8 +76,8 @@ class Enrolled:
         with self._lock:
             now, changed = time.monotonic(), self._folder_time()
             if changed != self._changed or now - self._looked > _LOOK_SECONDS:
-                self._looked, self._changed = now, changed
                 self._look()
+                self._looked, self._changed = now, changed
             return self._context
 
     def _folder_time(self) -> int:
@@ -86,11 +87,17 @@ class Enrolled:
             return 0
 
     def _look(self) -> None:
-        files = sorted(self._folder.glob("*.crt")) if self._folder else []
-        now = [(file, file.stat().st_mtime_ns, file.stat().st_size) for file in files]
+        now = list(self._files())
         if now != self._seen:
-            self._context, self._names = self._read(files)
+            self._context, self._names = self._read([file for file, _, _ in now])
             self._seen = now
+
+    def _files(self) -> Iterator[tuple[Path, int, int]]:
+        """Each file of certificates, when it was written and its size."""
+        for file in sorted(self._folder.glob("*.crt")) if self._folder else []:
+            with suppress(FileNotFoundError):  # it was taken out just now
+                status = file.stat()
+                yield file, status.st_mtime_ns, status.st_size
 
     def _read(self, files: list[Path]) -> tuple[ssl.SSLContext, dict[bytes, str]]:
         context = self.open_context()

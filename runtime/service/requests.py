@@ -7,8 +7,8 @@ import os
 import select
 import threading
 import time
-from collections.abc import Callable, Iterable, Mapping
-from contextlib import suppress
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 
 from veilgraph.ir.errors import PeerError, ResourceLimitError, VeilgraphError
@@ -40,7 +40,7 @@ class Request:
         answer: this party's part of the outputs.
         record: what the inference took here, once it ended.
         error: in place of an answer.
-        news: that masks, answer or error were set.
+        news: of masks, answer or error; number, row, `is_shared` and record are set with them.
     """
 
     id: bytes
@@ -59,9 +59,11 @@ class Request:
     error: VeilgraphError | None = None
     news: threading.Condition = field(default_factory=threading.Condition)
 
-    def tell(self) -> None:
-        """Wakes who waits for what was set; those who wait for other requests sleep on."""
+    @contextmanager
+    def told(self) -> Iterator[None]:
+        """While it is set, all of it at once; wakes who waits for it, and for nothing else."""
         with self.news:
+            yield
             self.news.notify_all()
 
 
@@ -216,9 +218,9 @@ class Requests:
         with self._lock:
             request = self._open.get(item.id)
             if request is not None:
-                request.number, request.row, request.masks = number, row, masks
-                request.is_shared = is_shared
-                request.tell()
+                with request.told():
+                    request.number, request.row, request.masks = number, row, masks
+                    request.is_shared = is_shared
 
     def given(self, item: Item) -> ByRole:
         with self._lock:
@@ -229,8 +231,8 @@ class Requests:
             request = self._open.pop(item.id, None)
             if request is not None:
                 self._ended[request.session] = time.monotonic()
-                request.answer, request.record = answer, record
-                request.tell()
+                with request.told():
+                    request.answer, request.record = answer, record
 
     def refuse(self, items: Iterable[Item], error: VeilgraphError) -> None:
         """Ends requests with an error."""
@@ -241,8 +243,8 @@ class Requests:
     def _end(self, name: bytes, error: VeilgraphError) -> None:
         request = self._open.pop(name, None)
         if request is not None:
-            request.error = error
-            request.tell()
+            with request.told():
+                request.error = error
 
     def close(self, error: VeilgraphError) -> None:
         """Ends all requests, and takes no more until `reopen`."""

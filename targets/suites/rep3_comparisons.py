@@ -173,7 +173,7 @@ def step(p: Parties, op: Operation, x: Sharing) -> Sharing:
         c, r = opened_window(d, without_low_bits(d, parts, dropped))
         return paired(q, non_negative(d, c, r, 0, compare).to_words(d, op.ring_bits))
 
-    return rotating_roles(p, op, body, p.made.get(x, x))
+    return rounded_rotating_roles(p, op, body, p.made.get(x, x), safe=2)
 
 
 @REP3.protocol("maximum")

@@ -118,7 +118,7 @@ def test_look_ups() -> None:
 def test_service() -> None:
     (case,) = quick("serving.requests")["cases"]
     assert case["clients"] == 2
-    assert case["requests_a_second"] > 0
+    assert case["rows_a_second"] > 0
     assert case["session_a_second"] > 0
     assert min(case["latency_seconds"]) > 0
 

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from serving import SAMPLES, SUITES, Hospital, compiled, members, until
 
-from veilgraph.ir.errors import PeerError, SecurityAbort
+from veilgraph.ir.errors import PeerError, SecurityAbort, UsageError
 from veilgraph.serving import client as client_module
 from veilgraph.serving import enrolling
 from veilgraph.serving.client import Client
@@ -104,6 +104,18 @@ def lying(ward: Any, party: str, change: Any, monkeypatch: pytest.MonkeyPatch) -
     fields = described(ward, party)
     change(fields)
     monkeypatch.setattr(ward[1][party]._desk, "_description", lambda _: fields)
+
+
+@pytest.mark.parametrize("computing", [[], ["alice", "mallory"]])
+def test_parties_that_name_others_who_compute(
+    ward: Any, monkeypatch: pytest.MonkeyPatch, computing: list[str]
+) -> None:
+    """Nobody, or somebody whom parties.yaml does not list."""
+    for party in ward[0].parties:
+        lying(ward, party, lambda fields: fields.update(computing=computing), monkeypatch)
+    with pytest.raises(UsageError, match=r"is computed by .*, and .* lists alice") as told:
+        Client("small", ward[0].client)
+    assert told.value.hint == "List all parties that compute."
 
 
 def refusal(ward: Any, party: str, what: str) -> None:

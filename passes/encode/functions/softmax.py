@@ -62,6 +62,25 @@ PROVEN = RangeSource.PROVEN
 
 
 @dataclass(frozen=True)
+class Summed:
+    """What a softmax and a log-softmax of the same rows share.
+
+    Attributes:
+        z: the rows, from 0 up.
+        unclipped: the same where z was clipped below a maximum.
+        rows: how L was found.
+        total: L, with `rows.out_bits`.
+        wanted: `SoftmaxCall.wanted` of who asked for it.
+    """
+
+    z: ir.Value
+    unclipped: ir.Value
+    rows: _Rows
+    total: ir.Value
+    wanted: int
+
+
+@dataclass(frozen=True)
 class SoftmaxCall:
     """A softmax, or its logarithm, along the last axis.
 
@@ -83,16 +102,38 @@ class SoftmaxCall:
     margin: float
     fit: Fitter
 
-    def build(self, x: ir.Value, declared: RealRange) -> ir.Value:
-        """The result, of range `declared`, at the current place, with its fraction bits."""
+    def summed(self, x: ir.Value) -> Summed:
+        """L of the rows of x, at the current place."""
         low, high = self._ends
         rows = None if self.is_wide else _Rows.of(high - low, shape_of(x)[-1], self)
-        if rows is not None:
-            lowest = math.floor(math.ldexp(low, self.in_bits))
-            span = between((0.0, high - low))
-            z = step(secret_ops.Sub, [x, public(lowest, self.in_bits, self.ring_bits)], span)
-            return self._finished(z, z, rows, declared)
-        return self._below_maximum(x, declared)
+        if rows is None:
+            return self._below_maximum(x)
+        lowest = math.floor(math.ldexp(low, self.in_bits))
+        span = between((0.0, high - low))
+        z = step(secret_ops.Sub, [x, public(lowest, self.in_bits, self.ring_bits)], span)
+        return Summed(z, z, rows, rows.build(z), self.wanted)
+
+    def build(self, summed: Summed, declared: RealRange) -> ir.Value:
+        """The result, of range `declared`, at the current place, with its fraction bits.
+
+        Args:
+            summed: what a call on the same operand made, with as many bits as are wanted here.
+        """
+        rows, bits = summed.rows, summed.rows.out_bits
+        minuend = summed.unclipped if self.logarithm else summed.z
+        least = -(rows.span + math.log(rows.terms) + LOG_HEADROOM)
+        below = between((least, LOG_HEADROOM)) if minuend == summed.z else declared
+        shifted = aligned(minuend, bits, RealRange.of(minuend.owner.opview))
+        difference = step(secret_ops.Sub, [shifted, summed.total], below)
+        if self.logarithm:
+            return aligned(difference, self.out_bits, declared)
+        return self._power(difference, bits, -least, declared)
+
+    @property
+    def wanted(self) -> int:
+        """The bits of each term that the result asks for."""
+        most = MOST_PRECISION if self.logarithm else MOST_PRECISION - FEWER
+        return min(max(self.out_bits, LEAST_PRECISION) + 1, most)
 
     @property
     def is_wide(self) -> bool:
@@ -126,7 +167,7 @@ class SoftmaxCall:
             return False
         return self._ends[0] > self.interval.low or self._ends[1] < self.interval.high
 
-    def _below_maximum(self, x: ir.Value, declared: RealRange) -> ir.Value:
+    def _below_maximum(self, x: ir.Value) -> Summed:
         """By the maximum, of which numbers far below it are nothing."""
         window: dict[str, Any] = {"window_bits": self.ring_bits - 1, "dropped_bits": 0}
         last: dict[str, Any] = {"axes": (len(shape_of(x)) - 1,), "keepdims": True}
@@ -141,21 +182,7 @@ class SoftmaxCall:
         z = step(secret_ops.Relu, [raised], between((0.0, FALLEN)), **window)
         rows = _Rows.of(FALLEN, shape_of(x)[-1], self)
         assert rows is not None, "there are segments for 24 nats"
-        return self._finished(z, raised if self.logarithm else z, rows, declared)
-
-    def _finished(
-        self, z: ir.Value, minuend: ir.Value, rows: _Rows, declared: RealRange
-    ) -> ir.Value:
-        """The result of L of z, and of `minuend`, which is z but where that was clipped."""
-        bits = rows.out_bits
-        total = rows.build(z)
-        least = -(rows.span + math.log(rows.terms) + LOG_HEADROOM)
-        below = between((least, LOG_HEADROOM)) if minuend == z else declared
-        shifted = aligned(minuend, bits, RealRange.of(minuend.owner.opview))
-        difference = step(secret_ops.Sub, [shifted, total], below)
-        if self.logarithm:
-            return aligned(difference, self.out_bits, declared)
-        return self._power(difference, bits, -least, declared)
+        return Summed(z, raised, rows, rows.build(z), self.wanted)
 
     def _power(self, d: ir.Value, bits: int, span: float, declared: RealRange) -> ir.Value:
         """e^d for d in [-span, LOG_HEADROOM]."""
@@ -190,9 +217,7 @@ class _Rows:
     @staticmethod
     def of(span: float, terms: int, call: SoftmaxCall) -> _Rows | None:
         """The finest that there is; None where there are no segments for the span."""
-        most = MOST_PRECISION if call.logarithm else MOST_PRECISION - FEWER
-        wanted = min(max(call.out_bits, LEAST_PRECISION) + 1, most)
-        for precision in range(wanted, LEAST_PRECISION - 1, -1):
+        for precision in range(call.wanted, LEAST_PRECISION - 1, -1):
             bits = call.in_bits, precision, call.ring_bits
             found = call.fit(Wanted(EXP_SUMS, 0.0, span, *bits, 2.0**-precision, terms))
             if found is not None:

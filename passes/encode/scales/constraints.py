@@ -28,7 +28,7 @@ MIN_FRACTION = -64  # none
 ROW_FRACTION = 12  # of a softmax: samples where one number wins hide what noise does elsewhere
 INVERSE_SIGNIFICANT = 14  # bits of the least inverse, for it multiplies the largest numbers
 UNKNOWN_GAIN_BITS = 24  # where its range is known, but not what noise on it does: as float32 has
-SIGN_GUARD = 4  # bits that a ReLU's sign has beyond its value: it masks other numbers backwards
+SIGN_GUARD = 8  # bits of a ReLU's sign beyond those of its value: it masks derivatives whole
 WIDE = 48  # bits of a ring: inputs that comparisons alone read take each bit above these
 TRUNCATION_NOISE = 1 / 6  # variance of rounding at random, in units of the last place squared
 FUNCTION_NOISE = 1 / 4  # truncation, and a Fourier series that is half a unit off
@@ -51,11 +51,13 @@ class Budget:
         goal: error of the outputs, relative to their size, below which comparisons need no more
             bits.
         frac_bits: of every stored value and every weight, where the user fixes them.
+        trains: whether derivatives are computed: signs mask them.
     """
 
     margin: float
     goal: float
     frac_bits: int | None = None
+    trains: bool = False
 
     def whole_bits(self, known: Statistics) -> int:
         """The least b with which every such value stays below 2^b, margin included."""
@@ -201,6 +203,9 @@ class ScaleConstraint:
     def sign_bits(self, budget: Budget, compared: int) -> int | None:
         """The fraction bits that a ReLU's sign has to look at; None where nothing says so.
 
+        Those that the goal needs of its product, and SIGN_GUARD more; enough for the largest number
+        to have LEAST_SIGNIFICANT bits.
+
         Args:
             compared: elements that share the goal's error, these too.
         """
@@ -208,12 +213,25 @@ class ScaleConstraint:
         if not is_known or budget.frac_bits is not None:
             return None
         share = budget.goal**2 / 4 * self.signed / compared
-        return math.ceil(steady(math.log2(self.noise / share) / 2)) + SIGN_GUARD
+        bits = math.ceil(steady(math.log2(self.noise / share) / 2)) + SIGN_GUARD
+        return max(bits, LEAST_SIGNIFICANT - (self.whole_bits or 0))
 
     def noise_gain(self, wide: Mapping[ir.Value, int], weights_alone: bool) -> float:
         """What others' rounding does to the outputs: times 4^s."""
         each = (s for s in self.noise_gains if s.weights or not weights_alone)
         return sum(s.noise * 4.0 ** -wide[s.accumulator] for s in each)
+
+
+def is_of_relu(op: ops.Step, *, trains: bool) -> bool:
+    """Whether a sign is that of a ReLU: it multiplies its own operand.
+
+    It is read for nothing else but the products that mask derivatives, where a program trains: what
+    picks other numbers is wrong by all of them where the sign is.
+    """
+    (x,), readers = op.operation.operands, users(op.operation.results[0])
+    products = [each for each in readers if isinstance(each, ops.Mul)]
+    own = [each for each in products if x in each.operation.operands]
+    return bool(own) and len(own if not trains else products) == len(readers)
 
 
 def activations(graph: Graph, structure: Structure) -> Iterator[ir.Value]:
@@ -296,10 +314,9 @@ class ConstraintAnalysis:
         return constraints
 
     def _add_step(self, constraint: ScaleConstraint, op: ir.OpView) -> None:
-        """A sign that its operand is multiplied by is a ReLU's: see `sign_bits`."""
-        (x,), bit = op.operation.operands, op.operation.results[0]
+        (x,) = op.operation.operands
         constraint.signs = True
-        if any(isinstance(each, ops.Mul) and x in each.operation.operands for each in users(bit)):
+        if is_of_relu(op, trains=self.budget.trains):
             constraint.signed += element_count(shape_of(x))
 
     def _add_inverse(self, constraint: ScaleConstraint, inverse: ir.Value) -> None:

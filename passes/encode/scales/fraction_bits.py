@@ -32,6 +32,7 @@ from veilgraph.passes.encode.scales.constraints import (
     accumulator_bits,
     activations,
     headroom,
+    is_of_relu,
 )
 from veilgraph.passes.encode.scales.ring_widths import (
     CANDIDATE_WIDTHS,
@@ -293,7 +294,7 @@ class Scales:
         rings: of every value.
         stored: of every value that isn't deferred, and of what a deferred one is truncated to.
         wide: of deferred values, the most for which they fit, where their range is known.
-        signs: fraction bits that the sign of a ReLU's operand is taken of, where fewer are enough.
+        signs: of signs of ReLUs, the fraction bits that they are taken of, where fewer are enough.
         error: the outputs' predicted error, relative to their size.
         dominant: the value whose class adds most of it.
         infeasible: values that don't fit their ring.
@@ -331,14 +332,15 @@ def choose_scales(problem: ScaleProblem, trial: Trial) -> Scales:
 
 
 def _sign_bits(problem: ScaleProblem) -> Iterator[tuple[ir.Value, int]]:
+    """Signs of ReLUs, and the fraction bits of their operand that they are taken of."""
     compared = problem.compared + sum(each.signed for each in problem.constraints.values())
     for op in problem.graph.operations:
-        if isinstance(op, Step):
+        if isinstance(op, Step) and is_of_relu(op, trains=problem.budget.trains):
             x = op.operation.operands[0]
             constraint = problem.constraints[problem.structure.stored.root(x)]
             bits = constraint.sign_bits(problem.budget, compared)
             if bits is not None:
-                yield x, bits
+                yield op.operation.results[0], bits
 
 
 def _infeasible(

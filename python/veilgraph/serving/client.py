@@ -123,14 +123,7 @@ class Client:
                 fields = answer_of(name, link, 0)[0]
             wire.require_same_version(name, fields.get("version"), wire.VERSION)
             stated[name] = stated_by(name, fields)
-        found = agreed(self._model, stated)
-        if not found.computing or not all(name in stated for name in found.computing):
-            raise UsageError(
-                f"{self._model} is computed by {', '.join(found.computing)}, and parties.yaml "
-                f"lists {', '.join(stated)}.",
-                "List all parties that compute.",
-            )
-        return found
+        return agreed(self._model, stated)
 
     def _take_role(self, roles: Mapping[str, RoleStated], role: str | None) -> None:
         """What this client gives and is told."""

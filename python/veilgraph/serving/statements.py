@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from veilgraph.ir.errors import PeerError, SecurityAbort
+from veilgraph.ir.errors import PeerError, SecurityAbort, UsageError
 from veilgraph.ir.plan.tables import Tensor
 from veilgraph.runtime.client import wire
 
@@ -78,14 +78,21 @@ def agreed(model: str, stated: Mapping[str, Stated]) -> Stated:
         stated: by party; those that compute, and any that only deal, which state no roles.
 
     Raises:
+        UsageError: a party that computes is not listed.
         SecurityAbort: parties that state different things, and which one does, as far as that can
             be said.
     """
     _require_same(model, "plan", {name: each.plan for name, each in stated.items()})
     _require_same(model, "parties", {name: each.computing for name, each in stated.items()})
     computing = next(iter(stated.values())).computing
+    if not computing or not all(name in stated for name in computing):
+        raise UsageError(
+            f"{model} is computed by {', '.join(computing) or 'nobody'}, and parties.yaml lists "
+            f"{', '.join(stated)}.",
+            "List all parties that compute.",
+        )
     facts = {name: dict(_facts(each)) for name, each in stated.items() if name in computing}
-    for what in next(iter(facts.values()), {}):
+    for what in facts[computing[0]]:
         _require_same(model, what, {name: each[what] for name, each in facts.items()})
     return stated[computing[0]]
 

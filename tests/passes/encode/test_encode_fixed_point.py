@@ -124,22 +124,39 @@ def test_a_function_lifts_what_truth_values_pick() -> None:
     assert error(graph, program) < 0.01
 
 
-@pytest.mark.parametrize("multiplies", ["its operand", "another"])
-def test_the_sign_of_a_relu_is_taken_of_the_bits_that_it_needs(multiplies: str) -> None:
-    """Of what masks another number alone nothing says how near to zero its operand matters."""
+SIGNS = {  # what a sign multiplies; whether it is of fewer bits, and where a program trains
+    "its operand": (True, True),
+    "another": (False, False),
+    "both": (False, True),
+    "both, and is read": (False, False),
+}
+
+
+@pytest.mark.parametrize("multiplies", SIGNS)
+@pytest.mark.parametrize("trains", [False, True])
+def test_the_sign_of_a_relu_is_taken_of_the_bits_that_it_needs(
+    multiplies: str, trains: bool
+) -> None:
+    """Of what masks another number alone nothing says how near to zero its operand matters; so of
+    another sign of the same values.
+    """
     generator = np.random.default_rng(3)
     graph = Graph.create(context(), {"x": (2, 32)}, {"w": generator.normal(size=(32, 8)) / 8})
     with graph.end("product"):
         product = ops.Matmul.build(graph.inputs["x"], graph.parameters["w"])
     with graph.end("y"):
         bit = ops.Step.build(product)
-        masked = product if multiplies == "its operand" else ops.Neg.build(product)
+        masked = ops.Neg.build(product) if multiplies == "another" else product
         y = ops.Mul.build(masked, bit)
-    graph.finish({"y": y})
-    program = finished(graph, calibrate(graph, samples(graph)))
-    (found,) = (op for op in program.operations if isinstance(op, secret_ops.Step))
-    dropped = attributes_of(found)["dropped_bits"]
-    assert (dropped > 0) == (multiplies == "its operand")
+        if multiplies.startswith("both"):
+            y = ops.Sub.build(y, ops.Mul.build(ops.Neg.build(product), bit))
+        other = ops.Step.build(ops.Neg.build(product))
+    graph.finish({"y": y, "other": other} | ({"bit": bit} if "read" in multiplies else {}))
+    ranges = calibrate(graph, samples(graph))
+    program = finished(graph, ranges, trains=trains)
+    steps = [op for op in program.operations if isinstance(op, secret_ops.Step)]
+    dropped = [attributes_of(op)["dropped_bits"] > 0 for op in steps]
+    assert dropped == [SIGNS[multiplies][trains], False]
     assert error(graph, program) < 0.01
 
 

@@ -17,6 +17,7 @@ from veilgraph.ir.secret.dialect import SecretOp, Stated, attributes_of
 from veilgraph.ir.secret.program import Argument, SecretProgram
 from veilgraph.ir.secret.types import Encoding, RangeSource, RealRange, Tensor
 from veilgraph.passes.secret.merge_truncations import MergeTruncations
+from veilgraph.passes.secret.padded_sums import is_part_of_a_sum
 
 RING = 32
 SMALL = RealRange(-4.0, 4.0, RangeSource.CALIBRATED)
@@ -200,6 +201,30 @@ def test_padded_parts_of_a_sum_are_truncated_behind_it() -> None:
 def test_what_padding_makes_more_of_is_truncated_before_it(places: list[tuple[int, int]]) -> None:
     kinds = scattered(places)
     assert kinds.index("truncate") < kinds.index("pad")
+
+
+def test_sums_without_end_are_looked_at_in_time() -> None:
+    """A long sum, and one whose terms read each other: either would take for ever as a tree."""
+
+    def padded(w: Writer, v: Values) -> ir.Value:
+        return w(ops.Pad, w.truncated_product(v["x"], v["w"]), low=(0, 1), high=(0, 0))
+
+    def long(w: Writer, v: Values) -> ir.Value:
+        total = w(ops.Slice, padded(w, v), starts=(0, 0), steps=(1, 1), shape=(4, 4))
+        for _ in range(3000):
+            total = w(ops.Add, total, v["r"])
+        return total
+
+    def entangled(w: Writer, v: Values) -> ir.Value:
+        x, y = padded(w, v), padded(w, v)
+        for _ in range(100):
+            x, y = y, w(ops.Sub, y, x)
+        return w(ops.Add, padded(w, v), y)
+
+    for body, parts in ((long, [False]), (entangled, [True, False, False])):
+        made = program(body)
+        pads = [op for op in made.operations if isinstance(op, ops.Pad)]
+        assert [*map(is_part_of_a_sum, pads)] == parts
 
 
 def test_what_is_needed_both_ways_is_truncated_once() -> None:

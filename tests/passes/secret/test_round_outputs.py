@@ -63,6 +63,23 @@ def test_exact_rounding_is_two_steps_where_it_was_one() -> None:
     assert kinds == ["secret.matmul", "secret.round_off", "secret.relu"]
 
 
+def test_exact_signs_look_at_all_bits() -> None:
+    """What passes for positive just below zero would depend on a threshold."""
+    program = secret(deferred=True)
+    (y,) = program.outputs.values()
+    program.reopen()
+    window = {"window_bits": 30, "dropped_bits": 12}
+    with program.at("signs"):
+        signs = {
+            "step": secret_ops.Step.build(y, range=KNOWN, stated=secret_ops.Stated(), **window),
+            "relu": secret_ops.Relu.build(y, range=KNOWN, stated=secret_ops.Stated(), **window),
+        }
+    program.finish(signs)
+    exact = ExactRounding().run(program)
+    windows = [secret_ops.attributes_of(op) for op in exact.operations][1:]
+    assert [(w["window_bits"], w["dropped_bits"]) for w in windows] == [(39, 0), (39, 0)]
+
+
 @pytest.mark.parametrize(
     ("size", "allowed", "bits"),
     [(1.0, 0.005, 9), (0.001, 0.005, 19), (1.0, 1e-4, 14), (1e6, 0.005, 0), (0.0, 0.005, 16)],

@@ -127,6 +127,25 @@ def test_narrow_rings(ring_bits: int, bound: float) -> None:
     assert difference(compiled(graph, x[:1], ring_bits), graph, x[1], 0) < bound
 
 
+@pytest.mark.parametrize("axis", [0, 1])
+@pytest.mark.parametrize("reach", [4.0, 400.0])
+def test_a_softmax_and_its_logarithm_share_their_sums(axis: int, reach: float) -> None:
+    """As a loss and its derivative have both: one sum of powers, comparison and logarithm."""
+    shape = (6, 6)
+    graph = Graph.create(context(), {"x": shape}, {})
+    with graph.end("log"):
+        log = ops.LogSoftmax.build(graph.inputs["x"], axis=axis)
+    with graph.end("y"):
+        y = ops.Softmax.build(graph.inputs["x"], axis=axis)
+    graph.finish({"log": log, "y": y})
+    x = np.random.default_rng(0).normal(0, reach / 4, (3, *shape)).astype(np.float32)
+    program = compiled(graph, x)
+    kinds = [op.operation.name for op in program.operations]
+    assert kinds.count("secret.row_sums") == 1
+    assert kinds.count("secret.reduce_max") == int(reach > 100)
+    assert difference(program, graph, x[2], 1) < 2e-3
+
+
 @pytest.mark.parametrize("suite", ["rep3", "additive"])
 @pytest.mark.parametrize("operator", ["Softmax", "LogSoftmax"])
 def test_in_a_plan(suite: str, operator: str) -> None:

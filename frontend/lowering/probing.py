@@ -87,7 +87,7 @@ def reference(s: Steps, feeds: dict[int, Array]) -> Array:
     named = {f"x{index}": array for index, array in feeds.items()}
     try:
         return np.asarray(ReferenceEvaluator(model).run(None, named)[0])
-    except (IndexError, ValueError, TypeError, RuntimeError) as error:
+    except (ArithmeticError, IndexError, ValueError, TypeError, RuntimeError) as error:
         told = " ".join(str(error).split())
         raise Unsupported(f"ONNX's reference computes none of it: {told}.") from error
 

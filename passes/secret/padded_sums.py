@@ -80,7 +80,8 @@ def _arithmetic(op: ir.OpView) -> Arithmetic | None:
 
 def _moves(op: ir.OpView) -> bool:
     """Whether it moves elements of one operand, zeros between them too, and copies none."""
-    return _arithmetic(op) is Arithmetic.LAYOUT and _at_graph_level(op) is not Expand
+    is_layout = _arithmetic(op) is Arithmetic.LAYOUT and len(op.operation.operands) == 1
+    return is_layout and _at_graph_level(op) is not Expand
 
 
 def _adds(op: ir.OpView) -> bool:

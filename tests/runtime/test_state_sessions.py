@@ -118,7 +118,7 @@ def test_a_run_that_breaks_off_loses_the_state(
                 session.run({"x": np.full(SHAPE, 1e6, np.float32)}, "step")
         session.run({"x": X[0]} if name == "alice" else {}, "step")
         party = session._party
-        phases = party._loops[Phase.ONLINE, 0]
+        phases, _ = party._loops[Phase.ONLINE, 0]
 
         def broken(number: int, record: Any) -> None:
             raise PeerError("bob is gone.")

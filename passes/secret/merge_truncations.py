@@ -20,7 +20,7 @@ from veilgraph.ir.secret import ops as secret_ops
 from veilgraph.ir.secret.ops import SecretOp, Stated, attributes_of
 from veilgraph.ir.secret.program import SecretProgram
 from veilgraph.ir.secret.types import Encoding, RangeSource, RealRange, Tensor
-from veilgraph.passes.secret.padded_sums import is_part_of_a_sum
+from veilgraph.passes.secret.padded_sums import takes_truncated
 
 Rule = Callable[[SecretOp, list["Deferred"]], "Deferred"]
 
@@ -116,9 +116,8 @@ class _Rewriter:
             (CHANGES, self._change_ring),
             (secret_ops.Scale, self._scale),
             ((secret_ops.Add, secret_ops.Sub, secret_ops.Concat), self._join),
-            (secret_ops.Pad, self._pad),
         ]
-        if op.facts.takes_truncated:
+        if takes_truncated(op):
             return self._narrow_operands
         return next((rule for kind, rule in rules if isinstance(op, kind)), self._pass_on)
 
@@ -194,11 +193,6 @@ class _Rewriter:
         if not x.bits or self._is_needed_narrow(x) or not self._fits(op, operands, x.bits):
             return self._narrow_operands(op, operands)
         return self._rebuilt(op, [x.wide], x.bits)
-
-    def _pad(self, op: SecretOp, operands: list[Deferred]) -> Deferred:
-        """Parts of one sum stay deferred; else more elements would be truncated."""
-        is_part = is_part_of_a_sum(op)
-        return self._pass_on(op, operands) if is_part else self._narrow_operands(op, operands)
 
     def _is_needed_narrow(self, value: Deferred) -> bool:
         """Whether something reads the value truncated in any case, in this ring or another."""
@@ -277,13 +271,7 @@ def _is_read_narrow(old: ir.Value) -> bool:
     or lifted."""
     readers = [use.owner.opview for use in old.uses]
     changed = (r.operation.results[0] for r in readers if isinstance(r, CHANGES))
-    return any(map(_takes_truncated, readers)) or any(map(_is_read_narrow, changed))
-
-
-def _takes_truncated(reader: ir.OpView) -> bool:
-    if isinstance(reader, secret_ops.Pad):
-        return not is_part_of_a_sum(reader)
-    return isinstance(reader, SecretOp) and reader.facts.takes_truncated
+    return any(map(takes_truncated, readers)) or any(map(_is_read_narrow, changed))
 
 
 def _serves(origin: Deferred, value: Deferred) -> bool:

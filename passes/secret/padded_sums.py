@@ -19,8 +19,17 @@ from veilgraph.ir.attributes import element_count, shape_of
 from veilgraph.ir.graph.facts import Arithmetic, Facts
 from veilgraph.ir.graph.ops import Expand, Pad
 from veilgraph.ir.graph.program import defining
+from veilgraph.ir.secret.ops import COUNTERPARTS, SecretOp
 
 MOST_TERMS = 256  # of a sum that are looked at: each pad of one looks at all of them
+
+
+def takes_truncated(reader: ir.OpView) -> bool:
+    """Whether an operation takes truncated integers alone: a pad, but for parts of sums."""
+    if _at_graph_level(reader) is Pad:
+        return not is_part_of_a_sum(reader)
+    kind = reader if isinstance(reader, SecretOp) else COUNTERPARTS.get(type(reader))
+    return kind is not None and kind.facts.takes_truncated
 
 
 def is_part_of_a_sum(pad: ir.OpView) -> bool:

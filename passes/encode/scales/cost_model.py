@@ -22,10 +22,9 @@ from veilgraph.ir.graph.facts import Arithmetic
 from veilgraph.ir.graph.program import attributes, kind_of
 from veilgraph.ir.plan.tables import WEIGHTS
 from veilgraph.ir.secret.function_forms import FunctionForm
-from veilgraph.ir.secret.ops import COUNTERPARTS
 from veilgraph.passes.encode.scales.fraction_bits import ScaleProblem, Trial
 from veilgraph.passes.secret.function_protocols import computing
-from veilgraph.passes.secret.padded_sums import is_part_of_a_sum
+from veilgraph.passes.secret.padded_sums import takes_truncated
 from veilgraph.passes.secret.protocols.costs import (
     FIRST,
     any_tables,
@@ -267,7 +266,7 @@ class CommunicationCost:
 
     def _is_read_narrow(self, value: ir.Value) -> bool:
         """By what takes truncated integers alone, functions apart: they are priced whole."""
-        return any(_takes_truncated(use.owner) for use in value.uses)
+        return any(takes_truncated(use.owner) for use in value.uses)
 
     def _truncation(
         self, priced: Priced, value: ir.Value, whole_bits: int | None = None
@@ -292,13 +291,6 @@ class CommunicationCost:
             bits += 1  # differences reach twice as far
         root = problem.structure.stored.root(op.operation.results[0])
         yield Call(Priced.COMPARISON, comparisons(op), root, whole_bits=bits)
-
-
-def _takes_truncated(reader: ir.OpView) -> bool:
-    if isinstance(reader, ops.Pad):
-        return not is_part_of_a_sum(reader)
-    kind = COUNTERPARTS.get(type(reader))
-    return kind is not None and kind.facts.takes_truncated
 
 
 def comparisons(op: ir.OpView) -> int:

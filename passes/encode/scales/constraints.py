@@ -179,8 +179,7 @@ class ScaleConstraint:
         elif self.multiplied:
             options.append(min(wide[accumulator] for accumulator in self.multiplied) // 2)
         if self.noise and self.compared and not self.unknown_gain:
-            share = budget.goal**2 / 4 * self.compared / compared
-            options.append(math.ceil(steady(math.log2(self.noise / share) / 2)))
+            options.append(self._for_goal(budget, self.compared, compared))
         return max(min(options), min(max(self.least, self._significant()), cap))
 
     def _finer(self, ring_bits: int) -> int:
@@ -200,6 +199,12 @@ class ScaleConstraint:
         significant = LEAST_SIGNIFICANT - (self.whole_bits or 0)
         return max(significant, LEAST_FRACTION) if self.of_function else significant
 
+    def _for_goal(self, budget: Budget, own: int, compared: int) -> int:
+        """The bits with which the noise of `own` elements of so many is in their part of the goal's
+        error."""
+        share = budget.goal**2 / 4 * own / compared
+        return math.ceil(steady(math.log2(self.noise / share) / 2))
+
     def sign_bits(self, budget: Budget, compared: int) -> int | None:
         """The fraction bits that a ReLU's sign has to look at; None where nothing says so.
 
@@ -212,8 +217,7 @@ class ScaleConstraint:
         is_known = self.signed and self.noise and not (self.unknown_gain or self.unknown)
         if not is_known or budget.frac_bits is not None:
             return None
-        share = budget.goal**2 / 4 * self.signed / compared
-        bits = math.ceil(steady(math.log2(self.noise / share) / 2)) + SIGN_GUARD
+        bits = self._for_goal(budget, self.signed, compared) + SIGN_GUARD
         return max(bits, LEAST_SIGNIFICANT - (self.whole_bits or 0))
 
     def noise_gain(self, wide: Mapping[ir.Value, int], weights_alone: bool) -> float:

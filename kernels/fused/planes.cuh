@@ -101,13 +101,13 @@ __device__ __forceinline__ Planes load_planes(const Tile& tile, const uint8_t* f
                                               uint64_t plane_words, int start, int step,
                                               int count) {
   const int lane = static_cast<int>(tile.lane);
-  Planes out = all_planes(false);
-  if (lane >= count) return out;
+  const bool mine = lane < count, more = words_left(tile) > 1;
   const auto* words = reinterpret_cast<const uint2*>(from) +
-                      static_cast<int64_t>(start + step * lane) * plane_words + tile.first / 64;
-  const uint2 low = words[0], high = words_left(tile) > 1 ? words[1] : uint2{0, 0};
-  out.at[0] = low.x, out.at[1] = low.y, out.at[2] = high.x, out.at[3] = high.y;
-  return out;
+                      static_cast<int64_t>(start + step * (mine ? lane : 0)) * plane_words +
+                      tile.first / 64;
+  const uint2 low = words[0], high = words[more];
+  const uint32_t first = mine ? ~0u : 0u, second = mine && more ? ~0u : 0u;
+  return {{low.x & first, low.y & first, high.x & second, high.y & second}};
 }
 
 // Plane start + step j <- lane from_lane + j, for j < count; bits behind the last element are zero.

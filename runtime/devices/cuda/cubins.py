@@ -135,18 +135,14 @@ def compiled(source: Source, arch: str, nvcc: Path) -> bytes:
     """What nvcc makes of a source.
 
     Raises:
-        UsageError: nothing: an architecture that this nvcc does not know, or no host compiler.
+        UsageError: nothing: an architecture that this nvcc does not know, or no host compiler; or
+            nothing within COMPILE_SECONDS.
     """
     with TemporaryDirectory(prefix="veilgraph-nvcc-") as folder:
         text, cubin = Path(folder, f"{source.name}.cu"), Path(folder, "kernel.cubin")
         text.write_text(source.text, encoding="utf-8")
         command = [str(nvcc), *FLAGS, "-cubin", build_flag(arch), "-I", str(ROOT)]
-        done = subprocess.run(
-            [*command, str(text), "-o", str(cubin)],
-            capture_output=True,
-            text=True,
-            timeout=COMPILE_SECONDS,
-        )
+        done = _ran([*command, str(text), "-o", str(cubin)], f"kernel `{source.name}` for {arch}")
         if done.returncode != 0:
             said = [line.strip() for line in done.stderr.splitlines() if line.strip()]
             raise UsageError(
@@ -155,6 +151,18 @@ def compiled(source: Source, arch: str, nvcc: Path) -> bytes:
                 "Use nvcc 12 or newer, one that knows this GPU, beside a C++ compiler of its list.",
             )
         return cubin.read_bytes()
+
+
+def _ran(command: Sequence[str], what: str) -> subprocess.CompletedProcess[str]:
+    """A run of nvcc with what it said; UsageError where it is not done in COMPILE_SECONDS."""
+    try:
+        return subprocess.run(command, capture_output=True, text=True, timeout=COMPILE_SECONDS)
+    except subprocess.TimeoutExpired as error:
+        raise UsageError(
+            f"nvcc is not done with {what} after {COMPILE_SECONDS} s.",
+            "Run `veilgraph prepare PLAN --device cuda --gpu-arch ARCH` while the machine is less "
+            "busy; what was compiled is kept.",
+        ) from error
 
 
 def store(folder: Path, name: str, content: bytes) -> None:

@@ -169,6 +169,14 @@ def test_a_compiler_that_refuses(tmp_path: Path, script: str, said: str) -> None
     assert not files(tmp_path / "cache")
 
 
+def test_a_compiler_that_is_not_done(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("veilgraph.runtime.devices.cuda.cubins.COMPILE_SECONDS", 0.1)
+    nvcc = compiler(tmp_path, "exec sleep 30")
+    with pytest.raises(UsageError, match="nvcc is not done with kernel `add` for sm_90 after"):
+        Cubins(tmp_path / "cache", None, nvcc).cubin(ADD, "sm_90")
+    assert not files(tmp_path / "cache")
+
+
 def test_the_compiler_is_found_on_the_path(counting: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", f"{counting.parent}{os.pathsep}/usr/bin:/bin")
     assert find_nvcc() == counting

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from enum import Enum, auto
 from functools import cached_property
 from math import prod
@@ -30,6 +30,7 @@ from veilgraph.passes.secret.protocols.costs import (
     any_tables,
     communication,
     computed,
+    kept,
     of_call,
     parties_of,
     source,
@@ -43,10 +44,16 @@ SAMPLE = 64  # elements of a trace: bit planes are sent in words of 64
 
 @dataclass
 class Tracer:
-    """Bits that protocols send in a suite, all parties together, offline and online."""
+    """Bits that protocols send in a suite, all parties together, offline and online.
+
+    A process counts each once.
+    """
 
     target: Target
-    _known: dict[tuple[Any, ...], float] = field(default_factory=dict)
+
+    @cached_property
+    def _known(self) -> dict[tuple[object, ...], float]:
+        return kept(self.target, self._source(), Tracer)
 
     def an_element(self, op: str, k: int, K: int, **attrs: int) -> float:
         """Of an element-wise protocol on an operand in Z_2^k with a result in Z_2^K.

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
+from functools import cached_property
 from math import prod
 
 from veilgraph.ir.errors import UsageError
@@ -22,6 +23,7 @@ from veilgraph.passes.secret.protocols.costs import (
     any_tables,
     communication,
     computed,
+    kept,
     of_call,
     parties_of,
     source,
@@ -34,6 +36,7 @@ from veilgraph.targets.variants import Variant
 Choice = Mapping[str, Variant]  # by the name of an op or of a building block
 
 SAMPLE = 64  # elements: roles don't rotate, and planes are not padded
+MOST_MADE = 1 << 14  # traces of a target that are kept: a few kB each
 
 
 @dataclass(frozen=True)
@@ -102,8 +105,11 @@ class Call:
         return max((prod(tensor.shape) for tensor in secret), default=0)
 
     def sampled(self) -> Call:
-        """The same op on a few elements."""
-        operands = (replace(x, tensor=replace(x.tensor, shape=(SAMPLE,))) for x in self.operands)
+        """The same op on a few elements; what their integers stand for costs nothing."""
+        operands = (
+            replace(x, tensor=Tensor((SAMPLE,), replace(x.tensor.encoding, frac_bits=0)))
+            for x in self.operands
+        )
         operation = replace(self.operation, shape=(SAMPLE,))
         return replace(self, operation=operation, operands=tuple(operands), layer="")
 
@@ -119,18 +125,16 @@ class Traced:
 
 @dataclass(frozen=True)
 class Traces:
-    """Every choice of each call, each kind of call traced once.
+    """Every choice of each call, each kind of call traced once in a process.
 
     Attributes:
         rotates: parties rotate through roles.
         receiver: who is to know as little as can be of how values are rounded.
-        made: by kind of call; those of a target, a receiver and either rotation may share it.
     """
 
     target: Target
     rotates: bool
     receiver: Member | None = None
-    made: dict[tuple[object, ...], Traced] = field(default_factory=dict)
 
     def shared(self, argument: Argument) -> Traced:
         """An input, by who has it."""
@@ -209,11 +213,17 @@ class Traces:
         first = {name: self.target.variants(name)[0] for name in choice}
         return tuple(sorted((n, v.name) for n, v in choice.items() if v is not first[n]))
 
+    @cached_property
+    def _made(self) -> dict[tuple[object, ...], Traced]:
+        return kept(self.target, self.receiver, Traced)
+
     def _known(self, call: Call, choice: Choice, rotates: tuple[bool, ...]) -> Traced:
         key = (*call.kind, self._unusual(choice), rotates)
-        if key not in self.made:
-            self.made[key] = self._trace(call, choice)
-        return self.made[key]
+        if key not in self._made:
+            if len(self._made) == MOST_MADE:
+                self._made.clear()
+            self._made[key] = self._trace(call, choice)
+        return self._made[key]
 
     def _trace(self, call: Call, choice: Choice) -> Traced:
         p = self._parties(choice)

@@ -92,8 +92,7 @@ class ChooseProtocols:
         is_free = any(len(self.target.variants(name)) > 1 for name in names)
         if not self.target.protocols and not is_free and len(rotations) == 1:
             return Choices(rotates=rotations[0])
-        made: dict[tuple[object, ...], Traced] = {}
-        graphs = {rotates: self.nodes(program, rotates, made) for rotates in rotations}
+        graphs = {rotates: self.nodes(program, rotates) for rotates in rotations}
         best = {rotates: self._searched(nodes) for rotates, nodes in graphs.items()}
         rotates = min(rotations, key=lambda each: self._price(graphs[each], best[each]))
         return Choices(self._told(graphs[rotates], best[rotates]), rotates)
@@ -134,21 +133,15 @@ class ChooseProtocols:
             if node.result is not None
         }
 
-    def nodes(
-        self,
-        program: SecretProgram,
-        rotates: bool,
-        made: dict[tuple[object, ...], Traced] | None = None,
-    ) -> list[Node]:
+    def nodes(self, program: SecretProgram, rotates: bool) -> list[Node]:
         """Every input, op and output, in the program's order.
 
         Args:
             rotates: whether parties rotate through roles.
-            made: traces that are there already, of these parties; what is traced is added.
         """
         receiver = only_receiver(program, self.target, self.states)
         truncated = dict(truncated_as_revealed(program, self.target, self.states))
-        traces = Traces(self.target, rotates, receiver, {} if made is None else made)
+        traces = Traces(self.target, rotates, receiver)
         graph = _Graph(traces, truncated)
         for value, argument in zip(program.block.arguments, program.arguments, strict=True):
             graph.add_argument(value, argument)

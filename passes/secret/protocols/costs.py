@@ -8,7 +8,9 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
+from functools import lru_cache
+from typing import Any
 
 import numpy as np
 
@@ -26,6 +28,7 @@ from veilgraph.targets.target import Target
 from veilgraph.targets.variants import Variant
 
 FIRST = Member(0)  # of those that compute
+MOST_SETTINGS = 16  # whose traces a process keeps
 
 
 @dataclass(frozen=True)
@@ -109,6 +112,26 @@ class Communication:
             planes={party: round(sent / parties) for party, sent in planes.items()},
             waits=tuple(map(tuple, waits.tolist())),
         )
+
+
+def kept(target: Target, *more: object) -> dict[tuple[object, ...], Any]:
+    """What was traced before in this process, for targets whose protocols send the same.
+
+    These have the same protocols and parties; networks and what a program names may differ. Who
+    asks adds what it finds.
+
+    Args:
+        more: what traces depend on besides, and who asks.
+    """
+    suite = target.suite
+    own = tuple(getattr(suite, each.name) for each in fields(suite) if each.name != "protocols")
+    offered, chosen = tuple(suite.protocols.items()), tuple(sorted(target.protocols.items()))
+    return _kept((own, offered, chosen, target.members, *more))
+
+
+@lru_cache(MOST_SETTINGS)
+def _kept(setting: tuple[object, ...]) -> dict[tuple[object, ...], Any]:
+    return {}
 
 
 def parties_of(target: Target, chosen: Mapping[str, Variant] | None = None) -> Parties:

@@ -27,6 +27,7 @@ from veilgraph.ir.secret.types import Encoding, RangeSource, RealRange, Tensor
 from veilgraph.passes.party.batch_rounds import Schedule, batch_rounds
 from veilgraph.passes.party.expand_protocols import Choices, Chosen, Expanded, expand_protocols
 from veilgraph.passes.party.verify_masking import coalitions, verify_masking
+from veilgraph.passes.secret.protocols.calls import Call, Choice, Traced, Traces
 from veilgraph.passes.secret.protocols.choose_protocols import ChooseProtocols
 from veilgraph.passes.secret.protocols.costs import Communication
 from veilgraph.targets.parties import Operation, Parties, Sharing
@@ -138,6 +139,34 @@ def test_one_variant_each_is_no_choice(additive: Suite) -> None:
     for name in ("lan", "wan"):
         assert ChooseProtocols(two(name)).run(relus(LARGE)) == Choices()
         assert chosen(relus(LARGE), two(name)) == [""]
+
+
+def test_an_op_is_traced_once_in_a_process(
+    additive: Suite, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """For all networks and programs, until the suite has another protocol."""
+
+    def traced(program: SecretProgram, to: Target) -> int:
+        before = len(calls)
+        ChooseProtocols(to).run(program)
+        return len(calls) - before
+
+    def counted(traces: Traces, call: Call, choice: Choice) -> Traced:
+        calls.append(call)
+        return trace(traces, call, choice)
+
+    def another(p: Parties, op: Operation, x: Sharing) -> Sharing:
+        return x
+
+    calls: list[Call] = []
+    trace = Traces._trace
+    monkeypatch.setattr(Traces, "_trace", counted)
+    additive.protocol("relu", variant="another")(another)
+    first = traced(relus(SMALL), two("lan"))
+    assert first > 0
+    assert traced(relus(SMALL), two("lan")) == traced(relus(SMALL, SMALL), two("wan")) == 0
+    additive.protocol("relu", variant="last")(lambda p, op, x: x)
+    assert traced(relus(SMALL), two("lan")) > first
 
 
 def test_a_choice_is_asked_for_inside_a_choice(additive: Suite) -> None:

@@ -90,6 +90,12 @@ class Group:
         return (*(frozenset({factor}) for factor in self.factors), *self.products)
 
 
+@cache
+def _group(size: int, is_lowest: bool) -> Group:
+    """One of a few, whose products are found once for all splits."""
+    return Group(size, is_lowest)
+
+
 def _subsets(term: Term, least: int) -> Iterator[Term]:
     for count in range(least, len(term) + 1):
         yield from map(frozenset, combinations(sorted(term), count))
@@ -109,14 +115,14 @@ class Split:
     fan_in: int
     has_table: bool = False
 
-    @property
+    @cached_property
     def levels(self) -> tuple[tuple[Group, ...], ...]:
         """The groups of each round; a group of one digit stays as it is."""
         found: list[tuple[Group, ...]] = []
         left = len(self.sizes)
         while left > 1:
             starts = range(0, left, self.fan_in)
-            found.append(tuple(Group(min(self.fan_in, left - i), i == 0) for i in starts))
+            found.append(tuple(_group(min(self.fan_in, left - i), i == 0) for i in starts))
             left = len(starts)
         return tuple(found)
 

@@ -5,10 +5,18 @@ from __future__ import annotations
 import gc
 import os
 import signal
-from tempfile import TemporaryDirectory
+import subprocess
+import time
+from hashlib import sha256
+from pathlib import Path
 
 import pytest
 from hypothesis import settings
+
+from veilgraph.kernels.cuda import emulator
+
+ROOT = Path(__file__).parents[1]
+KEPT_SECONDS = 14 * 86400  # that a compiled kernel is kept which nobody reads
 
 SETTINGS = {
     # One thread each for products of NumPy and PyTorch: threads wait by turning, on cores that
@@ -35,13 +43,30 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """What workers inherit: a folder of kernels compiled for the host, and the settings below."""
+    """What workers inherit: a folder of kernels compiled for the host, and the settings above."""
     if "PYTEST_XDIST_WORKER" not in os.environ:
         for name, value in SETTINGS.items():
             os.environ.setdefault(name, value)
-        folder = TemporaryDirectory(prefix="veilgraph-emulator-")
-        config.add_cleanup(folder.cleanup)
-        os.environ["EMULATOR_FOLDER"] = folder.name
+        os.environ["EMULATOR_FOLDER"] = str(_emulator_folder(ROOT / "build" / "emulator"))
+
+
+def _emulator_folder(above: Path) -> Path:
+    """Where kernels compiled for the host are kept, for all workers and for later runs.
+
+    A file's name has the digest of its source. The folder's has that of all else that a compiled
+    kernel is made of: the compiler, and the emulator with its flags.
+    """
+    compiler = subprocess.run(["g++", "--version"], capture_output=True, check=True).stdout
+    own = Path(emulator.__file__)
+    headers = sorted(own.parents[1].rglob("*.cuh"))
+    parts = [compiler, *(file.read_bytes() for file in (own, *headers))]
+    digest = sha256(b"".join(sha256(part).digest() for part in parts)).hexdigest()
+    folder = above / digest[:32]
+    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    for file in above.glob("*/*"):
+        if file.is_file() and time.time() - file.stat().st_atime > KEPT_SECONDS:
+            file.unlink(missing_ok=True)
+    return folder
 
 
 def pytest_collection_finish() -> None:

@@ -16,13 +16,15 @@ def connect(request: pytest.FixtureRequest) -> Connect:
 
 
 @pytest.fixture(scope="session")
-def emulator_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Where kernels compiled for the host are kept while the tests run, for all their processes."""
-    own = tmp_path_factory.getbasetemp()
-    folder = (
-        own.parent / "host-emulator"
-        if "PYTEST_XDIST_WORKER" in os.environ
-        else own / "host-emulator"
-    )
-    folder.mkdir(mode=0o700, exist_ok=True)
-    return folder
+def emulator_folder() -> Path:
+    """Where kernels compiled for the host are kept, for all workers of all runs."""
+    return Path(os.environ["EMULATOR_FOLDER"])  # of tests/conftest.py
+
+
+@pytest.fixture
+def emulator_cache(emulator_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A user's cache for one test, but for the compiled kernels, which are everyone's."""
+    cache = tmp_path / "cache" / "veilgraph"
+    cache.mkdir(parents=True)
+    (cache / "host-emulator").symlink_to(emulator_folder)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(cache.parent))

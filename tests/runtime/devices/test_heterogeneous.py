@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -53,8 +52,7 @@ def test_any_partition_from_a_store(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", ["second", "some 2"])
-def test_half_on_a_gpu(name: str, emulator_folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("XDG_CACHE_HOME", str(emulator_folder))
+def test_half_on_a_gpu(name: str, emulator_cache: None) -> None:
     devices = [
         "cpu",
         heterogeneous(PARTITIONS[name], "host-emulator"),

@@ -34,14 +34,7 @@ from veilgraph.runtime.devices.tuning import measure
 EMULATOR = "host-emulator"
 
 
-@pytest.fixture(autouse=True)
-def cache(emulator_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A cache of its own, but for the emulator's compiled kernels."""
-    (tmp_path / "veilgraph").mkdir()
-    shared = emulator_folder / "veilgraph" / "host-emulator"
-    shared.mkdir(mode=0o700, parents=True, exist_ok=True)
-    (tmp_path / "veilgraph" / "host-emulator").symlink_to(shared)
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+pytestmark = pytest.mark.usefixtures("emulator_cache")
 
 
 @pytest.fixture(scope="module")

@@ -23,10 +23,7 @@ from veilgraph.runtime.transcript import Transcript
 EMULATOR, CPU = "host-emulator", "cpu"
 
 
-@pytest.fixture(autouse=True)
-def cache(emulator_folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Compiled kernels are kept where all tests of this run find them."""
-    monkeypatch.setenv("XDG_CACHE_HOME", str(emulator_folder))
+pytestmark = pytest.mark.usefixtures("emulator_cache")
 
 
 @pytest.mark.parametrize(

@@ -137,9 +137,8 @@ def test_a_long_round_may_be_larger_than_none_of_its_program(
 
 
 @pytest.fixture
-def long_plan(emulator_folder: Path, monkeypatch: pytest.MonkeyPatch) -> Plan:
+def long_plan(emulator_cache: None, monkeypatch: pytest.MonkeyPatch) -> Plan:
     """Of messages that count as long, in pieces of several steps and parts of them."""
-    monkeypatch.setenv("XDG_CACHE_HOME", str(emulator_folder))
     monkeypatch.setattr("veilgraph.passes.plan.cut_messages.PIECE_BYTES", 1 << 13)
     monkeypatch.setattr("veilgraph.passes.plan.assign_buffers.LARGE_MESSAGE_BYTES", 1 << 14)
     monkeypatch.setattr("veilgraph.runtime.phases.LARGE_MESSAGE_BYTES", 1 << 14)

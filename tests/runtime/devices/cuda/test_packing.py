@@ -201,11 +201,6 @@ def test_a_gpu_without_the_memory_packs_nothing(emulator_folder: Path) -> None:
 # Whole plans
 
 
-@pytest.fixture
-def cache(emulator_folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("XDG_CACHE_HOME", str(emulator_folder))
-
-
 DEVICES = {
     "alone": ("host-emulator",) * 3,
     "beside the CPU": ("cpu", "host-emulator", "cpu"),
@@ -214,13 +209,13 @@ DEVICES = {
 }
 
 
-@pytest.mark.usefixtures("by_way", "cache")
+@pytest.mark.usefixtures("by_way", "emulator_cache")
 @pytest.mark.parametrize("devices", DEVICES.values(), ids=DEVICES)
 def test_a_layer(devices: Any) -> None:
     check_devices(small_plan(), [{"x": X}, {"x": -X}, {"x": X}], {"w": W}, devices)
 
 
-@pytest.mark.usefixtures("by_way", "cache")
+@pytest.mark.usefixtures("by_way", "emulator_cache")
 @pytest.mark.parametrize("devices", DEVICES.values(), ids=DEVICES)
 def test_a_layer_from_a_store(devices: Any) -> None:
     check_prepared(small_plan(), [{"x": X}, {"x": -X}], {"w": W}, devices)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 
 from onnx import ModelProto, TensorProto
@@ -30,10 +31,29 @@ KEPT_WHOLE = (
     "aten.softplus",
     "aten.topk",
 )
-PIPELINE = (
-    "builtin.module(torch-onnx-to-torch-backend-pipeline"
-    f"{{backend-legal-ops={','.join(KEPT_WHOLE)}}})"
-)
+# The type of a tensor whose extents and elements are known; `?` and `unk` are not.
+_KNOWN = re.compile(r"vtensor<\[[0-9,]*\],(?!unk)[a-z0-9<>]+?>")
+_DECOMPOSE = f"func.func(torch-decompose-complex-ops{{legal-ops={','.join(KEPT_WHOLE)}}})"
+_CLEAN = "func.func(canonicalize)"
+CONVERT = f"func.func(convert-torch-onnx-to-torch{{allow-non-finites=true}}),{_DECOMPOSE},{_CLEAN}"
+
+
+def finish(find_shapes: bool) -> str:
+    """The passes behind CONVERT. Together they are the torch-onnx-to-torch-backend-pipeline.
+
+    Those that find shapes read a library of functions, twice, which takes five times as long as all
+    else that is done with a small model. Where every type is known they change nothing.
+    """
+    simplify = "func.func(torch-simplify-shape-calculations)"
+    shapes = (
+        f"{simplify},func.func(cse),{simplify},func.func(torch-drop-abstract-interp-calculations)"
+    )
+    if find_shapes:
+        shapes = f"torch-reify-shape-calculations,inline,{shapes}"
+    return (
+        f"{shapes},func.func(torch-scalarize-shapes),{shapes},"
+        f"torch-refine-public-return,{_CLEAN},{_DECOMPOSE},{_CLEAN}"
+    )
 
 
 @dataclass(frozen=True)
@@ -69,10 +89,25 @@ def lower(prepared: Prepared) -> Lowered:
     importer = NodeImporter.define_function(info.main_graph, module.operation)
     importer.import_all()
     with fresh:
-        PassManager.parse(PIPELINE).run(module.operation)
+        _run(CONVERT, module)
+        _run(finish(not _has_all_types(module)), module)
     arguments = tuple(info.main_graph.input_map)
     outputs = tuple(output.name for output in prepared.model.graph.output)
     return Lowered(module, arguments, outputs, nodes)
+
+
+def _run(passes: str, module: ir.Module) -> None:
+    PassManager.parse(f"builtin.module({passes})").run(module.operation)
+
+
+def _has_all_types(module: ir.Module) -> bool:
+    """Whether every tensor has a known shape and element type, and nothing runs in a region."""
+    (function,) = module.body.operations
+    return all(
+        "tensor" not in _KNOWN.sub("", str(result.type)) and not len(op.operation.regions)
+        for op in function.regions[0].blocks[0].operations
+        for result in op.operation.results
+    )
 
 
 def _with_all_outputs(model: ModelProto) -> tuple[ModelProto, tuple[str, ...]]:

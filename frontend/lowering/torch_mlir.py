@@ -31,8 +31,9 @@ KEPT_WHOLE = (
     "aten.softplus",
     "aten.topk",
 )
-# The type of a tensor whose extents and elements are known; `?` and `unk` are not.
-_KNOWN = re.compile(r"vtensor<\[[0-9,]*\],(?!unk)[a-z0-9<>]+?>")
+# The type of a tensor whose extents and elements are known; `?` and `unk` are not. A list's tensors
+# are other steps' results.
+_KNOWN = re.compile(r"list<vtensor>|vtensor<\[[0-9,]*\],(?!unk)[a-z0-9<>]+?>")
 _DECOMPOSE = f"func.func(torch-decompose-complex-ops{{legal-ops={','.join(KEPT_WHOLE)}}})"
 _CLEAN = "func.func(canonicalize)"
 CONVERT = f"func.func(convert-torch-onnx-to-torch{{allow-non-finites=true}}),{_DECOMPOSE},{_CLEAN}"

@@ -32,13 +32,16 @@ from veilgraph.runtime.transcript import PhaseRecord, Transcript, predict
 Array = npt.NDArray[np.float32]
 
 
-@dataclass(frozen=True)
+@dataclass(eq=False)
 class Prepared:
-    """An inference whose offline phase is done: its number, its keys, and what is in memory."""
+    """An inference whose offline phase is done: its number, its keys, and what that left.
+
+    `memory` is empty while what the phase left is where it left it, in the party's own memory.
+    """
 
     number: int
     keys: DrawKeys
-    memory: bytes
+    memory: bytes = b""
 
 
 def encoded_inputs(
@@ -97,6 +100,7 @@ class Party:
         self.runs = 0  # the latest inference that was begun
         self._number = 0  # the one whose draws are made now
         self._ahead: set[int] = set()  # prepared here, and not run
+        self._left: tuple[Prepared, int] | None = None  # still in memory, and its entry
         self._traces = False
         self._state_is_whole = True
 
@@ -154,8 +158,10 @@ class Party:
         if prepared is None:
             self._run_offline(transcript, self._own(), entry)
         else:
-            self._begin(prepared.number, prepared.keys)
-            self.restore(Phase.OFFLINE, prepared.memory, entry)
+            is_left = self._left == (prepared, entry)
+            self._begin(prepared.number, prepared.keys, is_left=is_left)
+            if not is_left:
+                self.restore(Phase.OFFLINE, prepared.memory, entry)
             transcript.phases[Phase.OFFLINE] = PhaseRecord()
         for tensor, words in encoded:
             self._write(tensor, words)
@@ -250,7 +256,8 @@ class Party:
     def prepare_ahead(self, entry: int = 0) -> tuple[Prepared, Transcript]:
         """The next inference's offline phase alone, for `infer` in this session, in any order.
 
-        What is prepared here goes into no store, so it can't be run twice.
+        What is prepared here goes into no store, so it can't be run twice. What the phase left is
+        copied when something else is about to run: a large network leaves 100 MB.
 
         Raises:
             SecurityAbort: an inference that was run before.
@@ -258,7 +265,9 @@ class Party:
         transcript = Transcript()
         keys = self._run_offline(transcript, self._own(), entry)
         self._ahead.add(self.runs)
-        return Prepared(self.runs, keys, self.kept(Phase.OFFLINE, entry)), transcript
+        prepared = Prepared(self.runs, keys)
+        self._left = prepared, entry
+        return prepared, transcript
 
     def _run_offline(self, transcript: Transcript, ratchet: Ratchet, entry: int = 0) -> DrawKeys:
         start = time.perf_counter()
@@ -274,14 +283,22 @@ class Party:
         assert self._ratchet is not None, "this party's inferences are prepared ones"
         return self._ratchet
 
-    def _begin(self, number: int, keys: DrawKeys) -> None:
-        """From here on draws are those of an inference that was never run."""
+    def _begin(self, number: int, keys: DrawKeys, *, is_left: bool = False) -> None:
+        """From here on draws are those of an inference that was never run.
+
+        Args:
+            is_left: what its offline phase left is in memory; else that of another is copied first.
+        """
         if number not in self._ahead and number <= self.runs:
             raise SecurityAbort(
                 f"Inference {number} comes after inference {self.runs}: its randomness was used.",
                 "Begin another session.",
             )
         require_number(number, 1 << 32)
+        if self._left is not None and not is_left:
+            left, entry = self._left
+            left.memory = self.kept(Phase.OFFLINE, entry)
+        self._left = None
         self._ahead.discard(number)
         self._number, self.runs = number, max(number, self.runs)
         self.device.rekey(keys.table(self._holders))

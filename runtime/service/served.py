@@ -10,7 +10,6 @@ from __future__ import annotations
 import hashlib
 import logging
 import socket
-from collections import deque
 from collections.abc import Iterable, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
@@ -157,7 +156,7 @@ class ServedPlan:
         kept = self._kept(secret)
         self.id, keys, is_kept = self._agree(inner, channels, secret, kept)
         self._ends: list[Channel] = []
-        self.ahead: deque[Ahead] = deque()
+        self.ahead: list[Ahead] = []
         self._seats: dict[str, _Seated] = {}
         names = self.plan.manifest.parties
         by_index = {names.index(name): each for name, each in channels.items()}
@@ -239,10 +238,13 @@ class ServedPlan:
         return transcript
 
     def take(self) -> Ahead:
-        """The next inference; prepared now if none is ahead."""
+        """An inference; prepared now if none is ahead.
+
+        The newest first: what it left may still be in the party's memory, and is copied nowhere.
+        """
         if not self.ahead:
             self.prepare()
-        return self.ahead.popleft()
+        return self.ahead.pop()
 
     def of_rows(self, whole: ByRole, first: int, count: int) -> ByRole:
         """Some rows of all inputs or outputs, flat."""

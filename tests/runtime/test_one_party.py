@@ -228,6 +228,37 @@ def test_prepared_inferences_are_used_in_order(plan: Plan) -> None:
     check_answer(session(plan, act)[1]["y"])
 
 
+def test_what_was_prepared_last_is_run_from_where_it_lies(
+    plan: Plan, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    copied, kept = list[int](), Party.kept
+    answers = list[tuple[str, Any]]()
+
+    def counted(party: Party, phase: Phase, entry: int = 0) -> bytes:
+        copied.append(party.runs)
+        return kept(party, phase, entry)
+
+    monkeypatch.setattr(Party, "kept", counted)
+
+    def act(party: Party) -> Any:
+        def infer(prepared: Prepared) -> None:
+            answers.append((party.program.party, party.infer(inputs_of(party), prepared)[0]))
+
+        first, second = (party.prepare_ahead()[0] for _ in range(2))
+        infer(second)
+        infer(first)
+        infer(party.prepare_ahead()[0])
+        with pytest.raises(SecurityAbort, match="its randomness was used"):
+            party.infer(inputs_of(party), second)
+
+    session(plan, act)
+    answered = [found["y"] for name, found in answers if name == "bob"]
+    assert len(answered) == 3
+    for answer in answered:
+        check_answer(answer)
+    assert copied == [1] * 3  # at each party: the first, before the second
+
+
 def test_more_inferences_than_draws_can_number(plan: Plan) -> None:
     party = alone(plan, "bob")
     keys = known_keys(3, 1)[1].setup()

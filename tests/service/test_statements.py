@@ -4,18 +4,21 @@ from __future__ import annotations
 
 import copy
 import json
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
-from serving import SAMPLES, SUITES, Hospital, compiled, members, until
+from serving import SAMPLES, SUITES, Hospital, W, answer_to, compiled, members, until
 
 from veilgraph.ir.errors import PeerError, SecurityAbort, UsageError
+from veilgraph.runtime.service.served import ServedPlan
 from veilgraph.serving import client as client_module
 from veilgraph.serving import enrolling
 from veilgraph.serving.client import Client
-from veilgraph.serving.statements import place_of, stated_by, who_differs
+from veilgraph.serving.statements import may_settle, place_of, stated_by, who_differs
 
 ODD: tuple[Any, ...] = (
     *([], {}, None, "x", "", -1, 0, 1.5, True, [[]], [{}], {"a": []}, "\ud800", 10**30),
@@ -135,13 +138,61 @@ def refusal(ward: Any, party: str, what: str) -> None:
 def test_a_party_that_states_something_else(
     ward: Any, monkeypatch: pytest.MonkeyPatch, fact: str
 ) -> None:
+    """It is asked again where honest ones may differ for a moment, and refused if it stays so."""
     value, what = LIES[fact]
+    monkeypatch.setattr(client_module, "SETTLE_SECONDS", 0.2)
+    asked = list[bool]()
+
+    def seen(stated: Any) -> bool:
+        asked.append(may_settle(stated))
+        return asked[-1]
+
+    monkeypatch.setattr(client_module, "may_settle", seen)
     for party in ward[0].parties[:2]:
         with monkeypatch.context() as now:
             lying(ward, party, lambda fields: fields.update({fact: value}), now)
             refusal(ward, party, what)
+        assert asked.pop() == (fact in ("plan", "session"))
     with Client("small", ward[0].client) as client:
         assert client.run({"x": SAMPLES[0]})["y"].shape == (1, 5)
+
+
+@pytest.mark.parametrize("w", [W, -W])
+def test_parties_that_take_up_another_plan_one_after_the_other(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, w: Any
+) -> None:
+    """benchmarks/serving/soak.py found it: a client who asked meanwhile was told of a fraud.
+
+    Where weights alone change, plans are the same and sessions differ.
+    """
+    hospital = Hospital(tmp_path, ["alice", "bob", "carol"])
+    hospital.put("small/1", *compiled("rep3"))
+    newer = compiled("rep3", w)
+    init, has_asked, differed = ServedPlan.__init__, threading.Event(), list[bool]()
+
+    def opened(self: ServedPlan, model: Any, config: Any, *rest: Any) -> None:
+        init(self, model, config, *rest)
+        if config.me.name == "bob" and model.name == "small/2":
+            assert has_asked.wait(30)
+
+    def seen(stated: Any) -> bool:
+        differed.append(may_settle(stated))
+        has_asked.set()
+        return differed[-1]
+
+    monkeypatch.setattr(client_module, "may_settle", seen)
+    with hospital.served() as services:
+        until(lambda: all(each.served for each in services.values()))
+        monkeypatch.setattr(ServedPlan, "__init__", opened)
+        hospital.put("small/2", *newer)
+        for each in services.values():
+            each.reload()
+        until(lambda: all("small/2" in services[each].served for each in ("alice", "carol")))
+        with Client("small", hospital.client) as client:
+            y = client.run({"x": SAMPLES[0]})["y"]
+    np.testing.assert_allclose(y, answer_to(SAMPLES[0], w), atol=0.01)
+    assert differed[0]
+    assert not differed[-1]
 
 
 def test_a_party_that_wants_an_input_that_is_not_for_it(

@@ -32,12 +32,15 @@ from veilgraph.serving.statements import (
     RoleStated,
     Stated,
     agreed,
+    may_settle,
     place_of,
     stated_by,
     who_differs,
 )
 from veilgraph.verification.receipts import checked
 
+SETTLE_SECONDS = 3.0  # that parties may differ in what they serve
+_FIRST_PAUSE, _LONGEST_PAUSE = 0.02, 0.3  # before they are asked again
 _LEAST_MEETING = 16  # characters: who guesses a meeting may come to it
 _MEETING = b"veilgraph meeting 1\0"
 
@@ -68,7 +71,8 @@ class Client:
         UsageError: a file that makes no sense, or a model that a party does not serve.
         PeerError: a party that can't be reached, does not know this client, or shows another
             certificate.
-        SecurityAbort: parties that serve different plans or sessions, or another plan than asked.
+        SecurityAbort: parties that go on serving different plans or sessions, that state different
+            things of one, or that serve another plan than asked.
     """
 
     def __init__(
@@ -99,9 +103,7 @@ class Client:
 
     def _open(self, wanted: str | None, role: str | None) -> None:
         for party in self._config.parties:
-            link = self._links[party.name] = reach(party, self._config, self._seconds)
-            with first_words(party.name):
-                wire.send(link, {"ask": "model", "model": self._model, "version": wire.VERSION})
+            self._links[party.name] = reach(party, self._config, self._seconds)
         found = self._agreed()
         for name in [name for name in self._links if name not in found.computing]:
             self._links.pop(name).close()  # it only deals
@@ -116,14 +118,32 @@ class Client:
         self._take_role(found.roles, role)
 
     def _agreed(self) -> Stated:
-        """What all parties state of the model, the same."""
-        stated = {}
+        """What all parties state of the model, the same.
+
+        Parties that read their models again take up another plan one after the other. So those that
+        differ in plan or session are asked again before that is held against them.
+        """
+        end, pause = time.monotonic() + min(SETTLE_SECONDS, self._seconds), _FIRST_PAUSE
+        stated = self._stated()
+        while may_settle(stated) and time.monotonic() < end:
+            time.sleep(pause)
+            pause = min(_LONGEST_PAUSE, 2 * pause)
+            stated = self._stated()
+        return agreed(self._model, stated)
+
+    def _stated(self) -> dict[str, Stated]:
+        """What each party states of the model now."""
+        asked = {"ask": "model", "model": self._model, "version": wire.VERSION}
+        for name, link in self._links.items():
+            with first_words(name):
+                wire.send(link, asked)
+        found = {}
         for name, link in self._links.items():
             with first_words(name):
                 fields = answer_of(name, link, 0)[0]
             wire.require_same_version(name, fields.get("version"), wire.VERSION)
-            stated[name] = stated_by(name, fields)
-        return agreed(self._model, stated)
+            found[name] = stated_by(name, fields)
+        return found
 
     def _take_role(self, roles: Mapping[str, RoleStated], role: str | None) -> None:
         """What this client gives and is told."""

@@ -97,6 +97,16 @@ def agreed(model: str, stated: Mapping[str, Stated]) -> Stated:
     return stated[computing[0]]
 
 
+def may_settle(stated: Mapping[str, Stated]) -> bool:
+    """Whether parties state different plans or sessions, as honest ones do for a moment too.
+
+    Who only deals is not asked about the session.
+    """
+    computing = next(iter(stated.values())).computing
+    sessions = {each.session for name, each in stated.items() if name in computing}
+    return len({each.plan for each in stated.values()}) > 1 or len(sessions) > 1
+
+
 def _facts(stated: Stated) -> Iterator[tuple[str, object]]:
     """What parties must state alike, by what it is called to people."""
     yield "session", stated.session

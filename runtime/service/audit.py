@@ -205,6 +205,15 @@ class AuditLog:
         with self._lock:
             self._write(facts, what)
 
+    def keep(self, facts: Mapping[str, str], what: str) -> None:
+        """Writes down what is to outlive a crash of the host; ResourceLimitError as `ask`."""
+        with self._lock:
+            self._write(facts, what)
+            try:
+                os.fsync(self._file.fileno())
+            except OSError as error:
+                raise self._no_room(error.strerror or "it failed") from error
+
     def _write(self, facts: Mapping[str, str], what: str) -> None:
         time = datetime.now(UTC).isoformat(timespec="milliseconds")
         if self._file.closed:

@@ -77,6 +77,7 @@ class Desk:
         self._handshakes: Counter[str] = Counter()  # by network
         self._strangers: Counter[str] = Counter()  # who come with tokens, by network
         self._lock = threading.Lock()
+        enrolled.finish(self._note)
 
     def admit(self, enrolled: Enrolled, most_a_day: int | None) -> None:
         """Others may ask from now on, each about so many rows in a day; any number if None."""
@@ -135,20 +136,19 @@ class Desk:
             self._secured(connection, address, self._enrolled.open_context()) as secured,
         ):
             asked, der = wire.receive(secured, MOST_CERTIFICATE_BYTES, HANDSHAKE_SECONDS)
-
-            def note(client: str) -> None:
-                facts = {"client": client, "certificate": fingerprint(der).hex()}
-                self._audit.end(facts, "enrolled")
-
             try:
                 token, signature = str(asked.get("token")), str(asked.get("signature"))
-                client = self._enrolled.enrol(token, der, signature, note)
+                client = self._enrolled.enrol(token, der, signature, self._note)
             except VeilgraphError as error:
                 LOG.warning("%s is not enrolled: %s", address, error.message)
                 _refuse(secured, error)
                 return
             LOG.info("%s is enrolled", client)
             wire.send(secured, {"client": client})
+
+    def _note(self, client: str, der: bytes) -> None:
+        facts = {"client": client, "certificate": fingerprint(der).hex()}
+        self._audit.keep(facts, "enrolled")
 
     def _secured(
         self, connection: socket.socket, address: str, context: ssl.SSLContext

@@ -6,9 +6,19 @@ in place changes no folder, and counts within a second; so does what changes in 
 system's clock with the last look.
 
 A token is good for one certificate, once, until an hour that is stated. NAME.token in the folder
-has its SHA-256, so who reads the folder can enrol nobody. It is claimed by its name, NAME.used from
-then on, and has its old name again where the certificate can't be kept. Whoever brings the token
-proves to have the certificate's key, by a signature that this party and no other accepts.
+has its SHA-256, so who reads the folder can enrol nobody. Whoever brings the token proves to have
+the certificate's key, by a signature that this party and no other accepts.
+
+A token becomes a certificate in steps, each of one name, so that a crash between any two leaves one
+of them and never both. `finish` goes on, in the party's next process, from what a crash left:
+
+| step | the folder has then | a crash then leaves |
+| --- | --- | --- |
+| the token is claimed | NAME.used | the token, good again |
+| the certificate is on the disk | NAME.used, NAME.enrolled | the certificate |
+| the audit log has said so | the same | the certificate; the log may say so twice |
+| the token is gone | NAME.enrolled | the certificate |
+| the certificate counts | NAME.crt | the certificate |
 """
 
 from __future__ import annotations
@@ -19,7 +29,6 @@ import hmac
 import json
 import logging
 import math
-import os
 import ssl
 import threading
 import time
@@ -27,12 +36,13 @@ from collections.abc import Callable, Iterator
 from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from typing import TypeAlias
 
 from cryptography import x509
 from cryptography.hazmat.primitives.serialization import Encoding
 
-from veilgraph.ir.errors import PeerError, ResourceLimitError, UsageError
-from veilgraph.ir.files.whole_files import placed_whole
+from veilgraph.ir.errors import PeerError, ResourceLimitError, UsageError, VeilgraphError
+from veilgraph.ir.files.whole_files import placed_whole, remove_partials, sync_folder
 from veilgraph.runtime.randomness import fresh_nonce
 from veilgraph.runtime.session.certificates import (
     check_party_name,
@@ -48,6 +58,8 @@ MOST_CERTIFICATE_BYTES = 1 << 13
 _LOOK_SECONDS = 1.0  # between looks at each file: with thousands a look takes milliseconds
 _TOKEN_BYTES = 20  # 32 characters
 _LABEL = b"veilgraph enrol 1\n"
+_USED, _KEPT = ".used", ".enrolled"  # a token that is claimed; a certificate on its way
+Note: TypeAlias = Callable[[str, bytes], None]
 
 
 class Enrolled:
@@ -122,13 +134,12 @@ class Enrolled:
         context.load_cert_chain(self._certificate, self._key)
         return context
 
-    def enrol(
-        self, token: str, der: bytes, signature: str, note: Callable[[str], None] = lambda _: None
-    ) -> str:
+    def enrol(self, token: str, der: bytes, signature: str, note: Note = lambda *_: None) -> str:
         """Puts a certificate into the folder under the name that a token is for, which it gives.
 
         Args:
-            note: hears of the name before the token is used up; what it raises leaves the token.
+            note: hears of the name and the certificate, once that is on the disk and before it
+                counts; what it raises leaves the token.
 
         Raises:
             ResourceLimitError: it can't be kept; the hint says whether the token is still good.
@@ -138,7 +149,7 @@ class Enrolled:
         with self._enrols:
             return self._enrol(token, der, signature, note)
 
-    def _enrol(self, token: str, der: bytes, signature: str, note: Callable[[str], None]) -> str:
+    def _enrol(self, token: str, der: bytes, signature: str, note: Note) -> str:
         file = self._file_of(token)
         if file is None:
             raise PeerError(
@@ -151,7 +162,7 @@ class Enrolled:
         if (name := self.name_of(der)) is not None:
             raise PeerError(f"This certificate is enrolled as {name} already.", "Make another.")
         pem = x509.load_der_x509_certificate(der).public_bytes(Encoding.PEM)
-        used = file.with_suffix(".used")
+        used, kept = file.with_suffix(_USED), file.with_suffix(_KEPT)
         try:
             file.rename(used)  # whoever moves it has it
         except FileNotFoundError as error:
@@ -159,19 +170,37 @@ class Enrolled:
         except OSError as error:
             raise _unkept(error, is_good=True) from error
         try:
-            with placed_whole(file.with_suffix(".crt"), 0o644) as placed:
+            with placed_whole(kept, 0o644) as placed:
                 placed.write(pem)
-                placed.flush()
-                os.fsync(placed.fileno())  # a full disk is told before the audit log says so
-                note(file.stem)
+            note(file.stem, der)
         except BaseException as error:
-            is_good = _put_back(used, file)
+            is_good = _put_back(used, kept)
             if isinstance(error, OSError):
                 raise _unkept(error, is_good) from error
             raise
-        with suppress(OSError):  # it opens nothing by this name
-            used.unlink()
+        try:
+            _count_from_now_on(kept)
+        except OSError as error:
+            raise _not_yet(error) from error
         return file.stem
+
+    def finish(self, note: Note) -> None:
+        """Goes on from what a crash of this party's process left; called while no other enrols.
+
+        Args:
+            note: as `enrol`'s; where it raises, the certificate counts after the next start.
+        """
+        for kept in sorted(self._folder.glob(f"*{_KEPT}")) if self._folder else []:
+            try:
+                note(kept.stem, load_certificate(kept))
+                _count_from_now_on(kept)
+            except (OSError, VeilgraphError) as error:
+                LOG.warning("%s can't be taken for enrolled: %s", kept, error)
+        for used in sorted(self._folder.glob(f"*{_USED}")) if self._folder else []:
+            kept = used.with_suffix(_KEPT)
+            remove_partials(kept)
+            if not kept.exists():
+                _put_back(used, kept)
 
     def _file_of(self, token: str) -> Path | None:
         """The file of a token that is still good; all are compared, in a time that says nothing."""
@@ -184,20 +213,41 @@ class Enrolled:
             except (OSError, ValueError, KeyError, TypeError) as error:
                 LOG.warning("%s is no token, and is passed over: %s", file, error)
                 continue
-            if is_it and datetime.now(UTC) <= until and not file.with_suffix(".crt").exists():
+            is_free = not any(file.with_suffix(each).exists() for each in (".crt", _KEPT))
+            if is_it and datetime.now(UTC) <= until and is_free:
                 found = file
         return found
 
 
-def _put_back(used: Path, file: Path) -> bool:
-    """Makes a token that was claimed good again; whether it is."""
+def _put_back(used: Path, kept: Path) -> bool:
+    """Makes a token that was claimed good again, and takes its certificate away; whether it is."""
+    file = used.with_suffix(".token")
     try:
+        kept.unlink(missing_ok=True)
         if not file.exists():  # else a new one was made meanwhile
             used.rename(file)
             return not file.with_suffix(".crt").exists()
     except OSError as error:
         LOG.warning("%s can't be made good again: %s", file, error)
     return False
+
+
+def _count_from_now_on(kept: Path) -> None:
+    """A certificate that is on the disk takes its place, and the token that it came with is gone.
+
+    Whatever breaks off here is done again by `finish`.
+    """
+    for spent in (_USED, ".token"):
+        kept.with_suffix(spent).unlink(missing_ok=True)
+    kept.rename(kept.with_suffix(".crt"))
+    sync_folder(kept.parent)
+
+
+def _not_yet(error: OSError) -> ResourceLimitError:
+    return ResourceLimitError(
+        f"The certificate is kept, but can't take its place: {error.strerror}.",
+        "Ask who runs the party to make room, and to start it again: it counts from then on.",
+    )
 
 
 def _unkept(error: OSError, is_good: bool) -> ResourceLimitError:

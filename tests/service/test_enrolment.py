@@ -12,7 +12,9 @@ import stat
 from collections.abc import Iterator
 from contextlib import ExitStack
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 import pytest
 import yaml
@@ -27,7 +29,7 @@ from veilgraph.runtime.client.client_config import ClientConfig
 from veilgraph.runtime.service.desk import MOST_STRANGERS
 from veilgraph.runtime.service.enrolled import Enrolled, make_token, signed_content
 from veilgraph.runtime.session import certificates
-from veilgraph.runtime.session.certificates import load_certificate
+from veilgraph.runtime.session.certificates import fingerprint, load_certificate
 from veilgraph.runtime.session.private_keys import load_private_key
 from veilgraph.runtime.session.public_keys import party_signature
 from veilgraph.serving.enrolling import enrol
@@ -249,7 +251,7 @@ def full(*_: object, **__: object) -> None:
     raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
 
-def unwritten(_: str) -> None:
+def unwritten(*_: object) -> None:
     raise ResourceLimitError("Requests can't be written down: No space left on device.", "")
 
 
@@ -263,13 +265,13 @@ def test_a_full_disk_leaves_the_token(
 ) -> None:
     with monkeypatch.context() as now:
         if fails == "os.fsync":
-            now.setattr("veilgraph.runtime.service.enrolled.os.fsync", full)
+            now.setattr("veilgraph.ir.files.whole_files.os.fsync", full)
         elif fails == "placing":
             now.setattr("veilgraph.ir.files.whole_files.os.replace", full)
         elif fails == "claiming":
             now.setattr(Path, "rename", full)
         with pytest.raises(ResourceLimitError, match="No space left") as told:
-            party.enrol(*asked, unwritten if fails == "audit log" else lambda _: None)
+            party.enrol(*asked, unwritten if fails == "audit log" else lambda *_: None)
     assert fails == "audit log" or "the token is still good" in str(told.value)
     assert names(tmp_path) == ["nurse.token"]
     assert party.enrol(*asked) == "nurse"
@@ -298,7 +300,7 @@ def test_a_newer_token_is_left_alone(
 ) -> None:
     """Made while an older one of the name was being used, in vain."""
 
-    def newer(_: str) -> None:
+    def newer(*_: object) -> None:
         made.append(make_token(tmp_path / "clients", "nurse", 1)[0])
         full()
 
@@ -322,3 +324,98 @@ def test_a_token_that_another_process_claimed(
     with pytest.raises(PeerError, match="The token was used"):
         party.enrol(*asked)
     assert names(tmp_path) == []
+
+
+# A crash
+
+
+STEPS = ("open", "fsync", "replace", "rename", "unlink")
+CRASHED = 9
+
+
+def crash_at(step: int, party: Enrolled, asked: tuple[str, bytes, str], log: Path) -> bool:
+    """Enrols in a process that ends before a step: a call that changes files, or writes the log.
+
+    Returns:
+        Whether it came to that step.
+    """
+    if child := os.fork():
+        code = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+        assert code in (0, CRASHED)
+        return code == CRASHED
+    left = iter(range(step, -1, -1))
+
+    def counted(call: Any) -> Any:
+        def stepped(*given: Any, **more: Any) -> Any:
+            if not next(left):
+                os._exit(CRASHED)
+            return call(*given, **more)
+
+        return stepped
+
+    code = 1
+    try:
+        for name in STEPS:
+            setattr(os, name, counted(getattr(os, name)))
+        party.enrol(*asked, counted(partial(note_in, log)))
+        code = 0
+    finally:
+        os._exit(code)
+
+
+def note_in(log: Path, name: str, der: bytes) -> None:
+    with log.open("a") as file:
+        file.write(f"{name} {fingerprint(der).hex()}\n")
+
+
+def test_a_crash_at_each_step_leaves_a_token_or_a_certificate(tmp_path: Path) -> None:
+    """Never both nor none; what is kept is in the log, and nothing else is."""
+    kept, step, was_there = list[bool](), 0, True
+    while was_there:
+        folder = tmp_path / str(step)
+        folder.mkdir()
+        files = certificates.init(folder, "alice")
+        certificates.init(folder, "nurse")
+        (folder / "clients").mkdir()
+        token, _ = make_token(folder / "clients", "nurse", 1)
+        given, log = (token, *signed(folder, token)), folder / "log"
+        party = Enrolled(folder / "clients", files.certificate, files.key)
+        was_there = crash_at(step, party, given, log)
+        again = Enrolled(folder / "clients", files.certificate, files.key)
+        again.finish(partial(note_in, log))
+        kept.append(again.name_of(given[1]) == "nurse")
+        assert log.exists() == kept[-1]
+        assert names(folder) == (["nurse.crt"] if kept[-1] else ["nurse.token"])
+        if kept[-1]:
+            with pytest.raises(PeerError, match="There is no such token"):
+                again.enrol(*given)
+            (folder / "clients" / "nurse.crt").unlink()
+            with pytest.raises(PeerError, match="There is no such token"):
+                again.enrol(*given)
+        else:
+            assert again.enrol(*given) == "nurse"
+        step += 1
+    assert kept == sorted(kept)  # once it is kept, it stays so
+    assert kept.count(False) > 3
+    assert kept.count(True) > 3
+
+
+def test_what_can_not_be_written_down_counts_later(
+    party: Enrolled, asked: tuple[str, bytes, str], tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    with pytest.MonkeyPatch.context() as now:
+        rename = Path.rename
+        now.setattr(
+            Path, "rename", lambda a, b: full() if a.suffix == ".enrolled" else rename(a, b)
+        )
+        with pytest.raises(ResourceLimitError, match="is kept, but can't take its place") as told:
+            party.enrol(*asked)
+    assert "it counts from then on" in told.value.hint
+    assert names(tmp_path) == ["nurse.enrolled"]
+    party.finish(unwritten)
+    assert "can't be taken for enrolled: Requests can't be written down" in caplog.text
+    assert party.name_of(asked[1]) is None
+    (tmp_path / "clients" / "other.enrolled").write_text("no certificate")
+    party.finish(lambda *_: None)
+    assert names(tmp_path) == ["nurse.crt", "other.enrolled"]
+    assert party.name_of(asked[1]) == "nurse"

@@ -159,6 +159,8 @@ class Party:
             self._run_offline(transcript, self._own(), entry)
         else:
             is_left = self._left == (prepared, entry)
+            if self._traces and not is_left:
+                self.device.trace()  # what ran last was not this inference's
             self._begin(prepared.number, prepared.keys, is_left=is_left)
             if not is_left:
                 self.restore(Phase.OFFLINE, prepared.memory, entry)
@@ -231,7 +233,7 @@ class Party:
                 self._write(part, words[part.key])
 
     def trace(self) -> None:
-        """From here on transcripts of inferences say when each step ran."""
+        """From here on transcripts of inferences say when each step ran; of those before, none."""
         self._traces = True
         self.device.trace()
 
@@ -270,6 +272,8 @@ class Party:
         return prepared, transcript
 
     def _run_offline(self, transcript: Transcript, ratchet: Ratchet, entry: int = 0) -> DrawKeys:
+        if self._traces:
+            self.device.trace()
         start = time.perf_counter()
         keys = ratchet.keys()
         self._begin(ratchet.number, keys)

@@ -17,7 +17,6 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 
 from veilgraph.ir.errors import PeerError, SecurityAbort, VeilgraphError
-from veilgraph.ir.plan.plan import Plan
 from veilgraph.runtime.links.links import Links
 from veilgraph.runtime.links.tls import Channel
 from veilgraph.runtime.service.agenda import (
@@ -29,7 +28,7 @@ from veilgraph.runtime.service.agenda import (
     Statement,
 )
 from veilgraph.runtime.service.requests import Requests
-from veilgraph.runtime.service.served import Ahead, Model, ServedPlan, links_over
+from veilgraph.runtime.service.served import Ahead, Model, Ran, ServedPlan, links_over
 from veilgraph.runtime.session.config import Config
 from veilgraph.runtime.session.peer_status import ends, warn_of_ends
 from veilgraph.runtime.transcript import PhaseRecord, Transcript
@@ -73,7 +72,8 @@ class Host:
         ahead: inferences to have prepared of each plan; the least that any party wants counts.
         wait_seconds: how long a request waits for others that share an inference with it; the most
             that any party wants counts.
-        ran: hears of each inference that ended: its model, plan, and what it took here.
+        ran: hears of each inference that ended.
+        traces: whether it hears when each step ran, too.
     """
 
     def __init__(
@@ -85,13 +85,16 @@ class Host:
         read: Callable[[], list[Model]],
         ahead: int = 0,
         wait_seconds: float = 0.0,
-        ran: Callable[[str, Plan, Transcript], None] = lambda *_: None,
+        ran: Callable[[Ran], None] = lambda _: None,
+        *,
+        traces: bool = False,
     ) -> None:
         self.requests = Requests(wait_seconds)
         self._now, self._connect, self._secret = config, connect, secret
         self._config = config()
         self._warned = datetime.now(UTC).date()  # of certificates: the config was read just now
         self._models, self._read, self._wanted, self._ran = models, read, ahead, ran
+        self._traces = traces
         self._leaves, self._reloads = threading.Event(), threading.Event()
         self._served: tuple[ServedPlan, ...] = ()  # in the order that all parties have
         self.counts = Counts()
@@ -197,7 +200,7 @@ class Host:
         try:
             for key, is_fresh in common.items():
                 model, old = models[key], None if is_fresh else kept.pop(key, None)
-                plans.append(old or ServedPlan(model, self._config, by_name, self._secret))
+                plans.append(old or self._opened(model, by_name))
                 LOG.info("%s is served", model.name)
         finally:  # whatever was opened is closed with the links, if they break here
             self._served = tuple(plans)
@@ -205,6 +208,9 @@ class Host:
                 each.close()
         if not self._leaves.is_set():
             self.requests.reopen()
+
+    def _opened(self, model: Model, by_name: Mapping[str, Channel]) -> ServedPlan:
+        return ServedPlan(model, self._config, by_name, self._secret, traces=self._traces)
 
     def _turns(self, links: Links, channels: Mapping[int, Channel]) -> bool:
         """Until plans change, or a party leaves: then True."""
@@ -279,7 +285,8 @@ class Host:
         self.counts.sent_bytes[name] += sum(map(_sent_bytes, transcript.phases.values()))
         _log(served, transcript, len(batch.items))
         if transcript.phases:  # none at a party that only deals
-            self._ran(name, served.plan, transcript)
+            requests = tuple(item.id for item in batch.items)
+            self._ran(Ran(served, ahead.prepared.number, requests, transcript))
 
     def _plan(self, item: Item) -> ServedPlan:
         if item.plan >= len(self._served):

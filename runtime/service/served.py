@@ -140,13 +140,20 @@ class ServedPlan:
         config: this party's, with the parties of the plan that are no clients.
         channels: to each other party, by name.
         secret: of this party's private key; see `secret_of`.
+        traces: whether transcripts say when each step ran.
 
     Raises:
         PeerError, SecurityAbort: as `session.setup.join`.
     """
 
     def __init__(
-        self, model: Model, config: Config, channels: Mapping[str, Channel], secret: bytes
+        self,
+        model: Model,
+        config: Config,
+        channels: Mapping[str, Channel],
+        secret: bytes,
+        *,
+        traces: bool = False,
     ) -> None:
         self.model, self.plan = model, model.plan
         self._me = config.me.name
@@ -174,6 +181,12 @@ class ServedPlan:
         except BaseException:
             self.close()
             raise
+        self._traces = traces
+        self._trace()
+
+    def _trace(self) -> None:
+        if self._traces:
+            self._party.trace()
 
     def _set_up(self, kept: KeptSetup | None, secret: bytes) -> None:
         if kept is not None:
@@ -231,7 +244,15 @@ class ServedPlan:
         return session.id, role_keys(self.plan, holders, keys), is_kept
 
     def prepare(self) -> Transcript:
-        """Runs the next inference's offline phase, and puts it at the end of `ahead`."""
+        """Runs the next inference's offline phase, and puts it at the end of `ahead`.
+
+        No request waits for it, so it is in no trace.
+        """
+        transcript = self._prepare()
+        self._trace()
+        return transcript
+
+    def _prepare(self) -> Transcript:
         told = {role: each.offline() for role, each in self._seats.items()}
         prepared, transcript = self._party.prepare_ahead()
         self.ahead.append(Ahead(prepared, {role: each.result() for role, each in told.items()}))
@@ -243,7 +264,7 @@ class ServedPlan:
         The newest first: what it left may still be in the party's memory, and is copied nowhere.
         """
         if not self.ahead:
-            self.prepare()
+            self._prepare()
         return self.ahead.pop()
 
     def of_rows(self, whole: ByRole, first: int, count: int) -> ByRole:
@@ -303,6 +324,16 @@ class ServedPlan:
             end.close()
         for each in self._seats.values():
             each.close()
+
+
+@dataclass(frozen=True)
+class Ran:
+    """An inference that ended at this party: what for, its number, and what it took here."""
+
+    served: ServedPlan
+    number: int
+    requests: tuple[bytes, ...]
+    transcript: Transcript
 
 
 class _Seated:

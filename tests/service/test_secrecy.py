@@ -102,7 +102,7 @@ def test_nothing_that_is_written_or_printed_tells_a_secret(tmp_path: Path, suite
         parties = [
             subprocess.Popen(
                 [*verb, "serve", "--party", party, "--config", hospital.folder / f"{party}.yaml",
-                 "--models", hospital.models(party),
+                 "--models", hospital.models(party), "--trace", tmp_path / f"{party}.traces",
                  *(["--watch-port", str(watch_port)] if party == "alice" else [])],
                 stdout=subprocess.PIPE, stderr=subprocess.PIPE,
             )
@@ -125,7 +125,7 @@ def test_nothing_that_is_written_or_printed_tells_a_secret(tmp_path: Path, suite
             for process in parties:
                 told += process.communicate(timeout=60)
     written = [path for path in tmp_path.rglob("*") if path.is_file() and path not in kept]
-    assert {path.name.partition("-")[0] for path in written} >= {"asked"}
+    assert {path.name.partition("-")[0] for path in written} >= {"asked", "trace"}
     content = b"\n".join([*told, *(path.read_bytes() for path in written)])
     assert content.count(b"small/1") >= 3  # it is the log, and says what was run
     (frac_bits,) = {tensor.frac_bits for tensor in plan.party("patient").inputs}

@@ -20,7 +20,7 @@ from veilgraph.runtime.service.enrolled import Enrolled
 from veilgraph.runtime.service.host import MOST_AHEAD, MOST_PLANS, Host
 from veilgraph.runtime.service.requests import Request
 from veilgraph.runtime.service.seat import members_of
-from veilgraph.runtime.service.served import Model, ServedPlan
+from veilgraph.runtime.service.served import Model, Ran, ServedPlan
 from veilgraph.runtime.service.watched import Watched
 from veilgraph.runtime.session.config import Config
 from veilgraph.runtime.session.connect import connect, listen
@@ -29,6 +29,7 @@ from veilgraph.runtime.session.private_keys import load_private_key, secret_of
 from veilgraph.runtime.session.setup import config_of
 from veilgraph.runtime.transcript import Transcript
 from veilgraph.serving.models import Weights, load_model, tls_transport
+from veilgraph.serving.traces import Traces
 from veilgraph.verification.receipts import receipt_of, signed
 
 LOG = logging.getLogger("veilgraph.service")
@@ -97,6 +98,7 @@ class Service:
         trust_author: don't verify plans before this party takes part.
         watch_port: of this host's loopback, where metrics, health and readiness are told; nowhere
             if None.
+        traces: a folder for traces of the latest inferences; see `Traces`.
 
     Raises:
         UsageError: a file, a name or an option that makes no sense, a plan that can't be served, or
@@ -117,6 +119,7 @@ class Service:
         threads: int = 1,
         trust_author: bool = False,
         watch_port: int | None = None,
+        traces: str | Path | None = None,
     ) -> None:
         self._path, self._config = Path(config), config_of(config, party)
         self._device = device or self._config.device
@@ -135,6 +138,8 @@ class Service:
         self._transport = tls_transport()
         me = self._config
         self._secret = secret_of(me.key)
+        self._late = Lateness()
+        self._traces = None if traces is None else Traces(Path(traces), party)
         self._host = Host(
             lambda: self._config,
             self._connect,
@@ -143,7 +148,8 @@ class Service:
             self._read_again,
             ahead,
             wait_seconds,
-            Lateness().ran,
+            self._ran,
+            traces=traces is not None,
         )
         requests, self._audit = self._host.requests, audit_of(me)
         self._key = load_private_key(me.key)
@@ -166,6 +172,11 @@ class Service:
             *(Transcript(), [request.record], request.id.hex()),
         )
         return signed(receipt, self._key).decode()
+
+    def _ran(self, ran: Ran) -> None:
+        self._late.ran(ran.served.model.name, ran.served.plan, ran.transcript)
+        if self._traces is not None:
+            self._traces.keep(ran)
 
     def _connect(self) -> Mapping[int, Channel]:
         seconds = min(_CONNECT_SECONDS, self._config.timeout_seconds)

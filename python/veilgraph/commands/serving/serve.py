@@ -54,6 +54,14 @@ Example, three hosts, each with its own parties.yaml, key and folder of models:
     metavar="PORT",
     help="Of this host's loopback: /metrics for Prometheus, /health, and /ready.",
 )
+@click.option(
+    "--trace",
+    "traces",
+    type=arguments.PATH,
+    metavar="DIR",
+    help="Write when each step of each inference ran here, of the latest alone; `veilgraph trace` "
+    "puts the files of all parties on one time line.",
+)
 @arguments.trust_author_option
 @arguments.device_option
 @arguments.threads_option

@@ -46,7 +46,9 @@ sanitize-gpu: $(VENV)/installed ## run the kernels' tests on a GPU under compute
 			$(BIN)/python -m pytest -m gpu tests/kernels || exit 1; \
 	done
 
-# Input that strangers may send, read by native code that AddressSanitizer and UBSan watch.
+# Input that strangers may send, read by native code that AddressSanitizer and UBSan watch. Of about
+# CASES cases of all kinds, a third concerns native code and is run: `make sanitize CASES=1000`.
+CASES ?= 1000000
 SANITIZED := build/sanitized
 SANITIZE := -fsanitize=address,undefined -fno-sanitize-recover=undefined -fno-omit-frame-pointer -g1
 sanitize: $(VENV)/installed ## damage input for native code built with sanitizers
@@ -55,7 +57,8 @@ sanitize: $(VENV)/installed ## damage input for native code built with sanitizer
 		"--config-settings=cmake.define.CMAKE_CXX_FLAGS=$(SANITIZE)" .
 	LD_PRELOAD="$$($(CXX) -print-file-name=libasan.so) $$($(CXX) -print-file-name=libubsan.so)" \
 		ASAN_OPTIONS=detect_leaks=0 PYTHONPATH=$(SANITIZED)/site \
-		$(BIN)/python -m benchmarks.serving.hostile_input --only program file tables frames handshake
+		$(BIN)/python -m benchmarks.serving.hostile_input --cases $(CASES) \
+			--only program file tables frames handshake
 
 lint: $(VENV)/installed ## check style and types, change nothing
 	$(BIN)/ruff check .

@@ -1,7 +1,7 @@
 """Input that strangers may send, damaged at random: each case is refused by name, or makes sense.
 
     python -m benchmarks.serving.hostile_input [--quick] [--json] [--write] [--seed N]
-                                            [--only WORDS ...]
+                                            [--cases N] [--only WORDS ...]
 
 What is read is what a party or a client reads of others: the text of a plan's program with all
 that verifies it, a plan's file, its tables opened and run, a weights file, ONNX models, messages of
@@ -59,6 +59,7 @@ from veilgraph.runtime.session.handshake import PROTOCOL_VERSION, Terms, _Hello
 from veilgraph.serving.gateway import _inputs, _object, _Refused
 from veilgraph.serving.statements import stated_by
 
+LEAST_CASES = 1000
 HEADINGS = (
     "what is read|#cases|#refused|#made sense|#cases a second|#the longest took|#memory grew by"
 )
@@ -307,7 +308,7 @@ def _peak_bytes() -> int:
 
 
 def measure(options: argparse.Namespace) -> Findings:
-    most = 2000 if options.quick else 1_000_000
+    most = 2000 if options.quick else options.cases
     with tempfile.TemporaryDirectory() as folder:
         plan, weights = _small()
         (Path(folder) / "port").mkdir()
@@ -337,8 +338,13 @@ def findings(rows: list[dict[str, Any]], seed: int) -> Findings:
 def main() -> None:
     made = parser(__doc__)
     made.add_argument("--seed", type=int, default=1, help="of all cases")
+    made.add_argument(
+        "--cases", type=int, default=1_000_000, help="of all kinds together, about so many"
+    )
     made.add_argument("--only", nargs="+", metavar="WORDS", help="what has these in its name")
     options = made.parse_args()
+    if options.cases < LEAST_CASES:
+        made.error(f"--cases: at least {LEAST_CASES}, of which each kind has one")
     report("serving.hostile_input", options, lambda: measure(options))
 
 

@@ -170,8 +170,8 @@ def test_parties_that_take_up_another_plan_one_after_the_other(
     newer = compiled("rep3", w)
     init, has_asked, differed = ServedPlan.__init__, threading.Event(), list[bool]()
 
-    def opened(self: ServedPlan, model: Any, config: Any, *rest: Any) -> None:
-        init(self, model, config, *rest)
+    def opened(self: ServedPlan, model: Any, config: Any, *rest: Any, **more: Any) -> None:
+        init(self, model, config, *rest, **more)
         if config.me.name == "bob" and model.name == "small/2":
             assert has_asked.wait(30)
 

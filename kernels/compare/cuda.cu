@@ -78,7 +78,7 @@ template <class T>
 __device__ inline void make_words(const Aes& aes, const CompareShape& s, uint4 first, uint4 second,
                                   uint64_t threshold, const AnyRows& given, int64_t e, T* out) {
   uint4 nodes[2] = {tagged(first, 0), tagged(second, 1)};
-  uint4* seeds = reinterpret_cast<uint4*>(out);
+  auto* seeds = reinterpret_cast<uint32_t*>(out);
   T* sections = out + s.levels * Numbers<T>::kCount * s.count;
   T own[kMostPayloads], so_far[kMostPayloads] = {};
   for (int i = 0; i < s.payloads; ++i) own[i] = static_cast<T>(given.of[i][e]);
@@ -107,7 +107,7 @@ __device__ inline void make_words(const Aes& aes, const CompareShape& s, uint4 f
     const uint4 other = both(children[0][1], children[1][1]);
     const uint4 lost = both(other, masked(both(left, other), right));
     const uint32_t on_left = (left.x ^ turn ^ 1u) & 1u, on_right = (other.x ^ turn) & 1u;
-    seeds[level * s.count + e] = tagged(lost, on_left | on_right << 1);
+    store_block(seeds, level * s.count + e, tagged(lost, on_left | on_right << 1));
     const uint4 word = tagged(lost, (on_right & right) | (on_left & ~right));
     for (int j = 0; j < 2; ++j) {
       const uint4 apart = both(children[j][0], children[j][1]);
@@ -131,8 +131,8 @@ __device__ inline void make_words(const Aes& aes, const CompareShape& s, uint4 f
 
 template <class T>
 __device__ inline void make_parts(const Aes& aes, const CompareShape& s, uint4 root,
-                                  uint64_t threshold, const uint4* seeds, const AnyRows& words,
-                                  int64_t e, T* out) {
+                                  uint64_t threshold, Blocks seeds, const AnyRows& words, int64_t e,
+                                  T* out) {
   uint4 node = tagged(root, static_cast<uint32_t>(s.party));
   T total[kMostPayloads] = {};
   const auto add = [&](int64_t row, uint32_t tag) {
@@ -156,9 +156,9 @@ __device__ inline void make_parts(const Aes& aes, const CompareShape& s, uint4 r
 }
 
 template <class T>
-__device__ inline void make_all_words(T* out, const uint4* key, const uint4* first,
-                                      const uint4* second, AnyWords thresholds,
-                                      const AnyRows& payloads, const CompareShape& shape) {
+__device__ inline void make_all_words(T* out, Blocks key, Blocks first, Blocks second,
+                                      AnyWords thresholds, const AnyRows& payloads,
+                                      const CompareShape& shape) {
   __shared__ AesTable table;
   __shared__ AesSchedule schedule;
   load_public_key(table, schedule, key);
@@ -169,8 +169,8 @@ __device__ inline void make_all_words(T* out, const uint4* key, const uint4* fir
 }
 
 template <class T>
-__device__ inline void make_all_parts(T* out, const uint4* key, const uint4* roots, AnyWords points,
-                                      const uint4* seeds, const AnyRows& words,
+__device__ inline void make_all_parts(T* out, Blocks key, Blocks roots, AnyWords points,
+                                      Blocks seeds, const AnyRows& words,
                                       const CompareShape& shape) {
   __shared__ AesTable table;
   __shared__ AesSchedule schedule;
@@ -183,26 +183,26 @@ __device__ inline void make_all_parts(T* out, const uint4* key, const uint4* roo
 
 }  // namespace veil
 
-extern "C" __global__ void veil_compare_words32(uint32_t* out, const uint4* key, const uint4* first,
-                                                const uint4* second, veil::AnyWords thresholds,
+extern "C" __global__ void veil_compare_words32(uint32_t* out, veil::Blocks key, veil::Blocks first,
+                                                veil::Blocks second, veil::AnyWords thresholds,
                                                 veil::AnyRows payloads, veil::CompareShape shape) {
   veil::make_all_words(out, key, first, second, thresholds, payloads, shape);
 }
 
-extern "C" __global__ void veil_compare_words64(uint64_t* out, const uint4* key, const uint4* first,
-                                                const uint4* second, veil::AnyWords thresholds,
+extern "C" __global__ void veil_compare_words64(uint64_t* out, veil::Blocks key, veil::Blocks first,
+                                                veil::Blocks second, veil::AnyWords thresholds,
                                                 veil::AnyRows payloads, veil::CompareShape shape) {
   veil::make_all_words(out, key, first, second, thresholds, payloads, shape);
 }
 
-extern "C" __global__ void veil_compare_parts32(uint32_t* out, const uint4* key, const uint4* roots,
-                                                veil::AnyWords points, const uint4* seeds,
+extern "C" __global__ void veil_compare_parts32(uint32_t* out, veil::Blocks key, veil::Blocks roots,
+                                                veil::AnyWords points, veil::Blocks seeds,
                                                 veil::AnyRows words, veil::CompareShape shape) {
   veil::make_all_parts(out, key, roots, points, seeds, words, shape);
 }
 
-extern "C" __global__ void veil_compare_parts64(uint64_t* out, const uint4* key, const uint4* roots,
-                                                veil::AnyWords points, const uint4* seeds,
+extern "C" __global__ void veil_compare_parts64(uint64_t* out, veil::Blocks key, veil::Blocks roots,
+                                                veil::AnyWords points, veil::Blocks seeds,
                                                 veil::AnyRows words, veil::CompareShape shape) {
   veil::make_all_parts(out, key, roots, points, seeds, words, shape);
 }

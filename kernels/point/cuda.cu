@@ -30,7 +30,7 @@ __device__ __forceinline__ uint4 leaf_word(uint4 ours, uint4 theirs, uint64_t in
 }
 
 __device__ inline void make_words(const Aes& aes, const PointShape& shape, uint4 first,
-                                  uint4 second, uint64_t index, uint4* out) {
+                                  uint4 second, uint64_t index, uint32_t* out) {
   index &= (uint64_t{1} << shape.index_bits) - 1;
   uint4 ours = marked(first, 0), theirs = marked(second, 1);
   uint32_t right_bits = 0;
@@ -42,23 +42,24 @@ __device__ inline void make_words(const Aes& aes, const PointShape& shape, uint4
     const uint4 left = both(a, c), right = both(b, d);
     const uint4 lost = both(right, masked(both(left, right), mask));
     const uint32_t on_left = left.x ^ turn ^ 1, on_right = right.x ^ turn;
-    out[level] = marked(lost, on_left);
+    store_block(out, level, marked(lost, on_left));
     right_bits |= (on_right & 1u) << level;
     const uint4 word = marked(lost, (on_right & mask) | (on_left & ~mask));
     ours = both(both(a, masked(both(a, b), mask)), masked(word, mask_of(ours.x)));
     theirs = both(both(c, masked(both(c, d), mask)), masked(word, mask_of(theirs.x)));
   }
-  out[shape.levels] = make_uint4(right_bits, 0, 0, 0);
+  store_block(out, shape.levels, make_uint4(right_bits, 0, 0, 0));
   const uint4 a = hashed(aes, ours, 0), b = hashed(aes, theirs, 0);
   const uint32_t mask = mask_of(theirs.x);
-  out[shape.levels + 1] = shape.lane_bits == 2 ? leaf_word<uint32_t>(a, b, index, mask)
-                                               : leaf_word<uint64_t>(a, b, index, mask);
+  store_block(out, shape.levels + 1,
+              shape.lane_bits == 2 ? leaf_word<uint32_t>(a, b, index, mask)
+                                   : leaf_word<uint64_t>(a, b, index, mask));
 }
 
 // The hash of leaf `number` below a root, and what its control bit adds.
 template <class T>
 __device__ inline Numbers<T> leaf_numbers(const Aes& aes, const PointShape& shape, uint4 root,
-                                          const uint4* words, int64_t number) {
+                                          Blocks words, int64_t number) {
   uint4 node = marked(root, static_cast<uint32_t>(shape.party));
   const uint32_t right_bits = words[shape.levels].x;
   for (int64_t level = 0; level < shape.levels; ++level) {
@@ -80,9 +81,9 @@ __device__ inline Numbers<T> leaf_numbers(const Aes& aes, const PointShape& shap
 
 // `opened_bits` is the width of the words c, 0 where there are none.
 template <class T>
-__device__ inline void make_rows(T* out, const uint4* key, const uint4* roots, const uint4* words,
-                                 const void* opened, int64_t opened_bits, int64_t count,
-                                 int64_t width, const PointShape& shape) {
+__device__ inline void make_rows(T* out, Blocks key, Blocks roots, Blocks words, const void* opened,
+                                 int64_t opened_bits, int64_t count, int64_t width,
+                                 const PointShape& shape) {
   __shared__ AesTable table;
   __shared__ AesSchedule schedule;
   load_public_key(table, schedule, key);
@@ -93,7 +94,7 @@ __device__ inline void make_rows(T* out, const uint4* key, const uint4* roots, c
   for (int64_t i = grid_thread(); i < count * leaves; i += grid_threads()) {
     const int64_t e = i / leaves, number = i - e * leaves;
     const Numbers<T> leaf =
-        leaf_numbers<T>(aes, shape, roots[e], words + e * (shape.levels + 2), number);
+        leaf_numbers<T>(aes, shape, roots[e], words.from(e * (shape.levels + 2)), number);
     uint64_t c = 0;
     if (opened_bits == 32) c = static_cast<const uint32_t*>(opened)[e];
     if (opened_bits == 64) c = static_cast<const uint64_t*>(opened)[e];
@@ -108,8 +109,8 @@ __device__ inline void make_rows(T* out, const uint4* key, const uint4* roots, c
 
 }  // namespace veil
 
-extern "C" __global__ void veil_point_words(uint4* out, const uint4* key, const uint4* first,
-                                            const uint4* second, const void* indices,
+extern "C" __global__ void veil_point_words(uint32_t* out, veil::Blocks key, veil::Blocks first,
+                                            veil::Blocks second, const void* indices,
                                             int64_t word_bits, int64_t count,
                                             veil::PointShape shape) {
   __shared__ veil::AesTable table;
@@ -119,19 +120,19 @@ extern "C" __global__ void veil_point_words(uint4* out, const uint4* key, const 
   for (int64_t e = veil::grid_thread(); e < count; e += veil::grid_threads()) {
     const uint64_t index = word_bits == 64 ? static_cast<const uint64_t*>(indices)[e]
                                            : static_cast<const uint32_t*>(indices)[e];
-    veil::make_words(aes, shape, first[e], second[e], index, out + e * (shape.levels + 2));
+    veil::make_words(aes, shape, first[e], second[e], index, out + 4 * e * (shape.levels + 2));
   }
 }
 
-extern "C" __global__ void veil_point_rows32(uint32_t* out, const uint4* key, const uint4* roots,
-                                             const uint4* words, const void* opened,
+extern "C" __global__ void veil_point_rows32(uint32_t* out, veil::Blocks key, veil::Blocks roots,
+                                             veil::Blocks words, const void* opened,
                                              int64_t opened_bits, int64_t count, int64_t width,
                                              veil::PointShape shape) {
   veil::make_rows(out, key, roots, words, opened, opened_bits, count, width, shape);
 }
 
-extern "C" __global__ void veil_point_rows64(uint64_t* out, const uint4* key, const uint4* roots,
-                                             const uint4* words, const void* opened,
+extern "C" __global__ void veil_point_rows64(uint64_t* out, veil::Blocks key, veil::Blocks roots,
+                                             veil::Blocks words, const void* opened,
                                              int64_t opened_bits, int64_t count, int64_t width,
                                              veil::PointShape shape) {
   veil::make_rows(out, key, roots, words, opened, opened_bits, count, width, shape);

@@ -6,6 +6,24 @@
 
 namespace veil {
 
+// Blocks of 128 bits that lie among words, wherever a word may. A vector is loaded from multiples
+// of 16 bytes alone, on a GPU.
+struct Blocks {
+  const uint32_t* at;
+
+  __device__ __forceinline__ uint4 operator[](int64_t i) const {
+    const uint32_t* of = at + 4 * i;
+    return make_uint4(of[0], of[1], of[2], of[3]);
+  }
+
+  __device__ __forceinline__ Blocks from(int64_t i) const { return {at + 4 * i}; }
+};
+
+__device__ __forceinline__ void store_block(uint32_t* blocks, int64_t i, uint4 block) {
+  uint32_t* to = blocks + 4 * i;
+  to[0] = block.x, to[1] = block.y, to[2] = block.z, to[3] = block.w;
+}
+
 // One round key after another (FIPS 197, section 5.2), by one thread; S(a) is an entry's middle.
 __device__ inline void expand_aes_key(const AesTable& table, const uint4& key, AesSchedule& to) {
   uint4 k = key;
@@ -27,10 +45,10 @@ __device__ inline void expand_aes_key(const AesTable& table, const uint4& key, A
 }
 
 // By all threads of a block, before any of them hashes.
-__device__ inline void load_public_key(AesTable& table, AesSchedule& schedule, const uint4* key) {
+__device__ inline void load_public_key(AesTable& table, AesSchedule& schedule, Blocks key) {
   fill_aes_table(table);
   __syncthreads();
-  if (threadIdx.x == 0) expand_aes_key(table, *key, schedule);
+  if (threadIdx.x == 0) expand_aes_key(table, key[0], schedule);
   __syncthreads();
 }
 

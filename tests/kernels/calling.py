@@ -48,6 +48,13 @@ def _base(operand: Operand) -> Array:
     return array
 
 
+def displaced(array: Array) -> Array:
+    """A copy that lies a word behind where vectors lie, as parts of messages may."""
+    memory = np.empty(array.size + 1, array.dtype)
+    memory[1:] = array.reshape(-1)
+    return memory[1:].reshape(array.shape)
+
+
 def _address(array: Array) -> int:
     return int(array.__array_interface__["data"][0])
 

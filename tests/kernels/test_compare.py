@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import pytest
-from calling import DEVICES, call
+from calling import DEVICES, call, displaced
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -21,8 +21,8 @@ Array = npt.NDArray[Any]
 devices = pytest.mark.parametrize("device", DEVICES)
 
 
-def blocks(rng: np.random.Generator, count: int) -> npt.NDArray[np.uint64]:
-    return rng.integers(0, 2**64, (count, 2), np.uint64)
+def blocks(rng: np.random.Generator, count: int) -> Array:
+    return displaced(rng.integers(0, 2**64, (count, 2), np.uint64))
 
 
 def word_of(params: Params) -> type[Any]:
@@ -91,13 +91,13 @@ def test_kernels_make_what_the_reference_makes(
     key, roots = blocks(rng, 1), [blocks(rng, count) for _ in range(2)]
     thresholds = numbers(rng, count, data.draw(kinds))
     values = [numbers(rng, count, data.draw(kinds)) for _ in range(payloads)]
-    words = np.zeros(count * make.size, word)
+    words = displaced(np.zeros(count * make.size, word))
     flat = [words, key.reshape(-1), *(each.reshape(-1) for each in roots)]
     call("compare", [*flat, thresholds, *values], make.values(), device=device, threads=threads)
     np.testing.assert_array_equal(words, compare_words(make, key, *roots, thresholds, values))
     points = np.where(rng.random(count) < 0.5, thresholds, numbers(rng, count, thresholds.dtype))
     seeds, *rest = sections(make, words, count)
-    cut = [seeds.copy(), *(each.astype(data.draw(kinds)) for each in rest)]
+    cut = [displaced(seeds), *(each.astype(data.draw(kinds)) for each in rest)]
     for side, root in zip(sides(make), roots, strict=True):
         parts = np.full(payloads * count, 7, word)
         operands = [parts, key.reshape(-1), root.reshape(-1), points.astype(thresholds.dtype), *cut]

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import faulthandler
+import os
+import signal
 import subprocess
 from pathlib import Path
 
@@ -165,6 +168,32 @@ def test_threads_of_the_emulator_meet(tmp_path: Path, threads: int) -> None:
     total = int(values[1:].sum())
     EmulatorRunner(tmp_path).run(launch, [values])
     assert int(values[0]) == total
+
+
+VECTORS = """
+#include "kernels/cuda/prelude.cuh"
+extern "C" __global__ void twice(uint4* at) { at[threadIdx.x].x *= 2; }
+"""
+
+
+@pytest.mark.parametrize(("offset", "status"), [(16, 0), (8, -signal.SIGILL)])
+def test_the_emulator_traps_vectors_that_are_not_aligned(
+    tmp_path: Path, offset: int, status: int
+) -> None:
+    """As a GPU does, and ends the program."""
+    pid = os.fork()
+    if pid == 0:
+        launch = Launch(
+            Source("twice", VECTORS, ("twice",)),
+            "twice",
+            (1, 1, 1),
+            (32, 1, 1),
+            (Pointer(0, offset),),
+        )
+        faulthandler.disable()  # nobody wants to read of it
+        EmulatorRunner(tmp_path).run(launch, [np.zeros(132, np.uint32)])
+        os._exit(0)
+    assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == status
 
 
 def test_what_nvcc_refuses_the_emulator_refuses(tmp_path: Path) -> None:

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import pytest
-from calling import DEVICES, call
+from calling import DEVICES, call, displaced
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -20,8 +20,8 @@ devices = pytest.mark.parametrize("device", DEVICES)
 word_types = pytest.mark.parametrize("lane_bits", [1, 2])
 
 
-def blocks(rng: np.random.Generator, count: int) -> npt.NDArray[np.uint64]:
-    return rng.integers(0, 2**64, (count, 2), np.uint64)
+def blocks(rng: np.random.Generator, count: int) -> Array:
+    return displaced(rng.integers(0, 2**64, (count, 2), np.uint64))
 
 
 def word_of(lane_bits: int) -> type[Any]:
@@ -66,7 +66,7 @@ def test_kernels_make_what_the_reference_makes(
     word = data.draw(st.sampled_from([np.uint32, np.uint64]))
     indices = rng.integers(0, 2**32, count).astype(word)
     make = Params(WORDS, index_bits, lane_bits)
-    words = np.zeros((count, make.levels + 2, 2), np.uint64)
+    words = displaced(np.zeros((count, make.levels + 2, 2), np.uint64))
     flat = [words.reshape(-1), key.reshape(-1), *(each.reshape(-1) for each in roots)]
     call("point", [*flat, indices], make.values(), device=device, threads=threads)
     expected = point_words(make, key, *roots, indices)

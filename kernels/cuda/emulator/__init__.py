@@ -21,8 +21,11 @@ import numpy.typing as npt
 from veilgraph.kernels.cuda.launch import Launch, key_schedules
 from veilgraph.kernels.cuda.source import FLAGS, ROOT, Source
 
+# A GPU takes vectors from multiples of their size alone, and ends a program that takes others. So
+# does this: by a trap, of which faulthandler tells where Python was.
 _COMPILE: tuple[str, ...] = (
     *FLAGS, "-O1", "-fno-strict-aliasing", "-fPIC", "-U_FORTIFY_SOURCE",
+    "-fsanitize=alignment", "-fsanitize-undefined-trap-on-error",
 )  # fmt: skip
 # All that stands in for a GPU, which each source includes some of.
 _COMMON = Source("emulator", '#include "kernels/cuda/emulator/hopper.cuh"\n', ())
